@@ -1,0 +1,114 @@
+// Gradient path: step 7/8, from the engine loop of a server, to the results of all workers.
+//
+// Sums gradients chunk by chunk as they arrive, on the core that received them. A contribution is
+// counted once per (job, round, tensor, chunk, worker with incarnation), whatever the network or a
+// restart does. Two generations of each slot (round parity): a fast worker may begin round r+1 while
+// results of round r are still sent again to a slow one; the first contribution overwrites, so
+// nothing is ever cleared.
+//
+// Shape: a tensor of `numel` elements is cut into chunks of `chunk_elems` elements (the last one
+// shorter); this server holds chunks [first_chunk, first_chunk + chunk_count).
+// Accumulators: f16 and bf16 are summed in f32 and rounded once, to nearest even, on completion;
+// average divides once, before that rounding (integers: sum only).
+// Owner/thread: one engine. Allocates in add_*, never in push or result.
+// Paper: Mercury, TPDS 2023, section IV.C (Mercury PS); PHub thesis section 3.3; notes on SwitchML's
+// one-bit slots: docs/protocol.md.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "transport/base/result.h"
+#include "transport/base/types.h"
+#include "transport/port/port.h"
+
+namespace mercury {
+
+struct AggregationJob {
+  uint16_t workers = 0;       // 1 to kMaxWorkers
+  bool deterministic = false; // same bits whatever the order of arrival: contributions are kept
+                              // apart and added in rank order; memory x workers
+  uint64_t memory_limit_bytes = 0;  // 0 = none; all tensors of the job in this engine
+};
+
+struct AggregationTensor {
+  uint32_t tensor = 0;
+  uint64_t numel = 0;
+  Dtype dtype = Dtype::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  uint32_t chunk_elems = 0;
+  uint32_t first_chunk = 0;
+  uint32_t chunk_count = 0;   // this engine's share; may be 0
+};
+
+struct Contribution {
+  JobSlot job;
+  uint16_t worker = 0;
+  uint32_t incarnation = 0;
+  uint32_t round = 0;
+  uint32_t tensor = 0;
+  uint32_t chunk = 0;
+  uint32_t payload_crc = 0;  // crc32c of `elements`
+  std::span<const std::byte> elements;
+};
+
+enum class PushVerdict : uint8_t {
+  kAdded,       // in the sum; others are missing
+  kCompleted,   // in the sum, which is now complete: send result() to all workers
+  kDuplicate,   // this worker's contribution was in already: acknowledge, do nothing
+  kOldRound,    // the round has ended: acknowledge, do nothing
+  // Not taken: do not acknowledge; the sender will try again.
+  kCorrupt,     // payload CRC
+  kSlotBusy,    // the NIC still reads the result of two rounds ago
+  kNewRound,    // round + 2 or later: cannot be
+  // Not taken, and never will be.
+  kUnknownTensor, kBadChunk, kBadWorker, kBadIncarnation,
+};
+
+// A completed chunk. `elements` and `pin` stay until a contribution of round + 2 arrives.
+struct ChunkResult {
+  std::span<const std::byte> elements;
+  uint32_t crc = 0;  // of `elements`
+  uint16_t contributors = 0;
+  PayloadPin* pin = nullptr;
+};
+
+class Aggregator {
+ public:
+  // `pin_busy` tells whether a port still reads a pinned payload (Port::pin_busy); called rarely.
+  using PinBusy = bool (*)(void* context, PayloadPin& pin);
+  Aggregator(PinBusy pin_busy, void* context);
+  ~Aggregator();
+  Aggregator(const Aggregator&) = delete;
+  Aggregator& operator=(const Aggregator&) = delete;
+
+  // Errors: kExists, kInvalidArgument, kLimit (memory limit, with both numbers), kNoMemory.
+  Status add_job(JobSlot job, const AggregationJob& spec);
+  void remove_job(JobSlot job);  // caller has made sure that no pin is busy, or drained the port
+  Status add_tensor(JobSlot job, const AggregationTensor& spec);
+
+  // Admits a worker, or a restarted one: contributions of an older incarnation are refused from now
+  // on. What its earlier incarnation already added stays counted (a rank adds once per chunk and
+  // round), so the same chunk from the new incarnation is a duplicate.
+  Status set_incarnation(JobSlot job, uint16_t worker, uint32_t incarnation);
+
+  PushVerdict push(const Contribution& contribution) noexcept;
+
+  // False: no such chunk, or not complete in that round.
+  bool result(JobSlot job, uint32_t tensor, uint32_t round, uint32_t chunk,
+              ChunkResult& out) noexcept;
+
+  uint64_t memory_bytes(JobSlot job) const noexcept;
+  uint64_t memory_bytes() const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The kernels, by name: "avx512", "avx2", "scalar". Chosen once at start; tests force each.
+const char* aggregation_kernel() noexcept;
+bool force_aggregation_kernel(const char* name) noexcept;
+
+}  // namespace mercury

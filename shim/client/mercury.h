@@ -1,0 +1,159 @@
+/* Mercury's native API. Gradient path: step 1/8.
+ *
+ * Attach to the host's daemon (or run the engine in this process), open a job, declare its tensors,
+ * then exchange: every worker calls mercury_push_pull for a tensor, and each finds the sum over all
+ * workers in the tensor's memory. docs/api.md has a complete program.
+ *
+ * Errors: every function that can fail returns 0 or a negative errno value; mercury_last_error()
+ * then holds, for the calling thread, what was wrong and what to do.
+ * Threads: every function may be called from any thread; calls on one context are serialised.
+ * After fork the child may not use what the parent opened: calls return -ENOTCONN there.
+ * Strings passed in are copied. Structs begin with their own size, so that they can grow.
+ */
+#ifndef MERCURY_H
+#define MERCURY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MERCURY_API __attribute__((visibility("default")))
+
+typedef struct mercury_context mercury_context;
+typedef struct mercury_job mercury_job;
+typedef uint64_t mercury_handle; /* one operation; never 0, never used twice in a context */
+
+typedef enum { MERCURY_F32 = 0, MERCURY_F64 = 1, MERCURY_F16 = 2, MERCURY_BF16 = 3,
+               MERCURY_I32 = 4, MERCURY_I64 = 5 } mercury_dtype;
+typedef enum { MERCURY_SUM = 0, MERCURY_AVERAGE = 1 } mercury_op; /* average: floating point only */
+typedef enum { MERCURY_WORKER = 0, MERCURY_SERVER = 1 } mercury_role;
+typedef enum {
+  MERCURY_AUTO = 0,     /* the daemon if its socket answers, else embedded */
+  MERCURY_DAEMON = 1,
+  MERCURY_EMBEDDED = 2, /* engine on a thread of this process, over io_uring: no daemon, no root */
+} mercury_mode;
+
+/* ---- attach ---------------------------------------------------------------------------------- */
+typedef struct {
+  size_t size;              /* sizeof(mercury_attach_options) */
+  mercury_mode mode;
+  const char *socket;       /* daemon: NULL = $MERCURY_SOCKET, then /run/mercury/stackd.sock */
+  const char *listen;       /* embedded: "ADDRESS[:PORT]"; NULL = $MERCURY_LISTEN, then the address
+                               that routes to the job's rendezvous, any port */
+} mercury_attach_options;
+#define MERCURY_ATTACH_OPTIONS_INIT { sizeof(mercury_attach_options), MERCURY_AUTO, NULL, NULL }
+
+/* -EPIPE: no daemon there; -EPROTONOSUPPORT: another ABI version; -EPERM. options may be NULL. */
+MERCURY_API int mercury_attach(const mercury_attach_options *options, mercury_context **out);
+/* Closes what is still open. Memory from mercury_alloc is gone after this. NULL is allowed. */
+MERCURY_API void mercury_detach(mercury_context *context);
+MERCURY_API mercury_mode mercury_mode_of(const mercury_context *context);
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+/* Memory that tensors can travel from without a copy; zeroed, page-aligned. -ENOMEM, -ENOSPC. */
+MERCURY_API int mercury_alloc(mercury_context *context, size_t bytes, void **out);
+MERCURY_API int mercury_free(mercury_context *context, void *memory); /* -EBUSY: a tensor lies in it */
+/* Any other memory of the program, so that tensors can lie in it. With a daemon each exchange then
+ * costs a copy at each end (embedded: none). Owner: the program keeps it mapped until deregistered. */
+MERCURY_API int mercury_register(mercury_context *context, void *memory, size_t bytes);
+MERCURY_API int mercury_deregister(mercury_context *context, void *memory);
+
+/* ---- job ------------------------------------------------------------------------------------- */
+typedef struct {
+  size_t size;              /* sizeof(mercury_job_options) */
+  const char *name;         /* 1 to 63 of [A-Za-z0-9_.-] */
+  const char *secret;       /* NULL = none */
+  mercury_role role;
+  int rank;                 /* 0.. within the role; -1 = any free one */
+  int workers;              /* 1 to 256 */
+  int servers;              /* 1 to 256 */
+  const char *rendezvous;   /* "ADDRESS:PORT[,ADDRESS:PORT...]": server 0's daemon (or embedded
+                               program) first; the others follow, or join by themselves */
+  int deterministic;        /* 1: same bits whatever the order of arrival */
+  int fifo;                 /* 1: ignore priorities (for comparison) */
+  int weight;               /* share among jobs on a link; 1 */
+  int timeout_ms;           /* for everyone to be there; 30000 */
+} mercury_job_options;
+MERCURY_API void mercury_job_options_init(mercury_job_options *options);
+/* Fills role, rank, workers, servers, rendezvous and name from what a launcher set: MERCURY_*, else
+ * DMLC_* (ps-lite), torchrun (RANK, WORLD_SIZE, MASTER_ADDR), Open MPI (OMPI_COMM_WORLD_*), Slurm
+ * (SLURM_PROCID, ...). -ENOENT: none of them; -EINVAL: one is malformed, named in the message. The
+ * strings live until the thread's next call. */
+MERCURY_API int mercury_job_options_from_env(mercury_job_options *options);
+
+/* Blocks until all members are there. -ESRCH unknown job, -EKEYREJECTED wrong secret, -ERANGE sizes
+ * differ, -EADDRINUSE rank taken, -ETIME members missing (the message names them), -EPROTONOSUPPORT
+ * version, -ECONNRESET, -ETIMEDOUT. */
+MERCURY_API int mercury_job_open(mercury_context *context, const mercury_job_options *options,
+                                 mercury_job **out);
+MERCURY_API int mercury_job_rank(const mercury_job *job);
+MERCURY_API int mercury_job_workers(const mercury_job *job);
+/* Leaves the job: operations in flight complete with -ESHUTDOWN, peers are told. NULL is allowed. */
+MERCURY_API void mercury_job_close(mercury_job *job);
+/* Servers: blocks until the job has ended (0) or failed, at most timeout_ms (-1 = for ever). */
+MERCURY_API int mercury_job_wait(mercury_job *job, int timeout_ms);
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+typedef struct {
+  size_t size;              /* sizeof(mercury_tensor_options) */
+  uint32_t id;              /* the same on every worker; 0 to 2^31-1 */
+  uint64_t numel;           /* elements, 1.. */
+  mercury_dtype dtype;
+  mercury_op op;
+  uint16_t priority;        /* of operations that name none; 0 is the most urgent */
+  void *data;               /* numel elements, in memory of mercury_alloc or mercury_register;
+                               gradients are read from it and sums written to it, in place */
+} mercury_tensor_options;
+/* Declares `count` tensors and blocks until all servers and all workers' declarations so far agree.
+ * -EPROTOTYPE: differs from another worker's (the message says how), -EINVAL, -ENOSPC, -EEXIST. */
+MERCURY_API int mercury_declare(mercury_job *job, const mercury_tensor_options *tensors, size_t count);
+
+/* ---- exchange -------------------------------------------------------------------------------- */
+#define MERCURY_DEFAULT_PRIORITY (-1)
+/* Round n of a tensor is its n-th push. From the call until completion the tensor's memory belongs
+ * to Mercury. -EBUSY: the tensor's last round is not over; -ENOENT: not declared; -EAGAIN: too many
+ * operations in flight; -ECONNRESET, -ETIMEDOUT: the job has failed. `priority` 0 to 65535 or
+ * MERCURY_DEFAULT_PRIORITY. */
+MERCURY_API int mercury_push_pull(mercury_job *job, uint32_t tensor, int priority, mercury_handle *out);
+/* The same in two steps. A push completes when the servers have all of it; the sum still arrives in
+ * the tensor's memory, and the pull of that round completes when it is there. One pull per push. */
+MERCURY_API int mercury_push(mercury_job *job, uint32_t tensor, int priority, mercury_handle *out);
+MERCURY_API int mercury_pull(mercury_job *job, uint32_t tensor, int priority, mercury_handle *out);
+
+typedef struct {
+  mercury_handle handle;
+  int status;               /* 0 or a negative errno */
+  uint32_t tensor;
+  uint32_t round;
+  void *user;               /* mercury_set_callback's argument otherwise unused: NULL */
+} mercury_completion;
+/* Blocks until `handle` completes, at most timeout_ms (-1 = for ever): its status, or -ETIMEDOUT with
+ * the operation still in flight. A handle is waited for once; then it is gone (-ENOENT). */
+MERCURY_API int mercury_wait(mercury_job *job, mercury_handle handle, int timeout_ms);
+/* Up to `count` completions that nobody waited for; the number, or a negative errno. Never blocks. */
+MERCURY_API int mercury_poll(mercury_job *job, mercury_completion *out, size_t count);
+/* Called instead of queueing for mercury_poll, on the thread that calls mercury_poll or mercury_wait. */
+typedef void (*mercury_callback)(const mercury_completion *completion, void *user);
+MERCURY_API int mercury_set_callback(mercury_job *job, mercury_callback callback, void *user);
+/* Readable while completions wait for mercury_poll. Owned by the job. Negative errno on failure. */
+MERCURY_API int mercury_eventfd(mercury_job *job);
+
+typedef struct {
+  size_t size;
+  uint64_t operations;      /* completed */
+  uint64_t bytes_pushed;    /* tensor bytes of this program's completed rounds */
+  uint64_t bytes_pulled;
+} mercury_job_stats;
+MERCURY_API int mercury_job_get_stats(mercury_job *job, mercury_job_stats *out);
+
+/* ---- errors and version ---------------------------------------------------------------------- */
+MERCURY_API const char *mercury_last_error(void); /* of the calling thread; "" if none */
+MERCURY_API const char *mercury_version(void);    /* "0.1.0" */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,68 @@
+#include "transport/base/counters.h"
+
+namespace mercury {
+namespace {
+
+constexpr CounterInfo kCounterInfo[] = {
+    {"rx_frames", "Mercury frames received"},
+    {"rx_bytes", "UDP payload bytes received"},
+    {"tx_frames", "Mercury frames sent"},
+    {"tx_bytes", "UDP payload bytes sent"},
+    {"push_chunks", "gradient chunks summed"},
+    {"result_chunks", "result chunks written to a tensor"},
+    {"retransmits", "chunks sent again"},
+    {"acks_sent", "ACK frames sent"},
+    {"acks_received", "ACK frames received"},
+    {"drop_truncated", "frame shorter than its header"},
+    {"drop_magic", "first two bytes are not Mercury's"},
+    {"drop_version", "wire version that this build does not speak"},
+    {"drop_type", "unknown frame type"},
+    {"drop_length", "payload length disagrees with the frame"},
+    {"drop_header_crc", "header CRC-32C is wrong"},
+    {"drop_payload_crc", "payload CRC-32C is wrong"},
+    {"drop_no_session", "no session has the number in the frame"},
+    {"drop_foreign_source", "the session belongs to another address"},
+    {"drop_duplicate", "packet number already received"},
+    {"drop_not_open", "data before the handshake ended"},
+    {"drop_unknown_tensor", "tensor not declared"},
+    {"drop_chunk_range", "chunk outside the tensor or of the wrong length"},
+    {"drop_worker_rank", "worker rank is not the session's"},
+    {"drop_incarnation", "sent by an earlier incarnation of the worker"},
+    {"drop_round_old", "push for a round that has ended"},
+    {"drop_round_new", "push for a round that cannot have begun"},
+    {"drop_contributed_twice", "the worker's contribution to this chunk is already in the sum"},
+    {"drop_slot_busy", "slot still being sent by the NIC; the sender tries again"},
+    {"drop_result_unexpected", "result that this worker does not wait for"},
+    {"drop_handshake", "malformed or unexpected handshake frame"},
+    {"drop_control", "malformed or out-of-window control frame"},
+    {"drop_not_mercury", "frame for another protocol on an interface of Mercury's own"},
+    {"drop_bad_ip", "malformed or fragmented IP packet"},
+    {"drop_ip_checksum", "wrong IPv4 header checksum"},
+    {"drop_neighbor", "no link-layer address for the next hop yet"},
+    {"drop_tx_full", "the port's transmit ring stayed full"},
+    {"drop_no_buffer", "no packet buffer"},
+    {"handoffs", "frames passed to the engine that owns their UDP port"},
+    {"drop_handoff_full", "hand-off ring to the owning engine was full"},
+    {"sessions_opened", "handshakes completed"},
+    {"sessions_closed", "sessions closed, for any reason"},
+    {"sessions_refused", "handshakes refused"},
+    {"peers_lost", "sessions closed because nothing was heard for peer_timeout"},
+    {"probe_timeouts", "tail probes sent"},
+    {"tx_backpressure", "times the port had no room while something was due"},
+    {"bad_descriptors", "invalid submissions from a program; its channel was closed"},
+    {"submissions", "operations submitted by programs"},
+    {"completions", "operations completed to programs"},
+    {"completion_ring_full", "times a program's completion ring had no room"},
+    {"wakeups", "doorbells rung for parked programs"},
+    {"wakeups_rescued", "work found after a sleep that no doorbell ended; must stay 0"},
+    {"sleeps", "times the engine slept"},
+    {"polls", "passes of the engine loop"},
+    {"idle_polls", "passes that found nothing to do"},
+};
+static_assert(sizeof kCounterInfo / sizeof kCounterInfo[0] == kCounterCount);
+
+}  // namespace
+
+const CounterInfo& info_of(Counter counter) { return kCounterInfo[static_cast<size_t>(counter)]; }
+
+}  // namespace mercury

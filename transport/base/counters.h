@@ -1,0 +1,55 @@
+// Named counters of one engine: everything that is dropped, refused or retried has one, and
+// `mercuryctl stats` shows them all.
+//
+// Owner/thread: one engine writes (plain increments); any thread may read (relaxed).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace mercury {
+
+// Order here = order in kCounterInfo (counters.cc), which holds each name and its help text.
+enum class Counter : uint16_t {
+  // Traffic.
+  kRxFrames, kRxBytes, kTxFrames, kTxBytes,
+  kPushChunks, kResultChunks, kRetransmits, kAcksSent, kAcksReceived,
+  // Frames dropped on the way in: each is one reason.
+  kDropTruncated, kDropMagic, kDropVersion, kDropType, kDropLength, kDropHeaderCrc, kDropPayloadCrc,
+  kDropNoSession, kDropForeignSource, kDropDuplicate, kDropNotOpen,
+  kDropUnknownTensor, kDropChunkRange, kDropWorkerRank, kDropIncarnation, kDropRoundOld, kDropRoundNew,
+  kDropContributedTwice, kDropSlotBusy, kDropResultUnexpected, kDropHandshake, kDropControl,
+  // The same at the port.
+  kDropNotMercury, kDropBadIp, kDropIpChecksum, kDropNeighbor, kDropTxFull, kDropNoBuffer, kHandoffs, kDropHandoffFull,
+  // Events.
+  kSessionsOpened, kSessionsClosed, kSessionsRefused, kPeersLost, kProbeTimeouts,
+  kTxBackpressure, kBadDescriptors, kSubmissions, kCompletions, kCompletionRingFull,
+  kWakeups, kWakeupsRescued, kSleeps, kPolls, kIdlePolls,
+  kCount
+};
+
+inline constexpr size_t kCounterCount = static_cast<size_t>(Counter::kCount);
+
+struct CounterInfo {
+  const char* name;  // snake_case, as in `mercuryctl stats --json`
+  const char* help;
+};
+const CounterInfo& info_of(Counter counter);
+
+class Counters {
+ public:
+  void add(Counter counter, uint64_t amount = 1) noexcept {
+    std::atomic<uint64_t>& cell = cells_[static_cast<size_t>(counter)];
+    cell.store(cell.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+  }
+  uint64_t get(Counter counter) const noexcept {
+    return cells_[static_cast<size_t>(counter)].load(std::memory_order_relaxed);
+  }
+
+ private:
+  alignas(64) std::array<std::atomic<uint64_t>, kCounterCount> cells_{};
+};
+
+}  // namespace mercury

@@ -1,0 +1,38 @@
+// An IP address (either family) and a UDP port, as values that cannot be mixed up.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "transport/base/result.h"
+
+namespace mercury {
+
+// IPv4 is held in its IPv4-mapped IPv6 form (::ffff:a.b.c.d), network byte order.
+struct IpAddress {
+  std::array<uint8_t, 16> bytes{};
+  friend auto operator<=>(const IpAddress&, const IpAddress&) = default;
+
+  static IpAddress v4(uint8_t a, uint8_t b, uint8_t c, uint8_t d);
+  static Result<IpAddress> parse(std::string_view text);  // "10.0.0.1", "fd00::1"
+  bool is_v4() const;
+  bool is_unspecified() const;  // 0.0.0.0 or ::
+  // The four bytes of an IPv4 address in network order; only for is_v4().
+  std::array<uint8_t, 4> v4_bytes() const { return {bytes[12], bytes[13], bytes[14], bytes[15]}; }
+  std::string to_string() const;
+};
+
+struct Endpoint {
+  IpAddress ip;
+  uint16_t port = 0;  // host byte order; 0 = none or any
+  friend auto operator<=>(const Endpoint&, const Endpoint&) = default;
+
+  // "10.0.0.1:7470", "[fd00::1]:7470"; without a port, `default_port`.
+  static Result<Endpoint> parse(std::string_view text, uint16_t default_port = 0);
+  std::string to_string() const;
+};
+
+}  // namespace mercury

@@ -1,0 +1,14 @@
+#include "transport/base/types.h"
+
+namespace mercury {
+
+const char* name_of(Dtype type) {
+  constexpr const char* kNames[kDtypeCount] = {"f32", "f64", "f16", "bf16", "i32", "i64"};
+  const auto index = static_cast<size_t>(type);
+  return index < kDtypeCount ? kNames[index] : "unknown";
+}
+
+const char* name_of(ReduceOp op) { return op == ReduceOp::kSum ? "sum" : "average"; }
+const char* name_of(Role role) { return role == Role::kWorker ? "worker" : "server"; }
+
+}  // namespace mercury

@@ -1,0 +1,56 @@
+// The vocabulary that every folder shares: identities, element types, sizes.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+
+namespace mercury {
+
+// An index that cannot be mistaken for another kind of index.
+template <class Tag, class Number>
+struct Id {
+  Number value = 0;
+  constexpr Id() = default;
+  constexpr explicit Id(Number v) : value(v) {}
+  friend constexpr auto operator<=>(Id, Id) = default;
+};
+
+using SessionSlot = Id<struct SessionTag, uint32_t>;  // index in one engine's session table
+using JobSlot = Id<struct JobTag, uint16_t>;          // index in one host's job table, same in all its engines
+using LaneId = Id<struct LaneTag, uint16_t>;          // engine index within a host
+
+// Times are nanoseconds of the clock that drives the engine (CLOCK_MONOTONIC, or the simulator's
+// virtual time): a plain uint64_t named *_ns. 0 is before everything.
+inline constexpr uint64_t kNever = ~uint64_t{0};
+
+inline constexpr size_t kCacheLine = 64;
+
+// Element types. The numbers travel on the wire and through the C ABI.
+enum class Dtype : uint8_t { kF32 = 0, kF64 = 1, kF16 = 2, kBf16 = 3, kI32 = 4, kI64 = 5 };
+inline constexpr int kDtypeCount = 6;
+
+constexpr size_t size_of(Dtype type) {
+  switch (type) {
+    case Dtype::kF64:
+    case Dtype::kI64: return 8;
+    case Dtype::kF32:
+    case Dtype::kI32: return 4;
+    case Dtype::kF16:
+    case Dtype::kBf16: return 2;
+  }
+  return 0;
+}
+const char* name_of(Dtype type);
+
+enum class ReduceOp : uint8_t { kSum = 0, kAverage = 1 };
+const char* name_of(ReduceOp op);
+
+enum class Role : uint8_t { kWorker = 0, kServer = 1 };
+const char* name_of(Role role);
+
+inline constexpr uint32_t kMaxWorkers = 256;  // width of a slot's contributor set
+inline constexpr uint32_t kMaxServers = 256;
+inline constexpr uint32_t kPriorities = 65536;  // 0 is the most urgent
+
+}  // namespace mercury

@@ -1,0 +1,181 @@
+// What the control plane asks of an engine, and what an engine reports: the whole of their
+// conversation. Each way one ring of unique_ptrs; neither side waits for the other. Cold path:
+// allocation is allowed on both sides.
+//
+// Shape: `job` is the host's slot for a job, the same in all its engines. `token` is chosen by the
+// control plane and comes back in the event.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "transport/base/endpoint.h"
+#include "transport/base/result.h"
+#include "transport/base/types.h"
+#include "transport/wire/hello.h"
+
+namespace mercury {
+
+class EngineChannel;  // shim/channel: the engine's end of a program's rings
+
+namespace command {
+
+// Opens a session to `remote`; SessionOpened or SessionClosed follows.
+struct Connect {
+  uint64_t token = 0;
+  JobSlot job;
+  Endpoint remote;
+  wire::Hello hello;  // `session` and `max_udp_payload` are filled in by the engine
+};
+// Answers a HelloReceived event.
+struct Accept {
+  uint64_t hello = 0;   // HelloReceived::hello
+  uint64_t token = 0;   // names the session from now on
+  JobSlot job;
+  wire::HelloAck answer;  // `session` and `max_udp_payload` are filled in by the engine
+};
+struct Refuse {
+  uint64_t hello = 0;
+  Errc code = Errc::kOk;
+  std::string text;
+};
+struct SendControl {
+  uint64_t token = 0;
+  std::vector<std::byte> message;
+};
+struct CloseSession {
+  uint64_t token = 0;
+  Errc code = Errc::kClosed;
+  std::string text;
+};
+
+// Worker side. One AddWorkerJob per engine, then tensors, then sessions of kind kData bound by
+// BindShard, then StartWorkerJob.
+struct AddWorkerJob {
+  JobSlot job;
+  uint16_t rank = 0;
+  uint16_t workers = 0;
+  uint32_t incarnation = 0;
+  uint16_t shards = 0;       // servers x lanes: how many parts each tensor is cut into (job/plan.h)
+  uint32_t weight = 1;       // deficit round robin between jobs
+  bool fifo = false;         // all priorities equal
+  EngineChannel* channel = nullptr;  // where completions go
+  uint32_t client_job = 0;   // the program's number for the job on that channel
+};
+struct BindShard {  // chunks of shard `shard` travel on the session `token` of this engine
+  JobSlot job;
+  uint16_t shard = 0;
+  uint64_t token = 0;
+};
+// Server side.
+struct AddServerJob {
+  JobSlot job;
+  uint16_t workers = 0;
+  uint16_t shards = 0;
+  uint16_t shard = 0;        // the one that this engine holds
+  bool deterministic = false;
+  uint64_t memory_limit_bytes = 0;
+  uint32_t weight = 1;
+  uint32_t incarnation = 0;  // of this server
+};
+struct BindWorker {  // results for worker `rank` travel on the session `token`
+  JobSlot job;
+  uint16_t rank = 0;
+  uint32_t incarnation = 0;
+  uint64_t token = 0;
+};
+// Both sides. `chunk_bytes` is the job's payload per frame, agreed by all members.
+struct AddTensor {
+  JobSlot job;
+  uint32_t tensor = 0;
+  uint64_t numel = 0;
+  Dtype dtype = Dtype::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  uint16_t priority = 0;
+  uint32_t chunk_bytes = 0;
+  std::byte* data = nullptr;  // worker: where gradients are read and sums written; else null
+};
+// The job ends in this engine: sessions of the job are closed with `code`, every waiting operation
+// completes with it, memory is given back. JobRemoved follows.
+struct RemoveJob {
+  JobSlot job;
+  Errc code = Errc::kClosed;
+  std::string text;
+};
+// Every waiting operation of the job completes with `code`, and later ones at once; the job stays
+// until RemoveJob.
+struct FailJob {
+  JobSlot job;
+  Errc code = Errc::kClosed;
+};
+
+// A program's rings. After DetachChannel the engine does not touch the channel again
+// (ChannelDetached follows); it must have no job left.
+struct AttachChannel {
+  EngineChannel* channel = nullptr;
+};
+struct DetachChannel {
+  EngineChannel* channel = nullptr;
+};
+struct Stop {};  // the engine closes its sessions, sends what is due, and its loop ends
+
+}  // namespace command
+
+using Command = std::variant<command::Connect, command::Accept, command::Refuse,
+                             command::SendControl, command::CloseSession, command::AddWorkerJob,
+                             command::BindShard, command::AddServerJob, command::BindWorker,
+                             command::AddTensor, command::RemoveJob, command::FailJob,
+                             command::AttachChannel, command::DetachChannel, command::Stop>;
+
+namespace event {
+
+struct HelloReceived {  // answer with Accept or Refuse; the same HELLO again is not reported again
+  uint64_t hello = 0;
+  Endpoint remote;
+  wire::Hello body;
+};
+struct SessionOpened {  // of Connect, or of Accept
+  uint64_t token = 0;
+  wire::HelloAck answer;
+};
+struct SessionClosed {
+  uint64_t token = 0;
+  Errc code = Errc::kOk;
+  std::string text;
+};
+struct ControlReceived {
+  uint64_t token = 0;
+  std::vector<std::byte> message;
+};
+struct PathProbed {  // largest UDP payload that the path carries both ports' limits considered
+  uint64_t token = 0;
+  uint16_t max_udp_payload = 0;
+};
+struct JobRemoved {
+  JobSlot job;
+};
+struct ChannelDetached {
+  EngineChannel* channel = nullptr;
+};
+struct ChannelBroken {  // the program wrote something invalid into its rings
+  EngineChannel* channel = nullptr;
+  std::string what;
+};
+struct CommandFailed {  // AddTensor, AddServerJob, ...: memory or limits
+  JobSlot job;
+  Errc code = Errc::kOk;
+  std::string text;
+};
+struct Stopped {};
+
+}  // namespace event
+
+using Event = std::variant<event::HelloReceived, event::SessionOpened, event::SessionClosed,
+                           event::ControlReceived, event::PathProbed, event::JobRemoved,
+                           event::ChannelDetached, event::ChannelBroken, event::CommandFailed,
+                           event::Stopped>;
+
+}  // namespace mercury

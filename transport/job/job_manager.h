@@ -1,0 +1,128 @@
+// The control plane of a host, without I/O: which jobs there are, who belongs to them, what they
+// declared. Programs ask (open_job, declare, close_job), engines report (on_event), and it answers
+// both by commands to the engines and by replies to the programs. mercury-stackd drives it from its
+// Asio loop, an embedded program from a thread, the simulator in virtual time.
+//
+// Owner/thread: one control thread (or the simulator). Allocates and throws nothing outward.
+// Rendezvous, declarations and their messages: docs/protocol.md, "Jobs".
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/base/endpoint.h"
+#include "transport/base/result.h"
+#include "transport/base/types.h"
+#include "transport/engine/command.h"
+
+namespace mercury {
+
+// A job that this host knows beforehand.
+struct KnownJob {
+  std::string name;
+  std::string secret;  // empty = none
+  uint64_t memory_limit_bytes = 0;
+};
+
+struct JobPolicy {
+  bool serve = true;         // this host's engines aggregate for jobs (a server host's daemon)
+  bool open_jobs = true;     // jobs that are not in `known`, without a secret, are served too
+  std::vector<KnownJob> known;
+  uint32_t max_jobs = 64;
+  uint32_t max_tensors = 65536;             // per job
+  uint64_t memory_limit_bytes = 0;          // per job, where KnownJob has none; 0 = none
+};
+
+struct OpenJob {
+  std::string name;
+  std::string secret;
+  Role role = Role::kWorker;
+  int rank = -1;             // -1: the coordinator gives out the lowest free one
+  uint16_t workers = 0;
+  uint16_t servers = 0;
+  std::vector<Endpoint> rendezvous;  // server 0's first lane first
+  bool deterministic = false;
+  bool fifo = false;
+  uint32_t weight = 1;
+  uint64_t timeout_ns = 30'000'000'000;
+  // Worker: one channel per engine of this host, owned by the caller until the client has gone.
+  std::vector<EngineChannel*> channels;
+  uint32_t client_job = 0;   // the program's number for the job in its submissions
+};
+
+struct OpenedJob {
+  JobSlot slot;
+  uint16_t rank = 0;
+  uint16_t workers = 0;
+  uint16_t servers = 0;
+  uint32_t chunk_bytes = 0;  // payload per frame that the job agreed on
+};
+
+struct TensorDeclaration {
+  uint32_t tensor = 0;
+  uint64_t numel = 0;
+  Dtype dtype = Dtype::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  uint16_t priority = 0;
+  std::byte* data = nullptr;  // as the engine sees it, in memory that was validated
+};
+
+using ClientId = uint64_t;  // one attached program, chosen by the caller
+
+// What `mercuryctl jobs` shows.
+struct JobSnapshot {
+  std::string name;
+  Role role = Role::kWorker;
+  uint16_t rank = 0;
+  uint16_t workers = 0;
+  uint16_t servers = 0;
+  std::string state;    // "gathering", "running", "failed: ..."
+  uint32_t tensors = 0;
+  uint64_t tensor_bytes = 0;
+  uint32_t chunk_bytes = 0;
+  std::vector<std::string> members;  // "worker 0 10.0.0.1:7470", or "worker 1 missing"
+};
+
+class JobManager {
+ public:
+  // `send` hands a command to the engine of lane N; `lanes` is where peers reach each engine.
+  struct Host {
+    std::vector<Endpoint> lanes;
+    std::function<void(LaneId, Command)> send;
+    std::function<uint64_t()> random;  // nonces and incarnations; a seed in the simulator
+  };
+  JobManager(Host host, JobPolicy policy);
+  ~JobManager();
+  JobManager(const JobManager&) = delete;
+  JobManager& operator=(const JobManager&) = delete;
+
+  // Replies come later, from within on_event or on_timer, exactly once each.
+  void open_job(ClientId client, OpenJob request, uint64_t now_ns,
+                std::function<void(Result<OpenedJob>)> reply);
+  void declare(ClientId client, JobSlot job, std::vector<TensorDeclaration> tensors, uint64_t now_ns,
+               std::function<void(Status)> reply);
+  // Replies when the engines have let go of the job's memory.
+  void close_job(ClientId client, JobSlot job, uint64_t now_ns, std::function<void()> reply);
+  // A member that waits for the job's end: kOk when all workers left in order.
+  void wait_job(ClientId client, JobSlot job, std::function<void(Status)> reply);
+  // The program ended or broke: its jobs are left with kPeerLeft. Replies when the engines have let
+  // go of its memory and channels.
+  void client_gone(ClientId client, uint64_t now_ns, std::function<void()> reply);
+  // Why a job failed, for programs that ask after a failed operation; empty while it runs.
+  Status job_status(ClientId client, JobSlot job) const;
+
+  void on_event(LaneId lane, Event event, uint64_t now_ns);
+  uint64_t next_deadline_ns() const;
+  void on_timer(uint64_t now_ns);
+
+  std::vector<JobSnapshot> snapshot() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace mercury

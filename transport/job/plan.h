@@ -1,0 +1,26 @@
+// The star plan, sharded: which chunks of a tensor belong to which shard. A shard is one lane (one
+// engine) of one server; shard = server * lanes + lane.
+//
+// A function of its arguments alone, so workers and servers agree without a word: a tensor's chunks
+// are cut into `shards` consecutive ranges whose sizes differ by at most one chunk; the range that a
+// shard gets is rotated by the tensor's number, so that small tensors spread over all shards.
+// Paper: thesis (PHub) section 3.2.4 spreads keys by weighted set partition; equal ranges of every
+// tensor are balanced to one chunk without one.
+#pragma once
+
+#include <cstdint>
+
+namespace mercury {
+
+struct ChunkSpan {
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+
+// Elements per chunk when a frame carries `chunk_bytes` of payload: whole elements, a multiple of 16
+// (one AVX-512 register of f32) where that fits.
+uint32_t chunk_elems(uint32_t chunk_bytes, uint32_t element_bytes);
+uint32_t chunk_count(uint64_t numel, uint32_t elems_per_chunk);
+ChunkSpan shard_span(uint32_t tensor, uint32_t chunks, uint16_t shard, uint16_t shards);
+
+}  // namespace mercury

@@ -1,0 +1,97 @@
+// What the engine asks of a wire. Three ports model it: ethdev (DPDK), uring (UDP sockets through
+// io_uring) and sim (a simulated network in virtual time). A port moves UDP payloads; what stands in
+// front of them (Ethernet, IP, UDP, neighbour discovery, checksums) is its own business.
+//
+// Owner/thread: one engine drives one port object; nothing here is thread-safe.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "transport/base/counters.h"
+#include "transport/base/endpoint.h"
+#include "transport/base/result.h"
+#include "transport/base/types.h"
+
+namespace mercury {
+
+// A received frame: valid until the next rx_release().
+struct RxFrame {
+  std::span<const std::byte> payload;  // the UDP payload
+  Endpoint source;
+  bool ecn_ce = false;  // the network marked it (RFC 3168)
+};
+
+// A frame being built: `data` has room for `capacity` bytes of UDP payload (at least what
+// PortInfo::max_udp_payload says). Got from tx_alloc, ends in exactly one of tx_send,
+// tx_send_shared, tx_cancel.
+struct TxFrame {
+  std::byte* data = nullptr;
+  uint32_t capacity = 0;
+  uint32_t handle = 0;    // the port's
+  void* cookie = nullptr; // the port's
+};
+
+// Where frames go: resolved once (route, neighbour, header template), then an index.
+using PathId = Id<struct PathTag, uint32_t>;
+
+// Memory that a NIC may still be reading after tx_send_shared returned. Lives beside the payload, as
+// long as the payload; the port keeps its reference count in it (for DPDK an
+// rte_mbuf_ext_shared_info). Zero-initialised = idle.
+struct PayloadPin {
+  alignas(8) std::byte opaque[32]{};
+};
+
+struct PortInfo {
+  std::string name;                    // "ethdev:net_af_xdp0", "uring", "sim"
+  Endpoint local;                      // where peers reach this engine
+  uint32_t max_udp_payload = 1232;     // largest UDP payload it can carry (IPv6, MTU 1280: 1232)
+  uint64_t link_bytes_per_second = 0;  // 0 = unknown: not paced
+  bool reports_completion = false;     // false: what tx_flush accepted may still wait in a queue
+};
+
+// Datapath calls are noexcept and neither allocate nor lock (virtual devices make their system call).
+template <class P>
+concept Port = requires(P port, const P& const_port, std::span<RxFrame> burst, TxFrame& frame,
+                        PathId path, uint32_t bytes, uint64_t now_ns, const Endpoint& remote,
+                        std::span<const std::byte> payload, PayloadPin& pin) {
+  { const_port.info() } -> std::same_as<const PortInfo&>;
+
+  // Up to burst.size() frames; 0 when none wait. rx_release gives all of them back.
+  { port.rx_burst(burst, now_ns) } noexcept -> std::same_as<uint32_t>;
+  { port.rx_release() } noexcept;
+
+  // False: no buffer or no room in the transmit ring; the engine tries again on a later pass.
+  { port.tx_alloc(frame) } noexcept -> std::same_as<bool>;
+  // Sends the first `bytes` bytes of `frame`. Frames leave in the order of these calls.
+  { port.tx_send(frame, path, bytes) } noexcept;
+  // Sends `bytes` header bytes of `frame` followed by `payload`, without copying the payload where
+  // the device can gather; `payload` must stay unchanged while pin_busy(pin).
+  { port.tx_send_shared(frame, bytes, path, payload, pin) } noexcept;
+  { port.tx_cancel(frame) } noexcept;
+  { port.pin_busy(pin) } noexcept -> std::same_as<bool>;
+  // Hands to the device what tx_send queued; what it does not take stays queued, in order. Called
+  // once at the end of each pass of the engine loop, even when nothing new was sent (it also reaps
+  // completions).
+  { port.tx_flush(now_ns) } noexcept;
+
+  // Cold. A path stays valid until closed. path_ready is false while the neighbour is being
+  // resolved; frames sent to it meanwhile are dropped under kDropNeighbor.
+  { port.open_path(remote) } -> std::same_as<Result<PathId>>;
+  { port.close_path(path) };
+  { const_port.path_ready(path) } -> std::same_as<bool>;
+  // Largest UDP payload for this path's address family (the port's own limit, not a probed one).
+  { const_port.path_max_payload(path) } -> std::same_as<uint32_t>;
+  // Slow work (neighbour retries, link state), called about every 10 ms while awake.
+  { port.tick(now_ns) };
+
+  // A descriptor that poll() shows readable when frames wait, or -1 (then the engine naps).
+  // prepare_sleep is called before each sleep and returns false if frames wait already.
+  { const_port.wait_fd() } -> std::same_as<int>;
+  { port.prepare_sleep() } noexcept -> std::same_as<bool>;
+};
+
+}  // namespace mercury

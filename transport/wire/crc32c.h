@@ -1,0 +1,27 @@
+// CRC-32C (Castagnoli, RFC 3720 appendix B.4: reflected, initial and final value ~0), with the
+// widest instructions the CPU has, chosen once at start.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace mercury::wire {
+
+uint32_t crc32c(const std::byte* data, size_t bytes) noexcept;
+inline uint32_t crc32c(std::span<const std::byte> data) noexcept {
+  return crc32c(data.data(), data.size());
+}
+
+// Continues: crc32c_extend(crc32c(a), b) == crc32c(a then b).
+uint32_t crc32c_extend(uint32_t crc, const std::byte* data, size_t bytes) noexcept;
+
+// Copies and sums in one pass; the ranges do not overlap. Returns crc32c of what was copied, even
+// if another thread writes `source` meanwhile (what is summed is what was stored).
+uint32_t copy_crc32c(std::byte* target, const std::byte* source, size_t bytes) noexcept;
+
+// "avx512-vpclmul", "sse4.2" or "table"; tests force each by name (false if the CPU lacks it).
+const char* crc32c_kernel() noexcept;
+bool crc32c_force_kernel(const char* name) noexcept;
+
+}  // namespace mercury::wire

@@ -1,0 +1,145 @@
+// Wire format v1: what stands behind the UDP header of every Mercury frame. docs/protocol.md has the
+// same pictures and the rules; tests/transport/wire/golden_test.cc holds the bytes.
+//
+// All numbers are big-endian. Elements in a payload are little-endian, whole, and of one tensor.
+// Each frame carries two CRC-32C: one of the payload, one of the header that holds the first. So a
+// header is trusted before its payload is touched, and a result's payload is summed once for all
+// workers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "transport/base/types.h"
+#include "transport/wire/be.h"
+
+namespace mercury::wire {
+
+inline constexpr uint16_t kMagic = 0x4d55;  // "MU"
+inline constexpr uint8_t kVersion = 1;
+
+// Values travel; append only.
+enum class FrameType : uint8_t {
+  kHello = 1,     // opens a session; CBOR-free fixed body (hello.h)
+  kHelloAck = 2,  // accepts it
+  kRefuse = 3,    // refuses it: Errc and text
+  kClose = 4,     // ends a session: Errc and text
+  kAck = 5,       // acknowledgement ranges (ack.h)
+  kPing = 6,      // asks for an ACK: tail probe and keepalive; padded, it probes the path's MTU
+  kControl = 7,   // bytes of the session's ordered control stream (control.h)
+  kPush = 8,      // one chunk of one worker's gradient
+  kResult = 9,    // one chunk of the sum
+};
+inline constexpr uint8_t kMaxFrameType = 9;
+
+// Every frame begins with these 24 bytes.
+//
+//  0                   1                   2                   3
+//  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+// +-------------------------------+---------------+---------------+
+// |          magic "MU"           |    version    |     type      |
+// +-------------------------------+---------------+---------------+
+// |             flags             |        payload bytes          |
+// +-------------------------------+-------------------------------+
+// |              session (number that the receiver chose)         |
+// +---------------------------------------------------------------+
+// |      CRC-32C of the header, this field taken as zero          |
+// +---------------------------------------------------------------+
+// |                                                               |
+// |               packet number (never used twice)                |
+// +---------------------------------------------------------------+
+struct CommonHeader {
+  Be16 magic;
+  uint8_t version;
+  uint8_t type;
+  Be16 flags;
+  Be16 payload_bytes;  // what follows the header of this type
+  Be32 session;        // 0 in HELLO and in answers to a session that does not exist
+  Be32 header_crc;     // over the whole header of this type
+  Be64 packet_number;
+};
+static_assert(sizeof(CommonHeader) == 24 && alignof(CommonHeader) == 1);
+static_assert(offsetof(CommonHeader, session) == 8 && offsetof(CommonHeader, header_crc) == 12 &&
+              offsetof(CommonHeader, packet_number) == 16);
+
+// PUSH: `sender` is the worker's rank and `incarnation` its incarnation.
+// RESULT: `sender` counts the contributors; kFlagPartial says that a bitmap of them (one bit a rank,
+// 64 ranks a word) stands before the elements; without it all workers contributed.
+//
+// +---------------------------------------------------------------+ 24
+// |                            round                              |
+// +---------------------------------------------------------------+
+// |                            tensor                             |
+// +---------------------------------------------------------------+
+// |                 chunk (index within the tensor)               |
+// +-------------------------------+-------------------------------+
+// |           priority            |            sender             |
+// +-------------------------------+-------------------------------+
+// |                         incarnation                           |
+// +---------------------------------------------------------------+
+// |                   CRC-32C of the payload                      |
+// +---------------------------------------------------------------+ 48
+struct ChunkHeader {
+  CommonHeader common;
+  Be32 round;
+  Be32 tensor;
+  Be32 chunk;
+  Be16 priority;
+  Be16 sender;
+  Be32 incarnation;
+  Be32 payload_crc;
+};
+static_assert(sizeof(ChunkHeader) == 48 && alignof(ChunkHeader) == 1);
+static_assert(offsetof(ChunkHeader, round) == 24 && offsetof(ChunkHeader, payload_crc) == 44);
+
+// All other types: 24 common bytes and the CRC of what follows.
+struct PlainHeader {
+  CommonHeader common;
+  Be32 payload_crc;
+  Be32 reserved;  // zero
+};
+static_assert(sizeof(PlainHeader) == 32);
+
+enum Flag : uint16_t {
+  kFlagAckNow = 1,   // the receiver acknowledges at once
+  kFlagPartial = 2,  // RESULT: a contributor bitmap precedes the elements
+};
+
+constexpr bool is_chunk(FrameType type) {
+  return type == FrameType::kPush || type == FrameType::kResult;
+}
+constexpr size_t header_bytes(FrameType type) {
+  return is_chunk(type) ? sizeof(ChunkHeader) : sizeof(PlainHeader);
+}
+
+// A header in host form, for both shapes (a plain header leaves the chunk fields zero).
+struct Header {
+  FrameType type = FrameType::kPing;
+  uint16_t flags = 0;
+  uint16_t payload_bytes = 0;
+  uint32_t session = 0;
+  uint64_t packet_number = 0;
+  uint32_t round = 0;
+  uint32_t tensor = 0;
+  uint32_t chunk = 0;
+  uint16_t priority = 0;
+  uint16_t sender = 0;
+  uint32_t incarnation = 0;
+  uint32_t payload_crc = 0;
+};
+
+enum class DecodeError : uint8_t { kNone, kTruncated, kMagic, kVersion, kType, kLength, kHeaderCrc };
+
+// Checks length, magic, version, type, header CRC, and that payload_bytes is what the frame has
+// (longer frames are allowed below 64 bytes: Ethernet pads). The payload's CRC is the consumer's to
+// check, in the pass in which it copies or adds. `payload` is set to the payload bytes within
+// `frame`.
+DecodeError decode(std::span<const std::byte> frame, Header& header,
+                   std::span<const std::byte>& payload) noexcept;
+
+// Writes the header of `header.type` (header_bytes(type) bytes) to `out`, header CRC included.
+void encode(const Header& header, std::byte* out) noexcept;
+
+}  // namespace mercury::wire

@@ -1,0 +1,74 @@
+// Bodies of HELLO, HELLO_ACK, REFUSE and CLOSE: how a session opens and ends. Pictures and golden
+// bytes as in header.h.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "transport/base/result.h"
+#include "transport/base/types.h"
+
+namespace mercury::wire {
+
+enum class SessionKind : uint8_t {
+  kControl = 0,  // a member and the job's coordinator: control messages only
+  kData = 1,     // a worker and one lane of a server
+};
+
+// Features that both sides must share to use them; what one side lacks is not used.
+enum Feature : uint32_t {
+  kFeatureNone = 0,
+};
+
+inline constexpr size_t kMaxJobName = 63;
+inline constexpr size_t kMaxReason = 255;
+using Nonce = std::array<uint8_t, 16>;
+using Proof = std::array<uint8_t, 32>;
+
+struct Hello {
+  uint8_t version_min = 1;
+  uint8_t version_max = 1;
+  SessionKind kind = SessionKind::kControl;
+  Role role = Role::kWorker;
+  uint32_t features = 0;
+  uint32_t session = 0;       // the sender's number for this session
+  uint16_t rank = 0;
+  uint16_t lane = 0;          // kData: the server's lane that is addressed
+  uint32_t incarnation = 0;
+  uint16_t max_udp_payload = 0;  // what the sender's port carries on this path
+  std::string job;            // 1 to kMaxJobName bytes of [A-Za-z0-9_.-]
+  Nonce nonce{};
+  Proof proof{};              // keyed hash of all the above under the job's secret (job/secret.h)
+};
+
+struct HelloAck {
+  uint8_t version = 1;
+  uint32_t features = 0;
+  uint32_t session = 0;       // the answering side's number
+  uint16_t max_udp_payload = 0;
+  uint32_t incarnation = 0;
+  Proof proof{};              // over the HELLO's nonce as well
+};
+
+// REFUSE and CLOSE.
+struct Reason {
+  uint32_t session = 0;  // the sender's number, or for REFUSE the number in the HELLO
+  Errc code = Errc::kClosed;
+  std::string text;      // at most kMaxReason bytes
+};
+
+// Sizes encoded: at most kMaxHandshakeBytes. Decoders check every length and range; nullopt is a
+// malformed body.
+inline constexpr size_t kMaxHandshakeBytes = 512;
+size_t encode(const Hello& hello, std::span<std::byte> out);
+size_t encode(const HelloAck& ack, std::span<std::byte> out);
+size_t encode(const Reason& reason, std::span<std::byte> out);
+std::optional<Hello> decode_hello(std::span<const std::byte> body);
+std::optional<HelloAck> decode_hello_ack(std::span<const std::byte> body);
+std::optional<Reason> decode_reason(std::span<const std::byte> body);
+
+// The bytes that Hello::proof covers: the encoded HELLO with a zero proof.
+}  // namespace mercury::wire
