@@ -57,6 +57,7 @@ Result<Endpoint> Endpoint::parse(std::string_view text, uint16_t default_port) {
   const std::string whole(text);
   std::string_view host = text;
   std::string_view port_text;
+  bool has_port = false;
   if (!text.empty() && text.front() == '[') {
     const size_t close = text.find(']');
     if (close == std::string_view::npos) {
@@ -67,16 +68,18 @@ Result<Endpoint> Endpoint::parse(std::string_view text, uint16_t default_port) {
     if (!rest.empty() && rest.front() != ':') {
       return Error(Errc::kInvalidArgument, "'" + whole + "': expected [ADDRESS]:PORT");
     }
-    if (!rest.empty()) port_text = rest.substr(1);
+    has_port = !rest.empty();
+    if (has_port) port_text = rest.substr(1);
   } else if (std::count(text.begin(), text.end(), ':') == 1) {
     const size_t colon = text.find(':');
     host = text.substr(0, colon);
     port_text = text.substr(colon + 1);
+    has_port = true;
   }
   Result<IpAddress> ip = IpAddress::parse(host);
   if (!ip) return ip.error();
   Endpoint endpoint{*ip, default_port};
-  if (!port_text.empty()) {
+  if (has_port) {
     const char* end = port_text.data() + port_text.size();
     const auto [stop, code] = std::from_chars(port_text.data(), end, endpoint.port);
     if (code != std::errc{} || stop != end) {
