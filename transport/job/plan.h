@@ -18,9 +18,11 @@ struct ChunkSpan {
 };
 
 // Elements per chunk when a frame carries `chunk_bytes` of payload: whole elements, a multiple of 16
-// (one AVX-512 register of f32) where that fits.
+// (one AVX-512 register of f32) where that fits; 0 when not even one element fits.
 uint32_t chunk_elems(uint32_t chunk_bytes, uint32_t element_bytes);
+// 0 when the tensor is empty, or has more chunks than a frame can number (2^32 - 1).
 uint32_t chunk_count(uint64_t numel, uint32_t elems_per_chunk);
+// Empty for shard >= shards.
 ChunkSpan shard_span(uint32_t tensor, uint32_t chunks, uint16_t shard, uint16_t shards);
 
 }  // namespace mercury
