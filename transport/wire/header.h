@@ -130,7 +130,9 @@ struct Header {
   uint32_t payload_crc = 0;
 };
 
-enum class DecodeError : uint8_t { kNone, kTruncated, kMagic, kVersion, kType, kLength, kHeaderCrc };
+enum class DecodeError : uint8_t {
+  kNone, kTruncated, kBadMagic, kBadVersion, kBadType, kBadLength, kBadHeaderCrc
+};
 
 // Checks length, magic, version, type, header CRC, and that payload_bytes is what the frame has
 // (longer frames are allowed below 64 bytes: Ethernet pads). The payload's CRC is the consumer's to
