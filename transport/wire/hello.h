@@ -70,5 +70,4 @@ std::optional<Hello> decode_hello(std::span<const std::byte> body);
 std::optional<HelloAck> decode_hello_ack(std::span<const std::byte> body);
 std::optional<Reason> decode_reason(std::span<const std::byte> body);
 
-// The bytes that Hello::proof covers: the encoded HELLO with a zero proof.
 }  // namespace mercury::wire

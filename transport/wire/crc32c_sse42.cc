@@ -1,0 +1,104 @@
+// crc32q has a latency of three cycles and starts one each cycle: three streams side by side use it
+// fully. Their registers are put together by a carry-less multiplication with x^(8n) mod P
+// (Gopal et al., "Fast CRC computation for iSCSI polynomial using CRC32 instruction", Intel 2011).
+#include <nmmintrin.h>
+#include <wmmintrin.h>
+
+#include <array>
+#include <cstring>
+
+#include "transport/wire/crc32c_kernels.h"
+
+namespace mercury::wire {
+namespace {
+
+constexpr uint32_t kPolynomial = 0x82f63b78;
+
+// x^n mod P, reflected: multiplying a register by x^(8k) moves it k bytes on.
+constexpr uint32_t x_pow(uint64_t n) {
+  uint32_t value = 1U << 31;
+  for (; n > 0; --n) value = (value >> 1) ^ ((value & 1) != 0 ? kPolynomial : 0);
+  return value;
+}
+
+// Bytes a stream handles before the three are put together: long ones for payloads of jumbo frames,
+// shorter ones for 1500-byte frames and headers.
+constexpr size_t kLong = 1024;
+constexpr size_t kMiddle = 256;
+constexpr size_t kShort = 64;
+
+// A product of two reflected 32-bit polynomials comes out shifted by one bit, and reducing it by
+// crc32q multiplies by x^32: both are taken off the constant.
+template <size_t kBytes>
+inline constexpr uint32_t kShift = x_pow(8 * kBytes - 33);
+
+template <size_t kBytes>
+uint64_t shift(uint64_t crc) noexcept {
+  const __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128(static_cast<long long>(crc)),
+                                               _mm_cvtsi64_si128(kShift<kBytes>), 0);
+  return _mm_crc32_u64(0, static_cast<uint64_t>(_mm_cvtsi128_si64(product)));
+}
+
+inline uint64_t load(const std::byte* data) noexcept {
+  uint64_t word;
+  std::memcpy(&word, data, 8);
+  return word;
+}
+
+template <bool kCopy>
+inline uint64_t step(uint64_t crc, const std::byte* source, std::byte* target) noexcept {
+  const uint64_t word = load(source);
+  if constexpr (kCopy) std::memcpy(target, &word, 8);
+  return _mm_crc32_u64(crc, word);
+}
+
+template <bool kCopy, size_t kStream>
+inline uint64_t streams(uint64_t crc, const std::byte*& source, std::byte*& target,
+                        size_t& bytes) noexcept {
+  while (bytes >= 3 * kStream) {
+    uint64_t a = crc, b = 0, c = 0;
+    for (size_t i = 0; i < kStream; i += 8) {
+      a = step<kCopy>(a, source + i, target + i);
+      b = step<kCopy>(b, source + i + kStream, target + i + kStream);
+      c = step<kCopy>(c, source + i + 2 * kStream, target + i + 2 * kStream);
+    }
+    crc = shift<2 * kStream>(a) ^ shift<kStream>(b) ^ c;
+    source += 3 * kStream;
+    if constexpr (kCopy) target += 3 * kStream;
+    bytes -= 3 * kStream;
+  }
+  return crc;
+}
+
+template <bool kCopy>
+uint32_t run(uint32_t start, std::byte* target, const std::byte* source, size_t bytes) noexcept {
+  uint64_t crc = start;
+  crc = streams<kCopy, kLong>(crc, source, target, bytes);
+  crc = streams<kCopy, kMiddle>(crc, source, target, bytes);
+  crc = streams<kCopy, kShort>(crc, source, target, bytes);
+  for (; bytes >= 8; bytes -= 8, source += 8) {
+    crc = step<kCopy>(crc, source, target);
+    if constexpr (kCopy) target += 8;
+  }
+  auto tail = static_cast<uint32_t>(crc);
+  for (; bytes > 0; --bytes) {
+    const std::byte byte = *source++;
+    if constexpr (kCopy) *target++ = byte;
+    tail = _mm_crc32_u8(tail, static_cast<uint8_t>(byte));
+  }
+  return tail;
+}
+
+uint32_t extend(uint32_t crc, const std::byte* data, size_t bytes) noexcept {
+  return run<false>(crc, nullptr, data, bytes);
+}
+
+constexpr CrcKernel kKernel{"sse4.2", extend, run<true>};
+
+}  // namespace
+
+const CrcKernel* crc32c_sse42() noexcept {
+  return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul") ? &kKernel : nullptr;
+}
+
+}  // namespace mercury::wire
