@@ -1,0 +1,136 @@
+#include "transport/flow/ack_tracker.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <vector>
+
+namespace mercury {
+namespace {
+
+constexpr uint32_t kEvery = 8;
+constexpr uint64_t kDelay = 500;
+
+std::vector<NumberRange> report(AckTracker& tracker) {
+  std::vector<NumberRange> ranges(AckTracker::kMaxRanges);
+  ranges.resize(tracker.report(ranges));
+  return ranges;
+}
+
+TEST(AckTracker, AcknowledgesEveryNthPacketOrAfterTheDelay) {
+  AckTracker tracker(kEvery, kDelay);
+  EXPECT_EQ(tracker.deadline_ns(), kNever);
+  for (uint64_t n = 0; n + 1 < kEvery; ++n) tracker.on_received(n, true, false, 10 + n);
+  EXPECT_FALSE(tracker.due(10 + kDelay - 1));
+  EXPECT_TRUE(tracker.due(10 + kDelay));
+  tracker.on_received(kEvery - 1, true, false, 20);
+  EXPECT_TRUE(tracker.due(20));
+  const auto ranges = report(tracker);
+  ASSERT_EQ(ranges.size(), 1U);
+  EXPECT_EQ(ranges[0].first, 0U);
+  EXPECT_EQ(ranges[0].last, kEvery - 1);
+  EXPECT_EQ(tracker.deadline_ns(), kNever);
+}
+
+TEST(AckTracker, AcknowledgesAtOnceWhenAskedOrOutOfOrder) {
+  AckTracker tracker(kEvery, kDelay);
+  tracker.on_received(5, true, true, 1);
+  EXPECT_TRUE(tracker.due(1));
+  report(tracker);
+  tracker.on_received(7, true, false, 2);  // 6 is missing
+  EXPECT_TRUE(tracker.due(2));
+  report(tracker);
+  tracker.on_received(6, true, false, 3);  // fills the gap
+  EXPECT_TRUE(tracker.due(3));
+  EXPECT_EQ(tracker.ranges(), 1U);
+}
+
+TEST(AckTracker, PacketsThatElicitNothingLeaveNoGapAndNoDeadline) {
+  AckTracker tracker(kEvery, kDelay);
+  tracker.on_received(1, true, false, 1);
+  report(tracker);
+  tracker.on_received(2, false, false, 2);
+  EXPECT_EQ(tracker.deadline_ns(), kNever);
+  tracker.on_received(3, true, false, 3);
+  EXPECT_FALSE(tracker.due(4));
+  EXPECT_EQ(tracker.ranges(), 1U);
+}
+
+TEST(AckTracker, LeavesARangeOutOnceItWasReportedOften) {
+  AckTracker tracker(kEvery, kDelay);
+  tracker.on_received(1, true, false, 1);
+  tracker.on_received(3, true, false, 1);
+  int reported = 0;
+  for (int i = 0; i < 100; ++i) {
+    const auto ranges = report(tracker);
+    ASSERT_FALSE(ranges.empty());
+    EXPECT_EQ(ranges[0].last, 3U) << "the highest range is always there";
+    if (ranges.size() == 2) ++reported;
+  }
+  EXPECT_EQ(reported, 16);
+  EXPECT_FALSE(tracker.is_new(1)) << "it is still known";
+  tracker.on_received(2, true, false, 2);
+  const auto ranges = report(tracker);
+  ASSERT_EQ(ranges.size(), 1U);
+  EXPECT_EQ(ranges[0].first, 1U);
+}
+
+TEST(AckTracker, ForgetsTheLowestRangeWhenThereAreTooManyGaps) {
+  AckTracker tracker(kEvery, kDelay);
+  for (uint64_t n = 0; n < 100; ++n) tracker.on_received(1000 + 2 * n, true, false, n);
+  EXPECT_EQ(tracker.ranges(), AckTracker::kMaxRanges);
+  EXPECT_FALSE(tracker.is_new(1000 + 2 * 99));
+  EXPECT_TRUE(tracker.is_new(1000 + 2 * 99 - 1)) << "a recent gap may still be filled";
+  EXPECT_FALSE(tracker.is_new(1001)) << "a forgotten gap counts as arrived";
+  EXPECT_FALSE(tracker.on_received(1001, true, false, 200));
+  EXPECT_FALSE(tracker.is_new(5)) << "a range below all others would be forgotten next";
+  EXPECT_EQ(tracker.ranges(), AckTracker::kMaxRanges);
+}
+
+TEST(AckTracker, WorksAtTheEndsOfTheNumbers) {
+  for (const uint64_t base :
+       {uint64_t{0}, (uint64_t{1} << 32) - 4, (uint64_t{1} << 63) - 4, ~uint64_t{0} - 7}) {
+    SCOPED_TRACE(base);
+    AckTracker tracker(kEvery, kDelay);
+    for (const uint64_t step : {1, 0, 3, 7, 6, 2, 5, 4}) {
+      EXPECT_TRUE(tracker.is_new(base + step));
+      EXPECT_TRUE(tracker.on_received(base + step, true, false, 1));
+      EXPECT_FALSE(tracker.on_received(base + step, true, false, 1));
+    }
+    const auto ranges = report(tracker);
+    ASSERT_EQ(ranges.size(), 1U);
+    EXPECT_EQ(ranges[0].first, base);
+    EXPECT_EQ(ranges[0].last, base + 7);
+  }
+}
+
+TEST(AckTracker, AgreesWithASetUnderRandomOrder) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    AckTracker tracker(kEvery, kDelay);
+    std::set<uint64_t> model;
+    uint64_t top = 100;
+    for (int i = 0; i < 2000; ++i) {
+      if (random() % 20 != 0) ++top;
+      const uint64_t number = top - random() % 24;  // too near for more than 64 gaps
+      const bool fresh = model.insert(number).second;
+      ASSERT_EQ(tracker.is_new(number), fresh) << number;
+      ASSERT_EQ(tracker.on_received(number, true, false, 1), fresh);
+      uint64_t above = ~uint64_t{0};
+      for (const NumberRange& range : report(tracker)) {
+        ASSERT_LE(range.first, range.last);
+        ASSERT_LT(range.last, above);
+        above = range.first;
+        for (uint64_t n = range.first; n <= range.last; ++n) ASSERT_TRUE(model.contains(n));
+        ASSERT_FALSE(model.contains(range.last + 1));
+        ASSERT_TRUE(range.first == 0 || !model.contains(range.first - 1));
+      }
+      if (tracker.ranges() > 50) break;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mercury

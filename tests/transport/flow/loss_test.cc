@@ -1,0 +1,156 @@
+#include "transport/flow/loss.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace mercury {
+namespace {
+
+constexpr uint64_t kRtt = 1'000'000;
+
+struct Sink {
+  std::vector<uint64_t> acked;
+  std::vector<uint64_t> lost;
+  std::vector<LossCause> causes;
+  void packet_acked(const SentRecord& record) noexcept { acked.push_back(record.number); }
+  void packet_lost(const SentRecord& record, LossCause cause) noexcept {
+    lost.push_back(record.number);
+    causes.push_back(cause);
+  }
+};
+
+class LossTest : public ::testing::Test {
+ protected:
+  void send(uint64_t number, uint64_t now_ns, wire::FrameType type = wire::FrameType::kPush) {
+    SentTag tag;
+    tag.type = type;
+    ASSERT_TRUE(detector.on_sent(number, tag, 1000, now_ns));
+  }
+  void ack(std::vector<NumberRange> ranges, uint64_t now_ns) {
+    detector.on_ack(ranges, 0, now_ns, sink);
+  }
+  LossConfig config;
+  SentPool pool;
+  LossDetector detector{config, pool};
+  Sink sink;
+};
+
+TEST_F(LossTest, DeclaresAPacketLostThreeNumbersLater) {
+  for (uint64_t n = 0; n < 5; ++n) send(n, n);
+  ack({{1, 2}}, kRtt);
+  EXPECT_TRUE(sink.lost.empty());
+  ack({{1, 3}}, kRtt);
+  EXPECT_EQ(sink.lost, std::vector<uint64_t>{0});
+  EXPECT_EQ(sink.acked, (std::vector<uint64_t>{1, 2, 3}));
+  EXPECT_EQ(detector.bytes_in_flight(), 1000U);
+  ack({{1, 4}}, kRtt);
+  EXPECT_EQ(detector.bytes_in_flight(), 0U);
+  EXPECT_EQ(detector.deadline_ns(), kNever);
+  EXPECT_EQ(pool.blocks_in_use(), 0U);
+}
+
+TEST_F(LossTest, DeclaresAPacketLostWhenTheTimeThresholdPasses) {
+  send(0, 0);
+  send(1, 0);
+  ack({{1, 1}}, kRtt);
+  EXPECT_TRUE(sink.lost.empty());
+  const uint64_t deadline = detector.deadline_ns();
+  EXPECT_EQ(deadline, kRtt * 9 / 8);
+  detector.on_timer(deadline - 1, sink);
+  EXPECT_TRUE(sink.lost.empty());
+  detector.on_timer(deadline, sink);
+  EXPECT_EQ(sink.lost, std::vector<uint64_t>{0});
+  EXPECT_EQ(detector.probe_timeouts(), 0U);
+}
+
+TEST_F(LossTest, AcknowledgementOfAPacketDeclaredLostIsHarmlessAndRaisesTheThreshold) {
+  for (uint64_t n = 0; n < 10; ++n) send(n, n);
+  ack({{1, 6}}, kRtt);
+  ASSERT_EQ(sink.lost, std::vector<uint64_t>{0});
+  ack({{0, 6}}, kRtt + 1);
+  EXPECT_EQ(detector.spurious_losses(), 1U);
+  EXPECT_EQ(sink.acked.size(), 6U) << "0 was reported once, as lost";
+  EXPECT_GT(detector.packet_threshold(), 6U);
+  ack({{0, 6}}, kRtt + 2);
+  EXPECT_EQ(detector.spurious_losses(), 1U) << "counted once";
+}
+
+TEST_F(LossTest, ALateArrivalTeachesTheDistanceOfReordering) {
+  for (uint64_t n = 0; n < 40; ++n) send(n, n);
+  ack({{2, 2}}, kRtt);
+  ack({{0, 2}}, kRtt);
+  EXPECT_TRUE(sink.lost.empty());
+  EXPECT_EQ(detector.packet_threshold(), 4U);
+}
+
+TEST_F(LossTest, ProbesWhenNothingIsAcknowledgedAndBacksOff) {
+  send(0, 0);
+  uint64_t previous = 0;
+  uint64_t previous_wait = 0;
+  for (int i = 1; i <= 12; ++i) {
+    const uint64_t deadline = detector.deadline_ns();
+    ASSERT_NE(deadline, kNever);
+    const uint64_t wait = deadline - previous;
+    EXPECT_GE(wait * 9, previous_wait * 8);
+    EXPECT_LE(wait, config.max_probe_timeout_ns * 9 / 8);
+    detector.on_timer(deadline, sink);
+    EXPECT_EQ(detector.probes_due(), i == 1 ? 1U : 2U);
+    previous_wait = wait;
+    previous = deadline;
+    EXPECT_EQ(sink.lost.size(), i == 1 ? 0U : 1U) << "one silence is not a loss";
+    for (const LossCause cause : sink.causes) EXPECT_EQ(cause, LossCause::kSilence);
+    if (!sink.lost.empty()) send(static_cast<uint64_t>(i), deadline);  // sent again as a new packet
+    sink = {};
+  }
+  EXPECT_EQ(detector.probe_timeouts(), 12U);
+}
+
+TEST_F(LossTest, TheProbesAcknowledgementUncoversATailLoss) {
+  for (uint64_t n = 0; n < 4; ++n) send(n, n);
+  const uint64_t deadline = detector.deadline_ns();
+  detector.on_timer(deadline, sink);
+  ASSERT_EQ(detector.probes_due(), 1U);
+  detector.probe_sent();
+  send(4, deadline, wire::FrameType::kPing);
+  ack({{4, 4}}, deadline + kRtt);
+  EXPECT_EQ(sink.lost, (std::vector<uint64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(detector.bytes_in_flight(), 0U);
+}
+
+TEST_F(LossTest, SilenceNeverDeclaresAPingLost) {
+  send(0, 0, wire::FrameType::kPing);
+  send(1, 0);
+  for (int i = 0; i < 5; ++i) detector.on_timer(detector.deadline_ns(), sink);
+  EXPECT_EQ(sink.lost, std::vector<uint64_t>{1});
+}
+
+TEST_F(LossTest, JitterIsTheSameForTheSameSeed) {
+  LossConfig other = config;
+  other.jitter_seed = 99;
+  LossDetector same(config, pool);
+  LossDetector different(other, pool);
+  send(0, 0);
+  same.on_sent(0, {}, 1, 0);
+  different.on_sent(0, {}, 1, 0);
+  EXPECT_EQ(detector.deadline_ns(), same.deadline_ns());
+  EXPECT_NE(detector.deadline_ns(), different.deadline_ns());
+}
+
+TEST(RttEstimator, SmoothsAndSubtractsTheDelayThatThePeerAdmits) {
+  RttEstimator rtt(10'000'000);
+  rtt.hint(20'000'000);
+  EXPECT_EQ(rtt.smoothed_ns(), 10'000'000U) << "a hint only lowers the guess";
+  rtt.hint(2'000'000);
+  EXPECT_EQ(rtt.smoothed_ns(), 2'000'000U);
+  rtt.sample(1000, 0, 500);
+  EXPECT_EQ(rtt.smoothed_ns(), 1000U);
+  rtt.sample(1400, 400, 500);
+  EXPECT_EQ(rtt.smoothed_ns(), 1000U);
+  rtt.sample(1400, 1'000'000, 300);  // a lie about the delay is believed up to the limit
+  EXPECT_EQ(rtt.smoothed_ns(), (7 * 1000 + 1100) / 8);
+  EXPECT_EQ(rtt.min_ns(), 1000U);
+}
+
+}  // namespace
+}  // namespace mercury

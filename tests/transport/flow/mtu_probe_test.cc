@@ -1,0 +1,77 @@
+#include "transport/flow/mtu_probe.h"
+
+#include <gtest/gtest.h>
+
+namespace mercury {
+namespace {
+
+struct Search {
+  uint16_t answer = 0;
+  int probes = 0;
+};
+
+Search run(uint16_t largest, uint32_t path) {
+  MtuProbe probe;
+  probe.start(largest);
+  Search search;
+  while (probe.searching()) {
+    const uint16_t size = probe.due();
+    probe.on_sent();
+    ++search.probes;
+    if (size <= path) {
+      probe.on_acked(size);
+    } else {
+      probe.on_lost(size, true);
+    }
+  }
+  search.answer = probe.path_payload();
+  return search;
+}
+
+TEST(MtuProbe, FindsEveryPathWithinTheGranularity) {
+  for (uint32_t path = kBasePayloadBytes; path <= 8972; ++path) {
+    const Search search = run(8972, path);
+    ASSERT_LE(search.answer, path);
+    ASSERT_LT(path - search.answer, kProbeGranularityBytes) << path;
+    ASSERT_LE(search.probes, 40);
+  }
+}
+
+TEST(MtuProbe, OneProbeSufficesWhereThePathCarriesTheLargest) {
+  const Search search = run(8972, 8972);
+  EXPECT_EQ(search.answer, 8972);
+  EXPECT_EQ(search.probes, 1);
+  EXPECT_EQ(run(UINT16_MAX - 1, UINT16_MAX).answer, UINT16_MAX - 1);
+}
+
+TEST(MtuProbe, NeedsNoProbeAtOrBelowTheBase) {
+  EXPECT_EQ(run(kBasePayloadBytes, 9000).probes, 0);
+  EXPECT_EQ(run(1000, 9000).answer, 1000);
+}
+
+TEST(MtuProbe, SilenceIsNoVerdict) {
+  MtuProbe probe;
+  probe.start(8972);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(probe.due(), 8972);
+    probe.on_sent();
+    ASSERT_EQ(probe.due(), 0);
+    probe.on_lost(8972, false);
+  }
+}
+
+TEST(MtuProbe, BelievesAProbeThatArrivesAfterItWasGivenUp) {
+  MtuProbe probe;
+  probe.start(8972);
+  for (int i = 0; i < 3; ++i) {
+    probe.on_sent();
+    probe.on_lost(8972, true);
+  }
+  EXPECT_LT(probe.due(), 8972);
+  probe.on_acked(8972);
+  EXPECT_FALSE(probe.searching());
+  EXPECT_EQ(probe.path_payload(), 8972);
+}
+
+}  // namespace
+}  // namespace mercury

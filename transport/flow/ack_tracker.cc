@@ -1,0 +1,95 @@
+#include "transport/flow/ack_tracker.h"
+
+#include <algorithm>
+
+namespace mercury {
+
+// Index of the first range that ends at or after `number`; count_ when there is none. Arrivals are
+// mostly at the top, so the search begins there.
+uint32_t AckTracker::find(uint64_t number) const noexcept {
+  uint32_t index = count_;
+  while (index > 0 && ranges_[index - 1].last >= number) --index;
+  return index;
+}
+
+bool AckTracker::is_new(uint64_t number) const noexcept {
+  if (number < floor_) return false;
+  const uint32_t index = find(number);
+  if (index < count_ && ranges_[index].first <= number) return false;
+  // A range of its own below all others would be the next one forgotten.
+  return index > 0 || count_ < kMaxRanges || number + 1 == ranges_[0].first;
+}
+
+bool AckTracker::on_received(uint64_t number, bool eliciting, bool ack_now,
+                             uint64_t now_ns) noexcept {
+  if (!is_new(number)) return false;
+  const bool in_order = count_ == 0 || number == ranges_[count_ - 1].last + 1;
+  if (count_ == 0 || number > ranges_[count_ - 1].last) largest_at_ns_ = now_ns;
+  record(number);
+  if (!eliciting) return true;
+  ++unacknowledged_;
+  if (ack_now || !in_order || unacknowledged_ >= every_packets_) {
+    deadline_ns_ = 0;
+  } else if (deadline_ns_ == kNever) {
+    deadline_ns_ = now_ns + max_delay_ns_;
+  }
+  return true;
+}
+
+void AckTracker::record(uint64_t number) noexcept {
+  const uint32_t index = find(number);
+  const bool joins_below = index > 0 && ranges_[index - 1].last + 1 == number;
+  const bool joins_above = index < count_ && number + 1 == ranges_[index].first;
+  if (joins_below && joins_above) {
+    ranges_[index].first = ranges_[index - 1].first;
+    reports_[index] = kReports;
+    erase_range(index - 1);
+  } else if (joins_below) {
+    ranges_[index - 1].last = number;
+    reports_[index - 1] = kReports;
+  } else if (joins_above) {
+    ranges_[index].first = number;
+    reports_[index] = kReports;
+  } else {
+    insert_range(index, number);
+  }
+}
+
+void AckTracker::insert_range(uint32_t index, uint64_t number) noexcept {
+  if (count_ == kMaxRanges) {
+    floor_ = ranges_[0].last + 1;
+    erase_range(0);
+    --index;  // is_new() refused index 0
+  }
+  for (uint32_t i = count_; i > index; --i) {
+    ranges_[i] = ranges_[i - 1];
+    reports_[i] = reports_[i - 1];
+  }
+  ranges_[index] = NumberRange{number, number};
+  reports_[index] = kReports;
+  ++count_;
+}
+
+void AckTracker::erase_range(uint32_t index) noexcept {
+  for (uint32_t i = index; i + 1 < count_; ++i) {
+    ranges_[i] = ranges_[i + 1];
+    reports_[i] = reports_[i + 1];
+  }
+  --count_;
+}
+
+uint32_t AckTracker::report(std::span<NumberRange> out) noexcept {
+  uint32_t written = 0;
+  for (uint32_t i = count_; i > 0 && written < out.size(); --i) {
+    if (i != count_ && reports_[i - 1] == 0) continue;  // the highest is always said
+    NumberRange range = ranges_[i - 1];
+    if (range.last - range.first >= kLongestRange) range.first = range.last - (kLongestRange - 1);
+    out[written++] = range;
+    if (reports_[i - 1] > 0) --reports_[i - 1];
+  }
+  unacknowledged_ = 0;
+  deadline_ns_ = kNever;
+  return written;
+}
+
+}  // namespace mercury

@@ -1,0 +1,71 @@
+// Which packet numbers of the peer have arrived, and when to acknowledge them.
+//
+// Acknowledgements are not themselves acknowledged, so the peer never says which ranges it knows. A
+// range is therefore reported in kReports acknowledgements after it last changed and then left out:
+// if all of those are lost, the peer sends again what had arrived, and the copy is dropped above.
+//
+// Paper: RFC 9000 section 13.2 (when to acknowledge, limiting ranges).
+// Owner/thread: one engine. Nothing allocates.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "transport/base/types.h"
+#include "transport/wire/ack.h"
+
+namespace mercury {
+
+using NumberRange = wire::AckRange;  // first to last, both included
+
+class AckTracker {
+ public:
+  // Gaps that are remembered. With more, the lowest range is forgotten: what is missing below it
+  // counts as arrived, so a late packet there is dropped and sent again in a new one.
+  static constexpr uint32_t kMaxRanges = wire::kMaxAckRanges;
+
+  AckTracker(uint32_t every_packets, uint64_t max_delay_ns)
+      : max_delay_ns_(max_delay_ns), every_packets_(every_packets) {}
+
+  bool is_new(uint64_t number) const noexcept;
+  // False, and nothing changes, when !is_new(number). Packets that do not elicit acknowledgement
+  // (acknowledgements, handshake) are recorded so that they leave no gaps.
+  bool on_received(uint64_t number, bool eliciting, bool ack_now, uint64_t now_ns) noexcept;
+
+  bool due(uint64_t now_ns) const noexcept { return now_ns >= deadline_ns_; }
+  uint64_t deadline_ns() const noexcept {
+    return deadline_ns_;
+  }  // 0: at once; kNever: nothing to say
+  // Makes an acknowledgement due now.
+  void expedite() noexcept { deadline_ns_ = 0; }
+
+  // Fills `out` with the ranges to report, highest first, and takes the acknowledgement as sent.
+  uint32_t report(std::span<NumberRange> out) noexcept;
+  // How long the highest number has waited here, for the peer's round-trip time.
+  uint64_t delay_ns(uint64_t now_ns) const noexcept { return now_ns - largest_at_ns_; }
+  uint32_t ranges() const noexcept { return count_; }
+
+ private:
+  static constexpr uint8_t kReports = 16;  // 0.2^16: all lost only when the path is down
+  // A range on the wire holds 2^32 packets; what lies so far back was reported long ago.
+  static constexpr uint64_t kLongestRange = uint64_t{1} << 32;
+
+  uint32_t find(uint64_t number) const noexcept;
+  void insert_range(uint32_t index, uint64_t number) noexcept;
+  void erase_range(uint32_t index) noexcept;
+  void record(uint64_t number) noexcept;
+
+  // Ascending, disjoint, not adjacent.
+  std::array<NumberRange, kMaxRanges> ranges_;
+  std::array<uint8_t, kMaxRanges> reports_{};
+  uint32_t count_ = 0;
+  uint64_t floor_ = 0;  // numbers below are not new
+  uint64_t largest_at_ns_ = 0;
+  uint64_t deadline_ns_ = kNever;
+  uint64_t max_delay_ns_;
+  uint32_t every_packets_;
+  uint32_t unacknowledged_ = 0;  // eliciting packets since the last report
+};
+
+}  // namespace mercury

@@ -1,0 +1,76 @@
+#include "transport/flow/loss.h"
+
+#include <algorithm>
+
+namespace mercury {
+namespace {
+
+// splitmix64: engines that start together must not probe together, and a seed must repeat a run.
+uint64_t mix(uint64_t value) noexcept {
+  value += 0x9e3779b97f4a7c15;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
+  return value ^ (value >> 31);
+}
+
+}  // namespace
+
+bool LossDetector::on_sent(uint64_t number, const SentTag& tag, uint32_t bytes,
+                           uint64_t now_ns) noexcept {
+  if (!history_.append(number, tag, bytes, now_ns)) return false;
+  probe_base_ns_ = std::max(probe_base_ns_, now_ns);
+  return true;
+}
+
+uint64_t LossDetector::backed_off_ns() const noexcept {
+  const uint64_t once_ns =
+      std::max(rtt_.probe_timeout_ns(config_.max_ack_delay_ns), config_.min_probe_timeout_ns);
+  const uint64_t limit_ns = std::max(config_.max_probe_timeout_ns, once_ns);
+  const uint64_t wait_ns = std::min(once_ns << std::min(timeouts_in_a_row_, 16U), limit_ns);
+  // Up to an eighth more, the same for one time-out however often it is asked for.
+  const uint64_t random = mix(config_.jitter_seed + probe_timeouts_);
+  return wait_ns + ((wait_ns / 8) * (random >> 32) >> 32);
+}
+
+uint64_t LossDetector::deadline_ns() const noexcept {
+  if (history_.packets_in_flight() == 0) return kNever;
+  if (loss_time_ns_ != kNever) return loss_time_ns_;
+  return probe_base_ns_ + backed_off_ns();
+}
+
+void LossDetector::clear() noexcept {
+  history_.clear();
+  loss_time_ns_ = kNever;
+  probes_due_ = 0;
+}
+
+// Twice what was seen: a packet that was late by less than the threshold would teach nothing else.
+void LossDetector::note_reordering(uint64_t distance) noexcept {
+  const uint64_t wanted = std::min<uint64_t>(2 * distance, kMaxPacketThreshold);
+  packet_threshold_ = std::max(packet_threshold_, static_cast<uint32_t>(wanted));
+}
+
+void LossDetector::note_loss(const SentRecord& record) noexcept {
+  declared_[declared_next_] = Declared{record.number, largest_acked_ - record.number};
+  declared_next_ = (declared_next_ + 1) % kRemembered;
+  declared_count_ = std::min(declared_count_ + 1, kRemembered);
+}
+
+void LossDetector::note_spurious(std::span<const NumberRange> ranges) noexcept {
+  if (declared_count_ == 0) return;
+  for (uint32_t i = 0; i < declared_count_; ++i) {
+    Declared& declared = declared_[i];
+    if (declared.distance == 0) continue;
+    for (const NumberRange& range : ranges) {
+      if (declared.number > range.last) break;
+      if (declared.number < range.first) continue;
+      ++spurious_losses_;
+      note_reordering(std::max<uint64_t>(declared.distance, largest_acked_ - declared.number));
+      time_eighths_ = std::min(time_eighths_ + 1, kMaxTimeEighths);
+      declared.distance = 0;
+      break;
+    }
+  }
+}
+
+}  // namespace mercury

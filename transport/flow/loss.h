@@ -1,0 +1,198 @@
+// Which packets in flight were acknowledged, which are lost, and when to probe.
+//
+// A packet is lost when a later one was acknowledged and either `packet_threshold` numbers or the
+// time threshold lie between them. Both thresholds grow when the path proves to reorder (a packet
+// acknowledged late, or after it was declared lost), so that multipath does not look like loss; the
+// packet threshold is never lowered again, as the time threshold bounds what that costs. When
+// nothing is acknowledged for a probe time-out, a PING asks for an acknowledgement, with
+// exponential back-off; from the second time-out in a row on, the oldest packet that is not a PING
+// is declared lost too, so that a path that eats everything of one size still gets other packets to
+// carry.
+//
+// Paper: RFC 9002 section 6; RFC 8985 (RACK) sections 3.3.2 and 6.2 for reordering.
+// Owner/thread: one engine. Nothing allocates.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "transport/base/types.h"
+#include "transport/flow/ack_tracker.h"
+#include "transport/flow/rtt.h"
+#include "transport/flow/sent_history.h"
+
+namespace mercury {
+
+struct LossConfig {
+  uint64_t initial_rtt_ns = 10'000'000;
+  uint64_t max_ack_delay_ns = 500'000;  // of the peer
+  uint64_t min_probe_timeout_ns = 2'000'000;
+  uint64_t max_probe_timeout_ns =
+      250'000'000;  // back-off ends here: a path that heals is found soon
+  uint64_t jitter_seed = 0;
+};
+
+enum class LossCause : uint8_t {
+  kOvertaken,  // later packets arrived and this one did not
+  kSilence,    // probe time-outs: nothing arrives
+};
+
+// What the detector reports to, by template: `packet_acked(const SentRecord&)` and
+// `packet_lost(const SentRecord&, LossCause)`, noexcept, which may send but not receive.
+class LossDetector {
+ public:
+  LossDetector(const LossConfig& config, SentPool& pool)
+      : config_(config), rtt_(config.initial_rtt_ns), history_(pool) {}
+
+  bool has_room() const noexcept { return history_.has_room(); }
+  // False: no record left (has_room was false); the packet must not be sent.
+  bool on_sent(uint64_t number, const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
+
+  // `ranges` as acknowledged, highest first, all of numbers that were sent.
+  template <class Sink>
+  void on_ack(std::span<const NumberRange> ranges, uint64_t ack_delay_ns, uint64_t now_ns,
+              Sink& sink) noexcept;
+
+  uint64_t deadline_ns() const noexcept;  // kNever when nothing is in flight
+  // Past the deadline: declares losses, or makes probes due.
+  template <class Sink>
+  void on_timer(uint64_t now_ns, Sink& sink) noexcept;
+
+  // PINGs with kFlagAckNow that must be sent.
+  uint32_t probes_due() const noexcept { return probes_due_; }
+  void probe_sent() noexcept { --probes_due_; }
+
+  // The session ends: nothing is in flight any more, nothing is reported.
+  void clear() noexcept;
+
+  RttEstimator& rtt() noexcept { return rtt_; }
+  const RttEstimator& rtt() const noexcept { return rtt_; }
+  uint64_t bytes_in_flight() const noexcept { return history_.bytes_in_flight(); }
+  uint32_t packets_in_flight() const noexcept { return history_.packets_in_flight(); }
+  uint64_t spurious_losses() const noexcept { return spurious_losses_; }
+  uint64_t probe_timeouts() const noexcept { return probe_timeouts_; }
+  uint32_t packet_threshold() const noexcept { return packet_threshold_; }
+
+ private:
+  static constexpr uint32_t kFirstPacketThreshold = 3;  // RFC 9002 6.1.1
+  static constexpr uint32_t kMaxPacketThreshold =
+      1024;                                         // beyond, the time threshold decides anyway
+  static constexpr uint32_t kFirstTimeEighths = 9;  // RFC 9002 6.1.2: 9/8
+  static constexpr uint32_t kMaxTimeEighths = 16;   // RFC 8985 6.2: at most one more round trip
+  static constexpr uint32_t kRemembered = 16;
+
+  struct Declared {  // a packet declared lost: if it is acknowledged after all, the path reorders
+    uint64_t number = 0;
+    uint64_t distance = 0;  // behind the largest acknowledged when it was declared
+  };
+
+  template <class Sink>
+  void detect(uint64_t now_ns, Sink& sink) noexcept;
+  template <class Sink>
+  void declare_oldest(Sink& sink) noexcept;
+  void note_reordering(uint64_t distance) noexcept;
+  void note_loss(const SentRecord& record) noexcept;
+  void note_spurious(std::span<const NumberRange> ranges) noexcept;
+  uint64_t backed_off_ns() const noexcept;
+
+  LossConfig config_;
+  RttEstimator rtt_;
+  SentHistory history_;
+  uint64_t largest_acked_ = 0;
+  bool any_acked_ = false;
+  uint64_t loss_time_ns_ = kNever;  // when the time threshold of the next packet passes
+  uint64_t probe_base_ns_ = 0;      // last send, progress or time-out
+  uint32_t timeouts_in_a_row_ = 0;
+  uint32_t probes_due_ = 0;
+  uint32_t packet_threshold_ = kFirstPacketThreshold;
+  uint32_t time_eighths_ = kFirstTimeEighths;
+  uint64_t spurious_losses_ = 0;
+  uint64_t probe_timeouts_ = 0;
+  std::array<Declared, kRemembered> declared_;
+  uint32_t declared_count_ = 0;
+  uint32_t declared_next_ = 0;
+};
+
+template <class Sink>
+void LossDetector::on_ack(std::span<const NumberRange> ranges, uint64_t ack_delay_ns,
+                          uint64_t now_ns, Sink& sink) noexcept {
+  if (ranges.empty()) return;
+  const uint64_t previous_largest = largest_acked_;
+  const bool had_largest = any_acked_;
+  if (!any_acked_ || ranges.front().last > largest_acked_) largest_acked_ = ranges.front().last;
+  any_acked_ = true;
+  note_spurious(ranges);
+  bool progress = false;
+  SentHistory::Cursor cursor = history_.oldest();
+  for (size_t i = ranges.size(); i > 0; --i) {
+    const NumberRange& range = ranges[i - 1];
+    for (history_.seek(cursor, range.first); cursor.record() != nullptr;) {
+      const SentRecord record = *cursor.record();
+      if (record.number > range.last) break;
+      history_.remove(cursor);
+      progress = true;
+      if (record.number == ranges.front().last) {
+        rtt_.sample(now_ns - record.sent_ns, ack_delay_ns, config_.max_ack_delay_ns);
+      }
+      if (had_largest && record.number < previous_largest) {
+        note_reordering(previous_largest - record.number);
+      }
+      sink.packet_acked(record);
+    }
+  }
+  if (progress) {
+    timeouts_in_a_row_ = 0;
+    probes_due_ = 0;
+    probe_base_ns_ = now_ns;
+  }
+  detect(now_ns, sink);
+}
+
+template <class Sink>
+void LossDetector::detect(uint64_t now_ns, Sink& sink) noexcept {
+  loss_time_ns_ = kNever;
+  if (!any_acked_) return;
+  const uint64_t delay_ns = rtt_.loss_delay_ns(time_eighths_);
+  SentHistory::Cursor cursor = history_.oldest();
+  while (cursor.record() != nullptr && cursor.record()->number < largest_acked_) {
+    const SentRecord record = *cursor.record();
+    const bool overtaken = largest_acked_ - record.number >= packet_threshold_;
+    if (overtaken || now_ns >= record.sent_ns + delay_ns) {
+      history_.remove(cursor);
+      note_loss(record);
+      sink.packet_lost(record, LossCause::kOvertaken);
+    } else {
+      loss_time_ns_ = std::min(loss_time_ns_, record.sent_ns + delay_ns);
+      history_.next(cursor);
+    }
+  }
+}
+
+template <class Sink>
+void LossDetector::declare_oldest(Sink& sink) noexcept {
+  SentHistory::Cursor cursor = history_.oldest();
+  while (cursor.record() != nullptr && cursor.record()->tag.type == wire::FrameType::kPing) {
+    history_.next(cursor);
+  }
+  if (cursor.record() == nullptr) return;
+  const SentRecord record = *cursor.record();
+  history_.remove(cursor);
+  sink.packet_lost(record, LossCause::kSilence);
+}
+
+template <class Sink>
+void LossDetector::on_timer(uint64_t now_ns, Sink& sink) noexcept {
+  if (now_ns < deadline_ns()) return;
+  if (loss_time_ns_ != kNever) {
+    detect(now_ns, sink);
+    return;
+  }
+  ++probe_timeouts_;
+  ++timeouts_in_a_row_;
+  probe_base_ns_ = now_ns;
+  probes_due_ = timeouts_in_a_row_ == 1 ? 1 : 2;
+  if (timeouts_in_a_row_ >= 2) declare_oldest(sink);
+}
+
+}  // namespace mercury
