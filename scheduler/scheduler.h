@@ -1,19 +1,18 @@
 // Gradient path: step 3/8, from the submit ring, to the engine loop.
 //
-// Which chunk goes next from one NIC queue. Fair between jobs (deficit round robin on bytes), strict
-// priority inside a job (0 first), first-in first-out inside a priority and session, rotating
-// between the sessions that hold the same priority, retransmissions first at their own priority.
-// Constant time at any number of priorities, ranges and bytes: 64-ary tries of three levels, find
-// first set. A session that may not send now (window full) is set aside whole, in constant time, and
-// never holds up another session.
+// Which chunk goes next from one NIC queue. Fair between jobs (deficit round robin on bytes),
+// strict priority inside a job (0 first), first-in first-out inside a priority and session,
+// rotating between the sessions that hold the same priority, retransmissions first at their own
+// priority. Constant time at any number of priorities, ranges and bytes: 64-ary tries of three
+// levels, find first set. A session that may not send now (window full) is set aside whole, in
+// constant time, and never holds up another session.
 //
 // The queue holds ranges of chunks and cuts one chunk per next(): admitting 400 MB costs what
 // admitting 4 KB costs.
 //
-// Owner/thread: one engine. Pure: no I/O, no clock. Allocates at construction and in add_*, never in
-// admit, readmit, next, charge, block, unblock.
-// Paper: Mercury, TPDS 2023, section IV.C (the O(N) scan replaced); DRR: Shreedhar & Varghese,
-// SIGCOMM 1995.
+// Owner/thread: one engine. Pure: no I/O, no clock. Allocates at construction and in add_*, never
+// in admit, readmit, next, charge, block, unblock. Paper: Mercury, TPDS 2023, section IV.C (the
+// O(N) scan replaced); DRR: Shreedhar & Varghese, SIGCOMM 1995.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +48,9 @@ class Scheduler {
   struct Limits {
     uint32_t max_jobs = 64;
     uint32_t max_sessions = 4096;
-    uint32_t max_ranges = 65536;      // admitted and unfinished, all jobs together, retransmissions included
-    uint32_t quantum_bytes = 65536;   // DRR: what a job of weight 1 may send per round
+    uint32_t max_ranges =
+        65536;  // admitted and unfinished, all jobs together, retransmissions included
+    uint32_t quantum_bytes = 65536;  // DRR: what a job of weight 1 may send per round
   };
   explicit Scheduler(const Limits& limits);
   ~Scheduler();
@@ -79,8 +79,8 @@ class Scheduler {
   void block(SessionSlot session) noexcept;
   void unblock(SessionSlot session) noexcept;
 
-  bool empty() const noexcept;                       // nothing queued, blocked or not
-  bool idle() const noexcept;                        // nothing that could be sent now
+  bool empty() const noexcept;  // nothing queued, blocked or not
+  bool idle() const noexcept;   // nothing that could be sent now
   uint64_t queued_chunks(JobSlot job) const noexcept;
   uint64_t queued_chunks(SessionSlot session) const noexcept;
   uint32_t free_ranges() const noexcept;
