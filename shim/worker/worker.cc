@@ -1,0 +1,268 @@
+#include "shim/worker/worker.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "shim/worker/worker_state.h"
+#include "transport/wire/crc32c.h"
+
+namespace mercury {
+
+namespace {
+// Submissions that are refused need room for their completion: as many as a pass may take.
+constexpr size_t kRefusalsPerPass = 256;
+}  // namespace
+
+Worker::Worker(Counters& counters) : counters_(counters) { completions_.reserve(kRefusalsPerPass); }
+Worker::~Worker() = default;
+
+Worker::Job* Worker::find(JobSlot job) const noexcept {
+  return job.value < jobs_.size() ? jobs_[job.value].get() : nullptr;
+}
+
+Worker::Job* Worker::find(const EngineChannel* channel, uint32_t client_job) const noexcept {
+  for (const auto& job : jobs_) {
+    if (job && job->spec.channel == channel && job->spec.client_job == client_job) return job.get();
+  }
+  return nullptr;
+}
+
+bool Worker::has_job(JobSlot job) const noexcept { return find(job) != nullptr; }
+
+bool Worker::uses(const EngineChannel* channel) const noexcept {
+  return std::any_of(jobs_.begin(), jobs_.end(),
+                     [channel](const auto& job) { return job && job->spec.channel == channel; });
+}
+
+Status Worker::add_job(const command::AddWorkerJob& spec) {
+  if (find(spec.job)) return Error(Errc::kExists, "the job slot is taken in this engine");
+  if (jobs_.size() <= spec.job.value) jobs_.resize(spec.job.value + 1u);
+  jobs_[spec.job.value] = std::make_unique<Job>();
+  jobs_[spec.job.value]->spec = spec;
+  return {};
+}
+
+Status Worker::bind_shard(JobSlot slot, uint16_t shard, SessionSlot session) {
+  Job* job = find(slot);
+  if (!job) return Error(Errc::kNotFound, "bind of a shard to a job that is not here");
+  if (shard >= job->spec.shards) return Error(Errc::kInvalidArgument, "shard out of range");
+  if (!job->tensors.empty()) {
+    return Error(Errc::kInvalidArgument, "shards are bound before tensors are declared");
+  }
+  job->shards.push_back({shard, session});
+  ranges_.reserve(ranges_.capacity() + 1);
+  return {};
+}
+
+Status Worker::add_tensor(const command::AddTensor& spec) {
+  Job* job = find(spec.job);
+  if (!job) return Error(Errc::kNotFound, "tensor for a job that is not here");
+  if (job->find(spec.tensor)) {
+    return Error(Errc::kExists, "tensor " + std::to_string(spec.tensor) + " is declared already");
+  }
+  Tensor tensor;
+  tensor.spec = spec;
+  tensor.chunk_elems = chunk_elems(spec.chunk_bytes, static_cast<uint32_t>(size_of(spec.dtype)));
+  tensor.chunks = chunk_count(spec.numel, tensor.chunk_elems);
+  tensor.index = static_cast<uint32_t>(job->tensors.size());
+  for (const Job::Shard& shard : job->shards) {
+    tensor.own_chunks +=
+        shard_span(spec.tensor, tensor.chunks, shard.shard, job->spec.shards).count;
+  }
+  tensor.summed.resize(tensor.chunks);
+  tensor.pushed.resize(tensor.chunks);
+  job->index_of.emplace(spec.tensor, tensor.index);
+  job->tensors.push_back(std::move(tensor));
+  ranges_.reserve(ranges_.capacity() + job->shards.size());
+  completions_.reserve(completions_.capacity() + 2);
+  return {};
+}
+
+void Worker::complete(const Job& job, uint64_t cookie, uint32_t tensor, uint32_t round,
+                      Errc status) noexcept {
+  completions_.push_back({job.spec.channel, cookie, status, job.spec.client_job, tensor, round});
+}
+
+void Worker::fail_job(JobSlot slot, Errc code) noexcept {
+  Job* job = find(slot);
+  if (!job || job->failed != Errc::kOk) return;
+  job->failed = code;
+  for (Tensor& tensor : job->tensors) {
+    for (uint64_t* cookie : {&tensor.push_cookie, &tensor.pull_cookie}) {
+      if (*cookie != 0) complete(*job, *cookie, tensor.spec.tensor, tensor.round, code);
+      *cookie = 0;
+    }
+    tensor.in_flight = false;
+  }
+}
+
+void Worker::remove_job(JobSlot slot, Errc code) {
+  Job* job = find(slot);
+  if (!job) return;
+  fail_job(slot, code);
+  std::erase_if(ranges_, [job](const WorkerRange& range) {
+    return std::any_of(job->shards.begin(), job->shards.end(), [&range](const Job::Shard& shard) {
+      return shard.session == range.session;
+    });
+  });
+  next_range_ = 0;
+  jobs_[slot.value].reset();
+}
+
+void Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, uint32_t number,
+                    uint16_t priority, uint64_t cookie) noexcept {
+  counters_.add(Counter::kSubmissions);
+  const auto refuse = [&](Errc code, uint32_t round) {
+    completions_.push_back({channel, cookie, code, client_job, number, round});
+  };
+  Job* job = find(channel, client_job);
+  if (!job) return refuse(Errc::kClosed, 0);
+  if (job->failed != Errc::kOk) return refuse(job->failed, 0);
+  Tensor* tensor = job->find(number);
+  if (!tensor) return refuse(Errc::kNotFound, 0);
+
+  if (op == WorkerOp::kPull) {
+    if (!tensor->pull_allowed) return refuse(Errc::kInvalidArgument, tensor->round);
+    tensor->pull_allowed = false;
+    tensor->pull_cookie = cookie;
+    return finish_if_done(*job, *tensor);
+  }
+  if (tensor->in_flight || tensor->push_cookie != 0) return refuse(Errc::kBusy, tensor->round);
+  (op == WorkerOp::kPush ? tensor->push_cookie : tensor->pull_cookie) = cookie;
+  tensor->pull_allowed = op == WorkerOp::kPush;
+  begin_push(*job, *tensor, job->spec.fifo ? uint16_t{0} : priority);
+  finish_if_done(*job, *tensor);  // an engine without a share of this tensor is done at once
+}
+
+void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
+  ++tensor.round;
+  tensor.in_flight = true;
+  tensor.missing_sums = tensor.missing_acks = tensor.own_chunks;
+  tensor.summed.clear();
+  tensor.pushed.clear();
+  for (const Job::Shard& shard : job.shards) {
+    const ChunkSpan span =
+        shard_span(tensor.spec.tensor, tensor.chunks, shard.shard, job.spec.shards);
+    if (span.count > 0) {
+      ranges_.push_back({shard.session, tensor.index, tensor.round, span, priority});
+    }
+  }
+}
+
+void Worker::finish_if_done(Job& job, Tensor& tensor) noexcept {
+  if (tensor.push_cookie != 0 && tensor.missing_acks == 0) {
+    complete(job, std::exchange(tensor.push_cookie, 0), tensor.spec.tensor, tensor.round,
+             Errc::kOk);
+  }
+  if (tensor.missing_sums == 0) {
+    tensor.in_flight = false;
+    if (tensor.pull_cookie != 0) {
+      complete(job, std::exchange(tensor.pull_cookie, 0), tensor.spec.tensor, tensor.round,
+               Errc::kOk);
+    }
+  }
+}
+
+bool Worker::take_range(WorkerRange& out) noexcept {
+  if (next_range_ == ranges_.size()) {
+    ranges_.clear();
+    next_range_ = 0;
+    return false;
+  }
+  out = ranges_[next_range_++];
+  return true;
+}
+
+void Worker::put_back(const WorkerRange& range) noexcept { ranges_[--next_range_] = range; }
+
+bool Worker::take_completion(WorkerCompletion& out) noexcept {
+  if (next_completion_ == completions_.size()) {
+    completions_.clear();
+    next_completion_ = 0;
+    return false;
+  }
+  out = completions_[next_completion_++];
+  return true;
+}
+
+void Worker::drop_completions(const EngineChannel* channel) {
+  completions_.erase(completions_.begin(),
+                     completions_.begin() + static_cast<std::ptrdiff_t>(next_completion_));
+  next_completion_ = 0;
+  std::erase_if(completions_,
+                [channel](const WorkerCompletion& done) { return done.channel == channel; });
+}
+
+bool Worker::prepare(JobSlot slot, uint32_t tensor_index, uint32_t round, uint32_t chunk,
+                     uint16_t priority, wire::Header& header,
+                     std::span<const std::byte>& payload) noexcept {
+  Job* job = find(slot);
+  if (!job || job->failed != Errc::kOk) return false;
+  const Tensor& tensor = job->tensors[tensor_index];
+  if (tensor.round != round || tensor.pushed.get(chunk)) return false;
+  header.type = wire::FrameType::kPush;
+  header.round = round;
+  header.tensor = tensor.spec.tensor;
+  header.chunk = chunk;
+  header.priority = priority;
+  header.sender = job->spec.rank;
+  header.incarnation = job->spec.incarnation;
+  payload = {tensor.memory_of(chunk), tensor.bytes_of(chunk)};
+  return true;
+}
+
+bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
+                       std::span<const std::byte> payload) noexcept {
+  Job* job = find(slot);
+  Tensor* tensor = job ? job->find(header.tensor) : nullptr;
+  if (!tensor || job->failed != Errc::kOk || !tensor->in_flight || header.round != tensor->round ||
+      header.chunk >= tensor->chunks || tensor->summed.get(header.chunk) ||
+      (header.flags & wire::kFlagPartial) != 0) {
+    counters_.add(Counter::kDropResultUnexpected);
+    return true;  // acknowledged: sending it again would not help
+  }
+  const ChunkSpan share = shard_span(tensor->spec.tensor, tensor->chunks, shard, job->spec.shards);
+  if (header.chunk - share.first >= share.count ||
+      payload.size() != tensor->bytes_of(header.chunk)) {
+    counters_.add(Counter::kDropChunkRange);
+    return true;
+  }
+  const uint32_t crc =
+      wire::copy_crc32c(tensor->memory_of(header.chunk), payload.data(), payload.size());
+  if (crc != header.payload_crc) {
+    counters_.add(Counter::kDropPayloadCrc);
+    return false;
+  }
+  counters_.add(Counter::kResultChunks);
+  tensor->summed.set(header.chunk);
+  --tensor->missing_sums;
+  mark_pushed(*tensor, header.chunk);
+  finish_if_done(*job, *tensor);
+  return true;
+}
+
+void Worker::mark_pushed(Tensor& tensor, uint32_t chunk) noexcept {
+  if (tensor.pushed.set(chunk)) --tensor.missing_acks;
+}
+
+void Worker::on_acked(JobSlot slot, const SentTag& tag) noexcept {
+  Job* job = find(slot);
+  Tensor* tensor = job ? job->find(tag.tensor) : nullptr;
+  if (!tensor || tensor->round != tag.round || !tensor->in_flight) return;
+  mark_pushed(*tensor, tag.chunk);
+  finish_if_done(*job, *tensor);
+}
+
+std::optional<WorkerRange> Worker::on_lost(JobSlot slot, SessionSlot session,
+                                           const SentTag& tag) noexcept {
+  Job* job = find(slot);
+  const Tensor* tensor = job ? job->find(tag.tensor) : nullptr;
+  if (!tensor || job->failed != Errc::kOk || tensor->round != tag.round ||
+      tensor->pushed.get(tag.chunk)) {
+    return std::nullopt;
+  }
+  return WorkerRange{session, tensor->index, tag.round, {tag.chunk, 1}, tag.priority};
+}
+
+}  // namespace mercury

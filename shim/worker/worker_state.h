@@ -1,0 +1,73 @@
+// A worker's jobs and tensors inside one engine. Private to shim/worker.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "shim/worker/worker.h"
+
+namespace mercury {
+
+// One bit a chunk.
+class ChunkBits {
+ public:
+  void resize(uint32_t chunks) { words_.assign((chunks + 63) / 64, 0); }
+  void clear() noexcept { std::fill(words_.begin(), words_.end(), 0); }
+  bool get(uint32_t chunk) const noexcept { return (words_[chunk / 64] >> (chunk % 64)) & 1; }
+  // False if it was set already.
+  bool set(uint32_t chunk) noexcept {
+    const uint64_t bit = uint64_t{1} << (chunk % 64);
+    const bool fresh = (words_[chunk / 64] & bit) == 0;
+    words_[chunk / 64] |= bit;
+    return fresh;
+  }
+
+ private:
+  std::vector<uint64_t> words_;
+};
+
+struct Worker::Tensor {
+  command::AddTensor spec;
+  uint32_t index = 0;
+  uint32_t chunk_elems = 0;
+  uint32_t chunks = 0;        // of the whole tensor
+  uint32_t own_chunks = 0;    // of this engine's shards
+  uint32_t round = 0;         // of the last push; the first is 1
+  bool in_flight = false;     // the round's sums are not all here
+  bool pull_allowed = false;  // pushed, and nobody has pulled that round yet
+  uint32_t missing_sums = 0;
+  uint32_t missing_acks = 0;
+  ChunkBits summed;
+  ChunkBits pushed;          // the server has our contribution: acknowledged, or its sum is here
+  uint64_t push_cookie = 0;  // 0 = nobody waits
+  uint64_t pull_cookie = 0;
+
+  uint32_t bytes_of(uint32_t chunk) const noexcept {
+    const uint64_t first = uint64_t{chunk} * chunk_elems;
+    const uint64_t elems = std::min<uint64_t>(chunk_elems, spec.numel - first);
+    return static_cast<uint32_t>(elems * size_of(spec.dtype));
+  }
+  std::byte* memory_of(uint32_t chunk) const noexcept {
+    return spec.data + uint64_t{chunk} * chunk_elems * size_of(spec.dtype);
+  }
+};
+
+struct Worker::Job {
+  struct Shard {
+    uint16_t shard = 0;
+    SessionSlot session;
+  };
+  command::AddWorkerJob spec;
+  Errc failed = Errc::kOk;
+  std::vector<Shard> shards;  // bound to this engine
+  std::vector<Tensor> tensors;
+  std::unordered_map<uint32_t, uint32_t> index_of;  // wire number -> index in tensors
+
+  Tensor* find(uint32_t number) noexcept {
+    const auto it = index_of.find(number);
+    return it == index_of.end() ? nullptr : &tensors[it->second];
+  }
+};
+
+}  // namespace mercury

@@ -1,0 +1,212 @@
+#include "shim/worker/worker.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "transport/wire/crc32c.h"
+
+namespace mercury {
+namespace {
+
+// One job of two workers and two shards, one tensor of 1,000 floats in chunks of 64.
+class WorkerTest : public testing::Test {
+ protected:
+  static constexpr uint32_t kChunkBytes = 256;
+  static constexpr uint32_t kChunks = 16;
+
+  void SetUp() override {
+    command::AddWorkerJob job;
+    job.job = kJob;
+    job.rank = 1;
+    job.workers = 2;
+    job.incarnation = 7;
+    job.shards = 2;
+    job.channel = channel_;
+    job.client_job = 3;
+    ASSERT_TRUE(worker_.add_job(job).ok());
+    ASSERT_TRUE(worker_.bind_shard(kJob, 0, SessionSlot(10)).ok());
+    ASSERT_TRUE(worker_.bind_shard(kJob, 1, SessionSlot(11)).ok());
+    ASSERT_TRUE(worker_.add_tensor(tensor(5)).ok());
+  }
+  command::AddTensor tensor(uint32_t number) {
+    command::AddTensor spec;
+    spec.job = kJob;
+    spec.tensor = number;
+    spec.numel = 1000;
+    spec.chunk_bytes = kChunkBytes;
+    spec.data = reinterpret_cast<std::byte*>(memory_.data());
+    return spec;
+  }
+  void submit(WorkerOp op, uint64_t cookie, uint32_t number = 5, uint32_t client_job = 3) {
+    worker_.submit(channel_, op, client_job, number, 4, cookie);
+  }
+  std::vector<WorkerRange> ranges() {
+    std::vector<WorkerRange> all;
+    WorkerRange range;
+    while (worker_.take_range(range)) all.push_back(range);
+    return all;
+  }
+  std::vector<WorkerCompletion> completions() {
+    std::vector<WorkerCompletion> all;
+    WorkerCompletion done;
+    while (worker_.take_completion(done)) all.push_back(done);
+    return all;
+  }
+  uint16_t shard_of(uint32_t chunk) const {
+    const ChunkSpan first = shard_span(5, kChunks, 0, 2);
+    return chunk - first.first < first.count ? 0 : 1;
+  }
+  // The sum of `chunk`: every element `value`.
+  bool deliver(uint32_t chunk, uint32_t round, float value, int32_t corrupt_byte = -1) {
+    const uint32_t elems = chunk == kChunks - 1 ? 1000 - 64 * (kChunks - 1) : 64;
+    std::vector<float> sum(elems, value);
+    auto bytes = std::as_writable_bytes(std::span(sum));
+    wire::Header header;
+    header.type = wire::FrameType::kResult;
+    header.round = round;
+    header.tensor = 5;
+    header.chunk = chunk;
+    header.sender = 2;
+    header.payload_crc = wire::crc32c(bytes);
+    if (corrupt_byte >= 0) bytes[static_cast<size_t>(corrupt_byte)] ^= std::byte{1};
+    return worker_.on_result(kJob, shard_of(chunk), header, bytes);
+  }
+
+  static constexpr JobSlot kJob{2};
+  EngineChannel* channel_ = reinterpret_cast<EngineChannel*>(0x1000);  // never dereferenced
+  Counters counters_;
+  Worker worker_{counters_};
+  std::vector<float> memory_ = std::vector<float>(1000, 1.0F);
+};
+
+TEST_F(WorkerTest, PushPullGoesOutOnceAndEndsWhenEverySumIsHere) {
+  submit(WorkerOp::kPushPull, 99);
+  const auto out = ranges();
+  ASSERT_EQ(out.size(), 2U);
+  uint32_t chunks = 0;
+  for (const WorkerRange& range : out) chunks += range.chunks.count;
+  EXPECT_EQ(chunks, kChunks);
+  for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+    EXPECT_TRUE(completions().empty());
+    EXPECT_TRUE(deliver(chunk, 1, 5.0F));
+  }
+  const auto done = completions();
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_EQ(done[0].cookie, 99U);
+  EXPECT_EQ(done[0].status, Errc::kOk);
+  EXPECT_EQ(done[0].round, 1U);
+  EXPECT_EQ(done[0].client_job, 3U);
+  EXPECT_EQ(memory_, std::vector<float>(1000, 5.0F));
+}
+
+TEST_F(WorkerTest, PreparesTheChunkOfTheRightBytes) {
+  submit(WorkerOp::kPushPull, 1);
+  wire::Header header;
+  std::span<const std::byte> payload;
+  ASSERT_TRUE(worker_.prepare(kJob, 0, 1, kChunks - 1, 4, header, payload));
+  EXPECT_EQ(payload.size(), (1000U - 64 * (kChunks - 1)) * 4);
+  EXPECT_EQ(payload.data(), reinterpret_cast<std::byte*>(memory_.data() + 64 * (kChunks - 1)));
+  EXPECT_EQ(header.tensor, 5U);
+  EXPECT_EQ(header.sender, 1U);
+  EXPECT_EQ(header.incarnation, 7U);
+  EXPECT_FALSE(worker_.prepare(kJob, 0, 2, 0, 4, header, payload)) << "another round";
+}
+
+TEST_F(WorkerTest, DuplicateAndForeignSumsChangeNothing) {
+  submit(WorkerOp::kPushPull, 1);
+  EXPECT_TRUE(deliver(0, 1, 5.0F));
+  EXPECT_TRUE(deliver(0, 1, 6.0F));
+  EXPECT_EQ(memory_[0], 5.0F);
+  EXPECT_TRUE(deliver(1, 2, 7.0F));
+  EXPECT_EQ(memory_[64], 1.0F);
+  EXPECT_EQ(counters_.get(Counter::kDropResultUnexpected), 2U);
+}
+
+TEST_F(WorkerTest, ASumFromTheWrongServerIsRefused) {
+  submit(WorkerOp::kPushPull, 1);
+  std::vector<float> sum(64, 9.0F);
+  wire::Header header;
+  header.type = wire::FrameType::kResult;
+  header.round = 1;
+  header.tensor = 5;
+  header.chunk = shard_span(5, kChunks, 0, 2).first;
+  header.payload_crc = wire::crc32c(std::as_bytes(std::span(sum)));
+  worker_.on_result(kJob, 1, header, std::as_bytes(std::span(sum)));
+  EXPECT_EQ(memory_[header.chunk * 64], 1.0F);
+  EXPECT_EQ(counters_.get(Counter::kDropChunkRange), 1U);
+}
+
+TEST_F(WorkerTest, ACorruptSumIsNotTakenAndItsRepetitionHeals) {
+  submit(WorkerOp::kPushPull, 1);
+  EXPECT_FALSE(deliver(3, 1, 5.0F, 17));
+  EXPECT_TRUE(deliver(3, 1, 5.0F));
+  EXPECT_EQ(memory_[3 * 64 + 4], 5.0F);
+  EXPECT_EQ(counters_.get(Counter::kDropPayloadCrc), 1U);
+}
+
+TEST_F(WorkerTest, APushEndsByAcknowledgementsAndItsPullBySums) {
+  submit(WorkerOp::kPush, 11);
+  SentTag tag{wire::FrameType::kPush, 4, 1, 5, 0};
+  for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+    EXPECT_TRUE(completions().empty());
+    tag.chunk = chunk;
+    worker_.on_acked(kJob, tag);
+    worker_.on_acked(kJob, tag);  // again changes nothing
+  }
+  auto done = completions();
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_EQ(done[0].cookie, 11U);
+  submit(WorkerOp::kPull, 12);
+  submit(WorkerOp::kPull, 13);  // one pull a push
+  done = completions();
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_EQ(done[0].cookie, 13U);
+  EXPECT_EQ(done[0].status, Errc::kInvalidArgument);
+  for (uint32_t chunk = 0; chunk < kChunks; ++chunk) deliver(chunk, 1, 2.0F);
+  done = completions();
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_EQ(done[0].cookie, 12U);
+}
+
+TEST_F(WorkerTest, ALostChunkIsSentAgainUnlessItsSumIsHere) {
+  submit(WorkerOp::kPushPull, 1);
+  const SentTag tag{wire::FrameType::kPush, 4, 1, 5, 6};
+  const auto again = worker_.on_lost(kJob, SessionSlot(10), tag);
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->chunks.first, 6U);
+  EXPECT_EQ(again->chunks.count, 1U);
+  deliver(6, 1, 5.0F);
+  EXPECT_FALSE(worker_.on_lost(kJob, SessionSlot(10), tag).has_value());
+}
+
+TEST_F(WorkerTest, RefusesWhatCannotBe) {
+  submit(WorkerOp::kPushPull, 1, 6);     // no such tensor
+  submit(WorkerOp::kPushPull, 2, 5, 4);  // no such job
+  submit(WorkerOp::kPull, 3);            // nothing pushed
+  submit(WorkerOp::kPushPull, 4);
+  submit(WorkerOp::kPushPull, 5);  // the round is not over
+  const auto done = completions();
+  ASSERT_EQ(done.size(), 4U);
+  EXPECT_EQ(done[0].status, Errc::kNotFound);
+  EXPECT_EQ(done[1].status, Errc::kClosed);
+  EXPECT_EQ(done[2].status, Errc::kInvalidArgument);
+  EXPECT_EQ(done[3].status, Errc::kBusy);
+}
+
+TEST_F(WorkerTest, AFailedJobEndsWhatWaitsAndWhatComes) {
+  submit(WorkerOp::kPushPull, 1);
+  worker_.fail_job(kJob, Errc::kPeerLost);
+  worker_.fail_job(kJob, Errc::kPeerLeft);  // the first reason stays
+  submit(WorkerOp::kPushPull, 2);
+  const auto done = completions();
+  ASSERT_EQ(done.size(), 2U);
+  EXPECT_EQ(done[0].status, Errc::kPeerLost);
+  EXPECT_EQ(done[1].status, Errc::kPeerLost);
+  EXPECT_TRUE(deliver(0, 1, 5.0F));
+  EXPECT_EQ(memory_[0], 1.0F) << "the program has its memory back";
+}
+
+}  // namespace
+}  // namespace mercury
