@@ -1,0 +1,291 @@
+#include "apps/stackd/config.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+
+#include <toml++/toml.h>
+
+#include "apps/stackd/config_table.h"
+
+namespace mercury {
+namespace {
+
+std::string join(const ConfigRow& row) { return std::string(row.section) + "." + row.key; }
+
+const ConfigRow* find(std::string_view section, std::string_view key) {
+  for (const ConfigRow& row : config_rows()) {
+    if (section == row.section && key == row.key) return &row;
+  }
+  return nullptr;
+}
+
+size_t distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0]++;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
+      diagonal = above;
+    }
+  }
+  return row.back();
+}
+
+std::string nearest(const std::string& section, const std::string& key) {
+  const ConfigRow* best = nullptr;
+  for (const ConfigRow& row : config_rows()) {
+    if (!best ||
+        distance(section + "." + key, join(row)) < distance(section + "." + key, join(*best))) {
+      best = &row;
+    }
+  }
+  return join(*best);
+}
+
+Error wrong(const std::string& where, const ConfigRow& row, const std::string& got) {
+  return Error(Errc::kConfig,
+               where + ": " + join(row) + ": expected " + expected(row) + ", got " + got);
+}
+
+bool is_choice(const char* choices, const std::string& value) {
+  if (!choices) return true;
+  std::stringstream all(choices);
+  for (std::string one; std::getline(all, one, '|');) {
+    if (one == value) return true;
+  }
+  return false;
+}
+
+// A value given as text: from a flag, the environment, or a TOML string.
+Status set_text(StackdConfig& config, const ConfigRow& row, const std::string& text,
+                const std::string& where) {
+  const std::string got = "\"" + text + "\"";
+  if (auto* flag = std::get_if<bool StackdConfig::*>(&row.member)) {
+    if (text != "true" && text != "false") return wrong(where, row, got);
+    config.** flag = text == "true";
+  } else if (auto* number = std::get_if<uint64_t StackdConfig::*>(&row.member)) {
+    uint64_t value = 0;
+    if (!parse_quantity(text, row.unit, value) || value < row.min || value > row.max) {
+      return wrong(where, row, got);
+    }
+    config.** number = value;
+  } else if (auto* string = std::get_if<std::string StackdConfig::*>(&row.member)) {
+    if (!is_choice(row.choices, text)) return wrong(where, row, got);
+    config.** string = text;
+  } else {
+    auto& list = config.*std::get<std::vector<std::string> StackdConfig::*>(row.member);
+    list.clear();
+    std::stringstream all(text);
+    for (std::string one; std::getline(all, one, ',');) list.push_back(one);
+  }
+  return {};
+}
+
+std::string describe(const toml::node& node) {
+  std::stringstream text;
+  node.visit([&text](const auto& value) { text << value; });
+  return text.str();
+}
+
+Status set_node(StackdConfig& config, const ConfigRow& row, const toml::node& node,
+                const std::string& where) {
+  const bool quantity = std::holds_alternative<uint64_t StackdConfig::*>(row.member);
+  if (auto* list = std::get_if<std::vector<std::string> StackdConfig::*>(&row.member)) {
+    const toml::array* array = node.as_array();
+    if (!array) return wrong(where, row, describe(node));
+    (config.**list).clear();
+    for (const toml::node& item : *array) {
+      if (item.is_integer())
+        (config.**list).push_back(std::to_string(item.as_integer()->get()));
+      else if (item.is_string())
+        (config.**list).push_back(item.as_string()->get());
+      else
+        return wrong(where, row, describe(node));
+    }
+    return {};
+  }
+  if (node.is_boolean() && std::holds_alternative<bool StackdConfig::*>(row.member)) {
+    return set_text(config, row, node.as_boolean()->get() ? "true" : "false", where);
+  }
+  if (node.is_integer() && quantity) {
+    const int64_t value = node.as_integer()->get();
+    // A bare number is only right where there is no unit, or where it is zero.
+    if (value < 0) return wrong(where, row, std::to_string(value));
+    return set_text(config, row, std::to_string(value), where);
+  }
+  if (node.is_string() && !std::holds_alternative<bool StackdConfig::*>(row.member) &&
+      !(quantity && row.unit == Unit::kNone)) {
+    return set_text(config, row, node.as_string()->get(), where);
+  }
+  return wrong(where, row, describe(node));
+}
+
+Result<std::string> read_secret(const std::string& path) {
+  std::ifstream file(path);
+  std::string secret;
+  if (!file || !std::getline(file, secret)) {
+    return Error(Errc::kConfig,
+                 "secret_file: expected a readable file with the secret in its first line, got \"" +
+                     path + "\"");
+  }
+  return secret;
+}
+
+Status add_job(StackdConfig& config, const toml::table& table, const std::string& file) {
+  StackdConfig::Job job;
+  const auto at = [&file](const toml::node& node) {
+    return file + ":" + std::to_string(node.source().begin.line);
+  };
+  for (const auto& [key, node] : table) {
+    const std::string where = at(node) + ": job." + std::string(key.str());
+    if (key == "memory" && node.is_string()) {
+      if (!parse_quantity(node.as_string()->get(), Unit::kBytes, job.memory_bytes)) {
+        return Error(Errc::kConfig,
+                     where + ": expected a size such as \"64MiB\", got " + describe(node));
+      }
+      continue;
+    }
+    if (key != "name" && key != "secret" && key != "secret_file" && key != "memory") {
+      return Error(Errc::kConfig,
+                   where + ": unknown key; a [[job]] has name, secret, secret_file, memory");
+    }
+    if (!node.is_string())
+      return Error(Errc::kConfig, where + ": expected a string, got " + describe(node));
+    const std::string& text = node.as_string()->get();
+    if (key == "name") job.name = text;
+    if (key == "secret") job.secret = text;
+    if (key == "secret_file") {
+      Result<std::string> secret = read_secret(text);
+      if (!secret) return Error(Errc::kConfig, at(node) + ": job." + secret.error().message);
+      job.secret = *secret;
+    }
+  }
+  if (job.name.empty())
+    return Error(Errc::kConfig, at(table) + ": job.name: expected a name, got nothing");
+  config.jobs.push_back(std::move(job));
+  return {};
+}
+
+Status read_file(StackdConfig& config, const std::string& path) {
+  toml::table file;
+  try {
+    file = toml::parse_file(path);
+  } catch (const toml::parse_error& error) {
+    return Error(Errc::kConfig, path + ":" + std::to_string(error.source().begin.line) + ": " +
+                                    std::string(error.description()));
+  }
+  const auto at = [&path](const toml::node& node) {
+    return path + ":" + std::to_string(node.source().begin.line);
+  };
+  for (const auto& [section, node] : file) {
+    if (section == "job") {
+      const toml::array* jobs = node.as_array();
+      if (!jobs)
+        return Error(Errc::kConfig, at(node) + ": job: expected [[job]], got one table or value");
+      for (const toml::node& job : *jobs) {
+        if (!job.is_table())
+          return Error(Errc::kConfig, at(job) + ": job: expected [[job]] tables");
+        if (Status added = add_job(config, *job.as_table(), path); !added) return added;
+      }
+      continue;
+    }
+    if (!node.is_table()) {
+      return Error(Errc::kConfig, at(node) + ": " + std::string(section.str()) +
+                                      ": expected a [section], got a value");
+    }
+    for (const auto& [key, value] : *node.as_table()) {
+      const ConfigRow* row = find(section.str(), key.str());
+      if (!row) {
+        return Error(Errc::kConfig,
+                     at(value) + ": unknown key " + std::string(section.str()) + "." +
+                         std::string(key.str()) + "; did you mean " +
+                         nearest(std::string(section.str()), std::string(key.str())) + "?");
+      }
+      if (Status set = set_node(config, *row, value, at(value)); !set) return set;
+    }
+  }
+  return {};
+}
+
+std::string environment_name(const ConfigRow& row) {
+  std::string name = "MERCURY_" + std::string(row.section) + "_" + row.key;
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return name;
+}
+
+}  // namespace
+
+Result<StackdConfig> load_config(const std::string& path,
+                                 const std::vector<std::string>& overrides) {
+  StackdConfig config;
+  if (!path.empty()) {
+    if (!std::ifstream(path)) {
+      return Error(Errc::kConfig,
+                   path + ": cannot be read; --config names the file, --print-config shows one");
+    }
+    if (Status read = read_file(config, path); !read) return read.error();
+  }
+  for (const ConfigRow& row : config_rows()) {
+    const std::string name = environment_name(row);
+    if (const char* text = std::getenv(name.c_str())) {
+      if (Status set = set_text(config, row, text, "$" + name); !set) return set.error();
+    }
+  }
+  for (const std::string& item : overrides) {
+    const size_t dot = item.find('.'), equals = item.find('=');
+    const ConfigRow* row = dot < equals && equals != std::string::npos
+                               ? find(item.substr(0, dot), item.substr(dot + 1, equals - dot - 1))
+                               : nullptr;
+    if (!row)
+      return Error(Errc::kConfig,
+                   "--set " + item + ": expected SECTION.KEY=VALUE with a known key");
+    if (Status set = set_text(config, *row, item.substr(equals + 1), "--set"); !set)
+      return set.error();
+  }
+  return config;
+}
+
+std::string print_config(const StackdConfig& config, bool with_secrets) {
+  std::stringstream out;
+  std::string section;
+  const auto quoted = [](const std::string& text) {
+    std::stringstream value;
+    value << toml::value<std::string>(text);
+    return value.str();
+  };
+  for (const ConfigRow& row : config_rows()) {
+    if (section != row.section) {
+      out << (section.empty() ? "" : "\n") << "[" << row.section << "]\n";
+      section = row.section;
+    }
+    out << "# " << row.help << " (" << expected(row) << ").\n" << row.key << " = ";
+    if (auto* flag = std::get_if<bool StackdConfig::*>(&row.member)) {
+      out << (config.**flag ? "true" : "false");
+    } else if (auto* number = std::get_if<uint64_t StackdConfig::*>(&row.member)) {
+      const std::string text = print_quantity(config.**number, row.unit);
+      out << (row.unit == Unit::kNone || text == "0" ? text : "\"" + text + "\"");
+    } else if (auto* string = std::get_if<std::string StackdConfig::*>(&row.member)) {
+      out << quoted(config.**string);
+    } else {
+      const auto& list = config.*std::get<std::vector<std::string> StackdConfig::*>(row.member);
+      out << "[";
+      for (size_t i = 0; i < list.size(); ++i) out << (i ? ", " : "") << quoted(list[i]);
+      out << "]";
+    }
+    out << "\n";
+  }
+  for (const StackdConfig::Job& job : config.jobs) {
+    out << "\n[[job]]\nname = " << quoted(job.name)
+        << "\nsecret = " << quoted(with_secrets || job.secret.empty() ? job.secret : "(hidden)")
+        << "\nmemory = \"" << print_quantity(job.memory_bytes, Unit::kBytes) << "\"\n";
+  }
+  return out.str();
+}
+
+}  // namespace mercury

@@ -1,0 +1,76 @@
+// mercury-stackd's configuration: one TOML file, every key with default, unit and range in one
+// table (config_table.cc), from which the commented default file, --print-config and all error
+// messages come. A flag beats an environment variable, which beats the file, which beats the
+// default.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "transport/base/result.h"
+
+namespace mercury {
+
+struct StackdConfig {
+  // [port]
+  std::string port_kind = "ethdev";
+  std::string device = "af_xdp";
+  std::string interface;
+  std::vector<std::string> addresses;  // "10.0.0.1/24"
+  std::string gateway;
+  std::string gateway6;
+  uint64_t udp_port = 7470;
+  uint64_t engines = 1;
+  uint64_t mtu = 0;
+  uint64_t rate_bits_per_second = 0;
+  uint64_t tx_bound_bytes = 64 * 1024;
+  std::string memif_socket = "/run/mercury/memif.sock";
+  std::string memif_role = "server";
+  uint64_t memif_id = 0;
+  std::string device_args;
+  std::string hugepages = "auto";
+  uint64_t memory_bytes = 256 * 1024 * 1024;
+  // [engine]
+  std::string polling = "adaptive";
+  uint64_t spin_ns = 20'000;
+  std::vector<std::string> cores;
+  uint64_t max_sessions = 1024;
+  // [session]
+  uint64_t window_bytes = 256 * 1024;
+  uint64_t ack_delay_ns = 500'000;
+  uint64_t min_probe_timeout_ns = 2'000'000;
+  uint64_t handshake_timeout_ns = 10'000'000'000;
+  uint64_t peer_timeout_ns = 10'000'000'000;
+  // [jobs]
+  bool serve = true;
+  bool open_jobs = true;
+  uint64_t max_jobs = 64;
+  uint64_t max_tensors = 65536;
+  uint64_t job_memory_bytes = 0;
+  // [attach]
+  std::string socket = "/run/mercury/stackd.sock";
+  std::string socket_mode = "0660";
+  std::string socket_group;
+  uint64_t max_programs = 256;
+  uint64_t program_memory_bytes = 16ULL * 1024 * 1024 * 1024;
+  // [log]
+  std::string log_level = "info";
+
+  struct Job {  // [[job]]
+    std::string name;
+    std::string secret;
+    uint64_t memory_bytes = 0;
+  };
+  std::vector<Job> jobs;
+};
+
+// Reads `path` over the defaults, then MERCURY_<SECTION>_<KEY> from the environment, then
+// `overrides` ("section.key=value"). Errors (kConfig): "FILE:LINE: KEY: expected ..., got ...".
+Result<StackdConfig> load_config(const std::string& path,
+                                 const std::vector<std::string>& overrides);
+// The effective configuration, commented, as a file that load_config reads back to the same.
+// Secrets are printed as "(hidden)" unless `with_secrets`.
+std::string print_config(const StackdConfig& config, bool with_secrets);
+
+}  // namespace mercury

@@ -1,0 +1,162 @@
+#include "apps/stackd/config_table.h"
+
+#include <charconv>
+#include <string_view>
+
+namespace mercury {
+namespace {
+
+using C = StackdConfig;
+constexpr uint64_t kKi = 1024, kMi = 1024 * kKi, kGi = 1024 * kMi;
+constexpr uint64_t kUs = 1000, kMs = 1000 * kUs, kS = 1000 * kMs;
+constexpr uint64_t kAny = ~uint64_t{0} >> 1;
+
+const ConfigRow kRows[] = {
+    {"port", "kind", &C::port_kind, Unit::kNone, 0, 0, "ethdev|uring",
+     "ethdev: DPDK; uring: UDP sockets through io_uring (no root, no DPDK)"},
+    {"port", "device", &C::device, Unit::kNone, 0, 0, nullptr,
+     "ethdev: a PCI address (0000:03:00.0), or af_xdp, af_packet, tap, memif, ring"},
+    {"port", "interface", &C::interface, Unit::kNone, 0, 0, nullptr,
+     "af_xdp, af_packet: the kernel's interface; tap: the name to give it"},
+    {"port", "address", &C::addresses, Unit::kNone, 0, 0, nullptr,
+     "IP addresses of this host with prefix length, the first is the one peers are told"},
+    {"port", "gateway", &C::gateway, Unit::kNone, 0, 0, nullptr,
+     "interfaces of Mercury's own: IPv4 router for other networks; empty = none"},
+    {"port", "gateway6", &C::gateway6, Unit::kNone, 0, 0, nullptr, "the same for IPv6"},
+    {"port", "udp_port", &C::udp_port, Unit::kNone, 1, 65535 - 64, nullptr,
+     "UDP port of the first engine; each further engine takes the next"},
+    {"port", "engines", &C::engines, Unit::kNone, 1, 64, nullptr,
+     "engines, each with a thread; where the device has fewer queues they share by hand-off"},
+    {"port", "mtu", &C::mtu, Unit::kNone, 0, 16384, nullptr,
+     "largest IP packet; 0 = what interface and driver carry"},
+    {"port", "rate", &C::rate_bits_per_second, Unit::kBitsPerSecond, 0, kAny, nullptr,
+     "the link's rate, at which frames are released so that the most urgent overtakes; 0 = "
+     "unknown"},
+    {"port", "tx_bound", &C::tx_bound_bytes, Unit::kBytes, 4 * kKi, 16 * kMi, nullptr,
+     "bytes that may be ahead of the link: how long an urgent chunk waits"},
+    {"port", "memif_socket", &C::memif_socket, Unit::kNone, 0, 0, nullptr, "memif: socket path"},
+    {"port", "memif_role", &C::memif_role, Unit::kNone, 0, 0, "server|client", "memif: role"},
+    {"port", "memif_id", &C::memif_id, Unit::kNone, 0, 65535, nullptr, "memif: connection number"},
+    {"port", "device_args", &C::device_args, Unit::kNone, 0, 0, nullptr,
+     "further arguments of the DPDK device, as DPDK documents them"},
+    {"port", "hugepages", &C::hugepages, Unit::kNone, 0, 0, "auto|on|off",
+     "auto: use them if some are free"},
+    {"port", "memory", &C::memory_bytes, Unit::kBytes, 64 * kMi, 64 * kGi, nullptr,
+     "memory for packet buffers"},
+    {"engine", "polling", &C::polling, Unit::kNone, 0, 0, "adaptive|busy|interrupt",
+     "adaptive: spin, then sleep; busy: never sleep; interrupt: never spin"},
+    {"engine", "spin", &C::spin_ns, Unit::kNanoseconds, 0, kS, nullptr,
+     "adaptive: how long an engine without work looks before it sleeps"},
+    {"engine", "cores", &C::cores, Unit::kNone, 0, 0, nullptr,
+     "CPU of each engine's thread, in order; empty = not pinned"},
+    {"engine", "max_sessions", &C::max_sessions, Unit::kNone, 1, 16384, nullptr,
+     "sessions of one engine"},
+    {"session", "window", &C::window_bytes, Unit::kBytes, 16 * kKi, kGi, nullptr,
+     "bytes in flight to one peer"},
+    {"session", "ack_delay", &C::ack_delay_ns, Unit::kNanoseconds, 0, 100 * kMs, nullptr,
+     "longest wait of an acknowledgement"},
+    {"session", "min_probe_timeout", &C::min_probe_timeout_ns, Unit::kNanoseconds, 100 * kUs, kS,
+     nullptr, "earliest probe for a lost tail"},
+    {"session", "handshake_timeout", &C::handshake_timeout_ns, Unit::kNanoseconds, 100 * kMs,
+     600 * kS, nullptr, "how long a peer may take to answer a HELLO"},
+    {"session", "peer_timeout", &C::peer_timeout_ns, Unit::kNanoseconds, 100 * kMs, 600 * kS,
+     nullptr, "a peer that nothing was heard of for so long is lost"},
+    {"jobs", "serve", &C::serve, Unit::kNone, 0, 0, nullptr, "sum gradients for jobs on this host"},
+    {"jobs", "open", &C::open_jobs, Unit::kNone, 0, 0, nullptr,
+     "serve jobs without a secret that no [[job]] names"},
+    {"jobs", "max_jobs", &C::max_jobs, Unit::kNone, 1, 1024, nullptr, "jobs at a time"},
+    {"jobs", "max_tensors", &C::max_tensors, Unit::kNone, 1, 1 << 20, nullptr,
+     "tensors of one job"},
+    {"jobs", "memory", &C::job_memory_bytes, Unit::kBytes, 0, kAny, nullptr,
+     "memory for one job's sums, in each engine; 0 = no limit"},
+    {"attach", "socket", &C::socket, Unit::kNone, 0, 0, nullptr, "where programs attach"},
+    {"attach", "mode", &C::socket_mode, Unit::kNone, 0, 0, "0600|0660|0666",
+     "the socket's permissions"},
+    {"attach", "group", &C::socket_group, Unit::kNone, 0, 0, nullptr,
+     "the socket's group; empty = the daemon's"},
+    {"attach", "max_programs", &C::max_programs, Unit::kNone, 1, 4096, nullptr,
+     "programs at a time"},
+    {"attach", "program_memory", &C::program_memory_bytes, Unit::kBytes, kMi, kAny, nullptr,
+     "memory that one program may share"},
+    {"log", "level", &C::log_level, Unit::kNone, 0, 0, "debug|info|warning|error",
+     "least severe line logged"},
+};
+
+struct Suffix {
+  std::string_view text;
+  uint64_t factor;
+};
+constexpr Suffix kByteSuffixes[] = {
+    {"GiB", kGi},     {"MiB", kMi}, {"KiB", kKi}, {"GB", 1000'000'000},
+    {"MB", 1000'000}, {"KB", 1000}, {"B", 1},     {"", 1}};
+constexpr Suffix kTimeSuffixes[] = {{"ns", 1}, {"us", kUs}, {"ms", kMs}, {"s", kS}};
+constexpr Suffix kRateSuffixes[] = {
+    {"Gbit", 1000'000'000}, {"Mbit", 1000'000}, {"kbit", 1000}, {"bit", 1}};
+constexpr Suffix kNoSuffixes[] = {{"", 1}};
+
+std::span<const Suffix> suffixes(Unit unit) {
+  switch (unit) {
+    case Unit::kBytes:
+      return kByteSuffixes;
+    case Unit::kNanoseconds:
+      return kTimeSuffixes;
+    case Unit::kBitsPerSecond:
+      return kRateSuffixes;
+    case Unit::kNone:
+      break;
+  }
+  return kNoSuffixes;
+}
+
+}  // namespace
+
+std::span<const ConfigRow> config_rows() { return kRows; }
+
+bool parse_quantity(const std::string& text, Unit unit, uint64_t& out) {
+  uint64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{}) return false;
+  const std::string_view rest(stop, static_cast<size_t>(end - stop));
+  if (number == 0 && rest.empty()) {
+    out = 0;
+    return true;
+  }
+  for (const Suffix& suffix : suffixes(unit)) {
+    if (rest == suffix.text) return !__builtin_mul_overflow(number, suffix.factor, &out);
+  }
+  return false;
+}
+
+std::string print_quantity(uint64_t value, Unit unit) {
+  if (value == 0) return "0";
+  const Suffix* best = nullptr;
+  for (const Suffix& suffix : suffixes(unit)) {
+    if (value % suffix.factor == 0 && (!best || suffix.factor > best->factor)) best = &suffix;
+  }
+  return std::to_string(value / best->factor) + std::string(best->text);
+}
+
+std::string expected(const ConfigRow& row) {
+  if (std::holds_alternative<bool C::*>(row.member)) return "true or false";
+  if (std::holds_alternative<std::vector<std::string> C::*>(row.member)) return "a list of strings";
+  if (std::holds_alternative<std::string C::*>(row.member)) {
+    return row.choices ? "one of " + std::string(row.choices) : "a string";
+  }
+  const std::string range = row.max == kAny ? " from " + print_quantity(row.min, row.unit)
+                                            : " from " + print_quantity(row.min, row.unit) +
+                                                  " to " + print_quantity(row.max, row.unit);
+  switch (row.unit) {
+    case Unit::kBytes:
+      return "a size such as \"64KiB\"" + range;
+    case Unit::kNanoseconds:
+      return "a time such as \"10ms\"" + range;
+    case Unit::kBitsPerSecond:
+      return "a rate such as \"10Gbit\"" + range;
+    case Unit::kNone:
+      break;
+  }
+  return "a number" + range;
+}
+
+}  // namespace mercury

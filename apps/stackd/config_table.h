@@ -1,0 +1,37 @@
+// One row for each key of the configuration. Private to apps/stackd.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "apps/stackd/config.h"
+
+namespace mercury {
+
+enum class Unit : uint8_t { kNone, kBytes, kNanoseconds, kBitsPerSecond };
+
+struct ConfigRow {
+  const char* section;
+  const char* key;
+  std::variant<bool StackdConfig::*, uint64_t StackdConfig::*, std::string StackdConfig::*,
+               std::vector<std::string> StackdConfig::*>
+      member;
+  Unit unit;
+  uint64_t min;  // numbers: inclusive
+  uint64_t max;
+  const char* choices;  // strings: "a|b|c", or null for any
+  const char* help;
+};
+
+std::span<const ConfigRow> config_rows();
+
+// "64KiB", "10ms", "200Mbit", "5". Nothing: not such a quantity.
+bool parse_quantity(const std::string& text, Unit unit, uint64_t& out);
+std::string print_quantity(uint64_t value, Unit unit);
+// What a row takes, for messages: "a size from 1KiB to 1GiB".
+std::string expected(const ConfigRow& row);
+
+}  // namespace mercury

@@ -1,0 +1,94 @@
+#include "apps/stackd/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace mercury {
+namespace {
+
+class ConfigTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    path_ =
+        std::filesystem::path(testing::TempDir()) /
+        (std::string("config-") + testing::UnitTest::GetInstance()->current_test_info()->name());
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+  Result<StackdConfig> load(const std::string& text, std::vector<std::string> overrides = {}) {
+    std::ofstream(path_) << text;
+    return load_config(path_, overrides);
+  }
+  // The error's text behind "FILE:".
+  std::string error(const std::string& text) {
+    Result<StackdConfig> config = load(text);
+    if (config) return "(accepted)";
+    const std::string& message = config.error().message;
+    EXPECT_EQ(message.find(path_.string() + ":"), 0U) << message;
+    return message.substr(path_.string().size() + 1);
+  }
+  std::filesystem::path path_;
+};
+
+TEST_F(ConfigTest, ReadsEveryKindOfValue) {
+  Result<StackdConfig> config = load(
+      "[port]\naddress = [\"10.0.0.1/24\"]\nrate = \"200Mbit\"\nengines = 2\n"
+      "[engine]\nspin = \"50us\"\ncores = [0, 1]\n[jobs]\nserve = false\n"
+      "[[job]]\nname = \"a\"\nsecret = \"s\"\nmemory = \"1GiB\"\n");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->addresses, std::vector<std::string>{"10.0.0.1/24"});
+  EXPECT_EQ(config->rate_bits_per_second, 200'000'000U);
+  EXPECT_EQ(config->engines, 2U);
+  EXPECT_EQ(config->spin_ns, 50'000U);
+  EXPECT_EQ(config->cores, (std::vector<std::string>{"0", "1"}));
+  EXPECT_FALSE(config->serve);
+  ASSERT_EQ(config->jobs.size(), 1U);
+  EXPECT_EQ(config->jobs[0].memory_bytes, 1U << 30);
+}
+
+TEST_F(ConfigTest, ErrorsNameLineKeyAndWhatWasExpected) {
+  EXPECT_EQ(error("[port]\n\nudp_port = 70000\n"),
+            "3: port.udp_port: expected a number from 1 to 65471, got \"70000\"");
+  EXPECT_EQ(error("[port]\nrate = \"fast\"\n"),
+            "2: port.rate: expected a rate such as \"10Gbit\" from 0, got \"fast\"");
+  EXPECT_EQ(error("[session]\nack_delay = 5\n"),
+            "2: session.ack_delay: expected a time such as \"10ms\" from 0 to 100ms, got \"5\"");
+  EXPECT_EQ(error("[engine]\npolling = \"lazy\"\n"),
+            "2: engine.polling: expected one of adaptive|busy|interrupt, got \"lazy\"");
+  EXPECT_EQ(error("[jobs]\nserve = 1\n"), "2: jobs.serve: expected true or false, got 1");
+  EXPECT_EQ(error("[port]\nudpport = 1\n"),
+            "2: unknown key port.udpport; did you mean port.udp_port?");
+  EXPECT_EQ(error("[[job]]\nsecret = \"x\"\n"), "1: job.name: expected a name, got nothing");
+  EXPECT_NE(error("[port\n"), "(accepted)");
+}
+
+TEST_F(ConfigTest, FlagsBeatEnvironmentBeatsFile) {
+  ASSERT_EQ(setenv("MERCURY_PORT_UDP_PORT", "8000", 1), 0);
+  ASSERT_EQ(setenv("MERCURY_PORT_MTU", "9000", 1), 0);
+  Result<StackdConfig> config =
+      load("[port]\nudp_port = 7000\nmtu = 1500\n", {"port.udp_port=9000"});
+  unsetenv("MERCURY_PORT_UDP_PORT");
+  unsetenv("MERCURY_PORT_MTU");
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->udp_port, 9000U);
+  EXPECT_EQ(config->mtu, 9000U);
+  EXPECT_FALSE(load("", {"port.nothing=1"}));
+}
+
+TEST_F(ConfigTest, WhatItPrintsReadsBackTheSame) {
+  Result<StackdConfig> config = load(
+      "[port]\nrate = \"25Gbit\"\naddress = [\"fd00::1/64\"]\n"
+      "[[job]]\nname = \"a\"\nsecret = \"s\\\"q\"\n");
+  ASSERT_TRUE(config);
+  const std::string printed = print_config(*config, true);
+  Result<StackdConfig> again = load(printed);
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(print_config(*again, true), printed);
+  EXPECT_EQ(again->jobs[0].secret, "s\"q");
+  EXPECT_EQ(print_config(*config, false).find("s\\\"q"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace mercury
