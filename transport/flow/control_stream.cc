@@ -16,6 +16,12 @@ size_t message_bytes(std::span<const std::byte> stream) noexcept {
   return length.value();
 }
 
+// `vector = {}` keeps the memory.
+template <class T>
+void release(std::vector<T>& vector) noexcept {
+  std::vector<T>().swap(vector);
+}
+
 }  // namespace
 
 bool ControlSender::push(std::span<const std::byte> message) {
@@ -83,12 +89,12 @@ void ControlSender::on_acked(uint64_t offset) noexcept {
   piece->place = Place::kAcked;
   in_flight_bytes_ -= piece->bytes.size();
   unacknowledged_bytes_ -= piece->bytes.size();
-  piece->bytes = {};
+  release(piece->bytes);
   const auto still = std::find_if(segments_.begin(), segments_.end(),
                                   [](const Piece& other) { return other.place != Place::kAcked; });
   first_waiting_ -= std::min(first_waiting_, static_cast<size_t>(still - segments_.begin()));
   if (still == segments_.end()) {
-    segments_ = {};
+    release(segments_);
     first_waiting_ = 0;
   } else {
     segments_.erase(segments_.begin(), still);
@@ -143,7 +149,7 @@ ControlReceiver::Next ControlReceiver::next_message(std::vector<std::byte>& mess
   // Once for all messages that were taken, so that many small ones do not cost their square.
   ready_.erase(ready_.begin(), ready_.begin() + static_cast<std::ptrdiff_t>(taken_));
   taken_ = 0;
-  if (ready_.empty()) ready_ = {};
+  if (ready_.empty()) release(ready_);
   return Next::kNone;
 }
 

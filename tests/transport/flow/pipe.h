@@ -1,0 +1,279 @@
+// Two sessions and a network between them that loses, duplicates, reorders and corrupts, in virtual
+// time, from a seed.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "transport/flow/sent_pool.h"
+#include "transport/flow/session.h"
+#include "transport/wire/crc32c.h"
+
+namespace mercury::test {
+
+using Bytes = std::vector<std::byte>;
+
+struct Weather {
+  double loss = 0;
+  double duplication = 0;
+  double corruption = 0;
+  uint64_t delay_ns = 50'000;
+  uint64_t jitter_ns = 0;          // uniform: reorders
+  uint32_t largest_frame = 65535;  // larger ones vanish
+  bool down = false;
+};
+
+inline constexpr uint32_t kChunkPayload = 1000;
+
+class Net;
+
+// One engine with one session: sends chunks, retransmits what is lost, counts what arrives.
+class Host : public SessionEvents {
+ public:
+  Host(Net& net, int index, uint32_t number, SessionConfig config)
+      : config_(config), net_(net), index_(index), number_(number) {
+    make_session();
+  }
+  void make_session() {
+    session = std::make_unique<Session>(SessionSlot(7), number_, remote(), config_, pool, *this,
+                                        counters);
+  }
+
+  Endpoint remote() const {
+    return Endpoint{IpAddress::v4(10, 0, 0, static_cast<uint8_t>(2 - index_)), 7470};
+  }
+  void queue_chunks(uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) waiting.push_back(next_chunk++);
+  }
+  void pump();
+  void receive(Bytes& frame);
+  bool all_acked() const { return acked.size() == next_chunk; }
+
+  void on_acked(SessionSlot, const SentTag& tag) noexcept override {
+    if (!acked.insert(tag.chunk).second) ++acked_twice;
+    in_flight.erase(tag.chunk);
+  }
+  void on_lost(SessionSlot, const SentTag& tag) noexcept override {
+    EXPECT_EQ(in_flight.erase(tag.chunk), 1U);
+    ++lost;
+    waiting.push_front(tag.chunk);
+  }
+  void on_window_open(SessionSlot) noexcept override {
+    ++window_opened;
+    blocked = false;
+  }
+  void on_open(SessionSlot) override { ++opened; }
+  void on_closed(SessionSlot, const Error& error) override {
+    ++closed;
+    closed_code = error.code;
+    closed_text = error.message;
+  }
+  void on_control(SessionSlot, std::span<const std::byte> message) override {
+    messages.emplace_back(message.begin(), message.end());
+    if (control_hook) control_hook(messages.back());
+  }
+  void on_path_payload(SessionSlot, uint16_t bytes) override {
+    ++path_reports;
+    path = bytes;
+  }
+
+  SentPool pool;
+  Counters counters;
+  std::unique_ptr<Session> session;
+  wire::HelloAck answer;                               // for accept()
+  std::function<void(const wire::Hello&)> hello_hook;  // instead of accept()
+  std::function<void(const Bytes&)> control_hook;
+  bool stalled = false;  // the engine does not run
+  bool blocked = false;  // can_send was false and on_window_open has not come
+  std::deque<uint32_t> waiting;
+  std::set<uint32_t> in_flight;
+  std::set<uint32_t> acked;
+  std::map<uint32_t, int> delivered;  // by the peer's chunk, new packet numbers only
+  uint32_t next_chunk = 0;
+  int acked_twice = 0, lost = 0, window_opened = 0, opened = 0, closed = 0, path_reports = 0;
+  uint64_t frames_sent = 0;
+  Errc closed_code = Errc::kOk;
+  std::string closed_text;
+  std::vector<Bytes> messages;
+  uint16_t path = 0;
+  SessionConfig config_;
+
+ private:
+  void send_chunk();
+  Net& net_;
+  int index_;
+  uint32_t number_;
+};
+
+class Net {
+ public:
+  explicit Net(uint32_t seed, SessionConfig a = {}, SessionConfig b = {})
+      : random(seed), host{{Host(*this, 0, 11, a), Host(*this, 1, 22, b)}} {}
+
+  void connect() {
+    wire::Hello hello;
+    hello.job = "job";
+    hello.nonce[3] = 9;
+    host[0].session->connect(hello, now_ns);
+  }
+  void send(int from, std::span<const std::byte> frame) {
+    ++host[static_cast<size_t>(from)].frames_sent;
+    if (tap) tap(from, frame);
+    if (weather.down || frame.size() > weather.largest_frame || chance(weather.loss)) return;
+    int copies = chance(weather.duplication) ? 2 : 1;
+    while (copies-- > 0) {
+      Flight flight{now_ns + weather.delay_ns + below(weather.jitter_ns), order_++, 1 - from,
+                    Bytes(frame.begin(), frame.end())};
+      if (chance(weather.corruption)) {
+        flight.bytes[below(flight.bytes.size())] ^= static_cast<std::byte>(1 + below(255));
+      }
+      flights_.push(std::move(flight));
+    }
+  }
+  // Until `done`, or `limit_ns` of virtual time pass: then false.
+  bool run(const std::function<bool()>& done, uint64_t limit_ns) {
+    const uint64_t end = now_ns + limit_ns;
+    for (uint64_t step = 0; step < 5'000'000; ++step) {
+      for (Host& each : host) each.pump();
+      if (done()) return true;
+      uint64_t next = flights_.empty() ? kNever : flights_.top().at_ns;
+      for (Host& each : host) {
+        if (!each.stalled) next = std::min(next, each.session->next_deadline_ns());
+      }
+      if (next > end) {
+        now_ns = end;
+        return false;
+      }
+      now_ns = std::max(now_ns, next);
+      while (!flights_.empty() && flights_.top().at_ns <= now_ns) {
+        Flight flight = flights_.top();
+        flights_.pop();
+        Host& target = host[static_cast<size_t>(flight.to)];
+        if (!target.stalled) target.receive(flight.bytes);
+      }
+    }
+    ADD_FAILURE() << "the sessions spin at " << now_ns << " ns";
+    return false;
+  }
+  bool run_until_open(uint64_t limit_ns = 10'000'000'000) {
+    return run([&] { return host[0].opened == 1 && host[1].session->peer_number() != 0; },
+               limit_ns);
+  }
+  void run_for(uint64_t time_ns) {
+    run([] { return false; }, time_ns);
+  }
+  bool chance(double p) { return p > 0 && std::uniform_real_distribution<>(0, 1)(random) < p; }
+  uint64_t below(uint64_t limit) { return limit == 0 ? 0 : random() % limit; }
+
+  std::mt19937_64 random;
+  Weather weather;
+  uint64_t now_ns = 1'000'000'000;
+  std::function<void(int, std::span<const std::byte>)> tap;
+  std::array<Host, 2> host;
+
+ private:
+  struct Flight {
+    uint64_t at_ns;
+    uint64_t order;
+    int to;
+    Bytes bytes;
+    bool operator<(const Flight& other) const {
+      return std::pair(at_ns, order) > std::pair(other.at_ns, other.order);
+    }
+  };
+  std::priority_queue<Flight> flights_;
+  uint64_t order_ = 0;
+};
+
+// A plain frame with a valid checksum, as a hostile peer would make it.
+inline wire::Header plain_header(wire::FrameType type, std::span<const std::byte> payload,
+                                 uint64_t number, uint16_t flags = 0) {
+  wire::Header header;
+  header.type = type;
+  header.flags = flags;
+  header.payload_bytes = static_cast<uint16_t>(payload.size());
+  header.packet_number = number;
+  header.payload_crc = wire::crc32c(payload);
+  return header;
+}
+
+inline void Host::send_chunk() {
+  Bytes frame(sizeof(wire::ChunkHeader) + kChunkPayload);
+  SentTag tag;
+  tag.type = wire::FrameType::kPush;
+  tag.chunk = waiting.front();
+  waiting.pop_front();
+  wire::Header header;
+  header.type = tag.type;
+  header.payload_bytes = kChunkPayload;
+  header.session = session->peer_number();
+  header.chunk = tag.chunk;
+  for (size_t i = sizeof(wire::ChunkHeader); i < frame.size(); ++i) {
+    frame[i] = static_cast<std::byte>(tag.chunk + i);
+  }
+  header.payload_crc =
+      wire::crc32c(std::span<const std::byte>(frame).subspan(sizeof(wire::ChunkHeader)));
+  header.packet_number =
+      session->on_send_chunk(tag, static_cast<uint32_t>(frame.size()), net_.now_ns);
+  in_flight.insert(tag.chunk);
+  wire::encode(header, frame.data());
+  net_.send(index_, frame);
+}
+
+inline void Host::pump() {
+  if (stalled) return;
+  if (session->next_deadline_ns() <= net_.now_ns) session->on_timer(net_.now_ns);
+  Bytes out(config_.max_udp_payload < 1232 ? 1232 : config_.max_udp_payload);
+  while (session->has_pending(net_.now_ns)) {
+    const uint32_t bytes = session->build(out, net_.now_ns);
+    if (bytes == 0) break;
+    net_.send(index_, std::span(out).first(bytes));
+  }
+  if (session->state() != Session::State::kOpen) return;
+  while (!waiting.empty() && !blocked) {
+    if (!session->can_send(sizeof(wire::ChunkHeader) + kChunkPayload)) {
+      blocked = true;
+    } else {
+      send_chunk();
+    }
+  }
+}
+
+inline void Host::receive(Bytes& frame) {
+  wire::Header header;
+  std::span<const std::byte> payload;
+  if (wire::decode(frame, header, payload) != wire::DecodeError::kNone) return;
+  if (header.type == wire::FrameType::kHello) {
+    const auto hello =
+        wire::crc32c(payload) == header.payload_crc ? wire::decode_hello(payload) : std::nullopt;
+    if (hello && hello_hook) {
+      hello_hook(*hello);
+    } else if (hello && session->peer_number() == 0) {
+      session->accept(*hello, answer, net_.now_ns);
+    } else {
+      session->on_frame(header, payload, net_.now_ns);
+    }
+    return;
+  }
+  if (header.session != number_) return;
+  if (!wire::is_chunk(header.type)) {
+    session->on_frame(header, payload, net_.now_ns);
+  } else if (wire::crc32c(payload) == header.payload_crc && session->is_new(header.packet_number)) {
+    session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, net_.now_ns);
+    ++delivered[header.chunk];
+  }
+}
+
+}  // namespace mercury::test

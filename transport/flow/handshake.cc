@@ -1,0 +1,78 @@
+#include "transport/flow/handshake.h"
+
+#include <algorithm>
+#include <string>
+
+#include "transport/wire/crc32c.h"
+
+namespace mercury {
+namespace {
+
+// What this build speaks; both ends are the same as long as there is one version.
+constexpr uint8_t kOldestVersion = wire::kVersion;
+constexpr uint8_t kNewestVersion = wire::kVersion;
+
+std::string range_text(uint8_t oldest, uint8_t newest) {
+  const std::string first = std::to_string(oldest);
+  return oldest == newest ? first : first + " to " + std::to_string(newest);
+}
+
+}  // namespace
+
+Result<uint8_t> negotiate_version(const wire::Hello& hello) {
+  const uint8_t newest = std::min(hello.version_max, kNewestVersion);
+  if (newest >= std::max(hello.version_min, kOldestVersion)) return newest;
+  return Error(Errc::kVersionMismatch, "the connecting side speaks wire version " +
+                                           range_text(hello.version_min, hello.version_max) +
+                                           ", the answering side " +
+                                           range_text(kOldestVersion, kNewestVersion));
+}
+
+uint32_t finish_frame(std::span<std::byte> out, wire::FrameType type, uint16_t flags,
+                      uint32_t session, uint64_t number, uint32_t body_bytes) noexcept {
+  const size_t head_bytes = wire::header_bytes(type);
+  wire::Header header;
+  header.type = type;
+  header.flags = flags;
+  header.payload_bytes = static_cast<uint16_t>(body_bytes);
+  header.session = session;
+  header.packet_number = number;
+  header.payload_crc = wire::crc32c(out.data() + head_bytes, body_bytes);
+  wire::encode(header, out.data());
+  return static_cast<uint32_t>(head_bytes) + body_bytes;
+}
+
+uint32_t write_reason_frame(std::span<std::byte> out, wire::FrameType type, uint32_t to_session,
+                            uint64_t number, const wire::Reason& reason) {
+  const size_t head_bytes = wire::header_bytes(type);
+  if (out.size() < head_bytes + wire::kMaxHandshakeBytes) return 0;
+  const size_t bytes = wire::encode(reason, out.subspan(head_bytes));
+  return finish_frame(out, type, 0, to_session, number, static_cast<uint32_t>(bytes));
+}
+
+void HelloTimer::start(const wire::Hello& hello, uint64_t timeout_ns, uint64_t now_ns) {
+  body_.resize(wire::kMaxHandshakeBytes);
+  body_.resize(wire::encode(hello, body_));
+  expires_ns_ = now_ns + timeout_ns;
+  version_min_ = hello.version_min;
+  version_max_ = hello.version_max;
+  due_ = true;
+}
+
+uint64_t HelloTimer::deadline_ns() const noexcept { return std::min(expires_ns_, retry_ns_); }
+
+void HelloTimer::on_timer(uint64_t now_ns) noexcept {
+  if (now_ns < retry_ns_) return;
+  due_ = true;
+  retry_ns_ = kNever;
+}
+
+void HelloTimer::on_sent(uint64_t now_ns) noexcept {
+  due_ = false;
+  ++sent_;
+  last_sent_ns_ = now_ns;
+  retry_ns_ = now_ns + interval_ns_;
+  interval_ns_ = std::min(interval_ns_ * 2, kLastRetryNs);
+}
+
+}  // namespace mercury

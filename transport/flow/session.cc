@@ -1,0 +1,252 @@
+#include "transport/flow/session.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "transport/flow/session_impl.h"
+
+namespace mercury {
+namespace {
+
+// CLOSE and REFUSE are not acknowledged; without one the peer waits for peer_timeout. At 20 % loss
+// three copies leave 1 in 125.
+constexpr uint32_t kFarewellCopies = 3;
+// A session that was refused for want of records in the pool, and has nothing in flight whose
+// acknowledgement would wake it, asks again after this.
+constexpr uint64_t kPoolRetryNs = 1'000'000;
+
+LossConfig loss_config(const SessionConfig& config, uint32_t local_number) {
+  LossConfig loss;
+  loss.initial_rtt_ns = config.initial_rtt_ns;
+  loss.max_ack_delay_ns = config.max_ack_delay_ns;
+  loss.min_probe_timeout_ns = config.min_probe_timeout_ns;
+  loss.jitter_seed = uint64_t{local_number} << 32;
+  return loss;
+}
+
+std::string seconds(uint64_t time_ns) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g s", static_cast<double>(time_ns) / 1e9);
+  return text;
+}
+
+}  // namespace
+
+Session::Impl::Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& remote_,
+                    const SessionConfig& config_, SentPool& pool, SessionEvents& events_,
+                    Counters& counters_)
+    : slot(slot_),
+      local_number(local_number_),
+      remote(remote_),
+      config(config_),
+      events(events_),
+      counters(counters_),
+      next_number(config_.first_packet_number),
+      loss(loss_config(config_, local_number_), pool),
+      congestion(config_.window_bytes),
+      acks(config_.ack_every_packets, config_.max_ack_delay_ns) {}
+
+void Session::Impl::connect(const wire::Hello& hello_, uint64_t now_ns) {
+  wire::Hello complete = hello_;
+  complete.session = local_number;
+  if (complete.max_udp_payload == 0) complete.max_udp_payload = config.max_udp_payload;
+  hello.start(complete, config.handshake_timeout_ns, now_ns);
+  state = State::kConnecting;
+  now_ns_seen = now_ns;
+}
+
+void Session::Impl::accept(const wire::Hello& hello_, const wire::HelloAck& answer_,
+                           uint64_t now_ns) {
+  passive = true;
+  peer_number = hello_.session;
+  const Result<uint8_t> version = negotiate_version(hello_);
+  if (!version) {
+    count(Counter::kSessionsRefused);
+    begin_close(wire::FrameType::kRefuse, version.error().code, version.error().message);
+    return;
+  }
+  answer = answer_;
+  answer.version = *version;
+  answer.session = local_number;
+  if (answer.max_udp_payload == 0) answer.max_udp_payload = config.max_udp_payload;
+  accepted_nonce = hello_.nonce;
+  answer_due = true;
+  open(hello_.max_udp_payload, now_ns);
+}
+
+void Session::Impl::open(uint16_t peer_max_payload, uint64_t now_ns) {
+  state = State::kOpen;
+  opened = true;
+  heard_ns = now_ns;
+  keepalive_ns = now_ns;
+  now_ns_seen = now_ns;
+  probe.start(std::min(config.max_udp_payload, peer_max_payload));
+  count(Counter::kSessionsOpened);
+}
+
+void Session::Impl::begin_close(wire::FrameType farewell, Errc code, std::string_view text) {
+  if (state == State::kClosing || state == State::kClosed) {
+    // Only accept() begins to end a session that never opened.
+    if (farewell != wire::FrameType::kRefuse) return;
+  }
+  ended = Error(code, std::string(text.substr(0, wire::kMaxReason)));
+  farewell_type = farewell;
+  farewells_left = kFarewellCopies;
+  state = State::kClosing;
+  if (peer_number != 0) return;
+  enter_closed();  // nobody to say it to
+  closed_due = true;
+}
+
+// Nothing is in flight from here on: the records go back to the engine.
+void Session::Impl::enter_closed() noexcept {
+  state = State::kClosed;
+  hello.stop();
+  loss.clear();
+  if (opened) count(Counter::kSessionsClosed);
+}
+
+void Session::Impl::finish(const Error& error) {
+  enter_closed();
+  closed_due = false;
+  events.on_closed(slot, error);
+}
+
+uint64_t Session::Impl::keepalive_deadline_ns() const noexcept {
+  return std::max(heard_ns, keepalive_ns) + config.peer_timeout_ns / 4;
+}
+
+uint64_t Session::Impl::next_deadline_ns() const noexcept {
+  if (closed_due) return 0;
+  if (state == State::kConnecting) return hello.deadline_ns();
+  if (state != State::kOpen) return kNever;
+  if (!probe.searching() && !path_reported) return 0;
+  uint64_t deadline = std::min(loss.deadline_ns(), heard_ns + config.peer_timeout_ns);
+  if (acks.deadline_ns() != 0) deadline = std::min(deadline, acks.deadline_ns());
+  if (!keepalive_due) deadline = std::min(deadline, keepalive_deadline_ns());
+  if (refused_bytes != 0 && loss.packets_in_flight() == 0) {
+    deadline = std::min(deadline, now_ns_seen + kPoolRetryNs);
+  }
+  return deadline;
+}
+
+void Session::Impl::on_timer(uint64_t now_ns) {
+  const uint64_t unattended_ns = now_ns - std::min(now_ns, now_ns_seen);
+  now_ns_seen = now_ns;
+  if (closed_due) {
+    closed_due = false;
+    events.on_closed(slot, ended);
+  } else if (state == State::kConnecting) {
+    hello.on_timer(now_ns);
+    if (!hello.expired(now_ns)) return;
+    finish(Error(Errc::kTimedOut, "no answer from " + remote.to_string() + " within " +
+                                      seconds(config.handshake_timeout_ns)));
+  } else if (state == State::kOpen) {
+    on_open_timer(now_ns, unattended_ns);
+  }
+}
+
+void Session::Impl::on_open_timer(uint64_t now_ns, uint64_t unattended_ns) {
+  // Keepalive calls at least every quarter of the time-out. Where it did not, this engine stood
+  // still (a stopped process, a suspended machine): what the peer said meanwhile may wait to be
+  // read.
+  if (unattended_ns > config.peer_timeout_ns / 2) {
+    heard_ns = std::max(heard_ns, now_ns - config.peer_timeout_ns / 2);
+  }
+  if (now_ns >= heard_ns + config.peer_timeout_ns) {
+    count(Counter::kPeersLost);
+    finish(Error(Errc::kPeerLost, "nothing heard from " + remote.to_string() + " for " +
+                                      seconds(config.peer_timeout_ns)));
+    return;
+  }
+  const uint64_t timeouts = loss.probe_timeouts();
+  loss.on_timer(now_ns, *this);
+  if (loss.probe_timeouts() != timeouts) count(Counter::kProbeTimeouts);
+  if (acks.due(now_ns)) acks.expedite();
+  if (now_ns >= keepalive_deadline_ns()) {
+    keepalive_due = true;
+    keepalive_ns = now_ns;
+  }
+  after_progress();
+}
+
+// What may have changed when packets were acknowledged or lost.
+void Session::Impl::after_progress() {
+  if (state != State::kOpen) return;
+  if (refused_bytes != 0 && fits(refused_bytes)) {
+    refused_bytes = 0;
+    events.on_window_open(slot);
+  }
+  if (state == State::kOpen && !probe.searching() && !path_reported) {
+    path_reported = true;
+    events.on_path_payload(slot, probe.path_payload());
+  }
+}
+
+Session::Session(SessionSlot slot, uint32_t local_number, const Endpoint& remote,
+                 const SessionConfig& config, SentPool& pool, SessionEvents& events,
+                 Counters& counters)
+    : impl_(std::make_unique<Impl>(slot, local_number, remote, config, pool, events, counters)) {}
+
+Session::~Session() = default;
+
+void Session::connect(const wire::Hello& hello, uint64_t now_ns) { impl_->connect(hello, now_ns); }
+void Session::accept(const wire::Hello& hello, const wire::HelloAck& answer, uint64_t now_ns) {
+  impl_->accept(hello, answer, now_ns);
+}
+void Session::close(Errc code, std::string_view text, uint64_t now_ns) {
+  impl_->now_ns_seen = now_ns;
+  impl_->begin_close(wire::FrameType::kClose, code, text);
+}
+
+Session::State Session::state() const noexcept { return impl_->state; }
+uint32_t Session::local_number() const noexcept { return impl_->local_number; }
+uint32_t Session::peer_number() const noexcept { return impl_->peer_number; }
+const wire::HelloAck& Session::answer() const noexcept { return impl_->answer; }
+
+void Session::on_frame(const wire::Header& header, std::span<const std::byte> payload,
+                       uint64_t now_ns) {
+  impl_->on_frame(header, payload, now_ns);
+}
+bool Session::is_new(uint64_t packet_number) const noexcept {
+  return impl_->state == State::kOpen && impl_->acks.is_new(packet_number);
+}
+void Session::received(uint64_t packet_number, bool ack_now, uint64_t now_ns) noexcept {
+  impl_->acks.on_received(packet_number, true, ack_now, now_ns);
+  impl_->heard_ns = now_ns;
+}
+
+bool Session::can_send(uint32_t bytes) const noexcept { return impl_->can_send(bytes); }
+uint64_t Session::on_send_chunk(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept {
+  return impl_->on_send_chunk(tag, bytes, now_ns);
+}
+bool Session::has_pending(uint64_t now_ns) const noexcept { return impl_->has_pending(now_ns); }
+uint32_t Session::build(std::span<std::byte> out, uint64_t now_ns) noexcept {
+  return impl_->build(out, now_ns);
+}
+Status Session::send_control(std::span<const std::byte> message) {
+  if (impl_->state != State::kConnecting && impl_->state != State::kOpen) {
+    return Error(Errc::kClosed, "the session with " + impl_->remote.to_string() + " is closed");
+  }
+  if (message.size() > kMaxControlMessage) {
+    return Error(Errc::kInvalidArgument, "a control message of " + std::to_string(message.size()) +
+                                             " bytes is longer than " +
+                                             std::to_string(kMaxControlMessage));
+  }
+  if (!impl_->control_out.push(message)) {
+    return Error(Errc::kLimit, "1 MiB of control messages to " + impl_->remote.to_string() +
+                                   " is not acknowledged yet");
+  }
+  return {};
+}
+static_assert(Session::kMaxControlMessage == kMaxControlMessageBytes);
+
+uint64_t Session::next_deadline_ns() const noexcept { return impl_->next_deadline_ns(); }
+void Session::on_timer(uint64_t now_ns) noexcept { impl_->on_timer(now_ns); }
+
+uint64_t Session::smoothed_rtt_ns() const noexcept { return impl_->loss.rtt().smoothed_ns(); }
+uint64_t Session::bytes_in_flight() const noexcept { return impl_->loss.bytes_in_flight(); }
+uint16_t Session::path_payload() const noexcept { return impl_->probe.path_payload(); }
+uint64_t Session::lost_packets() const noexcept { return impl_->lost_packets; }
+
+}  // namespace mercury

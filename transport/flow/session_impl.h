@@ -1,0 +1,131 @@
+// The state of one session, private to this folder. session.cc opens, closes and keeps time;
+// session_receive.cc takes frames; session_send.cc writes them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "transport/flow/ack_tracker.h"
+#include "transport/flow/congestion.h"
+#include "transport/flow/control_stream.h"
+#include "transport/flow/handshake.h"
+#include "transport/flow/loss.h"
+#include "transport/flow/mtu_probe.h"
+#include "transport/flow/session.h"
+
+namespace mercury {
+
+// The session's own packets use the tag's fields for what they need to know when they come back.
+inline SentTag control_tag(uint64_t offset) noexcept {
+  SentTag tag;
+  tag.type = wire::FrameType::kControl;
+  tag.round = static_cast<uint32_t>(offset >> 32);
+  tag.tensor = static_cast<uint32_t>(offset);
+  return tag;
+}
+inline uint64_t control_offset(const SentTag& tag) noexcept {
+  return uint64_t{tag.round} << 32 | tag.tensor;
+}
+inline SentTag ping_tag(uint16_t probed_bytes) noexcept {  // 0: not an MTU probe
+  SentTag tag;
+  tag.type = wire::FrameType::kPing;
+  tag.chunk = probed_bytes;
+  return tag;
+}
+
+struct Session::Impl {
+  Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& remote_,
+       const SessionConfig& config_, SentPool& pool, SessionEvents& events_, Counters& counters_);
+
+  // Opening and ending (session.cc).
+  void connect(const wire::Hello& hello, uint64_t now_ns);
+  void accept(const wire::Hello& hello, const wire::HelloAck& answer_, uint64_t now_ns);
+  void open(uint16_t peer_max_payload, uint64_t now_ns);
+  void begin_close(wire::FrameType farewell, Errc code, std::string_view text);
+  void finish(const Error& error);  // at once, and tells the engine
+  void enter_closed() noexcept;
+
+  // Time (session.cc).
+  uint64_t next_deadline_ns() const noexcept;
+  void on_timer(uint64_t now_ns);
+  void on_open_timer(uint64_t now_ns, uint64_t unattended_ns);
+  uint64_t keepalive_deadline_ns() const noexcept;
+
+  // Receiving (session_receive.cc).
+  void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns);
+  void on_hello_again(std::span<const std::byte> payload);
+  void on_hello_ack(std::span<const std::byte> payload, uint64_t now_ns);
+  void on_reason(wire::FrameType type, std::span<const std::byte> payload);
+  void on_open_frame(const wire::Header& header, std::span<const std::byte> payload,
+                     uint64_t now_ns);
+  void on_ack(std::span<const std::byte> payload, uint64_t now_ns);
+  bool on_control(std::span<const std::byte> payload);  // false: do not acknowledge
+  void deliver_control();
+  // From the loss detector.
+  void packet_acked(const SentRecord& record) noexcept;
+  void packet_lost(const SentRecord& record, LossCause cause) noexcept;
+  void after_progress();
+
+  // Sending (session_send.cc).
+  bool fits(uint32_t bytes) const noexcept;
+  bool can_send(uint32_t bytes) const noexcept;
+  uint64_t on_send_chunk(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
+  bool has_pending(uint64_t now_ns) const noexcept;
+  bool control_due() const noexcept;
+  uint32_t build(std::span<std::byte> out, uint64_t now_ns);
+  uint32_t build_open(std::span<std::byte> out, uint64_t now_ns);
+  uint32_t build_hello(std::span<std::byte> out, uint64_t now_ns);
+  uint32_t build_hello_ack(std::span<std::byte> out);
+  uint32_t build_ack(std::span<std::byte> out, uint64_t now_ns);
+  uint32_t build_ping(std::span<std::byte> out, uint16_t probed_bytes, uint64_t now_ns);
+  uint32_t build_control(std::span<std::byte> out, uint64_t now_ns);
+  uint32_t build_farewell(std::span<std::byte> out);
+
+  void count(Counter counter) noexcept { counters.add(counter); }
+
+  const SessionSlot slot;
+  const uint32_t local_number;
+  uint32_t peer_number = 0;
+  const Endpoint remote;
+  const SessionConfig config;
+  SessionEvents& events;
+  Counters& counters;
+  State state = State::kClosed;
+
+  // Opening.
+  HelloTimer hello;
+  wire::HelloAck answer;
+  wire::Nonce accepted_nonce{};
+  bool passive = false;
+  bool opened = false;
+  bool answer_due = false;
+
+  // Ending: what on_closed will say, and whether it is still to be said.
+  wire::FrameType farewell_type = wire::FrameType::kClose;
+  uint32_t farewells_left = 0;
+  Error ended{Errc::kOk, std::string()};
+  bool closed_due = false;
+
+  // Sending.
+  uint64_t next_number;
+  LossDetector loss;
+  FixedWindow congestion;
+  ControlSender control_out;
+  MtuProbe probe;
+  bool path_reported = false;
+  uint64_t lost_packets = 0;
+  // Smallest frame that can_send refused since the last on_window_open; 0 = none. can_send is a
+  // question, and remembering it is what makes on_window_open possible.
+  mutable uint32_t refused_bytes = 0;
+
+  // Receiving.
+  AckTracker acks;
+  ControlReceiver control_in;
+  uint64_t heard_ns = 0;      // last frame of the peer
+  uint64_t keepalive_ns = 0;  // last keepalive asked for
+  bool keepalive_due = false;
+  uint64_t now_ns_seen = 0;
+};
+
+}  // namespace mercury

@@ -1,0 +1,185 @@
+#include "transport/flow/session_impl.h"
+#include "transport/wire/control.h"
+#include "transport/wire/crc32c.h"
+
+namespace mercury {
+
+void Session::Impl::on_frame(const wire::Header& header, std::span<const std::byte> payload,
+                             uint64_t now_ns) {
+  now_ns_seen = now_ns;
+  if (state == State::kClosing || state == State::kClosed) {
+    count(Counter::kDropNotOpen);
+    return;
+  }
+  if (wire::crc32c(payload) != header.payload_crc) {
+    count(Counter::kDropPayloadCrc);
+    return;
+  }
+  switch (header.type) {
+    case wire::FrameType::kHello:
+      on_hello_again(payload);
+      break;
+    case wire::FrameType::kHelloAck:
+      on_hello_ack(payload, now_ns);
+      break;
+    case wire::FrameType::kRefuse:
+    case wire::FrameType::kClose:
+      on_reason(header.type, payload);
+      break;
+    case wire::FrameType::kAck:
+    case wire::FrameType::kPing:
+    case wire::FrameType::kControl:
+      on_open_frame(header, payload, now_ns);
+      return;
+    case wire::FrameType::kPush:
+    case wire::FrameType::kResult:
+      count(Counter::kDropType);
+      return;
+  }
+  // Handshake frames elicit nothing, but would leave gaps that look like loss.
+  if (state == State::kOpen) acks.on_received(header.packet_number, false, false, now_ns);
+}
+
+// HELLO_ACK was lost or is late: it is said again, as often as it is asked for.
+void Session::Impl::on_hello_again(std::span<const std::byte> payload) {
+  const std::optional<wire::Hello> again = wire::decode_hello(payload);
+  if (!passive || !again || again->session != peer_number || again->nonce != accepted_nonce) {
+    count(Counter::kDropHandshake);
+    return;
+  }
+  answer_due = true;
+}
+
+void Session::Impl::on_hello_ack(std::span<const std::byte> payload, uint64_t now_ns) {
+  const std::optional<wire::HelloAck> received = wire::decode_hello_ack(payload);
+  if (!received || passive) {
+    count(Counter::kDropHandshake);
+    return;
+  }
+  if (state != State::kConnecting) return;  // the answer to a HELLO that was said twice
+  peer_number = received->session;
+  if (!hello.offers(received->version)) {
+    begin_close(wire::FrameType::kClose, Errc::kVersionMismatch,
+                "the answering side chose wire version " + std::to_string(received->version) +
+                    ", which was not offered");
+    return;
+  }
+  if (hello.sent() == 1) loss.rtt().hint(now_ns - hello.last_sent_ns());
+  answer = *received;
+  hello.stop();
+  open(received->max_udp_payload, now_ns);
+  events.on_open(slot);
+}
+
+void Session::Impl::on_reason(wire::FrameType type, std::span<const std::byte> payload) {
+  const std::optional<wire::Reason> reason = wire::decode_reason(payload);
+  const bool refuse = type == wire::FrameType::kRefuse;
+  // REFUSE answers our HELLO; CLOSE comes from the number that we talk to, if we know it yet.
+  const bool expected =
+      reason && (refuse ? state == State::kConnecting && reason->session == local_number
+                        : peer_number == 0 || reason->session == peer_number);
+  if (!expected) {
+    count(Counter::kDropHandshake);
+    return;
+  }
+  if (refuse) count(Counter::kSessionsRefused);
+  finish(Error(reason->code, reason->text));
+}
+
+void Session::Impl::on_open_frame(const wire::Header& header, std::span<const std::byte> payload,
+                                  uint64_t now_ns) {
+  if (state != State::kOpen) {
+    count(Counter::kDropNotOpen);
+    return;
+  }
+  if (!acks.is_new(header.packet_number)) {
+    count(Counter::kDropDuplicate);
+    return;
+  }
+  heard_ns = now_ns;
+  const bool ack_now = (header.flags & wire::kFlagAckNow) != 0;
+  switch (header.type) {
+    case wire::FrameType::kAck:
+      acks.on_received(header.packet_number, false, false, now_ns);
+      on_ack(payload, now_ns);
+      break;
+    case wire::FrameType::kControl:
+      if (!on_control(payload)) {
+        count(Counter::kDropControl);
+        return;
+      }
+      acks.on_received(header.packet_number, true, ack_now, now_ns);
+      deliver_control();
+      break;
+    default:
+      acks.on_received(header.packet_number, true, ack_now, now_ns);
+      break;
+  }
+}
+
+void Session::Impl::on_ack(std::span<const std::byte> payload, uint64_t now_ns) {
+  wire::Ack ack;
+  if (!wire::decode(payload, ack)) {
+    count(Counter::kDropControl);
+    return;
+  }
+  count(Counter::kAcksReceived);
+  if (ack.ranges[0].last >= next_number ||
+      ack.ranges[ack.count - 1].first < config.first_packet_number) {
+    begin_close(wire::FrameType::kClose, Errc::kProtocol,
+                "acknowledgement of a packet that was never sent");
+    return;
+  }
+  loss.on_ack(std::span(ack.ranges, ack.count), uint64_t{ack.delay_us} * 1000, now_ns, *this);
+  after_progress();
+}
+
+bool Session::Impl::on_control(std::span<const std::byte> payload) {
+  const std::optional<wire::ControlPiece> piece = wire::decode_control(payload);
+  return piece && control_in.on_bytes(piece->offset, piece->bytes);
+}
+
+void Session::Impl::deliver_control() {
+  std::vector<std::byte> message;
+  while (state == State::kOpen) {
+    switch (control_in.next_message(message)) {
+      case ControlReceiver::Next::kMessage:
+        events.on_control(slot, message);
+        break;
+      case ControlReceiver::Next::kNone:
+        return;
+      case ControlReceiver::Next::kBad:
+        begin_close(wire::FrameType::kClose, Errc::kProtocol,
+                    "a control message longer than any can be");
+        return;
+    }
+  }
+}
+
+void Session::Impl::packet_acked(const SentRecord& record) noexcept {
+  congestion.on_acked(record.bytes, record.sent_ns, now_ns_seen);
+  if (wire::is_chunk(record.tag.type)) {
+    events.on_acked(slot, record.tag);
+  } else if (record.tag.type == wire::FrameType::kControl) {
+    control_out.on_acked(control_offset(record.tag));
+  } else if (record.tag.chunk != 0) {
+    probe.on_acked(static_cast<uint16_t>(record.tag.chunk));
+  }
+}
+
+void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexcept {
+  const bool ping = record.tag.type == wire::FrameType::kPing;
+  if (ping && record.tag.chunk != 0) {
+    probe.on_lost(static_cast<uint16_t>(record.tag.chunk), cause == LossCause::kOvertaken);
+    return;
+  }
+  ++lost_packets;
+  congestion.on_lost(record.bytes, record.sent_ns, now_ns_seen);
+  if (wire::is_chunk(record.tag.type)) {
+    events.on_lost(slot, record.tag);
+  } else if (!ping) {
+    control_out.on_lost(control_offset(record.tag));
+  }
+}
+
+}  // namespace mercury

@@ -1,0 +1,161 @@
+#include <algorithm>
+#include <cstring>
+
+#include "transport/flow/session_impl.h"
+#include "transport/wire/control.h"
+
+namespace mercury {
+namespace {
+
+constexpr size_t kPlainBytes = sizeof(wire::PlainHeader);
+// Control messages are few and everything waits for them: they may exceed the window by this much,
+// so that a full window of chunks does not hold them up.
+constexpr uint64_t kControlInFlightBytes = 32 * 1024;
+static_assert(kControlSegmentBytes + wire::kControlHeaderBytes + kPlainBytes <= kBasePayloadBytes);
+static_assert(wire::ack_bytes(wire::kMaxAckRanges) + kPlainBytes <= kBasePayloadBytes);
+static_assert(wire::kMaxHandshakeBytes + kPlainBytes <= kBasePayloadBytes);
+
+}  // namespace
+
+bool Session::Impl::fits(uint32_t bytes) const noexcept {
+  const uint64_t in_flight = loss.bytes_in_flight();
+  return loss.has_room() && (in_flight == 0 || in_flight + bytes <= congestion.window_bytes());
+}
+
+bool Session::Impl::can_send(uint32_t bytes) const noexcept {
+  if (state != State::kOpen) return false;
+  if (fits(bytes)) return true;
+  refused_bytes = refused_bytes == 0 ? bytes : std::min(refused_bytes, bytes);
+  return false;
+}
+
+uint64_t Session::Impl::on_send_chunk(const SentTag& tag, uint32_t bytes,
+                                      uint64_t now_ns) noexcept {
+  loss.on_sent(next_number, tag, bytes, now_ns);
+  congestion.on_sent(bytes, now_ns);
+  return next_number++;
+}
+
+bool Session::Impl::control_due() const noexcept {
+  return control_out.in_flight_bytes() < kControlInFlightBytes && !control_out.next().bytes.empty();
+}
+
+bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
+  switch (state) {
+    case State::kConnecting:
+      return hello.due();
+    case State::kClosing:
+      return true;
+    case State::kClosed:
+      return false;
+    case State::kOpen:
+      break;
+  }
+  if (answer_due || acks.due(now_ns)) return true;
+  // The rest is kept until it is acknowledged, and that needs a record.
+  return loss.has_room() &&
+         (loss.probes_due() > 0 || keepalive_due || probe.due() != 0 || control_due());
+}
+
+uint32_t Session::Impl::build(std::span<std::byte> out, uint64_t now_ns) {
+  if (out.size() < kBasePayloadBytes) return 0;
+  switch (state) {
+    case State::kConnecting:
+      return hello.due() ? build_hello(out, now_ns) : 0;
+    case State::kClosing:
+      return build_farewell(out);
+    case State::kClosed:
+      return 0;
+    case State::kOpen:
+      return build_open(out, now_ns);
+  }
+  return 0;
+}
+
+uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
+  if (answer_due) return build_hello_ack(out);
+  if (acks.due(now_ns)) return build_ack(out, now_ns);
+  if (!loss.has_room()) return 0;
+  if (loss.probes_due() > 0) {
+    loss.probe_sent();
+    return build_ping(out, 0, now_ns);
+  }
+  if (control_due()) return build_control(out, now_ns);
+  while (probe.due() > out.size()) probe.give_up_size();
+  if (probe.due() != 0) {
+    const uint16_t size = probe.due();
+    probe.on_sent();
+    return build_ping(out, size, now_ns);
+  }
+  return keepalive_due ? build_ping(out, 0, now_ns) : 0;
+}
+
+uint32_t Session::Impl::build_hello(std::span<std::byte> out, uint64_t now_ns) {
+  const std::span<const std::byte> body = hello.body();
+  std::memcpy(out.data() + kPlainBytes, body.data(), body.size());
+  hello.on_sent(now_ns);
+  return finish_frame(out, wire::FrameType::kHello, 0, 0, next_number++,
+                      static_cast<uint32_t>(body.size()));
+}
+
+uint32_t Session::Impl::build_hello_ack(std::span<std::byte> out) {
+  answer_due = false;
+  const size_t bytes = wire::encode(answer, out.subspan(kPlainBytes));
+  return finish_frame(out, wire::FrameType::kHelloAck, 0, peer_number, next_number++,
+                      static_cast<uint32_t>(bytes));
+}
+
+uint32_t Session::Impl::build_ack(std::span<std::byte> out, uint64_t now_ns) {
+  wire::Ack ack;
+  const uint64_t delay_us = acks.delay_ns(now_ns) / 1000;
+  ack.delay_us = static_cast<uint32_t>(std::min<uint64_t>(delay_us, UINT32_MAX));
+  ack.count = static_cast<uint16_t>(acks.report(ack.ranges));
+  const size_t bytes = wire::encode(ack, out.subspan(kPlainBytes));
+  count(Counter::kAcksSent);
+  return finish_frame(out, wire::FrameType::kAck, 0, peer_number, next_number++,
+                      static_cast<uint32_t>(bytes));
+}
+
+// A PING asks for an acknowledgement now; one will do for all that wait for a sign of life.
+uint32_t Session::Impl::build_ping(std::span<std::byte> out, uint16_t probed_bytes,
+                                   uint64_t now_ns) {
+  keepalive_due = false;
+  const size_t padding = probed_bytes == 0 ? 0 : probed_bytes - kPlainBytes;
+  std::memset(out.data() + kPlainBytes, 0, padding);
+  const uint32_t bytes = finish_frame(out, wire::FrameType::kPing, wire::kFlagAckNow, peer_number,
+                                      next_number, static_cast<uint32_t>(padding));
+  loss.on_sent(next_number++, ping_tag(probed_bytes), bytes, now_ns);
+  congestion.on_sent(bytes, now_ns);
+  return bytes;
+}
+
+uint32_t Session::Impl::build_control(std::span<std::byte> out, uint64_t now_ns) {
+  const ControlSender::Segment segment = control_out.next();
+  std::byte* body = out.data() + kPlainBytes;
+  wire::encode_control_offset(segment.offset, body);
+  std::memcpy(body + wire::kControlHeaderBytes, segment.bytes.data(), segment.bytes.size());
+  const uint32_t body_bytes =
+      static_cast<uint32_t>(wire::kControlHeaderBytes + segment.bytes.size());
+  control_out.on_sent(segment.offset);
+  // The last of a burst asks for an answer at once: whoever waits for the message waits for this.
+  const uint16_t flags = control_due() ? uint16_t{0} : uint16_t{wire::kFlagAckNow};
+  const uint32_t bytes =
+      finish_frame(out, wire::FrameType::kControl, flags, peer_number, next_number, body_bytes);
+  loss.on_sent(next_number++, control_tag(segment.offset), bytes, now_ns);
+  congestion.on_sent(bytes, now_ns);
+  return bytes;
+}
+
+uint32_t Session::Impl::build_farewell(std::span<std::byte> out) {
+  // REFUSE names the number in the HELLO, CLOSE the sender's own.
+  const bool refuse = farewell_type == wire::FrameType::kRefuse;
+  const wire::Reason reason{refuse ? peer_number : local_number, ended.code, ended.message};
+  const uint32_t bytes = write_reason_frame(out, farewell_type, peer_number, next_number++, reason);
+  if (--farewells_left == 0) {
+    enter_closed();
+    closed_due = true;
+  }
+  return bytes;
+}
+
+}  // namespace mercury
