@@ -13,6 +13,7 @@ uint32_t AckTracker::find(uint64_t number) const noexcept {
 }
 
 bool AckTracker::is_new(uint64_t number) const noexcept {
+  if (count_ > 0 && number > ranges_[count_ - 1].last) return true;  // nearly all
   if (number < floor_) return false;
   const uint32_t index = find(number);
   if (index < count_ && ranges_[index].first <= number) return false;
@@ -23,9 +24,15 @@ bool AckTracker::is_new(uint64_t number) const noexcept {
 bool AckTracker::on_received(uint64_t number, bool eliciting, bool ack_now,
                              uint64_t now_ns) noexcept {
   if (!is_new(number)) return false;
-  const bool in_order = count_ == 0 || number == ranges_[count_ - 1].last + 1;
-  if (count_ == 0 || number > ranges_[count_ - 1].last) largest_at_ns_ = now_ns;
-  record(number);
+  const bool largest = count_ == 0 || number > ranges_[count_ - 1].last;
+  const bool in_order = count_ == 0 || (largest && number == ranges_[count_ - 1].last + 1);
+  if (largest) largest_at_ns_ = now_ns;
+  if (in_order && count_ > 0) {
+    ranges_[count_ - 1].last = number;
+    reports_[count_ - 1] = kReports;
+  } else {
+    record(number);
+  }
   if (!eliciting) return true;
   ++unacknowledged_;
   if (ack_now || !in_order || unacknowledged_ >= every_packets_) {

@@ -79,8 +79,9 @@ class Session {
   // Passive side: the control plane has accepted this HELLO. Without a version in common the
   // session refuses instead (kVersionMismatch).
   void accept(const wire::Hello& hello, const wire::HelloAck& answer, uint64_t now_ns);
-  // build() then writes CLOSE with `code` and `text` (nothing, if the peer is not known yet); after
-  // that only kClosed, and on_closed with the same from on_timer, which is then due at once.
+  // build() then writes CLOSE with `code` and `text`, three times as nothing acknowledges it
+  // (nothing, if the peer is not known yet); after that only kClosed, and on_closed with the same
+  // from on_timer, which is then due at once.
   void close(Errc code, std::string_view text, uint64_t now_ns);
 
   State state() const noexcept;
