@@ -10,14 +10,12 @@
 namespace mercury::wire {
 namespace {
 
-constexpr uint32_t kPolynomial = 0x82f63b78;  // reflected
-
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 constexpr Tables make_tables() {
   Tables tables{};
   for (uint32_t i = 0; i < 256; ++i) {
     uint32_t crc = i;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kPolynomial : 0);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kCrcPolynomial : 0);
     tables[0][i] = crc;
   }
   for (uint32_t i = 0; i < 256; ++i) {
@@ -55,11 +53,12 @@ uint32_t table_copy(uint32_t crc, std::byte* target, const std::byte* source,
   for (; bytes >= 8; bytes -= 8, source += 8, target += 8) {
     uint64_t word;
     std::memcpy(&word, source, 8);
+    word = read_once(word);
     std::memcpy(target, &word, 8);
     crc = table_word(crc, word);
   }
   for (; bytes > 0; --bytes) {
-    const std::byte byte = *source++;
+    const auto byte = static_cast<std::byte>(read_once(static_cast<uint64_t>(*source++)));
     *target++ = byte;
     crc = table_byte(crc, byte);
   }
@@ -68,9 +67,21 @@ uint32_t table_copy(uint32_t crc, std::byte* target, const std::byte* source,
 
 constexpr CrcKernel kTableKernel{"table", table_extend, table_copy};
 
-const CrcKernel* choose() noexcept { return crc32c_sse42() ? crc32c_sse42() : &kTableKernel; }
+constexpr size_t kKernels = 3;
+using Kernels = std::array<const CrcKernel*, kKernels>;
+// Widest first; null where the CPU lacks one.
+Kernels kernels() noexcept { return {crc32c_avx512(), crc32c_sse42(), &kTableKernel}; }
 
-std::atomic<const CrcKernel*> g_kernel{choose()};
+const CrcKernel* choose() noexcept {
+  for (const CrcKernel* kernel : kernels()) {
+    if (kernel != nullptr) return kernel;
+  }
+  return &kTableKernel;
+}
+
+// Valid from the first instruction, so that an initialiser elsewhere may sum; the choice follows.
+constinit std::atomic<const CrcKernel*> g_kernel{&kTableKernel};
+[[maybe_unused]] const bool g_chosen = (g_kernel.store(choose()), true);
 
 const CrcKernel& kernel() noexcept { return *g_kernel.load(std::memory_order_relaxed); }
 
@@ -91,8 +102,8 @@ uint32_t copy_crc32c(std::byte* target, const std::byte* source, size_t bytes) n
 const char* crc32c_kernel() noexcept { return kernel().name; }
 
 bool crc32c_force_kernel(const char* name) noexcept {
-  for (const CrcKernel* candidate : {crc32c_sse42(), &kTableKernel}) {
-    if (candidate && std::string_view(name) == candidate->name) {
+  for (const CrcKernel* candidate : kernels()) {
+    if (candidate != nullptr && std::string_view(name) == candidate->name) {
       g_kernel.store(candidate, std::memory_order_relaxed);
       return true;
     }

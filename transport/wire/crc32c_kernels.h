@@ -1,4 +1,5 @@
-// Kernels of crc32c.h. They continue a raw register: initial and final inversion are the caller's.
+// Kernels of crc32c.h, and what they share. They continue a raw register: initial and final
+// inversion are the caller's.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,26 @@ struct CrcKernel {
   uint32_t (*copy)(uint32_t crc, std::byte* target, const std::byte* source, size_t bytes) noexcept;
 };
 
-// Null where the CPU lacks the instructions (SSE4.2 and PCLMULQDQ).
+// Null where the CPU or the operating system lacks the instructions: SSE4.2 and PCLMULQDQ;
+// AVX-512F and VPCLMULQDQ.
 const CrcKernel* crc32c_sse42() noexcept;
+const CrcKernel* crc32c_avx512() noexcept;
+
+inline constexpr uint32_t kCrcPolynomial = 0x82f63b78;  // Castagnoli, reflected: bit 31 is x^0
+
+// x^n mod P, reflected.
+consteval uint32_t crc_x_pow(uint64_t n) {
+  uint32_t value = 1U << 31;
+  for (; n > 0; --n) value = (value >> 1) ^ ((value & 1) != 0 ? kCrcPolynomial : 0);
+  return value;
+}
+
+// The memory that is copied may change meanwhile. A value that passed here came from one load: the
+// compiler must store and sum that, and cannot read the memory a second time.
+// Always inlined: no copy of it may come from a unit with wider instructions.
+[[gnu::always_inline]] inline uint64_t read_once(uint64_t word) noexcept {
+  asm("" : "+r"(word));
+  return word;
+}
 
 }  // namespace mercury::wire

@@ -4,22 +4,12 @@
 #include <nmmintrin.h>
 #include <wmmintrin.h>
 
-#include <array>
 #include <cstring>
 
 #include "transport/wire/crc32c_kernels.h"
 
 namespace mercury::wire {
 namespace {
-
-constexpr uint32_t kPolynomial = 0x82f63b78;
-
-// x^n mod P, reflected: multiplying a register by x^(8k) moves it k bytes on.
-constexpr uint32_t x_pow(uint64_t n) {
-  uint32_t value = 1U << 31;
-  for (; n > 0; --n) value = (value >> 1) ^ ((value & 1) != 0 ? kPolynomial : 0);
-  return value;
-}
 
 // Bytes a stream handles before the three are put together: long ones for payloads of jumbo frames,
 // shorter ones for 1500-byte frames and headers.
@@ -30,7 +20,7 @@ constexpr size_t kShort = 64;
 // A product of two reflected 32-bit polynomials comes out shifted by one bit, and reducing it by
 // crc32q multiplies by x^32: both are taken off the constant.
 template <size_t kBytes>
-inline constexpr uint32_t kShift = x_pow(8 * kBytes - 33);
+inline constexpr uint32_t kShift = crc_x_pow(8 * kBytes - 33);
 
 template <size_t kBytes>
 uint64_t shift(uint64_t crc) noexcept {
@@ -39,16 +29,14 @@ uint64_t shift(uint64_t crc) noexcept {
   return _mm_crc32_u64(0, static_cast<uint64_t>(_mm_cvtsi128_si64(product)));
 }
 
-inline uint64_t load(const std::byte* data) noexcept {
-  uint64_t word;
-  std::memcpy(&word, data, 8);
-  return word;
-}
-
 template <bool kCopy>
 inline uint64_t step(uint64_t crc, const std::byte* source, std::byte* target) noexcept {
-  const uint64_t word = load(source);
-  if constexpr (kCopy) std::memcpy(target, &word, 8);
+  uint64_t word;
+  std::memcpy(&word, source, 8);
+  if constexpr (kCopy) {
+    word = read_once(word);
+    std::memcpy(target, &word, 8);
+  }
   return _mm_crc32_u64(crc, word);
 }
 
@@ -82,9 +70,9 @@ uint32_t run(uint32_t start, std::byte* target, const std::byte* source, size_t 
   }
   auto tail = static_cast<uint32_t>(crc);
   for (; bytes > 0; --bytes) {
-    const std::byte byte = *source++;
-    if constexpr (kCopy) *target++ = byte;
-    tail = _mm_crc32_u8(tail, static_cast<uint8_t>(byte));
+    const auto byte = static_cast<uint8_t>(read_once(static_cast<uint64_t>(*source++)));
+    if constexpr (kCopy) *target++ = static_cast<std::byte>(byte);
+    tail = _mm_crc32_u8(tail, byte);
   }
   return tail;
 }
