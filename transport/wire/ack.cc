@@ -1,5 +1,6 @@
 #include "transport/wire/ack.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "transport/wire/be.h"
@@ -24,11 +25,13 @@ constexpr uint64_t kMost = ~uint32_t{0};
 
 size_t encode(const Ack& ack, std::span<std::byte> out) noexcept {
   if (out.size() < ack_bytes(1) || ack.count == 0) return 0;
+  const uint16_t most = std::min<uint16_t>(ack.count, kMaxAckRanges);
   uint16_t count = 0;
   uint64_t below = 0;  // first number of the range before
-  for (; count < ack.count && ack_bytes(count + 1u) <= out.size(); ++count) {
-    const AckRange& range = ack.ranges[count];
-    if (range.last - range.first > kMost) break;
+  for (; count < most && ack_bytes(count + 1u) <= out.size(); ++count) {
+    AckRange range = ack.ranges[count];
+    if (range.first > range.last) break;
+    if (range.last - range.first > kMost) range.first = range.last - kMost;
     if (count > 0) {
       const uint64_t missing_minus_1 = below - range.last - 2;
       if (missing_minus_1 > kMost) break;

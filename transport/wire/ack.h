@@ -33,8 +33,8 @@ struct Ack {
 
 constexpr size_t ack_bytes(size_t ranges) { return 16 + 8 * ranges; }
 
-// Returns the bytes written; 0 if `out` is too small for one range. Ranges that do not fit, and
-// those beyond a gap or length of 2^32, are left out (they are the oldest).
+// Returns the bytes written; 0 if `out` is too small for one range. Ranges that do not fit, those
+// beyond a gap of 2^32 and what is further back in a range than 2^32 are left out (the oldest).
 size_t encode(const Ack& ack, std::span<std::byte> out) noexcept;
 // False: malformed (count, length, or numbers below zero).
 bool decode(std::span<const std::byte> body, Ack& ack) noexcept;

@@ -22,12 +22,12 @@ inline constexpr uint8_t kVersion = 1;
 
 // Values travel; append only.
 enum class FrameType : uint8_t {
-  kHello = 1,     // opens a session; CBOR-free fixed body (hello.h)
+  kHello = 1,     // opens a session (hello.h)
   kHelloAck = 2,  // accepts it
   kRefuse = 3,    // refuses it: Errc and text
   kClose = 4,     // ends a session: Errc and text
   kAck = 5,       // acknowledgement ranges (ack.h)
-  kPing = 6,      // asks for an ACK: tail probe and keepalive; padded, it probes the path's MTU
+  kPing = 6,      // asks for an ACK: tail probe and keepalive; with a payload it probes the MTU
   kControl = 7,   // bytes of the session's ordered control stream (control.h)
   kPush = 8,      // one chunk of one worker's gradient
   kResult = 9,    // one chunk of the sum
@@ -65,8 +65,9 @@ static_assert(offsetof(CommonHeader, session) == 8 && offsetof(CommonHeader, hea
               offsetof(CommonHeader, packet_number) == 16);
 
 // PUSH: `sender` is the worker's rank and `incarnation` its incarnation.
-// RESULT: `sender` counts the contributors; kFlagPartial says that a bitmap of them (one bit a rank,
-// 64 ranks a word) stands before the elements; without it all workers contributed.
+// RESULT: `sender` counts the contributors; kFlagPartial says that a bitmap of them stands before the
+// elements (ceil(workers / 64) words of 64 bits; rank r is bit r % 64, the lowest being 0, of word
+// r / 64); without it all workers contributed.
 //
 // +---------------------------------------------------------------+ 24
 // |                            round                              |
@@ -134,10 +135,11 @@ enum class DecodeError : uint8_t {
   kNone, kTruncated, kBadMagic, kBadVersion, kBadType, kBadLength, kBadHeaderCrc
 };
 
-// Checks length, magic, version, type, header CRC, and that payload_bytes is what the frame has
-// (longer frames are allowed below 64 bytes: Ethernet pads). The payload's CRC is the consumer's to
-// check, in the pass in which it copies or adds. `payload` is set to the payload bytes within
-// `frame`.
+// `frame` is one UDP payload. Checks, in this order: room for a plain header (kTruncated), magic,
+// version, type, room for this type's header (kTruncated), header CRC, and that payload_bytes is
+// exactly what follows (kBadLength). The payload's CRC is the consumer's to check, in the pass in
+// which it copies or adds. `payload` is set to the payload bytes within `frame`; it and `header`
+// mean nothing after an error. Unknown flags and non-zero reserved bytes are ignored.
 DecodeError decode(std::span<const std::byte> frame, Header& header,
                    std::span<const std::byte>& payload) noexcept;
 

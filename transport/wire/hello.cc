@@ -74,6 +74,7 @@ bool is_job_name(std::string_view name) {
 }  // namespace
 
 size_t encode(const Hello& hello, std::span<std::byte> out) {
+  if (hello.job.size() > kMaxJobName) return 0;
   const HelloWire wire{hello.version_min,
                        hello.version_max,
                        static_cast<uint8_t>(hello.kind),
@@ -116,9 +117,11 @@ std::optional<Hello> decode_hello(std::span<const std::byte> body) {
   if (wire.version_min == 0 || wire.version_min > wire.version_max ||
       wire.kind > static_cast<uint8_t>(SessionKind::kData) ||
       wire.role > static_cast<uint8_t>(Role::kServer) || wire.session.value() == 0 ||
-      !is_job_name(hello.job)) {
+      wire.max_udp_payload.value() < kMinUdpPayload || !is_job_name(hello.job)) {
     return std::nullopt;
   }
+  const bool is_worker = wire.role == static_cast<uint8_t>(Role::kWorker);
+  if (wire.rank.value() >= (is_worker ? kMaxWorkers : kMaxServers)) return std::nullopt;
   hello.version_min = wire.version_min;
   hello.version_max = wire.version_max;
   hello.kind = static_cast<SessionKind>(wire.kind);
@@ -138,7 +141,10 @@ std::optional<HelloAck> decode_hello_ack(std::span<const std::byte> body) {
   HelloAckWire wire;
   if (body.size() != sizeof wire) return std::nullopt;
   std::memcpy(&wire, body.data(), sizeof wire);
-  if (wire.session.value() == 0 || wire.version == 0) return std::nullopt;
+  if (wire.session.value() == 0 || wire.version == 0 ||
+      wire.max_udp_payload.value() < kMinUdpPayload) {
+    return std::nullopt;
+  }
   return HelloAck{wire.version,
                   wire.features.value(),
                   wire.session.value(),

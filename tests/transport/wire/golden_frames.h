@@ -1,0 +1,92 @@
+// One frame of every type as the bytes that stand behind the UDP header: golden_test.cc decodes and
+// encodes them, and dissector_test.py shows them to Wireshark. They were written down from
+// docs/protocol.md, not printed by the encoder; a change here is a change of the protocol.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace mercury::wire {
+
+struct GoldenFrame {
+  const char* name;
+  std::string_view hex;  // blanks separate the fields, for the reader
+};
+
+inline constexpr std::array<GoldenFrame, 11> kGoldenFrames{{
+    {"hello",
+     "4d55 01 01 0000 004f 00000000 ada469fe 0000000000000000 "
+     "22770384 00000000 "
+     "01 03 01 00 00000000 00c0ffee 0002 0001 5eed0001 230c 0007 "
+     "000102030405060708090a0b0c0d0e0f "
+     "404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f 6d6e6973742d31"},
+    {"hello_ack",
+     "4d55 01 02 0000 0034 00c0ffee f0196fc5 0000000000000000 "
+     "9299e5ac 00000000 "
+     "01 000000 00000000 0badf00d 5eed0002 05c0 0000 "
+     "404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f"},
+    {"refuse",
+     "4d55 01 03 0000 0024 00c0ffee 34e38972 0000000000000000 "
+     "e8234087 00000000 "
+     "00c0ffee 0015 001c 77726f6e672073656372657420666f72206a6f62206d6e6973742d31"},
+    {"close",
+     "4d55 01 04 0000 0015 0badf00d 4791c633 0000000000000009 "
+     "09f7b68c 00000000 "
+     "00c0ffee 0022 000d 70726f6772616d20656e646564"},
+    {"ack",
+     "4d55 01 05 0000 0028 0badf00d d3e128c0 0000000000000007 "
+     "d762f9b6 00000000 "
+     "00000000000003e8 000000fa 0003 0000 00000005 00000003 00000000 00000058 00000320 "
+     "00000000"},
+    {"ping",
+     "4d55 01 06 0001 0000 0badf00d 3a8b0cf6 0000000000000008 "
+     "00000000 00000000"},
+    {"mtu_probe",
+     "4d55 01 06 0001 0018 0badf00d 20472767 000000000000000b "
+     "84fbecee 00000000 "
+     "0000000000000000 0000000000000000 0000000000000000"},
+    {"control",
+     "4d55 01 07 0000 0011 0badf00d 3f1996b7 000000000000000a "
+     "0c2c67b8 00000000 "
+     "0000000100000000 00000005 68656c6c6f"},
+    {"push",
+     "4d55 01 08 0001 0010 0badf00d 6424c9d9 0102030405060708 "
+     "00000006 00000011 00000003 002a 0002 5eed0001 c30d4189 "
+     "0000803f 000000c0 0000003f 00005040"},
+    {"result",
+     "4d55 01 09 0000 0010 00c0ffee c6ead442 1112131415161718 "
+     "00000006 00000011 00000003 002a 0004 5eed0002 13b4e116 "
+     "00008040 000000c1 00000040 00005041"},
+    {"partial_result",
+     "4d55 01 09 0002 0010 00c0ffee acaf8cce 1112131415161719 "
+     "00000006 00000011 00000004 002a 0003 5eed0002 1da04f28 "
+     "000000000000000b 00004040 0000c0c0"},
+}};
+
+inline std::vector<std::byte> bytes_of_hex(std::string_view hex) {
+  const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
+  std::vector<std::byte> bytes;
+  int high = -1;
+  for (char c : hex) {
+    if (c == ' ') continue;
+    if (high < 0) {
+      high = digit(c);
+    } else {
+      bytes.push_back(static_cast<std::byte>(high * 16 + digit(c)));
+      high = -1;
+    }
+  }
+  return bytes;
+}
+
+inline std::vector<std::byte> golden(std::string_view name) {
+  for (const GoldenFrame& frame : kGoldenFrames) {
+    if (name == frame.name) return bytes_of_hex(frame.hex);
+  }
+  return {};
+}
+
+}  // namespace mercury::wire

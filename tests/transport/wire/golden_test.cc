@@ -1,0 +1,236 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/transport/wire/golden_frames.h"
+#include "transport/wire/ack.h"
+#include "transport/wire/control.h"
+#include "transport/wire/crc32c.h"
+#include "transport/wire/header.h"
+#include "transport/wire/hello.h"
+
+namespace mercury::wire {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Proof golden_proof() {
+  Proof proof;
+  for (uint8_t i = 0; i < proof.size(); ++i) proof[i] = static_cast<uint8_t>(0x40 + i);
+  return proof;
+}
+
+Hello golden_hello() {
+  Hello hello;
+  hello.version_max = 3;
+  hello.kind = SessionKind::kData;
+  hello.role = Role::kWorker;
+  hello.session = 0x00c0ffee;
+  hello.rank = 2;
+  hello.lane = 1;
+  hello.incarnation = 0x5eed0001;
+  hello.max_udp_payload = 8972;
+  hello.job = "mnist-1";
+  for (uint8_t i = 0; i < hello.nonce.size(); ++i) hello.nonce[i] = i;
+  hello.proof = golden_proof();
+  return hello;
+}
+
+HelloAck golden_hello_ack() { return {1, 0, 0x0badf00d, 1472, 0x5eed0002, golden_proof()}; }
+
+Ack golden_ack() {
+  Ack ack;
+  ack.delay_us = 250;
+  ack.count = 3;
+  ack.ranges[0] = {995, 1000};
+  ack.ranges[1] = {990, 990};
+  ack.ranges[2] = {100, 900};
+  return ack;
+}
+
+template <class Body>
+Bytes encoded(const Body& body) {
+  Bytes bytes(kMaxHandshakeBytes + ack_bytes(kMaxAckRanges));
+  bytes.resize(encode(body, bytes));
+  return bytes;
+}
+
+Bytes elements(std::initializer_list<float> values) {
+  Bytes bytes(values.size() * sizeof(float));
+  std::memcpy(bytes.data(), values.begin(), bytes.size());
+  return bytes;
+}
+
+Header plain(FrameType type, uint16_t flags, uint32_t session, uint64_t number) {
+  Header header;
+  header.type = type;
+  header.flags = flags;
+  header.session = session;
+  header.packet_number = number;
+  return header;
+}
+
+Header chunk(FrameType type, uint16_t flags, uint64_t number, uint32_t index) {
+  const bool push = type == FrameType::kPush;
+  Header header = plain(type, flags, push ? 0x0badf00d : 0x00c0ffee, number);
+  header.round = 6;
+  header.tensor = 17;
+  header.chunk = index;
+  header.priority = 42;
+  header.incarnation = push ? 0x5eed0001 : 0x5eed0002;
+  return header;
+}
+
+struct Row {
+  const char* name;
+  Header header;  // payload_bytes and payload_crc follow from the payload
+  Bytes payload;
+};
+
+std::vector<Row> rows() {
+  Bytes control(kControlHeaderBytes);
+  encode_control_offset(0x100000000, control.data());
+  for (char c : {'\0', '\0', '\0', '\5', 'h', 'e', 'l', 'l', 'o'}) {
+    control.push_back(static_cast<std::byte>(c));
+  }
+  Bytes partial = {std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0},
+                   std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0b1011}};
+  const Bytes sums = elements({3.0F, -6.0F});
+  partial.insert(partial.end(), sums.begin(), sums.end());
+  std::vector<Row> all = {
+      {"hello", plain(FrameType::kHello, 0, 0, 0), encoded(golden_hello())},
+      {"hello_ack", plain(FrameType::kHelloAck, 0, 0x00c0ffee, 0), encoded(golden_hello_ack())},
+      {"refuse", plain(FrameType::kRefuse, 0, 0x00c0ffee, 0),
+       encoded(Reason{0x00c0ffee, Errc::kWrongSecret, "wrong secret for job mnist-1"})},
+      {"close", plain(FrameType::kClose, 0, 0x0badf00d, 9),
+       encoded(Reason{0x00c0ffee, Errc::kClosed, "program ended"})},
+      {"ack", plain(FrameType::kAck, 0, 0x0badf00d, 7), encoded(golden_ack())},
+      {"ping", plain(FrameType::kPing, kFlagAckNow, 0x0badf00d, 8), {}},
+      {"mtu_probe", plain(FrameType::kPing, kFlagAckNow, 0x0badf00d, 11), Bytes(24)},
+      {"control", plain(FrameType::kControl, 0, 0x0badf00d, 10), control},
+      {"push", chunk(FrameType::kPush, kFlagAckNow, 0x0102030405060708, 3),
+       elements({1.0F, -2.0F, 0.5F, 3.25F})},
+      {"result", chunk(FrameType::kResult, 0, 0x1112131415161718, 3),
+       elements({4.0F, -8.0F, 2.0F, 13.0F})},
+      {"partial_result", chunk(FrameType::kResult, kFlagPartial, 0x1112131415161719, 4), partial}};
+  all[8].header.sender = 2;   // rank
+  all[9].header.sender = 4;   // contributors
+  all[10].header.sender = 3;  // contributors
+  return all;
+}
+
+TEST(Golden, EncodingGivesTheseBytes) {
+  ASSERT_EQ(rows().size(), kGoldenFrames.size());
+  for (const Row& row : rows()) {
+    Header header = row.header;
+    header.payload_bytes = static_cast<uint16_t>(row.payload.size());
+    header.payload_crc = crc32c(row.payload);
+    Bytes frame(header_bytes(header.type));
+    encode(header, frame.data());
+    frame.insert(frame.end(), row.payload.begin(), row.payload.end());
+    EXPECT_EQ(frame, golden(row.name)) << row.name;
+  }
+}
+
+TEST(Golden, DecodingGivesTheseValues) {
+  for (const Row& row : rows()) {
+    SCOPED_TRACE(row.name);
+    const Bytes frame = golden(row.name);
+    Header header;
+    std::span<const std::byte> payload;
+    ASSERT_EQ(decode(frame, header, payload), DecodeError::kNone);
+    EXPECT_EQ(header.type, row.header.type);
+    EXPECT_EQ(header.flags, row.header.flags);
+    EXPECT_EQ(header.session, row.header.session);
+    EXPECT_EQ(header.packet_number, row.header.packet_number);
+    EXPECT_EQ(header.round, row.header.round);
+    EXPECT_EQ(header.tensor, row.header.tensor);
+    EXPECT_EQ(header.chunk, row.header.chunk);
+    EXPECT_EQ(header.priority, row.header.priority);
+    EXPECT_EQ(header.sender, row.header.sender);
+    EXPECT_EQ(header.incarnation, row.header.incarnation);
+    EXPECT_EQ(Bytes(payload.begin(), payload.end()), row.payload);
+    EXPECT_EQ(header.payload_bytes, row.payload.size());
+    EXPECT_EQ(header.payload_crc, crc32c(row.payload));
+  }
+}
+
+// The payload of a golden frame, which the test above has checked.
+Bytes payload_of(const char* name) {
+  const Bytes frame = golden(name);
+  return {frame.begin() + sizeof(PlainHeader), frame.end()};
+}
+
+TEST(Golden, BodiesDecodeToTheseValues) {
+  const auto hello = decode_hello(payload_of("hello"));
+  ASSERT_TRUE(hello.has_value());
+  EXPECT_EQ(encoded(*hello), encoded(golden_hello()));
+  EXPECT_EQ(hello->version_min, 1);
+  EXPECT_EQ(hello->version_max, 3);
+  EXPECT_EQ(hello->kind, SessionKind::kData);
+  EXPECT_EQ(hello->role, Role::kWorker);
+  EXPECT_EQ(hello->session, 0x00c0ffeeU);
+  EXPECT_EQ(hello->max_udp_payload, 8972);
+  EXPECT_EQ(hello->nonce, golden_hello().nonce);
+
+  const auto answer = decode_hello_ack(payload_of("hello_ack"));
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->version, 1);
+  EXPECT_EQ(answer->session, 0x0badf00dU);
+  EXPECT_EQ(answer->max_udp_payload, 1472);
+  EXPECT_EQ(answer->incarnation, 0x5eed0002U);
+  EXPECT_EQ(answer->proof, golden_proof());
+
+  const auto refuse = decode_reason(payload_of("refuse"));
+  ASSERT_TRUE(refuse.has_value());
+  EXPECT_EQ(refuse->code, Errc::kWrongSecret);
+  EXPECT_EQ(refuse->text, "wrong secret for job mnist-1");
+
+  Ack ack;
+  ASSERT_TRUE(decode(payload_of("ack"), ack));
+  EXPECT_EQ(encoded(ack), encoded(golden_ack()));
+
+  const Bytes stream = payload_of("control");
+  const auto piece = decode_control(stream);
+  ASSERT_TRUE(piece.has_value());
+  EXPECT_EQ(piece->offset, 0x100000000U);
+  EXPECT_EQ(piece->bytes.size(), 9U);
+}
+
+TEST(Golden, EveryTruncationIsRefused) {
+  for (const GoldenFrame& row : kGoldenFrames) {
+    const Bytes frame = bytes_of_hex(row.hex);
+    const size_t header_end = header_bytes(static_cast<FrameType>(frame[3]));
+    for (size_t bytes = 0; bytes < frame.size(); ++bytes) {
+      Header header;
+      std::span<const std::byte> payload;
+      const DecodeError error = decode(std::span(frame).first(bytes), header, payload);
+      EXPECT_EQ(error, bytes < header_end ? DecodeError::kTruncated : DecodeError::kBadLength)
+          << row.name << " cut to " << bytes;
+    }
+  }
+}
+
+TEST(Golden, EveryBitFlipIsDetected) {
+  for (const GoldenFrame& row : kGoldenFrames) {
+    const Bytes frame = bytes_of_hex(row.hex);
+    for (size_t bit = 0; bit < frame.size() * 8; ++bit) {
+      Bytes flipped = frame;
+      flipped[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+      Header header;
+      std::span<const std::byte> payload;
+      const DecodeError error = decode(flipped, header, payload);
+      if (bit / 8 < header_bytes(static_cast<FrameType>(frame[3]))) {
+        EXPECT_NE(error, DecodeError::kNone) << row.name << " header bit " << bit;
+      } else {
+        EXPECT_EQ(error, DecodeError::kNone) << row.name << " payload bit " << bit;
+        EXPECT_NE(crc32c(payload), header.payload_crc) << row.name << " payload bit " << bit;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mercury::wire
