@@ -122,6 +122,7 @@ TEST(SessionOpen, AnAnswerInAVersionThatWasNotOfferedClosesBothSides) {
     wire::HelloAck answer;
     answer.version = 9;
     answer.session = 22;
+    answer.max_udp_payload = 1472;
     Bytes body(512);
     body.resize(wire::encode(answer, body));
     net.host[0].session->on_frame(plain_header(wire::FrameType::kHelloAck, body, 1), body,
