@@ -1,67 +1,52 @@
 #include "scheduler/scheduler.h"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "scheduler/deficit_round.h"
 #include "scheduler/priority_trie.h"
+#include "scheduler/range_queue.h"
 
 namespace mercury {
 namespace {
 
-struct RangeNode {
-  ChunkRange range;
-  uint32_t next = kNil;
-};
-
 struct SessionNode {
-  PriorityTrie fresh;  // ranges in order of admission
-  PriorityTrie again;  // retransmissions: before fresh ones of the same priority
   uint64_t chunks = 0;
+  RangeQueue queue;
+  uint32_t next = kNil;  // in its job's list at priority linked_at
+  uint32_t prev = kNil;
   JobSlot job;
+  uint16_t linked_at = 0;
   bool present = false;
   bool blocked = false;
-  bool linked = false;  // in its job's trie, at priority linked_at
-  uint16_t linked_at = 0;
-  uint32_t next = kNil;
-  uint32_t prev = kNil;
+  bool linked = false;  // it may send, and its job knows
 };
+static_assert(sizeof(SessionNode) <= 104, "an idle session holds nothing but this");
 
 struct JobNode {
   PriorityTrie sessions;  // those that may send, by their most urgent priority
   uint64_t chunks = 0;
-  int64_t deficit_bytes = 0;
-  uint32_t weight = 1;
   bool present = false;
-  bool active = false;  // in the round: some session may send
-  uint32_t next = kNil;
-  uint32_t prev = kNil;
 };
 
 }  // namespace
 
 struct Scheduler::State {
-  explicit State(const Limits& l)
-      : limits(l),
-        ranges(l.max_ranges),
-        // A range needs a leaf of its own only if no other range of its session is among the same
-        // 64 priorities: a quarter of the ranges, and one leaf for each session, is far more than
-        // any model needs; when it is not, admit() says so and nothing is lost.
-        range_nodes(l.max_ranges / 8 + l.max_sessions, l.max_ranges / 4 + l.max_sessions),
-        // One list a session at the most: these never run out.
-        session_nodes(l.max_sessions, l.max_sessions),
-        sessions(l.max_sessions),
-        jobs(l.max_jobs) {}
+  explicit State(const Limits& limits)
+      : pools(limits.max_ranges, limits.max_sessions),
+        // A linked session stands in one list: these never run out.
+        session_nodes(limits.max_sessions, limits.max_sessions),
+        sessions(limits.max_sessions),
+        jobs(limits.max_jobs),
+        round(limits.max_jobs, limits.quantum_bytes) {}
 
-  const Limits limits;
-  NodePool<RangeNode> ranges;
-  TriePools range_nodes;
+  RangePools pools;
   TriePools session_nodes;
   std::vector<SessionNode> sessions;
   std::vector<JobNode> jobs;
-  uint32_t round_head = kNil;  // jobs with something to send, served from the head
-  uint32_t round_tail = kNil;
+  DeficitRound round;
   uint64_t chunks = 0;
+  uint32_t linked_sessions = 0;
 
   bool has(SessionSlot slot) const noexcept {
     return slot.value < sessions.size() && sessions[slot.value].present;
@@ -69,140 +54,53 @@ struct Scheduler::State {
   bool has(JobSlot slot) const noexcept {
     return slot.value < jobs.size() && jobs[slot.value].present;
   }
-  bool empty(const SessionNode& s) const noexcept { return s.fresh.empty() && s.again.empty(); }
-  // Whether the session's most urgent chunk is a retransmission; `priority` is that chunk's.
-  bool top(const SessionNode& s, uint16_t& priority) const noexcept {
-    if (s.again.empty()) {
-      priority = s.fresh.top(range_nodes);
-      return false;
-    }
-    priority = s.again.top(range_nodes);
-    if (s.fresh.empty()) return true;
-    const uint16_t fresh = s.fresh.top(range_nodes);
-    if (fresh >= priority) return true;
-    priority = fresh;
-    return false;
-  }
 
-  void join_round(uint32_t index) noexcept {
-    JobNode& job = jobs[index];
-    job.active = true;
-    job.next = kNil;
-    job.prev = round_tail;
-    (round_tail == kNil ? round_head : jobs[round_tail].next) = index;
-    round_tail = index;
-  }
-  void leave_round(uint32_t index) noexcept {
-    JobNode& job = jobs[index];
-    (job.prev == kNil ? round_head : jobs[job.prev].next) = job.next;
-    (job.next == kNil ? round_tail : jobs[job.next].prev) = job.prev;
-    job.active = false;
-    // Credit is not saved up while there is nothing to send; debt is kept.
-    job.deficit_bytes = std::min<int64_t>(job.deficit_bytes, 0);
-  }
-
+  // Puts a session that may send at the end of the list of its most urgent priority.
   void link(uint32_t index) noexcept {
     SessionNode& s = sessions[index];
-    JobNode& job = jobs[s.job.value];
-    top(s, s.linked_at);
-    PriorityList& list = *job.sessions.ensure(s.linked_at, session_nodes);
+    s.linked_at = s.queue.top(pools);
+    PriorityList& list = *jobs[s.job.value].sessions.ensure(s.linked_at, session_nodes);
     s.next = kNil;
     s.prev = list.tail;
     (list.tail == kNil ? list.head : sessions[list.tail].next) = index;
     list.tail = index;
     s.linked = true;
+    ++linked_sessions;
+    round.join(s.job.value);
   }
   void unlink(uint32_t index) noexcept {
     SessionNode& s = sessions[index];
-    JobNode& job = jobs[s.job.value];
-    PriorityList& list = job.sessions.at(s.linked_at, session_nodes);
+    PriorityTrie& trie = jobs[s.job.value].sessions;
+    PriorityList& list = trie.at(s.linked_at, session_nodes);
     (s.prev == kNil ? list.head : sessions[s.prev].next) = s.next;
     (s.next == kNil ? list.tail : sessions[s.next].prev) = s.prev;
-    if (list.head == kNil) job.sessions.erase(s.linked_at, session_nodes);
+    if (list.head == kNil) trie.erase(s.linked_at, session_nodes);
     s.linked = false;
+    --linked_sessions;
   }
-  // A job is in the round while a session of it may send.
-  void update_round(uint32_t index) noexcept {
-    const bool wanted = !jobs[index].sessions.empty();
-    if (wanted && !jobs[index].active) join_round(index);
-    if (!wanted && jobs[index].active) leave_round(index);
+  // To the end of the list where it comes first.
+  void rotate(uint32_t index) noexcept {
+    SessionNode& s = sessions[index];
+    if (s.next == kNil) return;
+    PriorityList& list = jobs[s.job.value].sessions.at(s.linked_at, session_nodes);
+    list.head = s.next;
+    sessions[list.head].prev = kNil;
+    s.next = kNil;
+    s.prev = list.tail;
+    sessions[list.tail].next = index;
+    list.tail = index;
   }
-  // After a change of what the session holds: where it stands in its job follows.
+  // After a change of what the session holds or may do: where it stands in its job follows.
   void place(uint32_t index) noexcept {
-    SessionNode& s = sessions[index];
-    const bool wanted = !s.blocked && !empty(s);
-    uint16_t priority = 0;
-    if (wanted) top(s, priority);
-    if (s.linked && (!wanted || priority != s.linked_at)) unlink(index);
+    const SessionNode& s = sessions[index];
+    const bool wanted = !s.blocked && !s.queue.empty();
+    if (s.linked && (!wanted || s.queue.top(pools) != s.linked_at)) unlink(index);
     if (wanted && !s.linked) link(index);
-    update_round(s.job.value);
   }
-
-  bool put(uint32_t index, PriorityTrie& trie, const ChunkRange& range) noexcept {
-    SessionNode& s = sessions[index];
-    PriorityList* list = trie.ensure(range.priority, range_nodes);
-    if (list == nullptr) return false;
-    if (list->tail != kNil) {
-      ChunkRange& last = ranges[list->tail].range;
-      if (last.tensor == range.tensor && last.round == range.round &&
-          last.first_chunk + last.chunk_count == range.first_chunk) {
-        last.chunk_count += range.chunk_count;
-        count(s, range.chunk_count);
-        return true;
-      }
-    }
-    const uint32_t node = ranges.take();
-    if (node == kNil) {
-      if (list->head == kNil) trie.erase(range.priority, range_nodes);
-      return false;
-    }
-    ranges[node] = {range, kNil};
-    (list->tail == kNil ? list->head : ranges[list->tail].next) = node;
-    list->tail = node;
-    count(s, range.chunk_count);
-    place(index);
-    return true;
-  }
-  void count(SessionNode& s, int64_t change) noexcept {
-    s.chunks += static_cast<uint64_t>(change);
-    jobs[s.job.value].chunks += static_cast<uint64_t>(change);
-    chunks += static_cast<uint64_t>(change);
-  }
-
-  // The next chunk of a session that has one.
-  void cut(uint32_t index, ScheduledChunk& out) noexcept {
-    SessionNode& s = sessions[index];
-    uint16_t priority = 0;
-    const bool again = top(s, priority);
-    PriorityTrie& trie = again ? s.again : s.fresh;
-    PriorityList& list = trie.at(priority, range_nodes);
-    const uint32_t node = list.head;
-    ChunkRange& range = ranges[node].range;
-    out = {SessionSlot(index), s.job,    range.tensor, range.round,
-           range.first_chunk,  priority, again};
-    ++range.first_chunk;
-    if (--range.chunk_count == 0) {
-      list.head = ranges[node].next;
-      if (list.head == kNil)
-        trie.erase(priority, range_nodes);
-      else if (list.tail == node)
-        list.tail = kNil;
-      ranges.give(node);
-    }
-    count(s, -1);
-  }
-
-  void clear(SessionNode& s, PriorityTrie& trie) noexcept {
-    while (!trie.empty()) {
-      const uint16_t priority = trie.top(range_nodes);
-      for (uint32_t node = trie.at(priority, range_nodes).head; node != kNil;) {
-        const uint32_t next = ranges[node].next;
-        count(s, -int64_t{ranges[node].range.chunk_count});
-        ranges.give(node);
-        node = next;
-      }
-      trie.erase(priority, range_nodes);
-    }
+  void count(SessionNode& s, uint64_t added, uint64_t taken) noexcept {
+    s.chunks += added - taken;
+    jobs[s.job.value].chunks += added - taken;
+    chunks += added - taken;
   }
 };
 
@@ -213,12 +111,15 @@ Status Scheduler::add_job(JobSlot slot, uint32_t weight) {
   if (slot.value >= state_->jobs.size()) {
     return Error(Errc::kLimit, "at most " + std::to_string(state_->jobs.size()) + " jobs");
   }
-  if (weight == 0) return Error(Errc::kInvalidArgument, "a job's weight is at least 1");
+  if (weight == 0 || weight > kMaxWeight) {
+    return Error(Errc::kInvalidArgument,
+                 "a job's weight is from 1 to " + std::to_string(kMaxWeight));
+  }
   JobNode& job = state_->jobs[slot.value];
   if (job.present) return Error(Errc::kExists, "the job is scheduled already");
   job = JobNode{};
   job.present = true;
-  job.weight = weight;
+  state_->round.open(slot.value, weight);
   return {};
 }
 
@@ -248,49 +149,52 @@ void Scheduler::remove_session(SessionSlot slot) {
   if (!state_->has(slot)) return;
   SessionNode& session = state_->sessions[slot.value];
   if (session.linked) state_->unlink(slot.value);
-  state_->update_round(session.job.value);
-  state_->clear(session, session.fresh);
-  state_->clear(session, session.again);
+  state_->count(session, 0, session.queue.clear(state_->pools));
   session.present = false;
 }
 
 bool Scheduler::admit(SessionSlot slot, const ChunkRange& range) noexcept {
-  if (!state_->has(slot) || range.chunk_count == 0) return true;
-  return state_->put(slot.value, state_->sessions[slot.value].fresh, range);
+  State& st = *state_;
+  if (!st.has(slot) || range.chunk_count == 0) return true;
+  SessionNode& session = st.sessions[slot.value];
+  if (!session.queue.append(range, st.pools)) return false;
+  st.count(session, range.chunk_count, 0);
+  st.place(slot.value);
+  return true;
 }
 
 bool Scheduler::readmit(SessionSlot slot, const ChunkRange& one_chunk) noexcept {
-  if (!state_->has(slot) || one_chunk.chunk_count == 0) return true;
-  return state_->put(slot.value, state_->sessions[slot.value].again, one_chunk);
+  State& st = *state_;
+  if (!st.has(slot) || one_chunk.chunk_count == 0) return true;
+  SessionNode& session = st.sessions[slot.value];
+  if (!session.queue.append_again(one_chunk, st.pools)) return false;
+  st.count(session, one_chunk.chunk_count, 0);
+  st.place(slot.value);
+  return true;
 }
 
 bool Scheduler::next(ScheduledChunk& out) noexcept {
   State& st = *state_;
-  if (st.round_head == kNil) return false;
-  // Deficit round robin: the job at the head sends until its account is empty, then goes to the end
-  // of the round with a new allowance.
-  while (st.jobs[st.round_head].deficit_bytes <= 0) {
-    const uint32_t index = st.round_head;
-    JobNode& job = st.jobs[index];
-    const int64_t account = job.deficit_bytes + int64_t{st.limits.quantum_bytes} * job.weight;
-    st.leave_round(index);
-    st.join_round(index);
-    job.deficit_bytes = account;
-  }
-  const uint32_t job_index = st.round_head;
-  JobNode& job = st.jobs[job_index];
-  const uint16_t priority = job.sessions.top(st.session_nodes);
-  const uint32_t session = job.sessions.at(priority, st.session_nodes).head;
-  st.cut(session, out);
-  // To the end of the list of the priority that is its most urgent now.
-  st.unlink(session);
-  if (!st.empty(st.sessions[session])) st.link(session);
-  st.update_round(job_index);
+  const uint32_t job_index =
+      st.round.current([&st](uint32_t index) { return !st.jobs[index].sessions.empty(); });
+  if (job_index == kNil) return false;
+  PriorityTrie& trie = st.jobs[job_index].sessions;
+  const uint16_t priority = trie.top(st.session_nodes);
+  const uint32_t index = trie.at(priority, st.session_nodes).head;
+  SessionNode& session = st.sessions[index];
+  out.session = SessionSlot(index);
+  out.job = session.job;
+  const bool same_priority = session.queue.cut(priority, out, st.pools);
+  st.count(session, 0, 1);
+  if (same_priority)
+    st.rotate(index);
+  else
+    st.place(index);
   return true;
 }
 
 void Scheduler::charge(JobSlot job, uint32_t bytes) noexcept {
-  if (state_->has(job)) state_->jobs[job.value].deficit_bytes -= bytes;
+  if (state_->has(job)) state_->round.charge(job.value, bytes);
 }
 
 void Scheduler::block(SessionSlot slot) noexcept {
@@ -306,13 +210,13 @@ void Scheduler::unblock(SessionSlot slot) noexcept {
 }
 
 bool Scheduler::empty() const noexcept { return state_->chunks == 0; }
-bool Scheduler::idle() const noexcept { return state_->round_head == kNil; }
+bool Scheduler::idle() const noexcept { return state_->linked_sessions == 0; }
 uint64_t Scheduler::queued_chunks(JobSlot job) const noexcept {
   return state_->has(job) ? state_->jobs[job.value].chunks : 0;
 }
 uint64_t Scheduler::queued_chunks(SessionSlot session) const noexcept {
   return state_->has(session) ? state_->sessions[session.value].chunks : 0;
 }
-uint32_t Scheduler::free_ranges() const noexcept { return state_->ranges.available(); }
+uint32_t Scheduler::free_ranges() const noexcept { return state_->pools.ranges.available(); }
 
 }  // namespace mercury

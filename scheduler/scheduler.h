@@ -48,31 +48,39 @@ class Scheduler {
   struct Limits {
     uint32_t max_jobs = 64;
     uint32_t max_sessions = 4096;
-    uint32_t max_ranges =
-        65536;  // admitted and unfinished, all jobs together, retransmissions included
-    uint32_t quantum_bytes = 65536;  // DRR: what a job of weight 1 may send per round
+    // Admitted and unfinished, all jobs together, retransmissions included. A range takes 28 bytes,
+    // and up to 820 where its priority is far from all others of its session.
+    uint32_t max_ranges = 65536;
+    // DRR: what a job of weight 1 may send per round. At least 1,024 is used; of the size of a
+    // frame or more, so that a job is passed over at most once.
+    uint32_t quantum_bytes = 65536;
   };
+  static constexpr uint32_t kMaxWeight = 65535;
+
   explicit Scheduler(const Limits& limits);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Errors: kLimit, kExists, kNotFound. Removing drops what is queued.
+  // Errors: kLimit, kExists, kNotFound, kInvalidArgument (weight). Removing drops what is queued;
+  // a job takes its sessions along.
   Status add_job(JobSlot job, uint32_t weight = 1);
   void remove_job(JobSlot job);
   Status add_session(SessionSlot session, JobSlot job);
   void remove_session(SessionSlot session);
 
-  // Appends a range, or extends the last one admitted for this session if it continues it (same
-  // tensor, round, priority, next chunk). False: out of range nodes; nothing changed, try later.
+  // Appends a range, or extends the last one of its priority in this session if it continues it
+  // (same tensor, round, next chunk). False: max_ranges are in use, and for no other reason;
+  // nothing changed, try later. True, and nothing is queued: no such session, or no chunks.
   [[nodiscard]] bool admit(SessionSlot session, const ChunkRange& range) noexcept;
   // A lost chunk: in front of everything of its priority and session, behind earlier readmitted
-  // ones. False: out of nodes.
+  // ones. Otherwise as admit().
   [[nodiscard]] bool readmit(SessionSlot session, const ChunkRange& one_chunk) noexcept;
 
   // Cuts the next chunk. False: nothing can be sent (all empty or blocked).
   [[nodiscard]] bool next(ScheduledChunk& out) noexcept;
-  // Bytes that the chunk of the last next() took on the wire: DRR's account.
+  // Bytes that the chunk of the last next() took on the wire: DRR's account. The job may have
+  // become empty or blocked meanwhile.
   void charge(JobSlot job, uint32_t bytes) noexcept;
 
   // A blocked session is skipped until unblocked. Idempotent.

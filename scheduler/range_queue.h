@@ -1,0 +1,144 @@
+// What one session has queued: ranges of chunks by priority, first-in first-out inside a priority,
+// retransmissions before everything else of their priority in the order in which they came.
+//
+// Owner/thread: one engine. All operations take constant time but clear(), which takes as long as
+// there are ranges. Nothing allocates after the pools were made.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "scheduler/priority_trie.h"
+#include "scheduler/scheduler.h"
+
+namespace mercury {
+
+struct RangeNode {
+  uint32_t tensor;
+  uint32_t round;
+  uint32_t first_chunk;
+  uint32_t chunk_count;
+  uint32_t next;
+  // In the first node of a list: the last retransmission of the list, kNil if it holds none. The
+  // other nodes' is not read before they come first.
+  uint32_t last_again;
+};
+
+// Shared by all sessions of an engine. A leaf or middle node holds at least one range and a session
+// at most 1,024 leaves and 16 middle nodes, so with these sizes the ranges always run out first.
+// Worst case, all priorities of all ranges far apart: 24 + 520 + 264 bytes a range and 12 for the
+// free lists, 54 MB at 65,536 ranges; what is never used is never touched.
+struct RangePools {
+  RangePools(uint32_t max_ranges, uint32_t max_sessions)
+      : ranges(max_ranges),
+        trie(at_most(max_ranges, 16, max_sessions), at_most(max_ranges, 1024, max_sessions)) {}
+
+  NodePool<RangeNode> ranges;
+  TriePools trie;
+
+ private:
+  static uint32_t at_most(uint32_t ranges, uint64_t per_session, uint32_t sessions) {
+    return static_cast<uint32_t>(std::min<uint64_t>(ranges, per_session * sessions));
+  }
+};
+
+class RangeQueue {
+ public:
+  bool empty() const noexcept { return trie_.empty(); }
+  // The most urgent priority that is queued. Only when not empty.
+  uint16_t top(const RangePools& pools) const noexcept { return trie_.top(pools.trie); }
+
+  // Behind everything of its priority. False: no node is free, nothing changed.
+  bool append(const ChunkRange& range, RangePools& pools) noexcept {
+    PriorityList* list = trie_.ensure(range.priority, pools.trie);
+    if (list == nullptr) return false;
+    const bool has_fresh = list->head != kNil && pools.ranges[list->head].last_again != list->tail;
+    if (has_fresh && extend(pools.ranges[list->tail], range)) return true;
+    const uint32_t node = take(*list, range, pools);
+    if (node == kNil) return false;
+    (list->tail == kNil ? list->head : pools.ranges[list->tail].next) = node;
+    list->tail = node;
+    return true;
+  }
+
+  // Behind the retransmissions of its priority, before the rest of it. False: as append().
+  bool append_again(const ChunkRange& range, RangePools& pools) noexcept {
+    PriorityList* list = trie_.ensure(range.priority, pools.trie);
+    if (list == nullptr) return false;
+    const uint32_t last = list->head == kNil ? kNil : pools.ranges[list->head].last_again;
+    if (last != kNil && extend(pools.ranges[last], range)) return true;
+    const uint32_t node = take(*list, range, pools);
+    if (node == kNil) return false;
+    uint32_t& before = last == kNil ? list->head : pools.ranges[last].next;
+    pools.ranges[node].next = before;
+    before = node;
+    if (list->tail == last) list->tail = node;
+    pools.ranges[list->head].last_again = node;
+    return true;
+  }
+
+  // Cuts the first chunk of `priority`, which is queued; sets all of `out` but session and job.
+  // True: more of this priority is left.
+  bool cut(uint16_t priority, ScheduledChunk& out, RangePools& pools) noexcept {
+    PriorityList& list = trie_.at(priority, pools.trie);
+    const uint32_t index = list.head;
+    RangeNode& node = pools.ranges[index];
+    const uint32_t last_again = node.last_again;
+    out.tensor = node.tensor;
+    out.round = node.round;
+    out.chunk = node.first_chunk++;
+    out.priority = priority;
+    out.retransmit = last_again != kNil;
+    if (--node.chunk_count != 0) return true;
+    list.head = node.next;
+    if (last_again != kNil && last_again != index) pools.ranges[list.head].last_again = last_again;
+    pools.ranges.give(index);
+    if (list.head != kNil) return true;
+    trie_.erase(priority, pools.trie);
+    return false;
+  }
+
+  // Drops everything and says how many chunks that was.
+  uint64_t clear(RangePools& pools) noexcept {
+    uint64_t chunks = 0;
+    while (!trie_.empty()) {
+      const uint16_t priority = trie_.top(pools.trie);
+      for (uint32_t index = trie_.at(priority, pools.trie).head; index != kNil;) {
+        const uint32_t next = pools.ranges[index].next;
+        chunks += pools.ranges[index].chunk_count;
+        pools.ranges.give(index);
+        index = next;
+      }
+      trie_.erase(priority, pools.trie);
+    }
+    return chunks;
+  }
+
+ private:
+  // In 64 bits, so that neither the end of a range nor its length wraps.
+  static bool extend(RangeNode& last, const ChunkRange& range) noexcept {
+    const uint64_t count = uint64_t{last.chunk_count} + range.chunk_count;
+    if (last.tensor != range.tensor || last.round != range.round ||
+        uint64_t{last.first_chunk} + last.chunk_count != range.first_chunk ||
+        count > ~uint32_t{0}) {
+      return false;
+    }
+    last.chunk_count = static_cast<uint32_t>(count);
+    return true;
+  }
+  // A node for `range`; kNil if there is none, and then an empty `list` leaves the trie again.
+  uint32_t take(const PriorityList& list, const ChunkRange& range, RangePools& pools) noexcept {
+    const uint32_t node = pools.ranges.take();
+    if (node != kNil) {
+      pools.ranges[node] = {range.tensor,      range.round, range.first_chunk,
+                            range.chunk_count, kNil,        kNil};
+    } else if (list.head == kNil) {
+      trie_.erase(range.priority, pools.trie);
+    }
+    return node;
+  }
+
+  PriorityTrie trie_;
+};
+
+}  // namespace mercury
