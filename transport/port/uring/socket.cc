@@ -1,0 +1,144 @@
+#include "transport/port/uring/socket.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/ip.h>
+#include <netinet/udp.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace mercury::uring {
+namespace {
+
+constexpr int kSocketBufferBytes = 8 * 1024 * 1024;
+constexpr uint8_t kEcnMask = 3;
+constexpr uint8_t kEcnCe = 3;  // RFC 3168: congestion experienced
+
+// The kernel caps the plain option at net.core.[rw]mem_max; root goes beyond.
+void set_buffer(int fd, int forced, int plain) {
+  if (setsockopt(fd, SOL_SOCKET, forced, &kSocketBufferBytes, sizeof kSocketBufferBytes) != 0) {
+    setsockopt(fd, SOL_SOCKET, plain, &kSocketBufferBytes, sizeof kSocketBufferBytes);
+  }
+}
+
+bool set(int fd, int level, int option, int value) {
+  return setsockopt(fd, level, option, &value, sizeof value) == 0;
+}
+
+uint32_t mtu_of(int fd, const Endpoint& local) {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return 1500;
+  uint32_t mtu = 1500;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    Endpoint address;
+    if (!one->ifa_addr || !read_source(one->ifa_addr, sizeof(sockaddr_in6), address)) continue;
+    const bool loopback = (one->ifa_flags & IFF_LOOPBACK) != 0;
+    // All of 127.0.0.0/8 is the loopback interface's, whatever address it lists.
+    const bool same =
+        address.ip == local.ip || (loopback && local.ip.is_v4() && local.ip.v4_bytes()[0] == 127);
+    if (!same) continue;
+    ifreq request{};
+    std::strncpy(request.ifr_name, one->ifa_name, IFNAMSIZ - 1);
+    if (ioctl(fd, SIOCGIFMTU, &request) == 0) mtu = static_cast<uint32_t>(request.ifr_mtu);
+    break;
+  }
+  freeifaddrs(all);
+  return mtu;
+}
+
+}  // namespace
+
+socklen_t write_address(const Endpoint& endpoint, sockaddr_storage& out) {
+  out = {};
+  if (endpoint.ip.is_v4()) {
+    sockaddr_in four{};
+    four.sin_family = AF_INET;
+    four.sin_port = htons(endpoint.port);
+    std::memcpy(&four.sin_addr, endpoint.ip.bytes.data() + 12, 4);
+    std::memcpy(&out, &four, sizeof four);
+    return sizeof four;
+  }
+  sockaddr_in6 six{};
+  six.sin6_family = AF_INET6;
+  six.sin6_port = htons(endpoint.port);
+  std::memcpy(&six.sin6_addr, endpoint.ip.bytes.data(), 16);
+  std::memcpy(&out, &six, sizeof six);
+  return sizeof six;
+}
+
+bool read_source(const void* name, uint32_t bytes, Endpoint& out) noexcept {
+  sa_family_t family;
+  if (bytes < sizeof family) return false;
+  std::memcpy(&family, name, sizeof family);
+  if (family == AF_INET && bytes >= sizeof(sockaddr_in)) {
+    sockaddr_in four;
+    std::memcpy(&four, name, sizeof four);
+    uint8_t b[4];
+    std::memcpy(b, &four.sin_addr, 4);
+    out = {IpAddress::v4(b[0], b[1], b[2], b[3]), ntohs(four.sin_port)};
+    return true;
+  }
+  if (family == AF_INET6 && bytes >= sizeof(sockaddr_in6)) {
+    sockaddr_in6 six;
+    std::memcpy(&six, name, sizeof six);
+    std::memcpy(out.ip.bytes.data(), &six.sin6_addr, 16);
+    out.port = ntohs(six.sin6_port);
+    return true;
+  }
+  return false;
+}
+
+void read_control(const cmsghdr& control, uint32_t& segment_bytes, bool& ecn_ce) noexcept {
+  const void* data = CMSG_DATA(&control);
+  if (control.cmsg_level == SOL_UDP && control.cmsg_type == UDP_GRO) {
+    int bytes;
+    std::memcpy(&bytes, data, sizeof bytes);
+    segment_bytes = static_cast<uint32_t>(std::max(bytes, 0));
+  } else if ((control.cmsg_level == IPPROTO_IP && control.cmsg_type == IP_TOS) ||
+             (control.cmsg_level == IPPROTO_IPV6 && control.cmsg_type == IPV6_TCLASS)) {
+    uint8_t class_byte;  // an int for IPv6: its low byte comes first on a little-endian host
+    std::memcpy(&class_byte, data, sizeof class_byte);
+    ecn_ce = (class_byte & kEcnMask) == kEcnCe;
+  }
+}
+
+Result<UdpSocket> open_udp(const Endpoint& local) {
+  const bool v4 = local.ip.is_v4();
+  UdpSocket result;
+  result.fd = socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (result.fd < 0) return Error::system(errno, "UDP socket");
+  const auto fail = [&result](const std::string& what) {
+    const int error = errno;
+    ::close(result.fd);
+    return Error::system(error, what);
+  };
+  // Frames beyond the path's MTU are dropped, not fragmented, and the kernel keeps no opinion of
+  // the path: Mercury probes it.
+  const bool options = v4 ? set(result.fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE) &&
+                                set(result.fd, IPPROTO_IP, IP_RECVTOS, 1)
+                          : set(result.fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE) &&
+                                set(result.fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1) &&
+                                set(result.fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+  if (!options) return fail("UDP socket options");
+  set(result.fd, SOL_UDP, UDP_GRO, 1);  // without it each frame comes alone
+  set_buffer(result.fd, SO_RCVBUFFORCE, SO_RCVBUF);
+  set_buffer(result.fd, SO_SNDBUFFORCE, SO_SNDBUF);
+  sockaddr_storage address;
+  const socklen_t bytes = write_address(local, address);
+  if (bind(result.fd, reinterpret_cast<sockaddr*>(&address), bytes) != 0) {
+    return fail("cannot listen on " + local.to_string());
+  }
+  socklen_t length = sizeof address;
+  if (getsockname(result.fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+      !read_source(&address, length, result.local)) {
+    return fail("getsockname");
+  }
+  result.mtu = mtu_of(result.fd, local);
+  return result;
+}
+
+}  // namespace mercury::uring

@@ -1,0 +1,29 @@
+// The UDP socket behind a uring port. Cold, except read_source and read_control.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+
+#include "transport/base/endpoint.h"
+#include "transport/base/result.h"
+
+namespace mercury::uring {
+
+struct UdpSocket {
+  int fd = -1;          // the caller's
+  Endpoint local;       // with the port that the kernel chose
+  uint32_t mtu = 1500;  // of the interface that has the address
+};
+
+// Bound to `local`, non-fragmenting, with GRO and large buffers. Errors name the address.
+Result<UdpSocket> open_udp(const Endpoint& local);
+
+socklen_t write_address(const Endpoint& endpoint, sockaddr_storage& out);
+// False: not an address of a known family.
+bool read_source(const void* name, uint32_t bytes, Endpoint& out) noexcept;
+// A received control message: the size of GRO's segments, the ECN mark.
+void read_control(const cmsghdr& control, uint32_t& segment_bytes, bool& ecn_ce) noexcept;
+
+}  // namespace mercury::uring

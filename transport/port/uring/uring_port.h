@@ -1,0 +1,126 @@
+// A port over a UDP socket driven through io_uring: for hosts without a DPDK device, without root
+// and without hugepages. The same bytes on the wire as ethdev, so both kinds of host talk to each
+// other.
+//
+// Receiving: one multishot RECVMSG over a ring of provided buffers, with UDP GRO, so that one
+// completion brings many frames. Sending: frames queued in one pass leave as few SENDMSG,
+// equal-sized ones to one peer joined by UDP GSO, all submitted by one system call. Sends copy:
+// zero-copy send pins pages and answers twice per call, which over loopback and virtual devices
+// costs more than the copy.
+//
+// Owner/thread: one engine. Made on any thread, then used by one.
+#pragma once
+
+#include <liburing.h>
+#include <netinet/in.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "transport/base/counters.h"
+#include "transport/port/port.h"
+
+namespace mercury::uring {
+
+struct UringConfig {
+  Endpoint local;    // port 0: any
+  uint32_t mtu = 0;  // largest IP packet; 0 = what the interface carries, at most 9000
+  uint64_t link_bytes_per_second = 0;  // see PortInfo
+  uint32_t tx_frames = 512;            // frames that may be under way; a power of two
+  uint32_t rx_buffers = 64;            // each takes a GRO batch; a power of two
+};
+
+class UringPort {
+ public:
+  // Errors: kSystem, kPermission (address, memory lock limit), kUnsupported (io_uring is switched
+  // off: names the sysctl), each with what to do.
+  static Result<std::unique_ptr<UringPort>> create(const UringConfig& config, Counters& counters);
+  ~UringPort();
+  UringPort(const UringPort&) = delete;
+  UringPort& operator=(const UringPort&) = delete;
+
+  const PortInfo& info() const { return info_; }
+  uint32_t rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcept;
+  void rx_release() noexcept;
+  bool tx_alloc(TxFrame& frame) noexcept;
+  void tx_send(TxFrame& frame, PathId path, uint32_t bytes) noexcept;
+  void tx_send_shared(TxFrame& frame, uint32_t bytes, PathId path,
+                      std::span<const std::byte> payload, PayloadPin& pin) noexcept;
+  void tx_cancel(TxFrame& frame) noexcept;
+  bool pin_busy(PayloadPin& pin) noexcept;
+  void tx_flush(uint64_t now_ns) noexcept;
+  Result<PathId> open_path(const Endpoint& remote);
+  void close_path(PathId path);
+  bool path_ready(PathId) const { return true; }
+  uint32_t path_max_payload(PathId path) const;
+  void tick(uint64_t) {}
+  int wait_fd() const { return ring_.ring_fd; }
+  bool prepare_sleep() noexcept;
+
+ private:
+  struct Frame {  // queued or under way
+    std::byte* data = nullptr;
+    uint32_t bytes = 0;
+    PathId path;
+    std::span<const std::byte> payload;
+    PayloadPin* pin = nullptr;
+    uint32_t total() const { return bytes + static_cast<uint32_t>(payload.size()); }
+  };
+  struct SendOp;     // one SENDMSG and its frames
+  struct Received {  // a filled buffer, consumed frame by frame
+    uint16_t buffer = 0;
+    std::span<const std::byte> rest;
+    uint32_t segment_bytes = 0;
+    Endpoint source;
+    bool ecn_ce = false;
+  };
+  struct Path {
+    bool open = false;
+    Endpoint remote;
+    sockaddr_storage address{};
+    socklen_t address_bytes = 0;
+  };
+
+  explicit UringPort(Counters& counters);
+  Status open_socket(const UringConfig& config);
+  Status open_ring(const UringConfig& config);
+  void arm_receive() noexcept;
+  void reap() noexcept;
+  void on_received(const io_uring_cqe& cqe) noexcept;
+  void on_sent(SendOp& op, int result) noexcept;
+  void free_frame(uint32_t index) noexcept;
+  uint32_t start_send(uint32_t first) noexcept;
+  void recycle(uint16_t buffer) noexcept;
+
+  Counters& counters_;
+  PortInfo info_;
+  int socket_ = -1;
+  io_uring ring_{};
+  bool ring_open_ = false;
+  bool gso_ = true;
+
+  // Receiving.
+  io_uring_buf_ring* buffer_ring_ = nullptr;
+  std::byte* rx_memory_ = nullptr;
+  uint32_t rx_buffers_ = 0;
+  msghdr rx_message_{};
+  bool armed_ = false;
+  std::vector<Received> received_;  // a ring of rx_buffers_
+  uint32_t received_head_ = 0;
+  uint32_t received_count_ = 0;
+  std::vector<uint16_t> consumed_;  // buffers to give back by rx_release
+
+  // Sending.
+  std::unique_ptr<std::byte[]> tx_memory_;
+  uint32_t frame_capacity_ = 0;
+  std::vector<Frame> frames_;
+  std::vector<uint32_t> free_frames_;
+  std::vector<uint32_t> queue_;  // frames in order of tx_send
+  std::unique_ptr<SendOp[]> ops_;
+  std::vector<uint32_t> free_ops_;
+  std::vector<Path> paths_;
+};
+
+}  // namespace mercury::uring
