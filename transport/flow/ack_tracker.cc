@@ -89,9 +89,7 @@ uint32_t AckTracker::report(std::span<NumberRange> out) noexcept {
   uint32_t written = 0;
   for (uint32_t i = count_; i > 0 && written < out.size(); --i) {
     if (i != count_ && reports_[i - 1] == 0) continue;  // the highest is always said
-    NumberRange range = ranges_[i - 1];
-    if (range.last - range.first >= kLongestRange) range.first = range.last - (kLongestRange - 1);
-    out[written++] = range;
+    out[written++] = ranges_[i - 1];
     if (reports_[i - 1] > 0) --reports_[i - 1];
   }
   unacknowledged_ = 0;

@@ -48,8 +48,6 @@ class AckTracker {
 
  private:
   static constexpr uint8_t kReports = 16;  // 0.2^16: all lost only when the path is down
-  // A range on the wire holds 2^32 packets; what lies so far back was reported long ago.
-  static constexpr uint64_t kLongestRange = uint64_t{1} << 32;
 
   uint32_t find(uint64_t number) const noexcept;
   void insert_range(uint32_t index, uint64_t number) noexcept;
