@@ -2,17 +2,21 @@
 //
 // Sums gradients chunk by chunk as they arrive, on the core that received them. A contribution is
 // counted once per (job, round, tensor, chunk, worker with incarnation), whatever the network or a
-// restart does. Two generations of each slot (round parity): a fast worker may begin round r+1 while
-// results of round r are still sent again to a slow one; the first contribution overwrites, so
-// nothing is ever cleared.
+// restart does. Two generations of each slot (round parity): a fast worker may begin round r+1
+// while results of round r are still sent again to a slow one; the first contribution overwrites,
+// so nothing is ever cleared.
 //
 // Shape: a tensor of `numel` elements is cut into chunks of `chunk_elems` elements (the last one
 // shorter); this server holds chunks [first_chunk, first_chunk + chunk_count).
 // Accumulators: f16 and bf16 are summed in f32 and rounded once, to nearest even, on completion;
-// average divides once, before that rounding (integers: sum only).
+// average divides once, before that rounding (integers: sum only). Integers wrap. Any NaN in a
+// result is the positive quiet NaN without payload.
+// Rounds are serial numbers (RFC 1982 with 32 bits): they may wrap around. A chunk takes
+// contributions of one round at a time, the one after its last completed round; so when round r of
+// a chunk begins, r - 1 is complete, hence every worker has had r - 2 and nobody asks for it again.
 // Owner/thread: one engine. Allocates in add_*, never in push or result.
-// Paper: Mercury, TPDS 2023, section IV.C (Mercury PS); PHub thesis section 3.3; notes on SwitchML's
-// one-bit slots: docs/protocol.md.
+// Paper: Mercury, TPDS 2023, section IV.C (Mercury PS); PHub thesis section 3.3; notes on
+// SwitchML's one-bit slots: docs/protocol.md.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +30,11 @@
 namespace mercury {
 
 struct AggregationJob {
-  uint16_t workers = 0;       // 1 to kMaxWorkers
-  bool deterministic = false; // same bits whatever the order of arrival: contributions are kept
-                              // apart and added in rank order; memory x workers
+  uint16_t workers = 0;  // 1 to kMaxWorkers
+  // Same bits whatever the order of arrival: what arrives ahead of a lower rank is kept apart, and
+  // all is added in rank order. Costs workers - 1 times the share of each tensor in memory, for
+  // floating point among three or more workers (else the order changes no bit).
+  bool deterministic = false;
   uint64_t memory_limit_bytes = 0;  // 0 = none; all tensors of the job in this engine
 };
 
@@ -39,7 +45,8 @@ struct AggregationTensor {
   ReduceOp op = ReduceOp::kSum;
   uint32_t chunk_elems = 0;
   uint32_t first_chunk = 0;
-  uint32_t chunk_count = 0;   // this engine's share; may be 0
+  uint32_t chunk_count = 0;  // this engine's share; may be 0
+  uint32_t first_round = 1;  // the round that the first contributions belong to
 };
 
 struct Contribution {
@@ -54,19 +61,23 @@ struct Contribution {
 };
 
 enum class PushVerdict : uint8_t {
-  kAdded,       // in the sum; others are missing
-  kCompleted,   // in the sum, which is now complete: send result() to all workers
-  kDuplicate,   // this worker's contribution was in already: acknowledge, do nothing
-  kOldRound,    // the round has ended: acknowledge, do nothing
+  kAdded,      // in the sum; others are missing
+  kCompleted,  // in the sum, which is now complete: send result() to all workers
+  kDuplicate,  // this worker's contribution to the open round was in already: acknowledge
+  kOldRound,   // the round has ended, with this worker in it: acknowledge, do nothing
   // Not taken: do not acknowledge; the sender will try again.
-  kCorrupt,     // payload CRC
-  kSlotBusy,    // the NIC still reads the result of two rounds ago
-  kNewRound,    // round + 2 or later: cannot be
+  kCorrupt,   // payload CRC
+  kSlotBusy,  // the NIC still reads the result of two rounds ago
+  kNewRound,  // more than one round after the last completed one: no honest worker is there
   // Not taken, and never will be.
-  kUnknownTensor, kBadChunk, kBadWorker, kBadIncarnation,
+  kUnknownTensor,   // or job
+  kBadChunk,        // not this engine's, or not exactly as long as the chunk
+  kBadWorker,       // rank beyond the job's workers
+  kBadIncarnation,  // of this worker's past, or never admitted
 };
 
-// A completed chunk. `elements` and `pin` stay until a contribution of round + 2 arrives.
+// A completed chunk. `elements` and `pin` stay until a contribution of round + 2 arrives while the
+// pin is not busy.
 struct ChunkResult {
   std::span<const std::byte> elements;
   uint32_t crc = 0;  // of `elements`
@@ -83,7 +94,8 @@ class Aggregator {
   Aggregator(const Aggregator&) = delete;
   Aggregator& operator=(const Aggregator&) = delete;
 
-  // Errors: kExists, kInvalidArgument, kLimit (memory limit, with both numbers), kNoMemory.
+  // Errors: kExists, kNotFound, kInvalidArgument, kUnsupported (average of integers), kLimit
+  // (memory limit, with the numbers), kNoMemory.
   Status add_job(JobSlot job, const AggregationJob& spec);
   void remove_job(JobSlot job);  // caller has made sure that no pin is busy, or drained the port
   Status add_tensor(JobSlot job, const AggregationTensor& spec);
@@ -91,6 +103,7 @@ class Aggregator {
   // Admits a worker, or a restarted one: contributions of an older incarnation are refused from now
   // on. What its earlier incarnation already added stays counted (a rank adds once per chunk and
   // round), so the same chunk from the new incarnation is a duplicate.
+  // Errors: kNotFound, kInvalidArgument.
   Status set_incarnation(JobSlot job, uint16_t worker, uint32_t incarnation);
 
   PushVerdict push(const Contribution& contribution) noexcept;
@@ -99,6 +112,7 @@ class Aggregator {
   bool result(JobSlot job, uint32_t tensor, uint32_t round, uint32_t chunk,
               ChunkResult& out) noexcept;
 
+  // Reserved for accumulators, slots and contributions kept apart; touched as rounds arrive.
   uint64_t memory_bytes(JobSlot job) const noexcept;
   uint64_t memory_bytes() const noexcept;
 
@@ -107,7 +121,8 @@ class Aggregator {
   std::unique_ptr<State> state_;
 };
 
-// The kernels, by name: "avx512", "avx2", "scalar". Chosen once at start; tests force each.
+// The kernels, by name: "avx512", "avx2", "scalar". Chosen once at start; tests force each (false
+// if the CPU lacks it).
 const char* aggregation_kernel() noexcept;
 bool force_aggregation_kernel(const char* name) noexcept;
 

@@ -1,0 +1,146 @@
+#include "aggregator/aggregator.h"
+
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "aggregator/tensor_slots.h"
+#include "aggregator/tensor_table.h"
+
+namespace mercury {
+namespace {
+
+using aggregation::PinCheck;
+using aggregation::TensorSlots;
+using aggregation::TensorTable;
+
+struct Member {
+  bool admitted = false;
+  uint32_t incarnation = 0;
+};
+
+struct Job {
+  AggregationJob spec;
+  std::vector<Member> members;  // by rank
+  TensorTable tensors;
+  uint64_t memory_bytes = 0;
+};
+
+Error no_such_job(JobSlot job) {
+  return {Errc::kNotFound, "no job in slot " + std::to_string(job.value)};
+}
+
+Error no_memory() { return {Errc::kNoMemory, "no memory for the aggregator's tables"}; }
+
+}  // namespace
+
+struct Aggregator::State {
+  PinCheck pins;
+  std::vector<std::unique_ptr<Job>> jobs;  // by JobSlot
+  uint64_t memory_bytes = 0;
+
+  Job* find(JobSlot job) const noexcept {
+    return job.value < jobs.size() ? jobs[job.value].get() : nullptr;
+  }
+};
+
+Aggregator::Aggregator(PinBusy pin_busy, void* context) : state_(std::make_unique<State>()) {
+  state_->pins = {pin_busy, context};
+}
+Aggregator::~Aggregator() = default;
+
+Status Aggregator::add_job(JobSlot job, const AggregationJob& spec) {
+  if (state_->find(job) != nullptr) {
+    return Error(Errc::kExists, "slot " + std::to_string(job.value) + " holds a job already");
+  }
+  if (spec.workers == 0 || spec.workers > kMaxWorkers) {
+    return Error(Errc::kInvalidArgument, "a job has 1 to " + std::to_string(kMaxWorkers) +
+                                             " workers, not " + std::to_string(spec.workers));
+  }
+  try {
+    auto added = std::make_unique<Job>();
+    added->spec = spec;
+    added->members.resize(spec.workers);
+    if (state_->jobs.size() <= job.value) state_->jobs.resize(size_t{job.value} + 1);
+    state_->jobs[job.value] = std::move(added);
+  } catch (const std::bad_alloc&) {
+    return no_memory();
+  }
+  return {};
+}
+
+void Aggregator::remove_job(JobSlot job) {
+  Job* gone = state_->find(job);
+  if (gone == nullptr) return;
+  state_->memory_bytes -= gone->memory_bytes;
+  state_->jobs[job.value].reset();
+}
+
+Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
+  Job* const owner = state_->find(job);
+  if (owner == nullptr) return no_such_job(job);
+  if (owner->tensors.find(spec.tensor) != nullptr) {
+    return Error(Errc::kExists, "tensor " + std::to_string(spec.tensor) + " is declared already");
+  }
+  if (Status valid = aggregation::check_tensor(spec); !valid) return valid;
+  const AggregationJob& limits = owner->spec;
+  const uint64_t needed = TensorSlots::bytes_needed(spec, limits.workers, limits.deterministic);
+  if (limits.memory_limit_bytes != 0 && needed > limits.memory_limit_bytes - owner->memory_bytes) {
+    return Error(Errc::kLimit, "tensor " + std::to_string(spec.tensor) + " needs " +
+                                   std::to_string(needed) + " bytes; the job has " +
+                                   std::to_string(owner->memory_bytes) + " of its limit of " +
+                                   std::to_string(limits.memory_limit_bytes));
+  }
+  Result<TensorSlots> slots = TensorSlots::create(spec, limits.workers, limits.deterministic);
+  if (!slots) return slots.error();
+  try {
+    owner->tensors.insert(std::move(*slots));
+  } catch (const std::bad_alloc&) {
+    return no_memory();
+  }
+  owner->memory_bytes += needed;
+  state_->memory_bytes += needed;
+  return {};
+}
+
+Status Aggregator::set_incarnation(JobSlot job, uint16_t worker, uint32_t incarnation) {
+  Job* const owner = state_->find(job);
+  if (owner == nullptr) return no_such_job(job);
+  if (worker >= owner->members.size()) {
+    return Error(Errc::kInvalidArgument, "worker " + std::to_string(worker) + " in a job of " +
+                                             std::to_string(owner->members.size()));
+  }
+  owner->members[worker] = {true, incarnation};
+  return {};
+}
+
+PushVerdict Aggregator::push(const Contribution& contribution) noexcept {
+  Job* const owner = state_->find(contribution.job);
+  if (owner == nullptr) return PushVerdict::kUnknownTensor;
+  if (contribution.worker >= owner->members.size()) return PushVerdict::kBadWorker;
+  const Member& member = owner->members[contribution.worker];
+  if (!member.admitted || member.incarnation != contribution.incarnation) {
+    return PushVerdict::kBadIncarnation;
+  }
+  TensorSlots* const slots = owner->tensors.find(contribution.tensor);
+  if (slots == nullptr) return PushVerdict::kUnknownTensor;
+  return slots->push(contribution, state_->pins);
+}
+
+bool Aggregator::result(JobSlot job, uint32_t tensor, uint32_t round, uint32_t chunk,
+                        ChunkResult& out) noexcept {
+  Job* const owner = state_->find(job);
+  if (owner == nullptr) return false;
+  TensorSlots* const slots = owner->tensors.find(tensor);
+  return slots != nullptr && slots->result(round, chunk, out);
+}
+
+uint64_t Aggregator::memory_bytes(JobSlot job) const noexcept {
+  const Job* const owner = state_->find(job);
+  return owner == nullptr ? 0 : owner->memory_bytes;
+}
+
+uint64_t Aggregator::memory_bytes() const noexcept { return state_->memory_bytes; }
+
+}  // namespace mercury

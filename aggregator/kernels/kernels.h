@@ -1,0 +1,48 @@
+// The arithmetic of the aggregator: one set of functions per instruction set, equal to the bit.
+//
+// Shape: an accumulator holds `elems` numbers of the accumulator type (f32 for f16 and bf16, else
+// the wire type) and is aligned to 64 bytes; wire elements are little-endian, of any alignment.
+// Invariants: (1) every set gives the same bits for the same input, once finish has run; (2)
+// integers wrap; (3) add is one IEEE addition per element, nothing is fused or reordered; (4)
+// finish replaces every NaN by the one quiet NaN with a positive sign and no payload. Without (4)
+// the payload of a sum of two NaNs would depend on the order of the operands, which compilers are
+// free to swap. Owner/thread: pure functions.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/base/types.h"
+
+namespace mercury::aggregation {
+
+struct TypeKernels {
+  // accumulator = wire elements, converted. Null where the two types are the same.
+  void (*widen)(std::byte* accumulator, const std::byte* wire, size_t elems) noexcept = nullptr;
+  // accumulator += wire elements.
+  void (*add)(std::byte* accumulator, const std::byte* wire, size_t elems) noexcept = nullptr;
+  // Divides by `divisor` (floating point only; 1 = a plain sum), makes NaNs canonical, and leaves
+  // the elements in the wire type, rounded to nearest even, at the start of the accumulator. Null
+  // where there is nothing to do (integers).
+  void (*finish)(std::byte* accumulator, size_t elems, uint32_t divisor) noexcept = nullptr;
+};
+
+struct KernelSet {
+  const char* name = nullptr;
+  std::array<TypeKernels, kDtypeCount> types;  // by Dtype
+};
+
+// Null if this CPU, or its operating system, lacks the instructions.
+const KernelSet* scalar_kernels() noexcept;
+const KernelSet* avx2_kernels() noexcept;
+const KernelSet* avx512_kernels() noexcept;
+
+// The set in use.
+const KernelSet& kernels() noexcept;
+
+constexpr size_t accumulator_bytes(Dtype type) {
+  return type == Dtype::kF16 || type == Dtype::kBf16 ? sizeof(float) : size_of(type);
+}
+
+}  // namespace mercury::aggregation

@@ -1,0 +1,225 @@
+#include "aggregator/tensor_slots.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "transport/wire/crc32c.h"
+
+namespace mercury::aggregation {
+namespace {
+
+// More than any UDP payload carries; with it no size below overflows 64 bits.
+constexpr uint64_t kMaxChunkBytes = 65536;
+
+uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+// The order of addition changes bits only where numbers are rounded, and only from three numbers on
+// (IEEE addition commutes; NaNs are made canonical).
+bool order_matters(Dtype type, uint16_t workers) {
+  return type != Dtype::kI32 && type != Dtype::kI64 && workers > 2;
+}
+
+struct Layout {
+  uint64_t sum_stride = 0;
+  uint64_t kept_stride = 0;
+  uint64_t sums_at = 0;
+  uint64_t kept_at = 0;
+  uint64_t total = 0;
+};
+
+Layout layout_of(const AggregationTensor& spec, uint16_t workers, bool in_order) {
+  Layout layout;
+  if (spec.chunk_count == 0) return layout;
+  const uint64_t chunks = spec.chunk_count;
+  layout.sum_stride =
+      round_up(uint64_t{spec.chunk_elems} * accumulator_bytes(spec.dtype), kCacheLine);
+  layout.kept_stride = round_up(uint64_t{spec.chunk_elems} * size_of(spec.dtype), kCacheLine);
+  layout.sums_at = chunks * sizeof(Slot);
+  layout.kept_at = layout.sums_at + 2 * chunks * layout.sum_stride;
+  const uint64_t kept = in_order ? chunks * (workers - 1U) * layout.kept_stride : 0;
+  layout.total = round_up(layout.kept_at + kept, static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)));
+  return layout;
+}
+
+}  // namespace
+
+Status check_tensor(const AggregationTensor& spec) {
+  const auto bad = [&](const char* what) {
+    return Error(Errc::kInvalidArgument, "tensor " + std::to_string(spec.tensor) + ": " + what);
+  };
+  const size_t element_bytes = size_of(spec.dtype);
+  if (element_bytes == 0) return bad("unknown element type");
+  if (spec.op != ReduceOp::kSum && spec.op != ReduceOp::kAverage) return bad("unknown operation");
+  if (spec.op == ReduceOp::kAverage && (spec.dtype == Dtype::kI32 || spec.dtype == Dtype::kI64)) {
+    return Error(Errc::kUnsupported, "tensor " + std::to_string(spec.tensor) +
+                                         ": integers can be summed, not averaged");
+  }
+  if (spec.numel == 0) return bad("has no elements");
+  if (spec.chunk_elems == 0 || spec.chunk_elems * uint64_t{element_bytes} > kMaxChunkBytes) {
+    return bad("a chunk must hold 1 element or more, in at most 65536 bytes");
+  }
+  const uint64_t chunks = (spec.numel - 1) / spec.chunk_elems + 1;
+  if (uint64_t{spec.first_chunk} + spec.chunk_count > chunks) {
+    return bad("this engine's chunks lie beyond the tensor's end");
+  }
+  return {};
+}
+
+uint64_t TensorSlots::bytes_needed(const AggregationTensor& spec, uint16_t workers,
+                                   bool deterministic) {
+  return layout_of(spec, workers, deterministic && order_matters(spec.dtype, workers)).total;
+}
+
+Result<TensorSlots> TensorSlots::create(const AggregationTensor& spec, uint16_t workers,
+                                        bool deterministic) {
+  TensorSlots out;
+  out.spec_ = spec;
+  out.workers_ = workers;
+  out.in_order_ = deterministic && order_matters(spec.dtype, workers);
+  const Layout layout = layout_of(spec, workers, out.in_order_);
+  if (layout.total == 0) return out;
+  void* memory =
+      ::mmap(nullptr, layout.total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    return Error(Errc::kNoMemory, errno,
+                 "tensor " + std::to_string(spec.tensor) + ": cannot map " +
+                     std::to_string(layout.total) + " bytes for its sums");
+  }
+  std::byte* base = static_cast<std::byte*>(memory);
+  out.mapped_bytes_ = layout.total;
+  out.sum_stride_ = layout.sum_stride;
+  out.kept_stride_ = layout.kept_stride;
+  out.slots_ = static_cast<Slot*>(memory);  // zeroed, which is the first state of a slot
+  out.sums_ = base + layout.sums_at;
+  out.kept_ = base + layout.kept_at;
+  return out;
+}
+
+TensorSlots::TensorSlots(TensorSlots&& other) noexcept { *this = std::move(other); }
+
+TensorSlots& TensorSlots::operator=(TensorSlots&& other) noexcept {
+  spec_ = other.spec_;
+  workers_ = other.workers_;
+  in_order_ = other.in_order_;
+  sum_stride_ = other.sum_stride_;
+  kept_stride_ = other.kept_stride_;
+  std::swap(slots_, other.slots_);
+  std::swap(sums_, other.sums_);
+  std::swap(kept_, other.kept_);
+  std::swap(mapped_bytes_, other.mapped_bytes_);
+  return *this;
+}
+
+TensorSlots::~TensorSlots() {
+  if (slots_ != nullptr) ::munmap(slots_, mapped_bytes_);
+}
+
+uint32_t TensorSlots::elems_of(uint32_t chunk) const noexcept {
+  const uint64_t left = spec_.numel - uint64_t{chunk} * spec_.chunk_elems;
+  return left < spec_.chunk_elems ? static_cast<uint32_t>(left) : spec_.chunk_elems;
+}
+
+std::byte* TensorSlots::accumulator(uint32_t index, uint32_t generation) const noexcept {
+  return sums_ + (uint64_t{index} * 2 + generation) * sum_stride_;
+}
+
+std::byte* TensorSlots::kept_apart(uint32_t index, uint32_t worker) const noexcept {
+  return kept_ + (uint64_t{index} * (workers_ - 1U) + worker - 1) * kept_stride_;
+}
+
+PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& pins) noexcept {
+  const uint32_t index = contribution.chunk - spec_.first_chunk;  // wraps if it lies before
+  if (index >= spec_.chunk_count) return PushVerdict::kBadChunk;
+  const uint32_t elems = elems_of(contribution.chunk);
+  if (contribution.elements.size() != elems * size_of(spec_.dtype)) return PushVerdict::kBadChunk;
+
+  Slot& slot = slots_[index];
+  const uint32_t open_round = spec_.first_round + slot.rounds_done;
+  const int32_t ahead = static_cast<int32_t>(contribution.round - open_round);
+  if (ahead != 0) return ahead < 0 ? PushVerdict::kOldRound : PushVerdict::kNewRound;
+  if (slot.has(contribution.worker)) return PushVerdict::kDuplicate;
+
+  const uint32_t generation = contribution.round & 1;
+  if (slot.contributions == 0) {
+    // From here on the result of round - 2 is gone, even if this payload turns out to be corrupt.
+    if (pins.busy(pins.context, slot.pins[generation])) return PushVerdict::kSlotBusy;
+    slot.complete[generation] = false;
+  }
+  std::byte* const sum = accumulator(index, generation);
+  if (in_order_ && contribution.worker != slot.added) {
+    if (!keep(index, contribution)) return PushVerdict::kCorrupt;
+  } else if (!add(slot, sum, contribution)) {
+    return PushVerdict::kCorrupt;
+  }
+  slot.contributors[contribution.worker / 64] |= uint64_t{1} << (contribution.worker % 64);
+  ++slot.contributions;
+  if (in_order_) add_kept(index, slot, sum, elems);
+  if (slot.contributions < workers_) return PushVerdict::kAdded;
+  complete(slot, generation, sum, elems);
+  return PushVerdict::kCompleted;
+}
+
+// The first contribution overwrites, so a failed copy leaves nothing behind that counts. A later
+// one is checked before it is added: a sum cannot be taken back. The check brings it into the
+// cache.
+bool TensorSlots::add(Slot& slot, std::byte* sum, const Contribution& contribution) noexcept {
+  const std::span<const std::byte> wire = contribution.elements;
+  const TypeKernels& kernel = kernels().types[static_cast<size_t>(spec_.dtype)];
+  const size_t elems = wire.size() / size_of(spec_.dtype);
+  if (slot.added == 0 && kernel.widen == nullptr) {
+    if (wire::copy_crc32c(sum, wire.data(), wire.size()) != contribution.payload_crc) return false;
+  } else {
+    if (wire::crc32c(wire) != contribution.payload_crc) return false;
+    (slot.added == 0 ? kernel.widen : kernel.add)(sum, wire.data(), elems);
+  }
+  ++slot.added;
+  return true;
+}
+
+bool TensorSlots::keep(uint32_t index, const Contribution& contribution) noexcept {
+  const std::span<const std::byte> wire = contribution.elements;
+  return wire::copy_crc32c(kept_apart(index, contribution.worker), wire.data(), wire.size()) ==
+         contribution.payload_crc;
+}
+
+void TensorSlots::add_kept(uint32_t index, Slot& slot, std::byte* sum, uint32_t elems) noexcept {
+  const TypeKernels& kernel = kernels().types[static_cast<size_t>(spec_.dtype)];
+  for (; slot.added < workers_ && slot.has(slot.added); ++slot.added) {
+    kernel.add(sum, kept_apart(index, slot.added), elems);
+  }
+}
+
+void TensorSlots::complete(Slot& slot, uint32_t generation, std::byte* sum,
+                           uint32_t elems) noexcept {
+  const TypeKernels& kernel = kernels().types[static_cast<size_t>(spec_.dtype)];
+  if (kernel.finish != nullptr) {
+    kernel.finish(sum, elems, spec_.op == ReduceOp::kAverage ? workers_ : 1U);
+  }
+  slot.crc[generation] = wire::crc32c(sum, elems * size_of(spec_.dtype));
+  slot.complete[generation] = true;
+  slot.contributors = {};
+  slot.contributions = 0;
+  slot.added = 0;
+  ++slot.rounds_done;
+}
+
+bool TensorSlots::result(uint32_t round, uint32_t chunk, ChunkResult& out) noexcept {
+  const uint32_t index = chunk - spec_.first_chunk;
+  if (index >= spec_.chunk_count) return false;
+  Slot& slot = slots_[index];
+  const uint32_t rounds_ago =
+      spec_.first_round + slot.rounds_done - round;  // 1: the last completed
+  const uint32_t generation = round & 1;
+  if (rounds_ago < 1 || rounds_ago > 2 || !slot.complete[generation]) return false;
+  out.elements = {accumulator(index, generation), elems_of(chunk) * size_of(spec_.dtype)};
+  out.crc = slot.crc[generation];
+  out.contributors = workers_;
+  out.pin = &slot.pins[generation];
+  return true;
+}
+
+}  // namespace mercury::aggregation

@@ -1,0 +1,86 @@
+// One tensor's share in one engine: a slot per chunk, two accumulators per slot, and where the job
+// is deterministic a place for every contribution that came ahead of a lower rank.
+//
+// Owner/thread: one engine. Allocates in create, never later. The memory is mapped zeroed and
+// touched when the first contribution of a chunk arrives.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "aggregator/aggregator.h"
+#include "aggregator/kernels/kernels.h"
+#include "transport/base/result.h"
+#include "transport/base/types.h"
+#include "transport/port/port.h"
+
+namespace mercury::aggregation {
+
+// All zeros is the state before the first round. At most one round of a chunk is open, so one set
+// of contributors serves both generations; a duplicate or a contribution that is added touches the
+// first cache line only.
+struct Slot {
+  uint32_t rounds_done = 0;    // completed rounds, wrapping: the open round is first_round + this
+  uint16_t contributions = 0;  // of the open round
+  uint16_t added = 0;  // of them, those in the accumulator: ranks 0 to added - 1 if kept in order
+  std::array<uint32_t, 2> crc{};  // of each generation's result
+  std::array<bool, 2> complete{};
+  alignas(8) std::array<uint64_t, kMaxWorkers / 64> contributors{};
+  alignas(kCacheLine) std::array<PayloadPin, 2> pins{};
+
+  bool has(uint32_t worker) const noexcept {
+    return (contributors[worker / 64] >> (worker % 64) & 1) != 0;
+  }
+};
+static_assert(sizeof(Slot) == 2 * kCacheLine);
+
+struct PinCheck {
+  Aggregator::PinBusy busy = nullptr;
+  void* context = nullptr;
+};
+
+class TensorSlots {
+ public:
+  // What create would map; the spec must be valid (check_tensor).
+  static uint64_t bytes_needed(const AggregationTensor& spec, uint16_t workers, bool deterministic);
+  static Result<TensorSlots> create(const AggregationTensor& spec, uint16_t workers,
+                                    bool deterministic);
+  TensorSlots(TensorSlots&& other) noexcept;
+  TensorSlots& operator=(TensorSlots&& other) noexcept;
+  ~TensorSlots();
+
+  // Job, worker and incarnation have been checked.
+  PushVerdict push(const Contribution& contribution, const PinCheck& pins) noexcept;
+  bool result(uint32_t round, uint32_t chunk, ChunkResult& out) noexcept;
+
+  uint32_t id() const noexcept { return spec_.tensor; }
+  uint64_t memory_bytes() const noexcept { return mapped_bytes_; }
+
+ private:
+  TensorSlots() = default;
+  uint32_t elems_of(uint32_t chunk) const noexcept;
+  std::byte* accumulator(uint32_t index, uint32_t generation) const noexcept;
+  std::byte* kept_apart(uint32_t index, uint32_t worker) const noexcept;
+  // False: the payload does not match its CRC, and nothing was counted.
+  bool add(Slot& slot, std::byte* accumulator, const Contribution& contribution) noexcept;
+  bool keep(uint32_t index, const Contribution& contribution) noexcept;
+  void add_kept(uint32_t index, Slot& slot, std::byte* accumulator, uint32_t elems) noexcept;
+  void complete(Slot& slot, uint32_t generation, std::byte* accumulator, uint32_t elems) noexcept;
+
+  AggregationTensor spec_;
+  uint16_t workers_ = 0;
+  bool in_order_ = false;    // contributions are added in rank order
+  uint64_t sum_stride_ = 0;  // bytes from one accumulator to the next, a multiple of a cache line
+  uint64_t kept_stride_ = 0;
+  Slot* slots_ = nullptr;      // the start of the mapping
+  std::byte* sums_ = nullptr;  // [chunk][generation]
+  std::byte* kept_ = nullptr;  // [chunk][rank - 1]: rank 0 is always added at once
+  uint64_t mapped_bytes_ = 0;
+};
+
+// kInvalidArgument or kUnsupported, saying what is wrong.
+Status check_tensor(const AggregationTensor& spec);
+
+}  // namespace mercury::aggregation
