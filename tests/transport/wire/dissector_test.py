@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""Shows the golden frames, intact and damaged, to tshark with tools/wireshark/mercury.lua and
+compares the values that it displays. Usage: dissector_test.py SOURCE_ROOT"""
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = sys.argv.pop(1)
+PORT = 7470
+LINKTYPE_RAW = 101  # IPv4 or IPv6 without a link header
+PCAP_SNAPLEN = 65535
+
+
+def golden_frames():
+    """Name to bytes, from golden_frames.h."""
+    with open(os.path.join(ROOT, 'tests/transport/wire/golden_frames.h'), encoding='ascii') as file:
+        text = file.read()
+    frames = {}
+    for name, strings in re.findall(r'\{"(\w+)",\s*((?:"[0-9a-f ]*"\s*)+)\}', text):
+        frames[name] = bytes.fromhex(''.join(re.findall(r'"([^"]*)"', strings)))
+    return frames
+
+
+def internet_sum(data):
+    data += b'\0' * (len(data) % 2)
+    total = sum(struct.unpack(f'>{len(data) // 2}H', data))
+    while total > 0xffff:
+        total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+
+
+def packet(payload, family, port):
+    size = 8 + len(payload)
+    if family == 4:
+        addresses = bytes([10, 0, 0, 1, 10, 0, 0, 2])
+        head = struct.pack('>BBHHHBBH', 0x45, 0, 20 + size, 0, 0, 64, 17, 0) + addresses
+        head = head[:10] + struct.pack('>H', internet_sum(head)) + head[12:]
+        pseudo = addresses + struct.pack('>BBH', 0, 17, size)
+    else:
+        addresses = bytes.fromhex('fd000000000000000000000000000001fd000000000000000000000000000002')
+        head = struct.pack('>IHBB', 0x60000000, size, 17, 64) + addresses
+        pseudo = addresses + struct.pack('>II', size, 17)
+    udp = struct.pack('>HHHH', 40000, port, size, 0)
+    check = internet_sum(pseudo + udp + payload) or 0xffff
+    return head + udp[:6] + struct.pack('>H', check) + payload
+
+
+def tshark(packets, *arguments):
+    """The layers of each packet, as `tshark -T json` names them. Rows: (bytes, bytes captured)."""
+    with tempfile.TemporaryDirectory() as folder:
+        capture = os.path.join(folder, 'golden.pcap')
+        with open(capture, 'wb') as file:
+            file.write(struct.pack('<IHHiIII', 0xa1b2c3d4, 2, 4, 0, 0, PCAP_SNAPLEN, LINKTYPE_RAW))
+            for i, (data, captured) in enumerate(packets):
+                file.write(struct.pack('<IIII', i, 0, captured, len(data)) + data[:captured])
+        done = subprocess.run(
+            ['tshark', '-X', f'lua_script:{ROOT}/tools/wireshark/mercury.lua', '-r', capture, '-n',
+             '-T', 'json', '--no-duplicate-keys', '-o', 'udp.check_checksum:TRUE', *arguments],
+            capture_output=True, text=True, timeout=120,
+            env={**os.environ, 'WIRESHARK_CONFIG_DIR': folder, 'HOME': folder}, check=False)
+    if done.returncode != 0 or 'Lua' in done.stderr:
+        raise AssertionError(f'tshark: {done.returncode}\n{done.stderr}')
+    return [row['_source']['layers'] for row in json.loads(done.stdout)]
+
+
+def values(layer):
+    """All fields below `layer`, by name; a field shown several times gives a list."""
+    found = {}
+
+    def walk(key, node):
+        if isinstance(node, dict):
+            for name, value in node.items():
+                walk(name, value)
+        elif isinstance(node, list):
+            for item in node:
+                walk(key, item)
+        else:
+            found.setdefault(key, []).append(node)
+
+    walk('', layer)
+    return {key: items[0] if len(items) == 1 else items for key, items in found.items()}
+
+
+PROOF = ':'.join(f'{i:02x}' for i in range(0x40, 0x60))
+EXPECTED = {
+    'hello': {'type': '1', 'session': '0x00000000', 'packet_number': '0', 'payload_bytes': '79',
+              'hello.version_min': '1', 'hello.version_max': '3', 'hello.kind': '1',
+              'hello.role': '0', 'hello.session': '0x00c0ffee', 'hello.rank': '2',
+              'hello.lane': '1', 'incarnation': '0x5eed0001', 'hello.max_udp_payload': '8972',
+              'hello.job': 'mnist-1', 'hello.proof': PROOF},
+    'hello_ack': {'type': '2', 'session': '0x00c0ffee', 'hello_ack.version': '1',
+                  'hello.session': '0x0badf00d', 'hello.max_udp_payload': '1472',
+                  'incarnation': '0x5eed0002', 'hello.proof': PROOF},
+    'refuse': {'type': '3', 'hello.session': '0x00c0ffee', 'reason.code': '21',
+               'reason.text': 'wrong secret for job mnist-1'},
+    'close': {'type': '4', 'session': '0x0badf00d', 'packet_number': '9', 'reason.code': '34',
+              'reason.text': 'program ended'},
+    'ack': {'type': '5', 'ack.largest': '1000', 'ack.delay_us': '250', 'ack.ranges': '3',
+            'ack.first': ['995', '990', '100'], 'ack.last': ['1000', '990', '900']},
+    'ping': {'type': '6', 'flags.ack_now': '1', 'flags.partial': '0', 'payload_bytes': '0'},
+    'mtu_probe': {'type': '6', 'payload_bytes': '24', 'padding': ':'.join(['00'] * 24)},
+    'control': {'type': '7', 'control.offset': '4294967296',
+                'control.bytes': '00:00:00:05:68:65:6c:6c:6f'},
+    'push': {'type': '8', 'flags.ack_now': '1', 'packet_number': '72623859790382856', 'round': '6',
+             'tensor': '17', 'chunk': '3', 'priority': '42', 'sender': '2',
+             'incarnation': '0x5eed0001',
+             'elements': '00:00:80:3f:00:00:00:c0:00:00:00:3f:00:00:50:40'},
+    'result': {'type': '9', 'flags.partial': '0', 'contributors': '4', 'chunk': '3',
+               'elements': '00:00:80:40:00:00:00:c1:00:00:00:40:00:00:50:41'},
+    'partial_result': {'type': '9', 'flags.partial': '1', 'contributors': '3', 'chunk': '4',
+                       'contributors.first64': '0x000000000000000b',
+                       'elements': '00:00:40:40:00:00:c0:c0'},
+}
+
+
+class Dissector(unittest.TestCase):
+    frames = golden_frames()
+
+    def check_frames(self, family, port):
+        names = list(self.frames)
+        packets = [packet(self.frames[name], family, port) for name in names]
+        shown = tshark([(data, len(data)) for data in packets])
+        self.assertEqual(len(shown), len(names))
+        for name, layers in zip(names, shown):
+            with self.subTest(frame=name):
+                self.assertIn('mercury', layers)
+                fields = values(layers['mercury'])
+                expected = {'magic': '0x4d55', 'version': '1', 'header_crc.ok': '1',
+                            'payload_crc.ok': '1', **EXPECTED[name]}
+                actual = {key: fields.get(f'mercury.{key}') for key in expected}
+                self.assertEqual(actual, expected)
+                self.assertNotIn('_ws.expert', fields)
+                self.assertNotIn('mercury.malformed', fields)
+                self.assertEqual(layers['udp']['udp.checksum.status'], '1')
+
+    def test_every_golden_frame_has_an_expectation(self):
+        self.assertEqual(set(self.frames), set(EXPECTED))
+
+    def test_every_reason_code_has_a_text(self):
+        with open(os.path.join(ROOT, 'transport/base/result.h'), encoding='ascii') as file:
+            codes = re.search(r'enum class Errc[^{]*\{(.*?)\};', file.read(), re.S).group(1)
+        with open(os.path.join(ROOT, 'tools/wireshark/mercury.lua'), encoding='ascii') as file:
+            texts = re.search(r'local codes = \{(.*?)\n\}', file.read(), re.S).group(1)
+        self.assertEqual(re.findall(r'\[(\d+)\] = "', texts), re.findall(r'= (\d+),', codes))
+
+    def test_frames_over_ipv4(self):
+        self.check_frames(4, PORT)
+
+    def test_frames_over_ipv6(self):
+        self.check_frames(6, PORT)
+
+    def test_frames_on_another_port_are_known_by_their_header(self):
+        self.check_frames(6, 50123)
+
+    def test_damage_is_named_on_the_port_and_not_claimed_elsewhere(self):
+        header = bytearray(self.frames['push'])
+        header[24] ^= 1
+        payload = bytearray(self.frames['push'])
+        payload[-1] ^= 1
+        rows = [packet(bytes(header), 4, PORT), packet(bytes(payload), 4, PORT),
+                packet(bytes(header), 4, 50123)]
+        first, second, third = tshark([(data, len(data)) for data in rows])
+        self.assertEqual(values(first['mercury'])['mercury.header_crc.ok'], '0')
+        self.assertEqual(values(second['mercury'])['mercury.header_crc.ok'], '1')
+        self.assertEqual(values(second['mercury'])['mercury.payload_crc.ok'], '0')
+        self.assertNotIn('mercury', third)
+
+    def test_lengths_that_do_not_fit_are_malformed(self):
+        rows = []
+        for name in self.frames:
+            rows.append(packet(self.frames[name] + b'x', 4, PORT))
+        for layers in tshark([(data, len(data)) for data in rows]):
+            self.assertIn('mercury.malformed', values(layers['mercury']))
+
+    def test_every_cut_is_survived(self):
+        rows = []
+        for frame in self.frames.values():
+            rows += [packet(frame[:size], 4, PORT) for size in range(len(frame))]
+        for data, layers in zip(rows, tshark([(data, len(data)) for data in rows])):
+            if len(data) >= 28 + 32:
+                self.assertIn('mercury.malformed', values(layers['mercury']))
+            else:
+                self.assertNotIn('mercury', layers)
+
+    def test_a_capture_of_headers_alone_shows_them(self):
+        data = packet(self.frames['push'], 4, PORT)
+        layers, = tshark([(data, 28 + 48)])
+        fields = values(layers['mercury'])
+        self.assertEqual(fields['mercury.tensor'], '17')
+        self.assertNotIn('mercury.payload_crc.ok', fields)
+        self.assertNotIn('mercury.malformed', fields)
+
+    def test_the_port_is_a_preference(self):
+        data = packet(self.frames['ping'][:2] + b'\x09' + self.frames['ping'][3:], 4, 9999)
+        before, = tshark([(data, len(data))])
+        self.assertNotIn('mercury', before)
+        after, = tshark([(data, len(data))], '-o', 'mercury.port:9999')
+        self.assertEqual(values(after['mercury'])['mercury.version'], '9')
+
+    def test_what_is_not_mercury_is_left_alone(self):
+        data = packet(b'GET / HTTP/1.1\r\nHost: somebody.example\r\n\r\n', 4, PORT)
+        layers, = tshark([(data, len(data))])
+        self.assertNotIn('mercury', layers)
+
+
+if __name__ == '__main__':
+    if shutil.which('tshark') is None:
+        sys.exit('tshark is missing: apt-get install tshark')
+    unittest.main()

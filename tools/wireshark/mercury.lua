@@ -1,0 +1,344 @@
+-- Wireshark dissector for Mercury's wire format v1 (docs/protocol.md).
+--
+--   tshark -X lua_script:tools/wireshark/mercury.lua -r capture.pcap -Y mercury
+--
+-- or copy it to ~/.local/lib/wireshark/plugins/. Frames on the preferred UDP port (7470) are shown
+-- as Mercury even when they are damaged; frames on other ports when their header is intact.
+
+local mercury = Proto("mercury", "Mercury")
+
+local kVersion = 1
+local kPlainHeaderBytes = 32
+local kChunkHeaderBytes = 48
+local kPush, kResult = 8, 9
+
+local types = {
+  [1] = "HELLO", [2] = "HELLO_ACK", [3] = "REFUSE", [4] = "CLOSE", [5] = "ACK", [6] = "PING",
+  [7] = "CONTROL", [8] = "PUSH", [9] = "RESULT",
+}
+-- transport/base/result.h
+local codes = {
+  [0] = "ok", [1] = "invalid argument", [2] = "busy", [3] = "not found", [4] = "exists",
+  [5] = "unsupported", [10] = "again", [11] = "no memory", [12] = "limit", [20] = "unknown job",
+  [21] = "wrong secret", [22] = "wrong sizes", [23] = "rank taken", [24] = "tensor mismatch",
+  [25] = "version mismatch", [26] = "missing members", [30] = "peer lost", [31] = "peer left",
+  [32] = "daemon lost", [33] = "timed out", [34] = "closed", [40] = "permission",
+  [41] = "no device", [42] = "system", [43] = "config", [44] = "protocol",
+}
+local kinds = { [0] = "control", [1] = "data" }
+local roles = { [0] = "worker", [1] = "server" }
+
+mercury.prefs.port = Pref.uint("UDP port", 7470, "Frames on this port are Mercury's; 0: none")
+mercury.prefs.check_payload =
+  Pref.bool("Check the payload's CRC", true, "Sums each payload; slow with large captures")
+
+local f = {
+  magic = ProtoField.uint16("mercury.magic", "Magic", base.HEX),
+  version = ProtoField.uint8("mercury.version", "Version"),
+  type = ProtoField.uint8("mercury.type", "Type", base.DEC, types),
+  flags = ProtoField.uint16("mercury.flags", "Flags", base.HEX),
+  ack_now = ProtoField.bool("mercury.flags.ack_now", "Acknowledge at once", 16, nil, 0x0001),
+  partial = ProtoField.bool("mercury.flags.partial", "Contributor bitmap", 16, nil, 0x0002),
+  payload_bytes = ProtoField.uint16("mercury.payload_bytes", "Payload bytes"),
+  session = ProtoField.uint32("mercury.session", "Session", base.HEX),
+  header_crc = ProtoField.uint32("mercury.header_crc", "Header CRC-32C", base.HEX),
+  header_crc_ok = ProtoField.bool("mercury.header_crc.ok", "Header CRC-32C fits"),
+  packet_number = ProtoField.uint64("mercury.packet_number", "Packet number"),
+  payload_crc = ProtoField.uint32("mercury.payload_crc", "Payload CRC-32C", base.HEX),
+  payload_crc_ok = ProtoField.bool("mercury.payload_crc.ok", "Payload CRC-32C fits"),
+  reserved = ProtoField.uint32("mercury.reserved", "Reserved", base.HEX),
+  round = ProtoField.uint32("mercury.round", "Round"),
+  tensor = ProtoField.uint32("mercury.tensor", "Tensor"),
+  chunk = ProtoField.uint32("mercury.chunk", "Chunk"),
+  priority = ProtoField.uint16("mercury.priority", "Priority"),
+  sender = ProtoField.uint16("mercury.sender", "Sender (worker's rank)"),
+  contributors = ProtoField.uint16("mercury.contributors", "Contributors"),
+  incarnation = ProtoField.uint32("mercury.incarnation", "Incarnation", base.HEX),
+  first_ranks = ProtoField.uint64("mercury.contributors.first64", "Contributors, ranks 0 to 63",
+    base.HEX),
+  elements = ProtoField.bytes("mercury.elements", "Elements"),
+  padding = ProtoField.bytes("mercury.padding", "Padding"),
+  version_min = ProtoField.uint8("mercury.hello.version_min", "Lowest version"),
+  version_max = ProtoField.uint8("mercury.hello.version_max", "Highest version"),
+  chosen = ProtoField.uint8("mercury.hello_ack.version", "Version chosen"),
+  kind = ProtoField.uint8("mercury.hello.kind", "Kind", base.DEC, kinds),
+  role = ProtoField.uint8("mercury.hello.role", "Role", base.DEC, roles),
+  features = ProtoField.uint32("mercury.hello.features", "Features", base.HEX),
+  own_session = ProtoField.uint32("mercury.hello.session", "Sender's session", base.HEX),
+  rank = ProtoField.uint16("mercury.hello.rank", "Rank"),
+  lane = ProtoField.uint16("mercury.hello.lane", "Lane"),
+  max_payload = ProtoField.uint16("mercury.hello.max_udp_payload", "Largest UDP payload"),
+  job = ProtoField.string("mercury.hello.job", "Job"),
+  nonce = ProtoField.bytes("mercury.hello.nonce", "Nonce"),
+  proof = ProtoField.bytes("mercury.hello.proof", "Proof"),
+  code = ProtoField.uint16("mercury.reason.code", "Code", base.DEC, codes),
+  text = ProtoField.string("mercury.reason.text", "Text"),
+  largest = ProtoField.uint64("mercury.ack.largest", "Largest packet number"),
+  delay = ProtoField.uint32("mercury.ack.delay_us", "Delay (us)"),
+  ranges = ProtoField.uint16("mercury.ack.ranges", "Ranges"),
+  first = ProtoField.uint64("mercury.ack.first", "First"),
+  last = ProtoField.uint64("mercury.ack.last", "Last"),
+  offset = ProtoField.uint64("mercury.control.offset", "Offset in the control stream"),
+  bytes = ProtoField.bytes("mercury.control.bytes", "Bytes"),
+}
+local fields = {}
+for _, field in pairs(f) do fields[#fields + 1] = field end
+mercury.fields = fields
+
+local wrong = {
+  header_crc = ProtoExpert.new("mercury.header_crc.wrong", "The header is damaged",
+    expert.group.CHECKSUM, expert.severity.ERROR),
+  payload_crc = ProtoExpert.new("mercury.payload_crc.wrong", "The payload is damaged",
+    expert.group.CHECKSUM, expert.severity.ERROR),
+  malformed = ProtoExpert.new("mercury.malformed", "The frame breaks the rules of its type",
+    expert.group.MALFORMED, expert.severity.ERROR),
+}
+mercury.experts = { wrong.header_crc, wrong.payload_crc, wrong.malformed }
+
+local crc_table = {}
+for i = 0, 255 do
+  local crc = i
+  for _ = 1, 8 do
+    local odd = bit.band(crc, 1) == 1
+    crc = bit.rshift(crc, 1)
+    if odd then crc = bit.bxor(crc, 0x82f63b78) end
+  end
+  crc_table[i] = crc
+end
+
+local function crc32c(text)
+  local crc = 0xffffffff
+  for i = 1, #text do
+    local index = bit.band(bit.bxor(crc, text:byte(i)), 0xff)
+    crc = bit.bxor(crc_table[index], bit.rshift(crc, 8))
+  end
+  return bit.bnot(crc) % 0x100000000
+end
+
+local function header_bytes(type)
+  if type == kPush or type == kResult then return kChunkHeaderBytes end
+  return kPlainHeaderBytes
+end
+
+local function header_crc_fits(tvb, bytes)
+  local text = tvb(0, 12):raw() .. "\0\0\0\0" .. tvb(16, bytes - 16):raw()
+  return crc32c(text) == tvb(12, 4):uint()
+end
+
+local function hex(range) return string.format("0x%08x", range:uint()) end
+
+-- Each body returns what the Info column says, or nil when it is malformed.
+local body = {}
+
+body[1] = function(tvb, tree)
+  if tvb:len() < 72 or tvb:len() ~= 72 + tvb(22, 2):uint() then return nil end
+  tree:add(f.version_min, tvb(0, 1))
+  tree:add(f.version_max, tvb(1, 1))
+  tree:add(f.kind, tvb(2, 1))
+  tree:add(f.role, tvb(3, 1))
+  tree:add(f.features, tvb(4, 4))
+  tree:add(f.own_session, tvb(8, 4))
+  tree:add(f.rank, tvb(12, 2))
+  tree:add(f.lane, tvb(14, 2))
+  tree:add(f.incarnation, tvb(16, 4))
+  tree:add(f.max_payload, tvb(20, 2))
+  tree:add(f.nonce, tvb(24, 16))
+  tree:add(f.proof, tvb(40, 32))
+  if tvb:len() == 72 then return nil end
+  tree:add(f.job, tvb(72))
+  return string.format("%s session %s of %s %d, job %s", kinds[tvb(2, 1):uint()] or "?",
+    hex(tvb(8, 4)), roles[tvb(3, 1):uint()] or "?", tvb(12, 2):uint(), tvb(72):string())
+end
+
+body[2] = function(tvb, tree)
+  if tvb:len() ~= 52 then return nil end
+  tree:add(f.chosen, tvb(0, 1))
+  tree:add(f.features, tvb(4, 4))
+  tree:add(f.own_session, tvb(8, 4))
+  tree:add(f.incarnation, tvb(12, 4))
+  tree:add(f.max_payload, tvb(16, 2))
+  tree:add(f.proof, tvb(20, 32))
+  return string.format("session %s, version %d", hex(tvb(8, 4)), tvb(0, 1):uint())
+end
+
+body[3] = function(tvb, tree)
+  if tvb:len() < 8 or tvb:len() ~= 8 + tvb(6, 2):uint() then return nil end
+  tree:add(f.own_session, tvb(0, 4))
+  tree:add(f.code, tvb(4, 2))
+  local text = ""
+  if tvb:len() > 8 then
+    tree:add(f.text, tvb(8))
+    text = ": " .. tvb(8):string()
+  end
+  return (codes[tvb(4, 2):uint()] or "unknown code") .. text
+end
+body[4] = body[3]
+
+body[5] = function(tvb, tree)
+  if tvb:len() < 24 or tvb:len() ~= 16 + 8 * tvb(12, 2):uint() then return nil end
+  tree:add(f.largest, tvb(0, 8))
+  tree:add(f.delay, tvb(8, 4))
+  tree:add(f.ranges, tvb(12, 2))
+  local last = tvb(0, 8):uint64()
+  local said = {}
+  for i = 0, tvb(12, 2):uint() - 1 do
+    local range = tvb(16 + 8 * i, 8)
+    local length_minus_1 = UInt64(tvb(16 + 8 * i, 4):uint())
+    if length_minus_1 > last then return nil end
+    local first = last - length_minus_1
+    local text = tostring(first) .. " to " .. tostring(last)
+    local item = tree:add(range, "Packets " .. text)
+    item:add(f.first, range, first)
+    item:add(f.last, range, last)
+    said[#said + 1] = text
+    local down = UInt64(tvb(20 + 8 * i, 4):uint()) + UInt64(2)
+    if i + 1 < tvb(12, 2):uint() and down > first then return nil end
+    last = first - down
+  end
+  return table.concat(said, ", ", 1, math.min(#said, 4)) .. (#said > 4 and ", ..." or "")
+end
+
+body[6] = function(tvb, tree)
+  if tvb:len() == 0 then return "" end
+  tree:add(f.padding, tvb())
+  return "padded to " .. (kPlainHeaderBytes + tvb:len())
+end
+
+body[7] = function(tvb, tree)
+  if tvb:len() <= 8 then return nil end
+  tree:add(f.offset, tvb(0, 8))
+  tree:add(f.bytes, tvb(8))
+  return string.format("offset %s, %d bytes", tostring(tvb(0, 8):uint64()), tvb:len() - 8)
+end
+
+body[8] = function(tvb, tree)
+  if tvb:len() > 0 then tree:add(f.elements, tvb()) end
+  return ""
+end
+
+local function partial_body(tvb, tree)
+  if tvb:len() < 8 then return nil end
+  tree:add(f.first_ranks, tvb(0, 8))
+  if tvb:len() > 8 then
+    tree:add(f.elements, tvb(8)):append_text(" (behind further words of the bitmap, if any)")
+  end
+  return ""
+end
+
+local function chunk_header(tvb, tree, type)
+  tree:add(f.round, tvb(24, 4))
+  tree:add(f.tensor, tvb(28, 4))
+  tree:add(f.chunk, tvb(32, 4))
+  tree:add(f.priority, tvb(36, 2))
+  tree:add(type == kPush and f.sender or f.contributors, tvb(38, 2))
+  tree:add(f.incarnation, tvb(40, 4))
+  return string.format("tensor %d chunk %d round %d priority %d %s %d", tvb(28, 4):uint(),
+    tvb(32, 4):uint(), tvb(24, 4):uint(), tvb(36, 2):uint(),
+    type == kPush and "from worker" or "contributors", tvb(38, 2):uint())
+end
+
+local function payload_crc(tvb, tree, at, head)
+  local item = tree:add(f.payload_crc, tvb(at, 4))
+  local bytes = tvb(6, 2):uint()
+  if not mercury.prefs.check_payload or tvb:captured_len() ~= head + bytes then return true end
+  local text = bytes > 0 and tvb(head):raw() or ""
+  local fits = crc32c(text) == tvb(at, 4):uint()
+  item:add(f.payload_crc_ok, fits):set_generated()
+  if not fits then item:add_proto_expert_info(wrong.payload_crc) end
+  return fits
+end
+
+local function common_header(tvb, tree, head)
+  tree:add(f.magic, tvb(0, 2))
+  tree:add(f.version, tvb(2, 1))
+  tree:add(f.type, tvb(3, 1))
+  local flags = tree:add(f.flags, tvb(4, 2))
+  flags:add(f.ack_now, tvb(4, 2))
+  flags:add(f.partial, tvb(4, 2))
+  tree:add(f.payload_bytes, tvb(6, 2))
+  tree:add(f.session, tvb(8, 4))
+  local fits = header_crc_fits(tvb, head)
+  local item = tree:add(f.header_crc, tvb(12, 4))
+  item:add(f.header_crc_ok, fits):set_generated()
+  if not fits then item:add_proto_expert_info(wrong.header_crc) end
+  tree:add(f.packet_number, tvb(16, 8))
+  return fits
+end
+
+local function has_magic(tvb)
+  return tvb:captured_len() >= kPlainHeaderBytes and tvb(0, 2):uint() == 0x4d55
+end
+
+local function is_known(tvb)
+  return tvb(2, 1):uint() == kVersion and types[tvb(3, 1):uint()] ~= nil and
+    tvb:captured_len() >= header_bytes(tvb(3, 1):uint())
+end
+
+function mercury.dissector(tvb, pinfo, root)
+  if not has_magic(tvb) then return 0 end
+  pinfo.cols.protocol = "Mercury"
+  local tree = root:add(mercury, tvb())
+  if not is_known(tvb) then
+    tree:add(f.magic, tvb(0, 2))
+    tree:add(f.version, tvb(2, 1))
+    tree:add(f.type, tvb(3, 1))
+    tree:add_proto_expert_info(wrong.malformed, "Unknown version or type, or the header is cut")
+    pinfo.cols.info = "Mercury: unknown version or type, or cut header"
+    return tvb:captured_len()
+  end
+  local type = tvb(3, 1):uint()
+  local head = header_bytes(type)
+  tree:append_text(", " .. types[type])
+  local intact = common_header(tvb, tree, head)
+  local info = types[type]
+  if head == kChunkHeaderBytes then
+    info = info .. " " .. chunk_header(tvb, tree, type)
+    intact = payload_crc(tvb, tree, 44, head) and intact
+  else
+    intact = payload_crc(tvb, tree, 24, head) and intact
+    tree:add(f.reserved, tvb(28, 4))
+  end
+  local text
+  if tvb:reported_len() ~= head + tvb(6, 2):uint() then
+    text = nil
+  elseif tvb:captured_len() < tvb:reported_len() then
+    text = "(payload not captured in full)"
+  else
+    local decode = body[type]
+    if type == kResult then
+      decode = bit.band(tvb(4, 2):uint(), 2) ~= 0 and partial_body or body[kPush]
+    end
+    text = decode(tvb(head):tvb(), tree)
+  end
+  if text == nil then
+    tree:add_proto_expert_info(wrong.malformed)
+    text = "[malformed]"
+  end
+  if text ~= "" then info = info .. " " .. text end
+  if not intact then info = info .. " [damaged]" end
+  pinfo.cols.info = info .. " [packet " .. tostring(tvb(16, 8):uint64()) .. "]"
+  return tvb:captured_len()
+end
+
+-- On other ports: only what nobody else could have sent.
+local function heuristic(tvb, pinfo, root)
+  if not has_magic(tvb) or not is_known(tvb) then return false end
+  local head = header_bytes(tvb(3, 1):uint())
+  if tvb:reported_len() ~= head + tvb(6, 2):uint() or not header_crc_fits(tvb, head) then
+    return false
+  end
+  mercury.dissector(tvb, pinfo, root)
+  return true
+end
+
+mercury:register_heuristic("udp", heuristic)
+
+local udp_ports = DissectorTable.get("udp.port")
+local current_port = 0
+local function listen()
+  if current_port ~= 0 then udp_ports:remove(current_port, mercury) end
+  current_port = mercury.prefs.port
+  if current_port ~= 0 then udp_ports:add(current_port, mercury) end
+end
+function mercury.prefs_changed() listen() end
+listen()
