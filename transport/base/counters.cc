@@ -43,6 +43,8 @@ constexpr CounterInfo kCounterInfo[] = {
     {"drop_no_buffer", "no packet buffer"},
     {"handoffs", "frames passed to the engine that owns their UDP port"},
     {"drop_handoff_full", "hand-off ring to the owning engine was full"},
+    {"drop_too_large", "frame larger than the port or the interface can send"},
+    {"drop_network", "the kernel or the network refused a frame: no route, filtered, unreachable"},
     {"sessions_opened", "handshakes completed"},
     {"sessions_closed", "sessions closed, for any reason"},
     {"sessions_refused", "handshakes refused"},

@@ -23,6 +23,7 @@ enum class Counter : uint16_t {
   kDropContributedTwice, kDropSlotBusy, kDropResultUnexpected, kDropHandshake, kDropControl,
   // The same at the port.
   kDropNotMercury, kDropBadIp, kDropIpChecksum, kDropNeighbor, kDropTxFull, kDropNoBuffer, kHandoffs, kDropHandoffFull,
+  kDropTooLarge, kDropNetwork,
   // Events.
   kSessionsOpened, kSessionsClosed, kSessionsRefused, kPeersLost, kProbeTimeouts,
   kTxBackpressure, kBadDescriptors, kSubmissions, kCompletions, kCompletionRingFull,

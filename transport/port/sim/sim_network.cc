@@ -1,0 +1,268 @@
+#include "transport/port/sim/sim_network.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/port/sim/sim_port.h"
+
+namespace mercury::sim {
+namespace {
+
+constexpr uint32_t kUdpBytes = 8;
+constexpr uint32_t kLargestPayload = 65'507;
+constexpr uint64_t kDeliveredMark = 0x100;  // in the trace, beside the numbers of Drop
+
+constexpr std::array<const char*, kDropCount> kDropNames{
+    "loss",      "burst",       "queue_full",   "mtu",        "link_down",
+    "partition", "no_endpoint", "rx_ring_full", "sender_gone"};
+
+uint64_t pair_of(uint32_t from, uint32_t to) { return uint64_t{from} << 32 | to; }
+
+}  // namespace
+
+const char* name_of(Drop reason) { return kDropNames[static_cast<size_t>(reason)]; }
+
+SimNetwork::SimNetwork(const NetworkConfig& config)
+    : config_(config), random_(config.seed), now_ps_(config.start_ns * 1000) {}
+
+LinkId SimNetwork::add_link(const LinkConfig& config) {
+  links_.emplace_back(config);
+  return LinkId(static_cast<uint32_t>(links_.size() - 1));
+}
+
+RackId SimNetwork::add_rack(const LinkConfig& up, const LinkConfig& down) {
+  const LinkId up_id = add_link(up);
+  racks_.push_back({up_id, add_link(down)});
+  return RackId(static_cast<uint32_t>(racks_.size() - 1));
+}
+
+HostId SimNetwork::add_host() { return add_host(config_.host_link, config_.host_link); }
+
+HostId SimNetwork::add_host(const LinkConfig& up, const LinkConfig& down) {
+  const LinkId up_id = add_link(up);
+  hosts_.push_back({up_id, add_link(down), kNone});
+  return HostId(static_cast<uint32_t>(hosts_.size() - 1));
+}
+
+HostId SimNetwork::add_host(const LinkConfig& up, const LinkConfig& down, RackId rack) {
+  const HostId host = add_host(up, down);
+  hosts_[host.value].rack = rack.value;
+  return host;
+}
+
+uint32_t SimNetwork::intern(const Endpoint& endpoint) {
+  const auto [at, fresh] = numbers_.try_emplace(endpoint, static_cast<uint32_t>(addresses_.size()));
+  if (fresh) addresses_.push_back({endpoint, kNone, nullptr});
+  return at->second;
+}
+
+uint32_t SimNetwork::ip_overhead(uint32_t address) const noexcept {
+  return (addresses_[address].endpoint.ip.is_v4() ? 20u : 40u) + kUdpBytes;
+}
+
+void SimNetwork::set_faults(const Faults& faults) {
+  for (Link& link : links_) link.set_faults(faults);
+}
+
+void SimNetwork::block(HostId from, HostId to) { blocked_.insert(pair_of(from.value, to.value)); }
+void SimNetwork::unblock(HostId from, HostId to) { blocked_.erase(pair_of(from.value, to.value)); }
+
+void SimNetwork::partition(std::span<const HostId> one, std::span<const HostId> other) {
+  for (HostId a : one) {
+    for (HostId b : other) {
+      block(a, b);
+      block(b, a);
+    }
+  }
+}
+
+bool SimNetwork::is_blocked(uint32_t from, uint32_t to) const noexcept {
+  return !blocked_.empty() && blocked_.contains(pair_of(from, to));
+}
+
+bool SimNetwork::inject(const Endpoint& source, const Endpoint& target,
+                        std::span<const std::byte> payload, uint64_t delay_ns) {
+  if (payload.size() > kLargestPayload) return false;
+  Frame* const frame = pool_.acquire(static_cast<uint32_t>(payload.size()));
+  frame->size = static_cast<uint32_t>(payload.size());
+  if (!payload.empty()) std::memcpy(frame->data, payload.data(), payload.size());
+  frame->source = intern(source);
+  frame->target = intern(target);
+  frame->stage = Stage::kFlying;
+  events_.push(now_ps_ + delay_ns * 1000, frame);
+  return true;
+}
+
+void SimNetwork::advance_to(uint64_t ns) {
+  const uint64_t end_ps = ns * 1000;
+  while (!events_.empty() && events_.top().time_ps <= end_ps) {
+    const Event event = events_.top();
+    events_.pop();
+    now_ps_ = std::max(now_ps_, event.time_ps);
+    if (event.frame->stage == Stage::kDeparting) {
+      on_departure(event.frame);
+    } else {
+      on_arrival(event.frame);
+    }
+  }
+  now_ps_ = std::max(now_ps_, end_ps);
+}
+
+void SimNetwork::touch(SimPort* port) noexcept {
+  if (port->touched_) return;
+  port->touched_ = true;
+  touched_.push_back(port);
+}
+
+void SimNetwork::clear_touched() noexcept {
+  for (SimPort* port : touched_) port->touched_ = false;
+  touched_.clear();
+}
+
+void SimNetwork::forget(SimPort* port) noexcept {
+  addresses_[port->address_].port = nullptr;
+  // Its payloads may go next, so what its NIC has not read yet must not be read later.
+  for (const Event& event : events_.all()) {
+    if (event.frame->sender == port) port->departed(event.frame);
+  }
+  std::erase(touched_, port);
+}
+
+void SimNetwork::transmit(Frame* frame, uint32_t host) noexcept {
+  frame->stage = Stage::kDeparting;
+  const uint32_t target = addresses_[frame->target].host;
+  if (target == host) {
+    events_.push(now_ps_, frame);
+    return;
+  }
+  route(frame, host, target);
+  Link& link = links_[hosts_[host].up.value];
+  if (link.marks(now_ps_)) {
+    frame->ecn_ce = true;
+    ++link.stats.ecn_marked;
+  }
+  events_.push(link.enqueue(now_ps_, frame->wire_bytes), frame);
+}
+
+// An unknown target is found out at the switch, as in a real network.
+void SimNetwork::route(Frame* frame, uint32_t from, uint32_t to) const noexcept {
+  uint8_t hops = 0;
+  const Host& source = hosts_[from];
+  frame->route[hops++] = source.up.value;
+  if (to != kNone) {
+    const Host& target = hosts_[to];
+    if (source.rack != target.rack) {
+      if (source.rack != kNone) frame->route[hops++] = racks_[source.rack].up.value;
+      if (target.rack != kNone) frame->route[hops++] = racks_[target.rack].down.value;
+    }
+    frame->route[hops++] = target.down.value;
+  }
+  frame->hops = hops;
+}
+
+void SimNetwork::on_departure(Frame* frame) noexcept {
+  if (frame->sender == nullptr) {
+    drop(frame, Drop::kSenderGone, nullptr);
+    return;
+  }
+  frame->sender->departed(frame);
+  if (frame->hops == 0) {
+    frame->stage = Stage::kFlying;
+    events_.push(now_ps_ + config_.same_host_ns * 1000, frame);
+    return;
+  }
+  fly(frame, links_[frame->route[0]], now_ps_);
+}
+
+// The frame has been serialised onto `link`: draws its fate there.
+void SimNetwork::fly(Frame* frame, Link& link, uint64_t departure_ps) noexcept {
+  const LinkConfig& config = link.config();
+  const Faults& faults = config.faults;
+  if (!link.up) return drop(frame, Drop::kLinkDown, &link);
+  if (frame->ip_bytes > config.mtu_bytes) return drop(frame, Drop::kMtu, &link);
+  if (random_.chance(faults.loss)) return drop(frame, Drop::kLoss, &link);
+  if (link.burst_takes(random_)) return drop(frame, Drop::kBurst, &link);
+  frame->stage = Stage::kFlying;
+  uint64_t arrival_ps = departure_ps + config.delay_ns * 1000;
+  if (random_.chance(faults.duplicate)) {
+    ++link.stats.duplicated;
+    Frame* const copy = pool_.acquire(frame->size);
+    std::byte* const data = copy->data;
+    const uint32_t capacity = copy->capacity;
+    const uint8_t size_class = copy->size_class;
+    *copy = *frame;
+    copy->data = data;
+    copy->capacity = capacity;
+    copy->size_class = size_class;
+    std::memcpy(data, frame->data, frame->size);
+    events_.push(arrival_ps, copy);
+  }
+  if (random_.chance(faults.corrupt)) {
+    ++link.stats.corrupted;
+    corrupt(frame);
+  }
+  if (random_.chance(faults.reorder)) {
+    ++link.stats.reordered;
+    arrival_ps += 1000 * (1 + random_.below(faults.reorder_delay_ns));
+  }
+  events_.push(arrival_ps, frame);
+}
+
+void SimNetwork::corrupt(Frame* frame) noexcept {
+  if (frame->size == 0) return;
+  const uint64_t flips = 1 + random_.below(3);
+  for (uint64_t i = 0; i < flips; ++i) {
+    const uint64_t bit = random_.below(uint64_t{frame->size} * 8);
+    frame->data[bit / 8] ^= std::byte{1} << (bit % 8);
+  }
+}
+
+void SimNetwork::on_arrival(Frame* frame) noexcept {
+  if (frame->hops == 0) return deliver(frame);
+  Link& link = links_[frame->route[frame->hop]];
+  if (!link.up) return drop(frame, Drop::kLinkDown, &link);
+  if (++frame->hop < frame->hops) return enter(frame, links_[frame->route[frame->hop]]);
+  if (frame->hops == 1) return drop(frame, Drop::kNoEndpoint, &link);
+  deliver(frame);
+}
+
+// A switch queues the frame for its next link.
+void SimNetwork::enter(Frame* frame, Link& link) noexcept {
+  const uint32_t target = addresses_[frame->target].host;
+  if (frame->hop == 1 && is_blocked(addresses_[frame->source].host, target)) {
+    return drop(frame, Drop::kPartition, &link);
+  }
+  if (!link.up) return drop(frame, Drop::kLinkDown, &link);
+  if (frame->ip_bytes > link.config().mtu_bytes) return drop(frame, Drop::kMtu, &link);
+  if (link.full(now_ps_, frame->wire_bytes)) return drop(frame, Drop::kQueueFull, &link);
+  if (link.marks(now_ps_)) {
+    frame->ecn_ce = true;
+    ++link.stats.ecn_marked;
+  }
+  fly(frame, link, link.enqueue(now_ps_, frame->wire_bytes));
+}
+
+void SimNetwork::deliver(Frame* frame) noexcept {
+  SimPort* const port = addresses_[frame->target].port;
+  if (port == nullptr) return drop(frame, Drop::kNoEndpoint, nullptr);
+  frame->stage = Stage::kOwned;
+  trace(*frame, kDeliveredMark);
+  if (!port->receive(frame)) return drop(frame, Drop::kRxRingFull, nullptr);
+  ++delivered_;
+}
+
+void SimNetwork::drop(Frame* frame, Drop reason, Link* link) noexcept {
+  ++drops_[static_cast<size_t>(reason)];
+  if (link != nullptr) ++link->stats.drops[static_cast<size_t>(reason)];
+  trace(*frame, static_cast<uint64_t>(reason));
+  pool_.release(frame);
+}
+
+void SimNetwork::trace(const Frame& frame, uint64_t what) noexcept {
+  uint64_t state = trace_ ^ now_ps_;
+  state = split_mix(state) ^ pair_of(frame.source, frame.target);
+  state = split_mix(state) ^ (what << 32 | frame.size);
+  trace_ = split_mix(state);
+}
+
+}  // namespace mercury::sim
