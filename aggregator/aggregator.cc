@@ -70,6 +70,11 @@ Status Aggregator::add_job(JobSlot job, const AggregationJob& spec) {
   return {};
 }
 
+bool Aggregator::pins_busy(JobSlot job) const noexcept {
+  const Job* held = state_->find(job);
+  return held != nullptr && held->tensors.pins_busy(state_->pins);
+}
+
 void Aggregator::remove_job(JobSlot job) {
   Job* gone = state_->find(job);
   if (gone == nullptr) return;

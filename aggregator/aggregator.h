@@ -97,6 +97,8 @@ class Aggregator {
   // Errors: kExists, kNotFound, kInvalidArgument, kUnsupported (average of integers), kLimit
   // (memory limit, with the numbers), kNoMemory.
   Status add_job(JobSlot job, const AggregationJob& spec);
+  // Whether a port still reads a result of the job. Cold: looks at every chunk.
+  bool pins_busy(JobSlot job) const noexcept;
   void remove_job(JobSlot job);  // caller has made sure that no pin is busy, or drained the port
   Status add_tensor(JobSlot job, const AggregationTensor& spec);
 

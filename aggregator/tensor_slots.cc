@@ -207,6 +207,15 @@ void TensorSlots::complete(Slot& slot, uint32_t generation, std::byte* sum,
   ++slot.rounds_done;
 }
 
+bool TensorSlots::pins_busy(const PinCheck& pins) const noexcept {
+  for (uint32_t index = 0; index < spec_.chunk_count; ++index) {
+    for (PayloadPin& pin : slots_[index].pins) {
+      if (pins.busy(pins.context, pin)) return true;
+    }
+  }
+  return false;
+}
+
 bool TensorSlots::result(uint32_t round, uint32_t chunk, ChunkResult& out) noexcept {
   const uint32_t index = chunk - spec_.first_chunk;
   if (index >= spec_.chunk_count) return false;

@@ -55,6 +55,8 @@ class TensorSlots {
   PushVerdict push(const Contribution& contribution, const PinCheck& pins) noexcept;
   bool result(uint32_t round, uint32_t chunk, ChunkResult& out) noexcept;
 
+  bool pins_busy(const PinCheck& pins) const noexcept;
+
   uint32_t id() const noexcept { return spec_.tensor; }
   uint64_t memory_bytes() const noexcept { return mapped_bytes_; }
 

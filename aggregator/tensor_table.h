@@ -4,6 +4,7 @@
 // Owner/thread: one engine. insert may throw std::bad_alloc, which the caller catches; find never.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -29,6 +30,11 @@ class TensorTable {
     if (places_.size() < 2 * (owned_.size() + 1)) grow();
     owned_.push_back(std::make_unique<TensorSlots>(std::move(slots)));
     place(owned_.back().get());
+  }
+
+  bool pins_busy(const PinCheck& pins) const noexcept {
+    return std::any_of(owned_.begin(), owned_.end(),
+                       [&pins](const auto& slots) { return slots->pins_busy(pins); });
   }
 
  private:
