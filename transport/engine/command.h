@@ -32,8 +32,8 @@ struct Connect {
 };
 // Answers a HelloReceived event.
 struct Accept {
-  uint64_t hello = 0;   // HelloReceived::hello
-  uint64_t token = 0;   // names the session from now on
+  uint64_t hello = 0;  // HelloReceived::hello
+  uint64_t token = 0;  // names the session from now on
   JobSlot job;
   wire::HelloAck answer;  // `session` and `max_udp_payload` are filled in by the engine
 };
@@ -59,11 +59,11 @@ struct AddWorkerJob {
   uint16_t rank = 0;
   uint16_t workers = 0;
   uint32_t incarnation = 0;
-  uint16_t shards = 0;       // servers x lanes: how many parts each tensor is cut into (job/plan.h)
-  uint32_t weight = 1;       // deficit round robin between jobs
-  bool fifo = false;         // all priorities equal
+  uint16_t shards = 0;  // servers x lanes: how many parts each tensor is cut into (job/plan.h)
+  uint32_t weight = 1;  // deficit round robin between jobs
+  bool fifo = false;    // all priorities equal
   EngineChannel* channel = nullptr;  // where completions go
-  uint32_t client_job = 0;   // the program's number for the job on that channel
+  uint32_t client_job = 0;           // the program's number for the job on that channel
 };
 struct BindShard {  // chunks of shard `shard` travel on the session `token` of this engine
   JobSlot job;
@@ -75,7 +75,7 @@ struct AddServerJob {
   JobSlot job;
   uint16_t workers = 0;
   uint16_t shards = 0;
-  uint16_t shard = 0;        // the one that this engine holds
+  uint16_t shard = 0;  // the one that this engine holds
   bool deterministic = false;
   uint64_t memory_limit_bytes = 0;
   uint32_t weight = 1;
@@ -124,11 +124,11 @@ struct Stop {};  // the engine closes its sessions, sends what is due, and its l
 
 }  // namespace command
 
-using Command = std::variant<command::Connect, command::Accept, command::Refuse,
-                             command::SendControl, command::CloseSession, command::AddWorkerJob,
-                             command::BindShard, command::AddServerJob, command::BindWorker,
-                             command::AddTensor, command::RemoveJob, command::FailJob,
-                             command::AttachChannel, command::DetachChannel, command::Stop>;
+using Command =
+    std::variant<command::Connect, command::Accept, command::Refuse, command::SendControl,
+                 command::CloseSession, command::AddWorkerJob, command::BindShard,
+                 command::AddServerJob, command::BindWorker, command::AddTensor, command::RemoveJob,
+                 command::FailJob, command::AttachChannel, command::DetachChannel, command::Stop>;
 
 namespace event {
 

@@ -1,0 +1,176 @@
+// Gradient path: step 4/8, from the scheduler, to framing; and on the way back, from the port to
+// the aggregator or the worker.
+//
+// One protocol engine drives one NIC queue. It does no I/O and reads no clock of its own: each pass
+// of poll_once is given the time, takes bursts from its port and gives bursts back. The same code
+// runs over DPDK, io_uring and the simulated network.
+//
+// Owner/thread: one thread. The datapath (receive, send) allocates nothing, locks nothing, throws
+// nothing, logs nothing; what is cold says so.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "transport/base/counters.h"
+#include "transport/base/spsc_ring.h"
+#include "transport/engine/command.h"
+#include "transport/engine/exchange.h"
+#include "transport/engine/handshakes.h"
+#include "transport/engine/pacer.h"
+#include "transport/engine/session_table.h"
+#include "transport/flow/sent_pool.h"
+#include "transport/flow/session.h"
+#include "transport/port/port.h"
+#include "transport/wire/crc32c.h"
+#include "transport/wire/header.h"
+
+namespace mercury {
+
+struct EngineConfig {
+  SessionConfig session;
+  uint32_t max_sessions = 1024;
+  uint32_t max_in_flight_packets = 65536;  // records shared by all sessions
+  // Bytes that may be ahead of the link when its rate is known. The most urgent chunk waits for at
+  // most these and two frames.
+  uint64_t tx_bound_bytes = 64 * 1024;
+};
+
+inline constexpr uint32_t kBurst = 32;    // frames per receive burst, as DPDK's examples
+inline constexpr uint32_t kTxBurst = 64;  // chunks per pass, so that receiving is never starved
+inline constexpr uint64_t kTickNs = 10'000'000;  // Port::tick
+inline constexpr uint64_t kStallRetryNs =
+    50'000;  // virtual devices do not say when there is room again
+// Ethernet, IPv6, UDP, preamble and gap: what a frame takes on the link besides its UDP payload.
+inline constexpr uint32_t kLinkOverheadBytes = 14 + 40 + 8 + 24;
+
+using CommandRing = SpscRing<std::unique_ptr<Command>>;
+using EventRing = SpscRing<std::unique_ptr<Event>>;
+
+template <Port P, Exchange X>
+class Engine final : private SessionEvents {
+ public:
+  // All references outlive the engine.
+  Engine(P& port, X& exchange, const EngineConfig& config, Counters& counters,
+         CommandRing::Consumer commands, EventRing::Producer events)
+      : port_(port),
+        exchange_(exchange),
+        config_(config),
+        counters_(counters),
+        commands_(std::move(commands)),
+        events_(std::move(events)),
+        sent_pool_(config.max_in_flight_packets / kSentBlockRecords),
+        sessions_(config.max_sessions),
+        handshakes_(config.session.handshake_timeout_ns),
+        pacer_(port.info().link_bytes_per_second, config.tx_bound_bytes) {}
+
+  // One pass. Returns how much was done; 0 means that it may sleep until next_deadline_ns().
+  uint32_t poll_once(uint64_t now_ns) {
+    now_ns_ = now_ns;
+    uint32_t work = receive();
+    sessions_.run_timers(now_ns, [this](SessionSlot slot) {
+      sessions_.at(slot).session->on_timer(now_ns_);
+      sessions_.touch(slot);
+    });
+    work += take_commands();
+    work += exchange_.poll(now_ns);
+    work += send_session_frames();
+    work += send_chunks();
+    work += report_events();
+    if (now_ns >= next_tick_ns_) tick();
+    port_.tx_flush(now_ns);
+    counters_.add(Counter::kPolls);
+    if (work == 0) counters_.add(Counter::kIdlePolls);
+    return work;
+  }
+
+  uint64_t next_deadline_ns() const noexcept {
+    uint64_t deadline = sessions_.next_deadline_ns();
+    if (sessions_.size() > 0 || handshakes_.size() > 0)
+      deadline = std::min(deadline, next_tick_ns_);
+    if (paced_) deadline = std::min(deadline, pacer_.ready_at_ns());
+    if (stalled_) deadline = std::min(deadline, now_ns_ + kStallRetryNs);
+    return deadline;
+  }
+  bool commands_waiting() const noexcept { return !commands_.empty(); }
+  bool stopped() const noexcept { return stopped_; }
+  // Whether events were put into the ring since the last call: the control plane is to be woken.
+  bool take_reported() noexcept { return std::exchange(reported_, false); }
+  uint32_t session_count() const noexcept { return sessions_.size(); }
+  const SentPool& sent_pool() const noexcept { return sent_pool_; }
+
+ private:
+  // --- datapath (engine_datapath.h) ---
+  uint32_t receive() noexcept;
+  void receive_frame(const RxFrame& frame) noexcept;
+  void receive_chunk(SessionSlot slot, SessionEntry& entry, const wire::Header& header,
+                     std::span<const std::byte> payload) noexcept;
+  uint32_t send_session_frames();
+  uint32_t send_chunks() noexcept;
+  void send_chunk(const OutgoingChunk& chunk, TxFrame& frame, SessionEntry& entry) noexcept;
+  void update_block(SessionSlot slot, SessionEntry& entry) noexcept;
+
+  // --- SessionEvents ---
+  void on_acked(SessionSlot slot, const SentTag& tag) noexcept override {
+    exchange_.on_acked(slot, tag);
+  }
+  void on_lost(SessionSlot slot, const SentTag& tag) noexcept override {
+    counters_.add(Counter::kRetransmits);
+    exchange_.on_lost(slot, tag);
+  }
+  void on_window_open(SessionSlot slot) noexcept override {
+    update_block(slot, sessions_.at(slot));
+  }
+  void on_open(SessionSlot slot) override;
+  void on_closed(SessionSlot slot, const Error& error) override;
+  void on_control(SessionSlot slot, std::span<const std::byte> message) override;
+  void on_path_payload(SessionSlot slot, uint16_t max_udp_payload) override;
+
+  // --- cold (engine_control.h) ---
+  uint32_t take_commands();
+  void run(const Command& command);
+  void connect(const command::Connect& request);
+  void accept(const command::Accept& request);
+  void refuse(uint64_t hello, Errc code, std::string_view text);
+  void send_reason(const Endpoint& remote, uint32_t peer_session, Errc code, std::string_view text);
+  void report_failure(Status status, JobSlot job);
+  template <class F>
+  void with_session(uint64_t token, F use);
+  void close_job_sessions(const command::RemoveJob& request);
+  void stop();
+  void receive_hello(const RxFrame& frame, const wire::Header& header,
+                     std::span<const std::byte> payload);
+  Result<SessionSlot> open_session(const Endpoint& remote, uint64_t token, JobSlot job);
+  void tick();
+  void report(Event event) { outbox_.push_back(std::make_unique<Event>(std::move(event))); }
+  uint32_t report_events();
+
+  P& port_;
+  X& exchange_;
+  const EngineConfig config_;
+  Counters& counters_;
+  CommandRing::Consumer commands_;
+  EventRing::Producer events_;
+  std::deque<std::unique_ptr<Event>> outbox_;  // until the ring has room: events are never lost
+  SentPool sent_pool_;  // before the sessions, which give their records back to it
+  SessionTable sessions_;
+  Handshakes handshakes_;
+  Pacer pacer_;
+  std::array<RxFrame, kBurst> burst_{};
+  uint64_t now_ns_ = 0;
+  uint64_t next_tick_ns_ = 0;
+  bool paced_ = false;    // the last pass ended because the link is behind
+  bool stalled_ = false;  // or because the port had no room
+  bool reported_ = false;
+  bool stopping_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace mercury
+
+#include "transport/engine/engine_control.h"
+#include "transport/engine/engine_datapath.h"

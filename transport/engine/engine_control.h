@@ -1,0 +1,272 @@
+// Engine: handshakes, commands and events: the cold paths. Included by engine.h only.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "transport/engine/engine.h"
+#include "transport/flow/handshake.h"
+
+namespace mercury {
+
+namespace detail {
+inline JobSlot job_of(const Command& command) {
+  return std::visit(
+      [](const auto& c) {
+        if constexpr (requires { c.job; }) return c.job;
+        return JobSlot();
+      },
+      command);
+}
+}  // namespace detail
+
+template <Port P, Exchange X>
+Result<SessionSlot> Engine<P, X>::open_session(const Endpoint& remote, uint64_t token,
+                                               JobSlot job) {
+  Result<PathId> path = port_.open_path(remote);
+  if (!path) return path.error();
+  SessionSlot slot;
+  if (!sessions_.allocate(slot)) {
+    port_.close_path(*path);
+    return Error(Errc::kLimit, "all " + std::to_string(config_.max_sessions) +
+                                   " sessions of the engine are open");
+  }
+  SessionEntry& entry = sessions_.at(slot);
+  entry.path = *path;
+  entry.has_path = true;
+  entry.remote = remote;
+  entry.token = token;
+  entry.job = job;
+  SessionConfig session = config_.session;
+  session.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(*path));
+  entry.session =
+      std::make_unique<Session>(slot, sessions_.number_of(slot), remote, session, sent_pool_,
+                                static_cast<SessionEvents&>(*this), counters_);
+  sessions_.touch(slot);
+  return slot;
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::connect(const command::Connect& request) {
+  Result<SessionSlot> slot = open_session(request.remote, request.token, request.job);
+  if (!slot) {
+    report(event::SessionClosed{request.token, slot.error().code, slot.error().message});
+    return;
+  }
+  SessionEntry& entry = sessions_.at(*slot);
+  wire::Hello hello = request.hello;
+  hello.session = entry.session->local_number();
+  hello.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(entry.path));
+  entry.session->connect(hello, now_ns_);
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::accept(const command::Accept& request) {
+  std::optional<PendingHello> pending = handshakes_.take(request.hello);
+  if (!pending) {
+    report(event::SessionClosed{request.token, Errc::kTimedOut, "the HELLO is no longer waiting"});
+    return;
+  }
+  Result<SessionSlot> slot = open_session(pending->remote, request.token, request.job);
+  if (!slot) {
+    send_reason(pending->remote, pending->body.session, slot.error().code, slot.error().message);
+    report(event::SessionClosed{request.token, slot.error().code, slot.error().message});
+    return;
+  }
+  SessionEntry& entry = sessions_.at(*slot);
+  entry.peer_hello = pending->body.session;
+  wire::HelloAck answer = request.answer;
+  answer.session = entry.session->local_number();
+  answer.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(entry.path));
+  entry.session->accept(pending->body, answer, now_ns_);
+  report(event::SessionOpened{request.token, answer});
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::receive_hello(const RxFrame& frame, const wire::Header& header,
+                                 std::span<const std::byte> payload) {
+  std::optional<wire::Hello> hello;
+  if (wire::crc32c(payload) == header.payload_crc) hello = wire::decode_hello(payload);
+  if (!hello || hello->session == 0) {
+    counters_.add(Counter::kDropHandshake);
+    return;
+  }
+  if (SessionEntry* known = sessions_.find_hello(frame.source, hello->session)) {
+    sessions_.touch(sessions_.slot_of(known->session->local_number()));
+    known->session->on_frame(header, payload, now_ns_);  // the HELLO_ACK was lost
+    return;
+  }
+  if (stopping_) return;
+  if (Result<uint8_t> version = negotiate_version(*hello); !version) {
+    send_reason(frame.source, hello->session, version.error().code, version.error().message);
+    return;
+  }
+  const PendingHello* pending =
+      handshakes_.add(frame.source, *hello, header.packet_number, now_ns_);
+  if (pending) report(event::HelloReceived{pending->id, pending->remote, pending->body});
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::refuse(uint64_t hello, Errc code, std::string_view text) {
+  std::optional<PendingHello> pending = handshakes_.take(hello);
+  if (pending) send_reason(pending->remote, pending->body.session, code, text);
+}
+
+// One REFUSE, not repeated: the peer repeats its HELLO until it hears one.
+template <Port P, Exchange X>
+void Engine<P, X>::send_reason(const Endpoint& remote, uint32_t peer_session, Errc code,
+                               std::string_view text) {
+  counters_.add(Counter::kSessionsRefused);
+  Result<PathId> path = port_.open_path(remote);
+  if (!path) return;
+  TxFrame frame;
+  if (port_.tx_alloc(frame)) {
+    const wire::Reason reason{peer_session, code, std::string(text.substr(0, wire::kMaxReason))};
+    const uint32_t bytes = write_reason_frame({frame.data, frame.capacity},
+                                              wire::FrameType::kRefuse, peer_session, 0, reason);
+    port_.tx_send(frame, *path, bytes);
+    port_.tx_flush(now_ns_);
+  }
+  port_.close_path(*path);
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::on_open(SessionSlot slot) {
+  SessionEntry& entry = sessions_.at(slot);
+  report(event::SessionOpened{entry.token, entry.session->answer()});
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::on_closed(SessionSlot slot, const Error& error) {
+  SessionEntry& entry = sessions_.at(slot);
+  if (entry.closed) return;
+  entry.closed = true;  // freed at the end of the pass, when nobody holds a reference
+  sessions_.touch(slot);
+  exchange_.forget(slot);
+  report(event::SessionClosed{entry.token, error.code, error.message});
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::on_control(SessionSlot slot, std::span<const std::byte> message) {
+  report(event::ControlReceived{sessions_.at(slot).token, {message.begin(), message.end()}});
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::on_path_payload(SessionSlot slot, uint16_t max_udp_payload) {
+  report(event::PathProbed{sessions_.at(slot).token, max_udp_payload});
+}
+
+template <Port P, Exchange X>
+uint32_t Engine<P, X>::take_commands() {
+  uint32_t count = 0;
+  std::unique_ptr<Command> next;
+  while (commands_.pop(next)) {
+    run(*next);
+    ++count;
+  }
+  return count;
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::run(const Command& any) {
+  if (const auto* c = std::get_if<command::Connect>(&any)) return connect(*c);
+  if (const auto* c = std::get_if<command::Accept>(&any)) return accept(*c);
+  if (const auto* c = std::get_if<command::Refuse>(&any)) return refuse(c->hello, c->code, c->text);
+  if (std::holds_alternative<command::Stop>(any)) return stop();
+  if (const auto* c = std::get_if<command::SendControl>(&any)) {
+    return with_session(c->token, [&](SessionSlot, SessionEntry& entry) {
+      if (Status sent = entry.session->send_control(c->message); !sent) {
+        entry.session->close(sent.error().code, sent.error().message, now_ns_);
+      }
+    });
+  }
+  if (const auto* c = std::get_if<command::CloseSession>(&any)) {
+    return with_session(c->token, [&](SessionSlot, SessionEntry& entry) {
+      entry.session->close(c->code, c->text, now_ns_);
+    });
+  }
+  if (const auto* c = std::get_if<command::BindShard>(&any)) {
+    return with_session(c->token, [&](SessionSlot slot, SessionEntry& entry) {
+      report_failure(exchange_.bind_shard(c->job, c->shard, slot), c->job);
+      entry.blocked = true;  // as the exchange has it; the visit at the end of the pass unblocks
+    });
+  }
+  if (const auto* c = std::get_if<command::BindWorker>(&any)) {
+    return with_session(c->token, [&](SessionSlot slot, SessionEntry& entry) {
+      report_failure(exchange_.bind_worker(c->job, c->rank, c->incarnation, slot), c->job);
+      entry.blocked = true;
+    });
+  }
+  if (const auto* c = std::get_if<command::RemoveJob>(&any)) close_job_sessions(*c);
+  report_failure(exchange_.on_command(any), detail::job_of(any));
+}
+
+// A session that has closed meanwhile is no error: SessionClosed is on its way.
+template <Port P, Exchange X>
+template <class F>
+void Engine<P, X>::with_session(uint64_t token, F use) {
+  SessionSlot slot;
+  if (SessionEntry* entry = sessions_.find_token(token, slot)) {
+    sessions_.touch(slot);
+    use(slot, *entry);
+  }
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::report_failure(Status status, JobSlot job) {
+  if (!status) report(event::CommandFailed{job, status.error().code, status.error().message});
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::close_job_sessions(const command::RemoveJob& request) {
+  for (uint32_t i = 0; i < sessions_.high_water(); ++i) {
+    const SessionSlot slot{i};
+    if (!sessions_.in_use(slot)) continue;
+    SessionEntry& entry = sessions_.at(slot);
+    if (entry.job != request.job || entry.closed) continue;
+    sessions_.touch(slot);
+    entry.session->close(request.code, request.text, now_ns_);
+  }
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::stop() {
+  stopping_ = true;
+  for (uint32_t i = 0; i < sessions_.high_water(); ++i) {
+    const SessionSlot slot{i};
+    if (!sessions_.in_use(slot) || sessions_.at(slot).closed) continue;
+    sessions_.touch(slot);
+    sessions_.at(slot).session->close(Errc::kClosed, "the host is stopping", now_ns_);
+  }
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::tick() {
+  next_tick_ns_ = now_ns_ + kTickNs;
+  port_.tick(now_ns_);
+  handshakes_.expire(now_ns_);
+  // A session may have been refused room because others held all records of packets in flight.
+  for (uint32_t i = 0; i < sessions_.high_water(); ++i) {
+    const SessionSlot slot{i};
+    if (sessions_.in_use(slot)) update_block(slot, sessions_.at(slot));
+  }
+}
+
+template <Port P, Exchange X>
+uint32_t Engine<P, X>::report_events() {
+  while (std::optional<Event> event = exchange_.take_event()) report(std::move(*event));
+  if (stopping_ && !stopped_ && sessions_.size() == 0) {
+    stopped_ = true;
+    report(event::Stopped{});
+  }
+  uint32_t count = 0;
+  while (!outbox_.empty() && events_.push(std::move(outbox_.front()))) {
+    outbox_.pop_front();
+    ++count;
+  }
+  reported_ = reported_ || count > 0;
+  return count;
+}
+
+}  // namespace mercury

@@ -1,0 +1,208 @@
+// Engine: the datapath, receiving and sending. Included by engine.h only.
+#pragma once
+
+#include "transport/engine/engine.h"
+
+namespace mercury {
+
+namespace detail {
+inline Counter drop_counter(wire::DecodeError error) noexcept {
+  switch (error) {
+    case wire::DecodeError::kBadMagic:
+      return Counter::kDropMagic;
+    case wire::DecodeError::kBadVersion:
+      return Counter::kDropVersion;
+    case wire::DecodeError::kBadType:
+      return Counter::kDropType;
+    case wire::DecodeError::kBadLength:
+      return Counter::kDropLength;
+    case wire::DecodeError::kBadHeaderCrc:
+      return Counter::kDropHeaderCrc;
+    case wire::DecodeError::kTruncated:
+    case wire::DecodeError::kNone:
+      break;
+  }
+  return Counter::kDropTruncated;
+}
+}  // namespace detail
+
+template <Port P, Exchange X>
+uint32_t Engine<P, X>::receive() noexcept {
+  const uint32_t count = port_.rx_burst(burst_, now_ns_);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (i + 1 < count) __builtin_prefetch(burst_[i + 1].payload.data());
+    receive_frame(burst_[i]);
+  }
+  if (count > 0) port_.rx_release();
+  return count;
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::receive_frame(const RxFrame& frame) noexcept {
+  counters_.add(Counter::kRxFrames);
+  counters_.add(Counter::kRxBytes, frame.payload.size());
+  wire::Header header;
+  std::span<const std::byte> payload;
+  const wire::DecodeError error = wire::decode(frame.payload, header, payload);
+  if (error != wire::DecodeError::kNone) [[unlikely]] {
+    counters_.add(detail::drop_counter(error));
+    return;
+  }
+  if (header.type == wire::FrameType::kHello) [[unlikely]] {
+    receive_hello(frame, header, payload);
+    return;
+  }
+  SessionEntry* entry = sessions_.find(header.session);
+  if (entry == nullptr || entry->closed) [[unlikely]] {
+    counters_.add(Counter::kDropNoSession);
+    return;
+  }
+  if (entry->remote != frame.source) [[unlikely]] {
+    counters_.add(Counter::kDropForeignSource);
+    return;
+  }
+  const SessionSlot slot = sessions_.slot_of(header.session);
+  sessions_.touch(slot);
+  if (wire::is_chunk(header.type)) {
+    receive_chunk(slot, *entry, header, payload);
+  } else {
+    entry->session->on_frame(header, payload, now_ns_);
+  }
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::receive_chunk(SessionSlot slot, SessionEntry& entry, const wire::Header& header,
+                                 std::span<const std::byte> payload) noexcept {
+  if (entry.session->state() != Session::State::kOpen) [[unlikely]] {
+    counters_.add(Counter::kDropNotOpen);
+    return;
+  }
+  if (!entry.session->is_new(header.packet_number)) [[unlikely]] {
+    counters_.add(Counter::kDropDuplicate);
+    return;
+  }
+  if (exchange_.on_chunk(slot, header, payload, now_ns_) == Taken::kYes) {
+    entry.session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, now_ns_);
+  }
+}
+
+// Acknowledgements, handshakes, probes and control bytes go before chunks: they are few and small.
+template <Port P, Exchange X>
+uint32_t Engine<P, X>::send_session_frames() {
+  uint32_t sent = 0;
+  for (const SessionSlot slot : sessions_.touched()) {
+    if (!sessions_.in_use(slot)) continue;
+    SessionEntry& entry = sessions_.at(slot);
+    while (entry.session->has_pending(now_ns_)) {
+      TxFrame frame;
+      if (!port_.tx_alloc(frame)) {
+        counters_.add(Counter::kTxBackpressure);
+        sessions_.set_deadline(slot, now_ns_);  // visited again on the next pass
+        break;
+      }
+      const uint32_t bytes = entry.session->build({frame.data, frame.capacity}, now_ns_);
+      if (bytes == 0) {
+        port_.tx_cancel(frame);
+        break;
+      }
+      counters_.add(Counter::kTxFrames);
+      counters_.add(Counter::kTxBytes, bytes);
+      pacer_.sent(bytes + kLinkOverheadBytes, now_ns_);
+      port_.tx_send(frame, entry.path, bytes);
+      ++sent;
+    }
+    if (!entry.closed) {
+      update_block(slot, entry);
+      sessions_.set_deadline(slot,
+                             std::min(entry.session->next_deadline_ns(),
+                                      entry.session->has_pending(now_ns_) ? now_ns_ : kNever));
+    } else {
+      if (entry.has_path) port_.close_path(entry.path);
+      sessions_.release(slot);
+    }
+  }
+  sessions_.clear_touched();
+  return sent;
+}
+
+template <Port P, Exchange X>
+uint32_t Engine<P, X>::send_chunks() noexcept {
+  uint32_t sent = 0;
+  paced_ = stalled_ = false;
+  while (sent < kTxBurst) {
+    if (!pacer_.allows(now_ns_)) {
+      paced_ = true;
+      break;
+    }
+    TxFrame frame;
+    if (!port_.tx_alloc(frame)) {
+      counters_.add(Counter::kTxBackpressure);
+      stalled_ = true;
+      break;
+    }
+    OutgoingChunk chunk;
+    if (!exchange_.next(chunk)) {
+      port_.tx_cancel(frame);
+      break;
+    }
+    SessionEntry& entry = sessions_.at(chunk.session);
+    if (entry.session->can_send(frame_bytes(chunk))) [[likely]] {
+      send_chunk(chunk, frame, entry);
+      sessions_.touch(chunk.session);
+      ++sent;
+    } else {  // other sessions took the last records of packets in flight
+      port_.tx_cancel(frame);
+      exchange_.on_lost(chunk.session, tag_of(chunk));
+    }
+    update_block(chunk.session, entry);
+  }
+  for (const SessionSlot slot : sessions_.touched()) {
+    if (sessions_.in_use(slot)) {
+      sessions_.set_deadline(slot, sessions_.at(slot).session->next_deadline_ns());
+    }
+  }
+  sessions_.clear_touched();
+  return sent;
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::send_chunk(const OutgoingChunk& chunk, TxFrame& frame,
+                              SessionEntry& entry) noexcept {
+  constexpr uint32_t kHeaderBytes = sizeof(wire::ChunkHeader);
+  const auto payload_bytes = static_cast<uint32_t>(chunk.payload.size());
+  const uint32_t bytes = frame_bytes(chunk);
+  wire::Header header = chunk.header;
+  header.session = entry.session->peer_number();
+  header.packet_number = entry.session->on_send_chunk(tag_of(chunk), bytes, now_ns_);
+  header.payload_bytes = static_cast<uint16_t>(payload_bytes);
+  if (chunk.pin == nullptr) {
+    header.payload_crc =
+        wire::copy_crc32c(frame.data + kHeaderBytes, chunk.payload.data(), payload_bytes);
+  }
+  wire::encode(header, frame.data);
+  if (chunk.pin == nullptr) {
+    port_.tx_send(frame, entry.path, bytes);
+  } else {
+    port_.tx_send_shared(frame, kHeaderBytes, entry.path, chunk.payload, *chunk.pin);
+  }
+  counters_.add(Counter::kTxFrames);
+  counters_.add(Counter::kTxBytes, bytes);
+  pacer_.sent(bytes + kLinkOverheadBytes, now_ns_);
+  exchange_.charge(chunk.job, bytes);
+}
+
+// Keeps the promise that exchange_.next() only names sessions with room for one more frame.
+template <Port P, Exchange X>
+void Engine<P, X>::update_block(SessionSlot slot, SessionEntry& entry) noexcept {
+  const bool room = !entry.closed && entry.session->state() == Session::State::kOpen &&
+                    entry.session->can_send(entry.session->path_payload());
+  if (room == !entry.blocked) return;
+  entry.blocked = !room;
+  if (room) {
+    exchange_.unblock(slot);
+  } else {
+    exchange_.block(slot);
+  }
+}
+
+}  // namespace mercury

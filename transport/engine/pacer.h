@@ -1,0 +1,48 @@
+// Bounds the bytes that may stand in front of an urgent chunk behind the port: virtual devices do
+// not say when a frame has left, so frames are released at the link's rate, with a bucket as deep
+// as the bound that the configuration states (like byte queue limits, in time instead of
+// completions). Paper: ours; Homa (ATC 2021, section 5) caps the NIC's backlog for the same reason.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "transport/base/types.h"
+
+namespace mercury {
+
+class Pacer {
+ public:
+  // `rate` bytes per second, 0 = the link's rate is unknown: never waits. `bound_bytes` is how many
+  // bytes may be ahead of the link.
+  Pacer(uint64_t rate, uint64_t bound_bytes) : rate_(rate), bound_bytes_(bound_bytes) {}
+
+  bool allows(uint64_t now_ns) noexcept {
+    if (rate_ == 0) return true;
+    return backlog_bytes(now_ns) < bound_bytes_;
+  }
+  void sent(uint32_t wire_bytes, uint64_t now_ns) noexcept {
+    if (rate_ == 0) return;
+    free_at_ns_ = std::max(free_at_ns_, now_ns) + to_ns(wire_bytes);
+  }
+  // When allows() turns true; 0 when it is true already.
+  uint64_t ready_at_ns() const noexcept {
+    const uint64_t bound_ns = to_ns(bound_bytes_);
+    return rate_ == 0 || free_at_ns_ < bound_ns ? 0 : free_at_ns_ - bound_ns + 1;
+  }
+  uint64_t bound_bytes() const noexcept { return bound_bytes_; }
+
+ private:
+  uint64_t to_ns(uint64_t bytes) const noexcept { return bytes * 1'000'000'000 / rate_; }
+  uint64_t backlog_bytes(uint64_t now_ns) const noexcept {
+    if (free_at_ns_ <= now_ns) return 0;
+    // At most the bound and one frame, so the product fits.
+    return (free_at_ns_ - now_ns) * (rate_ / 1000) / 1'000'000;
+  }
+
+  uint64_t rate_;
+  uint64_t bound_bytes_;
+  uint64_t free_at_ns_ = 0;  // when the link will have sent all that was released
+};
+
+}  // namespace mercury

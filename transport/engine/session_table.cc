@@ -1,0 +1,93 @@
+#include "transport/engine/session_table.h"
+
+#include <algorithm>
+
+namespace mercury {
+namespace {
+constexpr uint32_t kSlotBits = 16;
+constexpr uint32_t kSlotMask = (1U << kSlotBits) - 1;
+}  // namespace
+
+SessionTable::SessionTable(uint32_t capacity) {
+  capacity = std::min(capacity, kSlotMask);
+  entries_.resize(capacity);
+  generations_.resize(capacity, 1);
+  deadlines_ns_.resize(capacity, kNever);
+  touched_.reserve(capacity);
+  free_.reserve(capacity);
+  for (uint32_t i = capacity; i > 0; --i) free_.push_back(i - 1);
+}
+
+bool SessionTable::allocate(SessionSlot& slot) {
+  if (free_.empty()) return false;
+  slot = SessionSlot(free_.back());
+  free_.pop_back();
+  entries_[slot.value] = std::make_unique<SessionEntry>();
+  high_water_ = std::max(high_water_, slot.value + 1);
+  ++size_;
+  return true;
+}
+
+void SessionTable::release(SessionSlot slot) {
+  entries_[slot.value].reset();
+  deadlines_ns_[slot.value] = kNever;
+  ++generations_[slot.value];
+  free_.push_back(slot.value);
+  --size_;
+}
+
+uint32_t SessionTable::number_of(SessionSlot slot) const {
+  return (uint32_t{generations_[slot.value]} << kSlotBits) | (slot.value + 1);
+}
+
+SessionSlot SessionTable::slot_of(uint32_t number) const noexcept {
+  return SessionSlot((number & kSlotMask) - 1);
+}
+
+SessionEntry* SessionTable::find(uint32_t number) noexcept {
+  const SessionSlot slot = slot_of(number);
+  if (!in_use(slot) || number_of(slot) != number) return nullptr;
+  return entries_[slot.value].get();
+}
+
+SessionEntry* SessionTable::find_token(uint64_t token, SessionSlot& slot) {
+  for (uint32_t i = 0; i < high_water_; ++i) {
+    if (entries_[i] && entries_[i]->token == token && !entries_[i]->closed) {
+      slot = SessionSlot(i);
+      return entries_[i].get();
+    }
+  }
+  return nullptr;
+}
+
+SessionEntry* SessionTable::find_hello(const Endpoint& remote, uint32_t peer_hello) {
+  for (uint32_t i = 0; i < high_water_; ++i) {
+    SessionEntry* entry = entries_[i].get();
+    if (entry && entry->peer_hello == peer_hello && entry->peer_hello != 0 &&
+        entry->remote == remote && !entry->closed) {
+      return entry;
+    }
+  }
+  return nullptr;
+}
+
+void SessionTable::touch(SessionSlot slot) noexcept {
+  SessionEntry& entry = *entries_[slot.value];
+  if (entry.touched) return;
+  entry.touched = true;
+  touched_.push_back(slot);  // reserved for all slots
+}
+
+void SessionTable::clear_touched() noexcept {
+  for (SessionSlot slot : touched_) {
+    if (entries_[slot.value]) entries_[slot.value]->touched = false;
+  }
+  touched_.clear();
+}
+
+void SessionTable::set_deadline(SessionSlot slot, uint64_t deadline_ns) noexcept {
+  deadlines_ns_[slot.value] = deadline_ns;
+  min_deadline_ns_ = std::min(min_deadline_ns_, deadline_ns);
+}
+
+}  // namespace mercury

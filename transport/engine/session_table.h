@@ -1,0 +1,86 @@
+// The sessions of one engine: found by number in constant time, timed without a timer per packet.
+//
+// A session's number on the wire holds its slot and a generation, so a frame for a session that is
+// gone never reaches its successor.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "transport/base/endpoint.h"
+#include "transport/base/types.h"
+#include "transport/flow/session.h"
+#include "transport/port/port.h"
+
+namespace mercury {
+
+struct SessionEntry {
+  std::unique_ptr<Session> session;
+  PathId path;
+  Endpoint remote;
+  uint64_t token = 0;  // the control plane's name for it
+  JobSlot job;
+  uint32_t peer_hello = 0;  // passive side: the number in the HELLO that opened it
+  bool has_path = false;
+  bool touched = false;  // in touched()
+  bool blocked = true;   // the exchange was told that its window is full
+  bool closed = false;   // to be freed at the end of the pass
+};
+
+class SessionTable {
+ public:
+  explicit SessionTable(uint32_t capacity);
+
+  // A free slot, or false when all are taken.
+  bool allocate(SessionSlot& slot);
+  void release(SessionSlot slot);
+  uint32_t number_of(SessionSlot slot) const;
+
+  // The entry that `number` names, or null. Constant time, any input.
+  SessionEntry* find(uint32_t number) noexcept;
+  SessionSlot slot_of(uint32_t number) const noexcept;
+  SessionEntry& at(SessionSlot slot) noexcept { return *entries_[slot.value]; }
+  bool in_use(SessionSlot slot) const noexcept {
+    return slot.value < entries_.size() && entries_[slot.value] != nullptr;
+  }
+  SessionEntry* find_token(uint64_t token, SessionSlot& slot);
+  SessionEntry* find_hello(const Endpoint& remote, uint32_t peer_hello);
+  uint32_t high_water() const noexcept { return high_water_; }  // slots below it may be in use
+  uint32_t size() const noexcept { return size_; }
+
+  // A session whose deadline or pending frames may have changed; visited at the end of the pass.
+  void touch(SessionSlot slot) noexcept;
+  const std::vector<SessionSlot>& touched() const noexcept { return touched_; }
+  void clear_touched() noexcept;
+
+  void set_deadline(SessionSlot slot, uint64_t deadline_ns) noexcept;
+  // Calls `expired(slot)` for every session whose deadline has come.
+  template <class F>
+  void run_timers(uint64_t now_ns, F expired) noexcept {
+    if (now_ns < min_deadline_ns_) return;
+    uint64_t next = kNever;
+    for (uint32_t i = 0; i < high_water_; ++i) {
+      if (deadlines_ns_[i] <= now_ns) {
+        deadlines_ns_[i] = kNever;  // the visit at the end of the pass sets the next one
+        expired(SessionSlot(i));
+      }
+      next = std::min(next, deadlines_ns_[i]);
+    }
+    min_deadline_ns_ = next;
+  }
+  uint64_t next_deadline_ns() const noexcept { return min_deadline_ns_; }
+
+ private:
+  std::vector<std::unique_ptr<SessionEntry>> entries_;
+  std::vector<uint16_t> generations_;
+  std::vector<uint64_t> deadlines_ns_;  // apart from the entries: scanned as one array
+  std::vector<SessionSlot> touched_;
+  std::vector<uint32_t> free_;
+  uint64_t min_deadline_ns_ = kNever;
+  uint32_t high_water_ = 0;
+  uint32_t size_ = 0;
+};
+
+}  // namespace mercury
