@@ -1,0 +1,379 @@
+#include "shim/runtime/gradient_exchange.h"
+
+#include <algorithm>
+
+namespace mercury {
+
+GradientExchange::GradientExchange(const ExchangeConfig& config, Counters& counters,
+                                   Aggregator::PinBusy pin_busy, void* pin_context)
+    : config_(config),
+      counters_(counters),
+      scheduler_(config.scheduler),
+      aggregator_(pin_busy, pin_context),
+      worker_(counters),
+      bindings_(config.scheduler.max_sessions),
+      server_jobs_(config.scheduler.max_jobs) {}
+
+Taken GradientExchange::on_chunk(SessionSlot session, const wire::Header& header,
+                                 std::span<const std::byte> payload, uint64_t) noexcept {
+  const Binding& binding = bindings_[session.value];
+  if (binding.kind == Kind::kWorker && header.type == wire::FrameType::kPush) {
+    return on_push(binding, header, payload);
+  }
+  if (binding.kind == Kind::kShard && header.type == wire::FrameType::kResult) {
+    return worker_.on_result(binding.job, binding.rank, header, payload) ? Taken::kYes : Taken::kNo;
+  }
+  // The control plane has not bound the session yet, or the job is gone: the sender tries again
+  // until its session is closed.
+  counters_.add(Counter::kDropNotOpen);
+  return Taken::kNo;
+}
+
+Taken GradientExchange::on_push(const Binding& binding, const wire::Header& header,
+                                std::span<const std::byte> payload) noexcept {
+  const ServerJob& job = server_jobs_[binding.job.value];
+  if (header.sender != binding.rank || header.incarnation != binding.incarnation) {
+    counters_.add(header.sender != binding.rank ? Counter::kDropWorkerRank
+                                                : Counter::kDropIncarnation);
+    return Taken::kYes;
+  }
+  if (short_of_ranges(job.spec.workers)) {
+    counters_.add(Counter::kDropSlotBusy);
+    return Taken::kNo;
+  }
+  const Contribution contribution{binding.job,   binding.rank, binding.incarnation, header.round,
+                                  header.tensor, header.chunk, header.payload_crc,  payload};
+  switch (aggregator_.push(contribution)) {
+    case PushVerdict::kCompleted:
+      answer_all(job, header);
+      [[fallthrough]];
+    case PushVerdict::kAdded:
+      counters_.add(Counter::kPushChunks);
+      return Taken::kYes;
+    case PushVerdict::kDuplicate:
+      counters_.add(Counter::kDropContributedTwice);
+      return Taken::kYes;
+    case PushVerdict::kOldRound:
+      counters_.add(Counter::kDropRoundOld);
+      return Taken::kYes;
+    case PushVerdict::kCorrupt:
+      counters_.add(Counter::kDropPayloadCrc);
+      return Taken::kNo;
+    case PushVerdict::kSlotBusy:
+      counters_.add(Counter::kDropSlotBusy);
+      return Taken::kNo;
+    case PushVerdict::kNewRound:
+      counters_.add(Counter::kDropRoundNew);
+      return Taken::kNo;
+    case PushVerdict::kUnknownTensor:
+      counters_.add(Counter::kDropUnknownTensor);
+      return Taken::kYes;
+    case PushVerdict::kBadChunk:
+      counters_.add(Counter::kDropChunkRange);
+      return Taken::kYes;
+    case PushVerdict::kBadWorker:
+      counters_.add(Counter::kDropWorkerRank);
+      return Taken::kYes;
+    case PushVerdict::kBadIncarnation:
+      counters_.add(Counter::kDropIncarnation);
+      return Taken::kYes;
+  }
+  return Taken::kYes;
+}
+
+// The sum of a chunk is complete: it goes to every worker, at the priority that the chunk had.
+void GradientExchange::answer_all(const ServerJob& job, const wire::Header& header) noexcept {
+  for (size_t rank = 0; rank < job.workers.size(); ++rank) {
+    if (!job.bound[rank]) continue;  // gone; its job is about to fail
+    const ChunkRange range{header.tensor, header.round, header.chunk, 1, header.priority};
+    if (!scheduler_.admit(job.workers[rank], range)) retransmit(job.workers[rank], range);
+  }
+}
+
+bool GradientExchange::next(OutgoingChunk& out) noexcept {
+  ScheduledChunk chunk;
+  while (scheduler_.next(chunk)) {
+    out.session = chunk.session;
+    out.job = chunk.job;
+    out.pin = nullptr;
+    const bool needed = bindings_[chunk.session.value].kind == Kind::kWorker
+                            ? prepare_result(chunk, out)
+                            : worker_.prepare(chunk.job, chunk.tensor, chunk.round, chunk.chunk,
+                                              chunk.priority, out.header, out.payload);
+    if (needed) return true;
+  }
+  return false;
+}
+
+bool GradientExchange::prepare_result(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept {
+  ChunkResult result;
+  if (!aggregator_.result(chunk.job, chunk.tensor, chunk.round, chunk.chunk, result)) return false;
+  out.header.type = wire::FrameType::kResult;
+  out.header.round = chunk.round;
+  out.header.tensor = chunk.tensor;
+  out.header.chunk = chunk.chunk;
+  out.header.priority = chunk.priority;
+  out.header.sender = result.contributors;
+  out.header.incarnation = server_jobs_[chunk.job.value].spec.incarnation;
+  out.header.payload_crc = result.crc;
+  out.payload = result.elements;
+  out.pin = result.pin;
+  return true;
+}
+
+void GradientExchange::on_acked(SessionSlot session, const SentTag& tag) noexcept {
+  const Binding& binding = bindings_[session.value];
+  if (binding.kind == Kind::kShard) worker_.on_acked(binding.job, tag);
+}
+
+void GradientExchange::on_lost(SessionSlot session, const SentTag& tag) noexcept {
+  const Binding& binding = bindings_[session.value];
+  if (binding.kind == Kind::kShard) {
+    if (const auto range = worker_.on_lost(binding.job, session, tag)) {
+      retransmit(session,
+                 {range->tensor_index, range->round, range->chunks.first, 1, range->priority});
+    }
+  } else if (binding.kind == Kind::kWorker) {
+    retransmit(session, {tag.tensor, tag.round, tag.chunk, 1, tag.priority});
+  }
+}
+
+void GradientExchange::retransmit(SessionSlot session, const ChunkRange& chunk) noexcept {
+  if (!scheduler_.readmit(session, chunk)) lost_.emplace_back(session, chunk);
+}
+
+void GradientExchange::block(SessionSlot session) noexcept {
+  if (bindings_[session.value].kind != Kind::kNone) scheduler_.block(session);
+}
+
+void GradientExchange::unblock(SessionSlot session) noexcept {
+  if (bindings_[session.value].kind != Kind::kNone) scheduler_.unblock(session);
+}
+
+uint32_t GradientExchange::poll(uint64_t) noexcept {
+  uint32_t work = 0;
+  while (!lost_.empty() && scheduler_.readmit(lost_.front().first, lost_.front().second)) {
+    lost_.pop_front();
+    ++work;
+  }
+  work += take_submissions();
+  work += admit_ranges();
+  work += deliver_completions();
+  for (size_t i = 0; i < draining_.size();) {
+    if (aggregator_.pins_busy(draining_[i])) {
+      ++i;
+      continue;
+    }
+    aggregator_.remove_job(draining_[i]);
+    events_.emplace_back(event::JobRemoved{draining_[i]});
+    draining_.erase(draining_.begin() + static_cast<std::ptrdiff_t>(i));
+    ++work;
+  }
+  return work;
+}
+
+uint32_t GradientExchange::take_submissions() noexcept {
+  uint32_t taken = 0;
+  for (Program& program : programs_) {
+    while (!program.backlog.empty() && program.channel->complete(program.backlog.front())) {
+      program.backlog.pop_front();
+    }
+    if (program.backlog.empty() && !program.broken) taken += take_submissions(program);
+  }
+  return taken;
+}
+
+uint32_t GradientExchange::take_submissions(Program& program) noexcept {
+  uint32_t taken = 0;
+  Submission submission;
+  while (taken < config_.submissions_per_pass && !short_of_ranges(0)) {
+    const EngineChannel::Pop pop = program.channel->pop(submission);
+    if (pop == EngineChannel::Pop::kEmpty) break;
+    if (pop == EngineChannel::Pop::kBroken) {
+      program.broken = true;
+      counters_.add(Counter::kBadDescriptors);
+      events_.emplace_back(event::ChannelBroken{program.channel, "invalid submission descriptor"});
+      break;
+    }
+    const WorkerOp op = submission.op == SubmitOp::kPush   ? WorkerOp::kPush
+                        : submission.op == SubmitOp::kPull ? WorkerOp::kPull
+                                                           : WorkerOp::kPushPull;
+    worker_.submit(program.channel, op, submission.job, submission.tensor, submission.priority,
+                   submission.cookie);
+    ++taken;
+  }
+  return taken;
+}
+
+uint32_t GradientExchange::admit_ranges() noexcept {
+  uint32_t admitted = 0;
+  WorkerRange range;
+  while (worker_.take_range(range)) {
+    const ChunkRange chunks{range.tensor_index, range.round, range.chunks.first, range.chunks.count,
+                            range.priority};
+    if (bindings_[range.session.value].kind != Kind::kShard) continue;  // the session has closed
+    if (short_of_ranges(0) || !scheduler_.admit(range.session, chunks)) {
+      worker_.put_back(range);
+      break;
+    }
+    ++admitted;
+  }
+  return admitted;
+}
+
+uint32_t GradientExchange::deliver_completions() noexcept {
+  uint32_t delivered = 0;
+  WorkerCompletion done;
+  while (worker_.take_completion(done)) {
+    const auto program =
+        std::find_if(programs_.begin(), programs_.end(),
+                     [&done](const Program& p) { return p.channel == done.channel; });
+    if (program == programs_.end()) continue;
+    deliver(*program, {done.cookie, done.status, done.client_job, done.tensor, done.round});
+    ++delivered;
+  }
+  if (delivered > 0) {
+    for (Program& program : programs_) {
+      if (program.channel->ring()) counters_.add(Counter::kWakeups);
+    }
+  }
+  return delivered;
+}
+
+void GradientExchange::deliver(Program& program, const Completion& completion) noexcept {
+  counters_.add(Counter::kCompletions);
+  if (program.backlog.empty() && program.channel->complete(completion)) return;
+  counters_.add(Counter::kCompletionRingFull);
+  program.backlog.push_back(completion);
+}
+
+bool GradientExchange::park() noexcept {
+  bool idle = true;
+  for (Program& program : programs_) idle = program.channel->park() && idle;
+  return idle;
+}
+
+void GradientExchange::unpark() noexcept {
+  for (Program& program : programs_) program.channel->unpark();
+}
+
+// --- cold ---------------------------------------------------------------------------------------
+
+Status GradientExchange::bind(SessionSlot session, const Binding& binding) {
+  if (Status added = scheduler_.add_session(session, binding.job); !added) return added;
+  scheduler_.block(session);  // the engine unblocks it when its window has room
+  bindings_[session.value] = binding;
+  return {};
+}
+
+Status GradientExchange::bind_shard(JobSlot job, uint16_t shard, SessionSlot session) {
+  if (Status bound = worker_.bind_shard(job, shard, session); !bound) return bound;
+  return bind(session, {Kind::kShard, job, shard, 0});
+}
+
+Status GradientExchange::bind_worker(JobSlot slot, uint16_t rank, uint32_t incarnation,
+                                     SessionSlot session) {
+  ServerJob& job = server_jobs_[slot.value];
+  if (!job.present || rank >= job.spec.workers) {
+    return Error(Errc::kNotFound, "bind of a worker to a job that is not here");
+  }
+  if (Status set = aggregator_.set_incarnation(slot, rank, incarnation); !set) return set;
+  if (Status bound = bind(session, {Kind::kWorker, slot, rank, incarnation}); !bound) return bound;
+  job.workers[rank] = session;
+  job.bound[rank] = 1;
+  return {};
+}
+
+void GradientExchange::forget(SessionSlot session) {
+  Binding& binding = bindings_[session.value];
+  if (binding.kind == Kind::kNone) return;
+  scheduler_.remove_session(session);
+  if (binding.kind == Kind::kWorker) {
+    ServerJob& job = server_jobs_[binding.job.value];
+    if (job.present && job.bound[binding.rank] && job.workers[binding.rank] == session) {
+      job.bound[binding.rank] = 0;
+    }
+  }
+  std::erase_if(lost_, [session](const auto& item) { return item.first == session; });
+  binding = Binding{};
+}
+
+Status GradientExchange::add_server_job(const command::AddServerJob& spec) {
+  ServerJob& job = server_jobs_[spec.job.value];
+  if (job.present) return Error(Errc::kExists, "the job slot is taken in this engine");
+  const AggregationJob aggregation{spec.workers, spec.deterministic, spec.memory_limit_bytes};
+  if (Status added = aggregator_.add_job(spec.job, aggregation); !added) return added;
+  if (Status added = scheduler_.add_job(spec.job, spec.weight); !added) {
+    aggregator_.remove_job(spec.job);
+    return added;
+  }
+  job.present = true;
+  job.spec = spec;
+  job.workers.assign(spec.workers, SessionSlot());
+  job.bound.assign(spec.workers, 0);
+  return {};
+}
+
+Status GradientExchange::add_server_tensor(const command::AddTensor& spec) {
+  const ServerJob& job = server_jobs_[spec.job.value];
+  const uint32_t elems = chunk_elems(spec.chunk_bytes, static_cast<uint32_t>(size_of(spec.dtype)));
+  const ChunkSpan share =
+      shard_span(spec.tensor, chunk_count(spec.numel, elems), job.spec.shard, job.spec.shards);
+  return aggregator_.add_tensor(
+      spec.job, {spec.tensor, spec.numel, spec.dtype, spec.op, elems, share.first, share.count});
+}
+
+Status GradientExchange::on_command(const Command& any) {
+  if (const auto* c = std::get_if<command::AddWorkerJob>(&any)) {
+    if (c->job.value >= server_jobs_.size()) return Error(Errc::kLimit, "too many jobs");
+    if (Status added = worker_.add_job(*c); !added) return added;
+    return scheduler_.add_job(c->job, c->weight);
+  }
+  if (const auto* c = std::get_if<command::AddServerJob>(&any)) {
+    if (c->job.value >= server_jobs_.size()) return Error(Errc::kLimit, "too many jobs");
+    return add_server_job(*c);
+  }
+  if (const auto* c = std::get_if<command::AddTensor>(&any)) {
+    return worker_.has_job(c->job) ? worker_.add_tensor(*c) : add_server_tensor(*c);
+  }
+  if (const auto* c = std::get_if<command::RemoveJob>(&any)) remove_job(*c);
+  if (const auto* c = std::get_if<command::FailJob>(&any)) worker_.fail_job(c->job, c->code);
+  if (const auto* c = std::get_if<command::AttachChannel>(&any)) {
+    programs_.push_back({c->channel, false, {}});
+  }
+  if (const auto* c = std::get_if<command::DetachChannel>(&any)) detach(c->channel);
+  return {};
+}
+
+void GradientExchange::remove_job(const command::RemoveJob& request) {
+  for (uint32_t i = 0; i < bindings_.size(); ++i) {
+    if (bindings_[i].kind != Kind::kNone && bindings_[i].job == request.job) forget(SessionSlot(i));
+  }
+  if (worker_.has_job(request.job)) {
+    worker_.remove_job(request.job, request.code);
+    scheduler_.remove_job(request.job);
+    events_.emplace_back(event::JobRemoved{request.job});
+  } else if (server_jobs_[request.job.value].present) {
+    server_jobs_[request.job.value] = ServerJob{};
+    scheduler_.remove_job(request.job);
+    draining_.push_back(request.job);
+  } else {
+    events_.emplace_back(event::JobRemoved{request.job});
+  }
+}
+
+// Completions that the program will never read are dropped with it.
+void GradientExchange::detach(EngineChannel* channel) {
+  worker_.drop_completions(channel);
+  std::erase_if(programs_, [channel](const Program& p) { return p.channel == channel; });
+  events_.emplace_back(event::ChannelDetached{channel});
+}
+
+std::optional<Event> GradientExchange::take_event() {
+  if (events_.empty()) return std::nullopt;
+  Event event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+}  // namespace mercury

@@ -1,0 +1,116 @@
+// What an engine carries: scheduler, aggregator and worker, bound together. Models the concept
+// Exchange (transport/engine/exchange.h): every chunk that arrives is a contribution to be summed
+// or a sum to be delivered, and every chunk that leaves was chosen by the scheduler.
+//
+// Owner/thread: one engine.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "aggregator/aggregator.h"
+#include "scheduler/scheduler.h"
+#include "shim/channel/channel.h"
+#include "shim/worker/worker.h"
+#include "transport/base/counters.h"
+#include "transport/engine/exchange.h"
+
+namespace mercury {
+
+struct ExchangeConfig {
+  Scheduler::Limits scheduler;
+  // Range nodes that only retransmissions may use: new work waits while fewer are free.
+  uint32_t reserved_ranges = 8192;
+  uint32_t submissions_per_pass = 64;
+};
+
+class GradientExchange {
+ public:
+  GradientExchange(const ExchangeConfig& config, Counters& counters, Aggregator::PinBusy pin_busy,
+                   void* pin_context);
+
+  // --- datapath, for the engine -----------------------------------------------------------------
+  Taken on_chunk(SessionSlot session, const wire::Header& header,
+                 std::span<const std::byte> payload, uint64_t now_ns) noexcept;
+  bool next(OutgoingChunk& out) noexcept;
+  void charge(JobSlot job, uint32_t bytes) noexcept { scheduler_.charge(job, bytes); }
+  void on_acked(SessionSlot session, const SentTag& tag) noexcept;
+  void on_lost(SessionSlot session, const SentTag& tag) noexcept;
+  void block(SessionSlot session) noexcept;
+  void unblock(SessionSlot session) noexcept;
+  uint32_t poll(uint64_t now_ns) noexcept;
+
+  // --- cold, for the engine ---------------------------------------------------------------------
+  Status bind_shard(JobSlot job, uint16_t shard, SessionSlot session);
+  Status bind_worker(JobSlot job, uint16_t rank, uint32_t incarnation, SessionSlot session);
+  void forget(SessionSlot session);
+  Status on_command(const Command& command);
+  std::optional<Event> take_event();
+
+  // --- for the engine's thread
+  // --------------------------------------------------------------------
+  size_t channel_count() const noexcept { return programs_.size(); }
+  int doorbell(size_t channel) const noexcept {
+    return programs_[channel].channel->engine_doorbell();
+  }
+  // Before a sleep: false if a program has submitted something meanwhile.
+  bool park() noexcept;
+  void unpark() noexcept;
+
+ private:
+  enum class Kind : uint8_t { kNone, kShard, kWorker };
+  struct Binding {  // what a session means
+    Kind kind = Kind::kNone;
+    JobSlot job;
+    uint16_t rank = 0;  // kWorker: whose; kShard: the shard
+    uint32_t incarnation = 0;
+  };
+  // A program and the completions that found no room in its ring: while there are any, nothing more
+  // is taken from it, so a program that does not read stops only itself.
+  struct Program {
+    EngineChannel* channel = nullptr;
+    bool broken = false;
+    std::deque<Completion> backlog;
+  };
+  struct ServerJob {
+    bool present = false;
+    command::AddServerJob spec;
+    std::vector<SessionSlot> workers;  // by rank
+    std::vector<uint8_t> bound;        // whether workers[rank] is a session
+  };
+
+  Taken on_push(const Binding& binding, const wire::Header& header,
+                std::span<const std::byte> payload) noexcept;
+  void answer_all(const ServerJob& job, const wire::Header& header) noexcept;
+  bool prepare_result(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept;
+  void retransmit(SessionSlot session, const ChunkRange& chunk) noexcept;
+  bool short_of_ranges(uint32_t wanted) const noexcept {
+    return scheduler_.free_ranges() < wanted + config_.reserved_ranges;
+  }
+  uint32_t take_submissions() noexcept;
+  uint32_t take_submissions(Program& program) noexcept;
+  uint32_t admit_ranges() noexcept;
+  uint32_t deliver_completions() noexcept;
+  void deliver(Program& program, const Completion& completion) noexcept;
+  Status add_server_job(const command::AddServerJob& spec);
+  Status add_server_tensor(const command::AddTensor& spec);
+  void remove_job(const command::RemoveJob& request);
+  void detach(EngineChannel* channel);
+  Status bind(SessionSlot session, const Binding& binding);
+
+  const ExchangeConfig config_;
+  Counters& counters_;
+  Scheduler scheduler_;
+  Aggregator aggregator_;
+  Worker worker_;
+  std::vector<Binding> bindings_;       // by session slot
+  std::vector<ServerJob> server_jobs_;  // by job slot
+  std::vector<Program> programs_;
+  std::vector<JobSlot> draining_;  // removed; the NIC may still read their results
+  std::deque<std::pair<SessionSlot, ChunkRange>> lost_;  // found no range node; tried again
+  std::deque<Event> events_;
+};
+
+}  // namespace mercury
