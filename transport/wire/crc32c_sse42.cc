@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "transport/base/types.h"
 #include "transport/wire/crc32c_kernels.h"
 
 namespace mercury::wire {
@@ -40,12 +41,25 @@ inline uint64_t step(uint64_t crc, const std::byte* source, std::byte* target) n
   return _mm_crc32_u64(crc, word);
 }
 
+// What a copy reads comes from memory, in three places at once, which hardware prefetchers follow
+// badly: naming the next lines makes copies of 9000-byte frames half as fast again. Beyond the end
+// of a chunk stands the tensor's next one; elsewhere a prefetch does no harm.
+inline void prefetch_streams(const std::byte* source, size_t ahead, size_t apart) noexcept {
+  const uintptr_t first = reinterpret_cast<uintptr_t>(source) + ahead;  // may lie beyond the end
+  for (size_t i = 0; i < 3; ++i) {
+    _mm_prefetch(reinterpret_cast<const void*>(first + i * apart), _MM_HINT_T0);
+  }
+}
+
 template <bool kCopy, size_t kStream>
 inline uint64_t streams(uint64_t crc, const std::byte*& source, std::byte*& target,
                         size_t& bytes) noexcept {
   while (bytes >= 3 * kStream) {
     uint64_t a = crc, b = 0, c = 0;
     for (size_t i = 0; i < kStream; i += 8) {
+      if (kCopy && kStream == kLong && i % kCacheLine == 0) {
+        prefetch_streams(source, i + 3 * kStream, kStream);
+      }
       a = step<kCopy>(a, source + i, target + i);
       b = step<kCopy>(b, source + i + kStream, target + i + kStream);
       c = step<kCopy>(c, source + i + 2 * kStream, target + i + 2 * kStream);
