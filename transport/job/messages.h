@@ -1,0 +1,143 @@
+// Control messages between the members of a job and its coordinator: what travels on sessions of
+// kind kControl, as CBOR (RFC 8949) maps. docs/protocol.md, "Jobs", tells who sends which when.
+//
+// Everything decoded has passed the limits below; a message that has not is no message. Unknown
+// fields are skipped, so that a field can be added; an unknown kind of message is malformed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "transport/base/endpoint.h"
+#include "transport/base/result.h"
+#include "transport/base/types.h"
+
+namespace mercury {
+
+inline constexpr size_t kMaxControlBytes = 256 * 1024;  // Session::kMaxControlMessage
+// Engines per host that a job uses. With kMaxServers a ROSTER stays within kMaxControlBytes.
+inline constexpr uint16_t kMaxLanes = 32;
+// Tensors per DECLARE: 20 bytes each at most, so a batch is a third of the largest message.
+inline constexpr size_t kDeclareBatch = 4096;
+inline constexpr size_t kMaxText = 1024;
+inline constexpr uint32_t kMaxTensorId = 0x7fffffff;
+inline constexpr uint32_t kMaxWeight = 1000;
+// Largest tensor: its bytes stay far below 2^63 for every type.
+inline constexpr uint64_t kMaxElements = uint64_t{1} << 56;
+
+namespace message {
+
+// What a tensor is to everyone; data and priority are each worker's own.
+struct Tensor {
+  uint32_t id = 0;
+  uint64_t numel = 0;
+  Dtype dtype = Dtype::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  friend bool operator==(const Tensor&, const Tensor&) = default;
+};
+
+struct Join {  // member: wants in
+  Role role = Role::kWorker;
+  int rank = -1;  // -1: any
+  uint16_t workers = 0;
+  uint16_t servers = 0;
+  bool deterministic = false;
+  uint32_t weight = 1;
+  uint32_t incarnation = 0;
+  uint64_t timeout_ms = 0;  // how long it waits for the others; 0: as long as it takes
+  bool served = false;      // no program: a host's daemon serves by itself
+  std::vector<Endpoint> lanes;
+  std::vector<Endpoint> rendezvous;
+  friend bool operator==(const Join&, const Join&) = default;
+};
+struct Invite {  // coordinator: be server `rank`; the answer is a Join
+  uint16_t rank = 0;
+  uint16_t workers = 0;
+  uint16_t servers = 0;
+  bool deterministic = false;
+  friend bool operator==(const Invite&, const Invite&) = default;
+};
+struct Roster {  // coordinator: all are there
+  struct Worker {
+    uint32_t incarnation = 0;
+    Endpoint address;  // of its first lane
+    friend bool operator==(const Worker&, const Worker&) = default;
+  };
+  struct Server {
+    uint32_t incarnation = 0;
+    std::vector<Endpoint> lanes;  // of every server equally many
+    friend bool operator==(const Server&, const Server&) = default;
+  };
+  uint16_t rank = 0;  // the receiver's
+  uint32_t weight = 1;
+  std::vector<Worker> workers;  // by rank
+  std::vector<Server> servers;  // by rank
+  uint16_t lanes() const { return static_cast<uint16_t>(servers.front().lanes.size()); }
+  uint16_t shards() const { return static_cast<uint16_t>(servers.size() * lanes()); }
+  friend bool operator==(const Roster&, const Roster&) = default;
+};
+struct Ready {  // member: its data sessions are open, their paths measured
+  uint16_t max_udp_payload = 0;
+  friend bool operator==(const Ready&, const Ready&) = default;
+};
+struct Start {  // coordinator: all are ready
+  uint32_t chunk_bytes = 0;
+  friend bool operator==(const Start&, const Start&) = default;
+};
+struct Declare {  // worker; the answer is a Declared
+  std::vector<Tensor> tensors;
+  friend bool operator==(const Declare&, const Declare&) = default;
+};
+struct Declared {  // coordinator: kOk, or why none of the batch was taken
+  Errc code = Errc::kOk;
+  std::string text;
+  friend bool operator==(const Declared&, const Declared&) = default;
+};
+struct Define {  // coordinator to servers; the answer is a Defined
+  std::vector<Tensor> tensors;
+  friend bool operator==(const Define&, const Define&) = default;
+};
+struct Defined {  // server: its engines were told
+  friend bool operator==(const Defined&, const Defined&) = default;
+};
+struct Leave {  // worker: needs nobody any more; the answer is a Left
+  friend bool operator==(const Leave&, const Leave&) = default;
+};
+struct Left {  // coordinator: the worker may close
+  friend bool operator==(const Left&, const Left&) = default;
+};
+struct PeerLeft {  // coordinator: worker `rank` has left in order
+  uint16_t rank = 0;
+  friend bool operator==(const PeerLeft&, const PeerLeft&) = default;
+};
+struct End {  // coordinator to servers: all workers have left in order
+  friend bool operator==(const End&, const End&) = default;
+};
+struct Fail {  // coordinator: the job, or this member's wish to join, has failed
+  Errc code = Errc::kOk;
+  std::string text;
+  friend bool operator==(const Fail&, const Fail&) = default;
+};
+
+}  // namespace message
+
+using Message =
+    std::variant<message::Join, message::Invite, message::Roster, message::Ready, message::Start,
+                 message::Declare, message::Declared, message::Define, message::Defined,
+                 message::Leave, message::Left, message::PeerLeft, message::End, message::Fail>;
+
+const char* name_of(const Message& message);
+std::vector<std::byte> encode(const Message& message);
+// Errors: kProtocol, with what is wrong.
+Result<Message> decode_message(std::span<const std::byte> bytes);
+
+// 1 to wire::kMaxJobName of [A-Za-z0-9_.-]
+bool valid_job_name(std::string_view name);
+// Cuts `text` to at most `bytes` bytes, the last three "...".
+std::string shortened(std::string text, size_t bytes);
+
+}  // namespace mercury

@@ -1,0 +1,33 @@
+// The job's secret, as a key: what HELLO and HELLO_ACK prove. A proof is a keyed BLAKE2b hash
+// (libsodium's crypto_generichash) under a key derived from the job's name and secret; a job
+// without a secret has a key too, derived from its name alone, so both sides always prove the same
+// way.
+//
+// It proves that a host knows the secret before it joins; it does not hide or sign what follows.
+// Owner/thread: pure functions, any thread. The secret itself is kept nowhere and never printed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "transport/wire/hello.h"
+
+namespace mercury {
+
+using JobKey = std::array<uint8_t, 32>;
+
+JobKey derive_job_key(std::string_view job, std::string_view secret);
+bool same_key(const JobKey& a, const JobKey& b);  // in constant time
+
+// Over the encoded HELLO, with these fields taken as zero: the proof itself, and `session` and
+// `max_udp_payload`, which the engine fills in after the control plane has signed.
+wire::Proof prove(const JobKey& key, const wire::Hello& hello);
+// Over the HELLO's nonce and the encoded HELLO_ACK, with the same fields taken as zero.
+wire::Proof prove(const JobKey& key, const wire::Nonce& nonce, const wire::HelloAck& ack);
+
+// Compare in constant time.
+bool verify(const JobKey& key, const wire::Hello& hello);
+bool verify(const JobKey& key, const wire::Nonce& nonce, const wire::HelloAck& ack);
+
+}  // namespace mercury
