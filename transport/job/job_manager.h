@@ -28,29 +28,37 @@ struct KnownJob {
 };
 
 struct JobPolicy {
-  bool serve = true;         // this host's engines aggregate for jobs (a server host's daemon)
-  bool open_jobs = true;     // jobs that are not in `known`, without a secret, are served too
+  bool serve = true;      // this host's engines aggregate for jobs (a server host's daemon)
+  bool open_jobs = true;  // jobs that are not in `known`, without a secret, are served too
   std::vector<KnownJob> known;
   uint32_t max_jobs = 64;
-  uint32_t max_tensors = 65536;             // per job
-  uint64_t memory_limit_bytes = 0;          // per job, where KnownJob has none; 0 = none
+  uint32_t max_tensors = 65536;     // per job
+  uint64_t memory_limit_bytes = 0;  // per job, where KnownJob has none; 0 = none
+  // How long a HELLO, or a local worker, waits for a job that is not known here. 0 (daemons): not
+  // at all. Embedded hosts of server programs wait, so that nobody has to start first.
+  uint64_t hold_unknown_ns = 0;
+  // After a worker left in order: how long the others may still need for what the servers owe them,
+  // before operations that wait fail with kPeerLeft. Too short, and a slow link loses the last
+  // round.
+  uint64_t leave_grace_ns = 5'000'000'000;
 };
 
 struct OpenJob {
   std::string name;
   std::string secret;
   Role role = Role::kWorker;
-  int rank = -1;             // -1: the coordinator gives out the lowest free one
+  int rank = -1;  // -1: the coordinator gives out the lowest free one
   uint16_t workers = 0;
   uint16_t servers = 0;
-  std::vector<Endpoint> rendezvous;  // server 0's first lane first
+  // Server 0's first lane first; as many as servers: where each server is, else where the first is.
+  std::vector<Endpoint> rendezvous;
   bool deterministic = false;
   bool fifo = false;
   uint32_t weight = 1;
   uint64_t timeout_ns = 30'000'000'000;
   // Worker: one channel per engine of this host, owned by the caller until the client has gone.
   std::vector<EngineChannel*> channels;
-  uint32_t client_job = 0;   // the program's number for the job in its submissions
+  uint32_t client_job = 0;  // the program's number for the job in its submissions
 };
 
 struct OpenedJob {
@@ -79,7 +87,7 @@ struct JobSnapshot {
   uint16_t rank = 0;
   uint16_t workers = 0;
   uint16_t servers = 0;
-  std::string state;    // "gathering", "running", "failed: ..."
+  std::string state;  // "gathering", "running", "failed: ..."
   uint32_t tensors = 0;
   uint64_t tensor_bytes = 0;
   uint32_t chunk_bytes = 0;
@@ -102,8 +110,8 @@ class JobManager {
   // Replies come later, from within on_event or on_timer, exactly once each.
   void open_job(ClientId client, OpenJob request, uint64_t now_ns,
                 std::function<void(Result<OpenedJob>)> reply);
-  void declare(ClientId client, JobSlot job, std::vector<TensorDeclaration> tensors, uint64_t now_ns,
-               std::function<void(Status)> reply);
+  void declare(ClientId client, JobSlot job, std::vector<TensorDeclaration> tensors,
+               uint64_t now_ns, std::function<void(Status)> reply);
   // Replies when the engines have let go of the job's memory.
   void close_job(ClientId client, JobSlot job, uint64_t now_ns, std::function<void()> reply);
   // A member that waits for the job's end: kOk when all workers left in order.
@@ -119,6 +127,8 @@ class JobManager {
   void on_timer(uint64_t now_ns);
 
   std::vector<JobSnapshot> snapshot() const;
+  // Nothing is kept for any job, peer or program: a host can stop without anyone noticing.
+  bool idle() const;
 
  private:
   struct State;

@@ -160,8 +160,7 @@ void read_tensors(Reader& in, std::vector<message::Tensor>& out) {
   });
 }
 
-// --- one pair of functions per kind
-// ---------------------------------------------------------------
+// --- one pair of functions per kind ----------------------------------------------------------
 void put(Json& out, const message::Join& m) {
   out["role"] = static_cast<int>(m.role);
   out["rank"] = m.rank;

@@ -1,0 +1,100 @@
+#include "tests/transport/job/fixture.h"
+#include "transport/job/messages.h"
+#include "transport/job/secret.h"
+
+namespace mercury::test {
+namespace {
+
+wire::Hello control_hello(const std::string& name, const std::string& secret) {
+  wire::Hello hello;
+  hello.job = name;
+  hello.proof = prove(derive_job_key(name, secret), hello);
+  return hello;
+}
+
+TEST_F(RunningTest, GarbageClosesTheSessionThatSentIt) {
+  start();
+  for (const char* garbage : {"", "\xa0", "hello", "\x81\x81\x81", "\xa1\x64kind\x64join"}) {
+    auto& session = hosts.connect_raw(address(3), control_hello("train", ""));
+    hosts.run_for(0);
+    ASSERT_TRUE(session.open);
+    const std::string text(garbage);
+    const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+    hosts.send_raw(session, {bytes.begin(), bytes.end()});
+    hosts.run_for(0);
+    EXPECT_TRUE(session.ends[1].closed);
+  }
+  EXPECT_TRUE(a->status().ok() && b->status().ok());
+  end();
+}
+
+TEST_F(RunningTest, EveryFirstMessageButJoinAndInviteIsRefused) {
+  start();
+  const std::vector<Message> messages = {
+      message::Ready{1400}, message::Start{1400},
+      message::Leave{},     message::Left{},
+      message::End{},       message::Defined{},
+      message::PeerLeft{1}, message::Fail{Errc::kPeerLost, "believe me"}};
+  for (const Message& message : messages) {
+    auto& session = hosts.connect_raw(address(3), control_hello("train", ""));
+    hosts.run_for(0);
+    hosts.send_raw(session, encode(message));
+    hosts.run_for(0);
+    EXPECT_TRUE(session.ends[1].closed) << name_of(message);
+  }
+  EXPECT_TRUE(a->status().ok() && b->status().ok());
+  end();
+}
+
+TEST_F(RunningTest, SilentPeersAndStrangersAreForgotten) {
+  start();
+  for (int i = 0; i < 300; ++i) hosts.connect_raw(address(3), control_hello("train", ""));
+  wire::Hello stranger = control_hello("train", "");
+  stranger.kind = wire::SessionKind::kData;
+  stranger.incarnation = 1;
+  stranger.proof = prove(derive_job_key("train", ""), stranger);
+  hosts.connect_raw(address(3), stranger);
+  hosts.connect_raw(address(1), stranger);
+  wire::Hello forged = control_hello("train", "guess");
+  hosts.connect_raw(address(3), forged);
+  wire::Hello unnamed = control_hello("no name", "");
+  hosts.connect_raw(address(3), unnamed);
+  hosts.run();
+  EXPECT_TRUE(a->status().ok() && b->status().ok());
+  end();
+}
+
+TEST_F(JobTest, HeldHellosAreBounded) {
+  hosts.add(1, 1, embedded_server());
+  for (int i = 0; i < 1000; ++i) {
+    hosts.connect_raw(address(1), control_hello("job" + std::to_string(i), ""));
+  }
+  hosts.run();
+  expect_nothing_left();
+}
+
+TEST_F(RunningTest, MemberThatSpeaksOutOfTurnFailsItsOwnJobOnly) {
+  start();
+  OpenJob other = job(Role::kWorker, 0, 2, 1, {address(3)});
+  other.name = "other";
+  Program& victim = opens(1, other);
+  auto& session = hosts.connect_raw(address(3), control_hello("other", ""));
+  hosts.run_for(0);
+  message::Join join;
+  join.rank = 1;
+  join.workers = 2;
+  join.servers = 1;
+  join.incarnation = 7;
+  join.lanes = {address(9)};
+  join.rendezvous = {address(3)};
+  hosts.send_raw(session, encode(join));
+  hosts.run_for(0);
+  hosts.send_raw(session, encode(message::End{}));
+  hosts.run_for(kSecond);
+  EXPECT_EQ(victim.open_code, Errc::kProtocol) << victim.open_text;
+  EXPECT_TRUE(a->status().ok() && b->status().ok());
+  end();
+}
+
+}  // namespace
+}  // namespace mercury::test

@@ -1,0 +1,299 @@
+#include "tests/transport/job/fixture.h"
+
+namespace mercury::test {
+namespace {
+
+TEST_F(RunningTest, DeclarationsMeetOnEveryEngine) {
+  start(2);
+  a->declare(tensors(0, 10000));  // several batches
+  b->declare(tensors(0, 10000));
+  hosts.run();
+  EXPECT_TRUE(a->declares == 1 && b->declares == 1);
+  EXPECT_TRUE(a->declared.ok() && b->declared.ok());
+  for (int host : {1, 2, 3, 4}) {
+    for (int lane : {0, 1}) {
+      EXPECT_EQ(engine_job(host, lane, JobSlot(0)).tensors.size(), 10000u) << host;
+    }
+  }
+  end();
+}
+
+TEST_F(RunningTest, DeclarationNeedNotWaitForOtherWorkers) {
+  start();
+  a->declare(tensors(0, 1));
+  hosts.run();
+  EXPECT_TRUE(a->declares == 1 && a->declared.ok());
+  EXPECT_EQ(engine_job(4, 0, JobSlot(0)).tensors.size(), 1u);
+  end();
+}
+
+TEST_F(RunningTest, MismatchIsToldToTheLateOneOnly) {
+  start();
+  a->declare(tensors(0, 5, 1000));
+  hosts.run();
+  auto wrong = tensors(0, 5, 1000);
+  wrong[4].numel = 1001;
+  b->declare(wrong);
+  hosts.run();
+  ASSERT_EQ(b->declared.ok(), false);
+  EXPECT_EQ(b->declared.error().code, Errc::kTensorMismatch);
+  EXPECT_EQ(b->declared.error().message,
+            "tensor 4 is declared here as 1001 x f32, sum, by worker 0 as 1000 x f32, sum");
+  EXPECT_TRUE(engine_job(2, 0, JobSlot(0)).tensors.empty());
+  EXPECT_TRUE(a->status().ok() && b->status().ok());
+  b->declare(tensors(0, 5, 1000));  // corrected
+  hosts.run();
+  EXPECT_EQ(b->declares, 2);
+  EXPECT_TRUE(b->declared.ok());
+  end();
+}
+
+TEST_F(RunningTest, BadDeclarationsStayOnTheirHost) {
+  start();
+  a->declare(tensors(0, 2));
+  hosts.run();
+  const auto code_of = [&](std::vector<TensorDeclaration> list) {
+    a->declare(std::move(list));
+    hosts.run();
+    return a->declared.ok() ? Errc::kOk : a->declared.error().code;
+  };
+  EXPECT_EQ(code_of(tensors(1, 1)), Errc::kExists);
+  auto twice = tensors(7, 1);
+  twice.push_back(twice.front());
+  EXPECT_EQ(code_of(twice), Errc::kExists);
+  EXPECT_EQ(code_of(tensors(0x80000000u, 1)), Errc::kInvalidArgument);
+  EXPECT_EQ(code_of(tensors(9, 1, 0)), Errc::kInvalidArgument);
+  EXPECT_EQ(code_of(tensors(9, 1, uint64_t{1} << 50)), Errc::kInvalidArgument);  // chunks
+  auto average = tensors(9, 1);
+  average[0].dtype = Dtype::kI32;
+  average[0].op = ReduceOp::kAverage;
+  EXPECT_EQ(code_of(average), Errc::kUnsupported);
+  EXPECT_EQ(code_of({}), Errc::kOk);
+  EXPECT_EQ(code_of(tensors(9, 70000)), Errc::kLimit);
+  EXPECT_EQ(code_of(tensors(9, 1)), Errc::kOk);
+  end();
+}
+
+TEST_F(RunningTest, CoordinatorsTensorLimitIsAnAnswerNotAnEnd) {
+  JobPolicy policy = serving();
+  policy.max_tensors = 10;
+  start(1, policy);
+  a->declare(tensors(0, 11));
+  hosts.run();
+  ASSERT_FALSE(a->declared.ok());
+  EXPECT_EQ(a->declared.error().code, Errc::kLimit);
+  a->declare(tensors(0, 10));
+  hosts.run();
+  EXPECT_TRUE(a->declared.ok());
+  end();
+}
+
+TEST_F(RunningTest, EngineWithoutMemoryFailsTheJobWithItsReason) {
+  start();
+  hosts.host(4).lanes[0].tensor_limit = 2;
+  a->declare(tensors(0, 3));
+  hosts.run();
+  for (Program* p : {a, b}) {
+    ASSERT_FALSE(p->status().ok());
+    EXPECT_EQ(p->status().error().code, Errc::kNoMemory);
+    EXPECT_NE(p->status().error().message.find("server 1 of 2 (10.0.0.4:7470)"), std::string::npos)
+        << p->status().error().message;
+  }
+  EXPECT_EQ(a->declares, 1);
+  end();
+}
+
+// --- ends ------------------------------------------------------------------------------------
+
+TEST_F(RunningTest, WorkerThatDiesFailsTheOthersByName) {
+  start();
+  hosts.kill(2);
+  b->hosts = nullptr;
+  hosts.run();
+  ASSERT_FALSE(a->status().ok());
+  EXPECT_EQ(a->status().error().code, Errc::kPeerLost);
+  EXPECT_NE(a->status().error().message.find("worker 1 of 2 (10.0.0.2:7470)"), std::string::npos)
+      << a->status().error().message;
+  EXPECT_EQ(engine_job(1, 0, a->slot).failed, Errc::kPeerLost);
+  EXPECT_TRUE(hosts.manager(3).idle() && hosts.manager(4).idle());  // memory is given back
+  a->close();
+  expect_nothing_left();
+}
+
+TEST_F(RunningTest, ProgramThatDiesFailsTheOthersByName) {
+  start();
+  a->declare(tensors(0, 1));
+  b->gone();
+  hosts.run();
+  EXPECT_EQ(b->gones, 1);
+  ASSERT_FALSE(a->status().ok());
+  EXPECT_EQ(a->status().error().code, Errc::kPeerLeft);
+  EXPECT_NE(a->status().error().message.find("worker 1 of 2 (10.0.0.2:7470)"), std::string::npos)
+      << a->status().error().message;
+  a->wait();
+  a->declare(tensors(5, 1));
+  hosts.run();
+  EXPECT_EQ(a->waits, 1);
+  EXPECT_FALSE(a->waited.ok());
+  EXPECT_FALSE(a->declared.ok());
+  a->close();
+  expect_nothing_left();
+}
+
+TEST_F(RunningTest, ServerThatDiesFailsAllWorkers) {
+  start();
+  hosts.kill(4);
+  hosts.run();
+  for (Program* p : {a, b}) {
+    ASSERT_FALSE(p->status().ok());
+    EXPECT_EQ(p->status().error().code, Errc::kPeerLost);
+    EXPECT_NE(p->status().error().message.find("server 1 of 2 (10.0.0.4:7470)"), std::string::npos)
+        << p->status().error().message;
+  }
+  end();
+}
+
+TEST_F(RunningTest, CoordinatorThatDiesFailsAll) {
+  start();
+  hosts.kill(3);
+  hosts.run();
+  for (Program* p : {a, b}) {
+    ASSERT_FALSE(p->status().ok());
+    EXPECT_EQ(p->status().error().code, Errc::kPeerLost);
+  }
+  EXPECT_TRUE(hosts.manager(4).idle());
+  end();
+}
+
+TEST_F(RunningTest, LeavingInOrderLetsTheOthersFinishFirst) {
+  start();
+  a->close();
+  hosts.run_for(kSecond);
+  EXPECT_EQ(a->closes, 1);
+  EXPECT_TRUE(b->status().ok());  // what the servers owe it may still arrive
+  EXPECT_EQ(engine_job(2, 0, b->slot).failed, Errc::kOk);
+  hosts.run_for(10 * kSecond);
+  ASSERT_FALSE(b->status().ok());
+  EXPECT_EQ(b->status().error().code, Errc::kPeerLeft);
+  EXPECT_EQ(b->status().error().message, "worker 0 of 2 (10.0.0.1:7470) left the job");
+  EXPECT_EQ(engine_job(2, 0, b->slot).failed, Errc::kPeerLeft);
+  EXPECT_FALSE(hosts.manager(4).idle());
+  b->close();  // still an orderly end for the servers
+  expect_nothing_left();
+}
+
+TEST_F(JobTest, GatheringEndsWithItsLastProgram) {
+  hosts.add(1, 1, not_serving());
+  for (int host : {2, 3}) hosts.add(host, 1, serving());
+  const std::vector<Endpoint> servers{address(2), address(3)};
+  Program& a = opens(1, job(Role::kWorker, 0, 2, 2, servers));
+  hosts.run_for(kSecond);
+  EXPECT_FALSE(hosts.manager(3).idle());
+  a.gone();
+  hosts.run_for(kSecond);
+  EXPECT_EQ(a.opens, 1);
+  EXPECT_EQ(a.gones, 1);
+  Program& b = opens(1, job(Role::kWorker, 0, 1, 2, servers));  // other sizes are fine again
+  hosts.run_for(kSecond);
+  EXPECT_TRUE(b.is_open()) << b.open_text;
+  b.close();
+  expect_nothing_left();
+}
+
+TEST_F(JobTest, QuestionsAboutJobsThatAreNotThereAreAnswered) {
+  hosts.add(1, 1, serving());
+  Program& p = program(1);
+  p.declare(tensors(0, 1));
+  p.wait();
+  p.close();
+  p.gone();
+  hosts.run();
+  EXPECT_EQ(p.declares + p.waits + p.closes + p.gones, 4);
+  EXPECT_EQ(p.declared.error().code, Errc::kNotFound);
+  EXPECT_EQ(p.status().error().code, Errc::kNotFound);
+}
+
+TEST_F(JobTest, PlaceOfAProgramThatGaveUpIsFreeAgain) {
+  for (int host : {1, 2, 3}) hosts.add(host, 1, not_serving());
+  hosts.add(4, 1, serving());
+  Program& a = opens(1, job(Role::kWorker, 0, 3, 1, {address(4)}));
+  Program& dying = opens(2, job(Role::kWorker, 1, 3, 1, {address(4)}));
+  hosts.run_for(kSecond);
+  dying.gone();
+  hosts.run_for(kSecond);
+  EXPECT_EQ(dying.open_code, Errc::kClosed);
+  Program& again = opens(2, job(Role::kWorker, 1, 3, 1, {address(4)}));
+  Program& third = opens(3, job(Role::kWorker, 2, 3, 1, {address(4)}));
+  hosts.run_for(kSecond);
+  for (Program* p : {&a, &again, &third}) EXPECT_TRUE(p->is_open()) << p->open_text;
+  for (Program* p : {&a, &again, &third}) p->close();
+  expect_nothing_left();
+}
+
+TEST_F(RunningTest, SameNameAgainAfterTheEnd) {
+  start();
+  a->close();
+  b->close();
+  hosts.run_for(kSecond);
+  const std::vector<Endpoint> servers{address(3), address(4)};
+  Program& c = opens(1, job(Role::kWorker, 0, 1, 2, servers));  // other sizes now
+  hosts.run();
+  EXPECT_TRUE(c.is_open()) << c.open_text;
+  c.close();
+  expect_nothing_left();
+}
+
+TEST_F(RunningTest, TwoJobsAtOnceDoNotMeet) {
+  start();
+  OpenJob other = job(Role::kWorker, 0, 1, 2, {address(4), address(3)});
+  other.name = "other";
+  Program& c = opens(1, other);
+  hosts.run();
+  ASSERT_TRUE(c.is_open()) << c.open_text;
+  EXPECT_NE(c.slot, a->slot);
+  c.gone();
+  hosts.run();
+  EXPECT_TRUE(a->status().ok() && b->status().ok());
+  a->declare(tensors(0, 1));
+  hosts.run();
+  EXPECT_TRUE(a->declared.ok());
+  end();
+}
+
+TEST_F(JobTest, TwoWorkersOnOneHost) {
+  hosts.add(1, 1, not_serving());
+  hosts.add(2, 1, serving());
+  Program& a = opens(1, job(Role::kWorker, -1, 2, 1, {address(2)}));
+  Program& b = opens(1, job(Role::kWorker, -1, 2, 1, {address(2)}));
+  hosts.run();
+  ASSERT_TRUE(a.is_open() && b.is_open());
+  EXPECT_NE(a.slot, b.slot);
+  a.close();
+  b.close();
+  expect_nothing_left();
+}
+
+TEST_F(JobTest, ServerProgramThatLeavesFailsTheJob) {
+  hosts.add(1, 1, not_serving());
+  hosts.add(2, 1, embedded_server());
+  Program& server = opens(2, job(Role::kServer, 0, 1, 1, {address(2)}));
+  Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
+  hosts.run();
+  ASSERT_TRUE(server.is_open() && worker.is_open()) << server.open_text << worker.open_text;
+  Program& second = opens(2, job(Role::kServer, -1, 1, 1, {address(2)}));
+  hosts.run();
+  EXPECT_EQ(second.open_code, Errc::kExists);
+  server.close();
+  hosts.run();
+  EXPECT_EQ(server.closes, 1);
+  ASSERT_FALSE(worker.status().ok());
+  EXPECT_EQ(worker.status().error().code, Errc::kPeerLeft);
+  EXPECT_NE(worker.status().error().message.find("server 0 of 1 (10.0.0.2:7470)"),
+            std::string::npos)
+      << worker.status().error().message;
+  worker.close();
+  expect_nothing_left();
+}
+
+}  // namespace
+}  // namespace mercury::test

@@ -1,0 +1,339 @@
+#include "transport/job/coordinator.h"
+
+#include <algorithm>
+
+namespace mercury {
+namespace {
+
+// A member that was told its last word closes its session; one that cannot is closed after this.
+constexpr uint64_t kPartingNs = 5'000'000'000;
+constexpr uint64_t kRetryNs = 500'000'000;  // between attempts to reach a host that is not up yet
+constexpr size_t kMaxMissingText = 180;     // of the 255 bytes that a REFUSE or CLOSE carries
+
+bool contains(const std::vector<Endpoint>& list, const Endpoint& endpoint) {
+  return std::find(list.begin(), list.end(), endpoint) != list.end();
+}
+
+std::string sizes_text(const message::Join& join) {
+  return std::to_string(join.workers) + " workers, " + std::to_string(join.servers) + " servers" +
+         (join.deterministic ? ", deterministic" : "");
+}
+
+}  // namespace
+
+Coordinator::Coordinator(JobContext& context, uint64_t number, std::string job, const JobKey& key)
+    : context_(context), number_(number), job_(std::move(job)), key_(key) {}
+
+// --- gathering -------------------------------------------------------------------------------
+
+void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
+  Status fits = phase_ == Phase::kGathering
+                    ? Status()
+                    : Status(Error(Errc::kRankTaken, "job '" + job_ + "' has all its members"));
+  if (fits && shape_) fits = check_shape(join);
+  const bool first = !shape_;
+  if (fits && first) shape_ = join;
+  if (fits) fits = check_rank(join);
+  if (!fits) {
+    if (Invitation* invitation = invitation_of(link)) invitation->link = 0;  // not again
+    return dismiss(link, message::Fail{fits.error().code, fits.error().message}, now_ns);
+  }
+  Seat seat;
+  seat.link = link;
+  if (join.timeout_ms > 0) seat.deadline_ns = now_ns + join.timeout_ms * 1'000'000;
+  seat.join = std::move(join);
+  seats_.push_back(std::move(seat));
+
+  if (first && context_.policy.serve && shape_->rendezvous.size() == shape_->servers) {
+    for (uint16_t rank = 1; rank < shape_->servers; ++rank) {
+      if (contains(context_.host.lanes, shape_->rendezvous[rank])) continue;
+      invitations_.push_back({rank, shape_->rendezvous[rank]});
+      invite(invitations_.back());
+    }
+  }
+  if (seats_.size() == size_t{shape_->workers} + shape_->servers) send_roster();
+}
+
+Status Coordinator::check_shape(const message::Join& join) const {
+  if (join.workers == shape_->workers && join.servers == shape_->servers &&
+      join.deterministic == shape_->deterministic) {
+    return {};
+  }
+  return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with " + sizes_text(*shape_) +
+                                      ", this member asks for " + sizes_text(join));
+}
+
+// May set the rank of a server that did not ask for one: a host that the rendezvous list names has
+// its place in it.
+Status Coordinator::check_rank(message::Join& join) const {
+  const auto taken = [&](int rank) {
+    return std::find_if(seats_.begin(), seats_.end(), [&](const Seat& seat) {
+      return seat.join.role == join.role && seat.join.rank == rank;
+    });
+  };
+  const auto there = std::count_if(seats_.begin(), seats_.end(),
+                                   [&](const Seat& seat) { return seat.join.role == join.role; });
+  if (there == total(join.role)) {
+    return Error(Errc::kRankTaken, "all " + std::to_string(there) + " " + name_of(join.role) +
+                                       "s of job '" + job_ + "' are there already");
+  }
+  if (join.rank >= 0) {
+    const auto seat = taken(join.rank);
+    if (seat == seats_.end()) return {};
+    return Error(Errc::kRankTaken, who(*seat) + " of job '" + job_ + "' is there already");
+  }
+  if (join.role == Role::kServer) {
+    const size_t named = std::min<size_t>(shape_->rendezvous.size(), shape_->servers);
+    for (size_t i = 0; i < named; ++i) {
+      const int rank = static_cast<int>(i);
+      if (contains(join.lanes, shape_->rendezvous[i]) && taken(rank) == seats_.end()) {
+        join.rank = rank;
+        break;
+      }
+    }
+  }
+  return {};
+}
+
+void Coordinator::invite(Invitation& invitation) {
+  wire::Hello hello;
+  hello.kind = wire::SessionKind::kControl;
+  hello.role = Role::kServer;
+  hello.rank = invitation.rank;
+  hello.job = job_;
+  invitation.retry_ns = kNever;
+  invitation.link = context_.links.connect(Link::Owner::kCoordinator, number_, LaneId(0),
+                                           kControlSlot, invitation.address, hello, key_);
+}
+
+void Coordinator::on_opened(LinkId link) {
+  const Invitation* invitation = invitation_of(link);
+  if (!invitation) return;
+  context_.links.send(link, message::Invite{invitation->rank, shape_->workers, shape_->servers,
+                                            shape_->deterministic});
+}
+
+void Coordinator::invitation_closed(Invitation& invitation, const Error& why, uint64_t now_ns) {
+  invitation.link = 0;
+  if (why.code == Errc::kExists) return;  // a program there joins by itself
+  if (is_transient(why.code)) {           // that host is not up yet
+    invitation.retry_ns = now_ns + kRetryNs;
+    return;
+  }
+  fail(why.code,
+       describe(Role::kServer, invitation.rank, shape_->servers, invitation.address) +
+           " refused: " + why.message,
+       now_ns);
+}
+
+// Those that nobody has answered with a Join.
+void Coordinator::drop_invitations(const Error& why) {
+  for (const Invitation& invitation : invitations_) {
+    if (!seat_of(invitation.link)) context_.links.drop(invitation.link, why);
+  }
+  invitations_.clear();
+}
+
+std::vector<int> Coordinator::ranks_of_seats() const {
+  std::vector<int> ranks(seats_.size(), -1);
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    std::vector<bool> used(total(role), false);
+    for (size_t i = 0; i < seats_.size(); ++i) {
+      if (seats_[i].join.role != role || seats_[i].join.rank < 0) continue;
+      ranks[i] = seats_[i].join.rank;
+      used[static_cast<size_t>(ranks[i])] = true;
+    }
+    for (size_t i = 0; i < seats_.size(); ++i) {
+      if (seats_[i].join.role != role || ranks[i] >= 0) continue;
+      const auto free = std::find(used.begin(), used.end(), false);
+      ranks[i] = static_cast<int>(free - used.begin());
+      *free = true;
+    }
+  }
+  return ranks;
+}
+
+void Coordinator::send_roster() {
+  phase_ = Phase::kConnecting;
+  drop_invitations(Error(Errc::kClosed, "the job has all its servers"));
+  const std::vector<int> ranks = ranks_of_seats();
+  message::Roster roster;
+  roster.workers.resize(shape_->workers);
+  roster.servers.resize(shape_->servers);
+  size_t lanes = kMaxLanes;
+  for (size_t i = 0; i < seats_.size(); ++i) {
+    message::Join& member = seats_[i].join;
+    member.rank = ranks[i];
+    const auto rank = static_cast<size_t>(ranks[i]);
+    if (member.role == Role::kWorker) {
+      roster.workers[rank] = {member.incarnation, member.lanes.front()};
+      roster.weight = std::max(roster.weight, member.weight);
+    } else {
+      roster.servers[rank] = {member.incarnation, member.lanes};
+      lanes = std::min(lanes, member.lanes.size());
+    }
+  }
+  for (auto& server : roster.servers) server.lanes.resize(lanes);
+  for (const Seat& seat : seats_) {
+    roster.rank = static_cast<uint16_t>(seat.join.rank);
+    context_.links.send(seat.link, roster);
+  }
+}
+
+// Who is not there, or, when all are, who is not ready.
+std::string Coordinator::missing() const {
+  const bool gathering = phase_ == Phase::kGathering;
+  const std::vector<int> ranks = ranks_of_seats();
+  std::string text;
+  size_t more = 0;
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    for (uint16_t rank = 0; rank < total(role); ++rank) {
+      const Seat* seat = nullptr;
+      for (size_t i = 0; i < seats_.size(); ++i) {
+        if (seats_[i].join.role == role && ranks[i] == rank) seat = &seats_[i];
+      }
+      if (gathering ? seat != nullptr : seat->ready) continue;
+      std::string name = std::string(name_of(role)) + " " + std::to_string(rank) + " of " +
+                         std::to_string(total(role));
+      if (seat) {
+        name = who(*seat);
+      } else if (role == Role::kServer && rank < shape_->rendezvous.size()) {
+        name += " (" + shape_->rendezvous[rank].to_string() + ")";
+      }
+      if (text.size() + name.size() > kMaxMissingText) {
+        ++more;
+      } else {
+        text += (text.empty() ? "" : ", ") + name;
+      }
+    }
+  }
+  return more == 0 ? text : text + " and " + std::to_string(more) + " more";
+}
+
+std::vector<std::string> Coordinator::members() const {
+  std::vector<std::string> lines;
+  if (!shape_) return lines;
+  const std::vector<int> ranks = ranks_of_seats();
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    const size_t begin = lines.size();
+    for (uint16_t rank = 0; rank < total(role); ++rank) {
+      lines.push_back(std::string(name_of(role)) + " " + std::to_string(rank) +
+                      (phase_ == Phase::kGathering ? " missing" : " left"));
+    }
+    for (size_t i = 0; i < seats_.size(); ++i) {
+      if (seats_[i].join.role != role) continue;
+      lines[begin + static_cast<size_t>(ranks[i])] = std::string(name_of(role)) + " " +
+                                                     std::to_string(ranks[i]) + " " +
+                                                     seats_[i].join.lanes.front().to_string();
+    }
+  }
+  return lines;
+}
+
+// --- who is who ------------------------------------------------------------------------------
+
+bool Coordinator::parts(LinkId link) const {
+  return std::any_of(parting_.begin(), parting_.end(),
+                     [&](const auto& parting) { return parting.first == link; });
+}
+
+Coordinator::Seat* Coordinator::seat_of(LinkId link) {
+  const auto it = std::find_if(seats_.begin(), seats_.end(),
+                               [&](const Seat& seat) { return seat.link == link; });
+  return it == seats_.end() ? nullptr : &*it;
+}
+
+Coordinator::Invitation* Coordinator::invitation_of(LinkId link) {
+  const auto it = std::find_if(invitations_.begin(), invitations_.end(),
+                               [&](const Invitation& i) { return i.link == link; });
+  return it == invitations_.end() ? nullptr : &*it;
+}
+
+std::string Coordinator::who(const Seat& seat) const {
+  const Endpoint& address = seat.join.lanes.front();
+  if (seat.join.rank < 0) {
+    return std::string("a ") + name_of(seat.join.role) + " (" + address.to_string() + ")";
+  }
+  return describe(seat.join.role, static_cast<uint16_t>(seat.join.rank), total(seat.join.role),
+                  address);
+}
+
+void Coordinator::erase_seat(LinkId link) {
+  std::erase_if(seats_, [&](const Seat& seat) { return seat.link == link; });
+}
+
+void Coordinator::dismiss(LinkId link, const Message& last_word, uint64_t now_ns) {
+  context_.links.send(link, last_word);
+  parting_.emplace_back(link, now_ns + kPartingNs);
+}
+
+void Coordinator::fail(Errc code, const std::string& text, uint64_t now_ns) {
+  if (ended()) return;
+  phase_ = Phase::kEnded;
+  drop_invitations(Error(code, text));
+  for (const Seat& seat : seats_) dismiss(seat.link, message::Fail{code, text}, now_ns);
+  seats_.clear();
+  declarations_.clear();
+}
+
+// --- events ----------------------------------------------------------------------------------
+
+void Coordinator::on_closed(LinkId link, const Error& why, uint64_t now_ns) {
+  std::erase_if(parting_, [&](const auto& parting) { return parting.first == link; });
+  if (Seat* seat = seat_of(link)) return seat_closed(*seat, why, now_ns);
+  if (Invitation* invitation = invitation_of(link)) invitation_closed(*invitation, why, now_ns);
+}
+
+void Coordinator::seat_closed(Seat& seat, const Error& why, uint64_t now_ns) {
+  if (phase_ != Phase::kGathering) {
+    // kClosed without a Leave before it: the member's host was stopped.
+    const Errc code = why.code == Errc::kClosed ? Errc::kPeerLeft : why.code;
+    const std::string text = who(seat) + ": " + why.message;
+    erase_seat(seat.link);
+    return fail(code, text, now_ns);
+  }
+  // Nothing has begun: its place is free again, for a second attempt within the time limit.
+  if (Invitation* invitation = invitation_of(seat.link)) {
+    invitation->link = 0;
+    invitation->retry_ns = now_ns + kRetryNs;
+  }
+  erase_seat(seat.link);
+  if (std::all_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.join.served; })) {
+    fail(Errc::kPeerLeft, "all programs left before the job began", now_ns);
+  }
+}
+
+void Coordinator::on_timer(uint64_t now_ns) {
+  for (auto& [link, deadline_ns] : parting_) {
+    if (deadline_ns <= now_ns) {
+      context_.links.drop(link, Error(Errc::kClosed, "the job has ended"));
+      link = 0;
+    }
+  }
+  std::erase_if(parting_, [](const auto& parting) { return parting.first == 0; });
+  for (Invitation& invitation : invitations_) {
+    if (invitation.retry_ns <= now_ns) invite(invitation);
+  }
+  if (phase_ != Phase::kGathering && phase_ != Phase::kConnecting) return;
+  for (const Seat& seat : seats_) {
+    if (seat.deadline_ns > now_ns) continue;
+    const bool gathering = phase_ == Phase::kGathering;
+    return fail(gathering ? Errc::kMissingMembers : Errc::kTimedOut,
+                (gathering ? "missing when the time limit passed: "
+                           : "not connected when the time limit passed: ") +
+                    missing(),
+                now_ns);
+  }
+}
+
+uint64_t Coordinator::next_deadline_ns() const {
+  uint64_t next = kNever;
+  for (const auto& parting : parting_) next = std::min(next, parting.second);
+  for (const Invitation& invitation : invitations_) next = std::min(next, invitation.retry_ns);
+  if (phase_ == Phase::kGathering || phase_ == Phase::kConnecting) {
+    for (const Seat& seat : seats_) next = std::min(next, seat.deadline_ns);
+  }
+  return next;
+}
+
+}  // namespace mercury

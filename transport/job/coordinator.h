@@ -1,0 +1,116 @@
+// The coordinator of one job, on the host of its server 0: gathers the members, gives out ranks,
+// tells all when to begin, agrees on tensors, and tells all when it ends or why it failed.
+//
+// It talks to members over links only, also to those on its own host, and knows nothing of engines.
+// Owner/thread: the control thread, from within JobManager.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/job/links.h"
+
+namespace mercury {
+
+class Coordinator {
+ public:
+  Coordinator(JobContext& context, uint64_t number, std::string job, const JobKey& key);
+
+  const std::string& job() const { return job_; }
+  const JobKey& key() const { return key_; }
+  uint64_t number() const { return number_; }
+  bool ended() const { return phase_ == Phase::kEnded; }
+  bool done() const { return ended() && parting_.empty(); }  // nobody is left to talk to
+  // What the first Join said; null before it.
+  const message::Join* shape() const { return shape_ ? &*shape_ : nullptr; }
+  // True once: the host may then offer to be server 0 itself.
+  bool ask_host_to_serve() { return shape_ && !ended() && !std::exchange(host_asked_, true); }
+
+  void on_message(LinkId link, const Message& message, uint64_t now_ns);
+  void on_opened(LinkId link);  // an invitation's session
+  void on_closed(LinkId link, const Error& why, uint64_t now_ns);
+  void on_timer(uint64_t now_ns);
+  uint64_t next_deadline_ns() const;
+
+  // Ends the job with an error for everyone.
+  void fail(Errc code, const std::string& text, uint64_t now_ns);
+  // "worker 0 10.0.0.1:7470" or "worker 1 missing"
+  std::vector<std::string> members() const;
+
+ private:
+  enum class Phase : uint8_t { kGathering, kConnecting, kRunning, kEnded };
+  struct Seat {
+    LinkId link = 0;
+    message::Join join;  // `rank` is set when the ranks are given out
+    uint64_t deadline_ns = kNever;
+    bool ready = false;
+    bool declaring = false;
+    uint16_t max_udp_payload = 0;
+  };
+  struct Invitation {  // to another host's daemon, to be server `rank`
+    uint16_t rank = 0;
+    Endpoint address;
+    LinkId link = 0;  // 0: none now
+    uint64_t retry_ns = kNever;
+  };
+  struct Declaration {
+    LinkId link = 0;
+    std::vector<message::Tensor> tensors;
+  };
+  struct Known {
+    message::Tensor tensor;
+    uint16_t declared_by = 0;  // worker's rank
+  };
+
+  // --- gathering (coordinator.cc) ---
+  void join(LinkId link, message::Join join, uint64_t now_ns);
+  Status check_shape(const message::Join& join) const;
+  Status check_rank(message::Join& join) const;
+  void invite(Invitation& invitation);
+  void invitation_closed(Invitation& invitation, const Error& why, uint64_t now_ns);
+  void drop_invitations(const Error& why);
+  std::vector<int> ranks_of_seats() const;  // as they would be given out now, by seat
+  void send_roster();
+  std::string missing() const;
+
+  // --- running (coordinator_run.cc) ---
+  void ready(Seat& seat, const message::Ready& message);
+  void start();
+  void leave(Seat& seat, uint64_t now_ns);
+  void process_declarations();
+  Status check_declaration(const Declaration& declaration, std::vector<message::Tensor>& fresh);
+  void defined(LinkId server);
+
+  bool parts(LinkId link) const;
+  Seat* seat_of(LinkId link);
+  Invitation* invitation_of(LinkId link);
+  uint16_t total(Role role) const {
+    return role == Role::kWorker ? shape_->workers : shape_->servers;
+  }
+  std::string who(const Seat& seat) const;
+  void erase_seat(LinkId link);
+  void seat_closed(Seat& seat, const Error& why, uint64_t now_ns);
+  void dismiss(LinkId link, const Message& last_word, uint64_t now_ns);
+
+  JobContext& context_;
+  const uint64_t number_;
+  const std::string job_;
+  const JobKey key_;
+  Phase phase_ = Phase::kGathering;
+  std::optional<message::Join> shape_;
+  bool host_asked_ = false;
+  std::vector<Seat> seats_;  // in the order of joining
+  std::vector<Invitation> invitations_;
+  // Links whose last word was said: they are closed by the other end, or by us after a while.
+  std::vector<std::pair<LinkId, uint64_t>> parting_;
+  uint32_t chunk_bytes_ = 0;
+  std::unordered_map<uint32_t, Known> tensors_;
+  std::deque<Declaration> declarations_;  // the first is in work while servers are awaited
+  std::vector<LinkId> awaited_servers_;
+};
+
+}  // namespace mercury

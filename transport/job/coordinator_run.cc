@@ -1,0 +1,162 @@
+// Coordinator: from the roster to the end of the job.
+#include <algorithm>
+
+#include "transport/job/coordinator.h"
+#include "transport/job/plan.h"
+#include "transport/wire/header.h"
+
+namespace mercury {
+namespace {
+
+// A path that carries less than IPv4's smallest reassembly size is a peer's lie.
+constexpr uint16_t kLeastPathPayload = 548;
+
+// RESULT frames may carry a bitmap of contributors before the elements (wire::kFlagPartial); every
+// chunk leaves room for it, or a full chunk could not be answered in part.
+uint32_t bitmap_bytes(uint16_t workers) { return (workers + 63u) / 64u * 8u; }
+
+std::string shape_text(const message::Tensor& t) {
+  return std::to_string(t.numel) + " x " + name_of(t.dtype) + ", " + name_of(t.op);
+}
+
+}  // namespace
+
+void Coordinator::on_message(LinkId link, const Message& message, uint64_t now_ns) {
+  Seat* seat = seat_of(link);
+  if (const auto* m = std::get_if<message::Join>(&message); m && !seat && !parts(link)) {
+    return join(link, *m, now_ns);
+  }
+  if (!seat) return;  // its last word was said: what it sent meanwhile is of no interest
+  const bool worker = seat->join.role == Role::kWorker;
+  if (const auto* m = std::get_if<message::Ready>(&message);
+      m && phase_ == Phase::kConnecting && !seat->ready &&
+      m->max_udp_payload >= kLeastPathPayload) {
+    return ready(*seat, *m);
+  }
+  if (phase_ == Phase::kRunning && worker) {
+    if (std::holds_alternative<message::Leave>(message)) return leave(*seat, now_ns);
+    if (const auto* m = std::get_if<message::Declare>(&message); m && !seat->declaring) {
+      seat->declaring = true;
+      declarations_.push_back({link, m->tensors});
+      return process_declarations();
+    }
+  }
+  if (std::holds_alternative<message::Defined>(message) && !worker &&
+      std::find(awaited_servers_.begin(), awaited_servers_.end(), link) != awaited_servers_.end()) {
+    return defined(link);
+  }
+  const Error why(Errc::kProtocol, std::string("sent '") + name_of(message) + "' when it may not");
+  context_.links.drop(link, why);
+  on_closed(link, why, now_ns);
+}
+
+void Coordinator::ready(Seat& seat, const message::Ready& message) {
+  seat.ready = true;
+  seat.max_udp_payload = message.max_udp_payload;
+  if (std::all_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.ready; })) start();
+}
+
+void Coordinator::start() {
+  phase_ = Phase::kRunning;
+  uint16_t payload = 65535;
+  for (const Seat& seat : seats_) payload = std::min(payload, seat.max_udp_payload);
+  chunk_bytes_ =
+      payload - static_cast<uint32_t>(sizeof(wire::ChunkHeader)) - bitmap_bytes(shape_->workers);
+  for (const Seat& seat : seats_) context_.links.send(seat.link, message::Start{chunk_bytes_});
+}
+
+void Coordinator::leave(Seat& leaver, uint64_t now_ns) {
+  const auto rank = static_cast<uint16_t>(leaver.join.rank);
+  const LinkId link = leaver.link;
+  erase_seat(link);
+  dismiss(link, message::Left{}, now_ns);
+  const bool all_left = std::none_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
+    return seat.join.role == Role::kWorker;
+  });
+  for (const Seat& seat : seats_) {
+    if (all_left) {
+      dismiss(seat.link, message::End{}, now_ns);
+    } else {
+      context_.links.send(seat.link, message::PeerLeft{rank});
+    }
+  }
+  if (all_left) {
+    seats_.clear();
+    declarations_.clear();
+    phase_ = Phase::kEnded;
+  }
+}
+
+// One batch at a time goes to the servers, so that what waits for one of them stays within one
+// message however many workers declare at once, and no two servers see two declarations of a tensor
+// in different orders.
+void Coordinator::process_declarations() {
+  while (awaited_servers_.empty() && !declarations_.empty()) {
+    const Declaration& declaration = declarations_.front();
+    Seat* seat = seat_of(declaration.link);
+    if (!seat) {  // it has left meanwhile
+      declarations_.pop_front();
+      continue;
+    }
+    std::vector<message::Tensor> fresh;
+    const Status agreed = check_declaration(declaration, fresh);
+    if (agreed && !fresh.empty()) {
+      for (const message::Tensor& t : fresh) {
+        tensors_[t.id] = {t, static_cast<uint16_t>(seat->join.rank)};
+      }
+      for (const Seat& server : seats_) {
+        if (server.join.role != Role::kServer) continue;
+        context_.links.send(server.link, message::Define{fresh});
+        awaited_servers_.push_back(server.link);
+      }
+      return;
+    }
+    seat->declaring = false;
+    message::Declared answer;
+    if (!agreed) answer = {agreed.error().code, agreed.error().message};
+    context_.links.send(declaration.link, answer);
+    declarations_.pop_front();
+  }
+}
+
+void Coordinator::defined(LinkId server) {
+  std::erase(awaited_servers_, server);
+  if (!awaited_servers_.empty()) return;
+  if (Seat* seat = seat_of(declarations_.front().link)) {
+    seat->declaring = false;
+    context_.links.send(seat->link, message::Declared{});
+  }
+  declarations_.pop_front();
+  process_declarations();
+}
+
+Status Coordinator::check_declaration(const Declaration& declaration,
+                                      std::vector<message::Tensor>& fresh) {
+  std::unordered_map<uint32_t, const message::Tensor*> batch;
+  for (const message::Tensor& t : declaration.tensors) {
+    const std::string name = "tensor " + std::to_string(t.id);
+    if (const auto known = tensors_.find(t.id); known != tensors_.end()) {
+      if (t == known->second.tensor) continue;
+      return Error(Errc::kTensorMismatch, name + " is declared here as " + shape_text(t) +
+                                              ", by worker " +
+                                              std::to_string(known->second.declared_by) + " as " +
+                                              shape_text(known->second.tensor));
+    }
+    const uint32_t elems = chunk_elems(chunk_bytes_, static_cast<uint32_t>(size_of(t.dtype)));
+    if (chunk_count(t.numel, elems) == 0) {
+      return Error(Errc::kInvalidArgument,
+                   name + " has more than 2^32 - 1 chunks of " + std::to_string(elems));
+    }
+    if (!batch.emplace(t.id, &t).second) {
+      return Error(Errc::kExists, name + " is declared twice");
+    }
+    fresh.push_back(t);
+  }
+  if (tensors_.size() + fresh.size() > context_.policy.max_tensors) {
+    return Error(Errc::kLimit, "a job has at most " + std::to_string(context_.policy.max_tensors) +
+                                   " tensors here (jobs.max_tensors)");
+  }
+  return {};
+}
+
+}  // namespace mercury
