@@ -1,0 +1,287 @@
+"""The ethdev port over real devices in network namespaces: ethdev_netns_test.py PINGPONG FOREIGN CASE.
+
+PINGPONG is ethdev_pingpong, FOREIGN an XDP object file that is not Mercury's. Needs root; exits 77
+(skipped) without.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[4]
+sys.path.insert(0, str(ROOT / "tools"))
+from netlab import Lab, sh  # noqa: E402
+
+PINGPONG = FOREIGN = ""
+PORT = 7470
+INTERFACE = "eth0"  # of each host
+
+
+def two_hosts(mtu=1500):
+    """Two hosts behind a switch, in namespaces that no other test uses."""
+    return Lab(f"ethdev{os.getpid()}", ["a", "b"], mtu=mtu)
+
+
+class Program:
+    """A running ethdev_pingpong."""
+
+    def __init__(self, host, role, *arguments):
+        command = [PINGPONG, role, *(str(argument) for argument in arguments)]
+        self.process = host.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.ready = None
+
+    def wait_ready(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise AssertionError(f"did not start: {self.process.stderr.read()}")
+        self.ready = json.loads(line)
+        return self
+
+    def finish(self, stop=False):
+        """Exit status, one report per engine, and what it said on stderr."""
+        if stop:
+            self.process.terminate()
+        out, err = self.process.communicate(timeout=40)
+        reports = [json.loads(line) for line in out.splitlines()]
+        return self.process.returncode, [r for r in reports if r["what"] != "ready"], err
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+def counters_of(host):
+    """ICMP unreachables sent and received by the kernel of a host, both families."""
+    text = sh("cat", "/proc/net/snmp", "/proc/net/snmp6", ns=host.ns)
+    lines = [line.split() for line in text.splitlines()]
+    icmp = [line for line in lines if line[0] == "Icmp:"]
+    values = dict(zip(icmp[0][1:], (int(value) for value in icmp[1][1:])))
+    total = values["InDestUnreachs"] + values["OutDestUnreachs"]
+    for line in lines:
+        if line[0] in ("Icmp6InDestUnreachs", "Icmp6OutDestUnreachs"):
+            total += int(line[1])
+    return total
+
+
+class EthdevCase(unittest.TestCase):
+    def setUp(self):
+        self.programs = []
+
+    def tearDown(self):
+        for program in self.programs:
+            if program.process.poll() is None:
+                program.kill()
+
+    def start(self, host, role, *arguments):
+        program = Program(host, role, *arguments)
+        self.programs.append(program)
+        return program
+
+    def peers(self, host, engines=1):
+        arguments = []
+        for engine in range(engines):
+            arguments += ["--peer", f"{host.ip}:{PORT + engine}",
+                          "--peer", f"[{host.ip6}]:{PORT + engine}"]
+        return arguments
+
+    def exchange(self, lab, server, client, engines=1, frames=1000):
+        """Runs both ends until all frames came back; returns the server's and client's reports."""
+        first, second = lab.hosts
+        serving = self.start(first, "server", *server).wait_ready()
+        calling = self.start(second, "client", "--frames", frames,
+                             *self.peers(first, engines), *client)
+        status, reports, err = calling.finish()
+        _, served, server_err = serving.finish(stop=True)
+        self.assertEqual(status, 0, f"{reports}\n{err}\n{served}\n{server_err}")
+        return served, reports
+
+    def netdev(self, kind, mtu, *server):
+        with two_hosts(mtu) as lab:
+            device = ["--device", f"{kind}:{INTERFACE}"]
+            served, called = self.exchange(lab, device + list(server), device)
+            self.assertEqual(called[0]["max_udp_payload"], mtu - 28)
+            self.assertGreater(served[0]["wakeups"], 0, "slept through its frames")
+
+
+class AfPacket(EthdevCase):
+    def test_1500(self):
+        self.netdev("af_packet", 1500)
+
+    def test_9000_with_shared_payload(self):
+        self.netdev("af_packet", 9000, "--share-payload", 1)
+
+    def test_second_engine_is_fed_by_hand_off(self):
+        with two_hosts() as lab:
+            device = ["--device", f"af_packet:{INTERFACE}"]
+            served, _ = self.exchange(lab, device + ["--engines", 2, "--queues", 1], device,
+                                      engines=2)
+            self.assertGreater(served[0].get("handoffs", 0) + served[1].get("handoffs", 0), 0)
+            self.assertGreater(min(report["good"] for report in served), 0)
+
+    def test_two_queues(self):
+        with two_hosts() as lab:
+            device = ["--device", f"af_packet:{INTERFACE}", "--engines", 2]
+            self.exchange(lab, device, device, engines=2)
+
+
+class AfXdp(EthdevCase):
+    def test_1500(self):
+        self.netdev("af_xdp", 1500)
+
+    def test_largest_mtu(self):
+        self.netdev("af_xdp", 3498, "--share-payload", 1)
+
+    def test_second_engine_is_fed_by_hand_off(self):
+        with two_hosts() as lab:
+            device = ["--device", f"af_xdp:{INTERFACE}", "--engines", 2]
+            served, _ = self.exchange(lab, device, device, engines=2)
+            self.assertGreater(sum(report.get("handoffs", 0) for report in served), 0)
+            self.assertGreater(min(report["good"] for report in served), 0)
+
+    def test_talks_to_af_packet(self):
+        with two_hosts() as lab:
+            self.exchange(lab, ["--device", f"af_xdp:{INTERFACE}"],
+                          ["--device", f"af_packet:{INTERFACE}"])
+
+    def test_larger_mtu_is_refused_with_the_limit(self):
+        with two_hosts(9000) as lab:
+            program = self.start(lab.hosts[0], "server", "--device", f"af_xdp:{INTERFACE}")
+            status, _, err = program.finish()
+            self.assertEqual(status, 2)
+            self.assertIn("3502", err)
+
+
+class Xdp(EthdevCase):
+    def attached(self, lab):
+        return "prog/xdp" in sh("ip", "-details", "link", "show", INTERFACE, ns=lab.hosts[0].ns)
+
+    def test_restarts_after_kill(self):
+        with two_hosts() as lab:
+            device = ["--device", f"af_xdp:{INTERFACE}"]
+            self.start(lab.hosts[0], "server", *device).wait_ready().kill()
+            self.assertTrue(self.attached(lab), "nothing was left to clear: the test is void")
+            self.exchange(lab, device, device, frames=200)
+            self.assertFalse(self.attached(lab), "a clean exit left the program")
+
+    def test_second_process_is_refused(self):
+        with two_hosts() as lab:
+            device = ["--device", f"af_xdp:{INTERFACE}"]
+            self.start(lab.hosts[0], "server", *device).wait_ready()
+            second = self.start(lab.hosts[0], "server", *device, "--port", PORT + 100)
+            status, _, err = second.finish()
+            self.assertEqual(status, 2)
+            self.assertIn("another Mercury process", err)
+
+    def test_foreign_program_is_refused_by_name(self):
+        with two_hosts() as lab:
+            sh("ip", "link", "set", INTERFACE, "xdp", "object", FOREIGN, "section", "xdp",
+               ns=lab.hosts[0].ns)
+            program = self.start(lab.hosts[0], "server", "--device", f"af_xdp:{INTERFACE}")
+            status, _, err = program.finish()
+            self.assertEqual(status, 2)
+            self.assertIn("foreign_pass", err)
+            self.assertTrue(self.attached(lab), "took a foreign program off")
+
+
+class SharedInterface(EthdevCase):
+    def manners(self, kind):
+        with two_hosts() as lab:
+            first, second = lab.hosts
+            self.start(first, "server", "--device", f"{kind}:{INTERFACE}").wait_ready()
+            before = counters_of(first) + counters_of(second)
+            sh("ping", "-c", "2", "-i", "0.2", "-W", "5", first.ip, ns=second.ns)
+            sh("ping", "-c", "2", "-i", "0.2", "-W", "5", first.ip6, ns=second.ns)
+            client = self.start(second, "client", "--device", f"{kind}:{INTERFACE}",
+                                "--frames", 300, *self.peers(first))
+            status, _, err = client.finish()
+            self.assertEqual(status, 0, err)
+            sh("ping", "-c", "1", "-W", "5", first.ip, ns=second.ns)
+            self.assertEqual(counters_of(first) + counters_of(second), before,
+                             "the kernel answered a frame of ours with ICMP unreachable")
+
+    def test_af_packet(self):
+        self.manners("af_packet")
+
+    def test_af_xdp(self):
+        self.manners("af_xdp")
+
+    def test_port_in_use_is_named(self):
+        with two_hosts() as lab:
+            device = ["--device", f"af_packet:{INTERFACE}"]
+            self.start(lab.hosts[0], "server", *device).wait_ready()
+            status, _, err = self.start(lab.hosts[0], "server", *device).finish()
+            self.assertEqual(status, 2)
+            self.assertIn(f"{lab.hosts[0].ip}:{PORT} is in use", err)
+
+
+class Memif(EthdevCase):
+    def over_memif(self, mtu, engines=1, client_first=False):
+        with two_hosts() as lab, tempfile.TemporaryDirectory() as folder:
+            first, second = lab.hosts
+            device = ["--device", f"memif:{folder}/memif.sock", "--mtu", mtu, "--engines", engines]
+            addresses = [["--v4", f"{host.ip}/24", "--v6", f"{host.ip6}/64"] for host in lab.hosts]
+            server = [*device, *addresses[0], "--memif-server", 1, "--share-payload", 1]
+            client = [*device, *addresses[1]]
+            if not client_first:
+                _, called = self.exchange(lab, server, client, engines=engines)
+                self.assertEqual(called[0]["max_udp_payload"], mtu - 28)
+                return
+            calling = self.start(second, "client", "--frames", 300, *self.peers(first),
+                                 *client).wait_ready()
+            self.start(first, "server", *server).wait_ready()
+            status, _, err = calling.finish()
+            self.assertEqual(status, 0, err)
+
+    def test_1500(self):
+        self.over_memif(1500)
+
+    def test_9000(self):
+        self.over_memif(9000)
+
+    def test_two_queues(self):
+        self.over_memif(1500, engines=2)
+
+    def test_client_waits_for_its_server(self):
+        self.over_memif(1500, client_first=True)
+
+
+class OwnInterface(EthdevCase):
+    """A tap: the kernel at its other end sees a host that Mercury alone plays."""
+
+    def test_answers_ping_and_neighbours(self):
+        with two_hosts() as lab:
+            host = lab.hosts[0]
+            server = self.start(host, "server", "--device", "tap:mtap0", "--v4", "10.78.0.1/24",
+                                "--v6", "fd78::1/64").wait_ready()
+            sh("ip", "link", "set", "mtap0", "up", ns=host.ns)
+            sh("ip", "address", "add", "10.78.0.2/24", "dev", "mtap0", ns=host.ns)
+            sh("ip", "address", "add", "fd78::2/64", "dev", "mtap0", "nodad", ns=host.ns)
+            sh("ping", "-c", "2", "-i", "0.2", "-W", "5", "10.78.0.1", ns=host.ns)
+            sh("ping", "-c", "2", "-i", "0.2", "-W", "5", "-s", "1400", "fd78::1", ns=host.ns)
+            # A socket of the kernel gets its datagrams back: checksums satisfy a real receiver.
+            echo = ("import socket,sys\n"
+                    "for family, ip in ((socket.AF_INET, '10.78.0.1'), (socket.AF_INET6, 'fd78::1')):\n"
+                    "    s = socket.socket(family, socket.SOCK_DGRAM)\n"
+                    "    s.settimeout(0.5)\n"
+                    "    for attempt in range(20):\n"
+                    f"        s.sendto(b'hello over ' + ip.encode(), (ip, {PORT}))\n"
+                    "        try:\n"
+                    "            assert s.recv(100) == b'hello over ' + ip.encode()\n"
+                    "            break\n"
+                    "        except TimeoutError:\n"
+                    "            pass\n"
+                    "    else:\n"
+                    "        sys.exit('no answer from ' + ip)\n")
+            sh(sys.executable, "-c", echo, ns=host.ns)
+            server.finish(stop=True)
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0:
+        print("needs root for network namespaces: skipped")
+        sys.exit(77)
+    PINGPONG, FOREIGN, case = sys.argv[1:]
+    unittest.main(argv=[sys.argv[0], case, "-v"])

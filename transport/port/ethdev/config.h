@@ -1,0 +1,87 @@
+// What a DPDK port is made from: which device, whose addresses, how many engines share it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "transport/base/endpoint.h"
+#include "transport/base/result.h"
+
+namespace mercury::ethdev {
+
+enum class DeviceKind : uint8_t { kPci, kAfXdp, kAfPacket, kTap, kMemif, kRing };
+const char* name_of(DeviceKind kind);
+
+// An address of this host on the device. On an interface shared with the kernel the prefix and the
+// gateway are the kernel's business and are not read.
+struct LocalAddress {
+  IpAddress ip;
+  uint8_t prefix_bits = 0;           // 24 for a.b.c.d/24
+  std::optional<IpAddress> gateway;  // for destinations outside the prefix; none = on-link only
+};
+
+struct MemifOptions {
+  bool server = false;    // exactly one of the two ends is the server; the client connects to it
+  uint32_t id = 0;        // both ends name the same number
+  bool abstract = false;  // abstract sockets do not cross network namespaces, paths do
+};
+
+enum class Hugepages : uint8_t { kAuto, kNever, kAlways };
+
+struct EthdevConfig {
+  DeviceKind kind = DeviceKind::kAfPacket;
+  // kPci: "0000:03:00.0". kAfXdp, kAfPacket: an interface of the kernel. kTap: name of the
+  // interface to create. kMemif: path of the socket. kRing: a name; two devices of one process that
+  // give the same name are joined back to back.
+  std::string device;
+  uint16_t engines = 1;  // engine e listens on udp_port + e
+  uint16_t queues = 0;   // 0 = one per engine where the device has them
+  uint32_t mtu = 0;      // bytes of IP packet; 0 = the interface's own, 1500 where there is none
+  std::optional<LocalAddress> v4;  // neither: the interface's own addresses (shared only)
+  std::optional<LocalAddress> v6;
+  uint16_t udp_port = 7470;
+  // The kernel uses the interface too, and answers ARP, neighbour discovery and ping. Default: true
+  // for kAfXdp and kAfPacket; must be false for the others.
+  std::optional<bool> shared;
+  uint64_t link_bytes_per_second = 0;  // 0 = what a PCI device reports, unknown elsewhere
+  MemifOptions memif;
+  std::string extra_args;  // appended to the driver's arguments: "qdisc_bypass=0"
+  Hugepages hugepages = Hugepages::kAuto;
+  uint32_t memory_mb = 0;  // of DPDK, for all devices of the process; 0 = what this device needs
+
+  bool is_shared() const {
+    return shared.value_or(kind == DeviceKind::kAfXdp || kind == DeviceKind::kAfPacket);
+  }
+  // An interface of the kernel carries the frames.
+  bool has_netdev() const { return kind == DeviceKind::kAfXdp || kind == DeviceKind::kAfPacket; }
+};
+
+// Reads "af_xdp:eth1", "af_packet:eth1", "tap:mercury0", "memif:/run/m.sock", "ring:name" or a PCI
+// address ("0000:03:00.0") into kind and device. Errors: kConfig.
+Status parse_device(std::string_view text, EthdevConfig& config);
+
+// Sizes that follow from the configuration. All in bytes unless named otherwise.
+struct BufferPlan {
+  uint32_t data_room = 0;     // of an mbuf, headroom included
+  uint32_t mbufs = 0;         // per device queue
+  uint32_t descriptors = 0;   // of each receive and transmit ring
+  uint32_t packet_frame = 0;  // af_packet: one slot of its ring
+  uint32_t packet_block = 0;  // af_packet: what the kernel allocates at once
+  uint64_t memory = 0;        // of DPDK, all queues
+};
+BufferPlan plan_buffers(const EthdevConfig& config, uint32_t mtu, uint16_t queues);
+
+// The largest MTU that the driver carries whatever the interface says; 9,600 where only memory
+// limits it.
+uint32_t max_mtu(DeviceKind kind);
+
+// Driver arguments of a virtual device; `xdp_program` is a path, for kAfXdp only.
+std::string vdev_args(const EthdevConfig& config, uint32_t mtu, uint16_t queues,
+                      const BufferPlan& plan, const std::string& xdp_program);
+
+// Refuses what cannot work, before anything is touched. Errors: kConfig.
+Status validate(const EthdevConfig& config);
+
+}  // namespace mercury::ethdev

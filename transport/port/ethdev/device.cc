@@ -1,0 +1,383 @@
+#include "transport/port/ethdev/device.h"
+
+#include <linux/if_xdp.h>
+#include <rte_bus_vdev.h>
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+#include <rte_ring.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/port/ethdev/eal.h"
+#include "transport/port/ethdev/netdev.h"
+#include "transport/port/ethdev/pools.h"
+#include "transport/port/ethdev/ring_pair.h"
+
+namespace mercury::ethdev {
+namespace {
+
+// Frames that may wait for an engine in its inbox or outbox: two full bursts of each neighbour
+// would fit many times; more would only hide that the engine is too slow.
+constexpr unsigned kLaneRing = 1024;
+// A memif client tries again this long after its server was not there, or went away. The driver
+// takes a lost connection down in a thread of its own, and must not be disturbed at it.
+constexpr uint64_t kReconnect = 100'000'000;
+// A connection that was accepted is given this long to become a link.
+constexpr uint64_t kHandshake = 5'000'000'000;
+
+std::string unique_name(const char* prefix) {
+  static std::atomic<uint32_t> next{0};
+  return prefix + std::to_string(next.fetch_add(1));
+}
+
+const char* driver_of(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kAfXdp:
+      return "net_af_xdp";
+    case DeviceKind::kAfPacket:
+      return "net_af_packet";
+    case DeviceKind::kTap:
+      return "net_tap";
+    case DeviceKind::kMemif:
+      return "net_memif";
+    case DeviceKind::kRing:
+      return "net_ring";
+    case DeviceKind::kPci:
+      break;
+  }
+  return "";
+}
+
+}  // namespace
+
+void Lane::wake() noexcept {
+  // Pairs with the fence in EthdevPort::prepare_sleep: either it sees the frame, or we see it
+  // asleep.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!asleep.load(std::memory_order_relaxed) || !asleep.exchange(false)) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(doorbell, &one, sizeof(one));
+}
+
+Error Device::driver_error(const std::string& what, int code) const {
+  const int positive = code < 0 ? -code : code;
+  const bool denied = positive == EPERM || positive == EACCES || ::geteuid() != 0;
+  return Error(denied ? Errc::kPermission : Errc::kSystem, positive,
+               "device " + name_ + ": " + what + ": " + std::strerror(positive) +
+                   "; the driver said: " + take_driver_log() +
+                   (denied ? "; needs root, or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF" : ""));
+}
+
+Result<std::shared_ptr<Device>> Device::create(const EthdevConfig& config) {
+  if (Status valid = validate(config); !valid) return valid.error();
+  std::shared_ptr<Device> device(new Device(config));
+  device->name_ = config.kind == DeviceKind::kPci
+                      ? config.device
+                      : std::string(name_of(config.kind)) + ":" + config.device;
+  using Step = Status (Device::*)();
+  for (const Step step : {&Device::settle_netdev, &Device::settle_addresses, &Device::attach,
+                          &Device::configure, &Device::create_lanes, &Device::start}) {
+    if (Status status = (device.get()->*step)(); !status) return status.error();
+  }
+  return device;
+}
+
+// MTU, MAC and queue count that an interface of the kernel imposes.
+Status Device::settle_netdev() {
+  queues_ = config_.queues != 0 ? config_.queues : config_.engines;
+  mtu_ = config_.mtu != 0 ? config_.mtu : std::min(1500U, max_mtu(config_.kind));
+  if (!config_.has_netdev()) return {};
+  const auto facts = read_netdev(config_.device);
+  if (!facts) return facts.error();
+  netdev_index_ = facts->index;
+  local_.mac = facts->mac;
+  if (!facts->up) {
+    return Error(Errc::kConfig, "interface " + config_.device + " is down; run: ip link set dev " +
+                                    config_.device + " up");
+  }
+  if (config_.mtu > facts->mtu) {
+    return Error(Errc::kConfig, "mtu " + std::to_string(config_.mtu) + " is more than interface " +
+                                    config_.device + " has (" + std::to_string(facts->mtu) +
+                                    "); run: ip link set dev " + config_.device + " mtu " +
+                                    std::to_string(config_.mtu));
+  }
+  if (facts->mtu > max_mtu(config_.kind)) {
+    return Error(Errc::kConfig,
+                 "interface " + config_.device + " has mtu " + std::to_string(facts->mtu) + ", " +
+                     name_of(config_.kind) + " carries " + std::to_string(max_mtu(config_.kind)) +
+                     "; run: ip link set dev " + config_.device + " mtu " +
+                     std::to_string(max_mtu(config_.kind)) +
+                     (config_.kind == DeviceKind::kAfXdp ? ", or use af_packet" : ""));
+  }
+  if (config_.mtu == 0) mtu_ = facts->mtu;
+  if (config_.kind == DeviceKind::kAfXdp) queues_ = std::min(queues_, facts->queues);
+  if (config_.is_shared() && !config_.v4 && !config_.v6) {
+    if (facts->v4) config_.v4 = LocalAddress{*facts->v4, 32, {}};
+    if (facts->v6) config_.v6 = LocalAddress{*facts->v6, 128, {}};
+  }
+  return {};
+}
+
+Status Device::settle_addresses() {
+  if (!config_.v4 && !config_.v6) {
+    return Error(Errc::kConfig, "interface " + config_.device +
+                                    " has no address; run: ip address add ADDRESS/PREFIX dev " +
+                                    config_.device);
+  }
+  local_.has_v4 = config_.v4.has_value();
+  local_.has_v6 = config_.v6.has_value();
+  if (config_.v4) local_.v4 = config_.v4->ip;
+  if (config_.v6) local_.v6 = config_.v6->ip;
+  local_.udp_port = config_.udp_port;
+  local_.udp_ports = config_.engines;
+  if (!config_.is_shared()) return {};
+  for (uint16_t engine = 0; engine < config_.engines; ++engine) {
+    const uint16_t port = static_cast<uint16_t>(config_.udp_port + engine);
+    for (const auto& address : {config_.v4, config_.v6}) {
+      if (!address) continue;
+      if (Status held = guard_.hold({address->ip, port}); !held) return held;
+    }
+  }
+  return {};
+}
+
+// Brings the device into DPDK.
+Status Device::attach() {
+  plan_ = plan_buffers(config_, mtu_, queues_);
+  EalOptions options;
+  options.hugepages = config_.hugepages;
+  // Beside the buffers: rings, driver structures, and what the allocator loses to alignment.
+  options.memory_mb = config_.memory_mb != 0
+                          ? config_.memory_mb
+                          : static_cast<uint32_t>((plan_.memory >> 20) * 5 / 4 + 64);
+  if (config_.kind == DeviceKind::kPci) options.pci_address = config_.device;
+  if (Status started = start_eal(options); !started) return started;
+  take_driver_log();
+  if (config_.kind == DeviceKind::kPci) {
+    if (rte_eth_dev_get_port_by_name(config_.device.c_str(), &port_id_) == 0) {
+      attached_ = true;
+      return {};
+    }
+    return Error(Errc::kNoDevice, "no DPDK driver took PCI device " + config_.device +
+                                      "; bind it first: dpdk-devbind.py -b vfio-pci " +
+                                      config_.device);
+  }
+  if (config_.kind == DeviceKind::kRing) return attach_ring();
+  if (config_.kind == DeviceKind::kAfXdp) {
+    auto claim = InterfaceClaim::take(netdev_index_, config_.device);
+    if (!claim) return claim.error();
+    claim_.emplace(std::move(*claim));
+    if (Status cleared = clear_leftover(netdev_index_, config_.device); !cleared) return cleared;
+    if (config_.is_shared()) {
+      auto object = SteerObject::create(config_.udp_port, config_.engines);
+      if (!object) return object.error();
+      steer_.emplace(std::move(*object));
+    }
+  }
+  const std::string vdev = unique_name(driver_of(config_.kind));
+  const std::string args =
+      vdev_args(config_, mtu_, queues_, plan_, steer_ ? steer_->path() : std::string());
+  const std::vector<int> before = sockets_of_domain(AF_PACKET);
+  const int failed = rte_vdev_init(vdev.c_str(), args.c_str());
+  if (failed != 0) return driver_error("cannot create it (" + args + ")", failed);
+  vdev_ = vdev;
+  attached_ = true;
+  const int found = rte_eth_dev_get_port_by_name(vdev.c_str(), &port_id_);
+  if (found != 0) return driver_error("its driver made no port", found);
+  lanes_ = std::make_unique<Lane[]>(config_.engines);
+  if (config_.kind == DeviceKind::kAfPacket) return find_sockets(before, AF_PACKET);
+  return {};
+}
+
+Status Device::attach_ring() {
+  const std::string name = unique_name("mercury_ring");
+  const auto port = attach_ring_side(config_.device, queues_, name);
+  if (!port) return port.error();
+  vdev_ = "net_ring_" + name;  // what the driver makes of it
+  port_id_ = *port;
+  attached_ = true;
+  return {};
+}
+
+// The sockets that the driver opened since `before` are those of its queues, in their order.
+Status Device::find_sockets(const std::vector<int>& before, int domain) {
+  std::vector<int> opened;
+  std::ranges::set_difference(sockets_of_domain(domain), before, std::back_inserter(opened));
+  for (uint16_t queue = 0; queue < queues_ && queue < opened.size(); ++queue) {
+    lanes_[queue].device_fd = opened[queue];
+    if (domain != AF_PACKET || !config_.is_shared()) continue;
+    Status filtered = filter_packet_socket(opened[queue], config_.udp_port, config_.engines);
+    if (!filtered) return filtered;
+  }
+  return {};
+}
+
+Status Device::create_pools() {
+  const uint32_t sharers = (config_.engines + queues_ - 1U) / queues_;
+  for (uint16_t queue = 0; queue < queues_; ++queue) {
+    rte_mempool* pool =
+        create_frame_pool(config_.kind, unique_name("mercury_frames"), plan_.data_room,
+                          plan_.mbufs + (sharers - 1) * 2 * kLaneRing);
+    if (pool == nullptr) {
+      return Error(Errc::kNoMemory, "device " + name_ + ": no memory for " +
+                                        std::to_string(plan_.mbufs) + " buffers of " +
+                                        std::to_string(plan_.data_room) +
+                                        " bytes; raise memory_mb");
+    }
+    pools_.push_back(pool);
+  }
+  // The drivers that copy each segment into their own ring inside the call: the payload is read
+  // once, and no longer needed when the call returns. A NIC would read memory that is not mapped
+  // for it, af_xdp takes one segment only, and net_ring's peer frees in another thread.
+  if (config_.kind == DeviceKind::kAfPacket || config_.kind == DeviceKind::kMemif) {
+    gather_pool_ = create_gather_pool(unique_name("mercury_gather"), 2048);
+    if (gather_pool_ == nullptr) {
+      return Error(Errc::kNoMemory, "device " + name_ + ": no memory; raise memory_mb");
+    }
+  }
+  return {};
+}
+
+Status Device::configure() {
+  rte_eth_dev_info info{};
+  int failed = rte_eth_dev_info_get(port_id_, &info);
+  if (failed != 0) return driver_error("cannot be asked what it can do", failed);
+  queues_ = std::min({queues_, info.max_rx_queues, info.max_tx_queues});
+  if (Status pools = create_pools(); !pools) return pools;
+  rte_eth_conf conf{};
+  if (config_.kind == DeviceKind::kPci) {
+    // Virtual devices report 1,518 bytes at most, and carry what fits their buffers.
+    conf.rxmode.mtu = mtu_;
+    if (mtu_ > info.max_mtu) {
+      return Error(Errc::kConfig, "device " + name_ + ": mtu " + std::to_string(mtu_) +
+                                      " is more than its " + std::to_string(info.max_mtu));
+    }
+    checksum_offload_ = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0;
+    if (checksum_offload_) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+    if (queues_ > 1) {
+      conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+      conf.rx_adv_conf.rss_conf.rss_hf =
+          info.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP);
+    }
+  }
+  if (gather_pool_ != nullptr) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+  failed = rte_eth_dev_configure(port_id_, queues_, queues_, &conf);
+  if (failed != 0) return driver_error("cannot be configured", failed);
+  uint16_t rx_descriptors = static_cast<uint16_t>(plan_.descriptors);
+  uint16_t tx_descriptors = rx_descriptors;
+  rte_eth_dev_adjust_nb_rx_tx_desc(port_id_, &rx_descriptors, &tx_descriptors);
+  const auto socket = static_cast<unsigned>(rte_eth_dev_socket_id(port_id_));
+  const std::vector<int> before = sockets_of_domain(AF_XDP);
+  for (uint16_t queue = 0; queue < queues_; ++queue) {
+    failed =
+        rte_eth_rx_queue_setup(port_id_, queue, rx_descriptors, socket, nullptr, pools_[queue]);
+    if (failed != 0) return driver_error("receive queue " + std::to_string(queue), failed);
+    rte_eth_txconf tx = info.default_txconf;
+    tx.offloads = conf.txmode.offloads;
+    failed = rte_eth_tx_queue_setup(port_id_, queue, tx_descriptors, socket, &tx);
+    if (failed != 0) return driver_error("transmit queue " + std::to_string(queue), failed);
+  }
+  if (config_.kind == DeviceKind::kAfXdp) return find_sockets(before, AF_XDP);
+  return {};
+}
+
+Status Device::create_lanes() {
+  if (!lanes_) lanes_ = std::make_unique<Lane[]>(config_.engines);
+  for (uint16_t engine = 0; engine < config_.engines; ++engine) {
+    Lane& lane = lanes_[engine];
+    lane.queue = static_cast<uint16_t>(engine % queues_);
+    lane.owns_queue = engine < queues_;
+    lane.pool = pools_[lane.queue];
+    lane.doorbell = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (lane.doorbell < 0) return Error::system(errno, "eventfd");
+    lane.inbox = rte_ring_create(unique_name("mercury_inbox").c_str(), kLaneRing, 0, RING_F_SC_DEQ);
+    const bool serves_others = lane.owns_queue && config_.engines > queues_;
+    if (serves_others) {
+      lane.outbox =
+          rte_ring_create(unique_name("mercury_outbox").c_str(), kLaneRing, 0, RING_F_SC_DEQ);
+    }
+    if (lane.inbox == nullptr || (serves_others && lane.outbox == nullptr)) {
+      return Error(Errc::kNoMemory, "device " + name_ + ": no memory for rings; raise memory_mb");
+    }
+  }
+  return {};
+}
+
+Status Device::start() {
+  const bool client = config_.kind == DeviceKind::kMemif && !config_.memif.server;
+  if (!client) {  // a client connects from tick(): its server may not be there yet
+    const int failed = rte_eth_dev_start(port_id_);
+    if (failed != 0) return driver_error("does not start", failed);
+    started_ = true;
+  }
+  if (!config_.is_shared()) rte_eth_allmulticast_enable(port_id_);  // neighbour discovery
+  if (local_.mac.is_zero() && config_.kind != DeviceKind::kRing &&
+      config_.kind != DeviceKind::kTap) {
+    rte_ether_addr mac{};
+    if (rte_eth_macaddr_get(port_id_, &mac) == 0) std::memcpy(local_.mac.bytes.data(), &mac, 6);
+  }
+  // A ring has no address, and a tap's is that of the kernel at its other end.
+  if (local_.mac.is_zero()) {
+    local_.mac = MacAddress::from_ip(local_.has_v4 ? local_.v4 : local_.v6);
+  }
+  std::optional<RouteSocket> kernel;
+  if (config_.is_shared()) {
+    auto routes = RouteSocket::open(netdev_index_);
+    if (!routes) return routes.error();
+    kernel.emplace(std::move(*routes));
+  }
+  neighbours_ = std::make_unique<Neighbours>(local_, config_.v4, config_.v6, std::move(kernel));
+  link_bytes_per_second_ = config_.link_bytes_per_second;
+  rte_eth_link link{};
+  if (link_bytes_per_second_ == 0 && config_.kind == DeviceKind::kPci &&
+      rte_eth_link_get_nowait(port_id_, &link) == 0 &&
+      link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN) {
+    link_bytes_per_second_ = uint64_t{link.link_speed} * 1'000'000 / 8;
+  }
+  if (started_) tick(0);  // a client starts by the engine's clock
+  return {};
+}
+
+void Device::tick(uint64_t now_ns) {
+  const std::unique_lock lock(tick_mutex_, std::try_to_lock);
+  if (!lock) return;  // another engine is at it
+  rte_eth_link link{};
+  const bool up = started_ && rte_eth_link_get_nowait(port_id_, &link) == 0 &&
+                  link.link_status == RTE_ETH_LINK_UP;
+  const bool was_up = link_up_.exchange(up, std::memory_order_relaxed);
+  const bool client = config_.kind == DeviceKind::kMemif && !config_.memif.server;
+  if (up || !client) return;
+  if (was_up) next_start_ns_ = now_ns + kReconnect;
+  if (now_ns < next_start_ns_) return;
+  if (started_) rte_eth_dev_stop(port_id_);
+  started_ = rte_eth_dev_start(port_id_) == 0;
+  if (!started_) take_driver_log();  // "cannot connect": it will be tried again
+  next_start_ns_ = now_ns + (started_ ? kHandshake : kReconnect);
+}
+
+Device::~Device() {
+  if (attached_) {
+    rte_eth_dev_stop(port_id_);
+    rte_eth_dev_close(port_id_);
+    if (!vdev_.empty()) rte_vdev_uninit(vdev_.c_str());
+    if (config_.kind == DeviceKind::kRing) release_ring_side(config_.device);
+  }
+  for (uint16_t engine = 0; lanes_ && engine < config_.engines; ++engine) {
+    for (rte_ring* ring : {lanes_[engine].inbox, lanes_[engine].outbox}) {
+      void* frame = nullptr;
+      while (ring != nullptr && rte_ring_sc_dequeue(ring, &frame) == 0) {
+        rte_pktmbuf_free(static_cast<rte_mbuf*>(frame));
+      }
+      rte_ring_free(ring);
+    }
+    if (lanes_[engine].doorbell >= 0) ::close(lanes_[engine].doorbell);
+  }
+  for (rte_mempool* pool : pools_) rte_mempool_free(pool);
+  rte_mempool_free(gather_pool_);
+}
+
+}  // namespace mercury::ethdev

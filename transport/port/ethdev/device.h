@@ -1,0 +1,120 @@
+// One DPDK device, shared by the engines of a host.
+//
+// Each engine has a lane. The first `queues` lanes own a queue pair of the device each; the others
+// receive what the owners hand over and send through an owner's outbox, both over rte_ring: an
+// engine never locks and never waits for another.
+//
+//        device queue 0        device queue 1
+//              |                     |
+//           lane 0 <-- inboxes --> lane 1 <-- inbox, outbox --> lane 2 (no queue)
+//
+// Owner/thread: create and destroy on one thread; lanes as said at each member; the rest is cold
+// and may be called by any engine.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/base/endpoint.h"
+#include "transport/base/result.h"
+#include "transport/base/types.h"
+#include "transport/port/ethdev/config.h"
+#include "transport/port/ethdev/ip.h"
+#include "transport/port/ethdev/kernel_guard.h"
+#include "transport/port/ethdev/neighbours.h"
+#include "transport/port/ethdev/steer.h"
+
+struct rte_mempool;
+struct rte_ring;
+
+namespace mercury::ethdev {
+
+struct Lane {
+  rte_ring* inbox = nullptr;  // received elsewhere for this engine; any engine puts, this one takes
+  rte_ring* outbox =
+      nullptr;  // queue owners: what engines without a queue send; they put, it takes
+  rte_mempool* pool =
+      nullptr;         // for frames to send; the receive pool of the queue it sends through
+  int device_fd = -1;  // the driver's socket, or -1
+  int doorbell = -1;   // eventfd
+  bool owns_queue = false;
+  uint16_t queue = 0;  // the queue pair it uses, itself or through its owner
+  // Set by the engine before it sleeps, cleared by whoever wakes it.
+  alignas(kCacheLine) std::atomic<bool> asleep{false};
+
+  // After something was put into a ring of this lane.
+  void wake() noexcept;
+};
+
+class Device {
+ public:
+  // Starts EAL if needed, creates the device, its queues and rings. Errors: kConfig, kNoDevice,
+  // kPermission, kBusy, kSystem; messages name the device and what to run.
+  static Result<std::shared_ptr<Device>> create(const EthdevConfig& config);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const EthdevConfig& config() const { return config_; }
+  const std::string& name() const { return name_; }  // "af_xdp:eth1"
+  uint32_t mtu() const { return mtu_; }
+  uint16_t queues() const { return queues_; }
+  uint16_t dpdk_port() const { return port_id_; }
+  const LocalIdentity& local() const { return local_; }
+  uint64_t link_bytes_per_second() const { return link_bytes_per_second_; }
+  Lane& lane(uint16_t engine) { return lanes_[engine]; }
+  Neighbours& neighbours() { return *neighbours_; }
+  // For mbufs that only point at a payload elsewhere; null if payloads are copied into the frame.
+  rte_mempool* gather_pool() const { return gather_pool_; }
+  bool checksum_offload() const { return checksum_offload_; }
+
+  // The device is started and its link is up: frames may be given to it.
+  bool link_up() const noexcept { return link_up_.load(std::memory_order_relaxed); }
+  // Link state; connects a memif client until the server is there.
+  void tick(uint64_t now_ns);
+
+ private:
+  explicit Device(const EthdevConfig& config) : config_(config) {}
+
+  Status settle_netdev();
+  Status settle_addresses();
+  Status attach();
+  Status attach_ring();
+  Status configure();
+  Status create_pools();
+  Status create_lanes();
+  Status start();
+  Status find_sockets(const std::vector<int>& before, int domain);
+  Error driver_error(const std::string& what, int code) const;
+
+  EthdevConfig config_;
+  std::string name_;
+  std::string vdev_;  // DPDK's name of a virtual device that we created
+  uint32_t mtu_ = 1500;
+  uint32_t netdev_index_ = 0;
+  uint16_t queues_ = 1;
+  uint16_t port_id_ = 0;
+  bool attached_ = false;
+  bool checksum_offload_ = false;
+  uint64_t link_bytes_per_second_ = 0;
+  LocalIdentity local_;
+  BufferPlan plan_;
+  std::vector<rte_mempool*> pools_;  // one per queue
+  rte_mempool* gather_pool_ = nullptr;
+  std::unique_ptr<Lane[]> lanes_;
+  std::unique_ptr<Neighbours> neighbours_;
+  KernelGuard guard_;
+  std::optional<InterfaceClaim> claim_;
+  std::optional<SteerObject> steer_;
+  std::mutex tick_mutex_;
+  bool started_ = false;  // guarded by tick_mutex_ once ports run
+  uint64_t next_start_ns_ = 0;
+  std::atomic<bool> link_up_{false};
+};
+
+}  // namespace mercury::ethdev

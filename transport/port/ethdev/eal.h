@@ -1,0 +1,35 @@
+// Starts DPDK's environment once per process, without taking anything from the machine that it does
+// not need: no files, no telemetry, no PCI scan unless a PCI device is configured, no pinned
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "transport/base/result.h"
+#include "transport/port/ethdev/config.h"
+
+namespace mercury::ethdev {
+
+struct EalOptions {
+  Hugepages hugepages = Hugepages::kAuto;
+  uint32_t memory_mb = 256;
+  std::string pci_address;  // empty: no PCI bus
+};
+
+// The first call starts it, later calls check that it can serve (a PCI device cannot be added to an
+// EAL that was started without the bus). Thread-safe. Errors: kSystem, kConfig.
+Status start_eal(const EalOptions& options);
+
+// True if DPDK's memory lies in hugepages; only after start_eal.
+bool eal_has_hugepages();
+
+// What drivers and EAL have complained about since the last call, one line per message; goes into
+// the messages of errors.
+std::string take_driver_log();
+
+// Gives the calling thread a DPDK number (and with it a cache of each buffer pool) until it ends.
+// Cheap when called again. Does nothing where no number is left.
+void register_thread() noexcept;
+
+}  // namespace mercury::ethdev

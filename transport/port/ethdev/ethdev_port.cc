@@ -1,0 +1,136 @@
+// What is cold: opening, paths, time.
+#include "transport/port/ethdev/ethdev_port.h"
+
+#include <rte_mbuf.h>
+#include <rte_ring.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <cstring>
+
+namespace mercury::ethdev {
+
+EthdevPort::EthdevPort(std::shared_ptr<Device> device, uint16_t engine, Counters& counters)
+    : device_(std::move(device)),
+      counters_(counters),
+      lane_(device_->lane(engine)),
+      engine_(engine),
+      dpdk_port_(device_->dpdk_port()),
+      owns_queue_(lane_.owns_queue) {
+  const LocalIdentity& local = device_->local();
+  const uint32_t headers = (local.has_v4 ? kIpv4HeaderBytes : kIpv6HeaderBytes) + kUdpHeaderBytes;
+  info_.name = "ethdev:" + device_->name();
+  info_.local.ip = local.has_v4 ? local.v4 : local.v6;
+  info_.local.port = static_cast<uint16_t>(local.udp_port + engine);
+  info_.max_udp_payload = device_->mtu() - headers;
+  info_.link_bytes_per_second = device_->link_bytes_per_second();
+}
+
+Result<std::unique_ptr<EthdevPort>> EthdevPort::open(std::shared_ptr<Device> device,
+                                                     uint16_t engine, Counters& counters) {
+  if (engine >= device->config().engines) {
+    return Error(Errc::kInvalidArgument,
+                 "device " + device->name() + " has no engine " + std::to_string(engine));
+  }
+  std::unique_ptr<EthdevPort> port(new EthdevPort(std::move(device), engine, counters));
+  if (Status opened = port->open_wait_fd(); !opened) return opened.error();
+  return port;
+}
+
+// One descriptor for the device's socket and the doorbell of other engines. A lane with a queue
+// whose driver has no socket (memif, ring, tap) cannot be waited for.
+Status EthdevPort::open_wait_fd() {
+  if (owns_queue_ && lane_.device_fd < 0) return {};
+  wait_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
+  if (wait_fd_ < 0) return Error::system(errno, "epoll_create1");
+  for (const int fd : {lane_.doorbell, lane_.device_fd}) {
+    if (fd < 0) continue;
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (::epoll_ctl(wait_fd_, EPOLL_CTL_ADD, fd, &event) != 0) {
+      return Error::system(errno, "epoll_ctl");
+    }
+  }
+  return {};
+}
+
+EthdevPort::~EthdevPort() {
+  rx_release();
+  drop_pending();
+  rte_pktmbuf_free_bulk(stash_.data(), stash_count_);
+  rte_pktmbuf_free_bulk(foreign_.data() + foreign_first_, foreign_last_ - foreign_first_);
+  if (wait_fd_ >= 0) ::close(wait_fd_);
+}
+
+Result<PathId> EthdevPort::open_path(const Endpoint& remote) {
+  const LocalIdentity& local = device_->local();
+  const bool v4 = remote.ip.is_v4();
+  if (remote.port == 0 || remote.ip.is_unspecified()) {
+    return Error(Errc::kInvalidArgument, remote.to_string() + " is no address of a peer");
+  }
+  if (v4 ? !local.has_v4 : !local.has_v6) {
+    return Error(Errc::kNotFound, "device " + device_->name() + " has no " +
+                                      (v4 ? "IPv4" : "IPv6") + " address to reach " +
+                                      remote.to_string() + " from");
+  }
+  Path path;
+  path.open = true;
+  const Endpoint self{v4 ? local.v4 : local.v6, info_.local.port};
+  MacAddress destination;
+  if (remote.ip == self.ip) {
+    if (remote.port < local.udp_port || remote.port >= local.udp_port + local.udp_ports) {
+      return Error(Errc::kNotFound, remote.to_string() + " is this host, and no engine of it");
+    }
+    path.loops = true;
+    path.loop_engine = static_cast<uint16_t>(remote.port - local.udp_port);
+    destination = local.mac;
+  } else {
+    const auto neighbour = device_->neighbours().resolve(remote.ip);
+    if (!neighbour) return neighbour.error();
+    path.neighbour = *neighbour;
+  }
+  path.header = make_template(local.mac, destination, self, remote);
+  if (free_paths_.empty()) {
+    paths_.push_back(path);
+    return PathId(static_cast<uint32_t>(paths_.size() - 1));
+  }
+  const uint32_t slot = free_paths_.back();
+  free_paths_.pop_back();
+  paths_[slot] = path;
+  return PathId(slot);
+}
+
+void EthdevPort::close_path(PathId path) {
+  if (path.value >= paths_.size() || !paths_[path.value].open) return;
+  paths_[path.value].open = false;
+  free_paths_.push_back(path.value);
+}
+
+bool EthdevPort::path_ready(PathId path) const {
+  const Path& at = paths_[path.value];
+  return at.loops || (device_->link_up() && device_->neighbours().mac(at.neighbour) != 0);
+}
+
+uint32_t EthdevPort::path_max_payload(PathId path) const {
+  return device_->mtu() - (paths_[path.value].header.length - kEtherHeaderBytes);
+}
+
+void EthdevPort::tick(uint64_t now_ns) {
+  device_->tick(now_ns);
+  if (!device_->link_up()) return;
+  device_->neighbours().tick(now_ns,
+                             [this](std::span<const std::byte> frame) { queue_raw(frame); });
+}
+
+void EthdevPort::queue_raw(std::span<const std::byte> frame) {
+  TxFrame room;
+  if (!tx_alloc(room)) return;  // asked again on a later tick
+  --building_;
+  auto* mbuf = static_cast<rte_mbuf*>(room.cookie);
+  std::memcpy(room.data, frame.data(), frame.size());
+  mbuf->data_len = static_cast<uint16_t>(frame.size());
+  mbuf->pkt_len = static_cast<uint32_t>(frame.size());
+  queue(mbuf, Path{});
+}
+
+}  // namespace mercury::ethdev

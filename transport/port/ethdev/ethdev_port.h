@@ -1,0 +1,122 @@
+// One engine's port over a DPDK device: models `Port` (transport/port/port.h).
+//
+// Gradient path: step 6/8, from the engine's frames to the NIC; and back.
+//
+// Owner/thread: the engine that drives it; created on any thread. Frames that arrive here for
+// another engine's UDP port are handed to that engine's inbox (device.h).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "transport/base/counters.h"
+#include "transport/port/ethdev/device.h"
+#include "transport/port/ethdev/ip.h"
+#include "transport/port/port.h"
+
+struct rte_mbuf;
+
+namespace mercury::ethdev {
+
+class EthdevPort {
+ public:
+  static constexpr uint32_t kBurst = 64;     // frames per call to the driver
+  static constexpr uint32_t kPending = 512;  // frames that wait for room in the device
+
+  // The port of engine `engine` (0 .. config().engines - 1), once for each. The counters must
+  // outlive it. Errors: kInvalidArgument, kSystem.
+  static Result<std::unique_ptr<EthdevPort>> open(std::shared_ptr<Device> device, uint16_t engine,
+                                                  Counters& counters);
+  ~EthdevPort();
+  EthdevPort(const EthdevPort&) = delete;
+  EthdevPort& operator=(const EthdevPort&) = delete;
+
+  const PortInfo& info() const { return info_; }
+
+  uint32_t rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcept;
+  void rx_release() noexcept;
+
+  bool tx_alloc(TxFrame& frame) noexcept;
+  void tx_send(TxFrame& frame, PathId path, uint32_t bytes) noexcept;
+  void tx_send_shared(TxFrame& frame, uint32_t bytes, PathId path,
+                      std::span<const std::byte> payload, PayloadPin& pin) noexcept;
+  void tx_cancel(TxFrame& frame) noexcept;
+  bool pin_busy(const PayloadPin& pin) const noexcept;
+  void tx_flush(uint64_t now_ns) noexcept;
+
+  Result<PathId> open_path(const Endpoint& remote);
+  void close_path(PathId path);
+  bool path_ready(PathId path) const;
+  uint32_t path_max_payload(PathId path) const;
+  void tick(uint64_t now_ns);
+
+  int wait_fd() const { return wait_fd_; }
+  bool prepare_sleep() noexcept;
+
+ private:
+  struct Path {
+    HeaderTemplate header;
+    uint64_t mac = 0;        // in the header; 0: none yet
+    uint32_t neighbour = 0;  // entry of Device::neighbours()
+    uint16_t loop_engine = 0;
+    bool loops = false;  // to an engine of this very device: over its inbox
+    bool open = false;
+  };
+
+  EthdevPort(std::shared_ptr<Device> device, uint16_t engine, Counters& counters);
+  Status open_wait_fd();
+
+  uint32_t receive(std::span<rte_mbuf*> frames, std::span<RxFrame> burst, uint32_t filled,
+                   uint64_t now_ns) noexcept;
+  uint32_t take_inbox(std::span<RxFrame> burst, uint32_t filled, uint32_t limit,
+                      uint64_t now_ns) noexcept;
+  void hand_off(rte_mbuf* frame, uint16_t engine) noexcept;
+  [[gnu::cold]] void answer(rte_mbuf* frame, FrameClass kind, uint64_t now_ns) noexcept;
+  [[gnu::cold]] void wake_up() noexcept;
+
+  // True if frames to the path can be addressed; brings its MAC address up to date.
+  bool address(Path& path) noexcept;
+  void queue(rte_mbuf* frame, const Path& path) noexcept;
+  void queue_raw(std::span<const std::byte> frame);
+  void flush_own() noexcept;
+  void flush_outbox() noexcept;
+  void flush_to_owner() noexcept;
+  void drop_pending() noexcept;
+
+  const std::shared_ptr<Device> device_;
+  Counters& counters_;
+  Lane& lane_;
+  const uint16_t engine_;
+  const uint16_t dpdk_port_;
+  const bool owns_queue_;
+  PortInfo info_;
+  int wait_fd_ = -1;
+  bool slept_ = false;
+  bool registered_ = false;
+
+  // Received and lent to the engine until rx_release.
+  std::array<rte_mbuf*, 256> held_{};
+  uint32_t held_count_ = 0;
+  // Received by prepare_sleep, for the next rx_burst.
+  std::array<rte_mbuf*, kBurst> stash_{};
+  uint32_t stash_count_ = 0;
+  // To be sent, in order: pending_[first .. last).
+  std::array<rte_mbuf*, kPending> pending_{};
+  uint32_t pending_first_ = 0;
+  uint32_t pending_last_ = 0;
+  uint32_t building_ = 0;  // frames between tx_alloc and tx_send
+  // Taken from the outbox, not yet taken by the device.
+  std::array<rte_mbuf*, kBurst> foreign_{};
+  uint32_t foreign_first_ = 0;
+  uint32_t foreign_last_ = 0;
+
+  std::vector<Path> paths_;
+  std::vector<uint32_t> free_paths_;
+};
+
+static_assert(Port<EthdevPort>);
+
+}  // namespace mercury::ethdev

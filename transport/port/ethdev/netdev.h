@@ -1,0 +1,34 @@
+// What the kernel knows about one of its interfaces, by ioctl and getifaddrs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "transport/base/endpoint.h"
+#include "transport/base/result.h"
+#include "transport/port/ethdev/l2.h"
+
+namespace mercury::ethdev {
+
+struct NetdevFacts {
+  uint32_t index = 0;
+  uint32_t mtu = 0;  // bytes of IP packet
+  MacAddress mac;
+  bool up = false;
+  uint16_t queues = 1;          // channels that a driver of the kernel offers
+  std::optional<IpAddress> v4;  // the first of each; IPv6: the first that is not link-local
+  std::optional<IpAddress> v6;
+};
+
+// Errors: kNoDevice, with the command that lists interfaces.
+Result<NetdevFacts> read_netdev(const std::string& name);
+
+// Transmit offloads that hand unfinished frames to whoever sits on a virtual link.
+struct NetdevOffloads {
+  bool checksum = false;      // TX checksumming is left to a device that is not there
+  bool segmentation = false;  // TSO or GSO: frames larger than the MTU
+};
+Result<NetdevOffloads> read_offloads(const std::string& name);
+
+}  // namespace mercury::ethdev
