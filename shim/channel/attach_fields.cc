@@ -1,0 +1,89 @@
+#include "shim/channel/attach_fields.h"
+
+#include <exception>
+
+namespace mercury::attach {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMaxDepth = 4;
+
+// Accepts what is not nested too deeply; builds nothing.
+class DepthGuard : public nlohmann::json_sax<json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return ++depth_ <= kMaxDepth; }
+  bool key(string_t&) override { return true; }
+  bool end_object() override { return leave(); }
+  bool start_array(size_t) override { return ++depth_ <= kMaxDepth; }
+  bool end_array() override { return leave(); }
+  bool parse_error(size_t, const std::string&, const json::exception&) override { return false; }
+
+ private:
+  bool leave() {
+    --depth_;
+    return true;
+  }
+  int depth_ = 0;
+};
+
+}  // namespace
+
+Result<json> parse_map(std::span<const std::byte> bytes) {
+  const auto* first = reinterpret_cast<const uint8_t*>(bytes.data());
+  const auto* last = first + bytes.size();
+  try {
+    DepthGuard guard;
+    if (json::sax_parse(first, last, &guard, json::input_format_t::cbor)) {
+      json value = json::from_cbor(first, last, true, false);
+      if (value.is_object()) return value;
+    }
+  } catch (const std::exception&) {  // a length beyond what a container can hold
+  }
+  return Error(Errc::kProtocol, "attach message: not a CBOR map");
+}
+
+int32_t Fields::signed_number(const char* key, int64_t min, int64_t max) {
+  const json* value = find(key);
+  if (!value || !value->is_number_integer() ||
+      (value->is_number_unsigned() && !in_range(*value, 0, static_cast<uint64_t>(max)))) {
+    return static_cast<int32_t>(fail(key));
+  }
+  const auto number = value->get<int64_t>();
+  if (number < min || number > max) return static_cast<int32_t>(fail(key));
+  return static_cast<int32_t>(number);
+}
+
+bool Fields::flag(const char* key) {
+  const json* value = find(key);
+  if (!value || !value->is_boolean()) return fail(key) != 0;
+  return value->get<bool>();
+}
+
+std::string Fields::text(const char* key, size_t max_bytes) {
+  const json* value = find(key);
+  if (!value || !value->is_string() || value->get_ref<const std::string&>().size() > max_bytes) {
+    fail(key);
+    return {};
+  }
+  return value->get<std::string>();
+}
+
+const json& Fields::array(const char* key, size_t max_items) {
+  static const json kEmpty = json::array();
+  const json* value = find(key);
+  if (!value || !value->is_array() || value->size() > max_items) {
+    fail(key);
+    return kEmpty;
+  }
+  return *value;
+}
+
+}  // namespace mercury::attach

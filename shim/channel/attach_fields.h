@@ -1,0 +1,57 @@
+// Reads the fields of one CBOR map, each with its range; remembers the first that is wrong. Private
+// to shim/channel.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+
+#include "transport/base/result.h"
+
+namespace mercury::attach {
+
+// Parses `bytes` as one CBOR map of small depth. nlohmann recurses on nesting, so the depth is
+// limited before it builds anything.
+Result<nlohmann::json> parse_map(std::span<const std::byte> bytes);
+
+class Fields {
+ public:
+  explicit Fields(const nlohmann::json& map) : map_(map) {}
+
+  bool ok() const { return wrong_.empty(); }
+  Error error() const {
+    return Error(Errc::kProtocol, "attach message: field '" + wrong_ + "' is missing or wrong");
+  }
+
+  template <class T>
+  T number(const char* key, uint64_t min, uint64_t max) {
+    const nlohmann::json* value = find(key);
+    if (!value || !in_range(*value, min, max)) return static_cast<T>(fail(key));
+    return static_cast<T>(value->get<uint64_t>());
+  }
+  int32_t signed_number(const char* key, int64_t min, int64_t max);
+  bool flag(const char* key);
+  std::string text(const char* key, size_t max_bytes);
+  const nlohmann::json& array(const char* key, size_t max_items);
+  uint64_t fail(const char* key) {
+    if (wrong_.empty()) wrong_ = key;
+    return 0;
+  }
+
+  static bool in_range(const nlohmann::json& value, uint64_t min, uint64_t max) {
+    return value.is_number_unsigned() && value.get<uint64_t>() >= min &&
+           value.get<uint64_t>() <= max;
+  }
+
+ private:
+  const nlohmann::json* find(const char* key) const {
+    const auto it = map_.find(key);
+    return it == map_.end() ? nullptr : &*it;
+  }
+  const nlohmann::json& map_;
+  std::string wrong_;
+};
+
+}  // namespace mercury::attach

@@ -1,0 +1,77 @@
+#include "shim/channel/region.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <cerrno>
+#include <string>
+
+namespace mercury {
+namespace {
+
+constexpr uint64_t kMaxBytes = uint64_t{1} << 46;
+
+Result<std::byte*> map(int fd, uint64_t bytes) {
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) {
+    return Error(Errc::kNoMemory, errno,
+                 "cannot map " + std::to_string(bytes) + " bytes of shared memory");
+  }
+  return static_cast<std::byte*>(memory);
+}
+
+}  // namespace
+
+Region::Region(std::byte* data, uint64_t bytes, UniqueFd fd)
+    : data_(data), bytes_(bytes), fd_(std::move(fd)) {}
+
+Region::~Region() { ::munmap(data_, bytes_); }
+
+Result<std::unique_ptr<Region>> Region::create(uint64_t bytes) {
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (bytes == 0 || bytes > kMaxBytes) {
+    return Error(Errc::kInvalidArgument, "cannot allocate " + std::to_string(bytes) + " bytes");
+  }
+  bytes = (bytes + page - 1) / page * page;
+  UniqueFd fd(::memfd_create("mercury-tensors", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) return Error::system(errno, "memfd_create");
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return Error(Errc::kNoMemory, errno,
+                 "cannot create " + std::to_string(bytes) + " bytes of shared memory");
+  }
+  Result<std::byte*> data = map(fd.get(), bytes);
+  if (!data) return data.error();
+  return std::unique_ptr<Region>(new Region(*data, bytes, std::move(fd)));
+}
+
+Result<std::unique_ptr<Region>> Region::adopt(UniqueFd memfd, uint64_t bytes, uint64_t max_bytes) {
+  if (bytes == 0 || bytes > max_bytes || bytes > kMaxBytes) {
+    return Error(Errc::kLimit, "a region of " + std::to_string(bytes) + " bytes exceeds the " +
+                                   std::to_string(max_bytes) + " bytes that are left");
+  }
+  const int seals = ::fcntl(memfd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || (seals & F_SEAL_GROW) == 0) {
+    return Error(Errc::kProtocol, "a region must be a memfd sealed against shrinking and growing");
+  }
+  struct statfs filesystem {};
+  if (::fstatfs(memfd.get(), &filesystem) != 0 || filesystem.f_type != TMPFS_MAGIC) {
+    return Error(Errc::kProtocol, "a region must be ordinary shared memory");
+  }
+  struct stat info {};
+  if (::fstat(memfd.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) != bytes) {
+    return Error(Errc::kProtocol, "a region has another size than announced");
+  }
+  Result<std::byte*> data = map(memfd.get(), bytes);
+  if (!data) return data.error();
+  return std::unique_ptr<Region>(new Region(*data, bytes, UniqueFd()));
+}
+
+void Region::discard(uint64_t offset, uint64_t bytes) noexcept {
+  if (resolve(offset, bytes)) ::madvise(data_ + offset, bytes, MADV_REMOVE);
+}
+
+}  // namespace mercury

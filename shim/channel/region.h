@@ -1,0 +1,48 @@
+// Memory that a program shares with the daemon so that tensors travel from it without a copy: one
+// sealed memfd, mapped by both. The program creates it; the daemon maps what it receives only after
+// making sure that no access can fault: sealed against shrinking, of the announced size, and on
+// ordinary shared memory (a hugetlb file can run out of pages under a mapping).
+//
+// Owner/thread: resolve() may be called from any thread; the mapping lives as long as the object.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "shim/channel/unique_fd.h"
+#include "transport/base/result.h"
+
+namespace mercury {
+
+class Region {
+ public:
+  // Zeroed memory of a multiple of the page size, at least `bytes`. kNoMemory.
+  static Result<std::unique_ptr<Region>> create(uint64_t bytes);
+  // Maps a received memfd. kProtocol: not as announced; kLimit: more than `max_bytes`; kNoMemory.
+  static Result<std::unique_ptr<Region>> adopt(UniqueFd memfd, uint64_t bytes, uint64_t max_bytes);
+  ~Region();
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  uint64_t bytes() const { return bytes_; }
+  std::byte* data() const { return data_; }
+  // Null unless `bytes` > 0 bytes at `offset` lie inside.
+  std::byte* resolve(uint64_t offset, uint64_t bytes) const noexcept {
+    if (bytes == 0 || offset > bytes_ || bytes > bytes_ - offset) return nullptr;
+    return data_ + offset;
+  }
+  // The creator's memfd, to be sent; -1 after drop_fd() and for an adopted region.
+  int fd() const { return fd_.get(); }
+  void drop_fd() { fd_.reset(); }
+  // Gives the pages of a range (whole pages) back; they read as zeros again.
+  void discard(uint64_t offset, uint64_t bytes) noexcept;
+
+ private:
+  Region(std::byte* data, uint64_t bytes, UniqueFd fd);
+  std::byte* data_;
+  uint64_t bytes_;
+  UniqueFd fd_;
+};
+
+}  // namespace mercury

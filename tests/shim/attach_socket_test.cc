@@ -1,0 +1,205 @@
+// Packets with descriptors, and regions.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "shim/channel/attach.h"
+#include "shim/channel/region.h"
+#include "shim/channel/seqpacket.h"
+
+namespace mercury::attach {
+namespace {
+
+int open_descriptors() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    (void)entry;
+    ++count;
+  }
+  return count;
+}
+
+class PacketTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    left_.reset(ends[0]);
+    right_.reset(ends[1]);
+  }
+  UniqueFd left_, right_;
+  const std::vector<std::byte> hello_{std::byte{1}, std::byte{2}};
+};
+
+TEST_F(PacketTest, CarriesBytesAndDescriptorsThatCloseOnExec) {
+  const int before = open_descriptors();
+  {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    ASSERT_TRUE(send_packet(left_.get(), hello_, ends, Wait::kYes).ok());
+    ::close(ends[0]);
+    ::close(ends[1]);
+    auto packet = receive_packet(right_.get(), 2, Wait::kYes);
+    ASSERT_TRUE(packet.has_value());
+    EXPECT_EQ(packet->bytes, hello_);
+    ASSERT_EQ(packet->descriptors.size(), 2U);
+    EXPECT_NE(::fcntl(packet->descriptors[0].get(), F_GETFD) & FD_CLOEXEC, 0);
+    ASSERT_EQ(::write(packet->descriptors[1].get(), "x", 1), 1);
+    char c = 0;
+    EXPECT_EQ(::read(packet->descriptors[0].get(), &c, 1), 1);
+    EXPECT_EQ(c, 'x');
+  }
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_F(PacketTest, CarriesTheMostDescriptorsThatHelloOkNeeds) {
+  const std::vector<int> many(kMaxDescriptors, 0);
+  ASSERT_TRUE(send_packet(left_.get(), hello_, many, Wait::kYes).ok());
+  const auto packet = receive_packet(right_.get(), kMaxDescriptors, Wait::kYes);
+  ASSERT_TRUE(packet.has_value());
+  EXPECT_EQ(packet->descriptors.size(), kMaxDescriptors);
+}
+
+TEST_F(PacketTest, UnexpectedDescriptorsAreClosed) {
+  const int before = open_descriptors();
+  const std::vector<int> two(2, 0);
+  ASSERT_TRUE(send_packet(left_.get(), hello_, two, Wait::kYes).ok());
+  const auto packet = receive_packet(right_.get(), 1, Wait::kYes);
+  ASSERT_FALSE(packet.has_value());
+  EXPECT_EQ(packet.error().code, Errc::kProtocol);
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_F(PacketTest, DescriptorsBeyondTheProcessLimitAreAnErrorAndNoLeak) {
+  const int before = open_descriptors();
+  const std::vector<int> many(20, 0);
+  ASSERT_TRUE(send_packet(left_.get(), hello_, many, Wait::kYes).ok());
+  rlimit old{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &old), 0);
+  rlimit few = old;
+  few.rlim_cur = static_cast<rlim_t>(before) + 5;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto packet = receive_packet(right_.get(), 20, Wait::kYes);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
+  EXPECT_FALSE(packet.has_value());
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_F(PacketTest, SaysWhenNothingIsThereAndWhenTheOtherSideHasClosed) {
+  EXPECT_EQ(receive_packet(right_.get(), 0, Wait::kNo).error().code, Errc::kAgain);
+  left_.reset();
+  const auto end = receive_packet(right_.get(), 0, Wait::kYes);
+  ASSERT_TRUE(end.has_value());
+  EXPECT_TRUE(end->bytes.empty());
+  EXPECT_EQ(send_packet(right_.get(), hello_, {}, Wait::kYes).error().code, Errc::kDaemonLost);
+}
+
+TEST_F(PacketTest, RefusesWhatIsTooLong) {
+  const std::vector<std::byte> big(kMaxMessageBytes + 1);
+  EXPECT_EQ(send_packet(left_.get(), big, {}, Wait::kYes).error().code, Errc::kLimit);
+  ASSERT_EQ(::send(left_.get(), big.data(), big.size(), 0), static_cast<ssize_t>(big.size()));
+  EXPECT_EQ(receive_packet(right_.get(), 0, Wait::kYes).error().code, Errc::kProtocol);
+}
+
+TEST_F(PacketTest, AFullSocketIsNotWaitedFor) {
+  const std::vector<std::byte> big(kMaxMessageBytes);
+  Status status;
+  for (int i = 0; i < 1000 && status.ok(); ++i) {
+    status = send_packet(left_.get(), big, {}, Wait::kNo);
+  }
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, Errc::kAgain);
+}
+
+TEST(AttachSocket, ListensConnectsAndReplacesOnlyADeadSocket) {
+  char folder[] = "/tmp/mercury-attach-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  const std::string path = std::string(folder) + "/stackd.sock";
+  EXPECT_EQ(connect_socket(path).error().code, Errc::kDaemonLost);
+  {
+    const auto listener = listen_socket(path);
+    ASSERT_TRUE(listener.has_value()) << listener.error().message;
+    EXPECT_TRUE(connect_socket(path).has_value());
+    EXPECT_EQ(listen_socket(path).error().code, Errc::kExists);
+  }
+  EXPECT_EQ(connect_socket(path).error().code, Errc::kDaemonLost);
+  EXPECT_TRUE(listen_socket(path).has_value());
+  ::unlink(path.c_str());
+  ASSERT_TRUE(UniqueFd(::open(path.c_str(), O_CREAT | O_WRONLY, 0600)));
+  EXPECT_EQ(listen_socket(path).error().code, Errc::kExists) << "not a socket: not ours to remove";
+  EXPECT_EQ(connect_socket(std::string(200, 'x')).error().code, Errc::kInvalidArgument);
+  std::filesystem::remove_all(folder);
+}
+
+UniqueFd memfd(uint64_t bytes, int seals, unsigned flags = 0) {
+  UniqueFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
+  if (fd && ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) fd.reset();
+  if (fd && ::fcntl(fd.get(), F_ADD_SEALS, seals) != 0) fd.reset();
+  return fd;
+}
+constexpr uint64_t kMiB = 1U << 20;
+
+TEST(RegionTest, BothSidesSeeTheSameBytes) {
+  auto mine = Region::create(kMiB - 5);
+  ASSERT_TRUE(mine.has_value());
+  EXPECT_EQ((*mine)->bytes(), kMiB) << "whole pages";
+  auto theirs = Region::adopt(UniqueFd(::dup((*mine)->fd())), kMiB, kMiB);
+  ASSERT_TRUE(theirs.has_value()) << theirs.error().message;
+  (*mine)->data()[100] = std::byte{42};
+  EXPECT_EQ((*theirs)->data()[100], std::byte{42});
+  (*mine)->discard(0, 4096);
+  EXPECT_EQ((*theirs)->data()[100], std::byte{0});
+  EXPECT_NE(::ftruncate((*mine)->fd(), 0), 0) << "sealed";
+}
+
+TEST(RegionTest, ResolvesOnlyWhatLiesInside) {
+  const auto region = Region::create(8192);
+  ASSERT_TRUE(region.has_value());
+  const Region& r = **region;
+  EXPECT_EQ(r.resolve(0, 8192), r.data());
+  EXPECT_EQ(r.resolve(8191, 1), r.data() + 8191);
+  EXPECT_EQ(r.resolve(8192, 1), nullptr);
+  EXPECT_EQ(r.resolve(8192, 0), nullptr);
+  EXPECT_EQ(r.resolve(0, 8193), nullptr);
+  EXPECT_EQ(r.resolve(1, ~uint64_t{0}), nullptr);
+  EXPECT_EQ(r.resolve(~uint64_t{0}, 2), nullptr);
+}
+
+TEST(RegionTest, RefusesWhatCouldFaultUnderTheDaemon) {
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+  const auto refused = [](UniqueFd fd, uint64_t bytes, uint64_t limit) {
+    const auto region = Region::adopt(std::move(fd), bytes, limit);
+    return region ? Errc::kOk : region.error().code;
+  };
+  EXPECT_EQ(refused(memfd(kMiB, kSeals), kMiB, kMiB), Errc::kOk);
+  EXPECT_EQ(refused(memfd(kMiB, 0), kMiB, kMiB), Errc::kProtocol);
+  EXPECT_EQ(refused(memfd(kMiB, F_SEAL_GROW), kMiB, kMiB), Errc::kProtocol);
+  EXPECT_EQ(refused(memfd(kMiB, kSeals), kMiB + 4096, 2 * kMiB), Errc::kProtocol);
+  EXPECT_EQ(refused(memfd(kMiB, kSeals), kMiB / 2, kMiB), Errc::kProtocol);
+  EXPECT_EQ(refused(memfd(kMiB, kSeals), kMiB, kMiB - 1), Errc::kLimit);
+  EXPECT_EQ(refused(memfd(kMiB, kSeals), 0, kMiB), Errc::kLimit);
+  EXPECT_EQ(refused(UniqueFd(), kMiB, kMiB), Errc::kProtocol);
+  EXPECT_EQ(refused(UniqueFd(::open("/proc/self/exe", O_RDONLY)), kMiB, kMiB), Errc::kProtocol);
+  EXPECT_EQ(refused(UniqueFd(::open("/dev/zero", O_RDWR)), kMiB, kMiB), Errc::kProtocol);
+  // A hugetlb file can run out of pages under a mapping: SIGBUS in the daemon.
+  UniqueFd huge = memfd(2 * kMiB, kSeals, MFD_HUGETLB);
+  if (huge) {
+    EXPECT_EQ(refused(std::move(huge), 2 * kMiB, 4 * kMiB), Errc::kProtocol);
+  }
+}
+
+TEST(RegionTest, AReadOnlyDescriptorIsNotEnough) {
+  auto fd = memfd(kMiB, F_SEAL_SHRINK | F_SEAL_GROW);
+  const std::string path = "/proc/self/fd/" + std::to_string(fd.get());
+  EXPECT_FALSE(Region::adopt(UniqueFd(::open(path.c_str(), O_RDONLY)), kMiB, kMiB).has_value());
+}
+
+}  // namespace
+}  // namespace mercury::attach
