@@ -1,0 +1,208 @@
+// The whole stack over the simulated network: every sum is exact, whatever the network does.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "tests/shim/sim_cluster.h"
+
+namespace mercury {
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+OpenJob job(bool deterministic = false) {
+  OpenJob open;
+  open.name = "cluster";
+  open.deterministic = deterministic;
+  return open;
+}
+
+TensorDeclaration tensor(uint32_t number, uint64_t numel, Dtype dtype) {
+  TensorDeclaration declaration;
+  declaration.tensor = number;
+  declaration.numel = numel;
+  declaration.dtype = dtype;
+  declaration.priority = static_cast<uint16_t>(number);
+  return declaration;
+}
+
+int32_t element(uint64_t seed, uint32_t worker, uint32_t tensor_number, uint32_t round, size_t i) {
+  uint64_t x = seed * 1000003 + worker * 7919 + tensor_number * 104729 + round * 611953 + i;
+  x ^= x >> 31;
+  x *= 0x9e3779b97f4a7c15;
+  return static_cast<int32_t>(x >> 40);
+}
+
+// Exchanges `rounds` rounds of all tensors on all workers and checks every element of every sum.
+void exchange(SimCluster& cluster, const ClusterConfig& config,
+              const std::vector<TensorDeclaration>& tensors, uint32_t rounds, uint64_t limit_ns) {
+  uint64_t cookie = 0;
+  for (uint32_t round = 1; round <= rounds; ++round) {
+    std::vector<uint64_t> waits(config.workers);
+    const uint64_t first = cookie + 1;
+    for (uint32_t w = 0; w < config.workers; ++w) {
+      cookie = first - 1;
+      for (const TensorDeclaration& t : tensors) {
+        auto* data = reinterpret_cast<int32_t*>(cluster.program(w).memory(t.tensor).data());
+        for (size_t i = 0; i < t.numel; ++i) data[i] = element(config.seed, w, t.tensor, round, i);
+        cluster.program(w).submit(SubmitOp::kPushPull, t.tensor, t.priority, ++cookie);
+      }
+    }
+    const bool ended = cluster.run(
+        [&] {
+          for (uint32_t w = 0; w < config.workers; ++w) {
+            for (uint64_t c = first; c <= cookie; ++c) {
+              if (!cluster.program(w).done(c)) return false;
+            }
+          }
+          return true;
+        },
+        limit_ns);
+    ASSERT_TRUE(ended) << "seed " << config.seed << " round " << round << " hangs";
+    for (uint32_t w = 0; w < config.workers; ++w) {
+      for (uint64_t c = first; c <= cookie; ++c) {
+        ASSERT_EQ(cluster.program(w).status(c), Errc::kOk) << "seed " << config.seed;
+      }
+      for (const TensorDeclaration& t : tensors) {
+        const auto* data = reinterpret_cast<int32_t*>(cluster.program(w).memory(t.tensor).data());
+        for (size_t i = 0; i < t.numel; ++i) {
+          int32_t sum = 0;
+          for (uint32_t v = 0; v < config.workers; ++v) {
+            sum += element(config.seed, v, t.tensor, round, i);
+          }
+          ASSERT_EQ(data[i], sum) << "seed " << config.seed << " round " << round << " worker " << w
+                                  << " tensor " << t.tensor << " element " << i;
+        }
+      }
+    }
+  }
+}
+
+void run(const ClusterConfig& config, const std::vector<TensorDeclaration>& tensors,
+         uint32_t rounds) {
+  SimCluster cluster(config);
+  const Status opened = cluster.open_job(job(), 20 * kSecond);
+  ASSERT_TRUE(opened.ok()) << "seed " << config.seed << ": " << opened.error().message;
+  const Status declared = cluster.declare(tensors, 20 * kSecond);
+  ASSERT_TRUE(declared.ok()) << "seed " << config.seed << ": " << declared.error().message;
+  exchange(cluster, config, tensors, rounds, 60 * kSecond);
+  if (testing::Test::HasFatalFailure()) return;
+  ASSERT_TRUE(cluster.close(30 * kSecond)) << "seed " << config.seed;
+}
+
+TEST(Cluster, SumsExactlyOnAQuietNetwork) {
+  ClusterConfig config;
+  run(config,
+      {tensor(0, 1, Dtype::kI32), tensor(1, 5000, Dtype::kI32), tensor(2, 300'001, Dtype::kI32)},
+      3);
+}
+
+TEST(Cluster, OverIPv6AndSeveralEngines) {
+  ClusterConfig config;
+  config.ipv6 = true;
+  config.workers = 3;
+  config.worker_lanes = 2;
+  config.server_lanes = 2;
+  run(config, {tensor(7, 20'000, Dtype::kI32), tensor(9, 77, Dtype::kI32)}, 3);
+}
+
+TEST(Cluster, RetransmitsNothingOnAQuietNetwork) {
+  ClusterConfig config;
+  SimCluster cluster(config);
+  ASSERT_TRUE(cluster.open_job(job(), 20 * kSecond).ok());
+  const std::vector<TensorDeclaration> tensors{tensor(0, 200'000, Dtype::kI32)};
+  ASSERT_TRUE(cluster.declare(tensors, 20 * kSecond).ok());
+  exchange(cluster, config, tensors, 2, 60 * kSecond);
+  EXPECT_EQ(cluster.total(Counter::kRetransmits), 0U);
+}
+
+// Runs until every program's operation has ended; the statuses, by worker.
+std::vector<Errc> outcomes(SimCluster& cluster, const ClusterConfig& config, uint64_t cookie,
+                           uint64_t limit_ns) {
+  const bool ended = cluster.run(
+      [&] {
+        for (uint32_t w = 0; w < config.workers; ++w) {
+          if (!cluster.program(w).done(cookie)) return false;
+        }
+        return true;
+      },
+      limit_ns);
+  EXPECT_TRUE(ended) << "an operation waits for ever";
+  std::vector<Errc> statuses;
+  for (uint32_t w = 0; ended && w < config.workers; ++w) {
+    statuses.push_back(cluster.program(w).status(cookie));
+  }
+  return statuses;
+}
+
+// A worker whose host vanishes in mid-exchange: everyone who waits is told within the peer
+// time-out.
+TEST(Cluster, ALostHostEndsEveryWaitInBoundedTime) {
+  ClusterConfig config;
+  config.workers = 3;
+  config.lane.engine.session.peer_timeout_ns = 2 * kSecond;
+  SimCluster cluster(config);
+  ASSERT_TRUE(cluster.open_job(job(), 20 * kSecond).ok());
+  ASSERT_TRUE(cluster.declare({tensor(0, 2'000'000, Dtype::kI32)}, 20 * kSecond).ok());
+  for (uint32_t w = 0; w < 3; ++w) cluster.program(w).submit(SubmitOp::kPushPull, 0, 0, 1);
+  cluster.run([] { return false; }, kSecond / 1000);
+  cluster.network().set_up(cluster.network().uplink(sim::HostId(2)), false);
+  cluster.network().set_up(cluster.network().downlink(sim::HostId(2)), false);
+  for (Errc status : outcomes(cluster, config, 1, 6 * kSecond)) {
+    EXPECT_TRUE(status == Errc::kPeerLost || status == Errc::kPeerLeft) << name_of(status);
+  }
+  for (uint32_t w = 0; w < 3; ++w) cluster.program(w).submit(SubmitOp::kPushPull, 0, 0, 2);
+  for (Errc status : outcomes(cluster, config, 2, kSecond)) EXPECT_NE(status, Errc::kOk);
+}
+
+// A program that ends in mid-exchange: its peers hear at once, not after a time-out.
+TEST(Cluster, AProgramThatEndsIsToldToItsPeersAtOnce) {
+  ClusterConfig config;
+  config.workers = 3;
+  SimCluster cluster(config);
+  ASSERT_TRUE(cluster.open_job(job(), 20 * kSecond).ok());
+  ASSERT_TRUE(cluster.declare({tensor(0, 2'000'000, Dtype::kI32)}, 20 * kSecond).ok());
+  for (uint32_t w = 0; w < 3; ++w) cluster.program(w).submit(SubmitOp::kPushPull, 0, 0, 1);
+  bool gone = false;
+  cluster.worker_host(2).jobs().client_gone(3, cluster.now_ns(), [&gone] { gone = true; });
+  config.workers = 2;  // whom to wait for
+  for (Errc status : outcomes(cluster, config, 1, kSecond)) EXPECT_EQ(status, Errc::kPeerLeft);
+  EXPECT_TRUE(cluster.run([&gone] { return gone; }, kSecond)) << "the engine keeps its memory";
+}
+
+// One seed decides shape and faults of each run. MERCURY_SEEDS and MERCURY_FIRST_SEED choose
+// others.
+TEST(Cluster, SumsExactlyWhateverTheNetworkDoes) {
+  const char* count = std::getenv("MERCURY_SEEDS");
+  const char* start = std::getenv("MERCURY_FIRST_SEED");
+  const uint64_t seeds = count ? std::strtoull(count, nullptr, 10) : 1000;
+  const uint64_t first = start ? std::strtoull(start, nullptr, 10) : 1;
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+    Random random(seed);
+    ClusterConfig config;
+    config.seed = seed;
+    config.workers = static_cast<uint32_t>(1 + random.below(4));
+    config.servers = static_cast<uint32_t>(1 + random.below(3));
+    config.worker_lanes = static_cast<uint32_t>(1 + random.below(2));
+    config.server_lanes = static_cast<uint32_t>(1 + random.below(2));
+    config.ipv6 = random.chance(0.3);
+    config.link.mtu_bytes = random.chance(0.5) ? 1500 : 9000;
+    config.link.queue_bytes = random.chance(0.3) ? 64 * 1024 : 1 << 20;
+    config.link.faults.loss =
+        random.chance(0.7) ? 0.001 * static_cast<double>(random.below(80)) : 0;
+    config.link.faults.duplicate = random.chance(0.5) ? 0.05 : 0;
+    config.link.faults.reorder = random.chance(0.5) ? 0.1 : 0;
+    config.link.faults.reorder_delay_ns = 10'000 + random.below(20'000'000);
+    config.link.faults.corrupt = random.chance(0.5) ? 0.02 : 0;
+    std::vector<TensorDeclaration> tensors;
+    for (uint32_t t = 0; t < 1 + random.below(4); ++t) {
+      tensors.push_back(tensor(static_cast<uint32_t>(t * 3), 1 + random.below(6000), Dtype::kI32));
+    }
+    run(config, tensors, 2);
+    if (HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace mercury

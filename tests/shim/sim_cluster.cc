@@ -1,0 +1,204 @@
+#include "tests/shim/sim_cluster.h"
+
+#include <algorithm>
+
+namespace mercury {
+namespace {
+
+sim::NetworkConfig network_config(const ClusterConfig& config) {
+  sim::NetworkConfig network;
+  network.seed = config.seed;
+  network.host_link = config.link;
+  return network;
+}
+
+}  // namespace
+
+void SimProgram::add_channel() {
+  Result<std::shared_ptr<ChannelMemory>> memory = ChannelMemory::create({256, 512}, false);
+  channels_.push_back(
+      {std::make_unique<EngineChannel>(*memory), std::make_unique<ClientChannel>(*memory)});
+}
+
+std::vector<EngineChannel*> SimProgram::engine_ends() {
+  std::vector<EngineChannel*> ends;
+  for (Pair& pair : channels_) ends.push_back(pair.engine.get());
+  return ends;
+}
+
+void SimProgram::submit(SubmitOp op, uint32_t tensor, uint16_t priority, uint64_t cookie) {
+  waiting_[cookie] = channels_.size();
+  for (Pair& pair : channels_) {
+    if (!pair.client->submit({op, priority, 1, tensor, cookie})) {
+      first_error_[cookie] = Errc::kAgain;
+    }
+  }
+}
+
+void SimProgram::collect() {
+  for (Pair& pair : channels_) {
+    Completion completion;
+    while (pair.client->pop(completion)) {
+      if (completion.status != Errc::kOk)
+        first_error_.emplace(completion.cookie, completion.status);
+      if (--waiting_[completion.cookie] > 0) continue;
+      const auto error = first_error_.find(completion.cookie);
+      finished_[completion.cookie] = {error == first_error_.end() ? Errc::kOk : error->second,
+                                      completion.tensor, completion.round};
+    }
+  }
+}
+
+SimCluster::SimCluster(const ClusterConfig& config)
+    : config_(config), network_(network_config(config)), random_(config.seed) {
+  for (uint32_t i = 0; i < config.workers; ++i) {
+    programs_.push_back(std::make_unique<SimProgram>());
+    for (uint32_t lane = 0; lane < config.worker_lanes; ++lane) programs_.back()->add_channel();
+    add_host(i, config.worker_lanes, false);
+  }
+  for (uint32_t i = 0; i < config.servers; ++i) {
+    add_host(config.workers + i, config.server_lanes, true);
+  }
+}
+
+SimCluster::~SimCluster() = default;
+
+void SimCluster::add_host(uint32_t index, uint32_t lanes, bool serve) {
+  const sim::HostId host = network_.add_host();
+  std::vector<HostOf<sim::SimPort>::Part> parts;
+  for (uint32_t lane = 0; lane < lanes; ++lane) {
+    auto counters = std::make_unique<Counters>();
+    IpAddress ip = IpAddress::v4(10, 0, static_cast<uint8_t>(index / 250),
+                                 static_cast<uint8_t>(index % 250 + 1));
+    if (config_.ipv6) ip = *IpAddress::parse("fd00::" + std::to_string(index + 1));
+    sim::SimPortConfig port;
+    port.counters = counters.get();
+    Result<std::unique_ptr<sim::SimPort>> made =
+        sim::SimPort::create(network_, host, {ip, static_cast<uint16_t>(7470 + lane)}, port);
+    parts.push_back({std::move(counters), std::move(*made)});
+  }
+  HostConfig host_config;
+  host_config.lane = config_.lane;
+  host_config.policy.serve = serve;
+  hosts_.push_back(std::make_unique<HostOf<sim::SimPort>>(std::move(parts), host_config,
+                                                          [this] { return random_.next(); }));
+}
+
+std::vector<Endpoint> SimCluster::rendezvous() const {
+  std::vector<Endpoint> all;
+  for (uint32_t i = 0; i < config_.servers; ++i) {
+    all.push_back(hosts_[config_.workers + i]->port_info(0).local);
+  }
+  return all;
+}
+
+bool SimCluster::poll_all() {
+  uint32_t work = 0;
+  for (auto& host : hosts_) {
+    for (size_t lane = 0; lane < host->lane_count(); ++lane) {
+      work += host->lane(lane).poll(network_.now_ns());
+    }
+    host->process(network_.now_ns());
+  }
+  for (auto& program : programs_) program->collect();
+  return work > 0;
+}
+
+uint64_t SimCluster::next_ns() const {
+  uint64_t next = network_.next_event_ns();
+  for (const auto& host : hosts_) {
+    next = std::min(next, host->next_deadline_ns());
+    for (size_t lane = 0; lane < host->lane_count(); ++lane) {
+      next = std::min(next, host->lane(lane).engine().next_deadline_ns());
+    }
+  }
+  return next;
+}
+
+bool SimCluster::run(const std::function<bool()>& until, uint64_t limit_ns) {
+  const uint64_t end_ns = network_.now_ns() + limit_ns;
+  for (;;) {
+    while (poll_all()) {
+    }
+    if (until()) return true;
+    const uint64_t next = std::max(next_ns(), network_.now_ns() + 1);
+    if (next > end_ns) return false;
+    network_.advance_to(next);
+  }
+}
+
+Status SimCluster::open_job(const OpenJob& base, uint64_t limit_ns) {
+  std::vector<std::optional<Result<OpenedJob>>> replies(config_.workers);
+  for (uint32_t i = 0; i < config_.workers; ++i) {
+    OpenJob request = base;
+    request.workers = static_cast<uint16_t>(config_.workers);
+    request.servers = static_cast<uint16_t>(config_.servers);
+    request.rendezvous = rendezvous();
+    request.channels = programs_[i]->engine_ends();
+    request.client_job = 1;
+    if (request.rank == -1) request.rank = static_cast<int>(i);
+    for (size_t lane = 0; lane < request.channels.size(); ++lane) {
+      hosts_[i]->send(LaneId(static_cast<uint16_t>(lane)),
+                      command::AttachChannel{request.channels[lane]});
+    }
+    hosts_[i]->jobs().open_job(i + 1, request, network_.now_ns(),
+                               [&replies, i](Result<OpenedJob> reply) { replies[i] = reply; });
+  }
+  const bool all = run(
+      [&replies] {
+        return std::all_of(replies.begin(), replies.end(),
+                           [](const auto& r) { return r.has_value(); });
+      },
+      limit_ns);
+  if (!all) return Error(Errc::kTimedOut, "a program had no answer in the time limit");
+  for (uint32_t i = 0; i < config_.workers; ++i) {
+    if (!*replies[i]) return replies[i]->error();
+    programs_[i]->slot = (**replies[i]).slot;
+    programs_[i]->rank = (**replies[i]).rank;
+  }
+  return {};
+}
+
+Status SimCluster::declare(const std::vector<TensorDeclaration>& tensors, uint64_t limit_ns) {
+  std::vector<std::optional<Status>> replies(config_.workers);
+  for (uint32_t i = 0; i < config_.workers; ++i) {
+    std::vector<TensorDeclaration> own = tensors;
+    for (TensorDeclaration& tensor : own) {
+      std::vector<std::byte>& memory = programs_[i]->memory(tensor.tensor);
+      memory.assign(tensor.numel * size_of(tensor.dtype), std::byte{0});
+      tensor.data = memory.data();
+    }
+    hosts_[i]->jobs().declare(i + 1, programs_[i]->slot, own, network_.now_ns(),
+                              [&replies, i](Status reply) { replies[i] = reply; });
+  }
+  const bool all = run(
+      [&replies] {
+        return std::all_of(replies.begin(), replies.end(),
+                           [](const auto& r) { return r.has_value(); });
+      },
+      limit_ns);
+  if (!all) return Error(Errc::kTimedOut, "a declaration had no answer in the time limit");
+  for (const auto& reply : replies) {
+    if (!reply->ok()) return *reply;
+  }
+  return {};
+}
+
+bool SimCluster::close(uint64_t limit_ns) {
+  size_t gone = 0;
+  for (uint32_t i = 0; i < config_.workers; ++i) {
+    hosts_[i]->jobs().close_job(i + 1, programs_[i]->slot, network_.now_ns(), [&gone] { ++gone; });
+  }
+  return run([this, &gone] { return gone == config_.workers; }, limit_ns);
+}
+
+uint64_t SimCluster::total(Counter counter) const {
+  uint64_t sum = 0;
+  for (const auto& host : hosts_) {
+    for (size_t lane = 0; lane < host->lane_count(); ++lane)
+      sum += host->counters(lane).get(counter);
+  }
+  return sum;
+}
+
+}  // namespace mercury

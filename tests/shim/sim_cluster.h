@@ -1,0 +1,108 @@
+// Hosts with the production control plane, engine, scheduler, aggregator and worker on the
+// simulated network, in virtual time, all decided by one seed. For tests.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shim/channel/channel.h"
+#include "shim/runtime/host.h"
+#include "transport/base/random.h"
+#include "transport/port/sim/sim_network.h"
+#include "transport/port/sim/sim_port.h"
+
+namespace mercury {
+
+struct ClusterConfig {
+  uint64_t seed = 1;
+  uint32_t workers = 2;
+  uint32_t servers = 2;
+  uint32_t worker_lanes = 1;
+  uint32_t server_lanes = 1;
+  bool ipv6 = false;
+  sim::LinkConfig link;
+  LaneConfig lane = small_lane();
+
+  // Tables as small as the tests need, so that a thousand clusters are made in seconds.
+  static LaneConfig small_lane() {
+    LaneConfig lane;
+    lane.engine.max_sessions = 64;
+    lane.engine.max_in_flight_packets = 8192;
+    lane.exchange.scheduler = {8, 64, 4096, 65536};
+    lane.exchange.reserved_ranges = 512;
+    return lane;
+  }
+};
+
+// A worker's program: its end of the channels and its tensors.
+class SimProgram {
+ public:
+  struct Done {
+    Errc status;
+    uint32_t tensor;
+    uint32_t round;
+  };
+  std::vector<EngineChannel*> engine_ends();
+  void add_channel();
+  // Submits to every engine of the host, as libmercury does.
+  void submit(SubmitOp op, uint32_t tensor, uint16_t priority, uint64_t cookie);
+  void collect();
+  bool done(uint64_t cookie) const { return finished_.count(cookie) > 0; }
+  Errc status(uint64_t cookie) const { return finished_.at(cookie).status; }
+  std::vector<std::byte>& memory(uint32_t tensor) { return memory_[tensor]; }
+
+  JobSlot slot;
+  uint16_t rank = 0;
+
+ private:
+  struct Pair {
+    std::unique_ptr<EngineChannel> engine;
+    std::unique_ptr<ClientChannel> client;
+  };
+  std::vector<Pair> channels_;
+  std::map<uint64_t, size_t> waiting_;  // engines that have not answered
+  std::map<uint64_t, Done> finished_;
+  std::map<uint64_t, Errc> first_error_;
+  std::map<uint32_t, std::vector<std::byte>> memory_;
+};
+
+class SimCluster {
+ public:
+  explicit SimCluster(const ClusterConfig& config);
+  ~SimCluster();
+
+  // Runs until `until` holds; false if `limit_ns` of virtual time passed first.
+  bool run(const std::function<bool()>& until, uint64_t limit_ns);
+  // Opens the job on all workers; the error of the first that failed.
+  Status open_job(const OpenJob& base, uint64_t limit_ns);
+  // Declares the same tensors on all workers and gives each its memory.
+  Status declare(const std::vector<TensorDeclaration>& tensors, uint64_t limit_ns);
+  // Every worker leaves, and every engine lets go.
+  bool close(uint64_t limit_ns);
+
+  HostOf<sim::SimPort>& worker_host(uint32_t i) { return *hosts_[i]; }
+  HostOf<sim::SimPort>& server_host(uint32_t i) { return *hosts_[config_.workers + i]; }
+  SimProgram& program(uint32_t worker) { return *programs_[worker]; }
+  sim::SimNetwork& network() { return network_; }
+  std::vector<Endpoint> rendezvous() const;
+  uint64_t total(Counter counter) const;
+  uint64_t now_ns() const { return network_.now_ns(); }
+
+ private:
+  void add_host(uint32_t index, uint32_t lanes, bool serve);
+  bool poll_all();
+  uint64_t next_ns() const;
+
+  ClusterConfig config_;
+  sim::SimNetwork network_;
+  Random random_;
+  std::vector<std::unique_ptr<SimProgram>> programs_;
+  std::vector<std::unique_ptr<HostOf<sim::SimPort>>> hosts_;
+};
+
+}  // namespace mercury
