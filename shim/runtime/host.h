@@ -25,6 +25,9 @@ class Host {
   virtual const PortInfo& port_info(size_t lane) const = 0;
   virtual const Counters& counters(size_t lane) const = 0;
   virtual void send(LaneId lane, Command command) = 0;
+  // Who hears of ChannelDetached and ChannelBroken: whoever attached the channels.
+  using ChannelEvents = std::function<void(LaneId lane, const Event& event)>;
+  virtual void set_channel_events(ChannelEvents handler) = 0;
 
   // Readable when engines have reported: call process.
   virtual int event_fd() const = 0;
@@ -75,6 +78,8 @@ class HostOf final : public Host {
   Lane<P>& lane(size_t index) { return *lanes_[index]; }
   void send(LaneId lane, Command command) override { lanes_[lane.value]->send(std::move(command)); }
 
+  void set_channel_events(ChannelEvents handler) override { channel_events_ = std::move(handler); }
+
   int event_fd() const override { return event_fd_; }
   void process(uint64_t now_ns) override {
     eventfd_t value;
@@ -84,7 +89,13 @@ class HostOf final : public Host {
       Event event;
       while (lanes_[i]->take_event(event)) {
         if (std::holds_alternative<event::Stopped>(event)) ++stopped_lanes_;
-        jobs_->on_event(LaneId(static_cast<uint16_t>(i)), std::move(event), now_ns);
+        const LaneId lane(static_cast<uint16_t>(i));
+        if (std::holds_alternative<event::ChannelDetached>(event) ||
+            std::holds_alternative<event::ChannelBroken>(event)) {
+          if (channel_events_) channel_events_(lane, event);
+        } else {
+          jobs_->on_event(lane, std::move(event), now_ns);
+        }
       }
     }
     if (jobs_->next_deadline_ns() <= now_ns) jobs_->on_timer(now_ns);
@@ -114,6 +125,7 @@ class HostOf final : public Host {
   std::vector<std::unique_ptr<Lane<P>>> lanes_;
   std::unique_ptr<JobManager> jobs_;
   std::vector<std::unique_ptr<LaneThread<P>>> threads_;
+  ChannelEvents channel_events_;
   size_t stopped_lanes_ = 0;
 };
 

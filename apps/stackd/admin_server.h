@@ -1,0 +1,48 @@
+// Answers mercuryctl on a Unix stream socket beside the attach socket: one line asks, one JSON
+// document answers, the connection ends.
+//
+// Owner/thread: the control thread, whose io_context this runs on.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <memory>
+#include <string>
+
+#include "apps/stackd/attach_server.h"
+#include "apps/stackd/config.h"
+#include "shim/runtime/host.h"
+
+namespace mercury {
+
+// Where mercuryctl asks the daemon whose programs attach at `attach_socket`.
+std::string admin_socket(const std::string& attach_socket);
+
+class AdminServer {
+ public:
+  // Listens. Errors: kSystem.
+  static Result<std::unique_ptr<AdminServer>> create(boost::asio::io_context& io,
+                                                     const StackdConfig& config, Host& host,
+                                                     const AttachServer& attach);
+  void close();
+
+ private:
+  struct Client;
+  AdminServer(boost::asio::io_context& io, const StackdConfig& config, Host& host,
+              const AttachServer& attach);
+  void accept();
+  std::string answer(const std::string& question) const;
+  std::string status() const;
+  std::string jobs() const;
+  std::string stats() const;
+
+  boost::asio::io_context& io_;
+  const StackdConfig& config_;
+  Host& host_;
+  const AttachServer& attach_;
+  const std::string path_;
+  const uint64_t started_ns_;
+  boost::asio::local::stream_protocol::acceptor acceptor_;
+};
+
+}  // namespace mercury

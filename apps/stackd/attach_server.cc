@@ -1,0 +1,198 @@
+#include "apps/stackd/attach_server.h"
+
+#include <grp.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <boost/asio/post.hpp>
+#include <boost/system/error_code.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "shim/channel/seqpacket.h"
+
+namespace mercury {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using boost::system::error_code;
+
+// A program that leaves so many replies unread is disconnected.
+constexpr size_t kMostUnsent = 256;
+
+}  // namespace
+
+AttachServer::AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host)
+    : io_(io), config_(config), host_(host), listener_(io) {
+  host_.set_channel_events([this](LaneId, const Event& event) { on_channel_event(event); });
+}
+
+AttachServer::~AttachServer() { host_.set_channel_events({}); }
+
+Result<std::unique_ptr<AttachServer>> AttachServer::create(boost::asio::io_context& io,
+                                                           const StackdConfig& config, Host& host) {
+  std::unique_ptr<AttachServer> server(new AttachServer(io, config, host));
+  if (Status listening = server->listen(); !listening) return listening.error();
+  return server;
+}
+
+Status AttachServer::listen() {
+  const std::filesystem::path path = config_.socket;
+  std::error_code ignored;  // listening says what is wrong with the folder
+  std::filesystem::create_directories(path.parent_path(), ignored);
+  Result<UniqueFd> socket = attach::listen_socket(config_.socket);
+  if (!socket) return socket.error();
+  const auto mode = static_cast<mode_t>(std::strtoul(config_.socket_mode.c_str(), nullptr, 8));
+  gid_t group = static_cast<gid_t>(-1);
+  if (!config_.socket_group.empty()) {
+    const struct group* entry = getgrnam(config_.socket_group.c_str());
+    if (!entry) {
+      return Error(Errc::kConfig, "attach.group: no group \"" + config_.socket_group +
+                                      "\"; groupadd --system " + config_.socket_group);
+    }
+    group = entry->gr_gid;
+  }
+  if (chown(config_.socket.c_str(), static_cast<uid_t>(-1), group) != 0 ||
+      chmod(config_.socket.c_str(), mode) != 0) {
+    return Error::system(errno, "permissions of " + config_.socket);
+  }
+  listener_.assign(socket->release());
+  accept();
+  return {};
+}
+
+void AttachServer::accept() {
+  listener_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
+    if (error) return;
+    const int fd =
+        accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) add(UniqueFd(fd));
+    accept();
+  });
+}
+
+void AttachServer::add(UniqueFd socket) {
+  if (connections_.size() + leaving_.size() >= config_.max_programs) {
+    spdlog::warn("attach.max_programs = {} programs are attached; one more is refused",
+                 config_.max_programs);
+    return;
+  }
+  const ClientId id = next_id_++;
+  auto connection = std::make_unique<Connection>(io_);
+  connection->socket.assign(socket.release());
+  connection->program = std::make_shared<Program>(
+      id, host_, config_.program_memory_bytes,
+      [this, id](const attach::ReplyMessage& message, std::span<const int> descriptors) {
+        send(id, message, descriptors);
+      });
+  connections_[id] = std::move(connection);
+  spdlog::debug("program {} attached", id);
+  read(id);
+}
+
+void AttachServer::read(ClientId id) {
+  connections_[id]->socket.async_wait(stream_descriptor::wait_read,
+                                      [this, id](const error_code& error) {
+                                        if (!error) on_readable(id);
+                                      });
+}
+
+void AttachServer::on_readable(ClientId id) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  Result<attach::Packet> packet =
+      attach::receive_packet(found->second->socket.native_handle(), 1, attach::Wait::kNo);
+  if (!packet && packet.error().code == Errc::kAgain) return read(id);
+  if (!packet || packet->bytes.empty()) {
+    if (!packet) spdlog::warn("program {}: {}", id, packet.error().message);
+    return disconnect(id);
+  }
+  const std::shared_ptr<Program> program = found->second->program;
+  const bool good = program->on_packet(packet->bytes, std::move(packet->descriptors));
+  if (connections_.count(id) == 0) return;
+  if (!good) {
+    spdlog::warn("program {} broke the attach protocol and is disconnected", id);
+    return disconnect(id);
+  }
+  read(id);
+}
+
+void AttachServer::send(ClientId id, const attach::ReplyMessage& message,
+                        std::span<const int> descriptors) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  Connection& connection = *found->second;
+  std::vector<std::byte> bytes = attach::encode(message);
+  // Only HELLO's reply has descriptors, and it is the first: nothing is ahead of it.
+  if (connection.unsent.empty()) {
+    const Status sent = attach::send_packet(connection.socket.native_handle(), bytes, descriptors,
+                                            attach::Wait::kNo);
+    if (sent) return;
+    if (sent.error().code != Errc::kAgain || !descriptors.empty()) return disconnect(id);
+  }
+  connection.unsent.push_back(std::move(bytes));
+  if (connection.unsent.size() > kMostUnsent) {
+    spdlog::warn("program {} does not read its replies and is disconnected", id);
+    return disconnect(id);
+  }
+  if (!connection.writing) write(id);
+}
+
+void AttachServer::write(ClientId id) {
+  Connection& connection = *connections_[id];
+  connection.writing = true;
+  connection.socket.async_wait(stream_descriptor::wait_write, [this, id](const error_code& error) {
+    const auto found = connections_.find(id);
+    if (error || found == connections_.end()) return;
+    Connection& ready = *found->second;
+    ready.writing = false;
+    while (!ready.unsent.empty()) {
+      const Status sent = attach::send_packet(ready.socket.native_handle(), ready.unsent.front(),
+                                              {}, attach::Wait::kNo);
+      if (!sent && sent.error().code != Errc::kAgain) return disconnect(id);
+      if (!sent) break;
+      ready.unsent.pop_front();
+    }
+    if (!ready.unsent.empty()) write(id);
+  });
+}
+
+void AttachServer::disconnect(ClientId id) {
+  const auto found = connections_.find(id);
+  if (found == connections_.end()) return;
+  const std::shared_ptr<Program> program = found->second->program;
+  connections_.erase(found);
+  leaving_[id] = program;
+  spdlog::debug("program {} has gone", id);
+  program->on_gone([this, id] {
+    // Not from within the program's own call.
+    boost::asio::post(io_, [this, id] { leaving_.erase(id); });
+  });
+}
+
+void AttachServer::on_channel_event(const Event& event) {
+  if (const auto* detached = std::get_if<event::ChannelDetached>(&event)) {
+    for (const auto& [id, program] : leaving_) {
+      if (program->owns(detached->channel)) return program->on_detached();
+    }
+  }
+  if (const auto* broken = std::get_if<event::ChannelBroken>(&event)) {
+    for (const auto& [id, connection] : connections_) {
+      if (!connection->program->owns(broken->channel)) continue;
+      spdlog::warn("program {}: {}; disconnected", id, broken->what);
+      return disconnect(id);
+    }
+  }
+}
+
+void AttachServer::close() {
+  error_code ignored;
+  listener_.close(ignored);
+  std::filesystem::remove(config_.socket);
+  while (!connections_.empty()) disconnect(connections_.begin()->first);
+}
+
+}  // namespace mercury

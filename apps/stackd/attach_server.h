@@ -1,0 +1,63 @@
+// Accepts programs on the attach socket and serves each until its connection ends, which is how the
+// daemon learns that a program has died.
+//
+// Owner/thread: the control thread, whose io_context this runs on.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "apps/stackd/config.h"
+#include "apps/stackd/program.h"
+
+namespace mercury {
+
+class AttachServer {
+ public:
+  // Listens. Errors: kExists (another daemon), kPermission, kConfig (no such group).
+  static Result<std::unique_ptr<AttachServer>> create(boost::asio::io_context& io,
+                                                      const StackdConfig& config, Host& host);
+  ~AttachServer();
+  AttachServer(const AttachServer&) = delete;
+  AttachServer& operator=(const AttachServer&) = delete;
+
+  size_t program_count() const { return connections_.size(); }
+  // No more programs; those attached see the connection end.
+  void close();
+
+ private:
+  struct Connection {
+    explicit Connection(boost::asio::io_context& io) : socket(io) {}
+    boost::asio::posix::stream_descriptor socket;
+    std::shared_ptr<Program> program;
+    std::deque<std::vector<std::byte>> unsent;  // replies that found the socket full
+    bool writing = false;
+  };
+  using Connections = std::map<ClientId, std::unique_ptr<Connection>>;
+
+  AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host);
+  Status listen();
+  void accept();
+  void add(UniqueFd socket);
+  void read(ClientId id);
+  void on_readable(ClientId id);
+  void send(ClientId id, const attach::ReplyMessage& message, std::span<const int> descriptors);
+  void write(ClientId id);
+  void disconnect(ClientId id);
+  void on_channel_event(const Event& event);
+
+  boost::asio::io_context& io_;
+  const StackdConfig& config_;
+  Host& host_;
+  boost::asio::posix::stream_descriptor listener_;
+  Connections connections_;
+  std::map<ClientId, std::shared_ptr<Program>> leaving_;  // gone, but not let go by the engines
+  ClientId next_id_ = 1;
+};
+
+}  // namespace mercury

@@ -1,0 +1,88 @@
+#include "apps/stackd/daemon.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+
+namespace mercury {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using boost::system::error_code;
+
+// Peers are told that the host stops; beyond this they find out by themselves.
+constexpr uint64_t kGoodbyeNs = 500'000'000;
+// Timers are looked at this often at least: a command to an engine may have moved them.
+constexpr uint64_t kLongestWaitNs = 100'000'000;
+
+}  // namespace
+
+Daemon::Daemon(const StackdConfig& config) : config_(config) {}
+
+Daemon::~Daemon() {
+  // The host's descriptor is not the daemon's to close.
+  if (events_.is_open()) events_.release();
+}
+
+Status Daemon::start() {
+  Result<BuiltHost> built = build_host(config_);
+  if (!built) return built.error();
+  built_ = std::move(*built);
+  Result<std::unique_ptr<AttachServer>> attach = AttachServer::create(io_, config_, *built_.host);
+  if (!attach) return attach.error();
+  attach_ = std::move(*attach);
+  Result<std::unique_ptr<AdminServer>> admin =
+      AdminServer::create(io_, config_, *built_.host, *attach_);
+  if (!admin) return admin.error();
+  admin_ = std::move(*admin);
+  built_.host->start(built_.threads);
+  events_.assign(built_.host->event_fd());
+  watch_events();
+  schedule();
+  for (int signal : {SIGTERM, SIGINT}) signals_.add(signal);
+  signals_.async_wait([this](const error_code& error, int signal) {
+    if (error) return;
+    spdlog::info("signal {}: stopping", signal);
+    shut_down();
+  });
+  for (size_t lane = 0; lane < built_.host->lane_count(); ++lane) {
+    const PortInfo& port = built_.host->port_info(lane);
+    spdlog::info("engine {} on {} at {}, {} bytes of UDP payload", lane, port.name,
+                 port.local.to_string(), port.max_udp_payload);
+  }
+  return {};
+}
+
+void Daemon::run() { io_.run(); }
+
+void Daemon::watch_events() {
+  events_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
+    if (error) return;
+    built_.host->process(monotonic_ns());
+    schedule();
+    watch_events();
+  });
+}
+
+void Daemon::schedule() {
+  const uint64_t now_ns = monotonic_ns();
+  const uint64_t deadline_ns = std::max(built_.host->next_deadline_ns(), now_ns);
+  timer_.expires_after(std::chrono::nanoseconds(std::min(deadline_ns - now_ns, kLongestWaitNs)));
+  timer_.async_wait([this](const error_code& error) {
+    if (error) return;  // superseded
+    built_.host->process(monotonic_ns());
+    schedule();
+  });
+}
+
+void Daemon::shut_down() {
+  admin_->close();
+  attach_->close();
+  built_.host->stop(kGoodbyeNs);
+  io_.stop();
+}
+
+}  // namespace mercury

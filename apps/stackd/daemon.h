@@ -1,0 +1,41 @@
+// mercury-stackd's control loop: the host, the programs, mercuryctl and signals on one io_context.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+
+#include "apps/stackd/admin_server.h"
+#include "apps/stackd/attach_server.h"
+#include "apps/stackd/config.h"
+#include "apps/stackd/host_builder.h"
+
+namespace mercury {
+
+class Daemon {
+ public:
+  explicit Daemon(const StackdConfig& config);
+  ~Daemon();
+  // Starts everything; then the daemon is ready.
+  Status start();
+  // Until SIGTERM or SIGINT.
+  void run();
+
+ private:
+  void watch_events();
+  void schedule();
+  void shut_down();
+
+  const StackdConfig config_;
+  boost::asio::io_context io_{1};
+  BuiltHost built_;
+  std::unique_ptr<AttachServer> attach_;
+  std::unique_ptr<AdminServer> admin_;
+  boost::asio::posix::stream_descriptor events_{io_};
+  boost::asio::steady_timer timer_{io_};
+  boost::asio::signal_set signals_{io_};
+};
+
+}  // namespace mercury

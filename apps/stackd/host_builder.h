@@ -1,0 +1,20 @@
+// Makes the daemon's host from its configuration: the port, its engines, their threads.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "apps/stackd/config.h"
+#include "shim/runtime/host.h"
+
+namespace mercury {
+
+struct BuiltHost {
+  std::unique_ptr<Host> host;
+  std::vector<ThreadConfig> threads;  // one per engine
+};
+
+// Errors: kConfig (addresses, device), and what the port says of devices and privileges.
+Result<BuiltHost> build_host(const StackdConfig& config);
+
+}  // namespace mercury

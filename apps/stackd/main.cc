@@ -1,0 +1,62 @@
+// mercury-stackd: the daemon that each host runs.
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <systemd/sd-daemon.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "apps/stackd/config.h"
+#include "apps/stackd/daemon.h"
+#include "apps/stackd/version.h"
+
+namespace {
+
+constexpr char kSystemConfig[] = "/etc/mercury/stackd.toml";
+
+int fail(const mercury::Error& error) {
+  std::cerr << "mercury-stackd: " << error.message << "\n";
+  return 1;
+}
+
+void set_up_log(const std::string& level) {
+  spdlog::set_default_logger(spdlog::stderr_color_st("mercury-stackd"));
+  // Under systemd the journal has the time.
+  spdlog::set_pattern(std::getenv("JOURNAL_STREAM") ? "%l: %v" : "%Y-%m-%d %H:%M:%S.%e %l: %v");
+  spdlog::set_level(spdlog::level::from_str(level));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Mercury's daemon: one on each host"};
+  std::string path;
+  std::vector<std::string> overrides;
+  bool check = false, print = false;
+  app.add_option("--config", path,
+                 std::string("configuration file; default: ") + kSystemConfig + " if it exists");
+  app.add_option("--set", overrides, "SECTION.KEY=VALUE over the file; may be repeated");
+  app.add_flag("--check", check, "check the configuration and exit");
+  app.add_flag("--print-config", print, "print the effective configuration and exit");
+  app.set_version_flag("--version", mercury::kMercuryVersion);
+  CLI11_PARSE(app, argc, argv);
+  if (path.empty() && access(kSystemConfig, F_OK) == 0) path = kSystemConfig;
+
+  mercury::Result<mercury::StackdConfig> config = mercury::load_config(path, overrides);
+  if (!config) return fail(config.error());
+  if (print) std::cout << mercury::print_config(*config, false);
+  if (check) std::cout << (path.empty() ? "defaults" : path) << ": good\n";
+  if (print || check) return 0;
+
+  set_up_log(config->log_level);
+  signal(SIGPIPE, SIG_IGN);
+  mercury::Daemon daemon(*config);
+  if (mercury::Status started = daemon.start(); !started) return fail(started.error());
+  sd_notify(0, "READY=1");
+  daemon.run();
+  sd_notify(0, "STOPPING=1");
+  return 0;
+}

@@ -1,0 +1,214 @@
+#include "apps/stackd/program.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "apps/stackd/version.h"
+
+namespace mercury {
+
+Program::Program(ClientId id, Host& host, uint64_t memory_limit_bytes, Send send)
+    : id_(id), host_(host), memory_limit_bytes_(memory_limit_bytes), send_(std::move(send)) {}
+
+void Program::reply(uint32_t sequence, attach::Reply body, std::span<const int> descriptors) {
+  if (!gone_) send_({sequence, std::move(body)}, descriptors);
+}
+
+void Program::reply(uint32_t sequence, const Status& status) {
+  if (status) {
+    reply(sequence, attach::Ok{});
+  } else {
+    reply(sequence, attach::Failed{status.error().code, status.error().message});
+  }
+}
+
+bool Program::on_packet(std::span<const std::byte> bytes, std::vector<UniqueFd> descriptors) {
+  Result<attach::RequestMessage> request = attach::decode_request(bytes);
+  if (!request) {
+    reply(0, attach::Failed{request.error().code, request.error().message});
+    return false;
+  }
+  const uint32_t sequence = request->sequence;
+  if (const auto* hello = std::get_if<attach::Hello>(&request->body)) {
+    const Status greeting = attach::check_hello(*hello);
+    if (!greeting || greeted_) {
+      reply(sequence, greeting ? Status(Error(Errc::kProtocol, "a second HELLO")) : greeting);
+      return false;
+    }
+    on(sequence, *hello);
+    return true;
+  }
+  if (!greeted_) {
+    reply(sequence, Status(Error(Errc::kProtocol, "the first request must be HELLO")));
+    return false;
+  }
+  if (const auto* region = std::get_if<attach::RegionAdd>(&request->body)) {
+    if (descriptors.size() != 1) {
+      reply(sequence, Status(Error(Errc::kProtocol, "REGION_ADD comes with one descriptor")));
+      return false;
+    }
+    add_region(sequence, *region, std::move(descriptors.front()));
+    return true;
+  }
+  std::visit(
+      [this, sequence](const auto& body) {
+        using Body = std::decay_t<decltype(body)>;
+        if constexpr (!std::is_same_v<Body, attach::Hello> &&
+                      !std::is_same_v<Body, attach::RegionAdd>) {
+          on(sequence, body);
+        }
+      },
+      request->body);
+  return true;
+}
+
+void Program::on(uint32_t sequence, const attach::Hello&) {
+  std::vector<int> descriptors;
+  for (size_t lane = 0; lane < host_.lane_count(); ++lane) {
+    Result<std::shared_ptr<ChannelMemory>> memory = ChannelMemory::create(ChannelGeometry{}, true);
+    if (!memory) {
+      channels_.clear();
+      return reply(sequence, Status(memory.error()));
+    }
+    channels_.push_back({*memory, std::make_unique<EngineChannel>(*memory)});
+    for (int fd : (*memory)->program_descriptors()) descriptors.push_back(fd);
+  }
+  greeted_ = true;
+  for (size_t lane = 0; lane < channels_.size(); ++lane) {
+    host_.send(LaneId(static_cast<uint16_t>(lane)),
+               command::AttachChannel{channels_[lane].engine.get()});
+  }
+  reply(sequence, attach::HelloOk{static_cast<uint32_t>(channels_.size()), kMercuryVersion, id_},
+        descriptors);
+}
+
+void Program::add_region(uint32_t sequence, const attach::RegionAdd& request, UniqueFd memfd) {
+  if (regions_.count(request.region) > 0) {
+    return reply(sequence, Status(Error(Errc::kExists, "a region of that number is shared")));
+  }
+  Result<std::unique_ptr<Region>> region =
+      Region::adopt(std::move(memfd), request.bytes, memory_limit_bytes_ - shared_bytes_);
+  if (!region) return reply(sequence, Status(region.error()));
+  shared_bytes_ += (*region)->bytes();
+  regions_[request.region] = std::move(*region);
+  reply(sequence, Status());
+}
+
+void Program::on(uint32_t sequence, const attach::RegionDel& request) {
+  const auto region = regions_.find(request.region);
+  if (region == regions_.end()) {
+    return reply(sequence, Status(Error(Errc::kNotFound, "no such region")));
+  }
+  for (const auto& [slot, used] : jobs_) {
+    if (used.count(request.region) > 0) {
+      return reply(sequence, Status(Error(Errc::kBusy, "a tensor lies in the region")));
+    }
+  }
+  shared_bytes_ -= region->second->bytes();
+  regions_.erase(region);
+  reply(sequence, Status());
+}
+
+void Program::on(uint32_t sequence, const attach::JobOpen& request) {
+  OpenJob open;
+  open.name = request.name;
+  open.secret = request.secret;
+  open.role = request.role;
+  open.rank = request.rank;
+  open.workers = request.workers;
+  open.servers = request.servers;
+  open.rendezvous = request.rendezvous;
+  open.deterministic = request.deterministic;
+  open.fifo = request.fifo;
+  open.weight = request.weight;
+  open.timeout_ns = uint64_t{request.timeout_ms} * 1'000'000;
+  open.client_job = request.client_job;
+  for (Channel& channel : channels_) open.channels.push_back(channel.engine.get());
+  host_.jobs().open_job(
+      id_, std::move(open), monotonic_ns(),
+      [self = shared_from_this(), sequence](Result<OpenedJob> opened) {
+        if (!opened) return self->reply(sequence, Status(opened.error()));
+        self->jobs_[opened->slot.value];
+        self->reply(sequence, attach::JobOpened{opened->slot.value, opened->rank, opened->workers,
+                                                opened->servers, opened->chunk_bytes});
+      });
+}
+
+bool Program::has_job(uint32_t sequence, uint16_t slot) {
+  if (jobs_.count(slot) > 0) return true;
+  reply(sequence, Status(Error(Errc::kNotFound, "the program has no such job")));
+  return false;
+}
+
+void Program::on(uint32_t sequence, const attach::Declare& request) {
+  if (!has_job(sequence, request.slot)) return;
+  std::vector<TensorDeclaration> tensors;
+  for (const attach::DeclaredTensor& tensor : request.tensors) {
+    const auto region = regions_.find(tensor.region);
+    std::byte* data =
+        region == regions_.end()
+            ? nullptr
+            : region->second->resolve(tensor.offset_bytes, tensor.numel * size_of(tensor.dtype));
+    if (data == nullptr) {
+      return reply(sequence,
+                   Status(Error(Errc::kInvalidArgument, "tensor " + std::to_string(tensor.id) +
+                                                            " does not lie in shared memory")));
+    }
+    tensors.push_back({tensor.id, tensor.numel, tensor.dtype, tensor.op, tensor.priority, data});
+  }
+  for (const attach::DeclaredTensor& tensor : request.tensors) {
+    jobs_[request.slot].insert(tensor.region);
+  }
+  host_.jobs().declare(
+      id_, JobSlot(request.slot), std::move(tensors), monotonic_ns(),
+      [self = shared_from_this(), sequence](Status declared) { self->reply(sequence, declared); });
+}
+
+void Program::on(uint32_t sequence, const attach::JobClose& request) {
+  if (!has_job(sequence, request.slot)) return;
+  const uint16_t slot = request.slot;
+  host_.jobs().close_job(id_, JobSlot(slot), monotonic_ns(),
+                         [self = shared_from_this(), sequence, slot] {
+                           self->jobs_.erase(slot);
+                           self->reply(sequence, Status());
+                         });
+}
+
+void Program::on(uint32_t sequence, const attach::JobWait& request) {
+  if (!has_job(sequence, request.slot)) return;
+  host_.jobs().wait_job(
+      id_, JobSlot(request.slot),
+      [self = shared_from_this(), sequence](Status ended) { self->reply(sequence, ended); });
+}
+
+void Program::on(uint32_t sequence, const attach::JobStatus& request) {
+  if (!has_job(sequence, request.slot)) return;
+  reply(sequence, host_.jobs().job_status(id_, JobSlot(request.slot)));
+}
+
+bool Program::owns(const EngineChannel* channel) const {
+  return std::any_of(channels_.begin(), channels_.end(),
+                     [channel](const Channel& c) { return c.engine.get() == channel; });
+}
+
+void Program::on_gone(std::function<void()> done) {
+  if (gone_) return;
+  gone_ = true;
+  on_done_ = std::move(done);
+  // First the jobs, which use the channels; then the channels; then this object goes.
+  host_.jobs().client_gone(id_, monotonic_ns(), [self = shared_from_this()] {
+    self->detaching_ = self->channels_.size();
+    for (size_t lane = 0; lane < self->channels_.size(); ++lane) {
+      self->host_.send(LaneId(static_cast<uint16_t>(lane)),
+                       command::DetachChannel{self->channels_[lane].engine.get()});
+    }
+    if (self->detaching_ == 0) self->on_done_();
+  });
+}
+
+void Program::on_detached() {
+  if (--detaching_ == 0) on_done_();
+}
+
+}  // namespace mercury

@@ -1,0 +1,77 @@
+// One attached program: its channels to the engines, the memory it shares, its jobs. It is trusted
+// in nothing: whatever it sends is checked, and what it breaks is its own.
+//
+// Owner/thread: the control thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "shim/channel/attach.h"
+#include "shim/channel/channel.h"
+#include "shim/channel/region.h"
+#include "shim/channel/unique_fd.h"
+#include "shim/runtime/host.h"
+
+namespace mercury {
+
+class Program : public std::enable_shared_from_this<Program> {
+ public:
+  // Sends a reply; descriptors stay the program's.
+  using Send = std::function<void(const attach::ReplyMessage&, std::span<const int> descriptors)>;
+
+  Program(ClientId id, Host& host, uint64_t memory_limit_bytes, Send send);
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  ClientId id() const { return id_; }
+  size_t job_count() const { return jobs_.size(); }
+  uint64_t shared_bytes() const { return shared_bytes_; }
+
+  // A packet from the program. False: it broke the protocol, and is to be disconnected.
+  bool on_packet(std::span<const std::byte> bytes, std::vector<UniqueFd> descriptors);
+  // The connection has ended: leaves the jobs, takes the channels from the engines; `done` when
+  // nothing of it is used any more.
+  void on_gone(std::function<void()> done);
+  bool owns(const EngineChannel* channel) const;
+  void on_detached();
+
+ private:
+  struct Channel {
+    std::shared_ptr<ChannelMemory> memory;
+    std::unique_ptr<EngineChannel> engine;
+  };
+
+  void reply(uint32_t sequence, attach::Reply body, std::span<const int> descriptors = {});
+  void reply(uint32_t sequence, const Status& status);
+  void on(uint32_t sequence, const attach::Hello& hello);
+  void add_region(uint32_t sequence, const attach::RegionAdd& request, UniqueFd memfd);
+  void on(uint32_t sequence, const attach::RegionDel& request);
+  void on(uint32_t sequence, const attach::JobOpen& request);
+  void on(uint32_t sequence, const attach::Declare& request);
+  void on(uint32_t sequence, const attach::JobClose& request);
+  void on(uint32_t sequence, const attach::JobWait& request);
+  void on(uint32_t sequence, const attach::JobStatus& request);
+  // Null, and a reply, if the program has no such job.
+  bool has_job(uint32_t sequence, uint16_t slot);
+
+  const ClientId id_;
+  Host& host_;
+  const uint64_t memory_limit_bytes_;
+  Send send_;
+  bool greeted_ = false;
+  bool gone_ = false;
+  uint64_t shared_bytes_ = 0;
+  std::vector<Channel> channels_;
+  std::map<uint32_t, std::unique_ptr<Region>> regions_;
+  std::map<uint16_t, std::set<uint32_t>> jobs_;  // slot -> regions in which its tensors lie
+  size_t detaching_ = 0;
+  std::function<void()> on_done_;
+};
+
+}  // namespace mercury
