@@ -124,11 +124,11 @@ uint32_t TensorSlots::elems_of(uint32_t chunk) const noexcept {
 }
 
 std::byte* TensorSlots::accumulator(uint32_t index, uint32_t generation) const noexcept {
-  return sums_ + (uint64_t{index} * 2 + generation) * sum_stride_;
+  return sums_ + (uint64_t{generation} * spec_.chunk_count + index) * sum_stride_;
 }
 
 std::byte* TensorSlots::kept_apart(uint32_t index, uint32_t worker) const noexcept {
-  return kept_ + (uint64_t{index} * (workers_ - 1U) + worker - 1) * kept_stride_;
+  return kept_ + ((worker - 1U) * uint64_t{spec_.chunk_count} + index) * kept_stride_;
 }
 
 PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& pins) noexcept {

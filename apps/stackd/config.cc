@@ -75,13 +75,16 @@ Status set_text(StackdConfig& config, const ConfigRow& row, const std::string& t
     }
     config.** number = value;
   } else if (auto* string = std::get_if<std::string StackdConfig::*>(&row.member)) {
-    if (!is_choice(row.choices, text)) return wrong(where, row, got);
+    if (!is_choice(row.choices, text) || !has_form(text, row.unit)) return wrong(where, row, got);
     config.** string = text;
   } else {
     auto& list = config.*std::get<std::vector<std::string> StackdConfig::*>(row.member);
     list.clear();
     std::stringstream all(text);
-    for (std::string one; std::getline(all, one, ',');) list.push_back(one);
+    for (std::string one; std::getline(all, one, ',');) {
+      if (one.empty() || !has_form(one, row.unit)) return wrong(where, row, got);
+      list.push_back(one);
+    }
   }
   return {};
 }
@@ -100,12 +103,11 @@ Status set_node(StackdConfig& config, const ConfigRow& row, const toml::node& no
     if (!array) return wrong(where, row, describe(node));
     (config.**list).clear();
     for (const toml::node& item : *array) {
-      if (item.is_integer())
-        (config.**list).push_back(std::to_string(item.as_integer()->get()));
-      else if (item.is_string())
-        (config.**list).push_back(item.as_string()->get());
-      else
-        return wrong(where, row, describe(node));
+      std::string one;
+      if (item.is_integer()) one = std::to_string(item.as_integer()->get());
+      if (item.is_string()) one = item.as_string()->get();
+      if (one.empty() || !has_form(one, row.unit)) return wrong(where, row, describe(node));
+      (config.**list).push_back(std::move(one));
     }
     return {};
   }
@@ -136,6 +138,13 @@ Result<std::string> read_secret(const std::string& path) {
   return secret;
 }
 
+bool is_job_name(const std::string& name) {
+  return !name.empty() && name.size() <= 63 && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.' || c == '-';
+  });
+}
+
 Status add_job(StackdConfig& config, const toml::table& table, const std::string& file) {
   StackdConfig::Job job;
   const auto at = [&file](const toml::node& node) {
@@ -154,8 +163,9 @@ Status add_job(StackdConfig& config, const toml::table& table, const std::string
       return Error(Errc::kConfig,
                    where + ": unknown key; a [[job]] has name, secret, secret_file, memory");
     }
-    if (!node.is_string())
-      return Error(Errc::kConfig, where + ": expected a string, got " + describe(node));
+    if (!node.is_string()) {  // what it is instead may be a secret
+      return Error(Errc::kConfig, where + ": expected a string");
+    }
     const std::string& text = node.as_string()->get();
     if (key == "name") job.name = text;
     if (key == "secret") job.secret = text;
@@ -165,8 +175,22 @@ Status add_job(StackdConfig& config, const toml::table& table, const std::string
       job.secret = *secret;
     }
   }
-  if (job.name.empty())
-    return Error(Errc::kConfig, at(table) + ": job.name: expected a name, got nothing");
+  if (!is_job_name(job.name)) {
+    return Error(Errc::kConfig, at(table) +
+                                    ": job.name: expected 1 to 63 of A-Z a-z 0-9 _ . -, got " +
+                                    (job.name.empty() ? "nothing" : "\"" + job.name + "\""));
+  }
+  for (const StackdConfig::Job& other : config.jobs) {
+    if (other.name == job.name) {
+      return Error(Errc::kConfig, at(table) + ": job.name: expected each job once, got \"" +
+                                      job.name + "\" again");
+    }
+  }
+  if (table.contains("secret") && table.contains("secret_file")) {
+    return Error(Errc::kConfig, at(table) +
+                                    ": job.secret: expected one of secret and secret_file, "
+                                    "got both");
+  }
   config.jobs.push_back(std::move(job));
   return {};
 }
@@ -264,7 +288,7 @@ std::string print_config(const StackdConfig& config, bool with_secrets) {
       out << (section.empty() ? "" : "\n") << "[" << row.section << "]\n";
       section = row.section;
     }
-    out << "# " << row.help << " (" << expected(row) << ").\n" << row.key << " = ";
+    out << "# " << row.help << "\n#   " << expected(row) << "\n" << row.key << " = ";
     if (auto* flag = std::get_if<bool StackdConfig::*>(&row.member)) {
       out << (config.**flag ? "true" : "false");
     } else if (auto* number = std::get_if<uint64_t StackdConfig::*>(&row.member)) {

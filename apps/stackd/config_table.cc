@@ -3,6 +3,8 @@
 #include <charconv>
 #include <string_view>
 
+#include "transport/base/endpoint.h"
+
 namespace mercury {
 namespace {
 
@@ -18,11 +20,11 @@ const ConfigRow kRows[] = {
      "ethdev: a PCI address (0000:03:00.0), or af_xdp, af_packet, tap, memif, ring"},
     {"port", "interface", &C::interface, Unit::kNone, 0, 0, nullptr,
      "af_xdp, af_packet: the kernel's interface; tap: the name to give it"},
-    {"port", "address", &C::addresses, Unit::kNone, 0, 0, nullptr,
+    {"port", "address", &C::addresses, Unit::kIpPrefix, 0, 0, nullptr,
      "IP addresses of this host with prefix length, the first is the one peers are told"},
-    {"port", "gateway", &C::gateway, Unit::kNone, 0, 0, nullptr,
+    {"port", "gateway", &C::gateway, Unit::kIp, 0, 0, nullptr,
      "interfaces of Mercury's own: IPv4 router for other networks; empty = none"},
-    {"port", "gateway6", &C::gateway6, Unit::kNone, 0, 0, nullptr, "the same for IPv6"},
+    {"port", "gateway6", &C::gateway6, Unit::kIp, 0, 0, nullptr, "the same for IPv6"},
     {"port", "udp_port", &C::udp_port, Unit::kNone, 1, 65535 - 64, nullptr,
      "UDP port of the first engine; each further engine takes the next"},
     {"port", "engines", &C::engines, Unit::kNone, 1, 64, nullptr,
@@ -47,7 +49,7 @@ const ConfigRow kRows[] = {
      "adaptive: spin, then sleep; busy: never sleep; interrupt: never spin"},
     {"engine", "spin", &C::spin_ns, Unit::kNanoseconds, 0, kS, nullptr,
      "adaptive: how long an engine without work looks before it sleeps"},
-    {"engine", "cores", &C::cores, Unit::kNone, 0, 0, nullptr,
+    {"engine", "cores", &C::cores, Unit::kCpu, 0, 0, nullptr,
      "CPU of each engine's thread, in order; empty = not pinned"},
     {"engine", "max_sessions", &C::max_sessions, Unit::kNone, 1, 16384, nullptr,
      "sessions of one engine"},
@@ -68,7 +70,7 @@ const ConfigRow kRows[] = {
     {"jobs", "max_tensors", &C::max_tensors, Unit::kNone, 1, 1 << 20, nullptr,
      "tensors of one job"},
     {"jobs", "memory", &C::job_memory_bytes, Unit::kBytes, 0, kAny, nullptr,
-     "memory for one job's sums, in each engine; 0 = no limit"},
+     "memory for one job's sums, all engines of this host together; 0 = no limit"},
     {"attach", "socket", &C::socket, Unit::kNone, 0, 0, nullptr, "where programs attach"},
     {"attach", "mode", &C::socket_mode, Unit::kNone, 0, 0, "0600|0660|0666",
      "the socket's permissions"},
@@ -102,10 +104,9 @@ std::span<const Suffix> suffixes(Unit unit) {
       return kTimeSuffixes;
     case Unit::kBitsPerSecond:
       return kRateSuffixes;
-    case Unit::kNone:
-      break;
+    default:
+      return kNoSuffixes;
   }
-  return kNoSuffixes;
 }
 
 }  // namespace
@@ -128,6 +129,23 @@ bool parse_quantity(const std::string& text, Unit unit, uint64_t& out) {
   return false;
 }
 
+bool has_form(const std::string& text, Unit unit) {
+  const auto number = [](std::string_view digits, uint64_t most) {
+    uint64_t value = 0;
+    const char* end = digits.data() + digits.size();
+    const auto [stop, error] = std::from_chars(digits.data(), end, value);
+    return error == std::errc{} && stop == end && value <= most;
+  };
+  if (text.empty()) return true;
+  if (unit == Unit::kCpu) return number(text, 4095);
+  if (unit != Unit::kIp && unit != Unit::kIpPrefix) return true;
+  const size_t slash = unit == Unit::kIp ? std::string::npos : text.find('/');
+  const Result<IpAddress> ip = IpAddress::parse(text.substr(0, slash));
+  if (!ip) return false;
+  return slash == std::string::npos ||
+         number(std::string_view(text).substr(slash + 1), ip->is_v4() ? 32 : 128);
+}
+
 std::string print_quantity(uint64_t value, Unit unit) {
   if (value == 0) return "0";
   const Suffix* best = nullptr;
@@ -139,6 +157,9 @@ std::string print_quantity(uint64_t value, Unit unit) {
 
 std::string expected(const ConfigRow& row) {
   if (std::holds_alternative<bool C::*>(row.member)) return "true or false";
+  if (row.unit == Unit::kIpPrefix) return "a list of addresses such as [\"10.0.0.1/24\"]";
+  if (row.unit == Unit::kCpu) return "a list of CPU numbers such as [2, 3]";
+  if (row.unit == Unit::kIp) return "an IP address or \"\"";
   if (std::holds_alternative<std::vector<std::string> C::*>(row.member)) return "a list of strings";
   if (std::holds_alternative<std::string C::*>(row.member)) {
     return row.choices ? "one of " + std::string(row.choices) : "a string";
@@ -153,10 +174,9 @@ std::string expected(const ConfigRow& row) {
       return "a time such as \"10ms\"" + range;
     case Unit::kBitsPerSecond:
       return "a rate such as \"10Gbit\"" + range;
-    case Unit::kNone:
-      break;
+    default:
+      return "a number" + range;
   }
-  return "a number" + range;
 }
 
 }  // namespace mercury

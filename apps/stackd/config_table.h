@@ -11,7 +11,8 @@
 
 namespace mercury {
 
-enum class Unit : uint8_t { kNone, kBytes, kNanoseconds, kBitsPerSecond };
+// Of numbers the unit; of strings, and each string of a list, the form.
+enum class Unit : uint8_t { kNone, kBytes, kNanoseconds, kBitsPerSecond, kIp, kIpPrefix, kCpu };
 
 struct ConfigRow {
   const char* section;
@@ -30,6 +31,8 @@ std::span<const ConfigRow> config_rows();
 
 // "64KiB", "10ms", "200Mbit", "5". Nothing: not such a quantity.
 bool parse_quantity(const std::string& text, Unit unit, uint64_t& out);
+// Whether a string has the form that `unit` names; an empty one always does (none given).
+bool has_form(const std::string& text, Unit unit);
 std::string print_quantity(uint64_t value, Unit unit);
 // What a row takes, for messages: "a size from 1KiB to 1GiB".
 std::string expected(const ConfigRow& row);

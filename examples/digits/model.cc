@@ -75,7 +75,8 @@ Model::Model(uint64_t seed, size_t max_images) : max_images_(max_images) {
              dense("fc2", kHidden, kClasses, false)};
   Uniform uniform(seed);
   for (Layer& layer : layers_) {
-    const float scale = std::sqrt(3.0F / static_cast<float>(layer.in));
+    // Keeps the variance from layer to layer (He et al., ICCV 2015, section 2.2).
+    const float scale = std::sqrt(6.0F / static_cast<float>(layer.in));
     layer.weights.resize(layer.in * layer.out);
     for (float& weight : layer.weights) weight = scale * uniform.next();
     layer.bias.resize(layer.out);

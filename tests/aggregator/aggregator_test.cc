@@ -178,6 +178,23 @@ TEST(Aggregator, WaitsForTheNicBeforeItOverwrites) {
   EXPECT_EQ(bench.values<float>(3, 0), std::vector<float>{3});
 }
 
+TEST(Aggregator, TellsWhetherAResultIsStillRead) {
+  Bench bench(1);
+  bench.add_tensor(3, 1);
+  EXPECT_FALSE(bench.aggregator.pins_busy(JobSlot{9}));
+  for (uint32_t round = 1; round <= 2; ++round) {
+    for (uint32_t chunk = 0; chunk < 3; ++chunk) {
+      ASSERT_EQ(bench.push(0, round, chunk, floats({1})), PushVerdict::kCompleted);
+      ChunkResult result;
+      ASSERT_TRUE(bench.aggregator.result(kJob, 1, round, chunk, result));
+      EXPECT_FALSE(bench.aggregator.pins_busy(kJob));
+      bench.busy = result.pin;
+      EXPECT_TRUE(bench.aggregator.pins_busy(kJob));
+      bench.busy = nullptr;
+    }
+  }
+}
+
 TEST(Aggregator, CorruptPayloadTouchesNoSum) {
   for (const bool deterministic : {false, true}) {
     for (const Dtype type : kAllTypes) {

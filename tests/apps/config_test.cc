@@ -5,6 +5,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+
+#include "apps/stackd/config_table.h"
 
 namespace mercury {
 namespace {
@@ -60,8 +63,79 @@ TEST_F(ConfigTest, ErrorsNameLineKeyAndWhatWasExpected) {
   EXPECT_EQ(error("[jobs]\nserve = 1\n"), "2: jobs.serve: expected true or false, got 1");
   EXPECT_EQ(error("[port]\nudpport = 1\n"),
             "2: unknown key port.udpport; did you mean port.udp_port?");
-  EXPECT_EQ(error("[[job]]\nsecret = \"x\"\n"), "1: job.name: expected a name, got nothing");
+  EXPECT_EQ(error("[[job]]\nsecret = \"x\"\n"),
+            "1: job.name: expected 1 to 63 of A-Z a-z 0-9 _ . -, got nothing");
   EXPECT_NE(error("[port\n"), "(accepted)");
+}
+
+TEST_F(ConfigTest, AddressesAndCpusAreCheckedWhereTheyStand) {
+  EXPECT_EQ(error("[port]\naddress = [\"10.0.0.1/24\", \"10.0.0.300/24\"]\n"),
+            "2: port.address: expected a list of addresses such as [\"10.0.0.1/24\"], "
+            "got [ '10.0.0.1/24', '10.0.0.300/24' ]");
+  EXPECT_NE(error("[port]\naddress = [\"10.0.0.1/33\"]\n"), "(accepted)");
+  EXPECT_NE(error("[port]\naddress = [\"fd00::1/129\"]\n"), "(accepted)");
+  EXPECT_NE(error("[port]\naddress = [\"10.0.0.1/\"]\n"), "(accepted)");
+  EXPECT_NE(error("[port]\naddress = [\"\"]\n"), "(accepted)");
+  EXPECT_NE(error("[port]\naddress = \"10.0.0.1\"\n"), "(accepted)");
+  EXPECT_EQ(error("[port]\naddress = [\"10.0.0.1\", \"fd00::1/64\"]\n"), "(accepted)");
+  EXPECT_EQ(error("[port]\ngateway = \"10.0.0.0/8\"\n"),
+            "2: port.gateway: expected an IP address or \"\", got \"10.0.0.0/8\"");
+  EXPECT_NE(error("[engine]\ncores = [-1]\n"), "(accepted)");
+  EXPECT_NE(error("[engine]\ncores = [\"two\"]\n"), "(accepted)");
+  EXPECT_NE(error("[engine]\ncores = [1.5]\n"), "(accepted)");
+  EXPECT_FALSE(load("", {"engine.cores=0,x"}));
+  EXPECT_EQ(load("", {"engine.cores=0,3"})->cores, (std::vector<std::string>{"0", "3"}));
+}
+
+TEST_F(ConfigTest, JobsAreCheckedAndSecretsNotShown) {
+  EXPECT_EQ(error("[[job]]\nname = \"a b\"\n"),
+            "1: job.name: expected 1 to 63 of A-Z a-z 0-9 _ . -, got \"a b\"");
+  EXPECT_EQ(error("[[job]]\nname = \"a\"\n[[job]]\nname = \"a\"\n"),
+            "3: job.name: expected each job once, got \"a\" again");
+  EXPECT_EQ(error("[[job]]\nname = \"a\"\nsecret = 12345\n"), "3: job.secret: expected a string");
+  EXPECT_NE(error("[[job]]\nname = \"a\"\nsecret_file = \"/nowhere\"\n"), "(accepted)");
+  const std::string both =
+      "[[job]]\nname = \"a\"\nsecret = \"hush\"\nsecret_file = \"" + path_.string() + "\"\n";
+  EXPECT_EQ(error(both), "1: job.secret: expected one of secret and secret_file, got both");
+  EXPECT_EQ(error("[job]\nname = \"a\"\n"), "1: job: expected [[job]], got one table or value");
+}
+
+TEST_F(ConfigTest, SecretsComeFromFiles) {
+  const std::filesystem::path secret = path_.string() + ".secret";
+  std::ofstream(secret) << "hush\n";
+  Result<StackdConfig> config =
+      load("[[job]]\nname = \"a\"\nsecret_file = \"" + secret.string() + "\"\n");
+  std::filesystem::remove(secret);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->jobs[0].secret, "hush");
+}
+
+// The packaged file is what the daemon prints, so it cannot fall behind the table.
+TEST_F(ConfigTest, PackagedFileHoldsEveryKeyWithItsDefault) {
+  std::ifstream file(PACKAGED_CONFIG);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string printed = print_config(StackdConfig(), true);
+  const size_t begin = text.find("[port]");
+  ASSERT_NE(begin, std::string::npos);
+  EXPECT_EQ(text.substr(begin, printed.size()), printed)
+      << "print the defaults again: mercury-stackd --print-config";
+  Result<StackdConfig> config = load_config(PACKAGED_CONFIG, {});
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(print_config(*config, true), printed);
+}
+
+TEST_F(ConfigTest, EveryNumberIsCheckedAtItsLimits) {
+  for (const ConfigRow& row : config_rows()) {
+    if (!std::holds_alternative<uint64_t StackdConfig::*>(row.member)) continue;
+    const auto accepts = [&](uint64_t value) {
+      return load("", {std::string(row.section) + "." + row.key + "=" +
+                       print_quantity(value, row.unit)})
+          .has_value();
+    };
+    EXPECT_TRUE(accepts(row.min) && accepts(row.max)) << row.key;
+    EXPECT_TRUE(row.min == 0 || !accepts(row.min - 1)) << row.key;
+    EXPECT_FALSE(accepts(row.max + 1)) << row.key;
+  }
 }
 
 TEST_F(ConfigTest, FlagsBeatEnvironmentBeatsFile) {
