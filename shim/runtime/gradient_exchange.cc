@@ -65,9 +65,9 @@ Taken GradientExchange::on_push(const Binding& binding, const wire::Header& head
     case PushVerdict::kNewRound:
       counters_.add(Counter::kDropRoundNew);
       return Taken::kNo;
-    case PushVerdict::kUnknownTensor:
+    case PushVerdict::kUnknownTensor:  // its AddTensor may be on the way: the worker tries again
       counters_.add(Counter::kDropUnknownTensor);
-      return Taken::kYes;
+      return Taken::kNo;
     case PushVerdict::kBadChunk:
       counters_.add(Counter::kDropChunkRange);
       return Taken::kYes;
