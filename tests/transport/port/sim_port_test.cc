@@ -10,7 +10,40 @@
 #include <cstring>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
+
+#include "tests/transport/port/port_suite.h"
+
+namespace mercury::port_suite {
+namespace {
+
+template <bool kV4>
+struct SimLab {
+  sim::SimPort& a() { return *port_a; }
+  sim::SimPort& b() { return *port_b; }
+  void step() { network.advance_to(std::min(network.next_event_ns(), network.now_ns() + 100'000)); }
+  static Endpoint address(int host) {
+    return *Endpoint::parse((kV4 ? "10.0.0." : "fd00::") + std::to_string(host), 7470);
+  }
+  static Endpoint other_family() { return *Endpoint::parse(kV4 ? "[::1]:9" : "127.0.0.1:9"); }
+  std::unique_ptr<sim::SimPort> open(int host, Counters& counters) {
+    return std::move(
+        *sim::SimPort::create(network, network.add_host(), address(host), {.counters = &counters}));
+  }
+
+  sim::SimNetwork network;
+  Counters counters_a, counters_b;
+  std::unique_ptr<sim::SimPort> port_a = open(1, counters_a);
+  std::unique_ptr<sim::SimPort> port_b = open(2, counters_b);
+};
+using SimV4 = SimLab<true>;
+using SimV6 = SimLab<false>;
+INSTANTIATE_TYPED_TEST_SUITE_P(SimV4, PortSuite, SimV4);
+INSTANTIATE_TYPED_TEST_SUITE_P(SimV6, PortSuite, SimV6);
+
+}  // namespace
+}  // namespace mercury::port_suite
 
 namespace mercury::sim {
 namespace {

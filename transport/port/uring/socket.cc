@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kSocketBufferBytes = 8 * 1024 * 1024;
 constexpr uint8_t kEcnMask = 3;
-constexpr uint8_t kEcnCe = 3;  // RFC 3168: congestion experienced
+constexpr uint8_t kEcnCe = 3;       // RFC 3168: congestion experienced
+constexpr uint8_t kEcnCapable = 2;  // ECT(0): without it routers drop what they could have marked
 
 // The kernel caps the plain option at net.core.[rw]mem_max; root goes beyond.
 void set_buffer(int fd, int forced, int plain) {
@@ -109,7 +110,7 @@ void read_control(const cmsghdr& control, uint32_t& segment_bytes, bool& ecn_ce)
 Result<UdpSocket> open_udp(const Endpoint& local) {
   const bool v4 = local.ip.is_v4();
   UdpSocket result;
-  result.fd = socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  result.fd = socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (result.fd < 0) return Error::system(errno, "UDP socket");
   const auto fail = [&result](const std::string& what) {
     const int error = errno;
@@ -119,9 +120,11 @@ Result<UdpSocket> open_udp(const Endpoint& local) {
   // Frames beyond the path's MTU are dropped, not fragmented, and the kernel keeps no opinion of
   // the path: Mercury probes it.
   const bool options = v4 ? set(result.fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE) &&
-                                set(result.fd, IPPROTO_IP, IP_RECVTOS, 1)
+                                set(result.fd, IPPROTO_IP, IP_RECVTOS, 1) &&
+                                set(result.fd, IPPROTO_IP, IP_TOS, kEcnCapable)
                           : set(result.fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE) &&
                                 set(result.fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1) &&
+                                set(result.fd, IPPROTO_IPV6, IPV6_TCLASS, kEcnCapable) &&
                                 set(result.fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
   if (!options) return fail("UDP socket options");
   set(result.fd, SOL_UDP, UDP_GRO, 1);  // without it each frame comes alone

@@ -8,7 +8,11 @@
 // zero-copy send pins pages and answers twice per call, which over loopback and virtual devices
 // costs more than the copy.
 //
-// Owner/thread: one engine. Made on any thread, then used by one.
+// What the kernel has no room for stays here, in order: while a send waits for room in the socket,
+// no other is started, and tx_alloc fails once all frames are in use.
+//
+// Owner/thread: one engine. Made and destroyed on any thread, driven by one in between. Pinned
+// payloads outlive the port.
 #pragma once
 
 #include <liburing.h>
@@ -34,8 +38,9 @@ struct UringConfig {
 
 class UringPort {
  public:
-  // Errors: kSystem, kPermission (address, memory lock limit), kUnsupported (io_uring is switched
-  // off: names the sysctl), each with what to do.
+  // Errors: kInvalidArgument (no address: peers must know one; sizes that are no powers of two),
+  // kSystem (address in use or not of this machine), kPermission, kNoMemory, kUnsupported (io_uring
+  // is switched off: names the sysctl; kernel before 6.0), each with what to do.
   static Result<std::unique_ptr<UringPort>> create(const UringConfig& config, Counters& counters);
   ~UringPort();
   UringPort(const UringPort&) = delete;
@@ -54,8 +59,10 @@ class UringPort {
   Result<PathId> open_path(const Endpoint& remote);
   void close_path(PathId path);
   bool path_ready(PathId) const { return true; }
-  uint32_t path_max_payload(PathId path) const;
+  uint32_t path_max_payload(PathId) const { return info_.max_udp_payload; }
   void tick(uint64_t) {}
+  // The ring itself: readable when a completion, of a receive or of a send, waits. Completions run
+  // on the sleeping thread, so that epoll_wait may also end with EINTR: that is a wake-up.
   int wait_fd() const { return ring_.ring_fd; }
   bool prepare_sleep() noexcept;
 
@@ -66,6 +73,7 @@ class UringPort {
     PathId path;
     std::span<const std::byte> payload;
     PayloadPin* pin = nullptr;
+    bool alone = false;  // the kernel refused the batch that it was in
     uint32_t total() const { return bytes + static_cast<uint32_t>(payload.size()); }
   };
   struct SendOp;     // one SENDMSG and its frames
@@ -78,20 +86,26 @@ class UringPort {
   };
   struct Path {
     bool open = false;
-    Endpoint remote;
     sockaddr_storage address{};
     socklen_t address_bytes = 0;
+    uint32_t segment_limit = ~uint32_t{0};  // larger frames were refused in a batch
   };
 
   explicit UringPort(Counters& counters);
   Status open_socket(const UringConfig& config);
   Status open_ring(const UringConfig& config);
+  Status open_buffers();
+  void stop() noexcept;
   void arm_receive() noexcept;
+  void submit() noexcept;
   void reap() noexcept;
   void on_received(const io_uring_cqe& cqe) noexcept;
   void on_sent(SendOp& op, int result) noexcept;
+  bool retry_alone(SendOp& op, int error) noexcept;
   void free_frame(uint32_t index) noexcept;
+  bool start_sends() noexcept;
   uint32_t start_send(uint32_t first) noexcept;
+  uint32_t gather(SendOp& op, uint32_t first) noexcept;
   void recycle(uint16_t buffer) noexcept;
 
   Counters& counters_;
@@ -99,7 +113,6 @@ class UringPort {
   int socket_ = -1;
   io_uring ring_{};
   bool ring_open_ = false;
-  bool gso_ = true;
 
   // Receiving.
   io_uring_buf_ring* buffer_ring_ = nullptr;
@@ -113,14 +126,19 @@ class UringPort {
   std::vector<uint16_t> consumed_;  // buffers to give back by rx_release
 
   // Sending.
+  bool gso_ = true;
   std::unique_ptr<std::byte[]> tx_memory_;
   uint32_t frame_capacity_ = 0;
   std::vector<Frame> frames_;
   std::vector<uint32_t> free_frames_;
   std::vector<uint32_t> queue_;  // frames in order of tx_send
+  std::vector<uint32_t> retry_;  // frames of refused batches, to be sent alone before queue_
   std::unique_ptr<SendOp[]> ops_;
   std::vector<uint32_t> free_ops_;
+  uint32_t ops_in_flight_ = 0;
   std::vector<Path> paths_;
 };
+
+static_assert(Port<UringPort>);
 
 }  // namespace mercury::uring

@@ -1,0 +1,78 @@
+// How many frames a second the uring port moves over loopback, sender and receiver each on a thread
+// of its own. Frames that the receiver's socket drops are not counted: what is printed arrived.
+//
+//   build/benchmarks/goodput/uring_port_bench [SECONDS_PER_ROW]
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "transport/port/uring/uring_port.h"
+
+namespace {
+
+using mercury::Counters;
+using mercury::Endpoint;
+using mercury::PathId;
+using mercury::RxFrame;
+using mercury::TxFrame;
+using mercury::uring::UringPort;
+
+std::unique_ptr<UringPort> open_port(Counters& counters) {
+  auto port = UringPort::create({.local = *Endpoint::parse("127.0.0.1:0")}, counters);
+  if (port) return std::move(*port);
+  std::fprintf(stderr, "%s\n", port.error().message.c_str());
+  std::exit(1);
+}
+
+void send_until(UringPort& port, const Endpoint& to, uint32_t bytes,
+                const std::atomic<bool>& stop) {
+  const PathId path = *port.open_path(to);
+  while (!stop.load(std::memory_order_relaxed)) {
+    TxFrame frame;
+    for (int i = 0; i < 64 && port.tx_alloc(frame); ++i) {
+      std::memset(frame.data, i, 64);  // a header; the payload is whatever is there
+      port.tx_send(frame, path, bytes);
+    }
+    port.tx_flush(0);
+  }
+}
+
+// Frames received in `seconds`.
+uint64_t measure(uint32_t bytes, double seconds) {
+  Counters sender_counters, receiver_counters;
+  const auto sender = open_port(sender_counters);
+  const auto receiver = open_port(receiver_counters);
+  std::atomic<bool> stop = false;
+  std::thread thread([&] { send_until(*sender, receiver->info().local, bytes, stop); });
+  uint64_t frames = 0;
+  std::array<RxFrame, 64> burst;
+  const auto end = std::chrono::steady_clock::now() +
+                   std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                       std::chrono::duration<double>(seconds));
+  while (std::chrono::steady_clock::now() < end) {
+    frames += receiver->rx_burst(burst, 0);
+    receiver->rx_release();
+    receiver->tx_flush(0);
+  }
+  stop = true;
+  thread.join();
+  return frames;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const double seconds = argc > 1 ? std::atof(argv[1]) : 2;
+  std::printf("uring port, loopback, one thread a side\n%10s %12s %10s\n", "payload B", "Mframes/s",
+              "Gb/s");
+  for (uint32_t bytes : {64u, 512u, 1448u, 4096u, 8972u}) {
+    const double rate = static_cast<double>(measure(bytes, seconds)) / seconds;
+    std::printf("%10u %12.3f %10.2f\n", bytes, rate / 1e6, rate * bytes * 8 / 1e9);
+  }
+}

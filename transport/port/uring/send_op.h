@@ -1,0 +1,33 @@
+// One SENDMSG under way: what the kernel may read until its completion, and the frames it carries.
+//
+// Owner/thread: the UringPort's.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstdint>
+
+#include "transport/port/uring/uring_port.h"
+
+namespace mercury::uring {
+
+// The kernel cuts at most 64 segments (UDP_MAX_SEGMENTS) of at most one IP packet's bytes.
+inline constexpr uint32_t kMaxSegments = 64;
+inline constexpr uint32_t kMaxGsoBytes = 65'000;
+// Sends per system call. The ring's memory counts as locked, and grows with this: a few ports must
+// fit into 64 KiB, the least limit (ulimit -l) that is usual.
+inline constexpr uint32_t kSendOps = 64;
+// user_data of the receive; sends have the index of their SendOp.
+inline constexpr uint64_t kReceiveTag = ~uint64_t{0};
+
+struct UringPort::SendOp {
+  msghdr message{};
+  std::array<iovec, 2 * kMaxSegments> parts{};
+  std::array<uint32_t, kMaxSegments> frames{};
+  uint32_t frame_count = 0;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(uint16_t))> control{};
+};
+
+}  // namespace mercury::uring

@@ -1,0 +1,189 @@
+#include <netinet/udp.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/port/uring/send_op.h"
+#include "transport/port/uring/uring_port.h"
+
+namespace mercury::uring {
+namespace {
+
+struct PinCount {
+  uint32_t busy;
+};
+static_assert(sizeof(PinCount) <= sizeof(PayloadPin));
+PinCount& count_of(PayloadPin& pin) { return *reinterpret_cast<PinCount*>(pin.opaque); }
+
+Counter drop_counter(int error) noexcept {
+  switch (error) {
+    case EMSGSIZE:
+    case EINVAL:
+      return Counter::kDropTooLarge;
+    case EAGAIN:
+    case ENOBUFS:
+    case ENOMEM:
+      return Counter::kDropTxFull;
+    default:
+      return Counter::kDropNetwork;
+  }
+}
+
+}  // namespace
+
+bool UringPort::tx_alloc(TxFrame& frame) noexcept {
+  if (free_frames_.empty()) return false;
+  frame.handle = free_frames_.back();
+  free_frames_.pop_back();
+  frame.data = frames_[frame.handle].data;
+  frame.capacity = info_.max_udp_payload;
+  return true;
+}
+
+void UringPort::tx_cancel(TxFrame& frame) noexcept { free_frames_.push_back(frame.handle); }
+
+void UringPort::tx_send(TxFrame& frame, PathId path, uint32_t bytes) noexcept {
+  Frame& queued = frames_[frame.handle];
+  queued.bytes = bytes;
+  queued.path = path;
+  queued.payload = {};
+  queued.pin = nullptr;
+  queued.alone = false;
+  queue_.push_back(frame.handle);
+}
+
+void UringPort::tx_send_shared(TxFrame& frame, uint32_t bytes, PathId path,
+                               std::span<const std::byte> payload, PayloadPin& pin) noexcept {
+  tx_send(frame, path, bytes);
+  frames_[frame.handle].payload = payload;
+  frames_[frame.handle].pin = &pin;
+  ++count_of(pin).busy;
+}
+
+bool UringPort::pin_busy(PayloadPin& pin) noexcept { return count_of(pin).busy > 0; }
+
+void UringPort::free_frame(uint32_t index) noexcept {
+  if (frames_[index].pin) --count_of(*frames_[index].pin).busy;
+  frames_[index].pin = nullptr;
+  free_frames_.push_back(index);
+}
+
+void UringPort::on_sent(SendOp& op, int result) noexcept {
+  if (result < 0 && op.frame_count > 1 && retry_alone(op, -result)) return;
+  if (result < 0 && result != -ECANCELED) {
+    counters_.add(drop_counter(-result), op.frame_count);
+  }
+  for (uint32_t i = 0; i < op.frame_count; ++i) free_frame(op.frames[i]);
+}
+
+// A batch is refused as a whole where a device cannot cut segments, or where one is larger than the
+// route's interface carries; the frames themselves may be fine. Only then may frames that followed
+// the batch overtake it.
+bool UringPort::retry_alone(SendOp& op, int error) noexcept {
+  if (error == EIO) {
+    gso_ = false;
+  } else if (error == EINVAL || error == EMSGSIZE) {
+    const Frame& leader = frames_[op.frames[0]];
+    uint32_t& limit = paths_[leader.path.value].segment_limit;
+    limit = std::min(limit, leader.total() - 1);
+  } else {
+    return false;
+  }
+  for (uint32_t i = 0; i < op.frame_count; ++i) {
+    frames_[op.frames[i]].alone = true;
+    retry_.push_back(op.frames[i]);
+  }
+  return true;
+}
+
+void UringPort::tx_flush(uint64_t) noexcept {
+  submit();
+  reap();
+  // Sends complete inside submit(), unless the socket is full: then later ones must not overtake.
+  while (ops_in_flight_ == 0 && start_sends()) {
+    submit();
+    reap();
+  }
+}
+
+// Starts as many sends as one system call takes. False: there is nothing to send.
+bool UringPort::start_sends() noexcept {
+  if (!retry_.empty()) {
+    queue_.insert(queue_.begin(), retry_.begin(), retry_.end());
+    retry_.clear();
+  }
+  uint32_t first = 0;
+  while (first < queue_.size()) {
+    const Frame& frame = frames_[queue_[first]];
+    const bool known = frame.path.value < paths_.size() && paths_[frame.path.value].open;
+    if (!known || frame.total() > info_.max_udp_payload) {
+      counters_.add(known ? Counter::kDropTooLarge : Counter::kDropNeighbor);
+      free_frame(queue_[first++]);
+      continue;
+    }
+    const uint32_t count = start_send(first);
+    if (count == 0) break;
+    first += count;
+  }
+  queue_.erase(queue_.begin(), queue_.begin() + first);
+  return ops_in_flight_ > 0;
+}
+
+// Queues one SENDMSG for the frames from `first` on that go together. Returns how many; 0 if there
+// is no room now.
+uint32_t UringPort::start_send(uint32_t first) noexcept {
+  if (free_ops_.empty()) return 0;
+  io_uring_sqe* const sqe = io_uring_get_sqe(&ring_);
+  if (sqe == nullptr) return 0;
+  const uint32_t index = free_ops_.back();
+  free_ops_.pop_back();
+  ++ops_in_flight_;
+  SendOp& op = ops_[index];
+  const Frame& leader = frames_[queue_[first]];
+  Path& path = paths_[leader.path.value];
+  op.message = {};
+  op.message.msg_name = &path.address;
+  op.message.msg_namelen = path.address_bytes;
+  op.message.msg_iov = op.parts.data();
+  op.message.msg_iovlen = gather(op, first);
+  if (op.frame_count > 1) {
+    op.message.msg_control = op.control.data();
+    op.message.msg_controllen = op.control.size();
+    cmsghdr* const control = CMSG_FIRSTHDR(&op.message);
+    control->cmsg_level = SOL_UDP;
+    control->cmsg_type = UDP_SEGMENT;
+    control->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+    const auto segment = static_cast<uint16_t>(leader.total());
+    std::memcpy(CMSG_DATA(control), &segment, sizeof segment);
+  }
+  io_uring_prep_sendmsg(sqe, socket_, &op.message, 0);
+  io_uring_sqe_set_data64(sqe, index);
+  return op.frame_count;
+}
+
+// Lists what goes into one SENDMSG: frames to one peer, all of one size except that the last may be
+// shorter. Returns the number of parts.
+uint32_t UringPort::gather(SendOp& op, uint32_t first) noexcept {
+  const Frame& leader = frames_[queue_[first]];
+  const bool batch =
+      gso_ && !leader.alone && leader.total() <= paths_[leader.path.value].segment_limit;
+  uint32_t parts = 0, total = 0;
+  op.frame_count = 0;
+  for (uint32_t i = first; i < queue_.size() && op.frame_count < (batch ? kMaxSegments : 1); ++i) {
+    Frame& frame = frames_[queue_[i]];
+    if (i > first && (frame.path != leader.path || frame.total() > leader.total() || frame.alone ||
+                      total + frame.total() > kMaxGsoBytes)) {
+      break;
+    }
+    op.parts[parts++] = {frame.data, frame.bytes};
+    if (!frame.payload.empty()) {
+      op.parts[parts++] = {const_cast<std::byte*>(frame.payload.data()), frame.payload.size()};
+    }
+    op.frames[op.frame_count++] = queue_[i];
+    total += frame.total();
+    if (frame.total() < leader.total()) break;
+  }
+  return parts;
+}
+
+}  // namespace mercury::uring
