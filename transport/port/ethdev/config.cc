@@ -70,7 +70,17 @@ Status parse_device(std::string_view text, EthdevConfig& config) {
                                   "memif:PATH, ring:NAME or a PCI address such as 0000:03:00.0");
 }
 
-uint32_t max_mtu(DeviceKind kind) { return kind == DeviceKind::kAfXdp ? kXdpMaxMtu : 9600; }
+uint32_t max_mtu(DeviceKind kind) {
+  if (kind == DeviceKind::kAfXdp) return kXdpMaxMtu;
+  // The tap driver drops what is longer than an ordinary frame, and refuses to be told otherwise.
+  if (kind == DeviceKind::kTap) return 1500;
+  return 9600;
+}
+
+uint32_t memory_mb_for(const BufferPlan& plan) {
+  // Beside the buffers: rings, driver structures, and what the allocator loses to alignment.
+  return static_cast<uint32_t>((plan.memory >> 20) * 5 / 4 + 64);
+}
 
 BufferPlan plan_buffers(const EthdevConfig& config, uint32_t mtu, uint16_t queues) {
   BufferPlan plan;
@@ -93,6 +103,9 @@ BufferPlan plan_buffers(const EthdevConfig& config, uint32_t mtu, uint16_t queue
     plan.data_room = kHeadroom + std::max(2048U, round_up(mtu + kEtherHeader + 8, 1024));
     plan.mbufs = 8192;
   }
+  // Engines beyond the queues send from an owner's buffers.
+  const uint32_t sharers = (config.engines + queues - 1U) / queues;
+  plan.mbufs += (sharers - 1) * 2048;
   const uint64_t object = round_up(plan.data_room + kMbufStruct + kPoolHeader, 64) + 64;
   plan.memory = uint64_t{queues} * plan.mbufs * object;
   return plan;

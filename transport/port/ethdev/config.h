@@ -73,6 +73,9 @@ struct BufferPlan {
 };
 BufferPlan plan_buffers(const EthdevConfig& config, uint32_t mtu, uint16_t queues);
 
+// What EAL is started with for such a plan, where nothing is configured.
+uint32_t memory_mb_for(const BufferPlan& plan);
+
 // The largest MTU that the driver carries whatever the interface says; 9,600 where only memory
 // limits it.
 uint32_t max_mtu(DeviceKind kind);

@@ -28,6 +28,8 @@ constexpr unsigned kLaneRing = 1024;
 constexpr uint64_t kReconnect = 100'000'000;
 // A connection that was accepted is given this long to become a link.
 constexpr uint64_t kHandshake = 5'000'000'000;
+// How often the kernel is asked whether its interface is up.
+constexpr uint64_t kLinkPoll = 100'000'000;
 
 std::string unique_name(const char* prefix) {
   static std::atomic<uint32_t> next{0};
@@ -114,7 +116,15 @@ Status Device::settle_netdev() {
                      (config_.kind == DeviceKind::kAfXdp ? ", or use af_packet" : ""));
   }
   if (config_.mtu == 0) mtu_ = facts->mtu;
-  if (config_.kind == DeviceKind::kAfXdp) queues_ = std::min(queues_, facts->queues);
+  if (config_.kind == DeviceKind::kAfXdp) {
+    if (facts->queues > queues_) {  // what arrives on the others would be lost
+      return Error(Errc::kConfig,
+                   "interface " + config_.device + " has " + std::to_string(facts->queues) +
+                       " queues, and only " + std::to_string(queues_) +
+                       " engines to serve them; run: " + channels_command(config_.device, queues_));
+    }
+    queues_ = facts->queues;
+  }
   if (config_.is_shared() && !config_.v4 && !config_.v6) {
     if (facts->v4) config_.v4 = LocalAddress{*facts->v4, 32, {}};
     if (facts->v6) config_.v6 = LocalAddress{*facts->v6, 128, {}};
@@ -150,10 +160,7 @@ Status Device::attach() {
   plan_ = plan_buffers(config_, mtu_, queues_);
   EalOptions options;
   options.hugepages = config_.hugepages;
-  // Beside the buffers: rings, driver structures, and what the allocator loses to alignment.
-  options.memory_mb = config_.memory_mb != 0
-                          ? config_.memory_mb
-                          : static_cast<uint32_t>((plan_.memory >> 20) * 5 / 4 + 64);
+  options.memory_mb = config_.memory_mb != 0 ? config_.memory_mb : memory_mb_for(plan_);
   if (config_.kind == DeviceKind::kPci) options.pci_address = config_.device;
   if (Status started = start_eal(options); !started) return started;
   take_driver_log();
@@ -217,11 +224,9 @@ Status Device::find_sockets(const std::vector<int>& before, int domain) {
 }
 
 Status Device::create_pools() {
-  const uint32_t sharers = (config_.engines + queues_ - 1U) / queues_;
   for (uint16_t queue = 0; queue < queues_; ++queue) {
-    rte_mempool* pool =
-        create_frame_pool(config_.kind, unique_name("mercury_frames"), plan_.data_room,
-                          plan_.mbufs + (sharers - 1) * 2 * kLaneRing);
+    rte_mempool* pool = create_frame_pool(config_.kind, unique_name("mercury_frames"),
+                                          plan_.data_room, plan_.mbufs);
     if (pool == nullptr) {
       return Error(Errc::kNoMemory, "device " + name_ + ": no memory for " +
                                         std::to_string(plan_.mbufs) + " buffers of " +
@@ -344,19 +349,25 @@ Status Device::start() {
 
 void Device::tick(uint64_t now_ns) {
   const std::unique_lock lock(tick_mutex_, std::try_to_lock);
-  if (!lock) return;  // another engine is at it
+  if (!lock) return;           // another engine is at it
+  if (config_.has_netdev()) {  // the drivers say that the link is up, whatever happens
+    if (now_ns < next_look_ns_) return;
+    next_look_ns_ = now_ns + kLinkPoll;
+    link_up_.store(netdev_running(config_.device), std::memory_order_relaxed);
+    return;
+  }
   rte_eth_link link{};
   const bool up = started_ && rte_eth_link_get_nowait(port_id_, &link) == 0 &&
                   link.link_status == RTE_ETH_LINK_UP;
   const bool was_up = link_up_.exchange(up, std::memory_order_relaxed);
   const bool client = config_.kind == DeviceKind::kMemif && !config_.memif.server;
   if (up || !client) return;
-  if (was_up) next_start_ns_ = now_ns + kReconnect;
-  if (now_ns < next_start_ns_) return;
+  if (was_up) next_look_ns_ = now_ns + kReconnect;
+  if (now_ns < next_look_ns_) return;
   if (started_) rte_eth_dev_stop(port_id_);
   started_ = rte_eth_dev_start(port_id_) == 0;
   if (!started_) take_driver_log();  // "cannot connect": it will be tried again
-  next_start_ns_ = now_ns + (started_ ? kHandshake : kReconnect);
+  next_look_ns_ = now_ns + (started_ ? kHandshake : kReconnect);
 }
 
 Device::~Device() {

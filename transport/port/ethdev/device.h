@@ -113,7 +113,7 @@ class Device {
   std::optional<SteerObject> steer_;
   std::mutex tick_mutex_;
   bool started_ = false;  // guarded by tick_mutex_ once ports run
-  uint64_t next_start_ns_ = 0;
+  uint64_t next_look_ns_ = 0;
   std::atomic<bool> link_up_{false};
 };
 

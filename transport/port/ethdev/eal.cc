@@ -31,20 +31,6 @@ ssize_t keep_log(void*, const char* text, size_t bytes) {
   return static_cast<ssize_t>(bytes);
 }
 
-uint64_t free_hugepage_bytes() {
-  uint64_t bytes = 0;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/sys/kernel/mm/hugepages", error)) {
-    const std::string name = entry.path().filename();  // hugepages-2048kB
-    uint64_t size_kb = 0;
-    uint64_t pages = 0;
-    if (std::sscanf(name.c_str(), "hugepages-%lukB", &size_kb) != 1) continue;
-    std::ifstream(entry.path() / "free_hugepages") >> pages;
-    bytes += pages * size_kb * 1024;
-  }
-  return bytes;
-}
-
 // "0@(0,1)": one logical core that floats over what this process may use.
 std::string floating_lcore(const cpu_set_t& cpus) {
   std::string list;
@@ -123,6 +109,20 @@ Status start_eal(const EalOptions& options) {
   eal_started = true;
   eal_has_pci = !options.pci_address.empty();
   return {};
+}
+
+uint64_t free_hugepage_bytes() {
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/kernel/mm/hugepages", error)) {
+    const std::string name = entry.path().filename();  // hugepages-2048kB
+    uint64_t size_kb = 0;
+    uint64_t pages = 0;
+    if (std::sscanf(name.c_str(), "hugepages-%lukB", &size_kb) != 1) continue;
+    std::ifstream(entry.path() / "free_hugepages") >> pages;
+    bytes += pages * size_kb * 1024;
+  }
+  return bytes;
 }
 
 bool eal_has_hugepages() { return eal_hugepages; }

@@ -21,6 +21,9 @@ struct EalOptions {
 // EAL that was started without the bus). Thread-safe. Errors: kSystem, kConfig.
 Status start_eal(const EalOptions& options);
 
+// Bytes of hugepages, of any size, that nobody uses.
+uint64_t free_hugepage_bytes();
+
 // True if DPDK's memory lies in hugepages; only after start_eal.
 bool eal_has_hugepages();
 

@@ -9,6 +9,11 @@
 #include <cstring>
 
 namespace mercury::ethdev {
+namespace {
+
+constexpr uint64_t kReroute = 1'000'000'000;
+
+}  // namespace
 
 EthdevPort::EthdevPort(std::shared_ptr<Device> device, uint16_t engine, Counters& counters)
     : device_(std::move(device)),
@@ -65,7 +70,9 @@ EthdevPort::~EthdevPort() {
 Result<PathId> EthdevPort::open_path(const Endpoint& remote) {
   const LocalIdentity& local = device_->local();
   const bool v4 = remote.ip.is_v4();
-  if (remote.port == 0 || remote.ip.is_unspecified()) {
+  const uint8_t first_byte = remote.ip.bytes[v4 ? 12 : 0];
+  const bool group = v4 ? first_byte >= 224 : first_byte == 0xff;
+  if (remote.port == 0 || remote.ip.is_unspecified() || group) {
     return Error(Errc::kInvalidArgument, remote.to_string() + " is no address of a peer");
   }
   if (v4 ? !local.has_v4 : !local.has_v6) {
@@ -75,6 +82,7 @@ Result<PathId> EthdevPort::open_path(const Endpoint& remote) {
   }
   Path path;
   path.open = true;
+  path.remote = remote;
   const Endpoint self{v4 ? local.v4 : local.v6, info_.local.port};
   MacAddress destination;
   if (remote.ip == self.ip) {
@@ -120,6 +128,18 @@ void EthdevPort::tick(uint64_t now_ns) {
   if (!device_->link_up()) return;
   device_->neighbours().tick(now_ns,
                              [this](std::span<const std::byte> frame) { queue_raw(frame); });
+  reroute(now_ns);
+}
+
+// Looks for another way to peers whose next hop does not answer: routes change.
+void EthdevPort::reroute(uint64_t now_ns) {
+  if (now_ns < next_reroute_ns_) return;
+  next_reroute_ns_ = now_ns + kReroute;
+  for (Path& path : paths_) {
+    if (!path.open || path.loops || device_->neighbours().mac(path.neighbour) != 0) continue;
+    const auto neighbour = device_->neighbours().resolve(path.remote.ip);
+    if (neighbour) path.neighbour = *neighbour;
+  }
 }
 
 void EthdevPort::queue_raw(std::span<const std::byte> frame) {

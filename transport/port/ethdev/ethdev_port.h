@@ -58,6 +58,7 @@ class EthdevPort {
 
  private:
   struct Path {
+    Endpoint remote;
     HeaderTemplate header;
     uint64_t mac = 0;        // in the header; 0: none yet
     uint32_t neighbour = 0;  // entry of Device::neighbours()
@@ -81,6 +82,7 @@ class EthdevPort {
   bool address(Path& path) noexcept;
   void queue(rte_mbuf* frame, const Path& path) noexcept;
   void queue_raw(std::span<const std::byte> frame);
+  void reroute(uint64_t now_ns);
   void flush_own() noexcept;
   void flush_outbox() noexcept;
   void flush_to_owner() noexcept;
@@ -115,6 +117,7 @@ class EthdevPort {
 
   std::vector<Path> paths_;
   std::vector<uint32_t> free_paths_;
+  uint64_t next_reroute_ns_ = 0;
 };
 
 static_assert(Port<EthdevPort>);

@@ -103,7 +103,9 @@ void EthdevPort::answer(rte_mbuf* frame, FrameClass kind, uint64_t now_ns) noexc
     counters_.add(Counter::kDropNotMercury);
   }
   if (result.learned) device_->neighbours().learn(*result.learned, now_ns);
-  if (result.reply_bytes == 0 || pending_last_ - pending_first_ + building_ >= kPending) {
+  // Whoever floods us with questions gets at most half of the room, and never an engine's.
+  const bool crowded = pending_last_ - pending_first_ + building_ >= kPending / 2;
+  if (result.reply_bytes == 0 || crowded) {
     rte_pktmbuf_free(frame);
     return;
   }

@@ -95,10 +95,26 @@ Result<NetdevFacts> read_netdev(const std::string& name) {
   return facts;
 }
 
+bool netdev_running(const std::string& name) {
+  const ControlSocket control;
+  ifreq request = request_for(name);
+  const int wanted = IFF_UP | IFF_RUNNING;
+  return control.fd >= 0 && ::ioctl(control.fd, SIOCGIFFLAGS, &request) == 0 &&
+         (request.ifr_flags & wanted) == wanted;
+}
+
+std::string channels_command(const std::string& name, uint16_t queues) {
+  return "ethtool -L " + name + " combined " + std::to_string(queues);
+}
+
 Result<NetdevOffloads> read_offloads(const std::string& name) {
   const ControlSocket control;
   if (control.fd < 0) return Error::system(errno, "socket for interface " + name);
   NetdevOffloads offloads;
+  // Not from /sys: a process that entered a namespace may see the interfaces of another one there.
+  ethtool_drvinfo driver{};
+  driver.cmd = ETHTOOL_GDRVINFO;
+  offloads.is_virtual = !ethtool(control.fd, name, driver) || driver.bus_info[0] == '\0';
   offloads.checksum = flag(control.fd, name, ETHTOOL_GTXCSUM);
   offloads.segmentation =
       flag(control.fd, name, ETHTOOL_GTSO) || flag(control.fd, name, ETHTOOL_GGSO);

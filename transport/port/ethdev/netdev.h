@@ -24,10 +24,17 @@ struct NetdevFacts {
 // Errors: kNoDevice, with the command that lists interfaces.
 Result<NetdevFacts> read_netdev(const std::string& name);
 
+// Up, and its carrier too (of a veth: the other end is up). False if it does not exist.
+bool netdev_running(const std::string& name);
+
+// The command that gives an interface `queues` queues.
+std::string channels_command(const std::string& name, uint16_t queues);
+
 // Transmit offloads that hand unfinished frames to whoever sits on a virtual link.
 struct NetdevOffloads {
   bool checksum = false;      // TX checksumming is left to a device that is not there
   bool segmentation = false;  // TSO or GSO: frames larger than the MTU
+  bool is_virtual = false;    // no bus behind the interface: nobody will finish them
 };
 Result<NetdevOffloads> read_offloads(const std::string& name);
 

@@ -279,6 +279,50 @@ class OwnInterface(EthdevCase):
             server.finish(stop=True)
 
 
+class Checks(EthdevCase):
+    """What doctor prints, against the state that it is about."""
+
+    def checks(self, lab, *arguments, user=()):
+        text = sh(*user, PINGPONG, "check", "--device", f"af_xdp:{INTERFACE}", *arguments,
+                  ns=lab.hosts[0].ns)
+        return {line.split()[1].rstrip(":"): line for line in text.splitlines()}
+
+    def test_healthy_host_has_nothing_to_fix(self):
+        with two_hosts() as lab:
+            for line in self.checks(lab).values():
+                self.assertTrue(line.startswith("ok"), line)
+
+    def test_offloads_that_spoil_frames_are_named(self):
+        with two_hosts() as lab:
+            sh("ethtool", "-K", INTERFACE, "tx", "on", ns=lab.hosts[0].ns)
+            line = self.checks(lab)["offload"]
+            self.assertTrue(line.startswith("BAD"), line)
+            self.assertIn(f"ethtool -K {INTERFACE} tx off tso off gso off", line)
+
+    def test_mtu_beyond_the_driver_is_named(self):
+        with two_hosts(9000) as lab:
+            line = self.checks(lab)["mtu"]
+            self.assertTrue(line.startswith("BAD"), line)
+            self.assertIn(f"ip link set dev {INTERFACE} mtu 3502", line)
+
+    def test_leftover_and_foreign_programs_are_told_apart(self):
+        with two_hosts() as lab:
+            host = lab.hosts[0]
+            program = self.start(host, "server", "--device", f"af_xdp:{INTERFACE}").wait_ready()
+            self.assertIn("of a running process", self.checks(lab)["xdp"])
+            program.kill()
+            self.assertIn("left by a killed process", self.checks(lab)["xdp"])
+            sh("ip", "link", "set", INTERFACE, "xdp", "off", ns=host.ns)
+            sh("ip", "link", "set", INTERFACE, "xdp", "object", FOREIGN, "section", "xdp",
+               ns=host.ns)
+            self.assertTrue(self.checks(lab)["xdp"].startswith("BAD"))
+
+    def test_missing_privileges_are_named(self):
+        with two_hosts() as lab:
+            line = self.checks(lab, user=("setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw"))
+            self.assertIn("CAP_NET_RAW", line["privileges"])
+
+
 if __name__ == "__main__":
     if os.geteuid() != 0:
         print("needs root for network namespaces: skipped")

@@ -3,6 +3,8 @@
 //
 //   ethdev_pingpong server --device af_packet:veth0 --v4 10.0.0.1/24
 //   ethdev_pingpong client --device af_packet:veth1 --v4 10.0.0.2/24 --peer 10.0.0.1:7470
+//
+// `ethdev_pingpong check --device ...` prints what check_device says, one line each.
 #include <poll.h>
 #include <unistd.h>
 
@@ -17,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "transport/port/ethdev/checks.h"
 #include "transport/port/ethdev/ethdev_port.h"
 
 namespace {
@@ -326,6 +329,13 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "bad option %s %s\n", argv[i], argv[i + 1]);
       return 64;
     }
+  }
+  if (std::string(argv[1]) == "check") {
+    for (const auto& check : mercury::ethdev::check_device(options.config)) {
+      std::printf("%s %s: %s [%s]\n", check.ok ? "ok" : "BAD", check.name.c_str(),
+                  check.message.c_str(), check.fix.c_str());
+    }
+    return 0;
   }
   const auto on_signal = [](int) { stop.store(true); };
   std::signal(SIGTERM, on_signal);

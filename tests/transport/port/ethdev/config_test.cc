@@ -1,0 +1,123 @@
+#include "transport/port/ethdev/config.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "transport/port/ethdev/checks.h"
+
+namespace mercury::ethdev {
+namespace {
+
+EthdevConfig parsed(const char* text) {
+  EthdevConfig config;
+  EXPECT_TRUE(parse_device(text, config).ok()) << text;
+  return config;
+}
+
+TEST(ParseDevice, KnowsEveryKind) {
+  EXPECT_EQ(parsed("af_xdp:eth1").kind, DeviceKind::kAfXdp);
+  EXPECT_EQ(parsed("af_packet:eth1").device, "eth1");
+  EXPECT_EQ(parsed("tap:m0").kind, DeviceKind::kTap);
+  EXPECT_EQ(parsed("memif:/run/a:b.sock").device, "/run/a:b.sock");
+  EXPECT_EQ(parsed("ring:x").kind, DeviceKind::kRing);
+  EXPECT_EQ(parsed("0000:03:00.0").kind, DeviceKind::kPci);
+  EXPECT_EQ(parsed("03:00.1").device, "03:00.1");
+}
+
+TEST(ParseDevice, SaysWhatItExpected) {
+  for (const char* text : {"", "eth0", "af_xdp:", "af_xdp", "dpdk:eth0", "1.2", "10.0.0.1"}) {
+    EthdevConfig config;
+    const Status status = parse_device(text, config);
+    ASSERT_FALSE(status.ok()) << text;
+    EXPECT_NE(status.error().message.find("af_xdp:INTERFACE"), std::string::npos);
+  }
+}
+
+TEST(Plan, PacketFramesFillBlocksWithoutGaps) {
+  EthdevConfig config = parsed("af_packet:eth0");
+  for (uint32_t mtu = 1280; mtu <= 9600; mtu += 13) {
+    const BufferPlan plan = plan_buffers(config, mtu, 1);
+    EXPECT_EQ(plan.packet_block % 4096, 0u);
+    EXPECT_EQ(plan.packet_block % plan.packet_frame, 0u);
+    EXPECT_EQ(plan.packet_frame % 16, 0u);
+    EXPECT_GE(plan.packet_frame, mtu + 14 + 80);
+    EXPECT_GE(plan.data_room - 128, plan.packet_frame - 32);  // the driver's own check
+  }
+}
+
+TEST(Plan, XdpObjectsAreOnePage) {
+  const BufferPlan plan = plan_buffers(parsed("af_xdp:eth0"), 1500, 1);
+  EXPECT_EQ(plan.data_room + 128 + 64, 4096u);
+}
+
+TEST(Plan, EveryKindHoldsItsLargestFrame) {
+  for (const char* text : {"af_xdp:e", "af_packet:e", "tap:e", "memif:e", "ring:e", "03:00.0"}) {
+    const EthdevConfig config = parsed(text);
+    const uint32_t mtu = max_mtu(config.kind);
+    const uint32_t kernel = config.kind == DeviceKind::kAfXdp ? 256 : 0;
+    EXPECT_GE(plan_buffers(config, mtu, 1).data_room, 128 + kernel + mtu + 14) << text;
+  }
+}
+
+TEST(VdevArgs, Golden) {
+  EthdevConfig config = parsed("af_packet:eth0");
+  EXPECT_EQ(vdev_args(config, 1500, 2, plan_buffers(config, 1500, 2), ""),
+            "iface=eth0,qpairs=2,blocksz=4096,framesz=2048,framecnt=1024");
+  EXPECT_EQ(vdev_args(config, 9000, 1, plan_buffers(config, 9000, 1), ""),
+            "iface=eth0,qpairs=1,blocksz=36864,framesz=9216,framecnt=1024");
+  config.extra_args = "qdisc_bypass=0";
+  EXPECT_TRUE(
+      vdev_args(config, 1500, 1, plan_buffers(config, 1500, 1), "").ends_with(",qdisc_bypass=0"));
+  config = parsed("af_xdp:eth0");
+  EXPECT_EQ(vdev_args(config, 1500, 1, plan_buffers(config, 1500, 1), "/x.o"),
+            "iface=eth0,queue_count=1,xdp_prog=/x.o");
+  config = parsed("memif:/m.sock");
+  config.memif = {true, 3, false};
+  EXPECT_EQ(vdev_args(config, 9000, 1, plan_buffers(config, 9000, 1), ""),
+            "role=server,id=3,socket=/m.sock,socket-abstract=no,bsize=9024,rsize=10");
+}
+
+TEST(Validate, RefusesWhatCannotWork) {
+  const auto refusal = [](auto change) {
+    EthdevConfig config = parsed("memif:/m.sock");
+    config.v4 = LocalAddress{IpAddress::v4(10, 0, 0, 1), 24, {}};
+    EXPECT_TRUE(validate(config).ok());
+    change(config);
+    const Status status = validate(config);
+    EXPECT_FALSE(status.ok());
+    return status.ok() ? std::string() : status.error().message;
+  };
+  EXPECT_NE(refusal([](auto& c) { c.v4.reset(); }).find("needs an address"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.mtu = 1279; }).find("1280 to 9600"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.mtu = 9601; }).find("mtu"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.engines = 0; }).find("engines"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.queues = 2; }).find("queues"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.udp_port = 0; }).find("UDP"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.udp_port = 65535, c.engines = 2; }).find("UDP"),
+            std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.shared = true; }).find("share"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.v4->prefix_bits = 33; }).find("prefix"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.v6 = c.v4; }).find("v6"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.device = "a,b"; }).find("','"), std::string::npos);
+}
+
+TEST(Checks, NameAMissingInterfaceAndTheCommand) {
+  const auto checks = check_device(parsed("af_packet:nosuch0"));
+  const auto interface = std::ranges::find(checks, "interface", &Check::name);
+  ASSERT_NE(interface, checks.end());
+  EXPECT_FALSE(interface->ok);
+  EXPECT_NE(interface->message.find("nosuch0"), std::string::npos);
+  EXPECT_EQ(interface->fix, "ip link");
+}
+
+TEST(Checks, ReportABadConfigurationInsteadOfGuessing) {
+  EthdevConfig config = parsed("memif:/m.sock");  // without an address
+  const auto checks = check_device(config);
+  ASSERT_EQ(checks.size(), 1u);
+  EXPECT_EQ(checks[0].name, "configuration");
+  EXPECT_FALSE(checks[0].ok);
+}
+
+}  // namespace
+}  // namespace mercury::ethdev

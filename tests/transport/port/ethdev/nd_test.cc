@@ -1,0 +1,285 @@
+#include "transport/port/ethdev/nd.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "transport/port/ethdev/neighbours.h"
+
+namespace mercury::ethdev {
+namespace {
+
+using Frame = std::vector<std::byte>;
+
+LocalIdentity host(uint8_t number) {
+  LocalIdentity local;
+  local.v4 = IpAddress::v4(10, 0, 0, number);
+  local.v6 = *IpAddress::parse("fd00::" + std::to_string(number));
+  local.has_v4 = local.has_v6 = true;
+  local.mac = MacAddress::from_ip(local.v4);
+  local.udp_port = 7470;
+  return local;
+}
+
+FrameClass class_of(const Frame& frame, const LocalIdentity& local) {
+  ParsedFrame parsed;
+  return parse_frame(frame, local, parsed);
+}
+
+struct Answer {
+  Frame reply;
+  std::optional<Sighting> learned;
+};
+
+Answer ask(const Frame& frame, const LocalIdentity& local) {
+  Frame reply(2048);
+  const ControlAnswer answer = answer_control(class_of(frame, local), frame, local, reply);
+  reply.resize(answer.reply_bytes);
+  return {reply, answer.learned};
+}
+
+Frame solicitation(const LocalIdentity& from, const IpAddress& target,
+                   std::optional<MacAddress> mac = {}) {
+  Frame frame(kSolicitationBytes);
+  frame.resize(build_solicitation(target, from, mac, frame));
+  return frame;
+}
+
+// An ICMP echo request as ping sends it.
+Frame ping(const LocalIdentity& from, const LocalIdentity& to, bool v6, size_t data_bytes) {
+  const size_t ip_bytes = v6 ? 40 : 20;
+  Frame frame(14 + ip_bytes + 8 + data_bytes, std::byte{0x5a});
+  uint8_t* ip = write_ether(bytes_of(frame.data()), to.mac, from.mac, v6 ? kEtherIpv6 : kEtherIpv4);
+  uint8_t* icmp = ip + ip_bytes;
+  std::memset(ip, 0, ip_bytes);
+  InternetSum sum;
+  if (v6) {
+    ip[0] = 0x60;
+    store_be16(ip + 4, static_cast<uint32_t>(8 + data_bytes));
+    ip[6] = 58;
+    ip[7] = 64;
+    std::memcpy(ip + 8, from.v6.bytes.data(), 16);
+    std::memcpy(ip + 24, to.v6.bytes.data(), 16);
+    sum.add(std::as_bytes(std::span(ip + 8, 32)));
+    sum.add_word(58);
+    sum.add_word(static_cast<uint32_t>(8 + data_bytes));
+  } else {
+    ip[0] = 0x45;
+    store_be16(ip + 2, static_cast<uint32_t>(28 + data_bytes));
+    ip[8] = 64;
+    ip[9] = 1;
+    std::memcpy(ip + 12, &from.v4.bytes[12], 4);
+    std::memcpy(ip + 16, &to.v4.bytes[12], 4);
+    InternetSum header;
+    header.add(std::as_bytes(std::span(ip, 20)));
+    const uint16_t value = header.finish();
+    std::memcpy(ip + 10, &value, 2);
+  }
+  icmp[0] = v6 ? 128 : 8;
+  icmp[1] = icmp[2] = icmp[3] = 0;
+  sum.add(std::as_bytes(std::span(icmp, 8 + data_bytes)));
+  const uint16_t value = sum.finish();
+  std::memcpy(icmp + 2, &value, 2);
+  return frame;
+}
+
+TEST(Arp, RequestGoldenBytes) {
+  const uint8_t golden[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2,  0x4d, 10, 0, 0,
+                            1,    8,    6,    0,    1,    8,    0,  6,    4,  0, 1,  //
+                            2,    0x4d, 10,   0,    0,    1,    10, 0,    0,  1,     //
+                            0,    0,    0,    0,    0,    0,    10, 0,    0,  2};
+  const Frame frame = solicitation(host(1), host(2).v4);
+  ASSERT_EQ(frame.size(), sizeof(golden));
+  EXPECT_TRUE(std::ranges::equal(frame, std::as_bytes(std::span(golden))));
+}
+
+TEST(Resolution, BothSidesLearnFromOneQuestion) {
+  for (const bool v6 : {false, true}) {
+    const auto target = v6 ? host(2).v6 : host(2).v4;
+    const Answer at_two = ask(solicitation(host(1), target), host(2));
+    ASSERT_TRUE(at_two.learned);
+    EXPECT_EQ(at_two.learned->ip, v6 ? host(1).v6 : host(1).v4);
+    EXPECT_EQ(at_two.learned->mac, host(1).mac);
+    ASSERT_FALSE(at_two.reply.empty());
+    const Answer at_one = ask(at_two.reply, host(1));
+    EXPECT_TRUE(at_one.reply.empty());
+    ASSERT_TRUE(at_one.learned);
+    EXPECT_EQ(at_one.learned->ip, target);
+    EXPECT_EQ(at_one.learned->mac, host(2).mac);
+  }
+}
+
+TEST(Resolution, ProbesGoToOneNeighbour) {
+  const LocalIdentity neighbour = host(2);
+  const Frame probe = solicitation(host(1), neighbour.v6, neighbour.mac);
+  EXPECT_TRUE(
+      std::ranges::equal(std::span(probe).first(6), std::as_bytes(std::span(neighbour.mac.bytes))));
+  EXPECT_FALSE(ask(probe, host(2)).reply.empty());
+}
+
+TEST(Resolution, QuestionsForOthersAreNotAnswered) {
+  EXPECT_TRUE(ask(solicitation(host(1), host(3).v4), host(2)).reply.empty());
+  EXPECT_TRUE(ask(solicitation(host(1), host(3).v6), host(2)).reply.empty());
+}
+
+TEST(Resolution, OwnAddressIsNeverLearned) {
+  // Somebody claims to be us.
+  LocalIdentity thief = host(2);
+  thief.mac = host(9).mac;
+  const Answer answer = ask(solicitation(thief, host(2).v4), host(2));
+  EXPECT_FALSE(answer.learned);
+  EXPECT_TRUE(answer.reply.empty());
+}
+
+TEST(Nd, DuplicateAddressDetectionIsAnsweredToAll) {
+  LocalIdentity newcomer = host(1);
+  newcomer.v6 = IpAddress{};  // it has no address yet
+  const Answer answer = ask(solicitation(newcomer, host(2).v6), host(2));
+  EXPECT_FALSE(answer.learned);
+  ASSERT_EQ(answer.reply.size(), 86u);
+  EXPECT_EQ(answer.reply[0], std::byte{0x33});
+  EXPECT_EQ(answer.reply[58], std::byte{0x20});  // override, not solicited
+}
+
+TEST(Nd, RefusesForwardedAndMalformedMessages) {
+  const Frame good = solicitation(host(1), host(2).v6);
+  Frame forwarded = good;
+  forwarded[21] = std::byte{254};
+  EXPECT_TRUE(ask(forwarded, host(2)).reply.empty());
+  Frame broken = good;
+  broken[60] ^= std::byte{1};  // the checksum no longer fits
+  EXPECT_TRUE(ask(broken, host(2)).reply.empty());
+  EXPECT_FALSE(ask(broken, host(2)).learned);
+}
+
+TEST(Ping, IsAnsweredWithTheSameBytes) {
+  for (const bool v6 : {false, true}) {
+    for (const size_t bytes : {0, 1, 56, 1400}) {
+      const Frame request = ping(host(1), host(2), v6, bytes);
+      const Answer answer = ask(request, host(2));
+      ASSERT_EQ(answer.reply.size(), request.size());
+      const size_t icmp = v6 ? 54 : 34;
+      EXPECT_EQ(answer.reply[icmp], std::byte(v6 ? 129 : 0));
+      EXPECT_TRUE(std::equal(answer.reply.begin() + static_cast<std::ptrdiff_t>(icmp) + 4,
+                             answer.reply.end(),
+                             request.begin() + static_cast<std::ptrdiff_t>(icmp) + 4));
+      // The reply passes the checks of a receiver, and is not answered in turn.
+      EXPECT_EQ(class_of(answer.reply, host(1)), v6 ? FrameClass::kIcmp6 : FrameClass::kIcmp4);
+      EXPECT_TRUE(ask(answer.reply, host(1)).reply.empty());
+    }
+  }
+}
+
+TEST(Control, SurvivesTruncationAndRandomBytes) {
+  std::mt19937 random(5);
+  const Frame seeds[] = {solicitation(host(1), host(2).v4), solicitation(host(1), host(2).v6),
+                         ping(host(1), host(2), false, 20), ping(host(1), host(2), true, 20),
+                         ask(solicitation(host(1), host(2).v6), host(2)).reply};
+  for (const Frame& seed : seeds) {
+    for (int round = 0; round < 20000; ++round) {
+      Frame frame = seed;
+      for (int flips = 0; flips < 2; ++flips) {
+        frame[random() % frame.size()] = std::byte(random());
+      }
+      frame.resize(random() % (frame.size() + 1));
+      const FrameClass kind = class_of(frame, host(2));
+      Frame reply(frame.size());  // exactly: a sanitizer sees any write beyond it
+      const ControlAnswer answer = answer_control(kind, frame, host(2), reply);
+      ASSERT_LE(answer.reply_bytes, reply.size());
+    }
+  }
+}
+
+TEST(Prefix, ComparesLeadingBitsOfOneFamily) {
+  const auto ip = [](const char* text) { return *IpAddress::parse(text); };
+  EXPECT_TRUE(in_prefix(ip("10.1.2.3"), ip("10.1.2.0"), 24));
+  EXPECT_FALSE(in_prefix(ip("10.1.3.3"), ip("10.1.2.0"), 24));
+  EXPECT_TRUE(in_prefix(ip("10.1.3.3"), ip("10.1.2.0"), 23));
+  EXPECT_TRUE(in_prefix(ip("192.0.2.1"), ip("10.0.0.0"), 0));
+  EXPECT_FALSE(in_prefix(ip("fd00::1"), ip("10.0.0.0"), 0));
+  EXPECT_TRUE(in_prefix(ip("fd00::1"), ip("fd00::ffff"), 64));
+  EXPECT_FALSE(in_prefix(ip("fd00:0:0:1::1"), ip("fd00::ffff"), 64));
+  EXPECT_FALSE(in_prefix(ip("fd00::2"), ip("fd00::1"), 128));
+}
+
+class NeighboursTest : public testing::Test {
+ protected:
+  static constexpr uint64_t kMs = 1'000'000;
+  Neighbours table_{host(1), LocalAddress{host(1).v4, 24, IpAddress::v4(10, 0, 0, 254)},
+                    LocalAddress{host(1).v6, 64, {}}, std::nullopt};
+  uint32_t asked(uint64_t now_ns) {
+    uint32_t frames = 0;
+    table_.tick(now_ns, [&](std::span<const std::byte> frame) {
+      ++frames;
+      last_.assign(frame.begin(), frame.end());
+    });
+    return frames;
+  }
+  Frame last_;
+};
+
+TEST_F(NeighboursTest, AsksUntilAnswered) {
+  const auto entry = table_.resolve(host(2).v4);
+  ASSERT_TRUE(entry);
+  EXPECT_EQ(asked(1000 * kMs), 1u);
+  EXPECT_EQ(asked(1010 * kMs), 0u);
+  EXPECT_EQ(asked(1060 * kMs), 1u);
+  EXPECT_EQ(table_.mac(*entry), 0u);
+  const Answer answer = ask(last_, host(2));
+  const Answer back = ask(answer.reply, host(1));
+  ASSERT_TRUE(back.learned);
+  table_.learn(*back.learned, 1070 * kMs);
+  EXPECT_EQ(table_.mac(*entry), host(2).mac.packed());
+  EXPECT_EQ(asked(2000 * kMs), 0u);
+}
+
+TEST_F(NeighboursTest, ForgetsANeighbourThatFallsSilent) {
+  const auto entry = table_.resolve(host(2).v6);
+  asked(1000 * kMs);
+  table_.learn({host(2).v6, host(2).mac}, 1001 * kMs);
+  uint64_t now = 1001 * kMs;
+  int probes = 0;
+  while (table_.mac(*entry) != 0 && now < 60'000 * kMs) probes += asked(now += 10 * kMs);
+  EXPECT_EQ(table_.mac(*entry), 0u);
+  EXPECT_GE(now, 6000 * kMs);
+  EXPECT_GE(probes, 3);
+  table_.learn({host(2).v6, host(3).mac}, now);  // it came back with another card
+  EXPECT_EQ(table_.mac(*entry), host(3).mac.packed());
+}
+
+TEST_F(NeighboursTest, UsesTheGatewayOutsideThePrefix) {
+  const auto far = table_.resolve(IpAddress::v4(192, 0, 2, 1));
+  const auto farther = table_.resolve(IpAddress::v4(198, 51, 100, 1));
+  ASSERT_TRUE(far && farther);
+  EXPECT_EQ(*far, *farther);
+  table_.learn({IpAddress::v4(10, 0, 0, 254), host(9).mac}, kMs);
+  EXPECT_EQ(table_.mac(*far), host(9).mac.packed());
+  EXPECT_FALSE(table_.resolve(*IpAddress::parse("2001:db8::1")));  // no IPv6 gateway
+}
+
+TEST_F(NeighboursTest, KeepsOnlyWhatWasAskedFor) {
+  const auto entry = table_.resolve(host(2).v4);
+  for (uint32_t i = 0; i < 10'000; ++i) {
+    table_.learn({IpAddress::v4(10, 1, uint8_t(i >> 8), uint8_t(i)), host(7).mac}, kMs);
+  }
+  EXPECT_EQ(table_.mac(*entry), 0u);
+  EXPECT_EQ(*table_.resolve(host(3).v4), *entry + 1);
+}
+
+TEST_F(NeighboursTest, IsBounded) {
+  for (uint32_t i = 0; i < Neighbours::kMaxEntries; ++i) {
+    IpAddress ip = host(1).v6;
+    ip.bytes[14] = uint8_t(i >> 8);
+    ip.bytes[13] = 1;
+    ip.bytes[15] = uint8_t(i);
+    ASSERT_TRUE(table_.resolve(ip));
+  }
+  const auto refused = table_.resolve(host(2).v6);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::kLimit);
+}
+
+}  // namespace
+}  // namespace mercury::ethdev

@@ -1,0 +1,363 @@
+// Whole ports over net_ring: no root, no hugepages, time as the test says.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "transport/port/ethdev/ethdev_port.h"
+
+namespace mercury::ethdev {
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+
+// A device with its engines' ports, numbered host `number`.
+struct Side {
+  std::shared_ptr<Device> device;
+  std::vector<Counters> counters;
+  std::vector<std::unique_ptr<EthdevPort>> ports;
+
+  Side(const std::string& ring, uint8_t number, uint16_t engines, uint16_t queues)
+      : counters(engines) {
+    EthdevConfig config;
+    config.kind = DeviceKind::kRing;
+    config.device = ring;
+    config.engines = engines;
+    config.queues = queues;
+    config.mtu = 1500;
+    config.hugepages = Hugepages::kNever;
+    config.memory_mb = 512;
+    config.v4 = LocalAddress{IpAddress::v4(10, 0, 0, number), 24, {}};
+    config.v6 = LocalAddress{*IpAddress::parse("fd00::" + std::to_string(number)), 64, {}};
+    auto created = Device::create(config);
+    EXPECT_TRUE(created) << (created ? "" : created.error().message);
+    if (!created) return;
+    device = *created;
+    for (uint16_t engine = 0; engine < engines; ++engine) {
+      ports.push_back(std::move(*EthdevPort::open(device, engine, counters[engine])));
+    }
+  }
+  Endpoint v4(uint16_t engine = 0) const {
+    return {device->local().v4, static_cast<uint16_t>(7470 + engine)};
+  }
+  Endpoint v6(uint16_t engine = 0) const {
+    return {device->local().v6, static_cast<uint16_t>(7470 + engine)};
+  }
+  uint64_t count(Counter counter) const {
+    uint64_t total = 0;
+    for (const Counters& each : counters) total += each.get(counter);
+    return total;
+  }
+};
+
+class RingPort : public testing::Test {
+ protected:
+  void open(uint16_t engines, uint16_t queues) {
+    static int number = 0;
+    const std::string ring = "test" + std::to_string(number++);
+    a_.emplace(ring, uint8_t{1}, engines, queues);
+    b_.emplace(ring, uint8_t{2}, engines, queues);
+    ASSERT_TRUE(a_->device && b_->device);
+  }
+  // One pass of every engine but `except`; received payloads are appended to `seen_`.
+  void pass(const EthdevPort* except = nullptr) {
+    now_ += kMs;
+    for (Side* side : {&*a_, &*b_}) {
+      for (auto& port : side->ports) {
+        if (port.get() != except) drive(*port);
+      }
+    }
+  }
+  void drive(EthdevPort& port) {
+    RxFrame burst[64];
+    const uint32_t count = port.rx_burst(burst, now_);
+    for (const RxFrame& frame : std::span(burst, count)) {
+      const auto* text = reinterpret_cast<const char*>(frame.payload.data());
+      seen_.emplace_back(text, frame.payload.size());
+      sources_.push_back(frame.source);
+    }
+    port.rx_release();
+    port.tick(now_);
+    port.tx_flush(now_);
+  }
+  PathId ready_path(EthdevPort& port, const Endpoint& to) {
+    const auto path = port.open_path(to);
+    EXPECT_TRUE(path) << (path ? "" : path.error().message);
+    for (int i = 0; i < 20 && !port.path_ready(*path); ++i) pass();
+    EXPECT_TRUE(port.path_ready(*path));
+    return *path;
+  }
+  static bool send(EthdevPort& port, PathId path, const std::string& text) {
+    TxFrame frame;
+    if (!port.tx_alloc(frame)) return false;
+    std::memcpy(frame.data, text.data(), text.size());
+    port.tx_send(frame, path, static_cast<uint32_t>(text.size()));
+    return true;
+  }
+
+  std::optional<Side> a_;
+  std::optional<Side> b_;
+  uint64_t now_ = 1000 * kMs;
+  std::vector<std::string> seen_;
+  std::vector<Endpoint> sources_;
+};
+
+TEST_F(RingPort, ResolvesNeighboursAndCarriesBothFamilies) {
+  open(1, 1);
+  EthdevPort& port = *a_->ports[0];
+  for (const Endpoint& to : {b_->v4(), b_->v6()}) {
+    const PathId path = ready_path(port, to);
+    const uint32_t largest = port.path_max_payload(path);
+    EXPECT_EQ(largest, to.ip.is_v4() ? 1472u : 1452u);
+    seen_.clear();
+    sources_.clear();
+    EXPECT_TRUE(send(port, path, "hello"));
+    EXPECT_TRUE(send(port, path, std::string(largest, 'x')));
+    EXPECT_TRUE(send(port, path, ""));
+    for (int i = 0; i < 3; ++i) pass();
+    EXPECT_EQ(seen_, (std::vector<std::string>{"hello", std::string(largest, 'x'), ""}));
+    EXPECT_EQ(sources_[0], (to.ip.is_v4() ? a_->v4() : a_->v6()));
+  }
+  EXPECT_EQ(b_->count(Counter::kDropBadIp), 0u);
+}
+
+TEST_F(RingPort, DropsToAnUnresolvedNeighbourUnderItsCounter) {
+  open(1, 1);
+  EthdevPort& port = *a_->ports[0];
+  const auto path = port.open_path({IpAddress::v4(10, 0, 0, 77), 7470});
+  ASSERT_TRUE(path);
+  EXPECT_FALSE(port.path_ready(*path));
+  EXPECT_TRUE(send(port, *path, "nobody"));
+  EXPECT_EQ(a_->count(Counter::kDropNeighbor), 1u);
+}
+
+TEST_F(RingPort, RefusesPathsThatLeadNowhere) {
+  open(1, 1);
+  EthdevPort& port = *a_->ports[0];
+  EXPECT_FALSE(port.open_path({IpAddress::v4(192, 0, 2, 1), 7470}));  // no gateway
+  EXPECT_FALSE(port.open_path({IpAddress::v4(224, 0, 0, 1), 7470}));
+  EXPECT_FALSE(port.open_path({IpAddress::v4(10, 0, 0, 2), 0}));
+  EXPECT_FALSE(port.open_path({IpAddress{}, 7470}));
+  EXPECT_FALSE(port.open_path(a_->v4(5)));  // this host has no such engine
+}
+
+TEST_F(RingPort, ReusesClosedPaths) {
+  open(1, 1);
+  EthdevPort& port = *a_->ports[0];
+  const auto first = port.open_path(b_->v4());
+  port.close_path(*first);
+  port.close_path(*first);  // closing twice frees once
+  const auto second = port.open_path(b_->v6());
+  const auto third = port.open_path(b_->v4());
+  EXPECT_EQ(first->value, second->value);
+  EXPECT_NE(second->value, third->value);
+}
+
+TEST_F(RingPort, EnginesWithoutAQueueAreServedByTheOwner) {
+  open(3, 1);
+  for (uint16_t from = 0; from < 3; ++from) {
+    for (uint16_t to = 0; to < 3; ++to) {
+      EthdevPort& port = *a_->ports[from];
+      const PathId path = ready_path(port, b_->v4(to));
+      seen_.clear();
+      sources_.clear();
+      EXPECT_TRUE(send(port, path, "x"));
+      for (int i = 0; i < 4; ++i) pass();
+      ASSERT_EQ(seen_.size(), 1u);
+      EXPECT_EQ(sources_[0], a_->v4(from));
+    }
+  }
+  EXPECT_EQ(b_->count(Counter::kHandoffs), 6u);  // to engines 1 and 2, from three each
+}
+
+TEST_F(RingPort, HandOffToAStuckEngineIsDroppedUnderItsCounter) {
+  open(2, 1);
+  const PathId path = ready_path(*a_->ports[0], b_->v4(1));
+  for (int round = 0; round < 2000; ++round) {
+    EXPECT_TRUE(send(*a_->ports[0], path, "x"));
+    pass(b_->ports[1].get());
+  }
+  EXPECT_GT(b_->count(Counter::kDropHandoffFull), 0u);
+  EXPECT_EQ(b_->count(Counter::kDropHandoffFull) + b_->count(Counter::kHandoffs), 2000u);
+}
+
+TEST_F(RingPort, LoopsToItsOwnEngines) {
+  open(2, 1);
+  for (uint16_t to = 0; to < 2; ++to) {
+    for (const Endpoint& self : {a_->v4(to), a_->v6(to)}) {
+      const PathId path = ready_path(*a_->ports[0], self);
+      seen_.clear();
+      EXPECT_TRUE(send(*a_->ports[0], path, "to myself"));
+      for (int i = 0; i < 2; ++i) pass();
+      EXPECT_EQ(seen_, std::vector<std::string>{"to myself"});
+    }
+  }
+}
+
+TEST_F(RingPort, KeepsOrderWhenTheDeviceIsFull) {
+  open(1, 1);
+  EthdevPort& port = *a_->ports[0];
+  const PathId path = ready_path(port, b_->v4());
+  seen_.clear();
+  uint32_t sent = 0;
+  bool refused = false;
+  for (int round = 0; round < 4000; ++round) {  // nobody receives
+    if (send(port, path, std::to_string(sent))) {
+      ++sent;
+    } else {
+      refused = true;
+    }
+    port.tx_flush(now_);
+  }
+  EXPECT_TRUE(refused);
+  EXPECT_GT(sent, 1000u);
+  for (int i = 0; i < 100; ++i) pass();
+  ASSERT_EQ(seen_.size(), sent);
+  for (uint32_t i = 0; i < sent; ++i) ASSERT_EQ(seen_[i], std::to_string(i));
+}
+
+TEST_F(RingPort, SharedPayloadReachesManyPeersAndIsReleased) {
+  open(1, 1);
+  EthdevPort& port = *a_->ports[0];
+  const PathId v4 = ready_path(port, b_->v4());
+  const PathId v6 = ready_path(port, b_->v6());
+  const std::string body(1000, 'p');
+  PayloadPin pin;
+  EXPECT_FALSE(port.pin_busy(pin));
+  seen_.clear();
+  for (const PathId path : {v4, v6}) {
+    TxFrame frame;
+    ASSERT_TRUE(port.tx_alloc(frame));
+    std::memcpy(frame.data, "head:", 5);
+    port.tx_send_shared(frame, 5, path, std::as_bytes(std::span(body)), pin);
+  }
+  for (int i = 0; i < 3; ++i) pass();
+  EXPECT_FALSE(port.pin_busy(pin));
+  EXPECT_EQ(seen_, std::vector<std::string>(2, "head:" + body));
+}
+
+TEST_F(RingPort, CancelledFramesLeaveRoom) {
+  open(1, 1);
+  EthdevPort& port = *a_->ports[0];
+  for (uint32_t i = 0; i < 10 * EthdevPort::kPending; ++i) {
+    TxFrame frame;
+    ASSERT_TRUE(port.tx_alloc(frame));
+    port.tx_cancel(frame);
+  }
+  std::vector<TxFrame> frames(EthdevPort::kPending);
+  for (TxFrame& frame : frames) ASSERT_TRUE(port.tx_alloc(frame));
+  TxFrame one_too_many;
+  EXPECT_FALSE(port.tx_alloc(one_too_many));
+  for (TxFrame& frame : frames) port.tx_cancel(frame);
+}
+
+TEST_F(RingPort, DoesNotSleepOnWaitingFramesAndLosesNone) {
+  open(1, 1);
+  EthdevPort& port = *a_->ports[0];
+  EthdevPort& peer = *b_->ports[0];
+  const PathId path = ready_path(port, b_->v4());
+  for (int i = 0; i < 3; ++i) pass();
+  EXPECT_TRUE(peer.prepare_sleep());
+  seen_.clear();
+  EXPECT_TRUE(send(port, path, "wake"));
+  port.tx_flush(now_);
+  EXPECT_FALSE(peer.prepare_sleep());
+  EXPECT_FALSE(peer.prepare_sleep());  // still not: it holds the frame
+  drive(peer);
+  EXPECT_EQ(seen_, std::vector<std::string>{"wake"});
+  EXPECT_EQ(peer.wait_fd(), -1);  // net_ring has nothing to wait on
+}
+
+TEST_F(RingPort, HandOffRingsTheDoorbellOfASleeper) {
+  open(2, 1);
+  const PathId path = ready_path(*a_->ports[0], b_->v4(1));
+  for (int i = 0; i < 3; ++i) pass();
+  EthdevPort& sleeper = *b_->ports[1];
+  ASSERT_GE(sleeper.wait_fd(), 0);
+  ASSERT_TRUE(sleeper.prepare_sleep());
+  pollfd wait{sleeper.wait_fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&wait, 1, 0), 0);
+  seen_.clear();
+  EXPECT_TRUE(send(*a_->ports[0], path, "ring"));
+  a_->ports[0]->tx_flush(now_);
+  drive(*b_->ports[0]);
+  EXPECT_EQ(::poll(&wait, 1, 1000), 1);
+  drive(sleeper);
+  EXPECT_EQ(seen_, std::vector<std::string>{"ring"});
+  EXPECT_EQ(::poll(&wait, 1, 0), 0);  // the bell is quiet again
+}
+
+// Every engine of both hosts sends to every engine of the other, each on a thread of its own.
+TEST_F(RingPort, EnginesOnThreadsLoseNothing) {
+  open(3, 1);
+  constexpr uint64_t kFrames = 3000;  // per engine
+  std::atomic<uint64_t> received{0};
+  std::atomic<bool> wrong{false};
+  const auto engine = [&](Side& side, Side& peer, uint16_t number) {
+    EthdevPort& port = *side.ports[number];
+    std::vector<PathId> paths;
+    for (uint16_t to = 0; to < 3; ++to) paths.push_back(*port.open_path(peer.v4(to)));
+    uint64_t sent = 0;
+    for (uint64_t now = kMs; received.load() < 6 * kFrames && now < 100'000'000 * kMs; now += kMs) {
+      RxFrame burst[32];
+      const uint32_t count = port.rx_burst(burst, now);
+      for (const RxFrame& frame : std::span(burst, count)) {
+        uint64_t words[2];
+        if (frame.payload.size() != sizeof(words)) wrong = true;
+        std::memcpy(words, frame.payload.data(), sizeof(words));
+        if (words[0] != ~words[1]) wrong = true;
+      }
+      port.rx_release();
+      received.fetch_add(count);
+      port.tick(now);
+      // At most as many in flight as every ring on the way holds: so nothing may be lost.
+      const PathId path = paths[sent % 3];
+      TxFrame frame;
+      if (sent < kFrames && sent * 6 < received.load() + 600 && port.path_ready(path) &&
+          port.tx_alloc(frame)) {
+        const uint64_t words[2] = {sent, ~sent};
+        std::memcpy(frame.data, words, sizeof(words));
+        port.tx_send(frame, path, sizeof(words));
+        ++sent;
+      }
+      port.tx_flush(now);
+      if (count == 0) std::this_thread::yield();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (uint16_t number = 0; number < 3; ++number) {
+    threads.emplace_back([&, number] { engine(*a_, *b_, number); });
+    threads.emplace_back([&, number] { engine(*b_, *a_, number); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(wrong);
+  EXPECT_EQ(received.load(), 6 * kFrames);
+  EXPECT_EQ(a_->count(Counter::kDropHandoffFull) + b_->count(Counter::kDropHandoffFull), 0u);
+}
+
+TEST(RingDevice, HasTwoEndsOnly) {
+  Side first("crowded", 1, 1, 1);
+  Side second("crowded", 2, 1, 1);
+  EthdevConfig config = first.device->config();
+  const auto third = Device::create(config);
+  ASSERT_FALSE(third);
+  EXPECT_EQ(third.error().code, Errc::kBusy);
+}
+
+TEST(RingDevice, PciCannotJoinLater) {
+  Side first("before_pci", 1, 1, 1);
+  EthdevConfig config;
+  config.kind = DeviceKind::kPci;
+  config.device = "0000:03:00.0";
+  config.v4 = LocalAddress{IpAddress::v4(10, 0, 0, 1), 24, {}};
+  const auto device = Device::create(config);
+  ASSERT_FALSE(device);
+  EXPECT_EQ(device.error().code, Errc::kConfig);
+}
+
+}  // namespace
+}  // namespace mercury::ethdev

@@ -1,0 +1,185 @@
+#include "transport/port/ethdev/checks.h"
+
+#include <linux/capability.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "transport/port/ethdev/eal.h"
+#include "transport/port/ethdev/netdev.h"
+#include "transport/port/ethdev/steer.h"
+
+namespace mercury::ethdev {
+namespace {
+
+using Checks = std::vector<Check>;
+
+// The effective capabilities of this process, as the kernel prints them.
+uint64_t capabilities() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("CapEff:")) return std::stoull(line.substr(7), nullptr, 16);
+  }
+  return 0;
+}
+
+bool has(uint64_t set, int capability) { return (set >> capability & 1) != 0; }
+
+void check_privileges(const EthdevConfig& config, Checks& out) {
+  const uint64_t set = capabilities();
+  std::string missing;
+  const auto need = [&](const char* name, bool held) {
+    if (!held) missing += std::string(missing.empty() ? "" : ", ") + name;
+  };
+  const bool admin = has(set, CAP_SYS_ADMIN);
+  if (config.has_netdev()) need("CAP_NET_RAW", has(set, CAP_NET_RAW));
+  if (config.kind == DeviceKind::kAfXdp || config.kind == DeviceKind::kTap) {
+    need("CAP_NET_ADMIN", has(set, CAP_NET_ADMIN));
+  }
+  if (config.kind == DeviceKind::kAfXdp) need("CAP_BPF", admin || has(set, CAP_BPF));
+  if (config.kind == DeviceKind::kPci) need("CAP_SYS_ADMIN", admin);
+  out.push_back({"privileges", missing.empty(),
+                 missing.empty() ? "all that this device needs" : "missing: " + missing,
+                 missing.empty() ? ""
+                                 : "run as root, or give the daemon these in its systemd unit "
+                                   "(AmbientCapabilities=)"});
+}
+
+void check_memory(const EthdevConfig& config, uint32_t mtu, Checks& out) {
+  const BufferPlan plan = plan_buffers(config, mtu, config.queues ? config.queues : config.engines);
+  const uint64_t need_mb = config.memory_mb ? config.memory_mb : memory_mb_for(plan);
+  const uint64_t free_mb = free_hugepage_bytes() >> 20;
+  const bool enough = free_mb >= need_mb;
+  Check check{"hugepages", enough || config.hugepages != Hugepages::kAlways,
+              std::to_string(free_mb) + " MB free, " + std::to_string(need_mb) + " MB needed" +
+                  (enough ? "" : "; ordinary pages work, at some cost"),
+              ""};
+  if (!enough) {
+    check.fix = "echo " + std::to_string(need_mb / 2 + 1) +
+                " > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+  }
+  out.push_back(check);
+  if (!config.has_netdev()) return;  // these pin memory in the kernel
+  rlimit limit{};
+  ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  const bool unlimited = limit.rlim_cur == RLIM_INFINITY || has(capabilities(), CAP_IPC_LOCK);
+  const bool fits = unlimited || limit.rlim_cur >> 20 >= need_mb;
+  out.push_back({"locked memory", fits,
+                 unlimited ? "not limited" : std::to_string(limit.rlim_cur >> 20) + " MB allowed",
+                 fits ? "" : "ulimit -l unlimited (systemd: LimitMEMLOCK=infinity)"});
+}
+
+void check_offloads(const EthdevConfig& config, Checks& out) {
+  const auto offloads = read_offloads(config.device);
+  if (!offloads) return;
+  // What leaves a real NIC is complete. What leaves over a virtual link is not, and it is the peer
+  // that suffers; so the question is about this end.
+  const bool bad = offloads->is_virtual && (offloads->checksum || offloads->segmentation);
+  std::string message = "the kernel's frames leave complete";
+  if (bad) {
+    message =
+        std::string("the kernel sends ") +
+        (offloads->checksum ? "unfilled checksums" : "frames larger than the MTU") +
+        " over this virtual link, which DPDK hosts at its other end drop or cut; on that end, "
+        "say the same";
+  }
+  out.push_back({"offload", !bad, message,
+                 bad ? "ethtool -K " + config.device + " tx off tso off gso off" : ""});
+}
+
+void check_mtu(const EthdevConfig& config, const NetdevFacts& facts, Checks& out) {
+  const uint32_t most = max_mtu(config.kind);
+  const uint32_t wanted = config.mtu ? config.mtu : facts.mtu;
+  const bool too_small = config.mtu > facts.mtu;
+  const bool too_large = facts.mtu > most;
+  const uint32_t right = too_large ? most : wanted;
+  out.push_back({"mtu", !too_small && !too_large,
+                 "interface " + std::to_string(facts.mtu) + ", Mercury uses " +
+                     std::to_string(std::min(right, facts.mtu)) + ", " + name_of(config.kind) +
+                     " carries up to " + std::to_string(most),
+                 too_small || too_large
+                     ? "ip link set dev " + config.device + " mtu " + std::to_string(right)
+                     : ""});
+}
+
+void check_xdp(const EthdevConfig& config, const NetdevFacts& facts, Checks& out) {
+  const auto program = attached_program(facts.index);
+  const bool taken = InterfaceClaim::is_taken(facts.index);
+  if (!program) {
+    out.push_back({"xdp", true, "no XDP program on the interface", ""});
+  } else if (*program != kSteerProgramName) {
+    out.push_back({"xdp", false, "another XDP program is attached: " + *program,
+                   "ip link set dev " + config.device + " xdp off, if nothing needs it"});
+  } else {
+    out.push_back({"xdp", true,
+                   taken
+                       ? "Mercury's program, of a running process"
+                       : "Mercury's program, left by a killed process; the next start takes it off",
+                   ""});
+  }
+  const uint16_t engines = config.queues ? config.queues : config.engines;
+  const bool covered = facts.queues <= engines;
+  out.push_back({"queues", covered,
+                 "interface has " + std::to_string(facts.queues) + ", engines use " +
+                     std::to_string(std::min(facts.queues, engines)),
+                 covered ? "" : channels_command(config.device, engines)});
+}
+
+void check_netdev(const EthdevConfig& config, Checks& out) {
+  const auto facts = read_netdev(config.device);
+  if (!facts) {
+    out.push_back({"interface", false, facts.error().message, "ip link"});
+    check_memory(config, 1500, out);
+    return;
+  }
+  out.push_back({"interface", facts->up, config.device + (facts->up ? " is up" : " is down"),
+                 facts->up ? "" : "ip link set dev " + config.device + " up"});
+  const bool has_address = config.v4 || config.v6 || facts->v4 || facts->v6;
+  out.push_back({"address", has_address,
+                 has_address ? "the interface has one" : config.device + " has no address",
+                 has_address ? "" : "ip address add ADDRESS/PREFIX dev " + config.device});
+  check_mtu(config, *facts, out);
+  check_offloads(config, out);
+  if (config.kind == DeviceKind::kAfXdp) check_xdp(config, *facts, out);
+  check_memory(config, std::min(facts->mtu, max_mtu(config.kind)), out);
+}
+
+void check_pci(const EthdevConfig& config, Checks& out) {
+  const std::string address =
+      config.device.size() == 7 ? "0000:" + config.device : config.device;  // without a domain
+  const std::filesystem::path device = "/sys/bus/pci/devices/" + address;
+  std::error_code error;
+  if (!std::filesystem::exists(device, error)) {
+    out.push_back({"pci", false, "no PCI device " + address, "dpdk-devbind.py --status-dev net"});
+    return;
+  }
+  const auto link = std::filesystem::read_symlink(device / "driver", error);
+  const std::string driver = error ? "none" : link.filename().string();
+  const bool ok = driver == "vfio-pci" || driver == "uio_pci_generic" || driver == "igb_uio" ||
+                  driver == "mlx4_core" || driver == "mlx5_core";
+  out.push_back({"driver", ok, "kernel driver of " + address + ": " + driver,
+                 ok ? "" : "modprobe vfio-pci && dpdk-devbind.py -b vfio-pci " + address});
+}
+
+}  // namespace
+
+std::vector<Check> check_device(const EthdevConfig& config) {
+  Checks out;
+  if (Status valid = validate(config); !valid) {
+    out.push_back(
+        {"configuration", false, valid.error().message, "correct the configuration file"});
+    return out;
+  }
+  check_privileges(config, out);
+  if (config.has_netdev()) {
+    check_netdev(config, out);
+    return out;
+  }
+  if (config.kind == DeviceKind::kPci) check_pci(config, out);
+  check_memory(config, config.mtu ? config.mtu : 1500, out);
+  return out;
+}
+
+}  // namespace mercury::ethdev

@@ -1,0 +1,22 @@
+// What `mercuryctl doctor` says about a DPDK device, found out without opening it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "transport/port/ethdev/config.h"
+
+namespace mercury::ethdev {
+
+struct Check {
+  std::string name;     // "offload", "privileges", ...
+  bool ok = true;       // false: the device will not work, or not with every peer
+  std::string message;  // what was found
+  std::string fix;      // the command that changes it; empty if there is nothing to do
+};
+
+// In the network namespace and with the privileges of the caller. Opens, changes and attaches
+// nothing; needs no EAL.
+std::vector<Check> check_device(const EthdevConfig& config);
+
+}  // namespace mercury::ethdev
