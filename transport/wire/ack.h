@@ -27,8 +27,8 @@ struct AckRange {
 
 struct Ack {
   uint32_t delay_us = 0;
-  uint16_t count = 0;               // 1 to kMaxAckRanges
-  AckRange ranges[kMaxAckRanges];   // newest first, at least one missing number between two
+  uint16_t count = 0;              // 1 to kMaxAckRanges
+  AckRange ranges[kMaxAckRanges];  // newest first, at least one missing number between two
 };
 
 constexpr size_t ack_bytes(size_t ranges) { return 16 + 8 * ranges; }

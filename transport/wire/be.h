@@ -17,7 +17,8 @@ class Be {
 
  private:
   static constexpr Number swap(Number v) {
-    static_assert(std::endian::native == std::endian::little, "Mercury runs on little-endian hosts");
+    static_assert(std::endian::native == std::endian::little,
+                  "Mercury runs on little-endian hosts");
     if constexpr (sizeof(Number) == 2) return static_cast<Number>(__builtin_bswap16(v));
     if constexpr (sizeof(Number) == 4) return __builtin_bswap32(v);
     if constexpr (sizeof(Number) == 8) return __builtin_bswap64(v);

@@ -1,5 +1,5 @@
-// Wire format v1: what stands behind the UDP header of every Mercury frame. docs/protocol.md has the
-// same pictures and the rules; tests/transport/wire/golden_test.cc holds the bytes.
+// Wire format v1: what stands behind the UDP header of every Mercury frame. docs/protocol.md has
+// the same pictures and the rules; tests/transport/wire/golden_frames.h holds the bytes.
 //
 // All numbers are big-endian. Elements in a payload are little-endian, whole, and of one tensor.
 // Each frame carries two CRC-32C: one of the payload, one of the header that holds the first. So a
@@ -65,9 +65,9 @@ static_assert(offsetof(CommonHeader, session) == 8 && offsetof(CommonHeader, hea
               offsetof(CommonHeader, packet_number) == 16);
 
 // PUSH: `sender` is the worker's rank and `incarnation` its incarnation.
-// RESULT: `sender` counts the contributors; kFlagPartial says that a bitmap of them stands before the
-// elements (ceil(workers / 64) words of 64 bits; rank r is bit r % 64, the lowest being 0, of word
-// r / 64); without it all workers contributed.
+// RESULT: `sender` counts the contributors; kFlagPartial says that a bitmap of them stands before
+// the elements (ceil(workers / 64) words of 64 bits; rank r is bit r % 64, the lowest being 0, of
+// word r / 64); without it all workers contributed.
 //
 // +---------------------------------------------------------------+ 24
 // |                            round                              |
@@ -132,7 +132,13 @@ struct Header {
 };
 
 enum class DecodeError : uint8_t {
-  kNone, kTruncated, kBadMagic, kBadVersion, kBadType, kBadLength, kBadHeaderCrc
+  kNone,
+  kTruncated,
+  kBadMagic,
+  kBadVersion,
+  kBadType,
+  kBadLength,
+  kBadHeaderCrc
 };
 
 // `frame` is one UDP payload. Checks, in this order: room for a plain header (kTruncated), magic,

@@ -25,7 +25,8 @@ enum Feature : uint32_t {
 
 inline constexpr size_t kMaxJobName = 63;
 inline constexpr size_t kMaxReason = 255;
-inline constexpr uint16_t kMinUdpPayload = 1232;  // IPv6's least MTU, 1280, less its header and UDP's
+inline constexpr uint16_t kMinUdpPayload =
+    1232;  // IPv6's least MTU, 1280, less its header and UDP's
 using Nonce = std::array<uint8_t, 16>;
 using Proof = std::array<uint8_t, 32>;
 
@@ -35,35 +36,35 @@ struct Hello {
   SessionKind kind = SessionKind::kControl;
   Role role = Role::kWorker;
   uint32_t features = 0;
-  uint32_t session = 0;       // the sender's number for this session
-  uint16_t rank = 0;          // the sender's, below kMaxWorkers or kMaxServers
-  uint16_t lane = 0;          // kData: the server's lane that is addressed
+  uint32_t session = 0;  // the sender's number for this session
+  uint16_t rank = 0;     // the sender's, below kMaxWorkers or kMaxServers
+  uint16_t lane = 0;     // kData: the server's lane that is addressed
   uint32_t incarnation = 0;
   uint16_t max_udp_payload = 0;  // what the sender's port carries here, at least kMinUdpPayload
-  std::string job;            // 1 to kMaxJobName bytes of [A-Za-z0-9_.-]
+  std::string job;               // 1 to kMaxJobName bytes of [A-Za-z0-9_.-]
   Nonce nonce{};
-  Proof proof{};              // keyed hash of all the above under the job's secret (job/secret.h)
+  Proof proof{};  // keyed hash of all the above under the job's secret (job/secret.h)
 };
 
 struct HelloAck {
   uint8_t version = 1;
   uint32_t features = 0;
-  uint32_t session = 0;       // the answering side's number
+  uint32_t session = 0;  // the answering side's number
   uint16_t max_udp_payload = 0;
   uint32_t incarnation = 0;
-  Proof proof{};              // over the HELLO's nonce as well
+  Proof proof{};  // over the HELLO's nonce as well
 };
 
 // REFUSE and CLOSE.
 struct Reason {
   uint32_t session = 0;  // the sender's number, or for REFUSE the number in the HELLO
   Errc code = Errc::kClosed;
-  std::string text;      // at most kMaxReason bytes
+  std::string text;  // at most kMaxReason bytes
 };
 
-// Encoders return the bytes written, at most kMaxHandshakeBytes, or 0 if `out` is too small or a name
-// too long; they cut a reason's text. Decoders check every length and range; nullopt is a malformed
-// body. Text from a peer is printable ASCII afterwards.
+// Encoders return the bytes written, at most kMaxHandshakeBytes, or 0 if `out` is too small or a
+// name too long; they cut a reason's text. Decoders check every length and range; nullopt is a
+// malformed body. Text from a peer is printable ASCII afterwards.
 inline constexpr size_t kMaxHandshakeBytes = 512;
 size_t encode(const Hello& hello, std::span<std::byte> out);
 size_t encode(const HelloAck& ack, std::span<std::byte> out);
