@@ -21,7 +21,7 @@
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 #include "transport/engine/command.h"
-#include "transport/flow/session.h"
+#include "transport/flow/sent_tag.h"
 #include "transport/job/plan.h"
 #include "transport/wire/header.h"
 

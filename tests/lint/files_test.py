@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Holds every source file against the rules that a pattern can tell. Usage: files_test.py ROOT"""
+import re
+import sys
+import unittest
+
+import tree
+
+ROOT = sys.argv.pop(1)
+
+MAX_LINES = {'.h': 400, '.cc': 600, '.c': 600}
+TEXT_SUFFIXES = tree.SOURCE_SUFFIXES + ('.py', '.lua', '.sh', 'meson.build')
+ITSELF = 'tests/lint/files_test.py'  # names what it forbids
+
+# Nothing that a packet, a program or a file can reach may end the process.
+DATAPATH = ('transport/', 'scheduler/', 'aggregator/', 'shim/')
+
+# In code (comments and strings do not count): what, where ('' is everywhere), why not.
+FORBIDDEN = [
+    (r'\bthrow\b', '', 'Mercury throws nothing: return a Result or Status'),
+    (r'\bgoto\b', '', 'no goto'),
+    (r'^[ \t]*#[ \t]*if[ \t]+0\b', '', 'no dead code'),
+    (r'^[ \t]*#[ \t]*define[ \t]+(?:private|protected)\b', '', 'test through the public interface'),
+    (r'(?<!\w)assert[ \t]*\(', DATAPATH, 'bad input is an error or a counter, never an abort'),
+    (r'(?<![\w.>])(?:std::)?(?:abort|terminate|exit|_exit|quick_exit)[ \t]*\(', DATAPATH,
+     'a library does not end the process'),
+]
+# Anywhere in the text, comments included.
+UNFINISHED = re.compile(r'\b(?:TODO|FIXME|XXX)\b')
+
+# (path, pattern of the line): why it is right there.
+EXCEPTIONS = {
+    ('tests/aggregator/aggregator_test.cc', 'throw std::bad_alloc'):
+        'replaces operator new to count the heap, and that has no other way to fail',
+}
+
+
+def is_excepted(path, line):
+    return any(path == where and what in line for where, what in EXCEPTIONS)
+
+
+def problems_of(path, text):
+    found = []
+    lines = text.splitlines()
+    suffix = path[path.rfind('.'):]
+    if len(lines) > MAX_LINES.get(suffix, len(lines)):
+        found.append(f'{path}: {len(lines)} lines, more than {MAX_LINES[suffix]}: cut it by topic')
+    for match in UNFINISHED.finditer(text):
+        found.append(f'{path}:{text.count(chr(10), 0, match.start()) + 1}: {match.group(0)}: finish '
+                     'it, or leave it out')
+    if path.endswith(tree.SOURCE_SUFFIXES):
+        code = tree.without_comments(text)
+        for pattern, folders, why in FORBIDDEN:
+            for match in re.finditer(pattern, code, re.M):
+                number = code.count('\n', 0, match.start()) + 1
+                if path.startswith(folders) and not is_excepted(path, lines[number - 1]):
+                    found.append(f'{path}:{number}: {match.group(0).strip()}: {why}')
+    if suffix == '.h' and not re.search(r'^#pragma once$|^#ifndef \w+_H\n#define \w+_H$', text, re.M):
+        found.append(f'{path}: no include guard: #pragma once')
+    return found
+
+
+class Rules(unittest.TestCase):
+
+    def test_what_is_forbidden_is_found(self):
+        rows = [
+            ('scheduler/x.cc', 'int f() { throw 1; }'),
+            ('tests/x.cc', 'goto end;'),
+            ('tests/x.cc', '#if 0\n#endif'),
+            ('tests/x.cc', '#define private public'),
+            ('aggregator/x.cc', 'assert(x);'),
+            ('aggregator/x.cc', 'if (x) std::abort();'),
+            ('shim/x/y.cc', 'exit(1);'),
+            ('tests/x.cc', '// TO' + 'DO: later'),
+            ('tools/x.py', '# FIX' + 'ME'),
+            ('tests/x.cc', '\n' * 601),
+            ('tests/x.h', '#pragma once\n' + '\n' * 400),
+            ('tests/x.h', 'int x;'),
+        ]
+        for path, text in rows:
+            self.assertEqual(len(problems_of(path, text)), 1, (path, text[:40]))
+
+    def test_what_is_allowed_is_not(self):
+        rows = [
+            ('scheduler/x.cc', '// may throw, or goto\nconst char* s = "throw assert(1)";'),
+            ('scheduler/x.cc', 'static_assert(sizeof(int) == 4);'),
+            ('scheduler/x.cc', 'worker.exit(1); on_abort(); port->abort();'),
+            ('scheduler/x.cc', "int n = 1'000; char c = '\"'; // goto"),
+            ('benchmarks/x.cc', 'if (!ok) std::abort();'),
+            ('tests/x.h', '#pragma once\n' + '\n' * 399),
+            ('shim/client/x.h', '#ifndef MERCURY_H\n#define MERCURY_H\n#endif'),
+        ]
+        for path, text in rows:
+            self.assertEqual(problems_of(path, text), [], (path, text[:40]))
+
+
+class Tree(unittest.TestCase):
+
+    def test_every_file_keeps_the_rules(self):
+        problems = []
+        for path in tree.files(ROOT, TEXT_SUFFIXES):
+            if path != ITSELF:
+                problems += problems_of(path, tree.read(ROOT, path))
+        self.assertEqual(problems, [], '\n' + '\n'.join(problems))
+
+    def test_every_exception_is_still_needed(self):
+        for path, what in EXCEPTIONS:
+            self.assertIn(what, tree.read(ROOT, path), path)
+
+
+if __name__ == '__main__':
+    unittest.main()
