@@ -1,0 +1,161 @@
+// mercury-replay: replays a model's trace over Mercury, with timed compute and real payloads that
+// are verified at the receiver. docs/replay.md.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "apps/replay/options.h"
+#include "apps/replay/replayer.h"
+#include "apps/replay/report.h"
+#include "apps/replay/scale.h"
+#include "apps/replay/trace.h"
+#include "shim/client/mercury.h"
+
+namespace {
+
+using mercury::Replayer;
+using mercury::ReplayOptions;
+using mercury::Status;
+using mercury::Trace;
+
+int fail(const std::string& text, int status = 1) {
+  std::fprintf(stderr, "mercury-replay: %s\n", text.c_str());
+  return status;
+}
+
+// A context and a job in it, closed in reverse.
+struct Session {
+  mercury_context* context = nullptr;
+  mercury_job* job = nullptr;
+  Session() = default;
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session() {
+    mercury_job_close(job);
+    mercury_detach(context);
+  }
+};
+
+// What the launcher set. False after a message.
+bool take_environment(ReplayOptions& options) {
+  mercury_job_options job;
+  mercury_job_options_init(&job);
+  const int status = mercury_job_options_from_env(&job);
+  if (status == -ENOENT) return true;
+  if (status < 0) {
+    fail(std::string("the launcher's environment: ") + mercury_last_error());
+    return false;
+  }
+  options.role = job.role == MERCURY_SERVER ? "server" : "worker";
+  options.rank = job.rank;
+  options.workers = job.workers;
+  options.servers = job.servers;
+  if (job.name != nullptr) options.job = job.name;
+  if (job.rendezvous != nullptr) options.rendezvous = job.rendezvous;
+  return true;
+}
+
+// Empty on success.
+std::string open(const ReplayOptions& options, Session& session) {
+  mercury_attach_options attach = MERCURY_ATTACH_OPTIONS_INIT;
+  if (options.mode == "daemon") attach.mode = MERCURY_DAEMON;
+  if (options.mode == "embedded") attach.mode = MERCURY_EMBEDDED;
+  if (!options.listen.empty()) attach.listen = options.listen.c_str();
+  if (mercury_attach(&attach, &session.context) < 0) {
+    return std::string("cannot attach: ") + mercury_last_error();
+  }
+  mercury_job_options job;
+  mercury_job_options_init(&job);
+  job.name = options.job.c_str();
+  job.secret = std::getenv("MERCURY_SECRET");
+  job.role = options.role == "server" ? MERCURY_SERVER : MERCURY_WORKER;
+  job.rank = options.rank;
+  job.workers = options.workers;
+  job.servers = options.servers;
+  job.rendezvous = options.rendezvous.c_str();
+  job.fifo = options.order == "fifo";
+  if (mercury_job_open(session.context, &job, &session.job) < 0) {
+    return "cannot open job " + options.job + ": " + mercury_last_error();
+  }
+  return {};
+}
+
+int serve(const ReplayOptions& options) {
+  Session session;
+  if (const std::string error = open(options, session); !error.empty()) return fail(error);
+  if (mercury_job_wait(session.job, -1) < 0) {
+    return fail("job " + options.job + " failed: " + mercury_last_error());
+  }
+  std::printf("job %s has ended\n", options.job.c_str());
+  return 0;
+}
+
+Replayer::Progress progress(const ReplayOptions& options) {
+  if (isatty(STDERR_FILENO) == 0) return {};
+  const int total = options.warmup + options.iterations;
+  return [total](int iteration, double iteration_s) {
+    const bool last = iteration + 1 == total;
+    std::fprintf(stderr, "\riteration %d of %d: %.1f ms  %s", iteration + 1, total,
+                 1e3 * iteration_s, last ? "\n" : "");
+  };
+}
+
+// Before a long run rather than after it. An empty path is no file.
+Status check_writable(const std::string& path) {
+  if (path.empty()) return {};
+  errno = 0;
+  if (std::ofstream(path, std::ios::app)) return {};
+  return mercury::Error::system(errno, "cannot write " + path);
+}
+
+int work(const ReplayOptions& options, const Trace& trace) {
+  for (const std::string& path : {options.report, options.timeline}) {
+    if (Status writable = check_writable(path); !writable) return fail(writable.error().message);
+  }
+  Session session;
+  if (const std::string error = open(options, session); !error.empty()) return fail(error);
+  auto replayer = Replayer::create(trace, options, session.context, session.job);
+  if (!replayer) return fail(replayer.error().message);
+  if (Status done = replayer->run(progress(options)); !done) return fail(done.error().message);
+  const bool daemon = mercury_mode_of(session.context) == MERCURY_DAEMON;
+  const mercury::ReplaySummary summary{options,
+                                       trace,
+                                       replayer->figures(),
+                                       replayer->found(),
+                                       mercury_job_rank(session.job),
+                                       daemon ? "daemon" : "embedded"};
+  std::fputs(table_text(summary).c_str(), stdout);
+  if (!options.report.empty()) {
+    if (Status wrote = write_report(summary, options.report); !wrote) {
+      return fail(wrote.error().message);
+    }
+  }
+  if (!options.timeline.empty()) {
+    if (Status wrote = replayer->timeline().write(options.timeline); !wrote) {
+      return fail(wrote.error().message);
+    }
+  }
+  if (summary.found.mismatches != 0) return fail("wrong sum: " + summary.found.first);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ReplayOptions options;
+  if (!take_environment(options)) return 2;
+  if (const auto status = parse_command_line(argc, argv, options)) return *status;
+  if (options.list) {
+    for (const std::string& name : mercury::shipped_models()) std::printf("%s\n", name.c_str());
+    return 0;
+  }
+  if (options.role == "server") return serve(options);
+  mercury::Result<Trace> trace = mercury::read_trace(mercury::trace_path(options.trace));
+  if (!trace) return fail(trace.error().message);
+  scale_trace(*trace, options);
+  return work(options, *trace);
+}

@@ -1,0 +1,117 @@
+#include "apps/replay/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+namespace mercury {
+namespace {
+
+constexpr std::array kDtypes = {Dtype::kF32,  Dtype::kF64, Dtype::kF16,
+                                Dtype::kBf16, Dtype::kI32, Dtype::kI64};
+
+// CLI11's own range check lets "nan" through.
+CLI::Validator number_between(double low, double high) {
+  return CLI::Validator(
+      [low, high](std::string& text) {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= low && value <= high) {
+          return std::string();
+        }
+        return "'" + text + "' is not a number from " + CLI::detail::to_string(low) + " to " +
+               CLI::detail::to_string(high);
+      },
+      "NUMBER");
+}
+
+void describe(CLI::App& app, ReplayOptions& options) {
+  app.add_option("--trace", options.trace, "the model: a trace file, or a name that --list shows");
+  app.add_flag("--list", options.list, "show the shipped traces and leave");
+  app.add_option("--role", options.role)->check(CLI::IsMember({"worker", "server"}));
+  app.add_option("--rank", options.rank, "within the role; -1: any free one")
+      ->check(CLI::Range(-1, 255));
+  app.add_option("--workers", options.workers)->check(CLI::Range(1, 256));
+  app.add_option("--servers", options.servers)->check(CLI::Range(1, 256));
+  app.add_option("--rendezvous", options.rendezvous, "server 0's ADDRESS:PORT, or all servers'");
+  app.add_option("--job", options.job, "the job's name; its secret is taken from $MERCURY_SECRET");
+  app.add_option("--mode", options.mode)->check(CLI::IsMember({"auto", "daemon", "embedded"}));
+  app.add_option("--listen", options.listen, "embedded: this program's ADDRESS[:PORT]");
+  app.add_option("--iterations", options.iterations, "measured ones")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--warmup", options.warmup, "iterations before them")
+      ->check(CLI::Range(0, 1'000'000));
+  app.add_option("--order", options.order, "fifo: ignore priorities, for comparison")
+      ->check(CLI::IsMember({"priority", "fifo"}));
+  app.add_option("--time-scale", options.time_scale, "multiplies compute times")
+      ->check(number_between(0, 1000));
+  app.add_option("--size-scale", options.size_scale,
+                 "divides the elements of each tensor (one stays), for small machines")
+      ->check(number_between(1, 1e12));
+  app.add_option("--dtype", options.dtype, "of all tensors, instead of the trace's")
+      ->check(CLI::IsMember({"f32", "f64", "f16", "bf16", "i32", "i64"}));
+  app.add_flag("!--no-verify", options.verify, "do not compare the sums with what they must be");
+  app.add_option("--report", options.report, "file for the figures, JSON");
+  app.add_option("--timeline", options.timeline, "file for a timeline in Chrome's trace format");
+}
+
+// What no single option can tell.
+std::string contradiction(const ReplayOptions& options) {
+  if (options.list) return {};
+  const bool worker = options.role == "worker";
+  if (worker && options.trace.empty()) return "--trace is missing; --list shows the shipped ones";
+  if (options.rendezvous.empty()) {
+    return "--rendezvous is missing: server 0's ADDRESS:PORT, or MERCURY_RENDEZVOUS in the "
+           "environment";
+  }
+  const int members = worker ? options.workers : options.servers;
+  if (options.rank >= members) {
+    return "--rank " + std::to_string(options.rank) + " is not below the " +
+           std::to_string(members) + " " + options.role + "s of the job";
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<int> parse_command_line(int argc, const char* const* argv, ReplayOptions& options) {
+  CLI::App app{"Replays a model's trace over Mercury: timed compute, real payloads, verified sums"};
+  app.name("mercury-replay");
+  describe(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  const std::string wrong = contradiction(options);
+  if (wrong.empty()) return std::nullopt;
+  std::fprintf(stderr, "mercury-replay: %s\n", wrong.c_str());
+  return 2;
+}
+
+std::optional<Dtype> dtype_named(const std::string& name) {
+  const auto* const found = std::find_if(kDtypes.begin(), kDtypes.end(),
+                                         [&](Dtype dtype) { return name_of(dtype) == name; });
+  return found == kDtypes.end() ? std::nullopt : std::optional(*found);
+}
+
+const std::vector<std::string>& shipped_models() {
+  static const std::vector<std::string> models = {"vgg16", "vgg19", "alexnet", "resnet50",
+                                                  "bert-base"};
+  return models;
+}
+
+std::string trace_path(const std::string& trace) {
+  const auto& models = shipped_models();
+  if (std::find(models.begin(), models.end(), trace) == models.end()) return trace;
+  return std::string(REPLAY_TRACES) + "/" + trace + ".csv";
+}
+
+std::string model_name(const std::string& trace) {
+  std::string name = trace.substr(trace.find_last_of('/') + 1);
+  if (name.size() > 4 && name.ends_with(".csv")) name.resize(name.size() - 4);
+  return name;
+}
+
+}  // namespace mercury

@@ -1,0 +1,38 @@
+// mercury-replay's command line. Members that the launcher's environment gives are filled from it
+// before the options are read, so that an option wins.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/base/result.h"
+#include "transport/base/types.h"
+
+namespace mercury {
+
+struct ReplayOptions {
+  std::string trace;  // a shipped model's name or a file
+  std::string role = "worker", job = "replay", rendezvous, mode = "auto", listen;
+  std::string order = "priority", dtype;
+  std::string report, timeline;
+  int rank = -1, workers = 1, servers = 1;
+  int iterations = 20, warmup = 2;
+  double time_scale = 1, size_scale = 1;
+  bool verify = true, list = false;
+};
+
+// Reads the command line into `options`, which holds the defaults. A value is the status to leave
+// with (--help, or 2 after a message on standard error); none: go on.
+std::optional<int> parse_command_line(int argc, const char* const* argv, ReplayOptions& options);
+
+// The type named by --dtype; none for "" (the trace's own).
+std::optional<Dtype> dtype_named(const std::string& name);
+
+const std::vector<std::string>& shipped_models();
+// The file of a shipped model, or `trace` itself.
+std::string trace_path(const std::string& trace);
+// The model's name for tables: a file's name without folder and ".csv".
+std::string model_name(const std::string& trace);
+
+}  // namespace mercury
