@@ -20,8 +20,9 @@ const CrcKernel* crc32c_avx512() noexcept;
 
 inline constexpr uint32_t kCrcPolynomial = 0x82f63b78;  // Castagnoli, reflected: bit 31 is x^0
 
-// x^n mod P, reflected.
-consteval uint32_t crc_x_pow(uint64_t n) {
+// x^n mod P, reflected; slow, for constants. (Not consteval: clang 14 takes no template argument
+// there.)
+constexpr uint32_t crc_x_pow(uint64_t n) {
   uint32_t value = 1U << 31;
   for (; n > 0; --n) value = (value >> 1) ^ ((value & 1) != 0 ? kCrcPolynomial : 0);
   return value;
