@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Goodput of Mercury over each port, beside a loop that moves the same payload with no protocol.
+
+    sudo benchmarks/goodput/goodput.py                    all settings, 5 interleaved runs each
+    benchmarks/goodput/goodput.py --settings uring        without root
+    benchmarks/goodput/goodput.py --quick                 a smoke test: one short run over io_uring
+
+For each setting and working set, reference loop and Mercury take turns (so that a machine that
+slows down slows both), and dpdk-testpmd's flowgen, which touches no payload, is printed beside.
+Bytes per second are payload, one direction of two that are busy at once. Spread is (largest -
+smallest) / median. Nothing is pinned to a core.
+"""
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from netlab import Lab, LabError  # noqa: E402
+
+# 3,502: what fits a page beside DPDK's own structures (kXdpMaxMtu of the ethdev port).
+SETTINGS = {
+    "memif-1500": ("memif", 1500),
+    "memif-9000": ("memif", 9000),
+    "af_xdp-1500": ("af_xdp", 1500),
+    "af_xdp-3502": ("af_xdp", 3502),
+    "af_packet-9000": ("af_packet", 9000),
+    "uring": ("uring", 9000),
+}
+WORKING_SETS = {"1MB": 10**6, "256MB": 256 * 10**6}
+# Ethernet, IPv4 and UDP, which a testpmd frame has too but which are no payload.
+FRAME_OVERHEAD_BYTES = 14 + 20 + 8
+START_SECONDS = 30  # for programs to start and meet, beside what they measure
+
+
+class Failed(RuntimeError):
+    pass
+
+
+class Programs:
+    """Ends the programs that it started, whatever happens."""
+
+    def __init__(self):
+        self.running = []
+
+    def start(self, host, command, **options):
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
+        popen = host.popen if host else subprocess.Popen
+        process = popen([str(part) for part in command], **options)
+        self.running.append(process)
+        return process
+
+    def finish(self, process, seconds):
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as late:
+            raise Failed(f"{process.args[-1]}: did not end in {seconds} s") from late
+        self.running.remove(process)
+        if process.returncode != 0:
+            raise Failed(err.strip() or f"exit status {process.returncode}")
+        return out
+
+    def end_all(self):
+        for process in self.running:
+            process.kill()
+        for process in self.running:
+            process.communicate()
+        self.running.clear()
+
+
+class Place:
+    """Where both ends of one setting run, and how each is told its port."""
+
+    def __init__(self, kind, mtu, stack):
+        self.kind, self.mtu, self.runs = kind, mtu, 0
+        self.hosts = (None, None)
+        if kind in ("af_xdp", "af_packet"):
+            lab = stack.enter_context(Lab(f"goodput{os.getpid()}", ["left", "right"], mtu=mtu))
+            self.hosts = tuple(lab.hosts)
+        elif kind == "memif":
+            self.folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mercury-goodput-"))
+
+    def next_run(self):
+        """A socket that the last run's driver or kernel is still closing is not met again."""
+        self.runs += 1
+
+    def arguments(self, side):
+        """Port options of side 0 or 1, and the option that names the other side."""
+        if self.kind == "uring":
+            port = 20000 + (os.getpid() * 64 + self.runs) % 10000
+            own, peer = f"127.0.0.{side + 1}:{port}", f"127.0.0.{2 - side}:{port}"
+            return ["--port", "uring", "--address", own, "--mtu", self.mtu], ["--peer", peer]
+        if self.kind == "memif":
+            own = ["--port", f"memif:{self.folder}/{self.runs}", "--mtu", self.mtu,
+                   "--address", f"10.78.0.{side + 1}/24"]
+            return own + (["--memif-server"] if side == 0 else []), ["--peer", f"10.78.0.{2 - side}"]
+        return (["--port", f"{self.kind}:{self.hosts[side].interface}", "--mtu", self.mtu],
+                ["--peer", self.hosts[1 - side].ip])
+
+    def testpmd_vdev(self, side):
+        """Arguments as the ethdev port gives them to the same driver (config.cc)."""
+        if self.kind == "memif":
+            role = "client" if side else "server"
+            return (f"net_memif0,role={role},socket={self.folder}/{self.runs},socket-abstract=no,"
+                    f"bsize={self.mtu + 78},rsize=10")
+        if self.kind == "af_packet":
+            slot = -(-(self.mtu + 14 + 96) // 512) * 512
+            return (f"net_af_packet0,iface=eth0,qpairs=1,blocksz={slot * 8},framesz={slot},"
+                    "framecnt=1024")
+        return "net_af_xdp0,iface=eth0"
+
+
+class Bench:
+    def __init__(self, build, seconds):
+        self.folder = pathlib.Path(build) / "benchmarks" / "goodput"
+        self.seconds = seconds
+        self.programs = Programs()
+
+    def reference(self, place, working_set):
+        place.next_run()
+        sides = []
+        for side in (0, 1):
+            own, peer = place.arguments(side)
+            sides.append(self.programs.start(
+                place.hosts[side], [self.folder / "reference_loop", *own, *peer, "--working-set",
+                                    working_set, "--seconds", self.seconds]))
+        reports = [json.loads(self.programs.finish(process, self.seconds + START_SECONDS))
+                   for process in sides]
+        report = dict(reports[0])
+        report["verified"] = all(r["verified"] for r in reports)
+        report["goodput_bytes_per_s"] = statistics.mean(r["goodput_bytes_per_s"] for r in reports)
+        return report
+
+    def mercury(self, place, working_set):
+        place.next_run()
+        own, _ = place.arguments(0)
+        server = self.programs.start(place.hosts[0],
+                                     [self.folder / "goodput_host", "--role", "server", *own])
+        if not server.stdout.readline():
+            self.programs.finish(server, START_SECONDS)
+        own, peer = place.arguments(1)
+        worker = self.programs.start(
+            place.hosts[1], [self.folder / "goodput_host", "--role", "worker", *own, *peer,
+                             "--working-set", working_set, "--seconds", self.seconds])
+        report = json.loads(self.programs.finish(worker, self.seconds + 2 * START_SECONDS))
+        server.terminate()
+        self.programs.finish(server, START_SECONDS)
+        return report
+
+    def testpmd(self, place):
+        """What flowgen receives per second, in bytes as if its frames carried payload."""
+        place.next_run()
+        sides = []
+        for side in (0, 1):
+            mbuf_bytes = 3776 if place.kind == "af_xdp" else 10240
+            command = ["dpdk-testpmd", "--in-memory", "--no-huge", "-m", "512", "--no-pci",
+                       "--lcores", "0@(0-1),1@(0-1)", "--vdev", place.testpmd_vdev(side), "--",
+                       "--forward-mode=flowgen", "--stats-period=1", f"--mbuf-size={mbuf_bytes}",
+                       "--total-num-mbufs=16384", f"--txpkts={place.mtu + 14}",
+                       f"--max-pkt-len={place.mtu + 18}"]
+            output = tempfile.TemporaryFile("w+")
+            process = self.programs.start(place.hosts[side], command, stdin=subprocess.DEVNULL,
+                                          stdout=output, stderr=subprocess.STDOUT)
+            sides.append((process, output))
+        time.sleep(self.seconds + 4)
+        rates = []
+        for process, output in sides:
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=5)
+            output.seek(0)
+            rates += [int(rate) for rate in re.findall(r"Rx-pps: +(\d+)", output.read())[2:]]
+        self.programs.end_all()
+        if not any(rates):
+            return None
+        return statistics.median(rates) * (place.mtu + 14 - FRAME_OVERHEAD_BYTES)
+
+
+def summary(values):
+    middle = statistics.median(values)
+    return {"median": middle, "spread": (max(values) - min(values)) / middle, "runs": values}
+
+
+def measure(bench, name, options):
+    kind, mtu = SETTINGS[name]
+    with contextlib.ExitStack() as stack:
+        place = Place(kind, mtu, stack)
+        stack.callback(bench.programs.end_all)  # before the hosts that they run on go
+        beside = None
+        if kind != "uring" and not options.no_testpmd:
+            beside = bench.testpmd(place)
+        for label in options.working_sets:
+            reference, mercury = [], []
+            for run in range(options.runs):
+                for rates, program in ((reference, bench.reference), (mercury, bench.mercury)):
+                    report = program(place, WORKING_SETS[label])
+                    if not report["verified"] or not report["goodput_bytes_per_s"] > 0:
+                        raise Failed(f"nothing arrived, or what arrived was wrong: {report}")
+                    rates.append(report["goodput_bytes_per_s"])
+                print(f"{name} {label} run {run + 1} of {options.runs}: reference "
+                      f"{reference[-1] / 1e6:.0f} MB/s, Mercury {mercury[-1] / 1e6:.0f} MB/s",
+                      file=sys.stderr)
+            row = {"setting": name, "working_set": label, "reference": summary(reference),
+                   "mercury": summary(mercury), "testpmd": beside}
+            row["ratio"] = row["mercury"]["median"] / row["reference"]["median"]
+            row["ratios"] = [m / r for m, r in zip(mercury, reference)]
+            yield row
+
+
+def print_row(row):
+    def cell(part):
+        return f"{part['median'] / 1e6:9.0f} {part['spread'] * 100:4.0f} %"
+    beside = f"{row['testpmd'] / 1e6:9.0f}" if row["testpmd"] else f"{'-':>9}"
+    print(f"{row['setting']:<16}{row['working_set']:>7}{cell(row['reference'])}"
+          f"{cell(row['mercury'])}{row['ratio']:9.2f}{beside}", flush=True)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default=ROOT / "build", help="the build directory")
+    parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
+    parser.add_argument("--working-sets", nargs="+", choices=WORKING_SETS,
+                        default=list(WORKING_SETS))
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--json", default="goodput.json", help="where the numbers go")
+    parser.add_argument("--no-testpmd", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    if options.quick:
+        options.settings, options.working_sets = ["uring"], ["1MB"]
+        options.runs, options.seconds, options.json = 1, 1, os.devnull
+    elif os.geteuid() != 0 and options.settings != ["uring"]:
+        parser.error("all settings but uring need root (devices, network namespaces)")
+    return options
+
+
+def main():
+    options = parse()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # cleans up, as Ctrl-C does
+    bench = Bench(options.build, options.seconds)
+    rows, failed = [], False
+    print(f"{'MB/s of payload':<23}{'reference':>16}{'Mercury':>16}{'ratio':>9}{'testpmd':>9}",
+          flush=True)
+    try:
+        for name in options.settings:
+            try:
+                for row in measure(bench, name, options):
+                    rows.append(row)
+                    print_row(row)
+            except (Failed, LabError) as why:
+                failed = True
+                print(f"{name}: {why}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        failed = True
+    with open(options.json, "w", encoding="utf-8") as file:
+        json.dump({"seconds": options.seconds, "cores": os.cpu_count(), "rows": rows}, file, indent=1)
+        file.write("\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
