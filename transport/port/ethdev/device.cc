@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/port/ethdev/checks.h"
 #include "transport/port/ethdev/eal.h"
 #include "transport/port/ethdev/netdev.h"
 #include "transport/port/ethdev/pools.h"
@@ -57,21 +58,26 @@ const char* driver_of(DeviceKind kind) {
 }  // namespace
 
 void Lane::wake() noexcept {
-  // Pairs with the fence in EthdevPort::prepare_sleep: either it sees the frame, or we see it
-  // asleep.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!asleep.load(std::memory_order_relaxed) || !asleep.exchange(false)) return;
+  // Both this and prepare_sleep exchange, so that one comes first: either we see the engine asleep,
+  // or it sees what was put into the ring.
+  if (!asleep.exchange(false, std::memory_order_acq_rel)) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(doorbell, &one, sizeof(one));
 }
 
+// A driver says little about why; what is wrong with the machine says more.
 Error Device::driver_error(const std::string& what, int code) const {
   const int positive = code < 0 ? -code : code;
-  const bool denied = positive == EPERM || positive == EACCES || ::geteuid() != 0;
-  return Error(denied ? Errc::kPermission : Errc::kSystem, positive,
-               "device " + name_ + ": " + what + ": " + std::strerror(positive) +
-                   "; the driver said: " + take_driver_log() +
-                   (denied ? "; needs root, or CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF" : ""));
+  std::string message = "device " + name_ + ": " + what + ": " + std::strerror(positive) +
+                        "; the driver said: " + take_driver_log();
+  bool denied = positive == EPERM || positive == EACCES;
+  for (const Check& check : check_device(config_)) {
+    if (check.ok) continue;
+    denied = denied || check.name == "privileges";
+    message += "; " + check.name + ": " + check.message;
+    if (!check.fix.empty()) message += " (" + check.fix + ")";
+  }
+  return Error(denied ? Errc::kPermission : Errc::kSystem, positive, message);
 }
 
 Result<std::shared_ptr<Device>> Device::create(const EthdevConfig& config) {
@@ -175,6 +181,7 @@ Status Device::attach() {
   }
   if (config_.kind == DeviceKind::kRing) return attach_ring();
   if (config_.kind == DeviceKind::kAfXdp) {
+    capture_libbpf_log();
     auto claim = InterfaceClaim::take(netdev_index_, config_.device);
     if (!claim) return claim.error();
     claim_.emplace(std::move(*claim));

@@ -26,8 +26,7 @@ std::string log_text;
 constexpr size_t kLogBytes = 2048;  // enough for an error message; the first complaint counts
 
 ssize_t keep_log(void*, const char* text, size_t bytes) {
-  const std::scoped_lock lock(log_mutex);
-  if (log_text.size() < kLogBytes) log_text.append(text, bytes);
+  add_driver_log({text, bytes});
   return static_cast<ssize_t>(bytes);
 }
 
@@ -127,11 +126,19 @@ uint64_t free_hugepage_bytes() {
 
 bool eal_has_hugepages() { return eal_hugepages; }
 
+void add_driver_log(std::string_view text) {
+  const std::scoped_lock lock(log_mutex);
+  if (log_text.size() < kLogBytes) log_text += text;
+}
+
 std::string take_driver_log() {
   const std::scoped_lock lock(log_mutex);
   std::string text;
   text.swap(log_text);
   while (!text.empty() && text.back() == '\n') text.pop_back();
+  for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 3) {
+    text.replace(at, 1, " / ");
+  }
   return text.empty() ? "nothing" : text;
 }
 

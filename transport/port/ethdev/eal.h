@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "transport/base/result.h"
 #include "transport/port/ethdev/config.h"
@@ -27,9 +28,12 @@ uint64_t free_hugepage_bytes();
 // True if DPDK's memory lies in hugepages; only after start_eal.
 bool eal_has_hugepages();
 
-// What drivers and EAL have complained about since the last call, one line per message; goes into
-// the messages of errors.
+// What drivers and EAL have complained about since the last call, in one line; goes into the
+// messages of errors.
 std::string take_driver_log();
+
+// For libraries that drivers use: adds to that log.
+void add_driver_log(std::string_view text);
 
 // Gives the calling thread a DPDK number (and with it a cache of each buffer pool) until it ends.
 // Cheap when called again. Does nothing where no number is left.

@@ -132,8 +132,7 @@ bool EthdevPort::prepare_sleep() noexcept {
     return false;
   }
   slept_ = true;
-  lane_.asleep.store(true, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with Lane::wake
+  lane_.asleep.exchange(true, std::memory_order_acq_rel);  // pairs with Lane::wake
   bool waiting =
       !rte_ring_empty(lane_.inbox) || (lane_.outbox != nullptr && !rte_ring_empty(lane_.outbox));
   if (owns_queue_ && !waiting && device_->link_up()) {

@@ -9,12 +9,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdarg>
+#include <cstdio>
 #include <cstring>
 #include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "transport/port/ethdev/eal.h"
 #include "transport/port/ethdev/steer_object.h"
 
 namespace mercury::ethdev {
@@ -118,6 +121,16 @@ InterfaceClaim& InterfaceClaim::operator=(InterfaceClaim&& other) noexcept {
 }
 InterfaceClaim::~InterfaceClaim() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+void capture_libbpf_log() {
+  libbpf_set_print([](libbpf_print_level level, const char* format, va_list arguments) {
+    if (level != LIBBPF_WARN) return 0;
+    char text[256];
+    const int bytes = std::vsnprintf(text, sizeof(text), format, arguments);
+    if (bytes > 0) add_driver_log({text, std::min<size_t>(static_cast<size_t>(bytes), 255)});
+    return 0;
+  });
 }
 
 Status clear_leftover(uint32_t interface_index, const std::string& name) {

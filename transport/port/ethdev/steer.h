@@ -49,6 +49,9 @@ class InterfaceClaim {
   int fd_;
 };
 
+// What libbpf says goes into take_driver_log() (eal.h) instead of to the terminal.
+void capture_libbpf_log();
+
 // Makes room for the program: takes off a leftover of ours, refuses a foreign one by name. To be
 // called with the claim held. Errors: kBusy, kPermission.
 Status clear_leftover(uint32_t interface_index, const std::string& name);

@@ -293,6 +293,10 @@ TEST_F(RingPort, HandOffRingsTheDoorbellOfASleeper) {
 
 // Every engine of both hosts sends to every engine of the other, each on a thread of its own.
 TEST_F(RingPort, EnginesOnThreadsLoseNothing) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP()
+      << "DPDK's libraries are not instrumented: every frame they pass on looks like a race";
+#endif
   open(3, 1);
   constexpr uint64_t kFrames = 3000;  // per engine
   std::atomic<uint64_t> received{0};
