@@ -10,10 +10,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "transport/port/ethdev/checks.h"
 #include "transport/port/ethdev/eal.h"
+#include "transport/port/ethdev/memif_socket.h"
 #include "transport/port/ethdev/netdev.h"
 #include "transport/port/ethdev/pools.h"
 #include "transport/port/ethdev/ring_pair.h"
@@ -67,17 +69,19 @@ void Lane::wake() noexcept {
 
 // A driver says little about why; what is wrong with the machine says more.
 Error Device::driver_error(const std::string& what, int code) const {
-  const int positive = code < 0 ? -code : code;
-  std::string message = "device " + name_ + ": " + what + ": " + std::strerror(positive) +
+  // Drivers return -1 for "failed", which is no errno (it would read "not permitted").
+  const int why = code == -1 ? 0 : std::abs(code);
+  std::string message = "device " + name_ + ": " + what +
+                        (why != 0 ? std::string(": ") + std::strerror(why) : std::string()) +
                         "; the driver said: " + take_driver_log();
-  bool denied = positive == EPERM || positive == EACCES;
+  bool denied = why == EPERM || why == EACCES;
   for (const Check& check : check_device(config_)) {
     if (check.ok) continue;
     denied = denied || check.name == "privileges";
     message += "; " + check.name + ": " + check.message;
     if (!check.fix.empty()) message += " (" + check.fix + ")";
   }
-  return Error(denied ? Errc::kPermission : Errc::kSystem, positive, message);
+  return Error(denied ? Errc::kPermission : Errc::kSystem, why, message);
 }
 
 Result<std::shared_ptr<Device>> Device::create(const EthdevConfig& config) {
@@ -92,73 +96,6 @@ Result<std::shared_ptr<Device>> Device::create(const EthdevConfig& config) {
     if (Status status = (device.get()->*step)(); !status) return status.error();
   }
   return device;
-}
-
-// MTU, MAC and queue count that an interface of the kernel imposes.
-Status Device::settle_netdev() {
-  queues_ = config_.queues != 0 ? config_.queues : config_.engines;
-  mtu_ = config_.mtu != 0 ? config_.mtu : std::min(1500U, max_mtu(config_.kind));
-  if (!config_.has_netdev()) return {};
-  const auto facts = read_netdev(config_.device);
-  if (!facts) return facts.error();
-  netdev_index_ = facts->index;
-  local_.mac = facts->mac;
-  if (!facts->up) {
-    return Error(Errc::kConfig, "interface " + config_.device + " is down; run: ip link set dev " +
-                                    config_.device + " up");
-  }
-  if (config_.mtu > facts->mtu) {
-    return Error(Errc::kConfig, "mtu " + std::to_string(config_.mtu) + " is more than interface " +
-                                    config_.device + " has (" + std::to_string(facts->mtu) +
-                                    "); run: ip link set dev " + config_.device + " mtu " +
-                                    std::to_string(config_.mtu));
-  }
-  if (facts->mtu > max_mtu(config_.kind)) {
-    return Error(Errc::kConfig,
-                 "interface " + config_.device + " has mtu " + std::to_string(facts->mtu) + ", " +
-                     name_of(config_.kind) + " carries " + std::to_string(max_mtu(config_.kind)) +
-                     "; run: ip link set dev " + config_.device + " mtu " +
-                     std::to_string(max_mtu(config_.kind)) +
-                     (config_.kind == DeviceKind::kAfXdp ? ", or use af_packet" : ""));
-  }
-  if (config_.mtu == 0) mtu_ = facts->mtu;
-  if (config_.kind == DeviceKind::kAfXdp) {
-    if (facts->queues > queues_) {  // what arrives on the others would be lost
-      return Error(Errc::kConfig,
-                   "interface " + config_.device + " has " + std::to_string(facts->queues) +
-                       " queues, and only " + std::to_string(queues_) +
-                       " engines to serve them; run: " + channels_command(config_.device, queues_));
-    }
-    queues_ = facts->queues;
-  }
-  if (config_.is_shared() && !config_.v4 && !config_.v6) {
-    if (facts->v4) config_.v4 = LocalAddress{*facts->v4, 32, {}};
-    if (facts->v6) config_.v6 = LocalAddress{*facts->v6, 128, {}};
-  }
-  return {};
-}
-
-Status Device::settle_addresses() {
-  if (!config_.v4 && !config_.v6) {
-    return Error(Errc::kConfig, "interface " + config_.device +
-                                    " has no address; run: ip address add ADDRESS/PREFIX dev " +
-                                    config_.device);
-  }
-  local_.has_v4 = config_.v4.has_value();
-  local_.has_v6 = config_.v6.has_value();
-  if (config_.v4) local_.v4 = config_.v4->ip;
-  if (config_.v6) local_.v6 = config_.v6->ip;
-  local_.udp_port = config_.udp_port;
-  local_.udp_ports = config_.engines;
-  if (!config_.is_shared()) return {};
-  for (uint16_t engine = 0; engine < config_.engines; ++engine) {
-    const uint16_t port = static_cast<uint16_t>(config_.udp_port + engine);
-    for (const auto& address : {config_.v4, config_.v6}) {
-      if (!address) continue;
-      if (Status held = guard_.hold({address->ip, port}); !held) return held;
-    }
-  }
-  return {};
 }
 
 // Brings the device into DPDK.
@@ -191,6 +128,9 @@ Status Device::attach() {
       if (!object) return object.error();
       steer_.emplace(std::move(*object));
     }
+  }
+  if (config_.kind == DeviceKind::kMemif && config_.memif.server && !config_.memif.abstract) {
+    if (Status cleared = clear_stale_socket(config_.device); !cleared) return cleared;
   }
   const std::string vdev = unique_name(driver_of(config_.kind));
   const std::string args =

@@ -46,10 +46,11 @@ class Program:
             self.process.terminate()
         out, err = self.process.communicate(timeout=40)
         reports = [json.loads(line) for line in out.splitlines()]
-        return self.process.returncode, [r for r in reports if r["what"] != "ready"], err
+        return self.process.returncode, [r for r in reports if "good" in r], err
 
     def kill(self):
-        self.process.kill()
+        if self.process.poll() is None:
+            self.process.kill()
         self.process.communicate()
 
 
@@ -95,7 +96,7 @@ class EthdevCase(unittest.TestCase):
 
     def tearDown(self):
         for program in self.programs:
-            if program.process.poll() is None:
+            if not program.process.stdout.closed:
                 program.kill()
 
     def start(self, host, role, *arguments):
@@ -272,6 +273,22 @@ class Memif(EthdevCase):
 
     def test_two_queues(self):
         self.over_memif(1500, engines=2)
+
+    def test_client_survives_a_killed_server_and_finds_the_next(self):
+        with two_hosts() as lab, tempfile.TemporaryDirectory() as folder:
+            first, second = lab.hosts
+            device = ["--device", f"memif:{folder}/memif.sock"]
+            server = [*device, "--memif-server", 1, "--v4", f"{first.ip}/24"]
+            doomed = self.start(first, "server", *server).wait_ready()
+            client = self.start(second, "client", *device, "--v4", f"{second.ip}/24", "--peer",
+                                f"{first.ip}:{PORT}", "--frames", 40000).wait_ready()
+            self.assertIn("first", client.process.stdout.readline())  # the first of many
+            doomed.kill()
+            self.start(first, "server", *server).wait_ready()
+            status, reports, err = client.finish()
+            self.assertEqual(status, 0, f"{reports}\n{err}")
+            second_server = self.start(second, "server", *server)
+            self.assertIn("another process serves it", second_server.finish()[2])
 
     def test_client_waits_for_its_server(self):
         self.over_memif(1500, client_first=True)

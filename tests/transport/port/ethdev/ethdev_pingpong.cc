@@ -227,7 +227,9 @@ class Client {
       for (Outstanding& slot : window_) {
         if (slot.sent_ns == 0 || slot.number != number) continue;
         slot.sent_ns = 0;
-        ++good_;
+        if (++good_ != 1) continue;
+        std::printf("{\"what\": \"first\"}\n");  // tests wait for it
+        std::fflush(stdout);
       }
     }
     port_.rx_release();
