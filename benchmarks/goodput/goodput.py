@@ -120,9 +120,10 @@ class Place:
 
 
 class Bench:
-    def __init__(self, build, seconds):
-        self.folder = pathlib.Path(build) / "benchmarks" / "goodput"
-        self.seconds = seconds
+    def __init__(self, options):
+        self.folder = pathlib.Path(options.build) / "benchmarks" / "goodput"
+        self.seconds = options.seconds
+        self.window = ["--window", options.window] if options.window else []
         self.programs = Programs()
 
     def reference(self, place, working_set):
@@ -144,13 +145,13 @@ class Bench:
         place.next_run()
         own, _ = place.arguments(0)
         server = self.programs.start(place.hosts[0],
-                                     [self.folder / "goodput_host", "--role", "server", *own])
+                                     [self.folder / "goodput_host", "--role", "server", *own, *self.window])
         if not server.stdout.readline():
             self.programs.finish(server, START_SECONDS)
         own, peer = place.arguments(1)
         worker = self.programs.start(
             place.hosts[1], [self.folder / "goodput_host", "--role", "worker", *own, *peer,
-                             "--working-set", working_set, "--seconds", self.seconds])
+                             *self.window, "--working-set", working_set, "--seconds", self.seconds])
         report = json.loads(self.programs.finish(worker, self.seconds + 2 * START_SECONDS))
         server.terminate()
         self.programs.finish(server, START_SECONDS)
@@ -239,6 +240,7 @@ def parse():
                         default=list(WORKING_SETS))
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--window", type=int, help="bytes in flight per session of Mercury")
     parser.add_argument("--json", default="goodput.json", help="where the numbers go")
     parser.add_argument("--no-testpmd", action="store_true")
     parser.add_argument("--quick", action="store_true")
@@ -254,7 +256,7 @@ def parse():
 def main():
     options = parse()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # cleans up, as Ctrl-C does
-    bench = Bench(options.build, options.seconds)
+    bench = Bench(options)
     rows, failed = [], False
     print(f"{'MB/s of payload':<23}{'reference':>16}{'Mercury':>16}{'ratio':>9}{'testpmd':>9}",
           flush=True)
@@ -271,7 +273,7 @@ def main():
         print("interrupted", file=sys.stderr)
         failed = True
     with open(options.json, "w", encoding="utf-8") as file:
-        json.dump({"seconds": options.seconds, "cores": os.cpu_count(), "rows": rows}, file, indent=1)
+        json.dump({"seconds": options.seconds, "window": options.window, "cores": os.cpu_count(), "rows": rows}, file, indent=1)
         file.write("\n")
     return 1 if failed else 0
 

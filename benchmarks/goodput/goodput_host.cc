@@ -46,14 +46,17 @@ struct HostOptions {
   std::string peer;
   uint64_t working_set_bytes = 1 << 20;
   double seconds = 2;
+  uint64_t window_bytes = SessionConfig{}.window_bytes;
+  bool busy = false;
 };
 
-Result<std::unique_ptr<Host>> make_host(const PortOptions& options, bool serve) {
+Result<std::unique_ptr<Host>> make_host(const HostOptions& options, bool serve) {
   auto counters = std::make_unique<Counters>();
-  Result<AnyPort> port = open_port(options, *counters);
+  Result<AnyPort> port = open_port(options.port, *counters);
   if (!port) return port.error();
   HostConfig config;
   config.policy.serve = serve;
+  config.lane.engine.session.window_bytes = options.window_bytes;
   return std::visit(
       [&](auto& opened) -> std::unique_ptr<Host> {
         using P = typename std::remove_reference_t<decltype(opened)>::element_type;
@@ -320,12 +323,14 @@ int run(const HostOptions& options) {
   const auto memory = ChannelMemory::create(ChannelGeometry{}, false);
   std::optional<Channel> channel;
   if (memory) channel.emplace(*memory);
-  Result<std::unique_ptr<Host>> host = make_host(options.port, server);
+  Result<std::unique_ptr<Host>> host = make_host(options, server);
   Status status;
   if (!memory) {
     status = memory.error();
   } else if (host) {
-    (*host)->start({ThreadConfig{}});
+    ThreadConfig thread;
+    if (options.busy) thread.polling = Polling::kBusy;
+    (*host)->start({thread});
     {
       ControlThread control(**host);
       status = server ? serve(**host) : work(**host, control, *channel, options);
@@ -352,6 +357,8 @@ int main(int argc, char** argv) {
   app.add_option("--working-set", options.working_set_bytes, "worker: bytes of tensors")
       ->check(CLI::Range(uint64_t{4096}, mercury::goodput::kLargestWorkingSet));
   app.add_option("--seconds", options.seconds)->check(CLI::Range(0.1, 3600.0));
+  app.add_option("--window", options.window_bytes, "bytes in flight per session");
+  app.add_flag("--busy", options.busy, "the engine never sleeps");
   CLI11_PARSE(app, argc, argv);
   return mercury::goodput::run(options);
 }
