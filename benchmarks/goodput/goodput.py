@@ -273,7 +273,8 @@ def main():
         print("interrupted", file=sys.stderr)
         failed = True
     with open(options.json, "w", encoding="utf-8") as file:
-        json.dump({"seconds": options.seconds, "window": options.window, "cores": os.cpu_count(), "rows": rows}, file, indent=1)
+        json.dump({"seconds": options.seconds, "window": options.window, "cores": os.cpu_count(),
+                   "rows": rows}, file, indent=1)
         file.write("\n")
     return 1 if failed else 0
 
