@@ -121,6 +121,10 @@ bool ChannelEnd::park() noexcept {
   }
   full_fence();
   const bool room_came = blocked_ && (read_their_position() || broken_);
+  if (room_came) {  // told once
+    setup_.mine->blocked.store(0, std::memory_order_relaxed);
+    blocked_ = false;
+  }
   if (!incoming() && !room_came && !broken_) return true;
   setup_.mine->parked.store(++park_epoch_, std::memory_order_relaxed);
   return false;

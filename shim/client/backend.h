@@ -1,0 +1,56 @@
+// What the client library asks of the host behind it: a daemon on the other end of a socket, or an
+// engine on threads of this process. Cold path; operations go through the channels.
+//
+// Owner/thread: any thread may call, several at once; calls block until answered, so callers hold
+// no lock that a completion needs. When the host is lost every call fails with kDaemonLost at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "shim/channel/attach.h"
+#include "shim/channel/channel.h"
+#include "shim/channel/region.h"
+#include "transport/base/result.h"
+
+namespace mercury::client {
+
+// A tensor and where it lies: for a daemon `wire.region` and `wire.offset_bytes` count, for an
+// engine in this process `data`.
+struct TensorSpec {
+  attach::DeclaredTensor wire;
+  std::byte* data = nullptr;
+};
+
+class Backend {
+ public:
+  // Leaves all jobs and ends the attachment.
+  virtual ~Backend() = default;
+
+  // One channel per engine; every operation goes to all of them. Constant, lives as the backend.
+  virtual std::span<const std::unique_ptr<ClientChannel>> channels() const = 0;
+  // True: engines read and write tensors wherever they lie, and regions are never added.
+  virtual bool sees_program_memory() const = 0;
+
+  virtual Status add_region(uint32_t id, const Region& region) = 0;
+  virtual Status remove_region(uint32_t id) = 0;
+
+  // Blocks until every member is there, at most job.timeout_ms.
+  virtual Result<attach::JobOpened> open_job(const attach::JobOpen& job) = 0;
+  // Any number of tensors; those before the one that failed may have been declared.
+  virtual Status declare(uint16_t slot, std::span<const TensorSpec> tensors) = 0;
+  // Returns when no engine touches the job's memory any more; ends its wait_job with kClosed.
+  virtual void close_job(uint16_t slot) = 0;
+  // Ok when the job ended in order, kTimedOut after timeout_ms (-1: never), else why it failed.
+  virtual Status wait_job(uint16_t slot, int timeout_ms) = 0;
+  // Ok while the job runs, else why it failed.
+  virtual Status job_status(uint16_t slot) = 0;
+
+  // True once the host has gone; lost_fd() is readable from then on.
+  virtual bool lost() const noexcept = 0;
+  virtual int lost_fd() const noexcept = 0;
+};
+
+}  // namespace mercury::client

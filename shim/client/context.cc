@@ -1,0 +1,324 @@
+#include "shim/client/context.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "shim/client/options.h"
+
+namespace mercury::client {
+namespace {
+
+bool is_floating(Dtype type) { return type != Dtype::kI32 && type != Dtype::kI64; }
+
+Error closing_error() { return Error(Errc::kClosed, "the job is being closed"); }
+
+std::string tensor_name(uint32_t id) { return "tensor " + std::to_string(id); }
+
+Status check_tensor(const mercury_tensor_options& t) {
+  const std::string name = tensor_name(t.id);
+  if (t.id > 0x7fffffff) {
+    return Error(Errc::kInvalidArgument, name + ": ids are 0 to 2^31-1");
+  }
+  const int dtype = raw_value(t.dtype);
+  if (dtype < 0 || dtype >= kDtypeCount) {
+    return Error(Errc::kInvalidArgument, name + ": unknown dtype " + std::to_string(dtype));
+  }
+  const auto type = static_cast<Dtype>(dtype);
+  const int op = raw_value(t.op);
+  if (op != MERCURY_SUM && op != MERCURY_AVERAGE) {
+    return Error(Errc::kInvalidArgument, name + ": unknown op " + std::to_string(op));
+  }
+  if (op == MERCURY_AVERAGE && !is_floating(type)) {
+    return Error(Errc::kInvalidArgument, name + ": only floating point can be averaged");
+  }
+  if (t.numel == 0 || t.numel > attach::kMaxRegionBytes / size_of(type)) {
+    return Error(Errc::kInvalidArgument, name + ": bad number of elements");
+  }
+  if (!t.data || reinterpret_cast<uintptr_t>(t.data) % size_of(type) != 0) {
+    return Error(Errc::kInvalidArgument, name + ": data must be aligned to its element's " +
+                                             std::to_string(size_of(type)) + " bytes");
+  }
+  return {};
+}
+
+}  // namespace
+
+Context::Context(std::unique_ptr<Backend> backend, mercury_mode mode, UniqueFd interrupt)
+    : backend_(std::move(backend)),
+      mode_(mode),
+      memory_(*backend_),
+      interrupt_(std::move(interrupt)),
+      spin_budget_(longest_spin()) {}
+
+Result<std::unique_ptr<Context>> Context::create(std::unique_ptr<Backend> backend,
+                                                 mercury_mode mode) {
+  UniqueFd interrupt(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!interrupt) return Error::system(errno, "eventfd");
+  return std::unique_ptr<Context>(new Context(std::move(backend), mode, std::move(interrupt)));
+}
+
+Context::~Context() {
+  while (!jobs_.empty()) (void)close_job(jobs_.front().get());
+}
+
+Result<Job*> Context::open_job(const attach::JobOpen& request) {
+  attach::JobOpen numbered = request;
+  {
+    const Lock lock(mutex_);
+    numbered.client_job = ++last_client_job_;
+  }
+  Result<attach::JobOpened> opened = backend_->open_job(numbered);
+  if (!opened) return opened.error();
+  auto job = std::make_unique<Job>();
+  job->context = this;
+  job->client_job = numbered.client_job;
+  job->slot = opened->slot;
+  job->role = request.role;
+  job->rank = opened->rank;
+  job->workers = opened->workers;
+  const Lock lock(mutex_);
+  jobs_.push_back(std::move(job));
+  return jobs_.back().get();
+}
+
+bool Context::close_job(Job* job) {
+  if (current_callback_ == job) return false;
+  Lock lock(mutex_);
+  job->closing = true;
+  lock.unlock();
+  backend_->close_job(job->slot);  // from here on no engine touches its tensors
+  lock.lock();
+  progress();
+  operations_.for_each([&](Operation& operation) {
+    if (operation.job == job && operation.state == Operation::State::kInFlight) {
+      finish(operation, lost_ ? Errc::kDaemonLost : Errc::kClosed);
+    }
+  });
+  run_callbacks(lock);
+  wake_waiters();
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return job->users == 0; });
+  operations_.for_each([&](Operation& operation) {
+    if (operation.job == job) operations_.release(operation);
+  });
+  for (const Tensor& tensor : job->tensors) unplace(tensor);
+  if (job->epoll) --armed_jobs_;
+  rearm();
+  jobs_.remove_if([&](const auto& candidate) { return candidate.get() == job; });
+  return true;
+}
+
+Status Context::wait_job(Job& job, int timeout_ms) {
+  {
+    const Lock lock(mutex_);
+    if (job.closing) return closing_error();
+    ++job.users;
+  }
+  Status status = backend_->wait_job(job.slot, timeout_ms);
+  const Lock lock(mutex_);
+  --job.users;
+  changed_.notify_all();
+  return status;
+}
+
+// Checks a declaration and finds its memory; what the daemon does not see gets a shadow that it
+// does.
+Result<Tensor> Context::place(const mercury_tensor_options& options) {
+  if (Status status = check_tensor(options); !status) return status.error();
+  Tensor tensor;
+  tensor.wire.id = options.id;
+  tensor.wire.numel = options.numel;
+  tensor.wire.dtype = static_cast<Dtype>(options.dtype);
+  tensor.wire.op = static_cast<ReduceOp>(options.op);
+  tensor.wire.priority = options.priority;
+  tensor.bytes = options.numel * size_of(tensor.wire.dtype);
+  tensor.user = static_cast<std::byte*>(options.data);
+  bool foreign = false;
+  Result<Placement> where = memory_.pin(options.data, tensor.bytes, foreign);
+  if (!where) {
+    return Error(where.error().code, tensor_name(options.id) + ": " + where.error().message);
+  }
+  if (foreign) {
+    Result<std::byte*> shadow = memory_.allocate(tensor.bytes);
+    if (!shadow) {
+      memory_.unpin(options.data);
+      return shadow.error();
+    }
+    tensor.shadow = *shadow;
+    where = memory_.pin(tensor.shadow, tensor.bytes, foreign);
+  }
+  tensor.wire.region = where->region;
+  tensor.wire.offset_bytes = where->offset_bytes;
+  return tensor;
+}
+
+void Context::unplace(const Tensor& tensor) {
+  if (tensor.shadow) {
+    memory_.unpin(tensor.shadow);
+    (void)memory_.free(tensor.shadow);
+  }
+  memory_.unpin(tensor.user);
+}
+
+Status Context::declare(Job& job, std::span<const mercury_tensor_options> options) {
+  std::vector<Tensor> tensors;
+  std::vector<TensorSpec> specs;
+  std::set<uint32_t> ids;
+  const auto give_up = [&](Error error) {
+    for (const Tensor& tensor : tensors) unplace(tensor);
+    return Status(std::move(error));
+  };
+  if (job.role != Role::kWorker) {
+    return Error(Errc::kInvalidArgument, "servers learn the tensors from the workers");
+  }
+  {
+    const Lock lock(mutex_);
+    if (job.closing) return closing_error();
+    for (const mercury_tensor_options& option : options) {
+      if (!ids.insert(option.id).second || job.index_of.count(option.id) != 0) {
+        return Error(Errc::kExists, tensor_name(option.id) + " is declared already");
+      }
+    }
+    ++job.users;
+  }
+  Status status;
+  for (const mercury_tensor_options& option : options) {
+    Result<Tensor> tensor = place(option);
+    if (!tensor) {
+      status = give_up(tensor.error());
+      break;
+    }
+    tensors.push_back(*tensor);
+    std::byte* data = tensor->shadow ? tensor->shadow : tensor->user;
+    specs.push_back({tensor->wire, data});
+  }
+  if (status.ok()) {
+    status = backend_->declare(job.slot, specs);
+    if (!status) status = give_up(status.error());
+  }
+  const Lock lock(mutex_);
+  --job.users;
+  changed_.notify_all();
+  if (!status) return status;
+  for (Tensor& tensor : tensors) {
+    job.index_of.emplace(tensor.wire.id, static_cast<uint32_t>(job.tensors.size()));
+    job.tensors.push_back(tensor);
+  }
+  return {};
+}
+
+Status Context::check_submission(Job& job, SubmitOp op, uint32_t id) {
+  if (job.closing) return closing_error();
+  if (job.failed != Errc::kOk) {
+    return Error(job.failed, "the job has failed: " + (job.failure_text.empty()
+                                                           ? std::string(name_of(job.failed))
+                                                           : job.failure_text));
+  }
+  const auto known = job.index_of.find(id);
+  if (known == job.index_of.end()) {
+    return Error(Errc::kNotFound, tensor_name(id) + " is not declared");
+  }
+  const Tensor& tensor = job.tensors[known->second];
+  if (op == SubmitOp::kPull) {
+    if (tensor.pull_due) return {};
+    return Error(Errc::kInvalidArgument,
+                 tensor_name(id) + ": a pull must follow a push of its own");
+  }
+  if (tensor.round_over && !tensor.push_in_flight && !tensor.pull_in_flight) return {};
+  return Error(Errc::kBusy,
+               tensor_name(id) + (tensor.pull_due ? ": its last round has not been pulled"
+                                                  : ": its last round is not over"));
+}
+
+Status Context::submit(Job& job, SubmitOp op, uint32_t id, int priority, mercury_handle* out) {
+  if (priority != MERCURY_DEFAULT_PRIORITY && (priority < 0 || priority > 65535)) {
+    return Error(Errc::kInvalidArgument, "priority must be 0 to 65535 or the default");
+  }
+  const Lock lock(mutex_);
+  Status status = check_submission(job, op, id);
+  const auto has_room = [](const auto& channel) { return channel->has_room(); };
+  const auto channels = backend_->channels();
+  // What has completed meanwhile may make the answer another one.
+  if (!status || !std::all_of(channels.begin(), channels.end(), has_room)) {
+    progress();
+    wake_waiters();
+    status = check_submission(job, op, id);
+  }
+  if (!status) return status;
+  if (lost_ || backend_->lost()) return Error(Errc::kDaemonLost, "mercury-stackd has gone");
+  Operation* operation = nullptr;
+  if (std::all_of(channels.begin(), channels.end(), has_room)) operation = operations_.acquire();
+  if (!operation) {
+    return Error(Errc::kAgain, "too many operations in flight; collect completions and try again");
+  }
+  const uint32_t index = job.index_of.find(id)->second;
+  Tensor& tensor = job.tensors[index];
+  operation->job = &job;
+  operation->tensor = index;
+  operation->op = op;
+  operation->parts_left = static_cast<uint32_t>(channels.size());
+  tensor.pull_due = op == SubmitOp::kPush;
+  if (op == SubmitOp::kPull) {
+    tensor.pull_in_flight = true;
+  } else {
+    tensor.push_in_flight = true;
+    tensor.round_over = false;
+    if (tensor.shadow) std::memcpy(tensor.shadow, tensor.user, tensor.bytes);
+  }
+  const Submission submission{op,
+                              priority < 0 ? tensor.wire.priority : static_cast<uint16_t>(priority),
+                              job.client_job, id, operation->handle};
+  for (const auto& channel : channels) {
+    (void)channel->submit(submission);  // cannot fail: has_room, and the mutex
+    channel->ring();
+  }
+  if (out) *out = operation->handle;
+  return {};
+}
+
+void Context::set_callback(Job& job, mercury_callback callback, void* argument) {
+  const Lock lock(mutex_);
+  job.callback = callback;
+  job.callback_argument = argument;
+}
+
+mercury_job_stats Context::stats(Job& job) {
+  const Lock lock(mutex_);
+  progress();
+  wake_waiters();
+  return job.stats;
+}
+
+// Readable when a doorbell rings (the rings stay armed from now on), when completions are queued,
+// or when the host is lost.
+Result<int> Context::event_fd(Job& job) {
+  const Lock lock(mutex_);
+  if (job.epoll) return job.epoll.get();
+  UniqueFd queued(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!queued || !epoll) return Error::system(errno, "cannot make an event descriptor");
+  const auto watch = [&](int fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    return ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+  };
+  bool ok = watch(queued.get());
+  if (!lost_) {
+    ok = ok && watch(backend_->lost_fd());
+    for (const auto& channel : backend_->channels()) ok = ok && watch(channel->client_doorbell());
+  }
+  if (!ok) return Error::system(errno, "cannot watch the doorbells");
+  job.epoll = std::move(epoll);
+  job.queued = std::move(queued);
+  job.queued_rung = false;
+  ++armed_jobs_;
+  signal_queue(job);
+  rearm();
+  return job.epoll.get();
+}
+
+}  // namespace mercury::client

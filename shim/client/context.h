@@ -1,0 +1,114 @@
+// Gradient path: step 1/8, from the program's call, to the rings of every engine.
+//
+// One attachment: its jobs, their tensors, the operations in flight. An operation is submitted to
+// every engine of the host and completes when all have completed their part; its status is the
+// first error.
+//
+// Threads: any thread may call. One mutex serialises them; it is never held while a thread sleeps.
+// Of the threads that wait, one (the leader) sleeps on the doorbells and the others on a condition
+// variable; whoever drains the rings wakes those whose operations have ended.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shim/client/backend.h"
+#include "shim/client/fork_guard.h"
+#include "shim/client/job.h"
+#include "shim/client/memory_map.h"
+#include "shim/client/mercury.h"
+#include "shim/client/operations.h"
+
+namespace mercury::client {
+
+class Context {
+ public:
+  static Result<std::unique_ptr<Context>> create(std::unique_ptr<Backend> backend,
+                                                 mercury_mode mode);
+  // Closes the jobs that are open.
+  ~Context();
+
+  mercury_mode mode() const { return mode_; }
+  static bool in_callback() { return current_callback_ != nullptr; }
+  bool in_child() const noexcept { return fork_guard_.in_child(); }
+  MemoryMap& memory() { return memory_; }
+
+  Result<Job*> open_job(const attach::JobOpen& request);
+  // False: called from one of the job's callbacks, which still needs it.
+  bool close_job(Job* job);
+  Status wait_job(Job& job, int timeout_ms);
+  Status declare(Job& job, std::span<const mercury_tensor_options> tensors);
+
+  Status submit(Job& job, SubmitOp op, uint32_t tensor, int priority, mercury_handle* out);
+  Status wait(Job& job, mercury_handle handle, int timeout_ms);
+  int poll(Job& job, mercury_completion* out, size_t count);
+  void set_callback(Job& job, mercury_callback callback, void* argument);
+  Result<int> event_fd(Job& job);
+  mercury_job_stats stats(Job& job);
+
+  // Sleeps that a time limit ended although a completion was there: 0 unless a wake-up was lost.
+  uint64_t rescued_wakeups() const { return rescued_.load(std::memory_order_relaxed); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Lock = std::unique_lock<std::mutex>;
+
+  Context(std::unique_ptr<Backend> backend, mercury_mode mode, UniqueFd interrupt);
+
+  Result<Tensor> place(const mercury_tensor_options& options);
+  void unplace(const Tensor& tensor);
+  Status check_submission(Job& job, SubmitOp op, uint32_t tensor);
+
+  // Under the mutex: takes what has completed out of the rings; true if anything had.
+  bool progress();
+  bool drain_rings();
+  void on_completion(const Completion& completion);
+  void finish(Operation& operation, Errc status);
+  void end_round(Tensor& tensor, const Operation& operation);
+  void fail_everything(Errc code);
+  void signal_queue(Job& job);
+  void run_callbacks(Lock& lock);
+  void wake_waiters();
+  // Lead: one thread at a time, until its operation ends or `until`.
+  void sleep_on_doorbells(Lock& lock, Clock::time_point until);
+  bool spin(Lock& lock, Clock::time_point until);
+  Status collect(Lock& lock, Job& job, Operation& operation);
+  bool park_all();
+  void unpark_all();
+  void rearm();
+  bool doorbells_readable() const;
+
+  // Which job's callback this thread is in, if any.
+  static thread_local const Job* current_callback_;
+
+  const std::unique_ptr<Backend> backend_;
+  const mercury_mode mode_;
+  const ForkGuard fork_guard_;
+  MemoryMap memory_;
+  const UniqueFd interrupt_;  // wakes the leader for an operation that another thread ended
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::list<std::unique_ptr<Job>> jobs_;
+  OperationTable operations_;
+  uint32_t last_client_job_ = 0;
+  bool lost_ = false;  // backend_->lost() has been dealt with
+  bool has_leader_ = false;
+  bool leader_sleeps_ = false;
+  bool wake_due_ = false;  // an operation with a waiter has ended
+  int armed_jobs_ = 0;     // with a descriptor from mercury_eventfd
+  std::chrono::nanoseconds spin_budget_;
+  std::atomic<uint64_t> rescued_{0};
+};
+
+// How long a waiter may spin on this machine before it sleeps: nothing with one processor.
+std::chrono::nanoseconds longest_spin();
+
+}  // namespace mercury::client

@@ -1,0 +1,168 @@
+// Taking completions out of the rings: what becomes of an operation that has ended.
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <cstring>
+
+#include "shim/client/context.h"
+
+namespace mercury::client {
+namespace {
+
+// Errors of one operation; every other one means that the job has failed.
+bool is_own_fault(Errc code) {
+  return code == Errc::kInvalidArgument || code == Errc::kBusy || code == Errc::kNotFound ||
+         code == Errc::kAgain;
+}
+
+}  // namespace
+
+thread_local const Job* Context::current_callback_ = nullptr;
+
+bool Context::progress() {
+  const bool lost = backend_->lost();
+  const bool any = drain_rings();
+  if (lost && !lost_) {
+    lost_ = true;
+    fail_everything(Errc::kDaemonLost);
+    return true;
+  }
+  return any;
+}
+
+bool Context::drain_rings() {
+  bool any = false;
+  Completion completion;
+  for (const auto& channel : backend_->channels()) {
+    while (channel->pop(completion)) {
+      any = true;
+      on_completion(completion);
+    }
+  }
+  return any;
+}
+
+void Context::on_completion(const Completion& completion) {
+  Operation* operation = operations_.find(completion.cookie);
+  // Ended already: its job was closed meanwhile.
+  if (!operation || operation->state != Operation::State::kInFlight) return;
+  if (operation->status == Errc::kOk) operation->status = completion.status;
+  operation->round = completion.round;
+  if (--operation->parts_left == 0) finish(*operation, operation->status);
+}
+
+void Context::finish(Operation& operation, Errc status) {
+  Job& job = *operation.job;
+  operation.status = status;
+  operation.state = Operation::State::kDone;
+  end_round(job.tensors[operation.tensor], operation);
+  if (status != Errc::kOk && !is_own_fault(status) && job.failed == Errc::kOk) job.failed = status;
+  if (status == Errc::kOk) {
+    const uint64_t bytes = job.tensors[operation.tensor].bytes;
+    ++job.stats.operations;
+    if (operation.op != SubmitOp::kPull) job.stats.bytes_pushed += bytes;
+    if (operation.op != SubmitOp::kPush) job.stats.bytes_pulled += bytes;
+  }
+  // Callbacks run on a thread that waits or polls: one that sleeps must come and call.
+  if (operation.waited_for || job.callback) wake_due_ = true;
+  if (job.callback || !operation.waited_for) {
+    operations_.append(job.done, operation);
+    signal_queue(job);
+  }
+}
+
+void Context::end_round(Tensor& tensor, const Operation& operation) {
+  if (operation.op == SubmitOp::kPull) {
+    tensor.pull_in_flight = false;
+  } else {
+    tensor.push_in_flight = false;
+  }
+  if (operation.status != Errc::kOk) {
+    tensor.round_over = !tensor.push_in_flight && !tensor.pull_in_flight;
+  } else if (operation.op != SubmitOp::kPush) {
+    tensor.round_over = true;
+    if (tensor.shadow) std::memcpy(tensor.user, tensor.shadow, tensor.bytes);
+  }
+}
+
+// The host has gone: whatever it had not completed has failed, and its doorbells, which hang up,
+// must not keep anybody's event loop busy.
+void Context::fail_everything(Errc code) {
+  operations_.for_each([&](Operation& operation) {
+    if (operation.state == Operation::State::kInFlight) finish(operation, code);
+  });
+  for (const auto& job : jobs_) {
+    if (job->failed == Errc::kOk) job->failed = code;
+    if (!job->epoll) continue;
+    ::epoll_ctl(job->epoll.get(), EPOLL_CTL_DEL, backend_->lost_fd(), nullptr);
+    for (const auto& channel : backend_->channels()) {
+      ::epoll_ctl(job->epoll.get(), EPOLL_CTL_DEL, channel->client_doorbell(), nullptr);
+    }
+  }
+}
+
+void Context::signal_queue(Job& job) {
+  const bool ring = !job.done.empty();
+  if (!job.queued || ring == job.queued_rung) return;
+  eventfd_t value;
+  if (ring) {
+    ::eventfd_write(job.queued.get(), 1);
+  } else {
+    ::eventfd_read(job.queued.get(), &value);
+  }
+  job.queued_rung = ring;
+}
+
+// Without the mutex while a callback runs, so that it may submit.
+void Context::run_callbacks(Lock& lock) {
+  const auto with_work = [&]() -> Job* {
+    for (const auto& job : jobs_) {
+      if (job->callback && !job->done.empty()) return job.get();
+    }
+    return nullptr;
+  };
+  while (Job* job = with_work()) {
+    Operation& operation = operations_.front(job->done);
+    operations_.unlink(job->done, operation);
+    const mercury_completion completion{operation.handle, -errno_of(operation.status),
+                                        job->tensors[operation.tensor].wire.id, operation.round,
+                                        job->callback_argument};
+    if (!operation.waited_for) operations_.release(operation);
+    const mercury_callback callback = job->callback;
+    const Job* const outer = current_callback_;
+    ++job->users;
+    current_callback_ = job;
+    lock.unlock();
+    callback(&completion, completion.user);
+    lock.lock();
+    current_callback_ = outer;
+    --job->users;
+    signal_queue(*job);
+    if (job->closing) changed_.notify_all();
+  }
+}
+
+int Context::poll(Job& job, mercury_completion* out, size_t count) {
+  Lock lock(mutex_);
+  // Doorbells are cleared before the rings are drained, and armed again after.
+  if (armed_jobs_ > 0) unpark_all();
+  progress();
+  ++job.users;
+  run_callbacks(lock);
+  --job.users;
+  size_t n = 0;
+  for (; n < count && !job.done.empty(); ++n) {
+    Operation& operation = operations_.front(job.done);
+    operations_.unlink(job.done, operation);
+    out[n] = {operation.handle, -errno_of(operation.status), job.tensors[operation.tensor].wire.id,
+              operation.round, nullptr};
+    operations_.release(operation);
+  }
+  signal_queue(job);
+  rearm();
+  wake_waiters();
+  if (job.closing) changed_.notify_all();
+  return static_cast<int>(n);
+}
+
+}  // namespace mercury::client

@@ -1,0 +1,286 @@
+#include "shim/client/daemon_backend.h"
+
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "shim/channel/seqpacket.h"
+
+namespace mercury::client {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A daemon that accepts but does not greet is stopped or not a daemon.
+constexpr time_t kGreetingSeconds = 5;
+
+Error lost_error() {
+  return Error(Errc::kDaemonLost, "mercury-stackd has gone; attach again when it is back");
+}
+
+Error unexpected_reply() {
+  return Error(Errc::kProtocol, "mercury-stackd gave an answer of another kind than asked for");
+}
+
+Status status_of(const attach::Reply& reply) {
+  if (std::holds_alternative<attach::Ok>(reply)) return {};
+  if (const auto* failed = std::get_if<attach::Failed>(&reply)) {
+    return Error(failed->code, failed->text);
+  }
+  return unexpected_reply();
+}
+
+// Requests and replies by sequence number; a thread reads the socket.
+class DaemonBackend final : public Backend {
+ public:
+  explicit DaemonBackend(UniqueFd socket)
+      : socket_(std::move(socket)), lost_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  ~DaemonBackend() override {
+    ::shutdown(socket_.get(), SHUT_RDWR);
+    if (reader_.joinable()) reader_.join();
+  }
+
+  Status greet();
+
+  std::span<const std::unique_ptr<ClientChannel>> channels() const override { return channels_; }
+  bool sees_program_memory() const override { return false; }
+
+  Status add_region(uint32_t id, const Region& region) override {
+    const int fd = region.fd();
+    return ask(attach::RegionAdd{id, region.bytes()}, std::span(&fd, 1));
+  }
+  Status remove_region(uint32_t id) override { return ask(attach::RegionDel{id}); }
+
+  Result<attach::JobOpened> open_job(const attach::JobOpen& job) override {
+    Result<attach::Reply> reply = call(job);
+    if (!reply) return reply.error();
+    if (const auto* opened = std::get_if<attach::JobOpened>(&*reply)) return *opened;
+    const Status status = status_of(*reply);
+    return status.ok() ? unexpected_reply() : status.error();
+  }
+
+  Status declare(uint16_t slot, std::span<const TensorSpec> tensors) override {
+    while (!tensors.empty()) {
+      attach::Declare batch;
+      batch.slot = slot;
+      const size_t count = std::min(tensors.size(), attach::kMaxTensorsPerDeclare);
+      for (const TensorSpec& tensor : tensors.first(count)) batch.tensors.push_back(tensor.wire);
+      if (Status status = ask(std::move(batch)); !status) return status;
+      tensors = tensors.subspan(count);
+    }
+    return {};
+  }
+
+  void close_job(uint16_t slot) override;
+  Status wait_job(uint16_t slot, int timeout_ms) override;
+  Status job_status(uint16_t slot) override { return ask(attach::JobStatus{slot}); }
+
+  bool lost() const noexcept override { return lost_.load(std::memory_order_acquire); }
+  int lost_fd() const noexcept override { return lost_fd_.get(); }
+
+ private:
+  struct Pending {
+    std::optional<attach::Reply> reply;
+    uint32_t users = 1;  // threads that wait for it
+  };
+
+  Result<uint32_t> reserve_locked();
+  void transmit(uint32_t sequence, attach::Request request, std::span<const int> descriptors);
+  Result<attach::Reply> call(attach::Request request, std::span<const int> descriptors = {});
+  Status ask(attach::Request request, std::span<const int> descriptors = {}) {
+    Result<attach::Reply> reply = call(std::move(request), descriptors);
+    return reply ? status_of(*reply) : reply.error();
+  }
+  void read_replies();
+  bool deliver(const attach::Packet& packet);
+
+  UniqueFd socket_;
+  UniqueFd lost_fd_;
+  std::vector<std::unique_ptr<ClientChannel>> channels_;
+  std::thread reader_;
+  std::atomic<bool> lost_{false};
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable answered_;
+  uint32_t last_sequence_ = 0;
+  std::map<uint32_t, Pending> pending_;
+  std::map<uint16_t, uint32_t> waits_;  // slot -> sequence of its one JOB_WAIT
+};
+
+Status DaemonBackend::greet() {
+  if (!lost_fd_) return Error::system(errno, "eventfd");
+  const timeval limit{kGreetingSeconds, 0};
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  attach::Hello hello;
+  hello.pid = static_cast<uint32_t>(::getpid());
+  const auto bytes = attach::encode(attach::RequestMessage{++last_sequence_, hello});
+  if (Status s = attach::send_packet(socket_.get(), bytes, {}, attach::Wait::kYes); !s) return s;
+  Result<attach::Packet> packet =
+      attach::receive_packet(socket_.get(), attach::kMaxDescriptors, attach::Wait::kYes);
+  if (!packet && packet.error().code == Errc::kAgain) {
+    return Error(Errc::kTimedOut, "mercury-stackd accepted the connection but does not answer");
+  }
+  if (!packet) return packet.error();
+  if (packet->bytes.empty()) return lost_error();
+  Result<attach::ReplyMessage> reply = attach::decode_reply(packet->bytes);
+  if (!reply) return reply.error();
+  const auto* welcome = std::get_if<attach::HelloOk>(&reply->body);
+  if (!welcome) {
+    const Status status = status_of(reply->body);
+    return status.ok() ? unexpected_reply() : status;
+  }
+  auto& fds = packet->descriptors;
+  if (fds.size() != welcome->engines * attach::kDescriptorsPerEngine) return unexpected_reply();
+  for (size_t i = 0; i < fds.size(); i += attach::kDescriptorsPerEngine) {
+    auto memory = ChannelMemory::adopt(fds[i].release(), fds[i + 1].release(), fds[i + 2].release(),
+                                       fds[i + 3].release());
+    if (!memory) return memory.error();
+    channels_.push_back(std::make_unique<ClientChannel>(*memory));
+  }
+  const timeval for_ever{};
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &for_ever, sizeof for_ever);
+  // The program's signal handlers run on the program's threads.
+  sigset_t all, old;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &old);
+  reader_ = std::thread([this] { read_replies(); });
+  ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  return {};
+}
+
+void DaemonBackend::read_replies() {
+  for (;;) {
+    Result<attach::Packet> packet = attach::receive_packet(socket_.get(), 0, attach::Wait::kYes);
+    if (packet && !packet->bytes.empty() && deliver(*packet)) continue;
+    const std::lock_guard lock(mutex_);
+    lost_.store(true, std::memory_order_release);
+    ::eventfd_write(lost_fd_.get(), 1);
+    answered_.notify_all();
+    return;
+  }
+}
+
+// False: the daemon does not keep to the protocol, as good as gone.
+bool DaemonBackend::deliver(const attach::Packet& packet) {
+  Result<attach::ReplyMessage> message = attach::decode_reply(packet.bytes);
+  if (!message) return false;
+  const std::lock_guard lock(mutex_);
+  const auto it = pending_.find(message->sequence);
+  // Nobody waits for a notice: completions carry the code, and job_status fetches the text.
+  if (it == pending_.end()) return true;
+  if (!it->second.reply) it->second.reply = std::move(message->body);
+  answered_.notify_all();
+  return true;
+}
+
+// A sequence number with its place in pending_.
+Result<uint32_t> DaemonBackend::reserve_locked() {
+  if (lost()) return lost_error();
+  do {
+    ++last_sequence_;
+  } while (last_sequence_ == 0 || pending_.count(last_sequence_) != 0);
+  pending_.emplace(last_sequence_, Pending{});
+  return last_sequence_;
+}
+
+// What cannot be sent is answered here.
+void DaemonBackend::transmit(uint32_t sequence, attach::Request request,
+                             std::span<const int> descriptors) {
+  const auto bytes = attach::encode(attach::RequestMessage{sequence, std::move(request)});
+  const Status sent = attach::send_packet(socket_.get(), bytes, descriptors, attach::Wait::kYes);
+  if (sent.ok()) return;
+  const std::lock_guard lock(mutex_);
+  if (const auto it = pending_.find(sequence); it != pending_.end() && !it->second.reply) {
+    it->second.reply = attach::Failed{sent.error().code, sent.error().message};
+  }
+  answered_.notify_all();
+}
+
+Result<attach::Reply> DaemonBackend::call(attach::Request request,
+                                          std::span<const int> descriptors) {
+  std::unique_lock lock(mutex_);
+  Result<uint32_t> sequence = reserve_locked();
+  if (!sequence) return sequence.error();
+  lock.unlock();
+  transmit(*sequence, std::move(request), descriptors);
+  lock.lock();
+  const auto it = pending_.find(*sequence);
+  answered_.wait(lock, [&] { return it->second.reply || lost(); });
+  Result<attach::Reply> result =
+      it->second.reply ? Result<attach::Reply>(std::move(*it->second.reply)) : lost_error();
+  pending_.erase(it);
+  return result;
+}
+
+// One JOB_WAIT per job, however often and from however many threads the program asks.
+Status DaemonBackend::wait_job(uint16_t slot, int timeout_ms) {
+  std::unique_lock lock(mutex_);
+  uint32_t sequence = 0;
+  if (const auto known = waits_.find(slot); known != waits_.end()) {
+    sequence = known->second;
+    ++pending_[sequence].users;
+  } else {
+    Result<uint32_t> fresh = reserve_locked();
+    if (!fresh) return fresh.error();
+    sequence = *fresh;
+    waits_[slot] = sequence;
+    lock.unlock();
+    transmit(sequence, attach::JobWait{slot}, {});
+    lock.lock();
+  }
+  Pending& pending = pending_[sequence];
+  const auto done = [&] { return pending.reply || lost(); };
+  if (timeout_ms < 0) {
+    answered_.wait(lock, done);
+  } else if (!answered_.wait_until(lock, Clock::now() + std::chrono::milliseconds(timeout_ms),
+                                   done)) {
+    --pending.users;  // the request stays for the next caller
+    return Error(Errc::kTimedOut, "the job is still running");
+  }
+  const Status status = pending.reply ? status_of(*pending.reply) : Status(lost_error());
+  if (--pending.users == 0) {
+    pending_.erase(sequence);
+    if (const auto it = waits_.find(slot); it != waits_.end() && it->second == sequence) {
+      waits_.erase(it);
+    }
+  }
+  return status;
+}
+
+void DaemonBackend::close_job(uint16_t slot) {
+  (void)ask(attach::JobClose{slot});  // a daemon that has gone has let go, too
+  const std::lock_guard lock(mutex_);
+  const auto wait = waits_.find(slot);
+  if (wait == waits_.end()) return;
+  // The slot may belong to another job next.
+  Pending& pending = pending_[wait->second];
+  if (pending.users == 0) {
+    pending_.erase(wait->second);
+  } else if (!pending.reply) {
+    pending.reply = attach::Failed{Errc::kClosed, "the job was closed"};
+  }
+  waits_.erase(wait);
+  answered_.notify_all();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_daemon_backend(const std::string& socket) {
+  Result<UniqueFd> connected = attach::connect_socket(socket);
+  if (!connected) return connected.error();
+  auto backend = std::make_unique<DaemonBackend>(std::move(*connected));
+  if (Status status = backend->greet(); !status) return status.error();
+  return std::unique_ptr<Backend>(std::move(backend));
+}
+
+}  // namespace mercury::client

@@ -1,0 +1,56 @@
+// One job of a context. Private to shim/client.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_map>
+
+#include "shim/channel/attach.h"
+#include "shim/channel/unique_fd.h"
+#include "shim/client/mercury.h"
+#include "shim/client/operations.h"
+
+namespace mercury::client {
+
+class Context;
+
+struct Tensor {
+  attach::DeclaredTensor wire;
+  uint64_t bytes = 0;
+  std::byte* user = nullptr;    // the program's memory
+  std::byte* shadow = nullptr;  // where the engine reads and writes, if it cannot see `user`
+  // A round is over when its sum has been taken: by a push_pull, or by the pull after a push. Until
+  // then no push is submitted, so that all engines agree on what round it is.
+  bool round_over = true;
+  bool pull_due = false;  // pushed, not pulled yet
+  bool push_in_flight = false;
+  bool pull_in_flight = false;
+};
+
+struct Job {
+  Context* context = nullptr;
+  uint32_t client_job = 0;  // this context's number for it
+  uint16_t slot = 0;        // the host's
+  Role role = Role::kWorker;
+  int rank = 0;
+  int workers = 0;
+
+  // Everything below: under the context's mutex.
+  std::deque<Tensor> tensors;
+  std::unordered_map<uint32_t, uint32_t> index_of;  // tensor id -> index in tensors
+  Errc failed = Errc::kOk;                          // what every operation from now on fails with
+  std::string failure_text;                         // the host's reason, once somebody has asked
+  bool closing = false;
+  int users = 0;       // threads inside a call that may block or call back
+  OperationList done;  // for mercury_poll, or for the callback
+  mercury_callback callback = nullptr;
+  void* callback_argument = nullptr;
+  mercury_job_stats stats{};
+  UniqueFd epoll;   // what mercury_eventfd returns
+  UniqueFd queued;  // readable while `done` is not empty
+  bool queued_rung = false;
+};
+
+}  // namespace mercury::client

@@ -1,0 +1,194 @@
+#include "shim/client/launcher.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "shim/channel/attach.h"
+
+namespace mercury::client {
+namespace {
+
+// Reads variables; remembers the first that is wrong.
+class Environment {
+ public:
+  explicit Environment(Getenv getenv) : getenv_(getenv) {}
+
+  std::optional<std::string> text(const char* name) const {
+    const char* value = getenv_(name);
+    return value && *value ? std::optional<std::string>(value) : std::nullopt;
+  }
+  bool has(const char* name) const { return text(name).has_value(); }
+
+  std::optional<int> number(const char* name, int min, int max) {
+    const std::optional<std::string> value = text(name);
+    if (!value) return std::nullopt;
+    int out = 0;
+    const char* end = value->data() + value->size();
+    const auto [stop, code] = std::from_chars(value->data(), end, out);
+    if (code == std::errc{} && stop == end && out >= min && out <= max) return out;
+    fail(std::string(name) + "='" + *value + "': must be " + std::to_string(min) + " to " +
+         std::to_string(max));
+    return std::nullopt;
+  }
+  std::optional<Role> role(const char* name) {
+    const std::optional<std::string> value = text(name);
+    if (!value) return std::nullopt;
+    if (*value == "worker") return Role::kWorker;
+    if (*value == "server") return Role::kServer;
+    fail(std::string(name) + "='" + *value + "': must be worker or server");
+    return std::nullopt;
+  }
+  void fail(std::string why) {
+    if (wrong_.empty()) wrong_ = std::move(why);
+  }
+  bool ok() const { return wrong_.empty(); }
+  Error error() const { return Error(Errc::kInvalidArgument, wrong_); }
+
+ private:
+  Getenv getenv_;
+  std::string wrong_;
+};
+
+constexpr int kMaxMembers = static_cast<int>(kMaxWorkers + kMaxServers);
+
+// A launcher that knows only a rank among all processes.
+struct Flat {
+  int rank = 0;
+  int size = 1;
+};
+
+// The first MERCURY_SERVERS ranks are the servers: rank 0, whose host torchrun's MASTER_ADDR names,
+// is then server 0, where all members meet. With MERCURY_WORKERS equal to the number of processes
+// they are all workers and the servers are elsewhere (daemons); so they are without
+// MERCURY_SERVERS.
+void split(Environment& env, const Flat& flat, LaunchedMember& member) {
+  const std::optional<int> workers = env.number("MERCURY_WORKERS", 1, kMaxWorkers);
+  const std::optional<int> servers = env.number("MERCURY_SERVERS", 1, kMaxServers);
+  const std::string size = std::to_string(flat.size) + " processes were launched";
+  member.role = Role::kWorker;
+  member.rank = flat.rank;
+  member.workers = flat.size;
+  if (workers && *workers == flat.size) {
+    member.servers = servers;
+  } else if (servers && *servers < flat.size) {
+    const int rest = flat.size - *servers;
+    if (workers && *workers != rest) {
+      return env.fail("MERCURY_WORKERS=" + std::to_string(*workers) + ": " + size + ", " +
+                      std::to_string(*servers) + " of them servers");
+    }
+    member.workers = rest;
+    member.servers = *servers;
+    if (flat.rank < *servers) {
+      member.role = Role::kServer;
+    } else {
+      member.rank = flat.rank - *servers;
+    }
+  } else if (servers) {
+    env.fail("MERCURY_SERVERS=" + std::to_string(*servers) + ": only " + size);
+  } else if (workers) {
+    env.fail("MERCURY_WORKERS=" + std::to_string(*workers) + ": " + size);
+  }
+  if (*member.workers > static_cast<int>(kMaxWorkers)) {
+    env.fail(size + ": a job has at most " + std::to_string(kMaxWorkers) + " workers");
+  }
+}
+
+void read_flat(Environment& env, const char* rank_name, const char* size_name,
+               LaunchedMember& member) {
+  const std::optional<int> size = env.number(size_name, 1, kMaxMembers);
+  const std::optional<int> rank = env.number(rank_name, 0, size.value_or(kMaxMembers) - 1);
+  if (!size) env.fail(std::string(size_name) + " is missing beside " + rank_name);
+  if (env.ok()) split(env, {*rank, *size}, member);
+}
+
+void read_mercury(Environment& env, LaunchedMember& member) {
+  member.role = env.role("MERCURY_ROLE").value_or(Role::kWorker);
+  member.rank = env.number("MERCURY_RANK", -1, static_cast<int>(kMaxWorkers) - 1);
+  member.workers = env.number("MERCURY_WORKERS", 1, kMaxWorkers);
+  member.servers = env.number("MERCURY_SERVERS", 1, kMaxServers);
+}
+
+void read_dmlc(Environment& env, LaunchedMember& member) {
+  member.role = env.role("DMLC_ROLE");
+  member.workers = env.number("DMLC_NUM_WORKER", 1, kMaxWorkers);
+  member.servers = env.number("DMLC_NUM_SERVER", 1, kMaxServers);
+  const bool server = member.role == Role::kServer;
+  member.rank = env.number(server ? "DMLC_SERVER_ID" : "DMLC_WORKER_ID", 0, kMaxMembers);
+  if (!member.rank) member.rank = env.number("DMLC_RANK", 0, kMaxMembers);
+  const auto host = env.text("DMLC_PS_ROOT_URI");
+  const auto port = env.number("DMLC_PS_ROOT_PORT", 1, 65535);
+  if (host && port) member.rendezvous = *host + ":" + std::to_string(*port);
+}
+
+// A launcher's identifier as a job's name.
+std::string as_name(const std::string& prefix, const std::string& id) {
+  std::string name = (prefix + id).substr(0, attach::kMaxNameBytes);
+  std::replace_if(
+      name.begin(), name.end(),
+      [](char c) { return !attach::is_valid_job_name(std::string(1, c)); }, '_');
+  return name;
+}
+
+void read_torchrun(Environment& env, LaunchedMember& member) {
+  read_flat(env, "RANK", "WORLD_SIZE", member);
+  const auto host = env.text("MASTER_ADDR");
+  const auto port = env.number("MASTER_PORT", 1, 65535);
+  if (host && port) member.rendezvous = *host + ":" + std::to_string(*port);
+  if (const auto id = env.text("TORCHELASTIC_RUN_ID")) member.name = as_name("torchrun-", *id);
+}
+
+void read_slurm(Environment& env, LaunchedMember& member) {
+  const bool step = env.has("SLURM_STEP_NUM_TASKS");
+  read_flat(env, "SLURM_PROCID", step ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS", member);
+  if (const auto id = env.text("SLURM_JOB_ID")) member.name = as_name("slurm-", *id);
+}
+
+void read_overrides(Environment& env, LaunchedMember& member) {
+  if (auto name = env.text("MERCURY_JOB")) {
+    if (!attach::is_valid_job_name(*name)) {
+      env.fail("MERCURY_JOB='" + *name + "': must be 1 to 63 of [A-Za-z0-9_.-]");
+    }
+    member.name = std::move(name);
+  }
+  if (auto secret = env.text("MERCURY_SECRET")) member.secret = std::move(secret);
+  if (auto rendezvous = env.text("MERCURY_RENDEZVOUS")) member.rendezvous = std::move(rendezvous);
+  // Servers that are daemons are those that the rendezvous lists.
+  if (!member.servers && member.rendezvous) {
+    const auto count = std::count(member.rendezvous->begin(), member.rendezvous->end(), ',') + 1;
+    member.servers = static_cast<int>(std::min<std::ptrdiff_t>(count, kMaxServers));
+  }
+}
+
+}  // namespace
+
+Result<LaunchedMember> read_launcher(Getenv getenv) {
+  Environment env(getenv);
+  LaunchedMember member;
+  if (env.has("MERCURY_ROLE") || env.has("MERCURY_RANK")) {
+    read_mercury(env, member);
+  } else if (env.has("DMLC_ROLE")) {
+    if (*env.text("DMLC_ROLE") == "scheduler") {
+      return Error(Errc::kUnsupported,
+                   "DMLC_ROLE=scheduler: Mercury needs no scheduler; let the process end");
+    }
+    read_dmlc(env, member);
+  } else if (env.has("RANK") && env.has("WORLD_SIZE")) {
+    read_torchrun(env, member);
+  } else if (env.has("OMPI_COMM_WORLD_RANK")) {
+    read_flat(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", member);
+  } else if (env.has("SLURM_PROCID")) {
+    read_slurm(env, member);
+  } else if (env.has("MERCURY_WORKERS")) {
+    read_mercury(env, member);
+  } else {
+    return Error(Errc::kNotFound,
+                 "no launcher: none of MERCURY_ROLE, DMLC_ROLE, RANK, OMPI_COMM_WORLD_RANK and "
+                 "SLURM_PROCID is set");
+  }
+  read_overrides(env, member);
+  if (!env.ok()) return env.error();
+  return member;
+}
+
+}  // namespace mercury::client

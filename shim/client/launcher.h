@@ -1,0 +1,34 @@
+// What a launcher says about a job in the environment: mercury_job_options_from_env.
+//
+// The first of these that is there names the member: MERCURY_ROLE or MERCURY_RANK; DMLC_ROLE
+// (ps-lite); RANK and WORLD_SIZE (torchrun); OMPI_COMM_WORLD_RANK (Open MPI); SLURM_PROCID (Slurm);
+// MERCURY_WORKERS alone. The other MERCURY_* complete or override it. docs/api.md has the table.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "transport/base/result.h"
+#include "transport/base/types.h"
+
+namespace mercury::client {
+
+// What is not said stays empty.
+struct LaunchedMember {
+  std::optional<Role> role;
+  std::optional<int> rank;
+  std::optional<int> workers;
+  std::optional<int> servers;
+  std::optional<std::string> name;
+  std::optional<std::string> secret;
+  std::optional<std::string> rendezvous;
+};
+
+// Null: not set.
+using Getenv = const char* (*)(const char* name);
+
+// kNotFound: no launcher; kInvalidArgument: a variable is malformed, which the message names;
+// kUnsupported: ps-lite's scheduler, which Mercury does not need.
+Result<LaunchedMember> read_launcher(Getenv getenv);
+
+}  // namespace mercury::client

@@ -1,0 +1,235 @@
+// Mercury for C++17 and later: mercury.h with owners instead of pairs of calls. Header-only, throws
+// nothing of its own. Units, threads and errors are those of the C functions.
+//
+//   using namespace mercury::api;
+//   Expected<Context> context = Context::attach();
+//   if (!context) return fail(context.status().message());
+//
+// Lifetimes: a Context outlives its Buffers and Jobs, a Job its Tensors and Handles.
+#ifndef MERCURY_HPP
+#define MERCURY_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mercury.h"
+
+namespace mercury {
+namespace api {
+
+// 0, or a negative errno value with mercury_last_error()'s text.
+class Status {
+ public:
+  Status() = default;
+  // What a C function returned, taken right after the call.
+  static Status of(int code) { return code < 0 ? Status(code, mercury_last_error()) : Status(); }
+  bool ok() const { return code_ == 0; }
+  explicit operator bool() const { return ok(); }
+  int code() const { return code_; }
+  const std::string& message() const { return message_; }
+
+ private:
+  Status(int code, std::string message) : code_(code), message_(std::move(message)) {}
+  int code_ = 0;
+  std::string message_;
+};
+
+// A value, or why there is none.
+template <class T>
+class Expected {
+ public:
+  Expected(T value) : value_(std::move(value)) {}          // NOLINT: implicit
+  Expected(Status status) : status_(std::move(status)) {}  // NOLINT: implicit
+  explicit operator bool() const { return value_.has_value(); }
+  T& operator*() { return *value_; }
+  const T& operator*() const { return *value_; }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+  const Status& status() const { return status_; }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+template <class T>
+constexpr mercury_dtype dtype_of() {
+  static_assert(sizeof(T) == 0, "no Mercury element type; name a mercury_dtype");
+  return MERCURY_F32;
+}
+template <>
+constexpr mercury_dtype dtype_of<float>() {
+  return MERCURY_F32;
+}
+template <>
+constexpr mercury_dtype dtype_of<double>() {
+  return MERCURY_F64;
+}
+template <>
+constexpr mercury_dtype dtype_of<std::int32_t>() {
+  return MERCURY_I32;
+}
+template <>
+constexpr mercury_dtype dtype_of<std::int64_t>() {
+  return MERCURY_I64;
+}
+
+// One operation. Dropping it leaves the operation in flight; its completion then goes to
+// Job::poll or the callback.
+class Handle {
+ public:
+  Handle(mercury_job* job, mercury_handle handle) : job_(job), handle_(handle) {}
+  // Blocks at most timeout_ms (-1: for ever). -ETIMEDOUT: still in flight, wait again.
+  Status wait(int timeout_ms = -1) const {
+    return Status::of(mercury_wait(job_, handle_, timeout_ms));
+  }
+  mercury_handle get() const { return handle_; }
+
+ private:
+  mercury_job* job_;
+  mercury_handle handle_;
+};
+
+// A declared tensor.
+class Tensor {
+ public:
+  Tensor(mercury_job* job, std::uint32_t id) : job_(job), id_(id) {}
+  std::uint32_t id() const { return id_; }
+  Expected<Handle> push_pull(int priority = MERCURY_DEFAULT_PRIORITY) const {
+    return call(mercury_push_pull, priority);
+  }
+  Expected<Handle> push(int priority = MERCURY_DEFAULT_PRIORITY) const {
+    return call(mercury_push, priority);
+  }
+  Expected<Handle> pull(int priority = MERCURY_DEFAULT_PRIORITY) const {
+    return call(mercury_pull, priority);
+  }
+
+ private:
+  template <class F>
+  Expected<Handle> call(F function, int priority) const {
+    mercury_handle handle = 0;
+    const int code = function(job_, id_, priority, &handle);
+    if (code < 0) return Status::of(code);
+    return Handle(job_, handle);
+  }
+  mercury_job* job_;
+  std::uint32_t id_;
+};
+
+// Memory from mercury_alloc.
+template <class T>
+class Buffer {
+ public:
+  Buffer(mercury_context* context, T* data, std::size_t size)
+      : context_(context), data_(data), size_(size) {}
+  Buffer(Buffer&& other) noexcept
+      : context_(other.context_), data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(context_, other.context_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  // Memory in which a tensor of an open job lies stays allocated until the context ends.
+  ~Buffer() {
+    if (data_) (void)mercury_free(context_, data_);
+  }
+  T* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  T* begin() const { return data_; }
+  T* end() const { return data_ + size_; }
+  T& operator[](std::size_t i) const { return data_[i]; }
+
+ private:
+  mercury_context* context_;
+  T* data_;
+  std::size_t size_;
+};
+
+class Job {
+ public:
+  explicit Job(mercury_job* job) : job_(job) {}
+  Job(Job&& other) noexcept : job_(std::exchange(other.job_, nullptr)) {}
+  Job& operator=(Job&& other) noexcept {
+    std::swap(job_, other.job_);
+    return *this;
+  }
+  ~Job() { mercury_job_close(job_); }
+
+  int rank() const { return mercury_job_rank(job_); }
+  int workers() const { return mercury_job_workers(job_); }
+  Status wait(int timeout_ms = -1) const { return Status::of(mercury_job_wait(job_, timeout_ms)); }
+  // Blocks until the servers agree.
+  template <class T>
+  Expected<Tensor> declare(std::uint32_t id, T* data, std::size_t numel, std::uint16_t priority = 0,
+                           mercury_op op = MERCURY_SUM) const {
+    const mercury_tensor_options options{
+        sizeof(mercury_tensor_options), id, numel, dtype_of<T>(), op, priority, data};
+    const Status status = declare({options});
+    if (!status) return status;
+    return Tensor(job_, id);
+  }
+  // Many at once: one round trip instead of one each.
+  Status declare(const std::vector<mercury_tensor_options>& tensors) const {
+    return Status::of(mercury_declare(job_, tensors.data(), tensors.size()));
+  }
+  Tensor tensor(std::uint32_t id) const { return Tensor(job_, id); }
+  // At most `most` completions that nobody waited for.
+  Expected<std::vector<mercury_completion>> poll(std::size_t most = 64) const {
+    std::vector<mercury_completion> out(most);
+    const int n = mercury_poll(job_, out.data(), out.size());
+    if (n < 0) return Status::of(n);
+    out.resize(static_cast<std::size_t>(n));
+    return out;
+  }
+  mercury_job* get() const { return job_; }
+
+ private:
+  mercury_job* job_;
+};
+
+class Context {
+ public:
+  static Expected<Context> attach(const mercury_attach_options* options = nullptr) {
+    mercury_context* context = nullptr;
+    const int code = mercury_attach(options, &context);
+    if (code < 0) return Status::of(code);
+    return Context(context);
+  }
+  Context(Context&& other) noexcept : context_(std::exchange(other.context_, nullptr)) {}
+  Context& operator=(Context&& other) noexcept {
+    std::swap(context_, other.context_);
+    return *this;
+  }
+  ~Context() { mercury_detach(context_); }
+
+  mercury_mode mode() const { return mercury_mode_of(context_); }
+  template <class T>
+  Expected<Buffer<T>> alloc(std::size_t count) const {
+    void* memory = nullptr;
+    const std::size_t bytes = count > SIZE_MAX / sizeof(T) ? SIZE_MAX : count * sizeof(T);
+    const int code = mercury_alloc(context_, bytes, &memory);
+    if (code < 0) return Status::of(code);
+    return Buffer<T>(context_, static_cast<T*>(memory), count);
+  }
+  Expected<Job> open_job(const mercury_job_options& options) const {
+    mercury_job* job = nullptr;
+    const int code = mercury_job_open(context_, &options, &job);
+    if (code < 0) return Status::of(code);
+    return Job(job);
+  }
+  mercury_context* get() const { return context_; }
+
+ private:
+  explicit Context(mercury_context* context) : context_(context) {}
+  mercury_context* context_;
+};
+
+}  // namespace api
+}  // namespace mercury
+#endif

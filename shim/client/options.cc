@@ -1,0 +1,91 @@
+#include "shim/client/options.h"
+
+#include <string>
+
+#include "shim/client/rendezvous.h"
+
+namespace mercury::client {
+namespace {
+
+constexpr int kMaxWeight = 1'000'000;
+
+Error out_of_range(const char* field, int value, int min, int max) {
+  return Error(Errc::kInvalidArgument, std::string("mercury_job_options.") + field + " is " +
+                                           std::to_string(value) + ", must be " +
+                                           std::to_string(min) + " to " + std::to_string(max));
+}
+
+}  // namespace
+
+Result<std::vector<mercury_tensor_options>> read_tensors(const mercury_tensor_options* tensors,
+                                                         size_t count) {
+  std::vector<mercury_tensor_options> out;
+  if (count == 0) return out;
+  if (!tensors) return Error(Errc::kInvalidArgument, "tensors may not be NULL");
+  const size_t stride = tensors->size;
+  const auto* bytes = reinterpret_cast<const char*>(tensors);
+  out.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto* element = reinterpret_cast<const mercury_tensor_options*>(bytes + i * stride);
+    Result<mercury_tensor_options> one = read_sized(element, "mercury_tensor_options");
+    if (!one) return one.error();
+    if (one->size != stride) {
+      return Error(Errc::kInvalidArgument, "tensor options of one array differ in `size`");
+    }
+    out.push_back(*one);
+  }
+  return out;
+}
+
+Result<attach::JobOpen> read_job(const mercury_job_options* options) {
+  Result<mercury_job_options> in = read_sized(options, "mercury_job_options");
+  if (!in) return in.error();
+  attach::JobOpen job;
+  job.name = in->name ? in->name : "";
+  if (!attach::is_valid_job_name(job.name)) {
+    return Error(Errc::kInvalidArgument,
+                 "job name '" + job.name + "' must be 1 to 63 of [A-Za-z0-9_.-]");
+  }
+  job.secret = in->secret ? in->secret : "";
+  if (job.secret.size() > attach::kMaxSecretBytes) {
+    return Error(Errc::kInvalidArgument,
+                 "the secret is longer than " + std::to_string(attach::kMaxSecretBytes) + " bytes");
+  }
+  const int role = raw_value(in->role);
+  if (role != MERCURY_WORKER && role != MERCURY_SERVER) {
+    return Error(Errc::kInvalidArgument, "mercury_job_options.role is unknown");
+  }
+  const int max_workers = static_cast<int>(kMaxWorkers);
+  const int max_servers = static_cast<int>(kMaxServers);
+  if (in->workers < 1 || in->workers > max_workers) {
+    return out_of_range("workers", in->workers, 1, max_workers);
+  }
+  if (in->servers < 1 || in->servers > max_servers) {
+    return out_of_range("servers", in->servers, 1, max_servers);
+  }
+  const int members = role == MERCURY_WORKER ? in->workers : in->servers;
+  if (in->rank < -1 || in->rank >= members) return out_of_range("rank", in->rank, -1, members - 1);
+  if (in->weight < 1 || in->weight > kMaxWeight) {
+    return out_of_range("weight", in->weight, 1, kMaxWeight);
+  }
+  if (in->timeout_ms < 0) return out_of_range("timeout_ms", in->timeout_ms, 0, 0x7fffffff);
+  if (!in->rendezvous || !*in->rendezvous) {
+    return Error(Errc::kInvalidArgument,
+                 "no rendezvous: set mercury_job_options.rendezvous or MERCURY_RENDEZVOUS to "
+                 "ADDRESS:PORT of server 0");
+  }
+  Result<std::vector<Endpoint>> rendezvous = resolve_rendezvous(in->rendezvous);
+  if (!rendezvous) return rendezvous.error();
+  job.rendezvous = std::move(*rendezvous);
+  job.role = role == MERCURY_WORKER ? Role::kWorker : Role::kServer;
+  job.rank = in->rank;
+  job.workers = static_cast<uint16_t>(in->workers);
+  job.servers = static_cast<uint16_t>(in->servers);
+  job.deterministic = in->deterministic != 0;
+  job.fifo = in->fifo != 0;
+  job.weight = static_cast<uint32_t>(in->weight);
+  job.timeout_ms = static_cast<uint32_t>(in->timeout_ms);
+  return job;
+}
+
+}  // namespace mercury::client

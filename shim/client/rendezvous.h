@@ -1,0 +1,17 @@
+// "HOST[:PORT][,HOST[:PORT]...]" as endpoints. Private to shim/client.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "transport/base/endpoint.h"
+#include "transport/base/result.h"
+
+namespace mercury::client {
+
+inline constexpr uint16_t kDefaultPort = 7470;
+
+// Names are looked up (this may block); IPv4 is preferred. kInvalidArgument.
+Result<std::vector<Endpoint>> resolve_rendezvous(const std::string& text);
+
+}  // namespace mercury::client
