@@ -100,6 +100,25 @@ Result<std::unique_ptr<Host>> uring_host(const StackdConfig& config) {
       std::move(parts), host_config(config), system_random));
 }
 
+Result<std::unique_ptr<Host>> ethdev_host(const StackdConfig& config) {
+  Result<ethdev::EthdevConfig> device_settings = device_config(config);
+  if (!device_settings) return device_settings.error();
+  Result<std::shared_ptr<ethdev::Device>> device = ethdev::Device::create(*device_settings);
+  if (!device) return device.error();
+  std::vector<HostOf<ethdev::EthdevPort>::Part> parts;
+  for (uint64_t engine = 0; engine < config.engines; ++engine) {
+    auto counters = std::make_unique<Counters>();
+    Result<std::unique_ptr<ethdev::EthdevPort>> port =
+        ethdev::EthdevPort::open(*device, static_cast<uint16_t>(engine), *counters);
+    if (!port) return port.error();
+    parts.push_back({std::move(counters), std::move(*port)});
+  }
+  return std::unique_ptr<Host>(std::make_unique<HostOf<ethdev::EthdevPort>>(
+      std::move(parts), host_config(config), system_random));
+}
+
+}  // namespace
+
 Result<ethdev::EthdevConfig> device_config(const StackdConfig& config) {
   ethdev::EthdevConfig device;
   std::string name = config.device;
@@ -134,25 +153,6 @@ Result<ethdev::EthdevConfig> device_config(const StackdConfig& config) {
   }
   return device;
 }
-
-Result<std::unique_ptr<Host>> ethdev_host(const StackdConfig& config) {
-  Result<ethdev::EthdevConfig> device_settings = device_config(config);
-  if (!device_settings) return device_settings.error();
-  Result<std::shared_ptr<ethdev::Device>> device = ethdev::Device::create(*device_settings);
-  if (!device) return device.error();
-  std::vector<HostOf<ethdev::EthdevPort>::Part> parts;
-  for (uint64_t engine = 0; engine < config.engines; ++engine) {
-    auto counters = std::make_unique<Counters>();
-    Result<std::unique_ptr<ethdev::EthdevPort>> port =
-        ethdev::EthdevPort::open(*device, static_cast<uint16_t>(engine), *counters);
-    if (!port) return port.error();
-    parts.push_back({std::move(counters), std::move(*port)});
-  }
-  return std::unique_ptr<Host>(std::make_unique<HostOf<ethdev::EthdevPort>>(
-      std::move(parts), host_config(config), system_random));
-}
-
-}  // namespace
 
 Result<BuiltHost> build_host(const StackdConfig& config) {
   Result<std::vector<ThreadConfig>> threads = thread_configs(config);

@@ -6,6 +6,7 @@
 
 #include "apps/stackd/config.h"
 #include "shim/runtime/host.h"
+#include "transport/port/ethdev/config.h"
 
 namespace mercury {
 
@@ -14,6 +15,8 @@ struct BuiltHost {
   std::vector<ThreadConfig> threads;  // one per engine
 };
 
+// The DPDK device that the configuration describes. Errors: kConfig.
+Result<ethdev::EthdevConfig> device_config(const StackdConfig& config);
 // Errors: kConfig (addresses, device), and what the port says of devices and privileges.
 Result<BuiltHost> build_host(const StackdConfig& config);
 

@@ -1,0 +1,126 @@
+// mercuryctl: what a host's mercury-stackd is doing, and what is missing for it to run.
+#include <CLI/CLI.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "apps/ctl/doctor.h"
+#include "shim/channel/attach.h"
+
+namespace {
+
+using boost::asio::local::stream_protocol;
+using nlohmann::json;
+
+std::string default_socket() {
+  const char* named = std::getenv("MERCURY_SOCKET");
+  return named ? named : mercury::attach::kDefaultSocket;
+}
+
+// The daemon's answer; exits with what is wrong if there is none.
+json ask(const std::string& socket, const std::string& question) {
+  boost::asio::io_context io;
+  stream_protocol::socket connection(io);
+  boost::system::error_code error;
+  const std::string path = socket + ".admin";
+  connection.connect(stream_protocol::endpoint(path), error);
+  std::string answer;
+  if (!error) boost::asio::write(connection, boost::asio::buffer(question + "\n"), error);
+  if (!error) boost::asio::read(connection, boost::asio::dynamic_buffer(answer), error);
+  if (error && error != boost::asio::error::eof) {
+    std::cerr << "mercuryctl: no daemon answers at " << path << " (" << error.message()
+              << "); start it with: mercury-stackd, or name its socket with --socket\n";
+    std::exit(1);
+  }
+  json parsed = json::parse(answer, nullptr, false);
+  if (parsed.is_discarded() || parsed.contains("error")) {
+    std::cerr << "mercuryctl: the daemon at " << path << " is of another version\n";
+    std::exit(1);
+  }
+  return parsed;
+}
+
+void print_status(const json& status) {
+  std::printf("mercury-stackd %s, pid %ld, up %.0f s, %s; %ld programs, %ld jobs\n",
+              status.value("version", "?").c_str(), status.value("pid", 0L),
+              status.value("uptime_s", 0.0),
+              status.value("serves", false) ? "serves jobs" : "serves no jobs",
+              status.value("programs", 0L), status.value("jobs", 0L));
+  long engine = 0;
+  for (const json& port : status.value("engines", json::array())) {
+    std::printf("engine %ld  %s  %s  UDP payload up to %ld bytes", engine++,
+                port.value("port", "?").c_str(), port.value("address", "?").c_str(),
+                port.value("max_udp_payload", 0L));
+    const auto rate = port.value("link_bytes_per_second", uint64_t{0});
+    if (rate > 0) std::printf(", paced at %.3g Mbit/s", static_cast<double>(rate) * 8e-6);
+    std::printf("\n");
+  }
+}
+
+void print_jobs(const json& answer) {
+  for (const json& job : answer.value("jobs", json::array())) {
+    std::printf(
+        "%s  %s %ld, %s; %ld workers, %ld servers; %ld tensors, %.1f MB, %ld bytes a chunk\n",
+        job.value("name", "?").c_str(), job.value("role", "?").c_str(), job.value("rank", 0L),
+        job.value("state", "?").c_str(), job.value("workers", 0L), job.value("servers", 0L),
+        job.value("tensors", 0L), job.value("tensor_bytes", 0.0) * 1e-6,
+        job.value("chunk_bytes", 0L));
+    for (const json& member : job.value("members", json::array())) {
+      std::printf("    %s\n", member.get<std::string>().c_str());
+    }
+  }
+}
+
+void print_stats(const json& stats) {
+  for (const json& engine : stats.value("engines", json::array())) {
+    std::printf("engine %ld\n", engine.value("engine", 0L));
+    const json counters = engine.value("counters", json::object());
+    for (const auto& [name, value] : counters.items()) {
+      if (value.get<uint64_t>() > 0) {
+        std::printf("  %-26s %20lu\n", name.c_str(), value.get<uint64_t>());
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"What a host's mercury-stackd is doing, and what is missing for it to run"};
+  app.require_subcommand(1);
+  std::string socket = default_socket();
+  bool as_json = false;
+  app.add_option("--socket", socket, "the daemon's attach socket")->capture_default_str();
+  const auto add = [&](const char* name, const char* help) {
+    CLI::App* command = app.add_subcommand(name, help);
+    command->add_flag("--json", as_json, "print JSON");
+    return command;
+  };
+  CLI::App* status = add("status", "version, engines, how many programs and jobs");
+  CLI::App* jobs = add("jobs", "the jobs on this host and their members");
+  CLI::App* stats = add("stats", "counters of each engine; those that are zero only with --json");
+  CLI::App* doctor =
+      add("doctor", "what the configuration needs and this machine lacks, with the fix");
+  std::string config;
+  doctor->add_option("--config", config, "the daemon's configuration file");
+  CLI11_PARSE(app, argc, argv);
+
+  if (doctor->parsed()) return mercury::run_doctor(config, as_json);
+  const char* question = status->parsed() ? "status" : jobs->parsed() ? "jobs" : "stats";
+  const json answer = ask(socket, question);
+  if (as_json) {
+    std::cout << answer.dump(1) << "\n";
+  } else if (status->parsed()) {
+    print_status(answer);
+  } else if (jobs->parsed()) {
+    print_jobs(answer);
+  } else if (stats->parsed()) {
+    print_stats(answer);
+  }
+  return 0;
+}
