@@ -1,0 +1,192 @@
+"""mercury-stackd as an operator meets it, over io_uring on loopback: no root needed.
+
+usage: stackd_test.py STACKD CTL
+"""
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+STACKD, CTL = sys.argv[1], sys.argv[2]
+
+
+def config(directory, address, extra=""):
+    path = os.path.join(directory, "stackd.toml")
+    with open(path, "w") as file:
+        file.write(f"""
+[port]
+kind = "uring"
+address = ["{address}/8"]
+udp_port = 17470
+[attach]
+socket = "{directory}/stackd.sock"
+{extra}""")
+    return path
+
+
+class Daemon:
+    """A running daemon; ready when the constructor returns."""
+
+    def __init__(self, directory, path):
+        self.socket = f"{directory}/stackd.sock"
+        notify = f"{directory}/notify"
+        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as receiver:
+            receiver.bind(notify)
+            receiver.settimeout(20)
+            self.process = subprocess.Popen([STACKD, "--config", path], stderr=subprocess.PIPE, text=True,
+                                            env={**os.environ, "NOTIFY_SOCKET": notify})
+            assert receiver.recv(64) == b"READY=1"
+        os.unlink(notify)
+
+    def ctl(self, *arguments):
+        return subprocess.run([CTL, "--socket", self.socket, *arguments], capture_output=True, text=True)
+
+    def attach(self):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.settimeout(5)
+        connection.connect(self.socket)
+        return connection
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def stop(self, how=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        log = self.process.communicate(timeout=20)[1]
+        return self.process.returncode, log
+
+
+class StackdTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="mercury-")
+        self.addCleanup(self.folder.cleanup)
+        # Test runs beside each other do not share an address.
+        self.address = f"127.{random.randrange(1, 255)}.{random.randrange(256)}.{random.randrange(1, 255)}"
+
+    def daemon(self, extra=""):
+        daemon = Daemon(self.folder.name, config(self.folder.name, self.address, extra))
+        self.addCleanup(daemon.stop, signal.SIGKILL)
+        return daemon
+
+    def test_says_what_it_is_and_stops_cleanly(self):
+        daemon = self.daemon()
+        status = json.loads(daemon.ctl("status", "--json").stdout)
+        self.assertEqual(status["engines"][0]["address"], f"{self.address}:17470")
+        self.assertIn("UDP payload", daemon.ctl("status").stdout)
+        counters = json.loads(daemon.ctl("stats", "--json").stdout)["engines"][0]["counters"]
+        self.assertEqual(counters["rx_frames"], 0)
+        self.assertEqual(daemon.ctl("jobs").stdout, "")
+        code, _ = daemon.stop()
+        self.assertEqual(code, 0)
+        self.assertEqual([name for name in os.listdir(self.folder.name) if "sock" in name], [])
+
+    def test_foreign_frames_are_dropped_under_their_names(self):
+        daemon = self.daemon()
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        magic = b"MU\x01\x01"
+        for frame in (b"x", b"y" * 100, b"MU\x09\x01" + bytes(60), b"MU\x01\x63" + bytes(60), magic + bytes(60)):
+            sender.sendto(frame, (self.address, 17470))
+        deadline = time.monotonic() + 5
+        wanted = {"drop_truncated": 1, "drop_magic": 1, "drop_version": 1, "drop_type": 1, "drop_header_crc": 1}
+        while time.monotonic() < deadline:
+            counters = json.loads(daemon.ctl("stats", "--json").stdout)["engines"][0]["counters"]
+            if counters["rx_frames"] == 5:
+                break
+        self.assertEqual({name: counters[name] for name in wanted}, wanted)
+
+    def test_garbage_on_the_attach_socket_ends_that_connection_only(self):
+        daemon = self.daemon()
+        bystander = daemon.attach()
+        generator = random.Random(7)
+        for length in (0, 1, 4, 60, 1000, 65536):
+            connection = daemon.attach()
+            with contextlib.suppress(OSError):
+                connection.send(generator.randbytes(length))
+            with contextlib.suppress(OSError):  # a reply, then the end
+                while connection.recv(65536):
+                    pass
+            connection.close()
+        with self.assertRaises(TimeoutError):
+            bystander.settimeout(0.1)
+            bystander.recv(1)
+        self.assertEqual(json.loads(daemon.ctl("status", "--json").stdout)["programs"], 1)
+
+    def test_connections_that_come_and_go_leave_nothing(self):
+        daemon = self.daemon()
+        daemon.ctl("status")
+        before = daemon.descriptors()
+        for _ in range(300):
+            daemon.attach().close()
+        deadline = time.monotonic() + 10
+        while daemon.descriptors() > before and time.monotonic() < deadline:
+            daemon.ctl("status")
+        self.assertEqual(daemon.descriptors(), before)
+
+    def test_starts_over_what_a_killed_daemon_left(self):
+        self.daemon().stop(signal.SIGKILL)
+        self.assertIn("stackd.sock", os.listdir(self.folder.name))
+        daemon = self.daemon()
+        self.assertEqual(daemon.ctl("status").returncode, 0)
+
+    def test_a_second_daemon_on_the_socket_is_refused(self):
+        daemon = self.daemon()
+        again = subprocess.run([STACKD, "--config", f"{self.folder.name}/stackd.toml", "--set", "port.udp_port=17480"],
+                               capture_output=True, text=True, timeout=20)
+        self.assertEqual(again.returncode, 1)
+        self.assertIn("stackd.sock", again.stderr)
+        self.assertEqual(daemon.ctl("status").returncode, 0)
+
+    def test_two_engines_have_two_ports(self):
+        path = config(self.folder.name, self.address)
+        with open(path, "a") as file:
+            file.write("[engine]\ncores = [0, 0]\n")
+        with open(path) as file:
+            text = file.read().replace("udp_port = 17470", "udp_port = 17470\nengines = 2")
+        with open(path, "w") as file:
+            file.write(text)
+        daemon = Daemon(self.folder.name, path)
+        self.addCleanup(daemon.stop, signal.SIGKILL)
+        engines = json.loads(daemon.ctl("status", "--json").stdout)["engines"]
+        self.assertEqual([e["address"] for e in engines], [f"{self.address}:17470", f"{self.address}:17471"])
+
+    def test_bad_configuration_is_refused_with_file_and_line(self):
+        path = config(self.folder.name, self.address, "mode = \"0999\"\n")
+        for flag in ([], ["--check"]):
+            refused = subprocess.run([STACKD, "--config", path, *flag], capture_output=True, text=True, timeout=20)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn(f"{path}:8: attach.mode: expected", refused.stderr)
+
+    def test_without_a_daemon_mercuryctl_says_what_to_run(self):
+        refused = subprocess.run([CTL, "--socket", f"{self.folder.name}/none.sock", "status"], capture_output=True, text=True)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("start it with: mercury-stackd", refused.stderr)
+
+    def test_doctor_passes_a_good_configuration(self):
+        path = config(self.folder.name, self.address)
+        good = subprocess.run([CTL, "doctor", "--config", path], capture_output=True, text=True)
+        self.assertEqual(good.returncode, 0, good.stdout + good.stderr)
+        bad = subprocess.run([CTL, "doctor", "--config", "/nonexistent.toml"], capture_output=True, text=True)
+        self.assertEqual(bad.returncode, 1)
+        self.assertIn("MISSING", bad.stdout)
+
+    def test_an_idle_daemon_sleeps(self):
+        daemon = self.daemon()
+        before = json.loads(daemon.ctl("stats", "--json").stdout)["engines"][0]["counters"]
+        start = time.monotonic()
+        time.sleep(1)
+        after = json.loads(daemon.ctl("stats", "--json").stdout)["engines"][0]["counters"]
+        # It sleeps up to 100 ms at a time; a daemon that spins makes millions of passes a second.
+        self.assertLess((after["polls"] - before["polls"]) / (time.monotonic() - start), 2000)
+        self.assertGreater(after["sleeps"], before["sleeps"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-v"])
