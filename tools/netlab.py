@@ -87,8 +87,9 @@ class Lab:
         # What the kernel sends over veth otherwise has unfilled checksums and frames beyond the MTU.
         for interface, ns in ((host.interface, host.ns), (host.port, self.switch)):
             sh("ethtool", "-K", interface, "tx", "off", "tso", "off", "gso", "off", ns=ns)
+        # Duplicate address detection would hold back IPv6 for seconds; nobody else is here.
+        sh("sysctl", "-qw", f"net.ipv6.conf.{host.interface}.accept_dad=0", ns=host.ns)
         sh("ip", "address", "add", f"{host.ip}/24", "dev", host.interface, ns=host.ns)
-        # Duplicate address detection would hold the address back for a second; nobody else is here.
         sh("ip", "-6", "address", "add", f"{host.ip6}/64", "dev", host.interface, "nodad", ns=host.ns)
         sh("ip", "link", "set", host.interface, "up", ns=host.ns)
         if self.rate_mbit:
