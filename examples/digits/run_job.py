@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Trains the digits classifier on 2 workers and 2 servers over Mercury, and shows what it gained.
 
 As root: four virtual hosts with shaped links, one mercury-stackd in each, over a DPDK port. Without

@@ -1,10 +1,193 @@
 #include "shim/client/embedded_backend.h"
 
-namespace mercury::client {
+#include <netinet/in.h>
+#include <sys/socket.h>
 
-Result<std::unique_ptr<Backend>> make_embedded_backend(const std::string&) {
-  return Error(Errc::kUnsupported,
-               "this build of libmercury has no embedded engine; start mercury-stackd");
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "shim/runtime/embedded_host.h"
+
+namespace mercury::client {
+namespace {
+
+constexpr ClientId kClient = 1;  // the only program of this host
+
+// The address from which this machine reaches `remote`; port 0.
+Result<Endpoint> address_towards(const Endpoint& remote) {
+  const bool v4 = remote.ip.is_v4();
+  const UniqueFd probe(socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in four{};
+  sockaddr_in6 six{};
+  four.sin_family = AF_INET;
+  six.sin6_family = AF_INET6;
+  four.sin_port = six.sin6_port = htons(remote.port);
+  std::memcpy(&four.sin_addr, remote.ip.bytes.data() + 12, 4);
+  std::memcpy(&six.sin6_addr, remote.ip.bytes.data(), 16);
+  auto* address = v4 ? reinterpret_cast<sockaddr*>(&four) : reinterpret_cast<sockaddr*>(&six);
+  socklen_t bytes = v4 ? sizeof four : sizeof six;
+  // Connecting a UDP socket sends nothing: it looks up the route.
+  if (!probe || connect(probe.get(), address, bytes) != 0 ||
+      getsockname(probe.get(), address, &bytes) != 0) {
+    return Error::system(errno, "no route to " + remote.to_string());
+  }
+  Endpoint local;
+  if (v4) {
+    uint8_t b[4];
+    std::memcpy(b, &four.sin_addr, 4);
+    local.ip = IpAddress::v4(b[0], b[1], b[2], b[3]);
+  } else {
+    std::memcpy(local.ip.bytes.data(), &six.sin6_addr, 16);
+  }
+  return local;
+}
+
+class EmbeddedBackend final : public Backend {
+ public:
+  EmbeddedBackend(std::shared_ptr<ChannelMemory> memory, Endpoint listen, bool listen_given)
+      : engine_end_(memory), listen_(listen), listen_given_(listen_given) {
+    channels_.push_back(std::make_unique<ClientChannel>(std::move(memory)));
+  }
+  ~EmbeddedBackend() override {
+    if (!host_) return;
+    ask<bool>([](JobManager& jobs, uint64_t now_ns, auto answer) {
+      jobs.client_gone(kClient, now_ns, [answer] { answer(true); });
+    });
+    host_.reset();  // ends the engine's thread: nobody uses the channel any more
+  }
+
+  std::span<const std::unique_ptr<ClientChannel>> channels() const override { return channels_; }
+  bool sees_program_memory() const override { return true; }
+  Status add_region(uint32_t, const Region&) override { return {}; }
+  Status remove_region(uint32_t) override { return {}; }
+
+  Result<attach::JobOpened> open_job(const attach::JobOpen& job) override {
+    if (Status started = start(job); !started) return started.error();
+    OpenJob open;
+    open.name = job.name;
+    open.secret = job.secret;
+    open.role = job.role;
+    open.rank = job.rank;
+    open.workers = job.workers;
+    open.servers = job.servers;
+    open.rendezvous = job.rendezvous;
+    open.deterministic = job.deterministic;
+    open.fifo = job.fifo;
+    open.weight = job.weight;
+    open.timeout_ns = uint64_t{job.timeout_ms} * 1'000'000;
+    open.client_job = job.client_job;
+    open.channels = {&engine_end_};
+    Result<OpenedJob> opened =
+        ask<Result<OpenedJob>>([&open](JobManager& jobs, uint64_t now_ns, auto answer) {
+          jobs.open_job(kClient, std::move(open), now_ns, answer);
+        });
+    if (!opened) return opened.error();
+    return attach::JobOpened{opened->slot.value, opened->rank, opened->workers, opened->servers,
+                             opened->chunk_bytes};
+  }
+
+  Status declare(uint16_t slot, std::span<const TensorSpec> specs) override {
+    std::vector<TensorDeclaration> tensors;
+    for (const TensorSpec& spec : specs) {
+      tensors.push_back({spec.wire.id, spec.wire.numel, spec.wire.dtype, spec.wire.op,
+                         spec.wire.priority, spec.data});
+    }
+    return ask<Status>([slot, &tensors](JobManager& jobs, uint64_t now_ns, auto answer) {
+      jobs.declare(kClient, JobSlot(slot), std::move(tensors), now_ns, answer);
+    });
+  }
+
+  void close_job(uint16_t slot) override {
+    ask<bool>([slot](JobManager& jobs, uint64_t now_ns, auto answer) {
+      jobs.close_job(kClient, JobSlot(slot), now_ns, [answer] { answer(true); });
+    });
+  }
+
+  Status wait_job(uint16_t slot, int timeout_ms) override {
+    std::future<Status> ended = begin<Status>([slot](JobManager& jobs, uint64_t, auto answer) {
+      jobs.wait_job(kClient, JobSlot(slot), answer);
+    });
+    if (timeout_ms >= 0 &&
+        ended.wait_for(std::chrono::milliseconds(timeout_ms)) != std::future_status::ready) {
+      return Error(Errc::kTimedOut, "the job has not ended");
+    }
+    return ended.get();
+  }
+
+  Status job_status(uint16_t slot) override {
+    return ask<Status>([slot](JobManager& jobs, uint64_t, auto answer) {
+      answer(jobs.job_status(kClient, JobSlot(slot)));
+    });
+  }
+
+  bool lost() const noexcept override { return false; }
+  int lost_fd() const noexcept override { return -1; }
+
+ private:
+  // The engine starts with the first job, whose rendezvous says where to listen if nothing else
+  // does.
+  Status start(const attach::JobOpen& job) {
+    const std::lock_guard lock(mutex_);
+    if (host_) return {};
+    Endpoint listen = listen_;
+    if (!listen_given_) {
+      const auto rank = static_cast<size_t>(job.rank < 0 ? 0 : job.rank);
+      if (job.role == Role::kServer && rank < job.rendezvous.size()) {
+        listen = job.rendezvous[rank];  // a server is where the others look for it
+      } else {
+        Result<Endpoint> found = address_towards(job.rendezvous.front());
+        if (!found) return found.error();
+        listen = *found;
+      }
+    }
+    Result<std::unique_ptr<EmbeddedHost>> host = EmbeddedHost::create(listen);
+    if (!host) return host.error();
+    host_ = std::move(*host);
+    host_->post(
+        [this](JobManager&, uint64_t) { host_->send(command::AttachChannel{&engine_end_}); });
+    return {};
+  }
+
+  // Runs `task` on the control thread; it calls `answer` once, then or later.
+  template <class T, class Task>
+  std::future<T> begin(Task task) {
+    auto promise = std::make_shared<std::promise<T>>();
+    std::future<T> future = promise->get_future();
+    host_->post([task = std::move(task), promise](JobManager& jobs, uint64_t now_ns) mutable {
+      task(jobs, now_ns, [promise](T value) { promise->set_value(std::move(value)); });
+    });
+    return future;
+  }
+  template <class T, class Task>
+  T ask(Task task) {
+    return begin<T>(std::move(task)).get();
+  }
+
+  EngineChannel engine_end_;
+  std::vector<std::unique_ptr<ClientChannel>> channels_;
+  const Endpoint listen_;
+  const bool listen_given_;
+  std::mutex mutex_;  // starting
+  std::unique_ptr<EmbeddedHost> host_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_embedded_backend(const std::string& listen) {
+  Endpoint endpoint;
+  if (!listen.empty()) {
+    Result<Endpoint> parsed = Endpoint::parse(listen);
+    if (!parsed) return Error(parsed.error().code, "listen: " + parsed.error().message);
+    endpoint = *parsed;
+  }
+  Result<std::shared_ptr<ChannelMemory>> memory = ChannelMemory::create(ChannelGeometry{}, false);
+  if (!memory) return memory.error();
+  return std::unique_ptr<Backend>(
+      std::make_unique<EmbeddedBackend>(std::move(*memory), endpoint, !listen.empty()));
 }
 
 }  // namespace mercury::client
