@@ -62,8 +62,7 @@ std::string contradiction(const ReplayOptions& options) {
   const bool worker = options.role == "worker";
   if (worker && options.trace.empty()) return "--trace is missing; --list shows the shipped ones";
   if (options.rendezvous.empty()) {
-    return "--rendezvous is missing: server 0's ADDRESS:PORT, or MERCURY_RENDEZVOUS in the "
-           "environment";
+    return "--rendezvous is missing: server 0's ADDRESS:PORT (a launcher may set it: docs/api.md)";
   }
   const int members = worker ? options.workers : options.servers;
   if (options.rank >= members) {

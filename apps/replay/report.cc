@@ -61,8 +61,8 @@ std::string table_text(const ReplaySummary& summary) {
   row(table, "tensors", "%zu, %.3f MB", summary.trace.tensors.size(),
       megabytes(summary.trace.bytes()));
   row(table, "scale", "%s", scale_text(options).c_str());
-  row(table, "job", "worker %d of %d, %d servers, %s", summary.rank, options.workers,
-      options.servers, summary.engine.c_str());
+  row(table, "job", "worker %d of %d, %d server%s, %s", summary.rank, options.workers,
+      options.servers, options.servers == 1 ? "" : "s", summary.engine.c_str());
   row(table, "order", "%s", options.order.c_str());
   row(table, "iterations", "%zu, after %d of warm-up", figures.iteration_s.size(), options.warmup);
   row(table, "iteration", "%.2f ms median, %.2f to %.2f ms", 1e3 * median(figures.iteration_s),
