@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Runs mercury-replay as its users do: jobs over mercury-stackd on 127.0.0.0/8, no root needed, and
+command lines that are wrong.
+
+usage: replay_test.py REPLAY STACKD
+"""
+import contextlib
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+REPLAY, STACKD = sys.argv.pop(1), sys.argv.pop(1)
+LIMIT_S = 60
+
+
+def clean_environment(**more):
+    """The environment without what a launcher around the tests may have set."""
+    prefixes = ("MERCURY_", "DMLC_", "OMPI_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
+    return {**kept, **more}
+
+
+class Job:
+    """One server and `workers` workers, each on a host with a daemon; all it started ends with it."""
+
+    def __init__(self, workers, options):
+        self.workers, self.options = workers, options
+        self.folder = tempfile.TemporaryDirectory(prefix="mercury-")
+        # Test runs beside each other do not share addresses.
+        self.network = f"127.{random.randrange(1, 255)}.{random.randrange(256)}"
+        self.daemons, self.programs = [], []
+
+    def __enter__(self):
+        try:
+            for host in range(1 + self.workers):
+                self.start_daemon(host)
+            for rank in range(self.workers):
+                self.start_worker(rank)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def address(self, host):
+        return f"{self.network}.{1 + host}"
+
+    def start_daemon(self, host):
+        with open(self.path(f"{host}.toml"), "w") as file:
+            file.write(f"""
+[port]
+kind = "uring"
+address = ["{self.address(host)}/8"]
+udp_port = 17470
+[attach]
+socket = "{self.path(f'{host}.sock')}"
+""")
+        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as ready, \
+                open(self.path(f"{host}.log"), "w") as log:
+            ready.bind(self.path(f"{host}.notify"))
+            ready.settimeout(LIMIT_S)
+            self.daemons.append(subprocess.Popen(
+                [STACKD, "--config", file.name], stderr=log,
+                env=clean_environment(NOTIFY_SOCKET=self.path(f"{host}.notify"))))
+            if not ready.recv(64).startswith(b"READY=1"):
+                raise AssertionError("daemon not ready")
+
+    def start_worker(self, rank):
+        # Rank and sizes as a launcher gives them, so that its environment is tested, too.
+        environment = clean_environment(
+            MERCURY_SOCKET=self.path(f"{1 + rank}.sock"), MERCURY_ROLE="worker",
+            MERCURY_RANK=str(rank), MERCURY_WORKERS=str(self.workers), MERCURY_SERVERS="1",
+            MERCURY_RENDEZVOUS=f"{self.address(0)}:17470", MERCURY_JOB="replay-test")
+        self.programs.append(subprocess.Popen(
+            [REPLAY, "--mode", "daemon", "--report", self.path(f"report-{rank}"), "--timeline",
+             self.path(f"timeline-{rank}"), *self.options], env=environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+
+    def __exit__(self, *_):
+        for process in self.programs + self.daemons:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        self.folder.cleanup()
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def json(self, name):
+        with open(self.path(name)) as file:
+            return json.load(file)
+
+    def finish(self, test):
+        """The workers' standard outputs."""
+        results = [process.communicate(timeout=LIMIT_S) for process in self.programs]
+        test.assertEqual([process.returncode for process in self.programs], [0] * self.workers,
+                         results)
+        return [out for out, _ in results]
+
+
+class Replay(unittest.TestCase):
+    def check_job(self, workers, options, iterations, dtype_bytes=4, tensors=161):
+        with Job(workers, options) as job:
+            outputs = job.finish(self)
+            for rank, output in enumerate(outputs):
+                report = job.json(f"report-{rank}")
+                elements = report["bytes"] // dtype_bytes
+                self.assertEqual(report["rank"], rank)
+                self.assertEqual(report["verified_elements"], elements * iterations)
+                self.assertEqual(report["mismatches"], 0)
+                self.assertEqual(report["bytes_up"], report["bytes"] * iterations)
+                self.assertEqual(report["bytes_down"], report["bytes"] * iterations)
+                self.assertEqual(len(report["tensors"]), tensors)
+                self.assertGreaterEqual(report["iteration_s"], report["compute_s"])
+                for tensor in report["tensors"]:
+                    self.assertGreater(tensor["pulled_s"], tensor["ready_s"], tensor)
+                events = job.json(f"timeline-{rank}")["traceEvents"]
+                exchanges = [event for event in events if event["cat"] == "exchange"]
+                self.assertEqual(len(exchanges), tensors * iterations)
+                self.assertIn("0 wrong", output)
+            return outputs[0]
+
+    def test_two_workers_exchange_a_small_resnet(self):
+        table = self.check_job(2, ["--trace", "resnet50", "--size-scale", "200", "--time-scale", "0.01",
+                                   "--iterations", "2", "--warmup", "1"], 3)
+        self.assertIn("elements divided by 200, compute times multiplied by 0.01", table)
+
+    def test_three_workers_in_bf16_first_in_first_out(self):
+        table = self.check_job(3, ["--trace", "alexnet", "--size-scale", "1000", "--time-scale", "0.01",
+                                   "--iterations", "3", "--warmup", "0", "--order", "fifo",
+                                   "--dtype", "bf16"], 3, dtype_bytes=2, tensors=16)
+        self.assertIn("fifo", table)
+
+
+class BadInput(unittest.TestCase):
+    def check(self, status, text, *arguments, **environment):
+        done = subprocess.run([REPLAY, *arguments], env=clean_environment(**environment), text=True,
+                              capture_output=True, timeout=LIMIT_S)
+        self.assertEqual(done.returncode, status, done)
+        self.assertIn(text, done.stdout if status == 0 else done.stderr)
+
+    def test_lists_the_shipped_traces(self):
+        self.check(0, "vgg16\nvgg19\nalexnet\nresnet50\nbert-base\n", "--list")
+
+    def test_helps(self):
+        self.check(0, "--time-scale", "--help")
+
+    def test_refuses_a_wrong_command_line(self):
+        self.check(2, "--trace is missing")
+        self.check(2, "--rendezvous is missing", "--trace", "vgg16")
+        self.check(2, "--size-scale", "--trace", "vgg16", "--size-scale", "0")
+        self.check(2, "--no-such", "--no-such")
+
+    def test_refuses_a_malformed_launcher_environment(self):
+        self.check(2, "MERCURY_WORKERS", "--trace", "vgg16", "--rendezvous", "127.0.78.1:1",
+                   MERCURY_ROLE="worker", MERCURY_WORKERS="many", MERCURY_RANK="0")
+
+    def test_refuses_a_trace_that_is_none(self):
+        common = ["--rendezvous", "127.0.78.1:1", "--mode", "embedded"]
+        self.check(1, "/no/such/trace", "--trace", "/no/such/trace", *common)
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+            file.write("layer_index,name\n1,x\n")
+            file.flush()
+            self.check(1, f"{file.name}:1: ", "--trace", file.name, *common)
+
+    def test_names_a_file_that_it_cannot_write_before_it_runs(self):
+        for option in ("--report", "--timeline"):
+            self.check(1, "cannot write /no/such/folder/f", "--trace", "vgg16", "--rendezvous",
+                       "127.0.78.1:1", "--mode", "embedded", option, "/no/such/folder/f")
+
+    def test_says_that_no_daemon_answers(self):
+        self.check(1, "cannot attach", "--trace", "vgg16", "--rendezvous", "127.0.78.1:1", "--mode",
+                   "daemon", MERCURY_SOCKET="/no/such/socket")
+
+
+if __name__ == "__main__":
+    unittest.main()
