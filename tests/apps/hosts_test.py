@@ -1,0 +1,217 @@
+"""Real daemons on real ports: a training job between virtual hosts, its weights compared bit by bit
+with a single-process run. Needs root (network namespaces).
+
+usage: hosts_test.py STACKD CTL TRAINER [unittest arguments]
+"""
+import contextlib
+import filecmp
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
+import netlab  # noqa: E402
+
+STACKD, CTL, TRAINER = sys.argv[1:4]
+ITERATIONS = 3
+WORKERS = 2
+
+
+class Site:
+    """Daemons on hosts, and programs attached to them; all of it ends with close()."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.processes = []
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def daemon(self, name, popen, port):
+        with open(self.path(name + ".toml"), "w") as file:
+            file.write(f'[port]\nudp_port = 7470\nhugepages = "off"\n{port}\n[attach]\nsocket = "{self.path(name)}.sock"\n')
+        notify = self.path(name + ".notify")
+        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as receiver:
+            receiver.bind(notify)
+            receiver.settimeout(30)
+            with open(self.path(name + ".log"), "w") as log:
+                process = popen([STACKD, "--config", file.name], stderr=log, env={**os.environ, "NOTIFY_SOCKET": notify})
+            self.processes.append(process)
+            try:
+                assert receiver.recv(64) == b"READY=1"
+            except TimeoutError:
+                raise AssertionError(f"{name} is not ready: {self.log(name)}") from None
+        return process
+
+    def log(self, name):
+        with open(self.path(name + ".log")) as file:
+            return file.read()
+
+    def worker(self, name, rank, rendezvous, servers, iterations=ITERATIONS, workers=WORKERS):
+        with open(self.path(f"worker-{rank}.log"), "w") as log:
+            process = subprocess.Popen(
+                [TRAINER, "--mode", "daemon", "--rank", str(rank), "--workers", str(workers), "--servers", str(servers),
+                 "--rendezvous", rendezvous, "--iterations", str(iterations), "--batch", "16", "--weights",
+                 self.path(f"weights-{rank}")],
+                stdout=log, stderr=log, env={**os.environ, "MERCURY_SOCKET": self.path(name) + ".sock"})
+        self.processes.append(process)
+        return process
+
+    def counters(self, name):
+        answer = subprocess.run([CTL, "--socket", self.path(name) + ".sock", "stats", "--json"], capture_output=True, text=True)
+        return [engine["counters"] for engine in json.loads(answer.stdout)["engines"]]
+
+    def close(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in self.processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+class HostsTest(unittest.TestCase):
+    def setUp(self):
+        self.fresh_site()
+
+    def fresh_site(self):
+        """Ends what an earlier part of the test started, and begins anew."""
+        self.doCleanups()
+        folder = tempfile.TemporaryDirectory(prefix="mercury-")
+        self.addCleanup(folder.cleanup)
+        self.site = Site(folder.name)
+
+    def lab(self, names, mtu=1500):
+        self.fresh_site()
+        lab = netlab.Lab(f"mt{os.getpid()}", names, mtu=mtu)
+        self.addCleanup(lab.close)
+        self.addCleanup(self.site.close)  # runs first: daemons end before their namespaces go
+        return lab
+
+    def check_weights(self, workers=WORKERS, iterations=ITERATIONS):
+        reference = self.site.path("reference")
+        subprocess.run([TRAINER, "--role", "reference", "--workers", str(workers), "--iterations", str(iterations),
+                        "--batch", "16", "--weights", reference], check=True, stdout=subprocess.DEVNULL, timeout=120)
+        for rank in range(workers):
+            self.assertTrue(filecmp.cmp(self.site.path(f"weights-{rank}"), reference, shallow=False), f"worker {rank}")
+
+    def run_workers(self, hosts, rendezvous, servers, workers=WORKERS):
+        programs = [self.site.worker(host, rank, rendezvous, servers, workers=workers) for rank, host in enumerate(hosts)]
+        for rank, program in enumerate(programs):
+            self.assertEqual(program.wait(120), 0, self.site.log(f"worker-{rank}"))
+        self.check_weights(workers)
+
+    def star(self, worker_port, server_port, mtu=1500, v6=False, servers=1, prefix=()):
+        """Two workers, and servers, each on a host of its own; port(host) gives each [port] section."""
+        names = [f"w{i}" for i in range(WORKERS)] + [f"s{i}" for i in range(servers)]
+        lab = self.lab(names, mtu)
+        for host in lab.hosts:
+            port = (worker_port if host.name.startswith("w") else server_port)
+            self.site.daemon(host.name, lambda command, h=host, **o: h.popen(list(prefix) + command, **o), port(host, v6))
+        address = lambda host: f"[{host.ip6}]" if v6 else host.ip
+        rendezvous = ",".join(f"{address(lab[f's{i}'])}:7470" for i in range(servers))
+        self.run_workers([f"w{i}" for i in range(WORKERS)], rendezvous, servers)
+        return lab
+
+    @staticmethod
+    def ethdev(device, engines=1, extra=""):
+        def port(host, v6):
+            address = f"{host.ip6}/64" if v6 else f"{host.ip}/24"
+            return (f'kind = "ethdev"\ndevice = "{device}"\ninterface = "eth0"\naddress = ["{address}"]\n'
+                    f"engines = {engines}\n{extra}")
+        return port
+
+    @staticmethod
+    def uring(host, v6):
+        address = f"{host.ip6}/64" if v6 else f"{host.ip}/24"
+        return f'kind = "uring"\naddress = ["{address}"]\n'
+
+    def test_af_packet(self):
+        for v6 in (False, True):
+            with self.subTest(ipv6=v6):
+                self.star(self.ethdev("af_packet"), self.ethdev("af_packet"), v6=v6, servers=2)
+
+    def test_af_packet_jumbo(self):
+        lab = self.star(self.ethdev("af_packet"), self.ethdev("af_packet"), mtu=9000)
+        jobs = subprocess.run([CTL, "--socket", self.site.path("s0.sock"), "status", "--json"], capture_output=True, text=True)
+        self.assertEqual(json.loads(jobs.stdout)["engines"][0]["max_udp_payload"], 8972)
+        self.assertIn("ttl=", netlab.sh("ping", "-c1", "-W2", lab["s0"].ip, ns=lab["w0"].ns))
+
+    def test_af_xdp(self):
+        for v6 in (False, True):
+            with self.subTest(ipv6=v6):
+                lab = self.star(self.ethdev("af_xdp"), self.ethdev("af_xdp"), v6=v6)
+                # The kernel goes on using the interface.
+                self.assertIn("ttl=", netlab.sh("ping", "-c1", "-W2", lab["s0"].ip, ns=lab["w0"].ns))
+
+    def test_uring(self):
+        for v6 in (False, True):
+            with self.subTest(ipv6=v6):
+                self.star(self.uring, self.uring, v6=v6)
+
+    def test_dpdk_hosts_talk_to_kernel_hosts(self):
+        for v6 in (False, True):
+            with self.subTest(ipv6=v6):
+                self.star(self.ethdev("af_xdp"), self.uring, v6=v6)
+        self.star(self.uring, self.ethdev("af_packet"))
+
+    def test_two_engines(self):
+        for device in ("af_packet", "af_xdp"):
+            with self.subTest(device=device):
+                self.star(self.ethdev(device, engines=2), self.ethdev(device, engines=2))
+                for engine in self.site.counters("s0"):
+                    self.assertGreater(engine["push_chunks"], 0)
+                if device == "af_xdp":  # one queue: the second engine is fed by hand-off
+                    self.assertGreater(sum(engine["handoffs"] for engine in self.site.counters("s0")), 0)
+
+    def test_one_core(self):
+        self.star(self.ethdev("af_packet"), self.ethdev("af_packet"), prefix=("taskset", "-c", "0"))
+
+    def test_memif(self):
+        for engines in (1, 2):
+            for v6 in (False, True):
+                with self.subTest(engines=engines, ipv6=v6):
+                    self.fresh_site()
+                    self.addCleanup(self.site.close)
+                    for name, role, number in (("s0", "server", 1), ("w0", "client", 2)):
+                        address = f"fd00::{number}/64" if v6 else f"10.78.0.{number}/24"
+                        self.site.daemon(name, subprocess.Popen,
+                                         f'kind = "ethdev"\ndevice = "memif"\nmemif_socket = "{self.site.path("m.sock")}"\n'
+                                         f'memif_role = "{role}"\naddress = ["{address}"]\nengines = {engines}\nmtu = 9000\n')
+                    self.run_workers(["w0"], "[fd00::1]:7470" if v6 else "10.78.0.1:7470", 1, workers=1)
+
+    def test_a_program_that_is_killed_harms_only_its_job(self):
+        lab = self.lab(["w0", "w1", "s0"])
+        for host in lab.hosts:
+            self.site.daemon(host.name, host.popen, self.ethdev("af_packet")(host, False))
+        rendezvous = f"{lab['s0'].ip}:7470"
+        programs = [self.site.worker(f"w{rank}", rank, rendezvous, 1, iterations=100000) for rank in range(2)]
+        while not any(engine["push_chunks"] > 1000 for engine in self.site.counters("s0")):
+            for rank, program in enumerate(programs):
+                self.assertIsNone(program.poll(), self.site.log(f"worker-{rank}"))
+        programs[1].send_signal(signal.SIGKILL)
+        self.assertEqual(programs[0].wait(8), 1)  # below peer_timeout: the daemon told it
+        self.assertIn("exchange", self.site.log("worker-0"))
+        self.run_workers(["w0", "w1"], rendezvous, 1)  # the daemons are as good as before
+
+    def test_the_daemon_is_lost(self):
+        lab = self.lab(["w0", "s0"])
+        daemons = {host.name: self.site.daemon(host.name, host.popen, self.ethdev("af_packet")(host, False)) for host in lab.hosts}
+        program = self.site.worker("w0", 0, f"{lab['s0'].ip}:7470", 1, iterations=100000, workers=1)
+        while not any(engine["push_chunks"] > 1000 for engine in self.site.counters("s0")):
+            self.assertIsNone(program.poll(), self.site.log("worker-0"))
+        daemons["w0"].send_signal(signal.SIGKILL)
+        self.assertEqual(program.wait(5), 1)
+        self.assertIn("mercury-stackd has gone", self.site.log("worker-0"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[4:]])
