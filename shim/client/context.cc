@@ -47,18 +47,23 @@ Status check_tensor(const mercury_tensor_options& t) {
 
 }  // namespace
 
-Context::Context(std::unique_ptr<Backend> backend, mercury_mode mode, UniqueFd interrupt)
+Context::Context(std::unique_ptr<Backend> backend, mercury_mode mode, UniqueFd interrupt,
+                 OperationTable operations)
     : backend_(std::move(backend)),
       mode_(mode),
       memory_(*backend_),
       interrupt_(std::move(interrupt)),
+      operations_(std::move(operations)),
       spin_budget_(longest_spin()) {}
 
 Result<std::unique_ptr<Context>> Context::create(std::unique_ptr<Backend> backend,
                                                  mercury_mode mode) {
   UniqueFd interrupt(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!interrupt) return Error::system(errno, "eventfd");
-  return std::unique_ptr<Context>(new Context(std::move(backend), mode, std::move(interrupt)));
+  Result<OperationTable> operations = OperationTable::create();
+  if (!operations) return operations.error();
+  return std::unique_ptr<Context>(
+      new Context(std::move(backend), mode, std::move(interrupt), std::move(*operations)));
 }
 
 Context::~Context() {

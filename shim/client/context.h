@@ -60,7 +60,8 @@ class Context {
   using Clock = std::chrono::steady_clock;
   using Lock = std::unique_lock<std::mutex>;
 
-  Context(std::unique_ptr<Backend> backend, mercury_mode mode, UniqueFd interrupt);
+  Context(std::unique_ptr<Backend> backend, mercury_mode mode, UniqueFd interrupt,
+          OperationTable operations);
 
   Result<Tensor> place(const mercury_tensor_options& options);
   void unplace(const Tensor& tensor);

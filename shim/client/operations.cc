@@ -11,12 +11,13 @@ static_assert(kMaxOperations == 1U << kSlotBits);
 static_assert(std::is_trivially_destructible_v<Operation>);
 }  // namespace
 
-void OperationTable::Unmap::operator()(Operation* slots) const noexcept { std::free(slots); }
+void OperationTable::Free::operator()(Operation* slots) const noexcept { std::free(slots); }
 
 // Allocated, not constructed: a slot is constructed when it is first given out.
-OperationTable::OperationTable()
-    : slots_(static_cast<Operation*>(std::malloc(kMaxOperations * sizeof(Operation)))) {
-  if (!slots_) throw std::bad_alloc();
+Result<OperationTable> OperationTable::create() {
+  Slots slots(static_cast<Operation*>(std::malloc(kMaxOperations * sizeof(Operation))));
+  if (!slots) return Error(Errc::kNoMemory, "no memory for the table of operations");
+  return OperationTable(std::move(slots));
 }
 
 Operation* OperationTable::acquire() noexcept {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "shim/channel/channel.h"
 #include "transport/base/result.h"
@@ -42,7 +43,8 @@ struct OperationList {
 
 class OperationTable {
  public:
-  OperationTable();
+  // kNoMemory.
+  static Result<OperationTable> create();
   // Null: all are in flight, or completed and not collected.
   Operation* acquire() noexcept;
   void release(Operation& operation) noexcept;
@@ -65,10 +67,14 @@ class OperationTable {
   uint32_t index_of(const Operation& operation) const noexcept {
     return static_cast<uint32_t>(&operation - slots_.get());
   }
-  struct Unmap {
+  struct Free {
     void operator()(Operation* slots) const noexcept;
   };
-  std::unique_ptr<Operation[], Unmap> slots_;
+  using Slots = std::unique_ptr<Operation[], Free>;
+
+  explicit OperationTable(Slots slots) : slots_(std::move(slots)) {}
+
+  Slots slots_;
   uint32_t used_ = 0;  // slots beyond were never given out
   uint32_t free_ = kNoOperation;
   uint64_t last_serial_ = 0;
