@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <csignal>
 #include <memory>
 #include <string>
 #include <thread>
@@ -153,6 +155,30 @@ TEST(UringPort, CreateSaysWhatIsWrong) {
   EXPECT_EQ(error_of({.local = *Endpoint::parse("0.0.0.0:7470")}).code, Errc::kInvalidArgument);
   EXPECT_EQ(error_of({.local = *Endpoint::parse("127.0.0.1"), .tx_frames = 100}).code,
             Errc::kInvalidArgument);
+}
+
+// The kernel takes a killed process's ring apart in the background, with the socket in it.
+TEST(UringPort, TakesOverTheAddressOfAProcessThatWasKilled) {
+  const Endpoint local = *Endpoint::parse("127.0.7.99:7470");
+  for (int i = 0; i < 20; ++i) {
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      Counters counters;
+      auto port = UringPort::create({.local = local}, counters);
+      std::array<RxFrame, 1> burst;
+      if (port) (*port)->rx_burst(burst, 0);  // the ring holds the socket from here on
+      if (!port || write(ready[1], "r", 1) != 1) _exit(1);
+      for (;;) pause();
+    }
+    close(ready[1]);
+    char byte;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1) << "the address of round " << i - 1 << " is not free";
+    close(ready[0]);
+    kill(child, SIGKILL);
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  }
 }
 
 TEST(UringPort, AClosedPeerIsNoError) {

@@ -8,8 +8,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 
 namespace mercury::uring {
 namespace {
@@ -49,6 +52,22 @@ uint32_t mtu_of(int fd, const Endpoint& local) {
   }
   freeifaddrs(all);
   return mtu;
+}
+
+// A killed process can be waited for before its io_uring, which holds the socket, is gone: the
+// kernel ends that in the background (14 ms at most on two busy cores) and announces nothing. A
+// daemon that is started again at once would find its own address taken.
+constexpr auto kDyingSocketTime = std::chrono::seconds(1);
+constexpr auto kBindInterval = std::chrono::milliseconds(5);
+
+// False, and errno, as bind.
+bool bind_when_free(int fd, const sockaddr_storage& address, socklen_t bytes) {
+  const auto deadline = std::chrono::steady_clock::now() + kDyingSocketTime;
+  while (bind(fd, reinterpret_cast<const sockaddr*>(&address), bytes) != 0) {
+    if (errno != EADDRINUSE || std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(kBindInterval);
+  }
+  return true;
 }
 
 }  // namespace
@@ -132,7 +151,7 @@ Result<UdpSocket> open_udp(const Endpoint& local) {
   set_buffer(result.fd, SO_SNDBUFFORCE, SO_SNDBUF);
   sockaddr_storage address;
   const socklen_t bytes = write_address(local, address);
-  if (bind(result.fd, reinterpret_cast<sockaddr*>(&address), bytes) != 0) {
+  if (!bind_when_free(result.fd, address, bytes)) {
     return fail("cannot listen on " + local.to_string());
   }
   socklen_t length = sizeof address;

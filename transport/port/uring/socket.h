@@ -17,7 +17,8 @@ struct UdpSocket {
   uint32_t mtu = 1500;  // of the interface that has the address
 };
 
-// Bound to `local`, non-fragmenting, with GRO and large buffers. Errors name the address.
+// Bound to `local`, non-fragmenting, with GRO and large buffers. An address in use is waited for,
+// up to a second: a process that was just killed may still hold it. Errors name the address.
 Result<UdpSocket> open_udp(const Endpoint& local);
 
 socklen_t write_address(const Endpoint& endpoint, sockaddr_storage& out);
