@@ -18,6 +18,13 @@
 
 namespace mercury {
 
+// The ECN field of IPv4's type of service and IPv6's traffic class (RFC 3168). Every port sends
+// ECT(0): without it routers drop what they could have marked. What is marked on the way arrives as
+// RxFrame::ecn_ce.
+inline constexpr uint8_t kEcnMask = 3;
+inline constexpr uint8_t kEcnCapable = 2;  // ECT(0)
+inline constexpr uint8_t kEcnCe = 3;       // congestion experienced
+
 // A received frame: valid until the next rx_release().
 struct RxFrame {
   std::span<const std::byte> payload;  // the UDP payload

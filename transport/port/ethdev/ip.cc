@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "transport/port/port.h"
+
 namespace mercury::ethdev {
 namespace {
 
@@ -66,7 +68,7 @@ FrameClass parse_ipv4(std::span<const std::byte> packet, bool to_group, const Lo
   if (sum.finish() != 0) return drop(out, Counter::kDropIpChecksum);
   if (at[9] == kProtocolIcmp) return FrameClass::kIcmp4;
   if (at[9] != kProtocolUdp) return drop(out, Counter::kDropNotMercury);
-  out.ecn_ce = (at[1] & 3) == 3;
+  out.ecn_ce = (at[1] & kEcnMask) == kEcnCe;
   out.source.ip = mapped_v4(at + 12);
   return parse_udp(packet.subspan(kIpv4HeaderBytes, total - kIpv4HeaderBytes), local, out);
 }
@@ -89,13 +91,14 @@ FrameClass parse_ipv6(std::span<const std::byte> packet, bool to_group, const Lo
   if (out.source.ip.is_unspecified() || out.source.ip.is_v4()) {
     return drop(out, Counter::kDropBadIp);
   }
-  out.ecn_ce = ((at[1] >> 4) & 3) == 3;
+  out.ecn_ce = ((at[1] >> 4) & kEcnMask) == kEcnCe;
   return parse_udp(packet.subspan(kIpv6HeaderBytes, length), local, out);
 }
 
 void build_ipv4(HeaderTemplate& header, const Endpoint& local, const Endpoint& remote) {
   uint8_t* ip = header.bytes + kEtherHeaderBytes;
   ip[0] = 0x45;
+  ip[1] = kEcnCapable;
   ip[6] = 0x40;  // do not fragment: Mercury probes the MTU
   ip[8] = kHopLimit;
   ip[9] = kProtocolUdp;
@@ -107,6 +110,7 @@ void build_ipv4(HeaderTemplate& header, const Endpoint& local, const Endpoint& r
 void build_ipv6(HeaderTemplate& header, const Endpoint& local, const Endpoint& remote) {
   uint8_t* ip = header.bytes + kEtherHeaderBytes;
   ip[0] = 0x60;
+  ip[1] = kEcnCapable << 4;  // the traffic class begins in the byte before
   ip[6] = kProtocolUdp;
   ip[7] = kHopLimit;
   std::memcpy(ip + 8, local.ip.bytes.data(), 16);

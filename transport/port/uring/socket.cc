@@ -14,13 +14,12 @@
 #include <string>
 #include <thread>
 
+#include "transport/port/port.h"
+
 namespace mercury::uring {
 namespace {
 
 constexpr int kSocketBufferBytes = 8 * 1024 * 1024;
-constexpr uint8_t kEcnMask = 3;
-constexpr uint8_t kEcnCe = 3;       // RFC 3168: congestion experienced
-constexpr uint8_t kEcnCapable = 2;  // ECT(0): without it routers drop what they could have marked
 
 // The kernel caps the plain option at net.core.[rw]mem_max; root goes beyond.
 void set_buffer(int fd, int forced, int plain) {

@@ -6,6 +6,8 @@
 #include <random>
 #include <vector>
 
+#include "transport/port/port.h"
+
 namespace mercury::ethdev {
 namespace {
 
@@ -88,7 +90,7 @@ TEST(WriteHeaders, GoldenIpv4) {
   const Frame frame = frame_with(4, false);
   const uint8_t golden[] = {
       2,    0,    0,    0,    0, 1,  2,    0, 0,  0,  0,    2,    8,  0,        // Ethernet
-      0x45, 0,    0,    32,   0, 0,  0x40, 0, 64, 17, 0x26, 0xcb, 10, 0, 0, 2,  // IPv4
+      0x45, 2,    0,    32,   0, 0,  0x40, 0, 64, 17, 0x26, 0xc9, 10, 0, 0, 2,  // IPv4, ECT(0)
       10,   0,    0,    1,                                                      //
       0x23, 0x28, 0x1d, 0x2e, 0, 12, 0,    0,  // UDP, without a checksum
       0,    1,    2,    3};
@@ -99,11 +101,11 @@ TEST(WriteHeaders, GoldenIpv4) {
 TEST(WriteHeaders, GoldenIpv6) {
   const Frame frame = frame_with(4, true);
   const uint8_t golden[] = {
-      2,    0, 0, 0, 0, 1,  2,  0,  0, 0, 0, 2,    0x86, 0xdd,  // Ethernet
-      0x60, 0, 0, 0, 0, 12, 17, 64,                             // IPv6
-      0xfd, 0, 0, 0, 0, 0,  0,  0,  0, 0, 0, 0,    0,    0,    0,    2, 0xfd, 0,    0,    0, 0,
-      0,    0, 0, 0, 0, 0,  0,  0,  0, 0, 1, 0x23, 0x28, 0x1d, 0x2e, 0, 12,   0xc3, 0x77,  // UDP
-      0,    1, 2, 3};
+      2,    0,    0, 0, 0, 1,  2,  0,  0, 0, 0, 2,    0x86, 0xdd,  // Ethernet
+      0x60, 0x20, 0, 0, 0, 12, 17, 64,                             // IPv6, ECT(0)
+      0xfd, 0,    0, 0, 0, 0,  0,  0,  0, 0, 0, 0,    0,    0,    0,    2, 0xfd, 0,    0,    0, 0,
+      0,    0,    0, 0, 0, 0,  0,  0,  0, 0, 1, 0x23, 0x28, 0x1d, 0x2e, 0, 12,   0xc3, 0x77,  // UDP
+      0,    1,    2, 3};
   ASSERT_EQ(frame.size(), sizeof(golden));
   EXPECT_TRUE(std::ranges::equal(frame, std::as_bytes(std::span(golden))));
 }
@@ -161,15 +163,17 @@ TEST(ParseFrame, ReturnsPayloadSourceAndEngine) {
 }
 
 TEST(ParseFrame, ReportsCongestionMarks) {
-  Frame v4 = frame_with(10, false);
-  set(v4, 15, 3);
-  fix_checksum(v4);
-  Frame v6 = frame_with(10, true);
-  set(v6, 15, 0x30);
-  for (const Frame& frame : {v4, v6}) {
-    ParsedFrame parsed;
-    ASSERT_EQ(parse_frame(frame, identity(), parsed), FrameClass::kUdp);
-    EXPECT_TRUE(parsed.ecn_ce);
+  for (uint8_t ecn = 0; ecn < 4; ++ecn) {
+    Frame v4 = frame_with(10, false);
+    set(v4, 15, ecn);
+    fix_checksum(v4);
+    Frame v6 = frame_with(10, true);
+    set(v6, 15, static_cast<uint8_t>(ecn << 4));
+    for (const Frame& frame : {v4, v6}) {
+      ParsedFrame parsed;
+      ASSERT_EQ(parse_frame(frame, identity(), parsed), FrameClass::kUdp);
+      EXPECT_EQ(parsed.ecn_ce, ecn == kEcnCe);
+    }
   }
 }
 
