@@ -91,7 +91,7 @@ Result<Job*> Context::open_job(const attach::JobOpen& request) {
 }
 
 bool Context::close_job(Job* job) {
-  if (current_callback_ == job) return false;
+  if (in_callback()) return false;
   Lock lock(mutex_);
   job->closing = true;
   lock.unlock();
@@ -313,7 +313,8 @@ Result<int> Context::event_fd(Job& job) {
   };
   bool ok = watch(queued.get());
   if (!lost_) {
-    ok = ok && watch(backend_->lost_fd());
+    const int lost_fd = backend_->lost_fd();
+    ok = ok && (lost_fd < 0 || watch(lost_fd));
     for (const auto& channel : backend_->channels()) ok = ok && watch(channel->client_doorbell());
   }
   if (!ok) return Error::system(errno, "cannot watch the doorbells");

@@ -41,7 +41,7 @@ class Context {
   MemoryMap& memory() { return memory_; }
 
   Result<Job*> open_job(const attach::JobOpen& request);
-  // False: called from one of the job's callbacks, which still needs it.
+  // False: called from a callback, whose caller may still need the job.
   bool close_job(Job* job);
   Status wait_job(Job& job, int timeout_ms);
   Status declare(Job& job, std::span<const mercury_tensor_options> tensors);
@@ -75,6 +75,7 @@ class Context {
   void end_round(Tensor& tensor, const Operation& operation);
   void fail_everything(Errc code);
   void signal_queue(Job& job);
+  Job* callback_due();
   void run_callbacks(Lock& lock);
   void wake_waiters();
   // Lead: one thread at a time, until its operation ends or `until`.

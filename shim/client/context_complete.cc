@@ -113,15 +113,17 @@ void Context::signal_queue(Job& job) {
   job.queued_rung = ring;
 }
 
-// Without the mutex while a callback runs, so that it may submit.
+// A job whose callback is to be called; null: none.
+Job* Context::callback_due() {
+  for (const auto& job : jobs_) {
+    if (job->callback && !job->done.empty()) return job.get();
+  }
+  return nullptr;
+}
+
+// Without the mutex while a callback runs, so that it may submit and wait.
 void Context::run_callbacks(Lock& lock) {
-  const auto with_work = [&]() -> Job* {
-    for (const auto& job : jobs_) {
-      if (job->callback && !job->done.empty()) return job.get();
-    }
-    return nullptr;
-  };
-  while (Job* job = with_work()) {
+  while (Job* job = callback_due()) {
     Operation& operation = operations_.front(job->done);
     operations_.unlink(job->done, operation);
     const mercury_completion completion{operation.handle, -errno_of(operation.status),
@@ -151,11 +153,13 @@ int Context::poll(Job& job, mercury_completion* out, size_t count) {
   run_callbacks(lock);
   --job.users;
   size_t n = 0;
-  for (; n < count && !job.done.empty(); ++n) {
+  while (n < count && !job.done.empty()) {
     Operation& operation = operations_.front(job.done);
     operations_.unlink(job.done, operation);
-    out[n] = {operation.handle, -errno_of(operation.status), job.tensors[operation.tensor].wire.id,
-              operation.round, nullptr};
+    // Listed for a callback that has been taken away since; its waiter collects it.
+    if (operation.waited_for) continue;
+    out[n++] = {operation.handle, -errno_of(operation.status),
+                job.tensors[operation.tensor].wire.id, operation.round, nullptr};
     operations_.release(operation);
   }
   signal_queue(job);

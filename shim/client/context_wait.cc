@@ -129,7 +129,12 @@ Status Context::wait(Job& job, mercury_handle handle, int timeout_ms) {
   for (;;) {
     progress();
     wake_waiters();
-    run_callbacks(lock);
+    if (callback_due()) {
+      // A callback may take long, or wait itself: meanwhile somebody else leads.
+      if (leads) has_leader_ = leads = false;
+      changed_.notify_all();
+      run_callbacks(lock);
+    }
     if (ended() || Clock::now() >= until) break;
     leads = leads || !has_leader_;
     if (!leads) {

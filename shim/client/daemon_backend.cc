@@ -1,6 +1,5 @@
 #include "shim/client/daemon_backend.h"
 
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "shim/channel/seqpacket.h"
+#include "shim/client/signal_block.h"
 
 namespace mercury::client {
 namespace {
@@ -149,12 +149,8 @@ Status DaemonBackend::greet() {
   }
   const timeval for_ever{};
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &for_ever, sizeof for_ever);
-  // The program's signal handlers run on the program's threads.
-  sigset_t all, old;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &old);
+  const SignalBlock blocked;
   reader_ = std::thread([this] { read_replies(); });
-  ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
   return {};
 }
 

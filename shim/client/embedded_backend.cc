@@ -3,13 +3,17 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "shim/client/signal_block.h"
 #include "shim/runtime/embedded_host.h"
 
 namespace mercury::client {
@@ -44,6 +48,27 @@ Result<Endpoint> address_towards(const Endpoint& remote) {
     std::memcpy(local.ip.bytes.data(), &six.sin6_addr, 16);
   }
   return local;
+}
+
+// Where a member of the job may listen, best first. A server is where the others look for it; one
+// that takes any rank, at the first of those places that is this machine's and free.
+Result<std::vector<Endpoint>> places_for(const attach::JobOpen& job) {
+  const size_t named = std::min<size_t>(job.rendezvous.size(), job.servers);
+  std::vector<Endpoint> places;
+  if (job.role == Role::kServer && job.rank < 0) {
+    places.assign(job.rendezvous.begin(), job.rendezvous.begin() + static_cast<ptrdiff_t>(named));
+  } else if (job.role == Role::kServer && static_cast<size_t>(job.rank) < named) {
+    return std::vector{job.rendezvous[static_cast<size_t>(job.rank)]};
+  }
+  Result<Endpoint> towards = address_towards(job.rendezvous.front());
+  if (!towards) return towards.error();
+  places.push_back(*towards);
+  return places;
+}
+
+// Another program's place, or another machine's.
+bool is_elsewhere(const Error& error) {
+  return error.sys_errno == EADDRINUSE || error.sys_errno == EADDRNOTAVAIL;
 }
 
 class EmbeddedBackend final : public Backend {
@@ -102,18 +127,19 @@ class EmbeddedBackend final : public Backend {
   }
 
   void close_job(uint16_t slot) override {
-    ask<bool>([slot](JobManager& jobs, uint64_t now_ns, auto answer) {
-      jobs.close_job(kClient, JobSlot(slot), now_ns, [answer] { answer(true); });
+    ask<bool>([this, slot](JobManager& jobs, uint64_t now_ns, auto answer) {
+      jobs.close_job(kClient, JobSlot(slot), now_ns, [this, slot, answer] {
+        forget_end(slot);  // before the slot can be another job's
+        answer(true);
+      });
     });
   }
 
   Status wait_job(uint16_t slot, int timeout_ms) override {
-    std::future<Status> ended = begin<Status>([slot](JobManager& jobs, uint64_t, auto answer) {
-      jobs.wait_job(kClient, JobSlot(slot), answer);
-    });
+    const std::shared_future<Status> ended = end_of(slot);
     if (timeout_ms >= 0 &&
         ended.wait_for(std::chrono::milliseconds(timeout_ms)) != std::future_status::ready) {
-      return Error(Errc::kTimedOut, "the job has not ended");
+      return Error(Errc::kTimedOut, "the job is still running");
     }
     return ended.get();
   }
@@ -128,23 +154,34 @@ class EmbeddedBackend final : public Backend {
   int lost_fd() const noexcept override { return -1; }
 
  private:
+  // One question per job, however often and from however many threads the program asks.
+  std::shared_future<Status> end_of(uint16_t slot) {
+    const std::lock_guard lock(mutex_);
+    std::shared_future<Status>& end = ends_[slot];
+    if (!end.valid()) {
+      end = begin<Status>([slot](JobManager& jobs, uint64_t, auto answer) {
+        jobs.wait_job(kClient, JobSlot(slot), answer);
+      });
+    }
+    return end;
+  }
+  void forget_end(uint16_t slot) {
+    const std::lock_guard lock(mutex_);
+    ends_.erase(slot);
+  }
+
   // The engine starts with the first job, whose rendezvous says where to listen if nothing else
   // does.
   Status start(const attach::JobOpen& job) {
     const std::lock_guard lock(mutex_);
     if (host_) return {};
-    Endpoint listen = listen_;
-    if (!listen_given_) {
-      const auto rank = static_cast<size_t>(job.rank < 0 ? 0 : job.rank);
-      if (job.role == Role::kServer && rank < job.rendezvous.size()) {
-        listen = job.rendezvous[rank];  // a server is where the others look for it
-      } else {
-        Result<Endpoint> found = address_towards(job.rendezvous.front());
-        if (!found) return found.error();
-        listen = *found;
-      }
+    Result<std::vector<Endpoint>> places = listen_given_ ? std::vector{listen_} : places_for(job);
+    if (!places) return places.error();
+    const SignalBlock blocked;
+    Result<std::unique_ptr<EmbeddedHost>> host = EmbeddedHost::create(places->front());
+    for (size_t i = 1; !host && is_elsewhere(host.error()) && i < places->size(); ++i) {
+      host = EmbeddedHost::create((*places)[i]);
     }
-    Result<std::unique_ptr<EmbeddedHost>> host = EmbeddedHost::create(listen);
     if (!host) return host.error();
     host_ = std::move(*host);
     host_->post(
@@ -171,8 +208,9 @@ class EmbeddedBackend final : public Backend {
   std::vector<std::unique_ptr<ClientChannel>> channels_;
   const Endpoint listen_;
   const bool listen_given_;
-  std::mutex mutex_;  // starting
-  std::unique_ptr<EmbeddedHost> host_;
+  std::mutex mutex_;                                     // guards what follows
+  std::unique_ptr<EmbeddedHost> host_;                   // set once, by the first job
+  std::map<uint16_t, std::shared_future<Status>> ends_;  // slot -> how its job ends
 };
 
 }  // namespace

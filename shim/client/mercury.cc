@@ -146,6 +146,7 @@ mercury_mode mercury_mode_of(const mercury_context* context) {
 int mercury_alloc(mercury_context* context, size_t bytes, void** out) {
   return with_context(context, [&](Context& c) {
     if (!out) return null_argument("out");
+    *out = nullptr;
     auto memory = c.memory().allocate(bytes);
     if (!memory) return fail(memory.error());
     *out = *memory;
@@ -224,7 +225,7 @@ void mercury_job_close(mercury_job* job) {
   if (!job) return;
   (void)with_job(job, [](Context& context, Job& j) {
     if (context.close_job(&j)) return 0;
-    return fail(Errc::kBusy, "mercury_job_close was called from a callback of the job");
+    return fail(Errc::kBusy, "mercury_job_close was called from a callback");
   });
 }
 

@@ -7,7 +7,7 @@
 namespace mercury::client {
 namespace {
 
-constexpr int kMaxWeight = 1'000'000;
+constexpr int kMaxWeight = 1000;  // what members of a job accept from each other
 
 Error out_of_range(const char* field, int value, int min, int max) {
   return Error(Errc::kInvalidArgument, std::string("mercury_job_options.") + field + " is " +
@@ -68,7 +68,7 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
   if (in->weight < 1 || in->weight > kMaxWeight) {
     return out_of_range("weight", in->weight, 1, kMaxWeight);
   }
-  if (in->timeout_ms < 0) return out_of_range("timeout_ms", in->timeout_ms, 0, 0x7fffffff);
+  if (in->timeout_ms < 1) return out_of_range("timeout_ms", in->timeout_ms, 1, 0x7fffffff);
   if (!in->rendezvous || !*in->rendezvous) {
     return Error(Errc::kInvalidArgument,
                  "no rendezvous: set mercury_job_options.rendezvous or MERCURY_RENDEZVOUS to "
