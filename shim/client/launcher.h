@@ -2,7 +2,8 @@
 //
 // The first of these that is there names the member: MERCURY_ROLE or MERCURY_RANK; DMLC_ROLE
 // (ps-lite); RANK and WORLD_SIZE (torchrun); OMPI_COMM_WORLD_RANK (Open MPI); SLURM_PROCID (Slurm);
-// MERCURY_WORKERS alone. The other MERCURY_* complete or override it. docs/api.md has the table.
+// MERCURY_WORKERS alone. The other MERCURY_* complete it; what contradicts it is refused, but for
+// MERCURY_RENDEZVOUS and MERCURY_JOB, which replace what it says. docs/api.md has the table.
 #pragma once
 
 #include <optional>

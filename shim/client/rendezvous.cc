@@ -38,32 +38,57 @@ Result<IpAddress> look_up(const std::string& host) {
   return Error(Errc::kInvalidArgument, "rendezvous: no address is known for '" + host + "'");
 }
 
-Result<Endpoint> resolve_one(const std::string& text) {
-  if (auto endpoint = Endpoint::parse(text, kDefaultPort)) return endpoint;
-  const size_t colon = text.find(':');
-  const std::string host = text.substr(0, colon);
-  // Let the parser judge the port, with an address it knows in the name's place.
-  const std::string rest = colon == std::string::npos ? "" : text.substr(colon);
-  Result<Endpoint> endpoint = Endpoint::parse("0.0.0.0" + rest, kDefaultPort);
-  if (host.empty() || !endpoint) {
+struct Place {
+  Endpoint endpoint;
+  std::string host;  // empty: endpoint has the address, else only the port
+};
+
+Result<Place> parse_one(const std::string& text) {
+  Place place;
+  Result<Endpoint> endpoint = Endpoint::parse(text, kDefaultPort);
+  if (!endpoint) {
+    const size_t colon = text.find(':');
+    place.host = text.substr(0, colon);
+    // Let the parser judge the port, with an address it knows in the name's place.
+    const std::string rest = colon == std::string::npos ? "" : text.substr(colon);
+    endpoint = Endpoint::parse("0.0.0.0" + rest, kDefaultPort);
+  }
+  if (!endpoint || endpoint->port == 0 || (text.empty() || text.front() == ':')) {
     return Error(Errc::kInvalidArgument, "rendezvous: '" + text + "' is not ADDRESS:PORT");
   }
-  Result<IpAddress> ip = look_up(host);
-  if (!ip) return ip.error();
-  endpoint->ip = *ip;
-  return endpoint;
+  place.endpoint = *endpoint;
+  return place;
+}
+
+Result<std::vector<Place>> parse(const std::string& text) {
+  std::vector<Place> out;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    Result<Place> one = parse_one(text.substr(at, comma - at));
+    if (!one) return one.error();
+    out.push_back(*one);
+    at = comma + 1;
+  }
+  return out;
 }
 
 }  // namespace
 
+Status check_rendezvous(const std::string& text) {
+  const Result<std::vector<Place>> places = parse(text);
+  return places ? Status() : Status(places.error());
+}
+
 Result<std::vector<Endpoint>> resolve_rendezvous(const std::string& text) {
+  Result<std::vector<Place>> places = parse(text);
+  if (!places) return places.error();
   std::vector<Endpoint> out;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t comma = std::min(text.find(',', at), text.size());
-    Result<Endpoint> one = resolve_one(text.substr(at, comma - at));
-    if (!one) return one.error();
-    out.push_back(*one);
-    at = comma + 1;
+  for (const Place& place : *places) {
+    out.push_back(place.endpoint);
+    if (place.host.empty()) continue;
+    Result<IpAddress> ip = look_up(place.host);
+    if (!ip) return ip.error();
+    out.back().ip = *ip;
   }
   return out;
 }
