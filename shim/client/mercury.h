@@ -6,7 +6,8 @@
  *
  * Errors: every function that can fail returns 0 or a negative errno value; mercury_last_error()
  * then holds, for the calling thread, what was wrong and what to do.
- * Threads: every function may be called from any thread; calls on one context are serialised.
+ * Threads: every function may be called from any thread; calls on one context are serialised, but a
+ * call that blocks lets others pass. Nothing may be called on what another thread closes.
  * After fork the child may not use what the parent opened: calls return -ENOTCONN there.
  * Strings passed in are copied. Structs begin with their own size, so that they can grow.
  */
@@ -74,8 +75,8 @@ typedef struct {
                                program) first; the others follow, or join by themselves */
   int deterministic;        /* 1: same bits whatever the order of arrival */
   int fifo;                 /* 1: ignore priorities (for comparison) */
-  int weight;               /* share among jobs on a link; 1 */
-  int timeout_ms;           /* for everyone to be there; 30000 */
+  int weight;               /* share among jobs on a link; 1 to 1000, 1 */
+  int timeout_ms;           /* for everyone to be there; 1.., 30000 */
 } mercury_job_options;
 MERCURY_API void mercury_job_options_init(mercury_job_options *options);
 /* Fills role, rank, workers, servers, rendezvous and name from what a launcher set: MERCURY_*, else
@@ -86,12 +87,13 @@ MERCURY_API int mercury_job_options_from_env(mercury_job_options *options);
 
 /* Blocks until all members are there. -ESRCH unknown job, -EKEYREJECTED wrong secret, -ERANGE sizes
  * differ, -EADDRINUSE rank taken, -ETIME members missing (the message names them), -EPROTONOSUPPORT
- * version, -ECONNRESET, -ETIMEDOUT. */
+ * version, -ECONNRESET, -EHOSTDOWN, -ETIMEDOUT. */
 MERCURY_API int mercury_job_open(mercury_context *context, const mercury_job_options *options,
                                  mercury_job **out);
 MERCURY_API int mercury_job_rank(const mercury_job *job);
 MERCURY_API int mercury_job_workers(const mercury_job *job);
-/* Leaves the job: operations in flight complete with -ESHUTDOWN, peers are told. NULL is allowed. */
+/* Leaves the job: operations in flight complete with -ESHUTDOWN, peers are told. NULL is allowed.
+ * From a callback nothing happens, and mercury_last_error() says so. */
 MERCURY_API void mercury_job_close(mercury_job *job);
 /* Servers: blocks until the job has ended (0) or failed, at most timeout_ms (-1 = for ever). */
 MERCURY_API int mercury_job_wait(mercury_job *job, int timeout_ms);
@@ -115,8 +117,8 @@ MERCURY_API int mercury_declare(mercury_job *job, const mercury_tensor_options *
 #define MERCURY_DEFAULT_PRIORITY (-1)
 /* Round n of a tensor is its n-th push. From the call until completion the tensor's memory belongs
  * to Mercury. -EBUSY: the tensor's last round is not over; -ENOENT: not declared; -EAGAIN: too many
- * operations in flight; -ECONNRESET, -ETIMEDOUT: the job has failed. `priority` 0 to 65535 or
- * MERCURY_DEFAULT_PRIORITY. */
+ * operations in flight; -ECONNRESET, -EHOSTDOWN: the job has failed. `priority` 0 to 65535 or
+ * MERCURY_DEFAULT_PRIORITY. `out` may be NULL, and is left alone on failure. */
 MERCURY_API int mercury_push_pull(mercury_job *job, uint32_t tensor, int priority, mercury_handle *out);
 /* The same in two steps. A push completes when the servers have all of it; the sum still arrives in
  * the tensor's memory, and the pull of that round completes when it is there. One pull per push. */
@@ -135,7 +137,8 @@ typedef struct {
 MERCURY_API int mercury_wait(mercury_job *job, mercury_handle handle, int timeout_ms);
 /* Up to `count` completions that nobody waited for; the number, or a negative errno. Never blocks. */
 MERCURY_API int mercury_poll(mercury_job *job, mercury_completion *out, size_t count);
-/* Called instead of queueing for mercury_poll, on the thread that calls mercury_poll or mercury_wait. */
+/* Called instead of queueing for mercury_poll, on a thread that calls mercury_poll or mercury_wait,
+ * and on several at once. It may push, pull, wait and poll, not close jobs or detach. NULL: queue. */
 typedef void (*mercury_callback)(const mercury_completion *completion, void *user);
 MERCURY_API int mercury_set_callback(mercury_job *job, mercury_callback callback, void *user);
 /* Readable while completions wait for mercury_poll. Owned by the job. Negative errno on failure. */

@@ -28,7 +28,7 @@ constexpr Row kRows[] = {
     {Errc::kTensorMismatch, "tensor_mismatch", EPROTOTYPE},
     {Errc::kVersionMismatch, "version_mismatch", EPROTONOSUPPORT},
     {Errc::kMissingMembers, "missing_members", ETIME},
-    {Errc::kPeerLost, "peer_lost", ETIMEDOUT},
+    {Errc::kPeerLost, "peer_lost", EHOSTDOWN},
     {Errc::kPeerLeft, "peer_left", ECONNRESET},
     {Errc::kDaemonLost, "daemon_lost", EPIPE},
     {Errc::kTimedOut, "timed_out", ETIMEDOUT},
