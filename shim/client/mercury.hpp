@@ -5,7 +5,8 @@
 //   Expected<Context> context = Context::attach();
 //   if (!context) return fail(context.status().message());
 //
-// Lifetimes: a Context outlives its Buffers and Jobs, a Job its Tensors and Handles.
+// Lifetimes: a Context outlives its Buffers, Registrations and Jobs, a Job its Tensors and Handles.
+// Memory outlives the Jobs whose tensors lie in it: declare Buffers before Jobs.
 #ifndef MERCURY_HPP
 #define MERCURY_HPP
 
@@ -151,6 +152,27 @@ class Buffer {
   std::size_t size_;
 };
 
+// Memory of the program, registered while this lives. Memory in which a tensor of an open job lies
+// stays registered until the context ends.
+class Registration {
+ public:
+  Registration(mercury_context* context, void* memory) : context_(context), memory_(memory) {}
+  Registration(Registration&& other) noexcept
+      : context_(other.context_), memory_(std::exchange(other.memory_, nullptr)) {}
+  Registration& operator=(Registration&& other) noexcept {
+    std::swap(context_, other.context_);
+    std::swap(memory_, other.memory_);
+    return *this;
+  }
+  ~Registration() {
+    if (memory_) (void)mercury_deregister(context_, memory_);
+  }
+
+ private:
+  mercury_context* context_;
+  void* memory_;
+};
+
 class Job {
  public:
   explicit Job(mercury_job* job) : job_(job) {}
@@ -163,15 +185,23 @@ class Job {
 
   int rank() const { return mercury_job_rank(job_); }
   int workers() const { return mercury_job_workers(job_); }
+  // Servers: until the job has ended.
   Status wait(int timeout_ms = -1) const { return Status::of(mercury_job_wait(job_, timeout_ms)); }
+  // Leaves the job before the object goes; nothing may be called on it after.
+  void close() { mercury_job_close(std::exchange(job_, nullptr)); }
   // Blocks until the servers agree.
   template <class T>
   Expected<Tensor> declare(std::uint32_t id, T* data, std::size_t numel, std::uint16_t priority = 0,
                            mercury_op op = MERCURY_SUM) const {
+    return declare(id, data, numel, dtype_of<T>(), priority, op);
+  }
+  // For element types that C++ has no name for.
+  Expected<Tensor> declare(std::uint32_t id, void* data, std::size_t numel, mercury_dtype dtype,
+                           std::uint16_t priority = 0, mercury_op op = MERCURY_SUM) const {
     const mercury_tensor_options options{
-        sizeof(mercury_tensor_options), id, numel, dtype_of<T>(), op, priority, data};
-    const Status status = declare({options});
-    if (!status) return status;
+        sizeof(mercury_tensor_options), id, numel, dtype, op, priority, data};
+    const int code = mercury_declare(job_, &options, 1);
+    if (code < 0) return Status::of(code);
     return Tensor(job_, id);
   }
   // Many at once: one round trip instead of one each.
@@ -187,11 +217,40 @@ class Job {
     out.resize(static_cast<std::size_t>(n));
     return out;
   }
+  Status set_callback(mercury_callback callback, void* user) const {
+    return Status::of(mercury_set_callback(job_, callback, user));
+  }
+  // The job's; readable while completions wait for poll.
+  Expected<int> event_fd() const {
+    const int fd = mercury_eventfd(job_);
+    if (fd < 0) return Status::of(fd);
+    return fd;
+  }
+  Expected<mercury_job_stats> stats() const {
+    mercury_job_stats out{sizeof(mercury_job_stats), 0, 0, 0};
+    const int code = mercury_job_get_stats(job_, &out);
+    if (code < 0) return Status::of(code);
+    return out;
+  }
   mercury_job* get() const { return job_; }
 
  private:
   mercury_job* job_;
 };
+
+// What mercury_job_options_init gives.
+inline mercury_job_options job_options() {
+  mercury_job_options options;
+  mercury_job_options_init(&options);
+  return options;
+}
+// `options` with what a launcher said; its strings live until the thread's next call.
+inline Expected<mercury_job_options> job_options_from_env(
+    mercury_job_options options = job_options()) {
+  const int code = mercury_job_options_from_env(&options);
+  if (code < 0) return Status::of(code);
+  return options;
+}
 
 class Context {
  public:
@@ -216,6 +275,11 @@ class Context {
     const int code = mercury_alloc(context_, bytes, &memory);
     if (code < 0) return Status::of(code);
     return Buffer<T>(context_, static_cast<T*>(memory), count);
+  }
+  Expected<Registration> register_memory(void* memory, std::size_t bytes) const {
+    const int code = mercury_register(context_, memory, bytes);
+    if (code < 0) return Status::of(code);
+    return Registration(context_, memory);
   }
   Expected<Job> open_job(const mercury_job_options& options) const {
     mercury_job* job = nullptr;
