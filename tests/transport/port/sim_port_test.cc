@@ -223,6 +223,39 @@ TEST(SimNetwork, MarksFramesThatFindALongQueue) {
   EXPECT_EQ(marked, star.network.stats(star.network.downlink(star.ids[2])).ecn_marked);
 }
 
+// What is queued when the rate changes leaves at the new one, in order.
+TEST(SimNetwork, ARateThatChangesTakesTheQueueAlong) {
+  NetworkConfig config;
+  config.host_link.ecn_mark_bytes = 5 * 1500;
+  config.host_link.queue_bytes = 20 * 1500;
+  for (const uint64_t rate : {125'000'000u, 1'250'000'000u}) {  // down, then up, by ten
+    config.host_link.bytes_per_second = 1'375'000'000 - rate;
+    Star star(9, config);
+    for (uint32_t i = 0; i < 16; ++i) {
+      ASSERT_TRUE(star.send(1 + i % 8, 0, 1434, i));
+    }
+    star.network.advance_to(star.network.now_ns() + 2'100 +
+                            1'500'000'000'000 / (1'375'000'000 - rate));
+    star.receive(0);
+    ASSERT_LT(star.received.size(), 8U);
+    const uint64_t changed_ns = star.network.now_ns();
+    star.network.set_rate(star.network.downlink(star.ids[0]), rate);
+    for (uint32_t i = 16; i < 18; ++i) ASSERT_TRUE(star.send(1 + i % 8, 0, 1434, i));
+    star.run(0);
+    ASSERT_EQ(star.received.size(), 18U);
+    const uint64_t frame_ns = 1'500'000'000'000 / rate;
+    const uint64_t left = 18 - 2;
+    EXPECT_LE(star.received[left - 1].at_ns - changed_ns, 16 * frame_ns + 13'000);
+    for (size_t i = 1; i < star.received.size(); ++i) {
+      EXPECT_GE(star.received[i].at_ns, star.received[i - 1].at_ns);
+      if (star.received[i - 1].at_ns > changed_ns + 13'000) {
+        EXPECT_GE(star.received[i].at_ns + 2 - star.received[i - 1].at_ns, frame_ns) << i;
+      }
+    }
+    EXPECT_EQ(star.network.drops(Drop::kQueueFull), 0U);
+  }
+}
+
 constexpr uint32_t kMany = 20'000;
 
 // Five standard deviations of a binomial.

@@ -43,6 +43,14 @@ class EventQueue {
     heap_[at] = event;
   }
 
+  // Gives every event a new time, `at(event)`; the order of entry still decides among equals.
+  template <class F>
+  void retime(F at) {
+    for (Event& event : heap_) event.time_ps = at(event);
+    std::sort(heap_.begin(), heap_.end(),
+              [](const Event& a, const Event& b) { return a.before(b); });  // sorted is a heap
+  }
+
   void pop() noexcept {
     const Event event = heap_.back();
     heap_.pop_back();

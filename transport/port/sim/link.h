@@ -90,6 +90,12 @@ class Link {
   }
   bool marks(uint64_t now_ps) const noexcept { return backlog_ps(now_ps) > mark_above_ps_; }
 
+  // The queue at a rate that changed by this factor in time.
+  void stretch(uint64_t now_ps, double factor) noexcept {
+    busy_until_ps_ =
+        now_ps + static_cast<uint64_t>(static_cast<double>(backlog_ps(now_ps)) * factor);
+  }
+
   // Queues a frame and returns when its last bit leaves.
   uint64_t enqueue(uint64_t now_ps, uint32_t wire_bytes) noexcept {
     busy_until_ps_ = std::max(busy_until_ps_, now_ps) + time_ps(wire_bytes);

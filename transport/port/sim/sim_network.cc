@@ -64,6 +64,26 @@ void SimNetwork::set_faults(const Faults& faults) {
   for (Link& link : links_) link.set_faults(faults);
 }
 
+void SimNetwork::set_rate(LinkId id, uint64_t bytes_per_second) {
+  Link& link = links_[id.value];
+  LinkConfig config = link.config();
+  if (config.bytes_per_second == 0 || bytes_per_second == 0) return;
+  const double factor =
+      static_cast<double>(config.bytes_per_second) / static_cast<double>(bytes_per_second);
+  config.bytes_per_second = bytes_per_second;
+  link.set_config(config);
+  link.stretch(now_ps_, factor);
+  // Frames whose last bit is still to leave, in the queue's own order.
+  events_.retime([&](const Event& event) {
+    const Frame& frame = *event.frame;
+    if (frame.hops == 0 || frame.route[frame.hop] != id.value) return event.time_ps;
+    const uint64_t fixed_ps =
+        now_ps_ + (frame.stage == Stage::kFlying ? config.delay_ns * 1000 : 0);
+    if (event.time_ps <= fixed_ps) return event.time_ps;
+    return fixed_ps + static_cast<uint64_t>(static_cast<double>(event.time_ps - fixed_ps) * factor);
+  });
+}
+
 void SimNetwork::block(HostId from, HostId to) { blocked_.insert(pair_of(from.value, to.value)); }
 void SimNetwork::unblock(HostId from, HostId to) { blocked_.erase(pair_of(from.value, to.value)); }
 

@@ -80,6 +80,8 @@ class SimNetwork {
 
   // Faults, at any time. A link that is down loses what is on it.
   void set_config(LinkId link, const LinkConfig& config) { links_[link.value].set_config(config); }
+  // Another rate from now on, for what is in the queue too.
+  void set_rate(LinkId link, uint64_t bytes_per_second);
   void set_faults(LinkId link, const Faults& faults) { links_[link.value].set_faults(faults); }
   void set_faults(const Faults& faults);  // every link that exists
   void set_up(LinkId link, bool up) { links_[link.value].up = up; }
