@@ -10,7 +10,7 @@ local mercury = Proto("mercury", "Mercury")
 local kVersion = 1
 local kPlainHeaderBytes = 32
 local kChunkHeaderBytes = 48
-local kPush, kResult = 8, 9
+local kAck, kPush, kResult = 5, 8, 9
 
 local types = {
   [1] = "HELLO", [2] = "HELLO_ACK", [3] = "REFUSE", [4] = "CLOSE", [5] = "ACK", [6] = "PING",
@@ -76,6 +76,9 @@ local f = {
   largest = ProtoField.uint64("mercury.ack.largest", "Largest packet number"),
   delay = ProtoField.uint32("mercury.ack.delay_us", "Delay (us)"),
   ranges = ProtoField.uint16("mercury.ack.ranges", "Ranges"),
+  marked = ProtoField.uint16("mercury.ack.marked", "Frames marked so far"),
+  grant = ProtoField.uint16("mercury.ack.grant", "Grant (128 bytes)"),
+  idle_grant = ProtoField.uint16("mercury.ack.idle_grant", "Grant after a pause (128 bytes)"),
   first = ProtoField.uint64("mercury.ack.first", "First"),
   last = ProtoField.uint64("mercury.ack.last", "Last"),
   offset = ProtoField.uint64("mercury.control.offset", "Offset in the control stream"),
@@ -179,6 +182,7 @@ body[5] = function(tvb, tree)
   tree:add(f.largest, tvb(0, 8))
   tree:add(f.delay, tvb(8, 4))
   tree:add(f.ranges, tvb(12, 2))
+  tree:add(f.marked, tvb(14, 2))
   local last = tvb(0, 8):uint64()
   local said = {}
   for i = 0, tvb(12, 2):uint() - 1 do
@@ -296,7 +300,12 @@ function mercury.dissector(tvb, pinfo, root)
     intact = payload_crc(tvb, tree, 44, head) and intact
   else
     intact = payload_crc(tvb, tree, 24, head) and intact
-    tree:add(f.reserved, tvb(28, 4))
+    if type == kAck then
+      tree:add(f.grant, tvb(28, 2))
+      tree:add(f.idle_grant, tvb(30, 2))
+    else
+      tree:add(f.reserved, tvb(28, 4))
+    end
   end
   local text
   if tvb:reported_len() ~= head + tvb(6, 2):uint() then

@@ -12,7 +12,7 @@ struct Head {
   Be64 largest;
   Be32 delay_us;
   Be16 count;
-  Be16 zero;
+  Be16 marked;
 };
 struct Range {
   Be32 length_minus_1;
@@ -43,7 +43,8 @@ size_t encode(const Ack& ack, std::span<std::byte> out) noexcept {
     below = range.first;
   }
   if (count == 0) return 0;
-  const Head head{Be64(ack.ranges[0].last), Be32(ack.delay_us), Be16(count), Be16(0)};
+  const Head head{Be64(ack.ranges[0].last), Be32(ack.delay_us), Be16(count),
+                  Be16(ack.marked)};
   std::memcpy(out.data(), &head, sizeof head);
   return ack_bytes(count);
 }
@@ -54,6 +55,7 @@ bool decode(std::span<const std::byte> body, Ack& ack) noexcept {
   std::memcpy(&head, body.data(), sizeof head);
   ack.count = head.count.value();
   ack.delay_us = head.delay_us.value();
+  ack.marked = head.marked.value();
   if (ack.count == 0 || ack.count > kMaxAckRanges || body.size() != ack_bytes(ack.count)) {
     return false;
   }

@@ -6,10 +6,14 @@
 // +---------------------------------------------------------------+ 8
 // |        microseconds since the largest one arrived (32)        |
 // +-------------------------------+-------------------------------+ 12
-// |           ranges (16)         |            zero (16)          |
+// |           ranges (16)         |    frames marked so far (16)  |
 // +-------------------------------+-------------------------------+ 16
 // |  packets in the range - 1 (32)  |  missing below it - 1 (32)  |  once per range; the last
 // +---------------------------------------------------------------+  "missing" is zero
+//
+// "Marked so far" counts, modulo 2^16, the peer's frames that ask for an acknowledgement and came
+// with the network's congestion mark (RFC 3168). As it goes on counting, nothing of it is lost with
+// an ACK that is lost; a peer that does not count writes zero.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +32,7 @@ struct AckRange {
 struct Ack {
   uint32_t delay_us = 0;
   uint16_t count = 0;              // 1 to kMaxAckRanges
+  uint16_t marked = 0;             // frames with the congestion mark so far, modulo 2^16
   AckRange ranges[kMaxAckRanges];  // newest first, at least one missing number between two
 };
 

@@ -40,6 +40,8 @@ DecodeError decode(std::span<const std::byte> frame, Header& header,
     PlainHeader plain;
     std::memcpy(&plain, &wire, sizeof plain);
     header.payload_crc = plain.payload_crc.value();
+    header.grant = plain.grant.value();
+    header.idle_grant = plain.idle_grant.value();
     return DecodeError::kNone;
   }
   header.round = wire.round.value();
@@ -72,7 +74,8 @@ void encode(const Header& header, std::byte* out) noexcept {
     wire.incarnation = Be32(header.incarnation);
     wire.payload_crc = Be32(header.payload_crc);
   } else {
-    const PlainHeader plain{common, Be32(header.payload_crc), Be32(0)};
+    const PlainHeader plain{common, Be32(header.payload_crc), Be16(header.grant),
+                            Be16(header.idle_grant)};
     std::memcpy(&wire, &plain, sizeof plain);
   }
   common.header_crc = Be32(crc32c(bytes_of(wire), bytes));

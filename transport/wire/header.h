@@ -95,13 +95,18 @@ struct ChunkHeader {
 static_assert(sizeof(ChunkHeader) == 48 && alignof(ChunkHeader) == 1);
 static_assert(offsetof(ChunkHeader, round) == 24 && offsetof(ChunkHeader, payload_crc) == 44);
 
-// All other types: 24 common bytes and the CRC of what follows.
+// All other types: 24 common bytes and the CRC of what follows. ACK: the receiver's grants, how much
+// the peer may have in flight towards it now, and when it begins again after a pause, both in units
+// of kGrantUnitBytes; 0 = no bound. All others: zero.
 struct PlainHeader {
   CommonHeader common;
   Be32 payload_crc;
-  Be32 reserved;  // zero
+  Be16 grant;
+  Be16 idle_grant;
 };
-static_assert(sizeof(PlainHeader) == 32);
+static_assert(sizeof(PlainHeader) == 32 && offsetof(PlainHeader, grant) == 28);
+// Small enough to divide one frame among 64 senders, large enough for 8 MB in 16 bits.
+inline constexpr uint32_t kGrantUnitBytes = 128;
 
 enum Flag : uint16_t {
   kFlagAckNow = 1,   // the receiver acknowledges at once
@@ -129,6 +134,8 @@ struct Header {
   uint16_t sender = 0;
   uint32_t incarnation = 0;
   uint32_t payload_crc = 0;
+  uint16_t grant = 0;  // ACK
+  uint16_t idle_grant = 0;
 };
 
 enum class DecodeError : uint8_t {

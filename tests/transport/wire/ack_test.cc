@@ -25,6 +25,7 @@ void expect_round_trip(const Ack& in, uint16_t expected_ranges) {
   ASSERT_TRUE(decode(std::span(body).first(bytes), out));
   ASSERT_EQ(out.count, expected_ranges);
   EXPECT_EQ(out.delay_us, in.delay_us);
+  EXPECT_EQ(out.marked, in.marked);
   for (size_t i = 0; i < expected_ranges; ++i) {
     EXPECT_EQ(out.ranges[i].first, in.ranges[i].first) << i;
     EXPECT_EQ(out.ranges[i].last, in.ranges[i].last) << i;
@@ -34,6 +35,7 @@ void expect_round_trip(const Ack& in, uint16_t expected_ranges) {
 TEST(Ack, RoundTripsAtTheEdgesOfNumbers) {
   Ack ack = ack_of({{kMax - 3, kMax}, {kMax - 5, kMax - 5}});
   ack.delay_us = ~uint32_t{0};
+  ack.marked = 0xffff;
   expect_round_trip(ack, 2);
   expect_round_trip(ack_of({{0, 0}}), 1);
   expect_round_trip(ack_of({{2, 2}, {0, 0}}), 2);

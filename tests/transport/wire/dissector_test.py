@@ -102,6 +102,7 @@ EXPECTED = {
     'close': {'type': '4', 'session': '0x0badf00d', 'packet_number': '9', 'reason.code': '34',
               'reason.text': 'program ended'},
     'ack': {'type': '5', 'ack.largest': '1000', 'ack.delay_us': '250', 'ack.ranges': '3',
+            'ack.marked': '7', 'ack.grant': '586', 'ack.idle_grant': '73',
             'ack.first': ['995', '990', '100'], 'ack.last': ['1000', '990', '900']},
     'ping': {'type': '6', 'flags.ack_now': '1', 'flags.partial': '0', 'payload_bytes': '0'},
     'mtu_probe': {'type': '6', 'payload_bytes': '24', 'padding': ':'.join(['00'] * 24)},

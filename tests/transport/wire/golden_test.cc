@@ -44,6 +44,7 @@ Ack golden_ack() {
   Ack ack;
   ack.delay_us = 250;
   ack.count = 3;
+  ack.marked = 7;
   ack.ranges[0] = {995, 1000};
   ack.ranges[1] = {990, 990};
   ack.ranges[2] = {100, 900};
@@ -69,6 +70,13 @@ Header plain(FrameType type, uint16_t flags, uint32_t session, uint64_t number) 
   header.flags = flags;
   header.session = session;
   header.packet_number = number;
+  return header;
+}
+
+Header ack_header() {
+  Header header = plain(FrameType::kAck, 0, 0x0badf00d, 7);
+  header.grant = 586;  // 75,008 bytes
+  header.idle_grant = 73;
   return header;
 }
 
@@ -106,7 +114,7 @@ std::vector<Row> rows() {
        encoded(Reason{0x00c0ffee, Errc::kWrongSecret, "wrong secret for job mnist-1"})},
       {"close", plain(FrameType::kClose, 0, 0x0badf00d, 9),
        encoded(Reason{0x00c0ffee, Errc::kClosed, "program ended"})},
-      {"ack", plain(FrameType::kAck, 0, 0x0badf00d, 7), encoded(golden_ack())},
+      {"ack", ack_header(), encoded(golden_ack())},
       {"ping", plain(FrameType::kPing, kFlagAckNow, 0x0badf00d, 8), {}},
       {"mtu_probe", plain(FrameType::kPing, kFlagAckNow, 0x0badf00d, 11), Bytes(24)},
       {"control", plain(FrameType::kControl, 0, 0x0badf00d, 10), control},
@@ -151,6 +159,8 @@ TEST(Golden, DecodingGivesTheseValues) {
     EXPECT_EQ(header.priority, row.header.priority);
     EXPECT_EQ(header.sender, row.header.sender);
     EXPECT_EQ(header.incarnation, row.header.incarnation);
+    EXPECT_EQ(header.grant, row.header.grant);
+    EXPECT_EQ(header.idle_grant, row.header.idle_grant);
     EXPECT_EQ(Bytes(payload.begin(), payload.end()), row.payload);
     EXPECT_EQ(header.payload_bytes, row.payload.size());
     EXPECT_EQ(header.payload_crc, crc32c(row.payload));
