@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the model traces in apps/replay/traces, which mercury-replay reads.
+"""Writes the model traces in apps/trace/traces, which mercury-replay and mercury-sim read.
 
     tools/make_traces.py [--check] [FOLDER]     --check: compare, write nothing, fail if one differs
 
@@ -175,7 +175,7 @@ def main():
     here = pathlib.Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("folder", nargs="?", type=pathlib.Path,
-                        default=here.parent / "apps" / "replay" / "traces")
+                        default=here.parent / "apps" / "trace" / "traces")
     parser.add_argument("--check", action="store_true",
                         help="compare the files with what would be written; write nothing")
     arguments = parser.parse_args()

@@ -12,7 +12,8 @@
 #include "apps/replay/replayer.h"
 #include "apps/replay/report.h"
 #include "apps/replay/scale.h"
-#include "apps/replay/trace.h"
+#include "apps/trace/shipped.h"
+#include "apps/trace/trace.h"
 #include "shim/client/mercury.h"
 
 namespace {

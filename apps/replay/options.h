@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "transport/base/result.h"
 #include "transport/base/types.h"
@@ -28,11 +27,5 @@ std::optional<int> parse_command_line(int argc, const char* const* argv, ReplayO
 
 // The type named by --dtype; none for "" (the trace's own).
 std::optional<Dtype> dtype_named(const std::string& name);
-
-const std::vector<std::string>& shipped_models();
-// The file of a shipped model, or `trace` itself.
-std::string trace_path(const std::string& trace);
-// The model's name for tables: a file's name without folder and ".csv".
-std::string model_name(const std::string& trace);
 
 }  // namespace mercury

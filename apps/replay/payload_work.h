@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "apps/replay/payload.h"
-#include "apps/replay/trace.h"
+#include "apps/trace/trace.h"
 
 namespace mercury {
 

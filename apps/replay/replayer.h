@@ -15,7 +15,7 @@
 #include "apps/replay/options.h"
 #include "apps/replay/payload_work.h"
 #include "apps/replay/timeline.h"
-#include "apps/replay/trace.h"
+#include "apps/trace/trace.h"
 #include "shim/client/mercury.h"
 #include "transport/base/result.h"
 

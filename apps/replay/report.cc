@@ -7,6 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "apps/trace/shipped.h"
+
 namespace mercury {
 namespace {
 

@@ -7,7 +7,7 @@
 #include "apps/replay/options.h"
 #include "apps/replay/payload_work.h"
 #include "apps/replay/replayer.h"
-#include "apps/replay/trace.h"
+#include "apps/trace/trace.h"
 #include "transport/base/result.h"
 
 namespace mercury {

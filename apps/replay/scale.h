@@ -2,7 +2,7 @@
 #pragma once
 
 #include "apps/replay/options.h"
-#include "apps/replay/trace.h"
+#include "apps/trace/trace.h"
 
 namespace mercury {
 

@@ -142,16 +142,6 @@ TEST(ReplayOptions, SaysWhatIsMissing) {
   EXPECT_FALSE(parse({"--role", "server", "--rendezvous", "a:1"}).status);
 }
 
-TEST(ReplayOptions, ShippedTracesAreThere) {
-  for (const std::string& model : shipped_models()) {
-    const Result<Trace> trace = read_trace(trace_path(model));
-    EXPECT_TRUE(trace) << (trace ? "" : trace.error().message);
-    EXPECT_EQ(model_name(model), model);
-  }
-  EXPECT_EQ(trace_path("other"), "other");
-  EXPECT_EQ(model_name("/a.b/mine.csv"), "mine");
-}
-
 Trace small_trace() {
   Trace trace;
   TraceTensor tensor;

@@ -1,9 +1,11 @@
-#include "apps/replay/trace.h"
+#include "apps/trace/trace.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
+
+#include "apps/trace/shipped.h"
 
 namespace mercury {
 namespace {
@@ -236,6 +238,16 @@ TEST(Trace, ReadsTheShippedModels) {
       EXPECT_EQ(trace->tensors[i].priority, i) << model.file;
     }
   }
+}
+
+TEST(Trace, ShippedOnesAreFoundByName) {
+  for (const std::string& model : shipped_models()) {
+    const Result<Trace> trace = read_trace(trace_path(model));
+    EXPECT_TRUE(trace) << (trace ? "" : trace.error().message);
+    EXPECT_EQ(model_name(model), model);
+  }
+  EXPECT_EQ(trace_path("other"), "other");
+  EXPECT_EQ(model_name("/a.b/mine.csv"), "mine");
 }
 
 TEST(Trace, SaysWhyAFileCannotBeRead) {

@@ -1,4 +1,4 @@
-#include "apps/replay/trace.h"
+#include "apps/trace/trace.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <memory>
 #include <unordered_map>
 
-#include "apps/replay/trace_order.h"
+#include "apps/trace/order.h"
 
 namespace mercury {
 namespace {

@@ -1,4 +1,4 @@
-#include "apps/replay/trace_order.h"
+#include "apps/trace/order.h"
 
 #include <algorithm>
 #include <functional>

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/replay/trace.h"
+#include "apps/trace/trace.h"
 
 namespace mercury {
 
