@@ -1,0 +1,55 @@
+// What every command of mercury-sim is told: the model, the policy and the cluster.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+
+#include "scheduler/policy.h"
+#include "transport/base/result.h"
+
+namespace mercury::simulator {
+
+struct SimOptions {
+  std::string trace;  // a shipped model's name or a file
+  Policy policy;
+  uint32_t workers = 2, servers = 2;
+  uint64_t bandwidth_bps = 10'000'000'000;          // of every link in each direction, but for:
+  uint64_t worker_up_bps = 0, worker_down_bps = 0;  // 0: bandwidth_bps
+  uint64_t server_up_bps = 0, server_down_bps = 0;
+  uint32_t mtu = 9000;
+  bool ipv6 = false;
+  std::string json;  // a file, "-" for standard output, or empty
+};
+
+// Adds their options to a command. A value that makes no sense is refused while parsing, with what
+// was expected. `options` must outlive `command`.
+void describe(CLI::App& command, SimOptions& options);
+
+// A command's own option for a value that `parse` reads into `value`.
+template <class Value>
+CLI::Option* add_parsed(CLI::App& command, const std::string& name, Value& value,
+                        Result<Value> (*parse)(std::string_view), const std::string& help) {
+  // CLI11 checks a value where it reads it; ours is read then, and nothing is left to convert.
+  const auto read = [&value, parse](const std::string& text) {
+    Result<Value> parsed = parse(text);
+    if (!parsed) return parsed.error().message;
+    value = std::move(*parsed);
+    return std::string();
+  };
+  return command
+      .add_option_function<std::string>(
+          name, [](const std::string&) {}, help)
+      ->check(CLI::Validator(read, ""));
+}
+
+// A whole bandwidth that a link can have.
+Result<uint64_t> parse_link_rate(std::string_view text);
+
+// `uplink_bps` and so on with what 0 stands for filled in.
+SimOptions with_all_links(SimOptions options);
+
+// Errors: kSystem. So that a long run does not end in this; an empty path and "-" are writable.
+Status check_writable(const std::string& path);
+
+}  // namespace mercury::simulator
