@@ -1,5 +1,6 @@
 #include "shim/client/daemon_backend.h"
 
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -151,6 +152,7 @@ Status DaemonBackend::greet() {
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &for_ever, sizeof for_ever);
   const SignalBlock blocked;
   reader_ = std::thread([this] { read_replies(); });
+  ::pthread_setname_np(reader_.native_handle(), "mercury-attach");
   return {};
 }
 

@@ -1,0 +1,470 @@
+// The C functions over real engines: memory, wrong calls, refusals, and ends of all kinds.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "tests/shim/client_hosts.h"
+
+namespace mercury::testing {
+namespace {
+
+// The last call's message has all of `parts`.
+bool said(std::initializer_list<const char*> parts) {
+  const std::string message = mercury_last_error();
+  for (const char* part : parts) {
+    if (message.find(part) == std::string::npos) {
+      ADD_FAILURE() << "'" << message << "' does not say '" << part << "'";
+      return false;
+    }
+  }
+  return true;
+}
+
+class RealEnds : public ::testing::TestWithParam<Engines> {};
+INSTANTIATE_TEST_SUITE_P(On, RealEnds, ::testing::Values(Engines::kEmbedded, Engines::kDaemon),
+                         [](const auto& engines) { return name_of(engines.param); });
+
+// --- memory ----------------------------------------------------------------------------------
+
+int declare_at(mercury_job* job, uint32_t id, void* data, size_t numel) {
+  const mercury_tensor_options options = tensor_options(id, data, numel);
+  return mercury_declare(job, &options, 1);
+}
+
+// Both workers exchange tensor `id`, worker 0's being at `mine`.
+void exchange_at(RealJob& job, mercury_job* first, mercury_job* second, uint32_t id, float* mine,
+                 float* other, size_t numel) {
+  for (int round = 1; round <= 3; ++round) {
+    std::fill(mine, mine + numel, static_cast<float>(round));
+    std::fill(other, other + numel, 10.0F);
+    const mercury_handle handle = push_pull(second, id);
+    ASSERT_EQ(mercury_wait(first, push_pull(first, id), -1), 0) << mercury_last_error();
+    ASSERT_EQ(mercury_wait(second, handle, -1), 0) << mercury_last_error();
+    for (size_t i = 0; i < numel; ++i) {
+      ASSERT_EQ(mine[i], static_cast<float>(10 + round)) << name_of(job.engines());
+    }
+  }
+}
+
+TEST_P(RealEnds, RegisteredMemoryIsReadAndWrittenInPlaceAndNothingBesideIt) {
+  constexpr size_t kNumel = 5000;
+  RealJob job(GetParam());
+  std::vector<float> mine(kNumel + 2, 77.0F), other(kNumel, 0.0F);
+  mercury_context* context = job.context(0);
+  EXPECT_EQ(declare_at(job.job(0), 1, mine.data() + 1, kNumel), -EINVAL) << "not registered";
+  EXPECT_TRUE(said({"tensor 1", "mercury_register"}));
+  ASSERT_EQ(mercury_register(context, mine.data(), mine.size() * 4), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_register(context, mine.data() + 3, 4), -EEXIST);
+  ASSERT_EQ(mercury_register(job.context(1), other.data(), other.size() * 4), 0);
+  std::thread second([&] { EXPECT_EQ(declare_at(job.job(1), 1, other.data(), kNumel), 0); });
+  EXPECT_EQ(declare_at(job.job(0), 1, mine.data() + 1, kNumel), 0) << mercury_last_error();
+  second.join();
+  exchange_at(job, job.job(0), job.job(1), 1, mine.data() + 1, other.data(), kNumel);
+  EXPECT_EQ(mine.front(), 77.0F);
+  EXPECT_EQ(mine.back(), 77.0F);
+  EXPECT_EQ(mercury_deregister(context, mine.data()), -EBUSY);
+  EXPECT_TRUE(said({"close its job"}));
+  EXPECT_EQ(mercury_free(context, mine.data()), -ENOENT);
+  job.close(0);
+  EXPECT_EQ(mercury_deregister(context, mine.data() + 1), -ENOENT) << "not where it begins";
+  EXPECT_EQ(mercury_deregister(context, mine.data()), 0);
+  EXPECT_EQ(mercury_deregister(context, mine.data()), -ENOENT);
+}
+
+TEST_P(RealEnds, MemoryServesOneJobAfterAnother) {
+  constexpr size_t kNumel = 5000;
+  RealJob job(GetParam());
+  std::vector<float> mine(2 * kNumel);
+  void* other = declare(job, 1, 1, kNumel);
+  ASSERT_EQ(mercury_register(job.context(0), mine.data(), kNumel * 4), 0);
+  ASSERT_EQ(declare_at(job.job(0), 1, mine.data(), kNumel), 0) << mercury_last_error();
+  exchange_at(job, job.job(0), job.job(1), 1, mine.data(), static_cast<float*>(other), kNumel);
+  job.close(0);
+  job.close(1);
+  // Registered anew, and larger; freed and allocated anew.
+  ASSERT_EQ(mercury_deregister(job.context(0), mine.data()), 0) << mercury_last_error();
+  ASSERT_EQ(mercury_register(job.context(0), mine.data(), mine.size() * 4), 0);
+  ASSERT_EQ(mercury_free(job.context(1), other), 0) << mercury_last_error();
+  ASSERT_EQ(mercury_alloc(job.context(1), mine.size() * 4, &other), 0);
+  EXPECT_EQ(static_cast<float*>(other)[kNumel - 1], 0.0F) << "zeroed";
+  const std::vector<mercury_job*> again = job.open_again("again");
+  ASSERT_EQ(declare_at(again[0], 1, mine.data() + kNumel, kNumel), 0) << mercury_last_error();
+  ASSERT_EQ(declare_at(again[1], 1, static_cast<float*>(other) + kNumel, kNumel), 0);
+  exchange_at(job, again[0], again[1], 1, mine.data() + kNumel, static_cast<float*>(other) + kNumel,
+              kNumel);
+  for (mercury_job* each : again) mercury_job_close(each);
+}
+
+TEST_P(RealEnds, MemoryInUseIsNotFreed) {
+  RealJob job(GetParam());
+  const auto data = declare_everywhere(job, 1, 100);
+  const mercury_handle handle = push_pull(job.job(0), 1);
+  EXPECT_EQ(mercury_free(job.context(0), data[0]), -EBUSY);
+  EXPECT_TRUE(said({"a declared tensor lies in the memory"}));
+  data[1][99] = 5;
+  push_pull(job.job(1), 1);
+  EXPECT_EQ(mercury_wait(job.job(0), handle, -1), 0);
+  EXPECT_EQ(data[0][99], 5);
+  EXPECT_EQ(mercury_free(job.context(0), data[0] + 1), -ENOENT) << "not where it begins";
+  job.close(0);
+  EXPECT_EQ(mercury_free(job.context(0), data[0]), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_free(job.context(0), data[0]), -ENOENT);
+}
+
+// --- wrong calls -----------------------------------------------------------------------------
+
+TEST_P(RealEnds, WrongHandlesAreNotFound) {
+  RealJob job(GetParam());
+  declare_everywhere(job, 1, 100);
+  const std::vector<mercury_job*> others = job.open_again("other");
+  const mercury_handle handle = push_pull(job.job(0), 1);
+  for (const mercury_handle wrong : {handle + 1, handle + (1 << 16), handle ^ ~uint64_t{0},
+                                     mercury_handle{0}, mercury_handle{65535}}) {
+    EXPECT_EQ(mercury_wait(job.job(0), wrong, -1), -ENOENT);
+    EXPECT_TRUE(said({"no such operation"}));
+  }
+  EXPECT_EQ(mercury_wait(others[0], handle, -1), -ENOENT) << "another job's";
+  EXPECT_EQ(mercury_wait(job.job(1), handle, -1), -ENOENT) << "another context's";
+  push_pull(job.job(1), 1);
+  EXPECT_EQ(mercury_wait(job.job(0), handle, -1), 0);
+  EXPECT_EQ(mercury_wait(job.job(0), handle, -1), -ENOENT) << "collected";
+  EXPECT_EQ(mercury_push_pull(others[0], 1, 0, nullptr), -ENOENT) << "another job's tensor";
+  EXPECT_TRUE(said({"tensor 1 is not declared"}));
+  EXPECT_EQ(mercury_push(job.job(0), 1, 70'000, nullptr), -EINVAL);
+  EXPECT_TRUE(said({"0 to 65535"}));
+  EXPECT_EQ(mercury_pull(job.job(0), 1, 0, nullptr), -EINVAL);
+  EXPECT_TRUE(said({"a pull must follow a push"}));
+  EXPECT_EQ(mercury_job_wait(job.job(0), 0), -ETIMEDOUT);
+  EXPECT_TRUE(said({"still running"}));
+  for (mercury_job* other : others) mercury_job_close(other);
+}
+
+TEST_P(RealEnds, NullArgumentsAreNamed) {
+  RealJob::Options one;
+  one.workers = one.servers = 1;
+  RealJob job(GetParam(), one);
+  mercury_context* context = job.context(0);
+  mercury_job* const open = job.job(0);
+  mercury_job* opened = nullptr;
+  const mercury_job_options options = job.member_options();
+  mercury_tensor_options tensor = tensor_options(1, nullptr, 1);
+  mercury_job_stats no_size{};
+  void* memory = nullptr;
+  mercury_completion done{};
+  const struct {
+    const char* what;  // is in the message
+    std::function<int()> call;
+  } rows[] = {
+      {"out", [&] { return mercury_attach(nullptr, nullptr); }},
+      {"context", [&] { return mercury_alloc(nullptr, 1, &memory); }},
+      {"out", [&] { return mercury_alloc(context, 1, nullptr); }},
+      {"0 bytes", [&] { return mercury_alloc(context, 0, &memory); }},
+      {"context", [&] { return mercury_free(nullptr, &done); }},
+      {"context", [&] { return mercury_register(nullptr, &done, 1); }},
+      {"address and a size", [&] { return mercury_register(context, nullptr, 1); }},
+      {"address and a size", [&] { return mercury_register(context, &done, 0); }},
+      {"address and a size", [&] { return mercury_register(context, &done, ~size_t{0}); }},
+      {"context", [&] { return mercury_deregister(nullptr, &done); }},
+      {"context", [&] { return mercury_job_open(nullptr, &options, &opened); }},
+      {"mercury_job_options", [&] { return mercury_job_open(context, nullptr, &opened); }},
+      {"out", [&] { return mercury_job_open(context, &options, nullptr); }},
+      {"mercury_job_options", [&] { return mercury_job_options_from_env(nullptr); }},
+      {"job", [&] { return mercury_job_rank(nullptr); }},
+      {"job", [&] { return mercury_job_workers(nullptr); }},
+      {"job", [&] { return mercury_job_wait(nullptr, 0); }},
+      {"job", [&] { return mercury_declare(nullptr, &tensor, 1); }},
+      {"tensors", [&] { return mercury_declare(open, nullptr, 1); }},
+      {"data", [&] { return mercury_declare(open, &tensor, 1); }},
+      {"job", [&] { return mercury_push_pull(nullptr, 1, 0, nullptr); }},
+      {"job", [&] { return mercury_push(nullptr, 1, 0, nullptr); }},
+      {"job", [&] { return mercury_pull(nullptr, 1, 0, nullptr); }},
+      {"job", [&] { return mercury_wait(nullptr, 1, 0); }},
+      {"job", [&] { return mercury_poll(nullptr, &done, 1); }},
+      {"out", [&] { return mercury_poll(open, nullptr, 1); }},
+      {"job", [&] { return mercury_set_callback(nullptr, nullptr, nullptr); }},
+      {"job", [&] { return mercury_eventfd(nullptr); }},
+      {"job", [&] { return mercury_job_get_stats(nullptr, &no_size); }},
+      {"out", [&] { return mercury_job_get_stats(open, nullptr); }},
+      {"size", [&] { return mercury_job_get_stats(open, &no_size); }},
+  };
+  int row = 0;
+  for (const auto& [what, call] : rows) {
+    EXPECT_EQ(call(), -EINVAL) << "row " << row;
+    EXPECT_TRUE(said({what})) << "row " << row;
+    ++row;
+  }
+  EXPECT_EQ(mercury_free(context, nullptr), 0) << "as free(3)";
+  EXPECT_EQ(mercury_declare(open, nullptr, 0), 0);
+  EXPECT_EQ(mercury_poll(open, nullptr, 0), 0);
+  mercury_job_close(nullptr);
+  mercury_detach(nullptr);
+  mercury_job_options_init(nullptr);
+  EXPECT_EQ(mercury_mode_of(nullptr), MERCURY_AUTO);
+}
+
+// --- refusals --------------------------------------------------------------------------------
+
+int open_result(mercury_context* context, const mercury_job_options& options) {
+  mercury_job* job = nullptr;
+  const int rc = mercury_job_open(context, &options, &job);
+  EXPECT_EQ(job == nullptr, rc < 0);
+  mercury_job_close(job);
+  return rc;
+}
+
+TEST_P(RealEnds, MembersThatDoNotFitAreRefusedAndTheJobGoesOn) {
+  RealJob::Options options;
+  options.secret = "open sesame";
+  options.daemon_config = "[[job]]\nname = \"test\"\nsecret = \"open sesame\"\n";
+  RealJob job(GetParam(), options);
+  const auto data = declare_everywhere(job, 1, 100);
+  mercury_context* context = job.attach(1);
+  const auto refused = [&](auto change) {
+    mercury_job_options wish = job.member_options();
+    change(wish);
+    return open_result(context, wish);
+  };
+  using O = mercury_job_options;
+  EXPECT_EQ(refused([](O& o) { o.secret = "sesame"; }), -EKEYREJECTED);
+  EXPECT_TRUE(said({"secret", "test"}));
+  EXPECT_EQ(refused([](O& o) { o.secret = nullptr; }), -EKEYREJECTED);
+  // All members are there: one that fits comes too late, too.
+  EXPECT_EQ(refused([](O& o) { o.rank = 1; }), -EADDRINUSE);
+  EXPECT_TRUE(said({"test"}));
+  EXPECT_EQ(refused([](O& o) { o.rank = 2; }), -EINVAL);
+  EXPECT_TRUE(said({"rank", "-1 to 1"}));
+  EXPECT_EQ(refused([](O& o) { o.weight = 1001; }), -EINVAL);
+  EXPECT_TRUE(said({"weight", "1 to 1000"}));
+  EXPECT_EQ(refused([](O& o) { o.timeout_ms = 0; }), -EINVAL);
+  EXPECT_TRUE(said({"timeout_ms"}));
+  mercury_detach(context);
+  data[0][0] = data[1][0] = 4;
+  push_pull(job.job(1), 1);
+  EXPECT_EQ(mercury_wait(job.job(0), push_pull(job.job(0), 1), -1), 0) << mercury_last_error();
+  EXPECT_EQ(data[0][0], 8);
+}
+
+// A job that lacks members: `present` is there while `wish` tries to join.
+TEST_P(RealEnds, SizesAndRanksMustFitWhoIsThere) {
+  RealJob running(GetParam());  // for its hosts
+  mercury_job_options present = running.member_options();
+  present.name = "another";
+  present.rank = 0;
+  present.timeout_ms = 500;
+  std::string missing;
+  int present_result = 0;
+  mercury_job_options server = present;
+  server.role = MERCURY_SERVER;
+  mercury_context* server_context =
+      GetParam() == Engines::kEmbedded ? running.server_context(0) : nullptr;
+  int server_result = -ETIME;
+  std::thread server_thread([&] {
+    if (server_context) server_result = open_result(server_context, server);
+  });
+  std::thread member([&] {
+    present_result = open_result(running.context(0), present);
+    missing = mercury_last_error();
+  });
+  mercury_job_options wish = present;
+  wish.workers = 3;
+  wish.rank = 2;
+  int rc = 0;
+  // Whoever comes first fixes the sizes: until then the wish itself waits, and times out.
+  wish.timeout_ms = 10'000;
+  rc = open_result(running.context(1), wish);
+  const std::string why = mercury_last_error();
+  member.join();
+  server_thread.join();
+  // One of the two is refused, the other then misses members.
+  EXPECT_TRUE((rc == -ERANGE && present_result == -ETIME) ||
+              (present_result == -ERANGE && rc == -ETIME))
+      << rc << " " << why << ", " << present_result << " " << missing;
+  EXPECT_TRUE((rc == -ERANGE ? why : missing).find("was opened with") != std::string::npos) << why;
+  EXPECT_TRUE((rc == -ETIME ? why : missing).find("worker") != std::string::npos) << missing;
+  EXPECT_EQ(server_result, -ETIME);
+}
+
+TEST_P(RealEnds, DeclarationsOfAllWorkersMustAgree) {
+  RealJob job(GetParam());
+  declare(job, 0, 7, 100);
+  void* memory = nullptr;
+  ASSERT_EQ(mercury_alloc(job.context(1), 4096, &memory), 0);
+  EXPECT_EQ(declare_at(job.job(1), 7, memory, 101), -EPROTOTYPE);
+  EXPECT_TRUE(said({"tensor 7", "100", "101"}));
+  mercury_tensor_options options = tensor_options(7, memory, 100, MERCURY_I32);
+  EXPECT_EQ(mercury_declare(job.job(1), &options, 1), -EPROTOTYPE);
+  EXPECT_TRUE(said({"tensor 7", "i32", "f32"}));
+  options = tensor_options(7, memory, 100);
+  options.op = MERCURY_AVERAGE;
+  EXPECT_EQ(mercury_declare(job.job(1), &options, 1), -EPROTOTYPE);
+  EXPECT_TRUE(said({"tensor 7", "average"}));
+  EXPECT_EQ(mercury_free(job.context(1), memory), 0) << "no tensor lies in it";
+  // Right at last; the job is unharmed.
+  auto* right = static_cast<float*>(declare(job, 1, 7, 100));
+  right[99] = 6;
+  push_pull(job.job(0), 7);
+  EXPECT_EQ(mercury_wait(job.job(1), push_pull(job.job(1), 7), -1), 0) << mercury_last_error();
+  EXPECT_EQ(right[99], 6);
+}
+
+TEST(RealDaemon, KnowsOnlyItsJobs) {
+  StackDaemon daemon(fresh_address(), "[jobs]\nopen = false\n");
+  mercury_context* context = attach_daemon(daemon.socket());
+  mercury_job_options options;
+  mercury_job_options_init(&options);
+  const std::string rendezvous = daemon.address() + ":17470";
+  options.name = "stranger";
+  options.workers = options.servers = 1;
+  options.rendezvous = rendezvous.c_str();
+  EXPECT_EQ(open_result(context, options), -ESRCH);
+  EXPECT_TRUE(said({"stranger", "[[job]]"}));
+  mercury_detach(context);
+}
+
+TEST(RealDaemon, LimitsWhatAProgramShares) {
+  StackDaemon daemon(fresh_address(), "program_memory = \"8MiB\"\n");
+  mercury_context* context = attach_daemon(daemon.socket());
+  void* memory = nullptr;
+  EXPECT_EQ(mercury_alloc(context, 9U << 20, &memory), -ENOSPC);
+  EXPECT_EQ(memory, nullptr);
+  EXPECT_EQ(mercury_alloc(context, 1U << 20, &memory), 0) << mercury_last_error();
+  mercury_detach(context);
+}
+
+// --- ends ------------------------------------------------------------------------------------
+
+TEST_P(RealEnds, ClosingEndsWhatIsInFlightAndThePeersHearOfIt) {
+  RealJob job(GetParam());
+  const auto data = declare_everywhere(job, 1, 100);
+  declare_everywhere(job, 2, 100);
+  const mercury_handle waited = push_pull(job.job(0), 1);
+  push_pull(job.job(0), 2);
+  std::thread waiter([&] { EXPECT_EQ(mercury_wait(job.job(0), waited, -1), -ESHUTDOWN); });
+  std::thread member([&] { EXPECT_EQ(mercury_job_wait(job.job(0), -1), -ESHUTDOWN); });
+  while (mercury_wait(job.job(0), waited, 0) != -EBUSY) std::this_thread::yield();
+  // Until `member` is inside, too: its call must not come after the end.
+  EXPECT_EQ(mercury_job_wait(job.job(0), 200), -ETIMEDOUT);
+  job.close(0);
+  waiter.join();
+  member.join();
+  EXPECT_EQ(mercury_free(job.context(0), data[0]), 0) << mercury_last_error();
+  if (GetParam() == Engines::kDaemon) return;  // the rest takes the 5 s that latecomers have
+  // The other one pushes what worker 0 never will.
+  declare(job, 1, 3, 100);
+  const mercury_handle lonely = push_pull(job.job(1), 3);
+  EXPECT_EQ(mercury_wait(job.job(1), lonely, -1), -ECONNRESET);
+  EXPECT_TRUE(said({"tensor 3", "worker 0", "left"}));
+  EXPECT_EQ(mercury_push_pull(job.job(1), 3, 0, nullptr), -ECONNRESET);
+  EXPECT_TRUE(said({"the job has failed", "worker 0"}));
+  EXPECT_EQ(mercury_job_wait(job.job(1), -1), -ECONNRESET);
+}
+
+TEST_P(RealEnds, DetachingClosesEverything) {
+  RealJob job(GetParam());
+  declare_everywhere(job, 1, 100);
+  const std::vector<mercury_job*> others = job.open_again("other");
+  push_pull(job.job(0), 1);
+  ASSERT_GE(mercury_eventfd(others[0]), 0) << mercury_last_error();
+  job.detach(0);
+  mercury_job_close(others[1]);
+}
+
+TEST_P(RealEnds, AForkedChildIsInertAndTheParentGoesOn) {
+  RealJob job(GetParam());
+  const auto data = declare_everywhere(job, 1, 100);
+  const mercury_handle handle = push_pull(job.job(0), 1);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    int wrong = 0;
+    void* memory = nullptr;
+    mercury_job* opened = nullptr;
+    const mercury_job_options options = job.member_options();
+    mercury_job_stats stats{};
+    stats.size = sizeof stats;
+    mercury_completion done{};
+    const mercury_tensor_options tensor = tensor_options(9, data[0], 1);
+    for (const int rc :
+         {mercury_push_pull(job.job(0), 1, 0, nullptr), mercury_push(job.job(0), 1, 0, nullptr),
+          mercury_pull(job.job(0), 1, 0, nullptr), mercury_wait(job.job(0), handle, -1),
+          mercury_poll(job.job(0), &done, 1), mercury_eventfd(job.job(0)),
+          mercury_job_wait(job.job(0), -1), mercury_declare(job.job(0), &tensor, 1),
+          mercury_set_callback(job.job(0), nullptr, nullptr),
+          mercury_job_get_stats(job.job(0), &stats), mercury_alloc(job.context(0), 1, &memory),
+          mercury_free(job.context(0), data[0]), mercury_register(job.context(0), &done, 1),
+          mercury_deregister(job.context(0), &done),
+          mercury_job_open(job.context(0), &options, &opened)}) {
+      wrong += rc != -ENOTCONN;
+    }
+    wrong += std::strstr(mercury_last_error(), "attach after fork") == nullptr;
+    mercury_job_close(job.job(0));
+    mercury_detach(job.context(0));
+    mercury_context* fresh = job.attach(0);
+    wrong += fresh == nullptr || mercury_alloc(fresh, 1, &memory) != 0;
+    mercury_detach(fresh);
+    ::_exit(wrong);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "calls that were not refused";
+  data[1][0] = 3;
+  push_pull(job.job(1), 1);
+  EXPECT_EQ(mercury_wait(job.job(0), handle, -1), 0) << mercury_last_error();
+  EXPECT_EQ(data[0][0], 3);
+}
+
+TEST_P(RealEnds, MercurysThreadsTakeNoSignals) {
+  RealJob job(GetParam());
+  int seen = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    bool is_ours = false;
+    for (std::string line; std::getline(status, line);) {
+      if (line.find("Name:\tmercury-") == 0) is_ours = true;
+      if (!is_ours || line.find("SigBlk:") != 0) continue;
+      ++seen;
+      const uint64_t blocked = std::stoull(line.substr(8), nullptr, 16);
+      EXPECT_NE(blocked & uint64_t{1} << (SIGINT - 1), 0U) << task.path();
+      EXPECT_NE(blocked & uint64_t{1} << (SIGTERM - 1), 0U) << task.path();
+    }
+  }
+  EXPECT_GE(seen, 2);
+}
+
+constexpr char kImpatient[] = "[session]\npeer_timeout = \"500ms\"\n";
+
+TEST(RealDaemon, WhoseEndIsToldToItsPrograms) {
+  RealJob::Options options;
+  options.daemon_config = kImpatient;  // the other daemon's program closes the job at the end
+  RealJob job(Engines::kDaemon, options);
+  declare_everywhere(job, 1, 100);
+  const mercury_handle handle = push_pull(job.job(0), 1);
+  job.daemon(0).kill();
+  EXPECT_EQ(mercury_wait(job.job(0), handle, -1), -EPIPE);
+  EXPECT_EQ(mercury_push_pull(job.job(0), 1, 0, nullptr), -EPIPE);
+  void* memory = nullptr;
+  EXPECT_EQ(mercury_alloc(job.context(0), 1U << 30, &memory), -EPIPE);
+  EXPECT_TRUE(said({"mercury-stackd has gone"}));
+  EXPECT_EQ(mercury_job_wait(job.job(0), -1), -EPIPE);
+}
+
+TEST(RealDaemon, WhoseHostIsSilentIsNamedToThePeers) {
+  RealJob::Options options;
+  options.daemon_config = kImpatient;
+  RealJob job(Engines::kDaemon, options);
+  declare_everywhere(job, 1, 100);
+  const mercury_handle handle = push_pull(job.job(0), 1);
+  job.daemon(1).kill();
+  EXPECT_EQ(mercury_wait(job.job(0), handle, -1), -EHOSTDOWN) << mercury_last_error();
+  EXPECT_TRUE(said({"tensor 1", job.daemon(1).address().c_str()}));
+}
+
+}  // namespace
+}  // namespace mercury::testing
