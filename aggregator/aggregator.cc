@@ -116,8 +116,15 @@ Status Aggregator::set_incarnation(JobSlot job, uint16_t worker, uint32_t incarn
     return Error(Errc::kInvalidArgument, "worker " + std::to_string(worker) + " in a job of " +
                                              std::to_string(owner->members.size()));
   }
-  owner->members[worker] = {true, incarnation};
+  Member& member = owner->members[worker];
+  if (member.admitted && member.incarnation != incarnation) owner->tensors.take_out(worker);
+  member = {true, incarnation};
   return {};
+}
+
+std::vector<TensorRound> Aggregator::open_rounds(JobSlot job) const {
+  const Job* const owner = state_->find(job);
+  return owner == nullptr ? std::vector<TensorRound>{} : owner->tensors.open_rounds();
 }
 
 PushVerdict Aggregator::push(const Contribution& contribution) noexcept {

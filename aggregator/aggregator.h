@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "transport/base/result.h"
 #include "transport/base/types.h"
@@ -58,6 +59,11 @@ struct Contribution {
   uint32_t chunk = 0;
   uint32_t payload_crc = 0;  // crc32c of `elements`
   std::span<const std::byte> elements;
+};
+
+struct TensorRound {
+  uint32_t tensor = 0;
+  uint32_t round = 0;
 };
 
 enum class PushVerdict : uint8_t {
@@ -102,11 +108,16 @@ class Aggregator {
   void remove_job(JobSlot job);  // caller has made sure that no pin is busy, or drained the port
   Status add_tensor(JobSlot job, const AggregationTensor& spec);
 
-  // Admits a worker, or a restarted one: contributions of an older incarnation are refused from now
-  // on. What its earlier incarnation already added stays counted (a rank adds once per chunk and
-  // round), so the same chunk from the new incarnation is a duplicate.
-  // Errors: kNotFound, kInvalidArgument.
+  // Admits a worker, or its next life: contributions of another incarnation are refused from now
+  // on, and what the last one added is taken out of every chunk whose open round is not complete. A
+  // sum cannot give a number back, so where it was added in, the chunk begins its open round anew
+  // and needs every worker's contribution again; complete rounds stay as they are.
+  // Cold: looks at every chunk if the incarnation is another one. Errors: kNotFound,
+  // kInvalidArgument.
   Status set_incarnation(JobSlot job, uint16_t worker, uint32_t incarnation);
+  // The round that each tensor with chunks here is in: the lowest that is open in any of them.
+  // Cold.
+  std::vector<TensorRound> open_rounds(JobSlot job) const;
 
   PushVerdict push(const Contribution& contribution) noexcept;
 

@@ -216,6 +216,31 @@ bool TensorSlots::pins_busy(const PinCheck& pins) const noexcept {
   return false;
 }
 
+void TensorSlots::take_out(uint16_t worker) noexcept {
+  for (uint32_t index = 0; index < spec_.chunk_count; ++index) {
+    Slot& slot = slots_[index];
+    if (!slot.has(worker)) continue;
+    if (in_order_ && worker >= slot.added) {  // still kept apart
+      slot.contributors[worker / 64] &= ~(uint64_t{1} << (worker % 64));
+      --slot.contributions;
+    } else {
+      slot.contributors = {};
+      slot.contributions = 0;
+      slot.added = 0;
+    }
+  }
+}
+
+// The rounds of a tensor's chunks differ by one at most, so serial numbers compare.
+uint32_t TensorSlots::open_round() const noexcept {
+  uint32_t lowest = slots_[0].rounds_done;
+  for (uint32_t index = 1; index < spec_.chunk_count; ++index) {
+    const uint32_t done = slots_[index].rounds_done;
+    if (static_cast<int32_t>(done - lowest) < 0) lowest = done;
+  }
+  return spec_.first_round + lowest;
+}
+
 bool TensorSlots::result(uint32_t round, uint32_t chunk, ChunkResult& out) noexcept {
   const uint32_t index = chunk - spec_.first_chunk;
   if (index >= spec_.chunk_count) return false;

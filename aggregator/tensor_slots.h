@@ -57,6 +57,11 @@ class TensorSlots {
 
   bool pins_busy(const PinCheck& pins) const noexcept;
 
+  // What this worker contributed to rounds that are not complete does not count any more.
+  void take_out(uint16_t worker) noexcept;
+  bool empty() const noexcept { return spec_.chunk_count == 0; }
+  uint32_t open_round() const noexcept;  // the lowest of any chunk; not of an empty share
+
   uint32_t id() const noexcept { return spec_.tensor; }
   uint64_t memory_bytes() const noexcept { return mapped_bytes_; }
 

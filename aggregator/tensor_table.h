@@ -32,6 +32,18 @@ class TensorTable {
     place(owned_.back().get());
   }
 
+  void take_out(uint16_t worker) noexcept {
+    for (const auto& slots : owned_) slots->take_out(worker);
+  }
+
+  std::vector<TensorRound> open_rounds() const {
+    std::vector<TensorRound> rounds;
+    for (const auto& slots : owned_) {
+      if (!slots->empty()) rounds.push_back({slots->id(), slots->open_round()});
+    }
+    return rounds;
+  }
+
   bool pins_busy(const PinCheck& pins) const noexcept {
     return std::any_of(owned_.begin(), owned_.end(),
                        [&pins](const auto& slots) { return slots->pins_busy(pins); });

@@ -248,11 +248,60 @@ TEST(Aggregator, AcceptsCurrentIncarnationsOnly) {
   restarted.elements = payload;
   restarted.payload_crc = wire::crc32c(payload);
   restarted.incarnation = 77;
-  EXPECT_EQ(bench.aggregator.push(restarted), PushVerdict::kDuplicate);
-  EXPECT_EQ(bench.push(1, 1, 0, floats({2})), PushVerdict::kCompleted);
-  EXPECT_EQ(bench.values<float>(1, 0), std::vector<float>{3});
+  EXPECT_EQ(bench.push(1, 1, 0, floats({2})), PushVerdict::kAdded);
+  EXPECT_EQ(bench.aggregator.push(restarted), PushVerdict::kCompleted);
+  EXPECT_EQ(bench.values<float>(1, 0), std::vector<float>{7});
   restarted.round = 2;
   EXPECT_EQ(bench.aggregator.push(restarted), PushVerdict::kAdded);
+}
+
+// Three workers, three chunks: worker 0's first life is in chunk 0 alone, in chunk 1 with others,
+// and in chunk 2 not at all; round 1 of chunk 2 is complete.
+TEST(Aggregator, ARestartedWorkerLosesItsOwnPartOfOpenRoundsOnly) {
+  for (const bool deterministic : {false, true}) {
+    Bench bench(3, deterministic);
+    bench.add_tensor(3, 1);
+    for (uint32_t w = 0; w < 3; ++w) bench.push(w, 1, 2, floats({float(w + 1)}));
+    bench.push(0, 1, 0, floats({10}));
+    bench.push(1, 1, 1, floats({20}));
+    bench.push(0, 1, 1, floats({10}));
+    bench.push(1, 2, 2, floats({200}));
+    ASSERT_TRUE(bench.aggregator.set_incarnation(kJob, 0, 77));
+    const std::vector<TensorRound> rounds = bench.aggregator.open_rounds(kJob);
+    ASSERT_EQ(rounds.size(), 1U);
+    EXPECT_EQ(rounds[0].round, 1U);
+
+    EXPECT_EQ(bench.values<float>(1, 2), std::vector<float>{6}) << "complete rounds stay";
+    EXPECT_EQ(bench.push(1, 2, 2, floats({200})), PushVerdict::kDuplicate) << "others' too";
+    EXPECT_EQ(bench.push(0, 1, 0, floats({10})), PushVerdict::kBadIncarnation);
+    const auto again = [&](uint32_t round, uint32_t chunk, float value) {
+      const Bytes payload = floats({value});
+      Contribution c = Bench::contribution(0, round, chunk, payload);
+      c.incarnation = 77;
+      return bench.aggregator.push(c);
+    };
+    EXPECT_EQ(again(1, 2, 5), PushVerdict::kOldRound);
+    EXPECT_EQ(again(1, 0, 11), PushVerdict::kAdded);
+    EXPECT_EQ(again(1, 1, 11), PushVerdict::kAdded);
+    EXPECT_EQ(bench.push(2, 1, 1, floats({30})), PushVerdict::kAdded);
+    EXPECT_EQ(bench.push(1, 1, 1, floats({20})), PushVerdict::kCompleted) << "had to come again";
+    EXPECT_EQ(bench.values<float>(1, 1), std::vector<float>{61});
+  }
+}
+
+TEST(Aggregator, WhatIsKeptApartIsTakenOutAlone) {
+  Bench bench(3, true);
+  bench.add_tensor(1, 1);
+  bench.push(1, 1, 0, floats({20}));
+  bench.push(2, 1, 0, floats({30}));
+  ASSERT_TRUE(bench.aggregator.set_incarnation(kJob, 2, 77));
+  EXPECT_EQ(bench.push(1, 1, 0, floats({20})), PushVerdict::kDuplicate) << "still counted";
+  EXPECT_EQ(bench.push(0, 1, 0, floats({10})), PushVerdict::kAdded);
+  const Bytes payload = floats({31});
+  Contribution c = Bench::contribution(2, 1, 0, payload);
+  c.incarnation = 77;
+  EXPECT_EQ(bench.aggregator.push(c), PushVerdict::kCompleted);
+  EXPECT_EQ(bench.values<float>(1, 0), std::vector<float>{61});
 }
 
 TEST(Aggregator, RefusesWhatItDoesNotKnow) {
