@@ -18,7 +18,7 @@ Taken GradientExchange::on_chunk(SessionSlot session, const wire::Header& header
                                  std::span<const std::byte> payload, uint64_t) noexcept {
   const Binding& binding = bindings_[session.value];
   if (binding.kind == Kind::kWorker && header.type == wire::FrameType::kPush) {
-    return on_push(binding, header, payload);
+    return on_push(session, header, payload);
   }
   if (binding.kind == Kind::kShard && header.type == wire::FrameType::kResult) {
     return worker_.on_result(binding.job, binding.rank, header, payload) ? Taken::kYes : Taken::kNo;
@@ -29,8 +29,9 @@ Taken GradientExchange::on_chunk(SessionSlot session, const wire::Header& header
   return Taken::kNo;
 }
 
-Taken GradientExchange::on_push(const Binding& binding, const wire::Header& header,
+Taken GradientExchange::on_push(SessionSlot session, const wire::Header& header,
                                 std::span<const std::byte> payload) noexcept {
+  const Binding& binding = bindings_[session.value];
   const ServerJob& job = server_jobs_[binding.job.value];
   if (header.sender != binding.rank || header.incarnation != binding.incarnation) {
     counters_.add(header.sender != binding.rank ? Counter::kDropWorkerRank
@@ -54,6 +55,7 @@ Taken GradientExchange::on_push(const Binding& binding, const wire::Header& head
       counters_.add(Counter::kDropContributedTwice);
       return Taken::kYes;
     case PushVerdict::kOldRound:
+      if (binding.catches_up) answer_late(binding, session, header);
       counters_.add(Counter::kDropRoundOld);
       return Taken::kYes;
     case PushVerdict::kCorrupt:
@@ -88,6 +90,15 @@ void GradientExchange::answer_all(const ServerJob& job, const wire::Header& head
     const ChunkRange range{header.tensor, header.round, header.chunk, 1, header.priority};
     if (!scheduler_.admit(job.workers[rank], range)) retransmit(job.workers[rank], range);
   }
+}
+
+// A worker that took a lost one's place pushes the round that its tensor is in; some chunks of it
+// may have been complete before it came.
+void GradientExchange::answer_late(const Binding& binding, SessionSlot session,
+                                   const wire::Header& header) noexcept {
+  ChunkResult result;
+  if (!aggregator_.result(binding.job, header.tensor, header.round, header.chunk, result)) return;
+  retransmit(session, {header.tensor, header.round, header.chunk, 1, header.priority});
 }
 
 bool GradientExchange::next(OutgoingChunk& out) noexcept {
@@ -278,7 +289,10 @@ Status GradientExchange::bind_worker(JobSlot slot, uint16_t rank, uint32_t incar
     return Error(Errc::kNotFound, "bind of a worker to a job that is not here");
   }
   if (Status set = aggregator_.set_incarnation(slot, rank, incarnation); !set) return set;
-  if (Status bound = bind(session, {Kind::kWorker, slot, rank, incarnation}); !bound) return bound;
+  const bool catches_up = job.replaced[rank] != 0;
+  if (Status bound = bind(session, {Kind::kWorker, slot, rank, incarnation, catches_up}); !bound) {
+    return bound;
+  }
   job.workers[rank] = session;
   job.bound[rank] = 1;
   return {};
@@ -311,6 +325,24 @@ Status GradientExchange::add_server_job(const command::AddServerJob& spec) {
   job.spec = spec;
   job.workers.assign(spec.workers, SessionSlot());
   job.bound.assign(spec.workers, 0);
+  job.replaced.assign(spec.workers, 0);
+  return {};
+}
+
+Status GradientExchange::replace_worker(const command::ReplaceWorker& request) {
+  ServerJob& job = server_jobs_[request.job.value];
+  if (!job.present || request.rank >= job.spec.workers) {
+    return Error(Errc::kNotFound, "a worker was replaced in a job that is not here");
+  }
+  const Status set = aggregator_.set_incarnation(request.job, request.rank, request.incarnation);
+  if (!set) return set;
+  job.bound[request.rank] = 0;
+  job.replaced[request.rank] = 1;
+  event::WorkerReplaced replaced{request.job, request.rank, request.incarnation, {}};
+  for (const TensorRound& at : aggregator_.open_rounds(request.job)) {
+    replaced.rounds.push_back({at.tensor, at.round});
+  }
+  events_.emplace_back(std::move(replaced));
   return {};
 }
 
@@ -336,6 +368,11 @@ Status GradientExchange::on_command(const Command& any) {
   if (const auto* c = std::get_if<command::AddTensor>(&any)) {
     return worker_.has_job(c->job) ? worker_.add_tensor(*c) : add_server_tensor(*c);
   }
+  if (const auto* c = std::get_if<command::Confirm>(&any)) {
+    events_.emplace_back(event::Confirmed{c->job, c->number});
+  }
+  if (const auto* c = std::get_if<command::ReplaceWorker>(&any)) return replace_worker(*c);
+  if (const auto* c = std::get_if<command::Refill>(&any)) worker_.refill(c->job);
   if (const auto* c = std::get_if<command::RemoveJob>(&any)) remove_job(*c);
   if (const auto* c = std::get_if<command::FailJob>(&any)) worker_.fail_job(c->job, c->code);
   if (const auto* c = std::get_if<command::AttachChannel>(&any)) {

@@ -66,6 +66,7 @@ class GradientExchange {
     JobSlot job;
     uint16_t rank = 0;  // kWorker: whose; kShard: the shard
     uint32_t incarnation = 0;
+    bool catches_up = false;  // kWorker: took a lost one's place
   };
   // A program and the completions that found no room in its ring: while there are any, nothing more
   // is taken from it, so a program that does not read stops only itself.
@@ -79,11 +80,14 @@ class GradientExchange {
     command::AddServerJob spec;
     std::vector<SessionSlot> workers;  // by rank
     std::vector<uint8_t> bound;        // whether workers[rank] is a session
+    std::vector<uint8_t> replaced;     // whether it has had a life before
   };
 
-  Taken on_push(const Binding& binding, const wire::Header& header,
+  Taken on_push(SessionSlot session, const wire::Header& header,
                 std::span<const std::byte> payload) noexcept;
   void answer_all(const ServerJob& job, const wire::Header& header) noexcept;
+  void answer_late(const Binding& binding, SessionSlot session,
+                   const wire::Header& header) noexcept;
   bool prepare_result(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept;
   void retransmit(SessionSlot session, const ChunkRange& chunk) noexcept;
   bool short_of_ranges(uint32_t wanted) const noexcept {
@@ -96,6 +100,7 @@ class GradientExchange {
   void deliver(Program& program, const Completion& completion) noexcept;
   Status add_server_job(const command::AddServerJob& spec);
   Status add_server_tensor(const command::AddTensor& spec);
+  Status replace_worker(const command::ReplaceWorker& request);
   void remove_job(const command::RemoveJob& request);
   void detach(EngineChannel* channel);
   Status bind(SessionSlot session, const Binding& binding);

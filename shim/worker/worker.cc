@@ -50,6 +50,12 @@ Status Worker::bind_shard(JobSlot slot, uint16_t shard, SessionSlot session) {
   if (!job->tensors.empty()) {
     return Error(Errc::kInvalidArgument, "shards are bound before tensors are declared");
   }
+  const auto known = std::find_if(job->shards.begin(), job->shards.end(),
+                                  [shard](const Job::Shard& s) { return s.shard == shard; });
+  if (known != job->shards.end()) {  // the control plane has opened another session to it
+    known->session = session;
+    return {};
+  }
   job->shards.push_back({shard, session});
   ranges_.reserve(ranges_.capacity() + 1);
   return {};
@@ -70,6 +76,7 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
     tensor.own_chunks +=
         shard_span(spec.tensor, tensor.chunks, shard.shard, job->spec.shards).count;
   }
+  tensor.round = spec.first_round - 1;
   tensor.summed.resize(tensor.chunks);
   tensor.pushed.resize(tensor.chunks);
   job->index_of.emplace(spec.tensor, tensor.index);
@@ -138,6 +145,8 @@ void Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, ui
 void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
   ++tensor.round;
   tensor.in_flight = true;
+  tensor.priority = priority;
+  tensor.acks_void = false;
   tensor.missing_sums = tensor.missing_acks = tensor.own_chunks;
   tensor.summed.clear();
   tensor.pushed.clear();
@@ -146,6 +155,25 @@ void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
         shard_span(tensor.spec.tensor, tensor.chunks, shard.shard, job.spec.shards);
     if (span.count > 0) {
       ranges_.push_back({shard.session, tensor.index, tensor.round, span, priority});
+    }
+  }
+}
+
+void Worker::refill(JobSlot slot) {
+  Job* job = find(slot);
+  if (!job || job->failed != Errc::kOk) return;
+  ranges_.reserve(ranges_.size() + 2 * job->tensors.size() * job->shards.size());
+  for (Tensor& tensor : job->tensors) {
+    if (!tensor.in_flight || tensor.missing_sums == 0) continue;
+    tensor.acks_void = true;
+    tensor.missing_acks = tensor.missing_sums;
+    tensor.pushed = tensor.summed;
+    for (const Job::Shard& shard : job->shards) {
+      const ChunkSpan span =
+          shard_span(tensor.spec.tensor, tensor.chunks, shard.shard, job->spec.shards);
+      if (span.count > 0) {
+        ranges_.push_back({shard.session, tensor.index, tensor.round, span, tensor.priority});
+      }
     }
   }
 }
@@ -249,7 +277,7 @@ void Worker::mark_pushed(Tensor& tensor, uint32_t chunk) noexcept {
 void Worker::on_acked(JobSlot slot, const SentTag& tag) noexcept {
   Job* job = find(slot);
   Tensor* tensor = job ? job->find(tag.tensor) : nullptr;
-  if (!tensor || tensor->round != tag.round || !tensor->in_flight) return;
+  if (!tensor || tensor->round != tag.round || !tensor->in_flight || tensor->acks_void) return;
   mark_pushed(*tensor, tag.chunk);
   finish_if_done(*job, *tensor);
 }

@@ -59,6 +59,9 @@ class Worker {
   Status bind_shard(JobSlot job, uint16_t shard, SessionSlot session);
   Status add_tensor(const command::AddTensor& spec);
   bool has_job(JobSlot job) const noexcept;
+  // A server has begun some chunks anew: everything of open rounds that has no sum yet is pushed
+  // again (the ranges come out of take_range). Cold.
+  void refill(JobSlot job);
   // Waiting operations complete with `code`; later ones do at once.
   void fail_job(JobSlot job, Errc code) noexcept;
   void remove_job(JobSlot job, Errc code);

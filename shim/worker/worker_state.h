@@ -36,6 +36,10 @@ struct Worker::Tensor {
   uint32_t round = 0;         // of the last push; the first is 1
   bool in_flight = false;     // the round's sums are not all here
   bool pull_allowed = false;  // pushed, and nobody has pulled that round yet
+  uint16_t priority = 0;      // of the last push
+  // The round is being pushed again: what was acknowledged is no longer sure to be in the sum, and
+  // an acknowledgement may be of the first time. Only sums count until the round is over.
+  bool acks_void = false;
   uint32_t missing_sums = 0;
   uint32_t missing_acks = 0;
   ChunkBits summed;

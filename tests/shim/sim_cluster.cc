@@ -51,26 +51,43 @@ void SimProgram::collect() {
 
 SimCluster::SimCluster(const ClusterConfig& config)
     : config_(config), network_(network_config(config)), random_(config.seed) {
-  for (uint32_t i = 0; i < config.workers; ++i) {
-    programs_.push_back(std::make_unique<SimProgram>());
-    for (uint32_t lane = 0; lane < config.worker_lanes; ++lane) programs_.back()->add_channel();
-    add_host(i, config.worker_lanes, false);
+  lives_.resize(config.workers);
+  programs_.resize(config.workers);
+  for (uint32_t i = 0; i < config.workers; ++i) new_life(i);
+  hosts_.resize(config.workers + config.servers);
+  for (uint32_t i = 0; i < hosts_.size(); ++i) {
+    network_.add_host();
+    start_host(i);
   }
-  for (uint32_t i = 0; i < config.servers; ++i) {
-    add_host(config.workers + i, config.server_lanes, true);
-  }
+}
+
+void SimCluster::new_life(uint32_t worker) {
+  ++lives_[worker];
+  programs_[worker] = std::make_unique<SimProgram>();
+  for (uint32_t lane = 0; lane < config_.worker_lanes; ++lane) programs_[worker]->add_channel();
 }
 
 SimCluster::~SimCluster() = default;
 
-void SimCluster::add_host(uint32_t index, uint32_t lanes, bool serve) {
-  const sim::HostId host = network_.add_host();
+IpAddress SimCluster::address_of(uint32_t index) const {
+  if (config_.ipv6) return *IpAddress::parse("fd00::" + std::to_string(index + 1));
+  return IpAddress::v4(10, 0, static_cast<uint8_t>(index / 250),
+                       static_cast<uint8_t>(index % 250 + 1));
+}
+
+void SimCluster::crash_host(uint32_t index) {
+  hosts_[index].reset();
+  if (index < config_.workers) new_life(index);
+}
+
+void SimCluster::start_host(uint32_t index) {
+  const sim::HostId host(index);
+  const bool serve = index >= config_.workers;
+  const uint32_t lanes = serve ? config_.server_lanes : config_.worker_lanes;
   std::vector<HostOf<sim::SimPort>::Part> parts;
   for (uint32_t lane = 0; lane < lanes; ++lane) {
     auto counters = std::make_unique<Counters>();
-    IpAddress ip = IpAddress::v4(10, 0, static_cast<uint8_t>(index / 250),
-                                 static_cast<uint8_t>(index % 250 + 1));
-    if (config_.ipv6) ip = *IpAddress::parse("fd00::" + std::to_string(index + 1));
+    const IpAddress ip = address_of(index);
     sim::SimPortConfig port;
     port.counters = counters.get();
     Result<std::unique_ptr<sim::SimPort>> made =
@@ -80,14 +97,14 @@ void SimCluster::add_host(uint32_t index, uint32_t lanes, bool serve) {
   HostConfig host_config;
   host_config.lane = config_.lane;
   host_config.policy.serve = serve;
-  hosts_.push_back(std::make_unique<HostOf<sim::SimPort>>(std::move(parts), host_config,
-                                                          [this] { return random_.next(); }));
+  hosts_[index] = std::make_unique<HostOf<sim::SimPort>>(std::move(parts), host_config,
+                                                         [this] { return random_.next(); });
 }
 
 std::vector<Endpoint> SimCluster::rendezvous() const {
   std::vector<Endpoint> all;
   for (uint32_t i = 0; i < config_.servers; ++i) {
-    all.push_back(hosts_[config_.workers + i]->port_info(0).local);
+    all.push_back({address_of(config_.workers + i), 7470});
   }
   return all;
 }
@@ -95,6 +112,7 @@ std::vector<Endpoint> SimCluster::rendezvous() const {
 bool SimCluster::poll_all() {
   uint32_t work = 0;
   for (auto& host : hosts_) {
+    if (!host) continue;
     for (size_t lane = 0; lane < host->lane_count(); ++lane) {
       work += host->lane(lane).poll(network_.now_ns());
     }
@@ -107,6 +125,7 @@ bool SimCluster::poll_all() {
 uint64_t SimCluster::next_ns() const {
   uint64_t next = network_.next_event_ns();
   for (const auto& host : hosts_) {
+    if (!host) continue;
     next = std::min(next, host->next_deadline_ns());
     for (size_t lane = 0; lane < host->lane_count(); ++lane) {
       next = std::min(next, host->lane(lane).engine().next_deadline_ns());
@@ -127,23 +146,32 @@ bool SimCluster::run(const std::function<bool()>& until, uint64_t limit_ns) {
   }
 }
 
+void SimCluster::begin_open(uint32_t worker, const OpenJob& base,
+                            std::optional<Result<OpenedJob>>& reply) {
+  OpenJob request = base;
+  request.workers = static_cast<uint16_t>(config_.workers);
+  request.servers = static_cast<uint16_t>(config_.servers);
+  request.rendezvous = rendezvous();
+  request.channels = programs_[worker]->engine_ends();
+  request.client_job = 1;
+  if (request.rank == -1) request.rank = static_cast<int>(worker);
+  for (size_t lane = 0; lane < request.channels.size(); ++lane) {
+    hosts_[worker]->send(LaneId(static_cast<uint16_t>(lane)),
+                         command::AttachChannel{request.channels[lane]});
+  }
+  hosts_[worker]->jobs().open_job(client(worker), request, network_.now_ns(),
+                                  [this, worker, &reply](Result<OpenedJob> opened) {
+                                    if (opened) {
+                                      programs_[worker]->slot = opened->slot;
+                                      programs_[worker]->rank = opened->rank;
+                                    }
+                                    reply = std::move(opened);
+                                  });
+}
+
 Status SimCluster::open_job(const OpenJob& base, uint64_t limit_ns) {
   std::vector<std::optional<Result<OpenedJob>>> replies(config_.workers);
-  for (uint32_t i = 0; i < config_.workers; ++i) {
-    OpenJob request = base;
-    request.workers = static_cast<uint16_t>(config_.workers);
-    request.servers = static_cast<uint16_t>(config_.servers);
-    request.rendezvous = rendezvous();
-    request.channels = programs_[i]->engine_ends();
-    request.client_job = 1;
-    if (request.rank == -1) request.rank = static_cast<int>(i);
-    for (size_t lane = 0; lane < request.channels.size(); ++lane) {
-      hosts_[i]->send(LaneId(static_cast<uint16_t>(lane)),
-                      command::AttachChannel{request.channels[lane]});
-    }
-    hosts_[i]->jobs().open_job(i + 1, request, network_.now_ns(),
-                               [&replies, i](Result<OpenedJob> reply) { replies[i] = reply; });
-  }
+  for (uint32_t i = 0; i < config_.workers; ++i) begin_open(i, base, replies[i]);
   const bool all = run(
       [&replies] {
         return std::all_of(replies.begin(), replies.end(),
@@ -151,26 +179,36 @@ Status SimCluster::open_job(const OpenJob& base, uint64_t limit_ns) {
       },
       limit_ns);
   if (!all) return Error(Errc::kTimedOut, "a program had no answer in the time limit");
-  for (uint32_t i = 0; i < config_.workers; ++i) {
-    if (!*replies[i]) return replies[i]->error();
-    programs_[i]->slot = (**replies[i]).slot;
-    programs_[i]->rank = (**replies[i]).rank;
+  for (const auto& reply : replies) {
+    if (!*reply) return reply->error();
   }
   return {};
 }
 
+Status SimCluster::open_job_on(uint32_t worker, const OpenJob& base, uint64_t limit_ns) {
+  std::optional<Result<OpenedJob>> reply;
+  begin_open(worker, base, reply);
+  if (!run([&reply] { return reply.has_value(); }, limit_ns)) {
+    return Error(Errc::kTimedOut, "the program had no answer in the time limit");
+  }
+  return *reply ? Status() : Status(reply->error());
+}
+
+void SimCluster::begin_declare(uint32_t worker, const std::vector<TensorDeclaration>& tensors,
+                               std::optional<Status>& reply) {
+  std::vector<TensorDeclaration> own = tensors;
+  for (TensorDeclaration& tensor : own) {
+    std::vector<std::byte>& memory = programs_[worker]->memory(tensor.tensor);
+    memory.assign(tensor.numel * size_of(tensor.dtype), std::byte{0});
+    tensor.data = memory.data();
+  }
+  hosts_[worker]->jobs().declare(client(worker), programs_[worker]->slot, own, network_.now_ns(),
+                                 [&reply](Status status) { reply = std::move(status); });
+}
+
 Status SimCluster::declare(const std::vector<TensorDeclaration>& tensors, uint64_t limit_ns) {
   std::vector<std::optional<Status>> replies(config_.workers);
-  for (uint32_t i = 0; i < config_.workers; ++i) {
-    std::vector<TensorDeclaration> own = tensors;
-    for (TensorDeclaration& tensor : own) {
-      std::vector<std::byte>& memory = programs_[i]->memory(tensor.tensor);
-      memory.assign(tensor.numel * size_of(tensor.dtype), std::byte{0});
-      tensor.data = memory.data();
-    }
-    hosts_[i]->jobs().declare(i + 1, programs_[i]->slot, own, network_.now_ns(),
-                              [&replies, i](Status reply) { replies[i] = reply; });
-  }
+  for (uint32_t i = 0; i < config_.workers; ++i) begin_declare(i, tensors, replies[i]);
   const bool all = run(
       [&replies] {
         return std::all_of(replies.begin(), replies.end(),
@@ -184,10 +222,40 @@ Status SimCluster::declare(const std::vector<TensorDeclaration>& tensors, uint64
   return {};
 }
 
+Status SimCluster::declare_on(uint32_t worker, const std::vector<TensorDeclaration>& tensors,
+                              uint64_t limit_ns) {
+  std::optional<Status> reply;
+  begin_declare(worker, tensors, reply);
+  if (!run([&reply] { return reply.has_value(); }, limit_ns)) {
+    return Error(Errc::kTimedOut, "the declaration had no answer in the time limit");
+  }
+  return *reply;
+}
+
+bool SimCluster::end_program(uint32_t worker, uint64_t limit_ns) {
+  bool left = false;
+  size_t attached = config_.worker_lanes;
+  hosts_[worker]->set_channel_events([&attached](LaneId, const Event& event) {
+    if (std::holds_alternative<event::ChannelDetached>(event)) --attached;
+  });
+  hosts_[worker]->jobs().client_gone(client(worker), network_.now_ns(), [&] {
+    left = true;
+    uint16_t lane = 0;
+    for (EngineChannel* channel : programs_[worker]->engine_ends()) {
+      hosts_[worker]->send(LaneId(lane++), command::DetachChannel{channel});
+    }
+  });
+  const bool gone = run([&] { return left && attached == 0; }, limit_ns);
+  hosts_[worker]->set_channel_events({});
+  if (gone) new_life(worker);
+  return gone;
+}
+
 bool SimCluster::close(uint64_t limit_ns) {
   size_t gone = 0;
   for (uint32_t i = 0; i < config_.workers; ++i) {
-    hosts_[i]->jobs().close_job(i + 1, programs_[i]->slot, network_.now_ns(), [&gone] { ++gone; });
+    hosts_[i]->jobs().close_job(client(i), programs_[i]->slot, network_.now_ns(),
+                                [&gone] { ++gone; });
   }
   return run([this, &gone] { return gone == config_.workers; }, limit_ns);
 }
@@ -195,6 +263,7 @@ bool SimCluster::close(uint64_t limit_ns) {
 uint64_t SimCluster::total(Counter counter) const {
   uint64_t sum = 0;
   for (const auto& host : hosts_) {
+    if (!host) continue;
     for (size_t lane = 0; lane < host->lane_count(); ++lane)
       sum += host->counters(lane).get(counter);
   }

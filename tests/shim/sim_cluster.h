@@ -82,6 +82,17 @@ class SimCluster {
   Status open_job(const OpenJob& base, uint64_t limit_ns);
   // Declares the same tensors on all workers and gives each its memory.
   Status declare(const std::vector<TensorDeclaration>& tensors, uint64_t limit_ns);
+  // The same on one worker: one that joins late, or a lost one's next life.
+  Status open_job_on(uint32_t worker, const OpenJob& base, uint64_t limit_ns);
+  Status declare_on(uint32_t worker, const std::vector<TensorDeclaration>& tensors,
+                    uint64_t limit_ns);
+  // The program ends without a word, as its daemon notices; program(worker) is its next life.
+  // False: the engines did not let go of it in the time limit.
+  bool end_program(uint32_t worker, uint64_t limit_ns);
+  // The host is gone from one moment to the next, its programs with it; start_host is its reboot.
+  // `index`: workers first, then servers.
+  void crash_host(uint32_t index);
+  void start_host(uint32_t index);
   // Every worker leaves, and every engine lets go.
   bool close(uint64_t limit_ns);
 
@@ -90,11 +101,17 @@ class SimCluster {
   SimProgram& program(uint32_t worker) { return *programs_[worker]; }
   sim::SimNetwork& network() { return network_; }
   std::vector<Endpoint> rendezvous() const;
+  // The worker's program in its life, to its host.
+  ClientId client(uint32_t worker) const { return worker + 1 + uint64_t{lives_[worker] - 1} * 1000; }
   uint64_t total(Counter counter) const;
   uint64_t now_ns() const { return network_.now_ns(); }
 
  private:
-  void add_host(uint32_t index, uint32_t lanes, bool serve);
+  IpAddress address_of(uint32_t index) const;
+  void new_life(uint32_t worker);
+  void begin_open(uint32_t worker, const OpenJob& base, std::optional<Result<OpenedJob>>& reply);
+  void begin_declare(uint32_t worker, const std::vector<TensorDeclaration>& tensors,
+                     std::optional<Status>& reply);
   bool poll_all();
   uint64_t next_ns() const;
 
@@ -102,7 +119,8 @@ class SimCluster {
   sim::SimNetwork network_;
   Random random_;
   std::vector<std::unique_ptr<SimProgram>> programs_;
-  std::vector<std::unique_ptr<HostOf<sim::SimPort>>> hosts_;
+  std::vector<uint32_t> lives_;
+  std::vector<std::unique_ptr<HostOf<sim::SimPort>>> hosts_;  // null: crashed
 };
 
 }  // namespace mercury

@@ -181,6 +181,56 @@ TEST_F(WorkerTest, ALostChunkIsSentAgainUnlessItsSumIsHere) {
   EXPECT_FALSE(worker_.on_lost(kJob, SessionSlot(10), tag).has_value());
 }
 
+TEST_F(WorkerTest, ARefillSendsAgainWhatHasNoSumWhateverWasAcknowledged) {
+  submit(WorkerOp::kPush, 11);
+  ASSERT_EQ(ranges().size(), 2U);
+  SentTag tag{wire::FrameType::kPush, 4, 1, 5, 0};
+  for (uint32_t chunk = 1; chunk < kChunks; ++chunk) {
+    tag.chunk = chunk;
+    worker_.on_acked(kJob, tag);
+  }
+  deliver(3, 1, 5.0F);
+  worker_.refill(kJob);
+  uint32_t chunks = 0;
+  for (const WorkerRange& range : ranges()) {
+    chunks += range.chunks.count;
+    EXPECT_EQ(range.priority, 4U);
+    EXPECT_EQ(range.round, 1U);
+  }
+  EXPECT_EQ(chunks, kChunks);
+  // An acknowledgement of the first time says nothing any more.
+  tag.chunk = 0;
+  worker_.on_acked(kJob, tag);
+  tag.chunk = 7;
+  worker_.on_acked(kJob, tag);
+  EXPECT_TRUE(completions().empty());
+  wire::Header header;
+  std::span<const std::byte> payload;
+  EXPECT_FALSE(worker_.prepare(kJob, 0, 1, 3, 4, header, payload)) << "its sum is here";
+  EXPECT_TRUE(worker_.prepare(kJob, 0, 1, 7, 4, header, payload));
+  EXPECT_TRUE(worker_.on_lost(kJob, SessionSlot(10), tag).has_value());
+  for (uint32_t chunk = 0; chunk < kChunks; ++chunk) deliver(chunk, 1, 5.0F);
+  ASSERT_EQ(completions().size(), 1U) << "the push";
+
+  submit(WorkerOp::kPull, 12);
+  ASSERT_EQ(completions().size(), 1U);
+  worker_.refill(kJob);
+  EXPECT_TRUE(ranges().empty()) << "nothing is under way";
+  submit(WorkerOp::kPush, 13);
+  for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+    worker_.on_acked(kJob, {wire::FrameType::kPush, 4, 2, 5, chunk});
+  }
+  EXPECT_EQ(completions().size(), 1U) << "the next round is acknowledged as ever";
+}
+
+TEST_F(WorkerTest, ALateWorkerBeginsInTheRoundThatItIsTold) {
+  command::AddTensor late = tensor(6);
+  late.first_round = 0;  // the round after 2^32 - 1
+  ASSERT_TRUE(worker_.add_tensor(late).ok());
+  submit(WorkerOp::kPushPull, 1, 6);
+  EXPECT_EQ(ranges().front().round, 0U);
+}
+
 TEST_F(WorkerTest, RefusesWhatCannotBe) {
   submit(WorkerOp::kPushPull, 1, 6);     // no such tensor
   submit(WorkerOp::kPushPull, 2, 5, 4);  // no such job

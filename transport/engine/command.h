@@ -97,6 +97,25 @@ struct AddTensor {
   uint16_t priority = 0;
   uint32_t chunk_bytes = 0;
   std::byte* data = nullptr;  // worker: where gradients are read and sums written; else null
+  uint32_t first_round = 1;   // worker: the round that its first push belongs to
+};
+// Confirmed follows when all commands before it have been carried out; what failed of them was
+// reported before.
+struct Confirm {
+  JobSlot job;
+  uint32_t number = 0;
+};
+// Server: worker `rank` has a new life. What the last one sends from now on is refused, and what it
+// added to chunks that are not complete is taken out; WorkerReplaced follows, then BindWorker.
+struct ReplaceWorker {
+  JobSlot job;
+  uint16_t rank = 0;
+  uint32_t incarnation = 0;
+};
+// Worker: pushes again what belongs to a round that is not complete and has no sum yet, because a
+// server has taken a worker's part out. What the servers still have is dropped there.
+struct Refill {
+  JobSlot job;
 };
 // The job ends in this engine: sessions of the job are closed with `code`, every waiting operation
 // completes with it, memory is given back. JobRemoved follows.
@@ -127,7 +146,8 @@ struct Stop {};  // the engine closes its sessions, sends what is due, and its l
 using Command =
     std::variant<command::Connect, command::Accept, command::Refuse, command::SendControl,
                  command::CloseSession, command::AddWorkerJob, command::BindShard,
-                 command::AddServerJob, command::BindWorker, command::AddTensor, command::RemoveJob,
+                 command::AddServerJob, command::BindWorker, command::AddTensor, command::Confirm,
+                 command::ReplaceWorker, command::Refill, command::RemoveJob,
                  command::FailJob, command::AttachChannel, command::DetachChannel, command::Stop>;
 
 namespace event {
@@ -154,6 +174,20 @@ struct PathProbed {  // largest UDP payload that the path carries both ports' li
   uint64_t token = 0;
   uint16_t max_udp_payload = 0;
 };
+struct Confirmed {
+  JobSlot job;
+  uint32_t number = 0;
+};
+struct WorkerReplaced {
+  JobSlot job;
+  uint16_t rank = 0;
+  uint32_t incarnation = 0;
+  struct Row {
+    uint32_t tensor = 0;
+    uint32_t round = 0;
+  };
+  std::vector<Row> rounds;  // the lowest open round of each tensor with chunks in this engine
+};
 struct JobRemoved {
   JobSlot job;
 };
@@ -174,8 +208,9 @@ struct Stopped {};
 }  // namespace event
 
 using Event = std::variant<event::HelloReceived, event::SessionOpened, event::SessionClosed,
-                           event::ControlReceived, event::PathProbed, event::JobRemoved,
-                           event::ChannelDetached, event::ChannelBroken, event::CommandFailed,
+                           event::ControlReceived, event::PathProbed, event::Confirmed,
+                           event::WorkerReplaced, event::JobRemoved, event::ChannelDetached,
+                           event::ChannelBroken, event::CommandFailed,
                            event::Stopped>;
 
 }  // namespace mercury

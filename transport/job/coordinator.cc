@@ -27,12 +27,17 @@ Coordinator::Coordinator(JobContext& context, uint64_t number, std::string job, 
 // --- gathering -------------------------------------------------------------------------------
 
 void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
+  if (waits_for_lost()) return rejoin(link, std::move(join), now_ns);
   Status fits = phase_ == Phase::kGathering
                     ? Status()
                     : Status(Error(Errc::kRankTaken, "job '" + job_ + "' has all its members"));
   if (fits && shape_) fits = check_shape(join);
   const bool first = !shape_;
   if (fits && first) shape_ = join;
+  if (fits && join.role == Role::kWorker && !workers_options_known_) {
+    workers_options_known_ = true;
+    shape_->rejoin_ms = join.rejoin_ms;
+  }
   if (fits) fits = check_rank(join);
   if (!fits) {
     if (Invitation* invitation = invitation_of(link)) invitation->link = 0;  // not again
@@ -57,7 +62,14 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
 Status Coordinator::check_shape(const message::Join& join) const {
   if (join.workers == shape_->workers && join.servers == shape_->servers &&
       join.deterministic == shape_->deterministic) {
-    return {};
+    if (join.role == Role::kServer || !workers_options_known_ ||
+        join.rejoin_ms == shape_->rejoin_ms) {
+      return {};
+    }
+    return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with " +
+                                        std::to_string(shape_->rejoin_ms) +
+                                        " ms for lost workers to come back, this worker asks for " +
+                                        std::to_string(join.rejoin_ms) + " ms");
   }
   return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with " + sizes_text(*shape_) +
                                       ", this member asks for " + sizes_text(join));
@@ -158,6 +170,7 @@ void Coordinator::send_roster() {
   drop_invitations(Error(Errc::kClosed, "the job has all its servers"));
   const std::vector<int> ranks = ranks_of_seats();
   message::Roster roster;
+  roster.rejoin_ms = shape_->rejoin_ms;
   roster.workers.resize(shape_->workers);
   roster.servers.resize(shape_->servers);
   size_t lanes = kMaxLanes;
@@ -174,10 +187,14 @@ void Coordinator::send_roster() {
     }
   }
   for (auto& server : roster.servers) server.lanes.resize(lanes);
-  for (const Seat& seat : seats_) {
-    roster.rank = static_cast<uint16_t>(seat.join.rank);
-    context_.links.send(seat.link, roster);
-  }
+  roster_ = std::move(roster);
+  for (const Seat& seat : seats_) send_roster_to(seat);
+}
+
+void Coordinator::send_roster_to(const Seat& seat) {
+  roster_.rank = static_cast<uint16_t>(seat.join.rank);
+  roster_.frame_bytes = seat.returns_to ? static_cast<uint16_t>(needed_payload()) : uint16_t{0};
+  context_.links.send(seat.link, roster_);
 }
 
 // Who is not there, or, when all are, who is not ready.
@@ -219,6 +236,9 @@ std::vector<std::string> Coordinator::members() const {
     for (uint16_t rank = 0; rank < total(role); ++rank) {
       lines.push_back(std::string(name_of(role)) + " " + std::to_string(rank) +
                       (phase_ == Phase::kGathering ? " missing" : " left"));
+    }
+    for (const Vacancy& vacancy : vacancies_) {
+      if (role == Role::kWorker) lines[begin + vacancy.rank] = vacancy.why.message + " (awaited)";
     }
     for (size_t i = 0; i < seats_.size(); ++i) {
       if (seats_[i].join.role != role) continue;
@@ -272,7 +292,11 @@ void Coordinator::fail(Errc code, const std::string& text, uint64_t now_ns) {
   phase_ = Phase::kEnded;
   drop_invitations(Error(code, text));
   for (const Seat& seat : seats_) dismiss(seat.link, message::Fail{code, text}, now_ns);
+  for (const Applicant& a : applicants_) dismiss(a.link, message::Fail{code, text}, now_ns);
   seats_.clear();
+  applicants_.clear();
+  vacancies_.clear();
+  fencing_.clear();
   declarations_.clear();
 }
 
@@ -280,6 +304,7 @@ void Coordinator::fail(Errc code, const std::string& text, uint64_t now_ns) {
 
 void Coordinator::on_closed(LinkId link, const Error& why, uint64_t now_ns) {
   std::erase_if(parting_, [&](const auto& parting) { return parting.first == link; });
+  std::erase_if(applicants_, [&](const Applicant& a) { return a.link == link; });
   if (Seat* seat = seat_of(link)) return seat_closed(*seat, why, now_ns);
   if (Invitation* invitation = invitation_of(link)) invitation_closed(*invitation, why, now_ns);
 }
@@ -289,6 +314,9 @@ void Coordinator::seat_closed(Seat& seat, const Error& why, uint64_t now_ns) {
     // kClosed without a Leave before it: the member's host was stopped.
     const Errc code = why.code == Errc::kClosed ? Errc::kPeerLeft : why.code;
     const std::string text = who(seat) + ": " + why.message;
+    if (seat.join.role == Role::kWorker && waits_for_lost() && !somebody_left_) {
+      return vacate(seat, Error(code, text), now_ns);
+    }
     erase_seat(seat.link);
     return fail(code, text, now_ns);
   }
@@ -314,7 +342,7 @@ void Coordinator::on_timer(uint64_t now_ns) {
   for (Invitation& invitation : invitations_) {
     if (invitation.retry_ns <= now_ns) invite(invitation);
   }
-  if (phase_ != Phase::kGathering && phase_ != Phase::kConnecting) return;
+  if (phase_ != Phase::kGathering && phase_ != Phase::kConnecting) return on_rejoin_timer(now_ns);
   for (const Seat& seat : seats_) {
     if (seat.deadline_ns > now_ns) continue;
     const bool gathering = phase_ == Phase::kGathering;
@@ -330,8 +358,10 @@ uint64_t Coordinator::next_deadline_ns() const {
   uint64_t next = kNever;
   for (const auto& parting : parting_) next = std::min(next, parting.second);
   for (const Invitation& invitation : invitations_) next = std::min(next, invitation.retry_ns);
-  if (phase_ == Phase::kGathering || phase_ == Phase::kConnecting) {
-    for (const Seat& seat : seats_) next = std::min(next, seat.deadline_ns);
+  for (const Vacancy& vacancy : vacancies_) next = std::min(next, vacancy.deadline_ns);
+  for (const Applicant& applicant : applicants_) next = std::min(next, applicant.deadline_ns);
+  for (const Seat& seat : seats_) {
+    if (phase_ != Phase::kRunning || seat.returns_to) next = std::min(next, seat.deadline_ns);
   }
   return next;
 }

@@ -1,10 +1,12 @@
 // The coordinator of one job, on the host of its server 0: gathers the members, gives out ranks,
-// tells all when to begin, agrees on tensors, and tells all when it ends or why it failed.
+// tells all when to begin, agrees on tensors, brings lost workers back in where the job waits for
+// them, and tells all when it ends or why it failed. README.md has its states.
 //
 // It talks to members over links only, also to those on its own host, and knows nothing of engines.
 // Owner/thread: the control thread, from within JobManager.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -43,6 +45,14 @@ class Coordinator {
 
  private:
   enum class Phase : uint8_t { kGathering, kConnecting, kRunning, kEnded };
+  // A worker's place whose worker was lost, in a job that waits for its next life.
+  struct Vacancy {
+    uint16_t rank = 0;
+    Endpoint address;
+    Error why;  // what the job fails with when nobody comes
+    uint64_t lost_ns = 0;
+    uint64_t deadline_ns = kNever;
+  };
   struct Seat {
     LinkId link = 0;
     message::Join join;  // `rank` is set when the ranks are given out
@@ -50,6 +60,8 @@ class Coordinator {
     bool ready = false;
     bool declaring = false;
     uint16_t max_udp_payload = 0;
+    bool came_back = false;
+    std::optional<Vacancy> returns_to;  // a worker that comes back, until it is told to start
   };
   struct Invitation {  // to another host's daemon, to be server `rank`
     uint16_t rank = 0;
@@ -79,13 +91,37 @@ class Coordinator {
 
   // --- running (coordinator_run.cc) ---
   void ready(Seat& seat, const message::Ready& message);
+  uint32_t needed_payload() const;  // UDP payload of a full chunk's frame
   void start();
   void leave(Seat& seat, uint64_t now_ns);
   void process_declarations();
   Status check_declaration(const Declaration& declaration, std::vector<message::Tensor>& fresh);
   void defined(LinkId server);
+  std::vector<uint32_t> rounds_of(const Declaration& declaration) const;
+
+  // --- coming back (coordinator_rejoin.cc) ---
+  bool waits_for_lost() const { return phase_ == Phase::kRunning && shape_->rejoin_ms > 0; }
+  void vacate(const Seat& seat, const Error& why, uint64_t now_ns);
+  void unseat(Seat& seat, const Error& why, uint64_t now_ns);
+  void lost(const message::Lost& message, const Seat& server, uint64_t now_ns);
+  void rejoin(LinkId link, message::Join join, uint64_t now_ns);
+  const Vacancy* any_vacancy() const;  // also one that somebody is coming back to
+  message::Fail job_is_ending() const {
+    return {Errc::kPeerLeft, "a worker of job '" + job_ + "' has left: it is ending"};
+  }
+  bool take_vacancy(LinkId link, message::Join& join, uint64_t now_ns);
+  void begin_fence();
+  void fenced(LinkId server, const message::Replaced& message, uint64_t now_ns);
+  bool progressed(const Vacancy& vacancy, uint64_t now_ns);
+  void send_roster_to(const Seat& seat);
+  void started_again(Seat& seat, const message::Ready& message, uint64_t now_ns);
+  void on_rejoin_timer(uint64_t now_ns);
 
   bool parts(LinkId link) const;
+  bool applies(LinkId link) const {
+    return std::any_of(applicants_.begin(), applicants_.end(),
+                       [&](const Applicant& applicant) { return applicant.link == link; });
+  }
   Seat* seat_of(LinkId link);
   Invitation* invitation_of(LinkId link);
   uint16_t total(Role role) const {
@@ -102,15 +138,32 @@ class Coordinator {
   const JobKey key_;
   Phase phase_ = Phase::kGathering;
   std::optional<message::Join> shape_;
+  bool workers_options_known_ = false;  // what only workers say (rejoin_ms) is in shape_
   bool host_asked_ = false;
   std::vector<Seat> seats_;  // in the order of joining
   std::vector<Invitation> invitations_;
   // Links whose last word was said: they are closed by the other end, or by us after a while.
   std::vector<std::pair<LinkId, uint64_t>> parting_;
+  message::Roster roster_;  // as it is now; `rank` is whose it was sent to last
   uint32_t chunk_bytes_ = 0;
   std::unordered_map<uint32_t, Known> tensors_;
   std::deque<Declaration> declarations_;  // the first is in work while servers are awaited
   std::vector<LinkId> awaited_servers_;
+
+  bool somebody_left_ = false;  // a worker, in order
+  std::vector<Vacancy> vacancies_;
+  struct Applicant {  // wants a place that is not free yet
+    LinkId link = 0;
+    message::Join join;
+    uint64_t deadline_ns = kNever;
+  };
+  std::vector<Applicant> applicants_;
+  std::deque<LinkId> fencing_;         // workers that come back; the first is in work
+  std::vector<LinkId> awaited_fence_;  // servers that have not answered for it
+  // The lowest open round of each tensor when the last worker came back.
+  std::unordered_map<uint32_t, uint32_t> rounds_;
+  std::optional<uint64_t> last_progress_;  // the sum of rounds_ then
+  uint64_t stalled_since_ns_ = 0;          // the first loss since a round was completed
 };
 
 }  // namespace mercury

@@ -13,7 +13,9 @@ constexpr uint16_t kLeastPathPayload = 548;
 
 // RESULT frames may carry a bitmap of contributors before the elements (wire::kFlagPartial); every
 // chunk leaves room for it, or a full chunk could not be answered in part.
-uint32_t bitmap_bytes(uint16_t workers) { return (workers + 63u) / 64u * 8u; }
+uint32_t chunk_overhead(uint16_t workers) {
+  return static_cast<uint32_t>(sizeof(wire::ChunkHeader)) + (workers + 63u) / 64u * 8u;
+}
 
 std::string shape_text(const message::Tensor& t) {
   return std::to_string(t.numel) + " x " + name_of(t.dtype) + ", " + name_of(t.op);
@@ -24,16 +26,27 @@ std::string shape_text(const message::Tensor& t) {
 void Coordinator::on_message(LinkId link, const Message& message, uint64_t now_ns) {
   Seat* seat = seat_of(link);
   if (const auto* m = std::get_if<message::Join>(&message); m && !seat && !parts(link)) {
+    if (applies(link)) return;  // once is enough
     return join(link, *m, now_ns);
   }
   if (!seat) return;  // its last word was said: what it sent meanwhile is of no interest
   const bool worker = seat->join.role == Role::kWorker;
+  if (const auto* m = std::get_if<message::Ready>(&message); m && seat->returns_to) {
+    return started_again(*seat, *m, now_ns);
+  }
   if (const auto* m = std::get_if<message::Ready>(&message);
       m && phase_ == Phase::kConnecting && !seat->ready &&
       m->max_udp_payload >= kLeastPathPayload) {
     return ready(*seat, *m);
   }
-  if (phase_ == Phase::kRunning && worker) {
+  if (const auto* m = std::get_if<message::Lost>(&message); m && !worker) {
+    return lost(*m, *seat, now_ns);
+  }
+  if (const auto* m = std::get_if<message::Replaced>(&message);
+      m && std::find(awaited_fence_.begin(), awaited_fence_.end(), link) != awaited_fence_.end()) {
+    return fenced(link, *m, now_ns);
+  }
+  if (phase_ == Phase::kRunning && worker && !seat->returns_to) {
     if (std::holds_alternative<message::Leave>(message)) return leave(*seat, now_ns);
     if (const auto* m = std::get_if<message::Declare>(&message); m && !seat->declaring) {
       seat->declaring = true;
@@ -60,16 +73,26 @@ void Coordinator::start() {
   phase_ = Phase::kRunning;
   uint16_t payload = 65535;
   for (const Seat& seat : seats_) payload = std::min(payload, seat.max_udp_payload);
-  chunk_bytes_ =
-      payload - static_cast<uint32_t>(sizeof(wire::ChunkHeader)) - bitmap_bytes(shape_->workers);
+  chunk_bytes_ = payload - chunk_overhead(shape_->workers);
   for (const Seat& seat : seats_) context_.links.send(seat.link, message::Start{chunk_bytes_});
+}
+
+uint32_t Coordinator::needed_payload() const {
+  return chunk_bytes_ + chunk_overhead(shape_->workers);
 }
 
 void Coordinator::leave(Seat& leaver, uint64_t now_ns) {
   const auto rank = static_cast<uint16_t>(leaver.join.rank);
   const LinkId link = leaver.link;
+  somebody_left_ = true;
   erase_seat(link);
   dismiss(link, message::Left{}, now_ns);
+  if (const Vacancy* vacancy = any_vacancy()) {  // who comes back would wait for the one that left
+    const Error why = vacancy->why;
+    return fail(why.code, why.message, now_ns);
+  }
+  for (const Applicant& applicant : applicants_) dismiss(applicant.link, job_is_ending(), now_ns);
+  applicants_.clear();
   const bool all_left = std::none_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
     return seat.join.role == Role::kWorker;
   });
@@ -113,7 +136,11 @@ void Coordinator::process_declarations() {
     }
     seat->declaring = false;
     message::Declared answer;
-    if (!agreed) answer = {agreed.error().code, agreed.error().message};
+    if (!agreed) {
+      answer = {agreed.error().code, agreed.error().message, {}};
+    } else if (seat->came_back) {
+      answer.rounds = rounds_of(declaration);
+    }
     context_.links.send(declaration.link, answer);
     declarations_.pop_front();
   }
@@ -124,7 +151,9 @@ void Coordinator::defined(LinkId server) {
   if (!awaited_servers_.empty()) return;
   if (Seat* seat = seat_of(declarations_.front().link)) {
     seat->declaring = false;
-    context_.links.send(seat->link, message::Declared{});
+    message::Declared answer;
+    if (seat->came_back) answer.rounds = rounds_of(declarations_.front());
+    context_.links.send(seat->link, answer);
   }
   declarations_.pop_front();
   process_declarations();

@@ -298,6 +298,11 @@ Status JobManager::job_status(ClientId client, JobSlot job) const {
   return member ? member->status() : Status(Error(Errc::kNotFound, "no such job"));
 }
 
+uint32_t JobManager::first_round(ClientId client, JobSlot job, uint32_t tensor) const {
+  const Member* member = state_->find_member(client, job);
+  return member ? member->first_round(tensor) : 1;
+}
+
 void JobManager::on_event(LaneId lane, Event event, uint64_t now_ns) {
   State& state = *state_;
   if (auto* hello = std::get_if<event::HelloReceived>(&event)) {
@@ -313,6 +318,12 @@ void JobManager::on_event(LaneId lane, Event event, uint64_t now_ns) {
     const Link* link = state.context.links.find(probed->token);
     Member* member = link && link->owner == Link::Owner::kData ? state.member_of(*link) : nullptr;
     if (member) member->on_path(probed->token, probed->max_udp_payload);
+  } else if (const auto* confirmed = std::get_if<event::Confirmed>(&event)) {
+    const auto it = state.members.find(confirmed->job.value);
+    if (it != state.members.end()) it->second->on_confirmed(confirmed->number);
+  } else if (const auto* replaced = std::get_if<event::WorkerReplaced>(&event)) {
+    const auto it = state.members.find(replaced->job.value);
+    if (it != state.members.end()) it->second->on_worker_replaced(*replaced);
   } else if (const auto* removed = std::get_if<event::JobRemoved>(&event)) {
     const auto it = state.members.find(removed->job.value);
     if (it != state.members.end()) it->second->on_job_removed();

@@ -56,6 +56,10 @@ struct OpenJob {
   bool fifo = false;
   uint32_t weight = 1;
   uint64_t timeout_ns = 30'000'000'000;
+  // How long the job waits for a worker that was lost to be started again: meanwhile operations
+  // wait, and its next life joins under the same rank. 0: the job fails at once. The same on all
+  // workers; servers learn it.
+  uint64_t rejoin_ns = 0;
   // Worker: one channel per engine of this host, owned by the caller until the client has gone.
   std::vector<EngineChannel*> channels;
   uint32_t client_job = 0;  // the program's number for the job in its submissions
@@ -121,6 +125,9 @@ class JobManager {
   void client_gone(ClientId client, uint64_t now_ns, std::function<void()> reply);
   // Why a job failed, for programs that ask after a failed operation; empty while it runs.
   Status job_status(ClientId client, JobSlot job) const;
+  // The round that this program's first push of a declared tensor belongs to: 1, unless the program
+  // took a lost worker's place in a job that runs (OpenJob::rejoin_ns).
+  uint32_t first_round(ClientId client, JobSlot job, uint32_t tensor) const;
 
   void on_event(LaneId lane, Event event, uint64_t now_ns);
   uint64_t next_deadline_ns() const;

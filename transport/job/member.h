@@ -43,6 +43,8 @@ class Member {
   // Nobody asks for it any more and the engines have let go of it.
   bool gone() const { return released_ && (closing_ || !owner_); }
   const Status& status() const { return status_; }
+  // The round that this worker's first push of a tensor belongs to; 1 unless it came back.
+  uint32_t first_round(uint32_t tensor) const;
   JobSnapshot snapshot() const;
 
   // --- programs ---
@@ -71,6 +73,8 @@ class Member {
 
   // --- engines ---
   void on_job_removed();
+  void on_confirmed(uint32_t number);
+  void on_worker_replaced(const event::WorkerReplaced& event);
 
   void on_timer(uint64_t now_ns);
   uint64_t next_deadline_ns() const;
@@ -88,18 +92,21 @@ class Member {
   struct Data {  // a session to a shard (worker), or from a worker (server)
     LaneId lane;
     uint16_t index = 0;  // shard, or worker's rank
+    int attempt = 1;
     bool open = false;
     uint16_t max_udp_payload = 0;  // 0: not probed yet
   };
   struct Declaration {
     std::vector<TensorDeclaration> tensors;
-    size_t agreed = 0;  // so many of them; the next batch is on its way
+    size_t agreed = 0;             // so many of them; the next batch is on its way
+    std::vector<uint32_t> rounds;  // of those agreed, if this worker came back
     StatusReply reply;
   };
 
   // --- joining and running (member_run.cc) ---
   void on_roster(const message::Roster& roster);
   void enter_as_worker();
+  void connect_to(uint16_t shard, int attempt);
   void enter_as_server();
   void say_ready();
   void on_start(const message::Start& start);
@@ -107,9 +114,13 @@ class Member {
   Status check(const std::vector<TensorDeclaration>& tensors) const;
   void send_batch();
   void on_declared(const message::Declared& answer);
+  void answer_declaration(Status status);  // the first
   void finish_declaration(const Status& status);
   void define(const message::Define& message);
-  void add_tensor(const message::Tensor& tensor, uint16_t priority, std::byte* data);
+  void add_tensor(const message::Tensor& tensor, uint16_t priority, std::byte* data,
+                  uint32_t first_round);
+  void confirm();
+  void replace(const message::Replace& message);
 
   // --- ending (member.cc) ---
   void fail_as(const Error& why, const std::string& told);
@@ -157,6 +168,15 @@ class Member {
   bool releasing_ = false;
   bool released_ = false;
   bool closing_ = false;
+
+  // One batch of AddTensor at a time is awaited: its number, and the engines that have not said yet
+  // that they have it.
+  uint32_t confirmation_ = 0;
+  size_t unconfirmed_ = 0;
+  std::optional<message::Replace> replacing_;            // server: the fence that is being put up
+  size_t unreplaced_ = 0;                                // engines that have not put it up
+  std::unordered_map<uint32_t, uint32_t> rounds_;        // server: what those that have said
+  std::unordered_map<uint32_t, uint32_t> first_rounds_;  // worker that came back
 
   std::unordered_set<uint32_t> tensors_;
   uint64_t tensor_bytes_ = 0;

@@ -6,6 +6,13 @@
 #include "transport/job/plan.h"
 
 namespace mercury {
+namespace {
+
+// A worker that comes back needs paths as wide as the job's frames are; a probe that was lost, or
+// ended a few bytes below, is no proof that they are not.
+constexpr int kPathAttempts = 4;
+
+}  // namespace
 
 void Member::on_message(const Message& message, uint64_t now_ns) {
   const bool worker = spec_.role == Role::kWorker;
@@ -14,6 +21,8 @@ void Member::on_message(const Message& message, uint64_t now_ns) {
   const auto* declared = std::get_if<message::Declared>(&message);
   const auto* define_new = std::get_if<message::Define>(&message);
   const auto* peer_left = std::get_if<message::PeerLeft>(&message);
+  const auto* replaced = std::get_if<message::Replace>(&message);
+  const bool refill = std::holds_alternative<message::Refill>(message);
   if (const auto* failed = std::get_if<message::Fail>(&message)) {
     const bool leaving = phase_ == Phase::kLeaving;
     drop_control(Error(Errc::kClosed, "the job has failed"));
@@ -33,8 +42,12 @@ void Member::on_message(const Message& message, uint64_t now_ns) {
     on_peer_left(peer_left->rank, now_ns);
   } else if (declared && worker && phase_ >= Phase::kRunning) {
     on_declared(*declared);
-  } else if (define_new && !worker && phase_ == Phase::kRunning) {
+  } else if (define_new && !worker && phase_ == Phase::kRunning && unconfirmed_ == 0) {
     define(*define_new);
+  } else if (replaced && !worker && phase_ == Phase::kRunning && !replacing_) {
+    replace(*replaced);
+  } else if (refill && worker && phase_ >= Phase::kRunning) {
+    for (size_t lane = 0; lane < lanes_used_; ++lane) to_lane(lane, command::Refill{slot_});
   } else {
     fail(Error(Errc::kProtocol, std::string("the job's coordinator sent '") + name_of(message) +
                                     "' when it may not"));
@@ -74,21 +87,23 @@ void Member::enter_as_worker() {
     add.client_job = spec_.client_job;
     to_lane(lane, add);
   }
-  for (uint16_t shard = 0; shard < roster_.shards(); ++shard) {
-    const auto lane = static_cast<uint16_t>(shard % lanes_used_);
-    const auto server_lane = static_cast<uint16_t>(shard % roster_.lanes());
-    wire::Hello hello;
-    hello.kind = wire::SessionKind::kData;
-    hello.role = Role::kWorker;
-    hello.rank = rank_;
-    hello.lane = server_lane;
-    hello.incarnation = incarnation_;
-    hello.job = spec_.name;
-    const LinkId link = context_.links.connect(
-        Link::Owner::kData, slot_.value, LaneId(lane), slot_,
-        roster_.servers[shard / roster_.lanes()].lanes[server_lane], hello, key_);
-    data_.emplace(link, Data{LaneId(lane), shard});
-  }
+  for (uint16_t shard = 0; shard < roster_.shards(); ++shard) connect_to(shard, 1);
+}
+
+void Member::connect_to(uint16_t shard, int attempt) {
+  const auto lane = static_cast<uint16_t>(shard % lanes_used_);
+  const auto server_lane = static_cast<uint16_t>(shard % roster_.lanes());
+  wire::Hello hello;
+  hello.kind = wire::SessionKind::kData;
+  hello.role = Role::kWorker;
+  hello.rank = rank_;
+  hello.lane = server_lane;
+  hello.incarnation = incarnation_;
+  hello.job = spec_.name;
+  const LinkId link = context_.links.connect(
+      Link::Owner::kData, slot_.value, LaneId(lane), slot_,
+      roster_.servers[shard / roster_.lanes()].lanes[server_lane], hello, key_);
+  data_.emplace(link, Data{LaneId(lane), shard, attempt});
 }
 
 void Member::enter_as_server() {
@@ -122,17 +137,21 @@ Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) c
     return Error(Errc::kProtocol, "lane " + std::to_string(hello.lane) + " was addressed, lane " +
                                       std::to_string(lane.value) + " got it");
   }
-  const bool taken = std::any_of(data_.begin(), data_.end(), [&](const auto& entry) {
-    return entry.second.lane == lane && entry.second.index == hello.rank;
-  });
-  if (taken || left_.contains(hello.rank)) {
-    return Error(Errc::kRankTaken,
-                 "worker " + std::to_string(hello.rank) + " has a session to this lane already");
+  if (left_.contains(hello.rank)) {
+    return Error(Errc::kRankTaken, "worker " + std::to_string(hello.rank) + " has left");
   }
   return Admission::kAccept;
 }
 
+// A worker that asks for a session which it has in our eyes has given that one up.
 void Member::accept(LaneId lane, const event::HelloReceived& hello) {
+  const auto old = std::find_if(data_.begin(), data_.end(), [&](const auto& entry) {
+    return entry.second.lane == lane && entry.second.index == hello.body.rank;
+  });
+  if (old != data_.end()) {
+    context_.links.drop(old->first, Error(Errc::kClosed, "the worker opened another session"));
+    data_.erase(old);
+  }
   const LinkId link = context_.links.accept(Link::Owner::kData, slot_.value, lane, slot_,
                                             hello.hello, hello.body.nonce, incarnation_, key_);
   data_.emplace(link, Data{lane, hello.body.rank});
@@ -159,6 +178,13 @@ void Member::on_data_opened(LinkId link, const wire::HelloAck& answer) {
 void Member::on_path(LinkId link, uint16_t max_udp_payload) {
   const auto it = data_.find(link);
   if (it == data_.end()) return;
+  const Data data = it->second;
+  if (max_udp_payload < roster_.frame_bytes && data.attempt < kPathAttempts &&
+      phase_ == Phase::kConnecting) {
+    data_.erase(it);
+    context_.links.drop(link, Error(Errc::kClosed, "its path is probed again"));
+    return connect_to(data.index, data.attempt + 1);
+  }
   it->second.max_udp_payload = max_udp_payload;
   say_ready();
 }
@@ -186,6 +212,10 @@ void Member::on_data_closed(LinkId link, const Error& why) {
   if (spec_.role == Role::kServer) {
     // A worker that leaves or fails says so to the coordinator; only silence is news.
     if (why.code != Errc::kPeerLost || left_.contains(data.index)) return;
+    if (roster_.rejoin_ms > 0 && phase_ == Phase::kRunning) {
+      return context_.links.send(
+          control_, message::Lost{data.index, roster_.workers[data.index].incarnation});
+    }
     return fail_self(Error(why.code, describe(Role::kWorker, data.index, spec_.workers,
                                               roster_.workers[data.index].address) +
                                          ": " + why.message));
@@ -258,7 +288,7 @@ void Member::declare(std::vector<TensorDeclaration> tensors, StatusReply reply) 
     return;
   }
   for (const TensorDeclaration& t : tensors) tensors_.insert(t.tensor);
-  declarations_.push_back({std::move(tensors), 0, std::move(reply)});
+  declarations_.push_back({std::move(tensors), 0, {}, std::move(reply)});
   if (declarations_.size() == 1) send_batch();
 }
 
@@ -274,20 +304,28 @@ void Member::send_batch() {
 }
 
 void Member::on_declared(const message::Declared& answer) {
-  if (declarations_.empty()) return;  // it failed or was closed meanwhile
+  if (declarations_.empty() || unconfirmed_ > 0) return;  // it failed or was closed meanwhile
   Declaration& declaration = declarations_.front();
   declaration.agreed = std::min(declaration.tensors.size(), declaration.agreed + kDeclareBatch);
   const bool agreed = answer.code == Errc::kOk;
+  auto& rounds = declaration.rounds;
+  rounds.insert(rounds.end(), answer.rounds.begin(), answer.rounds.end());
   if (agreed && declaration.agreed < declaration.tensors.size()) return send_batch();
-  Status status;
   if (agreed) {
-    for (const TensorDeclaration& t : declaration.tensors) {
-      add_tensor({t.tensor, t.numel, t.dtype, t.op}, t.priority, t.data);
+    for (size_t i = 0; i < declaration.tensors.size(); ++i) {
+      const TensorDeclaration& t = declaration.tensors[i];
+      const uint32_t first_round = i < rounds.size() ? rounds[i] : 1;
+      if (first_round != 1) first_rounds_[t.tensor] = first_round;
+      add_tensor({t.tensor, t.numel, t.dtype, t.op}, t.priority, t.data, first_round);
     }
-  } else {
-    status = Error(answer.code, answer.text);
-    for (const TensorDeclaration& t : declaration.tensors) tensors_.erase(t.tensor);
+    return confirm();
   }
+  for (const TensorDeclaration& t : declaration.tensors) tensors_.erase(t.tensor);
+  answer_declaration(Error(answer.code, answer.text));
+}
+
+void Member::answer_declaration(Status status) {
+  Declaration& declaration = declarations_.front();
   context_.replies.emplace_back([reply = std::move(declaration.reply), status] { reply(status); });
   declarations_.pop_front();
   if (!declarations_.empty()) send_batch();
@@ -312,17 +350,86 @@ void Member::define(const message::Define& message) {
     if (!tensors_.insert(t.id).second) {
       return fail(Error(Errc::kProtocol, "the job's coordinator defined a tensor twice"));
     }
-    add_tensor(t, 0, nullptr);
+    add_tensor(t, 0, nullptr, 1);
   }
-  context_.links.send(control_, message::Defined{});
+  confirm();
 }
 
-void Member::add_tensor(const message::Tensor& t, uint16_t priority, std::byte* data) {
+// The answer to a declaration, or a definition, waits until every engine has the tensors: what a
+// program submits then never overtakes them, and what fails of them is known.
+void Member::confirm() {
+  ++confirmation_;
+  unconfirmed_ = lanes_used_;
+  for (size_t lane = 0; lane < lanes_used_; ++lane) {
+    to_lane(lane, command::Confirm{slot_, confirmation_});
+  }
+}
+
+void Member::on_confirmed(uint32_t number) {
+  if (number != confirmation_ || unconfirmed_ == 0 || --unconfirmed_ > 0) return;
+  if (spec_.role == Role::kServer) return context_.links.send(control_, message::Defined{});
+  if (!declarations_.empty()) answer_declaration({});
+}
+
+uint32_t Member::first_round(uint32_t tensor) const {
+  const auto known = first_rounds_.find(tensor);
+  return known == first_rounds_.end() ? 1 : known->second;
+}
+
+void Member::add_tensor(const message::Tensor& t, uint16_t priority, std::byte* data,
+                        uint32_t first_round) {
   tensor_bytes_ += t.numel * size_of(t.dtype);
   for (size_t lane = 0; lane < lanes_used_; ++lane) {
-    to_lane(lane,
-            command::AddTensor{slot_, t.id, t.numel, t.dtype, t.op, priority, chunk_bytes_, data});
+    to_lane(lane, command::AddTensor{slot_, t.id, t.numel, t.dtype, t.op, priority, chunk_bytes_,
+                                     data, first_round});
   }
+}
+
+// --- a worker's next life --------------------------------------------------------------------
+
+// Server: its last life's sessions end, and each engine fences it off and says where its rounds
+// are.
+void Member::replace(const message::Replace& message) {
+  if (message.rank >= roster_.workers.size()) {
+    return fail(Error(Errc::kProtocol, "the job's coordinator replaced a worker that is not one"));
+  }
+  for (auto it = data_.begin(); it != data_.end();) {
+    if (it->second.index != message.rank) {
+      ++it;
+      continue;
+    }
+    context_.links.drop(it->first, Error(Errc::kPeerLeft, describe(Role::kWorker, message.rank,
+                                                                   spec_.workers, message.address) +
+                                                              " was started again"));
+    it = data_.erase(it);
+  }
+  roster_.workers[message.rank] = {message.incarnation, message.address};
+  replacing_ = message;
+  rounds_.clear();
+  unreplaced_ = lanes_used_;
+  for (size_t lane = 0; lane < lanes_used_; ++lane) {
+    to_lane(lane, command::ReplaceWorker{slot_, message.rank, message.incarnation});
+  }
+}
+
+void Member::on_worker_replaced(const event::WorkerReplaced& event) {
+  if (!replacing_ || unreplaced_ == 0) return;
+  for (const auto& row : event.rounds) {
+    const auto [entry, fresh] = rounds_.emplace(row.tensor, row.round);
+    if (!fresh && static_cast<int32_t>(row.round - entry->second) < 0) entry->second = row.round;
+  }
+  if (--unreplaced_ > 0) return;
+  message::Replaced answer{replacing_->rank, replacing_->incarnation, false, {}};
+  for (const auto& [tensor, round] : rounds_) {
+    answer.rounds.push_back({tensor, round});
+    if (answer.rounds.size() < kDeclareBatch) continue;
+    context_.links.send(control_, answer);
+    answer.rounds.clear();
+  }
+  answer.last = true;
+  context_.links.send(control_, answer);
+  replacing_.reset();
+  rounds_.clear();
 }
 
 }  // namespace mercury

@@ -71,6 +71,10 @@ class Reader {
     if (wrong_.empty()) wrong_ = std::move(what);
   }
 
+  const Json* find(const char* key) {
+    const auto it = map_.find(key);
+    return it == map_.end() ? nullptr : &*it;
+  }
   int64_t number(const char* key, int64_t least, int64_t most) {
     return number(find(key), key, least, most);
   }
@@ -90,6 +94,11 @@ class Reader {
   template <class N>
   void read(const char* key, N& out, int64_t least, int64_t most) {
     out = static_cast<N>(number(key, least, most));
+  }
+  // A field that senders of an earlier version, or without a use for it, leave out.
+  template <class N>
+  void read_optional(const char* key, N& out, int64_t least, int64_t most) {
+    if (find(key)) read(key, out, least, most);
   }
   void read(const char* key, bool& out) {
     const Json* value = find(key);
@@ -140,10 +149,6 @@ class Reader {
   }
 
  private:
-  const Json* find(const char* key) {
-    const auto it = map_.find(key);
-    return it == map_.end() ? nullptr : &*it;
-  }
   const Json& map_;
   std::string wrong_;
 };
@@ -160,6 +165,9 @@ void read_tensors(Reader& in, std::vector<message::Tensor>& out) {
   });
 }
 
+constexpr int64_t kMaxMilliseconds = int64_t{1} << 40;  // 34 years
+constexpr int64_t kMax32 = std::numeric_limits<uint32_t>::max();
+
 // --- one pair of functions per kind ----------------------------------------------------------
 void put(Json& out, const message::Join& m) {
   out["role"] = static_cast<int>(m.role);
@@ -173,6 +181,7 @@ void put(Json& out, const message::Join& m) {
   out["served"] = m.served;
   out["lanes"] = to_json(m.lanes);
   out["rendezvous"] = to_json(m.rendezvous);
+  if (m.rejoin_ms > 0) out["rejoin_ms"] = m.rejoin_ms;
 }
 void get(Reader& in, message::Join& m) {
   m.role = static_cast<Role>(in.number("role", 0, 1));
@@ -181,11 +190,12 @@ void get(Reader& in, message::Join& m) {
   in.read("rank", m.rank, -1, (m.role == Role::kWorker ? m.workers : m.servers) - 1);
   in.read("deterministic", m.deterministic);
   in.read("weight", m.weight, 1, kMaxWeight);
-  in.read("incarnation", m.incarnation, 1, std::numeric_limits<uint32_t>::max());
-  in.read("timeout_ms", m.timeout_ms, 0, int64_t{1} << 40);
+  in.read("incarnation", m.incarnation, 1, kMax32);
+  in.read("timeout_ms", m.timeout_ms, 0, kMaxMilliseconds);
   in.read("served", m.served);
   in.read("lanes", m.lanes, kMaxLanes);
   in.read("rendezvous", m.rendezvous, kMaxServers);
+  in.read_optional("rejoin_ms", m.rejoin_ms, 0, kMaxMilliseconds);
 }
 
 void put(Json& out, const message::Invite& m) {
@@ -204,6 +214,8 @@ void get(Reader& in, message::Invite& m) {
 void put(Json& out, const message::Roster& m) {
   out["rank"] = m.rank;
   out["weight"] = m.weight;
+  if (m.rejoin_ms > 0) out["rejoin_ms"] = m.rejoin_ms;
+  if (m.frame_bytes > 0) out["frame_bytes"] = m.frame_bytes;
   out["workers"] = Json::array();
   for (const auto& w : m.workers) {
     out["workers"].push_back({w.incarnation, to_json(std::vector{w.address})});
@@ -224,6 +236,8 @@ void get_member(Reader& in, const Json& row, size_t most_lanes, Row use) {
 void get(Reader& in, message::Roster& m) {
   in.read("rank", m.rank, 0, std::max(kMaxWorkers, kMaxServers) - 1);
   in.read("weight", m.weight, 1, kMaxWeight);
+  in.read_optional("rejoin_ms", m.rejoin_ms, 0, kMaxMilliseconds);
+  in.read_optional("frame_bytes", m.frame_bytes, 0, 65535);
   in.rows("workers", kMaxWorkers, [&](const Json& row) {
     get_member(in, row, 1, [&](uint32_t incarnation, std::vector<Endpoint> lanes) {
       m.workers.push_back({incarnation, lanes.front()});
@@ -252,10 +266,15 @@ void get(Reader& in, message::PeerLeft& m) { in.read("rank", m.rank, 0, kMaxWork
 void put(Json& out, const message::Declared& m) {
   out["code"] = static_cast<int>(m.code);
   out["text"] = shortened(m.text, kMaxText);
+  if (!m.rounds.empty()) out["rounds"] = m.rounds;
 }
 void get(Reader& in, message::Declared& m) {
   in.read("code", m.code, true);
   in.read("text", m.text);
+  if (!in.find("rounds")) return;
+  in.rows("rounds", kDeclareBatch, [&](const Json& row) {
+    m.rounds.push_back(static_cast<uint32_t>(in.number(&row, "rounds", 0, kMax32)));
+  });
 }
 void put(Json& out, const message::Fail& m) {
   out["code"] = static_cast<int>(m.code);
@@ -265,6 +284,47 @@ void get(Reader& in, message::Fail& m) {
   in.read("code", m.code, false);
   in.read("text", m.text);
 }
+void put(Json& out, const message::Replace& m) {
+  out["rank"] = m.rank;
+  out["incarnation"] = m.incarnation;
+  out["address"] = to_json(std::vector{m.address});
+}
+void get(Reader& in, message::Replace& m) {
+  in.read("rank", m.rank, 0, kMaxWorkers - 1);
+  in.read("incarnation", m.incarnation, 1, kMax32);
+  std::vector<Endpoint> address;
+  in.read("address", address, 1);
+  if (!address.empty()) m.address = address.front();
+}
+void put(Json& out, const message::Replaced& m) {
+  out["rank"] = m.rank;
+  out["incarnation"] = m.incarnation;
+  out["last"] = m.last;
+  out["rounds"] = Json::array();
+  for (const auto& row : m.rounds) out["rounds"].push_back({row.tensor, row.round});
+}
+void get(Reader& in, message::Replaced& m) {
+  in.read("rank", m.rank, 0, kMaxWorkers - 1);
+  in.read("incarnation", m.incarnation, 1, kMax32);
+  in.read("last", m.last);
+  const Json* rows = in.find("rounds");
+  if (rows && rows->is_array() && rows->empty()) return;  // a server that has no tensor yet
+  in.rows("rounds", kDeclareBatch, [&](const Json& row) {
+    if (!row.is_array() || row.size() != 2) return in.fail("a round is not two numbers");
+    message::Replaced::Row out;
+    out.tensor = static_cast<uint32_t>(in.number(&row[0], "tensor", 0, kMaxTensorId));
+    out.round = static_cast<uint32_t>(in.number(&row[1], "round", 0, kMax32));
+    m.rounds.push_back(out);
+  });
+}
+void put(Json& out, const message::Lost& m) {
+  out["rank"] = m.rank;
+  out["incarnation"] = m.incarnation;
+}
+void get(Reader& in, message::Lost& m) {
+  in.read("rank", m.rank, 0, kMaxWorkers - 1);
+  in.read("incarnation", m.incarnation, 1, kMax32);
+}
 template <class Empty>
 requires std::is_empty_v<Empty>
 void put(Json&, const Empty&) {}
@@ -273,9 +333,9 @@ requires std::is_empty_v<Empty>
 void get(Reader&, Empty&) {}
 
 // By the variant's index; these words travel.
-constexpr const char* kNames[] = {"join",    "invite",    "roster", "ready",   "start",
-                                  "declare", "declared",  "define", "defined", "leave",
-                                  "left",    "peer_left", "end",    "fail"};
+constexpr const char* kNames[] = {
+    "join",  "invite", "roster",    "ready", "start", "declare", "declared", "define", "defined",
+    "leave", "left",   "peer_left", "end",   "fail",  "replace", "replaced", "refill", "lost"};
 static_assert(std::size(kNames) == std::variant_size_v<Message>);
 
 template <size_t... I>

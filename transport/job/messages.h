@@ -49,7 +49,8 @@ struct Join {  // member: wants in
   uint32_t weight = 1;
   uint32_t incarnation = 0;
   uint64_t timeout_ms = 0;  // how long it waits for the others; 0: as long as it takes
-  bool served = false;      // no program: a host's daemon serves by itself
+  uint64_t rejoin_ms = 0;  // how long the job waits for a worker that was lost; 0: it fails at once
+  bool served = false;     // no program: a host's daemon serves by itself
   std::vector<Endpoint> lanes;
   std::vector<Endpoint> rendezvous;
   friend bool operator==(const Join&, const Join&) = default;
@@ -74,6 +75,9 @@ struct Roster {  // coordinator: all are there
   };
   uint16_t rank = 0;  // the receiver's
   uint32_t weight = 1;
+  uint64_t rejoin_ms = 0;
+  uint16_t frame_bytes =
+      0;  // to a worker that comes back: the UDP payload that its paths must carry
   std::vector<Worker> workers;  // by rank
   std::vector<Server> servers;  // by rank
   uint16_t lanes() const { return static_cast<uint16_t>(servers.front().lanes.size()); }
@@ -95,6 +99,8 @@ struct Declare {  // worker; the answer is a Declared
 struct Declared {  // coordinator: kOk, or why none of the batch was taken
   Errc code = Errc::kOk;
   std::string text;
+  // To a worker that came back: the round that each tensor of the batch is in; else empty.
+  std::vector<uint32_t> rounds;
   friend bool operator==(const Declared&, const Declared&) = default;
 };
 struct Define {  // coordinator to servers; the answer is a Defined
@@ -123,12 +129,40 @@ struct Fail {  // coordinator: the job, or this member's wish to join, has faile
   friend bool operator==(const Fail&, const Fail&) = default;
 };
 
+struct Replace {  // coordinator to servers: worker `rank` came back; the answer is Replaced
+  uint16_t rank = 0;
+  uint32_t incarnation = 0;
+  Endpoint address;
+  friend bool operator==(const Replace&, const Replace&) = default;
+};
+struct Replaced {  // server: the earlier life is fenced off, and this is where the rounds are
+  uint16_t rank = 0;
+  uint32_t incarnation = 0;
+  bool last = true;  // else more of these follow
+  struct Row {
+    uint32_t tensor = 0;
+    uint32_t round = 0;
+    friend bool operator==(const Row&, const Row&) = default;
+  };
+  std::vector<Row> rounds;  // at most kDeclareBatch
+  friend bool operator==(const Replaced&, const Replaced&) = default;
+};
+struct Refill {  // coordinator to workers: push again what has no sum yet
+  friend bool operator==(const Refill&, const Refill&) = default;
+};
+struct Lost {  // server: nothing is heard from worker `rank` any more
+  uint16_t rank = 0;
+  uint32_t incarnation = 0;
+  friend bool operator==(const Lost&, const Lost&) = default;
+};
+
 }  // namespace message
 
 using Message =
     std::variant<message::Join, message::Invite, message::Roster, message::Ready, message::Start,
                  message::Declare, message::Declared, message::Define, message::Defined,
-                 message::Leave, message::Left, message::PeerLeft, message::End, message::Fail>;
+                 message::Leave, message::Left, message::PeerLeft, message::End, message::Fail,
+                 message::Replace, message::Replaced, message::Refill, message::Lost>;
 
 const char* name_of(const Message& message);
 std::vector<std::byte> encode(const Message& message);

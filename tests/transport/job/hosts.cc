@@ -114,6 +114,16 @@ void Hosts::close(Session& session, int end, Errc code, const std::string& text)
   there.inbox.push_back(event::SessionClosed{0, code, text});
 }
 
+// Another session may take a binding over when the last one is closed.
+void Hosts::bind(HostModel& host, uint16_t lane, HostModel::EngineJob& job, uint16_t index,
+                 uint64_t token) {
+  const auto bound = job.bound.find(index);
+  if (bound != job.bound.end() && find(host, lane, bound->second).first) {
+    violation(host, "bound twice");
+  }
+  job.bound[index] = token;
+}
+
 void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
   auto& jobs = host.lanes[lane].jobs;
   auto& events = host.lanes[lane].events;
@@ -131,10 +141,16 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     jobs[d->job.value].server_spec = *d;
   } else if (const auto* b = std::get_if<command::BindShard>(&any)) {
     auto* job = need(b->job, "BindShard");
-    if (job && !job->bound.emplace(b->shard, b->token).second) violation(host, "shard bound twice");
+    if (job) bind(host, lane, *job, b->shard, b->token);
   } else if (const auto* w = std::get_if<command::BindWorker>(&any)) {
     auto* job = need(w->job, "BindWorker");
-    if (job && !job->bound.emplace(w->rank, w->token).second) violation(host, "rank bound twice");
+    if (job) {
+      uint32_t& incarnation = job->incarnations[w->rank];
+      if (incarnation != 0 && incarnation != w->incarnation)
+        violation(host, "an old life is bound");
+      incarnation = w->incarnation;
+    }
+    if (job) bind(host, lane, *job, w->rank, w->token);
   } else if (const auto* t = std::get_if<command::AddTensor>(&any)) {
     auto* job = need(t->job, "AddTensor");
     if (!job) return;
@@ -143,6 +159,18 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     } else if (!job->tensors.emplace(t->tensor, *t).second) {
       violation(host, "AddTensor twice");
     }
+  } else if (const auto* o = std::get_if<command::Confirm>(&any)) {
+    if (need(o->job, "Confirm")) events.push_back(event::Confirmed{o->job, o->number});
+  } else if (const auto* p = std::get_if<command::ReplaceWorker>(&any)) {
+    auto* job = need(p->job, "ReplaceWorker");
+    if (!job) return;
+    job->incarnations[p->rank] = p->incarnation;
+    job->bound.erase(p->rank);
+    event::WorkerReplaced replaced{p->job, p->rank, p->incarnation, {}};
+    for (const auto& [tensor, round] : job->rounds) replaced.rounds.push_back({tensor, round});
+    events.push_back(std::move(replaced));
+  } else if (const auto* l = std::get_if<command::Refill>(&any)) {
+    if (auto* job = need(l->job, "Refill")) ++job->refills;
   } else if (const auto* f = std::get_if<command::FailJob>(&any)) {
     if (auto* job = need(f->job, "FailJob")) job->failed = f->code;
   } else if (const auto* r = std::get_if<command::RemoveJob>(&any)) {

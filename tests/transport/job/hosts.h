@@ -33,6 +33,9 @@ struct HostModel {
     std::map<uint32_t, command::AddTensor> tensors;
     std::map<uint16_t, uint64_t> bound;  // shard or rank: token
     Errc failed = Errc::kOk;
+    std::map<uint32_t, uint32_t> rounds;        // server: what it will say of its tensors
+    std::map<uint16_t, uint32_t> incarnations;  // server: of the workers bound or replaced last
+    int refills = 0;
   };
   struct Lane {
     std::deque<Command> commands;
@@ -103,6 +106,8 @@ class Hosts {
   void drop_pending(Session& session, int end);
   std::pair<Session*, int> find(const HostModel& host, uint16_t lane, uint64_t token);
   void job_command(HostModel& host, uint16_t lane, const Command& command);
+  void bind(HostModel& host, uint16_t lane, HostModel::EngineJob& job, uint16_t index,
+            uint64_t token);
   void violation(const HostModel& host, const std::string& what) {
     violations.push_back("host " + std::to_string(host.number) + ": " + what);
   }

@@ -1,0 +1,200 @@
+// Coordinator: workers that are lost and come back, in jobs that wait for them (rejoin_ms).
+//
+// A lost worker leaves a vacancy with a deadline. Its next life joins under the same rank: the
+// servers fence the last life off and say which rounds they are in, the other workers push again
+// what has no sum yet, and the new life gets roster, start and the rounds of what it declares.
+#include <algorithm>
+
+#include "transport/job/coordinator.h"
+
+namespace mercury {
+namespace {
+
+constexpr size_t kMaxApplicants = 256;
+
+}  // namespace
+
+void Coordinator::vacate(const Seat& seat, const Error& why, uint64_t now_ns) {
+  Vacancy vacancy{static_cast<uint16_t>(seat.join.rank), seat.join.lanes.front(), why, now_ns,
+                  now_ns + shape_->rejoin_ms * 1'000'000};
+  // A next life that dies before it starts changes nothing about what the others wait for.
+  if (seat.returns_to) vacancy = *seat.returns_to;
+  const LinkId link = seat.link;
+  const bool in_work = !fencing_.empty() && fencing_.front() == link && !awaited_fence_.empty();
+  if (!in_work) std::erase(fencing_, link);  // else its servers still answer
+  erase_seat(link);
+  vacancies_.push_back(std::move(vacancy));
+  for (size_t i = 0; i < applicants_.size(); ++i) {
+    if (!take_vacancy(applicants_[i].link, applicants_[i].join, now_ns)) continue;
+    applicants_.erase(applicants_.begin() + static_cast<std::ptrdiff_t>(i));
+    return begin_fence();
+  }
+}
+
+// It is told why, and its place is free.
+void Coordinator::unseat(Seat& seat, const Error& why, uint64_t now_ns) {
+  const Error told(why.code, who(seat) + ": " + why.message);
+  dismiss(seat.link, message::Fail{told.code, told.message}, now_ns);
+  vacate(seat, told, now_ns);
+}
+
+void Coordinator::lost(const message::Lost& message, const Seat& server, uint64_t now_ns) {
+  const auto seat = std::find_if(seats_.begin(), seats_.end(), [&](const Seat& s) {
+    return s.join.role == Role::kWorker && s.join.rank == message.rank &&
+           s.join.incarnation == message.incarnation;
+  });
+  if (seat == seats_.end()) return;  // it is known already
+  const Error why(Errc::kPeerLost, who(server) + " hears nothing from it");
+  if (waits_for_lost() && !somebody_left_) return unseat(*seat, why, now_ns);
+  fail(why.code, who(*seat) + ": " + why.message, now_ns);
+}
+
+void Coordinator::rejoin(LinkId link, message::Join join, uint64_t now_ns) {
+  if (somebody_left_) return dismiss(link, job_is_ending(), now_ns);
+  Status fits;
+  if (join.role == Role::kServer) {
+    fits = Error(Errc::kRankTaken, "job '" + job_ + "' has all its servers");
+  } else if (applicants_.size() >= kMaxApplicants) {
+    fits = Error(Errc::kAgain, "too many workers wait for places in job '" + job_ + "'");
+  } else {
+    fits = check_shape(join);
+  }
+  if (!fits) return dismiss(link, message::Fail{fits.error().code, fits.error().message}, now_ns);
+  if (take_vacancy(link, join, now_ns)) return begin_fence();
+  // Its last life may be dead without that having been noticed yet.
+  const uint64_t deadline_ns = join.timeout_ms > 0 ? now_ns + join.timeout_ms * 1'000'000 : now_ns;
+  applicants_.push_back({link, std::move(join), deadline_ns});
+}
+
+const Coordinator::Vacancy* Coordinator::any_vacancy() const {
+  if (!vacancies_.empty()) return &vacancies_.front();
+  const auto seat = std::find_if(seats_.begin(), seats_.end(),
+                                 [](const Seat& s) { return s.returns_to.has_value(); });
+  return seat == seats_.end() ? nullptr : &*seat->returns_to;
+}
+
+bool Coordinator::take_vacancy(LinkId link, message::Join& join, uint64_t now_ns) {
+  const auto vacancy = std::min_element(vacancies_.begin(), vacancies_.end(),
+                                        [&](const Vacancy& a, const Vacancy& b) {
+                                          const bool a_asked = a.rank == join.rank;
+                                          const bool b_asked = b.rank == join.rank;
+                                          return a_asked != b_asked ? a_asked : a.rank < b.rank;
+                                        });
+  if (vacancy == vacancies_.end() || (join.rank >= 0 && vacancy->rank != join.rank)) return false;
+  Seat seat;
+  seat.link = link;
+  if (join.timeout_ms > 0) seat.deadline_ns = now_ns + join.timeout_ms * 1'000'000;
+  seat.join = std::move(join);
+  seat.join.rank = vacancy->rank;
+  seat.came_back = true;
+  seat.returns_to = *vacancy;
+  vacancies_.erase(vacancy);
+  seats_.push_back(std::move(seat));
+  fencing_.push_back(link);
+  return true;
+}
+
+// One at a time, so that what the servers say of their rounds belongs to one worker.
+void Coordinator::begin_fence() {
+  while (awaited_fence_.empty() && !fencing_.empty()) {
+    const Seat* seat = seat_of(fencing_.front());
+    if (!seat) {  // gone meanwhile
+      fencing_.pop_front();
+      continue;
+    }
+    rounds_.clear();
+    const auto rank = static_cast<uint16_t>(seat->join.rank);
+    roster_.workers[rank] = {seat->join.incarnation, seat->join.lanes.front()};
+    const message::Replace replace{rank, seat->join.incarnation, seat->join.lanes.front()};
+    for (const Seat& server : seats_) {
+      if (server.join.role != Role::kServer) continue;
+      context_.links.send(server.link, replace);
+      awaited_fence_.push_back(server.link);
+    }
+  }
+}
+
+void Coordinator::fenced(LinkId server, const message::Replaced& message, uint64_t now_ns) {
+  for (const auto& row : message.rounds) {
+    const auto [entry, fresh] = rounds_.emplace(row.tensor, row.round);
+    // Serial numbers: those of one tensor's chunks differ by one at most.
+    if (!fresh && static_cast<int32_t>(row.round - entry->second) < 0) entry->second = row.round;
+  }
+  if (!message.last) return;
+  std::erase(awaited_fence_, server);
+  if (!awaited_fence_.empty()) return;
+  Seat* const seat = seat_of(fencing_.front());
+  fencing_.pop_front();
+  // Whether or not it is still there: the servers have taken its last life's part out.
+  for (const Seat& other : seats_) {
+    if (other.join.role == Role::kWorker && !other.returns_to) {
+      context_.links.send(other.link, message::Refill{});
+    }
+  }
+  if (seat) {
+    if (!progressed(*seat->returns_to, now_ns)) return;
+    send_roster_to(*seat);
+  }
+  begin_fence();
+}
+
+// Workers that come back and are lost again, without one round's end between, must not keep the
+// others waiting for ever. False: the job has failed.
+bool Coordinator::progressed(const Vacancy& vacancy, uint64_t now_ns) {
+  uint64_t progress = 0;
+  for (const auto& [tensor, round] : rounds_) progress += round;
+  if (last_progress_ != progress) {
+    last_progress_ = progress;
+    stalled_since_ns_ = vacancy.lost_ns;
+    return true;
+  }
+  if (now_ns <= stalled_since_ns_ + shape_->rejoin_ms * 1'000'000) return true;
+  fail(vacancy.why.code, vacancy.why.message + " (no round was completed since workers were lost)",
+       now_ns);
+  return false;
+}
+
+void Coordinator::started_again(Seat& seat, const message::Ready& message, uint64_t now_ns) {
+  if (message.max_udp_payload < needed_payload()) {
+    return unseat(
+        seat,
+        Error(Errc::kUnsupported, "its path carries " + std::to_string(message.max_udp_payload) +
+                                      " bytes, the job's frames have up to " +
+                                      std::to_string(needed_payload())),
+        now_ns);
+  }
+  seat.ready = true;
+  seat.returns_to.reset();
+  seat.deadline_ns = kNever;
+  context_.links.send(seat.link, message::Start{chunk_bytes_});
+}
+
+void Coordinator::on_rejoin_timer(uint64_t now_ns) {
+  for (const Vacancy& vacancy : vacancies_) {
+    if (vacancy.deadline_ns > now_ns) continue;
+    const Error why = vacancy.why;
+    return fail(why.code, why.message, now_ns);
+  }
+  std::erase_if(applicants_, [&](const Applicant& applicant) {
+    if (applicant.deadline_ns > now_ns) return false;
+    const message::Fail taken{Errc::kRankTaken, "job '" + job_ + "' has all its members"};
+    dismiss(applicant.link, taken, now_ns);
+    return true;
+  });
+  for (size_t i = 0; i < seats_.size(); ++i) {
+    if (!seats_[i].returns_to || seats_[i].deadline_ns > now_ns) continue;
+    return unseat(seats_[i], Error(Errc::kTimedOut, "not connected when its time limit passed"),
+                  now_ns);
+  }
+}
+
+std::vector<uint32_t> Coordinator::rounds_of(const Declaration& declaration) const {
+  std::vector<uint32_t> rounds;
+  for (const message::Tensor& t : declaration.tensors) {
+    const auto known = rounds_.find(t.id);
+    rounds.push_back(known == rounds_.end() ? 1 : known->second);
+  }
+  return rounds;
+}
+
+}  // namespace mercury
