@@ -123,6 +123,7 @@ void Program::on(uint32_t sequence, const attach::JobOpen& request) {
   open.fifo = request.fifo;
   open.weight = request.weight;
   open.timeout_ns = uint64_t{request.timeout_ms} * 1'000'000;
+  open.rejoin_ns = uint64_t{request.rejoin_ms} * 1'000'000;
   open.client_job = request.client_job;
   for (Channel& channel : channels_) open.channels.push_back(channel.engine.get());
   host_.jobs().open_job(
@@ -157,12 +158,29 @@ void Program::on(uint32_t sequence, const attach::Declare& request) {
     }
     tensors.push_back({tensor.id, tensor.numel, tensor.dtype, tensor.op, tensor.priority, data});
   }
+  std::vector<uint32_t> numbers;
   for (const attach::DeclaredTensor& tensor : request.tensors) {
     jobs_[request.slot].insert(tensor.region);
+    numbers.push_back(tensor.id);
   }
-  host_.jobs().declare(
-      id_, JobSlot(request.slot), std::move(tensors), monotonic_ns(),
-      [self = shared_from_this(), sequence](Status declared) { self->reply(sequence, declared); });
+  host_.jobs().declare(id_, JobSlot(request.slot), std::move(tensors), monotonic_ns(),
+                       [self = shared_from_this(), sequence, slot = request.slot,
+                        numbers = std::move(numbers)](Status declared) {
+                         if (!declared) return self->reply(sequence, declared);
+                         self->reply(sequence, attach::Ok{self->rounds_of(slot, numbers)});
+                       });
+}
+
+// Empty where all tensors begin at round 1, as they do in every job's first life.
+std::vector<uint32_t> Program::rounds_of(uint16_t slot,
+                                         const std::vector<uint32_t>& tensors) const {
+  std::vector<uint32_t> rounds;
+  for (const uint32_t tensor : tensors) {
+    rounds.push_back(host_.jobs().first_round(id_, JobSlot(slot), tensor));
+  }
+  const bool all_new =
+      std::all_of(rounds.begin(), rounds.end(), [](uint32_t round) { return round == 1; });
+  return all_new ? std::vector<uint32_t>{} : rounds;
 }
 
 void Program::on(uint32_t sequence, const attach::JobClose& request) {

@@ -50,7 +50,8 @@ json body_of(const JobOpen& m) {
           {"deterministic", m.deterministic},
           {"fifo", m.fifo},
           {"weight", m.weight},
-          {"timeout_ms", m.timeout_ms}};
+          {"timeout_ms", m.timeout_ms},
+          {"rejoin_ms", m.rejoin_ms}};
 }
 json body_of(const Declare& m) {
   json tensors = json::array();
@@ -65,7 +66,11 @@ json body_of(const JobClose& m) { return {{"type", "job_close"}, {"slot", m.slot
 json body_of(const JobWait& m) { return {{"type", "job_wait"}, {"slot", m.slot}}; }
 json body_of(const JobStatus& m) { return {{"type", "job_status"}, {"slot", m.slot}}; }
 
-json body_of(const Ok&) { return {{"type", "ok"}}; }
+json body_of(const Ok& m) {
+  json body = {{"type", "ok"}};
+  if (!m.rounds.empty()) body["rounds"] = m.rounds;
+  return body;
+}
 json body_of(const Failed& m) {
   return {{"type", "failed"}, {"code", static_cast<unsigned>(m.code)}, {"text", cut(m.text)}};
 }
@@ -135,6 +140,7 @@ Request read_job_open(Fields& f) {
   m.fifo = f.flag("fifo");
   m.weight = f.number<uint32_t>("weight", 1, kMaxWeight);
   m.timeout_ms = f.number<uint32_t>("timeout_ms", 0, kMaxTimeoutMs);
+  if (f.has("rejoin_ms")) m.rejoin_ms = f.number<uint32_t>("rejoin_ms", 0, kMaxTimeoutMs);
   return m;
 }
 
@@ -174,7 +180,16 @@ Request read_slot(Fields& f) {
   return Message{f.number<uint16_t>("slot", 0, kMax16)};
 }
 
-Reply read_ok(Fields&) { return Ok{}; }
+Reply read_ok(Fields& f) {
+  Ok m;
+  if (!f.has("rounds")) return m;
+  for (const json& item : f.array("rounds", kMaxTensorsPerDeclare)) {
+    if (!Fields::in_range(item, 0, kMax32)) f.fail("rounds");
+    if (!f.ok()) break;
+    m.rounds.push_back(item.get<uint32_t>());
+  }
+  return m;
+}
 Reply read_failed(Fields& f) { return Failed{read_errc(f), f.text("text", kMaxTextBytes)}; }
 Reply read_hello_ok(Fields& f) {
   return HelloOk{f.number<uint32_t>("engines", 1, kMaxEngines), f.text("version", kMaxNameBytes),

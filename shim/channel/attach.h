@@ -31,7 +31,7 @@ namespace mercury::attach {
 
 inline constexpr uint32_t kMagic = 0x4d455243;  // "MERC"
 inline constexpr uint32_t kAbiMajor = 1;        // another major: refused
-inline constexpr uint32_t kAbiMinor = 0;        // a higher minor: more fields, which are ignored
+inline constexpr uint32_t kAbiMinor = 1;        // a higher minor: more fields, which are ignored
 inline constexpr char kDefaultSocket[] = "/run/mercury/stackd.sock";
 
 // Fits the default send buffer of a socket (208 KiB) with room for a few to wait.
@@ -71,6 +71,7 @@ struct JobOpen {
   bool fifo = false;
   uint32_t weight = 1;
   uint32_t timeout_ms = 30000;
+  uint32_t rejoin_ms = 0;  // minor 1
 };
 struct DeclaredTensor {
   uint32_t id = 0;  // 0 to 2^31-1
@@ -98,7 +99,10 @@ struct JobStatus {
 using Request =
     std::variant<Hello, RegionAdd, RegionDel, JobOpen, Declare, JobClose, JobWait, JobStatus>;
 
-struct Ok {};
+struct Ok {
+  // DECLARE of a program that took a lost worker's place: the round of each tensor (minor 1).
+  std::vector<uint32_t> rounds;
+};
 struct Failed {
   Errc code = Errc::kSystem;
   std::string text;

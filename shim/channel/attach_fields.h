@@ -33,6 +33,7 @@ class Fields {
   }
   int32_t signed_number(const char* key, int64_t min, int64_t max);
   bool flag(const char* key);
+  bool has(const char* key) const { return find(key) != nullptr; }  // for what a minor added
   std::string text(const char* key, size_t max_bytes);
   const nlohmann::json& array(const char* key, size_t max_items);
   uint64_t fail(const char* key) {

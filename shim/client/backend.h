@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "shim/channel/attach.h"
 #include "shim/channel/channel.h"
@@ -39,8 +40,10 @@ class Backend {
 
   // Blocks until every member is there, at most job.timeout_ms.
   virtual Result<attach::JobOpened> open_job(const attach::JobOpen& job) = 0;
-  // Any number of tensors; those before the one that failed may have been declared.
-  virtual Status declare(uint16_t slot, std::span<const TensorSpec> tensors) = 0;
+  // Any number of tensors; those before the one that failed may have been declared. `rounds`: what
+  // the first push of each belongs to; stays empty where all begin at 1.
+  virtual Status declare(uint16_t slot, std::span<const TensorSpec> tensors,
+                         std::vector<uint32_t>& rounds) = 0;
   // Returns when no engine touches the job's memory any more; ends its wait_job with kClosed.
   virtual void close_job(uint16_t slot) = 0;
   // Ok when the job ended in order, kTimedOut after timeout_ms (-1: never), else why it failed.

@@ -201,19 +201,31 @@ Status Context::declare(Job& job, std::span<const mercury_tensor_options> option
     std::byte* data = tensor->shadow ? tensor->shadow : tensor->user;
     specs.push_back({tensor->wire, data});
   }
+  std::vector<uint32_t> rounds;
   if (status.ok()) {
-    status = backend_->declare(job.slot, specs);
+    status = backend_->declare(job.slot, specs, rounds);
     if (!status) status = give_up(status.error());
   }
   const Lock lock(mutex_);
   --job.users;
   changed_.notify_all();
   if (!status) return status;
+  for (size_t i = 0; i < rounds.size() && i < tensors.size(); ++i)
+    tensors[i].next_round = rounds[i];
   for (Tensor& tensor : tensors) {
     job.index_of.emplace(tensor.wire.id, static_cast<uint32_t>(job.tensors.size()));
     job.tensors.push_back(tensor);
   }
   return {};
+}
+
+Result<uint32_t> Context::tensor_round(Job& job, uint32_t id) {
+  const Lock lock(mutex_);
+  const auto known = job.index_of.find(id);
+  if (known == job.index_of.end()) {
+    return Error(Errc::kNotFound, tensor_name(id) + " is not declared");
+  }
+  return job.tensors[known->second].next_round;
 }
 
 Status Context::check_submission(Job& job, SubmitOp op, uint32_t id) {
@@ -272,6 +284,7 @@ Status Context::submit(Job& job, SubmitOp op, uint32_t id, int priority, mercury
   } else {
     tensor.push_in_flight = true;
     tensor.round_over = false;
+    ++tensor.next_round;
     if (tensor.shadow) std::memcpy(tensor.shadow, tensor.user, tensor.bytes);
   }
   const Submission submission{op,

@@ -45,6 +45,7 @@ class Context {
   bool close_job(Job* job);
   Status wait_job(Job& job, int timeout_ms);
   Status declare(Job& job, std::span<const mercury_tensor_options> tensors);
+  Result<uint32_t> tensor_round(Job& job, uint32_t tensor);  // of its next push
 
   Status submit(Job& job, SubmitOp op, uint32_t tensor, int priority, mercury_handle* out);
   Status wait(Job& job, mercury_handle handle, int timeout_ms);

@@ -71,13 +71,23 @@ class DaemonBackend final : public Backend {
     return status.ok() ? unexpected_reply() : status.error();
   }
 
-  Status declare(uint16_t slot, std::span<const TensorSpec> tensors) override {
+  Status declare(uint16_t slot, std::span<const TensorSpec> tensors,
+                 std::vector<uint32_t>& rounds) override {
+    size_t done = 0;
     while (!tensors.empty()) {
       attach::Declare batch;
       batch.slot = slot;
       const size_t count = std::min(tensors.size(), attach::kMaxTensorsPerDeclare);
       for (const TensorSpec& tensor : tensors.first(count)) batch.tensors.push_back(tensor.wire);
-      if (Status status = ask(std::move(batch)); !status) return status;
+      Result<attach::Reply> reply = call(std::move(batch));
+      if (!reply) return reply.error();
+      if (Status status = status_of(*reply); !status) return status;
+      const auto& answered = std::get<attach::Ok>(*reply).rounds;
+      if (!answered.empty()) {
+        rounds.resize(done, 1);  // batches of which nothing was said begin at 1
+        rounds.insert(rounds.end(), answered.begin(), answered.end());
+      }
+      done += count;
       tensors = tensors.subspan(count);
     }
     return {};

@@ -104,6 +104,7 @@ class EmbeddedBackend final : public Backend {
     open.fifo = job.fifo;
     open.weight = job.weight;
     open.timeout_ns = uint64_t{job.timeout_ms} * 1'000'000;
+    open.rejoin_ns = uint64_t{job.rejoin_ms} * 1'000'000;
     open.client_job = job.client_job;
     open.channels = {&engine_end_};
     Result<OpenedJob> opened =
@@ -115,14 +116,21 @@ class EmbeddedBackend final : public Backend {
                              opened->chunk_bytes};
   }
 
-  Status declare(uint16_t slot, std::span<const TensorSpec> specs) override {
+  Status declare(uint16_t slot, std::span<const TensorSpec> specs,
+                 std::vector<uint32_t>& rounds) override {
     std::vector<TensorDeclaration> tensors;
     for (const TensorSpec& spec : specs) {
       tensors.push_back({spec.wire.id, spec.wire.numel, spec.wire.dtype, spec.wire.op,
                          spec.wire.priority, spec.data});
     }
-    return ask<Status>([slot, &tensors](JobManager& jobs, uint64_t now_ns, auto answer) {
-      jobs.declare(kClient, JobSlot(slot), std::move(tensors), now_ns, answer);
+    return ask<Status>([&](JobManager& jobs, uint64_t now_ns, auto answer) {
+      jobs.declare(kClient, JobSlot(slot), std::move(tensors), now_ns,
+                   [&jobs, &rounds, specs, slot, answer](Status status) {
+                     for (const TensorSpec& spec : specs) {
+                       rounds.push_back(jobs.first_round(kClient, JobSlot(slot), spec.wire.id));
+                     }
+                     answer(std::move(status));
+                   });
     });
   }
 

@@ -19,6 +19,7 @@ class Context;
 struct Tensor {
   attach::DeclaredTensor wire;
   uint64_t bytes = 0;
+  uint32_t next_round = 1;
   std::byte* user = nullptr;    // the program's memory
   std::byte* shadow = nullptr;  // where the engine reads and writes, if it cannot see `user`
   // A round is over when its sum has been taken: by a push_pull, or by the pull after a push. Until

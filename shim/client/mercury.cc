@@ -241,6 +241,16 @@ int mercury_declare(mercury_job* job, const mercury_tensor_options* tensors, siz
   });
 }
 
+int mercury_tensor_round(mercury_job* job, uint32_t tensor, uint32_t* out) {
+  return with_job(job, [&](Context& context, Job& j) {
+    if (!out) return null_argument("out");
+    const Result<uint32_t> round = context.tensor_round(j, tensor);
+    if (!round) return fail(round.error());
+    *out = *round;
+    return 0;
+  });
+}
+
 int mercury_push_pull(mercury_job* job, uint32_t tensor, int priority, mercury_handle* out) {
   return submit(job, SubmitOp::kPushPull, tensor, priority, out);
 }

@@ -77,6 +77,9 @@ typedef struct {
   int fifo;                 /* 1: ignore priorities (for comparison) */
   int weight;               /* share among jobs on a link; 1 to 1000, 1 */
   int timeout_ms;           /* for everyone to be there; 1.., 30000 */
+  int rejoin_ms;            /* how long the job waits for a worker that was lost to be started again
+                               (operations wait meanwhile); 0: it fails at once. The same on every
+                               worker; servers ignore it */
 } mercury_job_options;
 MERCURY_API void mercury_job_options_init(mercury_job_options *options);
 /* Fills role, rank, workers, servers, rendezvous and name from what a launcher set: MERCURY_*, else
@@ -112,6 +115,11 @@ typedef struct {
 /* Declares `count` tensors and blocks until all servers and all workers' declarations so far agree.
  * -EPROTOTYPE: differs from another worker's (the message says how), -EINVAL, -ENOSPC, -EEXIST. */
 MERCURY_API int mercury_declare(mercury_job *job, const mercury_tensor_options *tensors, size_t count);
+
+/* The round that the next push of `tensor` belongs to. 1 after the declaration; in a program that
+ * took the place of a lost worker (rejoin_ms) the round that the others are in. Tensors may be one
+ * round apart then: push those first that are behind. -ENOENT: not declared. */
+MERCURY_API int mercury_tensor_round(mercury_job *job, uint32_t tensor, uint32_t *out);
 
 /* ---- exchange -------------------------------------------------------------------------------- */
 #define MERCURY_DEFAULT_PRIORITY (-1)

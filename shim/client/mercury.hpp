@@ -109,6 +109,13 @@ class Tensor {
   Expected<Handle> pull(int priority = MERCURY_DEFAULT_PRIORITY) const {
     return call(mercury_pull, priority);
   }
+  // That the next push belongs to.
+  Expected<std::uint32_t> round() const {
+    std::uint32_t out = 0;
+    const int code = mercury_tensor_round(job_, id_, &out);
+    if (code < 0) return Status::of(code);
+    return out;
+  }
 
  private:
   template <class F>

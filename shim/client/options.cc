@@ -69,6 +69,7 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
     return out_of_range("weight", in->weight, 1, kMaxWeight);
   }
   if (in->timeout_ms < 1) return out_of_range("timeout_ms", in->timeout_ms, 1, 0x7fffffff);
+  if (in->rejoin_ms < 0) return out_of_range("rejoin_ms", in->rejoin_ms, 0, 0x7fffffff);
   if (!in->rendezvous || !*in->rendezvous) {
     return Error(Errc::kInvalidArgument,
                  "no rendezvous: set mercury_job_options.rendezvous or MERCURY_RENDEZVOUS to "
@@ -85,6 +86,7 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
   job.fifo = in->fifo != 0;
   job.weight = static_cast<uint32_t>(in->weight);
   job.timeout_ms = static_cast<uint32_t>(in->timeout_ms);
+  job.rejoin_ms = static_cast<uint32_t>(in->rejoin_ms);
   return job;
 }
 

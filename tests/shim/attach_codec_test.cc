@@ -39,8 +39,8 @@ std::vector<Request> all_requests() {
           some_tensors(3), JobClose{1},        JobWait{2},   JobStatus{3}};
 }
 std::vector<Reply> all_replies() {
-  return {Ok{}, Failed{Errc::kMissingMembers, "worker 1 missing"}, HelloOk{2, "0.1.0", 9},
-          JobOpened{1, 2, 3, 4, 1408}};
+  return {Ok{}, Ok{{1, 0xffffffff}}, Failed{Errc::kMissingMembers, "worker 1 missing"},
+          HelloOk{2, "0.1.0", 9}, JobOpened{1, 2, 3, 4, 1408}};
 }
 
 TEST(AttachCodec, RequestsComeBackAsSent) {
