@@ -5,8 +5,9 @@
     benchmarks/goodput/goodput.py --settings uring        without root
     benchmarks/goodput/goodput.py --quick                 a smoke test: one short run over io_uring
 
-For each setting and working set, reference loop and Mercury take turns (so that a machine that
-slows down slows both), and dpdk-testpmd's flowgen, which touches no payload, is printed beside.
+Mercury is one program that pushes and pulls through its host's mercury-stackd, which exchanges with
+the mercury-stackd of another host. For each setting and working set, reference loop and Mercury take
+turns (so that a machine that slows down slows both), and dpdk-testpmd's flowgen, which touches no payload, is printed beside.
 Bytes per second are payload, one direction of two that are busy at once. Spread is (largest -
 smallest) / median. Nothing is pinned to a core.
 """
@@ -17,6 +18,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -60,14 +62,23 @@ class Programs:
         return process
 
     def finish(self, process, seconds):
+        """What it printed. Its standard input, where it has one, ends now."""
         try:
             out, err = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired as late:
-            raise Failed(f"{process.args[-1]}: did not end in {seconds} s") from late
+            raise Failed(f"{process.args[0]}: did not end in {seconds} s") from late
         self.running.remove(process)
         if process.returncode != 0:
-            raise Failed(err.strip() or f"exit status {process.returncode}")
+            raise Failed(f"{process.args[0]}: {(err or '').strip() or f'exit status {process.returncode}'}")
         return out
+
+    def first_line(self, process):
+        """Waits for it; the time limit is the program's own."""
+        line = process.stdout.readline()
+        if not line:
+            self.finish(process, START_SECONDS)
+            raise Failed(f"{process.args[0]}: printed nothing")
+        return line
 
     def end_all(self):
         for process in self.running:
@@ -106,6 +117,25 @@ class Place:
         return (["--port", f"{self.kind}:{self.hosts[side].interface}", "--mtu", self.mtu],
                 ["--peer", self.hosts[1 - side].ip])
 
+    def daemon_port(self, side):
+        """The [port] section of the configuration of a daemon on side 0 or 1."""
+        if self.kind == "uring":
+            own, _ = self.arguments(side)
+            address, port = own[3].split(":")
+            return f'kind = "uring"\naddress = ["{address}/8"]\nudp_port = {port}\nmtu = {self.mtu}\n'
+        if self.kind == "memif":
+            return (f'device = "memif"\nmemif_socket = "{self.folder}/{self.runs}"\n'
+                    f'memif_role = "{"client" if side else "server"}"\n'
+                    f'address = ["10.78.0.{side + 1}/24"]\nmtu = {self.mtu}\n')
+        host = self.hosts[side]
+        return (f'device = "{self.kind}"\ninterface = "{host.interface}"\nmtu = {self.mtu}\n'
+                f'address = ["{host.ip}/24"]\n')
+
+    def server_endpoint(self):
+        if self.kind == "uring":
+            return self.arguments(0)[0][3]
+        return ("10.78.0.1" if self.kind == "memif" else self.hosts[0].ip) + ":7470"
+
     def testpmd_vdev(self, side):
         """Arguments as the ethdev port gives them to the same driver (config.cc)."""
         if self.kind == "memif":
@@ -120,10 +150,14 @@ class Place:
 
 
 class Bench:
-    def __init__(self, options):
-        self.folder = pathlib.Path(options.build) / "benchmarks" / "goodput"
+    def __init__(self, options, folder):
+        build = pathlib.Path(options.build)
+        self.folder = build / "benchmarks" / "goodput"
+        self.stackd = build / "apps" / "stackd" / "mercury-stackd"
+        self.ctl = build / "apps" / "ctl" / "mercuryctl"
+        self.scratch = pathlib.Path(folder)
         self.seconds = options.seconds
-        self.window = ["--window", options.window] if options.window else []
+        self.session = f'[session]\nwindow = "{options.window}"\n' if options.window else ""
         self.programs = Programs()
 
     def reference(self, place, working_set):
@@ -133,28 +167,54 @@ class Bench:
             own, peer = place.arguments(side)
             sides.append(self.programs.start(
                 place.hosts[side], [self.folder / "reference_loop", *own, *peer, "--working-set",
-                                    working_set, "--seconds", self.seconds]))
-        reports = [json.loads(self.programs.finish(process, self.seconds + START_SECONDS))
-                   for process in sides]
+                                    working_set, "--seconds", self.seconds], stdin=subprocess.PIPE))
+        reports = [json.loads(self.programs.first_line(process)) for process in sides]
+        for process in sides:
+            self.programs.finish(process, START_SECONDS)
         report = dict(reports[0])
         report["verified"] = all(r["verified"] for r in reports)
         report["goodput_bytes_per_s"] = statistics.mean(r["goodput_bytes_per_s"] for r in reports)
         return report
 
+    def daemon(self, place, side):
+        path = self.scratch / f"{side}"
+        path.with_suffix(".toml").write_text(
+            f'[port]\nhugepages = "off"\n{place.daemon_port(side)}\n{self.session}'
+            f'[attach]\nsocket = "{path}.sock"\n', encoding="utf-8")
+        ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with ready:
+            path.with_suffix(".ready").unlink(missing_ok=True)
+            ready.bind(f"{path}.ready")
+            ready.settimeout(START_SECONDS)
+            process = self.programs.start(
+                place.hosts[side], [self.stackd, "--config", f"{path}.toml"],
+                env={**os.environ, "NOTIFY_SOCKET": f"{path}.ready"}, stdout=subprocess.DEVNULL)
+            try:
+                ready.recv(64)
+            except TimeoutError:
+                process.kill()
+                self.programs.finish(process, START_SECONDS)
+        return process
+
+    def counters(self, side):
+        answer = subprocess.run([self.ctl, "--socket", self.scratch / f"{side}.sock", "stats", "--json"],
+                                check=True, capture_output=True, text=True)
+        return json.loads(answer.stdout)["engines"][0]["counters"]
+
     def mercury(self, place, working_set):
         place.next_run()
-        own, _ = place.arguments(0)
-        server = self.programs.start(place.hosts[0],
-                                     [self.folder / "goodput_host", "--role", "server", *own, *self.window])
-        if not server.stdout.readline():
-            self.programs.finish(server, START_SECONDS)
-        own, peer = place.arguments(1)
-        worker = self.programs.start(
-            place.hosts[1], [self.folder / "goodput_host", "--role", "worker", *own, *peer,
-                             *self.window, "--working-set", working_set, "--seconds", self.seconds])
-        report = json.loads(self.programs.finish(worker, self.seconds + 2 * START_SECONDS))
-        server.terminate()
-        self.programs.finish(server, START_SECONDS)
+        daemons = [self.daemon(place, side) for side in (0, 1)]
+        client = self.programs.start(
+            None, [self.folder / "goodput_client", "--server", place.server_endpoint(), "--working-set",
+                   working_set, "--seconds", self.seconds],
+            env={**os.environ, "MERCURY_SOCKET": str(self.scratch / "1.sock")})
+        report = json.loads(self.programs.finish(client, self.seconds + 2 * START_SECONDS))
+        report["retransmits"] = sum(self.counters(side)["retransmits"] for side in (0, 1))
+        for process in daemons:
+            process.terminate()
+        for process in daemons:
+            process.wait(START_SECONDS)  # memif's driver may crash the one whose peer went first
+            self.programs.running.remove(process)
         return report
 
     def testpmd(self, place):
@@ -214,8 +274,8 @@ def measure(bench, name, options):
                         raise Failed(f"nothing arrived, or what arrived was wrong: {report}")
                     rates.append(report["goodput_bytes_per_s"])
                 print(f"{name} {label} run {run + 1} of {options.runs}: reference "
-                      f"{reference[-1] / 1e6:.0f} MB/s, Mercury {mercury[-1] / 1e6:.0f} MB/s",
-                      file=sys.stderr)
+                      f"{reference[-1] / 1e6:.0f} MB/s, Mercury {mercury[-1] / 1e6:.0f} MB/s "
+                      f"({report['retransmits']} frames sent again)", file=sys.stderr)
             row = {"setting": name, "working_set": label, "reference": summary(reference),
                    "mercury": summary(mercury), "testpmd": beside}
             row["ratio"] = row["mercury"]["median"] / row["reference"]["median"]
@@ -240,7 +300,7 @@ def parse():
                         default=list(WORKING_SETS))
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2)
-    parser.add_argument("--window", type=int, help="bytes in flight per session of Mercury")
+    parser.add_argument("--window", help="the daemons' session.window, such as 1MiB")
     parser.add_argument("--json", default="goodput.json", help="where the numbers go")
     parser.add_argument("--no-testpmd", action="store_true")
     parser.add_argument("--quick", action="store_true")
@@ -256,8 +316,9 @@ def parse():
 def main():
     options = parse()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # cleans up, as Ctrl-C does
-    bench = Bench(options)
     rows, failed = [], False
+    folder = tempfile.TemporaryDirectory(prefix="mercury-goodput-")
+    bench = Bench(options, folder.name)
     print(f"{'MB/s of payload':<23}{'reference':>16}{'Mercury':>16}{'ratio':>9}{'testpmd':>9}",
           flush=True)
     try:
@@ -272,6 +333,7 @@ def main():
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         failed = True
+    folder.cleanup()
     with open(options.json, "w", encoding="utf-8") as file:
         json.dump({"seconds": options.seconds, "window": options.window, "cores": os.cpu_count(),
                    "rows": rows}, file, indent=1)

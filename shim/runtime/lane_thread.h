@@ -1,9 +1,10 @@
 // The thread of one engine: polls while there is work, and sleeps when there is none, so that a
 // daemon with more engines than cores works and an idle one costs next to nothing.
 //
-// Adaptive: after `spin_ns` without work it arms all that can wake it (programs' channels,
-// commands, the port), looks once more, and sleeps on their descriptors until the engine's next
-// deadline. A port without a descriptor (memif, ring) is napped on, from 50 us growing to 1 ms.
+// Adaptive: without work it offers its core to whoever waits for one, and after `spin_ns` it arms
+// all that can wake it (programs' channels, commands, the port), looks once more, and sleeps on
+// their descriptors until the engine's next deadline. A port without a descriptor (memif, ring) is
+// napped on, from 5 us growing to 1 ms.
 #pragma once
 
 #include <poll.h>
@@ -31,7 +32,7 @@ struct ThreadConfig {
   std::string name = "mercury-engine";
 };
 
-inline constexpr uint64_t kFirstNapNs = 50'000;
+inline constexpr uint64_t kFirstNapNs = 5'000;
 inline constexpr uint64_t kLongestNapNs = 1'000'000;
 // No sleep is longer: work found after one that nobody announced is counted (wakeups_rescued).
 inline constexpr uint64_t kLongestSleepNs = 100'000'000;
@@ -79,7 +80,10 @@ class LaneThread {
       }
       if (config_.polling == Polling::kBusy) continue;
       const uint64_t spin_ns = config_.polling == Polling::kAdaptive ? config_.spin_ns : 0;
-      if (now_ns - idle_since_ns < spin_ns) continue;
+      if (now_ns - idle_since_ns < spin_ns) {
+        sched_yield();
+        continue;
+      }
       sleep();
       idle_since_ns = monotonic_ns();
     }

@@ -30,7 +30,7 @@ constexpr unsigned kLaneRing = 1024;
 // takes a lost connection down in a thread of its own, and must not be disturbed at it.
 constexpr uint64_t kReconnect = 100'000'000;
 // A connection that was accepted is given this long to become a link.
-constexpr uint64_t kHandshake = 5'000'000'000;
+constexpr uint64_t kHandshake = 1'000'000'000;
 // How often the kernel is asked whether its interface is up.
 constexpr uint64_t kLinkPoll = 100'000'000;
 

@@ -1,0 +1,265 @@
+// The program of Mercury's line-rate measurement: one worker attached to its host's mercury-stackd
+// pushes and pulls tensors that fill a working set, round after round. goodput.py starts the
+// daemons.
+//
+//   MERCURY_SOCKET=/tmp/worker.sock goodput_client --server 10.78.0.1:7470
+//
+// Prints {"goodput_bytes_per_s": payload of one direction per second, ...}.
+//
+// Verified: in every round of every tensor 64 elements, spread over it, that differ from round to
+// round; at the end every element. With one worker the sum equals what was pushed and lands where
+// it was pushed from, so this shows wrong bytes and wrong places; that every chunk's sum came back
+// is what a completion says.
+#include <poll.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "shim/client/mercury.hpp"
+
+namespace mercury::goodput {
+namespace {
+
+using api::Buffer;
+using api::Context;
+using api::Expected;
+using api::Job;
+using api::Status;
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+constexpr int kStallMs = 20'000;  // nothing completes for so long: it hangs
+constexpr Seconds kWarmUp{0.3};
+constexpr uint64_t kSmallestTensorBytes = 4096;
+constexpr uint64_t kLargestTensorBytes = 1 << 20;
+constexpr uint64_t kTensorsPerWorkingSet = 8;  // at least, so that rounds overlap
+constexpr uint64_t kLargestWorkingSet = uint64_t{1} << 30;
+constexpr uint64_t kSamples = 64;
+
+struct Options {
+  std::string server;
+  uint64_t working_set_bytes = 1 << 20;
+  double seconds = 2;
+};
+
+// The tensors and what they must hold. Integers below 2^24, so that sums are exact.
+class WorkingSet {
+ public:
+  static uint64_t tensor_bytes(uint64_t bytes) {
+    return std::clamp(bytes / kTensorsPerWorkingSet, kSmallestTensorBytes, kLargestTensorBytes) /
+           4 * 4;
+  }
+  static uint64_t memory_bytes(uint64_t bytes) {
+    return std::max<uint64_t>(1, bytes / tensor_bytes(bytes)) * tensor_bytes(bytes);
+  }
+  // `memory` holds memory_bytes(bytes).
+  WorkingSet(uint64_t bytes, float* memory)
+      : tensor_bytes_(tensor_bytes(bytes)),
+        elements_(tensor_bytes_ / sizeof(float)),
+        rounds_(memory_bytes(bytes) / tensor_bytes_),
+        memory_(memory) {
+    for (uint32_t tensor = 0; tensor < count(); ++tensor) {
+      for (uint64_t i = 0; i < elements_; ++i) data(tensor)[i] = value(tensor, 0, i);
+      next_round(tensor);
+    }
+  }
+
+  uint32_t count() const { return static_cast<uint32_t>(rounds_.size()); }
+  uint64_t tensor_bytes() const { return tensor_bytes_; }
+  // Memory of Mercury's own, so that the daemon reads and writes it in place.
+  std::vector<mercury_tensor_options> declarations() const {
+    std::vector<mercury_tensor_options> all;
+    for (uint32_t tensor = 0; tensor < count(); ++tensor) {
+      all.push_back({sizeof(mercury_tensor_options), tensor, elements_, MERCURY_F32, MERCURY_SUM, 0,
+                     data(tensor)});
+    }
+    return all;
+  }
+
+  bool sample_holds(uint32_t tensor) const {
+    for (uint64_t s = 0; s < kSamples; ++s) {
+      if (data(tensor)[sample(s)] != value(tensor, rounds_[tensor], sample(s))) return false;
+    }
+    return true;
+  }
+  bool all_holds(uint32_t tensor) const {
+    if (!sample_holds(tensor)) return false;
+    uint64_t s = 0;
+    for (uint64_t i = 0; i < elements_; ++i) {
+      if (i == sample(s)) {
+        s = std::min(s + 1, kSamples - 1);
+      } else if (data(tensor)[i] != value(tensor, 0, i)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  void next_round(uint32_t tensor) {
+    ++rounds_[tensor];
+    for (uint64_t s = 0; s < kSamples; ++s) {
+      data(tensor)[sample(s)] = value(tensor, rounds_[tensor], sample(s));
+    }
+  }
+
+ private:
+  static float value(uint32_t tensor, uint32_t round, uint64_t i) {
+    const uint64_t mixed =
+        (i + (uint64_t{tensor} << 32) + uint64_t{round} * 0x51ed27) * 0x9e3779b97f4a7c15;
+    return static_cast<float>(mixed >> 40);
+  }
+  // The first element, the last, and those between.
+  uint64_t sample(uint64_t s) const { return s * (elements_ - 1) / (kSamples - 1); }
+  float* data(uint32_t tensor) const { return memory_ + tensor * elements_; }
+
+  const uint64_t tensor_bytes_;
+  const uint64_t elements_;
+  std::vector<uint32_t> rounds_;
+  float* const memory_;
+};
+
+// Keeps every tensor in flight: each is pushed again as soon as its sum is there.
+class Program {
+ public:
+  Program(WorkingSet& set, const Job& job) : set_(set), job_(job) {}
+
+  int run(double seconds) {
+    doorbell_ = mercury_eventfd(job_.get());
+    if (doorbell_ < 0) return failed("mercury_eventfd");
+    for (uint32_t tensor = 0; tensor < set_.count(); ++tensor) {
+      if (submit(tensor) != 0) return 1;
+    }
+    if (exchange(kWarmUp) != 0) return 1;
+    const uint64_t done_before = done_;
+    const Clock::time_point begin = Clock::now();
+    if (exchange(Seconds(seconds)) != 0) return 1;
+    taken_ = Clock::now() - begin;
+    measured_ = done_ - done_before;
+    resubmit_ = false;
+    while (in_flight_ > 0) {
+      if (take() != 0) return 1;
+    }
+    for (uint32_t tensor = 0; tensor < set_.count(); ++tensor) {
+      if (!set_.all_holds(tensor)) return wrong(tensor);
+    }
+    return 0;
+  }
+  void print() const {
+    std::printf(
+        "{\"goodput_bytes_per_s\": %.0f, \"tensors\": %u, \"exchanges\": %lu, \"verified\": "
+        "true}\n",
+        static_cast<double>(measured_ * set_.tensor_bytes()) / taken_.count(), set_.count(), done_);
+  }
+
+ private:
+  static int failed(const char* what) {
+    std::fprintf(stderr, "goodput_client: %s: %s\n", what, mercury_last_error());
+    return 1;
+  }
+  static int wrong(uint32_t tensor) {
+    std::fprintf(stderr, "goodput_client: tensor %u holds a wrong sum\n", tensor);
+    return 1;
+  }
+
+  int submit(uint32_t tensor) {
+    mercury_handle handle = 0;
+    if (mercury_push_pull(job_.get(), tensor, MERCURY_DEFAULT_PRIORITY, &handle) != 0) {
+      return failed("mercury_push_pull");
+    }
+    ++in_flight_;
+    return 0;
+  }
+
+  int exchange(Seconds duration) {
+    const Clock::time_point end =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(duration);
+    while (Clock::now() < end) {
+      if (take() != 0) return 1;
+    }
+    return 0;
+  }
+
+  // What has completed; sleeps until something has.
+  int take() {
+    std::array<mercury_completion, 64> completions;
+    const int count = mercury_poll(job_.get(), completions.data(), completions.size());
+    if (count < 0) return failed("mercury_poll");
+    if (count == 0) {
+      pollfd fd{doorbell_, POLLIN, 0};
+      if (poll(&fd, 1, kStallMs) > 0) return 0;
+      std::fprintf(stderr, "goodput_client: the exchange hangs\n");
+      return 1;
+    }
+    for (int i = 0; i < count; ++i) {
+      const mercury_completion& completion = completions[static_cast<size_t>(i)];
+      --in_flight_;
+      ++done_;
+      if (completion.status != 0) {
+        std::fprintf(stderr, "goodput_client: an exchange failed: %s\n",
+                     std::strerror(-completion.status));
+        return 1;
+      }
+      if (!set_.sample_holds(completion.tensor)) return wrong(completion.tensor);
+      if (!resubmit_) continue;
+      set_.next_round(completion.tensor);
+      if (submit(completion.tensor) != 0) return 1;
+    }
+    return 0;
+  }
+
+  WorkingSet& set_;
+  const Job& job_;
+  int doorbell_ = -1;
+  bool resubmit_ = true;
+  uint32_t in_flight_ = 0;
+  uint64_t done_ = 0;
+  uint64_t measured_ = 0;
+  Seconds taken_{};
+};
+
+int fail(const Status& status) {
+  std::fprintf(stderr, "goodput_client: %s\n", status.message().c_str());
+  return 1;
+}
+
+int run(const Options& options) {
+  const mercury_attach_options daemon{sizeof daemon, MERCURY_DAEMON, nullptr, nullptr};
+  const Expected<Context> context = Context::attach(&daemon);
+  if (!context) return fail(context.status());
+  const uint64_t bytes = WorkingSet::memory_bytes(options.working_set_bytes);
+  const Expected<Buffer<float>> memory = (*context).alloc<float>(bytes / sizeof(float));
+  if (!memory) return fail(memory.status());
+  mercury_job_options request;
+  mercury_job_options_init(&request);
+  request.name = "goodput";
+  request.workers = request.servers = 1;
+  request.rendezvous = options.server.c_str();
+  const Expected<Job> job = (*context).open_job(request);
+  if (!job) return fail(job.status());
+  WorkingSet set(options.working_set_bytes, (*memory).data());
+  const Status declared = (*job).declare(set.declarations());
+  if (!declared) return fail(declared);
+  Program program(set, *job);
+  if (program.run(options.seconds) != 0) return 1;
+  program.print();
+  return 0;
+}
+
+}  // namespace
+}  // namespace mercury::goodput
+
+int main(int argc, char** argv) {
+  mercury::goodput::Options options;
+  CLI::App app("One worker that measures Mercury's goodput through its host's daemon.");
+  app.add_option("--server", options.server, "ADDRESS:PORT of the daemon that sums")->required();
+  app.add_option("--working-set", options.working_set_bytes, "bytes of tensors")
+      ->check(CLI::Range(uint64_t{4096}, mercury::goodput::kLargestWorkingSet));
+  app.add_option("--seconds", options.seconds)->check(CLI::Range(0.1, 3600.0));
+  CLI11_PARSE(app, argc, argv);
+  return mercury::goodput::run(options);
+}
