@@ -25,6 +25,11 @@ struct TensorSpec {
   std::byte* data = nullptr;
 };
 
+// What everything fails with once the host has gone.
+inline Error lost_error() {
+  return Error(Errc::kDaemonLost, "mercury-stackd has gone; attach again when it is back");
+}
+
 class Backend {
  public:
   // Leaves all jobs and ends the attachment.

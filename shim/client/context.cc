@@ -266,7 +266,7 @@ Status Context::submit(Job& job, SubmitOp op, uint32_t id, int priority, mercury
     status = check_submission(job, op, id);
   }
   if (!status) return status;
-  if (lost_ || backend_->lost()) return Error(Errc::kDaemonLost, "mercury-stackd has gone");
+  if (lost_ || backend_->lost()) return lost_error();
   Operation* operation = nullptr;
   if (std::all_of(channels.begin(), channels.end(), has_room)) operation = operations_.acquire();
   if (!operation) {

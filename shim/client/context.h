@@ -74,7 +74,7 @@ class Context {
   void on_completion(const Completion& completion);
   void finish(Operation& operation, Errc status);
   void end_round(Tensor& tensor, const Operation& operation);
-  void fail_everything(Errc code);
+  void fail_everything(const Error& why);
   void signal_queue(Job& job);
   Job* callback_due();
   void run_callbacks(Lock& lock);

@@ -24,7 +24,7 @@ bool Context::progress() {
   const bool any = drain_rings();
   if (lost && !lost_) {
     lost_ = true;
-    fail_everything(Errc::kDaemonLost);
+    fail_everything(lost_error());
     return true;
   }
   return any;
@@ -87,12 +87,13 @@ void Context::end_round(Tensor& tensor, const Operation& operation) {
 
 // The host has gone: whatever it had not completed has failed, and its doorbells, which hang up,
 // must not keep anybody's event loop busy.
-void Context::fail_everything(Errc code) {
+void Context::fail_everything(const Error& why) {
   operations_.for_each([&](Operation& operation) {
-    if (operation.state == Operation::State::kInFlight) finish(operation, code);
+    if (operation.state == Operation::State::kInFlight) finish(operation, why.code);
   });
   for (const auto& job : jobs_) {
-    if (job->failed == Errc::kOk) job->failed = code;
+    if (job->failed == Errc::kOk) job->failed = why.code;
+    if (job->failure_text.empty()) job->failure_text = why.message;
     if (!job->epoll) continue;
     ::epoll_ctl(job->epoll.get(), EPOLL_CTL_DEL, backend_->lost_fd(), nullptr);
     for (const auto& channel : backend_->channels()) {

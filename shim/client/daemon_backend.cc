@@ -26,10 +26,6 @@ using Clock = std::chrono::steady_clock;
 // A daemon that accepts but does not greet is stopped or not a daemon.
 constexpr time_t kGreetingSeconds = 5;
 
-Error lost_error() {
-  return Error(Errc::kDaemonLost, "mercury-stackd has gone; attach again when it is back");
-}
-
 Error unexpected_reply() {
   return Error(Errc::kProtocol, "mercury-stackd gave an answer of another kind than asked for");
 }

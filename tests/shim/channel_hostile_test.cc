@@ -162,13 +162,14 @@ TEST_F(ChannelHostile, AWriterThatNeverStopsCannotConfuseTheCopy) {
       // A valid descriptor where the engine looks, changed while it may be copying it.
       const uint64_t position = taken.load(std::memory_order_relaxed);
       write(position, 1 + random() % 3, random() >> 33);
-      area_->ring()[position % kSlots].words[0] = random() % 4096 == 0 ? 9 : 2;
+      const bool breaks = position > 1000 && random() % 4096 == 0;
+      area_->ring()[position % kSlots].words[0] = breaks ? 9 : 2;
       area_->ring()[position % kSlots].words[1] = random() >> 33;
       area_->parked = static_cast<uint32_t>(random());
     }
   });
   Submission out;
-  for (int i = 0; i < 2'000'000; ++i) {
+  while (taken < 100'000) {
     const Pop pop = engine_->pop(out);
     if (pop == Pop::kBroken) break;
     if (pop != Pop::kOne) continue;
@@ -179,7 +180,7 @@ TEST_F(ChannelHostile, AWriterThatNeverStopsCannotConfuseTheCopy) {
   }
   stop = true;
   writer.join();
-  EXPECT_GT(taken, 0U);
+  EXPECT_GT(taken, 1000U);
 }
 
 }  // namespace
