@@ -25,6 +25,7 @@ struct StackdConfig {
   uint64_t mtu = 0;
   uint64_t rate_bits_per_second = 0;
   uint64_t tx_bound_bytes = 64 * 1024;
+  uint64_t incast_queue_bytes = 64 * 1024;
   std::string memif_socket = "/run/mercury/memif.sock";
   std::string memif_role = "server";
   uint64_t memif_id = 0;
@@ -37,7 +38,9 @@ struct StackdConfig {
   std::vector<std::string> cores;
   uint64_t max_sessions = 1024;
   // [session]
-  uint64_t window_bytes = 256 * 1024;
+  std::string congestion = "adaptive";
+  uint64_t window_bytes = 1024 * 1024;
+  uint64_t delay_target_ns = 10'000'000;
   uint64_t ack_delay_ns = 500'000;
   uint64_t min_probe_timeout_ns = 2'000'000;
   uint64_t handshake_timeout_ns = 10'000'000'000;

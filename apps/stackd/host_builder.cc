@@ -34,7 +34,10 @@ Result<ethdev::LocalAddress> parse_address(const std::string& text) {
 HostConfig host_config(const StackdConfig& config) {
   HostConfig host;
   EngineConfig& engine = host.lane.engine;
+  engine.session.window = config.congestion == "fixed" ? WindowKind::kFixed : WindowKind::kAdaptive;
   engine.session.window_bytes = config.window_bytes;
+  engine.session.delay_target_ns = config.delay_target_ns;
+  engine.incast_queue_bytes = config.incast_queue_bytes / config.engines;
   engine.session.max_ack_delay_ns = config.ack_delay_ns;
   engine.session.min_probe_timeout_ns = config.min_probe_timeout_ns;
   engine.session.handshake_timeout_ns = config.handshake_timeout_ns;

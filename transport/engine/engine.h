@@ -23,6 +23,7 @@
 #include "transport/engine/handshakes.h"
 #include "transport/engine/pacer.h"
 #include "transport/engine/session_table.h"
+#include "transport/flow/credit.h"
 #include "transport/flow/sent_pool.h"
 #include "transport/flow/session.h"
 #include "transport/port/port.h"
@@ -38,6 +39,9 @@ struct EngineConfig {
   // Bytes that may be ahead of the link when its rate is known. The most urgent chunk waits for at
   // most these and two frames.
   uint64_t tx_bound_bytes = 64 * 1024;
+  // Bytes that may wait before this host's link when several send to it and its rate is known: the
+  // size of the queue that the senders' grants add to the link's round trip (flow/credit.h).
+  uint64_t incast_queue_bytes = 64 * 1024;
 };
 
 inline constexpr uint32_t kBurst = 32;    // frames per receive burst, as DPDK's examples
@@ -66,7 +70,8 @@ class Engine final : private SessionEvents {
         sent_pool_(config.max_in_flight_packets / kSentBlockRecords),
         sessions_(config.max_sessions),
         handshakes_(config.session.handshake_timeout_ns),
-        pacer_(port.info().link_bytes_per_second, config.tx_bound_bytes) {}
+        pacer_(port.info().link_bytes_per_second, config.tx_bound_bytes),
+        credit_(port.info().link_bytes_per_second, config.incast_queue_bytes) {}
 
   // One pass. Returns how much was done; 0 means that it may sleep until next_deadline_ns().
   uint32_t poll_once(uint64_t now_ns) {
@@ -108,7 +113,8 @@ class Engine final : private SessionEvents {
   uint32_t receive() noexcept;
   void receive_frame(const RxFrame& frame) noexcept;
   void receive_chunk(SessionSlot slot, SessionEntry& entry, const wire::Header& header,
-                     std::span<const std::byte> payload) noexcept;
+                     std::span<const std::byte> payload, bool marked) noexcept;
+  void divide_credit() noexcept;
   uint32_t send_session_frames();
   uint32_t send_chunks() noexcept;
   void send_chunk(const OutgoingChunk& chunk, TxFrame& frame, SessionEntry& entry) noexcept;
@@ -140,6 +146,7 @@ class Engine final : private SessionEvents {
   void report_failure(Status status, JobSlot job);
   template <class F>
   void with_session(uint64_t token, F use);
+  void note_fan_in(const Command& command);
   void close_job_sessions(const command::RemoveJob& request);
   void stop();
   void receive_hello(const RxFrame& frame, const wire::Header& header,
@@ -160,6 +167,7 @@ class Engine final : private SessionEvents {
   SessionTable sessions_;
   Handshakes handshakes_;
   Pacer pacer_;
+  CreditAllocator credit_;  // what peers may have in flight towards this engine
   std::array<RxFrame, kBurst> burst_{};
   uint64_t now_ns_ = 0;
   uint64_t next_tick_ns_ = 0;

@@ -43,6 +43,8 @@ Result<SessionSlot> Engine<P, X>::open_session(const Endpoint& remote, uint64_t 
   entry.session =
       std::make_unique<Session>(slot, sessions_.number_of(slot), remote, session, sent_pool_,
                                 static_cast<SessionEvents&>(*this), counters_);
+  credit_.add_session(slot, job);
+  entry.session->set_grant(credit_.idle_units(job), credit_.idle_units(job));
   sessions_.touch(slot);
   return slot;
 }
@@ -144,6 +146,7 @@ void Engine<P, X>::on_closed(SessionSlot slot, const Error& error) {
   entry.closed = true;  // freed at the end of the pass, when nobody holds a reference
   sessions_.touch(slot);
   exchange_.forget(slot);
+  credit_.remove_session(slot);
   report(event::SessionClosed{entry.token, error.code, error.message});
 }
 
@@ -199,7 +202,23 @@ void Engine<P, X>::run(const Command& any) {
     });
   }
   if (const auto* c = std::get_if<command::RemoveJob>(&any)) close_job_sessions(*c);
+  note_fan_in(any);
   report_failure(exchange_.on_command(any), detail::job_of(any));
+}
+
+// How many will send chunks to this engine: its jobs say so before the first chunk.
+template <Port P, Exchange X>
+void Engine<P, X>::note_fan_in(const Command& any) {
+  if (const auto* c = std::get_if<command::AddServerJob>(&any)) {
+    credit_.add_job(c->job, c->workers, c->weight);
+  } else if (const auto* worker = std::get_if<command::AddWorkerJob>(&any)) {
+    credit_.add_job(worker->job, worker->shards, worker->weight);
+  } else if (const auto* removed = std::get_if<command::RemoveJob>(&any)) {
+    credit_.remove_job(removed->job);
+  } else {
+    return;
+  }
+  divide_credit();
 }
 
 // A session that has closed meanwhile is no error: SessionClosed is on its way.

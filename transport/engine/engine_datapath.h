@@ -33,7 +33,10 @@ uint32_t Engine<P, X>::receive() noexcept {
     if (i + 1 < count) __builtin_prefetch(burst_[i + 1].payload.data());
     receive_frame(burst_[i]);
   }
-  if (count > 0) port_.rx_release();
+  if (count > 0) {
+    port_.rx_release();
+    if (credit_.due(now_ns_)) divide_credit();
+  }
   return count;
 }
 
@@ -64,15 +67,15 @@ void Engine<P, X>::receive_frame(const RxFrame& frame) noexcept {
   const SessionSlot slot = sessions_.slot_of(header.session);
   sessions_.touch(slot);
   if (wire::is_chunk(header.type)) {
-    receive_chunk(slot, *entry, header, payload);
+    receive_chunk(slot, *entry, header, payload, frame.ecn_ce);
   } else {
-    entry->session->on_frame(header, payload, now_ns_);
+    entry->session->on_frame(header, payload, now_ns_, frame.ecn_ce);
   }
 }
 
 template <Port P, Exchange X>
 void Engine<P, X>::receive_chunk(SessionSlot slot, SessionEntry& entry, const wire::Header& header,
-                                 std::span<const std::byte> payload) noexcept {
+                                 std::span<const std::byte> payload, bool marked) noexcept {
   if (entry.session->state() != Session::State::kOpen) [[unlikely]] {
     counters_.add(Counter::kDropNotOpen);
     return;
@@ -82,8 +85,20 @@ void Engine<P, X>::receive_chunk(SessionSlot slot, SessionEntry& entry, const wi
     return;
   }
   if (exchange_.on_chunk(slot, header, payload, now_ns_) == Taken::kYes) {
-    entry.session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, now_ns_);
+    entry.session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, now_ns_,
+                            marked);
+    credit_.on_chunk(slot, header.priority, now_ns_);
   }
+}
+
+template <Port P, Exchange X>
+void Engine<P, X>::divide_credit() noexcept {
+  credit_.divide(now_ns_, [this](SessionSlot slot, uint16_t now_units, uint16_t idle_units) {
+    if (!sessions_.in_use(slot)) return uint64_t{0};
+    Session& session = *sessions_.at(slot).session;
+    session.set_grant(now_units, idle_units);
+    return session.least_rtt_ns();
+  });
 }
 
 // Acknowledgements, handshakes, probes and control bytes go before chunks: they are few and small.
@@ -146,14 +161,14 @@ uint32_t Engine<P, X>::send_chunks() noexcept {
       break;
     }
     SessionEntry& entry = sessions_.at(chunk.session);
-    if (entry.session->can_send(frame_bytes(chunk))) [[likely]] {
+    if (entry.session->can_send(frame_bytes(chunk), now_ns_)) [[likely]] {
       send_chunk(chunk, frame, entry);
-      sessions_.touch(chunk.session);
       ++sent;
-    } else {  // other sessions took the last records of packets in flight
+    } else {  // it begins a burst below one frame, or the last records of packets are taken
       port_.tx_cancel(frame);
       exchange_.on_lost(chunk.session, tag_of(chunk));
     }
+    sessions_.touch(chunk.session);
     update_block(chunk.session, entry);
   }
   for (const SessionSlot slot : sessions_.touched()) {
@@ -174,6 +189,7 @@ void Engine<P, X>::send_chunk(const OutgoingChunk& chunk, TxFrame& frame,
   wire::Header header = chunk.header;
   header.session = entry.session->peer_number();
   header.packet_number = entry.session->on_send_chunk(tag_of(chunk), bytes, now_ns_);
+  header.flags = static_cast<uint16_t>(header.flags | entry.session->chunk_flags());
   header.payload_bytes = static_cast<uint16_t>(payload_bytes);
   if (chunk.pin == nullptr) {
     header.payload_crc =

@@ -1,5 +1,6 @@
-// What a session asks of congestion control. Here the simplest that models it, a window that never
-// moves; it is safe where the fan-in is known and the windows are sized for it.
+// What a session asks of congestion control: how many bytes may be in flight. Two answers: a window
+// that never moves, for networks where the fan-in is known and the windows are sized for it; and
+// the adaptive one (adaptive_window.h), which is the default.
 //
 // Units: bytes of UDP payload. Owner/thread: one engine; nothing allocates.
 #pragma once
@@ -9,17 +10,28 @@
 
 namespace mercury {
 
+// What one ACK frame says.
+struct AckSample {
+  uint64_t bytes = 0;            // newly acknowledged
+  uint32_t packets = 0;          // newly acknowledged
+  uint32_t marked = 0;           // that the network marked, of what arrived since the last ACK
+  uint64_t newest_sent_ns = 0;   // when the latest of them was sent
+  uint64_t rtt_ns = 0;           // without the delay that the peer admits; 0 = no sample
+  uint64_t in_flight_bytes = 0;  // before this ACK
+  uint64_t now_ns = 0;
+};
+
 template <class C>
-concept CongestionControl = requires(C control, const C& const_control, uint32_t bytes,
-                                     uint64_t time_ns) {
-  { control.on_sent(bytes, time_ns) }
+concept CongestionControl = requires(C control, const C& const_control, const AckSample& sample,
+                                     uint32_t bytes, bool silence, uint64_t now_ns) {
+  // The largest frame of the path, once it is known better.
+  { control.set_frame_bytes(bytes) }
   noexcept;
-  // bytes acknowledged, when they were sent, now.
-  { control.on_acked(bytes, time_ns, time_ns) }
+  { control.on_ack(sample) }
   noexcept;
-  // bytes lost, when they were sent, now. MTU probes are not reported: their loss says nothing
-  // about load.
-  { control.on_lost(bytes, time_ns, time_ns) }
+  // A packet was lost; by silence: the path carried nothing for two probe time-outs. MTU probes are
+  // not reported: their loss says nothing about load.
+  { control.on_lost(silence, now_ns) }
   noexcept;
   { const_control.window_bytes() }
   noexcept->std::same_as<uint64_t>;
@@ -28,9 +40,9 @@ concept CongestionControl = requires(C control, const C& const_control, uint32_t
 class FixedWindow {
  public:
   explicit FixedWindow(uint64_t window_bytes) : window_bytes_(window_bytes) {}
-  void on_sent(uint32_t, uint64_t) noexcept {}
-  void on_acked(uint32_t, uint64_t, uint64_t) noexcept {}
-  void on_lost(uint32_t, uint64_t, uint64_t) noexcept {}
+  void set_frame_bytes(uint32_t) noexcept {}
+  void on_ack(const AckSample&) noexcept {}
+  void on_lost(bool, uint64_t) noexcept {}
   uint64_t window_bytes() const noexcept { return window_bytes_; }
 
  private:

@@ -30,13 +30,17 @@ Result<uint8_t> negotiate_version(const wire::Hello& hello) {
 
 uint32_t finish_frame(std::span<std::byte> out, wire::FrameType type, uint16_t flags,
                       uint32_t session, uint64_t number, uint32_t body_bytes) noexcept {
-  const size_t head_bytes = wire::header_bytes(type);
   wire::Header header;
   header.type = type;
   header.flags = flags;
-  header.payload_bytes = static_cast<uint16_t>(body_bytes);
   header.session = session;
   header.packet_number = number;
+  return finish_frame(out, header, body_bytes);
+}
+
+uint32_t finish_frame(std::span<std::byte> out, wire::Header header, uint32_t body_bytes) noexcept {
+  const size_t head_bytes = wire::header_bytes(header.type);
+  header.payload_bytes = static_cast<uint16_t>(body_bytes);
   header.payload_crc = wire::crc32c(out.data() + head_bytes, body_bytes);
   wire::encode(header, out.data());
   return static_cast<uint32_t>(head_bytes) + body_bytes;

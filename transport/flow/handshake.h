@@ -20,6 +20,7 @@ Result<uint8_t> negotiate_version(const wire::Hello& hello);
 
 // Completes the plain frame whose `body_bytes` of payload already stand behind the header in `out`.
 // Returns the bytes of the frame.
+uint32_t finish_frame(std::span<std::byte> out, wire::Header header, uint32_t body_bytes) noexcept;
 uint32_t finish_frame(std::span<std::byte> out, wire::FrameType type, uint16_t flags,
                       uint32_t session, uint64_t number, uint32_t body_bytes) noexcept;
 

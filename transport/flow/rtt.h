@@ -43,6 +43,10 @@ class RttEstimator {
   }
 
   uint64_t smoothed_ns() const noexcept { return smoothed_ns_; }
+  // For pacing: at once when the path got faster, in time when it got slower.
+  uint64_t pacing_ns() const noexcept {
+    return latest_ns_ == 0 ? smoothed_ns_ : std::min(smoothed_ns_, latest_ns_);
+  }
   uint64_t min_ns() const noexcept { return min_ns_; }  // 0 before the first sample
   // max(smoothed, latest) * eighths / 8, at least kGranularityNs.
   uint64_t loss_delay_ns(uint32_t eighths) const noexcept {

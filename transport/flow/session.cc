@@ -15,6 +15,11 @@ constexpr uint32_t kFarewellCopies = 3;
 // acknowledgement would wake it, asks again after this.
 constexpr uint64_t kPoolRetryNs = 1'000'000;
 
+std::variant<FixedWindow, AdaptiveWindow> make_window(const SessionConfig& config) {
+  if (config.window == WindowKind::kFixed) return FixedWindow(config.window_bytes);
+  return AdaptiveWindow({config.window_bytes, config.delay_target_ns});
+}
+
 LossConfig loss_config(const SessionConfig& config, uint32_t local_number) {
   LossConfig loss;
   loss.initial_rtt_ns = config.initial_rtt_ns;
@@ -43,8 +48,10 @@ Session::Impl::Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& r
       counters(counters_),
       next_number(config_.first_packet_number),
       loss(loss_config(config_, local_number_), pool),
-      congestion(config_.window_bytes),
-      acks(config_.ack_every_packets, config_.max_ack_delay_ns) {}
+      congestion(make_window(config_)),
+      acks(config_.ack_every_packets, config_.max_ack_delay_ns) {
+  update_limit();
+}
 
 void Session::Impl::connect(const wire::Hello& hello_, uint64_t now_ns) {
   wire::Hello complete = hello_;
@@ -125,7 +132,7 @@ uint64_t Session::Impl::next_deadline_ns() const noexcept {
   if (acks.deadline_ns() != 0) deadline = std::min(deadline, acks.deadline_ns());
   if (!keepalive_due) deadline = std::min(deadline, keepalive_deadline_ns());
   if (refused_bytes != 0 && loss.packets_in_flight() == 0) {
-    deadline = std::min(deadline, now_ns_seen + kPoolRetryNs);
+    deadline = std::min(deadline, loss.has_room() ? paced_ns : now_ns_seen + kPoolRetryNs);
   }
   return deadline;
 }
@@ -173,12 +180,14 @@ void Session::Impl::on_open_timer(uint64_t now_ns, uint64_t unattended_ns) {
 // What may have changed when packets were acknowledged or lost.
 void Session::Impl::after_progress() {
   if (state != State::kOpen) return;
+  update_limit();
   if (refused_bytes != 0 && fits(refused_bytes)) {
     refused_bytes = 0;
     events.on_window_open(slot);
   }
   if (state == State::kOpen && !probe.searching() && !path_reported) {
     path_reported = true;
+    std::visit([this](auto& window) { window.set_frame_bytes(probe.path_payload()); }, congestion);
     events.on_path_payload(slot, probe.path_payload());
   }
 }
@@ -205,18 +214,30 @@ uint32_t Session::peer_number() const noexcept { return impl_->peer_number; }
 const wire::HelloAck& Session::answer() const noexcept { return impl_->answer; }
 
 void Session::on_frame(const wire::Header& header, std::span<const std::byte> payload,
-                       uint64_t now_ns) {
-  impl_->on_frame(header, payload, now_ns);
+                       uint64_t now_ns, bool marked) {
+  impl_->on_frame(header, payload, now_ns, marked);
 }
 bool Session::is_new(uint64_t packet_number) const noexcept {
   return impl_->state == State::kOpen && impl_->acks.is_new(packet_number);
 }
-void Session::received(uint64_t packet_number, bool ack_now, uint64_t now_ns) noexcept {
+void Session::received(uint64_t packet_number, bool ack_now, uint64_t now_ns,
+                       bool marked) noexcept {
   impl_->acks.on_received(packet_number, true, ack_now, now_ns);
   impl_->heard_ns = now_ns;
+  impl_->marked = static_cast<uint16_t>(impl_->marked + (marked ? 1 : 0));
+}
+void Session::set_grant(uint16_t now_units, uint16_t idle_units) noexcept {
+  impl_->grant = now_units;
+  impl_->idle_grant = idle_units;
 }
 
 bool Session::can_send(uint32_t bytes) const noexcept { return impl_->can_send(bytes); }
+bool Session::can_send(uint32_t bytes, uint64_t now_ns) noexcept {
+  return impl_->can_send(bytes, now_ns);
+}
+uint16_t Session::chunk_flags() const noexcept {
+  return impl_->ask_now ? uint16_t{wire::kFlagAckNow} : uint16_t{0};
+}
 uint64_t Session::on_send_chunk(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept {
   return impl_->on_send_chunk(tag, bytes, now_ns);
 }
@@ -245,6 +266,8 @@ uint64_t Session::next_deadline_ns() const noexcept { return impl_->next_deadlin
 void Session::on_timer(uint64_t now_ns) noexcept { impl_->on_timer(now_ns); }
 
 uint64_t Session::smoothed_rtt_ns() const noexcept { return impl_->loss.rtt().smoothed_ns(); }
+uint64_t Session::least_rtt_ns() const noexcept { return impl_->loss.rtt().min_ns(); }
+uint64_t Session::window_bytes() const noexcept { return impl_->limit_bytes; }
 uint64_t Session::bytes_in_flight() const noexcept { return impl_->loss.bytes_in_flight(); }
 uint16_t Session::path_payload() const noexcept { return impl_->probe.path_payload(); }
 uint64_t Session::lost_packets() const noexcept { return impl_->lost_packets; }

@@ -28,8 +28,12 @@
 
 namespace mercury {
 
+enum class WindowKind : uint8_t { kAdaptive, kFixed };  // congestion.h
+
 struct SessionConfig {
-  uint64_t window_bytes = 256 * 1024;         // fixed congestion window (congestion.h)
+  WindowKind window = WindowKind::kAdaptive;
+  uint64_t window_bytes = 1024 * 1024;        // adaptive: the largest; fixed: always
+  uint64_t delay_target_ns = 10'000'000;      // adaptive: queueing that is tolerated; 0 = any
   uint64_t max_ack_delay_ns = 500'000;        // an acknowledgement waits no longer
   uint32_t ack_every_packets = 8;             // nor for more packets than this
   uint64_t initial_rtt_ns = 10'000'000;       // before the first sample
@@ -95,19 +99,34 @@ class Session {
   // source and the number in its body), HELLO_ACK, REFUSE, CLOSE, ACK, PING, CONTROL. Checks the
   // payload CRC itself; what is wrong is dropped under its counter. A peer that acknowledges what
   // was never sent, or announces an impossible control message, is closed with kProtocol.
-  void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns);
+  // `marked`: the network marked the frame (ECN).
+  void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
+                bool marked = false);
   // For chunks: first is_new (false: duplicate or not open, drop it), then received when the chunk
   // was taken, or is not needed any more; without it the peer will send the chunk again.
   bool is_new(uint64_t packet_number) const noexcept;
-  void received(uint64_t packet_number, bool ack_now, uint64_t now_ns) noexcept;
+  void received(uint64_t packet_number, bool ack_now, uint64_t now_ns,
+                bool marked = false) noexcept;
+  // How much the peer may have in flight towards this side, now and when it begins again after a
+  // pause, in units of wire::kGrantUnitBytes; 0 = no bound. Travels on every acknowledgement.
+  void set_grant(uint16_t now_units, uint16_t idle_units) noexcept;
 
   // --- sending -------------------------------------------------------------------------------
-  // Whether a chunk frame of `bytes` fits the window now (state kOpen only). One frame always fits
-  // an empty window. After false, on_window_open says when it is worth asking again.
+  // Whether a chunk frame of `bytes` fits now, as far as is known without a clock (state kOpen
+  // only): into the window and the peer's grant; where these are below one frame, one at a time, at
+  // intervals that keep their rate. After false, on_window_open says when to ask again.
   bool can_send(uint32_t bytes) const noexcept;
+  // The same, asked for a frame that is ready to leave: after a pause the peer's idle grant counts,
+  // and below one frame the first waits a random part of its interval, so that many senders that
+  // begin at once do not arrive at once.
+  bool can_send(uint32_t bytes, uint64_t now_ns) noexcept;
   // A chunk frame leaves: its packet number. `bytes` is the UDP payload, for which can_send was
   // true.
   uint64_t on_send_chunk(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
+  // Flags for the header of the chunk that on_send_chunk was called for last: kFlagAckNow at each
+  // quarter of the window and where it is full, so that a small window does not wait for
+  // ack_every_packets.
+  uint16_t chunk_flags() const noexcept;
   // Whether build() has something: acknowledgement due, handshake, control bytes, probe, close.
   bool has_pending(uint64_t now_ns) const noexcept;
   // Writes the session's next own frame into `out` (at least 1232 bytes; what the port carries, or
@@ -125,6 +144,9 @@ class Session {
   void on_timer(uint64_t now_ns) noexcept;  // loss, probes, keepalive, peer timeout, retries
 
   uint64_t smoothed_rtt_ns() const noexcept;
+  uint64_t least_rtt_ns() const noexcept;  // 0 before the first sample
+  uint64_t window_bytes()
+      const noexcept;  // of congestion control and the peer's grant, the smaller
   uint64_t bytes_in_flight() const noexcept;
   uint16_t path_payload() const noexcept;  // probed so far
   uint64_t lost_packets() const noexcept;  // MTU probes not counted

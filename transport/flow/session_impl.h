@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <variant>
 
 #include "transport/flow/ack_tracker.h"
+#include "transport/flow/adaptive_window.h"
 #include "transport/flow/congestion.h"
 #include "transport/flow/control_stream.h"
 #include "transport/flow/handshake.h"
@@ -53,13 +55,15 @@ struct Session::Impl {
   uint64_t keepalive_deadline_ns() const noexcept;
 
   // Receiving (session_receive.cc).
-  void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns);
+  void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
+                bool marked);
   void on_hello_again(std::span<const std::byte> payload);
   void on_hello_ack(std::span<const std::byte> payload, uint64_t now_ns);
   void on_reason(wire::FrameType type, std::span<const std::byte> payload);
   void on_open_frame(const wire::Header& header, std::span<const std::byte> payload,
-                     uint64_t now_ns);
-  void on_ack(std::span<const std::byte> payload, uint64_t now_ns);
+                     uint64_t now_ns, bool marked);
+  void on_ack(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns);
+  void take_peer_state(const wire::Header& header, const wire::Ack& ack) noexcept;
   bool on_control(std::span<const std::byte> payload);  // false: do not acknowledge
   void deliver_control();
   // From the loss detector.
@@ -70,6 +74,10 @@ struct Session::Impl {
   // Sending (session_send.cc).
   bool fits(uint32_t bytes) const noexcept;
   bool can_send(uint32_t bytes) const noexcept;
+  bool can_send(uint32_t bytes, uint64_t now_ns) noexcept;
+  void begin_burst(uint32_t bytes, uint64_t now_ns) noexcept;
+  uint64_t interval_ns(uint32_t bytes) const noexcept;
+  void update_limit() noexcept;
   uint64_t on_send_chunk(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
   bool has_pending(uint64_t now_ns) const noexcept;
   bool control_due() const noexcept;
@@ -110,7 +118,20 @@ struct Session::Impl {
   // Sending.
   uint64_t next_number;
   LossDetector loss;
-  FixedWindow congestion;
+  std::variant<FixedWindow, AdaptiveWindow> congestion;
+  uint64_t limit_bytes = 0;    // in flight: what congestion control and the peer's grant allow
+  uint64_t unasked_bytes = 0;  // sent since a chunk asked for an acknowledgement
+  bool ask_now = false;
+  uint64_t sent_ns = 0;        // last chunk
+  uint64_t paced_ns = 0;       // a frame above the limit leaves no earlier
+  bool burst_drawn = false;    // paced_ns is the random start of a burst
+  AckSample sample;            // of the ACK that is being read
+  uint64_t sample_number = 0;  // its largest number
+  // What the peer's ACKs said last.
+  uint64_t peer_state_number = 0;  // packet number of the ACK, plus one
+  uint16_t peer_marked = 0;
+  uint16_t peer_grant = 0;
+  uint16_t peer_idle_grant = 0;
   ControlSender control_out;
   MtuProbe probe;
   bool path_reported = false;
@@ -122,6 +143,9 @@ struct Session::Impl {
   // Receiving.
   AckTracker acks;
   ControlReceiver control_in;
+  uint16_t marked = 0;  // frames with the network's mark, as ACKs say it
+  uint16_t grant = 0;
+  uint16_t idle_grant = 0;
   uint64_t heard_ns = 0;      // last frame of the peer
   uint64_t keepalive_ns = 0;  // last keepalive asked for
   bool keepalive_due = false;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "transport/flow/session_impl.h"
 #include "transport/wire/control.h"
 #include "transport/wire/crc32c.h"
@@ -5,7 +7,7 @@
 namespace mercury {
 
 void Session::Impl::on_frame(const wire::Header& header, std::span<const std::byte> payload,
-                             uint64_t now_ns) {
+                             uint64_t now_ns, bool marked_) {
   now_ns_seen = now_ns;
   if (state == State::kClosing || state == State::kClosed) {
     count(Counter::kDropNotOpen);
@@ -29,7 +31,7 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     case wire::FrameType::kAck:
     case wire::FrameType::kPing:
     case wire::FrameType::kControl:
-      on_open_frame(header, payload, now_ns);
+      on_open_frame(header, payload, now_ns, marked_);
       return;
     case wire::FrameType::kPush:
     case wire::FrameType::kResult:
@@ -87,7 +89,7 @@ void Session::Impl::on_reason(wire::FrameType type, std::span<const std::byte> p
 }
 
 void Session::Impl::on_open_frame(const wire::Header& header, std::span<const std::byte> payload,
-                                  uint64_t now_ns) {
+                                  uint64_t now_ns, bool marked_) {
   if (state != State::kOpen) {
     count(Counter::kDropNotOpen);
     return;
@@ -101,8 +103,8 @@ void Session::Impl::on_open_frame(const wire::Header& header, std::span<const st
   switch (header.type) {
     case wire::FrameType::kAck:
       acks.on_received(header.packet_number, false, false, now_ns);
-      on_ack(payload, now_ns);
-      break;
+      on_ack(header, payload, now_ns);
+      return;
     case wire::FrameType::kControl:
       if (!on_control(payload)) {
         count(Counter::kDropControl);
@@ -115,9 +117,11 @@ void Session::Impl::on_open_frame(const wire::Header& header, std::span<const st
       acks.on_received(header.packet_number, true, ack_now, now_ns);
       break;
   }
+  if (marked_) ++marked;
 }
 
-void Session::Impl::on_ack(std::span<const std::byte> payload, uint64_t now_ns) {
+void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte> payload,
+                           uint64_t now_ns) {
   wire::Ack ack;
   if (!wire::decode(payload, ack)) {
     count(Counter::kDropControl);
@@ -130,8 +134,26 @@ void Session::Impl::on_ack(std::span<const std::byte> payload, uint64_t now_ns) 
                 "acknowledgement of a packet that was never sent");
     return;
   }
-  loss.on_ack(std::span(ack.ranges, ack.count), uint64_t{ack.delay_us} * 1000, now_ns, *this);
+  sample = AckSample();
+  sample.in_flight_bytes = loss.bytes_in_flight();
+  sample.now_ns = now_ns;
+  sample_number = ack.ranges[0].last;
+  take_peer_state(header, ack);
+  const uint64_t delay_ns = uint64_t{ack.delay_us} * 1000;
+  loss.on_ack(std::span(ack.ranges, ack.count), delay_ns, now_ns, *this);
+  if (sample.rtt_ns > delay_ns) sample.rtt_ns -= delay_ns;
+  std::visit([this](auto& window) { window.on_ack(sample); }, congestion);
   after_progress();
+}
+
+// Counts and grants go on from ACK to ACK; one that was overtaken says nothing new.
+void Session::Impl::take_peer_state(const wire::Header& header, const wire::Ack& ack) noexcept {
+  if (header.packet_number < peer_state_number) return;
+  peer_state_number = header.packet_number + 1;
+  sample.marked = static_cast<uint16_t>(ack.marked - peer_marked);
+  peer_marked = ack.marked;
+  peer_grant = header.grant;
+  peer_idle_grant = header.idle_grant;
 }
 
 bool Session::Impl::on_control(std::span<const std::byte> payload) {
@@ -157,7 +179,10 @@ void Session::Impl::deliver_control() {
 }
 
 void Session::Impl::packet_acked(const SentRecord& record) noexcept {
-  congestion.on_acked(record.bytes, record.sent_ns, now_ns_seen);
+  sample.bytes += record.bytes;
+  ++sample.packets;
+  sample.newest_sent_ns = std::max(sample.newest_sent_ns, record.sent_ns);
+  if (record.number == sample_number) sample.rtt_ns = now_ns_seen - record.sent_ns;
   if (wire::is_chunk(record.tag.type)) {
     events.on_acked(slot, record.tag);
   } else if (record.tag.type == wire::FrameType::kControl) {
@@ -174,7 +199,8 @@ void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexc
     return;
   }
   ++lost_packets;
-  congestion.on_lost(record.bytes, record.sent_ns, now_ns_seen);
+  std::visit([&](auto& window) { window.on_lost(cause == LossCause::kSilence, now_ns_seen); },
+             congestion);
   if (wire::is_chunk(record.tag.type)) {
     events.on_lost(slot, record.tag);
   } else if (!ping) {

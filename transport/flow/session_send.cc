@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/base/random.h"
 #include "transport/flow/session_impl.h"
 #include "transport/wire/control.h"
 
@@ -11,6 +12,10 @@ constexpr size_t kPlainBytes = sizeof(wire::PlainHeader);
 // Control messages are few and everything waits for them: they may exceed the window by this much,
 // so that a full window of chunks does not hold them up.
 constexpr uint64_t kControlInFlightBytes = 32 * 1024;
+// A pause shorter than this is a gap between two tensors, not between two iterations; the
+// receiver (credit.h) keeps a silent sender's share for at least as long.
+constexpr uint64_t kPauseNs = 2'000'000;
+constexpr uint64_t kLongestIntervalNs = 250'000'000;  // as the longest probe time-out
 static_assert(kControlSegmentBytes + wire::kControlHeaderBytes + kPlainBytes <= kBasePayloadBytes);
 static_assert(wire::ack_bytes(wire::kMaxAckRanges) + kPlainBytes <= kBasePayloadBytes);
 static_assert(wire::kMaxHandshakeBytes + kPlainBytes <= kBasePayloadBytes);
@@ -18,8 +23,10 @@ static_assert(wire::kMaxHandshakeBytes + kPlainBytes <= kBasePayloadBytes);
 }  // namespace
 
 bool Session::Impl::fits(uint32_t bytes) const noexcept {
+  if (!loss.has_room()) return false;
   const uint64_t in_flight = loss.bytes_in_flight();
-  return loss.has_room() && (in_flight == 0 || in_flight + bytes <= congestion.window_bytes());
+  // Above the limit one frame at a time, at its rate.
+  return in_flight + bytes <= limit_bytes || (in_flight == 0 && now_ns_seen >= paced_ns);
 }
 
 bool Session::Impl::can_send(uint32_t bytes) const noexcept {
@@ -29,10 +36,49 @@ bool Session::Impl::can_send(uint32_t bytes) const noexcept {
   return false;
 }
 
+bool Session::Impl::can_send(uint32_t bytes, uint64_t now_ns) noexcept {
+  now_ns_seen = std::max(now_ns_seen, now_ns);
+  if (state == State::kOpen && loss.packets_in_flight() == 0) begin_burst(bytes, now_ns);
+  return can_send(bytes);
+}
+
+// Nothing is in flight. After a pause the grant of the last acknowledgement is out of date: it may
+// have been one for a sender that was alone.
+void Session::Impl::begin_burst(uint32_t bytes, uint64_t now_ns) noexcept {
+  if (now_ns - sent_ns < std::max(kPauseNs, 4 * loss.rtt().smoothed_ns()) || burst_drawn) return;
+  if (peer_idle_grant != 0) {
+    peer_grant = peer_grant == 0 ? peer_idle_grant : std::min(peer_grant, peer_idle_grant);
+    update_limit();
+  }
+  if (bytes <= limit_bytes) return;
+  uint64_t seed = (uint64_t{local_number} << 32) + next_number;
+  paced_ns = now_ns + split_mix(seed) % (interval_ns(bytes) + 1);
+  burst_drawn = true;
+}
+
+// How long a frame above the limit stands for.
+uint64_t Session::Impl::interval_ns(uint32_t bytes) const noexcept {
+  const uint64_t rtt_ns = std::min(loss.rtt().pacing_ns(), kLongestIntervalNs);
+  return std::min(rtt_ns * bytes / std::max<uint64_t>(limit_bytes, 1), kLongestIntervalNs);
+}
+
+void Session::Impl::update_limit() noexcept {
+  limit_bytes = std::visit([](const auto& window) { return window.window_bytes(); }, congestion);
+  if (peer_grant == 0) return;
+  limit_bytes = std::min(limit_bytes, uint64_t{peer_grant} * wire::kGrantUnitBytes);
+}
+
 uint64_t Session::Impl::on_send_chunk(const SentTag& tag, uint32_t bytes,
                                       uint64_t now_ns) noexcept {
   loss.on_sent(next_number, tag, bytes, now_ns);
-  congestion.on_sent(bytes, now_ns);
+  sent_ns = now_ns;
+  burst_drawn = false;
+  if (bytes > limit_bytes) paced_ns = now_ns + interval_ns(bytes);
+  unasked_bytes += bytes;
+  const uint64_t in_flight = loss.bytes_in_flight();
+  ask_now = in_flight + bytes > limit_bytes ||
+            (4 * unasked_bytes >= limit_bytes && 2 * in_flight >= limit_bytes);
+  if (ask_now) unasked_bytes = 0;
   return next_number++;
 }
 
@@ -110,10 +156,16 @@ uint32_t Session::Impl::build_ack(std::span<std::byte> out, uint64_t now_ns) {
   const uint64_t delay_us = acks.delay_ns(now_ns) / 1000;
   ack.delay_us = static_cast<uint32_t>(std::min<uint64_t>(delay_us, UINT32_MAX));
   ack.count = static_cast<uint16_t>(acks.report(ack.ranges));
+  ack.marked = marked;
   const size_t bytes = wire::encode(ack, out.subspan(kPlainBytes));
   count(Counter::kAcksSent);
-  return finish_frame(out, wire::FrameType::kAck, 0, peer_number, next_number++,
-                      static_cast<uint32_t>(bytes));
+  wire::Header header;
+  header.type = wire::FrameType::kAck;
+  header.session = peer_number;
+  header.packet_number = next_number++;
+  header.grant = grant;
+  header.idle_grant = idle_grant;
+  return finish_frame(out, header, static_cast<uint32_t>(bytes));
 }
 
 // A PING asks for an acknowledgement now; one will do for all that wait for a sign of life.
@@ -125,7 +177,6 @@ uint32_t Session::Impl::build_ping(std::span<std::byte> out, uint16_t probed_byt
   const uint32_t bytes = finish_frame(out, wire::FrameType::kPing, wire::kFlagAckNow, peer_number,
                                       next_number, static_cast<uint32_t>(padding));
   loss.on_sent(next_number++, ping_tag(probed_bytes), bytes, now_ns);
-  congestion.on_sent(bytes, now_ns);
   return bytes;
 }
 
@@ -142,7 +193,6 @@ uint32_t Session::Impl::build_control(std::span<std::byte> out, uint64_t now_ns)
   const uint32_t bytes =
       finish_frame(out, wire::FrameType::kControl, flags, peer_number, next_number, body_bytes);
   loss.on_sent(next_number++, control_tag(segment.offset), bytes, now_ns);
-  congestion.on_sent(bytes, now_ns);
   return bytes;
 }
 

@@ -97,6 +97,9 @@ class SimNetwork {
   // Observation.
   const LinkConfig& config(LinkId link) const { return links_[link.value].config(); }
   const LinkStats& stats(LinkId link) const { return links_[link.value].stats; }
+  uint64_t backlog_ns(LinkId link) const {  // until the last bit of the queue has left
+    return links_[link.value].backlog_ps(now_ps_) / 1000;
+  }
   uint64_t drops(Drop reason) const { return drops_[static_cast<size_t>(reason)]; }
   uint64_t delivered_frames() const noexcept { return delivered_; }
   uint64_t frames_in_use() const noexcept { return pool_.in_use(); }

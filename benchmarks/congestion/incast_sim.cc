@@ -1,0 +1,302 @@
+// Congestion control in the simulator: many senders into one server through a shallow marking
+// queue, a bottleneck that becomes ten times slower and faster again, random loss, jobs beside each
+// other. Virtual time, one seed: the same figures on every machine.
+//
+//   incast_sim            all settings, a table and JSON
+//   incast_sim --check    a few of them, shorter; fails where a promise of docs/reliability.md is
+//   broken
+//
+// Goodput is what the server took, as a share of the payload that full frames carry at the
+// bottleneck's rate.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "benchmarks/congestion/incast_world.h"
+
+namespace mercury::congestion {
+namespace {
+
+constexpr uint64_t kRate = 1'250'000'000;  // 10 Gb/s
+constexpr uint64_t kLinkDelayNs = 5'000;   // four of them in a round trip
+constexpr uint64_t kQueueBytes = 200'000;  // 160 us at 10 Gb/s
+constexpr uint64_t kMarkBytes = 97'500;    // 65 packets, as DCTCP's authors at 10 Gb/s; 78 us
+constexpr uint64_t kSampleNs = 10'000;
+constexpr double kConverged = 0.9;
+
+struct Setting {
+  std::string name;
+  std::vector<uint32_t> jobs;
+  uint32_t mtu_bytes = 1500;
+  double loss = 0;  // of what passes the server's link, either way
+  bool steps = false;
+  bool marks = true;
+  WindowKind window = WindowKind::kAdaptive;
+  uint64_t delay_target_ns = SessionConfig().delay_target_ns;
+  bool credit = true;
+  uint64_t phase_ns = 60'000'000;
+};
+
+struct Phase {
+  double goodput = 0;
+  uint64_t timeouts = 0;
+  uint64_t drops = 0;
+  uint64_t retransmits = 0;
+  double mean_queue_ns = 0;  // in the second half
+  uint64_t most_queue_ns = 0;
+  double loaded_rtt_ns = 0;
+  double rtts_to_converge = 0;  // since the rate changed
+  double jain = 1;              // between jobs
+  double session_jain = 1;      // between all workers' sessions
+};
+
+double jain_index(const std::vector<double>& shares) {
+  double sum = 0;
+  double squares = 0;
+  for (const double share : shares) {
+    sum += share;
+    squares += share * share;
+  }
+  return squares == 0 ? 0 : sum * sum / (static_cast<double>(shares.size()) * squares);
+}
+
+class Run {
+ public:
+  explicit Run(const Setting& setting) : setting_(setting), world_(world_config(setting)) {}
+
+  Status start() { return world_.start(); }
+
+  void lose() {
+    sim::Faults faults;
+    faults.loss = setting_.loss;
+    sim::SimNetwork& network = world_.network();
+    uint32_t workers = 0;
+    for (const uint32_t job : setting_.jobs) workers += job;
+    network.set_faults(world_.bottleneck(), faults);
+    network.set_faults(network.uplink(sim::HostId(workers)), faults);
+  }
+
+  Phase phase(uint64_t rate) {
+    world_.network().set_rate(world_.bottleneck(), rate);
+    Phase result;
+    const uint64_t began_ns = world_.now_ns();
+    const uint64_t pushed = world_.pushed_bytes();
+    const uint64_t timeouts = world_.total(Counter::kProbeTimeouts);
+    const uint64_t retransmits = world_.total(Counter::kRetransmits);
+    const uint64_t drops = world_.network().drops(sim::Drop::kQueueFull);
+    std::vector<uint64_t> jobs;
+    std::vector<uint64_t> sent;
+    for (size_t w = 0; w < world_.workers(); ++w) sent.push_back(world_.sent_bytes(w));
+    for (size_t j = 0; j < setting_.jobs.size(); ++j) jobs.push_back(world_.job_bytes(j));
+    samples_.clear();
+    world_.run(setting_.phase_ns, kSampleNs, [this] {
+      samples_.push_back({world_.pushed_bytes(), world_.network().backlog_ns(world_.bottleneck())});
+    });
+    const double seconds = static_cast<double>(world_.now_ns() - began_ns) / 1e9;
+    result.goodput =
+        static_cast<double>(world_.pushed_bytes() - pushed) / seconds / world_.payload_rate(rate);
+    result.timeouts = world_.total(Counter::kProbeTimeouts) - timeouts;
+    result.retransmits = world_.total(Counter::kRetransmits) - retransmits;
+    result.drops = world_.network().drops(sim::Drop::kQueueFull) - drops;
+    std::vector<double> shares;
+    for (size_t j = 0; j < jobs.size(); ++j) {
+      shares.push_back(static_cast<double>(world_.job_bytes(j) - jobs[j]));
+    }
+    result.jain = jain_index(shares);
+    shares.clear();
+    for (size_t w = 0; w < sent.size(); ++w) {
+      shares.push_back(static_cast<double>(world_.sent_bytes(w) - sent[w]));
+    }
+    result.session_jain = jain_index(shares);
+    read_samples(rate, result);
+    return result;
+  }
+
+ private:
+  struct Sample {
+    uint64_t pushed_bytes;
+    uint64_t queue_ns;
+  };
+
+  static WorldConfig world_config(const Setting& setting) {
+    WorldConfig config;
+    config.jobs = setting.jobs;
+    // Small enough that several rounds of each job pass in a phase.
+    if (setting.jobs.size() > 1) config.tensor_bytes = 32 * 1024;
+    config.link.bytes_per_second = kRate;
+    config.link.delay_ns = kLinkDelayNs;
+    config.link.queue_bytes = kQueueBytes;
+    config.link.ecn_mark_bytes = setting.marks ? kMarkBytes : 0;
+    config.link.mtu_bytes = setting.mtu_bytes;
+    EngineConfig& engine = config.lane.engine;
+    engine.session.window = setting.window;
+    engine.session.delay_target_ns = setting.delay_target_ns;
+    if (!setting.credit) engine.incast_queue_bytes = uint64_t{1} << 40;
+    engine.max_sessions = 256;
+    engine.max_in_flight_packets = 65536;
+    config.lane.exchange.scheduler = {8, 256, 16384, 65536};
+    config.lane.exchange.reserved_ranges = 2048;
+    return config;
+  }
+
+  // The path has converged at the end of the first two loaded round trips that carried enough while
+  // the queue was below twice where marks begin.
+  void read_samples(uint64_t rate, Phase& result) const {
+    const size_t half = samples_.size() / 2;
+    for (size_t i = 0; i < samples_.size(); ++i) {
+      result.most_queue_ns = std::max(result.most_queue_ns, samples_[i].queue_ns);
+      if (i >= half) result.mean_queue_ns += static_cast<double>(samples_[i].queue_ns);
+    }
+    result.mean_queue_ns /= static_cast<double>(std::max<size_t>(samples_.size() - half, 1));
+    const double frame_ns = 1e9 * (setting_.mtu_bytes + 38) / static_cast<double>(rate);
+    result.loaded_rtt_ns = 4 * kLinkDelayNs + frame_ns + result.mean_queue_ns;
+    const auto window = static_cast<size_t>(2 * result.loaded_rtt_ns / kSampleNs) + 1;
+    const double most_ns = 2e9 * kMarkBytes / static_cast<double>(rate);
+    const double enough =
+        kConverged * world_.payload_rate(rate) / 1e9 * static_cast<double>(window * kSampleNs);
+    result.rtts_to_converge = 1e9;
+    for (size_t i = window; i < samples_.size(); ++i) {
+      const uint64_t took = samples_[i].pushed_bytes - samples_[i - window].pushed_bytes;
+      if (static_cast<double>(took) < enough ||
+          static_cast<double>(samples_[i].queue_ns) > most_ns) {
+        continue;
+      }
+      result.rtts_to_converge = static_cast<double>((i + 1) * kSampleNs) / result.loaded_rtt_ns;
+      return;
+    }
+  }
+
+  const Setting setting_;
+  IncastWorld world_;
+  std::vector<Sample> samples_;
+};
+
+struct Row {
+  std::string name;
+  double gbit;
+  Phase phase;
+};
+
+bool measure(const Setting& setting, std::vector<Row>& rows) {
+  Run run(setting);
+  if (Status started = run.start(); !started) {
+    std::fprintf(stderr, "%s: %s\n", setting.name.c_str(), started.error().message.c_str());
+    return false;
+  }
+  if (setting.loss > 0) run.lose();
+  const std::vector<uint64_t> rates = setting.steps
+                                          ? std::vector<uint64_t>{kRate, kRate / 10, kRate}
+                                          : std::vector<uint64_t>{kRate};
+  for (const uint64_t rate : rates) {
+    rows.push_back({setting.name, static_cast<double>(rate) * 8e-9, run.phase(rate)});
+    const Phase& p = rows.back().phase;
+    std::printf("%-34s %4.0f %7.3f %8lu %6lu %6lu %9.1f %9.1f %9.1f %7.1f %6.3f %8.3f\n",
+                setting.name.c_str(), rows.back().gbit, p.goodput, p.timeouts, p.retransmits,
+                p.drops, p.mean_queue_ns / 1e3, static_cast<double>(p.most_queue_ns) / 1e3,
+                p.loaded_rtt_ns / 1e3, p.rtts_to_converge, p.jain, p.session_jain);
+    std::fflush(stdout);
+  }
+  return true;
+}
+
+std::vector<Setting> all_settings() {
+  std::vector<Setting> all;
+  for (const uint32_t mtu : {1500U, 9000U}) {
+    for (const uint32_t senders : {8U, 16U, 64U}) {
+      all.push_back({std::to_string(senders) + " senders, MTU " + std::to_string(mtu),
+                     {senders},
+                     mtu,
+                     0,
+                     true});
+    }
+  }
+  for (const double loss : {0.0, 0.01, 0.05}) {
+    all.push_back({"8 senders, loss " + std::to_string(loss).substr(0, 4), {8}, 1500, loss});
+  }
+  all.push_back({"2 jobs of 8", {8, 8}});
+  all.push_back({"4 jobs of 4, MTU 9000", {4, 4, 4, 4}, 9000});
+  all.push_back({"2 jobs, of 4 and of 12", {4, 12}});
+  const std::vector<uint32_t> many = {16};
+  all.push_back(
+      {"fixed 1 MiB, no credit", many, 1500, 0, true, true, WindowKind::kFixed, 0, false});
+  all.push_back({"fixed 1 MiB, credit", many, 1500, 0, true, true, WindowKind::kFixed, 0, true});
+  all.push_back({"marks, no credit", many, 1500, 0, true, true, WindowKind::kAdaptive, 0, false});
+  all.push_back(
+      {"delay 50 us, no credit", many, 1500, 0, true, false, WindowKind::kAdaptive, 50'000, false});
+  all.push_back(
+      {"loss alone, no credit", many, 1500, 0, true, false, WindowKind::kAdaptive, 0, false});
+  return all;
+}
+
+std::vector<Setting> quick_settings() {
+  constexpr uint64_t kShortNs = 24'000'000;
+  std::vector<Setting> some = {{"8 senders, MTU 1500", {8}, 1500, 0, true},
+                               {"16 senders, MTU 1500", {16}, 1500, 0, true},
+                               {"64 senders, MTU 1500", {64}, 1500, 0, true},
+                               {"8 senders, MTU 9000", {8}, 9000, 0, true},
+                               {"8 senders, loss 0.01", {8}, 1500, 0.01},
+                               {"8 senders, loss 0.05", {8}, 1500, 0.05},
+                               {"2 jobs of 8", {8, 8}}};
+  for (Setting& setting : some) setting.phase_ns = kShortNs;
+  return some;
+}
+
+// What docs/reliability.md promises, of each phase.
+bool keeps_promises(const Row& row) {
+  const bool lossy = row.name.find("loss") != std::string::npos;
+  const double least = row.name.find("0.05") != std::string::npos ? 0.7 : 0.9;
+  const Phase& p = row.phase;
+  bool kept = p.goodput >= least && p.jain >= 0.95;
+  if (!lossy) kept = kept && p.timeouts == 0 && p.rtts_to_converge <= 20;
+  if (!kept) {
+    std::fprintf(stderr, "broken: %s at %.0f Gb/s\n", row.name.c_str(), row.gbit);
+  }
+  return kept;
+}
+
+void print_json(const std::vector<Row>& rows) {
+  std::printf("[");
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Phase& p = rows[i].phase;
+    std::printf(
+        "%s{\"setting\": \"%s\", \"gbit\": %.0f, \"goodput\": %.4f, \"timeouts\": %lu, "
+        "\"retransmits\": %lu, \"drops\": %lu, \"mean_queue_ns\": %.0f, \"most_queue_ns\": %lu, "
+        "\"loaded_rtt_ns\": %.0f, \"rtts_to_converge\": %.1f, \"jain\": %.4f, \"session_jain\": "
+        "%.4f}",
+        i == 0 ? "" : ",\n ", rows[i].name.c_str(), rows[i].gbit, p.goodput, p.timeouts,
+        p.retransmits, p.drops, p.mean_queue_ns, p.most_queue_ns, p.loaded_rtt_ns,
+        p.rtts_to_converge, p.jain, p.session_jain);
+  }
+  std::printf("]\n");
+}
+
+int run(bool check) {
+  std::printf("%-34s %4s %7s %8s %6s %6s %9s %9s %9s %7s %6s %8s\n", "simulated", "Gb/s", "goodput",
+              "timeouts", "resent", "drops", "queue us", "most us", "RTT us", "RTTs", "Jain",
+              "sessions");
+  std::vector<Row> rows;
+  for (const Setting& setting : check ? quick_settings() : all_settings()) {
+    if (!measure(setting, rows)) return 1;
+  }
+  if (!check) {
+    print_json(rows);
+    return 0;
+  }
+  bool kept = true;
+  for (const Row& row : rows) kept = keeps_promises(row) && kept;
+  return kept ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace mercury::congestion
+
+int main(int argc, char** argv) {
+  const bool check = argc == 2 && std::strcmp(argv[1], "--check") == 0;
+  if (argc > 1 && !check) {
+    std::fprintf(stderr, "usage: %s [--check]\n", argv[0]);
+    return 2;
+  }
+  return mercury::congestion::run(check);
+}

@@ -1,0 +1,189 @@
+#include "transport/flow/credit.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "transport/base/random.h"
+#include "transport/wire/header.h"
+
+namespace mercury {
+namespace {
+
+constexpr uint64_t kRate = 1'250'000'000;
+constexpr uint64_t kQueue = 128 * 1024;
+constexpr uint64_t kRtt = 40'000;
+constexpr uint64_t kEpoch = 50'000;
+
+class CreditTest : public ::testing::Test {
+ protected:
+  void job(uint16_t number, uint32_t senders, uint32_t weight = 1) {
+    credit.add_job(JobSlot(number), senders, weight);
+    for (uint32_t i = 0; i < senders; ++i) {
+      credit.add_session(SessionSlot(next_session), JobSlot(number));
+      jobs[next_session++] = number;
+    }
+    divide();
+  }
+  void divide() {
+    credit.divide(now_ns, [this](SessionSlot slot, uint16_t now_units, uint16_t idle_units) {
+      told[slot.value] = {now_units, idle_units};
+      return kRtt;
+    });
+  }
+  // These senders send chunks of these priorities for a while.
+  void epoch(const std::map<uint32_t, uint16_t>& senders, int count = 1) {
+    for (int i = 0; i < count; ++i) {
+      for (const auto& [session, priority] : senders) {
+        credit.on_chunk(SessionSlot(session), priority, now_ns);
+      }
+      now_ns += kEpoch;
+      const uint64_t budget = credit.budget_bytes();
+      divide();
+      EXPECT_LE(granted(), budget);
+    }
+  }
+  uint64_t grant(uint32_t session) const { return credit.grant_bytes(SessionSlot(session)); }
+  uint64_t granted() const {  // to those that send
+    uint64_t sum = 0;
+    for (const auto& [session, units] : told) {
+      if (active.empty() || active.count(session) > 0) sum += units.first * wire::kGrantUnitBytes;
+    }
+    return active.empty() ? 0 : sum;
+  }
+
+  CreditAllocator credit{kRate, kQueue};
+  std::map<uint32_t, uint16_t> jobs;
+  std::map<uint32_t, std::pair<uint16_t, uint16_t>> told;
+  std::map<uint32_t, uint16_t> active;
+  uint32_t next_session = 0;
+  uint64_t now_ns = 1'000'000;
+};
+
+std::map<uint32_t, uint16_t> senders(uint32_t first, uint32_t count, uint16_t priority) {
+  std::map<uint32_t, uint16_t> all;
+  for (uint32_t i = 0; i < count; ++i) all[first + i] = priority;
+  return all;
+}
+
+TEST_F(CreditTest, OneSenderAndALinkOfUnknownRateAreUnbounded) {
+  job(0, 1);
+  epoch(senders(0, 1, 3));
+  EXPECT_EQ(told[0].first, 0);
+  EXPECT_EQ(told[0].second, 0);
+  CreditAllocator unknown(0, kQueue);
+  unknown.add_job(JobSlot(0), 8, 1);
+  unknown.add_session(SessionSlot(0), JobSlot(0));
+  EXPECT_EQ(unknown.idle_units(JobSlot(0)), 0);
+}
+
+TEST_F(CreditTest, WhoBeginsHasAnEqualShareBeforeItIsHeardOf) {
+  job(0, 8);
+  const uint64_t each = told[5].second * wire::kGrantUnitBytes;
+  EXPECT_NEAR(static_cast<double>(each), static_cast<double>(credit.budget_bytes()) / 8, 8000);
+  EXPECT_EQ(told[5].first, told[5].second);
+}
+
+TEST_F(CreditTest, ThoseThatSendShareAllOfTheBudget) {
+  job(0, 8);
+  active = senders(0, 8, 5);
+  epoch(active, 3);
+  EXPECT_EQ(credit.budget_bytes(), kQueue + kRate / 1'000'000 * kRtt / 1'000);
+  for (uint32_t i = 0; i < 8; ++i) EXPECT_EQ(grant(i), credit.budget_bytes() / 8);
+  active = senders(0, 1, 5);
+  epoch(active, 200);
+  EXPECT_EQ(credit.active_senders(), 1U);
+  EXPECT_EQ(grant(0), credit.budget_bytes());
+}
+
+TEST_F(CreditTest, TheMostUrgentHaveMostTheOldestATenthAndNobodyNothing) {
+  job(0, 8);
+  active = senders(0, 8, 9);
+  active[3] = 1;
+  epoch(active, 4);
+  const uint64_t budget = credit.budget_bytes();
+  EXPECT_GT(grant(3), budget * 7 / 10);
+  uint64_t oldest = 0;
+  for (uint32_t i = 0; i < 8; ++i) {
+    EXPECT_GE(grant(i), budget / 64 - 1) << i;
+    if (i != 3) oldest = std::max(oldest, grant(i));
+  }
+  EXPECT_GE(oldest, budget / 10);
+}
+
+TEST_F(CreditTest, WhoWaitsLongestIsTheOldest) {
+  job(0, 4);
+  active = {{0, 1}, {1, 1}, {2, 9}, {3, 1}};
+  epoch(active, 10);
+  active[1] = 9;
+  epoch(active, 4);
+  EXPECT_GT(grant(2), 2 * grant(1));
+  EXPECT_GT(grant(0), 2 * grant(2));
+}
+
+TEST_F(CreditTest, JobsShareByWeightWhateverTheirPriorities) {
+  job(0, 4);
+  job(1, 12);
+  job(2, 4, 2);
+  active = senders(0, 4, 9);
+  for (const auto& [session, priority] : senders(4, 12, 1)) active[session] = priority;
+  for (const auto& [session, priority] : senders(16, 4, 5)) active[session] = priority;
+  epoch(active, 5);
+  std::map<uint16_t, double> sums;
+  for (const auto& [session, number] : jobs) sums[number] += static_cast<double>(grant(session));
+  const auto budget = static_cast<double>(credit.budget_bytes());
+  EXPECT_NEAR(sums[0], budget / 4, 100);
+  EXPECT_NEAR(sums[1], budget / 4, 100);
+  EXPECT_NEAR(sums[2], budget / 2, 100);
+}
+
+TEST_F(CreditTest, WhatGrowsWasFreeARoundTripBefore) {
+  job(0, 2);
+  active = {{0, 1}, {1, 9}};
+  epoch(active, 5);
+  const uint64_t much = grant(0);
+  active = {{0, 9}, {1, 1}};
+  epoch(active);
+  EXPECT_LT(grant(0), much);
+  EXPECT_LE(grant(1), credit.budget_bytes() - much + 1);
+  epoch(active, 2);
+  EXPECT_EQ(grant(1), much);
+}
+
+TEST_F(CreditTest, StaysWithinTheBudgetWhateverHappens) {
+  Random random(7);
+  job(0, 10);
+  job(1, 30, 3);
+  for (int step = 0; step < 2000; ++step) {
+    active.clear();
+    const uint64_t count = random.below(40);
+    for (uint32_t i = 0; i < count; ++i)
+      active[static_cast<uint32_t>(random.below(40))] = static_cast<uint16_t>(random.below(4));
+    for (const auto& [session, priority] : active) {
+      credit.on_chunk(SessionSlot(session), priority, now_ns);
+    }
+    now_ns += random.below(300'000);
+    divide();
+    uint64_t sum = 0;
+    for (const auto& [session, priority] : active) {
+      if (step < 1000 || session >= 10) sum += grant(session);  // the others' job is gone
+    }
+    ASSERT_LE(sum, credit.budget_bytes() + 64) << step;
+    if (step == 1000) credit.remove_job(JobSlot(0));
+    if (step == 1001) credit.remove_session(SessionSlot(3));
+  }
+}
+
+TEST_F(CreditTest, FramesOfSessionsThatAreNotHereAreHarmless) {
+  credit.on_chunk(SessionSlot(77), 1, now_ns);
+  job(0, 2);
+  credit.remove_session(SessionSlot(1));
+  credit.on_chunk(SessionSlot(1), 1, now_ns);
+  credit.remove_job(JobSlot(0));
+  credit.on_chunk(SessionSlot(0), 1, now_ns);
+  divide();
+  EXPECT_EQ(told[0].first, 0);
+}
+
+}  // namespace
+}  // namespace mercury
