@@ -29,6 +29,7 @@ TRAINER = os.path.join(ROOT, "build", "examples", "digits", "digits-train")
 DAEMON = os.path.join(ROOT, "build", "apps", "stackd", "mercury-stackd")
 WORKERS = 2
 SERVERS = 2
+RATES_MBIT = (50, 300)  # what four hosts on two cores carry over virtual links
 
 
 class JobError(RuntimeError):
@@ -174,7 +175,7 @@ def run_on_hosts(stage, options):
                     [f"server{i}" for i in range(SERVERS)],
                     rate_mbit=options.rate, mtu=options.mtu) as lab:
         try:
-            print(f"[3/5] Four virtual hosts, links of {options.rate} Mbit/s, MTU {options.mtu}")
+            print(f"      four virtual hosts, links of {options.rate} Mbit/s, MTU {options.mtu}")
             device = start_daemons(stage, lab, options, secret)
             port = f"DPDK {device}"
             print(f"      one mercury-stackd in each, over {port}")
@@ -195,7 +196,7 @@ def run_on_hosts(stage, options):
 
 
 def run_embedded(stage, options):
-    print("[3/5] No daemon and no root: each program runs the engine itself, over io_uring on 127.0.0.0/8")
+    print("      no daemon and no root: each program runs the engine itself, over io_uring on 127.0.0.0/8")
     base = free_port()
     rendezvous = f"127.0.77.1:{base}"
 
@@ -235,16 +236,25 @@ def run_orders(stage, options, worker, server, link_bytes):
 
 
 def reference(stage, options):
+    """The single-process run whose weights the job's must equal; seconds that an iteration takes."""
     command = [TRAINER, "--role", "reference", "--workers", str(WORKERS), "--iterations",
                str(options.iterations), "--batch", str(options.batch), "--weights",
                stage.path("weights-reference.bin")]
+    begun = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, timeout=options.limit)
     if done.returncode != 0:
         raise JobError(f"single-process run failed: {done.stderr.strip()}")
+    return (time.monotonic() - begun) / options.iterations
+
+
+def comparable_rate(stage, iteration_s):
+    """Mbit/s at which a worker's gradients travel for as long as it computes, to the next 10."""
+    gradient_bits = 8 * os.path.getsize(stage.path("weights-reference.bin"))
+    rate = gradient_bits / (iteration_s / WORKERS) / 1e6
+    return int(min(max(round(rate / 10) * 10, RATES_MBIT[0]), RATES_MBIT[1]))
 
 
 def table(stage, options, port, results):
-    reference(stage, options)
     same = all(filecmp.cmp(stage.path(f"weights-{order}-{rank}.bin"),
                            stage.path("weights-reference.bin"), shallow=False)
                for order in results for rank in range(WORKERS))
@@ -280,7 +290,7 @@ def main():
     parser.add_argument("--embedded", action="store_true", help="no daemons, no root: io_uring on loopback")
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--batch", type=int, default=128, help="images per iteration, all workers together")
-    parser.add_argument("--rate", type=int, default=100, help="link rate in Mbit/s")
+    parser.add_argument("--rate", type=int, help="link rate in Mbit/s; default: as long for the exchange as for computing")
     parser.add_argument("--mtu", type=int, default=1500)
     parser.add_argument("--device", choices=["af_xdp", "af_packet"], help="DPDK device; default: af_xdp if it starts")
     parser.add_argument("--out", default=os.path.join(ROOT, "out"))
@@ -294,6 +304,9 @@ def main():
     directory = tempfile.mkdtemp(prefix="mercury-")
     stage = Stage(directory)
     try:
+        print("[3/5] A single process first: its weights are what the job's must equal, bit by bit", flush=True)
+        iteration_s = reference(stage, options)
+        options.rate = options.rate or comparable_rate(stage, iteration_s)
         port, results = (run_embedded if options.embedded else run_on_hosts)(stage, options)
         print("[5/5] Result")
         good, summary = table(stage, options, port, results)
