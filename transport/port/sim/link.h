@@ -19,10 +19,13 @@ struct Faults {
   // burst_frames frames in a row.
   double burst_start = 0;
   double burst_frames = 8;
+  uint64_t burst_most_ns = ~uint64_t{0};  // on a link with little traffic it ends by time
   double duplicate = 0;
   double reorder = 0;  // this share of frames is held back by 1 to reorder_delay_ns
   uint64_t reorder_delay_ns = 50'000;
-  double corrupt = 0;  // one to three bits of the UDP payload are flipped
+  double corrupt = 0;                          // one to three bits of the UDP payload are flipped
+  uint32_t vanish_above_bytes = ~uint32_t{0};  // a black hole: larger IP packets vanish
+  uint64_t jitter_ns = 0;  // each frame takes up to so much longer; frames stay in order
 };
 
 struct LinkConfig {
@@ -106,14 +109,24 @@ class Link {
   }
 
   // Draws whether the burst-loss model takes this frame.
-  bool burst_takes(Random& random) noexcept {
-    if (in_burst_) {
+  bool burst_takes(uint64_t now_ps, Random& random) noexcept {
+    if (in_burst_ && (now_ps - burst_since_ps_) / 1000 <= config_.faults.burst_most_ns) {
       in_burst_ = !random.chance(1.0 / std::max(1.0, config_.faults.burst_frames));
       return true;
     }
+    in_burst_ = false;
     if (!random.chance(config_.faults.burst_start)) return false;
+    burst_since_ps_ = now_ps;
     in_burst_ = !random.chance(1.0 / std::max(1.0, config_.faults.burst_frames));
     return true;
+  }
+
+  // Later by a random share of the jitter, and not before the frame in front.
+  uint64_t jittered(uint64_t arrival_ps, Random& random) noexcept {
+    if (config_.faults.jitter_ns == 0) return arrival_ps;
+    arrival_ps += 1000 * random.below(config_.faults.jitter_ns + 1);
+    last_arrival_ps_ = std::max(last_arrival_ps_, arrival_ps);
+    return last_arrival_ps_;
   }
 
   bool up = true;
@@ -124,6 +137,8 @@ class Link {
   uint64_t queue_limit_ps_ = 0;
   uint64_t mark_above_ps_ = 0;
   uint64_t busy_until_ps_ = 0;
+  uint64_t last_arrival_ps_ = 0;  // of jittered frames
+  uint64_t burst_since_ps_ = 0;
   bool in_burst_ = false;
 };
 

@@ -199,11 +199,13 @@ void SimNetwork::fly(Frame* frame, Link& link, uint64_t departure_ps) noexcept {
   const LinkConfig& config = link.config();
   const Faults& faults = config.faults;
   if (!link.up) return drop(frame, Drop::kLinkDown, &link);
-  if (frame->ip_bytes > config.mtu_bytes) return drop(frame, Drop::kMtu, &link);
+  if (frame->ip_bytes > std::min(config.mtu_bytes, faults.vanish_above_bytes)) {
+    return drop(frame, Drop::kMtu, &link);
+  }
   if (random_.chance(faults.loss)) return drop(frame, Drop::kLoss, &link);
-  if (link.burst_takes(random_)) return drop(frame, Drop::kBurst, &link);
+  if (link.burst_takes(departure_ps, random_)) return drop(frame, Drop::kBurst, &link);
   frame->stage = Stage::kFlying;
-  uint64_t arrival_ps = departure_ps + config.delay_ns * 1000;
+  uint64_t arrival_ps = link.jittered(departure_ps + config.delay_ns * 1000, random_);
   if (random_.chance(faults.duplicate)) {
     ++link.stats.duplicated;
     Frame* const copy = pool_.acquire(frame->size);
