@@ -57,10 +57,12 @@ class HostOf final : public Host {
   HostOf(std::vector<Part> parts, const HostConfig& config, std::function<uint64_t()> random)
       : event_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     JobManager::Host interface;
+    LaneConfig each = config.lane;
     for (Part& part : parts) {
       interface.lanes.push_back(part.port->info().local);
+      each.engine.first_session_generation = static_cast<uint32_t>(random());
       lanes_.push_back(
-          std::make_unique<Lane<P>>(std::move(part.counters), std::move(part.port), config.lane));
+          std::make_unique<Lane<P>>(std::move(part.counters), std::move(part.port), each));
     }
     interface.send = [this](LaneId lane, Command command) { send(lane, std::move(command)); };
     interface.random = std::move(random);

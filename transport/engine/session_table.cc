@@ -1,17 +1,18 @@
 #include "transport/engine/session_table.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace mercury {
 namespace {
-constexpr uint32_t kSlotBits = 16;
-constexpr uint32_t kSlotMask = (1U << kSlotBits) - 1;
+constexpr uint32_t kMaxSessions = (1U << 16) - 1;
 }  // namespace
 
-SessionTable::SessionTable(uint32_t capacity) {
-  capacity = std::min(capacity, kSlotMask);
+SessionTable::SessionTable(uint32_t capacity, uint32_t first_generation) {
+  capacity = std::min(capacity, kMaxSessions);
+  slot_bits_ = static_cast<uint32_t>(std::bit_width(capacity));  // of slot + 1
   entries_.resize(capacity);
-  generations_.resize(capacity, 1);
+  generations_.resize(capacity, first_generation);
   deadlines_ns_.resize(capacity, kNever);
   touched_.reserve(capacity);
   free_.reserve(capacity);
@@ -37,11 +38,11 @@ void SessionTable::release(SessionSlot slot) {
 }
 
 uint32_t SessionTable::number_of(SessionSlot slot) const {
-  return (uint32_t{generations_[slot.value]} << kSlotBits) | (slot.value + 1);
+  return (generations_[slot.value] << slot_bits_) | (slot.value + 1);
 }
 
 SessionSlot SessionTable::slot_of(uint32_t number) const noexcept {
-  return SessionSlot((number & kSlotMask) - 1);
+  return SessionSlot((number & ((1U << slot_bits_) - 1)) - 1);
 }
 
 SessionEntry* SessionTable::find(uint32_t number) noexcept {

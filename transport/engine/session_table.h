@@ -1,7 +1,8 @@
 // The sessions of one engine: found by number in constant time, timed without a timer per packet.
 //
 // A session's number on the wire holds its slot and a generation, so a frame for a session that is
-// gone never reaches its successor.
+// gone never reaches its successor. As few bits hold the slot as the capacity needs; the rest are
+// the generation's.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,7 @@ struct SessionEntry {
 
 class SessionTable {
  public:
-  explicit SessionTable(uint32_t capacity);
+  explicit SessionTable(uint32_t capacity, uint32_t first_generation = 1);
 
   // A free slot, or false when all are taken.
   bool allocate(SessionSlot& slot);
@@ -74,11 +75,12 @@ class SessionTable {
 
  private:
   std::vector<std::unique_ptr<SessionEntry>> entries_;
-  std::vector<uint16_t> generations_;
+  std::vector<uint32_t> generations_;
   std::vector<uint64_t> deadlines_ns_;  // apart from the entries: scanned as one array
   std::vector<SessionSlot> touched_;
   std::vector<uint32_t> free_;
   uint64_t min_deadline_ns_ = kNever;
+  uint32_t slot_bits_ = 0;
   uint32_t high_water_ = 0;
   uint32_t size_ = 0;
 };

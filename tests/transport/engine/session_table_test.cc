@@ -1,0 +1,73 @@
+// Session numbers: found in constant time, never mistaken for those of the past.
+#include "transport/engine/session_table.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace mercury {
+namespace {
+
+TEST(SessionTable, FindsByNumberAndNothingElse) {
+  SessionTable table(100);
+  SessionSlot slot;
+  ASSERT_TRUE(table.allocate(slot));
+  const uint32_t number = table.number_of(slot);
+  EXPECT_EQ(table.find(number), &table.at(slot));
+  EXPECT_EQ(table.slot_of(number), slot);
+  for (uint32_t bit = 0; bit < 32; ++bit) EXPECT_EQ(table.find(number ^ 1U << bit), nullptr);
+  EXPECT_EQ(table.find(0), nullptr);
+  EXPECT_EQ(table.find(~0U), nullptr);
+}
+
+TEST(SessionTable, ANumberIsNotGivenAgainWhenItsSlotIs) {
+  SessionTable table(1);
+  std::set<uint32_t> seen;
+  for (int i = 0; i < 1000; ++i) {
+    SessionSlot slot;
+    ASSERT_TRUE(table.allocate(slot));
+    const uint32_t number = table.number_of(slot);
+    EXPECT_TRUE(seen.insert(number).second);
+    table.release(slot);
+    EXPECT_EQ(table.find(number), nullptr);
+  }
+}
+
+TEST(SessionTable, NumbersAreNeverZeroEvenWhereTheGenerationWraps) {
+  SessionTable table(3, ~0U - 1);
+  for (int i = 0; i < 10; ++i) {
+    SessionSlot slot;
+    ASSERT_TRUE(table.allocate(slot));
+    EXPECT_NE(table.number_of(slot), 0U);
+    EXPECT_EQ(table.find(table.number_of(slot)), &table.at(slot));
+    table.release(slot);
+  }
+}
+
+// A daemon that was killed and started again: what its peers still send to its old sessions must
+// not reach the new ones in the same slots.
+TEST(SessionTable, TwoLivesOfAnEngineShareNoNumbers) {
+  SessionTable before(64, 0x1234567);
+  SessionTable after(64, 0x7654321);
+  for (int i = 0; i < 64; ++i) {
+    SessionSlot old_slot;
+    SessionSlot new_slot;
+    ASSERT_TRUE(before.allocate(old_slot));
+    ASSERT_TRUE(after.allocate(new_slot));
+    EXPECT_EQ(after.find(before.number_of(old_slot)), nullptr);
+  }
+}
+
+TEST(SessionTable, EverySlotOfTheLargestTableIsFound) {
+  SessionTable table(~0U, 77);
+  SessionSlot slot;
+  uint32_t count = 0;
+  while (table.allocate(slot)) {
+    ASSERT_EQ(table.find(table.number_of(slot)), &table.at(slot));
+    ++count;
+  }
+  EXPECT_EQ(count, 65535U);
+}
+
+}  // namespace
+}  // namespace mercury
