@@ -49,6 +49,7 @@ Session::Impl::Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& r
       next_number(config_.first_packet_number),
       loss(loss_config(config_, local_number_), pool),
       congestion(make_window(config_)),
+      delivery(config_.peer_timeout_ns),
       acks(config_.ack_every_packets, config_.max_ack_delay_ns) {
   update_limit();
 }
@@ -181,6 +182,14 @@ void Session::Impl::on_open_timer(uint64_t now_ns, uint64_t unattended_ns) {
 void Session::Impl::after_progress() {
   if (state != State::kOpen) return;
   update_limit();
+  if (delivery.hopeless()) {
+    count(Counter::kPeersLost);
+    begin_close(wire::FrameType::kClose, Errc::kPeerLost,
+                "no frame of " + std::to_string(delivery.bytes()) + " bytes has reached " +
+                    remote.to_string() + " for " + seconds(config.peer_timeout_ns) +
+                    ", smaller ones do: the path's MTU may have shrunk");
+    return;
+  }
   if (refused_bytes != 0 && fits(refused_bytes)) {
     refused_bytes = 0;
     events.on_window_open(slot);

@@ -11,6 +11,7 @@
 #include "transport/flow/adaptive_window.h"
 #include "transport/flow/congestion.h"
 #include "transport/flow/control_stream.h"
+#include "transport/flow/delivery_watch.h"
 #include "transport/flow/handshake.h"
 #include "transport/flow/loss.h"
 #include "transport/flow/mtu_probe.h"
@@ -133,6 +134,7 @@ struct Session::Impl {
   uint16_t peer_grant = 0;
   uint16_t peer_idle_grant = 0;
   ControlSender control_out;
+  DeliveryWatch delivery;
   MtuProbe probe;
   bool path_reported = false;
   uint64_t lost_packets = 0;

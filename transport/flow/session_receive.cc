@@ -49,6 +49,7 @@ void Session::Impl::on_hello_again(std::span<const std::byte> payload) {
     count(Counter::kDropHandshake);
     return;
   }
+  heard_ns = now_ns_seen;
   answer_due = true;
 }
 
@@ -183,6 +184,7 @@ void Session::Impl::packet_acked(const SentRecord& record) noexcept {
   ++sample.packets;
   sample.newest_sent_ns = std::max(sample.newest_sent_ns, record.sent_ns);
   if (record.number == sample_number) sample.rtt_ns = now_ns_seen - record.sent_ns;
+  delivery.on_delivered(record.bytes);
   if (wire::is_chunk(record.tag.type)) {
     events.on_acked(slot, record.tag);
   } else if (record.tag.type == wire::FrameType::kControl) {
@@ -201,6 +203,7 @@ void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexc
   ++lost_packets;
   std::visit([&](auto& window) { window.on_lost(cause == LossCause::kSilence, now_ns_seen); },
              congestion);
+  if (!ping) delivery.on_lost(record.bytes, now_ns_seen);
   if (wire::is_chunk(record.tag.type)) {
     events.on_lost(slot, record.tag);
   } else if (!ping) {

@@ -1,0 +1,115 @@
+// Paths that carry some frames and not others: the session must not wait for ever.
+#include <gtest/gtest.h>
+
+#include "tests/transport/flow/pipe.h"
+#include "transport/flow/delivery_watch.h"
+
+namespace mercury::test {
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+TEST(DeliveryWatch, IsHopelessOnlyAfterATimeOutOfNothingButLosses) {
+  DeliveryWatch watch(kSecond);
+  for (uint64_t ms = 0; ms < 1000; ms += 100) {
+    watch.on_lost(1000, ms * 1'000'000);
+    EXPECT_FALSE(watch.hopeless());
+  }
+  watch.on_delivered(999);  // a smaller frame proves nothing
+  watch.on_lost(1000, kSecond);
+  EXPECT_TRUE(watch.hopeless());
+  watch.on_delivered(1000);
+  EXPECT_FALSE(watch.hopeless());
+}
+
+TEST(DeliveryWatch, LossesFarApartDoNotAddUp) {
+  DeliveryWatch watch(kSecond);
+  for (uint64_t i = 0; i < 20; ++i) {
+    watch.on_lost(1000, i * 600'000'000);
+    EXPECT_FALSE(watch.hopeless());
+  }
+}
+
+TEST(DeliveryWatch, LossesOfSmallerFramesDoNotProlongThoseOfLargeOnes) {
+  DeliveryWatch watch(kSecond);
+  watch.on_lost(1400, 0);  // it was not needed any more: no other follows
+  for (uint64_t ms = 100; ms < 1300; ms += 100) {
+    watch.on_lost(100, ms * 1'000'000);
+    watch.on_delivered(100);
+    EXPECT_FALSE(watch.hopeless());
+  }
+}
+
+// The path's MTU shrinks below the size of the chunks: acknowledgements and keepalives still pass.
+TEST(SessionDelivery, ABlackHoleEndsTheSessionWithinTheTimeOut) {
+  SessionConfig config;
+  config.peer_timeout_ns = 2 * kSecond;
+  Net net(5, config, config);
+  net.connect();
+  ASSERT_TRUE(net.run_until_open());
+  net.host[0].queue_chunks(100);
+  ASSERT_TRUE(net.run([&] { return net.host[0].all_acked(); }, kSecond));
+  net.weather.largest_frame = 600;
+  net.host[0].queue_chunks(3);
+  ASSERT_TRUE(net.run([&] { return net.host[0].closed == 1; }, 3 * kSecond));
+  EXPECT_EQ(net.host[0].closed_code, Errc::kPeerLost);
+  EXPECT_NE(net.host[0].closed_text.find("MTU"), std::string::npos) << net.host[0].closed_text;
+  ASSERT_TRUE(net.run([&] { return net.host[1].closed == 1; }, kSecond));
+}
+
+TEST(SessionDelivery, ABlackHoleThatEndsInTimeCostsNothingButTime) {
+  SessionConfig config;
+  config.peer_timeout_ns = 2 * kSecond;
+  Net net(6, config, config);
+  net.connect();
+  ASSERT_TRUE(net.run_until_open());
+  net.weather.largest_frame = 600;
+  net.host[0].queue_chunks(50);
+  net.run_for(kSecond);
+  net.weather.largest_frame = 65535;
+  ASSERT_TRUE(net.run([&] { return net.host[0].all_acked(); }, kSecond));
+  net.run_for(5 * kSecond);
+  EXPECT_EQ(net.host[0].closed, 0);
+}
+
+TEST(SessionDelivery, ControlMessagesThatNeverArriveEndTheSessionToo) {
+  SessionConfig config;
+  config.peer_timeout_ns = 2 * kSecond;
+  Net net(7, config, config);
+  net.connect();
+  ASSERT_TRUE(net.run_until_open());
+  net.run_for(kSecond);
+  net.weather.largest_frame = 600;
+  ASSERT_TRUE(net.host[0].session->send_control(Bytes(1100)).ok());
+  ASSERT_TRUE(net.run([&] { return net.host[0].closed == 1; }, 4 * kSecond));
+  EXPECT_EQ(net.host[0].closed_code, Errc::kPeerLost);
+}
+
+TEST(SessionDelivery, HeavyLossAloneDoesNotEndIt) {
+  SessionConfig config;
+  config.peer_timeout_ns = 2 * kSecond;
+  Net net(8, config, config);
+  net.connect();
+  ASSERT_TRUE(net.run_until_open());
+  net.weather.loss = 0.4;
+  net.host[0].queue_chunks(3000);
+  ASSERT_TRUE(net.run([&] { return net.host[0].all_acked(); }, 600 * kSecond));
+  EXPECT_EQ(net.host[0].closed, 0);
+}
+
+// Its answers are lost, but a peer that says HELLO again is alive.
+TEST(SessionDelivery, AHelloThatIsSaidAgainIsASignOfLife) {
+  SessionConfig config;
+  config.peer_timeout_ns = kSecond;
+  Net net(9, config, config);
+  net.tap = [&net](int from, std::span<const std::byte>) { net.weather.loss = from == 1 ? 1 : 0; };
+  net.connect();
+  net.run_for(4 * kSecond);
+  EXPECT_EQ(net.host[1].closed, 0);
+  net.tap = nullptr;
+  net.weather.loss = 0;
+  EXPECT_TRUE(net.run_until_open(kSecond));
+}
+
+}  // namespace
+}  // namespace mercury::test

@@ -1,0 +1,52 @@
+// Notices a path that carries small frames and no large ones: keepalives and acknowledgements
+// arrive, so the peer seems alive, and what it waits for never comes. Frames with content (chunks,
+// control segments) of one size that are lost over and over for a whole peer time-out, and none as
+// large delivered in between, mean that the session is of no use.
+//
+// Paper: RFC 8899 section 4.3 calls it black hole detection; a shorter frame would need the job to
+// agree on another chunk size, so the session ends with a reason instead.
+// Owner/thread: one engine. Nothing allocates.
+#pragma once
+
+#include <cstdint>
+
+namespace mercury {
+
+class DeliveryWatch {
+ public:
+  explicit DeliveryWatch(uint64_t limit_ns) : limit_ns_(limit_ns) {}
+
+  void on_delivered(uint32_t bytes) noexcept {
+    if (bytes >= bytes_) losses_ = 0;
+  }
+  void on_lost(uint32_t bytes, uint64_t now_ns) noexcept {
+    // What is lost is sent again at once, so a long silence between two losses is one in which
+    // there was nothing to send: the lost frame was not needed any more.
+    if (losses_ == 0 || now_ns - last_loss_ns_ > limit_ns_ / 2) {
+      losses_ = 0;
+      first_loss_ns_ = now_ns;
+    } else if (bytes < bytes_) {
+      return;  // by chance: it says nothing about the larger ones
+    }
+    ++losses_;
+    last_loss_ns_ = now_ns;
+    bytes_ = bytes;
+  }
+  // Only asked when something was lost just now.
+  bool hopeless() const noexcept {
+    return losses_ >= kLeastLosses && last_loss_ns_ - first_loss_ns_ >= limit_ns_;
+  }
+  uint32_t bytes() const noexcept { return bytes_; }  // of the frames that are lost
+
+ private:
+  // Probe time-outs back off to a quarter of a second: a time-out of 1 s sees so many.
+  static constexpr uint32_t kLeastLosses = 4;
+
+  uint64_t limit_ns_;
+  uint64_t first_loss_ns_ = 0;
+  uint64_t last_loss_ns_ = 0;
+  uint32_t losses_ = 0;
+  uint32_t bytes_ = 0;
+};
+
+}  // namespace mercury
