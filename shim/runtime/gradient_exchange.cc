@@ -258,6 +258,20 @@ void GradientExchange::deliver(Program& program, const Completion& completion) n
   program.backlog.push_back(completion);
 }
 
+ExchangeUsage GradientExchange::usage() const noexcept {
+  ExchangeUsage usage;
+  usage.aggregator_bytes = aggregator_.memory_bytes();
+  usage.ranges = config_.scheduler.max_ranges - scheduler_.free_ranges();
+  usage.lost_chunks = static_cast<uint32_t>(lost_.size());
+  for (const Binding& binding : bindings_) usage.sessions += binding.kind != Kind::kNone;
+  for (const ServerJob& job : server_jobs_) usage.jobs += job.present;
+  usage.jobs += static_cast<uint32_t>(draining_.size());
+  for (const Program& program : programs_) {
+    usage.completions += static_cast<uint32_t>(program.backlog.size());
+  }
+  return usage;
+}
+
 bool GradientExchange::park() noexcept {
   bool idle = true;
   for (Program& program : programs_) idle = program.channel->park() && idle;

@@ -26,6 +26,16 @@ struct ExchangeConfig {
   uint32_t submissions_per_pass = 64;
 };
 
+// What an exchange holds for jobs, sessions and programs: all zero when it has none of them.
+struct ExchangeUsage {
+  uint64_t aggregator_bytes = 0;
+  uint32_t ranges = 0;  // queued in the scheduler
+  uint32_t lost_chunks = 0;
+  uint32_t sessions = 0;
+  uint32_t jobs = 0;  // of servers, those whose results the NIC still reads included
+  uint32_t completions = 0;
+};
+
 class GradientExchange {
  public:
   GradientExchange(const ExchangeConfig& config, Counters& counters, Aggregator::PinBusy pin_busy,
@@ -52,6 +62,7 @@ class GradientExchange {
   // --- for the engine's thread
   // --------------------------------------------------------------------
   size_t channel_count() const noexcept { return programs_.size(); }
+  ExchangeUsage usage() const noexcept;  // cold: looks at every session
   int doorbell(size_t channel) const noexcept {
     return programs_[channel].channel->engine_doorbell();
   }

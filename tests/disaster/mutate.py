@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Seeds bugs into mercury-disaster, one at a time, and shows that it finds each.
+
+A mutation is a patch in mutations/: a first line that says what the bug does, then a diff against
+the tree. Each is built into a program of its own, build/tests/disaster/mutants/mercury-disaster-NAME,
+from the objects of the plain program and new ones of the files that the patch reaches. The sources
+of the tree and the programs of the build stay as they are.
+
+  mutate.py                      build all, run seeds until each is found, report
+  mutate.py NAME...              the same for some
+  mutate.py --rotate 3           three of them, others every day
+  mutate.py --build-only NAME    for mercury-disaster --mutation NAME
+  mutate.py --table              the source of mutations()
+"""
+import argparse
+import json
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PATCHES = HERE / "mutations"
+TARGET = "tests/disaster/mercury-disaster"
+
+
+def names():
+    return sorted(p.stem for p in PATCHES.glob("*.patch"))
+
+
+def what(name):
+    return (PATCHES / f"{name}.patch").read_text().splitlines()[0]
+
+
+def print_table():
+    print('#include "tests/disaster/mutations.h"\n')
+    print("namespace mercury::disaster {")
+    print("std::span<const Mutation> mutations() {")
+    print("  static constexpr Mutation kTable[] = {")
+    for name in names():
+        print(f"      {{{json.dumps(name)}, {json.dumps(what(name))}}},")
+    print("  };\n  return kTable;\n}\n}  // namespace mercury::disaster")
+
+
+class Mutant:
+    def __init__(self, build, name):
+        self.build = build
+        self.name = name
+        self.folder = build / "tests/disaster/mutants" / name
+        self.program = build / "tests/disaster/mutants" / f"mercury-disaster-{name}"
+        patch = (PATCHES / f"{name}.patch").read_text()
+        self.files = re.findall(r"^\+\+\+ b/(\S+)", patch, re.M)
+        self.patch = patch
+
+    def overlay(self):
+        """Copies of the patched files alone, in folders of the same names."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for file in self.files:
+            copy = self.folder / "src" / file
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / file, copy)
+        subprocess.run(["patch", "--quiet", "--fuzz=2", "-p1", "-d", str(self.folder / "src")],
+                       input=self.patch, text=True, check=True)
+
+    def make(self, commands, deps, compiler_prefix):
+        self.overlay()
+        reached = {object_ for object_, files in deps.items() if files & set(self.files)}
+        replaced = {}
+        for object_ in sorted(reached):
+            new = self.folder / object_.replace("/", "_")
+            subprocess.run(self.compile_command(commands[object_], object_, new, compiler_prefix),
+                           cwd=self.build, check=True)
+            replaced[object_] = str(new)
+        subprocess.run(self.link_command(commands[TARGET], replaced), cwd=self.build, check=True)
+
+    def compile_command(self, command, object_, new, prefix):
+        words = shlex.split(command)
+        source = str((self.build / words[-1]).resolve().relative_to(ROOT))
+        if source in self.files:
+            words[-1] = str(self.folder / "src" / source)
+        words = [{object_: str(new), f"{object_}.d": f"{new}.d"}.get(word, word) for word in words]
+        # First, so that a patched header is found before the plain one. Dead code that a seeded bug
+        # leaves behind is no error.
+        words.insert(1, f"-I{self.folder / 'src'}")
+        if words[0] != "ccache":
+            words = prefix + words
+        else:
+            words.insert(2, words.pop(1))
+        return words + ["-Wno-error"]
+
+    def link_command(self, command, replaced):
+        words = shlex.split(command)
+        words[words.index(TARGET)] = str(self.program)
+        own = [replaced.get(word, word) for word in words]
+        # New objects of libraries stand before the archives, which then have nothing to add.
+        first = next(i for i, word in enumerate(own) if word.endswith(".o"))
+        extra = [new for object_, new in replaced.items() if object_ not in words]
+        return own[:first] + extra + own[first:]
+
+
+def ninja(build, *arguments):
+    return subprocess.run(["ninja", "-C", str(build), *arguments], check=True, text=True,
+                          capture_output=True).stdout
+
+
+def commands_of(build):
+    """What makes each object of the program, and the program."""
+    commands = {}
+    for line in ninja(build, "-t", "commands", TARGET).splitlines():
+        words = shlex.split(line) if " -o " in line else []
+        if "-o" in words:
+            commands[words[words.index("-o") + 1]] = line
+    return commands
+
+
+def deps_of(build, objects):
+    """From each object to the files of the tree that it is made of."""
+    deps = {}
+    for object_ in objects:
+        lines = ninja(build, "-t", "deps", object_).splitlines()
+        files = set()
+        for line in lines:
+            if line.startswith("    "):
+                path = (build / line.strip()).resolve()
+                if path.is_relative_to(ROOT):
+                    files.add(str(path.relative_to(ROOT)))
+        deps[object_] = files
+    return deps
+
+
+def hunt(mutant, options):
+    begin = time.monotonic()
+    result = subprocess.run(
+        [str(mutant.program), "--from", str(options.first), "--seeds", str(options.seeds),
+         "--jobs", str(options.jobs), "--stop-after", "1", "--seconds-a-seed", "20"],
+        text=True, capture_output=True)
+    found = re.search(r"^seed (\d+) FAILS: (.*)$", result.stdout, re.M)
+    took = time.monotonic() - begin
+    plain = mutant.build / TARGET
+    if found and subprocess.run([str(plain), "--seed", found.group(1)],
+                                capture_output=True).returncode != 0:
+        print(f"{mutant.name:28} not shown: seed {found.group(1)} fails without it too")
+        found = None
+    elif found:
+        needed = int(found.group(1)) - options.first + 1
+        print(f"{mutant.name:28} found after {needed:6} seeds, {took:5.1f} s: {found.group(2)}")
+    else:
+        print(f"{mutant.name:28} NOT FOUND in {options.seeds} seeds, {took:.1f} s")
+    sys.stdout.flush()
+    return bool(found)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--build-only", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--rotate", type=int, default=0, help="so many, others every day")
+    parser.add_argument("--seeds", type=int, default=20000, help="at most, for each")
+    parser.add_argument("--first", type=int, default=1, help="seed")
+    parser.add_argument("--jobs", type=int, default=0, help="processes; 0: one per processor")
+    options = parser.parse_args()
+    if options.table:
+        return print_table()
+    unknown = set(options.names) - set(names())
+    if unknown:
+        parser.error(f"no such mutation: {', '.join(sorted(unknown))}")
+    chosen = options.names or names()
+    if options.rotate:
+        day = int(time.time() // 86400)
+        chosen = [chosen[(day * options.rotate + i) % len(chosen)] for i in range(options.rotate)]
+    build = options.build.resolve()
+    ninja(build, TARGET)
+    commands = commands_of(build)
+    deps = deps_of(build, [name for name in commands if name.endswith(".o")])
+    prefix = ["ccache"] if shutil.which("ccache") else []
+    missed = []
+    for name in chosen:
+        mutant = Mutant(build, name)
+        mutant.make(commands, deps, prefix)
+        if not options.build_only and not hunt(mutant, options):
+            missed.append(name)
+    if missed:
+        print(f"{len(missed)} of {len(chosen)} not found: {' '.join(missed)}")
+        return 1
+    if not options.build_only:
+        print(f"all {len(chosen)} found")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

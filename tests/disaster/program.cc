@@ -1,0 +1,447 @@
+#include "tests/disaster/program.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace mercury::disaster {
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+constexpr uint64_t kSecond = 1'000 * kMs;
+constexpr std::byte kGuardByte{0xa5};
+constexpr uint32_t kClientJob = 1;
+
+// Errors that no fault excuses: honest members never earn them.
+bool never_excused(Errc code) {
+  switch (code) {
+    case Errc::kProtocol:
+    case Errc::kWrongSecret:
+    case Errc::kTensorMismatch:
+    case Errc::kVersionMismatch:
+    case Errc::kWrongSizes:
+    case Errc::kInvalidArgument:
+    case Errc::kNotFound:
+    case Errc::kBusy:
+    case Errc::kUnsupported:
+    case Errc::kNoMemory:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+GuardedMemory::GuardedMemory(size_t bytes) : memory_(bytes + 2 * kGuard, kGuardByte) {
+  std::ranges::fill(this->bytes(), std::byte{0});
+}
+
+bool GuardedMemory::intact() const {
+  const auto guard = [](std::byte b) { return b == kGuardByte; };
+  return std::all_of(memory_.begin(), memory_.begin() + kGuard, guard) &&
+         std::all_of(memory_.end() - kGuard, memory_.end(), guard);
+}
+
+uint64_t GuardedMemory::hash() const {
+  uint64_t state = memory_.size();
+  size_t at = 0;
+  for (; at + 8 <= memory_.size(); at += 8) {
+    uint64_t word;
+    std::memcpy(&word, memory_.data() + at, sizeof word);
+    state = (state ^ word) * 0x9e3779b97f4a7c15;
+    state ^= state >> 29;
+  }
+  for (; at < memory_.size(); ++at)
+    state = (state ^ static_cast<uint64_t>(memory_[at])) * 0x100000001b3;
+  return state;
+}
+
+Program::Program(const Scenario& scenario, uint32_t index, uint32_t job, uint32_t rank,
+                 Surroundings& around)
+    : scenario_(scenario),
+      plan_(scenario.jobs[job]),
+      job_(job),
+      wanted_rank_(rank),
+      host_(plan_.worker_hosts[rank]),
+      client_base_((uint64_t{index} + 1) << 20),
+      name_("program " + std::to_string(index) + " (" + plan_.name + " worker " +
+            std::to_string(rank) + " on host " + std::to_string(host_) + ")"),
+      around_(around),
+      random_(scenario.seed * 1'000'003 + index) {
+  wake_ns_ = plan_.recovery ? kNever : random_.below(random_.chance(0.2) ? 300 * kMs : 5 * kMs);
+  if (plan_.attempts == 0) state_ = State::kDone;
+}
+
+bool Program::can_run() { return !stalled_ && host().runs(); }
+
+void Program::enter(State state) {
+  if (state_ != State::kWaiting && state_ != State::kDone) {
+    longest_wait_ns_ = std::max(longest_wait_ns_, around_.now_ns() - since_ns_);
+  }
+  state_ = state;
+  since_ns_ = around_.now_ns();
+  around_.note(name_, "state", static_cast<uint64_t>(state), attempts_);
+}
+
+uint64_t Program::next_ns() const {
+  uint64_t next = state_ == State::kWaiting ? wake_ns_ : kNever;
+  if (state_ == State::kTraining && !job_failed_) {
+    for (const Tensor& tensor : tensors_) {
+      if (tensor.phase == Phase::kReady) next = std::min(next, tensor.ready_ns);
+    }
+  }
+  return next;
+}
+
+void Program::run() {
+  if (state_ == State::kDone || !can_run()) return;
+  if (state_ == State::kWaiting && wake_ns_ <= around_.now_ns()) open();
+  if (state_ == State::kTraining) {
+    collect();
+    if (state_ == State::kTraining) train();
+  }
+}
+
+// --- joining ---------------------------------------------------------------------------------
+
+void Program::open() {
+  ++attempts_;
+  ++turn_;
+  enter(State::kOpening);
+  client_ = client_base_ + attempts_;
+  OpenJob request;
+  request.name = plan_.name;
+  request.secret = plan_.secret;
+  request.rank = plan_.any_rank ? -1 : static_cast<int>(wanted_rank_);
+  request.workers = static_cast<uint16_t>(plan_.worker_hosts.size());
+  request.servers = static_cast<uint16_t>(plan_.server_hosts.size());
+  for (uint32_t server : plan_.server_hosts) {
+    request.rendezvous.push_back(around_.host_at(server).endpoint(0));
+  }
+  request.deterministic = plan_.deterministic;
+  request.fifo = plan_.fifo;
+  request.weight = plan_.weight;
+  request.timeout_ns = plan_.open_timeout_ns;
+  request.rejoin_ns = plan_.rejoin_ns;
+  request.client_job = kClientJob;
+  VirtualHost& at = host();
+  for (size_t lane = 0; lane < at.lanes(); ++lane) {
+    Result<std::shared_ptr<ChannelMemory>> memory = ChannelMemory::create({16, 16}, false);
+    if (!memory) return wrong("no memory for a channel: " + memory.error().message);
+    channels_.push_back(
+        {std::make_unique<EngineChannel>(*memory), std::make_unique<ClientChannel>(*memory)});
+    request.channels.push_back(channels_.back().engine.get());
+    at.host().send(LaneId(static_cast<uint16_t>(lane)),
+                   command::AttachChannel{channels_.back().engine.get()});
+  }
+  at.jobs().open_job(client_, std::move(request), at.local_ns(around_.now_ns()),
+                     [this, turn = turn_](Result<OpenedJob> opened) {
+                       if (turn == turn_) on_opened(opened);
+                     });
+  at.wake();
+}
+
+void Program::on_opened(const Result<OpenedJob>& opened) {
+  if (state_ != State::kOpening) return wrong("a second reply to open");
+  if (!opened) {
+    failed(opened.error().code, "open: " + opened.error().message);
+    return detach();
+  }
+  slot_ = opened->slot;
+  rank_ = opened->rank;
+  if (rank_ >= plan_.worker_hosts.size() || (!plan_.any_rank && rank_ != wanted_rank_)) {
+    return wrong("was given rank " + std::to_string(rank_));
+  }
+  instance_ = around_.ledger().enrol(job_, rank_);
+  company_.assign(plan_.worker_hosts.size(), std::nullopt);
+  company_[rank_] = instance_;
+  declare();
+}
+
+void Program::declare() {
+  enter(State::kDeclaring);
+  std::vector<TensorDeclaration> declarations;
+  for (const TensorPlan& plan : plan_.tensors) {
+    Tensor tensor;
+    tensor.memory = std::make_unique<GuardedMemory>(plan.numel * size_of(plan.dtype));
+    declarations.push_back({plan.number, plan.numel, plan.dtype, plan.op, plan.priority,
+                            tensor.memory->bytes().data()});
+    tensors_.push_back(std::move(tensor));
+  }
+  // Two calls where there is enough to declare: the second begins when servers know the first.
+  host().jobs().declare(client_, slot_, std::move(declarations), host().local_ns(around_.now_ns()),
+                        [this, turn = turn_](Status status) {
+                          if (turn == turn_) on_declared(status);
+                        });
+  host().wake();
+}
+
+void Program::on_declared(const Status& status) {
+  if (state_ != State::kDeclaring) return wrong("a second reply to declare");
+  if (!status) {
+    failed(status.error().code, "declare: " + status.error().message);
+    return close();
+  }
+  enter(State::kTraining);
+  for (uint32_t t = 0; t < tensors_.size(); ++t) {
+    Tensor& tensor = tensors_[t];
+    tensor.ready_ns = around_.now_ns();
+    tensor.round = host().jobs().first_round(client_, slot_, plan_.tensors[t].number) - 1;
+    if (tensor.round > 0 && plan_.rejoin_ns == 0) wrong("joined a job that runs");
+    if (tensor.round < plan_.rounds) continue;
+    tensor.phase = Phase::kFinished;  // the last life was through
+    tensor.memory->seal();
+  }
+}
+
+// --- training --------------------------------------------------------------------------------
+
+void Program::train() {
+  bool all_finished = true;
+  for (uint32_t t = 0; t < tensors_.size(); ++t) {
+    Tensor& tensor = tensors_[t];
+    if (tensor.phase == Phase::kReady && !job_failed_ && tensor.ready_ns <= around_.now_ns()) {
+      start_round(t);
+    }
+    all_finished = all_finished && tensor.phase == Phase::kFinished;
+  }
+  if (job_failed_ ? operations_.empty() : all_finished) {
+    succeeded_ = !job_failed_;
+    close();
+  }
+}
+
+void Program::start_round(uint32_t t) {
+  Tensor& tensor = tensors_[t];
+  if (tensor.exchanged && !tensor.memory->unchanged()) {
+    wrong("tensor " + std::to_string(plan_.tensors[t].number) + " changed after round " +
+          std::to_string(tensor.round) + " was complete");
+  }
+  ++tensor.round;
+  around_.ledger().contribute(job_, rank_, instance_, t, tensor.round, tensor.memory->bytes());
+  const bool split = plan_.tensors[t].split;
+  tensor.phase = split ? Phase::kPushing : Phase::kExchanging;
+  submit(split ? SubmitOp::kPush : SubmitOp::kPushPull, t);
+}
+
+void Program::submit(SubmitOp op, uint32_t t) {
+  const uint64_t cookie = ++last_cookie_;
+  around_.note(name_, "submit", t, tensors_[t].round);
+  operations_[cookie] = {t, around_.now_ns(), std::vector<bool>(channels_.size()), channels_.size(),
+                         Errc::kOk};
+  const TensorPlan& plan = plan_.tensors[t];
+  for (Channel& channel : channels_) {
+    if (!channel.client->submit({op, plan.priority, kClientJob, plan.number, cookie})) {
+      return wrong("no room for a submission");
+    }
+  }
+  host().wake();
+}
+
+void Program::collect() {
+  for (size_t lane = 0; lane < channels_.size(); ++lane) {
+    Completion completion;
+    while (state_ == State::kTraining && channels_[lane].client->pop(completion)) {
+      answered(lane, completion);
+    }
+  }
+}
+
+void Program::answered(size_t lane, const Completion& completion) {
+  const auto at = operations_.find(completion.cookie);
+  if (at == operations_.end() || at->second.answered[lane]) {
+    return wrong("operation " + std::to_string(completion.cookie) + " was answered twice");
+  }
+  Operation& operation = at->second;
+  const Tensor& tensor = tensors_[operation.tensor];
+  if (completion.status == Errc::kOk &&
+      (completion.round != tensor.round ||
+       completion.tensor != plan_.tensors[operation.tensor].number)) {
+    wrong("round " + std::to_string(completion.round) + " was answered in round " +
+          std::to_string(tensor.round));
+  }
+  operation.answered[lane] = true;
+  if (operation.status == Errc::kOk) operation.status = completion.status;
+  if (--operation.missing > 0) return;
+  const Operation complete = operation;
+  operations_.erase(at);
+  finished(completion.cookie, complete);
+}
+
+void Program::finished(uint64_t cookie, const Operation& operation) {
+  const uint64_t now_ns = around_.now_ns();
+  around_.note(name_, "finished", cookie, static_cast<uint64_t>(operation.status));
+  longest_wait_ns_ = std::max(longest_wait_ns_, now_ns - operation.since_ns);
+  Tensor& tensor = tensors_[operation.tensor];
+  if (!tensor.memory->intact()) wrong("wrote beyond a tensor's memory");
+  if (operation.status != Errc::kOk) {
+    check_failed(operation.tensor);
+    return failed(operation.status, std::string("operation: ") + name_of(operation.status));
+  }
+  if (tensor.phase == Phase::kPushing) {
+    tensor.phase = Phase::kPulling;
+    return submit(SubmitOp::kPull, operation.tensor);
+  }
+  check_sum(operation.tensor);
+  tensor.memory->seal();
+  tensor.exchanged = true;
+  tensor.phase = tensor.round < plan_.rounds ? Phase::kReady : Phase::kFinished;
+  tensor.ready_ns = now_ns + random_.below(plan_.compute_ns + 1);
+  if (rank_ == plan_.straggler) tensor.ready_ns += random_.below(plan_.straggle_ns + 1);
+}
+
+void Program::check_sum(uint32_t t) {
+  Tensor& tensor = tensors_[t];
+  if (auto error =
+          around_.ledger().check(job_, t, tensor.round, tensor.memory->bytes(), company_)) {
+    wrong(*error);
+  }
+}
+
+// A sum whose CRC was wrong has been written all the same: it would have been written again.
+void Program::check_failed(uint32_t t) {
+  if (scenario_.corrupts()) return;
+  Tensor& tensor = tensors_[t];
+  if (auto error = around_.ledger().check_unfinished(job_, rank_, instance_, t, tensor.round,
+                                                     tensor.memory->bytes(), company_)) {
+    wrong(*error);
+  }
+}
+
+// --- leaving ---------------------------------------------------------------------------------
+
+void Program::failed(Errc code, const std::string& text) {
+  around_.note(name_, "failed", static_cast<uint64_t>(code), attempts_);
+  last_error_ = text;
+  job_failed_ = true;
+  if (never_excused(code)) wrong("an error that no fault excuses: " + text);
+  if (!around_.disturbed(job_)) wrong("failed, but nothing was wrong with its job: " + text);
+}
+
+void Program::close() {
+  enter(State::kClosing);
+  host().jobs().close_job(client_, slot_, host().local_ns(around_.now_ns()), [this, turn = turn_] {
+    if (turn != turn_) return;
+    if (state_ != State::kClosing) return wrong("a second reply to close");
+    detach();
+  });
+  host().wake();
+}
+
+void Program::crash(uint64_t restart_ns) {
+  if (state_ == State::kWaiting || state_ == State::kDone || state_ == State::kDying) return;
+  restart_ns_ = restart_ns;
+  ++turn_;
+  enter(State::kDying);
+  host().jobs().client_gone(client_, host().local_ns(around_.now_ns()), [this, turn = turn_] {
+    if (turn != turn_) return;
+    if (state_ != State::kDying) return wrong("a second reply to client_gone");
+    detach();
+  });
+  host().wake();
+}
+
+bool Program::would_come_back() const {
+  return trains() && attempts_ < plan_.attempts &&
+         std::any_of(tensors_.begin(), tensors_.end(),
+                     [this](const Tensor& tensor) { return tensor.round < plan_.rounds; });
+}
+
+void Program::detach() {
+  bury();
+  enter(State::kDetaching);
+  for (size_t lane = 0; lane < channels_.size(); ++lane) {
+    host().host().send(LaneId(static_cast<uint16_t>(lane)),
+                       command::DetachChannel{channels_[lane].engine.get()});
+  }
+  host().wake();
+}
+
+void Program::on_channel_detached(const EngineChannel* channel) {
+  size_t left = 0;
+  for (Channel& c : channels_) {
+    if (c.engine.get() == channel) c.attached = false;
+    if (c.attached) ++left;
+  }
+  if (state_ == State::kDetaching && left == 0) over();
+}
+
+// The daemon has said that it does not touch the tensors any more.
+void Program::bury() {
+  for (Tensor& tensor : tensors_) {
+    if (!tensor.memory->intact()) wrong("wrote beyond a tensor's memory");
+    if (tensor.phase == Phase::kFinished && !tensor.memory->unchanged()) {
+      wrong("a tensor changed after its last round");
+    }
+    tensor.memory->seal();
+    graveyard_.push_back(std::move(tensor.memory));
+  }
+  tensors_.clear();
+}
+
+void Program::check_graveyard() {
+  for (const auto& memory : graveyard_) {
+    if (!memory->unchanged()) return wrong("memory was written after its job was closed");
+  }
+}
+
+void Program::daemon_died() {
+  if (state_ == State::kWaiting || state_ == State::kDone) return;
+  ++turn_;
+  for (const auto& [cookie, operation] : operations_) check_failed(operation.tensor);
+  if (state_ != State::kDying) failed(Errc::kDaemonLost, "the daemon died");
+  bury();
+  over();
+}
+
+void Program::over() {
+  channels_.clear();
+  operations_.clear();
+  ++turn_;
+  job_failed_ = false;
+  if (succeeded_ || attempts_ >= plan_.attempts) return enter(State::kDone);
+  enter(State::kWaiting);
+  wake_ns_ = std::max(restart_ns_, around_.now_ns() + random_.below(200 * kMs));
+}
+
+// --- patience --------------------------------------------------------------------------------
+
+// How long anything may take when nothing but the faults that excuse it stands in the way.
+uint64_t Program::patience_ns() const {
+  const uint64_t timeouts_ns = (3 + scenario_.faults.size()) * scenario_.peer_timeout_ns;
+  const uint64_t others_ns = 2 * (plan_.straggle_ns + plan_.compute_ns) + scenario_.leave_grace_ns +
+                             (1 + scenario_.faults.size()) * plan_.rejoin_ns;
+  switch (state_) {
+    case State::kOpening:
+      return plan_.open_timeout_ns + timeouts_ns + others_ns + 6 * kSecond;
+    case State::kClosing:
+    case State::kDeclaring:
+      return timeouts_ns + others_ns + 7 * kSecond;
+    case State::kTraining:
+      return timeouts_ns + others_ns + 3 * kSecond;
+    default:
+      return 3 * kSecond;
+  }
+}
+
+void Program::check_patience() {
+  if (state_ == State::kWaiting || state_ == State::kDone || !host().runs()) return;
+  const auto waits_too_long = [this](uint64_t since_ns) {
+    return around_.now_ns() > since_ns + patience_ns() + around_.excused_ns(since_ns);
+  };
+  if (state_ == State::kTraining) {
+    for (const auto& [cookie, operation] : operations_) {
+      if (!waits_too_long(operation.since_ns)) continue;
+      const Tensor& tensor = tensors_[operation.tensor];
+      return wrong("tensor " + std::to_string(plan_.tensors[operation.tensor].number) + " round " +
+                   std::to_string(tensor.round) + " waits for ever");
+    }
+    return;
+  }
+  static constexpr const char* kNames[] = {"", "open", "declare", "", "close", "die", "detach", ""};
+  if (waits_too_long(since_ns_)) {
+    wrong(std::string("waits for ever to ") + kNames[static_cast<size_t>(state_)]);
+  }
+}
+
+}  // namespace mercury::disaster

@@ -1,0 +1,176 @@
+// A training program of the virtual cluster: it attaches to its host's daemon, opens its job,
+// declares its tensors, exchanges them round by round, and checks every sum, every reply and every
+// waiting time. It is killed, stalled and started again as the scenario says; what fails it tries
+// again, with what it knows of the job forgotten, as often as its plan allows.
+//
+// Owner/thread: the world.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shim/channel/channel.h"
+#include "tests/disaster/ledger.h"
+#include "tests/disaster/scenario.h"
+#include "tests/disaster/virtual_host.h"
+#include "transport/base/random.h"
+
+namespace mercury::disaster {
+
+// What programs need of the world around them.
+class Surroundings {
+ public:
+  virtual ~Surroundings() = default;
+  virtual uint64_t now_ns() const = 0;
+  virtual VirtualHost& host_at(uint32_t index) = 0;
+  virtual Ledger& ledger() = 0;
+  virtual void violation(const std::string& what) = 0;
+  // Into the trace: its hash decides whether two runs are the same.
+  virtual void note(const std::string& who, const char* what, uint64_t a, uint64_t b) = 0;
+  // Whether a fault has come that may break the job.
+  virtual bool disturbed(uint32_t job) const = 0;
+  // By how much waiting since `since_ns` may be longer because of what happened meanwhile.
+  virtual uint64_t excused_ns(uint64_t since_ns) const = 0;
+};
+
+// Memory with a guard at either end.
+class GuardedMemory {
+ public:
+  explicit GuardedMemory(size_t bytes);
+  std::span<std::byte> bytes() { return {memory_.data() + kGuard, memory_.size() - 2 * kGuard}; }
+  bool intact() const;
+  // From seal() on nobody may write.
+  void seal() { sealed_ = hash(); }
+  bool unchanged() const { return sealed_ == hash(); }
+
+ private:
+  static constexpr size_t kGuard = 64;
+  uint64_t hash() const;
+  std::vector<std::byte> memory_;
+  uint64_t sealed_ = 0;
+};
+
+class Program {
+ public:
+  Program(const Scenario& scenario, uint32_t index, uint32_t job, uint32_t rank,
+          Surroundings& around);
+
+  // Something may have come to it, or its time has come.
+  void run();
+  uint64_t next_ns() const;
+  // The time by which whatever it waits for must have come.
+  void check_patience();
+  void begin(uint64_t at_ns) { wake_ns_ = at_ns; }
+
+  // Disasters.
+  void stall(bool still) { stalled_ = still; }
+  void crash(uint64_t restart_ns);
+  void daemon_died();
+
+  // In its job, as far as it knows; and whether the others cannot end without it, and it will come
+  // back when it is killed now.
+  bool trains() const { return state_ == State::kTraining && !job_failed_; }
+  bool would_come_back() const;
+  bool done() const { return state_ == State::kDone; }
+  bool succeeded() const { return succeeded_; }
+  uint32_t job() const { return job_; }
+  uint32_t host_index() const { return host_; }
+  const std::string& name() const { return name_; }
+  const std::string& last_error() const { return last_error_; }
+  void on_channel_detached(const EngineChannel* channel);
+  void check_graveyard();
+  uint64_t longest_wait_ns() const { return longest_wait_ns_; }
+
+ private:
+  enum class State : uint8_t {
+    kWaiting,  // until wake_ns_, to open the job
+    kOpening,
+    kDeclaring,
+    kTraining,
+    kClosing,
+    kDying,  // killed; its daemon cleans up
+    kDetaching,
+    kDone
+  };
+  struct Channel {
+    std::unique_ptr<EngineChannel> engine;
+    std::unique_ptr<ClientChannel> client;
+    bool attached = true;
+  };
+  enum class Phase : uint8_t { kReady, kExchanging, kPushing, kPulling, kFinished };
+  struct Tensor {
+    std::unique_ptr<GuardedMemory> memory;
+    uint32_t round = 0;
+    Phase phase = Phase::kReady;
+    uint64_t ready_ns = 0;
+    bool exchanged = false;  // a round of it is complete
+  };
+  struct Operation {
+    uint32_t tensor = 0;
+    uint64_t since_ns = 0;
+    std::vector<bool> answered;  // by engine
+    size_t missing = 0;
+    Errc status = Errc::kOk;
+  };
+
+  VirtualHost& host() { return around_.host_at(host_); }
+  bool can_run();
+  void enter(State state);
+  uint64_t patience_ns() const;
+  void wrong(const std::string& what) { around_.violation(name_ + ": " + what); }
+  void open();
+  void on_opened(const Result<OpenedJob>& opened);
+  void declare();
+  void on_declared(const Status& status);
+  void train();
+  void start_round(uint32_t tensor);
+  void submit(SubmitOp op, uint32_t tensor);
+  void collect();
+  void answered(size_t lane, const Completion& completion);
+  void finished(uint64_t cookie, const Operation& operation);
+  void check_sum(uint32_t tensor);
+  void check_failed(uint32_t tensor);
+  void failed(Errc code, const std::string& text);
+  void close();
+  void detach();
+  void bury();
+  void over();
+
+  const Scenario& scenario_;
+  const JobPlan& plan_;
+  const uint32_t job_;
+  const uint32_t wanted_rank_;
+  const uint32_t host_;
+  const uint64_t client_base_;
+  const std::string name_;
+  Surroundings& around_;
+  Random random_;
+
+  State state_ = State::kWaiting;
+  uint64_t since_ns_ = 0;
+  uint64_t wake_ns_ = kNever;
+  uint64_t restart_ns_ = 0;
+  uint64_t client_ = 0;
+  uint32_t attempts_ = 0;
+  uint32_t turn_ = 0;  // replies of an earlier turn are not for us
+  bool stalled_ = false;
+  bool succeeded_ = false;
+  bool job_failed_ = false;
+  std::string last_error_;
+  uint64_t longest_wait_ns_ = 0;
+
+  std::vector<Channel> channels_;
+  JobSlot slot_;
+  uint32_t rank_ = 0;
+  uint32_t instance_ = 0;
+  Ledger::Company company_;
+  std::vector<Tensor> tensors_;
+  std::map<uint64_t, Operation> operations_;  // by cookie
+  uint64_t last_cookie_ = 0;
+  std::vector<std::unique_ptr<GuardedMemory>> graveyard_;  // the daemon has let go of it
+};
+
+}  // namespace mercury::disaster

@@ -1,0 +1,294 @@
+#include "tests/disaster/scenario.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "transport/base/random.h"
+
+namespace mercury::disaster {
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+constexpr uint64_t kSecond = 1'000 * kMs;
+
+// Each part of a scenario draws from a generator of its own, so that one more draw in one part
+// leaves the others as they were.
+Random generator(uint64_t seed, uint64_t part) {
+  uint64_t state = seed * 0x9e3779b97f4a7c15 + part;
+  return Random(split_mix(state));
+}
+
+template <class T, size_t kSize>
+T one_of(Random& random, const T (&values)[kSize]) {
+  return values[random.below(kSize)];
+}
+
+double share(Random& random, double chance, double most) {
+  return random.chance(chance) ? most * random.uniform() : 0;
+}
+
+sim::Faults draw_weather(Random& random) {
+  sim::Faults faults;
+  faults.loss = share(random, 0.6, random.chance(0.2) ? 0.08 : 0.03);
+  faults.burst_start = share(random, 0.25, 0.004);
+  faults.burst_frames = 2 + static_cast<double>(random.below(20));
+  faults.burst_most_ns = kMs + random.below(20 * kMs);
+  faults.duplicate = share(random, 0.4, 0.1);
+  faults.reorder = share(random, 0.4, 0.2);
+  faults.reorder_delay_ns = 10'000 + random.below(random.chance(0.3) ? 50 * kMs : kMs);
+  faults.corrupt = share(random, 0.3, 0.03);
+  faults.jitter_ns = random.chance(0.3) ? random.below(2 * kMs) : 0;
+  return faults;
+}
+
+void draw_network(Scenario& s, Random random) {
+  constexpr uint64_t kRates[] = {12'500'000, 125'000'000, 1'250'000'000, 12'500'000'000};
+  s.ipv6 = random.chance(0.3);
+  s.link.bytes_per_second = one_of(random, kRates);
+  s.link.delay_ns = 500 + random.below(random.chance(0.2) ? 2 * kMs : 50'000);
+  s.link.queue_bytes = random.chance(0.3) ? 64 * 1024 : 1 << 20;
+  if (random.chance(0.8)) s.link.faults = draw_weather(random);
+  constexpr uint64_t kTimeouts[] = {kSecond, kSecond, 2 * kSecond, 3 * kSecond};
+  s.peer_timeout_ns = one_of(random, kTimeouts);
+  s.leave_grace_ns = 2 * kSecond + random.below(2 * kSecond);
+  s.window_bytes = 16 * 1024 << random.below(6);
+  s.fixed_window = random.chance(0.3);
+  if (random.chance(0.5)) s.link.ecn_mark_bytes = s.link.queue_bytes / 4;
+  s.first_packet_number = random.chance(0.3) ? 0xffff'ffff - random.below(400) : random.below(3);
+  s.in_flight_packets = random.chance(0.2) ? 256 : 4096;
+}
+
+void draw_hosts(Scenario& s, Random random) {
+  const uint64_t hosts = 2 + random.below(5);
+  constexpr uint32_t kMtus[] = {1280, 1500, 1500, 4000, 9000};
+  const bool uniform = random.chance(0.7);
+  const uint32_t mtu = one_of(random, kMtus);
+  for (uint64_t i = 0; i < hosts; ++i) {
+    HostPlan host;
+    host.lanes = static_cast<uint32_t>(1 + random.below(2));
+    host.start_ns = random.chance(0.1) ? random.below(800 * kMs) : 0;
+    host.control_delay_ns =
+        random.chance(0.5) ? random.below(random.chance(0.2) ? 5 * kMs : 200'000) : 0;
+    host.drift_ppm = random.chance(0.3) ? static_cast<int64_t>(random.below(100'001)) - 50'000 : 0;
+    host.clock_ns = random.below(uint64_t{1} << 50);
+    host.mtu_bytes = uniform ? mtu : one_of(random, kMtus);
+    s.hosts.push_back(host);
+  }
+}
+
+TensorPlan draw_tensor(Random& random, uint32_t number) {
+  constexpr Dtype kTypes[] = {Dtype::kF32, Dtype::kF32, Dtype::kI32, Dtype::kI64,
+                              Dtype::kF64, Dtype::kF16, Dtype::kBf16};
+  TensorPlan t;
+  t.number = number;
+  t.dtype = one_of(random, kTypes);
+  const bool half = size_of(t.dtype) == 2;
+  const uint64_t most = half ? 1200 : random.chance(0.1) ? 12'000 : 2500;
+  t.numel = random.chance(0.2) ? 1 + random.below(3) : 1 + random.below(most);
+  const bool integer = t.dtype == Dtype::kI32 || t.dtype == Dtype::kI64;
+  t.op = !integer && random.chance(0.3) ? ReduceOp::kAverage : ReduceOp::kSum;
+  t.priority = static_cast<uint16_t>(random.below(random.chance(0.5) ? 4 : 65536));
+  t.split = random.chance(0.2);
+  return t;
+}
+
+std::vector<uint32_t> draw_some(Random& random, size_t of, size_t count) {
+  std::vector<uint32_t> all(of);
+  for (uint32_t i = 0; i < of; ++i) all[i] = i;
+  for (size_t i = 0; i < count; ++i) std::swap(all[i], all[i + random.below(of - i)]);
+  all.resize(count);
+  return all;
+}
+
+void draw_jobs(Scenario& s, Random random) {
+  const uint64_t jobs = random.chance(0.35) ? 2 + random.below(2) : 1;
+  for (uint64_t j = 0; j < jobs; ++j) {
+    JobPlan job;
+    job.name = "job" + std::to_string(j);
+    const uint64_t workers = 1 + random.below(random.chance(0.2) ? 6 : 4);
+    for (uint64_t w = 0; w < workers; ++w) {
+      job.worker_hosts.push_back(static_cast<uint32_t>(random.below(s.hosts.size())));
+    }
+    const uint64_t servers = 1 + random.below(std::min<uint64_t>(3, s.hosts.size()));
+    job.server_hosts = draw_some(random, s.hosts.size(), servers);
+    job.deterministic = random.chance(0.3);
+    job.fifo = random.chance(0.15);
+    job.any_rank = random.chance(0.15);
+    job.weight = static_cast<uint32_t>(1 + random.below(3));
+    const uint64_t tensors = 1 + random.below(4);
+    for (uint64_t t = 0; t < tensors; ++t) {
+      job.tensors.push_back(draw_tensor(random, static_cast<uint32_t>(t * 7 + random.below(7))));
+    }
+    job.rounds = static_cast<uint32_t>(2 + random.below(6));
+    job.compute_ns = random.below(random.chance(0.3) ? 40 * kMs : kMs);
+    if (random.chance(0.2)) {
+      job.straggler = static_cast<uint32_t>(random.below(workers));
+      job.straggle_ns = random.below(300 * kMs);
+    }
+    job.attempts = static_cast<uint32_t>(1 + random.below(3));
+    job.open_timeout_ns = 6 * kSecond + random.below(2 * kSecond);
+    if (random.chance(0.5)) job.rejoin_ns = kSecond + random.below(4 * kSecond);
+    s.jobs.push_back(std::move(job));
+  }
+}
+
+// Runs when all is over: small, on all hosts, and called like a job that was there.
+JobPlan recovery_job(const Scenario& s, Random random) {
+  JobPlan job;
+  job.name = s.jobs.front().name;
+  for (uint32_t host = 0; host < s.hosts.size(); ++host) job.worker_hosts.push_back(host);
+  job.server_hosts = s.jobs.front().server_hosts;
+  job.tensors.push_back({3, 1 + random.below(2000), Dtype::kI32, ReduceOp::kSum, 0, false});
+  job.rounds = 2;
+  job.attempts = 1;
+  job.open_timeout_ns = 8 * kSecond;
+  job.recovery = true;
+  return job;
+}
+
+uint32_t programs_of(const Scenario& s) {
+  size_t count = 0;
+  for (const JobPlan& job : s.jobs) count += job.worker_hosts.size();
+  return static_cast<uint32_t>(count);
+}
+
+// Short (the protocol rides it out), long (somebody is lost) or, to programs, for ever.
+uint64_t draw_outage(const Scenario& s, Random& random) {
+  if (random.chance(0.4)) return 1 + random.below(s.peer_timeout_ns / 4);
+  if (random.chance(0.15)) return 40 * kSecond;
+  return s.peer_timeout_ns / 2 + random.below(3 * s.peer_timeout_ns);
+}
+
+Fault draw_fault(const Scenario& s, Random& random) {
+  Fault fault;
+  fault.kind = static_cast<FaultKind>(random.below(kFaultKinds));
+  // Most of what happens, happens early: after the rendezvous, in the first rounds.
+  fault.at_ns = random.below(random.chance(0.6) ? 60 * kMs : 600 * kMs);
+  fault.host = static_cast<uint32_t>(random.below(s.hosts.size()));
+  fault.program = static_cast<uint32_t>(random.below(programs_of(s)));
+  fault.for_ns = draw_outage(s, random);
+  const bool between = fault.kind == FaultKind::kPartition || fault.kind == FaultKind::kOneWay;
+  if (between && random.chance(0.5)) {
+    const auto other = static_cast<uint32_t>(random.below(s.hosts.size()));
+    if (other != fault.host) fault.other = other;
+  }
+  switch (fault.kind) {
+    case FaultKind::kStorm:
+      fault.for_ns = std::min(fault.for_ns, 4 * kSecond);
+      fault.weather = draw_weather(random);
+      fault.weather.loss += 0.3 * random.uniform();
+      break;
+    case FaultKind::kFlap:
+      fault.for_ns = std::min(fault.for_ns, 4 * kSecond);
+      fault.amount = kMs + random.below(random.chance(0.5) ? 20 * kMs : 400 * kMs);
+      break;
+    case FaultKind::kBlackHole:
+      fault.amount = 1280 + random.below(400);
+      if (random.chance(0.3)) fault.amount = 600 + random.below(680);
+      break;
+    case FaultKind::kClockJump:
+      fault.for_ns = 0;
+      fault.amount = draw_outage(s, random);
+      break;
+    case FaultKind::kProgramStall:
+      fault.for_ns = std::min(fault.for_ns, 4 * kSecond);
+      break;
+    case FaultKind::kProgramCrash:
+    case FaultKind::kHostCrash:
+      fault.for_ns = random.below(random.chance(0.5) ? 20 * kMs : 2 * s.peer_timeout_ns);
+      break;
+    default:
+      break;
+  }
+  return fault;
+}
+
+}  // namespace
+
+Scenario make_scenario(uint64_t seed) {
+  Scenario s;
+  s.seed = seed;
+  draw_network(s, generator(seed, 1));
+  draw_hosts(s, generator(seed, 2));
+  draw_jobs(s, generator(seed, 3));
+  Random random = generator(seed, 4);
+  const uint64_t faults = random.chance(0.3) ? 0 : 1 + random.below(4);
+  for (uint64_t i = 0; i < faults; ++i) s.faults.push_back(draw_fault(s, random));
+  s.jobs.push_back(recovery_job(s, generator(seed, 5)));
+  return s;
+}
+
+// A quarter of the time-out leaves room for the probe that follows an outage.
+bool Scenario::harmless(const Fault& fault) const {
+  switch (fault.kind) {
+    case FaultKind::kProgramStall:
+      return true;
+    case FaultKind::kPartition:
+    case FaultKind::kOneWay:
+    case FaultKind::kFlap:
+    case FaultKind::kPause:
+      return fault.for_ns <= peer_timeout_ns / 4;
+    default:
+      return false;
+  }
+}
+
+bool Scenario::corrupts() const {
+  return link.faults.corrupt > 0 ||
+         std::any_of(faults.begin(), faults.end(),
+                     [](const Fault& fault) { return fault.weather.corrupt > 0; });
+}
+
+Scenario reduced(Scenario s, const Reduction& cut) {
+  std::vector<Fault> faults;
+  for (uint32_t i = 0; i < s.faults.size(); ++i) {
+    if (!cut.without_faults.contains(i)) faults.push_back(s.faults[i]);
+  }
+  s.faults = std::move(faults);
+  for (uint32_t j = 0; j < s.jobs.size(); ++j) {
+    JobPlan& job = s.jobs[j];
+    if (job.recovery) continue;
+    if (cut.without_jobs.contains(j)) job.attempts = 0;
+    job.rounds = std::min(job.rounds, cut.max_rounds);
+    if (job.tensors.size() > cut.max_tensors) job.tensors.resize(cut.max_tensors);
+    for (TensorPlan& tensor : job.tensors) tensor.numel = std::min(tensor.numel, cut.max_numel);
+    if (job.worker_hosts.size() > cut.max_workers) job.worker_hosts.resize(cut.max_workers);
+  }
+  sim::Faults& weather = s.link.faults;
+  const auto calm = [&cut](const char* name) { return cut.calm.contains(name); };
+  if (calm("loss")) weather.loss = 0;
+  if (calm("burst")) weather.burst_start = 0;
+  if (calm("duplicate")) weather.duplicate = 0;
+  if (calm("reorder")) weather.reorder = 0;
+  if (calm("corrupt")) weather.corrupt = 0;
+  if (calm("jitter")) weather.jitter_ns = 0;
+  for (HostPlan& host : s.hosts) {
+    if (calm("control")) host.control_delay_ns = 0;
+    if (calm("drift")) host.drift_ppm = 0;
+    if (calm("late")) host.start_ns = 0;
+    if (calm("lanes")) host.lanes = 1;
+  }
+  for (JobPlan& job : s.jobs) {
+    if (calm("straggler")) job.straggler = ~0U;
+    if (calm("retry")) job.attempts = std::min(job.attempts, 1U);
+    if (calm("rejoin")) job.rejoin_ns = 0;
+  }
+  return s;
+}
+
+std::vector<std::string> weather_of(const Scenario& s) {
+  std::vector<std::string> names;
+  const sim::Faults& weather = s.link.faults;
+  if (weather.loss > 0) names.emplace_back("loss");
+  if (weather.burst_start > 0) names.emplace_back("burst");
+  if (weather.duplicate > 0) names.emplace_back("duplicate");
+  if (weather.reorder > 0) names.emplace_back("reorder");
+  if (weather.corrupt > 0) names.emplace_back("corrupt");
+  if (weather.jitter_ns > 0) names.emplace_back("jitter");
+  for (const char* name : {"control", "drift", "late", "lanes", "straggler", "retry", "rejoin"}) {
+    names.emplace_back(name);
+  }
+  return names;
+}
+
+}  // namespace mercury::disaster

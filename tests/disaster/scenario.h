@@ -1,0 +1,124 @@
+// What one seed decides before virtual time begins: hosts, jobs, weather, and every disaster with
+// its time. The run draws nothing that is not derived from here, so a scenario can be cut down
+// (Reduction) and run again.
+//
+// Shape: hosts are numbered; jobs name them. Times are virtual, from the start of the run.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "transport/base/result.h"
+#include "transport/base/types.h"
+#include "transport/port/sim/link.h"
+
+namespace mercury::disaster {
+
+enum class FaultKind : uint8_t {
+  kPartition,     // two hosts, or one and all others, do not hear each other
+  kOneWay,        // what one host sends does not arrive
+  kFlap,          // a host's link goes down and up
+  kBlackHole,     // large frames vanish
+  kStorm,         // loss, bursts, duplicates, reordering, corruption, jitter on one host's links
+  kPause,         // a host stands still: engines, control plane and programs
+  kClockJump,     // a host's clock leaps forward
+  kProgramStall,  // a program does nothing for a while; its daemon runs
+  kProgramCrash,  // a program ends in mid-flight; another is started in its place
+  kHostCrash,     // a daemon is killed and started again
+  kCount
+};
+inline constexpr size_t kFaultKinds = static_cast<size_t>(FaultKind::kCount);
+const char* name_of(FaultKind kind);
+
+struct Fault {
+  FaultKind kind = FaultKind::kPartition;
+  uint64_t at_ns = 0;
+  uint64_t for_ns = 0;
+  uint32_t host = 0;
+  uint32_t other = ~uint32_t{0};  // the other host, or all
+  uint32_t program = 0;           // kProgram*
+  uint64_t amount = 0;            // kFlap: period in ns; kBlackHole: MTU; kClockJump: ns
+  sim::Faults weather;            // kStorm
+};
+std::string describe(const Fault& fault);
+
+struct HostPlan {
+  uint32_t lanes = 1;
+  uint64_t start_ns = 0;          // when its daemon starts
+  uint64_t control_delay_ns = 0;  // how long its control plane takes to hear of an event
+  int64_t drift_ppm = 0;
+  uint64_t clock_ns = 0;  // what its clock shows at the start
+  uint32_t mtu_bytes = 1500;
+};
+
+struct TensorPlan {
+  uint32_t number = 0;
+  uint64_t numel = 0;
+  Dtype dtype = Dtype::kI32;
+  ReduceOp op = ReduceOp::kSum;
+  uint16_t priority = 0;
+  bool split = false;  // push, then pull, instead of both in one
+};
+
+struct JobPlan {
+  std::string name;
+  std::string secret;
+  std::vector<uint32_t> worker_hosts;  // by rank; each a program of its own
+  std::vector<uint32_t> server_hosts;
+  bool deterministic = false;
+  bool fifo = false;
+  bool any_rank = false;  // the coordinator gives the ranks out
+  uint32_t weight = 1;
+  std::vector<TensorPlan> tensors;
+  uint32_t rounds = 1;
+  uint64_t compute_ns = 0;   // at most, between a round's sum and the next push
+  uint32_t straggler = ~0U;  // the rank that takes straggle_ns longer
+  uint64_t straggle_ns = 0;
+  uint32_t attempts = 1;  // how often a program opens the job before it gives up
+  uint64_t open_timeout_ns = 0;
+  uint64_t rejoin_ns = 0;  // how long the job waits for a worker that was lost; 0: not at all
+  bool recovery = false;   // runs when all is over, and must succeed: nothing stays broken
+};
+
+struct Scenario {
+  uint64_t seed = 0;
+  bool ipv6 = false;
+  sim::LinkConfig link;
+  uint64_t peer_timeout_ns = 0;
+  uint64_t leave_grace_ns = 0;
+  uint64_t window_bytes = 0;
+  bool fixed_window = false;
+  uint64_t first_packet_number = 0;
+  uint32_t in_flight_packets = 0;  // records that the sessions of an engine share
+  std::vector<HostPlan> hosts;
+  std::vector<JobPlan> jobs;
+  std::vector<Fault> faults;
+
+  // No fault but weather that the protocol must ride out: every operation succeeds.
+  bool harmless(const Fault& fault) const;
+  bool corrupts() const;
+};
+
+// What --shrink takes away. Text: "faults=0.3 no=loss.jitter jobs=1 rounds=2 tensors=1 numel=10".
+struct Reduction {
+  std::set<uint32_t> without_faults;  // indexes into the seed's scenario
+  std::set<std::string> calm;         // weather switched off: loss burst duplicate reorder ...
+  std::set<uint32_t> without_jobs;
+  uint32_t max_rounds = ~0U;
+  uint32_t max_tensors = ~0U;
+  uint64_t max_numel = ~uint64_t{0};
+  uint32_t max_workers = ~0U;
+
+  std::string to_string() const;
+  static Result<Reduction> parse(const std::string& text);
+};
+
+Scenario make_scenario(uint64_t seed);
+Scenario reduced(Scenario scenario, const Reduction& reduction);
+// The weather that can be switched off, for Reduction::calm.
+std::vector<std::string> weather_of(const Scenario& scenario);
+std::string describe(const Scenario& scenario);
+
+}  // namespace mercury::disaster

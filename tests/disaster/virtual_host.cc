@@ -1,0 +1,151 @@
+#include "tests/disaster/virtual_host.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace mercury::disaster {
+namespace {
+
+constexpr uint16_t kPort = 7470;
+constexpr uint64_t kHandshakeTimeoutNs = 3'000'000'000;
+
+sim::LinkConfig link_of(const Scenario& scenario, const HostPlan& plan) {
+  sim::LinkConfig link = scenario.link;
+  link.mtu_bytes = plan.mtu_bytes;
+  return link;
+}
+
+// Tables as small as the scenarios need: a host must be made in microseconds.
+HostConfig host_config(const Scenario& scenario) {
+  HostConfig config;
+  SessionConfig& session = config.lane.engine.session;
+  session.peer_timeout_ns = scenario.peer_timeout_ns;
+  session.handshake_timeout_ns = kHandshakeTimeoutNs;
+  session.window_bytes = scenario.window_bytes;
+  session.window = scenario.fixed_window ? WindowKind::kFixed : WindowKind::kAdaptive;
+  session.first_packet_number = scenario.first_packet_number;
+  config.lane.engine.max_sessions = 128;
+  config.lane.engine.max_in_flight_packets = scenario.in_flight_packets;
+  config.lane.exchange.scheduler = {32, 128, 2048, 65536};
+  config.lane.exchange.reserved_ranges = 256;
+  config.policy.leave_grace_ns = scenario.leave_grace_ns;
+  config.policy.max_jobs = 32;
+  return config;
+}
+
+}  // namespace
+
+uint64_t Clock::network_ns(uint64_t local_ns) const {
+  if (local_ns == kNever) return kNever;
+  if (local_ns <= local_ns_) return since_ns_;
+  __extension__ using Wide = unsigned __int128;
+  const uint64_t wanted_ns = local_ns - local_ns_;
+  const auto rate = static_cast<uint64_t>(1'000'000 + drift_ppm_);
+  uint64_t passed_ns = static_cast<uint64_t>(Wide{wanted_ns} * 1'000'000 / rate);
+  while (passed_ns + drift_of(passed_ns) < wanted_ns) ++passed_ns;
+  return since_ns_ + passed_ns;
+}
+
+VirtualHost::VirtualHost(const Scenario& scenario, uint32_t index, sim::SimNetwork& network)
+    : scenario_(scenario),
+      plan_(scenario.hosts[index]),
+      index_(index),
+      network_(network),
+      id_(network.add_host(link_of(scenario, plan_), link_of(scenario, plan_))),
+      clock_(plan_.clock_ns, plan_.drift_ppm),
+      random_(scenario.seed * 131 + index) {}
+
+Endpoint VirtualHost::endpoint(size_t lane) const {
+  const auto port = static_cast<uint16_t>(kPort + lane);
+  if (scenario_.ipv6) {
+    return *Endpoint::parse("fd00::" + std::to_string(index_ + 1), port);
+  }
+  return Endpoint{IpAddress::v4(10, 0, 0, static_cast<uint8_t>(index_ + 1)), port};
+}
+
+void VirtualHost::start(uint64_t now_ns) {
+  std::vector<HostOf<sim::SimPort>::Part> parts;
+  for (size_t lane = 0; lane < plan_.lanes; ++lane) {
+    auto counters = std::make_unique<Counters>();
+    sim::SimPortConfig port;
+    port.counters = counters.get();
+    Result<std::unique_ptr<sim::SimPort>> made =
+        sim::SimPort::create(network_, id_, endpoint(lane), port);
+    parts.push_back({std::move(counters), std::move(*made)});
+  }
+  host_ = std::make_unique<HostOf<sim::SimPort>>(std::move(parts), host_config(scenario_),
+                                                 [this] { return random_.next(); });
+  ++life_;
+  control_due_ns_ = now_ns;
+  awake_ = true;
+}
+
+void VirtualHost::kill() {
+  host_.reset();
+  control_due_ns_ = kNever;
+}
+
+bool VirtualHost::lane_due(size_t lane, uint64_t local_ns) {
+  Lane<sim::SimPort>& l = host_->lane(lane);
+  return l.port().rx_waiting() || l.engine().commands_waiting() ||
+         l.engine().next_deadline_ns() <= local_ns;
+}
+
+bool VirtualHost::poll(uint64_t now_ns) {
+  if (!runs()) return false;
+  const uint64_t local_ns = clock_.local_ns(now_ns);
+  const bool all = std::exchange(awake_, false);
+  uint32_t work = 0;
+  for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
+    if (!all && !lane_due(lane, local_ns)) continue;
+    work += host_->lane(lane).poll(local_ns);
+    if (host_->lane(lane).engine().take_reported()) {
+      control_due_ns_ = std::min(control_due_ns_, now_ns + plan_.control_delay_ns);
+    }
+  }
+  if (control_due_ns_ <= now_ns || host_->next_deadline_ns() <= local_ns) {
+    control_due_ns_ = kNever;
+    host_->process(local_ns);
+    ++work;
+  }
+  return work > 0;
+}
+
+uint64_t VirtualHost::next_ns(uint64_t now_ns) {
+  if (!runs()) return kNever;
+  if (awake_) return now_ns;
+  uint64_t local_ns = host_->next_deadline_ns();
+  for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
+    if (host_->lane(lane).port().rx_waiting() || host_->lane(lane).engine().commands_waiting()) {
+      return now_ns;
+    }
+    local_ns = std::min(local_ns, host_->lane(lane).engine().next_deadline_ns());
+  }
+  return std::min(control_due_ns_, std::max(now_ns, clock_.network_ns(local_ns)));
+}
+
+std::string VirtualHost::held() {
+  std::string text;
+  const auto note = [&text](const char* what, uint64_t count) {
+    if (count != 0) text += " " + std::to_string(count) + " " + what;
+  };
+  if (!up()) return text;
+  if (!jobs().idle()) text += " the control plane";
+  for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
+    Lane<sim::SimPort>& l = host_->lane(lane);
+    note("sessions", l.engine().session_count());
+    note("blocks of sent packets", l.engine().sent_pool().blocks_in_use());
+    note("programs' channels", l.exchange().channel_count());
+    const ExchangeUsage usage = l.exchange().usage();
+    note("bytes of sums", usage.aggregator_bytes);
+    note("ranges", usage.ranges);
+    note("lost chunks", usage.lost_chunks);
+    note("bound sessions", usage.sessions);
+    note("jobs", usage.jobs);
+    note("undelivered completions", usage.completions);
+    note("bytes in the NIC", l.port().tx_queued_bytes());
+  }
+  return text;
+}
+
+}  // namespace mercury::disaster

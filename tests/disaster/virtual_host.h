@@ -1,0 +1,91 @@
+// A host of the virtual cluster: the production control plane and engines, on a clock of its own
+// that drifts and leaps. It can stand still, be killed and be started again.
+//
+// Owner/thread: the world. Times are the network's unless named local.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shim/runtime/host.h"
+#include "tests/disaster/scenario.h"
+#include "transport/base/random.h"
+#include "transport/port/sim/sim_network.h"
+#include "transport/port/sim/sim_port.h"
+
+namespace mercury::disaster {
+
+// Local time as a function of the network's.
+class Clock {
+ public:
+  Clock(uint64_t shows_ns, int64_t drift_ppm) : local_ns_(shows_ns), drift_ppm_(drift_ppm) {}
+  uint64_t local_ns(uint64_t network_ns) const {
+    const uint64_t passed_ns = network_ns - since_ns_;
+    return local_ns_ + passed_ns + drift_of(passed_ns);
+  }
+  // The first network time at which the clock shows `local_ns` or more.
+  uint64_t network_ns(uint64_t local_ns) const;
+  void leap(uint64_t by_ns, uint64_t now_ns) {
+    local_ns_ = this->local_ns(now_ns) + by_ns;
+    since_ns_ = now_ns;
+  }
+
+ private:
+  uint64_t drift_of(uint64_t passed_ns) const {
+    __extension__ using Wide = __int128;
+    return static_cast<uint64_t>(Wide{static_cast<int64_t>(passed_ns)} * drift_ppm_ / 1'000'000);
+  }
+  uint64_t local_ns_;
+  uint64_t since_ns_ = 0;
+  int64_t drift_ppm_;
+};
+
+class VirtualHost {
+ public:
+  VirtualHost(const Scenario& scenario, uint32_t index, sim::SimNetwork& network);
+
+  void start(uint64_t now_ns);
+  void kill();
+  void pause(bool still) { still_ = still; }
+  void leap(uint64_t by_ns, uint64_t now_ns) { clock_.leap(by_ns, now_ns); }
+
+  bool up() const { return host_ != nullptr; }
+  bool runs() const { return up() && !still_; }
+  uint32_t life() const { return life_; }  // how often it was started
+  HostOf<sim::SimPort>& host() { return *host_; }
+  JobManager& jobs() { return host_->jobs(); }
+  uint64_t local_ns(uint64_t now_ns) const { return clock_.local_ns(now_ns); }
+  Endpoint endpoint(size_t lane) const;
+  size_t lanes() const { return plan_.lanes; }
+
+  // Something was submitted or commanded: the engines look at once.
+  void wake() { awake_ = true; }
+  bool wants_to_run() const { return awake_ && runs(); }
+  // Runs what is due; true if anything was done.
+  bool poll(uint64_t now_ns);
+  // When poll() has something to do without being woken; kNever while it cannot run.
+  uint64_t next_ns(uint64_t now_ns);
+
+  // What is still held for jobs, peers and programs; empty when nothing is.
+  std::string held();
+
+ private:
+  bool lane_due(size_t lane, uint64_t local_ns);
+
+  const Scenario& scenario_;
+  const HostPlan plan_;
+  const uint32_t index_;
+  sim::SimNetwork& network_;
+  sim::HostId id_;
+  Clock clock_;
+  Random random_;
+  std::unique_ptr<HostOf<sim::SimPort>> host_;
+  uint32_t life_ = 0;
+  bool still_ = false;
+  bool awake_ = false;
+  uint64_t control_due_ns_ = kNever;  // engines have reported; network time
+};
+
+}  // namespace mercury::disaster

@@ -1,0 +1,357 @@
+#include "tests/disaster/world.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+namespace mercury::disaster {
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+constexpr uint64_t kSecond = 1'000 * kMs;
+constexpr uint64_t kInspectionNs = 20 * kMs;
+// What the control plane keeps of a job that has ended, it keeps for 10 s at most.
+constexpr uint64_t kSettleNs = 30 * kSecond;
+constexpr uint64_t kHorizonNs = 600 * kSecond;
+constexpr uint32_t kLivelock = 100'000;  // passes at one instant
+// An engine that found its NIC full tries again; without this step, every nanosecond.
+constexpr uint64_t kLeastStepNs = 1'000;
+
+sim::NetworkConfig network_config(const Scenario& scenario) {
+  sim::NetworkConfig config;
+  config.seed = scenario.seed ^ 0x6d65726375727921;
+  config.host_link = scenario.link;
+  return config;
+}
+
+bool contains(const std::vector<uint32_t>& list, uint32_t value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+}  // namespace
+
+World::World(const Scenario& scenario, std::FILE* log)
+    : scenario_(scenario),
+      log_(log),
+      network_(network_config(scenario)),
+      ledger_(scenario_),
+      order_(scenario.seed + 17) {
+  for (uint32_t i = 0; i < scenario_.hosts.size(); ++i) {
+    hosts_.push_back(std::make_unique<VirtualHost>(scenario_, i, network_));
+  }
+  for (uint32_t j = 0; j < scenario_.jobs.size(); ++j) {
+    for (uint32_t rank = 0; rank < scenario_.jobs[j].worker_hosts.size(); ++rank) {
+      programs_.push_back(std::make_unique<Program>(scenario_,
+                                                    static_cast<uint32_t>(programs_.size()), j,
+                                                    rank, static_cast<Surroundings&>(*this)));
+    }
+  }
+  plan_happenings();
+}
+
+World::~World() { hosts_.clear(); }
+
+// --- disasters -------------------------------------------------------------------------------
+
+void World::plan_happenings() {
+  network_faults_ =
+      std::make_unique<sim::FaultSchedule>(network_, static_cast<uint32_t>(hosts_.size()));
+  for (uint32_t i = 0; i < scenario_.hosts.size(); ++i) {
+    happenings_.push_back({scenario_.hosts[i].start_ns, i, true, true});
+  }
+  survived_.resize(scenario_.faults.size());
+  for (uint32_t i = 0; i < scenario_.faults.size(); ++i) {
+    const Fault& fault = scenario_.faults[i];
+    happenings_.push_back({fault.at_ns, i, true, false});
+    happenings_.push_back({fault.at_ns + fault.for_ns, i, false, false});
+    add_network_fault(fault);
+  }
+  std::stable_sort(happenings_.begin(), happenings_.end(),
+                   [](const auto& a, const auto& b) { return a.at_ns < b.at_ns; });
+  network_faults_->start(now_ns());
+}
+
+void World::add_network_fault(const Fault& fault) {
+  sim::NetworkFault out;
+  out.from_ns = fault.at_ns;
+  out.until_ns = fault.at_ns + fault.for_ns;
+  out.host = fault.host;
+  out.other = fault.other;
+  switch (fault.kind) {
+    case FaultKind::kPartition:
+      out.kind = sim::NetworkFaultKind::kPartition;
+      break;
+    case FaultKind::kOneWay:
+      out.kind = sim::NetworkFaultKind::kOneWay;
+      break;
+    case FaultKind::kFlap:
+      out.kind = sim::NetworkFaultKind::kFlap;
+      out.period_ns = fault.amount;
+      break;
+    case FaultKind::kBlackHole:
+      out.kind = sim::NetworkFaultKind::kBlackHole;
+      out.mtu_bytes = static_cast<uint32_t>(fault.amount);
+      break;
+    case FaultKind::kStorm:
+      out.kind = sim::NetworkFaultKind::kWeather;
+      out.faults = fault.weather;
+      break;
+    default:
+      return;
+  }
+  network_faults_->add(out);
+}
+
+void World::happen() {
+  if (network_faults_->next_ns() <= now_ns()) network_faults_->apply(now_ns());
+  while (next_happening_ < happenings_.size() && happenings_[next_happening_].at_ns <= now_ns()) {
+    happen(happenings_[next_happening_++]);
+  }
+}
+
+void World::happen(const Happening& happening) {
+  if (happening.host_starts) {
+    if (!hosts_[happening.fault]->up()) start_host(happening.fault);
+    return;
+  }
+  const Fault& fault = scenario_.faults[happening.fault];
+  note(name_of(fault.kind), happening.begins ? "begins" : "ends", fault.host, fault.program);
+  VirtualHost& host = *hosts_[fault.host];
+  switch (fault.kind) {
+    case FaultKind::kPause:
+      host.pause(happening.begins);
+      if (!happening.begins) host.wake();
+      break;
+    case FaultKind::kClockJump:
+      if (happening.begins) host.leap(fault.amount, now_ns());
+      break;
+    case FaultKind::kProgramStall:
+      programs_[fault.program]->stall(happening.begins);
+      break;
+    case FaultKind::kProgramCrash:
+      if (happening.begins && hosts_[programs_[fault.program]->host_index()]->up()) {
+        survived_[happening.fault] = survivable(fault);
+        programs_[fault.program]->crash(fault.at_ns + fault.for_ns);
+      }
+      break;
+    case FaultKind::kHostCrash:
+      if (happening.begins && host.up()) kill_host(fault.host);
+      if (!happening.begins && !host.up()) start_host(fault.host);
+      break;
+    default:
+      break;  // the network's
+  }
+}
+
+// All are in the job, it waits for lost workers, and this one is back in time.
+bool World::survivable(const Fault& crash) const {
+  const Program& victim = *programs_[crash.program];
+  const JobPlan& job = scenario_.jobs[victim.job()];
+  return 2 * crash.for_ns < job.rejoin_ns && victim.would_come_back() &&
+         std::all_of(programs_.begin(), programs_.end(), [&](const auto& program) {
+           return program->job() != victim.job() || program->trains();
+         });
+}
+
+void World::start_host(uint32_t index) {
+  VirtualHost& host = *hosts_[index];
+  host.start(now_ns());
+  note("host", "starts", index, host.life());
+  host.host().set_channel_events([this](LaneId, const Event& event) {
+    if (const auto* detached = std::get_if<event::ChannelDetached>(&event)) {
+      for (auto& program : programs_) program->on_channel_detached(detached->channel);
+    } else {
+      violation("an engine says that a program broke its channel");
+    }
+  });
+}
+
+void World::kill_host(uint32_t index) {
+  note("host", "killed", index, hosts_[index]->life());
+  hosts_[index]->kill();
+  for (auto& program : programs_) {
+    if (program->host_index() == index) program->daemon_died();
+  }
+}
+
+// --- time ------------------------------------------------------------------------------------
+
+// Until nothing more happens at this instant. The order in which hosts run is the seed's.
+void World::settle() {
+  for (uint32_t pass = 0; !over_; ++pass) {
+    if (pass == kLivelock) return violation("nothing comes to rest: a livelock");
+    bool work = false;
+    const uint64_t first = order_.below(hosts_.size());
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+      work = hosts_[(first + i) % hosts_.size()]->poll(now_ns()) || work;
+    }
+    for (auto& program : programs_) program->run();
+    if (!work && std::none_of(hosts_.begin(), hosts_.end(),
+                              [](const auto& host) { return host->wants_to_run(); })) {
+      return;
+    }
+  }
+}
+
+void World::advance() {
+  uint64_t next = std::min(network_.next_event_ns(), next_inspection_ns_);
+  next = std::min(next, network_faults_->next_ns());
+  if (next_happening_ < happenings_.size()) {
+    next = std::min(next, happenings_[next_happening_].at_ns);
+  }
+  uint64_t engines = kNever;
+  for (auto& host : hosts_) engines = std::min(engines, host->next_ns(now_ns()));
+  for (auto& program : programs_) {
+    if (hosts_[program->host_index()]->runs()) engines = std::min(engines, program->next_ns());
+  }
+  next = std::min(next, std::max(engines, now_ns() + kLeastStepNs));
+  network_.advance_to(std::max(next, now_ns() + 1));
+}
+
+Verdict World::run() {
+  next_inspection_ns_ = now_ns() + kInspectionNs;
+  while (!over_) {
+    happen();
+    settle();
+    if (now_ns() >= next_inspection_ns_) inspect();
+    if (!over_) advance();
+  }
+  end();
+  verdict_.trace = notes_ ^ network_.trace_hash();
+  verdict_.virtual_ns = now_ns();
+  verdict_.frames = network_.delivered_frames();
+  verdict_.sums = ledger_.sums_checked();
+  for (auto& program : programs_) {
+    ++verdict_.programs;
+    verdict_.succeeded += program->succeeded();
+    verdict_.longest_wait_ns = std::max(verdict_.longest_wait_ns, program->longest_wait_ns());
+  }
+  return verdict_;
+}
+
+void World::inspect() {
+  next_inspection_ns_ = now_ns() + kInspectionNs;
+  for (auto& program : programs_) program->check_patience();
+  if (now_ns() > kHorizonNs) return violation("does not end");
+  next_stage();
+}
+
+bool World::programs_done() const {
+  return std::all_of(programs_.begin(), programs_.end(), [this](const auto& program) {
+    return program->done() ||
+           (stage_ < Stage::kRecovery && scenario_.jobs[program->job()].recovery);
+  });
+}
+
+// Disasters, then rest, then one more job, then rest.
+void World::next_stage() {
+  const bool quiet = next_happening_ == happenings_.size() && network_faults_->next_ns() == kNever;
+  const bool settling = stage_ == Stage::kSettling || stage_ == Stage::kLastSettling;
+  if (!settling && (!quiet || !programs_done())) return;
+  if (settling) {
+    const std::string left = held();
+    if (!left.empty()) {
+      if (now_ns() - stage_since_ns_ > kSettleNs) violation("left when all is over:" + left);
+      return;
+    }
+  }
+  if (stage_ == Stage::kLastSettling) {
+    over_ = true;
+    return;
+  }
+  stage_ = static_cast<Stage>(static_cast<uint8_t>(stage_) + 1);
+  stage_since_ns_ = now_ns();
+  note("world", "stage", static_cast<uint64_t>(stage_), 0);
+  if (stage_ != Stage::kRecovery) return;
+  for (auto& program : programs_) {
+    if (scenario_.jobs[program->job()].recovery) program->begin(now_ns());
+  }
+}
+
+std::string World::held() {
+  std::string text;
+  for (size_t i = 0; i < hosts_.size(); ++i) {
+    const std::string held = hosts_[i]->held();
+    if (!held.empty()) text += " host " + std::to_string(i) + ":" + held + ";";
+  }
+  return text;
+}
+
+void World::end() {
+  for (auto& program : programs_) {
+    program->check_graveyard();
+    const bool untouched = !disturbed(program->job());
+    if (verdict_.ok() && untouched && scenario_.jobs[program->job()].attempts > 0 &&
+        !program->succeeded()) {
+      violation(program->name() + " did not come through, and nothing was wrong with its job");
+    }
+  }
+  for (auto& host : hosts_) host->kill();
+  if (!verdict_.ok()) return;
+  while (network_.next_event_ns() != kNever) network_.advance_to(network_.next_event_ns());
+  if (network_.frames_in_use() != 0) {
+    violation(std::to_string(network_.frames_in_use()) + " packet buffers are lost");
+  }
+}
+
+// --- Surroundings ----------------------------------------------------------------------------
+
+void World::violation(const std::string& what) {
+  over_ = true;
+  if (!verdict_.ok()) return;
+  char time[40];
+  std::snprintf(time, sizeof time, "%.6f s: ", static_cast<double>(now_ns()) / 1e9);
+  verdict_.violation = time + what;
+  if (log_ != nullptr) std::fprintf(log_, "%s\n", verdict_.violation.c_str());
+}
+
+void World::note(const std::string& who, const char* what, uint64_t a, uint64_t b) {
+  uint64_t state = notes_ ^ now_ns();
+  state = split_mix(state) ^ (a << 32 | b);
+  for (const char* c = what; *c != 0; ++c) state = state * 31 + static_cast<uint8_t>(*c);
+  state += who.size();
+  notes_ = split_mix(state);
+  if (log_ == nullptr) return;
+  std::fprintf(log_, "%12.6f ms  %s: %s %" PRIu64 " %" PRIu64 "\n",
+               static_cast<double>(now_ns()) / 1e6, who.c_str(), what, a, b);
+}
+
+bool World::disturbed(uint32_t job) const {
+  const JobPlan& plan = scenario_.jobs[job];
+  if (plan.recovery) return false;
+  const auto has = [&plan](uint32_t host) {
+    return contains(plan.worker_hosts, host) || contains(plan.server_hosts, host);
+  };
+  for (size_t i = 0; i < scenario_.faults.size(); ++i) {
+    const Fault& fault = scenario_.faults[i];
+    if (fault.at_ns > network_.now_ns() || scenario_.harmless(fault)) continue;
+    if (fault.kind == FaultKind::kProgramCrash) {
+      if (programs_[fault.program]->job() == job && !survived_[i]) return true;
+    } else if (has(fault.host) && (fault.other == ~0U || has(fault.other))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+uint64_t World::excused_ns(uint64_t since_ns) const {
+  uint64_t excused_ns = 0;
+  for (const Fault& fault : scenario_.faults) {
+    if (fault.kind != FaultKind::kFlap && fault.kind != FaultKind::kStorm &&
+        fault.kind != FaultKind::kPause && fault.kind != FaultKind::kProgramStall) {
+      continue;
+    }
+    const uint64_t from_ns = std::max(fault.at_ns, since_ns);
+    const uint64_t until_ns = std::min(fault.at_ns + fault.for_ns, now_ns());
+    if (until_ns > from_ns) excused_ns += until_ns - from_ns;
+  }
+  return excused_ns;
+}
+
+Verdict run_seed(uint64_t seed, const Reduction& reduction, std::FILE* log) {
+  const Scenario scenario = reduced(make_scenario(seed), reduction);
+  if (log != nullptr) std::fprintf(log, "%s", describe(scenario).c_str());
+  World world(scenario, log);
+  return world.run();
+}
+
+}  // namespace mercury::disaster

@@ -1,0 +1,100 @@
+// Runs one scenario: virtual hosts on a simulated network, programs on them, disasters at their
+// times, and the checks that never rest. At the end nothing may be left of any job, and one more
+// job must run as if nothing had ever happened.
+//
+// Owner/thread: one thread a world; worlds share nothing.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/disaster/ledger.h"
+#include "tests/disaster/program.h"
+#include "tests/disaster/scenario.h"
+#include "tests/disaster/virtual_host.h"
+#include "transport/port/sim/fault_schedule.h"
+#include "transport/port/sim/sim_network.h"
+
+namespace mercury::disaster {
+
+struct Verdict {
+  std::string violation;  // empty: all went as it must
+  uint64_t trace = 0;     // of every frame, submission and reply: equal in runs that are the same
+  uint64_t virtual_ns = 0;
+  uint64_t frames = 0;
+  uint64_t sums = 0;
+  uint64_t longest_wait_ns = 0;
+  uint32_t programs = 0;
+  uint32_t succeeded = 0;  // programs that came through all their rounds
+  bool ok() const { return violation.empty(); }
+};
+
+class World final : private Surroundings {
+ public:
+  // With `log`, every state and operation of every program is written there.
+  explicit World(const Scenario& scenario, std::FILE* log = nullptr);
+  ~World() override;
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  Verdict run();
+
+ private:
+  enum class Stage : uint8_t { kDisasters, kSettling, kRecovery, kLastSettling };
+  struct Happening {  // a fault begins or ends, or a daemon starts
+    uint64_t at_ns = 0;
+    uint32_t fault = 0;
+    bool begins = true;
+    bool host_starts = false;  // `fault` is the host
+  };
+
+  // --- Surroundings ---
+  uint64_t now_ns() const override { return network_.now_ns(); }
+  VirtualHost& host_at(uint32_t index) override { return *hosts_[index]; }
+  Ledger& ledger() override { return ledger_; }
+  void violation(const std::string& what) override;
+  void note(const std::string& who, const char* what, uint64_t a, uint64_t b) override;
+  bool disturbed(uint32_t job) const override;
+  uint64_t excused_ns(uint64_t since_ns) const override;
+
+  void plan_happenings();
+  void add_network_fault(const Fault& fault);
+  void happen();
+  void happen(const Happening& happening);
+  bool survivable(const Fault& crash) const;
+  void start_host(uint32_t index);
+  void kill_host(uint32_t index);
+  void settle();
+  void advance();
+  void inspect();
+  void next_stage();
+  bool programs_done() const;
+  std::string held();
+  void end();
+
+  const Scenario scenario_;
+  std::FILE* const log_;
+  sim::SimNetwork network_;
+  Ledger ledger_;
+  std::vector<std::unique_ptr<Program>> programs_;  // outlive the hosts, which use their memory
+  std::vector<std::unique_ptr<VirtualHost>> hosts_;
+  std::unique_ptr<sim::FaultSchedule> network_faults_;
+  std::vector<Happening> happenings_;  // by time
+  size_t next_happening_ = 0;
+  std::vector<bool> survived_;  // by fault: a crash that its job must survive
+  Random order_;
+  Stage stage_ = Stage::kDisasters;
+  uint64_t stage_since_ns_ = 0;
+  uint64_t next_inspection_ns_ = 0;
+  uint64_t notes_ = 0;
+  bool over_ = false;
+  Verdict verdict_;
+};
+
+// The whole of it: draw, cut down, run.
+Verdict run_seed(uint64_t seed, const Reduction& reduction, std::FILE* log = nullptr);
+
+}  // namespace mercury::disaster
