@@ -12,6 +12,7 @@ Program::Program(ClientId id, Host& host, uint64_t memory_limit_bytes, Send send
     : id_(id), host_(host), memory_limit_bytes_(memory_limit_bytes), send_(std::move(send)) {}
 
 void Program::reply(uint32_t sequence, attach::Reply body, std::span<const int> descriptors) {
+  if (sequence != 0) --unanswered_;
   if (!gone_) send_({sequence, std::move(body)}, descriptors);
 }
 
@@ -30,6 +31,13 @@ bool Program::on_packet(std::span<const std::byte> bytes, std::vector<UniqueFd> 
     return false;
   }
   const uint32_t sequence = request->sequence;
+  ++unanswered_;
+  if (unanswered_ > kMostUnanswered) {
+    reply(sequence,
+          Status(Error(Errc::kLimit, "a program may have " + std::to_string(kMostUnanswered) +
+                                         " requests waiting for their answers")));
+    return true;
+  }
   if (const auto* hello = std::get_if<attach::Hello>(&request->body)) {
     const Status greeting = attach::check_hello(*hello);
     if (!greeting || greeted_) {
@@ -86,6 +94,11 @@ void Program::on(uint32_t sequence, const attach::Hello&) {
 void Program::add_region(uint32_t sequence, const attach::RegionAdd& request, UniqueFd memfd) {
   if (regions_.count(request.region) > 0) {
     return reply(sequence, Status(Error(Errc::kExists, "a region of that number is shared")));
+  }
+  if (regions_.size() >= kMostRegions) {
+    return reply(sequence,
+                 Status(Error(Errc::kLimit,
+                              "a program may share " + std::to_string(kMostRegions) + " regions")));
   }
   Result<std::unique_ptr<Region>> region =
       Region::adopt(std::move(memfd), request.bytes, memory_limit_bytes_ - shared_bytes_);

@@ -25,12 +25,19 @@ class Program : public std::enable_shared_from_this<Program> {
   // Sends a reply; descriptors stay the program's.
   using Send = std::function<void(const attach::ReplyMessage&, std::span<const int> descriptors)>;
 
+  // A request that waits (for a job to open, or to end) costs the daemon memory, and a region one
+  // of the mappings that a process may have (65,530): no program gets many. libmercury's regions
+  // grow by 64 MiB at least once it has that much, so these are 16 GiB.
+  static constexpr size_t kMostUnanswered = 256;
+  static constexpr size_t kMostRegions = 256;
+
   Program(ClientId id, Host& host, uint64_t memory_limit_bytes, Send send);
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
   ClientId id() const { return id_; }
   size_t job_count() const { return jobs_.size(); }
+  size_t unanswered() const { return unanswered_; }  // requests; at most kMostUnanswered
   uint64_t shared_bytes() const { return shared_bytes_; }
 
   // A packet from the program. False: it broke the protocol, and is to be disconnected.
@@ -67,6 +74,7 @@ class Program : public std::enable_shared_from_this<Program> {
   Send send_;
   bool greeted_ = false;
   bool gone_ = false;
+  size_t unanswered_ = 0;
   uint64_t shared_bytes_ = 0;
   std::vector<Channel> channels_;
   std::map<uint32_t, std::unique_ptr<Region>> regions_;
