@@ -3,6 +3,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <numeric>
@@ -37,11 +38,15 @@ size_t distance(const std::string& a, const std::string& b) {
 }
 
 std::string nearest(const std::string& section, const std::string& key) {
+  // No key is half as long; comparing more of a very long one would take its time.
+  const std::string given = (section + "." + key).substr(0, 64);
   const ConfigRow* best = nullptr;
+  size_t least = 0;
   for (const ConfigRow& row : config_rows()) {
-    if (!best ||
-        distance(section + "." + key, join(row)) < distance(section + "." + key, join(*best))) {
+    const size_t changes = distance(given, join(row));
+    if (!best || changes < least) {
       best = &row;
+      least = changes;
     }
   }
   return join(*best);
@@ -128,14 +133,15 @@ Status set_node(StackdConfig& config, const ConfigRow& row, const toml::node& no
 }
 
 Result<std::string> read_secret(const std::string& path) {
+  constexpr size_t kLongestSecret = 1024;  // as attach.h: a file may have no end
   std::ifstream file(path);
-  std::string secret;
-  if (!file || !std::getline(file, secret)) {
-    return Error(Errc::kConfig,
-                 "secret_file: expected a readable file with the secret in its first line, got \"" +
-                     path + "\"");
+  std::array<char, kLongestSecret + 1> line{};
+  if (!file || !file.getline(line.data(), line.size())) {
+    return Error(Errc::kConfig, "secret_file: expected a readable file with the secret, at most " +
+                                    std::to_string(kLongestSecret) +
+                                    " bytes, in its first line, got \"" + path + "\"");
   }
-  return secret;
+  return std::string(line.data());
 }
 
 bool is_job_name(const std::string& name) {
