@@ -55,6 +55,10 @@ inline constexpr uint64_t kStallRetryNs =
 // Ethernet, IPv6, UDP, preamble and gap: what a frame takes on the link besides its UDP payload.
 inline constexpr uint32_t kLinkOverheadBytes = 14 + 40 + 8 + 24;
 
+// Reports that the control plane has not fetched yet. Beyond it HELLOs and control bytes are left
+// to be sent again, so that no peer fills our memory faster than the control plane works.
+inline constexpr size_t kMostReports = 4096;
+
 using CommandRing = SpscRing<std::unique_ptr<Command>>;
 using EventRing = SpscRing<std::unique_ptr<Event>>;
 
@@ -109,6 +113,7 @@ class Engine final : private SessionEvents {
   // Whether events were put into the ring since the last call: the control plane is to be woken.
   bool take_reported() noexcept { return std::exchange(reported_, false); }
   uint32_t session_count() const noexcept { return sessions_.size(); }
+  size_t reports_waiting() const noexcept { return outbox_.size(); }
   const SentPool& sent_pool() const noexcept { return sent_pool_; }
 
  private:

@@ -51,6 +51,11 @@ void Engine<P, X>::receive_frame(const RxFrame& frame) noexcept {
     counters_.add(detail::drop_counter(error));
     return;
   }
+  if ((header.type == wire::FrameType::kHello || header.type == wire::FrameType::kControl) &&
+      outbox_.size() >= kMostReports) [[unlikely]] {
+    counters_.add(Counter::kDropControl);
+    return;
+  }
   if (header.type == wire::FrameType::kHello) [[unlikely]] {
     receive_hello(frame, header, payload);
     return;
