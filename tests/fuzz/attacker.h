@@ -1,0 +1,41 @@
+// Who speaks on every wire of a fuzzed cluster (cluster.h): turns records of the input into frames.
+#pragma once
+
+#include <vector>
+
+#include "tests/fuzz/cluster.h"
+#include "transport/job/messages.h"
+
+namespace mercury::fuzz {
+
+class Attacker {
+ public:
+  // `own`: his address, where nobody but him listens.
+  Attacker(Cluster& cluster, const Endpoint& own) : cluster_(cluster), own_(own) {}
+
+  // One frame, or a few.
+  void act(Input record);
+
+ private:
+  Endpoint pick_address(Input& record) const;
+  Direction* pick_direction(Input& record) const;
+  // A header as the session's next would be.
+  wire::Header header_for(const Direction& way, wire::FrameType type) const;
+  void send(const Direction& way, const wire::Header& header, std::span<const std::byte> payload,
+            Input& record);
+
+  void raw(Input& record);
+  void hello(Input& record);
+  void repeat(Input& record);
+  void change(Input& record);
+  void forge_plain(Input& record);
+  void flood(Direction& way, Input& record);
+  void forge_chunk(Input& record);
+  void say(Input& record);
+  Message message(Input& record) const;
+
+  Cluster& cluster_;
+  const Endpoint own_;
+};
+
+}  // namespace mercury::fuzz

@@ -1,0 +1,236 @@
+#include "tests/fuzz/cluster.h"
+
+#include <algorithm>
+#include <array>
+
+#include "transport/wire/crc32c.h"
+#include "transport/wire/hello.h"
+
+namespace mercury::fuzz {
+namespace {
+
+constexpr uint16_t kPort = 7470;
+constexpr int kMostPassesAtOneTime = 100'000;
+constexpr size_t kReportsOfOneFrame = 65'536;  // a control stream's window of empty messages
+
+// Small enough that thousands of clusters are made in a minute.
+LaneConfig small_lane() {
+  LaneConfig lane;
+  lane.engine.max_sessions = 64;
+  lane.engine.max_in_flight_packets = 2048;
+  lane.exchange.scheduler = {8, 64, 1024, 4096};
+  lane.exchange.reserved_ranges = 128;
+  return lane;
+}
+
+}  // namespace
+
+// --- Ear -----------------------------------------------------------------------------------------
+
+Direction& Ear::direction(const Endpoint& source, const Endpoint& target, uint32_t session) {
+  const auto [entry, added] = directions_.try_emplace(Key{target, session});
+  if (added) {
+    entry->second.source = source;
+    entry->second.target = target;
+    entry->second.session = session;
+    entry->second.forgeable = true;
+  }
+  return entry->second;
+}
+
+void Ear::hear(const Endpoint& source, const Endpoint& target, std::span<const std::byte> bytes) {
+  wire::Header header;
+  std::span<const std::byte> payload;
+  if (wire::decode(bytes, header, payload) != wire::DecodeError::kNone) return;
+  frames_.push_back({source, target, {bytes.begin(), bytes.end()}});
+  if (frames_.size() > kMostFrames) frames_.pop_front();
+  if (header.type == wire::FrameType::kHello) {
+    if (const auto hello = wire::decode_hello(payload)) direction(target, source, hello->session);
+    return;
+  }
+  if (header.type == wire::FrameType::kHelloAck) {
+    if (const auto ack = wire::decode_hello_ack(payload)) direction(target, source, ack->session);
+  }
+  Direction& way = direction(source, target, header.session);
+  if (way.source != source) return;  // a forger's
+  way.last = header;
+  way.next_packet = std::max(way.next_packet, header.packet_number + 1);
+  if (header.type == wire::FrameType::kControl) {
+    if (const auto piece = wire::decode_control(payload)) {
+      way.control_offset = std::max(way.control_offset, piece->offset + piece->bytes.size());
+    }
+  }
+}
+
+void Ear::protect() {
+  for (auto& [key, way] : directions_) way.forgeable = false;
+}
+
+std::vector<Direction*> Ear::forgeable() {
+  std::vector<Direction*> found;
+  for (auto& [key, way] : directions_) {
+    if (way.forgeable) found.push_back(&way);
+  }
+  return found;
+}
+
+bool Ear::is_protected(const Endpoint& target, uint32_t session) const {
+  const auto way = directions_.find({target, session});
+  return way != directions_.end() && !way->second.forgeable;
+}
+
+bool Ear::harms_innocent(const Endpoint& source, const Endpoint& target,
+                         std::span<const std::byte> bytes) const {
+  wire::Header header;
+  std::span<const std::byte> payload;
+  if (wire::decode(bytes, header, payload) != wire::DecodeError::kNone ||
+      !is_protected(target, header.session) ||
+      directions_.at({target, header.session}).source != source) {
+    return false;
+  }
+  return std::none_of(frames_.begin(), frames_.end(), [&](const Heard& heard) {
+    return heard.source == source && heard.target == target &&
+           std::equal(bytes.begin(), bytes.end(), heard.bytes.begin(), heard.bytes.end());
+  });
+}
+
+// --- Cluster -------------------------------------------------------------------------------------
+
+Cluster::Cluster() = default;
+Cluster::~Cluster() = default;
+
+Endpoint Cluster::address(size_t index) const {
+  return {IpAddress::v4(10, 0, 0, static_cast<uint8_t>(index + 1)), kPort};
+}
+
+FuzzHost& Cluster::add_host(const JobPolicy& policy) {
+  auto counters = std::make_unique<Counters>();
+  sim::SimPortConfig port;
+  port.counters = counters.get();
+  Result<std::unique_ptr<sim::SimPort>> made =
+      sim::SimPort::create(network_, network_.add_host(), address(hosts_.size()), port);
+  must(made.has_value(), "a port cannot be made");
+  std::vector<FuzzHost::Part> parts;
+  parts.push_back({std::move(counters), std::make_unique<TapPort>(std::move(*made), ear_)});
+  HostConfig config{small_lane(), policy};
+  hosts_.push_back(
+      std::make_unique<FuzzHost>(std::move(parts), config, [this] { return random_.next(); }));
+  asleep_until_ns_.push_back(0);
+  return *hosts_.back();
+}
+
+Endpoint Cluster::add_listener() {
+  const Endpoint local{IpAddress::v4(10, 0, 0, 66), kPort};
+  Result<std::unique_ptr<sim::SimPort>> made =
+      sim::SimPort::create(network_, network_.add_host(), local);
+  must(made.has_value(), "a port cannot be made");
+  listener_ = std::make_unique<TapPort>(std::move(*made), ear_);
+  return local;
+}
+
+bool Cluster::pass() {
+  uint32_t work = 0;
+  for (size_t i = 0; i < hosts_.size(); ++i) {
+    Lane<TapPort>& lane = hosts_[i]->lane(0);
+    work += lane.poll(network_.now_ns());
+    if (asleep_until_ns_[i] <= network_.now_ns()) hosts_[i]->process(network_.now_ns());
+    work += lane.engine().commands_waiting() ? 1 : 0;
+    must(lane.engine().reports_waiting() <= kMostReports + kReportsOfOneFrame,
+         "an engine's reports grow without bound");
+  }
+  if (listener_) {
+    std::array<RxFrame, 8> burst;
+    while (listener_->rx_burst(burst, network_.now_ns()) > 0) listener_->rx_release();
+  }
+  if (each_pass) each_pass();
+  return work > 0;
+}
+
+uint64_t Cluster::next_ns() const {
+  uint64_t next = network_.next_event_ns();
+  for (size_t i = 0; i < hosts_.size(); ++i) {
+    next = std::min(next, hosts_[i]->lane(0).engine().next_deadline_ns());
+    const bool asleep = asleep_until_ns_[i] > network_.now_ns();
+    next = std::min(next, asleep ? asleep_until_ns_[i] : hosts_[i]->next_deadline_ns());
+  }
+  return next;
+}
+
+bool Cluster::run(const std::function<bool()>& until, uint64_t limit_ns) {
+  const uint64_t end_ns = network_.now_ns() + limit_ns;
+  for (;;) {
+    int passes = 0;
+    while (pass()) must(++passes < kMostPassesAtOneTime, "the engines work without end");
+    if (until()) return true;
+    const uint64_t next = std::max(next_ns(), network_.now_ns() + 1);
+    if (next > end_ns) {
+      network_.advance_to(end_ns);
+      return false;
+    }
+    network_.advance_to(next);
+  }
+}
+
+void Cluster::run_for(uint64_t ns) {
+  (void)run([] { return false; }, ns);
+}
+
+void Cluster::inject(Endpoint source, const Endpoint& target, std::span<const std::byte> bytes,
+                     uint64_t delay_ns) {
+  if (ear_.harms_innocent(source, target, bytes)) source.port = static_cast<uint16_t>(kPort + 1);
+  network_.inject(source, target, bytes, delay_ns);
+}
+
+void Cluster::must_become_empty(uint64_t limit_ns) {
+  const auto engines_empty = [this] {
+    return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) {
+      return host->lane(0).engine().session_count() == 0;
+    });
+  };
+  const auto idle = [this] {
+    return std::all_of(hosts_.begin(), hosts_.end(),
+                       [](const auto& host) { return host->jobs().idle(); });
+  };
+  const bool empty = run([&] { return engines_empty() && idle(); }, limit_ns);
+  must(empty || engines_empty(), "a session is left");
+  must(empty || idle(), "the control plane is not idle");
+  run_for(kSecond);
+  must(network_.frames_in_use() == 0, "a frame is left");
+}
+
+// --- frames --------------------------------------------------------------------------------------
+
+std::vector<std::byte> frame_of(wire::Header header, std::span<const std::byte> payload) {
+  const size_t head = wire::header_bytes(header.type);
+  std::vector<std::byte> frame(head + payload.size());
+  header.payload_bytes = static_cast<uint16_t>(payload.size());
+  header.payload_crc = wire::crc32c(payload);
+  wire::encode(header, frame.data());
+  std::copy(payload.begin(), payload.end(), frame.begin() + static_cast<std::ptrdiff_t>(head));
+  return frame;
+}
+
+void repair(std::vector<std::byte>& frame, bool payload_too) {
+  if (frame.size() < sizeof(wire::PlainHeader)) return;
+  wire::CommonHeader common{};
+  std::memcpy(&common, frame.data(), sizeof common);
+  common.magic = wire::Be16(wire::kMagic);
+  common.version = wire::kVersion;
+  common.type = static_cast<uint8_t>(1 + (common.type + 255U) % wire::kMaxFrameType);
+  const bool chunk = wire::is_chunk(static_cast<wire::FrameType>(common.type));
+  const size_t head = wire::header_bytes(static_cast<wire::FrameType>(common.type));
+  if (frame.size() < head) return;
+  const std::span<const std::byte> payload = std::span(frame).subspan(head);
+  common.payload_bytes = wire::Be16(static_cast<uint16_t>(payload.size()));
+  common.header_crc = wire::Be32(0);
+  std::memcpy(frame.data(), &common, sizeof common);
+  if (payload_too) {
+    const wire::Be32 sum(wire::crc32c(payload));
+    const size_t at = chunk ? offsetof(wire::ChunkHeader, payload_crc) : sizeof common;
+    std::memcpy(frame.data() + at, &sum, sizeof sum);
+  }
+  common.header_crc = wire::Be32(wire::crc32c(frame.data(), head));
+  std::memcpy(frame.data(), &common, sizeof common);
+}
+
+}  // namespace mercury::fuzz

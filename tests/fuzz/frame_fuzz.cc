@@ -1,0 +1,170 @@
+// Everything that is decoded from a packet: headers, handshakes, acknowledgements, control pieces,
+// and the messages that the control stream carries. The input's first byte chooses which.
+//
+// Beyond not crashing: what decodes encodes again to the same, and what is encoded decodes.
+#include <array>
+#include <vector>
+
+#include "tests/fuzz/fuzz_input.h"
+#include "transport/job/messages.h"
+#include "transport/wire/ack.h"
+#include "transport/wire/control.h"
+#include "transport/wire/crc32c.h"
+#include "transport/wire/header.h"
+#include "transport/wire/hello.h"
+
+namespace mercury::fuzz {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+// Decodes, encodes, decodes and encodes again: both encodings are the same.
+template <class Decode>
+void round_trip(Bytes body, Decode decode, const char* what) {
+  const auto first = decode(body);
+  if (!first) return;
+  std::array<std::byte, wire::kMaxHandshakeBytes> one{}, two{};
+  const size_t bytes = wire::encode(*first, one);
+  must(bytes > 0, what);
+  const auto second = decode(Bytes(one).first(bytes));
+  must(second.has_value(), what);
+  must(wire::encode(*second, two) == bytes && one == two, what);
+}
+
+void hello(Bytes body) {
+  round_trip(body, wire::decode_hello, "a HELLO changes when it is encoded again");
+  if (const auto decoded = wire::decode_hello(body)) {
+    std::array<std::byte, wire::kMaxHandshakeBytes> out{};
+    must(wire::encode(*decoded, out) == body.size() &&
+             std::equal(body.begin(), body.end(), out.begin()),
+         "a HELLO is encoded differently");
+  }
+}
+
+void ack(Bytes body) {
+  wire::Ack first;
+  if (!wire::decode(body, first)) return;
+  must(first.count >= 1 && first.count <= wire::kMaxAckRanges, "an ACK's number of ranges");
+  for (size_t i = 0; i < first.count; ++i) {
+    must(first.ranges[i].first <= first.ranges[i].last, "an ACK's range is upside down");
+    must(i == 0 || first.ranges[i].last < first.ranges[i - 1].first - 1, "an ACK's order");
+  }
+  std::array<std::byte, wire::ack_bytes(wire::kMaxAckRanges)> out{};
+  const size_t bytes = wire::encode(first, out);
+  wire::Ack second;
+  must(bytes == wire::ack_bytes(first.count) && wire::decode(Bytes(out).first(bytes), second),
+       "an ACK is encoded differently");
+  must(second.count == first.count && second.delay_us == first.delay_us, "an ACK changes");
+  for (size_t i = 0; i < first.count; ++i) {
+    must(first.ranges[i].first == second.ranges[i].first &&
+             first.ranges[i].last == second.ranges[i].last,
+         "an ACK's range changes");
+  }
+}
+
+void control(Bytes payload) {
+  const auto piece = wire::decode_control(payload);
+  if (!piece) return;
+  std::array<std::byte, wire::kControlHeaderBytes> out{};
+  wire::encode_control_offset(piece->offset, out.data());
+  must(std::equal(out.begin(), out.end(), payload.begin()) &&
+           piece->bytes.size() + out.size() == payload.size(),
+       "a CONTROL piece changes");
+}
+
+void control_message(Bytes bytes) {
+  const Result<Message> first = decode_message(bytes);
+  if (!first) return;
+  const std::vector<std::byte> again = encode(*first);
+  const Result<Message> second = decode_message(again);
+  must(second && *second == *first, "a control message changes when it is encoded again");
+}
+
+void body_of(wire::FrameType type, Bytes payload) {
+  switch (type) {
+    case wire::FrameType::kHello:
+      return hello(payload);
+    case wire::FrameType::kHelloAck:
+      return round_trip(payload, wire::decode_hello_ack, "a HELLO_ACK changes");
+    case wire::FrameType::kRefuse:
+    case wire::FrameType::kClose:
+      return round_trip(payload, wire::decode_reason, "a REFUSE or CLOSE changes");
+    case wire::FrameType::kAck:
+      return ack(payload);
+    case wire::FrameType::kControl:
+      return control(payload);
+    case wire::FrameType::kPing:
+    case wire::FrameType::kPush:
+    case wire::FrameType::kResult:
+      return;
+  }
+}
+
+void frame(Bytes bytes) {
+  wire::Header header;
+  Bytes payload;
+  if (wire::decode(bytes, header, payload) != wire::DecodeError::kNone) return;
+  const size_t head = wire::header_bytes(header.type);
+  must(payload.size() + head == bytes.size(), "a frame's payload has another length");
+  std::array<std::byte, sizeof(wire::ChunkHeader)> out{};
+  wire::encode(header, out.data());
+  wire::Header again;
+  Bytes ignored;
+  std::vector<std::byte> copy(bytes.begin(), bytes.end());
+  std::copy_n(out.begin(), head, copy.begin());
+  must(wire::decode(copy, again, ignored) == wire::DecodeError::kNone, "a header is not read back");
+  std::array<std::byte, sizeof(wire::ChunkHeader)> twice{};
+  wire::encode(again, twice.data());
+  must(out == twice, "a header changes when it is encoded again");
+  body_of(header.type, payload);
+}
+
+// The same with all that a checksum or a length would refuse put right, so that what stands behind
+// them is reached.
+void repaired_frame(Bytes bytes) {
+  if (bytes.size() < sizeof(wire::PlainHeader)) return;
+  std::vector<std::byte> copy(bytes.begin(), bytes.end());
+  wire::ChunkHeader raw{};
+  std::memcpy(&raw, copy.data(), std::min(sizeof raw, copy.size()));
+  raw.common.magic = wire::Be16(wire::kMagic);
+  raw.common.version = wire::kVersion;
+  raw.common.type = static_cast<uint8_t>(1 + raw.common.type % wire::kMaxFrameType);
+  const size_t head = wire::header_bytes(static_cast<wire::FrameType>(raw.common.type));
+  if (copy.size() < head || copy.size() - head > 0xffff) return;
+  raw.common.payload_bytes = wire::Be16(static_cast<uint16_t>(copy.size() - head));
+  raw.common.header_crc = wire::Be32(0);
+  std::memcpy(copy.data(), &raw, head);
+  raw.common.header_crc = wire::Be32(wire::crc32c(copy.data(), head));
+  std::memcpy(copy.data(), &raw, head);
+  wire::Header header;
+  Bytes payload;
+  must(wire::decode(copy, header, payload) == wire::DecodeError::kNone,
+       "a frame with everything right is refused");
+  frame(copy);
+}
+
+}  // namespace
+}  // namespace mercury::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace mercury;
+  using namespace mercury::fuzz;
+  Input input(data, size);
+  const uint8_t mode = input.byte();
+  const Bytes bytes = std::as_bytes(input.rest());
+  switch (mode % 4) {
+    case 0:
+      frame(bytes);
+      break;
+    case 1:
+      repaired_frame(bytes);
+      break;
+    case 2:
+      body_of(static_cast<wire::FrameType>(1 + mode / 4 % wire::kMaxFrameType), bytes);
+      break;
+    default:
+      control_message(bytes);
+      break;
+  }
+  return 0;
+}
