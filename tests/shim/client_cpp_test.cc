@@ -79,6 +79,7 @@ TEST_F(ClientCpp, ExchangesEveryWay) {
   ASSERT_TRUE(pull);
   EXPECT_TRUE(push->wait(60'000));
   EXPECT_TRUE(pull->wait());
+  EXPECT_EQ(*tensor->round(), 3U);
   const Expected<mercury_job_stats> stats = job->stats();
   ASSERT_TRUE(stats);
   EXPECT_EQ(stats->operations, 3U);

@@ -156,6 +156,7 @@ TEST_P(RealEnds, NullArgumentsAreNamed) {
   mercury_tensor_options tensor = tensor_options(1, nullptr, 1);
   mercury_job_stats no_size{};
   void* memory = nullptr;
+  uint32_t round = 0;
   mercury_completion done{};
   const struct {
     const char* what;  // is in the message
@@ -184,6 +185,8 @@ TEST_P(RealEnds, NullArgumentsAreNamed) {
       {"job", [&] { return mercury_push_pull(nullptr, 1, 0, nullptr); }},
       {"job", [&] { return mercury_push(nullptr, 1, 0, nullptr); }},
       {"job", [&] { return mercury_pull(nullptr, 1, 0, nullptr); }},
+      {"job", [&] { return mercury_tensor_round(nullptr, 1, &round); }},
+      {"out", [&] { return mercury_tensor_round(open, 1, nullptr); }},
       {"job", [&] { return mercury_wait(nullptr, 1, 0); }},
       {"job", [&] { return mercury_poll(nullptr, &done, 1); }},
       {"out", [&] { return mercury_poll(open, nullptr, 1); }},
@@ -202,6 +205,7 @@ TEST_P(RealEnds, NullArgumentsAreNamed) {
   EXPECT_EQ(mercury_free(context, nullptr), 0) << "as free(3)";
   EXPECT_EQ(mercury_declare(open, nullptr, 0), 0);
   EXPECT_EQ(mercury_poll(open, nullptr, 0), 0);
+  EXPECT_EQ(mercury_tensor_round(open, 1, &round), -ENOENT);
   mercury_job_close(nullptr);
   mercury_detach(nullptr);
   mercury_job_options_init(nullptr);
