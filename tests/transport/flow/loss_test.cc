@@ -76,6 +76,29 @@ TEST_F(LossTest, AcknowledgementOfAPacketDeclaredLostIsHarmlessAndRaisesTheThres
   EXPECT_EQ(detector.spurious_losses(), 1U) << "counted once";
 }
 
+TEST_F(LossTest, SpuriousLossesStretchTheTimeThresholdToTwoRoundTripsAtMost) {
+  uint64_t number = 0;
+  uint64_t now_ns = 0;
+  uint64_t previous_ns = 0;
+  for (int i = 0; i < 20; ++i) {
+    const uint64_t sent_ns = now_ns;
+    send(number, sent_ns);
+    send(number + 1, sent_ns);
+    now_ns = sent_ns + kRtt;
+    ack({{number + 1, number + 1}}, now_ns);
+    const uint64_t wait_ns = detector.deadline_ns() - sent_ns;
+    EXPECT_GE(wait_ns, previous_ns);
+    EXPECT_LE(wait_ns, 2 * kRtt);
+    previous_ns = wait_ns;
+    detector.on_timer(detector.deadline_ns(), sink);
+    EXPECT_EQ(sink.lost.size(), static_cast<size_t>(i + 1));
+    ack({{number, number + 1}}, now_ns + kRtt / 8);  // it was only late
+    number += 2;
+    now_ns += 4 * kRtt;
+  }
+  EXPECT_EQ(previous_ns, 2 * kRtt);
+}
+
 TEST_F(LossTest, ALateArrivalTeachesTheDistanceOfReordering) {
   for (uint64_t n = 0; n < 40; ++n) send(n, n);
   ack({{2, 2}}, kRtt);

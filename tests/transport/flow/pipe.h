@@ -179,6 +179,7 @@ class Net {
 
   std::mt19937_64 random;
   Weather weather;
+  bool mark = false;  // the network marks every chunk
   uint64_t now_ns = 1'000'000'000;
   std::function<void(int, std::span<const std::byte>)> tap;
   std::array<Host, 2> host;
@@ -227,6 +228,7 @@ inline void Host::send_chunk() {
       wire::crc32c(std::span<const std::byte>(frame).subspan(sizeof(wire::ChunkHeader)));
   header.packet_number =
       session->on_send_chunk(tag, static_cast<uint32_t>(frame.size()), net_.now_ns);
+  header.flags = session->chunk_flags();
   in_flight.insert(tag.chunk);
   wire::encode(header, frame.data());
   net_.send(index_, frame);
@@ -243,7 +245,7 @@ inline void Host::pump() {
   }
   if (session->state() != Session::State::kOpen) return;
   while (!waiting.empty() && !blocked) {
-    if (!session->can_send(sizeof(wire::ChunkHeader) + kChunkPayload)) {
+    if (!session->can_send(sizeof(wire::ChunkHeader) + kChunkPayload, net_.now_ns)) {
       blocked = true;
     } else {
       send_chunk();
@@ -271,7 +273,8 @@ inline void Host::receive(Bytes& frame) {
   if (!wire::is_chunk(header.type)) {
     session->on_frame(header, payload, net_.now_ns);
   } else if (wire::crc32c(payload) == header.payload_crc && session->is_new(header.packet_number)) {
-    session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, net_.now_ns);
+    session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, net_.now_ns,
+                      net_.mark);
     ++delivered[header.chunk];
   }
 }
