@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "transport/job/plan.h"
+
 namespace mercury::congestion {
 namespace {
 
@@ -107,7 +109,7 @@ Status IncastWorld::start() {
         return;
       }
       w->slot = opened->slot;
-      chunk_bytes_ = opened->chunk_bytes;
+      chunk_bytes_ = chunk_elems(opened->chunk_bytes, sizeof(float)) * uint32_t{sizeof(float)};
     });
   }
   const auto all = [&] { return answers == workers_.size() || wrong.has_value(); };
@@ -118,7 +120,8 @@ Status IncastWorld::start() {
     std::vector<TensorDeclaration> tensors(config_.tensors);
     for (uint32_t t = 0; t < config_.tensors; ++t) {
       tensors[t].tensor = t;
-      tensors[t].numel = config_.tensor_bytes / sizeof(float);
+      // Whole chunks, so that chunks count bytes.
+      tensors[t].numel = config_.tensor_bytes / chunk_bytes_ * (chunk_bytes_ / sizeof(float));
       tensors[t].data = worker->memory.data() + t * config_.tensor_bytes;
     }
     hosts_[worker->host]->jobs().declare(1, worker->slot, tensors, now_ns(), [&](Status status) {
