@@ -44,6 +44,7 @@ constexpr uint64_t kSamples = 64;
 
 struct Options {
   std::string server;
+  std::string job = "goodput";
   uint64_t working_set_bytes = 1 << 20;
   double seconds = 2;
 };
@@ -236,7 +237,7 @@ int run(const Options& options) {
   if (!memory) return fail(memory.status());
   mercury_job_options request;
   mercury_job_options_init(&request);
-  request.name = "goodput";
+  request.name = options.job.c_str();
   request.workers = request.servers = 1;
   request.rendezvous = options.server.c_str();
   const Expected<Job> job = (*context).open_job(request);
@@ -257,6 +258,7 @@ int main(int argc, char** argv) {
   mercury::goodput::Options options;
   CLI::App app("One worker that measures Mercury's goodput through its host's daemon.");
   app.add_option("--server", options.server, "ADDRESS:PORT of the daemon that sums")->required();
+  app.add_option("--job", options.job, "the job's name: several at once need one each");
   app.add_option("--working-set", options.working_set_bytes, "bytes of tensors")
       ->check(CLI::Range(uint64_t{4096}, mercury::goodput::kLargestWorkingSet));
   app.add_option("--seconds", options.seconds)->check(CLI::Range(0.1, 3600.0));
