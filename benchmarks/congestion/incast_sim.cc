@@ -25,6 +25,7 @@ constexpr uint64_t kQueueBytes = 200'000;  // 160 us at 10 Gb/s
 constexpr uint64_t kMarkBytes = 97'500;    // 65 packets, as DCTCP's authors at 10 Gb/s; 78 us
 constexpr uint64_t kSampleNs = 10'000;
 constexpr double kConverged = 0.9;
+constexpr double kNeverConverged = 9999;  // in the table and in JSON
 
 struct Setting {
   std::string name;
@@ -156,7 +157,7 @@ class Run {
     const double most_ns = 2e9 * kMarkBytes / static_cast<double>(rate);
     const double enough =
         kConverged * world_.payload_rate(rate) / 1e9 * static_cast<double>(window * kSampleNs);
-    result.rtts_to_converge = 1e9;
+    result.rtts_to_converge = kNeverConverged;
     for (size_t i = window; i < samples_.size(); ++i) {
       const uint64_t took = samples_[i].pushed_bytes - samples_[i - window].pushed_bytes;
       if (static_cast<double>(took) < enough ||
