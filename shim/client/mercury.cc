@@ -169,13 +169,15 @@ int mercury_deregister(mercury_context* context, void* memory) {
                       [&](Context& c) { return result_of(c.memory().remove_foreign(memory)); });
 }
 
-void mercury_job_options_init(mercury_job_options* options) {
-  if (!options) return;
-  *options = mercury_job_options{};
-  options->size = sizeof *options;
-  options->rank = -1;
-  options->weight = 1;
-  options->timeout_ms = 30000;
+void mercury_job_options_init_sized(mercury_job_options* options, size_t size) {
+  if (!options || size < mercury::client::kFirstSize<mercury_job_options>) return;
+  mercury_job_options defaults{};
+  defaults.size = size;
+  defaults.rank = -1;
+  defaults.weight = 1;
+  defaults.timeout_ms = 30000;
+  std::memset(options, 0, size);
+  std::memcpy(options, &defaults, std::min(size, sizeof defaults));
 }
 
 int mercury_job_options_from_env(mercury_job_options* options) {

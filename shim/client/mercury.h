@@ -9,7 +9,8 @@
  * Threads: every function may be called from any thread; calls on one context are serialised, but a
  * call that blocks lets others pass. Nothing may be called on what another thread closes.
  * After fork the child may not use what the parent opened: calls return -ENOTCONN there.
- * Strings passed in are copied. Structs begin with their own size, so that they can grow.
+ * Strings passed in are copied. Structs begin with their own size, so that they can grow: programs
+ * built with an older or a newer header than the library's work, if they use what both know.
  */
 #ifndef MERCURY_H
 #define MERCURY_H
@@ -81,7 +82,11 @@ typedef struct {
                                (operations wait meanwhile); 0: it fails at once. The same on every
                                worker; servers ignore it */
 } mercury_job_options;
-MERCURY_API void mercury_job_options_init(mercury_job_options *options);
+/* The library may know a longer struct than the program was built with: it is told the size. */
+MERCURY_API void mercury_job_options_init_sized(mercury_job_options *options, size_t size);
+static inline void mercury_job_options_init(mercury_job_options *options) {
+  mercury_job_options_init_sized(options, sizeof *options);
+}
 /* Fills role, rank, workers, servers, rendezvous and name from what a launcher set: MERCURY_*, else
  * DMLC_* (ps-lite), torchrun (RANK, WORLD_SIZE, MASTER_ADDR), Open MPI (OMPI_COMM_WORLD_*), Slurm
  * (SLURM_PROCID, ...). -ENOENT: none of them; -EINVAL: one is malformed, named in the message. The

@@ -2,6 +2,7 @@
 // shim/client.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -13,21 +14,29 @@
 
 namespace mercury::client {
 
-// A caller built against a newer header may pass a longer struct, if what this library does not
-// know is zero.
+// What each struct was when it first came: no caller passes less.
+template <class T>
+inline constexpr size_t kFirstSize = sizeof(T);
+template <>
+inline constexpr size_t kFirstSize<mercury_job_options> = offsetof(mercury_job_options, rejoin_ms);
+
+// A caller built against an older header passes a shorter struct: the rest is zero. One built
+// against a newer header may pass a longer one, if what this library does not know is zero.
 template <class T>
 Result<T> read_sized(const T* in, const char* what) {
   const auto wrong = [&](const char* how) {
     return Error(Errc::kInvalidArgument, std::string(what) + how);
   };
   if (!in) return wrong(" may not be NULL");
-  if (in->size < sizeof(T)) return wrong(": set `size` to the size of the struct");
+  if (in->size < kFirstSize<T>) return wrong(": set `size` to the size of the struct");
   if (in->size > 16 * sizeof(T)) return wrong(": `size` is not set");
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
   for (size_t i = sizeof(T); i < in->size; ++i) {
     if (bytes[i] != 0) return wrong(" asks for more than this version of libmercury knows");
   }
-  return *in;
+  T out{};
+  std::memcpy(&out, in, std::min(in->size, sizeof(T)));
+  return out;
 }
 
 // C lets an enum hold any int; C++ may not even look at it as the enum.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <thread>
 
@@ -116,7 +117,23 @@ TEST(ClientJob, OptionsAreChecked) {
   newer.unknown = 1;
   mercury_job* refused = nullptr;
   EXPECT_EQ(mercury_job_open(context, &newer.known, &refused), -EINVAL);
-  mercury_detach(context);  // closes the open job
+  // The shorter struct of the first header, with other memory right behind it.
+  struct Older {
+    alignas(mercury_job_options) std::byte known[offsetof(mercury_job_options, rejoin_ms)];
+    std::byte behind[64];
+  } older;
+  std::memset(&older, 0x55, sizeof older);
+  auto* prefix = reinterpret_cast<mercury_job_options*>(older.known);
+  mercury_job_options_init_sized(prefix, sizeof older.known);
+  EXPECT_EQ(prefix->size, sizeof older.known);
+  EXPECT_EQ(prefix->timeout_ms, 30000);
+  EXPECT_EQ(older.behind[0], std::byte{0x55}) << "not the program's struct any more";
+  mercury_job_options wish = job_options();
+  wish.size = sizeof older.known;
+  std::memcpy(older.known, &wish, sizeof older.known);
+  EXPECT_EQ(mercury_job_open(context, prefix, &opened_job), 0) << mercury_last_error();
+  EXPECT_EQ(daemon.last_job().rejoin_ms, 0U);
+  mercury_detach(context);  // closes the open jobs
 }
 
 TEST(ClientJob, TheHostsRefusalIsTheCallersErrno) {
