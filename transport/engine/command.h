@@ -147,8 +147,8 @@ using Command =
     std::variant<command::Connect, command::Accept, command::Refuse, command::SendControl,
                  command::CloseSession, command::AddWorkerJob, command::BindShard,
                  command::AddServerJob, command::BindWorker, command::AddTensor, command::Confirm,
-                 command::ReplaceWorker, command::Refill, command::RemoveJob,
-                 command::FailJob, command::AttachChannel, command::DetachChannel, command::Stop>;
+                 command::ReplaceWorker, command::Refill, command::RemoveJob, command::FailJob,
+                 command::AttachChannel, command::DetachChannel, command::Stop>;
 
 namespace event {
 
@@ -210,7 +210,6 @@ struct Stopped {};
 using Event = std::variant<event::HelloReceived, event::SessionOpened, event::SessionClosed,
                            event::ControlReceived, event::PathProbed, event::Confirmed,
                            event::WorkerReplaced, event::JobRemoved, event::ChannelDetached,
-                           event::ChannelBroken, event::CommandFailed,
-                           event::Stopped>;
+                           event::ChannelBroken, event::CommandFailed, event::Stopped>;
 
 }  // namespace mercury

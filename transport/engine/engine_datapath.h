@@ -168,8 +168,10 @@ uint32_t Engine<P, X>::send_chunks() noexcept {
     SessionEntry& entry = sessions_.at(chunk.session);
     if (entry.session->can_send(frame_bytes(chunk), now_ns_)) [[likely]] {
       send_chunk(chunk, frame, entry);
+      entry.refused_bytes = 0;
       ++sent;
     } else {  // it begins a burst below one frame, or the last records of packets are taken
+      entry.refused_bytes = frame_bytes(chunk);
       port_.tx_cancel(frame);
       exchange_.on_lost(chunk.session, tag_of(chunk));
     }
@@ -216,7 +218,8 @@ void Engine<P, X>::send_chunk(const OutgoingChunk& chunk, TxFrame& frame,
 template <Port P, Exchange X>
 void Engine<P, X>::update_block(SessionSlot slot, SessionEntry& entry) noexcept {
   const bool room = !entry.closed && entry.session->state() == Session::State::kOpen &&
-                    entry.session->can_send(entry.session->path_payload());
+                    entry.session->can_send(
+                        std::max<uint32_t>(entry.session->path_payload(), entry.refused_bytes));
   if (room == !entry.blocked) return;
   entry.blocked = !room;
   if (room) {

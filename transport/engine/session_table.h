@@ -25,9 +25,10 @@ struct SessionEntry {
   JobSlot job;
   uint32_t peer_hello = 0;  // passive side: the number in the HELLO that opened it
   bool has_path = false;
-  bool touched = false;  // in touched()
-  bool blocked = true;   // the exchange was told that its window is full
-  bool closed = false;   // to be freed at the end of the pass
+  bool touched = false;        // in touched()
+  uint32_t refused_bytes = 0;  // the frame that did not fit last; larger than a path that shrank
+  bool blocked = true;         // the exchange was told that its window is full
+  bool closed = false;         // to be freed at the end of the pass
 };
 
 class SessionTable {
