@@ -100,6 +100,7 @@ void Worker::fail_job(JobSlot slot, Errc code) noexcept {
       if (*cookie != 0) complete(*job, *cookie, tensor.spec.tensor, tensor.round, code);
       *cookie = 0;
     }
+    if (tensor.in_flight) tensor.pull_allowed = false;
     tensor.in_flight = false;
   }
 }
@@ -125,8 +126,14 @@ void Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, ui
   };
   Job* job = find(channel, client_job);
   if (!job) return refuse(Errc::kClosed, 0);
-  if (job->failed != Errc::kOk) return refuse(job->failed, 0);
   Tensor* tensor = job->find(number);
+  if (job->failed != Errc::kOk) {
+    // A sum that was there before the job ended is pulled as if it had not: the peers may have
+    // taken theirs, and left.
+    if (!tensor || op != WorkerOp::kPull || !tensor->pull_allowed) return refuse(job->failed, 0);
+    tensor->pull_allowed = false;
+    return complete(*job, cookie, number, tensor->round, Errc::kOk);
+  }
   if (!tensor) return refuse(Errc::kNotFound, 0);
 
   if (op == WorkerOp::kPull) {

@@ -258,5 +258,33 @@ TEST_F(WorkerTest, AFailedJobEndsWhatWaitsAndWhatComes) {
   EXPECT_EQ(memory_[0], 1.0F) << "the program has its memory back";
 }
 
+// Peers that have their sums may leave while a slow program has not taken its own yet.
+TEST_F(WorkerTest, ASumThatWasThereBeforeTheJobEndedIsPulledOnceMore) {
+  submit(WorkerOp::kPush, 1);
+  ranges();
+  for (uint32_t chunk = 0; chunk < kChunks; ++chunk) ASSERT_TRUE(deliver(chunk, 1, 5.0F));
+  EXPECT_EQ(completions().size(), 1U);  // the push
+  worker_.fail_job(kJob, Errc::kPeerLeft);
+  submit(WorkerOp::kPull, 2);
+  submit(WorkerOp::kPull, 3);
+  const auto done = completions();
+  ASSERT_EQ(done.size(), 2U);
+  EXPECT_EQ(done[0].status, Errc::kOk);
+  EXPECT_EQ(done[0].round, 1U);
+  EXPECT_EQ(done[1].status, Errc::kPeerLeft) << "a sum is pulled once";
+}
+
+TEST_F(WorkerTest, ASumThatWasNotCompleteWhenTheJobEndedIsNotPulled) {
+  submit(WorkerOp::kPush, 1);
+  ranges();
+  ASSERT_TRUE(deliver(0, 1, 5.0F));
+  worker_.fail_job(kJob, Errc::kPeerLeft);
+  submit(WorkerOp::kPull, 2);
+  const auto done = completions();
+  ASSERT_EQ(done.size(), 2U);
+  EXPECT_EQ(done[0].status, Errc::kPeerLeft);
+  EXPECT_EQ(done[1].status, Errc::kPeerLeft);
+}
+
 }  // namespace
 }  // namespace mercury
