@@ -22,7 +22,6 @@ bool never_excused(Errc code) {
     case Errc::kInvalidArgument:
     case Errc::kNotFound:
     case Errc::kBusy:
-    case Errc::kUnsupported:
     case Errc::kNoMemory:
       return true;
     default:
