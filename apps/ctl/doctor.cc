@@ -31,18 +31,14 @@ Check check_configuration(const std::string& path, StackdConfig& config) {
 Check check_uring(const StackdConfig& config) {
   Counters counters;
   uring::UringConfig port;
-  Result<IpAddress> ip = IpAddress::parse("127.0.0.1");
-  if (config.port_kind == "uring" && !config.addresses.empty()) {
-    const std::string& text = config.addresses.front();
-    ip = IpAddress::parse(text.substr(0, text.find('/')));
-  }
-  if (!ip) return {"io_uring", false, ip.error().message, ""};
-  port.local = {*ip, 0};
+  IpAddress ip = IpAddress::v4(127, 0, 0, 1);
+  if (config.port_kind == "uring" && !config.addresses.empty()) ip = config.addresses.front().ip;
+  port.local = {ip, 0};
   Result<std::unique_ptr<uring::UringPort>> made = uring::UringPort::create(port, counters);
   if (!made) return {"io_uring", false, made.error().message, ""};
   return {"io_uring", true,
           "UDP payload up to " + std::to_string((*made)->info().max_udp_payload) + " bytes at " +
-              ip->to_string(),
+              ip.to_string(),
           ""};
 }
 

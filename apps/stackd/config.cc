@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <numeric>
 #include <sstream>
 
@@ -66,10 +68,43 @@ bool is_choice(const char* choices, const std::string& value) {
   return false;
 }
 
+// The lists: what holds of one of them holds of the other.
+template <class T>
+Status set_list(std::vector<T>& list, const std::vector<std::string>& items, const ConfigRow& row,
+                const std::string& where, const std::string& got) {
+  list.clear();
+  for (const std::string& item : items) {
+    T value;
+    if (item.empty() || !parse_value(item, value)) return wrong(where, row, got);
+    list.push_back(value);
+  }
+  return {};
+}
+
+bool is_list(const ConfigRow& row) {
+  return std::holds_alternative<std::vector<IpPrefix> StackdConfig::*>(row.member) ||
+         std::holds_alternative<std::vector<uint32_t> StackdConfig::*>(row.member);
+}
+
+Status set_items(StackdConfig& config, const ConfigRow& row, const std::vector<std::string>& items,
+                 const std::string& where, const std::string& got) {
+  if (auto* prefixes = std::get_if<std::vector<IpPrefix> StackdConfig::*>(&row.member)) {
+    return set_list(config.**prefixes, items, row, where, got);
+  }
+  return set_list(config.*std::get<std::vector<uint32_t> StackdConfig::*>(row.member), items, row,
+                  where, got);
+}
+
 // A value given as text: from a flag, the environment, or a TOML string.
 Status set_text(StackdConfig& config, const ConfigRow& row, const std::string& text,
                 const std::string& where) {
   const std::string got = "\"" + text + "\"";
+  if (is_list(row)) {
+    std::vector<std::string> items;
+    std::stringstream all(text);
+    for (std::string one; std::getline(all, one, ',');) items.push_back(one);
+    return set_items(config, row, items, where, got);
+  }
   if (auto* flag = std::get_if<bool StackdConfig::*>(&row.member)) {
     if (text != "true" && text != "false") return wrong(where, row, got);
     config.** flag = text == "true";
@@ -79,17 +114,11 @@ Status set_text(StackdConfig& config, const ConfigRow& row, const std::string& t
       return wrong(where, row, got);
     }
     config.** number = value;
-  } else if (auto* string = std::get_if<std::string StackdConfig::*>(&row.member)) {
-    if (!is_choice(row.choices, text) || !has_form(text, row.unit)) return wrong(where, row, got);
-    config.** string = text;
+  } else if (auto* ip = std::get_if<IpAddress StackdConfig::*>(&row.member)) {
+    if (!parse_value(text, config.**ip)) return wrong(where, row, got);
   } else {
-    auto& list = config.*std::get<std::vector<std::string> StackdConfig::*>(row.member);
-    list.clear();
-    std::stringstream all(text);
-    for (std::string one; std::getline(all, one, ',');) {
-      if (one.empty() || !has_form(one, row.unit)) return wrong(where, row, got);
-      list.push_back(one);
-    }
+    if (!is_choice(row.choices, text)) return wrong(where, row, got);
+    config.*std::get<std::string StackdConfig::*>(row.member) = text;
   }
   return {};
 }
@@ -103,18 +132,16 @@ std::string describe(const toml::node& node) {
 Status set_node(StackdConfig& config, const ConfigRow& row, const toml::node& node,
                 const std::string& where) {
   const bool quantity = std::holds_alternative<uint64_t StackdConfig::*>(row.member);
-  if (auto* list = std::get_if<std::vector<std::string> StackdConfig::*>(&row.member)) {
+  if (is_list(row)) {
     const toml::array* array = node.as_array();
     if (!array) return wrong(where, row, describe(node));
-    (config.**list).clear();
+    std::vector<std::string> items;
     for (const toml::node& item : *array) {
-      std::string one;
-      if (item.is_integer()) one = std::to_string(item.as_integer()->get());
-      if (item.is_string()) one = item.as_string()->get();
-      if (one.empty() || !has_form(one, row.unit)) return wrong(where, row, describe(node));
-      (config.**list).push_back(std::move(one));
+      items.emplace_back();
+      if (item.is_integer()) items.back() = std::to_string(item.as_integer()->get());
+      if (item.is_string()) items.back() = item.as_string()->get();
     }
-    return {};
+    return set_items(config, row, items, where, describe(node));
   }
   if (node.is_boolean() && std::holds_alternative<bool StackdConfig::*>(row.member)) {
     return set_text(config, row, node.as_boolean()->get() ? "true" : "false", where);
@@ -201,7 +228,10 @@ Status add_job(StackdConfig& config, const toml::table& table, const std::string
   return {};
 }
 
-Status read_file(StackdConfig& config, const std::string& path) {
+// Where each key was set, for what is only wrong together with another.
+using Places = std::map<const ConfigRow*, std::string>;
+
+Status read_file(StackdConfig& config, const std::string& path, Places& places) {
   toml::table file;
   try {
     file = toml::parse_file(path);
@@ -237,7 +267,40 @@ Status read_file(StackdConfig& config, const std::string& path) {
                          nearest(std::string(section.str()), std::string(key.str())) + "?");
       }
       if (Status set = set_node(config, *row, value, at(value)); !set) return set;
+      places[row] = at(value);
     }
+  }
+  return {};
+}
+
+Status check_together(const StackdConfig& config, const Places& places, const std::string& path) {
+  const auto wrong_together = [&](const char* section, const char* key, const std::string& what) {
+    const auto place = places.find(find(section, key));
+    const std::string where = place != places.end() ? place->second
+                              : path.empty()        ? "defaults"
+                                                    : path;
+    return Error(Errc::kConfig, where + ": " + section + "." + key + ": expected " + what);
+  };
+  if (!config.cores.empty() && config.cores.size() != config.engines) {
+    return wrong_together("engine", "cores",
+                          "one CPU for each of the " + std::to_string(config.engines) +
+                              " engines (port.engines), got " +
+                              std::to_string(config.cores.size()));
+  }
+  const auto v4 = std::count_if(config.addresses.begin(), config.addresses.end(),
+                                [](const IpPrefix& address) { return address.ip.is_v4(); });
+  if (v4 > 1 || std::ssize(config.addresses) - v4 > 1) {
+    return wrong_together("port", "address", "one address of each family, got more");
+  }
+  if (config.gateway != IpAddress() && !config.gateway.is_v4()) {
+    return wrong_together("port", "gateway", "an IPv4 address, got " + print_value(config.gateway));
+  }
+  if (config.gateway6 != IpAddress() && config.gateway6.is_v4()) {
+    return wrong_together("port", "gateway6",
+                          "an IPv6 address, got " + print_value(config.gateway6));
+  }
+  if (config.port_kind == "uring" && config.addresses.empty()) {
+    return wrong_together("port", "address", "the address to listen on, got none");
   }
   return {};
 }
@@ -249,22 +312,43 @@ std::string environment_name(const ConfigRow& row) {
   return name;
 }
 
+std::string quoted(const std::string& text) {
+  std::stringstream value;
+  value << toml::value<std::string>(text);
+  return value.str();
+}
+
+std::string print_items(const StackdConfig& config, const ConfigRow& row) {
+  std::string text;
+  const auto add = [&text](const std::string& item) { text += (text.empty() ? "" : ", ") + item; };
+  if (auto* prefixes = std::get_if<std::vector<IpPrefix> StackdConfig::*>(&row.member)) {
+    for (const IpPrefix& prefix : config.**prefixes) add(quoted(print_value(prefix)));
+  } else {
+    for (uint32_t cpu : config.*std::get<std::vector<uint32_t> StackdConfig::*>(row.member)) {
+      add(print_value(cpu));
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<StackdConfig> load_config(const std::string& path,
                                  const std::vector<std::string>& overrides) {
   StackdConfig config;
+  Places places;
   if (!path.empty()) {
     if (!std::ifstream(path)) {
       return Error(Errc::kConfig,
                    path + ": cannot be read; --config names the file, --print-config shows one");
     }
-    if (Status read = read_file(config, path); !read) return read.error();
+    if (Status read = read_file(config, path, places); !read) return read.error();
   }
   for (const ConfigRow& row : config_rows()) {
     const std::string name = environment_name(row);
     if (const char* text = std::getenv(name.c_str())) {
       if (Status set = set_text(config, row, text, "$" + name); !set) return set.error();
+      places[&row] = "$" + name;
     }
   }
   for (const std::string& item : overrides) {
@@ -277,18 +361,15 @@ Result<StackdConfig> load_config(const std::string& path,
                    "--set " + item + ": expected SECTION.KEY=VALUE with a known key");
     if (Status set = set_text(config, *row, item.substr(equals + 1), "--set"); !set)
       return set.error();
+    places[row] = "--set";
   }
+  if (Status fits = check_together(config, places, path); !fits) return fits.error();
   return config;
 }
 
 std::string print_config(const StackdConfig& config, bool with_secrets) {
   std::stringstream out;
   std::string section;
-  const auto quoted = [](const std::string& text) {
-    std::stringstream value;
-    value << toml::value<std::string>(text);
-    return value.str();
-  };
   for (const ConfigRow& row : config_rows()) {
     if (section != row.section) {
       out << (section.empty() ? "" : "\n") << "[" << row.section << "]\n";
@@ -302,11 +383,10 @@ std::string print_config(const StackdConfig& config, bool with_secrets) {
       out << (row.unit == Unit::kNone || text == "0" ? text : "\"" + text + "\"");
     } else if (auto* string = std::get_if<std::string StackdConfig::*>(&row.member)) {
       out << quoted(config.**string);
+    } else if (auto* ip = std::get_if<IpAddress StackdConfig::*>(&row.member)) {
+      out << quoted(print_value(config.**ip));
     } else {
-      const auto& list = config.*std::get<std::vector<std::string> StackdConfig::*>(row.member);
-      out << "[";
-      for (size_t i = 0; i < list.size(); ++i) out << (i ? ", " : "") << quoted(list[i]);
-      out << "]";
+      out << "[" << print_items(config, row) << "]";
     }
     out << "\n";
   }

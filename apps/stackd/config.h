@@ -8,18 +8,25 @@
 #include <string>
 #include <vector>
 
+#include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 
 namespace mercury {
+
+struct IpPrefix {
+  IpAddress ip;
+  uint8_t bits = 0;
+  friend bool operator==(const IpPrefix&, const IpPrefix&) = default;
+};
 
 struct StackdConfig {
   // [port]
   std::string port_kind = "ethdev";
   std::string device = "af_xdp";
   std::string interface;
-  std::vector<std::string> addresses;  // "10.0.0.1/24"
-  std::string gateway;
-  std::string gateway6;
+  std::vector<IpPrefix> addresses;  // at most one of each family
+  IpAddress gateway;                // unspecified: none
+  IpAddress gateway6;
   uint64_t udp_port = 7470;
   uint64_t engines = 1;
   uint64_t mtu = 0;
@@ -35,7 +42,7 @@ struct StackdConfig {
   // [engine]
   std::string polling = "adaptive";
   uint64_t spin_ns = 20'000;
-  std::vector<std::string> cores;
+  std::vector<uint32_t> cores;  // none, or one for each engine
   uint64_t max_sessions = 1024;
   // [session]
   std::string congestion = "adaptive";
@@ -69,7 +76,8 @@ struct StackdConfig {
 };
 
 // Reads `path` over the defaults, then MERCURY_<SECTION>_<KEY> from the environment, then
-// `overrides` ("section.key=value"). Errors (kConfig): "FILE:LINE: KEY: expected ..., got ...".
+// `overrides` ("section.key=value"). What it returns is right in itself, also taken together.
+// Errors (kConfig): "FILE:LINE: KEY: expected ..., got ...".
 Result<StackdConfig> load_config(const std::string& path,
                                  const std::vector<std::string>& overrides);
 // The effective configuration, commented, as a file that load_config reads back to the same.

@@ -20,11 +20,11 @@ const ConfigRow kRows[] = {
      "ethdev: a PCI address (0000:03:00.0), or af_xdp, af_packet, tap, memif, ring"},
     {"port", "interface", &C::interface, Unit::kNone, 0, 0, nullptr,
      "af_xdp, af_packet: the kernel's interface; tap: the name to give it"},
-    {"port", "address", &C::addresses, Unit::kIpPrefix, 0, 0, nullptr,
+    {"port", "address", &C::addresses, Unit::kNone, 0, 0, nullptr,
      "IP addresses of this host with prefix length, the first is the one peers are told"},
-    {"port", "gateway", &C::gateway, Unit::kIp, 0, 0, nullptr,
+    {"port", "gateway", &C::gateway, Unit::kNone, 0, 0, nullptr,
      "interfaces of Mercury's own: IPv4 router for other networks; empty = none"},
-    {"port", "gateway6", &C::gateway6, Unit::kIp, 0, 0, nullptr, "the same for IPv6"},
+    {"port", "gateway6", &C::gateway6, Unit::kNone, 0, 0, nullptr, "the same for IPv6"},
     {"port", "udp_port", &C::udp_port, Unit::kNone, 1, 65535 - 64, nullptr,
      "UDP port of the first engine; each further engine takes the next"},
     {"port", "engines", &C::engines, Unit::kNone, 1, 64, nullptr,
@@ -52,7 +52,7 @@ const ConfigRow kRows[] = {
      "adaptive: spin, then sleep; busy: never sleep; interrupt: never spin"},
     {"engine", "spin", &C::spin_ns, Unit::kNanoseconds, 0, kS, nullptr,
      "adaptive: how long an engine without work looks before it sleeps"},
-    {"engine", "cores", &C::cores, Unit::kCpu, 0, 0, nullptr,
+    {"engine", "cores", &C::cores, Unit::kNone, 0, 0, nullptr,
      "CPU of each engine's thread, in order; empty = not pinned"},
     {"engine", "max_sessions", &C::max_sessions, Unit::kNone, 1, 16384, nullptr,
      "sessions of one engine"},
@@ -104,6 +104,14 @@ constexpr Suffix kRateSuffixes[] = {
     {"Gbit", 1000'000'000}, {"Mbit", 1000'000}, {"kbit", 1000}, {"bit", 1}};
 constexpr Suffix kNoSuffixes[] = {{"", 1}};
 
+constexpr uint32_t kMostCpu = 4095;
+
+bool parse_number(const std::string& text, uint32_t most, uint32_t& out) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, out);
+  return error == std::errc{} && stop == end && out <= most;
+}
+
 std::span<const Suffix> suffixes(Unit unit) {
   switch (unit) {
     case Unit::kBytes:
@@ -137,23 +145,6 @@ bool parse_quantity(const std::string& text, Unit unit, uint64_t& out) {
   return false;
 }
 
-bool has_form(const std::string& text, Unit unit) {
-  const auto number = [](std::string_view digits, uint64_t most) {
-    uint64_t value = 0;
-    const char* end = digits.data() + digits.size();
-    const auto [stop, error] = std::from_chars(digits.data(), end, value);
-    return error == std::errc{} && stop == end && value <= most;
-  };
-  if (text.empty()) return true;
-  if (unit == Unit::kCpu) return number(text, 4095);
-  if (unit != Unit::kIp && unit != Unit::kIpPrefix) return true;
-  const size_t slash = unit == Unit::kIp ? std::string::npos : text.find('/');
-  const Result<IpAddress> ip = IpAddress::parse(text.substr(0, slash));
-  if (!ip) return false;
-  return slash == std::string::npos ||
-         number(std::string_view(text).substr(slash + 1), ip->is_v4() ? 32 : 128);
-}
-
 std::string print_quantity(uint64_t value, Unit unit) {
   if (value == 0) return "0";
   const Suffix* best = nullptr;
@@ -163,12 +154,43 @@ std::string print_quantity(uint64_t value, Unit unit) {
   return std::to_string(value / best->factor) + std::string(best->text);
 }
 
+bool parse_value(const std::string& text, IpAddress& out) {
+  out = IpAddress();
+  if (text.empty()) return true;
+  const Result<IpAddress> ip = IpAddress::parse(text);
+  if (ip) out = *ip;
+  return ip.has_value();
+}
+
+bool parse_value(const std::string& text, IpPrefix& out) {
+  const size_t slash = text.find('/');
+  if (slash == 0 || !parse_value(text.substr(0, slash), out.ip)) return false;
+  const uint32_t all = out.ip.is_v4() ? 32 : 128;
+  uint32_t bits = all;
+  if (slash != std::string::npos && !parse_number(text.substr(slash + 1), all, bits)) return false;
+  out.bits = static_cast<uint8_t>(bits);
+  return !text.empty();
+}
+
+bool parse_value(const std::string& text, uint32_t& out) {
+  return parse_number(text, kMostCpu, out);
+}
+
+std::string print_value(const IpAddress& ip) { return ip == IpAddress() ? "" : ip.to_string(); }
+std::string print_value(const IpPrefix& prefix) {
+  return prefix.ip.to_string() + "/" + std::to_string(prefix.bits);
+}
+std::string print_value(uint32_t cpu) { return std::to_string(cpu); }
+
 std::string expected(const ConfigRow& row) {
   if (std::holds_alternative<bool C::*>(row.member)) return "true or false";
-  if (row.unit == Unit::kIpPrefix) return "a list of addresses such as [\"10.0.0.1/24\"]";
-  if (row.unit == Unit::kCpu) return "a list of CPU numbers such as [2, 3]";
-  if (row.unit == Unit::kIp) return "an IP address or \"\"";
-  if (std::holds_alternative<std::vector<std::string> C::*>(row.member)) return "a list of strings";
+  if (std::holds_alternative<std::vector<IpPrefix> C::*>(row.member)) {
+    return "a list of addresses such as [\"10.0.0.1/24\"]";
+  }
+  if (std::holds_alternative<std::vector<uint32_t> C::*>(row.member)) {
+    return "a list of CPU numbers such as [2, 3]";
+  }
+  if (std::holds_alternative<IpAddress C::*>(row.member)) return "an IP address or \"\"";
   if (std::holds_alternative<std::string C::*>(row.member)) {
     return row.choices ? "one of " + std::string(row.choices) : "a string";
   }

@@ -11,14 +11,14 @@
 
 namespace mercury {
 
-// Of numbers the unit; of strings, and each string of a list, the form.
-enum class Unit : uint8_t { kNone, kBytes, kNanoseconds, kBitsPerSecond, kIp, kIpPrefix, kCpu };
+enum class Unit : uint8_t { kNone, kBytes, kNanoseconds, kBitsPerSecond };  // of numbers
 
 struct ConfigRow {
   const char* section;
   const char* key;
   std::variant<bool StackdConfig::*, uint64_t StackdConfig::*, std::string StackdConfig::*,
-               std::vector<std::string> StackdConfig::*>
+               IpAddress StackdConfig::*, std::vector<IpPrefix> StackdConfig::*,
+               std::vector<uint32_t> StackdConfig::*>
       member;
   Unit unit;
   uint64_t min;  // numbers: inclusive
@@ -31,9 +31,14 @@ std::span<const ConfigRow> config_rows();
 
 // "64KiB", "10ms", "200Mbit", "5". Nothing: not such a quantity.
 bool parse_quantity(const std::string& text, Unit unit, uint64_t& out);
-// Whether a string has the form that `unit` names; an empty one always does (none given).
-bool has_form(const std::string& text, Unit unit);
 std::string print_quantity(uint64_t value, Unit unit);
+// "10.0.0.1", or nothing for none; "10.0.0.1/24", without a length all bits; a CPU's number.
+bool parse_value(const std::string& text, IpAddress& out);
+bool parse_value(const std::string& text, IpPrefix& out);
+bool parse_value(const std::string& text, uint32_t& out);
+std::string print_value(const IpAddress& ip);
+std::string print_value(const IpPrefix& prefix);
+std::string print_value(uint32_t cpu);
 // What a row takes, for messages: "a size from 1KiB to 1GiB".
 std::string expected(const ConfigRow& row);
 

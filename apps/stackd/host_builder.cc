@@ -1,6 +1,5 @@
 #include "apps/stackd/host_builder.h"
 
-#include <charconv>
 #include <optional>
 
 #include "shim/runtime/random.h"
@@ -11,25 +10,6 @@ namespace mercury {
 namespace {
 
 constexpr uint64_t kBitsPerByte = 8;
-
-// "10.0.0.1/24": the prefix is required only where Mercury routes itself.
-Result<ethdev::LocalAddress> parse_address(const std::string& text) {
-  const size_t slash = text.find('/');
-  Result<IpAddress> ip = IpAddress::parse(text.substr(0, slash));
-  if (!ip) return Error(Errc::kConfig, "port.address: " + ip.error().message);
-  ethdev::LocalAddress address;
-  address.ip = *ip;
-  const uint8_t most = ip->is_v4() ? 32 : 128;
-  address.prefix_bits = most;
-  if (slash == std::string::npos) return address;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data() + slash + 1, end, address.prefix_bits);
-  if (error != std::errc{} || stop != end || address.prefix_bits > most) {
-    return Error(Errc::kConfig, "port.address: expected a prefix length from 0 to " +
-                                    std::to_string(most) + ", got \"" + text + "\"");
-  }
-  return address;
-}
 
 HostConfig host_config(const StackdConfig& config) {
   HostConfig host;
@@ -57,41 +37,26 @@ HostConfig host_config(const StackdConfig& config) {
   return host;
 }
 
-Result<std::vector<ThreadConfig>> thread_configs(const StackdConfig& config) {
+std::vector<ThreadConfig> thread_configs(const StackdConfig& config) {
   std::vector<ThreadConfig> threads(config.engines);
-  if (!config.cores.empty() && config.cores.size() != config.engines) {
-    return Error(Errc::kConfig, "engine.cores: expected one CPU for each of the " +
-                                    std::to_string(config.engines) + " engines, got " +
-                                    std::to_string(config.cores.size()));
-  }
   for (size_t i = 0; i < threads.size(); ++i) {
     threads[i].polling = config.polling == "busy"        ? Polling::kBusy
                          : config.polling == "interrupt" ? Polling::kInterrupt
                                                          : Polling::kAdaptive;
     threads[i].spin_ns = config.spin_ns;
     threads[i].name = "mercury-eng" + std::to_string(i);
-    if (config.cores.empty()) continue;
-    const std::string& text = config.cores[i];
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, threads[i].core);
-    if (error != std::errc{} || stop != end || threads[i].core < 0) {
-      return Error(Errc::kConfig, "engine.cores: expected CPU numbers, got \"" + text + "\"");
-    }
+    if (i < config.cores.size()) threads[i].core = static_cast<int>(config.cores[i]);
   }
   return threads;
 }
 
 Result<std::unique_ptr<Host>> uring_host(const StackdConfig& config) {
-  if (config.addresses.empty()) {
-    return Error(Errc::kConfig, "port.address: expected the address to listen on, got none");
-  }
-  Result<ethdev::LocalAddress> address = parse_address(config.addresses.front());
-  if (!address) return address.error();
+  const IpAddress address = config.addresses.empty() ? IpAddress() : config.addresses.front().ip;
   std::vector<HostOf<uring::UringPort>::Part> parts;
   for (uint64_t engine = 0; engine < config.engines; ++engine) {
     auto counters = std::make_unique<Counters>();
     uring::UringConfig port_config;
-    port_config.local = {address->ip, static_cast<uint16_t>(config.udp_port + engine)};
+    port_config.local = {address, static_cast<uint16_t>(config.udp_port + engine)};
     port_config.mtu = static_cast<uint32_t>(config.mtu);
     port_config.link_bytes_per_second = config.rate_bits_per_second / kBitsPerByte / config.engines;
     Result<std::unique_ptr<uring::UringPort>> port =
@@ -140,30 +105,20 @@ Result<ethdev::EthdevConfig> device_config(const StackdConfig& config) {
                      : config.hugepages == "off" ? ethdev::Hugepages::kNever
                                                  : ethdev::Hugepages::kAuto;
   device.memory_mb = static_cast<uint32_t>(config.memory_bytes >> 20);
-  for (const std::string& text : config.addresses) {
-    Result<ethdev::LocalAddress> address = parse_address(text);
-    if (!address) return address.error();
-    const bool v4 = address->ip.is_v4();
-    const std::string& gateway = v4 ? config.gateway : config.gateway6;
-    if (!gateway.empty()) {
-      Result<IpAddress> router = IpAddress::parse(gateway);
-      if (!router) return Error(Errc::kConfig, "port.gateway: " + router.error().message);
-      address->gateway = *router;
-    }
-    std::optional<ethdev::LocalAddress>& slot = v4 ? device.v4 : device.v6;
-    if (slot) return Error(Errc::kConfig, "port.address: expected one address of each family");
-    slot = *address;
+  for (const IpPrefix& prefix : config.addresses) {
+    ethdev::LocalAddress address{prefix.ip, prefix.bits, std::nullopt};
+    const IpAddress& gateway = prefix.ip.is_v4() ? config.gateway : config.gateway6;
+    if (gateway != IpAddress()) address.gateway = gateway;
+    (prefix.ip.is_v4() ? device.v4 : device.v6) = address;
   }
   return device;
 }
 
 Result<BuiltHost> build_host(const StackdConfig& config) {
-  Result<std::vector<ThreadConfig>> threads = thread_configs(config);
-  if (!threads) return threads.error();
   Result<std::unique_ptr<Host>> host =
       config.port_kind == "uring" ? uring_host(config) : ethdev_host(config);
   if (!host) return host.error();
-  return BuiltHost{std::move(*host), std::move(*threads)};
+  return BuiltHost{std::move(*host), thread_configs(config)};
 }
 
 }  // namespace mercury

@@ -41,11 +41,11 @@ TEST_F(ConfigTest, ReadsEveryKindOfValue) {
       "[engine]\nspin = \"50us\"\ncores = [0, 1]\n[jobs]\nserve = false\n"
       "[[job]]\nname = \"a\"\nsecret = \"s\"\nmemory = \"1GiB\"\n");
   ASSERT_TRUE(config) << config.error().message;
-  EXPECT_EQ(config->addresses, std::vector<std::string>{"10.0.0.1/24"});
+  EXPECT_EQ(config->addresses, (std::vector<IpPrefix>{{IpAddress::v4(10, 0, 0, 1), 24}}));
   EXPECT_EQ(config->rate_bits_per_second, 200'000'000U);
   EXPECT_EQ(config->engines, 2U);
   EXPECT_EQ(config->spin_ns, 50'000U);
-  EXPECT_EQ(config->cores, (std::vector<std::string>{"0", "1"}));
+  EXPECT_EQ(config->cores, (std::vector<uint32_t>{0, 1}));
   EXPECT_FALSE(config->serve);
   ASSERT_EQ(config->jobs.size(), 1U);
   EXPECT_EQ(config->jobs[0].memory_bytes, 1U << 30);
@@ -84,7 +84,22 @@ TEST_F(ConfigTest, AddressesAndCpusAreCheckedWhereTheyStand) {
   EXPECT_NE(error("[engine]\ncores = [\"two\"]\n"), "(accepted)");
   EXPECT_NE(error("[engine]\ncores = [1.5]\n"), "(accepted)");
   EXPECT_FALSE(load("", {"engine.cores=0,x"}));
-  EXPECT_EQ(load("", {"engine.cores=0,3"})->cores, (std::vector<std::string>{"0", "3"}));
+  EXPECT_EQ(load("", {"engine.cores=0,3", "port.engines=2"})->cores, (std::vector<uint32_t>{0, 3}));
+}
+
+TEST_F(ConfigTest, WhatIsWrongTogetherIsNamedWhereItStands) {
+  EXPECT_EQ(error("[port]\nengines = 3\n[engine]\ncores = [0, 1]\n"),
+            "4: engine.cores: expected one CPU for each of the 3 engines (port.engines), got 2");
+  EXPECT_EQ(error("[port]\naddress = [\"10.0.0.1/24\", \"10.0.0.2/24\"]\n"),
+            "2: port.address: expected one address of each family, got more");
+  EXPECT_EQ(error("[port]\naddress = [\"fd00::1\", \"10.0.0.2/24\", \"fd00::2\"]\n"),
+            "2: port.address: expected one address of each family, got more");
+  EXPECT_EQ(error("[port]\ngateway = \"fd00::1\"\n"),
+            "2: port.gateway: expected an IPv4 address, got fd00::1");
+  EXPECT_EQ(error("[port]\ngateway6 = \"10.0.0.1\"\n"),
+            "2: port.gateway6: expected an IPv6 address, got 10.0.0.1");
+  EXPECT_EQ(error("[port]\nkind = \"uring\"\n"),
+            " port.address: expected the address to listen on, got none");
 }
 
 TEST_F(ConfigTest, JobsAreCheckedAndSecretsNotShown) {
