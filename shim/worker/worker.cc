@@ -12,6 +12,12 @@ namespace mercury {
 namespace {
 // Submissions that are refused need room for their completion: as many as a pass may take.
 constexpr size_t kRefusalsPerPass = 256;
+
+// By doubling, so that a job of many tensors is not copied once for each.
+template <class T>
+void make_room(std::vector<T>& list, size_t wanted) {
+  if (list.capacity() < wanted) list.reserve(std::max(wanted, 2 * list.capacity()));
+}
 }  // namespace
 
 Worker::Worker(Counters& counters) : counters_(counters) { completions_.reserve(kRefusalsPerPass); }
@@ -57,7 +63,6 @@ Status Worker::bind_shard(JobSlot slot, uint16_t shard, SessionSlot session) {
     return {};
   }
   job->shards.push_back({shard, session});
-  ranges_.reserve(ranges_.capacity() + 1);
   return {};
 }
 
@@ -81,8 +86,10 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   tensor.pushed.resize(tensor.chunks);
   job->index_of.emplace(spec.tensor, tensor.index);
   job->tensors.push_back(std::move(tensor));
-  ranges_.reserve(ranges_.capacity() + job->shards.size());
-  completions_.reserve(completions_.capacity() + 2);
+  ++tensor_count_;
+  most_ranges_ += job->shards.size();
+  make_room(ranges_, 2 * most_ranges_);  // those taken stay in front until all are
+  make_room(completions_, kRefusalsPerPass + 2 * tensor_count_);
   return {};
 }
 
@@ -109,6 +116,9 @@ void Worker::remove_job(JobSlot slot, Errc code) {
   Job* job = find(slot);
   if (!job) return;
   fail_job(slot, code);
+  tensor_count_ -= job->tensors.size();
+  most_ranges_ -= job->tensors.size() * job->shards.size();
+  ranges_.erase(ranges_.begin(), ranges_.begin() + static_cast<std::ptrdiff_t>(next_range_));
   std::erase_if(ranges_, [job](const WorkerRange& range) {
     return std::any_of(job->shards.begin(), job->shards.end(), [&range](const Job::Shard& shard) {
       return shard.session == range.session;

@@ -105,6 +105,8 @@ class Worker {
   std::vector<std::unique_ptr<Job>> jobs_;  // by slot
   // Reserved for the most that can wait: two completions and one range per shard and tensor, and
   // one for each submission that is refused in a pass.
+  size_t tensor_count_ = 0;  // of all jobs
+  size_t most_ranges_ = 0;   // that can wait at a time: one for each tensor and shard
   std::vector<WorkerRange> ranges_;
   size_t next_range_ = 0;
   std::vector<WorkerCompletion> completions_;
