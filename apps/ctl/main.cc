@@ -58,7 +58,7 @@ void print_status(const json& status) {
                 port.value("max_udp_payload", 0L));
     const auto rate = port.value("link_bytes_per_second", uint64_t{0});
     if (rate > 0) std::printf(", paced at %.3g Mbit/s", static_cast<double>(rate) * 8e-6);
-    std::printf("\n");
+    std::printf(", %ld sessions, %ld jobs\n", port.value("sessions", 0L), port.value("jobs", 0L));
   }
 }
 

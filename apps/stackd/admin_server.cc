@@ -1,11 +1,14 @@
 #include "apps/stackd/admin_server.h"
 
+#include <malloc.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/streambuf.hpp>
 #include <boost/asio/write.hpp>
+#include <filesystem>
+#include <fstream>
 #include <istream>
 #include <nlohmann/json.hpp>
 
@@ -18,8 +21,32 @@ using boost::system::error_code;
 using nlohmann::json;
 
 namespace {
+
 constexpr size_t kLongestQuestion = 256;
+
+struct ProcessUse {
+  size_t descriptors = 0;  // beside the one that counts them
+  uint64_t resident_bytes = 0;
+  uint64_t heap_bytes = 0;  // allocated; pools that were never touched count, too
+};
+
+ProcessUse process_use() {
+  ProcessUse use;
+  std::error_code error;
+  for (auto it = std::filesystem::directory_iterator("/proc/self/fd", error);
+       !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+    ++use.descriptors;
+  }
+  if (use.descriptors > 0) --use.descriptors;
+  uint64_t all_pages = 0, resident_pages = 0;
+  std::ifstream("/proc/self/statm") >> all_pages >> resident_pages;
+  use.resident_bytes = resident_pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const struct mallinfo2 heap = mallinfo2();
+  use.heap_bytes = heap.uordblks + heap.hblkhd;
+  return use;
 }
+
+}  // namespace
 
 std::string admin_socket(const std::string& attach_socket) { return attach_socket + ".admin"; }
 
@@ -87,17 +114,31 @@ std::string AdminServer::status() const {
   json engines = json::array();
   for (size_t lane = 0; lane < host_.lane_count(); ++lane) {
     const PortInfo& port = host_.port_info(lane);
-    engines.push_back({{"port", port.name},
-                       {"address", port.local.to_string()},
-                       {"max_udp_payload", port.max_udp_payload},
-                       {"link_bytes_per_second", port.link_bytes_per_second}});
+    json engine = {{"port", port.name},
+                   {"address", port.local.to_string()},
+                   {"max_udp_payload", port.max_udp_payload},
+                   {"link_bytes_per_second", port.link_bytes_per_second}};
+    for (size_t i = 0; i < kGaugeCount; ++i) {
+      const auto gauge = static_cast<Gauge>(i);
+      engine[info_of(gauge).name] = host_.counters(lane).get(gauge);
+    }
+    engines.push_back(std::move(engine));
   }
+  const AttachServer::Held held = attach_.held();
+  const ProcessUse use = process_use();
   return json{{"version", kMercuryVersion},
               {"pid", getpid()},
               {"uptime_s", static_cast<double>(monotonic_ns() - started_ns_) * 1e-9},
               {"serves", config_.serve},
               {"programs", attach_.program_count()},
+              {"leaving", held.leaving},
+              {"regions", held.regions},
+              {"shared_bytes", held.shared_bytes},
               {"jobs", host_.jobs().snapshot().size()},
+              {"idle", host_.jobs().idle()},
+              {"descriptors", use.descriptors},
+              {"resident_bytes", use.resident_bytes},
+              {"heap_bytes", use.heap_bytes},
               {"engines", engines}}
       .dump();
 }

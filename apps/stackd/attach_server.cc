@@ -188,6 +188,18 @@ void AttachServer::on_channel_event(const Event& event) {
   }
 }
 
+AttachServer::Held AttachServer::held() const {
+  Held held;
+  held.leaving = leaving_.size();
+  const auto count = [&held](const Program& program) {
+    held.regions += program.region_count();
+    held.shared_bytes += program.shared_bytes();
+  };
+  for (const auto& [id, connection] : connections_) count(*connection->program);
+  for (const auto& [id, program] : leaving_) count(*program);
+  return held;
+}
+
 void AttachServer::close() {
   error_code ignored;
   listener_.close(ignored);

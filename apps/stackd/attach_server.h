@@ -27,6 +27,13 @@ class AttachServer {
   AttachServer& operator=(const AttachServer&) = delete;
 
   size_t program_count() const { return connections_.size(); }
+  // What is kept for programs, those included that have gone while engines still use it.
+  struct Held {
+    size_t leaving = 0;  // programs that have gone
+    size_t regions = 0;
+    uint64_t shared_bytes = 0;
+  };
+  Held held() const;
   // No more programs; those attached see the connection end.
   void close();
 

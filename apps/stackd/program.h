@@ -38,6 +38,7 @@ class Program : public std::enable_shared_from_this<Program> {
   ClientId id() const { return id_; }
   size_t job_count() const { return jobs_.size(); }
   size_t unanswered() const { return unanswered_; }  // requests; at most kMostUnanswered
+  size_t region_count() const { return regions_.size(); }
   uint64_t shared_bytes() const { return shared_bytes_; }
 
   // A packet from the program. False: it broke the protocol, and is to be disconnected.

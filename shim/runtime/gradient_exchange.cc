@@ -176,10 +176,11 @@ uint32_t GradientExchange::poll(uint64_t) noexcept {
       continue;
     }
     aggregator_.remove_job(draining_[i]);
-    events_.emplace_back(event::JobRemoved{draining_[i]});
+    forget_job(draining_[i]);
     draining_.erase(draining_.begin() + static_cast<std::ptrdiff_t>(i));
     ++work;
   }
+  counters_.set(Gauge::kQueuedRanges, config_.scheduler.max_ranges - scheduler_.free_ranges());
   return work;
 }
 
@@ -340,6 +341,7 @@ Status GradientExchange::add_server_job(const command::AddServerJob& spec) {
   job.workers.assign(spec.workers, SessionSlot());
   job.bound.assign(spec.workers, 0);
   job.replaced.assign(spec.workers, 0);
+  counters_.set(Gauge::kJobs, ++jobs_);
   return {};
 }
 
@@ -365,14 +367,17 @@ Status GradientExchange::add_server_tensor(const command::AddTensor& spec) {
   const uint32_t elems = chunk_elems(spec.chunk_bytes, static_cast<uint32_t>(size_of(spec.dtype)));
   const ChunkSpan share =
       shard_span(spec.tensor, chunk_count(spec.numel, elems), job.spec.shard, job.spec.shards);
-  return aggregator_.add_tensor(
+  Status added = aggregator_.add_tensor(
       spec.job, {spec.tensor, spec.numel, spec.dtype, spec.op, elems, share.first, share.count});
+  counters_.set(Gauge::kSumBytes, aggregator_.memory_bytes());
+  return added;
 }
 
 Status GradientExchange::on_command(const Command& any) {
   if (const auto* c = std::get_if<command::AddWorkerJob>(&any)) {
     if (c->job.value >= server_jobs_.size()) return Error(Errc::kLimit, "too many jobs");
     if (Status added = worker_.add_job(*c); !added) return added;
+    counters_.set(Gauge::kJobs, ++jobs_);
     return scheduler_.add_job(c->job, c->weight);
   }
   if (const auto* c = std::get_if<command::AddServerJob>(&any)) {
@@ -391,6 +396,7 @@ Status GradientExchange::on_command(const Command& any) {
   if (const auto* c = std::get_if<command::FailJob>(&any)) worker_.fail_job(c->job, c->code);
   if (const auto* c = std::get_if<command::AttachChannel>(&any)) {
     programs_.push_back({c->channel, false, {}});
+    counters_.set(Gauge::kChannels, programs_.size());
   }
   if (const auto* c = std::get_if<command::DetachChannel>(&any)) detach(c->channel);
   return {};
@@ -403,7 +409,7 @@ void GradientExchange::remove_job(const command::RemoveJob& request) {
   if (worker_.has_job(request.job)) {
     worker_.remove_job(request.job, request.code);
     scheduler_.remove_job(request.job);
-    events_.emplace_back(event::JobRemoved{request.job});
+    forget_job(request.job);
   } else if (server_jobs_[request.job.value].present) {
     server_jobs_[request.job.value] = ServerJob{};
     scheduler_.remove_job(request.job);
@@ -413,10 +419,17 @@ void GradientExchange::remove_job(const command::RemoveJob& request) {
   }
 }
 
+void GradientExchange::forget_job(JobSlot job) {
+  counters_.set(Gauge::kJobs, --jobs_);
+  counters_.set(Gauge::kSumBytes, aggregator_.memory_bytes());
+  events_.emplace_back(event::JobRemoved{job});
+}
+
 // Completions that the program will never read are dropped with it.
 void GradientExchange::detach(EngineChannel* channel) {
   worker_.drop_completions(channel);
   std::erase_if(programs_, [channel](const Program& p) { return p.channel == channel; });
+  counters_.set(Gauge::kChannels, programs_.size());
   events_.emplace_back(event::ChannelDetached{channel});
 }
 

@@ -113,6 +113,7 @@ class GradientExchange {
   Status add_server_tensor(const command::AddTensor& spec);
   Status replace_worker(const command::ReplaceWorker& request);
   void remove_job(const command::RemoveJob& request);
+  void forget_job(JobSlot job);
   void detach(EngineChannel* channel);
   Status bind(SessionSlot session, const Binding& binding);
 
@@ -124,6 +125,7 @@ class GradientExchange {
   std::vector<Binding> bindings_;       // by session slot
   std::vector<ServerJob> server_jobs_;  // by job slot
   std::vector<Program> programs_;
+  uint32_t jobs_ = 0;  // of both kinds, draining ones included
   std::vector<JobSlot> draining_;  // removed; the NIC may still read their results
   std::deque<std::pair<SessionSlot, ChunkRange>> lost_;  // found no range node; tried again
   std::deque<Event> events_;

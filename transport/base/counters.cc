@@ -63,8 +63,20 @@ constexpr CounterInfo kCounterInfo[] = {
 };
 static_assert(sizeof kCounterInfo / sizeof kCounterInfo[0] == kCounterCount);
 
+constexpr CounterInfo kGaugeInfo[] = {
+    {"sessions", "open, opening or closing sessions"},
+    {"handshakes", "HELLOs that wait for an answer"},
+    {"jobs", "jobs in which this engine works or serves"},
+    {"channels", "programs' rings that the engine serves"},
+    {"sum_bytes", "memory reserved for sums"},
+    {"sent_blocks", "blocks of records of packets in flight"},
+    {"queued_ranges", "pieces of tensors that wait to be sent"},
+};
+static_assert(sizeof kGaugeInfo / sizeof kGaugeInfo[0] == kGaugeCount);
+
 }  // namespace
 
 const CounterInfo& info_of(Counter counter) { return kCounterInfo[static_cast<size_t>(counter)]; }
+const CounterInfo& info_of(Gauge gauge) { return kGaugeInfo[static_cast<size_t>(gauge)]; }
 
 }  // namespace mercury

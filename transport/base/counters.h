@@ -1,5 +1,6 @@
 // Named counters of one engine: everything that is dropped, refused or retried has one, and
-// `mercuryctl stats` shows them all.
+// `mercuryctl stats` shows them all. Gauges say what the engine holds now (`mercuryctl status`): when
+// nobody uses a host they are all zero, or something has leaked.
 //
 // Owner/thread: one engine writes (plain increments); any thread may read (relaxed).
 #pragma once
@@ -39,6 +40,10 @@ struct CounterInfo {
 };
 const CounterInfo& info_of(Counter counter);
 
+enum class Gauge : uint16_t { kSessions, kHandshakes, kJobs, kChannels, kSumBytes, kSentBlocks, kQueuedRanges, kCount };
+inline constexpr size_t kGaugeCount = static_cast<size_t>(Gauge::kCount);
+const CounterInfo& info_of(Gauge gauge);
+
 class Counters {
  public:
   void add(Counter counter, uint64_t amount = 1) noexcept {
@@ -48,9 +53,16 @@ class Counters {
   uint64_t get(Counter counter) const noexcept {
     return cells_[static_cast<size_t>(counter)].load(std::memory_order_relaxed);
   }
+  void set(Gauge gauge, uint64_t value) noexcept {
+    gauges_[static_cast<size_t>(gauge)].store(value, std::memory_order_relaxed);
+  }
+  uint64_t get(Gauge gauge) const noexcept {
+    return gauges_[static_cast<size_t>(gauge)].load(std::memory_order_relaxed);
+  }
 
  private:
   alignas(64) std::array<std::atomic<uint64_t>, kCounterCount> cells_{};
+  std::array<std::atomic<uint64_t>, kGaugeCount> gauges_{};
 };
 
 }  // namespace mercury
