@@ -17,6 +17,9 @@ using boost::system::error_code;
 constexpr uint64_t kGoodbyeNs = 500'000'000;
 // Timers are looked at this often at least: a command to an engine may have moved them.
 constexpr uint64_t kLongestWaitNs = 100'000'000;
+// A stranger may cause notices as fast as it sends; the log takes so many in so much time.
+constexpr uint64_t kMostNotices = 20;
+constexpr uint64_t kNoticesNs = 10'000'000'000;
 
 }  // namespace
 
@@ -28,7 +31,7 @@ Daemon::~Daemon() {
 }
 
 Status Daemon::start() {
-  Result<BuiltHost> built = build_host(config_);
+  Result<BuiltHost> built = build_host(config_, [this](const std::string& line) { notice(line); });
   if (!built) return built.error();
   built_ = std::move(*built);
   Result<std::unique_ptr<AttachServer>> attach = AttachServer::create(io_, config_, *built_.host);
@@ -57,6 +60,16 @@ Status Daemon::start() {
 }
 
 void Daemon::run() { io_.run(); }
+
+void Daemon::notice(const std::string& line) {
+  const uint64_t now_ns = monotonic_ns();
+  if (now_ns >= notices_until_ns_) {
+    if (notices_ > kMostNotices) spdlog::warn("{} lines not logged", notices_ - kMostNotices);
+    notices_until_ns_ = now_ns + kNoticesNs;
+    notices_ = 0;
+  }
+  if (++notices_ <= kMostNotices) spdlog::warn("{}", line);
+}
 
 void Daemon::watch_events() {
   events_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {

@@ -5,7 +5,9 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "apps/stackd/admin_server.h"
 #include "apps/stackd/attach_server.h"
@@ -24,6 +26,8 @@ class Daemon {
   void run();
 
  private:
+  // Logs a line of the control plane's, of many in a short time only the first.
+  void notice(const std::string& line);
   void watch_events();
   void schedule();
   void shut_down();
@@ -36,6 +40,8 @@ class Daemon {
   boost::asio::posix::stream_descriptor events_{io_};
   boost::asio::steady_timer timer_{io_};
   boost::asio::signal_set signals_{io_};
+  uint64_t notices_until_ns_ = 0;
+  uint64_t notices_ = 0;
 };
 
 }  // namespace mercury

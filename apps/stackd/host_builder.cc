@@ -1,6 +1,7 @@
 #include "apps/stackd/host_builder.h"
 
 #include <optional>
+#include <utility>
 
 #include "shim/runtime/random.h"
 #include "transport/port/ethdev/ethdev_port.h"
@@ -50,7 +51,7 @@ std::vector<ThreadConfig> thread_configs(const StackdConfig& config) {
   return threads;
 }
 
-Result<std::unique_ptr<Host>> uring_host(const StackdConfig& config) {
+Result<std::unique_ptr<Host>> uring_host(const StackdConfig& config, const HostConfig& settings) {
   const IpAddress address = config.addresses.empty() ? IpAddress() : config.addresses.front().ip;
   std::vector<HostOf<uring::UringPort>::Part> parts;
   for (uint64_t engine = 0; engine < config.engines; ++engine) {
@@ -64,11 +65,11 @@ Result<std::unique_ptr<Host>> uring_host(const StackdConfig& config) {
     if (!port) return port.error();
     parts.push_back({std::move(counters), std::move(*port)});
   }
-  return std::unique_ptr<Host>(std::make_unique<HostOf<uring::UringPort>>(
-      std::move(parts), host_config(config), system_random));
+  return std::unique_ptr<Host>(
+      std::make_unique<HostOf<uring::UringPort>>(std::move(parts), settings, system_random));
 }
 
-Result<std::unique_ptr<Host>> ethdev_host(const StackdConfig& config) {
+Result<std::unique_ptr<Host>> ethdev_host(const StackdConfig& config, const HostConfig& settings) {
   Result<ethdev::EthdevConfig> device_settings = device_config(config);
   if (!device_settings) return device_settings.error();
   Result<std::shared_ptr<ethdev::Device>> device = ethdev::Device::create(*device_settings);
@@ -81,8 +82,8 @@ Result<std::unique_ptr<Host>> ethdev_host(const StackdConfig& config) {
     if (!port) return port.error();
     parts.push_back({std::move(counters), std::move(*port)});
   }
-  return std::unique_ptr<Host>(std::make_unique<HostOf<ethdev::EthdevPort>>(
-      std::move(parts), host_config(config), system_random));
+  return std::unique_ptr<Host>(
+      std::make_unique<HostOf<ethdev::EthdevPort>>(std::move(parts), settings, system_random));
 }
 
 }  // namespace
@@ -114,9 +115,12 @@ Result<ethdev::EthdevConfig> device_config(const StackdConfig& config) {
   return device;
 }
 
-Result<BuiltHost> build_host(const StackdConfig& config) {
+Result<BuiltHost> build_host(const StackdConfig& config,
+                             std::function<void(const std::string&)> notice) {
+  HostConfig settings = host_config(config);
+  settings.notice = std::move(notice);
   Result<std::unique_ptr<Host>> host =
-      config.port_kind == "uring" ? uring_host(config) : ethdev_host(config);
+      config.port_kind == "uring" ? uring_host(config, settings) : ethdev_host(config, settings);
   if (!host) return host.error();
   return BuiltHost{std::move(*host), thread_configs(config)};
 }

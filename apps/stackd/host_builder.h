@@ -1,7 +1,9 @@
 // Makes the daemon's host from its configuration: the port, its engines, their threads.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "apps/stackd/config.h"
@@ -17,7 +19,9 @@ struct BuiltHost {
 
 // The DPDK device that the configuration describes. Errors: kConfig.
 Result<ethdev::EthdevConfig> device_config(const StackdConfig& config);
-// Errors: kConfig (addresses, device), and what the port says of devices and privileges.
-Result<BuiltHost> build_host(const StackdConfig& config);
+// `notice` takes lines for the log. Errors: kConfig (device), and what the port says of devices and
+// privileges.
+Result<BuiltHost> build_host(const StackdConfig& config,
+                             std::function<void(const std::string&)> notice);
 
 }  // namespace mercury

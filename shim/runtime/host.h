@@ -44,6 +44,7 @@ class Host {
 struct HostConfig {
   LaneConfig lane;
   JobPolicy policy;
+  std::function<void(const std::string&)> notice;  // a line for the log; may be empty
 };
 
 template <Port P>
@@ -66,6 +67,7 @@ class HostOf final : public Host {
     }
     interface.send = [this](LaneId lane, Command command) { send(lane, std::move(command)); };
     interface.random = std::move(random);
+    interface.notice = config.notice;
     jobs_ = std::make_unique<JobManager>(std::move(interface), config.policy);
   }
   ~HostOf() override {

@@ -157,6 +157,11 @@ struct HelloReceived {  // answer with Accept or Refuse; the same HELLO again is
   Endpoint remote;
   wire::Hello body;
 };
+struct HelloRefused {  // by the engine itself: no version in common. At most one a second
+  Endpoint remote;
+  std::string job;
+  std::string text;
+};
 struct SessionOpened {  // of Connect, or of Accept
   uint64_t token = 0;
   wire::HelloAck answer;
@@ -207,9 +212,10 @@ struct Stopped {};
 
 }  // namespace event
 
-using Event = std::variant<event::HelloReceived, event::SessionOpened, event::SessionClosed,
-                           event::ControlReceived, event::PathProbed, event::Confirmed,
-                           event::WorkerReplaced, event::JobRemoved, event::ChannelDetached,
-                           event::ChannelBroken, event::CommandFailed, event::Stopped>;
+using Event = std::variant<event::HelloReceived, event::HelloRefused, event::SessionOpened,
+                           event::SessionClosed, event::ControlReceived, event::PathProbed,
+                           event::Confirmed, event::WorkerReplaced, event::JobRemoved,
+                           event::ChannelDetached, event::ChannelBroken, event::CommandFailed,
+                           event::Stopped>;
 
 }  // namespace mercury

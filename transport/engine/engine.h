@@ -50,6 +50,7 @@ struct EngineConfig {
 inline constexpr uint32_t kBurst = 32;    // frames per receive burst, as DPDK's examples
 inline constexpr uint32_t kTxBurst = 64;  // chunks per pass, so that receiving is never starved
 inline constexpr uint64_t kTickNs = 10'000'000;  // Port::tick
+inline constexpr uint64_t kRefusalReportNs = 1'000'000'000;
 inline constexpr uint64_t kStallRetryNs =
     50'000;  // virtual devices do not say when there is room again
 // Ethernet, IPv6, UDP, preamble and gap: what a frame takes on the link besides its UDP payload.
@@ -179,6 +180,7 @@ class Engine final : private SessionEvents {
   std::array<RxFrame, kBurst> burst_{};
   uint64_t now_ns_ = 0;
   uint64_t next_tick_ns_ = 0;
+  uint64_t next_refusal_report_ns_ = 0;
   bool paced_ = false;    // the last pass ended because the link is behind
   bool stalled_ = false;  // or because the port had no room
   bool reported_ = false;

@@ -102,6 +102,10 @@ void Engine<P, X>::receive_hello(const RxFrame& frame, const wire::Header& heade
   if (stopping_) return;
   if (Result<uint8_t> version = negotiate_version(*hello); !version) {
     send_reason(frame.source, hello->session, version.error().code, version.error().message);
+    // Whoever floods us with these does not flood the control plane.
+    if (now_ns_ < next_refusal_report_ns_) return;
+    next_refusal_report_ns_ = now_ns_ + kRefusalReportNs;
+    report(event::HelloRefused{frame.source, hello->job, version.error().message});
     return;
   }
   const PendingHello* pending =
@@ -265,6 +269,9 @@ void Engine<P, X>::tick() {
   next_tick_ns_ = now_ns_ + kTickNs;
   port_.tick(now_ns_);
   handshakes_.expire(now_ns_);
+  counters_.set(Gauge::kSessions, sessions_.size());
+  counters_.set(Gauge::kHandshakes, handshakes_.size());
+  counters_.set(Gauge::kSentBlocks, sent_pool_.blocks_in_use());
   // A session may have been refused room because others held all records of packets in flight.
   for (uint32_t i = 0; i < sessions_.high_water(); ++i) {
     const SessionSlot slot{i};

@@ -108,6 +108,15 @@ bool JobManager::State::try_data_hello(const PendingHello& pending) {
 void JobManager::State::refuse(const PendingHello& pending, const Error& why) {
   context.host.send(pending.lane, command::Refuse{pending.hello.hello, why.code,
                                                   shortened(why.message, wire::kMaxReason)});
+  note_refusal(pending.hello.remote, pending.hello.body.job, why.message);
+}
+
+void JobManager::State::note_refusal(const Endpoint& remote, const std::string& job,
+                                     const std::string& why) {
+  if (!context.host.notice) return;
+  // What does not even have a job's name is not repeated: nothing in a log may steer a terminal.
+  const std::string name = valid_job_name(job) ? " for job '" + job + "'" : "";
+  context.host.notice("refused " + remote.to_string() + name + ": " + why);
 }
 
 void JobManager::State::retry_hellos(uint64_t now_ns) {

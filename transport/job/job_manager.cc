@@ -307,6 +307,8 @@ void JobManager::on_event(LaneId lane, Event event, uint64_t now_ns) {
   State& state = *state_;
   if (auto* hello = std::get_if<event::HelloReceived>(&event)) {
     state.on_hello(lane, std::move(*hello), now_ns);
+  } else if (const auto* refused = std::get_if<event::HelloRefused>(&event)) {
+    state.note_refusal(refused->remote, refused->job, refused->text);
   } else if (const auto* opened = std::get_if<event::SessionOpened>(&event)) {
     state.on_opened(*opened, now_ns);
   } else if (const auto* closed = std::get_if<event::SessionClosed>(&event)) {

@@ -105,6 +105,8 @@ class JobManager {
     std::vector<Endpoint> lanes;
     std::function<void(LaneId, Command)> send;
     std::function<uint64_t()> random;  // nonces and incarnations; a seed in the simulator
+    // A line for the host's log: who was refused, and why. May be empty.
+    std::function<void(const std::string&)> notice;
   };
   JobManager(Host host, JobPolicy policy);
   ~JobManager();

@@ -104,6 +104,9 @@ void Member::on_control_closed(const Error& why, uint64_t now_ns) {
     retry_ns_ = now_ns + kRetryNs;
     return;
   }
+  if (waiting && why.code == Errc::kVersionMismatch) {  // its text names versions, not hosts
+    return fail(Error(why.code, server_name(0) + ": " + why.message));
+  }
   if (waiting) return fail(why);
   fail(Error(why.code == Errc::kClosed ? Errc::kPeerLeft : why.code,
              "the job's coordinator, host of " + server_name(0) + ": " + why.message));
