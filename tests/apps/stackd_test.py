@@ -3,7 +3,6 @@
 usage: stackd_test.py STACKD CTL
 """
 import contextlib
-import json
 import os
 import random
 import signal
@@ -14,77 +13,29 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from daemons import UDP_PORT, Daemon, config, some_address  # noqa: E402
+
 STACKD, CTL = sys.argv[1], sys.argv[2]
-
-
-def config(directory, address, extra=""):
-    path = os.path.join(directory, "stackd.toml")
-    with open(path, "w") as file:
-        file.write(f"""
-[port]
-kind = "uring"
-address = ["{address}/8"]
-udp_port = 17470
-[attach]
-socket = "{directory}/stackd.sock"
-{extra}""")
-    return path
-
-
-class Daemon:
-    """A running daemon; ready when the constructor returns."""
-
-    def __init__(self, directory, path):
-        self.socket = f"{directory}/stackd.sock"
-        notify = f"{directory}/notify"
-        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as receiver:
-            receiver.bind(notify)
-            receiver.settimeout(20)
-            self.process = subprocess.Popen([STACKD, "--config", path], stderr=subprocess.PIPE, text=True,
-                                            env={**os.environ, "NOTIFY_SOCKET": notify})
-            try:
-                assert receiver.recv(64) == b"READY=1"
-            except TimeoutError:
-                raise AssertionError(f"not ready: {self.stop(signal.SIGKILL)}") from None
-        os.unlink(notify)
-
-    def ctl(self, *arguments):
-        return subprocess.run([CTL, "--socket", self.socket, *arguments], capture_output=True, text=True)
-
-    def attach(self):
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        connection.connect(self.socket)
-        connection.settimeout(5)
-        return connection
-
-    def descriptors(self):
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
-
-    def stop(self, how=signal.SIGTERM):
-        if self.process.poll() is None:
-            self.process.send_signal(how)
-        log = self.process.communicate(timeout=20)[1]
-        return self.process.returncode, log
 
 
 class StackdTest(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(prefix="mercury-")
         self.addCleanup(self.folder.cleanup)
-        # Test runs beside each other do not share an address.
-        self.address = f"127.{random.randrange(1, 255)}.{random.randrange(256)}.{random.randrange(1, 255)}"
+        self.address = some_address()
 
     def daemon(self, extra=""):
-        daemon = Daemon(self.folder.name, config(self.folder.name, self.address, extra))
+        daemon = Daemon(STACKD, CTL, self.folder.name, config(self.folder.name, self.address, extra))
         self.addCleanup(daemon.stop, signal.SIGKILL)
         return daemon
 
     def test_says_what_it_is_and_stops_cleanly(self):
         daemon = self.daemon()
-        status = json.loads(daemon.ctl("status", "--json").stdout)
-        self.assertEqual(status["engines"][0]["address"], f"{self.address}:17470")
+        status = daemon.status()
+        self.assertEqual(status["engines"][0]["address"], f"{self.address}:{UDP_PORT}")
         self.assertIn("UDP payload", daemon.ctl("status").stdout)
-        counters = json.loads(daemon.ctl("stats", "--json").stdout)["engines"][0]["counters"]
+        counters = daemon.counters()
         self.assertEqual(counters["rx_frames"], 0)
         self.assertEqual(daemon.ctl("jobs").stdout, "")
         code, _ = daemon.stop()
@@ -96,11 +47,11 @@ class StackdTest(unittest.TestCase):
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         magic = b"MU\x01\x01"
         for frame in (b"x", b"y" * 100, b"MU\x09\x01" + bytes(60), b"MU\x01\x63" + bytes(60), magic + bytes(60)):
-            sender.sendto(frame, (self.address, 17470))
+            sender.sendto(frame, (self.address, UDP_PORT))
         deadline = time.monotonic() + 5
         wanted = {"drop_truncated": 1, "drop_magic": 1, "drop_version": 1, "drop_type": 1, "drop_header_crc": 1}
         while time.monotonic() < deadline:
-            counters = json.loads(daemon.ctl("stats", "--json").stdout)["engines"][0]["counters"]
+            counters = daemon.counters()
             if counters["rx_frames"] == 5:
                 break
         self.assertEqual({name: counters[name] for name in wanted}, wanted)
@@ -120,7 +71,7 @@ class StackdTest(unittest.TestCase):
         with self.assertRaises(TimeoutError):
             bystander.settimeout(0.1)
             bystander.recv(1)
-        self.assertEqual(json.loads(daemon.ctl("status", "--json").stdout)["programs"], 1)
+        self.assertEqual(daemon.status()["programs"], 1)
 
     def test_connections_that_come_and_go_leave_nothing(self):
         daemon = self.daemon()
@@ -152,13 +103,13 @@ class StackdTest(unittest.TestCase):
         with open(path, "a") as file:
             file.write("[engine]\ncores = [0, 0]\n")
         with open(path) as file:
-            text = file.read().replace("udp_port = 17470", "udp_port = 17470\nengines = 2")
+            text = file.read().replace("[port]", "[port]\nengines = 2")
         with open(path, "w") as file:
             file.write(text)
-        daemon = Daemon(self.folder.name, path)
+        daemon = Daemon(STACKD, CTL, self.folder.name, path)
         self.addCleanup(daemon.stop, signal.SIGKILL)
-        engines = json.loads(daemon.ctl("status", "--json").stdout)["engines"]
-        self.assertEqual([e["address"] for e in engines], [f"{self.address}:17470", f"{self.address}:17471"])
+        engines = daemon.status()["engines"]
+        self.assertEqual([e["address"] for e in engines], [f"{self.address}:{UDP_PORT}", f"{self.address}:{UDP_PORT + 1}"])
 
     def test_bad_configuration_is_refused_with_file_and_line(self):
         path = config(self.folder.name, self.address, "mode = \"0999\"\n")
@@ -187,12 +138,12 @@ class StackdTest(unittest.TestCase):
             with open(f"/proc/{daemon.process.pid}/stat") as file:
                 fields = file.read().rpartition(")")[2].split()
             return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        sleeps = json.loads(daemon.ctl("stats", "--json").stdout)["engines"][0]["counters"]["sleeps"]
+        sleeps = daemon.counters()["sleeps"]
         before, start = cpu_s(), time.monotonic()
         time.sleep(2)
         # CPU time, not wall time: other load on the machine does not change it.
         self.assertLess((cpu_s() - before) / (time.monotonic() - start), 0.05)
-        after = json.loads(daemon.ctl("stats", "--json").stdout)["engines"][0]["counters"]["sleeps"]
+        after = daemon.counters()["sleeps"]
         self.assertGreater(after, sleeps)
 
 

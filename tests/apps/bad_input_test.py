@@ -1,0 +1,479 @@
+"""What is wrong is named to the one who is wrong, and harms nobody else: real daemons over io_uring
+on loopback, and real programs. No root needed.
+
+usage: bad_input_test.py STACKD CTL LIBMERCURY
+"""
+import ctypes
+import errno
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import frames  # noqa: E402
+from daemons import UDP_PORT, Daemon, config, some_address  # noqa: E402
+from program import Program  # noqa: E402
+
+STACKD, CTL, LIBRARY = sys.argv[1:4]
+PEER_TIMEOUT_S = 1.5
+SESSION = f'[session]\npeer_timeout = "{int(PEER_TIMEOUT_S * 1000)}ms"\n'
+VERSION_MISMATCH = 25  # Errc
+TENSOR = [0, 20000, "f32", "sum"]
+
+
+SO_ATTACH_FILTER = 26
+LOAD_WORD, LOAD_BYTE, EQUAL, RETURN = 0x20, 0x30, 0x15, 0x06  # classic BPF
+
+
+def capture(conditions):
+    """A socket that gets the loopback's IP packets of which all conditions hold: (load, offset, value)."""
+    program = b""
+    for i, (load, offset, value) in enumerate(conditions):
+        program += struct.pack("=HBBI", load, 0, 0, offset)
+        program += struct.pack("=HBBI", EQUAL, 0, 2 * (len(conditions) - 1 - i) + 1, int.from_bytes(value, "big"))
+    program += struct.pack("=HBBI", RETURN, 0, 0, 65536) + struct.pack("=HBBI", RETURN, 0, 0, 0)
+    code = ctypes.create_string_buffer(program)
+    wire = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+    wire.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER,
+                    struct.pack("HP", len(program) // 8, ctypes.addressof(code)))
+    wire.bind(("lo", 0x0800))
+    wire.settimeout(20)
+    return wire
+
+
+class Bystander:
+    """A job of two workers that goes on beside what a test does; stop() says how that went."""
+
+    def __init__(self, test):
+        self.programs = [test.program(host) for host in ("left", "right")]
+        self.replies = []
+        self.stopping = threading.Event()
+        for rank, program in enumerate(self.programs):
+            program.begin("open", name="bystander", rank=rank, workers=2, servers=1, rendezvous=test.rendezvous)
+        self.everyone(test)
+        for program in self.programs:
+            program.begin("declare", tensors=[TENSOR])
+        self.everyone(test)
+        self.rounds = 0
+        self.error = None
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+        test.addCleanup(self.end)
+
+    def everyone(self, test):
+        for program in self.programs:
+            reply = program.result()
+            test.assertEqual(reply.code, 0, reply.text)
+
+    def run(self):
+        try:
+            while not self.stopping.is_set() and not self.error:
+                for program in self.programs:
+                    program.begin("exchange", tensor=0, rounds=5)
+                for reply in [program.result() for program in self.programs]:
+                    if reply.code != 0 or reply.text:
+                        self.error = reply
+                self.rounds += 5
+        except Exception as error:  # shown by stop()
+            self.error = error
+
+    def end(self):
+        self.stopping.set()
+        self.thread.join(30)
+
+    def stop(self, test):
+        before = self.rounds
+        deadline = time.monotonic() + 20
+        while self.rounds < before + 10 and not self.error and time.monotonic() < deadline:
+            time.sleep(0.01)  # it still goes on, after all that has happened
+        self.end()
+        test.assertIsNone(self.error)
+        test.assertGreaterEqual(self.rounds, before + 10)
+        for program in self.programs:
+            program.begin("close")
+        for program in self.programs:
+            program.result()
+
+
+class BadInputTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="mercury-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.daemons, self.addresses = {}, {}
+
+    def daemon(self, name, extra=""):
+        self.addresses[name] = some_address()
+        path = config(self.folder, self.addresses[name], SESSION + extra, name)
+        self.daemons[name] = Daemon(STACKD, CTL, self.folder, path)
+        self.addCleanup(self.daemons[name].stop, signal.SIGKILL)
+        return self.daemons[name]
+
+    def cluster(self, server=""):
+        """Hosts "left" and "right" for workers, "server" for the sums."""
+        self.daemon("server", server)
+        for name in ("left", "right"):
+            self.daemon(name, "[jobs]\nserve = false\n")
+        self.rendezvous = f"{self.addresses['server']}:{UDP_PORT}"
+
+    def program(self, host):
+        where = host if host.startswith("embedded:") else self.daemons[host].socket
+        program = Program(LIBRARY, where)
+        self.addCleanup(program.kill)
+        return program
+
+    def open(self, program, begin=False, **options):
+        given = {"name": "train", "rank": 0, "workers": 1, "servers": 1, "rendezvous": self.rendezvous, **options}
+        if begin:
+            return program.begin("open", **given)
+        return program.call("open", **given)
+
+    def refused(self, reply, code, *words):
+        self.assertEqual(-reply.code, code, f"{errno.errorcode.get(-reply.code)}: {reply.text}")
+        for word in words:
+            self.assertIn(word, reply.text)
+
+    def pair(self, hosts=("left", "right"), **options):
+        """Two programs in one job, both open."""
+        programs = [self.program(host) for host in hosts]
+        for rank, program in enumerate(programs):
+            self.open(program, begin=True, rank=rank, workers=2, **options)
+        for program in programs:
+            reply = program.result()
+            self.assertEqual(reply.code, 0, reply.text)
+        return programs
+
+    def test_each_wrong_job_has_its_own_error(self):
+        self.cluster('[jobs]\nopen = false\n[[job]]\nname = "guarded"\nsecret = "right"\n'
+                     '[[job]]\nname = "train"\n[[job]]\nname = "bystander"\n')
+        bystander = Bystander(self)
+        stranger = self.program("left")
+        self.refused(self.open(stranger, name="nobody"), errno.ESRCH, "'nobody'", self.rendezvous, "[[job]]")
+        self.refused(self.open(stranger, name="guarded", secret="wrong"), errno.EKEYREJECTED, "'guarded'", self.rendezvous)
+        self.refused(self.open(stranger, name="guarded"), errno.EKEYREJECTED, "secret")
+        self.assertEqual(self.open(stranger, name="guarded", secret="right").code, 0)
+        stranger.call("close")
+        self.refused(self.open(stranger, rank=2, workers=2), errno.EINVAL, "rank is 2", "-1 to 1")
+        self.refused(self.open(stranger, rank=-2), errno.EINVAL, "rank is -2")
+        self.refused(self.open(stranger, workers=0), errno.EINVAL, "workers", "1 to 256")
+        self.refused(self.open(stranger, workers=257), errno.EINVAL, "workers", "1 to 256")
+        self.refused(self.open(stranger, servers=0), errno.EINVAL, "servers", "1 to 256")
+        self.refused(self.open(stranger, name="no spaces"), errno.EINVAL, "name")
+        self.refused(self.open(stranger, timeout_ms=0), errno.EINVAL, "time")
+        self.refused(self.open(stranger, rendezvous="nowhere"), errno.EINVAL, "nowhere")
+        bystander.stop(self)
+
+    def test_sizes_that_differ_and_ranks_that_are_taken(self):
+        self.cluster()
+        bystander = Bystander(self)
+        first, wrong, second = (self.program(host) for host in ("left", "right", "right"))
+        self.open(first, begin=True, rank=0, workers=2)
+        self.wait_for(lambda: any("worker 0 1" in line for line in self.members("train")))
+        opened = "'train' was opened with 2 workers, 1 servers"
+        self.refused(self.open(wrong, rank=1, workers=3), errno.ERANGE, opened, "3 workers, 1 servers")
+        self.refused(self.open(wrong, rank=1, workers=2, servers=2), errno.ERANGE, opened, "2 workers, 2 servers")
+        self.refused(self.open(wrong, rank=1, workers=2, deterministic=1), errno.ERANGE, opened, "deterministic")
+        self.refused(self.open(wrong, rank=0, workers=2), errno.EADDRINUSE, "worker 0 of 2", self.addresses["left"])
+        self.assertEqual(self.open(second, rank=1, workers=2).code, 0)  # the wrong ones have done no harm
+        self.assertEqual(first.result().code, 0)
+        self.refused(self.open(wrong, rank=1, workers=2), errno.EADDRINUSE, "'train'")
+        bystander.stop(self)
+
+    def members(self, job):
+        answer = self.daemons["server"].ctl("jobs", "--json")
+        return [line for entry in json.loads(answer.stdout)["jobs"] if entry["name"] == job
+                for line in entry["members"]]
+
+    def wait_for(self, condition, what=""):
+        """`what`: for the message, or a function that says it."""
+        deadline = time.monotonic() + 30
+        while not condition():
+            if time.monotonic() > deadline:
+                self.fail(what() if callable(what) else what)
+            time.sleep(0.005)
+
+    def test_declarations_that_differ(self):
+        self.cluster()
+        bystander = Bystander(self)
+        first, second = self.pair()
+        self.assertEqual(first.call("declare", tensors=[[7, 1000, "f32", "sum"]]).code, 0)
+        for wrong in ([7, 1001, "f32", "sum"], [7, 1000, "f64", "sum"], [7, 500, "f64", "sum"],
+                      [7, 1000, "i32", "sum"], [7, 1000, "f32", "average"]):
+            numel, dtype, op = wrong[1:]
+            self.refused(second.call("declare", tensors=[wrong]), errno.EPROTOTYPE, "tensor 7",
+                         f"here as {numel} x {dtype}, {op}", "by worker 0 as 1000 x f32, sum")
+        # The one that was wrong may correct itself; nobody else has noticed.
+        self.assertEqual(second.call("declare", tensors=[[7, 1000, "f32", "sum"]]).code, 0)
+        for program in (first, second):
+            program.begin("exchange", tensor=7, rounds=20)
+        for program in (first, second):
+            reply = program.result()
+            self.assertEqual((reply.code, reply.text), (0, ""))
+        bystander.stop(self)
+
+    def test_a_tensor_that_only_some_workers_declared(self):
+        self.cluster()
+        bystander = Bystander(self)
+        first, second = self.pair()
+        self.assertEqual(first.call("declare", tensors=[TENSOR, [1, 1000, "f32", "sum"]]).code, 0)
+        self.assertEqual(second.call("declare", tensors=[TENSOR]).code, 0)
+        self.refused(second.call("push_pull", tensor=1), errno.ENOENT, "tensor 1 is not declared")
+        handle = first.call("push_pull", tensor=1).fields["handle"]
+        self.refused(first.call("wait", handle=handle, timeout_ms=200), errno.ETIMEDOUT, "in flight")
+        second.call("close")
+        self.refused(first.call("wait", handle=handle, timeout_ms=30000), errno.ECONNRESET, "tensor 1", "worker 1 of 2",
+                     self.addresses["right"])
+        bystander.stop(self)
+
+    def test_the_rendezvous_says_who_is_missing(self):
+        self.cluster()
+        bystander = Bystander(self)
+        nobody = f"{some_address()}:{UDP_PORT}"
+        waiting = [self.program("left") for _ in range(3)]
+        options = ({"name": "a", "workers": 3, "rank": 1}, {"name": "b", "servers": 2, "rendezvous": f"{self.rendezvous},{nobody}"},
+                   {"name": "c", "rendezvous": nobody})
+        for program, option in zip(waiting, options):
+            self.open(program, begin=True, timeout_ms=700, **option)
+        for program, missing in zip(waiting, ("worker 0 of 3, worker 2 of 3", f"server 1 of 2 ({nobody})",
+                                              f"server 0 of 1 ({nobody})")):
+            self.refused(program.result(), errno.ETIME, "missing when the time limit passed: " + missing)
+        bystander.stop(self)
+
+    def dropped(self, daemon, counter, sender, frame, target):
+        """The frame is dropped, and counted under that name."""
+        before = daemon.counters()[counter]
+        sender.sendto(frame, target)
+        self.wait_for(lambda: daemon.counters()[counter] > before)
+
+    def test_frames_of_strangers(self):
+        self.cluster()
+        bystander = Bystander(self)
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(sender.close)
+        good = frames.frame(frames.HELLO, frames.hello("bystander", 5))
+        damaged = good[:-1] + bytes([good[-1] ^ 1])
+        strange = {
+            "drop_truncated": (b"", b"M", good[:31], frames.frame(frames.PUSH, chunk=(1, 0, 0, 0, 0, 0))[:40]),
+            "drop_magic": (b"\x16\x03" + bytes(60), frames.frame(frames.PING, magic=0x4D4D)),
+            "drop_version": (frames.frame(frames.PING, version=0), frames.frame(frames.HELLO, version=2)),
+            "drop_type": (frames.frame(0), frames.frame(10), frames.frame(255)),
+            "drop_header_crc": (good[:12] + bytes(4) + good[16:], good[:9] + b"\xff" + good[10:]),
+            "drop_length": (good[:-1], good + b"x", frames.frame(frames.PING, length=65535)),
+            "drop_no_session": (frames.frame(frames.ACK, b"x" * 24, session=77), frames.frame(frames.CLOSE),
+                                frames.frame(frames.PUSH, b"x" * 64, session=0xFFFFFFFF, chunk=(1, 0, 0, 0, 0, 0))),
+            "drop_handshake": (damaged, frames.frame(frames.HELLO), frames.frame(frames.HELLO, b"x" * 81),
+                               frames.frame(frames.HELLO, frames.hello("no spaces", 5)),
+                               frames.frame(frames.HELLO, frames.hello("bystander", 0))),
+        }
+        for name in ("server", "left"):
+            for counter, drops in strange.items():
+                for frame in drops:
+                    with self.subTest(host=name, counter=counter, frame=frame.hex()):
+                        self.dropped(self.daemons[name], counter, sender, frame, (self.addresses[name], UDP_PORT))
+        # A session is for the address that opened it.
+        where = (self.addresses["server"], UDP_PORT)
+        sender.settimeout(10)
+        sender.sendto(good, where)
+        kind, _, answer = frames.parse(sender.recv(2048))
+        self.assertEqual(kind, frames.HELLO_ACK)
+        session, = struct.unpack_from(">I", answer, 8)
+        thief = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(thief.close)
+        for frame in (frames.frame(frames.CLOSE, frames.reason(5, 30, "believe me"), session=session),
+                      frames.frame(frames.PUSH, b"x" * 64, session=session, chunk=(1, 0, 0, 0, 0, 0))):
+            self.dropped(self.daemons["server"], "drop_foreign_source", thief, frame, where)
+        generator = random.Random(20251121)
+        for _ in range(3000):
+            frame = bytearray(good)
+            for _ in range(generator.randrange(1, 4)):
+                frame[generator.randrange(len(frame))] ^= 1 << generator.randrange(8)
+            del frame[generator.randrange(1, 2 * len(frame)):]
+            sender.sendto(frame, (self.addresses[generator.choice(("server", "left"))], UDP_PORT))
+        bystander.stop(self)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may read and forge the frames of others")
+    def test_frames_damaged_on_the_way(self):
+        self.cluster()
+        bystander = Bystander(self)
+        server = self.daemons["server"]
+        first, second = self.pair()
+        source, target = (socket.inet_aton(self.addresses[name]) for name in ("right", "server"))
+        # The second worker's PUSH of tensor 4000, whatever else is on the loopback.
+        wire = capture([(LOAD_WORD, 12, source), (LOAD_WORD, 16, target), (LOAD_BYTE, 28 + 3, bytes([frames.PUSH])),
+                        (LOAD_WORD, 28 + 28, struct.pack(">I", 4000))])
+        self.addCleanup(wire.close)
+        for program in (first, second):
+            program.begin("declare", tensors=[[4000, 1000, "f32", "sum"]])
+        for program in (first, second):
+            self.assertEqual(program.result().code, 0)
+            program.begin("exchange", tensor=4000, rounds=1)
+        for program in (first, second):
+            self.assertEqual((program.result().fields["rounds"]), 1)
+        packet = wire.recv(65536)
+        frame = packet[28:28 + 48 + int.from_bytes(packet[28 + 6:28 + 8], "big")]
+        session, = struct.unpack_from(">I", frame, 8)
+        number, tensor, chunk, priority, sender, incarnation, _ = struct.unpack_from(">IIIHHII", frame, 24)
+        forger = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+        self.addCleanup(forger.close)
+
+        def forge(frame, counter):
+            """Sends it as the second worker's host; it is dropped, and counted."""
+            before = server.counters()[counter]
+            udp = packet[20:24] + struct.pack(">HH", 8 + len(frame), 0)
+            forger.sendto(packet[:10] + bytes(2) + packet[12:20] + udp + frame, (self.addresses["server"], 0))
+            self.wait_for(lambda: server.counters()[counter] > before, counter)
+        first.begin("exchange", tensor=4000, rounds=1)  # the round is open, and lacks the second worker
+        payload = frame[48:]
+        for bit in (0, 17, 8 * len(payload) - 1):
+            damaged = bytearray(payload)
+            damaged[bit // 8] ^= 1 << bit % 8
+            # A packet number that was never used: it is not a duplicate.
+            forge(frames.frame(frames.PUSH, bytes(damaged), session=session, number=1 << 40, payload_crc=frames.crc32c(payload),
+                               chunk=(number + 1, tensor, chunk, priority, sender, incarnation)), "drop_payload_crc")
+        for byte in (4, 11, 12, 20, 25, 33, 47):
+            damaged = bytearray(frame)
+            damaged[byte] ^= 4
+            forge(bytes(damaged), "drop_header_crc")
+        forge(frame, "drop_duplicate")
+        forge(frame[:-1], "drop_length")
+        second.begin("exchange", tensor=4000, rounds=1)
+        for program in (first, second):
+            reply = program.result()
+            self.assertEqual((reply.code, reply.text), (0, ""))
+        bystander.stop(self)
+
+    def test_versions_that_differ_from_a_stranger(self):
+        self.cluster()
+        bystander = Bystander(self)
+        server = self.daemons["server"]
+        stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(stranger.close)
+        stranger.settimeout(10)
+        stranger.bind((some_address(), 0))
+        before = server.counters()["sessions_refused"]
+        stranger.sendto(frames.frame(frames.HELLO, frames.hello("bystander", 5, versions=(2, 3))),
+                        (self.addresses["server"], UDP_PORT))
+        kind, session, payload = frames.parse(stranger.recv(2048))
+        self.assertEqual((kind, session), (frames.REFUSE, 5))
+        said = "the connecting side speaks wire version 2 to 3, the answering side 1"
+        self.assertEqual(frames.parse_reason(payload), (VERSION_MISMATCH, said))
+        who = "%s:%d" % stranger.getsockname()
+        self.wait_for(lambda: f"refused {who} for job 'bystander': {said}" in server.log())
+        self.assertEqual(server.counters()["sessions_refused"], before + 1)
+        # One that speaks ours too is answered by the version that both have.
+        stranger.sendto(frames.frame(frames.HELLO, frames.hello("bystander", 6, versions=(1, 9))),
+                        (self.addresses["server"], UDP_PORT))
+        kind, session, payload = frames.parse(stranger.recv(2048))
+        self.assertEqual((kind, session, payload[0]), (frames.HELLO_ACK, 6, 1))
+        bystander.stop(self)
+
+    def test_versions_that_differ_from_the_server(self):
+        self.cluster()
+        bystander = Bystander(self)
+        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(server.close)
+        server.settimeout(10)
+        server.bind((some_address(), UDP_PORT))
+        there = "%s:%d" % server.getsockname()
+        program = self.program("left")
+
+        def hello():
+            while True:  # CLOSE of an earlier session may come three times
+                frame, source = server.recvfrom(2048)
+                kind, _, payload = frames.parse(frame)
+                if kind == frames.HELLO:
+                    return int.from_bytes(payload[8:12], "big"), source
+        self.open(program, begin=True, rendezvous=there)
+        session, source = hello()
+        said = "the connecting side speaks wire version 1, the answering side 2 to 3"
+        server.sendto(frames.frame(frames.REFUSE, frames.reason(session, VERSION_MISMATCH, said), session=session), source)
+        self.refused(program.result(), errno.EPROTONOSUPPORT, said, there)
+        self.open(program, begin=True, rendezvous=there)
+        session, source = hello()
+        server.sendto(frames.frame(frames.HELLO_ACK, frames.hello_ack(9, version=2), session=session), source)
+        self.refused(program.result(), errno.EPROTONOSUPPORT, "chose wire version 2, which was not offered", there)
+        kind, session, payload = frames.parse(server.recv(2048))
+        while kind == frames.HELLO:
+            kind, session, payload = frames.parse(server.recv(2048))
+        self.assertEqual((kind, session), (frames.CLOSE, 9))
+        self.assertEqual(frames.parse_reason(payload)[0], VERSION_MISMATCH)
+        bystander.stop(self)
+
+    def held(self, name):
+        """Of what a daemon keeps for others: all that must go back to where it was."""
+        status = self.daemons[name].status()
+        for changing in ("uptime_s", "resident_bytes", "heap_bytes"):
+            del status[changing]
+        return status
+
+    def held_by_all(self, names):
+        """The same for each of `names`, once the engines' gauges show that all sessions are open."""
+        for name in names:
+            self.wait_for(lambda: all(engine["handshakes"] == 0 for engine in self.held(name)["engines"]),
+                          lambda: f"{name} holds {self.held(name)}")
+        return {name: self.held(name) for name in names}
+
+    def begin_mid_exchange(self, programs, rounds_of_last=1 << 30):
+        """They exchange without end, and are in the midst of it when this returns."""
+        for program in programs:
+            program.begin("declare", tensors=[[0, 250000, "f32", "sum"]])
+        for program in programs:
+            self.assertEqual(program.result().code, 0)
+        before = self.daemons["server"].counters()["push_chunks"]
+        for program in programs:
+            program.begin("exchange", tensor=0, rounds=rounds_of_last if program is programs[-1] else 1 << 30)
+        self.wait_for(lambda: self.daemons["server"].counters()["push_chunks"] > before + 1000)
+
+    def test_programs_that_end_in_the_midst_leave_nothing(self):
+        self.cluster()
+        bystander = Bystander(self)
+        before = self.held_by_all(self.daemons)
+        heap = {}
+        for cycle in range(12):
+            first, second = self.pair()
+            if cycle % 2:
+                self.begin_mid_exchange((first, second))
+                second.kill()
+            else:
+                self.begin_mid_exchange((first, second), rounds_of_last=15)
+                second.begin("end")  # its last word to anyone is its 15th round
+            self.refused(first.result(), errno.ECONNRESET, "worker 1 of 2", self.addresses["right"], "program")
+            if cycle % 3:
+                first.kill()
+            else:
+                first.reap()
+            second.kill()
+            for name in self.daemons:
+                self.wait_for(lambda: self.held(name) == before[name],
+                          lambda: f"{name} holds {self.held(name)}, before {before[name]}")
+            heap[cycle] = {name: self.daemons[name].status()["heap_bytes"] for name in self.daemons}
+        for name in self.daemons:  # the first ones fill what is kept for the next
+            self.assertLess(heap[11][name] - heap[3][name], 8192, name)
+        bystander.stop(self)
+
+    def test_hosts_that_are_lost_are_named_within_the_peer_time_out(self):
+        self.cluster()
+        bystander = Bystander(self)
+        before = self.held_by_all(("server", "left"))
+        lost = some_address()
+        first, second = self.pair(hosts=("left", f"embedded:{lost}"))
+        self.begin_mid_exchange((first, second))
+        second.kill()  # nobody is left to say goodbye for it
+        self.refused(first.result(), errno.EHOSTDOWN, "worker 1 of 2", lost, f"for {PEER_TIMEOUT_S} s")
+        first.reap()
+        for name in before:
+            self.wait_for(lambda: self.held(name) == before[name],
+                          lambda: f"{name} holds {self.held(name)}, before {before[name]}")
+        bystander.stop(self)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[4:]])

@@ -1,0 +1,80 @@
+"""mercury-stackd on an address of 127.0.0.0/8, over io_uring: no root needed."""
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+
+UDP_PORT = 17470
+
+
+def some_address():
+    """Test runs beside each other do not share an address."""
+    return f"127.{random.randrange(1, 255)}.{random.randrange(256)}.{random.randrange(1, 255)}"
+
+
+def config(directory, address, extra="", name="stackd"):
+    path = os.path.join(directory, f"{name}.toml")
+    with open(path, "w") as file:
+        file.write(f"""
+[port]
+kind = "uring"
+address = ["{address}/8"]
+udp_port = {UDP_PORT}
+[attach]
+socket = "{directory}/{name}.sock"
+{extra}""")
+    return path
+
+
+class Daemon:
+    """A running daemon; ready when the constructor returns."""
+
+    def __init__(self, stackd, ctl, directory, path):
+        name = os.path.splitext(os.path.basename(path))[0]
+        self.ctl_program = ctl
+        self.socket = f"{directory}/{name}.sock"
+        self.log_path = f"{directory}/{name}.log"
+        notify = f"{directory}/{name}.notify"
+        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as receiver:
+            receiver.bind(notify)
+            receiver.settimeout(20)
+            with open(self.log_path, "w") as log:
+                self.process = subprocess.Popen([stackd, "--config", path], stderr=log,
+                                                env={**os.environ, "NOTIFY_SOCKET": notify})
+            try:
+                assert receiver.recv(64) == b"READY=1"
+            except TimeoutError:
+                raise AssertionError(f"not ready: {self.stop(signal.SIGKILL)}") from None
+        os.unlink(notify)
+
+    def ctl(self, *arguments):
+        return subprocess.run([self.ctl_program, "--socket", self.socket, *arguments], capture_output=True, text=True)
+
+    def status(self):
+        return json.loads(self.ctl("status", "--json").stdout)
+
+    def counters(self):
+        """Of the first engine."""
+        return json.loads(self.ctl("stats", "--json").stdout)["engines"][0]["counters"]
+
+    def attach(self):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.connect(self.socket)
+        connection.settimeout(5)
+        return connection
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def log(self):
+        with open(self.log_path) as file:
+            return file.read()
+
+    def stop(self, how=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        self.process.wait(20)
+        return self.process.returncode, self.log()

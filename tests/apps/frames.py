@@ -1,0 +1,64 @@
+"""Mercury's frames as docs/protocol.md describes them, written without any of Mercury's code."""
+import hashlib
+import struct
+
+HELLO, HELLO_ACK, REFUSE, CLOSE, ACK, PING, CONTROL, PUSH, RESULT = range(1, 10)
+MAGIC = 0x4D55
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def frame(kind, payload=b"", session=0, number=0, version=1, magic=MAGIC, length=None, payload_crc=None, chunk=None):
+    """A whole frame; `chunk` is (round, tensor, chunk, priority, sender, incarnation) of PUSH and RESULT."""
+    crc = crc32c(payload) if payload_crc is None else payload_crc
+    rest = struct.pack(">IIIHHII", *chunk, crc) if chunk else struct.pack(">II", crc, 0)
+    length = len(payload) if length is None else length
+    before = struct.pack(">HBBHHI", magic, version, kind, 0, length, session)
+    after = struct.pack(">Q", number) + rest
+    return before + struct.pack(">I", crc32c(before + bytes(4) + after)) + after + payload
+
+
+def job_key(name, secret=""):
+    text = b"mercury job key" + bytes([len(name)]) + name.encode() + secret.encode()
+    return hashlib.blake2b(text, digest_size=32).digest()
+
+
+def hello(job, session, versions=(1, 1), secret="", rank=0, nonce=bytes(16), incarnation=7):
+    """A worker's HELLO for a control session, with the proof that the job's secret asks for."""
+    def body(number, payload_bytes, proof):
+        return struct.pack(">BBBBIIHHIHH", *versions, 0, 0, 0, number, rank, 0, incarnation, payload_bytes,
+                           len(job)) + nonce + proof + job.encode()
+    proof = hashlib.blake2b(b"mercury hello" + body(0, 0, bytes(32)), digest_size=32, key=job_key(job, secret)).digest()
+    return body(session, 1472, proof)
+
+
+def hello_ack(session, version=1):
+    return struct.pack(">BBBBIIIHH", version, 0, 0, 0, 0, session, 7, 1472, 0) + bytes(32)
+
+
+def reason(session, code, text):
+    return struct.pack(">IHH", session, code, len(text)) + text.encode()
+
+
+def parse(data):
+    """(type, session, payload) of a plain frame whose checksums are right."""
+    magic, version, kind, _, length, session, header_crc = struct.unpack_from(">HBBHHII", data)
+    header = data[:12] + bytes(4) + data[16:32]
+    payload = data[32:]
+    assert magic == MAGIC and version == 1 and header_crc == crc32c(header), data.hex()
+    assert length == len(payload) and struct.unpack_from(">I", data, 24)[0] == crc32c(payload), data.hex()
+    return kind, session, payload
+
+
+def parse_reason(payload):
+    """(code, text) of REFUSE and CLOSE."""
+    _, code, length = struct.unpack_from(">IHH", payload)
+    assert len(payload) == 8 + length
+    return code, payload[8:].decode()
