@@ -18,11 +18,10 @@
 
 #include "examples/digits/data.h"
 #include "examples/digits/model.h"
+#include "examples/digits/reference.h"
 #include "shim/client/mercury.h"
 
 namespace {
-
-constexpr uint64_t kSeed = 1;
 
 struct Options {
   std::string role = "worker", mode = "auto", listen, rendezvous, job = "digits",
@@ -47,20 +46,9 @@ void check(int status, const char* what) {
   if (status < 0) fail(std::string(what) + ": " + mercury_last_error());
 }
 
-// The images of worker `rank` in iteration `step`: batches run through the training set in order.
-void take_share(const digits::Images& all, int step, const Options& options, int rank,
-                std::vector<float>& pixels, std::vector<int>& labels) {
-  const auto share = static_cast<size_t>(options.batch / options.workers);
-  const size_t first = static_cast<size_t>(step) * static_cast<size_t>(options.batch) +
-                       static_cast<size_t>(rank) * share;
-  pixels.clear();
-  labels.clear();
-  for (size_t n = first; n < first + share; ++n) {
-    const size_t image = n % all.count();
-    const auto begin = all.pixels.begin() + static_cast<ptrdiff_t>(image * digits::kPixels);
-    pixels.insert(pixels.end(), begin, begin + digits::kPixels);
-    labels.push_back(all.labels[image]);
-  }
+digits::Schedule schedule_of(const Options& options) {
+  return {static_cast<size_t>(options.workers), static_cast<size_t>(options.iterations),
+          static_cast<size_t>(options.batch)};
 }
 
 void write_weights(const Options& options, const digits::Model& model) {
@@ -110,7 +98,7 @@ class Worker {
         job_(job),
         data_(data),
         rank_(mercury_job_rank(job)),
-        model_(kSeed, static_cast<size_t>(std::max(options.batch, 360))) {
+        model_(digits::initial_model(schedule_of(options))) {
     std::vector<mercury_tensor_options> tensors;
     for (size_t l = 0; l < model_.layer_count(); ++l) {
       Exchange exchange;
@@ -160,7 +148,8 @@ class Worker {
   void iterate(int step) {
     const double begun_s = now_s();
     double computed_s = 0;
-    take_share(data_.train, step, options_, rank_, pixels_, labels_);
+    digits::take_share(data_.train, schedule_of(options_), static_cast<size_t>(step),
+                       static_cast<size_t>(rank_), pixels_, labels_);
     model_.set_input(pixels_);
     for (size_t l = 0; l < model_.layer_count(); ++l) {
       update(l);
@@ -232,32 +221,8 @@ class Worker {
   Timeline timeline_;
 };
 
-// All workers' shares one after the other, their gradients added in rank order as a server does.
 void run_reference(const Options& options, const digits::Data& data) {
-  digits::Model model(kSeed, static_cast<size_t>(std::max(options.batch, 360)));
-  const auto workers = static_cast<size_t>(options.workers);
-  const size_t layers = model.layer_count();
-  std::vector<std::vector<std::vector<float>>> weights(layers), biases(layers);
-  for (size_t l = 0; l < layers; ++l) {
-    weights[l].assign(workers, std::vector<float>(model.layer(l).weights.size()));
-    biases[l].assign(workers, std::vector<float>(model.layer(l).bias.size()));
-  }
-  std::vector<float> pixels;
-  std::vector<int> labels;
-  for (int step = 0; step < options.iterations; ++step) {
-    for (size_t worker = 0; worker < workers; ++worker) {
-      take_share(data.train, step, options, static_cast<int>(worker), pixels, labels);
-      model.set_input(pixels);
-      for (size_t l = 0; l < layers; ++l) model.forward(l);
-      model.loss(labels);
-      for (size_t l = layers; l-- > 0;) model.backward(l, weights[l][worker], biases[l][worker]);
-    }
-    for (size_t l = 0; l < layers; ++l) {
-      digits::average(weights[l], weights[l][0]);
-      digits::average(biases[l], biases[l][0]);
-      model.apply(l, weights[l][0], biases[l][0]);
-    }
-  }
+  digits::Model model = digits::train_reference(data.train, schedule_of(options));
   write_weights(options, model);
   std::printf("test accuracy %.1f %%\n", 100 * model.accuracy(data.test));
 }

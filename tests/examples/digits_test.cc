@@ -6,6 +6,7 @@
 
 #include "examples/digits/data.h"
 #include "examples/digits/model.h"
+#include "examples/digits/reference.h"
 
 namespace digits {
 namespace {
@@ -70,51 +71,17 @@ TEST(DigitsModel, GradientsAreTheLossesSlopes) {
   }
 }
 
-// What a job of `workers` computes: each its share of every batch, averaged in rank order.
-Model train(const Images& images, size_t workers, size_t steps) {
-  constexpr size_t kBatch = 128;
-  const size_t share = kBatch / workers;
-  Model model(1, 360);
-  const size_t layers = model.layer_count();
-  // By layer and worker: weights, then bias.
-  std::vector<std::vector<std::vector<float>>> gradients(layers);
-  for (size_t l = 0; l < layers; ++l) {
-    const size_t size = model.layer(l).weights.size() + model.layer(l).bias.size();
-    gradients[l].assign(workers, std::vector<float>(size));
-  }
-  const auto part = [&](std::vector<float>& both, size_t l) {
-    return std::pair(std::span(both).first(model.layer(l).weights.size()),
-                     std::span(both).subspan(model.layer(l).weights.size()));
-  };
-  for (size_t step = 0; step < steps; ++step) {
-    for (size_t worker = 0; worker < workers; ++worker) {
-      const size_t first = (step * kBatch + worker * share) % (images.count() - share);
-      model.set_input(std::span(images.pixels).subspan(first * kPixels, share * kPixels));
-      for (size_t l = 0; l < layers; ++l) model.forward(l);
-      model.loss(std::span(images.labels).subspan(first, share));
-      for (size_t l = layers; l-- > 0;) {
-        const auto [weights, bias] = part(gradients[l][worker], l);
-        model.backward(l, weights, bias);
-      }
-    }
-    for (size_t l = 0; l < layers; ++l) {
-      average(gradients[l], gradients[l][0]);
-      const auto [weights, bias] = part(gradients[l][0], l);
-      model.apply(l, weights, bias);
-    }
-  }
-  return model;
-}
-
 TEST(DigitsModel, LearnsTheDigits) {
   const Data data = load_data();
-  EXPECT_GT(train(data.train, 2, 60).accuracy(data.test), 0.95);
+  EXPECT_GT(train_reference(data.train, {2, 60, 128}).accuracy(data.test), 0.95);
 }
 
 TEST(DigitsModel, TrainsToTheSameBitsEveryTime) {
   const Data data = load_data();
-  EXPECT_EQ(train(data.train, 4, 3).weights(), train(data.train, 4, 3).weights());
-  EXPECT_NE(train(data.train, 4, 3).weights(), train(data.train, 4, 2).weights());
+  EXPECT_EQ(train_reference(data.train, {4, 3, 128}).weights(),
+            train_reference(data.train, {4, 3, 128}).weights());
+  EXPECT_NE(train_reference(data.train, {4, 3, 128}).weights(),
+            train_reference(data.train, {4, 2, 128}).weights());
 }
 
 }  // namespace
