@@ -53,8 +53,6 @@ inline constexpr uint64_t kTickNs = 10'000'000;  // Port::tick
 inline constexpr uint64_t kRefusalReportNs = 1'000'000'000;
 inline constexpr uint64_t kStallRetryNs =
     50'000;  // virtual devices do not say when there is room again
-// Ethernet, IPv6, UDP, preamble and gap: what a frame takes on the link besides its UDP payload.
-inline constexpr uint32_t kLinkOverheadBytes = 14 + 40 + 8 + 24;
 
 // Reports that the control plane has not fetched yet. Beyond it HELLOs and control bytes are left
 // to be sent again, so that no peer fills our memory faster than the control plane works.

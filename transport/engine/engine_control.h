@@ -36,6 +36,7 @@ Result<SessionSlot> Engine<P, X>::open_session(const Endpoint& remote, uint64_t 
   entry.path = *path;
   entry.has_path = true;
   entry.remote = remote;
+  entry.link_overhead_bytes = link_overhead_bytes(remote.ip);
   entry.token = token;
   entry.job = job;
   SessionConfig session = config_.session;

@@ -127,7 +127,7 @@ uint32_t Engine<P, X>::send_session_frames() {
       }
       counters_.add(Counter::kTxFrames);
       counters_.add(Counter::kTxBytes, bytes);
-      pacer_.sent(bytes + kLinkOverheadBytes, now_ns_);
+      pacer_.sent(bytes + entry.link_overhead_bytes, now_ns_);
       port_.tx_send(frame, entry.path, bytes);
       ++sent;
     }
@@ -210,7 +210,7 @@ void Engine<P, X>::send_chunk(const OutgoingChunk& chunk, TxFrame& frame,
   }
   counters_.add(Counter::kTxFrames);
   counters_.add(Counter::kTxBytes, bytes);
-  pacer_.sent(bytes + kLinkOverheadBytes, now_ns_);
+  pacer_.sent(bytes + entry.link_overhead_bytes, now_ns_);
   exchange_.charge(chunk.job, bytes);
 }
 

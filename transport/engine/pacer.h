@@ -7,9 +7,16 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "transport/base/endpoint.h"
 #include "transport/base/types.h"
 
 namespace mercury {
+
+// What a frame to `peer` takes on the link besides its UDP payload: UDP, IP, Ethernet's header and
+// checksum, preamble and gap.
+inline uint32_t link_overhead_bytes(const IpAddress& peer) noexcept {
+  return 8 + (peer.is_v4() ? 20 : 40) + 14 + 4 + 8 + 12;
+}
 
 class Pacer {
  public:
