@@ -60,7 +60,9 @@ struct OpenJob {
   // wait, and its next life joins under the same rank. 0: the job fails at once. The same on all
   // workers; servers learn it.
   uint64_t rejoin_ns = 0;
-  // Worker: one channel per engine of this host, owned by the caller until the client has gone.
+  // Worker: one channel per engine of this host, the caller's. They live until each engine has
+  // answered DetachChannel (event::ChannelDetached), which the caller sends once client_gone has
+  // replied: until then the engines go on using them.
   std::vector<EngineChannel*> channels;
   uint32_t client_job = 0;  // the program's number for the job in its submissions
 };
@@ -123,7 +125,7 @@ class JobManager {
   // A member that waits for the job's end: kOk when all workers left in order.
   void wait_job(ClientId client, JobSlot job, std::function<void(Status)> reply);
   // The program ended or broke: its jobs are left with kPeerLeft. Replies when the engines have let
-  // go of its memory and channels.
+  // go of its jobs and their memory; its channels are the caller's to detach (OpenJob::channels).
   void client_gone(ClientId client, uint64_t now_ns, std::function<void()> reply);
   // Why a job failed, for programs that ask after a failed operation; empty while it runs.
   Status job_status(ClientId client, JobSlot job) const;
