@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bitset>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -75,7 +76,8 @@ class Coordinator {
   };
   struct Known {
     message::Tensor tensor;
-    uint16_t declared_by = 0;  // worker's rank
+    uint16_t declared_by = 0;           // worker's rank
+    std::bitset<kMaxWorkers> declared;  // by rank
   };
 
   // --- gathering (coordinator.cc) ---
@@ -97,6 +99,8 @@ class Coordinator {
   void process_declarations();
   Status check_declaration(const Declaration& declaration, std::vector<message::Tensor>& fresh);
   void defined(LinkId server);
+  void note_declared(const Declaration& declaration, const Seat& seat);
+  std::string tensors_lacked(uint16_t rank) const;
   std::vector<uint32_t> rounds_of(const Declaration& declaration) const;
 
   // --- coming back (coordinator_rejoin.cc) ---

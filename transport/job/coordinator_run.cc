@@ -4,12 +4,10 @@
 #include "transport/job/coordinator.h"
 #include "transport/job/plan.h"
 #include "transport/wire/header.h"
+#include "transport/wire/hello.h"
 
 namespace mercury {
 namespace {
-
-// A path that carries less than IPv4's smallest reassembly size is a peer's lie.
-constexpr uint16_t kLeastPathPayload = 548;
 
 // RESULT frames may carry a bitmap of contributors before the elements (wire::kFlagPartial); every
 // chunk leaves room for it, or a full chunk could not be answered in part.
@@ -36,7 +34,7 @@ void Coordinator::on_message(LinkId link, const Message& message, uint64_t now_n
   }
   if (const auto* m = std::get_if<message::Ready>(&message);
       m && phase_ == Phase::kConnecting && !seat->ready &&
-      m->max_udp_payload >= kLeastPathPayload) {
+      m->max_udp_payload >= wire::kMinUdpPayload) {
     return ready(*seat, *m);
   }
   if (const auto* m = std::get_if<message::Lost>(&message); m && !worker) {
@@ -96,11 +94,12 @@ void Coordinator::leave(Seat& leaver, uint64_t now_ns) {
   const bool all_left = std::none_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
     return seat.join.role == Role::kWorker;
   });
+  const std::string lacked = tensors_lacked(rank);
   for (const Seat& seat : seats_) {
     if (all_left) {
       dismiss(seat.link, message::End{}, now_ns);
     } else {
-      context_.links.send(seat.link, message::PeerLeft{rank});
+      context_.links.send(seat.link, message::PeerLeft{rank, lacked});
     }
   }
   if (all_left) {
@@ -125,7 +124,7 @@ void Coordinator::process_declarations() {
     const Status agreed = check_declaration(declaration, fresh);
     if (agreed && !fresh.empty()) {
       for (const message::Tensor& t : fresh) {
-        tensors_[t.id] = {t, static_cast<uint16_t>(seat->join.rank)};
+        tensors_[t.id] = {t, static_cast<uint16_t>(seat->join.rank), {}};
       }
       for (const Seat& server : seats_) {
         if (server.join.role != Role::kServer) continue;
@@ -138,8 +137,9 @@ void Coordinator::process_declarations() {
     message::Declared answer;
     if (!agreed) {
       answer = {agreed.error().code, agreed.error().message, {}};
-    } else if (seat->came_back) {
-      answer.rounds = rounds_of(declaration);
+    } else {
+      note_declared(declaration, *seat);
+      if (seat->came_back) answer.rounds = rounds_of(declaration);
     }
     context_.links.send(declaration.link, answer);
     declarations_.pop_front();
@@ -152,11 +152,32 @@ void Coordinator::defined(LinkId server) {
   if (Seat* seat = seat_of(declarations_.front().link)) {
     seat->declaring = false;
     message::Declared answer;
+    note_declared(declarations_.front(), *seat);
     if (seat->came_back) answer.rounds = rounds_of(declarations_.front());
     context_.links.send(seat->link, answer);
   }
   declarations_.pop_front();
   process_declarations();
+}
+
+void Coordinator::note_declared(const Declaration& declaration, const Seat& seat) {
+  for (const message::Tensor& t : declaration.tensors) {
+    tensors_[t.id].declared.set(static_cast<size_t>(seat.join.rank));
+  }
+}
+
+// What a worker that leaves has not declared: the others wait in vain for its part of these.
+std::string Coordinator::tensors_lacked(uint16_t rank) const {
+  size_t count = 0;
+  uint32_t lowest = kMaxTensorId;
+  for (const auto& [id, known] : tensors_) {
+    if (known.declared.test(rank)) continue;
+    ++count;
+    lowest = std::min(lowest, id);
+  }
+  if (count == 0) return "";
+  return "tensor " + std::to_string(lowest) +
+         (count == 1 ? "" : " and " + std::to_string(count - 1) + " more");
 }
 
 Status Coordinator::check_declaration(const Declaration& declaration,

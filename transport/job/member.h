@@ -110,7 +110,7 @@ class Member {
   void enter_as_server();
   void say_ready();
   void on_start(const message::Start& start);
-  void on_peer_left(uint16_t rank, uint64_t now_ns);
+  void on_peer_left(const message::PeerLeft& left, uint64_t now_ns);
   Status check(const std::vector<TensorDeclaration>& tensors) const;
   void send_batch();
   void on_declared(const message::Declared& answer);

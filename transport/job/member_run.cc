@@ -39,7 +39,7 @@ void Member::on_message(const Message& message, uint64_t now_ns) {
   } else if (start && phase_ == Phase::kConnecting && ready_said_) {
     on_start(*start);
   } else if (peer_left && phase_ >= Phase::kRunning) {
-    on_peer_left(peer_left->rank, now_ns);
+    on_peer_left(*peer_left, now_ns);
   } else if (declared && worker && phase_ >= Phase::kRunning) {
     on_declared(*declared);
   } else if (define_new && !worker && phase_ == Phase::kRunning && unconfirmed_ == 0) {
@@ -238,12 +238,14 @@ void Member::on_start(const message::Start& start) {
   open_reply_ = nullptr;
 }
 
-void Member::on_peer_left(uint16_t rank, uint64_t now_ns) {
+void Member::on_peer_left(const message::PeerLeft& left, uint64_t now_ns) {
+  const uint16_t rank = left.rank;
   if (rank >= roster_.workers.size()) return;
   left_.insert(rank);
   if (spec_.role != Role::kWorker || grace_until_ns_ != kNever || phase_ != Phase::kRunning) return;
-  peer_left_ =
-      describe(Role::kWorker, rank, spec_.workers, roster_.workers[rank].address) + " left the job";
+  peer_left_ = describe(Role::kWorker, rank, spec_.workers, roster_.workers[rank].address) +
+               " left the job" +
+               (left.lacked.empty() ? "" : " and had not declared " + left.lacked);
   grace_until_ns_ = now_ns + context_.policy.leave_grace_ns;
 }
 

@@ -261,8 +261,14 @@ void put(Json& out, const message::Declare& m) { out["tensors"] = to_json(m.tens
 void get(Reader& in, message::Declare& m) { read_tensors(in, m.tensors); }
 void put(Json& out, const message::Define& m) { out["tensors"] = to_json(m.tensors); }
 void get(Reader& in, message::Define& m) { read_tensors(in, m.tensors); }
-void put(Json& out, const message::PeerLeft& m) { out["rank"] = m.rank; }
-void get(Reader& in, message::PeerLeft& m) { in.read("rank", m.rank, 0, kMaxWorkers - 1); }
+void put(Json& out, const message::PeerLeft& m) {
+  out["rank"] = m.rank;
+  if (!m.lacked.empty()) out["lacked"] = shortened(m.lacked, kMaxText);
+}
+void get(Reader& in, message::PeerLeft& m) {
+  in.read("rank", m.rank, 0, kMaxWorkers - 1);
+  if (in.find("lacked")) in.read("lacked", m.lacked);
+}
 void put(Json& out, const message::Declared& m) {
   out["code"] = static_cast<int>(m.code);
   out["text"] = shortened(m.text, kMaxText);

@@ -118,6 +118,7 @@ struct Left {  // coordinator: the worker may close
 };
 struct PeerLeft {  // coordinator: worker `rank` has left in order
   uint16_t rank = 0;
+  std::string lacked;  // which of the others' tensors it had not declared; empty: none
   friend bool operator==(const PeerLeft&, const PeerLeft&) = default;
 };
 struct End {  // coordinator to servers: all workers have left in order

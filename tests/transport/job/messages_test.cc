@@ -54,6 +54,7 @@ std::vector<Message> one_of_each() {
           message::Leave{},
           message::Left{},
           message::PeerLeft{255},
+          message::PeerLeft{3, "tensor 7 and 2 more"},
           message::End{},
           message::Fail{Errc::kPeerLost, "worker 1 of 2: nothing heard"},
           message::Replace{255, 1, endpoint(1, 7470)},
@@ -100,7 +101,7 @@ TEST(Messages, LargestRosterAndBatchFit) {
 
 // What version 1 of the control messages did not have: left out by those who have no use for it.
 bool is_optional(const Message& message, const std::string& key) {
-  return key == "rejoin_ms" || key == "frame_bytes" ||
+  return key == "rejoin_ms" || key == "frame_bytes" || key == "lacked" ||
          (key == "rounds" && std::holds_alternative<message::Declared>(message));
 }
 
