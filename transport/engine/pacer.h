@@ -30,7 +30,11 @@ class Pacer {
   }
   void sent(uint32_t wire_bytes, uint64_t now_ns) noexcept {
     if (rate_ == 0) return;
-    free_at_ns_ = std::max(free_at_ns_, now_ns) + to_ns(wire_bytes);
+    // What is left of the division is carried on: a nanosecond lost with each frame would let the
+    // queue of a fast link grow without end.
+    const uint64_t work = uint64_t{wire_bytes} * 1'000'000'000 + remainder_;
+    free_at_ns_ = std::max(free_at_ns_, now_ns) + work / rate_;
+    remainder_ = work % rate_;
   }
   // When allows() turns true; 0 when it is true already.
   uint64_t ready_at_ns() const noexcept {
@@ -50,6 +54,7 @@ class Pacer {
   uint64_t rate_;
   uint64_t bound_bytes_;
   uint64_t free_at_ns_ = 0;  // when the link will have sent all that was released
+  uint64_t remainder_ = 0;   // of a nanosecond, in 1/rate_
 };
 
 }  // namespace mercury

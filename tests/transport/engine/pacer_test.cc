@@ -1,0 +1,42 @@
+// What an engine releases to a link: never faster than the link, at any rate, for any length of
+// time.
+#include "transport/engine/pacer.h"
+
+#include <gtest/gtest.h>
+
+namespace mercury {
+namespace {
+
+TEST(Pacer, ReleasesNeitherMoreNorLessThanTheLinkCarries) {
+  // Bytes per second at which a frame takes a whole number of nanoseconds, and at which it does
+  // not.
+  for (const uint64_t rate :
+       {125'000'000ULL, 1'250'000'000ULL, 12'500'000'000ULL, 12'345'678'901ULL}) {
+    constexpr uint32_t kFrame = 1538;
+    constexpr uint64_t kBound = 64 * 1024;
+    Pacer pacer(rate, kBound);
+    uint64_t now_ns = 1'000;
+    uint64_t sent_bytes = 0;
+    uint64_t most_ahead_bytes = 0;
+    for (int frame = 0; frame < 1'000'000; ++frame) {
+      if (!pacer.allows(now_ns)) now_ns = pacer.ready_at_ns();
+      ASSERT_TRUE(pacer.allows(now_ns)) << rate;
+      pacer.sent(kFrame, now_ns);
+      sent_bytes += kFrame;
+      const auto carried = static_cast<uint64_t>(static_cast<double>(now_ns - 1'000) * 1e-9 *
+                                                 static_cast<double>(rate));
+      ASSERT_GT(sent_bytes, carried) << "the link has run dry at " << rate;
+      most_ahead_bytes = std::max(most_ahead_bytes, sent_bytes - carried);
+    }
+    EXPECT_LE(most_ahead_bytes, kBound + 2 * kFrame) << rate;
+  }
+}
+
+TEST(Pacer, CountsAFrameInItsAddressFamily) {
+  const uint32_t v4 = link_overhead_bytes(*IpAddress::parse("10.0.0.1"));
+  EXPECT_EQ(v4, 66U);
+  EXPECT_EQ(link_overhead_bytes(*IpAddress::parse("fd00::1")), v4 + 20);
+}
+
+}  // namespace
+}  // namespace mercury
