@@ -51,6 +51,7 @@ class GradientExchange {
   void block(SessionSlot session) noexcept;
   void unblock(SessionSlot session) noexcept;
   uint32_t poll(uint64_t now_ns) noexcept;
+  bool awaits_nic() const noexcept { return !draining_.empty(); }
 
   // --- cold, for the engine ---------------------------------------------------------------------
   Status bind_shard(JobSlot job, uint16_t shard, SessionSlot session);

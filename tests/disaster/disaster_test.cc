@@ -51,6 +51,46 @@ TEST(Disaster, ScenariosHoldEveryKindOfFault) {
   EXPECT_EQ(kinds.size(), kFaultKinds);
 }
 
+// A server's host stands still while its job fails. When it goes on, it sends a result again and
+// hears of the failure in one pass: then nothing but the NIC's end with that result is awaited.
+TEST(Disaster, AJobGoesWhenTheNicIsDoneWithItsResults) {
+  constexpr uint64_t kUs = 1'000;
+  constexpr uint64_t kMs = 1'000'000;
+  Scenario s;
+  s.seed = 1;
+  s.link.bytes_per_second = 12'500'000;
+  s.link.delay_ns = 21 * kUs;
+  s.link.queue_bytes = 1 << 20;
+  s.peer_timeout_ns = 1'000 * kMs;
+  s.leave_grace_ns = 2'500 * kMs;
+  s.window_bytes = 32 * 1024;
+  s.in_flight_packets = 4096;
+  s.hosts.resize(3);
+  JobPlan job;
+  job.name = "job0";
+  job.worker_hosts = {0};
+  job.server_hosts = {1, 2};
+  job.tensors.push_back({1, 2000, Dtype::kF64, ReduceOp::kSum, 0, false});
+  job.rounds = 6;
+  job.open_timeout_ns = 6'000 * kMs;
+  s.jobs.push_back(job);
+  Fault pause;
+  pause.kind = FaultKind::kPause;
+  pause.host = 2;
+  pause.for_ns = 2'000 * kMs;
+  pause.at_ns = 500 * kMs;
+  Fault crash;
+  crash.kind = FaultKind::kHostCrash;
+  crash.host = 0;
+  crash.for_ns = 14 * kMs;
+  for (crash.at_ns = 3 * kMs; crash.at_ns < 12 * kMs; crash.at_ns += 150 * kUs) {
+    s.faults = {crash, pause};
+    World world(s);
+    const Verdict verdict = world.run();
+    EXPECT_TRUE(verdict.ok()) << "killed at " << crash.at_ns / kUs << " us: " << verdict.violation;
+  }
+}
+
 TEST(Reduction, IsReadAsItIsWritten) {
   Reduction cut;
   cut.without_faults = {0, 2};

@@ -101,8 +101,9 @@ class Engine final : private SessionEvents {
 
   uint64_t next_deadline_ns() const noexcept {
     uint64_t deadline = sessions_.next_deadline_ns();
-    if (sessions_.size() > 0 || handshakes_.size() > 0)
+    if (sessions_.size() > 0 || handshakes_.size() > 0 || exchange_.awaits_nic()) {
       deadline = std::min(deadline, next_tick_ns_);
+    }
     if (paced_) deadline = std::min(deadline, pacer_.ready_at_ns());
     if (stalled_) deadline = std::min(deadline, now_ns_ + kStallRetryNs);
     return deadline;

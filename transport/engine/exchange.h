@@ -69,6 +69,10 @@ concept Exchange = requires(X exchange, SessionSlot session, const wire::Header&
   // NIC. Returns what it did, in items.
   { exchange.poll(now_ns) }
   noexcept->std::same_as<uint32_t>;
+  // A job's removal waits for the NIC, which wakes nobody when it is done: poll() is to be called
+  // again soon.
+  { exchange.awaits_nic() }
+  noexcept->std::same_as<bool>;
 
   // Cold. Bindings give a session its meaning; a session is forgotten when it closed.
   { exchange.bind_shard(job, uint16_t{}, session) } -> std::same_as<Status>;
