@@ -6,6 +6,8 @@
 namespace mercury::disaster {
 namespace {
 
+constexpr uint64_t kSmall = 16;
+
 class Shrinker {
  public:
   Shrinker(const Scenario& scenario, const Fails& fails,
@@ -46,14 +48,14 @@ class Shrinker {
     return true;
   }
 
-  // Halves the limit while that still fails, then takes one off at a time, a few times.
+  // Halves the limit while that still fails; a small one goes down by one then.
   template <class Number>
   bool fewer(Number Reduction::*limit, Number most) {
     bool any = false;
     const auto now = [&] { return std::min(kept_.*limit, most); };
     while (now() > 1 && attempt([&](Reduction& cut) { cut.*limit = now() / 2; })) any = true;
-    for (int i = 0; i < 4 && now() > 1; ++i) {
-      if (!attempt([&](Reduction& cut) { cut.*limit = now() - 1; })) break;
+    while (now() > 1 && now() <= kSmall &&
+           attempt([&](Reduction& cut) { cut.*limit = now() - 1; })) {
       any = true;
     }
     return any;
