@@ -18,6 +18,19 @@ int64_t small_integer(uint64_t random, Dtype dtype) {
   return static_cast<int64_t>(random >> (64 - bits)) - (int64_t{1} << (bits - 1));
 }
 
+// Of the few integers that a half's gradients are, found once.
+template <const reference::HalfFormat& kFormat>
+uint16_t half_of(int64_t number) {
+  static const std::vector<uint16_t> kHalves = [] {
+    std::vector<uint16_t> halves;
+    for (int i = -64; i < 64; ++i) {
+      halves.push_back(reference::nearest_half(static_cast<float>(i), kFormat));
+    }
+    return halves;
+  }();
+  return kHalves[static_cast<size_t>(number + 64)];
+}
+
 // A fraction with all bits of its mantissa in use, so that the order of addition shows.
 double fraction(uint64_t random, Dtype dtype) {
   const int bits = dtype == Dtype::kBf16  ? 8
@@ -40,14 +53,16 @@ void fill(std::span<std::byte> out, uint64_t base, bool fractions) {
     if constexpr (kType == Dtype::kI32 || kType == Dtype::kI64) {
       value = static_cast<Wire>(random);
     } else {
-      const double number =
-          fractions ? fraction(random, kType) : static_cast<double>(small_integer(random, kType));
-      if constexpr (kType == Dtype::kF16) {
-        value = reference::nearest_half(static_cast<float>(number), reference::kF16Format);
-      } else if constexpr (kType == Dtype::kBf16) {
-        value = reference::nearest_half(static_cast<float>(number), reference::kBf16Format);
+      constexpr bool kF16 = kType == Dtype::kF16;
+      if constexpr (kF16 || kType == Dtype::kBf16) {
+        constexpr const reference::HalfFormat& kFormat =
+            kF16 ? reference::kF16Format : reference::kBf16Format;
+        value = fractions
+                    ? reference::nearest_half(static_cast<float>(fraction(random, kType)), kFormat)
+                    : half_of<kFormat>(small_integer(random, kType));
       } else {
-        value = static_cast<Wire>(number);
+        value = static_cast<Wire>(fractions ? fraction(random, kType)
+                                            : static_cast<double>(small_integer(random, kType)));
       }
     }
     std::memcpy(out.data() + i * sizeof value, &value, sizeof value);

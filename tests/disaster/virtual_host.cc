@@ -7,6 +7,7 @@ namespace mercury::disaster {
 namespace {
 
 constexpr uint16_t kPort = 7470;
+constexpr uint64_t kFarNs = ~uint64_t{0} / 1'000'000;
 constexpr uint64_t kHandshakeTimeoutNs = 3'000'000'000;
 
 sim::LinkConfig link_of(const Scenario& scenario, const HostPlan& plan) {
@@ -40,8 +41,11 @@ uint64_t Clock::network_ns(uint64_t local_ns) const {
   if (local_ns <= local_ns_) return since_ns_;
   __extension__ using Wide = unsigned __int128;
   const uint64_t wanted_ns = local_ns - local_ns_;
+  if (drift_ppm_ == 0) return since_ns_ + wanted_ns;
   const auto rate = static_cast<uint64_t>(1'000'000 + drift_ppm_);
-  uint64_t passed_ns = static_cast<uint64_t>(Wide{wanted_ns} * 1'000'000 / rate);
+  uint64_t passed_ns = wanted_ns < kFarNs
+                           ? wanted_ns * 1'000'000 / rate
+                           : static_cast<uint64_t>(Wide{wanted_ns} * 1'000'000 / rate);
   while (passed_ns + drift_of(passed_ns) < wanted_ns) ++passed_ns;
   return since_ns_ + passed_ns;
 }
@@ -77,6 +81,7 @@ void VirtualHost::start(uint64_t now_ns) {
                                                  [this] { return random_.next(); });
   ++life_;
   control_due_ns_ = now_ns;
+  due_ns_ = 0;
   awake_ = true;
 }
 
@@ -91,8 +96,7 @@ bool VirtualHost::lane_due(size_t lane, uint64_t local_ns) {
          l.engine().next_deadline_ns() <= local_ns;
 }
 
-bool VirtualHost::poll(uint64_t now_ns) {
-  if (!runs()) return false;
+bool VirtualHost::run_due(uint64_t now_ns) {
   const uint64_t local_ns = clock_.local_ns(now_ns);
   const bool all = std::exchange(awake_, false);
   uint32_t work = 0;
@@ -108,20 +112,20 @@ bool VirtualHost::poll(uint64_t now_ns) {
     host_->process(local_ns);
     ++work;
   }
+  due_ns_ = work > 0 ? now_ns : next_due_ns(now_ns);
   return work > 0;
 }
 
-uint64_t VirtualHost::next_ns(uint64_t now_ns) {
-  if (!runs()) return kNever;
-  if (awake_) return now_ns;
+uint64_t VirtualHost::next_due_ns(uint64_t now_ns) {
   uint64_t local_ns = host_->next_deadline_ns();
   for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
     if (host_->lane(lane).port().rx_waiting() || host_->lane(lane).engine().commands_waiting()) {
-      return now_ns;
+      return now_ns + 1;
     }
     local_ns = std::min(local_ns, host_->lane(lane).engine().next_deadline_ns());
   }
-  return std::min(control_due_ns_, std::max(now_ns, clock_.network_ns(local_ns)));
+  // An engine that found its NIC full wants to run at once; the NIC will stir it.
+  return std::min(control_due_ns_, std::max(now_ns + 1, clock_.network_ns(local_ns)));
 }
 
 std::string VirtualHost::held() {

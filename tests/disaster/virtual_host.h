@@ -33,9 +33,10 @@ class Clock {
   }
 
  private:
+  // A scenario's 10 minutes times 5 % fit by far.
   uint64_t drift_of(uint64_t passed_ns) const {
-    __extension__ using Wide = __int128;
-    return static_cast<uint64_t>(Wide{static_cast<int64_t>(passed_ns)} * drift_ppm_ / 1'000'000);
+    if (drift_ppm_ == 0) return 0;
+    return static_cast<uint64_t>(static_cast<int64_t>(passed_ns) * drift_ppm_ / 1'000'000);
   }
   uint64_t local_ns_;
   uint64_t since_ns_ = 0;
@@ -49,7 +50,10 @@ class VirtualHost {
   void start(uint64_t now_ns);
   void kill();
   void pause(bool still) { still_ = still; }
-  void leap(uint64_t by_ns, uint64_t now_ns) { clock_.leap(by_ns, now_ns); }
+  void leap(uint64_t by_ns, uint64_t now_ns) {
+    clock_.leap(by_ns, now_ns);
+    stir();
+  }
 
   bool up() const { return host_ != nullptr; }
   bool runs() const { return up() && !still_; }
@@ -62,17 +66,25 @@ class VirtualHost {
 
   // Something was submitted or commanded: the engines look at once.
   void wake() { awake_ = true; }
+  // A port of it has received something, or its NIC has room again.
+  void stir() { due_ns_ = 0; }
   bool wants_to_run() const { return awake_ && runs(); }
   // Runs what is due; true if anything was done.
-  bool poll(uint64_t now_ns);
-  // When poll() has something to do without being woken; kNever while it cannot run.
-  uint64_t next_ns(uint64_t now_ns);
+  bool poll(uint64_t now_ns) {
+    worked_ = (awake_ || due_ns_ <= now_ns) && runs() && run_due(now_ns);
+    return worked_;
+  }
+  bool worked() const { return worked_; }  // in the last poll()
+  // When poll() has something to do without being woken or stirred; kNever while it cannot run.
+  uint64_t next_ns(uint64_t now_ns) const { return !runs() ? kNever : awake_ ? now_ns : due_ns_; }
 
   // What is still held for jobs, peers and programs; empty when nothing is.
   std::string held();
 
  private:
+  bool run_due(uint64_t now_ns);
   bool lane_due(size_t lane, uint64_t local_ns);
+  uint64_t next_due_ns(uint64_t now_ns);
 
   const Scenario& scenario_;
   const HostPlan plan_;
@@ -85,6 +97,8 @@ class VirtualHost {
   uint32_t life_ = 0;
   bool still_ = false;
   bool awake_ = false;
+  bool worked_ = false;
+  uint64_t due_ns_ = 0;  // as far as is known since the last poll that found nothing to do
   uint64_t control_due_ns_ = kNever;  // engines have reported; network time
 };
 

@@ -126,6 +126,7 @@ void World::happen(const Happening& happening) {
       break;
     case FaultKind::kProgramStall:
       programs_[fault.program]->stall(happening.begins);
+      programs_[fault.program]->run();  // answers may have come meanwhile
       break;
     case FaultKind::kProgramCrash:
       if (happening.begins && hosts_[programs_[fault.program]->host_index()]->up()) {
@@ -177,6 +178,8 @@ void World::kill_host(uint32_t index) {
 
 // Until nothing more happens at this instant. The order in which hosts run is the seed's.
 void World::settle() {
+  for (sim::SimPort* port : network_.touched()) hosts_[port->host().value]->stir();
+  network_.clear_touched();
   for (uint32_t pass = 0; !over_; ++pass) {
     if (pass == kLivelock) return violation("nothing comes to rest: a livelock");
     bool work = false;
@@ -184,7 +187,11 @@ void World::settle() {
     for (size_t i = 0; i < hosts_.size(); ++i) {
       work = hosts_[(first + i) % hosts_.size()]->poll(now_ns()) || work;
     }
-    for (auto& program : programs_) program->run();
+    for (auto& program : programs_) {
+      if (hosts_[program->host_index()]->worked() || program->next_ns() <= now_ns()) {
+        program->run();
+      }
+    }
     if (!work && std::none_of(hosts_.begin(), hosts_.end(),
                               [](const auto& host) { return host->wants_to_run(); })) {
       return;
