@@ -90,7 +90,7 @@ class Mutant:
             words = prefix + words
         else:
             words.insert(2, words.pop(1))
-        return words + ["-Wno-error"]
+        return words + ["-w"]
 
     def link_command(self, command, replaced):
         words = shlex.split(command)
