@@ -9,7 +9,8 @@ Mercury is one program that pushes and pulls through its host's mercury-stackd, 
 the mercury-stackd of another host. For each setting and working set, reference loop and Mercury take
 turns (so that a machine that slows down slows both), and dpdk-testpmd's flowgen, which touches no payload, is printed beside.
 Bytes per second are payload, one direction of two that are busy at once. Spread is (largest -
-smallest) / median. Nothing is pinned to a core.
+smallest) / median. With --pin each end's engine, and each end's loop, has a core of its own;
+otherwise nothing is pinned, as in the daemon's default configuration.
 """
 import argparse
 import contextlib
@@ -157,6 +158,7 @@ class Bench:
         self.ctl = build / "apps" / "ctl" / "mercuryctl"
         self.scratch = pathlib.Path(folder)
         self.seconds = options.seconds
+        self.cores = sorted(os.sched_getaffinity(0))[:2] if options.pin else []
         self.session = f'[session]\nwindow = "{options.window}"\n' if options.window else ""
         self.programs = Programs()
 
@@ -166,7 +168,8 @@ class Bench:
         for side in (0, 1):
             own, peer = place.arguments(side)
             sides.append(self.programs.start(
-                place.hosts[side], [self.folder / "reference_loop", *own, *peer, "--working-set",
+                place.hosts[side], [*(["taskset", "--cpu-list", self.cores[side]] if self.cores else []),
+                                    self.folder / "reference_loop", *own, *peer, "--working-set",
                                     working_set, "--seconds", self.seconds], stdin=subprocess.PIPE))
         reports = [json.loads(self.programs.first_line(process)) for process in sides]
         for process in sides:
@@ -180,6 +183,7 @@ class Bench:
         path = self.scratch / f"{side}"
         path.with_suffix(".toml").write_text(
             f'[port]\nhugepages = "off"\n{place.daemon_port(side)}\n{self.session}'
+            f'[engine]\ncores = {self.cores[side:side + 1]}\n'
             f'[attach]\nsocket = "{path}.sock"\n', encoding="utf-8")
         ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         with ready:
@@ -302,6 +306,7 @@ def parse():
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--window", help="the daemons' session.window, such as 1MiB")
     parser.add_argument("--json", default="goodput.json", help="where the numbers go")
+    parser.add_argument("--pin", action="store_true", help="a core for each end")
     parser.add_argument("--no-testpmd", action="store_true")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
@@ -310,6 +315,8 @@ def parse():
         options.runs, options.seconds, options.json = 1, 1, os.devnull
     elif os.geteuid() != 0 and options.settings != ["uring"]:
         parser.error("all settings but uring need root (devices, network namespaces)")
+    if options.pin and len(os.sched_getaffinity(0)) < 2:
+        parser.error("--pin needs two cores")
     return options
 
 
@@ -335,7 +342,7 @@ def main():
         failed = True
     folder.cleanup()
     with open(options.json, "w", encoding="utf-8") as file:
-        json.dump({"seconds": options.seconds, "window": options.window, "cores": os.cpu_count(),
+        json.dump({"seconds": options.seconds, "window": options.window, "pinned": options.pin, "cores": os.cpu_count(),
                    "rows": rows}, file, indent=1)
         file.write("\n")
     return 1 if failed else 0
