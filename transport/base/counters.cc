@@ -50,6 +50,7 @@ constexpr CounterInfo kCounterInfo[] = {
     {"sessions_refused", "handshakes refused"},
     {"peers_lost", "sessions closed because nothing was heard for peer_timeout"},
     {"probe_timeouts", "tail probes sent"},
+    {"spurious_losses", "packets declared lost that had arrived: the path reorders or delays"},
     {"tx_backpressure", "times the port had no room while something was due"},
     {"bad_descriptors", "invalid submissions from a program; its channel was closed"},
     {"submissions", "operations submitted by programs"},

@@ -27,6 +27,7 @@ enum class Counter : uint16_t {
   kDropTooLarge, kDropNetwork,
   // Events.
   kSessionsOpened, kSessionsClosed, kSessionsRefused, kPeersLost, kProbeTimeouts,
+  kSpuriousLosses,
   kTxBackpressure, kBadDescriptors, kSubmissions, kCompletions, kCompletionRingFull,
   kWakeups, kWakeupsRescued, kSleeps, kPolls, kIdlePolls,
   kCount

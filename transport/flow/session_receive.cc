@@ -141,7 +141,11 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
   sample_number = ack.ranges[0].last;
   take_peer_state(header, ack);
   const uint64_t delay_ns = uint64_t{ack.delay_us} * 1000;
+  const uint64_t spurious = loss.spurious_losses();
   loss.on_ack(std::span(ack.ranges, ack.count), delay_ns, now_ns, *this);
+  if (loss.spurious_losses() != spurious) {
+    counters.add(Counter::kSpuriousLosses, loss.spurious_losses() - spurious);
+  }
   if (sample.rtt_ns > delay_ns) sample.rtt_ns -= delay_ns;
   std::visit([this](auto& window) { window.on_ack(sample); }, congestion);
   after_progress();
