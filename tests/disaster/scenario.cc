@@ -239,6 +239,15 @@ bool Scenario::corrupts() const {
                      [](const Fault& fault) { return fault.weather.corrupt > 0; });
 }
 
+bool Scenario::in_order() const {
+  const auto keeps = [](const sim::Faults& weather) {
+    return weather.reorder == 0 && weather.jitter_ns == 0;
+  };
+  return keeps(link.faults) &&
+         std::all_of(faults.begin(), faults.end(),
+                     [&keeps](const Fault& fault) { return keeps(fault.weather); });
+}
+
 Scenario reduced(Scenario s, const Reduction& cut) {
   std::vector<Fault> faults;
   for (uint32_t i = 0; i < s.faults.size(); ++i) {

@@ -99,6 +99,7 @@ struct Scenario {
   // No fault but weather that the protocol must ride out: every operation succeeds.
   bool harmless(const Fault& fault) const;
   bool corrupts() const;
+  bool in_order() const;  // no frame overtakes another on its way
 };
 
 // What --shrink takes away. Text: "faults=0.3 no=loss.jitter jobs=1 rounds=2 tensors=1 numel=10".

@@ -128,6 +128,14 @@ uint64_t VirtualHost::next_due_ns(uint64_t now_ns) {
   return std::min(control_due_ns_, std::max(now_ns + 1, clock_.network_ns(local_ns)));
 }
 
+uint64_t VirtualHost::total(Counter counter) const {
+  uint64_t sum = 0;
+  for (size_t lane = 0; up() && lane < host_->lane_count(); ++lane) {
+    sum += host_->counters(lane).get(counter);
+  }
+  return sum;
+}
+
 std::string VirtualHost::held() {
   std::string text;
   const auto note = [&text](const char* what, uint64_t count) {

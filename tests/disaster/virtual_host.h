@@ -78,6 +78,7 @@ class VirtualHost {
   // When poll() has something to do without being woken or stirred; kNever while it cannot run.
   uint64_t next_ns(uint64_t now_ns) const { return !runs() ? kNever : awake_ ? now_ns : due_ns_; }
 
+  uint64_t total(Counter counter) const;  // over the engines of this life
   // What is still held for jobs, peers and programs; empty when nothing is.
   std::string held();
 

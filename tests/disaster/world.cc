@@ -292,7 +292,13 @@ void World::end() {
       violation(program->name() + " did not come through, and nothing was wrong with its job");
     }
   }
-  for (auto& host : hosts_) host->kill();
+  for (auto& host : hosts_) {
+    const uint64_t mistaken = host->total(Counter::kSpuriousLosses);
+    if (scenario_.in_order() && mistaken != 0) {
+      violation(std::to_string(mistaken) + " packets arrived in order, and were declared lost");
+    }
+    host->kill();
+  }
   if (!verdict_.ok()) return;
   while (network_.next_event_ns() != kNever) network_.advance_to(network_.next_event_ns());
   if (network_.frames_in_use() != 0) {
