@@ -36,6 +36,12 @@ def what(name):
     return (PATCHES / f"{name}.patch").read_text().splitlines()[0]
 
 
+def stale(name):
+    """Whether the tree has moved on from under the patch."""
+    return subprocess.run(["patch", "--dry-run", "--quiet", "--fuzz=2", "-p1", "-d", str(ROOT),
+                           "-i", str(PATCHES / f"{name}.patch")], capture_output=True).returncode
+
+
 def print_table():
     print('#include "tests/disaster/mutations.h"\n')
     print("namespace mercury::disaster {")
@@ -175,6 +181,10 @@ def main():
     if options.rotate:
         day = int(time.time() // 86400)
         chosen = [chosen[(day * options.rotate + i) % len(chosen)] for i in range(options.rotate)]
+    gone = [name for name in names() if stale(name)]
+    if gone:
+        print(f"patches that do not fit the tree any more: {' '.join(gone)}")
+        return 1
     build = options.build.resolve()
     ninja(build, TARGET)
     commands = commands_of(build)
