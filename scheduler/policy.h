@@ -8,8 +8,8 @@
 //   mercury        tensor     priority  chunk      Mercury, TPDS 2023, section IV
 //   mercury-fifo   tensor     fifo      chunk      "Mercury W/O Preemption", section V.B
 //   wfbp           tensor     fifo      tensor     native parameter server, WFBP: section II.B
-//   wfbp-eq7       tensor     fifo      tensor     the same as equation 7 has it: pulls share no
-//   link p3             partition  priority  partition  P3, SysML 2019: 160 KB, stop-and-wait
+//   wfbp-eq7       tensor     fifo      tensor     the same with pulls that share no link: eq. 7
+//   p3             partition  priority  partition  P3, SysML 2019: 160 KB, stop-and-wait
 //   byteps         partition  priority  partition  BytePS, OSDI 2020: fixed partitions
 //   bytescheduler  partition  priority  partition  ByteScheduler, SOSP 2019: tuned for the network
 //
