@@ -1,0 +1,97 @@
+#include "scheduler/partition_release.h"
+
+#include <algorithm>
+
+namespace mercury {
+
+PartitionRelease::PartitionRelease(const Policy& policy)
+    : partition_bytes_(policy.partition_bytes),
+      credit_bytes_(policy.credit_bytes),
+      startup_ns_(policy.startup_ns),
+      by_priority_(policy.order == Policy::Order::kPriority) {}
+
+void PartitionRelease::add_tensor(uint32_t partitions, uint64_t last_bytes) {
+  Tensor& tensor = tensors_.emplace_back();
+  tensor.next = partitions;
+  tensor.missing.resize(partitions);
+  tensor.last_bytes = std::min(last_bytes, partition_bytes_);
+  if (waiting_.capacity() < tensors_.size()) waiting_.reserve(2 * tensors_.size());
+}
+
+uint64_t PartitionRelease::bytes_of(uint32_t tensor, uint32_t partition) const noexcept {
+  const Tensor& t = tensors_[tensor];
+  return partition + 1 == t.missing.size() ? t.last_bytes : partition_bytes_;
+}
+
+void PartitionRelease::submit(uint32_t tensor, uint16_t priority) noexcept {
+  Tensor& t = tensors_[tensor];
+  if (t.missing.empty()) return;
+  t.next = 0;
+  // 2^48 submissions would take longer than the machine lives.
+  const uint64_t rank = uint64_t{by_priority_ ? priority : uint16_t{0}} << 48 | arrivals_++;
+  waiting_.push_back({rank, tensor});
+  std::push_heap(waiting_.begin(), waiting_.end());
+  if (!starting_) due_ns_ = 0;
+}
+
+bool PartitionRelease::fits() const noexcept {
+  const uint32_t tensor = waiting_.front().tensor;
+  const uint64_t bytes = bytes_of(tensor, tensors_[tensor].next);
+  return unacknowledged_bytes_ == 0 || unacknowledged_bytes_ + bytes <= credit_bytes_;
+}
+
+void PartitionRelease::start(uint64_t now_ns) noexcept {
+  const uint32_t tensor = waiting_.front().tensor;
+  Tensor& t = tensors_[tensor];
+  start_ = {tensor, t.next++};
+  if (t.next == t.missing.size()) {
+    std::pop_heap(waiting_.begin(), waiting_.end());
+    waiting_.pop_back();
+  }
+  unacknowledged_bytes_ += bytes_of(tensor, start_.partition);
+  ready_ns_ = now_ns + startup_ns_;
+  starting_ = true;
+}
+
+bool PartitionRelease::next(uint64_t now_ns, Released& out) noexcept {
+  if (!starting_) {
+    if (waiting_.empty() || !fits()) {
+      due_ns_ = kNever;
+      return false;
+    }
+    start(now_ns);
+  }
+  if (now_ns < ready_ns_) {
+    due_ns_ = ready_ns_;
+    return false;
+  }
+  starting_ = false;
+  due_ns_ = 0;
+  out = start_;
+  return true;
+}
+
+void PartitionRelease::expect(const Released& released, uint32_t chunks) noexcept {
+  tensors_[released.tensor].missing[released.partition] = chunks;
+  if (chunks == 0) unacknowledged_bytes_ -= bytes_of(released.tensor, released.partition);
+}
+
+void PartitionRelease::acknowledged(uint32_t tensor, uint32_t partition) noexcept {
+  uint32_t& missing = tensors_[tensor].missing[partition];
+  if (missing == 0 || --missing > 0) return;
+  unacknowledged_bytes_ -= bytes_of(tensor, partition);
+  if (!starting_) due_ns_ = 0;
+}
+
+void PartitionRelease::clear() noexcept {
+  for (Tensor& tensor : tensors_) {
+    tensor.next = static_cast<uint32_t>(tensor.missing.size());
+    std::fill(tensor.missing.begin(), tensor.missing.end(), 0);
+  }
+  waiting_.clear();
+  unacknowledged_bytes_ = 0;
+  starting_ = false;
+  due_ns_ = kNever;
+}
+
+}  // namespace mercury

@@ -1,0 +1,88 @@
+// When the partitions of a job's tensors may go, for policies that release partitions under a
+// credit (Policy::Release::kPartition): before the scheduler, which then knows them as ranges of
+// chunks like any other.
+//
+// One partition after another takes its start-up time; then it is released, if what was released
+// and is not acknowledged leaves room for it in the credit, or is nothing. The most urgent tensor's
+// comes first, first-in first-out inside a priority; what has begun its start-up is not overtaken.
+//
+// Units: bytes are nominal, whole partitions as the policy has them, although this engine may hold
+// a part of each. Owner/thread: one engine. Pure: no clock. Allocates in add_tensor only.
+// Paper: ByteScheduler, SOSP 2019, section 4.2 (credit); Mercury, TPDS 2023, section III.A
+// (start-up).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/policy.h"
+#include "transport/base/types.h"
+
+namespace mercury {
+
+class PartitionRelease {
+ public:
+  struct Released {
+    uint32_t tensor = 0;
+    uint32_t partition = 0;
+  };
+
+  explicit PartitionRelease(const Policy& policy);
+
+  // Tensors are numbered from 0 in the order of these calls. `last_bytes` is the last partition's,
+  // the others have policy.partition_bytes.
+  void add_tensor(uint32_t partitions, uint64_t last_bytes);
+
+  // All partitions of a tensor wait from now on; none of it did.
+  void submit(uint32_t tensor, uint16_t priority) noexcept;
+  // Whether a partition is released now. Its acknowledgement will be that of `chunks` chunks, which
+  // the caller says by expect() at once.
+  bool next(uint64_t now_ns, Released& out) noexcept;
+  void expect(const Released& released, uint32_t chunks) noexcept;
+  // One chunk of a released partition is acknowledged; of others this means nothing.
+  void acknowledged(uint32_t tensor, uint32_t partition) noexcept;
+  // When next() is worth a call: 0 at once, kNever not before a submit() or acknowledged().
+  uint64_t due_ns() const noexcept { return due_ns_; }
+
+  // Gives the credit up: `each(tensor, first)` for every tensor of which partitions from `first` on
+  // wait; then nothing waits, and nothing is unacknowledged.
+  template <class F>
+  void drain(F each) {
+    if (starting_) --tensors_[start_.tensor].next;
+    for (uint32_t t = 0; t < tensors_.size(); ++t) {
+      if (tensors_[t].next < tensors_[t].missing.size()) each(t, tensors_[t].next);
+    }
+    clear();
+  }
+
+ private:
+  struct Tensor {
+    uint32_t next = 0;              // partitions from here on wait
+    std::vector<uint32_t> missing;  // chunks to be acknowledged, by partition
+    uint64_t last_bytes = 0;
+  };
+  struct Waiting {
+    uint64_t rank = 0;  // priority, then arrival
+    uint32_t tensor = 0;
+    bool operator<(const Waiting& other) const noexcept { return rank > other.rank; }
+  };
+  uint64_t bytes_of(uint32_t tensor, uint32_t partition) const noexcept;
+  bool fits() const noexcept;
+  void start(uint64_t now_ns) noexcept;
+  void clear() noexcept;
+
+  const uint64_t partition_bytes_;
+  const uint64_t credit_bytes_;
+  const uint64_t startup_ns_;
+  const bool by_priority_;
+  std::vector<Tensor> tensors_;
+  std::vector<Waiting> waiting_;  // a heap: the first is the most urgent
+  uint64_t arrivals_ = 0;
+  uint64_t unacknowledged_bytes_ = 0;  // released or starting
+  uint64_t due_ns_ = kNever;
+  uint64_t ready_ns_ = 0;  // when the start-up that runs is over
+  Released start_;
+  bool starting_ = false;
+};
+
+}  // namespace mercury

@@ -1,0 +1,119 @@
+#include "scheduler/partition_release.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+namespace mercury {
+namespace {
+
+Policy policy(const char* text) { return *parse_policy(text); }
+
+using Pair = std::pair<uint32_t, uint32_t>;
+
+// What is released now, each to be acknowledged as two chunks.
+std::vector<Pair> released(PartitionRelease& release, uint64_t now_ns) {
+  std::vector<Pair> all;
+  PartitionRelease::Released one;
+  while (release.next(now_ns, one)) {
+    release.expect(one, 2);
+    all.emplace_back(one.tensor, one.partition);
+  }
+  return all;
+}
+void acknowledge(PartitionRelease& release, Pair partition) {
+  release.acknowledged(partition.first, partition.second);
+  release.acknowledged(partition.first, partition.second);
+}
+
+TEST(PartitionRelease, KeepsWithinTheCredit) {
+  PartitionRelease release(policy("bytescheduler:partition=10KB,credit=30KB,startup=0"));
+  release.add_tensor(5, 10'000);
+  EXPECT_EQ(release.due_ns(), kNever);
+  release.submit(0, 7);
+  EXPECT_EQ(release.due_ns(), 0U);
+  EXPECT_EQ(released(release, 1), (std::vector<Pair>{{0, 0}, {0, 1}, {0, 2}}));
+  EXPECT_EQ(release.due_ns(), kNever);
+  release.acknowledged(0, 1);  // half of it
+  EXPECT_TRUE(released(release, 2).empty());
+  release.acknowledged(0, 1);
+  EXPECT_EQ(release.due_ns(), 0U);
+  EXPECT_EQ(released(release, 3), (std::vector<Pair>{{0, 3}}));
+  release.acknowledged(0, 1);  // again: means nothing
+  EXPECT_TRUE(released(release, 4).empty());
+}
+
+TEST(PartitionRelease, LetsOnePartitionGoWhateverTheCredit) {
+  PartitionRelease release(policy("p3:partition=10KB,credit=10KB,startup=0"));
+  release.add_tensor(2, 4'000);
+  release.submit(0, 0);
+  EXPECT_EQ(released(release, 1), (std::vector<Pair>{{0, 0}}));
+  acknowledge(release, {0, 0});
+  EXPECT_EQ(released(release, 1), (std::vector<Pair>{{0, 1}}));
+}
+
+TEST(PartitionRelease, CountsAShortLastPartitionAsWhatItIs) {
+  PartitionRelease release(policy("bytescheduler:partition=10KB,credit=14KB,startup=0"));
+  release.add_tensor(2, 4'000);
+  release.add_tensor(1, 1);
+  release.submit(0, 0);
+  release.submit(1, 1);
+  EXPECT_EQ(released(release, 1), (std::vector<Pair>{{0, 0}, {0, 1}}));
+}
+
+TEST(PartitionRelease, TakesTheMostUrgentThenTheFirst) {
+  PartitionRelease release(policy("p3:partition=10KB,credit=10KB,startup=0"));
+  for (int i = 0; i < 3; ++i) release.add_tensor(2, 10'000);
+  release.submit(2, 5);
+  release.submit(0, 5);
+  std::vector<Pair> order = released(release, 1);
+  release.submit(1, 4);  // more urgent: before what is left of the others
+  while (!order.empty() && order.size() < 6) {
+    acknowledge(release, order.back());
+    for (const Pair& next : released(release, 1)) order.push_back(next);
+  }
+  EXPECT_EQ(order, (std::vector<Pair>{{2, 0}, {1, 0}, {1, 1}, {2, 1}, {0, 0}, {0, 1}}));
+}
+
+TEST(PartitionRelease, TakesTheFirstWhereOrderIsFifo) {
+  PartitionRelease release(policy("p3:partition=10KB,credit=1MB,startup=0,order=fifo"));
+  release.add_tensor(2, 10'000);
+  release.add_tensor(1, 10'000);
+  release.submit(0, 5);
+  release.submit(1, 0);
+  EXPECT_EQ(released(release, 1), (std::vector<Pair>{{0, 0}, {0, 1}, {1, 0}}));
+}
+
+TEST(PartitionRelease, StartsOneAfterAnother) {
+  PartitionRelease release(policy("bytescheduler:partition=10KB,credit=1MB,startup=100ns"));
+  release.add_tensor(2, 10'000);
+  release.submit(0, 1);
+  EXPECT_TRUE(released(release, 1000).empty());
+  EXPECT_EQ(release.due_ns(), 1100U);
+  acknowledge(release, {0, 0});  // nothing was released: means nothing
+  EXPECT_EQ(release.due_ns(), 1100U);
+  EXPECT_TRUE(released(release, 1099).empty());
+  EXPECT_EQ(released(release, 1100), (std::vector<Pair>{{0, 0}}));
+  EXPECT_EQ(release.due_ns(), 1200U);
+  EXPECT_EQ(released(release, 1250), (std::vector<Pair>{{0, 1}}));
+  EXPECT_EQ(release.due_ns(), kNever);
+}
+
+TEST(PartitionRelease, DrainsWhatWaitsAndWhatStarts) {
+  PartitionRelease release(policy("bytescheduler:partition=10KB,credit=1MB,startup=100ns"));
+  for (uint32_t partitions : {3U, 2U, 1U, 0U}) release.add_tensor(partitions, 10'000);
+  for (uint32_t tensor = 0; tensor < 4; ++tensor) release.submit(tensor, 0);
+  EXPECT_TRUE(released(release, 0).empty());
+  EXPECT_EQ(released(release, 100), (std::vector<Pair>{{0, 0}}));  // and {0, 1} starts
+  std::vector<Pair> rest;
+  release.drain([&](uint32_t tensor, uint32_t first) { rest.emplace_back(tensor, first); });
+  EXPECT_EQ(rest, (std::vector<Pair>{{0, 1}, {1, 0}, {2, 0}}));
+  EXPECT_TRUE(released(release, 1000).empty());
+  release.submit(0, 0);  // the next round
+  EXPECT_TRUE(released(release, 2000).empty());
+  EXPECT_EQ(released(release, 2100), (std::vector<Pair>{{0, 0}}));
+}
+
+}  // namespace
+}  // namespace mercury
