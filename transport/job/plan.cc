@@ -31,4 +31,45 @@ ChunkSpan shard_span(uint32_t tensor, uint32_t chunks, uint16_t shard, uint16_t 
   return {range * each + std::min(range, longer), each + (range < longer ? 1 : 0)};
 }
 
+PartitionPlan PartitionPlan::make(uint32_t tensor, uint32_t chunks, uint16_t shards,
+                                  uint32_t chunk_bytes, uint64_t partition_bytes) {
+  uint64_t each = chunks;
+  if (partition_bytes != 0 && chunk_bytes != 0) {
+    each = std::min<uint64_t>(chunks, (partition_bytes + chunk_bytes / 2) / chunk_bytes);
+  }
+  return {tensor, chunks, shards, static_cast<uint32_t>(std::max<uint64_t>(each, 1))};
+}
+
+uint32_t PartitionPlan::partitions() const {
+  return chunks / partition_chunks + (chunks % partition_chunks != 0 ? 1 : 0);
+}
+
+uint16_t PartitionPlan::shard_of(uint32_t chunk) const {
+  const uint32_t each = chunks / shards, longer = chunks % shards;
+  const uint64_t boundary = uint64_t{longer} * (each + 1);
+  const uint64_t range = chunk < boundary ? chunk / (each + 1) : longer + (chunk - boundary) / each;
+  return static_cast<uint16_t>((range + tensor) % shards);
+}
+
+// Chunk k of range i is number k * shards + i in the order of release; as ranges that are one chunk
+// longer come first, the numbers are those from 0 to chunks - 1.
+uint32_t PartitionPlan::partition_of(uint32_t chunk) const {
+  const uint16_t shard = shard_of(chunk);
+  const uint32_t range = (shard + shards - tensor % shards) % shards;
+  const uint32_t first = shard_span(tensor, chunks, shard, shards).first;
+  return static_cast<uint32_t>((uint64_t{chunk - first} * shards + range) / partition_chunks);
+}
+
+ChunkSpan PartitionPlan::span(uint16_t shard, uint32_t partition) const {
+  const uint32_t range = (shard + shards - tensor % shards) % shards;
+  const ChunkSpan share = shard_span(tensor, chunks, shard, shards);
+  const auto begins_at = [&](uint64_t wanted) {  // the first k whose number is not below
+    const uint64_t number = wanted * partition_chunks;
+    const uint64_t k = number <= range ? 0 : (number - range + shards - 1) / shards;
+    return static_cast<uint32_t>(std::min<uint64_t>(k, share.count));
+  };
+  const uint32_t begin = begins_at(partition), end = begins_at(uint64_t{partition} + 1);
+  return {share.first + begin, end - begin};
+}
+
 }  // namespace mercury

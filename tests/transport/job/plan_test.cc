@@ -89,5 +89,44 @@ TEST(ShardSpan, IsEmptyBeyondTheShards) {
   EXPECT_EQ(shard_span(0, 10, 0, 0).count, 0u);
 }
 
+TEST(PartitionPlan, CutsEveryShareEvenlyAndInOrder) {
+  std::mt19937 random(2);
+  for (int trial = 0; trial < 500; ++trial) {
+    const auto shards = static_cast<uint16_t>(1 + random() % 40);
+    const auto tensor = static_cast<uint32_t>(random());
+    const auto chunks = static_cast<uint32_t>(1 + random() % 2000);
+    const PartitionPlan plan = PartitionPlan::make(tensor, chunks, shards, 1000,
+                                                   random() % 3 == 0 ? 0 : random() % 99'999);
+    std::vector<uint32_t> sizes(plan.partitions());
+    for (uint16_t shard = 0; shard < shards; ++shard) {
+      const ChunkSpan share = shard_span(tensor, chunks, shard, shards);
+      uint32_t next = share.first;
+      for (uint32_t partition = 0; partition < plan.partitions(); ++partition) {
+        const ChunkSpan span = plan.span(shard, partition);
+        ASSERT_EQ(span.first, next);
+        next += span.count;
+        sizes[partition] += span.count;
+        for (uint32_t i = 0; i < span.count; ++i) {
+          ASSERT_EQ(plan.shard_of(span.first + i), shard);
+          ASSERT_EQ(plan.partition_of(span.first + i), partition);
+        }
+      }
+      ASSERT_EQ(next, share.first + share.count);
+    }
+    for (uint32_t partition = 0; partition + 1 < sizes.size(); ++partition) {
+      ASSERT_EQ(sizes[partition], plan.partition_chunks);
+    }
+    ASSERT_LE(sizes.back(), plan.partition_chunks);
+    ASSERT_GT(sizes.back(), 0U);
+  }
+}
+
+TEST(PartitionPlan, TakesTheNearestNumberOfChunks) {
+  EXPECT_EQ(PartitionPlan::make(0, 1000, 2, 8896, 160'000).partition_chunks, 18U);
+  EXPECT_EQ(PartitionPlan::make(0, 1000, 2, 8896, 1).partition_chunks, 1U);
+  EXPECT_EQ(PartitionPlan::make(0, 10, 2, 8896, 160'000).partition_chunks, 10U);
+  EXPECT_EQ(PartitionPlan::make(0, 10, 2, 8896, 0).partitions(), 1U);
+}
+
 }  // namespace
 }  // namespace mercury
