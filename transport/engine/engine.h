@@ -90,7 +90,7 @@ class Engine final : private SessionEvents {
     work += take_commands();
     work += exchange_.poll(now_ns);
     work += send_session_frames();
-    work += send_chunks();
+    if (!stalled_) work += send_chunks();
     work += report_events();
     if (now_ns >= next_tick_ns_) tick();
     port_.tx_flush(now_ns);

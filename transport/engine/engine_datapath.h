@@ -110,15 +110,18 @@ void Engine<P, X>::divide_credit() noexcept {
 template <Port P, Exchange X>
 uint32_t Engine<P, X>::send_session_frames() {
   uint32_t sent = 0;
-  for (const SessionSlot slot : sessions_.touched()) {
+  paced_ = stalled_ = false;
+  for (size_t i = 0; i < sessions_.touched().size(); ++i) {
+    const SessionSlot slot = sessions_.touched()[i];
     if (!sessions_.in_use(slot)) continue;
     SessionEntry& entry = sessions_.at(slot);
     while (entry.session->has_pending(now_ns_)) {
       TxFrame frame;
       if (!port_.tx_alloc(frame)) {
         counters_.add(Counter::kTxBackpressure);
-        sessions_.set_deadline(slot, now_ns_);  // visited again on the next pass
-        break;
+        stalled_ = true;
+        sessions_.keep_touched(i);  // the next pass begins here
+        return sent;
       }
       const uint32_t bytes = entry.session->build({frame.data, frame.capacity}, now_ns_);
       if (bytes == 0) {
@@ -148,7 +151,6 @@ uint32_t Engine<P, X>::send_session_frames() {
 template <Port P, Exchange X>
 uint32_t Engine<P, X>::send_chunks() noexcept {
   uint32_t sent = 0;
-  paced_ = stalled_ = false;
   while (sent < kTxBurst) {
     if (!pacer_.allows(now_ns_)) {
       paced_ = true;

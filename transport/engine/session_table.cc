@@ -86,6 +86,13 @@ void SessionTable::clear_touched() noexcept {
   touched_.clear();
 }
 
+void SessionTable::keep_touched(size_t visited) noexcept {
+  for (size_t i = 0; i < visited; ++i) {
+    if (entries_[touched_[i].value]) entries_[touched_[i].value]->touched = false;
+  }
+  touched_.erase(touched_.begin(), touched_.begin() + static_cast<std::ptrdiff_t>(visited));
+}
+
 void SessionTable::set_deadline(SessionSlot slot, uint64_t deadline_ns) noexcept {
   deadlines_ns_[slot.value] = deadline_ns;
   min_deadline_ns_ = std::min(min_deadline_ns_, deadline_ns);

@@ -57,6 +57,8 @@ class SessionTable {
   void touch(SessionSlot slot) noexcept;
   const std::vector<SessionSlot>& touched() const noexcept { return touched_; }
   void clear_touched() noexcept;
+  // All but the first `visited` stay.
+  void keep_touched(size_t visited) noexcept;
 
   void set_deadline(SessionSlot slot, uint64_t deadline_ns) noexcept;
   // Calls `expired(slot)` for every session whose deadline has come.
