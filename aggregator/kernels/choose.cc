@@ -48,6 +48,10 @@ const KernelSet* avx512_kernels() noexcept {
 
 const KernelSet& kernels() noexcept { return *g_kernels.load(std::memory_order_relaxed); }
 
+void use_kernels(const KernelSet& set) noexcept {
+  g_kernels.store(&set, std::memory_order_relaxed);
+}
+
 }  // namespace aggregation
 
 const char* aggregation_kernel() noexcept { return aggregation::kernels().name; }

@@ -40,6 +40,8 @@ const KernelSet* avx512_kernels() noexcept;
 
 // The set in use.
 const KernelSet& kernels() noexcept;
+// Instead of it: for programs in which nobody looks at what the sums are of. `set` stays.
+void use_kernels(const KernelSet& set) noexcept;
 
 constexpr size_t accumulator_bytes(Dtype type) {
   return type == Dtype::kF16 || type == Dtype::kBf16 ? sizeof(float) : size_of(type);

@@ -99,6 +99,10 @@ uint32_t copy_crc32c(std::byte* target, const std::byte* source, size_t bytes) n
   return ~kernel().copy(~uint32_t{0}, target, source, bytes);
 }
 
+void crc32c_use_kernel(const CrcKernel& kernel) noexcept {
+  g_kernel.store(&kernel, std::memory_order_relaxed);
+}
+
 const char* crc32c_kernel() noexcept { return kernel().name; }
 
 bool crc32c_force_kernel(const char* name) noexcept {

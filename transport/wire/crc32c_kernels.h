@@ -13,6 +13,10 @@ struct CrcKernel {
   uint32_t (*copy)(uint32_t crc, std::byte* target, const std::byte* source, size_t bytes) noexcept;
 };
 
+// Instead of the kernel in use: for programs in which nobody looks at what the sums are of.
+// `kernel` stays.
+void crc32c_use_kernel(const CrcKernel& kernel) noexcept;
+
 // Null where the CPU or the operating system lacks the instructions: SSE4.2 and PCLMULQDQ;
 // AVX-512F and VPCLMULQDQ.
 const CrcKernel* crc32c_sse42() noexcept;

@@ -186,6 +186,10 @@ void SimNetwork::on_departure(Frame* frame) noexcept {
     return;
   }
   frame->sender->departed(frame);
+  if (tap_ != nullptr) [[unlikely]] {
+    tap_(tap_context_, now_ns(), addresses_[frame->source].endpoint,
+         addresses_[frame->target].endpoint, {frame->data, frame->size});
+  }
   if (frame->hops == 0) {
     frame->stage = Stage::kFlying;
     events_.push(now_ps_ + config_.same_host_ns * 1000, frame);

@@ -45,6 +45,9 @@ struct NetworkConfig {
   // preamble 8, gap 12; and the least that a frame takes (64 and the last two).
   uint32_t ethernet_bytes = 38;
   uint32_t least_wire_bytes = 84;
+  // Payloads that a port shares (tx_send_shared) are counted and not carried: for simulations whose
+  // arithmetic touches no payload anyway. What arrives in their place is undefined.
+  bool elide_shared = false;
 };
 
 class SimNetwork {
@@ -94,7 +97,13 @@ class SimNetwork {
   bool inject(const Endpoint& source, const Endpoint& target, std::span<const std::byte> payload,
               uint64_t delay_ns = 0);
 
-  // Observation.
+  // Observation. `tap` sees every frame as it leaves its NIC, with all of its UDP payload.
+  using Tap = void (*)(void* context, uint64_t now_ns, const Endpoint& source,
+                       const Endpoint& target, std::span<const std::byte> payload);
+  void set_tap(Tap tap, void* context) noexcept {
+    tap_ = tap;
+    tap_context_ = context;
+  }
   const LinkConfig& config(LinkId link) const { return links_[link.value].config(); }
   const LinkStats& stats(LinkId link) const { return links_[link.value].stats; }
   uint64_t backlog_ns(LinkId link) const {  // until the last bit of the queue has left
@@ -160,6 +169,8 @@ class SimNetwork {
   std::array<uint64_t, kDropCount> drops_{};
   uint64_t delivered_ = 0;
   uint64_t trace_ = 0;
+  Tap tap_ = nullptr;
+  void* tap_context_ = nullptr;
 };
 
 }  // namespace mercury::sim

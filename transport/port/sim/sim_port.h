@@ -19,6 +19,7 @@ namespace mercury::sim {
 struct SimPortConfig {
   uint32_t rx_ring_frames = 4'096;
   uint64_t tx_queue_bytes = 0;   // on the wire; 0 = two of the largest frames
+  bool report_rate = true;       // else PortInfo names no rate: for links whose rate changes
   uint32_t tag = 0;              // the caller's, e.g. which engine drives the port
   Counters* counters = nullptr;  // the engine's; null = the port's own
 };
