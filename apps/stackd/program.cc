@@ -133,7 +133,7 @@ void Program::on(uint32_t sequence, const attach::JobOpen& request) {
   open.servers = request.servers;
   open.rendezvous = request.rendezvous;
   open.deterministic = request.deterministic;
-  open.fifo = request.fifo;
+  open.policy = request.fifo ? "mercury-fifo" : "";
   open.weight = request.weight;
   open.timeout_ns = uint64_t{request.timeout_ms} * 1'000'000;
   open.rejoin_ns = uint64_t{request.rejoin_ms} * 1'000'000;

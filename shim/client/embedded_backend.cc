@@ -101,7 +101,7 @@ class EmbeddedBackend final : public Backend {
     open.servers = job.servers;
     open.rendezvous = job.rendezvous;
     open.deterministic = job.deterministic;
-    open.fifo = job.fifo;
+    open.policy = job.fifo ? "mercury-fifo" : "";
     open.weight = job.weight;
     open.timeout_ns = uint64_t{job.timeout_ms} * 1'000'000;
     open.rejoin_ns = uint64_t{job.rejoin_ms} * 1'000'000;

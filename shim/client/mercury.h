@@ -75,7 +75,7 @@ typedef struct {
   const char *rendezvous;   /* "ADDRESS:PORT[,ADDRESS:PORT...]": server 0's daemon (or embedded
                                program) first; the others follow, or join by themselves */
   int deterministic;        /* 1: same bits whatever the order of arrival */
-  int fifo;                 /* 1: ignore priorities (for comparison) */
+  int fifo;                 /* 1: ignore priorities, for comparison; on every worker or none */
   int weight;               /* share among jobs on a link; 1 to 1000, 1 */
   int timeout_ms;           /* for everyone to be there; 1.., 30000 */
   int rejoin_ms;            /* how long the job waits for a worker that was lost to be started again

@@ -46,7 +46,7 @@ Taken GradientExchange::on_push(SessionSlot session, const wire::Header& header,
                                   header.tensor, header.chunk, header.payload_crc,  payload};
   switch (aggregator_.push(contribution)) {
     case PushVerdict::kCompleted:
-      answer_all(job, header);
+      on_complete(job, header);
       [[fallthrough]];
     case PushVerdict::kAdded:
       counters_.add(Counter::kPushChunks);
@@ -84,10 +84,15 @@ Taken GradientExchange::on_push(SessionSlot session, const wire::Header& header,
 }
 
 // The sum of a chunk is complete: it goes to every worker, at the priority that the chunk had.
-void GradientExchange::answer_all(const ServerJob& job, const wire::Header& header) noexcept {
+void GradientExchange::on_complete(const ServerJob& job, const wire::Header& header) noexcept {
+  const ChunkRange chunk{header.tensor, header.round, header.chunk, 1, header.priority};
+  if (!job.gate) return answer_all(job, chunk);
+  job.gate->complete(chunk, [&](const ChunkRange& range) { answer_all(job, range); });
+}
+
+void GradientExchange::answer_all(const ServerJob& job, const ChunkRange& range) noexcept {
   for (size_t rank = 0; rank < job.workers.size(); ++rank) {
     if (!job.bound[rank]) continue;  // gone; its job is about to fail
-    const ChunkRange range{header.tensor, header.round, header.chunk, 1, header.priority};
     if (!scheduler_.admit(job.workers[rank], range)) retransmit(job.workers[rank], range);
   }
 }
@@ -161,13 +166,14 @@ void GradientExchange::unblock(SessionSlot session) noexcept {
   if (bindings_[session.value].kind != Kind::kNone) scheduler_.unblock(session);
 }
 
-uint32_t GradientExchange::poll(uint64_t) noexcept {
+uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   uint32_t work = 0;
   while (!lost_.empty() && scheduler_.readmit(lost_.front().first, lost_.front().second)) {
     lost_.pop_front();
     ++work;
   }
   work += take_submissions();
+  if (now_ns >= worker_.release_due_ns()) worker_.release(now_ns);
   work += admit_ranges();
   work += deliver_completions();
   for (size_t i = 0; i < draining_.size();) {
@@ -342,7 +348,7 @@ Status GradientExchange::add_server_job(const command::AddServerJob& spec) {
   job.bound.assign(spec.workers, 0);
   job.replaced.assign(spec.workers, 0);
   counters_.set(Gauge::kJobs, ++jobs_);
-  return {};
+  return set_policy(spec.job, spec.policy);
 }
 
 Status GradientExchange::replace_worker(const command::ReplaceWorker& request) {
@@ -363,14 +369,19 @@ Status GradientExchange::replace_worker(const command::ReplaceWorker& request) {
 }
 
 Status GradientExchange::add_server_tensor(const command::AddTensor& spec) {
-  const ServerJob& job = server_jobs_[spec.job.value];
+  ServerJob& job = server_jobs_[spec.job.value];
   const uint32_t elems = chunk_elems(spec.chunk_bytes, static_cast<uint32_t>(size_of(spec.dtype)));
   const ChunkSpan share =
       shard_span(spec.tensor, chunk_count(spec.numel, elems), job.spec.shard, job.spec.shards);
-  Status added = aggregator_.add_tensor(
-      spec.job, {spec.tensor, spec.numel, spec.dtype, spec.op, elems, share.first, share.count});
+  if (Status added = aggregator_.add_tensor(spec.job, {spec.tensor, spec.numel, spec.dtype, spec.op,
+                                                       elems, share.first, share.count});
+      !added) {
+    return added;
+  }
   counters_.set(Gauge::kSumBytes, aggregator_.memory_bytes());
-  return added;
+  job.tensors.push_back(spec);
+  if (job.gate) add_to_gate(job, spec);
+  return {};
 }
 
 Status GradientExchange::on_command(const Command& any) {
@@ -378,7 +389,8 @@ Status GradientExchange::on_command(const Command& any) {
     if (c->job.value >= server_jobs_.size()) return Error(Errc::kLimit, "too many jobs");
     if (Status added = worker_.add_job(*c); !added) return added;
     counters_.set(Gauge::kJobs, ++jobs_);
-    return scheduler_.add_job(c->job, c->weight);
+    if (Status added = scheduler_.add_job(c->job, c->weight); !added) return added;
+    return set_policy(c->job, c->policy);
   }
   if (const auto* c = std::get_if<command::AddServerJob>(&any)) {
     if (c->job.value >= server_jobs_.size()) return Error(Errc::kLimit, "too many jobs");
@@ -392,6 +404,7 @@ Status GradientExchange::on_command(const Command& any) {
   }
   if (const auto* c = std::get_if<command::ReplaceWorker>(&any)) return replace_worker(*c);
   if (const auto* c = std::get_if<command::Refill>(&any)) worker_.refill(c->job);
+  if (const auto* c = std::get_if<command::SetPolicy>(&any)) return set_policy(c->job, c->policy);
   if (const auto* c = std::get_if<command::RemoveJob>(&any)) remove_job(*c);
   if (const auto* c = std::get_if<command::FailJob>(&any)) worker_.fail_job(c->job, c->code);
   if (const auto* c = std::get_if<command::AttachChannel>(&any)) {

@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "aggregator/aggregator.h"
 #include "scheduler/scheduler.h"
 #include "shim/channel/channel.h"
+#include "shim/runtime/forward_gate.h"
 #include "shim/worker/worker.h"
 #include "transport/base/counters.h"
 #include "transport/engine/exchange.h"
@@ -52,6 +54,7 @@ class GradientExchange {
   void unblock(SessionSlot session) noexcept;
   uint32_t poll(uint64_t now_ns) noexcept;
   bool awaits_nic() const noexcept { return !draining_.empty(); }
+  uint64_t next_deadline_ns() const noexcept { return worker_.release_due_ns(); }
 
   // --- cold, for the engine ---------------------------------------------------------------------
   Status bind_shard(JobSlot job, uint16_t shard, SessionSlot session);
@@ -93,11 +96,15 @@ class GradientExchange {
     std::vector<SessionSlot> workers;  // by rank
     std::vector<uint8_t> bound;        // whether workers[rank] is a session
     std::vector<uint8_t> replaced;     // whether it has had a life before
+    std::vector<command::AddTensor> tensors;
+    Policy policy;
+    std::unique_ptr<ForwardGate> gate;  // null: chunks are forwarded as they are complete
   };
 
   Taken on_push(SessionSlot session, const wire::Header& header,
                 std::span<const std::byte> payload) noexcept;
-  void answer_all(const ServerJob& job, const wire::Header& header) noexcept;
+  void answer_all(const ServerJob& job, const ChunkRange& range) noexcept;
+  void on_complete(const ServerJob& job, const wire::Header& header) noexcept;
   void answer_late(const Binding& binding, SessionSlot session,
                    const wire::Header& header) noexcept;
   bool prepare_result(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept;
@@ -113,6 +120,10 @@ class GradientExchange {
   Status add_server_job(const command::AddServerJob& spec);
   Status add_server_tensor(const command::AddTensor& spec);
   Status replace_worker(const command::ReplaceWorker& request);
+  // policy_switch.cc
+  Status set_policy(JobSlot job, std::string_view text);
+  void set_server_policy(JobSlot slot, ServerJob& job, const Policy& policy);
+  static void add_to_gate(ServerJob& job, const command::AddTensor& tensor);
   void remove_job(const command::RemoveJob& request);
   void forget_job(JobSlot job);
   void detach(EngineChannel* channel);

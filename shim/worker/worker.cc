@@ -84,6 +84,7 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   tensor.round = spec.first_round - 1;
   tensor.summed.resize(tensor.chunks);
   tensor.pushed.resize(tensor.chunks);
+  if (job->partitions) plan_partitions(*job, tensor);
   job->index_of.emplace(spec.tensor, tensor.index);
   job->tensors.push_back(std::move(tensor));
   ++tensor_count_;
@@ -102,6 +103,7 @@ void Worker::fail_job(JobSlot slot, Errc code) noexcept {
   Job* job = find(slot);
   if (!job || job->failed != Errc::kOk) return;
   job->failed = code;
+  job->partitions.reset();
   for (Tensor& tensor : job->tensors) {
     for (uint64_t* cookie : {&tensor.push_cookie, &tensor.pull_cookie}) {
       if (*cookie != 0) complete(*job, *cookie, tensor.spec.tensor, tensor.round, code);
@@ -155,7 +157,7 @@ void Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, ui
   if (tensor->in_flight || tensor->push_cookie != 0) return refuse(Errc::kBusy, tensor->round);
   (op == WorkerOp::kPush ? tensor->push_cookie : tensor->pull_cookie) = cookie;
   tensor->pull_allowed = op == WorkerOp::kPush;
-  begin_push(*job, *tensor, job->spec.fifo ? uint16_t{0} : priority);
+  begin_push(*job, *tensor, job->policy.order == Policy::Order::kFifo ? uint16_t{0} : priority);
   finish_if_done(*job, *tensor);  // an engine without a share of this tensor is done at once
 }
 
@@ -167,30 +169,17 @@ void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
   tensor.missing_sums = tensor.missing_acks = tensor.own_chunks;
   tensor.summed.clear();
   tensor.pushed.clear();
+  if (job.partitions) {
+    tensor.priority = 0;  // first-in first-out once they are released
+    job.partitions->submit(tensor.index, priority);
+    release_due_ns_ = 0;
+    return;
+  }
   for (const Job::Shard& shard : job.shards) {
     const ChunkSpan span =
         shard_span(tensor.spec.tensor, tensor.chunks, shard.shard, job.spec.shards);
     if (span.count > 0) {
       ranges_.push_back({shard.session, tensor.index, tensor.round, span, priority});
-    }
-  }
-}
-
-void Worker::refill(JobSlot slot) {
-  Job* job = find(slot);
-  if (!job || job->failed != Errc::kOk) return;
-  ranges_.reserve(ranges_.size() + 2 * job->tensors.size() * job->shards.size());
-  for (Tensor& tensor : job->tensors) {
-    if (!tensor.in_flight || tensor.missing_sums == 0) continue;
-    tensor.acks_void = true;
-    tensor.missing_acks = tensor.missing_sums;
-    tensor.pushed = tensor.summed;
-    for (const Job::Shard& shard : job->shards) {
-      const ChunkSpan span =
-          shard_span(tensor.spec.tensor, tensor.chunks, shard.shard, job->spec.shards);
-      if (span.count > 0) {
-        ranges_.push_back({shard.session, tensor.index, tensor.round, span, tensor.priority});
-      }
     }
   }
 }
@@ -253,6 +242,7 @@ bool Worker::prepare(JobSlot slot, uint32_t tensor_index, uint32_t round, uint32
   header.priority = priority;
   header.sender = job->spec.rank;
   header.incarnation = job->spec.incarnation;
+  if (job->partitions && ends_partition(tensor, chunk)) header.flags = wire::kFlagAckNow;
   payload = {tensor.memory_of(chunk), tensor.bytes_of(chunk)};
   return true;
 }
@@ -282,20 +272,22 @@ bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
   counters_.add(Counter::kResultChunks);
   tensor->summed.set(header.chunk);
   --tensor->missing_sums;
-  mark_pushed(*tensor, header.chunk);
+  mark_pushed(*job, *tensor, header.chunk);
   finish_if_done(*job, *tensor);
   return true;
 }
 
-void Worker::mark_pushed(Tensor& tensor, uint32_t chunk) noexcept {
-  if (tensor.pushed.set(chunk)) --tensor.missing_acks;
+void Worker::mark_pushed(Job& job, Tensor& tensor, uint32_t chunk) noexcept {
+  if (!tensor.pushed.set(chunk)) return;
+  --tensor.missing_acks;
+  if (job.partitions) acknowledge(job, tensor, chunk);
 }
 
 void Worker::on_acked(JobSlot slot, const SentTag& tag) noexcept {
   Job* job = find(slot);
   Tensor* tensor = job ? job->find(tag.tensor) : nullptr;
   if (!tensor || tensor->round != tag.round || !tensor->in_flight || tensor->acks_void) return;
-  mark_pushed(*tensor, tag.chunk);
+  mark_pushed(*job, *tensor, tag.chunk);
   finish_if_done(*job, *tensor);
 }
 

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "scheduler/policy.h"
 #include "transport/base/counters.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
@@ -59,6 +60,9 @@ class Worker {
   Status bind_shard(JobSlot job, uint16_t shard, SessionSlot session);
   Status add_tensor(const command::AddTensor& spec);
   bool has_job(JobSlot job) const noexcept;
+  // How the job releases and orders its chunks from now on; what still waits for its release goes
+  // at once. A job begins with Policy{}. Cold.
+  void set_policy(JobSlot job, const Policy& policy);
   // A server has begun some chunks anew: everything of open rounds that has no sum yet is pushed
   // again (the ranges come out of take_range). Cold.
   void refill(JobSlot job);
@@ -71,7 +75,11 @@ class Worker {
   // becomes its completion.
   void submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, uint32_t tensor,
               uint16_t priority, uint64_t cookie) noexcept;
-  // The next range that a submission released; put_back it if the scheduler has no room.
+  // Policies that release partitions: what is due now becomes ranges.
+  void release(uint64_t now_ns) noexcept;
+  // When release() is worth a call; kNever for all other policies.
+  uint64_t release_due_ns() const noexcept { return release_due_ns_; }
+  // The next range that was released; put_back it if the scheduler has no room.
   bool take_range(WorkerRange& out) noexcept;
   void put_back(const WorkerRange& range) noexcept;
   bool take_completion(WorkerCompletion& out) noexcept;
@@ -99,7 +107,11 @@ class Worker {
   void finish_if_done(Job& job, Tensor& tensor) noexcept;
   void complete(const Job& job, uint64_t cookie, uint32_t tensor, uint32_t round,
                 Errc status) noexcept;
-  static void mark_pushed(Tensor& tensor, uint32_t chunk) noexcept;
+  void mark_pushed(Job& job, Tensor& tensor, uint32_t chunk) noexcept;
+  void acknowledge(Job& job, const Tensor& tensor, uint32_t chunk) noexcept;
+  static bool ends_partition(const Tensor& tensor, uint32_t chunk) noexcept;
+  static void plan_partitions(Job& job, Tensor& tensor);
+  void release_all(Job& job);
 
   Counters& counters_;
   std::vector<std::unique_ptr<Job>> jobs_;  // by slot
@@ -111,6 +123,7 @@ class Worker {
   size_t next_range_ = 0;
   std::vector<WorkerCompletion> completions_;
   size_t next_completion_ = 0;
+  uint64_t release_due_ns_ = kNever;
 };
 
 }  // namespace mercury

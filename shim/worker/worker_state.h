@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
+#include "scheduler/partition_release.h"
 #include "shim/worker/worker.h"
 
 namespace mercury {
@@ -42,6 +44,7 @@ struct Worker::Tensor {
   bool acks_void = false;
   uint32_t missing_sums = 0;
   uint32_t missing_acks = 0;
+  PartitionPlan plan;  // of a job that releases partitions
   ChunkBits summed;
   ChunkBits pushed;          // the server has our contribution: acknowledged, or its sum is here
   uint64_t push_cookie = 0;  // 0 = nobody waits
@@ -63,6 +66,8 @@ struct Worker::Job {
     SessionSlot session;
   };
   command::AddWorkerJob spec;
+  Policy policy;
+  std::unique_ptr<PartitionRelease> partitions;  // null: whole tensors are released
   Errc failed = Errc::kOk;
   std::vector<Shard> shards;  // bound to this engine
   std::vector<Tensor> tensors;

@@ -118,7 +118,7 @@ void Program::open() {
     request.rendezvous.push_back(around_.host_at(server).endpoint(0));
   }
   request.deterministic = plan_.deterministic;
-  request.fifo = plan_.fifo;
+  request.policy = plan_.fifo ? "mercury-fifo" : "";
   request.weight = plan_.weight;
   request.timeout_ns = plan_.open_timeout_ns;
   request.rejoin_ns = plan_.rejoin_ns;

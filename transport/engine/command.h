@@ -61,7 +61,7 @@ struct AddWorkerJob {
   uint32_t incarnation = 0;
   uint16_t shards = 0;  // servers x lanes: how many parts each tensor is cut into (job/plan.h)
   uint32_t weight = 1;  // deficit round robin between jobs
-  bool fifo = false;    // all priorities equal
+  std::string policy;   // as scheduler/policy.h reads it; empty: the first of its table
   EngineChannel* channel = nullptr;  // where completions go
   uint32_t client_job = 0;           // the program's number for the job on that channel
 };
@@ -80,6 +80,7 @@ struct AddServerJob {
   uint64_t memory_limit_bytes = 0;
   uint32_t weight = 1;
   uint32_t incarnation = 0;  // of this server
+  std::string policy;        // as of AddWorkerJob
 };
 struct BindWorker {  // results for worker `rank` travel on the session `token`
   JobSlot job;
@@ -117,6 +118,12 @@ struct ReplaceWorker {
 struct Refill {
   JobSlot job;
 };
+// Both sides: another policy from now on. What waits for its release, or for its answer, under the
+// one before goes at once, so nothing is lost or sent twice however hosts differ meanwhile.
+struct SetPolicy {
+  JobSlot job;
+  std::string policy;
+};
 // The job ends in this engine: sessions of the job are closed with `code`, every waiting operation
 // completes with it, memory is given back. JobRemoved follows.
 struct RemoveJob {
@@ -147,8 +154,8 @@ using Command =
     std::variant<command::Connect, command::Accept, command::Refuse, command::SendControl,
                  command::CloseSession, command::AddWorkerJob, command::BindShard,
                  command::AddServerJob, command::BindWorker, command::AddTensor, command::Confirm,
-                 command::ReplaceWorker, command::Refill, command::RemoveJob, command::FailJob,
-                 command::AttachChannel, command::DetachChannel, command::Stop>;
+                 command::ReplaceWorker, command::Refill, command::SetPolicy, command::RemoveJob,
+                 command::FailJob, command::AttachChannel, command::DetachChannel, command::Stop>;
 
 namespace event {
 

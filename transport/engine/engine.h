@@ -104,6 +104,7 @@ class Engine final : private SessionEvents {
     if (sessions_.size() > 0 || handshakes_.size() > 0 || exchange_.awaits_nic()) {
       deadline = std::min(deadline, next_tick_ns_);
     }
+    deadline = std::min(deadline, exchange_.next_deadline_ns());
     if (paced_) deadline = std::min(deadline, pacer_.ready_at_ns());
     if (stalled_) deadline = std::min(deadline, now_ns_ + kStallRetryNs);
     return deadline;

@@ -74,12 +74,16 @@ concept Exchange = requires(X exchange, SessionSlot session, const wire::Header&
   { exchange.awaits_nic() }
   noexcept->std::same_as<bool>;
 
+  // When poll() is next due without anything having arrived: 0 at once, kNever never.
+  { exchange.next_deadline_ns() }
+  noexcept->std::same_as<uint64_t>;
+
   // Cold. Bindings give a session its meaning; a session is forgotten when it closed.
   { exchange.bind_shard(job, uint16_t{}, session) } -> std::same_as<Status>;
   { exchange.bind_worker(job, uint16_t{}, uint32_t{}, session) } -> std::same_as<Status>;
   {exchange.forget(session)};
-  // AddWorkerJob, AddServerJob, AddTensor, Confirm, ReplaceWorker, Refill, RemoveJob, FailJob,
-  // AttachChannel, DetachChannel.
+  // AddWorkerJob, AddServerJob, AddTensor, Confirm, ReplaceWorker, Refill, SetPolicy, RemoveJob,
+  // FailJob, AttachChannel, DetachChannel.
   { exchange.on_command(command) } -> std::same_as<Status>;
   // Jobs and channels that are gone for good since the last call are reported one by one.
   { exchange.take_event() } -> std::same_as<std::optional<Event>>;

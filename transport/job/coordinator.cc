@@ -37,6 +37,7 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
   if (fits && join.role == Role::kWorker && !workers_options_known_) {
     workers_options_known_ = true;
     shape_->rejoin_ms = join.rejoin_ms;
+    shape_->policy = join.policy;
   }
   if (fits) fits = check_rank(join);
   if (!fits) {
@@ -62,10 +63,13 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
 Status Coordinator::check_shape(const message::Join& join) const {
   if (join.workers == shape_->workers && join.servers == shape_->servers &&
       join.deterministic == shape_->deterministic) {
-    if (join.role == Role::kServer || !workers_options_known_ ||
-        join.rejoin_ms == shape_->rejoin_ms) {
-      return {};
+    if (join.role == Role::kServer || !workers_options_known_) return {};
+    if (join.policy != shape_->policy) {
+      return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with policy '" +
+                                          shape_->policy + "', this worker asks for '" +
+                                          join.policy + "'");
     }
+    if (join.rejoin_ms == shape_->rejoin_ms) return {};
     return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with " +
                                         std::to_string(shape_->rejoin_ms) +
                                         " ms for lost workers to come back, this worker asks for " +
@@ -171,6 +175,7 @@ void Coordinator::send_roster() {
   const std::vector<int> ranks = ranks_of_seats();
   message::Roster roster;
   roster.rejoin_ms = shape_->rejoin_ms;
+  roster.policy = shape_->policy;
   roster.workers.resize(shape_->workers);
   roster.servers.resize(shape_->servers);
   size_t lanes = kMaxLanes;

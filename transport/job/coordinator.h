@@ -96,6 +96,7 @@ class Coordinator {
   uint32_t needed_payload() const;  // UDP payload of a full chunk's frame
   void start();
   void leave(Seat& seat, uint64_t now_ns);
+  void set_policy(const message::SetPolicy& message);
   void process_declarations();
   Status check_declaration(const Declaration& declaration, std::vector<message::Tensor>& fresh);
   void defined(LinkId server);

@@ -46,6 +46,7 @@ void Coordinator::on_message(LinkId link, const Message& message, uint64_t now_n
   }
   if (phase_ == Phase::kRunning && worker && !seat->returns_to) {
     if (std::holds_alternative<message::Leave>(message)) return leave(*seat, now_ns);
+    if (const auto* m = std::get_if<message::SetPolicy>(&message)) return set_policy(*m);
     if (const auto* m = std::get_if<message::Declare>(&message); m && !seat->declaring) {
       seat->declaring = true;
       declarations_.push_back({link, m->tensors});
@@ -73,6 +74,11 @@ void Coordinator::start() {
   for (const Seat& seat : seats_) payload = std::min(payload, seat.max_udp_payload);
   chunk_bytes_ = payload - chunk_overhead(shape_->workers);
   for (const Seat& seat : seats_) context_.links.send(seat.link, message::Start{chunk_bytes_});
+}
+
+void Coordinator::set_policy(const message::SetPolicy& message) {
+  roster_.policy = message.policy;
+  for (const Seat& seat : seats_) context_.links.send(seat.link, message);
 }
 
 uint32_t Coordinator::needed_payload() const {

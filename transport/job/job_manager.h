@@ -53,7 +53,9 @@ struct OpenJob {
   // Server 0's first lane first; as many as servers: where each server is, else where the first is.
   std::vector<Endpoint> rendezvous;
   bool deterministic = false;
-  bool fifo = false;
+  // How gradients are exchanged, as scheduler/policy.h reads it; the same on all workers, servers
+  // learn it. Empty: the first of its table.
+  std::string policy;
   uint32_t weight = 1;
   uint64_t timeout_ns = 30'000'000'000;
   // How long the job waits for a worker that was lost to be started again: meanwhile operations
@@ -122,6 +124,10 @@ class JobManager {
                uint64_t now_ns, std::function<void(Status)> reply);
   // Replies when the engines have let go of the job's memory.
   void close_job(ClientId client, JobSlot job, uint64_t now_ns, std::function<void()> reply);
+  // A worker's wish: all members of the job follow `policy` (as OpenJob's, and checked by the
+  // caller) as soon as they hear of it, without losing a chunk. Errors: kNotFound, kClosed,
+  // kInvalidArgument (empty, or a server's).
+  Status set_policy(ClientId client, JobSlot job, std::string policy, uint64_t now_ns);
   // A member that waits for the job's end: kOk when all workers left in order.
   void wait_job(ClientId client, JobSlot job, std::function<void(Status)> reply);
   // The program ended or broke: its jobs are left with kPeerLeft. Replies when the engines have let

@@ -86,6 +86,7 @@ void Member::attach(LinkId control, uint64_t now_ns) {
   }
   join.served = served_;
   join.rejoin_ms = spec_.rejoin_ns / 1'000'000;
+  join.policy = spec_.policy;
   join.lanes = context_.host.lanes;
   join.rendezvous = spec_.rendezvous;
   context_.links.send(control_, join);

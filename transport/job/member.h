@@ -49,6 +49,7 @@ class Member {
 
   // --- programs ---
   void declare(std::vector<TensorDeclaration> tensors, StatusReply reply);
+  Status set_policy(std::string policy);
   void wait(StatusReply reply);
   void close(uint64_t now_ns, DoneReply reply);
   void abandon();  // its program has gone

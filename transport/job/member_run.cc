@@ -22,6 +22,7 @@ void Member::on_message(const Message& message, uint64_t now_ns) {
   const auto* define_new = std::get_if<message::Define>(&message);
   const auto* peer_left = std::get_if<message::PeerLeft>(&message);
   const auto* replaced = std::get_if<message::Replace>(&message);
+  const auto* policy = std::get_if<message::SetPolicy>(&message);
   const bool refill = std::holds_alternative<message::Refill>(message);
   if (const auto* failed = std::get_if<message::Fail>(&message)) {
     const bool leaving = phase_ == Phase::kLeaving;
@@ -48,6 +49,11 @@ void Member::on_message(const Message& message, uint64_t now_ns) {
     replace(*replaced);
   } else if (refill && worker && phase_ >= Phase::kRunning) {
     for (size_t lane = 0; lane < lanes_used_; ++lane) to_lane(lane, command::Refill{slot_});
+  } else if (policy) {
+    if (phase_ < Phase::kConnecting || phase_ > Phase::kRunning) return;  // the roster says it
+    for (size_t lane = 0; lane < lanes_used_; ++lane) {
+      to_lane(lane, command::SetPolicy{slot_, policy->policy});
+    }
   } else {
     fail(Error(Errc::kProtocol, std::string("the job's coordinator sent '") + name_of(message) +
                                     "' when it may not"));
@@ -82,7 +88,8 @@ void Member::enter_as_worker() {
     add.incarnation = incarnation_;
     add.shards = roster_.shards();
     add.weight = spec_.weight;
-    add.fifo = spec_.fifo;
+    // A coordinator of an earlier version names none: a worker can still follow its own side of it.
+    add.policy = roster_.policy.empty() ? spec_.policy : roster_.policy;
     add.channel = spec_.channels[lane];
     add.client_job = spec_.client_job;
     to_lane(lane, add);
@@ -120,6 +127,7 @@ void Member::enter_as_server() {
     }
     add.weight = roster_.weight;
     add.incarnation = incarnation_;
+    add.policy = roster_.policy;
     to_lane(lane, add);
   }
 }
@@ -236,6 +244,17 @@ void Member::on_start(const message::Start& start) {
   context_.replies.emplace_back(
       [reply = std::move(open_reply_), value = opened()] { reply(value); });
   open_reply_ = nullptr;
+}
+
+Status Member::set_policy(std::string policy) {
+  if (spec_.role != Role::kWorker) {
+    return Error(Errc::kInvalidArgument, "only workers change a job's policy");
+  }
+  if (policy.empty()) return Error(Errc::kInvalidArgument, "no policy is named");
+  if (!status_) return status_;
+  if (phase_ != Phase::kRunning || closing_) return Error(Errc::kClosed, "the job is not open");
+  context_.links.send(control_, message::SetPolicy{std::move(policy)});
+  return {};
 }
 
 void Member::on_peer_left(const message::PeerLeft& left, uint64_t now_ns) {

@@ -115,6 +115,9 @@ class Reader {
     std::replace_if(
         out.begin(), out.end(), [](char c) { return c < 32 || c > 126; }, '?');
   }
+  void read_optional(const char* key, std::string& out) {
+    if (find(key)) read(key, out);
+  }
   void read(const char* key, Errc& out, bool ok_allowed) {
     const auto code = static_cast<uint16_t>(number(key, ok_allowed ? 0 : 1, 65535));
     if (!is_known_errc(code)) return fail(std::string("'") + key + "' is no error code");
@@ -182,6 +185,7 @@ void put(Json& out, const message::Join& m) {
   out["lanes"] = to_json(m.lanes);
   out["rendezvous"] = to_json(m.rendezvous);
   if (m.rejoin_ms > 0) out["rejoin_ms"] = m.rejoin_ms;
+  if (!m.policy.empty()) out["policy"] = m.policy;
 }
 void get(Reader& in, message::Join& m) {
   m.role = static_cast<Role>(in.number("role", 0, 1));
@@ -196,6 +200,7 @@ void get(Reader& in, message::Join& m) {
   in.read("lanes", m.lanes, kMaxLanes);
   in.read("rendezvous", m.rendezvous, kMaxServers);
   in.read_optional("rejoin_ms", m.rejoin_ms, 0, kMaxMilliseconds);
+  in.read_optional("policy", m.policy);
 }
 
 void put(Json& out, const message::Invite& m) {
@@ -215,6 +220,7 @@ void put(Json& out, const message::Roster& m) {
   out["rank"] = m.rank;
   out["weight"] = m.weight;
   if (m.rejoin_ms > 0) out["rejoin_ms"] = m.rejoin_ms;
+  if (!m.policy.empty()) out["policy"] = m.policy;
   if (m.frame_bytes > 0) out["frame_bytes"] = m.frame_bytes;
   out["workers"] = Json::array();
   for (const auto& w : m.workers) {
@@ -237,6 +243,7 @@ void get(Reader& in, message::Roster& m) {
   in.read("rank", m.rank, 0, std::max(kMaxWorkers, kMaxServers) - 1);
   in.read("weight", m.weight, 1, kMaxWeight);
   in.read_optional("rejoin_ms", m.rejoin_ms, 0, kMaxMilliseconds);
+  in.read_optional("policy", m.policy);
   in.read_optional("frame_bytes", m.frame_bytes, 0, 65535);
   in.rows("workers", kMaxWorkers, [&](const Json& row) {
     get_member(in, row, 1, [&](uint32_t incarnation, std::vector<Endpoint> lanes) {
@@ -331,6 +338,8 @@ void get(Reader& in, message::Lost& m) {
   in.read("rank", m.rank, 0, kMaxWorkers - 1);
   in.read("incarnation", m.incarnation, 1, kMax32);
 }
+void put(Json& out, const message::SetPolicy& m) { out["policy"] = m.policy; }
+void get(Reader& in, message::SetPolicy& m) { in.read("policy", m.policy); }
 template <class Empty>
 requires std::is_empty_v<Empty>
 void put(Json&, const Empty&) {}
@@ -339,9 +348,10 @@ requires std::is_empty_v<Empty>
 void get(Reader&, Empty&) {}
 
 // By the variant's index; these words travel.
-constexpr const char* kNames[] = {
-    "join",  "invite", "roster",    "ready", "start", "declare", "declared", "define", "defined",
-    "leave", "left",   "peer_left", "end",   "fail",  "replace", "replaced", "refill", "lost"};
+constexpr const char* kNames[] = {"join",     "invite",    "roster", "ready",     "start",
+                                  "declare",  "declared",  "define", "defined",   "leave",
+                                  "left",     "peer_left", "end",    "fail",      "replace",
+                                  "replaced", "refill",    "lost",   "set_policy"};
 static_assert(std::size(kNames) == std::variant_size_v<Message>);
 
 template <size_t... I>

@@ -50,6 +50,7 @@ struct Join {  // member: wants in
   uint32_t incarnation = 0;
   uint64_t timeout_ms = 0;  // how long it waits for the others; 0: as long as it takes
   uint64_t rejoin_ms = 0;  // how long the job waits for a worker that was lost; 0: it fails at once
+  std::string policy;      // how the job exchanges its gradients (scheduler/policy.h)
   bool served = false;     // no program: a host's daemon serves by itself
   std::vector<Endpoint> lanes;
   std::vector<Endpoint> rendezvous;
@@ -76,6 +77,7 @@ struct Roster {  // coordinator: all are there
   uint16_t rank = 0;  // the receiver's
   uint32_t weight = 1;
   uint64_t rejoin_ms = 0;
+  std::string policy;  // the job's, now
   uint16_t frame_bytes =
       0;  // to a worker that comes back: the UDP payload that its paths must carry
   std::vector<Worker> workers;  // by rank
@@ -151,6 +153,10 @@ struct Replaced {  // server: the earlier life is fenced off, and this is where 
 struct Refill {  // coordinator to workers: push again what has no sum yet
   friend bool operator==(const Refill&, const Refill&) = default;
 };
+struct SetPolicy {  // worker to coordinator, coordinator to all: another policy from now on
+  std::string policy;
+  friend bool operator==(const SetPolicy&, const SetPolicy&) = default;
+};
 struct Lost {  // server: nothing is heard from worker `rank` any more
   uint16_t rank = 0;
   uint32_t incarnation = 0;
@@ -159,11 +165,11 @@ struct Lost {  // server: nothing is heard from worker `rank` any more
 
 }  // namespace message
 
-using Message =
-    std::variant<message::Join, message::Invite, message::Roster, message::Ready, message::Start,
-                 message::Declare, message::Declared, message::Define, message::Defined,
-                 message::Leave, message::Left, message::PeerLeft, message::End, message::Fail,
-                 message::Replace, message::Replaced, message::Refill, message::Lost>;
+using Message = std::variant<message::Join, message::Invite, message::Roster, message::Ready,
+                             message::Start, message::Declare, message::Declared, message::Define,
+                             message::Defined, message::Leave, message::Left, message::PeerLeft,
+                             message::End, message::Fail, message::Replace, message::Replaced,
+                             message::Refill, message::Lost, message::SetPolicy>;
 
 const char* name_of(const Message& message);
 std::vector<std::byte> encode(const Message& message);

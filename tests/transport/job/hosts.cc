@@ -136,9 +136,11 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     if (jobs.contains(c->job.value)) violation(host, "AddWorkerJob twice");
     jobs[c->job.value].worker = true;
     jobs[c->job.value].worker_spec = *c;
+    jobs[c->job.value].policy = c->policy;
   } else if (const auto* d = std::get_if<command::AddServerJob>(&any)) {
     if (jobs.contains(d->job.value)) violation(host, "AddServerJob twice");
     jobs[d->job.value].server_spec = *d;
+    jobs[d->job.value].policy = d->policy;
   } else if (const auto* b = std::get_if<command::BindShard>(&any)) {
     auto* job = need(b->job, "BindShard");
     if (job) bind(host, lane, *job, b->shard, b->token);
@@ -171,6 +173,8 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     events.push_back(std::move(replaced));
   } else if (const auto* l = std::get_if<command::Refill>(&any)) {
     if (auto* job = need(l->job, "Refill")) ++job->refills;
+  } else if (const auto* p = std::get_if<command::SetPolicy>(&any)) {
+    if (auto* job = need(p->job, "SetPolicy")) job->policy = p->policy;
   } else if (const auto* f = std::get_if<command::FailJob>(&any)) {
     if (auto* job = need(f->job, "FailJob")) job->failed = f->code;
   } else if (const auto* r = std::get_if<command::RemoveJob>(&any)) {

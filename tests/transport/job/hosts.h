@@ -36,6 +36,7 @@ struct HostModel {
     std::map<uint32_t, uint32_t> rounds;        // server: what it will say of its tensors
     std::map<uint16_t, uint32_t> incarnations;  // server: of the workers bound or replaced last
     int refills = 0;
+    std::string policy;  // as last heard
   };
   struct Lane {
     std::deque<Command> commands;

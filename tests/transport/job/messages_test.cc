@@ -26,6 +26,7 @@ message::Join join() {
   m.lanes = {endpoint(1, 7470), {*IpAddress::parse("fd00::1"), 65535}};
   m.rendezvous = {endpoint(9, 1)};
   m.rejoin_ms = 60000;
+  m.policy = "p3:startup=20us";
   return m;
 }
 
@@ -34,6 +35,7 @@ message::Roster roster() {
   m.rank = 2;
   m.weight = 3;
   m.rejoin_ms = 60000;
+  m.policy = "wfbp";
   m.frame_bytes = 1472;
   m.workers = {{1, endpoint(1, 7470)}, {2, endpoint(2, 7470)}, {3, endpoint(3, 7470)}};
   m.servers = {{4, {endpoint(4, 1), endpoint(4, 2)}}, {5, {endpoint(5, 1), endpoint(5, 2)}}};
@@ -60,7 +62,8 @@ std::vector<Message> one_of_each() {
           message::Replace{255, 1, endpoint(1, 7470)},
           message::Replaced{255, ~uint32_t{0}, false, {{0, 1}, {kMaxTensorId, ~uint32_t{0}}}},
           message::Refill{},
-          message::Lost{3, 5}};
+          message::Lost{3, 5},
+          message::SetPolicy{"mercury:forward=tensor"}};
 }
 
 Result<Message> decode_json(const Json& json) {
@@ -102,6 +105,7 @@ TEST(Messages, LargestRosterAndBatchFit) {
 // What version 1 of the control messages did not have: left out by those who have no use for it.
 bool is_optional(const Message& message, const std::string& key) {
   return key == "rejoin_ms" || key == "frame_bytes" || key == "lacked" ||
+         (key == "policy" && !std::holds_alternative<message::SetPolicy>(message)) ||
          (key == "rounds" && std::holds_alternative<message::Declared>(message));
 }
 
@@ -116,7 +120,9 @@ TEST(Messages, AFieldAddedLaterMayBeMissing) {
   }
   message::Join plain = join();
   plain.rejoin_ms = 0;
+  plain.policy.clear();
   EXPECT_FALSE(to_json(plain).contains("rejoin_ms"));
+  EXPECT_FALSE(to_json(plain).contains("policy"));
   EXPECT_FALSE(to_json(message::Declared{}).contains("rounds"));
 }
 

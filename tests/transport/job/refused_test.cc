@@ -79,6 +79,12 @@ TEST_F(JobTest, WrongSizesNameBothAndHurtOnlyTheLateOne) {
   Program& other = opens(2, options);
   hosts.run_for(kSecond);
   EXPECT_EQ(other.open_code, Errc::kWrongSizes);
+  options.deterministic = false;
+  options.policy = "wfbp";
+  Program& differs = opens(2, options);
+  hosts.run_for(kSecond);
+  EXPECT_EQ(differs.open_code, Errc::kWrongSizes);
+  EXPECT_NE(differs.open_text.find("asks for 'wfbp'"), std::string::npos) << differs.open_text;
   Program& b = opens(3, job(Role::kWorker, 1, 2, 1, {address(4)}));
   hosts.run_for(kSecond);
   EXPECT_TRUE(a.is_open() && b.is_open());

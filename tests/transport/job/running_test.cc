@@ -182,6 +182,33 @@ TEST_F(RunningTest, LeavingInOrderLetsTheOthersFinishFirst) {
   expect_nothing_left();
 }
 
+// Every engine of the job, whoever asks for it.
+TEST_F(RunningTest, PolicyReachesEveryEngine) {
+  start(2);
+  const auto policies = [this] {
+    std::set<std::string> all;
+    for (const int host : {1, 2, 3, 4}) {
+      for (const HostModel::Lane& lane : hosts.host(host).lanes) {
+        for (const auto& [slot, job] : lane.jobs) all.insert(job.policy);
+      }
+    }
+    return all;
+  };
+  EXPECT_EQ(policies(), std::set<std::string>{""});
+  ASSERT_TRUE(hosts.manager(2).set_policy(b->client, b->slot, "wfbp", hosts.now_ns()));
+  hosts.run_for(kSecond);
+  EXPECT_EQ(policies(), std::set<std::string>{"wfbp"});
+  const auto refusal = [&](ClientId client, JobSlot slot, const char* policy) {
+    return hosts.manager(1).set_policy(client, slot, policy, hosts.now_ns()).error().code;
+  };
+  EXPECT_EQ(refusal(a->client, a->slot, ""), Errc::kInvalidArgument);
+  EXPECT_EQ(refusal(b->client + 10, a->slot, "wfbp"), Errc::kNotFound);
+  a->close();
+  EXPECT_EQ(refusal(a->client, a->slot, "mercury"), Errc::kClosed);
+  b->close();
+  expect_nothing_left();
+}
+
 TEST_F(JobTest, GatheringEndsWithItsLastProgram) {
   hosts.add(1, 1, not_serving());
   for (int host : {2, 3}) hosts.add(host, 1, serving());
