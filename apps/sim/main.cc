@@ -5,6 +5,7 @@
 
 #include "apps/sim/model_command.h"
 #include "apps/sim/options.h"
+#include "apps/sim/run_command.h"
 
 namespace {
 
@@ -18,17 +19,26 @@ int finish(const mercury::Status& done) {
 
 // Status 0; 1 for a trace, file or question that fails; 2 for a wrong command line.
 int main(int argc, char** argv) {
-  mercury::simulator::SimOptions options;
-  mercury::simulator::ModelOptions model;
-  CLI::App app{"Predicts iterations of distributed training: any model, policy and network"};
+  using namespace mercury::simulator;
+  SimOptions run_cluster, model_cluster;
+  RunOptions run;
+  ModelOptions model;
+  CLI::App app{
+      "Simulates iterations of distributed training with Mercury's own engine, or predicts them "
+      "from equations: any model, policy and network"};
   app.name("mercury-sim");
-  app.require_subcommand(1);
-  const CLI::App* model_command = mercury::simulator::add_model_command(app, options, model);
+  describe_run(app, run_cluster, run);
+  const CLI::App* model_command = add_model_command(app, model_cluster, model);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  if (model_command->parsed()) return finish(run_model(options, model));
-  return 2;
+  if (model_command->parsed()) return finish(run_model(model_cluster, model));
+  if (const mercury::Status sensible = check_run(run_cluster, run); !sensible) {
+    std::fprintf(stderr, "mercury-sim: %s\nRun with --help for more information.\n",
+                 sensible.error().message.c_str());
+    return 2;
+  }
+  return finish(run_simulation(run_cluster, run));
 }

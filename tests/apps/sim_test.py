@@ -171,10 +171,10 @@ class Model(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("No space left", done.stderr)
 
-    def test_a_command_is_needed(self):
+    def test_a_trace_is_needed(self):
         done = subprocess.run([SIM], capture_output=True, text=True, timeout=LIMIT_S, check=False)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("subcommand", done.stderr)
+        self.assertIn("--trace is required", done.stderr)
 
 
 if __name__ == "__main__":

@@ -173,8 +173,8 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     events.push_back(std::move(replaced));
   } else if (const auto* l = std::get_if<command::Refill>(&any)) {
     if (auto* job = need(l->job, "Refill")) ++job->refills;
-  } else if (const auto* p = std::get_if<command::SetPolicy>(&any)) {
-    if (auto* job = need(p->job, "SetPolicy")) job->policy = p->policy;
+  } else if (const auto* s = std::get_if<command::SetPolicy>(&any)) {
+    if (auto* job = need(s->job, "SetPolicy")) job->policy = s->policy;
   } else if (const auto* f = std::get_if<command::FailJob>(&any)) {
     if (auto* job = need(f->job, "FailJob")) job->failed = f->code;
   } else if (const auto* r = std::get_if<command::RemoveJob>(&any)) {

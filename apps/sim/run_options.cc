@@ -1,0 +1,136 @@
+#include "apps/sim/run_options.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "transport/base/quantity.h"
+#include "transport/base/types.h"
+
+namespace mercury::simulator {
+namespace {
+
+Error bad(std::string_view text, std::string_view expected) {
+  return {Errc::kInvalidArgument,
+          std::string(1, '\'').append(text.substr(0, 60)).append("': expected ").append(expected)};
+}
+
+Result<Slowdown> parse_slowdown(std::string_view text) {
+  constexpr std::string_view kForm = "RANK=FACTOR, the factor from 0.01 to 100";
+  Slowdown slow;
+  const char* const end = text.data() + text.size();
+  const auto rank = std::from_chars(text.data(), end, slow.rank);
+  if (rank.ec != std::errc() || rank.ptr == end || *rank.ptr != '=') return bad(text, kForm);
+  const auto factor = std::from_chars(rank.ptr + 1, end, slow.factor);
+  if (factor.ec != std::errc() || factor.ptr != end) return bad(text, kForm);
+  if (!(slow.factor >= 0.01 && slow.factor <= 100)) return bad(text, kForm);
+  return slow;
+}
+
+Result<OtherJob> parse_other(std::string_view text) {
+  OtherJob job;
+  const size_t at = text.rfind('@');
+  job.trace = text.substr(0, at);
+  if (job.trace.empty()) return bad(text, "TRACE or TRACE@POLICY");
+  if (at == std::string_view::npos) return job;
+  const Result<Policy> policy = parse_policy(text.substr(at + 1));
+  if (!policy) return policy.error();
+  job.policy = *policy;
+  job.has_policy = true;
+  return job;
+}
+
+// Any number of times; each value is checked where it is read.
+template <class Value>
+void add_list(CLI::App& app, const std::string& name, std::vector<Value>& values,
+              Result<Value> (*parse)(std::string_view), const std::string& help) {
+  const auto read = [&values, parse](const std::string& text) {
+    Result<Value> parsed = parse(text);
+    if (!parsed) return parsed.error().message;
+    values.push_back(std::move(*parsed));
+    return std::string();
+  };
+  app.add_option_function<std::vector<std::string>>(
+         name, [](const std::vector<std::string>&) {}, help)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->check(CLI::Validator(read, ""));
+}
+
+}  // namespace
+
+void describe_run(CLI::App& app, SimOptions& options, RunOptions& run) {
+  describe(app, options);
+  // A command such as `model` has its own.
+  app.get_option("--trace")->required(false);
+  app.get_option("--policy")->required(false);
+  app.add_option("--iterations", run.iterations, "to simulate, warm-up included")
+      ->capture_default_str()
+      ->check(CLI::Range(1U, 100'000U));
+  app.add_option("--warmup", run.warmup, "of them that the figures leave out")
+      ->capture_default_str()
+      ->check(CLI::Range(0U, 99'999U));
+  app.add_option("--seed", run.seed, "of everything random; the same seed, the same output")
+      ->capture_default_str();
+  add_parsed(app, "--delay", run.delay_ns, parse_ns, "of each link; a way has two [1us]");
+  add_parsed(app, "--queue", run.queue_bytes, parse_bytes,
+             "room before each link; what finds none is lost [for all windows]");
+  add_parsed(app, "--window", run.window_bytes, parse_bytes,
+             "most unacknowledged bytes of a session [1MiB]");
+  add_parsed(app, "--ecn", run.ecn_bytes, parse_bytes,
+             "links mark frames that find more than this waiting [never]");
+  add_parsed(app, "--incast-queue", run.incast_queue_bytes, parse_bytes,
+             "what receivers let wait before their links beside a round trip [64KiB]");
+  add_list(app, "--link", run.links, LinkRule::parse,
+           "WHO[.up|.down]=BANDWIDTH, WHO one of all, workers, servers, workerN, serverN; "
+           "10Gbps,2s:5Gbps in steps, random:1Gbps-10Gbps/100ms");
+  add_list(app, "--slow", run.slow, parse_slowdown,
+           "RANK=FACTOR: a worker computes so much longer");
+  app.add_option("--jitter", run.jitter, "each layer computes up to this share longer or shorter")
+      ->check(CLI::Range(0.0, 0.9));
+  add_list(app, "--also", run.others, parse_other,
+           "TRACE[@POLICY]: one more job on the same hosts");
+  app.add_flag("--payload", run.payload, "frames carry real bytes, every sum is verified");
+  app.add_option("--pcap", run.pcap, "file for all frames; needs --payload");
+  app.add_option("--timeline", run.timeline, "file for Perfetto: layers and exchanges");
+  app.add_option("--csv", run.csv, "file for one line per job, worker and iteration");
+  app.add_flag("--quiet", run.quiet, "no progress");
+}
+
+Status check_run(const SimOptions& options, const RunOptions& run) {
+  const auto wrong = [](std::string what) {
+    return Error(Errc::kInvalidArgument, std::move(what));
+  };
+  if (options.trace.empty()) return wrong("--trace is required");
+  if (options.policy.name.empty()) return wrong("--policy is required");
+  for (const OtherJob& job : run.others) {
+    if (job.has_policy && !job.policy.pulls_share_link) {
+      return wrong("policy '" + std::string(job.policy.name) +
+                   "' is for `mercury-sim model` alone");
+    }
+  }
+  if (!options.policy.pulls_share_link) {
+    return wrong("policy '" + std::string(options.policy.name) +
+                 "' is for `mercury-sim model` alone");
+  }
+  if (run.warmup >= run.iterations) return wrong("--warmup leaves no iteration for the figures");
+  if (!run.pcap.empty() && !run.payload) return wrong("--pcap needs --payload");
+  if (run.window_bytes < 16 * 1024) return wrong("--window is less than 16KiB");
+  if (run.delay_ns > 10'000'000'000) return wrong("--delay is more than 10s");
+  if (std::isnan(run.jitter)) return wrong("--jitter is not a number");
+  for (const Slowdown& slow : run.slow) {
+    if (slow.rank >= options.workers) {
+      return wrong("--slow " + std::to_string(slow.rank) + ": there are " +
+                   std::to_string(options.workers) + " workers");
+    }
+  }
+  for (const LinkRule& rule : run.links) {
+    const uint32_t hosts = rule.workers ? options.workers : options.servers;
+    if (rule.index >= 0 && static_cast<uint32_t>(rule.index) >= hosts) {
+      return wrong("--link " + rule.text + ": there is no such host");
+    }
+  }
+  if (run.others.size() > 31) return wrong("--also: at most 32 jobs");
+  return {};
+}
+
+}  // namespace mercury::simulator

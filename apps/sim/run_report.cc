@@ -1,0 +1,239 @@
+#include "apps/sim/run_report.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "scheduler/model/equations.h"
+#include "scheduler/model/predict.h"
+#include "transport/base/quantity.h"
+
+namespace mercury::simulator {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What the model says of the same job alone on links that do not change.
+struct Expected {
+  double oracle_s = 0, optimum_s = 0, model_s = 0, framing_s = 0;
+};
+
+Expected expected(const RunReport& report, const SimulatedJob& job) {
+  const Framing framing = framing_of(report.options);
+  const model::Chain chain = chain_of(job.trace, framing);
+  const model::Chain unframed = without_framing(chain);
+  const model::Rates rates = rates_of(cluster_of(report.options));
+  Expected out;
+  out.oracle_s = oracle_s(chain);
+  out.optimum_s = optimum_s(unframed, rates);
+  const auto predicted = predict(chain, rates, job.policy);
+  const auto bare = predict(unframed, rates, job.policy);
+  if (predicted && bare) {  // else there are more partitions than the model takes
+    out.model_s = predicted->iteration_s;
+    out.framing_s = predicted->iteration_s - bare->iteration_s;
+  }
+  return out;
+}
+
+// From the first byte of a full frame at a worker to its last back there, on idle links.
+double latency_s(const RunReport& report) {
+  const SimOptions& options = report.options;
+  const double bits = 8.0 * (options.mtu + 38);
+  double seconds = 4e-9 * static_cast<double>(report.run.delay_ns);
+  for (const uint64_t bps : {options.worker_up_bps, options.server_down_bps, options.server_up_bps,
+                             options.worker_down_bps}) {
+    seconds += bits / static_cast<double>(bps);
+  }
+  return seconds;
+}
+
+Json tensors_json(const RunReport& report, const SimulatedJob& job) {
+  Json tensors = Json::array();
+  for (size_t n = 0; n < job.trace.tensors.size(); ++n) {
+    const TraceTensor& tensor = job.trace.tensors[n];
+    tensors.push_back({{"name", tensor.name},
+                       {"bytes", tensor.bytes()},
+                       {"priority", tensor.priority},
+                       {"ready_s", job.ready_s(n, report.run.warmup)},
+                       {"pulled_s", job.pulled_s(n, report.run.warmup)}});
+  }
+  return tensors;
+}
+
+Json job_json(const RunReport& report, const SimulatedJob& job) {
+  const Expected model = expected(report, job);
+  const double iteration_s = job.iteration_s(report.run.warmup);
+  const double latency = latency_s(report);
+  return {{"model", job.model},
+          {"policy", print_policy(job.policy)},
+          {"iterations", job.iterations()},
+          {"iteration_s", iteration_s},
+          {"oracle_s", model.oracle_s},
+          {"optimum_s", model.optimum_s},
+          {"speed", iteration_s > 0 ? model.oracle_s / iteration_s : 0},
+          {"model_s", model.model_s},
+          {"framing_s", model.framing_s},
+          {"latency_s", latency},
+          {"protocol_s", iteration_s - model.model_s - latency},
+          {"bytes_up", job.trace.bytes()},
+          {"bytes_down", job.trace.bytes()},
+          {"tensors", tensors_json(report, job)}};
+}
+
+Json hosts_json(const RunReport& report) {
+  Json hosts = Json::array();
+  const SimulationResult& result = report.result;
+  const auto measured = static_cast<double>(
+      std::max<size_t>(1, result.jobs.front().iterations() > report.run.warmup
+                              ? result.jobs.front().iterations() - report.run.warmup
+                              : 1));
+  for (uint32_t host = 0; host < result.up.size(); ++host) {
+    const bool worker = host < report.options.workers;
+    hosts.push_back(
+        {{"role", worker ? "worker" : "server"},
+         {"rank", worker ? host : host - report.options.workers},
+         {"wire_bytes_up", static_cast<double>(result.up[host].wire_bytes) / measured},
+         {"wire_bytes_down", static_cast<double>(result.down[host].wire_bytes) / measured},
+         {"longest_wait_up_s", 1e-12 * static_cast<double>(result.up[host].longest_wait_ps)},
+         {"longest_wait_down_s", 1e-12 * static_cast<double>(result.down[host].longest_wait_ps)},
+         {"frames_up", static_cast<double>(result.up[host].frames) / measured},
+         {"frames_down", static_cast<double>(result.down[host].frames) / measured}});
+  }
+  return hosts;
+}
+
+Json json_of(const RunReport& report) {
+  const SimOptions& options = report.options;
+  Json json = {{"source", "simulation"},
+               {"workers", options.workers},
+               {"servers", options.servers},
+               {"mtu", options.mtu},
+               {"ipv6", options.ipv6},
+               {"seed", report.run.seed},
+               {"payload", report.run.payload},
+               {"worker_up_bps", options.worker_up_bps},
+               {"worker_down_bps", options.worker_down_bps},
+               {"server_up_bps", options.server_up_bps},
+               {"server_down_bps", options.server_down_bps},
+               {"interrupted", report.result.interrupted},
+               {"frames", report.result.frames},
+               {"retransmits", report.result.retransmits},
+               {"drops", report.result.drops}};
+  json.update(job_json(report, report.result.jobs.front()));
+  json["hosts"] = hosts_json(report);
+  for (size_t n = 1; n < report.result.jobs.size(); ++n) {
+    json["other_jobs"].push_back(job_json(report, report.result.jobs[n]));
+  }
+  return json;
+}
+
+void print_table(const RunReport& report) {
+  for (const SimulatedJob& job : report.result.jobs) {
+    const Expected model = expected(report, job);
+    const double iteration_s = job.iteration_s(report.run.warmup);
+    std::printf("  %-20s %s: %zu tensors, %.3f MB\n", "model", job.model.c_str(),
+                job.trace.tensors.size(), static_cast<double>(job.trace.bytes()) * 1e-6);
+    std::printf("  %-20s %s\n", "policy", print_policy(job.policy).c_str());
+    std::printf("  %-20s %.3f ms, of %zu iterations and %u workers\n", "iteration",
+                1e3 * iteration_s, job.iterations() - report.run.warmup, report.options.workers);
+    std::printf("  %-20s %.3f ms, no framing\n", "least possible", 1e3 * model.optimum_s);
+    std::printf("  %-20s %.3f ms\n", "equations", 1e3 * model.model_s);
+    std::printf("  %-20s %.3f ms: speed %.4f\n", "one worker alone", 1e3 * model.oracle_s,
+                model.oracle_s / iteration_s);
+  }
+  std::printf("  %-20s %llu, %llu sent again, %llu lost\n", "frames",
+              static_cast<unsigned long long>(report.result.frames),
+              static_cast<unsigned long long>(report.result.retransmits),
+              static_cast<unsigned long long>(report.result.drops));
+  if (report.cpu_s > 0) {
+    std::printf("  %-20s %.2f s, %.2f million frames a second\n", "CPU time", report.cpu_s,
+                1e-6 * static_cast<double>(report.result.frames) / report.cpu_s);
+  }
+}
+
+std::string csv_of(const RunReport& report) {
+  std::string text = "job,model,policy,worker,iteration,begin_s,iteration_s\n";
+  char line[256];
+  for (size_t n = 0; n < report.result.jobs.size(); ++n) {
+    const SimulatedJob& job = report.result.jobs[n];
+    for (size_t rank = 0; rank < job.workers.size(); ++rank) {
+      const auto& iterations = job.workers[rank]->iterations();
+      for (size_t i = 0; i < iterations.size(); ++i) {
+        // The policy's knobs are separated by commas.
+        std::snprintf(line, sizeof line, ",%zu,%zu,%.9f,%.9f\n", rank, i,
+                      1e-9 * static_cast<double>(iterations[i].begin_ns - report.result.begin_ns),
+                      1e-9 * static_cast<double>(iterations[i].end_ns - iterations[i].begin_ns));
+        text.append(std::to_string(n)).append(",\"").append(job.model).append("\",\"");
+        text.append(print_policy(job.policy)).append("\"").append(line);
+      }
+    }
+  }
+  return text;
+}
+
+// Chrome's trace format: a process per job and worker, its computing and its exchanges.
+std::string timeline_of(const RunReport& report) {
+  Json events = Json::array();
+  const auto micros = [&](uint64_t ns) {
+    return static_cast<double>(ns - report.result.begin_ns) * 1e-3;
+  };
+  for (size_t n = 0; n < report.result.jobs.size(); ++n) {
+    const SimulatedJob& job = report.result.jobs[n];
+    for (size_t rank = 0; rank < job.workers.size(); ++rank) {
+      const size_t process = n * job.workers.size() + rank;
+      const std::string name = job.model + " worker " + std::to_string(rank);
+      events.push_back(
+          {{"name", "process_name"}, {"ph", "M"}, {"pid", process}, {"args", {{"name", name}}}});
+      for (const Span& span : job.workers[rank]->spans()) {
+        const bool exchange = span.kind == Span::Kind::kExchange;
+        const char* prefix = exchange                            ? ""
+                             : span.kind == Span::Kind::kForward ? "forward "
+                                                                 : "backward ";
+        events.push_back({{"name", prefix + job.trace.tensors[span.tensor].name},
+                          {"cat", exchange ? "exchange" : "compute"},
+                          {"ph", "X"},
+                          {"pid", process},
+                          // Exchanges overlap: each tensor has a line of its own.
+                          {"tid", exchange ? span.tensor + 1 : 0},
+                          {"ts", micros(span.begin_ns)},
+                          {"dur", static_cast<double>(span.end_ns - span.begin_ns) * 1e-3},
+                          {"args", {{"iteration", span.iteration}}}});
+      }
+    }
+  }
+  return Json{{"traceEvents", std::move(events)}}.dump() + "\n";
+}
+
+Status write(const std::string& path, const std::string& text) {
+  errno = 0;
+  if (path == "-") {
+    if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return {};
+    return Error::system(errno, "cannot write to standard output");
+  }
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file) return Error::system(errno, "cannot write " + path);
+  return {};
+}
+
+}  // namespace
+
+Status report_run(const RunReport& report) {
+  if (report.options.json != "-" && report.run.csv != "-") print_table(report);
+  Status done;
+  const auto put = [&](const std::string& path, auto text) {
+    if (path.empty() || !done) return;
+    done = write(path, text());
+  };
+  // A file name, and so a model's, can hold bytes that are no UTF-8.
+  put(report.options.json, [&] {
+    return json_of(report).dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  });
+  put(report.run.csv, [&] { return csv_of(report); });
+  put(report.run.timeline, [&] { return timeline_of(report); });
+  return done;
+}
+
+}  // namespace mercury::simulator

@@ -1,0 +1,239 @@
+#include "apps/sim/simulation.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "apps/sim/elision.h"
+#include "apps/sim/pcap.h"
+#include "apps/sim/virtual_cluster.h"
+#include "apps/trace/shipped.h"
+#include "transport/base/quantity.h"
+
+namespace mercury::simulator {
+namespace {
+
+// Iterations of a worker that count.
+uint64_t counted(const TrainingWorker& worker, uint32_t warmup) {
+  const size_t done = worker.iterations().size();
+  return done > warmup ? done - warmup : 0;
+}
+
+template <class Value>
+double mean_s(const SimulatedJob& job, uint32_t warmup, Value value) {
+  uint64_t sum_ns = 0, count = 0;
+  for (const auto& worker : job.workers) {
+    sum_ns += value(*worker);
+    count += counted(*worker, warmup);
+  }
+  return count == 0 ? 0 : static_cast<double>(sum_ns) * 1e-9 / static_cast<double>(count);
+}
+
+VirtualClusterConfig cluster_config(const SimOptions& options, const RunOptions& run) {
+  VirtualClusterConfig config;
+  config.seed = run.seed;
+  config.workers = options.workers;
+  config.servers = options.servers;
+  config.jobs = static_cast<uint32_t>(1 + run.others.size());
+  config.ipv6 = options.ipv6;
+  config.elide = !run.payload;
+  config.mtu_bytes = options.mtu;
+  config.delay_ns = run.delay_ns;
+  config.queue_bytes = run.queue_bytes;
+  config.window_bytes = run.window_bytes;
+  config.ecn_bytes = run.ecn_bytes;
+  config.incast_queue_bytes = run.incast_queue_bytes;
+  for (uint32_t host = 0; host < options.workers + options.servers; ++host) {
+    const bool worker = host < options.workers;
+    const uint32_t number = worker ? host : host - options.workers;
+    const auto constant = [](uint64_t bps) {
+      return *LinkSchedule::parse(print_bits_per_second(bps));
+    };
+    HostLinks links{constant(worker ? options.worker_up_bps : options.server_up_bps),
+                    constant(worker ? options.worker_down_bps : options.server_down_bps)};
+    for (const LinkRule& rule : run.links) {  // the last one wins
+      if (rule.is_for(worker, number, true)) links.up = rule.schedule;
+      if (rule.is_for(worker, number, false)) links.down = rule.schedule;
+    }
+    config.links.push_back(std::move(links));
+  }
+  return config;
+}
+
+class Simulation {
+ public:
+  Simulation(const SimOptions& options, const RunOptions& run, const SimulationHooks& hooks)
+      : options_(options), run_(run), hooks_(hooks), cluster_(cluster_config(options, run)) {}
+
+  Result<SimulationResult> run() {
+    if (Status made = cluster_.create_hosts(); !made) return made.error();
+    if (!run_.pcap.empty()) {
+      if (Status opened = pcap_.open(run_.pcap); !opened) return opened.error();
+      cluster_.network().set_tap(&PcapWriter::tap, &pcap_);
+    }
+    if (Status opened = open_jobs(); !opened) return opened.error();
+    if (Status trained = train(); !trained) return trained.error();
+    if (!run_.pcap.empty()) {
+      if (Status written = pcap_.close(); !written) return written.error();
+    }
+    return std::move(result_);
+  }
+
+ private:
+  Status open_jobs() {
+    std::vector<OtherJob> all{{options_.trace, options_.policy, true}};
+    all.insert(all.end(), run_.others.begin(), run_.others.end());
+    for (const OtherJob& job : all) {
+      auto trace = read_trace(trace_path(job.trace));
+      if (!trace) return trace.error();
+      result_.jobs.push_back({model_name(job.trace),
+                              job.has_policy ? job.policy : options_.policy,
+                              std::move(*trace),
+                              {}});
+    }
+    for (SimulatedJob& job : result_.jobs) {
+      if (Status opened = open_job(job); !opened) return opened;
+    }
+    return {};
+  }
+
+  Status open_job(SimulatedJob& job) {
+    TrainingConfig training;
+    training.iterations = run_.iterations;
+    training.warmup = run_.warmup;
+    training.jitter = run_.jitter;
+    training.payload = run_.payload;
+    training.spans = !run_.timeline.empty();
+    training.seed = run_.seed + programs_.size();
+    for (uint32_t rank = 0; rank < options_.workers; ++rank) {
+      training.slowdown = 1;
+      for (const Slowdown& slow : run_.slow) {
+        if (slow.rank == rank) training.slowdown = slow.factor;
+      }
+      job.workers.push_back(
+          std::make_unique<TrainingWorker>(job.trace, training, options_.workers, rank));
+    }
+    std::vector<TensorDeclaration> tensors;
+    for (uint32_t n = 0; n < job.trace.tensors.size(); ++n) {
+      const TraceTensor& tensor = job.trace.tensors[n];
+      tensors.push_back({n, tensor.numel, tensor.dtype, ReduceOp::kSum, tensor.priority, nullptr});
+      for (const auto& worker : job.workers) {
+        if (Result<std::byte*> memory = worker->memory(n); !memory) return memory.error();
+      }
+    }
+    OpenJob open;
+    open.name = "job" + std::to_string(programs_.size() / options_.workers);
+    open.policy = print_policy(job.policy);
+    const Result<uint32_t> first = cluster_.open_job(
+        open, std::move(tensors),
+        [&](uint32_t rank, uint32_t tensor) { return *job.workers[rank]->memory(tensor); });
+    if (!first) return first.error();
+    for (uint32_t rank = 0; rank < options_.workers; ++rank) {
+      programs_.push_back({job.workers[rank].get(), *first + rank});
+    }
+    return {};
+  }
+
+  Status train() {
+    result_.begin_ns = cluster_.now_ns();
+    for (const Program& program : programs_) program.worker->begin(cluster_, program.number);
+    cluster_.begin_schedules();
+    if (run_.warmup == 0) count_traffic(false);
+    uint64_t steps = 0;
+    const Status ran = cluster_.run([&] {
+      if (++steps % 4096 == 0) look_up();
+      return unfinished() && !result_.interrupted;
+    });
+    count_traffic(true);
+    result_.frames = cluster_.network().delivered_frames();
+    result_.retransmits = cluster_.total(Counter::kRetransmits);
+    result_.trace_hash = cluster_.network().trace_hash();
+    for (size_t reason = 0; reason < sim::kDropCount; ++reason) {
+      result_.drops += cluster_.network().drops(static_cast<sim::Drop>(reason));
+    }
+    for (const Program& program : programs_) {
+      result_.mismatches += program.worker->mismatches();
+      if (!program.worker->status()) return program.worker->status();
+    }
+    return ran;
+  }
+
+  // The first that is not finished is nearly always the same.
+  bool unfinished() {
+    while (finished_ < programs_.size() && programs_[finished_].worker->finished()) ++finished_;
+    if (!warm_ && programs_.front().worker->iterations().size() >= run_.warmup) {
+      warm_ = true;
+      if (run_.warmup > 0) count_traffic(false);
+    }
+    return finished_ < programs_.size();
+  }
+
+  void look_up() {
+    if (hooks_.interrupted && hooks_.interrupted()) result_.interrupted = true;
+    if (!hooks_.progress) return;
+    uint64_t done = 0;
+    for (const Program& program : programs_) done += program.worker->iterations().size();
+    hooks_.progress(done, programs_.size() * run_.iterations);
+  }
+
+  void count_traffic(bool end) {
+    const uint32_t hosts = options_.workers + options_.servers;
+    for (const bool up : {true, false}) {
+      std::vector<Traffic>& traffic = up ? result_.up : result_.down;
+      traffic.resize(hosts);
+      for (uint32_t host = 0; host < hosts; ++host) {
+        const sim::LinkStats& stats = up ? cluster_.uplink(host) : cluster_.downlink(host);
+        if (!end) {
+          traffic[host] = {stats.frames, stats.wire_bytes, 0};
+        } else {
+          traffic[host] = {stats.frames - traffic[host].frames,
+                           stats.wire_bytes - traffic[host].wire_bytes, stats.max_backlog_ps};
+        }
+      }
+    }
+  }
+
+  struct Program {
+    TrainingWorker* worker = nullptr;
+    uint32_t number = 0;
+  };
+  const SimOptions& options_;
+  const RunOptions& run_;
+  const SimulationHooks& hooks_;
+  PcapWriter pcap_;
+  SimulationResult result_;
+  VirtualCluster cluster_;  // before the tensors' memory goes
+  std::vector<Program> programs_;
+  size_t finished_ = 0;
+  bool warm_ = false;
+};
+
+}  // namespace
+
+double SimulatedJob::iteration_s(uint32_t warmup) const {
+  return mean_s(*this, warmup, [&](const TrainingWorker& worker) -> uint64_t {
+    if (counted(worker, warmup) == 0) return 0;
+    return worker.iterations().back().end_ns - worker.iterations()[warmup].begin_ns;
+  });
+}
+double SimulatedJob::ready_s(size_t tensor, uint32_t warmup) const {
+  return mean_s(*this, warmup,
+                [&](const TrainingWorker& worker) { return worker.tensors()[tensor].ready_ns; });
+}
+double SimulatedJob::pulled_s(size_t tensor, uint32_t warmup) const {
+  return mean_s(*this, warmup,
+                [&](const TrainingWorker& worker) { return worker.tensors()[tensor].pulled_ns; });
+}
+size_t SimulatedJob::iterations() const {
+  size_t least = workers.front()->iterations().size();
+  for (const auto& worker : workers) least = std::min(least, worker->iterations().size());
+  return least;
+}
+
+Result<SimulationResult> simulate(const SimOptions& options, const RunOptions& run,
+                                  const SimulationHooks& hooks) {
+  std::optional<PayloadElision> elision;
+  if (!run.payload) elision.emplace();
+  return Simulation(options, run, hooks).run();
+}
+
+}  // namespace mercury::simulator

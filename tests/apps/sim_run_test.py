@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Runs simulations as users do. usage: sim_run_test.py SIM"""
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SIM = sys.argv.pop(1)
+LIMIT_S = 120
+
+HEADER = "layer_index,name,numel,dtype,forward_pass_ns,backward_pass_ns,priority"
+# 8 Mb/s carry a byte a microsecond.
+SMALL = f"""{HEADER}
+0,a,2224,f32,1000000,2000000,0
+1,b,222400,f32,1000000,2000000,1
+2,c,5000,bf16,0,0,2
+"""
+POLICIES = ["mercury", "mercury-fifo", "wfbp", "mercury:forward=tensor",
+            "p3", "byteps:partition=50KB,credit=100KB", "bytescheduler:startup=0"]
+
+
+class Run(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="mercury-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.trace = os.path.join(self.folder, "small.csv")
+        with open(self.trace, "w", encoding="utf-8") as file:
+            file.write(SMALL)
+
+    def run_sim(self, *options, status=0):
+        done = subprocess.run([SIM, "--quiet", *options], capture_output=True, text=True,
+                              timeout=LIMIT_S, check=False)
+        self.assertEqual(done.returncode, status, (options, done.stderr))
+        return done
+
+    def text(self, *options, policy="mercury"):
+        return self.run_sim("--trace", self.trace, "--policy", policy, "--json", "-",
+                            *options).stdout
+
+    def figures(self, *options, policy="mercury"):
+        return json.loads(self.text(*options, policy=policy))
+
+    def test_prints_the_figures_of_every_policy(self):
+        for policy in POLICIES:
+            json_ = self.figures("--bandwidth", "1Gbps", policy=policy)
+            self.assertGreaterEqual(json_["iteration_s"], json_["optimum_s"], policy)
+            self.assertEqual((json_["retransmits"], json_["drops"]), (0, 0), policy)
+            self.assertEqual(json_["bytes_up"], 4 * (2224 + 222400) + 2 * 5000, policy)
+            for tensor in json_["tensors"]:
+                self.assertGreater(tensor["pulled_s"], tensor["ready_s"], policy)
+            for host in json_["hosts"]:
+                self.assertGreater(host["wire_bytes_up"], json_["bytes_up"] / 2, policy)
+
+    def test_agrees_with_the_equations_where_the_wire_is_the_bottleneck(self):
+        for policy in ("mercury", "mercury-fifo", "wfbp"):
+            json_ = self.figures("--bandwidth", "1Gbps", "--incast-queue", "1MiB", policy=policy)
+            unhidden_s = json_["iteration_s"] - json_["latency_s"]
+            self.assertAlmostEqual(unhidden_s / json_["model_s"], 1, delta=0.02, msg=policy)
+
+    def test_repeats_itself_from_a_seed(self):
+        options = ("--bandwidth", "200Mbps", "--jitter", "0.2", "--link",
+                   "workers=random:100Mbps-1Gbps/1ms", "--also", self.trace + "@wfbp")
+        first = self.text(*options, "--seed", "7")
+        self.assertEqual(first, self.text(*options, "--seed", "7"))
+        self.assertNotEqual(first, self.text(*options, "--seed", "8"))
+
+    def test_carries_payload_and_takes_as_long_with_it(self):
+        for policy in POLICIES:
+            with_payload = self.figures("--payload", "--workers", "3", policy=policy)
+            without = self.figures("--workers", "3", policy=policy)
+            self.assertTrue(with_payload.pop("payload"))
+            self.assertFalse(without.pop("payload"))
+            self.assertEqual(with_payload, without, policy)
+
+    def test_makes_slow_workers_and_links_slow(self):
+        base = self.figures("--bandwidth", "1Gbps")["iteration_s"]
+        for options in (["--slow", "1=3"], ["--link", "worker0.up=100Mbps"],
+                        ["--link", "server1.down=100Mbps"],
+                        ["--link", "all=1Gbps,1us:100Mbps"], ["--also", self.trace]):
+            slower = self.figures("--bandwidth", "1Gbps", *options)["iteration_s"]
+            self.assertGreater(slower, 1.3 * base, options)
+
+    def test_survives_loss(self):
+        json_ = self.figures("--bandwidth", "1Gbps", "--queue", "20KB", "--workers", "4",
+                             "--servers", "1", "--payload")
+        self.assertGreater(json_["drops"], 0)
+        self.assertGreater(json_["retransmits"], 0)
+
+    def test_writes_a_line_for_each_iteration(self):
+        path = os.path.join(self.folder, "out.csv")
+        self.figures("--csv", path, "--iterations", "4", policy="p3:startup=0")
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), 2 * 4)
+        self.assertEqual(rows[0]["policy"], "p3:partition=160KB,credit=160KB,startup=0ns")
+        self.assertAlmostEqual(float(rows[1]["begin_s"]), float(rows[0]["iteration_s"]), 8)
+
+    def test_writes_a_timeline(self):
+        path = os.path.join(self.folder, "timeline.json")
+        self.figures("--timeline", path, "--iterations", "2")
+        with open(path, encoding="utf-8") as file:
+            events = json.load(file)["traceEvents"]
+        names = {event["name"] for event in events}
+        self.assertLessEqual({"forward a", "backward b", "c", "process_name"}, names)
+        spans = [event for event in events if event["ph"] == "X"]
+        self.assertEqual(len(spans), 2 * 2 * 3 * 3)  # workers, iterations, tensors, kinds
+
+    @unittest.skipUnless(shutil.which("tshark"), "tshark is not here")
+    def test_writes_frames_that_tshark_dissects(self):
+        for more in ([], ["--ipv6"]):
+            path = os.path.join(self.folder, "frames.pcap")
+            json_ = self.figures("--pcap", path, "--payload", "--iterations", "2", *more)
+            done = subprocess.run(
+                ["tshark", "-r", path, "-o", "udp.check_checksum:TRUE", "-o",
+                 "ip.check_checksum:TRUE", "-T", "fields", "-e", "udp.checksum.status", "-e",
+                 "udp.dstport", "-e", "frame.len"],
+                capture_output=True, text=True, timeout=LIMIT_S, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            rows = [line.split("\t") for line in done.stdout.splitlines()]
+            self.assertGreaterEqual(len(rows), json_["frames"])
+            self.assertEqual({row[0] for row in rows}, {"1"})  # good
+            self.assertEqual({row[1] for row in rows}, {"7470"})
+            self.assertGreater(max(int(row[2]) for row in rows), 8900)
+
+    def test_keeps_what_it_finished_when_interrupted(self):
+        process = subprocess.Popen(
+            [SIM, "--quiet", "--trace", "vgg16", "--policy", "mercury", "--bandwidth", "100Gbps",
+             "--iterations", "100000", "--json", "-"], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.kill)
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=LIMIT_S)
+        if process.returncode != 0:
+            self.skipTest("this machine is too busy for one iteration in five seconds")
+        json_ = json.loads(out)
+        self.assertTrue(json_["interrupted"])
+        self.assertGreater(json_["iterations"], 1)
+
+    def test_refuses_what_makes_no_sense(self):
+        def refusal(*options, status=2):
+            done = self.run_sim(*options, status=status)
+            self.assertEqual(done.stdout, "")
+            return done.stderr
+
+        job = ("--trace", self.trace, "--policy", "mercury")
+        self.assertIn("--trace is required", refusal("--policy", "mercury"))
+        self.assertIn("--policy is required", refusal("--trace", "vgg16"))
+        self.assertIn("unknown policy", refusal("--trace", self.trace, "--policy", "magic"))
+        self.assertIn("model` alone", refusal("--trace", self.trace, "--policy", "wfbp-eq7"))
+        self.assertIn("needs --payload", refusal(*job, "--pcap", "x.pcap"))
+        self.assertIn("no such host", refusal(*job, "--link", "worker2=1Gbps"))
+        self.assertIn("there are 2 workers", refusal(*job, "--slow", "2=2"))
+        self.assertIn("leaves no iteration", refusal(*job, "--iterations", "1"))
+        for bad in ("worker=1Gbps", "all", "all=", "all=fast", "all.left=1Gbps", "workerx=1Gbps",
+                    "all=1Gbps,0s:2Gbps", "all=1Gbps,2s:1Gbps,1s:2Gbps",
+                    "all=random:2Gbps-1Gbps/1s", "all=random:1Gbps-2Gbps", "server-1=1Gbps"):
+            self.assertTrue(refusal(*job, "--link", bad), bad)
+        for bad in ("0", "0=", "x=1", "0=0", "0=nan", "-1=2"):
+            self.assertTrue(refusal(*job, "--slow", bad), bad)
+        self.assertIn("nothere.csv", refusal("--trace", "nothere.csv", "--policy", "mercury",
+                                             status=1))
+        self.assertIn("cannot write", refusal(*job, "--csv", "/nowhere/x", status=1))
+
+
+if __name__ == "__main__":
+    unittest.main()
