@@ -1,8 +1,8 @@
 // How many frames a second the uring port moves over loopback, sender and receiver each on a thread
 // of its own. Frames that the receiver's socket drops are not counted: what is printed arrived.
 //
-//   build/benchmarks/goodput/uring_port_bench [SECONDS_PER_ROW]
-
+//   build/benchmarks/goodput/uring_port_bench [--seconds PER_ROW]
+#include <CLI/CLI.hpp>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -68,7 +68,12 @@ uint64_t measure(uint32_t bytes, double seconds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const double seconds = argc > 1 ? std::atof(argv[1]) : 2;
+  CLI::App app("Frames per second of the io_uring port over loopback");
+  double seconds = 2;
+  app.add_option("--seconds", seconds, "per row")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
   std::printf("uring port, loopback, one thread a side\n%10s %12s %10s\n", "payload B", "Mframes/s",
               "Gb/s");
   for (uint32_t bytes : {64u, 512u, 1448u, 4096u, 8972u}) {
