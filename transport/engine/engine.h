@@ -41,7 +41,7 @@ struct EngineConfig {
   uint64_t tx_bound_bytes = 64 * 1024;
   // Bytes that may wait before this host's link when several send to it and its rate is known: the
   // size of the queue that the senders' grants add to the link's round trip (flow/credit.h).
-  uint64_t incast_queue_bytes = 64 * 1024;
+  uint64_t incast_queue_bytes = 128 * 1024;
   // Where the generations in session numbers begin: random, so that frames for sessions of an
   // engine that was here before (a daemon that was killed) reach none of this one's.
   uint32_t first_session_generation = 1;
