@@ -193,9 +193,6 @@ uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
 uint32_t GradientExchange::take_submissions() noexcept {
   uint32_t taken = 0;
   for (Program& program : programs_) {
-    while (!program.backlog.empty() && program.channel->complete(program.backlog.front())) {
-      program.backlog.pop_front();
-    }
     if (program.backlog.empty() && !program.broken) taken += take_submissions(program);
   }
   return taken;
@@ -241,6 +238,12 @@ uint32_t GradientExchange::admit_ranges() noexcept {
 
 uint32_t GradientExchange::deliver_completions() noexcept {
   uint32_t delivered = 0;
+  for (Program& program : programs_) {
+    while (!program.backlog.empty() && program.channel->complete(program.backlog.front())) {
+      program.backlog.pop_front();
+      ++delivered;
+    }
+  }
   WorkerCompletion done;
   while (worker_.take_completion(done)) {
     const auto program =
