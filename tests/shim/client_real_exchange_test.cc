@@ -101,6 +101,24 @@ void exchange(RealJob& job, int rank, uint32_t id, const Element& element, mercu
   }
 }
 
+// More than the ring of commands to an engine holds.
+TEST_P(RealExchange, ManyTensorsAreDeclaredAtOnce) {
+  constexpr uint32_t kTensors = 3000;
+  RealJob job(GetParam());
+  job.each_worker([&](int rank) {
+    void* memory = nullptr;
+    ASSERT_EQ(mercury_alloc(job.context(rank), kTensors * sizeof(float), &memory), 0);
+    std::vector<mercury_tensor_options> all;
+    for (uint32_t id = 0; id < kTensors; ++id) {
+      all.push_back(tensor_options(id, static_cast<float*>(memory) + id, 1));
+    }
+    ASSERT_EQ(mercury_declare(job.job(rank), all.data(), all.size()), 0) << mercury_last_error();
+    *(static_cast<float*>(memory) + kTensors - 1) = 1;
+    ASSERT_EQ(mercury_wait(job.job(rank), push_pull(job.job(rank), kTensors - 1), -1), 0);
+    EXPECT_EQ(*(static_cast<float*>(memory) + kTensors - 1), 2);
+  });
+}
+
 TEST_P(RealExchange, EveryTypeIsSummedAndAveraged) {
   RealJob job(GetParam());
   job.each_worker([&](int rank) {

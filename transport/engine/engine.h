@@ -111,7 +111,8 @@ class Engine final : private SessionEvents {
   }
   bool commands_waiting() const noexcept { return !commands_.empty(); }
   bool stopped() const noexcept { return stopped_; }
-  // Whether events were put into the ring since the last call: the control plane is to be woken.
+  // Whether events were put into their ring, or commands taken out of theirs, since the last call:
+  // the control plane is to be woken.
   bool take_reported() noexcept { return std::exchange(reported_, false); }
   uint32_t session_count() const noexcept { return sessions_.size(); }
   size_t reports_waiting() const noexcept { return outbox_.size(); }

@@ -173,6 +173,7 @@ uint32_t Engine<P, X>::take_commands() {
     run(*next);
     ++count;
   }
+  reported_ = reported_ || count > 0;  // commands that found the ring full may wait for this
   return count;
 }
 
