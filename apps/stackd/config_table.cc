@@ -3,6 +3,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "shim/channel/attach.h"
 #include "transport/base/endpoint.h"
 
 namespace mercury {
@@ -27,7 +28,7 @@ const ConfigRow kRows[] = {
     {"port", "gateway6", &C::gateway6, Unit::kNone, 0, 0, nullptr, "the same for IPv6"},
     {"port", "udp_port", &C::udp_port, Unit::kNone, 1, 65535 - 64, nullptr,
      "UDP port of the first engine; each further engine takes the next"},
-    {"port", "engines", &C::engines, Unit::kNone, 1, 64, nullptr,
+    {"port", "engines", &C::engines, Unit::kNone, 1, attach::kMaxEngines, nullptr,
      "engines, each with a thread; where the device has fewer queues they share by hand-off"},
     {"port", "mtu", &C::mtu, Unit::kNone, 0, 16384, nullptr,
      "largest IP packet; 0 = what interface and driver carry"},

@@ -54,6 +54,8 @@ TEST_F(ConfigTest, ReadsEveryKindOfValue) {
 TEST_F(ConfigTest, ErrorsNameLineKeyAndWhatWasExpected) {
   EXPECT_EQ(error("[port]\n\nudp_port = 70000\n"),
             "3: port.udp_port: expected a number from 1 to 65471, got \"70000\"");
+  EXPECT_EQ(error("[port]\nengines = 33\n"),
+            "2: port.engines: expected a number from 1 to 32, got \"33\"");
   EXPECT_EQ(error("[port]\nrate = \"fast\"\n"),
             "2: port.rate: expected a rate such as \"10Gbit\" from 0, got \"fast\"");
   EXPECT_EQ(error("[session]\nack_delay = 5\n"),
