@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -42,10 +43,15 @@ Check check_uring(const StackdConfig& config) {
           ""};
 }
 
+// The daemon makes the folders that are missing.
 Check check_attach_folder(const StackdConfig& config) {
-  const std::string folder = config.socket.substr(0, config.socket.rfind('/'));
+  std::filesystem::path folder = std::filesystem::absolute(config.socket).parent_path();
+  while (folder.has_relative_path() && access(folder.c_str(), F_OK) != 0) {
+    folder = folder.parent_path();
+  }
   if (access(folder.c_str(), W_OK) == 0) return {"attach socket", true, config.socket, ""};
-  return {"attach socket", false, folder + " is missing or not writable", "install -d " + folder};
+  return {"attach socket", false, folder.string() + " is not writable",
+          "mercury-stackd as root, or with another attach.socket"};
 }
 
 void print(const Check& check) {

@@ -123,6 +123,14 @@ class StackdTest(unittest.TestCase):
         self.assertEqual(refused.returncode, 1)
         self.assertIn("start it with: mercury-stackd", refused.stderr)
 
+    def test_doctor_knows_that_the_daemon_makes_its_folder(self):
+        for socket_path in (f"{self.folder.name}/a/b/stackd.sock", "stackd.sock"):
+            environment = os.environ | {"MERCURY_ATTACH_SOCKET": socket_path}
+            good = subprocess.run([CTL, "doctor", "--config", config(self.folder.name, self.address)],
+                                  capture_output=True, text=True, cwd=self.folder.name, env=environment)
+            self.assertEqual(good.returncode, 0, good.stdout + good.stderr)
+        self.assertEqual([name for name in os.listdir(self.folder.name) if name == "a"], [])
+
     def test_doctor_passes_a_good_configuration(self):
         path = config(self.folder.name, self.address)
         good = subprocess.run([CTL, "doctor", "--config", path], capture_output=True, text=True)
