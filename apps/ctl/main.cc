@@ -1,4 +1,6 @@
 // mercuryctl: what a host's mercury-stackd is doing, and what is missing for it to run.
+#include <sys/un.h>
+
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
@@ -19,7 +21,7 @@ using nlohmann::json;
 
 std::string default_socket() {
   const char* named = std::getenv("MERCURY_SOCKET");
-  return named ? named : mercury::attach::kDefaultSocket;
+  return named && *named ? named : mercury::attach::kDefaultSocket;
 }
 
 // The daemon's answer; exits with what is wrong if there is none.
@@ -28,7 +30,12 @@ json ask(const std::string& socket, const std::string& question) {
   stream_protocol::socket connection(io);
   boost::system::error_code error;
   const std::string path = socket + ".admin";
-  connection.connect(stream_protocol::endpoint(path), error);
+  // Boost would throw.
+  if (path.size() >= sizeof(sockaddr_un::sun_path)) {
+    error = make_error_code(boost::system::errc::filename_too_long);
+  } else {
+    connection.connect(stream_protocol::endpoint(path), error);
+  }
   std::string answer;
   if (!error) boost::asio::write(connection, boost::asio::buffer(question + "\n"), error);
   if (!error) boost::asio::read(connection, boost::asio::dynamic_buffer(answer), error);

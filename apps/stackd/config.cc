@@ -1,5 +1,6 @@
 #include "apps/stackd/config.h"
 
+#include <sys/un.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -228,6 +229,11 @@ Status add_job(StackdConfig& config, const toml::table& table, const std::string
   return {};
 }
 
+// IPv6's smallest, which every path carries.
+constexpr uint64_t kLeastMtu = 1280;
+// What a socket's address holds, less the ".admin" of mercuryctl's socket beside it.
+constexpr size_t kLongestSocket = sizeof(sockaddr_un::sun_path) - sizeof(".admin");
+
 // Where each key was set, for what is only wrong together with another.
 using Places = std::map<const ConfigRow*, std::string>;
 
@@ -298,6 +304,16 @@ Status check_together(const StackdConfig& config, const Places& places, const st
   if (config.gateway6 != IpAddress() && config.gateway6.is_v4()) {
     return wrong_together("port", "gateway6",
                           "an IPv6 address, got " + print_value(config.gateway6));
+  }
+  if (config.mtu != 0 && config.mtu < kLeastMtu) {
+    return wrong_together(
+        "port", "mtu",
+        "0 or at least " + std::to_string(kLeastMtu) + ", got " + std::to_string(config.mtu));
+  }
+  if (config.socket.empty() || config.socket.size() > kLongestSocket) {
+    return wrong_together("attach", "socket",
+                          "a path of 1 to " + std::to_string(kLongestSocket) + " characters, got " +
+                              std::to_string(config.socket.size()));
   }
   if (config.port_kind == "uring" && config.addresses.empty()) {
     return wrong_together("port", "address", "the address to listen on, got none");

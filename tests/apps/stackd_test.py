@@ -123,6 +123,19 @@ class StackdTest(unittest.TestCase):
         self.assertEqual(refused.returncode, 1)
         self.assertIn("start it with: mercury-stackd", refused.stderr)
 
+    def test_a_socket_path_that_is_too_long_is_refused(self):
+        longest = self.folder.name + "/" + "s" * (101 - len(self.folder.name) - 1)
+        path = config(self.folder.name, self.address)
+        arguments = [STACKD, "--config", path, "--check", "--set"]
+        self.assertEqual(subprocess.run([*arguments, f"attach.socket={longest}"], capture_output=True).returncode, 0)
+        refused = subprocess.run([*arguments, f"attach.socket={longest}s"], capture_output=True, text=True)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("attach.socket: expected", refused.stderr)
+        for socket_path in (longest, longest + "s"):
+            unanswered = subprocess.run([CTL, "--socket", socket_path, "status"], capture_output=True, text=True)
+            self.assertEqual(unanswered.returncode, 1)
+            self.assertIn("no daemon answers", unanswered.stderr)
+
     def test_doctor_knows_that_the_daemon_makes_its_folder(self):
         for socket_path in (f"{self.folder.name}/a/b/stackd.sock", "stackd.sock"):
             environment = os.environ | {"MERCURY_ATTACH_SOCKET": socket_path}
