@@ -196,6 +196,28 @@ TEST(UringPort, AClosedPeerIsNoError) {
   EXPECT_EQ(await(lab, lab.b(), 1).size(), 1u);
 }
 
+TEST(UringPort, AFrameIsNotSentToWhoeverGotItsPathsPlace) {
+  Lab<true> lab;
+  Counters counters;
+  auto other = open("127.0.0.1:0", counters);
+  const PathId path = *lab.a().open_path(lab.b().info().local);
+  ASSERT_TRUE(send(lab.a(), path, 1, 100));
+  lab.a().close_path(path);
+  const PathId next = *lab.a().open_path(other->info().local);
+  ASSERT_TRUE(send(lab.a(), next, 2, 100));
+  lab.a().tx_flush(0);
+  const PathId back = *lab.a().open_path(lab.b().info().local);
+  EXPECT_EQ(back, path) << "nothing waits: the place is free";
+  ASSERT_TRUE(send(lab.a(), back, 3, 100));
+  EXPECT_EQ(await(lab, lab.b(), 1).size(), 1U);
+  RxFrame burst[8];
+  uint32_t arrived = 0;
+  for (int i = 0; i < 1000 && arrived == 0; ++i) arrived = other->rx_burst(burst, 0);
+  EXPECT_EQ(arrived, 1U) << "its own alone";
+  EXPECT_EQ(other->rx_burst(burst, 0), 0U);
+  other->rx_release();
+}
+
 TEST(UringPort, DestructionReleasesPinsOfWhatWasNeverSent) {
   Lab<true> lab;
   std::vector<std::byte> payload(100);

@@ -189,8 +189,11 @@ Result<PathId> UringPort::open_path(const Endpoint& remote) {
   if (remote.ip.is_unspecified() || remote.port == 0) {
     return Error(Errc::kInvalidArgument, remote.to_string() + " is no endpoint to send to");
   }
+  // A frame that waits for the socket, or is on its way to the kernel, still means the path that it
+  // was sent to: places are used again when there is none.
+  const bool idle = queue_.empty() && retry_.empty() && ops_in_flight_ == 0;
   uint32_t index = 0;
-  while (index < paths_.size() && paths_[index].open) ++index;
+  while (index < paths_.size() && (paths_[index].open || !idle)) ++index;
   if (index == paths_.size()) paths_.emplace_back();
   Path& path = paths_[index];
   path = Path{};

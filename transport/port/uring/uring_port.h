@@ -21,6 +21,7 @@
 #include <netinet/in.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -138,7 +139,7 @@ class UringPort {
   std::unique_ptr<SendOp[]> ops_;
   std::vector<uint32_t> free_ops_;
   uint32_t ops_in_flight_ = 0;
-  std::vector<Path> paths_;
+  std::deque<Path> paths_;  // the kernel reads their addresses: they stay where they are
 };
 
 static_assert(Port<UringPort>);
