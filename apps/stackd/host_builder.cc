@@ -51,6 +51,11 @@ std::vector<ThreadConfig> thread_configs(const StackdConfig& config) {
   return threads;
 }
 
+Result<std::unique_ptr<Host>> opened(std::unique_ptr<Host> host) {
+  if (const Status status = host->opened(); !status) return status.error();
+  return host;
+}
+
 Result<std::unique_ptr<Host>> uring_host(const StackdConfig& config, const HostConfig& settings) {
   const IpAddress address = config.addresses.empty() ? IpAddress() : config.addresses.front().ip;
   std::vector<HostOf<uring::UringPort>::Part> parts;
@@ -65,7 +70,7 @@ Result<std::unique_ptr<Host>> uring_host(const StackdConfig& config, const HostC
     if (!port) return port.error();
     parts.push_back({std::move(counters), std::move(*port)});
   }
-  return std::unique_ptr<Host>(
+  return opened(
       std::make_unique<HostOf<uring::UringPort>>(std::move(parts), settings, system_random));
 }
 
@@ -82,7 +87,7 @@ Result<std::unique_ptr<Host>> ethdev_host(const StackdConfig& config, const Host
     if (!port) return port.error();
     parts.push_back({std::move(counters), std::move(*port)});
   }
-  return std::unique_ptr<Host>(
+  return opened(
       std::make_unique<HostOf<ethdev::EthdevPort>>(std::move(parts), settings, system_random));
 }
 

@@ -6,8 +6,10 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "shim/channel/unique_fd.h"
 #include "shim/runtime/clock.h"
 #include "shim/runtime/host.h"
 
@@ -18,14 +20,12 @@ class ControlThread {
   // What runs on the thread: everything that touches the control plane.
   using Task = std::function<void(JobManager& jobs, uint64_t now_ns)>;
 
-  explicit ControlThread(Host& host)
-      : host_(host),
-        doorbell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-        thread_([this] { run(); }) {}
+  // `doorbell`: an eventfd that does not block.
+  ControlThread(Host& host, UniqueFd doorbell)
+      : host_(host), doorbell_(std::move(doorbell)), thread_([this] { run(); }) {}
   ~ControlThread() {
     post([this](JobManager&, uint64_t) { ending_ = true; });
     thread_.join();
-    ::close(doorbell_);
   }
   ControlThread(const ControlThread&) = delete;
   ControlThread& operator=(const ControlThread&) = delete;
@@ -36,7 +36,7 @@ class ControlThread {
       const std::lock_guard lock(mutex_);
       tasks_.push_back(std::move(task));
     }
-    eventfd_write(doorbell_, 1);
+    eventfd_write(doorbell_.get(), 1);
   }
 
  private:
@@ -50,10 +50,10 @@ class ControlThread {
                               ? 0
                               : static_cast<int>(std::min<uint64_t>(
                                     (deadline_ns - now_ns + 999'999) / 1'000'000, 1000));
-      pollfd fds[] = {{doorbell_, POLLIN, 0}, {host_.event_fd(), POLLIN, 0}};
+      pollfd fds[] = {{doorbell_.get(), POLLIN, 0}, {host_.event_fd(), POLLIN, 0}};
       poll(fds, 2, wait_ms);
       eventfd_t value;
-      eventfd_read(doorbell_, &value);
+      eventfd_read(doorbell_.get(), &value);
       std::vector<Task> tasks;
       {
         const std::lock_guard lock(mutex_);
@@ -65,7 +65,7 @@ class ControlThread {
   }
 
   Host& host_;
-  const int doorbell_;
+  const UniqueFd doorbell_;
   std::mutex mutex_;
   std::vector<Task> tasks_;
   bool ending_ = false;

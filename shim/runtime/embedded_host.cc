@@ -1,5 +1,10 @@
 #include "shim/runtime/embedded_host.h"
 
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <utility>
+
 #include "shim/runtime/random.h"
 #include "transport/port/uring/uring_port.h"
 
@@ -27,8 +32,11 @@ Result<std::unique_ptr<EmbeddedHost>> EmbeddedHost::create(const Endpoint& liste
   std::unique_ptr<EmbeddedHost> embedded(new EmbeddedHost());
   embedded->host_ =
       std::make_unique<HostOf<uring::UringPort>>(std::move(parts), config, system_random);
+  if (const Status opened = embedded->host_->opened(); !opened) return opened.error();
+  UniqueFd doorbell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!doorbell) return Error::system(errno, "cannot make an eventfd");
   embedded->host_->start({ThreadConfig{}});
-  embedded->control_ = std::make_unique<ControlThread>(*embedded->host_);
+  embedded->control_ = std::make_unique<ControlThread>(*embedded->host_, std::move(doorbell));
   return embedded;
 }
 

@@ -137,7 +137,7 @@ class GradientExchange {
   std::vector<Binding> bindings_;       // by session slot
   std::vector<ServerJob> server_jobs_;  // by job slot
   std::vector<Program> programs_;
-  uint32_t jobs_ = 0;  // of both kinds, draining ones included
+  uint32_t jobs_ = 0;              // of both kinds, draining ones included
   std::vector<JobSlot> draining_;  // removed; the NIC may still read their results
   std::deque<std::pair<SessionSlot, ChunkRange>> lost_;  // found no range node; tried again
   std::deque<Event> events_;

@@ -4,6 +4,7 @@
 // Owner/thread: one control thread calls everything here, except that counters may be read by any.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,6 +29,9 @@ class Host {
   // Who hears of ChannelDetached and ChannelBroken: whoever attached the channels.
   using ChannelEvents = std::function<void(LaneId lane, const Event& event)>;
   virtual void set_channel_events(ChannelEvents handler) = 0;
+
+  // Whether the process could have all descriptors that a host takes. Asked once, before start.
+  virtual Status opened() const = 0;
 
   // Readable when engines have reported: call process.
   virtual int event_fd() const = 0;
@@ -84,6 +88,12 @@ class HostOf final : public Host {
 
   void set_channel_events(ChannelEvents handler) override { channel_events_ = std::move(handler); }
 
+  Status opened() const override {
+    bool ok = event_fd_ >= 0;
+    for (const auto& lane : lanes_) ok = ok && lane->doorbell() >= 0;
+    if (!ok) return Error::system(EMFILE, "cannot make an eventfd");
+    return {};
+  }
   int event_fd() const override { return event_fd_; }
   void process(uint64_t now_ns) override {
     eventfd_t value;

@@ -34,17 +34,15 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  // --- the engine's thread
-  // ------------------------------------------------------------------------
+  // --- the engine's thread ---
   uint32_t poll(uint64_t now_ns) { return engine_.poll_once(now_ns); }
   Engine<P, GradientExchange>& engine() { return engine_; }
   GradientExchange& exchange() { return exchange_; }
   P& port() { return *port_; }
   Counters& counters() { return *counters_; }
-  int doorbell() const { return doorbell_; }  // readable when commands wait
+  int doorbell() const { return doorbell_; }  // readable when commands wait; -1: no descriptor
 
-  // --- the control thread
-  // -------------------------------------------------------------------------
+  // --- the control thread ---
   void send(Command command) {
     backlog_.push_back(std::make_unique<Command>(std::move(command)));
     flush();

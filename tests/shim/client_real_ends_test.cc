@@ -1,5 +1,7 @@
 // The C functions over real engines: memory, wrong calls, refusals, and ends of all kinds.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -445,6 +447,48 @@ TEST_P(RealEnds, MercurysThreadsTakeNoSignals) {
 }
 
 constexpr char kImpatient[] = "[session]\npeer_timeout = \"500ms\"\n";
+
+// However many descriptors are left: an error that says so, and what was taken is given back.
+TEST(RealEmbedded, SaysWhenDescriptorsRunOut) {
+  const std::string rendezvous = fresh_address() + ":7470";
+  mercury_job_options options;
+  mercury_job_options_init(&options);
+  options.name = "few";
+  options.role = MERCURY_SERVER;
+  options.workers = options.servers = 1;
+  options.rank = 0;
+  options.rendezvous = rendezvous.c_str();
+  options.timeout_ms = 50;
+  rlimit old{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &old), 0);
+  const int first = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(first, 0);
+  ::close(first);
+  int refused = 0;
+  for (int more = 0; more < 40; ++more) {
+    rlimit few = old;
+    few.rlim_cur = static_cast<rlim_t>(first + more);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    mercury_attach_options attach = MERCURY_ATTACH_OPTIONS_INIT;
+    attach.mode = MERCURY_EMBEDDED;
+    mercury_context* context = nullptr;
+    mercury_job* job = nullptr;
+    int code = mercury_attach(&attach, &context);
+    if (code == 0) code = mercury_job_open(context, &options, &job);
+    const std::string text = mercury_last_error();
+    mercury_detach(context);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
+    ASSERT_NE(code, 0) << "there is no worker";
+    const int next = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    EXPECT_EQ(next, first) << "with " << more << ": " << text;
+    ::close(next);
+    if (code != -EIO) break;
+    EXPECT_NE(text.find("Too many open files"), std::string::npos) << text;
+    ++refused;
+  }
+  EXPECT_GT(refused, 3);
+  EXPECT_LT(refused, 40);
+}
 
 TEST(RealDaemon, WhoseEndIsToldToItsPrograms) {
   RealJob::Options options;
