@@ -16,7 +16,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from daemons import UDP_PORT, Daemon, config, some_address  # noqa: E402
 
-STACKD, CTL = sys.argv[1], sys.argv[2]
+STACKD, CTL = map(os.path.abspath, sys.argv[1:3])  # tests run them from other folders
 
 
 class StackdTest(unittest.TestCase):
