@@ -5,8 +5,7 @@
 //
 //      0  AreaHeader     magic, ABI, side, capacity of both rings: written once, read at adoption
 //     64  parked         epoch: odd while the writer of this area sleeps, or is about to
-//         blocked        1 while the writer of this area has found the other's ring... its own,
-//         full
+//         blocked        1 while the writer of this area waits for room in its own ring
 //    128  read_position  how far the writer of this area has read the other area's ring
 //    192  ring           descriptors of 32 bytes: three words, then the position + 1
 //
