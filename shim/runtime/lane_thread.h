@@ -34,7 +34,7 @@ struct ThreadConfig {
 
 inline constexpr uint64_t kFirstNapNs = 5'000;
 inline constexpr uint64_t kLongestNapNs = 1'000'000;
-// No sleep is longer: work found after one that nobody announced is counted (wakeups_rescued).
+// No sleep is longer: a lost wake-up would cost time, not the exchange.
 inline constexpr uint64_t kLongestSleepNs = 100'000'000;
 
 template <Port P>

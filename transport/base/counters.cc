@@ -57,7 +57,6 @@ constexpr CounterInfo kCounterInfo[] = {
     {"completions", "operations completed to programs"},
     {"completion_ring_full", "times a program's completion ring had no room"},
     {"wakeups", "doorbells rung for parked programs"},
-    {"wakeups_rescued", "work found after a sleep that no doorbell ended; must stay 0"},
     {"sleeps", "times the engine slept"},
     {"polls", "passes of the engine loop"},
     {"idle_polls", "passes that found nothing to do"},

@@ -29,7 +29,7 @@ enum class Counter : uint16_t {
   kSessionsOpened, kSessionsClosed, kSessionsRefused, kPeersLost, kProbeTimeouts,
   kSpuriousLosses,
   kTxBackpressure, kBadDescriptors, kSubmissions, kCompletions, kCompletionRingFull,
-  kWakeups, kWakeupsRescued, kSleeps, kPolls, kIdlePolls,
+  kWakeups, kSleeps, kPolls, kIdlePolls,
   kCount
 };
 
