@@ -134,7 +134,8 @@ class Cluster {
   sim::SimNetwork& network() { return network_; }
   Ear& ear() { return ear_; }
   uint64_t now_ns() const { return network_.now_ns(); }
-  // Nothing is left of any session, job or frame, after `limit_ns` at most.
+  // Once the attacker's last frame has arrived, nothing is left of any session, job or frame after
+  // `limit_ns` at most.
   void must_become_empty(uint64_t limit_ns);
 
  private:
@@ -147,6 +148,7 @@ class Cluster {
   std::vector<std::unique_ptr<FuzzHost>> hosts_;
   std::vector<uint64_t> asleep_until_ns_;  // by host
   std::unique_ptr<TapPort> listener_;
+  uint64_t last_injected_ns_ = 0;  // when the attacker's last frame arrives
 };
 
 // A frame with both checksums right.
