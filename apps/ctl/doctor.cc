@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/stackd/config.h"
+#include "apps/stackd/descriptors.h"
 #include "apps/stackd/host_builder.h"
 #include "transport/port/ethdev/checks.h"
 #include "transport/port/uring/uring_port.h"
@@ -54,6 +55,19 @@ Check check_attach_folder(const StackdConfig& config) {
           "mercury-stackd as root, or with another attach.socket"};
 }
 
+// The daemon raises its soft limit to the hard one.
+Check check_descriptors(const StackdConfig& config) {
+  const uint64_t limit = descriptor_limit().hard;
+  const std::string lacking = descriptors_lacking(config, limit);
+  if (!lacking.empty()) {
+    return {"descriptors", false, lacking,
+            "ulimit -n " + std::to_string(descriptors_needed(config))};
+  }
+  return {"descriptors", true,
+          "up to " + std::to_string(descriptors_needed(config)) + " of " + std::to_string(limit),
+          ""};
+}
+
 void print(const Check& check) {
   std::printf("%-8s %-16s %s\n", check.ok ? "ok" : "MISSING", check.name.c_str(),
               check.message.c_str());
@@ -68,6 +82,7 @@ int run_doctor(const std::string& config_path, bool as_json) {
   StackdConfig config;
   std::vector<Check> checks{check_configuration(path, config)};
   checks.push_back(check_attach_folder(config));
+  checks.push_back(check_descriptors(config));
   checks.push_back(check_uring(config));
   if (config.port_kind == "ethdev" && checks.front().ok) {
     Result<ethdev::EthdevConfig> device = device_config(config);

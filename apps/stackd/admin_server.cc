@@ -12,6 +12,7 @@
 #include <istream>
 #include <nlohmann/json.hpp>
 
+#include "apps/stackd/descriptors.h"
 #include "apps/stackd/version.h"
 
 namespace mercury {
@@ -65,7 +66,8 @@ AdminServer::AdminServer(boost::asio::io_context& io, const StackdConfig& config
       attach_(attach),
       path_(admin_socket(config.socket)),
       started_ns_(monotonic_ns()),
-      acceptor_(io) {}
+      acceptor_(io),
+      pause_(io, path_) {}
 
 Result<std::unique_ptr<AdminServer>> AdminServer::create(boost::asio::io_context& io,
                                                          const StackdConfig& config, Host& host,
@@ -85,7 +87,10 @@ Result<std::unique_ptr<AdminServer>> AdminServer::create(boost::asio::io_context
 
 void AdminServer::accept() {
   acceptor_.async_accept([this](const error_code& error, stream_protocol::socket socket) {
-    if (error == boost::asio::error::operation_aborted) return;
+    if (error == boost::asio::error::operation_aborted || !acceptor_.is_open()) return;
+    if (error && AcceptPause::is_needed(error.value())) {
+      return pause_.wait(error.value(), [this] { accept(); });
+    }
     if (!error) {
       auto client = std::make_shared<Client>(std::move(socket));
       boost::asio::async_read_until(
@@ -137,6 +142,7 @@ std::string AdminServer::status() const {
               {"jobs", host_.jobs().snapshot().size()},
               {"idle", host_.jobs().idle()},
               {"descriptors", use.descriptors},
+              {"descriptor_limit", descriptor_limit().soft},
               {"resident_bytes", use.resident_bytes},
               {"heap_bytes", use.heap_bytes},
               {"engines", engines}}
@@ -175,6 +181,7 @@ std::string AdminServer::stats() const {
 
 void AdminServer::close() {
   error_code ignored;
+  pause_.cancel();
   acceptor_.close(ignored);
   unlink(path_.c_str());
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "apps/stackd/accept_pause.h"
 #include "apps/stackd/attach_server.h"
 #include "apps/stackd/config.h"
 #include "shim/runtime/host.h"
@@ -43,6 +44,7 @@ class AdminServer {
   const std::string path_;
   const uint64_t started_ns_;
   boost::asio::local::stream_protocol::acceptor acceptor_;
+  AcceptPause pause_;
 };
 
 }  // namespace mercury

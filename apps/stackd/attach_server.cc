@@ -26,7 +26,7 @@ constexpr size_t kMostUnsent = 256;
 }  // namespace
 
 AttachServer::AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host)
-    : io_(io), config_(config), host_(host), listener_(io) {
+    : io_(io), config_(config), host_(host), listener_(io), pause_(io, config.socket) {
   host_.set_channel_events([this](LaneId, const Event& event) { on_channel_event(event); });
 }
 
@@ -69,6 +69,9 @@ void AttachServer::accept() {
     if (error) return;
     const int fd =
         accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && AcceptPause::is_needed(errno)) {
+      return pause_.wait(errno, [this] { accept(); });
+    }
     if (fd >= 0) add(UniqueFd(fd));
     accept();
   });
@@ -202,6 +205,7 @@ AttachServer::Held AttachServer::held() const {
 
 void AttachServer::close() {
   error_code ignored;
+  pause_.cancel();
   listener_.close(ignored);
   std::filesystem::remove(config_.socket);
   while (!connections_.empty()) disconnect(connections_.begin()->first);

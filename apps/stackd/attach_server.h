@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "apps/stackd/accept_pause.h"
 #include "apps/stackd/config.h"
 #include "apps/stackd/program.h"
 
@@ -62,6 +63,7 @@ class AttachServer {
   const StackdConfig& config_;
   Host& host_;
   boost::asio::posix::stream_descriptor listener_;
+  AcceptPause pause_;
   Connections connections_;
   std::map<ClientId, std::shared_ptr<Program>> leaving_;  // gone, but not let go by the engines
   ClientId next_id_ = 1;

@@ -11,6 +11,7 @@
 
 #include "apps/stackd/config.h"
 #include "apps/stackd/daemon.h"
+#include "apps/stackd/descriptors.h"
 #include "apps/stackd/version.h"
 
 namespace {
@@ -27,6 +28,15 @@ void set_up_log(const std::string& level) {
   // Under systemd the journal has the time.
   spdlog::set_pattern(std::getenv("JOURNAL_STREAM") ? "%l: %v" : "%Y-%m-%d %H:%M:%S.%e %l: %v");
   spdlog::set_level(spdlog::level::from_str(level));
+}
+
+void provide_descriptors(const mercury::StackdConfig& config) {
+  if (mercury::Status raised = mercury::raise_descriptor_limit(); !raised) {
+    spdlog::warn("{}", raised.error().message);
+  }
+  const std::string lacking =
+      mercury::descriptors_lacking(config, mercury::descriptor_limit().soft);
+  if (!lacking.empty()) spdlog::warn("{}", lacking);
 }
 
 }  // namespace
@@ -48,10 +58,16 @@ int main(int argc, char** argv) {
   mercury::Result<mercury::StackdConfig> config = mercury::load_config(path, overrides);
   if (!config) return fail(config.error());
   if (print) std::cout << mercury::print_config(*config, false);
-  if (check) std::cout << (path.empty() ? "defaults" : path) << ": good\n";
+  if (check) {
+    std::cout << (path.empty() ? "defaults" : path) << ": good\n";
+    const std::string lacking =
+        mercury::descriptors_lacking(*config, mercury::descriptor_limit().hard);
+    if (!lacking.empty()) std::cerr << "mercury-stackd: warning: " << lacking << "\n";
+  }
   if (print || check) return 0;
 
   set_up_log(config->log_level);
+  provide_descriptors(*config);
   signal(SIGPIPE, SIG_IGN);
   mercury::Daemon daemon(*config);
   if (mercury::Status started = daemon.start(); !started) return fail(started.error());

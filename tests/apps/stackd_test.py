@@ -5,6 +5,7 @@ usage: stackd_test.py STACKD CTL
 import contextlib
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -17,6 +18,12 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from daemons import UDP_PORT, Daemon, config, some_address  # noqa: E402
 
 STACKD, CTL = map(os.path.abspath, sys.argv[1:3])  # tests run them from other folders
+
+
+def cpu_s(daemon):
+    with open(f"/proc/{daemon.process.pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class StackdTest(unittest.TestCase):
@@ -156,18 +163,61 @@ class StackdTest(unittest.TestCase):
         self.assertEqual(bad.returncode, 1)
         self.assertIn("MISSING", bad.stdout)
 
+    def test_without_descriptors_it_waits_and_recovers(self):
+        daemon = self.daemon()
+        daemon.ctl("status")
+        limits = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)
+        used = {int(number) for number in os.listdir(f"/proc/{daemon.process.pid}/fd")}
+        lowest_free = min(set(range(len(used) + 1)) - used)
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
+        programs = [daemon.attach() for _ in range(3)]
+        for program in programs:
+            self.addCleanup(program.close)
+        asking = subprocess.Popen([CTL, "--socket", daemon.socket, "status"], stdout=subprocess.DEVNULL)
+        self.addCleanup(asking.wait)
+        self.addCleanup(asking.kill)
+        spent, start = cpu_s(daemon), time.monotonic()
+        time.sleep(2)
+        self.assertLess((cpu_s(daemon) - spent) / (time.monotonic() - start), 0.2)
+        said = [line for line in daemon.log().splitlines() if "Too many open files" in line]
+        self.assertEqual(len(said), 2, said)  # one for each socket
+        for line in said:
+            self.assertIn("LimitNOFILE", line)
+            self.assertIn("attach.max_programs", line)
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, limits)
+        self.assertEqual(asking.wait(20), 0)
+        deadline = time.monotonic() + 10
+        while daemon.status()["programs"] < 3 and time.monotonic() < deadline:
+            pass
+        self.assertEqual(daemon.status()["programs"], 3)
+
+    def test_descriptors_for_all_programs_are_provided_or_missed(self):
+        path = config(self.folder.name, self.address)
+
+        def limited(soft, hard):
+            return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for arguments, code in (([STACKD, "--config", path, "--check"], 0), ([CTL, "doctor", "--config", path], 1)):
+            poor = subprocess.run(arguments, capture_output=True, text=True, timeout=20, preexec_fn=limited(256, 1024))
+            self.assertEqual(poor.returncode, code, poor.stdout + poor.stderr)
+            self.assertIn("attach.max_programs = 256 needs up to 1680 descriptors, and 1024 may be open",
+                          poor.stdout + poor.stderr)
+            rich = subprocess.run(arguments, capture_output=True, text=True, timeout=20, preexec_fn=limited(256, 1680))
+            self.assertEqual(rich.returncode, 0, rich.stdout + rich.stderr)
+            self.assertEqual(rich.stderr, "")
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        daemon = self.daemon()
+        self.assertEqual(daemon.status()["descriptor_limit"], before[1])
+        self.assertNotIn("LimitNOFILE", daemon.log())
+
     def test_an_idle_daemon_sleeps(self):
         daemon = self.daemon()
-
-        def cpu_s():
-            with open(f"/proc/{daemon.process.pid}/stat") as file:
-                fields = file.read().rpartition(")")[2].split()
-            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         sleeps = daemon.counters()["sleeps"]
-        before, start = cpu_s(), time.monotonic()
+        before, start = cpu_s(daemon), time.monotonic()
         time.sleep(2)
         # CPU time, not wall time: other load on the machine does not change it.
-        self.assertLess((cpu_s() - before) / (time.monotonic() - start), 0.05)
+        self.assertLess((cpu_s(daemon) - before) / (time.monotonic() - start), 0.05)
         after = daemon.counters()["sleeps"]
         self.assertGreater(after, sleeps)
 

@@ -1,0 +1,48 @@
+#include "apps/stackd/descriptors.h"
+
+#include <sys/resource.h>
+
+#include <cerrno>
+
+namespace mercury {
+namespace {
+
+// Sockets, io_uring or the DPDK device, hugepages, the log, mercuryctl, programs being refused.
+constexpr uint64_t kOwn = 128;
+constexpr uint64_t kOwnPerEngine = 16;
+// Its connection, and the memory that it is just sharing.
+constexpr uint64_t kPerProgram = 2;
+constexpr uint64_t kPerProgramAndEngine = 4;  // ChannelMemory: two memfds and two doorbells
+
+}  // namespace
+
+DescriptorLimit descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
+  return {limit.rlim_cur, limit.rlim_max};
+}
+
+Status raise_descriptor_limit() {
+  const DescriptorLimit now = descriptor_limit();
+  if (now.soft >= now.hard) return {};
+  const rlimit wanted{now.hard, now.hard};
+  if (setrlimit(RLIMIT_NOFILE, &wanted) == 0) return {};
+  return Error::system(errno,
+                       "cannot raise the limit of open descriptors to " + std::to_string(now.hard));
+}
+
+uint64_t descriptors_needed(const StackdConfig& config) {
+  return kOwn + kOwnPerEngine * config.engines +
+         config.max_programs * (kPerProgram + kPerProgramAndEngine * config.engines);
+}
+
+std::string descriptors_lacking(const StackdConfig& config, uint64_t limit) {
+  const uint64_t needed = descriptors_needed(config);
+  if (limit >= needed) return "";
+  return "attach.max_programs = " + std::to_string(config.max_programs) + " needs up to " +
+         std::to_string(needed) + " descriptors, and " + std::to_string(limit) +
+         " may be open: set LimitNOFILE=" + std::to_string(needed) +
+         " in the unit (ulimit -n), or lower attach.max_programs";
+}
+
+}  // namespace mercury
