@@ -8,6 +8,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/system/error_code.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -22,6 +23,9 @@ using boost::system::error_code;
 
 // A program that leaves so many replies unread is disconnected.
 constexpr size_t kMostUnsent = 256;
+// Programs that are refused hold a descriptor until they say HELLO: so many, for so long.
+constexpr size_t kMostRefusals = 32;
+constexpr std::chrono::seconds kRefusalTime{1};
 
 }  // namespace
 
@@ -81,7 +85,7 @@ void AttachServer::add(UniqueFd socket) {
   if (connections_.size() + leaving_.size() >= config_.max_programs) {
     spdlog::warn("attach.max_programs = {} programs are attached; one more is refused",
                  config_.max_programs);
-    return;
+    return refuse(std::move(socket));
   }
   const ClientId id = next_id_++;
   auto connection = std::make_unique<Connection>(io_);
@@ -94,6 +98,38 @@ void AttachServer::add(UniqueFd socket) {
   connections_[id] = std::move(connection);
   spdlog::debug("program {} attached", id);
   read(id);
+}
+
+// Its HELLO is read first: closed with a message unread, the socket would lose the answer.
+void AttachServer::refuse(UniqueFd socket) {
+  if (refusals_ >= kMostRefusals) return;
+  ++refusals_;
+  auto refusal = std::make_shared<Refusal>(io_);
+  refusal->socket.assign(socket.release());
+  refusal->deadline.expires_after(kRefusalTime);
+  refusal->deadline.async_wait([refusal](const error_code& answered) {
+    if (answered) return;
+    error_code ignored;
+    refusal->socket.close(ignored);
+  });
+  refusal->socket.async_wait(stream_descriptor::wait_read, [this, refusal](const error_code& late) {
+    --refusals_;
+    refusal->deadline.cancel();
+    if (!late) answer_refused(refusal->socket.native_handle());
+  });
+}
+
+void AttachServer::answer_refused(int socket) const {
+  const Result<attach::Packet> packet = attach::receive_packet(socket, 1, attach::Wait::kNo);
+  if (!packet) return;
+  const Result<attach::RequestMessage> hello = attach::decode_request(packet->bytes);
+  if (!hello) return;
+  const attach::Failed why{Errc::kLimit,
+                           "attach.max_programs = " + std::to_string(config_.max_programs) +
+                               " programs are attached to mercury-stackd; raise it there"};
+  const auto bytes = attach::encode(attach::ReplyMessage{hello->sequence, why});
+  // One that does not read it is closed all the same.
+  (void)attach::send_packet(socket, bytes, {}, attach::Wait::kNo);
 }
 
 void AttachServer::read(ClientId id) {

@@ -6,6 +6,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -46,12 +47,20 @@ class AttachServer {
     std::deque<std::vector<std::byte>> unsent;  // replies that found the socket full
     bool writing = false;
   };
+  // A program that is one too many, until it has said HELLO and can be told so.
+  struct Refusal {
+    explicit Refusal(boost::asio::io_context& io) : socket(io), deadline(io) {}
+    boost::asio::posix::stream_descriptor socket;
+    boost::asio::steady_timer deadline;
+  };
   using Connections = std::map<ClientId, std::unique_ptr<Connection>>;
 
   AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host);
   Status listen();
   void accept();
   void add(UniqueFd socket);
+  void refuse(UniqueFd socket);
+  void answer_refused(int socket) const;
   void read(ClientId id);
   void on_readable(ClientId id);
   void send(ClientId id, const attach::ReplyMessage& message, std::span<const int> descriptors);
@@ -67,6 +76,7 @@ class AttachServer {
   Connections connections_;
   std::map<ClientId, std::shared_ptr<Program>> leaving_;  // gone, but not let go by the engines
   ClientId next_id_ = 1;
+  size_t refusals_ = 0;  // that wait for their HELLO
 };
 
 }  // namespace mercury

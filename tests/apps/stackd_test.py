@@ -191,6 +191,22 @@ class StackdTest(unittest.TestCase):
             pass
         self.assertEqual(daemon.status()["programs"], 3)
 
+    def test_programs_too_many_that_say_nothing_are_closed(self):
+        daemon = self.daemon("max_programs = 1\n")
+        first = daemon.attach()
+        self.addCleanup(first.close)
+        daemon.ctl("status")
+        before = daemon.descriptors()
+        for _ in range(50):  # more than are kept at a time
+            silent = daemon.attach()
+            self.addCleanup(silent.close)
+        self.assertEqual(silent.recv(1), b"")
+        deadline = time.monotonic() + 10
+        while daemon.descriptors() > before and time.monotonic() < deadline:
+            daemon.ctl("status")
+        self.assertEqual(daemon.descriptors(), before)
+        self.assertEqual(daemon.status()["programs"], 1)
+
     def test_descriptors_for_all_programs_are_provided_or_missed(self):
         path = config(self.folder.name, self.address)
 

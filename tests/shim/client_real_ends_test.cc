@@ -343,6 +343,27 @@ TEST(RealDaemon, LimitsWhatAProgramShares) {
   mercury_detach(context);
 }
 
+TEST(RealDaemon, TellsAProgramTooManyWhichLimitItMet) {
+  StackDaemon daemon(fresh_address(), "max_programs = 1\n");
+  mercury_context* first = attach_daemon(daemon.socket());
+  const std::string socket = daemon.socket();
+  mercury_attach_options options = MERCURY_ATTACH_OPTIONS_INIT;
+  options.mode = MERCURY_DAEMON;
+  options.socket = socket.c_str();
+  mercury_context* second = nullptr;
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(mercury_attach(&options, &second), -ENOSPC) << i << ": " << mercury_last_error();
+    EXPECT_EQ(second, nullptr);
+  }
+  EXPECT_TRUE(said({"attach.max_programs", "1"}));
+  mercury_detach(first);
+  // The engines let go of the first program's channels in their own time.
+  while (mercury_attach(&options, &second) == -ENOSPC) {
+  }
+  ASSERT_NE(second, nullptr) << mercury_last_error();
+  mercury_detach(second);
+}
+
 // --- ends ------------------------------------------------------------------------------------
 
 TEST_P(RealEnds, ClosingEndsWhatIsInFlightAndThePeersHearOfIt) {
