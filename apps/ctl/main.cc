@@ -1,23 +1,19 @@
 // mercuryctl: what a host's mercury-stackd is doing, and what is missing for it to run.
-#include <sys/un.h>
-
 #include <CLI/CLI.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/write.hpp>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "apps/ctl/ask.h"
 #include "apps/ctl/doctor.h"
 #include "shim/channel/attach.h"
 
 namespace {
 
-using boost::asio::local::stream_protocol;
 using nlohmann::json;
+
+constexpr unsigned kLongestTimeoutS = 24 * 60 * 60;
 
 std::string default_socket() {
   const char* named = std::getenv("MERCURY_SOCKET");
@@ -25,26 +21,14 @@ std::string default_socket() {
 }
 
 // The daemon's answer; exits with what is wrong if there is none.
-json ask(const std::string& socket, const std::string& question) {
-  boost::asio::io_context io;
-  stream_protocol::socket connection(io);
-  boost::system::error_code error;
+json ask(const std::string& socket, const std::string& question, unsigned timeout_s) {
   const std::string path = socket + ".admin";
-  // Boost would throw.
-  if (path.size() >= sizeof(sockaddr_un::sun_path)) {
-    error = make_error_code(boost::system::errc::filename_too_long);
-  } else {
-    connection.connect(stream_protocol::endpoint(path), error);
-  }
-  std::string answer;
-  if (!error) boost::asio::write(connection, boost::asio::buffer(question + "\n"), error);
-  if (!error) boost::asio::read(connection, boost::asio::dynamic_buffer(answer), error);
-  if (error && error != boost::asio::error::eof) {
-    std::cerr << "mercuryctl: no daemon answers at " << path << " (" << error.message()
-              << "); start it with: mercury-stackd, or name its socket with --socket\n";
+  const mercury::Result<std::string> answer = mercury::ask_daemon(path, question, timeout_s);
+  if (!answer) {
+    std::cerr << "mercuryctl: " << answer.error().message << "\n";
     std::exit(1);
   }
-  json parsed = json::parse(answer, nullptr, false);
+  json parsed = json::parse(*answer, nullptr, false);
   if (parsed.is_discarded() || parsed.contains("error")) {
     std::cerr << "mercuryctl: the daemon at " << path << " is of another version\n";
     std::exit(1);
@@ -103,8 +87,13 @@ int main(int argc, char** argv) {
   std::string socket = default_socket();
   bool as_json = false;
   app.add_option("--socket", socket, "the daemon's attach socket")->capture_default_str();
+  unsigned timeout_s = 5;
+  app.add_option("--timeout", timeout_s, "seconds to wait for the daemon's answer")
+      ->check(CLI::Range(1U, kLongestTimeoutS))
+      ->capture_default_str();
   const auto add = [&](const char* name, const char* help) {
     CLI::App* command = app.add_subcommand(name, help);
+    command->fallthrough();  // --socket and --timeout may follow it
     command->add_flag("--json", as_json, "print JSON");
     return command;
   };
@@ -119,7 +108,7 @@ int main(int argc, char** argv) {
 
   if (doctor->parsed()) return mercury::run_doctor(config, as_json);
   const char* question = status->parsed() ? "status" : jobs->parsed() ? "jobs" : "stats";
-  const json answer = ask(socket, question);
+  const json answer = ask(socket, question, timeout_s);
   if (as_json) {
     std::cout << answer.dump(1) << "\n";
   } else if (status->parsed()) {

@@ -134,6 +134,26 @@ class StackdTest(unittest.TestCase):
         self.assertEqual(refused.returncode, 1)
         self.assertIn("start it with: mercury-stackd", refused.stderr)
 
+    def test_mercuryctl_does_not_wait_for_ever(self):
+        daemon = self.daemon()
+        daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            # The last ones find the backlog full and cannot even connect.
+            asking = [subprocess.Popen([CTL, "--socket", daemon.socket, "status", "--timeout", "2"], text=True,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(20)]
+            for client in asking:
+                self.addCleanup(client.kill)
+            said = [client.communicate(timeout=60)[1] for client in asking]
+        finally:
+            daemon.process.send_signal(signal.SIGCONT)
+        for line, client in zip(said, asking):
+            self.assertEqual(client.returncode, 1)
+            self.assertIn("does not answer within 2 s", line)
+        self.assertIn(f"(pid {daemon.process.pid})", said[0])
+        self.assertEqual(daemon.ctl("status").returncode, 0)
+        for wrong in ("0", "-1", "soon"):
+            self.assertNotEqual(daemon.ctl("--timeout", wrong, "status").returncode, 0)
+
     def test_a_socket_path_that_is_too_long_is_refused(self):
         longest = self.folder.name + "/" + "s" * (101 - len(self.folder.name) - 1)
         path = config(self.folder.name, self.address)
@@ -173,7 +193,7 @@ class StackdTest(unittest.TestCase):
         programs = [daemon.attach() for _ in range(3)]
         for program in programs:
             self.addCleanup(program.close)
-        asking = subprocess.Popen([CTL, "--socket", daemon.socket, "status"], stdout=subprocess.DEVNULL)
+        asking = subprocess.Popen([CTL, "--socket", daemon.socket, "--timeout", "60", "status"], stdout=subprocess.DEVNULL)
         self.addCleanup(asking.wait)
         self.addCleanup(asking.kill)
         spent, start = cpu_s(daemon), time.monotonic()

@@ -1,0 +1,15 @@
+// Asks a host's mercury-stackd a question on its admin socket.
+#pragma once
+
+#include <string>
+
+#include "transport/base/result.h"
+
+namespace mercury {
+
+// The daemon's answer, all within `timeout_s`. Blocks. Errors, with what to do: kDaemonLost (nobody
+// listens, or the connection broke), kTimedOut (somebody listens and does not answer).
+Result<std::string> ask_daemon(const std::string& path, const std::string& question,
+                               unsigned timeout_s);
+
+}  // namespace mercury
