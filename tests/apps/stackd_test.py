@@ -26,6 +26,22 @@ def cpu_s(daemon):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def least_descriptors(daemon):
+    """Each question is a connection too, which the daemon may not have closed yet."""
+    counts = []
+    for _ in range(20):
+        daemon.ctl("status")
+        counts.append(daemon.descriptors())
+    return min(counts)
+
+
+def wait_until(holds, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return holds()
+
+
 class StackdTest(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(prefix="mercury-")
@@ -36,6 +52,17 @@ class StackdTest(unittest.TestCase):
         daemon = Daemon(STACKD, CTL, self.folder.name, config(self.folder.name, self.address, extra))
         self.addCleanup(daemon.stop, signal.SIGKILL)
         return daemon
+
+    @staticmethod
+    def least_busy(daemon):
+        """The part of a core that it takes at rest: CPU time, which other load does not add to, in the calmest
+        of some intervals, so that what it was just asked does not count."""
+        parts = []
+        for _ in range(4):
+            spent, start = cpu_s(daemon), time.monotonic()
+            time.sleep(0.5)
+            parts.append((cpu_s(daemon) - spent) / (time.monotonic() - start))
+        return min(parts)
 
     def test_says_what_it_is_and_stops_cleanly(self):
         daemon = self.daemon()
@@ -52,6 +79,7 @@ class StackdTest(unittest.TestCase):
     def test_foreign_frames_are_dropped_under_their_names(self):
         daemon = self.daemon()
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(sender.close)
         magic = b"MU\x01\x01"
         for frame in (b"x", b"y" * 100, b"MU\x09\x01" + bytes(60), b"MU\x01\x63" + bytes(60), magic + bytes(60)):
             sender.sendto(frame, (self.address, UDP_PORT))
@@ -66,6 +94,7 @@ class StackdTest(unittest.TestCase):
     def test_garbage_on_the_attach_socket_ends_that_connection_only(self):
         daemon = self.daemon()
         bystander = daemon.attach()
+        self.addCleanup(bystander.close)
         generator = random.Random(7)
         for length in (0, 1, 4, 60, 1000, 65536):
             connection = daemon.attach()
@@ -82,18 +111,10 @@ class StackdTest(unittest.TestCase):
 
     def test_connections_that_come_and_go_leave_nothing(self):
         daemon = self.daemon()
-
-        def least():  # each question is a connection too, which the daemon may not have closed yet
-            counts = []
-            for _ in range(20):
-                daemon.ctl("status")
-                counts.append(daemon.descriptors())
-            return min(counts)
-
-        before = least()
+        before = least_descriptors(daemon)
         for _ in range(300):
             daemon.attach().close()
-        self.assertEqual(least(), before)
+        self.assertEqual(least_descriptors(daemon), before)
 
     def test_starts_over_what_a_killed_daemon_left(self):
         self.daemon().stop(signal.SIGKILL)
@@ -196,66 +217,56 @@ class StackdTest(unittest.TestCase):
         asking = subprocess.Popen([CTL, "--socket", daemon.socket, "--timeout", "60", "status"], stdout=subprocess.DEVNULL)
         self.addCleanup(asking.wait)
         self.addCleanup(asking.kill)
-        spent, start = cpu_s(daemon), time.monotonic()
-        time.sleep(2)
-        self.assertLess((cpu_s(daemon) - spent) / (time.monotonic() - start), 0.2)
-        said = [line for line in daemon.log().splitlines() if "Too many open files" in line]
-        self.assertEqual(len(said), 2, said)  # one for each socket
-        for line in said:
+
+        def said():
+            return [line for line in daemon.log().splitlines() if "Too many open files" in line]
+        self.assertTrue(wait_until(lambda: len(said()) >= 2), daemon.log())
+        self.assertLess(self.least_busy(daemon), 0.2)
+        self.assertEqual(len(said()), 2, said())  # one for each socket, however often they tried
+        for line in said():
             self.assertIn("LimitNOFILE", line)
             self.assertIn("attach.max_programs", line)
         resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, limits)
         self.assertEqual(asking.wait(20), 0)
-        deadline = time.monotonic() + 10
-        while daemon.status()["programs"] < 3 and time.monotonic() < deadline:
-            pass
-        self.assertEqual(daemon.status()["programs"], 3)
+        self.assertTrue(wait_until(lambda: daemon.status()["programs"] == 3), daemon.status())
 
     def test_programs_too_many_that_say_nothing_are_closed(self):
         daemon = self.daemon("max_programs = 1\n")
         first = daemon.attach()
         self.addCleanup(first.close)
-        daemon.ctl("status")
-        before = daemon.descriptors()
+        before = least_descriptors(daemon)
         for _ in range(50):  # more than are kept at a time
             silent = daemon.attach()
             self.addCleanup(silent.close)
         self.assertEqual(silent.recv(1), b"")
-        deadline = time.monotonic() + 10
-        while daemon.descriptors() > before and time.monotonic() < deadline:
-            daemon.ctl("status")
-        self.assertEqual(daemon.descriptors(), before)
+        self.assertTrue(wait_until(lambda: least_descriptors(daemon) == before))
         self.assertEqual(daemon.status()["programs"], 1)
 
     def test_descriptors_for_all_programs_are_provided_or_missed(self):
-        path = config(self.folder.name, self.address)
+        path = config(self.folder.name, self.address, "max_programs = 64\n")
 
         def limited(soft, hard):
             return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for arguments, code in (([STACKD, "--config", path, "--check"], 0), ([CTL, "doctor", "--config", path], 1)):
-            poor = subprocess.run(arguments, capture_output=True, text=True, timeout=20, preexec_fn=limited(256, 1024))
+            poor = subprocess.run(arguments, capture_output=True, text=True, timeout=20, preexec_fn=limited(128, 256))
             self.assertEqual(poor.returncode, code, poor.stdout + poor.stderr)
-            self.assertIn("attach.max_programs = 256 needs up to 1680 descriptors, and 1024 may be open",
+            self.assertIn("attach.max_programs = 64 needs up to 528 descriptors, and 256 may be open",
                           poor.stdout + poor.stderr)
-            rich = subprocess.run(arguments, capture_output=True, text=True, timeout=20, preexec_fn=limited(256, 1680))
+            rich = subprocess.run(arguments, capture_output=True, text=True, timeout=20, preexec_fn=limited(128, 528))
             self.assertEqual(rich.returncode, 0, rich.stdout + rich.stderr)
             self.assertEqual(rich.stderr, "")
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, before)
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
-        daemon = self.daemon()
+        daemon = self.daemon("max_programs = 64\n")
         self.assertEqual(daemon.status()["descriptor_limit"], before[1])
         self.assertNotIn("LimitNOFILE", daemon.log())
 
     def test_an_idle_daemon_sleeps(self):
         daemon = self.daemon()
         sleeps = daemon.counters()["sleeps"]
-        before, start = cpu_s(daemon), time.monotonic()
-        time.sleep(2)
-        # CPU time, not wall time: other load on the machine does not change it.
-        self.assertLess((cpu_s(daemon) - before) / (time.monotonic() - start), 0.05)
-        after = daemon.counters()["sleeps"]
-        self.assertGreater(after, sleeps)
+        self.assertLess(self.least_busy(daemon), 0.05)
+        self.assertGreater(daemon.counters()["sleeps"], sleeps)
 
 
 if __name__ == "__main__":
