@@ -4,6 +4,8 @@
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <boost/asio/post.hpp>
 #include <boost/system/error_code.hpp>
@@ -26,6 +28,19 @@ constexpr size_t kMostUnsent = 256;
 // Programs that are refused hold a descriptor until they say HELLO: so many, for so long.
 constexpr size_t kMostRefusals = 32;
 constexpr std::chrono::seconds kRefusalTime{1};
+
+// The process that connected, or nothing: it has died already, another pid namespace hides it, or
+// there is no descriptor left. Only its connection tells of its end then.
+//
+// Its number could by now be another process's, if it died since it connected. Without a child that
+// holds it the connection has ended, too. With one it cannot be used any more (a forked child's
+// calls are refused), so nobody is wronged when it ends with that stranger.
+UniqueFd process_of(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) return {};
+  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+}
 
 }  // namespace
 
@@ -97,7 +112,20 @@ void AttachServer::add(UniqueFd socket) {
       });
   connections_[id] = std::move(connection);
   spdlog::debug("program {} attached", id);
+  watch_process(id);
   read(id);
+}
+
+// A child that the program forked holds its connection open: peers would wait for a dead program
+// for as long as that child lives.
+void AttachServer::watch_process(ClientId id) {
+  Connection& connection = *connections_[id];
+  UniqueFd process = process_of(connection.socket.native_handle());
+  if (!process) return;
+  connection.process.assign(process.release());
+  connection.process.async_wait(stream_descriptor::wait_read, [this, id](const error_code& error) {
+    if (!error) disconnect(id);
+  });
 }
 
 // Its HELLO is read first: closed with a message unread, the socket would lose the answer.

@@ -1,5 +1,4 @@
-// Accepts programs on the attach socket and serves each until its connection ends, which is how the
-// daemon learns that a program has died.
+// Accepts programs on the attach socket and serves each until its connection or its process ends.
 //
 // Owner/thread: the control thread, whose io_context this runs on.
 #pragma once
@@ -41,8 +40,9 @@ class AttachServer {
 
  private:
   struct Connection {
-    explicit Connection(boost::asio::io_context& io) : socket(io) {}
+    explicit Connection(boost::asio::io_context& io) : socket(io), process(io) {}
     boost::asio::posix::stream_descriptor socket;
+    boost::asio::posix::stream_descriptor process;  // its pidfd; closed if there is none
     std::shared_ptr<Program> program;
     std::deque<std::vector<std::byte>> unsent;  // replies that found the socket full
     bool writing = false;
@@ -61,6 +61,7 @@ class AttachServer {
   void add(UniqueFd socket);
   void refuse(UniqueFd socket);
   void answer_refused(int socket) const;
+  void watch_process(ClientId id);
   void read(ClientId id);
   void on_readable(ClientId id);
   void send(ClientId id, const attach::ReplyMessage& message, std::span<const int> descriptors);

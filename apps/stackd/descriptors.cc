@@ -10,8 +10,8 @@ namespace {
 // Sockets, io_uring or the DPDK device, hugepages, the log, mercuryctl, programs being refused.
 constexpr uint64_t kOwn = 128;
 constexpr uint64_t kOwnPerEngine = 16;
-// Its connection, and the memory that it is just sharing.
-constexpr uint64_t kPerProgram = 2;
+// Its connection, its process, and the memory that it is just sharing.
+constexpr uint64_t kPerProgram = 3;
 constexpr uint64_t kPerProgramAndEngine = 4;  // ChannelMemory: two memfds and two doorbells
 
 }  // namespace

@@ -457,6 +457,21 @@ class BadInputTest(unittest.TestCase):
             self.assertLess(heap[11][name] - heap[3][name], 8192, name)
         bystander.stop(self)
 
+    def test_a_program_is_dead_although_its_child_holds_its_connection(self):
+        self.cluster()
+        before = self.held_by_all(self.daemons)
+        first, second = self.pair()
+        child = second.call("fork").fields["child"]
+        self.addCleanup(os.kill, child, signal.SIGKILL)
+        self.begin_mid_exchange((first, second))
+        second.kill()
+        self.refused(first.result(), errno.ECONNRESET, "worker 1 of 2", self.addresses["right"], "program")
+        first.kill()
+        for name in self.daemons:
+            self.wait_for(lambda: self.held(name) == before[name],
+                          lambda: f"{name} holds {self.held(name)}, before {before[name]}")
+        os.kill(child, 0)  # has lived all the while
+
     def test_hosts_that_are_lost_are_named_within_the_peer_time_out(self):
         self.cluster(everywhere='[session]\npeer_timeout = "2s"\n')
         bystander = Bystander(self)

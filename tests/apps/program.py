@@ -130,6 +130,16 @@ class Worker:
         self.rounds.clear()
         return self.answer(0)
 
+    def fork(self):
+        """A child that does nothing and holds all that this process has open, except its pipes to the test."""
+        child = os.fork()
+        if child == 0:
+            for pipe in range(3):
+                os.close(pipe)
+            while True:
+                signal.pause()
+        return self.answer(0, child=child)
+
     def end(self):
         os._exit(0)  # without a word to the daemon
 

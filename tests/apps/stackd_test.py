@@ -250,9 +250,9 @@ class StackdTest(unittest.TestCase):
         for arguments, code in (([STACKD, "--config", path, "--check"], 0), ([CTL, "doctor", "--config", path], 1)):
             poor = subprocess.run(arguments, capture_output=True, text=True, timeout=20, preexec_fn=limited(128, 256))
             self.assertEqual(poor.returncode, code, poor.stdout + poor.stderr)
-            self.assertIn("attach.max_programs = 64 needs up to 528 descriptors, and 256 may be open",
+            self.assertIn("attach.max_programs = 64 needs up to 592 descriptors, and 256 may be open",
                           poor.stdout + poor.stderr)
-            rich = subprocess.run(arguments, capture_output=True, text=True, timeout=20, preexec_fn=limited(128, 528))
+            rich = subprocess.run(arguments, capture_output=True, text=True, timeout=20, preexec_fn=limited(128, 592))
             self.assertEqual(rich.returncode, 0, rich.stdout + rich.stderr)
             self.assertEqual(rich.stderr, "")
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
