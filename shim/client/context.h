@@ -105,8 +105,9 @@ class Context {
   bool lost_ = false;  // backend_->lost() has been dealt with
   bool has_leader_ = false;
   bool leader_sleeps_ = false;
-  bool wake_due_ = false;  // an operation with a waiter has ended
-  int armed_jobs_ = 0;     // with a descriptor from mercury_eventfd
+  bool wake_due_ = false;        // an operation with a waiter has ended
+  const Job* polled_ = nullptr;  // poll() is about to take what completes of this job
+  int armed_jobs_ = 0;           // with a descriptor from mercury_eventfd
   std::chrono::nanoseconds spin_budget_;
   std::atomic<uint64_t> rescued_{0};
 };

@@ -104,7 +104,7 @@ void Context::fail_everything(const Error& why) {
 
 void Context::signal_queue(Job& job) {
   const bool ring = !job.done.empty();
-  if (!job.queued || ring == job.queued_rung) return;
+  if (!job.queued || ring == job.queued_rung || &job == polled_) return;
   eventfd_t value;
   if (ring) {
     ::eventfd_write(job.queued.get(), 1);
@@ -149,7 +149,9 @@ int Context::poll(Job& job, mercury_completion* out, size_t count) {
   Lock lock(mutex_);
   // Doorbells are cleared before the rings are drained, and armed again after.
   if (armed_jobs_ > 0) unpark_all();
+  polled_ = &job;
   progress();
+  polled_ = nullptr;
   ++job.users;
   run_callbacks(lock);
   --job.users;
