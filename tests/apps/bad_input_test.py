@@ -330,16 +330,23 @@ class BadInputTest(unittest.TestCase):
             self.wait_for(lambda: server.counters()[counter] > before, counter)
         first.begin("exchange", tensor=4000, rounds=1)  # the round is open, and lacks the second worker
         payload = frame[48:]
+        tag = frames.tag_of(frame)
         for bit in (0, 17, 8 * len(payload) - 1):
             damaged = bytearray(payload)
             damaged[bit // 8] ^= 1 << bit % 8
             # A packet number that was never used: it is not a duplicate.
             forge(frames.frame(frames.PUSH, bytes(damaged), session=session, number=1 << 40, payload_crc=frames.crc32c(payload),
-                               chunk=(number + 1, tensor, chunk, priority, sender, incarnation)), "drop_payload_crc")
-        for byte in (4, 11, 12, 20, 25, 33, 47):
+                               chunk=(number + 1, tensor, chunk, priority, sender, incarnation), tag=tag),
+                  "drop_payload_crc")
+        for byte in (4, 5, 12, 20, 25, 33, 47):
             damaged = bytearray(frame)
             damaged[byte] ^= 4
             forge(bytes(damaged), "drop_header_crc")
+        # Whoever has not read the session's frames does not know its tag: all else of these is right.
+        for guess in ((0, 0), (tag[0] ^ 1, tag[1]), (tag[0], tag[1] ^ 0x80000000)):
+            forge(frames.frame(frames.PUSH, payload, session=session, number=1 << 40, tag=guess,
+                               chunk=(number + 1, tensor, chunk, priority, sender, incarnation)),
+                  "drop_payload_crc" if guess[0] == tag[0] else "drop_header_crc")
         forge(frame, "drop_duplicate")
         forge(frame[:-1], "drop_length")
         second.begin("exchange", tensor=4000, rounds=1)
@@ -386,21 +393,22 @@ class BadInputTest(unittest.TestCase):
         def hello():
             while True:  # CLOSE of an earlier session may come three times
                 frame, source = server.recvfrom(2048)
-                kind, _, payload = frames.parse(frame)
-                if kind == frames.HELLO:
-                    return int.from_bytes(payload[8:12], "big"), source
+                if frame[3] == frames.HELLO:
+                    _, _, payload = frames.parse(frame)
+                    return int.from_bytes(payload[8:12], "big"), payload[24:40], payload[72:].decode(), source
         self.open(program, begin=True, rendezvous=there)
-        session, source = hello()
+        session, _, _, source = hello()
         said = "the connecting side speaks wire version 1, the answering side 2 to 3"
         server.sendto(frames.frame(frames.REFUSE, frames.reason(session, VERSION_MISMATCH, said), session=session), source)
         self.refused(program.result(), errno.EPROTONOSUPPORT, said, there)
         self.open(program, begin=True, rendezvous=there)
-        session, source = hello()
+        session, nonce, job, source = hello()
         server.sendto(frames.frame(frames.HELLO_ACK, frames.hello_ack(9, version=2), session=session), source)
         self.refused(program.result(), errno.EPROTONOSUPPORT, "chose wire version 2, which was not offered", there)
-        kind, session, payload = frames.parse(server.recv(2048))
-        while kind == frames.HELLO:
-            kind, session, payload = frames.parse(server.recv(2048))
+        frame = server.recv(2048)
+        while frame[3] == frames.HELLO:
+            frame = server.recv(2048)
+        kind, session, payload = frames.parse(frame, frames.frame_tag(frames.job_key(job), nonce, bytes(16)))
         self.assertEqual((kind, session), (frames.CLOSE, 9))
         self.assertEqual(frames.parse_reason(payload)[0], VERSION_MISMATCH)
         bystander.stop(self)

@@ -15,14 +15,15 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
-def frame(kind, payload=b"", session=0, number=0, version=1, magic=MAGIC, length=None, payload_crc=None, chunk=None):
+def frame(kind, payload=b"", session=0, number=0, version=1, magic=MAGIC, length=None, payload_crc=None, chunk=None,
+          tag=(0, 0)):
     """A whole frame; `chunk` is (round, tensor, chunk, priority, sender, incarnation) of PUSH and RESULT."""
-    crc = crc32c(payload) if payload_crc is None else payload_crc
+    crc = (crc32c(payload) if payload_crc is None else payload_crc) ^ tag[1]
     rest = struct.pack(">IIIHHII", *chunk, crc) if chunk else struct.pack(">II", crc, 0)
     length = len(payload) if length is None else length
     before = struct.pack(">HBBHHI", magic, version, kind, 0, length, session)
     after = struct.pack(">Q", number) + rest
-    return before + struct.pack(">I", crc32c(before + bytes(4) + after)) + after + payload
+    return before + struct.pack(">I", crc32c(before + bytes(4) + after) ^ tag[0]) + after + payload
 
 
 def job_key(name, secret=""):
@@ -39,21 +40,36 @@ def hello(job, session, versions=(1, 1), secret="", rank=0, nonce=bytes(16), inc
     return body(session, 1472, proof)
 
 
-def hello_ack(session, version=1):
-    return struct.pack(">BBBBIIIHH", version, 0, 0, 0, 0, session, 7, 1472, 0) + bytes(32)
+def hello_ack(session, version=1, nonce=bytes(16)):
+    return struct.pack(">BBBBIIIHH", version, 0, 0, 0, 0, session, 7, 1472, 0) + nonce + bytes(32)
+
+
+def frame_tag(key, asked, answered):
+    """A session's tag, from the job's key and the nonces of HELLO and HELLO_ACK."""
+    text = b"mercury frame tag" + asked + answered
+    return struct.unpack_from("<II", hashlib.blake2b(text, digest_size=32, key=key).digest())
+
+
+def tag_of(data):
+    """The tag that an intact chunk frame shows to whoever reads it."""
+    header = data[:12] + bytes(4) + data[16:48]
+    return (crc32c(header) ^ struct.unpack_from(">I", data, 12)[0],
+            crc32c(data[48:]) ^ struct.unpack_from(">I", data, 44)[0])
 
 
 def reason(session, code, text):
     return struct.pack(">IHH", session, code, len(text)) + text.encode()
 
 
-def parse(data):
-    """(type, session, payload) of a plain frame whose checksums are right."""
+def parse(data, tag=(0, 0)):
+    """(type, session, payload) of a plain frame whose checksums are right; `tag` is its session's, if it has one."""
     magic, version, kind, _, length, session, header_crc = struct.unpack_from(">HBBHHII", data)
     header = data[:12] + bytes(4) + data[16:32]
     payload = data[32:]
-    assert magic == MAGIC and version == 1 and header_crc == crc32c(header), data.hex()
-    assert length == len(payload) and struct.unpack_from(">I", data, 24)[0] == crc32c(payload), data.hex()
+    if kind <= REFUSE:
+        tag = (0, 0)
+    assert magic == MAGIC and version == 1 and header_crc == crc32c(header) ^ tag[0], data.hex()
+    assert length == len(payload) and struct.unpack_from(">I", data, 24)[0] == crc32c(payload) ^ tag[1], data.hex()
     return kind, session, payload
 
 

@@ -63,7 +63,7 @@ Endpoint Attacker::pick_address(Input& record) const {
 }
 
 Direction* Attacker::pick_direction(Input& record) const {
-  const std::vector<Direction*> ways = cluster_.ear().forgeable();
+  const std::vector<Direction*> ways = cluster_.ear().ways();
   return ways.empty() ? nullptr : ways[record.below(ways.size())];
 }
 
@@ -78,7 +78,7 @@ wire::Header Attacker::header_for(const Direction& way, FrameType type) const {
 
 void Attacker::send(const Direction& way, const wire::Header& header,
                     std::span<const std::byte> payload, Input& record) {
-  std::vector<std::byte> frame = frame_of(header, payload);
+  std::vector<std::byte> frame = frame_of(header, payload, way.known_tag());
   const uint8_t how = record.byte();
   if (how >= 240) frame[record.below(frame.size())] ^= std::byte{record.byte()};
   const Endpoint source = how % 16 == 15 ? pick_address(record) : way.source;
@@ -151,9 +151,7 @@ void Attacker::repeat(Input& record) {
   for (size_t i = first; i < first + count; ++i) {
     const Heard heard = frames[i];
     Endpoint source = heard.source;
-    // A HELLO of the innocent from another address would be the attacker's own session in their
-    // job, which the proof in a HELLO does not hinder.
-    if (elsewhere && heard.bytes[3] != std::byte{1}) source = pick_address(record);
+    if (elsewhere) source = pick_address(record);
     cluster_.inject(source, heard.target, heard.bytes, delay_ns);
   }
 }
@@ -179,11 +177,11 @@ void Attacker::change(Input& record) {
     std::memcpy(frame.data() + offsetof(wire::CommonHeader, session), &session, sizeof session);
     std::memcpy(frame.data() + offsetof(wire::CommonHeader, packet_number), &number, sizeof number);
     source = way->source;
-    repair(frame, (how & 4) == 0);
+    repair(frame, (how & 4) == 0, way->known_tag());
     cluster_.inject(source, way->target, frame);
     return;
   }
-  repair(frame, (how & 4) == 0);
+  repair(frame, (how & 4) == 0, cluster_.ear().tag_for(target, frame));
   cluster_.inject(source, target, frame);
 }
 
@@ -216,7 +214,7 @@ void Attacker::forge_plain(Input& record) {
              (how & 16) == 0) {
     // By the peer's own number, which is what the other direction's frames carry.
     wire::Reason reason{record.take<uint32_t>(), static_cast<Errc>(record.byte()), record.text(40)};
-    for (const Direction* back : cluster_.ear().forgeable()) {
+    for (const Direction* back : cluster_.ear().ways()) {
       if (back->source == way->target && back->target == way->source && (how & 32) == 0) {
         reason.session = back->session;
       }
@@ -253,7 +251,7 @@ void Attacker::flood(Direction& way, Input& record) {
   for (size_t i = 0; i < frames; ++i) {
     wire::encode_control_offset(way.control_offset, payload.data());
     cluster_.inject(way.source, way.target,
-                    frame_of(header_for(way, FrameType::kControl), payload));
+                    frame_of(header_for(way, FrameType::kControl), payload, way.known_tag()));
     way.control_offset += payload.size() - wire::kControlHeaderBytes;
     ++way.next_packet;
   }
@@ -313,7 +311,7 @@ void Attacker::say(Input& record) {
         std::span(stream).subspan(at, std::min(kPiece, stream.size() - at));
     payload.insert(payload.end(), piece.begin(), piece.end());
     cluster_.inject(way->source, way->target,
-                    frame_of(header_for(*way, FrameType::kControl), payload));
+                    frame_of(header_for(*way, FrameType::kControl), payload, way->known_tag()));
     way->control_offset += piece.size();
     ++way->next_packet;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "transport/wire/crc32c.h"
 #include "transport/wire/hello.h"
@@ -54,6 +55,9 @@ void Ear::hear(const Endpoint& source, const Endpoint& target, std::span<const s
   Direction& way = direction(source, target, header.session);
   if (way.source != source) return;  // a forger's
   way.last = header;
+  if (wire::is_tagged(header.type)) {
+    way.tag = {header.tag, header.payload_crc ^ wire::crc32c(payload)};
+  }
   way.next_packet = std::max(way.next_packet, header.packet_number + 1);
   if (header.type == wire::FrameType::kControl) {
     if (const auto piece = wire::decode_control(payload)) {
@@ -62,36 +66,22 @@ void Ear::hear(const Endpoint& source, const Endpoint& target, std::span<const s
   }
 }
 
-void Ear::protect() {
+void Ear::protect_known() {
   for (auto& [key, way] : directions_) way.forgeable = false;
 }
 
-std::vector<Direction*> Ear::forgeable() {
+std::vector<Direction*> Ear::ways() {
   std::vector<Direction*> found;
-  for (auto& [key, way] : directions_) {
-    if (way.forgeable) found.push_back(&way);
-  }
+  for (auto& [key, way] : directions_) found.push_back(&way);
   return found;
 }
 
-bool Ear::is_protected(const Endpoint& target, uint32_t session) const {
-  const auto way = directions_.find({target, session});
-  return way != directions_.end() && !way->second.forgeable;
-}
-
-bool Ear::harms_innocent(const Endpoint& source, const Endpoint& target,
-                         std::span<const std::byte> bytes) const {
-  wire::Header header;
-  std::span<const std::byte> payload;
-  if (wire::decode(bytes, header, payload) != wire::DecodeError::kNone ||
-      !is_protected(target, header.session) ||
-      directions_.at({target, header.session}).source != source) {
-    return false;
-  }
-  return std::none_of(frames_.begin(), frames_.end(), [&](const Heard& heard) {
-    return heard.source == source && heard.target == target &&
-           std::equal(bytes.begin(), bytes.end(), heard.bytes.begin(), heard.bytes.end());
-  });
+FrameTag Ear::tag_for(const Endpoint& target, std::span<const std::byte> frame) const {
+  if (frame.size() < sizeof(wire::CommonHeader)) return {};
+  wire::CommonHeader common{};
+  std::memcpy(&common, frame.data(), sizeof common);
+  const auto way = directions_.find({target, common.session.value()});
+  return way == directions_.end() ? FrameTag{} : way->second.known_tag();
 }
 
 // --- Cluster -------------------------------------------------------------------------------------
@@ -175,9 +165,8 @@ void Cluster::run_for(uint64_t ns) {
   (void)run([] { return false; }, ns);
 }
 
-void Cluster::inject(Endpoint source, const Endpoint& target, std::span<const std::byte> bytes,
-                     uint64_t delay_ns) {
-  if (ear_.harms_innocent(source, target, bytes)) source.port = static_cast<uint16_t>(kPort + 1);
+void Cluster::inject(const Endpoint& source, const Endpoint& target,
+                     std::span<const std::byte> bytes, uint64_t delay_ns) {
   network_.inject(source, target, bytes, delay_ns);
   last_injected_ns_ = std::max(last_injected_ns_, now_ns() + delay_ns);
 }
@@ -204,17 +193,20 @@ void Cluster::must_become_empty(uint64_t limit_ns) {
 
 // --- frames --------------------------------------------------------------------------------------
 
-std::vector<std::byte> frame_of(wire::Header header, std::span<const std::byte> payload) {
+std::vector<std::byte> frame_of(wire::Header header, std::span<const std::byte> payload,
+                                FrameTag tag) {
   const size_t head = wire::header_bytes(header.type);
   std::vector<std::byte> frame(head + payload.size());
   header.payload_bytes = static_cast<uint16_t>(payload.size());
-  header.payload_crc = wire::crc32c(payload);
+  if (!wire::is_tagged(header.type)) tag = {};
+  header.tag = tag.header;
+  header.payload_crc = wire::crc32c(payload) ^ tag.payload;
   wire::encode(header, frame.data());
   std::copy(payload.begin(), payload.end(), frame.begin() + static_cast<std::ptrdiff_t>(head));
   return frame;
 }
 
-void repair(std::vector<std::byte>& frame, bool payload_too) {
+void repair(std::vector<std::byte>& frame, bool payload_too, FrameTag tag) {
   if (frame.size() < sizeof(wire::PlainHeader)) return;
   wire::CommonHeader common{};
   std::memcpy(&common, frame.data(), sizeof common);
@@ -223,17 +215,18 @@ void repair(std::vector<std::byte>& frame, bool payload_too) {
   common.type = static_cast<uint8_t>(1 + (common.type + 255U) % wire::kMaxFrameType);
   const bool chunk = wire::is_chunk(static_cast<wire::FrameType>(common.type));
   const size_t head = wire::header_bytes(static_cast<wire::FrameType>(common.type));
+  if (!wire::is_tagged(static_cast<wire::FrameType>(common.type))) tag = {};
   if (frame.size() < head) return;
   const std::span<const std::byte> payload = std::span(frame).subspan(head);
   common.payload_bytes = wire::Be16(static_cast<uint16_t>(payload.size()));
   common.header_crc = wire::Be32(0);
   std::memcpy(frame.data(), &common, sizeof common);
   if (payload_too) {
-    const wire::Be32 sum(wire::crc32c(payload));
+    const wire::Be32 sum(wire::crc32c(payload) ^ tag.payload);
     const size_t at = chunk ? offsetof(wire::ChunkHeader, payload_crc) : sizeof common;
     std::memcpy(frame.data() + at, &sum, sizeof sum);
   }
-  common.header_crc = wire::Be32(wire::crc32c(frame.data(), head));
+  common.header_crc = wire::Be32(wire::crc32c(frame.data(), head) ^ tag.header);
   std::memcpy(frame.data(), &common, sizeof common);
 }
 

@@ -13,6 +13,7 @@
 
 #include "shim/runtime/host.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "transport/flow/frame_tag.h"
 #include "transport/port/sim/sim_network.h"
 #include "transport/port/sim/sim_port.h"
 #include "transport/wire/control.h"
@@ -34,34 +35,34 @@ struct Direction {
   Endpoint target;
   uint32_t session = 0;         // that the target chose
   wire::Header last;            // the last frame's
+  FrameTag tag;                 // as the last frame shows it
   uint64_t next_packet = 0;     // beyond all that were heard
   uint64_t control_offset = 0;  // where the control stream goes on
   bool forgeable = true;        // the attacker may speak for it
+
+  FrameTag known_tag() const { return forgeable ? tag : FrameTag{}; }
 };
 
 // What the eavesdropper knows.
 class Ear {
  public:
   void hear(const Endpoint& source, const Endpoint& target, std::span<const std::byte> bytes);
-  // Sessions that are known now belong to the innocent: their frames may be repeated, not forged.
-  void protect_known() { protecting_ = true, protect(), protecting_ = false; }
+  // Sessions that are known now belong to the innocent: their frames may be repeated. What is
+  // forged for them lacks the tag.
+  void protect_known();
 
   const std::deque<Heard>& frames() const { return frames_; }
-  std::vector<Direction*> forgeable();
-  // Whether the frame is one for a protected session that was never heard.
-  bool harms_innocent(const Endpoint& source, const Endpoint& target,
-                      std::span<const std::byte> bytes) const;
-  bool is_protected(const Endpoint& target, uint32_t session) const;
+  std::vector<Direction*> ways();
+  // Of the session that the frame names; zero if the attacker is not to know it.
+  FrameTag tag_for(const Endpoint& target, std::span<const std::byte> frame) const;
 
  private:
   using Key = std::pair<Endpoint, uint32_t>;
   static constexpr size_t kMostFrames = 512;
-  void protect();
   Direction& direction(const Endpoint& source, const Endpoint& target, uint32_t session);
 
   std::deque<Heard> frames_;
   std::map<Key, Direction> directions_;
-  bool protecting_ = false;
 };
 
 // A SimPort with the ear at its receiving side. Models Port.
@@ -127,8 +128,8 @@ class Cluster {
   // The host's control plane does nothing for so long; its engine goes on.
   void stall(size_t host, uint64_t ns) { asleep_until_ns_[host] = now_ns() + ns; }
 
-  // The attacker's frame: unless it is one that was heard, it cannot be an innocent session's own.
-  void inject(Endpoint source, const Endpoint& target, std::span<const std::byte> bytes,
+  // The attacker's frame.
+  void inject(const Endpoint& source, const Endpoint& target, std::span<const std::byte> bytes,
               uint64_t delay_ns = 0);
 
   sim::SimNetwork& network() { return network_; }
@@ -151,10 +152,11 @@ class Cluster {
   uint64_t last_injected_ns_ = 0;  // when the attacker's last frame arrives
 };
 
-// A frame with both checksums right.
-std::vector<std::byte> frame_of(wire::Header header, std::span<const std::byte> payload);
+// A frame with both checksums right, in a session with this tag.
+std::vector<std::byte> frame_of(wire::Header header, std::span<const std::byte> payload,
+                                FrameTag tag = {});
 // The same frame with everything right that lets it be looked at: magic, version, type, length,
 // checksums. Too short: unchanged.
-void repair(std::vector<std::byte>& frame, bool payload_too);
+void repair(std::vector<std::byte>& frame, bool payload_too, FrameTag tag = {});
 
 }  // namespace mercury::fuzz

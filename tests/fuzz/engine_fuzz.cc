@@ -1,8 +1,9 @@
 // The production engine, with all above it, driven by a sequence of packets. One server host, two
 // hosts whose programs exchange an innocent job, and a second job whose every session the attacker
 // speaks for: he hears every wire, may send any frame from any address, and what he forges has
-// checksums, session numbers, packet numbers and proofs right unless the input says otherwise. Of
-// the innocent job he may repeat every frame, and invent none (docs/reliability.md says why: a host
+// checksums, session numbers, packet numbers, tags and proofs right unless the input says
+// otherwise. Of the innocent job he may repeat every frame from anywhere, and forge any but for the
+// tags of its sessions: he makes no use of what he reads there (docs/security.md says why: a host
 // on the path is not kept out).
 //
 // Beyond not crashing: no engine works without end; the innocent job's operations end in order

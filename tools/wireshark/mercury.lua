@@ -3,14 +3,17 @@
 --   tshark -X lua_script:tools/wireshark/mercury.lua -r capture.pcap -Y mercury
 --
 -- or copy it to ~/.local/lib/wireshark/plugins/. Frames on the preferred UDP port (7470) are shown
--- as Mercury even when they are damaged; frames on other ports when their header is intact.
+-- as Mercury even when they are damaged; frames on other ports when nobody else sends the like.
+--
+-- The CRCs of an open session's frames are combined with its tag, which only its ends know. The
+-- first frame of a session that is seen shows the tag; those with another one are shown as damaged.
 
 local mercury = Proto("mercury", "Mercury")
 
 local kVersion = 1
 local kPlainHeaderBytes = 32
 local kChunkHeaderBytes = 48
-local kAck, kPush, kResult = 5, 8, 9
+local kRefuse, kAck, kPush, kResult = 3, 5, 8, 9
 
 local types = {
   [1] = "HELLO", [2] = "HELLO_ACK", [3] = "REFUSE", [4] = "CLOSE", [5] = "ACK", [6] = "PING",
@@ -44,6 +47,7 @@ local f = {
   header_crc = ProtoField.uint32("mercury.header_crc", "Header CRC-32C", base.HEX),
   header_crc_ok = ProtoField.bool("mercury.header_crc.ok", "Header CRC-32C fits"),
   packet_number = ProtoField.uint64("mercury.packet_number", "Packet number"),
+  tag = ProtoField.uint64("mercury.tag", "Tag, if the frame is intact", base.HEX),
   payload_crc = ProtoField.uint32("mercury.payload_crc", "Payload CRC-32C", base.HEX),
   payload_crc_ok = ProtoField.bool("mercury.payload_crc.ok", "Payload CRC-32C fits"),
   reserved = ProtoField.uint32("mercury.reserved", "Reserved", base.HEX),
@@ -123,9 +127,23 @@ local function header_bytes(type)
   return kPlainHeaderBytes
 end
 
-local function header_crc_fits(tvb, bytes)
+-- What the header's CRC is combined with; 0 in a frame without a tag.
+local function header_tag(tvb, bytes)
   local text = tvb(0, 12):raw() .. "\0\0\0\0" .. tvb(16, bytes - 16):raw()
-  return crc32c(text) == tvb(12, 4):uint()
+  return bit.bxor(crc32c(text), tvb(12, 4):uint()) % 0x100000000
+end
+
+-- By receiver and session: the tags of the first frame, and where it is.
+local sessions = {}
+function mercury.init() sessions = {} end
+
+local function expected_tag(tvb, pinfo, part, tag)
+  if tvb(3, 1):uint() <= kRefuse then return 0 end
+  local name = tostring(pinfo.dst) .. " " .. pinfo.dst_port .. " " .. tvb(8, 4):uint()
+  local known = sessions[name] or {}
+  sessions[name] = known
+  known[part] = known[part] or tag
+  return known[part]
 end
 
 local function hex(range) return string.format("0x%08x", range:uint()) end
@@ -154,13 +172,14 @@ body[1] = function(tvb, tree)
 end
 
 body[2] = function(tvb, tree)
-  if tvb:len() ~= 52 then return nil end
+  if tvb:len() ~= 68 then return nil end
   tree:add(f.chosen, tvb(0, 1))
   tree:add(f.features, tvb(4, 4))
   tree:add(f.own_session, tvb(8, 4))
   tree:add(f.incarnation, tvb(12, 4))
   tree:add(f.max_payload, tvb(16, 2))
-  tree:add(f.proof, tvb(20, 32))
+  tree:add(f.nonce, tvb(20, 16))
+  tree:add(f.proof, tvb(36, 32))
   return string.format("session %s, version %d", hex(tvb(8, 4)), tvb(0, 1):uint())
 end
 
@@ -241,18 +260,19 @@ local function chunk_header(tvb, tree, type)
     type == kPush and "from worker" or "contributors", tvb(38, 2):uint())
 end
 
-local function payload_crc(tvb, tree, at, head)
+local function payload_crc(tvb, pinfo, tree, at, head)
   local item = tree:add(f.payload_crc, tvb(at, 4))
   local bytes = tvb(6, 2):uint()
   if not mercury.prefs.check_payload or tvb:captured_len() ~= head + bytes then return true end
   local text = bytes > 0 and tvb(head):raw() or ""
-  local fits = crc32c(text) == tvb(at, 4):uint()
+  local tag = bit.bxor(crc32c(text), tvb(at, 4):uint()) % 0x100000000
+  local fits = tag == expected_tag(tvb, pinfo, "payload", tag)
   item:add(f.payload_crc_ok, fits):set_generated()
   if not fits then item:add_proto_expert_info(wrong.payload_crc) end
-  return fits
+  return fits, tag
 end
 
-local function common_header(tvb, tree, head)
+local function common_header(tvb, pinfo, tree, head)
   tree:add(f.magic, tvb(0, 2))
   tree:add(f.version, tvb(2, 1))
   tree:add(f.type, tvb(3, 1))
@@ -261,12 +281,13 @@ local function common_header(tvb, tree, head)
   flags:add(f.partial, tvb(4, 2))
   tree:add(f.payload_bytes, tvb(6, 2))
   tree:add(f.session, tvb(8, 4))
-  local fits = header_crc_fits(tvb, head)
+  local tag = header_tag(tvb, head)
+  local fits = tag == expected_tag(tvb, pinfo, "header", tag)
   local item = tree:add(f.header_crc, tvb(12, 4))
   item:add(f.header_crc_ok, fits):set_generated()
   if not fits then item:add_proto_expert_info(wrong.header_crc) end
   tree:add(f.packet_number, tvb(16, 8))
-  return fits
+  return fits, tag
 end
 
 local function has_magic(tvb)
@@ -293,13 +314,14 @@ function mercury.dissector(tvb, pinfo, root)
   local type = tvb(3, 1):uint()
   local head = header_bytes(type)
   tree:append_text(", " .. types[type])
-  local intact = common_header(tvb, tree, head)
+  local header_fits, high = common_header(tvb, pinfo, tree, head)
   local info = types[type]
-  if head == kChunkHeaderBytes then
-    info = info .. " " .. chunk_header(tvb, tree, type)
-    intact = payload_crc(tvb, tree, 44, head) and intact
-  else
-    intact = payload_crc(tvb, tree, 24, head) and intact
+  if head == kChunkHeaderBytes then info = info .. " " .. chunk_header(tvb, tree, type) end
+  local at = head == kChunkHeaderBytes and 44 or 24
+  local payload_fits, low = payload_crc(tvb, pinfo, tree, at, head)
+  if type > kRefuse and low then tree:add(f.tag, UInt64(low, high)):set_generated() end
+  local intact = header_fits and payload_fits
+  if head == kPlainHeaderBytes then
     if type == kAck then
       tree:add(f.grant, tvb(28, 2))
       tree:add(f.idle_grant, tvb(30, 2))
@@ -333,9 +355,8 @@ end
 local function heuristic(tvb, pinfo, root)
   if not has_magic(tvb) or not is_known(tvb) then return false end
   local head = header_bytes(tvb(3, 1):uint())
-  if tvb:reported_len() ~= head + tvb(6, 2):uint() or not header_crc_fits(tvb, head) then
-    return false
-  end
+  if tvb:reported_len() ~= head + tvb(6, 2):uint() then return false end
+  if tvb(3, 1):uint() <= kRefuse and header_tag(tvb, head) ~= 0 then return false end
   mercury.dissector(tvb, pinfo, root)
   return true
 end

@@ -29,6 +29,7 @@ struct Connect {
   JobSlot job;
   Endpoint remote;
   wire::Hello hello;  // `session` and `max_udp_payload` are filled in by the engine
+  wire::Key key{};    // the job's: what the session's tag is derived from
 };
 // Answers a HelloReceived event.
 struct Accept {
@@ -36,6 +37,7 @@ struct Accept {
   uint64_t token = 0;  // names the session from now on
   JobSlot job;
   wire::HelloAck answer;  // `session` and `max_udp_payload` are filled in by the engine
+  wire::Key key{};
 };
 struct Refuse {
   uint64_t hello = 0;
@@ -169,7 +171,8 @@ struct HelloRefused {  // by the engine itself: no version in common. At most on
   std::string job;
   std::string text;
 };
-struct SessionOpened {  // of Connect, or of Accept
+// Of Connect: HELLO_ACK has come. Of Accept: a frame has come that proves the peer knows the key.
+struct SessionOpened {
   uint64_t token = 0;
   wire::HelloAck answer;
 };
@@ -219,10 +222,10 @@ struct Stopped {};
 
 }  // namespace event
 
-using Event = std::variant<event::HelloReceived, event::HelloRefused, event::SessionOpened,
-                           event::SessionClosed, event::ControlReceived, event::PathProbed,
-                           event::Confirmed, event::WorkerReplaced, event::JobRemoved,
-                           event::ChannelDetached, event::ChannelBroken, event::CommandFailed,
-                           event::Stopped>;
+using Event =
+    std::variant<event::HelloReceived, event::HelloRefused, event::SessionOpened,
+                 event::SessionClosed, event::ControlReceived, event::PathProbed, event::Confirmed,
+                 event::WorkerReplaced, event::JobRemoved, event::ChannelDetached,
+                 event::ChannelBroken, event::CommandFailed, event::Stopped>;
 
 }  // namespace mercury

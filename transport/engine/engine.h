@@ -122,7 +122,7 @@ class Engine final : private SessionEvents {
   // --- datapath (engine_datapath.h) ---
   uint32_t receive() noexcept;
   void receive_frame(const RxFrame& frame) noexcept;
-  void receive_chunk(SessionSlot slot, SessionEntry& entry, const wire::Header& header,
+  void receive_chunk(SessionSlot slot, SessionEntry& entry, wire::Header& header,
                      std::span<const std::byte> payload, bool marked) noexcept;
   void divide_credit() noexcept;
   uint32_t send_session_frames();

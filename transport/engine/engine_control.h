@@ -61,7 +61,7 @@ void Engine<P, X>::connect(const command::Connect& request) {
   wire::Hello hello = request.hello;
   hello.session = entry.session->local_number();
   hello.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(entry.path));
-  entry.session->connect(hello, now_ns_);
+  entry.session->connect(hello, request.key, now_ns_);
 }
 
 template <Port P, Exchange X>
@@ -82,8 +82,8 @@ void Engine<P, X>::accept(const command::Accept& request) {
   wire::HelloAck answer = request.answer;
   answer.session = entry.session->local_number();
   answer.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(entry.path));
-  entry.session->accept(pending->body, answer, now_ns_);
-  report(event::SessionOpened{request.token, answer});
+  entry.session->accept(pending->body, answer, request.key, now_ns_);
+  entry.tag = entry.session->tag();
 }
 
 template <Port P, Exchange X>
@@ -109,8 +109,7 @@ void Engine<P, X>::receive_hello(const RxFrame& frame, const wire::Header& heade
     report(event::HelloRefused{frame.source, hello->job, version.error().message});
     return;
   }
-  const PendingHello* pending =
-      handshakes_.add(frame.source, *hello, header.packet_number, now_ns_);
+  const PendingHello* pending = handshakes_.add(frame.source, *hello, now_ns_);
   if (pending) report(event::HelloReceived{pending->id, pending->remote, pending->body});
 }
 
@@ -130,8 +129,7 @@ void Engine<P, X>::send_reason(const Endpoint& remote, uint32_t peer_session, Er
   TxFrame frame;
   if (port_.tx_alloc(frame)) {
     const wire::Reason reason{peer_session, code, std::string(text.substr(0, wire::kMaxReason))};
-    const uint32_t bytes = write_reason_frame({frame.data, frame.capacity},
-                                              wire::FrameType::kRefuse, peer_session, 0, reason);
+    const uint32_t bytes = write_refusal({frame.data, frame.capacity}, peer_session, reason);
     port_.tx_send(frame, *path, bytes);
     port_.tx_flush(now_ns_);
   }
@@ -141,6 +139,7 @@ void Engine<P, X>::send_reason(const Endpoint& remote, uint32_t peer_session, Er
 template <Port P, Exchange X>
 void Engine<P, X>::on_open(SessionSlot slot) {
   SessionEntry& entry = sessions_.at(slot);
+  entry.tag = entry.session->tag();
   report(event::SessionOpened{entry.token, entry.session->answer()});
 }
 

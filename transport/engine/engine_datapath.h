@@ -79,16 +79,21 @@ void Engine<P, X>::receive_frame(const RxFrame& frame) noexcept {
 }
 
 template <Port P, Exchange X>
-void Engine<P, X>::receive_chunk(SessionSlot slot, SessionEntry& entry, const wire::Header& header,
+void Engine<P, X>::receive_chunk(SessionSlot slot, SessionEntry& entry, wire::Header& header,
                                  std::span<const std::byte> payload, bool marked) noexcept {
   if (entry.session->state() != Session::State::kOpen) [[unlikely]] {
     counters_.add(Counter::kDropNotOpen);
+    return;
+  }
+  if (header.tag != entry.tag.header) [[unlikely]] {
+    counters_.add(Counter::kDropHeaderCrc);
     return;
   }
   if (!entry.session->is_new(header.packet_number)) [[unlikely]] {
     counters_.add(Counter::kDropDuplicate);
     return;
   }
+  header.payload_crc ^= entry.tag.payload;
   if (exchange_.on_chunk(slot, header, payload, now_ns_) == Taken::kYes) {
     entry.session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, now_ns_,
                             marked);
@@ -204,6 +209,8 @@ void Engine<P, X>::send_chunk(const OutgoingChunk& chunk, TxFrame& frame,
     header.payload_crc =
         wire::copy_crc32c(frame.data + kHeaderBytes, chunk.payload.data(), payload_bytes);
   }
+  header.tag = entry.tag.header;
+  header.payload_crc ^= entry.tag.payload;
   wire::encode(header, frame.data);
   if (chunk.pin == nullptr) {
     port_.tx_send(frame, entry.path, bytes);

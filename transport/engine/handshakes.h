@@ -14,7 +14,6 @@ namespace mercury {
 struct PendingHello {
   uint64_t id = 0;
   Endpoint remote;
-  uint64_t packet_number = 0;
   uint64_t arrived_ns = 0;
   wire::Hello body;
 };
@@ -25,13 +24,12 @@ class Handshakes {
   explicit Handshakes(uint64_t timeout_ns) : timeout_ns_(timeout_ns) {}
 
   // The new pending HELLO, or null if this one is waiting already.
-  const PendingHello* add(const Endpoint& remote, const wire::Hello& body, uint64_t packet_number,
-                          uint64_t now_ns) {
+  const PendingHello* add(const Endpoint& remote, const wire::Hello& body, uint64_t now_ns) {
     for (const PendingHello& pending : pending_) {
       if (pending.remote == remote && pending.body.session == body.session) return nullptr;
     }
     if (pending_.size() == kMaxPending) pending_.pop_front();
-    pending_.push_back({++last_id_, remote, packet_number, now_ns, body});
+    pending_.push_back({++last_id_, remote, now_ns, body});
     return &pending_.back();
   }
   std::optional<PendingHello> take(uint64_t id) {

@@ -23,8 +23,9 @@ struct SessionEntry {
   Endpoint remote;
   uint64_t token = 0;  // the control plane's name for it
   JobSlot job;
+  FrameTag tag;                      // of the session, once it is open
   uint32_t link_overhead_bytes = 0;  // of the path's address family (pacer.h)
-  uint32_t peer_hello = 0;  // passive side: the number in the HELLO that opened it
+  uint32_t peer_hello = 0;           // passive side: the number in the HELLO that opened it
   bool has_path = false;
   bool touched = false;        // in touched()
   uint32_t refused_bytes = 0;  // the frame that did not fit last; larger than a path that shrank

@@ -28,30 +28,28 @@ Result<uint8_t> negotiate_version(const wire::Hello& hello) {
                                            range_text(kOldestVersion, kNewestVersion));
 }
 
-uint32_t finish_frame(std::span<std::byte> out, wire::FrameType type, uint16_t flags,
-                      uint32_t session, uint64_t number, uint32_t body_bytes) noexcept {
+uint32_t finish_frame(std::span<std::byte> out, wire::FrameType type, uint32_t session,
+                      uint32_t body_bytes) noexcept {
   wire::Header header;
   header.type = type;
-  header.flags = flags;
   header.session = session;
-  header.packet_number = number;
   return finish_frame(out, header, body_bytes);
 }
 
-uint32_t finish_frame(std::span<std::byte> out, wire::Header header, uint32_t body_bytes) noexcept {
+uint32_t finish_frame(std::span<std::byte> out, wire::Header header, uint32_t body_bytes,
+                      uint32_t payload_tag) noexcept {
   const size_t head_bytes = wire::header_bytes(header.type);
   header.payload_bytes = static_cast<uint16_t>(body_bytes);
-  header.payload_crc = wire::crc32c(out.data() + head_bytes, body_bytes);
+  header.payload_crc = wire::crc32c(out.data() + head_bytes, body_bytes) ^ payload_tag;
   wire::encode(header, out.data());
   return static_cast<uint32_t>(head_bytes) + body_bytes;
 }
 
-uint32_t write_reason_frame(std::span<std::byte> out, wire::FrameType type, uint32_t to_session,
-                            uint64_t number, const wire::Reason& reason) {
-  const size_t head_bytes = wire::header_bytes(type);
+uint32_t write_refusal(std::span<std::byte> out, uint32_t to_session, const wire::Reason& reason) {
+  const size_t head_bytes = wire::header_bytes(wire::FrameType::kRefuse);
   if (out.size() < head_bytes + wire::kMaxHandshakeBytes) return 0;
   const size_t bytes = wire::encode(reason, out.subspan(head_bytes));
-  return finish_frame(out, type, 0, to_session, number, static_cast<uint32_t>(bytes));
+  return finish_frame(out, wire::FrameType::kRefuse, to_session, static_cast<uint32_t>(bytes));
 }
 
 void HelloTimer::start(const wire::Hello& hello, uint64_t timeout_ns, uint64_t now_ns) {

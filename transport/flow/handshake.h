@@ -18,17 +18,17 @@ namespace mercury {
 // The highest version that both sides speak. Error: kVersionMismatch, naming both ranges.
 Result<uint8_t> negotiate_version(const wire::Hello& hello);
 
-// Completes the plain frame whose `body_bytes` of payload already stand behind the header in `out`.
-// Returns the bytes of the frame.
-uint32_t finish_frame(std::span<std::byte> out, wire::Header header, uint32_t body_bytes) noexcept;
-uint32_t finish_frame(std::span<std::byte> out, wire::FrameType type, uint16_t flags,
-                      uint32_t session, uint64_t number, uint32_t body_bytes) noexcept;
+// Completes the plain frame whose `body_bytes` of payload already stand behind the header in `out`;
+// `payload_tag` is combined with the payload's CRC. Returns the bytes of the frame.
+uint32_t finish_frame(std::span<std::byte> out, wire::Header header, uint32_t body_bytes,
+                      uint32_t payload_tag = 0) noexcept;
+// The same for types without a tag, which have the packet number 0.
+uint32_t finish_frame(std::span<std::byte> out, wire::FrameType type, uint32_t session,
+                      uint32_t body_bytes) noexcept;
 
-// A REFUSE or CLOSE frame; also for answers to a HELLO or to frames that have no session here.
-// `to_session` goes into the header, `reason` into the body. Returns its bytes, 0 if `out` is below
-// 32 + wire::kMaxHandshakeBytes.
-uint32_t write_reason_frame(std::span<std::byte> out, wire::FrameType type, uint32_t to_session,
-                            uint64_t number, const wire::Reason& reason);
+// A REFUSE frame. `to_session` goes into the header, `reason` into the body. Returns its bytes, 0
+// if `out` is below 32 + wire::kMaxHandshakeBytes.
+uint32_t write_refusal(std::span<std::byte> out, uint32_t to_session, const wire::Reason& reason);
 
 // The active side's HELLO, said again until it is answered.
 class HelloTimer {

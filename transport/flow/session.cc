@@ -54,7 +54,9 @@ Session::Impl::Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& r
   update_limit();
 }
 
-void Session::Impl::connect(const wire::Hello& hello_, uint64_t now_ns) {
+void Session::Impl::connect(const wire::Hello& hello_, const wire::Key& key_, uint64_t now_ns) {
+  key = key_;
+  asked = hello_.nonce;
   wire::Hello complete = hello_;
   complete.session = local_number;
   if (complete.max_udp_payload == 0) complete.max_udp_payload = config.max_udp_payload;
@@ -64,7 +66,7 @@ void Session::Impl::connect(const wire::Hello& hello_, uint64_t now_ns) {
 }
 
 void Session::Impl::accept(const wire::Hello& hello_, const wire::HelloAck& answer_,
-                           uint64_t now_ns) {
+                           const wire::Key& key_, uint64_t now_ns) {
   passive = true;
   peer_number = hello_.session;
   const Result<uint8_t> version = negotiate_version(hello_);
@@ -77,7 +79,8 @@ void Session::Impl::accept(const wire::Hello& hello_, const wire::HelloAck& answ
   answer.version = *version;
   answer.session = local_number;
   if (answer.max_udp_payload == 0) answer.max_udp_payload = config.max_udp_payload;
-  accepted_nonce = hello_.nonce;
+  asked = hello_.nonce;
+  frame_tag = derive_frame_tag(key_, asked, answer.nonce);
   answer_due = true;
   open(hello_.max_udp_payload, now_ns);
 }
@@ -85,6 +88,7 @@ void Session::Impl::accept(const wire::Hello& hello_, const wire::HelloAck& answ
 void Session::Impl::open(uint16_t peer_max_payload, uint64_t now_ns) {
   state = State::kOpen;
   opened = true;
+  opened_ns = now_ns;
   heard_ns = now_ns;
   keepalive_ns = now_ns;
   now_ns_seen = now_ns;
@@ -128,6 +132,7 @@ uint64_t Session::Impl::next_deadline_ns() const noexcept {
   if (closed_due) return 0;
   if (state == State::kConnecting) return hello.deadline_ns();
   if (state != State::kOpen) return kNever;
+  if (!confirmed) return opened_ns + config.handshake_timeout_ns;
   if (!probe.searching() && !path_reported) return 0;
   uint64_t deadline = std::min(loss.deadline_ns(), heard_ns + config.peer_timeout_ns);
   if (acks.deadline_ns() != 0) deadline = std::min(deadline, acks.deadline_ns());
@@ -160,6 +165,12 @@ void Session::Impl::on_open_timer(uint64_t now_ns, uint64_t unattended_ns) {
   // read.
   if (unattended_ns > config.peer_timeout_ns / 2) {
     heard_ns = std::max(heard_ns, now_ns - config.peer_timeout_ns / 2);
+  }
+  if (!confirmed) {
+    if (now_ns < opened_ns + config.handshake_timeout_ns) return;
+    finish(Error(Errc::kTimedOut, "nothing that proves the job's key from " + remote.to_string() +
+                                      " within " + seconds(config.handshake_timeout_ns)));
+    return;
   }
   if (now_ns >= heard_ns + config.peer_timeout_ns) {
     count(Counter::kPeersLost);
@@ -208,9 +219,12 @@ Session::Session(SessionSlot slot, uint32_t local_number, const Endpoint& remote
 
 Session::~Session() = default;
 
-void Session::connect(const wire::Hello& hello, uint64_t now_ns) { impl_->connect(hello, now_ns); }
-void Session::accept(const wire::Hello& hello, const wire::HelloAck& answer, uint64_t now_ns) {
-  impl_->accept(hello, answer, now_ns);
+void Session::connect(const wire::Hello& hello, const wire::Key& key, uint64_t now_ns) {
+  impl_->connect(hello, key, now_ns);
+}
+void Session::accept(const wire::Hello& hello, const wire::HelloAck& answer, const wire::Key& key,
+                     uint64_t now_ns) {
+  impl_->accept(hello, answer, key, now_ns);
 }
 void Session::close(Errc code, std::string_view text, uint64_t now_ns) {
   impl_->now_ns_seen = now_ns;
@@ -220,6 +234,7 @@ void Session::close(Errc code, std::string_view text, uint64_t now_ns) {
 Session::State Session::state() const noexcept { return impl_->state; }
 uint32_t Session::local_number() const noexcept { return impl_->local_number; }
 uint32_t Session::peer_number() const noexcept { return impl_->peer_number; }
+FrameTag Session::tag() const noexcept { return impl_->frame_tag; }
 const wire::HelloAck& Session::answer() const noexcept { return impl_->answer; }
 
 void Session::on_frame(const wire::Header& header, std::span<const std::byte> payload,

@@ -22,6 +22,7 @@
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
+#include "transport/flow/frame_tag.h"
 #include "transport/flow/sent_tag.h"
 #include "transport/wire/header.h"
 #include "transport/wire/hello.h"
@@ -51,8 +52,10 @@ class SessionEvents {
   virtual void on_acked(SessionSlot, const SentTag&) noexcept = 0;  // chunks only
   virtual void on_lost(SessionSlot, const SentTag&) noexcept = 0;   // chunks only: schedule again
   virtual void on_window_open(
-      SessionSlot) noexcept = 0;          // can_send() became true after it was false
-  virtual void on_open(SessionSlot) = 0;  // active side: HELLO_ACK arrived
+      SessionSlot) noexcept = 0;  // can_send() became true after it was false
+  // The peer knows the key: active side, HELLO_ACK arrived (its proof is the control plane's to
+  // check); passive side, the first frame with the session's tag.
+  virtual void on_open(SessionSlot) = 0;
   // Refused, closed by either side, lost, timed out. Exactly once for each session that connect()
   // or accept() was called on; what was in flight is neither acknowledged nor lost any more.
   virtual void on_closed(SessionSlot, const Error&) = 0;
@@ -79,10 +82,13 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   // Active side: sends HELLO (again, with back-off) until HELLO_ACK, REFUSE or handshake_timeout.
-  void connect(const wire::Hello& hello, uint64_t now_ns);
+  // `key` is the job's.
+  void connect(const wire::Hello& hello, const wire::Key& key, uint64_t now_ns);
   // Passive side: the control plane has accepted this HELLO. Without a version in common the
-  // session refuses instead (kVersionMismatch).
-  void accept(const wire::Hello& hello, const wire::HelloAck& answer, uint64_t now_ns);
+  // session refuses instead (kVersionMismatch). Whoever repeats somebody's HELLO gets no further:
+  // without a frame that carries the tag within handshake_timeout the session ends.
+  void accept(const wire::Hello& hello, const wire::HelloAck& answer, const wire::Key& key,
+              uint64_t now_ns);
   // build() then writes CLOSE with `code` and `text`, three times as nothing acknowledges it
   // (nothing, if the peer is not known yet); after that only kClosed, and on_closed with the same
   // from on_timer, which is then due at once.
@@ -91,14 +97,15 @@ class Session {
   State state() const noexcept;
   uint32_t local_number() const noexcept;
   uint32_t peer_number() const noexcept;  // 0 until it is known
+  FrameTag tag() const noexcept;          // once the state is kOpen
   const wire::HelloAck& answer()
       const noexcept;  // sent (passive) or received (active, since on_open)
 
   // --- receiving -----------------------------------------------------------------------------
   // For every decoded frame of this session except chunks: HELLO again (the engine knows it by
-  // source and the number in its body), HELLO_ACK, REFUSE, CLOSE, ACK, PING, CONTROL. Checks the
-  // payload CRC itself; what is wrong is dropped under its counter. A peer that acknowledges what
-  // was never sent, or announces an impossible control message, is closed with kProtocol.
+  // source and the number in its body), HELLO_ACK, REFUSE, CLOSE, ACK, PING, CONTROL. Checks tag
+  // and payload CRC itself; what is wrong is dropped under its counter. A peer that acknowledges
+  // what was never sent, or announces an impossible control message, is closed with kProtocol.
   // `marked`: the network marked the frame (ECN).
   void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
                 bool marked = false);

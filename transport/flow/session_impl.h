@@ -42,8 +42,9 @@ struct Session::Impl {
        const SessionConfig& config_, SentPool& pool, SessionEvents& events_, Counters& counters_);
 
   // Opening and ending (session.cc).
-  void connect(const wire::Hello& hello, uint64_t now_ns);
-  void accept(const wire::Hello& hello, const wire::HelloAck& answer_, uint64_t now_ns);
+  void connect(const wire::Hello& hello, const wire::Key& key_, uint64_t now_ns);
+  void accept(const wire::Hello& hello, const wire::HelloAck& answer_, const wire::Key& key_,
+              uint64_t now_ns);
   void open(uint16_t peer_max_payload, uint64_t now_ns);
   void begin_close(wire::FrameType farewell, Errc code, std::string_view text);
   void finish(const Error& error);  // at once, and tells the engine
@@ -90,6 +91,7 @@ struct Session::Impl {
   uint32_t build_ping(std::span<std::byte> out, uint16_t probed_bytes, uint64_t now_ns);
   uint32_t build_control(std::span<std::byte> out, uint64_t now_ns);
   uint32_t build_farewell(std::span<std::byte> out);
+  uint32_t finish_tagged(std::span<std::byte> out, wire::Header header, size_t body_bytes) noexcept;
 
   void count(Counter counter) noexcept { counters.add(counter); }
 
@@ -105,9 +107,13 @@ struct Session::Impl {
   // Opening.
   HelloTimer hello;
   wire::HelloAck answer;
-  wire::Nonce accepted_nonce{};
+  wire::Key key{};      // active side
+  wire::Nonce asked{};  // the HELLO's nonce
+  FrameTag frame_tag;
   bool passive = false;
   bool opened = false;
+  bool confirmed = false;  // the peer knows the tag
+  uint64_t opened_ns = 0;
   bool answer_due = false;
 
   // Ending: what on_closed will say, and whether it is still to be said.

@@ -13,21 +13,30 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     count(Counter::kDropNotOpen);
     return;
   }
-  if (wire::crc32c(payload) != header.payload_crc) {
+  const bool tagged = wire::is_tagged(header.type);
+  if (tagged && (state == State::kConnecting || header.tag != frame_tag.header)) {
+    count(Counter::kDropHeaderCrc);
+    return;
+  }
+  if ((wire::crc32c(payload) ^ (tagged ? frame_tag.payload : 0)) != header.payload_crc) {
     count(Counter::kDropPayloadCrc);
     return;
+  }
+  if (tagged && !confirmed) {
+    confirmed = true;
+    events.on_open(slot);
   }
   switch (header.type) {
     case wire::FrameType::kHello:
       on_hello_again(payload);
-      break;
+      return;
     case wire::FrameType::kHelloAck:
       on_hello_ack(payload, now_ns);
-      break;
+      return;
     case wire::FrameType::kRefuse:
     case wire::FrameType::kClose:
       on_reason(header.type, payload);
-      break;
+      return;
     case wire::FrameType::kAck:
     case wire::FrameType::kPing:
     case wire::FrameType::kControl:
@@ -38,18 +47,15 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
       count(Counter::kDropType);
       return;
   }
-  // Handshake frames elicit nothing, but would leave gaps that look like loss.
-  if (state == State::kOpen) acks.on_received(header.packet_number, false, false, now_ns);
 }
 
 // HELLO_ACK was lost or is late: it is said again, as often as it is asked for.
 void Session::Impl::on_hello_again(std::span<const std::byte> payload) {
   const std::optional<wire::Hello> again = wire::decode_hello(payload);
-  if (!passive || !again || again->session != peer_number || again->nonce != accepted_nonce) {
+  if (!passive || !again || again->session != peer_number || again->nonce != asked) {
     count(Counter::kDropHandshake);
     return;
   }
-  heard_ns = now_ns_seen;
   answer_due = true;
 }
 
@@ -61,6 +67,7 @@ void Session::Impl::on_hello_ack(std::span<const std::byte> payload, uint64_t no
   }
   if (state != State::kConnecting) return;  // the answer to a HELLO that was said twice
   peer_number = received->session;
+  frame_tag = derive_frame_tag(key, asked, received->nonce);
   if (!hello.offers(received->version)) {
     begin_close(wire::FrameType::kClose, Errc::kVersionMismatch,
                 "the answering side chose wire version " + std::to_string(received->version) +
@@ -69,8 +76,10 @@ void Session::Impl::on_hello_ack(std::span<const std::byte> payload, uint64_t no
   }
   if (hello.sent() == 1) loss.rtt().hint(now_ns - hello.last_sent_ns());
   answer = *received;
+  confirmed = true;
   hello.stop();
   open(received->max_udp_payload, now_ns);
+  keepalive_due = true;  // a frame with the tag: the peer waits for one
   events.on_open(slot);
 }
 

@@ -98,6 +98,7 @@ bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
       break;
   }
   if (answer_due || acks.due(now_ns)) return true;
+  if (!confirmed) return false;  // it may be nobody who asked
   // The rest is kept until it is acknowledged, and that needs a record.
   return loss.has_room() &&
          (loss.probes_due() > 0 || keepalive_due || probe.due() != 0 || control_due());
@@ -121,7 +122,7 @@ uint32_t Session::Impl::build(std::span<std::byte> out, uint64_t now_ns) {
 uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
   if (answer_due) return build_hello_ack(out);
   if (acks.due(now_ns)) return build_ack(out, now_ns);
-  if (!loss.has_room()) return 0;
+  if (!confirmed || !loss.has_room()) return 0;
   if (loss.probes_due() > 0) {
     loss.probe_sent();
     return build_ping(out, 0, now_ns);
@@ -140,15 +141,13 @@ uint32_t Session::Impl::build_hello(std::span<std::byte> out, uint64_t now_ns) {
   const std::span<const std::byte> body = hello.body();
   std::memcpy(out.data() + kPlainBytes, body.data(), body.size());
   hello.on_sent(now_ns);
-  return finish_frame(out, wire::FrameType::kHello, 0, 0, next_number++,
-                      static_cast<uint32_t>(body.size()));
+  return finish_frame(out, wire::FrameType::kHello, 0, static_cast<uint32_t>(body.size()));
 }
 
 uint32_t Session::Impl::build_hello_ack(std::span<std::byte> out) {
   answer_due = false;
   const size_t bytes = wire::encode(answer, out.subspan(kPlainBytes));
-  return finish_frame(out, wire::FrameType::kHelloAck, 0, peer_number, next_number++,
-                      static_cast<uint32_t>(bytes));
+  return finish_frame(out, wire::FrameType::kHelloAck, peer_number, static_cast<uint32_t>(bytes));
 }
 
 uint32_t Session::Impl::build_ack(std::span<std::byte> out, uint64_t now_ns) {
@@ -161,11 +160,17 @@ uint32_t Session::Impl::build_ack(std::span<std::byte> out, uint64_t now_ns) {
   count(Counter::kAcksSent);
   wire::Header header;
   header.type = wire::FrameType::kAck;
-  header.session = peer_number;
   header.packet_number = next_number++;
   header.grant = grant;
   header.idle_grant = idle_grant;
-  return finish_frame(out, header, static_cast<uint32_t>(bytes));
+  return finish_tagged(out, header, bytes);
+}
+
+uint32_t Session::Impl::finish_tagged(std::span<std::byte> out, wire::Header header,
+                                      size_t body_bytes) noexcept {
+  header.session = peer_number;
+  header.tag = frame_tag.header;
+  return finish_frame(out, header, static_cast<uint32_t>(body_bytes), frame_tag.payload);
 }
 
 // A PING asks for an acknowledgement now; one will do for all that wait for a sign of life.
@@ -174,8 +179,11 @@ uint32_t Session::Impl::build_ping(std::span<std::byte> out, uint16_t probed_byt
   keepalive_due = false;
   const size_t padding = probed_bytes == 0 ? 0 : probed_bytes - kPlainBytes;
   std::memset(out.data() + kPlainBytes, 0, padding);
-  const uint32_t bytes = finish_frame(out, wire::FrameType::kPing, wire::kFlagAckNow, peer_number,
-                                      next_number, static_cast<uint32_t>(padding));
+  wire::Header header;
+  header.type = wire::FrameType::kPing;
+  header.flags = wire::kFlagAckNow;
+  header.packet_number = next_number;
+  const uint32_t bytes = finish_tagged(out, header, padding);
   loss.on_sent(next_number++, ping_tag(probed_bytes), bytes, now_ns);
   return bytes;
 }
@@ -185,22 +193,30 @@ uint32_t Session::Impl::build_control(std::span<std::byte> out, uint64_t now_ns)
   std::byte* body = out.data() + kPlainBytes;
   wire::encode_control_offset(segment.offset, body);
   std::memcpy(body + wire::kControlHeaderBytes, segment.bytes.data(), segment.bytes.size());
-  const uint32_t body_bytes =
-      static_cast<uint32_t>(wire::kControlHeaderBytes + segment.bytes.size());
   control_out.on_sent(segment.offset);
+  wire::Header header;
+  header.type = wire::FrameType::kControl;
   // The last of a burst asks for an answer at once: whoever waits for the message waits for this.
-  const uint16_t flags = control_due() ? uint16_t{0} : uint16_t{wire::kFlagAckNow};
+  header.flags = control_due() ? uint16_t{0} : uint16_t{wire::kFlagAckNow};
+  header.packet_number = next_number;
   const uint32_t bytes =
-      finish_frame(out, wire::FrameType::kControl, flags, peer_number, next_number, body_bytes);
+      finish_tagged(out, header, wire::kControlHeaderBytes + segment.bytes.size());
   loss.on_sent(next_number++, control_tag(segment.offset), bytes, now_ns);
   return bytes;
 }
 
 uint32_t Session::Impl::build_farewell(std::span<std::byte> out) {
   // REFUSE names the number in the HELLO, CLOSE the sender's own.
-  const bool refuse = farewell_type == wire::FrameType::kRefuse;
-  const wire::Reason reason{refuse ? peer_number : local_number, ended.code, ended.message};
-  const uint32_t bytes = write_reason_frame(out, farewell_type, peer_number, next_number++, reason);
+  uint32_t bytes = 0;
+  if (farewell_type == wire::FrameType::kRefuse) {
+    bytes = write_refusal(out, peer_number, {peer_number, ended.code, ended.message});
+  } else {
+    wire::Header header;
+    header.type = wire::FrameType::kClose;
+    header.packet_number = next_number++;
+    const wire::Reason reason{local_number, ended.code, ended.message};
+    bytes = finish_tagged(out, header, wire::encode(reason, out.subspan(kPlainBytes)));
+  }
   if (--farewells_left == 0) {
     enter_closed();
     closed_due = true;

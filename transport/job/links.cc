@@ -9,14 +9,20 @@ LinkId Links::add(Link link) {
   return last_id_;
 }
 
+wire::Nonce Links::draw_nonce() const {
+  const uint64_t words[2] = {host_.random(), host_.random()};
+  wire::Nonce nonce;
+  static_assert(sizeof words == sizeof nonce);
+  std::memcpy(nonce.data(), words, sizeof words);
+  return nonce;
+}
+
 LinkId Links::connect(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job,
                       const Endpoint& remote, wire::Hello hello, const JobKey& key) {
-  const uint64_t words[2] = {host_.random(), host_.random()};
-  static_assert(sizeof words == sizeof hello.nonce);
-  std::memcpy(hello.nonce.data(), words, sizeof words);
+  hello.nonce = draw_nonce();
   hello.proof = prove(key, hello);
   const LinkId id = add({owner, owner_id, lane, 0, true, key, hello.nonce});
-  host_.send(lane, command::Connect{id, job, remote, std::move(hello)});
+  host_.send(lane, command::Connect{id, job, remote, std::move(hello), key});
   return id;
 }
 
@@ -24,9 +30,10 @@ LinkId Links::accept(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot 
                      const wire::Nonce& nonce, uint32_t incarnation, const JobKey& key) {
   wire::HelloAck answer;
   answer.incarnation = incarnation;
+  answer.nonce = draw_nonce();
   answer.proof = prove(key, nonce, answer);
   const LinkId id = add({owner, owner_id, lane, 0, false, key, nonce});
-  host_.send(lane, command::Accept{hello, id, job, answer});
+  host_.send(lane, command::Accept{hello, id, job, answer, key});
   return id;
 }
 

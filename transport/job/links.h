@@ -75,6 +75,7 @@ class Links {
 
  private:
   LinkId add(Link link);
+  wire::Nonce draw_nonce() const;
   const JobManager::Host& host_;
   LinkId last_id_ = 0;
   std::unordered_map<LinkId, Link> links_;

@@ -109,6 +109,7 @@ class Member {
   void enter_as_worker();
   void connect_to(uint16_t shard, int attempt);
   void enter_as_server();
+  void drop_sessions(const Data& seat, bool open);
   void say_ready();
   void on_start(const message::Start& start);
   void on_peer_left(const message::PeerLeft& left, uint64_t now_ns);

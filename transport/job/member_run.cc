@@ -151,15 +151,9 @@ Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) c
   return Admission::kAccept;
 }
 
-// A worker that asks for a session which it has in our eyes has given that one up.
+// Anybody may repeat a worker's HELLO: the session that it has stays until the new one is open.
 void Member::accept(LaneId lane, const event::HelloReceived& hello) {
-  const auto old = std::find_if(data_.begin(), data_.end(), [&](const auto& entry) {
-    return entry.second.lane == lane && entry.second.index == hello.body.rank;
-  });
-  if (old != data_.end()) {
-    context_.links.drop(old->first, Error(Errc::kClosed, "the worker opened another session"));
-    data_.erase(old);
-  }
+  drop_sessions({lane, hello.body.rank}, false);
   const LinkId link = context_.links.accept(Link::Owner::kData, slot_.value, lane, slot_,
                                             hello.hello, hello.body.nonce, incarnation_, key_);
   data_.emplace(link, Data{lane, hello.body.rank});
@@ -168,6 +162,7 @@ void Member::accept(LaneId lane, const event::HelloReceived& hello) {
 void Member::on_data_opened(LinkId link, const wire::HelloAck& answer) {
   const auto it = data_.find(link);
   if (it == data_.end()) return;
+  if (spec_.role == Role::kServer) drop_sessions(it->second, true);
   Data& data = it->second;
   data.open = true;
   if (spec_.role == Role::kServer) {
@@ -181,6 +176,18 @@ void Member::on_data_opened(LinkId link, const wire::HelloAck& answer) {
     to_lane(data.lane.value, command::BindShard{slot_, data.index, link});
   }
   say_ready();
+}
+
+// A worker that opens a session which it has in our eyes has given that one up.
+void Member::drop_sessions(const Data& seat, bool open) {
+  for (auto it = data_.begin(); it != data_.end();) {
+    if (it->second.lane != seat.lane || it->second.index != seat.index || it->second.open != open) {
+      ++it;
+      continue;
+    }
+    context_.links.drop(it->first, Error(Errc::kClosed, "the worker opened another session"));
+    it = data_.erase(it);
+  }
 }
 
 void Member::on_path(LinkId link, uint16_t max_udp_payload) {
@@ -201,12 +208,16 @@ void Member::on_path(LinkId link, uint16_t max_udp_payload) {
 void Member::say_ready() {
   const bool worker = spec_.role == Role::kWorker;
   const size_t sessions = worker ? roster_.shards() : size_t{spec_.workers} * lanes_used_;
-  if (ready_said_ || phase_ != Phase::kConnecting || data_.size() != sessions) return;
+  if (ready_said_ || phase_ != Phase::kConnecting) return;
   uint16_t payload = std::numeric_limits<uint16_t>::max();
+  size_t probed = 0;
   for (const auto& [link, data] : data_) {
-    if (!data.open || data.max_udp_payload == 0) return;
+    if (!data.open) continue;
+    if (data.max_udp_payload == 0) return;
     payload = std::min(payload, data.max_udp_payload);
+    ++probed;
   }
+  if (probed != sessions) return;
   ready_said_ = true;
   context_.links.send(control_, message::Ready{payload});
 }

@@ -3,7 +3,8 @@
 // without a secret has a key too, derived from its name alone, so both sides always prove the same
 // way.
 //
-// It proves that a host knows the secret before it joins; it does not hide or sign what follows.
+// It proves that a host knows the secret before it joins; what follows carries the session's tag,
+// derived from the same key (flow/frame_tag.h), and is not hidden.
 // Owner/thread: pure functions, any thread. The secret itself is kept nowhere and never printed.
 #pragma once
 
@@ -15,7 +16,7 @@
 
 namespace mercury {
 
-using JobKey = std::array<uint8_t, 32>;
+using JobKey = wire::Key;
 
 JobKey derive_job_key(std::string_view job, std::string_view secret);
 bool same_key(const JobKey& a, const JobKey& b);  // in constant time

@@ -29,7 +29,8 @@ DecodeError decode(std::span<const std::byte> frame, Header& header,
   std::memcpy(&wire, frame.data(), bytes);
   const uint32_t sum = common.header_crc.value();
   common.header_crc = Be32(0);
-  if (crc32c(bytes_of(wire), bytes) != sum) return DecodeError::kBadHeaderCrc;
+  header.tag = crc32c(bytes_of(wire), bytes) ^ sum;
+  if (header.tag != 0 && !is_tagged(header.type)) return DecodeError::kBadHeaderCrc;
   header.flags = common.flags.value();
   header.payload_bytes = common.payload_bytes.value();
   header.session = common.session.value();
@@ -78,7 +79,7 @@ void encode(const Header& header, std::byte* out) noexcept {
                             Be16(header.idle_grant)};
     std::memcpy(&wire, &plain, sizeof plain);
   }
-  common.header_crc = Be32(crc32c(bytes_of(wire), bytes));
+  common.header_crc = Be32(crc32c(bytes_of(wire), bytes) ^ header.tag);
   std::memcpy(out, &wire, bytes);
 }
 

@@ -4,7 +4,8 @@
 // All numbers are big-endian. Elements in a payload are little-endian, whole, and of one tensor.
 // Each frame carries two CRC-32C: one of the payload, one of the header that holds the first. So a
 // header is trusted before its payload is touched, and a result's payload is summed once for all
-// workers.
+// workers. Once a session is open both are combined (exclusive or) with its tag, 64 bits that only
+// its two ends know (flow/frame_tag.h): who has not seen the session's frames cannot forge one.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +46,7 @@ inline constexpr uint8_t kMaxFrameType = 9;
 // +-------------------------------+-------------------------------+
 // |              session (number that the receiver chose)         |
 // +---------------------------------------------------------------+
-// |      CRC-32C of the header, this field taken as zero          |
+// |  CRC-32C of the header, this field taken as zero; ^ tag       |
 // +---------------------------------------------------------------+
 // |                                                               |
 // |               packet number (never used twice)                |
@@ -80,7 +81,7 @@ static_assert(offsetof(CommonHeader, session) == 8 && offsetof(CommonHeader, hea
 // +-------------------------------+-------------------------------+
 // |                         incarnation                           |
 // +---------------------------------------------------------------+
-// |                   CRC-32C of the payload                      |
+// |               CRC-32C of the payload; ^ tag                   |
 // +---------------------------------------------------------------+ 48
 struct ChunkHeader {
   CommonHeader common;
@@ -95,9 +96,9 @@ struct ChunkHeader {
 static_assert(sizeof(ChunkHeader) == 48 && alignof(ChunkHeader) == 1);
 static_assert(offsetof(ChunkHeader, round) == 24 && offsetof(ChunkHeader, payload_crc) == 44);
 
-// All other types: 24 common bytes and the CRC of what follows. ACK: the receiver's grants, how much
-// the peer may have in flight towards it now, and when it begins again after a pause, both in units
-// of kGrantUnitBytes; 0 = no bound. All others: zero.
+// All other types: 24 common bytes and the CRC of what follows. ACK: the receiver's grants, how
+// much the peer may have in flight towards it now, and when it begins again after a pause, both in
+// units of kGrantUnitBytes; 0 = no bound. All others: zero.
 struct PlainHeader {
   CommonHeader common;
   Be32 payload_crc;
@@ -116,6 +117,8 @@ enum Flag : uint16_t {
 constexpr bool is_chunk(FrameType type) {
   return type == FrameType::kPush || type == FrameType::kResult;
 }
+// HELLO, HELLO_ACK and REFUSE travel before both sides know the tag.
+constexpr bool is_tagged(FrameType type) { return type > FrameType::kRefuse; }
 constexpr size_t header_bytes(FrameType type) {
   return is_chunk(type) ? sizeof(ChunkHeader) : sizeof(PlainHeader);
 }
@@ -126,6 +129,7 @@ struct Header {
   uint16_t flags = 0;
   uint16_t payload_bytes = 0;
   uint32_t session = 0;
+  uint32_t tag = 0;  // what the header's CRC is combined with
   uint64_t packet_number = 0;
   uint32_t round = 0;
   uint32_t tensor = 0;
@@ -133,8 +137,8 @@ struct Header {
   uint16_t priority = 0;
   uint16_t sender = 0;
   uint32_t incarnation = 0;
-  uint32_t payload_crc = 0;
-  uint16_t grant = 0;  // ACK
+  uint32_t payload_crc = 0;  // as it travels
+  uint16_t grant = 0;        // ACK
   uint16_t idle_grant = 0;
 };
 
@@ -149,10 +153,12 @@ enum class DecodeError : uint8_t {
 };
 
 // `frame` is one UDP payload. Checks, in this order: room for a plain header (kTruncated), magic,
-// version, type, room for this type's header (kTruncated), header CRC, and that payload_bytes is
-// exactly what follows (kBadLength). The payload's CRC is the consumer's to check, in the pass in
-// which it copies or adds. `payload` is set to the payload bytes within `frame`; it and `header`
-// mean nothing after an error. Unknown flags and non-zero reserved bytes are ignored.
+// version, type, room for this type's header (kTruncated), header CRC of types without a tag, and
+// that payload_bytes is exactly what follows (kBadLength). Of the other types `tag` is what would
+// make the header's CRC right: the consumer compares it with the session's before it believes any
+// field but `session`. The payload's CRC is the consumer's to check, in the pass in which it copies
+// or adds. `payload` is set to the payload bytes within `frame`; it and `header` mean nothing after
+// an error. Unknown flags and non-zero reserved bytes are ignored.
 DecodeError decode(std::span<const std::byte> frame, Header& header,
                    std::span<const std::byte>& payload) noexcept;
 

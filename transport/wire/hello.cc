@@ -34,9 +34,10 @@ struct HelloAckWire {
   Be32 incarnation;
   Be16 max_udp_payload;
   Be16 zero2;
+  Nonce nonce;
   Proof proof;
 };
-static_assert(sizeof(HelloAckWire) == 52 && alignof(HelloAckWire) == 1);
+static_assert(sizeof(HelloAckWire) == 68 && alignof(HelloAckWire) == 1);
 
 struct ReasonWire {
   Be32 session;
@@ -99,6 +100,7 @@ size_t encode(const HelloAck& ack, std::span<std::byte> out) {
                           Be32(ack.incarnation),
                           Be16(ack.max_udp_payload),
                           Be16(0),
+                          ack.nonce,
                           ack.proof};
   return put(wire, {}, out);
 }
@@ -150,6 +152,7 @@ std::optional<HelloAck> decode_hello_ack(std::span<const std::byte> body) {
                   wire.session.value(),
                   wire.max_udp_payload.value(),
                   wire.incarnation.value(),
+                  wire.nonce,
                   wire.proof};
 }
 

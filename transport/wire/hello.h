@@ -29,6 +29,7 @@ inline constexpr uint16_t kMinUdpPayload =
     1232;  // IPv6's least MTU, 1280, less its header and UDP's
 using Nonce = std::array<uint8_t, 16>;
 using Proof = std::array<uint8_t, 32>;
+using Key = std::array<uint8_t, 32>;  // of a job (job/secret.h)
 
 struct Hello {
   uint8_t version_min = 1;
@@ -52,6 +53,7 @@ struct HelloAck {
   uint32_t session = 0;  // the answering side's number
   uint16_t max_udp_payload = 0;
   uint32_t incarnation = 0;
+  Nonce nonce{};
   Proof proof{};  // over the HELLO's nonce as well
 };
 

@@ -126,7 +126,7 @@ class Net {
     wire::Hello hello;
     hello.job = "job";
     hello.nonce[3] = 9;
-    host[0].session->connect(hello, now_ns);
+    host[0].session->connect(hello, key, now_ns);
   }
   void send(int from, std::span<const std::byte> frame) {
     ++host[static_cast<size_t>(from)].frames_sent;
@@ -179,7 +179,8 @@ class Net {
 
   std::mt19937_64 random;
   Weather weather;
-  bool mark = false;  // the network marks every chunk
+  wire::Key key{7, 1};  // of the job; both hosts know it
+  bool mark = false;    // the network marks every chunk
   uint64_t now_ns = 1'000'000'000;
   std::function<void(int, std::span<const std::byte>)> tap;
   std::array<Host, 2> host;
@@ -198,15 +199,17 @@ class Net {
   uint64_t order_ = 0;
 };
 
-// A plain frame with a valid checksum, as a hostile peer would make it.
+// A plain frame with a valid checksum, as a hostile peer would make it, who knows the tag.
 inline wire::Header plain_header(wire::FrameType type, std::span<const std::byte> payload,
-                                 uint64_t number, uint16_t flags = 0) {
+                                 uint64_t number, FrameTag tag, uint16_t flags = 0) {
+  if (!wire::is_tagged(type)) tag = {};
   wire::Header header;
   header.type = type;
   header.flags = flags;
   header.payload_bytes = static_cast<uint16_t>(payload.size());
   header.packet_number = number;
-  header.payload_crc = wire::crc32c(payload);
+  header.tag = tag.header;
+  header.payload_crc = wire::crc32c(payload) ^ tag.payload;
   return header;
 }
 
@@ -225,7 +228,9 @@ inline void Host::send_chunk() {
     frame[i] = static_cast<std::byte>(tag.chunk + i);
   }
   header.payload_crc =
-      wire::crc32c(std::span<const std::byte>(frame).subspan(sizeof(wire::ChunkHeader)));
+      wire::crc32c(std::span<const std::byte>(frame).subspan(sizeof(wire::ChunkHeader))) ^
+      session->tag().payload;
+  header.tag = session->tag().header;
   header.packet_number =
       session->on_send_chunk(tag, static_cast<uint32_t>(frame.size()), net_.now_ns);
   header.flags = session->chunk_flags();
@@ -263,7 +268,7 @@ inline void Host::receive(Bytes& frame) {
     if (hello && hello_hook) {
       hello_hook(*hello);
     } else if (hello && session->peer_number() == 0) {
-      session->accept(*hello, answer, net_.now_ns);
+      session->accept(*hello, answer, net_.key, net_.now_ns);
     } else {
       session->on_frame(header, payload, net_.now_ns);
     }
@@ -272,7 +277,9 @@ inline void Host::receive(Bytes& frame) {
   if (header.session != number_) return;
   if (!wire::is_chunk(header.type)) {
     session->on_frame(header, payload, net_.now_ns);
-  } else if (wire::crc32c(payload) == header.payload_crc && session->is_new(header.packet_number)) {
+  } else if (header.tag == session->tag().header &&
+             (wire::crc32c(payload) ^ session->tag().payload) == header.payload_crc &&
+             session->is_new(header.packet_number)) {
     session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, net_.now_ns,
                       net_.mark);
     ++delivered[header.chunk];

@@ -46,7 +46,8 @@ Bytes ack_body(std::initializer_list<wire::AckRange> ranges) {
 }
 
 void inject(Net& net, wire::FrameType type, const Bytes& body, uint64_t number) {
-  net.host[0].session->on_frame(plain_header(type, body, number), body, net.now_ns);
+  net.host[0].session->on_frame(plain_header(type, body, number, net.host[0].session->tag()), body,
+                                net.now_ns);
 }
 
 TEST(SessionHostile, AcknowledgementOfWhatWasNeverSentCloses) {
@@ -74,7 +75,7 @@ TEST(SessionHostile, CorruptPayloadsAreCountedAndIgnored) {
   net.connect();
   ASSERT_TRUE(net.run_until_open());
   const Bytes body = ack_body({{1, 1}});
-  wire::Header header = plain_header(wire::FrameType::kAck, body, 50);
+  wire::Header header = plain_header(wire::FrameType::kAck, body, 50, net.host[0].session->tag());
   header.payload_crc ^= 1;
   net.host[0].session->on_frame(header, body, net.now_ns);
   EXPECT_EQ(net.host[0].counters.get(Counter::kDropPayloadCrc), 1U);

@@ -68,7 +68,7 @@ TEST(SessionOpen, ARefusalCarriesItsCodeAndText) {
   net.host[1].hello_hook = [&](const wire::Hello& hello) {
     Bytes frame(1232);
     const wire::Reason reason{hello.session, Errc::kWrongSecret, "the secret differs"};
-    frame.resize(write_reason_frame(frame, wire::FrameType::kRefuse, hello.session, 1, reason));
+    frame.resize(write_refusal(frame, hello.session, reason));
     net.send(1, frame);
   };
   net.connect();
@@ -86,7 +86,7 @@ TEST(SessionOpen, ARefusalForAnotherNumberIsIgnored) {
   net.host[0].pump();
   Bytes frame(1232);
   const wire::Reason reason{12345, Errc::kWrongSecret, "not for you"};
-  frame.resize(write_reason_frame(frame, wire::FrameType::kRefuse, 11, 1, reason));
+  frame.resize(write_refusal(frame, 11, reason));
   net.host[0].receive(frame);
   EXPECT_EQ(net.host[0].session->state(), Session::State::kConnecting);
   EXPECT_EQ(net.host[0].counters.get(Counter::kDropHandshake), 1U);
@@ -98,7 +98,7 @@ TEST(SessionOpen, VersionsWithoutOverlapAreRefusedNamingBothRanges) {
   hello.job = "job";
   hello.version_min = 2;
   hello.version_max = 3;
-  net.host[0].session->connect(hello, net.now_ns);
+  net.host[0].session->connect(hello, net.key, net.now_ns);
   ASSERT_TRUE(net.run([&] { return net.host[0].closed == 1 && net.host[1].closed == 1; }, kSecond));
   for (const Host& host : net.host) {
     EXPECT_EQ(host.closed_code, Errc::kVersionMismatch);
@@ -125,7 +125,7 @@ TEST(SessionOpen, AnAnswerInAVersionThatWasNotOfferedClosesBothSides) {
     answer.max_udp_payload = 1472;
     Bytes body(512);
     body.resize(wire::encode(answer, body));
-    net.host[0].session->on_frame(plain_header(wire::FrameType::kHelloAck, body, 1), body,
+    net.host[0].session->on_frame(plain_header(wire::FrameType::kHelloAck, body, 1, {}), body,
                                   net.now_ns);
   };
   net.connect();

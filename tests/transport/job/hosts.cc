@@ -82,9 +82,8 @@ void Hosts::accept(HostModel& host, uint16_t lane, const command::Accept& c) {
     end.token = c.token;
     end.job = c.job.value;
     session->open = true;
-    auto& events = host.lanes[lane].events;
-    events.push_back(event::SessionOpened{c.token, c.answer});
     session->ends[0].inbox.push_back(event::SessionOpened{0, c.answer});
+    end.inbox.push_back(event::SessionOpened{0, c.answer});
     session->ends[0].inbox.push_back(event::PathProbed{0, path_payload});
     end.inbox.push_back(event::PathProbed{0, path_payload});
     return;

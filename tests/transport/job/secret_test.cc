@@ -72,6 +72,9 @@ TEST(AckProof, BindsTheAnswerToTheQuestion) {
   wire::HelloAck other = ack;
   other.incarnation = 6;
   EXPECT_FALSE(verify(key, nonce, other));
+  other = ack;
+  other.nonce[15] = 1;
+  EXPECT_FALSE(verify(key, nonce, other)) << "both nonces are covered";
   nonce[0] = 2;
   EXPECT_FALSE(verify(key, nonce, ack));
 }

@@ -88,6 +88,7 @@ def values(layer):
 
 
 PROOF = ':'.join(f'{i:02x}' for i in range(0x40, 0x60))
+NONCE = ':'.join(f'{i:02x}' for i in range(0x10, 0x20))
 EXPECTED = {
     'hello': {'type': '1', 'session': '0x00000000', 'packet_number': '0', 'payload_bytes': '79',
               'hello.version_min': '1', 'hello.version_max': '3', 'hello.kind': '1',
@@ -96,7 +97,7 @@ EXPECTED = {
               'hello.job': 'mnist-1', 'hello.proof': PROOF},
     'hello_ack': {'type': '2', 'session': '0x00c0ffee', 'hello_ack.version': '1',
                   'hello.session': '0x0badf00d', 'hello.max_udp_payload': '1472',
-                  'incarnation': '0x5eed0002', 'hello.proof': PROOF},
+                  'incarnation': '0x5eed0002', 'hello.nonce': NONCE, 'hello.proof': PROOF},
     'refuse': {'type': '3', 'hello.session': '0x00c0ffee', 'reason.code': '21',
                'reason.text': 'wrong secret for job mnist-1'},
     'close': {'type': '4', 'session': '0x0badf00d', 'packet_number': '9', 'reason.code': '34',
@@ -117,6 +118,8 @@ EXPECTED = {
     'partial_result': {'type': '9', 'flags.partial': '1', 'contributors': '3', 'chunk': '4',
                        'contributors.first64': '0x000000000000000b',
                        'elements': '00:00:40:40:00:00:c0:c0'},
+    'tagged_push': {'type': '8', 'session': '0x0badf00e', 'tag': '0x7a61675f54414721',
+                    'chunk': '3', 'elements': '00:00:80:3f:00:00:00:c0:00:00:00:3f:00:00:50:40'},
 }
 
 
@@ -164,13 +167,26 @@ class Dissector(unittest.TestCase):
         header[24] ^= 1
         payload = bytearray(self.frames['push'])
         payload[-1] ^= 1
-        rows = [packet(bytes(header), 4, PORT), packet(bytes(payload), 4, PORT),
-                packet(bytes(header), 4, 50123)]
-        first, second, third = tshark([(data, len(data)) for data in rows])
-        self.assertEqual(values(first['mercury'])['mercury.header_crc.ok'], '0')
-        self.assertEqual(values(second['mercury'])['mercury.header_crc.ok'], '1')
-        self.assertEqual(values(second['mercury'])['mercury.payload_crc.ok'], '0')
-        self.assertNotIn('mercury', third)
+        refusal = bytearray(self.frames['refuse'])
+        refusal[24] ^= 1
+        rows = [packet(self.frames['push'], 4, PORT), packet(bytes(header), 4, PORT),
+                packet(bytes(payload), 4, PORT), packet(bytes(refusal), 4, PORT),
+                packet(bytes(refusal), 4, 50123)]
+        _, *damaged, elsewhere = tshark([(data, len(data)) for data in rows])
+        first, second, third = [values(layers['mercury']) for layers in damaged]
+        self.assertEqual(first['mercury.header_crc.ok'], '0')
+        self.assertEqual(second['mercury.header_crc.ok'], '1')
+        self.assertEqual(second['mercury.payload_crc.ok'], '0')
+        self.assertEqual(third['mercury.header_crc.ok'], '0')
+        self.assertNotIn('mercury', elsewhere)
+
+    def test_a_frame_with_another_tag_than_its_session_is_named(self):
+        forged = self.frames['tagged_push'][:8] + self.frames['push'][8:12] + \
+            self.frames['tagged_push'][12:]
+        rows = [packet(self.frames[name], 4, PORT) for name in ('push', 'tagged_push')]
+        shown = [values(layers['mercury']) for layers in
+                 tshark([(data, len(data)) for data in [*rows, packet(forged, 4, PORT)]])]
+        self.assertEqual([fields['mercury.header_crc.ok'] for fields in shown], ['1', '1', '0'])
 
     def test_lengths_that_do_not_fit_are_malformed(self):
         rows = []

@@ -16,7 +16,7 @@ struct GoldenFrame {
   std::string_view hex;  // blanks separate the fields, for the reader
 };
 
-inline constexpr std::array<GoldenFrame, 11> kGoldenFrames{{
+inline constexpr std::array<GoldenFrame, 12> kGoldenFrames{{
     {"hello",
      "4d55 01 01 0000 004f 00000000 ada469fe 0000000000000000 "
      "22770384 00000000 "
@@ -24,9 +24,10 @@ inline constexpr std::array<GoldenFrame, 11> kGoldenFrames{{
      "000102030405060708090a0b0c0d0e0f "
      "404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f 6d6e6973742d31"},
     {"hello_ack",
-     "4d55 01 02 0000 0034 00c0ffee f0196fc5 0000000000000000 "
-     "9299e5ac 00000000 "
+     "4d55 01 02 0000 0044 00c0ffee da67b8e1 0000000000000000 "
+     "eceb473e 00000000 "
      "01 000000 00000000 0badf00d 5eed0002 05c0 0000 "
+     "101112131415161718191a1b1c1d1e1f "
      "404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f"},
     {"refuse",
      "4d55 01 03 0000 0024 00c0ffee 34e38972 0000000000000000 "
@@ -64,6 +65,11 @@ inline constexpr std::array<GoldenFrame, 11> kGoldenFrames{{
      "4d55 01 09 0002 0010 00c0ffee acaf8cce 1112131415161719 "
      "00000006 00000011 00000004 002a 0003 5eed0002 1da04f28 "
      "000000000000000b 00004040 0000c0c0"},
+    // As "push", in a session whose tag is 7a61675f 54414721; all others here have the tag zero.
+    {"tagged_push",
+     "4d55 01 08 0001 0010 0badf00e 166e8583 0102030405060708 "
+     "00000006 00000011 00000003 002a 0002 5eed0001 974c06a8 "
+     "0000803f 000000c0 0000003f 00005040"},
 }};
 
 inline std::vector<std::byte> bytes_of_hex(std::string_view hex) {

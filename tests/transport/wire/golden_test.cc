@@ -38,7 +38,11 @@ Hello golden_hello() {
   return hello;
 }
 
-HelloAck golden_hello_ack() { return {1, 0, 0x0badf00d, 1472, 0x5eed0002, golden_proof()}; }
+HelloAck golden_hello_ack() {
+  HelloAck ack{1, 0, 0x0badf00d, 1472, 0x5eed0002, {}, golden_proof()};
+  for (uint8_t i = 0; i < ack.nonce.size(); ++i) ack.nonce[i] = static_cast<uint8_t>(0x10 + i);
+  return ack;
+}
 
 Ack golden_ack() {
   Ack ack;
@@ -95,6 +99,7 @@ struct Row {
   const char* name;
   Header header;  // payload_bytes and payload_crc follow from the payload
   Bytes payload;
+  uint32_t payload_tag = 0;
 };
 
 std::vector<Row> rows() {
@@ -122,10 +127,15 @@ std::vector<Row> rows() {
        elements({1.0F, -2.0F, 0.5F, 3.25F})},
       {"result", chunk(FrameType::kResult, 0, 0x1112131415161718, 3),
        elements({4.0F, -8.0F, 2.0F, 13.0F})},
-      {"partial_result", chunk(FrameType::kResult, kFlagPartial, 0x1112131415161719, 4), partial}};
+      {"partial_result", chunk(FrameType::kResult, kFlagPartial, 0x1112131415161719, 4), partial},
+      {"tagged_push", chunk(FrameType::kPush, kFlagAckNow, 0x0102030405060708, 3),
+       elements({1.0F, -2.0F, 0.5F, 3.25F}), 0x54414721}};
   all[8].header.sender = 2;   // rank
   all[9].header.sender = 4;   // contributors
   all[10].header.sender = 3;  // contributors
+  all[11].header.sender = 2;
+  all[11].header.session = 0x0badf00e;
+  all[11].header.tag = 0x7a61675f;
   return all;
 }
 
@@ -134,7 +144,7 @@ TEST(Golden, EncodingGivesTheseBytes) {
   for (const Row& row : rows()) {
     Header header = row.header;
     header.payload_bytes = static_cast<uint16_t>(row.payload.size());
-    header.payload_crc = crc32c(row.payload);
+    header.payload_crc = crc32c(row.payload) ^ row.payload_tag;
     Bytes frame(header_bytes(header.type));
     encode(header, frame.data());
     frame.insert(frame.end(), row.payload.begin(), row.payload.end());
@@ -152,6 +162,7 @@ TEST(Golden, DecodingGivesTheseValues) {
     EXPECT_EQ(header.type, row.header.type);
     EXPECT_EQ(header.flags, row.header.flags);
     EXPECT_EQ(header.session, row.header.session);
+    EXPECT_EQ(header.tag, row.header.tag);
     EXPECT_EQ(header.packet_number, row.header.packet_number);
     EXPECT_EQ(header.round, row.header.round);
     EXPECT_EQ(header.tensor, row.header.tensor);
@@ -163,7 +174,7 @@ TEST(Golden, DecodingGivesTheseValues) {
     EXPECT_EQ(header.idle_grant, row.header.idle_grant);
     EXPECT_EQ(Bytes(payload.begin(), payload.end()), row.payload);
     EXPECT_EQ(header.payload_bytes, row.payload.size());
-    EXPECT_EQ(header.payload_crc, crc32c(row.payload));
+    EXPECT_EQ(header.payload_crc, crc32c(row.payload) ^ row.payload_tag);
   }
 }
 
@@ -191,6 +202,7 @@ TEST(Golden, BodiesDecodeToTheseValues) {
   EXPECT_EQ(answer->session, 0x0badf00dU);
   EXPECT_EQ(answer->max_udp_payload, 1472);
   EXPECT_EQ(answer->incarnation, 0x5eed0002U);
+  EXPECT_EQ(answer->nonce, golden_hello_ack().nonce);
   EXPECT_EQ(answer->proof, golden_proof());
 
   const auto refuse = decode_reason(payload_of("refuse"));
@@ -224,8 +236,8 @@ TEST(Golden, EveryTruncationIsRefused) {
 }
 
 TEST(Golden, EveryBitFlipIsDetected) {
-  for (const GoldenFrame& row : kGoldenFrames) {
-    const Bytes frame = bytes_of_hex(row.hex);
+  for (const Row& row : rows()) {
+    const Bytes frame = golden(row.name);
     for (size_t bit = 0; bit < frame.size() * 8; ++bit) {
       Bytes flipped = frame;
       flipped[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
@@ -233,10 +245,13 @@ TEST(Golden, EveryBitFlipIsDetected) {
       std::span<const std::byte> payload;
       const DecodeError error = decode(flipped, header, payload);
       if (bit / 8 < header_bytes(static_cast<FrameType>(frame[3]))) {
-        EXPECT_NE(error, DecodeError::kNone) << row.name << " header bit " << bit;
+        EXPECT_TRUE(error != DecodeError::kNone ||
+                    (is_tagged(header.type) && header.tag != row.header.tag))
+            << row.name << " header bit " << bit;
       } else {
         EXPECT_EQ(error, DecodeError::kNone) << row.name << " payload bit " << bit;
-        EXPECT_NE(crc32c(payload), header.payload_crc) << row.name << " payload bit " << bit;
+        EXPECT_NE(crc32c(payload) ^ row.payload_tag, header.payload_crc)
+            << row.name << " payload bit " << bit;
       }
     }
   }

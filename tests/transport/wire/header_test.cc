@@ -21,6 +21,13 @@ DecodeError error_of(std::span<const std::byte> frame) {
   return decode(frame, header, payload);
 }
 
+// Of a session whose tag is zero.
+bool is_intact(std::span<const std::byte> frame) {
+  Header header;
+  std::span<const std::byte> payload;
+  return decode(frame, header, payload) == DecodeError::kNone && header.tag == 0;
+}
+
 // Makes the header CRC fit again, so that a test meets the check behind it.
 void sign(Bytes& frame) {
   const size_t bytes = header_bytes(static_cast<FrameType>(frame[3]));
@@ -59,11 +66,23 @@ TEST(Header, EachWrongFieldHasItsError) {
 }
 
 TEST(Header, WrongCrcIsNamedOnlyAfterTheFieldsThatSayWhatTheFrameIs) {
-  Bytes frame = golden("push");
-  frame[24] ^= std::byte{1};  // round
+  Bytes frame = golden("refuse");
+  frame[24] ^= std::byte{1};  // the payload's CRC
   EXPECT_EQ(error_of(frame), DecodeError::kBadHeaderCrc);
   frame[2] = std::byte{9};
   EXPECT_EQ(error_of(frame), DecodeError::kBadVersion);
+}
+
+// A frame of an open session is judged by whoever knows the session's tag.
+TEST(Header, ADamagedFrameOfASessionHasAnotherTag) {
+  Bytes frame = golden("tagged_push");
+  Header header;
+  std::span<const std::byte> payload;
+  ASSERT_EQ(decode(frame, header, payload), DecodeError::kNone);
+  const uint32_t tag = header.tag;
+  frame[24] ^= std::byte{1};  // round
+  ASSERT_EQ(decode(frame, header, payload), DecodeError::kNone);
+  EXPECT_NE(header.tag, tag);
 }
 
 TEST(Header, NothingMayFollowThePayload) {
@@ -95,17 +114,10 @@ TEST(Header, UnknownFlagsAndReservedBytesAreIgnored) {
 TEST(Header, ExtremesRoundTrip) {
   for (const bool ones : {false, true}) {
     const uint64_t n = ones ? ~uint64_t{0} : 0;
-    const Header in{FrameType::kResult,
-                    static_cast<uint16_t>(n),
-                    0,
-                    static_cast<uint32_t>(n),
-                    n,
-                    static_cast<uint32_t>(n),
-                    static_cast<uint32_t>(n),
-                    static_cast<uint32_t>(n),
-                    static_cast<uint16_t>(n),
-                    static_cast<uint16_t>(n),
-                    static_cast<uint32_t>(n),
+    const Header in{FrameType::kResult,       static_cast<uint16_t>(n), 0,
+                    static_cast<uint32_t>(n), static_cast<uint32_t>(n), n,
+                    static_cast<uint32_t>(n), static_cast<uint32_t>(n), static_cast<uint32_t>(n),
+                    static_cast<uint16_t>(n), static_cast<uint16_t>(n), static_cast<uint32_t>(n),
                     static_cast<uint32_t>(n)};
     Bytes frame(sizeof(ChunkHeader));
     encode(in, frame.data());
@@ -115,6 +127,7 @@ TEST(Header, ExtremesRoundTrip) {
     EXPECT_TRUE(payload.empty());
     EXPECT_EQ(out.packet_number, n);
     EXPECT_EQ(out.session, in.session);
+    EXPECT_EQ(out.tag, in.tag);
     EXPECT_EQ(out.round, in.round);
     EXPECT_EQ(out.sender, in.sender);
     EXPECT_EQ(out.payload_crc, in.payload_crc);
@@ -151,7 +164,7 @@ TEST(Header, RandomBytesNeverDecode) {
       frame[2] = std::byte{1};
       frame[3] = static_cast<std::byte>(1 + random() % kMaxFrameType);
     }
-    ASSERT_NE(error_of(frame), DecodeError::kNone) << "frame " << i;
+    ASSERT_FALSE(is_intact(frame)) << "frame " << i;
   }
 }
 
@@ -165,7 +178,7 @@ TEST(Header, EveryBurstOfUpTo32BitsIsDetected) {
     for (size_t bit = start; pattern != 0; ++bit, pattern >>= 1) {
       if ((pattern & 1) != 0) damaged[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
     }
-    EXPECT_NE(error_of(damaged), DecodeError::kNone) << "burst at bit " << start;
+    EXPECT_FALSE(is_intact(damaged)) << "burst at bit " << start;
   }
 }
 
