@@ -72,10 +72,15 @@ struct Worker::Job {
   std::vector<Shard> shards;  // bound to this engine
   std::vector<Tensor> tensors;
   std::unordered_map<uint32_t, uint32_t> index_of;  // wire number -> index in tensors
+  uint32_t found = 0;                               // by the last find()
 
+  // A tensor's chunks come one after the other: mostly it is the last one again.
   Tensor* find(uint32_t number) noexcept {
+    if (found < tensors.size() && tensors[found].spec.tensor == number) return &tensors[found];
     const auto it = index_of.find(number);
-    return it == index_of.end() ? nullptr : &tensors[it->second];
+    if (it == index_of.end()) return nullptr;
+    found = it->second;
+    return &tensors[found];
   }
 };
 

@@ -127,7 +127,7 @@ class Engine final : private SessionEvents {
   void divide_credit() noexcept;
   uint32_t send_session_frames();
   uint32_t send_chunks() noexcept;
-  void send_chunk(const OutgoingChunk& chunk, TxFrame& frame, SessionEntry& entry) noexcept;
+  void send_chunk(OutgoingChunk& chunk, TxFrame& frame, SessionEntry& entry) noexcept;
   void update_block(SessionSlot slot, SessionEntry& entry) noexcept;
 
   // --- SessionEvents ---

@@ -195,12 +195,12 @@ uint32_t Engine<P, X>::send_chunks() noexcept {
 }
 
 template <Port P, Exchange X>
-void Engine<P, X>::send_chunk(const OutgoingChunk& chunk, TxFrame& frame,
+void Engine<P, X>::send_chunk(OutgoingChunk& chunk, TxFrame& frame,
                               SessionEntry& entry) noexcept {
   constexpr uint32_t kHeaderBytes = sizeof(wire::ChunkHeader);
   const auto payload_bytes = static_cast<uint32_t>(chunk.payload.size());
   const uint32_t bytes = frame_bytes(chunk);
-  wire::Header header = chunk.header;
+  wire::Header& header = chunk.header;
   header.session = entry.session->peer_number();
   header.packet_number = entry.session->on_send_chunk(tag_of(chunk), bytes, now_ns_);
   header.flags = static_cast<uint16_t>(header.flags | entry.session->chunk_flags());

@@ -23,7 +23,12 @@ bool SentHistory::append(uint64_t number, const SentTag& tag, uint32_t bytes,
     }
     tail_ = block;
   }
-  tail_->records[tail_->used++] = SentRecord{number, now_ns, tag, bytes, true};
+  SentRecord& record = tail_->records[tail_->used++];
+  record.number = number;
+  record.sent_ns = now_ns;
+  record.tag = tag;
+  record.bytes = bytes;
+  record.in_flight = true;
   ++tail_->live;
   bytes_in_flight_ += bytes;
   ++packets_in_flight_;

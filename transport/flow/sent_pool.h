@@ -55,13 +55,15 @@ class SentPool {
   SentBlock* take() noexcept {
     if (empty()) return nullptr;
     ++in_use_;
-    void* place = free_;
-    if (free_ != nullptr) {
-      free_ = free_->next;
-    } else {
-      place = static_cast<std::byte*>(first_) + size_t{touched_++} * sizeof(SentBlock);
+    if (free_ == nullptr) {
+      return new (static_cast<std::byte*>(first_) + size_t{touched_++} * sizeof(SentBlock))
+          SentBlock;
     }
-    return new (place) SentBlock;
+    SentBlock* block = free_;
+    free_ = block->next;
+    block->next = block->prev = nullptr;
+    block->used = block->live = 0;  // records beyond `used` mean nothing
+    return block;
   }
   void give(SentBlock* block) noexcept {
     --in_use_;

@@ -53,10 +53,10 @@ uint32_t EthdevPort::receive(std::span<rte_mbuf*> frames, std::span<RxFrame> bur
     FrameClass kind = FrameClass::kDropped;
     parsed.reason = Counter::kDropTruncated;  // a chain: larger than any frame of our MTU
     if (frame->nb_segs == 1) [[likely]] {
-      kind = parse_frame(bytes_of_frame(frame), device_->local(), parsed);
+      kind = parse_frame(bytes_of_frame(frame), device_->local(), parsed, burst[filled]);
     }
     if (kind == FrameClass::kUdp && parsed.engine == engine_) [[likely]] {
-      burst[filled++] = {parsed.payload, parsed.source, parsed.ecn_ce};
+      ++filled;
       held_[held_count_++] = frame;
     } else if (kind == FrameClass::kUdp) {
       hand_off(frame, parsed.engine);

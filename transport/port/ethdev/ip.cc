@@ -33,24 +33,24 @@ FrameClass drop(ParsedFrame& out, Counter reason) noexcept {
 }
 
 // `udp` starts at the UDP header and ends where the IP packet ends.
-FrameClass parse_udp(std::span<const std::byte> udp, const LocalIdentity& local,
-                     ParsedFrame& out) noexcept {
+FrameClass parse_udp(std::span<const std::byte> udp, const LocalIdentity& local, ParsedFrame& out,
+                     RxFrame& rx) noexcept {
   if (udp.size() < kUdpHeaderBytes) return drop(out, Counter::kDropBadIp);
   const uint8_t* at = bytes_of(udp.data());
   const uint32_t engine = uint32_t{load_be16(at + 2)} - local.udp_port;
   if (engine >= local.udp_ports) return drop(out, Counter::kDropNotMercury);
   const uint32_t length = load_be16(at + 4);
-  out.source.port = load_be16(at);
-  if (length < kUdpHeaderBytes || length > udp.size() || out.source.port == 0) {
+  rx.source.port = load_be16(at);
+  if (length < kUdpHeaderBytes || length > udp.size() || rx.source.port == 0) {
     return drop(out, Counter::kDropBadIp);
   }
   out.engine = static_cast<uint16_t>(engine);
-  out.payload = udp.subspan(kUdpHeaderBytes, length - kUdpHeaderBytes);
+  rx.payload = udp.subspan(kUdpHeaderBytes, length - kUdpHeaderBytes);
   return FrameClass::kUdp;
 }
 
 FrameClass parse_ipv4(std::span<const std::byte> packet, bool to_group, const LocalIdentity& local,
-                      ParsedFrame& out) noexcept {
+                      ParsedFrame& out, RxFrame& rx) noexcept {
   if (packet.size() < kIpv4HeaderBytes) return drop(out, Counter::kDropTruncated);
   const uint8_t* at = bytes_of(packet.data());
   if (!local.has_v4 || std::memcmp(at + 16, &local.v4.bytes[12], 4) != 0 || to_group) {
@@ -68,13 +68,13 @@ FrameClass parse_ipv4(std::span<const std::byte> packet, bool to_group, const Lo
   if (sum.finish() != 0) return drop(out, Counter::kDropIpChecksum);
   if (at[9] == kProtocolIcmp) return FrameClass::kIcmp4;
   if (at[9] != kProtocolUdp) return drop(out, Counter::kDropNotMercury);
-  out.ecn_ce = (at[1] & kEcnMask) == kEcnCe;
-  out.source.ip = mapped_v4(at + 12);
-  return parse_udp(packet.subspan(kIpv4HeaderBytes, total - kIpv4HeaderBytes), local, out);
+  rx.ecn_ce = (at[1] & kEcnMask) == kEcnCe;
+  rx.source.ip = mapped_v4(at + 12);
+  return parse_udp(packet.subspan(kIpv4HeaderBytes, total - kIpv4HeaderBytes), local, out, rx);
 }
 
 FrameClass parse_ipv6(std::span<const std::byte> packet, bool to_group, const LocalIdentity& local,
-                      ParsedFrame& out) noexcept {
+                      ParsedFrame& out, RxFrame& rx) noexcept {
   if (packet.size() < kIpv6HeaderBytes) return drop(out, Counter::kDropTruncated);
   const uint8_t* at = bytes_of(packet.data());
   const bool group = at[24] == 0xff;
@@ -87,12 +87,12 @@ FrameClass parse_ipv6(std::span<const std::byte> packet, bool to_group, const Lo
   if (at[6] == kProtocolIcmp6) return FrameClass::kIcmp6;
   if (at[6] == kProtocolFragment) return drop(out, Counter::kDropBadIp);
   if (at[6] != kProtocolUdp || group || to_group) return drop(out, Counter::kDropNotMercury);
-  std::memcpy(out.source.ip.bytes.data(), at + 8, 16);
-  if (out.source.ip.is_unspecified() || out.source.ip.is_v4()) {
+  std::memcpy(rx.source.ip.bytes.data(), at + 8, 16);
+  if (rx.source.ip.is_unspecified() || rx.source.ip.is_v4()) {
     return drop(out, Counter::kDropBadIp);
   }
-  out.ecn_ce = ((at[1] >> 4) & kEcnMask) == kEcnCe;
-  return parse_udp(packet.subspan(kIpv6HeaderBytes, length), local, out);
+  rx.ecn_ce = ((at[1] >> 4) & kEcnMask) == kEcnCe;
+  return parse_udp(packet.subspan(kIpv6HeaderBytes, length), local, out, rx);
 }
 
 void build_ipv4(HeaderTemplate& header, const Endpoint& local, const Endpoint& remote) {
@@ -147,7 +147,7 @@ void InternetSum::add(std::span<const std::byte> bytes) noexcept {
 uint16_t InternetSum::finish() const noexcept { return static_cast<uint16_t>(~fold(sum_)); }
 
 FrameClass parse_frame(std::span<const std::byte> frame, const LocalIdentity& local,
-                       ParsedFrame& out) noexcept {
+                       ParsedFrame& out, RxFrame& rx) noexcept {
   if (frame.size() < kEtherHeaderBytes) return drop(out, Counter::kDropTruncated);
   const uint8_t* at = bytes_of(frame.data());
   const bool to_group = (at[0] & 1) != 0;
@@ -157,9 +157,9 @@ FrameClass parse_frame(std::span<const std::byte> frame, const LocalIdentity& lo
   const auto packet = frame.subspan(kEtherHeaderBytes);
   switch (load_be16(at + 12)) {
     case kEtherIpv4:
-      return parse_ipv4(packet, to_group, local, out);
+      return parse_ipv4(packet, to_group, local, out, rx);
     case kEtherIpv6:
-      return parse_ipv6(packet, to_group, local, out);
+      return parse_ipv6(packet, to_group, local, out, rx);
     case kEtherArp:
       return FrameClass::kArp;
     default:

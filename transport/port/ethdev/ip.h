@@ -11,6 +11,7 @@
 #include "transport/base/counters.h"
 #include "transport/base/endpoint.h"
 #include "transport/port/ethdev/l2.h"
+#include "transport/port/port.h"
 
 namespace mercury::ethdev {
 
@@ -51,15 +52,12 @@ enum class FrameClass : uint8_t {
 struct ParsedFrame {
   Counter reason = Counter::kDropNotMercury;
   uint16_t engine = 0;  // destination port minus LocalIdentity::udp_port
-  bool ecn_ce = false;
-  std::span<const std::byte> payload;  // of UDP
-  Endpoint source;
 };
 
-// Classifies a whole Ethernet frame. Never reads past `frame`. Fragments, IP options, extension
-// headers and VLAN tags are not accepted.
+// Classifies a whole Ethernet frame; of kUdp all of `rx` is written, in place. Never reads past
+// `frame`. Fragments, IP options, extension headers and VLAN tags are not accepted.
 FrameClass parse_frame(std::span<const std::byte> frame, const LocalIdentity& local,
-                       ParsedFrame& out) noexcept;
+                       ParsedFrame& out, RxFrame& rx) noexcept;
 
 // Ethernet, IP and UDP headers of one path, ready but for the lengths and checksums.
 struct HeaderTemplate {

@@ -55,7 +55,8 @@ void fix_checksum(Frame& frame) {
 
 Counter reason_for(const Frame& frame) {
   ParsedFrame parsed;
-  EXPECT_EQ(parse_frame(frame, identity(), parsed), FrameClass::kDropped);
+  RxFrame rx;
+  EXPECT_EQ(parse_frame(frame, identity(), parsed, rx), FrameClass::kDropped);
   return parsed.reason;
 }
 
@@ -153,11 +154,12 @@ TEST(ParseFrame, ReturnsPayloadSourceAndEngine) {
       Frame frame = frame_with(bytes, v6, 7471);
       frame.resize(std::max<size_t>(frame.size(), 60));  // Ethernet pads short frames
       ParsedFrame parsed;
-      ASSERT_EQ(parse_frame(frame, identity(), parsed), FrameClass::kUdp);
-      EXPECT_EQ(parsed.payload.size(), bytes);
-      EXPECT_EQ(parsed.source, v6 ? kThem6 : kThem4);
+      RxFrame rx;
+      ASSERT_EQ(parse_frame(frame, identity(), parsed, rx), FrameClass::kUdp);
+      EXPECT_EQ(rx.payload.size(), bytes);
+      EXPECT_EQ(rx.source, v6 ? kThem6 : kThem4);
       EXPECT_EQ(parsed.engine, 1);
-      EXPECT_FALSE(parsed.ecn_ce);
+      EXPECT_FALSE(rx.ecn_ce);
     }
   }
 }
@@ -171,8 +173,9 @@ TEST(ParseFrame, ReportsCongestionMarks) {
     set(v6, 15, static_cast<uint8_t>(ecn << 4));
     for (const Frame& frame : {v4, v6}) {
       ParsedFrame parsed;
-      ASSERT_EQ(parse_frame(frame, identity(), parsed), FrameClass::kUdp);
-      EXPECT_EQ(parsed.ecn_ce, ecn == kEcnCe);
+      RxFrame rx;
+      ASSERT_EQ(parse_frame(frame, identity(), parsed, rx), FrameClass::kUdp);
+      EXPECT_EQ(rx.ecn_ce, ecn == kEcnCe);
     }
   }
 }
@@ -181,7 +184,8 @@ TEST(ParseFrame, AcceptsAnUnfilledUdpChecksum) {
   Frame frame = frame_with(10, false);
   set(frame, 40, 0x12);
   ParsedFrame parsed;
-  EXPECT_EQ(parse_frame(frame, identity(), parsed), FrameClass::kUdp);
+  RxFrame rx;
+  EXPECT_EQ(parse_frame(frame, identity(), parsed, rx), FrameClass::kUdp);
 }
 
 struct Hostile {
@@ -240,7 +244,8 @@ TEST(ParseFrame, SurvivesEveryTruncationAndRandomBytes) {
       // A heap block of exactly this size: a sanitizer sees any read beyond it.
       const Frame cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(bytes));
       ParsedFrame parsed;
-      EXPECT_EQ(parse_frame(cut, identity(), parsed), FrameClass::kDropped) << bytes;
+      RxFrame rx;
+      EXPECT_EQ(parse_frame(cut, identity(), parsed, rx), FrameClass::kDropped) << bytes;
     }
     for (int round = 0; round < 20000; ++round) {
       Frame frame = whole;
@@ -248,9 +253,10 @@ TEST(ParseFrame, SurvivesEveryTruncationAndRandomBytes) {
         set(frame, random() % frame.size(), uint8_t(random()));
       frame.resize(random() % (frame.size() + 1));
       ParsedFrame parsed;
-      if (parse_frame(frame, identity(), parsed) != FrameClass::kUdp) continue;
-      ASSERT_GE(parsed.payload.data(), frame.data());
-      ASSERT_LE(parsed.payload.data() + parsed.payload.size(), frame.data() + frame.size());
+      RxFrame rx;
+      if (parse_frame(frame, identity(), parsed, rx) != FrameClass::kUdp) continue;
+      ASSERT_GE(rx.payload.data(), frame.data());
+      ASSERT_LE(rx.payload.data() + rx.payload.size(), frame.data() + frame.size());
       ASSERT_LT(parsed.engine, 2);
     }
   }

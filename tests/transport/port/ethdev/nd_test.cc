@@ -25,7 +25,8 @@ LocalIdentity host(uint8_t number) {
 
 FrameClass class_of(const Frame& frame, const LocalIdentity& local) {
   ParsedFrame parsed;
-  return parse_frame(frame, local, parsed);
+  RxFrame rx;
+  return parse_frame(frame, local, parsed, rx);
 }
 
 struct Answer {
