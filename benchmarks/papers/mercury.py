@@ -1,0 +1,105 @@
+#!/usr/bin/python3
+"""The figures and tables of the Mercury paper (TPDS 2023), computed here.
+
+    benchmarks/papers/mercury.py all                every figure, minutes
+    benchmarks/papers/mercury.py --quick fig12      one, in its small form
+    benchmarks/papers/mercury.py --list
+
+Each figure prints the paper's numbers beside ours, with the verdict against the range that ours has
+to be in, and leaves FIGURE.json and FIGURE.svg in out/papers. "differs" is outside for a reason,
+which is printed; "OUTSIDE" is a failure. docs/papers.md has the results. Every answer of
+mercury-sim is kept in out/papers/answers, so that a run that was interrupted goes on where it was.
+Status: 0; 1 when a verdict fails or a figure cannot be computed; 2 for a wrong command line.
+"""
+import argparse
+import os
+import sys
+
+import dynamic
+import partitioned
+import shared
+import static
+import tables
+from lab import ROOT, Lab, LabError
+from report import draw
+
+FIGURES = {name: function for module in (tables, static, dynamic, shared, partitioned)
+           for name, function in module.FIGURES.items()}
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0],
+                                     epilog="figures: " + " ".join(FIGURES))
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="or all")
+    parser.add_argument("--list", action="store_true", help="the figures, a line each")
+    parser.add_argument("--quick", action="store_true", help="fewer points, for tests")
+    parser.add_argument("--no-plot", action="store_true", help="data and verdicts alone")
+    parser.add_argument("--sim", default=ROOT / "build" / "apps" / "sim" / "mercury-sim",
+                        help="the simulator [%(default)s]")
+    parser.add_argument("--out", default=ROOT / "out" / "papers", help="[%(default)s]")
+    parser.add_argument("--scheduler", metavar="ADDRESS",
+                        help="of a Dask cluster, tcp://HOST:PORT; default: the local cores")
+    parser.add_argument("--cores", type=int, default=os.cpu_count(),
+                        help="simulations at once without --scheduler [%(default)s]")
+    arguments = parser.parse_args()
+    if arguments.cores < 1:
+        parser.error("--cores: at least 1")
+    if not arguments.figures and not arguments.list:
+        parser.error("which FIGURE? --list names them")
+    unknown = [name for name in arguments.figures if name not in FIGURES and name != "all"]
+    if unknown:
+        parser.error(f"no figure {unknown[0]}: one of all, {', '.join(FIGURES)}")
+    if "all" in arguments.figures:
+        arguments.figures = list(FIGURES)
+    return arguments
+
+
+def title_of(name):
+    return FIGURES[name].__doc__.split("\n", maxsplit=1)[0].rstrip(".")
+
+
+def compute(name, lab, plot):
+    """One figure from its simulations to its files. Whether its verdicts hold."""
+    print(f"{name}: {title_of(name)}", flush=True)
+    figure = FIGURES[name](lab)
+    print(figure.table(), flush=True)
+    command = f"benchmarks/papers/mercury.py {'--quick ' if lab.quick else ''}{name}"
+    figure.write(lab.out, name, {"title": title_of(name), "quick": lab.quick, "command": command})
+    if plot and figure.panels and not draw(figure.panels, title_of(name), lab.out / f"{name}.svg"):
+        print("  no plot: apt-get install python3-matplotlib")
+    return not figure.failed()
+
+
+def main():
+    arguments = parse()
+    if arguments.list:
+        for name in FIGURES:
+            print(f"  {name:<10} {title_of(name)}")
+        return 0
+    lab, failed = None, []
+    try:
+        lab = Lab(arguments.sim, arguments.out, arguments.quick, arguments.scheduler,
+                  arguments.cores)
+        for name in arguments.figures:
+            try:
+                if not compute(name, lab, not arguments.no_plot):
+                    failed.append(name)
+            except LabError as error:
+                print(f"  {error}", file=sys.stderr)
+                failed.append(name)
+    except LabError as error:
+        print(f"mercury.py: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ninterrupted; what was computed is kept", file=sys.stderr)
+        return 1
+    finally:
+        if lab is not None:
+            lab.close()
+    if failed:
+        print(f"outside or missing: {' '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
