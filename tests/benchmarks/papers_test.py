@@ -1,0 +1,90 @@
+#!/usr/bin/python3
+"""The figures of the Mercury paper in their quick forms: verdicts that held still hold, and a run
+that is interrupted keeps what it finished. usage: papers_test.py SIM
+"""
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SIM = sys.argv.pop(1)
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "benchmarks" / "papers" / "mercury.py"
+LIMIT_S = 240
+# Those that take seconds; the others repeat what these show at more points.
+CHEAP = ("table2", "header", "fig2", "fig10", "fig12", "fig14", "fig13", "fig20", "fig21", "fig5",
+         "fig6", "fig7")
+
+
+def command(out, *options):
+    return [sys.executable, PROGRAM, "--sim", SIM, "--out", out, *options]
+
+
+def run(out, *options):
+    return subprocess.run(command(out, *options), capture_output=True, text=True, timeout=LIMIT_S,
+                          check=False)
+
+
+class Papers(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="mercury-")
+        self.addCleanup(folder.cleanup)
+        self.out = pathlib.Path(folder.name)
+
+    def answers(self):
+        return sorted(self.out.glob("answers/*/*.json"))
+
+    def test_verdicts_that_held_still_hold(self):
+        done = run(self.out, "--quick", "--no-plot", *CHEAP)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        self.assertNotIn("OUTSIDE", done.stdout)
+        for name in CHEAP:
+            figure = json.loads((self.out / f"{name}.json").read_text(encoding="utf-8"))
+            self.assertTrue(any(row["verdict"] == "within" for row in figure["rows"]), name)
+
+    def test_draws_what_it_computed(self):
+        done = run(self.out, "fig10")
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        self.assertIn("VGG-16", (self.out / "fig10.svg").read_text(encoding="utf-8"))
+
+    def test_an_interrupted_run_keeps_what_it_finished(self):
+        with subprocess.Popen(command(self.out, "--cores", "1", "optimum"),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+            end = time.monotonic() + LIMIT_S
+            while len(self.answers()) < 2 and child.poll() is None and time.monotonic() < end:
+                time.sleep(0.02)
+            child.send_signal(signal.SIGINT)
+            _, errors = child.communicate(timeout=LIMIT_S)
+        self.assertEqual(child.returncode, 1)
+        self.assertIn("interrupted; what was computed is kept", errors)
+        kept = self.answers()
+        self.assertGreaterEqual(len(kept), 2)
+        for path in kept:
+            self.assertGreater(json.loads(path.read_text(encoding="utf-8"))["iteration_s"], 0)
+
+    def test_asks_nothing_twice(self):
+        run(self.out, "--quick", "--no-plot", "header")
+        times = {path: path.stat().st_mtime_ns for path in self.answers()}
+        self.assertEqual(len(times), 2)
+        self.assertEqual(run(self.out, "--quick", "--no-plot", "header").returncode, 0)
+        self.assertEqual({path: path.stat().st_mtime_ns for path in self.answers()}, times)
+
+    def test_says_what_is_wrong(self):
+        for options, status, expected in (
+                (("fig99",), 2, "no figure fig99: one of all, table2"),
+                ((), 2, "--list names them"),
+                (("--cores", "0", "table2"), 2, "at least 1"),
+                (("--sim", "/nonexistent/sim", "header"), 1, "no /nonexistent/sim"),
+                (("--sim", "/bin/false", "header"), 1, "false model --trace vgg16"),
+                (("--scheduler", "tcp://127.0.0.1:1", "header"), 1, "Dask's scheduler")):
+            done = run(self.out, *options)
+            self.assertEqual(done.returncode, status, (options, done.stderr))
+            self.assertIn(expected, done.stderr, options)
+
+
+if __name__ == "__main__":
+    unittest.main()
