@@ -12,6 +12,7 @@ namespace mercury {
 namespace {
 
 using aggregation::PinCheck;
+using aggregation::QuorumRule;
 using aggregation::TensorSlots;
 using aggregation::TensorTable;
 
@@ -20,8 +21,12 @@ struct Member {
   uint32_t incarnation = 0;
 };
 
+// How often chunks are looked for that time completes.
+constexpr uint64_t kOverdueCheckNs = 1'000'000;
+
 struct Job {
   AggregationJob spec;
+  QuorumRule rule;
   std::vector<Member> members;  // by rank
   TensorTable tensors;
   uint64_t memory_bytes = 0;
@@ -39,6 +44,7 @@ struct Aggregator::State {
   PinCheck pins;
   std::vector<std::unique_ptr<Job>> jobs;  // by JobSlot
   uint64_t memory_bytes = 0;
+  uint64_t next_check_ns = 0;
 
   Job* find(JobSlot job) const noexcept {
     return job.value < jobs.size() ? jobs[job.value].get() : nullptr;
@@ -58,9 +64,15 @@ Status Aggregator::add_job(JobSlot job, const AggregationJob& spec) {
     return Error(Errc::kInvalidArgument, "a job has 1 to " + std::to_string(kMaxWorkers) +
                                              " workers, not " + std::to_string(spec.workers));
   }
+  if (spec.quorum > spec.workers || (spec.quorum > 0 && spec.deterministic)) {
+    return Error(Errc::kInvalidArgument,
+                 "a quorum is at most the number of workers, in a job that is not deterministic");
+  }
   try {
     auto added = std::make_unique<Job>();
     added->spec = spec;
+    added->rule.quorum = spec.quorum;
+    added->rule.patience_ns = spec.patience_ns;
     added->members.resize(spec.workers);
     if (state_->jobs.size() <= job.value) state_->jobs.resize(size_t{job.value} + 1);
     state_->jobs[job.value] = std::move(added);
@@ -90,14 +102,16 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
   }
   if (Status valid = aggregation::check_tensor(spec); !valid) return valid;
   const AggregationJob& limits = owner->spec;
-  const uint64_t needed = TensorSlots::bytes_needed(spec, limits.workers, limits.deterministic);
+  const QuorumRule* const rule = limits.quorum > 0 ? &owner->rule : nullptr;
+  const uint64_t needed =
+      TensorSlots::bytes_needed(spec, limits.workers, limits.deterministic, rule != nullptr);
   if (limits.memory_limit_bytes != 0 && needed > limits.memory_limit_bytes - owner->memory_bytes) {
     return Error(Errc::kLimit, "tensor " + std::to_string(spec.tensor) + " needs " +
                                    std::to_string(needed) + " bytes; the job has " +
                                    std::to_string(owner->memory_bytes) + " of its limit of " +
                                    std::to_string(limits.memory_limit_bytes));
   }
-  Result<TensorSlots> slots = TensorSlots::create(spec, limits.workers, limits.deterministic);
+  Result<TensorSlots> slots = TensorSlots::create(spec, limits.workers, limits.deterministic, rule);
   if (!slots) return slots.error();
   try {
     owner->tensors.insert(std::move(*slots));
@@ -119,7 +133,26 @@ Status Aggregator::set_incarnation(JobSlot job, uint16_t worker, uint32_t incarn
   Member& member = owner->members[worker];
   if (member.admitted && member.incarnation != incarnation) owner->tensors.take_out(worker);
   member = {true, incarnation};
+  aggregation::set_bit(owner->rule.live, worker);
   return {};
+}
+
+void Aggregator::withdraw(JobSlot job, uint16_t worker) noexcept {
+  Job* const owner = state_->find(job);
+  if (owner == nullptr || worker >= owner->members.size()) return;
+  aggregation::clear_bit(owner->rule.live, worker);
+}
+
+bool Aggregator::take_overdue(uint64_t now_ns, OverdueChunk& out) noexcept {
+  if (now_ns < state_->next_check_ns) return false;
+  for (size_t slot = 0; slot < state_->jobs.size(); ++slot) {
+    Job* const job = state_->jobs[slot].get();
+    if (job == nullptr || job->spec.quorum == 0) continue;
+    out.job = JobSlot(static_cast<uint16_t>(slot));
+    if (job->tensors.take_overdue(now_ns, out)) return true;
+  }
+  state_->next_check_ns = now_ns + kOverdueCheckNs;
+  return false;
 }
 
 std::vector<TensorRound> Aggregator::open_rounds(JobSlot job) const {

@@ -37,6 +37,13 @@ struct AggregationJob {
   // floating point among three or more workers (else the order changes no bit).
   bool deterministic = false;
   uint64_t memory_limit_bytes = 0;  // 0 = none; all tensors of the job in this engine
+  // Not 0: a chunk's round is complete with so many contributions once `patience_ns` have passed
+  // since its first, or when all workers that are not withdrawn are in. Its result then says who is
+  // in it. Nobody's sum is overwritten before he has it: a chunk's next round begins when every
+  // worker that is not withdrawn has pushed the one before, so the others are one round ahead of a
+  // slow one at most. Not with `deterministic`.
+  uint16_t quorum = 0;
+  uint64_t patience_ns = 0;
 };
 
 struct AggregationTensor {
@@ -59,6 +66,8 @@ struct Contribution {
   uint32_t chunk = 0;
   uint32_t payload_crc = 0;  // crc32c of `elements`
   std::span<const std::byte> elements;
+  uint16_t priority = 0;  // with a quorum: the result's, if time completes it
+  uint64_t now_ns = 0;    // with a quorum
 };
 
 struct TensorRound {
@@ -73,7 +82,7 @@ enum class PushVerdict : uint8_t {
   kOldRound,   // the round has ended, with this worker in it: acknowledge, do nothing
   // Not taken: do not acknowledge; the sender will try again.
   kCorrupt,   // payload CRC
-  kSlotBusy,  // the NIC still reads the result of two rounds ago
+  kSlotBusy,  // the NIC still reads the result of two rounds ago, or a slow worker still needs it
   kNewRound,  // more than one round after the last completed one: no honest worker is there
   // Not taken, and never will be.
   kUnknownTensor,   // or job
@@ -85,10 +94,20 @@ enum class PushVerdict : uint8_t {
 // A completed chunk. `elements` and `pin` stay until a contribution of round + 2 arrives while the
 // pin is not busy.
 struct ChunkResult {
-  std::span<const std::byte> elements;
-  uint32_t crc = 0;  // of `elements`
+  std::span<const std::byte> elements;  // if `partial`, behind the bitmap of its contributors
+  uint32_t crc = 0;                     // of `elements`
   uint16_t contributors = 0;
+  bool partial = false;
   PayloadPin* pin = nullptr;
+};
+
+// A chunk whose round time has completed: send result() to all workers.
+struct OverdueChunk {
+  JobSlot job;
+  uint32_t tensor = 0;
+  uint32_t round = 0;
+  uint32_t chunk = 0;
+  uint16_t priority = 0;
 };
 
 class Aggregator {
@@ -118,6 +137,12 @@ class Aggregator {
   // The round that each tensor with chunks here is in: the lowest that is open in any of them.
   // Cold.
   std::vector<TensorRound> open_rounds(JobSlot job) const;
+
+  // With a quorum: nothing is to be expected of this worker until set_incarnation admits it again.
+  void withdraw(JobSlot job, uint16_t worker) noexcept;
+  // With a quorum: completes what is overdue, one at a time, at most once a millisecond. False:
+  // nothing.
+  bool take_overdue(uint64_t now_ns, OverdueChunk& out) noexcept;
 
   PushVerdict push(const Contribution& contribution) noexcept;
 

@@ -23,25 +23,33 @@ bool order_matters(Dtype type, uint16_t workers) {
   return type != Dtype::kI32 && type != Dtype::kI64 && workers > 2;
 }
 
+// Before each accumulator, so that a partial result's bitmap and its elements lie in one piece.
+constexpr uint64_t kBitmapRoom = kCacheLine;
+static_assert(kBitmapRoom >= kMaxWorkers / 8);
+
 struct Layout {
   uint64_t sum_stride = 0;
   uint64_t kept_stride = 0;
   uint64_t sums_at = 0;
   uint64_t kept_at = 0;
+  uint64_t quorum_at = 0;
   uint64_t total = 0;
 };
 
-Layout layout_of(const AggregationTensor& spec, uint16_t workers, bool in_order) {
+Layout layout_of(const AggregationTensor& spec, uint16_t workers, bool in_order, bool quorum) {
   Layout layout;
   if (spec.chunk_count == 0) return layout;
   const uint64_t chunks = spec.chunk_count;
   layout.sum_stride =
-      round_up(uint64_t{spec.chunk_elems} * accumulator_bytes(spec.dtype), kCacheLine);
+      round_up(uint64_t{spec.chunk_elems} * accumulator_bytes(spec.dtype), kCacheLine) +
+      (quorum ? kBitmapRoom : 0);
   layout.kept_stride = round_up(uint64_t{spec.chunk_elems} * size_of(spec.dtype), kCacheLine);
   layout.sums_at = chunks * sizeof(Slot);
   layout.kept_at = layout.sums_at + 2 * chunks * layout.sum_stride;
   const uint64_t kept = in_order ? chunks * (workers - 1U) * layout.kept_stride : 0;
-  layout.total = round_up(layout.kept_at + kept, static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)));
+  layout.quorum_at = layout.kept_at + kept;
+  layout.total = round_up(layout.quorum_at + (quorum ? chunks * sizeof(QuorumSlot) : 0),
+                          static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)));
   return layout;
 }
 
@@ -70,17 +78,20 @@ Status check_tensor(const AggregationTensor& spec) {
 }
 
 uint64_t TensorSlots::bytes_needed(const AggregationTensor& spec, uint16_t workers,
-                                   bool deterministic) {
-  return layout_of(spec, workers, deterministic && order_matters(spec.dtype, workers)).total;
+                                   bool deterministic, bool quorum) {
+  return layout_of(spec, workers, deterministic && order_matters(spec.dtype, workers), quorum)
+      .total;
 }
 
 Result<TensorSlots> TensorSlots::create(const AggregationTensor& spec, uint16_t workers,
-                                        bool deterministic) {
+                                        bool deterministic, const QuorumRule* rule) {
   TensorSlots out;
   out.spec_ = spec;
   out.workers_ = workers;
   out.in_order_ = deterministic && order_matters(spec.dtype, workers);
-  const Layout layout = layout_of(spec, workers, out.in_order_);
+  out.rule_ = rule;
+  out.sum_offset_ = rule != nullptr ? kBitmapRoom : 0;
+  const Layout layout = layout_of(spec, workers, out.in_order_, rule != nullptr);
   if (layout.total == 0) return out;
   void* memory =
       ::mmap(nullptr, layout.total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -96,6 +107,9 @@ Result<TensorSlots> TensorSlots::create(const AggregationTensor& spec, uint16_t 
   out.slots_ = static_cast<Slot*>(memory);  // zeroed, which is the first state of a slot
   out.sums_ = base + layout.sums_at;
   out.kept_ = base + layout.kept_at;
+  if (rule != nullptr) {
+    out.quorum_ = reinterpret_cast<QuorumSlot*>(base + layout.quorum_at);
+  }
   return out;
 }
 
@@ -110,6 +124,11 @@ TensorSlots& TensorSlots::operator=(TensorSlots&& other) noexcept {
   std::swap(slots_, other.slots_);
   std::swap(sums_, other.sums_);
   std::swap(kept_, other.kept_);
+  rule_ = other.rule_;
+  quorum_ = other.quorum_;
+  sum_offset_ = other.sum_offset_;
+  first_open_ = other.first_open_;
+  last_open_ = other.last_open_;
   std::swap(mapped_bytes_, other.mapped_bytes_);
   return *this;
 }
@@ -124,7 +143,7 @@ uint32_t TensorSlots::elems_of(uint32_t chunk) const noexcept {
 }
 
 std::byte* TensorSlots::accumulator(uint32_t index, uint32_t generation) const noexcept {
-  return sums_ + (uint64_t{generation} * spec_.chunk_count + index) * sum_stride_;
+  return sums_ + (uint64_t{generation} * spec_.chunk_count + index) * sum_stride_ + sum_offset_;
 }
 
 std::byte* TensorSlots::kept_apart(uint32_t index, uint32_t worker) const noexcept {
@@ -140,12 +159,16 @@ PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& 
   Slot& slot = slots_[index];
   const uint32_t open_round = spec_.first_round + slot.rounds_done;
   const int32_t ahead = static_cast<int32_t>(contribution.round - open_round);
+  if (rule_ != nullptr && (ahead == 0 || ahead == -1)) {
+    set_bit(quorum_[index].ready, contribution.worker);
+  }
   if (ahead != 0) return ahead < 0 ? PushVerdict::kOldRound : PushVerdict::kNewRound;
   if (slot.has(contribution.worker)) return PushVerdict::kDuplicate;
 
   const uint32_t generation = contribution.round & 1;
   if (slot.contributions == 0) {
     // From here on the result of round - 2 is gone, even if this payload turns out to be corrupt.
+    if (rule_ != nullptr && !may_begin(index)) return PushVerdict::kSlotBusy;
     if (pins.busy(pins.context, slot.pins[generation])) return PushVerdict::kSlotBusy;
     slot.complete[generation] = false;
   }
@@ -158,8 +181,11 @@ PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& 
   slot.contributors[contribution.worker / 64] |= uint64_t{1} << (contribution.worker % 64);
   ++slot.contributions;
   if (in_order_) add_kept(index, slot, sum, elems);
-  if (slot.contributions < workers_) return PushVerdict::kAdded;
-  complete(slot, generation, sum, elems);
+  if (rule_ != nullptr && slot.contributions == 1) begin(index, contribution);
+  if (slot.contributions < workers_ && (rule_ == nullptr || !has_enough(index))) {
+    return PushVerdict::kAdded;
+  }
+  complete(index, generation);
   return PushVerdict::kCompleted;
 }
 
@@ -193,13 +219,16 @@ void TensorSlots::add_kept(uint32_t index, Slot& slot, std::byte* sum, uint32_t 
   }
 }
 
-void TensorSlots::complete(Slot& slot, uint32_t generation, std::byte* sum,
-                           uint32_t elems) noexcept {
+void TensorSlots::complete(uint32_t index, uint32_t generation) noexcept {
+  Slot& slot = slots_[index];
+  std::byte* const sum = accumulator(index, generation);
+  const uint32_t elems = elems_of(spec_.first_chunk + index);
   const TypeKernels& kernel = kernels().types[static_cast<size_t>(spec_.dtype)];
   if (kernel.finish != nullptr) {
-    kernel.finish(sum, elems, spec_.op == ReduceOp::kAverage ? workers_ : 1U);
+    kernel.finish(sum, elems, spec_.op == ReduceOp::kAverage ? slot.contributions : 1U);
   }
   slot.crc[generation] = wire::crc32c(sum, elems * size_of(spec_.dtype));
+  if (rule_ != nullptr) complete_quorum(index, generation);
   slot.complete[generation] = true;
   slot.contributors = {};
   slot.contributions = 0;
@@ -219,6 +248,7 @@ bool TensorSlots::pins_busy(const PinCheck& pins) const noexcept {
 void TensorSlots::take_out(uint16_t worker) noexcept {
   for (uint32_t index = 0; index < spec_.chunk_count; ++index) {
     Slot& slot = slots_[index];
+    if (rule_ != nullptr) clear_bit(quorum_[index].ready, worker);
     if (!slot.has(worker)) continue;
     if (in_order_ && worker >= slot.added) {  // still kept apart
       slot.contributors[worker / 64] &= ~(uint64_t{1} << (worker % 64));
@@ -227,6 +257,7 @@ void TensorSlots::take_out(uint16_t worker) noexcept {
       slot.contributors = {};
       slot.contributions = 0;
       slot.added = 0;
+      if (rule_ != nullptr) unlist(index);
     }
   }
 }
@@ -252,6 +283,12 @@ bool TensorSlots::result(uint32_t round, uint32_t chunk, ChunkResult& out) noexc
   out.elements = {accumulator(index, generation), elems_of(chunk) * size_of(spec_.dtype)};
   out.crc = slot.crc[generation];
   out.contributors = workers_;
+  out.partial = false;
+  if (rule_ != nullptr && quorum_[index].count[generation] < workers_) {
+    out.contributors = quorum_[index].count[generation];
+    out.partial = true;
+    out.elements = {out.elements.data() - bitmap_bytes(), out.elements.size() + bitmap_bytes()};
+  }
   out.pin = &slot.pins[generation];
   return true;
 }

@@ -27,7 +27,7 @@ struct Slot {
   uint16_t added = 0;  // of them, those in the accumulator: ranks 0 to added - 1 if kept in order
   std::array<uint32_t, 2> crc{};  // of each generation's result
   std::array<bool, 2> complete{};
-  alignas(8) std::array<uint64_t, kMaxWorkers / 64> contributors{};
+  alignas(8) std::array<uint64_t, kMaxWorkers / 64> contributors{};  // a WorkerSet
   alignas(kCacheLine) std::array<PayloadPin, 2> pins{};
 
   bool has(uint32_t worker) const noexcept {
@@ -35,6 +35,42 @@ struct Slot {
   }
 };
 static_assert(sizeof(Slot) == 2 * kCacheLine);
+
+using WorkerSet = std::array<uint64_t, kMaxWorkers / 64>;
+inline void set_bit(WorkerSet& set, uint32_t worker) noexcept {
+  set[worker / 64] |= uint64_t{1} << (worker % 64);
+}
+inline void clear_bit(WorkerSet& set, uint32_t worker) noexcept {
+  set[worker / 64] &= ~(uint64_t{1} << (worker % 64));
+}
+inline bool contains(const WorkerSet& set, const WorkerSet& all_of_these) noexcept {
+  uint64_t missing = 0;
+  for (size_t i = 0; i < set.size(); ++i) missing |= all_of_these[i] & ~set[i];
+  return missing == 0;
+}
+
+// A job that time may complete (AggregationJob::quorum).
+struct QuorumRule {
+  uint16_t quorum = 0;
+  uint64_t patience_ns = 0;
+  WorkerSet live{};  // admitted and not withdrawn
+};
+
+// What a chunk of such a job has besides its Slot. All zeros is the first state.
+struct QuorumSlot {
+  uint64_t opened_ns = 0;  // the open round's first contribution
+  // The list of chunks with an open round that time has not run out for yet, in the order of
+  // opening: index + 1, 0 = none.
+  uint32_t next = 0;
+  uint32_t previous = 0;
+  uint16_t priority = 0;
+  bool listed = false;
+  bool overdue = false;
+  // Who has pushed the last completed round or the open one, and so has all that came before.
+  WorkerSet ready{};
+  std::array<WorkerSet, 2> in{};  // by generation: whose contributions the result has
+  std::array<uint16_t, 2> count{};
+};
 
 struct PinCheck {
   Aggregator::PinBusy busy = nullptr;
@@ -44,9 +80,11 @@ struct PinCheck {
 class TensorSlots {
  public:
   // What create would map; the spec must be valid (check_tensor).
-  static uint64_t bytes_needed(const AggregationTensor& spec, uint16_t workers, bool deterministic);
+  static uint64_t bytes_needed(const AggregationTensor& spec, uint16_t workers, bool deterministic,
+                               bool quorum);
+  // `rule`: null, or the job's, which outlives the slots.
   static Result<TensorSlots> create(const AggregationTensor& spec, uint16_t workers,
-                                    bool deterministic);
+                                    bool deterministic, const QuorumRule* rule);
   TensorSlots(TensorSlots&& other) noexcept;
   TensorSlots& operator=(TensorSlots&& other) noexcept;
   ~TensorSlots();
@@ -56,6 +94,9 @@ class TensorSlots {
   bool result(uint32_t round, uint32_t chunk, ChunkResult& out) noexcept;
 
   bool pins_busy(const PinCheck& pins) const noexcept;
+
+  // With a quorum (tensor_quorum.cc).
+  bool take_overdue(uint64_t now_ns, OverdueChunk& out) noexcept;
 
   // What this worker contributed to rounds that are not complete does not count any more.
   void take_out(uint16_t worker) noexcept;
@@ -74,7 +115,14 @@ class TensorSlots {
   bool add(Slot& slot, std::byte* accumulator, const Contribution& contribution) noexcept;
   bool keep(uint32_t index, const Contribution& contribution) noexcept;
   void add_kept(uint32_t index, Slot& slot, std::byte* accumulator, uint32_t elems) noexcept;
-  void complete(Slot& slot, uint32_t generation, std::byte* accumulator, uint32_t elems) noexcept;
+  void complete(uint32_t index, uint32_t generation) noexcept;
+  // With a quorum (tensor_quorum.cc): whether the open round may begin, has enough, is complete.
+  bool may_begin(uint32_t index) const noexcept;
+  void begin(uint32_t index, const Contribution& contribution) noexcept;
+  bool has_enough(uint32_t index) const noexcept;
+  void complete_quorum(uint32_t index, uint32_t generation) noexcept;
+  void unlist(uint32_t index) noexcept;
+  uint32_t bitmap_bytes() const noexcept { return (workers_ + 63U) / 64U * 8U; }
 
   AggregationTensor spec_;
   uint16_t workers_ = 0;
@@ -85,6 +133,11 @@ class TensorSlots {
   // By generation, then chunk: consecutive chunks lie side by side, which the CPU's prefetcher
   // follows (out of cache this doubles the rate of 1,424-byte chunks).
   std::byte* sums_ = nullptr;
+  const QuorumRule* rule_ = nullptr;
+  QuorumSlot* quorum_ = nullptr;
+  uint32_t sum_offset_ = 0;  // with a quorum: room for the bitmap before each accumulator
+  uint32_t first_open_ = 0;  // of the list: index + 1
+  uint32_t last_open_ = 0;
   std::byte* kept_ = nullptr;  // by rank - 1 (rank 0 is always added at once), then chunk
   uint64_t mapped_bytes_ = 0;
 };

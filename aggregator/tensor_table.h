@@ -36,6 +36,11 @@ class TensorTable {
     for (const auto& slots : owned_) slots->take_out(worker);
   }
 
+  bool take_overdue(uint64_t now_ns, OverdueChunk& out) noexcept {
+    return std::any_of(owned_.begin(), owned_.end(),
+                       [&](const auto& slots) { return slots->take_overdue(now_ns, out); });
+  }
+
   std::vector<TensorRound> open_rounds() const {
     std::vector<TensorRound> rounds;
     for (const auto& slots : owned_) {

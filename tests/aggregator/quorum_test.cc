@@ -1,0 +1,252 @@
+// Jobs whose chunks time may complete: who is in a sum, and that no sum is gone before everybody
+// who needs it has it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "tests/aggregator/harness.h"
+
+namespace mercury {
+namespace {
+
+constexpr uint64_t kPatienceNs = 1'000'000'000;
+
+Bytes floats(std::vector<float> values) { return bytes_of(values); }
+
+class QuorumTest : public testing::Test {
+ protected:
+  void make(uint16_t workers, uint16_t quorum, Dtype dtype = Dtype::kF32,
+            ReduceOp op = ReduceOp::kSum) {
+    workers_ = workers;
+    ASSERT_TRUE(aggregator_.add_job(
+        kJob, {.workers = workers, .quorum = quorum, .patience_ns = kPatienceNs}));
+    for (uint16_t w = 0; w < workers; ++w) {
+      ASSERT_TRUE(aggregator_.set_incarnation(kJob, w, incarnation_of(w)));
+    }
+    ASSERT_TRUE(aggregator_.add_tensor(
+        kJob,
+        {.tensor = 1, .numel = 4, .dtype = dtype, .op = op, .chunk_elems = 1, .chunk_count = 4}));
+  }
+  PushVerdict push(uint32_t worker, uint32_t round, uint32_t chunk, float value,
+                   uint32_t life = 0) {
+    const Bytes elements = floats({value});
+    Contribution c = Bench::contribution(worker, round, chunk, elements);
+    c.incarnation += life;
+    c.now_ns = now_ns_;
+    c.priority = 7;
+    return aggregator_.push(c);
+  }
+  bool overdue(OverdueChunk& out) { return aggregator_.take_overdue(now_ns_, out); }
+  // The workers in a result, and its value; empty: none.
+  std::vector<uint32_t> members(uint32_t round, uint32_t chunk, float* value = nullptr) {
+    ChunkResult out;
+    if (!aggregator_.result(kJob, 1, round, chunk, out)) return {};
+    EXPECT_EQ(out.crc, wire::crc32c(out.elements));
+    const size_t bitmap = out.partial ? (workers_ + 63U) / 64 * 8 : 0;
+    if (value) std::memcpy(value, out.elements.data() + bitmap, sizeof *value);
+    std::vector<uint32_t> in;
+    for (uint32_t w = 0; w < workers_; ++w) {
+      // Word w / 64 is big-endian; bit w % 64, the lowest is 0.
+      const size_t byte = w / 64 * 8 + 7 - w % 64 / 8;
+      if (!out.partial || (static_cast<uint8_t>(out.elements[byte]) >> w % 8 & 1) != 0) {
+        in.push_back(w);
+      }
+    }
+    EXPECT_EQ(in.size(), out.contributors);
+    EXPECT_EQ(out.elements.size(), bitmap + 4);
+    return in;
+  }
+
+  uint16_t workers_ = 0;
+  uint64_t now_ns_ = 5 * kPatienceNs;
+  Aggregator aggregator_{[](void*, PayloadPin&) { return false; }, nullptr};
+};
+
+using Ranks = std::vector<uint32_t>;
+
+TEST_F(QuorumTest, EverybodyInTimeIsACompleteSum) {
+  make(3, 2);
+  OverdueChunk due;
+  for (uint32_t w = 0; w < 2; ++w) EXPECT_EQ(push(w, 1, 0, 1), PushVerdict::kAdded);
+  EXPECT_FALSE(overdue(due));
+  EXPECT_EQ(push(2, 1, 0, 1), PushVerdict::kCompleted);
+  float sum = 0;
+  EXPECT_EQ(members(1, 0, &sum), (Ranks{0, 1, 2}));
+  EXPECT_EQ(sum, 3);
+  now_ns_ += 10 * kPatienceNs;
+  EXPECT_FALSE(overdue(due));
+}
+
+TEST_F(QuorumTest, TimeCompletesWhatHasEnough) {
+  make(70, 2, Dtype::kF32, ReduceOp::kAverage);
+  push(69, 1, 2, 10);
+  now_ns_ += kPatienceNs / 2;
+  push(3, 1, 2, 20);
+  push(3, 1, 1, 5);  // alone
+  OverdueChunk due;
+  EXPECT_FALSE(overdue(due));
+  now_ns_ += kPatienceNs / 2;
+  ASSERT_TRUE(overdue(due));
+  EXPECT_EQ(due.tensor, 1U);
+  EXPECT_EQ(due.chunk, 2U);
+  EXPECT_EQ(due.round, 1U);
+  EXPECT_EQ(due.priority, 7U);
+  EXPECT_FALSE(overdue(due));
+  float average = 0;
+  EXPECT_EQ(members(1, 2, &average), (Ranks{3, 69}));
+  EXPECT_EQ(average, 15);
+  EXPECT_EQ(push(0, 1, 2, 100), PushVerdict::kOldRound) << "too late";
+
+  now_ns_ += kPatienceNs;  // chunk 1's time is up too, but one is not enough
+  EXPECT_FALSE(overdue(due));
+  EXPECT_EQ(push(4, 1, 1, 7), PushVerdict::kCompleted) << "the one that was missing";
+  EXPECT_EQ(members(1, 1), (Ranks{3, 4}));
+}
+
+TEST_F(QuorumTest, WhoIsWithdrawnIsNotWaitedFor) {
+  make(3, 2);
+  aggregator_.withdraw(kJob, 1);
+  EXPECT_EQ(push(0, 1, 0, 1), PushVerdict::kAdded);
+  EXPECT_EQ(push(2, 1, 0, 1), PushVerdict::kCompleted);
+  EXPECT_EQ(members(1, 0), (Ranks{0, 2}));
+}
+
+TEST_F(QuorumTest, NoSumIsOverwrittenBeforeASlowWorkerHasIt) {
+  make(3, 2);
+  OverdueChunk due;
+  const auto round_of_two = [&](uint32_t round) {
+    if (push(0, round, 0, 1) != PushVerdict::kAdded) return false;
+    push(1, round, 0, 1);
+    now_ns_ += kPatienceNs;
+    return overdue(due);
+  };
+  ASSERT_TRUE(round_of_two(1));
+  ASSERT_TRUE(round_of_two(2));
+  EXPECT_EQ(push(0, 3, 0, 1), PushVerdict::kSlotBusy) << "worker 2 may need round 1's sum";
+  EXPECT_EQ(push(2, 1, 0, 1), PushVerdict::kOldRound);
+  EXPECT_EQ(members(1, 0), (Ranks{0, 1}));
+  EXPECT_EQ(push(0, 3, 0, 1), PushVerdict::kSlotBusy) << "it has not got it yet";
+  EXPECT_EQ(push(2, 2, 0, 1), PushVerdict::kOldRound) << "now it has, and wants round 2's";
+  ASSERT_TRUE(round_of_two(3));
+  EXPECT_EQ(members(2, 0), (Ranks{0, 1}));
+  EXPECT_EQ(push(0, 4, 0, 1), PushVerdict::kSlotBusy);
+  EXPECT_EQ(push(2, 3, 0, 1), PushVerdict::kOldRound);
+  EXPECT_EQ(push(2, 4, 0, 1), PushVerdict::kAdded) << "it has caught up";
+  aggregator_.withdraw(kJob, 2);
+  EXPECT_EQ(push(0, 4, 0, 1), PushVerdict::kAdded);
+  EXPECT_EQ(push(1, 4, 0, 1), PushVerdict::kCompleted);
+  ASSERT_EQ(push(0, 5, 0, 1), PushVerdict::kAdded);
+  ASSERT_EQ(push(1, 5, 0, 1), PushVerdict::kCompleted) << "nobody else is there";
+  EXPECT_EQ(push(0, 6, 0, 1), PushVerdict::kAdded) << "nobody else needs round 4's";
+}
+
+TEST_F(QuorumTest, ANextLifeIsWaitedForUntilItHasPushed) {
+  make(3, 2);
+  for (uint32_t round = 1; round <= 2; ++round) {
+    for (uint32_t w = 0; w < 3; ++w) push(w, round, 0, 1);
+  }
+  aggregator_.withdraw(kJob, 2);
+  ASSERT_TRUE(aggregator_.set_incarnation(kJob, 2, incarnation_of(2) + 1));
+  EXPECT_EQ(aggregator_.open_rounds(kJob).front().round, 1U) << "of the other chunks";
+  EXPECT_EQ(push(0, 3, 0, 1), PushVerdict::kSlotBusy) << "it may need round 1's";
+  EXPECT_EQ(push(2, 2, 0, 1, 1), PushVerdict::kOldRound);
+  EXPECT_EQ(members(2, 0), (Ranks{0, 1, 2}));
+  EXPECT_EQ(push(0, 3, 0, 1), PushVerdict::kAdded);
+}
+
+TEST_F(QuorumTest, ARestartInAnOpenRoundBeginsItAnew) {
+  make(3, 2);
+  OverdueChunk due;
+  push(2, 1, 0, 100);
+  push(0, 1, 0, 1);
+  ASSERT_TRUE(aggregator_.set_incarnation(kJob, 2, incarnation_of(2) + 1));
+  now_ns_ += 2 * kPatienceNs;
+  EXPECT_FALSE(overdue(due)) << "nothing is in it";
+  EXPECT_EQ(push(0, 1, 0, 1), PushVerdict::kAdded);
+  EXPECT_EQ(push(1, 1, 0, 2), PushVerdict::kAdded) << "its patience begins anew";
+  now_ns_ += kPatienceNs;
+  ASSERT_TRUE(overdue(due));
+  float sum = 0;
+  EXPECT_EQ(members(1, 0, &sum), (Ranks{0, 1}));
+  EXPECT_EQ(sum, 3);
+}
+
+TEST_F(QuorumTest, ImpossibleQuorumsAreRefused) {
+  EXPECT_EQ(aggregator_.add_job(kJob, {.workers = 2, .quorum = 3}).error().code,
+            Errc::kInvalidArgument);
+  EXPECT_EQ(
+      aggregator_.add_job(kJob, {.workers = 3, .deterministic = true, .quorum = 2}).error().code,
+      Errc::kInvalidArgument);
+}
+
+// Workers of different speeds, some lost and brought back, in random order: whoever pushes a round
+// gets its sum, the same as all others, of the values of those whom it names.
+TEST(QuorumSeeds, EveryWorkerGetsEveryRoundItPushes) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    const auto pick = [&](uint64_t below) { return random() % below; };
+    const auto workers = static_cast<uint32_t>(2 + pick(4));
+    const auto quorum = static_cast<uint16_t>(1 + pick(workers));
+    Aggregator aggregator([](void*, PayloadPin&) { return false; }, nullptr);
+    ASSERT_TRUE(aggregator.add_job(
+        kJob,
+        {.workers = static_cast<uint16_t>(workers), .quorum = quorum, .patience_ns = kPatienceNs}));
+    ASSERT_TRUE(aggregator.add_tensor(
+        kJob, {.tensor = 1, .numel = 1, .dtype = Dtype::kI64, .chunk_elems = 1, .chunk_count = 1}));
+    std::vector<uint32_t> life(workers, 0);
+    std::vector<uint32_t> round(workers, 1);  // that it is in
+    std::map<uint32_t, Bytes> results;
+    for (uint16_t w = 0; w < workers; ++w) {
+      ASSERT_TRUE(aggregator.set_incarnation(kJob, w, incarnation_of(w)));
+    }
+    uint64_t now_ns = 0;
+    const auto slow = static_cast<uint32_t>(pick(workers));
+    uint64_t steps = 0;
+    while (*std::min_element(round.begin(), round.end()) < 12) {
+      ASSERT_LT(++steps, 20000U) << "stuck";
+      const auto w = static_cast<uint32_t>(pick(workers));
+      if (w == slow && pick(8) != 0) continue;
+      now_ns += pick(kPatienceNs / 4);
+      if (pick(60) == 0) {  // lost, and back at once or later
+        aggregator.withdraw(kJob, static_cast<uint16_t>(w));
+        ASSERT_TRUE(aggregator.set_incarnation(kJob, static_cast<uint16_t>(w),
+                                               incarnation_of(w) + 1000 * ++life[w]));
+        round[w] = aggregator.open_rounds(kJob).front().round;
+      }
+      const Bytes elements = bytes_of(std::vector<int64_t>{int64_t{1} << (8 * w)});
+      Contribution c = Bench::contribution(w, round[w], 0, elements);
+      c.incarnation = incarnation_of(w) + 1000 * life[w];
+      c.now_ns = now_ns;
+      const PushVerdict verdict = aggregator.push(c);
+      ASSERT_NE(verdict, PushVerdict::kNewRound);
+      OverdueChunk due;
+      while (aggregator.take_overdue(now_ns, due)) {
+      }
+      ChunkResult out;
+      if (!aggregator.result(kJob, 1, round[w], 0, out)) {
+        ASSERT_NE(verdict, PushVerdict::kOldRound) << "its sum is gone";
+        continue;
+      }
+      const Bytes payload(out.elements.begin(), out.elements.end());
+      const auto [known, fresh] = results.emplace(round[w], payload);
+      ASSERT_EQ(known->second, payload);
+      ASSERT_GE(out.contributors, std::min<uint32_t>(quorum, workers));
+      int64_t sum = 0;
+      std::memcpy(&sum, payload.data() + payload.size() - 8, 8);
+      int64_t named = 0;
+      for (uint32_t v = 0; v < workers; ++v) {
+        if (!out.partial || (static_cast<uint8_t>(payload[7]) >> v & 1) != 0) {
+          named += int64_t{1} << (8 * v);
+        }
+      }
+      ASSERT_EQ(sum, named);
+      ++round[w];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mercury
