@@ -57,6 +57,7 @@ struct StackdConfig {
   bool open_jobs = true;
   uint64_t max_jobs = 64;
   uint64_t max_tensors = 65536;
+  uint64_t leave_grace_ns = 5'000'000'000;
   uint64_t job_memory_bytes = 0;
   // [attach]
   std::string socket = "/run/mercury/stackd.sock";

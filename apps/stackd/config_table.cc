@@ -78,6 +78,8 @@ const ConfigRow kRows[] = {
     {"jobs", "max_jobs", &C::max_jobs, Unit::kNone, 1, 1024, nullptr, "jobs at a time"},
     {"jobs", "max_tensors", &C::max_tensors, Unit::kNone, 1, 1 << 20, nullptr,
      "tensors of one job"},
+    {"jobs", "leave_grace", &C::leave_grace_ns, Unit::kNanoseconds, 0, 600 * kS, nullptr,
+     "how long a worker may wait for sums after another one has left its job in order"},
     {"jobs", "memory", &C::job_memory_bytes, Unit::kBytes, 0, kAny, nullptr,
      "memory for one job's sums, all engines of this host together; 0 = no limit"},
     {"attach", "socket", &C::socket, Unit::kNone, 0, 0, nullptr, "where programs attach"},

@@ -31,6 +31,7 @@ HostConfig host_config(const StackdConfig& config) {
   host.policy.open_jobs = config.open_jobs;
   host.policy.max_jobs = static_cast<uint32_t>(config.max_jobs);
   host.policy.max_tensors = static_cast<uint32_t>(config.max_tensors);
+  host.policy.leave_grace_ns = config.leave_grace_ns;
   host.policy.memory_limit_bytes = config.job_memory_bytes;
   for (const StackdConfig::Job& job : config.jobs) {
     host.policy.known.push_back({job.name, job.secret, job.memory_bytes});
