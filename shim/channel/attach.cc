@@ -51,7 +51,9 @@ json body_of(const JobOpen& m) {
           {"fifo", m.fifo},
           {"weight", m.weight},
           {"timeout_ms", m.timeout_ms},
-          {"rejoin_ms", m.rejoin_ms}};
+          {"rejoin_ms", m.rejoin_ms},
+          {"quorum", m.quorum},
+          {"patience_ms", m.patience_ms}};
 }
 json body_of(const Declare& m) {
   json tensors = json::array();
@@ -141,6 +143,8 @@ Request read_job_open(Fields& f) {
   m.weight = f.number<uint32_t>("weight", 1, kMaxWeight);
   m.timeout_ms = f.number<uint32_t>("timeout_ms", 0, kMaxTimeoutMs);
   if (f.has("rejoin_ms")) m.rejoin_ms = f.number<uint32_t>("rejoin_ms", 0, kMaxTimeoutMs);
+  if (f.has("quorum")) m.quorum = f.number<uint16_t>("quorum", 0, kMaxWorkers);
+  if (f.has("patience_ms")) m.patience_ms = f.number<uint32_t>("patience_ms", 0, kMaxTimeoutMs);
   return m;
 }
 

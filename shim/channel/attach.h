@@ -71,7 +71,9 @@ struct JobOpen {
   bool fifo = false;
   uint32_t weight = 1;
   uint32_t timeout_ms = 30000;
-  uint32_t rejoin_ms = 0;  // minor 1
+  uint32_t rejoin_ms = 0;  // minor 1, as what follows
+  uint16_t quorum = 0;
+  uint32_t patience_ms = 0;
 };
 struct DeclaredTensor {
   uint32_t id = 0;  // 0 to 2^31-1

@@ -8,7 +8,7 @@ namespace {
 
 // Submission: word 0 is op (8 bits), zero (8), priority (16), job (32); word 1 is tensor (32),
 // zero (32); word 2 is the cookie. Completion: word 0 is the cookie; word 1 is tensor (32), round
-// (32); word 2 is job (32), status (16), zero (16).
+// (32); word 2 is job (32), status (16), part (16).
 ChannelWords encode(const Submission& s) noexcept {
   return {static_cast<uint64_t>(s.op) | uint64_t{s.priority} << 16 | uint64_t{s.job} << 32,
           uint64_t{s.tensor}, s.cookie};
@@ -31,7 +31,7 @@ bool decode(const ChannelWords& words, Submission& out) noexcept {
 
 ChannelWords encode(const Completion& c) noexcept {
   return {c.cookie, uint64_t{c.tensor} | uint64_t{c.round} << 32,
-          uint64_t{c.job} | static_cast<uint64_t>(c.status) << 32};
+          uint64_t{c.job} | static_cast<uint64_t>(c.status) << 32 | uint64_t{c.part} << 48};
 }
 
 void decode(const ChannelWords& words, Completion& out) noexcept {
@@ -40,6 +40,7 @@ void decode(const ChannelWords& words, Completion& out) noexcept {
   out.round = static_cast<uint32_t>(words[1] >> 32);
   out.job = static_cast<uint32_t>(words[2]);
   out.status = static_cast<Errc>(words[2] >> 32 & 0xffff);
+  out.part = static_cast<uint16_t>(words[2] >> 48);
 }
 
 }  // namespace

@@ -85,6 +85,7 @@ Result<Job*> Context::open_job(const attach::JobOpen& request) {
   job->role = request.role;
   job->rank = opened->rank;
   job->workers = opened->workers;
+  job->quorum = request.quorum > 0 && request.quorum < opened->workers;
   const Lock lock(mutex_);
   jobs_.push_back(std::move(job));
   return jobs_.back().get();
@@ -228,6 +229,26 @@ Result<uint32_t> Context::tensor_round(Job& job, uint32_t id) {
   return job.tensors[known->second].next_round;
 }
 
+Status Context::contributors(Job& job, uint32_t id, mercury_contributors& out) {
+  const Lock lock(mutex_);
+  progress();
+  wake_waiters();
+  const auto known = job.index_of.find(id);
+  if (known == job.index_of.end()) {
+    return Error(Errc::kNotFound, tensor_name(id) + " is not declared");
+  }
+  const Tensor& tensor = job.tensors[known->second];
+  out.round = tensor.complete_round;
+  out.workers = static_cast<uint32_t>(job.workers);
+  for (uint32_t word = 0; word < tensor.last_absent_in_some.size(); ++word) {
+    const uint32_t left = out.workers > word * 64 ? out.workers - word * 64 : 0;
+    const uint64_t all = left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
+    out.in_all[word] = tensor.complete_round == 0 ? 0 : all & ~tensor.last_absent_in_some[word];
+    out.in_any[word] = tensor.complete_round == 0 ? 0 : all & ~tensor.last_absent_in_all[word];
+  }
+  return {};
+}
+
 Status Context::check_submission(Job& job, SubmitOp op, uint32_t id) {
   if (job.closing) return closing_error();
   if (job.failed != Errc::kOk) {
@@ -285,6 +306,8 @@ Status Context::submit(Job& job, SubmitOp op, uint32_t id, int priority, mercury
     tensor.push_in_flight = true;
     tensor.round_over = false;
     ++tensor.next_round;
+    tensor.absent_in_some.fill(0);
+    tensor.absent_in_all.fill(job.quorum ? ~uint64_t{0} : 0);
     if (tensor.shadow) std::memcpy(tensor.shadow, tensor.user, tensor.bytes);
   }
   const Submission submission{op,

@@ -46,6 +46,7 @@ class Context {
   Status wait_job(Job& job, int timeout_ms);
   Status declare(Job& job, std::span<const mercury_tensor_options> tensors);
   Result<uint32_t> tensor_round(Job& job, uint32_t tensor);  // of its next push
+  Status contributors(Job& job, uint32_t tensor, mercury_contributors& out);
 
   Status submit(Job& job, SubmitOp op, uint32_t tensor, int priority, mercury_handle* out);
   Status wait(Job& job, mercury_handle handle, int timeout_ms);
@@ -72,6 +73,7 @@ class Context {
   bool progress();
   bool drain_rings();
   void on_completion(const Completion& completion);
+  void on_absent_word(const Completion& word);
   void finish(Operation& operation, Errc status);
   void end_round(Tensor& tensor, const Operation& operation);
   void fail_everything(const Error& why);

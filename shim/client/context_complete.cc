@@ -42,7 +42,24 @@ bool Context::drain_rings() {
   return any;
 }
 
+// What one engine says of who is in its chunks' sums, before its part of the operation ends.
+void Context::on_absent_word(const Completion& completion) {
+  const size_t word = (completion.part - 1) % kAbsentWords;
+  for (const auto& job : jobs_) {
+    if (job->client_job != completion.job) continue;
+    const auto known = job->index_of.find(completion.tensor);
+    if (known == job->index_of.end()) return;
+    Tensor& tensor = job->tensors[known->second];
+    if (completion.part <= kAbsentWords) {
+      tensor.absent_in_some[word] |= completion.cookie;
+    } else {
+      tensor.absent_in_all[word] &= completion.cookie;
+    }
+  }
+}
+
 void Context::on_completion(const Completion& completion) {
+  if (completion.part != 0) return on_absent_word(completion);
   Operation* operation = operations_.find(completion.cookie);
   // Ended already: its job was closed meanwhile.
   if (!operation || operation->state != Operation::State::kInFlight) return;
@@ -81,6 +98,9 @@ void Context::end_round(Tensor& tensor, const Operation& operation) {
     tensor.round_over = !tensor.push_in_flight && !tensor.pull_in_flight;
   } else if (operation.op != SubmitOp::kPush) {
     tensor.round_over = true;
+    tensor.complete_round = operation.round;
+    tensor.last_absent_in_some = tensor.absent_in_some;
+    tensor.last_absent_in_all = tensor.absent_in_all;
     if (tensor.shadow) std::memcpy(tensor.user, tensor.shadow, tensor.bytes);
   }
 }

@@ -253,6 +253,16 @@ int mercury_tensor_round(mercury_job* job, uint32_t tensor, uint32_t* out) {
   });
 }
 
+int mercury_get_contributors(mercury_job* job, uint32_t tensor, mercury_contributors* out) {
+  return with_job(job, [&](Context& context, Job& j) {
+    if (!out) return null_argument("out");
+    if (out->size < sizeof(mercury_contributors)) {
+      return fail(Errc::kInvalidArgument, "mercury_contributors: set `size` to the struct's size");
+    }
+    return result_of(context.contributors(j, tensor, *out));
+  });
+}
+
 int mercury_push_pull(mercury_job* job, uint32_t tensor, int priority, mercury_handle* out) {
   return submit(job, SubmitOp::kPushPull, tensor, priority, out);
 }

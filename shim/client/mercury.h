@@ -81,6 +81,11 @@ typedef struct {
   int rejoin_ms;            /* how long the job waits for a worker that was lost to be started again
                                (operations wait meanwhile); 0: it fails at once. The same on every
                                worker; servers ignore it */
+  int quorum;               /* 0: a sum waits for all workers. Else, 1 to workers: so many contributions
+                               are enough once patience_ms have passed since the first, and the job
+                               goes on while so many workers are there. Not with deterministic; the
+                               same on every worker */
+  int patience_ms;          /* with quorum: 1.., the same on every worker */
 } mercury_job_options;
 /* The library may know a longer struct than the program was built with: it is told the size. */
 MERCURY_API void mercury_job_options_init_sized(mercury_job_options *options, size_t size);
@@ -156,6 +161,19 @@ typedef void (*mercury_callback)(const mercury_completion *completion, void *use
 MERCURY_API int mercury_set_callback(mercury_job *job, mercury_callback callback, void *user);
 /* Readable while completions wait for mercury_poll. Owned by the job. Negative errno on failure. */
 MERCURY_API int mercury_eventfd(mercury_job *job);
+
+/* Whose contributions are in a tensor's last complete round: bit r % 64 of word r / 64 is worker r.
+ * With quorum, chunks of a tensor complete one by one: a worker may be in some of them. Without, and
+ * in a complete sum, all workers are in both sets. An average is over those who are in each chunk. */
+typedef struct {
+  size_t size;              /* sizeof(mercury_contributors) */
+  uint32_t round;           /* 0: none is complete yet */
+  uint32_t workers;
+  uint64_t in_all[4];       /* in every element's sum */
+  uint64_t in_any[4];       /* in some element's sum */
+} mercury_contributors;
+/* -ENOENT: not declared; -EINVAL: size is not set. */
+MERCURY_API int mercury_get_contributors(mercury_job *job, uint32_t tensor, mercury_contributors *out);
 
 typedef struct {
   size_t size;

@@ -116,6 +116,13 @@ class Tensor {
     if (code < 0) return Status::of(code);
     return out;
   }
+  // Whose contributions are in the last complete round.
+  Expected<mercury_contributors> contributors() const {
+    mercury_contributors out{sizeof(mercury_contributors), 0, 0, {}, {}};
+    const int code = mercury_get_contributors(job_, id_, &out);
+    if (code < 0) return Status::of(code);
+    return out;
+  }
 
  private:
   template <class F>

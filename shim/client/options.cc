@@ -70,6 +70,16 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
   }
   if (in->timeout_ms < 1) return out_of_range("timeout_ms", in->timeout_ms, 1, 0x7fffffff);
   if (in->rejoin_ms < 0) return out_of_range("rejoin_ms", in->rejoin_ms, 0, 0x7fffffff);
+  if (in->quorum < 0 || in->quorum > in->workers) {
+    return out_of_range("quorum", in->quorum, 0, in->workers);
+  }
+  if (in->patience_ms < 0 || (in->quorum > 0 && in->patience_ms == 0)) {
+    return out_of_range("patience_ms", in->patience_ms, 1, 0x7fffffff);
+  }
+  if (in->quorum > 0 && in->deterministic != 0) {
+    return Error(Errc::kInvalidArgument,
+                 "a deterministic job has no quorum: who is in a sum would differ between runs");
+  }
   if (!in->rendezvous || !*in->rendezvous) {
     return Error(Errc::kInvalidArgument,
                  "no rendezvous: set mercury_job_options.rendezvous or MERCURY_RENDEZVOUS to "
@@ -87,6 +97,8 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
   job.weight = static_cast<uint32_t>(in->weight);
   job.timeout_ms = static_cast<uint32_t>(in->timeout_ms);
   job.rejoin_ms = static_cast<uint32_t>(in->rejoin_ms);
+  job.quorum = static_cast<uint16_t>(in->quorum);
+  job.patience_ms = static_cast<uint32_t>(in->patience_ms);
   return job;
 }
 

@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace mercury {
+namespace {
+
+// So that many chunks whose time is up at once do not keep frames waiting.
+constexpr uint32_t kOverduePerPoll = 64;
+
+}  // namespace
 
 GradientExchange::GradientExchange(const ExchangeConfig& config, Counters& counters,
                                    Aggregator::PinBusy pin_busy, void* pin_context)
@@ -15,10 +21,10 @@ GradientExchange::GradientExchange(const ExchangeConfig& config, Counters& count
       server_jobs_(config.scheduler.max_jobs) {}
 
 Taken GradientExchange::on_chunk(SessionSlot session, const wire::Header& header,
-                                 std::span<const std::byte> payload, uint64_t) noexcept {
+                                 std::span<const std::byte> payload, uint64_t now_ns) noexcept {
   const Binding& binding = bindings_[session.value];
   if (binding.kind == Kind::kWorker && header.type == wire::FrameType::kPush) {
-    return on_push(session, header, payload);
+    return on_push(session, header, payload, now_ns);
   }
   if (binding.kind == Kind::kShard && header.type == wire::FrameType::kResult) {
     return worker_.on_result(binding.job, binding.rank, header, payload) ? Taken::kYes : Taken::kNo;
@@ -30,7 +36,7 @@ Taken GradientExchange::on_chunk(SessionSlot session, const wire::Header& header
 }
 
 Taken GradientExchange::on_push(SessionSlot session, const wire::Header& header,
-                                std::span<const std::byte> payload) noexcept {
+                                std::span<const std::byte> payload, uint64_t now_ns) noexcept {
   const Binding& binding = bindings_[session.value];
   const ServerJob& job = server_jobs_[binding.job.value];
   if (header.sender != binding.rank || header.incarnation != binding.incarnation) {
@@ -42,11 +48,12 @@ Taken GradientExchange::on_push(SessionSlot session, const wire::Header& header,
     counters_.add(Counter::kDropSlotBusy);
     return Taken::kNo;
   }
-  const Contribution contribution{binding.job,   binding.rank, binding.incarnation, header.round,
-                                  header.tensor, header.chunk, header.payload_crc,  payload};
+  const Contribution contribution{binding.job,     binding.rank, binding.incarnation, header.round,
+                                  header.tensor,   header.chunk, header.payload_crc,  payload,
+                                  header.priority, now_ns};
   switch (aggregator_.push(contribution)) {
     case PushVerdict::kCompleted:
-      on_complete(job, header);
+      on_complete(job, {header.tensor, header.round, header.chunk, 1, header.priority});
       [[fallthrough]];
     case PushVerdict::kAdded:
       counters_.add(Counter::kPushChunks);
@@ -55,7 +62,7 @@ Taken GradientExchange::on_push(SessionSlot session, const wire::Header& header,
       counters_.add(Counter::kDropContributedTwice);
       return Taken::kYes;
     case PushVerdict::kOldRound:
-      if (binding.catches_up) answer_late(binding, session, header);
+      if (binding.catches_up || job.spec.quorum > 0) answer_late(binding, session, header);
       counters_.add(Counter::kDropRoundOld);
       return Taken::kYes;
     case PushVerdict::kCorrupt:
@@ -84,8 +91,7 @@ Taken GradientExchange::on_push(SessionSlot session, const wire::Header& header,
 }
 
 // The sum of a chunk is complete: it goes to every worker, at the priority that the chunk had.
-void GradientExchange::on_complete(const ServerJob& job, const wire::Header& header) noexcept {
-  const ChunkRange chunk{header.tensor, header.round, header.chunk, 1, header.priority};
+void GradientExchange::on_complete(const ServerJob& job, const ChunkRange& chunk) noexcept {
   if (!job.gate) return answer_all(job, chunk);
   job.gate->complete(chunk, [&](const ChunkRange& range) { answer_all(job, range); });
 }
@@ -131,6 +137,7 @@ bool GradientExchange::prepare_result(const ScheduledChunk& chunk, OutgoingChunk
   out.header.priority = chunk.priority;
   out.header.sender = result.contributors;
   out.header.incarnation = server_jobs_[chunk.job.value].spec.incarnation;
+  if (result.partial) out.header.flags |= wire::kFlagPartial;
   out.header.payload_crc = result.crc;
   out.payload = result.elements;
   out.pin = result.pin;
@@ -168,6 +175,13 @@ void GradientExchange::unblock(SessionSlot session) noexcept {
 
 uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   uint32_t work = 0;
+  OverdueChunk due;
+  while (work < kOverduePerPoll && !short_of_ranges(kMaxWorkers) &&
+         aggregator_.take_overdue(now_ns, due)) {
+    counters_.add(Counter::kQuorumResults);
+    on_complete(server_jobs_[due.job.value], {due.tensor, due.round, due.chunk, 1, due.priority});
+    ++work;
+  }
   while (!lost_.empty() && scheduler_.readmit(lost_.front().first, lost_.front().second)) {
     lost_.pop_front();
     ++work;
@@ -250,7 +264,8 @@ uint32_t GradientExchange::deliver_completions() noexcept {
         std::find_if(programs_.begin(), programs_.end(),
                      [&done](const Program& p) { return p.channel == done.channel; });
     if (program == programs_.end()) continue;
-    deliver(*program, {done.cookie, done.status, done.client_job, done.tensor, done.round});
+    deliver(*program,
+            {done.cookie, done.status, done.client_job, done.tensor, done.round, done.part});
     ++delivered;
   }
   if (delivered > 0) {
@@ -339,7 +354,8 @@ void GradientExchange::forget(SessionSlot session) {
 Status GradientExchange::add_server_job(const command::AddServerJob& spec) {
   ServerJob& job = server_jobs_[spec.job.value];
   if (job.present) return Error(Errc::kExists, "the job slot is taken in this engine");
-  const AggregationJob aggregation{spec.workers, spec.deterministic, spec.memory_limit_bytes};
+  const AggregationJob aggregation{spec.workers, spec.deterministic, spec.memory_limit_bytes,
+                                   spec.quorum, spec.patience_ns};
   if (Status added = aggregator_.add_job(spec.job, aggregation); !added) return added;
   if (Status added = scheduler_.add_job(spec.job, spec.weight); !added) {
     aggregator_.remove_job(spec.job);
@@ -406,6 +422,9 @@ Status GradientExchange::on_command(const Command& any) {
     events_.emplace_back(event::Confirmed{c->job, c->number});
   }
   if (const auto* c = std::get_if<command::ReplaceWorker>(&any)) return replace_worker(*c);
+  if (const auto* c = std::get_if<command::WithdrawWorker>(&any)) {
+    aggregator_.withdraw(c->job, c->rank);
+  }
   if (const auto* c = std::get_if<command::Refill>(&any)) worker_.refill(c->job);
   if (const auto* c = std::get_if<command::SetPolicy>(&any)) return set_policy(c->job, c->policy);
   if (const auto* c = std::get_if<command::RemoveJob>(&any)) remove_job(*c);

@@ -101,10 +101,10 @@ class GradientExchange {
     std::unique_ptr<ForwardGate> gate;  // null: chunks are forwarded as they are complete
   };
 
-  Taken on_push(SessionSlot session, const wire::Header& header,
-                std::span<const std::byte> payload) noexcept;
+  Taken on_push(SessionSlot session, const wire::Header& header, std::span<const std::byte> payload,
+                uint64_t now_ns) noexcept;
   void answer_all(const ServerJob& job, const ChunkRange& range) noexcept;
-  void on_complete(const ServerJob& job, const wire::Header& header) noexcept;
+  void on_complete(const ServerJob& job, const ChunkRange& chunk) noexcept;
   void answer_late(const Binding& binding, SessionSlot session,
                    const wire::Header& header) noexcept;
   bool prepare_result(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept;

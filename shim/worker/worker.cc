@@ -1,6 +1,8 @@
 #include "shim/worker/worker.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -17,6 +19,11 @@ constexpr size_t kRefusalsPerPass = 256;
 template <class T>
 void make_room(std::vector<T>& list, size_t wanted) {
   if (list.capacity() < wanted) list.reserve(std::max(wanted, 2 * list.capacity()));
+}
+
+// That a tensor can have waiting at a time: a push's, a pull's, and who is in the sums.
+size_t completions_of(const command::AddWorkerJob& spec) {
+  return spec.quorum ? size_t{2} + 2 * kMaxWorkers / 64 : size_t{2};
 }
 }  // namespace
 
@@ -87,10 +94,10 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   if (job->partitions) plan_partitions(*job, tensor);
   job->index_of.emplace(spec.tensor, tensor.index);
   job->tensors.push_back(std::move(tensor));
-  ++tensor_count_;
+  most_completions_ += completions_of(job->spec);
   most_ranges_ += job->shards.size();
   make_room(ranges_, 2 * most_ranges_);  // those taken stay in front until all are
-  make_room(completions_, kRefusalsPerPass + 2 * tensor_count_);
+  make_room(completions_, kRefusalsPerPass + most_completions_);
   return {};
 }
 
@@ -118,7 +125,7 @@ void Worker::remove_job(JobSlot slot, Errc code) {
   Job* job = find(slot);
   if (!job) return;
   fail_job(slot, code);
-  tensor_count_ -= job->tensors.size();
+  most_completions_ -= job->tensors.size() * completions_of(job->spec);
   most_ranges_ -= job->tensors.size() * job->shards.size();
   ranges_.erase(ranges_.begin(), ranges_.begin() + static_cast<std::ptrdiff_t>(next_range_));
   std::erase_if(ranges_, [job](const WorkerRange& range) {
@@ -144,7 +151,7 @@ void Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, ui
     // taken theirs, and left.
     if (!tensor || op != WorkerOp::kPull || !tensor->pull_allowed) return refuse(job->failed, 0);
     tensor->pull_allowed = false;
-    return complete(*job, cookie, number, tensor->round, Errc::kOk);
+    return complete_sums(*job, *tensor, cookie);
   }
   if (!tensor) return refuse(Errc::kNotFound, 0);
 
@@ -166,6 +173,8 @@ void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
   tensor.in_flight = true;
   tensor.priority = priority;
   tensor.acks_void = false;
+  tensor.absent_in_some.fill(0);
+  tensor.absent_in_all.fill(~uint64_t{0});
   tensor.missing_sums = tensor.missing_acks = tensor.own_chunks;
   tensor.summed.clear();
   tensor.pushed.clear();
@@ -191,11 +200,21 @@ void Worker::finish_if_done(Job& job, Tensor& tensor) noexcept {
   }
   if (tensor.missing_sums == 0) {
     tensor.in_flight = false;
-    if (tensor.pull_cookie != 0) {
-      complete(job, std::exchange(tensor.pull_cookie, 0), tensor.spec.tensor, tensor.round,
-               Errc::kOk);
+    if (tensor.pull_cookie != 0) complete_sums(job, tensor, std::exchange(tensor.pull_cookie, 0));
+  }
+}
+
+void Worker::complete_sums(const Job& job, Tensor& tensor, uint64_t cookie) noexcept {
+  for (size_t word = 0; job.spec.quorum && word < (job.spec.workers + 63u) / 64; ++word) {
+    const auto part = static_cast<uint16_t>(1 + word);
+    for (const auto& [absent, number] :
+         {std::pair(tensor.absent_in_some[word], part),
+          std::pair(tensor.absent_in_all[word], static_cast<uint16_t>(part + kMaxWorkers / 64))}) {
+      completions_.push_back({job.spec.channel, absent, Errc::kOk, job.spec.client_job,
+                              tensor.spec.tensor, tensor.round, number});
     }
   }
+  complete(job, cookie, tensor.spec.tensor, tensor.round, Errc::kOk);
 }
 
 bool Worker::take_range(WorkerRange& out) noexcept {
@@ -253,27 +272,63 @@ bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
   Tensor* tensor = job ? job->find(header.tensor) : nullptr;
   if (!tensor || job->failed != Errc::kOk || !tensor->in_flight || header.round != tensor->round ||
       header.chunk >= tensor->chunks || tensor->summed.get(header.chunk) ||
-      (header.flags & wire::kFlagPartial) != 0) {
+      ((header.flags & wire::kFlagPartial) != 0 && !job->spec.quorum)) {
     counters_.add(Counter::kDropResultUnexpected);
     return true;  // acknowledged: sending it again would not help
   }
   const ChunkSpan share = shard_span(tensor->spec.tensor, tensor->chunks, shard, job->spec.shards);
+  const bool partial = (header.flags & wire::kFlagPartial) != 0;
+  const size_t bitmap_bytes = partial ? (job->spec.workers + 63u) / 64 * 8 : 0;
   if (header.chunk - share.first >= share.count ||
-      payload.size() != tensor->bytes_of(header.chunk)) {
+      payload.size() != bitmap_bytes + tensor->bytes_of(header.chunk)) {
     counters_.add(Counter::kDropChunkRange);
     return true;
   }
+  std::byte* const target = tensor->memory_of(header.chunk);
   const uint32_t crc =
-      wire::copy_crc32c(tensor->memory_of(header.chunk), payload.data(), payload.size());
+      partial ? wire::crc32c(payload) : wire::copy_crc32c(target, payload.data(), payload.size());
   if (crc != header.payload_crc) {
     counters_.add(Counter::kDropPayloadCrc);
     return false;
+  }
+  if (partial) {
+    if (!note_absent(*job, *tensor, header.sender, payload.first(bitmap_bytes))) {
+      counters_.add(Counter::kDropResultUnexpected);
+      return true;
+    }
+    std::memcpy(target, payload.data() + bitmap_bytes, payload.size() - bitmap_bytes);
+  } else {
+    tensor->absent_in_all.fill(0);
   }
   counters_.add(Counter::kResultChunks);
   tensor->summed.set(header.chunk);
   --tensor->missing_sums;
   mark_pushed(*job, *tensor, header.chunk);
   finish_if_done(*job, *tensor);
+  return true;
+}
+
+// False: the bitmap names other workers, or another number of them, than there can be.
+bool Worker::note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
+                         std::span<const std::byte> bitmap) noexcept {
+  std::array<uint64_t, kMaxWorkers / 64> absent{};
+  uint32_t present = 0;
+  for (size_t word = 0; word < bitmap.size() / 8; ++word) {
+    uint64_t in = 0;
+    for (size_t byte = 0; byte < 8; ++byte) {
+      in = in << 8 | static_cast<uint64_t>(bitmap[word * 8 + byte]);
+    }
+    const size_t left = job.spec.workers - word * 64;
+    const uint64_t all = left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
+    if ((in & ~all) != 0) return false;
+    present += static_cast<uint32_t>(std::popcount(in));
+    absent[word] = all & ~in;
+  }
+  if (present != contributors) return false;
+  for (size_t word = 0; word < absent.size(); ++word) {
+    tensor.absent_in_some[word] |= absent[word];
+    tensor.absent_in_all[word] &= absent[word];
+  }
   return true;
 }
 

@@ -38,6 +38,7 @@ struct WorkerCompletion {
   uint32_t client_job = 0;
   uint32_t tensor = 0;
   uint32_t round = 0;
+  uint16_t part = 0;  // as in Completion
 };
 
 // Chunks to be scheduled: `tensor` is the worker's index, not the number on the wire.
@@ -105,6 +106,9 @@ class Worker {
   Job* find(const EngineChannel* channel, uint32_t client_job) const noexcept;
   void begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept;
   void finish_if_done(Job& job, Tensor& tensor) noexcept;
+  static bool note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
+                          std::span<const std::byte> bitmap) noexcept;
+  void complete_sums(const Job& job, Tensor& tensor, uint64_t cookie) noexcept;
   void complete(const Job& job, uint64_t cookie, uint32_t tensor, uint32_t round,
                 Errc status) noexcept;
   void mark_pushed(Job& job, Tensor& tensor, uint32_t chunk) noexcept;
@@ -115,10 +119,10 @@ class Worker {
 
   Counters& counters_;
   std::vector<std::unique_ptr<Job>> jobs_;  // by slot
-  // Reserved for the most that can wait: two completions and one range per shard and tensor, and
-  // one for each submission that is refused in a pass.
-  size_t tensor_count_ = 0;  // of all jobs
-  size_t most_ranges_ = 0;   // that can wait at a time: one for each tensor and shard
+  // Reserved for the most that can wait: the completions and one range per shard of each tensor,
+  // and a completion for each submission that is refused in a pass.
+  size_t most_completions_ = 0;  // that tensors can have waiting at a time
+  size_t most_ranges_ = 0;       // that can wait at a time: one for each tensor and shard
   std::vector<WorkerRange> ranges_;
   size_t next_range_ = 0;
   std::vector<WorkerCompletion> completions_;

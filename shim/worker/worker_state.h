@@ -1,6 +1,7 @@
 // A worker's jobs and tensors inside one engine. Private to shim/worker.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -46,7 +47,10 @@ struct Worker::Tensor {
   uint32_t missing_acks = 0;
   PartitionPlan plan;  // of a job that releases partitions
   ChunkBits summed;
-  ChunkBits pushed;          // the server has our contribution: acknowledged, or its sum is here
+  ChunkBits pushed;  // the server has our contribution: acknowledged, or its sum is here
+  // Jobs with a quorum: the workers whose contributions are missing in some chunk's sum, in all.
+  std::array<uint64_t, kMaxWorkers / 64> absent_in_some{};
+  std::array<uint64_t, kMaxWorkers / 64> absent_in_all{};
   uint64_t push_cookie = 0;  // 0 = nobody waits
   uint64_t pull_cookie = 0;
 

@@ -23,6 +23,9 @@ JobOpen some_job() {
   m.deterministic = true;
   m.weight = 4;
   m.timeout_ms = 1000;
+  m.rejoin_ms = 60000;
+  m.quorum = 200;
+  m.patience_ms = 50;
   return m;
 }
 Declare some_tensors(size_t count) {
@@ -105,6 +108,7 @@ TEST(AttachCodec, RefusesFieldsOutOfRange) {
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.rank = 2; })));
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.role = static_cast<Role>(2); })));
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.weight = 0; })));
+  EXPECT_TRUE(refused(job([](JobOpen& m) { m.quorum = 257; })));
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.secret.assign(kMaxSecretBytes + 1, 'x'); })));
   EXPECT_TRUE(refused(tensor([](DeclaredTensor& t) { t.id = 0x80000000; })));
   EXPECT_TRUE(refused(tensor([](DeclaredTensor& t) { t.numel = 0; })));

@@ -80,6 +80,12 @@ TEST_F(ClientCpp, ExchangesEveryWay) {
   EXPECT_TRUE(push->wait(60'000));
   EXPECT_TRUE(pull->wait());
   EXPECT_EQ(*tensor->round(), 3U);
+  const Expected<mercury_contributors> in = tensor->contributors();
+  ASSERT_TRUE(in);
+  EXPECT_EQ(in->round, 2U);
+  EXPECT_EQ(in->workers, 1U);
+  EXPECT_EQ(in->in_all[0], 1U);
+  EXPECT_EQ(in->in_any[0], 1U);
   const Expected<mercury_job_stats> stats = job->stats();
   ASSERT_TRUE(stats);
   EXPECT_EQ(stats->operations, 3U);

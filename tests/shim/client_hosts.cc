@@ -46,14 +46,19 @@ std::string name_of(Engines engines) {
 // --- daemons ---------------------------------------------------------------------------------
 
 StackDaemon::StackDaemon(std::string address, const std::string& extra)
-    : address_(std::move(address)) {
+    : address_(std::move(address)), extra_(extra) {
   char folder[] = "/tmp/mercury-client-XXXXXX";
   folder_ = ::mkdtemp(folder);
+  start();
+}
+
+void StackDaemon::start() {
   const std::string config = folder_ + "/stackd.toml", notify = folder_ + "/notify";
   std::ofstream(config) << "[port]\nkind = \"uring\"\naddress = [\"" << address_
                         << "/8\"]\nudp_port = 17470\nengines = 2\n"
                         << "[attach]\nsocket = \"" << socket() << "\"\n"
-                        << extra;
+                        << extra_;
+  std::filesystem::remove(notify);
   const int notifications = open_notifications(notify);
   pid_ = ::fork();
   if (pid_ == 0) {

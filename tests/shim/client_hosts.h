@@ -29,7 +29,8 @@ class StackDaemon {
   StackDaemon(const StackDaemon&) = delete;
   StackDaemon& operator=(const StackDaemon&) = delete;
 
-  void kill();  // as a crash does
+  void kill();   // as a crash does
+  void start();  // again, on the same address and socket
   const std::string& address() const { return address_; }
   std::string socket() const { return folder_ + "/stackd.sock"; }
 
@@ -38,6 +39,7 @@ class StackDaemon {
   bool wait_until_ready(int notifications) const;
 
   const std::string address_;
+  const std::string extra_;
   std::string folder_;
   pid_t pid_ = -1;
 };

@@ -28,6 +28,7 @@ std::vector<EngineChannel*> SimProgram::engine_ends() {
 
 void SimProgram::submit(SubmitOp op, uint32_t tensor, uint16_t priority, uint64_t cookie) {
   waiting_[cookie] = channels_.size();
+  if (op != SubmitOp::kPull) absent_[tensor] = {};
   for (Pair& pair : channels_) {
     if (!pair.client->submit({op, priority, 1, tensor, cookie})) {
       first_error_[cookie] = Errc::kAgain;
@@ -39,6 +40,12 @@ void SimProgram::collect() {
   for (Pair& pair : channels_) {
     Completion completion;
     while (pair.client->pop(completion)) {
+      if (completion.part != 0) {
+        Absent& absent = absent_[completion.tensor];
+        if (completion.part == 1) absent.in_some |= completion.cookie;
+        if (completion.part == 1 + kAbsentWords) absent.in_all &= completion.cookie;
+        continue;
+      }
       if (completion.status != Errc::kOk)
         first_error_.emplace(completion.cookie, completion.status);
       if (--waiting_[completion.cookie] > 0) continue;

@@ -52,6 +52,7 @@ constexpr CounterInfo kCounterInfo[] = {
     {"probe_timeouts", "tail probes sent"},
     {"spurious_losses", "packets declared lost that had arrived: the path reorders or delays"},
     {"tx_backpressure", "times the port had no room while something was due"},
+    {"quorum_results", "chunks completed by their job's quorum and patience, without all workers"},
     {"bad_descriptors", "invalid submissions from a program; its channel was closed"},
     {"submissions", "operations submitted by programs"},
     {"completions", "operations completed to programs"},

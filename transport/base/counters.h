@@ -28,7 +28,7 @@ enum class Counter : uint16_t {
   // Events.
   kSessionsOpened, kSessionsClosed, kSessionsRefused, kPeersLost, kProbeTimeouts,
   kSpuriousLosses,
-  kTxBackpressure, kBadDescriptors, kSubmissions, kCompletions, kCompletionRingFull,
+  kTxBackpressure, kQuorumResults, kBadDescriptors, kSubmissions, kCompletions, kCompletionRingFull,
   kWakeups, kSleeps, kPolls, kIdlePolls,
   kCount
 };

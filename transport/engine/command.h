@@ -66,6 +66,7 @@ struct AddWorkerJob {
   std::string policy;   // as scheduler/policy.h reads it; empty: the first of its table
   EngineChannel* channel = nullptr;  // where completions go
   uint32_t client_job = 0;           // the program's number for the job on that channel
+  bool quorum = false;  // sums may be partial: completions say whose contributions are in them
 };
 struct BindShard {  // chunks of shard `shard` travel on the session `token` of this engine
   JobSlot job;
@@ -83,6 +84,8 @@ struct AddServerJob {
   uint32_t weight = 1;
   uint32_t incarnation = 0;  // of this server
   std::string policy;        // as of AddWorkerJob
+  uint16_t quorum = 0;       // as in AggregationJob
+  uint64_t patience_ns = 0;
 };
 struct BindWorker {  // results for worker `rank` travel on the session `token`
   JobSlot job;
@@ -114,6 +117,11 @@ struct ReplaceWorker {
   JobSlot job;
   uint16_t rank = 0;
   uint32_t incarnation = 0;
+};
+// Server, in jobs with a quorum: nothing is to be expected of worker `rank` until ReplaceWorker.
+struct WithdrawWorker {
+  JobSlot job;
+  uint16_t rank = 0;
 };
 // Worker: pushes again what belongs to a round that is not complete and has no sum yet, because a
 // server has taken a worker's part out. What the servers still have is dropped there.
@@ -156,8 +164,9 @@ using Command =
     std::variant<command::Connect, command::Accept, command::Refuse, command::SendControl,
                  command::CloseSession, command::AddWorkerJob, command::BindShard,
                  command::AddServerJob, command::BindWorker, command::AddTensor, command::Confirm,
-                 command::ReplaceWorker, command::Refill, command::SetPolicy, command::RemoveJob,
-                 command::FailJob, command::AttachChannel, command::DetachChannel, command::Stop>;
+                 command::ReplaceWorker, command::WithdrawWorker, command::Refill,
+                 command::SetPolicy, command::RemoveJob, command::FailJob, command::AttachChannel,
+                 command::DetachChannel, command::Stop>;
 
 namespace event {
 

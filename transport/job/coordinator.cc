@@ -14,6 +14,14 @@ bool contains(const std::vector<Endpoint>& list, const Endpoint& endpoint) {
   return std::find(list.begin(), list.end(), endpoint) != list.end();
 }
 
+std::string options_text(const message::Join& join) {
+  const std::string quorum = join.quorum == 0
+                                 ? "no quorum"
+                                 : "a quorum of " + std::to_string(join.quorum) + " after " +
+                                       std::to_string(join.patience_ms) + " ms";
+  return std::to_string(join.rejoin_ms) + " ms for lost workers to come back and " + quorum;
+}
+
 std::string sizes_text(const message::Join& join) {
   return std::to_string(join.workers) + " workers, " + std::to_string(join.servers) + " servers" +
          (join.deterministic ? ", deterministic" : "");
@@ -27,7 +35,9 @@ Coordinator::Coordinator(JobContext& context, uint64_t number, std::string job, 
 // --- gathering -------------------------------------------------------------------------------
 
 void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
-  if (waits_for_lost()) return rejoin(link, std::move(join), now_ns);
+  if (phase_ == Phase::kRunning && (shape_->rejoin_ms > 0 || shape_->quorum > 0)) {
+    return rejoin(link, std::move(join), now_ns);
+  }
   Status fits = phase_ == Phase::kGathering
                     ? Status()
                     : Status(Error(Errc::kRankTaken, "job '" + job_ + "' has all its members"));
@@ -38,6 +48,8 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
     workers_options_known_ = true;
     shape_->rejoin_ms = join.rejoin_ms;
     shape_->policy = join.policy;
+    shape_->quorum = join.quorum;
+    shape_->patience_ms = join.patience_ms;
   }
   if (fits) fits = check_rank(join);
   if (!fits) {
@@ -57,7 +69,16 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
       invite(invitations_.back());
     }
   }
-  if (seats_.size() == size_t{shape_->workers} + shape_->servers) send_roster();
+  if (seats_.size() < size_t{shape_->workers} + shape_->servers) return;
+  const auto old = std::find_if(seats_.begin(), seats_.end(), [](const Seat& s) {
+    return s.join.role == Role::kServer && (s.join.features & kKnowsLostWorkers) == 0;
+  });
+  if (old != seats_.end() && (shape_->rejoin_ms > 0 || shape_->quorum > 0)) {
+    return fail(Errc::kVersionMismatch,
+                who(*old) + " is of a version that knows no job with " + options_text(*shape_),
+                now_ns);
+  }
+  send_roster();
 }
 
 Status Coordinator::check_shape(const message::Join& join) const {
@@ -69,11 +90,12 @@ Status Coordinator::check_shape(const message::Join& join) const {
                                           shape_->policy + "', this worker asks for '" +
                                           join.policy + "'");
     }
-    if (join.rejoin_ms == shape_->rejoin_ms) return {};
-    return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with " +
-                                        std::to_string(shape_->rejoin_ms) +
-                                        " ms for lost workers to come back, this worker asks for " +
-                                        std::to_string(join.rejoin_ms) + " ms");
+    if (join.rejoin_ms == shape_->rejoin_ms && join.quorum == shape_->quorum &&
+        join.patience_ms == shape_->patience_ms) {
+      return {};
+    }
+    return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with " + options_text(*shape_) +
+                                        "; this worker asks for " + options_text(join));
   }
   return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with " + sizes_text(*shape_) +
                                       ", this member asks for " + sizes_text(join));
@@ -176,6 +198,8 @@ void Coordinator::send_roster() {
   message::Roster roster;
   roster.rejoin_ms = shape_->rejoin_ms;
   roster.policy = shape_->policy;
+  roster.quorum = shape_->quorum;
+  roster.patience_ms = shape_->patience_ms;
   roster.workers.resize(shape_->workers);
   roster.servers.resize(shape_->servers);
   size_t lanes = kMaxLanes;
@@ -319,7 +343,7 @@ void Coordinator::seat_closed(Seat& seat, const Error& why, uint64_t now_ns) {
     // kClosed without a Leave before it: the member's host was stopped.
     const Errc code = why.code == Errc::kClosed ? Errc::kPeerLeft : why.code;
     const std::string text = who(seat) + ": " + why.message;
-    if (seat.join.role == Role::kWorker && waits_for_lost() && !somebody_left_) {
+    if (seat.join.role == Role::kWorker && survives_loss(seat)) {
       return vacate(seat, Error(code, text), now_ns);
     }
     erase_seat(seat.link);

@@ -105,7 +105,16 @@ class Coordinator {
   std::vector<uint32_t> rounds_of(const Declaration& declaration) const;
 
   // --- coming back (coordinator_rejoin.cc) ---
-  bool waits_for_lost() const { return phase_ == Phase::kRunning && shape_->rejoin_ms > 0; }
+  // Whether a lost worker leaves a vacancy; else its loss fails the job.
+  bool survives_loss(const Seat& worker) const;
+  size_t workers_there() const;  // and not on their way back
+  // Whether rounds complete with the workers that are there.
+  bool has_quorum() const {
+    return workers_there() >= (shape_->quorum > 0 ? shape_->quorum : shape_->workers);
+  }
+  // Those that are vacant are waited for from now on, if they are not yet and the others need them.
+  void limit_vacancies(uint64_t now_ns);
+  void end_rejoining(uint64_t now_ns);
   void vacate(const Seat& seat, const Error& why, uint64_t now_ns);
   void unseat(Seat& seat, const Error& why, uint64_t now_ns);
   void lost(const message::Lost& message, const Seat& server, uint64_t now_ns);
@@ -155,7 +164,7 @@ class Coordinator {
   std::deque<Declaration> declarations_;  // the first is in work while servers are awaited
   std::vector<LinkId> awaited_servers_;
 
-  bool somebody_left_ = false;  // a worker, in order
+  bool ending_ = false;  // workers have left in order, and too few are there without them
   std::vector<Vacancy> vacancies_;
   struct Applicant {  // wants a place that is not free yet
     LinkId link = 0;

@@ -14,9 +14,37 @@ constexpr size_t kMaxApplicants = 256;
 
 }  // namespace
 
+size_t Coordinator::workers_there() const {
+  return static_cast<size_t>(std::count_if(seats_.begin(), seats_.end(), [](const Seat& seat) {
+    return seat.join.role == Role::kWorker && !seat.returns_to;
+  }));
+}
+
+bool Coordinator::survives_loss(const Seat& worker) const {
+  if (phase_ != Phase::kRunning || ending_) return false;
+  const size_t left = workers_there() - (worker.returns_to ? 0 : 1);
+  return shape_->rejoin_ms > 0 || (shape_->quorum > 0 && left >= shape_->quorum);
+}
+
+void Coordinator::limit_vacancies(uint64_t now_ns) {
+  const bool waited_for = !has_quorum();
+  const auto limit = [&](Vacancy& vacancy) {
+    if (!waited_for) {
+      vacancy.deadline_ns = kNever;
+    } else if (vacancy.deadline_ns == kNever) {
+      vacancy.deadline_ns = now_ns + shape_->rejoin_ms * 1'000'000;
+    }
+  };
+  for (Vacancy& vacancy : vacancies_) limit(vacancy);
+  for (Seat& seat : seats_) {
+    if (seat.returns_to) limit(*seat.returns_to);
+  }
+}
+
 void Coordinator::vacate(const Seat& seat, const Error& why, uint64_t now_ns) {
   Vacancy vacancy{static_cast<uint16_t>(seat.join.rank), seat.join.lanes.front(), why, now_ns,
-                  now_ns + shape_->rejoin_ms * 1'000'000};
+                  kNever};
+  const message::Lost withdrawn{vacancy.rank, seat.join.incarnation};
   // A next life that dies before it starts changes nothing about what the others wait for.
   if (seat.returns_to) vacancy = *seat.returns_to;
   const LinkId link = seat.link;
@@ -24,6 +52,12 @@ void Coordinator::vacate(const Seat& seat, const Error& why, uint64_t now_ns) {
   if (!in_work) std::erase(fencing_, link);  // else its servers still answer
   erase_seat(link);
   vacancies_.push_back(std::move(vacancy));
+  limit_vacancies(now_ns);
+  for (const Seat& server : seats_) {
+    if (shape_->quorum > 0 && server.join.role == Role::kServer) {
+      context_.links.send(server.link, withdrawn);
+    }
+  }
   for (size_t i = 0; i < applicants_.size(); ++i) {
     if (!take_vacancy(applicants_[i].link, applicants_[i].join, now_ns)) continue;
     applicants_.erase(applicants_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -45,12 +79,12 @@ void Coordinator::lost(const message::Lost& message, const Seat& server, uint64_
   });
   if (seat == seats_.end()) return;  // it is known already
   const Error why(Errc::kPeerLost, who(server) + " hears nothing from it");
-  if (waits_for_lost() && !somebody_left_) return unseat(*seat, why, now_ns);
+  if (survives_loss(*seat)) return unseat(*seat, why, now_ns);
   fail(why.code, who(*seat) + ": " + why.message, now_ns);
 }
 
 void Coordinator::rejoin(LinkId link, message::Join join, uint64_t now_ns) {
-  if (somebody_left_) return dismiss(link, job_is_ending(), now_ns);
+  if (ending_) return dismiss(link, job_is_ending(), now_ns);
   Status fits;
   if (join.role == Role::kServer) {
     fits = Error(Errc::kRankTaken, "job '" + job_ + "' has all its servers");
@@ -143,7 +177,7 @@ void Coordinator::fenced(LinkId server, const message::Replaced& message, uint64
 bool Coordinator::progressed(const Vacancy& vacancy, uint64_t now_ns) {
   uint64_t progress = 0;
   for (const auto& [tensor, round] : rounds_) progress += round;
-  if (last_progress_ != progress) {
+  if (last_progress_ != progress || (shape_->quorum > 0 && has_quorum())) {
     last_progress_ = progress;
     stalled_since_ns_ = vacancy.lost_ns;
     return true;
@@ -167,6 +201,24 @@ void Coordinator::started_again(Seat& seat, const message::Ready& message, uint6
   seat.returns_to.reset();
   seat.deadline_ns = kNever;
   context_.links.send(seat.link, message::Start{chunk_bytes_});
+  limit_vacancies(now_ns);
+}
+
+// Workers leave in order: nobody who comes back would find enough others to exchange with. A place
+// that somebody waits for fails the job.
+void Coordinator::end_rejoining(uint64_t now_ns) {
+  const Vacancy* vacancy = any_vacancy();
+  if (vacancy && vacancy->deadline_ns != kNever) {
+    const Error why = vacancy->why;
+    return fail(why.code, why.message, now_ns);
+  }
+  vacancies_.clear();
+  for (const Applicant& applicant : applicants_) dismiss(applicant.link, job_is_ending(), now_ns);
+  applicants_.clear();
+  for (const Seat& seat : seats_) {
+    if (seat.returns_to) dismiss(seat.link, job_is_ending(), now_ns);
+  }
+  std::erase_if(seats_, [](const Seat& seat) { return seat.returns_to.has_value(); });
 }
 
 void Coordinator::on_rejoin_timer(uint64_t now_ns) {

@@ -88,15 +88,13 @@ uint32_t Coordinator::needed_payload() const {
 void Coordinator::leave(Seat& leaver, uint64_t now_ns) {
   const auto rank = static_cast<uint16_t>(leaver.join.rank);
   const LinkId link = leaver.link;
-  somebody_left_ = true;
   erase_seat(link);
   dismiss(link, message::Left{}, now_ns);
-  if (const Vacancy* vacancy = any_vacancy()) {  // who comes back would wait for the one that left
-    const Error why = vacancy->why;
-    return fail(why.code, why.message, now_ns);
+  if (!ending_ && !has_quorum()) {
+    ending_ = true;
+    end_rejoining(now_ns);
+    if (ended()) return;
   }
-  for (const Applicant& applicant : applicants_) dismiss(applicant.link, job_is_ending(), now_ns);
-  applicants_.clear();
   const bool all_left = std::none_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
     return seat.join.role == Role::kWorker;
   });
@@ -104,7 +102,7 @@ void Coordinator::leave(Seat& leaver, uint64_t now_ns) {
   for (const Seat& seat : seats_) {
     if (all_left) {
       dismiss(seat.link, message::End{}, now_ns);
-    } else {
+    } else if (ending_ || seat.join.role == Role::kServer) {
       context_.links.send(seat.link, message::PeerLeft{rank, lacked});
     }
   }

@@ -21,6 +21,13 @@ Status check(const OpenJob& request, size_t lanes) {
                  std::to_string(ranks - 1));
   }
   if (request.weight == 0 || request.weight > kMaxWeight) return wrong("weight: 1 to 1000");
+  if (request.quorum > 0) {
+    if (request.quorum > request.workers) return wrong("quorum: at most the number of workers");
+    if (request.patience_ns < 1'000'000) return wrong("a quorum needs a patience of 1 ms or more");
+    if (request.deterministic) {
+      return wrong("a deterministic job has no quorum: who is in a sum would differ between runs");
+    }
+  }
   if (request.timeout_ns == 0) return wrong("the time limit must not be zero");
   if (request.rendezvous.empty() || request.rendezvous.size() > kMaxServers) {
     return wrong("rendezvous: 1 to 256 addresses");
@@ -251,6 +258,10 @@ void JobManager::open_job(ClientId client, OpenJob request, uint64_t now_ns,
                                                (spec.deterministic ? ", deterministic" : "")));
     }
     return server->own(client, std::move(reply));
+  }
+  if (request.quorum == 0 || request.quorum == request.workers) {
+    request.quorum = 0;  // everybody is waited for
+    request.patience_ns = 0;
   }
   const bool here = state_->is_here(request.rendezvous.front());
   Result<Member*> member = state_->add_member(std::move(request), key, now_ns);

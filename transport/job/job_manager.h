@@ -62,6 +62,11 @@ struct OpenJob {
   // wait, and its next life joins under the same rank. 0: the job fails at once. The same on all
   // workers; servers learn it.
   uint64_t rejoin_ns = 0;
+  // Not 0: a chunk's sum is complete with so many workers' contributions once `patience_ns` have
+  // passed since its first one, and says who is in it; and the job goes on as long as so many
+  // workers are there. The same on all workers; not with `deterministic`.
+  uint16_t quorum = 0;
+  uint64_t patience_ns = 0;
   // Worker: one channel per engine of this host, the caller's. They live until each engine has
   // answered DetachChannel (event::ChannelDetached), which the caller sends once client_gone has
   // replied: until then the engines go on using them.

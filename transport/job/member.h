@@ -123,6 +123,8 @@ class Member {
                   uint32_t first_round);
   void confirm();
   void replace(const message::Replace& message);
+  void withdraw(uint16_t rank);
+  void drop_sessions_of(uint16_t rank, const Error& why);
 
   // --- ending (member.cc) ---
   void fail_as(const Error& why, const std::string& told);

@@ -23,6 +23,7 @@ void Member::on_message(const Message& message, uint64_t now_ns) {
   const auto* peer_left = std::get_if<message::PeerLeft>(&message);
   const auto* replaced = std::get_if<message::Replace>(&message);
   const auto* policy = std::get_if<message::SetPolicy>(&message);
+  const auto* lost = std::get_if<message::Lost>(&message);
   const bool refill = std::holds_alternative<message::Refill>(message);
   if (const auto* failed = std::get_if<message::Fail>(&message)) {
     const bool leaving = phase_ == Phase::kLeaving;
@@ -47,6 +48,8 @@ void Member::on_message(const Message& message, uint64_t now_ns) {
     define(*define_new);
   } else if (replaced && !worker && phase_ == Phase::kRunning && !replacing_) {
     replace(*replaced);
+  } else if (lost && !worker && phase_ == Phase::kRunning) {
+    withdraw(lost->rank);
   } else if (refill && worker && phase_ >= Phase::kRunning) {
     for (size_t lane = 0; lane < lanes_used_; ++lane) to_lane(lane, command::Refill{slot_});
   } else if (policy) {
@@ -92,6 +95,7 @@ void Member::enter_as_worker() {
     add.policy = roster_.policy.empty() ? spec_.policy : roster_.policy;
     add.channel = spec_.channels[lane];
     add.client_job = spec_.client_job;
+    add.quorum = roster_.quorum > 0;
     to_lane(lane, add);
   }
   for (uint16_t shard = 0; shard < roster_.shards(); ++shard) connect_to(shard, 1);
@@ -128,6 +132,8 @@ void Member::enter_as_server() {
     add.weight = roster_.weight;
     add.incarnation = incarnation_;
     add.policy = roster_.policy;
+    add.quorum = roster_.quorum;
+    add.patience_ns = roster_.patience_ms * 1'000'000;
     to_lane(lane, add);
   }
 }
@@ -137,7 +143,8 @@ Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) c
     return Error(Errc::kWrongSecret, "the secret of job '" + spec_.name + "' is another one");
   }
   if (phase_ < Phase::kConnecting) return Admission::kHold;
-  if (hello.role != Role::kWorker || hello.rank >= roster_.workers.size() ||
+  if (hello.role != Role::kWorker || hello.incarnation == 0 ||
+      hello.rank >= roster_.workers.size() ||
       roster_.workers[hello.rank].incarnation != hello.incarnation) {
     return Error(Errc::kRankTaken, "job '" + spec_.name + "' has no such worker in its roster");
   }
@@ -231,7 +238,7 @@ void Member::on_data_closed(LinkId link, const Error& why) {
   if (spec_.role == Role::kServer) {
     // A worker that leaves or fails says so to the coordinator; only silence is news.
     if (why.code != Errc::kPeerLost || left_.contains(data.index)) return;
-    if (roster_.rejoin_ms > 0 && phase_ == Phase::kRunning) {
+    if (roster_.rejoin_ms + roster_.quorum > 0 && phase_ == Phase::kRunning) {
       return context_.links.send(
           control_, message::Lost{data.index, roster_.workers[data.index].incarnation});
     }
@@ -272,7 +279,8 @@ void Member::on_peer_left(const message::PeerLeft& left, uint64_t now_ns) {
   const uint16_t rank = left.rank;
   if (rank >= roster_.workers.size()) return;
   left_.insert(rank);
-  if (spec_.role != Role::kWorker || grace_until_ns_ != kNever || phase_ != Phase::kRunning) return;
+  if (spec_.role == Role::kServer) return withdraw(rank);
+  if (grace_until_ns_ != kNever || phase_ != Phase::kRunning) return;
   peer_left_ = describe(Role::kWorker, rank, spec_.workers, roster_.workers[rank].address) +
                " left the job" +
                (left.lacked.empty() ? "" : " and had not declared " + left.lacked);
@@ -417,6 +425,16 @@ void Member::add_tensor(const message::Tensor& t, uint16_t priority, std::byte* 
   }
 }
 
+// Server: the others' sums need not wait for it, if the job has a quorum.
+void Member::withdraw(uint16_t rank) {
+  if (roster_.quorum == 0 || rank >= roster_.workers.size()) return;
+  drop_sessions_of(rank, Error(Errc::kPeerLeft, "the job goes on without it"));
+  roster_.workers[rank].incarnation = 0;  // nobody's
+  for (size_t lane = 0; lane < lanes_used_; ++lane) {
+    to_lane(lane, command::WithdrawWorker{slot_, rank});
+  }
+}
+
 // --- a worker's next life --------------------------------------------------------------------
 
 // Server: its last life's sessions end, and each engine fences it off and says where its rounds
@@ -425,16 +443,9 @@ void Member::replace(const message::Replace& message) {
   if (message.rank >= roster_.workers.size()) {
     return fail(Error(Errc::kProtocol, "the job's coordinator replaced a worker that is not one"));
   }
-  for (auto it = data_.begin(); it != data_.end();) {
-    if (it->second.index != message.rank) {
-      ++it;
-      continue;
-    }
-    context_.links.drop(it->first, Error(Errc::kPeerLeft, describe(Role::kWorker, message.rank,
-                                                                   spec_.workers, message.address) +
-                                                              " was started again"));
-    it = data_.erase(it);
-  }
+  drop_sessions_of(message.rank, Error(Errc::kPeerLeft, describe(Role::kWorker, message.rank,
+                                                                 spec_.workers, message.address) +
+                                                            " was started again"));
   roster_.workers[message.rank] = {message.incarnation, message.address};
   replacing_ = message;
   rounds_.clear();
@@ -442,6 +453,14 @@ void Member::replace(const message::Replace& message) {
   for (size_t lane = 0; lane < lanes_used_; ++lane) {
     to_lane(lane, command::ReplaceWorker{slot_, message.rank, message.incarnation});
   }
+}
+
+void Member::drop_sessions_of(uint16_t rank, const Error& why) {
+  std::erase_if(data_, [&](const auto& entry) {
+    if (entry.second.index != rank) return false;
+    context_.links.drop(entry.first, why);
+    return true;
+  });
 }
 
 void Member::on_worker_replaced(const event::WorkerReplaced& event) {

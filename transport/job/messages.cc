@@ -172,6 +172,21 @@ constexpr int64_t kMaxMilliseconds = int64_t{1} << 40;  // 34 years
 constexpr int64_t kMax32 = std::numeric_limits<uint32_t>::max();
 
 // --- one pair of functions per kind ----------------------------------------------------------
+// Options that the first version of these messages did not have: said only by who uses them.
+template <class M>
+void put_options(Json& out, const M& m) {
+  if (m.rejoin_ms > 0) out["rejoin_ms"] = m.rejoin_ms;
+  if (m.quorum > 0) out["quorum"] = m.quorum;
+  if (m.patience_ms > 0) out["patience_ms"] = m.patience_ms;
+}
+template <class M>
+void get_options(Reader& in, M& m) {
+  in.read_optional("rejoin_ms", m.rejoin_ms, 0, kMaxMilliseconds);
+  in.read_optional("quorum", m.quorum, 0, kMaxWorkers);
+  in.read_optional("patience_ms", m.patience_ms, 0, kMaxMilliseconds);
+  if ((m.quorum > 0) != (m.patience_ms > 0)) in.fail("'quorum' and 'patience_ms' belong together");
+}
+
 void put(Json& out, const message::Join& m) {
   out["role"] = static_cast<int>(m.role);
   out["rank"] = m.rank;
@@ -184,8 +199,9 @@ void put(Json& out, const message::Join& m) {
   out["served"] = m.served;
   out["lanes"] = to_json(m.lanes);
   out["rendezvous"] = to_json(m.rendezvous);
-  if (m.rejoin_ms > 0) out["rejoin_ms"] = m.rejoin_ms;
   if (!m.policy.empty()) out["policy"] = m.policy;
+  put_options(out, m);
+  if (m.features > 0) out["features"] = m.features;
 }
 void get(Reader& in, message::Join& m) {
   m.role = static_cast<Role>(in.number("role", 0, 1));
@@ -199,8 +215,10 @@ void get(Reader& in, message::Join& m) {
   in.read("served", m.served);
   in.read("lanes", m.lanes, kMaxLanes);
   in.read("rendezvous", m.rendezvous, kMaxServers);
-  in.read_optional("rejoin_ms", m.rejoin_ms, 0, kMaxMilliseconds);
   in.read_optional("policy", m.policy);
+  get_options(in, m);
+  in.read_optional("features", m.features, 0, kMax32);
+  if (m.quorum > m.workers || (m.quorum > 0 && m.deterministic)) in.fail("'quorum' is impossible");
 }
 
 void put(Json& out, const message::Invite& m) {
@@ -219,8 +237,8 @@ void get(Reader& in, message::Invite& m) {
 void put(Json& out, const message::Roster& m) {
   out["rank"] = m.rank;
   out["weight"] = m.weight;
-  if (m.rejoin_ms > 0) out["rejoin_ms"] = m.rejoin_ms;
   if (!m.policy.empty()) out["policy"] = m.policy;
+  put_options(out, m);
   if (m.frame_bytes > 0) out["frame_bytes"] = m.frame_bytes;
   out["workers"] = Json::array();
   for (const auto& w : m.workers) {
@@ -242,8 +260,8 @@ void get_member(Reader& in, const Json& row, size_t most_lanes, Row use) {
 void get(Reader& in, message::Roster& m) {
   in.read("rank", m.rank, 0, std::max(kMaxWorkers, kMaxServers) - 1);
   in.read("weight", m.weight, 1, kMaxWeight);
-  in.read_optional("rejoin_ms", m.rejoin_ms, 0, kMaxMilliseconds);
   in.read_optional("policy", m.policy);
+  get_options(in, m);
   in.read_optional("frame_bytes", m.frame_bytes, 0, 65535);
   in.rows("workers", kMaxWorkers, [&](const Json& row) {
     get_member(in, row, 1, [&](uint32_t incarnation, std::vector<Endpoint> lanes) {

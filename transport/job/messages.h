@@ -29,6 +29,10 @@ inline constexpr uint32_t kMaxWeight = 1000;
 // Largest tensor: its bytes stay far below 2^63 for every type.
 inline constexpr uint64_t kMaxElements = uint64_t{1} << 56;
 
+// Bits of Join::features. Servers without it would neither fence a lost worker off nor complete a
+// sum without it.
+inline constexpr uint32_t kKnowsLostWorkers = 1;
+
 namespace message {
 
 // What a tensor is to everyone; data and priority are each worker's own.
@@ -51,7 +55,10 @@ struct Join {  // member: wants in
   uint64_t timeout_ms = 0;  // how long it waits for the others; 0: as long as it takes
   uint64_t rejoin_ms = 0;  // how long the job waits for a worker that was lost; 0: it fails at once
   std::string policy;      // how the job exchanges its gradients (scheduler/policy.h)
-  bool served = false;     // no program: a host's daemon serves by itself
+  uint16_t quorum = 0;     // so many contributions complete a chunk when its patience is at an end
+  uint64_t patience_ms = 0;  // counted from the first contribution; 0 without a quorum
+  bool served = false;       // no program: a host's daemon serves by itself
+  uint32_t features = 0;     // a server's: kKnowsLostWorkers
   std::vector<Endpoint> lanes;
   std::vector<Endpoint> rendezvous;
   friend bool operator==(const Join&, const Join&) = default;
@@ -78,6 +85,8 @@ struct Roster {  // coordinator: all are there
   uint32_t weight = 1;
   uint64_t rejoin_ms = 0;
   std::string policy;  // the job's, now
+  uint16_t quorum = 0;
+  uint64_t patience_ms = 0;
   uint16_t frame_bytes =
       0;  // to a worker that comes back: the UDP payload that its paths must carry
   std::vector<Worker> workers;  // by rank
@@ -157,7 +166,9 @@ struct SetPolicy {  // worker to coordinator, coordinator to all: another policy
   std::string policy;
   friend bool operator==(const SetPolicy&, const SetPolicy&) = default;
 };
-struct Lost {  // server: nothing is heard from worker `rank` any more
+// Server: nothing is heard from worker `rank` any more. Coordinator, in jobs with a quorum: nothing
+// is to be expected of it until it is replaced.
+struct Lost {
   uint16_t rank = 0;
   uint32_t incarnation = 0;
   friend bool operator==(const Lost&, const Lost&) = default;

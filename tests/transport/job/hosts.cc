@@ -149,6 +149,7 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
       uint32_t& incarnation = job->incarnations[w->rank];
       if (incarnation != 0 && incarnation != w->incarnation)
         violation(host, "an old life is bound");
+      if (job->withdrawn.contains(w->rank)) violation(host, "a withdrawn worker is bound");
       incarnation = w->incarnation;
     }
     if (job) bind(host, lane, *job, w->rank, w->token);
@@ -167,9 +168,12 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     if (!job) return;
     job->incarnations[p->rank] = p->incarnation;
     job->bound.erase(p->rank);
+    job->withdrawn.erase(p->rank);
     event::WorkerReplaced replaced{p->job, p->rank, p->incarnation, {}};
     for (const auto& [tensor, round] : job->rounds) replaced.rounds.push_back({tensor, round});
     events.push_back(std::move(replaced));
+  } else if (const auto* x = std::get_if<command::WithdrawWorker>(&any)) {
+    if (auto* job = need(x->job, "WithdrawWorker")) job->withdrawn.insert(x->rank);
   } else if (const auto* l = std::get_if<command::Refill>(&any)) {
     if (auto* job = need(l->job, "Refill")) ++job->refills;
   } else if (const auto* s = std::get_if<command::SetPolicy>(&any)) {

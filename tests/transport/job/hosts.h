@@ -37,6 +37,7 @@ struct HostModel {
     std::map<uint16_t, uint32_t> incarnations;  // server: of the workers bound or replaced last
     int refills = 0;
     std::string policy;  // as last heard
+    std::set<uint16_t> withdrawn;
   };
   struct Lane {
     std::deque<Command> commands;

@@ -18,7 +18,6 @@ message::Join join() {
   m.rank = 1;
   m.workers = 3;
   m.servers = 2;
-  m.deterministic = true;
   m.weight = 7;
   m.incarnation = 0xfffffffe;
   m.timeout_ms = 30000;
@@ -27,6 +26,9 @@ message::Join join() {
   m.rendezvous = {endpoint(9, 1)};
   m.rejoin_ms = 60000;
   m.policy = "p3:startup=20us";
+  m.quorum = 2;
+  m.patience_ms = 50;
+  m.features = 5;
   return m;
 }
 
@@ -36,6 +38,8 @@ message::Roster roster() {
   m.weight = 3;
   m.rejoin_ms = 60000;
   m.policy = "wfbp";
+  m.quorum = 256;
+  m.patience_ms = 1;
   m.frame_bytes = 1472;
   m.workers = {{1, endpoint(1, 7470)}, {2, endpoint(2, 7470)}, {3, endpoint(3, 7470)}};
   m.servers = {{4, {endpoint(4, 1), endpoint(4, 2)}}, {5, {endpoint(5, 1), endpoint(5, 2)}}};
@@ -104,7 +108,8 @@ TEST(Messages, LargestRosterAndBatchFit) {
 
 // What version 1 of the control messages did not have: left out by those who have no use for it.
 bool is_optional(const Message& message, const std::string& key) {
-  return key == "rejoin_ms" || key == "frame_bytes" || key == "lacked" ||
+  return key == "rejoin_ms" || key == "frame_bytes" || key == "lacked" || key == "quorum" ||
+         key == "patience_ms" || key == "features" ||
          (key == "policy" && !std::holds_alternative<message::SetPolicy>(message)) ||
          (key == "rounds" && std::holds_alternative<message::Declared>(message));
 }
@@ -121,6 +126,8 @@ TEST(Messages, AFieldAddedLaterMayBeMissing) {
   message::Join plain = join();
   plain.rejoin_ms = 0;
   plain.policy.clear();
+  plain.quorum = 0;
+  plain.patience_ms = 0;
   EXPECT_FALSE(to_json(plain).contains("rejoin_ms"));
   EXPECT_FALSE(to_json(plain).contains("policy"));
   EXPECT_FALSE(to_json(message::Declared{}).contains("rounds"));
@@ -138,7 +145,8 @@ TEST(Messages, RefusesWhatIsMissingOrOfTheWrongType) {
     for (const auto& [key, value] : whole.items()) {
       Json json = whole;
       json.erase(key);
-      if (!is_optional(message, key)) {
+      const bool goes_with_another = key == "quorum" || key == "patience_ms";
+      if (!is_optional(message, key) || goes_with_another) {
         EXPECT_FALSE(decode_json(json)) << name_of(message) << " without " << key;
       }
       for (const Json& wrong : {Json(nullptr), Json(1.5), Json::object(), Json::array({Json()}),
@@ -163,6 +171,8 @@ TEST(Messages, RefusesValuesOutOfRange) {
   EXPECT_TRUE(refused(join(), "rank", -2));
   EXPECT_TRUE(refused(join(), "incarnation", 0));
   EXPECT_TRUE(refused(join(), "role", 2));
+  EXPECT_TRUE(refused(join(), "quorum", 4));
+  EXPECT_TRUE(refused(join(), "deterministic", true));  // and a quorum
   EXPECT_TRUE(refused(join(), "weight", 1001));
   EXPECT_TRUE(refused(join(), "lanes", Json::binary({})));
   EXPECT_TRUE(refused(join(), "lanes", Json::binary(std::vector<uint8_t>(17, 1))));

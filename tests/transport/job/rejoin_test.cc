@@ -1,4 +1,6 @@
 // Workers that are lost and come back into a running job.
+#include <set>
+
 #include "tests/transport/job/fixture.h"
 
 namespace mercury::test {
@@ -255,6 +257,122 @@ TEST_F(RejoinTest, ANarrowPathIsRefusedByName) {
   end();
 }
 
+// Three workers, two of whom are enough.
+class QuorumJobTest : public JobTest {
+ protected:
+  OpenJob request(int rank, uint64_t rejoin_ns = 0) {
+    OpenJob open = job(Role::kWorker, rank, 3, 1, {address(4)});
+    open.quorum = 2;
+    open.patience_ns = kSecond / 10;
+    open.rejoin_ns = rejoin_ns;
+    return open;
+  }
+  void start(uint64_t rejoin_ns = 0) {
+    for (int host : {1, 2, 3}) hosts.add(host, 1, not_serving());
+    hosts.add(4, 1, serving());
+    for (int i : {0, 1, 2}) w[i] = &opens(i + 1, request(i, rejoin_ns));
+    hosts.run_for(kSecond);
+    for (Program* p : w) ASSERT_TRUE(p->is_open()) << p->open_text;
+  }
+  const std::set<uint16_t>& withdrawn() { return engine_job(4, 0, JobSlot(0)).withdrawn; }
+  Program* w[3] = {};
+};
+
+TEST_F(QuorumJobTest, TheEnginesAreTold) {
+  start();
+  const auto& server = engine_job(4, 0, JobSlot(0)).server_spec;
+  EXPECT_EQ(server.quorum, 2u);
+  EXPECT_EQ(server.patience_ns, kSecond / 10);
+  EXPECT_TRUE(engine_job(1, 0, w[0]->slot).worker_spec.quorum);
+  for (Program* p : w) p->close();
+  expect_nothing_left();
+}
+
+TEST_F(QuorumJobTest, GoesOnWithoutALostWorkerForAsLongAsItTakes) {
+  start();
+  hosts.kill(3);
+  hosts.run_for(kMinute);
+  EXPECT_TRUE(w[0]->status().ok() && w[1]->status().ok());
+  EXPECT_EQ(withdrawn(), (std::set<uint16_t>{2}));
+  hosts.add(5, 1, not_serving());
+  w[2] = &opens(5, request(2));
+  hosts.run_for(kSecond);
+  EXPECT_TRUE(w[2]->is_open()) << w[2]->open_text;
+  EXPECT_TRUE(withdrawn().empty());
+  for (Program* p : w) p->close();
+  expect_nothing_left();
+}
+
+TEST_F(QuorumJobTest, FailsByNameWithoutItsQuorum) {
+  start();
+  w[2]->gone();
+  hosts.run_for(kSecond);
+  EXPECT_TRUE(w[0]->status().ok());
+  w[1]->gone();
+  hosts.run_for(kSecond);
+  ASSERT_FALSE(w[0]->status().ok());
+  EXPECT_NE(w[0]->status().error().message.find("worker 1 of 3"), std::string::npos);
+  w[0]->close();
+  expect_nothing_left();
+}
+
+TEST_F(QuorumJobTest, WaitsForThoseItNeedsIfItMay) {
+  start(kMinute);
+  w[2]->gone();
+  w[1]->gone();
+  hosts.run_for(kMinute / 2);
+  EXPECT_TRUE(w[0]->status().ok());
+  w[1] = &opens(2, request(1, kMinute));
+  hosts.run_for(2 * kMinute);
+  EXPECT_TRUE(w[1]->is_open()) << w[1]->open_text;
+  EXPECT_TRUE(w[0]->status().ok()) << "two are enough";
+  w[1]->gone();
+  hosts.run_for(kMinute + kSecond);
+  EXPECT_FALSE(w[0]->status().ok());
+  w[0]->close();
+  expect_nothing_left();
+}
+
+TEST_F(QuorumJobTest, EndsInOrderWhateverWasLostBefore) {
+  start();
+  w[2]->gone();
+  hosts.run_for(kSecond);
+  w[0]->close();
+  hosts.run_for(kSecond);
+  EXPECT_TRUE(w[1]->status().ok());
+  hosts.run_for(10 * kSecond);
+  EXPECT_EQ(w[1]->status().error().code, Errc::kPeerLeft) << "it is alone";
+  w[1]->close();
+  expect_nothing_left();
+}
+
+TEST_F(QuorumJobTest, WhoLeavesInOrderIsNotMissedWhileEnoughAreThere) {
+  start();
+  w[0]->close();
+  hosts.run_for(kMinute);
+  EXPECT_TRUE(w[1]->status().ok() && w[2]->status().ok());
+  EXPECT_EQ(withdrawn(), (std::set<uint16_t>{0}));
+  w[1]->close();
+  hosts.run_for(kMinute);
+  EXPECT_FALSE(w[2]->status().ok());
+  w[2]->close();
+  expect_nothing_left();
+}
+
+TEST_F(QuorumJobTest, ImpossibleOptionsAreRefused) {
+  hosts.add(1, 1, not_serving());
+  const auto code_of = [&](auto change) {
+    OpenJob open = request(0);
+    change(open);
+    Program& p = opens(1, open);
+    hosts.run_for(1);
+    return p.open_code;
+  };
+  EXPECT_EQ(code_of([](OpenJob& o) { o.quorum = 4; }), Errc::kInvalidArgument);
+  EXPECT_EQ(code_of([](OpenJob& o) { o.patience_ns = 0; }), Errc::kInvalidArgument);
+  EXPECT_EQ(code_of([](OpenJob& o) { o.deterministic = true; }), Errc::kInvalidArgument);
+}
+
 // Every worker is lost at some time, in any order of events; every job goes on or fails by name.
 TEST(RejoinSeeds, WhateverIsLostEveryQuestionIsAnsweredAndNothingIsLeft) {
   for (uint64_t seed = 1; seed <= 1500; ++seed) {
@@ -271,6 +389,10 @@ TEST(RejoinSeeds, WhateverIsLostEveryQuestionIsAnsweredAndNothingIsLeft) {
       programs.back()->client = programs.size();
       OpenJob request = job(Role::kWorker, rank, 3, 2, {address(4), address(5)});
       request.rejoin_ns = 20 * kSecond;
+      if (seed % 3 == 0) {
+        request.quorum = 2;
+        request.patience_ns = kSecond;
+      }
       programs.back()->open(request);
       return programs.back().get();
     };

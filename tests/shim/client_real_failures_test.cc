@@ -1,0 +1,282 @@
+// Programs, daemons and servers that die, as programs on real daemons meet it.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "tests/shim/client_hosts.h"
+
+namespace mercury::testing {
+namespace {
+
+constexpr size_t kNumel = 5000;
+constexpr std::chrono::seconds kLong(20);
+constexpr char kImpatient[] = "[session]\npeer_timeout = \"500ms\"\n";
+
+bool said(const std::string& part) {
+  const std::string message = mercury_last_error();
+  return message.find(part) != std::string::npos;
+}
+
+// A worker's program in a process of its own, which can be killed.
+class Child {
+ public:
+  explicit Child(const std::function<int()>& program) : pid_(::fork()) {
+    if (pid_ == 0) ::_exit(program());
+  }
+  ~Child() { kill(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  int wait() {
+    int status = 0;
+    if (::waitpid(std::exchange(pid_, -1), &status, 0) < 0) return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  void kill() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    (void)wait();
+  }
+
+ private:
+  pid_t pid_;
+};
+
+// One worker of a job with one tensor.
+struct Worker {
+  mercury_context* context = nullptr;
+  mercury_job* job = nullptr;
+  float* data = nullptr;
+
+  // The error of the first step that failed.
+  int open(const StackDaemon& daemon, const mercury_job_options& options) {
+    job = nullptr;
+    context = attach_daemon(daemon.socket());
+    int error = mercury_job_open(context, &options, &job);
+    if (error != 0) return error;
+    void* memory = nullptr;
+    error = mercury_alloc(context, kNumel * sizeof(float), &memory);
+    if (error != 0) return error;
+    data = static_cast<float*>(memory);
+    const mercury_tensor_options tensor = tensor_options(1, data, kNumel);
+    return mercury_declare(job, &tensor, 1);
+  }
+  uint32_t round() const {
+    uint32_t round = 0;
+    return mercury_tensor_round(job, 1, &round) == 0 ? round : 0;
+  }
+  mercury_handle push(float value) {
+    std::fill_n(data, kNumel, value);
+    mercury_handle handle = 0;
+    return mercury_push_pull(job, 1, MERCURY_DEFAULT_PRIORITY, &handle) == 0 ? handle : 0;
+  }
+  // Whether the exchange gave `sum` everywhere.
+  bool exchange(float value, float sum) { return got(push(value), sum); }
+  bool got(mercury_handle handle, float sum) {
+    return mercury_wait(job, handle, 20'000) == 0 &&
+           std::all_of(data, data + kNumel, [sum](float x) { return x == sum; });
+  }
+  void close() {
+    mercury_job_close(job);
+    mercury_detach(context);
+  }
+};
+
+class Failures : public ::testing::Test {
+ protected:
+  // Two daemons that are the servers of all jobs; worker r's program is on daemon r mod 2.
+  Failures() {
+    for (int i = 0; i < 2; ++i) {
+      daemons_.push_back(std::make_unique<StackDaemon>(fresh_address(), kImpatient));
+      rendezvous_ += (i > 0 ? "," : "") + daemons_.back()->address() + ":17470";
+    }
+  }
+  mercury_job_options options(int rank, int workers = 2) const {
+    mercury_job_options open;
+    mercury_job_options_init(&open);
+    open.name = "failing";
+    open.rank = rank;
+    open.workers = workers;
+    open.servers = 2;
+    open.rendezvous = rendezvous_.c_str();
+    return open;
+  }
+  StackDaemon& daemon(int i) { return *daemons_[static_cast<size_t>(i)]; }
+
+  std::string rendezvous_;
+  std::vector<std::unique_ptr<StackDaemon>> daemons_;
+};
+
+TEST_F(Failures, AProgramThatIsKilledComesBackInTheRoundThatTheOthersAreIn) {
+  const auto with_rejoin = [this](int rank) {
+    mercury_job_options open = options(rank);
+    open.rejoin_ms = 30'000;
+    return open;
+  };
+  Child first([&] {
+    Worker worker;
+    if (worker.open(daemon(1), with_rejoin(1)) != 0) return 1;
+    for (int round = 1; round <= 3; ++round) {
+      if (!worker.exchange(10, 11)) return 2;
+    }
+    ::pause();
+    return 0;
+  });
+  Worker mine;
+  ASSERT_EQ(mine.open(daemon(0), with_rejoin(0)), 0) << mercury_last_error();
+  EXPECT_EQ(mine.round(), 1U);
+  for (int round = 1; round <= 3; ++round) ASSERT_TRUE(mine.exchange(1, 11)) << round;
+  const mercury_handle waiting = mine.push(1);
+  first.kill();
+  EXPECT_EQ(mercury_wait(mine.job, waiting, 300), -ETIMEDOUT) << "it is waited for";
+  Child second([&] {
+    Worker worker;
+    if (worker.open(daemon(1), with_rejoin(1)) != 0) return 1;
+    if (worker.round() != 4) return 2;
+    if (!worker.exchange(20, 21) || !worker.exchange(30, 33)) return 3;
+    worker.close();
+    return 0;
+  });
+  EXPECT_TRUE(mine.got(waiting, 21)) << mercury_last_error();
+  EXPECT_TRUE(mine.exchange(3, 33)) << mercury_last_error();
+  EXPECT_EQ(second.wait(), 0);
+  mine.close();
+}
+
+TEST_F(Failures, NobodyComesBackAndEveryWaitEndsWithTheName) {
+  const auto with_rejoin = [this](int rank) {
+    mercury_job_options open = options(rank);
+    open.rejoin_ms = 300;
+    return open;
+  };
+  Child other([&] {
+    Worker worker;
+    if (worker.open(daemon(1), with_rejoin(1)) != 0) return 1;
+    if (!worker.exchange(10, 11)) return 2;
+    ::pause();
+    return 0;
+  });
+  Worker mine;
+  ASSERT_EQ(mine.open(daemon(0), with_rejoin(0)), 0) << mercury_last_error();
+  ASSERT_TRUE(mine.exchange(1, 11));
+  const mercury_handle waiting = mine.push(1);
+  other.kill();
+  EXPECT_EQ(mercury_wait(mine.job, waiting, 20'000), -ECONNRESET);
+  EXPECT_TRUE(said("worker 1 of 2 (" + daemon(1).address())) << mercury_last_error();
+  EXPECT_TRUE(said("its program ended")) << mercury_last_error();
+  mine.close();
+}
+
+TEST_F(Failures, AJobWithAQuorumGoesOnWithoutASlowAndALostWorker) {
+  const auto with_quorum = [this](int rank) {
+    mercury_job_options open = options(rank, 3);
+    open.quorum = 2;
+    open.patience_ms = 2000;  // more than a busy machine needs for a round
+    return open;
+  };
+  const auto names = [](Worker& worker, uint64_t all, uint64_t any) {
+    mercury_contributors in{};
+    in.size = sizeof in;
+    return mercury_get_contributors(worker.job, 1, &in) == 0 && in.workers == 3 &&
+           in.in_all[0] == all && in.in_any[0] == any && in.in_all[1] == 0;
+  };
+  Child slow([&] {
+    Worker worker;
+    if (worker.open(daemon(1), with_quorum(2)) != 0) return 1;
+    if (!worker.exchange(100, 111)) return 2;
+    ::pause();
+    return 0;
+  });
+  Child fast([&] {
+    Worker worker;
+    if (worker.open(daemon(1), with_quorum(1)) != 0) return 1;
+    if (!worker.exchange(10, 111)) return 2;
+    for (int round = 2; round <= 8; ++round) {
+      if (!worker.exchange(10, 11) || !names(worker, 3, 3)) return round;
+    }
+    worker.close();
+    return 0;
+  });
+  Worker mine;
+  ASSERT_EQ(mine.open(daemon(0), with_quorum(0)), 0) << mercury_last_error();
+  EXPECT_TRUE(names(mine, 0, 0)) << "no round is over";
+  ASSERT_TRUE(mine.exchange(1, 111)) << mercury_last_error();
+  EXPECT_TRUE(names(mine, 7, 7));
+  ASSERT_TRUE(mine.exchange(1, 11)) << mercury_last_error();
+  EXPECT_TRUE(names(mine, 3, 3));
+  const mercury_handle waiting = mine.push(1);
+  slow.kill();  // from here on nobody waits, or keeps anything, for it
+  ASSERT_TRUE(mine.got(waiting, 11)) << mercury_last_error();
+  for (int round = 4; round <= 8; ++round)
+    ASSERT_TRUE(mine.exchange(1, 11)) << mercury_last_error();
+  EXPECT_EQ(fast.wait(), 0);
+  mine.close();
+}
+
+TEST_F(Failures, AQuorumOfAllIsAllAndIsNamed) {
+  mercury_job_options open = options(0, 1);
+  open.quorum = 1;
+  open.patience_ms = 1;
+  Worker worker;
+  ASSERT_EQ(worker.open(daemon(0), open), 0) << mercury_last_error();
+  ASSERT_TRUE(worker.exchange(2, 2));
+  mercury_contributors in{};
+  in.size = sizeof in;
+  ASSERT_EQ(mercury_get_contributors(worker.job, 1, &in), 0);
+  EXPECT_EQ(in.in_all[0], 1U);
+  EXPECT_EQ(in.in_any[0], 1U);
+  worker.close();
+}
+
+// A server that is started again knows nothing of the job: it fails at every member, by name, and
+// the next one of that name runs.
+TEST_F(Failures, ALostServerFailsTheJobAndTheNextOneRuns) {
+  const auto alone = [this] {
+    mercury_job_options open = options(0, 1);
+    return open;
+  };
+  Worker worker;
+  ASSERT_EQ(worker.open(daemon(0), alone()), 0) << mercury_last_error();
+  ASSERT_TRUE(worker.exchange(2, 2));
+  daemon(1).kill();
+  daemon(1).start();
+  const mercury_handle waiting = worker.push(3);
+  EXPECT_EQ(mercury_wait(worker.job, waiting, 20'000), -EHOSTDOWN) << mercury_last_error();
+  EXPECT_TRUE(said("server 1 of 2 (" + daemon(1).address())) << mercury_last_error();
+  worker.close();
+  ASSERT_EQ(worker.open(daemon(0), alone()), 0) << mercury_last_error();
+  EXPECT_TRUE(worker.exchange(4, 4));
+  worker.close();
+}
+
+// A daemon that is started again finds none of its programs: each has an error at once, and may
+// attach again.
+TEST_F(Failures, ARestartedDaemonsProgramsHearOfItAtOnceAndAttachAgain) {
+  const auto alone = [this] { return options(0, 1); };
+  Worker worker;
+  ASSERT_EQ(worker.open(daemon(1), alone()), 0) << mercury_last_error();
+  ASSERT_TRUE(worker.exchange(2, 2));
+  const auto before = std::chrono::steady_clock::now();
+  daemon(1).kill();
+  EXPECT_EQ(mercury_job_wait(worker.job, -1), -EPIPE);
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(1));
+  daemon(1).start();
+  worker.close();
+  // Until the coordinator's time-out for the daemon that is gone, 500 ms, the rank is taken.
+  int opened = worker.open(daemon(1), alone());
+  while (opened == -EADDRINUSE && std::chrono::steady_clock::now() - before < kLong) {
+    worker.close();
+    opened = worker.open(daemon(1), alone());
+  }
+  ASSERT_EQ(opened, 0) << mercury_last_error();
+  EXPECT_TRUE(worker.exchange(4, 4));
+  worker.close();
+}
+
+}  // namespace
+}  // namespace mercury::testing

@@ -1,0 +1,147 @@
+// The exchange of the version before, as bytes: what its members say is understood, with the
+// meaning that it had, and what is said to them is what they understood. The bytes are those that
+// the release before the options rejoin_ms and quorum sent; they never change. What cannot be
+// agreed on is refused by name.
+#include <algorithm>
+#include <iterator>
+
+#include "tests/transport/job/fixture.h"
+#include "transport/job/messages.h"
+#include "transport/job/secret.h"
+
+namespace mercury::test {
+namespace {
+
+struct Golden {
+  const char* kind;
+  const char* hex;
+};
+constexpr Golden kPrevious[] = {
+    {"join",
+     "ac6d64657465726d696e6973746963f46b696e6361726e6174696f6e1a01020304646b696e64646a6f69"
+     "6e656c616e65735200000000000000000000ffff0a0000021d2e6472616e6b016a72656e64657a766f75"
+     "735200000000000000000000ffff0a0000091d2e64726f6c650066736572766564f46773657276657273"
+     "016a74696d656f75745f6d73197530667765696768740167776f726b65727302"},
+    {"invite",
+     "a56d64657465726d696e6973746963f4646b696e6466696e766974656472616e6b006773657276657273"
+     "0167776f726b65727302"},
+    {"roster",
+     "a5646b696e6466726f737465726472616e6b0167736572766572738182075200000000000000000000ff"
+     "ff0a0000091d2e667765696768740167776f726b6572738282055200000000000000000000ffff0a0000"
+     "011d2e821a010203045200000000000000000000ffff0a0000021d2e"},
+    {"ready", "a2646b696e646572656164796f6d61785f7564705f7061796c6f61641905c0"},
+    {"start", "a26b6368756e6b5f6279746573190580646b696e64657374617274"},
+    {"declare", "a2646b696e64676465636c6172656774656e736f72738184031903e80001"},
+    {"declared", "a364636f64651818646b696e64686465636c6172656464746578746764696666657273"},
+    {"define", "a2646b696e6466646566696e656774656e736f72738184031903e80001"},
+    {"defined", "a1646b696e6467646566696e6564"},
+    {"leave", "a1646b696e64656c65617665"},
+    {"left", "a1646b696e64646c656674"},
+    {"peer_left", "a2646b696e6469706565725f6c6566746472616e6b01"},
+    {"end", "a1646b696e6463656e64"},
+    {"fail", "a364636f6465181e646b696e64646661696c647465787464676f6e65"}};
+
+std::vector<std::byte> bytes_of(const std::string& hex) {
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoul(hex.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+Endpoint at(uint8_t last) { return {IpAddress::v4(10, 0, 0, last), 7470}; }
+
+// The same exchange in this version's words.
+std::vector<Message> expected() {
+  message::Join join;
+  join.rank = 1;
+  join.workers = 2;
+  join.servers = 1;
+  join.incarnation = 0x01020304;
+  join.timeout_ms = 30000;
+  join.lanes = {at(2)};
+  join.rendezvous = {at(9)};
+  message::Roster roster;
+  roster.rank = 1;
+  roster.workers = {{5, at(1)}, {0x01020304, at(2)}};
+  roster.servers = {{7, {at(9)}}};
+  const message::Tensor tensor{3, 1000, Dtype::kF32, ReduceOp::kAverage};
+  return {join,
+          message::Invite{0, 2, 1, false},
+          roster,
+          message::Ready{1472},
+          message::Start{1408},
+          message::Declare{{tensor}},
+          message::Declared{Errc::kTensorMismatch, "differs", {}},
+          message::Define{{tensor}},
+          message::Defined{},
+          message::Leave{},
+          message::Left{},
+          message::PeerLeft{1},
+          message::End{},
+          message::Fail{Errc::kPeerLost, "gone"}};
+}
+
+TEST(PreviousVersion, ItsMessagesAreUnderstoodAndItUnderstandsOurs) {
+  const std::vector<Message> ours = expected();
+  ASSERT_EQ(ours.size(), std::size(kPrevious));
+  for (size_t i = 0; i < std::size(kPrevious); ++i) {
+    const std::vector<std::byte> theirs = bytes_of(kPrevious[i].hex);
+    const Result<Message> read = decode_message(theirs);
+    ASSERT_TRUE(read) << kPrevious[i].kind << ": " << read.error().message;
+    EXPECT_STREQ(name_of(*read), kPrevious[i].kind);
+    EXPECT_TRUE(*read == ours[i]) << kPrevious[i].kind;
+    EXPECT_TRUE(encode(ours[i]) == theirs) << kPrevious[i].kind;
+  }
+}
+
+// A worker of that version in a job with an option that it does not have.
+TEST_F(RunningTest, AWorkerOfThePreviousVersionIsRefusedByNameWhereItCannotTakePart) {
+  hosts.add(1, 1, not_serving());
+  hosts.add(3, 1, serving());
+  OpenJob open = job(Role::kWorker, 0, 2, 1, {address(3)});
+  open.rejoin_ns = kSecond;
+  Program& worker = opens(1, open);
+  hosts.run_for(kSecond);
+
+  hosts.add(2, 1, not_serving());
+  Program& old = opens(2, job(Role::kWorker, 1, 2, 1, {address(3)}));  // says what theirs says
+  hosts.run_for(kSecond);
+  EXPECT_EQ(old.open_code, Errc::kWrongSizes);
+  EXPECT_NE(old.open_text.find("lost workers"), std::string::npos) << old.open_text;
+  worker.gone();
+  expect_nothing_left();
+}
+
+// A server of that version would not fence, or wait for nobody: the job does not begin.
+TEST_F(JobTest, AServerOfThePreviousVersionIsRefusedByNameWhereItCannotTakePart) {
+  hosts.add(1, 1, not_serving());
+  hosts.add(3, 1, serving());
+  OpenJob open = job(Role::kWorker, 0, 1, 2, {address(3)});
+  open.rejoin_ns = kSecond;
+  Program& worker = opens(1, open);
+  hosts.run_for(kSecond / 10);
+  wire::Hello hello;
+  hello.job = "train";
+  hello.proof = prove(derive_job_key("train", ""), hello);
+  auto& old = hosts.connect_raw(address(3), hello);
+  hosts.run_for(0);
+  message::Join join;
+  join.role = Role::kServer;
+  join.rank = 1;
+  join.workers = 1;
+  join.servers = 2;
+  join.incarnation = 9;
+  join.timeout_ms = 30000;
+  join.lanes = {at(9)};
+  join.rendezvous = {address(3)};
+  hosts.send_raw(old, encode(join));
+  hosts.run_for(kSecond);
+  EXPECT_EQ(worker.open_code, Errc::kVersionMismatch);
+  EXPECT_NE(worker.open_text.find("server 1 of 2 (10.0.0.9:7470)"), std::string::npos)
+      << worker.open_text;
+  expect_nothing_left();
+}
+
+}  // namespace
+}  // namespace mercury::test
