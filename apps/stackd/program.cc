@@ -87,7 +87,9 @@ void Program::on(uint32_t sequence, const attach::Hello&) {
     host_.send(LaneId(static_cast<uint16_t>(lane)),
                command::AttachChannel{channels_[lane].engine.get()});
   }
-  reply(sequence, attach::HelloOk{static_cast<uint32_t>(channels_.size()), kMercuryVersion, id_},
+  reply(sequence,
+        attach::HelloOk{static_cast<uint32_t>(channels_.size()), kMercuryVersion, id_,
+                        attach::kAbiMinor},
         descriptors);
 }
 

@@ -77,8 +77,11 @@ json body_of(const Failed& m) {
   return {{"type", "failed"}, {"code", static_cast<unsigned>(m.code)}, {"text", cut(m.text)}};
 }
 json body_of(const HelloOk& m) {
-  return {
-      {"type", "hello_ok"}, {"engines", m.engines}, {"version", m.version}, {"client", m.client}};
+  return {{"type", "hello_ok"},
+          {"engines", m.engines},
+          {"version", m.version},
+          {"client", m.client},
+          {"minor", m.minor}};
 }
 json body_of(const JobOpened& m) {
   return {{"type", "job_opened"}, {"slot", m.slot},       {"rank", m.rank},
@@ -197,7 +200,8 @@ Reply read_ok(Fields& f) {
 Reply read_failed(Fields& f) { return Failed{read_errc(f), f.text("text", kMaxTextBytes)}; }
 Reply read_hello_ok(Fields& f) {
   return HelloOk{f.number<uint32_t>("engines", 1, kMaxEngines), f.text("version", kMaxNameBytes),
-                 f.number<uint64_t>("client", 0, kMax64)};
+                 f.number<uint64_t>("client", 0, kMax64),
+                 f.has("minor") ? f.number<uint32_t>("minor", 0, kMax32) : 0};
 }
 Reply read_job_opened(Fields& f) {
   return JobOpened{f.number<uint16_t>("slot", 0, kMax16), f.number<uint16_t>("rank", 0, kMax16),

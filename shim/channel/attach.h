@@ -31,7 +31,7 @@ namespace mercury::attach {
 
 inline constexpr uint32_t kMagic = 0x4d455243;  // "MERC"
 inline constexpr uint32_t kAbiMajor = 1;        // another major: refused
-inline constexpr uint32_t kAbiMinor = 1;        // a higher minor: more fields, which are ignored
+inline constexpr uint32_t kAbiMinor = 1;        // a higher minor: more fields
 inline constexpr char kDefaultSocket[] = "/run/mercury/stackd.sock";
 
 // Fits the default send buffer of a socket (208 KiB) with room for a few to wait.
@@ -113,6 +113,7 @@ struct HelloOk {
   uint32_t engines = 0;
   std::string version;
   uint64_t client = 0;
+  uint32_t minor = kAbiMinor;  // the daemon's; one that does not say it is of minor 0
 };
 struct JobOpened {
   uint16_t slot = 0;

@@ -60,6 +60,10 @@ class DaemonBackend final : public Backend {
   Status remove_region(uint32_t id) override { return ask(attach::RegionDel{id}); }
 
   Result<attach::JobOpened> open_job(const attach::JobOpen& job) override {
+    if (minor_ == 0 && (job.rejoin_ms > 0 || job.quorum > 0)) {
+      return Error(Errc::kVersionMismatch, "mercury-stackd here is " + version_ +
+                                               ", which knows neither rejoin_ms nor quorum");
+    }
     Result<attach::Reply> reply = call(job);
     if (!reply) return reply.error();
     if (const auto* opened = std::get_if<attach::JobOpened>(&*reply)) return *opened;
@@ -114,6 +118,8 @@ class DaemonBackend final : public Backend {
 
   UniqueFd socket_;
   UniqueFd lost_fd_;
+  uint32_t minor_ = 0;  // the daemon's
+  std::string version_;
   std::vector<std::unique_ptr<ClientChannel>> channels_;
   std::thread reader_;
   std::atomic<bool> lost_{false};
@@ -146,6 +152,8 @@ Status DaemonBackend::greet() {
     const Status status = status_of(reply->body);
     return status.ok() ? unexpected_reply() : status;
   }
+  minor_ = welcome->minor;
+  version_ = welcome->version;
   auto& fds = packet->descriptors;
   if (fds.size() != welcome->engines * attach::kDescriptorsPerEngine) return unexpected_reply();
   for (size_t i = 0; i < fds.size(); i += attach::kDescriptorsPerEngine) {

@@ -29,6 +29,7 @@ class TestDaemon {
     uint32_t engines = 2;
     ChannelGeometry geometry;
     uint64_t max_region_bytes = uint64_t{1} << 30;
+    uint32_t minor = attach::kAbiMinor;
     attach::Reply greeting = attach::Ok{};  // anything but Ok instead of HelloOk
     attach::Reply opening = attach::Ok{};   // anything but Ok instead of JobOpened
   };
@@ -217,7 +218,7 @@ class TestDaemon {
       client.engines.push_back(std::make_unique<EngineChannel>(*memory));
     }
     client.refused.resize(options_.engines);
-    reply(client, sequence, attach::HelloOk{options_.engines, "test", 1}, fds);
+    reply(client, sequence, attach::HelloOk{options_.engines, "test", 1, options_.minor}, fds);
   }
   void serve(Client& client, uint32_t sequence, const attach::RegionAdd& m,
              attach::Packet& packet) {

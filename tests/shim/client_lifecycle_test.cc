@@ -53,6 +53,26 @@ TEST(ClientAttach, SaysWhyItCannot) {
   mercury_detach(nullptr);
 }
 
+// It would leave out, without a word, what it does not know.
+TEST(ClientAttach, ADaemonOfTheVersionBeforeIsNotAskedForWhatItDoesNotKnow) {
+  TestDaemon::Options old;
+  old.minor = 0;
+  TestDaemon daemon(old);
+  mercury_context* context = attach_to(daemon);
+  mercury_job_options options = job_options();
+  mercury_job* job = nullptr;
+  EXPECT_EQ(mercury_job_open(context, &options, &job), 0) << mercury_last_error();
+  mercury_job_close(job);
+  options.rejoin_ms = 1000;
+  EXPECT_EQ(mercury_job_open(context, &options, &job), -EPROTONOSUPPORT);
+  EXPECT_NE(std::string(mercury_last_error()).find("rejoin_ms"), std::string::npos);
+  options.rejoin_ms = 0;
+  options.quorum = 1;
+  options.patience_ms = 1000;
+  EXPECT_EQ(mercury_job_open(context, &options, &job), -EPROTONOSUPPORT);
+  mercury_detach(context);
+}
+
 TEST(ClientAttach, FindsTheSocketInTheEnvironment) {
   TestDaemon daemon;
   ASSERT_EQ(::setenv("MERCURY_SOCKET", daemon.path().c_str(), 1), 0);

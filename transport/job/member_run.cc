@@ -75,6 +75,12 @@ void Member::on_roster(const message::Roster& roster) {
                              : roster.servers[roster.rank].incarnation == incarnation_ &&
                                    roster.lanes() <= context_.host.lanes.size());
   if (!right) return fail(Error(Errc::kProtocol, "the job's coordinator sent a wrong roster"));
+  if (worker && (roster.rejoin_ms != spec_.rejoin_ns / 1'000'000 || roster.quorum != spec_.quorum ||
+                 roster.patience_ms != spec_.patience_ns / 1'000'000)) {
+    return fail(Error(Errc::kVersionMismatch,
+                      "the job's coordinator, host of " + server_name(0) +
+                          ", is of a version that knows neither rejoin_ms nor quorum"));
+  }
   roster_ = roster;
   rank_ = roster.rank;
   phase_ = Phase::kConnecting;

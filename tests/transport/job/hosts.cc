@@ -234,7 +234,10 @@ void Hosts::deliver(Session& session, int end) {
   }
   if (auto* o = std::get_if<event::SessionOpened>(&event)) o->token = e.token;
   if (auto* p = std::get_if<event::PathProbed>(&event)) p->token = e.token;
-  if (auto* c = std::get_if<event::ControlReceived>(&event)) c->token = e.token;
+  if (auto* c = std::get_if<event::ControlReceived>(&event)) {
+    c->token = e.token;
+    if (translate) translate(c->message);
+  }
   if (auto* c = std::get_if<event::SessionClosed>(&event)) {
     c->token = e.token;
     e.closed = true;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -88,6 +89,8 @@ class Hosts {
   void send_raw(Session& session, std::vector<std::byte> message);
 
   uint16_t path_payload = 1472;
+  // What control messages become on their way: a peer of another version.
+  std::function<void(std::vector<std::byte>& message)> translate;
   std::vector<std::string> violations;  // of the engine's contract
   size_t open_sessions() const;
   std::string leftovers() const;  // "" when nothing is kept anywhere

@@ -143,5 +143,45 @@ TEST_F(JobTest, AServerOfThePreviousVersionIsRefusedByNameWhereItCannotTakePart)
   expect_nothing_left();
 }
 
+// A coordinator of that version does not see what is asked for, and so does not say it to all.
+TEST_F(JobTest, ACoordinatorOfThePreviousVersionIsRefusedByNameWhereItCannotTakePart) {
+  hosts.translate = [](std::vector<std::byte>& bytes) {
+    const Result<Message> message = decode_message(bytes);
+    ASSERT_TRUE(message);
+    const auto* roster = std::get_if<message::Roster>(&*message);
+    if (!roster) return;
+    message::Roster theirs = *roster;
+    theirs.rejoin_ms = theirs.patience_ms = theirs.quorum = 0;
+    bytes = encode(theirs);
+  };
+  hosts.add(1, 1, not_serving());
+  hosts.add(2, 1, not_serving());
+  hosts.add(3, 1, serving());
+  const auto opens_with = [&](auto change) {
+    std::vector<Program*> workers;
+    for (int rank : {0, 1}) {
+      OpenJob open = job(Role::kWorker, rank, 2, 1, {address(3)});
+      change(open);
+      workers.push_back(&opens(rank + 1, open));
+    }
+    hosts.run_for(kSecond);
+    const Errc code = workers[0]->open_code;
+    const std::string text = workers[0]->open_text;
+    for (Program* worker : workers) worker->gone();
+    hosts.run_for(60 * kSecond);
+    return std::pair(code, text);
+  };
+  EXPECT_EQ(opens_with([](OpenJob&) {}).first, Errc::kOk);
+  const auto [code, text] = opens_with([](OpenJob& open) { open.rejoin_ns = kSecond; });
+  EXPECT_EQ(code, Errc::kVersionMismatch) << text;
+  EXPECT_NE(text.find("server 0 of 1 (10.0.0.3:7470)"), std::string::npos) << text;
+  EXPECT_EQ(opens_with([](OpenJob& open) {
+              open.quorum = 1;
+              open.patience_ns = kSecond;
+            }).first,
+            Errc::kVersionMismatch);
+  expect_nothing_left();
+}
+
 }  // namespace
 }  // namespace mercury::test
