@@ -5,6 +5,9 @@
 namespace mercury {
 namespace {
 
+// Between two passes of an engine that nothing has happened to.
+constexpr uint64_t kLeastPauseNs = 1000;
+
 sim::NetworkConfig network_config(const ClusterConfig& config) {
   sim::NetworkConfig network;
   network.seed = config.seed;
@@ -130,7 +133,7 @@ bool SimCluster::poll_all() {
 }
 
 uint64_t SimCluster::next_ns() const {
-  uint64_t next = network_.next_event_ns();
+  uint64_t next = kNever;
   for (const auto& host : hosts_) {
     if (!host) continue;
     next = std::min(next, host->next_deadline_ns());
@@ -138,7 +141,9 @@ uint64_t SimCluster::next_ns() const {
       next = std::min(next, host->lane(lane).engine().next_deadline_ns());
     }
   }
-  return next;
+  // An engine that found its NIC full wants to run at once, and again until it has room.
+  next = std::max(next, network_.now_ns() + kLeastPauseNs);
+  return std::max(std::min(next, network_.next_event_ns()), network_.now_ns() + 1);
 }
 
 bool SimCluster::run(const std::function<bool()>& until, uint64_t limit_ns) {
@@ -147,7 +152,7 @@ bool SimCluster::run(const std::function<bool()>& until, uint64_t limit_ns) {
     while (poll_all()) {
     }
     if (until()) return true;
-    const uint64_t next = std::max(next_ns(), network_.now_ns() + 1);
+    const uint64_t next = next_ns();
     if (next > end_ns) return false;
     network_.advance_to(next);
   }
