@@ -1,5 +1,6 @@
 #include "aggregator/aggregator.h"
 
+#include <algorithm>
 #include <new>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@ namespace {
 
 using aggregation::PinCheck;
 using aggregation::QuorumRule;
+using aggregation::QuorumSlot;
 using aggregation::TensorSlots;
 using aggregation::TensorTable;
 
@@ -21,8 +23,8 @@ struct Member {
   uint32_t incarnation = 0;
 };
 
-// How often chunks are looked for that time completes.
-constexpr uint64_t kOverdueCheckNs = 1'000'000;
+// How soon a result is looked at again that the NIC still reads.
+constexpr uint64_t kPinRetryNs = 1'000'000;
 
 struct Job {
   AggregationJob spec;
@@ -30,6 +32,28 @@ struct Job {
   std::vector<Member> members;  // by rank
   TensorTable tensors;
   uint64_t memory_bytes = 0;
+
+  // When time is up for the first of its chunks.
+  uint64_t overdue_ns() const noexcept {
+    return rule.first_open == nullptr ? kNever : rule.first_open->opened_ns + rule.patience_ns;
+  }
+  uint64_t woken_due_ns() const noexcept {
+    return rule.first_woken == nullptr ? kNever : rule.woken_due_ns;
+  }
+  bool take_overdue(uint64_t now_ns, const PinCheck& pins, OverdueChunk& out) noexcept {
+    while (woken_due_ns() <= now_ns) {
+      QuorumSlot& chunk = *rule.first_woken;
+      const bool settled = chunk.tensor->settle(chunk, pins);
+      rule.woken_due_ns = settled ? now_ns : now_ns + kPinRetryNs;
+      if (settled && chunk.tensor->finish(chunk, out)) return true;
+    }
+    while (overdue_ns() <= now_ns) {
+      QuorumSlot& chunk = *rule.first_open;
+      chunk.tensor->expire(chunk);
+      if (chunk.tensor->finish(chunk, out)) return true;
+    }
+    return false;
+  }
 };
 
 Error no_such_job(JobSlot job) {
@@ -44,7 +68,7 @@ struct Aggregator::State {
   PinCheck pins;
   std::vector<std::unique_ptr<Job>> jobs;  // by JobSlot
   uint64_t memory_bytes = 0;
-  uint64_t next_check_ns = 0;
+  size_t quorum_jobs = 0;
 
   Job* find(JobSlot job) const noexcept {
     return job.value < jobs.size() ? jobs[job.value].get() : nullptr;
@@ -76,6 +100,7 @@ Status Aggregator::add_job(JobSlot job, const AggregationJob& spec) {
     added->members.resize(spec.workers);
     if (state_->jobs.size() <= job.value) state_->jobs.resize(size_t{job.value} + 1);
     state_->jobs[job.value] = std::move(added);
+    state_->quorum_jobs += spec.quorum > 0;
   } catch (const std::bad_alloc&) {
     return no_memory();
   }
@@ -91,6 +116,7 @@ void Aggregator::remove_job(JobSlot job) {
   Job* gone = state_->find(job);
   if (gone == nullptr) return;
   state_->memory_bytes -= gone->memory_bytes;
+  state_->quorum_jobs -= gone->spec.quorum > 0;
   state_->jobs[job.value].reset();
 }
 
@@ -102,7 +128,7 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
   }
   if (Status valid = aggregation::check_tensor(spec); !valid) return valid;
   const AggregationJob& limits = owner->spec;
-  const QuorumRule* const rule = limits.quorum > 0 ? &owner->rule : nullptr;
+  QuorumRule* const rule = limits.quorum > 0 ? &owner->rule : nullptr;
   const uint64_t needed =
       TensorSlots::bytes_needed(spec, limits.workers, limits.deterministic, rule != nullptr);
   if (limits.memory_limit_bytes != 0 && needed > limits.memory_limit_bytes - owner->memory_bytes) {
@@ -141,18 +167,27 @@ void Aggregator::withdraw(JobSlot job, uint16_t worker) noexcept {
   Job* const owner = state_->find(job);
   if (owner == nullptr || worker >= owner->members.size()) return;
   aggregation::clear_bit(owner->rule.live, worker);
+  if (owner->spec.quorum > 0) owner->tensors.wake_open();
 }
 
 bool Aggregator::take_overdue(uint64_t now_ns, OverdueChunk& out) noexcept {
-  if (now_ns < state_->next_check_ns) return false;
+  if (state_->quorum_jobs == 0) return false;
   for (size_t slot = 0; slot < state_->jobs.size(); ++slot) {
     Job* const job = state_->jobs[slot].get();
-    if (job == nullptr || job->spec.quorum == 0) continue;
+    if (job == nullptr) continue;
     out.job = JobSlot(static_cast<uint16_t>(slot));
-    if (job->tensors.take_overdue(now_ns, out)) return true;
+    if (job->take_overdue(now_ns, state_->pins, out)) return true;
   }
-  state_->next_check_ns = now_ns + kOverdueCheckNs;
   return false;
+}
+
+uint64_t Aggregator::next_overdue_ns() const noexcept {
+  uint64_t next_ns = kNever;
+  if (state_->quorum_jobs == 0) return next_ns;
+  for (const auto& job : state_->jobs) {
+    if (job) next_ns = std::min({next_ns, job->overdue_ns(), job->woken_due_ns()});
+  }
+  return next_ns;
 }
 
 std::vector<TensorRound> Aggregator::open_rounds(JobSlot job) const {

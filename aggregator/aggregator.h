@@ -39,9 +39,9 @@ struct AggregationJob {
   uint64_t memory_limit_bytes = 0;  // 0 = none; all tensors of the job in this engine
   // Not 0: a chunk's round is complete with so many contributions once `patience_ns` have passed
   // since its first, or when all workers that are not withdrawn are in. Its result then says who is
-  // in it. Nobody's sum is overwritten before he has it: a chunk's next round begins when every
-  // worker that is not withdrawn has pushed the one before, so the others are one round ahead of a
-  // slow one at most. Not with `deterministic`.
+  // in it. Nobody's sum is overwritten before he has it: a chunk's round is not complete before
+  // every worker that is not withdrawn has pushed the one before, so the others are one round ahead
+  // of a slow one at most. Not with `deterministic`.
   uint16_t quorum = 0;
   uint64_t patience_ns = 0;
 };
@@ -79,10 +79,10 @@ enum class PushVerdict : uint8_t {
   kAdded,      // in the sum; others are missing
   kCompleted,  // in the sum, which is now complete: send result() to all workers
   kDuplicate,  // this worker's contribution to the open round was in already: acknowledge
-  kOldRound,   // the round has ended, with this worker in it: acknowledge, do nothing
+  kOldRound,   // the round has ended, with this worker in it unless there is a quorum: acknowledge
   // Not taken: do not acknowledge; the sender will try again.
   kCorrupt,   // payload CRC
-  kSlotBusy,  // the NIC still reads the result of two rounds ago, or a slow worker still needs it
+  kSlotBusy,  // the NIC still reads the result of two rounds ago
   kNewRound,  // more than one round after the last completed one: no honest worker is there
   // Not taken, and never will be.
   kUnknownTensor,   // or job
@@ -101,13 +101,14 @@ struct ChunkResult {
   PayloadPin* pin = nullptr;
 };
 
-// A chunk whose round time has completed: send result() to all workers.
+// A chunk whose round is complete without a push: send result() to all workers.
 struct OverdueChunk {
   JobSlot job;
   uint32_t tensor = 0;
   uint32_t round = 0;
   uint32_t chunk = 0;
   uint16_t priority = 0;
+  bool partial = false;
 };
 
 class Aggregator {
@@ -140,9 +141,11 @@ class Aggregator {
 
   // With a quorum: nothing is to be expected of this worker until set_incarnation admits it again.
   void withdraw(JobSlot job, uint16_t worker) noexcept;
-  // With a quorum: completes what is overdue, one at a time, at most once a millisecond. False:
-  // nothing.
+  // With a quorum: completes what time, or a slow worker's progress, lets complete, one at a time.
+  // False: nothing.
   bool take_overdue(uint64_t now_ns, OverdueChunk& out) noexcept;
+  // When it has something to complete next, as far as is known now; kNever.
+  uint64_t next_overdue_ns() const noexcept;
 
   PushVerdict push(const Contribution& contribution) noexcept;
 

@@ -2,8 +2,8 @@
 //
 // A result is never overwritten before everybody who needs it has it. A worker pushes round r + 1
 // only with all sums of round r, so the result of round r is done with when every live worker has
-// pushed r + 1 or later; that is what `ready` says when round r + 2, which overwrites it, is to
-// begin.
+// pushed r + 1 or later; that is what `ready` says when round r + 2, which overwrites it, begins.
+// Until then contributions to that round are added up apart, so that nobody has to send them again.
 #include <cstring>
 
 #include "aggregator/tensor_slots.h"
@@ -11,20 +11,61 @@
 
 namespace mercury::aggregation {
 
-bool TensorSlots::may_begin(uint32_t index) const noexcept {
-  // Before the first two rounds are complete there is nothing to overwrite.
-  return slots_[index].rounds_done < 2 || contains(quorum_[index].ready, rule_->live);
+bool TensorSlots::may_overwrite(uint32_t index) const noexcept {
+  const uint32_t generation = (spec_.first_round + slots_[index].rounds_done) & 1;
+  return !slots_[index].complete[generation] || contains(quorum_[index].ready, rule_->live);
+}
+
+std::byte* TensorSlots::accumulator_apart(uint32_t index) const noexcept {
+  return apart_ + index * sum_stride_;
+}
+
+void TensorSlots::note_pushed(uint32_t index, uint32_t worker) noexcept {
+  set_bit(quorum_[index].ready, worker);
+  if (quorum_[index].waiting && may_overwrite(index)) wake(index);
+}
+
+void TensorSlots::wake(uint32_t index) noexcept {
+  QuorumSlot& slot = quorum_[index];
+  if (slot.woken) return;
+  slot.woken = true;
+  slot.tensor = this;
+  slot.next_woken = rule_->first_woken;
+  rule_->first_woken = &slot;
+}
+
+void TensorSlots::wake_open() noexcept {
+  for (uint32_t index = 0; index < spec_.chunk_count; ++index) {
+    if (slots_[index].contributions > 0) wake(index);
+  }
+}
+
+bool TensorSlots::settle(QuorumSlot& chunk, const PinCheck& pins) noexcept {
+  const auto index = static_cast<uint32_t>(&chunk - quorum_);
+  Slot& slot = slots_[index];
+  if (chunk.waiting && slot.contributions > 0 && may_overwrite(index)) {
+    const uint32_t generation = (spec_.first_round + slot.rounds_done) & 1;
+    if (pins.busy(pins.context, slot.pins[generation])) return false;
+    slot.complete[generation] = false;
+    std::memcpy(accumulator(index, generation), accumulator_apart(index),
+                sum_stride_ - sum_offset_);
+    chunk.waiting = false;
+  }
+  rule_->first_woken = chunk.next_woken;
+  chunk.woken = false;
+  return true;
 }
 
 void TensorSlots::begin(uint32_t index, const Contribution& contribution) noexcept {
   QuorumSlot& slot = quorum_[index];
   slot.opened_ns = contribution.now_ns;
   slot.priority = contribution.priority;
+  slot.tensor = this;
   slot.listed = true;
-  slot.previous = last_open_;
-  slot.next = 0;
-  (last_open_ != 0 ? quorum_[last_open_ - 1].next : first_open_) = index + 1;
-  last_open_ = index + 1;
+  slot.previous = rule_->last_open;
+  slot.next = nullptr;
+  (rule_->last_open != nullptr ? rule_->last_open->next : rule_->first_open) = &slot;
+  rule_->last_open = &slot;
 }
 
 void TensorSlots::unlist(uint32_t index) noexcept {
@@ -32,8 +73,8 @@ void TensorSlots::unlist(uint32_t index) noexcept {
   slot.overdue = false;
   if (!slot.listed) return;
   slot.listed = false;
-  (slot.previous != 0 ? quorum_[slot.previous - 1].next : first_open_) = slot.next;
-  (slot.next != 0 ? quorum_[slot.next - 1].previous : last_open_) = slot.previous;
+  (slot.previous != nullptr ? slot.previous->next : rule_->first_open) = slot.next;
+  (slot.next != nullptr ? slot.next->previous : rule_->last_open) = slot.previous;
 }
 
 bool TensorSlots::has_enough(uint32_t index) const noexcept {
@@ -42,23 +83,22 @@ bool TensorSlots::has_enough(uint32_t index) const noexcept {
          (quorum_[index].overdue || contains(slot.contributors, rule_->live));
 }
 
-// A chunk that has too few contributions when its time is up is completed by the one that makes
-// them enough.
-bool TensorSlots::take_overdue(uint64_t now_ns, OverdueChunk& out) noexcept {
-  while (first_open_ != 0) {
-    const uint32_t index = first_open_ - 1;
-    if (now_ns < quorum_[index].opened_ns + rule_->patience_ns) return false;
-    unlist(index);
-    quorum_[index].overdue = true;
-    if (slots_[index].contributions < rule_->quorum) continue;
-    out.tensor = spec_.tensor;
-    out.round = spec_.first_round + slots_[index].rounds_done;
-    out.chunk = spec_.first_chunk + index;
-    out.priority = quorum_[index].priority;
-    complete(index, out.round & 1);
-    return true;
-  }
-  return false;
+void TensorSlots::expire(QuorumSlot& chunk) noexcept {
+  unlist(static_cast<uint32_t>(&chunk - quorum_));
+  chunk.overdue = true;
+}
+
+bool TensorSlots::finish(const QuorumSlot& chunk, OverdueChunk& out) noexcept {
+  const auto index = static_cast<uint32_t>(&chunk - quorum_);
+  const Slot& slot = slots_[index];
+  if (chunk.waiting || !has_enough(index)) return false;
+  out.tensor = spec_.tensor;
+  out.round = spec_.first_round + slot.rounds_done;
+  out.chunk = spec_.first_chunk + index;
+  out.priority = chunk.priority;
+  out.partial = slot.contributions < workers_;
+  complete(index, out.round & 1);
+  return true;
 }
 
 void TensorSlots::complete_quorum(uint32_t index, uint32_t generation) noexcept {

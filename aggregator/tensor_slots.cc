@@ -33,6 +33,7 @@ struct Layout {
   uint64_t sums_at = 0;
   uint64_t kept_at = 0;
   uint64_t quorum_at = 0;
+  uint64_t apart_at = 0;
   uint64_t total = 0;
 };
 
@@ -48,7 +49,9 @@ Layout layout_of(const AggregationTensor& spec, uint16_t workers, bool in_order,
   layout.kept_at = layout.sums_at + 2 * chunks * layout.sum_stride;
   const uint64_t kept = in_order ? chunks * (workers - 1U) * layout.kept_stride : 0;
   layout.quorum_at = layout.kept_at + kept;
-  layout.total = round_up(layout.quorum_at + (quorum ? chunks * sizeof(QuorumSlot) : 0),
+  layout.apart_at =
+      round_up(layout.quorum_at + (quorum ? chunks * sizeof(QuorumSlot) : 0), kCacheLine);
+  layout.total = round_up(layout.apart_at + (quorum ? chunks * layout.sum_stride : 0),
                           static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)));
   return layout;
 }
@@ -84,7 +87,7 @@ uint64_t TensorSlots::bytes_needed(const AggregationTensor& spec, uint16_t worke
 }
 
 Result<TensorSlots> TensorSlots::create(const AggregationTensor& spec, uint16_t workers,
-                                        bool deterministic, const QuorumRule* rule) {
+                                        bool deterministic, QuorumRule* rule) {
   TensorSlots out;
   out.spec_ = spec;
   out.workers_ = workers;
@@ -109,6 +112,7 @@ Result<TensorSlots> TensorSlots::create(const AggregationTensor& spec, uint16_t 
   out.kept_ = base + layout.kept_at;
   if (rule != nullptr) {
     out.quorum_ = reinterpret_cast<QuorumSlot*>(base + layout.quorum_at);
+    out.apart_ = base + layout.apart_at;
   }
   return out;
 }
@@ -126,9 +130,8 @@ TensorSlots& TensorSlots::operator=(TensorSlots&& other) noexcept {
   std::swap(kept_, other.kept_);
   rule_ = other.rule_;
   quorum_ = other.quorum_;
+  apart_ = other.apart_;
   sum_offset_ = other.sum_offset_;
-  first_open_ = other.first_open_;
-  last_open_ = other.last_open_;
   std::swap(mapped_bytes_, other.mapped_bytes_);
   return *this;
 }
@@ -160,19 +163,20 @@ PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& 
   const uint32_t open_round = spec_.first_round + slot.rounds_done;
   const int32_t ahead = static_cast<int32_t>(contribution.round - open_round);
   if (rule_ != nullptr && (ahead == 0 || ahead == -1)) {
-    set_bit(quorum_[index].ready, contribution.worker);
+    note_pushed(index, contribution.worker);
   }
   if (ahead != 0) return ahead < 0 ? PushVerdict::kOldRound : PushVerdict::kNewRound;
   if (slot.has(contribution.worker)) return PushVerdict::kDuplicate;
 
   const uint32_t generation = contribution.round & 1;
-  if (slot.contributions == 0) {
+  if (slot.contributions == 0 && rule_ != nullptr) quorum_[index].waiting = !may_overwrite(index);
+  const bool apart = rule_ != nullptr && quorum_[index].waiting;
+  if (slot.contributions == 0 && !apart) {
     // From here on the result of round - 2 is gone, even if this payload turns out to be corrupt.
-    if (rule_ != nullptr && !may_begin(index)) return PushVerdict::kSlotBusy;
     if (pins.busy(pins.context, slot.pins[generation])) return PushVerdict::kSlotBusy;
     slot.complete[generation] = false;
   }
-  std::byte* const sum = accumulator(index, generation);
+  std::byte* const sum = apart ? accumulator_apart(index) : accumulator(index, generation);
   if (in_order_ && contribution.worker != slot.added) {
     if (!keep(index, contribution)) return PushVerdict::kCorrupt;
   } else if (!add(slot, sum, contribution)) {
@@ -182,6 +186,7 @@ PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& 
   ++slot.contributions;
   if (in_order_) add_kept(index, slot, sum, elems);
   if (rule_ != nullptr && slot.contributions == 1) begin(index, contribution);
+  if (apart) return PushVerdict::kAdded;
   if (slot.contributions < workers_ && (rule_ == nullptr || !has_enough(index))) {
     return PushVerdict::kAdded;
   }
@@ -257,7 +262,9 @@ void TensorSlots::take_out(uint16_t worker) noexcept {
       slot.contributors = {};
       slot.contributions = 0;
       slot.added = 0;
-      if (rule_ != nullptr) unlist(index);
+      if (rule_ == nullptr) continue;
+      unlist(index);
+      quorum_[index].waiting = false;
     }
   }
 }

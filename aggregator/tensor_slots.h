@@ -49,23 +49,38 @@ inline bool contains(const WorkerSet& set, const WorkerSet& all_of_these) noexce
   return missing == 0;
 }
 
+struct QuorumSlot;
+class TensorSlots;
+
 // A job that time may complete (AggregationJob::quorum).
 struct QuorumRule {
   uint16_t quorum = 0;
   uint64_t patience_ns = 0;
   WorkerSet live{};  // admitted and not withdrawn
+  // The chunks of all tensors with an open round that time has not run out for yet, in the order of
+  // opening. Patience is the same for all: the first is due first.
+  QuorumSlot* first_open = nullptr;
+  QuorumSlot* last_open = nullptr;
+  // Those that may be complete, or need wait no longer (QuorumSlot::waiting), without a push or
+  // time; and when to look at them.
+  QuorumSlot* first_woken = nullptr;
+  uint64_t woken_due_ns = 0;
 };
 
 // What a chunk of such a job has besides its Slot. All zeros is the first state.
 struct QuorumSlot {
-  uint64_t opened_ns = 0;  // the open round's first contribution
-  // The list of chunks with an open round that time has not run out for yet, in the order of
-  // opening: index + 1, 0 = none.
-  uint32_t next = 0;
-  uint32_t previous = 0;
+  uint64_t opened_ns = 0;      // the open round's first contribution
+  QuorumSlot* next = nullptr;  // of the rule's lists
+  QuorumSlot* previous = nullptr;
+  QuorumSlot* next_woken = nullptr;
+  TensorSlots* tensor = nullptr;  // whose it is, while it is in a list
   uint16_t priority = 0;
   bool listed = false;
+  bool woken = false;
   bool overdue = false;
+  // The open round is added up apart, and not complete however many are in it, as somebody may
+  // still need the result that it overwrites.
+  bool waiting = false;
   // Who has pushed the last completed round or the open one, and so has all that came before.
   WorkerSet ready{};
   std::array<WorkerSet, 2> in{};  // by generation: whose contributions the result has
@@ -82,9 +97,10 @@ class TensorSlots {
   // What create would map; the spec must be valid (check_tensor).
   static uint64_t bytes_needed(const AggregationTensor& spec, uint16_t workers, bool deterministic,
                                bool quorum);
-  // `rule`: null, or the job's, which outlives the slots.
+  // `rule`: null, or the job's, which outlives the slots; they stay where they are from the first
+  // push on.
   static Result<TensorSlots> create(const AggregationTensor& spec, uint16_t workers,
-                                    bool deterministic, const QuorumRule* rule);
+                                    bool deterministic, QuorumRule* rule);
   TensorSlots(TensorSlots&& other) noexcept;
   TensorSlots& operator=(TensorSlots&& other) noexcept;
   ~TensorSlots();
@@ -95,8 +111,13 @@ class TensorSlots {
 
   bool pins_busy(const PinCheck& pins) const noexcept;
 
-  // With a quorum (tensor_quorum.cc).
-  bool take_overdue(uint64_t now_ns, OverdueChunk& out) noexcept;
+  // With a quorum (tensor_quorum.cc), for one of this tensor's chunks: its time is up.
+  void expire(QuorumSlot& chunk) noexcept;
+  // It is woken: its open round may overwrite the result, or must wait on. False: the NIC reads it.
+  bool settle(QuorumSlot& chunk, const PinCheck& pins) noexcept;
+  // Completes it if it has enough now; else the contribution that makes it enough will.
+  bool finish(const QuorumSlot& chunk, OverdueChunk& out) noexcept;
+  void wake_open() noexcept;  // fewer are waited for; cold
 
   // What this worker contributed to rounds that are not complete does not count any more.
   void take_out(uint16_t worker) noexcept;
@@ -110,14 +131,18 @@ class TensorSlots {
   TensorSlots() = default;
   uint32_t elems_of(uint32_t chunk) const noexcept;
   std::byte* accumulator(uint32_t index, uint32_t generation) const noexcept;
+  std::byte* accumulator_apart(uint32_t index) const noexcept;
   std::byte* kept_apart(uint32_t index, uint32_t worker) const noexcept;
   // False: the payload does not match its CRC, and nothing was counted.
   bool add(Slot& slot, std::byte* accumulator, const Contribution& contribution) noexcept;
   bool keep(uint32_t index, const Contribution& contribution) noexcept;
   void add_kept(uint32_t index, Slot& slot, std::byte* accumulator, uint32_t elems) noexcept;
   void complete(uint32_t index, uint32_t generation) noexcept;
-  // With a quorum (tensor_quorum.cc): whether the open round may begin, has enough, is complete.
-  bool may_begin(uint32_t index) const noexcept;
+  // With a quorum (tensor_quorum.cc): whether the open round may overwrite, has enough; what comes
+  // with a worker's push, the round's first contribution, its end.
+  bool may_overwrite(uint32_t index) const noexcept;
+  void note_pushed(uint32_t index, uint32_t worker) noexcept;
+  void wake(uint32_t index) noexcept;
   void begin(uint32_t index, const Contribution& contribution) noexcept;
   bool has_enough(uint32_t index) const noexcept;
   void complete_quorum(uint32_t index, uint32_t generation) noexcept;
@@ -133,12 +158,11 @@ class TensorSlots {
   // By generation, then chunk: consecutive chunks lie side by side, which the CPU's prefetcher
   // follows (out of cache this doubles the rate of 1,424-byte chunks).
   std::byte* sums_ = nullptr;
-  const QuorumRule* rule_ = nullptr;
+  QuorumRule* rule_ = nullptr;
   QuorumSlot* quorum_ = nullptr;
-  uint32_t sum_offset_ = 0;  // with a quorum: room for the bitmap before each accumulator
-  uint32_t first_open_ = 0;  // of the list: index + 1
-  uint32_t last_open_ = 0;
-  std::byte* kept_ = nullptr;  // by rank - 1 (rank 0 is always added at once), then chunk
+  std::byte* apart_ = nullptr;  // with a quorum: where rounds that wait are added up, by chunk
+  uint32_t sum_offset_ = 0;     // with a quorum: room for the bitmap before each accumulator
+  std::byte* kept_ = nullptr;   // by rank - 1 (rank 0 is always added at once), then chunk
   uint64_t mapped_bytes_ = 0;
 };
 

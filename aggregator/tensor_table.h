@@ -36,9 +36,8 @@ class TensorTable {
     for (const auto& slots : owned_) slots->take_out(worker);
   }
 
-  bool take_overdue(uint64_t now_ns, OverdueChunk& out) noexcept {
-    return std::any_of(owned_.begin(), owned_.end(),
-                       [&](const auto& slots) { return slots->take_overdue(now_ns, out); });
+  void wake_open() noexcept {
+    for (const auto& slots : owned_) slots->wake_open();
   }
 
   std::vector<TensorRound> open_rounds() const {

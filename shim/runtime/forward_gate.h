@@ -1,8 +1,9 @@
 // Holds sums back until what the job's policy forwards at once is complete: a server's share of a
 // tensor, or of a partition (Policy::Forward). Not there at all where chunks are forwarded.
 //
-// A chunk's next round cannot be complete before all workers have all of this one, so a count of
-// what is missing per group is enough. Owner/thread: one engine. Allocates in add_tensor only.
+// A chunk's next round begins when some worker has all sums of this one, so when all of its
+// tensor's chunks are complete, by whomever: a count of what is missing per group is enough.
+// Owner/thread: one engine. Allocates in add_tensor only.
 #pragma once
 
 #include <cstdint>

@@ -176,9 +176,8 @@ void GradientExchange::unblock(SessionSlot session) noexcept {
 uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   uint32_t work = 0;
   OverdueChunk due;
-  while (work < kOverduePerPoll && !short_of_ranges(kMaxWorkers) &&
-         aggregator_.take_overdue(now_ns, due)) {
-    counters_.add(Counter::kQuorumResults);
+  while (work < kOverduePerPoll && may_answer_all() && aggregator_.take_overdue(now_ns, due)) {
+    if (due.partial) counters_.add(Counter::kQuorumResults);
     on_complete(server_jobs_[due.job.value], {due.tensor, due.round, due.chunk, 1, due.priority});
     ++work;
   }

@@ -5,6 +5,7 @@
 // Owner/thread: one engine.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -54,7 +55,10 @@ class GradientExchange {
   void unblock(SessionSlot session) noexcept;
   uint32_t poll(uint64_t now_ns) noexcept;
   bool awaits_nic() const noexcept { return !draining_.empty(); }
-  uint64_t next_deadline_ns() const noexcept { return worker_.release_due_ns(); }
+  uint64_t next_deadline_ns() const noexcept {
+    const uint64_t overdue_ns = may_answer_all() ? aggregator_.next_overdue_ns() : kNever;
+    return std::min(worker_.release_due_ns(), overdue_ns);
+  }
 
   // --- cold, for the engine ---------------------------------------------------------------------
   Status bind_shard(JobSlot job, uint16_t shard, SessionSlot session);
@@ -112,6 +116,7 @@ class GradientExchange {
   bool short_of_ranges(uint32_t wanted) const noexcept {
     return scheduler_.free_ranges() < wanted + config_.reserved_ranges;
   }
+  bool may_answer_all() const noexcept { return !short_of_ranges(kMaxWorkers); }
   uint32_t take_submissions() noexcept;
   uint32_t take_submissions(Program& program) noexcept;
   uint32_t admit_ranges() noexcept;

@@ -61,7 +61,9 @@ class QuorumTest : public testing::Test {
 
   uint16_t workers_ = 0;
   uint64_t now_ns_ = 5 * kPatienceNs;
-  Aggregator aggregator_{[](void*, PayloadPin&) { return false; }, nullptr};
+  bool nic_reads_ = false;
+  Aggregator aggregator_{
+      [](void* context, PayloadPin&) { return *static_cast<const bool*>(context); }, &nic_reads_};
 };
 
 using Ranks = std::vector<uint32_t>;
@@ -105,6 +107,40 @@ TEST_F(QuorumTest, TimeCompletesWhatHasEnough) {
   EXPECT_EQ(members(1, 1), (Ranks{3, 4}));
 }
 
+TEST_F(QuorumTest, SaysWhenTimeCompletesTheNextChunkOfAnyTensor) {
+  make(3, 2);
+  ASSERT_TRUE(
+      aggregator_.add_tensor(kJob, {.tensor = 2, .numel = 1, .chunk_elems = 1, .chunk_count = 1}));
+  const auto push_second = [this](uint32_t worker) {
+    const Bytes elements = floats({1});
+    Contribution c = Bench::contribution(worker, 1, 0, elements);
+    c.tensor = 2;
+    c.now_ns = now_ns_;
+    return aggregator_.push(c);
+  };
+  EXPECT_EQ(aggregator_.next_overdue_ns(), kNever);
+  const uint64_t begin_ns = now_ns_;
+  push(0, 1, 3, 1);
+  now_ns_ += 100;
+  ASSERT_EQ(push_second(0), PushVerdict::kAdded);
+  now_ns_ += 100;
+  push(0, 1, 1, 1);
+  EXPECT_EQ(aggregator_.next_overdue_ns(), begin_ns + kPatienceNs);
+  for (uint32_t w = 1; w < 3; ++w) push(w, 1, 3, 1);
+  EXPECT_EQ(aggregator_.next_overdue_ns(), begin_ns + 100 + kPatienceNs) << "the other tensor's";
+  push_second(1);
+  now_ns_ = begin_ns + 99 + kPatienceNs;
+  OverdueChunk due;
+  EXPECT_FALSE(overdue(due));
+  ++now_ns_;
+  ASSERT_TRUE(overdue(due));
+  EXPECT_EQ(due.tensor, 2U);
+  EXPECT_EQ(aggregator_.next_overdue_ns(), begin_ns + 200 + kPatienceNs);
+  now_ns_ += kPatienceNs;
+  EXPECT_FALSE(overdue(due)) << "one is not enough";
+  EXPECT_EQ(aggregator_.next_overdue_ns(), kNever) << "nor does time change that";
+}
+
 TEST_F(QuorumTest, WhoIsWithdrawnIsNotWaitedFor) {
   make(3, 2);
   aggregator_.withdraw(kJob, 1);
@@ -124,22 +160,112 @@ TEST_F(QuorumTest, NoSumIsOverwrittenBeforeASlowWorkerHasIt) {
   };
   ASSERT_TRUE(round_of_two(1));
   ASSERT_TRUE(round_of_two(2));
-  EXPECT_EQ(push(0, 3, 0, 1), PushVerdict::kSlotBusy) << "worker 2 may need round 1's sum";
+  EXPECT_FALSE(round_of_two(3)) << "worker 2 may need round 1's sum";
+  EXPECT_EQ(aggregator_.next_overdue_ns(), kNever) << "time does not change that";
+  EXPECT_EQ(push(0, 3, 0, 5), PushVerdict::kDuplicate);
   EXPECT_EQ(push(2, 1, 0, 1), PushVerdict::kOldRound);
   EXPECT_EQ(members(1, 0), (Ranks{0, 1}));
-  EXPECT_EQ(push(0, 3, 0, 1), PushVerdict::kSlotBusy) << "it has not got it yet";
+  EXPECT_FALSE(overdue(due)) << "it has not got it yet";
   EXPECT_EQ(push(2, 2, 0, 1), PushVerdict::kOldRound) << "now it has, and wants round 2's";
-  ASSERT_TRUE(round_of_two(3));
+  EXPECT_LE(aggregator_.next_overdue_ns(), now_ns_);
+  ASSERT_TRUE(overdue(due));
+  EXPECT_EQ(due.round, 3U);
+  EXPECT_TRUE(due.partial);
+  EXPECT_EQ(members(1, 0), (Ranks{}));
   EXPECT_EQ(members(2, 0), (Ranks{0, 1}));
-  EXPECT_EQ(push(0, 4, 0, 1), PushVerdict::kSlotBusy);
+  float sum = 0;
+  EXPECT_EQ(members(3, 0, &sum), (Ranks{0, 1}));
+  EXPECT_EQ(sum, 2);
+
+  EXPECT_EQ(push(0, 4, 0, 1), PushVerdict::kAdded);
   EXPECT_EQ(push(2, 3, 0, 1), PushVerdict::kOldRound);
   EXPECT_EQ(push(2, 4, 0, 1), PushVerdict::kAdded) << "it has caught up";
-  aggregator_.withdraw(kJob, 2);
-  EXPECT_EQ(push(0, 4, 0, 1), PushVerdict::kAdded);
+  EXPECT_FALSE(overdue(due));
   EXPECT_EQ(push(1, 4, 0, 1), PushVerdict::kCompleted);
-  ASSERT_EQ(push(0, 5, 0, 1), PushVerdict::kAdded);
-  ASSERT_EQ(push(1, 5, 0, 1), PushVerdict::kCompleted) << "nobody else is there";
-  EXPECT_EQ(push(0, 6, 0, 1), PushVerdict::kAdded) << "nobody else needs round 4's";
+  EXPECT_EQ(members(4, 0, &sum), (Ranks{0, 1, 2}));
+  EXPECT_EQ(sum, 3);
+}
+
+TEST_F(QuorumTest, ARoundThatWaitsEndsWhenAllHaveCaughtUp) {
+  make(3, 2);
+  OverdueChunk due;
+  for (uint32_t round = 1; round <= 3; ++round) {
+    push(0, round, 0, 1);
+    push(1, round, 0, 1);
+    now_ns_ += kPatienceNs / 2;
+    EXPECT_FALSE(overdue(due));
+    if (round == 3) break;
+    now_ns_ += kPatienceNs / 2;
+    EXPECT_TRUE(overdue(due));
+  }
+  push(2, 1, 0, 1);
+  push(2, 2, 0, 1);
+  EXPECT_FALSE(overdue(due)) << "it is not waited for, but its patience has not ended";
+  EXPECT_EQ(push(2, 3, 0, 4), PushVerdict::kCompleted);
+  float sum = 0;
+  EXPECT_EQ(members(3, 0, &sum), (Ranks{0, 1, 2}));
+  EXPECT_EQ(sum, 6);
+}
+
+TEST_F(QuorumTest, ARoundThatWaitsForALostWorkerEndsWithoutIt) {
+  make(3, 2);
+  OverdueChunk due;
+  for (uint32_t round = 1; round <= 3; ++round) {
+    push(0, round, 0, 1);
+    push(1, round, 0, 1);
+    if (round < 3) now_ns_ += kPatienceNs;
+    EXPECT_EQ(overdue(due), round < 3) << round;
+  }
+  aggregator_.withdraw(kJob, 2);
+  ASSERT_TRUE(overdue(due)) << "nobody else is there: no need for patience";
+  EXPECT_EQ(due.round, 3U);
+  EXPECT_EQ(members(3, 0), (Ranks{0, 1}));
+  EXPECT_EQ(push(0, 4, 0, 1), PushVerdict::kAdded) << "nobody else needs round 2's";
+  EXPECT_EQ(push(1, 4, 0, 1), PushVerdict::kCompleted);
+}
+
+TEST_F(QuorumTest, ARoundThatWaitsIsBegunAnewByANextLife) {
+  make(3, 2);
+  OverdueChunk due;
+  for (uint32_t round = 1; round <= 3; ++round) {
+    push(0, round, 0, 1);
+    push(1, round, 0, 1);
+    now_ns_ += kPatienceNs;
+    EXPECT_EQ(overdue(due), round < 3) << round;
+  }
+  ASSERT_TRUE(aggregator_.set_incarnation(kJob, 1, incarnation_of(1) + 1));
+  EXPECT_EQ(push(2, 2, 0, 1), PushVerdict::kOldRound);
+  EXPECT_FALSE(overdue(due)) << "nobody is in it";
+  EXPECT_EQ(push(0, 3, 0, 1), PushVerdict::kAdded);
+  EXPECT_EQ(push(2, 3, 0, 1), PushVerdict::kAdded);
+  now_ns_ += kPatienceNs;
+  EXPECT_FALSE(overdue(due)) << "the next life may need round 1's";
+  EXPECT_EQ(push(1, 2, 0, 1, 1), PushVerdict::kOldRound);
+  ASSERT_TRUE(overdue(due));
+  float sum = 0;
+  EXPECT_EQ(members(3, 0, &sum), (Ranks{0, 2}));
+  EXPECT_EQ(sum, 2);
+}
+
+TEST_F(QuorumTest, ARoundThatWaitsDoesNotOverwriteWhatTheNicReads) {
+  make(3, 2);
+  OverdueChunk due;
+  for (uint32_t round = 1; round <= 3; ++round) {
+    push(0, round, 0, 1);
+    push(1, round, 0, 1);
+    now_ns_ += kPatienceNs;
+    EXPECT_EQ(overdue(due), round < 3) << round;
+  }
+  nic_reads_ = true;
+  push(2, 2, 0, 1);
+  EXPECT_FALSE(overdue(due));
+  EXPECT_EQ(members(1, 0), (Ranks{0, 1}));
+  EXPECT_GT(aggregator_.next_overdue_ns(), now_ns_);
+  nic_reads_ = false;
+  now_ns_ = aggregator_.next_overdue_ns();
+  ASSERT_TRUE(overdue(due));
+  EXPECT_EQ(members(3, 0), (Ranks{0, 1}));
+  EXPECT_EQ(aggregator_.next_overdue_ns(), kNever);
 }
 
 TEST_F(QuorumTest, ANextLifeIsWaitedForUntilItHasPushed) {
@@ -150,10 +276,15 @@ TEST_F(QuorumTest, ANextLifeIsWaitedForUntilItHasPushed) {
   aggregator_.withdraw(kJob, 2);
   ASSERT_TRUE(aggregator_.set_incarnation(kJob, 2, incarnation_of(2) + 1));
   EXPECT_EQ(aggregator_.open_rounds(kJob).front().round, 1U) << "of the other chunks";
-  EXPECT_EQ(push(0, 3, 0, 1), PushVerdict::kSlotBusy) << "it may need round 1's";
+  OverdueChunk due;
+  push(0, 3, 0, 1);
+  push(1, 3, 0, 1);
+  now_ns_ += kPatienceNs;
+  EXPECT_FALSE(overdue(due)) << "it may need round 1's";
+  EXPECT_EQ(members(1, 0), (Ranks{0, 1, 2}));
   EXPECT_EQ(push(2, 2, 0, 1, 1), PushVerdict::kOldRound);
   EXPECT_EQ(members(2, 0), (Ranks{0, 1, 2}));
-  EXPECT_EQ(push(0, 3, 0, 1), PushVerdict::kAdded);
+  EXPECT_TRUE(overdue(due));
 }
 
 TEST_F(QuorumTest, ARestartInAnOpenRoundBeginsItAnew) {
@@ -190,7 +321,11 @@ TEST(QuorumSeeds, EveryWorkerGetsEveryRoundItPushes) {
     const auto pick = [&](uint64_t below) { return random() % below; };
     const auto workers = static_cast<uint32_t>(2 + pick(4));
     const auto quorum = static_cast<uint16_t>(1 + pick(workers));
-    Aggregator aggregator([](void*, PayloadPin&) { return false; }, nullptr);
+    Aggregator aggregator(
+        [](void* context, PayloadPin&) {
+          return (*static_cast<std::mt19937_64*>(context))() % 8 == 0;
+        },
+        &random);
     ASSERT_TRUE(aggregator.add_job(
         kJob,
         {.workers = static_cast<uint16_t>(workers), .quorum = quorum, .patience_ns = kPatienceNs}));

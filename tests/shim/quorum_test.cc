@@ -21,7 +21,7 @@ class QuorumTest : public testing::Test {
     config.lane.engine.session.peer_timeout_ns = 2 * kSecond;
     return config;
   }
-  static OpenJob job() {
+  virtual OpenJob job() const {
     OpenJob open;
     open.name = "quorum";
     open.quorum = 2;
@@ -97,6 +97,70 @@ TEST_F(QuorumTest, ASlowWorkerIsLeftOutAndGetsTheSumOfTheOthers) {
   ASSERT_TRUE(cluster.run([&] { return done(2); }, kSecond));
   EXPECT_EQ(std::memcmp(data(0), data(2), 80'000), 0);
   EXPECT_EQ(std::memcmp(data(0), data(1), 80'000), 0);
+  EXPECT_TRUE(cluster.close(10 * kSecond));
+}
+
+TEST_F(QuorumTest, WaitingForASlowWorkerIsNotSilence) {
+  for (uint32_t round = 1; round <= 3; ++round) {
+    push(0, round);
+    push(1, round);
+    cluster.run([&] { return done(0) && done(1); }, kSecond);
+  }
+  ASSERT_FALSE(done(0) || done(1)) << "worker 2 may still need round 1's sums";
+  cluster.run([] { return false; }, 20 * kSecond);  // ten times the peer time-out
+  for (uint32_t round = 1; round <= 3; ++round) {
+    push(2, round);
+    ASSERT_TRUE(cluster.run([&] { return done(2); }, 5 * kSecond)) << round;
+  }
+  ASSERT_TRUE(cluster.run([&] { return done(0) && done(1); }, 5 * kSecond));
+  for (uint32_t w = 0; w < 3; ++w) {
+    EXPECT_EQ(cluster.program(w).status(cookies_[w]), Errc::kOk);
+    EXPECT_EQ(std::memcmp(data(w), data(2), 80'000), 0);
+  }
+  EXPECT_TRUE(cluster.close(10 * kSecond));
+}
+
+// What is forwarded as a whole may have been completed by everybody in one part and by time in
+// another: the slow worker's contribution ends between.
+class QuorumForwardTest : public QuorumTest, public testing::WithParamInterface<const char*> {
+ protected:
+  OpenJob job() const override {
+    OpenJob open = QuorumTest::job();
+    open.policy = GetParam();
+    return open;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Policies, QuorumForwardTest,
+                         testing::Values("mercury:forward=tensor", "wfbp", "p3:partition=8KB",
+                                         "byteps:partition=20KB"));
+
+TEST_P(QuorumForwardTest, CountsWhatTimeCompleted) {
+  for (uint32_t round = 1; round <= 4; ++round) {
+    push(0, round);
+    push(1, round);
+    if (round % 2 == 0) {
+      ASSERT_TRUE(cluster.run([&] { return done(0) && done(1); }, kSecond)) << round;
+      expect_sum(0, value(0, round) + value(1, round), 4);
+    }
+    push(2, round);
+    ASSERT_TRUE(cluster.run([&] { return done(0) && done(1) && done(2); }, kSecond)) << round;
+    const int32_t sum = value(0, round) + value(1, round) + (round % 2 == 0 ? 0 : value(2, round));
+    for (uint32_t w = 0; w < 3; ++w) expect_sum(w, sum, round % 2 == 0 ? 4 : 0);
+  }
+  push(0, 5);
+  push(1, 5);
+  cluster.run([] { return false; }, kPatienceNs - 100'000);
+  push(2, 5);  // so late that it is in some chunks alone
+  ASSERT_TRUE(cluster.run([&] { return done(0) && done(1) && done(2); }, kSecond));
+  for (uint32_t w = 0; w < 3; ++w) {
+    for (size_t i = 0; i < 20'000; ++i) {
+      const int32_t of_two = value(0, 5) + value(1, 5);
+      ASSERT_TRUE(data(w)[i] == of_two || data(w)[i] == of_two + value(2, 5)) << i;
+      ASSERT_EQ(data(w)[i], data(0)[i]) << i;
+    }
+    EXPECT_EQ(cluster.program(w).absent(4).in_some, cluster.program(0).absent(4).in_some);
+    EXPECT_EQ(cluster.program(w).absent(4).in_all, cluster.program(0).absent(4).in_all);
+  }
   EXPECT_TRUE(cluster.close(10 * kSecond));
 }
 
