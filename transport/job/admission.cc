@@ -157,7 +157,10 @@ void JobManager::State::on_invite(LinkId link, const Greeting& greeting,
   const auto decline = [&](Errc code, const std::string& why) {
     context.links.drop(link, Error(code, why));
   };
-  if (find_server(greeting.job)) {
+  if (const Member* server = find_server(greeting.job)) {
+    if (server->served()) {  // by another coordinator, which has died or ended the job
+      return decline(Errc::kAgain, "the last job of this name has not ended on this host yet");
+    }
     return decline(Errc::kExists, "a server of the job is on this host and joins by itself");
   }
   if (!context.policy.serve) {

@@ -36,6 +36,7 @@ class Member {
   const std::string& job() const { return spec_.name; }
   Role role() const { return spec_.role; }
   const JobKey& key() const { return key_; }
+  bool served() const { return served_; }
   const OpenJob& spec() const { return spec_; }
   std::optional<ClientId> owner() const { return owner_; }
   bool live() const { return phase_ < Phase::kEnded && !closing_; }

@@ -165,6 +165,24 @@ TEST_F(RunningTest, CoordinatorThatDiesFailsAll) {
   end();
 }
 
+// The other server has not heard yet that the coordinator died when its next life calls.
+TEST_F(RunningTest, AJobIsOpenedAgainWhereServersStillBelongToTheLastOne) {
+  start();
+  hosts.kill(3);
+  a->gone();
+  b->gone();
+  hosts.run_for(1);
+  hosts.add(3, 1, serving());
+  Program& next = opens(1, job(Role::kWorker, 0, 1, 2, {address(3), address(4)}));
+  hosts.run_for(kSecond);
+  EXPECT_FALSE(next.is_open());
+  EXPECT_FALSE(hosts.manager(4).idle());
+  hosts.run_for(20 * kSecond);
+  EXPECT_TRUE(next.is_open()) << next.open_text;
+  next.close();
+  expect_nothing_left();
+}
+
 TEST_F(RunningTest, LeavingInOrderLetsTheOthersFinishFirst) {
   start();
   a->close();
