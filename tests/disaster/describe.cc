@@ -57,6 +57,7 @@ std::string describe(const JobPlan& job) {
       << ms(job.compute_ns) << ", " << job.attempts << " attempts"
       << (job.deterministic ? ", deterministic" : "") << (job.fifo ? ", fifo" : "")
       << (job.any_rank ? ", ranks given out" : "");
+  if (job.quorum > 0) out << ", " << job.quorum << " are enough after " << ms(job.patience_ns);
   if (job.rejoin_ns > 0) out << ", waits for lost workers " << ms(job.rejoin_ns);
   if (job.straggler != ~0U) {
     out << ", straggler " << job.straggler << " by up to " << ms(job.straggle_ns);

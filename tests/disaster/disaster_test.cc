@@ -153,17 +153,17 @@ TEST(Ledger, TellsSumsFromWhatLooksLikeOne) {
   Ledger::Company company(2);
   for (uint32_t round = 1; round <= 2; ++round) {
     ledger.contribute(0, 0, 0, 0, round, data[round][0]);
-    EXPECT_TRUE(ledger.check(0, 0, round, add(data[round][0], data[round][0]), company))
+    EXPECT_TRUE(ledger.check(0, 0, round, add(data[round][0], data[round][0]), company, {}))
         << "nobody else has contributed";
     ledger.contribute(0, 1, 0, 0, round, data[round][1]);
-    EXPECT_TRUE(ledger.check(0, 0, round, add(data[round][0], data[round][0]), company));
-    EXPECT_FALSE(ledger.check(0, 0, round, add(data[round][0], data[round][1]), company));
+    EXPECT_TRUE(ledger.check(0, 0, round, add(data[round][0], data[round][0]), company, {}));
+    EXPECT_FALSE(ledger.check(0, 0, round, add(data[round][0], data[round][1]), company, {}));
   }
   std::vector<std::byte> mixed = add(data[1][0], data[1][1]);
   const std::vector<std::byte> second = add(data[2][0], data[2][1]);
   std::copy(second.begin() + 20, second.end(), mixed.begin() + 20);
-  EXPECT_TRUE(ledger.check(0, 0, 1, mixed, company));
-  EXPECT_TRUE(ledger.check(0, 0, 2, mixed, company));
+  EXPECT_TRUE(ledger.check(0, 0, 1, mixed, company, {}));
+  EXPECT_TRUE(ledger.check(0, 0, 2, mixed, company, {}));
   EXPECT_TRUE(ledger.check_unfinished(0, 0, 0, 0, 2, mixed, company));
   std::copy(data[2][0].begin(), data[2][0].begin() + 20, mixed.begin());
   EXPECT_FALSE(ledger.check_unfinished(0, 0, 0, 0, 2, mixed, company)) << "half gradient, half sum";
@@ -184,9 +184,9 @@ TEST(Ledger, KeepsInstancesApart) {
   }
   EXPECT_NE(data[0], data[1]);
   Ledger::Company company(1);
-  EXPECT_FALSE(ledger.check(0, 0, 1, data[1], company));
+  EXPECT_FALSE(ledger.check(0, 0, 1, data[1], company, {}));
   EXPECT_EQ(company[0], 1U);
-  EXPECT_TRUE(ledger.check(0, 0, 1, data[0], company)) << "it is in a job with the other one";
+  EXPECT_TRUE(ledger.check(0, 0, 1, data[0], company, {})) << "it is in a job with the other one";
 }
 
 TEST(Clock, DriftsAndLeapsAndIsInvertible) {

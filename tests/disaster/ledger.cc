@@ -119,11 +119,12 @@ const std::vector<std::byte>& Ledger::expected(uint32_t job, uint32_t tensor, ui
   }
   std::vector<std::vector<std::byte>> gradients;
   for (uint32_t rank = 0; rank < instances.size(); ++rank) {
+    if (instances[rank] == kNobody) continue;
     gradients.push_back(gradient(job, rank, instances[rank], tensor, round));
   }
   const TensorPlan& t = scenario_.jobs[job].tensors[tensor];
   const auto divisor =
-      t.op == ReduceOp::kAverage ? static_cast<uint32_t>(instances.size()) : uint32_t{1};
+      t.op == ReduceOp::kAverage ? static_cast<uint32_t>(gradients.size()) : uint32_t{1};
   return sums_.emplace(key, reference::sum_of(t.dtype, gradients, divisor)).first->second;
 }
 
@@ -141,21 +142,28 @@ std::vector<uint32_t> Ledger::candidates(uint32_t job, uint32_t rank, uint32_t t
   return found;
 }
 
-// Calls matches(instances) for every choice of one candidate per rank until it returns true.
+// Calls matches(instances) for every choice of one candidate per rank, or nobody where that may be,
+// until it returns true.
 template <class F>
 bool Ledger::any_combination(uint32_t job, uint32_t tensor, uint32_t round, const Company& company,
-                             F matches) {
+                             const Absent& absent, F matches) {
   const size_t ranks = company.size();
+  const size_t fewest = scenario_.jobs[job].quorum > 0 ? scenario_.jobs[job].quorum : ranks;
   std::vector<std::vector<uint32_t>> choices;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    choices.push_back(candidates(job, rank, tensor, round, company));
+    choices.emplace_back();
+    if ((absent.in_all >> rank & 1) == 0) {
+      choices.back() = candidates(job, rank, tensor, round, company);
+    }
+    if ((absent.in_some >> rank & 1) != 0) choices.back().push_back(kNobody);
     if (choices.back().empty()) return false;
   }
   std::vector<size_t> at(ranks, 0);
   for (;;) {
     Instances instances;
     for (size_t rank = 0; rank < ranks; ++rank) instances.push_back(choices[rank][at[rank]]);
-    if (matches(instances)) return true;
+    const auto nobodies = std::count(instances.begin(), instances.end(), kNobody);
+    if (ranks - static_cast<size_t>(nobodies) >= fewest && matches(instances)) return true;
     size_t rank = 0;
     while (rank < ranks && ++at[rank] == choices[rank].size()) at[rank++] = 0;
     if (rank == ranks) return false;
@@ -163,33 +171,35 @@ bool Ledger::any_combination(uint32_t job, uint32_t tensor, uint32_t round, cons
 }
 
 std::optional<std::string> Ledger::check(uint32_t job, uint32_t tensor, uint32_t round,
-                                         std::span<const std::byte> sum, Company& company) {
+                                         std::span<const std::byte> sum, Company& company,
+                                         const Absent& absent) {
   ++sums_checked_;
-  if (scenario_.jobs[job].rejoin_ns > 0) {
+  if (elements_differ(job)) {
     const Company anyone(company.size());
-    if (element_wise(job, tensor, round, sum, {}, anyone)) return std::nullopt;
-    return explain(job, tensor, round, sum, anyone);
+    if (element_wise(job, tensor, round, sum, {}, anyone, absent)) return std::nullopt;
+    return explain(job, tensor, round, sum, anyone, absent);
   }
-  const bool right = any_combination(job, tensor, round, company, [&](const Instances& instances) {
-    if (!equal(sum, expected(job, tensor, round, instances))) return false;
-    company.assign(instances.begin(), instances.end());
-    return true;
-  });
+  const bool right =
+      any_combination(job, tensor, round, company, absent, [&](const Instances& instances) {
+        if (!equal(sum, expected(job, tensor, round, instances))) return false;
+        company.assign(instances.begin(), instances.end());
+        return true;
+      });
   if (right) return std::nullopt;
-  return explain(job, tensor, round, sum, company);
+  return explain(job, tensor, round, sum, company, absent);
 }
 
 // Whether each element is a sum that some choice of instances makes, or that of `own`.
 bool Ledger::element_wise(uint32_t job, uint32_t tensor, uint32_t round,
                           std::span<const std::byte> sum, std::span<const std::byte> own,
-                          const Company& company) {
+                          const Company& company, const Absent& absent) {
   const size_t bytes = size_of(scenario_.jobs[job].tensors[tensor].dtype);
   std::vector<size_t> unexplained;  // offsets of elements
   for (size_t at = 0; at < sum.size(); at += bytes) {
     if (own.empty() || std::memcmp(&own[at], &sum[at], bytes) != 0) unexplained.push_back(at);
   }
   if (unexplained.empty()) return true;
-  return any_combination(job, tensor, round, company, [&](const Instances& instances) {
+  return any_combination(job, tensor, round, company, absent, [&](const Instances& instances) {
     const std::vector<std::byte>& right = expected(job, tensor, round, instances);
     std::erase_if(unexplained,
                   [&](size_t at) { return std::memcmp(&right[at], &sum[at], bytes) == 0; });
@@ -198,14 +208,15 @@ bool Ledger::element_wise(uint32_t job, uint32_t tensor, uint32_t round,
 }
 
 std::string Ledger::explain(uint32_t job, uint32_t tensor, uint32_t round,
-                            std::span<const std::byte> sum, const Company& company) {
+                            std::span<const std::byte> sum, const Company& company,
+                            const Absent& absent) {
   const TensorPlan& plan = scenario_.jobs[job].tensors[tensor];
   const size_t bytes = size_of(plan.dtype);
   std::string text = "tensor " + std::to_string(plan.number) + " round " + std::to_string(round) +
                      ": not the sum of what the workers contributed";
   size_t best = 0;
   bool any = false;
-  any_combination(job, tensor, round, company, [&](const Instances& instances) {
+  any_combination(job, tensor, round, company, absent, [&](const Instances& instances) {
     const std::vector<std::byte>& right = expected(job, tensor, round, instances);
     size_t at = 0;
     while (at < right.size() && right[at] == sum[at]) ++at;
@@ -226,8 +237,9 @@ std::optional<std::string> Ledger::check_unfinished(uint32_t job, uint32_t rank,
   const std::vector<std::byte> own = gradient(job, rank, instance, tensor, round);
   if (equal(memory, own)) return std::nullopt;
   company[rank] = instance;
-  if (scenario_.jobs[job].rejoin_ns > 0) company.assign(company.size(), std::nullopt);
-  if (element_wise(job, tensor, round, memory, own, company)) return std::nullopt;
+  if (elements_differ(job)) company.assign(company.size(), std::nullopt);
+  const Absent anyone{scenario_.jobs[job].quorum > 0 ? ~uint64_t{0} : 0, 0};
+  if (element_wise(job, tensor, round, memory, own, company, anyone)) return std::nullopt;
   return "tensor " + std::to_string(plan.number) + " round " + std::to_string(round) +
          ", which failed, holds neither the gradient nor the sum";
 }

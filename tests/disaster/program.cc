@@ -122,6 +122,8 @@ void Program::open() {
   request.weight = plan_.weight;
   request.timeout_ns = plan_.open_timeout_ns;
   request.rejoin_ns = plan_.rejoin_ns;
+  request.quorum = plan_.quorum;
+  request.patience_ns = plan_.quorum > 0 ? plan_.patience_ns : 0;
   request.client_job = kClientJob;
   VirtualHost& at = host();
   for (size_t lane = 0; lane < at.lanes(); ++lane) {
@@ -186,7 +188,9 @@ void Program::on_declared(const Status& status) {
     Tensor& tensor = tensors_[t];
     tensor.ready_ns = around_.now_ns();
     tensor.round = host().jobs().first_round(client_, slot_, plan_.tensors[t].number) - 1;
-    if (tensor.round > 0 && plan_.rejoin_ns == 0) wrong("joined a job that runs");
+    if (tensor.round > 0 && plan_.rejoin_ns == 0 && plan_.quorum == 0) {
+      wrong("joined a job that runs");
+    }
     if (tensor.round < plan_.rounds) continue;
     tensor.phase = Phase::kFinished;  // the last life was through
     tensor.memory->seal();
@@ -217,6 +221,7 @@ void Program::start_round(uint32_t t) {
           std::to_string(tensor.round) + " was complete");
   }
   ++tensor.round;
+  tensor.absent = {0, plan_.quorum > 0 ? ~uint64_t{0} : 0};
   around_.ledger().contribute(job_, rank_, instance_, t, tensor.round, tensor.memory->bytes());
   const bool split = plan_.tensors[t].split;
   tensor.phase = split ? Phase::kPushing : Phase::kExchanging;
@@ -246,7 +251,26 @@ void Program::collect() {
   }
 }
 
+// A word of up to 64 workers comes before the engine's answer, of those missing in some of its
+// chunks, and one of those missing in all.
+void Program::note_absent(size_t lane, const Completion& word) {
+  const auto operation = std::find_if(
+      operations_.begin(), operations_.end(),
+      [&](const auto& entry) { return plan_.tensors[entry.second.tensor].number == word.tensor; });
+  if (plan_.quorum == 0 || operation == operations_.end() || operation->second.answered[lane] ||
+      (word.part != 1 && word.part != 1 + kAbsentWords)) {
+    return wrong("is told of missing workers without reason");
+  }
+  Ledger::Absent& absent = tensors_[operation->second.tensor].absent;
+  if (word.part == 1) {
+    absent.in_some |= word.cookie;
+  } else {
+    absent.in_all &= word.cookie;
+  }
+}
+
 void Program::answered(size_t lane, const Completion& completion) {
+  if (completion.part != 0) return note_absent(lane, completion);
   const auto at = operations_.find(completion.cookie);
   if (at == operations_.end() || at->second.answered[lane]) {
     return wrong("operation " + std::to_string(completion.cookie) + " was answered twice");
@@ -291,8 +315,8 @@ void Program::finished(uint64_t cookie, const Operation& operation) {
 
 void Program::check_sum(uint32_t t) {
   Tensor& tensor = tensors_[t];
-  if (auto error =
-          around_.ledger().check(job_, t, tensor.round, tensor.memory->bytes(), company_)) {
+  if (auto error = around_.ledger().check(job_, t, tensor.round, tensor.memory->bytes(), company_,
+                                          tensor.absent)) {
     wrong(*error);
   }
 }
@@ -314,6 +338,8 @@ void Program::failed(Errc code, const std::string& text) {
   last_error_ = text;
   job_failed_ = true;
   if (never_excused(code)) wrong("an error that no fault excuses: " + text);
+  // The others may be through with all rounds, and leave, while a slow worker is in its last.
+  if (code == Errc::kPeerLeft && plan_.quorum > 0) return;
   if (!around_.disturbed(job_)) wrong("failed, but nothing was wrong with its job: " + text);
 }
 
@@ -409,6 +435,7 @@ void Program::over() {
 uint64_t Program::patience_ns() const {
   const uint64_t timeouts_ns = (3 + scenario_.faults.size()) * scenario_.peer_timeout_ns;
   const uint64_t others_ns = 2 * (plan_.straggle_ns + plan_.compute_ns) + scenario_.leave_grace_ns +
+                             2 * plan_.patience_ns +
                              (1 + scenario_.faults.size()) * plan_.rejoin_ns;
   switch (state_) {
     case State::kOpening:

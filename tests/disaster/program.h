@@ -107,6 +107,7 @@ class Program {
     Phase phase = Phase::kReady;
     uint64_t ready_ns = 0;
     bool exchanged = false;  // a round of it is complete
+    Ledger::Absent absent;   // in jobs with a quorum, as the engines say
   };
   struct Operation {
     uint32_t tensor = 0;
@@ -130,6 +131,7 @@ class Program {
   void submit(SubmitOp op, uint32_t tensor);
   void collect();
   void answered(size_t lane, const Completion& completion);
+  void note_absent(size_t lane, const Completion& word);
   void finished(uint64_t cookie, const Operation& operation);
   void check_sum(uint32_t tensor);
   void check_failed(uint32_t tensor);

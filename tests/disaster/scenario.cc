@@ -132,6 +132,19 @@ void draw_jobs(Scenario& s, Random random) {
   }
 }
 
+// Some jobs need not wait for all of their workers.
+void draw_quorums(Scenario& s, Random random) {
+  for (JobPlan& job : s.jobs) {
+    const uint64_t workers = job.worker_hosts.size();
+    const bool some = random.chance(0.3);
+    const auto quorum = static_cast<uint16_t>(1 + random.below(workers));
+    const uint64_t patience_ns = kMs * (1 + random.below(random.chance(0.5) ? 20 : 500));
+    if (!some || job.deterministic || quorum == workers) continue;
+    job.quorum = quorum;
+    job.patience_ns = patience_ns;
+  }
+}
+
 // Runs when all is over: small, on all hosts, and called like a job that was there.
 JobPlan recovery_job(const Scenario& s, Random random) {
   JobPlan job;
@@ -211,6 +224,7 @@ Scenario make_scenario(uint64_t seed) {
   draw_network(s, generator(seed, 1));
   draw_hosts(s, generator(seed, 2));
   draw_jobs(s, generator(seed, 3));
+  draw_quorums(s, generator(seed, 6));
   Random random = generator(seed, 4);
   const uint64_t faults = random.chance(0.3) ? 0 : 1 + random.below(4);
   for (uint64_t i = 0; i < faults; ++i) s.faults.push_back(draw_fault(s, random));
@@ -262,6 +276,7 @@ Scenario reduced(Scenario s, const Reduction& cut) {
     if (job.tensors.size() > cut.max_tensors) job.tensors.resize(cut.max_tensors);
     for (TensorPlan& tensor : job.tensors) tensor.numel = std::min(tensor.numel, cut.max_numel);
     if (job.worker_hosts.size() > cut.max_workers) job.worker_hosts.resize(cut.max_workers);
+    if (job.quorum >= job.worker_hosts.size()) job.quorum = 0;
   }
   sim::Faults& weather = s.link.faults;
   const auto calm = [&cut](const char* name) { return cut.calm.contains(name); };
@@ -281,6 +296,7 @@ Scenario reduced(Scenario s, const Reduction& cut) {
     if (calm("straggler")) job.straggler = ~0U;
     if (calm("retry")) job.attempts = std::min(job.attempts, 1U);
     if (calm("rejoin")) job.rejoin_ns = 0;
+    if (calm("quorum")) job.quorum = 0;
   }
   return s;
 }
@@ -294,7 +310,8 @@ std::vector<std::string> weather_of(const Scenario& s) {
   if (weather.reorder > 0) names.emplace_back("reorder");
   if (weather.corrupt > 0) names.emplace_back("corrupt");
   if (weather.jitter_ns > 0) names.emplace_back("jitter");
-  for (const char* name : {"control", "drift", "late", "lanes", "straggler", "retry", "rejoin"}) {
+  for (const char* name :
+       {"control", "drift", "late", "lanes", "straggler", "retry", "rejoin", "quorum"}) {
     names.emplace_back(name);
   }
   return names;

@@ -79,7 +79,10 @@ struct JobPlan {
   uint32_t attempts = 1;  // how often a program opens the job before it gives up
   uint64_t open_timeout_ns = 0;
   uint64_t rejoin_ns = 0;  // how long the job waits for a worker that was lost; 0: not at all
-  bool recovery = false;   // runs when all is over, and must succeed: nothing stays broken
+  // Not 0: so many contributions are enough for a sum, patience_ns after the first.
+  uint16_t quorum = 0;
+  uint64_t patience_ns = 0;
+  bool recovery = false;  // runs when all is over, and must succeed: nothing stays broken
 };
 
 struct Scenario {

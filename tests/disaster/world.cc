@@ -143,11 +143,12 @@ void World::happen(const Happening& happening) {
   }
 }
 
-// All are in the job, it waits for lost workers, and this one is back in time.
+// All are in the job, it waits for lost workers, and this one is back in time. (With a quorum the
+// others may be through before it is.)
 bool World::survivable(const Fault& crash) const {
   const Program& victim = *programs_[crash.program];
   const JobPlan& job = scenario_.jobs[victim.job()];
-  return 2 * crash.for_ns < job.rejoin_ns && victim.would_come_back() &&
+  return 2 * crash.for_ns < job.rejoin_ns && job.quorum == 0 && victim.would_come_back() &&
          std::all_of(programs_.begin(), programs_.end(), [&](const auto& program) {
            return program->job() != victim.job() || program->trains();
          });
