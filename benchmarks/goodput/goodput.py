@@ -9,8 +9,9 @@ Mercury is one program that pushes and pulls through its host's mercury-stackd, 
 the mercury-stackd of another host. For each setting and working set, reference loop and Mercury take
 turns (so that a machine that slows down slows both), and dpdk-testpmd's flowgen, which touches no payload, is printed beside.
 Bytes per second are payload, one direction of two that are busy at once. Spread is (largest -
-smallest) / median. With --pin each end's engine, and each end's loop, has a core of its own;
-otherwise nothing is pinned, as in the daemon's default configuration.
+smallest) / median; the ratio is the median of the runs' own. With --pin each end has a core of its
+own, for its loop, or its engine and its program; otherwise nothing is pinned, as in the daemon's
+default configuration.
 """
 import argparse
 import contextlib
@@ -142,7 +143,7 @@ class Place:
         if self.kind == "memif":
             role = "client" if side else "server"
             return (f"net_memif0,role={role},socket={self.folder}/{self.runs},socket-abstract=no,"
-                    f"bsize={self.mtu + 78},rsize=10")
+                    f"bsize={-(-(self.mtu + 14) // 64) * 64},rsize=10")
         if self.kind == "af_packet":
             slot = -(-(self.mtu + 14 + 96) // 512) * 512
             return (f"net_af_packet0,iface=eth0,qpairs=1,blocksz={slot * 8},framesz={slot},"
@@ -169,7 +170,7 @@ class Bench:
             own, peer = place.arguments(side)
             sides.append(self.programs.start(
                 place.hosts[side], [*(["taskset", "--cpu-list", self.cores[side]] if self.cores else []),
-                                    self.folder / "reference_loop", *own, *peer, "--working-set",
+                                    self.folder / "reference_loop", "--hold", *own, *peer, "--working-set",
                                     working_set, "--seconds", self.seconds], stdin=subprocess.PIPE))
         reports = [json.loads(self.programs.first_line(process)) for process in sides]
         for process in sides:
@@ -208,8 +209,9 @@ class Bench:
     def mercury(self, place, working_set):
         place.next_run()
         daemons = [self.daemon(place, side) for side in (0, 1)]
+        pin = ["taskset", "--cpu-list", self.cores[1]] if self.cores else []
         client = self.programs.start(
-            None, [self.folder / "goodput_client", "--server", place.server_endpoint(), "--working-set",
+            None, [*pin, self.folder / "goodput_client", "--server", place.server_endpoint(), "--working-set",
                    working_set, "--seconds", self.seconds],
             env={**os.environ, "MERCURY_SOCKET": str(self.scratch / "1.sock")})
         report = json.loads(self.programs.finish(client, self.seconds + 2 * START_SECONDS))
@@ -282,8 +284,10 @@ def measure(bench, name, options):
                       f"({report['retransmits']} frames sent again)", file=sys.stderr)
             row = {"setting": name, "working_set": label, "reference": summary(reference),
                    "mercury": summary(mercury), "testpmd": beside}
-            row["ratio"] = row["mercury"]["median"] / row["reference"]["median"]
+            # Of each run and the one just before it: a virtual machine's cores may be neighbours now
+            # and far apart a minute later, which changes both by two.
             row["ratios"] = [m / r for m, r in zip(mercury, reference)]
+            row["ratio"] = statistics.median(row["ratios"])
             yield row
 
 

@@ -10,11 +10,8 @@
 // from round to round; at the end every element. With one worker the sum equals what was pushed and
 // lands where it was pushed from, so this shows wrong bytes and wrong places; that every chunk's
 // sum came back is what a completion says.
-#include <poll.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -133,14 +130,13 @@ class WorkingSet {
   float* const memory_;
 };
 
-// Keeps every tensor in flight: each is pushed again as soon as its sum is there.
+// Keeps every tensor in flight: each is pushed again as soon as its sum is there. It waits for one
+// handle after the other, as a training loop does: within a priority sums arrive in that order.
 class Program {
  public:
-  Program(WorkingSet& set, const Job& job) : set_(set), job_(job) {}
+  Program(WorkingSet& set, const Job& job) : set_(set), job_(job), handles_(set.count()) {}
 
   int run(double seconds) {
-    doorbell_ = mercury_eventfd(job_.get());
-    if (doorbell_ < 0) return failed("mercury_eventfd");
     for (uint32_t tensor = 0; tensor < set_.count(); ++tensor) {
       if (submit(tensor) != 0) return 1;
     }
@@ -150,9 +146,8 @@ class Program {
     if (exchange(Seconds(seconds)) != 0) return 1;
     taken_ = Clock::now() - begin;
     measured_ = done_ - done_before;
-    resubmit_ = false;
-    while (in_flight_ > 0) {
-      if (take() != 0) return 1;
+    for (uint32_t tensor = 0; tensor < set_.count(); ++tensor) {
+      if (take(next_) != 0) return 1;
     }
     for (uint32_t tensor = 0; tensor < set_.count(); ++tensor) {
       if (!set_.all_holds(tensor)) return wrong(tensor);
@@ -177,55 +172,36 @@ class Program {
   }
 
   int submit(uint32_t tensor) {
-    mercury_handle handle = 0;
-    if (mercury_push_pull(job_.get(), tensor, MERCURY_DEFAULT_PRIORITY, &handle) != 0) {
-      return failed("mercury_push_pull");
-    }
-    ++in_flight_;
-    return 0;
+    const int status =
+        mercury_push_pull(job_.get(), tensor, MERCURY_DEFAULT_PRIORITY, &handles_[tensor]);
+    return status == 0 ? 0 : failed("mercury_push_pull");
   }
 
   int exchange(Seconds duration) {
     const Clock::time_point end =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(duration);
     while (Clock::now() < end) {
-      if (take() != 0) return 1;
+      const uint32_t tensor = next_;
+      if (take(tensor) != 0) return 1;
+      set_.next_round(tensor);
+      if (submit(tensor) != 0) return 1;
     }
     return 0;
   }
 
-  // Sleeps until something has completed, and takes it.
-  int take() {
-    std::array<mercury_completion, 64> completions;
-    pollfd fd{doorbell_, POLLIN, 0};
-    if (poll(&fd, 1, kStallMs) <= 0) {
-      std::fprintf(stderr, "goodput_client: the exchange hangs\n");
-      return 1;
-    }
-    const int count = mercury_poll(job_.get(), completions.data(), completions.size());
-    if (count < 0) return failed("mercury_poll");
-    for (int i = 0; i < count; ++i) {
-      const mercury_completion& completion = completions[static_cast<size_t>(i)];
-      --in_flight_;
-      ++done_;
-      if (completion.status != 0) {
-        std::fprintf(stderr, "goodput_client: an exchange failed: %s\n",
-                     std::strerror(-completion.status));
-        return 1;
-      }
-      if (!set_.sample_holds(completion.tensor)) return wrong(completion.tensor);
-      if (!resubmit_) continue;
-      set_.next_round(completion.tensor);
-      if (submit(completion.tensor) != 0) return 1;
-    }
+  // Waits for the tensor's sum, and looks at it; the next tensor is due then.
+  int take(uint32_t tensor) {
+    if (mercury_wait(job_.get(), handles_[tensor], kStallMs) != 0) return failed("mercury_wait");
+    if (!set_.sample_holds(tensor)) return wrong(tensor);
+    ++done_;
+    next_ = (tensor + 1) % set_.count();
     return 0;
   }
 
   WorkingSet& set_;
   const Job& job_;
-  int doorbell_ = -1;
-  bool resubmit_ = true;
-  uint32_t in_flight_ = 0;
+  std::vector<mercury_handle> handles_;
+  uint32_t next_ = 0;  // the tensor that was pushed first of all in flight
   uint64_t done_ = 0;
   uint64_t measured_ = 0;
   Seconds taken_{};

@@ -42,6 +42,7 @@ struct LoopOptions {
   uint32_t frame_bytes = 0;
   uint64_t working_set_bytes = 1 << 20;
   double seconds = 2;
+  bool hold = false;
 };
 
 uint64_t pattern(uint64_t word) { return word * 0x9e3779b97f4a7c15; }
@@ -211,6 +212,9 @@ int run(const LoopOptions& options) {
   if (port) {
     status = std::visit([&options](auto& opened) { return ReferenceLoop(*opened, options).run(); },
                         *port);
+    std::fflush(stdout);
+    while (options.hold && std::getchar() != EOF) {
+    }
   } else {
     status = port.error();
   }
@@ -230,6 +234,10 @@ int main(int argc, char** argv) {
   app.add_option("--frame-bytes", options.frame_bytes, "UDP payload; 0: the largest");
   app.add_option("--working-set", options.working_set_bytes, "bytes");
   app.add_option("--seconds", options.seconds)->check(CLI::Range(0.1, 3600.0));
+  app.add_flag(
+      "--hold", options.hold,
+      "keep the port until standard input ends: memif's driver may crash whoever still uses "
+      "it when its peer goes");
   CLI11_PARSE(app, argc, argv);
   return mercury::goodput::run(options);
 }
