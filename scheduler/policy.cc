@@ -198,6 +198,22 @@ std::string print_policy(const Policy& policy) {
   return text;
 }
 
+Result<Policy> parse_engine_policy(std::string_view text) {
+  if (text.empty()) return Policy();
+  Result<Policy> policy = parse_policy(text);
+  if (policy && !policy->pulls_share_link) {
+    return Error(Errc::kUnsupported, "policy '" + std::string(text) + "' is for the model alone");
+  }
+  return policy;
+}
+
+Result<std::string> canonical_policy(std::string_view text) {
+  const Result<Policy> policy = parse_engine_policy(text);
+  if (!policy) return policy.error();
+  const std::string printed = print_policy(*policy);
+  return printed == kPolicies.front().name ? std::string() : printed;
+}
+
 std::string policy_names() {
   std::array<std::string_view, kPolicies.size()> names;
   std::transform(kPolicies.begin(), kPolicies.end(), names.begin(),

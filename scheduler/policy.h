@@ -74,6 +74,11 @@ Result<Policy> parse_policy(std::string_view text);
 Status check_policy(const Policy& policy);
 // What parse_policy() reads as the same policy: the name, and knobs where they differ from its row.
 std::string print_policy(const Policy& policy);
+// As parse_policy(), for jobs on engines: empty is the first row of the table, and policies for the
+// model alone are refused (kUnsupported).
+Result<Policy> parse_engine_policy(std::string_view text);
+// One text for one policy, as members compare it: empty for the first row. Errors as above.
+Result<std::string> canonical_policy(std::string_view text);
 // "mercury, mercury-fifo, ...".
 std::string policy_names();
 

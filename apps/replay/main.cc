@@ -78,7 +78,7 @@ std::string open(const ReplayOptions& options, Session& session) {
   job.workers = options.workers;
   job.servers = options.servers;
   job.rendezvous = options.rendezvous.c_str();
-  job.fifo = options.order == "fifo";
+  job.policy = options.policy.c_str();
   if (mercury_job_open(session.context, &job, &session.job) < 0) {
     return "cannot open job " + options.job + ": " + mercury_last_error();
   }

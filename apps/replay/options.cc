@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "scheduler/policy.h"
+
 namespace mercury {
 namespace {
 
@@ -26,6 +28,11 @@ CLI::Validator number_between(double low, double high) {
       "NUMBER");
 }
 
+std::string wrong_policy(std::string& text) {
+  const Result<Policy> policy = parse_engine_policy(text);
+  return policy ? std::string() : policy.error().message;
+}
+
 void describe(CLI::App& app, ReplayOptions& options) {
   app.add_option("--trace", options.trace, "the model: a trace file, or a name that --list shows");
   app.add_flag("--list", options.list, "show the shipped traces and leave");
@@ -42,8 +49,8 @@ void describe(CLI::App& app, ReplayOptions& options) {
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--warmup", options.warmup, "iterations before them")
       ->check(CLI::Range(0, 1'000'000));
-  app.add_option("--order", options.order, "fifo: ignore priorities, for comparison")
-      ->check(CLI::IsMember({"priority", "fifo"}));
+  app.add_option("--policy", options.policy, "how gradients are exchanged: " + policy_names())
+      ->check(CLI::Validator(wrong_policy, "POLICY"));
   app.add_option("--time-scale", options.time_scale, "multiplies compute times")
       ->check(number_between(0, 1000));
   app.add_option("--size-scale", options.size_scale,

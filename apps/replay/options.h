@@ -13,7 +13,7 @@ namespace mercury {
 struct ReplayOptions {
   std::string trace;  // a shipped model's name or a file
   std::string role = "worker", job = "replay", rendezvous, mode = "auto", listen;
-  std::string order = "priority", dtype;
+  std::string policy = "mercury", dtype;
   std::string report, timeline;
   int rank = -1, workers = 1, servers = 1;
   int iterations = 20, warmup = 2;

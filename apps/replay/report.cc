@@ -65,7 +65,7 @@ std::string table_text(const ReplaySummary& summary) {
   row(table, "scale", "%s", scale_text(options).c_str());
   row(table, "job", "worker %d of %d, %d server%s, %s", summary.rank, options.workers,
       options.servers, options.servers == 1 ? "" : "s", summary.engine.c_str());
-  row(table, "order", "%s", options.order.c_str());
+  row(table, "policy", "%s", options.policy.c_str());
   row(table, "iterations", "%zu, after %d of warm-up", figures.iteration_s.size(), options.warmup);
   row(table, "iteration", "%.2f ms median, %.2f to %.2f ms", 1e3 * median(figures.iteration_s),
       1e3 * *low, 1e3 * *high);
@@ -98,7 +98,7 @@ Status write_report(const ReplaySummary& summary, const std::string& path) {
   }
   const nlohmann::json report = {{"model", model_name(options.trace)},
                                  {"bytes", summary.trace.bytes()},
-                                 {"order", options.order},
+                                 {"policy", options.policy},
                                  {"engine", summary.engine},
                                  {"rank", summary.rank},
                                  {"workers", options.workers},

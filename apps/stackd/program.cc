@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "apps/stackd/version.h"
+#include "scheduler/policy.h"
 
 namespace mercury {
 
@@ -135,7 +136,9 @@ void Program::on(uint32_t sequence, const attach::JobOpen& request) {
   open.servers = request.servers;
   open.rendezvous = request.rendezvous;
   open.deterministic = request.deterministic;
-  open.policy = request.fifo ? "mercury-fifo" : "";
+  const Result<std::string> policy = canonical_policy(request.policy);
+  if (!policy) return reply(sequence, Status(policy.error()));
+  open.policy = *policy;
   open.weight = request.weight;
   open.timeout_ns = uint64_t{request.timeout_ms} * 1'000'000;
   open.rejoin_ns = uint64_t{request.rejoin_ms} * 1'000'000;
@@ -220,6 +223,14 @@ void Program::on(uint32_t sequence, const attach::JobWait& request) {
 void Program::on(uint32_t sequence, const attach::JobStatus& request) {
   if (!has_job(sequence, request.slot)) return;
   reply(sequence, host_.jobs().job_status(id_, JobSlot(request.slot)));
+}
+
+void Program::on(uint32_t sequence, const attach::SetPolicy& request) {
+  if (!has_job(sequence, request.slot)) return;
+  const Result<Policy> policy = parse_engine_policy(request.policy);
+  if (!policy) return reply(sequence, Status(policy.error()));
+  reply(sequence,
+        host_.jobs().set_policy(id_, JobSlot(request.slot), print_policy(*policy), monotonic_ns()));
 }
 
 bool Program::owns(const EngineChannel* channel) const {

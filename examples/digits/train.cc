@@ -243,7 +243,7 @@ void open_job(const Options& options, mercury_context** context, mercury_job** j
   open.servers = options.servers;
   open.rendezvous = options.rendezvous.c_str();
   open.deterministic = 1;
-  open.fifo = options.order == "fifo";
+  open.policy = options.order == "fifo" ? "mercury-fifo" : nullptr;
   check(mercury_job_open(*context, &open, job), "open job");
 }
 

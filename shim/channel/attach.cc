@@ -48,7 +48,8 @@ json body_of(const JobOpen& m) {
           {"servers", m.servers},
           {"rendezvous", std::move(rendezvous)},
           {"deterministic", m.deterministic},
-          {"fifo", m.fifo},
+          {"fifo", m.policy == kFifoPolicy},
+          {"policy", m.policy},
           {"weight", m.weight},
           {"timeout_ms", m.timeout_ms},
           {"rejoin_ms", m.rejoin_ms},
@@ -67,6 +68,9 @@ json body_of(const Declare& m) {
 json body_of(const JobClose& m) { return {{"type", "job_close"}, {"slot", m.slot}}; }
 json body_of(const JobWait& m) { return {{"type", "job_wait"}, {"slot", m.slot}}; }
 json body_of(const JobStatus& m) { return {{"type", "job_status"}, {"slot", m.slot}}; }
+json body_of(const SetPolicy& m) {
+  return {{"type", "set_policy"}, {"slot", m.slot}, {"policy", m.policy}};
+}
 
 json body_of(const Ok& m) {
   json body = {{"type", "ok"}};
@@ -142,13 +146,18 @@ Request read_job_open(Fields& f) {
     m.rendezvous.push_back(*endpoint);
   }
   m.deterministic = f.flag("deterministic");
-  m.fifo = f.flag("fifo");
+  if (f.flag("fifo")) m.policy = kFifoPolicy;
+  if (f.has("policy")) m.policy = f.text("policy", kMaxPolicyBytes);
   m.weight = f.number<uint32_t>("weight", 1, kMaxWeight);
   m.timeout_ms = f.number<uint32_t>("timeout_ms", 0, kMaxTimeoutMs);
   if (f.has("rejoin_ms")) m.rejoin_ms = f.number<uint32_t>("rejoin_ms", 0, kMaxTimeoutMs);
   if (f.has("quorum")) m.quorum = f.number<uint16_t>("quorum", 0, kMaxWorkers);
   if (f.has("patience_ms")) m.patience_ms = f.number<uint32_t>("patience_ms", 0, kMaxTimeoutMs);
   return m;
+}
+
+Request read_set_policy(Fields& f) {
+  return SetPolicy{f.number<uint16_t>("slot", 0, kMax16), f.text("policy", kMaxPolicyBytes)};
 }
 
 bool read_tensor(const json& item, DeclaredTensor& out) {
@@ -227,6 +236,7 @@ constexpr Kind<Request> kRequests[] = {
     {"job_close", read_slot<JobClose>},
     {"job_wait", read_slot<JobWait>},
     {"job_status", read_slot<JobStatus>},
+    {"set_policy", read_set_policy},
 };
 constexpr Kind<Reply> kReplies[] = {
     {"ok", read_ok},

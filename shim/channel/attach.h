@@ -42,6 +42,8 @@ inline constexpr size_t kDescriptorsPerEngine = 4;
 inline constexpr size_t kMaxDescriptors = kMaxEngines * kDescriptorsPerEngine;
 inline constexpr size_t kMaxNameBytes = 63;
 inline constexpr size_t kMaxSecretBytes = 1024;
+inline constexpr size_t kMaxPolicyBytes = 255;
+inline constexpr char kFifoPolicy[] = "mercury-fifo";  // the one that minor 0 knows besides its own
 inline constexpr size_t kMaxTextBytes = 4096;
 inline constexpr uint64_t kMaxRegionBytes = uint64_t{1} << 46;
 
@@ -68,7 +70,7 @@ struct JobOpen {
   uint16_t servers = 0;
   std::vector<Endpoint> rendezvous;
   bool deterministic = false;
-  bool fifo = false;
+  std::string policy;  // scheduler/policy.h; empty: the usual one (minor 0: or mercury-fifo)
   uint32_t weight = 1;
   uint32_t timeout_ms = 30000;
   uint32_t rejoin_ms = 0;  // minor 1, as what follows
@@ -97,9 +99,13 @@ struct JobWait {
 struct JobStatus {
   uint16_t slot = 0;
 };
+struct SetPolicy {  // minor 1
+  uint16_t slot = 0;
+  std::string policy;
+};
 
-using Request =
-    std::variant<Hello, RegionAdd, RegionDel, JobOpen, Declare, JobClose, JobWait, JobStatus>;
+using Request = std::variant<Hello, RegionAdd, RegionDel, JobOpen, Declare, JobClose, JobWait,
+                             JobStatus, SetPolicy>;
 
 struct Ok {
   // DECLARE of a program that took a lost worker's place: the round of each tensor (minor 1).

@@ -56,6 +56,9 @@ class Backend {
   // Ok while the job runs, else why it failed.
   virtual Status job_status(uint16_t slot) = 0;
 
+  // Tells the job's coordinator. The text has been checked.
+  virtual Status set_policy(uint16_t slot, const std::string& policy) = 0;
+
   // True once the host has gone; lost_fd() is readable from then on.
   virtual bool lost() const noexcept = 0;
   virtual int lost_fd() const noexcept = 0;

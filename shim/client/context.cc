@@ -7,6 +7,7 @@
 #include <cstring>
 #include <set>
 
+#include "scheduler/policy.h"
 #include "shim/client/options.h"
 
 namespace mercury::client {
@@ -118,17 +119,29 @@ bool Context::close_job(Job* job) {
   return true;
 }
 
-Status Context::wait_job(Job& job, int timeout_ms) {
+// What the host answers, without the mutex; the job stays meanwhile.
+template <class Question>
+Status Context::ask_about(Job& job, Question question) {
   {
     const Lock lock(mutex_);
     if (job.closing) return closing_error();
     ++job.users;
   }
-  Status status = backend_->wait_job(job.slot, timeout_ms);
+  Status status = question();
   const Lock lock(mutex_);
   --job.users;
   changed_.notify_all();
   return status;
+}
+
+Status Context::wait_job(Job& job, int timeout_ms) {
+  return ask_about(job, [&] { return backend_->wait_job(job.slot, timeout_ms); });
+}
+
+Status Context::set_policy(Job& job, std::string_view text) {
+  const Result<Policy> policy = parse_engine_policy(text);
+  if (!policy) return policy.error();
+  return ask_about(job, [&] { return backend_->set_policy(job.slot, print_policy(*policy)); });
 }
 
 // Checks a declaration and finds its memory; what the daemon does not see gets a shadow that it

@@ -44,6 +44,7 @@ class Context {
   // False: called from a callback, whose caller may still need the job.
   bool close_job(Job* job);
   Status wait_job(Job& job, int timeout_ms);
+  Status set_policy(Job& job, std::string_view policy);
   Status declare(Job& job, std::span<const mercury_tensor_options> tensors);
   Result<uint32_t> tensor_round(Job& job, uint32_t tensor);  // of its next push
   Status contributors(Job& job, uint32_t tensor, mercury_contributors& out);
@@ -65,6 +66,8 @@ class Context {
   Context(std::unique_ptr<Backend> backend, mercury_mode mode, UniqueFd interrupt,
           OperationTable operations);
 
+  template <class Question>
+  Status ask_about(Job& job, Question question);
   Result<Tensor> place(const mercury_tensor_options& options);
   void unplace(const Tensor& tensor);
   Status check_submission(Job& job, SubmitOp op, uint32_t tensor);

@@ -60,9 +60,9 @@ class DaemonBackend final : public Backend {
   Status remove_region(uint32_t id) override { return ask(attach::RegionDel{id}); }
 
   Result<attach::JobOpened> open_job(const attach::JobOpen& job) override {
-    if (minor_ == 0 && (job.rejoin_ms > 0 || job.quorum > 0)) {
-      return Error(Errc::kVersionMismatch, "mercury-stackd here is " + version_ +
-                                               ", which knows neither rejoin_ms nor quorum");
+    const bool known_policy = job.policy.empty() || job.policy == attach::kFifoPolicy;
+    if (minor_ == 0 && (job.rejoin_ms > 0 || job.quorum > 0 || !known_policy)) {
+      return too_old("rejoin_ms, quorum and policies other than mercury-fifo");
     }
     Result<attach::Reply> reply = call(job);
     if (!reply) return reply.error();
@@ -97,10 +97,19 @@ class DaemonBackend final : public Backend {
   Status wait_job(uint16_t slot, int timeout_ms) override;
   Status job_status(uint16_t slot) override { return ask(attach::JobStatus{slot}); }
 
+  Status set_policy(uint16_t slot, const std::string& policy) override {
+    if (minor_ == 0) return too_old("policies that change");
+    return ask(attach::SetPolicy{slot, policy});
+  }
+
   bool lost() const noexcept override { return lost_.load(std::memory_order_acquire); }
   int lost_fd() const noexcept override { return lost_fd_.get(); }
 
  private:
+  Error too_old(const char* what) const {
+    return {Errc::kVersionMismatch,
+            "mercury-stackd here is " + version_ + ", which does not know " + what};
+  }
   struct Pending {
     std::optional<attach::Reply> reply;
     uint32_t users = 1;  // threads that wait for it

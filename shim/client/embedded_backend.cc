@@ -101,7 +101,7 @@ class EmbeddedBackend final : public Backend {
     open.servers = job.servers;
     open.rendezvous = job.rendezvous;
     open.deterministic = job.deterministic;
-    open.policy = job.fifo ? "mercury-fifo" : "";
+    open.policy = job.policy;
     open.weight = job.weight;
     open.timeout_ns = uint64_t{job.timeout_ms} * 1'000'000;
     open.rejoin_ns = uint64_t{job.rejoin_ms} * 1'000'000;
@@ -157,6 +157,12 @@ class EmbeddedBackend final : public Backend {
   Status job_status(uint16_t slot) override {
     return ask<Status>([slot](JobManager& jobs, uint64_t, auto answer) {
       answer(jobs.job_status(kClient, JobSlot(slot)));
+    });
+  }
+
+  Status set_policy(uint16_t slot, const std::string& policy) override {
+    return ask<Status>([slot, policy](JobManager& jobs, uint64_t now_ns, auto answer) {
+      answer(jobs.set_policy(kClient, JobSlot(slot), policy, now_ns));
     });
   }
 

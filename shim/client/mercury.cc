@@ -236,6 +236,13 @@ int mercury_job_wait(mercury_job* job, int timeout_ms) {
       job, [&](Context& context, Job& j) { return result_of(context.wait_job(j, timeout_ms)); });
 }
 
+int mercury_job_set_policy(mercury_job* job, const char* policy) {
+  return with_job(job, [&](Context& context, Job& j) {
+    if (!policy) return null_argument("policy");
+    return result_of(context.set_policy(j, policy));
+  });
+}
+
 int mercury_declare(mercury_job* job, const mercury_tensor_options* tensors, size_t count) {
   return with_job(job, [&](Context& context, Job& j) {
     auto read = mercury::client::read_tensors(tensors, count);

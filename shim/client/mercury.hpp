@@ -199,6 +199,10 @@ class Job {
 
   int rank() const { return mercury_job_rank(job_); }
   int workers() const { return mercury_job_workers(job_); }
+  // All members of the job follow it from now on.
+  Status set_policy(const char* policy) const {
+    return Status::of(mercury_job_set_policy(job_, policy));
+  }
   // Servers: until the job has ended.
   Status wait(int timeout_ms = -1) const { return Status::of(mercury_job_wait(job_, timeout_ms)); }
   // Leaves the job before the object goes; nothing may be called on it after.

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "scheduler/policy.h"
 #include "shim/client/rendezvous.h"
 
 namespace mercury::client {
@@ -85,6 +86,8 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
                  "no rendezvous: set mercury_job_options.rendezvous or MERCURY_RENDEZVOUS to "
                  "ADDRESS:PORT of server 0");
   }
+  Result<std::string> policy = canonical_policy(in->policy ? in->policy : "");
+  if (!policy) return policy.error();
   Result<std::vector<Endpoint>> rendezvous = resolve_rendezvous(in->rendezvous);
   if (!rendezvous) return rendezvous.error();
   job.rendezvous = std::move(*rendezvous);
@@ -93,7 +96,7 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
   job.workers = static_cast<uint16_t>(in->workers);
   job.servers = static_cast<uint16_t>(in->servers);
   job.deterministic = in->deterministic != 0;
-  job.fifo = in->fifo != 0;
+  job.policy = std::move(*policy);
   job.weight = static_cast<uint32_t>(in->weight);
   job.timeout_ms = static_cast<uint32_t>(in->timeout_ms);
   job.rejoin_ms = static_cast<uint32_t>(in->rejoin_ms);

@@ -4,19 +4,12 @@
 namespace mercury {
 
 Status GradientExchange::set_policy(JobSlot slot, std::string_view text) {
-  Policy policy;
-  if (!text.empty()) {
-    const Result<Policy> parsed = parse_policy(text);
-    if (!parsed) return parsed.error();
-    policy = *parsed;
-  }
-  if (!policy.pulls_share_link) {
-    return Error(Errc::kUnsupported, "policy '" + std::string(text) + "' is for the model alone");
-  }
+  const Result<Policy> policy = parse_engine_policy(text);
+  if (!policy) return policy.error();
   if (worker_.has_job(slot)) {
-    worker_.set_policy(slot, policy);
+    worker_.set_policy(slot, *policy);
   } else if (slot.value < server_jobs_.size() && server_jobs_[slot.value].present) {
-    set_server_policy(slot, server_jobs_[slot.value], policy);
+    set_server_policy(slot, server_jobs_[slot.value], *policy);
   }
   return {};
 }

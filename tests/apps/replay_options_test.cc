@@ -59,8 +59,8 @@ TEST(ReplayOptions, ReadsEveryOption) {
                                "7",
                                "--warmup",
                                "0",
-                               "--order",
-                               "fifo",
+                               "--policy",
+                               "mercury-fifo",
                                "--time-scale",
                                "0.5",
                                "--size-scale",
@@ -85,7 +85,7 @@ TEST(ReplayOptions, ReadsEveryOption) {
   EXPECT_EQ(options.listen, "127.0.0.2");
   EXPECT_EQ(options.iterations, 7);
   EXPECT_EQ(options.warmup, 0);
-  EXPECT_EQ(options.order, "fifo");
+  EXPECT_EQ(options.policy, "mercury-fifo");
   EXPECT_EQ(options.time_scale, 0.5);
   EXPECT_EQ(options.size_scale, 200);
   EXPECT_EQ(dtype_named(options.dtype), Dtype::kBf16);
@@ -112,7 +112,8 @@ TEST(ReplayOptions, RefusesWhatIsWrongWithStatus2) {
       {{"--no-such"}, "--no-such"},
       {{"--role", "boss"}, "--role"},
       {{"--mode", "fast"}, "--mode"},
-      {{"--order", "lifo"}, "--order"},
+      {{"--policy", "mercury-lifo"}, "--policy"},
+      {{"--policy", "wfbp-eq7"}, "the model alone"},
       {{"--dtype", "f8"}, "--dtype"},
       {{"--workers", "0"}, "--workers"},
       {{"--workers", "257"}, "--workers"},
@@ -231,7 +232,7 @@ TEST(Report, TellsFiguresInTableAndFile) {
   const ReplaySummary summary{options, trace, figures, found, 1, "embedded"};
   const std::string table = table_text(summary);
   for (const char* text : {"2.00 ms median, 1.00 to 3.00 ms", "elements divided by 200",
-                           "1004 elements, 2 wrong", "12.000 MB", "priority", "2, 0.004 MB"}) {
+                           "1004 elements, 2 wrong", "12.000 MB", "mercury", "2, 0.004 MB"}) {
     EXPECT_NE(table.find(text), std::string::npos) << text << " in\n" << table;
   }
   const std::string path = scratch("report.json");

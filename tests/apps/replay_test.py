@@ -131,7 +131,7 @@ class Replay(unittest.TestCase):
 
     def test_three_workers_in_bf16_first_in_first_out(self):
         table = self.check_job(3, ["--trace", "alexnet", "--size-scale", "1000", "--time-scale", "0.01",
-                                   "--iterations", "3", "--warmup", "0", "--order", "fifo",
+                                   "--iterations", "3", "--warmup", "0", "--policy", "mercury-fifo",
                                    "--dtype", "bf16"], 3, dtype_bytes=2, tensors=16)
         self.assertIn("fifo", table)
 

@@ -32,6 +32,8 @@ constexpr uint32_t kElements = 600;
 enum HostIndex : size_t { kServerHost, kSharedHost, kOtherHost };
 
 // One of the two that do everything right.
+constexpr std::array<const char*, 4> kPolicies{"", "mercury-fifo", "p3", "?"};
+
 class Honest {
  public:
   Honest(Cluster& cluster, size_t host, uint16_t rank)
@@ -239,6 +241,8 @@ class Hostile {
         return attach::JobClose{slot(record)};
       case 9:
         return attach::JobWait{slot(record)};
+      case 10:
+        return attach::SetPolicy{slot(record), kPolicies[record.below(kPolicies.size())]};
       default:
         return attach::JobStatus{slot(record)};
     }
@@ -263,7 +267,7 @@ class Hostile {
     open.rendezvous = {cluster_.address(record.byte() % 8 < 5 ? kServerHost : record.below(5))};
     if (record.byte() >= 224) open.rendezvous.push_back({IpAddress::v4(10, 0, 9, 9), 1});
     open.deterministic = record.flag();
-    open.fifo = record.flag();
+    open.policy = kPolicies[record.below(kPolicies.size())];
     open.weight = 1 + record.take<uint16_t>() % 2000;
     open.timeout_ms = 1 + record.take<uint16_t>();
     return open;

@@ -270,6 +270,11 @@ class TestDaemon {
     reply(client, sequence, failure_);
   }
 
+  void serve(Client& client, uint32_t sequence, const attach::SetPolicy& m, attach::Packet&) {
+    policies_.push_back(m.policy);
+    reply(client, sequence, attach::Ok{});
+  }
+
   void serve_rings(Client& client) {
     for (size_t e = 0; e < client.engines.size(); ++e) {
       EngineChannel& engine = *client.engines[e];
@@ -323,6 +328,7 @@ class TestDaemon {
   attach::JobOpen last_job_;
   std::vector<uint16_t> priorities_;
   int waits_ = 0;
+  std::vector<std::string> policies_;  // asked for while the job runs
   uint32_t next_slot_ = 0;
   std::vector<std::unique_ptr<Client>> clients_;
   std::thread thread_;

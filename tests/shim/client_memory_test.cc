@@ -34,6 +34,7 @@ class Recorder final : public Backend {
   void close_job(uint16_t) override {}
   Status wait_job(uint16_t, int) override { return {}; }
   Status job_status(uint16_t) override { return {}; }
+  Status set_policy(uint16_t, const std::string&) override { return {}; }
   bool lost() const noexcept override { return false; }
   int lost_fd() const noexcept override { return -1; }
 

@@ -1,6 +1,7 @@
 // The C functions over real engines: what is exchanged, and how completions are collected.
 #include <poll.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cmath>
@@ -99,6 +100,49 @@ void exchange(RealJob& job, int rank, uint32_t id, const Element& element, mercu
           << element.name << (op == MERCURY_SUM ? " sum" : " average") << ", element " << i;
     }
   }
+}
+
+// Each worker asks for another policy now and then, while tensors of every worker are under way.
+TEST_P(RealExchange, ThePolicyChangesWhileSumsAreUnderWay) {
+  constexpr std::array kPolicies = {"wfbp",         "p3:partition=9KB,credit=9KB,startup=10us",
+                                    "mercury",      "byteps:partition=20KB,credit=60KB,startup=0",
+                                    "mercury-fifo", "mercury:forward=tensor"};
+  constexpr std::array<size_t, 3> kNumel = {30'000, 1, 7'001};
+  constexpr uint32_t kRounds = 60;
+  RealJob job(GetParam());
+  job.each_worker([&](int rank) {
+    std::array<int32_t*, kNumel.size()> data{};
+    for (uint32_t id = 0; id < data.size(); ++id) {
+      data[id] =
+          static_cast<int32_t*>(declare(job, rank, id, kNumel[id], MERCURY_I32, MERCURY_SUM));
+    }
+    for (uint32_t round = 1; round <= kRounds; ++round) {
+      std::array<mercury_handle, kNumel.size()> handles{};
+      for (uint32_t id = 0; id < data.size(); ++id) {
+        for (size_t i = 0; i < kNumel[id]; ++i) {
+          data[id][i] = static_cast<int32_t>(i * 3 + round * 7 + static_cast<uint32_t>(rank));
+        }
+        handles[id] = push_pull(job.job(rank), id);
+      }
+      if (round % 5 == static_cast<uint32_t>(rank)) {
+        const char* policy = kPolicies[(round / 5 + static_cast<size_t>(rank)) % kPolicies.size()];
+        ASSERT_EQ(mercury_job_set_policy(job.job(rank), policy), 0) << mercury_last_error();
+      }
+      for (uint32_t id = 0; id < data.size(); ++id) {
+        ASSERT_EQ(mercury_wait(job.job(rank), handles[id], -1), 0) << mercury_last_error();
+        const int32_t ranks = job.workers() * (job.workers() - 1) / 2;
+        for (size_t i = 0; i < kNumel[id]; ++i) {
+          ASSERT_EQ(data[id][i], job.workers() * static_cast<int32_t>(i * 3 + round * 7) + ranks)
+              << "round " << round << ", tensor " << id << ", element " << i;
+        }
+      }
+    }
+    EXPECT_EQ(mercury_job_set_policy(job.job(rank), "p4"), -EINVAL);
+    EXPECT_NE(std::string(mercury_last_error()).find("p3"), std::string::npos)
+        << mercury_last_error();
+    EXPECT_EQ(mercury_job_set_policy(job.job(rank), "wfbp-eq7"), -EOPNOTSUPP);
+    EXPECT_EQ(mercury_job_set_policy(job.job(rank), nullptr), -EINVAL);
+  });
 }
 
 // More than the ring of commands to an engine holds.
