@@ -1,0 +1,156 @@
+#!/usr/bin/python3
+"""tools/mercury-trace on small PyTorch models. Usage: mercury_trace_test.py TOOL MERCURY_SIM
+Status 77, which the runner counts as skipped: no PyTorch here (apt-get install python3-torch)."""
+import csv
+import importlib.machinery
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+try:
+    import torch
+except ImportError:
+    sys.exit(77)
+
+TOOL, SIM = sys.argv[1:3]
+del sys.argv[1:3]
+
+MODELS = textwrap.dedent("""
+    import torch
+    from torch import nn
+
+
+    class Branches(nn.Module):
+        '''The second layer is declared first; one is used twice, one never, one is frozen.'''
+
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(8, 1)
+            self.first = nn.Linear(4, 8, bias=False)
+            self.twice = nn.Linear(8, 8)
+            self.never = nn.Linear(3, 3)
+            self.frozen = nn.Linear(8, 8).requires_grad_(False)
+
+        def forward(self, x):
+            return self.last(self.frozen(self.twice(self.twice(self.first(x)))))
+
+
+    def branches():
+        model, x = Branches(), torch.ones(2, 4)
+        return model, lambda: model(x).sum()
+
+
+    def half():
+        model = nn.Linear(4, 4).to(torch.bfloat16)
+        return model, lambda: model(torch.ones(1, 4, dtype=torch.bfloat16)).sum()
+
+
+    def elsewhere():
+        weight = torch.ones(1, requires_grad=True)
+        return nn.Linear(2, 2), lambda: weight.sum()
+
+
+    def nothing():
+        return nn.Linear(2, 2)
+""")
+
+
+def tool_module():
+    loader = importlib.machinery.SourceFileLoader("mercury_trace", TOOL)
+    spec = importlib.util.spec_from_loader("mercury_trace", loader)
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+class Ticks:
+    """A clock that advances by one with every mark."""
+
+    def __init__(self, _):
+        self.now = 0
+
+    def mark(self):
+        self.now += 1
+        return self.now
+
+    def settle(self):
+        pass
+
+    def between(self, first, second):
+        return second - first
+
+
+class MercuryTrace(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.models = f"{self.folder}/models.py"
+        with open(self.models, "w", encoding="ascii") as file:
+            file.write(MODELS)
+
+    def run_tool(self, function, *options):
+        return subprocess.run([sys.executable, TOOL, f"{self.models}:{function}", "--warmup", "0",
+                               "--iterations", "2", *options], capture_output=True, text=True, check=False)
+
+    @staticmethod
+    def rows(text):
+        return list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
+
+    def test_rows_follow_execution_and_not_declaration(self):
+        done = self.run_tool("branches")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = self.rows(done.stdout)
+        self.assertEqual([row["name"] for row in rows][0], "first.weight")
+        self.assertEqual({row["name"] for row in rows},
+                         {"first.weight", "twice.weight", "twice.bias", "last.weight", "last.bias"})
+        self.assertEqual([row["layer_index"] for row in rows], ["0", "1", "1", "2", "2"])
+        self.assertEqual([row["priority"] for row in rows], list("01234"))
+        self.assertEqual({row["name"]: row["numel"] for row in rows}["twice.weight"], "64")
+        for name in ("never.weight", "never.bias"):
+            self.assertIn(f"{name} is left out", done.stderr)
+        self.assertNotIn("frozen", done.stdout)
+
+    def test_times_are_those_between_uses_and_between_gradients(self):
+        tool = tool_module()
+        spec = importlib.util.spec_from_file_location("models", self.models)
+        models = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(models)
+        tool.CpuClock = Ticks
+        profile = tool.Profile(torch, *models.branches())
+        profile.run(1, 3, lambda *_: None)
+        rows = self.rows(tool.text_of(profile, "ticks", 3))
+        forward = [int(row["forward_pass_ns"]) for row in rows]
+        # Marks: begin, first, twice, twice, frozen, last, end: the first layer has what comes before
+        # it, the one used twice both its parts, and a layer's time stands at its first tensor.
+        self.assertEqual(forward, [2, 2, 0, 1, 0])
+        self.assertTrue(all(int(row["backward_pass_ns"]) >= 1 for row in rows), rows)
+
+    def test_a_trace_is_read_by_the_simulator(self):
+        path = f"{self.folder}/trace.csv"
+        self.assertEqual(self.run_tool("branches", "--output", path).returncode, 0)
+        answer = subprocess.run([SIM, "model", "--trace", path, "--policy", "mercury", "--bandwidth",
+                                 "1Gbps", "--json", "-"], capture_output=True, text=True, check=True)
+        self.assertGreater(json.loads(answer.stdout)["iteration_s"], 0)
+
+    def test_types_are_named(self):
+        self.assertEqual({row["dtype"] for row in self.rows(self.run_tool("half").stdout)}, {"bf16"})
+
+    def test_what_cannot_be_profiled_is_said(self):
+        for function, words in (("elsewhere", "computed without the model"), ("nothing", "expected the model"),
+                                ("missing", "no attribute 'missing'")):
+            done = self.run_tool(function)
+            self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+            self.assertIn(words, done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
+        done = self.run_tool("branches", "--output", f"{self.folder}/no/such/folder.csv")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("No such file", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
