@@ -67,8 +67,7 @@ class GradientExchange {
   Status on_command(const Command& command);
   std::optional<Event> take_event();
 
-  // --- for the engine's thread
-  // --------------------------------------------------------------------
+  // --- for the engine's thread ------------------------------------------------------------------
   size_t channel_count() const noexcept { return programs_.size(); }
   ExchangeUsage usage() const noexcept;  // cold: looks at every session
   int doorbell(size_t channel) const noexcept {
