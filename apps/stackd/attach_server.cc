@@ -42,18 +42,27 @@ UniqueFd process_of(int socket) {
   return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
 }
 
+std::string name_of(ClientId id) { return "program " + std::to_string(id); }
+
 }  // namespace
 
-AttachServer::AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host)
-    : io_(io), config_(config), host_(host), listener_(io), pause_(io, config.socket) {
+AttachServer::AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host,
+                           Notice notice)
+    : io_(io),
+      config_(config),
+      host_(host),
+      notice_(std::move(notice)),
+      listener_(io),
+      pause_(io, config.socket) {
   host_.set_channel_events([this](LaneId, const Event& event) { on_channel_event(event); });
 }
 
 AttachServer::~AttachServer() { host_.set_channel_events({}); }
 
 Result<std::unique_ptr<AttachServer>> AttachServer::create(boost::asio::io_context& io,
-                                                           const StackdConfig& config, Host& host) {
-  std::unique_ptr<AttachServer> server(new AttachServer(io, config, host));
+                                                           const StackdConfig& config, Host& host,
+                                                           Notice notice) {
+  std::unique_ptr<AttachServer> server(new AttachServer(io, config, host, std::move(notice)));
   if (Status listening = server->listen(); !listening) return listening.error();
   return server;
 }
@@ -98,8 +107,8 @@ void AttachServer::accept() {
 
 void AttachServer::add(UniqueFd socket) {
   if (connections_.size() + leaving_.size() >= config_.max_programs) {
-    spdlog::warn("attach.max_programs = {} programs are attached; one more is refused",
-                 config_.max_programs);
+    notice_("attach.max_programs = " + std::to_string(config_.max_programs) +
+            " programs are attached; one more is refused");
     return refuse(std::move(socket));
   }
   const ClientId id = next_id_++;
@@ -174,14 +183,14 @@ void AttachServer::on_readable(ClientId id) {
       attach::receive_packet(found->second->socket.native_handle(), 1, attach::Wait::kNo);
   if (!packet && packet.error().code == Errc::kAgain) return read(id);
   if (!packet || packet->bytes.empty()) {
-    if (!packet) spdlog::warn("program {}: {}", id, packet.error().message);
+    if (!packet) notice_(name_of(id) + ": " + packet.error().message);
     return disconnect(id);
   }
   const std::shared_ptr<Program> program = found->second->program;
   const bool good = program->on_packet(packet->bytes, std::move(packet->descriptors));
   if (connections_.count(id) == 0) return;
   if (!good) {
-    spdlog::warn("program {} broke the attach protocol and is disconnected", id);
+    notice_(name_of(id) + " broke the attach protocol and is disconnected");
     return disconnect(id);
   }
   read(id);
@@ -202,7 +211,7 @@ void AttachServer::send(ClientId id, const attach::ReplyMessage& message,
   }
   connection.unsent.push_back(std::move(bytes));
   if (connection.unsent.size() > kMostUnsent) {
-    spdlog::warn("program {} does not read its replies and is disconnected", id);
+    notice_(name_of(id) + " does not read its replies and is disconnected");
     return disconnect(id);
   }
   if (!connection.writing) write(id);
@@ -249,7 +258,7 @@ void AttachServer::on_channel_event(const Event& event) {
   if (const auto* broken = std::get_if<event::ChannelBroken>(&event)) {
     for (const auto& [id, connection] : connections_) {
       if (!connection->program->owns(broken->channel)) continue;
-      spdlog::warn("program {}: {}; disconnected", id, broken->what);
+      notice_(name_of(id) + ": " + broken->what + "; disconnected");
       return disconnect(id);
     }
   }

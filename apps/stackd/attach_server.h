@@ -8,8 +8,10 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "apps/stackd/accept_pause.h"
@@ -20,9 +22,12 @@ namespace mercury {
 
 class AttachServer {
  public:
+  // Takes a line for the log. Programs cause them as fast as they connect: it limits their number.
+  using Notice = std::function<void(const std::string& line)>;
   // Listens. Errors: kExists (another daemon), kPermission, kConfig (no such group).
   static Result<std::unique_ptr<AttachServer>> create(boost::asio::io_context& io,
-                                                      const StackdConfig& config, Host& host);
+                                                      const StackdConfig& config, Host& host,
+                                                      Notice notice);
   ~AttachServer();
   AttachServer(const AttachServer&) = delete;
   AttachServer& operator=(const AttachServer&) = delete;
@@ -55,7 +60,7 @@ class AttachServer {
   };
   using Connections = std::map<ClientId, std::unique_ptr<Connection>>;
 
-  AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host);
+  AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host, Notice notice);
   Status listen();
   void accept();
   void add(UniqueFd socket);
@@ -72,6 +77,7 @@ class AttachServer {
   boost::asio::io_context& io_;
   const StackdConfig& config_;
   Host& host_;
+  const Notice notice_;
   boost::asio::posix::stream_descriptor listener_;
   AcceptPause pause_;
   Connections connections_;

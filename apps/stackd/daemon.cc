@@ -34,7 +34,8 @@ Status Daemon::start() {
   Result<BuiltHost> built = build_host(config_, [this](const std::string& line) { notice(line); });
   if (!built) return built.error();
   built_ = std::move(*built);
-  Result<std::unique_ptr<AttachServer>> attach = AttachServer::create(io_, config_, *built_.host);
+  Result<std::unique_ptr<AttachServer>> attach = AttachServer::create(
+      io_, config_, *built_.host, [this](const std::string& line) { notice(line); });
   if (!attach) return attach.error();
   attach_ = std::move(*attach);
   Result<std::unique_ptr<AdminServer>> admin =

@@ -242,6 +242,24 @@ class StackdTest(unittest.TestCase):
         self.assertTrue(wait_until(lambda: least_descriptors(daemon) == before))
         self.assertEqual(daemon.status()["programs"], 1)
 
+    def test_programs_do_not_fill_the_log(self):
+        daemon = self.daemon("max_programs = 1\n")
+        nonsense, kept = [b"nonsense"] * 300, []
+        while nonsense:
+            if len(nonsense) == 150:  # from now on they are refused, whatever they say
+                self.assertTrue(wait_until(lambda: daemon.status()["programs"] == 0))
+                kept.append(daemon.attach())
+                self.addCleanup(kept[0].close)
+            connection = daemon.attach()
+            with contextlib.suppress(OSError):
+                connection.send(nonsense.pop())
+                connection.recv(65536)
+                connection.recv(1)
+            connection.close()
+        said = [line for line in daemon.log().splitlines() if "warning" in line]
+        self.assertIn("broke the attach protocol", said[0])
+        self.assertLess(len(said), 150, "\n".join(said))
+
     def test_descriptors_for_all_programs_are_provided_or_missed(self):
         path = config(self.folder.name, self.address, "max_programs = 64\n")
 
