@@ -105,7 +105,11 @@ void Program::add_region(uint32_t sequence, const attach::RegionAdd& request, Un
   }
   Result<std::unique_ptr<Region>> region =
       Region::adopt(std::move(memfd), request.bytes, memory_limit_bytes_ - shared_bytes_);
-  if (!region) return reply(sequence, Status(region.error()));
+  if (!region) {
+    Error error = region.error();
+    if (error.code == Errc::kLimit) error.message += " (attach.program_memory)";
+    return reply(sequence, Status(std::move(error)));
+  }
   shared_bytes_ += (*region)->bytes();
   regions_[request.region] = std::move(*region);
   reply(sequence, Status());

@@ -69,6 +69,22 @@ class Daemon:
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
+    def holds(self):
+        """For others, as it says and as the kernel does: all that must go back to where it was."""
+        status = self.status()
+        for changing in ("uptime_s", "resident_bytes", "heap_bytes"):
+            del status[changing]
+        process, kinds = f"/proc/{self.process.pid}", {}
+        for number in os.listdir(f"{process}/fd"):
+            with contextlib.suppress(FileNotFoundError):
+                kind = os.readlink(f"{process}/fd/{number}").partition(":")[0].partition(" ")[0]
+                kinds[kind] = kinds.get(kind, 0) + 1
+        with open(f"{process}/maps") as file:
+            mapped = sum("/memfd:" in line for line in file)
+        with open(f"{process}/status") as file:
+            threads = next(int(line.split()[1]) for line in file if line.startswith("Threads:"))
+        return {**status, "open": kinds, "mapped memfds": mapped, "threads": threads}
+
     def log(self):
         with open(self.log_path) as file:
             return file.read()

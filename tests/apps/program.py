@@ -86,7 +86,12 @@ class Worker:
             self.memory[tensor] = (memory.value, numel)
             option.size, option.id, option.numel = ctypes.sizeof(TensorOptions), tensor, numel
             option.dtype, option.op, option.data = number, OPS[op], memory.value
-        return self.answer(self.mercury.mercury_declare(self.job, options, ctypes.c_size_t(len(tensors))))
+        code = self.mercury.mercury_declare(self.job, options, ctypes.c_size_t(len(tensors)))
+        for tensor, *_ in tensors if code == 0 else ():
+            first = ctypes.c_uint32()
+            self.mercury.mercury_tensor_round(self.job, ctypes.c_uint32(tensor), ctypes.byref(first))
+            self.rounds[tensor] = first.value - 1  # one that takes a lost worker's place begins later
+        return self.answer(code)
 
     def push_pull(self, tensor):
         """Starts an exchange and waits for nothing."""
