@@ -169,14 +169,18 @@ class Reply:
         return str(self.fields)
 
 
+def environment():
+    """For a process that loads libmercury."""
+    runtime = os.environ.get("SANITIZER_RUNTIME")  # Python itself was built without it, and leaks
+    return {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0"} if runtime else None
+
+
 class Program:
     """Such a process, seen from the test. begin() and result() let several be busy at once."""
 
     def __init__(self, library, where):
-        runtime = os.environ.get("SANITIZER_RUNTIME")  # Python itself was built without it, and leaks
-        environment = {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0"} if runtime else None
         self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), library, where], text=True,
-                                        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                        env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if self.process.stdout.readline() != "{}\n":
             raise AssertionError(self.process.communicate()[1])
 

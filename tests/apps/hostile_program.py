@@ -1,0 +1,178 @@
+"""A program that is attached to a daemon and does its worst, in one way of MODES, until it is killed.
+
+It says what it is about to do, a line each: "ready" when it is attached and its job runs, and for "die"
+the step before which it ends itself. The seed decides what is written where.
+
+usage: hostile_program.py LIBMERCURY SOCKET RENDEZVOUS MODE SEED
+"""
+import contextlib
+import ctypes
+import fcntl
+import os
+import random
+import re
+import signal
+import socket
+import sys
+import threading
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from program import Worker  # noqa: E402
+
+MODES = ("scribble", "resize", "stop", "flood", "attach", "die")
+STEPS = ("attach", "open", "declare", "push", "wait", "close")
+NUMEL = 60000
+F_ADD_SEALS, F_SEAL_WRITE = 1033, 8
+MANY = 1 << 30
+MADV_REMOVE = 9
+
+
+def message(**fields):
+    """A request: a CBOR map of short texts and small numbers."""
+    def item(value):
+        if isinstance(value, int):
+            return b"\x1a" + value.to_bytes(4, "big")
+        return bytes([0x60 + len(value)]) + value.encode()
+    return bytes([0xa0 + len(fields)]) + b"".join(item(key) + item(value) for key, value in fields.items())
+
+
+HELLO = message(type="hello", magic=0x4D455243, major=1, minor=1, pid=1, seq=1)
+STATUS = message(type="job_status", slot=0, seq=2)
+
+
+def say(word):
+    print(word, flush=True)
+
+
+def shared_memory():
+    """(address, bytes, writable, name) of each mapping of a memfd: the rings, and where tensors lie."""
+    with open("/proc/self/maps") as file:
+        for line in file:
+            if "/memfd:" in line:
+                first, last = (int(part, 16) for part in line.split()[0].split("-"))
+                yield first, last - first, line.split()[1][1] == "w", line.split(":")[-1].split()[0]
+
+
+class Hostile:
+    def __init__(self, library, where, rendezvous, mode, seed):
+        self.library, self.where, self.rendezvous, self.mode = library, where, rendezvous, mode
+        self.random = random.Random(seed)
+        self.libc = ctypes.CDLL(None, use_errno=True)
+
+    def step(self, name):
+        if self.mode == "die":
+            say(name)
+            if name == self.dies_before:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def join(self):
+        """A job of its own with the server that the innocent use, too."""
+        self.dies_before = self.random.choice(STEPS)
+        self.step("attach")
+        self.worker = Worker(self.library, self.where)
+        self.step("open")
+        reply = self.worker.open(name=f"hostile-{os.getpid()}", rank=0, workers=1, servers=1, rendezvous=self.rendezvous,
+                                 timeout_ms=60000)
+        assert reply["code"] == 0, reply
+        self.step("declare")
+        reply = self.worker.declare([[0, NUMEL, "f32", "sum"], [1, 500, "f32", "sum"]])
+        assert reply["code"] == 0, reply
+        say("ready")
+
+    def exchange_without_end(self):
+        """In another thread: the operations go on while this one does something else."""
+        threading.Thread(target=lambda: self.worker.exchange(0, MANY), daemon=True).start()
+
+    def run(self):
+        if self.mode == "attach":
+            say("ready")
+            return self.attach_without_end()
+        self.join()
+        getattr(self, self.mode)()
+
+    def scribble(self):
+        """Over its tensors and its own ring: at random, and from some time on where the engine looks next."""
+        self.exchange_without_end()
+        places = {name: (address, size) for address, size, _, name in shared_memory()}
+        ring, tensors, engine = (places[name] for name in ("mercury-channel-a", "mercury-tensors", "mercury-channel-b"))
+        for n in range(MANY):
+            address, size = self.random.choice((ring, tensors))
+            length = self.random.choice((1, 4, 8, 8, 32, 64, 4096))
+            offset = self.random.randrange(size - length) // 8 * 8
+            if self.random.randrange(3) == 0:
+                offset %= 256  # the header and the positions
+            ctypes.memmove(address + offset, self.random.randbytes(length), length)
+            if n > 2000:  # channel_layout.h: the engine's position, and the descriptor that it waits for
+                position = ctypes.c_uint64.from_address(engine[0] + 128).value
+                words = self.random.randbytes(24) + (position + 1).to_bytes(8, "little")
+                ctypes.memmove(ring[0] + 192 + position % 1024 * 32, words, 32)
+                self.ring_doorbells()
+
+    @staticmethod
+    def ring_doorbells():
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if "eventfd" in os.readlink(f"/proc/self/fd/{number}"):
+                    os.write(int(number), (1).to_bytes(8, "little"))
+
+    def resize(self):
+        """All that would make the daemon's mappings fault, or its memory another's."""
+        self.exchange_without_end()
+        done = []
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if re.match(r"/memfd:", os.readlink(f"/proc/self/fd/{number}")):
+                    done += self.resize_one(int(number))
+        for address, size, _, _ in shared_memory():  # again through its mapping, whoever closed the descriptor
+            with contextlib.suppress(OSError):
+                done += self.resize_one(os.open(f"/proc/self/map_files/{address:x}-{address + size:x}", os.O_RDWR))
+        say(f"done {sorted(set(done))}")
+        while True:  # holes are allowed, and read as zeros: the sums are wrong, and only this job's
+            for address, size, may, _ in shared_memory():
+                if may:
+                    self.libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_REMOVE)
+
+    def resize_one(self, memfd):
+        size = os.fstat(memfd).st_size
+        for what, how in (("truncate", lambda: os.ftruncate(memfd, 0)), ("shrink", lambda: os.ftruncate(memfd, size - 1)),
+                          ("grow", lambda: os.ftruncate(memfd, size + (1 << 20))),
+                          ("seal", lambda: fcntl.fcntl(memfd, F_ADD_SEALS, F_SEAL_WRITE))):
+            with contextlib.suppress(OSError):
+                how()
+                yield what
+
+    def stop(self):
+        self.exchange_without_end()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def flood(self):
+        """Submissions as fast as the ring takes them, for tensors that exist and not; nobody takes completions."""
+        handle = ctypes.c_uint64()
+        while True:
+            tensor = self.random.choice((0, 0, 1, 7))
+            self.worker.mercury.mercury_push_pull(self.worker.job, ctypes.c_uint32(tensor), self.random.randrange(-1, 100),
+                                                  ctypes.byref(handle))
+
+    def attach_without_end(self):
+        held = []
+        while True:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            connection.setblocking(False)
+            with contextlib.suppress(OSError):
+                connection.connect(self.where)
+                for _ in range(self.random.randrange(300)):
+                    connection.send(self.random.choice((HELLO, STATUS, STATUS, self.random.randbytes(30))))
+            held.append(connection)
+            while len(held) > 20:
+                held.pop(self.random.randrange(len(held))).close()
+
+    def die(self):
+        if self.dies_before == "push":
+            self.step("push")
+        self.exchange_without_end()
+        self.step("wait")
+        self.step("close")
+
+
+if __name__ == "__main__":
+    Hostile(*sys.argv[1:5], int(sys.argv[5])).run()

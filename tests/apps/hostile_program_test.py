@@ -1,0 +1,249 @@
+"""A hostile program and an innocent job on the same daemons: real ones over io_uring on loopback, and
+real programs. No root needed.
+
+usage: hostile_program_test.py STACKD CTL LIBMERCURY [--seed S] [--measure SECONDS] [unittest arguments]
+
+With --measure it tests nothing: it prints, for each way of being hostile, how fast the innocent job is
+beside it, in proportion to its speed without it right before and after.
+"""
+import argparse
+import contextlib
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import hostile_program  # noqa: E402
+from daemons import UDP_PORT, Daemon, config, some_address  # noqa: E402
+from program import Program, environment  # noqa: E402
+
+parser = argparse.ArgumentParser()
+for name in ("stackd", "ctl", "library"):
+    parser.add_argument(name)
+parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+parser.add_argument("--measure", type=float, default=0)
+OPTIONS, REST = parser.parse_known_args()
+
+PATIENCE_S = 300  # a busy machine may stop everything for minutes
+LIVES = 3  # of each kind but the ones that die
+DEATHS = 14
+PAIRS = 7  # that --measure takes each median of
+
+
+class Hostile:
+    def __init__(self, daemon, rendezvous, mode, seed):
+        self.process = subprocess.Popen(
+            [sys.executable, hostile_program.__file__, OPTIONS.library, daemon.socket, rendezvous, mode, str(seed)],
+            env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def says(self):
+        return self.process.stdout.readline().strip()
+
+    def wait_until_ready(self):
+        return any(line.strip() == "ready" for line in iter(self.process.stdout.readline, ""))
+
+    def make_idle(self):
+        """It has only the time that nobody else wants: what the innocent still lose, the daemons take from them
+        on its behalf, not the machine's scheduler."""
+        for task in os.listdir(f"/proc/{self.process.pid}/task"):
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setscheduler(int(task), os.SCHED_IDLE, os.sched_param(0))
+
+    def state(self):
+        with open(f"/proc/{self.process.pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+class Cluster:
+    """Two workers' hosts and a server's, and the innocent job on them."""
+
+    def __init__(self, folder):
+        self.daemons = {}
+        for name in ("server", "left", "right"):
+            self.address = some_address()
+            self.daemons[name] = Daemon(OPTIONS.stackd, OPTIONS.ctl, folder, config(folder, self.address, name=name))
+            if name == "server":
+                self.rendezvous = f"{self.address}:{UDP_PORT}"
+        self.programs = [Program(OPTIONS.library, self.daemons[host].socket) for host in ("left", "right")]
+        for rank, program in enumerate(self.programs):
+            program.begin("open", name="innocent", rank=rank, workers=2, servers=1, rendezvous=self.rendezvous, timeout_ms=60000)
+        self.everyone()
+        for program in self.programs:
+            program.begin("declare", tensors=[[0, 40000, "f32", "sum"]])
+        self.everyone()
+
+    def everyone(self):
+        for program in self.programs:
+            reply = program.result()
+            if reply.code != 0 or reply.text:
+                raise AssertionError(f"seed {OPTIONS.seed}: the innocent job: {reply}")
+
+    def go(self, rounds):
+        """Every sum is checked."""
+        for program in self.programs:
+            program.begin("exchange", tensor=0, rounds=rounds)
+        self.everyone()
+
+    def holds(self):
+        return {name: daemon.holds() for name, daemon in self.daemons.items()}
+
+    def close(self):
+        for program in self.programs:
+            program.kill()
+        for daemon in self.daemons.values():
+            daemon.stop(signal.SIGKILL)
+
+
+class HostileProgramTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="mercury-")
+        self.addCleanup(folder.cleanup)
+        self.cluster = Cluster(folder.name)
+        self.addCleanup(self.cluster.close)
+        self.random = random.Random(OPTIONS.seed)
+        self.cluster.go(10)
+        self.before = self.at_rest()
+
+    def at_rest(self):
+        """Of the daemons, once sessions are open and acknowledged: the innocent job lies still."""
+        def quiet():
+            self.now = self.cluster.holds()
+            return all(engine["handshakes"] == engine["sent_blocks"] == 0 for held in self.now.values() for engine in held["engines"])
+        self.wait_for(quiet, lambda: self.now)
+        return self.now
+
+    def wait_for(self, condition, what):
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            if time.monotonic() > deadline:
+                self.fail(f"seed {OPTIONS.seed}: {what()}")
+            time.sleep(0.005)
+
+    def hostile(self, mode):
+        hostile = Hostile(self.cluster.daemons["left"], self.cluster.rendezvous, mode, self.random.randrange(1 << 32))
+        self.addCleanup(hostile.kill)
+        return hostile
+
+    def beside(self, mode, lives, until=lambda hostile: None):
+        """Each time until it has done its worst, and the innocent job goes on during it and after."""
+        for _ in range(lives):
+            hostile = self.hostile(mode)
+            self.assertTrue(hostile.wait_until_ready())
+            self.cluster.go(10)
+            until(hostile)
+            self.cluster.go(20)
+            hostile.kill()
+            self.cluster.go(5)
+        self.nothing_is_left()
+
+    def nothing_is_left(self):
+        def as_before():
+            self.now = self.cluster.holds()
+            return self.now == self.before
+        self.wait_for(as_before, lambda: f"{self.now}, before {self.before}")
+
+    def counter(self, name):
+        return self.cluster.daemons["left"].counters()[name]
+
+    def grows(self, name, by=1):
+        before = self.counter(name)
+        return lambda hostile: self.wait_for(lambda: self.counter(name) >= before + by, lambda: f"{name} does not grow")
+
+    def test_one_that_scribbles_over_what_it_shares(self):
+        for _ in range(LIVES):
+            self.beside("scribble", 1, self.grows("bad_descriptors"))
+
+    def test_one_that_resizes_what_it_shares(self):
+        def resized(hostile):
+            self.assertEqual(hostile.says(), "done []", f"seed {OPTIONS.seed}")
+        self.beside("resize", LIVES, resized)
+
+    def test_one_that_stops_in_mid_exchange(self):
+        self.beside("stop", LIVES, lambda hostile: self.wait_for(lambda: hostile.state() == "T", hostile.state))
+
+    def test_one_that_floods(self):
+        for _ in range(LIVES):
+            self.beside("flood", 1, self.grows("submissions", by=2000))
+
+    def test_one_that_attaches_without_end(self):
+        def seen(hostile):
+            client = self.client()
+            self.wait_for(lambda: self.client() > client + 200, lambda: "nobody attaches")
+        self.beside("attach", LIVES, seen)
+
+    def client(self):
+        """How many have attached so far: the daemon's number for the next one."""
+        program = self.cluster.daemons["left"].attach()
+        try:
+            program.send(hostile_program.HELLO)
+            answer = program.recv(4096)
+        finally:
+            program.close()
+        place = answer.index(b"client") + 6
+        width = {0x18: 1, 0x19: 2, 0x1a: 4}.get(answer[place], 0)
+        return int.from_bytes(answer[place + 1:place + 1 + width], "big") if width else answer[place]
+
+    def test_ones_that_die_at_every_step(self):
+        seen = set()
+        while len(seen) < len(hostile_program.STEPS) or self.deaths < DEATHS:
+            hostile = self.hostile("die")
+            said = [line.strip() for line in hostile.process.stdout]
+            self.assertEqual(hostile.process.wait(), -signal.SIGKILL, f"seed {OPTIONS.seed}: {said}")
+            seen.add(said[-1])
+            self.deaths += 1
+            self.cluster.go(5)
+        self.nothing_is_left()
+
+    deaths = 0
+
+
+def measure():
+    """Pairs of equal length, so that what else the machine does meanwhile falls out."""
+    print(f"seed {OPTIONS.seed}; rounds of the innocent job beside a hostile program, as a part of those without it")
+    generator = random.Random(OPTIONS.seed)
+    with tempfile.TemporaryDirectory(prefix="mercury-") as folder:
+        cluster = Cluster(folder)
+
+        def rate():
+            rounds, start = 0, time.monotonic()
+            while time.monotonic() < start + OPTIONS.measure:
+                cluster.go(20)
+                rounds += 20
+            return rounds / (time.monotonic() - start)
+        try:
+            for mode in hostile_program.MODES[:-1]:  # those that live
+                for idle in (True, False):
+                    ratios = []
+                    for _ in range(PAIRS):
+                        before = rate()
+                        hostile = Hostile(cluster.daemons["left"], cluster.rendezvous, mode, generator.randrange(1 << 32))
+                        hostile.wait_until_ready()
+                        if idle:
+                            hostile.make_idle()
+                        beside = rate()
+                        hostile.kill()
+                        ratios.append(2 * beside / (before + rate()))
+                    priority = "idle priority" if idle else "same priority"
+                    print(f"{mode:10} {priority}  median {statistics.median(ratios):.3f}  "
+                          f"of {', '.join(f'{ratio:.2f}' for ratio in ratios)}", flush=True)
+        finally:
+            cluster.close()
+
+
+if __name__ == "__main__":
+    if OPTIONS.measure > 0:
+        measure()
+    else:
+        print(f"seed {OPTIONS.seed}", file=sys.stderr)
+        unittest.main(argv=[sys.argv[0], "-v", *REST])
