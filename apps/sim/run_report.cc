@@ -172,6 +172,24 @@ std::string csv_of(const RunReport& report) {
   return text;
 }
 
+// What a worker's links carried since its sample before, as a counter that Perfetto draws.
+void add_counters(const RunReport& report, Json& events) {
+  const std::vector<LinkSample>& samples = report.result.samples;
+  const size_t workers = report.options.workers;
+  for (size_t n = workers; n < samples.size(); ++n) {
+    const LinkSample &now = samples[n], &before = samples[n - workers];
+    const double ns = static_cast<double>(now.time_ns - before.time_ns);
+    const auto gbps = [&](uint64_t bytes) { return 8 * static_cast<double>(bytes) / ns; };
+    events.push_back({{"name", "links, Gb/s"},
+                      {"ph", "C"},
+                      {"pid", now.worker},
+                      {"ts", static_cast<double>(before.time_ns - report.result.begin_ns) * 1e-3},
+                      {"args",
+                       {{"up", gbps(now.bytes_up - before.bytes_up)},
+                        {"down", gbps(now.bytes_down - before.bytes_down)}}}});
+  }
+}
+
 // Chrome's trace format: a process per job and worker, its computing and its exchanges.
 std::string timeline_of(const RunReport& report) {
   Json events = Json::array();
@@ -202,6 +220,7 @@ std::string timeline_of(const RunReport& report) {
       }
     }
   }
+  add_counters(report, events);
   return Json{{"traceEvents", std::move(events)}}.dump() + "\n";
 }
 

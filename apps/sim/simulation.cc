@@ -12,6 +12,8 @@
 namespace mercury::simulator {
 namespace {
 
+constexpr uint64_t kSampleNs = 1'000'000;  // of links, for a timeline
+
 // Iterations of a worker that count.
 uint64_t counted(const TrainingWorker& worker, uint32_t warmup) {
   const size_t done = worker.iterations().size();
@@ -141,6 +143,7 @@ class Simulation {
     uint64_t steps = 0;
     const Status ran = cluster_.run([&] {
       if (++steps % 4096 == 0) look_up();
+      if (!run_.timeline.empty()) sample_links();
       return unfinished() && !result_.interrupted;
     });
     count_traffic(true);
@@ -175,6 +178,15 @@ class Simulation {
     hooks_.progress(done, programs_.size() * run_.iterations);
   }
 
+  void sample_links() {
+    if (cluster_.now_ns() < next_sample_ns_) return;
+    next_sample_ns_ = cluster_.now_ns() + kSampleNs;
+    for (uint32_t worker = 0; worker < options_.workers; ++worker) {
+      result_.samples.push_back({cluster_.now_ns(), worker, cluster_.uplink(worker).wire_bytes,
+                                 cluster_.downlink(worker).wire_bytes});
+    }
+  }
+
   void count_traffic(bool end) {
     const uint32_t hosts = options_.workers + options_.servers;
     for (const bool up : {true, false}) {
@@ -205,6 +217,7 @@ class Simulation {
   std::vector<Program> programs_;
   size_t finished_ = 0;
   bool warm_ = false;
+  uint64_t next_sample_ns_ = 0;
 };
 
 }  // namespace

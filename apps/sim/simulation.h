@@ -31,11 +31,18 @@ struct Traffic {  // of a link, of the iterations that count
   uint64_t longest_wait_ps = 0;  // from entry to the last bit, of the whole run
 };
 
+struct LinkSample {  // of a worker's links, since the run began
+  uint64_t time_ns = 0;
+  uint32_t worker = 0;
+  uint64_t bytes_up = 0, bytes_down = 0;
+};
+
 struct SimulationResult {
   std::vector<SimulatedJob> jobs;
-  std::vector<Traffic> up, down;  // by host: workers, then servers
-  uint64_t begin_ns = 0;          // when the training began
-  uint64_t frames = 0;            // delivered, all of them
+  std::vector<Traffic> up, down;    // by host: workers, then servers
+  std::vector<LinkSample> samples;  // with a timeline: every millisecond, workers in their order
+  uint64_t begin_ns = 0;            // when the training began
+  uint64_t frames = 0;              // delivered, all of them
   uint64_t retransmits = 0, drops = 0, mismatches = 0;
   uint64_t trace_hash = 0;  // of every delivery and drop
   bool interrupted = false;

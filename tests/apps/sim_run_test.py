@@ -110,6 +110,12 @@ class Run(unittest.TestCase):
         self.assertLessEqual({"forward a", "backward b", "c", "process_name"}, names)
         spans = [event for event in events if event["ph"] == "X"]
         self.assertEqual(len(spans), 2 * 2 * 3 * 3)  # workers, iterations, tensors, kinds
+        links = [event["args"] for event in events if event["ph"] == "C" and event["pid"] == 1]
+        self.assertGreater(len(links), 5)  # milliseconds
+        for way in ("up", "down"):
+            mean = sum(link[way] for link in links) / len(links)
+            self.assertTrue(0 < mean < 10, (way, mean))
+            self.assertTrue(all(0 <= link[way] < 12 for link in links), (way, links))
 
     @unittest.skipUnless(shutil.which("tshark"), "tshark is not here")
     def test_writes_frames_that_tshark_dissects(self):
