@@ -99,14 +99,15 @@ def draw(panels, title, path):
 
 def _lines(_, axis, panel):
     for name, series in panel["series"].items():
-        axis.plot(series["x"], series["y"], label=name, marker=".", markersize=4, linewidth=1.2)
+        axis.plot(series["x"], series["y"], label=name, linewidth=1.2, markersize=4,
+                  marker="." if len(series["x"]) < 30 else None)
     if panel["log"]:
         axis.set_xscale("log")
         ticks = sorted({x for series in panel["series"].values() for x in series["x"]})
         ticks = ticks[::max(1, len(ticks) // 7)]
         axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axis.minorticks_off()
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(0, 1.06 * max(max(series["y"]) for series in panel["series"].values()))
     axis.legend(fontsize=7)
 
 
@@ -139,7 +140,9 @@ def _spans(_, axis, panel):
             if row not in names:
                 names.append(row)
             axis.broken_barh(spans, (names.index(row) - 0.4, 0.8), linewidth=0,
-                             facecolors=series["color"], label=name)
+                             facecolors=series["color"])
+        axis.plot([], [], color=series["color"], linewidth=4, label=name)
+    axis.legend(fontsize=7, loc="lower right")
     axis.set_yticks(range(len(names)), names, fontsize=7)
     axis.invert_yaxis()
 

@@ -228,33 +228,49 @@ def fig14(lab):
     for name in policies:
         figure.add(f"GPU busy with {name}, {phub}", "", 100 * answers[phub, name]["speed"],
                    unit=" %")
+    for gpu, name in asked:
+        events = json.loads(lab.timeline(asked[gpu, name]).read_text(encoding="utf-8"))
+        draw_links(figure, events["traceEvents"], f"{name}, {gpu}")
     for name in policies:
-        path = lab.timeline(asked[printed, name])
-        figure.add(f"timeline with {name}, spans", "", draw_spans(figure, path, name), 1)
+        text = lab.timeline(asked[printed, name]).read_text(encoding="utf-8")
+        # For Perfetto.
+        (lab.out / f"fig14-{policies[name]}.timeline.json").write_text(text, encoding="utf-8")
+        spans = draw_spans(figure, json.loads(text)["traceEvents"], name)
+        figure.add(f"fig14-{policies[name]}.timeline.json, spans", "", spans, 1)
     return figure
 
 
-def draw_spans(figure, path, name):
-    """The first worker's last iteration as a panel; how many spans the file has."""
-    events = [event for event in json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-              if event.get("ph") == "X"]
-    mine = [event for event in events if event["pid"] == 0]
+def draw_links(figure, events, title):
+    """What the first worker's links carry, in means of 10 ms."""
+    samples = [event for event in events if event.get("ph") == "C" and event["pid"] == 0]
+    chart = figure.panel(title, "ms", "Gb/s")
+    for way in ("up", "down"):
+        chart[f"{way}link"] = {
+            "x": [samples[at]["ts"] / 1e3 for at in range(0, len(samples) - 9, 10)],
+            "y": [sum(sample["args"][way] for sample in samples[at:at + 10]) / 10
+                  for at in range(0, len(samples) - 9, 10)]}
+
+
+def draw_spans(figure, events, name):
+    """The first worker's last iteration as a panel; how many spans there are."""
+    spans = [event for event in events if event.get("ph") == "X"]
+    mine = [event for event in spans if event["pid"] == 0]
     last = max(event["args"]["iteration"] for event in mine)
     mine = [event for event in mine if event["args"]["iteration"] == last and event["dur"] > 0]
     start = min(event["ts"] for event in mine)
-    chart = figure.panel(f"{name}, {path.name[:8]}", "ms", "", kind="spans")
-    kinds = {"backward": ("tab:olive", []), "forward": ("tab:gray", []),
-             "push to sum": ("tab:blue", [])}
-    for event in mine:
-        kind = event["name"].split()[0] if event["cat"] == "compute" else "push to sum"
-        row = "GPU" if event["cat"] == "compute" else event["name"]
-        if not row.endswith("bias"):
-            kinds[kind][1].append((row, [(event["ts"] - start) / 1e3, event["dur"] / 1e3]))
-    for kind, (color, spans) in kinds.items():
-        rows = sorted({row for row, _ in spans}, key=[row for row, _ in spans].index)
-        chart[kind] = {"color": color, "y": rows,
-                       "x": [[span for at, span in spans if at == row] for row in rows]}
-    return len(events)
+    chart = figure.panel(f"{name}, an iteration", "ms", "", kind="spans")
+    colors = {"backward": "tab:olive", "forward": "tab:gray", "push to sum": "tab:blue"}
+    for kind, color in colors.items():
+        rows = {}
+        for event in mine:
+            computes = event["cat"] == "compute"
+            if kind == (event["name"].split()[0] if computes else "push to sum"):
+                row = "GPU" if computes else event["name"].removesuffix(".weight")
+                if not row.endswith("bias"):
+                    rows.setdefault(row, []).append(((event["ts"] - start) / 1e3,
+                                                     event["dur"] / 1e3))
+        chart[kind] = {"color": color, "y": list(rows), "x": list(rows.values())}
+    return len(spans)
 
 
 def fig17(lab):
