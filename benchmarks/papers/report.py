@@ -81,16 +81,17 @@ def draw(panels, title, path):
         return False
     columns = min(3, len(panels))
     lines = -(-len(panels) // columns)
-    figure, axes = plt.subplots(lines, columns, figsize=(1 + 4.2 * columns, 0.6 + 3.2 * lines),
-                                squeeze=False)
+    size = (7.2, 4.2) if len(panels) == 1 else (1 + 4.2 * columns, 0.6 + 3.2 * lines)
+    figure, axes = plt.subplots(lines, columns, figsize=size, squeeze=False)
     for axis, panel in zip(axes.flat, panels):
         DRAWERS[panel["kind"]](figure, axis, panel)
-        axis.set_title(panel["title"], fontsize=10)
+        axis.set_title(panel["title"] if len(panels) > 1 else title, fontsize=10)
         axis.set_xlabel(panel["xlabel"])
         axis.set_ylabel(panel["ylabel"])
     for axis in list(axes.flat)[len(panels):]:
         axis.set_visible(False)
-    figure.suptitle(title, fontsize=11)
+    if len(panels) > 1:
+        figure.suptitle(title, fontsize=11)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None, "Creator": None})
     plt.close(figure)
@@ -98,8 +99,9 @@ def draw(panels, title, path):
 
 
 def _lines(_, axis, panel):
-    for name, series in panel["series"].items():
-        axis.plot(series["x"], series["y"], label=name, linewidth=1.2, markersize=4,
+    for number, (name, series) in enumerate(panel["series"].items()):
+        axis.plot(series["x"], series["y"], label=name, linewidth=1.2 if number else 2,
+                  zorder=2 if number else 3, markersize=4,
                   marker="." if len(series["x"]) < 30 else None)
     if panel["log"]:
         axis.set_xscale("log")
