@@ -148,7 +148,16 @@ void World::happen(const Happening& happening) {
 bool World::survivable(const Fault& crash) const {
   const Program& victim = *programs_[crash.program];
   const JobPlan& job = scenario_.jobs[victim.job()];
-  return 2 * crash.for_ns < job.rejoin_ns && job.quorum == 0 && victim.would_come_back() &&
+  uint64_t back_ns = crash.at_ns + crash.for_ns;
+  for (const Fault& fault : scenario_.faults) {
+    // Its next life stands still as well.
+    if (fault.kind == FaultKind::kProgramStall && fault.program == crash.program &&
+        fault.at_ns <= back_ns) {
+      back_ns = std::max(back_ns, fault.at_ns + fault.for_ns);
+    }
+  }
+  return 2 * (back_ns - crash.at_ns) < job.rejoin_ns && job.quorum == 0 &&
+         victim.would_come_back() &&
          std::all_of(programs_.begin(), programs_.end(), [&](const auto& program) {
            return program->job() != victim.job() || program->trains();
          });
