@@ -75,6 +75,7 @@ typedef struct {
   const char *rendezvous;   /* "ADDRESS:PORT[,ADDRESS:PORT...]": server 0's daemon (or embedded
                                program) first; the others follow, or join by themselves */
   int deterministic;        /* 1: same bits whatever the order of arrival */
+  int fifo;                 /* 1: as policy "mercury-fifo", where that names none */
   int weight;               /* share among jobs on a link; 1 to 1000, 1 */
   int timeout_ms;           /* for everyone to be there; 1.., 30000 */
   int rejoin_ms;            /* how long the job waits for a worker that was lost to be started again
@@ -112,7 +113,7 @@ MERCURY_API int mercury_job_workers(const mercury_job *job);
 MERCURY_API void mercury_job_close(mercury_job *job);
 /* Workers, while the job is open: all its members follow another policy from now on (options.policy).
  * No chunk is lost or sent twice for it; rounds in flight end under either. Returns when the job's
- * coordinator is being told. -EINVAL: says what a policy looks like. */
+ * coordinator is being told, which ignores it while a member is of a version that could not follow. -EINVAL: says what a policy looks like. */
 MERCURY_API int mercury_job_set_policy(mercury_job *job, const char *policy);
 /* Servers: blocks until the job has ended (0) or failed, at most timeout_ms (-1 = for ever). */
 MERCURY_API int mercury_job_wait(mercury_job *job, int timeout_ms);

@@ -86,7 +86,9 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
                  "no rendezvous: set mercury_job_options.rendezvous or MERCURY_RENDEZVOUS to "
                  "ADDRESS:PORT of server 0");
   }
-  Result<std::string> policy = canonical_policy(in->policy ? in->policy : "");
+  Result<std::string> policy = canonical_policy(in->policy      ? in->policy
+                                                : in->fifo != 0 ? attach::kFifoPolicy
+                                                                : "");
   if (!policy) return policy.error();
   Result<std::vector<Endpoint>> rendezvous = resolve_rendezvous(in->rendezvous);
   if (!rendezvous) return rendezvous.error();

@@ -29,7 +29,7 @@ class JobOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("name", ctypes.c_char_p), ("secret", ctypes.c_char_p),
                 ("role", ctypes.c_int), ("rank", ctypes.c_int), ("workers", ctypes.c_int),
                 ("servers", ctypes.c_int), ("rendezvous", ctypes.c_char_p),
-                ("deterministic", ctypes.c_int), ("weight", ctypes.c_int),
+                ("deterministic", ctypes.c_int), ("fifo", ctypes.c_int), ("weight", ctypes.c_int),
                 ("timeout_ms", ctypes.c_int), ("rejoin_ms", ctypes.c_int),
                 ("quorum", ctypes.c_int), ("patience_ms", ctypes.c_int),
                 ("policy", ctypes.c_char_p)]

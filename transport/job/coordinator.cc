@@ -85,7 +85,7 @@ Status Coordinator::check_shape(const message::Join& join) const {
   if (join.workers == shape_->workers && join.servers == shape_->servers &&
       join.deterministic == shape_->deterministic) {
     if (join.role == Role::kServer || !workers_options_known_) return {};
-    if (join.policy != shape_->policy) {
+    if (join.policy != shape_->policy && join.policy != roster_.policy) {
       return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with policy '" +
                                           shape_->policy + "', this worker asks for '" +
                                           join.policy + "'");

@@ -76,7 +76,12 @@ void Coordinator::start() {
   for (const Seat& seat : seats_) context_.links.send(seat.link, message::Start{chunk_bytes_});
 }
 
+// Not while somebody is here who would take it for a breach of the protocol.
 void Coordinator::set_policy(const message::SetPolicy& message) {
+  if (std::any_of(seats_.begin(), seats_.end(),
+                  [](const Seat& s) { return (s.join.features & kKnowsPolicies) == 0; })) {
+    return;
+  }
   roster_.policy = message.policy;
   for (const Seat& seat : seats_) context_.links.send(seat.link, message);
 }

@@ -85,7 +85,7 @@ void Member::attach(LinkId control, uint64_t now_ns) {
     join.timeout_ms = std::max<uint64_t>(1, left_ns / 1'000'000);
   }
   join.served = served_;
-  if (spec_.role == Role::kServer) join.features = kKnowsLostWorkers;
+  join.features = kKnowsPolicies | (spec_.role == Role::kServer ? kKnowsLostWorkers : 0);
   join.rejoin_ms = spec_.rejoin_ns / 1'000'000;
   join.policy = spec_.policy;
   join.quorum = spec_.quorum;

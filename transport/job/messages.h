@@ -32,6 +32,7 @@ inline constexpr uint64_t kMaxElements = uint64_t{1} << 56;
 // Bits of Join::features. Servers without it would neither fence a lost worker off nor complete a
 // sum without it.
 inline constexpr uint32_t kKnowsLostWorkers = 1;
+inline constexpr uint32_t kKnowsPolicies = 2;  // set_policy; all members
 
 namespace message {
 
@@ -58,7 +59,7 @@ struct Join {  // member: wants in
   uint16_t quorum = 0;     // so many contributions complete a chunk when its patience is at an end
   uint64_t patience_ms = 0;  // counted from the first contribution; 0 without a quorum
   bool served = false;       // no program: a host's daemon serves by itself
-  uint32_t features = 0;     // a server's: kKnowsLostWorkers
+  uint32_t features = 0;
   std::vector<Endpoint> lanes;
   std::vector<Endpoint> rendezvous;
   friend bool operator==(const Join&, const Join&) = default;
