@@ -172,6 +172,7 @@ int Context::poll(Job& job, mercury_completion* out, size_t count) {
   polled_ = &job;
   progress();
   polled_ = nullptr;
+  if (callback_due()) signal_queue(job);  // others may poll while it runs
   ++job.users;
   run_callbacks(lock);
   --job.users;
