@@ -90,8 +90,16 @@ Taken GradientExchange::on_push(SessionSlot session, const wire::Header& header,
   return Taken::kYes;
 }
 
+void GradientExchange::count_partial(const ServerJob& job, const ChunkRange& chunk) noexcept {
+  ChunkResult result;
+  const bool complete =
+      aggregator_.result(job.spec.job, chunk.tensor, chunk.round, chunk.first_chunk, result);
+  if (complete && result.partial) counters_.add(Counter::kQuorumResults);
+}
+
 // The sum of a chunk is complete: it goes to every worker, at the priority that the chunk had.
 void GradientExchange::on_complete(const ServerJob& job, const ChunkRange& chunk) noexcept {
+  if (job.spec.quorum > 0) count_partial(job, chunk);
   if (!job.gate) return answer_all(job, chunk);
   job.gate->complete(chunk, [&](const ChunkRange& range) { answer_all(job, range); });
 }
@@ -177,7 +185,6 @@ uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   uint32_t work = 0;
   OverdueChunk due;
   while (work < kOverduePerPoll && may_answer_all() && aggregator_.take_overdue(now_ns, due)) {
-    if (due.partial) counters_.add(Counter::kQuorumResults);
     on_complete(server_jobs_[due.job.value], {due.tensor, due.round, due.chunk, 1, due.priority});
     ++work;
   }

@@ -107,6 +107,7 @@ class GradientExchange {
   Taken on_push(SessionSlot session, const wire::Header& header, std::span<const std::byte> payload,
                 uint64_t now_ns) noexcept;
   void answer_all(const ServerJob& job, const ChunkRange& range) noexcept;
+  void count_partial(const ServerJob& job, const ChunkRange& chunk) noexcept;
   void on_complete(const ServerJob& job, const ChunkRange& chunk) noexcept;
   void answer_late(const Binding& binding, SessionSlot session,
                    const wire::Header& header) noexcept;

@@ -4,7 +4,8 @@
 // The tensors of the programs on this host, as one engine sees them: which chunks of which round
 // have left, which sums have come back. Sums are written into the tensor's memory in place, copy
 // and CRC in one pass; that is safe because a chunk's sum exists only after the server has this
-// worker's contribution to it.
+// worker's contribution to it, or (with a quorum) does without it: then the chunk counts as pushed,
+// and is not read again.
 //
 // Shape: a tensor's chunks are dealt to shards (job/plan.h); this engine has the shards bound to
 // it. Owner/thread: one engine. Allocates in add_*, bind and remove, never in submit, prepare,

@@ -98,6 +98,7 @@ TEST_F(QuorumTest, ASlowWorkerIsLeftOutAndGetsTheSumOfTheOthers) {
   EXPECT_EQ(std::memcmp(data(0), data(2), 80'000), 0);
   EXPECT_EQ(std::memcmp(data(0), data(1), 80'000), 0);
   EXPECT_TRUE(cluster.close(10 * kSecond));
+  EXPECT_GT(cluster.total(Counter::kQuorumResults), 0U);
 }
 
 TEST_F(QuorumTest, WaitingForASlowWorkerIsNotSilence) {
@@ -188,6 +189,7 @@ TEST_F(QuorumTest, ALostHostIsLeftOutAndComesBack) {
     expect_sum(w, value(0, round) + value(1, round) + value(2, round), 0);
   }
   EXPECT_TRUE(cluster.close(10 * kSecond));
+  EXPECT_GT(cluster.total(Counter::kQuorumResults), 0U);
 }
 
 TEST_F(QuorumTest, WithoutItsQuorumTheJobFailsByName) {
