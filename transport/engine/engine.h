@@ -57,6 +57,10 @@ inline constexpr uint64_t kStallRetryNs =
 // Reports that the control plane has not fetched yet. Beyond it HELLOs and control bytes are left
 // to be sent again, so that no peer fills our memory faster than the control plane works.
 inline constexpr size_t kMostReports = 4096;
+// HELLOs, which anybody can send, are left earlier, so that they do not silence open sessions.
+inline constexpr size_t kMostReportsBeforeHello = kMostReports / 2;
+// Control messages that the control plane has not fetched yet, all sessions together.
+inline constexpr size_t kMostReportedBytes = 16 * 1024 * 1024;
 
 using CommandRing = SpscRing<std::unique_ptr<Command>>;
 using EventRing = SpscRing<std::unique_ptr<Event>>;
@@ -173,7 +177,8 @@ class Engine final : private SessionEvents {
   CommandRing::Consumer commands_;
   EventRing::Producer events_;
   std::deque<std::unique_ptr<Event>> outbox_;  // until the ring has room: events are never lost
-  SentPool sent_pool_;  // before the sessions, which give their records back to it
+  size_t reported_bytes_ = 0;  // of control messages since all reports had been fetched
+  SentPool sent_pool_;         // before the sessions, which give their records back to it
   SessionTable sessions_;
   Handshakes handshakes_;
   Pacer pacer_;

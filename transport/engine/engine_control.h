@@ -83,7 +83,6 @@ void Engine<P, X>::accept(const command::Accept& request) {
   answer.session = entry.session->local_number();
   answer.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(entry.path));
   entry.session->accept(pending->body, answer, request.key, now_ns_);
-  entry.tag = entry.session->tag();
 }
 
 template <Port P, Exchange X>
@@ -156,6 +155,7 @@ void Engine<P, X>::on_closed(SessionSlot slot, const Error& error) {
 
 template <Port P, Exchange X>
 void Engine<P, X>::on_control(SessionSlot slot, std::span<const std::byte> message) {
+  reported_bytes_ += message.size();
   report(event::ControlReceived{sessions_.at(slot).token, {message.begin(), message.end()}});
 }
 
@@ -292,6 +292,7 @@ uint32_t Engine<P, X>::report_events() {
     outbox_.pop_front();
     ++count;
   }
+  if (reported_bytes_ > 0 && outbox_.empty() && events_.empty()) reported_bytes_ = 0;
   reported_ = reported_ || count > 0;
   return count;
 }

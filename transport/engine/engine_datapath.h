@@ -51,8 +51,9 @@ void Engine<P, X>::receive_frame(const RxFrame& frame) noexcept {
     counters_.add(detail::drop_counter(error));
     return;
   }
-  if ((header.type == wire::FrameType::kHello || header.type == wire::FrameType::kControl) &&
-      outbox_.size() >= kMostReports) [[unlikely]] {
+  if ((header.type == wire::FrameType::kHello && outbox_.size() >= kMostReportsBeforeHello) ||
+      (header.type == wire::FrameType::kControl &&
+       (outbox_.size() >= kMostReports || reported_bytes_ >= kMostReportedBytes))) [[unlikely]] {
     counters_.add(Counter::kDropControl);
     return;
   }
@@ -195,8 +196,7 @@ uint32_t Engine<P, X>::send_chunks() noexcept {
 }
 
 template <Port P, Exchange X>
-void Engine<P, X>::send_chunk(OutgoingChunk& chunk, TxFrame& frame,
-                              SessionEntry& entry) noexcept {
+void Engine<P, X>::send_chunk(OutgoingChunk& chunk, TxFrame& frame, SessionEntry& entry) noexcept {
   constexpr uint32_t kHeaderBytes = sizeof(wire::ChunkHeader);
   const auto payload_bytes = static_cast<uint32_t>(chunk.payload.size());
   const uint32_t bytes = frame_bytes(chunk);

@@ -23,7 +23,7 @@ struct SessionEntry {
   Endpoint remote;
   uint64_t token = 0;  // the control plane's name for it
   JobSlot job;
-  FrameTag tag;                      // of the session, once it is open
+  FrameTag tag;                      // of the session, once the peer is known to know it
   uint32_t link_overhead_bytes = 0;  // of the path's address family (pacer.h)
   uint32_t peer_hello = 0;           // passive side: the number in the HELLO that opened it
   bool has_path = false;

@@ -93,7 +93,6 @@ void Session::Impl::open(uint16_t peer_max_payload, uint64_t now_ns) {
   keepalive_ns = now_ns;
   now_ns_seen = now_ns;
   probe.start(std::min(config.max_udp_payload, peer_max_payload));
-  count(Counter::kSessionsOpened);
 }
 
 void Session::Impl::begin_close(wire::FrameType farewell, Errc code, std::string_view text) {
@@ -103,7 +102,10 @@ void Session::Impl::begin_close(wire::FrameType farewell, Errc code, std::string
   }
   ended = Error(code, std::string(text.substr(0, wire::kMaxReason)));
   farewell_type = farewell;
-  farewells_left = kFarewellCopies;
+  // Whoever has not shown that it asked is told once, so that a HELLO in somebody else's name makes
+  // little noise there.
+  farewells_left =
+      farewell == wire::FrameType::kClose && passive && !confirmed ? 1 : kFarewellCopies;
   state = State::kClosing;
   if (peer_number != 0) return;
   enter_closed();  // nobody to say it to
@@ -115,7 +117,7 @@ void Session::Impl::enter_closed() noexcept {
   state = State::kClosed;
   hello.stop();
   loss.clear();
-  if (opened) count(Counter::kSessionsClosed);
+  if (confirmed) count(Counter::kSessionsClosed);
 }
 
 void Session::Impl::finish(const Error& error) {

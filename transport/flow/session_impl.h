@@ -46,6 +46,7 @@ struct Session::Impl {
   void accept(const wire::Hello& hello, const wire::HelloAck& answer_, const wire::Key& key_,
               uint64_t now_ns);
   void open(uint16_t peer_max_payload, uint64_t now_ns);
+  void confirm();  // the peer knows the tag
   void begin_close(wire::FrameType farewell, Errc code, std::string_view text);
   void finish(const Error& error);  // at once, and tells the engine
   void enter_closed() noexcept;

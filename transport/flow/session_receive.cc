@@ -23,8 +23,7 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     return;
   }
   if (tagged && !confirmed) {
-    confirmed = true;
-    events.on_open(slot);
+    confirm();
   }
   switch (header.type) {
     case wire::FrameType::kHello:
@@ -47,6 +46,12 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
       count(Counter::kDropType);
       return;
   }
+}
+
+void Session::Impl::confirm() {
+  confirmed = true;
+  count(Counter::kSessionsOpened);
+  events.on_open(slot);
 }
 
 // HELLO_ACK was lost or is late: it is said again, as often as it is asked for.
@@ -76,11 +81,10 @@ void Session::Impl::on_hello_ack(std::span<const std::byte> payload, uint64_t no
   }
   if (hello.sent() == 1) loss.rtt().hint(now_ns - hello.last_sent_ns());
   answer = *received;
-  confirmed = true;
   hello.stop();
   open(received->max_udp_payload, now_ns);
   keepalive_due = true;  // a frame with the tag: the peer waits for one
-  events.on_open(slot);
+  confirm();
 }
 
 void Session::Impl::on_reason(wire::FrameType type, std::span<const std::byte> payload) {
@@ -89,7 +93,7 @@ void Session::Impl::on_reason(wire::FrameType type, std::span<const std::byte> p
   // REFUSE answers our HELLO; CLOSE comes from the number that we talk to, if we know it yet.
   const bool expected =
       reason && (refuse ? state == State::kConnecting && reason->session == local_number
-                        : peer_number == 0 || reason->session == peer_number);
+                        : reason->session == peer_number);
   if (!expected) {
     count(Counter::kDropHandshake);
     return;

@@ -128,13 +128,12 @@ uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
     return build_ping(out, 0, now_ns);
   }
   if (control_due()) return build_control(out, now_ns);
+  if (keepalive_due) return build_ping(out, 0, now_ns);
   while (probe.due() > out.size()) probe.give_up_size();
-  if (probe.due() != 0) {
-    const uint16_t size = probe.due();
-    probe.on_sent();
-    return build_ping(out, size, now_ns);
-  }
-  return keepalive_due ? build_ping(out, 0, now_ns) : 0;
+  if (probe.due() == 0) return 0;
+  const uint16_t size = probe.due();
+  probe.on_sent();
+  return build_ping(out, size, now_ns);
 }
 
 uint32_t Session::Impl::build_hello(std::span<std::byte> out, uint64_t now_ns) {
@@ -176,7 +175,7 @@ uint32_t Session::Impl::finish_tagged(std::span<std::byte> out, wire::Header hea
 // A PING asks for an acknowledgement now; one will do for all that wait for a sign of life.
 uint32_t Session::Impl::build_ping(std::span<std::byte> out, uint16_t probed_bytes,
                                    uint64_t now_ns) {
-  keepalive_due = false;
+  if (probed_bytes == 0) keepalive_due = false;  // a probe may be too large to arrive
   const size_t padding = probed_bytes == 0 ? 0 : probed_bytes - kPlainBytes;
   std::memset(out.data() + kPlainBytes, 0, padding);
   wire::Header header;

@@ -76,14 +76,22 @@ bool JobManager::State::try_control_hello(const PendingHello& pending, uint64_t 
                   ": start a server of it there, or list it under [[job]] in the daemon's "
                   "configuration" +
                   (key ? " (only jobs without a secret are open there)" : "")));
-  } else if (greetings.size() >= kMaxGreetings) {
-    refuse(pending, Error(Errc::kAgain, "too many hosts are joining jobs here"));
   } else {
+    if (greetings.size() >= kMaxGreetings) drop_oldest_greeting();
     const LinkId link = context.links.accept(Link::Owner::kGreeting, 0, pending.lane, kControlSlot,
                                              pending.hello.hello, hello.nonce, 0, *key);
     greetings[link] = {hello.job, *key, now_ns + kGreetingNs};
   }
   return true;
+}
+
+// Anybody may repeat a member's HELLO, and leave it at that: the newest are let in, as the honest
+// have said what they want long before so many others came.
+void JobManager::State::drop_oldest_greeting() {
+  LinkId oldest = greetings.begin()->first;
+  for (const auto& [link, greeting] : greetings) oldest = std::min(oldest, link);
+  context.links.drop(oldest, Error(Errc::kAgain, "too many hosts are joining jobs here"));
+  greetings.erase(oldest);
 }
 
 bool JobManager::State::try_data_hello(const PendingHello& pending) {

@@ -110,7 +110,8 @@ class Member {
   void enter_as_worker();
   void connect_to(uint16_t shard, int attempt);
   void enter_as_server();
-  void drop_sessions(const Data& seat, bool open);
+  void drop_sessions(const Data& seat);
+  void drop_oldest_greeting(const Data& seat);
   void say_ready();
   void on_start(const message::Start& start);
   void on_peer_left(const message::PeerLeft& left, uint64_t now_ns);

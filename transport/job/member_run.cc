@@ -166,7 +166,7 @@ Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) c
 
 // Anybody may repeat a worker's HELLO: the session that it has stays until the new one is open.
 void Member::accept(LaneId lane, const event::HelloReceived& hello) {
-  drop_sessions({lane, hello.body.rank}, false);
+  drop_oldest_greeting({lane, hello.body.rank});
   const LinkId link = context_.links.accept(Link::Owner::kData, slot_.value, lane, slot_,
                                             hello.hello, hello.body.nonce, incarnation_, key_);
   data_.emplace(link, Data{lane, hello.body.rank});
@@ -175,7 +175,7 @@ void Member::accept(LaneId lane, const event::HelloReceived& hello) {
 void Member::on_data_opened(LinkId link, const wire::HelloAck& answer) {
   const auto it = data_.find(link);
   if (it == data_.end()) return;
-  if (spec_.role == Role::kServer) drop_sessions(it->second, true);
+  if (spec_.role == Role::kServer) drop_sessions(it->second);
   Data& data = it->second;
   data.open = true;
   if (spec_.role == Role::kServer) {
@@ -191,10 +191,24 @@ void Member::on_data_opened(LinkId link, const wire::HelloAck& answer) {
   say_ready();
 }
 
+// At most so many wait for their first frame, of which one may be the worker's own.
+void Member::drop_oldest_greeting(const Data& seat) {
+  constexpr size_t kMostGreetings = 4;
+  LinkId oldest = 0;
+  size_t waiting = 0;
+  for (const auto& [link, data] : data_) {
+    if (data.open || data.lane != seat.lane || data.index != seat.index) continue;
+    oldest = waiting++ == 0 ? link : std::min(oldest, link);
+  }
+  if (waiting < kMostGreetings) return;
+  context_.links.drop(oldest, Error(Errc::kClosed, "others asked for this session since"));
+  data_.erase(oldest);
+}
+
 // A worker that opens a session which it has in our eyes has given that one up.
-void Member::drop_sessions(const Data& seat, bool open) {
+void Member::drop_sessions(const Data& seat) {
   for (auto it = data_.begin(); it != data_.end();) {
-    if (it->second.lane != seat.lane || it->second.index != seat.index || it->second.open != open) {
+    if (it->second.lane != seat.lane || it->second.index != seat.index || !it->second.open) {
       ++it;
       continue;
     }

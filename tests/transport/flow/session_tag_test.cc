@@ -82,6 +82,32 @@ TEST(SessionTag, ARepeatedHelloOpensNothingAndIsForgotten) {
   EXPECT_LE(net.now_ns - begin_ns, 11 * kSecond) << "repeating it kept the session";
 }
 
+TEST(SessionTag, ClosedBeforeItOpenedItSaysSoOnceAndCountsNothing) {
+  Net net(1);
+  net.connect();
+  Host& passive = net.host[1];
+  ASSERT_TRUE(net.run([&] { return passive.session->peer_number() != 0; }, kSecond));
+  passive.session->close(Errc::kClosed, "somebody else", net.now_ns);
+  const uint64_t before = passive.frames_sent;
+  net.host[0].stalled = true;
+  net.run_for(kSecond);
+  EXPECT_EQ(passive.frames_sent, before + 1);
+  EXPECT_EQ(passive.closed, 1);
+  EXPECT_EQ(passive.opened, 0);
+  EXPECT_EQ(passive.counters.get(Counter::kSessionsOpened), 0U);
+  EXPECT_EQ(passive.counters.get(Counter::kSessionsClosed), 0U);
+}
+
+// The path carries less than both ports: what shows the key must not wait for the MTU's search.
+TEST(SessionTag, OpensInOneAndAHalfRoundTripsWhereTheFirstProbeIsTooLarge) {
+  SessionConfig config;
+  config.max_udp_payload = 8900;
+  Net net(1, config, config);
+  net.weather.largest_frame = 1300;
+  net.connect();
+  ASSERT_TRUE(net.run([&] { return net.host[1].opened == 1; }, 200'000));
+}
+
 TEST(SessionTag, APeerWithAnotherKeyIsNotHeard) {
   Net net(1);
   net.host[1].hello_hook = [&](const wire::Hello& hello) {
