@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -354,7 +355,7 @@ Result<StackdConfig> load_config(const std::string& path,
   StackdConfig config;
   Places places;
   if (!path.empty()) {
-    if (!std::ifstream(path)) {
+    if (!std::ifstream(path) || std::filesystem::is_directory(path)) {
       return Error(Errc::kConfig,
                    path + ": cannot be read; --config names the file, --print-config shows one");
     }

@@ -1,5 +1,8 @@
 #include "apps/stackd/host_builder.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <optional>
 #include <utility>
 
@@ -121,8 +124,29 @@ Result<ethdev::EthdevConfig> device_config(const StackdConfig& config) {
   return device;
 }
 
+Status check_host(const StackdConfig& config) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+    for (const auto core : config.cores) {
+      const auto index = static_cast<size_t>(core);
+      if (index < CPU_SETSIZE && CPU_ISSET(index, &allowed)) continue;
+      return Error(Errc::kConfig, "engine.cores: core " + std::to_string(core) +
+                                      " is none that this process may run on (taskset -p " +
+                                      std::to_string(getpid()) + " shows them)");
+    }
+  }
+  if (config.port_kind == "uring") return {};
+  const Result<ethdev::EthdevConfig> device = device_config(config);
+  if (!device) {
+    return Error(device.error().code, "port.device, port.interface: " + device.error().message);
+  }
+  return {};
+}
+
 Result<BuiltHost> build_host(const StackdConfig& config,
                              std::function<void(const std::string&)> notice) {
+  if (Status good = check_host(config); !good) return good.error();
   HostConfig settings = host_config(config);
   settings.notice = std::move(notice);
   Result<std::unique_ptr<Host>> host =

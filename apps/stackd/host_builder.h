@@ -19,6 +19,9 @@ struct BuiltHost {
 
 // The DPDK device that the configuration describes. Errors: kConfig.
 Result<ethdev::EthdevConfig> device_config(const StackdConfig& config);
+// What can be said of the configuration on this machine without opening anything: the device's
+// name, the cores. Errors: kConfig, naming the key.
+Status check_host(const StackdConfig& config);
 // `notice` takes lines for the log. Errors: kConfig (device), and what the port says of devices and
 // privileges.
 Result<BuiltHost> build_host(const StackdConfig& config,

@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -255,6 +256,8 @@ def show(result):
 
 
 def main():
+    for number in (signal.SIGTERM, signal.SIGHUP):  # cleans up, as Ctrl-C does
+        signal.signal(number, signal.default_int_handler)
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=ROOT / "build")

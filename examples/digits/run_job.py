@@ -299,8 +299,15 @@ def main():
     if not options.embedded and os.geteuid() != 0:
         print("      not root: running embedded (sudo ./quickstart shows the daemons over DPDK)")
         options.embedded = True
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    os.makedirs(options.out, exist_ok=True)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # cleans up, as Ctrl-C does
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    try:
+        os.makedirs(options.out, exist_ok=True)
+        for name in ("timeline.json", "timeline.svg", "result.json"):
+            with open(os.path.join(options.out, name), "a"):
+                pass
+    except OSError as error:
+        sys.exit(f"cannot write the results: {error}; --out names another folder")
     directory = tempfile.mkdtemp(prefix="mercury-")
     stage = Stage(directory)
     try:

@@ -76,17 +76,17 @@ std::string or_environment(const char* value, const char* variable, const char* 
   return set && *set ? set : fallback;
 }
 
-// A daemon that cannot be reached, as opposed to one that refuses.
-bool is_absent(const Error& error) {
-  return error.code == Errc::kDaemonLost || error.code == Errc::kPermission;
-}
-
 Result<std::unique_ptr<Backend>> make_backend(const mercury_attach_options& options,
                                               mercury_mode& mode) {
   if (mode != MERCURY_EMBEDDED) {
+    const std::string named = or_environment(options.socket, "MERCURY_SOCKET", "");
     auto daemon = mercury::client::make_daemon_backend(
-        or_environment(options.socket, "MERCURY_SOCKET", mercury::attach::kDefaultSocket));
-    if (daemon || mode == MERCURY_DAEMON || !is_absent(daemon.error())) {
+        named.empty() ? mercury::attach::kDefaultSocket : named);
+    // Only where nobody asked for a daemon and none is there: one that refuses, or whose socket
+    // this program may not open, or that was named and is not there, is not to be passed over in
+    // silence.
+    if (daemon || mode == MERCURY_DAEMON || !named.empty() ||
+        daemon.error().code != Errc::kDaemonLost) {
       mode = MERCURY_DAEMON;
       return daemon;
     }

@@ -33,7 +33,7 @@ typedef enum { MERCURY_F32 = 0, MERCURY_F64 = 1, MERCURY_F16 = 2, MERCURY_BF16 =
 typedef enum { MERCURY_SUM = 0, MERCURY_AVERAGE = 1 } mercury_op; /* average: floating point only */
 typedef enum { MERCURY_WORKER = 0, MERCURY_SERVER = 1 } mercury_role;
 typedef enum {
-  MERCURY_AUTO = 0,     /* the daemon if its socket answers, else embedded */
+  MERCURY_AUTO = 0,     /* the daemon if its socket answers, else embedded; see `socket` */
   MERCURY_DAEMON = 1,
   MERCURY_EMBEDDED = 2, /* engine on a thread of this process, over io_uring: no daemon, no root */
 } mercury_mode;
@@ -42,7 +42,8 @@ typedef enum {
 typedef struct {
   size_t size;              /* sizeof(mercury_attach_options) */
   mercury_mode mode;
-  const char *socket;       /* daemon: NULL = $MERCURY_SOCKET, then /run/mercury/stackd.sock */
+  const char *socket;       /* daemon: NULL = $MERCURY_SOCKET, then /run/mercury/stackd.sock.
+                               Where one is named, MERCURY_AUTO does not embed instead */
   const char *listen;       /* embedded: "ADDRESS[:PORT]"; NULL = $MERCURY_LISTEN, then the address
                                that routes to the job's rendezvous, any port */
 } mercury_attach_options;
@@ -113,7 +114,8 @@ MERCURY_API int mercury_job_workers(const mercury_job *job);
 MERCURY_API void mercury_job_close(mercury_job *job);
 /* Workers, while the job is open: all its members follow another policy from now on (options.policy).
  * No chunk is lost or sent twice for it; rounds in flight end under either. Returns when the job's
- * coordinator is being told, which ignores it while a member is of a version that could not follow. -EINVAL: says what a policy looks like. */
+ * coordinator is being told, which ignores it while a member is of a version that could not follow. -EINVAL: says what a policy looks like;
+ * -EOPNOTSUPP: one that no engine can follow. */
 MERCURY_API int mercury_job_set_policy(mercury_job *job, const char *policy);
 /* Servers: blocks until the job has ended (0) or failed, at most timeout_ms (-1 = for ever). */
 MERCURY_API int mercury_job_wait(mercury_job *job, int timeout_ms);

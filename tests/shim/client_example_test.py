@@ -20,7 +20,7 @@ FOREIGN = re.compile(r"(MERCURY|DMLC|OMPI|PMIX|SLURM|TORCHELASTIC)_|(RANK|WORLD_
 def environment(**settings):
     """This process's, without what a launcher or a user of Mercury set; no daemon is found."""
     inherited = {name: value for name, value in os.environ.items() if not FOREIGN.match(name)}
-    return {**inherited, "MERCURY_SOCKET": "/nonexistent/stackd.sock", **settings}
+    return {**inherited, **settings}
 
 
 def example(fence):

@@ -5,6 +5,9 @@
 namespace mercury {
 namespace {
 
+// The usual one travels as nothing.
+std::string policy_text(const std::string& policy) { return policy.empty() ? "mercury" : policy; }
+
 // A member that was told its last word closes its session; one that cannot is closed after this.
 constexpr uint64_t kPartingNs = 5'000'000'000;
 constexpr uint64_t kRetryNs = 500'000'000;  // between attempts to reach a host that is not up yet
@@ -86,9 +89,9 @@ Status Coordinator::check_shape(const message::Join& join) const {
       join.deterministic == shape_->deterministic) {
     if (join.role == Role::kServer || !workers_options_known_) return {};
     if (join.policy != shape_->policy && join.policy != roster_.policy) {
-      return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with policy '" +
-                                          shape_->policy + "', this worker asks for '" +
-                                          join.policy + "'");
+      return Error(Errc::kWrongSizes,
+                   "job '" + job_ + "' was opened with policy '" + policy_text(shape_->policy) +
+                       "', this worker asks for '" + policy_text(join.policy) + "'");
     }
     if (join.rejoin_ms == shape_->rejoin_ms && join.quorum == shape_->quorum &&
         join.patience_ms == shape_->patience_ms) {
