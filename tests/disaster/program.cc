@@ -338,8 +338,10 @@ void Program::failed(Errc code, const std::string& text) {
   last_error_ = text;
   job_failed_ = true;
   if (never_excused(code)) wrong("an error that no fault excuses: " + text);
-  // The others may be through with all rounds, and leave, while a slow worker is in its last.
-  if (code == Errc::kPeerLeft && plan_.quorum > 0) return;
+  // The others may be through with all rounds, and leave, while a slow worker is in its last; then
+  // it finds nobody to begin anew with.
+  left_behind_ = left_behind_ || (code == Errc::kPeerLeft && plan_.quorum > 0);
+  if (left_behind_ && (code == Errc::kPeerLeft || code == Errc::kMissingMembers)) return;
   if (!around_.disturbed(job_)) wrong("failed, but nothing was wrong with its job: " + text);
 }
 

@@ -76,6 +76,7 @@ class Program {
   bool would_come_back() const;
   bool done() const { return state_ == State::kDone; }
   bool succeeded() const { return succeeded_; }
+  bool left_behind() const { return left_behind_; }
   uint32_t job() const { return job_; }
   uint32_t host_index() const { return host_; }
   const std::string& name() const { return name_; }
@@ -161,6 +162,7 @@ class Program {
   bool stalled_ = false;
   bool succeeded_ = false;
   bool job_failed_ = false;
+  bool left_behind_ = false;  // by a quorum that was through before this worker
   std::string last_error_;
   uint64_t longest_wait_ns_ = 0;
 

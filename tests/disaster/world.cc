@@ -298,7 +298,7 @@ void World::end() {
     program->check_graveyard();
     const bool untouched = !disturbed(program->job());
     if (verdict_.ok() && untouched && scenario_.jobs[program->job()].attempts > 0 &&
-        !program->succeeded()) {
+        !program->succeeded() && !program->left_behind()) {
       violation(program->name() + " did not come through, and nothing was wrong with its job");
     }
   }
