@@ -46,7 +46,8 @@ def partitions(name, partition_bytes, credit_bytes, *knobs):
 
 
 class Lab:
-    def __init__(self, program, out, quick=False, scheduler=None, cores=None):
+    def __init__(self, program, out, quick=False, scheduler=None, cores=None, trace=None):
+        self.trace = trace  # of the user's own model, for the figures that take one
         self.program = pathlib.Path(program).resolve()
         if not self.program.is_file():
             raise LabError(f"no {self.program}: tools/build apps/sim/mercury-sim makes it")

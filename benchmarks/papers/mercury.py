@@ -13,6 +13,7 @@ Status: 0; 1 when a verdict fails or a figure cannot be computed; 2 for a wrong 
 """
 import argparse
 import os
+import pathlib
 import sys
 
 import dynamic
@@ -33,6 +34,8 @@ def parse():
     parser.add_argument("figures", nargs="*", metavar="FIGURE", help="or all")
     parser.add_argument("--list", action="store_true", help="the figures, a line each")
     parser.add_argument("--quick", action="store_true", help="fewer points, for tests")
+    parser.add_argument("--trace", metavar="FILE.csv",
+                        help="speed: of this model, such as mercury-trace writes")
     parser.add_argument("--no-plot", action="store_true", help="data and verdicts alone")
     parser.add_argument("--sim", default=ROOT / "build" / "apps" / "sim" / "mercury-sim",
                         help="the simulator [%(default)s]")
@@ -49,6 +52,10 @@ def parse():
     unknown = [name for name in arguments.figures if name not in FIGURES and name != "all"]
     if unknown:
         parser.error(f"no figure {unknown[0]}: one of all, {', '.join(FIGURES)}")
+    if arguments.trace and arguments.figures != ["speed"]:
+        parser.error("--trace goes with the figure speed alone")
+    if arguments.trace and not os.path.isfile(arguments.trace):
+        parser.error(f"--trace: no file {arguments.trace}")
     if "all" in arguments.figures:
         arguments.figures = list(FIGURES)
     return arguments
@@ -63,9 +70,15 @@ def compute(name, lab, plot):
     print(f"{name}: {title_of(name)}", flush=True)
     figure = FIGURES[name](lab)
     print(figure.table(), flush=True)
+    title = title_of(name)
     command = f"benchmarks/papers/mercury.py {'--quick ' if lab.quick else ''}{name}"
-    figure.write(lab.out, name, {"title": title_of(name), "quick": lab.quick, "command": command})
-    if plot and figure.panels and not draw(figure.panels, title_of(name), lab.out / f"{name}.svg"):
+    if lab.trace:
+        name = f"{name}-{pathlib.Path(lab.trace).stem}"
+        command += f" --trace {lab.trace}"
+        title = title.replace("VGG-16 (or --trace)", pathlib.Path(lab.trace).stem)
+    title = title.replace(" (or --trace)", "")
+    figure.write(lab.out, name, {"title": title, "quick": lab.quick, "command": command})
+    if plot and figure.panels and not draw(figure.panels, title, lab.out / f"{name}.svg"):
         print("  no plot: apt-get install python3-matplotlib")
     return not figure.failed()
 
@@ -79,7 +92,7 @@ def main():
     lab, failed = None, []
     try:
         lab = Lab(arguments.sim, arguments.out, arguments.quick, arguments.scheduler,
-                  arguments.cores)
+                  arguments.cores, arguments.trace)
         for name in arguments.figures:
             try:
                 if not compute(name, lab, not arguments.no_plot):

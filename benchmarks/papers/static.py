@@ -1,5 +1,6 @@
 """Links that do not change: Theorem 1 and Figs. 11, 13, 14, 15 and 17."""
 import json
+import pathlib
 
 import models
 import reasons
@@ -87,7 +88,8 @@ def speeds(lab, chosen):
 
 
 def draw_speeds(figure, model, rates, found):
-    chart = figure.panel(models.TITLES[model], "Gb/s", "speed / a lone worker's", log=True)
+    title = models.TITLES.get(model) or pathlib.Path(model).stem
+    chart = figure.panel(title, "Gb/s", "speed / a lone worker's", log=True)
     for name in dict.fromkeys(key[1] for key in found):
         chart[name] = {"x": list(rates), "y": [found[model, name, gbps] for gbps in rates]}
 
@@ -115,16 +117,17 @@ def fig11(lab):
 
 
 def speed(lab):
-    """Training speed by bandwidth, VGG-16, 2 workers and 2 servers, simulated."""
+    """Training speed by bandwidth, VGG-16 (or --trace), 2 workers and 2 servers, simulated."""
     figure = Figure()
-    rates, found = speeds(lab, ("vgg16",))
+    model = lab.trace or "vgg16"
+    rates, found = speeds(lab, (model,))
     for gbps in rates:
         rivals = {key[1]: value for key, value in found.items()
                   if key[2] == gbps and key[1] != "Mercury"}
         best = max(rivals, key=rivals.get)
         figure.add(f"Mercury at {gbps} Gb/s over the best other, {best}", ">= 1",
-                   found["vgg16", "Mercury", gbps] / rivals[best], 0.99)
-    draw_speeds(figure, "vgg16", rates, found)
+                   found[model, "Mercury", gbps] / rivals[best], None if lab.trace else 0.99)
+    draw_speeds(figure, model, rates, found)
     return figure
 
 
