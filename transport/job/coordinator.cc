@@ -88,10 +88,13 @@ Status Coordinator::check_shape(const message::Join& join) const {
   if (join.workers == shape_->workers && join.servers == shape_->servers &&
       join.deterministic == shape_->deterministic) {
     if (join.role == Role::kServer || !workers_options_known_) return {};
-    if (join.policy != shape_->policy && join.policy != roster_.policy) {
-      return Error(Errc::kWrongSizes,
-                   "job '" + job_ + "' was opened with policy '" + policy_text(shape_->policy) +
-                       "', this worker asks for '" + policy_text(join.policy) + "'");
+    const std::string asked = policy_text(join.policy);
+    // A worker that returns may have heard of the policy that the job changed to.
+    const bool current = phase_ == Phase::kRunning && asked == policy_text(roster_.policy);
+    if (asked != policy_text(shape_->policy) && !current) {
+      return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with policy '" +
+                                          policy_text(shape_->policy) +
+                                          "', this worker asks for '" + asked + "'");
     }
     if (join.rejoin_ms == shape_->rejoin_ms && join.quorum == shape_->quorum &&
         join.patience_ms == shape_->patience_ms) {

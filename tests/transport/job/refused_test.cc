@@ -93,6 +93,31 @@ TEST_F(JobTest, WrongSizesNameBothAndHurtOnlyTheLateOne) {
   expect_nothing_left();
 }
 
+TEST_F(JobTest, TheUsualPolicyIsNotThatOfAJobWhichWasOpenedWithAnother) {
+  for (int host : {1, 2}) hosts.add(host, 1, not_serving());
+  hosts.add(3, 1, serving());
+  OpenJob first = job(Role::kWorker, 0, 2, 1, {address(3)});
+  first.policy = "p3";
+  Program& a = opens(1, first);
+  hosts.run_for(kSecond);
+  for (const char* usual : {"", "mercury"}) {
+    OpenJob second = job(Role::kWorker, 1, 2, 1, {address(3)});
+    second.policy = usual;
+    Program& differs = opens(2, second);
+    hosts.run_for(kSecond);
+    EXPECT_EQ(differs.open_code, Errc::kWrongSizes) << differs.open_text;
+    EXPECT_NE(differs.open_text.find("asks for 'mercury'"), std::string::npos) << differs.open_text;
+  }
+  OpenJob second = first;
+  second.rank = 1;
+  Program& b = opens(2, second);
+  hosts.run_for(kSecond);
+  EXPECT_TRUE(a.is_open() && b.is_open()) << b.open_text;
+  a.close();
+  b.close();
+  expect_nothing_left();
+}
+
 TEST_F(JobTest, RankTakenHurtsOnlyTheLateOne) {
   for (int host : {1, 2, 3}) hosts.add(host, 1, not_serving());
   hosts.add(4, 1, serving());
