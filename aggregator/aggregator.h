@@ -14,6 +14,7 @@
 // Rounds are serial numbers (RFC 1982 with 32 bits): they may wrap around. A chunk takes
 // contributions of one round at a time, the one after its last completed round; so when round r of
 // a chunk begins, r - 1 is complete, hence every worker has had r - 2 and nobody asks for it again.
+// (With a quorum r - 1 may be complete without a slow worker: AggregationJob::quorum.)
 // Owner/thread: one engine. Allocates in add_*, never in push or result.
 // Paper: Mercury, TPDS 2023, section IV.C (Mercury PS); PHub thesis section 3.3; notes on
 // SwitchML's one-bit slots: docs/protocol.md.
@@ -92,7 +93,7 @@ enum class PushVerdict : uint8_t {
 };
 
 // A completed chunk. `elements` and `pin` stay until a contribution of round + 2 arrives while the
-// pin is not busy.
+// pin is not busy; with a quorum, also until nobody needs them any more.
 struct ChunkResult {
   std::span<const std::byte> elements;  // if `partial`, behind the bitmap of its contributors
   uint32_t crc = 0;                     // of `elements`

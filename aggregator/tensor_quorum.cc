@@ -106,7 +106,6 @@ void TensorSlots::complete_quorum(uint32_t index, uint32_t generation) noexcept 
   QuorumSlot& quorum = quorum_[index];
   unlist(index);
   quorum.ready = slot.contributors;
-  quorum.in[generation] = slot.contributors;
   quorum.count[generation] = slot.contributions;
   if (slot.contributions == workers_) return;
   std::byte* const bitmap = accumulator(index, generation) - bitmap_bytes();

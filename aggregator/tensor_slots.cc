@@ -182,7 +182,7 @@ PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& 
   } else if (!add(slot, sum, contribution)) {
     return PushVerdict::kCorrupt;
   }
-  slot.contributors[contribution.worker / 64] |= uint64_t{1} << (contribution.worker % 64);
+  set_bit(slot.contributors, contribution.worker);
   ++slot.contributions;
   if (in_order_) add_kept(index, slot, sum, elems);
   if (rule_ != nullptr && slot.contributions == 1) begin(index, contribution);
@@ -256,7 +256,7 @@ void TensorSlots::take_out(uint16_t worker) noexcept {
     if (rule_ != nullptr) clear_bit(quorum_[index].ready, worker);
     if (!slot.has(worker)) continue;
     if (in_order_ && worker >= slot.added) {  // still kept apart
-      slot.contributors[worker / 64] &= ~(uint64_t{1} << (worker % 64));
+      clear_bit(slot.contributors, worker);
       --slot.contributions;
     } else {
       slot.contributors = {};

@@ -27,7 +27,7 @@ struct Slot {
   uint16_t added = 0;  // of them, those in the accumulator: ranks 0 to added - 1 if kept in order
   std::array<uint32_t, 2> crc{};  // of each generation's result
   std::array<bool, 2> complete{};
-  alignas(8) std::array<uint64_t, kMaxWorkers / 64> contributors{};  // a WorkerSet
+  alignas(8) WorkerSet contributors{};
   alignas(kCacheLine) std::array<PayloadPin, 2> pins{};
 
   bool has(uint32_t worker) const noexcept {
@@ -36,7 +36,6 @@ struct Slot {
 };
 static_assert(sizeof(Slot) == 2 * kCacheLine);
 
-using WorkerSet = std::array<uint64_t, kMaxWorkers / 64>;
 inline void set_bit(WorkerSet& set, uint32_t worker) noexcept {
   set[worker / 64] |= uint64_t{1} << (worker % 64);
 }
@@ -83,8 +82,7 @@ struct QuorumSlot {
   bool waiting = false;
   // Who has pushed the last completed round or the open one, and so has all that came before.
   WorkerSet ready{};
-  std::array<WorkerSet, 2> in{};  // by generation: whose contributions the result has
-  std::array<uint16_t, 2> count{};
+  std::array<uint16_t, 2> count{};  // by generation: how many contributions the result has
 };
 
 struct PinCheck {

@@ -6,16 +6,12 @@
 #include <cstdio>
 #include <cstring>
 
+#include "transport/base/random.h"
+
 namespace mercury {
 namespace {
 
-// The output function of SplitMix64 (Steele et al., OOPSLA 2014).
-uint64_t mixed(uint64_t value) {
-  value += 0x9e3779b97f4a7c15;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
-  return value ^ (value >> 31);
-}
+uint64_t mixed(uint64_t value) { return split_mix(value); }
 
 // Whole numbers up to this are exact in the type; for the wide types, enough to tell values apart.
 int64_t exact_limit(Dtype dtype) {

@@ -45,11 +45,10 @@ struct Completion {
   uint32_t tensor = 0;
   uint32_t round = 0;
   // 0: the operation has ended. In jobs with a quorum, two words for each 64 workers come before
-  // that; `cookie` is the word then: 1 to kAbsentWords the workers that are missing in some chunk,
+  // that; `cookie` is the word then: 1 to kWorkerWords the workers that are missing in some chunk,
   // then those that are missing in all of this engine's.
   uint16_t part = 0;
 };
-inline constexpr uint16_t kAbsentWords = kMaxWorkers / 64;
 
 struct ChannelGeometry {
   uint32_t submissions = 1024;  // power of two, 4 to 65,536

@@ -94,7 +94,6 @@ class ChannelEnd {
   bool incoming() const noexcept;
   bool read_their_position() noexcept;
   void publish() noexcept;
-  void ring_if_parked() noexcept;
   bool take_parked_epoch() noexcept;
   void write_doorbell() noexcept;
 

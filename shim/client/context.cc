@@ -254,8 +254,7 @@ Status Context::contributors(Job& job, uint32_t id, mercury_contributors& out) {
   out.round = tensor.complete_round;
   out.workers = static_cast<uint32_t>(job.workers);
   for (uint32_t word = 0; word < tensor.last_absent_in_some.size(); ++word) {
-    const uint32_t left = out.workers > word * 64 ? out.workers - word * 64 : 0;
-    const uint64_t all = left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
+    const uint64_t all = ranks_in_word(out.workers, word);
     out.in_all[word] = tensor.complete_round == 0 ? 0 : all & ~tensor.last_absent_in_some[word];
     out.in_any[word] = tensor.complete_round == 0 ? 0 : all & ~tensor.last_absent_in_all[word];
   }

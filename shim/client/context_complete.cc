@@ -44,13 +44,13 @@ bool Context::drain_rings() {
 
 // What one engine says of who is in its chunks' sums, before its part of the operation ends.
 void Context::on_absent_word(const Completion& completion) {
-  const size_t word = (completion.part - 1) % kAbsentWords;
+  const size_t word = (completion.part - 1) % kWorkerWords;
   for (const auto& job : jobs_) {
     if (job->client_job != completion.job) continue;
     const auto known = job->index_of.find(completion.tensor);
     if (known == job->index_of.end()) return;
     Tensor& tensor = job->tensors[known->second];
-    if (completion.part <= kAbsentWords) {
+    if (completion.part <= kWorkerWords) {
       tensor.absent_in_some[word] |= completion.cookie;
     } else {
       tensor.absent_in_all[word] &= completion.cookie;

@@ -1,7 +1,6 @@
 // One job of a context. Private to shim/client.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -17,18 +16,16 @@ namespace mercury::client {
 
 class Context;
 
-using WorkerWords = std::array<uint64_t, kMaxWorkers / 64>;
-
 struct Tensor {
   attach::DeclaredTensor wire;
   uint64_t bytes = 0;
   uint32_t next_round = 1;
   // Jobs with a quorum: who is missing in some chunk of the open round, and in all of them, as far
   // as the engines have said; and in the last complete round.
-  WorkerWords absent_in_some{};
-  WorkerWords absent_in_all{};
-  WorkerWords last_absent_in_some{};
-  WorkerWords last_absent_in_all{};
+  WorkerSet absent_in_some{};
+  WorkerSet absent_in_all{};
+  WorkerSet last_absent_in_some{};
+  WorkerSet last_absent_in_all{};
   uint32_t complete_round = 0;
   std::byte* user = nullptr;    // the program's memory
   std::byte* shadow = nullptr;  // where the engine reads and writes, if it cannot see `user`

@@ -23,7 +23,7 @@ void make_room(std::vector<T>& list, size_t wanted) {
 
 // That a tensor can have waiting at a time: a push's, a pull's, and who is in the sums.
 size_t completions_of(const command::AddWorkerJob& spec) {
-  return spec.quorum ? size_t{2} + 2 * kMaxWorkers / 64 : size_t{2};
+  return spec.quorum ? size_t{2} + 2 * kWorkerWords : size_t{2};
 }
 }  // namespace
 
@@ -209,7 +209,7 @@ void Worker::complete_sums(const Job& job, Tensor& tensor, uint64_t cookie) noex
     const auto part = static_cast<uint16_t>(1 + word);
     for (const auto& [absent, number] :
          {std::pair(tensor.absent_in_some[word], part),
-          std::pair(tensor.absent_in_all[word], static_cast<uint16_t>(part + kMaxWorkers / 64))}) {
+          std::pair(tensor.absent_in_all[word], static_cast<uint16_t>(part + kWorkerWords))}) {
       completions_.push_back({job.spec.channel, absent, Errc::kOk, job.spec.client_job,
                               tensor.spec.tensor, tensor.round, number});
     }
@@ -297,7 +297,7 @@ bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
       return true;
     }
     std::memcpy(target, payload.data() + bitmap_bytes, payload.size() - bitmap_bytes);
-  } else {
+  } else if (job->spec.quorum) {
     tensor->absent_in_all.fill(0);
   }
   counters_.add(Counter::kResultChunks);
@@ -311,15 +311,14 @@ bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
 // False: the bitmap names other workers, or another number of them, than there can be.
 bool Worker::note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
                          std::span<const std::byte> bitmap) noexcept {
-  std::array<uint64_t, kMaxWorkers / 64> absent{};
+  WorkerSet absent{};
   uint32_t present = 0;
   for (size_t word = 0; word < bitmap.size() / 8; ++word) {
     uint64_t in = 0;
     for (size_t byte = 0; byte < 8; ++byte) {
       in = in << 8 | static_cast<uint64_t>(bitmap[word * 8 + byte]);
     }
-    const size_t left = job.spec.workers - word * 64;
-    const uint64_t all = left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
+    const uint64_t all = ranks_in_word(job.spec.workers, static_cast<uint32_t>(word));
     if ((in & ~all) != 0) return false;
     present += static_cast<uint32_t>(std::popcount(in));
     absent[word] = all & ~in;

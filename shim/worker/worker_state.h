@@ -1,7 +1,6 @@
 // A worker's jobs and tensors inside one engine. Private to shim/worker.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -49,8 +48,8 @@ struct Worker::Tensor {
   ChunkBits summed;
   ChunkBits pushed;  // the server has our contribution: acknowledged, or its sum is here
   // Jobs with a quorum: the workers whose contributions are missing in some chunk's sum, in all.
-  std::array<uint64_t, kMaxWorkers / 64> absent_in_some{};
-  std::array<uint64_t, kMaxWorkers / 64> absent_in_all{};
+  WorkerSet absent_in_some{};
+  WorkerSet absent_in_all{};
   uint64_t push_cookie = 0;  // 0 = nobody waits
   uint64_t pull_cookie = 0;
 

@@ -258,7 +258,7 @@ void Program::note_absent(size_t lane, const Completion& word) {
       operations_.begin(), operations_.end(),
       [&](const auto& entry) { return plan_.tensors[entry.second.tensor].number == word.tensor; });
   if (plan_.quorum == 0 || operation == operations_.end() || operation->second.answered[lane] ||
-      (word.part != 1 && word.part != 1 + kAbsentWords)) {
+      (word.part != 1 && word.part != 1 + kWorkerWords)) {
     return wrong("is told of missing workers without reason");
   }
   Ledger::Absent& absent = tensors_[operation->second.tensor].absent;

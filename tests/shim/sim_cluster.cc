@@ -46,7 +46,7 @@ void SimProgram::collect() {
       if (completion.part != 0) {
         Absent& absent = absent_[completion.tensor];
         if (completion.part == 1) absent.in_some |= completion.cookie;
-        if (completion.part == 1 + kAbsentWords) absent.in_all &= completion.cookie;
+        if (completion.part == 1 + kWorkerWords) absent.in_all &= completion.cookie;
         continue;
       }
       if (completion.status != Errc::kOk)

@@ -1,6 +1,7 @@
 // The vocabulary that every folder shares: identities, element types, sizes.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +18,9 @@ struct Id {
 };
 
 using SessionSlot = Id<struct SessionTag, uint32_t>;  // index in one engine's session table
-using JobSlot = Id<struct JobTag, uint16_t>;          // index in one host's job table, same in all its engines
-using LaneId = Id<struct LaneTag, uint16_t>;          // engine index within a host
+using JobSlot =
+    Id<struct JobTag, uint16_t>;  // index in one host's job table, same in all its engines
+using LaneId = Id<struct LaneTag, uint16_t>;  // engine index within a host
 
 // Times are nanoseconds of the clock that drives the engine (CLOCK_MONOTONIC, or the simulator's
 // virtual time): a plain uint64_t named *_ns. 0 is before everything.
@@ -33,11 +35,14 @@ inline constexpr int kDtypeCount = 6;
 constexpr size_t size_of(Dtype type) {
   switch (type) {
     case Dtype::kF64:
-    case Dtype::kI64: return 8;
+    case Dtype::kI64:
+      return 8;
     case Dtype::kF32:
-    case Dtype::kI32: return 4;
+    case Dtype::kI32:
+      return 4;
     case Dtype::kF16:
-    case Dtype::kBf16: return 2;
+    case Dtype::kBf16:
+      return 2;
   }
   return 0;
 }
@@ -49,8 +54,17 @@ const char* name_of(ReduceOp op);
 enum class Role : uint8_t { kWorker = 0, kServer = 1 };
 const char* name_of(Role role);
 
-inline constexpr uint32_t kMaxWorkers = 256;  // width of a slot's contributor set
+inline constexpr uint32_t kMaxWorkers = 256;  // width of a WorkerSet
 inline constexpr uint32_t kMaxServers = 256;
 inline constexpr uint32_t kPriorities = 65536;  // 0 is the most urgent
+
+// Workers by rank: bit r % 64, the lowest being 0, of word r / 64.
+inline constexpr uint16_t kWorkerWords = kMaxWorkers / 64;
+using WorkerSet = std::array<uint64_t, kWorkerWords>;
+// The bits of one word that name workers of a job with so many.
+constexpr uint64_t ranks_in_word(uint32_t workers, uint32_t word) noexcept {
+  const uint32_t left = workers > word * 64 ? workers - word * 64 : 0;
+  return left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
+}
 
 }  // namespace mercury

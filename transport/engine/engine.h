@@ -54,8 +54,8 @@ inline constexpr uint64_t kRefusalReportNs = 1'000'000'000;
 inline constexpr uint64_t kStallRetryNs =
     50'000;  // virtual devices do not say when there is room again
 
-// Reports that the control plane has not fetched yet. Beyond it HELLOs and control bytes are left
-// to be sent again, so that no peer fills our memory faster than the control plane works.
+// Reports that the control plane has not fetched yet. Beyond it control bytes are left to be sent
+// again, so that no peer fills our memory faster than the control plane works.
 inline constexpr size_t kMostReports = 4096;
 // HELLOs, which anybody can send, are left earlier, so that they do not silence open sessions.
 inline constexpr size_t kMostReportsBeforeHello = kMostReports / 2;

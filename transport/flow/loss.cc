@@ -2,18 +2,9 @@
 
 #include <algorithm>
 
+#include "transport/base/random.h"
+
 namespace mercury {
-namespace {
-
-// splitmix64: engines that start together must not probe together, and a seed must repeat a run.
-uint64_t mix(uint64_t value) noexcept {
-  value += 0x9e3779b97f4a7c15;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
-  return value ^ (value >> 31);
-}
-
-}  // namespace
 
 bool LossDetector::on_sent(uint64_t number, const SentTag& tag, uint32_t bytes,
                            uint64_t now_ns) noexcept {
@@ -28,7 +19,9 @@ uint64_t LossDetector::backed_off_ns() const noexcept {
   const uint64_t limit_ns = std::max(config_.max_probe_timeout_ns, once_ns);
   const uint64_t wait_ns = std::min(once_ns << std::min(timeouts_in_a_row_, 16U), limit_ns);
   // Up to an eighth more, the same for one time-out however often it is asked for.
-  const uint64_t random = mix(config_.jitter_seed + probe_timeouts_);
+  // Engines that start together must not probe together, and a seed must repeat a run.
+  uint64_t seed = config_.jitter_seed + probe_timeouts_;
+  const uint64_t random = split_mix(seed);
   return wait_ns + ((wait_ns / 8) * (random >> 32) >> 32);
 }
 

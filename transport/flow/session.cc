@@ -87,7 +87,6 @@ void Session::Impl::accept(const wire::Hello& hello_, const wire::HelloAck& answ
 
 void Session::Impl::open(uint16_t peer_max_payload, uint64_t now_ns) {
   state = State::kOpen;
-  opened = true;
   opened_ns = now_ns;
   heard_ns = now_ns;
   keepalive_ns = now_ns;

@@ -54,7 +54,7 @@ class SessionEvents {
   virtual void on_window_open(
       SessionSlot) noexcept = 0;  // can_send() became true after it was false
   // The peer knows the key: active side, HELLO_ACK arrived (its proof is the control plane's to
-  // check); passive side, the first frame with the session's tag.
+  // check); passive side, the first frame, other than a chunk, with the session's tag.
   virtual void on_open(SessionSlot) = 0;
   // Refused, closed by either side, lost, timed out. Exactly once for each session that connect()
   // or accept() was called on; what was in flight is neither acknowledged nor lost any more.
@@ -89,9 +89,9 @@ class Session {
   // without a frame that carries the tag within handshake_timeout the session ends.
   void accept(const wire::Hello& hello, const wire::HelloAck& answer, const wire::Key& key,
               uint64_t now_ns);
-  // build() then writes CLOSE with `code` and `text`, three times as nothing acknowledges it
-  // (nothing, if the peer is not known yet); after that only kClosed, and on_closed with the same
-  // from on_timer, which is then due at once.
+  // build() then writes CLOSE with `code` and `text`, three times as nothing acknowledges it (once
+  // on the passive side before on_open; nothing, if the peer is not known yet); after that only
+  // kClosed, and on_closed with the same from on_timer, which is then due at once.
   void close(Errc code, std::string_view text, uint64_t now_ns);
 
   State state() const noexcept;

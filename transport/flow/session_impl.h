@@ -112,7 +112,6 @@ struct Session::Impl {
   wire::Nonce asked{};  // the HELLO's nonce
   FrameTag frame_tag;
   bool passive = false;
-  bool opened = false;
   bool confirmed = false;  // the peer knows the tag
   uint64_t opened_ns = 0;
   bool answer_due = false;

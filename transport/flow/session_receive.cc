@@ -22,9 +22,7 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     count(Counter::kDropPayloadCrc);
     return;
   }
-  if (tagged && !confirmed) {
-    confirm();
-  }
+  if (tagged && !confirmed) confirm();
   switch (header.type) {
     case wire::FrameType::kHello:
       on_hello_again(payload);
