@@ -28,7 +28,8 @@ bool said(const std::string& part) {
   return message.find(part) != std::string::npos;
 }
 
-// A worker's program in a process of its own, which can be killed.
+// A worker's program in a process of its own, which can be killed. Made before this process
+// attaches: a fork of a process with threads must not start any, as it does when it attaches.
 class Child {
  public:
   explicit Child(const std::function<int()>& program) : pid_(::fork()) {
@@ -50,6 +51,28 @@ class Child {
 
  private:
   pid_t pid_;
+};
+
+// What a child waits for.
+class Signal {
+ public:
+  Signal() { valid_ = ::pipe(ends_) == 0; }
+  ~Signal() {
+    if (!valid_) return;
+    ::close(ends_[0]);
+    ::close(ends_[1]);
+  }
+  Signal(const Signal&) = delete;
+  Signal& operator=(const Signal&) = delete;
+  bool give() { return ::write(ends_[1], "", 1) == 1; }
+  bool wait() {
+    char byte = 0;
+    return ::read(ends_[0], &byte, 1) == 1;
+  }
+
+ private:
+  bool valid_ = false;
+  int ends_[2] = {-1, -1};
 };
 
 // One worker of a job with one tensor.
@@ -146,6 +169,16 @@ TEST_F(Failures, AProgramThatIsKilledComesBackInTheRoundThatTheOthersAreIn) {
     ::pause();
     return 0;
   });
+  Signal first_is_dead;
+  Child second([&] {
+    Worker worker;
+    if (!first_is_dead.wait()) return 4;
+    if (worker.open(daemon(1), with_rejoin(1)) != 0) return 1;
+    if (worker.round() != 4) return 2;
+    if (!worker.exchange(20, 21) || !worker.exchange(30, 33)) return 3;
+    worker.close();
+    return 0;
+  });
   Worker mine;
   ASSERT_EQ(mine.open(daemon(0), with_rejoin(0)), 0) << mercury_last_error();
   EXPECT_EQ(mine.round(), 1U);
@@ -153,14 +186,7 @@ TEST_F(Failures, AProgramThatIsKilledComesBackInTheRoundThatTheOthersAreIn) {
   const mercury_handle waiting = mine.push(1);
   first.kill();
   EXPECT_EQ(mercury_wait(mine.job, waiting, 300), -ETIMEDOUT) << "it is waited for";
-  Child second([&] {
-    Worker worker;
-    if (worker.open(daemon(1), with_rejoin(1)) != 0) return 1;
-    if (worker.round() != 4) return 2;
-    if (!worker.exchange(20, 21) || !worker.exchange(30, 33)) return 3;
-    worker.close();
-    return 0;
-  });
+  ASSERT_TRUE(first_is_dead.give());
   EXPECT_TRUE(mine.got(waiting, 21)) << mercury_last_error();
   EXPECT_TRUE(mine.exchange(3, 33)) << mercury_last_error();
   EXPECT_EQ(second.wait(), 0);
