@@ -91,7 +91,8 @@ void Context::sleep_on_doorbells(Lock& lock, Clock::time_point until) {
   for (const auto& channel : backend_->channels()) {
     fds[count++] = {channel->client_doorbell(), POLLIN, 0};
   }
-  fds[count++] = {interrupt_.get(), POLLIN, 0};
+  const size_t interrupt = count++;
+  fds[interrupt] = {interrupt_.get(), POLLIN, 0};
   fds[count++] = {backend_->lost_fd(), POLLIN, 0};
   const nanoseconds left =
       std::clamp<nanoseconds>(until - Clock::now(), nanoseconds::zero(), kLongestSleep);
@@ -102,8 +103,10 @@ void Context::sleep_on_doorbells(Lock& lock, Clock::time_point until) {
   const int ready = ::ppoll(fds.data(), count, &limit, nullptr);
   lock.lock();
   leader_sleeps_ = false;
-  eventfd_t value;
-  ::eventfd_read(interrupt_.get(), &value);
+  if (fds[interrupt].revents != 0) {
+    eventfd_t value;
+    ::eventfd_read(interrupt_.get(), &value);
+  }
   if (ready == 0 && !doorbells_readable() && drain_rings()) {
     rescued_.fetch_add(1, std::memory_order_relaxed);
   }
