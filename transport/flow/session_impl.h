@@ -142,6 +142,7 @@ struct Session::Impl {
   ControlSender control_out;
   DeliveryWatch delivery;
   MtuProbe probe;
+  uint8_t escorts_due = 0;
   bool path_reported = false;
   uint64_t lost_packets = 0;
   // Smallest frame that can_send refused since the last on_window_open; 0 = none. can_send is a

@@ -16,6 +16,9 @@ constexpr uint64_t kControlInFlightBytes = 32 * 1024;
 // receiver (credit.h) keeps a silent sender's share for at least as long.
 constexpr uint64_t kPauseNs = 2'000'000;
 constexpr uint64_t kLongestIntervalNs = 250'000'000;  // as the longest probe time-out
+// PINGs behind an MTU probe, so many that their arrival proves its loss (RFC 9002 6.1.1): within a
+// round trip, where a probe time-out may still be that of a peer which stood still.
+constexpr uint8_t kEscorts = 3;
 static_assert(kControlSegmentBytes + wire::kControlHeaderBytes + kPlainBytes <= kBasePayloadBytes);
 static_assert(wire::ack_bytes(wire::kMaxAckRanges) + kPlainBytes <= kBasePayloadBytes);
 static_assert(wire::kMaxHandshakeBytes + kPlainBytes <= kBasePayloadBytes);
@@ -101,7 +104,8 @@ bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
   if (!confirmed) return false;  // it may be nobody who asked
   // The rest is kept until it is acknowledged, and that needs a record.
   return loss.has_room() &&
-         (loss.probes_due() > 0 || keepalive_due || probe.due() != 0 || control_due());
+         (loss.probes_due() > 0 || keepalive_due || escorts_due > 0 || probe.due() != 0 ||
+          control_due());
 }
 
 uint32_t Session::Impl::build(std::span<std::byte> out, uint64_t now_ns) {
@@ -129,10 +133,15 @@ uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
   }
   if (control_due()) return build_control(out, now_ns);
   if (keepalive_due) return build_ping(out, 0, now_ns);
+  if (escorts_due > 0) {
+    --escorts_due;
+    return build_ping(out, 0, now_ns);
+  }
   while (probe.due() > out.size()) probe.give_up_size();
   if (probe.due() == 0) return 0;
   const uint16_t size = probe.due();
   probe.on_sent();
+  escorts_due = kEscorts;
   return build_ping(out, size, now_ns);
 }
 

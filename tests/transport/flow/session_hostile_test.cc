@@ -169,6 +169,23 @@ TEST(SessionMtu, FindsThePathWithinTheGranularity) {
   }
 }
 
+// The peer stood still while the session was opened, so the first round trips were long.
+TEST(SessionMtu, FindsANarrowPathInRoundTripsNotInTimeouts) {
+  SessionConfig config;
+  config.max_udp_payload = 8972;
+  Net net(1, config, config);
+  net.weather.largest_frame = 1275;
+  net.weather.delay_ns = 220'000'000;
+  net.connect();
+  ASSERT_TRUE(net.run_until_open());
+  const uint64_t slow_ns = kSecond;  // the first PING and a try or two
+  net.run_for(slow_ns);
+  net.weather.delay_ns = 600'000;
+  ASSERT_TRUE(net.run(
+      [&] { return net.host[0].path_reports == 1 && net.host[1].path_reports == 1; }, kSecond));
+  EXPECT_LT(1275 - net.host[0].path, 8);
+}
+
 TEST(SessionMtu, StopsAtTheSmallerOfBothPorts) {
   SessionConfig large;
   large.max_udp_payload = 8972;
