@@ -22,7 +22,11 @@ std::string weather(const sim::Faults& faults) {
                 faults.loss, faults.burst_start, faults.burst_frames, faults.duplicate,
                 faults.reorder, static_cast<double>(faults.reorder_delay_ns) / 1e6, faults.corrupt,
                 static_cast<double>(faults.jitter_ns) / 1e6);
-  return text;
+  std::string out = text;
+  if (faults.vanish_above_bytes != sim::Faults().vanish_above_bytes) {
+    out += ", nothing above " + std::to_string(faults.vanish_above_bytes) + " bytes";
+  }
+  return out;
 }
 
 template <class Numbers>

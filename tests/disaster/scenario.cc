@@ -76,6 +76,12 @@ void draw_hosts(Scenario& s, Random random) {
   }
 }
 
+// A path in the middle takes less than both its ends say, from the start and for good.
+void draw_narrow_path(Scenario& s, Random random) {
+  if (random.chance(0.15))
+    s.link.faults.vanish_above_bytes = 1280 + static_cast<uint32_t>(random.below(400));
+}
+
 TensorPlan draw_tensor(Random& random, uint32_t number) {
   constexpr Dtype kTypes[] = {Dtype::kF32, Dtype::kF32, Dtype::kI32, Dtype::kI64,
                               Dtype::kF64, Dtype::kF16, Dtype::kBf16};
@@ -225,6 +231,7 @@ Scenario make_scenario(uint64_t seed) {
   draw_hosts(s, generator(seed, 2));
   draw_jobs(s, generator(seed, 3));
   draw_quorums(s, generator(seed, 6));
+  draw_narrow_path(s, generator(seed, 7));
   Random random = generator(seed, 4);
   const uint64_t faults = random.chance(0.3) ? 0 : 1 + random.below(4);
   for (uint64_t i = 0; i < faults; ++i) s.faults.push_back(draw_fault(s, random));
@@ -286,6 +293,7 @@ Scenario reduced(Scenario s, const Reduction& cut) {
   if (calm("reorder")) weather.reorder = 0;
   if (calm("corrupt")) weather.corrupt = 0;
   if (calm("jitter")) weather.jitter_ns = 0;
+  if (calm("narrow")) weather.vanish_above_bytes = sim::Faults().vanish_above_bytes;
   for (HostPlan& host : s.hosts) {
     if (calm("control")) host.control_delay_ns = 0;
     if (calm("drift")) host.drift_ppm = 0;
@@ -310,6 +318,7 @@ std::vector<std::string> weather_of(const Scenario& s) {
   if (weather.reorder > 0) names.emplace_back("reorder");
   if (weather.corrupt > 0) names.emplace_back("corrupt");
   if (weather.jitter_ns > 0) names.emplace_back("jitter");
+  if (weather.vanish_above_bytes != sim::Faults().vanish_above_bytes) names.emplace_back("narrow");
   for (const char* name :
        {"control", "drift", "late", "lanes", "straggler", "retry", "rejoin", "quorum"}) {
     names.emplace_back(name);
