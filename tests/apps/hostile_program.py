@@ -153,6 +153,17 @@ class Hostile:
             self.worker.mercury.mercury_push_pull(self.worker.job, ctypes.c_uint32(tensor), self.random.randrange(-1, 100),
                                                   ctypes.byref(handle))
 
+    def honest(self):
+        """Not hostile: what the flood is compared with."""
+        mercury, job, handle = self.worker.mercury, self.worker.job, ctypes.c_uint64()
+        while True:
+            handles = []
+            for tensor in (0, 1):
+                mercury.mercury_push_pull(job, ctypes.c_uint32(tensor), 0, ctypes.byref(handle))
+                handles.append(handle.value)
+            for number in handles:
+                mercury.mercury_wait(job, ctypes.c_uint64(number), -1)
+
     def attach_without_end(self):
         held = []
         while True:

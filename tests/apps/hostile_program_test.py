@@ -4,7 +4,10 @@ real programs. No root needed.
 usage: hostile_program_test.py STACKD CTL LIBMERCURY [--seed S] [--measure SECONDS] [unittest arguments]
 
 With --measure it tests nothing: it prints, for each way of being hostile, how fast the innocent job is
-beside it, in proportion to its speed without it right before and after.
+beside it, in proportion to its speed right before and after beside something harmless that takes as much: a
+program that counts; for the flood, whose operations are as good as others while they are few, a job that
+exchanges without end; for the one that is stopped, nothing. All are at idle priority, so that they take
+caches and the other half of a core from the innocent, and no time.
 """
 import argparse
 import contextlib
@@ -33,7 +36,14 @@ OPTIONS, REST = parser.parse_known_args()
 PATIENCE_S = 300  # a busy machine may stop everything for minutes
 LIVES = 3  # of each kind but the ones that die
 DEATHS = 14
-PAIRS = 7  # that --measure takes each median of
+PAIRS = 21  # that --measure takes each median of
+
+
+def make_idle(process):
+    """It has only the time that nobody else wants."""
+    for task in os.listdir(f"/proc/{process.pid}/task"):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setscheduler(int(task), os.SCHED_IDLE, os.sched_param(0))
 
 
 class Hostile:
@@ -47,13 +57,6 @@ class Hostile:
 
     def wait_until_ready(self):
         return any(line.strip() == "ready" for line in iter(self.process.stdout.readline, ""))
-
-    def make_idle(self):
-        """It has only the time that nobody else wants: what the innocent still lose, the daemons take from them
-        on its behalf, not the machine's scheduler."""
-        for task in os.listdir(f"/proc/{self.process.pid}/task"):
-            with contextlib.suppress(ProcessLookupError):
-                os.sched_setscheduler(int(task), os.SCHED_IDLE, os.sched_param(0))
 
     def state(self):
         with open(f"/proc/{self.process.pid}/stat") as file:
@@ -210,10 +213,9 @@ class HostileProgramTest(unittest.TestCase):
 
 def measure():
     """Pairs of equal length, so that what else the machine does meanwhile falls out."""
-    print(f"seed {OPTIONS.seed}; rounds of the innocent job beside a hostile program, as a part of those without it")
+    print(f"seed {OPTIONS.seed}; rounds of the innocent job beside a hostile program, as a part of those beside a harmless one")
     generator = random.Random(OPTIONS.seed)
-    with tempfile.TemporaryDirectory(prefix="mercury-") as folder:
-        cluster = Cluster(folder)
+    with tempfile.TemporaryDirectory(prefix="mercury-") as folder, contextlib.closing(Cluster(folder)) as cluster:
 
         def rate():
             rounds, start = 0, time.monotonic()
@@ -221,24 +223,40 @@ def measure():
                 cluster.go(20)
                 rounds += 20
             return rounds / (time.monotonic() - start)
-        try:
-            for mode in hostile_program.MODES[:-1]:  # those that live
-                for idle in (True, False):
-                    ratios = []
-                    for _ in range(PAIRS):
-                        before = rate()
-                        hostile = Hostile(cluster.daemons["left"], cluster.rendezvous, mode, generator.randrange(1 << 32))
-                        hostile.wait_until_ready()
-                        if idle:
-                            hostile.make_idle()
-                        beside = rate()
-                        hostile.kill()
-                        ratios.append(2 * beside / (before + rate()))
-                    priority = "idle priority" if idle else "same priority"
-                    print(f"{mode:10} {priority}  median {statistics.median(ratios):.3f}  "
-                          f"of {', '.join(f'{ratio:.2f}' for ratio in ratios)}", flush=True)
-        finally:
-            cluster.close()
+
+        @contextlib.contextmanager
+        def beside(mode):
+            hostile = Hostile(cluster.daemons["left"], cluster.rendezvous, mode, generator.randrange(1 << 32))
+            try:
+                hostile.wait_until_ready()
+                make_idle(hostile.process)
+                yield
+            finally:
+                hostile.kill()
+
+        @contextlib.contextmanager
+        def counting():
+            process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            try:
+                make_idle(process)
+                yield
+            finally:
+                process.kill()
+                process.wait()
+
+        def harmless(mode):
+            return {"stop": contextlib.nullcontext, "flood": lambda: beside("honest")}.get(mode, counting)()
+
+        for mode in hostile_program.MODES[:-1]:  # those that live
+            ratios = []
+            for _ in range(PAIRS):
+                rates = []
+                for neighbour in (harmless(mode), beside(mode), harmless(mode)):
+                    with neighbour:
+                        rates.append(rate())
+                ratios.append(2 * rates[1] / (rates[0] + rates[2]))
+            print(f"{mode:10} median {statistics.median(ratios):.3f}  "
+                  f"of {', '.join(f'{ratio:.2f}' for ratio in sorted(ratios))}", flush=True)
 
 
 if __name__ == "__main__":
