@@ -17,7 +17,8 @@ using boost::system::error_code;
 constexpr uint64_t kGoodbyeNs = 500'000'000;
 // Timers are looked at this often at least: a command to an engine may have moved them.
 constexpr uint64_t kLongestWaitNs = 100'000'000;
-// A stranger may cause notices as fast as it sends; the log takes so many in so much time.
+// Strangers and programs cause notices as fast as they like; the log takes so many of each kind in
+// so much time.
 constexpr uint64_t kMostNotices = 20;
 constexpr uint64_t kNoticesNs = 10'000'000'000;
 
@@ -31,11 +32,13 @@ Daemon::~Daemon() {
 }
 
 Status Daemon::start() {
-  Result<BuiltHost> built = build_host(config_, [this](const std::string& line) { notice(line); });
+  Result<BuiltHost> built =
+      build_host(config_, [this](NoticeKind kind, const std::string& line) { notice(kind, line); });
   if (!built) return built.error();
   built_ = std::move(*built);
-  Result<std::unique_ptr<AttachServer>> attach = AttachServer::create(
-      io_, config_, *built_.host, [this](const std::string& line) { notice(line); });
+  Result<std::unique_ptr<AttachServer>> attach =
+      AttachServer::create(io_, config_, *built_.host,
+                           [this](const std::string& line) { notice(NoticeKind::kRefusal, line); });
   if (!attach) return attach.error();
   attach_ = std::move(*attach);
   Result<std::unique_ptr<AdminServer>> admin =
@@ -62,14 +65,17 @@ Status Daemon::start() {
 
 void Daemon::run() { io_.run(); }
 
-void Daemon::notice(const std::string& line) {
+void Daemon::notice(NoticeKind kind, const std::string& line) {
   const uint64_t now_ns = monotonic_ns();
-  if (now_ns >= notices_until_ns_) {
-    if (notices_ > kMostNotices) spdlog::warn("{} lines not logged", notices_ - kMostNotices);
-    notices_until_ns_ = now_ns + kNoticesNs;
-    notices_ = 0;
+  const auto level = kind == NoticeKind::kJob ? spdlog::level::info : spdlog::level::warn;
+  Notices& said = notices_[static_cast<size_t>(kind)];
+  if (now_ns >= said.until_ns) {
+    if (said.lines > kMostNotices) {
+      spdlog::log(level, "{} lines like the last not logged", said.lines - kMostNotices);
+    }
+    said = {now_ns + kNoticesNs, 0};
   }
-  if (++notices_ <= kMostNotices) spdlog::warn("{}", line);
+  if (++said.lines <= kMostNotices) spdlog::log(level, "{}", line);
 }
 
 void Daemon::watch_events() {

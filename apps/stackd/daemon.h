@@ -1,6 +1,7 @@
 // mercury-stackd's control loop: the host, the programs, mercuryctl and signals on one io_context.
 #pragma once
 
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -26,8 +27,8 @@ class Daemon {
   void run();
 
  private:
-  // Logs a line of the control plane's, of many in a short time only the first.
-  void notice(const std::string& line);
+  // Logs a line of the control plane's, of many of a kind in a short time only the first.
+  void notice(NoticeKind kind, const std::string& line);
   void watch_events();
   void schedule();
   void shut_down();
@@ -40,8 +41,11 @@ class Daemon {
   boost::asio::posix::stream_descriptor events_{io_};
   boost::asio::steady_timer timer_{io_};
   boost::asio::signal_set signals_{io_};
-  uint64_t notices_until_ns_ = 0;
-  uint64_t notices_ = 0;
+  struct Notices {
+    uint64_t until_ns = 0;
+    uint64_t lines = 0;
+  };
+  std::array<Notices, kNoticeKinds> notices_;
 };
 
 }  // namespace mercury

@@ -144,8 +144,7 @@ Status check_host(const StackdConfig& config) {
   return {};
 }
 
-Result<BuiltHost> build_host(const StackdConfig& config,
-                             std::function<void(const std::string&)> notice) {
+Result<BuiltHost> build_host(const StackdConfig& config, Notice notice) {
   if (Status good = check_host(config); !good) return good.error();
   HostConfig settings = host_config(config);
   settings.notice = std::move(notice);

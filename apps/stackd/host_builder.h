@@ -1,7 +1,6 @@
 // Makes the daemon's host from its configuration: the port, its engines, their threads.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,7 +23,6 @@ Result<ethdev::EthdevConfig> device_config(const StackdConfig& config);
 Status check_host(const StackdConfig& config);
 // `notice` takes lines for the log. Errors: kConfig (device), and what the port says of devices and
 // privileges.
-Result<BuiltHost> build_host(const StackdConfig& config,
-                             std::function<void(const std::string&)> notice);
+Result<BuiltHost> build_host(const StackdConfig& config, Notice notice);
 
 }  // namespace mercury

@@ -48,7 +48,7 @@ class Host {
 struct HostConfig {
   LaneConfig lane;
   JobPolicy policy;
-  std::function<void(const std::string&)> notice;  // a line for the log; may be empty
+  Notice notice;  // takes lines for the log; may be empty
 };
 
 template <Port P>

@@ -480,6 +480,47 @@ class BadInputTest(unittest.TestCase):
                           lambda: f"{name} holds {self.held(name)}, before {before[name]}")
         os.kill(child, 0)  # has lived all the while
 
+    def test_the_log_says_what_became_of_jobs(self):
+        self.cluster()
+        server = f"server 0 of 1 ({self.rendezvous})"
+        worker = [f"worker {rank} of 2 ({self.addresses[host]}:{UDP_PORT})" for rank, host in enumerate(("left", "right"))]
+
+        def logged(host, line):
+            self.wait_for(lambda: line in self.daemons[host].log(), lambda: f"{line}\nis not in\n{self.daemons[host].log()}")
+        pair = self.pair(name="good")
+        for program in pair:
+            program.begin("close")
+        for program in pair:
+            program.result()
+        for host, who in (("server", server), ("left", worker[0]), ("right", worker[1])):
+            logged(host, f"info: job 'good' opened for {who}\n")
+            logged(host, f"info: job 'good' ended for {who}\n")
+        pair = self.pair(name="bad")
+        pair[1].kill()
+        for host in ("server", "left", "right"):
+            logged(host, f"warning: job 'bad' failed (peer_left): {worker[1]}: its program ended\n")
+        lonely = self.program("left")
+        self.refused(self.open(lonely, name="late", workers=2, timeout_ms=300), errno.ETIME, "worker 1 of 2")
+        for host in ("server", "left"):
+            logged(host, "warning: job 'late' did not open (missing_members): missing when the time limit passed: worker 1 of 2\n")
+        # Coming back is told where the coordinator is.
+        pair = self.pair(name="again", rejoin_ms=60000)
+        pair[1].kill()
+        logged("server", f"warning: job 'again' waits 60000 ms for the return of {worker[1]}: its program ended\n")
+        self.assertEqual(self.open(self.program("right"), name="again", rank=1, workers=2, rejoin_ms=60000).code, 0)
+        logged("server", f"info: job 'again' has {worker[1]} back\n")
+
+    def test_jobs_do_not_fill_the_log(self):
+        self.cluster()
+        program = self.program("left")
+        for _ in range(40):
+            self.assertEqual(self.open(program).code, 0)
+            program.call("close")
+        for host in ("left", "server"):
+            said = [line for line in self.daemons[host].log().splitlines() if "job 'train'" in line]
+            self.assertIn("opened", said[0])
+            self.assertLess(len(said), 60, "\n".join(said))
+
     def test_hosts_that_are_lost_are_named_within_the_peer_time_out(self):
         self.cluster(everywhere='[session]\npeer_timeout = "2s"\n')
         bystander = Bystander(self)
@@ -489,6 +530,7 @@ class BadInputTest(unittest.TestCase):
         self.begin_mid_exchange((first, second))
         second.kill()  # nobody is left to say goodbye for it
         self.refused(first.result(), errno.EHOSTDOWN, "worker 1 of 2", lost, "for 2 s")
+        self.assertRegex(self.daemons["left"].log(), rf"warning: job 'train' failed \(peer_lost\): worker 1 of 2 \({lost}:")
         first.reap()
         for name in before:
             self.wait_for(lambda: self.held(name) == before[name],

@@ -124,7 +124,7 @@ void JobManager::State::note_refusal(const Endpoint& remote, const std::string& 
   if (!context.host.notice) return;
   // What does not even have a job's name is not repeated: nothing in a log may steer a terminal.
   const std::string name = valid_job_name(job) ? " for job '" + job + "'" : "";
-  context.host.notice("refused " + remote.to_string() + name + ": " + why);
+  context.host.notice(NoticeKind::kRefusal, "refused " + remote.to_string() + name + ": " + why);
 }
 
 void JobManager::State::retry_hellos(uint64_t now_ns) {

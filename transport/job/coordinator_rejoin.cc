@@ -53,6 +53,10 @@ void Coordinator::vacate(const Seat& seat, const Error& why, uint64_t now_ns) {
   erase_seat(link);
   vacancies_.push_back(std::move(vacancy));
   limit_vacancies(now_ns);
+  context_.note(NoticeKind::kTrouble, job_,
+                has_quorum() ? "goes on without " + why.message
+                             : "waits " + std::to_string(shape_->rejoin_ms) +
+                                   " ms for the return of " + why.message);
   for (const Seat& server : seats_) {
     if (shape_->quorum > 0 && server.join.role == Role::kServer) {
       context_.links.send(server.link, withdrawn);
@@ -201,6 +205,7 @@ void Coordinator::started_again(Seat& seat, const message::Ready& message, uint6
   seat.returns_to.reset();
   seat.deadline_ns = kNever;
   context_.links.send(seat.link, message::Start{chunk_bytes_});
+  context_.note(NoticeKind::kJob, job_, "has " + who(seat) + " back");
   limit_vacancies(now_ns);
 }
 

@@ -93,6 +93,17 @@ struct TensorDeclaration {
 
 using ClientId = uint64_t;  // one attached program, chosen by the caller
 
+// What a line for the host's log is about. Strangers and programs cause such lines as fast as they
+// like: who writes them bounds each kind by itself, so that no kind hides another.
+enum class NoticeKind : uint8_t {
+  kRefusal,  // somebody was refused, and why
+  kJob,      // a job opened here, or ended in order
+  kTrouble,  // a job failed, or lost a member
+};
+inline constexpr size_t kNoticeKinds = 3;
+// Printable; names who and why.
+using Notice = std::function<void(NoticeKind kind, const std::string& line)>;
+
 // What `mercuryctl jobs` shows.
 struct JobSnapshot {
   std::string name;
@@ -114,8 +125,7 @@ class JobManager {
     std::vector<Endpoint> lanes;
     std::function<void(LaneId, Command)> send;
     std::function<uint64_t()> random;  // nonces and incarnations; a seed in the simulator
-    // A line for the host's log: who was refused, and why. May be empty.
-    std::function<void(const std::string&)> notice;
+    Notice notice;                     // takes lines for the host's log; may be empty
   };
   JobManager(Host host, JobPolicy policy);
   ~JobManager();

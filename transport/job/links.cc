@@ -1,5 +1,6 @@
 #include "transport/job/links.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace mercury {
@@ -83,6 +84,14 @@ bool Links::take_local(Delivery& out) {
   out = std::move(local_.front());
   local_.pop_front();
   return true;
+}
+
+void JobContext::note(NoticeKind kind, const std::string& job, const std::string& what) const {
+  if (!host.notice) return;
+  std::string line = "job '" + job + "' " + what;
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  host.notice(kind, line);
 }
 
 bool is_transient(Errc code) {

@@ -86,6 +86,9 @@ class Links {
 struct JobContext {
   JobContext(JobManager::Host h, JobPolicy p)
       : host(std::move(h)), policy(std::move(p)), links(host) {}
+  // "job 'NAME' WHAT" for the host's log, without what could steer a terminal: peers send texts.
+  void note(NoticeKind kind, const std::string& job, const std::string& what) const;
+
   JobManager::Host host;
   JobPolicy policy;
   Links links;

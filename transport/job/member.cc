@@ -1,6 +1,7 @@
 #include "transport/job/member.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace mercury {
 namespace {
@@ -128,6 +129,7 @@ void Member::on_timer(uint64_t now_ns) {
       // The coordinator is not told: this member, too, can still leave in order.
       phase_ = Phase::kFailed;
       status_ = Error(Errc::kPeerLeft, peer_left_);
+      note_end(status_);
       finish_declaration(status_);
       answer_waiters(status_);
       for (size_t lane = 0; lane < lanes_used_; ++lane) {
@@ -175,6 +177,7 @@ void Member::fail_as(const Error& why, const std::string& told) {
   for (size_t lane = 0; lane < lanes_used_; ++lane) {  // its program still holds the job
     to_lane(lane, command::FailJob{slot_, why.code});
   }
+  note_end(why);
 }
 
 void Member::end_in_order() {  // server: all workers have left
@@ -187,6 +190,7 @@ void Member::end_in_order() {  // server: all workers have left
 void Member::wait(StatusReply reply) {
   waiters_.push_back(std::move(reply));
   if (phase_ == Phase::kEnded || phase_ == Phase::kFailed) answer_waiters(status_);
+  note_end({});
   if (closing_) answer_waiters(Error(Errc::kClosed, "the job was closed"));
 }
 
@@ -208,10 +212,12 @@ void Member::close(uint64_t now_ns, DoneReply reply) {
   release(Error(spec_.role == Role::kServer ? Errc::kPeerLeft : Errc::kClosed,
                 who() + " closed the job"));
 }
+    note_end({});
 
 void Member::abandon() {
   if (released_ && closing_) return;
   closing_ = true;
+  note_end(Error(Errc::kPeerLeft, who() + " closed it"));
   leave_until_ns_ = kNever;
   if (phase_ < Phase::kEnded) {
     phase_ = Phase::kFailed;
@@ -222,6 +228,7 @@ void Member::abandon() {
   drop_control(Error(Errc::kPeerLeft, "its program ended"));
   if (released_) return finish_release();
   release(Error(Errc::kPeerLeft, who() + ": its program ended"));
+  note_end(Error(Errc::kPeerLeft, who() + ": its program ended"));
 }
 
 void Member::drop_control(const Error& why) {
@@ -233,6 +240,16 @@ void Member::drop_control(const Error& why) {
 void Member::release(const Error& why) {
   if (releasing_) return;
   releasing_ = true;
+// Once, whatever happens while it ends.
+void Member::note_end(const Status& end) {
+  if (std::exchange(end_noted_, true)) return;
+  const bool opened = chunk_bytes_ != 0;
+  if (end) return context_.note(NoticeKind::kJob, spec_.name, "ended for " + who());
+  const std::string code = std::string(" (") + name_of(end.error().code) + "): ";
+  context_.note(NoticeKind::kTrouble, spec_.name,
+                (opened ? "failed" : "did not open") + code + end.error().message);
+}
+
   grace_until_ns_ = kNever;
   leave_until_ns_ = kNever;
   for (const auto& [link, data] : data_) context_.links.forget(link);

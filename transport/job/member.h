@@ -135,6 +135,7 @@ class Member {
   void finish_release();
   void answer_waiters(const Status& status);
   void drop_control(const Error& why);
+  void note_end(const Status& end);
 
   std::string who() const;
   std::string server_name(uint16_t rank) const;
@@ -175,6 +176,7 @@ class Member {
   bool released_ = false;
   bool closing_ = false;
 
+  bool end_noted_ = false;
   // One batch of AddTensor at a time is awaited: its number, and the engines that have not said yet
   // that they have it.
   uint32_t confirmation_ = 0;

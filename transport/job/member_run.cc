@@ -278,6 +278,7 @@ void Member::on_data_closed(LinkId link, const Error& why) {
 void Member::on_start(const message::Start& start) {
   phase_ = Phase::kRunning;
   chunk_bytes_ = start.chunk_bytes;
+  context_.note(NoticeKind::kJob, spec_.name, "opened for " + who());
   if (!open_reply_) return;
   context_.replies.emplace_back(
       [reply = std::move(open_reply_), value = opened()] { reply(value); });
