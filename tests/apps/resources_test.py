@@ -196,8 +196,10 @@ class ResourcesTest(unittest.TestCase):
         self.assertEqual(self.open(first).code, 0)
         # jobs.memory, and a [[job]]'s own. No worker may go on without the tensor: the job fails for all.
         self.assertEqual(self.open(second, name="small").code, 0)
-        self.refused(first.call("declare", tensors=[[0, 300000, "f32", "sum"]]), errno.ENOSPC, "tensor 0 needs", "limit of 1048576")
-        self.refused(second.call("declare", tensors=[[0, 30000, "f32", "sum"]]), errno.ENOSPC, "tensor 0 needs", "limit of 65536")
+        self.refused(first.call("declare", tensors=[[0, 300000, "f32", "sum"]]), errno.ENOSPC, "tensor 0 needs", "limit of 1048576",
+                     "jobs.memory, or memory of its [[job]], is 1048576 bytes")
+        self.refused(second.call("declare", tensors=[[0, 30000, "f32", "sum"]]), errno.ENOSPC, "tensor 0 needs", "limit of 65536",
+                     "jobs.memory, or memory of its [[job]], is 65536 bytes")
         for program, name in ((first, "train"), (second, "small")):
             program.call("close")
             self.assertEqual(self.open(program, name=name).code, 0)
@@ -220,7 +222,7 @@ class ResourcesTest(unittest.TestCase):
         self.assertEqual(first.call("declare", tensors=[[0, 1000, "f32", "sum"]]).code, 0)
         # engine.max_sessions: a job of one worker and one server takes two of them
         second = self.program("left")
-        self.refused(self.open(second, name="second"), errno.ENOSPC, "all 3 sessions of the engine are open")
+        self.refused(self.open(second, name="second"), errno.ENOSPC, "all sessions of the engine are open (engine.max_sessions = 3)")
         # attach.max_programs
         with self.assertRaisesRegex(AssertionError, "attach.max_programs = 2"):
             self.program("left")

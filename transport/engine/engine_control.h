@@ -29,8 +29,8 @@ Result<SessionSlot> Engine<P, X>::open_session(const Endpoint& remote, uint64_t 
   SessionSlot slot;
   if (!sessions_.allocate(slot)) {
     port_.close_path(*path);
-    return Error(Errc::kLimit, "all " + std::to_string(config_.max_sessions) +
-                                   " sessions of the engine are open");
+    return Error(Errc::kLimit, "all sessions of the engine are open (engine.max_sessions = " +
+                                   std::to_string(config_.max_sessions) + ")");
   }
   SessionEntry& entry = sessions_.at(slot);
   entry.path = *path;

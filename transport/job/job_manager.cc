@@ -350,7 +350,7 @@ void JobManager::on_event(LaneId lane, Event event, uint64_t now_ns) {
     if (it != state.members.end()) it->second->on_job_removed();
   } else if (const auto* failed = std::get_if<event::CommandFailed>(&event)) {
     const auto it = state.members.find(failed->job.value);
-    if (it != state.members.end()) it->second->fail_self(Error(failed->code, failed->text));
+    if (it != state.members.end()) it->second->on_command_failed(Error(failed->code, failed->text));
   }
   state.settle(now_ns);
   state.reply_all();

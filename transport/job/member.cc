@@ -164,10 +164,20 @@ void Member::fail_self(const Error& why) {
   fail_as(Error(why.code, why.sys_errno, who() + ": " + why.message), why.message);
 }
 
+// Engines have shares of limits, and do not know the keys.
+void Member::on_command_failed(Error why) {
+  if (why.code == Errc::kLimit && memory_limit_bytes_ > 0) {
+    why.message += "; jobs.memory, or memory of its [[job]], is " +
+                   std::to_string(memory_limit_bytes_) + " bytes";
+  }
+  fail_self(why);
+}
+
 // `told` is what the coordinator hears; it adds who said it.
 void Member::fail_as(const Error& why, const std::string& told) {
   if (phase_ >= Phase::kLeaving) return;
   const bool opened = phase_ == Phase::kRunning;
+  note_end(why);
   phase_ = Phase::kFailed;
   status_ = why;
   drop_control(Error(why.code, told));
@@ -177,10 +187,10 @@ void Member::fail_as(const Error& why, const std::string& told) {
   for (size_t lane = 0; lane < lanes_used_; ++lane) {  // its program still holds the job
     to_lane(lane, command::FailJob{slot_, why.code});
   }
-  note_end(why);
 }
 
 void Member::end_in_order() {  // server: all workers have left
+  note_end({});
   phase_ = Phase::kEnded;
   drop_control(Error(Errc::kClosed, "the job has ended"));
   answer_waiters({});
@@ -190,7 +200,6 @@ void Member::end_in_order() {  // server: all workers have left
 void Member::wait(StatusReply reply) {
   waiters_.push_back(std::move(reply));
   if (phase_ == Phase::kEnded || phase_ == Phase::kFailed) answer_waiters(status_);
-  note_end({});
   if (closing_) answer_waiters(Error(Errc::kClosed, "the job was closed"));
 }
 
@@ -203,22 +212,23 @@ void Member::close(uint64_t now_ns, DoneReply reply) {
   finish_declaration(closed);
   answer_waiters(closed);
   if (spec_.role == Role::kWorker && control_ != 0 && chunk_bytes_ != 0) {
+    note_end({});
     phase_ = Phase::kLeaving;
     leave_until_ns_ = now_ns + kLeaveNs;
     return context_.links.send(control_, message::Leave{});
   }
+  note_end(Error(Errc::kPeerLeft, who() + " closed it"));
   if (phase_ < Phase::kEnded) phase_ = Phase::kFailed;
   drop_control(Error(Errc::kPeerLeft, "it closed the job"));
   release(Error(spec_.role == Role::kServer ? Errc::kPeerLeft : Errc::kClosed,
                 who() + " closed the job"));
 }
-    note_end({});
 
 void Member::abandon() {
   if (released_ && closing_) return;
   closing_ = true;
-  note_end(Error(Errc::kPeerLeft, who() + " closed it"));
   leave_until_ns_ = kNever;
+  note_end(Error(Errc::kPeerLeft, who() + ": its program ended"));
   if (phase_ < Phase::kEnded) {
     phase_ = Phase::kFailed;
     status_ = Error(Errc::kClosed, "the program has gone");
@@ -228,7 +238,16 @@ void Member::abandon() {
   drop_control(Error(Errc::kPeerLeft, "its program ended"));
   if (released_) return finish_release();
   release(Error(Errc::kPeerLeft, who() + ": its program ended"));
-  note_end(Error(Errc::kPeerLeft, who() + ": its program ended"));
+}
+
+// Once, whatever happens while it ends.
+void Member::note_end(const Status& end) {
+  if (std::exchange(end_noted_, true)) return;
+  const bool opened = chunk_bytes_ != 0;
+  if (end) return context_.note(NoticeKind::kJob, spec_.name, "ended for " + who());
+  const std::string code = std::string(" (") + name_of(end.error().code) + "): ";
+  context_.note(NoticeKind::kTrouble, spec_.name,
+                (opened ? "failed" : "did not open") + code + end.error().message);
 }
 
 void Member::drop_control(const Error& why) {
@@ -240,16 +259,6 @@ void Member::drop_control(const Error& why) {
 void Member::release(const Error& why) {
   if (releasing_) return;
   releasing_ = true;
-// Once, whatever happens while it ends.
-void Member::note_end(const Status& end) {
-  if (std::exchange(end_noted_, true)) return;
-  const bool opened = chunk_bytes_ != 0;
-  if (end) return context_.note(NoticeKind::kJob, spec_.name, "ended for " + who());
-  const std::string code = std::string(" (") + name_of(end.error().code) + "): ";
-  context_.note(NoticeKind::kTrouble, spec_.name,
-                (opened ? "failed" : "did not open") + code + end.error().message);
-}
-
   grace_until_ns_ = kNever;
   leave_until_ns_ = kNever;
   for (const auto& [link, data] : data_) context_.links.forget(link);

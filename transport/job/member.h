@@ -77,6 +77,7 @@ class Member {
   void on_job_removed();
   void on_confirmed(uint32_t number);
   void on_worker_replaced(const event::WorkerReplaced& event);
+  void on_command_failed(Error why);
 
   void on_timer(uint64_t now_ns);
   uint64_t next_deadline_ns() const;
@@ -134,8 +135,8 @@ class Member {
   void release(const Error& why);
   void finish_release();
   void answer_waiters(const Status& status);
-  void drop_control(const Error& why);
   void note_end(const Status& end);
+  void drop_control(const Error& why);
 
   std::string who() const;
   std::string server_name(uint16_t rank) const;
@@ -175,8 +176,8 @@ class Member {
   bool releasing_ = false;
   bool released_ = false;
   bool closing_ = false;
-
   bool end_noted_ = false;
+
   // One batch of AddTensor at a time is awaited: its number, and the engines that have not said yet
   // that they have it.
   uint32_t confirmation_ = 0;
