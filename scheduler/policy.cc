@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <vector>
 
 #include "transport/base/quantity.h"
 
@@ -69,6 +70,10 @@ const Policy* find(std::string_view name) {
   const auto* const found = std::find_if(kPolicies.begin(), kPolicies.end(),
                                          [&](const Policy& row) { return row.name == name; });
   return found == kPolicies.end() ? nullptr : found;
+}
+
+Error unknown(std::string_view name, const std::string& names) {
+  return bad("unknown policy " + quoted(name) + ": expected one of " + names);
 }
 
 template <class Knob>
@@ -155,9 +160,7 @@ Result<Policy> parse_policy(std::string_view text) {
   std::string_view rest = text;
   const std::string_view name = cut(rest, ':');
   const Policy* row = find(name);
-  if (row == nullptr) {
-    return bad("unknown policy " + quoted(name) + ": expected one of " + policy_names());
-  }
+  if (row == nullptr) return unknown(name, policy_names());
   if (rest.empty() && text.size() > name.size()) return bad("nothing stands behind the ':'");
   Policy policy = *row;
   std::string seen = ",";
@@ -200,6 +203,8 @@ std::string print_policy(const Policy& policy) {
 
 Result<Policy> parse_engine_policy(std::string_view text) {
   if (text.empty()) return Policy();
+  const std::string_view name = text.substr(0, text.find(':'));
+  if (find(name) == nullptr) return unknown(name, engine_policy_names());
   Result<Policy> policy = parse_policy(text);
   if (policy && !policy->pulls_share_link) {
     return Error(Errc::kUnsupported, "policy '" + std::string(text) + "' is for the model alone");
@@ -218,6 +223,14 @@ std::string policy_names() {
   std::array<std::string_view, kPolicies.size()> names;
   std::transform(kPolicies.begin(), kPolicies.end(), names.begin(),
                  [](const Policy& row) { return row.name; });
+  return listed(names);
+}
+
+std::string engine_policy_names() {
+  std::vector<std::string_view> names;
+  for (const Policy& row : kPolicies) {
+    if (row.pulls_share_link) names.push_back(row.name);
+  }
   return listed(names);
 }
 

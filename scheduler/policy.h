@@ -81,5 +81,7 @@ Result<Policy> parse_engine_policy(std::string_view text);
 Result<std::string> canonical_policy(std::string_view text);
 // "mercury, mercury-fifo, ...".
 std::string policy_names();
+// The same without those that only the model can follow.
+std::string engine_policy_names();
 
 }  // namespace mercury

@@ -49,7 +49,8 @@ void describe(CLI::App& app, ReplayOptions& options) {
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--warmup", options.warmup, "iterations before them")
       ->check(CLI::Range(0, 1'000'000));
-  app.add_option("--policy", options.policy, "how gradients are exchanged: " + policy_names())
+  app.add_option("--policy", options.policy,
+                 "how gradients are exchanged: " + engine_policy_names())
       ->check(CLI::Validator(wrong_policy, "POLICY"));
   app.add_option("--time-scale", options.time_scale, "multiplies compute times")
       ->check(number_between(0, 1000));

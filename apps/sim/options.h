@@ -25,6 +25,8 @@ struct SimOptions {
 // Adds their options to a command. A value that makes no sense is refused while parsing, with what
 // was expected. `options` must outlive `command`.
 void describe(CLI::App& command, SimOptions& options);
+// What --policy takes, which is one of `names`.
+std::string policy_help(const std::string& names);
 
 // A command's own option for a value that `parse` reads into `value`.
 template <class Value>

@@ -62,7 +62,7 @@ void describe_run(CLI::App& app, SimOptions& options, RunOptions& run) {
   describe(app, options);
   // A command such as `model` has its own.
   app.get_option("--trace")->required(false);
-  app.get_option("--policy")->required(false);
+  app.get_option("--policy")->required(false)->description(policy_help(engine_policy_names()));
   app.add_option("--iterations", run.iterations, "to simulate, warm-up included")
       ->capture_default_str()
       ->check(CLI::Range(1U, 100'000U));

@@ -57,6 +57,9 @@ TEST(Policy, RefusesNonsenseWithTheReason) {
   EXPECT_EQ(refusal("mercuri"),
             "unknown policy 'mercuri': expected one of mercury, mercury-fifo, wfbp, wfbp-eq7, p3, "
             "byteps, bytescheduler");
+  EXPECT_EQ(parse_engine_policy("mercuri:order=fifo").error().message,
+            "unknown policy 'mercuri': expected one of mercury, mercury-fifo, wfbp, p3, byteps, "
+            "bytescheduler");
   EXPECT_EQ(refusal(""), "unknown policy '': expected one of " + policy_names());
   EXPECT_EQ(refusal("p3:"), "nothing stands behind the ':'");
   EXPECT_EQ(refusal("p3:credit=1MB,"), "a knob is missing beside a ','");
