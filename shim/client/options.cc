@@ -1,5 +1,6 @@
 #include "shim/client/options.h"
 
+#include <cstddef>
 #include <string>
 
 #include "scheduler/policy.h"
@@ -7,6 +8,25 @@
 
 namespace mercury::client {
 namespace {
+
+// Programs that were built with an older header have the members where these say: a new one goes
+// behind the last.
+static_assert(offsetof(mercury_job_options, size) == 0);
+static_assert(offsetof(mercury_job_options, name) == 8);
+static_assert(offsetof(mercury_job_options, secret) == 16);
+static_assert(offsetof(mercury_job_options, role) == 24);
+static_assert(offsetof(mercury_job_options, rank) == 28);
+static_assert(offsetof(mercury_job_options, workers) == 32);
+static_assert(offsetof(mercury_job_options, servers) == 36);
+static_assert(offsetof(mercury_job_options, rendezvous) == 40);
+static_assert(offsetof(mercury_job_options, deterministic) == 48);
+static_assert(offsetof(mercury_job_options, fifo) == 52);
+static_assert(offsetof(mercury_job_options, weight) == 56);
+static_assert(offsetof(mercury_job_options, timeout_ms) == 60);
+static_assert(offsetof(mercury_job_options, rejoin_ms) == 64);
+static_assert(offsetof(mercury_job_options, quorum) == 68);
+static_assert(offsetof(mercury_job_options, patience_ms) == 72);
+static_assert(offsetof(mercury_job_options, policy) == 80);
 
 constexpr int kMaxWeight = 1000;  // what members of a job accept from each other
 
