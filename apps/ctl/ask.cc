@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "shim/channel/seqpacket.h"
 #include "shim/channel/unique_fd.h"
 #include "shim/runtime/clock.h"
 
@@ -53,6 +54,11 @@ Result<UniqueFd> connect(const std::string& path, unsigned timeout_s) {
   } while (rc < 0 && errno == EINTR);
   if (rc == 0) return socket;
   if (errno == EAGAIN) return no_answer(path, socket.get(), timeout_s);
+  if (errno == EACCES || errno == EPERM) {
+    return Error(Errc::kPermission, errno,
+                 "no permission for " + path + ": " + attach::who_may_open(path) +
+                     "; run mercuryctl as that user, or with sudo");
+  }
   return no_daemon(path, errno);
 }
 

@@ -8,7 +8,8 @@
 namespace mercury {
 
 // The daemon's answer, all within `timeout_s`. Blocks. Errors, with what to do: kDaemonLost (nobody
-// listens, or the connection broke), kTimedOut (somebody listens and does not answer).
+// listens, or the connection broke), kPermission (says who may ask), kTimedOut (somebody listens
+// and does not answer).
 Result<std::string> ask_daemon(const std::string& path, const std::string& question,
                                unsigned timeout_s);
 

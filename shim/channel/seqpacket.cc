@@ -1,12 +1,17 @@
 #include "shim/channel/seqpacket.h"
 
+#include <grp.h>
+#include <pwd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include "shim/channel/attach.h"
 
@@ -116,6 +121,25 @@ Result<Packet> receive_packet(int socket, size_t max_descriptors, Wait wait) {
   return packet;
 }
 
+std::string who_may_open(const std::string& path) {
+  std::filesystem::path closed = path;
+  struct stat facts {};
+  while (::stat(closed.c_str(), &facts) != 0 && closed.has_relative_path()) {
+    closed = closed.parent_path();
+  }
+  std::array<char, 1024> names{};
+  passwd user{}, *known_user = nullptr;
+  group owners{}, *known_group = nullptr;
+  getpwuid_r(facts.st_uid, &user, names.data(), names.size(), &known_user);
+  const std::string user_name = known_user ? user.pw_name : std::to_string(facts.st_uid);
+  getgrgid_r(facts.st_gid, &owners, names.data(), names.size(), &known_group);
+  const std::string group_name = known_group ? owners.gr_name : std::to_string(facts.st_gid);
+  std::array<char, 8> mode{};
+  std::snprintf(mode.data(), mode.size(), "%04o", facts.st_mode & 07777U);
+  return closed.string() + " is of user " + user_name + ", group " + group_name + ", mode " +
+         mode.data();
+}
+
 Result<UniqueFd> connect_socket(const std::string& path) {
   const auto address = address_of(path);
   if (!address) return address.error();
@@ -129,7 +153,8 @@ Result<UniqueFd> connect_socket(const std::string& path) {
   const int why = errno;
   if (why == EACCES || why == EPERM) {
     return Error(Errc::kPermission, why,
-                 "no permission to open " + path + "; join the group that owns it");
+                 "no permission to open " + path + ": " + who_may_open(path) +
+                     "; join that group (usermod -aG), or set attach.group to one of yours");
   }
   return Error(Errc::kDaemonLost, why,
                "no mercury-stackd listens on " + path + ": " + std::strerror(why));

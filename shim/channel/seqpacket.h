@@ -28,6 +28,9 @@ Status send_packet(int socket, std::span<const std::byte> bytes, std::span<const
 // kMaxMessageBytes, or more than `max_descriptors` came (all are closed).
 Result<Packet> receive_packet(int socket, size_t max_descriptors, Wait wait);
 
+// For a message: user, group and mode of the socket, or of the folder before it that keeps this
+// process out.
+std::string who_may_open(const std::string& path);
 // kDaemonLost: nobody listens there; kPermission.
 Result<UniqueFd> connect_socket(const std::string& path);
 // Removes a socket that a dead listener left behind, but nothing else; kExists: someone listens.

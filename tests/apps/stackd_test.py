@@ -4,6 +4,7 @@ usage: stackd_test.py STACKD CTL
 """
 import contextlib
 import os
+import pwd
 import random
 import resource
 import signal
@@ -154,6 +155,35 @@ class StackdTest(unittest.TestCase):
         refused = subprocess.run([CTL, "--socket", f"{self.folder.name}/none.sock", "status"], capture_output=True, text=True)
         self.assertEqual(refused.returncode, 1)
         self.assertIn("start it with: mercury-stackd", refused.stderr)
+
+    def test_mercuryctl_says_who_may_ask(self):
+        daemon = self.daemon()
+        nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+        if os.geteuid() != 0:
+            nobody = {}
+            os.chmod(self.folder.name, 0o600)
+            self.addCleanup(os.chmod, self.folder.name, 0o700)
+        try:
+            refused = subprocess.run([CTL, "--socket", daemon.socket, "status"], capture_output=True, text=True, **nobody)
+        except PermissionError:
+            self.skipTest("nobody may run what is built here")
+        finally:
+            os.chmod(self.folder.name, 0o700)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn(f"{self.folder.name} is of user {pwd.getpwuid(os.geteuid()).pw_name}, group ", refused.stderr)
+
+    def test_exit_statuses_and_versions(self):
+        for program in (STACKD, CTL, *OTHERS):
+            version = subprocess.run([program, "--version"], capture_output=True, text=True)
+            self.assertEqual((version.returncode, version.stderr), (0, ""), program)
+            self.assertRegex(version.stdout, r"^\d+\.\d+\.\d+\n$")
+            usage = subprocess.run([program, "--help"], capture_output=True, text=True)
+            self.assertEqual(usage.returncode, 0)
+            self.assertIn("Exit status: 0 done, 1 failed, 2 wrong usage.", usage.stdout)
+            for wrong in (["--nonsense"], ["nonsense"]):
+                self.assertEqual(subprocess.run([program, *wrong], capture_output=True).returncode, 2, program)
+        for wrong in ([], ["--timeout", "0", "status"], ["status", "jobs", "more"]):
+            self.assertEqual(subprocess.run([CTL, *wrong], capture_output=True).returncode, 2, wrong)
 
     def test_mercuryctl_does_not_wait_for_ever(self):
         daemon = self.daemon()
