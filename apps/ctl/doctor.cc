@@ -1,7 +1,9 @@
 #include "apps/ctl/doctor.h"
 
+#include <grp.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -24,23 +26,41 @@ constexpr char kSystemConfig[] = "/etc/mercury/stackd.toml";
 
 Check check_configuration(const std::string& path, StackdConfig& config) {
   Result<StackdConfig> loaded = load_config(path, {});
-  if (!loaded) return {"configuration", false, loaded.error().message, ""};
+  if (!loaded) {
+    const bool readable = path.empty() || access(path.c_str(), R_OK) == 0;
+    return {"configuration", false, loaded.error().message,
+            readable ? "correct it; mercury-stackd --print-config shows every key"
+                     : "mercury-stackd --print-config > FILE makes one; name it with --config"};
+  }
   config = *loaded;
   return {"configuration", true, path.empty() ? "defaults" : path, ""};
+}
+
+std::string uring_fix(const Error& why, const IpPrefix& address) {
+  const std::string ip = address.ip.to_string();
+  if (why.sys_errno == EADDRNOTAVAIL) {
+    return "ip address add " + ip + "/" + std::to_string(address.bits) +
+           " dev INTERFACE, or set port.address to one that ip address shows";
+  }
+  if (why.code == Errc::kInvalidArgument) return "set port.address to one that ip address shows";
+  if (why.code == Errc::kNoMemory) return "ulimit -l unlimited (systemd: LimitMEMLOCK=infinity)";
+  if (why.sys_errno == EPERM || why.sys_errno == ENOSYS) {
+    return "sysctl kernel.io_uring_disabled=0";
+  }
+  return "use Linux 6.0 or later, or set port.kind = \"ethdev\"";
 }
 
 // Made and dropped: the surest way to know that io_uring, its limits and the address work.
 Check check_uring(const StackdConfig& config) {
   Counters counters;
   uring::UringConfig port;
-  IpAddress ip = IpAddress::v4(127, 0, 0, 1);
-  if (config.port_kind == "uring" && !config.addresses.empty()) ip = config.addresses.front().ip;
-  port.local = {ip, 0};
+  const IpPrefix address = config.addresses.front();  // the configuration's check has seen it
+  port.local = {address.ip, 0};
   Result<std::unique_ptr<uring::UringPort>> made = uring::UringPort::create(port, counters);
-  if (!made) return {"io_uring", false, made.error().message, ""};
+  if (!made) return {"io_uring", false, made.error().message, uring_fix(made.error(), address)};
   return {"io_uring", true,
           "UDP payload up to " + std::to_string((*made)->info().max_udp_payload) + " bytes at " +
-              ip.to_string(),
+              address.ip.to_string(),
           ""};
 }
 
@@ -52,7 +72,25 @@ Check check_attach_folder(const StackdConfig& config) {
   }
   if (access(folder.c_str(), W_OK) == 0) return {"attach socket", true, config.socket, ""};
   return {"attach socket", false, folder.string() + " is not writable",
-          "mercury-stackd as root, or with another attach.socket"};
+          "run mercury-stackd as root, or set attach.socket to a path in a folder of yours"};
+}
+
+Check check_group(const StackdConfig& config) {
+  const std::string& group = config.socket_group;
+  const bool there = getgrnam(group.c_str()) != nullptr;
+  return {"attach group", there, there ? group : "there is no group \"" + group + "\"",
+          there ? "" : "groupadd --system " + group + ", or set attach.group to one that exists"};
+}
+
+Check check_engine_cores(const StackdConfig& config) {
+  const Status good = check_cores(config);
+  if (good) return {"engine cores", true, "may be used", ""};
+  const std::vector<uint32_t> usable = usable_cores();
+  std::string cores;  // too few: none is pinned
+  for (size_t i = 0; i < config.engines && usable.size() >= config.engines; ++i) {
+    cores += (i == 0 ? "" : ", ") + std::to_string(usable[i]);
+  }
+  return {"engine cores", false, good.error().message, "set engine.cores = [" + cores + "]"};
 }
 
 // The daemon raises its soft limit to the hard one.
@@ -60,18 +98,30 @@ Check check_descriptors(const StackdConfig& config) {
   const uint64_t limit = descriptor_limit().hard;
   const std::string lacking = descriptors_lacking(config, limit);
   if (!lacking.empty()) {
+    const std::string needed = std::to_string(descriptors_needed(config));
     return {"descriptors", false, lacking,
-            "ulimit -n " + std::to_string(descriptors_needed(config))};
+            "ulimit -n " + needed + " (systemd: LimitNOFILE=" + needed + ")"};
   }
   return {"descriptors", true,
           "up to " + std::to_string(descriptors_needed(config)) + " of " + std::to_string(limit),
           ""};
 }
 
+void check_port(const StackdConfig& config, std::vector<Check>& checks) {
+  if (config.port_kind == "uring") return checks.push_back(check_uring(config));
+  const Result<ethdev::EthdevConfig> device = device_config(config);
+  if (!device) {
+    return checks.push_back({"device", false, device.error().message, "correct that key"});
+  }
+  for (Check& check : ethdev::check_device(*device)) checks.push_back(std::move(check));
+}
+
 void print(const Check& check) {
   std::printf("%-8s %-16s %s\n", check.ok ? "ok" : "MISSING", check.name.c_str(),
               check.message.c_str());
-  if (!check.fix.empty()) std::printf("         %-16s run: %s\n", "", check.fix.c_str());
+  if (!check.fix.empty()) {
+    std::printf("         %-16s %s: %s\n", "", check.ok ? "better" : "fix", check.fix.c_str());
+  }
 }
 
 }  // namespace
@@ -81,16 +131,12 @@ int run_doctor(const std::string& config_path, bool as_json) {
       config_path.empty() && access(kSystemConfig, F_OK) == 0 ? kSystemConfig : config_path;
   StackdConfig config;
   std::vector<Check> checks{check_configuration(path, config)};
-  checks.push_back(check_attach_folder(config));
-  checks.push_back(check_descriptors(config));
-  checks.push_back(check_uring(config));
-  if (config.port_kind == "ethdev" && checks.front().ok) {
-    Result<ethdev::EthdevConfig> device = device_config(config);
-    if (!device) {
-      checks.push_back({"device", false, device.error().message, ""});
-    } else {
-      for (Check& check : ethdev::check_device(*device)) checks.push_back(std::move(check));
-    }
+  if (checks.front().ok) {  // else the rest would be about the defaults
+    checks.push_back(check_attach_folder(config));
+    if (!config.socket_group.empty()) checks.push_back(check_group(config));
+    checks.push_back(check_descriptors(config));
+    if (!config.cores.empty()) checks.push_back(check_engine_cores(config));
+    check_port(config, checks);
   }
   bool good = true;
   nlohmann::json all = nlohmann::json::array();

@@ -5,7 +5,8 @@
 
 namespace mercury {
 
-// Prints one line a check: "ok" or "MISSING", what was found, and the command that mends it.
+// Prints one line a check: "ok" or "MISSING", what was found; below, the command or the key that
+// mends it, or makes it better.
 // Returns the exit status: 0 if nothing is missing.
 int run_doctor(const std::string& config_path, bool as_json);
 

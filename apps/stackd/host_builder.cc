@@ -1,8 +1,8 @@
 #include "apps/stackd/host_builder.h"
 
 #include <sched.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -100,10 +100,21 @@ Result<std::unique_ptr<Host>> ethdev_host(const StackdConfig& config, const Host
 Result<ethdev::EthdevConfig> device_config(const StackdConfig& config) {
   ethdev::EthdevConfig device;
   std::string name = config.device;
-  if (name == "af_xdp" || name == "af_packet" || name == "tap") name += ":" + config.interface;
+  if (name == "af_xdp" || name == "af_packet" || name == "tap") {
+    if (config.interface.empty()) {
+      return Error(Errc::kConfig, "port.interface: expected the interface for device \"" + name +
+                                      "\" (ip link lists them), got none");
+    }
+    name += ":" + config.interface;
+  }
   if (name == "memif") name += ":" + config.memif_socket;
   if (name == "ring") name += ":mercury";
-  if (Status parsed = ethdev::parse_device(name, device); !parsed) return parsed.error();
+  if (!ethdev::parse_device(name, device)) {
+    return Error(Errc::kConfig,
+                 "port.device: expected af_xdp, af_packet, tap, memif, ring or a PCI address such "
+                 "as 0000:03:00.0, got \"" +
+                     config.device + "\"");
+  }
   device.engines = static_cast<uint16_t>(config.engines);
   device.mtu = static_cast<uint32_t>(config.mtu);
   device.udp_port = static_cast<uint16_t>(config.udp_port);
@@ -124,22 +135,36 @@ Result<ethdev::EthdevConfig> device_config(const StackdConfig& config) {
   return device;
 }
 
-Status check_host(const StackdConfig& config) {
+std::vector<uint32_t> usable_cores() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
-    for (const auto core : config.cores) {
-      const auto index = static_cast<size_t>(core);
-      if (index < CPU_SETSIZE && CPU_ISSET(index, &allowed)) continue;
-      return Error(Errc::kConfig, "engine.cores: core " + std::to_string(core) +
-                                      " is none that this process may run on (taskset -p " +
-                                      std::to_string(getpid()) + " shows them)");
-    }
+  std::vector<uint32_t> cores;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return cores;
+  for (uint32_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed)) cores.push_back(core);
   }
+  return cores;
+}
+
+Status check_cores(const StackdConfig& config) {
+  const std::vector<uint32_t> usable = usable_cores();
+  if (usable.empty()) return {};  // what cannot be asked may still work
+  for (const uint32_t core : config.cores) {
+    if (std::find(usable.begin(), usable.end(), core) != usable.end()) continue;
+    return Error(Errc::kConfig, "engine.cores: core " + std::to_string(core) + " is none of the " +
+                                    std::to_string(usable.size()) +
+                                    " that this process may run on (taskset -cp $$ shows them)");
+  }
+  return {};
+}
+
+Status check_host(const StackdConfig& config) {
+  if (Status cores = check_cores(config); !cores) return cores;
   if (config.port_kind == "uring") return {};
   const Result<ethdev::EthdevConfig> device = device_config(config);
-  if (!device) {
-    return Error(device.error().code, "port.device, port.interface: " + device.error().message);
+  if (!device) return device.error();
+  if (Status valid = ethdev::validate(*device); !valid) {
+    return Error(valid.error().code, "[port]: " + valid.error().message);
   }
   return {};
 }

@@ -18,8 +18,12 @@ struct BuiltHost {
 
 // The DPDK device that the configuration describes. Errors: kConfig.
 Result<ethdev::EthdevConfig> device_config(const StackdConfig& config);
+// The CPUs that this process may run on.
+std::vector<uint32_t> usable_cores();
+// Whether engine.cores are among them. Errors: kConfig.
+Status check_cores(const StackdConfig& config);
 // What can be said of the configuration on this machine without opening anything: the device's
-// name, the cores. Errors: kConfig, naming the key.
+// name and settings, the cores. Errors: kConfig, naming the key.
 Status check_host(const StackdConfig& config);
 // `notice` takes lines for the log. Errors: kConfig (device), and what the port says of devices and
 // privileges.

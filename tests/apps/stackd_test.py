@@ -234,6 +234,35 @@ class StackdTest(unittest.TestCase):
         self.assertEqual(bad.returncode, 1)
         self.assertIn("MISSING", bad.stdout)
 
+    def test_doctor_says_what_mends_each_fault(self):
+        folder = self.folder.name
+        uring = f'[port]\nkind = "uring"\naddress = ["{self.address}/8"]\n'
+        attach = f'[attach]\nsocket = "{folder}/stackd.sock"\n'
+        faults = (
+            ("", "nothing", "--config"),
+            ("[port]\nmtu = 7\n", "port.mtu", "mercury-stackd --print-config"),
+            (uring + attach + 'group = "nosuchgroup"\n', "nosuchgroup", "groupadd --system nosuchgroup"),
+            (uring + attach + "[engine]\ncores = [1000]\n", "core 1000", "set engine.cores = ["),
+            ('[port]\nkind = "uring"\naddress = ["192.0.2.1/24"]\n' + attach, "192.0.2.1", "ip address add 192.0.2.1/24 dev"),
+            ('[port]\ndevice = "af_packet"\n' + attach, "port.interface: expected", "correct that key"),
+            ('[port]\ndevice = "eth1"\n' + attach, 'af_packet, tap, memif, ring or a PCI address', "correct that key"),
+            ('[port]\ndevice = "af_packet"\ninterface = "nosuch0"\n' + attach, "nosuch0", "set port.interface"),
+            (f'[port]\ndevice = "memif"\naddress = ["10.0.0.1/24"]\nmemif_socket = "{folder}/none/m.sock"\n' + attach,
+             "memif socket", f"mkdir -p {folder}/none"),
+        )
+        for text, found, fix in faults:
+            path = f"{folder}/{'fault' if text else 'nothing'}.toml"
+            if text:
+                with open(path, "w") as file:
+                    file.write(text)
+            bad = subprocess.run([CTL, "doctor", "--config", path], capture_output=True, text=True)
+            self.assertEqual(bad.returncode, 1, bad.stdout + bad.stderr)
+            lines = bad.stdout.splitlines()
+            missing = [n for n, line in enumerate(lines) if line.startswith("MISSING")]
+            for n in missing:
+                self.assertIn(" fix: ", lines[n + 1], bad.stdout)
+            self.assertTrue(any(found in lines[n] and fix in lines[n + 1] for n in missing), bad.stdout)
+
     def test_without_descriptors_it_waits_and_recovers(self):
         daemon = self.daemon()
         daemon.ctl("status")

@@ -2,6 +2,7 @@
 
 #include <linux/capability.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -43,8 +44,8 @@ void check_privileges(const EthdevConfig& config, Checks& out) {
   out.push_back({"privileges", missing.empty(),
                  missing.empty() ? "all that this device needs" : "missing: " + missing,
                  missing.empty() ? ""
-                                 : "run as root, or give the daemon these in its systemd unit "
-                                   "(AmbientCapabilities=)"});
+                                 : "run mercury-stackd as root, or with AmbientCapabilities= of "
+                                   "these in its systemd unit"});
 }
 
 void check_memory(const EthdevConfig& config, uint32_t mtu, Checks& out) {
@@ -111,7 +112,8 @@ void check_xdp(const EthdevConfig& config, const NetdevFacts& facts, Checks& out
     out.push_back({"xdp", true, "no XDP program on the interface", ""});
   } else if (*program != kSteerProgramName) {
     out.push_back({"xdp", false, "another XDP program is attached: " + *program,
-                   "ip link set dev " + config.device + " xdp off, if nothing needs it"});
+                   "ip link set dev " + config.device +
+                       " xdp off, if nothing needs it; else set port.device = \"af_packet\""});
   } else {
     out.push_back({"xdp", true,
                    taken
@@ -130,7 +132,8 @@ void check_xdp(const EthdevConfig& config, const NetdevFacts& facts, Checks& out
 void check_netdev(const EthdevConfig& config, Checks& out) {
   const auto facts = read_netdev(config.device);
   if (!facts) {
-    out.push_back({"interface", false, facts.error().message, "ip link"});
+    out.push_back({"interface", false, facts.error().message,
+                   "set port.interface to one that ip link shows"});
     check_memory(config, 1500, out);
     return;
   }
@@ -152,7 +155,8 @@ void check_pci(const EthdevConfig& config, Checks& out) {
   const std::filesystem::path device = "/sys/bus/pci/devices/" + address;
   std::error_code error;
   if (!std::filesystem::exists(device, error)) {
-    out.push_back({"pci", false, "no PCI device " + address, "dpdk-devbind.py --status-dev net"});
+    out.push_back({"pci", false, "no PCI device " + address,
+                   "set port.device to one that dpdk-devbind.py --status-dev net shows"});
     return;
   }
   const auto link = std::filesystem::read_symlink(device / "driver", error);
@@ -163,13 +167,22 @@ void check_pci(const EthdevConfig& config, Checks& out) {
                  ok ? "" : "modprobe vfio-pci && dpdk-devbind.py -b vfio-pci " + address});
 }
 
+// Both ends may be the first there, but only one makes the socket.
+void check_memif(const EthdevConfig& config, Checks& out) {
+  if (config.memif.abstract || !config.memif.server) return;
+  const std::filesystem::path folder = std::filesystem::path(config.device).parent_path();
+  const bool writable = folder.empty() || ::access(folder.c_str(), W_OK) == 0;
+  out.push_back({"memif socket", writable,
+                 writable ? config.device : folder.string() + " is not there, or not writable",
+                 writable ? "" : "mkdir -p " + folder.string() + ", or set port.memif_socket"});
+}
+
 }  // namespace
 
 std::vector<Check> check_device(const EthdevConfig& config) {
   Checks out;
   if (Status valid = validate(config); !valid) {
-    out.push_back(
-        {"configuration", false, valid.error().message, "correct the configuration file"});
+    out.push_back({"configuration", false, valid.error().message, "correct it in [port]"});
     return out;
   }
   check_privileges(config, out);
@@ -178,6 +191,7 @@ std::vector<Check> check_device(const EthdevConfig& config) {
     return out;
   }
   if (config.kind == DeviceKind::kPci) check_pci(config, out);
+  if (config.kind == DeviceKind::kMemif) check_memif(config, out);
   check_memory(config, config.mtu ? config.mtu : 1500, out);
   return out;
 }

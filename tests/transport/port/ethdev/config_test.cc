@@ -108,7 +108,23 @@ TEST(Checks, NameAMissingInterfaceAndTheCommand) {
   ASSERT_NE(interface, checks.end());
   EXPECT_FALSE(interface->ok);
   EXPECT_NE(interface->message.find("nosuch0"), std::string::npos);
-  EXPECT_EQ(interface->fix, "ip link");
+  EXPECT_EQ(interface->fix, "set port.interface to one that ip link shows");
+}
+
+TEST(Checks, SayAFixForEveryFault) {
+  for (const char* device : {"af_xdp:nosuch0", "af_packet:nosuch0", "memif:/nosuch/m.sock",
+                             "0000:ff:1f.7", "af_packet:lo"}) {
+    EthdevConfig config = parsed(device);
+    config.hugepages = Hugepages::kAlways;
+    config.memory_mb = 1U << 30;
+    if (!config.has_netdev()) config.v4 = LocalAddress{IpAddress::v4(10, 0, 0, 1), 24, {}};
+    bool any = false;
+    for (const Check& check : check_device(config)) {
+      any = any || !check.ok;
+      EXPECT_TRUE(check.ok || !check.fix.empty()) << device << ": " << check.name;
+    }
+    EXPECT_TRUE(any) << device;
+  }
 }
 
 TEST(Checks, ReportABadConfigurationInsteadOfGuessing) {
