@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "apps/command_line.h"
 #include "apps/ctl/ask.h"
 #include "apps/ctl/doctor.h"
 #include "shim/channel/attach.h"
@@ -104,7 +105,7 @@ int main(int argc, char** argv) {
       add("doctor", "what the configuration needs and this machine lacks, with the fix");
   std::string config;
   doctor->add_option("--config", config, "the daemon's configuration file");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
 
   if (doctor->parsed()) return mercury::run_doctor(config, as_json);
   const char* question = status->parsed() ? "status" : jobs->parsed() ? "jobs" : "stats";

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "apps/command_line.h"
 #include "apps/replay/options.h"
 #include "apps/replay/replayer.h"
 #include "apps/replay/report.h"
@@ -148,7 +149,7 @@ int work(const ReplayOptions& options, const Trace& trace) {
 
 int main(int argc, char** argv) {
   ReplayOptions options;
-  if (!take_environment(options)) return 2;
+  if (!take_environment(options)) return mercury::kWrongUsage;
   if (const auto status = parse_command_line(argc, argv, options)) return *status;
   if (options.list) {
     for (const std::string& name : mercury::shipped_models()) std::printf("%s\n", name.c_str());

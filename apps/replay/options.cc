@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "apps/command_line.h"
 #include "scheduler/policy.h"
 
 namespace mercury {
@@ -86,15 +87,11 @@ std::optional<int> parse_command_line(int argc, const char* const* argv, ReplayO
   CLI::App app{"Replays a model's trace over Mercury: timed compute, real payloads, verified sums"};
   app.name("mercury-replay");
   describe(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const auto end = read_command_line(app, argc, argv)) return *end;
   const std::string wrong = contradiction(options);
   if (wrong.empty()) return std::nullopt;
   std::fprintf(stderr, "mercury-replay: %s\n", wrong.c_str());
-  return 2;
+  return kWrongUsage;
 }
 
 std::optional<Dtype> dtype_named(const std::string& name) {

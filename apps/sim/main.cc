@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "apps/command_line.h"
 #include "apps/sim/model_command.h"
 #include "apps/sim/options.h"
 #include "apps/sim/run_command.h"
@@ -17,7 +18,6 @@ int finish(const mercury::Status& done) {
 
 }  // namespace
 
-// Status 0; 1 for a trace, file or question that fails; 2 for a wrong command line.
 int main(int argc, char** argv) {
   using namespace mercury::simulator;
   SimOptions run_cluster, model_cluster;
@@ -29,16 +29,12 @@ int main(int argc, char** argv) {
   app.name("mercury-sim");
   describe_run(app, run_cluster, run);
   const CLI::App* model_command = add_model_command(app, model_cluster, model);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
   if (model_command->parsed()) return finish(run_model(model_cluster, model));
   if (const mercury::Status sensible = check_run(run_cluster, run); !sensible) {
     std::fprintf(stderr, "mercury-sim: %s\nRun with --help for more information.\n",
                  sensible.error().message.c_str());
-    return 2;
+    return mercury::kWrongUsage;
   }
   return finish(run_simulation(run_cluster, run));
 }

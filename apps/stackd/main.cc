@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "apps/stackd/config.h"
 #include "apps/stackd/daemon.h"
 #include "apps/stackd/descriptors.h"
-#include "apps/stackd/version.h"
 
 namespace {
 
@@ -51,8 +51,7 @@ int main(int argc, char** argv) {
   app.add_option("--set", overrides, "SECTION.KEY=VALUE over the file; may be repeated");
   app.add_flag("--check", check, "check the configuration and exit");
   app.add_flag("--print-config", print, "print the effective configuration and exit");
-  app.set_version_flag("--version", mercury::kMercuryVersion);
-  CLI11_PARSE(app, argc, argv);
+  if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
   if (path.empty() && access(kSystemConfig, F_OK) == 0) path = kSystemConfig;
 
   mercury::Result<mercury::StackdConfig> config = mercury::load_config(path, overrides);

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "shim/client/mercury.hpp"
 
 namespace mercury::goodput {
@@ -246,6 +247,6 @@ int main(int argc, char** argv) {
   app.add_option("--working-set", options.working_set_bytes, "bytes of tensors")
       ->check(CLI::Range(uint64_t{4096}, mercury::goodput::kLargestWorkingSet));
   app.add_option("--seconds", options.seconds)->check(CLI::Range(0.1, 3600.0));
-  CLI11_PARSE(app, argc, argv);
+  if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
   return mercury::goodput::run(options);
 }

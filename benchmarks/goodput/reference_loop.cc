@@ -14,6 +14,7 @@
 #include <cstring>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "benchmarks/goodput/ports.h"
 #include "shim/runtime/clock.h"
 
@@ -238,6 +239,6 @@ int main(int argc, char** argv) {
       "--hold", options.hold,
       "keep the port until standard input ends: memif's driver may crash whoever still uses "
       "it when its peer goes");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
   return mercury::goodput::run(options);
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <thread>
 
+#include "apps/command_line.h"
 #include "transport/port/uring/uring_port.h"
 
 namespace {
@@ -73,7 +74,7 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", seconds, "per row")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
   std::printf("uring port, loopback, one thread a side\n%10s %12s %10s\n", "payload B", "Mframes/s",
               "Gb/s");
   for (uint32_t bytes : {64u, 512u, 1448u, 4096u, 8972u}) {

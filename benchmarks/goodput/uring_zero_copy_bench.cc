@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "transport/base/endpoint.h"
 
 // Linux 6.2; Debian 12's headers are older.
@@ -207,7 +208,7 @@ int main(int argc, char** argv) {
   app.add_option("--send", send, "ADDRESS:PORT of the receiver");
   app.add_option("--receive", receive_at, "be the receiver, at ADDRESS:PORT, until killed");
   app.add_option("--frames", frames, "frames of a run")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
   const auto at = mercury::Endpoint::parse(!receive_at.empty() ? receive_at
                                            : !send.empty()     ? send
                                                                : "127.0.0.1:17999");

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "examples/digits/data.h"
 #include "examples/digits/model.h"
 #include "examples/digits/reference.h"
@@ -285,7 +286,7 @@ int main(int argc, char** argv) {
   app.add_option("--report", options.report, "file for the figures, JSON");
   app.add_option("--timeline", options.timeline, "file for a timeline in Chrome's trace format");
   app.add_flag("--progress", options.progress);
-  CLI11_PARSE(app, argc, argv);
+  if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
   if (options.batch % options.workers != 0) fail("--batch must be a multiple of --workers");
   run(options);
   return 0;

@@ -1,6 +1,6 @@
 """mercury-stackd as an operator meets it, over io_uring on loopback: no root needed.
 
-usage: stackd_test.py STACKD CTL
+usage: stackd_test.py STACKD CTL OTHER...   (the last: more programs, for what they have in common)
 """
 import contextlib
 import os
@@ -18,7 +18,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from daemons import UDP_PORT, Daemon, config, some_address  # noqa: E402
 
-STACKD, CTL = map(os.path.abspath, sys.argv[1:3])  # tests run them from other folders
+STACKD, CTL, *OTHERS = map(os.path.abspath, sys.argv[1:])  # tests run them from other folders
 
 
 def cpu_s(daemon):

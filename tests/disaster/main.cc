@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "apps/command_line.h"
 #include "tests/disaster/mutations.h"
 #include "tests/disaster/runner.h"
 #include "tests/disaster/shrink.h"
@@ -147,6 +148,6 @@ int main(int argc, char** argv) {
   app.add_option("--shrink", options.shrink, "find the least of this seed that still fails");
   app.add_flag("--list-mutations", options.list_mutations, "the bugs that can be seeded");
   app.add_option("--mutation", options.mutation, "run the build that has this bug");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
   return run(options, argv);
 }
