@@ -217,6 +217,14 @@ TEST(Timeline, WritesChromeTraceEvents) {
   EXPECT_FALSE(timeline.write("/no/such/folder/t.json"));
 }
 
+TEST(Report, TakesTheMiddleOfTheTwoMedians) {
+  EXPECT_EQ(median({}), 0);
+  EXPECT_EQ(median({7}), 7);
+  EXPECT_EQ(median({4, 1}), 2.5);
+  EXPECT_EQ(median({9, 1, 5}), 5);
+  EXPECT_EQ(median({9, 1, 7, 2}), 4.5);
+}
+
 TEST(Report, TellsFiguresInTableAndFile) {
   const Trace trace = small_trace();
   ReplayOptions options;
