@@ -24,6 +24,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+import built  # noqa: E402
 from netlab import Lab, LabError, sh  # noqa: E402
 
 SENDERS = 8
@@ -274,6 +275,8 @@ def main():
     if options.tcp_client:
         address, algorithm, seconds = options.tcp_client
         return tcp_client(address, algorithm, float(seconds))
+    built.need(*(pathlib.Path(options.build) / program for program in (
+        "apps/stackd/mercury-stackd", "apps/ctl/mercuryctl", "benchmarks/goodput/goodput_client")))
     names = ["server", "tcp"] + [f"w{i}" for i in range(SENDERS)]
     results = []
     try:

@@ -29,6 +29,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+import built  # noqa: E402
 from netlab import Lab, LabError  # noqa: E402
 
 # 3,502: what fits a page beside DPDK's own structures (kXdpMaxMtu of the ethdev port).
@@ -157,6 +158,7 @@ class Bench:
         self.folder = build / "benchmarks" / "goodput"
         self.stackd = build / "apps" / "stackd" / "mercury-stackd"
         self.ctl = build / "apps" / "ctl" / "mercuryctl"
+        built.need(self.stackd, self.ctl, self.folder / "reference_loop", self.folder / "goodput_client")
         self.scratch = pathlib.Path(folder)
         self.seconds = options.seconds
         self.cores = sorted(os.sched_getaffinity(0))[:2] if options.pin else []

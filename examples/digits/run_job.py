@@ -22,6 +22,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
+import built  # noqa: E402
 import netlab  # noqa: E402
 import timeline  # noqa: E402
 
@@ -299,6 +300,7 @@ def main():
     if not options.embedded and os.geteuid() != 0:
         print("      not root: running embedded (sudo ./quickstart shows the daemons over DPDK)")
         options.embedded = True
+    built.need(TRAINER, *([] if options.embedded else [DAEMON]))
     for number in (signal.SIGTERM, signal.SIGHUP):  # cleans up, as Ctrl-C does
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
