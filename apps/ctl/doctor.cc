@@ -107,11 +107,14 @@ Check check_descriptors(const StackdConfig& config) {
           ""};
 }
 
-void check_port(const StackdConfig& config, std::vector<Check>& checks) {
+void check_port(const StackdConfig& config, const std::string& path, std::vector<Check>& checks) {
   if (config.port_kind == "uring") return checks.push_back(check_uring(config));
   const Result<ethdev::EthdevConfig> device = device_config(config);
   if (!device) {
-    return checks.push_back({"device", false, device.error().message, "correct that key"});
+    return checks.push_back(
+        {"device", false, device.error().message,
+         "set it in " +
+             (path.empty() ? kSystemConfig + std::string(", which is not there yet") : path)});
   }
   for (Check& check : ethdev::check_device(*device)) checks.push_back(std::move(check));
 }
@@ -136,7 +139,7 @@ int run_doctor(const std::string& config_path, bool as_json) {
     if (!config.socket_group.empty()) checks.push_back(check_group(config));
     checks.push_back(check_descriptors(config));
     if (!config.cores.empty()) checks.push_back(check_engine_cores(config));
-    check_port(config, checks);
+    check_port(config, path, checks);
   }
   bool good = true;
   nlohmann::json all = nlohmann::json::array();

@@ -84,7 +84,7 @@ void print_stats(const json& stats) {
 
 int main(int argc, char** argv) {
   CLI::App app{"What a host's mercury-stackd is doing, and what is missing for it to run"};
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   std::string socket = default_socket();
   bool as_json = false;
   app.add_option("--socket", socket, "the daemon's attach socket")->capture_default_str();
@@ -107,6 +107,10 @@ int main(int argc, char** argv) {
   doctor->add_option("--config", config, "the daemon's configuration file");
   if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
 
+  if (app.get_subcommands().empty()) {
+    std::cerr << "mercuryctl: which command: status, jobs, stats or doctor? --help says more\n";
+    return mercury::kWrongUsage;
+  }
   if (doctor->parsed()) return mercury::run_doctor(config, as_json);
   const char* question = status->parsed() ? "status" : jobs->parsed() ? "jobs" : "stats";
   const json answer = ask(socket, question, timeout_s);

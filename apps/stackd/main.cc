@@ -73,7 +73,11 @@ int main(int argc, char** argv) {
   provide_descriptors(*config);
   signal(SIGPIPE, SIG_IGN);
   mercury::Daemon daemon(*config);
-  if (mercury::Status started = daemon.start(); !started) return fail(started.error());
+  if (mercury::Status started = daemon.start(); !started) {
+    if (path.empty())
+      spdlog::info("there is no {}, and no --config: all is default", kSystemConfig);
+    return fail(started.error());
+  }
   sd_notify(0, "READY=1");
   daemon.run();
   sd_notify(0, "STOPPING=1");

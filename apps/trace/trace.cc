@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "apps/trace/order.h"
+#include "apps/trace/shipped.h"
 
 namespace mercury {
 namespace {
@@ -238,6 +239,11 @@ Result<Trace> parse_trace(std::string_view text, std::string_view file) {
 Result<Trace> read_trace(const std::string& path) {
   const auto close = [](std::FILE* file) { std::fclose(file); };
   const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path.c_str(), "re"));
+  if (!file && errno == ENOENT && path.find('/') == std::string::npos) {
+    std::string models;
+    for (const std::string& model : shipped_models()) models += ", " + model;
+    return Error::system(ENOENT, path + ": neither a trace file nor one of " + models.substr(2));
+  }
   if (!file) return Error::system(errno, path);
   std::string text;
   std::array<char, 65536> block;

@@ -182,8 +182,11 @@ class StackdTest(unittest.TestCase):
             self.assertIn("Exit status: 0 done, 1 failed, 2 wrong usage.", usage.stdout)
             for wrong in (["--nonsense"], ["nonsense"]):
                 self.assertEqual(subprocess.run([program, *wrong], capture_output=True).returncode, 2, program)
-        for wrong in ([], ["--timeout", "0", "status"], ["status", "jobs", "more"]):
-            self.assertEqual(subprocess.run([CTL, *wrong], capture_output=True).returncode, 2, wrong)
+        for wrong, said in (([], "status, jobs, stats or doctor"), (["--timeout", "0", "status"], "--timeout"),
+                            (["status", "more"], "more"), (["stauts"], "stauts")):
+            usage = subprocess.run([CTL, *wrong], capture_output=True, text=True)
+            self.assertEqual(usage.returncode, 2, wrong)
+            self.assertIn(said, usage.stderr)
 
     def test_mercuryctl_does_not_wait_for_ever(self):
         daemon = self.daemon()
@@ -244,8 +247,8 @@ class StackdTest(unittest.TestCase):
             (uring + attach + 'group = "nosuchgroup"\n', "nosuchgroup", "groupadd --system nosuchgroup"),
             (uring + attach + "[engine]\ncores = [1000]\n", "core 1000", "set engine.cores = ["),
             ('[port]\nkind = "uring"\naddress = ["192.0.2.1/24"]\n' + attach, "192.0.2.1", "ip address add 192.0.2.1/24 dev"),
-            ('[port]\ndevice = "af_packet"\n' + attach, "port.interface: expected", "correct that key"),
-            ('[port]\ndevice = "eth1"\n' + attach, 'af_packet, tap, memif, ring or a PCI address', "correct that key"),
+            ('[port]\ndevice = "af_packet"\n' + attach, "port.interface: expected", "set it in /"),
+            ('[port]\ndevice = "eth1"\n' + attach, 'af_packet, tap, memif, ring or a PCI address', "set it in /"),
             ('[port]\ndevice = "af_packet"\ninterface = "nosuch0"\n' + attach, "nosuch0", "set port.interface"),
             (f'[port]\ndevice = "memif"\naddress = ["10.0.0.1/24"]\nmemif_socket = "{folder}/none/m.sock"\n' + attach,
              "memif socket", f"mkdir -p {folder}/none"),

@@ -255,6 +255,10 @@ TEST(Trace, SaysWhyAFileCannotBeRead) {
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, Errc::kSystem);
   EXPECT_EQ(missing.error().message, "/nonexistent/m.csv: No such file or directory");
+  EXPECT_EQ(
+      read_trace("vgg").error().message,
+      "vgg: neither a trace file nor one of vgg16, vgg19, alexnet, resnet50, bert-base: No such "
+      "file or directory");
   const Result<Trace> folder = read_trace("/");
   ASSERT_FALSE(folder);
   EXPECT_EQ(folder.error().message, "/: Is a directory");

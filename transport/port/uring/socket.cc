@@ -151,7 +151,10 @@ Result<UdpSocket> open_udp(const Endpoint& local) {
   sockaddr_storage address;
   const socklen_t bytes = write_address(local, address);
   if (!bind_when_free(result.fd, address, bytes)) {
-    return fail("cannot listen on " + local.to_string());
+    const char* hint = errno == EADDRINUSE      ? " (ss -ulpn shows who does)"
+                       : errno == EADDRNOTAVAIL ? " (ip address shows this host's addresses)"
+                                                : "";
+    return fail("cannot listen on " + local.to_string() + hint);
   }
   socklen_t length = sizeof address;
   if (getsockname(result.fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
