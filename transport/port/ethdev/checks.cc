@@ -112,8 +112,8 @@ void check_xdp(const EthdevConfig& config, const NetdevFacts& facts, Checks& out
     out.push_back({"xdp", true, "no XDP program on the interface", ""});
   } else if (*program != kSteerProgramName) {
     out.push_back({"xdp", false, "another XDP program is attached: " + *program,
-                   "ip link set dev " + config.device +
-                       " xdp off, if nothing needs it; else set port.device = \"af_packet\""});
+                   detach_command(config.device, facts.index) +
+                       ", if nothing needs it; else set port.device = \"af_packet\""});
   } else {
     out.push_back({"xdp", true,
                    taken
@@ -122,11 +122,12 @@ void check_xdp(const EthdevConfig& config, const NetdevFacts& facts, Checks& out
                    ""});
   }
   const uint16_t engines = config.queues ? config.queues : config.engines;
-  const bool covered = facts.queues <= engines;
-  out.push_back({"queues", covered,
-                 "interface has " + std::to_string(facts.queues) + ", engines use " +
-                     std::to_string(std::min(facts.queues, engines)),
-                 covered ? "" : channels_command(config.device, engines)});
+  const uint16_t served = served_queues(facts, engines);
+  const bool covered = facts.queues <= served;
+  out.push_back(
+      {"queues", covered,
+       "interface has " + std::to_string(facts.queues) + ", engines use " + std::to_string(served),
+       covered ? "" : channels_command(config.device, facts, served)});
 }
 
 void check_netdev(const EthdevConfig& config, Checks& out) {

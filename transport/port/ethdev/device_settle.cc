@@ -35,11 +35,12 @@ Status Device::settle_netdev() {
   }
   if (config_.mtu == 0) mtu_ = facts->mtu;
   if (config_.kind == DeviceKind::kAfXdp) {
-    if (facts->queues > queues_) {  // what arrives on the others would be lost
+    const uint16_t served = served_queues(*facts, queues_);
+    if (facts->queues > served) {
       return Error(Errc::kConfig,
                    "interface " + config_.device + " has " + std::to_string(facts->queues) +
-                       " queues, and only " + std::to_string(queues_) +
-                       " engines to serve them; run: " + channels_command(config_.device, queues_));
+                       " queues, and only " + std::to_string(served) +
+                       " can be served; run: " + channels_command(config_.device, *facts, served));
     }
     queues_ = facts->queues;
   }

@@ -88,8 +88,10 @@ Result<NetdevFacts> read_netdev(const std::string& name) {
   facts.up = (request.ifr_flags & IFF_UP) != 0;
   ethtool_channels channels{};
   channels.cmd = ETHTOOL_GCHANNELS;
-  if (ethtool(control.fd, name, channels) && channels.combined_count > 0) {
-    facts.queues = static_cast<uint16_t>(std::min(channels.combined_count, 1024U));
+  if (ethtool(control.fd, name, channels)) {
+    facts.combined = channels.max_combined > 0 || channels.max_rx == 0;
+    const uint32_t receive = facts.combined ? channels.combined_count : channels.rx_count;
+    facts.queues = static_cast<uint16_t>(std::clamp(receive, 1U, 1024U));
   }
   read_addresses(name, facts);
   return facts;
@@ -103,8 +105,14 @@ bool netdev_running(const std::string& name) {
          (request.ifr_flags & wanted) == wanted;
 }
 
-std::string channels_command(const std::string& name, uint16_t queues) {
-  return "ethtool -L " + name + " combined " + std::to_string(queues);
+uint16_t served_queues(const NetdevFacts& facts, uint16_t engines) {
+  return std::min(facts.queues, facts.combined ? engines : uint16_t{1});
+}
+
+std::string channels_command(const std::string& name, const NetdevFacts& facts, uint16_t queues) {
+  const std::string count = std::to_string(queues);
+  return "ethtool -L " + name +
+         (facts.combined ? " combined " + count : " rx " + count + " tx " + count);
 }
 
 Result<NetdevOffloads> read_offloads(const std::string& name) {

@@ -16,7 +16,8 @@ struct NetdevFacts {
   uint32_t mtu = 0;  // bytes of IP packet
   MacAddress mac;
   bool up = false;
-  uint16_t queues = 1;          // channels that a driver of the kernel offers
+  uint16_t queues = 1;   // on which frames arrive
+  bool combined = true;  // its queues receive and transmit: DPDK's af_xdp takes one of others
   std::optional<IpAddress> v4;  // the first of each; IPv6: the first that is not link-local
   std::optional<IpAddress> v6;
 };
@@ -27,8 +28,11 @@ Result<NetdevFacts> read_netdev(const std::string& name);
 // Up, and its carrier too (of a veth: the other end is up). False if it does not exist.
 bool netdev_running(const std::string& name);
 
-// The command that gives an interface `queues` queues.
-std::string channels_command(const std::string& name, uint16_t queues);
+// How many of an interface's queues af_xdp can serve with so many engines; frames that arrive on
+// others would be lost.
+uint16_t served_queues(const NetdevFacts& facts, uint16_t engines);
+// The command that leaves an interface so many queues.
+std::string channels_command(const std::string& name, const NetdevFacts& facts, uint16_t queues);
 
 // Transmit offloads that hand unfinished frames to whoever sits on a virtual link.
 struct NetdevOffloads {

@@ -2,6 +2,7 @@
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <linux/if_link.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -94,6 +95,15 @@ std::optional<std::string> attached_program(uint32_t interface_index) {
   return std::string(info.name, ::strnlen(info.name, sizeof(info.name)));
 }
 
+// "xdp off" is silent about a generic program, and leaves it, where the driver knows native ones.
+std::string detach_command(const std::string& name, uint32_t interface_index) {
+  bpf_xdp_query_opts facts{};
+  facts.sz = sizeof facts;
+  const bool known = bpf_xdp_query(static_cast<int>(interface_index), 0, &facts) == 0;
+  const bool generic = known && facts.attach_mode == XDP_ATTACHED_SKB;
+  return "ip link set dev " + name + (generic ? " xdpgeneric off" : " xdp off");
+}
+
 Result<InterfaceClaim> InterfaceClaim::take(uint32_t interface_index, const std::string& name) {
   const int fd = bind_claim(interface_index);
   if (fd >= 0) return InterfaceClaim(fd);
@@ -137,15 +147,16 @@ Status clear_leftover(uint32_t interface_index, const std::string& name) {
   const auto program = attached_program(interface_index);
   if (!program) return {};
   if (*program != kSteerProgramName) {
-    return Error(Errc::kBusy, "interface " + name + " already runs the XDP program \"" + *program +
-                                  "\"; if nothing needs it: ip link set dev " + name +
-                                  " xdp off; or use af_packet:" + name);
+    return Error(Errc::kBusy,
+                 "interface " + name + " already runs the XDP program \"" + *program +
+                     "\"; if nothing needs it: " + detach_command(name, interface_index) +
+                     "; or use af_packet:" + name);
   }
   const int failed = bpf_xdp_detach(static_cast<int>(interface_index), 0, nullptr);
   if (failed == 0) return {};
   return Error(Errc::kPermission, -failed,
                "taking the leftover XDP program off " + name + ": " + std::strerror(-failed) +
-                   "; run: ip link set dev " + name + " xdp off");
+                   "; run: " + detach_command(name, interface_index));
 }
 
 }  // namespace mercury::ethdev

@@ -31,6 +31,8 @@ class SteerObject {
 
 // Name of the XDP program on an interface; nothing if there is none. "?" if it has no name.
 std::optional<std::string> attached_program(uint32_t interface_index);
+// The command that takes it off.
+std::string detach_command(const std::string& name, uint32_t interface_index);
 
 // Held by the process that uses AF_XDP on an interface: tells a leftover of a killed process from
 // the program of a living one. Freed by the kernel when the process ends, however it ends.

@@ -314,8 +314,8 @@ class OwnInterface(EthdevCase):
 class Checks(EthdevCase):
     """What doctor prints, against the state that it is about."""
 
-    def checks(self, lab, *arguments, user=()):
-        text = sh(*user, PINGPONG, "check", "--device", f"af_xdp:{INTERFACE}", *arguments,
+    def checks(self, lab, *arguments, user=(), interface=INTERFACE):
+        text = sh(*user, PINGPONG, "check", "--device", f"af_xdp:{interface}", *arguments,
                   ns=lab.hosts[0].ns)
         return {line.split()[1].rstrip(":"): line for line in text.splitlines()}
 
@@ -348,6 +348,22 @@ class Checks(EthdevCase):
             sh("ip", "link", "set", INTERFACE, "xdp", "object", FOREIGN, "section", "xdp",
                ns=host.ns)
             self.assertTrue(self.checks(lab)["xdp"].startswith("BAD"))
+            self.assertIn(f"ip link set dev {INTERFACE} xdp off", self.checks(lab)["xdp"])
+
+    def test_commands_that_a_driver_would_refuse_are_not_named(self):
+        with two_hosts() as lab:
+            host = lab.hosts[0]
+            # Its queues receive or transmit: nothing is "combined". Its driver knows native XDP.
+            sh("ip", "link", "add", "many", "numrxqueues", "4", "numtxqueues", "4", "type", "veth", "peer",
+               "name", "other", ns=host.ns)
+            sh("ip", "link", "set", "many", "up", ns=host.ns)
+            sh("ip", "link", "set", "dev", "many", "xdpgeneric", "object", FOREIGN, "section", "xdp", ns=host.ns)
+            for check, command in (("queues", "ethtool -L many rx 1 tx 1"), ("xdp", "ip link set dev many xdpgeneric off")):
+                line = self.checks(lab, interface="many")[check]
+                self.assertTrue(line.startswith("BAD"), line)
+                self.assertIn(command, line)
+                sh(*command.split(), ns=host.ns)
+                self.assertTrue(self.checks(lab, interface="many")[check].startswith("ok"), check)
 
     def test_missing_privileges_are_named(self):
         with two_hosts() as lab:
