@@ -48,7 +48,7 @@ Result<ModelFindings> predict_all(const SimOptions& options, const ModelOptions&
 
 CLI::App* add_model_command(CLI::App& app, SimOptions& options, ModelOptions& model) {
   CLI::App* command = app.add_subcommand("model", "predict an iteration from equations alone");
-  describe(*command, options);
+  describe(*command, options, parse_policy, policy_names());
   CLI::Option* tune = command->add_flag(
       "--tune", model.tune, "search partition and credit of the policy over a grid, take the best");
   command

@@ -23,16 +23,15 @@ Result<uint64_t> parse_link_rate(std::string_view text) {
                                            print_bits_per_second(kMaxLinkBps));
 }
 
-std::string policy_help(const std::string& names) {
-  return "one of " + names + "; with knobs: bytescheduler:partition=4MB,credit=8MB,startup=50us";
-}
-
-void describe(CLI::App& command, SimOptions& options) {
+void describe(CLI::App& command, SimOptions& options, PolicyReader read_policy,
+              const std::string& policies) {
   command
       .add_option("--trace", options.trace,
                   "the model: a trace file, or one of vgg16, vgg19, alexnet, resnet50, bert-base")
       ->required();
-  add_parsed(command, "--policy", options.policy, parse_policy, policy_help(policy_names()))
+  add_parsed(
+      command, "--policy", options.policy, read_policy,
+      "one of " + policies + "; with knobs: bytescheduler:partition=4MB,credit=8MB,startup=50us")
       ->required();
   command.add_option("--workers", options.workers, "that all compute alike")
       ->capture_default_str()

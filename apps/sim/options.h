@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "scheduler/policy.h"
 #include "transport/base/result.h"
@@ -23,10 +24,10 @@ struct SimOptions {
 };
 
 // Adds their options to a command. A value that makes no sense is refused while parsing, with what
-// was expected. `options` must outlive `command`.
-void describe(CLI::App& command, SimOptions& options);
-// What --policy takes, which is one of `names`.
-std::string policy_help(const std::string& names);
+// was expected; --policy is one of `policies`. `options` must outlive `command`.
+using PolicyReader = Result<Policy> (*)(std::string_view);
+void describe(CLI::App& command, SimOptions& options, PolicyReader read_policy,
+              const std::string& policies);
 
 // A command's own option for a value that `parse` reads into `value`.
 template <class Value>

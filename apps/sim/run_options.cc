@@ -26,13 +26,22 @@ Result<Slowdown> parse_slowdown(std::string_view text) {
   return slow;
 }
 
+// What is simulated is the engine.
+Result<Policy> parse_run_policy(std::string_view text) {
+  if (text.empty()) return parse_policy(text);
+  Result<Policy> policy = parse_engine_policy(text);
+  if (policy || policy.error().code != Errc::kUnsupported) return policy;
+  return Error(Errc::kUnsupported,
+               "policy '" + std::string(text) + "' is for `mercury-sim model` alone");
+}
+
 Result<OtherJob> parse_other(std::string_view text) {
   OtherJob job;
   const size_t at = text.rfind('@');
   job.trace = text.substr(0, at);
   if (job.trace.empty()) return bad(text, "TRACE or TRACE@POLICY");
   if (at == std::string_view::npos) return job;
-  const Result<Policy> policy = parse_policy(text.substr(at + 1));
+  const Result<Policy> policy = parse_run_policy(text.substr(at + 1));
   if (!policy) return policy.error();
   job.policy = *policy;
   job.has_policy = true;
@@ -59,10 +68,10 @@ void add_list(CLI::App& app, const std::string& name, std::vector<Value>& values
 }  // namespace
 
 void describe_run(CLI::App& app, SimOptions& options, RunOptions& run) {
-  describe(app, options);
+  describe(app, options, parse_run_policy, engine_policy_names());
   // A command such as `model` has its own.
   app.get_option("--trace")->required(false);
-  app.get_option("--policy")->required(false)->description(policy_help(engine_policy_names()));
+  app.get_option("--policy")->required(false);
   app.add_option("--iterations", run.iterations, "to simulate, warm-up included")
       ->capture_default_str()
       ->check(CLI::Range(1U, 100'000U));
@@ -102,16 +111,6 @@ Status check_run(const SimOptions& options, const RunOptions& run) {
   };
   if (options.trace.empty()) return wrong("--trace is required");
   if (options.policy.name.empty()) return wrong("--policy is required");
-  for (const OtherJob& job : run.others) {
-    if (job.has_policy && !job.policy.pulls_share_link) {
-      return wrong("policy '" + std::string(job.policy.name) +
-                   "' is for `mercury-sim model` alone");
-    }
-  }
-  if (!options.policy.pulls_share_link) {
-    return wrong("policy '" + std::string(options.policy.name) +
-                 "' is for `mercury-sim model` alone");
-  }
   if (run.warmup >= run.iterations) return wrong("--warmup leaves no iteration for the figures");
   if (!run.pcap.empty() && !run.payload) return wrong("--pcap needs --payload");
   if (run.window_bytes < 16 * 1024) return wrong("--window is less than 16KiB");
