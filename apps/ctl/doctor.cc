@@ -93,6 +93,15 @@ Check check_engine_cores(const StackdConfig& config) {
   return {"engine cores", false, good.error().message, "set engine.cores = [" + cores + "]"};
 }
 
+Check check_engine_scheduling(const StackdConfig& config) {
+  const Status good = check_scheduling(scheduling_of(config));
+  if (good) return {"scheduling", true, config.scheduling, ""};
+  return {"scheduling", false, "engines may not run before other threads",
+          "run mercury-stackd as root or with CAP_SYS_NICE (systemd: "
+          "AmbientCapabilities=CAP_SYS_NICE), "
+          "or set engine.scheduling = \"normal\""};
+}
+
 // The daemon raises its soft limit to the hard one.
 Check check_descriptors(const StackdConfig& config) {
   const uint64_t limit = descriptor_limit().hard;
@@ -138,6 +147,7 @@ int run_doctor(const std::string& config_path, bool as_json) {
     checks.push_back(check_attach_folder(config));
     if (!config.socket_group.empty()) checks.push_back(check_group(config));
     checks.push_back(check_descriptors(config));
+    checks.push_back(check_engine_scheduling(config));
     if (!config.cores.empty()) checks.push_back(check_engine_cores(config));
     check_port(config, path, checks);
   }

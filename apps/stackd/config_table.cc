@@ -53,6 +53,8 @@ const ConfigRow kRows[] = {
      "adaptive: spin, then sleep; busy: never sleep; interrupt: never spin"},
     {"engine", "spin", &C::spin_ns, Unit::kNanoseconds, 0, kS, nullptr,
      "adaptive: how long an engine without work looks before it sleeps"},
+    {"engine", "scheduling", &C::scheduling, Unit::kNone, 0, 0, "normal|urgent|realtime",
+     "against other threads on the engine's core; urgent: nice -20; realtime: before all of them"},
     {"engine", "cores", &C::cores, Unit::kNone, 0, 0, nullptr,
      "CPU of each engine's thread, in order; empty = not pinned"},
     {"engine", "max_sessions", &C::max_sessions, Unit::kNone, 1, 16384, nullptr,

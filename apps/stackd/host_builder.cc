@@ -49,6 +49,7 @@ std::vector<ThreadConfig> thread_configs(const StackdConfig& config) {
                          : config.polling == "interrupt" ? Polling::kInterrupt
                                                          : Polling::kAdaptive;
     threads[i].spin_ns = config.spin_ns;
+    threads[i].scheduling = scheduling_of(config);
     threads[i].name = "mercury-eng" + std::to_string(i);
     if (i < config.cores.size()) threads[i].core = static_cast<int>(config.cores[i]);
   }
@@ -96,6 +97,11 @@ Result<std::unique_ptr<Host>> ethdev_host(const StackdConfig& config, const Host
 }
 
 }  // namespace
+
+Scheduling scheduling_of(const StackdConfig& config) {
+  if (config.scheduling == "realtime") return Scheduling::kRealtime;
+  return config.scheduling == "urgent" ? Scheduling::kUrgent : Scheduling::kNormal;
+}
 
 Result<ethdev::EthdevConfig> device_config(const StackdConfig& config) {
   ethdev::EthdevConfig device;

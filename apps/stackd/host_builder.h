@@ -18,6 +18,8 @@ struct BuiltHost {
 
 // The DPDK device that the configuration describes. Errors: kConfig.
 Result<ethdev::EthdevConfig> device_config(const StackdConfig& config);
+// engine.scheduling.
+Scheduling scheduling_of(const StackdConfig& config);
 // The CPUs that this process may run on.
 std::vector<uint32_t> usable_cores();
 // Whether engine.cores are among them. Errors: kConfig.

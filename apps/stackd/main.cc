@@ -13,6 +13,7 @@
 #include "apps/stackd/config.h"
 #include "apps/stackd/daemon.h"
 #include "apps/stackd/descriptors.h"
+#include "apps/stackd/host_builder.h"
 
 namespace {
 
@@ -71,6 +72,10 @@ int main(int argc, char** argv) {
 
   set_up_log(config->log_level);
   provide_descriptors(*config);
+  if (mercury::Status allowed = mercury::check_scheduling(mercury::scheduling_of(*config));
+      !allowed) {
+    spdlog::warn("{}", allowed.error().message);
+  }
   signal(SIGPIPE, SIG_IGN);
   mercury::Daemon daemon(*config);
   if (mercury::Status started = daemon.start(); !started) {

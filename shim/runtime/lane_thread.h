@@ -20,6 +20,7 @@
 
 #include "shim/runtime/clock.h"
 #include "shim/runtime/lane.h"
+#include "shim/runtime/scheduling.h"
 
 namespace mercury {
 
@@ -28,7 +29,8 @@ enum class Polling : uint8_t { kAdaptive, kBusy, kInterrupt };
 struct ThreadConfig {
   Polling polling = Polling::kAdaptive;
   uint64_t spin_ns = 20'000;
-  int core = -1;  // -1: not pinned
+  Scheduling scheduling = Scheduling::kNormal;  // as far as it is permitted
+  int core = -1;                                // -1: not pinned
   std::string name = "mercury-engine";
 };
 
@@ -61,7 +63,8 @@ class LaneThread {
  private:
   void run() {
     pthread_setname_np(pthread_self(), config_.name.substr(0, 15).c_str());
-    prctl(PR_SET_TIMERSLACK, 1000);  // paced frames are due within microseconds
+    prctl(PR_SET_TIMERSLACK, 1000);            // paced frames are due within microseconds
+    (void)set_scheduling(config_.scheduling);  // whoever asks for more has checked it
     if (config_.core >= 0) {
       cpu_set_t set;
       CPU_ZERO(&set);

@@ -1,0 +1,70 @@
+#include "shim/runtime/scheduling.h"
+
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <thread>
+
+namespace mercury {
+namespace {
+
+constexpr uint64_t kSliceNs = 100'000;  // the least that the kernel takes
+constexpr int kMostUrgentNice = -20;
+
+// The kernel's struct sched_attr, first version; glibc has it from 2.41.
+struct Attributes {
+  uint32_t size = sizeof(Attributes);
+  uint32_t policy = SCHED_OTHER;
+  uint64_t flags = 0;
+  int32_t nice = 0;
+  uint32_t priority = 0;
+  uint64_t runtime_ns = 0;  // SCHED_OTHER: the slice, ignored before Linux 6.12
+  uint64_t deadline_ns = 0;
+  uint64_t period_ns = 0;
+};
+static_assert(sizeof(Attributes) == 48);
+
+bool get(Attributes& attributes) noexcept {
+  return syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) == 0;
+}
+bool set(const Attributes& attributes) noexcept {
+  return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0;
+}
+
+}  // namespace
+
+Status set_scheduling(Scheduling scheduling) noexcept {
+  Attributes now;
+  if (!get(now)) return Error::system(errno, "sched_getattr");
+  Attributes wanted;
+  wanted.nice = now.nice;
+  wanted.runtime_ns = kSliceNs;
+  if (scheduling == Scheduling::kUrgent) wanted.nice = kMostUrgentNice;
+  if (scheduling == Scheduling::kRealtime) {
+    wanted = Attributes();
+    wanted.policy = SCHED_RR;
+    wanted.priority = 1;
+  }
+  if (set(wanted)) return {};
+  const int why = errno;
+  Attributes sliced;
+  sliced.nice = now.nice;
+  sliced.runtime_ns = kSliceNs;
+  set(sliced);
+  return Error(
+      Errc::kPermission, why,
+      "engines may not run before other threads, and lose goodput where those use all cores: "
+      "run mercury-stackd as root or with CAP_SYS_NICE, or set engine.scheduling = "
+      "\"normal\"");
+}
+
+Status check_scheduling(Scheduling scheduling) {
+  Status result;
+  std::thread([&] { result = set_scheduling(scheduling); }).join();
+  return result;
+}
+
+}  // namespace mercury
