@@ -1,0 +1,321 @@
+#!/usr/bin/python3
+"""The policies on real ports, beside the simulator, Gloo, MPI and ps-lite: what an iteration takes.
+
+    sudo benchmarks/emulation/emulate.py                          ResNet-50 and VGG-16, half an hour
+    sudo benchmarks/emulation/emulate.py --models resnet50 --policies mercury wfbp --others
+    sudo benchmarks/emulation/emulate.py --models resnet50 --policies mercury --busy --scheduling realtime
+
+Two workers and two servers are virtual hosts, each with a link of --mbit both ways. Each runs a
+mercury-stackd over a DPDK port; mercury-replay computes in time and exchanges real payloads, which
+are verified. Two cores carry no 10 Gb/s, so the links are slower by a factor and computing takes
+longer by the same: the factor is printed. mercury-sim gets the same trace and links. Gloo and Open
+MPI reduce between the two workers, ps-lite has the servers too, all over kernel TCP, on the same links in
+the same run. ps-lite is no package: docs/papers.md, "Emulation", says how to build it.
+
+Needs root, and `meson compile -C build`. Leaves emulation.json and emulation-MODEL.svg in --out.
+Status: 0; 1 when emulation and simulator are more than a tenth apart or put two policies that differ
+by more than that in another order; 2 for a wrong command line.
+"""
+import argparse
+import contextlib
+import csv
+import itertools
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from netlab import Lab, LabError  # noqa: E402
+
+POLICIES = ["wfbp", "byteps", "bytescheduler", "p3", "mercury-fifo", "mercury"]
+# What the links stand for: where exchanging takes about as long as computing.
+GBPS = {"resnet50": 5, "vgg16": 10, "vgg19": 10, "alexnet": 10, "bert-base": 10}
+RIVALS = {"gloo": "Gloo", "mpi": "Open MPI", "pslite": "ps-lite"}
+WORKERS, SERVERS = 2, 2
+TOLERANCE = 0.1
+LIMIT_S = 1800  # of one program
+
+
+def stretched(model, factor, folder):
+    """The trace with all times multiplied."""
+    lines = (ROOT / "apps" / "trace" / "traces" / f"{model}.csv").read_text(encoding="utf-8").splitlines()
+    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    path = folder / f"{model}-x{factor:g}.csv"
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({key: round(int(value) * factor) if key.endswith("_ns") else value
+                             for key, value in row.items()})
+    return path
+
+
+class Hosts:
+    """The lab, with a daemon on each host."""
+
+    def __init__(self, options, folder, stack):
+        self.options, self.folder, self.stack = options, folder, stack
+        self.names = [f"w{i}" for i in range(WORKERS)] + [f"s{i}" for i in range(SERVERS)]
+        self.lab = stack.enter_context(
+            Lab(f"em{os.getpid()}", self.names, rate_mbit=options.mbit, mtu=options.mtu, queue_bytes=options.queue))
+        self.rendezvous = ",".join(f"{self.lab[f's{i}'].ip}:7470" for i in range(SERVERS))
+
+    @contextlib.contextmanager
+    def daemons(self):
+        with contextlib.ExitStack() as stack:
+            for host in self.lab.hosts:
+                stack.enter_context(self.daemon(host))
+            yield
+
+    @contextlib.contextmanager
+    def daemon(self, host):
+        base = self.folder / host.name
+        base.with_suffix(".toml").write_text(
+            f'[port]\nkind = "ethdev"\ndevice = "{self.options.device}"\ninterface = "eth0"\nhugepages = "off"\n'
+            f'address = ["{host.ip}/24"]\nmtu = {self.options.mtu}\nrate = "{self.options.mbit}Mbit"\n'
+            f'[engine]\nscheduling = "{self.options.scheduling}"\n[attach]\nsocket = "{base}.sock"\n', encoding="utf-8")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, open(f"{base}.log", "w", encoding="utf-8") as log:
+            pathlib.Path(f"{base}.ready").unlink(missing_ok=True)
+            ready.bind(f"{base}.ready")
+            ready.settimeout(60)
+            process = host.popen([str(self.options.build / "apps/stackd/mercury-stackd"), "--config", f"{base}.toml"],
+                                 stderr=log, env={**os.environ, "NOTIFY_SOCKET": f"{base}.ready"})
+            try:
+                try:
+                    ready.recv(64)
+                except TimeoutError:
+                    raise LabError(f"{host.name}: {pathlib.Path(log.name).read_text(encoding='utf-8')}") from None
+                yield
+            finally:
+                process.terminate()
+                process.wait(30)
+
+    def run_all(self, commands):
+        """Starts (host, command, environment) and returns what each printed; all end or none stays."""
+        running = [self.lab[name].popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        text=True, env={**os.environ, **environment})
+                   for name, command, environment in commands]
+        try:
+            outputs = [process.communicate(timeout=LIMIT_S) for process in running]
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()
+        for process, (_, errors) in zip(running, outputs):
+            if process.returncode != 0:
+                raise LabError(f"{process.args[2]}: {errors.strip()}")
+        return [output for output, _ in outputs]
+
+    def mercury(self, trace, policy):
+        options = self.options
+        with self.daemons():
+            self.run_all([(f"w{rank}",
+                           [options.build / "apps/replay/mercury-replay", "--trace", trace, "--rank", rank, "--workers", WORKERS,
+                            "--servers", SERVERS, "--rendezvous", self.rendezvous, "--mode", "daemon", "--policy", policy,
+                            "--iterations", options.iterations, "--warmup", 1, "--report", self.folder / f"report{rank}.json"],
+                           {"MERCURY_SOCKET": f"{self.folder / f'w{rank}'}.sock"}) for rank in range(WORKERS)])
+            repeated = sum(self.counter(name, "retransmits") for name in self.names)
+        reports = [json.loads((self.folder / f"report{rank}.json").read_text(encoding="utf-8")) for rank in range(WORKERS)]
+        if any(report["mismatches"] for report in reports):
+            raise LabError(f"{policy}: a sum is wrong")
+        return reports[0]["iterations_s"], repeated
+
+    def counter(self, name, counter):
+        answer = subprocess.run([self.options.build / "apps/ctl/mercuryctl", "--socket", f"{self.folder / name}.sock", "stats",
+                                 "--json"], capture_output=True, text=True, check=True)
+        return sum(engine["counters"].get(counter, 0) for engine in json.loads(answer.stdout)["engines"])
+
+    def replay(self, *arguments):
+        return [self.options.build / "benchmarks/emulation/rival_replay", *arguments,
+                "--iterations", self.options.iterations, "--warmup", 1]
+
+    def gloo(self, trace):
+        store = self.folder / "gloo"
+        shutil.rmtree(store, ignore_errors=True)
+        store.mkdir()
+        output = self.run_all([(f"w{rank}", self.replay("--trace", trace, "--library", "gloo", "--rank", rank, "--size", WORKERS,
+                                                        "--store", store, "--address", self.lab[f"w{rank}"].ip), {})
+                               for rank in range(WORKERS)])
+        return json.loads(output[0])["iterations_s"]
+
+    def pslite(self, trace):
+        """MXNet's way with it: workers and servers as Mercury's, and its scheduler on the first server."""
+        roles = [("s0", "scheduler"), *((f"s{i}", "server") for i in range(SERVERS)), *((f"w{i}", "worker") for i in range(WORKERS))]
+        environment = {"DMLC_PS_ROOT_URI": self.lab["s0"].ip, "DMLC_PS_ROOT_PORT": "9191", "DMLC_INTERFACE": "eth0",
+                       "DMLC_NUM_WORKER": str(WORKERS), "DMLC_NUM_SERVER": str(SERVERS)}
+        outputs = self.run_all([(name, self.replay("--trace", trace, "--library", "ps-lite"), {**environment, "DMLC_ROLE": role})
+                                for name, role in roles])
+        return json.loads("".join(outputs))["iterations_s"]
+
+    def mpi(self, trace):
+        """mpirun on the first worker; the others are other hosts to it, reached by entering their namespace."""
+        agent = self.folder / "agent"
+        hosts = " ".join(f"{self.lab[f'w{i}'].ip}) ns={self.lab[f'w{i}'].ns} name=w{i};;" for i in range(WORKERS))
+        agent.write_text(f'#!/bin/sh\ncase $1 in {hosts} esac\nshift\n'
+                         'exec nsenter --net=/run/netns/$ns unshare --uts sh -c "hostname $name; $*"\n', encoding="utf-8")
+        agent.chmod(0o755)
+        addresses = ",".join(self.lab[f"w{rank}"].ip for rank in range(WORKERS))
+        words = ["mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", agent, "--mca", "btl", "tcp,self", "--mca",
+                 "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0", "--bind-to", "none", "-H", addresses, "-n",
+                 WORKERS, *self.replay("--trace", trace, "--library", "mpi")]
+        command = " ".join(str(word) for word in words)
+        output = self.run_all([("w0", ["unshare", "--uts", "sh", "-c", f"hostname w0; exec {command}"], {})])
+        return json.loads(output[0].splitlines()[-1])["iterations_s"]
+
+
+def ask(options, *arguments):
+    """mercury-sim, of the same links."""
+    answer = subprocess.run(
+        [options.build / "apps/sim/mercury-sim", *arguments, "--bandwidth", f"{options.mbit}Mbps", "--workers", str(WORKERS),
+         "--servers", str(SERVERS), "--mtu", str(options.mtu), "--json", "-"], capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise LabError(f"mercury-sim: {answer.stderr.strip()}")
+    return json.loads(answer.stdout)
+
+
+def middle(values):
+    values = sorted(values)
+    return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
+
+
+def measure(options, hosts, model):
+    """All in turns, so that a machine that slows down slows all."""
+    gbps = options.gbps or GBPS[model]
+    factor = gbps * 1000 / options.mbit
+    trace = stretched(model, factor, hosts.folder)
+    ways = {policy: lambda policy=policy: hosts.mercury(trace, policy) for policy in options.policies}
+    ways |= {f"{RIVALS[other]}, kernel TCP": lambda other=other: (getattr(hosts, other)(trace), None) for other in options.others}
+    seconds = {name: [] for name in ways}
+    repeated = {name: 0 for name in ways}
+    for run, (name, way) in itertools.product(range(options.runs), ways.items()):
+        took, again = way()
+        seconds[name] += took
+        repeated[name] += again or 0
+        print(f"  {model}, run {run + 1} of {options.runs}: {name}: {middle(took):.3f} s", file=sys.stderr, flush=True)
+    optimum = ask(options, "model", "--trace", trace, "--policy", "mercury")["optimum_s"]
+    print(f"\n{model}: {options.mbit} Mb/s for {gbps:g} Gb/s, times x {factor:g}\n"
+          f"{'':22}{'measured':>10}{'spread':>9}{'simulated':>11}{'apart':>8}{'repeated':>10}")
+    rows = []
+    for name, all_s in seconds.items():
+        sim = None
+        if name in options.policies:
+            sim = ask(options, "--quiet", "--trace", trace, "--policy", name, "--delay", "25us", "--queue", f"{options.queue}B",
+                      "--iterations", "3")["iteration_s"]
+        took = middle(all_s)
+        rows.append({"name": name, "iteration_s": took, "iterations_s": all_s, "retransmits": repeated[name], "simulated_s": sim})
+        beside = f"{sim:9.3f} s{took / sim - 1:+8.1%}{repeated[name]:10}" if sim else ""
+        print(f"{name:22}{took:8.3f} s{(max(all_s) - min(all_s)) / took:9.0%}{beside}")
+    print(f"{'optimum (Theorem 1)':22}{'':19}{optimum:9.3f} s", flush=True)
+    return {"model": model, "mbit": options.mbit, "gbps": gbps, "factor": factor, "optimum_s": optimum, "rows": rows}
+
+
+@contextlib.contextmanager
+def computing():
+    """A program for each core that wants all of it."""
+    programs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
+def verdict(result):
+    rows = [row for row in result["rows"] if row["simulated_s"]]
+    apart = max((abs(row["iteration_s"] / row["simulated_s"] - 1) for row in rows), default=0)
+    swapped = [f"{a['name']} and {b['name']}" for a, b in itertools.combinations(rows, 2)
+               if (a["simulated_s"] - b["simulated_s"]) * (a["iteration_s"] - b["iteration_s"]) < 0
+               and abs(a["simulated_s"] / b["simulated_s"] - 1) > TOLERANCE]
+    print(f"{result['model']}: {apart:.1%} apart at most; order {'of ' + ', '.join(swapped) + ' differs' if swapped else 'as simulated'}")
+    return apart <= TOLERANCE and not swapped
+
+
+def draw(result, out):
+    import matplotlib  # pylint: disable=import-outside-toplevel
+    matplotlib.use("svg")
+    from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
+    rows = result["rows"]
+    figure, axes = pyplot.subplots(figsize=(7, 0.4 * len(rows) + 1.2))
+    places = range(len(rows))
+    axes.barh([place - 0.2 for place in places], [row["iteration_s"] for row in rows], 0.4, label="measured")
+    axes.barh([place + 0.2 for place in places], [row["simulated_s"] or 0 for row in rows], 0.4, label="simulated")
+    axes.axvline(result["optimum_s"], color="black", linewidth=1, label="optimum")
+    axes.set_yticks(list(places), [row["name"] for row in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel("iteration, s")
+    axes.set_title(f"{result['model']}, 2 + 2, {result['mbit']} Mb/s for {result['gbps']:g} Gb/s (times x {result['factor']:g})",
+                   fontsize=10)
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(out / f"emulation-{result['model']}.svg")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=["resnet50", "vgg16"], choices=GBPS)
+    parser.add_argument("--policies", nargs="+", default=POLICIES, choices=POLICIES)
+    parser.add_argument("--others", nargs="*", default=["gloo", "mpi"], choices=RIVALS)
+    parser.add_argument("--mbit", type=int, default=500, help="of every link [%(default)s]")
+    parser.add_argument("--gbps", type=float, help=f"what it stands for [{', '.join(f'{m} {g}' for m, g in GBPS.items())}]")
+    parser.add_argument("--mtu", type=int, default=9000, help="[%(default)s]")
+    parser.add_argument("--queue", type=int, default=1 << 20, help="bytes before each link [%(default)s]")
+    parser.add_argument("--device", default="af_packet", choices=["af_packet", "af_xdp"])
+    parser.add_argument("--scheduling", default="urgent", choices=["normal", "urgent", "realtime"],
+                        help="of Mercury's engines, as engine.scheduling [%(default)s]")
+    parser.add_argument("--busy", action="store_true", help="beside programs that compute, one for each core")
+    parser.add_argument("--runs", type=int, default=3, help="[%(default)s]")
+    parser.add_argument("--iterations", type=int, default=3, help="measured in each run, after one of warm-up [%(default)s]")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "out" / "emulation", help="[%(default)s]")
+    parser.add_argument("--no-plot", action="store_true")
+    parser.add_argument("--no-verdict", action="store_true", help="status 0 whatever the times are: the sums are right")
+    options = parser.parse_args()
+    if min(options.mbit, options.iterations, options.runs) < 1 or (options.gbps or 1) <= 0:
+        parser.error("--mbit, --gbps, --iterations and --runs: above 0")
+    options.build = options.build.resolve()
+    wanted = ["apps/stackd/mercury-stackd", "apps/replay/mercury-replay", "apps/sim/mercury-sim"]
+    wanted += ["benchmarks/emulation/rival_replay"] if options.others else []
+    for program in wanted:
+        if not (options.build / program).is_file():
+            parser.error(f"no {options.build / program}: tools/build {program} makes it")
+    return options
+
+
+def main():
+    options = parse()
+    if os.geteuid() != 0:
+        print("emulate.py: virtual hosts need root (network namespaces)", file=sys.stderr)
+        return 77 if options.no_verdict else 1
+    for number in (signal.SIGTERM, signal.SIGHUP):  # cleans up, as Ctrl-C does
+        signal.signal(number, signal.default_int_handler)
+    options.out.mkdir(parents=True, exist_ok=True)
+    good, results = True, []
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mercury-")))
+        hosts = Hosts(options, folder, stack)
+        if options.busy:
+            stack.enter_context(computing())
+        for model in options.models:
+            results.append(measure(options, hosts, model))
+            (options.out / "emulation.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+            good = verdict(results[-1]) and good or options.no_verdict
+            if not options.no_plot:
+                draw(results[-1], options.out)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except LabError as why:
+        sys.exit(f"emulate.py: {why}")
+    except KeyboardInterrupt:
+        sys.exit("emulate.py: interrupted; emulation.json has the models that are done")

@@ -1,0 +1,48 @@
+#include <mpi.h>
+
+#include <limits>
+#include <stdexcept>
+
+#include "benchmarks/emulation/exchange.h"
+
+namespace mercury::emulation {
+namespace {
+
+// MPI ends the process itself when a call fails (MPI_ERRORS_ARE_FATAL).
+class Mpi : public Collective {
+ public:
+  Mpi() {
+    int provided = 0;
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+    if (provided < MPI_THREAD_SERIALIZED) throw std::runtime_error("this MPI knows no threads");
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  }
+  ~Mpi() override { MPI_Finalize(); }
+
+  void all_reduce(const float* in, float* out, size_t numel) override {
+    if (numel > static_cast<size_t>(std::numeric_limits<int>::max())) {
+      throw std::runtime_error("a tensor has more elements than MPI can count");
+    }
+    MPI_Allreduce(in, out, static_cast<int>(numel), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string version() const override {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    MPI_Get_library_version(text, &length);
+    const std::string all(text, static_cast<size_t>(length));
+    return all.substr(0, all.find(','));
+  }
+
+ private:
+  int rank_ = 0;
+  int size_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Collective> make_mpi() { return std::make_unique<Mpi>(); }
+
+}  // namespace mercury::emulation
