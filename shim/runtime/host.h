@@ -65,7 +65,7 @@ class HostOf final : public Host {
     LaneConfig each = config.lane;
     for (Part& part : parts) {
       interface.lanes.push_back(part.port->info().local);
-      each.engine.first_session_generation = static_cast<uint32_t>(random());
+      each.engine.session_seed = random();
       lanes_.push_back(
           std::make_unique<Lane<P>>(std::move(part.counters), std::move(part.port), each));
     }

@@ -42,9 +42,9 @@ struct EngineConfig {
   // Bytes that may wait before this host's link when several send to it and its rate is known: the
   // size of the queue that the senders' grants add to the link's round trip (flow/credit.h).
   uint64_t incast_queue_bytes = 128 * 1024;
-  // Where the generations in session numbers begin: random, so that frames for sessions of an
-  // engine that was here before (a daemon that was killed) reach none of this one's.
-  uint32_t first_session_generation = 1;
+  // What session numbers begin with: random, so that nobody guesses them, and frames for sessions
+  // of an engine that was here before (a daemon that was killed) reach none of this one's.
+  uint64_t session_seed = 1;
 };
 
 inline constexpr uint32_t kBurst = 32;    // frames per receive burst, as DPDK's examples
@@ -78,7 +78,7 @@ class Engine final : private SessionEvents {
         commands_(std::move(commands)),
         events_(std::move(events)),
         sent_pool_(config.max_in_flight_packets / kSentBlockRecords),
-        sessions_(config.max_sessions, config.first_session_generation),
+        sessions_(config.max_sessions, config.session_seed),
         handshakes_(config.session.handshake_timeout_ns),
         pacer_(port.info().link_bytes_per_second, config.tx_bound_bytes),
         credit_(port.info().link_bytes_per_second, config.incast_queue_bytes) {}

@@ -1,18 +1,25 @@
 #include "transport/engine/session_table.h"
 
+#include <sodium.h>
+
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
 
 namespace mercury {
 namespace {
 constexpr uint32_t kMaxSessions = (1U << 16) - 1;
 }  // namespace
 
-SessionTable::SessionTable(uint32_t capacity, uint32_t first_generation) {
+SessionTable::SessionTable(uint32_t capacity, uint64_t seed) {
   capacity = std::min(capacity, kMaxSessions);
   slot_bits_ = static_cast<uint32_t>(std::bit_width(capacity));  // of slot + 1
   entries_.resize(capacity);
-  generations_.resize(capacity, first_generation);
+  generations_.resize(capacity);
+  std::array<unsigned char, randombytes_SEEDBYTES> key{};
+  std::memcpy(key.data(), &seed, sizeof seed);
+  randombytes_buf_deterministic(generations_.data(), capacity * sizeof generations_[0], key.data());
   deadlines_ns_.resize(capacity, kNever);
   touched_.reserve(capacity);
   free_.reserve(capacity);

@@ -35,7 +35,9 @@ struct SessionEntry {
 
 class SessionTable {
  public:
-  explicit SessionTable(uint32_t capacity, uint32_t first_generation = 1);
+  // From `seed` follows at which generation each slot begins: whoever knows some sessions' numbers
+  // knows nothing of the others'.
+  explicit SessionTable(uint32_t capacity, uint64_t seed = 1);
 
   // A free slot, or false when all are taken.
   bool allocate(SessionSlot& slot);

@@ -34,14 +34,22 @@ TEST(SessionTable, ANumberIsNotGivenAgainWhenItsSlotIs) {
 }
 
 TEST(SessionTable, NumbersAreNeverZeroEvenWhereTheGenerationWraps) {
-  SessionTable table(3, ~0U - 1);
-  for (int i = 0; i < 10; ++i) {
+  SessionTable table(~0U);  // the fewest bits of generation: 16
+  for (int i = 0; i < 70000; ++i) {
     SessionSlot slot;
     ASSERT_TRUE(table.allocate(slot));
     EXPECT_NE(table.number_of(slot), 0U);
     EXPECT_EQ(table.find(table.number_of(slot)), &table.at(slot));
     table.release(slot);
   }
+}
+
+TEST(SessionTable, NoNumberTellsAnother) {
+  SessionTable table(256, 99);
+  std::set<uint32_t> generations;
+  SessionSlot slot;
+  while (table.allocate(slot)) generations.insert(table.number_of(slot) >> 9);  // 9 bits of slot
+  EXPECT_EQ(generations.size(), 256U);
 }
 
 // A daemon that was killed and started again: what its peers still send to its old sessions must
