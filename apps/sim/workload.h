@@ -10,7 +10,7 @@
 
 namespace mercury::simulator {
 
-// What a frame of wire format v1 takes on an Ethernet link beside its elements: preamble and start
+// What a frame of the wire format takes on an Ethernet link beside its elements: preamble and start
 // (8), Ethernet header (14), IP header (20 or 40), UDP header (8), Mercury's chunk header (48),
 // checksum (4), gap (12).
 struct Framing {

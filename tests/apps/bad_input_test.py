@@ -261,7 +261,8 @@ class BadInputTest(unittest.TestCase):
         strange = {
             "drop_truncated": (b"", b"M", good[:31], frames.frame(frames.PUSH, chunk=(1, 0, 0, 0, 0, 0))[:40]),
             "drop_magic": (b"\x16\x03" + bytes(60), frames.frame(frames.PING, magic=0x4D4D)),
-            "drop_version": (frames.frame(frames.PING, version=0), frames.frame(frames.HELLO, version=2)),
+            "drop_version": (frames.frame(frames.PING, version=1), frames.frame(frames.PING, version=3),
+                             frames.frame(frames.HELLO, version=2)),
             "drop_type": (frames.frame(0), frames.frame(10), frames.frame(255)),
             "drop_header_crc": (good[:12] + bytes(4) + good[16:], good[:9] + b"\xff" + good[10:]),
             "drop_length": (good[:-1], good + b"x", frames.frame(frames.PING, length=65535)),
@@ -364,20 +365,22 @@ class BadInputTest(unittest.TestCase):
         stranger.settimeout(10)
         stranger.bind((some_address(), 0))
         before = server.counters()["sessions_refused"]
-        stranger.sendto(frames.frame(frames.HELLO, frames.hello("bystander", 5, versions=(2, 3))),
+        stranger.sendto(frames.frame(frames.HELLO, frames.hello("bystander", 5, versions=(3, 4))),
                         (self.addresses["server"], UDP_PORT))
         kind, session, payload = frames.parse(stranger.recv(2048))
         self.assertEqual((kind, session), (frames.REFUSE, 5))
-        said = "the connecting side speaks wire version 2 to 3, the answering side 1"
+        said = "the connecting side speaks wire version 3 to 4, the answering side 2"
         self.assertEqual(frames.parse_reason(payload), (VERSION_MISMATCH, said))
         who = "%s:%d" % stranger.getsockname()
         self.wait_for(lambda: f"refused {who} for job 'bystander': {said}" in server.log())
         self.assertEqual(server.counters()["sessions_refused"], before + 1)
         # One that speaks ours too is answered by the version that both have.
-        stranger.sendto(frames.frame(frames.HELLO, frames.hello("bystander", 6, versions=(1, 9))),
+        stranger.sendto(frames.frame(frames.HELLO, frames.hello("bystander", 6, versions=(1, 9), nonce=bytes(range(16)))),
                         (self.addresses["server"], UDP_PORT))
-        kind, session, payload = frames.parse(stranger.recv(2048))
-        self.assertEqual((kind, session, payload[0]), (frames.HELLO_ACK, 6, 1))
+        frame = stranger.recv(2048)
+        kind, session, payload = frames.parse(frame)
+        self.assertEqual((kind, session, payload[0]), (frames.HELLO_ACK, 6, frames.VERSION))
+        self.assertEqual(frame[16:24], bytes(range(8, 16)))
         bystander.stop(self)
 
     def test_versions_that_differ_from_the_server(self):
@@ -397,14 +400,25 @@ class BadInputTest(unittest.TestCase):
                     _, _, payload = frames.parse(frame)
                     return int.from_bytes(payload[8:12], "big"), payload[24:40], payload[72:].decode(), source
         self.open(program, begin=True, rendezvous=there)
-        session, _, _, source = hello()
-        said = "the connecting side speaks wire version 1, the answering side 2 to 3"
-        server.sendto(frames.frame(frames.REFUSE, frames.reason(session, VERSION_MISMATCH, said), session=session), source)
+        session, nonce, _, source = hello()
+        said = "the connecting side speaks wire version 2, the answering side 3 to 4"
+        # Whoever has not seen the HELLO is not believed.
+        self.dropped(self.daemons["left"], "drop_forged_answer", server,
+                     frames.frame(frames.REFUSE, frames.reason(session, VERSION_MISMATCH, "go away"), session=session,
+                                  number=frames.echo_of(nonce) ^ 1), source)
+        server.sendto(frames.frame(frames.REFUSE, frames.reason(session, VERSION_MISMATCH, said), session=session,
+                                   number=frames.echo_of(nonce)), source)
         self.refused(program.result(), errno.EPROTONOSUPPORT, said, there)
+        server.setblocking(False)
+        with self.assertRaises(BlockingIOError):  # HELLO was said again before the answer
+            while True:
+                server.recv(2048)
+        server.settimeout(10)
         self.open(program, begin=True, rendezvous=there)
         session, nonce, job, source = hello()
-        server.sendto(frames.frame(frames.HELLO_ACK, frames.hello_ack(9, version=2), session=session), source)
-        self.refused(program.result(), errno.EPROTONOSUPPORT, "chose wire version 2, which was not offered", there)
+        server.sendto(frames.frame(frames.HELLO_ACK, frames.hello_ack(9, version=3), session=session,
+                                   number=frames.echo_of(nonce)), source)
+        self.refused(program.result(), errno.EPROTONOSUPPORT, "chose wire version 3, which was not offered", there)
         frame = server.recv(2048)
         while frame[3] == frames.HELLO:
             frame = server.recv(2048)

@@ -4,6 +4,7 @@ import struct
 
 HELLO, HELLO_ACK, REFUSE, CLOSE, ACK, PING, CONTROL, PUSH, RESULT = range(1, 10)
 MAGIC = 0x4D55
+VERSION = 2
 
 
 def crc32c(data):
@@ -15,13 +16,18 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
-def frame(kind, payload=b"", session=0, number=0, version=1, magic=MAGIC, length=None, payload_crc=None, chunk=None,
+def version_of(kind):
+    """Handshakes are of version 1 in all versions."""
+    return 1 if HELLO <= kind <= REFUSE else VERSION
+
+
+def frame(kind, payload=b"", session=0, number=0, version=None, magic=MAGIC, length=None, payload_crc=None, chunk=None,
           tag=(0, 0)):
-    """A whole frame; `chunk` is (round, tensor, chunk, priority, sender, incarnation) of PUSH and RESULT."""
+    """A whole frame; `number` of HELLO_ACK and REFUSE is the HELLO's echo; `chunk` is (round, tensor, chunk, priority, sender, incarnation) of PUSH and RESULT."""
     crc = (crc32c(payload) if payload_crc is None else payload_crc) ^ tag[1]
     rest = struct.pack(">IIIHHII", *chunk, crc) if chunk else struct.pack(">II", crc, 0)
     length = len(payload) if length is None else length
-    before = struct.pack(">HBBHHI", magic, version, kind, 0, length, session)
+    before = struct.pack(">HBBHHI", magic, version_of(kind) if version is None else version, kind, 0, length, session)
     after = struct.pack(">Q", number) + rest
     return before + struct.pack(">I", crc32c(before + bytes(4) + after) ^ tag[0]) + after + payload
 
@@ -31,7 +37,7 @@ def job_key(name, secret=""):
     return hashlib.blake2b(text, digest_size=32).digest()
 
 
-def hello(job, session, versions=(1, 1), secret="", rank=0, nonce=bytes(16), incarnation=7):
+def hello(job, session, versions=(VERSION, VERSION), secret="", rank=0, nonce=bytes(16), incarnation=7):
     """A worker's HELLO for a control session, with the proof that the job's secret asks for."""
     def body(number, payload_bytes, proof):
         return struct.pack(">BBBBIIHHIHH", *versions, 0, 0, 0, number, rank, 0, incarnation, payload_bytes,
@@ -40,8 +46,13 @@ def hello(job, session, versions=(1, 1), secret="", rank=0, nonce=bytes(16), inc
     return body(session, 1472, proof)
 
 
-def hello_ack(session, version=1, nonce=bytes(16)):
+def hello_ack(session, version=VERSION, nonce=bytes(16)):
     return struct.pack(">BBBBIIIHH", version, 0, 0, 0, 0, session, 7, 1472, 0) + nonce + bytes(32)
+
+
+def echo_of(nonce):
+    """What answers to the HELLO with this nonce show in place of a packet number."""
+    return int.from_bytes(nonce[8:], "big")
 
 
 def frame_tag(key, asked, answered):
@@ -68,7 +79,7 @@ def parse(data, tag=(0, 0)):
     payload = data[32:]
     if kind <= REFUSE:
         tag = (0, 0)
-    assert magic == MAGIC and version == 1 and header_crc == crc32c(header) ^ tag[0], data.hex()
+    assert magic == MAGIC and version == version_of(kind) and header_crc == crc32c(header) ^ tag[0], data.hex()
     assert length == len(payload) and struct.unpack_from(">I", data, 24)[0] == crc32c(payload) ^ tag[1], data.hex()
     return kind, session, payload
 

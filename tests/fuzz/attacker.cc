@@ -101,8 +101,8 @@ void Attacker::hello(Input& record) {
   static constexpr std::array<const char*, 4> kJobs{"evil", "other", "good", "third"};
   const uint8_t how = record.byte();
   wire::Hello hello;
-  hello.version_min = (how & 1) != 0 ? record.byte() : 1;
-  hello.version_max = (how & 1) != 0 ? record.byte() : 1;
+  hello.version_min = (how & 1) != 0 ? record.byte() : wire::kVersion;
+  hello.version_max = (how & 1) != 0 ? record.byte() : wire::kVersion;
   hello.kind = static_cast<wire::SessionKind>(record.byte() % 2);
   hello.role = static_cast<Role>(record.byte() % 2);
   hello.features = (how & 2) != 0 ? record.take<uint32_t>() : 0;

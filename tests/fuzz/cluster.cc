@@ -57,8 +57,8 @@ void Ear::hear(const Endpoint& source, const Endpoint& target, std::span<const s
   way.last = header;
   if (wire::is_tagged(header.type)) {
     way.tag = {header.tag, header.payload_crc ^ wire::crc32c(payload)};
+    way.next_packet = std::max(way.next_packet, header.packet_number + 1);
   }
-  way.next_packet = std::max(way.next_packet, header.packet_number + 1);
   if (header.type == wire::FrameType::kControl) {
     if (const auto piece = wire::decode_control(payload)) {
       way.control_offset = std::max(way.control_offset, piece->offset + piece->bytes.size());
@@ -211,8 +211,8 @@ void repair(std::vector<std::byte>& frame, bool payload_too, FrameTag tag) {
   wire::CommonHeader common{};
   std::memcpy(&common, frame.data(), sizeof common);
   common.magic = wire::Be16(wire::kMagic);
-  common.version = wire::kVersion;
   common.type = static_cast<uint8_t>(1 + (common.type + 255U) % wire::kMaxFrameType);
+  common.version = wire::version_of(static_cast<wire::FrameType>(common.type));
   const bool chunk = wire::is_chunk(static_cast<wire::FrameType>(common.type));
   const size_t head = wire::header_bytes(static_cast<wire::FrameType>(common.type));
   if (!wire::is_tagged(static_cast<wire::FrameType>(common.type))) tag = {};

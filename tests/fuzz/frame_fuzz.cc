@@ -127,8 +127,8 @@ void repaired_frame(Bytes bytes) {
   wire::ChunkHeader raw{};
   std::memcpy(&raw, copy.data(), std::min(sizeof raw, copy.size()));
   raw.common.magic = wire::Be16(wire::kMagic);
-  raw.common.version = wire::kVersion;
   raw.common.type = static_cast<uint8_t>(1 + raw.common.type % wire::kMaxFrameType);
+  raw.common.version = wire::version_of(static_cast<wire::FrameType>(raw.common.type));
   const size_t head = wire::header_bytes(static_cast<wire::FrameType>(raw.common.type));
   if (copy.size() < head || copy.size() - head > 0xffff) return;
   raw.common.payload_bytes = wire::Be16(static_cast<uint16_t>(copy.size() - head));

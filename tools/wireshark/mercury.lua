@@ -1,4 +1,4 @@
--- Wireshark dissector for Mercury's wire format v1 (docs/protocol.md).
+-- Wireshark dissector for Mercury's wire format (docs/protocol.md).
 --
 --   tshark -X lua_script:tools/wireshark/mercury.lua -r capture.pcap -Y mercury
 --
@@ -10,10 +10,11 @@
 
 local mercury = Proto("mercury", "Mercury")
 
-local kVersion = 1
+local kVersion = 2           -- of an open session's frames
+local kHandshakeVersion = 1  -- of HELLO, HELLO_ACK and REFUSE, for ever
 local kPlainHeaderBytes = 32
 local kChunkHeaderBytes = 48
-local kRefuse, kAck, kPush, kResult = 3, 5, 8, 9
+local kHello, kRefuse, kAck, kPush, kResult = 1, 3, 5, 8, 9
 
 local types = {
   [1] = "HELLO", [2] = "HELLO_ACK", [3] = "REFUSE", [4] = "CLOSE", [5] = "ACK", [6] = "PING",
@@ -47,6 +48,7 @@ local f = {
   header_crc = ProtoField.uint32("mercury.header_crc", "Header CRC-32C", base.HEX),
   header_crc_ok = ProtoField.bool("mercury.header_crc.ok", "Header CRC-32C fits"),
   packet_number = ProtoField.uint64("mercury.packet_number", "Packet number"),
+  echo = ProtoField.uint64("mercury.echo", "Echo of the HELLO's nonce", base.HEX),
   tag = ProtoField.uint64("mercury.tag", "Tag, if the frame is intact", base.HEX),
   payload_crc = ProtoField.uint32("mercury.payload_crc", "Payload CRC-32C", base.HEX),
   payload_crc_ok = ProtoField.bool("mercury.payload_crc.ok", "Payload CRC-32C fits"),
@@ -286,7 +288,8 @@ local function common_header(tvb, pinfo, tree, head)
   local item = tree:add(f.header_crc, tvb(12, 4))
   item:add(f.header_crc_ok, fits):set_generated()
   if not fits then item:add_proto_expert_info(wrong.header_crc) end
-  tree:add(f.packet_number, tvb(16, 8))
+  local type = tvb(3, 1):uint()
+  tree:add(type > kHello and type <= kRefuse and f.echo or f.packet_number, tvb(16, 8))
   return fits, tag
 end
 
@@ -295,8 +298,9 @@ local function has_magic(tvb)
 end
 
 local function is_known(tvb)
-  return tvb(2, 1):uint() == kVersion and types[tvb(3, 1):uint()] ~= nil and
-    tvb:captured_len() >= header_bytes(tvb(3, 1):uint())
+  local type = tvb(3, 1):uint()
+  return types[type] ~= nil and tvb:captured_len() >= header_bytes(type) and
+    tvb(2, 1):uint() == (type <= kRefuse and kHandshakeVersion or kVersion)
 end
 
 function mercury.dissector(tvb, pinfo, root)

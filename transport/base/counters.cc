@@ -34,6 +34,8 @@ constexpr CounterInfo kCounterInfo[] = {
     {"drop_slot_busy", "slot still being sent by the NIC; the sender tries again"},
     {"drop_result_unexpected", "result that this worker does not wait for"},
     {"drop_handshake", "malformed or unexpected handshake frame"},
+    {"drop_forged_answer",
+     "HELLO_ACK or REFUSE that does not show that its sender has seen the HELLO"},
     {"drop_control", "malformed or out-of-window control frame"},
     {"drop_not_mercury", "frame for another protocol on an interface of Mercury's own"},
     {"drop_bad_ip", "malformed or fragmented IP packet"},

@@ -21,7 +21,7 @@ enum class Counter : uint16_t {
   kDropTruncated, kDropMagic, kDropVersion, kDropType, kDropLength, kDropHeaderCrc, kDropPayloadCrc,
   kDropNoSession, kDropForeignSource, kDropDuplicate, kDropNotOpen,
   kDropUnknownTensor, kDropChunkRange, kDropWorkerRank, kDropIncarnation, kDropRoundOld, kDropRoundNew,
-  kDropContributedTwice, kDropSlotBusy, kDropResultUnexpected, kDropHandshake, kDropControl,
+  kDropContributedTwice, kDropSlotBusy, kDropResultUnexpected, kDropHandshake, kDropForgedAnswer, kDropControl,
   // The same at the port.
   kDropNotMercury, kDropBadIp, kDropIpChecksum, kDropNeighbor, kDropTxFull, kDropNoBuffer, kHandoffs, kDropHandoffFull,
   kDropTooLarge, kDropNetwork,

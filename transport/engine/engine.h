@@ -156,7 +156,8 @@ class Engine final : private SessionEvents {
   void connect(const command::Connect& request);
   void accept(const command::Accept& request);
   void refuse(uint64_t hello, Errc code, std::string_view text);
-  void send_reason(const Endpoint& remote, uint32_t peer_session, Errc code, std::string_view text);
+  void send_reason(const Endpoint& remote, const wire::Hello& hello, Errc code,
+                   std::string_view text);
   void report_failure(Status status, JobSlot job);
   template <class F>
   void with_session(uint64_t token, F use);

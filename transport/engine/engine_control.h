@@ -73,7 +73,7 @@ void Engine<P, X>::accept(const command::Accept& request) {
   }
   Result<SessionSlot> slot = open_session(pending->remote, request.token, request.job);
   if (!slot) {
-    send_reason(pending->remote, pending->body.session, slot.error().code, slot.error().message);
+    send_reason(pending->remote, pending->body, slot.error().code, slot.error().message);
     report(event::SessionClosed{request.token, slot.error().code, slot.error().message});
     return;
   }
@@ -101,7 +101,7 @@ void Engine<P, X>::receive_hello(const RxFrame& frame, const wire::Header& heade
   }
   if (stopping_) return;
   if (Result<uint8_t> version = negotiate_version(*hello); !version) {
-    send_reason(frame.source, hello->session, version.error().code, version.error().message);
+    send_reason(frame.source, *hello, version.error().code, version.error().message);
     // Whoever floods us with these does not flood the control plane.
     if (now_ns_ < next_refusal_report_ns_) return;
     next_refusal_report_ns_ = now_ns_ + kRefusalReportNs;
@@ -115,20 +115,21 @@ void Engine<P, X>::receive_hello(const RxFrame& frame, const wire::Header& heade
 template <Port P, Exchange X>
 void Engine<P, X>::refuse(uint64_t hello, Errc code, std::string_view text) {
   std::optional<PendingHello> pending = handshakes_.take(hello);
-  if (pending) send_reason(pending->remote, pending->body.session, code, text);
+  if (pending) send_reason(pending->remote, pending->body, code, text);
 }
 
 // One REFUSE, not repeated: the peer repeats its HELLO until it hears one.
 template <Port P, Exchange X>
-void Engine<P, X>::send_reason(const Endpoint& remote, uint32_t peer_session, Errc code,
+void Engine<P, X>::send_reason(const Endpoint& remote, const wire::Hello& hello, Errc code,
                                std::string_view text) {
   counters_.add(Counter::kSessionsRefused);
   Result<PathId> path = port_.open_path(remote);
   if (!path) return;
   TxFrame frame;
   if (port_.tx_alloc(frame)) {
-    const wire::Reason reason{peer_session, code, std::string(text.substr(0, wire::kMaxReason))};
-    const uint32_t bytes = write_refusal({frame.data, frame.capacity}, peer_session, reason);
+    const wire::Reason reason{hello.session, code, std::string(text.substr(0, wire::kMaxReason))};
+    const uint32_t bytes =
+        write_refusal({frame.data, frame.capacity}, wire::echo_of(hello.nonce), reason);
     port_.tx_send(frame, *path, bytes);
     port_.tx_flush(now_ns_);
   }

@@ -29,10 +29,11 @@ Result<uint8_t> negotiate_version(const wire::Hello& hello) {
 }
 
 uint32_t finish_frame(std::span<std::byte> out, wire::FrameType type, uint32_t session,
-                      uint32_t body_bytes) noexcept {
+                      uint64_t echo, uint32_t body_bytes) noexcept {
   wire::Header header;
   header.type = type;
   header.session = session;
+  header.packet_number = echo;
   return finish_frame(out, header, body_bytes);
 }
 
@@ -45,11 +46,12 @@ uint32_t finish_frame(std::span<std::byte> out, wire::Header header, uint32_t bo
   return static_cast<uint32_t>(head_bytes) + body_bytes;
 }
 
-uint32_t write_refusal(std::span<std::byte> out, uint32_t to_session, const wire::Reason& reason) {
+uint32_t write_refusal(std::span<std::byte> out, uint64_t echo, const wire::Reason& reason) {
   const size_t head_bytes = wire::header_bytes(wire::FrameType::kRefuse);
   if (out.size() < head_bytes + wire::kMaxHandshakeBytes) return 0;
   const size_t bytes = wire::encode(reason, out.subspan(head_bytes));
-  return finish_frame(out, wire::FrameType::kRefuse, to_session, static_cast<uint32_t>(bytes));
+  return finish_frame(out, wire::FrameType::kRefuse, reason.session, echo,
+                      static_cast<uint32_t>(bytes));
 }
 
 void HelloTimer::start(const wire::Hello& hello, uint64_t timeout_ns, uint64_t now_ns) {

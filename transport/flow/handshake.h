@@ -22,13 +22,13 @@ Result<uint8_t> negotiate_version(const wire::Hello& hello);
 // `payload_tag` is combined with the payload's CRC. Returns the bytes of the frame.
 uint32_t finish_frame(std::span<std::byte> out, wire::Header header, uint32_t body_bytes,
                       uint32_t payload_tag = 0) noexcept;
-// The same for types without a tag, which have the packet number 0.
+// The same for types without a tag; `echo`: HELLO 0, its answers wire::echo_of its nonce.
 uint32_t finish_frame(std::span<std::byte> out, wire::FrameType type, uint32_t session,
-                      uint32_t body_bytes) noexcept;
+                      uint64_t echo, uint32_t body_bytes) noexcept;
 
-// A REFUSE frame. `to_session` goes into the header, `reason` into the body. Returns its bytes, 0
-// if `out` is below 32 + wire::kMaxHandshakeBytes.
-uint32_t write_refusal(std::span<std::byte> out, uint32_t to_session, const wire::Reason& reason);
+// A REFUSE frame for `reason.session`, whose HELLO had this echo. Returns its bytes, 0 if `out` is
+// below 32 + wire::kMaxHandshakeBytes.
+uint32_t write_refusal(std::span<std::byte> out, uint64_t echo, const wire::Reason& reason);
 
 // The active side's HELLO, said again until it is answered.
 class HelloTimer {

@@ -69,6 +69,7 @@ void Session::Impl::accept(const wire::Hello& hello_, const wire::HelloAck& answ
                            const wire::Key& key_, uint64_t now_ns) {
   passive = true;
   peer_number = hello_.session;
+  asked = hello_.nonce;
   const Result<uint8_t> version = negotiate_version(hello_);
   if (!version) {
     count(Counter::kSessionsRefused);
@@ -79,7 +80,6 @@ void Session::Impl::accept(const wire::Hello& hello_, const wire::HelloAck& answ
   answer.version = *version;
   answer.session = local_number;
   if (answer.max_udp_payload == 0) answer.max_udp_payload = config.max_udp_payload;
-  asked = hello_.nonce;
   frame_tag = derive_frame_tag(key_, asked, answer.nonce);
   answer_due = true;
   open(hello_.max_udp_payload, now_ns);
@@ -154,7 +154,7 @@ void Session::Impl::on_timer(uint64_t now_ns) {
     hello.on_timer(now_ns);
     if (!hello.expired(now_ns)) return;
     finish(Error(Errc::kTimedOut, "no answer from " + remote.to_string() + " within " +
-                                      seconds(config.handshake_timeout_ns)));
+                                      seconds(config.handshake_timeout_ns) + hearsay));
   } else if (state == State::kOpen) {
     on_open_timer(now_ns, unattended_ns);
   }

@@ -61,6 +61,7 @@ struct Session::Impl {
   void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
                 bool marked);
   void on_hello_again(std::span<const std::byte> payload);
+  bool shows_hello(const wire::Header& header, std::span<const std::byte> payload);
   void on_hello_ack(std::span<const std::byte> payload, uint64_t now_ns);
   void on_reason(wire::FrameType type, std::span<const std::byte> payload);
   void on_open_frame(const wire::Header& header, std::span<const std::byte> payload,
@@ -110,6 +111,7 @@ struct Session::Impl {
   wire::HelloAck answer;
   wire::Key key{};      // active side
   wire::Nonce asked{};  // the HELLO's nonce
+  std::string hearsay;  // active side: what a version 1 host may have said (docs/protocol.md)
   FrameTag frame_tag;
   bool passive = false;
   bool confirmed = false;  // the peer knows the tag

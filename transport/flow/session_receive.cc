@@ -28,9 +28,11 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
       on_hello_again(payload);
       return;
     case wire::FrameType::kHelloAck:
-      on_hello_ack(payload, now_ns);
+      if (shows_hello(header, payload)) on_hello_ack(payload, now_ns);
       return;
     case wire::FrameType::kRefuse:
+      if (shows_hello(header, payload)) on_reason(header.type, payload);
+      return;
     case wire::FrameType::kClose:
       on_reason(header.type, payload);
       return;
@@ -60,6 +62,19 @@ void Session::Impl::on_hello_again(std::span<const std::byte> payload) {
     return;
   }
   answer_due = true;
+}
+
+// Whether an answer comes from one who has seen our HELLO. Hosts of version 1 write zero there, and
+// can but refuse: what they say is told if nobody else answers.
+bool Session::Impl::shows_hello(const wire::Header& header, std::span<const std::byte> payload) {
+  if (passive || header.packet_number == wire::echo_of(asked)) return true;
+  count(Counter::kDropForgedAnswer);
+  if (header.type != wire::FrameType::kRefuse || header.packet_number != 0) return false;
+  const std::optional<wire::Reason> reason = wire::decode_reason(payload);
+  if (reason && reason->session == local_number && reason->code == Errc::kVersionMismatch) {
+    hearsay = "; somebody there says, without showing that he was asked: " + reason->text;
+  }
+  return false;
 }
 
 void Session::Impl::on_hello_ack(std::span<const std::byte> payload, uint64_t now_ns) {

@@ -149,13 +149,14 @@ uint32_t Session::Impl::build_hello(std::span<std::byte> out, uint64_t now_ns) {
   const std::span<const std::byte> body = hello.body();
   std::memcpy(out.data() + kPlainBytes, body.data(), body.size());
   hello.on_sent(now_ns);
-  return finish_frame(out, wire::FrameType::kHello, 0, static_cast<uint32_t>(body.size()));
+  return finish_frame(out, wire::FrameType::kHello, 0, 0, static_cast<uint32_t>(body.size()));
 }
 
 uint32_t Session::Impl::build_hello_ack(std::span<std::byte> out) {
   answer_due = false;
   const size_t bytes = wire::encode(answer, out.subspan(kPlainBytes));
-  return finish_frame(out, wire::FrameType::kHelloAck, peer_number, static_cast<uint32_t>(bytes));
+  return finish_frame(out, wire::FrameType::kHelloAck, peer_number, wire::echo_of(asked),
+                      static_cast<uint32_t>(bytes));
 }
 
 uint32_t Session::Impl::build_ack(std::span<std::byte> out, uint64_t now_ns) {
@@ -217,7 +218,7 @@ uint32_t Session::Impl::build_farewell(std::span<std::byte> out) {
   // REFUSE names the number in the HELLO, CLOSE the sender's own.
   uint32_t bytes = 0;
   if (farewell_type == wire::FrameType::kRefuse) {
-    bytes = write_refusal(out, peer_number, {peer_number, ended.code, ended.message});
+    bytes = write_refusal(out, wire::echo_of(asked), {peer_number, ended.code, ended.message});
   } else {
     wire::Header header;
     header.type = wire::FrameType::kClose;

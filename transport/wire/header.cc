@@ -48,8 +48,10 @@ DecodeError decode(std::span<const std::byte> frame, Header& header,
   words[0] = load(frame.data());
   const uint32_t kind = high32(words[0]);
   if (high16(kind) != kMagic) return DecodeError::kBadMagic;
-  if ((kind >> 8 & 0xff) != kVersion) return DecodeError::kBadVersion;
   const uint32_t type = kind & 0xff;
+  if ((kind >> 8 & 0xff) != version_of(static_cast<FrameType>(type))) {
+    return DecodeError::kBadVersion;
+  }
   if (type == 0 || type > kMaxFrameType) return DecodeError::kBadType;
   header.type = static_cast<FrameType>(type);
   const bool chunk = is_chunk(header.type);
@@ -82,8 +84,8 @@ DecodeError decode(std::span<const std::byte> frame, Header& header,
 }
 
 void encode(const Header& header, std::byte* out) noexcept {
-  const auto kind =
-      static_cast<uint32_t>(kMagic << 16 | kVersion << 8 | static_cast<uint8_t>(header.type));
+  const auto kind = static_cast<uint32_t>(kMagic << 16 | version_of(header.type) << 8 |
+                                          static_cast<uint8_t>(header.type));
   Words words{join(kind, join(header.flags, header.payload_bytes)),
               join(header.session, uint32_t{0}), header.packet_number};
   const bool chunk = is_chunk(header.type);

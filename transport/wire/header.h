@@ -1,4 +1,4 @@
-// Wire format v1: what stands behind the UDP header of every Mercury frame. docs/protocol.md has
+// The wire format: what stands behind the UDP header of every Mercury frame. docs/protocol.md has
 // the same pictures and the rules; tests/transport/wire/golden_frames.h holds the bytes.
 //
 // All numbers are big-endian. Elements in a payload are little-endian, whole, and of one tensor.
@@ -18,8 +18,9 @@
 
 namespace mercury::wire {
 
-inline constexpr uint16_t kMagic = 0x4d55;  // "MU"
-inline constexpr uint8_t kVersion = 1;
+inline constexpr uint16_t kMagic = 0x4d55;       // "MU"
+inline constexpr uint8_t kVersion = 2;           // of an open session's frames
+inline constexpr uint8_t kHandshakeVersion = 1;  // of HELLO, HELLO_ACK and REFUSE, for ever
 
 // Values travel; append only.
 enum class FrameType : uint8_t {
@@ -49,7 +50,7 @@ inline constexpr uint8_t kMaxFrameType = 9;
 // |  CRC-32C of the header, this field taken as zero; ^ tag       |
 // +---------------------------------------------------------------+
 // |                                                               |
-// |               packet number (never used twice)                |
+// |    packet number (never used twice); answers to HELLO: echo   |
 // +---------------------------------------------------------------+
 struct CommonHeader {
   Be16 magic;
@@ -59,7 +60,7 @@ struct CommonHeader {
   Be16 payload_bytes;  // what follows the header of this type
   Be32 session;        // 0 in HELLO and in answers to a session that does not exist
   Be32 header_crc;     // over the whole header of this type
-  Be64 packet_number;
+  Be64 packet_number;  // HELLO_ACK, REFUSE: echo_of(HELLO's nonce) (hello.h); HELLO: 0
 };
 static_assert(sizeof(CommonHeader) == 24 && alignof(CommonHeader) == 1);
 static_assert(offsetof(CommonHeader, session) == 8 && offsetof(CommonHeader, header_crc) == 12 &&
@@ -119,6 +120,11 @@ constexpr bool is_chunk(FrameType type) {
 }
 // HELLO, HELLO_ACK and REFUSE travel before both sides know the tag.
 constexpr bool is_tagged(FrameType type) { return type > FrameType::kRefuse; }
+// Hosts of any two versions must understand each other's handshakes.
+constexpr uint8_t version_of(FrameType type) {
+  const bool handshake = type >= FrameType::kHello && type <= FrameType::kRefuse;
+  return handshake ? kHandshakeVersion : kVersion;
+}
 constexpr size_t header_bytes(FrameType type) {
   return is_chunk(type) ? sizeof(ChunkHeader) : sizeof(PlainHeader);
 }

@@ -10,6 +10,7 @@
 
 #include "transport/base/result.h"
 #include "transport/base/types.h"
+#include "transport/wire/header.h"
 
 namespace mercury::wire {
 
@@ -31,9 +32,17 @@ using Nonce = std::array<uint8_t, 16>;
 using Proof = std::array<uint8_t, 32>;
 using Key = std::array<uint8_t, 32>;  // of a job (job/secret.h)
 
+// What stands as packet number in an answer: the last eight bytes of HELLO's nonce, as they stand
+// there. Whoever has not seen the HELLO guesses them once in 2^64 times.
+inline uint64_t echo_of(const Nonce& nonce) {
+  uint64_t echo = 0;
+  for (size_t i = nonce.size() - 8; i < nonce.size(); ++i) echo = echo << 8 | nonce[i];
+  return echo;
+}
+
 struct Hello {
-  uint8_t version_min = 1;
-  uint8_t version_max = 1;
+  uint8_t version_min = kVersion;
+  uint8_t version_max = kVersion;
   SessionKind kind = SessionKind::kControl;
   Role role = Role::kWorker;
   uint32_t features = 0;
@@ -48,7 +57,7 @@ struct Hello {
 };
 
 struct HelloAck {
-  uint8_t version = 1;
+  uint8_t version = kVersion;
   uint32_t features = 0;
   uint32_t session = 0;  // the answering side's number
   uint16_t max_udp_payload = 0;

@@ -125,7 +125,7 @@ class Net {
   void connect() {
     wire::Hello hello;
     hello.job = "job";
-    hello.nonce[3] = 9;
+    hello.nonce = kNonce;
     host[0].session->connect(hello, key, now_ns);
   }
   void send(int from, std::span<const std::byte> frame) {
@@ -177,6 +177,7 @@ class Net {
   bool chance(double p) { return p > 0 && std::uniform_real_distribution<>(0, 1)(random) < p; }
   uint64_t below(uint64_t limit) { return limit == 0 ? 0 : random() % limit; }
 
+  static constexpr wire::Nonce kNonce{9, 8, 7, 6, 5, 4, 3, 2, 0xfe, 1, 2, 3, 4, 5, 6, 7};
   std::mt19937_64 random;
   Weather weather;
   wire::Key key{7, 1};  // of the job; both hosts know it

@@ -128,8 +128,9 @@ TEST(SessionHostile, SurvivesRandomFrames) {
       for (std::byte& byte : body) {
         byte = static_cast<std::byte>(net.below(3) == 0 ? net.below(256) : net.below(3));
       }
-      const uint64_t number = net.below(2) == 0 ? net.random() : net.below(100);
+      uint64_t number = net.below(2) == 0 ? net.random() : net.below(100);
       const wire::FrameType type = kTypes[net.below(kTypes.size())];
+      if (!wire::is_tagged(type) && net.below(2) == 0) number = wire::echo_of(Net::kNonce);
       inject(net, type, body, number);
       ASSERT_LE(net.host[0].closed, 1);
     }

@@ -68,7 +68,7 @@ TEST(SessionOpen, ARefusalCarriesItsCodeAndText) {
   net.host[1].hello_hook = [&](const wire::Hello& hello) {
     Bytes frame(1232);
     const wire::Reason reason{hello.session, Errc::kWrongSecret, "the secret differs"};
-    frame.resize(write_refusal(frame, hello.session, reason));
+    frame.resize(write_refusal(frame, wire::echo_of(hello.nonce), reason));
     net.send(1, frame);
   };
   net.connect();
@@ -84,26 +84,59 @@ TEST(SessionOpen, ARefusalForAnotherNumberIsIgnored) {
   Net net(1);
   net.connect();
   net.host[0].pump();
-  Bytes frame(1232);
   const wire::Reason reason{12345, Errc::kWrongSecret, "not for you"};
-  frame.resize(write_refusal(frame, 11, reason));
-  net.host[0].receive(frame);
+  Bytes body(512);
+  body.resize(wire::encode(reason, body));
+  net.host[0].session->on_frame(
+      plain_header(wire::FrameType::kRefuse, body, wire::echo_of(Net::kNonce), {}), body,
+      net.now_ns);
   EXPECT_EQ(net.host[0].session->state(), Session::State::kConnecting);
   EXPECT_EQ(net.host[0].counters.get(Counter::kDropHandshake), 1U);
+}
+
+// From somebody off the path, who has found port and session number but not seen the HELLO.
+TEST(SessionOpen, AnswersOfOneWhoHasNotSeenTheHelloChangeNothing) {
+  for (const Errc code : {Errc::kWrongSecret, Errc::kVersionMismatch}) {
+    Net net(1);
+    net.connect();
+    net.host[0].pump();
+    Session& session = *net.host[0].session;
+    Bytes refusal(512);
+    refusal.resize(wire::encode(wire::Reason{11, code, "go away"}, refusal));
+    wire::HelloAck answer;
+    answer.session = 33;
+    answer.max_udp_payload = 1472;
+    Bytes ack(512);
+    ack.resize(wire::encode(answer, ack));
+    uint64_t forged = 0;
+    for (const uint64_t echo : {uint64_t{0}, uint64_t{1}, wire::echo_of(Net::kNonce) ^ 1}) {
+      session.on_frame(plain_header(wire::FrameType::kRefuse, refusal, echo, {}), refusal,
+                       net.now_ns);
+      session.on_frame(plain_header(wire::FrameType::kHelloAck, ack, echo, {}), ack, net.now_ns);
+      forged += 2;
+    }
+    EXPECT_EQ(net.host[0].counters.get(Counter::kDropForgedAnswer), forged);
+    EXPECT_EQ(session.state(), Session::State::kConnecting);
+    EXPECT_EQ(session.peer_number(), 0U);
+    ASSERT_TRUE(net.run_until_open());
+    net.run_for(kSecond);
+    EXPECT_EQ(net.host[0].closed + net.host[1].closed, 0);
+    EXPECT_EQ(session.peer_number(), 22U);
+  }
 }
 
 TEST(SessionOpen, VersionsWithoutOverlapAreRefusedNamingBothRanges) {
   Net net(1);
   wire::Hello hello;
   hello.job = "job";
-  hello.version_min = 2;
-  hello.version_max = 3;
+  hello.version_min = 3;
+  hello.version_max = 4;
   net.host[0].session->connect(hello, net.key, net.now_ns);
   ASSERT_TRUE(net.run([&] { return net.host[0].closed == 1 && net.host[1].closed == 1; }, kSecond));
   for (const Host& host : net.host) {
     EXPECT_EQ(host.closed_code, Errc::kVersionMismatch);
     EXPECT_EQ(host.closed_text,
-              "the connecting side speaks wire version 2 to 3, the answering side 1");
+              "the connecting side speaks wire version 3 to 4, the answering side 2");
   }
 }
 
@@ -125,8 +158,9 @@ TEST(SessionOpen, AnAnswerInAVersionThatWasNotOfferedClosesBothSides) {
     answer.max_udp_payload = 1472;
     Bytes body(512);
     body.resize(wire::encode(answer, body));
-    net.host[0].session->on_frame(plain_header(wire::FrameType::kHelloAck, body, 1, {}), body,
-                                  net.now_ns);
+    net.host[0].session->on_frame(
+        plain_header(wire::FrameType::kHelloAck, body, wire::echo_of(Net::kNonce), {}), body,
+        net.now_ns);
   };
   net.connect();
   ASSERT_TRUE(net.run([&] { return net.host[0].closed == 1; }, kSecond));

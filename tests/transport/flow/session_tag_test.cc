@@ -21,15 +21,14 @@ TEST(SessionTag, IsTheSameAtBothEndsAndFollowsKeyAndNonces) {
   EXPECT_EQ(tag.payload, net.host[1].session->tag().payload);
 
   wire::Key key = net.key;
-  wire::Nonce asked{};
-  asked[3] = 9;
+  wire::Nonce asked = Net::kNonce;
   wire::Nonce answered{};
   answered[5] = 77;
   EXPECT_EQ(derive_frame_tag(key, asked, answered).header, tag.header);
   EXPECT_NE(derive_frame_tag(key, answered, asked).header, tag.header);
-  asked[0] = 1;
+  asked[0] ^= 1;
   EXPECT_NE(derive_frame_tag(key, asked, answered).header, tag.header);
-  asked[0] = 0;
+  asked[0] ^= 1;
   key[31] = 1;
   EXPECT_NE(derive_frame_tag(key, asked, answered).header, tag.header);
 }

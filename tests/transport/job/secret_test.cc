@@ -53,7 +53,7 @@ TEST(HelloProof, CoversEveryFieldButThoseTheEngineFills) {
   EXPECT_TRUE(broken_by([](auto& c) { c.lane = 2; }));
   EXPECT_TRUE(broken_by([](auto& c) { c.incarnation = 78; }));
   EXPECT_TRUE(broken_by([](auto& c) { c.features = 1; }));
-  EXPECT_TRUE(broken_by([](auto& c) { c.version_max = 2; }));
+  EXPECT_TRUE(broken_by([](auto& c) { c.version_max = 3; }));
   EXPECT_TRUE(broken_by([](auto& c) { c.job = "trains"; }));
   EXPECT_TRUE(broken_by([](auto& c) { c.nonce[0] ^= 1; }));
   EXPECT_TRUE(broken_by([](auto& c) { c.proof[31] ^= 1; }));

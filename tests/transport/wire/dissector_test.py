@@ -89,16 +89,17 @@ def values(layer):
 
 PROOF = ':'.join(f'{i:02x}' for i in range(0x40, 0x60))
 NONCE = ':'.join(f'{i:02x}' for i in range(0x10, 0x20))
+ECHO = '0x08090a0b0c0d0e0f'
 EXPECTED = {
     'hello': {'type': '1', 'session': '0x00000000', 'packet_number': '0', 'payload_bytes': '79',
               'hello.version_min': '1', 'hello.version_max': '3', 'hello.kind': '1',
               'hello.role': '0', 'hello.session': '0x00c0ffee', 'hello.rank': '2',
               'hello.lane': '1', 'incarnation': '0x5eed0001', 'hello.max_udp_payload': '8972',
               'hello.job': 'mnist-1', 'hello.proof': PROOF},
-    'hello_ack': {'type': '2', 'session': '0x00c0ffee', 'hello_ack.version': '1',
+    'hello_ack': {'type': '2', 'session': '0x00c0ffee', 'hello_ack.version': '1', 'echo': ECHO,
                   'hello.session': '0x0badf00d', 'hello.max_udp_payload': '1472',
                   'incarnation': '0x5eed0002', 'hello.nonce': NONCE, 'hello.proof': PROOF},
-    'refuse': {'type': '3', 'hello.session': '0x00c0ffee', 'reason.code': '21',
+    'refuse': {'type': '3', 'echo': ECHO, 'hello.session': '0x00c0ffee', 'reason.code': '21',
                'reason.text': 'wrong secret for job mnist-1'},
     'close': {'type': '4', 'session': '0x0badf00d', 'packet_number': '9', 'reason.code': '34',
               'reason.text': 'program ended'},
@@ -135,7 +136,7 @@ class Dissector(unittest.TestCase):
             with self.subTest(frame=name):
                 self.assertIn('mercury', layers)
                 fields = values(layers['mercury'])
-                expected = {'magic': '0x4d55', 'version': '1', 'header_crc.ok': '1',
+                expected = {'magic': '0x4d55', 'version': '1' if self.frames[name][3] <= 3 else '2', 'header_crc.ok': '1',
                             'payload_crc.ok': '1', **EXPECTED[name]}
                 actual = {key: fields.get(f'mercury.{key}') for key in expected}
                 self.assertEqual(actual, expected)

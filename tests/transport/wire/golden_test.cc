@@ -24,6 +24,7 @@ Proof golden_proof() {
 
 Hello golden_hello() {
   Hello hello;
+  hello.version_min = 1;
   hello.version_max = 3;
   hello.kind = SessionKind::kData;
   hello.role = Role::kWorker;
@@ -114,8 +115,9 @@ std::vector<Row> rows() {
   partial.insert(partial.end(), sums.begin(), sums.end());
   std::vector<Row> all = {
       {"hello", plain(FrameType::kHello, 0, 0, 0), encoded(golden_hello())},
-      {"hello_ack", plain(FrameType::kHelloAck, 0, 0x00c0ffee, 0), encoded(golden_hello_ack())},
-      {"refuse", plain(FrameType::kRefuse, 0, 0x00c0ffee, 0),
+      {"hello_ack", plain(FrameType::kHelloAck, 0, 0x00c0ffee, echo_of(golden_hello().nonce)),
+       encoded(golden_hello_ack())},
+      {"refuse", plain(FrameType::kRefuse, 0, 0x00c0ffee, echo_of(golden_hello().nonce)),
        encoded(Reason{0x00c0ffee, Errc::kWrongSecret, "wrong secret for job mnist-1"})},
       {"close", plain(FrameType::kClose, 0, 0x0badf00d, 9),
        encoded(Reason{0x00c0ffee, Errc::kClosed, "program ended"})},

@@ -49,7 +49,8 @@ TEST(Header, EachWrongFieldHasItsError) {
       {"magic, first byte", 0, 0x4e, DecodeError::kBadMagic},
       {"magic, second byte", 1, 0x54, DecodeError::kBadMagic},
       {"version 0", 2, 0, DecodeError::kBadVersion},
-      {"version 2", 2, 2, DecodeError::kBadVersion},
+      {"version 1", 2, 1, DecodeError::kBadVersion},
+      {"version 3", 2, 3, DecodeError::kBadVersion},
       {"type 0", 3, 0, DecodeError::kBadType},
       {"type 10", 3, 10, DecodeError::kBadType},
       {"type 255", 3, 255, DecodeError::kBadType},
@@ -71,6 +72,18 @@ TEST(Header, WrongCrcIsNamedOnlyAfterTheFieldsThatSayWhatTheFrameIs) {
   EXPECT_EQ(error_of(frame), DecodeError::kBadHeaderCrc);
   frame[2] = std::byte{9};
   EXPECT_EQ(error_of(frame), DecodeError::kBadVersion);
+}
+
+// Hosts of any two versions can agree, or tell each other why not.
+TEST(Header, HandshakesAreOfVersion1ForEver) {
+  for (const char* name : {"hello", "hello_ack", "refuse"}) {
+    Bytes frame = golden(name);
+    EXPECT_EQ(frame[2], std::byte{1}) << name;
+    EXPECT_EQ(error_of(frame), DecodeError::kNone) << name;
+    frame[2] = std::byte{kVersion};
+    sign(frame);
+    EXPECT_EQ(error_of(frame), DecodeError::kBadVersion) << name;
+  }
 }
 
 // A frame of an open session is judged by whoever knows the session's tag.

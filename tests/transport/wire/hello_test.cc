@@ -54,7 +54,7 @@ TEST(Hello, RefusesEachValueOutOfRange) {
   } rows[] = {
       {"session 0", [](Hello& h) { h.session = 0; }},
       {"version 0", [](Hello& h) { h.version_min = 0; }},
-      {"versions the wrong way round", [](Hello& h) { h.version_min = 2; }},
+      {"versions the wrong way round", [](Hello& h) { h.version_min = 3; }},
       {"unknown kind", [](Hello& h) { h.kind = static_cast<SessionKind>(2); }},
       {"unknown role", [](Hello& h) { h.role = static_cast<Role>(2); }},
       {"rank of no worker", [](Hello& h) { h.rank = kMaxWorkers; }},
