@@ -38,16 +38,22 @@ struct Job {
     return rule.first_open == nullptr ? kNever : rule.first_open->opened_ns + rule.patience_ns;
   }
   uint64_t woken_due_ns() const noexcept {
-    return rule.first_woken == nullptr ? kNever : rule.woken_due_ns;
+    if (rule.first_woken != nullptr) return 0;
+    return rule.first_read == nullptr ? kNever : rule.read_due_ns;
   }
-  bool take_overdue(uint64_t now_ns, const PinCheck& pins, OverdueChunk& out) noexcept {
-    while (woken_due_ns() <= now_ns) {
-      QuorumSlot& chunk = *rule.first_woken;
-      const bool settled = chunk.tensor->settle(chunk, pins);
-      rule.woken_due_ns = settled ? now_ns : now_ns + kPinRetryNs;
-      if (settled && chunk.tensor->finish(chunk, out)) return true;
+  bool take_overdue(uint64_t now_ns, const PinCheck& pins, uint32_t& looks,
+                    OverdueChunk& out) noexcept {
+    if (woken_due_ns() <= now_ns && rule.first_woken == nullptr) {
+      rule.first_woken = std::exchange(rule.first_read, nullptr);
     }
-    while (overdue_ns() <= now_ns) {
+    while (looks > 0 && rule.first_woken != nullptr) {
+      --looks;
+      QuorumSlot& chunk = *rule.first_woken;
+      if (rule.first_read == nullptr) rule.read_due_ns = now_ns + kPinRetryNs;
+      if (chunk.tensor->settle(chunk, pins) && chunk.tensor->finish(chunk, out)) return true;
+    }
+    while (looks > 0 && overdue_ns() <= now_ns) {
+      --looks;
       QuorumSlot& chunk = *rule.first_open;
       chunk.tensor->expire(chunk);
       if (chunk.tensor->finish(chunk, out)) return true;
@@ -69,6 +75,7 @@ struct Aggregator::State {
   std::vector<std::unique_ptr<Job>> jobs;  // by JobSlot
   uint64_t memory_bytes = 0;
   size_t quorum_jobs = 0;
+  size_t next_overdue = 0;  // the job slot that take_overdue begins with
 
   Job* find(JobSlot job) const noexcept {
     return job.value < jobs.size() ? jobs[job.value].get() : nullptr;
@@ -170,13 +177,14 @@ void Aggregator::withdraw(JobSlot job, uint16_t worker) noexcept {
   if (owner->spec.quorum > 0) owner->tensors.wake_open();
 }
 
-bool Aggregator::take_overdue(uint64_t now_ns, OverdueChunk& out) noexcept {
+bool Aggregator::take_overdue(uint64_t now_ns, uint32_t& looks, OverdueChunk& out) noexcept {
   if (state_->quorum_jobs == 0) return false;
-  for (size_t slot = 0; slot < state_->jobs.size(); ++slot) {
+  for (size_t tried = 0; looks > 0 && tried < state_->jobs.size(); ++tried) {
+    const size_t slot = state_->next_overdue++ % state_->jobs.size();
     Job* const job = state_->jobs[slot].get();
     if (job == nullptr) continue;
     out.job = JobSlot(static_cast<uint16_t>(slot));
-    if (job->take_overdue(now_ns, state_->pins, out)) return true;
+    if (job->take_overdue(now_ns, state_->pins, looks, out)) return true;
   }
   return false;
 }

@@ -142,9 +142,10 @@ class Aggregator {
 
   // With a quorum: nothing is to be expected of this worker until set_incarnation admits it again.
   void withdraw(JobSlot job, uint16_t worker) noexcept;
-  // With a quorum: completes what time, or a slow worker's progress, lets complete, one at a time.
-  // False: nothing.
-  bool take_overdue(uint64_t now_ns, OverdueChunk& out) noexcept;
+  // With a quorum: completes what time, or a slow worker's progress, lets complete, one at a time,
+  // of one job after the other. It looks at `looks` chunks at most and counts that down. False:
+  // nothing, or nothing yet (next_overdue_ns).
+  bool take_overdue(uint64_t now_ns, uint32_t& looks, OverdueChunk& out) noexcept;
   // When it has something to complete next, as far as is known now; kNever.
   uint64_t next_overdue_ns() const noexcept;
 

@@ -43,15 +43,19 @@ void TensorSlots::wake_open() noexcept {
 bool TensorSlots::settle(QuorumSlot& chunk, const PinCheck& pins) noexcept {
   const auto index = static_cast<uint32_t>(&chunk - quorum_);
   Slot& slot = slots_[index];
+  rule_->first_woken = chunk.next_woken;
   if (chunk.waiting && slot.contributions > 0 && may_overwrite(index)) {
     const uint32_t generation = (spec_.first_round + slot.rounds_done) & 1;
-    if (pins.busy(pins.context, slot.pins[generation])) return false;
+    if (pins.busy(pins.context, slot.pins[generation])) {
+      chunk.next_woken = rule_->first_read;
+      rule_->first_read = &chunk;
+      return false;
+    }
     slot.complete[generation] = false;
     std::memcpy(accumulator(index, generation), accumulator_apart(index),
                 sum_stride_ - sum_offset_);
     chunk.waiting = false;
   }
-  rule_->first_woken = chunk.next_woken;
   chunk.woken = false;
   return true;
 }

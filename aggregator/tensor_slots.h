@@ -61,9 +61,11 @@ struct QuorumRule {
   QuorumSlot* first_open = nullptr;
   QuorumSlot* last_open = nullptr;
   // Those that may be complete, or need wait no longer (QuorumSlot::waiting), without a push or
-  // time; and when to look at them.
+  // time.
   QuorumSlot* first_woken = nullptr;
-  uint64_t woken_due_ns = 0;
+  // Of these, those that would overwrite what the NIC still reads; and when to look at them again.
+  QuorumSlot* first_read = nullptr;
+  uint64_t read_due_ns = 0;
 };
 
 // What a chunk of such a job has besides its Slot. All zeros is the first state.
@@ -71,8 +73,8 @@ struct QuorumSlot {
   uint64_t opened_ns = 0;      // the open round's first contribution
   QuorumSlot* next = nullptr;  // of the rule's lists
   QuorumSlot* previous = nullptr;
-  QuorumSlot* next_woken = nullptr;
-  TensorSlots* tensor = nullptr;  // whose it is, while it is in a list
+  QuorumSlot* next_woken = nullptr;  // of first_woken or first_read
+  TensorSlots* tensor = nullptr;     // whose it is, while it is in a list
   uint16_t priority = 0;
   bool listed = false;
   bool woken = false;
@@ -111,7 +113,8 @@ class TensorSlots {
 
   // With a quorum (tensor_quorum.cc), for one of this tensor's chunks: its time is up.
   void expire(QuorumSlot& chunk) noexcept;
-  // It is woken: its open round may overwrite the result, or must wait on. False: the NIC reads it.
+  // The first that is woken: its open round may overwrite the result, or must wait on. False: the
+  // NIC reads it, so it is looked at again, and the others do not wait for it.
   bool settle(QuorumSlot& chunk, const PinCheck& pins) noexcept;
   // Completes it if it has enough now; else the contribution that makes it enough will.
   bool finish(const QuorumSlot& chunk, OverdueChunk& out) noexcept;

@@ -182,12 +182,12 @@ void GradientExchange::unblock(SessionSlot session) noexcept {
 }
 
 uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
-  uint32_t work = 0;
+  uint32_t looks = kOverduePerPoll;
   OverdueChunk due;
-  while (work < kOverduePerPoll && may_answer_all() && aggregator_.take_overdue(now_ns, due)) {
+  while (may_answer_all() && aggregator_.take_overdue(now_ns, looks, due)) {
     on_complete(server_jobs_[due.job.value], {due.tensor, due.round, due.chunk, 1, due.priority});
-    ++work;
   }
+  uint32_t work = kOverduePerPoll - looks;
   while (!lost_.empty() && scheduler_.readmit(lost_.front().first, lost_.front().second)) {
     lost_.pop_front();
     ++work;

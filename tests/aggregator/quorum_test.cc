@@ -38,7 +38,10 @@ class QuorumTest : public testing::Test {
     c.priority = 7;
     return aggregator_.push(c);
   }
-  bool overdue(OverdueChunk& out) { return aggregator_.take_overdue(now_ns_, out); }
+  bool overdue(OverdueChunk& out) {
+    uint32_t looks = 100;
+    return aggregator_.take_overdue(now_ns_, looks, out);
+  }
   // The workers in a result, and its value; empty: none.
   std::vector<uint32_t> members(uint32_t round, uint32_t chunk, float* value = nullptr) {
     ChunkResult out;
@@ -61,9 +64,13 @@ class QuorumTest : public testing::Test {
 
   uint16_t workers_ = 0;
   uint64_t now_ns_ = 5 * kPatienceNs;
-  bool nic_reads_ = false;
-  Aggregator aggregator_{
-      [](void* context, PayloadPin&) { return *static_cast<const bool*>(context); }, &nic_reads_};
+  bool nic_reads_ = false;  // everything
+  PayloadPin* nic_reads_this_ = nullptr;
+  Aggregator aggregator_{[](void* context, PayloadPin& pin) {
+                           const auto& test = *static_cast<const QuorumTest*>(context);
+                           return test.nic_reads_ || test.nic_reads_this_ == &pin;
+                         },
+                         this};
 };
 
 using Ranks = std::vector<uint32_t>;
@@ -268,6 +275,82 @@ TEST_F(QuorumTest, ARoundThatWaitsDoesNotOverwriteWhatTheNicReads) {
   EXPECT_EQ(aggregator_.next_overdue_ns(), kNever);
 }
 
+// Three rounds without worker 2: the third of each chunk waits for it.
+TEST_F(QuorumTest, AChunkThatTheNicReadsHoldsBackNoOther) {
+  make(3, 2);
+  OverdueChunk due;
+  for (uint32_t round = 1; round <= 3; ++round) {
+    for (uint32_t chunk = 0; chunk < 4; ++chunk) {
+      push(0, round, chunk, 1);
+      push(1, round, chunk, 1);
+    }
+    now_ns_ += kPatienceNs;
+    for (uint32_t chunk = 0; round < 3 && chunk < 4; ++chunk) ASSERT_TRUE(overdue(due));
+    ASSERT_FALSE(overdue(due));
+  }
+  for (uint32_t busy = 0; busy < 2; ++busy) {
+    ChunkResult first;
+    ASSERT_TRUE(aggregator_.result(kJob, 1, 1, busy, first));
+    nic_reads_this_ = first.pin;
+    push(2, 2, busy, 1);
+    EXPECT_FALSE(overdue(due)) << "worker 2 has it, the NIC still reads it";
+    push(2, 2, busy + 2, 1);
+    ASSERT_TRUE(overdue(due)) << "chunk " << busy << " held it back";
+    EXPECT_EQ(due.chunk, busy + 2);
+    EXPECT_FALSE(overdue(due));
+    nic_reads_this_ = nullptr;
+    EXPECT_FALSE(overdue(due)) << "it is not looked at all the time";
+    EXPECT_GT(aggregator_.next_overdue_ns(), now_ns_);
+    now_ns_ = aggregator_.next_overdue_ns();
+    ASSERT_TRUE(overdue(due));
+    EXPECT_EQ(due.chunk, busy);
+  }
+  EXPECT_EQ(aggregator_.next_overdue_ns(), kNever);
+}
+
+TEST_F(QuorumTest, OneCallLooksAtNoMoreChunksThanItIsTold) {
+  make(3, 3);
+  for (uint32_t chunk = 0; chunk < 4; ++chunk) push(0, 1, chunk, 1);
+  OverdueChunk due;
+  // Woken by a withdrawal, and then by time: none has enough.
+  aggregator_.withdraw(kJob, 2);
+  for (int pass = 0; pass < 2; ++pass) {
+    for (uint32_t looked = 0; looked < 4; ++looked) {
+      EXPECT_LE(aggregator_.next_overdue_ns(), now_ns_) << "the engine would sleep over the rest";
+      uint32_t looks = 1;
+      EXPECT_FALSE(aggregator_.take_overdue(now_ns_, looks, due));
+      EXPECT_EQ(looks, 0U);
+    }
+    uint32_t looks = 5;
+    EXPECT_FALSE(aggregator_.take_overdue(now_ns_, looks, due));
+    EXPECT_EQ(looks, 5U) << "there was nothing left to look at";
+    now_ns_ += kPatienceNs;
+  }
+  EXPECT_EQ(aggregator_.next_overdue_ns(), kNever);
+}
+
+TEST_F(QuorumTest, OneJobsChunksDoNotKeepAnothersWaiting) {
+  constexpr JobSlot kOther{1};
+  make(2, 1);
+  ASSERT_TRUE(aggregator_.add_job(kOther, {.workers = 2, .quorum = 1, .patience_ns = kPatienceNs}));
+  ASSERT_TRUE(aggregator_.set_incarnation(kOther, 0, incarnation_of(0)));
+  ASSERT_TRUE(aggregator_.set_incarnation(kOther, 1, incarnation_of(1)));
+  ASSERT_TRUE(aggregator_.add_tensor(
+      kOther, {.tensor = 1, .numel = 1, .chunk_elems = 1, .chunk_count = 1}));
+  for (uint32_t chunk = 0; chunk < 4; ++chunk) push(0, 1, chunk, 1);
+  const Bytes elements = floats({1});
+  Contribution other = Bench::contribution(0, 1, 0, elements);
+  other.job = kOther;
+  other.now_ns = now_ns_;
+  ASSERT_EQ(aggregator_.push(other), PushVerdict::kAdded);
+  now_ns_ += kPatienceNs;
+  OverdueChunk first;
+  OverdueChunk second;
+  ASSERT_TRUE(overdue(first));
+  ASSERT_TRUE(overdue(second));
+  EXPECT_NE(first.job, second.job);
+}
+
 TEST_F(QuorumTest, ANextLifeIsWaitedForUntilItHasPushed) {
   make(3, 2);
   for (uint32_t round = 1; round <= 2; ++round) {
@@ -358,7 +441,8 @@ TEST(QuorumSeeds, EveryWorkerGetsEveryRoundItPushes) {
       const PushVerdict verdict = aggregator.push(c);
       ASSERT_NE(verdict, PushVerdict::kNewRound);
       OverdueChunk due;
-      while (aggregator.take_overdue(now_ns, due)) {
+      uint32_t looks = 100;
+      while (aggregator.take_overdue(now_ns, looks, due)) {
       }
       ChunkResult out;
       if (!aggregator.result(kJob, 1, round[w], 0, out)) {

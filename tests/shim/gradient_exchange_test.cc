@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "transport/wire/crc32c.h"
+
 namespace mercury {
 namespace {
 
@@ -69,6 +71,42 @@ TEST_F(GradientExchangeTest, NothingIsTakenFromAProgramThatDoesNotReadItsComplet
   exchange_.poll(0);  // makes room
   exchange_.poll(0);  // and takes the next
   EXPECT_EQ(completed(), (std::vector<uint64_t>{5, 100}));
+}
+
+// A thousand chunks whose patience ends at once, none of them with enough contributions: frames are
+// received and sent between them.
+TEST_F(GradientExchangeTest, OnePassLooksAtFewOfTheChunksWhoseTimeIsUp) {
+  constexpr uint32_t kChunks = 1000;
+  constexpr uint64_t kPatienceNs = 1'000'000;
+  command::AddServerJob job;
+  job.workers = 3;
+  job.shards = 1;
+  job.quorum = 2;
+  job.patience_ns = kPatienceNs;
+  ASSERT_TRUE(exchange_.on_command(job));
+  command::AddTensor tensor;
+  tensor.numel = kChunks * 16;
+  tensor.chunk_bytes = 64;
+  ASSERT_TRUE(exchange_.on_command(tensor));
+  ASSERT_TRUE(exchange_.bind_worker(JobSlot(0), 0, 7, SessionSlot(0)));
+  const std::vector<std::byte> elements(64);
+  wire::Header header;
+  header.type = wire::FrameType::kPush;
+  header.round = 1;
+  header.incarnation = 7;
+  header.payload_crc = wire::crc32c(elements);
+  for (header.chunk = 0; header.chunk < kChunks; ++header.chunk) {
+    ASSERT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kYes);
+  }
+  uint32_t looked = 0;
+  while (exchange_.next_deadline_ns() <= kPatienceNs) {
+    const uint32_t work = exchange_.poll(kPatienceNs);
+    ASSERT_GT(work, 0U);
+    ASSERT_LE(work, 64U);
+    looked += work;
+  }
+  EXPECT_EQ(looked, kChunks);
+  EXPECT_EQ(exchange_.next_deadline_ns(), kNever);
 }
 
 }  // namespace
