@@ -81,6 +81,44 @@ TEST(SessionHostile, CorruptPayloadsAreCountedAndIgnored) {
   EXPECT_EQ(net.host[0].counters.get(Counter::kDropPayloadCrc), 1U);
 }
 
+// Of two things that are wrong, the one that docs/protocol.md names first is counted.
+TEST(SessionHostile, ChecksInTheOrderOfTheProtocolDocument) {
+  Net net(1);
+  Session& session = *net.host[0].session;
+  const Counters& counters = net.host[0].counters;
+  const auto drops = [&](Counter counter, wire::FrameType type, uint64_t number, uint32_t crc_error,
+                         uint32_t tag_error) {
+    const Bytes malformed(3);
+    wire::Header header = plain_header(type, malformed, number, session.tag());
+    header.payload_crc ^= crc_error;
+    header.tag ^= tag_error;
+    const uint64_t before = counters.get(counter);
+    session.on_frame(header, malformed, net.now_ns);
+    return counters.get(counter) == before + 1;
+  };
+  net.connect();
+  net.host[0].pump();
+  for (const wire::FrameType type : {wire::FrameType::kHelloAck, wire::FrameType::kRefuse}) {
+    const uint64_t echo = wire::echo_of(Net::kNonce);
+    EXPECT_TRUE(drops(Counter::kDropPayloadCrc, type, echo ^ 1, 1, 0));
+    EXPECT_TRUE(drops(Counter::kDropForgedAnswer, type, echo ^ 1, 0, 0));
+    EXPECT_TRUE(drops(Counter::kDropHandshake, type, echo, 0, 0));
+  }
+  ASSERT_TRUE(net.run_until_open());
+  net.run_for(kSecond);
+  inject(net, wire::FrameType::kPing, {}, 5000);
+  uint64_t fresh = 5000;
+  for (const wire::FrameType type : {wire::FrameType::kAck, wire::FrameType::kControl}) {
+    EXPECT_TRUE(drops(Counter::kDropHeaderCrc, type, 5000, 1, 1));
+    EXPECT_TRUE(drops(Counter::kDropPayloadCrc, type, 5000, 1, 0));
+    EXPECT_TRUE(drops(Counter::kDropDuplicate, type, 5000, 0, 0));
+    EXPECT_TRUE(drops(Counter::kDropControl, type, ++fresh, 0, 0));
+  }
+  EXPECT_TRUE(drops(Counter::kDropHandshake, wire::FrameType::kClose, 5000, 0, 0));
+  session.close(Errc::kClosed, "done", net.now_ns);
+  EXPECT_TRUE(drops(Counter::kDropNotOpen, wire::FrameType::kAck, 5000, 1, 1));
+}
+
 TEST(SessionHostile, AControlOffsetBeyondTheWindowIsNotAcknowledged) {
   Net net(1);
   net.connect();
