@@ -122,17 +122,18 @@ class GradientExchange {
   uint32_t admit_ranges() noexcept;
   uint32_t deliver_completions() noexcept;
   void deliver(Program& program, const Completion& completion) noexcept;
+  // exchange_control.cc
   Status add_server_job(const command::AddServerJob& spec);
   Status add_server_tensor(const command::AddTensor& spec);
   Status replace_worker(const command::ReplaceWorker& request);
-  // policy_switch.cc
-  Status set_policy(JobSlot job, std::string_view text);
-  void set_server_policy(JobSlot slot, ServerJob& job, const Policy& policy);
-  static void add_to_gate(ServerJob& job, const command::AddTensor& tensor);
   void remove_job(const command::RemoveJob& request);
   void forget_job(JobSlot job);
   void detach(EngineChannel* channel);
   Status bind(SessionSlot session, const Binding& binding);
+  // policy_switch.cc
+  Status set_policy(JobSlot job, std::string_view text);
+  void set_server_policy(JobSlot slot, ServerJob& job, const Policy& policy);
+  static void add_to_gate(ServerJob& job, const command::AddTensor& tensor);
 
   const ExchangeConfig config_;
   Counters& counters_;

@@ -109,13 +109,20 @@ class Member {
   // --- joining and running (member_run.cc) ---
   void on_roster(const message::Roster& roster);
   void enter_as_worker();
-  void connect_to(uint16_t shard, int attempt);
   void enter_as_server();
-  void drop_sessions(const Data& seat);
-  void drop_oldest_greeting(const Data& seat);
-  void say_ready();
   void on_start(const message::Start& start);
   void on_peer_left(const message::PeerLeft& left, uint64_t now_ns);
+  void withdraw(uint16_t rank);
+  void replace(const message::Replace& message);
+
+  // --- data sessions (member_sessions.cc) ---
+  void connect_to(uint16_t shard, int attempt);
+  void drop_sessions(const Data& seat);
+  void drop_sessions_of(uint16_t rank, const Error& why);
+  void drop_oldest_greeting(const Data& seat);
+  void say_ready();
+
+  // --- tensors (member_tensors.cc) ---
   Status check(const std::vector<TensorDeclaration>& tensors) const;
   void send_batch();
   void on_declared(const message::Declared& answer);
@@ -125,9 +132,6 @@ class Member {
   void add_tensor(const message::Tensor& tensor, uint16_t priority, std::byte* data,
                   uint32_t first_round);
   void confirm();
-  void replace(const message::Replace& message);
-  void withdraw(uint16_t rank);
-  void drop_sessions_of(uint16_t rank, const Error& why);
 
   // --- ending (member.cc) ---
   void fail_as(const Error& why, const std::string& told);

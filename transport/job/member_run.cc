@@ -1,18 +1,9 @@
-// Member: from the roster on, what the engines are told and what programs declare.
+// Member: what the coordinator says, from the roster on, and what the engines are told.
 #include <algorithm>
-#include <limits>
 
 #include "transport/job/member.h"
-#include "transport/job/plan.h"
 
 namespace mercury {
-namespace {
-
-// A worker that comes back needs paths as wide as the job's frames are; a probe that was lost, or
-// ended a few bytes below, is no proof that they are not.
-constexpr int kPathAttempts = 4;
-
-}  // namespace
 
 void Member::on_message(const Message& message, uint64_t now_ns) {
   const bool worker = spec_.role == Role::kWorker;
@@ -63,7 +54,7 @@ void Member::on_message(const Message& message, uint64_t now_ns) {
   }
 }
 
-// --- sessions --------------------------------------------------------------------------------
+// --- the roster ------------------------------------------------------------------------------
 
 void Member::on_roster(const message::Roster& roster) {
   const bool worker = spec_.role == Role::kWorker;
@@ -107,22 +98,6 @@ void Member::enter_as_worker() {
   for (uint16_t shard = 0; shard < roster_.shards(); ++shard) connect_to(shard, 1);
 }
 
-void Member::connect_to(uint16_t shard, int attempt) {
-  const auto lane = static_cast<uint16_t>(shard % lanes_used_);
-  const auto server_lane = static_cast<uint16_t>(shard % roster_.lanes());
-  wire::Hello hello;
-  hello.kind = wire::SessionKind::kData;
-  hello.role = Role::kWorker;
-  hello.rank = rank_;
-  hello.lane = server_lane;
-  hello.incarnation = incarnation_;
-  hello.job = spec_.name;
-  const LinkId link = context_.links.connect(
-      Link::Owner::kData, slot_.value, LaneId(lane), slot_,
-      roster_.servers[shard / roster_.lanes()].lanes[server_lane], hello, key_);
-  data_.emplace(link, Data{LaneId(lane), shard, attempt});
-}
-
 void Member::enter_as_server() {
   lanes_used_ = roster_.lanes();
   for (size_t lane = 0; lane < lanes_used_; ++lane) {
@@ -142,137 +117,6 @@ void Member::enter_as_server() {
     add.patience_ns = roster_.patience_ms * 1'000'000;
     to_lane(lane, add);
   }
-}
-
-Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) const {
-  if (!verify(key_, hello)) {
-    return Error(Errc::kWrongSecret, "the secret of job '" + spec_.name + "' is another one");
-  }
-  if (phase_ < Phase::kConnecting) return Admission::kHold;
-  if (hello.role != Role::kWorker || hello.incarnation == 0 ||
-      hello.rank >= roster_.workers.size() ||
-      roster_.workers[hello.rank].incarnation != hello.incarnation) {
-    return Error(Errc::kRankTaken, "job '" + spec_.name + "' has no such worker in its roster");
-  }
-  if (hello.lane != lane.value || lane.value >= lanes_used_) {
-    return Error(Errc::kProtocol, "lane " + std::to_string(hello.lane) + " was addressed, lane " +
-                                      std::to_string(lane.value) + " got it");
-  }
-  if (left_.contains(hello.rank)) {
-    return Error(Errc::kRankTaken, "worker " + std::to_string(hello.rank) + " has left");
-  }
-  return Admission::kAccept;
-}
-
-// Anybody may repeat a worker's HELLO: the session that it has stays until the new one is open.
-void Member::accept(LaneId lane, const event::HelloReceived& hello) {
-  drop_oldest_greeting({lane, hello.body.rank});
-  const LinkId link = context_.links.accept(Link::Owner::kData, slot_.value, lane, slot_,
-                                            hello.hello, hello.body.nonce, incarnation_, key_);
-  data_.emplace(link, Data{lane, hello.body.rank});
-}
-
-void Member::on_data_opened(LinkId link, const wire::HelloAck& answer) {
-  const auto it = data_.find(link);
-  if (it == data_.end()) return;
-  if (spec_.role == Role::kServer) drop_sessions(it->second);
-  Data& data = it->second;
-  data.open = true;
-  if (spec_.role == Role::kServer) {
-    to_lane(data.lane.value,
-            command::BindWorker{slot_, data.index, roster_.workers[data.index].incarnation, link});
-  } else {
-    const auto server = static_cast<uint16_t>(data.index / roster_.lanes());
-    if (answer.incarnation != roster_.servers[server].incarnation) {
-      return fail(Error(Errc::kPeerLeft, server_name(server) + " was started again"));
-    }
-    to_lane(data.lane.value, command::BindShard{slot_, data.index, link});
-  }
-  say_ready();
-}
-
-// At most so many wait for their first frame, of which one may be the worker's own.
-void Member::drop_oldest_greeting(const Data& seat) {
-  constexpr size_t kMostGreetings = 4;
-  LinkId oldest = 0;
-  size_t waiting = 0;
-  for (const auto& [link, data] : data_) {
-    if (data.open || data.lane != seat.lane || data.index != seat.index) continue;
-    oldest = waiting++ == 0 ? link : std::min(oldest, link);
-  }
-  if (waiting < kMostGreetings) return;
-  context_.links.drop(oldest, Error(Errc::kClosed, "others asked for this session since"));
-  data_.erase(oldest);
-}
-
-// A worker that opens a session which it has in our eyes has given that one up.
-void Member::drop_sessions(const Data& seat) {
-  for (auto it = data_.begin(); it != data_.end();) {
-    if (it->second.lane != seat.lane || it->second.index != seat.index || !it->second.open) {
-      ++it;
-      continue;
-    }
-    context_.links.drop(it->first, Error(Errc::kClosed, "the worker opened another session"));
-    it = data_.erase(it);
-  }
-}
-
-void Member::on_path(LinkId link, uint16_t max_udp_payload) {
-  const auto it = data_.find(link);
-  if (it == data_.end()) return;
-  const Data data = it->second;
-  if (max_udp_payload < roster_.frame_bytes && data.attempt < kPathAttempts &&
-      phase_ == Phase::kConnecting) {
-    data_.erase(it);
-    context_.links.drop(link, Error(Errc::kClosed, "its path is probed again"));
-    return connect_to(data.index, data.attempt + 1);
-  }
-  it->second.max_udp_payload = max_udp_payload;
-  say_ready();
-}
-
-// Once: when all sessions are open, and this side's probes have come to an end.
-void Member::say_ready() {
-  const bool worker = spec_.role == Role::kWorker;
-  const size_t sessions = worker ? roster_.shards() : size_t{spec_.workers} * lanes_used_;
-  if (ready_said_ || phase_ != Phase::kConnecting) return;
-  uint16_t payload = std::numeric_limits<uint16_t>::max();
-  size_t probed = 0;
-  for (const auto& [link, data] : data_) {
-    if (!data.open) continue;
-    if (data.max_udp_payload == 0) return;
-    payload = std::min(payload, data.max_udp_payload);
-    ++probed;
-  }
-  if (probed != sessions) return;
-  ready_said_ = true;
-  context_.links.send(control_, message::Ready{payload});
-}
-
-void Member::on_data_closed(LinkId link, const Error& why) {
-  const auto it = data_.find(link);
-  if (it == data_.end()) return;
-  const Data data = it->second;
-  data_.erase(it);
-  if (phase_ >= Phase::kLeaving) return;
-  if (spec_.role == Role::kServer) {
-    // A worker that leaves or fails says so to the coordinator; only silence is news.
-    if (why.code != Errc::kPeerLost || left_.contains(data.index)) return;
-    if (roster_.rejoin_ms + roster_.quorum > 0 && phase_ == Phase::kRunning) {
-      return context_.links.send(
-          control_, message::Lost{data.index, roster_.workers[data.index].incarnation});
-    }
-    return fail_self(Error(why.code, describe(Role::kWorker, data.index, spec_.workers,
-                                              roster_.workers[data.index].address) +
-                                         ": " + why.message));
-  }
-  const std::string server = server_name(static_cast<uint16_t>(data.index / roster_.lanes()));
-  // A server closes with the job's own error, which names who failed; the rest is between us.
-  const bool between_us = why.code == Errc::kPeerLost || why.code == Errc::kClosed ||
-                          why.code == Errc::kTimedOut || why.code == Errc::kProtocol ||
-                          phase_ == Phase::kConnecting;
-  fail(Error(why.code == Errc::kClosed ? Errc::kPeerLeft : why.code,
-             between_us ? server + ": " + why.message : why.message));
 }
 
 void Member::on_start(const message::Start& start) {
@@ -308,144 +152,6 @@ void Member::on_peer_left(const message::PeerLeft& left, uint64_t now_ns) {
   grace_until_ns_ = now_ns + context_.policy.leave_grace_ns;
 }
 
-// --- tensors ---------------------------------------------------------------------------------
-
-Status Member::check(const std::vector<TensorDeclaration>& tensors) const {
-  if (spec_.role != Role::kWorker) {
-    return Error(Errc::kInvalidArgument, "only workers declare tensors");
-  }
-  if (!status_) return status_;
-  if (phase_ != Phase::kRunning || closing_) return Error(Errc::kClosed, "the job is not open");
-  std::unordered_set<uint32_t> batch;
-  for (const TensorDeclaration& t : tensors) {
-    const std::string name = "tensor " + std::to_string(t.tensor);
-    if (t.tensor > kMaxTensorId) {
-      return Error(Errc::kInvalidArgument, name + ": numbers go to 2^31 - 1");
-    }
-    if (tensors_.contains(t.tensor) || !batch.insert(t.tensor).second) {
-      return Error(Errc::kExists, name + " is declared already");
-    }
-    if (t.numel == 0 || t.numel > kMaxElements || !t.data) {
-      return Error(Errc::kInvalidArgument, name + " needs memory and 1 to 2^56 elements");
-    }
-    if (size_of(t.dtype) == 0 || t.op > ReduceOp::kAverage) {
-      return Error(Errc::kInvalidArgument, name + ": no such element type or operation");
-    }
-    if (t.op == ReduceOp::kAverage && (t.dtype == Dtype::kI32 || t.dtype == Dtype::kI64)) {
-      return Error(Errc::kUnsupported, name + ": integers have sums, no averages");
-    }
-  }
-  if (tensors_.size() + tensors.size() > context_.policy.max_tensors) {
-    return Error(Errc::kLimit, "a job has at most " + std::to_string(context_.policy.max_tensors) +
-                                   " tensors here (jobs.max_tensors)");
-  }
-  return {};
-}
-
-void Member::declare(std::vector<TensorDeclaration> tensors, StatusReply reply) {
-  Status fits = check(tensors);
-  if (!fits || tensors.empty()) {
-    context_.replies.emplace_back([reply = std::move(reply), fits] { reply(fits); });
-    return;
-  }
-  for (const TensorDeclaration& t : tensors) tensors_.insert(t.tensor);
-  declarations_.push_back({std::move(tensors), 0, {}, std::move(reply)});
-  if (declarations_.size() == 1) send_batch();
-}
-
-void Member::send_batch() {
-  const Declaration& declaration = declarations_.front();
-  message::Declare batch;
-  const size_t end = std::min(declaration.tensors.size(), declaration.agreed + kDeclareBatch);
-  for (size_t i = declaration.agreed; i < end; ++i) {
-    const TensorDeclaration& t = declaration.tensors[i];
-    batch.tensors.push_back({t.tensor, t.numel, t.dtype, t.op});
-  }
-  context_.links.send(control_, batch);
-}
-
-void Member::on_declared(const message::Declared& answer) {
-  if (declarations_.empty() || unconfirmed_ > 0) return;  // it failed or was closed meanwhile
-  Declaration& declaration = declarations_.front();
-  declaration.agreed = std::min(declaration.tensors.size(), declaration.agreed + kDeclareBatch);
-  const bool agreed = answer.code == Errc::kOk;
-  auto& rounds = declaration.rounds;
-  rounds.insert(rounds.end(), answer.rounds.begin(), answer.rounds.end());
-  if (agreed && declaration.agreed < declaration.tensors.size()) return send_batch();
-  if (agreed) {
-    for (size_t i = 0; i < declaration.tensors.size(); ++i) {
-      const TensorDeclaration& t = declaration.tensors[i];
-      const uint32_t first_round = i < rounds.size() ? rounds[i] : 1;
-      if (first_round != 1) first_rounds_[t.tensor] = first_round;
-      add_tensor({t.tensor, t.numel, t.dtype, t.op}, t.priority, t.data, first_round);
-    }
-    return confirm();
-  }
-  for (const TensorDeclaration& t : declaration.tensors) tensors_.erase(t.tensor);
-  answer_declaration(Error(answer.code, answer.text));
-}
-
-void Member::answer_declaration(Status status) {
-  Declaration& declaration = declarations_.front();
-  context_.replies.emplace_back([reply = std::move(declaration.reply), status] { reply(status); });
-  declarations_.pop_front();
-  if (!declarations_.empty()) send_batch();
-}
-
-// All that wait: the job has ended for them.
-void Member::finish_declaration(const Status& status) {
-  for (Declaration& declaration : declarations_) {
-    context_.replies.emplace_back(
-        [reply = std::move(declaration.reply), status] { reply(status); });
-  }
-  declarations_.clear();
-}
-
-void Member::define(const message::Define& message) {
-  for (const message::Tensor& t : message.tensors) {
-    if (tensors_.size() >= context_.policy.max_tensors) {
-      return fail_self(Error(Errc::kLimit, "a job has at most " +
-                                               std::to_string(context_.policy.max_tensors) +
-                                               " tensors here (jobs.max_tensors)"));
-    }
-    if (!tensors_.insert(t.id).second) {
-      return fail(Error(Errc::kProtocol, "the job's coordinator defined a tensor twice"));
-    }
-    add_tensor(t, 0, nullptr, 1);
-  }
-  confirm();
-}
-
-// The answer to a declaration, or a definition, waits until every engine has the tensors: what a
-// program submits then never overtakes them, and what fails of them is known.
-void Member::confirm() {
-  ++confirmation_;
-  unconfirmed_ = lanes_used_;
-  for (size_t lane = 0; lane < lanes_used_; ++lane) {
-    to_lane(lane, command::Confirm{slot_, confirmation_});
-  }
-}
-
-void Member::on_confirmed(uint32_t number) {
-  if (number != confirmation_ || unconfirmed_ == 0 || --unconfirmed_ > 0) return;
-  if (spec_.role == Role::kServer) return context_.links.send(control_, message::Defined{});
-  if (!declarations_.empty()) answer_declaration({});
-}
-
-uint32_t Member::first_round(uint32_t tensor) const {
-  const auto known = first_rounds_.find(tensor);
-  return known == first_rounds_.end() ? 1 : known->second;
-}
-
-void Member::add_tensor(const message::Tensor& t, uint16_t priority, std::byte* data,
-                        uint32_t first_round) {
-  tensor_bytes_ += t.numel * size_of(t.dtype);
-  for (size_t lane = 0; lane < lanes_used_; ++lane) {
-    to_lane(lane, command::AddTensor{slot_, t.id, t.numel, t.dtype, t.op, priority, chunk_bytes_,
-                                     data, first_round});
-  }
-}
-
 // Server: the others' sums need not wait for it, if the job has a quorum.
 void Member::withdraw(uint16_t rank) {
   if (roster_.quorum == 0 || rank >= roster_.workers.size()) return;
@@ -474,14 +180,6 @@ void Member::replace(const message::Replace& message) {
   for (size_t lane = 0; lane < lanes_used_; ++lane) {
     to_lane(lane, command::ReplaceWorker{slot_, message.rank, message.incarnation});
   }
-}
-
-void Member::drop_sessions_of(uint16_t rank, const Error& why) {
-  std::erase_if(data_, [&](const auto& entry) {
-    if (entry.second.index != rank) return false;
-    context_.links.drop(entry.first, why);
-    return true;
-  });
 }
 
 void Member::on_worker_replaced(const event::WorkerReplaced& event) {
