@@ -96,5 +96,42 @@ TEST_F(RunningTest, MemberThatSpeaksOutOfTurnFailsItsOwnJobOnly) {
   end();
 }
 
+// Of what a coordinator may say, but not now or not of this job.
+TEST_F(RunningTest, ACoordinatorThatSpeaksOutOfTurnFailsItsJobByName) {
+  const message::Tensor tensor{5, 1000, Dtype::kF32, ReduceOp::kSum};
+  const struct {
+    const char* instead;  // of this message, which goes to a worker or to the other server
+    Message said;
+    const char* why;
+  } rows[] = {
+      {"declared", message::Start{1400}, "sent 'start' when it may not"},
+      {"declared", message::Define{{tensor}}, "sent 'define' when it may not"},
+      {"define", message::Declared{}, "sent 'declared' when it may not"},
+      {"define", message::Define{{tensor, tensor}}, "defined a tensor twice"},
+      {"define", message::Replace{77, 1, address(9)}, "replaced a worker that is not one"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.why);
+    hosts = Hosts();
+    start();
+    hosts.translate = [&row](std::vector<std::byte>& bytes) {
+      const Result<Message> message = decode_message(bytes);
+      if (message && std::string(name_of(*message)) == row.instead) bytes = encode(row.said);
+    };
+    a->declare(tensors(0, 3));
+    hosts.run();
+    EXPECT_EQ(a->declares, 1);
+    EXPECT_FALSE(a->declared.ok());
+    ASSERT_FALSE(a->status().ok());
+    if (std::string(row.instead) == "declared") {
+      EXPECT_EQ(a->status().error().code, Errc::kProtocol);
+      EXPECT_NE(a->status().error().message.find(row.why), std::string::npos)
+          << a->status().error().message;
+    }
+    EXPECT_FALSE(b->status().ok());
+    end();
+  }
+}
+
 }  // namespace
 }  // namespace mercury::test

@@ -82,7 +82,10 @@ void Hosts::accept(HostModel& host, uint16_t lane, const command::Accept& c) {
     end.token = c.token;
     end.job = c.job.value;
     session->open = true;
-    session->ends[0].inbox.push_back(event::SessionOpened{0, c.answer});
+    wire::HelloAck answer = c.answer;
+    if (answered) answered(session->hello, answer);
+    session->ends[0].inbox.push_back(event::SessionOpened{0, answer});
+    if (session->mute) return;
     end.inbox.push_back(event::SessionOpened{0, c.answer});
     session->ends[0].inbox.push_back(event::PathProbed{0, path_payload});
     end.inbox.push_back(event::PathProbed{0, path_payload});

@@ -63,6 +63,7 @@ struct Session {
   };
   End ends[2];
   bool open = false;
+  bool mute = false;  // nobody is there who shows that he knows the key
   uint64_t hello_id = 0;
   wire::Hello hello;
 };
@@ -91,6 +92,8 @@ class Hosts {
   uint16_t path_payload = 1472;
   // What control messages become on their way: a peer of another version.
   std::function<void(std::vector<std::byte>& message)> translate;
+  // What the answer to a HELLO becomes: of one who does not know the secret.
+  std::function<void(const wire::Hello& asked, wire::HelloAck& answer)> answered;
   std::vector<std::string> violations;  // of the engine's contract
   size_t open_sessions() const;
   std::string leftovers() const;  // "" when nothing is kept anywhere
