@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
-#include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -43,10 +42,10 @@ class Reducer : public Exchange {
     }
     changed_.notify_all();
   }
-  void wait(size_t tensor) override {
+  Status wait(size_t tensor) override {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return done_[tensor] || failure_; });
-    if (failure_) std::rethrow_exception(failure_);
+    changed_.wait(lock, [&] { return done_[tensor] || !status_; });
+    return status_;
   }
   bool all_hold() const override {
     const int ranks = library_->size();
@@ -67,15 +66,13 @@ class Reducer : public Exchange {
       const size_t tensor = ready_.front();
       ready_.pop_front();
       lock.unlock();
-      try {
-        library_->all_reduce(in_[tensor].data(), out_[tensor].data(), in_[tensor].size());
-      } catch (...) {
-        failure_ = std::current_exception();
-      }
+      Status reduced =
+          library_->all_reduce(in_[tensor].data(), out_[tensor].data(), in_[tensor].size());
       lock.lock();
       done_[tensor] = true;
+      status_ = std::move(reduced);
       changed_.notify_all();
-      if (failure_) return;
+      if (!status_) return;
     }
   }
 
@@ -86,7 +83,7 @@ class Reducer : public Exchange {
   std::condition_variable changed_;
   std::deque<size_t> ready_;
   std::vector<bool> done_;
-  std::exception_ptr failure_;
+  Status status_;
   bool ending_ = false;
   std::thread thread_;
 };

@@ -4,11 +4,14 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <exception>
+
 #include "benchmarks/emulation/exchange.h"
 
 namespace mercury::emulation {
 namespace {
 
+// Gloo throws; nothing leaves this file.
 class Gloo : public Collective {
  public:
   Gloo(int rank, int size, const std::string& folder, const std::string& address)
@@ -19,13 +22,16 @@ class Gloo : public Collective {
     context_->connectFullMesh(store, device);
   }
 
-  void all_reduce(const float* in, float* out, size_t numel) override {
+  Status all_reduce(const float* in, float* out, size_t numel) override try {
     gloo::AllreduceOptions options(context_);
     options.setInput(const_cast<float*>(in), numel);  // which it reads only
     options.setOutput(out, numel);
     options.setReduceFunction(
         [](void* c, const void* a, const void* b, size_t n) { gloo::sum<float>(c, a, b, n); });
     gloo::allreduce(options);
+    return {};
+  } catch (const std::exception& error) {
+    return Error(Errc::kSystem, error.what());
   }
   int rank() const override { return context_->rank; }
   int size() const override { return context_->size; }
@@ -37,9 +43,11 @@ class Gloo : public Collective {
 
 }  // namespace
 
-std::unique_ptr<Collective> make_gloo(int rank, int size, const std::string& folder,
-                                      const std::string& address) {
-  return std::make_unique<Gloo>(rank, size, folder, address);
+Result<std::unique_ptr<Collective>> make_gloo(int rank, int size, const std::string& folder,
+                                              const std::string& address) try {
+  return std::unique_ptr<Collective>(std::make_unique<Gloo>(rank, size, folder, address));
+} catch (const std::exception& error) {
+  return Error(Errc::kSystem, error.what());
 }
 
 }  // namespace mercury::emulation

@@ -1,7 +1,6 @@
 #include <mpi.h>
 
 #include <limits>
-#include <stdexcept>
 
 #include "benchmarks/emulation/exchange.h"
 
@@ -12,19 +11,17 @@ namespace {
 class Mpi : public Collective {
  public:
   Mpi() {
-    int provided = 0;
-    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
-    if (provided < MPI_THREAD_SERIALIZED) throw std::runtime_error("this MPI knows no threads");
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
   }
   ~Mpi() override { MPI_Finalize(); }
 
-  void all_reduce(const float* in, float* out, size_t numel) override {
+  Status all_reduce(const float* in, float* out, size_t numel) override {
     if (numel > static_cast<size_t>(std::numeric_limits<int>::max())) {
-      throw std::runtime_error("a tensor has more elements than MPI can count");
+      return Error(Errc::kUnsupported, "a tensor has more elements than MPI can count");
     }
     MPI_Allreduce(in, out, static_cast<int>(numel), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    return {};
   }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -43,6 +40,13 @@ class Mpi : public Collective {
 
 }  // namespace
 
-std::unique_ptr<Collective> make_mpi() { return std::make_unique<Mpi>(); }
+Result<std::unique_ptr<Collective>> make_mpi() {
+  int provided = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  if (provided < MPI_THREAD_SERIALIZED) {
+    return Error(Errc::kUnsupported, "this MPI knows no threads");
+  }
+  return std::unique_ptr<Collective>(std::make_unique<Mpi>());
+}
 
 }  // namespace mercury::emulation

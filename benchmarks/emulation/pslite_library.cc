@@ -92,9 +92,10 @@ class PsLite : public Exchange {
     Tensor& tensor = tensors_[index];
     worker_.ZPush(tensor.keys, tensor.in, tensor.lens, 0, [this, index] { pull(index); });
   }
-  void wait(size_t index) override {
+  Status wait(size_t index) override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return done_[index]; });
+    return {};
   }
   bool all_hold() const override {
     const int ranks = ps::NumWorkers();
@@ -132,16 +133,16 @@ class PsLite : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_pslite(const Trace& trace) {
+Result<std::unique_ptr<Exchange>> make_pslite(const Trace& trace) {
   ps::Start(0);
-  if (ps::IsWorker()) return std::make_unique<PsLite>(trace);
+  if (ps::IsWorker()) return std::unique_ptr<Exchange>(std::make_unique<PsLite>(trace));
   if (ps::IsServer()) {
     Server server;
     ps::Finalize(0, true);
   } else {
     ps::Finalize(0, true);
   }
-  return nullptr;
+  return std::unique_ptr<Exchange>();
 }
 
 }  // namespace mercury::emulation

@@ -1,11 +1,10 @@
-#include <stdexcept>
-
 #include "benchmarks/emulation/exchange.h"
 
 namespace mercury::emulation {
 
-std::unique_ptr<Exchange> make_pslite(const Trace&) {
-  throw std::runtime_error("built without ps-lite; docs/papers.md, \"Emulation\", says how");
+Result<std::unique_ptr<Exchange>> make_pslite(const Trace&) {
+  return Error(Errc::kUnsupported,
+               "built without ps-lite; docs/papers.md, \"Emulation\", says how");
 }
 
 }  // namespace mercury::emulation

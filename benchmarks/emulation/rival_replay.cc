@@ -10,11 +10,12 @@
 // wrong.
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "apps/replay/clock.h"
 #include "apps/replay/report.h"
 #include "apps/trace/shipped.h"
@@ -35,10 +36,10 @@ struct Options {
   int warmup = 1;
 };
 
-double iterate(const Trace& trace, Exchange& exchange) {
+Result<double> iterate(const Trace& trace, Exchange& exchange) {
   const uint64_t begin_ns = monotonic_ns();
   for (size_t i = 0; i < trace.tensors.size(); ++i) {
-    exchange.wait(i);
+    if (Status arrived = exchange.wait(i); !arrived) return arrived.error();
     const uint64_t compute_ns = trace.tensors[i].update_ns + trace.tensors[i].forward_ns;
     if (compute_ns > 0) wait_until_ns(monotonic_ns() + compute_ns);
   }
@@ -51,30 +52,40 @@ double iterate(const Trace& trace, Exchange& exchange) {
   return static_cast<double>(monotonic_ns() - begin_ns) * 1e-9;
 }
 
-std::unique_ptr<Exchange> make(const Options& options, const Trace& trace) {
+int fail(const Error& error, int status = 1) {
+  std::fprintf(stderr, "rival_replay: %s\n", error.message.c_str());
+  return status;
+}
+
+Result<std::unique_ptr<Exchange>> make(const Options& options, const Trace& trace) {
   if (options.library == "ps-lite") return make_pslite(trace);
-  if (options.library == "mpi") return make_all_reduce(trace, make_mpi());
-  return make_all_reduce(trace,
-                         make_gloo(options.rank, options.size, options.store, options.address));
+  Result<std::unique_ptr<Collective>> library =
+      options.library == "mpi"
+          ? make_mpi()
+          : make_gloo(options.rank, options.size, options.store, options.address);
+  if (!library) return library.error();
+  return make_all_reduce(trace, std::move(*library));
 }
 
 int replay(const Options& options) {
   const Result<Trace> trace = read_trace(trace_path(options.trace));
-  if (!trace) {
-    std::fprintf(stderr, "rival_replay: %s\n", trace.error().message.c_str());
-    return 2;
-  }
-  const std::unique_ptr<Exchange> exchange = make(options, *trace);
-  if (!exchange) return 0;  // a process that only serves has served
+  if (!trace) return fail(trace.error(), 2);
+  const Result<std::unique_ptr<Exchange>> made = make(options, *trace);
+  if (!made) return fail(made.error());
+  if (!*made) return 0;  // a process that only serves has served
+  Exchange& exchange = **made;
   std::vector<double> iterations_s;
   for (int i = 0; i < options.warmup + options.iterations; ++i) {
-    const double took_s = iterate(*trace, *exchange);
-    if (i >= options.warmup) iterations_s.push_back(took_s);
+    const Result<double> took_s = iterate(*trace, exchange);
+    if (!took_s) return fail(took_s.error());
+    if (i >= options.warmup) iterations_s.push_back(*took_s);
   }
-  for (size_t i = 0; i < trace->tensors.size(); ++i) exchange->wait(i);
-  const bool hold = exchange->all_hold();
-  if (exchange->rank() == 0) {
-    const nlohmann::json report = {{"library", exchange->version()},
+  for (size_t i = 0; i < trace->tensors.size(); ++i) {
+    if (Status arrived = exchange.wait(i); !arrived) return fail(arrived.error());
+  }
+  const bool hold = exchange.all_hold();
+  if (exchange.rank() == 0) {
+    const nlohmann::json report = {{"library", exchange.version()},
                                    {"iteration_s", median(iterations_s)},
                                    {"iterations_s", iterations_s},
                                    {"verified", hold}};
@@ -101,11 +112,6 @@ int main(int argc, char** argv) {
   app.add_option("--address", options.address, "gloo: of this rank")->capture_default_str();
   app.add_option("--iterations", options.iterations)->check(CLI::Range(1, 100000));
   app.add_option("--warmup", options.warmup)->check(CLI::Range(0, 100000));
-  CLI11_PARSE(app, argc, argv);
-  try {
-    return mercury::emulation::replay(options);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "rival_replay: %s\n", error.what());
-    return 1;
-  }
+  if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
+  return mercury::emulation::replay(options);
 }
