@@ -87,8 +87,10 @@ void describe_run(CLI::App& app, SimOptions& options, RunOptions& run) {
              "most unacknowledged bytes of a session [1MiB]");
   add_parsed(app, "--ecn", run.ecn_bytes, parse_bytes,
              "links mark frames that find more than this waiting [never]");
-  add_parsed(app, "--incast-queue", run.incast_queue_bytes, parse_bytes,
-             "what receivers let wait before their links beside a round trip [128KiB]");
+  add_parsed(
+      app, "--incast-queue", run.incast_queue_bytes, parse_bytes,
+      "what receivers let wait before their links; twice as much for each sender while nothing is "
+      "marked or lost [128KiB]");
   add_list(app, "--link", run.links, LinkRule::parse,
            "WHO[.up|.down]=BANDWIDTH, WHO one of all, workers, servers, workerN, serverN; "
            "10Gbps,2s:5Gbps in steps, random:1Gbps-10Gbps/100ms");

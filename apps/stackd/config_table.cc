@@ -39,7 +39,7 @@ const ConfigRow kRows[] = {
      "bytes that may be ahead of the link: how long an urgent chunk waits"},
     {"port", "incast_queue", &C::incast_queue_bytes, Unit::kBytes, 0, kGi, nullptr,
      "bytes that all senders together may have waiting before this host's link, beside what is on "
-     "it; needs rate"},
+     "it, and twice as much for each where no frame is marked or lost; needs rate"},
     {"port", "memif_socket", &C::memif_socket, Unit::kNone, 0, 0, nullptr, "memif: socket path"},
     {"port", "memif_role", &C::memif_role, Unit::kNone, 0, 0, "server|client", "memif: role"},
     {"port", "memif_id", &C::memif_id, Unit::kNone, 0, 65535, nullptr, "memif: connection number"},

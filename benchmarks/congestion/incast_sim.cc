@@ -223,6 +223,14 @@ std::vector<Setting> all_settings() {
   all.push_back(
       {"fixed 1 MiB, no credit", many, 1500, 0, true, true, WindowKind::kFixed, 0, false});
   all.push_back({"fixed 1 MiB, credit", many, 1500, 0, true, true, WindowKind::kFixed, 0, true});
+  // A path that says nothing until it loses; and time enough for the receiver to try it again.
+  for (const uint32_t mtu : {1500U, 9000U}) {
+    all.push_back({"no marks, credit, MTU " + std::to_string(mtu), many, mtu, 0, false, false});
+  }
+  for (const bool marks : {true, false}) {
+    all.push_back({marks ? "marks, 6 s" : "no marks, 6 s", many, 9000, 0, false, marks});
+    all.back().phase_ns = 6'000'000'000;
+  }
   all.push_back({"marks, no credit", many, 1500, 0, true, true, WindowKind::kAdaptive, 0, false});
   all.push_back(
       {"delay 50 us, no credit", many, 1500, 0, true, false, WindowKind::kAdaptive, 50'000, false});

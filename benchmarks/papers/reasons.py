@@ -1,9 +1,8 @@
 """Why a value of ours is known to be outside the range that the paper's puts it in."""
 
-# port.incast_queue; transport/flow/credit.h
-INCAST = ("the bound on incast, port.incast_queue: 128 KiB by default, costs Mercury up to 12 % "
-          "where all workers push to all servers at once; with 1 MiB for 2 workers and 4 MiB for 4 "
-          "it costs nothing")
+FAN_IN = ("with four peers or more, frames of one peer come at 1 Gb/s more slowly than "
+          "acknowledgements become due (500 us): nearly each is acknowledged, half a percent of the "
+          "wire; and workers do not push the parts of tensors in quite the same order")
 OVERLAP = ("start-ups overlap sending within the credit, as the paper says they do, and then cost "
            "next to nothing; its 73 % is that of start-ups that do not overlap, shown beside")
 PREEMPTION = ("what order is worth depends on how long the GPU computes beside the link, which "

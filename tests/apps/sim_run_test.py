@@ -59,7 +59,7 @@ class Run(unittest.TestCase):
 
     def test_agrees_with_the_equations_where_the_wire_is_the_bottleneck(self):
         for policy in ("mercury", "mercury-fifo", "wfbp"):
-            json_ = self.figures("--bandwidth", "1Gbps", "--incast-queue", "1MiB", policy=policy)
+            json_ = self.figures("--bandwidth", "1Gbps", policy=policy)
             unhidden_s = json_["iteration_s"] - json_["latency_s"]
             self.assertAlmostEqual(unhidden_s / json_["model_s"], 1, delta=0.02, msg=policy)
 

@@ -98,17 +98,18 @@ void Engine<P, X>::receive_chunk(SessionSlot slot, SessionEntry& entry, wire::He
   if (exchange_.on_chunk(slot, header, payload, now_ns_) == Taken::kYes) {
     entry.session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, now_ns_,
                             marked);
-    credit_.on_chunk(slot, header.priority, now_ns_);
+    credit_.on_chunk(slot, header.priority, sizeof(wire::ChunkHeader) + header.payload_bytes,
+                     now_ns_);
   }
 }
 
 template <Port P, Exchange X>
 void Engine<P, X>::divide_credit() noexcept {
   credit_.divide(now_ns_, [this](SessionSlot slot, uint16_t now_units, uint16_t idle_units) {
-    if (!sessions_.in_use(slot)) return uint64_t{0};
+    if (!sessions_.in_use(slot)) return CreditAllocator::PathState{};
     Session& session = *sessions_.at(slot).session;
     session.set_grant(now_units, idle_units);
-    return session.least_rtt_ns();
+    return CreditAllocator::PathState{session.least_rtt_ns(), session.congestion_signs()};
   });
 }
 

@@ -27,6 +27,7 @@ bool AckTracker::on_received(uint64_t number, bool eliciting, bool ack_now,
   const bool largest = count_ == 0 || number > ranges_[count_ - 1].last;
   const bool in_order = count_ == 0 || (largest && number == ranges_[count_ - 1].last + 1);
   if (largest) largest_at_ns_ = now_ns;
+  if (largest && !in_order) ++gaps_;
   if (in_order && count_ > 0) {
     ranges_[count_ - 1].last = number;
     reports_[count_ - 1] = kReports;

@@ -45,6 +45,8 @@ class AckTracker {
   // How long the highest number has waited here, for the peer's round-trip time.
   uint64_t delay_ns(uint64_t now_ns) const noexcept { return now_ns - largest_at_ns_; }
   uint32_t ranges() const noexcept { return count_; }
+  // How often a number came before one below it: a frame was lost or overtaken. Wraps.
+  uint32_t gaps() const noexcept { return gaps_; }
 
  private:
   static constexpr uint8_t kReports = 16;  // 0.2^16: all lost only when the path is down
@@ -63,6 +65,7 @@ class AckTracker {
   uint64_t deadline_ns_ = kNever;
   uint64_t max_delay_ns_;
   uint32_t every_packets_;
+  uint32_t gaps_ = 0;
   uint32_t unacknowledged_ = 0;  // eliciting packets since the last report
 };
 

@@ -2,11 +2,20 @@
 // the one link before it. The receiver knows who sends (its jobs say so) and what its link carries
 // in a round trip; it divides that, and a small queue, among those who send.
 //
-// The budget is divided between jobs by weight; within a job most goes to the senders whose last
+// The budget is divided between jobs by weight; within a job first come the senders whose last
 // chunks were the most urgent (each sender's scheduler sends its most urgent first, so that is what
-// it still has), a tenth to the one that has waited longest to be among them, and an eighth of an
-// equal share to each other one, so that all are heard of. What is given to one is first taken from
-// another, a round trip earlier.
+// it still has). They have an equal share, and more as far as they fill it: a sender whose own link
+// is divided between several receivers cannot, and what it would hold in vain is the others'. A
+// tenth is for the one that has waited longest to be among the urgent, and an eighth of an equal
+// share at least for each other one, so that all are heard of. What is given to one is first taken
+// from another, a round trip earlier.
+//
+// The queue: `queue_bytes` is what every path is taken to hold, and twice as much for each sender
+// is what one may turn out to hold. While the link is at least half full and no frame is marked or
+// missing, it is allowed an eighth more at each measurement; after one that is, `queue_bytes` again
+// for a second or, where it is so each time, up to a minute. Room for each sender matters where all
+// send to all: who may not send to one receiver sends to another what others do not send yet, and
+// sums wait for the rest.
 //
 // A grant is a bound on bytes in flight, not a permit that is used up. It travels on every
 // acknowledgement, so the next one repeats what was lost with one; it is never zero, and a sender
@@ -29,10 +38,15 @@ namespace mercury {
 
 class CreditAllocator {
  public:
+  struct PathState {
+    uint64_t least_rtt_ns = 0;  // 0: none is measured yet
+    uint32_t signs = 0;         // frames of this peer that came marked, or after a gap; may wrap
+  };
+
   // `link_bytes_per_second` 0: not known, everything is unbounded. `queue_bytes` may wait before
-  // the link.
+  // the link, whatever its path is like.
   CreditAllocator(uint64_t link_bytes_per_second, uint64_t queue_bytes)
-      : rate_(link_bytes_per_second), queue_bytes_(queue_bytes) {}
+      : rate_(link_bytes_per_second), least_queue_bytes_(queue_bytes), queue_bytes_(queue_bytes) {}
 
   // --- cold: what is expected ---
   void add_job(JobSlot job, uint32_t senders, uint32_t weight);
@@ -41,33 +55,39 @@ class CreditAllocator {
   void remove_session(SessionSlot session) noexcept;
 
   // --- datapath ---
-  void on_chunk(SessionSlot session, uint16_t priority, uint64_t now_ns) noexcept {
+  // `bytes`: of the frame, as grants count them.
+  void on_chunk(SessionSlot session, uint16_t priority, uint32_t bytes, uint64_t now_ns) noexcept {
     if (rate_ == 0) return;
-    note(session.value, priority, now_ns);
+    note(session.value, priority, bytes, now_ns);
   }
   bool due(uint64_t now_ns) const noexcept { return now_ns >= next_ns_; }
-  // Divides anew. `use(SessionSlot, uint16_t now_units, uint16_t idle_units) -> uint64_t` takes a
-  // grant to a session and returns its least round-trip time, 0 if there is none yet.
+  // Divides anew. `use(SessionSlot, uint16_t now_units, uint16_t idle_units) -> PathState` takes a
+  // grant to a session and says what its path is like.
   template <class F>
   void divide(uint64_t now_ns, F use) noexcept {
     plan(now_ns);
-    uint64_t rtt_ns = 0;
+    uint64_t least_ns = kUnbounded;
+    uint64_t most_ns = 0;
     for (uint32_t index = 0; index < senders_.size(); ++index) {
       const Sender& sender = senders_[index];
       if (!sender.changed) continue;
       senders_[index].changed = sender.active;
-      const uint64_t least_ns =
+      const PathState path =
           use(SessionSlot(index), units(sender.grant_bytes), units(idle_bytes(sender.job)));
-      if (sender.active) rtt_ns = rtt_ns < least_ns ? least_ns : rtt_ns;
+      overrun_ = overrun_ || path.signs != sender.signs;
+      senders_[index].signs = path.signs;
+      if (!sender.active || path.least_rtt_ns == 0) continue;
+      least_ns = least_ns < path.least_rtt_ns ? least_ns : path.least_rtt_ns;
+      most_ns = most_ns < path.least_rtt_ns ? path.least_rtt_ns : most_ns;
     }
-    if (rtt_ns != 0) rtt_ns_ = rtt_ns;
+    // A session that began behind a full queue knows no round trip without it: where queues are too
+    // long, the shortest counts.
+    if (most_ns != 0) rtt_ns_ = now_ns < held_until_ns_ ? least_ns : most_ns;
   }
   // For a session that has sent nothing yet, or not for long.
   uint16_t idle_units(JobSlot job) const noexcept { return units(idle_bytes(job)); }
 
-  uint64_t budget_bytes() const noexcept {
-    return rate_ / 1'000'000 * rtt_ns_ / 1'000 + queue_bytes_;
-  }
+  uint64_t budget_bytes() const noexcept { return carried_bytes(rtt_ns_) + queue_bytes_; }
   uint64_t grant_bytes(SessionSlot session) const noexcept;
   uint32_t active_senders() const noexcept { return active_; }
 
@@ -83,7 +103,10 @@ class CreditAllocator {
     uint32_t heard = kNoPriority;  // most urgent since the last division
     uint32_t priority = kNoPriority;
     uint64_t heard_ns = 0;
-    uint64_t urgent_ns = 0;  // when it was last among the most urgent of its job
+    uint64_t urgent_ns = 0;      // when it was last among the most urgent of its job
+    uint32_t signs = 0;          // PathState's, as last seen
+    uint64_t arrived_bytes = 0;  // since the last measurement
+    uint64_t used_bytes = 0;     // of the budget: its part of what the link could carry
     uint64_t grant_bytes = kUnbounded;
     uint64_t target_bytes = 0;
   };
@@ -96,19 +119,38 @@ class CreditAllocator {
     uint32_t priority = kNoPriority;
     uint32_t oldest = 0;
     uint64_t share_bytes = 0;
+    uint64_t oldest_bytes = 0;
+    uint64_t most_bytes = 0;   // of an urgent sender, however much it wants
+    uint64_t taken_bytes = 0;  // by the urgent
+    uint32_t unsatisfied = 0;  // of them: those that want more
+    uint64_t rest_bytes = 0;   // of all others
   };
 
-  void note(uint32_t session, uint16_t priority, uint64_t now_ns) noexcept;
+  void note(uint32_t session, uint16_t priority, uint32_t bytes, uint64_t now_ns) noexcept;
   void plan(uint64_t now_ns) noexcept;
+  void measure(uint64_t now_ns) noexcept;
   void count_active(uint64_t now_ns) noexcept;
-  void set_targets(uint64_t now_ns) noexcept;
+  void find_oldest(uint64_t now_ns) noexcept;
+  void share_out() noexcept;
+  bool fill() noexcept;
+  void raise() noexcept;
+  void set_targets() noexcept;
   void move_grants() noexcept;
   void expect() noexcept;  // sums over jobs changed
   uint64_t idle_bytes(JobSlot job) const noexcept;
+  uint64_t carried_bytes(uint64_t ns) const noexcept { return rate_ / 1'000'000 * ns / 1'000; }
+  Job* job_of(const Sender& sender) noexcept;
+  static uint64_t floor_bytes(const Job& job) noexcept;
+  static uint64_t wanted_bytes(const Sender& sender, const Job& job) noexcept;
   static uint16_t units(uint64_t bytes) noexcept;
 
   uint64_t rate_;
+  uint64_t least_queue_bytes_;
   uint64_t queue_bytes_;
+  bool overrun_ = false;  // a frame was marked or missing since the last division
+  uint64_t hold_ns_ = 0;
+  uint64_t held_until_ns_ = 0;  // the queue does not grow before
+  uint64_t measured_ns_ = 0;
   uint64_t rtt_ns_ = 50'000;  // until one is measured
   uint64_t next_ns_ = 0;
   uint32_t active_ = 0;

@@ -46,6 +46,14 @@ TEST(AckTracker, AcknowledgesAtOnceWhenAskedOrOutOfOrder) {
   EXPECT_EQ(tracker.ranges(), 1U);
 }
 
+TEST(AckTracker, CountsWhatComesAfterAGapAndNotWhatFillsIt) {
+  AckTracker acks(8, 1'000);
+  for (const uint64_t number : {5U, 6U, 8U, 9U, 7U, 12U, 10U, 13U}) {
+    acks.on_received(number, true, false, 0);
+  }
+  EXPECT_EQ(acks.gaps(), 2U);
+}
+
 TEST(AckTracker, PacketsThatElicitNothingLeaveNoGapAndNoDeadline) {
   AckTracker tracker(kEvery, kDelay);
   tracker.on_received(1, true, false, 1);

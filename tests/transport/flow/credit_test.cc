@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <vector>
 
 #include "transport/base/random.h"
 #include "transport/wire/header.h"
@@ -14,6 +16,7 @@ constexpr uint64_t kRate = 1'250'000'000;
 constexpr uint64_t kQueue = 128 * 1024;
 constexpr uint64_t kRtt = 40'000;
 constexpr uint64_t kEpoch = 50'000;
+constexpr uint32_t kFrame = 9'000;
 
 class CreditTest : public ::testing::Test {
  protected:
@@ -26,21 +29,35 @@ class CreditTest : public ::testing::Test {
     divide();
   }
   void divide() {
+    if (marks) ++signs;
     credit.divide(now_ns, [this](SessionSlot slot, uint16_t now_units, uint16_t idle_units) {
       told[slot.value] = {now_units, idle_units};
-      return kRtt;
+      return CreditAllocator::PathState{kRtt, signs};
     });
   }
-  // These senders send chunks of these priorities for a while.
-  void epoch(const std::map<uint32_t, uint16_t>& senders, int count = 1) {
+  // These senders send chunks of these priorities for a while, each as much of what the link
+  // carries as it has of what is granted, or no more than `most` of it.
+  void epoch(const std::map<uint32_t, uint16_t>& senders, int count = 1,
+             const std::map<uint32_t, double>& most = {}, double load = 1) {
     for (int i = 0; i < count; ++i) {
+      uint64_t all = 0;
+      for (const auto& [session, priority] : senders) all += std::min(grant(session), kQueue * 64);
       for (const auto& [session, priority] : senders) {
-        credit.on_chunk(SessionSlot(session), priority, now_ns);
+        double part = load * static_cast<double>(std::min(grant(session), kQueue * 64)) /
+                      static_cast<double>(all);
+        if (const auto found = most.find(session); found != most.end()) {
+          part = std::min(part, found->second);
+        }
+        auto bytes = static_cast<uint32_t>(part * kRate / 1e9 * kEpoch);
+        for (; bytes > kFrame; bytes -= kFrame) {
+          credit.on_chunk(SessionSlot(session), priority, kFrame, now_ns);
+        }
+        credit.on_chunk(SessionSlot(session), priority, bytes, now_ns);
       }
       now_ns += kEpoch;
       const uint64_t budget = credit.budget_bytes();
       divide();
-      EXPECT_LE(granted(), budget);
+      EXPECT_LE(granted(), std::max(budget, credit.budget_bytes()));
     }
   }
   uint64_t grant(uint32_t session) const { return credit.grant_bytes(SessionSlot(session)); }
@@ -58,6 +75,8 @@ class CreditTest : public ::testing::Test {
   std::map<uint32_t, uint16_t> active;
   uint32_t next_session = 0;
   uint64_t now_ns = 1'000'000;
+  bool marks = true;  // the path marks, so that the queue stays as it is
+  uint32_t signs = 0;
 };
 
 std::map<uint32_t, uint16_t> senders(uint32_t first, uint32_t count, uint16_t priority) {
@@ -100,7 +119,7 @@ TEST_F(CreditTest, TheMostUrgentHaveMostTheOldestATenthAndNobodyNothing) {
   job(0, 8);
   active = senders(0, 8, 9);
   active[3] = 1;
-  epoch(active, 4);
+  epoch(active, 200);
   const uint64_t budget = credit.budget_bytes();
   EXPECT_GT(grant(3), budget * 7 / 10);
   uint64_t oldest = 0;
@@ -114,9 +133,9 @@ TEST_F(CreditTest, TheMostUrgentHaveMostTheOldestATenthAndNobodyNothing) {
 TEST_F(CreditTest, WhoWaitsLongestIsTheOldest) {
   job(0, 4);
   active = {{0, 1}, {1, 1}, {2, 9}, {3, 1}};
-  epoch(active, 10);
+  epoch(active, 100);
   active[1] = 9;
-  epoch(active, 4);
+  epoch(active, 100);
   EXPECT_GT(grant(2), 2 * grant(1));
   EXPECT_GT(grant(0), 2 * grant(2));
 }
@@ -140,14 +159,104 @@ TEST_F(CreditTest, JobsShareByWeightWhateverTheirPriorities) {
 TEST_F(CreditTest, WhatGrowsWasFreeARoundTripBefore) {
   job(0, 2);
   active = {{0, 1}, {1, 9}};
-  epoch(active, 5);
+  epoch(active, 100);
   const uint64_t much = grant(0);
+  EXPECT_GT(much, credit.budget_bytes() * 3 / 4);
   active = {{0, 9}, {1, 1}};
   epoch(active);
   EXPECT_LT(grant(0), much);
   EXPECT_LE(grant(1), credit.budget_bytes() - much + 1);
-  epoch(active, 2);
+  epoch(active, 100);
   EXPECT_EQ(grant(1), much);
+}
+
+// Its own link is divided between four receivers.
+TEST_F(CreditTest, WhatAnUrgentSenderCannotUseIsTheOthers) {
+  job(0, 4);
+  active = senders(0, 4, 9);
+  active[2] = 1;
+  epoch(active, 200, {{2, 0.25}});
+  const uint64_t budget = credit.budget_bytes();
+  EXPECT_GE(grant(2), budget / 4);
+  EXPECT_LT(grant(2), budget / 3);
+  for (const uint32_t other : {0U, 1U, 3U}) EXPECT_GT(grant(other), budget / 6) << other;
+  epoch(active, 200);
+  EXPECT_GT(grant(2), budget * 7 / 10);
+}
+
+TEST_F(CreditTest, TheQueueGrowsUntilAFrameIsMarkedOrMissing) {
+  marks = false;
+  job(0, 4);
+  active = senders(0, 4, 5);
+  epoch(active);
+  const uint64_t least = credit.budget_bytes();
+  uint64_t before = least;
+  for (int i = 0; i < 2000; ++i) {
+    epoch(active);
+    EXPECT_LE(credit.budget_bytes() - before, (before - least + kQueue) / 8);
+    before = credit.budget_bytes();
+  }
+  EXPECT_EQ(credit.budget_bytes(), least + 7 * kQueue);  // twice for each
+  const uint64_t idle = told[0].second * wire::kGrantUnitBytes;
+  EXPECT_LE(4 * idle, least) << "of those that begin nothing is known";
+  ++signs;
+  epoch(active, 2);
+  EXPECT_EQ(credit.budget_bytes(), least);
+  epoch(active, static_cast<int>(900'000'000 / kEpoch));
+  EXPECT_EQ(credit.budget_bytes(), least);
+  epoch(active, static_cast<int>(200'000'000 / kEpoch));
+  EXPECT_EQ(credit.budget_bytes(), least + 7 * kQueue);
+}
+
+TEST_F(CreditTest, APathThatCannotHoldMoreIsTriedMoreAndMoreSeldom) {
+  marks = false;
+  job(0, 4);
+  active = senders(0, 4, 5);
+  epoch(active);
+  const uint64_t least = credit.budget_bytes();
+  std::vector<uint64_t> tries_ns;
+  while (now_ns < 20'000'000'000) {
+    epoch(active);
+    if (credit.budget_bytes() == least) continue;
+    tries_ns.push_back(now_ns);
+    ++signs;
+    epoch(active, 2);
+  }
+  ASSERT_GE(tries_ns.size(), 4U);
+  EXPECT_LE(tries_ns.size(), 6U);
+  for (size_t i = 2; i < tries_ns.size(); ++i) {
+    EXPECT_GT(tries_ns[i] - tries_ns[i - 1], (tries_ns[i - 1] - tries_ns[i - 2]) * 19 / 10) << i;
+  }
+}
+
+TEST_F(CreditTest, ALinkThatIsNotBusyProvesNothingAboutItsQueue) {
+  marks = false;
+  job(0, 4);
+  active = senders(0, 4, 5);
+  epoch(active, 1, {}, 0.4);
+  const uint64_t least = credit.budget_bytes();
+  epoch(active, 2000, {}, 0.4);
+  EXPECT_EQ(credit.budget_bytes(), least);
+}
+
+TEST_F(CreditTest, TheQueueOfManySendersIsBoundedToo) {
+  marks = false;
+  job(0, 200);
+  active = senders(0, 200, 5);
+  epoch(active, 10'000);
+  EXPECT_LE(credit.budget_bytes(), 33 * kQueue);
+  EXPECT_GE(credit.budget_bytes(), 32 * kQueue);
+}
+
+TEST_F(CreditTest, NoQueueAndNobodyActiveDivideNothing) {
+  CreditAllocator none(kRate, 0);
+  none.add_job(JobSlot(0), 2, 1);
+  none.add_session(SessionSlot(0), JobSlot(0));
+  for (uint64_t at_ns = 0; at_ns < 2'000'000; at_ns += 1'000) {
+    none.divide(at_ns,
+                [](SessionSlot, uint16_t, uint16_t) { return CreditAllocator::PathState{}; });
+  }
+  EXPECT_EQ(none.active_senders(), 0U);
 }
 
 TEST_F(CreditTest, StaysWithinTheBudgetWhateverHappens) {
@@ -160,27 +269,30 @@ TEST_F(CreditTest, StaysWithinTheBudgetWhateverHappens) {
     for (uint32_t i = 0; i < count; ++i)
       active[static_cast<uint32_t>(random.below(40))] = static_cast<uint16_t>(random.below(4));
     for (const auto& [session, priority] : active) {
-      credit.on_chunk(SessionSlot(session), priority, now_ns);
+      credit.on_chunk(SessionSlot(session), priority, static_cast<uint32_t>(random.below(9'000)),
+                      now_ns);
     }
     now_ns += random.below(300'000);
+    marks = random.below(30) == 0;
+    const uint64_t budget = credit.budget_bytes();
     divide();
     uint64_t sum = 0;
     for (const auto& [session, priority] : active) {
       if (step < 1000 || session >= 10) sum += grant(session);  // the others' job is gone
     }
-    ASSERT_LE(sum, credit.budget_bytes() + 64) << step;
+    ASSERT_LE(sum, std::max(budget, credit.budget_bytes()) + 64) << step;
     if (step == 1000) credit.remove_job(JobSlot(0));
     if (step == 1001) credit.remove_session(SessionSlot(3));
   }
 }
 
 TEST_F(CreditTest, FramesOfSessionsThatAreNotHereAreHarmless) {
-  credit.on_chunk(SessionSlot(77), 1, now_ns);
+  credit.on_chunk(SessionSlot(77), 1, 9'000, now_ns);
   job(0, 2);
   credit.remove_session(SessionSlot(1));
-  credit.on_chunk(SessionSlot(1), 1, now_ns);
+  credit.on_chunk(SessionSlot(1), 1, 9'000, now_ns);
   credit.remove_job(JobSlot(0));
-  credit.on_chunk(SessionSlot(0), 1, now_ns);
+  credit.on_chunk(SessionSlot(0), 1, 9'000, now_ns);
   divide();
   EXPECT_EQ(told[0].first, 0);
 }
