@@ -109,7 +109,8 @@ void Engine<P, X>::divide_credit() noexcept {
     if (!sessions_.in_use(slot)) return CreditAllocator::PathState{};
     Session& session = *sessions_.at(slot).session;
     session.set_grant(now_units, idle_units);
-    return CreditAllocator::PathState{session.least_rtt_ns(), session.congestion_signs()};
+    return CreditAllocator::PathState{session.least_rtt_ns(), session.marked_frames(),
+                                      session.gaps()};
   });
 }
 

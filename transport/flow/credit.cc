@@ -1,6 +1,7 @@
 #include "transport/flow/credit.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "transport/wire/header.h"
 
@@ -25,6 +26,10 @@ constexpr uint64_t kLongestMeasureNs = 1'000'000'000;
 constexpr uint32_t kMostFills = 3;
 // Of what the queue is allowed, per measurement: what a path cannot hold after all is little.
 constexpr uint64_t kQueueGrowth = 8;
+constexpr uint64_t kSqueeze = 4;
+// Of the configured queue, however often frames come marked, or are missing.
+constexpr uint64_t kLeastMarked = 8;
+constexpr uint64_t kLeastMissed = 2;
 // After how long a path that marked or lost is tried again. Longer each time that a larger queue
 // was too much for it, and at once where a frame more for each sender would be half a queue: all
 // get it in the same round trip, before a mark can say that it is too much.
@@ -106,6 +111,7 @@ void CreditAllocator::note(uint32_t session, uint16_t priority, uint32_t bytes,
   Sender& sender = senders_[session];
   sender.heard_ns = now_ns;
   sender.arrived_bytes += bytes;
+  frame_bytes_ = std::max(frame_bytes_, bytes);
   sender.heard = std::min<uint32_t>(sender.heard, priority);
   if (sender.active) return;
   sender.active = sender.changed = true;
@@ -129,13 +135,15 @@ void CreditAllocator::plan(uint64_t now_ns) noexcept {
 // In a link that is full, with all of its queue, a sender's part of the bytes in flight is its part
 // of the rate.
 void CreditAllocator::measure(uint64_t now_ns) noexcept {
-  if (overrun_) {
+  if (marked_ || missed_) {
     if (queue_bytes_ > least_queue_bytes_) hold_ns_ = 2 * std::max(hold_ns_, kFirstHoldNs / 2);
     if (2 * kFrameBytes * active_ > least_queue_bytes_) hold_ns_ = kLongestHoldNs;
     hold_ns_ = std::min(hold_ns_, kLongestHoldNs);
-    queue_bytes_ = least_queue_bytes_;
+    queue_bytes_ = std::min(queue_bytes_, least_queue_bytes_);
     held_until_ns_ = now_ns + std::max(hold_ns_, kFirstHoldNs);
-    overrun_ = false;
+    squeezed_ = true;
+    marked_since_ = marked_since_ || marked_;
+    marked_ = missed_ = false;
   }
   const uint64_t carried = carried_bytes(std::min(now_ns - measured_ns_, kLongestMeasureNs));
   const uint64_t budget = budget_bytes();
@@ -148,10 +156,23 @@ void CreditAllocator::measure(uint64_t now_ns) noexcept {
         std::min(sender.arrived_bytes, carried) * (budget / 1024) / (carried / 1024);
     sender.arrived_bytes = 0;
   }
-  if (2 * arrived < carried || now_ns < held_until_ns_) return;
-  const uint64_t most = least_queue_bytes_ * std::min(kQueuesPerSender * expected_, kMostQueues);
-  if (queue_bytes_ >= most) hold_ns_ = 0;  // it holds all that is asked of it
+  if (std::exchange(squeezed_, false)) return squeeze();
+  if (2 * arrived < carried) return;
+  const uint64_t most =
+      now_ns < held_until_ns_
+          ? least_queue_bytes_
+          : least_queue_bytes_ * std::min(kQueuesPerSender * expected_, kMostQueues);
+  if (queue_bytes_ >= most && now_ns >= held_until_ns_) hold_ns_ = 0;  // it holds all that is asked
   queue_bytes_ = std::max(queue_bytes_, std::min(queue_bytes_ + queue_bytes_ / kQueueGrowth, most));
+}
+
+// The queue is somebody else's, too, or was never so long. What is missing may have been lost for
+// another reason, so it says less.
+void CreditAllocator::squeeze() noexcept {
+  const uint64_t part = std::exchange(marked_since_, false) ? kLeastMarked : kLeastMissed;
+  const uint64_t frames = uint64_t{frame_bytes_} * active_;
+  const uint64_t floor = std::min(least_queue_bytes_, std::max(least_queue_bytes_ / part, frames));
+  queue_bytes_ = std::max(std::min(queue_bytes_, floor), queue_bytes_ - queue_bytes_ / kSqueeze);
 }
 
 void CreditAllocator::count_active(uint64_t now_ns) noexcept {

@@ -15,7 +15,10 @@
 // missing, it is allowed an eighth more at each measurement; after one that is, `queue_bytes` again
 // for a second or, where it is so each time, up to a minute. Room for each sender matters where all
 // send to all: who may not send to one receiver sends to another what others do not send yet, and
-// sums wait for the rest.
+// sums wait for the rest. While frames go on being marked or missing the queue is somebody else's,
+// too, or shorter than configured: a quarter less at each measurement, down to an eighth of
+// `queue_bytes` for marks and to half for what is missing, but a frame for each sender; then an
+// eighth more at a time.
 //
 // A grant is a bound on bytes in flight, not a permit that is used up. It travels on every
 // acknowledgement, so the next one repeats what was lost with one; it is never zero, and a sender
@@ -40,7 +43,8 @@ class CreditAllocator {
  public:
   struct PathState {
     uint64_t least_rtt_ns = 0;  // 0: none is measured yet
-    uint32_t signs = 0;         // frames of this peer that came marked, or after a gap; may wrap
+    uint32_t marked = 0;        // frames of this peer that came marked; may wrap
+    uint32_t gaps = 0;          // frames that came after a gap; may wrap
   };
 
   // `link_bytes_per_second` 0: not known, everything is unbounded. `queue_bytes` may wait before
@@ -74,8 +78,10 @@ class CreditAllocator {
       senders_[index].changed = sender.active;
       const PathState path =
           use(SessionSlot(index), units(sender.grant_bytes), units(idle_bytes(sender.job)));
-      overrun_ = overrun_ || path.signs != sender.signs;
-      senders_[index].signs = path.signs;
+      marked_ = marked_ || path.marked != sender.marked;
+      missed_ = missed_ || path.gaps != sender.gaps;
+      senders_[index].marked = path.marked;
+      senders_[index].gaps = path.gaps;
       if (!sender.active || path.least_rtt_ns == 0) continue;
       least_ns = least_ns < path.least_rtt_ns ? least_ns : path.least_rtt_ns;
       most_ns = most_ns < path.least_rtt_ns ? path.least_rtt_ns : most_ns;
@@ -103,8 +109,9 @@ class CreditAllocator {
     uint32_t heard = kNoPriority;  // most urgent since the last division
     uint32_t priority = kNoPriority;
     uint64_t heard_ns = 0;
-    uint64_t urgent_ns = 0;      // when it was last among the most urgent of its job
-    uint32_t signs = 0;          // PathState's, as last seen
+    uint64_t urgent_ns = 0;  // when it was last among the most urgent of its job
+    uint32_t marked = 0;     // PathState's, as last seen
+    uint32_t gaps = 0;
     uint64_t arrived_bytes = 0;  // since the last measurement
     uint64_t used_bytes = 0;     // of the budget: its part of what the link could carry
     uint64_t grant_bytes = kUnbounded;
@@ -129,6 +136,7 @@ class CreditAllocator {
   void note(uint32_t session, uint16_t priority, uint32_t bytes, uint64_t now_ns) noexcept;
   void plan(uint64_t now_ns) noexcept;
   void measure(uint64_t now_ns) noexcept;
+  void squeeze() noexcept;
   void count_active(uint64_t now_ns) noexcept;
   void find_oldest(uint64_t now_ns) noexcept;
   void share_out() noexcept;
@@ -147,7 +155,12 @@ class CreditAllocator {
   uint64_t rate_;
   uint64_t least_queue_bytes_;
   uint64_t queue_bytes_;
-  bool overrun_ = false;  // a frame was marked or missing since the last division
+  // A frame, since the last division; and since the last measurement.
+  bool marked_ = false;
+  bool missed_ = false;
+  bool squeezed_ = false;  // either
+  bool marked_since_ = false;
+  uint32_t frame_bytes_ = 0;  // largest that came
   uint64_t hold_ns_ = 0;
   uint64_t held_until_ns_ = 0;  // the queue does not grow before
   uint64_t measured_ns_ = 0;

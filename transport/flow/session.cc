@@ -295,7 +295,8 @@ uint64_t Session::least_rtt_ns() const noexcept { return impl_->loss.rtt().min_n
 uint64_t Session::window_bytes() const noexcept { return impl_->limit_bytes; }
 uint64_t Session::bytes_in_flight() const noexcept { return impl_->loss.bytes_in_flight(); }
 uint16_t Session::path_payload() const noexcept { return impl_->probe.path_payload(); }
-uint32_t Session::congestion_signs() const noexcept { return impl_->marked + impl_->acks.gaps(); }
+uint32_t Session::marked_frames() const noexcept { return impl_->marked; }
+uint32_t Session::gaps() const noexcept { return impl_->acks.gaps(); }
 uint64_t Session::lost_packets() const noexcept { return impl_->lost_packets; }
 
 }  // namespace mercury

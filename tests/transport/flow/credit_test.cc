@@ -30,9 +30,10 @@ class CreditTest : public ::testing::Test {
   }
   void divide() {
     if (marks) ++signs;
+    if (misses) ++gaps;
     credit.divide(now_ns, [this](SessionSlot slot, uint16_t now_units, uint16_t idle_units) {
       told[slot.value] = {now_units, idle_units};
-      return CreditAllocator::PathState{kRtt, signs};
+      return CreditAllocator::PathState{kRtt, signs, gaps};
     });
   }
   // These senders send chunks of these priorities for a while, each as much of what the link
@@ -75,8 +76,10 @@ class CreditTest : public ::testing::Test {
   std::map<uint32_t, uint16_t> active;
   uint32_t next_session = 0;
   uint64_t now_ns = 1'000'000;
-  bool marks = true;  // the path marks, so that the queue stays as it is
+  bool marks = true;  // the path marks, so that the queue does not grow
+  bool misses = false;
   uint32_t signs = 0;
+  uint32_t gaps = 0;
 };
 
 std::map<uint32_t, uint16_t> senders(uint32_t first, uint32_t count, uint16_t priority) {
@@ -217,7 +220,7 @@ TEST_F(CreditTest, APathThatCannotHoldMoreIsTriedMoreAndMoreSeldom) {
   std::vector<uint64_t> tries_ns;
   while (now_ns < 20'000'000'000) {
     epoch(active);
-    if (credit.budget_bytes() == least) continue;
+    if (credit.budget_bytes() <= least) continue;
     tries_ns.push_back(now_ns);
     ++signs;
     epoch(active, 2);
@@ -227,6 +230,26 @@ TEST_F(CreditTest, APathThatCannotHoldMoreIsTriedMoreAndMoreSeldom) {
   for (size_t i = 2; i < tries_ns.size(); ++i) {
     EXPECT_GT(tries_ns[i] - tries_ns[i - 1], (tries_ns[i - 1] - tries_ns[i - 2]) * 19 / 10) << i;
   }
+}
+
+TEST_F(CreditTest, AQueueThatOthersFillIsLeftToThem) {
+  job(0, 4);
+  active = senders(0, 4, 5);
+  epoch(active, 1000);
+  EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kRtt / 1000 + 4 * kFrame);
+  marks = false;
+  epoch(active, 1000);
+  EXPECT_GE(credit.budget_bytes(), kQueue);
+}
+
+// What is lost at random must not leave a link idle.
+TEST_F(CreditTest, WhatIsMissingHalvesTheQueueAtMost) {
+  marks = false;
+  misses = true;
+  job(0, 4);
+  active = senders(0, 4, 5);
+  epoch(active, 1000);
+  EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kRtt / 1000 + kQueue / 2);
 }
 
 TEST_F(CreditTest, ALinkThatIsNotBusyProvesNothingAboutItsQueue) {
