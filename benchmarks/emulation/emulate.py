@@ -306,7 +306,7 @@ def main():
         for model in options.models:
             results.append(measure(options, hosts, model))
             (options.out / "emulation.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
-            good = verdict(results[-1]) and good or options.no_verdict
+            good = (verdict(results[-1]) and good) or options.no_verdict
             if not options.no_plot:
                 draw(results[-1], options.out)
     return 0 if good else 1

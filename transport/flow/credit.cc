@@ -26,7 +26,7 @@ constexpr uint64_t kLongestMeasureNs = 1'000'000'000;
 constexpr uint32_t kMostFills = 3;
 // Of what the queue is allowed, per measurement: what a path cannot hold after all is little.
 constexpr uint64_t kQueueGrowth = 8;
-constexpr uint64_t kSqueeze = 4;
+constexpr uint64_t kSqueeze = 4;  // of it, per measurement that says it is too much
 // Of the configured queue, however often frames come marked, or are missing.
 constexpr uint64_t kLeastMarked = 8;
 constexpr uint64_t kLeastMissed = 2;
@@ -88,7 +88,7 @@ uint64_t CreditAllocator::idle_bytes(JobSlot slot) const noexcept {
   const Job& job = jobs_[slot.value];
   if (job.senders == 0) return kUnbounded;
   // Of those that begin nothing is known: not what the path has turned out to hold.
-  return (carried_bytes(rtt_ns_) + least_queue_bytes_) * job.weight / (weights_ * job.senders);
+  return (carried_bytes(rtt_ns_) + configured_queue_bytes_) * job.weight / (weights_ * job.senders);
 }
 
 uint64_t CreditAllocator::grant_bytes(SessionSlot session) const noexcept {
@@ -136,12 +136,12 @@ void CreditAllocator::plan(uint64_t now_ns) noexcept {
 // of the rate.
 void CreditAllocator::measure(uint64_t now_ns) noexcept {
   if (marked_ || missed_) {
-    if (queue_bytes_ > least_queue_bytes_) hold_ns_ = 2 * std::max(hold_ns_, kFirstHoldNs / 2);
-    if (2 * kFrameBytes * active_ > least_queue_bytes_) hold_ns_ = kLongestHoldNs;
+    if (queue_bytes_ > configured_queue_bytes_) hold_ns_ = 2 * std::max(hold_ns_, kFirstHoldNs / 2);
+    if (2 * kFrameBytes * active_ > configured_queue_bytes_) hold_ns_ = kLongestHoldNs;
     hold_ns_ = std::min(hold_ns_, kLongestHoldNs);
-    queue_bytes_ = std::min(queue_bytes_, least_queue_bytes_);
+    queue_bytes_ = std::min(queue_bytes_, configured_queue_bytes_);
     held_until_ns_ = now_ns + std::max(hold_ns_, kFirstHoldNs);
-    squeezed_ = true;
+    overrun_ = true;
     marked_since_ = marked_since_ || marked_;
     marked_ = missed_ = false;
   }
@@ -156,12 +156,12 @@ void CreditAllocator::measure(uint64_t now_ns) noexcept {
         std::min(sender.arrived_bytes, carried) * (budget / 1024) / (carried / 1024);
     sender.arrived_bytes = 0;
   }
-  if (std::exchange(squeezed_, false)) return squeeze();
+  if (std::exchange(overrun_, false)) return squeeze();
   if (2 * arrived < carried) return;
   const uint64_t most =
       now_ns < held_until_ns_
-          ? least_queue_bytes_
-          : least_queue_bytes_ * std::min(kQueuesPerSender * expected_, kMostQueues);
+          ? configured_queue_bytes_
+          : configured_queue_bytes_ * std::min(kQueuesPerSender * expected_, kMostQueues);
   if (queue_bytes_ >= most && now_ns >= held_until_ns_) hold_ns_ = 0;  // it holds all that is asked
   queue_bytes_ = std::max(queue_bytes_, std::min(queue_bytes_ + queue_bytes_ / kQueueGrowth, most));
 }
@@ -171,7 +171,8 @@ void CreditAllocator::measure(uint64_t now_ns) noexcept {
 void CreditAllocator::squeeze() noexcept {
   const uint64_t part = std::exchange(marked_since_, false) ? kLeastMarked : kLeastMissed;
   const uint64_t frames = uint64_t{frame_bytes_} * active_;
-  const uint64_t floor = std::min(least_queue_bytes_, std::max(least_queue_bytes_ / part, frames));
+  const uint64_t floor =
+      std::min(configured_queue_bytes_, std::max(configured_queue_bytes_ / part, frames));
   queue_bytes_ = std::max(std::min(queue_bytes_, floor), queue_bytes_ - queue_bytes_ / kSqueeze);
 }
 

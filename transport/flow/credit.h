@@ -50,7 +50,9 @@ class CreditAllocator {
   // `link_bytes_per_second` 0: not known, everything is unbounded. `queue_bytes` may wait before
   // the link, whatever its path is like.
   CreditAllocator(uint64_t link_bytes_per_second, uint64_t queue_bytes)
-      : rate_(link_bytes_per_second), least_queue_bytes_(queue_bytes), queue_bytes_(queue_bytes) {}
+      : rate_(link_bytes_per_second),
+        configured_queue_bytes_(queue_bytes),
+        queue_bytes_(queue_bytes) {}
 
   // --- cold: what is expected ---
   void add_job(JobSlot job, uint32_t senders, uint32_t weight);
@@ -153,16 +155,15 @@ class CreditAllocator {
   static uint16_t units(uint64_t bytes) noexcept;
 
   uint64_t rate_;
-  uint64_t least_queue_bytes_;
+  uint64_t configured_queue_bytes_;
   uint64_t queue_bytes_;
-  // A frame, since the last division; and since the last measurement.
-  bool marked_ = false;
+  bool marked_ = false;  // a frame, since the last division
   bool missed_ = false;
-  bool squeezed_ = false;  // either
+  bool overrun_ = false;  // a frame was marked or missing, since the last measurement
   bool marked_since_ = false;
   uint32_t frame_bytes_ = 0;  // largest that came
   uint64_t hold_ns_ = 0;
-  uint64_t held_until_ns_ = 0;  // the queue does not grow before
+  uint64_t held_until_ns_ = 0;  // the queue does not grow beyond the configured one before
   uint64_t measured_ns_ = 0;
   uint64_t rtt_ns_ = 50'000;  // until one is measured
   uint64_t next_ns_ = 0;
