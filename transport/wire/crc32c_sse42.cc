@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "transport/base/types.h"
-#include "transport/wire/crc32c_kernels.h"
+#include "transport/wire/crc32c_steps.h"
 
 namespace mercury::wire {
 namespace {
@@ -17,29 +17,6 @@ namespace {
 constexpr size_t kLong = 1024;
 constexpr size_t kMiddle = 256;
 constexpr size_t kShort = 64;
-
-// A product of two reflected 32-bit polynomials comes out shifted by one bit, and reducing it by
-// crc32q multiplies by x^32: both are taken off the constant.
-template <size_t kBytes>
-inline constexpr uint32_t kShift = crc_x_pow(8 * kBytes - 33);
-
-template <size_t kBytes>
-uint64_t shift(uint64_t crc) noexcept {
-  const __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128(static_cast<long long>(crc)),
-                                               _mm_cvtsi64_si128(kShift<kBytes>), 0);
-  return _mm_crc32_u64(0, static_cast<uint64_t>(_mm_cvtsi128_si64(product)));
-}
-
-template <bool kCopy>
-inline uint64_t step(uint64_t crc, const std::byte* source, std::byte* target) noexcept {
-  uint64_t word;
-  std::memcpy(&word, source, 8);
-  if constexpr (kCopy) {
-    word = read_once(word);
-    std::memcpy(target, &word, 8);
-  }
-  return _mm_crc32_u64(crc, word);
-}
 
 // What a copy reads comes from memory, in three places at once, which hardware prefetchers follow
 // badly: naming the next lines makes copies of 9000-byte frames half as fast again. Beyond the end
@@ -82,13 +59,7 @@ uint32_t run(uint32_t start, std::byte* target, const std::byte* source, size_t 
     crc = step<kCopy>(crc, source, target);
     if constexpr (kCopy) target += 8;
   }
-  auto tail = static_cast<uint32_t>(crc);
-  for (; bytes > 0; --bytes) {
-    const auto byte = static_cast<uint8_t>(read_once(static_cast<uint64_t>(*source++)));
-    if constexpr (kCopy) *target++ = static_cast<std::byte>(byte);
-    tail = _mm_crc32_u8(tail, byte);
-  }
-  return tail;
+  return last_bytes<kCopy>(crc, source, target, bytes);
 }
 
 uint32_t extend(uint32_t crc, const std::byte* data, size_t bytes) noexcept {
