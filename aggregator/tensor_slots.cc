@@ -175,6 +175,7 @@ PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& 
     // From here on the result of round - 2 is gone, even if this payload turns out to be corrupt.
     if (pins.busy(pins.context, slot.pins[generation])) return PushVerdict::kSlotBusy;
     slot.complete[generation] = false;
+    slot.crc[generation] = contribution.payload_crc;  // the sum's, if it is the only one
   }
   std::byte* const sum = apart ? accumulator_apart(index) : accumulator(index, generation);
   if (in_order_ && contribution.worker != slot.added) {
@@ -229,10 +230,15 @@ void TensorSlots::complete(uint32_t index, uint32_t generation) noexcept {
   std::byte* const sum = accumulator(index, generation);
   const uint32_t elems = elems_of(spec_.first_chunk + index);
   const TypeKernels& kernel = kernels().types[static_cast<size_t>(spec_.dtype)];
-  if (kernel.finish != nullptr) {
-    kernel.finish(sum, elems, spec_.op == ReduceOp::kAverage ? slot.contributions : 1U);
+  const bool as_it_came = workers_ == 1 && rule_ == nullptr && kernel.widen == nullptr &&
+                          (kernel.finish == nullptr ||
+                           (kernel.is_final != nullptr && kernel.is_final(sum, elems)));
+  if (!as_it_came) {
+    if (kernel.finish != nullptr) {
+      kernel.finish(sum, elems, spec_.op == ReduceOp::kAverage ? slot.contributions : 1U);
+    }
+    slot.crc[generation] = wire::crc32c(sum, elems * size_of(spec_.dtype));
   }
-  slot.crc[generation] = wire::crc32c(sum, elems * size_of(spec_.dtype));
   if (rule_ != nullptr) complete_quorum(index, generation);
   slot.complete[generation] = true;
   slot.contributors = {};

@@ -54,6 +54,20 @@ TEST(Aggregator, SumsOfOneWorkerAreItsOwn) {
   }
 }
 
+// Its bytes are the contribution's but for NaNs, and its check (which result() looks at) is theirs.
+TEST(Aggregator, SumsOfOneWorkerCarryTheirOwnCheck) {
+  for (const Dtype type : kAllTypes) {
+    for (const unsigned fill : {0x00U, 0x3fU, 0xffU}) {  // zero, a number, a NaN of another form
+      Bench bench(1);
+      bench.add_tensor(40, 40, type);
+      const Bytes payload(40 * size_of(type), static_cast<std::byte>(fill));
+      EXPECT_EQ(bench.push(0, 1, 0, payload), PushVerdict::kCompleted);
+      const bool changed = fill == 0xff && type != Dtype::kI32 && type != Dtype::kI64;
+      EXPECT_EQ(bench.result(1, 0) != payload, changed) << name_of(type) << " " << fill;
+    }
+  }
+}
+
 TEST(Aggregator, HoldsOnlyItsShareOfTheTensor) {
   Bench bench(1);
   ASSERT_TRUE(bench.aggregator.add_tensor(
