@@ -36,7 +36,7 @@ constexpr int kStallMs = 20'000;  // nothing completes for so long: it hangs
 constexpr Seconds kWarmUp{0.3};
 constexpr uint64_t kSmallestTensorBytes = 4096;
 constexpr uint64_t kLargestTensorBytes = 1 << 20;
-constexpr uint64_t kTensorsPerWorkingSet = 4;  // at least, so that rounds overlap
+constexpr uint64_t kTensorsPerWorkingSet = 2;  // at least, so that rounds overlap
 constexpr uint64_t kLargestWorkingSet = uint64_t{1} << 30;
 constexpr uint64_t kSamples = 16;  // each costs a cache miss, beside engines that share the core
 
