@@ -228,7 +228,7 @@ void VirtualCluster::poll(uint32_t host) {
   do {
     commands = commands || lane.engine().commands_waiting();
     // A pass that did less than any of its limits has left nothing that could be done now.
-  } while (lane.poll(now_ns()) >= kBurst || lane.port().rx_waiting());
+  } while (lane.poll(now_ns()) >= kLeastBurst || lane.port().rx_waiting());
   if (lane.engine().take_reported() || commands) control(host);
   for (const uint32_t number : clients_of_[host]) collect(number);
   deadlines_.set(engine_deadline(host), std::max(lane.engine().next_deadline_ns(), now_ns() + 1));

@@ -9,6 +9,7 @@
 // nothing, logs nothing; what is cold says so.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -50,6 +51,13 @@ struct EngineConfig {
 
 inline constexpr uint32_t kBurst = 32;    // frames per receive burst, as DPDK's examples
 inline constexpr uint32_t kTxBurst = 64;  // chunks per pass, so that receiving is never starved
+// Bytes that a pass receives, and that it sends: so few that what the driver has copied is still in
+// the core's own cache when the engine reads it, and the reverse.
+inline constexpr uint32_t kPassBytes = 128 * 1024;
+inline constexpr uint32_t kLeastBurst = 8;
+constexpr uint32_t frames_per_pass(uint32_t most, uint32_t frame_bytes) {
+  return std::clamp(kPassBytes / std::max(frame_bytes, 1u), kLeastBurst, most);
+}
 inline constexpr uint64_t kTickNs = 10'000'000;  // Port::tick
 inline constexpr uint64_t kRefusalReportNs = 1'000'000'000;
 inline constexpr uint64_t kStallRetryNs =
@@ -82,7 +90,9 @@ class Engine final : private SessionEvents {
         sessions_(config.max_sessions, config.session_seed),
         handshakes_(config.session.handshake_timeout_ns),
         pacer_(port.info().link_bytes_per_second, config.tx_bound_bytes),
-        credit_(port.info().link_bytes_per_second, config.incast_queue_bytes) {}
+        credit_(port.info().link_bytes_per_second, config.incast_queue_bytes),
+        rx_burst_(frames_per_pass(kBurst, port.info().max_udp_payload)),
+        tx_burst_(frames_per_pass(kTxBurst, port.info().max_udp_payload)) {}
 
   // One pass. Returns how much was done; 0 means that it may sleep until next_deadline_ns().
   uint32_t poll_once(uint64_t now_ns) {
@@ -185,6 +195,8 @@ class Engine final : private SessionEvents {
   Handshakes handshakes_;
   Pacer pacer_;
   CreditAllocator credit_;  // what peers may have in flight towards this engine
+  const uint32_t rx_burst_;
+  const uint32_t tx_burst_;
   std::array<RxFrame, kBurst> burst_{};
   uint64_t now_ns_ = 0;
   uint64_t next_tick_ns_ = 0;

@@ -28,7 +28,7 @@ inline Counter drop_counter(wire::DecodeError error) noexcept {
 
 template <Port P, Exchange X>
 uint32_t Engine<P, X>::receive() noexcept {
-  const uint32_t count = port_.rx_burst(burst_, now_ns_);
+  const uint32_t count = port_.rx_burst(std::span(burst_).first(rx_burst_), now_ns_);
   for (uint32_t i = 0; i < count; ++i) {
     if (i + 1 < count) __builtin_prefetch(burst_[i + 1].payload.data());
     receive_frame(burst_[i]);
@@ -159,7 +159,7 @@ uint32_t Engine<P, X>::send_session_frames() {
 template <Port P, Exchange X>
 uint32_t Engine<P, X>::send_chunks() noexcept {
   uint32_t sent = 0;
-  while (sent < kTxBurst) {
+  while (sent < tx_burst_) {
     if (!pacer_.allows(now_ns_)) {
       paced_ = true;
       break;
