@@ -8,7 +8,7 @@
 namespace mercury::simulator {
 namespace {
 
-Error bad(std::string_view text, std::string_view expected) {
+Error bad_rule(std::string_view text, std::string_view expected) {
   return {Errc::kInvalidArgument,
           std::string(1, '\'').append(text.substr(0, 60)).append("': ").append(expected)};
 }
@@ -38,8 +38,8 @@ Result<LinkSchedule> LinkSchedule::parse(std::string_view text) {
     if (!most) return most.error();
     const Result<uint64_t> period = parse_ns(rest);
     if (!period) return period.error();
-    if (*least > *most) return bad(text, "the lower rate comes first");
-    if (*period < 1000) return bad(text, "expected a period of at least 1us");
+    if (*least > *most) return bad_rule(text, "the lower rate comes first");
+    if (*period < 1000) return bad_rule(text, "expected a period of at least 1us");
     schedule.least_bps_ = schedule.bps_ = *least;
     schedule.most_bps_ = *most;
     schedule.period_ns_ = schedule.due_ns_ = *period;
@@ -55,7 +55,7 @@ Result<LinkSchedule> LinkSchedule::parse(std::string_view text) {
     const Result<uint64_t> rate = parse_link_rate(step);
     if (!rate) return rate.error();
     if (*at == 0 || (!schedule.steps_.empty() && *at <= schedule.steps_.back().at_ns)) {
-      return bad(text, "each step comes after the one before");
+      return bad_rule(text, "each step comes after the one before");
     }
     schedule.steps_.push_back({*at, *rate});
   }
@@ -87,10 +87,10 @@ Result<LinkRule> LinkRule::parse(std::string_view text) {
   rule.text = text;
   std::string_view rest = text;
   std::string_view who = cut(rest, '=');
-  if (who.size() == text.size()) return bad(text, kForm);
+  if (who.size() == text.size()) return bad_rule(text, kForm);
   std::string_view kind = cut(who, '.');
   if (!who.empty()) {
-    if (who != "up" && who != "down") return bad(text, kForm);
+    if (who != "up" && who != "down") return bad_rule(text, kForm);
     (who == "up" ? rule.down : rule.up) = false;
   }
   if (kind == "all") {
@@ -98,12 +98,12 @@ Result<LinkRule> LinkRule::parse(std::string_view text) {
   } else {
     rule.workers = take(kind, "worker");
     rule.servers = !rule.workers && take(kind, "server");
-    if (!rule.workers && !rule.servers) return bad(text, kForm);
+    if (!rule.workers && !rule.servers) return bad_rule(text, kForm);
     if (kind != "s") {
       const auto [end, code] = std::from_chars(kind.data(), kind.data() + kind.size(), rule.index);
       if (code != std::errc() || end != kind.data() + kind.size() || rule.index < 0 ||
           kind.empty() || rule.index > 255) {
-        return bad(text, kForm);
+        return bad_rule(text, kForm);
       }
     }
   }

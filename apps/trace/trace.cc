@@ -33,7 +33,7 @@ constexpr std::array<std::string_view, kColumns> kColumnNames = {
 constexpr size_t kMaxNameLength = 127;
 
 Error bad(std::string reason) { return Error(Errc::kConfig, std::move(reason)); }
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string result(1, '\'');
   return result.append(text.substr(0, 80)).append(1, '\'');
 }
@@ -53,7 +53,7 @@ Result<uint64_t> number(std::string_view column, std::string_view text, uint64_t
   uint64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
-  const std::string what = std::string(column) + " " + quoted(text);
+  const std::string what = std::string(column) + " " + in_quotes(text);
   if (error == std::errc::invalid_argument || stop != end) {
     const bool negative = text.size() > 1 && text[0] == '-';
     return bad(what + (negative ? " is negative" : " is not a whole number"));
@@ -72,7 +72,7 @@ Result<Dtype> dtype_of(std::string_view text) {
     if (text == name_of(type)) return type;
     known.append(i == 0 ? "" : ", ").append(name_of(type));
   }
-  return bad("unknown dtype " + quoted(text) + ": one of " + known);
+  return bad("unknown dtype " + in_quotes(text) + ": one of " + known);
 }
 
 bool is_name(std::string_view text) {
@@ -119,14 +119,14 @@ class Reader {
     const std::vector<std::string_view> names = split(text, ',');
     for (size_t i = 0; i < names.size(); ++i) {
       const auto known = std::find(kColumnNames.begin(), kColumnNames.end(), names[i]);
-      if (known == kColumnNames.end()) return bad("unknown column " + quoted(names[i]));
+      if (known == kColumnNames.end()) return bad("unknown column " + in_quotes(names[i]));
       size_t& position = position_[static_cast<size_t>(known - kColumnNames.begin())];
-      if (position != kAbsent) return bad("column " + quoted(names[i]) + " stands twice");
+      if (position != kAbsent) return bad("column " + in_quotes(names[i]) + " stands twice");
       position = i;
     }
     for (size_t column = 0; column < kRequired; ++column) {
       if (position_[column] == kAbsent) {
-        return bad("column " + quoted(kColumnNames[column]) + " is missing");
+        return bad("column " + in_quotes(kColumnNames[column]) + " is missing");
       }
     }
     width_ = names.size();
@@ -174,12 +174,12 @@ class Reader {
   Status name(TraceTensor& tensor) {
     tensor.name = field(kName);
     if (!is_name(tensor.name)) {
-      return bad("name " + quoted(tensor.name) + " is not 1 to " + std::to_string(kMaxNameLength) +
-                 " of [A-Za-z0-9_./:-]");
+      return bad("name " + in_quotes(tensor.name) + " is not 1 to " +
+                 std::to_string(kMaxNameLength) + " of [A-Za-z0-9_./:-]");
     }
     const auto [first, added] = line_of_.emplace(tensor.name, line_);
     if (added) return {};
-    return bad("tensor " + quoted(tensor.name) + " stands in line " +
+    return bad("tensor " + in_quotes(tensor.name) + " stands in line " +
                std::to_string(first->second) + " already");
   }
   Status size(TraceTensor& tensor) const {

@@ -28,8 +28,6 @@ uint64_t g_allocations = 0;
 namespace mercury {
 namespace {
 
-Bytes floats(std::vector<float> values) { return bytes_of(values); }
-
 TEST(Aggregator, AddsAllWorkersAndAnswersOnce) {
   Bench bench(3);
   bench.add_tensor(5, 3);

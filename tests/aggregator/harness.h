@@ -22,6 +22,7 @@ Bytes bytes_of(const std::vector<T>& values) {
   if (!out.empty()) std::memcpy(out.data(), values.data(), out.size());
   return out;
 }
+inline Bytes floats(std::vector<float> values) { return bytes_of(values); }
 
 template <class T>
 std::vector<T> values_of(std::span<const std::byte> bytes) {

@@ -13,8 +13,6 @@ namespace {
 
 constexpr uint64_t kPatienceNs = 1'000'000'000;
 
-Bytes floats(std::vector<float> values) { return bytes_of(values); }
-
 class QuorumTest : public testing::Test {
  protected:
   void make(uint16_t workers, uint16_t quorum, Dtype dtype = Dtype::kF32,

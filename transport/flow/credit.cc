@@ -11,8 +11,8 @@ namespace {
 // Shares of a job's budget; the rest goes to its most urgent senders.
 constexpr uint64_t kOldestShare = 10;  // a tenth: Homa's 5 to 10 %
 constexpr uint64_t kFloorShare = 8;    // of an equal share
-// A sender that was silent for so long has paused. Twice a sender's own kPauseNs: its share must
-// not be another's while it still thinks it has it.
+// A sender that was silent for so long has paused. Twice a sender's own kBurstPauseNs: its share
+// must not be another's while it still thinks it has it.
 constexpr uint64_t kPauseNs = 4'000'000;
 constexpr uint64_t kLeastEpochNs = 20'000;
 // What an urgent sender uses and an eighth: one that fills its grant has twice as much after six

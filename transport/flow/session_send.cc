@@ -14,7 +14,7 @@ constexpr size_t kPlainBytes = sizeof(wire::PlainHeader);
 constexpr uint64_t kControlInFlightBytes = 32 * 1024;
 // A pause shorter than this is a gap between two tensors, not between two iterations; the
 // receiver (credit.h) keeps a silent sender's share for at least as long.
-constexpr uint64_t kPauseNs = 2'000'000;
+constexpr uint64_t kBurstPauseNs = 2'000'000;
 constexpr uint64_t kLongestIntervalNs = 250'000'000;  // as the longest probe time-out
 // PINGs behind an MTU probe, so many that their arrival proves its loss (RFC 9002 6.1.1): within a
 // round trip, where a probe time-out may still be that of a peer which stood still.
@@ -48,7 +48,8 @@ bool Session::Impl::can_send(uint32_t bytes, uint64_t now_ns) noexcept {
 // Nothing is in flight. After a pause the grant of the last acknowledgement is out of date: it may
 // have been one for a sender that was alone.
 void Session::Impl::begin_burst(uint32_t bytes, uint64_t now_ns) noexcept {
-  if (now_ns - sent_ns < std::max(kPauseNs, 4 * loss.rtt().smoothed_ns()) || burst_drawn) return;
+  if (now_ns - sent_ns < std::max(kBurstPauseNs, 4 * loss.rtt().smoothed_ns()) || burst_drawn)
+    return;
   if (peer_idle_grant != 0) {
     peer_grant = peer_grant == 0 ? peer_idle_grant : std::min(peer_grant, peer_idle_grant);
     update_limit();
@@ -103,9 +104,8 @@ bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
   if (answer_due || acks.due(now_ns)) return true;
   if (!confirmed) return false;  // it may be nobody who asked
   // The rest is kept until it is acknowledged, and that needs a record.
-  return loss.has_room() &&
-         (loss.probes_due() > 0 || keepalive_due || escorts_due > 0 || probe.due() != 0 ||
-          control_due());
+  return loss.has_room() && (loss.probes_due() > 0 || keepalive_due || escorts_due > 0 ||
+                             probe.due() != 0 || control_due());
 }
 
 uint32_t Session::Impl::build(std::span<std::byte> out, uint64_t now_ns) {

@@ -6,8 +6,8 @@
 namespace mercury {
 namespace {
 
-constexpr uint64_t kRetryNs = 500'000'000;    // between attempts to reach a coordinator
-constexpr uint64_t kLeaveNs = 5'000'000'000;  // how long Leave waits for its answer
+constexpr uint64_t kRendezvousRetryNs = 500'000'000;  // between attempts to reach a coordinator
+constexpr uint64_t kLeaveNs = 5'000'000'000;          // how long Leave waits for its answer
 // The coordinator names who is missing when the time limit passes; its word needs time to arrive.
 constexpr uint64_t kPatienceNs = 2'000'000'000;
 
@@ -106,7 +106,7 @@ void Member::on_control_closed(const Error& why, uint64_t now_ns) {
       is_transient(why.code)) {  // it is not up yet, or was started again
     phase_ = Phase::kSeeking;
     last_attempt_ = why;
-    retry_ns_ = now_ns + kRetryNs;
+    retry_ns_ = now_ns + kRendezvousRetryNs;
     return;
   }
   if (waiting && why.code == Errc::kVersionMismatch) {  // its text names versions, not hosts

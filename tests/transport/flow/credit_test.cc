@@ -14,9 +14,9 @@ namespace {
 
 constexpr uint64_t kRate = 1'250'000'000;
 constexpr uint64_t kQueue = 128 * 1024;
-constexpr uint64_t kRtt = 40'000;
+constexpr uint64_t kPathRtt = 40'000;
 constexpr uint64_t kEpoch = 50'000;
-constexpr uint32_t kFrame = 9'000;
+constexpr uint32_t kFrameBytes = 9'000;
 
 class CreditTest : public ::testing::Test {
  protected:
@@ -33,7 +33,7 @@ class CreditTest : public ::testing::Test {
     if (misses) ++gaps;
     credit.divide(now_ns, [this](SessionSlot slot, uint16_t now_units, uint16_t idle_units) {
       told[slot.value] = {now_units, idle_units};
-      return CreditAllocator::PathState{kRtt, signs, gaps};
+      return CreditAllocator::PathState{kPathRtt, signs, gaps};
     });
   }
   // These senders send chunks of these priorities for a while, each as much of what the link
@@ -50,8 +50,8 @@ class CreditTest : public ::testing::Test {
           part = std::min(part, found->second);
         }
         auto bytes = static_cast<uint32_t>(part * kRate / 1e9 * kEpoch);
-        for (; bytes > kFrame; bytes -= kFrame) {
-          credit.on_chunk(SessionSlot(session), priority, kFrame, now_ns);
+        for (; bytes > kFrameBytes; bytes -= kFrameBytes) {
+          credit.on_chunk(SessionSlot(session), priority, kFrameBytes, now_ns);
         }
         credit.on_chunk(SessionSlot(session), priority, bytes, now_ns);
       }
@@ -110,7 +110,7 @@ TEST_F(CreditTest, ThoseThatSendShareAllOfTheBudget) {
   job(0, 8);
   active = senders(0, 8, 5);
   epoch(active, 3);
-  EXPECT_EQ(credit.budget_bytes(), kQueue + kRate / 1'000'000 * kRtt / 1'000);
+  EXPECT_EQ(credit.budget_bytes(), kQueue + kRate / 1'000'000 * kPathRtt / 1'000);
   for (uint32_t i = 0; i < 8; ++i) EXPECT_EQ(grant(i), credit.budget_bytes() / 8);
   active = senders(0, 1, 5);
   epoch(active, 200);
@@ -236,7 +236,7 @@ TEST_F(CreditTest, AQueueThatOthersFillIsLeftToThem) {
   job(0, 4);
   active = senders(0, 4, 5);
   epoch(active, 1000);
-  EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kRtt / 1000 + 4 * kFrame);
+  EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kPathRtt / 1000 + 4 * kFrameBytes);
   marks = false;
   epoch(active, 1000);
   EXPECT_GE(credit.budget_bytes(), kQueue);
@@ -249,7 +249,7 @@ TEST_F(CreditTest, WhatIsMissingHalvesTheQueueAtMost) {
   job(0, 4);
   active = senders(0, 4, 5);
   epoch(active, 1000);
-  EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kRtt / 1000 + kQueue / 2);
+  EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kPathRtt / 1000 + kQueue / 2);
 }
 
 TEST_F(CreditTest, ALinkThatIsNotBusyProvesNothingAboutItsQueue) {

@@ -7,8 +7,6 @@
 namespace mercury::test {
 namespace {
 
-constexpr uint64_t kSecond = 1'000'000'000;
-
 TEST(DeliveryWatch, IsHopelessOnlyAfterATimeOutOfNothingButLosses) {
   DeliveryWatch watch(kSecond);
   for (uint64_t ms = 0; ms < 1000; ms += 100) {

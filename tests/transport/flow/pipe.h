@@ -35,6 +35,7 @@ struct Weather {
   bool down = false;
 };
 
+inline constexpr uint64_t kSecond = 1'000'000'000;
 inline constexpr uint32_t kChunkPayload = 1000;
 
 class Net;

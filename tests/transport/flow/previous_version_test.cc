@@ -7,8 +7,6 @@
 namespace mercury::test {
 namespace {
 
-constexpr uint64_t kSecond = 1'000'000'000;
-
 // Of session 33, to open one for the job "job"; it speaks version 1 alone.
 constexpr std::string_view kHello =
     "4d55 01 01 0000 004b 00000000 cc980964 0000000000000000 e0a04ed0 00000000 "

@@ -4,8 +4,6 @@
 namespace mercury::test {
 namespace {
 
-constexpr uint64_t kSecond = 1'000'000'000;
-
 // Every chunk of each host: acknowledged once, arrived at least once, nothing left over.
 void expect_complete(Net& net) {
   for (size_t i = 0; i < 2; ++i) {

@@ -35,8 +35,6 @@ void operator delete[](void* place, size_t) noexcept { uncounted(place); }
 namespace mercury::test {
 namespace {
 
-constexpr uint64_t kSecond = 1'000'000'000;
-
 Bytes ack_body(std::initializer_list<wire::AckRange> ranges) {
   wire::Ack ack;
   for (const wire::AckRange& range : ranges) ack.ranges[ack.count++] = range;

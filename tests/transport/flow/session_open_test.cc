@@ -5,9 +5,7 @@
 namespace mercury::test {
 namespace {
 
-constexpr uint64_t kSecond = 1'000'000'000;
-
-void expect_nothing_held(Net& net) {
+void expect_nothing_in_flight(Net& net) {
   for (Host& host : net.host) {
     EXPECT_EQ(host.session->bytes_in_flight(), 0U);
     EXPECT_EQ(host.pool.blocks_in_use(), 0U);
@@ -189,7 +187,7 @@ TEST(SessionClose, ReachesThePeerWithCodeAndText) {
     EXPECT_FALSE(host.session->can_send(1));
   }
   EXPECT_FALSE(net.host[0].session->send_control(Bytes(1)).ok());
-  expect_nothing_held(net);
+  expect_nothing_in_flight(net);
 }
 
 TEST(SessionClose, OfBothSidesAtOnceIsToldOnceEach) {
@@ -238,7 +236,7 @@ TEST(SessionTime, KeepaliveHoldsAnIdleSessionOpen) {
   EXPECT_EQ(net.host[0].closed + net.host[1].closed, 0);
   const uint64_t frames = net.host[0].frames_sent + net.host[1].frames_sent - before;
   EXPECT_LE(frames, 2 * 2 * 400U + 4) << "at most a PING and an ACK each way per quarter time-out";
-  expect_nothing_held(net);
+  expect_nothing_in_flight(net);
 }
 
 TEST(SessionTime, KeepaliveHoldsAnIdleSessionOpenUnderLoss) {
@@ -269,7 +267,7 @@ TEST(SessionTime, ASilentPeerIsLostInTime) {
   EXPECT_LT(net.host[0].frames_sent - sent, 300U) << "a dead path is not flooded";
   net.run_for(5 * kSecond);
   EXPECT_EQ(net.host[1].closed_code, Errc::kPeerLost);
-  expect_nothing_held(net);
+  expect_nothing_in_flight(net);
 }
 
 TEST(SessionTime, AnEngineThatStoodStillListensBeforeItJudges) {

@@ -6,8 +6,6 @@
 namespace mercury::test {
 namespace {
 
-constexpr uint64_t kSecond = 1'000'000'000;
-
 constexpr std::array kTagged = {wire::FrameType::kClose, wire::FrameType::kAck,
                                 wire::FrameType::kPing, wire::FrameType::kControl};
 

@@ -6,7 +6,6 @@
 namespace mercury::test {
 namespace {
 
-constexpr uint64_t kSecond = 1'000'000'000;
 constexpr uint32_t kChunkFrame = sizeof(wire::ChunkHeader) + kChunkPayload;
 
 uint16_t units(uint64_t bytes) { return static_cast<uint16_t>(bytes / wire::kGrantUnitBytes); }

@@ -37,7 +37,7 @@ void sign(Bytes& frame) {
   std::memcpy(&frame[offsetof(CommonHeader, header_crc)], &crc, sizeof crc);
 }
 
-struct Row {
+struct WrongField {
   const char* description;
   size_t offset;
   uint8_t value;
@@ -45,7 +45,7 @@ struct Row {
 };
 
 TEST(Header, EachWrongFieldHasItsError) {
-  const Row rows[] = {
+  const WrongField rows[] = {
       {"magic, first byte", 0, 0x4e, DecodeError::kBadMagic},
       {"magic, second byte", 1, 0x54, DecodeError::kBadMagic},
       {"version 0", 2, 0, DecodeError::kBadVersion},
@@ -58,7 +58,7 @@ TEST(Header, EachWrongFieldHasItsError) {
       {"payload one byte shorter than said", 7, 17, DecodeError::kBadLength},
       {"payload said to be huge", 6, 0xff, DecodeError::kBadLength},
   };
-  for (const Row& row : rows) {
+  for (const WrongField& row : rows) {
     Bytes frame = golden("push");
     frame[row.offset] = static_cast<std::byte>(row.value);
     sign(frame);

@@ -25,7 +25,7 @@ HelloAck valid_hello_ack() {
 }
 
 template <class Body>
-std::vector<std::byte> encoded(const Body& body) {
+std::vector<std::byte> encode_whole(const Body& body) {
   std::vector<std::byte> bytes(kMaxHandshakeBytes);
   bytes.resize(encode(body, bytes));
   return bytes;
@@ -39,7 +39,7 @@ TEST(Hello, AcceptsAllThatTheRulesAllow) {
   hello.kind = SessionKind::kData;
   hello.role = Role::kServer;
   hello.max_udp_payload = kMinUdpPayload;
-  const auto out = decode_hello(encoded(hello));
+  const auto out = decode_hello(encode_whole(hello));
   ASSERT_TRUE(out.has_value());
   EXPECT_EQ(out->job, hello.job);
   EXPECT_EQ(out->role, Role::kServer);
@@ -69,16 +69,16 @@ TEST(Hello, RefusesEachValueOutOfRange) {
   for (const auto& row : rows) {
     Hello hello = valid_hello();
     row.spoil(hello);
-    EXPECT_FALSE(decode_hello(encoded(hello)).has_value()) << row.description;
+    EXPECT_FALSE(decode_hello(encode_whole(hello)).has_value()) << row.description;
   }
 }
 
 TEST(Hello, NameTooLongIsNotEncodedAndNotDecoded) {
   Hello hello = valid_hello();
   hello.job = std::string(kMaxJobName + 1, 'x');
-  EXPECT_TRUE(encoded(hello).empty());
+  EXPECT_TRUE(encode_whole(hello).empty());
   hello.job.pop_back();
-  std::vector<std::byte> body = encoded(hello);
+  std::vector<std::byte> body = encode_whole(hello);
   body.push_back(std::byte{'x'});
   body[23] = std::byte{kMaxJobName + 1};  // bytes of the name
   EXPECT_FALSE(decode_hello(body).has_value());
@@ -86,7 +86,7 @@ TEST(Hello, NameTooLongIsNotEncodedAndNotDecoded) {
 
 template <class Body, class Decode>
 void expect_only_this_length(const Body& body, Decode decode_body) {
-  std::vector<std::byte> bytes = encoded(body);
+  std::vector<std::byte> bytes = encode_whole(body);
   ASSERT_TRUE(decode_body(bytes).has_value());
   for (size_t shorter = 0; shorter < bytes.size(); ++shorter) {
     EXPECT_FALSE(decode_body(std::span(bytes).first(shorter)).has_value()) << shorter;
@@ -120,38 +120,39 @@ TEST(Handshake, EncodesNothingWithoutRoom) {
 TEST(HelloAck, RefusesEachValueOutOfRange) {
   HelloAck ack = valid_hello_ack();
   ack.session = 0;
-  EXPECT_FALSE(decode_hello_ack(encoded(ack)).has_value());
+  EXPECT_FALSE(decode_hello_ack(encode_whole(ack)).has_value());
   ack = valid_hello_ack();
   ack.version = 0;
-  EXPECT_FALSE(decode_hello_ack(encoded(ack)).has_value());
+  EXPECT_FALSE(decode_hello_ack(encode_whole(ack)).has_value());
   ack = valid_hello_ack();
   ack.max_udp_payload = kMinUdpPayload - 1;
-  EXPECT_FALSE(decode_hello_ack(encoded(ack)).has_value());
+  EXPECT_FALSE(decode_hello_ack(encode_whole(ack)).has_value());
 }
 
 TEST(Reason, TextCannotSteerATerminal) {
-  const auto out = decode_reason(encoded(Reason{4, Errc::kWrongSecret, "bad \x1b[2J\n\x7f\xff"}));
+  const auto out =
+      decode_reason(encode_whole(Reason{4, Errc::kWrongSecret, "bad \x1b[2J\n\x7f\xff"}));
   ASSERT_TRUE(out.has_value());
   EXPECT_EQ(out->code, Errc::kWrongSecret);
   EXPECT_EQ(out->text, "bad ?[2J???");
 }
 
 TEST(Reason, LongTextIsCut) {
-  const auto out = decode_reason(encoded(Reason{4, Errc::kClosed, std::string(1000, 'x')}));
+  const auto out = decode_reason(encode_whole(Reason{4, Errc::kClosed, std::string(1000, 'x')}));
   ASSERT_TRUE(out.has_value());
   EXPECT_EQ(out->text, std::string(kMaxReason, 'x'));
 }
 
 TEST(Reason, RefusesCodesWithoutAName) {
   for (const uint16_t code : std::initializer_list<uint16_t>{6, 100, 0xffff}) {
-    EXPECT_FALSE(decode_reason(encoded(Reason{4, static_cast<Errc>(code), "x"})).has_value());
+    EXPECT_FALSE(decode_reason(encode_whole(Reason{4, static_cast<Errc>(code), "x"})).has_value());
   }
 }
 
 // Whatever decodes encodes to the same bytes again, except those that decoding ignores or replaces.
 TEST(Handshake, RandomBodiesKeepTheRules) {
   std::mt19937 random(5);
-  const std::vector<std::byte> valid = encoded(valid_hello());
+  const std::vector<std::byte> valid = encode_whole(valid_hello());
   int decoded = 0;
   for (int i = 0; i < 100'000; ++i) {
     std::vector<std::byte> body = valid;
@@ -165,7 +166,7 @@ TEST(Handshake, RandomBodiesKeepTheRules) {
     ASSERT_NE(hello->session, 0U);
     ASSERT_LE(hello->version_min, hello->version_max);
     ASSERT_LT(hello->rank, kMaxWorkers);
-    ASSERT_EQ(encoded(*hello), body);
+    ASSERT_EQ(encode_whole(*hello), body);
   }
   EXPECT_GT(decoded, 1000);
 }
