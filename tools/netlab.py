@@ -41,14 +41,20 @@ class Host:
 
 
 class Lab:
-    """Hosts `names`, each with a link of `rate_mbit` both ways (None: unshaped) to one switch."""
+    """Hosts `names`, each with a link of `rate_mbit` both ways (None: unshaped) to one switch.
 
-    def __init__(self, prefix, names, rate_mbit=None, mtu=1500, queue_bytes=1 << 20):
+    A link that was idle then carries up to `bucket_bytes` at once, as no cable does: by default what
+    it carries in 2 ms, but at least four frames, or the timer's grain would cost rate.
+    """
+
+    def __init__(self, prefix, names, rate_mbit=None, mtu=1500, queue_bytes=1 << 20, bucket_bytes=None):
         self.prefix = prefix
         self.switch = f"{prefix}-switch"
         self.rate_mbit = rate_mbit
         self.mtu = mtu
         self.queue_bytes = queue_bytes
+        if rate_mbit:
+            self.bucket_bytes = bucket_bytes or max(int(rate_mbit * 1e6 / 8 * 0.002), 4 * (mtu + 14))
         self.hosts = [Host(self, i, name) for i, name in enumerate(names)]
         self.close()
         try:
@@ -96,9 +102,7 @@ class Lab:
             self._shape(host)
 
     def _shape(self, host):
-        # The bucket holds 2 ms, but at least four frames, or the timer's grain would cost rate.
-        burst = max(int(self.rate_mbit * 1e6 / 8 * 0.002), 4 * (self.mtu + 14))
-        tbf = ["tbf", "rate", f"{self.rate_mbit}mbit", "burst", str(burst), "limit",
+        tbf = ["tbf", "rate", f"{self.rate_mbit}mbit", "burst", str(self.bucket_bytes), "limit",
                str(self.queue_bytes)]
         sh("tc", "qdisc", "add", "dev", host.port, "root", *tbf, ns=self.switch)
         sh("ip", "link", "add", host.ifb, "type", "ifb", ns=self.switch)

@@ -87,6 +87,8 @@ void describe_run(CLI::App& app, SimOptions& options, RunOptions& run) {
              "most unacknowledged bytes of a session [1MiB]");
   add_parsed(app, "--ecn", run.ecn_bytes, parse_bytes,
              "links mark frames that find more than this waiting [never]");
+  add_parsed(app, "--bucket", run.bucket_bytes, parse_bytes,
+             "links that were idle send so much at once, as token buckets do [0]");
   add_parsed(
       app, "--incast-queue", run.incast_queue_bytes, parse_bytes,
       "what receivers let wait before their links; twice as much for each sender while nothing is "

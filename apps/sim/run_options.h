@@ -31,6 +31,7 @@ struct RunOptions {
   uint64_t queue_bytes = 0;  // 0: room for all windows
   uint64_t window_bytes = SessionConfig().window_bytes;
   uint64_t ecn_bytes = 0;
+  uint64_t bucket_bytes = 0;
   uint64_t incast_queue_bytes = EngineConfig().incast_queue_bytes;
   double jitter = 0;
   std::vector<Slowdown> slow;

@@ -43,6 +43,7 @@ VirtualClusterConfig cluster_config(const SimOptions& options, const RunOptions&
   config.queue_bytes = run.queue_bytes;
   config.window_bytes = run.window_bytes;
   config.ecn_bytes = run.ecn_bytes;
+  config.bucket_bytes = run.bucket_bytes;
   config.incast_queue_bytes = run.incast_queue_bytes;
   for (uint32_t host = 0; host < options.workers + options.servers; ++host) {
     const bool worker = host < options.workers;

@@ -27,6 +27,7 @@ sim::LinkConfig link_config(const VirtualClusterConfig& config, const LinkSchedu
   link.delay_ns = config.delay_ns;
   link.mtu_bytes = config.mtu_bytes;
   link.ecn_mark_bytes = config.ecn_bytes;
+  link.bucket_bytes = config.bucket_bytes;
   const uint64_t peers = std::max(config.workers, config.servers);
   link.queue_bytes = config.queue_bytes != 0
                          ? config.queue_bytes

@@ -78,6 +78,20 @@ class Run(unittest.TestCase):
             self.assertFalse(without.pop("payload"))
             self.assertEqual(with_payload, without, policy)
 
+    def test_waits_for_a_partition_only_while_its_last_frame_and_the_answer_travel(self):
+        with open(self.trace, "w", encoding="utf-8") as file:
+            file.write(f"{HEADER}\n0,a,1000000,f32,1000000,1000000,0\n")  # 25 partitions
+
+        def gap_s(*options):
+            json_ = self.figures("--bandwidth", "500Mbps", "--delay", "25us", *options,
+                                 policy="p3:startup=0")
+            return json_["protocol_s"] / 24
+
+        # The frame on the server's link, and four delays; delayed acknowledgements take 500 us more.
+        self.assertAlmostEqual(gap_s(), 9038 * 8 / 500e6 + 4 * 25e-6, delta=10e-6)
+        # Links that repay what they could not send while they waited.
+        self.assertLess(gap_s("--bucket", "125KB"), 20e-6)
+
     def test_makes_slow_workers_and_links_slow(self):
         base = self.figures("--bandwidth", "1Gbps")["iteration_s"]
         for options in (["--slow", "1=3"], ["--link", "worker0.up=100Mbps"],

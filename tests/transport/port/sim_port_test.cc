@@ -163,6 +163,23 @@ TEST(SimNetwork, ABackToBackStreamRunsAtTheLinkRate) {
   EXPECT_EQ(star.network.stats(star.network.uplink(star.ids[0])).wire_bytes, 1'500'000u);
 }
 
+TEST(SimNetwork, AnIdleLinksBucketGoesAtOnceAndTheRestAtItsRate) {
+  NetworkConfig config;
+  config.host_link.bucket_bytes = 10 * 1500;
+  config.host_link.queue_bytes = 10 * 1500;  // waiting, not what has gone
+  Star star(2, config);
+  for (int burst = 0; burst < 2; ++burst) {
+    star.received.clear();
+    star.network.advance_to(star.network.now_ns() + 1'000'000);  // the bucket fills
+    star.stream(100, 1434);
+    ASSERT_EQ(star.received.size(), 100u);
+    const uint64_t first = star.received.front().at_ns;
+    for (uint32_t i = 0; i < 100; ++i) {
+      EXPECT_EQ(star.received[i].at_ns, first + (i < 10 ? 0 : uint64_t{i - 9} * 1200)) << i;
+    }
+  }
+}
+
 TEST(SimNetwork, SmallFramesTakeTheLeastTimeOfEthernet) {
   Star star(2);
   ASSERT_TRUE(star.send(0, 1, 1));

@@ -33,7 +33,10 @@ struct LinkConfig {
   uint64_t delay_ns = 1'000;                  // propagation and switching
   uint64_t queue_bytes = 1 << 20;             // waiting or being sent; more is dropped (tail drop)
   uint64_t ecn_mark_bytes = 0;                // marks frames that find more than this; 0 = never
-  uint32_t mtu_bytes = 9'000;                 // largest IP packet; larger ones vanish
+  // What a link that was idle sends at once, as token buckets do that shape virtual links; a cable
+  // never does.
+  uint64_t bucket_bytes = 0;
+  uint32_t mtu_bytes = 9'000;  // largest IP packet; larger ones vanish
   Faults faults;
 };
 
@@ -72,6 +75,7 @@ class Link {
   const LinkConfig& config() const noexcept { return config_; }
   void set_config(const LinkConfig& config) {
     config_ = config;
+    bucket_ps_ = time_ps(config.bucket_bytes);
     queue_limit_ps_ = time_ps(config.queue_bytes);
     mark_above_ps_ = config.ecn_mark_bytes == 0 ? ~uint64_t{0} : time_ps(config.ecn_mark_bytes);
   }
@@ -86,7 +90,8 @@ class Link {
   }
 
   uint64_t backlog_ps(uint64_t now_ps) const noexcept {
-    return busy_until_ps_ > now_ps ? busy_until_ps_ - now_ps : 0;
+    const uint64_t bucket_until_ps = now_ps + bucket_ps_;
+    return busy_until_ps_ > bucket_until_ps ? busy_until_ps_ - bucket_until_ps : 0;
   }
   bool full(uint64_t now_ps, uint32_t wire_bytes) const noexcept {
     return backlog_ps(now_ps) + time_ps(wire_bytes) > queue_limit_ps_;
@@ -95,17 +100,18 @@ class Link {
 
   // The queue at a rate that changed by this factor in time.
   void stretch(uint64_t now_ps, double factor) noexcept {
-    busy_until_ps_ =
-        now_ps + static_cast<uint64_t>(static_cast<double>(backlog_ps(now_ps)) * factor);
+    const uint64_t left_ps = busy_until_ps_ > now_ps ? busy_until_ps_ - now_ps : 0;
+    busy_until_ps_ = now_ps + static_cast<uint64_t>(static_cast<double>(left_ps) * factor);
   }
 
   // Queues a frame and returns when its last bit leaves.
   uint64_t enqueue(uint64_t now_ps, uint32_t wire_bytes) noexcept {
     busy_until_ps_ = std::max(busy_until_ps_, now_ps) + time_ps(wire_bytes);
-    stats.max_backlog_ps = std::max(stats.max_backlog_ps, busy_until_ps_ - now_ps);
+    const uint64_t wait_ps = backlog_ps(now_ps);
+    stats.max_backlog_ps = std::max(stats.max_backlog_ps, wait_ps);
     ++stats.frames;
     stats.wire_bytes += wire_bytes;
-    return busy_until_ps_;
+    return now_ps + wait_ps;
   }
 
   // Draws whether the burst-loss model takes this frame.
@@ -134,9 +140,10 @@ class Link {
 
  private:
   LinkConfig config_;
+  uint64_t bucket_ps_ = 0;
   uint64_t queue_limit_ps_ = 0;
   uint64_t mark_above_ps_ = 0;
-  uint64_t busy_until_ps_ = 0;
+  uint64_t busy_until_ps_ = 0;    // at its rate; up to bucket_ps_ of it has gone already
   uint64_t last_arrival_ps_ = 0;  // of jittered frames
   uint64_t burst_since_ps_ = 0;
   bool in_burst_ = false;
