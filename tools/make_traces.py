@@ -21,6 +21,8 @@ SOURCES = {
     "resnet50": (42.7, 64.3, f"batch 32; {_MEASURED}"),
     "alexnet": (16 / 3, 32 / 3, "batch 32; 16 ms in all on a GTX 1080 Ti with MXNet (PHub, "
                                 "Table 6.1), split 1 to 2"),
+    "mobilenet": (12.0, 18.0, "batch 32; estimated, not measured: twice its arithmetic's share of "
+                              "ResNet-50's, as depthwise convolutions are bound by memory"),
     "bert-base": (71.5, 143.0, "batch 32, 128 tokens; estimated, not measured: 715 GFLOP at 10 "
                                "TFLOP/s (a V100's fp32 peak is 15.7), backward twice forward"),
 }
@@ -29,6 +31,7 @@ TITLES = {
     "vgg19": "VGG-19, ImageNet with 1000 classes",
     "alexnet": "AlexNet (one tower), ImageNet with 1000 classes",
     "resnet50": "ResNet-50 v1.5, ImageNet with 1000 classes",
+    "mobilenet": "MobileNet v1 (1.0, 224 pixels), ImageNet with 1000 classes",
     "bert-base": "BERT-Base uncased",
 }
 COLUMNS = "layer_index,name,numel,dtype,forward_pass_ns,backward_pass_ns,priority"
@@ -110,6 +113,26 @@ def resnet50():
     return model
 
 
+def mobilenet():
+    model = Model()
+
+    def conv(name, weight, channels, side):
+        model.affine(f"{name}.conv", weight, 0, side * side)
+        model.norm(f"{name}.bn", channels)
+
+    conv("conv1", 3 * 32 * 9, 32, 112)
+    inputs, side = 32, 112
+    blocks = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5,
+              (1024, 2), (1024, 1)]  # channels after it, stride
+    for number, (outputs, stride) in enumerate(blocks, 1):
+        side //= stride
+        conv(f"block{number}.depthwise", 9 * inputs, inputs, side)
+        conv(f"block{number}.pointwise", inputs * outputs, outputs, side)
+        inputs = outputs
+    model.affine("fc", 1024 * 1000, 1000, 1)
+    return model
+
+
 def bert_base():
     model, hidden, tokens = Model(), 768, 128
     for name, rows in (("word", 30522), ("position", 512), ("type", 2)):
@@ -136,6 +159,7 @@ MODELS = {
     "vgg19": (vgg((2, 2, 4, 4, 4)), 38, 143_667_240, 39_264),
     "alexnet": (alexnet(), 16, 61_100_840, 1_428),
     "resnet50": (resnet50(), 161, 25_557_032, 8_178),
+    "mobilenet": (mobilenet(), 83, 4_231_976, 1_137),
     "bert-base": (bert_base(), 199, 109_482_240, 22_348),
 }
 

@@ -27,7 +27,8 @@ void describe(CLI::App& command, SimOptions& options, PolicyReader read_policy,
               const std::string& policies) {
   command
       .add_option("--trace", options.trace,
-                  "the model: a trace file, or one of vgg16, vgg19, alexnet, resnet50, bert-base")
+                  "the model: a trace file, or one of vgg16, vgg19, alexnet, resnet50, mobilenet, "
+                  "bert-base")
       ->required();
   add_parsed(
       command, "--policy", options.policy, read_policy,

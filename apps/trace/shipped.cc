@@ -6,8 +6,8 @@
 namespace mercury {
 
 const std::vector<std::string>& shipped_models() {
-  static const std::vector<std::string> models = {"vgg16", "vgg19", "alexnet", "resnet50",
-                                                  "bert-base"};
+  static const std::vector<std::string> models = {"vgg16",    "vgg19",     "alexnet",
+                                                  "resnet50", "mobilenet", "bert-base"};
   return models;
 }
 

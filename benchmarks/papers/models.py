@@ -14,7 +14,7 @@ import make_traces  # noqa: E402
 
 PAPER_MODELS = ("vgg16", "vgg19", "alexnet", "resnet50", "bert-base")
 TITLES = {"vgg16": "VGG-16", "vgg19": "VGG-19", "alexnet": "AlexNet", "resnet50": "ResNet-50",
-          "bert-base": "BERT-Base", "vgg16-cifar": "VGG-16 (Cifar10)"}
+          "mobilenet": "MobileNet", "bert-base": "BERT-Base", "vgg16-cifar": "VGG-16 (Cifar10)"}
 CLASSES = 101
 
 # Forward and backward of an iteration on a GTX 1080 Ti, ms. PHub (SoCC 2018), Table 6.1, measured
@@ -25,6 +25,7 @@ GTX_1080_TI_MS = {
     "alexnet": 16 * 512 / 32,  # the paper's batch is 512
     "vgg16": 268 * 30.94 / 39.26,  # as VGG-19, by their arithmetic
     "vgg16-cifar": 268 * 30.94 / 39.26 / 49 * 128 / 32,  # 32 x 32 pixels, a batch of 128
+    "mobilenet": 44.8,  # estimated, as the shipped trace's: ResNet-50's by their arithmetic, twice
     "bert-base": 214.5,  # estimated: the shipped trace's
 }
 # "a local iteration only takes 0.580 s in a NVIDIA GTX 1080Ti" (section II.A), which PHub's

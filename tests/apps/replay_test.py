@@ -144,7 +144,7 @@ class BadInput(unittest.TestCase):
         self.assertIn(text, done.stdout if status == 0 else done.stderr)
 
     def test_lists_the_shipped_traces(self):
-        self.check(0, "vgg16\nvgg19\nalexnet\nresnet50\nbert-base\n", "--list")
+        self.check(0, "vgg16\nvgg19\nalexnet\nresnet50\nmobilenet\nbert-base\n", "--list")
 
     def test_helps(self):
         self.check(0, "--time-scale", "--help")

@@ -227,6 +227,7 @@ TEST(Trace, ReadsTheShippedModels) {
                              Model{"vgg19", 38, 143'667'240, 46'400'000, 101'100'000},
                              Model{"alexnet", 16, 61'100'840, 5'333'333, 10'666'667},
                              Model{"resnet50", 161, 25'557'032, 42'700'000, 64'300'000},
+                             Model{"mobilenet", 83, 4'231'976, 12'000'000, 18'000'000},
                              Model{"bert-base", 199, 109'482'240, 71'500'000, 143'000'000}}) {
     const Result<Trace> trace = read_trace(std::string(TRACE_FOLDER) + "/" + model.file + ".csv");
     ASSERT_TRUE(trace) << trace.error().message;
@@ -257,8 +258,8 @@ TEST(Trace, SaysWhyAFileCannotBeRead) {
   EXPECT_EQ(missing.error().message, "/nonexistent/m.csv: No such file or directory");
   EXPECT_EQ(
       read_trace("vgg").error().message,
-      "vgg: neither a trace file nor one of vgg16, vgg19, alexnet, resnet50, bert-base: No such "
-      "file or directory");
+      "vgg: neither a trace file nor one of vgg16, vgg19, alexnet, resnet50, mobilenet, bert-base: "
+      "No such file or directory");
   const Result<Trace> folder = read_trace("/");
   ASSERT_FALSE(folder);
   EXPECT_EQ(folder.error().message, "/: Is a directory");
