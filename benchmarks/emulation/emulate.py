@@ -23,12 +23,14 @@ import itertools
 import json
 import os
 import pathlib
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -57,12 +59,33 @@ def stretched(model, factor, folder):
     return path
 
 
+def cpu_seconds(process):
+    """User and system time of a process that runs or has ended and was not waited for."""
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_for_end(process, timeout_s):
+    """Whether it has ended; it is not waited for."""
+    handle = os.pidfd_open(process.pid)
+    try:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
+    finally:
+        os.close(handle)
+
+
 class Hosts:
     """The lab, with a daemon on each host."""
 
+    NAMES = [f"w{i}" for i in range(WORKERS)] + [f"s{i}" for i in range(SERVERS)]
+
     def __init__(self, options, folder, stack):
         self.options, self.folder, self.stack = options, folder, stack
-        self.names = [f"w{i}" for i in range(WORKERS)] + [f"s{i}" for i in range(SERVERS)]
+        self.names = self.NAMES
+        self.cpu_s = {}  # (host, "engines" or "program"): while programs ran
+        self.run_s = 0  # how long the last ones did
         self.lab = stack.enter_context(
             Lab(f"em{os.getpid()}", self.names, rate_mbit=options.mbit, mtu=options.mtu, queue_bytes=options.queue,
                 bucket_bytes=options.bucket))
@@ -71,9 +94,7 @@ class Hosts:
     @contextlib.contextmanager
     def daemons(self):
         with contextlib.ExitStack() as stack:
-            for host in self.lab.hosts:
-                stack.enter_context(self.daemon(host))
-            yield
+            yield {host.name: stack.enter_context(self.daemon(host)) for host in self.lab.hosts}
 
     @contextlib.contextmanager
     def daemon(self, host):
@@ -93,35 +114,54 @@ class Hosts:
                     ready.recv(64)
                 except TimeoutError:
                     raise LabError(f"{host.name}: {pathlib.Path(log.name).read_text(encoding='utf-8')}") from None
-                yield
+                yield process
             finally:
                 process.terminate()
                 process.wait(30)
 
     def run_all(self, commands):
         """Starts (host, command, environment) and returns what each printed; all end or none stays."""
-        running = [self.lab[name].popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        text=True, env={**os.environ, **environment})
-                   for name, command, environment in commands]
-        try:
-            outputs = [process.communicate(timeout=LIMIT_S) for process in running]
-        finally:
-            for process in running:
-                process.kill()
-                process.wait()
-        for process, (_, errors) in zip(running, outputs):
-            if process.returncode != 0:
-                raise LabError(f"{process.args[2]}: {errors.strip()}")
-        return [output for output, _ in outputs]
+        with contextlib.ExitStack() as stack:
+            files = [[stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(2)] for _ in commands]
+            begin_s = time.monotonic()
+            running = [self.lab[name].popen([str(part) for part in command], stdout=output, stderr=errors,
+                                            env={**os.environ, **environment})
+                       for (name, command, environment), (output, errors) in zip(commands, files)]
+            try:
+                for process, (name, *_) in zip(running, commands):
+                    if not wait_for_end(process, LIMIT_S):
+                        raise LabError(f"{process.args[2]}: not done after {LIMIT_S} s")
+                    self.count_cpu(name, "program", cpu_seconds(process))
+                self.run_s = time.monotonic() - begin_s
+            finally:
+                for process in running:
+                    process.kill()
+                    process.wait()
+            outputs = []
+            for process, (output, errors) in zip(running, files):
+                for file in (output, errors):
+                    file.seek(0)
+                if process.returncode != 0:
+                    raise LabError(f"{process.args[2]}: {errors.read().strip()}")
+                outputs.append(output.read())
+        return outputs
+
+    def count_cpu(self, name, what, seconds):
+        self.cpu_s[name, what] = self.cpu_s.get((name, what), 0) + seconds
 
     def mercury(self, trace, policy):
         options = self.options
-        with self.daemons():
+        with self.daemons() as daemons:
+            for name, daemon in daemons.items():
+                self.count_cpu(name, "engines", -cpu_seconds(daemon))
             self.run_all([(f"w{rank}",
                            [options.build / "apps/replay/mercury-replay", "--trace", trace, "--rank", rank, "--workers", WORKERS,
                             "--servers", SERVERS, "--rendezvous", self.rendezvous, "--mode", "daemon", "--policy", policy,
-                            "--iterations", options.iterations, "--warmup", 1, "--report", self.folder / f"report{rank}.json"],
+                            "--iterations", options.iterations, "--warmup", 1, "--report", self.folder / f"report{rank}.json",
+                            *([] if options.verify else ["--no-verify"])],
                            {"MERCURY_SOCKET": f"{self.folder / f'w{rank}'}.sock"}) for rank in range(WORKERS)])
+            for name, daemon in daemons.items():
+                self.count_cpu(name, "engines", cpu_seconds(daemon))
             repeated = sum(self.counter(name, "retransmits") for name in self.names)
         reports = [json.loads((self.folder / f"report{rank}.json").read_text(encoding="utf-8")) for rank in range(WORKERS)]
         if any(report["mismatches"] for report in reports):
@@ -172,7 +212,7 @@ class Hosts:
 
 
 def ask(options, *arguments):
-    """mercury-sim, of the same links."""
+    """mercury-sim, of the same links, which repay idle time as the shaper does."""
     answer = subprocess.run(
         [options.build / "apps/sim/mercury-sim", *arguments, "--bandwidth", f"{options.mbit}Mbps", "--workers", str(WORKERS),
          "--servers", str(SERVERS), "--mtu", str(options.mtu), "--json", "-"], capture_output=True, text=True, check=False)
@@ -284,7 +324,7 @@ def parse():
         parser.error("--mbit, --gbps, --iterations and --runs: above 0")
     if options.bucket is not None and options.bucket < 2 * (options.mtu + 14):
         parser.error("--bucket: at least two frames")
-    options.build = options.build.resolve()
+    options.build, options.verify = options.build.resolve(), True
     wanted = ["apps/stackd/mercury-stackd", "apps/replay/mercury-replay", "apps/sim/mercury-sim"]
     wanted += ["benchmarks/emulation/rival_replay"] if options.others else []
     for program in wanted:
