@@ -10,6 +10,7 @@ KiB. The kernel has no marking queue here: an nftables rule before it marks what
 rate. Figures are bytes on the server's link, headers included, as a share of its rate.
 """
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -26,6 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import built  # noqa: E402
 from netlab import Lab, LabError, sh  # noqa: E402
+from ready import start_ready  # noqa: E402
 
 SENDERS = 8
 MBIT = 500
@@ -135,14 +137,10 @@ class Site:
             path.with_suffix(".toml").write_text(
                 f'[port]\nkind = "uring"\naddress = ["{host.ip}/24"]\nmtu = 1500\n'
                 f'rate = "{MBIT}Mbit"\n[session]\ncongestion = "{self.congestion}"\n[attach]\nsocket = "{path}.sock"\n', encoding="utf-8")
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
-                ready.bind(f"{path}.ready")
-                ready.settimeout(60)
-                self.daemons.append(host.popen(
-                    [str(self.build / "apps" / "stackd" / "mercury-stackd"), "--config",
-                     f"{path}.toml"], stderr=subprocess.DEVNULL,
-                    env={**os.environ, "NOTIFY_SOCKET": f"{path}.ready"}))
-                ready.recv(64)
+            stackd = str(self.build / "apps" / "stackd" / "mercury-stackd")
+            self.daemons.append(start_ready(
+                functools.partial(host.popen, [stackd, "--config", f"{path}.toml"], stderr=subprocess.DEVNULL),
+                path.with_suffix(".ready"), 60))
 
     def counters(self):
         """Sums over all daemons."""

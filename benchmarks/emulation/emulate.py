@@ -19,6 +19,7 @@ by more than that in another order; 2 for a wrong command line.
 import argparse
 import contextlib
 import csv
+import functools
 import itertools
 import json
 import os
@@ -26,7 +27,6 @@ import pathlib
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -35,6 +35,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 from netlab import Lab, LabError  # noqa: E402
+from ready import NotReady, start_ready  # noqa: E402
 
 POLICIES = ["wfbp", "byteps", "bytescheduler", "p3", "mercury-fifo", "mercury"]
 # What the links stand for: where exchanging takes about as long as computing.
@@ -103,21 +104,19 @@ class Hosts:
             f'[port]\nkind = "ethdev"\ndevice = "{self.options.device}"\ninterface = "eth0"\nhugepages = "off"\n'
             f'address = ["{host.ip}/24"]\nmtu = {self.options.mtu}\nrate = "{self.options.mbit}Mbit"\n'
             f'[engine]\nscheduling = "{self.options.scheduling}"\n[attach]\nsocket = "{base}.sock"\n', encoding="utf-8")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, open(f"{base}.log", "w", encoding="utf-8") as log:
-            pathlib.Path(f"{base}.ready").unlink(missing_ok=True)
-            ready.bind(f"{base}.ready")
-            ready.settimeout(60)
-            process = host.popen([str(self.options.build / "apps/stackd/mercury-stackd"), "--config", f"{base}.toml"],
-                                 stderr=log, env={**os.environ, "NOTIFY_SOCKET": f"{base}.ready"})
+        stackd = str(self.options.build / "apps/stackd/mercury-stackd")
+        log = base.with_suffix(".log")
+        with open(log, "w", encoding="utf-8") as file:
             try:
-                try:
-                    ready.recv(64)
-                except TimeoutError:
-                    raise LabError(f"{host.name}: {pathlib.Path(log.name).read_text(encoding='utf-8')}") from None
-                yield process
-            finally:
-                process.terminate()
-                process.wait(30)
+                process = start_ready(functools.partial(host.popen, [stackd, "--config", f"{base}.toml"], stderr=file),
+                                      base.with_suffix(".ready"), 60)
+            except NotReady as error:
+                raise LabError(f"{host.name} {error}: {log.read_text(encoding='utf-8')}") from None
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(30)
 
     def run_all(self, commands):
         """Starts (host, command, environment) and returns what each printed; all end or none stays."""

@@ -15,12 +15,12 @@ default configuration.
 """
 import argparse
 import contextlib
+import functools
 import json
 import os
 import pathlib
 import re
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -31,6 +31,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import built  # noqa: E402
 from netlab import Lab, LabError  # noqa: E402
+from ready import NotReady, start_ready  # noqa: E402
 
 # 3,502: what fits a page beside DPDK's own structures (kXdpMaxMtu of the ethdev port).
 SETTINGS = {
@@ -188,20 +189,13 @@ class Bench:
             f'[port]\nhugepages = "off"\n{place.daemon_port(side)}\n{self.session}'
             f'[engine]\ncores = {self.cores[side:side + 1]}\n'
             f'[attach]\nsocket = "{path}.sock"\n', encoding="utf-8")
-        ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        with ready:
-            path.with_suffix(".ready").unlink(missing_ok=True)
-            ready.bind(f"{path}.ready")
-            ready.settimeout(START_SECONDS)
-            process = self.programs.start(
-                place.hosts[side], [self.stackd, "--config", f"{path}.toml"],
-                env={**os.environ, "NOTIFY_SOCKET": f"{path}.ready"}, stdout=subprocess.DEVNULL)
-            try:
-                ready.recv(64)
-            except TimeoutError:
-                process.kill()
-                self.programs.finish(process, START_SECONDS)
-        return process
+        start = functools.partial(self.programs.start, place.hosts[side], [self.stackd, "--config", f"{path}.toml"],
+                                  stdout=subprocess.DEVNULL)
+        try:
+            return start_ready(start, path.with_suffix(".ready"), START_SECONDS)
+        except NotReady as error:
+            self.programs.finish(error.process, START_SECONDS)  # ends the measurement with what it said
+            raise
 
     def counters(self, side):
         answer = subprocess.run([self.ctl, "--socket", self.scratch / f"{side}.sock", "stats", "--json"],

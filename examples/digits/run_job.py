@@ -7,6 +7,7 @@ root, or with --embedded: the same programs over io_uring on 127.0.0.0/8, with n
 import argparse
 import contextlib
 import filecmp
+import functools
 import json
 import os
 import secrets
@@ -25,6 +26,7 @@ sys.path.insert(0, os.path.join(ROOT, "tools"))
 import built  # noqa: E402
 import netlab  # noqa: E402
 import timeline  # noqa: E402
+from ready import NotReady, start_ready  # noqa: E402
 
 TRAINER = os.path.join(ROOT, "build", "examples", "digits", "digits-train")
 DAEMON = os.path.join(ROOT, "build", "apps", "stackd", "mercury-stackd")
@@ -71,13 +73,6 @@ class Stage:
                 process.wait()
 
 
-def notify_socket(path):
-    receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    receiver.bind(path)
-    receiver.settimeout(0.1)
-    return receiver
-
-
 def start_daemon(stage, host, device, options, secret):
     config = f"""
 [port]
@@ -101,18 +96,11 @@ secret = "{secret}"
     name = f"stackd-{host.name}"
     with open(stage.path(name + ".toml"), "w") as file:
         file.write(config)
-    ready = stage.path(f"{host.name}.{device}.notify")
-    with contextlib.closing(notify_socket(ready)) as receiver:
-        process = stage.start(name, host.popen, [DAEMON, "--config", file.name],
-                              env={**os.environ, "NOTIFY_SOCKET": ready})
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            with contextlib.suppress(TimeoutError):
-                if b"READY=1" in receiver.recv(4096):
-                    return process
-            if process.poll() is not None:
-                break
-    raise JobError(stage.tail(name) or f"{name} was not ready after 20 s")
+    try:
+        return start_ready(functools.partial(stage.start, name, host.popen, [DAEMON, "--config", file.name]),
+                           stage.path(name + ".notify"))
+    except NotReady as error:
+        raise JobError(stage.tail(name) or f"{name} {error}") from None
 
 
 def start_daemons(stage, lab, options, secret):

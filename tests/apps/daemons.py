@@ -1,11 +1,16 @@
 """mercury-stackd on an address of 127.0.0.0/8, over io_uring: no root needed."""
 import contextlib
+import functools
 import json
 import os
 import random
 import signal
 import socket
 import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
+import ready  # noqa: E402
 
 UDP_PORT = 17470
 
@@ -37,18 +42,12 @@ class Daemon:
         self.ctl_program = ctl
         self.socket = f"{directory}/{name}.sock"
         self.log_path = f"{directory}/{name}.log"
-        notify = f"{directory}/{name}.notify"
-        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as receiver:
-            receiver.bind(notify)
-            receiver.settimeout(20)
-            with open(self.log_path, "w") as log:
-                self.process = subprocess.Popen([stackd, "--config", path], stderr=log,
-                                                env={**os.environ, "NOTIFY_SOCKET": notify})
+        with open(self.log_path, "w") as log:
+            start = functools.partial(subprocess.Popen, [stackd, "--config", path], stderr=log)
             try:
-                assert receiver.recv(64) == b"READY=1"
-            except TimeoutError:
-                raise AssertionError(f"not ready: {self.stop(signal.SIGKILL)}") from None
-        os.unlink(notify)
+                self.process = ready.start_ready(start, f"{directory}/{name}.notify")
+            except ready.NotReady as error:
+                raise AssertionError(f"{error}: {self.log()}") from None
 
     def ctl(self, *arguments):
         return subprocess.run([self.ctl_program, "--socket", self.socket, *arguments], capture_output=True, text=True)

@@ -5,10 +5,10 @@ usage: hosts_test.py STACKD CTL TRAINER [unittest arguments]
 """
 import contextlib
 import filecmp
+import functools
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +16,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
 import netlab  # noqa: E402
+import ready  # noqa: E402
 
 STACKD, CTL, TRAINER = sys.argv[1:4]
 ITERATIONS = 3
@@ -35,17 +36,13 @@ class Site:
     def daemon(self, name, popen, port):
         with open(self.path(name + ".toml"), "w") as file:
             file.write(f'[port]\nudp_port = 7470\nhugepages = "off"\n{port}\n[attach]\nsocket = "{self.path(name)}.sock"\n')
-        notify = self.path(name + ".notify")
-        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as receiver:
-            receiver.bind(notify)
-            receiver.settimeout(30)
-            with open(self.path(name + ".log"), "w") as log:
-                process = popen([STACKD, "--config", file.name], stderr=log, env={**os.environ, "NOTIFY_SOCKET": notify})
-            self.processes.append(process)
+        with open(self.path(name + ".log"), "w") as log:
             try:
-                assert receiver.recv(64) == b"READY=1"
-            except TimeoutError:
-                raise AssertionError(f"{name} is not ready: {self.log(name)}") from None
+                process = ready.start_ready(
+                    functools.partial(popen, [STACKD, "--config", file.name], stderr=log), self.path(name + ".notify"))
+            except ready.NotReady as error:
+                raise AssertionError(f"{name} {error}: {self.log(name)}") from None
+        self.processes.append(process)
         return process
 
     def log(self, name):

@@ -4,15 +4,17 @@ command lines that are wrong.
 
 usage: replay_test.py REPLAY STACKD
 """
-import contextlib
+import functools
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
+import ready  # noqa: E402
 
 REPLAY, STACKD = sys.argv.pop(1), sys.argv.pop(1)
 LIMIT_S = 60
@@ -59,15 +61,10 @@ udp_port = 17470
 [attach]
 socket = "{self.path(f'{host}.sock')}"
 """)
-        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as ready, \
-                open(self.path(f"{host}.log"), "w") as log:
-            ready.bind(self.path(f"{host}.notify"))
-            ready.settimeout(LIMIT_S)
-            self.daemons.append(subprocess.Popen(
-                [STACKD, "--config", file.name], stderr=log,
-                env=clean_environment(NOTIFY_SOCKET=self.path(f"{host}.notify"))))
-            if not ready.recv(64).startswith(b"READY=1"):
-                raise AssertionError("daemon not ready")
+        with open(self.path(f"{host}.log"), "w") as log:
+            self.daemons.append(ready.start_ready(
+                functools.partial(subprocess.Popen, [STACKD, "--config", file.name], stderr=log),
+                self.path(f"{host}.notify"), LIMIT_S, clean_environment()))
 
     def start_worker(self, rank):
         # Rank and sizes as a launcher gives them, so that its environment is tested, too.
