@@ -261,8 +261,9 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=ROOT / "build")
     parser.add_argument("--seconds", type=float, default=5, help="of each phase")
-    parser.add_argument("--kinds", nargs="+", default=["mercury", "cubic", "bbr"])
-    parser.add_argument("--congestion", default="adaptive", help="of Mercury: adaptive or fixed")
+    kinds = ["mercury", "cubic", "bbr"]
+    parser.add_argument("--kinds", nargs="+", default=kinds, choices=kinds)
+    parser.add_argument("--congestion", default="adaptive", choices=["adaptive", "fixed"], help="of Mercury")
     parser.add_argument("--prefix", default=f"incast{os.getpid()}", help="of the namespaces")
     parser.add_argument("--json", help="where the numbers go")
     parser.add_argument("--tcp-server", action="store_true", help=argparse.SUPPRESS)
