@@ -212,19 +212,24 @@ void Model::apply(size_t index, std::span<const float> weight_gradient,
   step(layer.bias, layer.bias_momentum, bias_gradient);
 }
 
+size_t Model::right(std::span<const int> labels) const {
+  size_t found = 0;
+  for (size_t n = 0; n < labels.size(); ++n) {
+    const float* score = layers_.back().output.data() + n * kClasses;
+    found += std::max_element(score, score + kClasses) - score == labels[n];
+  }
+  return found;
+}
+
 double Model::accuracy(const Images& images) {
-  size_t right = 0;
+  size_t found = 0;
   for (size_t first = 0; first < images.count(); first += max_images_) {
     const size_t count = std::min(max_images_, images.count() - first);
     set_input(std::span(images.pixels).subspan(first * kPixels, count * kPixels));
     for (size_t l = 0; l < layers_.size(); ++l) forward(l);
-    for (size_t n = 0; n < count; ++n) {
-      const float* score = layers_.back().output.data() + n * kClasses;
-      const auto best = std::max_element(score, score + kClasses) - score;
-      right += best == images.labels[first + n];
-    }
+    found += right(std::span(images.labels).subspan(first, count));
   }
-  return static_cast<double>(right) / static_cast<double>(images.count());
+  return static_cast<double>(found) / static_cast<double>(images.count());
 }
 
 std::vector<float> Model::weights() const {

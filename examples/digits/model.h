@@ -59,6 +59,8 @@ class Model {
 
   // Share of images whose most likely class is the label.
   double accuracy(const Images& images);
+  // Of the images that were last passed forward.
+  size_t right(std::span<const int> labels) const;
   // All weights and biases, layer after layer.
   std::vector<float> weights() const;
 

@@ -28,7 +28,8 @@ void take_share(const Images& all, const Schedule& schedule, size_t step, size_t
   }
 }
 
-Model train_reference(const Images& images, const Schedule& schedule) {
+Model train_reference(const Images& images, const Schedule& schedule,
+                      const std::function<void(size_t)>& report) {
   Model model = initial_model(schedule);
   const size_t layers = model.layer_count();
   // By layer and worker.
@@ -52,6 +53,7 @@ Model train_reference(const Images& images, const Schedule& schedule) {
       average(biases[l], biases[l][0]);
       model.apply(l, weights[l][0], biases[l][0]);
     }
+    report(step + 1);
   }
   return model;
 }

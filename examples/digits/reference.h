@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "examples/digits/data.h"
@@ -25,6 +26,9 @@ void take_share(const Images& all, const Schedule& schedule, size_t step, size_t
                 std::vector<float>& pixels, std::vector<int>& labels);
 
 // All workers' shares one after the other, their gradients added in rank order as a server does.
-Model train_reference(const Images& images, const Schedule& schedule);
+// `report` is given the number of iterations that are done.
+Model train_reference(
+    const Images& images, const Schedule& schedule,
+    const std::function<void(size_t)>& report = [](size_t) {});
 
 }  // namespace digits

@@ -159,6 +159,8 @@ class Worker {
       computed_s += compute("forward " + model_.layer(l).name, step, from_s);
     }
     const float loss = model_.loss(labels_);
+    const double right =
+        static_cast<double>(model_.right(labels_)) / static_cast<double>(labels_.size());
     for (size_t l = model_.layer_count(); l-- > 0;) {
       Exchange& exchange = exchanges_[l];
       const double from_s = now_s();
@@ -175,8 +177,8 @@ class Worker {
     iteration_ms_.push_back((now_s() - begun_s) * 1e3);
     compute_ms_.push_back(computed_s * 1e3);
     if (options_.progress && (step + 1) % std::max(1, options_.iterations / 6) == 0) {
-      std::printf("iteration %d of %d: loss %.4f\n", step + 1, options_.iterations,
-                  static_cast<double>(loss));
+      std::printf("iteration %d of %d: loss %.4f, %.0f %% of its images right\n", step + 1,
+                  options_.iterations, static_cast<double>(loss), 100 * right);
       std::fflush(stdout);
     }
   }
@@ -223,7 +225,12 @@ class Worker {
 };
 
 void run_reference(const Options& options, const digits::Data& data) {
-  digits::Model model = digits::train_reference(data.train, schedule_of(options));
+  digits::Model model =
+      digits::train_reference(data.train, schedule_of(options), [&options](size_t done) {
+        if (!options.progress || done % std::max(1, options.iterations / 3) != 0) return;
+        std::printf("iteration %zu of %d\n", done, options.iterations);
+        std::fflush(stdout);
+      });
   write_weights(options, model);
   std::printf("test accuracy %.1f %%\n", 100 * model.accuracy(data.test));
 }
