@@ -189,6 +189,7 @@ void register_all() {
   }
   for_sizes("plain/f32", plain<float, float>);
   for_sizes("plain/f64", plain<double, double>);
+  for_sizes("plain/f16", plain<float, bench::Half>);
   for_sizes("plain/bf16", plain<float, uint16_t>);
   for_sizes("plain/i32", plain<uint32_t, uint32_t>);
   for_sizes("plain/i64", plain<uint64_t, uint64_t>);

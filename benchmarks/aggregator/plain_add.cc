@@ -22,6 +22,9 @@ MERCURY_CLONES void plain_add(uint32_t* sum, const uint32_t* wire, size_t elems)
 MERCURY_CLONES void plain_add(uint64_t* sum, const uint64_t* wire, size_t elems) noexcept {
   for (size_t i = 0; i < elems; ++i) sum[i] += wire[i];
 }
+MERCURY_CLONES void plain_add(float* sum, const Half* wire, size_t elems) noexcept {
+  for (size_t i = 0; i < elems; ++i) sum[i] += static_cast<float>(wire[i]);
+}
 MERCURY_CLONES void plain_add(float* sum, const uint16_t* wire, size_t elems) noexcept {
   for (size_t i = 0; i < elems; ++i) {
     sum[i] += std::bit_cast<float>(static_cast<uint32_t>(wire[i]) << 16);
