@@ -355,7 +355,9 @@ std::string Hosts::leftovers() const {
 }
 
 void Program::open(OpenJob request) {
-  request.channels.resize(request.role == Role::kWorker ? hosts->host(host).lanes.size() : 0);
+  if (request.role == Role::kWorker && request.channels.empty()) {
+    request.channels.resize(hosts->host(host).lanes.size());
+  }
   hosts->manager(host).open_job(client, std::move(request), hosts->now_ns(),
                                 [this](Result<OpenedJob> result) {
                                   ++opens;
