@@ -113,4 +113,8 @@ std::string describe(Role role, uint16_t rank, uint16_t total, const Endpoint& a
          " (" + address.to_string() + ")";
 }
 
+std::string said_of(const std::string& who, const std::string& what) {
+  return what.starts_with(who) ? what : who + ": " + what;
+}
+
 }  // namespace mercury

@@ -99,5 +99,8 @@ struct JobContext {
 bool is_transient(Errc code);
 // "worker 1 of 2 (10.0.0.2:7470)"
 std::string describe(Role role, uint16_t rank, uint16_t total, const Endpoint& address);
+// "WHO: WHAT", or WHAT where it names WHO already: what a peer closes a session with may, and what
+// this host finds out about the session does not.
+std::string said_of(const std::string& who, const std::string& what);
 
 }  // namespace mercury

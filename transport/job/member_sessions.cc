@@ -155,9 +155,9 @@ void Member::on_data_closed(LinkId link, const Error& why) {
       return context_.links.send(
           control_, message::Lost{data.index, roster_.workers[data.index].incarnation});
     }
-    return fail_self(Error(why.code, describe(Role::kWorker, data.index, spec_.workers,
-                                              roster_.workers[data.index].address) +
-                                         ": " + why.message));
+    const std::string worker =
+        describe(Role::kWorker, data.index, spec_.workers, roster_.workers[data.index].address);
+    return fail_self(Error(why.code, said_of(worker, why.message)));
   }
   const std::string server = server_name(static_cast<uint16_t>(data.index / roster_.lanes()));
   // A server closes with the job's own error, which names who failed; the rest is between us.
@@ -165,7 +165,7 @@ void Member::on_data_closed(LinkId link, const Error& why) {
                           why.code == Errc::kTimedOut || why.code == Errc::kProtocol ||
                           phase_ == Phase::kConnecting;
   fail(Error(why.code == Errc::kClosed ? Errc::kPeerLeft : why.code,
-             between_us ? server + ": " + why.message : why.message));
+             between_us ? said_of(server, why.message) : why.message));
 }
 
 }  // namespace mercury
