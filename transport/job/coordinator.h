@@ -87,9 +87,7 @@ class Coordinator {
   void invite(Invitation& invitation);
   void invitation_closed(Invitation& invitation, const Error& why, uint64_t now_ns);
   void drop_invitations(const Error& why);
-  std::vector<int> ranks_of_seats() const;  // as they would be given out now, by seat
   void send_roster();
-  std::string missing() const;
 
   // --- running (coordinator_run.cc) ---
   void ready(Seat& seat, const message::Ready& message);
@@ -131,6 +129,9 @@ class Coordinator {
   void started_again(Seat& seat, const message::Ready& message, uint64_t now_ns);
   void on_rejoin_timer(uint64_t now_ns);
 
+  // --- who is who (coordinator_members.cc) ---
+  std::vector<int> ranks_of_seats() const;  // as they would be given out now, by seat
+  std::string missing() const;
   bool parts(LinkId link) const;
   bool applies(LinkId link) const {
     return std::any_of(applicants_.begin(), applicants_.end(),
@@ -143,6 +144,8 @@ class Coordinator {
   }
   std::string who(const Seat& seat) const;
   void erase_seat(LinkId link);
+
+  // --- ends (coordinator.cc) ---
   void seat_closed(Seat& seat, const Error& why, uint64_t now_ns);
   void dismiss(LinkId link, const Message& last_word, uint64_t now_ns);
 

@@ -49,7 +49,7 @@ struct JobManager::State {
   Coordinator* coordinator_for(const std::string& job, const JobKey& key);
   void serve_where_due(uint64_t now_ns);
 
-  // --- tables ------------------------------------------------------------------------------------
+  // --- tables (manager_state.cc) -----------------------------------------------------------------
   Coordinator* find_coordinator(const std::string& job) const;  // the one that has not ended
   Member* find_server(const std::string& job) const;            // live
   Member* find_member(ClientId client, JobSlot slot) const;
@@ -58,7 +58,7 @@ struct JobManager::State {
   Error too_many_jobs() const;
   bool is_here(const Endpoint& endpoint) const;
 
-  // --- routing -----------------------------------------------------------------------------------
+  // --- routing (manager_state.cc) ----------------------------------------------------------------
   Member* member_of(const Link& link) const;
   Coordinator* coordinator_of(const Link& link) const;
   void on_opened(const event::SessionOpened& opened, uint64_t now_ns);
