@@ -2,6 +2,8 @@
 
 #include <exception>
 
+#include "transport/base/json_depth.h"
+
 namespace mercury::attach {
 namespace {
 
@@ -9,39 +11,14 @@ using nlohmann::json;
 
 constexpr int kMaxDepth = 4;
 
-// Accepts what is not nested too deeply; builds nothing.
-class DepthGuard : public nlohmann::json_sax<json> {
- public:
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return ++depth_ <= kMaxDepth; }
-  bool key(string_t&) override { return true; }
-  bool end_object() override { return leave(); }
-  bool start_array(size_t) override { return ++depth_ <= kMaxDepth; }
-  bool end_array() override { return leave(); }
-  bool parse_error(size_t, const std::string&, const json::exception&) override { return false; }
-
- private:
-  bool leave() {
-    --depth_;
-    return true;
-  }
-  int depth_ = 0;
-};
-
 }  // namespace
 
 Result<json> parse_map(std::span<const std::byte> bytes) {
   const auto* first = reinterpret_cast<const uint8_t*>(bytes.data());
   const auto* last = first + bytes.size();
   try {
-    DepthGuard guard;
-    if (json::sax_parse(first, last, &guard, json::input_format_t::cbor)) {
+    JsonDepth<json> depth(kMaxDepth);
+    if (json::sax_parse(first, last, &depth, json::input_format_t::cbor)) {
       json value = json::from_cbor(first, last, true, false);
       if (value.is_object()) return value;
     }

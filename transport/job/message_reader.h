@@ -21,30 +21,8 @@ namespace mercury {
 
 using Json = nlohmann::json;
 
-// Join and Roster nest three deep. Deeper input is refused before it is built: the library's parser
-// calls itself once per level, and a peer must not choose how deep our stack grows.
-class MessageDepth final : public nlohmann::json_sax<Json> {
- public:
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return ++depth_ <= kMaxDepth; }
-  bool key(string_t&) override { return true; }
-  bool end_object() override { return --depth_ >= 0; }
-  bool start_array(std::size_t) override { return ++depth_ <= kMaxDepth; }
-  bool end_array() override { return --depth_ >= 0; }
-  bool parse_error(std::size_t, const std::string&, const Json::exception&) override {
-    return false;
-  }
-
- private:
-  static constexpr int kMaxDepth = 6;
-  int depth_ = 0;
-};
+// Join and Roster nest three deep; later versions may have something more to say.
+inline constexpr int kMessageDepth = 6;
 
 // In one byte string each: 16 bytes of address, 2 of port, all big-endian.
 inline constexpr size_t kEndpointBytes = 18;

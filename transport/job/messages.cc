@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "transport/base/json_depth.h"
 #include "transport/job/message_reader.h"
 #include "transport/wire/hello.h"
 
@@ -260,7 +261,7 @@ Result<Message> read_as(MessageReader& in, size_t kind, std::index_sequence<I...
 
 Result<Message> decode_checked(std::span<const std::byte> bytes) {
   const auto* begin = reinterpret_cast<const uint8_t*>(bytes.data());
-  MessageDepth depth;
+  JsonDepth<Json> depth(kMessageDepth);
   if (!Json::sax_parse(begin, begin + bytes.size(), &depth, Json::input_format_t::cbor)) {
     return Error(Errc::kProtocol, "a control message is not valid CBOR");
   }
