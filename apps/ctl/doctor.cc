@@ -94,12 +94,9 @@ Check check_engine_cores(const StackdConfig& config) {
 }
 
 Check check_engine_scheduling(const StackdConfig& config) {
-  const Status good = check_scheduling(scheduling_of(config));
-  if (good) return {"scheduling", true, config.scheduling, ""};
-  return {"scheduling", false, "engines may not run before other threads",
-          "run mercury-stackd as root or with CAP_SYS_NICE (systemd: "
-          "AmbientCapabilities=CAP_SYS_NICE), "
-          "or set engine.scheduling = \"normal\""};
+  const Result<std::string> good = check_scheduling(scheduling_of(config));
+  if (good) return {"scheduling", true, config.scheduling + ": " + *good, ""};
+  return {"scheduling", false, kSchedulingTrouble, kSchedulingRemedy};
 }
 
 // The daemon raises its soft limit to the hard one.

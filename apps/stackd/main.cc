@@ -72,9 +72,11 @@ int main(int argc, char** argv) {
 
   set_up_log(config->log_level);
   provide_descriptors(*config);
-  if (mercury::Status allowed = mercury::check_scheduling(mercury::scheduling_of(*config));
-      !allowed) {
-    spdlog::warn("{}", allowed.error().message);
+  const auto scheduling = mercury::check_scheduling(mercury::scheduling_of(*config));
+  if (scheduling) {
+    spdlog::info("engines run with {} (engine.scheduling)", *scheduling);
+  } else {
+    spdlog::warn("{}", scheduling.error().message);
   }
   signal(SIGPIPE, SIG_IGN);
   mercury::Daemon daemon(*config);

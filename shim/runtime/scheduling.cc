@@ -34,11 +34,35 @@ bool set(const Attributes& attributes) noexcept {
   return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0;
 }
 
+// Its threads run before all of SCHED_OTHER.
+const char* name_of_realtime(uint32_t policy) noexcept {
+  switch (policy) {
+    case SCHED_FIFO:
+      return "SCHED_FIFO";
+    case SCHED_RR:
+      return "SCHED_RR";
+    case SCHED_DEADLINE:
+      return "SCHED_DEADLINE";
+    default:
+      return nullptr;
+  }
+}
+
+// Of the calling thread.
+std::string in_force() {
+  Attributes now;
+  if (!get(now)) return "unknown";
+  const char* realtime = name_of_realtime(now.policy);
+  if (!realtime) return "nice " + std::to_string(now.nice);
+  return std::string(realtime) + ", priority " + std::to_string(now.priority);
+}
+
 }  // namespace
 
 Status set_scheduling(Scheduling scheduling) noexcept {
   Attributes now;
   if (!get(now)) return Error::system(errno, "sched_getattr");
+  if (name_of_realtime(now.policy)) return {};
   Attributes wanted;
   wanted.nice = now.nice;
   wanted.runtime_ns = kSliceNs;
@@ -54,16 +78,20 @@ Status set_scheduling(Scheduling scheduling) noexcept {
   sliced.nice = now.nice;
   sliced.runtime_ns = kSliceNs;
   set(sliced);
-  return Error(
-      Errc::kPermission, why,
-      "engines may not run before other threads, and lose goodput where those use all cores: "
-      "run mercury-stackd as root or with CAP_SYS_NICE, or set engine.scheduling = "
-      "\"normal\"");
+  return Error(Errc::kPermission, why, std::string(kSchedulingTrouble) + ": " + kSchedulingRemedy);
 }
 
-Status check_scheduling(Scheduling scheduling) {
-  Status result;
-  std::thread([&] { result = set_scheduling(scheduling); }).join();
+Result<std::string> check_scheduling(Scheduling scheduling) {
+  Result<std::string> result = std::string();
+  std::thread([&] {
+    Attributes before;
+    const bool kept = get(before) && name_of_realtime(before.policy);
+    if (const Status done = set_scheduling(scheduling); !done) {
+      result = done.error();
+    } else {
+      result = in_force() + (kept ? ", as this process was started" : "");
+    }
+  }).join();
   return result;
 }
 

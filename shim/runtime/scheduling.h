@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "transport/base/result.h"
 
@@ -16,9 +17,18 @@ enum class Scheduling : uint8_t {
   kRealtime,  // before all others (SCHED_RR), who get what the engine leaves
 };
 
-// Of the calling thread. kPermission: short slices were all that was allowed.
+// What is lost without the permission, and how to give it: for logs and mercuryctl doctor.
+inline constexpr char kSchedulingTrouble[] =
+    "engines may not run before other threads, and lose goodput where those use all cores";
+inline constexpr char kSchedulingRemedy[] =
+    "run mercury-stackd as root or with CAP_SYS_NICE (systemd: AmbientCapabilities=CAP_SYS_NICE), "
+    "or set engine.scheduling = \"normal\"";
+
+// Of the calling thread. One that runs under a real-time policy already (chrt, systemd's
+// CPUSchedulingPolicy) is left as the administrator wants it, whatever is asked. kPermission: short
+// slices were all that was allowed.
 Status set_scheduling(Scheduling scheduling) noexcept;
-// What set_scheduling() would say, with the remedy; changes nothing.
-Status check_scheduling(Scheduling scheduling);
+// What would be in force after set_scheduling(), in words, or its error; changes nothing.
+Result<std::string> check_scheduling(Scheduling scheduling);
 
 }  // namespace mercury

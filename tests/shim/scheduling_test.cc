@@ -50,6 +50,37 @@ TEST(Scheduling, UrgentAndRealtimeAreOfTheThreadAlone) {
   EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
 }
 
+// Whoever started the process under chrt, or systemd's CPUSchedulingPolicy, meant it.
+TEST(Scheduling, ARealtimePolicyOfTheAdministratorStays) {
+  if (!may_be_urgent()) GTEST_SKIP() << "needs root, or CAP_SYS_NICE";
+  for (const int policy : {SCHED_RR, SCHED_FIFO}) {
+    const std::string name = policy == SCHED_RR ? "SCHED_RR" : "SCHED_FIFO";
+    for (const Scheduling wanted :
+         {Scheduling::kNormal, Scheduling::kUrgent, Scheduling::kRealtime}) {
+      in_thread([&] {
+        const sched_param chosen{3};
+        ASSERT_EQ(sched_setscheduler(0, policy, &chosen), 0);
+        EXPECT_TRUE(set_scheduling(wanted));
+        sched_param now{};
+        EXPECT_EQ(sched_getscheduler(0), policy);
+        ASSERT_EQ(sched_getparam(0, &now), 0);
+        EXPECT_EQ(now.sched_priority, 3);
+        const Result<std::string> said = check_scheduling(wanted);
+        ASSERT_TRUE(said);
+        EXPECT_EQ(*said, name + ", priority 3, as this process was started");
+      });
+    }
+  }
+}
+
+TEST(Scheduling, TheCheckSaysWhatWouldBeInForce) {
+  const std::string mine = "nice " + std::to_string(nice_of_this_thread());
+  EXPECT_EQ(*check_scheduling(Scheduling::kNormal), mine);
+  if (!may_be_urgent()) GTEST_SKIP() << "the rest needs root, or CAP_SYS_NICE";
+  EXPECT_EQ(*check_scheduling(Scheduling::kUrgent), "nice -20");
+  EXPECT_EQ(*check_scheduling(Scheduling::kRealtime), "SCHED_RR, priority 1");
+}
+
 // In a child that gives its privileges up for good.
 TEST(Scheduling, WithoutPrivilegeSaysWhatWouldHelpAndChangesNothing) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to give it up";
