@@ -1,6 +1,5 @@
 #include "apps/stackd/attach_server.h"
 
-#include <grp.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,6 +14,7 @@
 #include <filesystem>
 #include <string>
 
+#include "apps/stackd/host_builder.h"
 #include "shim/channel/seqpacket.h"
 
 namespace mercury {
@@ -74,16 +74,9 @@ Status AttachServer::listen() {
   Result<UniqueFd> socket = attach::listen_socket(config_.socket);
   if (!socket) return socket.error();
   const auto mode = static_cast<mode_t>(std::strtoul(config_.socket_mode.c_str(), nullptr, 8));
-  gid_t group = static_cast<gid_t>(-1);
-  if (!config_.socket_group.empty()) {
-    const struct group* entry = getgrnam(config_.socket_group.c_str());
-    if (!entry) {
-      return Error(Errc::kConfig, "attach.group: no group \"" + config_.socket_group +
-                                      "\"; groupadd --system " + config_.socket_group);
-    }
-    group = entry->gr_gid;
-  }
-  if (chown(config_.socket.c_str(), static_cast<uid_t>(-1), group) != 0 ||
+  const Result<gid_t> group = attach_group(config_);
+  if (!group) return group.error();
+  if (chown(config_.socket.c_str(), static_cast<uid_t>(-1), *group) != 0 ||
       chmod(config_.socket.c_str(), mode) != 0) {
     return Error::system(errno, "permissions of " + config_.socket);
   }

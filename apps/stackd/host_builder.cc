@@ -1,5 +1,7 @@
 #include "apps/stackd/host_builder.h"
 
+#include <grp.h>
+#include <net/if.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -164,13 +166,27 @@ Status check_cores(const StackdConfig& config) {
   return {};
 }
 
+Result<gid_t> attach_group(const StackdConfig& config) {
+  if (config.socket_group.empty()) return static_cast<gid_t>(-1);
+  if (const group* entry = getgrnam(config.socket_group.c_str())) return entry->gr_gid;
+  return Error(Errc::kConfig, "attach.group: expected a group of this host, got \"" +
+                                  config.socket_group + "\"; groupadd --system " +
+                                  config.socket_group + " makes it");
+}
+
 Status check_host(const StackdConfig& config) {
   if (Status cores = check_cores(config); !cores) return cores;
+  if (const Result<gid_t> group = attach_group(config); !group) return group.error();
   if (config.port_kind == "uring") return {};
   const Result<ethdev::EthdevConfig> device = device_config(config);
   if (!device) return device.error();
   if (Status valid = ethdev::validate(*device); !valid) {
     return Error(valid.error().code, "[port]: " + valid.error().message);
+  }
+  if (device->has_netdev() && if_nametoindex(device->device.c_str()) == 0) {
+    return Error(Errc::kConfig,
+                 "port.interface: expected an interface of this host (ip link lists them), got \"" +
+                     device->device + "\"");
   }
   return {};
 }

@@ -1,6 +1,8 @@
 // Makes the daemon's host from its configuration: the port, its engines, their threads.
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,8 +26,11 @@ Scheduling scheduling_of(const StackdConfig& config);
 std::vector<uint32_t> usable_cores();
 // Whether engine.cores are among them. Errors: kConfig.
 Status check_cores(const StackdConfig& config);
-// What can be said of the configuration on this machine without opening anything: the device's
-// name and settings, the cores. Errors: kConfig, naming the key.
+// attach.group; -1 where it is empty. Errors: kConfig, with the command that makes the group.
+Result<gid_t> attach_group(const StackdConfig& config);
+// What can be said of the configuration on this machine without opening anything, or privileges:
+// the device's name and settings, its interface, the cores, the group. Errors: kConfig, naming the
+// key.
 Status check_host(const StackdConfig& config);
 // `notice` takes lines for the log. Errors: kConfig (device), and what the port says of devices and
 // privileges.

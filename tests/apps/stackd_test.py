@@ -3,6 +3,7 @@
 usage: stackd_test.py STACKD CTL OTHER...   (the last: more programs, for what they have in common)
 """
 import contextlib
+import grp
 import os
 import pwd
 import random
@@ -150,6 +151,30 @@ class StackdTest(unittest.TestCase):
             refused = subprocess.run([STACKD, "--config", path, *flag], capture_output=True, text=True, timeout=20)
             self.assertEqual(refused.returncode, 1)
             self.assertIn(f"{path}:8: attach.mode: expected", refused.stderr)
+
+    def test_a_group_or_interface_that_is_not_there_is_refused_with_its_key(self):
+        path = f"{self.folder.name}/stackd.toml"
+        attach = f'[attach]\nsocket = "{self.folder.name}/stackd.sock"\n'
+        uring = f'[port]\nkind = "uring"\naddress = ["{self.address}/8"]\n'
+        device = '[port]\ndevice = "{}"\ninterface = "{}"\naddress = ["10.0.0.1/24"]\n'
+        cases = (
+            (uring + attach + 'group = "nosuchgroup"\n', "attach.group: expected a group of this host, got \"nosuchgroup\""),
+            (uring + attach + f'group = "{grp.getgrgid(0).gr_name}"\n', None),
+            (device.format("af_packet", "nosuch0") + attach, "port.interface: expected an interface of this host"),
+            (device.format("af_xdp", "nosuch0") + attach, "port.interface: expected an interface of this host"),
+            (device.format("af_packet", "lo") + attach, None),
+            (device.format("tap", "nosuch0") + attach, None),  # the daemon makes it
+        )
+        nobody = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        os.chmod(self.folder.name, 0o755)
+        for text, wrong in cases:
+            with open(path, "w") as file:
+                file.write(text)
+            os.chmod(path, 0o644)
+            checked = subprocess.run([STACKD, "--config", path, "--check"], capture_output=True, text=True, timeout=20, **nobody)
+            self.assertEqual(checked.returncode, 0 if wrong is None else 1, text + checked.stderr)
+            if wrong:
+                self.assertIn(f"{path}: {wrong}", checked.stderr)
 
     def test_without_a_daemon_mercuryctl_says_what_to_run(self):
         refused = subprocess.run([CTL, "--socket", f"{self.folder.name}/none.sock", "status"], capture_output=True, text=True)

@@ -153,7 +153,7 @@ void JobManager::State::on_first_message(LinkId link, const Message& message, ui
     return context.links.drop(link, Error(Errc::kAgain, "job '" + greeting.job + "' has ended"));
   }
   Coordinator* coordinator = coordinator_for(greeting.job, *key);
-  if (!coordinator) return context.links.drop(link, too_many_jobs());
+  if (!coordinator) return context.links.drop(link, no_room_for(greeting.job));
   Link* entry = context.links.find(link);
   entry->owner = Link::Owner::kCoordinator;
   entry->owner_id = coordinator->number();

@@ -27,6 +27,12 @@ Error JobManager::State::too_many_jobs() const {
                                  " jobs already (jobs.max_jobs)");
 }
 
+Error JobManager::State::no_room_for(const std::string& job) const {
+  const Error why = too_many_jobs();
+  context.note(NoticeKind::kRefusal, job, "refused: " + why.message);
+  return why;
+}
+
 Coordinator* JobManager::State::find_coordinator(const std::string& job) const {
   for (const auto& [number, coordinator] : coordinators) {
     if (coordinator->job() == job && !coordinator->ended()) return coordinator.get();
@@ -52,7 +58,7 @@ Result<Member*> JobManager::State::add_member(OpenJob spec, const JobKey& key, u
   uint16_t slot = 0;
   while (members.contains(slot)) ++slot;
   if (slot >= context.policy.max_jobs || slot >= kControlSlot.value) {
-    return too_many_jobs();
+    return no_room_for(spec.name);
   }
   const auto it = known.find(spec.name);
   const uint64_t limit = it != known.end() && it->second.memory_limit_bytes > 0

@@ -56,6 +56,8 @@ struct JobManager::State {
   // Errors: kLimit.
   Result<Member*> add_member(OpenJob spec, const JobKey& key, uint64_t now_ns);
   Error too_many_jobs() const;
+  // That, and a line in the log, where no member is there whose end would be one.
+  Error no_room_for(const std::string& job) const;
   bool is_here(const Endpoint& endpoint) const;
 
   // --- routing (manager_state.cc) ----------------------------------------------------------------

@@ -15,6 +15,9 @@ JobManager& Hosts::add(int number, int lanes, JobPolicy policy) {
     host->lanes.at(lane.value).commands.push_back(std::move(command));
   };
   interface.random = [this] { return random_(); };
+  interface.notice = [this, number](NoticeKind, const std::string& line) {
+    log.push_back(std::to_string(number) + ": " + line);
+  };
   host->manager = std::make_unique<JobManager>(std::move(interface), std::move(policy));
   hosts_[number] = std::move(made);
   return *host->manager;

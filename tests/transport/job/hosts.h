@@ -95,6 +95,7 @@ class Hosts {
   // What the answer to a HELLO becomes: of one who does not know the secret.
   std::function<void(const wire::Hello& asked, wire::HelloAck& answer)> answered;
   std::vector<std::string> violations;  // of the engine's contract
+  std::vector<std::string> log;         // of all hosts: "HOST: LINE"
   size_t open_sessions() const;
   std::string leftovers() const;  // "" when nothing is kept anywhere
 

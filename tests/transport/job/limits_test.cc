@@ -157,6 +157,15 @@ TEST_F(JobTest, AServersOwnTensorLimitFailsTheJobByName) {
   expect_nothing_left();
 }
 
+// What the logs of the hosts have about jobs.max_jobs.
+std::vector<std::string> lines_about_max_jobs(const Hosts& hosts) {
+  std::vector<std::string> lines;
+  for (const std::string& line : hosts.log) {
+    if (says(line, "jobs.max_jobs")) lines.push_back(line);
+  }
+  return lines;
+}
+
 // A host that coordinates jobs, serves none, and may be in one: for a worker elsewhere and here.
 TEST_F(JobTest, JobsThatAHostCoordinatesAreLimited) {
   JobPolicy policy = not_serving();
@@ -176,6 +185,12 @@ TEST_F(JobTest, JobsThatAHostCoordinatesAreLimited) {
     EXPECT_TRUE(says(second.open_text, "10.0.0.1:7470 is in 1 jobs already (jobs.max_jobs)"))
         << second.open_text;
   }
+  const std::string why = "10.0.0.1:7470 is in 1 jobs already (jobs.max_jobs)";
+  const std::vector<std::string> lines = lines_about_max_jobs(hosts);
+  ASSERT_EQ(lines.size(), 3u);  // here, here for the other's, and the other's own
+  EXPECT_EQ(lines[0], "1: job 'other' did not open (limit): " + why);
+  EXPECT_EQ(lines[1], "1: job 'other' refused: " + why);
+  EXPECT_EQ(lines[2].substr(0, 2), "2:");
   first.gone();
   expect_nothing_left();
 }
@@ -203,6 +218,16 @@ TEST_F(JobTest, AHostThatIsInTooManyJobsDeclinesToServe) {
   EXPECT_TRUE(says(invited.open_text, "server 1 of 2 (10.0.0.1:7470) refused"))
       << invited.open_text;
   EXPECT_TRUE(here.status().ok());
+  other.rendezvous = {address(2)};
+  other.servers = 1;
+  Program& local = opens(1, other);
+  hosts.run();
+  EXPECT_EQ(local.open_code, Errc::kLimit) << local.open_text;
+  size_t lines = 0;
+  for (const std::string& line : lines_about_max_jobs(hosts)) {
+    lines += line == "1: job 'other' refused: 10.0.0.1:7470 is in 1 jobs already (jobs.max_jobs)";
+  }
+  EXPECT_EQ(lines, 3u);  // one for each
   here.close();
   expect_nothing_left();
 }
