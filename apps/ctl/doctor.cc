@@ -114,7 +114,12 @@ Check check_descriptors(const StackdConfig& config) {
 }
 
 void check_port(const StackdConfig& config, const std::string& path, std::vector<Check>& checks) {
-  if (config.port_kind == "uring") return checks.push_back(check_uring(config));
+  if (config.port_kind == "uring") {
+    checks.push_back(check_uring(config));
+    auto offload = ethdev::check_segmentation(config.addresses.front().ip);
+    if (offload) checks.push_back(std::move(*offload));
+    return;
+  }
   const Result<ethdev::EthdevConfig> device = device_config(config);
   if (!device) {
     return checks.push_back(

@@ -72,22 +72,16 @@ void check_memory(const EthdevConfig& config, uint32_t mtu, Checks& out) {
                  fits ? "" : "ulimit -l unlimited (systemd: LimitMEMLOCK=infinity)"});
 }
 
-void check_offloads(const EthdevConfig& config, Checks& out) {
-  const auto offloads = read_offloads(config.device);
-  if (!offloads) return;
-  // What leaves a real NIC is complete. What leaves over a virtual link is not, and it is the peer
-  // that suffers; so the question is about this end.
-  const bool bad = offloads->is_virtual && (offloads->checksum || offloads->segmentation);
-  std::string message = "the kernel's frames leave complete";
-  if (bad) {
-    message =
-        std::string("the kernel sends ") +
-        (offloads->checksum ? "unfilled checksums" : "frames larger than the MTU") +
-        " over this virtual link, which DPDK hosts at its other end drop or cut; on that end, "
-        "say the same";
-  }
-  out.push_back({"offload", !bad, message,
-                 bad ? "ethtool -K " + config.device + " tx off tso off gso off" : ""});
+// A packet socket gets as one frame what the kernel merges on the way in. An XDP program comes
+// before.
+void check_merging(const EthdevConfig& config, Checks& out) {
+  if (config.kind != DeviceKind::kAfPacket) return;
+  const bool bad = read_batches(config.device).are_made;
+  out.push_back({"offload", !bad,
+                 bad ? config.device + " merges datagrams that arrive (rx-gro-list), and af_packet "
+                                       "drops them merged"
+                     : config.device + " merges no datagrams that arrive",
+                 bad ? "ethtool -K " + config.device + " rx-gro-list off" : ""});
 }
 
 void check_mtu(const EthdevConfig& config, const NetdevFacts& facts, Checks& out) {
@@ -145,7 +139,7 @@ void check_netdev(const EthdevConfig& config, Checks& out) {
                  has_address ? "the interface has one" : config.device + " has no address",
                  has_address ? "" : "ip address add ADDRESS/PREFIX dev " + config.device});
   check_mtu(config, *facts, out);
-  check_offloads(config, out);
+  check_merging(config, out);
   if (config.kind == DeviceKind::kAfXdp) check_xdp(config, *facts, out);
   check_memory(config, std::min(facts->mtu, max_mtu(config.kind)), out);
 }
@@ -195,6 +189,18 @@ std::vector<Check> check_device(const EthdevConfig& config) {
   if (config.kind == DeviceKind::kMemif) check_memif(config, out);
   check_memory(config, config.mtu ? config.mtu : 1500, out);
   return out;
+}
+
+std::optional<Check> check_segmentation(const IpAddress& ip) {
+  const auto interface = netdev_with(ip);
+  if (!interface || *interface == "lo") return std::nullopt;
+  const bool bad = read_batches(*interface).leave_uncut;
+  return Check{"offload", !bad,
+               bad ? "veth " + *interface +
+                         " sends batches of frames uncut, which af_packet hosts that get them drop "
+                         "(drop_bad_ip, drop_length there); af_xdp and io_uring hosts do not"
+                   : "frames leave " + *interface + " one by one",
+               bad ? "ethtool -K " + *interface + " tx-udp-segmentation off" : ""};
 }
 
 }  // namespace mercury::ethdev

@@ -1,6 +1,7 @@
 // What `mercuryctl doctor` says about a DPDK device, found out without opening it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,5 +19,9 @@ struct Check {
 // In the network namespace and with the privileges of the caller. Opens, changes and attaches
 // nothing; needs no EAL.
 std::vector<Check> check_device(const EthdevConfig& config);
+
+// Whether what a kernel socket at this address sends in batches (UDP_SEGMENT) reaches DPDK hosts as
+// frames that they can take. None: no interface has the address, or the loopback.
+std::optional<Check> check_segmentation(const IpAddress& ip);
 
 }  // namespace mercury::ethdev

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
+#include <vector>
 
 namespace mercury::ethdev {
 namespace {
@@ -45,24 +47,65 @@ bool flag(int fd, const std::string& name, uint32_t command) {
   return ethtool(fd, name, value) && value.data != 0;
 }
 
-void read_addresses(const std::string& name, NetdevFacts& facts) {
+// Names of an interface's features (those that ethtool -k lists) that are on.
+std::vector<std::string> active_features(int fd, const std::string& name) {
+  std::vector<uint64_t> asked(sizeof(ethtool_sset_info) / 8 + 1);  // and one count behind it
+  auto& set = *reinterpret_cast<ethtool_sset_info*>(asked.data());
+  set.cmd = ETHTOOL_GSSET_INFO;
+  set.sset_mask = uint64_t{1} << ETH_SS_FEATURES;
+  if (!ethtool(fd, name, set) || set.sset_mask == 0) return {};
+  const uint32_t count = set.data[0];
+  std::vector<uint64_t> named((sizeof(ethtool_gstrings) + count * ETH_GSTRING_LEN) / 8 + 1);
+  auto& names = *reinterpret_cast<ethtool_gstrings*>(named.data());
+  names.cmd = ETHTOOL_GSTRINGS;
+  names.string_set = ETH_SS_FEATURES;
+  names.len = count;
+  const uint32_t blocks = (count + 31) / 32;
+  std::vector<uint64_t> held(
+      (sizeof(ethtool_gfeatures) + blocks * sizeof(ethtool_get_features_block)) / 8 + 1);
+  auto& features = *reinterpret_cast<ethtool_gfeatures*>(held.data());
+  features.cmd = ETHTOOL_GFEATURES;
+  features.size = blocks;
+  if (!ethtool(fd, name, names) || !ethtool(fd, name, features)) return {};
+  std::vector<std::string> active;
+  for (uint32_t i = 0; i < count; ++i) {
+    if ((features.features[i / 32].active >> i % 32 & 1) == 0) continue;
+    const auto* text = reinterpret_cast<const char*>(names.data) + size_t{i} * ETH_GSTRING_LEN;
+    active.emplace_back(text, ::strnlen(text, ETH_GSTRING_LEN));
+  }
+  return active;
+}
+
+std::optional<IpAddress> address_in(const sockaddr* from) {
+  if (from == nullptr) return std::nullopt;
+  if (from->sa_family == AF_INET) {
+    uint8_t raw[4];
+    std::memcpy(raw, &reinterpret_cast<const sockaddr_in*>(from)->sin_addr, 4);
+    return IpAddress::v4(raw[0], raw[1], raw[2], raw[3]);
+  }
+  if (from->sa_family != AF_INET6) return std::nullopt;
+  IpAddress ip;
+  std::memcpy(ip.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr, 16);
+  return ip;
+}
+
+// Calls `see(name, address)` for each address of each interface.
+template <class See>
+void for_each_address(See see) {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return;
   for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || name != at->ifa_name) continue;
-    if (at->ifa_addr->sa_family == AF_INET && !facts.v4) {
-      uint8_t raw[4];
-      std::memcpy(raw, &reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr, 4);
-      facts.v4 = IpAddress::v4(raw[0], raw[1], raw[2], raw[3]);
-    } else if (at->ifa_addr->sa_family == AF_INET6 && !facts.v6) {
-      IpAddress ip;
-      std::memcpy(ip.bytes.data(), &reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr,
-                  16);
-      const bool link_local = ip.bytes[0] == 0xfe && (ip.bytes[1] & 0xc0) == 0x80;
-      if (!link_local) facts.v6 = ip;
-    }
+    if (const auto ip = address_in(at->ifa_addr)) see(at->ifa_name, *ip);
   }
   ::freeifaddrs(list);
+}
+
+void read_addresses(const std::string& name, NetdevFacts& facts) {
+  for_each_address([&](const char* owner, const IpAddress& ip) {
+    const bool link_local = ip.bytes[0] == 0xfe && (ip.bytes[1] & 0xc0) == 0x80;
+    std::optional<IpAddress>& first = ip.is_v4() ? facts.v4 : facts.v6;
+    if (name == owner && !first && !link_local) first = ip;
+  });
 }
 
 }  // namespace
@@ -115,18 +158,28 @@ std::string channels_command(const std::string& name, const NetdevFacts& facts, 
          (facts.combined ? " combined " + count : " rx " + count + " tx " + count);
 }
 
-Result<NetdevOffloads> read_offloads(const std::string& name) {
+NetdevBatches read_batches(const std::string& name) {
   const ControlSocket control;
-  if (control.fd < 0) return Error::system(errno, "socket for interface " + name);
-  NetdevOffloads offloads;
-  // Not from /sys: a process that entered a namespace may see the interfaces of another one there.
+  const std::vector<std::string> active = active_features(control.fd, name);
+  const auto on = [&](const char* feature) { return std::ranges::count(active, feature) != 0; };
   ethtool_drvinfo driver{};
   driver.cmd = ETHTOOL_GDRVINFO;
-  offloads.is_virtual = !ethtool(control.fd, name, driver) || driver.bus_info[0] == '\0';
-  offloads.checksum = flag(control.fd, name, ETHTOOL_GTXCSUM);
-  offloads.segmentation =
-      flag(control.fd, name, ETHTOOL_GTSO) || flag(control.fd, name, ETHTOOL_GGSO);
-  return offloads;
+  const bool is_veth =
+      ethtool(control.fd, name, driver) && std::string_view(driver.driver) == "veth";
+  NetdevBatches batches;
+  // A device that fills in no checksum does not cut either, whatever it says: the kernel does.
+  batches.leave_uncut =
+      is_veth && on("tx-udp-segmentation") && flag(control.fd, name, ETHTOOL_GTXCSUM);
+  batches.are_made = on("rx-gro") && on("rx-gro-list");
+  return batches;
+}
+
+std::optional<std::string> netdev_with(const IpAddress& ip) {
+  std::optional<std::string> found;
+  for_each_address([&](const char* owner, const IpAddress& held) {
+    if (held == ip && !found) found = owner;
+  });
+  return found;
 }
 
 }  // namespace mercury::ethdev

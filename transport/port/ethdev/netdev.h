@@ -34,12 +34,16 @@ uint16_t served_queues(const NetdevFacts& facts, uint16_t engines);
 // The command that leaves an interface so many queues.
 std::string channels_command(const std::string& name, const NetdevFacts& facts, uint16_t queues);
 
-// Transmit offloads that hand unfinished frames to whoever sits on a virtual link.
-struct NetdevOffloads {
-  bool checksum = false;      // TX checksumming is left to a device that is not there
-  bool segmentation = false;  // TSO or GSO: frames larger than the MTU
-  bool is_virtual = false;    // no bus behind the interface: nobody will finish them
+// Where several UDP datagrams travel as one packet of the kernel. Its own sockets take such packets
+// apart; a packet socket gets them whole.
+struct NetdevBatches {
+  bool leave_uncut =
+      false;              // a veth does not cut what one UDP_SEGMENT call sends: its other end may
+  bool are_made = false;  // of datagrams that arrive (rx-gro-list)
 };
-Result<NetdevOffloads> read_offloads(const std::string& name);
+NetdevBatches read_batches(const std::string& name);
+
+// The interface that has this address; none for one that is only routed here, as most of 127/8.
+std::optional<std::string> netdev_with(const IpAddress& ip);
 
 }  // namespace mercury::ethdev

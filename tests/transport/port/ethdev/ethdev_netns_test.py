@@ -324,13 +324,6 @@ class Checks(EthdevCase):
             for line in self.checks(lab).values():
                 self.assertTrue(line.startswith("ok"), line)
 
-    def test_offloads_that_spoil_frames_are_named(self):
-        with two_hosts() as lab:
-            sh("ethtool", "-K", INTERFACE, "tx", "on", ns=lab.hosts[0].ns)
-            line = self.checks(lab)["offload"]
-            self.assertTrue(line.startswith("BAD"), line)
-            self.assertIn(f"ethtool -K {INTERFACE} tx off tso off gso off", line)
-
     def test_mtu_beyond_the_driver_is_named(self):
         with two_hosts(9000) as lab:
             line = self.checks(lab)["mtu"]
