@@ -79,15 +79,16 @@ std::string describe(const JobPlan& job) {
 
 const char* name_of(FaultKind kind) {
   static constexpr const char* kNames[kFaultKinds] = {
-      "partition", "one-way partition", "link flap",     "black hole",    "storm",
-      "pause",     "clock jump",        "program stall", "program crash", "host crash"};
+      "partition",  "one-way partition", "link flap",     "black hole", "storm",         "pause",
+      "clock jump", "program stall",     "program crash", "host crash", "program leaves"};
   return kNames[static_cast<size_t>(kind)];
 }
 
 std::string describe(const Fault& fault) {
   std::ostringstream out;
   out << name_of(fault.kind) << " at " << ms(fault.at_ns) << " for " << ms(fault.for_ns);
-  if (fault.kind == FaultKind::kProgramStall || fault.kind == FaultKind::kProgramCrash) {
+  if (fault.kind == FaultKind::kProgramStall || fault.kind == FaultKind::kProgramCrash ||
+      fault.kind == FaultKind::kProgramLeave) {
     out << ", program " << fault.program;
     return out.str();
   }

@@ -91,6 +91,51 @@ TEST(Disaster, AJobGoesWhenTheNicIsDoneWithItsResults) {
   }
 }
 
+// One of three closes the job at any point of it: each of the others comes through or fails by that
+// name, with all that the one who left had; with a quorum they come through.
+TEST(Disaster, OneLeavesEarlyAndTheOthersHearOfIt) {
+  constexpr uint64_t kMs = 1'000'000;
+  Scenario s;
+  s.link.bytes_per_second = 12'500'000;
+  s.link.delay_ns = 50'000;
+  s.link.queue_bytes = 1 << 20;
+  s.link.faults.loss = 0.02;
+  s.peer_timeout_ns = 1'000 * kMs;
+  s.leave_grace_ns = 2'500 * kMs;
+  s.window_bytes = 32 * 1024;
+  s.in_flight_packets = 4096;
+  s.hosts.resize(4);
+  JobPlan job;
+  job.name = "job0";
+  job.worker_hosts = {0, 1, 2};
+  job.server_hosts = {3};
+  job.tensors.push_back({1, 2000, Dtype::kF64, ReduceOp::kSum, 0, false});
+  job.tensors.push_back({2, 2000, Dtype::kI32, ReduceOp::kSum, 1, true});
+  job.rounds = 6;
+  job.open_timeout_ns = 6'000 * kMs;
+  s.jobs.push_back(job);
+  Fault leave;
+  leave.kind = FaultKind::kProgramLeave;
+  leave.program = 1;
+  std::set<uint32_t> came_through[2];  // how many of the three
+  for (const bool quorum : {false, true}) {
+    s.jobs[0].quorum = quorum ? 2 : 0;
+    s.jobs[0].patience_ns = 5 * kMs;
+    for (leave.at_ns = kMs; leave.at_ns < 120 * kMs; leave.at_ns += 3 * kMs) {
+      s.seed = leave.at_ns;
+      s.faults = {leave};
+      World world(s);
+      const Verdict verdict = world.run();
+      EXPECT_TRUE(verdict.ok()) << "left at " << leave.at_ns / kMs << " ms: " << verdict.violation;
+      came_through[quorum].insert(verdict.succeeded);
+    }
+  }
+  EXPECT_TRUE(came_through[0].contains(0)) << "nobody left in the middle";
+  EXPECT_TRUE(came_through[0].contains(3)) << "nobody left after the end";
+  EXPECT_TRUE(came_through[1].contains(2)) << "nobody was spared in the job with a quorum";
+  EXPECT_FALSE(came_through[1].contains(0));
+}
+
 TEST(Reduction, IsReadAsItIsWritten) {
   Reduction cut;
   cut.without_faults = {0, 2};

@@ -299,6 +299,7 @@ void Program::finished(uint64_t cookie, const Operation& operation) {
   if (!tensor.memory->intact()) wrong("wrote beyond a tensor's memory");
   if (operation.status != Errc::kOk) {
     check_failed(operation.tensor);
+    check_departure(operation.tensor, operation.status);
     return failed(operation.status, std::string("operation: ") + name_of(operation.status));
   }
   if (tensor.phase == Phase::kPushing) {
@@ -331,7 +332,43 @@ void Program::check_failed(uint32_t t) {
   }
 }
 
+// Somebody has gone in order, and nothing else is wrong: what he had the sum of, he had contributed
+// to, and all get it; what he had not, fails by his name. (With a quorum he may not be missed.)
+void Program::check_departure(uint32_t t, Errc code) {
+  const Departure* gone = around_.departure(job_);
+  if (gone == nullptr || plan_.quorum > 0) return;
+  const Tensor& tensor = tensors_[t];
+  if (t < gone->rounds.size() && tensor.round <= gone->rounds[t]) {
+    wrong("tensor " + std::to_string(plan_.tensors[t].number) + " round " +
+          std::to_string(tensor.round) + " is complete for worker " + std::to_string(gone->rank) +
+          ", who has left, and fails here");
+  }
+  const Status status = host().jobs().job_status(client_, slot_);
+  const std::string text = status ? "" : status.error().message;
+  const std::string name = "worker " + std::to_string(gone->rank) + " of " +
+                           std::to_string(plan_.worker_hosts.size()) + " ";
+  if (code != Errc::kPeerLeft || !text.starts_with(name) ||
+      text.find("left the job") == std::string::npos) {
+    wrong("worker " + std::to_string(gone->rank) + " has left, and the error is " +
+          std::string(name_of(code)) + ": " + text);
+  }
+}
+
 // --- leaving ---------------------------------------------------------------------------------
+
+std::optional<Departure> Program::leave() {
+  const bool inside = state_ == State::kTraining || state_ == State::kDeclaring;
+  if (!inside || job_failed_ || !can_run()) return std::nullopt;
+  Departure departure{rank_, {}};
+  for (const Tensor& tensor : tensors_) {
+    const bool complete = tensor.phase == Phase::kReady || tensor.phase == Phase::kFinished;
+    departure.rounds.push_back(tensor.round - (complete ? 0 : 1));
+  }
+  left_early_ = true;
+  ++turn_;  // it hears no answer to its declaration
+  close();
+  return departure;
+}
 
 void Program::failed(Errc code, const std::string& text) {
   around_.note(name_, "failed", static_cast<uint64_t>(code), attempts_);
@@ -426,7 +463,7 @@ void Program::over() {
   operations_.clear();
   ++turn_;
   job_failed_ = false;
-  if (succeeded_ || attempts_ >= plan_.attempts) return enter(State::kDone);
+  if (succeeded_ || left_early_ || attempts_ >= plan_.attempts) return enter(State::kDone);
   enter(State::kWaiting);
   wake_ns_ = std::max(restart_ns_, around_.now_ns() + random_.below(200 * kMs));
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,13 @@
 #include "transport/base/random.h"
 
 namespace mercury::disaster {
+
+// Who left a job in order before the others were through, and how much of it was complete then: its
+// rounds by tensor.
+struct Departure {
+  uint32_t rank = 0;
+  std::vector<uint32_t> rounds;
+};
 
 // What programs need of the world around them.
 class Surroundings {
@@ -32,6 +40,8 @@ class Surroundings {
   virtual void note(const std::string& who, const char* what, uint64_t a, uint64_t b) = 0;
   // Whether a fault has come that may break the job.
   virtual bool disturbed(uint32_t job) const = 0;
+  // Of a job from which a program has gone, while nothing else has happened; else null.
+  virtual const Departure* departure(uint32_t job) const = 0;
   // By how much waiting since `since_ns` may be longer because of what happened meanwhile.
   virtual uint64_t excused_ns(uint64_t since_ns) const = 0;
 };
@@ -69,6 +79,9 @@ class Program {
   void stall(bool still) { stalled_ = still; }
   void crash(uint64_t restart_ns);
   void daemon_died();
+  // Closes its job in order whatever it waits for, and does not come back. Nothing: it is not in
+  // its job now.
+  std::optional<Departure> leave();
 
   // In its job, as far as it knows; and whether the others cannot end without it, and it will come
   // back when it is killed now.
@@ -77,6 +90,7 @@ class Program {
   bool done() const { return state_ == State::kDone; }
   bool succeeded() const { return succeeded_; }
   bool left_behind() const { return left_behind_; }
+  bool left_early() const { return left_early_; }
   uint32_t job() const { return job_; }
   uint32_t host_index() const { return host_; }
   const std::string& name() const { return name_; }
@@ -136,6 +150,7 @@ class Program {
   void finished(uint64_t cookie, const Operation& operation);
   void check_sum(uint32_t tensor);
   void check_failed(uint32_t tensor);
+  void check_departure(uint32_t tensor, Errc code);
   void failed(Errc code, const std::string& text);
   void close();
   void detach();
@@ -163,6 +178,7 @@ class Program {
   bool succeeded_ = false;
   bool job_failed_ = false;
   bool left_behind_ = false;  // by a quorum that was through before this worker
+  bool left_early_ = false;
   std::string last_error_;
   uint64_t longest_wait_ns_ = 0;
 

@@ -178,9 +178,10 @@ uint64_t draw_outage(const Scenario& s, Random& random) {
   return s.peer_timeout_ns / 2 + random.below(3 * s.peer_timeout_ns);
 }
 
+// Who leaves early is drawn by draw_leaver().
 Fault draw_fault(const Scenario& s, Random& random) {
   Fault fault;
-  fault.kind = static_cast<FaultKind>(random.below(kFaultKinds));
+  fault.kind = static_cast<FaultKind>(random.below(uint64_t(FaultKind::kProgramLeave)));
   // Most of what happens, happens early: after the rendezvous, in the first rounds.
   fault.at_ns = random.below(random.chance(0.6) ? 60 * kMs : 600 * kMs);
   fault.host = static_cast<uint32_t>(random.below(s.hosts.size()));
@@ -222,6 +223,16 @@ Fault draw_fault(const Scenario& s, Random& random) {
   return fault;
 }
 
+// Half of them where nothing else happens: then all is known of what the others must get.
+void draw_leaver(Scenario& s, Random random) {
+  if (!random.chance(s.faults.empty() ? 0.25 : 0.1)) return;
+  Fault fault;
+  fault.kind = FaultKind::kProgramLeave;
+  fault.at_ns = random.below(random.chance(0.5) ? 60 * kMs : 400 * kMs);
+  fault.program = static_cast<uint32_t>(random.below(programs_of(s)));
+  s.faults.push_back(fault);
+}
+
 }  // namespace
 
 Scenario make_scenario(uint64_t seed) {
@@ -235,6 +246,7 @@ Scenario make_scenario(uint64_t seed) {
   Random random = generator(seed, 4);
   const uint64_t faults = random.chance(0.3) ? 0 : 1 + random.below(4);
   for (uint64_t i = 0; i < faults; ++i) s.faults.push_back(draw_fault(s, random));
+  draw_leaver(s, generator(seed, 8));
   s.jobs.push_back(recovery_job(s, generator(seed, 5)));
   return s;
 }

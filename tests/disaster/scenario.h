@@ -27,6 +27,7 @@ enum class FaultKind : uint8_t {
   kProgramStall,  // a program does nothing for a while; its daemon runs
   kProgramCrash,  // a program ends in mid-flight; another is started in its place
   kHostCrash,     // a daemon is killed and started again
+  kProgramLeave,  // a program closes its job in order, long before the others are through
   kCount
 };
 inline constexpr size_t kFaultKinds = static_cast<size_t>(FaultKind::kCount);

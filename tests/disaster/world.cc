@@ -134,6 +134,9 @@ void World::happen(const Happening& happening) {
         programs_[fault.program]->crash(fault.at_ns + fault.for_ns);
       }
       break;
+    case FaultKind::kProgramLeave:
+      if (happening.begins) leave(happening.fault);
+      break;
     case FaultKind::kHostCrash:
       if (happening.begins && host.up()) kill_host(fault.host);
       if (!happening.begins && !host.up()) start_host(fault.host);
@@ -161,6 +164,18 @@ bool World::survivable(const Fault& crash) const {
          std::all_of(programs_.begin(), programs_.end(), [&](const auto& program) {
            return program->job() != victim.job() || program->trains();
          });
+}
+
+// With a quorum the others go on, if they are enough and all have come.
+void World::leave(uint32_t fault) {
+  Program& leaver = *programs_[scenario_.faults[fault].program];
+  const JobPlan& job = scenario_.jobs[leaver.job()];
+  survived_[fault] = job.quorum > 0 && job.worker_hosts.size() > job.quorum &&
+                     std::all_of(programs_.begin(), programs_.end(), [&](const auto& program) {
+                       return program->job() != leaver.job() || program->trains();
+                     });
+  std::optional<Departure> departure = leaver.leave();
+  if (departure) departures_.emplace(leaver.job(), std::move(*departure));
 }
 
 void World::start_host(uint32_t index) {
@@ -298,7 +313,7 @@ void World::end() {
     program->check_graveyard();
     const bool untouched = !disturbed(program->job());
     if (verdict_.ok() && untouched && scenario_.jobs[program->job()].attempts > 0 &&
-        !program->succeeded() && !program->left_behind()) {
+        !program->succeeded() && !program->left_behind() && !program->left_early()) {
       violation(program->name() + " did not come through, and nothing was wrong with its job");
     }
   }
@@ -347,13 +362,26 @@ bool World::disturbed(uint32_t job) const {
   for (size_t i = 0; i < scenario_.faults.size(); ++i) {
     const Fault& fault = scenario_.faults[i];
     if (fault.at_ns > network_.now_ns() || scenario_.harmless(fault)) continue;
-    if (fault.kind == FaultKind::kProgramCrash) {
+    if (fault.kind == FaultKind::kProgramLeave) {
+      if (departures_.contains(job) && programs_[fault.program]->job() == job && !survived_[i]) {
+        return true;
+      }
+    } else if (fault.kind == FaultKind::kProgramCrash) {
       if (programs_[fault.program]->job() == job && !survived_[i]) return true;
     } else if (has(fault.host) && (fault.other == ~0U || has(fault.other))) {
       return true;
     }
   }
   return false;
+}
+
+const Departure* World::departure(uint32_t job) const {
+  const bool alone =
+      std::all_of(scenario_.faults.begin(), scenario_.faults.end(), [this](const Fault& fault) {
+        return fault.kind == FaultKind::kProgramLeave || fault.at_ns > network_.now_ns();
+      });
+  const auto departure = departures_.find(job);
+  return alone && departure != departures_.end() ? &departure->second : nullptr;
 }
 
 uint64_t World::excused_ns(uint64_t since_ns) const {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -58,6 +59,7 @@ class World final : private Surroundings {
   void violation(const std::string& what) override;
   void note(const std::string& who, const char* what, uint64_t a, uint64_t b) override;
   bool disturbed(uint32_t job) const override;
+  const Departure* departure(uint32_t job) const override;
   uint64_t excused_ns(uint64_t since_ns) const override;
 
   void plan_happenings();
@@ -65,6 +67,7 @@ class World final : private Surroundings {
   void happen();
   void happen(const Happening& happening);
   bool survivable(const Fault& crash) const;
+  void leave(uint32_t fault);
   void start_host(uint32_t index);
   void kill_host(uint32_t index);
   void settle();
@@ -84,7 +87,9 @@ class World final : private Surroundings {
   std::unique_ptr<sim::FaultSchedule> network_faults_;
   std::vector<Happening> happenings_;  // by time
   size_t next_happening_ = 0;
-  std::vector<bool> survived_;  // by fault: a crash that its job must survive
+  // By fault: a crash, or a program's leaving, that its job must survive.
+  std::vector<bool> survived_;
+  std::map<uint32_t, Departure> departures_;  // by job
   Random order_;
   Stage stage_ = Stage::kDisasters;
   uint64_t stage_since_ns_ = 0;
