@@ -59,9 +59,12 @@ class Site:
         self.processes.append(process)
         return process
 
+    def engines(self, name, question):
+        answer = subprocess.run([CTL, "--socket", self.path(name) + ".sock", question, "--json"], capture_output=True, text=True)
+        return json.loads(answer.stdout)["engines"]
+
     def counters(self, name):
-        answer = subprocess.run([CTL, "--socket", self.path(name) + ".sock", "stats", "--json"], capture_output=True, text=True)
-        return [engine["counters"] for engine in json.loads(answer.stdout)["engines"]]
+        return [engine["counters"] for engine in self.engines(name, "stats")]
 
     def close(self):
         for process in self.processes:
@@ -138,8 +141,7 @@ class HostsTest(unittest.TestCase):
 
     def test_af_packet_jumbo(self):
         lab = self.star(self.ethdev("af_packet"), self.ethdev("af_packet"), mtu=9000)
-        jobs = subprocess.run([CTL, "--socket", self.site.path("s0.sock"), "status", "--json"], capture_output=True, text=True)
-        self.assertEqual(json.loads(jobs.stdout)["engines"][0]["max_udp_payload"], 8972)
+        self.assertEqual(self.site.engines("s0", "status")[0]["max_udp_payload"], 8972)
         self.assertIn("ttl=", netlab.sh("ping", "-c1", "-W2", lab["s0"].ip, ns=lab["w0"].ns))
 
     def test_af_xdp(self):
@@ -163,7 +165,10 @@ class HostsTest(unittest.TestCase):
     def test_two_engines(self):
         for device in ("af_packet", "af_xdp"):
             with self.subTest(device=device):
-                self.star(self.ethdev(device, engines=2), self.ethdev(device, engines=2))
+                port = self.ethdev(device, engines=2, extra='rate = "10Gbit"\n')
+                self.star(port, port)
+                parts = [engine["link_bytes_per_second"] for engine in self.site.engines("s0", "status")]
+                self.assertEqual(parts, [10e9 / 8 / 2] * 2)  # together no faster than the link
                 for engine in self.site.counters("s0"):
                     self.assertGreater(engine["push_chunks"], 0)
                 if device == "af_xdp":  # one queue: the second engine is fed by hand-off

@@ -56,7 +56,7 @@ struct PortInfo {
   std::string name;                    // "ethdev:net_af_xdp0", "uring", "sim"
   Endpoint local;                      // where peers reach this engine
   uint32_t max_udp_payload = 1232;     // largest UDP payload it can carry (IPv6, MTU 1280: 1232)
-  uint64_t link_bytes_per_second = 0;  // 0 = unknown: not paced
+  uint64_t link_bytes_per_second = 0;  // this engine's part; 0 = unknown: not paced
   bool reports_completion = false;     // false: what tx_flush accepted may still wait in a queue
 };
 

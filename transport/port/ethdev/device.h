@@ -66,6 +66,7 @@ class Device {
   uint16_t queues() const { return queues_; }
   uint16_t dpdk_port() const { return port_id_; }
   const LocalIdentity& local() const { return local_; }
+  // All engines together; 0 = unknown.
   uint64_t link_bytes_per_second() const { return link_bytes_per_second_; }
   Lane& lane(uint16_t engine) { return lanes_[engine]; }
   Neighbours& neighbours() { return *neighbours_; }

@@ -15,6 +15,7 @@ namespace mercury::ethdev {
 namespace {
 
 constexpr uint64_t kMs = 1'000'000;
+constexpr uint64_t kRate = 1'250'000'000;  // bytes per second, said and not kept
 
 // A device with its engines' ports, numbered host `number`.
 struct Side {
@@ -30,6 +31,7 @@ struct Side {
     config.engines = engines;
     config.queues = queues;
     config.mtu = 1500;
+    config.link_bytes_per_second = kRate;
     config.hugepages = Hugepages::kNever;
     config.memory_mb = 512;
     config.v4 = LocalAddress{IpAddress::v4(10, 0, 0, number), 24, {}};
@@ -134,6 +136,12 @@ TEST_F(RingPort, DropsToAnUnresolvedNeighbourUnderItsCounter) {
   EXPECT_FALSE(port.path_ready(*path));
   EXPECT_TRUE(send(port, *path, "nobody"));
   EXPECT_EQ(a_->count(Counter::kDropNeighbor), 1u);
+}
+
+TEST_F(RingPort, EnginesShareTheRate) {
+  open(2, 1);
+  EXPECT_EQ(a_->device->link_bytes_per_second(), kRate);
+  for (const auto& port : a_->ports) EXPECT_EQ(port->info().link_bytes_per_second, kRate / 2);
 }
 
 TEST_F(RingPort, RefusesPathsThatLeadNowhere) {
