@@ -49,10 +49,10 @@ class Site:
         with open(self.path(name + ".log")) as file:
             return file.read()
 
-    def worker(self, name, rank, rendezvous, servers, iterations=ITERATIONS, workers=WORKERS):
+    def worker(self, name, rank, rendezvous, servers, iterations=ITERATIONS, workers=WORKERS, prefix=()):
         with open(self.path(f"worker-{rank}.log"), "w") as log:
             process = subprocess.Popen(
-                [TRAINER, "--mode", "daemon", "--rank", str(rank), "--workers", str(workers), "--servers", str(servers),
+                [*prefix, TRAINER, "--mode", "daemon", "--rank", str(rank), "--workers", str(workers), "--servers", str(servers),
                  "--rendezvous", rendezvous, "--iterations", str(iterations), "--batch", "16", "--weights",
                  self.path(f"weights-{rank}")],
                 stdout=log, stderr=log, env={**os.environ, "MERCURY_SOCKET": self.path(name) + ".sock"})
@@ -103,8 +103,9 @@ class HostsTest(unittest.TestCase):
         for rank in range(workers):
             self.assertTrue(filecmp.cmp(self.site.path(f"weights-{rank}"), reference, shallow=False), f"worker {rank}")
 
-    def run_workers(self, hosts, rendezvous, servers, workers=WORKERS):
-        programs = [self.site.worker(host, rank, rendezvous, servers, workers=workers) for rank, host in enumerate(hosts)]
+    def run_workers(self, hosts, rendezvous, servers, workers=WORKERS, prefix=()):
+        programs = [self.site.worker(host, rank, rendezvous, servers, workers=workers, prefix=prefix)
+                    for rank, host in enumerate(hosts)]
         for rank, program in enumerate(programs):
             self.assertEqual(program.wait(120), 0, self.site.log(f"worker-{rank}"))
         self.check_weights(workers)
@@ -118,7 +119,7 @@ class HostsTest(unittest.TestCase):
             self.site.daemon(host.name, lambda command, h=host, **o: h.popen(list(prefix) + command, **o), port(host, v6))
         address = lambda host: f"[{host.ip6}]" if v6 else host.ip
         rendezvous = ",".join(f"{address(lab[f's{i}'])}:7470" for i in range(servers))
-        self.run_workers([f"w{i}" for i in range(WORKERS)], rendezvous, servers)
+        self.run_workers([f"w{i}" for i in range(WORKERS)], rendezvous, servers, prefix=prefix)
         return lab
 
     @staticmethod
