@@ -15,8 +15,10 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import netlab  # noqa: E402
 import ready  # noqa: E402
+from daemons import cpu_s, least_busy  # noqa: E402
 
 STACKD, CTL, TRAINER = sys.argv[1:4]
 ITERATIONS = 3
@@ -190,6 +192,25 @@ class HostsTest(unittest.TestCase):
                                          f'kind = "ethdev"\ndevice = "memif"\nmemif_socket = "{self.site.path("m.sock")}"\n'
                                          f'memif_role = "{role}"\naddress = ["{address}"]\nengines = {engines}\nmtu = 9000\n')
                     self.run_workers(["w0"], "[fd00::1]:7470" if v6 else "10.78.0.1:7470", 1, workers=1)
+
+    def test_idle_daemons_sleep_and_start_at_once(self):
+        lab = self.lab(["x", "p"])
+        ports = {"af_xdp": (lab["x"].popen, self.ethdev("af_xdp")(lab["x"], False)),
+                 "af_packet": (lab["p"].popen, self.ethdev("af_packet")(lab["p"], False))}
+        for number, role in enumerate(("server", "client"), 1):
+            ports[f"memif-{role}"] = (subprocess.Popen, f'kind = "ethdev"\ndevice = "memif"\nmemif_role = "{role}"\n'
+                                      f'memif_socket = "{self.site.path("m.sock")}"\naddress = ["10.78.0.{number}/24"]\n')
+        daemons, started_s = {}, {}
+        for name, (popen, port) in ports.items():  # none has hugepages
+            daemons[name] = self.site.daemon(name, popen, port)
+            started_s[name] = cpu_s(daemons[name])
+        idle = dict(zip(daemons, least_busy(*daemons.values(), seconds=1)))
+        print(*("", *(f"{name}: ready after {started_s[name]:.2f} s of CPU time, idle {100 * idle[name]:.1f} % of a core"
+                      for name in daemons)), sep="\n", flush=True)
+        for name, daemon in daemons.items():
+            self.assertIsNone(daemon.poll(), self.site.log(name))
+            self.assertLess(started_s[name], 2, name)
+            self.assertLess(idle[name], 0.05, name)
 
     def test_a_program_that_is_killed_harms_only_its_job(self):
         lab = self.lab(["w0", "w1", "s0"])

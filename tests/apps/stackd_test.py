@@ -17,15 +17,9 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from daemons import UDP_PORT, Daemon, config, some_address  # noqa: E402
+from daemons import UDP_PORT, Daemon, config, least_busy, some_address  # noqa: E402
 
 STACKD, CTL, *OTHERS = map(os.path.abspath, sys.argv[1:])  # tests run them from other folders
-
-
-def cpu_s(daemon):
-    with open(f"/proc/{daemon.process.pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def least_descriptors(daemon):
@@ -54,17 +48,6 @@ class StackdTest(unittest.TestCase):
         daemon = Daemon(STACKD, CTL, self.folder.name, config(self.folder.name, self.address, extra))
         self.addCleanup(daemon.stop, signal.SIGKILL)
         return daemon
-
-    @staticmethod
-    def least_busy(daemon):
-        """The part of a core that it takes at rest: CPU time, which other load does not add to, in the calmest
-        of some intervals, so that what it was just asked does not count."""
-        parts = []
-        for _ in range(4):
-            spent, start = cpu_s(daemon), time.monotonic()
-            time.sleep(0.5)
-            parts.append((cpu_s(daemon) - spent) / (time.monotonic() - start))
-        return min(parts)
 
     def test_says_what_it_is_and_stops_cleanly(self):
         daemon = self.daemon()
@@ -308,7 +291,7 @@ class StackdTest(unittest.TestCase):
         def said():
             return [line for line in daemon.log().splitlines() if "Too many open files" in line]
         self.assertTrue(wait_until(lambda: len(said()) >= 2), daemon.log())
-        self.assertLess(self.least_busy(daemon), 0.2)
+        self.assertLess(least_busy(daemon.process)[0], 0.2)
         self.assertEqual(len(said()), 2, said())  # one for each socket, however often they tried
         for line in said():
             self.assertIn("LimitNOFILE", line)
@@ -370,7 +353,7 @@ class StackdTest(unittest.TestCase):
     def test_an_idle_daemon_sleeps(self):
         daemon = self.daemon()
         sleeps = daemon.counters()["sleeps"]
-        self.assertLess(self.least_busy(daemon), 0.05)
+        self.assertLess(least_busy(daemon.process)[0], 0.05)
         self.assertGreater(daemon.counters()["sleeps"], sleeps)
 
 
