@@ -28,8 +28,8 @@ import netlab  # noqa: E402
 import timeline  # noqa: E402
 from ready import NotReady, start_ready  # noqa: E402
 
-TRAINER = os.path.join(ROOT, "build", "examples", "digits", "digits-train")
-DAEMON = os.path.join(ROOT, "build", "apps", "stackd", "mercury-stackd")
+TRAINER = os.path.join("examples", "digits", "digits-train")
+DAEMON = os.path.join("apps", "stackd", "mercury-stackd")
 WORKERS = 2
 SERVERS = 2
 RATES_MBIT = (10, 300)  # at most what four hosts on two cores carry over virtual links
@@ -73,6 +73,10 @@ class Stage:
                 process.wait()
 
 
+def program(options, path):
+    return os.path.join(options.build, path)
+
+
 def start_daemon(stage, host, device, options, secret):
     config = f"""
 [port]
@@ -97,7 +101,7 @@ secret = "{secret}"
     with open(stage.path(name + ".toml"), "w") as file:
         file.write(config)
     try:
-        return start_ready(functools.partial(stage.start, name, host.popen, [DAEMON, "--config", file.name]),
+        return start_ready(functools.partial(stage.start, name, host.popen, [program(options, DAEMON), "--config", file.name]),
                            stage.path(name + ".notify"))
     except NotReady as error:
         raise JobError(stage.tail(name) or f"{name} {error}") from None
@@ -146,7 +150,7 @@ def relay(stream):
 
 
 def trainer_command(stage, options, order, role, rank, rendezvous):
-    command = [TRAINER, "--role", role, "--rank", str(rank), "--workers", str(WORKERS), "--servers",
+    command = [program(options, TRAINER), "--role", role, "--rank", str(rank), "--workers", str(WORKERS), "--servers",
                str(SERVERS), "--rendezvous", rendezvous, "--iterations", str(options.iterations),
                "--batch", str(options.batch), "--order", order]
     if role == "worker":
@@ -226,7 +230,7 @@ def run_orders(stage, options, worker, server, link_bytes):
 
 def reference(stage, options):
     """The single-process run whose weights the job's must equal; seconds that an iteration takes."""
-    command = [TRAINER, "--role", "reference", "--workers", str(WORKERS), "--iterations",
+    command = [program(options, TRAINER), "--role", "reference", "--workers", str(WORKERS), "--iterations",
                str(options.iterations), "--batch", str(options.batch), "--weights",
                stage.path("weights-reference.bin"), "--progress"]
     begun = time.monotonic()
@@ -283,13 +287,14 @@ def main():
     parser.add_argument("--rate", type=int, help="link rate in Mbit/s; default: as long for the exchange as for computing")
     parser.add_argument("--mtu", type=int, default=1500)
     parser.add_argument("--device", choices=["af_xdp", "af_packet"], help="DPDK device; default: af_xdp if it starts")
+    parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="build directory (%(default)s)")
     parser.add_argument("--out", default=os.path.join(ROOT, "out"))
     parser.add_argument("--limit", type=float, default=240, help="seconds that one training run may take")
     options = parser.parse_args()
     if not options.embedded and os.geteuid() != 0:
         print("      not root: running embedded (sudo ./quickstart shows the daemons over DPDK)")
         options.embedded = True
-    built.need(TRAINER, *([] if options.embedded else [DAEMON]))
+    built.need(*(program(options, path) for path in [TRAINER] + [DAEMON] * (not options.embedded)))
     for number in (signal.SIGTERM, signal.SIGHUP):  # cleans up, as Ctrl-C does
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:

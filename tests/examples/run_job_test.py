@@ -1,0 +1,110 @@
+"""What ./quickstart runs once everything is built: examples/digits/run_job.py.
+
+usage: run_job_test.py BUILD [unittest arguments]     (HostsTest needs root)
+"""
+import glob
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+BUILD = os.path.abspath(sys.argv[1])
+RUN_JOB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "digits", "run_job.py")
+IDENTICAL = "weights bit-identical to a single-process run: yes"
+
+
+def of_session(number):
+    """The processes of a session that have not ended."""
+    found = []
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            with open(path) as file:
+                before, _, after = file.read().rpartition(")")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        state, session = after.split()[0], int(after.split()[3])
+        if session == number and state != "Z":
+            found.append(before)
+    return found
+
+
+class Job(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="mercury-")
+        self.addCleanup(folder.cleanup)
+        self.out = os.path.join(folder.name, "out")
+        self.scratch = os.path.join(folder.name, "tmp")
+        os.mkdir(self.scratch)
+
+    def start(self, *arguments):
+        """In a session of its own, as in a terminal of its own."""
+        job = subprocess.Popen(["/usr/bin/python3", RUN_JOB, "--build", BUILD, "--out", self.out, *arguments],
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                               env={**os.environ, "TMPDIR": self.scratch, "PYTHONUNBUFFERED": "1"})
+        self.addCleanup(self.end, job)
+        return job
+
+    @staticmethod
+    def end(job):
+        if job.poll() is None:
+            job.terminate()
+            job.wait()
+        job.stdout.close()
+
+    def check_nothing_is_left(self, job):
+        self.assertEqual(of_session(job.pid), [])
+        self.assertEqual(os.listdir(self.scratch), [])
+        namespaces = os.listdir("/run/netns") if os.path.isdir("/run/netns") else []
+        self.assertEqual([name for name in namespaces if name.startswith(f"mq{job.pid}-")], [])
+
+
+class EmbeddedTest(Job):
+    def test_trains_and_draws(self):
+        job = self.start("--embedded")
+        said, _ = job.communicate()
+        self.assertEqual(job.returncode, 0, said)
+        self.assertIn(IDENTICAL, said)
+        accuracy = re.search(r"test accuracy +([\d.]+) % +([\d.]+) %", said)
+        self.assertTrue(accuracy, said)
+        for percent in accuracy.groups():
+            self.assertGreater(float(percent), 95)
+        with open(os.path.join(self.out, "timeline.json")) as file:
+            timeline = json.load(file)
+        self.assertTrue(timeline["traceEvents"] if isinstance(timeline, dict) else timeline)
+        picture = xml.etree.ElementTree.parse(os.path.join(self.out, "timeline.svg"))
+        self.assertTrue(picture.getroot().tag.endswith("svg"))
+        self.check_nothing_is_left(job)
+
+
+class HostsTest(Job):
+    def test_an_interrupt_leaves_nothing_behind(self):
+        job = self.start()
+        said = []
+        for line in job.stdout:
+            said.append(line)
+            if re.search(r"iteration +\d+ of", line) and any("Training with" in before for before in said):
+                break
+        self.assertIsNone(job.poll(), "".join(said))
+        os.killpg(job.pid, signal.SIGINT)  # as a terminal's Ctrl-C
+        rest, _ = job.communicate()
+        self.assertEqual(job.returncode, 130, "".join(said) + rest)
+        self.assertIn("interrupted", rest)
+        self.check_nothing_is_left(job)
+
+    def test_frames_that_af_xdp_cannot_carry_go_over_af_packet(self):
+        iterations = 4  # trained, but not to the accuracy that the status asks for
+        job = self.start("--mtu", "9000", "--iterations", str(iterations))
+        said, _ = job.communicate()
+        self.assertIn("af_xdp does not start here, using af_packet: ", said)
+        self.assertIn("one mercury-stackd in each, over DPDK af_packet", said)
+        self.assertIn(IDENTICAL, said)
+        self.check_nothing_is_left(job)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[2:]])
