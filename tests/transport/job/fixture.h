@@ -13,6 +13,11 @@
 namespace mercury::test {
 
 inline constexpr uint64_t kSecond = 1'000'000'000;
+inline constexpr uint64_t kMinute = 60 * kSecond;
+
+inline bool says(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
 
 inline JobPolicy serving() { return {}; }
 inline JobPolicy not_serving() {

@@ -5,10 +5,6 @@
 namespace mercury::test {
 namespace {
 
-bool says(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
-
 // --- a server program on a host that serves the job already ----------------------------------
 
 class ServedTest : public JobTest {

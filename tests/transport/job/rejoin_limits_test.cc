@@ -4,12 +4,6 @@
 namespace mercury::test {
 namespace {
 
-constexpr uint64_t kMinute = 60 * kSecond;
-
-bool says(const std::string& text, const std::string& what) {
-  return text.find(what) != std::string::npos;
-}
-
 // --- coming back -----------------------------------------------------------------------------
 
 class ReturnLimitsTest : public JobTest {

@@ -6,8 +6,6 @@
 namespace mercury::test {
 namespace {
 
-constexpr uint64_t kMinute = 60 * kSecond;
-
 // Two workers (a on host 1, b on host 2), two serving daemons (3, 4), a minute to come back.
 class RejoinTest : public JobTest {
  protected:
