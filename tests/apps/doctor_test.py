@@ -3,9 +3,15 @@
 
 usage: doctor_test.py STACKD CTL TRAINER [unittest arguments]
 """
+import ctypes
+import errno
 import functools
+import glob
 import json
 import os
+import platform
+import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,6 +22,22 @@ import netlab  # noqa: E402
 import ready  # noqa: E402
 
 STACKD, CTL, TRAINER = sys.argv[1:4]
+
+AF_XDP = 44
+
+
+def without_xdp_sockets():
+    """Of this process, socket(AF_XDP) fails as where the kernel was built without them (seccomp)."""
+    number = {"x86_64": 41, "aarch64": 198}[platform.machine()]
+    code = ((0x20, 0, 0, 0),  # load the number of the system call
+            (0x15, 0, 3, number), (0x20, 0, 0, 16),  # socket: load its first argument
+            (0x15, 0, 1, AF_XDP), (0x06, 0, 0, 0x00050000 | errno.EAFNOSUPPORT), (0x06, 0, 0, 0x7fff0000))
+    filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(code), ctypes.addressof(filters)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    no_new_privileges, seccomp, filter_mode = 38, 22, 2
+    if libc.prctl(no_new_privileges, 1, 0, 0, 0) != 0 or libc.prctl(seccomp, filter_mode, program, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
 
 
 class DoctorTest(unittest.TestCase):
@@ -121,6 +143,52 @@ class DoctorTest(unittest.TestCase):
             self.assertFalse(self.doctor(path, worker.ns)[0]["offload"]["ok"])
             netlab.sh("ethtool", "-K", "eth0", "tx", "off", ns=worker.ns)
             self.assertTrue(self.doctor(path, worker.ns)[0]["offload"]["ok"])
+
+    def test_a_kernel_without_af_xdp(self):
+        lab = self.lab(["worker"])
+        path = self.config("worker", 'device = "af_xdp"\ninterface = "eth0"')
+        checks, _ = self.doctor(path, lab["worker"].ns)
+        self.assertTrue(checks["AF_XDP"]["ok"], checks)
+        checks, status = self.doctor(path, lab["worker"].ns, preexec_fn=without_xdp_sockets)
+        self.assertEqual((checks["AF_XDP"]["ok"], status), (False, 1), checks)
+        self.assertIn('port.device = "af_packet"', checks["AF_XDP"]["fix"])
+
+    def test_drivers_that_are_not_installed(self):
+        lab = self.lab(["worker"])
+        drivers, = glob.glob("/usr/lib/*/dpdk/pmds-*")
+        for file in [name for kind in ("bus", "net_ring") for name in glob.glob(f"{drivers}/librte_{kind}*.so*")]:
+            shutil.copy(file, self.folder, follow_symlinks=False)  # what mercuryctl itself is linked with
+        nic = f"{self.folder}/pci/0000:03:00.0"
+        os.makedirs(nic)
+        for name, number in (("vendor", "0x8086"), ("device", "0x15f2")):
+            with open(f"{nic}/{name}", "w") as file:
+                file.write(number + "\n")
+        os.symlink("/drivers/vfio-pci", f"{nic}/driver")
+        with_nic = ("unshare", "--mount", "sh", "-c", f'mount --bind {self.folder}/pci /sys/bus/pci/devices && exec "$@"', "sh")
+        hidden = ("unshare", "--mount", "sh", "-c", f'mount --bind {self.folder} {drivers} && exec "$@"', "sh")
+        link = 'kind = "ethdev"\naddress = ["10.79.0.1/24"]\n'
+        for device, package in (('device = "af_xdp"\ninterface = "eth0"', "librte-net-af-xdp"),
+                                ('device = "af_packet"\ninterface = "eth0"', "librte-net-af-packet"),
+                                (f'{link}device = "tap"\ninterface = "mtap0"', "librte-net-tap"),
+                                (f'{link}device = "memif"\nmemif_socket = "{self.folder}/m.sock"', "librte-net-memif"),
+                                (f'{link}device = "0000:03:00.0"', "librte-meta-allpmds")):
+            with self.subTest(device=device):
+                path = self.config("worker", device)
+                checks, _ = self.doctor(path, lab["worker"].ns, with_nic)
+                self.assertTrue(checks["DPDK driver"]["ok"], checks)
+                checks, status = self.doctor(path, lab["worker"].ns, with_nic + hidden)
+                self.assertEqual((checks["DPDK driver"]["ok"], status), (False, 1), checks)
+                self.assertRegex(checks["DPDK driver"]["fix"], f"^apt-get install {package}[0-9]*$")
+
+    def test_mtu_of_devices_without_an_interface(self):
+        link = 'kind = "ethdev"\naddress = ["10.79.0.1/24"]\n'
+        for device, said in ((f'device = "memif"\nmemif_socket = "{self.folder}/m.sock"\nmtu = 9000',
+                              "Mercury uses 9000, memif carries up to 9600"),
+                             ('device = "tap"\ninterface = "mtap0"', "Mercury uses 1500, tap carries up to 1500"),
+                             ('device = "ring"', "Mercury uses 1500, ring carries up to 9600"),
+                             ('device = "0000:ff:1f.7"', "Mercury uses 1500, pci carries up to 9600, or what the NIC")):
+            checks, _ = self.doctor(self.config("worker", link + device))
+            self.assertIn(said, checks["mtu"]["message"])
 
 
 if __name__ == "__main__":

@@ -1,12 +1,17 @@
 #include "transport/port/ethdev/checks.h"
 
 #include <linux/capability.h>
+#include <rte_build_config.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <string_view>
 
 #include "transport/port/ethdev/eal.h"
 #include "transport/port/ethdev/netdev.h"
@@ -46,6 +51,61 @@ void check_privileges(const EthdevConfig& config, Checks& out) {
                  missing.empty() ? ""
                                  : "run mercury-stackd as root, or with AmbientCapabilities= of "
                                    "these in its systemd unit"});
+}
+
+// EAL loads from this folder what is named *.so.ABI when it starts.
+constexpr std::string_view kDrivers = RTE_EAL_PMD_PATH;
+
+std::string drivers_abi() {
+  const std::string name = std::filesystem::path(kDrivers).filename();  // pmds-23.0
+  return name.substr(name.find('-') + 1);
+}
+
+// Debian has a package for each driver.
+void check_driver(const EthdevConfig& config, Checks& out) {
+  if (kDrivers.empty() || config.kind == DeviceKind::kRing) return;  // linked into the program
+  const std::string driver = driver_of(config.kind);
+  const std::string abi = drivers_abi();
+  const std::string file = "librte_" + driver + ".so." + abi;
+  std::error_code error;
+  const bool there = std::filesystem::exists(std::filesystem::path(kDrivers) / file, error);
+  std::string package = "librte-" + driver + abi.substr(0, abi.find('.'));
+  std::ranges::replace(package, '_', '-');
+  out.push_back({"DPDK driver", there,
+                 there ? driver : "no " + file + " in " + std::string(kDrivers),
+                 there ? "" : "apt-get install " + package});
+}
+
+// Drivers of NICs say in their files which they take, as in "[32902, 5618, 65535, 65535]".
+void check_pci_driver(const std::filesystem::path& device, Checks& out) {
+  if (kDrivers.empty()) return;  // linked into the program
+  uint32_t vendor = 0, product = 0;
+  std::ifstream(device / "vendor") >> std::hex >> vendor;
+  std::ifstream(device / "device") >> std::hex >> product;
+  const std::string wanted = "[" + std::to_string(vendor) + ", " + std::to_string(product) + ", ";
+  const std::string ending = ".so." + drivers_abi();
+  std::error_code error;
+  std::string found;
+  for (const auto& entry : std::filesystem::directory_iterator(kDrivers, error)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("librte_net_") || !name.ends_with(ending)) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    if (text.find(wanted) != std::string::npos) found = name;
+  }
+  out.push_back({"DPDK driver", !found.empty(),
+                 found.empty() ? "none in " + std::string(kDrivers) + " takes such a NIC" : found,
+                 found.empty() ? "apt-get install librte-meta-allpmds" : ""});
+}
+
+void check_kernel_xdp(Checks& out) {
+  const int fd = ::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
+  const bool lacking = fd < 0 && errno == EAFNOSUPPORT;
+  if (fd >= 0) ::close(fd);
+  out.push_back({"AF_XDP", !lacking, lacking ? "the kernel has none" : "the kernel has it",
+                 lacking ? "set port.device = \"af_packet\", or use a kernel that was built with "
+                           "CONFIG_XDP_SOCKETS=y (Debian's are)"
+                         : ""});
 }
 
 void check_memory(const EthdevConfig& config, uint32_t mtu, Checks& out) {
@@ -97,6 +157,16 @@ void check_mtu(const EthdevConfig& config, const NetdevFacts& facts, Checks& out
                  too_small || too_large
                      ? "ip link set dev " + config.device + " mtu " + std::to_string(right)
                      : ""});
+}
+
+// Of a device without an interface of the kernel. validate() has seen that it is not too large.
+void check_own_mtu(const EthdevConfig& config, uint32_t mtu, Checks& out) {
+  const bool pci = config.kind == DeviceKind::kPci;
+  out.push_back({"mtu", true,
+                 "Mercury uses " + std::to_string(mtu) + ", " + name_of(config.kind) +
+                     " carries up to " + std::to_string(max_mtu(config.kind)) +
+                     (pci ? ", or what the NIC says when it starts" : ""),
+                 ""});
 }
 
 void check_xdp(const EthdevConfig& config, const NetdevFacts& facts, Checks& out) {
@@ -160,6 +230,7 @@ void check_pci(const EthdevConfig& config, Checks& out) {
                   driver == "mlx4_core" || driver == "mlx5_core";
   out.push_back({"driver", ok, "kernel driver of " + address + ": " + driver,
                  ok ? "" : "modprobe vfio-pci && dpdk-devbind.py -b vfio-pci " + address});
+  check_pci_driver(device, out);
 }
 
 // Both ends may be the first there, but only one makes the socket.
@@ -181,13 +252,17 @@ std::vector<Check> check_device(const EthdevConfig& config) {
     return out;
   }
   check_privileges(config, out);
+  if (config.kind != DeviceKind::kPci) check_driver(config, out);
+  if (config.kind == DeviceKind::kAfXdp) check_kernel_xdp(out);
   if (config.has_netdev()) {
     check_netdev(config, out);
     return out;
   }
   if (config.kind == DeviceKind::kPci) check_pci(config, out);
   if (config.kind == DeviceKind::kMemif) check_memif(config, out);
-  check_memory(config, config.mtu ? config.mtu : 1500, out);
+  const uint32_t mtu = config.mtu ? config.mtu : 1500;
+  check_own_mtu(config, mtu, out);
+  check_memory(config, mtu, out);
   return out;
 }
 

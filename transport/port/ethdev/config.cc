@@ -45,6 +45,24 @@ const char* name_of(DeviceKind kind) {
   return "?";
 }
 
+const char* driver_of(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kAfXdp:
+      return "net_af_xdp";
+    case DeviceKind::kAfPacket:
+      return "net_af_packet";
+    case DeviceKind::kTap:
+      return "net_tap";
+    case DeviceKind::kMemif:
+      return "net_memif";
+    case DeviceKind::kRing:
+      return "net_ring";
+    case DeviceKind::kPci:  // many
+      break;
+  }
+  return "";
+}
+
 Status parse_device(std::string_view text, EthdevConfig& config) {
   for (const DeviceKind kind : {DeviceKind::kAfXdp, DeviceKind::kAfPacket, DeviceKind::kTap,
                                 DeviceKind::kMemif, DeviceKind::kRing}) {

@@ -13,6 +13,8 @@ namespace mercury::ethdev {
 
 enum class DeviceKind : uint8_t { kPci, kAfXdp, kAfPacket, kTap, kMemif, kRing };
 const char* name_of(DeviceKind kind);
+// DPDK's driver of such devices, "net_af_xdp"; empty for kPci.
+const char* driver_of(DeviceKind kind);
 
 // An address of this host on the device. On an interface shared with the kernel the prefix and the
 // gateway are the kernel's business and are not read.

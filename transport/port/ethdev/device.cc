@@ -39,24 +39,6 @@ std::string unique_name(const char* prefix) {
   return prefix + std::to_string(next.fetch_add(1));
 }
 
-const char* driver_of(DeviceKind kind) {
-  switch (kind) {
-    case DeviceKind::kAfXdp:
-      return "net_af_xdp";
-    case DeviceKind::kAfPacket:
-      return "net_af_packet";
-    case DeviceKind::kTap:
-      return "net_tap";
-    case DeviceKind::kMemif:
-      return "net_memif";
-    case DeviceKind::kRing:
-      return "net_ring";
-    case DeviceKind::kPci:
-      break;
-  }
-  return "";
-}
-
 }  // namespace
 
 void Lane::wake() noexcept {
@@ -112,9 +94,11 @@ Status Device::attach() {
       attached_ = true;
       return {};
     }
-    return Error(Errc::kNoDevice, "no DPDK driver took PCI device " + config_.device +
-                                      "; bind it first: dpdk-devbind.py -b vfio-pci " +
-                                      config_.device);
+    return Error(Errc::kNoDevice,
+                 "no DPDK driver took PCI device " + config_.device +
+                     "; bind it first: dpdk-devbind.py -b vfio-pci " + config_.device +
+                     "; if it is, its driver may not be installed: apt-get install "
+                     "librte-meta-allpmds");
   }
   if (config_.kind == DeviceKind::kRing) return attach_ring();
   if (config_.kind == DeviceKind::kAfXdp) {
