@@ -16,6 +16,8 @@ namespace mercury {
 namespace {
 
 constexpr uint64_t kBitsPerByte = 8;
+// Each engine has as much at least, or its part of the link would run dry between two frames.
+constexpr uint64_t kTwoFramesBytes = 2 * 9216;
 
 HostConfig host_config(const StackdConfig& config) {
   HostConfig host;
@@ -29,7 +31,8 @@ HostConfig host_config(const StackdConfig& config) {
   engine.session.handshake_timeout_ns = config.handshake_timeout_ns;
   engine.session.peer_timeout_ns = config.peer_timeout_ns;
   engine.max_sessions = static_cast<uint32_t>(config.max_sessions);
-  engine.tx_bound_bytes = config.tx_bound_bytes;
+  engine.tx_bound_bytes = std::max(config.tx_bound_bytes / config.engines,
+                                   std::min(config.tx_bound_bytes, kTwoFramesBytes));
   host.lane.exchange.scheduler.max_sessions = engine.max_sessions;
   host.lane.exchange.scheduler.max_jobs = static_cast<uint32_t>(config.max_jobs);
   host.policy.serve = config.serve;
