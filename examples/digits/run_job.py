@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import filecmp
 import functools
+import importlib.util
 import json
 import os
 import secrets
@@ -294,6 +295,9 @@ def main():
     if not options.embedded and os.geteuid() != 0:
         print("      not root: running embedded (sudo ./quickstart shows the daemons over DPDK)")
         options.embedded = True
+    if importlib.util.find_spec("matplotlib") is None:
+        sys.exit(f"{sys.executable} has no matplotlib, which draws the timeline: run this with /usr/bin/python3, "
+                 "for which apt-get install python3-matplotlib brings it")
     built.need(*(program(options, path) for path in [TRAINER] + [DAEMON] * (not options.embedded)))
     for number in (signal.SIGTERM, signal.SIGHUP):  # cleans up, as Ctrl-C does
         signal.signal(number, lambda number, _: sys.exit(128 + number))
