@@ -154,6 +154,10 @@ class DoctorTest(unittest.TestCase):
         self.assertIn('port.device = "af_packet"', checks["AF_XDP"]["fix"])
 
     def test_drivers_that_are_not_installed(self):
+        # Fails in a chroot, whose root is no mount point.
+        own_mounts = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True)
+        if own_mounts.returncode != 0:
+            self.skipTest(own_mounts.stderr.strip())
         lab = self.lab(["worker"])
         drivers, = glob.glob("/usr/lib/*/dpdk/pmds-*")
         for file in [name for kind in ("bus", "net_ring") for name in glob.glob(f"{drivers}/librte_{kind}*.so*")]:
