@@ -143,10 +143,9 @@ void GradientExchange::remove_job(const command::RemoveJob& request) {
     scheduler_.remove_job(request.job);
     forget_job(request.job);
   } else if (server_jobs_[request.job.value].present) {
-    ServerJob& gone = server_jobs_[request.job.value];
-    draining_.emplace_back(gone.spec, gone.tensors, aggregator_);
-    gone = ServerJob{};
+    server_jobs_[request.job.value] = ServerJob{};
     scheduler_.remove_job(request.job);
+    draining_.push_back(request.job);
   } else {
     events_.emplace_back(event::JobRemoved{request.job});
   }

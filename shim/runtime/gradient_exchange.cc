@@ -7,8 +7,6 @@ namespace {
 
 // So that many chunks whose time is up at once do not keep frames waiting.
 constexpr uint32_t kOverduePerPoll = 64;
-// Chunks of jobs that end: a look is a few memory accesses, all of them some ten microseconds.
-constexpr uint32_t kDrainedPerPoll = 256;
 
 }  // namespace
 
@@ -17,8 +15,6 @@ GradientExchange::GradientExchange(const ExchangeConfig& config, Counters& count
     : config_(config),
       counters_(counters),
       scheduler_(config.scheduler),
-      pin_busy_(pin_busy),
-      pin_context_(pin_context),
       aggregator_(pin_busy, pin_context),
       worker_(counters),
       bindings_(config.scheduler.max_sessions),
@@ -200,26 +196,18 @@ uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   if (now_ns >= worker_.release_due_ns()) worker_.release(now_ns);
   work += admit_ranges();
   work += deliver_completions();
-  if (!draining_.empty()) work += drain();
-  counters_.set(Gauge::kQueuedRanges, config_.scheduler.max_ranges - scheduler_.free_ranges());
-  return work;
-}
-
-// One that waits for the NIC, not for looks, is no work: the engine may sleep meanwhile.
-uint32_t GradientExchange::drain() noexcept {
-  uint32_t looks = kDrainedPerPoll;
-  uint32_t gone = 0;
   for (size_t i = 0; i < draining_.size();) {
-    if (!draining_[i].done(aggregator_, pin_busy_, pin_context_, looks)) {
+    if (aggregator_.pins_busy(draining_[i])) {
       ++i;
       continue;
     }
-    aggregator_.remove_job(draining_[i].job());
-    forget_job(draining_[i].job());
+    aggregator_.remove_job(draining_[i]);
+    forget_job(draining_[i]);
     draining_.erase(draining_.begin() + static_cast<std::ptrdiff_t>(i));
-    ++gone;
+    ++work;
   }
-  return gone + (looks == 0 ? 1 : 0);
+  counters_.set(Gauge::kQueuedRanges, config_.scheduler.max_ranges - scheduler_.free_ranges());
+  return work;
 }
 
 uint32_t GradientExchange::take_submissions() noexcept {

@@ -16,7 +16,6 @@
 #include "scheduler/scheduler.h"
 #include "shim/channel/channel.h"
 #include "shim/runtime/forward_gate.h"
-#include "shim/runtime/job_drain.h"
 #include "shim/worker/worker.h"
 #include "transport/base/counters.h"
 #include "transport/engine/exchange.h"
@@ -122,7 +121,6 @@ class GradientExchange {
   uint32_t take_submissions(Program& program) noexcept;
   uint32_t admit_ranges() noexcept;
   uint32_t deliver_completions() noexcept;
-  uint32_t drain() noexcept;
   void deliver(Program& program, const Completion& completion) noexcept;
   // exchange_control.cc
   Status add_server_job(const command::AddServerJob& spec);
@@ -140,15 +138,13 @@ class GradientExchange {
   const ExchangeConfig config_;
   Counters& counters_;
   Scheduler scheduler_;
-  const Aggregator::PinBusy pin_busy_;
-  void* const pin_context_;
   Aggregator aggregator_;
   Worker worker_;
   std::vector<Binding> bindings_;       // by session slot
   std::vector<ServerJob> server_jobs_;  // by job slot
   std::vector<Program> programs_;
-  uint32_t jobs_ = 0;               // of both kinds, draining ones included
-  std::vector<JobDrain> draining_;  // removed; the NIC may still read their results
+  uint32_t jobs_ = 0;              // of both kinds, draining ones included
+  std::vector<JobSlot> draining_;  // removed; the NIC may still read their results
   std::deque<std::pair<SessionSlot, ChunkRange>> lost_;  // found no range node; tried again
   std::deque<Event> events_;
 };

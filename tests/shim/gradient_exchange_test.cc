@@ -4,8 +4,6 @@
 #include <poll.h>
 
 #include <memory>
-#include <optional>
-#include <variant>
 #include <vector>
 
 #include "transport/wire/crc32c.h"
@@ -109,130 +107,6 @@ TEST_F(GradientExchangeTest, OnePassLooksAtFewOfTheChunksWhoseTimeIsUp) {
   }
   EXPECT_EQ(looked, kChunks);
   EXPECT_EQ(exchange_.next_deadline_ns(), kNever);
-}
-
-// A server's job of so many chunks ends while its NIC reads some of their results.
-class DrainTest : public testing::Test {
- protected:
-  static constexpr uint32_t kMostLooks = 256;
-
-  void start(uint32_t tensors, uint32_t chunks, uint16_t shards = 1, uint16_t shard = 0) {
-    command::AddServerJob job;
-    job.workers = 1;
-    job.shards = shards;
-    job.shard = shard;
-    ASSERT_TRUE(exchange_.on_command(job));
-    for (uint32_t t = 0; t < tensors; ++t) {
-      command::AddTensor tensor;
-      tensor.tensor = t;
-      tensor.numel = chunks * 16;
-      tensor.chunk_bytes = 64;
-      ASSERT_TRUE(exchange_.on_command(tensor));
-    }
-    ASSERT_TRUE(exchange_.bind_worker(JobSlot(0), 0, 7, SessionSlot(0)));
-    exchange_.unblock(SessionSlot(0));
-  }
-  // Its sum is complete, and `pins` has what the NIC would read of it.
-  void push(uint32_t tensor, uint32_t chunk, uint32_t round) {
-    const std::vector<std::byte> elements(64);
-    wire::Header header;
-    header.type = wire::FrameType::kPush;
-    header.tensor = tensor;
-    header.chunk = chunk;
-    header.round = round;
-    header.incarnation = 7;
-    header.payload_crc = wire::crc32c(elements);
-    ASSERT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kYes);
-    OutgoingChunk out;
-    ASSERT_TRUE(exchange_.next(out));
-    ASSERT_NE(out.pin, nullptr);
-    pins_.push_back(out.pin);
-  }
-  void remove() {
-    command::RemoveJob end;
-    ASSERT_TRUE(exchange_.on_command(end));
-  }
-  bool removed() {
-    bool any = false;
-    while (const std::optional<Event> event = exchange_.take_event()) {
-      any = any || std::holds_alternative<event::JobRemoved>(*event);
-    }
-    return any;
-  }
-  // One pass; how often the NIC was asked.
-  uint32_t asked_in_a_pass() {
-    asked_ = 0;
-    work_ = exchange_.poll(0);
-    return asked_;
-  }
-  static bool busy(void* self, PayloadPin& pin) {
-    auto& test = *static_cast<DrainTest*>(self);
-    ++test.asked_;
-    return &pin == test.read_;
-  }
-
-  Counters counters_;
-  GradientExchange exchange_{ExchangeConfig(), counters_, &DrainTest::busy, this};
-  std::vector<PayloadPin*> pins_;
-  PayloadPin* read_ = nullptr;  // by the NIC
-  uint32_t asked_ = 0;
-  uint32_t work_ = 0;
-};
-
-TEST_F(DrainTest, OnePassLooksAtFewChunksAndNoneTwice) {
-  constexpr uint32_t kChunks = 1000;
-  start(2, kChunks);
-  for (uint32_t tensor : {0u, 1u}) {
-    for (uint32_t chunk = 0; chunk < kChunks; ++chunk) push(tensor, chunk, 1);
-  }
-  read_ = pins_.back();
-  remove();
-  uint32_t asked = 0;
-  for (int pass = 0; pass < 8; ++pass) {  // 2,000 by 256
-    const uint32_t now = asked_in_a_pass();
-    EXPECT_LE(now, kMostLooks);
-    EXPECT_EQ(work_ > 0, pass < 7) << "who waits for the NIC may sleep";
-    asked += now;
-  }
-  EXPECT_EQ(asked, 2 * kChunks);
-  EXPECT_FALSE(removed());
-  EXPECT_TRUE(exchange_.awaits_nic());
-  EXPECT_EQ(asked_in_a_pass(), 1U) << "it goes on where it stopped";
-  read_ = nullptr;
-  EXPECT_EQ(asked_in_a_pass(), 1U);
-  EXPECT_TRUE(removed());
-  EXPECT_FALSE(exchange_.awaits_nic());
-  EXPECT_EQ(exchange_.usage().aggregator_bytes, 0U);
-}
-
-// Chunks differ by a round, and each has two results.
-TEST_F(DrainTest, EveryResultThatTheNicReadsIsWaitedFor) {
-  for (size_t reads = 0; reads < 5; ++reads) {
-    pins_.clear();
-    start(1, 3);
-    push(0, 0, 1);
-    push(0, 1, 1);
-    push(0, 2, 1);
-    push(0, 1, 2);
-    push(0, 0, 2);  // chunk 2 is still in its second round
-    read_ = pins_[reads];
-    remove();
-    for (int pass = 0; pass < 3; ++pass) {
-      exchange_.poll(0);
-      EXPECT_FALSE(removed()) << reads;
-    }
-    read_ = nullptr;
-    exchange_.poll(0);
-    EXPECT_TRUE(removed()) << reads;
-  }
-}
-
-TEST_F(DrainTest, AnEngineWaitsForItsOwnShareOnly) {
-  start(3, 7, 4, 2);
-  remove();
-  exchange_.poll(0);
-  EXPECT_TRUE(removed());
-  EXPECT_EQ(exchange_.usage().jobs, 0U);
 }
 
 }  // namespace
