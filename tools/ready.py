@@ -19,13 +19,17 @@ def start_ready(start, path, seconds=30, environment=None):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(path)
         receiver.settimeout(0.1)
+        process = start(env={**(os.environ if environment is None else environment), "NOTIFY_SOCKET": path})
         try:
-            process = start(env={**(os.environ if environment is None else environment), "NOTIFY_SOCKET": path})
             deadline = time.monotonic() + seconds
             while process.poll() is None and time.monotonic() < deadline:
                 with contextlib.suppress(TimeoutError):
                     if b"READY=1" in receiver.recv(4096).splitlines():
                         return process
+        except BaseException:  # interrupted: the caller does not have the process yet
+            process.kill()
+            process.wait()
+            raise
         finally:
             os.unlink(path)
     ended = process.poll() is not None
