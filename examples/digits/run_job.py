@@ -236,8 +236,11 @@ def reference(stage, options):
                stage.path("weights-reference.bin"), "--progress"]
     begun = time.monotonic()
     process = stage.start("reference", subprocess.Popen, command, stdout=subprocess.PIPE, text=True)
-    relay(process.stdout)
-    if process.wait(timeout=options.limit) != 0:
+    printer = threading.Thread(target=relay, args=(process.stdout,), daemon=True)
+    printer.start()
+    code = process.wait(timeout=options.limit)
+    printer.join()
+    if code != 0:
         raise JobError(f"single-process run failed: {stage.tail('reference')}")
     return (time.monotonic() - begun) / options.iterations
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-SIM = sys.argv[1]
+SIM = os.path.abspath(sys.argv[1])
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT_S = 240
 POINTS = 2  # that the figure header asks for
