@@ -51,13 +51,15 @@ struct EngineConfig {
 
 inline constexpr uint32_t kBurst = 32;    // frames per receive burst, as DPDK's examples
 inline constexpr uint32_t kTxBurst = 64;  // chunks per pass, so that receiving is never starved
-// Bytes that a pass receives, and that it sends: so few that what the driver has copied is still in
-// the core's own cache when the engine reads it, and the reverse.
-inline constexpr uint32_t kPassBytes = 128 * 1024;
+// Bytes that a pass receives at most, and that it sends, unless kLeastBurst frames are more: so few
+// that what the driver has copied is still in the core's own cache when the engine reads it, and
+// the reverse. In eights: vector drivers take multiples of that.
+inline constexpr uint32_t kPassBytes = 144 * 1024;
 inline constexpr uint32_t kLeastBurst = 8;
 constexpr uint32_t frames_per_pass(uint32_t most, uint32_t frame_bytes) {
-  return std::clamp(kPassBytes / std::max(frame_bytes, 1u), kLeastBurst, most);
+  return std::clamp(kPassBytes / std::max(frame_bytes, 1u) / 8 * 8, kLeastBurst, most);
 }
+static_assert(frames_per_pass(kTxBurst, 8972) == 16 && frames_per_pass(kTxBurst, 65507) == 8);
 inline constexpr uint64_t kTickNs = 10'000'000;  // Port::tick
 inline constexpr uint64_t kRefusalReportNs = 1'000'000'000;
 inline constexpr uint64_t kStallRetryNs =
