@@ -7,7 +7,7 @@
 namespace mercury {
 namespace {
 
-constexpr uint64_t kFirstRtt = 1'000'000;
+constexpr uint64_t kRoundTrip = 1'000'000;
 
 struct Sink {
   std::vector<uint64_t> acked;
@@ -38,13 +38,13 @@ class LossTest : public ::testing::Test {
 
 TEST_F(LossTest, DeclaresAPacketLostThreeNumbersLater) {
   for (uint64_t n = 0; n < 5; ++n) send(n, n);
-  ack({{1, 2}}, kFirstRtt);
+  ack({{1, 2}}, kRoundTrip);
   EXPECT_TRUE(sink.lost.empty());
-  ack({{1, 3}}, kFirstRtt);
+  ack({{1, 3}}, kRoundTrip);
   EXPECT_EQ(sink.lost, std::vector<uint64_t>{0});
   EXPECT_EQ(sink.acked, (std::vector<uint64_t>{1, 2, 3}));
   EXPECT_EQ(detector.bytes_in_flight(), 1000U);
-  ack({{1, 4}}, kFirstRtt);
+  ack({{1, 4}}, kRoundTrip);
   EXPECT_EQ(detector.bytes_in_flight(), 0U);
   EXPECT_EQ(detector.deadline_ns(), kNever);
   EXPECT_EQ(pool.blocks_in_use(), 0U);
@@ -53,10 +53,10 @@ TEST_F(LossTest, DeclaresAPacketLostThreeNumbersLater) {
 TEST_F(LossTest, DeclaresAPacketLostWhenTheTimeThresholdPasses) {
   send(0, 0);
   send(1, 0);
-  ack({{1, 1}}, kFirstRtt);
+  ack({{1, 1}}, kRoundTrip);
   EXPECT_TRUE(sink.lost.empty());
   const uint64_t deadline = detector.deadline_ns();
-  EXPECT_EQ(deadline, kFirstRtt * 9 / 8);
+  EXPECT_EQ(deadline, kRoundTrip * 9 / 8);
   detector.on_timer(deadline - 1, sink);
   EXPECT_TRUE(sink.lost.empty());
   detector.on_timer(deadline, sink);
@@ -66,13 +66,13 @@ TEST_F(LossTest, DeclaresAPacketLostWhenTheTimeThresholdPasses) {
 
 TEST_F(LossTest, AcknowledgementOfAPacketDeclaredLostIsHarmlessAndRaisesTheThreshold) {
   for (uint64_t n = 0; n < 10; ++n) send(n, n);
-  ack({{1, 6}}, kFirstRtt);
+  ack({{1, 6}}, kRoundTrip);
   ASSERT_EQ(sink.lost, std::vector<uint64_t>{0});
-  ack({{0, 6}}, kFirstRtt + 1);
+  ack({{0, 6}}, kRoundTrip + 1);
   EXPECT_EQ(detector.spurious_losses(), 1U);
   EXPECT_EQ(sink.acked.size(), 6U) << "0 was reported once, as lost";
   EXPECT_GT(detector.packet_threshold(), 6U);
-  ack({{0, 6}}, kFirstRtt + 2);
+  ack({{0, 6}}, kRoundTrip + 2);
   EXPECT_EQ(detector.spurious_losses(), 1U) << "counted once";
 }
 
@@ -84,25 +84,25 @@ TEST_F(LossTest, SpuriousLossesStretchTheTimeThresholdToTwoRoundTripsAtMost) {
     const uint64_t sent_ns = now_ns;
     send(number, sent_ns);
     send(number + 1, sent_ns);
-    now_ns = sent_ns + kFirstRtt;
+    now_ns = sent_ns + kRoundTrip;
     ack({{number + 1, number + 1}}, now_ns);
     const uint64_t wait_ns = detector.deadline_ns() - sent_ns;
     EXPECT_GE(wait_ns, previous_ns);
-    EXPECT_LE(wait_ns, 2 * kFirstRtt);
+    EXPECT_LE(wait_ns, 2 * kRoundTrip);
     previous_ns = wait_ns;
     detector.on_timer(detector.deadline_ns(), sink);
     EXPECT_EQ(sink.lost.size(), static_cast<size_t>(i + 1));
-    ack({{number, number + 1}}, now_ns + kFirstRtt / 8);  // it was only late
+    ack({{number, number + 1}}, now_ns + kRoundTrip / 8);  // it was only late
     number += 2;
-    now_ns += 4 * kFirstRtt;
+    now_ns += 4 * kRoundTrip;
   }
-  EXPECT_EQ(previous_ns, 2 * kFirstRtt);
+  EXPECT_EQ(previous_ns, 2 * kRoundTrip);
 }
 
 TEST_F(LossTest, ALateArrivalTeachesTheDistanceOfReordering) {
   for (uint64_t n = 0; n < 40; ++n) send(n, n);
-  ack({{2, 2}}, kFirstRtt);
-  ack({{0, 2}}, kFirstRtt);
+  ack({{2, 2}}, kRoundTrip);
+  ack({{0, 2}}, kRoundTrip);
   EXPECT_TRUE(sink.lost.empty());
   EXPECT_EQ(detector.packet_threshold(), 4U);
 }
@@ -136,7 +136,7 @@ TEST_F(LossTest, TheProbesAcknowledgementUncoversATailLoss) {
   ASSERT_EQ(detector.probes_due(), 1U);
   detector.probe_sent();
   send(4, deadline, wire::FrameType::kPing);
-  ack({{4, 4}}, deadline + kFirstRtt);
+  ack({{4, 4}}, deadline + kRoundTrip);
   EXPECT_EQ(sink.lost, (std::vector<uint64_t>{0, 1, 2, 3}));
   EXPECT_EQ(detector.bytes_in_flight(), 0U);
 }

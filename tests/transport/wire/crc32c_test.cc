@@ -103,11 +103,28 @@ TEST_P(Crc32c, FramesOfAllUsualSizes) {
   }
 }
 
+// Long pieces are taken apart into some of 1,152, 2,880 and 8,640 bytes.
+TEST_P(Crc32c, LengthsAroundItsPiecesFromAnyStart) {
+  const std::vector<std::byte> data = pattern(22'000, 11);
+  for (const size_t piece : {1152UL, 2304UL, 2880UL, 4032UL, 8640UL, 12'672UL, 21'312UL}) {
+    for (const size_t bytes : {piece - 64, piece - 8, piece - 1, piece, piece + 1, piece + 8,
+                               piece + 63, piece + 64, piece + 71}) {
+      for (size_t start = 0; start < 9; ++start) {
+        ASSERT_EQ(crc32c(data.data() + start, bytes),
+                  slow_crc32c(std::span(data).subspan(start, bytes)))
+            << bytes << " at " << start;
+      }
+    }
+  }
+}
+
 TEST_P(Crc32c, ExtendsWhereverTheDataIsCut) {
-  const std::vector<std::byte> data = pattern(700, 7);
-  const uint32_t whole = crc32c(data);
-  for (size_t cut = 0; cut <= data.size(); ++cut) {
-    EXPECT_EQ(crc32c_extend(crc32c(data.data(), cut), data.data() + cut, data.size() - cut), whole);
+  for (const size_t bytes : {700UL, 12'000UL}) {
+    const std::vector<std::byte> data = pattern(bytes, 7);
+    const uint32_t whole = crc32c(data);
+    for (size_t cut = 0; cut <= bytes; ++cut) {
+      ASSERT_EQ(crc32c_extend(crc32c(data.data(), cut), data.data() + cut, bytes - cut), whole);
+    }
   }
 }
 
