@@ -55,7 +55,6 @@ TEST(Disaster, ScenariosHoldEveryKindOfFault) {
 // hears of the failure in one pass: then nothing but the NIC's end with that result is awaited.
 TEST(Disaster, AJobGoesWhenTheNicIsDoneWithItsResults) {
   constexpr uint64_t kUs = 1'000;
-  constexpr uint64_t kMs = 1'000'000;
   Scenario s;
   s.seed = 1;
   s.link.bytes_per_second = 12'500'000;
@@ -94,7 +93,6 @@ TEST(Disaster, AJobGoesWhenTheNicIsDoneWithItsResults) {
 // One of three closes the job at any point of it: each of the others comes through or fails by that
 // name, with all that the one who left had; with a quorum they come through.
 TEST(Disaster, OneLeavesEarlyAndTheOthersHearOfIt) {
-  constexpr uint64_t kMs = 1'000'000;
   Scenario s;
   s.link.bytes_per_second = 12'500'000;
   s.link.delay_ns = 50'000;

@@ -6,8 +6,6 @@
 namespace mercury::disaster {
 namespace {
 
-constexpr uint64_t kMs = 1'000'000;
-constexpr uint64_t kSecond = 1'000 * kMs;
 constexpr std::byte kGuardByte{0xa5};
 constexpr uint32_t kClientJob = 1;
 

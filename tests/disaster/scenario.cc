@@ -8,8 +8,6 @@
 namespace mercury::disaster {
 namespace {
 
-constexpr uint64_t kMs = 1'000'000;
-constexpr uint64_t kSecond = 1'000 * kMs;
 
 // Each part of a scenario draws from a generator of its own, so that one more draw in one part
 // leaves the others as they were.

@@ -16,6 +16,9 @@
 
 namespace mercury::disaster {
 
+inline constexpr uint64_t kMs = 1'000'000;
+inline constexpr uint64_t kSecond = 1'000 * kMs;
+
 enum class FaultKind : uint8_t {
   kPartition,     // two hosts, or one and all others, do not hear each other
   kOneWay,        // what one host sends does not arrive

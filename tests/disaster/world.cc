@@ -6,8 +6,6 @@
 namespace mercury::disaster {
 namespace {
 
-constexpr uint64_t kMs = 1'000'000;
-constexpr uint64_t kSecond = 1'000 * kMs;
 constexpr uint64_t kInspectionNs = 20 * kMs;
 // What the control plane keeps of a job that has ended, it keeps for 10 s at most.
 constexpr uint64_t kSettleNs = 30 * kSecond;
