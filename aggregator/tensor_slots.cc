@@ -230,9 +230,12 @@ void TensorSlots::complete(uint32_t index, uint32_t generation) noexcept {
   std::byte* const sum = accumulator(index, generation);
   const uint32_t elems = elems_of(spec_.first_chunk + index);
   const TypeKernels& kernel = kernels().types[static_cast<size_t>(spec_.dtype)];
-  const bool as_it_came = workers_ == 1 && rule_ == nullptr && kernel.widen == nullptr &&
-                          (kernel.finish == nullptr ||
-                           (kernel.is_final != nullptr && kernel.is_final(sum, elems)));
+  // One worker's contribution is the sum, and the CRC that it was checked with is the sum's: there
+  // is nothing to finish and no second CRC to take, unless NaNs in it have yet to be made
+  // canonical.
+  const bool as_it_came =
+      workers_ == 1 && rule_ == nullptr && kernel.widen == nullptr &&
+      (kernel.finish == nullptr || (kernel.is_final != nullptr && kernel.is_final(sum, elems)));
   if (!as_it_came) {
     if (kernel.finish != nullptr) {
       kernel.finish(sum, elems, spec_.op == ReduceOp::kAverage ? slot.contributions : 1U);

@@ -25,8 +25,8 @@ struct Slot {
   uint32_t rounds_done = 0;    // completed rounds, wrapping: the open round is first_round + this
   uint16_t contributions = 0;  // of the open round
   uint16_t added = 0;  // of them, those in the accumulator: ranks 0 to added - 1 if kept in order
-  std::array<uint32_t, 2>
-      crc{};  // of each generation's result; until then its first contribution's
+  // Of each generation's result; until then its first contribution's.
+  std::array<uint32_t, 2> crc{};
   std::array<bool, 2> complete{};
   alignas(8) WorkerSet contributors{};
   alignas(kCacheLine) std::array<PayloadPin, 2> pins{};

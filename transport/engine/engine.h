@@ -49,8 +49,8 @@ struct EngineConfig {
   uint64_t session_seed = 1;
 };
 
-inline constexpr uint32_t kBurst = 32;    // frames per receive burst, as DPDK's examples
-inline constexpr uint32_t kTxBurst = 64;  // chunks per pass, so that receiving is never starved
+inline constexpr uint32_t kBurst = 32;    // frames per receive burst at most, as DPDK's examples
+inline constexpr uint32_t kTxBurst = 64;  // chunks per pass at most: receiving is never starved
 // Bytes that a pass receives at most, and that it sends, unless kLeastBurst frames are more: so few
 // that what the driver has copied is still in the core's own cache when the engine reads it, and
 // the reverse. In eights: vector drivers take multiples of that.
@@ -62,8 +62,8 @@ constexpr uint32_t frames_per_pass(uint32_t most, uint32_t frame_bytes) {
 static_assert(frames_per_pass(kTxBurst, 8972) == 16 && frames_per_pass(kTxBurst, 65507) == 8);
 inline constexpr uint64_t kTickNs = 10'000'000;  // Port::tick
 inline constexpr uint64_t kRefusalReportNs = 1'000'000'000;
-inline constexpr uint64_t kStallRetryNs =
-    50'000;  // virtual devices do not say when there is room again
+// Virtual devices do not say when there is room again.
+inline constexpr uint64_t kStallRetryNs = 50'000;
 
 // Reports that the control plane has not fetched yet. Beyond it control bytes are left to be sent
 // again, so that no peer fills our memory faster than the control plane works.

@@ -1,5 +1,6 @@
-// Folds 64 bytes with each pair of carry-less multiplications, four such registers side by side to
-// cover their latency; the last 16 bytes and the tail go through crc32q.
+// Folds 64 bytes with each pair of carry-less multiplications, three or four such registers side by
+// side to cover their latency. Where nothing is copied crc32q, which is another unit of the core,
+// takes the last third of each long piece meanwhile; it always ends a fold and takes the tail.
 // Paper: Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction",
 // Intel 2009, with the four lanes of VPCLMULQDQ in place of its four registers.
 #include <immintrin.h>
