@@ -136,7 +136,9 @@ void check_memory(const EthdevConfig& config, uint32_t mtu, Checks& out) {
 // before.
 void check_merging(const EthdevConfig& config, Checks& out) {
   if (config.kind != DeviceKind::kAfPacket) return;
-  const bool bad = read_batches(config.device).are_made;
+  const auto batches = read_batches(config.device);
+  if (!batches) return;
+  const bool bad = batches->are_made;
   out.push_back({"offload", !bad,
                  bad ? config.device + " merges datagrams that arrive (rx-gro-list), and af_packet "
                                        "drops them merged"
@@ -269,7 +271,9 @@ std::vector<Check> check_device(const EthdevConfig& config) {
 std::optional<Check> check_segmentation(const IpAddress& ip) {
   const auto interface = netdev_with(ip);
   if (!interface || *interface == "lo") return std::nullopt;
-  const bool bad = read_batches(*interface).leave_uncut;
+  const auto batches = read_batches(*interface);
+  if (!batches) return std::nullopt;
+  const bool bad = batches->leave_uncut;
   // No trouble for a job without af_packet hosts, and this one does not know the others.
   return Check{"offload", true,
                bad ? "veth " + *interface +

@@ -21,7 +21,8 @@ struct Check {
 std::vector<Check> check_device(const EthdevConfig& config);
 
 // Whether what a kernel socket at this address sends in batches (UDP_SEGMENT) reaches DPDK hosts as
-// frames that they can take. None: no interface has the address, or the loopback.
+// frames that they can take. None: no interface has the address, or the loopback, or it could not
+// be asked.
 std::optional<Check> check_segmentation(const IpAddress& ip);
 
 }  // namespace mercury::ethdev

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <string_view>
 #include <vector>
@@ -41,19 +42,29 @@ bool ethtool(int fd, const std::string& name, Command& command) {
   return ::ioctl(fd, SIOCETHTOOL, &request) == 0;
 }
 
-bool flag(int fd, const std::string& name, uint32_t command) {
+std::optional<bool> flag(int fd, const std::string& name, uint32_t command) {
   ethtool_value value{};
   value.cmd = command;
-  return ethtool(fd, name, value) && value.data != 0;
+  if (!ethtool(fd, name, value)) return std::nullopt;
+  return value.data != 0;
 }
 
-// Names of an interface's features (those that ethtool -k lists) that are on.
-std::vector<std::string> active_features(int fd, const std::string& name) {
+std::optional<bool> is_veth(int fd, const std::string& name) {
+  ethtool_drvinfo driver{};
+  driver.cmd = ETHTOOL_GDRVINFO;
+  if (ethtool(fd, name, driver)) return std::string_view(driver.driver) == "veth";
+  if (errno == EOPNOTSUPP) return false;  // it has no driver to name; a veth has
+  return std::nullopt;
+}
+
+// Names of an interface's features (those that ethtool -k lists) that are on; nothing: it could not
+// be asked.
+std::optional<std::vector<std::string>> active_features(int fd, const std::string& name) {
   std::vector<uint64_t> asked(sizeof(ethtool_sset_info) / 8 + 1);  // and one count behind it
   auto& set = *reinterpret_cast<ethtool_sset_info*>(asked.data());
   set.cmd = ETHTOOL_GSSET_INFO;
   set.sset_mask = uint64_t{1} << ETH_SS_FEATURES;
-  if (!ethtool(fd, name, set) || set.sset_mask == 0) return {};
+  if (!ethtool(fd, name, set) || set.sset_mask == 0) return std::nullopt;
   const uint32_t count = set.data[0];
   std::vector<uint64_t> named((sizeof(ethtool_gstrings) + count * ETH_GSTRING_LEN) / 8 + 1);
   auto& names = *reinterpret_cast<ethtool_gstrings*>(named.data());
@@ -66,7 +77,7 @@ std::vector<std::string> active_features(int fd, const std::string& name) {
   auto& features = *reinterpret_cast<ethtool_gfeatures*>(held.data());
   features.cmd = ETHTOOL_GFEATURES;
   features.size = blocks;
-  if (!ethtool(fd, name, names) || !ethtool(fd, name, features)) return {};
+  if (!ethtool(fd, name, names) || !ethtool(fd, name, features)) return std::nullopt;
   std::vector<std::string> active;
   for (uint32_t i = 0; i < count; ++i) {
     if ((features.features[i / 32].active >> i % 32 & 1) == 0) continue;
@@ -158,18 +169,16 @@ std::string channels_command(const std::string& name, const NetdevFacts& facts, 
          (facts.combined ? " combined " + count : " rx " + count + " tx " + count);
 }
 
-NetdevBatches read_batches(const std::string& name) {
+std::optional<NetdevBatches> read_batches(const std::string& name) {
   const ControlSocket control;
-  const std::vector<std::string> active = active_features(control.fd, name);
-  const auto on = [&](const char* feature) { return std::ranges::count(active, feature) != 0; };
-  ethtool_drvinfo driver{};
-  driver.cmd = ETHTOOL_GDRVINFO;
-  const bool is_veth =
-      ethtool(control.fd, name, driver) && std::string_view(driver.driver) == "veth";
+  const auto active = active_features(control.fd, name);
+  const auto veth = is_veth(control.fd, name);
+  const auto fills_in_checksums = flag(control.fd, name, ETHTOOL_GTXCSUM);
+  if (!active || !veth || !fills_in_checksums) return std::nullopt;
+  const auto on = [&](const char* feature) { return std::ranges::count(*active, feature) != 0; };
   NetdevBatches batches;
   // A device that fills in no checksum does not cut either, whatever it says: the kernel does.
-  batches.leave_uncut =
-      is_veth && on("tx-udp-segmentation") && flag(control.fd, name, ETHTOOL_GTXCSUM);
+  batches.leave_uncut = *veth && on("tx-udp-segmentation") && *fills_in_checksums;
   batches.are_made = on("rx-gro") && on("rx-gro-list");
   return batches;
 }

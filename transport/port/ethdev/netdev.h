@@ -37,11 +37,12 @@ std::string channels_command(const std::string& name, const NetdevFacts& facts, 
 // Where several UDP datagrams travel as one packet of the kernel. Its own sockets take such packets
 // apart; a packet socket gets them whole.
 struct NetdevBatches {
-  bool leave_uncut =
-      false;              // a veth does not cut what one UDP_SEGMENT call sends: its other end may
+  // A veth does not cut what one UDP_SEGMENT call sends: its other end may.
+  bool leave_uncut = false;
   bool are_made = false;  // of datagrams that arrive (rx-gro-list)
 };
-NetdevBatches read_batches(const std::string& name);
+// Nothing: it could not be asked.
+std::optional<NetdevBatches> read_batches(const std::string& name);
 
 // The interface that has this address; none for one that is only routed here, as most of 127/8.
 std::optional<std::string> netdev_with(const IpAddress& ip);
