@@ -85,16 +85,23 @@ class JobTest : public testing::Test {
   std::vector<std::unique_ptr<Program>> programs_;
 };
 
-// Two workers (a on host 1, b on host 2) and two serving daemons (3, 4) in a running job.
+// Two workers (a on host 1, b on host 2) and two serving daemons (3, 4) in a running job, which one
+// that is lost may come back to for `rejoin_ns`.
 class RunningTest : public JobTest {
  protected:
-  void start(int lanes = 1, JobPolicy server_policy = serving()) {
-    for (int host : {1, 2}) hosts.add(host, lanes, not_serving());
+  explicit RunningTest(uint64_t rejoin_ns = 0) : rejoin_ns_(rejoin_ns) {}
+  OpenJob request(int rank) const {
+    OpenJob open = job(Role::kWorker, rank, 2, 2, {address(3), address(4)});
+    open.rejoin_ns = rejoin_ns_;
+    return open;
+  }
+  void start(int lanes = 1, JobPolicy server_policy = serving(),
+             JobPolicy worker_policy = not_serving()) {
+    for (int host : {1, 2}) hosts.add(host, lanes, worker_policy);
     for (int host : {3, 4}) hosts.add(host, lanes, server_policy);
-    const std::vector<Endpoint> servers{address(3), address(4)};
-    a = &opens(1, job(Role::kWorker, 0, 2, 2, servers));
-    b = &opens(2, job(Role::kWorker, 1, 2, 2, servers));
-    hosts.run();
+    a = &opens(1, request(0));
+    b = &opens(2, request(1));
+    hosts.run_for(kSecond);
     ASSERT_TRUE(a->is_open() && b->is_open()) << a->open_text << b->open_text;
   }
   void end() {
@@ -104,6 +111,9 @@ class RunningTest : public JobTest {
   }
   Program* a = nullptr;
   Program* b = nullptr;
+
+ private:
+  uint64_t rejoin_ns_;
 };
 
 }  // namespace mercury::test

@@ -6,32 +6,15 @@ namespace {
 
 // --- coming back -----------------------------------------------------------------------------
 
-class ReturnLimitsTest : public JobTest {
+class ReturnLimitsTest : public RunningTest {
  protected:
-  OpenJob request(int rank) {
-    OpenJob open = job(Role::kWorker, rank, 2, 2, {address(3), address(4)});
-    open.rejoin_ns = kMinute;
-    return open;
+  ReturnLimitsTest() : RunningTest(kMinute) {}
+  void start() {  // and host 5, from which others come
+    JobPolicy policy = not_serving();
+    policy.max_jobs = 1000;
+    hosts.add(5, 1, policy);
+    RunningTest::start(1, serving(), policy);
   }
-  void start() {
-    for (int host : {1, 2, 5}) {
-      JobPolicy policy = not_serving();
-      policy.max_jobs = 1000;
-      hosts.add(host, 1, policy);
-    }
-    for (int host : {3, 4}) hosts.add(host, 1, serving());
-    a = &opens(1, request(0));
-    b = &opens(2, request(1));
-    hosts.run_for(kSecond);
-    ASSERT_TRUE(a->is_open() && b->is_open()) << a->open_text << b->open_text;
-  }
-  void end() {
-    a->close();
-    b->close();
-    expect_nothing_left();
-  }
-  Program* a = nullptr;
-  Program* b = nullptr;
 };
 
 TEST_F(ReturnLimitsTest, AServerMoreIsRefused) {

@@ -6,29 +6,9 @@
 namespace mercury::test {
 namespace {
 
-// Two workers (a on host 1, b on host 2), two serving daemons (3, 4), a minute to come back.
-class RejoinTest : public JobTest {
+class RejoinTest : public RunningTest {
  protected:
-  void start(int lanes = 1) {
-    for (int host : {1, 2}) hosts.add(host, lanes, not_serving());
-    for (int host : {3, 4}) hosts.add(host, lanes, serving());
-    a = &opens(1, request(0));
-    b = &opens(2, request(1));
-    hosts.run_for(kSecond);
-    ASSERT_TRUE(a->is_open() && b->is_open()) << a->open_text << b->open_text;
-  }
-  OpenJob request(int rank) {
-    OpenJob open = job(Role::kWorker, rank, 2, 2, {address(3), address(4)});
-    open.rejoin_ns = kMinute;
-    return open;
-  }
-  void end() {
-    a->close();
-    b->close();
-    expect_nothing_left();
-  }
-  Program* a = nullptr;
-  Program* b = nullptr;
+  RejoinTest() : RunningTest(kMinute) {}
 };
 
 TEST_F(RejoinTest, ANextLifeTakesItsPlaceInTheRoundsThatRun) {
