@@ -51,28 +51,35 @@ TEST(Disaster, ScenariosHoldEveryKindOfFault) {
   EXPECT_EQ(kinds.size(), kFaultKinds);
 }
 
-// A server's host stands still while its job fails. When it goes on, it sends a result again and
-// hears of the failure in one pass: then nothing but the NIC's end with that result is awaited.
-TEST(Disaster, AJobGoesWhenTheNicIsDoneWithItsResults) {
-  constexpr uint64_t kUs = 1'000;
+// One job with one tensor, each of its members on a host of its own; no faults yet.
+Scenario small_scenario(const std::vector<uint32_t>& workers,
+                        const std::vector<uint32_t>& servers) {
   Scenario s;
-  s.seed = 1;
   s.link.bytes_per_second = 12'500'000;
-  s.link.delay_ns = 21 * kUs;
   s.link.queue_bytes = 1 << 20;
   s.peer_timeout_ns = 1'000 * kMs;
   s.leave_grace_ns = 2'500 * kMs;
   s.window_bytes = 32 * 1024;
   s.in_flight_packets = 4096;
-  s.hosts.resize(3);
+  s.hosts.resize(workers.size() + servers.size());
   JobPlan job;
   job.name = "job0";
-  job.worker_hosts = {0};
-  job.server_hosts = {1, 2};
+  job.worker_hosts = workers;
+  job.server_hosts = servers;
   job.tensors.push_back({1, 2000, Dtype::kF64, ReduceOp::kSum, 0, false});
   job.rounds = 6;
   job.open_timeout_ns = 6'000 * kMs;
   s.jobs.push_back(job);
+  return s;
+}
+
+// A server's host stands still while its job fails. When it goes on, it sends a result again and
+// hears of the failure in one pass: then nothing but the NIC's end with that result is awaited.
+TEST(Disaster, AJobGoesWhenTheNicIsDoneWithItsResults) {
+  constexpr uint64_t kUs = 1'000;
+  Scenario s = small_scenario({0}, {1, 2});
+  s.seed = 1;
+  s.link.delay_ns = 21 * kUs;
   Fault pause;
   pause.kind = FaultKind::kPause;
   pause.host = 2;
@@ -93,25 +100,10 @@ TEST(Disaster, AJobGoesWhenTheNicIsDoneWithItsResults) {
 // One of three closes the job at any point of it: each of the others comes through or fails by that
 // name, with all that the one who left had; with a quorum they come through.
 TEST(Disaster, OneLeavesEarlyAndTheOthersHearOfIt) {
-  Scenario s;
-  s.link.bytes_per_second = 12'500'000;
+  Scenario s = small_scenario({0, 1, 2}, {3});
   s.link.delay_ns = 50'000;
-  s.link.queue_bytes = 1 << 20;
   s.link.faults.loss = 0.02;
-  s.peer_timeout_ns = 1'000 * kMs;
-  s.leave_grace_ns = 2'500 * kMs;
-  s.window_bytes = 32 * 1024;
-  s.in_flight_packets = 4096;
-  s.hosts.resize(4);
-  JobPlan job;
-  job.name = "job0";
-  job.worker_hosts = {0, 1, 2};
-  job.server_hosts = {3};
-  job.tensors.push_back({1, 2000, Dtype::kF64, ReduceOp::kSum, 0, false});
-  job.tensors.push_back({2, 2000, Dtype::kI32, ReduceOp::kSum, 1, true});
-  job.rounds = 6;
-  job.open_timeout_ns = 6'000 * kMs;
-  s.jobs.push_back(job);
+  s.jobs[0].tensors.push_back({2, 2000, Dtype::kI32, ReduceOp::kSum, 1, true});
   Fault leave;
   leave.kind = FaultKind::kProgramLeave;
   leave.program = 1;

@@ -1,12 +1,10 @@
 #include "tests/disaster/program.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace mercury::disaster {
 namespace {
 
-constexpr std::byte kGuardByte{0xa5};
 constexpr uint32_t kClientJob = 1;
 
 // Errors that no fault excuses: honest members never earn them.
@@ -28,30 +26,6 @@ bool never_excused(Errc code) {
 }
 
 }  // namespace
-
-GuardedMemory::GuardedMemory(size_t bytes) : memory_(bytes + 2 * kGuard, kGuardByte) {
-  std::ranges::fill(this->bytes(), std::byte{0});
-}
-
-bool GuardedMemory::intact() const {
-  const auto guard = [](std::byte b) { return b == kGuardByte; };
-  return std::all_of(memory_.begin(), memory_.begin() + kGuard, guard) &&
-         std::all_of(memory_.end() - kGuard, memory_.end(), guard);
-}
-
-uint64_t GuardedMemory::hash() const {
-  uint64_t state = memory_.size();
-  size_t at = 0;
-  for (; at + 8 <= memory_.size(); at += 8) {
-    uint64_t word;
-    std::memcpy(&word, memory_.data() + at, sizeof word);
-    state = (state ^ word) * 0x9e3779b97f4a7c15;
-    state ^= state >> 29;
-  }
-  for (; at < memory_.size(); ++at)
-    state = (state ^ static_cast<uint64_t>(memory_[at])) * 0x100000001b3;
-  return state;
-}
 
 Program::Program(const Scenario& scenario, uint32_t index, uint32_t job, uint32_t rank,
                  Surroundings& around)
@@ -312,46 +286,6 @@ void Program::finished(uint64_t cookie, const Operation& operation) {
   if (rank_ == plan_.straggler) tensor.ready_ns += random_.below(plan_.straggle_ns + 1);
 }
 
-void Program::check_sum(uint32_t t) {
-  Tensor& tensor = tensors_[t];
-  if (auto error = around_.ledger().check(job_, t, tensor.round, tensor.memory->bytes(), company_,
-                                          tensor.absent)) {
-    wrong(*error);
-  }
-}
-
-// A sum whose CRC was wrong has been written all the same: it would have been written again.
-void Program::check_failed(uint32_t t) {
-  if (scenario_.corrupts()) return;
-  Tensor& tensor = tensors_[t];
-  if (auto error = around_.ledger().check_unfinished(job_, rank_, instance_, t, tensor.round,
-                                                     tensor.memory->bytes(), company_)) {
-    wrong(*error);
-  }
-}
-
-// Somebody has gone in order, and nothing else is wrong: what he had the sum of, he had contributed
-// to, and all get it; what he had not, fails by his name. (With a quorum he may not be missed.)
-void Program::check_departure(uint32_t t, Errc code) {
-  const Departure* gone = around_.departure(job_);
-  if (gone == nullptr || plan_.quorum > 0) return;
-  const Tensor& tensor = tensors_[t];
-  if (t < gone->rounds.size() && tensor.round <= gone->rounds[t]) {
-    wrong("tensor " + std::to_string(plan_.tensors[t].number) + " round " +
-          std::to_string(tensor.round) + " is complete for worker " + std::to_string(gone->rank) +
-          ", who has left, and fails here");
-  }
-  const Status status = host().jobs().job_status(client_, slot_);
-  const std::string text = status ? "" : status.error().message;
-  const std::string name = "worker " + std::to_string(gone->rank) + " of " +
-                           std::to_string(plan_.worker_hosts.size()) + " ";
-  if (code != Errc::kPeerLeft || !text.starts_with(name) ||
-      text.find("left the job") == std::string::npos) {
-    wrong("worker " + std::to_string(gone->rank) + " has left, and the error is " +
-          std::string(name_of(code)) + ": " + text);
-  }
-}
-
 // --- leaving ---------------------------------------------------------------------------------
 
 std::optional<Departure> Program::leave() {
@@ -441,12 +375,6 @@ void Program::bury() {
   tensors_.clear();
 }
 
-void Program::check_graveyard() {
-  for (const auto& memory : graveyard_) {
-    if (!memory->unchanged()) return wrong("memory was written after its job was closed");
-  }
-}
-
 void Program::daemon_died() {
   if (state_ == State::kWaiting || state_ == State::kDone) return;
   ++turn_;
@@ -464,47 +392,6 @@ void Program::over() {
   if (succeeded_ || left_early_ || attempts_ >= plan_.attempts) return enter(State::kDone);
   enter(State::kWaiting);
   wake_ns_ = std::max(restart_ns_, around_.now_ns() + random_.below(200 * kMs));
-}
-
-// --- patience --------------------------------------------------------------------------------
-
-// How long anything may take when nothing but the faults that excuse it stands in the way.
-uint64_t Program::patience_ns() const {
-  const uint64_t timeouts_ns = (3 + scenario_.faults.size()) * scenario_.peer_timeout_ns;
-  const uint64_t others_ns = 2 * (plan_.straggle_ns + plan_.compute_ns) + scenario_.leave_grace_ns +
-                             2 * plan_.patience_ns +
-                             (1 + scenario_.faults.size()) * plan_.rejoin_ns;
-  switch (state_) {
-    case State::kOpening:
-      return plan_.open_timeout_ns + timeouts_ns + others_ns + 6 * kSecond;
-    case State::kClosing:
-    case State::kDeclaring:
-      return timeouts_ns + others_ns + 7 * kSecond;
-    case State::kTraining:
-      return timeouts_ns + others_ns + 3 * kSecond;
-    default:
-      return 3 * kSecond;
-  }
-}
-
-void Program::check_patience() {
-  if (state_ == State::kWaiting || state_ == State::kDone || !host().runs()) return;
-  const auto waits_too_long = [this](uint64_t since_ns) {
-    return around_.now_ns() > since_ns + patience_ns() + around_.excused_ns(since_ns);
-  };
-  if (state_ == State::kTraining) {
-    for (const auto& [cookie, operation] : operations_) {
-      if (!waits_too_long(operation.since_ns)) continue;
-      const Tensor& tensor = tensors_[operation.tensor];
-      return wrong("tensor " + std::to_string(plan_.tensors[operation.tensor].number) + " round " +
-                   std::to_string(tensor.round) + " waits for ever");
-    }
-    return;
-  }
-  static constexpr const char* kNames[] = {"", "open", "declare", "", "close", "die", "detach", ""};
-  if (waits_too_long(since_ns_)) {
-    wrong(std::string("waits for ever to ") + kNames[static_cast<size_t>(state_)]);
-  }
 }
 
 }  // namespace mercury::disaster

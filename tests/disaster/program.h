@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "shim/channel/channel.h"
+#include "tests/disaster/guarded_memory.h"
 #include "tests/disaster/ledger.h"
 #include "tests/disaster/scenario.h"
 #include "tests/disaster/virtual_host.h"
@@ -44,23 +45,6 @@ class Surroundings {
   virtual const Departure* departure(uint32_t job) const = 0;
   // By how much waiting since `since_ns` may be longer because of what happened meanwhile.
   virtual uint64_t excused_ns(uint64_t since_ns) const = 0;
-};
-
-// Memory with a guard at either end.
-class GuardedMemory {
- public:
-  explicit GuardedMemory(size_t bytes);
-  std::span<std::byte> bytes() { return {memory_.data() + kGuard, memory_.size() - 2 * kGuard}; }
-  bool intact() const;
-  // From seal() on nobody may write.
-  void seal() { sealed_ = hash(); }
-  bool unchanged() const { return sealed_ == hash(); }
-
- private:
-  static constexpr size_t kGuard = 64;
-  uint64_t hash() const;
-  std::vector<std::byte> memory_;
-  uint64_t sealed_ = 0;
 };
 
 class Program {
