@@ -1,6 +1,5 @@
 #include "apps/ctl/doctor.h"
 
-#include <grp.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -77,7 +76,7 @@ Check check_attach_folder(const StackdConfig& config) {
 
 Check check_group(const StackdConfig& config) {
   const std::string& group = config.socket_group;
-  const bool there = getgrnam(group.c_str()) != nullptr;
+  const bool there = attach_group(config).has_value();
   return {"attach group", there, there ? group : "there is no group \"" + group + "\"",
           there ? "" : "groupadd --system " + group + ", or set attach.group to one that exists"};
 }
@@ -96,6 +95,9 @@ Check check_engine_cores(const StackdConfig& config) {
 Check check_engine_scheduling(const StackdConfig& config) {
   const Result<std::string> good = check_scheduling(scheduling_of(config));
   if (good) return {"scheduling", true, config.scheduling + ": " + *good, ""};
+  if (good.error().code == Errc::kUnsupported) {
+    return {"scheduling", false, kThreadsTrouble, kThreadsRemedy};
+  }
   return {"scheduling", false, kSchedulingTrouble, kSchedulingRemedy};
 }
 

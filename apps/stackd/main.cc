@@ -75,6 +75,8 @@ int main(int argc, char** argv) {
   const auto scheduling = mercury::check_scheduling(mercury::scheduling_of(*config));
   if (scheduling) {
     spdlog::info("engines run with {} (engine.scheduling)", *scheduling);
+  } else if (scheduling.error().code == mercury::Errc::kUnsupported) {
+    return fail(scheduling.error());
   } else {
     spdlog::warn("{}", scheduling.error().message);
   }

@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint64_t kSliceNs = 100'000;  // the least that the kernel takes
 constexpr int kMostUrgentNice = -20;
+constexpr uint64_t kResetOnFork = 1;  // SCHED_FLAG_RESET_ON_FORK: threads start as SCHED_OTHER
 
 // The kernel's struct sched_attr, first version; glibc has it from 2.41.
 struct Attributes {
@@ -41,8 +42,6 @@ const char* name_of_realtime(uint32_t policy) noexcept {
       return "SCHED_FIFO";
     case SCHED_RR:
       return "SCHED_RR";
-    case SCHED_DEADLINE:
-      return "SCHED_DEADLINE";
     default:
       return nullptr;
   }
@@ -82,6 +81,10 @@ Status set_scheduling(Scheduling scheduling) noexcept {
 }
 
 Result<std::string> check_scheduling(Scheduling scheduling) {
+  Attributes mine;
+  if (get(mine) && mine.policy == SCHED_DEADLINE && (mine.flags & kResetOnFork) == 0) {
+    return Error(Errc::kUnsupported, std::string(kThreadsTrouble) + ": " + kThreadsRemedy);
+  }
   Result<std::string> result = std::string();
   std::thread([&] {
     Attributes before;

@@ -24,11 +24,19 @@ inline constexpr char kSchedulingRemedy[] =
     "run mercury-stackd as root or with CAP_SYS_NICE (systemd: AmbientCapabilities=CAP_SYS_NICE), "
     "or set engine.scheduling = \"normal\"";
 
+// The kernel's rule for that policy, unless it is of the first thread alone (reset on fork).
+inline constexpr char kThreadsTrouble[] =
+    "a process under SCHED_DEADLINE can start no threads, and engines are threads";
+inline constexpr char kThreadsRemedy[] =
+    "start mercury-stackd without that policy, or under SCHED_RR or SCHED_FIFO (chrt; systemd: "
+    "CPUSchedulingPolicy=)";
+
 // Of the calling thread. One that runs under a real-time policy already (chrt, systemd's
 // CPUSchedulingPolicy) is left as the administrator wants it, whatever is asked. kPermission: short
 // slices were all that was allowed.
 Status set_scheduling(Scheduling scheduling) noexcept;
 // What would be in force after set_scheduling(), in words, or its error; changes nothing.
+// kUnsupported: the calling thread can start none.
 Result<std::string> check_scheduling(Scheduling scheduling);
 
 }  // namespace mercury

@@ -254,6 +254,20 @@ class StackdTest(unittest.TestCase):
         self.assertEqual(bad.returncode, 1)
         self.assertIn("MISSING", bad.stdout)
 
+    def test_under_a_policy_without_threads_it_does_not_start(self):
+        deadline = ("chrt", "--deadline", "--sched-runtime", "5000000", "--sched-deadline", "10000000", "--sched-period",
+                    "10000000", "0")
+        allowed = subprocess.run([*deadline, "true"], capture_output=True, text=True)
+        if allowed.returncode != 0:  # needs root, and all processors
+            self.skipTest(allowed.stderr.strip())
+        path = config(self.folder.name, self.address)
+        refused = subprocess.run([*deadline, STACKD, "--config", path], capture_output=True, text=True, timeout=60)
+        self.assertEqual(refused.returncode, 1, refused.stderr)
+        self.assertIn("mercury-stackd: a process under SCHED_DEADLINE can start no threads", refused.stderr)
+        doctor = subprocess.run([*deadline, CTL, "doctor", "--config", path], capture_output=True, text=True, timeout=60)
+        self.assertEqual(doctor.returncode, 1, doctor.stderr)
+        self.assertRegex(doctor.stdout, "MISSING  scheduling .*SCHED_DEADLINE.*\n.*SCHED_RR")
+
     def test_doctor_says_what_mends_each_fault(self):
         folder = self.folder.name
         uring = f'[port]\nkind = "uring"\naddress = ["{self.address}/8"]\n'

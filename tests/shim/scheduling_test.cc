@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <thread>
@@ -15,26 +17,46 @@ namespace {
 
 int nice_of_this_thread() { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); }
 
-bool may_be_urgent() {
-  rlimit limit{};
-  getrlimit(RLIMIT_NICE, &limit);
-  return geteuid() == 0 || limit.rlim_cur >= 40;
-}
+constexpr int kPriority = 3;
 
 void in_thread(const std::function<void()>& body) { std::thread(body).join(); }
 
+bool be_realtime(int policy) {
+  const sched_param chosen{kPriority};
+  return sched_setscheduler(0, policy, &chosen) == 0;
+}
+
+bool may_be_urgent() {
+  bool may = false;
+  in_thread([&] { may = setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), -20) == 0; });
+  return may;
+}
+// RLIMIT_NICE gives the one, not the other.
+bool may_be_realtime() {
+  bool may = false;
+  in_thread([&] { may = be_realtime(SCHED_RR); });
+  return may;
+}
+
+void expect_said(Scheduling wanted, const std::string& what) {
+  const Result<std::string> said = check_scheduling(wanted);
+  ASSERT_TRUE(said) << said.error().message;
+  EXPECT_EQ(*said, what);
+}
+
 TEST(Scheduling, NormalIsForEverybodyAndKeepsTheNiceness) {
   in_thread([] {
-    ASSERT_EQ(setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 5), 0);
+    const int lower = std::min(nice_of_this_thread() + 5, 19);
+    ASSERT_EQ(setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), lower), 0);
     const Status done = set_scheduling(Scheduling::kNormal);
     EXPECT_TRUE(done) << done.error().message;
-    EXPECT_EQ(nice_of_this_thread(), 5);
+    EXPECT_EQ(nice_of_this_thread(), lower);
     EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
   });
 }
 
 TEST(Scheduling, UrgentAndRealtimeAreOfTheThreadAlone) {
-  if (!may_be_urgent()) GTEST_SKIP() << "needs root, or CAP_SYS_NICE";
+  if (!may_be_urgent() || !may_be_realtime()) GTEST_SKIP() << "needs root, or CAP_SYS_NICE";
   const int before = nice_of_this_thread();
   in_thread([] {
     EXPECT_TRUE(set_scheduling(Scheduling::kUrgent));
@@ -52,33 +74,63 @@ TEST(Scheduling, UrgentAndRealtimeAreOfTheThreadAlone) {
 
 // Whoever started the process under chrt, or systemd's CPUSchedulingPolicy, meant it.
 TEST(Scheduling, ARealtimePolicyOfTheAdministratorStays) {
-  if (!may_be_urgent()) GTEST_SKIP() << "needs root, or CAP_SYS_NICE";
+  if (!may_be_realtime()) GTEST_SKIP() << "needs root, or CAP_SYS_NICE";
   for (const int policy : {SCHED_RR, SCHED_FIFO}) {
     const std::string name = policy == SCHED_RR ? "SCHED_RR" : "SCHED_FIFO";
     for (const Scheduling wanted :
          {Scheduling::kNormal, Scheduling::kUrgent, Scheduling::kRealtime}) {
       in_thread([&] {
-        const sched_param chosen{3};
-        ASSERT_EQ(sched_setscheduler(0, policy, &chosen), 0);
+        ASSERT_TRUE(be_realtime(policy));
         EXPECT_TRUE(set_scheduling(wanted));
         sched_param now{};
         EXPECT_EQ(sched_getscheduler(0), policy);
         ASSERT_EQ(sched_getparam(0, &now), 0);
-        EXPECT_EQ(now.sched_priority, 3);
-        const Result<std::string> said = check_scheduling(wanted);
-        ASSERT_TRUE(said);
-        EXPECT_EQ(*said, name + ", priority 3, as this process was started");
+        EXPECT_EQ(now.sched_priority, kPriority);
+        expect_said(wanted, name + ", priority 3, as this process was started");
       });
     }
   }
 }
 
 TEST(Scheduling, TheCheckSaysWhatWouldBeInForce) {
-  const std::string mine = "nice " + std::to_string(nice_of_this_thread());
-  EXPECT_EQ(*check_scheduling(Scheduling::kNormal), mine);
+  expect_said(Scheduling::kNormal, "nice " + std::to_string(nice_of_this_thread()));
   if (!may_be_urgent()) GTEST_SKIP() << "the rest needs root, or CAP_SYS_NICE";
-  EXPECT_EQ(*check_scheduling(Scheduling::kUrgent), "nice -20");
-  EXPECT_EQ(*check_scheduling(Scheduling::kRealtime), "SCHED_RR, priority 1");
+  expect_said(Scheduling::kUrgent, "nice -20");
+  if (!may_be_realtime()) GTEST_SKIP() << "the rest needs root, or CAP_SYS_NICE";
+  expect_said(Scheduling::kRealtime, "SCHED_RR, priority 1");
+}
+
+struct DeadlineAttributes {  // struct sched_attr
+  uint32_t size = sizeof(DeadlineAttributes);
+  uint32_t policy = SCHED_DEADLINE;
+  uint64_t flags = 0;
+  int32_t nice = 0;
+  uint32_t priority = 0;
+  uint64_t runtime_ns = 1'000'000;
+  uint64_t deadline_ns = 10'000'000;
+  uint64_t period_ns = 10'000'000;
+};
+
+// Such a thread starts no others: std::thread throws.
+TEST(Scheduling, AThreadThatCanStartNoneIsToldSo) {
+  for (const uint64_t reset_on_fork : {0, 1}) {
+    in_thread([&] {
+      DeadlineAttributes attributes;
+      attributes.flags = reset_on_fork;
+      if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0) {
+        GTEST_SKIP() << "needs root, and all processors";
+      }
+      const Result<std::string> said = check_scheduling(Scheduling::kNormal);
+      if (reset_on_fork) {
+        ASSERT_TRUE(said) << said.error().message;
+        EXPECT_EQ(*said, "nice 0");
+      } else {
+        ASSERT_FALSE(said);
+        EXPECT_EQ(said.error().code, Errc::kUnsupported);
+        EXPECT_NE(said.error().message.find("SCHED_DEADLINE"), std::string::npos);
+      }
+    });
+  }
 }
 
 // In a child that gives its privileges up for good.
