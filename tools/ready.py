@@ -6,7 +6,9 @@ import time
 
 
 class NotReady(RuntimeError):
-    pass
+    def __init__(self, why, process):
+        super().__init__(why)
+        self.process = process
 
 
 def start_ready(start, path, seconds=30, environment=None):
@@ -34,6 +36,5 @@ def start_ready(start, path, seconds=30, environment=None):
             os.unlink(path)
     ended = process.poll() is not None
     process.kill()
-    error = NotReady(f"ended with status {process.wait()}" if ended else f"was not ready after {seconds} s")
-    error.process = process
-    raise error
+    status = process.wait()
+    raise NotReady(f"ended with status {status}" if ended else f"was not ready after {seconds} s", process)

@@ -27,7 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import built  # noqa: E402
 from netlab import Lab, LabError, sh  # noqa: E402
-from ready import start_ready  # noqa: E402
+from ready import NotReady, start_ready  # noqa: E402
 
 SENDERS = 8
 MBIT = 500
@@ -138,9 +138,14 @@ class Site:
                 f'[port]\nkind = "uring"\naddress = ["{host.ip}/24"]\nmtu = 1500\n'
                 f'rate = "{MBIT}Mbit"\n[session]\ncongestion = "{self.congestion}"\n[attach]\nsocket = "{path}.sock"\n', encoding="utf-8")
             stackd = str(self.build / "apps" / "stackd" / "mercury-stackd")
-            self.daemons.append(start_ready(
-                functools.partial(host.popen, [stackd, "--config", f"{path}.toml"], stderr=subprocess.DEVNULL),
-                path.with_suffix(".ready"), 60))
+            with open(path.with_suffix(".log"), "w+", encoding="utf-8") as log:
+                try:
+                    self.daemons.append(start_ready(
+                        functools.partial(host.popen, [stackd, "--config", f"{path}.toml"], stderr=log),
+                        path.with_suffix(".ready"), 60))
+                except NotReady as why:
+                    log.seek(0)
+                    raise LabError(f"{host.name}: mercury-stackd {why}\n{log.read().strip()}") from None
 
     def counters(self):
         """Sums over all daemons."""
@@ -283,8 +288,8 @@ def main():
               Lab(options.prefix, names, rate_mbit=MBIT, queue_bytes=1 << 20) as lab):
             site = Site(lab, options.build, pathlib.Path(folder), options.congestion)
             site.prepare()
-            site.start_daemons()
             try:
+                site.start_daemons()
                 for kind in options.kinds:
                     results.append(measure(site, kind, options.seconds))
                     show(results[-1])

@@ -66,6 +66,9 @@ def measure(hosts, way, trace, exchanged, mhz):
     cost = {key: value - few.get(key, 0) for key, value in more.items()}
     for kind in ("workers", "servers"):
         seconds = sum(value for (which, _), value in cost.items() if which == kind)
+        if kind == "workers" and seconds <= 0:  # noise: clocks tick in hundredths of a second
+            raise LabError(f"{row['name']}: {SHORT + hosts.options.more} iterations took the workers no more processor time "
+                           f"than {SHORT}; take more --iterations")
         row[kind] = {"ns_per_byte": 1e9 * seconds / exchanged, "cycles_per_byte": 1e6 * mhz * seconds / exchanged if mhz else None}
     row["program_ns_per_byte"] = 1e9 * cost.get(("workers", "program"), 0) / exchanged
     engines_s = sum(value for (_, what), value in more.items() if what == "engines")

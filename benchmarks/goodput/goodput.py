@@ -194,8 +194,8 @@ class Bench:
         try:
             return start_ready(start, path.with_suffix(".ready"), START_SECONDS)
         except NotReady as error:
-            self.programs.finish(error.process, START_SECONDS)  # ends the measurement with what it said
-            raise
+            self.programs.finish(error.process, START_SECONDS)  # raises with what it said, if it failed
+            raise Failed(f"{self.stackd}: {error}") from None
 
     def counters(self, side):
         answer = subprocess.run([self.ctl, "--socket", self.scratch / f"{side}.sock", "stats", "--json"],

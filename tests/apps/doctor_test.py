@@ -77,8 +77,16 @@ class DoctorTest(unittest.TestCase):
         with open(f"{self.folder}/{name}.log", "w") as log:
             process = ready.start_ready(functools.partial(host.popen, [STACKD, "--config", path], stderr=log),
                                         f"{self.folder}/{name}.notify")
-        self.addCleanup(process.wait)
-        self.addCleanup(process.terminate)
+        self.addCleanup(self.end, process)
+
+    def end(self, process):
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
 
     def uncut(self, name):
         """Frames that arrived larger than any that is sent."""
@@ -159,17 +167,19 @@ class DoctorTest(unittest.TestCase):
         if own_mounts.returncode != 0:
             self.skipTest(own_mounts.stderr.strip())
         lab = self.lab(["worker"])
-        drivers, = glob.glob("/usr/lib/*/dpdk/pmds-*")
-        for file in [name for kind in ("bus", "net_ring") for name in glob.glob(f"{drivers}/librte_{kind}*.so*")]:
+        drivers = glob.glob("/usr/lib/*/dpdk/pmds-*")  # of all versions
+        self.assertTrue(drivers)
+        for file in [name for kind in ("bus", "net_ring") for name in glob.glob(f"/usr/lib/*/dpdk/pmds-*/librte_{kind}*.so.*")]:
             shutil.copy(file, self.folder, follow_symlinks=False)  # what mercuryctl itself is linked with
-        nic = f"{self.folder}/pci/0000:03:00.0"
+        nic = f"{self.folder}/bus/pci/devices/0000:03:00.0"
         os.makedirs(nic)
         for name, number in (("vendor", "0x8086"), ("device", "0x15f2")):
             with open(f"{nic}/{name}", "w") as file:
                 file.write(number + "\n")
         os.symlink("/drivers/vfio-pci", f"{nic}/driver")
-        with_nic = ("unshare", "--mount", "sh", "-c", f'mount --bind {self.folder}/pci /sys/bus/pci/devices && exec "$@"', "sh")
-        hidden = ("unshare", "--mount", "sh", "-c", f'mount --bind {self.folder} {drivers} && exec "$@"', "sh")
+        with_nic = ("unshare", "--mount", "sh", "-c", f'mount --bind {self.folder}/bus /sys/bus && exec "$@"', "sh")
+        hiding = " && ".join(f"mount --bind {self.folder} {folder}" for folder in drivers)
+        hidden = ("unshare", "--mount", "sh", "-c", f'{hiding} && exec "$@"', "sh")
         link = 'kind = "ethdev"\naddress = ["10.79.0.1/24"]\n'
         for device, package in (('device = "af_xdp"\ninterface = "eth0"', "librte-net-af-xdp"),
                                 ('device = "af_packet"\ninterface = "eth0"', "librte-net-af-packet"),
