@@ -83,12 +83,35 @@ void CreditAllocator::expect() noexcept {
   next_ns_ = 0;
 }
 
+uint64_t CreditAllocator::equal_share(const Job& job, uint64_t of_bytes) const noexcept {
+  return of_bytes * job.weight / (weights_ * job.senders);
+}
+
+// Of those that begin nothing is known: not what the path has turned out to hold.
 uint64_t CreditAllocator::idle_bytes(JobSlot slot) const noexcept {
   if (rate_ == 0 || expected_ <= 1 || slot.value >= jobs_.size()) return kUnbounded;
   const Job& job = jobs_[slot.value];
   if (job.senders == 0) return kUnbounded;
-  // Of those that begin nothing is known: not what the path has turned out to hold.
-  return (carried_bytes(rtt_ns_) + configured_queue_bytes_) * job.weight / (weights_ * job.senders);
+  const uint64_t share = equal_share(job, carried_bytes(rtt_ns_) + configured_queue_bytes_);
+  if (share >= largest_frame()) return share;
+  // To the nearest unit: an idle grant has few of them.
+  const uint64_t rate = equal_share(job, carried_bytes(wire::kIdleGrantNs));
+  return std::min(share, rate + wire::kGrantUnitBytes / 2);
+}
+
+// A grant below a frame, where nearly all that are expected send, is told as the idle grant: then
+// senders keep to its rate. By the round trips that they measure, once a frame each, they would run
+// ahead of the link together and then wait together.
+uint16_t CreditAllocator::told_units(const Sender& sender) const noexcept {
+  const uint16_t now = units(sender.grant_bytes);
+  const uint64_t idle_bytes_now = idle_bytes(sender.job);
+  if (std::max(sender.grant_bytes, idle_bytes_now) >= largest_frame()) return now;
+  const uint16_t idle = units(idle_bytes_now);
+  const Job& job = jobs_[sender.job.value];
+  const uint64_t share = equal_share(job, carried_bytes(rtt_ns_) + configured_queue_bytes_);
+  if (8 * expected_ <= 9 * active_ && share >= equal_share(job, carried_bytes(wire::kIdleGrantNs)))
+    return std::min(now, idle);
+  return now == idle ? static_cast<uint16_t>(now + 1) : now;
 }
 
 uint64_t CreditAllocator::grant_bytes(SessionSlot session) const noexcept {

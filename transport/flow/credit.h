@@ -23,6 +23,10 @@
 // A grant is a bound on bytes in flight, not a permit that is used up. It travels on every
 // acknowledgement, so the next one repeats what was lost with one; it is never zero, and a sender
 // whose grant is below a frame still sends one at intervals: nothing can stall by a lost grant.
+// An idle grant below a frame says the rate at which all that are expected fill the link, whatever
+// round trip each has measured: they begin within that interval, none waits for much longer, and
+// while nearly all of them send it is their grant and they keep to it, so that a queue of fewer
+// frames than senders holds.
 // There are no frames of its own, no timers, and no bounds where a single sender is expected or the
 // link's rate is not known.
 //
@@ -79,7 +83,7 @@ class CreditAllocator {
       if (!sender.changed) continue;
       senders_[index].changed = sender.active;
       const PathState path =
-          use(SessionSlot(index), units(sender.grant_bytes), units(idle_bytes(sender.job)));
+          use(SessionSlot(index), told_units(sender), units(idle_bytes(sender.job)));
       marked_ = marked_ || path.marked != sender.marked;
       missed_ = missed_ || path.gaps != sender.gaps;
       senders_[index].marked = path.marked;
@@ -148,6 +152,10 @@ class CreditAllocator {
   void move_grants() noexcept;
   void expect() noexcept;  // sums over jobs changed
   uint64_t idle_bytes(JobSlot job) const noexcept;
+  uint64_t equal_share(const Job& job, uint64_t of_bytes) const noexcept;
+  uint16_t told_units(const Sender& sender) const noexcept;
+  // Until one came, of what paces itself below a frame per round trip.
+  uint64_t largest_frame() const noexcept { return frame_bytes_ == 0 ? 9'000 : frame_bytes_; }
   uint64_t carried_bytes(uint64_t ns) const noexcept { return rate_ / 1'000'000 * ns / 1'000; }
   Job* job_of(const Sender& sender) noexcept;
   static uint64_t floor_bytes(const Job& job) noexcept;

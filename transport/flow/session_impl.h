@@ -80,6 +80,8 @@ struct Session::Impl {
   bool can_send(uint32_t bytes) const noexcept;
   bool can_send(uint32_t bytes, uint64_t now_ns) noexcept;
   void begin_burst(uint32_t bytes, uint64_t now_ns) noexcept;
+  uint64_t idle_interval_ns(uint32_t bytes) const noexcept;
+  uint64_t start_interval_ns(uint32_t bytes) const noexcept;
   uint64_t interval_ns(uint32_t bytes) const noexcept;
   void update_limit() noexcept;
   uint64_t on_send_chunk(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
@@ -129,6 +131,7 @@ struct Session::Impl {
   LossDetector loss;
   std::variant<FixedWindow, AdaptiveWindow> congestion;
   uint64_t limit_bytes = 0;    // in flight: what congestion control and the peer's grant allow
+  bool granted_limit = false;  // by the grant, not by congestion control
   uint64_t unasked_bytes = 0;  // sent since a chunk asked for an acknowledgement
   bool ask_now = false;
   uint64_t sent_ns = 0;        // last chunk

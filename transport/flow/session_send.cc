@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "transport/base/random.h"
 #include "transport/flow/session_impl.h"
@@ -48,36 +49,60 @@ bool Session::Impl::can_send(uint32_t bytes, uint64_t now_ns) noexcept {
 // Nothing is in flight. After a pause the grant of the last acknowledgement is out of date: it may
 // have been one for a sender that was alone.
 void Session::Impl::begin_burst(uint32_t bytes, uint64_t now_ns) noexcept {
-  if (now_ns - sent_ns < std::max(kBurstPauseNs, 4 * loss.rtt().smoothed_ns()) || burst_drawn)
-    return;
+  const uint64_t pause_ns =
+      std::max({kBurstPauseNs, 4 * loss.rtt().smoothed_ns(), 2 * idle_interval_ns(bytes)});
+  if (now_ns - sent_ns < pause_ns || burst_drawn) return;
   if (peer_idle_grant != 0) {
     peer_grant = peer_grant == 0 ? peer_idle_grant : std::min(peer_grant, peer_idle_grant);
     update_limit();
   }
   if (bytes <= limit_bytes) return;
   uint64_t seed = (uint64_t{local_number} << 32) + next_number;
-  paced_ns = now_ns + split_mix(seed) % (interval_ns(bytes) + 1);
+  paced_ns = now_ns + split_mix(seed) % (start_interval_ns(bytes) + 1);
   burst_drawn = true;
 }
 
-// How long a frame above the limit stands for.
+// How long a frame stands for where all that the receiver expects send at once; 0 where it grants
+// each of them a frame.
+uint64_t Session::Impl::idle_interval_ns(uint32_t bytes) const noexcept {
+  const uint64_t idle_bytes = uint64_t{peer_idle_grant} * wire::kGrantUnitBytes;
+  return bytes <= idle_bytes || idle_bytes == 0 ? 0 : wire::kIdleGrantNs * bytes / idle_bytes;
+}
+
+// The first of a burst, of whose round trip little is known.
+uint64_t Session::Impl::start_interval_ns(uint32_t bytes) const noexcept {
+  const uint64_t idle_ns = idle_interval_ns(bytes);
+  return idle_ns == 0 ? interval_ns(bytes) : std::min(idle_ns, kLongestIntervalNs);
+}
+
+// How long a frame above the limit stands for. A grant is meant for the round trip behind the queue
+// that all grants together make, and what was measured once per frame is that of another moment:
+// who began behind a long queue would wait for many of them, and all sums for it. So it waits no
+// longer than an equal share of the link takes, and a quarter, in which the queue goes.
 uint64_t Session::Impl::interval_ns(uint32_t bytes) const noexcept {
+  const uint64_t idle_ns = granted_limit ? idle_interval_ns(bytes) : 0;
+  // The receiver says so where nearly all that it expects send.
+  if (idle_ns != 0 && peer_grant == peer_idle_grant) return std::min(idle_ns, kLongestIntervalNs);
   const uint64_t rtt_ns = std::min(loss.rtt().pacing_ns(), kLongestIntervalNs);
-  return std::min(rtt_ns * bytes / std::max<uint64_t>(limit_bytes, 1), kLongestIntervalNs);
+  const uint64_t ns = rtt_ns * bytes / std::max<uint64_t>(limit_bytes, 1);
+  return std::min({ns, idle_ns != 0 ? idle_ns + idle_ns / 4 : ns, kLongestIntervalNs});
 }
 
 void Session::Impl::update_limit() noexcept {
   limit_bytes = std::visit([](const auto& window) { return window.window_bytes(); }, congestion);
-  if (peer_grant == 0) return;
-  limit_bytes = std::min(limit_bytes, uint64_t{peer_grant} * wire::kGrantUnitBytes);
+  const uint64_t granted_bytes = uint64_t{peer_grant} * wire::kGrantUnitBytes;
+  granted_limit = peer_grant != 0 && granted_bytes < limit_bytes;
+  if (granted_limit) limit_bytes = granted_bytes;
 }
 
 uint64_t Session::Impl::on_send_chunk(const SentTag& tag, uint32_t bytes,
                                       uint64_t now_ns) noexcept {
   loss.on_sent(next_number, tag, bytes, now_ns);
   sent_ns = now_ns;
-  burst_drawn = false;
-  if (bytes > limit_bytes) paced_ns = now_ns + interval_ns(bytes);
+  const bool begins = std::exchange(burst_drawn, false);
+  if (bytes > limit_bytes) {
+    paced_ns = now_ns + (begins ? start_interval_ns(bytes) : interval_ns(bytes));
+  }
   unasked_bytes += bytes;
   const uint64_t in_flight = loss.bytes_in_flight();
   ask_now = in_flight + bytes > limit_bytes ||

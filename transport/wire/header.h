@@ -109,6 +109,8 @@ struct PlainHeader {
 static_assert(sizeof(PlainHeader) == 32 && offsetof(PlainHeader, grant) == 28);
 // Small enough to divide one frame among 64 senders, large enough for 8 MB in 16 bits.
 inline constexpr uint32_t kGrantUnitBytes = 128;
+// An idle grant below a frame is a rate: so much in each such time.
+inline constexpr uint64_t kIdleGrantNs = 100'000;
 
 enum Flag : uint16_t {
   kFlagAckNow = 1,   // the receiver acknowledges at once

@@ -106,6 +106,26 @@ TEST_F(CreditTest, WhoBeginsHasAnEqualShareBeforeItIsHeardOf) {
   EXPECT_EQ(told[5].first, told[5].second);
 }
 
+// 256 of them: 7.2 us a frame, 1.8 ms for all.
+TEST_F(CreditTest, AnIdleGrantBelowAFrameIsAnEqualShareOfTheRate) {
+  job(0, 256);
+  const double ns = 1e9 * kFrameBytes * 256 / kRate;
+  const double told_ns = static_cast<double>(wire::kIdleGrantNs) * kFrameBytes /
+                         (told[5].second * wire::kGrantUnitBytes);
+  EXPECT_NEAR(told_ns, ns, ns / 8);
+}
+
+TEST_F(CreditTest, WhereAllSendBelowAFrameTheRateIsTheirGrant) {
+  job(0, 64);
+  epoch(senders(0, 64, 5), 3);
+  EXPECT_EQ(grant(0), credit.budget_bytes() / 64);
+  EXPECT_EQ(told[0].first, told[0].second);
+  epoch(senders(0, 32, 5), 200);  // the others' rate is free
+  EXPECT_EQ(credit.active_senders(), 32U);
+  EXPECT_GT(told[0].first, told[0].second);
+  EXPECT_EQ(told[0].first, credit.budget_bytes() / 32 / wire::kGrantUnitBytes);
+}
+
 TEST_F(CreditTest, ThoseThatSendShareAllOfTheBudget) {
   job(0, 8);
   active = senders(0, 8, 5);

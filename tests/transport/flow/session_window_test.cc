@@ -77,6 +77,25 @@ TEST(SessionWindow, AGrantBelowOneFrameIsARateAndNothingStalls) {
   }
 }
 
+// Whatever the round trip was when it was measured: a queue of 5 ms that is gone, and none.
+TEST(SessionWindow, ThePaceOfAnEqualShareDoesNotFollowRoundTrips) {
+  for (const uint64_t delay_ns : {2'500'000, 5'000}) {
+    Net net(3);
+    net.weather.delay_ns = delay_ns;
+    net.connect();
+    ASSERT_TRUE(net.run_until_open());
+    net.host[1].session->set_grant(units(512), units(512));  // a frame of 1,064 bytes in 208 us
+    net.host[0].queue_chunks(60);
+    ASSERT_TRUE(net.run([&] { return net.host[0].all_acked(); }, 10 * kSecond));
+    net.weather.delay_ns = 5'000;
+    const uint64_t began_ns = net.now_ns;
+    net.host[0].queue_chunks(100);
+    ASSERT_TRUE(net.run([&] { return net.host[0].all_acked(); }, 10 * kSecond));
+    EXPECT_GE(net.now_ns - began_ns, 99U * 200'000) << delay_ns;
+    EXPECT_LE(net.now_ns - began_ns, 102U * 270'000) << delay_ns;
+  }
+}
+
 // Many that begin at once with less than a frame each do not arrive at once.
 TEST(SessionWindow, ABurstBelowOneFrameBeginsAtARandomTime) {
   std::set<uint64_t> began;
