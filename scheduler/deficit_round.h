@@ -51,6 +51,9 @@ class DeficitRound {
         std::max(account.deficit_bytes - int64_t{bytes}, -kMaxDebtTurns * account.allowance_bytes);
   }
 
+  // Of the job that current() named last: whether it would again, as long as it can send.
+  bool keeps_turn(uint32_t index) const noexcept { return accounts_[index].deficit_bytes > 0; }
+
   // The job whose turn it is; kNil if none can send. `can_send(index)` is asked of each job that
   // comes up.
   template <class CanSend>

@@ -77,9 +77,12 @@ class RangeQueue {
     return true;
   }
 
+  struct Cut {
+    bool more;         // of this priority is left
+    RangeNode* range;  // that was cut; null: it was its last chunk
+  };
   // Cuts the first chunk of `priority`, which is queued; sets all of `out` but session and job.
-  // True: more of this priority is left.
-  bool cut(uint16_t priority, ScheduledChunk& out, RangePools& pools) noexcept {
+  Cut cut(uint16_t priority, ScheduledChunk& out, RangePools& pools) noexcept {
     PriorityList& list = trie_.at(priority, pools.trie);
     const uint32_t index = list.head;
     RangeNode& node = pools.ranges[index];
@@ -89,13 +92,13 @@ class RangeQueue {
     out.chunk = node.first_chunk++;
     out.priority = priority;
     out.retransmit = last_again != kNil;
-    if (--node.chunk_count != 0) return true;
+    if (--node.chunk_count != 0) return {true, &node};
     list.head = node.next;
     if (last_again != kNil && last_again != index) pools.ranges[list.head].last_again = last_again;
     pools.ranges.give(index);
-    if (list.head != kNil) return true;
+    if (list.head != kNil) return {true, nullptr};
     trie_.erase(priority, pools.trie);
-    return false;
+    return {false, nullptr};
   }
 
   // Drops everything and says how many chunks that was.

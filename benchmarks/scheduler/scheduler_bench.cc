@@ -12,7 +12,7 @@
 namespace mercury {
 namespace {
 
-constexpr uint32_t kRanges = 65536, kSessions = 16, kFrameBytes = 1448;
+constexpr uint32_t kRanges = 131072, kSessions = 16, kFrameBytes = 1448;
 constexpr uint32_t kLong = 1U << 31;  // chunks: more than a benchmark sends
 
 // One job whose sessions take turns, with `priorities` priorities as far apart as they can be.
@@ -28,9 +28,10 @@ class Queue {
   uint16_t priority(uint32_t i) const {
     return static_cast<uint16_t>(i % priorities_ * (kPriorities / priorities_));
   }
-  bool admit(uint32_t i, uint32_t chunks) {
-    return scheduler.admit(SessionSlot(i % kSessions), {i, 1, 0, chunks, priority(i)});
+  bool admit(SessionSlot session, uint32_t i, uint32_t chunks) {
+    return scheduler.admit(session, {i, 1, 0, chunks, priority(i)});
   }
+  bool admit(uint32_t i, uint32_t chunks) { return admit(SessionSlot(i % kSessions), i, chunks); }
 
   Scheduler scheduler{{1, kSessions, kRanges, 65536}};
 
@@ -38,12 +39,14 @@ class Queue {
   const uint32_t priorities_;
 };
 
-// The next frame of ranges that are longer than the benchmark.
-void cut(benchmark::State& state) {
+// The next frame of ranges that are longer than the benchmark: one session, or two that take turns.
+void cut_from(benchmark::State& state, uint32_t sessions) {
   const auto priorities = static_cast<uint32_t>(state.range(0));
   Queue queue(priorities);
-  for (uint32_t i = 0; i < std::max(priorities, kSessions); ++i) {
-    if (!queue.admit(i, kLong)) return state.SkipWithError("refused");
+  for (uint32_t i = 0; i < priorities * sessions; ++i) {
+    if (!queue.admit(SessionSlot(i / priorities), i, kLong)) {
+      return state.SkipWithError("refused");
+    }
   }
   ScheduledChunk out;
   for (auto _ : state) {
@@ -51,14 +54,17 @@ void cut(benchmark::State& state) {
     queue.scheduler.charge(out.job, kFrameBytes);
   }
 }
+void cut(benchmark::State& state) { cut_from(state, 1); }
 BENCHMARK(cut)->Arg(1)->Arg(64)->Arg(4096)->Arg(65536);
+void cut_in_turns(benchmark::State& state) { cut_from(state, 2); }
+BENCHMARK(cut_in_turns)->Arg(1)->Arg(64)->Arg(4096)->Arg(65536);
 
 // The worst case: each decision empties a priority of its session and moves it to the next, and
 // each admission opens one.
 void admit_and_empty(benchmark::State& state) {
   Queue queue(static_cast<uint32_t>(state.range(0)));
   uint32_t i = 0;
-  for (; i < kRanges / 2; ++i) {
+  for (; i < 32768; ++i) {
     if (!queue.admit(i, 1)) return state.SkipWithError("refused");
   }
   ScheduledChunk out;

@@ -2,6 +2,7 @@
 // admissions of ranges of ARGUMENT chunks.
 //
 //   decision_cost cut N     4,096 decisions while N priorities hold long ranges
+//   decision_cost turns N   the same, and two sessions take turns in each priority
 //   decision_cost empty N   65,536 decisions, each of which empties one of N priorities
 //   decision_cost admit N   4,096 admissions of N chunks each
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace {
 
-constexpr uint32_t kRanges = 65536, kSessions = 4, kDecisions = 4096;
+constexpr uint32_t kRanges = 131072, kSessions = 4, kDecisions = 4096;
 using namespace mercury;
 
 // `ranges` ranges spread over `priorities` priorities, which lie as far apart as they can.
@@ -51,9 +52,11 @@ int main(int argc, char** argv) {
   bool done = false;
   if (what == "cut") {
     done = fill(scheduler, number, number, 1'000'000) && decide(scheduler, kDecisions);
+  } else if (what == "turns") {
+    done = fill(scheduler, number, 2 * number, 1'000'000) && decide(scheduler, kDecisions);
   } else if (what == "empty") {
     done = true;
-    for (uint32_t i = 0; done && i < kRanges / number; ++i) {
+    for (uint32_t i = 0; done && i < 65536 / number; ++i) {
       done = fill(scheduler, number, number, 1) && decide(scheduler, number);
     }
   } else if (what == "admit") {

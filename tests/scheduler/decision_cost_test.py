@@ -42,6 +42,8 @@ def main():
     ok = True
     ok &= check("next, long ranges, priorities",
                 {n: instructions(program, "next", "cut", n) / 4096 for n in PRIORITIES})
+    ok &= check("next, sessions take turns",
+                {n: instructions(program, "next", "turns", n) / 4096 for n in PRIORITIES})
     # Not from 1: a session that holds one chunk is not put back into its job, which costs less.
     ok &= check("next, empties a priority",
                 {n: instructions(program, "next", "empty", n) / 65536 for n in PRIORITIES[1:]})
