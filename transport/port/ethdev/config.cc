@@ -1,6 +1,7 @@
 #include "transport/port/ethdev/config.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 namespace mercury::ethdev {
@@ -20,6 +21,10 @@ constexpr uint32_t kXdpFrame = kPage - kPoolHeader - kMbufStruct - kHeadroom - k
 // DPDK 22.11 counts four bytes of frame check sequence on top of the Ethernet header.
 constexpr uint32_t kXdpMaxMtu = kXdpFrame - kEtherHeader - 4;
 static_assert(kXdpMaxMtu == 3502);
+
+// A memif's ring goes round its buffers one after the other: more than this, and each copy into or
+// out of one misses the caches.
+constexpr uint32_t kMemifRingBytes = 2'500'000;
 
 constexpr uint32_t round_up(uint32_t value, uint32_t step) {
   return (value + step - 1) / step * step;
@@ -151,13 +156,17 @@ std::string vdev_args(const EthdevConfig& config, uint32_t mtu, uint16_t queues,
     case DeviceKind::kTap:
       args = "iface=" + config.device;
       break;
-    case DeviceKind::kMemif:
+    case DeviceKind::kMemif: {
+      // One buffer per frame: chained buffers would arrive as chained mbufs.
+      const uint32_t buffer = round_up(mtu + kEtherHeader, 64);
+      const auto log2 =
+          std::min(static_cast<uint32_t>(std::bit_width(kMemifRingBytes / buffer)) - 1, 10U);
       args = std::string("role=") + (config.memif.server ? "server" : "client") +
              ",id=" + std::to_string(config.memif.id) + ",socket=" + config.device +
              ",socket-abstract=" + (config.memif.abstract ? "yes" : "no") +
-             // One buffer per frame: chained buffers would arrive as chained mbufs.
-             ",bsize=" + std::to_string(round_up(mtu + kEtherHeader, 64)) + ",rsize=10";
+             ",bsize=" + std::to_string(buffer) + ",rsize=" + std::to_string(log2);
       break;
+    }
   }
   if (!config.extra_args.empty()) args += (args.empty() ? "" : ",") + config.extra_args;
   return args;

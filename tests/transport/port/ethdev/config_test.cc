@@ -75,7 +75,9 @@ TEST(VdevArgs, Golden) {
   config = parsed("memif:/m.sock");
   config.memif = {true, 3, false};
   EXPECT_EQ(vdev_args(config, 9000, 1, plan_buffers(config, 9000, 1), ""),
-            "role=server,id=3,socket=/m.sock,socket-abstract=no,bsize=9024,rsize=10");
+            "role=server,id=3,socket=/m.sock,socket-abstract=no,bsize=9024,rsize=8");
+  EXPECT_TRUE(vdev_args(config, 1500, 1, plan_buffers(config, 1500, 1), "")
+                  .ends_with("bsize=1536,rsize=10"));
 }
 
 TEST(Validate, RefusesWhatCannotWork) {
