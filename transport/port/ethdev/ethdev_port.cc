@@ -62,6 +62,7 @@ Status EthdevPort::open_wait_fd() {
 EthdevPort::~EthdevPort() {
   rx_release();
   drop_pending();
+  rte_pktmbuf_free_bulk(spare_.data(), spare_count_);
   rte_pktmbuf_free_bulk(stash_.data(), stash_count_);
   rte_pktmbuf_free_bulk(foreign_.data() + foreign_first_, foreign_last_ - foreign_first_);
   if (wait_fd_ >= 0) ::close(wait_fd_);

@@ -32,9 +32,9 @@ rte_mbuf* mbuf_of(const TxFrame& frame) { return static_cast<rte_mbuf*>(frame.co
 
 bool EthdevPort::tx_alloc(TxFrame& frame) noexcept {
   if (pending_last_ - pending_first_ + building_ >= kPending) return false;
-  rte_mbuf* mbuf = rte_pktmbuf_alloc(lane_.pool);
-  if (mbuf == nullptr) [[unlikely]]
+  if (spare_count_ == 0 && !take_spares()) [[unlikely]]
     return false;
+  rte_mbuf* mbuf = spare_[--spare_count_];
   ++building_;
   frame.data = rte_pktmbuf_mtod(mbuf, std::byte*);
   frame.capacity = info_.max_udp_payload;
@@ -42,8 +42,22 @@ bool EthdevPort::tx_alloc(TxFrame& frame) noexcept {
   return true;
 }
 
+bool EthdevPort::take_spares() noexcept {
+  for (uint32_t count = kSpare; count > 0; count /= 2) {
+    if (rte_pktmbuf_alloc_bulk(lane_.pool, spare_.data(), count) == 0) {
+      spare_count_ = count;
+      return true;
+    }
+  }
+  return false;
+}
+
 void EthdevPort::tx_cancel(TxFrame& frame) noexcept {
-  rte_pktmbuf_free(mbuf_of(frame));
+  if (spare_count_ < kSpare) {
+    spare_[spare_count_++] = mbuf_of(frame);
+  } else {
+    rte_pktmbuf_free(mbuf_of(frame));
+  }
   frame.cookie = nullptr;
   --building_;
 }

@@ -12,6 +12,8 @@ constexpr uint8_t kProtocolUdp = 17;
 constexpr uint8_t kProtocolIcmp6 = 58;
 constexpr uint8_t kProtocolFragment = 44;
 constexpr uint8_t kHopLimit = 64;
+constexpr uint8_t kIpv4FrameHeaderBytes = kEtherHeaderBytes + kIpv4HeaderBytes + kUdpHeaderBytes;
+constexpr uint8_t kIpv6FrameHeaderBytes = kMaxHeaderBytes;
 
 uint64_t fold(uint64_t sum) noexcept {
   sum = (sum & 0xffffffff) + (sum >> 32);
@@ -172,9 +174,8 @@ HeaderTemplate make_template(const MacAddress& from, const MacAddress& to, const
   HeaderTemplate header;
   header.v6 = !remote.ip.is_v4();
   write_ether(header.bytes, to, from, header.v6 ? kEtherIpv6 : kEtherIpv4);
-  const uint32_t ip_bytes = header.v6 ? kIpv6HeaderBytes : kIpv4HeaderBytes;
-  header.length = static_cast<uint8_t>(kEtherHeaderBytes + ip_bytes + kUdpHeaderBytes);
-  uint8_t* udp = header.bytes + kEtherHeaderBytes + ip_bytes;
+  header.length = header.v6 ? kIpv6FrameHeaderBytes : kIpv4FrameHeaderBytes;
+  uint8_t* udp = header.bytes + header.length - kUdpHeaderBytes;
   store_be16(udp, local.port);
   store_be16(udp + 2, remote.port);
   if (header.v6) {
@@ -193,7 +194,11 @@ void set_destination(HeaderTemplate& header, const MacAddress& to) noexcept {
 void write_headers(const HeaderTemplate& header, std::byte* at, std::span<const std::byte> payload,
                    std::span<const std::byte> more, bool offload) noexcept {
   uint8_t* out = bytes_of(at);
-  std::memcpy(out, header.bytes, header.length);
+  if (header.v6) {  // lengths that the compiler knows
+    std::memcpy(out, header.bytes, kIpv6FrameHeaderBytes);
+  } else {
+    std::memcpy(out, header.bytes, kIpv4FrameHeaderBytes);
+  }
   const uint32_t udp_bytes = static_cast<uint32_t>(kUdpHeaderBytes + payload.size() + more.size());
   uint8_t* ip = out + kEtherHeaderBytes;
   uint8_t* udp = out + header.length - kUdpHeaderBytes;
