@@ -128,6 +128,26 @@ class StackdTest(unittest.TestCase):
         engines = daemon.status()["engines"]
         self.assertEqual([e["address"] for e in engines], [f"{self.address}:{UDP_PORT}", f"{self.address}:{UDP_PORT + 1}"])
 
+    def test_engines_stay_on_the_cores_that_they_are_given(self):
+        cores = sorted(os.sched_getaffinity(0), reverse=True)
+        cores = [cores[0], cores[-1]]
+        path = config(self.folder.name, self.address, f"[engine]\ncores = {cores}\n")
+        with open(path) as file:
+            text = file.read().replace("[port]", "[port]\nengines = 2")
+        with open(path, "w") as file:
+            file.write(text)
+        daemon = Daemon(STACKD, CTL, self.folder.name, path)
+        self.addCleanup(daemon.stop, signal.SIGKILL)
+        tasks = f"/proc/{daemon.process.pid}/task"
+        allowed = {}
+
+        def pinned():
+            for thread in os.listdir(tasks):
+                with open(f"{tasks}/{thread}/comm") as file:
+                    allowed[file.read().strip()] = os.sched_getaffinity(int(thread))
+            return [allowed.get(f"mercury-eng{engine}") for engine in range(2)] == [{core} for core in cores]
+        self.assertTrue(wait_until(pinned), allowed)  # threads see to it themselves
+
     def test_bad_configuration_is_refused_with_file_and_line(self):
         path = config(self.folder.name, self.address, "mode = \"0999\"\n")
         for flag in ([], ["--check"]):
