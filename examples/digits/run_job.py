@@ -33,7 +33,8 @@ TRAINER = os.path.join("examples", "digits", "digits-train")
 DAEMON = os.path.join("apps", "stackd", "mercury-stackd")
 WORKERS = 2
 SERVERS = 2
-RATES_MBIT = (10, 300)  # at most what four hosts on two cores carry over virtual links
+RATES_MBIT = (10, 300)
+CORE_MBIT = 60  # four hosts' engines on two cores leave them as much time to compute as the exchange takes
 
 
 class JobError(RuntimeError):
@@ -249,7 +250,8 @@ def comparable_rate(stage, iteration_s):
     """Mbit/s at which a worker's gradients travel for as long as it computes, to the next 10."""
     gradient_bits = 8 * os.path.getsize(stage.path("weights-reference.bin"))
     rate = gradient_bits / (iteration_s / WORKERS) / 1e6
-    return int(min(max(round(rate / 10) * 10, RATES_MBIT[0]), RATES_MBIT[1]))
+    carried = CORE_MBIT * len(os.sched_getaffinity(0))
+    return int(min(max(round(rate / 10) * 10, RATES_MBIT[0]), carried, RATES_MBIT[1]))
 
 
 def table(stage, options, port, results):
