@@ -12,7 +12,7 @@
 namespace mercury {
 namespace {
 
-constexpr uint32_t kRanges = 131072, kSessions = 16, kFrameBytes = 1448;
+constexpr uint32_t kRanges = 131072, kStanding = 32768, kSessions = 16, kFrameBytes = 1448;
 constexpr uint32_t kLong = 1U << 31;  // chunks: more than a benchmark sends
 
 // One job whose sessions take turns, with `priorities` priorities as far apart as they can be.
@@ -64,7 +64,7 @@ BENCHMARK(cut_in_turns)->Arg(1)->Arg(64)->Arg(4096)->Arg(65536);
 void admit_and_empty(benchmark::State& state) {
   Queue queue(static_cast<uint32_t>(state.range(0)));
   uint32_t i = 0;
-  for (; i < 32768; ++i) {
+  for (; i < kStanding; ++i) {
     if (!queue.admit(i, 1)) return state.SkipWithError("refused");
   }
   ScheduledChunk out;

@@ -115,22 +115,7 @@ class StackdTest(unittest.TestCase):
         self.assertIn("stackd.sock", again.stderr)
         self.assertEqual(daemon.ctl("status").returncode, 0)
 
-    def test_two_engines_have_two_ports(self):
-        path = config(self.folder.name, self.address)
-        with open(path, "a") as file:
-            file.write("[engine]\ncores = [0, 0]\n")
-        with open(path) as file:
-            text = file.read().replace("[port]", "[port]\nengines = 2")
-        with open(path, "w") as file:
-            file.write(text)
-        daemon = Daemon(STACKD, CTL, self.folder.name, path)
-        self.addCleanup(daemon.stop, signal.SIGKILL)
-        engines = daemon.status()["engines"]
-        self.assertEqual([e["address"] for e in engines], [f"{self.address}:{UDP_PORT}", f"{self.address}:{UDP_PORT + 1}"])
-
-    def test_engines_stay_on_the_cores_that_they_are_given(self):
-        cores = sorted(os.sched_getaffinity(0), reverse=True)
-        cores = [cores[0], cores[-1]]
+    def two_engines(self, cores):
         path = config(self.folder.name, self.address, f"[engine]\ncores = {cores}\n")
         with open(path) as file:
             text = file.read().replace("[port]", "[port]\nengines = 2")
@@ -138,6 +123,16 @@ class StackdTest(unittest.TestCase):
             file.write(text)
         daemon = Daemon(STACKD, CTL, self.folder.name, path)
         self.addCleanup(daemon.stop, signal.SIGKILL)
+        return daemon
+
+    def test_two_engines_have_two_ports(self):
+        engines = self.two_engines([0, 0]).status()["engines"]
+        self.assertEqual([e["address"] for e in engines], [f"{self.address}:{UDP_PORT}", f"{self.address}:{UDP_PORT + 1}"])
+
+    def test_engines_stay_on_the_cores_that_they_are_given(self):
+        cores = sorted(os.sched_getaffinity(0), reverse=True)
+        cores = [cores[0], cores[-1]]
+        daemon = self.two_engines(cores)
         tasks = f"/proc/{daemon.process.pid}/task"
         allowed = {}
 

@@ -14,7 +14,7 @@
 
 namespace {
 
-constexpr uint32_t kRanges = 131072, kSessions = 4, kDecisions = 4096;
+constexpr uint32_t kRanges = 131072, kSessions = 4, kDecisions = 4096, kEmptied = 65536;
 using namespace mercury;
 
 // `ranges` ranges spread over `priorities` priorities, which lie as far apart as they can.
@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
     done = fill(scheduler, number, 2 * number, 1'000'000) && decide(scheduler, kDecisions);
   } else if (what == "empty") {
     done = true;
-    for (uint32_t i = 0; done && i < 65536 / number; ++i) {
+    for (uint32_t i = 0; done && i < kEmptied / number; ++i) {
       done = fill(scheduler, number, number, 1) && decide(scheduler, number);
     }
   } else if (what == "admit") {

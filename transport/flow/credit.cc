@@ -111,7 +111,7 @@ uint16_t CreditAllocator::told_units(const Sender& sender) const noexcept {
   const uint64_t share = equal_share(job, carried_bytes(rtt_ns_) + configured_queue_bytes_);
   if (8 * expected_ <= 9 * active_ && share >= equal_share(job, carried_bytes(wire::kIdleGrantNs)))
     return std::min(now, idle);
-  return now == idle ? static_cast<uint16_t>(now + 1) : now;
+  return now == idle ? static_cast<uint16_t>(now + 1) : now;  // equal ones say: keep to the rate
 }
 
 uint64_t CreditAllocator::grant_bytes(SessionSlot session) const noexcept {

@@ -79,6 +79,7 @@ class EthdevPort {
   [[gnu::cold]] void answer(rte_mbuf* frame, FrameClass kind, uint64_t now_ns) noexcept;
   [[gnu::cold]] void wake_up() noexcept;
 
+  // False: the pool is empty.
   bool take_spares() noexcept;
   // True if frames to the path can be addressed; brings its MAC address up to date.
   bool address(Path& path) noexcept;
@@ -112,7 +113,7 @@ class EthdevPort {
   uint32_t pending_first_ = 0;
   uint32_t pending_last_ = 0;
   uint32_t building_ = 0;                  // frames between tx_alloc and tx_send
-  std::array<rte_mbuf*, kSpare> spare_{};  // for tx_alloc
+  std::array<rte_mbuf*, kSpare> spare_{};  // from the pool, for tx_alloc
   uint32_t spare_count_ = 0;
   // Taken from the outbox, not yet taken by the device.
   std::array<rte_mbuf*, kBurst> foreign_{};
