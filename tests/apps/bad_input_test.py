@@ -101,6 +101,28 @@ class Bystander:
             program.result()
 
 
+class Overheard:
+    """A PUSH that a worker's host has sent, and whatever is made of it, from that host."""
+
+    def __init__(self, test, packet):
+        self.test, self.packet = test, packet
+        self.frame = packet[28:28 + 48 + int.from_bytes(packet[28 + 6:28 + 8], "big")]
+        self.payload, self.tag = self.frame[48:], frames.tag_of(self.frame)
+        self.session, = struct.unpack_from(">I", self.frame, 8)
+        self.chunk = struct.unpack_from(">IIIHHI", self.frame, 24)
+        self.forger = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+        test.addCleanup(self.forger.close)
+
+    def forge(self, frame, counter):
+        """It is dropped, and counted."""
+        server = self.test.daemons["server"]
+        before = server.counters()[counter]
+        udp = self.packet[20:24] + struct.pack(">HH", 8 + len(frame), 0)
+        self.forger.sendto(self.packet[:10] + bytes(2) + self.packet[12:20] + udp + frame,
+                           (self.test.addresses["server"], 0))
+        self.test.wait_for(lambda: server.counters()[counter] > before, counter)
+
+
 class BadInputTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="mercury-")
@@ -155,7 +177,9 @@ class BadInputTest(unittest.TestCase):
         bystander = Bystander(self)
         stranger = self.program("left")
         self.refused(self.open(stranger, name="nobody"), errno.ESRCH, "'nobody'", self.rendezvous, "[[job]]")
+        before = self.daemons["server"].counters()["sessions_refused"]
         self.refused(self.open(stranger, name="guarded", secret="wrong"), errno.EKEYREJECTED, "'guarded'", self.rendezvous)
+        self.assertEqual(self.daemons["server"].counters()["sessions_refused"], before + 1)
         self.refused(self.open(stranger, name="guarded"), errno.EKEYREJECTED, "secret")
         self.assertEqual(self.open(stranger, name="guarded", secret="right").code, 0)
         stranger.call("close")
@@ -298,17 +322,18 @@ class BadInputTest(unittest.TestCase):
             sender.sendto(frame, (self.addresses[generator.choice(("server", "left"))], UDP_PORT))
         bystander.stop(self)
 
-    @unittest.skipUnless(os.geteuid() == 0, "only root may read and forge the frames of others")
-    def test_frames_damaged_on_the_way(self):
-        self.cluster()
-        bystander = Bystander(self)
-        server = self.daemons["server"]
-        first, second = self.pair()
-        source, target = (socket.inet_aton(self.addresses[name]) for name in ("right", "server"))
-        # The second worker's PUSH of tensor 4000, whatever else is on the loopback.
+    def capture(self, host, tensor):
+        """What the host pushes of the tensor to the server, whatever else is on the loopback."""
+        source, target = (socket.inet_aton(self.addresses[name]) for name in (host, "server"))
         wire = capture([(LOAD_WORD, 12, source), (LOAD_WORD, 16, target), (LOAD_BYTE, 28 + 3, bytes([frames.PUSH])),
-                        (LOAD_WORD, 28 + 28, struct.pack(">I", 4000))])
+                        (LOAD_WORD, 28 + 28, struct.pack(">I", tensor))])
         self.addCleanup(wire.close)
+        return wire
+
+    def overheard_pair(self):
+        """Two programs after a round of tensor 4000, and what their hosts pushed in it."""
+        first, second = self.pair()
+        wires = {host: self.capture(host, 4000) for host in ("left", "right")}
         for program in (first, second):
             program.begin("declare", tensors=[[4000, 1000, "f32", "sum"]])
         for program in (first, second):
@@ -316,22 +341,18 @@ class BadInputTest(unittest.TestCase):
             program.begin("exchange", tensor=4000, rounds=1)
         for program in (first, second):
             self.assertEqual((program.result().fields["rounds"]), 1)
-        packet = wire.recv(65536)
-        frame = packet[28:28 + 48 + int.from_bytes(packet[28 + 6:28 + 8], "big")]
-        session, = struct.unpack_from(">I", frame, 8)
-        number, tensor, chunk, priority, sender, incarnation, _ = struct.unpack_from(">IIIHHII", frame, 24)
-        forger = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
-        self.addCleanup(forger.close)
+        return first, second, {host: Overheard(self, wire.recv(65536)) for host, wire in wires.items()}
 
-        def forge(frame, counter):
-            """Sends it as the second worker's host; it is dropped, and counted."""
-            before = server.counters()[counter]
-            udp = packet[20:24] + struct.pack(">HH", 8 + len(frame), 0)
-            forger.sendto(packet[:10] + bytes(2) + packet[12:20] + udp + frame, (self.addresses["server"], 0))
-            self.wait_for(lambda: server.counters()[counter] > before, counter)
+    @unittest.skipUnless(os.geteuid() == 0, "only root may read and forge the frames of others")
+    def test_frames_damaged_on_the_way(self):
+        self.cluster()
+        bystander = Bystander(self)
+        first, second, overheard = self.overheard_pair()
+        victim = overheard["right"]
+        forge, frame, session = victim.forge, victim.frame, victim.session
+        number, tensor, chunk, priority, sender, incarnation = victim.chunk
         first.begin("exchange", tensor=4000, rounds=1)  # the round is open, and lacks the second worker
-        payload = frame[48:]
-        tag = frames.tag_of(frame)
+        payload, tag = victim.payload, victim.tag
         for bit in (0, 17, 8 * len(payload) - 1):
             damaged = bytearray(payload)
             damaged[bit // 8] ^= 1 << bit % 8
@@ -354,6 +375,43 @@ class BadInputTest(unittest.TestCase):
         for program in (first, second):
             reply = program.result()
             self.assertEqual((reply.code, reply.text), (0, ""))
+        bystander.stop(self)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may read and forge the frames of others")
+    def test_frames_forged_by_one_who_reads_them(self):
+        """The session, its tag and the checksums are right, the packet number is new; what they say is wrong."""
+        self.cluster()
+        bystander = Bystander(self)
+        first, second, overheard = self.overheard_pair()
+        left, right = overheard["left"], overheard["right"]
+        others = Overheard(self, self.capture("right", TENSOR[0]).recv(65536))
+        round_, tensor, chunk, priority, sender, incarnation = right.chunk
+        wire = self.capture("left", tensor)
+        first.begin("exchange", tensor=tensor, rounds=1)  # the round is open, and lacks the second worker
+        now = Overheard(self, wire.recv(65536)).chunk[0]
+        self.assertEqual(now, round_ + 1)
+        # Who hears that a packet has arrived which it never sent ends the session: not until all of these are sent.
+        for host in ("left", "right"):
+            self.daemons[host].process.send_signal(signal.SIGSTOP)
+        rows = (
+            ("another job's tag", "drop_header_crc", right, others.tag, right.chunk),
+            ("the round before", "drop_round_old", right, right.tag, right.chunk),
+            ("two rounds before", "drop_round_old", right, right.tag, (now - 2, *right.chunk[1:])),
+            ("the next round", "drop_round_new", right, right.tag, (now + 1, *right.chunk[1:])),
+            ("no such tensor", "drop_unknown_tensor", right, right.tag, (now, tensor + 1, *right.chunk[2:])),
+            ("no such chunk", "drop_chunk_range", right, right.tag, (now, tensor, chunk + 1, *right.chunk[3:])),
+            ("its last incarnation", "drop_incarnation", right, right.tag, (now, *right.chunk[1:5], incarnation - 1)),
+            ("the other worker", "drop_worker_rank", right, right.tag, (now, *right.chunk[1:4], sender - 1, incarnation)),
+            ("once more", "drop_contributed_twice", left, left.tag, (now, *left.chunk[1:])),
+        )
+        for i, (what, counter, worker, tag, header) in enumerate(rows):
+            with self.subTest(what):
+                worker.forge(frames.frame(frames.PUSH, worker.payload, session=worker.session, number=(1 << 40) + i,
+                                          tag=tag, chunk=header), counter)
+        for host in ("left", "right"):
+            self.daemons[host].process.send_signal(signal.SIGCONT)
+        reply = first.result()
+        self.assertIn("never sent", reply.text)
         bystander.stop(self)
 
     def test_versions_that_differ_from_a_stranger(self):

@@ -41,9 +41,11 @@ class GradientExchangeTest : public testing::Test {
     return cookies;
   }
 
+  bool nic_reads_ = false;  // the sums that were sent last
   Counters counters_;
-  GradientExchange exchange_{ExchangeConfig(), counters_, [](void*, PayloadPin&) { return false; },
-                             nullptr};
+  GradientExchange exchange_{ExchangeConfig(), counters_,
+                             [](void* reads, PayloadPin&) { return *static_cast<bool*>(reads); },
+                             &nic_reads_};
   std::unique_ptr<EngineChannel> engine_;
   std::unique_ptr<ClientChannel> program_;
 };
@@ -107,6 +109,106 @@ TEST_F(GradientExchangeTest, OnePassLooksAtFewOfTheChunksWhoseTimeIsUp) {
   }
   EXPECT_EQ(looked, kChunks);
   EXPECT_EQ(exchange_.next_deadline_ns(), kNever);
+}
+
+struct Refused {
+  const char* what;
+  void (*change)(wire::Header&);
+  Counter counter;
+  Taken taken;  // kYes: sending it again would not help
+};
+
+const Refused kRefused[] = {
+    {"the round that has just ended", [](wire::Header& h) { h.round = 1; }, Counter::kDropRoundOld,
+     Taken::kYes},
+    {"a round long gone", [](wire::Header& h) { h.round -= 1000; }, Counter::kDropRoundOld,
+     Taken::kYes},
+    {"the round after the next", [](wire::Header& h) { h.round += 1; }, Counter::kDropRoundNew,
+     Taken::kNo},
+    {"a chunk that it has added to", [](wire::Header& h) { h.chunk = 0; },
+     Counter::kDropContributedTwice, Taken::kYes},
+    {"a tensor that nobody declared", [](wire::Header& h) { h.tensor = 1; },
+     Counter::kDropUnknownTensor, Taken::kNo},
+    {"a chunk behind the last", [](wire::Header& h) { h.chunk = 2; }, Counter::kDropChunkRange,
+     Taken::kYes},
+    {"another worker's", [](wire::Header& h) { h.sender = 1; }, Counter::kDropWorkerRank,
+     Taken::kYes},
+    {"its last life's", [](wire::Header& h) { h.incarnation -= 1; }, Counter::kDropIncarnation,
+     Taken::kYes},
+    {"a damaged one", [](wire::Header& h) { h.payload_crc ^= 1; }, Counter::kDropPayloadCrc,
+     Taken::kNo},
+    {"a result", [](wire::Header& h) { h.type = wire::FrameType::kResult; }, Counter::kDropNotOpen,
+     Taken::kNo},
+};
+
+// Round 1 is complete, and in round 2 the worker has sent one of two chunks.
+TEST_F(GradientExchangeTest, EachPushThatIsRefusedIsCountedUnderItsReasonAndChangesNothing) {
+  command::AddServerJob job;
+  job.workers = 2;
+  job.shards = 1;
+  ASSERT_TRUE(exchange_.on_command(job));
+  command::AddTensor tensor;
+  tensor.numel = 32;
+  tensor.chunk_bytes = 64;
+  ASSERT_TRUE(exchange_.on_command(tensor));
+  const std::vector<std::byte> elements(64);
+  wire::Header header;
+  header.type = wire::FrameType::kPush;
+  header.payload_crc = wire::crc32c(elements);
+  const auto push = [&](wire::Header sent) {
+    return exchange_.on_chunk(SessionSlot(sent.sender), sent, elements, 0);
+  };
+  for (header.sender = 0; header.sender < 2; ++header.sender) {
+    header.incarnation = 7 + header.sender;
+    ASSERT_TRUE(exchange_.bind_worker(JobSlot(0), header.sender, header.incarnation,
+                                      SessionSlot(header.sender)));
+    for (header.chunk = 0; header.chunk < 2; ++header.chunk) {
+      header.round = 1;
+      ASSERT_EQ(push(header), Taken::kYes);
+    }
+  }
+  header.sender = 0;
+  header.incarnation = 7;
+  header.round = 2;
+  header.chunk = 0;
+  ASSERT_EQ(push(header), Taken::kYes);
+  header.chunk = 1;
+  for (const Refused& row : kRefused) {
+    wire::Header wrong = header;
+    row.change(wrong);
+    const uint64_t before = counters_.get(row.counter);
+    EXPECT_EQ(exchange_.on_chunk(SessionSlot(0), wrong, elements, 0), row.taken) << row.what;
+    EXPECT_EQ(counters_.get(row.counter), before + 1) << row.what;
+    EXPECT_EQ(counters_.get(Counter::kPushChunks), 5U) << row.what;
+  }
+  EXPECT_EQ(push(header), Taken::kYes) << "what was right with it is still awaited";
+  EXPECT_EQ(counters_.get(Counter::kPushChunks), 6U);
+}
+
+TEST_F(GradientExchangeTest, ASumThatTheNicStillReadsIsNotOverwrittenAndItsPushComesAgain) {
+  command::AddServerJob job;
+  job.workers = 1;
+  job.shards = 1;
+  ASSERT_TRUE(exchange_.on_command(job));
+  command::AddTensor tensor;
+  tensor.numel = 16;
+  tensor.chunk_bytes = 64;
+  ASSERT_TRUE(exchange_.on_command(tensor));
+  ASSERT_TRUE(exchange_.bind_worker(JobSlot(0), 0, 7, SessionSlot(0)));
+  const std::vector<std::byte> elements(64);
+  wire::Header header;
+  header.type = wire::FrameType::kPush;
+  header.incarnation = 7;
+  header.payload_crc = wire::crc32c(elements);
+  for (header.round = 1; header.round < 3; ++header.round) {
+    ASSERT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kYes);
+  }
+  nic_reads_ = true;
+  EXPECT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kNo);
+  EXPECT_EQ(counters_.get(Counter::kDropSlotBusy), 1U);
+  nic_reads_ = false;
+  EXPECT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kYes);
+  EXPECT_EQ(counters_.get(Counter::kPushChunks), 3U);
 }
 
 }  // namespace

@@ -402,7 +402,8 @@ TEST(SimFaults, ALinkThatGoesDownLosesWhatIsOnIt) {
 }
 
 TEST(SimNetwork, AFullReceiveRingDrops) {
-  Star star(2, {}, {.rx_ring_frames = 4});
+  Counters counters;
+  Star star(2, {}, {.rx_ring_frames = 4, .counters = &counters});
   for (uint32_t i = 0; i < 6;) {
     if (star.send(0, 1, 100, i))
       ++i;
@@ -414,6 +415,7 @@ TEST(SimNetwork, AFullReceiveRingDrops) {
   star.receive(1);
   EXPECT_EQ(star.received.size(), 4u);
   EXPECT_EQ(star.network.drops(Drop::kRxRingFull), 2u);
+  EXPECT_EQ(counters.get(Counter::kDropNoBuffer), 2u);
   EXPECT_EQ(star.network.frames_in_use(), 0u);
 }
 

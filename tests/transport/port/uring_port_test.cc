@@ -196,6 +196,16 @@ TEST(UringPort, AClosedPeerIsNoError) {
   EXPECT_EQ(await(lab, lab.b(), 1).size(), 1u);
 }
 
+// The kernel refuses to broadcast for a socket that did not ask to.
+TEST(UringPort, WhatTheKernelRefusesIsCountedAndHoldsNothingUp) {
+  Lab<true> lab;
+  const PathId refused = *lab.a().open_path(*Endpoint::parse("127.255.255.255:7470"));
+  const PathId path = *lab.a().open_path(lab.b().info().local);
+  for (uint32_t i = 0; i < 6; ++i) ASSERT_TRUE(send(lab.a(), i % 2 ? path : refused, i, 100));
+  EXPECT_EQ(await(lab, lab.b(), 3).size(), 3u);
+  EXPECT_EQ(lab.counters_a.get(Counter::kDropNetwork), 3u);
+}
+
 TEST(UringPort, AFrameIsNotSentToWhoeverGotItsPathsPlace) {
   Lab<true> lab;
   Counters counters;

@@ -1,6 +1,7 @@
 // Whole ports over net_ring: no root, no hugepages, time as the test says.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <rte_ethdev.h>
 
 #include <chrono>
 #include <cstring>
@@ -227,6 +228,24 @@ TEST_F(RingPort, KeepsOrderWhenTheDeviceIsFull) {
   for (int i = 0; i < 100; ++i) pass();
   ASSERT_EQ(seen_.size(), sent);
   for (uint32_t i = 0; i < sent; ++i) ASSERT_EQ(seen_[i], std::to_string(i));
+}
+
+TEST_F(RingPort, WhatWaitsWhenTheLinkGoesDownIsDroppedUnderItsCounter) {
+  open(1, 1);
+  EthdevPort& port = *a_->ports[0];
+  const PathId path = ready_path(port, b_->v4());
+  ASSERT_EQ(rte_eth_dev_set_link_down(a_->device->dpdk_port()), 0);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(send(port, path, "lost"));
+  pass();
+  EXPECT_FALSE(port.path_ready(path));
+  EXPECT_EQ(a_->count(Counter::kDropTxFull), 3u);
+  ASSERT_EQ(rte_eth_dev_set_link_up(a_->device->dpdk_port()), 0);
+  pass();
+  seen_.clear();
+  EXPECT_TRUE(send(port, path, "carried"));
+  for (int i = 0; i < 3; ++i) pass();
+  EXPECT_EQ(seen_, std::vector<std::string>{"carried"});
+  EXPECT_EQ(a_->count(Counter::kDropTxFull), 3u);
 }
 
 TEST_F(RingPort, SharedPayloadReachesManyPeersAndIsReleased) {
