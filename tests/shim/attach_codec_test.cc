@@ -1,7 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 
@@ -149,27 +147,6 @@ TEST(AttachCodec, AnswersAnotherVersionAndAnotherProtocol) {
   EXPECT_EQ(check_hello(std::get<Hello>(decoded->body)).error().code, Errc::kVersionMismatch);
   other.magic = 1;
   EXPECT_EQ(check_hello(other).error().code, Errc::kProtocol);
-}
-
-// What minor 1 added may be missing, which means what minor 0 did.
-TEST(AttachCodec, UnderstandsTheMinorBefore) {
-  const auto without = [](const Bytes& bytes, std::initializer_list<const char*> keys) {
-    nlohmann::json map = nlohmann::json::from_cbor(bytes);
-    for (const char* key : keys) EXPECT_EQ(map.erase(key), 1U) << key;
-    const std::vector<uint8_t> cbor = nlohmann::json::to_cbor(map);
-    Bytes shorter(cbor.size());
-    std::transform(cbor.begin(), cbor.end(), shorter.begin(),
-                   [](uint8_t b) { return std::byte{b}; });
-    return shorter;
-  };
-  const auto welcome = decode_reply(without(encode(ReplyMessage{5, all_replies()[3]}), {"minor"}));
-  ASSERT_TRUE(welcome.has_value()) << welcome.error().message;
-  EXPECT_EQ(std::get<HelloOk>(welcome->body).minor, 0U);
-  const auto request = decode_request(
-      without(encode(RequestMessage{5, some_job()}), {"rejoin_ms", "quorum", "patience_ms"}));
-  ASSERT_TRUE(request.has_value()) << request.error().message;
-  const auto& open = std::get<JobOpen>(request->body);
-  EXPECT_EQ(open.rejoin_ms + open.quorum + open.patience_ms, 0U);
 }
 
 TEST(AttachCodec, RefusesDeepNestingAndImpossibleLengths) {

@@ -1,0 +1,140 @@
+// The exchange of the minor version before (0), as bytes: what its programs and daemons say is
+// understood, with the meaning that it had, and what is said to them has all that they ask for. The
+// bytes are those that the last release of minor 0 sent; they never change.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "shim/channel/attach.h"
+
+namespace mercury::attach {
+namespace {
+
+struct Golden {
+  const char* kind;
+  const char* hex;
+};
+constexpr Golden kRequests[] = {
+    {"hello",
+     "a6656d616769631a4d455243656d616a6f7201656d696e6f720063706964191267637365710164747970"
+     "656568656c6c6f"},
+    {"region_add",
+     "a465627974657319100066726567696f6e07637365710264747970656a726567696f6e5f616464"},
+    {"job_open",
+     "ae6a636c69656e745f6a6f62036d64657465726d696e6973746963f5646669666ff5646e616d65657472"
+     "61696e6472616e6b016a72656e64657a766f7573826d31302e302e302e313a373437306e5b666430303a"
+     "3a325d3a3734373164726f6c650066736563726574636b657963736571036773657276657273016a7469"
+     "6d656f75745f6d731903e86474797065686a6f625f6f70656e667765696768740467776f726b65727302"},
+    {"declare",
+     "a4637365710464736c6f74056774656e736f72738187061903e80201090718406474797065676465636c"
+     "617265"},
+    {"job_wait", "a3637365710564736c6f74056474797065686a6f625f77616974"},
+    {"job_status", "a3637365710664736c6f740564747970656a6a6f625f737461747573"},
+    {"job_close", "a3637365710764736c6f74056474797065696a6f625f636c6f7365"},
+    {"region_del", "a366726567696f6e07637365710864747970656a726567696f6e5f64656c"},
+};
+constexpr Golden kReplies[] = {
+    {"hello_ok",
+     "a566636c69656e740967656e67696e657302637365710164747970656868656c6c6f5f6f6b6776657273"
+     "696f6e65302e312e30"},
+    {"job_opened",
+     "a76b6368756e6b5f62797465731905806472616e6b01637365710367736572766572730164736c6f7405"
+     "64747970656a6a6f625f6f70656e656467776f726b65727302"},
+    {"ok", "a263736571046474797065626f6b"},
+    {"failed",
+     "a464636f6465181a637365710564746578746d776f726b65722030206f6620326474797065666661696c"
+     "6564"},
+    {"notice",
+     "a564636f6465181e637365710064736c6f740564746578746d776f726b65722030206f66203264747970"
+     "65666e6f74696365"},
+};
+
+std::vector<std::byte> bytes_of(const std::string& hex) {
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoul(hex.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+nlohmann::json map_of(const std::vector<std::byte>& bytes) {
+  std::vector<uint8_t> cbor(bytes.size());
+  std::transform(bytes.begin(), bytes.end(), cbor.begin(),
+                 [](std::byte b) { return std::to_integer<uint8_t>(b); });
+  return nlohmann::json::from_cbor(cbor);
+}
+
+// The same exchange in this version's words.
+std::vector<Request> requests() {
+  Hello hello;
+  hello.abi_minor = 0;
+  hello.pid = 4711;
+  JobOpen open;
+  open.client_job = 3;
+  open.name = "train";
+  open.secret = "key";
+  open.rank = 1;
+  open.workers = 2;
+  open.servers = 1;
+  open.rendezvous = {*Endpoint::parse("10.0.0.1:7470"), *Endpoint::parse("[fd00::2]:7471")};
+  open.deterministic = true;
+  open.policy = kFifoPolicy;
+  open.weight = 4;
+  open.timeout_ms = 1000;
+  Declare declare;
+  declare.slot = 5;
+  declare.tensors.push_back({6, 1000, Dtype::kF16, ReduceOp::kAverage, 9, 7, 64});
+  return {hello,      RegionAdd{7, 4096}, open,        declare,
+          JobWait{5}, JobStatus{5},       JobClose{5}, RegionDel{7}};
+}
+std::vector<Reply> replies() {
+  return {HelloOk{2, "0.1.0", 9, 0}, JobOpened{5, 1, 2, 1, 1408}, Ok{},
+          Failed{Errc::kMissingMembers, "worker 0 of 2"},
+          Notice{5, Errc::kPeerLost, "worker 0 of 2"}};
+}
+
+// Every field that the message before had, with the value that it had there: what it did not have
+// is ignored there.
+void says_as_much(const std::vector<std::byte>& today, const std::vector<std::byte>& before) {
+  const nlohmann::json now = map_of(today);
+  for (const auto& [key, value] : map_of(before).items()) {
+    ASSERT_TRUE(now.contains(key)) << key;
+    EXPECT_EQ(now.at(key), value) << key;
+  }
+}
+
+TEST(PreviousAttachVersion, WhatItsProgramsSayMeansWhatItMeant) {
+  const std::vector<Request> same = requests();
+  ASSERT_EQ(same.size(), std::size(kRequests));
+  for (size_t i = 0; i < same.size(); ++i) {
+    SCOPED_TRACE(kRequests[i].kind);
+    const std::vector<std::byte> before = bytes_of(kRequests[i].hex);
+    const auto message = decode_request(before);
+    ASSERT_TRUE(message) << message.error().message;
+    const std::vector<std::byte> today =
+        encode(RequestMessage{static_cast<uint32_t>(i + 1), same[i]});
+    EXPECT_EQ(encode(*message), today) << "what is missing has the value that it stood for";
+    says_as_much(today, before);
+  }
+  EXPECT_TRUE(check_hello(std::get<Hello>(decode_request(bytes_of(kRequests[0].hex))->body)).ok());
+}
+
+TEST(PreviousAttachVersion, WhatItsDaemonsSayMeansWhatItMeant) {
+  const std::vector<Reply> same = replies();
+  ASSERT_EQ(same.size(), std::size(kReplies));
+  for (size_t i = 0; i < same.size(); ++i) {
+    SCOPED_TRACE(kReplies[i].kind);
+    const std::vector<std::byte> before = bytes_of(kReplies[i].hex);
+    const auto message = decode_reply(before);
+    ASSERT_TRUE(message) << message.error().message;
+    const std::vector<std::byte> today = encode(ReplyMessage{message->sequence, same[i]});
+    EXPECT_EQ(encode(*message), today) << "what is missing has the value that it stood for";
+    says_as_much(today, before);
+  }
+}
+
+}  // namespace
+}  // namespace mercury::attach
