@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
@@ -23,6 +24,12 @@ from daemons import cpu_s, least_busy  # noqa: E402
 STACKD, CTL, TRAINER = sys.argv[1:4]
 ITERATIONS = 3
 WORKERS = 2
+NR_HUGEPAGES = "/proc/sys/vm/nr_hugepages"
+
+
+def hugepages_free():
+    with open("/proc/meminfo") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("HugePages_Free:"))
 
 
 class Site:
@@ -35,9 +42,9 @@ class Site:
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def daemon(self, name, popen, port):
+    def daemon(self, name, popen, port, hugepages="off"):
         with open(self.path(name + ".toml"), "w") as file:
-            file.write(f'[port]\nudp_port = 7470\nhugepages = "off"\n{port}\n[attach]\nsocket = "{self.path(name)}.sock"\n')
+            file.write(f'[port]\nudp_port = 7470\nhugepages = "{hugepages}"\n{port}\n[attach]\nsocket = "{self.path(name)}.sock"\n')
         with open(self.path(name + ".log"), "w") as log:
             try:
                 process = ready.start_ready(
@@ -225,6 +232,36 @@ class HostsTest(unittest.TestCase):
         self.assertEqual(programs[0].wait(8), 1)  # below peer_timeout: the daemon told it
         self.assertIn("exchange", self.site.log("worker-0"))
         self.run_workers(["w0", "w1"], rendezvous, 1)  # the daemons are as good as before
+
+    def reserve_hugepages(self, megabytes):
+        """As many free 2 MB pages; afterwards the machine has as many as it had."""
+        def number():
+            with open(NR_HUGEPAGES) as file:
+                return int(file.read())
+
+        def reserve(pages):
+            with contextlib.suppress(OSError), open(NR_HUGEPAGES, "w") as file:
+                file.write(str(pages))
+        before, wanted = number(), megabytes // 2
+        self.addCleanup(reserve, before)
+        reserve(before + wanted)
+        if hugepages_free() < wanted or number() < before + wanted:
+            self.skipTest(f"no {wanted} hugepages of 2 MB here")
+
+    def test_hugepages_of_a_killed_daemon_are_free_again(self):
+        host, = self.lab(["w0"]).hosts
+        self.reserve_hugepages(256)
+        before = hugepages_free()
+        port = self.ethdev("af_packet", extra='memory = "256MB"\n')(host, False)
+        for _ in range(3):  # each starts over what the last one left
+            daemon = self.site.daemon("w0", host.popen, port, hugepages="on")
+            self.assertLess(hugepages_free(), before)
+            daemon.kill()
+            daemon.wait()
+            deadline = time.monotonic() + 60
+            while hugepages_free() != before and time.monotonic() < deadline:
+                time.sleep(0.01)
+            self.assertEqual(hugepages_free(), before)
 
     def test_the_daemon_is_lost(self):
         lab = self.lab(["w0", "s0"])
