@@ -13,7 +13,7 @@ TEXT_SUFFIXES = tree.SOURCE_SUFFIXES + ('.py', '.lua', '.sh', 'meson.build')
 ITSELF = 'tests/lint/files_test.py'  # names what it forbids
 
 # Nothing that a packet, a program or a file can reach may end the process.
-DATAPATH = ('transport/', 'scheduler/', 'aggregator/', 'shim/')
+DATAPATH = ('transport/', 'scheduler/', 'aggregator/', 'shim/', 'apps/stackd/')
 
 # In code (comments and strings do not count): what, where ('' is everywhere), why not.
 FORBIDDEN = [
@@ -22,8 +22,8 @@ FORBIDDEN = [
     (r'^[ \t]*#[ \t]*if[ \t]+0\b', '', 'no dead code'),
     (r'^[ \t]*#[ \t]*define[ \t]+(?:private|protected)\b', '', 'test through the public interface'),
     (r'(?<!\w)assert[ \t]*\(', DATAPATH, 'bad input is an error or a counter, never an abort'),
-    (r'(?<![\w.>])(?:std::)?(?:abort|terminate|exit|_exit|quick_exit)[ \t]*\(', DATAPATH,
-     'a library does not end the process'),
+    (r'(?<![\w.>])(?:std::)?(?:(?:abort|terminate|exit|_exit|quick_exit|__builtin_trap|rte_panic|rte_exit|'
+     r'RTE_VERIFY)[ \t]*\(|raise[ \t]*\([ \t]*SIG)', DATAPATH, 'a library and a daemon do not end the process'),
 ]
 # Anywhere in the text, comments included.
 UNFINISHED = re.compile(r'\b(?:TODO|FIXME|XXX)\b')
@@ -71,6 +71,10 @@ class Rules(unittest.TestCase):
             ('aggregator/x.cc', 'assert(x);'),
             ('aggregator/x.cc', 'if (x) std::abort();'),
             ('shim/x/y.cc', 'exit(1);'),
+            ('transport/port/x.cc', 'rte_panic("no");'),
+            ('transport/port/x.cc', 'rte_exit(1, "no");'),
+            ('transport/x.h', '#pragma once\n__builtin_trap();'),
+            ('apps/stackd/x.cc', 'raise(SIGABRT);'),
             ('tests/x.cc', '// TO' + 'DO: later'),
             ('tools/x.py', '# FIX' + 'ME'),
             ('tests/x.cc', '\n' * 601),
@@ -84,9 +88,10 @@ class Rules(unittest.TestCase):
         rows = [
             ('scheduler/x.cc', '// may throw, or goto\nconst char* s = "throw assert(1)";'),
             ('scheduler/x.cc', 'static_assert(sizeof(int) == 4);'),
-            ('scheduler/x.cc', 'worker.exit(1); on_abort(); port->abort();'),
+            ('scheduler/x.cc', 'worker.exit(1); on_abort(); port->abort(); credit.raise(); raise();'),
             ('scheduler/x.cc', "int n = 1'000; char c = '\"'; // goto"),
             ('benchmarks/x.cc', 'if (!ok) std::abort();'),
+            ('apps/sim/x.cc', 'exit(1);'),
             ('tests/x.h', '#pragma once\n' + '\n' * 399),
             ('shim/client/x.h', '#ifndef MERCURY_H\n#define MERCURY_H\n#endif'),
         ]
