@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "apps/sim/deadlines.h"
 #include "apps/sim/link_schedule.h"
 #include "shim/channel/channel.h"
 #include "shim/runtime/host.h"
+#include "transport/base/deadlines.h"
 #include "transport/base/random.h"
 #include "transport/port/sim/sim_network.h"
 #include "transport/port/sim/sim_port.h"

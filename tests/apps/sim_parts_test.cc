@@ -4,34 +4,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "apps/sim/deadlines.h"
 #include "apps/sim/link_schedule.h"
 
 namespace mercury::simulator {
 namespace {
-
-TEST(Deadlines, FindsTheEarliestOfAny) {
-  Random random(3);
-  for (const size_t count : {1, 2, 3, 7, 64, 100}) {
-    Deadlines deadlines(count);
-    std::vector<uint64_t> plain(count, kNever);
-    for (int step = 0; step < 2000; ++step) {
-      const auto index = static_cast<size_t>(random.below(count));
-      plain[index] = random.below(10) == 0 ? kNever : random.below(1000);
-      deadlines.set(index, plain[index]);
-      ASSERT_EQ(deadlines.earliest_ns(), *std::min_element(plain.begin(), plain.end()));
-      ASSERT_EQ(deadlines.at(index), plain[index]);
-    }
-    std::vector<size_t> due;
-    deadlines.take_due(500, [&](size_t index) { due.push_back(index); });
-    std::vector<size_t> expected;
-    for (size_t i = 0; i < count; ++i) {
-      if (plain[i] <= 500) expected.push_back(i);
-    }
-    EXPECT_EQ(due, expected);
-    EXPECT_GT(deadlines.earliest_ns(), 500U);
-  }
-}
 
 TEST(LinkSchedule, FollowsItsSteps) {
   LinkSchedule schedule = *LinkSchedule::parse("10Gbps,2s:5Gbps,4s:1Gbps");

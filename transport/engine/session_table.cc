@@ -20,7 +20,6 @@ SessionTable::SessionTable(uint32_t capacity, uint64_t seed) {
   std::array<unsigned char, randombytes_SEEDBYTES> key{};
   std::memcpy(key.data(), &seed, sizeof seed);
   randombytes_buf_deterministic(generations_.data(), capacity * sizeof generations_[0], key.data());
-  deadlines_ns_.resize(capacity, kNever);
   touched_.reserve(capacity);
   free_.reserve(capacity);
   for (uint32_t i = capacity; i > 0; --i) free_.push_back(i - 1);
@@ -32,13 +31,14 @@ bool SessionTable::allocate(SessionSlot& slot) {
   free_.pop_back();
   entries_[slot.value] = std::make_unique<SessionEntry>();
   high_water_ = std::max(high_water_, slot.value + 1);
+  deadlines_.grow(high_water_);
   ++size_;
   return true;
 }
 
 void SessionTable::release(SessionSlot slot) {
   entries_[slot.value].reset();
-  deadlines_ns_[slot.value] = kNever;
+  deadlines_.set(slot.value, kNever);
   ++generations_[slot.value];
   free_.push_back(slot.value);
   --size_;
@@ -98,11 +98,6 @@ void SessionTable::keep_touched(size_t visited) noexcept {
     if (entries_[touched_[i].value]) entries_[touched_[i].value]->touched = false;
   }
   touched_.erase(touched_.begin(), touched_.begin() + static_cast<std::ptrdiff_t>(visited));
-}
-
-void SessionTable::set_deadline(SessionSlot slot, uint64_t deadline_ns) noexcept {
-  deadlines_ns_[slot.value] = deadline_ns;
-  min_deadline_ns_ = std::min(min_deadline_ns_, deadline_ns);
 }
 
 }  // namespace mercury

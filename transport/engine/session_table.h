@@ -5,11 +5,11 @@
 // the generation's.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "transport/base/deadlines.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/types.h"
 #include "transport/flow/session.h"
@@ -63,30 +63,24 @@ class SessionTable {
   // All but the first `visited` stay.
   void keep_touched(size_t visited) noexcept;
 
-  void set_deadline(SessionSlot slot, uint64_t deadline_ns) noexcept;
+  void set_deadline(SessionSlot slot, uint64_t deadline_ns) noexcept {
+    deadlines_.set(slot.value, deadline_ns);
+  }
   // Calls `expired(slot)` for every session whose deadline has come.
   template <class F>
   void run_timers(uint64_t now_ns, F expired) noexcept {
-    if (now_ns < min_deadline_ns_) return;
-    uint64_t next = kNever;
-    for (uint32_t i = 0; i < high_water_; ++i) {
-      if (deadlines_ns_[i] <= now_ns) {
-        deadlines_ns_[i] = kNever;  // the visit at the end of the pass sets the next one
-        expired(SessionSlot(i));
-      }
-      next = std::min(next, deadlines_ns_[i]);
-    }
-    min_deadline_ns_ = next;
+    // The visit at the end of the pass sets the next one.
+    deadlines_.take_due(
+        now_ns, [&expired](size_t slot) { expired(SessionSlot(static_cast<uint32_t>(slot))); });
   }
-  uint64_t next_deadline_ns() const noexcept { return min_deadline_ns_; }
+  uint64_t next_deadline_ns() const noexcept { return deadlines_.earliest_ns(); }
 
  private:
   std::vector<std::unique_ptr<SessionEntry>> entries_;
   std::vector<uint32_t> generations_;
-  std::vector<uint64_t> deadlines_ns_;  // apart from the entries: scanned as one array
+  Deadlines deadlines_{1};  // by slot, of those that were in use at a time
   std::vector<SessionSlot> touched_;
   std::vector<uint32_t> free_;
-  uint64_t min_deadline_ns_ = kNever;
   uint32_t slot_bits_ = 0;
   uint32_t high_water_ = 0;
   uint32_t size_ = 0;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <vector>
 
 namespace mercury {
 namespace {
@@ -75,6 +76,30 @@ TEST(SessionTable, EverySlotOfTheLargestTableIsFound) {
     ++count;
   }
   EXPECT_EQ(count, 65535U);
+}
+
+// A deadline that moved later wakes nobody at its old time, however many sessions there are.
+TEST(SessionTable, TimersRunAtTheLastDeadlineThatWasSet) {
+  SessionTable table(1000);
+  std::vector<SessionSlot> slots(300);
+  for (SessionSlot& slot : slots) {
+    ASSERT_TRUE(table.allocate(slot));
+    table.set_deadline(slot, 1000 + slot.value);
+  }
+  EXPECT_EQ(table.next_deadline_ns(), 1000U);
+  table.set_deadline(slots[0], 5000);
+  EXPECT_EQ(table.next_deadline_ns(), 1001U);
+  table.release(slots[1]);
+  EXPECT_EQ(table.next_deadline_ns(), 1002U);
+  std::vector<uint32_t> expired;
+  const auto note = [&expired](SessionSlot slot) { expired.push_back(slot.value); };
+  table.run_timers(1001, note);
+  EXPECT_TRUE(expired.empty());
+  table.run_timers(1004, note);
+  EXPECT_EQ(expired, (std::vector<uint32_t>{2, 3, 4}));
+  table.run_timers(1004, note);  // once each
+  EXPECT_EQ(expired.size(), 3U);
+  EXPECT_EQ(table.next_deadline_ns(), 1005U);
 }
 
 }  // namespace

@@ -1,21 +1,30 @@
 // The earliest of many deadlines, each set at any time: a tournament tree. Constant time for the
-// earliest, logarithmic for a change, and no allocation after construction.
+// earliest, logarithmic for a change; it allocates where it is made and where it grows.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "transport/base/types.h"
 
-namespace mercury::simulator {
+namespace mercury {
 
 class Deadlines {
  public:
   explicit Deadlines(size_t count)
       : leaves_(std::bit_ceil(std::max<size_t>(count, 2))), tree_(2 * leaves_, kNever) {}
+
+  // Room for `count` at least. What is set stays.
+  void grow(size_t count) {
+    if (count <= leaves_) return;
+    Deadlines larger(count);
+    for (size_t index = 0; index < leaves_; ++index) larger.set(index, at(index));
+    *this = std::move(larger);
+  }
 
   uint64_t earliest_ns() const noexcept { return tree_[1]; }
   uint64_t at(size_t index) const noexcept { return tree_[leaves_ + index]; }
@@ -46,4 +55,4 @@ class Deadlines {
   std::vector<uint64_t> tree_;
 };
 
-}  // namespace mercury::simulator
+}  // namespace mercury
