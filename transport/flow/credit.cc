@@ -104,22 +104,17 @@ uint64_t CreditAllocator::idle_bytes(JobSlot slot) const noexcept {
 // ahead of the link together and then wait together.
 uint16_t CreditAllocator::told_units(const Sender& sender) const noexcept {
   const uint16_t now = units(sender.grant_bytes);
-  const uint64_t idle_bytes_now = idle_bytes(sender.job);
-  if (std::max(sender.grant_bytes, idle_bytes_now) >= largest_frame()) return now;
-  const uint16_t idle = units(idle_bytes_now);
-  const Job& job = jobs_[sender.job.value];
-  const uint64_t share = equal_share(job, carried_bytes(rtt_ns_) + configured_queue_bytes_);
-  if (8 * expected_ <= 9 * active_ && share >= equal_share(job, carried_bytes(wire::kIdleGrantNs)))
-    return std::min(now, idle);
+  const Job* job = job_of(sender);
+  if (job == nullptr || std::max(sender.grant_bytes, job->idle_bytes) >= largest_frame()) {
+    return now;
+  }
+  const uint16_t idle = units(job->idle_bytes);
+  if (8 * expected_ <= 9 * active_ && job->idle_by_rate) return std::min(now, idle);
   return now == idle ? static_cast<uint16_t>(now + 1) : now;  // equal ones say: keep to the rate
 }
 
 uint64_t CreditAllocator::grant_bytes(SessionSlot session) const noexcept {
   return session.value < senders_.size() ? senders_[session.value].grant_bytes : kUnbounded;
-}
-
-CreditAllocator::Job* CreditAllocator::job_of(const Sender& sender) noexcept {
-  return sender.job.value < jobs_.size() ? &jobs_[sender.job.value] : nullptr;
 }
 
 uint16_t CreditAllocator::units(uint64_t bytes) noexcept {
@@ -148,6 +143,7 @@ void CreditAllocator::plan(uint64_t now_ns) noexcept {
   next_ns_ = now_ns + std::max({rtt_ns_, kLeastEpochNs, active_ * kEpochPerSenderNs});
   if (rate_ == 0) next_ns_ = kNever;
   measure(now_ns);
+  find_idle();
   count_active(now_ns);
   find_oldest(now_ns);
   share_out();
@@ -199,6 +195,16 @@ void CreditAllocator::squeeze() noexcept {
   queue_bytes_ = std::max(std::min(queue_bytes_, floor), queue_bytes_ - queue_bytes_ / kSqueeze);
 }
 
+void CreditAllocator::find_idle() noexcept {
+  for (uint32_t slot = 0; slot < jobs_.size(); ++slot) {
+    Job& job = jobs_[slot];
+    job.idle_bytes = idle_bytes(JobSlot(static_cast<uint16_t>(slot)));
+    job.idle_by_rate = job.idle_bytes < largest_frame() &&
+                       equal_share(job, carried_bytes(rtt_ns_) + configured_queue_bytes_) >=
+                           equal_share(job, carried_bytes(wire::kIdleGrantNs));
+  }
+}
+
 void CreditAllocator::count_active(uint64_t now_ns) noexcept {
   const uint64_t interval_ns =
       rate_ == 0 ? 0 : 2 * active_ * kFrameBytes * 1'000'000 / (rate_ / 1'000 + 1);
@@ -208,12 +214,12 @@ void CreditAllocator::count_active(uint64_t now_ns) noexcept {
   }
   for (Sender& sender : senders_) {
     if (!sender.active) {
-      sender.grant_bytes = idle_bytes(sender.job);
+      sender.grant_bytes = idle_bytes(sender);
       continue;
     }
     if (now_ns - sender.heard_ns > kPauseNs + interval_ns) {
       sender.active = false;
-      sender.grant_bytes = idle_bytes(sender.job);
+      sender.grant_bytes = idle_bytes(sender);
       --active_;
       continue;
     }

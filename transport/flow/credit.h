@@ -82,8 +82,7 @@ class CreditAllocator {
       const Sender& sender = senders_[index];
       if (!sender.changed) continue;
       senders_[index].changed = sender.active;
-      const PathState path =
-          use(SessionSlot(index), told_units(sender), units(idle_bytes(sender.job)));
+      const PathState path = use(SessionSlot(index), told_units(sender), units(idle_bytes(sender)));
       marked_ = marked_ || path.marked != sender.marked;
       missed_ = missed_ || path.gaps != sender.gaps;
       senders_[index].marked = path.marked;
@@ -127,6 +126,8 @@ class CreditAllocator {
     uint32_t senders = 0;  // expected; 0 = no such job
     uint32_t weight = 0;
     // Of the division under way.
+    uint64_t idle_bytes = 0;  // idle_bytes() of its slot: divides, which is too slow per sender
+    bool idle_by_rate = false;
     uint32_t active = 0;
     uint32_t urgent = 0;
     uint32_t priority = kNoPriority;
@@ -142,6 +143,7 @@ class CreditAllocator {
   void note(uint32_t session, uint16_t priority, uint32_t bytes, uint64_t now_ns) noexcept;
   void plan(uint64_t now_ns) noexcept;
   void measure(uint64_t now_ns) noexcept;
+  void find_idle() noexcept;
   void squeeze() noexcept;
   void count_active(uint64_t now_ns) noexcept;
   void find_oldest(uint64_t now_ns) noexcept;
@@ -152,12 +154,21 @@ class CreditAllocator {
   void move_grants() noexcept;
   void expect() noexcept;  // sums over jobs changed
   uint64_t idle_bytes(JobSlot job) const noexcept;
+  uint64_t idle_bytes(const Sender& sender) const noexcept {
+    const Job* job = job_of(sender);
+    return job == nullptr ? kUnbounded : job->idle_bytes;
+  }
   uint64_t equal_share(const Job& job, uint64_t of_bytes) const noexcept;
   uint16_t told_units(const Sender& sender) const noexcept;
   // Until one came, of what paces itself below a frame per round trip.
   uint64_t largest_frame() const noexcept { return frame_bytes_ == 0 ? 9'000 : frame_bytes_; }
   uint64_t carried_bytes(uint64_t ns) const noexcept { return rate_ / 1'000'000 * ns / 1'000; }
-  Job* job_of(const Sender& sender) noexcept;
+  Job* job_of(const Sender& sender) noexcept {
+    return sender.job.value < jobs_.size() ? &jobs_[sender.job.value] : nullptr;
+  }
+  const Job* job_of(const Sender& sender) const noexcept {
+    return sender.job.value < jobs_.size() ? &jobs_[sender.job.value] : nullptr;
+  }
   static uint64_t floor_bytes(const Job& job) noexcept;
   static uint64_t wanted_bytes(const Sender& sender, const Job& job) noexcept;
   static uint16_t units(uint64_t bytes) noexcept;
