@@ -143,10 +143,14 @@ std::string VirtualHost::held() {
   };
   if (!up()) return text;
   if (!jobs().idle()) text += " the control plane";
+  note("timer of the control plane", host_->next_deadline_ns() != kNever);
   for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
     Lane<sim::SimPort>& l = host_->lane(lane);
     note("sessions", l.engine().session_count());
     note("blocks of sent packets", l.engine().sent_pool().blocks_in_use());
+    note("timer", l.engine().next_deadline_ns() != kNever);
+    note("senders with credit", l.engine().credit().registered_senders());
+    note("senders expected", l.engine().credit().expected_senders());
     note("programs' channels", l.exchange().channel_count());
     const ExchangeUsage usage = l.exchange().usage();
     note("bytes of sums", usage.aggregator_bytes);

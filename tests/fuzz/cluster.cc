@@ -187,6 +187,13 @@ void Cluster::must_become_empty(uint64_t limit_ns) {
   const bool empty = run([&] { return engines_empty() && idle(); }, limit_ns);
   must(empty || engines_empty(), "a session is left");
   must(empty || idle(), "the control plane is not idle");
+  const auto timeless = [this] {
+    return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) {
+      return host->lane(0).engine().next_deadline_ns() == kNever &&
+             host->next_deadline_ns() == kNever;
+    });
+  };
+  must(run(timeless, limit_ns), "a timer is left");
   run_for(kSecond);
   must(network_.frames_in_use() == 0, "a frame is left");
 }

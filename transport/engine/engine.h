@@ -134,6 +134,7 @@ class Engine final : private SessionEvents {
   uint32_t session_count() const noexcept { return sessions_.size(); }
   size_t reports_waiting() const noexcept { return outbox_.size(); }
   const SentPool& sent_pool() const noexcept { return sent_pool_; }
+  const CreditAllocator& credit() const noexcept { return credit_; }
 
  private:
   // --- datapath (engine_datapath.h) ---

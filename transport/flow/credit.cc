@@ -72,6 +72,11 @@ void CreditAllocator::remove_session(SessionSlot slot) noexcept {
   if (slot.value < senders_.size()) senders_[slot.value] = Sender();
 }
 
+uint32_t CreditAllocator::registered_senders() const noexcept {
+  return static_cast<uint32_t>(
+      std::count_if(senders_.begin(), senders_.end(), [](const Sender& s) { return s.present; }));
+}
+
 void CreditAllocator::expect() noexcept {
   expected_ = 0;
   weights_ = 0;

@@ -101,6 +101,9 @@ class CreditAllocator {
   uint64_t budget_bytes() const noexcept { return carried_bytes(rtt_ns_) + queue_bytes_; }
   uint64_t grant_bytes(SessionSlot session) const noexcept;
   uint32_t active_senders() const noexcept { return active_; }
+  // Of all jobs, and of all sessions: nothing when nobody uses the host.
+  uint32_t expected_senders() const noexcept { return expected_; }
+  uint32_t registered_senders() const noexcept;
 
  private:
   static constexpr uint32_t kNoPriority = kPriorities;

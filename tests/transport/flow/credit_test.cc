@@ -340,5 +340,18 @@ TEST_F(CreditTest, FramesOfSessionsThatAreNotHereAreHarmless) {
   EXPECT_EQ(told[0].first, 0);
 }
 
+TEST_F(CreditTest, NothingIsRegisteredOrExpectedWhenAllHaveGone) {
+  job(0, 3);
+  job(1, 2);
+  EXPECT_EQ(credit.registered_senders(), 5U);
+  EXPECT_EQ(credit.expected_senders(), 5U);
+  for (uint32_t i = 0; i < next_session; ++i) credit.remove_session(SessionSlot(i));
+  EXPECT_EQ(credit.registered_senders(), 0U);
+  credit.remove_job(JobSlot(0));
+  EXPECT_EQ(credit.expected_senders(), 2U);
+  credit.remove_job(JobSlot(1));
+  EXPECT_EQ(credit.expected_senders(), 0U);
+}
+
 }  // namespace
 }  // namespace mercury
