@@ -92,6 +92,7 @@ class TapPort {
   void close_path(PathId path) { port_->close_path(path); }
   bool path_ready(PathId path) const { return port_->path_ready(path); }
   uint32_t path_max_payload(PathId path) const { return port_->path_max_payload(path); }
+  uint32_t buffers_in_use() const noexcept { return port_->buffers_in_use(); }
   void tick(uint64_t now_ns) { port_->tick(now_ns); }
   int wait_fd() const { return port_->wait_fd(); }
   bool prepare_sleep() noexcept { return port_->prepare_sleep(); }

@@ -74,6 +74,7 @@ constexpr CounterInfo kGaugeInfo[] = {
     {"sum_bytes", "memory reserved for sums"},
     {"sent_blocks", "blocks of records of packets in flight"},
     {"queued_ranges", "pieces of tensors that wait to be sent"},
+    {"packet_buffers", "frames that were received and are read, or wait to be sent"},
 };
 static_assert(sizeof kGaugeInfo / sizeof kGaugeInfo[0] == kGaugeCount);
 

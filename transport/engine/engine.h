@@ -118,7 +118,8 @@ class Engine final : private SessionEvents {
 
   uint64_t next_deadline_ns() const noexcept {
     uint64_t deadline = sessions_.next_deadline_ns();
-    if (sessions_.size() > 0 || handshakes_.size() > 0 || exchange_.awaits_nic()) {
+    if (sessions_.size() > 0 || handshakes_.size() > 0 || exchange_.awaits_nic() ||
+        counters_.get(Gauge::kPacketBuffers) > 0) {  // what the gauges say is not old for long
       deadline = std::min(deadline, next_tick_ns_);
     }
     deadline = std::min(deadline, exchange_.next_deadline_ns());

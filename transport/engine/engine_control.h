@@ -274,6 +274,7 @@ void Engine<P, X>::tick() {
   counters_.set(Gauge::kSessions, sessions_.size());
   counters_.set(Gauge::kHandshakes, handshakes_.size());
   counters_.set(Gauge::kSentBlocks, sent_pool_.blocks_in_use());
+  counters_.set(Gauge::kPacketBuffers, port_.buffers_in_use());
   // A session may have been refused room because others held all records of packets in flight.
   for (uint32_t i = 0; i < sessions_.high_water(); ++i) {
     const SessionSlot slot{i};

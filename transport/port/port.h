@@ -92,6 +92,8 @@ concept Port = requires(P port, const P& const_port, std::span<RxFrame> burst, T
   { const_port.path_ready(path) } -> std::same_as<bool>;
   // Largest UDP payload for this path's address family (the port's own limit, not a probed one).
   { const_port.path_max_payload(path) } -> std::same_as<uint32_t>;
+  // Buffers of packets in use: none when nothing is received or sent. Between bursts.
+  { const_port.buffers_in_use() } noexcept -> std::same_as<uint32_t>;
   // Slow work (neighbour retries, link state), called about every 10 ms while awake.
   { port.tick(now_ns) };
 

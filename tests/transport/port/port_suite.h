@@ -113,6 +113,31 @@ TYPED_TEST_P(PortSuite, CarriesEverySizeWhole) {
   }
 }
 
+TYPED_TEST_P(PortSuite, BuffersAreInUseUntilTheirFramesAreSentOrRead) {
+  auto& a = this->lab_.a();
+  auto& b = this->lab_.b();
+  EXPECT_EQ(a.buffers_in_use(), 0u);
+  TxFrame frame;
+  ASSERT_TRUE(a.tx_alloc(frame));
+  EXPECT_EQ(a.buffers_in_use(), 1u);
+  a.tx_cancel(frame);
+  EXPECT_EQ(a.buffers_in_use(), 0u);
+  ASSERT_TRUE(send(a, this->path_, 1, 1000));
+  EXPECT_EQ(a.buffers_in_use(), 1u);
+  this->settle();
+  EXPECT_EQ(a.buffers_in_use(), 0u);
+  std::array<RxFrame, 4> burst;
+  uint32_t count = 0;
+  for (int i = 0; i < 100 && count == 0; ++i) {
+    this->lab_.step();
+    count = b.rx_burst(burst, 0);
+  }
+  ASSERT_EQ(count, 1u);
+  EXPECT_EQ(b.buffers_in_use(), 1u);
+  b.rx_release();
+  EXPECT_EQ(b.buffers_in_use(), 0u);
+}
+
 TYPED_TEST_P(PortSuite, ThousandsOfFramesLeaveInOrderUnderBackPressure) {
   constexpr uint32_t kFrames = 4000;
   auto& a = this->lab_.a();
@@ -247,6 +272,7 @@ TYPED_TEST_P(PortSuite, RefusesPathsThatLeadNowhere) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(PortSuite, CarriesEverySizeWhole,
+                            BuffersAreInUseUntilTheirFramesAreSentOrRead,
                             ThousandsOfFramesLeaveInOrderUnderBackPressure,
                             OneSharedPayloadServesManyHeadersAndItsPinGoesIdle,
                             FramesBeyondTheLimitAreDroppedAndCounted, CancelledFramesComeBack,

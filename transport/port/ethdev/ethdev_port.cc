@@ -2,10 +2,12 @@
 #include "transport/port/ethdev/ethdev_port.h"
 
 #include <rte_mbuf.h>
+#include <rte_mempool.h>
 #include <rte_ring.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace mercury::ethdev {
@@ -122,6 +124,15 @@ bool EthdevPort::path_ready(PathId path) const {
 
 uint32_t EthdevPort::path_max_payload(PathId path) const {
   return device_->mtu() - (paths_[path.value].header.length - kEtherHeaderBytes);
+}
+
+uint32_t EthdevPort::buffers_in_use() const noexcept {
+  const uint32_t held = building_ + (pending_last_ - pending_first_) +
+                        (foreign_last_ - foreign_first_) + held_count_ + stash_count_;
+  const bool copies = device_->gather_pool() != nullptr;  // inside rte_eth_tx_burst
+  if (!copies || device_->config().engines != device_->queues()) return held;
+  const uint32_t taken = rte_mempool_in_use_count(lane_.pool);
+  return taken - std::min(taken, spare_count_);
 }
 
 void EthdevPort::tick(uint64_t now_ns) {

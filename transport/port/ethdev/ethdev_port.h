@@ -52,6 +52,9 @@ class EthdevPort {
   void close_path(PathId path);
   bool path_ready(PathId path) const;
   uint32_t path_max_payload(PathId path) const;
+  // Those that nobody has any more are among them where the driver keeps none and no other engine
+  // takes from the pool.
+  uint32_t buffers_in_use() const noexcept;
   void tick(uint64_t now_ns);
 
   int wait_fd() const { return wait_fd_; }

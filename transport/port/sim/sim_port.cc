@@ -91,6 +91,7 @@ bool SimPort::tx_alloc(TxFrame& frame) noexcept {
   Frame* const fresh = network_.pool_.acquire(info_.max_udp_payload);
   fresh->wire_bytes = mtu_bytes_ + network_.config_.ethernet_bytes;  // until its size is known
   queued_bytes_ += fresh->wire_bytes;
+  ++queued_frames_;
   frame = TxFrame{fresh->data, info_.max_udp_payload, 0, fresh};
   return true;
 }
@@ -135,6 +136,7 @@ void SimPort::tx_cancel(TxFrame& tx) noexcept {
   Frame* const frame = frame_of(tx);
   if (frame->pin != nullptr) --readers_of(*frame->pin);
   queued_bytes_ -= frame->wire_bytes;
+  --queued_frames_;
   network_.pool_.release(frame);
   tx = TxFrame{};
 }
@@ -156,6 +158,7 @@ void SimPort::departed(Frame* frame) noexcept {
     frame->pin = nullptr;
   }
   queued_bytes_ -= frame->wire_bytes;
+  --queued_frames_;
   frame->sender = nullptr;
   network_.touch(this);
 }

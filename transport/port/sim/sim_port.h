@@ -55,6 +55,9 @@ class SimPort {
   void close_path(PathId) {}  // a path is the network's number of the endpoint
   bool path_ready(PathId) const { return true; }
   uint32_t path_max_payload(PathId path) const;
+  uint32_t buffers_in_use() const noexcept {
+    return queued_frames_ + arrived_.size() + lent_.size();
+  }
   void tick(uint64_t) {}
   int wait_fd() const { return -1; }
   bool prepare_sleep() noexcept { return arrived_.empty(); }
@@ -77,6 +80,7 @@ class SimPort {
   Counters* counters_;
   uint32_t mtu_bytes_;
   uint64_t queued_bytes_ = 0;
+  uint32_t queued_frames_ = 0;
   FrameList pending_;  // sent since the last flush
   FrameList arrived_;
   FrameList lent_;  // shown by rx_burst, until rx_release

@@ -63,6 +63,10 @@ class UringPort {
   void close_path(PathId path);
   bool path_ready(PathId) const { return true; }
   uint32_t path_max_payload(PathId) const { return info_.max_udp_payload; }
+  uint32_t buffers_in_use() const noexcept {
+    return static_cast<uint32_t>(frames_.size() - free_frames_.size() + consumed_.size()) +
+           received_count_;
+  }
   void tick(uint64_t) {}
   // The ring itself: readable when a completion, of a receive or of a send, waits. Completions run
   // on the sleeping thread, so that epoll_wait may also end with EINTR: that is a wake-up.
