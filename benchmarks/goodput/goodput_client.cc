@@ -4,12 +4,17 @@
 //
 //   MERCURY_SOCKET=/tmp/worker.sock goodput_client --server 10.78.0.1:7470
 //
-// Prints {"goodput_bytes_per_s": payload of one direction per second, ...}.
+// Prints {"goodput_bytes_per_s": payload of one direction per second, ...}; with --progress also
+// "progress": [[monotonic seconds, payload bytes whose sums are back so far], ...],
+// and it ends when its input does.
 //
 // Verified: in every round of every tensor 16 elements, in other places each round, that differ
 // from round to round; at the end every element. With one worker the sum equals what was pushed and
 // lands where it was pushed from, so this shows wrong bytes and wrong places; that every chunk's
 // sum came back is what a completion says.
+#include <poll.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -34,6 +39,7 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr int kStallMs = 20'000;  // nothing completes for so long: it hangs
 constexpr Seconds kWarmUp{0.3};
+constexpr Seconds kProgressInterval{0.005};
 constexpr uint64_t kSmallestTensorBytes = 4096;
 constexpr uint64_t kLargestTensorBytes = 1 << 20;
 constexpr uint64_t kTensorsPerWorkingSet = 2;  // at least, so that rounds overlap
@@ -45,6 +51,7 @@ struct Options {
   std::string job = "goodput";
   uint64_t working_set_bytes = 1 << 20;
   double seconds = 2;
+  bool progress = false;
 };
 
 // The tensors and what they must hold. Integers below 2^24, so that sums are exact.
@@ -135,7 +142,8 @@ class WorkingSet {
 // handle after the other, as a training loop does: within a priority sums arrive in that order.
 class Program {
  public:
-  Program(WorkingSet& set, const Job& job) : set_(set), job_(job), handles_(set.count()) {}
+  Program(WorkingSet& set, const Job& job, bool until_input_ends)
+      : set_(set), job_(job), until_input_ends_(until_input_ends), handles_(set.count()) {}
 
   int run(double seconds) {
     for (uint32_t tensor = 0; tensor < set_.count(); ++tensor) {
@@ -155,11 +163,20 @@ class Program {
     }
     return 0;
   }
-  void print() const {
+  void print(bool progress) const {
     std::printf(
-        "{\"goodput_bytes_per_s\": %.0f, \"tensors\": %u, \"exchanges\": %lu, \"verified\": "
-        "true}\n",
+        "{\"goodput_bytes_per_s\": %.0f, \"tensors\": %u, \"exchanges\": %lu, \"verified\": true",
         static_cast<double>(measured_ * set_.tensor_bytes()) / taken_.count(), set_.count(), done_);
+    if (progress) {
+      const char* separator = ", \"progress\": [";
+      for (const Progress& point : progress_) {
+        std::printf("%s[%.6f, %lu]", separator, Seconds(point.at.time_since_epoch()).count(),
+                    point.done * set_.tensor_bytes());
+        separator = ", ";
+      }
+      std::printf("]");
+    }
+    std::printf("}\n");
   }
 
  private:
@@ -172,6 +189,11 @@ class Program {
     return 1;
   }
 
+  bool input_ended() const {
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    return until_input_ends_ && poll(&input, 1, 0) > 0;
+  }
+
   int submit(uint32_t tensor) {
     const int status =
         mercury_push_pull(job_.get(), tensor, MERCURY_DEFAULT_PRIORITY, &handles_[tensor]);
@@ -181,7 +203,7 @@ class Program {
   int exchange(Seconds duration) {
     const Clock::time_point end =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(duration);
-    while (Clock::now() < end) {
+    while (Clock::now() < end && !input_ended()) {
       const uint32_t tensor = next_;
       if (take(tensor) != 0) return 1;
       set_.next_round(tensor);
@@ -195,17 +217,28 @@ class Program {
     if (mercury_wait(job_.get(), handles_[tensor], kStallMs) != 0) return failed("mercury_wait");
     if (!set_.sample_holds(tensor)) return wrong(tensor);
     ++done_;
+    const Clock::time_point now = Clock::now();
+    if (progress_.empty() || now - progress_.back().at >= kProgressInterval) {
+      progress_.push_back({now, done_});
+    }
     next_ = (tensor + 1) % set_.count();
     return 0;
   }
 
+  struct Progress {
+    Clock::time_point at;
+    uint64_t done;
+  };
+
   WorkingSet& set_;
   const Job& job_;
+  const bool until_input_ends_;
   std::vector<mercury_handle> handles_;
   uint32_t next_ = 0;  // the tensor that was pushed first of all in flight
   uint64_t done_ = 0;
   uint64_t measured_ = 0;
   Seconds taken_{};
+  std::vector<Progress> progress_;
 };
 
 int fail(const Status& status) {
@@ -230,9 +263,9 @@ int run(const Options& options) {
   WorkingSet set(options.working_set_bytes, (*memory).data());
   const Status declared = (*job).declare(set.declarations());
   if (!declared) return fail(declared);
-  Program program(set, *job);
+  Program program(set, *job, options.progress);
   if (program.run(options.seconds) != 0) return 1;
-  program.print();
+  program.print(options.progress);
   return 0;
 }
 
@@ -247,6 +280,8 @@ int main(int argc, char** argv) {
   app.add_option("--working-set", options.working_set_bytes, "bytes of tensors")
       ->check(CLI::Range(uint64_t{4096}, mercury::goodput::kLargestWorkingSet));
   app.add_option("--seconds", options.seconds)->check(CLI::Range(0.1, 3600.0));
+  app.add_flag("--progress", options.progress,
+               "print also when how much was done, and end with the input");
   if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
   return mercury::goodput::run(options);
 }
