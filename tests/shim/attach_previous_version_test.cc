@@ -100,7 +100,8 @@ std::vector<Reply> replies() {
 // is ignored there.
 void says_as_much(const std::vector<std::byte>& today, const std::vector<std::byte>& before) {
   const nlohmann::json now = map_of(today);
-  for (const auto& [key, value] : map_of(before).items()) {
+  const nlohmann::json then = map_of(before);  // items() only refers to it
+  for (const auto& [key, value] : then.items()) {
     ASSERT_TRUE(now.contains(key)) << key;
     EXPECT_EQ(now.at(key), value) << key;
   }
