@@ -29,7 +29,7 @@ import signal
 import sys
 import tempfile
 
-from emulate import GBPS, POLICIES, RIVALS, ROOT, WORKERS, Hosts, LabError, stretched
+from emulate import GBPS, POLICIES, RIVALS, ROOT, WORKERS, Hosts, LabError, stretched, write_json
 
 SHORT = 1  # iterations
 
@@ -124,9 +124,8 @@ def main():
         for way in [*options.policies, *options.others]:
             rows.append(measure(hosts, way, trace, exchanged, mhz))
             show(options.model, rows[-1:], mhz)
+            write_json(options.out / "cpu-cost.json", {"model": options.model, "mbit": options.mbit, "mhz": mhz, "rows": rows})
     show(options.model, rows, mhz)
-    (options.out / "cpu-cost.json").write_text(json.dumps({"model": options.model, "mbit": options.mbit, "mhz": mhz,
-                                                           "rows": rows}, indent=1), encoding="utf-8")
     return 0
 
 
@@ -136,4 +135,4 @@ if __name__ == "__main__":
     except LabError as why:
         sys.exit(f"cpu_cost.py: {why}")
     except KeyboardInterrupt:
-        sys.exit("cpu_cost.py: interrupted")
+        sys.exit("cpu_cost.py: interrupted; cpu-cost.json has the rows that are done")

@@ -12,7 +12,8 @@ longer by the same: the factor is printed. mercury-sim gets the same trace and l
 MPI reduce between the two workers, ps-lite has the servers too, all over kernel TCP, on the same links in
 the same run. ps-lite is no package: docs/papers.md, "Emulation", says how to build it.
 
-Needs root, and `meson compile -C build`. Leaves emulation.json and emulation-MODEL.svg in --out.
+Needs root, and `meson compile -C build`. Leaves emulation.json and emulation-MODEL.svg in --out, and
+emulation-runs.json, which an interrupted run has up to its last finished row.
 Status: 0; 1 when emulation and simulator are more than a tenth apart or put two policies that differ
 by more than that in another order; 2 for a wrong command line.
 """
@@ -220,6 +221,13 @@ def ask(options, *arguments):
     return json.loads(answer.stdout)
 
 
+def write_json(path, data):
+    """Whole or not at all: a run may be interrupted at any time."""
+    unfinished = path.with_suffix(".part")
+    unfinished.write_text(json.dumps(data, indent=1), encoding="utf-8")
+    unfinished.rename(path)
+
+
 def middle(values):
     values = sorted(values)
     return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
@@ -238,6 +246,9 @@ def measure(options, hosts, model):
         took, again = way()
         seconds[name] += took
         repeated[name] += again or 0
+        write_json(options.out / "emulation-runs.json", {
+            "model": model, "mbit": options.mbit, "gbps": gbps, "factor": factor, "retransmits": repeated,
+            "iterations_s": seconds})
         print(f"  {model}, run {run + 1} of {options.runs}: {name}: {middle(took):.3f} s", file=sys.stderr, flush=True)
     optimum = ask(options, "model", "--trace", trace, "--policy", "mercury")["optimum_s"]
     print(f"\n{model}: {options.mbit} Mb/s for {gbps:g} Gb/s, times x {factor:g}\n"
@@ -348,7 +359,7 @@ def main():
             stack.enter_context(computing())
         for model in options.models:
             results.append(measure(options, hosts, model))
-            (options.out / "emulation.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+            write_json(options.out / "emulation.json", results)
             good = (verdict(results[-1]) and good) or options.no_verdict
             if not options.no_plot:
                 draw(results[-1], options.out)
@@ -361,4 +372,4 @@ if __name__ == "__main__":
     except LabError as why:
         sys.exit(f"emulate.py: {why}")
     except KeyboardInterrupt:
-        sys.exit("emulate.py: interrupted; emulation.json has the models that are done")
+        sys.exit("emulate.py: interrupted; emulation.json has the models that are done, emulation-runs.json the runs of the last")
