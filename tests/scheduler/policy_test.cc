@@ -13,8 +13,16 @@ using Release = Policy::Release;
 using Order = Policy::Order;
 using Forward = Policy::Forward;
 
-const std::vector<std::string> kNames = {"mercury", "mercury-fifo", "wfbp",         "wfbp-eq7",
-                                         "p3",      "byteps",       "bytescheduler"};
+std::vector<std::string> names_in(std::string list) {
+  std::vector<std::string> names;
+  for (size_t end = 0; end != std::string::npos; list.erase(0, end + 2)) {
+    end = list.find(", ");
+    names.push_back(list.substr(0, end));
+    if (end == std::string::npos) break;
+  }
+  return names;
+}
+const std::vector<std::string> kNames = names_in(policy_names());
 
 std::string refusal(std::string_view text) {
   const Result<Policy> policy = parse_policy(text);
@@ -54,12 +62,9 @@ TEST(Policy, ReadsKnobs) {
 }
 
 TEST(Policy, RefusesNonsenseWithTheReason) {
-  EXPECT_EQ(refusal("mercuri"),
-            "unknown policy 'mercuri': expected one of mercury, mercury-fifo, wfbp, wfbp-eq7, p3, "
-            "byteps, bytescheduler");
+  EXPECT_EQ(refusal("mercuri"), "unknown policy 'mercuri': expected one of " + policy_names());
   EXPECT_EQ(parse_engine_policy("mercuri:order=fifo").error().message,
-            "unknown policy 'mercuri': expected one of mercury, mercury-fifo, wfbp, p3, byteps, "
-            "bytescheduler");
+            "unknown policy 'mercuri': expected one of " + engine_policy_names());
   EXPECT_EQ(refusal(""), "unknown policy '': expected one of " + policy_names());
   EXPECT_EQ(refusal("p3:"), "nothing stands behind the ':'");
   EXPECT_EQ(refusal("p3:credit=1MB,"), "a knob is missing beside a ','");
