@@ -25,7 +25,7 @@ Result<ModelFindings> predict_all(const SimOptions& options, const ModelOptions&
   if (model.tune) {
     auto candidates = tune(chain, rates, options.policy);
     if (!candidates) return candidates.error();
-    findings.candidates = std::move(*candidates);
+    findings.candidates = best_of_each_size(*candidates);
     findings.policy = findings.candidates.front().policy;
   }
   auto prediction = predict(chain, rates, findings.policy);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <tuple>
 
 #include "scheduler/model/equations.h"
@@ -46,6 +47,15 @@ Result<std::vector<Candidate>> tune(const Chain& chain, Rates rates, const Polic
            std::tuple(b.iteration_s, b.policy.credit_bytes, a.policy.partition_bytes);
   });
   return candidates;
+}
+
+std::vector<Candidate> best_of_each_size(const std::vector<Candidate>& candidates) {
+  std::vector<Candidate> best;
+  std::set<uint64_t> sizes;
+  for (const Candidate& candidate : candidates) {
+    if (sizes.insert(candidate.policy.partition_bytes).second) best.push_back(candidate);
+  }
+  return best;
 }
 
 Result<double> factor_for_speed(const Chain& chain, Rates rates, const Policy& policy,

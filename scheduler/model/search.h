@@ -22,6 +22,10 @@ std::vector<Policy> tuning_grid(const Policy& policy);
 // ones that with less credit, then with larger partitions.
 Result<std::vector<Candidate>> tune(const Chain& chain, Rates rates, const Policy& policy);
 
+// What tune() found, the first of each partition's size: credits that are large enough are alike,
+// so that the best ten of all are of one size or two.
+std::vector<Candidate> best_of_each_size(const std::vector<Candidate>& candidates);
+
 // By what factor both rates must be multiplied for oracle over iteration time to reach `speed`
 // (Mercury, Fig. 12), to one part in a million. Of partitions, which are not faster on every faster
 // link, a factor below which some do not reach it. Besides predict()'s errors kUnsupported: not

@@ -104,7 +104,8 @@ class Model(unittest.TestCase):
         given = self.figures("--trace", "resnet50", "--policy", "bytescheduler")
         best = self.figures("--trace", "resnet50", "--policy", "bytescheduler", "--tune")
         self.assertLess(best["iteration_s"], given["iteration_s"])
-        self.assertEqual(len(best["candidates"]), 10)
+        sizes = {each["policy"].split("partition=")[1].split(",")[0] for each in best["candidates"]}
+        self.assertEqual((len(best["candidates"]), len(sizes)), (10, 10))
         self.assertEqual(best["candidates"][0],
                          {"policy": best["policy"], "iteration_s": best["iteration_s"]})
         again = self.figures("--trace", "resnet50", "--policy", best["policy"])

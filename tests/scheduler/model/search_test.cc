@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "scheduler/model/equations.h"
 #include "tests/scheduler/model/chains.h"
 
@@ -29,6 +31,23 @@ TEST(Tune, FindsTheBestOfItsGrid) {
   }
   EXPECT_GT(best, optimum_s(kFiveLayers, kTenGigabit));
   EXPECT_LT(best, predict(kFiveLayers, kTenGigabit, base)->iteration_s);
+}
+
+TEST(Tune, NamesTheBestOfEachSize) {
+  const auto all = tune(kFiveLayers, kTenGigabit, policy_of("bytescheduler"));
+  ASSERT_TRUE(all);
+  const std::vector<Candidate> best = best_of_each_size(*all);
+  EXPECT_EQ(best.front().policy, all->front().policy);
+  std::map<uint64_t, double> least;
+  for (const Candidate& each : *all) {
+    least.try_emplace(each.policy.partition_bytes, each.iteration_s);
+    EXPECT_GE(each.iteration_s, least[each.policy.partition_bytes]);
+  }
+  ASSERT_EQ(best.size(), least.size());
+  for (size_t n = 0; n < best.size(); ++n) {
+    EXPECT_EQ(best[n].iteration_s, least.at(best[n].policy.partition_bytes));
+    EXPECT_GE(best[n].iteration_s, best[n > 0 ? n - 1 : 0].iteration_s);
+  }
 }
 
 TEST(Tune, LeavesAPolicyWithoutPartitionsAlone) {
