@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """The figures of the Mercury paper in their quick forms: verdicts that held still hold, and a run
-that is interrupted keeps what it finished. usage: papers_test.py SIM
+that is interrupted keeps what it finished. usage: papers_test.py SIM [Papers|Sweeps]
 """
 import json
 import pathlib
@@ -15,9 +15,14 @@ SIM = sys.argv.pop(1)
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "benchmarks" / "papers" / "mercury.py"
 LIMIT_S = 240
-# Those that take seconds; the others repeat what these show at more points.
+# Those that take seconds, and those that take a minute together.
 CHEAP = ("table2", "header", "fig2", "fig10", "fig12", "fig14", "fig13", "fig20", "fig21", "fig5",
          "fig6", "fig7")
+SWEEPS = ("fig3", "fig4", "fig11", "fig17", "fig18", "fig19", "speed", "optimum")
+TWO_LAYERS = """layer_index,name,numel,dtype,forward_pass_ns,backward_pass_ns,priority
+0,a,100000,f32,1000000,2000000,0
+1,b,3000000,f32,1000000,2000000,1
+"""
 
 
 def command(out, *options):
@@ -29,7 +34,7 @@ def run(out, *options):
                           check=False)
 
 
-class Papers(unittest.TestCase):
+class Computed(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="mercury-")
         self.addCleanup(folder.cleanup)
@@ -38,13 +43,38 @@ class Papers(unittest.TestCase):
     def answers(self):
         return sorted(self.out.glob("answers/*/*.json"))
 
-    def test_verdicts_that_held_still_hold(self):
-        done = run(self.out, "--quick", "--no-plot", *CHEAP)
+    def check_verdicts(self, *names):
+        done = run(self.out, "--quick", "--no-plot", *names)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
         self.assertNotIn("OUTSIDE", done.stdout)
-        for name in CHEAP:
+        for name in names:
             figure = json.loads((self.out / f"{name}.json").read_text(encoding="utf-8"))
             self.assertTrue(any(row["verdict"] == "within" for row in figure["rows"]), name)
+
+
+class Sweeps(Computed):
+    def test_verdicts_that_held_still_hold(self):
+        for name in SWEEPS:
+            with self.subTest(name):
+                self.check_verdicts(name)
+
+    def test_draws_the_speed_of_a_model_of_the_users(self):
+        trace = self.out / "two-layers.csv"
+        trace.write_text(TWO_LAYERS, encoding="utf-8")
+        done = run(self.out, "--quick", "speed", "--trace", trace)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        about = json.loads((self.out / "speed-two-layers.json").read_text(encoding="utf-8"))
+        curves = about["panels"][0]["series"]
+        self.assertEqual(curves["Mercury"]["x"], [1, 10, 100])
+        self.assertTrue(0 < curves["Mercury"]["y"][0] < curves["Mercury"]["y"][-1] <= 1, curves)
+        plot = (self.out / "speed-two-layers.svg").read_text(encoding="utf-8")
+        for name in ("two-layers", *curves):
+            self.assertIn(name, plot)
+
+
+class Papers(Computed):
+    def test_verdicts_that_held_still_hold(self):
+        self.check_verdicts(*CHEAP)
 
     def test_draws_what_it_computed(self):
         done = run(self.out, "fig10")
