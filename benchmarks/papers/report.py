@@ -1,7 +1,7 @@
 """What a figure consists of: rows that are judged, and panels that are drawn."""
 import json
 
-WITHIN, DIFFERS, OUTSIDE, STATED = "within", "differs", "OUTSIDE", ""
+WITHIN, ORDER, DIFFERS, OUTSIDE, STATED = "within", "order", "differs", "OUTSIDE", ""
 
 
 class Figure:
@@ -13,12 +13,15 @@ class Figure:
         self.rows = []
         self.panels = []
 
-    def add(self, what, paper, ours, least=None, most=None, unit="", differs=None):
-        """`differs`: why ours is known to be outside; without it, outside is a failure."""
+    def add(self, what, paper, ours, least=None, most=None, unit="", differs=None,
+            order=False):
+        """`differs`: why ours is known to be outside; without it, outside is a failure. `order`: the
+        range says who is ahead, not by how much.
+        """
         verdict = STATED
         if least is not None or most is not None:
             inside = (least is None or ours >= least) and (most is None or ours <= most)
-            verdict = WITHIN if inside else DIFFERS if differs else OUTSIDE
+            verdict = (ORDER if order else WITHIN) if inside else DIFFERS if differs else OUTSIDE
         self.rows.append({"what": what, "paper": paper, "ours": ours, "unit": unit, "least": least,
                           "most": most, "verdict": verdict,
                           "why": differs if verdict == DIFFERS else None})

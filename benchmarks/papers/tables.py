@@ -154,17 +154,18 @@ def fig12(lab):
         figure.add(f"{title}, Mercury", "a curve", gbps[model, "Mercury"], 0.99 * expected,
                    1.01 * expected, " Gb/s")
         figure.add(f"{title}, less than WFBP as the paper models it", "up to ~50 %",
-                   100 * (1 - gbps[model, "Mercury"] / gbps[model, "WFBP, equation 7"]), 30, 55,
+                   100 * (1 - gbps[model, "Mercury"] / gbps[model, "WFBP, equation 7"]), 30, 50,
                    " %")
         figure.add(f"{title}, less than WFBP whose pulls share the link", "",
                    100 * (1 - gbps[model, "Mercury"] / gbps[model, "WFBP, pulls share the link"]),
                    30, None, " %")
     # There the simulator has to say the same, which adds latency and acknowledgements.
-    asked = {model: simulation(model, "mercury", gbps=round(1.005 * gbps[model, "Mercury"], 3))
-             for model in golden}
-    for model, answer in lab.ask_all(asked).items():
+    shown = {"mercury": "Mercury", "wfbp": "WFBP, pulls share the link"}
+    asked = {(model, policy): simulation(model, policy, gbps=round(1.005 * gbps[model, name], 3))
+             for model in golden for policy, name in shown.items()}
+    for (model, policy), answer in lab.ask_all(asked).items():
         wanted = 0.90 if model == "bert-base" else 0.99
-        figure.add(f"{models.TITLES[model]}, simulated speed there", f"> {wanted}",
+        figure.add(f"{models.TITLES[model]}, {policy}, simulated speed there", f"> {wanted}",
                    answer["speed"], wanted - 0.005, 1)
     chart = figure.panel("the smaller, the better", "", "Gb/s", kind="bars", log=True)
     for name in policies:
