@@ -191,13 +191,16 @@ void CreditAllocator::measure(uint64_t now_ns) noexcept {
 }
 
 // The queue is somebody else's, too, or was never so long. What is missing may have been lost for
-// another reason, so it says less.
+// another reason, so it says less: room for two frames of each sender stays, or comes back, as
+// behind a frame that is alone nothing would show that it is lost.
 void CreditAllocator::squeeze() noexcept {
-  const uint64_t part = std::exchange(marked_since_, false) ? kLeastMarked : kLeastMissed;
-  const uint64_t frames = uint64_t{frame_bytes_} * active_;
+  const bool marked = std::exchange(marked_since_, false);
+  const uint64_t part = marked ? kLeastMarked : kLeastMissed;
+  const uint64_t frames = uint64_t{frame_bytes_} * active_ * (marked ? 1 : 2);
   const uint64_t floor =
       std::min(configured_queue_bytes_, std::max(configured_queue_bytes_ / part, frames));
-  queue_bytes_ = std::max(std::min(queue_bytes_, floor), queue_bytes_ - queue_bytes_ / kSqueeze);
+  queue_bytes_ = queue_bytes_ < floor ? std::min(queue_bytes_ + queue_bytes_ / kQueueGrowth, floor)
+                                      : std::max(queue_bytes_ - queue_bytes_ / kSqueeze, floor);
 }
 
 void CreditAllocator::find_idle() noexcept {

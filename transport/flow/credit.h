@@ -17,8 +17,8 @@
 // send to all: who may not send to one receiver sends to another what others do not send yet, and
 // sums wait for the rest. While frames go on being marked or missing the queue is somebody else's,
 // too, or shorter than configured: a quarter less at each measurement, down to an eighth of
-// `queue_bytes` for marks and to half for what is missing, but a frame for each sender; then an
-// eighth more at a time.
+// `queue_bytes` for marks, but a frame for each sender, and to half for what is missing, but two
+// frames for each; then an eighth more at a time.
 //
 // A grant is a bound on bytes in flight, not a permit that is used up. It travels on every
 // acknowledgement, so the next one repeats what was lost with one; it is never zero, and a sender

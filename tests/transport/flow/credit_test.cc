@@ -266,8 +266,28 @@ TEST_F(CreditTest, AQueueThatOthersFillIsLeftToThem) {
 TEST_F(CreditTest, WhatIsMissingHalvesTheQueueAtMost) {
   marks = false;
   misses = true;
-  job(0, 4);
-  active = senders(0, 4, 5);
+  job(0, 2);
+  active = senders(0, 2, 5);
+  epoch(active, 1000);
+  EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kPathRtt / 1000 + kQueue / 2);
+}
+
+TEST_F(CreditTest, WhatIsMissingLeavesTwoFramesOfEachSender) {
+  marks = false;
+  misses = true;
+  job(0, 6);
+  active = senders(0, 6, 5);
+  epoch(active, 1000);
+  EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kPathRtt / 1000 + 12 * kFrameBytes);
+}
+
+TEST_F(CreditTest, WhatIsMissingAfterMarksBringsHalfOfTheQueueBack) {
+  misses = true;
+  job(0, 2);
+  active = senders(0, 2, 5);
+  epoch(active, 1000);
+  EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kPathRtt / 1000 + 2 * kFrameBytes);
+  marks = false;
   epoch(active, 1000);
   EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kPathRtt / 1000 + kQueue / 2);
 }
