@@ -69,7 +69,7 @@ const ConfigRow kRows[] = {
     {"session", "ack_delay", &C::ack_delay_ns, Unit::kNanoseconds, 0, 100 * kMs, nullptr,
      "longest wait of an acknowledgement"},
     {"session", "min_probe_timeout", &C::min_probe_timeout_ns, Unit::kNanoseconds, 100 * kUs, kS,
-     nullptr, "earliest probe for a lost tail"},
+     nullptr, "earliest probe for a lost tail; the first in a row may come after an eighth of it"},
     {"session", "handshake_timeout", &C::handshake_timeout_ns, Unit::kNanoseconds, 100 * kMs,
      600 * kS, nullptr, "how long a peer may take to answer a HELLO"},
     {"session", "peer_timeout", &C::peer_timeout_ns, Unit::kNanoseconds, 100 * kMs, 600 * kS,

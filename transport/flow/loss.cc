@@ -14,8 +14,9 @@ bool LossDetector::on_sent(uint64_t number, const SentTag& tag, uint32_t bytes,
 }
 
 uint64_t LossDetector::backed_off_ns() const noexcept {
-  const uint64_t once_ns =
-      std::max(rtt_.probe_timeout_ns(config_.max_ack_delay_ns), config_.min_probe_timeout_ns);
+  const uint64_t least_ns =
+      config_.min_probe_timeout_ns / (timeouts_in_a_row_ == 0 ? kFirstProbePart : 1);
+  const uint64_t once_ns = std::max(rtt_.probe_timeout_ns(config_.max_ack_delay_ns), least_ns);
   const uint64_t limit_ns = std::max(config_.max_probe_timeout_ns, once_ns);
   const uint64_t wait_ns = std::min(once_ns << std::min(timeouts_in_a_row_, 16U), limit_ns);
   // Up to an eighth more, the same for one time-out however often it is asked for.
