@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "aggregator/stall_watch.h"
 #include "aggregator/tensor_slots.h"
 #include "aggregator/tensor_table.h"
 
@@ -15,6 +16,7 @@ namespace {
 using aggregation::PinCheck;
 using aggregation::QuorumRule;
 using aggregation::QuorumSlot;
+using aggregation::StallWatch;
 using aggregation::TensorSlots;
 using aggregation::TensorTable;
 
@@ -29,6 +31,7 @@ constexpr uint64_t kPinRetryNs = 1'000'000;
 struct Job {
   AggregationJob spec;
   QuorumRule rule;
+  StallWatch watch;
   std::vector<Member> members;  // by rank
   TensorTable tensors;
   uint64_t memory_bytes = 0;
@@ -76,6 +79,7 @@ struct Aggregator::State {
   uint64_t memory_bytes = 0;
   size_t quorum_jobs = 0;
   size_t next_overdue = 0;  // the job slot that take_overdue begins with
+  uint64_t next_stall_ns = kNever;
 
   Job* find(JobSlot job) const noexcept {
     return job.value < jobs.size() ? jobs[job.value].get() : nullptr;
@@ -104,6 +108,8 @@ Status Aggregator::add_job(JobSlot job, const AggregationJob& spec) {
     added->spec = spec;
     added->rule.quorum = spec.quorum;
     added->rule.patience_ns = spec.patience_ns;
+    added->watch = StallWatch(spec.stall_ns);
+    state_->next_stall_ns = std::min(state_->next_stall_ns, added->watch.due_ns());
     added->members.resize(spec.workers);
     if (state_->jobs.size() <= job.value) state_->jobs.resize(size_t{job.value} + 1);
     state_->jobs[job.value] = std::move(added);
@@ -125,6 +131,7 @@ void Aggregator::remove_job(JobSlot job) {
   state_->memory_bytes -= gone->memory_bytes;
   state_->quorum_jobs -= gone->spec.quorum > 0;
   state_->jobs[job.value].reset();
+  state_->next_stall_ns = 0;  // it looks anew at what is left
 }
 
 Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
@@ -164,7 +171,11 @@ Status Aggregator::set_incarnation(JobSlot job, uint16_t worker, uint32_t incarn
                                              std::to_string(owner->members.size()));
   }
   Member& member = owner->members[worker];
-  if (member.admitted && member.incarnation != incarnation) owner->tensors.take_out(worker);
+  if (member.admitted && member.incarnation != incarnation) {
+    owner->tensors.take_out(worker);
+    owner->watch.restart();
+    state_->next_stall_ns = std::min(state_->next_stall_ns, owner->watch.due_ns());
+  }
   member = {true, incarnation};
   aggregation::set_bit(owner->rule.live, worker);
   return {};
@@ -175,6 +186,8 @@ void Aggregator::withdraw(JobSlot job, uint16_t worker) noexcept {
   if (owner == nullptr || worker >= owner->members.size()) return;
   aggregation::clear_bit(owner->rule.live, worker);
   if (owner->spec.quorum > 0) owner->tensors.wake_open();
+  owner->watch.restart();
+  state_->next_stall_ns = std::min(state_->next_stall_ns, owner->watch.due_ns());
 }
 
 bool Aggregator::take_overdue(uint64_t now_ns, uint32_t& looks, OverdueChunk& out) noexcept {
@@ -197,6 +210,24 @@ uint64_t Aggregator::next_overdue_ns() const noexcept {
   }
   return next_ns;
 }
+
+bool Aggregator::take_stalled(uint64_t now_ns, uint32_t& looks, StalledChunk& out) noexcept {
+  if (now_ns < state_->next_stall_ns) return false;
+  bool found = false;
+  state_->next_stall_ns = kNever;
+  for (size_t slot = 0; slot < state_->jobs.size(); ++slot) {
+    Job* const job = state_->jobs[slot].get();
+    if (job == nullptr) continue;
+    if (!found && looks > 0 && job->watch.due_ns() <= now_ns) {
+      out.job = JobSlot(static_cast<uint16_t>(slot));
+      found = job->watch.look(job->tensors, job->rule.live, now_ns, looks, out);
+    }
+    state_->next_stall_ns = std::min(state_->next_stall_ns, job->watch.due_ns());
+  }
+  return found;
+}
+
+uint64_t Aggregator::next_stall_ns() const noexcept { return state_->next_stall_ns; }
 
 std::vector<TensorRound> Aggregator::open_rounds(JobSlot job) const {
   const Job* const owner = state_->find(job);

@@ -45,6 +45,9 @@ struct AggregationJob {
   // of a slow one at most. Not with `deterministic`.
   uint16_t quorum = 0;
   uint64_t patience_ns = 0;
+  // Not 0: a chunk whose round has been open for so long since its first contribution is reported
+  // (take_stalled), with the workers that it waits for.
+  uint64_t stall_ns = 0;
 };
 
 struct AggregationTensor {
@@ -68,7 +71,7 @@ struct Contribution {
   uint32_t payload_crc = 0;  // crc32c of `elements`
   std::span<const std::byte> elements;
   uint16_t priority = 0;  // with a quorum: the result's, if time completes it
-  uint64_t now_ns = 0;    // with a quorum
+  uint64_t now_ns = 0;
 };
 
 struct TensorRound {
@@ -112,6 +115,16 @@ struct OverdueChunk {
   bool partial = false;
 };
 
+// A chunk whose round is not complete because workers have not pushed it
+// (AggregationJob::stall_ns).
+struct StalledChunk {
+  JobSlot job;
+  uint32_t tensor = 0;
+  uint32_t round = 0;
+  uint64_t open_ns = 0;  // for how long
+  WorkerSet awaited{};
+};
+
 class Aggregator {
  public:
   // `pin_busy` tells whether a port still reads a pinned payload (Port::pin_busy); called rarely.
@@ -148,6 +161,14 @@ class Aggregator {
   bool take_overdue(uint64_t now_ns, uint32_t& looks, OverdueChunk& out) noexcept;
   // When it has something to complete next, as far as is known now; kNever.
   uint64_t next_overdue_ns() const noexcept;
+
+  // Of one job, the chunk that has been open for longest, if that is too long, an eighth of
+  // stall_ns later at most; again and again as long as it is. Lives that begin or end
+  // (set_incarnation, withdraw) give everybody the whole time anew. Looks at `looks` chunks at most
+  // and counts that down.
+  bool take_stalled(uint64_t now_ns, uint32_t& looks, StalledChunk& out) noexcept;
+  // When take_stalled has to look next; kNever.
+  uint64_t next_stall_ns() const noexcept;
 
   PushVerdict push(const Contribution& contribution) noexcept;
 

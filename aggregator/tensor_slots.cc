@@ -186,7 +186,10 @@ PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& 
   set_bit(slot.contributors, contribution.worker);
   ++slot.contributions;
   if (in_order_) add_kept(index, slot, sum, elems);
-  if (rule_ != nullptr && slot.contributions == 1) begin(index, contribution);
+  if (slot.contributions == 1) {
+    slot.opened_ns = contribution.now_ns;
+    if (rule_ != nullptr) begin(index, contribution);
+  }
   if (apart) return PushVerdict::kAdded;
   if (slot.contributions < workers_ && (rule_ == nullptr || !has_enough(index))) {
     return PushVerdict::kAdded;
@@ -276,6 +279,15 @@ void TensorSlots::take_out(uint16_t worker) noexcept {
       quorum_[index].waiting = false;
     }
   }
+}
+
+// With a quorum that is there only those can be missed who still need the sum that it overwrites.
+WorkerSet TensorSlots::awaited(uint32_t index, const WorkerSet& live) const noexcept {
+  const Slot& slot = slots_[index];
+  if (rule_ == nullptr || slot.contributions < rule_->quorum) {
+    return without(live, slot.contributors);
+  }
+  return quorum_[index].waiting ? without(live, quorum_[index].ready) : WorkerSet{};
 }
 
 // The rounds of a tensor's chunks differ by one at most, so serial numbers compare.

@@ -29,6 +29,7 @@ struct Slot {
   std::array<uint32_t, 2> crc{};
   std::array<bool, 2> complete{};
   alignas(8) WorkerSet contributors{};
+  uint64_t opened_ns = 0;  // the open round's first contribution
   alignas(kCacheLine) std::array<PayloadPin, 2> pins{};
 
   bool has(uint32_t worker) const noexcept {
@@ -42,6 +43,10 @@ inline void set_bit(WorkerSet& set, uint32_t worker) noexcept {
 }
 inline void clear_bit(WorkerSet& set, uint32_t worker) noexcept {
   set[worker / 64] &= ~(uint64_t{1} << (worker % 64));
+}
+inline WorkerSet without(WorkerSet set, const WorkerSet& these) noexcept {
+  for (size_t i = 0; i < set.size(); ++i) set[i] &= ~these[i];
+  return set;
 }
 inline bool contains(const WorkerSet& set, const WorkerSet& all_of_these) noexcept {
   uint64_t missing = 0;
@@ -125,6 +130,17 @@ class TensorSlots {
   void take_out(uint16_t worker) noexcept;
   bool empty() const noexcept { return spec_.chunk_count == 0; }
   uint32_t open_round() const noexcept;  // the lowest of any chunk; not of an empty share
+
+  // By index, below chunks(): since when its round has been open (kNever: it is not), which it is,
+  // and whom of `live` it waits for.
+  uint32_t chunks() const noexcept { return spec_.chunk_count; }
+  uint64_t opened_ns(uint32_t index) const noexcept {
+    return slots_[index].contributions == 0 ? kNever : slots_[index].opened_ns;
+  }
+  uint32_t round_of(uint32_t index) const noexcept {
+    return spec_.first_round + slots_[index].rounds_done;
+  }
+  WorkerSet awaited(uint32_t index, const WorkerSet& live) const noexcept;
 
   uint32_t id() const noexcept { return spec_.tensor; }
   uint64_t memory_bytes() const noexcept { return mapped_bytes_; }

@@ -148,6 +148,7 @@ void Program::on(uint32_t sequence, const attach::JobOpen& request) {
   open.rejoin_ns = uint64_t{request.rejoin_ms} * 1'000'000;
   open.quorum = request.quorum;
   open.patience_ns = uint64_t{request.patience_ms} * 1'000'000;
+  open.stall_ns = uint64_t{request.stall_timeout_ms} * 1'000'000;
   open.client_job = request.client_job;
   for (Channel& channel : channels_) open.channels.push_back(channel.engine.get());
   host_.jobs().open_job(

@@ -54,7 +54,8 @@ json body_of(const JobOpen& m) {
           {"timeout_ms", m.timeout_ms},
           {"rejoin_ms", m.rejoin_ms},
           {"quorum", m.quorum},
-          {"patience_ms", m.patience_ms}};
+          {"patience_ms", m.patience_ms},
+          {"stall_timeout_ms", m.stall_timeout_ms}};
 }
 json body_of(const Declare& m) {
   json tensors = json::array();
@@ -153,6 +154,9 @@ Request read_job_open(Fields& f) {
   if (f.has("rejoin_ms")) m.rejoin_ms = f.number<uint32_t>("rejoin_ms", 0, kMaxTimeoutMs);
   if (f.has("quorum")) m.quorum = f.number<uint16_t>("quorum", 0, kMaxWorkers);
   if (f.has("patience_ms")) m.patience_ms = f.number<uint32_t>("patience_ms", 0, kMaxTimeoutMs);
+  if (f.has("stall_timeout_ms")) {
+    m.stall_timeout_ms = f.number<uint32_t>("stall_timeout_ms", 0, kMaxTimeoutMs);
+  }
   return m;
 }
 

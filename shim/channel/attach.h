@@ -31,7 +31,7 @@ namespace mercury::attach {
 
 inline constexpr uint32_t kMagic = 0x4d455243;  // "MERC"
 inline constexpr uint32_t kAbiMajor = 1;        // another major: refused
-inline constexpr uint32_t kAbiMinor = 1;        // a higher minor: more fields
+inline constexpr uint32_t kAbiMinor = 2;        // a higher minor: more fields
 inline constexpr char kDefaultSocket[] = "/run/mercury/stackd.sock";
 
 // Fits the default send buffer of a socket (208 KiB) with room for a few to wait.
@@ -45,6 +45,9 @@ inline constexpr size_t kMaxSecretBytes = 1024;
 inline constexpr size_t kMaxPolicyBytes = 255;
 inline constexpr char kFifoPolicy[] = "mercury-fifo";  // the one that minor 0 knows besides its own
 inline constexpr size_t kMaxTextBytes = 4096;
+// Where nobody says another: 30 minutes, as PyTorch's Gloo waits, is longer than what a checkpoint
+// or an evaluation on one rank takes, and shorter than a night.
+inline constexpr int kStallTimeoutMs = 30 * 60 * 1000;
 inline constexpr uint64_t kMaxRegionBytes = uint64_t{1} << 46;
 
 struct Hello {
@@ -76,6 +79,7 @@ struct JobOpen {
   uint32_t rejoin_ms = 0;  // minor 1, as what follows
   uint16_t quorum = 0;
   uint32_t patience_ms = 0;
+  uint32_t stall_timeout_ms = kStallTimeoutMs;  // minor 2
 };
 struct DeclaredTensor {
   uint32_t id = 0;  // 0 to 2^31-1

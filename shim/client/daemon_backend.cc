@@ -64,6 +64,9 @@ class DaemonBackend final : public Backend {
     if (minor_ == 0 && (job.rejoin_ms > 0 || job.quorum > 0 || !known_policy)) {
       return too_old("rejoin_ms, quorum and policies other than mercury-fifo");
     }
+    if (minor_ < 2 && job.stall_timeout_ms != attach::kStallTimeoutMs) {
+      return too_old("stall_timeout_ms");
+    }
     Result<attach::Reply> reply = call(job);
     if (!reply) return reply.error();
     if (const auto* opened = std::get_if<attach::JobOpened>(&*reply)) return *opened;

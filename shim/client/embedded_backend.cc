@@ -107,6 +107,7 @@ class EmbeddedBackend final : public Backend {
     open.rejoin_ns = uint64_t{job.rejoin_ms} * 1'000'000;
     open.quorum = job.quorum;
     open.patience_ns = uint64_t{job.patience_ms} * 1'000'000;
+    open.stall_ns = uint64_t{job.stall_timeout_ms} * 1'000'000;
     open.client_job = job.client_job;
     open.channels = {&engine_end_};
     Result<OpenedJob> opened =

@@ -176,6 +176,7 @@ void mercury_job_options_init_sized(mercury_job_options* options, size_t size) {
   defaults.rank = -1;
   defaults.weight = 1;
   defaults.timeout_ms = 30000;
+  defaults.stall_timeout_ms = mercury::attach::kStallTimeoutMs;
   std::memset(options, 0, size);
   std::memcpy(options, &defaults, std::min(size, sizeof defaults));
 }

@@ -90,6 +90,9 @@ typedef struct {
   const char *policy;       /* how gradients are exchanged, for comparison with other systems: NULL or
                                "mercury", else one of docs/simulator.md, such as "mercury-fifo" or
                                "p3". The same on every worker; servers ignore it */
+  int stall_timeout_ms;     /* workers that have not pushed a round of a tensor for so long since others
+                               did count as lost; 0: never, 1800000. The same on every worker; servers
+                               ignore it */
 } mercury_job_options;
 /* The library may know a longer struct than the program was built with: it is told the size. */
 MERCURY_API void mercury_job_options_init_sized(mercury_job_options *options, size_t size);

@@ -27,6 +27,7 @@ static_assert(offsetof(mercury_job_options, rejoin_ms) == 64);
 static_assert(offsetof(mercury_job_options, quorum) == 68);
 static_assert(offsetof(mercury_job_options, patience_ms) == 72);
 static_assert(offsetof(mercury_job_options, policy) == 80);
+static_assert(offsetof(mercury_job_options, stall_timeout_ms) == 88);
 
 constexpr int kMaxWeight = 1000;  // what members of a job accept from each other
 
@@ -97,6 +98,13 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
   if (in->patience_ms < 0 || (in->quorum > 0 && in->patience_ms == 0)) {
     return out_of_range("patience_ms", in->patience_ms, 1, 0x7fffffff);
   }
+  // Built before there was one: as it is where nobody says anything.
+  if (options->size < offsetof(mercury_job_options, stall_timeout_ms) + sizeof(int)) {
+    in->stall_timeout_ms = attach::kStallTimeoutMs;
+  }
+  if (in->stall_timeout_ms < 0) {
+    return out_of_range("stall_timeout_ms", in->stall_timeout_ms, 0, 0x7fffffff);
+  }
   if (in->quorum > 0 && in->deterministic != 0) {
     return Error(Errc::kInvalidArgument,
                  "a deterministic job has no quorum: who is in a sum would differ between runs");
@@ -124,6 +132,7 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
   job.rejoin_ms = static_cast<uint32_t>(in->rejoin_ms);
   job.quorum = static_cast<uint16_t>(in->quorum);
   job.patience_ms = static_cast<uint32_t>(in->patience_ms);
+  job.stall_timeout_ms = static_cast<uint32_t>(in->stall_timeout_ms);
   return job;
 }
 

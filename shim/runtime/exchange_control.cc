@@ -52,7 +52,7 @@ Status GradientExchange::add_server_job(const command::AddServerJob& spec) {
   ServerJob& job = server_jobs_[spec.job.value];
   if (job.present) return Error(Errc::kExists, "the job slot is taken in this engine");
   const AggregationJob aggregation{spec.workers, spec.deterministic, spec.memory_limit_bytes,
-                                   spec.quorum, spec.patience_ns};
+                                   spec.quorum,  spec.patience_ns,   spec.stall_ns};
   if (Status added = aggregator_.add_job(spec.job, aggregation); !added) return added;
   if (Status added = scheduler_.add_job(spec.job, spec.weight); !added) {
     aggregator_.remove_job(spec.job);

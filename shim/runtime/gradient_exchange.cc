@@ -5,7 +5,8 @@
 namespace mercury {
 namespace {
 
-// So that many chunks whose time is up at once do not keep frames waiting.
+// So that many chunks whose time is up at once, or that are looked at for it, do not keep frames
+// waiting.
 constexpr uint32_t kOverduePerPoll = 64;
 
 }  // namespace
@@ -188,6 +189,7 @@ uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
     on_complete(server_jobs_[due.job.value], {due.tensor, due.round, due.chunk, 1, due.priority});
   }
   uint32_t work = kOverduePerPoll - looks;
+  work += report_stalls(now_ns);
   while (!lost_.empty() && scheduler_.readmit(lost_.front().first, lost_.front().second)) {
     lost_.pop_front();
     ++work;
@@ -208,6 +210,17 @@ uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   }
   counters_.set(Gauge::kQueuedRanges, config_.scheduler.max_ranges - scheduler_.free_ranges());
   return work;
+}
+
+uint32_t GradientExchange::report_stalls(uint64_t now_ns) noexcept {
+  if (now_ns < aggregator_.next_stall_ns()) return 0;
+  uint32_t looks = kOverduePerPoll;
+  StalledChunk stalled;
+  if (aggregator_.take_stalled(now_ns, looks, stalled) && server_jobs_[stalled.job.value].present) {
+    events_.emplace_back(event::WorkersStalled{stalled.job, stalled.tensor, stalled.round,
+                                               stalled.open_ns, stalled.awaited});
+  }
+  return kOverduePerPoll - looks;
 }
 
 uint32_t GradientExchange::take_submissions() noexcept {

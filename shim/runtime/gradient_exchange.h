@@ -57,7 +57,7 @@ class GradientExchange {
   bool awaits_nic() const noexcept { return !draining_.empty(); }
   uint64_t next_deadline_ns() const noexcept {
     const uint64_t overdue_ns = may_answer_all() ? aggregator_.next_overdue_ns() : kNever;
-    return std::min(worker_.release_due_ns(), overdue_ns);
+    return std::min({worker_.release_due_ns(), overdue_ns, aggregator_.next_stall_ns()});
   }
 
   // --- cold, for the engine ---------------------------------------------------------------------
@@ -117,6 +117,7 @@ class GradientExchange {
     return scheduler_.free_ranges() < wanted + config_.reserved_ranges;
   }
   bool may_answer_all() const noexcept { return !short_of_ranges(kMaxWorkers); }
+  uint32_t report_stalls(uint64_t now_ns) noexcept;
   uint32_t take_submissions() noexcept;
   uint32_t take_submissions(Program& program) noexcept;
   uint32_t admit_ranges() noexcept;

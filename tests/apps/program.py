@@ -32,7 +32,7 @@ class JobOptions(ctypes.Structure):
                 ("deterministic", ctypes.c_int), ("fifo", ctypes.c_int), ("weight", ctypes.c_int),
                 ("timeout_ms", ctypes.c_int), ("rejoin_ms", ctypes.c_int),
                 ("quorum", ctypes.c_int), ("patience_ms", ctypes.c_int),
-                ("policy", ctypes.c_char_p)]
+                ("policy", ctypes.c_char_p), ("stall_timeout_ms", ctypes.c_int)]
 
 
 class TensorOptions(ctypes.Structure):

@@ -63,6 +63,7 @@ std::string describe(const JobPlan& job) {
       << (job.any_rank ? ", ranks given out" : "");
   if (job.quorum > 0) out << ", " << job.quorum << " are enough after " << ms(job.patience_ns);
   if (job.rejoin_ns > 0) out << ", waits for lost workers " << ms(job.rejoin_ns);
+  if (job.stall_ns > 0) out << ", bears with stalled workers " << ms(job.stall_ns);
   if (job.straggler != ~0U) {
     out << ", straggler " << job.straggler << " by up to " << ms(job.straggle_ns);
   }

@@ -47,14 +47,26 @@ bool Program::can_run() { return !stalled_ && host().runs(); }
 
 void Program::enter(State state) {
   if (state_ != State::kWaiting && state_ != State::kDone) {
-    longest_wait_ns_ = std::max(longest_wait_ns_, around_.now_ns() - since_ns_);
+    note_wait(since_ns_);
   }
   state_ = state;
   since_ns_ = around_.now_ns();
   around_.note(name_, "state", static_cast<uint64_t>(state), attempts_);
 }
 
+void Program::stall(bool still) {
+  stalled_ = still;
+  if (!still) resumed_ns_ = around_.now_ns();
+}
+
+// Not what it let others wait for.
+void Program::note_wait(uint64_t since_ns) {
+  if (since_ns < resumed_ns_) return;
+  longest_wait_ns_ = std::max(longest_wait_ns_, around_.now_ns() - since_ns);
+}
+
 uint64_t Program::next_ns() const {
+  if (stalled_) return kNever;
   uint64_t next = state_ == State::kWaiting ? wake_ns_ : kNever;
   if (state_ == State::kTraining && !job_failed_) {
     for (const Tensor& tensor : tensors_) {
@@ -96,6 +108,7 @@ void Program::open() {
   request.rejoin_ns = plan_.rejoin_ns;
   request.quorum = plan_.quorum;
   request.patience_ns = plan_.quorum > 0 ? plan_.patience_ns : 0;
+  request.stall_ns = plan_.stall_ns;
   request.client_job = kClientJob;
   VirtualHost& at = host();
   for (size_t lane = 0; lane < at.lanes(); ++lane) {
@@ -266,7 +279,7 @@ void Program::answered(size_t lane, const Completion& completion) {
 void Program::finished(uint64_t cookie, const Operation& operation) {
   const uint64_t now_ns = around_.now_ns();
   around_.note(name_, "finished", cookie, static_cast<uint64_t>(operation.status));
-  longest_wait_ns_ = std::max(longest_wait_ns_, now_ns - operation.since_ns);
+  note_wait(operation.since_ns);
   Tensor& tensor = tensors_[operation.tensor];
   if (!tensor.memory->intact()) wrong("wrote beyond a tensor's memory");
   if (operation.status != Errc::kOk) {

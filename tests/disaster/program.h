@@ -60,7 +60,7 @@ class Program {
   void begin(uint64_t at_ns) { wake_ns_ = at_ns; }
 
   // Disasters.
-  void stall(bool still) { stalled_ = still; }
+  void stall(bool still);
   void crash(uint64_t restart_ns);
   void daemon_died();
   // Closes its job in order whatever it waits for, and does not come back. Nothing: it is not in
@@ -137,6 +137,7 @@ class Program {
   void check_departure(uint32_t tensor, Errc code);
   void failed(Errc code, const std::string& text);
   void close();
+  void note_wait(uint64_t since_ns);
   void detach();
   void bury();
   void over();
@@ -159,6 +160,7 @@ class Program {
   uint32_t attempts_ = 0;
   uint32_t turn_ = 0;  // replies of an earlier turn are not for us
   bool stalled_ = false;
+  uint64_t resumed_ns_ = 0;
   bool succeeded_ = false;
   bool job_failed_ = false;
   bool left_behind_ = false;  // by a quorum that was through before this worker

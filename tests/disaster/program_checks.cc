@@ -1,4 +1,5 @@
 // What a program of the virtual cluster checks: its sums, its memory, and how long it waits.
+#include <algorithm>
 #include <string>
 
 #include "tests/disaster/program.h"
@@ -54,8 +55,11 @@ void Program::check_graveyard() {
 // How long anything may take when nothing but the faults that excuse it stands in the way.
 uint64_t Program::patience_ns() const {
   const uint64_t timeouts_ns = (3 + scenario_.faults.size()) * scenario_.peer_timeout_ns;
+  // Each program that stalls for ever costs what the job bears with, and an eighth.
+  const auto endless = static_cast<uint64_t>(
+      std::count_if(scenario_.faults.begin(), scenario_.faults.end(), Scenario::endless));
   const uint64_t others_ns = 2 * (plan_.straggle_ns + plan_.compute_ns) + scenario_.leave_grace_ns +
-                             2 * plan_.patience_ns +
+                             endless * plan_.stall_ns / 8 * 9 + 2 * plan_.patience_ns +
                              (1 + scenario_.faults.size()) * plan_.rejoin_ns;
   switch (state_) {
     case State::kOpening:
@@ -71,7 +75,7 @@ uint64_t Program::patience_ns() const {
 }
 
 void Program::check_patience() {
-  if (state_ == State::kWaiting || state_ == State::kDone || !host().runs()) return;
+  if (state_ == State::kWaiting || state_ == State::kDone || !can_run()) return;
   const auto waits_too_long = [this](uint64_t since_ns) {
     return around_.now_ns() > since_ns + patience_ns() + around_.excused_ns(since_ns);
   };

@@ -8,7 +8,6 @@
 namespace mercury::disaster {
 namespace {
 
-
 // Each part of a scenario draws from a generator of its own, so that one more draw in one part
 // leaves the others as they were.
 Random generator(uint64_t seed, uint64_t part) {
@@ -221,6 +220,33 @@ Fault draw_fault(const Scenario& s, Random& random) {
   return fault;
 }
 
+// Some jobs do not bear with workers that never push again. What they bear with is more than all
+// that may keep an honest one from pushing adds up to.
+void draw_stalls(Scenario& s, Random random) {
+  uint64_t outages_ns = 0;
+  for (const Fault& fault : s.faults) outages_ns += fault.for_ns;
+  std::vector<uint32_t> bounded;  // programs
+  uint32_t program = 0;
+  for (JobPlan& job : s.jobs) {
+    if (random.chance(0.3)) job.stall_ns = 2 * (outages_ns + 2 * kSecond) + random.below(kSecond);
+    for (size_t w = 0; w < job.worker_hosts.size(); ++w, ++program) {
+      if (job.stall_ns > 0) bounded.push_back(program);
+    }
+  }
+  if (bounded.empty()) return;
+  for (Fault& fault : s.faults) {
+    const bool known = std::find(bounded.begin(), bounded.end(), fault.program) != bounded.end();
+    if (fault.kind == FaultKind::kProgramStall && known) fault.for_ns = kEndlessNs;
+  }
+  if (!random.chance(0.2)) return;
+  Fault fault;
+  fault.kind = FaultKind::kProgramStall;
+  fault.at_ns = random.below(random.chance(0.6) ? 60 * kMs : 600 * kMs);
+  fault.for_ns = kEndlessNs;
+  fault.program = bounded[random.below(bounded.size())];
+  s.faults.push_back(fault);
+}
+
 // Half of them where nothing else happens: then all is known of what the others must get.
 void draw_leaver(Scenario& s, Random random) {
   if (!random.chance(s.faults.empty() ? 0.25 : 0.1)) return;
@@ -245,6 +271,7 @@ Scenario make_scenario(uint64_t seed) {
   const uint64_t faults = random.chance(0.3) ? 0 : 1 + random.below(4);
   for (uint64_t i = 0; i < faults; ++i) s.faults.push_back(draw_fault(s, random));
   draw_leaver(s, generator(seed, 8));
+  draw_stalls(s, generator(seed, 9));
   s.jobs.push_back(recovery_job(s, generator(seed, 5)));
   return s;
 }
@@ -253,7 +280,7 @@ Scenario make_scenario(uint64_t seed) {
 bool Scenario::harmless(const Fault& fault) const {
   switch (fault.kind) {
     case FaultKind::kProgramStall:
-      return true;
+      return !endless(fault);
     case FaultKind::kPartition:
     case FaultKind::kOneWay:
     case FaultKind::kFlap:
@@ -315,6 +342,7 @@ Scenario reduced(Scenario s, const Reduction& cut) {
     if (calm("retry")) job.attempts = std::min(job.attempts, 1U);
     if (calm("rejoin")) job.rejoin_ns = 0;
     if (calm("quorum")) job.quorum = 0;
+    if (calm("stall")) job.stall_ns = 0;
   }
   return s;
 }
@@ -330,7 +358,7 @@ std::vector<std::string> weather_of(const Scenario& s) {
   if (weather.jitter_ns > 0) names.emplace_back("jitter");
   if (weather.vanish_above_bytes != sim::Faults().vanish_above_bytes) names.emplace_back("narrow");
   for (const char* name :
-       {"control", "drift", "late", "lanes", "straggler", "retry", "rejoin", "quorum"}) {
+       {"control", "drift", "late", "lanes", "straggler", "retry", "rejoin", "quorum", "stall"}) {
     names.emplace_back(name);
   }
   return names;

@@ -27,12 +27,14 @@ enum class FaultKind : uint8_t {
   kStorm,         // loss, bursts, duplicates, reordering, corruption, jitter on one host's links
   kPause,         // a host stands still: engines, control plane and programs
   kClockJump,     // a host's clock leaps forward
-  kProgramStall,  // a program does nothing for a while; its daemon runs
+  kProgramStall,  // a program does nothing for a while, or for ever; its daemon runs
   kProgramCrash,  // a program ends in mid-flight; another is started in its place
   kHostCrash,     // a daemon is killed and started again
   kProgramLeave,  // a program closes its job in order, long before the others are through
   kCount
 };
+// For ever, to whoever waits: far beyond every bound. Then it goes on, so that a run ends.
+inline constexpr uint64_t kEndlessNs = 150 * kSecond;
 inline constexpr size_t kFaultKinds = static_cast<size_t>(FaultKind::kCount);
 const char* name_of(FaultKind kind);
 
@@ -86,6 +88,7 @@ struct JobPlan {
   // Not 0: so many contributions are enough for a sum, patience_ns after the first.
   uint16_t quorum = 0;
   uint64_t patience_ns = 0;
+  uint64_t stall_ns = 0;  // how long it bears with workers that do not push; 0: for ever
   bool recovery = false;  // runs when all is over, and must succeed: nothing stays broken
 };
 
@@ -105,6 +108,9 @@ struct Scenario {
 
   // No fault but weather that the protocol must ride out: every operation succeeds.
   bool harmless(const Fault& fault) const;
+  static bool endless(const Fault& fault) {
+    return fault.kind == FaultKind::kProgramStall && fault.for_ns >= kEndlessNs;
+  }
   bool corrupts() const;
   bool in_order() const;  // no frame overtakes another on its way
 };

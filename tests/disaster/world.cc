@@ -364,6 +364,8 @@ bool World::disturbed(uint32_t job) const {
       if (departures_.contains(job) && programs_[fault.program]->job() == job && !survived_[i]) {
         return true;
       }
+    } else if (fault.kind == FaultKind::kProgramStall) {
+      if (programs_[fault.program]->job() == job) return true;
     } else if (fault.kind == FaultKind::kProgramCrash) {
       if (programs_[fault.program]->job() == job && !survived_[i]) return true;
     } else if (has(fault.host) && (fault.other == ~0U || has(fault.other))) {
@@ -388,6 +390,9 @@ uint64_t World::excused_ns(uint64_t since_ns) const {
     if (fault.kind != FaultKind::kFlap && fault.kind != FaultKind::kStorm &&
         fault.kind != FaultKind::kPause && fault.kind != FaultKind::kProgramStall) {
       continue;
+    }
+    if (Scenario::endless(fault) && scenario_.jobs[programs_[fault.program]->job()].stall_ns > 0) {
+      continue;  // whoever waits for it does so for a bounded time
     }
     const uint64_t from_ns = std::max(fault.at_ns, since_ns);
     const uint64_t until_ns = std::min(fault.at_ns + fault.for_ns, now_ns());

@@ -26,6 +26,7 @@ JobOpen some_job() {
   m.rejoin_ms = 60000;
   m.quorum = 200;
   m.patience_ms = 50;
+  m.stall_timeout_ms = 70000;
   return m;
 }
 Declare some_tensors(size_t count) {

@@ -70,6 +70,10 @@ TEST(ClientAttach, ADaemonOfTheVersionBeforeIsNotAskedForWhatItDoesNotKnow) {
   options.quorum = 1;
   options.patience_ms = 1000;
   EXPECT_EQ(mercury_job_open(context, &options, &job), -EPROTONOSUPPORT);
+  options.quorum = options.patience_ms = 0;
+  options.stall_timeout_ms = 1000;
+  EXPECT_EQ(mercury_job_open(context, &options, &job), -EPROTONOSUPPORT);
+  EXPECT_NE(std::string(mercury_last_error()).find("stall_timeout_ms"), std::string::npos);
   mercury_detach(context);
 }
 
@@ -117,6 +121,11 @@ TEST(ClientJob, OptionsAreChecked) {
   EXPECT_EQ(opened([](O& o) { o.rank = 3; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.weight = 0; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.timeout_ms = -1; }), -EINVAL);
+  EXPECT_EQ(opened([](O& o) { o.stall_timeout_ms = -1; }), -EINVAL);
+  EXPECT_EQ(opened([](O& o) { o.stall_timeout_ms = 0; }), 0);
+  EXPECT_EQ(daemon.last_job().stall_timeout_ms, 0U) << "never";
+  EXPECT_EQ(opened([](O& o) { o.stall_timeout_ms = 7; }), 0);
+  EXPECT_EQ(daemon.last_job().stall_timeout_ms, 7U);
   EXPECT_EQ(opened([](O& o) { o.rendezvous = nullptr; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.rendezvous = "10.0.0.1:x"; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.rendezvous = "10.0.0.1,"; }), -EINVAL);
@@ -153,6 +162,7 @@ TEST(ClientJob, OptionsAreChecked) {
   std::memcpy(older.known, &wish, sizeof older.known);
   EXPECT_EQ(mercury_job_open(context, prefix, &opened_job), 0) << mercury_last_error();
   EXPECT_EQ(daemon.last_job().rejoin_ms, 0U);
+  EXPECT_EQ(daemon.last_job().stall_timeout_ms, 1'800'000U) << "not 0, which is never";
   mercury_detach(context);  // closes the open jobs
 }
 

@@ -86,6 +86,7 @@ struct AddServerJob {
   std::string policy;        // as of AddWorkerJob
   uint16_t quorum = 0;       // as in AggregationJob
   uint64_t patience_ns = 0;
+  uint64_t stall_ns = 0;
 };
 struct BindWorker {  // results for worker `rank` travel on the session `token`
   JobSlot job;
@@ -213,6 +214,15 @@ struct WorkerReplaced {
   };
   std::vector<Row> rounds;  // the lowest open round of each tensor with chunks in this engine
 };
+// Server: others have waited too long for these workers (AddServerJob::stall_ns). Again as long as
+// they do.
+struct WorkersStalled {
+  JobSlot job;
+  uint32_t tensor = 0;
+  uint32_t round = 0;
+  uint64_t waited_ns = 0;
+  WorkerSet awaited{};
+};
 struct JobRemoved {
   JobSlot job;
 };
@@ -232,10 +242,10 @@ struct Stopped {};
 
 }  // namespace event
 
-using Event =
-    std::variant<event::HelloReceived, event::HelloRefused, event::SessionOpened,
-                 event::SessionClosed, event::ControlReceived, event::PathProbed, event::Confirmed,
-                 event::WorkerReplaced, event::JobRemoved, event::ChannelDetached,
-                 event::ChannelBroken, event::CommandFailed, event::Stopped>;
+using Event = std::variant<event::HelloReceived, event::HelloRefused, event::SessionOpened,
+                           event::SessionClosed, event::ControlReceived, event::PathProbed,
+                           event::Confirmed, event::WorkerReplaced, event::WorkersStalled,
+                           event::JobRemoved, event::ChannelDetached, event::ChannelBroken,
+                           event::CommandFailed, event::Stopped>;
 
 }  // namespace mercury

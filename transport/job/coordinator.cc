@@ -21,7 +21,8 @@ std::string options_text(const message::Join& join) {
                                  ? "no quorum"
                                  : "a quorum of " + std::to_string(join.quorum) + " after " +
                                        std::to_string(join.patience_ms) + " ms";
-  return std::to_string(join.rejoin_ms) + " ms for lost workers to come back and " + quorum;
+  return std::to_string(join.rejoin_ms) + " ms for lost workers to come back, " +
+         std::to_string(join.stall_ms) + " ms for stalled ones (0: no limit) and " + quorum;
 }
 
 std::string sizes_text(const message::Join& join) {
@@ -52,6 +53,10 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
     shape_->policy = join.policy;
     shape_->quorum = join.quorum;
     shape_->patience_ms = join.patience_ms;
+  }
+  if (fits && join.role == Role::kWorker && !stall_known_ && (join.features & kKnowsStalls) != 0) {
+    stall_known_ = true;
+    shape_->stall_ms = join.stall_ms;
   }
   if (fits) fits = check_rank(join);
   if (!fits) {
@@ -95,8 +100,11 @@ Status Coordinator::check_shape(const message::Join& join) const {
                                           policy_text(shape_->policy) +
                                           "', this worker asks for '" + asked + "'");
     }
+    // Whoever knows no stall time-out takes part in a job that has one, and is bound by it.
+    const bool same_stall =
+        !stall_known_ || (join.features & kKnowsStalls) == 0 || join.stall_ms == shape_->stall_ms;
     if (join.rejoin_ms == shape_->rejoin_ms && join.quorum == shape_->quorum &&
-        join.patience_ms == shape_->patience_ms) {
+        join.patience_ms == shape_->patience_ms && same_stall) {
       return {};
     }
     return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with " + options_text(*shape_) +
@@ -186,6 +194,7 @@ void Coordinator::send_roster() {
   roster.policy = shape_->policy;
   roster.quorum = shape_->quorum;
   roster.patience_ms = shape_->patience_ms;
+  roster.stall_ms = shape_->stall_ms;
   roster.workers.resize(shape_->workers);
   roster.servers.resize(shape_->servers);
   size_t lanes = kMaxLanes;

@@ -116,6 +116,7 @@ class Coordinator {
   void vacate(const Seat& seat, const Error& why, uint64_t now_ns);
   void unseat(Seat& seat, const Error& why, uint64_t now_ns);
   void lost(const message::Lost& message, const Seat& server, uint64_t now_ns);
+  void stalled(const message::Stalled& message, uint64_t now_ns);
   void rejoin(LinkId link, message::Join join, uint64_t now_ns);
   const Vacancy* any_vacancy() const;  // also one that somebody is coming back to
   message::Fail job_is_ending() const {
@@ -155,6 +156,7 @@ class Coordinator {
   const JobKey key_;
   Phase phase_ = Phase::kGathering;
   std::optional<message::Join> shape_;
+  bool stall_known_ = false;            // shape_->stall_ms is a worker's that knows it
   bool workers_options_known_ = false;  // what only workers say (rejoin_ms) is in shape_
   bool host_asked_ = false;
   std::vector<Seat> seats_;  // in the order of joining

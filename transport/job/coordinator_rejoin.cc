@@ -11,6 +11,7 @@ namespace mercury {
 namespace {
 
 constexpr size_t kMaxApplicants = 256;
+constexpr size_t kNamedWorkers = 8;  // in a text of kMaxText; the rest are counted
 
 }  // namespace
 
@@ -85,6 +86,36 @@ void Coordinator::lost(const message::Lost& message, const Seat& server, uint64_
   const Error why(Errc::kPeerLost, who(server) + " hears nothing from it");
   if (survives_loss(*seat)) return unseat(*seat, why, now_ns);
   fail(why.code, who(*seat) + ": " + why.message, now_ns);
+}
+
+// Who does not push counts as lost. Not while a lost worker is waited for: who waits for its part
+// of one tensor may not come to push another.
+void Coordinator::stalled(const message::Stalled& message, uint64_t now_ns) {
+  if (phase_ != Phase::kRunning || ending_ || !has_quorum()) return;
+  std::vector<LinkId> links;
+  std::string names;
+  for (const auto& row : message.workers) {
+    const auto seat = std::find_if(seats_.begin(), seats_.end(), [&](const Seat& s) {
+      return s.join.role == Role::kWorker && s.join.rank == row.rank &&
+             s.join.incarnation == row.incarnation && !s.returns_to;
+    });
+    if (seat == seats_.end()) continue;
+    if (links.size() < kNamedWorkers) names += (links.empty() ? "" : ", ") + who(*seat);
+    links.push_back(seat->link);
+  }
+  if (links.empty()) return;
+  if (links.size() > kNamedWorkers) {
+    names += " and " + std::to_string(links.size() - kNamedWorkers) + " more";
+  }
+  const Error why(Errc::kMissingMembers, "no push of tensor " + std::to_string(message.tensor) +
+                                             " in round " + std::to_string(message.round) +
+                                             " for " + std::to_string(message.waited_ms) +
+                                             " ms since others pushed it (stall_timeout_ms)");
+  const bool enough = shape_->quorum > 0 && workers_there() - links.size() >= shape_->quorum;
+  if (!enough && shape_->rejoin_ms == 0) return fail(why.code, names + ": " + why.message, now_ns);
+  for (const LinkId link : links) {
+    if (Seat* seat = seat_of(link)) unseat(*seat, why, now_ns);
+  }
 }
 
 void Coordinator::rejoin(LinkId link, message::Join join, uint64_t now_ns) {

@@ -40,6 +40,9 @@ void Coordinator::on_message(LinkId link, const Message& message, uint64_t now_n
   if (const auto* m = std::get_if<message::Lost>(&message); m && !worker) {
     return lost(*m, *seat, now_ns);
   }
+  if (const auto* m = std::get_if<message::Stalled>(&message); m && !worker) {
+    return stalled(*m, now_ns);
+  }
   if (const auto* m = std::get_if<message::Replaced>(&message);
       m && std::find(awaited_fence_.begin(), awaited_fence_.end(), link) != awaited_fence_.end()) {
     return fenced(link, *m, now_ns);

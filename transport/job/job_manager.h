@@ -67,6 +67,10 @@ struct OpenJob {
   // workers are there. The same on all workers; not with `deterministic`.
   uint16_t quorum = 0;
   uint64_t patience_ns = 0;
+  // Not 0: workers that have not pushed a round of a tensor for so long since others did count as
+  // lost; without rejoin_ns or a quorum the job fails then, with the tensor and their names. The
+  // same on all workers; servers learn it.
+  uint64_t stall_ns = 0;
   // Worker: one channel per engine of this host, the caller's. They live until each engine has
   // answered DetachChannel (event::ChannelDetached), which the caller sends once client_gone has
   // replied: until then the engines go on using them.

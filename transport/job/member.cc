@@ -86,11 +86,13 @@ void Member::attach(LinkId control, uint64_t now_ns) {
     join.timeout_ms = std::max<uint64_t>(1, left_ns / 1'000'000);
   }
   join.served = served_;
-  join.features = kKnowsPolicies | (spec_.role == Role::kServer ? kKnowsLostWorkers : 0);
+  join.features =
+      kKnowsPolicies | kKnowsStalls | (spec_.role == Role::kServer ? kKnowsLostWorkers : 0);
   join.rejoin_ms = spec_.rejoin_ns / 1'000'000;
   join.policy = spec_.policy;
   join.quorum = spec_.quorum;
   join.patience_ms = spec_.patience_ns / 1'000'000;
+  join.stall_ms = spec_.stall_ns / 1'000'000;
   join.lanes = context_.host.lanes;
   join.rendezvous = spec_.rendezvous;
   context_.links.send(control_, join);

@@ -77,6 +77,7 @@ class Member {
   void on_job_removed();
   void on_confirmed(uint32_t number);
   void on_worker_replaced(const event::WorkerReplaced& event);
+  void on_workers_stalled(const event::WorkersStalled& event);
   void on_command_failed(Error why);
 
   void on_timer(uint64_t now_ns);

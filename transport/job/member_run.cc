@@ -4,7 +4,6 @@
 #include "transport/job/member.h"
 
 namespace mercury {
-
 void Member::on_message(const Message& message, uint64_t now_ns) {
   const bool worker = spec_.role == Role::kWorker;
   const auto* roster = std::get_if<message::Roster>(&message);
@@ -115,6 +114,7 @@ void Member::enter_as_server() {
     add.policy = roster_.policy;
     add.quorum = roster_.quorum;
     add.patience_ns = roster_.patience_ms * 1'000'000;
+    add.stall_ns = roster_.stall_ms * 1'000'000;
     to_lane(lane, add);
   }
 }
@@ -160,6 +160,18 @@ void Member::withdraw(uint16_t rank) {
   for (size_t lane = 0; lane < lanes_used_; ++lane) {
     to_lane(lane, command::WithdrawWorker{slot_, rank});
   }
+}
+
+// Server: the coordinator knows who is waited for anyway.
+void Member::on_workers_stalled(const event::WorkersStalled& event) {
+  if (phase_ != Phase::kRunning || replacing_) return;
+  message::Stalled stalled{event.tensor, event.round, event.waited_ns / 1'000'000, {}};
+  for (uint16_t rank = 0; rank < roster_.workers.size(); ++rank) {
+    const uint32_t incarnation = roster_.workers[rank].incarnation;
+    const bool awaited = (event.awaited[rank / 64] >> (rank % 64) & 1) != 0;
+    if (awaited && incarnation != 0) stalled.workers.push_back({rank, incarnation});
+  }
+  if (!stalled.workers.empty()) context_.links.send(control_, stalled);
 }
 
 // --- a worker's next life --------------------------------------------------------------------

@@ -53,12 +53,14 @@ void put_options(Json& out, const M& m) {
   if (m.rejoin_ms > 0) out["rejoin_ms"] = m.rejoin_ms;
   if (m.quorum > 0) out["quorum"] = m.quorum;
   if (m.patience_ms > 0) out["patience_ms"] = m.patience_ms;
+  if (m.stall_ms > 0) out["stall_ms"] = m.stall_ms;
 }
 template <class M>
 void get_options(MessageReader& in, M& m) {
   in.read_optional("rejoin_ms", m.rejoin_ms, 0, kMaxMilliseconds);
   in.read_optional("quorum", m.quorum, 0, kMaxWorkers);
   in.read_optional("patience_ms", m.patience_ms, 0, kMaxMilliseconds);
+  in.read_optional("stall_ms", m.stall_ms, 0, kMaxMilliseconds);
   if ((m.quorum > 0) != (m.patience_ms > 0)) in.fail("'quorum' and 'patience_ms' belong together");
 }
 
@@ -235,6 +237,25 @@ void get(MessageReader& in, message::Lost& m) {
 }
 void put(Json& out, const message::SetPolicy& m) { out["policy"] = m.policy; }
 void get(MessageReader& in, message::SetPolicy& m) { in.read("policy", m.policy); }
+void put(Json& out, const message::Stalled& m) {
+  out["tensor"] = m.tensor;
+  out["round"] = m.round;
+  out["waited_ms"] = m.waited_ms;
+  out["workers"] = Json::array();
+  for (const auto& row : m.workers) out["workers"].push_back({row.rank, row.incarnation});
+}
+void get(MessageReader& in, message::Stalled& m) {
+  in.read("tensor", m.tensor, 0, kMaxTensorId);
+  in.read("round", m.round, 0, kMax32);
+  in.read("waited_ms", m.waited_ms, 0, kMaxMilliseconds);
+  in.rows("workers", kMaxWorkers, [&](const Json& row) {
+    if (!row.is_array() || row.size() != 2) return in.fail("a worker is not two numbers");
+    message::Stalled::Row out;
+    out.rank = static_cast<uint16_t>(in.number(&row[0], "rank", 0, kMaxWorkers - 1));
+    out.incarnation = static_cast<uint32_t>(in.number(&row[1], "incarnation", 1, kMax32));
+    m.workers.push_back(out);
+  });
+}
 template <class Empty>
 requires std::is_empty_v<Empty>
 void put(Json&, const Empty&) {}
@@ -243,10 +264,10 @@ requires std::is_empty_v<Empty>
 void get(MessageReader&, Empty&) {}
 
 // By the variant's index; these words travel.
-constexpr const char* kNames[] = {"join",     "invite",    "roster", "ready",     "start",
-                                  "declare",  "declared",  "define", "defined",   "leave",
-                                  "left",     "peer_left", "end",    "fail",      "replace",
-                                  "replaced", "refill",    "lost",   "set_policy"};
+constexpr const char* kNames[] = {"join",     "invite",    "roster", "ready",      "start",
+                                  "declare",  "declared",  "define", "defined",    "leave",
+                                  "left",     "peer_left", "end",    "fail",       "replace",
+                                  "replaced", "refill",    "lost",   "set_policy", "stalled"};
 static_assert(std::size(kNames) == std::variant_size_v<Message>);
 
 template <size_t... I>

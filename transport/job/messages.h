@@ -33,6 +33,7 @@ inline constexpr uint64_t kMaxElements = uint64_t{1} << 56;
 // sum without it.
 inline constexpr uint32_t kKnowsLostWorkers = 1;
 inline constexpr uint32_t kKnowsPolicies = 2;  // set_policy; all members
+inline constexpr uint32_t kKnowsStalls = 4;    // stall_ms; all members
 
 namespace message {
 
@@ -58,6 +59,7 @@ struct Join {  // member: wants in
   std::string policy;      // how the job exchanges its gradients (scheduler/policy.h)
   uint16_t quorum = 0;     // so many contributions complete a chunk when its patience is at an end
   uint64_t patience_ms = 0;  // counted from the first contribution; 0 without a quorum
+  uint64_t stall_ms = 0;     // how long a round may wait for pushes; 0: as long as it takes
   bool served = false;       // no program: a host's daemon serves by itself
   uint32_t features = 0;
   std::vector<Endpoint> lanes;
@@ -88,6 +90,7 @@ struct Roster {  // coordinator: all are there
   std::string policy;  // the job's, now
   uint16_t quorum = 0;
   uint64_t patience_ms = 0;
+  uint64_t stall_ms = 0;
   uint16_t frame_bytes =
       0;  // to a worker that comes back: the UDP payload that its paths must carry
   std::vector<Worker> workers;  // by rank
@@ -174,6 +177,19 @@ struct Lost {
   uint32_t incarnation = 0;
   friend bool operator==(const Lost&, const Lost&) = default;
 };
+// Server, in jobs with a stall time-out: others have pushed this round, and wait for these workers.
+struct Stalled {
+  uint32_t tensor = 0;
+  uint32_t round = 0;
+  uint64_t waited_ms = 0;
+  struct Row {
+    uint16_t rank = 0;
+    uint32_t incarnation = 0;
+    friend bool operator==(const Row&, const Row&) = default;
+  };
+  std::vector<Row> workers;
+  friend bool operator==(const Stalled&, const Stalled&) = default;
+};
 
 }  // namespace message
 
@@ -181,7 +197,7 @@ using Message = std::variant<message::Join, message::Invite, message::Roster, me
                              message::Start, message::Declare, message::Declared, message::Define,
                              message::Defined, message::Leave, message::Left, message::PeerLeft,
                              message::End, message::Fail, message::Replace, message::Replaced,
-                             message::Refill, message::Lost, message::SetPolicy>;
+                             message::Refill, message::Lost, message::SetPolicy, message::Stalled>;
 
 const char* name_of(const Message& message);
 std::vector<std::byte> encode(const Message& message);

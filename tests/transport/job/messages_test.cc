@@ -40,6 +40,7 @@ message::Roster roster() {
   m.policy = "wfbp";
   m.quorum = 256;
   m.patience_ms = 1;
+  m.stall_ms = 5;
   m.frame_bytes = 1472;
   m.workers = {{1, endpoint(1, 7470)}, {2, endpoint(2, 7470)}, {3, endpoint(3, 7470)}};
   m.servers = {{4, {endpoint(4, 1), endpoint(4, 2)}}, {5, {endpoint(5, 1), endpoint(5, 2)}}};
@@ -67,7 +68,8 @@ std::vector<Message> one_of_each() {
           message::Replaced{255, ~uint32_t{0}, false, {{0, 1}, {kMaxTensorId, ~uint32_t{0}}}},
           message::Refill{},
           message::Lost{3, 5},
-          message::SetPolicy{"mercury:forward=tensor"}};
+          message::SetPolicy{"mercury:forward=tensor"},
+          message::Stalled{kMaxTensorId, ~uint32_t{0}, 1'800'000, {{0, 7}, {255, 1}}}};
 }
 
 Result<Message> decode_json(const Json& json) {
@@ -109,7 +111,7 @@ TEST(Messages, LargestRosterAndBatchFit) {
 // What version 1 of the control messages did not have: left out by those who have no use for it.
 bool is_optional(const Message& message, const std::string& key) {
   return key == "rejoin_ms" || key == "frame_bytes" || key == "lacked" || key == "quorum" ||
-         key == "patience_ms" || key == "features" ||
+         key == "patience_ms" || key == "stall_ms" || key == "features" ||
          (key == "policy" && !std::holds_alternative<message::SetPolicy>(message)) ||
          (key == "rounds" && std::holds_alternative<message::Declared>(message));
 }

@@ -113,6 +113,45 @@ TEST_F(RunningTest, AWorkerOfThePreviousVersionIsRefusedByNameWhereItCannotTakeP
   expect_nothing_left();
 }
 
+// It is bound by the job's time-out for workers that stall, of which it knows nothing.
+TEST_F(RunningTest, AWorkerOfThePreviousVersionTakesPartWhereOthersAreNotToStall) {
+  hosts.add(1, 1, not_serving());
+  hosts.add(2, 1, not_serving());
+  hosts.add(3, 1, serving());
+  const auto asking = [](int rank, uint64_t stall_ns) {
+    OpenJob open = job(Role::kWorker, rank, 3, 1, {address(3)});
+    open.stall_ns = stall_ns;
+    return open;
+  };
+  int joins = 0;
+  hosts.translate = [&joins](std::vector<std::byte>& bytes) {
+    const Result<Message> message = decode_message(bytes);
+    ASSERT_TRUE(message);
+    const auto* join = std::get_if<message::Join>(&*message);
+    if (!join || join->rank != 0 || ++joins > 1) return;
+    message::Join theirs = *join;
+    theirs.features = 0;
+    theirs.stall_ms = 0;
+    bytes = encode(theirs);
+  };
+  Program& old = opens(1, asking(0, 0));
+  hosts.run_for(kSecond);
+  Program& fresh = opens(2, asking(1, 7 * kSecond));
+  hosts.run_for(kSecond);
+  Program& other = opens(2, asking(2, 8 * kSecond));
+  hosts.run_for(kSecond);
+  EXPECT_EQ(other.open_code, Errc::kWrongSizes);
+  EXPECT_NE(other.open_text.find("7000 ms for stalled"), std::string::npos) << other.open_text;
+  Program& same = opens(2, asking(2, 7 * kSecond));
+  hosts.run_for(kSecond);
+  ASSERT_TRUE(old.is_open() && fresh.is_open() && same.is_open()) << same.open_text;
+  for (auto& [slot, job] : hosts.host(3).lanes[0].jobs) {
+    EXPECT_EQ(job.server_spec.stall_ns, 7 * kSecond);
+  }
+  for (Program* program : {&old, &fresh, &same}) program->gone();
+  expect_nothing_left();
+}
+
 // A server of that version would not fence, or wait for nobody: the job does not begin.
 TEST_F(JobTest, AServerOfThePreviousVersionIsRefusedByNameWhereItCannotTakePart) {
   hosts.add(1, 1, not_serving());
