@@ -77,6 +77,7 @@ struct Aggregator::State {
   PinCheck pins;
   std::vector<std::unique_ptr<Job>> jobs;  // by JobSlot
   uint64_t memory_bytes = 0;
+  uint64_t memory_limit_bytes = 0;
   size_t quorum_jobs = 0;
   size_t next_overdue = 0;  // the job slot that take_overdue begins with
   uint64_t next_stall_ns = kNever;
@@ -86,8 +87,10 @@ struct Aggregator::State {
   }
 };
 
-Aggregator::Aggregator(PinBusy pin_busy, void* context) : state_(std::make_unique<State>()) {
+Aggregator::Aggregator(PinBusy pin_busy, void* context, uint64_t memory_limit_bytes)
+    : state_(std::make_unique<State>()) {
   state_->pins = {pin_busy, context};
+  state_->memory_limit_bytes = memory_limit_bytes;
 }
 Aggregator::~Aggregator() = default;
 
@@ -145,11 +148,18 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
   QuorumRule* const rule = limits.quorum > 0 ? &owner->rule : nullptr;
   const uint64_t needed =
       TensorSlots::bytes_needed(spec, limits.workers, limits.deterministic, rule != nullptr);
-  if (limits.memory_limit_bytes != 0 && needed > limits.memory_limit_bytes - owner->memory_bytes) {
+  const auto beyond = [&](const char* who, uint64_t held, const char* whose, uint64_t limit) {
     return Error(Errc::kLimit, "tensor " + std::to_string(spec.tensor) + " needs " +
-                                   std::to_string(needed) + " bytes; the job has " +
-                                   std::to_string(owner->memory_bytes) + " of its limit of " +
-                                   std::to_string(limits.memory_limit_bytes));
+                                   std::to_string(needed) + " bytes; " + who +
+                                   std::to_string(held) + " of " + whose + " limit of " +
+                                   std::to_string(limit));
+  };
+  if (limits.memory_limit_bytes != 0 && needed > limits.memory_limit_bytes - owner->memory_bytes) {
+    return beyond("the job has ", owner->memory_bytes, "its", limits.memory_limit_bytes);
+  }
+  if (state_->memory_limit_bytes != 0 &&
+      needed > state_->memory_limit_bytes - state_->memory_bytes) {
+    return beyond("all jobs have ", state_->memory_bytes, "their", state_->memory_limit_bytes);
   }
   Result<TensorSlots> slots = TensorSlots::create(spec, limits.workers, limits.deterministic, rule);
   if (!slots) return slots.error();

@@ -129,13 +129,14 @@ class Aggregator {
  public:
   // `pin_busy` tells whether a port still reads a pinned payload (Port::pin_busy); called rarely.
   using PinBusy = bool (*)(void* context, PayloadPin& pin);
-  Aggregator(PinBusy pin_busy, void* context);
+  // `memory_limit_bytes`: of all jobs together; 0 = none.
+  Aggregator(PinBusy pin_busy, void* context, uint64_t memory_limit_bytes = 0);
   ~Aggregator();
   Aggregator(const Aggregator&) = delete;
   Aggregator& operator=(const Aggregator&) = delete;
 
   // Errors: kExists, kNotFound, kInvalidArgument, kUnsupported (average of integers), kLimit
-  // (memory limit, with the numbers), kNoMemory.
+  // (memory limit of the job or of all, with the numbers), kNoMemory.
   Status add_job(JobSlot job, const AggregationJob& spec);
   // Whether a port still reads a result of the job. Cold: looks at every chunk.
   bool pins_busy(JobSlot job) const noexcept;

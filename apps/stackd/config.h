@@ -59,7 +59,8 @@ struct StackdConfig {
   uint64_t max_jobs = 64;
   uint64_t max_tensors = 65536;
   uint64_t leave_grace_ns = 5'000'000'000;
-  uint64_t job_memory_bytes = 0;
+  uint64_t job_memory_bytes = 0;  // memory_limits.h
+  uint64_t total_memory_bytes = 0;
   // [attach]
   std::string socket = "/run/mercury/stackd.sock";
   std::string socket_mode = "0660";

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "apps/stackd/memory_limits.h"
 #include "shim/runtime/random.h"
 #include "transport/port/ethdev/ethdev_port.h"
 #include "transport/port/uring/uring_port.h"
@@ -40,7 +41,10 @@ HostConfig host_config(const StackdConfig& config) {
   host.policy.max_jobs = static_cast<uint32_t>(config.max_jobs);
   host.policy.max_tensors = static_cast<uint32_t>(config.max_tensors);
   host.policy.leave_grace_ns = config.leave_grace_ns;
-  host.policy.memory_limit_bytes = config.job_memory_bytes;
+  const MemoryLimits memory = memory_limits(config, physical_memory_bytes());
+  host.policy.memory_limit_bytes = memory.job_bytes;
+  host.policy.total_memory_bytes = memory.total_bytes;
+  host.lane.exchange.sum_bytes = std::max<uint64_t>(1, memory.total_bytes / config.engines);
   for (const StackdConfig::Job& job : config.jobs) {
     host.policy.known.push_back({job.name, job.secret, job.memory_bytes});
   }

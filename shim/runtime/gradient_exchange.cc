@@ -16,7 +16,7 @@ GradientExchange::GradientExchange(const ExchangeConfig& config, Counters& count
     : config_(config),
       counters_(counters),
       scheduler_(config.scheduler),
-      aggregator_(pin_busy, pin_context),
+      aggregator_(pin_busy, pin_context, config.sum_bytes),
       worker_(counters),
       bindings_(config.scheduler.max_sessions),
       server_jobs_(config.scheduler.max_jobs) {}

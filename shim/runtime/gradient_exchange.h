@@ -27,6 +27,7 @@ struct ExchangeConfig {
   // Range nodes that only retransmissions may use: new work waits while fewer are free.
   uint32_t reserved_ranges = 8192;
   uint32_t submissions_per_pass = 64;
+  uint64_t sum_bytes = 0;  // at most, of all jobs' sums in this engine; 0 = no limit
 };
 
 // What an exchange holds for jobs, sessions and programs: all zero when it has none of them.

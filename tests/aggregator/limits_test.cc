@@ -54,6 +54,24 @@ TEST(AggregatorLimits, ImpossibleTensorsAreRefused) {
   EXPECT_EQ(code([](T&) {}), Errc::kExists);
 }
 
+TEST(AggregatorLimits, AllJobsTogetherHaveALimit) {
+  Aggregator aggregator([](void*, PayloadPin&) { return false; }, nullptr, 10'000);
+  constexpr JobSlot kOther{1};
+  for (const JobSlot job : {kJob, kOther}) ASSERT_TRUE(aggregator.add_job(job, {.workers = 1}));
+  const AggregationTensor tensor{
+      .tensor = 7, .numel = 600, .chunk_elems = 300, .chunk_count = 2};  // two pages
+  ASSERT_TRUE(aggregator.add_tensor(kJob, tensor));
+  const Status refused = aggregator.add_tensor(kOther, tensor);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Errc::kLimit);
+  EXPECT_NE(refused.error().message.find("needs 8192 bytes; all jobs have 8192 of their limit of "
+                                         "10000"),
+            std::string::npos)
+      << refused.error().message;
+  aggregator.remove_job(kJob);
+  EXPECT_TRUE(aggregator.add_tensor(kOther, tensor));
+}
+
 TEST(AggregatorLimits, ATensorBeyondAllMemoryIsAnError) {
   Bench bench(256, true);
   const Status status = bench.aggregator.add_tensor(kJob, {.tensor = 1,

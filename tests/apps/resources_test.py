@@ -211,6 +211,33 @@ class ResourcesTest(unittest.TestCase):
         for program in (first, second):
             self.assertEqual(program.call("exchange", tensor=0, rounds=3).fields["rounds"], 3)
 
+    def test_memory_is_limited_where_nobody_configured_it(self):
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self.cluster(workers=f'program_memory = "{memory}B"\n')
+        quarter = [[0, memory // 8 // 4, "f32", "sum"]]  # two sums of each element, and a little
+        first = self.program("left")
+        self.assertEqual(self.open(first).code, 0)
+        self.refused(first.call("declare", tensors=quarter), errno.ENOSPC, "tensor 0 needs",
+                     f"jobs.memory, or memory of its [[job]], is {memory // 4} bytes")
+
+    def test_all_jobs_together_have_a_limit(self):
+        self.cluster('[jobs]\nmemory = "1MiB"\ntotal_memory = "1536KiB"\n')
+        tensors = [[0, 100000, "f32", "sum"]]  # 800,000 bytes of sums
+        first, second = self.program("left"), self.program("right")
+        for program, name in ((first, "first"), (second, "second")):
+            self.assertEqual(self.open(program, name=name).code, 0)
+        self.assertEqual(first.call("declare", tensors=tensors).code, 0)
+        self.refused(second.call("declare", tensors=tensors), errno.ENOSPC, "all jobs have", "limit of 1572864",
+                     "jobs.total_memory, for all jobs, is 1572864 bytes")
+        self.assertEqual(first.call("exchange", tensor=0, rounds=3).fields["rounds"], 3)
+        # What a job gives back another one may have.
+        for program in (first, second):
+            program.call("close")
+        server = self.daemons["server"]
+        self.wait_for(lambda: server.holds()["idle"], server.holds)
+        self.assertEqual(self.open(second, name="second").code, 0)
+        self.assertEqual(second.call("declare", tensors=tensors).code, 0)
+
     def test_each_limit_of_a_host_is_named_to_who_meets_it(self):
         self.daemon("server")
         self.daemon("left", 'max_programs = 2\nprogram_memory = "8MiB"\n[engine]\nmax_sessions = 3\n')

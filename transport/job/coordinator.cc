@@ -10,6 +10,9 @@ std::string policy_text(const std::string& policy) { return policy.empty() ? "me
 
 // A member that was told its last word closes its session; one that cannot is closed after this.
 constexpr uint64_t kPartingNs = 5'000'000'000;
+// Room for all members and applicants of the largest job; who joins in vain, again and again, takes
+// no more of the engines' sessions.
+constexpr size_t kMaxParting = 768;
 constexpr uint64_t kRetryNs = 500'000'000;  // between attempts to reach a host that is not up yet
 
 bool contains(const std::vector<Endpoint>& list, const Endpoint& endpoint) {
@@ -225,6 +228,10 @@ void Coordinator::send_roster_to(const Seat& seat) {
 
 void Coordinator::dismiss(LinkId link, const Message& last_word, uint64_t now_ns) {
   context_.links.send(link, last_word);
+  if (parting_.size() >= kMaxParting) {
+    context_.links.drop(parting_.front().first, Error(Errc::kClosed, "others came since"));
+    parting_.erase(parting_.begin());
+  }
   parting_.emplace_back(link, now_ns + kPartingNs);
 }
 

@@ -34,6 +34,7 @@ struct JobPolicy {
   uint32_t max_jobs = 64;
   uint32_t max_tensors = 65536;     // per job
   uint64_t memory_limit_bytes = 0;  // per job, where KnownJob has none; 0 = none
+  uint64_t total_memory_bytes = 0;  // what the engines have for all jobs, to be named; 0 = no limit
   // How long a HELLO, or a local worker, waits for a job that is not known here. 0 (daemons): not
   // at all. Embedded hosts of server programs wait, so that nobody has to start first.
   uint64_t hold_unknown_ns = 0;

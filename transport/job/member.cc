@@ -172,6 +172,10 @@ void Member::on_command_failed(Error why) {
     why.message += "; jobs.memory, or memory of its [[job]], is " +
                    std::to_string(memory_limit_bytes_) + " bytes";
   }
+  if (why.code == Errc::kLimit && context_.policy.total_memory_bytes > 0) {
+    why.message += "; jobs.total_memory, for all jobs, is " +
+                   std::to_string(context_.policy.total_memory_bytes) + " bytes";
+  }
   fail_self(why);
 }
 

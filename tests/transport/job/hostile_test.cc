@@ -46,6 +46,29 @@ TEST_F(RunningTest, EveryFirstMessageButJoinAndInviteIsRefused) {
   end();
 }
 
+// Each is told why, and would keep its session until then.
+TEST_F(RunningTest, WhoJoinsInVainAgainAndAgainTakesNoMoreAndMoreSessions) {
+  start();
+  message::Join join;
+  join.workers = 7;
+  join.servers = 1;
+  join.incarnation = 1;
+  join.lanes = join.rendezvous = {address(3)};
+  const size_t before = hosts.open_sessions();
+  size_t most = 0;
+  for (int i = 0; i < 1500; ++i) {
+    auto& session = hosts.connect_raw(address(3), control_hello("train", ""));
+    hosts.run_for(0);
+    hosts.send_raw(session, encode(join));
+    hosts.run_for(0);
+    most = std::max(most, hosts.open_sessions() - before);
+  }
+  EXPECT_GT(most, 500U) << "nobody was told";
+  EXPECT_LE(most, 768U);
+  EXPECT_TRUE(a->status().ok() && b->status().ok());
+  end();
+}
+
 TEST_F(RunningTest, SilentPeersAndStrangersAreForgotten) {
   start();
   for (int i = 0; i < 300; ++i) hosts.connect_raw(address(3), control_hello("train", ""));
