@@ -233,8 +233,10 @@ uint32_t GradientExchange::take_submissions() noexcept {
 
 uint32_t GradientExchange::take_submissions(Program& program) noexcept {
   uint32_t taken = 0;
+  uint32_t refused = 0;
   Submission submission;
-  while (taken < config_.submissions_per_pass && !short_of_ranges(0)) {
+  while (taken < config_.submissions_per_pass && refused < config_.refusals_per_pass &&
+         !short_of_ranges(0)) {
     const EngineChannel::Pop pop = program.channel->pop(submission);
     if (pop == EngineChannel::Pop::kEmpty) break;
     if (pop == EngineChannel::Pop::kBroken) {
@@ -246,8 +248,8 @@ uint32_t GradientExchange::take_submissions(Program& program) noexcept {
     const WorkerOp op = submission.op == SubmitOp::kPush   ? WorkerOp::kPush
                         : submission.op == SubmitOp::kPull ? WorkerOp::kPull
                                                            : WorkerOp::kPushPull;
-    worker_.submit(program.channel, op, submission.job, submission.tensor, submission.priority,
-                   submission.cookie);
+    refused += !worker_.submit(program.channel, op, submission.job, submission.tensor,
+                               submission.priority, submission.cookie);
     ++taken;
   }
   return taken;

@@ -26,7 +26,10 @@ struct ExchangeConfig {
   Scheduler::Limits scheduler;
   // Range nodes that only retransmissions may use: new work waits while fewer are free.
   uint32_t reserved_ranges = 8192;
-  uint32_t submissions_per_pass = 64;
+  uint32_t submissions_per_pass = 64;  // of each program
+  // Of these, such as were refused: no honest program has many, and one that has nothing else to
+  // offer must not take the others' time.
+  uint32_t refusals_per_pass = 8;
   uint64_t sum_bytes = 0;  // at most, of all jobs' sums in this engine; 0 = no limit
 };
 

@@ -137,11 +137,12 @@ void Worker::remove_job(JobSlot slot, Errc code) {
   jobs_[slot.value].reset();
 }
 
-void Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, uint32_t number,
+bool Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, uint32_t number,
                     uint16_t priority, uint64_t cookie) noexcept {
   counters_.add(Counter::kSubmissions);
   const auto refuse = [&](Errc code, uint32_t round) {
     completions_.push_back({channel, cookie, code, client_job, number, round});
+    return false;
   };
   Job* job = find(channel, client_job);
   if (!job) return refuse(Errc::kClosed, 0);
@@ -151,7 +152,8 @@ void Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, ui
     // taken theirs, and left.
     if (!tensor || op != WorkerOp::kPull || !tensor->pull_allowed) return refuse(job->failed, 0);
     tensor->pull_allowed = false;
-    return complete_sums(*job, *tensor, cookie);
+    complete_sums(*job, *tensor, cookie);
+    return true;
   }
   if (!tensor) return refuse(Errc::kNotFound, 0);
 
@@ -159,13 +161,15 @@ void Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, ui
     if (!tensor->pull_allowed) return refuse(Errc::kInvalidArgument, tensor->round);
     tensor->pull_allowed = false;
     tensor->pull_cookie = cookie;
-    return finish_if_done(*job, *tensor);
+    finish_if_done(*job, *tensor);
+    return true;
   }
   if (tensor->in_flight || tensor->push_cookie != 0) return refuse(Errc::kBusy, tensor->round);
   (op == WorkerOp::kPush ? tensor->push_cookie : tensor->pull_cookie) = cookie;
   tensor->pull_allowed = op == WorkerOp::kPush;
   begin_push(*job, *tensor, job->policy.order == Policy::Order::kFifo ? uint16_t{0} : priority);
   finish_if_done(*job, *tensor);  // an engine without a share of this tensor is done at once
+  return true;
 }
 
 void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {

@@ -74,8 +74,8 @@ class Worker {
   bool uses(const EngineChannel* channel) const noexcept;
 
   // A program's operation; ranges to schedule come out of take_range. Whatever is wrong with it
-  // becomes its completion.
-  void submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, uint32_t tensor,
+  // becomes its completion; false: it was refused.
+  bool submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, uint32_t tensor,
               uint16_t priority, uint64_t cookie) noexcept;
   // Policies that release partitions: what is due now becomes ranges.
   void release(uint64_t now_ns) noexcept;

@@ -1,13 +1,15 @@
 """A hostile program and an innocent job on the same daemons: real ones over io_uring on loopback, and
 real programs. No root needed.
 
-usage: hostile_program_test.py STACKD CTL LIBMERCURY [--seed S] [--measure SECONDS] [unittest arguments]
+usage: hostile_program_test.py STACKD CTL LIBMERCURY [--seed S] [--measure SECONDS [--row NAME]] [unittest arguments]
 
 With --measure it tests nothing: it prints, for each way of being hostile, how fast the innocent job is
 beside it, in proportion to its speed right before and after beside something harmless that takes as much: a
-program that counts; for the flood, whose operations are as good as others while they are few, a job that
-exchanges without end; for the one that is stopped, nothing. All are at idle priority, so that they take
-caches and the other half of a core from the innocent, and no time.
+program that counts; for the flood, whose operations are as good as others while they are few, jobs that
+exchange without end, one that waits for both of its tensors and one that, like the flood, has each exchanged
+again as soon as it is there; for the one that is stopped, nothing. All are at idle priority, so that they take
+caches and the other half of a core from the innocent, and no time; in the last row, where the flood and its
+neighbour are programs like others, time as well.
 """
 import argparse
 import contextlib
@@ -31,6 +33,7 @@ for name in ("stackd", "ctl", "library"):
     parser.add_argument(name)
 parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
 parser.add_argument("--measure", type=float, default=0)
+parser.add_argument("--row", help="with --measure: only rows with this in their name")
 OPTIONS, REST = parser.parse_known_args()
 
 PATIENCE_S = 300  # a busy machine may stop everything for minutes
@@ -225,11 +228,12 @@ def measure():
             return rounds / (time.monotonic() - start)
 
         @contextlib.contextmanager
-        def beside(mode):
+        def beside(mode, idle=True):
             hostile = Hostile(cluster.daemons["left"], cluster.rendezvous, mode, generator.randrange(1 << 32))
             try:
                 hostile.wait_until_ready()
-                make_idle(hostile.process)
+                if idle:
+                    make_idle(hostile.process)
                 yield
             finally:
                 hostile.kill()
@@ -244,18 +248,22 @@ def measure():
                 process.kill()
                 process.wait()
 
-        def harmless(mode):
-            return {"stop": contextlib.nullcontext, "flood": lambda: beside("honest")}.get(mode, counting)()
-
-        for mode in hostile_program.MODES[:-1]:  # those that live
+        rows = [(mode, {"stop": contextlib.nullcontext}.get(mode, counting), lambda mode=mode: beside(mode))
+                for mode in hostile_program.MODES[:-1] if mode != "flood"]  # those that live
+        rows += [("flood, honest", lambda: beside("honest"), lambda: beside("flood")),
+                 ("flood, greedy", lambda: beside("greedy"), lambda: beside("flood")),
+                 ("not idle", lambda: beside("greedy", False), lambda: beside("flood", False))]
+        for label, harmless, hostile in rows:
+            if OPTIONS.row and OPTIONS.row not in label:
+                continue
             ratios = []
             for _ in range(PAIRS):
                 rates = []
-                for neighbour in (harmless(mode), beside(mode), harmless(mode)):
+                for neighbour in (harmless(), hostile(), harmless()):
                     with neighbour:
                         rates.append(rate())
                 ratios.append(2 * rates[1] / (rates[0] + rates[2]))
-            print(f"{mode:10} median {statistics.median(ratios):.3f}  "
+            print(f"{label:13} median {statistics.median(ratios):.3f}  "
                   f"of {', '.join(f'{ratio:.2f}' for ratio in sorted(ratios))}", flush=True)
 
 

@@ -75,6 +75,23 @@ TEST_F(GradientExchangeTest, NothingIsTakenFromAProgramThatDoesNotReadItsComplet
   EXPECT_EQ(completed(), (std::vector<uint64_t>{5, 100}));
 }
 
+TEST_F(GradientExchangeTest, OnePassTakesFewSubmissionsThatAreRefused) {
+  auto memory = ChannelMemory::create({64, 64}, false);
+  ASSERT_TRUE(memory) << memory.error().message;
+  EngineChannel engine(*memory);
+  program_ = std::make_unique<ClientChannel>(*memory);
+  ASSERT_TRUE(exchange_.on_command(command::AttachChannel{&engine}).ok());
+  submit(1, 60);
+  for (uint64_t taken = 0; taken < 60;) {
+    EXPECT_GT(exchange_.poll(0), 0U);
+    const uint64_t now = counters_.get(Counter::kSubmissions);
+    ASSERT_GT(now, taken);
+    ASSERT_LE(now, taken + 8);
+    taken = now;
+  }
+  EXPECT_EQ(completed().size(), 60U);
+}
+
 // A thousand chunks whose patience ends at once, none of them with enough contributions: frames are
 // received and sent between them.
 TEST_F(GradientExchangeTest, OnePassLooksAtFewOfTheChunksWhoseTimeIsUp) {
