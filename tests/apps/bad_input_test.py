@@ -490,6 +490,9 @@ class BadInputTest(unittest.TestCase):
         status = self.daemons[name].status()
         for changing in ("uptime_s", "resident_bytes", "heap_bytes"):
             del status[changing]
+        for engine in status["engines"]:
+            if engine["jobs"] > 0:  # one that is left has frames on their way
+                del engine["packet_buffers"]
         return status
 
     def held_by_all(self, names):
