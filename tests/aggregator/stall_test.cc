@@ -8,14 +8,13 @@ namespace {
 
 constexpr uint64_t kStallNs = 8'000'000'000;
 constexpr uint64_t kEighthNs = kStallNs / 8;
-constexpr uint64_t kPatienceNs = kStallNs / 4;
 
 class StallTest : public testing::Test {
  protected:
   void make(uint16_t workers, uint16_t quorum = 0, uint64_t stall_ns = kStallNs) {
     ASSERT_TRUE(aggregator_.add_job(kJob, {.workers = workers,
                                            .quorum = quorum,
-                                           .patience_ns = quorum > 0 ? kPatienceNs : 0,
+                                           .patience_ns = quorum > 0 ? kStallNs / 4 : 0,
                                            .stall_ns = stall_ns}));
     for (uint16_t w = 0; w < workers; ++w) {
       ASSERT_TRUE(aggregator_.set_incarnation(kJob, w, incarnation_of(w)));
