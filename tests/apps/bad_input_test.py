@@ -3,6 +3,7 @@ on loopback, and real programs. No root needed.
 
 usage: bad_input_test.py STACKD CTL LIBMERCURY
 """
+import contextlib
 import ctypes
 import errno
 import json
@@ -54,6 +55,7 @@ class Bystander:
         self.programs = [test.program(host) for host in ("left", "right")]
         self.replies = []
         self.stopping = threading.Event()
+        self.exchanging, self.turn = threading.Lock(), threading.Lock()
         for rank, program in enumerate(self.programs):
             program.begin("open", name="bystander", rank=rank, workers=2, servers=1, rendezvous=test.rendezvous)
         self.everyone(test)
@@ -74,14 +76,26 @@ class Bystander:
     def run(self):
         try:
             while not self.stopping.is_set() and not self.error:
-                for program in self.programs:
-                    program.begin("exchange", tensor=0, rounds=5)
-                for reply in [program.result() for program in self.programs]:
-                    if reply.code != 0 or reply.text:
-                        self.error = reply
-                self.rounds += 5
+                with self.turn:  # of whoever waits in at_rest()
+                    pass
+                with self.exchanging:
+                    self.exchange()
         except Exception as error:  # shown by stop()
             self.error = error
+
+    def exchange(self):
+        for program in self.programs:
+            program.begin("exchange", tensor=0, rounds=5)
+        for reply in [program.result() for program in self.programs]:
+            if reply.code != 0 or reply.text:
+                self.error = reply
+        self.rounds += 5
+
+    @contextlib.contextmanager
+    def at_rest(self):
+        """Between two exchanges, so that what daemons hold for it is the same each time."""
+        with self.turn, self.exchanging:
+            yield
 
     def end(self):
         self.stopping.set()
@@ -496,11 +510,18 @@ class BadInputTest(unittest.TestCase):
         return status
 
     def held_by_all(self, names):
-        """The same for each of `names`, once the engines' gauges show that all sessions are open."""
+        """The same for each of `names`, once the engines' gauges show that all sessions are open and at rest."""
+        moving = ("handshakes", "queued_ranges", "sent_blocks")
         for name in names:
-            self.wait_for(lambda: all(engine["handshakes"] == 0 for engine in self.held(name)["engines"]),
+            self.wait_for(lambda: not any(engine[gauge] for engine in self.held(name)["engines"] for gauge in moving),
                           lambda: f"{name} holds {self.held(name)}")
         return {name: self.held(name) for name in names}
+
+    def wait_until_held(self, before):
+        """Until the daemons named in `before` hold what it says again."""
+        for name in before:
+            self.wait_for(lambda: self.held(name) == before[name],
+                          lambda: f"{name} holds {self.held(name)}, before {before[name]}")
 
     def begin_mid_exchange(self, programs, rounds_of_last=1 << 30):
         """They exchange without end, and are in the midst of it when this returns."""
@@ -516,7 +537,8 @@ class BadInputTest(unittest.TestCase):
     def test_programs_that_end_in_the_midst_leave_nothing(self):
         self.cluster()
         bystander = Bystander(self)
-        before = self.held_by_all(self.daemons)
+        with bystander.at_rest():
+            before = self.held_by_all(self.daemons)
         heap = {}
         for cycle in range(12):
             first, second = self.pair()
@@ -532,9 +554,8 @@ class BadInputTest(unittest.TestCase):
             else:
                 first.reap()
             second.kill()
-            for name in self.daemons:
-                self.wait_for(lambda: self.held(name) == before[name],
-                          lambda: f"{name} holds {self.held(name)}, before {before[name]}")
+            with bystander.at_rest():
+                self.wait_until_held(before)
             heap[cycle] = {name: self.daemons[name].status()["heap_bytes"] for name in self.daemons}
         for name in self.daemons:  # the first ones fill what is kept for the next
             self.assertLess(heap[11][name] - heap[3][name], 8192, name)
@@ -550,9 +571,7 @@ class BadInputTest(unittest.TestCase):
         second.kill()
         self.refused(first.result(), errno.ECONNRESET, "worker 1 of 2", self.addresses["right"], "program")
         first.kill()
-        for name in self.daemons:
-            self.wait_for(lambda: self.held(name) == before[name],
-                          lambda: f"{name} holds {self.held(name)}, before {before[name]}")
+        self.wait_until_held(before)
         os.kill(child, 0)  # has lived all the while
 
     def test_the_log_says_what_became_of_jobs(self):
@@ -599,7 +618,8 @@ class BadInputTest(unittest.TestCase):
     def test_hosts_that_are_lost_are_named_within_the_peer_time_out(self):
         self.cluster(everywhere='[session]\npeer_timeout = "2s"\n')
         bystander = Bystander(self)
-        before = self.held_by_all(("server", "left"))
+        with bystander.at_rest():
+            before = self.held_by_all(("server", "left"))
         lost = some_address()
         first, second = self.pair(hosts=("left", f"embedded:{lost}"))
         self.begin_mid_exchange((first, second))
@@ -607,9 +627,8 @@ class BadInputTest(unittest.TestCase):
         self.refused(first.result(), errno.EHOSTDOWN, "worker 1 of 2", lost, "for 2 s")
         self.assertRegex(self.daemons["left"].log(), rf"warning: job 'train' failed \(peer_lost\): .*worker 1 of 2 \({lost}:")
         first.reap()
-        for name in before:
-            self.wait_for(lambda: self.held(name) == before[name],
-                          lambda: f"{name} holds {self.held(name)}, before {before[name]}")
+        with bystander.at_rest():
+            self.wait_until_held(before)
         bystander.stop(self)
 
 
