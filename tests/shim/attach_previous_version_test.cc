@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "shim/channel/attach.h"
+#include "tests/golden.h"
 
 namespace mercury::attach {
 namespace {
 
-struct Golden {
-  const char* kind;
-  const char* hex;
-};
+using test::bytes_of;
+using test::Golden;
+
 constexpr Golden kRequests[] = {
     {"hello",
      "a6656d616769631a4d455243656d616a6f7201656d696e6f720063706964191267637365710164747970"
@@ -51,14 +51,6 @@ constexpr Golden kReplies[] = {
      "a564636f6465181e637365710064736c6f740564746578746d776f726b65722030206f66203264747970"
      "65666e6f74696365"},
 };
-
-std::vector<std::byte> bytes_of(const std::string& hex) {
-  std::vector<std::byte> bytes;
-  for (size_t i = 0; i < hex.size(); i += 2) {
-    bytes.push_back(static_cast<std::byte>(std::stoul(hex.substr(i, 2), nullptr, 16)));
-  }
-  return bytes;
-}
 
 nlohmann::json map_of(const std::vector<std::byte>& bytes) {
   std::vector<uint8_t> cbor(bytes.size());

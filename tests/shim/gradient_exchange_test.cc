@@ -41,6 +41,18 @@ class GradientExchangeTest : public testing::Test {
     return cookies;
   }
 
+  // Tensor 0 of job 0, all of it, in chunks of 16 elements.
+  void serve(uint16_t workers, uint64_t numel) {
+    command::AddServerJob job;
+    job.workers = workers;
+    job.shards = 1;
+    ASSERT_TRUE(exchange_.on_command(job));
+    command::AddTensor tensor;
+    tensor.numel = numel;
+    tensor.chunk_bytes = 64;
+    ASSERT_TRUE(exchange_.on_command(tensor));
+  }
+
   bool nic_reads_ = false;  // the sums that were sent last
   Counters counters_;
   GradientExchange exchange_{ExchangeConfig(), counters_,
@@ -160,14 +172,7 @@ const Refused kRefused[] = {
 
 // Round 1 is complete, and in round 2 the worker has sent one of two chunks.
 TEST_F(GradientExchangeTest, EachPushThatIsRefusedIsCountedUnderItsReasonAndChangesNothing) {
-  command::AddServerJob job;
-  job.workers = 2;
-  job.shards = 1;
-  ASSERT_TRUE(exchange_.on_command(job));
-  command::AddTensor tensor;
-  tensor.numel = 32;
-  tensor.chunk_bytes = 64;
-  ASSERT_TRUE(exchange_.on_command(tensor));
+  serve(2, 32);
   const std::vector<std::byte> elements(64);
   wire::Header header;
   header.type = wire::FrameType::kPush;
@@ -203,14 +208,7 @@ TEST_F(GradientExchangeTest, EachPushThatIsRefusedIsCountedUnderItsReasonAndChan
 }
 
 TEST_F(GradientExchangeTest, ASumThatTheNicStillReadsIsNotOverwrittenAndItsPushComesAgain) {
-  command::AddServerJob job;
-  job.workers = 1;
-  job.shards = 1;
-  ASSERT_TRUE(exchange_.on_command(job));
-  command::AddTensor tensor;
-  tensor.numel = 16;
-  tensor.chunk_bytes = 64;
-  ASSERT_TRUE(exchange_.on_command(tensor));
+  serve(1, 16);
   ASSERT_TRUE(exchange_.bind_worker(JobSlot(0), 0, 7, SessionSlot(0)));
   const std::vector<std::byte> elements(64);
   wire::Header header;

@@ -14,13 +14,6 @@ constexpr uint64_t kPatienceNs = 50'000'000;
 
 class QuorumTest : public testing::Test {
  protected:
-  static ClusterConfig config() {
-    ClusterConfig config;
-    config.workers = 3;
-    config.worker_lanes = 2;
-    config.lane.engine.session.peer_timeout_ns = 2 * kSecond;
-    return config;
-  }
   virtual OpenJob job() const {
     OpenJob open;
     open.name = "quorum";
@@ -60,7 +53,7 @@ class QuorumTest : public testing::Test {
     EXPECT_EQ(cluster.program(worker).absent(4).in_all, absent);
   }
 
-  SimCluster cluster{config()};
+  SimCluster cluster{ClusterConfig::three_workers()};
   uint64_t cookies_[3] = {};
 };
 

@@ -37,6 +37,14 @@ struct ClusterConfig {
     lane.exchange.reserved_ranges = 512;
     return lane;
   }
+  // For jobs that lose some of their workers, or go on without them.
+  static ClusterConfig three_workers() {
+    ClusterConfig config;
+    config.workers = 3;
+    config.worker_lanes = 2;
+    config.lane.engine.session.peer_timeout_ns = 2'000'000'000;
+    return config;
+  }
 };
 
 // A worker's program: its end of the channels and its tensors.
@@ -109,7 +117,9 @@ class SimCluster {
   sim::SimNetwork& network() { return network_; }
   std::vector<Endpoint> rendezvous() const;
   // The worker's program in its life, to its host.
-  ClientId client(uint32_t worker) const { return worker + 1 + uint64_t{lives_[worker] - 1} * 1000; }
+  ClientId client(uint32_t worker) const {
+    return worker + 1 + uint64_t{lives_[worker] - 1} * 1000;
+  }
   uint64_t total(Counter counter) const;
   uint64_t now_ns() const { return network_.now_ns(); }
 

@@ -17,13 +17,6 @@ constexpr uint64_t kDeliveryNs = kSecond / 10;   // of the news
 
 class StallTest : public testing::Test {
  protected:
-  static ClusterConfig config() {
-    ClusterConfig config;
-    config.workers = 3;
-    config.worker_lanes = 2;
-    config.lane.engine.session.peer_timeout_ns = 2 * kSecond;
-    return config;
-  }
   // Tensor 4 has chunks on both servers, tensor 5 one chunk, so on one of them only.
   static std::vector<TensorDeclaration> tensors() {
     TensorDeclaration large;
@@ -72,7 +65,7 @@ class StallTest : public testing::Test {
 
   bool asks_ = true;
   OpenJob job_;
-  SimCluster cluster{config()};
+  SimCluster cluster{ClusterConfig::three_workers()};
   uint64_t cookies_[3] = {};
 };
 

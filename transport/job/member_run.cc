@@ -4,6 +4,7 @@
 #include "transport/job/member.h"
 
 namespace mercury {
+
 void Member::on_message(const Message& message, uint64_t now_ns) {
   const bool worker = spec_.role == Role::kWorker;
   const auto* roster = std::get_if<message::Roster>(&message);

@@ -61,6 +61,11 @@ class CreditTest : public ::testing::Test {
       EXPECT_LE(granted(), std::max(budget, credit.budget_bytes()));
     }
   }
+  void send_for_long(uint32_t senders) {  // the only job, each as urgent as the others
+    job(0, senders);
+    for (uint32_t i = 0; i < senders; ++i) active[i] = 5;
+    epoch(active, 1000);
+  }
   uint64_t grant(uint32_t session) const { return credit.grant_bytes(SessionSlot(session)); }
   uint64_t granted() const {  // to those that send
     uint64_t sum = 0;
@@ -253,9 +258,7 @@ TEST_F(CreditTest, APathThatCannotHoldMoreIsTriedMoreAndMoreSeldom) {
 }
 
 TEST_F(CreditTest, AQueueThatOthersFillIsLeftToThem) {
-  job(0, 4);
-  active = senders(0, 4, 5);
-  epoch(active, 1000);
+  send_for_long(4);
   EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kPathRtt / 1000 + 4 * kFrameBytes);
   marks = false;
   epoch(active, 1000);
@@ -266,26 +269,20 @@ TEST_F(CreditTest, AQueueThatOthersFillIsLeftToThem) {
 TEST_F(CreditTest, WhatIsMissingHalvesTheQueueAtMost) {
   marks = false;
   misses = true;
-  job(0, 2);
-  active = senders(0, 2, 5);
-  epoch(active, 1000);
+  send_for_long(2);
   EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kPathRtt / 1000 + kQueue / 2);
 }
 
 TEST_F(CreditTest, WhatIsMissingLeavesTwoFramesOfEachSender) {
   marks = false;
   misses = true;
-  job(0, 6);
-  active = senders(0, 6, 5);
-  epoch(active, 1000);
+  send_for_long(6);
   EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kPathRtt / 1000 + 12 * kFrameBytes);
 }
 
 TEST_F(CreditTest, WhatIsMissingAfterMarksBringsHalfOfTheQueueBack) {
   misses = true;
-  job(0, 2);
-  active = senders(0, 2, 5);
-  epoch(active, 1000);
+  send_for_long(2);
   EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kPathRtt / 1000 + 2 * kFrameBytes);
   marks = false;
   epoch(active, 1000);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "tests/golden.h"
 #include "tests/transport/job/fixture.h"
 #include "transport/job/messages.h"
 #include "transport/job/secret.h"
@@ -12,10 +13,6 @@
 namespace mercury::test {
 namespace {
 
-struct Golden {
-  const char* kind;
-  const char* hex;
-};
 constexpr Golden kPrevious[] = {
     {"join",
      "ac6d64657465726d696e6973746963f46b696e6361726e6174696f6e1a01020304646b696e64646a6f69"
@@ -40,14 +37,6 @@ constexpr Golden kPrevious[] = {
     {"peer_left", "a2646b696e6469706565725f6c6566746472616e6b01"},
     {"end", "a1646b696e6463656e64"},
     {"fail", "a364636f6465181e646b696e64646661696c647465787464676f6e65"}};
-
-std::vector<std::byte> bytes_of(const std::string& hex) {
-  std::vector<std::byte> bytes;
-  for (size_t i = 0; i < hex.size(); i += 2) {
-    bytes.push_back(static_cast<std::byte>(std::stoul(hex.substr(i, 2), nullptr, 16)));
-  }
-  return bytes;
-}
 
 Endpoint at(uint8_t last) { return {IpAddress::v4(10, 0, 0, last), 7470}; }
 
