@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Runs simulations as users do. usage: sim_run_test.py SIM"""
+import collections
 import csv
 import json
 import os
@@ -13,6 +14,8 @@ import tempfile
 import unittest
 
 SIM = sys.argv.pop(1)
+DISSECTOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "wireshark",
+                         "mercury.lua")
 LIMIT_S = 120
 
 HEADER = "layer_index,name,numel,dtype,forward_pass_ns,backward_pass_ns,priority"
@@ -133,22 +136,53 @@ class Run(unittest.TestCase):
             self.assertTrue(0 < mean < 10, (way, mean))
             self.assertTrue(all(0 <= link[way] < 12 for link in links), (way, links))
 
+    def test_waits_for_updates(self):
+        def iteration_s(update_ns):
+            with open(self.trace, "w", encoding="utf-8") as file:
+                file.write(f"{HEADER},update_ns\n0,a,22240,f32,1000000,2000000,0,{update_ns}\n")
+            return self.figures("--bandwidth", "1Gbps", "--workers", "1", "--servers", "1")[
+                "iteration_s"]
+
+        # 3 ms on the GPU, 10 frames of 9010 bytes on the first link, the last on three more, four
+        # delays of 1 us; there are a few acknowledgements of less than a microsecond between them.
+        by_hand_s = 3e-3 + 13 * 9010 * 8 / 1e9 + 4e-6
+        self.assertAlmostEqual(iteration_s(0), by_hand_s, delta=5e-6)
+        self.assertAlmostEqual(iteration_s(5_000_000), by_hand_s + 5e-3, delta=5e-6)
+
+    def dissected(self, path, *fields):
+        """{values of the fields: frames}, as tshark and Mercury's dissector have them."""
+        done = subprocess.run(
+            ["tshark", "-X", f"lua_script:{DISSECTOR}", "-r", path, "-n", "-o",
+             "udp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-T", "fields",
+             *(word for field in fields for word in ("-e", field))],
+            capture_output=True, text=True, timeout=LIMIT_S, check=False,
+            env={**os.environ, "WIRESHARK_CONFIG_DIR": self.folder, "HOME": self.folder})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("Lua", done.stderr)
+        return collections.Counter(tuple(line.split("\t")) for line in done.stdout.splitlines())
+
     @unittest.skipUnless(shutil.which("tshark"), "tshark is not here")
     def test_writes_frames_that_tshark_dissects(self):
+        chunks = 1 + 100 + 2  # of 8896 bytes
         for more in ([], ["--ipv6"]):
             path = os.path.join(self.folder, "frames.pcap")
             json_ = self.figures("--pcap", path, "--payload", "--iterations", "2", *more)
-            done = subprocess.run(
-                ["tshark", "-r", path, "-o", "udp.check_checksum:TRUE", "-o",
-                 "ip.check_checksum:TRUE", "-T", "fields", "-e", "udp.checksum.status", "-e",
-                 "udp.dstport", "-e", "frame.len"],
-                capture_output=True, text=True, timeout=LIMIT_S, check=False)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            rows = [line.split("\t") for line in done.stdout.splitlines()]
-            self.assertGreaterEqual(len(rows), json_["frames"])
-            self.assertEqual({row[0] for row in rows}, {"1"})  # good
-            self.assertEqual({row[1] for row in rows}, {"7470"})
-            self.assertGreater(max(int(row[2]) for row in rows), 8900)
+            self.assertEqual((json_["retransmits"], json_["drops"]), (0, 0))
+            intact = self.dissected(
+                path, "udp.checksum.status", "udp.dstport", "mercury.header_crc.ok",
+                "mercury.payload_crc.ok", "mercury.malformed", "_ws.malformed", "_ws.expert")
+            self.assertEqual(intact, {("1", "7470", "1", "1", "", "", ""): json_["frames"]})
+            types = self.dissected(path, "mercury.type")
+            self.assertEqual(types["8",], 2 * 2 * chunks)  # PUSH, workers times iterations
+            self.assertEqual(types["9",], 2 * 2 * chunks)  # RESULT
+            rounds = self.dissected(path, "mercury.type", "mercury.round", "mercury.tensor",
+                                    "mercury.sender")
+            for tensor, count in enumerate((1, 100, 2)):
+                for number in ("1", "2"):
+                    for rank in ("0", "1"):
+                        self.assertEqual(rounds["8", number, str(tensor), rank], count, rounds)
+            sizes = self.dissected(path, "frame.len")
+            self.assertGreater(max(int(size) for size, in sizes), 8900)
 
     def test_keeps_what_it_finished_when_interrupted(self):
         iterations = 400  # a mark of the progress bar for ten of them
