@@ -9,6 +9,7 @@
 #include <string>
 
 #include "apps/command_line.h"
+#include "apps/replay/interruption.h"
 #include "apps/replay/options.h"
 #include "apps/replay/replayer.h"
 #include "apps/replay/report.h"
@@ -89,7 +90,14 @@ std::string open(const ReplayOptions& options, Session& session) {
 int serve(const ReplayOptions& options) {
   Session session;
   if (const std::string error = open(options, session); !error.empty()) return fail(error);
-  if (mercury_job_wait(session.job, -1) < 0) {
+  mercury::catch_interruptions();
+  int status = 0;
+  while ((status = mercury_job_wait(session.job, 100)) == -ETIMEDOUT) {
+    if (!mercury::interrupted()) continue;
+    std::printf("interrupted: job %s loses this server\n", options.job.c_str());
+    return 0;
+  }
+  if (status < 0) {
     return fail("job " + options.job + " failed: " + mercury_last_error());
   }
   std::printf("job %s has ended\n", options.job.c_str());
@@ -122,14 +130,24 @@ int work(const ReplayOptions& options, const Trace& trace) {
   if (const std::string error = open(options, session); !error.empty()) return fail(error);
   auto replayer = Replayer::create(trace, options, session.context, session.job);
   if (!replayer) return fail(replayer.error().message);
-  if (Status done = replayer->run(progress(options)); !done) return fail(done.error().message);
+  mercury::catch_interruptions();
+  if (Status done = replayer->run(progress(options), mercury::interrupted); !done) {
+    return fail(done.error().message);
+  }
+  if (replayer->stopped()) {
+    if (isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);  // behind the progress
+    if (replayer->figures().iteration_s.empty()) {
+      return fail("interrupted before an iteration was measured");
+    }
+  }
   const bool daemon = mercury_mode_of(session.context) == MERCURY_DAEMON;
   const mercury::ReplaySummary summary{options,
                                        trace,
                                        replayer->figures(),
                                        replayer->found(),
                                        mercury_job_rank(session.job),
-                                       daemon ? "daemon" : "embedded"};
+                                       daemon ? "daemon" : "embedded",
+                                       replayer->stopped()};
   std::fputs(table_text(summary).c_str(), stdout);
   if (!options.report.empty()) {
     if (Status wrote = write_report(summary, options.report); !wrote) {

@@ -84,7 +84,9 @@ std::string contradiction(const ReplayOptions& options) {
 }  // namespace
 
 std::optional<int> parse_command_line(int argc, const char* const* argv, ReplayOptions& options) {
-  CLI::App app{"Replays a model's trace over Mercury: timed compute, real payloads, verified sums"};
+  CLI::App app{
+      "Replays a model's trace over Mercury: timed compute, real payloads, verified sums.\n"
+      "SIGINT or SIGTERM ends it with a report of what is finished; the second one at once."};
   app.name("mercury-replay");
   describe(app, options);
   if (const auto end = read_command_line(app, argc, argv)) return *end;

@@ -8,6 +8,9 @@
 namespace mercury {
 namespace {
 
+// How long a wait for a sum goes without a look at whether to stop.
+constexpr int kStopLookMs = 100;
+
 double seconds(uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 Error call_failed(const std::string& what) {
@@ -93,9 +96,27 @@ bool Replayer::measured(uint64_t iteration) const {
   return iteration >= static_cast<uint64_t>(options_->warmup);
 }
 
-Status Replayer::run(const Progress& progress) {
-  const int total = options_->warmup + options_->iterations;
+Status Replayer::check_stop() {
+  stopped_ = stopped_ || (stop_ && stop_());
+  return stopped_ ? Status(Error(Errc::kClosed, "stopped")) : Status();
+}
+
+Status Replayer::run(const Progress& progress, const Stop& stop) {
+  stop_ = stop;
   work_.fill_all(0);
+  if (Status done = exchange_all(progress); !done && check_stop()) return done;
+  work_.finish_all();
+  mercury_job_stats stats{};
+  stats.size = sizeof stats;
+  if (mercury_job_get_stats(job_, &stats) < 0) return call_failed("cannot read the statistics");
+  figures_.bytes_up = stats.bytes_pushed;
+  figures_.bytes_down = stats.bytes_pulled;
+  return {};
+}
+
+// All iterations, and the sums of the last.
+Status Replayer::exchange_all(const Progress& progress) {
+  const int total = options_->warmup + options_->iterations;
   for (int iteration = 0; iteration < total; ++iteration) {
     const uint64_t begin_ns = monotonic_ns();
     compute_ns_ = payload_ns_ = 0;
@@ -111,12 +132,6 @@ Status Replayer::run(const Progress& progress) {
   for (uint32_t tensor = 0; tensor < exchanges_.size(); ++tensor) {
     if (Status arrived = collect(tensor); !arrived) return arrived;
   }
-  work_.finish_all();
-  mercury_job_stats stats{};
-  stats.size = sizeof stats;
-  if (mercury_job_get_stats(job_, &stats) < 0) return call_failed("cannot read the statistics");
-  figures_.bytes_up = stats.bytes_pushed;
-  figures_.bytes_down = stats.bytes_pulled;
   return {};
 }
 
@@ -135,11 +150,21 @@ Status Replayer::iterate(uint64_t iteration) {
   return {};
 }
 
+// mercury_wait's status, or -ETIMEDOUT where the run is told to stop meanwhile.
+int Replayer::wait(mercury_handle handle) {
+  int status = 0;
+  do {
+    status = mercury_wait(job_, handle, kStopLookMs);
+  } while (status == -ETIMEDOUT && check_stop());
+  return status;
+}
+
 // Waits for the sum that is on its way, if one is.
 Status Replayer::collect(uint32_t tensor) {
   Exchange& exchange = exchanges_[tensor];
+  if (Status go_on = check_stop(); !go_on) return go_on;
   if (exchange.handle == 0) return {};
-  if (mercury_wait(job_, exchange.handle, -1) < 0) {
+  if (wait(exchange.handle) < 0) {
     return failed("cannot exchange", tensor, exchange.round);
   }
   exchange.handle = 0;
@@ -155,6 +180,7 @@ Status Replayer::collect(uint32_t tensor) {
 }
 
 Status Replayer::push(uint32_t tensor, uint64_t iteration, uint64_t iteration_ns) {
+  if (Status go_on = check_stop(); !go_on) return go_on;
   const uint64_t filling_ns = monotonic_ns();
   if (work_.finish(tensor)) payload_ns_ += monotonic_ns() - filling_ns;
   Exchange& exchange = exchanges_[tensor];

@@ -3,7 +3,8 @@
 // Forward, in the trace's order: wait for the tensor's sum of the last iteration, then compute.
 // Backward, in reverse: compute, then push_pull the tensor at its priority. An iteration ends when
 // its last gradient is handed over; its sums arrive during the next one's forward pass, as in
-// training. The sums of the last iteration are waited for after it, outside any figure.
+// training. The sums of the last iteration are waited for after it, outside any figure. A run that
+// is told to stop leaves the iteration in which it is, and keeps the figures of those before.
 //
 // Errors: kSystem with mercury_last_error()'s text and the tensor. One thread.
 #pragma once
@@ -37,11 +38,16 @@ struct ReplayFigures {
 class Replayer {
  public:
   using Progress = std::function<void(int iteration, double iteration_s)>;
+  using Stop = std::function<bool()>;
 
   // `trace` is scaled; all must outlive this. Allocates the tensors and declares them.
   static Result<Replayer> create(const Trace& trace, const ReplayOptions& options,
                                  mercury_context* context, mercury_job* job);
-  Status run(const Progress& progress);
+  // `stop` is asked at each layer, and several times a second while sums are waited for.
+  Status run(const Progress& progress, const Stop& stop);
+  // Whether `stop` ended it. What failed then, as when all workers are stopped together, is no
+  // error.
+  bool stopped() const { return stopped_; }
 
   const ReplayFigures& figures() const { return figures_; }
   const PayloadWork::Found& found() const { return work_.found(); }
@@ -54,6 +60,9 @@ class Replayer {
   };
 
   Replayer(const Trace& trace, const ReplayOptions& options, mercury_job* job, PayloadWork work);
+  Status exchange_all(const Progress& progress);
+  Status check_stop();
+  int wait(mercury_handle handle);
   Status iterate(uint64_t iteration);
   Status collect(uint32_t tensor);
   Status push(uint32_t tensor, uint64_t iteration, uint64_t iteration_ns);
@@ -69,6 +78,8 @@ class Replayer {
   std::vector<Exchange> exchanges_;
   Timeline timeline_;
   ReplayFigures figures_;
+  Stop stop_;
+  bool stopped_ = false;
   uint64_t compute_ns_ = 0, payload_ns_ = 0;  // of the iteration so far
 };
 

@@ -67,7 +67,8 @@ std::string table_text(const ReplaySummary& summary) {
   row(table, "job", "worker %d of %d, %d server%s, %s", summary.rank, options.workers,
       options.servers, options.servers == 1 ? "" : "s", summary.engine.c_str());
   row(table, "policy", "%s", options.policy.c_str());
-  row(table, "iterations", "%zu, after %d of warm-up", figures.iteration_s.size(), options.warmup);
+  row(table, "iterations", "%zu, after %d of warm-up%s", figures.iteration_s.size(), options.warmup,
+      summary.interrupted ? "; interrupted" : "");
   row(table, "iteration", "%.2f ms median, %.2f to %.2f ms", 1e3 * median(figures.iteration_s),
       1e3 * *low, 1e3 * *high);
   row(table, "  of it computing", "%.2f ms", 1e3 * median(figures.compute_s));
@@ -107,6 +108,7 @@ Status write_report(const ReplaySummary& summary, const std::string& path) {
                                  {"size_scale", options.size_scale},
                                  {"time_scale", options.time_scale},
                                  {"warmup", options.warmup},
+                                 {"interrupted", summary.interrupted},
                                  {"iteration_s", median(figures.iteration_s)},
                                  {"iterations_s", figures.iteration_s},
                                  {"compute_s", median(figures.compute_s)},

@@ -19,6 +19,7 @@ struct ReplaySummary {
   const PayloadWork::Found& found;
   int rank = 0;
   std::string engine;  // "daemon" or "embedded"
+  bool interrupted = false;
 };
 
 // The middle value, the upper one of two; 0 of none.

@@ -7,10 +7,14 @@ usage: replay_test.py REPLAY STACKD
 import functools
 import json
 import os
+import pty
 import random
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
@@ -25,6 +29,31 @@ def clean_environment(**more):
     prefixes = ("MERCURY_", "DMLC_", "OMPI_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
     return {**kept, **more}
+
+
+class Terminal:
+    """A terminal that shows a program's progress, and is read all the time."""
+
+    def __init__(self):
+        self.master, self.slave = pty.openpty()
+        self.text, self.changed = "", threading.Condition()
+
+    def watch(self):
+        os.close(self.slave)  # the program has it
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        try:
+            while data := os.read(self.master, 4096):
+                with self.changed:
+                    self.text += data.decode()
+                    self.changed.notify_all()
+        except OSError:  # the program has ended
+            os.close(self.master)
+
+    def wait_for(self, text):
+        with self.changed:
+            return self.changed.wait_for(lambda: text in self.text, LIMIT_S)
 
 
 class Job:
@@ -66,7 +95,7 @@ socket = "{self.path(f'{host}.sock')}"
                 functools.partial(subprocess.Popen, [STACKD, "--config", file.name], stderr=log),
                 self.path(f"{host}.notify"), LIMIT_S, clean_environment()))
 
-    def start_worker(self, rank):
+    def start_worker(self, rank, stderr=subprocess.PIPE):
         # Rank and sizes as a launcher gives them, so that its environment is tested, too.
         environment = clean_environment(
             MERCURY_SOCKET=self.path(f"{1 + rank}.sock"), MERCURY_ROLE="worker",
@@ -75,7 +104,7 @@ socket = "{self.path(f'{host}.sock')}"
         self.programs.append(subprocess.Popen(
             [REPLAY, "--mode", "daemon", "--report", self.path(f"report-{rank}"), "--timeline",
              self.path(f"timeline-{rank}"), *self.options], env=environment, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+            stdout=subprocess.PIPE, stderr=stderr))
 
     def __exit__(self, *_):
         for process in self.programs + self.daemons:
@@ -131,6 +160,89 @@ class Replay(unittest.TestCase):
                                    "--iterations", "3", "--warmup", "0", "--policy", "mercury-fifo",
                                    "--dtype", "bf16"], 3, dtype_bytes=2, tensors=16)
         self.assertIn("fifo", table)
+
+
+def wait_until(condition):
+    end = time.monotonic() + LIMIT_S
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
+
+
+class InterruptedJob(Job):
+    """Two workers that never end by themselves, of which the first has a terminal."""
+
+    def start_worker(self, rank, stderr=subprocess.PIPE):
+        if rank != 0:
+            super().start_worker(rank, stderr)
+            return
+        self.terminal = Terminal()
+        super().start_worker(rank, self.terminal.slave)
+        self.terminal.watch()
+
+
+class Interrupted(unittest.TestCase):
+    OPTIONS = ["--size-scale", "1000", "--iterations", "1000000", "--warmup", "1"]
+
+    def job(self, trace, *options):
+        return InterruptedJob(2, ["--trace", trace, *self.OPTIONS, *options])
+
+    def check_report(self, job, first):
+        output, _ = first.communicate(timeout=LIMIT_S)
+        self.assertEqual(first.returncode, 0, (output, job.terminal.text))
+        report = job.json("report-0")
+        self.assertTrue(report["interrupted"])
+        done = len(report["iterations_s"])
+        self.assertTrue(2 <= done < 1000000, done)
+        self.assertGreater(report["iteration_s"], 0)
+        self.assertEqual(report["mismatches"], 0)
+        # The sums of all iterations but the last one, which may be on their way.
+        self.assertGreaterEqual(report["verified_elements"], done * report["bytes"] // 4)
+        self.assertIn(f"{done}, after 1 of warm-up; interrupted", output)
+        self.assertGreater(len(job.json("timeline-0")["traceEvents"]), 0)
+
+    def check_error(self, second):
+        _, errors = second.communicate(timeout=LIMIT_S)
+        self.assertEqual(second.returncode, 1, errors)
+        self.assertRegex(errors, r"worker 0 of 2 .* left the job")
+
+    def test_a_worker_reports_what_it_did_and_its_peer_gets_an_error(self):
+        with self.job("alexnet", "--time-scale", "0.001") as job:
+            first, second = job.programs
+            self.assertTrue(job.terminal.wait_for("iteration 4 of"), job.terminal.text)
+            first.send_signal(signal.SIGINT)
+            self.check_report(job, first)
+            self.check_error(second)
+
+    def test_a_worker_that_waits_for_a_peer_ends_when_it_is_told_to(self):
+        with self.job("alexnet", "--time-scale", "0.001") as job:
+            first, second = job.programs
+            self.assertTrue(job.terminal.wait_for("iteration 4 of"), job.terminal.text)
+            second.send_signal(signal.SIGSTOP)
+            first.send_signal(signal.SIGTERM)
+            self.check_report(job, first)
+            second.send_signal(signal.SIGCONT)
+            self.check_error(second)
+
+    def test_the_second_signal_ends_it_at_once(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as trace:
+            trace.write("layer_index,name,numel,dtype,forward_pass_ns,backward_pass_ns,priority\n"
+                        "0,an_hour,1000,f32,3600000000000,1,0\n")
+            trace.flush()
+            with self.job(trace.name) as job:
+                first = job.programs[0]
+
+                def caught():
+                    with open(f"/proc/{first.pid}/status") as status:
+                        mask = next(line for line in status if line.startswith("SigCgt:"))
+                    return int(mask.split()[1], 16) >> (signal.SIGTERM - 1) & 1
+
+                self.assertTrue(wait_until(caught), job.terminal.text)
+                first.send_signal(signal.SIGINT)
+                self.assertTrue(wait_until(lambda: not caught()))
+                self.assertIsNone(first.poll())
+                first.send_signal(signal.SIGTERM)
+                self.assertEqual(first.wait(LIMIT_S), -signal.SIGTERM)
 
 
 class BadInput(unittest.TestCase):
