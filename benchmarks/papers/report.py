@@ -1,5 +1,6 @@
 """What a figure consists of: rows that are judged, and panels that are drawn."""
 import json
+import statistics
 
 WITHIN, ORDER, DIFFERS, OUTSIDE, STATED = "within", "order", "differs", "OUTSIDE", ""
 
@@ -26,10 +27,15 @@ class Figure:
                           "most": most, "verdict": verdict,
                           "why": differs if verdict == DIFFERS else None})
 
+    def add_runs(self, what, paper, runs, *bounds, **about):
+        """A row of what each of several runs gave: their median is judged, their range stated."""
+        self.add(what, paper, statistics.median(runs), *bounds, **about)
+        self.rows[-1]["runs"] = list(runs)
+
     def panel(self, title, xlabel, ylabel, log=False, kind="lines"):
         """An empty panel; its "series" are named lists of x and y.
 
-        kind: "lines"; "bars", of which x are names; "heat", one series {"x", "y", "z"};
+        kind: "lines"; "bars", of which x are names, with a "range" below and above y; "heat", one series {"x", "y", "z"};
         "spans", x lists of (begin, length), y the row's name.
         """
         panel = {"title": title, "xlabel": xlabel, "ylabel": ylabel, "log": log, "kind": kind,
@@ -48,8 +54,10 @@ class Figure:
                 least, most = (f"{bound:g}" if bound is not None else "" for bound in
                                (row["least"], row["most"]))
                 bounds = f"{row['verdict']:<8}[{least}, {most}]"
+            runs = row.get("runs", ())
+            spread = f"  {len(runs)} runs {min(runs):.4g} to {max(runs):.4g}" if runs else ""
             lines.append(f"  {row['what']:<58} {row['paper']:>12}  {row['ours']:>10.4g}"
-                         f"{row['unit']:<6} {bounds}".rstrip())
+                         f"{row['unit']:<6} {bounds}{spread}".rstrip())
         for why in dict.fromkeys(row["why"] for row in self.rows if row["why"]):
             lines.append(f"  differs: {why}")
         return "\n".join(lines)
@@ -121,7 +129,7 @@ def _bars(_, axis, panel):
     width = 0.8 / len(panel["series"])
     for number, (name, series) in enumerate(panel["series"].items()):
         axis.bar([names.index(x) + (number + 0.5) * width - 0.4 for x in series["x"]], series["y"],
-                 width, label=name)
+                 width, label=name, yerr=series.get("range"), error_kw={"elinewidth": 0.8})
     axis.set_xticks(range(len(names)), names, fontsize=7, rotation=30 if len(names) > 4 else 0)
     if panel["log"]:
         axis.set_yscale("log")
