@@ -132,13 +132,16 @@ class Lab:
 
     def _start(self):
         try:
+            import dask
             from distributed import Client, LocalCluster, as_completed
         except ImportError:
             raise LabError("sweeps run on Dask: apt-get install python3-distributed") from None
         if self._client is None:
             try:
                 if self._scheduler is None:
-                    # One process with a thread for each core: a task waits for a mercury-sim.
+                    # One process with a thread for each core: a task waits for a mercury-sim. A
+                    # host that slept finds its only worker overdue, and must not drop it.
+                    dask.config.set({"distributed.scheduler.worker-ttl": None})
                     self._cluster = LocalCluster(
                         n_workers=1, threads_per_worker=self._cores, processes=False,
                         dashboard_address="127.0.0.1:0", silence_logs=logging.ERROR)
