@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compiles each header alone, with the flags of its folder; those with extern "C" also as C.
+"""Compiles each header alone, with the flags of its folder; those with extern "C" also as C. One that
+a unit of the build includes before anything else has been compiled alone by that.
 Usage: headers_test.py ROOT BUILD. The objects stay in BUILD/tests/lint, for ccache's sake."""
 import concurrent.futures
 import json
@@ -20,16 +21,31 @@ WITH_ARGUMENT = {'-o', '-c', '-MQ', '-MF', '-MT'}
 WITHOUT_ARGUMENT = {'-MD', '-MMD'}
 
 
+def units_of_build():
+    """Each unit, named from the root, and its compile command."""
+    with open(os.path.join(BUILD, 'compile_commands.json'), encoding='utf-8') as file:
+        for unit in json.load(file):
+            source = os.path.relpath(os.path.join(unit['directory'], unit['file']), ROOT)
+            if source.endswith('.cc') and not source.startswith('..'):
+                yield source, unit['command']
+
+
+def first_includes():
+    """Headers that a unit of the build includes first."""
+    found = set()
+    for source, _ in units_of_build():
+        first = re.search(r'^\s*#.*', tree.without_comments(tree.read(ROOT, source), True), re.M)
+        own = first and re.fullmatch(r'\s*#include\s+"([^"]+)"\s*', first.group())
+        if own:
+            found.add(own.group(1))
+    return found
+
+
 def flags_by_folder():
     """Folder (from the root) to the longest compile command of its units, without their names."""
-    with open(os.path.join(BUILD, 'compile_commands.json'), encoding='utf-8') as file:
-        units = json.load(file)
     found = {}
-    for unit in units:
-        source = os.path.relpath(os.path.join(unit['directory'], unit['file']), ROOT)
-        if not source.endswith('.cc') or source.startswith('..'):
-            continue
-        words = iter(shlex.split(unit['command']))
+    for source, command in units_of_build():
+        words = iter(shlex.split(command))
         command = []
         for word in words:
             if word in WITH_ARGUMENT:
@@ -68,11 +84,13 @@ class Headers(unittest.TestCase):
     def test_each_compiles_alone(self):
         os.makedirs(os.path.join(BUILD, 'tests/lint/headers'), exist_ok=True)
         known = flags_by_folder()
+        built = first_includes()
         c_compiler = shlex.split(os.environ.get('CC', 'cc'))
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             jobs = []
             for header in tree.files(ROOT, ('.h',)):
-                jobs.append(pool.submit(compile_alone, header, command_for(header, known), '.cc'))
+                if header not in built:
+                    jobs.append(pool.submit(compile_alone, header, command_for(header, known), '.cc'))
                 if re.search(r'extern "C"', tree.without_comments(tree.read(ROOT, header), True)):
                     command = [*c_compiler, *C_FLAGS, f'-I{ROOT}']
                     jobs.append(pool.submit(compile_alone, header, command, '.c'))
