@@ -50,11 +50,13 @@ class Site:
         if loss_percent:
             rules.append(f"add rule {chain} ether type ip numgen random mod 100 < {loss_percent} "
                          "counter name lost drop")
-        # A queue of its own, which fills when the link's bucket is empty as the link's queue does. By
-        # frames: a limit of bytes lets a whole second of them pass first.
-        rules.append(f"add rule {chain} oifname {port} ip ecn != not-ect ip length > {FRAME_BYTES // 2} "
+        # A queue of its own, which fills when the link's bucket is empty as the link's queue does, with
+        # whatever the link carries: TCP's frames, too, which are not marked. By frames: a limit of
+        # bytes lets a whole second of them pass first.
+        rules.append(f"add rule {chain} oifname {port} ip length > {FRAME_BYTES // 2} "
                      f"limit rate over {int(mbit * 1e6 / 8 / FRAME_BYTES * MARK_SHARE)}/second "
-                     f"burst {bucket // FRAME_BYTES + MARK_FRAMES} packets counter name marked ip ecn set ce")
+                     f"burst {bucket // FRAME_BYTES + MARK_FRAMES} packets "
+                     "ip ecn != not-ect counter name marked ip ecn set ce")
         self.rules.write_text("\n".join(rules) + "\n", encoding="utf-8")
         # In time, beside more programs than cores.
         began = sh("chrt", "--fifo", "1", "sh", "-ec",
