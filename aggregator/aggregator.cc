@@ -35,6 +35,9 @@ struct Job {
   std::vector<Member> members;  // by rank
   TensorTable tensors;
   uint64_t memory_bytes = 0;
+  // How far drained() has come: whole tensors, and chunks of the next.
+  size_t drained_tensors = 0;
+  uint32_t drained_chunks = 0;
 
   // When time is up for the first of its chunks.
   uint64_t overdue_ns() const noexcept {
@@ -123,9 +126,19 @@ Status Aggregator::add_job(JobSlot job, const AggregationJob& spec) {
   return {};
 }
 
-bool Aggregator::pins_busy(JobSlot job) const noexcept {
-  const Job* held = state_->find(job);
-  return held != nullptr && held->tensors.pins_busy(state_->pins);
+bool Aggregator::drained(JobSlot job, uint32_t& looks) noexcept {
+  Job* held = state_->find(job);
+  if (held == nullptr) return true;
+  for (; held->drained_tensors < held->tensors.size(); ++held->drained_tensors) {
+    const TensorSlots& slots = held->tensors.at(held->drained_tensors);
+    for (; held->drained_chunks < slots.chunks(); ++held->drained_chunks) {
+      if (looks == 0) return false;
+      --looks;
+      if (slots.pins_busy(held->drained_chunks, state_->pins)) return false;
+    }
+    held->drained_chunks = 0;
+  }
+  return true;
 }
 
 void Aggregator::remove_job(JobSlot job) {

@@ -138,9 +138,11 @@ class Aggregator {
   // Errors: kExists, kNotFound, kInvalidArgument, kUnsupported (average of integers), kLimit
   // (memory limit of the job or of all, with the numbers), kNoMemory.
   Status add_job(JobSlot job, const AggregationJob& spec);
-  // Whether a port still reads a result of the job. Cold: looks at every chunk.
-  bool pins_busy(JobSlot job) const noexcept;
-  void remove_job(JobSlot job);  // caller has made sure that no pin is busy, or drained the port
+  // Whether no port reads a result of the job any more, none of which is sent from the first call
+  // on. Looks at `looks` chunks at most, which it counts down, and at each until it is not read:
+  // false says nothing of those that it has not come to.
+  bool drained(JobSlot job, uint32_t& looks) noexcept;
+  void remove_job(JobSlot job);  // caller has made sure that it is drained, or drained the port
   Status add_tensor(JobSlot job, const AggregationTensor& spec);
 
   // Admits a worker, or its next life: contributions of another incarnation are refused from now

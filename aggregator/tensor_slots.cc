@@ -253,13 +253,9 @@ void TensorSlots::complete(uint32_t index, uint32_t generation) noexcept {
   ++slot.rounds_done;
 }
 
-bool TensorSlots::pins_busy(const PinCheck& pins) const noexcept {
-  for (uint32_t index = 0; index < spec_.chunk_count; ++index) {
-    for (PayloadPin& pin : slots_[index].pins) {
-      if (pins.busy(pins.context, pin)) return true;
-    }
-  }
-  return false;
+bool TensorSlots::pins_busy(uint32_t index, const PinCheck& pins) const noexcept {
+  auto& [first, second] = slots_[index].pins;
+  return pins.busy(pins.context, first) || pins.busy(pins.context, second);
 }
 
 void TensorSlots::take_out(uint16_t worker) noexcept {

@@ -115,8 +115,6 @@ class TensorSlots {
   PushVerdict push(const Contribution& contribution, const PinCheck& pins) noexcept;
   bool result(uint32_t round, uint32_t chunk, ChunkResult& out) noexcept;
 
-  bool pins_busy(const PinCheck& pins) const noexcept;
-
   // With a quorum (tensor_quorum.cc), for one of this tensor's chunks: its time is up.
   void expire(QuorumSlot& chunk) noexcept;
   // The first that is woken: its open round may overwrite the result, or must wait on. False: the
@@ -131,9 +129,10 @@ class TensorSlots {
   bool empty() const noexcept { return spec_.chunk_count == 0; }
   uint32_t open_round() const noexcept;  // the lowest of any chunk; not of an empty share
 
-  // By index, below chunks(): since when its round has been open (kNever: it is not), which it is,
-  // and whom of `live` it waits for.
+  // By index, below chunks(): whether a port reads a result, since when its round has been open
+  // (kNever: it is not), which it is, and whom of `live` it waits for.
   uint32_t chunks() const noexcept { return spec_.chunk_count; }
+  bool pins_busy(uint32_t index, const PinCheck& pins) const noexcept;
   uint64_t opened_ns(uint32_t index) const noexcept {
     return slots_[index].contributions == 0 ? kNever : slots_[index].opened_ns;
   }

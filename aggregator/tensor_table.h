@@ -4,7 +4,6 @@
 // Owner/thread: one engine. insert may throw std::bad_alloc, which the caller catches; find never.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -50,11 +49,6 @@ class TensorTable {
       if (!slots->empty()) rounds.push_back({slots->id(), slots->open_round()});
     }
     return rounds;
-  }
-
-  bool pins_busy(const PinCheck& pins) const noexcept {
-    return std::any_of(owned_.begin(), owned_.end(),
-                       [&pins](const auto& slots) { return slots->pins_busy(pins); });
   }
 
  private:

@@ -8,6 +8,8 @@ namespace {
 // So that many chunks whose time is up at once, or that are looked at for it, do not keep frames
 // waiting.
 constexpr uint32_t kOverduePerPoll = 64;
+// Chunks of closed jobs, some 10 us: a large model has hundreds of thousands.
+constexpr uint32_t kDrainedPerPoll = 1024;
 
 }  // namespace
 
@@ -198,8 +200,9 @@ uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   if (now_ns >= worker_.release_due_ns()) worker_.release(now_ns);
   work += admit_ranges();
   work += deliver_completions();
+  uint32_t drain_looks = kDrainedPerPoll;
   for (size_t i = 0; i < draining_.size();) {
-    if (aggregator_.pins_busy(draining_[i])) {
+    if (!aggregator_.drained(draining_[i], drain_looks)) {
       ++i;
       continue;
     }

@@ -190,21 +190,43 @@ TEST(Aggregator, WaitsForTheNicBeforeItOverwrites) {
   EXPECT_EQ(bench.values<float>(3, 0), std::vector<float>{3});
 }
 
-TEST(Aggregator, TellsWhetherAResultIsStillRead) {
-  Bench bench(1);
-  bench.add_tensor(3, 1);
-  EXPECT_FALSE(bench.aggregator.pins_busy(JobSlot{9}));
+TEST(Aggregator, IsDrainedWhenNoResultIsReadAnyMore) {
+  uint32_t looks = 8;
+  EXPECT_TRUE(Bench(1).aggregator.drained(JobSlot{9}, looks)) << "no such job";
   for (uint32_t round = 1; round <= 2; ++round) {
-    for (uint32_t chunk = 0; chunk < 3; ++chunk) {
-      ASSERT_EQ(bench.push(0, round, chunk, floats({1})), PushVerdict::kCompleted);
+    for (uint32_t busy = 0; busy < 3; ++busy) {
+      Bench bench(1);
+      bench.add_tensor(3, 1);
+      for (uint32_t i = 0; i < 3 * round; ++i) {
+        ASSERT_EQ(bench.push(0, 1 + i / 3, i % 3, floats({1})), PushVerdict::kCompleted);
+      }
       ChunkResult result;
-      ASSERT_TRUE(bench.aggregator.result(kJob, 1, round, chunk, result));
-      EXPECT_FALSE(bench.aggregator.pins_busy(kJob));
+      ASSERT_TRUE(bench.aggregator.result(kJob, 1, round, busy, result));
       bench.busy = result.pin;
-      EXPECT_TRUE(bench.aggregator.pins_busy(kJob));
+      looks = 8;
+      EXPECT_FALSE(bench.aggregator.drained(kJob, looks));
+      EXPECT_EQ(looks, 7 - busy) << "it has come to what is read, and no further";
+      EXPECT_FALSE(bench.aggregator.drained(kJob, looks));
+      EXPECT_EQ(looks, 6 - busy) << "it has not begun anew";
       bench.busy = nullptr;
+      EXPECT_TRUE(bench.aggregator.drained(kJob, looks));
+      EXPECT_EQ(looks, 3U);
+      EXPECT_TRUE(bench.aggregator.drained(kJob, looks)) << "and stays so";
+      EXPECT_EQ(looks, 3U);
     }
   }
+}
+
+TEST(Aggregator, LooksAtNoMoreChunksOfAClosedJobThanItMay) {
+  Bench bench(1);
+  bench.add_tensor(3, 1);
+  uint32_t looks = 2;
+  EXPECT_FALSE(bench.aggregator.drained(kJob, looks)) << "one has not been looked at";
+  EXPECT_EQ(looks, 0U);
+  EXPECT_FALSE(bench.aggregator.drained(kJob, looks));
+  looks = 2;
+  EXPECT_TRUE(bench.aggregator.drained(kJob, looks));
+  EXPECT_EQ(looks, 1U);
 }
 
 TEST(Aggregator, CorruptPayloadTouchesNoSum) {
