@@ -35,7 +35,8 @@ class Figure:
     def panel(self, title, xlabel, ylabel, log=False, kind="lines"):
         """An empty panel; its "series" are named lists of x and y.
 
-        kind: "lines"; "bars", of which x are names, with a "range" below and above y; "heat", one series {"x", "y", "z"};
+        kind: "lines"; "bars", of which x are names, with an optional "range" below and above y;
+        "heat", one series {"x", "y", "z"};
         "spans", x lists of (begin, length), y the row's name.
         """
         panel = {"title": title, "xlabel": xlabel, "ylabel": ylabel, "log": log, "kind": kind,

@@ -8,7 +8,7 @@ namespace {
 // So that many chunks whose time is up at once, or that are looked at for it, do not keep frames
 // waiting.
 constexpr uint32_t kOverduePerPoll = 64;
-// Chunks of closed jobs, some 10 us: a large model has hundreds of thousands.
+// Chunks of closed jobs: a large model has hundreds of thousands, and other jobs' frames wait.
 constexpr uint32_t kDrainedPerPoll = 1024;
 
 }  // namespace
