@@ -9,7 +9,7 @@
 #include <string>
 
 #include "apps/command_line.h"
-#include "apps/replay/interruption.h"
+#include "apps/interruption.h"
 #include "apps/replay/options.h"
 #include "apps/replay/replayer.h"
 #include "apps/replay/report.h"

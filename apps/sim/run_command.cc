@@ -3,16 +3,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <ctime>
 
+#include "apps/interruption.h"
 #include "apps/sim/run_report.h"
 
 namespace mercury::simulator {
 namespace {
-
-volatile std::sig_atomic_t g_interrupted = 0;
 
 double cpu_seconds() {
   timespec now{};
@@ -49,12 +47,9 @@ Status run_simulation(const SimOptions& given, const RunOptions& run) {
     if (Status writable = check_writable(path); !writable) return writable;
   }
   allow_many_files();
-  struct sigaction act {};
-  act.sa_handler = [](int) { g_interrupted = 1; };
-  act.sa_flags = SA_RESETHAND;  // the second time it ends at once
-  sigaction(SIGINT, &act, nullptr);
+  catch_interruptions();
   SimulationHooks hooks;
-  hooks.interrupted = [] { return g_interrupted != 0; };
+  hooks.interrupted = interrupted;
   const bool progress = !run.quiet && isatty(STDERR_FILENO) != 0;
   if (progress) hooks.progress = show_progress;
   const double begin_s = cpu_seconds();

@@ -185,6 +185,11 @@ class Run(unittest.TestCase):
             self.assertGreater(max(int(size) for size, in sizes), 8900)
 
     def test_keeps_what_it_finished_when_interrupted(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number.name):
+                self.interrupt(number)
+
+    def interrupt(self, number):
         iterations = 400  # a mark of the progress bar for ten of them
         ours, theirs = pty.openpty()  # the bar is for terminals
         self.addCleanup(os.close, ours)
@@ -197,7 +202,7 @@ class Run(unittest.TestCase):
             shown = b""
             while b"#" not in shown and select.select([ours], [], [], LIMIT_S)[0]:
                 shown += os.read(ours, 4096)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             out, _ = process.communicate(timeout=LIMIT_S)
         self.assertEqual(process.returncode, 0, shown)
         json_ = json.loads(out)

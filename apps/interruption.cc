@@ -1,4 +1,4 @@
-#include "apps/replay/interruption.h"
+#include "apps/interruption.h"
 
 #include <csignal>
 
