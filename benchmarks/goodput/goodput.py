@@ -11,7 +11,8 @@ turns (so that a machine that slows down slows both), and dpdk-testpmd's flowgen
 Bytes per second are payload, one direction of two that are busy at once. Spread is (largest -
 smallest) / median; the ratio is the median of the runs' own. With --pin each end has a core of its
 own, for its loop, or its engine and its program; otherwise nothing is pinned, as in the daemon's
-default configuration.
+default configuration. The last column is how long a cache line takes from one core to the other and back,
+median over the runs: a virtual machine's cores may be neighbours now and far apart a minute later.
 """
 import argparse
 import contextlib
@@ -159,12 +160,21 @@ class Bench:
         self.folder = build / "benchmarks" / "goodput"
         self.stackd = build / "apps" / "stackd" / "mercury-stackd"
         self.ctl = build / "apps" / "ctl" / "mercuryctl"
-        built.need(self.stackd, self.ctl, self.folder / "reference_loop", self.folder / "goodput_client")
+        built.need(self.stackd, self.ctl, self.folder / "reference_loop", self.folder / "goodput_client",
+                   self.folder / "core_distance")
         self.scratch = pathlib.Path(folder)
         self.seconds = options.seconds
-        self.cores = sorted(os.sched_getaffinity(0))[:2] if options.pin else []
+        cores = sorted(os.sched_getaffinity(0))[:2]
+        self.cores = cores if options.pin else []
+        self.distance_command = [str(part) for part in (self.folder / "core_distance", *cores)]
         self.session = f'[session]\nwindow = "{options.window}"\n' if options.window else ""
         self.programs = Programs()
+
+    def core_distance(self):
+        """None on a machine of one core."""
+        if len(self.distance_command) < 3:
+            return None
+        return json.loads(subprocess.run(self.distance_command, check=True, capture_output=True, text=True).stdout)
 
     def reference(self, place, working_set):
         place.next_run()
@@ -268,8 +278,9 @@ def measure(bench, name, options):
         if kind != "uring" and not options.no_testpmd:
             beside = bench.testpmd(place)
         for label in options.working_sets:
-            reference, mercury = [], []
+            reference, mercury, distances = [], [], []
             for run in range(options.runs):
+                distances.append(bench.core_distance())
                 for rates, program in ((reference, bench.reference), (mercury, bench.mercury)):
                     report = program(place, WORKING_SETS[label])
                     if not report["verified"] or not report["goodput_bytes_per_s"] > 0:
@@ -278,12 +289,13 @@ def measure(bench, name, options):
                 print(f"{name} {label} run {run + 1} of {options.runs}: reference "
                       f"{reference[-1] / 1e6:.0f} MB/s, Mercury {mercury[-1] / 1e6:.0f} MB/s "
                       f"({report['retransmits']} frames sent again)", file=sys.stderr)
+            # A virtual machine's cores may be neighbours now and far apart a minute later, which changes
+            # both by two: of each run and the one just before it.
             row = {"setting": name, "working_set": label, "reference": summary(reference),
                    "mercury": summary(mercury), "testpmd": beside}
-            # Of each run and the one just before it: a virtual machine's cores may be neighbours now
-            # and far apart a minute later, which changes both by two.
             row["ratios"] = [m / r for m, r in zip(mercury, reference)]
             row["ratio"] = statistics.median(row["ratios"])
+            row["cores"] = distances
             yield row
 
 
@@ -291,8 +303,10 @@ def print_row(row):
     def cell(part):
         return f"{part['median'] / 1e6:9.0f} {part['spread'] * 100:4.0f} %"
     beside = f"{row['testpmd'] / 1e6:9.0f}" if row["testpmd"] else f"{'-':>9}"
+    known = [distance["round_trip_ns"] for distance in row["cores"] if distance]
+    apart = f"{statistics.median(known):8.0f}" if known else f"{'-':>8}"
     print(f"{row['setting']:<16}{row['working_set']:>7}{cell(row['reference'])}"
-          f"{cell(row['mercury'])}{row['ratio']:9.2f}{beside}", flush=True)
+          f"{cell(row['mercury'])}{row['ratio']:9.2f}{beside} {apart}", flush=True)
 
 
 def parse():
@@ -326,7 +340,7 @@ def main():
     rows, failed = [], False
     folder = tempfile.TemporaryDirectory(prefix="mercury-goodput-")
     bench = Bench(options, folder.name)
-    print(f"{'MB/s of payload':<23}{'reference':>16}{'Mercury':>16}{'ratio':>9}{'testpmd':>9}",
+    print(f"{'MB/s of payload':<23}{'reference':>16}{'Mercury':>16}{'ratio':>9}{'testpmd':>9}{'cores ns':>9}",
           flush=True)
     try:
         for name in options.settings:

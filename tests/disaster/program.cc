@@ -386,6 +386,7 @@ void Program::bury() {
     graveyard_.push_back(std::move(tensor.memory));
   }
   tensors_.clear();
+  operations_.clear();  // of those tensors
 }
 
 void Program::daemon_died() {
@@ -399,7 +400,6 @@ void Program::daemon_died() {
 
 void Program::over() {
   channels_.clear();
-  operations_.clear();
   ++turn_;
   job_failed_ = false;
   if (succeeded_ || left_early_ || attempts_ >= plan_.attempts) return enter(State::kDone);
