@@ -20,20 +20,25 @@ class LabError(Exception):
     """What stops a figure, in words for who runs it."""
 
 
-def simulation(model, policy, *options, gbps=10, workers=2, servers=None):
-    """A question to the simulator; as many servers as workers, as in the paper. One iteration after
-    the warm-up says it: without jitter all that follow are the same.
+def simulation(model, policy, *options, **cluster):
+    """A question to the simulator. One iteration after the warm-up says it: without jitter all that
+    follow are the same.
     """
     if "--iterations" not in options:
         options += ("--iterations", "2")
-    return ("--quiet", "--trace", str(model), "--policy", policy, "--bandwidth", rate(gbps),
-            "--workers", str(workers), "--servers", str(servers or workers), *options)
+    return ("--quiet", *training(model, policy, **cluster), *options)
 
 
-def equations(model, policy, *options, gbps=10, workers=2, servers=None):
+def equations(model, policy, *options, **cluster):
     """A question to the model."""
-    return ("model", "--trace", str(model), "--policy", policy, "--bandwidth", rate(gbps),
-            "--workers", str(workers), "--servers", str(servers or workers), *options)
+    return ("model", *training(model, policy, **cluster), *options)
+
+
+def training(model, policy, gbps=10, workers=2, servers=None, mtu=None):
+    """As many servers as workers where nothing is said, as in the paper."""
+    return ("--trace", str(model), "--policy", policy, "--bandwidth", rate(gbps), "--workers",
+            str(workers), "--servers", str(servers or workers),
+            *(("--mtu", str(mtu)) if mtu else ()))
 
 
 def rate(gbps):
@@ -46,8 +51,10 @@ def partitions(name, partition_bytes, credit_bytes, *knobs):
 
 
 class Lab:
-    def __init__(self, program, out, quick=False, scheduler=None, cores=None, trace=None):
-        self.trace = trace  # of the user's own model, for the figures that take one
+    def __init__(self, program, out, quick=False, scheduler=None, cores=None, trace=None,
+                 cluster=None):
+        # The user's own model, and what `training()` takes, for the figures that take them.
+        self.trace, self.cluster = trace, cluster or {}
         self.program = pathlib.Path(program).resolve()
         if not self.program.is_file():
             raise LabError(f"no {self.program}: tools/build apps/sim/mercury-sim makes it")

@@ -36,6 +36,9 @@ def parse():
     parser.add_argument("--quick", action="store_true", help="fewer points, for tests")
     parser.add_argument("--trace", metavar="FILE.csv",
                         help="speed: of this model, such as mercury-trace writes")
+    parser.add_argument("--workers", type=int, metavar="N", help="speed: so many [2]")
+    parser.add_argument("--servers", type=int, metavar="N", help="speed: so many [as workers]")
+    parser.add_argument("--mtu", type=int, metavar="BYTES", help="speed: of all links [9000]")
     parser.add_argument("--no-plot", action="store_true", help="data and verdicts alone")
     parser.add_argument("--sim", default=ROOT / "build" / "apps" / "sim" / "mercury-sim",
                         help="the simulator [%(default)s]")
@@ -52,8 +55,9 @@ def parse():
     unknown = [name for name in arguments.figures if name not in FIGURES and name != "all"]
     if unknown:
         parser.error(f"no figure {unknown[0]}: one of all, {', '.join(FIGURES)}")
-    if arguments.trace and arguments.figures != ["speed"]:
-        parser.error("--trace goes with the figure speed alone")
+    for own in ("trace", "workers", "servers", "mtu"):
+        if getattr(arguments, own) is not None and arguments.figures != ["speed"]:
+            parser.error(f"--{own} goes with the figure speed alone")
     if arguments.trace and not os.path.isfile(arguments.trace):
         parser.error(f"--trace: no file {arguments.trace}")
     if "all" in arguments.figures:
@@ -65,18 +69,30 @@ def title_of(name):
     return FIGURES[name].__doc__.split("\n", maxsplit=1)[0].rstrip(".")
 
 
+def title_here(name, lab):
+    """The title with the user's own model and cluster in place of the default ones."""
+    title = title_of(name)
+    if lab.trace:
+        title = title.replace("VGG-16 (or --trace)", pathlib.Path(lab.trace).stem)
+    if "mtu" in lab.cluster:
+        title += f", MTU {lab.cluster['mtu']}"
+    workers = lab.cluster.get("workers", 2)
+    servers = lab.cluster.get("servers", workers)
+    return title.replace(" (or --trace)", "").replace("2 workers and 2 servers",
+                                                      f"{workers} workers and {servers} servers")
+
+
 def compute(name, lab, plot):
     """One figure from its simulations to its files. Whether its verdicts hold."""
-    print(f"{name}: {title_of(name)}", flush=True)
+    title = title_here(name, lab)
+    print(f"{name}: {title}", flush=True)
     figure = FIGURES[name](lab)
     print(figure.table(), flush=True)
-    title = title_of(name)
     command = f"benchmarks/papers/mercury.py {'--quick ' if lab.quick else ''}{name}"
     if lab.trace:
         name = f"{name}-{pathlib.Path(lab.trace).stem}"
         command += f" --trace {lab.trace}"
-        title = title.replace("VGG-16 (or --trace)", pathlib.Path(lab.trace).stem)
-    title = title.replace(" (or --trace)", "")
+    command += "".join(f" --{key} {value}" for key, value in lab.cluster.items())
     figure.write(lab.out, name, {"title": title, "quick": lab.quick, "command": command})
     if plot and figure.panels and not draw(figure.panels, title, lab.out / f"{name}.svg"):
         print("  no plot: apt-get install python3-matplotlib")
@@ -91,8 +107,10 @@ def main():
         return 0
     lab, failed = None, []
     try:
+        cluster = {key: getattr(arguments, key) for key in ("workers", "servers", "mtu")
+                   if getattr(arguments, key) is not None}
         lab = Lab(arguments.sim, arguments.out, arguments.quick, arguments.scheduler,
-                  arguments.cores, arguments.trace)
+                  arguments.cores, arguments.trace, cluster)
         for name in arguments.figures:
             try:
                 if not compute(name, lab, not arguments.no_plot):

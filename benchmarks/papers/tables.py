@@ -18,6 +18,10 @@ def table2(_):
     for model, (millions, rounding) in printed.items():
         figure.add(f"{models.TITLES[model]}, parameters", f"~{millions}",
                    models.parameters(model) / 1e6, millions - rounding, millions + rounding, " M")
+    chart = figure.panel("parameters", "", "millions", kind="bars")
+    names = [models.TITLES[model] for model in printed]
+    chart["paper"] = {"x": names, "y": [millions for millions, _ in printed.values()]}
+    chart["here"] = {"x": names, "y": [models.parameters(model) / 1e6 for model in printed]}
     both_s = 2 * 4 * models.parameters("vgg16") * 8 / 10e9
     figure.add("VGG-16, push and pull one after the other at 10 Gb/s", "0.864 s", both_s, 0.855,
                0.873, " s")
@@ -27,6 +31,8 @@ def table2(_):
 def header(lab):
     """Header overhead (section IV.C)."""
     figure = Figure()
+    chart = figure.panel("beside the elements", "", "%", kind="bars")
+    shares = chart["overhead"] = {"x": ["paper, 30 KB"], "y": [100 * 24 / 30000]}
     figure.add("the paper's header of 24 B to 30 KB", "~0.1 %", 100 * 24 / 30000, 0.05, 0.15, " %")
     # Ethernet 38, IPv4 20 and TCP 32 with timestamps, around each 1448 bytes.
     figure.add("the same with what TCP at MTU 1500 adds", "not counted",
@@ -36,6 +42,8 @@ def header(lab):
         overhead = answer["wire_bytes_up"] / answer["bytes_up"] - 1
         figure.add(f"all framing of Mercury's, Ethernet included, MTU {mtu}", "not counted",
                    100 * overhead, 100 * expected - 0.01, 100 * expected + 0.01, " %")
+        shares["x"].append(f"all, MTU {mtu}")
+        shares["y"].append(100 * overhead)
     return figure
 
 

@@ -44,10 +44,11 @@ class Computed(unittest.TestCase):
         return sorted(self.out.glob("answers/*/*.json"))
 
     def check_verdicts(self, *names):
-        done = run(self.out, "--quick", "--no-plot", *names)
+        done = run(self.out, "--quick", *names)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
         self.assertNotIn("OUTSIDE", done.stdout)
         for name in names:
+            self.assertGreater((self.out / f"{name}.svg").stat().st_size, 0)
             figure = json.loads((self.out / f"{name}.json").read_text(encoding="utf-8"))
             self.assertTrue(any(row["verdict"] == "within" for row in figure["rows"]), name)
 
@@ -68,8 +69,22 @@ class Sweeps(Computed):
         self.assertEqual(curves["Mercury"]["x"], [1, 10, 100])
         self.assertTrue(0 < curves["Mercury"]["y"][0] < curves["Mercury"]["y"][-1] <= 1, curves)
         plot = (self.out / "speed-two-layers.svg").read_text(encoding="utf-8")
-        for name in ("two-layers", *curves):
+        for name in ("two-layers, 2 workers and 2 servers", *curves):
             self.assertIn(name, plot)
+
+    def test_draws_the_speed_on_a_cluster_of_the_users(self):
+        trace = self.out / "two-layers.csv"
+        trace.write_text(TWO_LAYERS, encoding="utf-8")
+        done = run(self.out, "--quick", "speed", "--trace", trace, "--workers", "3", "--servers",
+                   "1", "--mtu", "1500")
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        clusters = set()
+        for path in self.answers():
+            answer = json.loads(path.read_text(encoding="utf-8"))
+            clusters.add((answer["workers"], answer["servers"], answer["mtu"]))
+        self.assertEqual(clusters, {(3, 1, 1500)})
+        self.assertIn("two-layers, 3 workers and 1 servers, simulated, MTU 1500",
+                      (self.out / "speed-two-layers.svg").read_text(encoding="utf-8"))
 
 
 class Papers(Computed):
@@ -108,6 +123,7 @@ class Papers(Computed):
                 (("fig99",), 2, "no figure fig99: one of all, table2"),
                 ((), 2, "--list names them"),
                 (("--cores", "0", "table2"), 2, "at least 1"),
+                (("--workers", "3", "fig2"), 2, "--workers goes with the figure speed alone"),
                 (("--sim", "/nonexistent/sim", "header"), 1, "no /nonexistent/sim"),
                 (("--sim", "/bin/false", "header"), 1, "false model --trace vgg16"),
                 (("--scheduler", "tcp://127.0.0.1:1", "header"), 1, "Dask's scheduler")):
