@@ -165,12 +165,17 @@ Result<std::string> read_secret(const std::string& path) {
   constexpr size_t kLongestSecret = 1024;  // as attach.h: a file may have no end
   std::ifstream file(path);
   std::array<char, kLongestSecret + 1> line{};
-  if (!file || !file.getline(line.data(), line.size())) {
-    return Error(Errc::kConfig, "secret_file: expected a readable file with the secret, at most " +
+  const bool read = file && file.getline(line.data(), line.size());
+  const std::string secret(line.data());
+  // With an empty one, or half of one, the job would be open to who guesses that.
+  const auto ending = static_cast<std::streamsize>(file.eof() ? 0 : 1);  // the newline was counted
+  if (!read || secret.empty() || std::ssize(secret) + ending != file.gcount()) {
+    return Error(Errc::kConfig, "secret_file: expected a readable file with the secret, 1 to " +
                                     std::to_string(kLongestSecret) +
-                                    " bytes, in its first line, got \"" + path + "\"");
+                                    " bytes without zeros, in its first line, got \"" + path +
+                                    "\"");
   }
-  return std::string(line.data());
+  return secret;
 }
 
 bool is_job_name(const std::string& name) {

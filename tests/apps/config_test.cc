@@ -123,12 +123,29 @@ TEST_F(ConfigTest, JobsAreCheckedAndSecretsNotShown) {
 
 TEST_F(ConfigTest, SecretsComeFromFiles) {
   const std::filesystem::path secret = path_.string() + ".secret";
-  std::ofstream(secret) << "hush\n";
-  Result<StackdConfig> config =
-      load("[[job]]\nname = \"a\"\nsecret_file = \"" + secret.string() + "\"\n");
+  const auto read = [&](const std::string& content) {
+    std::ofstream(secret, std::ios::binary) << content;
+    return load("[[job]]\nname = \"a\"\nsecret_file = \"" + secret.string() + "\"\n");
+  };
+  const std::string longest(1024, 's');
+  for (const std::string& good : {std::string("hush"), longest}) {
+    for (const char* rest : {"", "\n", "\nmore\n"}) {
+      Result<StackdConfig> config = read(good + rest);
+      ASSERT_TRUE(config) << config.error().message;
+      EXPECT_EQ(config->jobs[0].secret, good);
+    }
+  }
+  // None of these may make a job without a secret, or with half of one.
+  for (const std::string& bad :
+       {std::string(), std::string("\n"), std::string("\nhush\n"), std::string("\0hush\n", 6),
+        std::string("hu\0sh", 5), std::string("hush\0", 5), std::string("hush\0\n", 6),
+        longest + "s", longest + "s\n"}) {
+    Result<StackdConfig> config = read(bad);
+    ASSERT_FALSE(config) << testing::PrintToString(bad);
+    EXPECT_NE(config.error().message.find(":3: job.secret_file: expected"), std::string::npos)
+        << config.error().message;
+  }
   std::filesystem::remove(secret);
-  ASSERT_TRUE(config) << config.error().message;
-  EXPECT_EQ(config->jobs[0].secret, "hush");
 }
 
 // The packaged file is what the daemon prints, so it cannot fall behind the table.
