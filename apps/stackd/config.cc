@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <numeric>
 #include <sstream>
 
@@ -240,10 +239,7 @@ constexpr uint64_t kLeastMtu = 1280;
 // What a socket's address holds, less the ".admin" of mercuryctl's socket beside it.
 constexpr size_t kLongestSocket = sizeof(sockaddr_un::sun_path) - sizeof(".admin");
 
-// Where each key was set, for what is only wrong together with another.
-using Places = std::map<const ConfigRow*, std::string>;
-
-Status read_file(StackdConfig& config, const std::string& path, Places& places) {
+Status read_file(StackdConfig& config, const std::string& path) {
   toml::table file;
   try {
     file = toml::parse_file(path);
@@ -279,50 +275,45 @@ Status read_file(StackdConfig& config, const std::string& path, Places& places) 
                          nearest(std::string(section.str()), std::string(key.str())) + "?");
       }
       if (Status set = set_node(config, *row, value, at(value)); !set) return set;
-      places[row] = at(value);
+      config.places[join(*row)] = at(value);
     }
   }
   return {};
 }
 
-Status check_together(const StackdConfig& config, const Places& places, const std::string& path) {
-  const auto wrong_together = [&](const char* section, const char* key, const std::string& what) {
-    const auto place = places.find(find(section, key));
-    const std::string where = place != places.end() ? place->second
-                              : path.empty()        ? "defaults"
-                                                    : path;
-    return Error(Errc::kConfig, where + ": " + section + "." + key + ": expected " + what);
-  };
+Status check_together(const StackdConfig& config) {
   if (!config.cores.empty() && config.cores.size() != config.engines) {
-    return wrong_together("engine", "cores",
-                          "one CPU for each of the " + std::to_string(config.engines) +
-                              " engines (port.engines), got " +
-                              std::to_string(config.cores.size()));
+    return wrong_value(config, "engine.cores",
+                       "expected one CPU for each of the " + std::to_string(config.engines) +
+                           " engines (port.engines), got " + std::to_string(config.cores.size()));
   }
   const auto v4 = std::count_if(config.addresses.begin(), config.addresses.end(),
                                 [](const IpPrefix& address) { return address.ip.is_v4(); });
   if (v4 > 1 || std::ssize(config.addresses) - v4 > 1) {
-    return wrong_together("port", "address", "one address of each family, got more");
+    return wrong_value(config, "port.address", "expected one address of each family, got more");
   }
   if (config.gateway != IpAddress() && !config.gateway.is_v4()) {
-    return wrong_together("port", "gateway", "an IPv4 address, got " + print_value(config.gateway));
+    return wrong_value(config, "port.gateway",
+                       "expected an IPv4 address, got " + print_value(config.gateway));
   }
   if (config.gateway6 != IpAddress() && config.gateway6.is_v4()) {
-    return wrong_together("port", "gateway6",
-                          "an IPv6 address, got " + print_value(config.gateway6));
+    return wrong_value(config, "port.gateway6",
+                       "expected an IPv6 address, got " + print_value(config.gateway6));
   }
   if (config.mtu != 0 && config.mtu < kLeastMtu) {
-    return wrong_together(
-        "port", "mtu",
-        "0 or at least " + std::to_string(kLeastMtu) + ", got " + std::to_string(config.mtu));
+    return wrong_value(config, "port.mtu",
+                       "expected 0 or at least " + std::to_string(kLeastMtu) + ", got " +
+                           std::to_string(config.mtu));
   }
   if (config.socket.empty() || config.socket.size() > kLongestSocket) {
-    return wrong_together("attach", "socket",
-                          "a path of 1 to " + std::to_string(kLongestSocket) + " characters, got " +
-                              std::to_string(config.socket.size()));
+    return wrong_value(config, "attach.socket",
+                       "expected a path of 1 to " + std::to_string(kLongestSocket) +
+                           " characters, got " + std::to_string(config.socket.size()));
   }
-  if (config.port_kind == "uring" && config.addresses.empty()) {
-    return wrong_together("port", "address", "the address to listen on, got none");
+  if (config.port_kind == "uring" && config.addresses.size() != 1) {
+    return wrong_value(config, "port.address",
+                       std::string("expected the address to listen on, got ") +
+                           (config.addresses.empty() ? "none" : "two"));
   }
   return {};
 }
@@ -358,19 +349,19 @@ std::string print_items(const StackdConfig& config, const ConfigRow& row) {
 Result<StackdConfig> load_config(const std::string& path,
                                  const std::vector<std::string>& overrides) {
   StackdConfig config;
-  Places places;
+  config.file = path;
   if (!path.empty()) {
     if (!std::ifstream(path) || std::filesystem::is_directory(path)) {
       return Error(Errc::kConfig,
                    path + ": cannot be read; --config names the file, --print-config shows one");
     }
-    if (Status read = read_file(config, path, places); !read) return read.error();
+    if (Status read = read_file(config, path); !read) return read.error();
   }
   for (const ConfigRow& row : config_rows()) {
     const std::string name = environment_name(row);
     if (const char* text = std::getenv(name.c_str())) {
       if (Status set = set_text(config, row, text, "$" + name); !set) return set.error();
-      places[&row] = "$" + name;
+      config.places[join(row)] = "$" + name;
     }
   }
   for (const std::string& item : overrides) {
@@ -383,10 +374,18 @@ Result<StackdConfig> load_config(const std::string& path,
                    "--set " + item + ": expected SECTION.KEY=VALUE with a known key");
     if (Status set = set_text(config, *row, item.substr(equals + 1), "--set"); !set)
       return set.error();
-    places[row] = "--set";
+    config.places[join(*row)] = "--set";
   }
-  if (Status fits = check_together(config, places, path); !fits) return fits.error();
+  if (Status fits = check_together(config); !fits) return fits.error();
   return config;
+}
+
+Error wrong_value(const StackdConfig& config, const std::string& key, const std::string& what) {
+  const auto place = config.places.find(key);
+  const std::string where = place != config.places.end() ? place->second
+                            : config.file.empty()        ? "defaults"
+                                                         : config.file;
+  return Error(Errc::kConfig, where + ": " + key + ": " + what);
 }
 
 std::string print_config(const StackdConfig& config, bool with_secrets) {

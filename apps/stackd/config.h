@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,10 @@ struct StackdConfig {
     uint64_t memory_bytes = 0;
   };
   std::vector<Job> jobs;
+
+  std::string file;  // that it was read from; empty: none
+  // By "section.key", where what is not default was set: "FILE:LINE", "$VARIABLE" or "--set".
+  std::map<std::string, std::string> places;
 };
 
 // Reads `path` over the defaults, then MERCURY_<SECTION>_<KEY> from the environment, then
@@ -83,6 +88,9 @@ struct StackdConfig {
 // Errors (kConfig): "FILE:LINE: KEY: expected ..., got ...".
 Result<StackdConfig> load_config(const std::string& path,
                                  const std::vector<std::string>& overrides);
+// "PLACE: KEY: WHAT", for a value that only others, or this machine, show to be wrong. `key` is
+// "section.key".
+Error wrong_value(const StackdConfig& config, const std::string& key, const std::string& what);
 // The effective configuration, commented, as a file that load_config reads back to the same.
 // Secrets are printed as "(hidden)" unless `with_secrets`.
 std::string print_config(const StackdConfig& config, bool with_secrets);

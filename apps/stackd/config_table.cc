@@ -22,7 +22,7 @@ const ConfigRow kRows[] = {
     {"port", "interface", &C::interface, Unit::kNone, 0, 0, nullptr,
      "af_xdp, af_packet: the kernel's interface; tap: the name to give it"},
     {"port", "address", &C::addresses, Unit::kNone, 0, 0, nullptr,
-     "IP addresses of this host with prefix length, the first is the one peers are told"},
+     "this host's IP addresses with prefix length, the first is told to peers; uring: one"},
     {"port", "gateway", &C::gateway, Unit::kNone, 0, 0, nullptr,
      "interfaces of Mercury's own: IPv4 router for other networks; empty = none"},
     {"port", "gateway6", &C::gateway6, Unit::kNone, 0, 0, nullptr, "the same for IPv6"},

@@ -117,18 +117,19 @@ Result<ethdev::EthdevConfig> device_config(const StackdConfig& config) {
   std::string name = config.device;
   if (name == "af_xdp" || name == "af_packet" || name == "tap") {
     if (config.interface.empty()) {
-      return Error(Errc::kConfig, "port.interface: expected the interface for device \"" + name +
-                                      "\" (ip link lists them), got none");
+      return wrong_value(
+          config, "port.interface",
+          "expected the interface for device \"" + name + "\" (ip link lists them), got none");
     }
     name += ":" + config.interface;
   }
   if (name == "memif") name += ":" + config.memif_socket;
   if (name == "ring") name += ":mercury";
   if (!ethdev::parse_device(name, device)) {
-    return Error(Errc::kConfig,
-                 "port.device: expected af_xdp, af_packet, tap, memif, ring or a PCI address such "
-                 "as 0000:03:00.0, got \"" +
-                     config.device + "\"");
+    return wrong_value(config, "port.device",
+                       "expected af_xdp, af_packet, tap, memif, ring or a PCI address such as "
+                       "0000:03:00.0, got \"" +
+                           config.device + "\"");
   }
   device.engines = static_cast<uint16_t>(config.engines);
   device.mtu = static_cast<uint32_t>(config.mtu);
@@ -166,9 +167,10 @@ Status check_cores(const StackdConfig& config) {
   if (usable.empty()) return {};  // what cannot be asked may still work
   for (const uint32_t core : config.cores) {
     if (std::find(usable.begin(), usable.end(), core) != usable.end()) continue;
-    return Error(Errc::kConfig, "engine.cores: core " + std::to_string(core) + " is none of the " +
-                                    std::to_string(usable.size()) +
-                                    " that this process may run on (taskset -cp $$ shows them)");
+    return wrong_value(
+        config, "engine.cores",
+        "expected CPUs that this process may run on (taskset -cp $$ shows them), got " +
+            std::to_string(core));
   }
   return {};
 }
@@ -176,9 +178,9 @@ Status check_cores(const StackdConfig& config) {
 Result<gid_t> attach_group(const StackdConfig& config) {
   if (config.socket_group.empty()) return static_cast<gid_t>(-1);
   if (const group* entry = getgrnam(config.socket_group.c_str())) return entry->gr_gid;
-  return Error(Errc::kConfig, "attach.group: expected a group of this host, got \"" +
-                                  config.socket_group + "\"; groupadd --system " +
-                                  config.socket_group + " makes it");
+  return wrong_value(config, "attach.group",
+                     "expected a group of this host, got \"" + config.socket_group +
+                         "\"; groupadd --system " + config.socket_group + " makes it");
 }
 
 Status check_host(const StackdConfig& config) {
@@ -188,12 +190,13 @@ Status check_host(const StackdConfig& config) {
   const Result<ethdev::EthdevConfig> device = device_config(config);
   if (!device) return device.error();
   if (Status valid = ethdev::validate(*device); !valid) {
-    return Error(valid.error().code, "[port]: " + valid.error().message);
+    return Error(valid.error().code, (config.file.empty() ? "defaults" : config.file) +
+                                         ": [port]: " + valid.error().message);
   }
   if (device->has_netdev() && if_nametoindex(device->device.c_str()) == 0) {
-    return Error(Errc::kConfig,
-                 "port.interface: expected an interface of this host (ip link lists them), got \"" +
-                     device->device + "\"");
+    return wrong_value(
+        config, "port.interface",
+        "expected an interface of this host (ip link lists them), got \"" + device->device + "\"");
   }
   return {};
 }

@@ -59,10 +59,7 @@ int main(int argc, char** argv) {
   if (!config) return fail(config.error());
   if (print) std::cout << mercury::print_config(*config, false);
   if (check) {
-    if (mercury::Status good = mercury::check_host(*config); !good) {
-      return fail(mercury::Error(good.error().code,
-                                 (path.empty() ? "defaults" : path) + ": " + good.error().message));
-    }
+    if (mercury::Status good = mercury::check_host(*config); !good) return fail(good.error());
     std::cout << (path.empty() ? "defaults" : path) << ": good\n";
     const std::string lacking =
         mercury::descriptors_lacking(*config, mercury::descriptor_limit().hard);

@@ -106,6 +106,25 @@ TEST_F(ConfigTest, WhatIsWrongTogetherIsNamedWhereItStands) {
   EXPECT_EQ(error("[attach]\nsocket = \"/" + std::string(100, 'a') + "\"\n"), "(accepted)");
   EXPECT_EQ(error("[port]\nkind = \"uring\"\n"),
             " port.address: expected the address to listen on, got none");
+  EXPECT_EQ(error("[port]\nkind = \"uring\"\naddress = [\"10.0.0.1\", \"fd00::1\"]\n"),
+            "3: port.address: expected the address to listen on, got two");
+}
+
+TEST_F(ConfigTest, WhatOthersFindWrongIsNamedWhereItStands) {
+  ASSERT_EQ(setenv("MERCURY_ATTACH_GROUP", "g", 1), 0);
+  Result<StackdConfig> config = load("[port]\n\ninterface = \"e\"\n", {"port.mtu=1500"});
+  unsetenv("MERCURY_ATTACH_GROUP");
+  ASSERT_TRUE(config) << config.error().message;
+  const std::string file = path_.string();
+  for (const auto& [key, where] :
+       {std::pair<std::string, std::string>{"port.interface", file + ":3"},
+        {"port.mtu", "--set"},
+        {"attach.group", "$MERCURY_ATTACH_GROUP"},
+        {"engine.cores", file}}) {
+    EXPECT_EQ(wrong_value(*config, key, "expected x").message, where + ": " + key + ": expected x");
+  }
+  EXPECT_EQ(wrong_value(StackdConfig(), "port.mtu", "expected x").message,
+            "defaults: port.mtu: expected x");
 }
 
 TEST_F(ConfigTest, JobsAreCheckedAndSecretsNotShown) {
