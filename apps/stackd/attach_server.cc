@@ -273,7 +273,7 @@ void AttachServer::close() {
   error_code ignored;
   pause_.cancel();
   listener_.close(ignored);
-  std::filesystem::remove(config_.socket);
+  unlink(config_.socket.c_str());  // one that stays is replaced at the next start
   while (!connections_.empty()) disconnect(connections_.begin()->first);
 }
 

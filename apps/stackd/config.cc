@@ -351,7 +351,8 @@ Result<StackdConfig> load_config(const std::string& path,
   StackdConfig config;
   config.file = path;
   if (!path.empty()) {
-    if (!std::ifstream(path) || std::filesystem::is_directory(path)) {
+    std::error_code none;
+    if (!std::ifstream(path) || std::filesystem::is_directory(path, none)) {
       return Error(Errc::kConfig,
                    path + ": cannot be read; --config names the file, --print-config shows one");
     }

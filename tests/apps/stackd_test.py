@@ -101,6 +101,13 @@ class StackdTest(unittest.TestCase):
             daemon.attach().close()
         self.assertEqual(least_descriptors(daemon), before)
 
+    def test_stops_cleanly_where_its_socket_cannot_be_removed(self):
+        daemon = self.daemon()
+        os.remove(daemon.socket)
+        os.makedirs(f"{daemon.socket}/full")
+        code, said = daemon.stop()
+        self.assertEqual(code, 0, said)
+
     def test_starts_over_what_a_killed_daemon_left(self):
         self.daemon().stop(signal.SIGKILL)
         self.assertIn("stackd.sock", os.listdir(self.folder.name))

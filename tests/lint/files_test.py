@@ -24,6 +24,9 @@ FORBIDDEN = [
     (r'(?<!\w)assert[ \t]*\(', DATAPATH, 'bad input is an error or a counter, never an abort'),
     (r'(?<![\w.>])(?:std::)?(?:(?:abort|terminate|exit|_exit|quick_exit|__builtin_trap|rte_panic|rte_exit|'
      r'RTE_VERIFY)[ \t]*\(|raise[ \t]*\([ \t]*SIG)', DATAPATH, 'a library and a daemon do not end the process'),
+    (r'\bfilesystem::(?:absolute|canonical|create_director(?:y|ies)|current_path|exists|file_size|is_[a-z_]+|read_symlink|'
+     r'remove|remove_all|rename|status|temp_directory_path)\((?:[^(),]|\([^()]*\))*\)', DATAPATH,
+     'throws: pass a std::error_code'),
 ]
 # Anywhere in the text, comments included.
 UNFINISHED = re.compile(r'\b(?:TODO|FIXME|XXX)\b')
@@ -75,6 +78,7 @@ class Rules(unittest.TestCase):
             ('transport/port/x.cc', 'rte_exit(1, "no");'),
             ('transport/x.h', '#pragma once\n__builtin_trap();'),
             ('apps/stackd/x.cc', 'raise(SIGABRT);'),
+            ('apps/stackd/x.cc', 'std::filesystem::remove(config_.socket());'),
             ('tests/x.cc', '// TO' + 'DO: later'),
             ('tools/x.py', '# FIX' + 'ME'),
             ('tests/x.cc', '\n' * 601),
@@ -90,6 +94,7 @@ class Rules(unittest.TestCase):
             ('scheduler/x.cc', 'static_assert(sizeof(int) == 4);'),
             ('scheduler/x.cc', 'worker.exit(1); on_abort(); port->abort(); credit.raise(); raise();'),
             ('scheduler/x.cc', "int n = 1'000; char c = '\"'; // goto"),
+            ('apps/stackd/x.cc', 'std::filesystem::remove(config_.socket(), error);'),
             ('benchmarks/x.cc', 'if (!ok) std::abort();'),
             ('apps/sim/x.cc', 'exit(1);'),
             ('tests/x.h', '#pragma once\n' + '\n' * 399),
