@@ -35,11 +35,18 @@ Check check_configuration(const std::string& path, StackdConfig& config) {
   return {"configuration", true, path.empty() ? "defaults" : path, ""};
 }
 
+bool is_link_local(const IpAddress& ip) {
+  return !ip.is_v4() && ip.bytes[0] == 0xfe && (ip.bytes[1] & 0xc0) == 0x80;
+}
+
 std::string uring_fix(const Error& why, const IpPrefix& address) {
   const std::string ip = address.ip.to_string();
   if (why.sys_errno == EADDRNOTAVAIL) {
     return "ip address add " + ip + "/" + std::to_string(address.bits) +
            " dev INTERFACE, or set port.address to one that ip address shows";
+  }
+  if (why.sys_errno == EINVAL && is_link_local(address.ip)) {
+    return "set port.address to one that is not link-local (fe80::/10); ip address shows them";
   }
   if (why.code == Errc::kInvalidArgument) return "set port.address to one that ip address shows";
   if (why.code == Errc::kNoMemory) return "ulimit -l unlimited (systemd: LimitMEMLOCK=infinity)";
@@ -65,12 +72,14 @@ Check check_uring(const StackdConfig& config) {
 
 // The daemon makes the folders that are missing.
 Check check_attach_folder(const StackdConfig& config) {
-  std::filesystem::path folder = std::filesystem::absolute(config.socket).parent_path();
+  std::error_code gone;  // the folder that we are in
+  std::filesystem::path folder = std::filesystem::absolute(config.socket, gone).parent_path();
   while (folder.has_relative_path() && access(folder.c_str(), F_OK) != 0) {
     folder = folder.parent_path();
   }
   if (access(folder.c_str(), W_OK) == 0) return {"attach socket", true, config.socket, ""};
-  return {"attach socket", false, folder.string() + " is not writable",
+  const std::string where = gone ? "the folder of " + config.socket : folder.string();
+  return {"attach socket", false, where + " is not writable",
           "run mercury-stackd as root, or set attach.socket to a path in a folder of yours"};
 }
 
@@ -166,7 +175,8 @@ int run_doctor(const std::string& config_path, bool as_json) {
       print(check);
     }
   }
-  if (as_json) std::cout << all.dump(1) << "\n";
+  if (as_json)
+    std::cout << all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   return good ? 0 : 1;
 }
 

@@ -4,6 +4,7 @@ usage: stackd_test.py STACKD CTL OTHER...   (the last: more programs, for what t
 """
 import contextlib
 import grp
+import json
 import os
 import pwd
 import random
@@ -270,6 +271,20 @@ class StackdTest(unittest.TestCase):
             self.assertEqual(good.returncode, 0, good.stdout + good.stderr)
         self.assertEqual([name for name in os.listdir(self.folder.name) if name == "a"], [])
 
+    def test_doctor_answers_in_a_folder_that_is_gone(self):
+        environment = os.environ | {"MERCURY_ATTACH_SOCKET": "stackd.sock"}
+        bad = subprocess.run(["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh", CTL, "doctor", "--config",
+                              config(self.folder.name, self.address)],
+                             capture_output=True, text=True, cwd=self.folder.name, env=environment)
+        self.assertEqual(bad.returncode, 1, bad.stdout + bad.stderr)
+        self.assertIn("the folder of stackd.sock is not writable", bad.stdout)
+
+    def test_doctor_answers_of_names_that_are_no_text(self):
+        path = f"{self.folder.name}/\udcff.toml"
+        bad = subprocess.run([CTL, "doctor", "--json", "--config", path], capture_output=True, text=True)
+        self.assertEqual(bad.returncode, 1, bad.stderr)
+        self.assertIn(f"{self.folder.name}/\ufffd.toml", json.loads(bad.stdout)[0]["message"])
+
     def test_doctor_passes_a_good_configuration(self):
         path = config(self.folder.name, self.address)
         good = subprocess.run([CTL, "doctor", "--config", path], capture_output=True, text=True)
@@ -302,6 +317,7 @@ class StackdTest(unittest.TestCase):
             (uring + attach + 'group = "nosuchgroup"\n', "nosuchgroup", "groupadd --system nosuchgroup"),
             (uring + attach + "[engine]\ncores = [1000]\n", "got 1000", "set engine.cores = ["),
             ('[port]\nkind = "uring"\naddress = ["192.0.2.1/24"]\n' + attach, "192.0.2.1", "ip address add 192.0.2.1/24 dev"),
+            ('[port]\nkind = "uring"\naddress = ["fe80::1/64"]\n' + attach, "fe80::1", "not link-local"),
             ('[port]\ndevice = "af_packet"\n' + attach, "port.interface: expected", "set it in /"),
             ('[port]\ndevice = "eth1"\n' + attach, 'af_packet, tap, memif, ring or a PCI address', "set it in /"),
             ('[port]\ndevice = "af_packet"\ninterface = "nosuch0"\n' + attach, "nosuch0", "set port.interface"),
