@@ -15,12 +15,15 @@ class CheckoutTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="mercury-")
         self.addCleanup(folder.cleanup)
         self.root = folder.name
-        shutil.copy(f"{SOURCES}/quickstart", self.root)
+        for name in ("quickstart", "run-tests"):
+            shutil.copy(f"{SOURCES}/{name}", self.root)
         for name in ("tools", "examples/digits", "benchmarks", "tests/apps"):
             shutil.copytree(f"{SOURCES}/{name}", f"{self.root}/{name}", ignore=shutil.ignore_patterns("__pycache__"))
 
     def run_script(self, *command):
-        program = [f"{self.root}/{command[0]}"] if command[0] == "quickstart" else ["/usr/bin/python3", f"{self.root}/{command[0]}"]
+        program = [f"{self.root}/{command[0]}"]
+        if "/" in command[0]:
+            program.insert(0, "/usr/bin/python3")
         return subprocess.run([*program, *command[1:]], capture_output=True, text=True,
                               cwd=self.root, timeout=60)
 
@@ -33,6 +36,13 @@ class CheckoutTest(unittest.TestCase):
         wrong = self.run_script("quickstart", "--embeded")
         self.assertEqual(wrong.returncode, 2)
         self.assertNotIn("[1/5]", wrong.stdout)
+        self.assertFalse(os.path.exists(f"{self.root}/build"))
+
+    def test_wrong_options_come_before_installing_and_building(self):
+        for arguments in (["--suite"], ["--suite", "nosuch"], ["--sanitize", "memory"], ["--fuzz"], ["--fuzz", "0"], ["unit"]):
+            wrong = self.run_script("run-tests", *arguments)
+            self.assertEqual((wrong.returncode, wrong.stdout), (2, ""), wrong.stderr)
+            self.assertIn("expected" if arguments != ["unit"] else "--suite unit", wrong.stderr)
         self.assertFalse(os.path.exists(f"{self.root}/build"))
 
     def test_what_to_run_first_is_named(self):
