@@ -264,8 +264,8 @@ Result<LaunchedMember> read_launcher(Getenv getenv) {
     read_mercury(env, member);
   } else {
     return Error(Errc::kNotFound,
-                 "no launcher: none of MERCURY_ROLE, DMLC_ROLE, RANK, OMPI_COMM_WORLD_RANK and "
-                 "SLURM_PROCID is set");
+                 "no launcher: none of MERCURY_ROLE, DMLC_ROLE, RANK, OMPI_COMM_WORLD_RANK, "
+                 "SLURM_PROCID and MERCURY_WORKERS is set");
   }
   read_overrides(env, member);
   if (!env.ok()) return env.error();
