@@ -150,6 +150,7 @@ std::string VirtualHost::held() {
     note("blocks of sent packets", l.engine().sent_pool().blocks_in_use());
     note("timer", l.engine().next_deadline_ns() != kNever);
     note("senders with credit", l.engine().credit().registered_senders());
+    note("senders that count as active", l.engine().credit().active_senders());
     note("senders expected", l.engine().credit().expected_senders());
     note("programs' channels", l.exchange().channel_count());
     const ExchangeUsage usage = l.exchange().usage();

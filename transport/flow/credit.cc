@@ -61,15 +61,17 @@ void CreditAllocator::remove_job(JobSlot slot) {
 
 void CreditAllocator::add_session(SessionSlot slot, JobSlot job) {
   if (senders_.size() <= slot.value) senders_.resize(slot.value + 1u);
+  remove_session(slot);
   Sender& sender = senders_[slot.value];
-  sender = Sender();
   sender.job = job;
   sender.present = sender.changed = true;
   next_ns_ = 0;
 }
 
 void CreditAllocator::remove_session(SessionSlot slot) noexcept {
-  if (slot.value < senders_.size()) senders_[slot.value] = Sender();
+  if (slot.value >= senders_.size()) return;
+  if (senders_[slot.value].active) --active_;
+  senders_[slot.value] = Sender();
 }
 
 uint32_t CreditAllocator::registered_senders() const noexcept {

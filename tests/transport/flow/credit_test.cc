@@ -357,6 +357,18 @@ TEST_F(CreditTest, FramesOfSessionsThatAreNotHereAreHarmless) {
   EXPECT_EQ(told[0].first, 0);
 }
 
+TEST_F(CreditTest, WhoLeavesWhileItSendsIsNotCountedAnyMore) {
+  job(0, 3);
+  epoch(senders(0, 3, 5));
+  EXPECT_EQ(credit.active_senders(), 3U);
+  credit.remove_session(SessionSlot(0));
+  EXPECT_EQ(credit.active_senders(), 2U);
+  credit.add_session(SessionSlot(1), JobSlot(0));  // another one in its slot
+  EXPECT_EQ(credit.active_senders(), 1U);
+  credit.remove_session(SessionSlot(0));
+  EXPECT_EQ(credit.active_senders(), 1U);
+}
+
 TEST_F(CreditTest, NothingIsRegisteredOrExpectedWhenAllHaveGone) {
   job(0, 3);
   job(1, 2);
