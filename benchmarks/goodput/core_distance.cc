@@ -15,9 +15,8 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
-#include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -30,13 +29,11 @@ constexpr int kRepeats = 9;
 constexpr uint32_t kRoundTrips = 10'000;
 constexpr uint32_t kSteps = 5'000'000;
 
-void pin(int core) {
+bool pin(int core) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   CPU_SET(core, &cores);
-  if (sched_setaffinity(0, sizeof cores, &cores) != 0) {
-    throw std::system_error(errno, std::generic_category(), "core " + std::to_string(core));
-  }
+  return sched_setaffinity(0, sizeof cores, &cores) == 0;
 }
 
 double median(std::vector<double> values) {
@@ -122,20 +119,19 @@ int main(int argc, char** argv) {
   CLI::App app("How far apart two cores are.");
   app.add_option("cores", cores, "two of the machine's")->check(CLI::Range(0, CPU_SETSIZE - 1));
   if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
-  try {
-    for (const int core : cores) pin(core);
-    Pair pair(cores);
-    std::vector<double> round_trips_ns;
-    std::vector<double> speeds;
-    for (int i = 0; i < kRepeats; ++i) {
-      round_trips_ns.push_back(pair.round_trip_ns());
-      speeds.push_back(pair.both_at_once());
-    }
-    std::printf("{\"round_trip_ns\": %.0f, \"both_at_once\": %.2f}\n", median(round_trips_ns),
-                median(speeds));
-  } catch (const std::system_error& error) {
-    std::fprintf(stderr, "core_distance: %s\n", error.what());
+  for (const int core : cores) {
+    if (pin(core)) continue;
+    std::fprintf(stderr, "core_distance: core %d: %s\n", core, std::strerror(errno));
     return 1;
   }
+  Pair pair(cores);
+  std::vector<double> round_trips_ns;
+  std::vector<double> speeds;
+  for (int i = 0; i < kRepeats; ++i) {
+    round_trips_ns.push_back(pair.round_trip_ns());
+    speeds.push_back(pair.both_at_once());
+  }
+  std::printf("{\"round_trip_ns\": %.0f, \"both_at_once\": %.2f}\n", median(round_trips_ns),
+              median(speeds));
   return 0;
 }
