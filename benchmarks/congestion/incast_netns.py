@@ -12,7 +12,8 @@ before it marks large frames where a queue of 98 % of the link's rate would hold
 link: bytes that the server's link carried, headers included, as a share of its rate. goodput: payload,
 as a share of what full frames carry at that rate; Mercury's is what its programs report, TCP's what
 the receiving program counted. RTTs: loaded round trips (between two programs that echo over UDP) until
-the next 20 of them carried 90 % with nothing dropped and the queue below three quarters of its room.
+the next 20 of them carried 90 % of what the phase's second half does, with nothing dropped and the queue
+below three quarters of its room.
 lost: frames that a daemon sent and none received.
 """
 import argparse
@@ -41,8 +42,10 @@ def jain(shares):
     return sum(shares) ** 2 / (len(shares) * sum(x * x for x in shares)) if any(shares) else 0
 
 
-def rtts_to_settle(samples, began, rtt, bytes_per_second):
+def rtts_to_settle(samples, began, rtt):
     """None if it never did. `samples`: link_watch.py's."""
+    middle, last = samples[len(samples) // 2], samples[-1]
+    settled = (last[1] - middle[1]) / (last[0] - middle[0])  # bytes per second
     end = 0
     for first, (at, sent, _, dropped) in enumerate(samples):
         while end < len(samples) and samples[end][0] < at + WINDOW_RTTS * rtt:
@@ -50,7 +53,7 @@ def rtts_to_settle(samples, began, rtt, bytes_per_second):
         if end == len(samples):
             return None
         carried = samples[end][1] - sent
-        if (carried >= 0.9 * bytes_per_second * (samples[end][0] - at) and samples[end][3] == dropped
+        if (carried >= 0.9 * settled * (samples[end][0] - at) and samples[end][3] == dropped
                 and all(s[2] <= 0.75 * QUEUE_BYTES for s in samples[first:end + 1])):
             return (at - began) / rtt
     return None
@@ -132,7 +135,7 @@ def describe(row, rates, watch, payload_bytes):
     row["most_queue_bytes"] = max(sample[2] for sample in whole)
     rtt = watch.loaded_rtt(began, ended)
     row["loaded_rtt_ms"] = rtt and rtt * 1e3
-    row["rtts"] = rtt and rtts_to_settle(whole, began, rtt, full)
+    row["rtts"] = rtt and rtts_to_settle(whole, began, rtt)
 
 
 def beside(site, algorithm, seconds):
@@ -172,12 +175,24 @@ def show_ratios(result):
               flush=True)
 
 
+def show_steps(results):
+    for kind in dict.fromkeys(result["kind"] for result in results):
+        for phase in range(1, len(STEPS)):
+            took = [result["phases"][phase]["rtts"] for result in results if result["kind"] == kind]
+            settled = sorted(rtts for rtts in took if rtts is not None)
+            times = (f"settled after {settled[0]:.1f} to {settled[-1]:.1f} RTTs, median "
+                     f"{statistics.median(settled):.1f}" if settled else "settled")
+            print(f"{kind:<8}{STEPS[phase - 1][0]} to {STEPS[phase][0]} Mb/s: {times} in {len(settled)} of "
+                  f"{len(took)}", flush=True)
+
+
 def run(site, options):
     results = {"steps": [], "losses": [], "beside": {}}
     for _ in range(options.repeat if "steps" in options.parts else 0):
         for kind in options.kinds:
             results["steps"].append(measure(site, kind, STEPS, options.seconds))
             show(results["steps"][-1])
+    show_steps(results["steps"])
     for _ in range(options.repeat if "losses" in options.parts else 0):
         for kind in options.kinds:
             results["losses"].append(measure(site, kind, LOSSES, options.seconds))
