@@ -353,9 +353,6 @@ TEST_F(ClientLifecycle, ADeadDaemonFailsEverythingAtOnce) {
 }
 
 TEST_F(ClientLifecycle, AForkedChildIsInertAndMayAttachAgain) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "another thread may have held its allocator's lock, which the child waits for";
-#endif
   const mercury_handle handle = push_pull();
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -369,7 +366,9 @@ TEST_F(ClientLifecycle, AForkedChildIsInertAndMayAttachAgain) {
     wrong += mercury_eventfd(job_) != -ENOTCONN;
     mercury_job_close(job_);
     mercury_detach(context_);
-#ifndef __SANITIZE_THREAD__  // which knows no new threads in the child of a program with threads
+// One knows no new threads in the child of a program with threads; the other's allocator may be
+// locked there for ever, by a thread that allocated as much as attaching does.
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     mercury_context* fresh = nullptr;
     mercury_attach_options options = MERCURY_ATTACH_OPTIONS_INIT;
     const std::string path = daemon_->path();

@@ -403,9 +403,6 @@ TEST_P(RealEnds, DetachingClosesEverything) {
 }
 
 TEST_P(RealEnds, AForkedChildIsInertAndTheParentGoesOn) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "another thread may have held its allocator's lock, which the child waits for";
-#endif
   RealJob job(GetParam());
   const auto data = declare_everywhere(job, 1, 100);
   const mercury_handle handle = push_pull(job.job(0), 1);
@@ -435,7 +432,9 @@ TEST_P(RealEnds, AForkedChildIsInertAndTheParentGoesOn) {
     wrong += std::strstr(mercury_last_error(), "attach after fork") == nullptr;
     mercury_job_close(job.job(0));
     mercury_detach(job.context(0));
-#ifndef __SANITIZE_THREAD__  // which knows no new threads in the child of a program with threads
+// One knows no new threads in the child of a program with threads; the other's allocator may be
+// locked there for ever, by a thread that allocated as much as attaching does.
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     mercury_context* fresh = job.attach(0);
     wrong += fresh == nullptr || mercury_alloc(fresh, 1, &memory) != 0;
     mercury_detach(fresh);
