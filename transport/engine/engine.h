@@ -42,7 +42,7 @@ struct EngineConfig {
   uint64_t tx_bound_bytes = 64 * 1024;
   // Bytes that may wait before this host's link when several send to it and its rate is known: the
   // size of the queue that the senders' grants add to the link's round trip. It is twice as much
-  // for each sender where the path turns out to hold that (flow/credit.h).
+  // for each sender where the path turns out to hold that (flow/incast_queue.h).
   uint64_t incast_queue_bytes = 128 * 1024;
   // What session numbers begin with: random, so that nobody guesses them, and frames for sessions
   // of an engine that was here before (a daemon that was killed) reach none of this one's.
@@ -92,7 +92,8 @@ class Engine final : private SessionEvents {
         sessions_(config.max_sessions, config.session_seed),
         handshakes_(config.session.handshake_timeout_ns),
         pacer_(port.info().link_bytes_per_second, config.tx_bound_bytes),
-        credit_(port.info().link_bytes_per_second, config.incast_queue_bytes),
+        credit_(port.info().link_bytes_per_second, config.incast_queue_bytes,
+                config.session.delay_target_ns),
         rx_burst_(frames_per_pass(kBurst, port.info().max_udp_payload)),
         tx_burst_(frames_per_pass(kTxBurst, port.info().max_udp_payload)) {}
 

@@ -212,13 +212,15 @@ void Engine<P, X>::run(const Command& any) {
   report_failure(exchange_.on_command(any), detail::job_of(any));
 }
 
-// How many will send chunks to this engine: its jobs say so before the first chunk.
+// How many will send chunks to this engine, and to how many such each of them sends: its jobs say
+// so before the first chunk.
 template <Port P, Exchange X>
 void Engine<P, X>::note_fan_in(const Command& any) {
   if (const auto* c = std::get_if<command::AddServerJob>(&any)) {
-    credit_.add_job(c->job, c->workers, c->weight);
+    credit_.add_job(c->job, {c->workers, uint32_t{c->shards} / c->lanes, c->weight});
   } else if (const auto* worker = std::get_if<command::AddWorkerJob>(&any)) {
-    credit_.add_job(worker->job, worker->shards, worker->weight);
+    const uint32_t senders = (uint32_t{worker->shards} + worker->lanes - 1) / worker->lanes;
+    credit_.add_job(worker->job, {senders, worker->workers, worker->weight});
   } else if (const auto* removed = std::get_if<command::RemoveJob>(&any)) {
     credit_.remove_job(removed->job);
   } else {

@@ -11,8 +11,9 @@ namespace {
 // Shares of a job's budget; the rest goes to its most urgent senders.
 constexpr uint64_t kOldestShare = 10;  // a tenth: Homa's 5 to 10 %
 constexpr uint64_t kFloorShare = 8;    // of an equal share
-// A sender that was silent for so long has paused. Twice a sender's own kBurstPauseNs: its share
-// must not be another's while it still thinks it has it.
+// A sender that was silent for so long, and for as long as its frames may have waited, has paused.
+// Twice a sender's own kBurstPauseNs: its share must not be another's while it still thinks it has
+// it.
 constexpr uint64_t kPauseNs = 4'000'000;
 constexpr uint64_t kLeastEpochNs = 20'000;
 // What an urgent sender uses and an eighth: one that fills its grant has twice as much after six
@@ -24,32 +25,18 @@ constexpr uint64_t kMeasuredFrames = 4;  // of each sender, on average: fewer ar
 constexpr uint64_t kLongestMeasureNs = 1'000'000'000;
 // Each is a pass over all senders and halves, at least, what of the budget is not used yet.
 constexpr uint32_t kMostFills = 3;
-// Of what the queue is allowed, per measurement: what a path cannot hold after all is little.
-constexpr uint64_t kQueueGrowth = 8;
-constexpr uint64_t kSqueeze = 4;  // of it, per measurement that says it is too much
-// Of the configured queue, however often frames come marked, or are missing.
-constexpr uint64_t kLeastMarked = 8;
-constexpr uint64_t kLeastMissed = 2;
-// After how long a path that marked or lost is tried again. Longer each time that a larger queue
-// was too much for it, and at once where a frame more for each sender would be half a queue: all
-// get it in the same round trip, before a mark can say that it is too much.
-constexpr uint64_t kFirstHoldNs = 1'000'000'000;
-constexpr uint64_t kLongestHoldNs = 64'000'000'000;
-// Queues that a path may turn out to hold for each sender: with one BERT-Base at 10 Gb/s and 8
-// workers takes 1 % longer. In all no more than 32: 4 MiB of the usual 128 KiB.
-constexpr uint64_t kQueuesPerSender = 2;
-constexpr uint64_t kMostQueues = 32;
 constexpr uint64_t kFrameBytes = 9'000;  // of what paces itself below a frame per round trip
 // Dividing takes some 20 ns per sender: a few percent of a processor.
 constexpr uint64_t kEpochPerSenderNs = 400;
 
 }  // namespace
 
-void CreditAllocator::add_job(JobSlot slot, uint32_t senders, uint32_t weight) {
+void CreditAllocator::add_job(JobSlot slot, const FanIn& fan_in) {
   if (jobs_.size() <= slot.value) jobs_.resize(slot.value + 1u);
   jobs_[slot.value] = Job();
-  jobs_[slot.value].senders = std::max(senders, 1U);
-  jobs_[slot.value].weight = std::max(weight, 1U);
+  jobs_[slot.value].senders = std::max(fan_in.senders, 1U);
+  jobs_[slot.value].receivers = fan_in.receivers;
+  jobs_[slot.value].weight = std::max(fan_in.weight, 1U);
   expect();
 }
 
@@ -80,10 +67,11 @@ uint32_t CreditAllocator::registered_senders() const noexcept {
 }
 
 void CreditAllocator::expect() noexcept {
-  expected_ = 0;
+  expected_ = divided_ = 0;
   weights_ = 0;
   for (const Job& job : jobs_) {
     expected_ += job.senders;
+    if (job.senders <= job.receivers) divided_ += job.senders;
     weights_ += job.weight;
   }
   for (Sender& sender : senders_) sender.changed = sender.present;
@@ -99,7 +87,7 @@ uint64_t CreditAllocator::idle_bytes(JobSlot slot) const noexcept {
   if (rate_ == 0 || expected_ <= 1 || slot.value >= jobs_.size()) return kUnbounded;
   const Job& job = jobs_[slot.value];
   if (job.senders == 0) return kUnbounded;
-  const uint64_t share = equal_share(job, carried_bytes(rtt_ns_) + configured_queue_bytes_);
+  const uint64_t share = equal_share(job, carried_bytes(rtt_ns_) + queue_.configured_bytes());
   if (share >= largest_frame()) return share;
   // To the nearest unit: an idle grant has few of them.
   const uint64_t rate = equal_share(job, carried_bytes(wire::kIdleGrantNs));
@@ -143,7 +131,8 @@ void CreditAllocator::note(uint32_t session, uint16_t priority, uint32_t bytes,
   sender.used_bytes = 0;
   sender.urgent_ns = now_ns;
   sender.grant_bytes = idle_bytes(sender.job);
-  ++active_;
+  // While nobody sent, nothing showed what the link is like.
+  if (active_++ == 0) measured_ns_ = now_ns;
 }
 
 void CreditAllocator::plan(uint64_t now_ns) noexcept {
@@ -161,16 +150,7 @@ void CreditAllocator::plan(uint64_t now_ns) noexcept {
 // In a link that is full, with all of its queue, a sender's part of the bytes in flight is its part
 // of the rate.
 void CreditAllocator::measure(uint64_t now_ns) noexcept {
-  if (marked_ || missed_) {
-    if (queue_bytes_ > configured_queue_bytes_) hold_ns_ = 2 * std::max(hold_ns_, kFirstHoldNs / 2);
-    if (2 * kFrameBytes * active_ > configured_queue_bytes_) hold_ns_ = kLongestHoldNs;
-    hold_ns_ = std::min(hold_ns_, kLongestHoldNs);
-    queue_bytes_ = std::min(queue_bytes_, configured_queue_bytes_);
-    held_until_ns_ = now_ns + std::max(hold_ns_, kFirstHoldNs);
-    overrun_ = true;
-    marked_since_ = marked_since_ || marked_;
-    marked_ = missed_ = false;
-  }
+  queue_.on_signs(std::exchange(marked_, false), std::exchange(missed_, false), active_, now_ns);
   const uint64_t carried = carried_bytes(std::min(now_ns - measured_ns_, kLongestMeasureNs));
   const uint64_t budget = budget_bytes();
   if (carried < std::max(budget, kMeasuredFrames * kFrameBytes * std::max(active_, 1U))) return;
@@ -182,27 +162,7 @@ void CreditAllocator::measure(uint64_t now_ns) noexcept {
         std::min(sender.arrived_bytes, carried) * (budget / 1024) / (carried / 1024);
     sender.arrived_bytes = 0;
   }
-  if (std::exchange(overrun_, false)) return squeeze();
-  if (2 * arrived < carried) return;
-  const uint64_t most =
-      now_ns < held_until_ns_
-          ? configured_queue_bytes_
-          : configured_queue_bytes_ * std::min(kQueuesPerSender * expected_, kMostQueues);
-  if (queue_bytes_ >= most && now_ns >= held_until_ns_) hold_ns_ = 0;  // it holds all that is asked
-  queue_bytes_ = std::max(queue_bytes_, std::min(queue_bytes_ + queue_bytes_ / kQueueGrowth, most));
-}
-
-// The queue is somebody else's, too, or was never so long. What is missing may have been lost for
-// another reason, so it says less: room for two frames of each sender stays, or comes back, as
-// behind a frame that is alone nothing would show that it is lost.
-void CreditAllocator::squeeze() noexcept {
-  const bool marked = std::exchange(marked_since_, false);
-  const uint64_t part = marked ? kLeastMarked : kLeastMissed;
-  const uint64_t frames = uint64_t{frame_bytes_} * active_ * (marked ? 1 : 2);
-  const uint64_t floor =
-      std::min(configured_queue_bytes_, std::max(configured_queue_bytes_ / part, frames));
-  queue_bytes_ = queue_bytes_ < floor ? std::min(queue_bytes_ + queue_bytes_ / kQueueGrowth, floor)
-                                      : std::max(queue_bytes_ - queue_bytes_ / kSqueeze, floor);
+  queue_.on_measured(arrived, carried, {active_, expected_, divided_, frame_bytes_}, now_ns);
 }
 
 void CreditAllocator::find_idle() noexcept {
@@ -210,14 +170,14 @@ void CreditAllocator::find_idle() noexcept {
     Job& job = jobs_[slot];
     job.idle_bytes = idle_bytes(JobSlot(static_cast<uint16_t>(slot)));
     job.idle_by_rate = job.idle_bytes < largest_frame() &&
-                       equal_share(job, carried_bytes(rtt_ns_) + configured_queue_bytes_) >=
+                       equal_share(job, carried_bytes(rtt_ns_) + queue_.configured_bytes()) >=
                            equal_share(job, carried_bytes(wire::kIdleGrantNs));
   }
 }
 
 void CreditAllocator::count_active(uint64_t now_ns) noexcept {
-  const uint64_t interval_ns =
-      rate_ == 0 ? 0 : 2 * active_ * kFrameBytes * 1'000'000 / (rate_ / 1'000 + 1);
+  const uint64_t waiting = 2 * active_ * kFrameBytes + budget_bytes();
+  const uint64_t interval_ns = rate_ == 0 ? 0 : waiting * 1'000'000 / (rate_ / 1'000 + 1);
   for (Job& job : jobs_) {
     job.active = job.urgent = 0;
     job.priority = kNoPriority;

@@ -1,6 +1,6 @@
 // How much each peer may have in flight towards this engine, so that many senders do not overrun
 // the one link before it. The receiver knows who sends (its jobs say so) and what its link carries
-// in a round trip; it divides that, and a small queue, among those who send.
+// in a round trip; it divides that, and a queue (flow/incast_queue.h), among those who send.
 //
 // The budget is divided between jobs by weight; within a job first come the senders whose last
 // chunks were the most urgent (each sender's scheduler sends its most urgent first, so that is what
@@ -9,16 +9,6 @@
 // tenth is for the one that has waited longest to be among the urgent, and an eighth of an equal
 // share at least for each other one, so that all are heard of. What is given to one is first taken
 // from another, a round trip earlier.
-//
-// The queue: `queue_bytes` is what every path is taken to hold, and twice as much for each sender
-// is what one may turn out to hold. While the link is at least half full and no frame is marked or
-// missing, it is allowed an eighth more at each measurement; after one that is, `queue_bytes` again
-// for a second or, where it is so each time, up to a minute. Room for each sender matters where all
-// send to all: who may not send to one receiver sends to another what others do not send yet, and
-// sums wait for the rest. While frames go on being marked or missing the queue is somebody else's,
-// too, or shorter than configured: a quarter less at each measurement, down to an eighth of
-// `queue_bytes` for marks, but a frame for each sender, and to half for what is missing, but two
-// frames for each; then an eighth more at a time.
 //
 // A grant is a bound on bytes in flight, not a permit that is used up. It travels on every
 // acknowledgement, so the next one repeats what was lost with one; it is never zero, and a sender
@@ -40,6 +30,7 @@
 #include <vector>
 
 #include "transport/base/types.h"
+#include "transport/flow/incast_queue.h"
 
 namespace mercury {
 
@@ -51,15 +42,22 @@ class CreditAllocator {
     uint32_t gaps = 0;          // frames that came after a gap; may wrap
   };
 
+  struct FanIn {  // of a job
+    uint32_t senders = 1;
+    uint32_t receivers = 1;  // to which each of them sends
+    uint32_t weight = 1;     // between jobs
+  };
+
   // `link_bytes_per_second` 0: not known, everything is unbounded. `queue_bytes` may wait before
-  // the link, whatever its path is like.
-  CreditAllocator(uint64_t link_bytes_per_second, uint64_t queue_bytes)
+  // the link, whatever its path is like; senders take more than `delay_target_ns` of waiting for
+  // congestion (0: they do not look at it).
+  CreditAllocator(uint64_t link_bytes_per_second, uint64_t queue_bytes, uint64_t delay_target_ns)
       : rate_(link_bytes_per_second),
-        configured_queue_bytes_(queue_bytes),
-        queue_bytes_(queue_bytes) {}
+        queue_(queue_bytes,
+               delay_target_ns == 0 ? kUnbounded : carried_bytes(delay_target_ns / 2)) {}
 
   // --- cold: what is expected ---
-  void add_job(JobSlot job, uint32_t senders, uint32_t weight);
+  void add_job(JobSlot job, const FanIn& fan_in);
   void remove_job(JobSlot job);
   void add_session(SessionSlot session, JobSlot job);
   void remove_session(SessionSlot session) noexcept;
@@ -93,12 +91,12 @@ class CreditAllocator {
     }
     // A session that began behind a full queue knows no round trip without it: where queues are too
     // long, the shortest counts.
-    if (most_ns != 0) rtt_ns_ = now_ns < held_until_ns_ ? least_ns : most_ns;
+    if (most_ns != 0) rtt_ns_ = queue_.held(now_ns) ? least_ns : most_ns;
   }
   // For a session that has sent nothing yet, or not for long.
   uint16_t idle_units(JobSlot job) const noexcept { return units(idle_bytes(job)); }
 
-  uint64_t budget_bytes() const noexcept { return carried_bytes(rtt_ns_) + queue_bytes_; }
+  uint64_t budget_bytes() const noexcept { return carried_bytes(rtt_ns_) + queue_.bytes(); }
   uint64_t grant_bytes(SessionSlot session) const noexcept;
   uint32_t active_senders() const noexcept { return active_; }
   // Of all jobs, and of all sessions: nothing when nobody uses the host.
@@ -126,7 +124,8 @@ class CreditAllocator {
     uint64_t target_bytes = 0;
   };
   struct Job {
-    uint32_t senders = 0;  // expected; 0 = no such job
+    uint32_t senders = 0;    // expected; 0 = no such job
+    uint32_t receivers = 0;  // FanIn's
     uint32_t weight = 0;
     // Of the division under way.
     uint64_t idle_bytes = 0;  // idle_bytes() of its slot: divides, which is too slow per sender
@@ -147,7 +146,6 @@ class CreditAllocator {
   void plan(uint64_t now_ns) noexcept;
   void measure(uint64_t now_ns) noexcept;
   void find_idle() noexcept;
-  void squeeze() noexcept;
   void count_active(uint64_t now_ns) noexcept;
   void find_oldest(uint64_t now_ns) noexcept;
   void share_out() noexcept;
@@ -177,20 +175,16 @@ class CreditAllocator {
   static uint16_t units(uint64_t bytes) noexcept;
 
   uint64_t rate_;
-  uint64_t configured_queue_bytes_;
-  uint64_t queue_bytes_;
+  IncastQueue queue_;
   bool marked_ = false;  // a frame, since the last division
   bool missed_ = false;
-  bool overrun_ = false;  // a frame was marked or missing, since the last measurement
-  bool marked_since_ = false;
   uint32_t frame_bytes_ = 0;  // largest that came
-  uint64_t hold_ns_ = 0;
-  uint64_t held_until_ns_ = 0;  // the queue does not grow beyond the configured one before
   uint64_t measured_ns_ = 0;
   uint64_t rtt_ns_ = 50'000;  // until one is measured
   uint64_t next_ns_ = 0;
   uint32_t active_ = 0;
   uint32_t expected_ = 0;        // senders of all jobs
+  uint32_t divided_ = 0;         // of them: IncastQueue::Senders::divided
   uint64_t weights_ = 0;         // of all jobs
   std::vector<Sender> senders_;  // by session slot
   std::vector<Job> jobs_;        // by job slot

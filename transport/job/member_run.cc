@@ -87,6 +87,7 @@ void Member::enter_as_worker() {
     add.workers = spec_.workers;
     add.incarnation = incarnation_;
     add.shards = roster_.shards();
+    add.lanes = static_cast<uint16_t>(lanes_used_);
     add.weight = spec_.weight;
     // A coordinator of an earlier version names none: a worker can still follow its own side of it.
     add.policy = roster_.policy.empty() ? spec_.policy : roster_.policy;
@@ -105,6 +106,7 @@ void Member::enter_as_server() {
     add.job = slot_;
     add.workers = spec_.workers;
     add.shards = roster_.shards();
+    add.lanes = static_cast<uint16_t>(lanes_used_);
     add.shard = static_cast<uint16_t>(rank_ * lanes_used_ + lane);
     add.deterministic = spec_.deterministic;
     if (memory_limit_bytes_ > 0) {

@@ -15,13 +15,14 @@ namespace {
 constexpr uint64_t kRate = 1'250'000'000;
 constexpr uint64_t kQueue = 128 * 1024;
 constexpr uint64_t kPathRtt = 40'000;
+constexpr uint64_t kDelayTarget = 10'000'000;
 constexpr uint64_t kEpoch = 50'000;
 constexpr uint32_t kFrameBytes = 9'000;
 
 class CreditTest : public ::testing::Test {
  protected:
   void job(uint16_t number, uint32_t senders, uint32_t weight = 1) {
-    credit.add_job(JobSlot(number), senders, weight);
+    credit.add_job(JobSlot(number), {senders, receivers == 0 ? senders : receivers, weight});
     for (uint32_t i = 0; i < senders; ++i) {
       credit.add_session(SessionSlot(next_session), JobSlot(number));
       jobs[next_session++] = number;
@@ -75,11 +76,12 @@ class CreditTest : public ::testing::Test {
     return active.empty() ? 0 : sum;
   }
 
-  CreditAllocator credit{kRate, kQueue};
+  CreditAllocator credit{kRate, kQueue, kDelayTarget};
   std::map<uint32_t, uint16_t> jobs;
   std::map<uint32_t, std::pair<uint16_t, uint16_t>> told;
   std::map<uint32_t, uint16_t> active;
   uint32_t next_session = 0;
+  uint32_t receivers = 0;  // of each sender; 0: as many as there are senders
   uint64_t now_ns = 1'000'000;
   bool marks = true;  // the path marks, so that the queue does not grow
   bool misses = false;
@@ -98,8 +100,8 @@ TEST_F(CreditTest, OneSenderAndALinkOfUnknownRateAreUnbounded) {
   epoch(senders(0, 1, 3));
   EXPECT_EQ(told[0].first, 0);
   EXPECT_EQ(told[0].second, 0);
-  CreditAllocator unknown(0, kQueue);
-  unknown.add_job(JobSlot(0), 8, 1);
+  CreditAllocator unknown(0, kQueue, kDelayTarget);
+  unknown.add_job(JobSlot(0), {8, 8, 1});
   unknown.add_session(SessionSlot(0), JobSlot(0));
   EXPECT_EQ(unknown.idle_units(JobSlot(0)), 0);
 }
@@ -289,14 +291,50 @@ TEST_F(CreditTest, WhatIsMissingAfterMarksBringsHalfOfTheQueueBack) {
   EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kPathRtt / 1000 + kQueue / 2);
 }
 
-TEST_F(CreditTest, ALinkThatIsNotBusyProvesNothingAboutItsQueue) {
+// With fewer servers than workers: what is in flight waits before other links, or its
+// acknowledgements do.
+TEST_F(CreditTest, ALinkThatIsNotFullGrantsMoreUntilItIs) {
   marks = false;
+  receivers = 2;
   job(0, 4);
   active = senders(0, 4, 5);
   epoch(active, 1, {}, 0.4);
   const uint64_t least = credit.budget_bytes();
   epoch(active, 2000, {}, 0.4);
-  EXPECT_EQ(credit.budget_bytes(), least);
+  EXPECT_EQ(credit.budget_bytes(), least + 8 * kQueue);
+  epoch(active, 2000);
+  EXPECT_LT(credit.budget_bytes(), least + 10);
+}
+
+// What was idle before the first frame would make the link look anything but full.
+TEST_F(CreditTest, WhereNobodySentNothingIsMeasured) {
+  marks = false;
+  receivers = 2;
+  job(0, 4);
+  active = senders(0, 4, 5);
+  epoch(active);
+  for (int pause = 0; pause < 20; ++pause) {
+    epoch({}, 100 + pause);
+    ASSERT_EQ(credit.active_senders(), 0U);
+    const uint64_t before = credit.budget_bytes();
+    epoch(active, 6);
+    EXPECT_LE(credit.budget_bytes(), before) << pause;
+  }
+}
+
+// Its frames may all wait in the queue: it would begin again with an idle grant for ever.
+TEST_F(CreditTest, WhoWaitsInALongQueueHasNotPaused) {
+  marks = false;
+  job(0, 4);
+  active = senders(0, 4, 5);
+  epoch(active, 2000);
+  const uint64_t drained_ns = credit.budget_bytes() * 1'000'000 / (kRate / 1'000);
+  ASSERT_GT(drained_ns, 500'000U);
+  active.erase(3);
+  epoch(active, static_cast<int>((4'000'000 + drained_ns) / kEpoch));
+  EXPECT_EQ(credit.active_senders(), 4U);
+  epoch(active, 20);
+  EXPECT_EQ(credit.active_senders(), 3U);
 }
 
 TEST_F(CreditTest, TheQueueOfManySendersIsBoundedToo) {
@@ -309,8 +347,8 @@ TEST_F(CreditTest, TheQueueOfManySendersIsBoundedToo) {
 }
 
 TEST_F(CreditTest, NoQueueAndNobodyActiveDivideNothing) {
-  CreditAllocator none(kRate, 0);
-  none.add_job(JobSlot(0), 2, 1);
+  CreditAllocator none(kRate, 0, 0);
+  none.add_job(JobSlot(0), {2, 2, 1});
   none.add_session(SessionSlot(0), JobSlot(0));
   for (uint64_t at_ns = 0; at_ns < 2'000'000; at_ns += 1'000) {
     none.divide(at_ns,

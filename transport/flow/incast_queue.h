@@ -1,0 +1,72 @@
+// How many bytes may wait before this host's link, from what a path shows that it holds.
+//
+// What is configured is what every path is taken to hold. Twice as much for each sender is what one
+// may turn out to hold, where senders have as many receivers as a receiver has senders: their links
+// are as narrow as this one, and who may not send to one receiver sends to another what others do
+// not send yet, and sums wait for the rest. (More senders than that fill this link whatever waits
+// before it.) While the link is at least half full and no frame is marked or missing, an eighth
+// more is allowed at each measurement; after one that is, what is configured again for a second or,
+// where it is so each time, up to a minute. No more than what drains before the senders' windows
+// take it for congestion: windows that shrink by delay share a link worse than grants do.
+//
+// While frames go on being marked or missing the queue is somebody else's, too, or shorter than
+// configured: a quarter less at each measurement, down to an eighth of what is configured for
+// marks, but a frame for each sender, and to half for what is missing, but two frames for each;
+// then an eighth more at a time.
+//
+// What is in flight may lie elsewhere: with fewer servers than workers, acknowledgements of sums
+// wait behind the gradients that fill the servers' links, and what they acknowledge counts as in
+// flight until then. It does not lie before a link that is not full. So while that is so, and no
+// frame is marked or missing, as much again as the queue may be in flight, and a quarter less of it
+// at each measurement that finds the link full.
+//
+// Owner/thread: one engine. Nothing allocates.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace mercury {
+
+class IncastQueue {
+ public:
+  struct Senders {
+    uint32_t active = 0;
+    uint32_t expected = 0;
+    uint32_t divided = 0;      // of them: those of jobs in which a sender has as many receivers
+    uint32_t frame_bytes = 0;  // largest that came
+  };
+
+  // `longest_bytes`: of a queue that has grown.
+  IncastQueue(uint64_t configured_bytes, uint64_t longest_bytes)
+      : configured_bytes_(configured_bytes),
+        longest_bytes_(std::max(longest_bytes, configured_bytes)),
+        queue_bytes_(configured_bytes) {}
+
+  // Frames came marked, or after a gap.
+  void on_signs(bool marked, bool missed, uint32_t active, uint64_t now_ns) noexcept;
+  // `arrived_bytes` of the `carried_bytes` that the link could carry since the last measurement.
+  void on_measured(uint64_t arrived_bytes, uint64_t carried_bytes, const Senders& senders,
+                   uint64_t now_ns) noexcept;
+
+  uint64_t configured_bytes() const noexcept { return configured_bytes_; }
+  // Beyond what the link carries in a round trip.
+  uint64_t bytes() const noexcept { return queue_bytes_ + elsewhere_bytes_; }
+  // It has marked or lost lately, and is not to grow.
+  bool held(uint64_t now_ns) const noexcept { return now_ns < held_until_ns_; }
+
+ private:
+  uint64_t longest(uint32_t senders) const noexcept;
+  void squeeze(const Senders& senders) noexcept;
+
+  uint64_t configured_bytes_;
+  uint64_t longest_bytes_;
+  uint64_t queue_bytes_;
+  uint64_t elsewhere_bytes_ = 0;
+  bool overrun_ = false;  // a frame was marked or missing, since the last measurement
+  bool marked_ = false;
+  uint64_t hold_ns_ = 0;
+  uint64_t held_until_ns_ = 0;
+};
+
+}  // namespace mercury
