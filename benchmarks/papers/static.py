@@ -41,12 +41,15 @@ SIX_MODELS = (*models.PAPER_MODELS, "vgg16-cifar")
 
 
 def optimum_points(lab):
-    """The clusters of the figure optimum, workers: (models, Gb/s). As many servers as workers."""
+    """The clusters of the figure optimum, (workers, servers): (models, Gb/s)."""
     if lab.quick:
-        return {2: (SIX_MODELS, (1, 10, 100))}
-    return {2: (SIX_MODELS, (1, 2, 5, 10, 25, 40, 100)),
-            4: (("alexnet", "resnet50", "bert-base"), (1, 10, 100)),
-            8: (("resnet50", "bert-base"), (10,))}
+        return {(2, 2): (SIX_MODELS, (1, 10, 100))}
+    three = ("alexnet", "resnet50", "bert-base")
+    return {(2, 2): (SIX_MODELS, (1, 2, 5, 10, 25, 40, 100)),
+            (4, 4): (three, (1, 10, 100)),
+            (8, 8): (("resnet50", "bert-base"), (10,)),
+            (4, 2): (three, (1, 10, 100)),
+            (8, 4): (three, (1, 10, 100))}
 
 
 def optimum(lab):
@@ -55,45 +58,49 @@ def optimum(lab):
     And whether any other policy is ahead of it, everything as it is by default.
     """
     figure = Figure()
-    points = [(model, gbps, workers) for workers, (chosen, rates) in optimum_points(lab).items()
+    points = [(model, gbps, cluster) for cluster, (chosen, rates) in optimum_points(lab).items()
               for model in chosen for gbps in rates]
     rivals = ("wfbp", "byteps") if lab.quick else ("mercury-fifo", *NATIVE, "p3")
     compared = [point for point in points if not lab.quick or point[0] in ("vgg16", "resnet50")]
     traces = {model: models.table2_trace(lab, model) if model == "vgg16-cifar" else model
               for model, _, _ in points}
     answers = lab.ask_all({
-        (*point, policy): simulation(traces[point[0]], policy, gbps=point[1], workers=point[2])
+        (*point, policy): simulation(traces[point[0]], policy, gbps=point[1],
+                                     workers=point[2][0], servers=point[2][1])
         for policy, among in [("mercury", points), *((rival, compared) for rival in rivals)]
         for point in among})
     for point, (_, answer) in tuned(lab, {point: (traces[point[0]], {
-            "gbps": point[1], "workers": point[2]}) for point in compared}).items():
+            "gbps": point[1], "workers": point[2][0], "servers": point[2][1]})
+            for point in compared}).items():
         answers[*point, TUNED] = answer
     mercury = {point: answers[*point, "mercury"] for point in points}
     over = {point: answer["iteration_s"] / answer["optimum_s"]
             for point, answer in mercury.items()}
-    for workers, (chosen, rates) in optimum_points(lab).items():
-        here = [point for point in points if point[2] == workers]
-        figure.add(f"{workers} workers: largest excess over the optimum", "0",
+    for cluster, (chosen, rates) in optimum_points(lab).items():
+        workers, servers = cluster
+        here = [point for point in points if point[2] == cluster]
+        name = f"{workers} workers, {servers} servers"
+        fewer = reasons.FEWER_SERVERS if servers < workers else None
+        figure.add(f"{name}: largest excess over the optimum", "0",
                    100 * (max(over[point] for point in here) - 1), 0, 2, " %",
-                   differs=reasons.FAN_IN if workers > 2 else None)
-        figure.add(f"{workers} workers: least excess", ">= 0",
+                   differs=fewer or (reasons.FAN_IN if workers > 2 else None))
+        figure.add(f"{name}: least excess", ">= 0",
                    100 * (min(over[point] for point in here) - 1), 0, unit=" %")
         for part in ("framing", "latency", "protocol"):
-            figure.add(f"{workers} workers: most of it {part}", "", max(
+            figure.add(f"{name}: most of it {part}", "", max(
                 100 * mercury[point][f"{part}_s"] / mercury[point]["optimum_s"]
                 for point in here), unit=" %")
         for policy in (*rivals, TUNED):
-            figure.add(f"{workers} workers: most that {policy} is ahead", "<= 0", max(
+            figure.add(f"{name}: most that {policy} is ahead", "<= 0", max(
                 100 * (mercury[point]["iteration_s"] / answers[*point, policy]["iteration_s"] - 1)
-                for point in here if point in compared), most=AHEAD, unit=" %")
-        chart = figure.panel(f"{workers} workers, {workers} servers", "Gb/s",
-                             "iteration / least possible", log=True)
+                for point in here if point in compared), most=AHEAD, unit=" %", differs=fewer)
+        chart = figure.panel(name, "Gb/s", "iteration / least possible", log=True)
         for model in chosen:
             chart[models.TITLES[model]] = {"x": list(rates), "y": [
-                over[model, gbps, workers] for gbps in rates]}
+                over[model, gbps, cluster] for gbps in rates]}
     small = lab.ask_all({point: simulation(traces[point[0]], "mercury", "--mtu", "1500",
-                                           gbps=point[1], workers=point[2])
-                         for point in points if point[1:] == (10, 2)})
+                                           gbps=point[1])
+                         for point in points if point[1:] == (10, (2, 2))})
     figure.add("2 workers, 10 Gb/s, frames of 1500 bytes: largest excess", "", 100 * (max(
         answer["iteration_s"] / answer["optimum_s"] for answer in small.values()) - 1), unit=" %")
     return figure
