@@ -151,9 +151,9 @@ bool World::survivable(const Fault& crash) const {
   const JobPlan& job = scenario_.jobs[victim.job()];
   uint64_t back_ns = crash.at_ns + crash.for_ns;
   for (const Fault& fault : scenario_.faults) {
-    // Its next life stands still as well.
+    // Its next life stands still as well, maybe before it has joined again.
     if (fault.kind == FaultKind::kProgramStall && fault.program == crash.program &&
-        fault.at_ns <= back_ns) {
+        fault.at_ns <= crash.at_ns + job.rejoin_ns) {
       back_ns = std::max(back_ns, fault.at_ns + fault.for_ns);
     }
   }
