@@ -2,12 +2,11 @@
 
 FAN_IN = ("with four peers or more, frames of one peer come at 1 Gb/s more slowly than "
           "acknowledgements become due (500 us): nearly each is acknowledged, half a percent of the "
-          "wire; at any rate one of eight servers has more than its share, as chunks are "
-          "whole, and workers do not push the parts of tensors in quite the same order")
+          "wire")
 FEWER_SERVERS = ("the paper has as many servers as workers; the links of fewer are full both ways for "
                  "all of an iteration, so that sums whose last contribution comes late are never "
                  "caught up with. At 1 Gb/s a policy that sends little at a time, in one order, is "
-                 "up to 2 % ahead")
+                 "up to 0.8 % ahead")
 OVERLAP = ("start-ups overlap sending within the credit, as the paper says they do, and then cost "
            "next to nothing; its 73 % is that of start-ups that do not overlap, shown beside")
 PREEMPTION = ("what order is worth depends on how long the GPU computes beside the link, which "

@@ -274,6 +274,15 @@ void CreditAllocator::raise() noexcept {
   }
 }
 
+// Of one that is not urgent. The oldest is often the one that is furthest ahead of its job: more
+// than the others for it would only take it further.
+uint64_t CreditAllocator::other_bytes(const Job& job, bool oldest) noexcept {
+  const uint32_t others = job.active - job.urgent;
+  const uint64_t even = (job.rest_bytes + job.oldest_bytes) / others;
+  if (even >= job.oldest_bytes) return even;
+  return oldest ? job.oldest_bytes : job.rest_bytes / (others - 1);
+}
+
 void CreditAllocator::set_targets() noexcept {
   for (uint32_t i = 0; i < senders_.size(); ++i) {
     Sender& sender = senders_[i];
@@ -284,8 +293,7 @@ void CreditAllocator::set_targets() noexcept {
     if (sender.priority == job->priority) {
       sender.target_bytes = std::min(job->most_bytes, wanted_bytes(sender, *job));
     } else {
-      sender.target_bytes = job->rest_bytes / (job->active - job->urgent) +
-                            (job->oldest == i ? job->oldest_bytes : 0);
+      sender.target_bytes = other_bytes(*job, job->oldest == i);
     }
   }
 }

@@ -5,10 +5,10 @@
 // The budget is divided between jobs by weight; within a job first come the senders whose last
 // chunks were the most urgent (each sender's scheduler sends its most urgent first, so that is what
 // it still has). They have an equal share, and more as far as they fill it: a sender whose own link
-// is divided between several receivers cannot, and what it would hold in vain is the others'. A
-// tenth is for the one that has waited longest to be among the urgent, and an eighth of an equal
-// share at least for each other one, so that all are heard of. What is given to one is first taken
-// from another, a round trip earlier.
+// is divided between several receivers cannot, and what it would hold in vain is the others'. The
+// one that has waited longest to be among the urgent has a tenth at least, and each other one an
+// eighth of an equal share, so that all are heard of. What is given to one is first taken from
+// another, a round trip earlier.
 //
 // A grant is a bound on bytes in flight, not a permit that is used up. It travels on every
 // acknowledgement, so the next one repeats what was lost with one; it is never zero, and a sender
@@ -171,6 +171,7 @@ class CreditAllocator {
     return sender.job.value < jobs_.size() ? &jobs_[sender.job.value] : nullptr;
   }
   static uint64_t floor_bytes(const Job& job) noexcept;
+  static uint64_t other_bytes(const Job& job, bool oldest) noexcept;
   static uint64_t wanted_bytes(const Sender& sender, const Job& job) noexcept;
   static uint16_t units(uint64_t bytes) noexcept;
 
