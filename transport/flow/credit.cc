@@ -25,7 +25,7 @@ constexpr uint64_t kMeasuredFrames = 4;  // of each sender, on average: fewer ar
 constexpr uint64_t kLongestMeasureNs = 1'000'000'000;
 // Each is a pass over all senders and halves, at least, what of the budget is not used yet.
 constexpr uint32_t kMostFills = 3;
-constexpr uint64_t kFrameBytes = 9'000;  // of what paces itself below a frame per round trip
+constexpr uint64_t kFrameBytes = IncastQueue::kFrameBytes;
 // Dividing takes some 20 ns per sender: a few percent of a processor.
 constexpr uint64_t kEpochPerSenderNs = 400;
 

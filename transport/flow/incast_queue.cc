@@ -6,7 +6,7 @@ namespace mercury {
 namespace {
 
 // Of what the queue is allowed, per measurement: what a path cannot hold after all is little.
-constexpr uint64_t kGrowth = 8;
+constexpr uint64_t kQueueGrowth = 8;
 constexpr uint64_t kSqueeze = 4;  // of it, per measurement that says it is too much
 // Of the configured queue, however often frames come marked, or are missing.
 constexpr uint64_t kLeastMarked = 8;
@@ -20,7 +20,6 @@ constexpr uint64_t kLongestHoldNs = 64'000'000'000;
 // workers takes 1 % longer. In all no more than 32: 4 MiB of the usual 128 KiB.
 constexpr uint64_t kQueuesPerSender = 2;
 constexpr uint64_t kMostQueues = 32;
-constexpr uint64_t kFrameBytes = 9'000;  // of what paces itself below a frame per round trip
 
 }  // namespace
 
@@ -48,11 +47,12 @@ void IncastQueue::on_measured(uint64_t arrived_bytes, uint64_t carried_bytes,
   if (20 * arrived_bytes >= 19 * carried_bytes) {
     elsewhere_bytes_ -= elsewhere_bytes_ / kSqueeze;
   } else if (arrived_bytes > 0 && !held(now_ns)) {
-    elsewhere_bytes_ = std::min(elsewhere_bytes_ + bytes() / kGrowth, longest(senders.expected));
+    elsewhere_bytes_ =
+        std::min(elsewhere_bytes_ + bytes() / kQueueGrowth, longest(senders.expected));
   }
   if (2 * arrived_bytes < carried_bytes) return;
   if (queue_bytes_ >= most && !held(now_ns)) hold_ns_ = 0;  // it holds all that is asked
-  queue_bytes_ = std::max(queue_bytes_, std::min(queue_bytes_ + queue_bytes_ / kGrowth, most));
+  queue_bytes_ = std::max(queue_bytes_, std::min(queue_bytes_ + queue_bytes_ / kQueueGrowth, most));
 }
 
 // The queue is somebody else's, too, or was never so long. What is missing may have been lost for
@@ -63,7 +63,7 @@ void IncastQueue::squeeze(const Senders& senders) noexcept {
   const uint64_t part = marked ? kLeastMarked : kLeastMissed;
   const uint64_t frames = uint64_t{senders.frame_bytes} * senders.active * (marked ? 1 : 2);
   const uint64_t floor = std::min(configured_bytes_, std::max(configured_bytes_ / part, frames));
-  queue_bytes_ = queue_bytes_ < floor ? std::min(queue_bytes_ + queue_bytes_ / kGrowth, floor)
+  queue_bytes_ = queue_bytes_ < floor ? std::min(queue_bytes_ + queue_bytes_ / kQueueGrowth, floor)
                                       : std::max(queue_bytes_ - queue_bytes_ / kSqueeze, floor);
 }
 

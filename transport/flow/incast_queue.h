@@ -30,6 +30,9 @@ namespace mercury {
 
 class IncastQueue {
  public:
+  // Of what paces itself below a frame per round trip.
+  static constexpr uint64_t kFrameBytes = 9'000;
+
   struct Senders {
     uint32_t active = 0;
     uint32_t expected = 0;
