@@ -31,6 +31,11 @@ FORBIDDEN = [
 # Anywhere in the text, comments included.
 UNFINISHED = re.compile(r'\b(?:TODO|FIXME|XXX)\b')
 
+# Sanitizer builds compile the files of a target as one, where unnamed namespaces are one, too.
+PRODUCT = ('transport/', 'scheduler/', 'aggregator/', 'shim/', 'apps/')
+CONSTANT = re.compile(r'^(?:inline )?(?:constexpr|const) [\w:<>, ]+? (k\w+)\b', re.M)
+OWN_TARGETS = ('transport/wire/crc32c_',)  # each compiled for its own instructions
+
 # (path, pattern of the line): why it is right there.
 EXCEPTIONS = {
     ('tests/aggregator/aggregator_test.cc', 'throw std::bad_alloc'):
@@ -63,7 +68,29 @@ def problems_of(path, text):
     return found
 
 
+def said_twice(sources):
+    """Constants of the same name in two .cc files of a folder; `sources` are (path, text)."""
+    seen, found = {}, []
+    for path, text in sources:
+        if not (path.endswith('.cc') and path.startswith(PRODUCT)) or path.startswith(OWN_TARGETS):
+            continue
+        for name in CONSTANT.findall(tree.without_comments(text)):
+            other = seen.setdefault((path[:path.rfind('/')], name), path)
+            if other != path:
+                found.append(f'{path}: {name} is a constant of {other}, too: sanitizer builds compile '
+                             'both as one file')
+    return found
+
+
 class Rules(unittest.TestCase):
+
+    def test_constants_that_meet_are_found(self):
+        ours = ('transport/flow/a.cc', 'constexpr uint64_t kGrowth = 8;\n')
+        self.assertEqual(len(said_twice([ours, ('transport/flow/b.cc', 'const int kGrowth = 1;')])), 1)
+        for path, text in (('transport/wire/b.cc', ours[1]), ('transport/flow/b.h', ours[1]),
+                           ('transport/flow/b.cc', '  constexpr int kGrowth = 1;  // in a function'),
+                           ('transport/flow/b.cc', '// constexpr int kGrowth = 1;')):
+            self.assertEqual(said_twice([ours, (path, text)]), [], path)
 
     def test_what_is_forbidden_is_found(self):
         rows = [
@@ -111,6 +138,10 @@ class Tree(unittest.TestCase):
         for path in tree.files(ROOT, TEXT_SUFFIXES):
             if path != ITSELF:
                 problems += problems_of(path, tree.read(ROOT, path))
+        self.assertEqual(problems, [], '\n' + '\n'.join(problems))
+
+    def test_constants_of_a_folder_have_names_of_their_own(self):
+        problems = said_twice((path, tree.read(ROOT, path)) for path in tree.files(ROOT))
         self.assertEqual(problems, [], '\n' + '\n'.join(problems))
 
     def test_every_exception_is_still_needed(self):
