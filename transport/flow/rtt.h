@@ -18,6 +18,7 @@ class RttEstimator {
   // `ack_delay_ns` is what the peer says it waited; it is believed up to `max_ack_delay_ns` and not
   // below the smallest round trip seen.
   void sample(uint64_t rtt_ns, uint64_t ack_delay_ns, uint64_t max_ack_delay_ns) noexcept {
+    rtt_ns = std::min(rtt_ns, kLongestNs);
     latest_ns_ = rtt_ns;
     if (!has_sample_) {
       has_sample_ = true;
@@ -60,6 +61,9 @@ class RttEstimator {
   // A poll loop on a shared core is off by this much now and then; RFC 9002 says 1 ms for timers of
   // general-purpose systems, which is 20 round trips of a data centre.
   static constexpr uint64_t kGranularityNs = 100'000;
+  // Longer is not a path but a host that was suspended, and its clock with it: what is lost next
+  // would be taken for late for as long again.
+  static constexpr uint64_t kLongestNs = 1'000'000'000;
 
   uint64_t smoothed_ns_;
   uint64_t variance_ns_;

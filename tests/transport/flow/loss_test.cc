@@ -160,6 +160,15 @@ TEST_F(LossTest, JitterIsTheSameForTheSameSeed) {
   EXPECT_NE(detector.deadline_ns(), different.deadline_ns());
 }
 
+// Disaster seed 483829: what was lost after it was sent again 45 s later.
+TEST(RttEstimator, AHostThatWasSuspendedDoesNotDelayLossForAsLong) {
+  RttEstimator rtt(10'000'000);
+  rtt.sample(50'000, 0, 500'000);
+  rtt.sample(40'000'000'000, 0, 500'000);
+  EXPECT_LE(rtt.loss_delay_ns(9), 1'125'000'000U);
+  EXPECT_LE(rtt.smoothed_ns(), 200'000'000U);
+}
+
 TEST(RttEstimator, SmoothsAndSubtractsTheDelayThatThePeerAdmits) {
   RttEstimator rtt(10'000'000);
   rtt.hint(20'000'000);
