@@ -46,6 +46,7 @@ class Coordinator {
 
  private:
   enum class Phase : uint8_t { kGathering, kConnecting, kRunning, kEnded };
+  using Rounds = std::unordered_map<uint32_t, uint32_t>;  // the lowest open one, by tensor
   // A worker's place whose worker was lost, in a job that waits for its next life.
   struct Vacancy {
     uint16_t rank = 0;
@@ -62,6 +63,7 @@ class Coordinator {
     bool declaring = false;
     uint16_t max_udp_payload = 0;
     bool came_back = false;
+    Rounds rounds;  // of a worker that came back, when its last life had been fenced off
     std::optional<Vacancy> returns_to;  // a worker that comes back, until it is told to start
   };
   struct Invitation {  // to another host's daemon, to be server `rank`
@@ -100,7 +102,7 @@ class Coordinator {
   void defined(LinkId server);
   void note_declared(const Declaration& declaration, const Seat& seat);
   std::string tensors_lacked(uint16_t rank) const;
-  std::vector<uint32_t> rounds_of(const Declaration& declaration) const;
+  static std::vector<uint32_t> rounds_of(const Declaration& declaration, const Seat& seat);
 
   // --- coming back (coordinator_rejoin.cc) ---
   // Whether a lost worker leaves a vacancy; else its loss fails the job.
@@ -177,11 +179,10 @@ class Coordinator {
     uint64_t deadline_ns = kNever;
   };
   std::vector<Applicant> applicants_;
-  std::deque<LinkId> fencing_;         // workers that come back; the first is in work
-  std::vector<LinkId> awaited_fence_;  // servers that have not answered for it
-  // The lowest open round of each tensor when the last worker came back.
-  std::unordered_map<uint32_t, uint32_t> rounds_;
-  std::optional<uint64_t> last_progress_;  // the sum of rounds_ then
+  std::deque<LinkId> fencing_;             // workers that come back; the first is in work
+  std::vector<LinkId> awaited_fence_;      // servers that have not answered for it
+  Rounds rounds_;                          // what the servers have said of the fence in work
+  std::optional<uint64_t> last_progress_;  // the sum of the last fence's rounds
   uint64_t stalled_since_ns_ = 0;          // the first loss since a round was completed
 };
 

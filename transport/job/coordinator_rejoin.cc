@@ -202,6 +202,7 @@ void Coordinator::fenced(LinkId server, const message::Replaced& message, uint64
   }
   if (seat) {
     if (!progressed(*seat->returns_to, now_ns)) return;
+    seat->rounds = std::move(rounds_);  // it declares while the next one is being fenced off
     send_roster_to(*seat);
   }
   begin_fence();
@@ -276,11 +277,11 @@ void Coordinator::on_rejoin_timer(uint64_t now_ns) {
   }
 }
 
-std::vector<uint32_t> Coordinator::rounds_of(const Declaration& declaration) const {
+std::vector<uint32_t> Coordinator::rounds_of(const Declaration& declaration, const Seat& seat) {
   std::vector<uint32_t> rounds;
   for (const message::Tensor& t : declaration.tensors) {
-    const auto known = rounds_.find(t.id);
-    rounds.push_back(known == rounds_.end() ? 1 : known->second);
+    const auto known = seat.rounds.find(t.id);
+    rounds.push_back(known == seat.rounds.end() ? 1 : known->second);
   }
   return rounds;
 }

@@ -151,7 +151,7 @@ void Coordinator::process_declarations() {
       answer = {agreed.error().code, agreed.error().message, {}};
     } else {
       note_declared(declaration, *seat);
-      if (seat->came_back) answer.rounds = rounds_of(declaration);
+      if (seat->came_back) answer.rounds = rounds_of(declaration, *seat);
     }
     context_.links.send(declaration.link, answer);
     declarations_.pop_front();
@@ -165,7 +165,7 @@ void Coordinator::defined(LinkId server) {
     seat->declaring = false;
     message::Declared answer;
     note_declared(declarations_.front(), *seat);
-    if (seat->came_back) answer.rounds = rounds_of(declarations_.front());
+    if (seat->came_back) answer.rounds = rounds_of(declarations_.front(), *seat);
     context_.links.send(seat->link, answer);
   }
   declarations_.pop_front();

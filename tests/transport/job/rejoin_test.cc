@@ -184,6 +184,36 @@ TEST_F(RejoinTest, BothWorkersMayBeLostAtOnce) {
   end();
 }
 
+// Whatever the servers have said of the second when the first one asks for its rounds.
+TEST_F(RejoinTest, DeclaresWhileTheNextOneIsFencedOff) {
+  for (int steps = 0; steps < 40; ++steps) {
+    SCOPED_TRACE("steps " + std::to_string(steps));
+    hosts = Hosts();
+    start();
+    a->declare(tensors(0, 1));
+    b->declare(tensors(0, 1));
+    hosts.run_for(kSecond);
+    for (int server : {3, 4}) engine_job(server, 0, JobSlot(0)).rounds = {{0, 5}};
+    a->gone();
+    b->gone();
+    hosts.run_for(kSecond);
+    a = &opens(1, request(0));
+    hosts.run_for(kSecond);
+    b = &opens(2, request(1));
+    for (int i = 0; i < steps; ++i) hosts.step();
+    a->declare(tensors(0, 1));
+    hosts.run_for(kSecond);
+    ASSERT_TRUE(a->declared.ok() && b->is_open()) << b->open_text;
+    b->declare(tensors(0, 1));
+    hosts.run_for(kSecond);
+    for (const Program* program : {a, b}) {
+      EXPECT_EQ(hosts.manager(program->host).first_round(program->client, program->slot, 0), 5u);
+    }
+    end();
+    if (HasFailure()) return;
+  }
+}
+
 TEST_F(RejoinTest, NobodyIsAwaitedOnceAWorkerHasLeft) {
   start();
   b->gone();
