@@ -176,5 +176,16 @@ TEST(LinkFaults, ABurstOnAQuietLinkEndsByTime) {
   EXPECT_FALSE(link.burst_takes(11'000, random));
 }
 
+TEST(LinkFaults, ABurstEndsWithItsWeather) {
+  LinkConfig config;
+  config.faults.burst_start = 1;
+  config.faults.burst_frames = 1e12;
+  Link link(config);
+  Random random(3);
+  EXPECT_TRUE(link.burst_takes(0, random));
+  link.set_faults({});
+  EXPECT_FALSE(link.burst_takes(1, random));
+}
+
 }  // namespace
 }  // namespace mercury::sim

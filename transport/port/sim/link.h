@@ -116,7 +116,9 @@ class Link {
 
   // Draws whether the burst-loss model takes this frame.
   bool burst_takes(uint64_t now_ps, Random& random) noexcept {
-    if (in_burst_ && (now_ps - burst_since_ps_) / 1000 <= config_.faults.burst_most_ns) {
+    // Not one that is left from weather that has ended since.
+    const bool goes_on = in_burst_ && config_.faults.burst_start > 0;
+    if (goes_on && (now_ps - burst_since_ps_) / 1000 <= config_.faults.burst_most_ns) {
       in_burst_ = !random.chance(1.0 / std::max(1.0, config_.faults.burst_frames));
       return true;
     }
