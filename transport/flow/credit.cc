@@ -22,6 +22,7 @@ constexpr uint64_t kLeastEpochNs = 20'000;
 // and where use does not count, 7 %.
 constexpr uint64_t kGrowth = 8;
 constexpr uint64_t kMeasuredFrames = 4;  // of each sender, on average: fewer are chance
+constexpr uint64_t kLeastMeasuredFrame = 1'500;
 constexpr uint64_t kLongestMeasureNs = 1'000'000'000;
 // Each is a pass over all senders and halves, at least, what of the budget is not used yet.
 constexpr uint32_t kMostFills = 3;
@@ -153,7 +154,8 @@ void CreditAllocator::measure(uint64_t now_ns) noexcept {
   queue_.on_signs(std::exchange(marked_, false), std::exchange(missed_, false), active_, now_ns);
   const uint64_t carried = carried_bytes(std::min(now_ns - measured_ns_, kLongestMeasureNs));
   const uint64_t budget = budget_bytes();
-  if (carried < std::max(budget, kMeasuredFrames * kFrameBytes * std::max(active_, 1U))) return;
+  const uint64_t frame_bytes = std::max(largest_frame(), kLeastMeasuredFrame);
+  if (carried < std::max(budget, kMeasuredFrames * frame_bytes * std::max(active_, 1U))) return;
   measured_ns_ = now_ns;
   uint64_t arrived = 0;
   for (Sender& sender : senders_) {

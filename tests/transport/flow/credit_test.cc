@@ -51,8 +51,8 @@ class CreditTest : public ::testing::Test {
           part = std::min(part, found->second);
         }
         auto bytes = static_cast<uint32_t>(part * kRate / 1e9 * kEpoch);
-        for (; bytes > kFrameBytes; bytes -= kFrameBytes) {
-          credit.on_chunk(SessionSlot(session), priority, kFrameBytes, now_ns);
+        for (; bytes > frame_bytes; bytes -= frame_bytes) {
+          credit.on_chunk(SessionSlot(session), priority, frame_bytes, now_ns);
         }
         credit.on_chunk(SessionSlot(session), priority, bytes, now_ns);
       }
@@ -81,6 +81,7 @@ class CreditTest : public ::testing::Test {
   std::map<uint32_t, std::pair<uint16_t, uint16_t>> told;
   std::map<uint32_t, uint16_t> active;
   uint32_t next_session = 0;
+  uint32_t frame_bytes = kFrameBytes;
   uint32_t receivers = 0;  // of each sender; 0: as many as there are senders
   uint64_t now_ns = 1'000'000;
   bool marks = true;  // the path marks, so that the queue does not grow
@@ -270,6 +271,17 @@ TEST_F(CreditTest, AQueueThatOthersFillIsLeftToThem) {
   EXPECT_GE(credit.budget_bytes(), kQueue);
 }
 
+// A path that got ten times faster: measurements take a few frames of each, not of the largest that
+// there are.
+TEST_F(CreditTest, AQueueOfSmallFramesIsSoonBackWhenTheMarksEnd) {
+  frame_bytes = 1'500;
+  send_for_long(8);
+  EXPECT_EQ(credit.budget_bytes(), kRate / 1'000'000 * kPathRtt / 1000 + kQueue / 8);
+  marks = false;
+  epoch(active, 64);
+  EXPECT_GE(credit.budget_bytes(), kRate / 1'000'000 * kPathRtt / 1000 + kQueue);
+}
+
 // What is lost at random must not leave a link idle.
 TEST_F(CreditTest, WhatIsMissingHalvesTheQueueAtMost) {
   marks = false;
@@ -358,6 +370,18 @@ TEST_F(CreditTest, NoQueueAndNobodyActiveDivideNothing) {
                 [](SessionSlot, uint16_t, uint16_t) { return CreditAllocator::PathState{}; });
   }
   EXPECT_EQ(none.active_senders(), 0U);
+}
+
+TEST_F(CreditTest, FramesOfAFewBytesOnASlowLinkWithoutAQueueAreMeasuredToo) {
+  credit = CreditAllocator(1'000'000, 0, kDelayTarget);  // 40 bytes in a round trip
+  job(0, 2);
+  for (int i = 0; i < 1'000; ++i) {
+    credit.on_chunk(SessionSlot(0), 5, 40, now_ns);
+    now_ns += 1'000'000;
+    divide();
+  }
+  EXPECT_EQ(credit.active_senders(), 1U);
+  EXPECT_GE(told[0].first, 1U);
 }
 
 TEST_F(CreditTest, StaysWithinTheBudgetWhateverHappens) {
