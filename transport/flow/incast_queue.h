@@ -12,7 +12,7 @@
 // While frames go on being marked or missing the queue is somebody else's, too, or shorter than
 // configured: a quarter less at each measurement, down to an eighth of what is configured for
 // marks, but a frame for each sender, and to half for what is missing, but two frames for each;
-// then an eighth more at a time.
+// then a twelfth more at a time.
 //
 // What is in flight may lie elsewhere: with fewer servers than workers, acknowledgements of sums
 // wait behind the gradients that fill the servers' links, and what they acknowledge counts as in
