@@ -11,8 +11,11 @@ turns (so that a machine that slows down slows both), and dpdk-testpmd's flowgen
 Bytes per second are payload, one direction of two that are busy at once. Spread is (largest -
 smallest) / median; the ratio is the median of the runs' own. With --pin each end has a core of its
 own, for its loop, or its engine and its program; otherwise nothing is pinned, as in the daemon's
-default configuration. The last column is how long a cache line takes from one core to the other and back,
-median over the runs: a virtual machine's cores may be neighbours now and far apart a minute later.
+default configuration. "cores ns" is how long a cache line takes from one core to the other and back,
+median over the readings before and after each run: a virtual machine's cores may be neighbours now
+and far apart a second later, which changes either program by more than two. With --steady only those
+pairs of runs count that had the cores equally far apart before, between and after; each distance has a
+row of its own, with how many of the pairs that were tried were there.
 """
 import argparse
 import contextlib
@@ -47,6 +50,11 @@ WORKING_SETS = {"1MB": 10**6, "256MB": 256 * 10**6}
 # Ethernet, IPv4 and UDP, which a testpmd frame has too but which are no payload.
 FRAME_OVERHEAD_BYTES = 14 + 20 + 8
 START_SECONDS = 30  # for programs to start and meet, beside what they measure
+
+
+TRIES_PER_STEADY_RUN = 5
+# Two readings of one machine differ by less, hyper-threads of one core and two cores of one cache by more.
+SAME_ROUND_TRIP, SAME_SPEED = 1.4, 0.2
 
 
 class Failed(RuntimeError):
@@ -264,6 +272,19 @@ class Bench:
         return statistics.median(rates) * (frame_bytes - FRAME_OVERHEAD_BYTES)
 
 
+def steady(distances):
+    """Whether these readings of core_distance are of cores that stayed where they were."""
+    trips = [d["round_trip_ns"] for d in distances]
+    speeds = [d["both_at_once"] for d in distances]
+    return max(trips) < SAME_ROUND_TRIP * min(trips) and max(speeds) - min(speeds) < SAME_SPEED
+
+
+def place_of_cores(distance):
+    if distance["both_at_once"] < 0.8:
+        return "one core"
+    return "one cache" if distance["round_trip_ns"] < 150 else "apart"
+
+
 def summary(values):
     middle = statistics.median(values)
     return {"median": middle, "spread": (max(values) - min(values)) / middle, "runs": values}
@@ -278,35 +299,68 @@ def measure(bench, name, options):
         if kind != "uring" and not options.no_testpmd:
             beside = bench.testpmd(place)
         for label in options.working_sets:
-            reference, mercury, distances = [], [], []
-            for run in range(options.runs):
-                distances.append(bench.core_distance())
-                for rates, program in ((reference, bench.reference), (mercury, bench.mercury)):
+            pairs = Pairs(options.steady)
+            distance = bench.core_distance()
+            for run in range(options.runs * (TRIES_PER_STEADY_RUN if options.steady else 1)):
+                readings, rates = [distance], []
+                for program in (bench.reference, bench.mercury):
                     report = program(place, WORKING_SETS[label])
                     if not report["verified"] or not report["goodput_bytes_per_s"] > 0:
                         raise Failed(f"nothing arrived, or what arrived was wrong: {report}")
                     rates.append(report["goodput_bytes_per_s"])
-                print(f"{name} {label} run {run + 1} of {options.runs}: reference "
-                      f"{reference[-1] / 1e6:.0f} MB/s, Mercury {mercury[-1] / 1e6:.0f} MB/s "
-                      f"({report['retransmits']} frames sent again)", file=sys.stderr)
-            # A virtual machine's cores may be neighbours now and far apart a minute later, which changes
-            # both by two: of each run and the one just before it.
-            row = {"setting": name, "working_set": label, "reference": summary(reference),
-                   "mercury": summary(mercury), "testpmd": beside}
-            row["ratios"] = [m / r for m, r in zip(mercury, reference)]
-            row["ratio"] = statistics.median(row["ratios"])
-            row["cores"] = distances
-            yield row
+                    readings.append(bench.core_distance())
+                distance = readings[-1]
+                where = pairs.add(*rates, readings)
+                print(f"{name} {label} run {run + 1}: reference {rates[0] / 1e6:.0f} MB/s, Mercury "
+                      f"{rates[1] / 1e6:.0f} MB/s ({report['retransmits']} frames sent again), cores {where}",
+                      file=sys.stderr)
+                if options.steady and pairs.most() >= options.runs:
+                    break
+            for row in pairs.rows():
+                yield {"setting": name, "working_set": label, "testpmd": beside} | row
+
+
+class Pairs:
+    """Runs of the reference and of Mercury just after it, by where the machine had the cores meanwhile."""
+
+    def __init__(self, only_steady):
+        self.only_steady, self.tried, self.kept = only_steady, 0, {}
+
+    def add(self, reference, mercury, readings):
+        """What is said of this pair."""
+        self.tried += 1
+        if None in readings:  # a machine of one core
+            where = "alone"
+        else:
+            where = place_of_cores(readings[1]) if steady(readings) else "moved"
+        if not (self.only_steady and where == "moved"):
+            self.kept.setdefault(where if self.only_steady else "any", []).append((reference, mercury, readings))
+        return where
+
+    def most(self):
+        return max(map(len, self.kept.values()), default=0)
+
+    def rows(self):
+        if not self.kept:
+            raise Failed(f"the cores moved during each of {self.tried} pairs of runs")
+        for where, pairs in self.kept.items():
+            # Of each run and the one just before it: a machine that slows down slows both.
+            ratios = [mercury / reference for reference, mercury, _ in pairs]
+            yield {"cores": where, "reference": summary([pair[0] for pair in pairs]),
+                   "mercury": summary([pair[1] for pair in pairs]), "ratios": ratios,
+                   "ratio": statistics.median(ratios), "pairs": len(pairs), "tried": self.tried,
+                   "distances": [pair[2] for pair in pairs]}
 
 
 def print_row(row):
     def cell(part):
         return f"{part['median'] / 1e6:9.0f} {part['spread'] * 100:4.0f} %"
     beside = f"{row['testpmd'] / 1e6:9.0f}" if row["testpmd"] else f"{'-':>9}"
-    known = [distance["round_trip_ns"] for distance in row["cores"] if distance]
+    known = [reading["round_trip_ns"] for pair in row["distances"] for reading in pair if reading]
     apart = f"{statistics.median(known):8.0f}" if known else f"{'-':>8}"
     print(f"{row['setting']:<16}{row['working_set']:>7}{cell(row['reference'])}"
-          f"{cell(row['mercury'])}{row['ratio']:9.2f}{beside} {apart}", flush=True)
+          f"{cell(row['mercury'])}{row['ratio']:9.2f}{beside} {apart}  "
+          f"{row['cores']}, {row['pairs']} of {row['tried']}", flush=True)
 
 
 def parse():
@@ -321,6 +375,9 @@ def parse():
     parser.add_argument("--window", help="the daemons' session.window, such as 1MiB")
     parser.add_argument("--json", default="goodput.json", help="where the numbers go")
     parser.add_argument("--pin", action="store_true", help="a core for each end")
+    parser.add_argument("--steady", action="store_true",
+                        help=f"--pin, and --runs pairs that met cores that stayed where they were (of at most "
+                             f"{TRIES_PER_STEADY_RUN} times as many)")
     parser.add_argument("--no-testpmd", action="store_true")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
@@ -329,8 +386,9 @@ def parse():
         options.runs, options.seconds, options.json = 1, 1, os.devnull
     elif os.geteuid() != 0 and options.settings != ["uring"]:
         parser.error("all settings but uring need root (devices, network namespaces)")
+    options.pin |= options.steady
     if options.pin and len(os.sched_getaffinity(0)) < 2:
-        parser.error("--pin needs two cores")
+        parser.error("--pin and --steady need two cores")
     return options
 
 
@@ -340,7 +398,7 @@ def main():
     rows, failed = [], False
     folder = tempfile.TemporaryDirectory(prefix="mercury-goodput-")
     bench = Bench(options, folder.name)
-    print(f"{'MB/s of payload':<23}{'reference':>16}{'Mercury':>16}{'ratio':>9}{'testpmd':>9}{'cores ns':>9}",
+    print(f"{'MB/s of payload':<23}{'reference':>16}{'Mercury':>16}{'ratio':>9}{'testpmd':>9}{'cores ns':>9}  cores, pairs",
           flush=True)
     try:
         for name in options.settings:
