@@ -174,9 +174,11 @@ void Coordinator::invitation_closed(Invitation& invitation, const Error& why, ui
     invitation.retry_ns = now_ns + kRetryNs;
     return;
   }
+  // It may be this host's own doing: a route that it lacks.
   fail(why.code,
-       describe(Role::kServer, invitation.rank, shape_->servers, invitation.address) +
-           " refused: " + why.message,
+       "server 0 cannot have " +
+           describe(Role::kServer, invitation.rank, shape_->servers, invitation.address) + ": " +
+           why.message,
        now_ns);
 }
 

@@ -211,7 +211,7 @@ TEST_F(JobTest, AHostThatIsInTooManyJobsDeclinesToServe) {
   Program& invited = opens(3, other);  // host 1 is to be its server 1
   hosts.run();
   EXPECT_EQ(invited.open_code, Errc::kLimit) << invited.open_text;
-  EXPECT_TRUE(says(invited.open_text, "server 1 of 2 (10.0.0.1:7470) refused"))
+  EXPECT_TRUE(says(invited.open_text, "server 0 cannot have server 1 of 2 (10.0.0.1:7470): "))
       << invited.open_text;
   EXPECT_TRUE(here.status().ok());
   other.rendezvous = {address(2)};
