@@ -49,6 +49,8 @@ Result<ModelFindings> predict_all(const SimOptions& options, const ModelOptions&
 CLI::App* add_model_command(CLI::App& app, SimOptions& options, ModelOptions& model) {
   CLI::App* command = app.add_subcommand("model", "predict an iteration from equations alone");
   describe(*command, options, parse_policy, policy_names());
+  command->add_flag_callback(
+      "--quiet", [] {}, "as for a simulation: there is no progress to show");
   CLI::Option* tune = command->add_flag(
       "--tune", model.tune, "search partition and credit of the policy over a grid, take the best");
   command
@@ -63,7 +65,8 @@ Status run_model(const SimOptions& given, const ModelOptions& model) {
   const SimOptions options = with_all_links(given);
   const Result<Trace> trace = read_trace(trace_path(options.trace));
   if (!trace) return trace.error();
-  if (Status writable = check_writable(options.json); !writable) return writable;
+  const Status outputs = check_outputs(trace_path(options.trace), {{"--json", options.json, true}});
+  if (!outputs) return outputs;
   const Framing framing = framing_of(options);
   const Result<ModelFindings> findings = predict_all(options, model, chain_of(*trace, framing));
   if (!findings) return findings.error();

@@ -1,7 +1,10 @@
 #include "apps/sim/options.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "transport/base/quantity.h"
 #include "transport/base/types.h"
@@ -12,6 +15,22 @@ namespace {
 constexpr uint64_t kMinLinkBps = 1000, kMaxLinkBps = 100'000'000'000'000;
 // IPv6's least; the most that a frame's 16-bit payload length allows, and jumbo frames with room.
 constexpr int kMinMtu = 1280, kMaxMtu = 65535;
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code missing;
+  return a == b || std::filesystem::equivalent(a, b, missing);
+}
+
+// Leaves nothing where nothing was: the run may end before it has anything to write.
+Status check_writable(const std::string& path) {
+  if (path == "-") return {};
+  std::error_code unknown;
+  const bool made = !std::filesystem::exists(path, unknown) && !unknown;
+  errno = 0;
+  if (!std::ofstream(path, std::ios::app)) return Error::system(errno, "cannot write " + path);
+  if (made) std::filesystem::remove(path, unknown);
+  return {};
+}
 
 }  // namespace
 
@@ -65,11 +84,25 @@ SimOptions with_all_links(SimOptions options) {
   return options;
 }
 
-Status check_writable(const std::string& path) {
-  if (path.empty() || path == "-") return {};
-  errno = 0;
-  if (std::ofstream(path, std::ios::app)) return {};
-  return Error::system(errno, "cannot write " + path);
+Status check_outputs(const std::string& trace, const std::vector<OutputOption>& outputs) {
+  for (auto output = outputs.begin(); output != outputs.end(); ++output) {
+    if (output->path.empty()) continue;
+    const auto clashes = [&](const OutputOption& other) {
+      return same_file(other.path, output->path);
+    };
+    const std::string named = output->option + (" " + output->path);
+    if (same_file(trace, output->path)) {
+      return Error(Errc::kInvalidArgument, named + " would overwrite the trace");
+    }
+    if (const auto other = std::find_if(outputs.begin(), output, clashes); other != output) {
+      return Error(Errc::kInvalidArgument, named + " would overwrite " + other->option);
+    }
+    if (output->path == "-" && !output->to_standard_output) {
+      return Error(Errc::kInvalidArgument, named + ": expected a file");
+    }
+    if (Status writable = check_writable(output->path); !writable) return writable;
+  }
+  return {};
 }
 
 }  // namespace mercury::simulator

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "scheduler/policy.h"
 #include "transport/base/result.h"
@@ -52,7 +53,13 @@ Result<uint64_t> parse_link_rate(std::string_view text);
 // `uplink_bps` and so on with what 0 stands for filled in.
 SimOptions with_all_links(SimOptions options);
 
-// Errors: kSystem. So that a long run does not end in this; an empty path and "-" are writable.
-Status check_writable(const std::string& path);
+struct OutputOption {
+  const char* option;
+  const std::string& path;          // empty: not asked for
+  bool to_standard_output = false;  // "-" means it
+};
+// So that a long run does not end in this: each can be written, none is the trace or another one.
+// Errors: kInvalidArgument, kSystem.
+Status check_outputs(const std::string& trace, const std::vector<OutputOption>& outputs);
 
 }  // namespace mercury::simulator

@@ -26,6 +26,15 @@ Result<Slowdown> parse_slowdown(std::string_view text) {
   return slow;
 }
 
+// CLI11 takes a negative number for a very large one.
+Result<uint64_t> parse_seed(std::string_view text) {
+  uint64_t seed = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, seed);
+  if (read.ec != std::errc() || read.ptr != end) return bad(text, "a number from 0 to 2^64 - 1");
+  return seed;
+}
+
 // What is simulated is the engine.
 Result<Policy> parse_run_policy(std::string_view text) {
   if (text.empty()) return parse_policy(text);
@@ -78,8 +87,8 @@ void describe_run(CLI::App& app, SimOptions& options, RunOptions& run) {
   app.add_option("--warmup", run.warmup, "of them that the figures leave out")
       ->capture_default_str()
       ->check(CLI::Range(0U, 99'999U));
-  app.add_option("--seed", run.seed, "of everything random; the same seed, the same output")
-      ->capture_default_str();
+  add_parsed(app, "--seed", run.seed, parse_seed,
+             "of everything random; the same seed, the same output [1]");
   add_parsed(app, "--delay", run.delay_ns, parse_ns, "of each link; a way has two [1us]");
   add_parsed(app, "--queue", run.queue_bytes, parse_bytes,
              "room before each link; what finds none is lost [for all windows]");

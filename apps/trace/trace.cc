@@ -35,7 +35,10 @@ constexpr size_t kMaxNameLength = 127;
 Error bad(std::string reason) { return Error(Errc::kConfig, std::move(reason)); }
 std::string in_quotes(std::string_view text) {
   std::string result(1, '\'');
-  return result.append(text.substr(0, 80)).append(1, '\'');
+  result.append(text.substr(0, 80)).append(1, '\'');
+  std::replace_if(
+      result.begin(), result.end(), [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; }, '?');
+  return result;
 }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -222,6 +225,8 @@ uint64_t Trace::backward_ns() const {
 }
 
 Result<Trace> parse_trace(std::string_view text, std::string_view file) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // as spreadsheets begin UTF-8
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   const std::string where = std::string(file) + ":";
   Reader reader;
   while (!text.empty()) {

@@ -235,6 +235,31 @@ class Run(unittest.TestCase):
         self.assertIn("nothere.csv", refusal("--trace", "nothere.csv", "--policy", "mercury",
                                              status=1))
         self.assertIn("cannot write", refusal(*job, "--csv", "/nowhere/x", status=1))
+        for bad in ("-1", "18446744073709551616", "one", "1.5"):
+            self.assertIn("from 0 to 2^64 - 1", refusal(*job, "--seed", bad), bad)
+
+    def test_overwrites_neither_the_trace_nor_its_own_files(self):
+        job = ("--trace", self.trace, "--policy", "mercury")
+        link = os.path.join(self.folder, "link.csv")
+        os.symlink(self.trace, link)
+        with open(self.trace, encoding="utf-8") as file:
+            before = file.read()
+        path = os.path.join(self.folder, "out")
+        rows = [(("--csv", self.trace), "overwrite the trace"), (("--json", link), "overwrite the trace"),
+                (("--json", path, "--csv", path), "--csv .*would overwrite --json"),
+                (("--json", "-", "--csv", "-"), "--csv - would overwrite --json"),
+                (("--timeline", "-"), "--timeline -: expected a file"),
+                (("--payload", "--pcap", "-"), "--pcap -: expected a file")]
+        for options, expected in rows:
+            self.assertRegex(self.run_sim(*job, *options, status=1).stderr, expected)
+        with open(self.trace, encoding="utf-8") as file:
+            self.assertEqual(file.read(), before)
+        self.assertFalse(os.path.exists(path))
+
+    def test_leaves_no_empty_file_when_it_fails(self):
+        path = os.path.join(self.folder, "figures.json")
+        self.run_sim("--trace", self.trace, "--policy", "mercury", "--queue", "1B", "--json", path, status=1)
+        self.assertFalse(os.path.exists(path))
 
 
 if __name__ == "__main__":

@@ -96,6 +96,9 @@ class Model(unittest.TestCase):
             self.assertGreaterEqual(figures["iteration_s"], figures["optimum_s"])
             self.assertEqual(len(figures["tensors"]), 32)
 
+    def test_takes_quiet_as_a_simulation_does(self):
+        self.assertEqual(run("--trace", self.trace, "--policy", "mercury", "--quiet").returncode, 0)
+
     def test_the_same_arguments_print_the_same_bytes(self):
         options = ("--trace", "resnet50", "--policy", "bytescheduler", "--json", "-")
         self.assertEqual(run(*options).stdout, run(*options).stdout)
@@ -160,6 +163,8 @@ class Model(unittest.TestCase):
             (("--trace", "/nonexistent.csv", "--policy", "mercury"), "No such file"),
             (("--trace", self.trace, "--policy", "mercury", "--json", "/nonexistent/x"),
              "cannot write /nonexistent/x"),
+            (("--trace", self.trace, "--policy", "mercury", "--json", self.trace),
+             "would overwrite the trace"),
             (("--trace", self.trace, "--policy", "bytescheduler:startup=1s", "--reach", "0.9"),
              "does not reach a speed of 0.900000"),
         ]

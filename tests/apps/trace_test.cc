@@ -251,6 +251,16 @@ TEST(Trace, ShippedOnesAreFoundByName) {
   EXPECT_EQ(model_name("/a.b/mine.csv"), "mine");
 }
 
+TEST(Trace, ReadsWhatASpreadsheetWrites) {
+  EXPECT_EQ(names_of("\xef\xbb\xbf" + kHeader + "0,a,1,f32,1,1,0\r\n"), "a ");
+}
+
+TEST(Trace, AMessageIsOneLineOfText) {
+  const std::string name("a\0\x1b[2Jb", 7);
+  const std::string error = error_of(kHeader + "0," + name + ",1,f32,1,1,0\n");
+  EXPECT_NE(error.find("m.csv:2: name 'a??[2Jb'"), std::string::npos) << error;
+}
+
 TEST(Trace, SaysWhyAFileCannotBeRead) {
   const Result<Trace> missing = read_trace("/nonexistent/m.csv");
   ASSERT_FALSE(missing);
