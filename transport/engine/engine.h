@@ -147,6 +147,7 @@ class Engine final : private SessionEvents {
   void divide_credit() noexcept;
   uint32_t send_session_frames();
   uint32_t send_chunks() noexcept;
+  void close_oversized(const OutgoingChunk& chunk, SessionEntry& entry);
   void send_chunk(OutgoingChunk& chunk, TxFrame& frame, SessionEntry& entry) noexcept;
   void update_block(SessionSlot slot, SessionEntry& entry) noexcept;
 

@@ -176,6 +176,11 @@ uint32_t Engine<P, X>::send_chunks() noexcept {
       break;
     }
     SessionEntry& entry = sessions_.at(chunk.session);
+    if (chunk.pin == nullptr && frame_bytes(chunk) > frame.capacity) [[unlikely]] {
+      port_.tx_cancel(frame);
+      close_oversized(chunk, entry);
+      continue;
+    }
     if (entry.session->can_send(frame_bytes(chunk), now_ns_)) [[likely]] {
       send_chunk(chunk, frame, entry);
       entry.refused_bytes = 0;
@@ -195,6 +200,19 @@ uint32_t Engine<P, X>::send_chunks() noexcept {
   }
   sessions_.clear_touched();
   return sent;
+}
+
+// Job control agrees on chunks that all paths carry. It has not: nothing is written beyond a
+// buffer.
+template <Port P, Exchange X>
+void Engine<P, X>::close_oversized(const OutgoingChunk& chunk, SessionEntry& entry) {
+  exchange_.on_lost(chunk.session, tag_of(chunk));
+  entry.session->close(
+      Errc::kProtocol,
+      "a frame of " + std::to_string(frame_bytes(chunk)) + " bytes is more than the port carries",
+      now_ns_);
+  sessions_.touch(chunk.session);
+  update_block(chunk.session, entry);
 }
 
 template <Port P, Exchange X>

@@ -125,6 +125,9 @@ class Coordinator {
     return {Errc::kPeerLeft, "a worker of job '" + job_ + "' has left: it is ending"};
   }
   bool take_vacancy(LinkId link, message::Join& join, uint64_t now_ns);
+  bool fences(LinkId link) const {  // its last life: it has no roster yet
+    return std::find(fencing_.begin(), fencing_.end(), link) != fencing_.end();
+  }
   void begin_fence();
   void fenced(LinkId server, const message::Replaced& message, uint64_t now_ns);
   bool progressed(const Vacancy& vacancy, uint64_t now_ns);
@@ -183,7 +186,7 @@ class Coordinator {
   std::vector<LinkId> awaited_fence_;      // servers that have not answered for it
   Rounds rounds_;                          // what the servers have said of the fence in work
   std::optional<uint64_t> last_progress_;  // the sum of the last fence's rounds
-  uint64_t stalled_since_ns_ = 0;          // the first loss since a round was completed
+  std::unordered_map<uint16_t, uint64_t> first_lost_ns_;  // since a round was completed, by rank
 };
 
 }  // namespace mercury

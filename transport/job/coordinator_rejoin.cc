@@ -99,7 +99,9 @@ void Coordinator::stalled(const message::Stalled& message, uint64_t now_ns) {
       return s.join.role == Role::kWorker && s.join.rank == row.rank &&
              s.join.incarnation == row.incarnation && !s.returns_to;
     });
-    if (seat == seats_.end()) continue;
+    if (seat == seats_.end() || std::find(links.begin(), links.end(), seat->link) != links.end()) {
+      continue;
+    }
     if (links.size() < kNamedWorkers) names += (links.empty() ? "" : ", ") + who(*seat);
     links.push_back(seat->link);
   }
@@ -208,18 +210,18 @@ void Coordinator::fenced(LinkId server, const message::Replaced& message, uint64
   begin_fence();
 }
 
-// Workers that come back and are lost again, without one round's end between, must not keep the
+// A worker that comes back and is lost again, without one round's end between, must not keep the
 // others waiting for ever. False: the job has failed.
 bool Coordinator::progressed(const Vacancy& vacancy, uint64_t now_ns) {
   uint64_t progress = 0;
   for (const auto& [tensor, round] : rounds_) progress += round;
   if (last_progress_ != progress || (shape_->quorum > 0 && has_quorum())) {
     last_progress_ = progress;
-    stalled_since_ns_ = vacancy.lost_ns;
-    return true;
+    first_lost_ns_.clear();
   }
-  if (now_ns <= stalled_since_ns_ + shape_->rejoin_ms * 1'000'000) return true;
-  fail(vacancy.why.code, vacancy.why.message + " (no round was completed since workers were lost)",
+  const auto [first, fresh] = first_lost_ns_.emplace(vacancy.rank, vacancy.lost_ns);
+  if (fresh || now_ns <= first->second + shape_->rejoin_ms * 1'000'000) return true;
+  fail(vacancy.why.code, vacancy.why.message + " (no round was completed since it was lost before)",
        now_ns);
   return false;
 }

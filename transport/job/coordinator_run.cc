@@ -9,12 +9,6 @@
 namespace mercury {
 namespace {
 
-// RESULT frames may carry a bitmap of contributors before the elements (wire::kFlagPartial); every
-// chunk leaves room for it, or a full chunk could not be answered in part.
-uint32_t chunk_overhead(uint16_t workers) {
-  return static_cast<uint32_t>(sizeof(wire::ChunkHeader)) + (workers + 63u) / 64u * 8u;
-}
-
 std::string shape_text(const message::Tensor& t) {
   return std::to_string(t.numel) + " x " + name_of(t.dtype) + ", " + name_of(t.op);
 }
@@ -29,7 +23,8 @@ void Coordinator::on_message(LinkId link, const Message& message, uint64_t now_n
   }
   if (!seat) return;  // its last word was said: what it sent meanwhile is of no interest
   const bool worker = seat->join.role == Role::kWorker;
-  if (const auto* m = std::get_if<message::Ready>(&message); m && seat->returns_to) {
+  if (const auto* m = std::get_if<message::Ready>(&message);
+      m && seat->returns_to && !fences(link)) {
     return started_again(*seat, *m, now_ns);
   }
   if (const auto* m = std::get_if<message::Ready>(&message);
@@ -45,7 +40,9 @@ void Coordinator::on_message(LinkId link, const Message& message, uint64_t now_n
   }
   if (const auto* m = std::get_if<message::Replaced>(&message);
       m && std::find(awaited_fence_.begin(), awaited_fence_.end(), link) != awaited_fence_.end()) {
-    return fenced(link, *m, now_ns);
+    const bool known = std::all_of(m->rounds.begin(), m->rounds.end(),
+                                   [&](const auto& row) { return tensors_.contains(row.tensor); });
+    if (known) return fenced(link, *m, now_ns);
   }
   if (phase_ == Phase::kRunning && worker && !seat->returns_to) {
     if (std::holds_alternative<message::Leave>(message)) return leave(*seat, now_ns);

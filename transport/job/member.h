@@ -176,8 +176,9 @@ class Member {
   std::unordered_map<LinkId, Data> data_;
   std::unordered_set<uint16_t> left_;  // workers that have left in order
   bool ready_said_ = false;
-  size_t lanes_used_ = 0;  // engines that know the job: the first so many
-  size_t unreleased_ = 0;  // engines whose JobRemoved is awaited
+  uint16_t ready_payload_ = 0;  // that all its paths carry, as it said then
+  size_t lanes_used_ = 0;       // engines that know the job: the first so many
+  size_t unreleased_ = 0;       // engines whose JobRemoved is awaited
   bool releasing_ = false;
   bool released_ = false;
   bool closing_ = false;

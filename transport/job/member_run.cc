@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "transport/job/member.h"
+#include "transport/job/plan.h"
+#include "transport/wire/header.h"
 
 namespace mercury {
 
@@ -123,6 +125,14 @@ void Member::enter_as_server() {
 }
 
 void Member::on_start(const message::Start& start) {
+  constexpr uint32_t kHeader = sizeof(wire::ChunkHeader);
+  const uint32_t beside = roster_.quorum > 0 ? chunk_overhead(spec_.workers) : kHeader;
+  const uint32_t frame = start.chunk_bytes + beside;
+  if (frame > ready_payload_) {
+    return fail(Error(Errc::kProtocol, "the job's coordinator wants frames of " +
+                                           std::to_string(frame) + " bytes, the paths here carry " +
+                                           std::to_string(ready_payload_)));
+  }
   phase_ = Phase::kRunning;
   chunk_bytes_ = start.chunk_bytes;
   context_.note(NoticeKind::kJob, spec_.name, "opened for " + who());

@@ -139,6 +139,7 @@ void Member::say_ready() {
   }
   if (probed != sessions) return;
   ready_said_ = true;
+  ready_payload_ = payload;
   context_.links.send(control_, message::Ready{payload});
 }
 

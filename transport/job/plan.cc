@@ -3,10 +3,16 @@
 #include <algorithm>
 #include <limits>
 
+#include "transport/wire/header.h"
+
 namespace mercury {
 
 namespace {
 constexpr uint32_t kVectorElems = 16;  // one AVX-512 register of f32
+}
+
+uint32_t chunk_overhead(uint16_t workers) {
+  return static_cast<uint32_t>(sizeof(wire::ChunkHeader)) + (workers + 63u) / 64u * 8u;
 }
 
 uint32_t chunk_elems(uint32_t chunk_bytes, uint32_t element_bytes) {

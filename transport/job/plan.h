@@ -17,6 +17,9 @@ struct ChunkSpan {
   uint32_t count = 0;
 };
 
+// Of a chunk's frame beside its elements: a RESULT may carry a bitmap of contributors before them
+// (wire::kFlagPartial), and a full chunk must have room for it.
+uint32_t chunk_overhead(uint16_t workers);
 // Elements per chunk when a frame carries `chunk_bytes` of payload: whole elements, a multiple of
 // 16 (one AVX-512 register of f32) where that fits; 0 when not even one element fits.
 uint32_t chunk_elems(uint32_t chunk_bytes, uint32_t element_bytes);

@@ -156,5 +156,72 @@ TEST_F(RunningTest, ACoordinatorThatSpeaksOutOfTurnFailsItsJobByName) {
   }
 }
 
+// It chooses how large frames are, and a port's buffers hold no more than the paths carry.
+TEST_F(JobTest, ChunksThatNoPathCarriesFailTheJob) {
+  hosts.add(1, 1, not_serving());
+  hosts.add(3, 1, serving());
+  hosts.translate = [](std::vector<std::byte>& bytes) {
+    const Result<Message> message = decode_message(bytes);
+    if (message && std::get_if<message::Start>(&*message)) bytes = encode(message::Start{65408});
+  };
+  Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(3)}));
+  hosts.run_for(kSecond);
+  EXPECT_EQ(worker.open_code, Errc::kProtocol);
+  EXPECT_TRUE(says(worker.open_text, "wants frames of 65456 bytes, the paths here carry 1472"))
+      << worker.open_text;
+  hosts.translate = nullptr;
+  expect_nothing_left();
+}
+
+class HostileReturnTest : public RunningTest {
+ protected:
+  HostileReturnTest() : RunningTest(kMinute) {}
+};
+
+// Before the servers have fenced its last life off it has no roster, and cannot know any path.
+TEST_F(HostileReturnTest, WhoIsReadyBeforeItsRosterIsPutOut) {
+  start();
+  b->gone();
+  hosts.run_for(kSecond);
+  message::Join join;
+  join.rank = 1;
+  join.workers = join.servers = 2;
+  join.incarnation = 77;
+  join.rejoin_ms = 60'000;
+  join.policy = "mercury";
+  join.features = kKnowsLostWorkers | kKnowsPolicies | kKnowsStalls;
+  join.lanes = {address(9)};
+  join.rendezvous = {address(3), address(4)};
+  for (int i = 0; i < 3; ++i) {
+    auto& session = hosts.connect_raw(address(3), control_hello("train", ""));
+    hosts.run_for(0);
+    hosts.send_raw(session, encode(join));
+    hosts.send_raw(session, encode(message::Ready{1472}));
+    hosts.run_for(kSecond);
+    EXPECT_TRUE(session.ends[1].closed);
+  }
+  EXPECT_TRUE(a->status().ok()) << a->status().error().message;
+  b = &opens(2, request(1));
+  hosts.run_for(kSecond);
+  EXPECT_TRUE(b->is_open()) << b->open_text;
+  end();
+}
+
+TEST_F(HostileReturnTest, AServerWithRoundsOfUnknownTensorsFailsItsJob) {
+  start();
+  a->declare(tensors(0, 1));
+  b->declare(tensors(0, 1));
+  hosts.run_for(kSecond);
+  engine_job(4, 0, JobSlot(0)).rounds = {{0, 5}, {999, 1}};  // from another host than server 0's
+  b->gone();
+  hosts.run_for(kSecond);
+  b = &opens(2, request(1));
+  hosts.run_for(kSecond);
+  ASSERT_FALSE(a->status().ok());
+  EXPECT_TRUE(says(a->status().error().message, "sent 'replaced' when it may not"))
+      << a->status().error().message;
+  end();
+}
+
 }  // namespace
 }  // namespace mercury::test

@@ -159,8 +159,31 @@ TEST_F(RejoinTest, CrashingAgainAndAgainWithoutARoundFailsTheJob) {
   end();
 }
 
+// Each came back in time, and the second loss was no consequence of the first.
+TEST_F(RejoinTest, TwoThatAreLostOneAfterTheOtherHaveTheirTimeEach) {
+  start();
+  a->declare(tensors(0, 1));
+  b->declare(tensors(0, 1));
+  hosts.run_for(kSecond);
+  engine_job(3, 0, JobSlot(0)).rounds = {{0, 5}};
+  a->gone();
+  hosts.run_for(40 * kSecond);
+  b->gone();
+  hosts.run_for(15 * kSecond);
+  a = &opens(1, request(0));
+  hosts.run_for(10 * kSecond);
+  b = &opens(2, request(1));  // 65 s after the first loss, 25 after its own
+  hosts.run_for(10 * kSecond);
+  EXPECT_TRUE(a->is_open() && b->is_open()) << a->open_text << b->open_text;
+  EXPECT_TRUE(a->status().ok());
+  end();
+}
+
 TEST_F(RejoinTest, ItMayComeBackAsOftenAsRoundsComplete) {
   start();
+  a->declare(tensors(0, 1));
+  b->declare(tensors(0, 1));
+  hosts.run_for(kSecond);
   for (uint32_t life = 0; life < 20; ++life) {
     engine_job(3, 0, JobSlot(0)).rounds = {{0, life}};
     b->gone();
