@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
@@ -27,6 +28,16 @@ struct Options {
   std::string reduce;
   std::string mutation;
 };
+
+// CLI11 takes -1 for 2^64 - 1. A range that runs nothing must not look clean.
+std::string check_seed(const std::string& text) {
+  uint64_t seed = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, seed);
+  const bool good =
+      read.ec == std::errc() && read.ptr == end && seed > 0 && seed <= uint64_t{1} << 63;
+  return good ? "" : "'" + text + "': expected a number from 1 to 2^63";
+}
 
 int run_seeds(RangeOptions range) {
   const auto begin = std::chrono::steady_clock::now();
@@ -132,8 +143,13 @@ int main(int argc, char** argv) {
   options.range.seeds = 1000;
   options.range.jobs = 0;
   CLI::App app("Runs Mercury's engines on virtual hosts through disasters, and checks every sum.");
-  app.add_option("--from", options.range.from, "first seed of a range")->capture_default_str();
-  app.add_option("--seeds", options.range.seeds, "how many seeds")->capture_default_str();
+  const CLI::Validator seed(check_seed, "");
+  CLI::Option* from = app.add_option("--from", options.range.from, "first seed of a range")
+                          ->capture_default_str()
+                          ->check(seed);
+  CLI::Option* seeds = app.add_option("--seeds", options.range.seeds, "how many seeds")
+                           ->capture_default_str()
+                           ->check(seed);
   app.add_option("--jobs", options.range.jobs, "processes; 0: one per processor")
       ->capture_default_str();
   app.add_option("--stop-after", options.range.stop_after, "failures; 0: run all seeds")
@@ -142,7 +158,10 @@ int main(int argc, char** argv) {
                  "processor time after which a seed counts as hanging")
       ->capture_default_str();
   app.add_flag("--progress", options.range.progress, "say how far it is, every 1,000 seeds");
-  app.add_option("--seed", options.seed, "replay this one");
+  app.add_option("--seed", options.seed, "replay this one")
+      ->check(seed)
+      ->excludes(from)
+      ->excludes(seeds);
   app.add_flag("--verbose", options.verbose, "with --seed: the scenario and all that happens");
   app.add_option("--reduce", options.reduce, "with --seed: what --shrink printed");
   app.add_option("--shrink", options.shrink, "find the least of this seed that still fails");
