@@ -56,6 +56,29 @@ MODELS = textwrap.dedent("""
 
     def nothing():
         return nn.Linear(2, 2)
+
+
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(10, 4, sparse=True)
+            self.gate = nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            return self.words(x) * self.gate
+
+
+    def gated():
+        model = Gated()
+        return model, lambda: model(torch.tensor([1, 2])).sum()
+
+
+    def vector():
+        return nn.Linear(2, 2), lambda model=nn.Linear(2, 2): model(torch.ones(2))
+
+
+    def broken():
+        raise ValueError("no data")
 """)
 
 
@@ -139,6 +162,20 @@ class MercuryTrace(unittest.TestCase):
 
     def test_types_are_named(self):
         self.assertEqual({row["dtype"] for row in self.rows(self.run_tool("half").stdout)}, {"bf16"})
+
+    def test_what_a_trace_does_not_show_as_it_is_is_named(self):
+        done = self.run_tool("gated")
+        self.assertIn("words.weight has sparse gradients", done.stderr)
+        self.assertIn("gate: used somewhere within the model", done.stderr)
+        self.assertEqual([row["name"] for row in self.rows(done.stdout)], ["gate", "words.weight"])
+
+    def test_mistakes_of_the_users_are_a_line_with_their_place(self):
+        for function, expected in (("vector", "no backward pass: RuntimeError: .*scalar"),
+                                   ("broken", r"broken failed: ValueError: no data \(.*\.py:\d+\)")):
+            done = self.run_tool(function)
+            self.assertEqual(done.returncode, 1)
+            self.assertRegex(done.stderr, expected)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
 
     def test_what_cannot_be_profiled_is_said(self):
         for function, words in (("elsewhere", "computed without the model"), ("nothing", "expected the model"),
