@@ -59,6 +59,7 @@ Status GradientExchange::add_server_job(const command::AddServerJob& spec) {
     return added;
   }
   job.present = true;
+  ++serving_;
   job.spec = spec;
   job.workers.assign(spec.workers, SessionSlot());
   job.bound.assign(spec.workers, 0);
@@ -144,6 +145,7 @@ void GradientExchange::remove_job(const command::RemoveJob& request) {
     forget_job(request.job);
   } else if (server_jobs_[request.job.value].present) {
     server_jobs_[request.job.value] = ServerJob{};
+    --serving_;
     scheduler_.remove_job(request.job);
     draining_.push_back(request.job);
   } else {

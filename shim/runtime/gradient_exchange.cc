@@ -47,7 +47,7 @@ Taken GradientExchange::on_push(SessionSlot session, const wire::Header& header,
                                                 : Counter::kDropIncarnation);
     return Taken::kYes;
   }
-  if (short_of_ranges(job.spec.workers)) {
+  if (short_of_ranges(job.spec.workers) || takes_others_ranges(job)) {
     counters_.add(Counter::kDropSlotBusy);
     return Taken::kNo;
   }

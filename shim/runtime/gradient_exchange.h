@@ -120,6 +120,13 @@ class GradientExchange {
   bool short_of_ranges(uint32_t wanted) const noexcept {
     return scheduler_.free_ranges() < wanted + config_.reserved_ranges;
   }
+  // A member that takes its sums slowly, or in another order than others push them, must not take
+  // the ranges of the jobs beside its own: once half are in use, who has more than its part waits.
+  bool takes_others_ranges(const ServerJob& job) const noexcept {
+    const uint32_t all = config_.scheduler.max_ranges;
+    if (serving_ < 2 || 2 * scheduler_.free_ranges() >= all) return false;
+    return scheduler_.queued_chunks(job.spec.job) > all / (2 * serving_);
+  }
   bool may_answer_all() const noexcept { return !short_of_ranges(kMaxWorkers); }
   uint32_t report_stalls(uint64_t now_ns) noexcept;
   uint32_t take_submissions() noexcept;
@@ -147,6 +154,7 @@ class GradientExchange {
   Worker worker_;
   std::vector<Binding> bindings_;       // by session slot
   std::vector<ServerJob> server_jobs_;  // by job slot
+  uint32_t serving_ = 0;                // of them
   std::vector<Program> programs_;
   uint32_t jobs_ = 0;              // of both kinds, draining ones included
   std::vector<JobSlot> draining_;  // removed; the NIC may still read their results

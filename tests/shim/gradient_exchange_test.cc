@@ -207,6 +207,49 @@ TEST_F(GradientExchangeTest, EachPushThatIsRefusedIsCountedUnderItsReasonAndChan
   EXPECT_EQ(counters_.get(Counter::kPushChunks), 6U);
 }
 
+// Every second chunk, and it acknowledges none of their sums: each is a range of its own.
+TEST_F(GradientExchangeTest, AMemberThatTakesNoSumsLeavesRoomForOtherJobs) {
+  constexpr uint32_t kRanges = Scheduler::Limits().max_ranges;
+  const std::vector<std::byte> elements(64);
+  wire::Header header;
+  header.type = wire::FrameType::kPush;
+  header.incarnation = 7;
+  header.round = 1;
+  header.payload_crc = wire::crc32c(elements);
+  serve(1, uint64_t{16} * 3 * kRanges);
+  ASSERT_TRUE(exchange_.bind_worker(JobSlot(0), 0, 7, SessionSlot(0)));
+  const auto flood = [&] {
+    uint32_t taken = 0;
+    while (exchange_.on_chunk(SessionSlot(0), header, elements, 0) == Taken::kYes) {
+      header.chunk += 2;
+      ++taken;
+    }
+    return taken;
+  };
+  command::AddServerJob other;
+  other.job = JobSlot(1);
+  other.workers = 2;
+  other.shards = 1;
+  ASSERT_TRUE(exchange_.on_command(other));
+  EXPECT_EQ(flood(), kRanges / 2 + 1);
+  command::AddTensor tensor;
+  tensor.job = JobSlot(1);
+  tensor.numel = 16;
+  tensor.chunk_bytes = 64;
+  ASSERT_TRUE(exchange_.on_command(tensor));
+  wire::Header innocent = header;
+  innocent.chunk = 0;
+  for (const uint16_t rank : {uint16_t{0}, uint16_t{1}}) {
+    ASSERT_TRUE(exchange_.bind_worker(JobSlot(1), rank, 7, SessionSlot(1u + rank)));
+    innocent.sender = rank;
+    EXPECT_EQ(exchange_.on_chunk(SessionSlot(1u + rank), innocent, elements, 0), Taken::kYes);
+  }
+  command::RemoveJob end;
+  end.job = JobSlot(1);
+  ASSERT_TRUE(exchange_.on_command(end));
+  EXPECT_GT(flood(), kRanges / 4) << "alone it may have them all";
+}
+
 TEST_F(GradientExchangeTest, ASumThatTheNicStillReadsIsNotOverwrittenAndItsPushComesAgain) {
   serve(1, 16);
   ASSERT_TRUE(exchange_.bind_worker(JobSlot(0), 0, 7, SessionSlot(0)));
