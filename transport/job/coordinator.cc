@@ -312,6 +312,7 @@ uint64_t Coordinator::next_deadline_ns() const {
   for (const Applicant& applicant : applicants_) next = std::min(next, applicant.deadline_ns);
   for (const Seat& seat : seats_) {
     if (phase_ != Phase::kRunning || seat.returns_to) next = std::min(next, seat.deadline_ns);
+    next = std::min(next, let_in_by_ns(seat));
   }
   return next;
 }

@@ -133,6 +133,8 @@ class Coordinator {
   bool progressed(const Vacancy& vacancy, uint64_t now_ns);
   void send_roster_to(const Seat& seat);
   void started_again(Seat& seat, const message::Ready& message, uint64_t now_ns);
+  uint64_t let_in_by_ns(const Seat& seat) const;  // kNever: nobody waits for it
+  void not_let_in(const Seat& seat, uint64_t now_ns);
   void on_rejoin_timer(uint64_t now_ns);
 
   // --- who is who (coordinator_members.cc) ---

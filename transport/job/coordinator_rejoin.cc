@@ -12,6 +12,8 @@ namespace {
 
 constexpr size_t kMaxApplicants = 256;
 constexpr size_t kNamedWorkers = 8;  // in a text of kMaxText; the rest are counted
+// A next life that came in time has as long again to be let in; this long if that is shorter.
+constexpr uint64_t kLetInNs = 10'000'000'000;
 
 }  // namespace
 
@@ -260,6 +262,22 @@ void Coordinator::end_rejoining(uint64_t now_ns) {
   std::erase_if(seats_, [](const Seat& seat) { return seat.returns_to.has_value(); });
 }
 
+uint64_t Coordinator::let_in_by_ns(const Seat& seat) const {
+  if (!seat.returns_to || seat.returns_to->deadline_ns == kNever) return kNever;
+  return seat.returns_to->deadline_ns + std::max(kLetInNs, shape_->rejoin_ms * 1'000'000);
+}
+
+// However long it would wait itself: the others wait for it.
+void Coordinator::not_let_in(const Seat& seat, uint64_t now_ns) {
+  const Seat* server = awaited_fence_.empty() ? nullptr : seat_of(awaited_fence_.front());
+  const Error why = seat.returns_to->why;
+  fail(why.code,
+       why.message + " (its next life came, and " +
+           (server && fences(seat.link) ? who(*server) + " does not answer for it)"
+                                        : "did not connect)"),
+       now_ns);
+}
+
 void Coordinator::on_rejoin_timer(uint64_t now_ns) {
   for (const Vacancy& vacancy : vacancies_) {
     if (vacancy.deadline_ns > now_ns) continue;
@@ -272,10 +290,10 @@ void Coordinator::on_rejoin_timer(uint64_t now_ns) {
     dismiss(applicant.link, taken, now_ns);
     return true;
   });
-  for (size_t i = 0; i < seats_.size(); ++i) {
-    if (!seats_[i].returns_to || seats_[i].deadline_ns > now_ns) continue;
-    return unseat(seats_[i], Error(Errc::kTimedOut, "not connected when its time limit passed"),
-                  now_ns);
+  for (Seat& seat : seats_) {
+    if (let_in_by_ns(seat) <= now_ns) return not_let_in(seat, now_ns);
+    if (!seat.returns_to || seat.deadline_ns > now_ns) continue;
+    return unseat(seat, Error(Errc::kTimedOut, "not connected when its time limit passed"), now_ns);
   }
 }
 

@@ -90,6 +90,7 @@ void Hosts::accept(HostModel& host, uint16_t lane, const command::Accept& c) {
     session->ends[0].inbox.push_back(event::SessionOpened{0, answer});
     if (session->mute) return;
     end.inbox.push_back(event::SessionOpened{0, c.answer});
+    if (!probes) return;
     session->ends[0].inbox.push_back(event::PathProbed{0, path_payload});
     end.inbox.push_back(event::PathProbed{0, path_payload});
     return;
@@ -177,7 +178,7 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     job->withdrawn.erase(p->rank);
     event::WorkerReplaced replaced{p->job, p->rank, p->incarnation, {}};
     for (const auto& [tensor, round] : job->rounds) replaced.rounds.push_back({tensor, round});
-    events.push_back(std::move(replaced));
+    if (job->fences) events.push_back(std::move(replaced));
   } else if (const auto* x = std::get_if<command::WithdrawWorker>(&any)) {
     if (auto* job = need(x->job, "WithdrawWorker")) job->withdrawn.insert(x->rank);
   } else if (const auto* l = std::get_if<command::Refill>(&any)) {

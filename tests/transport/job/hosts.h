@@ -36,6 +36,7 @@ struct HostModel {
     Errc failed = Errc::kOk;
     std::map<uint32_t, uint32_t> rounds;        // server: what it will say of its tensors
     std::map<uint16_t, uint32_t> incarnations;  // server: of the workers bound or replaced last
+    bool fences = true;                         // server: false: it never answers ReplaceWorker
     int refills = 0;
     std::string policy;  // as last heard
     std::set<uint16_t> withdrawn;
@@ -90,6 +91,7 @@ class Hosts {
   void send_raw(Session& session, std::vector<std::byte> message);
 
   uint16_t path_payload = 1472;
+  bool probes = true;  // false: what paths carry is never found out
   // What control messages become on their way: a peer of another version.
   std::function<void(std::vector<std::byte>& message)> translate;
   // What the answer to a HELLO becomes: of one who does not know the secret.

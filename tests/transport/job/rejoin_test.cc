@@ -136,6 +136,46 @@ TEST_F(RejoinTest, DiesAgainWhileItComesBack) {
   end();
 }
 
+// Whatever keeps a next life from being let in, and however long it would wait itself, the
+// others wait no longer than twice rejoin_ms.
+TEST_F(RejoinTest, AFenceThatAServerNeverEndsFailsTheJobByName) {
+  start();
+  engine_job(4, 0, JobSlot(0)).fences = false;
+  b->gone();
+  hosts.run_for(kMinute / 2);
+  OpenJob patient = request(1);
+  patient.timeout_ns = 60 * kMinute;
+  b = &opens(2, patient);
+  hosts.run_for(kMinute + kMinute / 2 - kSecond);
+  EXPECT_TRUE(a->status().ok()) << a->status().error().message;
+  EXPECT_EQ(b->opens, 0);
+  hosts.run_for(2 * kSecond);
+  ASSERT_FALSE(a->status().ok());
+  EXPECT_TRUE(says(a->status().error().message, "worker 1 of 2")) << a->status().error().message;
+  EXPECT_TRUE(says(a->status().error().message, "server 1 of 2 (10.0.0.4:7470) does not answer"))
+      << a->status().error().message;
+  EXPECT_EQ(b->opens, 1);
+  end();
+}
+
+TEST_F(RejoinTest, ANextLifeThatCannotConnectFailsTheJob) {
+  start();
+  b->gone();
+  hosts.run_for(kSecond);
+  hosts.probes = false;
+  OpenJob patient = request(1);
+  patient.timeout_ns = 60 * kMinute;
+  b = &opens(2, patient);
+  hosts.run_for(2 * kMinute - 2 * kSecond);
+  EXPECT_TRUE(a->status().ok()) << a->status().error().message;
+  EXPECT_EQ(b->opens, 0);
+  hosts.run_for(2 * kSecond);
+  ASSERT_FALSE(a->status().ok());
+  EXPECT_TRUE(says(a->status().error().message, "did not connect")) << a->status().error().message;
+  EXPECT_EQ(b->opens, 1);
+  end();
+}
+
 // A program that crashes as often as it is started must not keep the others waiting for ever.
 TEST_F(RejoinTest, CrashingAgainAndAgainWithoutARoundFailsTheJob) {
   start();
