@@ -26,6 +26,7 @@
 // Owner/thread: one engine. Allocates when sessions and jobs are added only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -96,7 +97,10 @@ class CreditAllocator {
   // For a session that has sent nothing yet, or not for long.
   uint16_t idle_units(JobSlot job) const noexcept { return units(idle_bytes(job)); }
 
-  uint64_t budget_bytes() const noexcept { return carried_bytes(rtt_ns_) + queue_.bytes(); }
+  // More than all grants together can say is as good as that.
+  uint64_t budget_bytes() const noexcept {
+    return std::min(carried_bytes(rtt_ns_) + queue_.bytes(), uint64_t{UINT32_MAX});
+  }
   uint64_t grant_bytes(SessionSlot session) const noexcept;
   uint32_t active_senders() const noexcept { return active_; }
   // Of all jobs, and of all sessions: nothing when nobody uses the host.
@@ -163,7 +167,10 @@ class CreditAllocator {
   uint16_t told_units(const Sender& sender) const noexcept;
   // Until one came, of what paces itself below a frame per round trip.
   uint64_t largest_frame() const noexcept { return frame_bytes_ == 0 ? 9'000 : frame_bytes_; }
-  uint64_t carried_bytes(uint64_t ns) const noexcept { return rate_ / 1'000'000 * ns / 1'000; }
+  uint64_t carried_bytes(uint64_t ns) const noexcept {  // in two parts that stay below 2^64
+    constexpr uint64_t kMega = 1'000'000;
+    return rate_ / kMega * ns / 1'000 + rate_ % kMega * ns / (1'000 * kMega);
+  }
   Job* job_of(const Sender& sender) noexcept {
     return sender.job.value < jobs_.size() ? &jobs_[sender.job.value] : nullptr;
   }

@@ -384,6 +384,18 @@ TEST_F(CreditTest, FramesOfAFewBytesOnASlowLinkWithoutAQueueAreMeasuredToo) {
   EXPECT_GE(told[0].first, 1U);
 }
 
+// 50 us before a round trip is measured.
+TEST_F(CreditTest, NoRateIsTooLowOrTooHighToReckonWith) {
+  EXPECT_EQ(CreditAllocator(100'000, 0, 0).budget_bytes(), 5U);  // 0.8 Mb/s
+  EXPECT_EQ(CreditAllocator(1'999'999, 0, 0).budget_bytes(), 99U);
+  EXPECT_EQ(CreditAllocator(100'000'000'000, uint64_t{1} << 40, 0).budget_bytes(), UINT32_MAX);
+  credit = CreditAllocator(100'000'000'000, uint64_t{1} << 40, 0);
+  job(0, 300);
+  active = senders(0, 300, 5);
+  epoch(active, 3);
+  EXPECT_EQ(grant(7), UINT32_MAX / 300);
+}
+
 TEST_F(CreditTest, StaysWithinTheBudgetWhateverHappens) {
   Random random(7);
   job(0, 10);
