@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kMinLinkBps = 1000, kMaxLinkBps = 100'000'000'000'000;
 // IPv6's least; the most that a frame's 16-bit payload length allows, and jumbo frames with room.
-constexpr int kMinMtu = 1280, kMaxMtu = 65535;
+constexpr uint32_t kMaxMtu = 65535;
 
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code missing;

@@ -12,6 +12,8 @@
 
 namespace mercury::simulator {
 
+inline constexpr uint32_t kMinMtu = 1280;  // IPv6's least
+
 struct SimOptions {
   std::string trace;  // a shipped model's name or a file
   Policy policy;

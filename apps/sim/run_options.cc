@@ -127,7 +127,11 @@ Status check_run(const SimOptions& options, const RunOptions& run) {
   if (run.warmup >= run.iterations) return wrong("--warmup leaves no iteration for the figures");
   if (!run.pcap.empty() && !run.payload) return wrong("--pcap needs --payload");
   if (run.window_bytes < 16 * 1024) return wrong("--window is less than 16KiB");
-  if (run.delay_ns > 10'000'000'000) return wrong("--delay is more than 10s");
+  // A round trip has four of them, and who does not answer for 10 s counts as lost.
+  if (run.delay_ns > 1'000'000'000) return wrong("--delay is more than 1s");
+  if (run.queue_bytes != 0 && run.queue_bytes < kMinMtu) {
+    return wrong("--queue is less than " + std::to_string(kMinMtu) + "B: no frame would find room");
+  }
   if (std::isnan(run.jitter)) return wrong("--jitter is not a number");
   for (const Slowdown& slow : run.slow) {
     if (slow.rank >= options.workers) {

@@ -226,6 +226,8 @@ class Run(unittest.TestCase):
         self.assertIn("no such host", refusal(*job, "--link", "worker2=1Gbps"))
         self.assertIn("there are 2 workers", refusal(*job, "--slow", "2=2"))
         self.assertIn("leaves no iteration", refusal(*job, "--iterations", "1"))
+        self.assertIn("less than 1280B", refusal(*job, "--queue", "1279B"))
+        self.assertIn("more than 1s", refusal(*job, "--delay", "1001ms"))
         for bad in ("worker=1Gbps", "all", "all=", "all=fast", "all.left=1Gbps", "workerx=1Gbps",
                     "all=1Gbps,0s:2Gbps", "all=1Gbps,2s:1Gbps,1s:2Gbps",
                     "all=random:2Gbps-1Gbps/1s", "all=random:1Gbps-2Gbps", "server-1=1Gbps"):
@@ -258,7 +260,7 @@ class Run(unittest.TestCase):
 
     def test_leaves_no_empty_file_when_it_fails(self):
         path = os.path.join(self.folder, "figures.json")
-        self.run_sim("--trace", self.trace, "--policy", "mercury", "--queue", "1B", "--json", path, status=1)
+        self.run_sim("--trace", self.trace, "--policy", "mercury", "--link", "server0=1kbps", "--json", path, status=1)
         self.assertFalse(os.path.exists(path))
 
 
