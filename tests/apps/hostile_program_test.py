@@ -122,10 +122,11 @@ class HostileProgramTest(unittest.TestCase):
         self.before = self.at_rest()
 
     def at_rest(self):
-        """Of the daemons, once sessions are open and acknowledged: the innocent job lies still."""
+        """Of the daemons, once sessions are open and all is sent and acknowledged: the innocent job lies still."""
         def quiet():
             self.now = self.cluster.holds()
-            return all(engine["handshakes"] == engine["sent_blocks"] == 0 for held in self.now.values() for engine in held["engines"])
+            return not any(engine[gauge] for held in self.now.values() for engine in held["engines"]
+                           for gauge in ("handshakes", "sent_blocks", "queued_ranges", "packet_buffers"))
         self.wait_for(quiet, lambda: self.now)
         return self.now
 
