@@ -220,6 +220,31 @@ Fault draw_fault(const Scenario& s, Random& random) {
   return fault;
 }
 
+// Workers of one job on one host, as with a GPU each, that crashes, some twice: they are lost and
+// come back together.
+void draw_shared_host(Scenario& s, Random random) {
+  if (!random.chance(0.15)) return;
+  JobPlan& job = s.jobs[random.below(s.jobs.size())];
+  const auto host = static_cast<uint32_t>(random.below(s.hosts.size()));
+  const auto& servers = job.server_hosts;
+  if (job.worker_hosts.size() < 2 ||
+      std::find(servers.begin(), servers.end(), host) != servers.end()) {
+    return;
+  }
+  const uint64_t together = 2 + random.below(job.worker_hosts.size() - 1);
+  std::fill_n(job.worker_hosts.begin(), together, host);
+  job.rejoin_ns = 2 * kSecond + random.below(4 * kSecond);
+  Fault fault;
+  fault.kind = FaultKind::kHostCrash;
+  fault.host = host;
+  for (uint64_t crashes = 1 + random.below(2); crashes > 0; --crashes) {
+    fault.at_ns += random.below(random.chance(0.6) ? 60 * kMs : kSecond);
+    fault.for_ns = random.below(random.chance(0.5) ? 20 * kMs : kSecond);
+    s.faults.push_back(fault);
+    fault.at_ns += fault.for_ns;
+  }
+}
+
 // Some jobs do not bear with workers that never push again. What they bear with is more than all
 // that may keep an honest one from pushing adds up to.
 void draw_stalls(Scenario& s, Random random) {
@@ -271,6 +296,7 @@ Scenario make_scenario(uint64_t seed) {
   const uint64_t faults = random.chance(0.3) ? 0 : 1 + random.below(4);
   for (uint64_t i = 0; i < faults; ++i) s.faults.push_back(draw_fault(s, random));
   draw_leaver(s, generator(seed, 8));
+  draw_shared_host(s, generator(seed, 10));
   draw_stalls(s, generator(seed, 9));
   s.jobs.push_back(recovery_job(s, generator(seed, 5)));
   return s;
