@@ -32,6 +32,15 @@ std::vector<message::Tensor> tensors(Input& record) {
   return list;
 }
 
+uint16_t rank(Input& record) { return record.byte() % 4; }
+
+std::string policy(Input& record) {
+  static constexpr std::array<const char*, 6> kPolicies{
+      "", "mercury", "mercury-fifo", "p3", "wfbp", "p3,partition=2KB,credit=4KB"};
+  const uint8_t which = record.byte();
+  return which < 224 ? kPolicies[which % kPolicies.size()] : record.text(30);
+}
+
 }  // namespace
 
 void Attacker::act(Input record) {
@@ -291,6 +300,18 @@ void Attacker::forge_chunk(Input& record) {
   send(*way, header, payload, record);
 }
 
+// Mostly the life that a member of the other job is in: what it said when it opened its sessions.
+uint32_t Attacker::incarnation(Input& record) const {
+  const uint8_t how = record.byte();
+  for (const Heard& heard : cluster_.ear().frames()) {
+    wire::Header header;
+    std::span<const std::byte> payload;
+    if (wire::decode(heard.bytes, header, payload) != wire::DecodeError::kNone) continue;
+    if (header.type == FrameType::kPush && how < 224) return header.incarnation + how % 3;
+  }
+  return 1U + how;
+}
+
 // A control message, whole and in its place.
 void Attacker::say(Input& record) {
   Direction* way = pick_direction(record);
@@ -318,7 +339,7 @@ void Attacker::say(Input& record) {
 }
 
 Message Attacker::message(Input& record) const {
-  switch (record.byte() % 14) {
+  switch (record.byte() % 20) {
     case 0: {
       message::Join m;
       m.role = static_cast<Role>(record.byte() % 2);
@@ -334,6 +355,12 @@ Message Attacker::message(Input& record) const {
       m.lanes.resize(1 + record.byte() % 3, own_);
       m.rendezvous = {pick_address(record), pick_address(record)};
       for (Endpoint& at : m.rendezvous) at.port = std::max<uint16_t>(at.port, 1);
+      m.features = record.byte() % 8;
+      m.rejoin_ms = record.take<uint16_t>() % 20'000;
+      m.quorum = static_cast<uint16_t>(record.byte() % (m.workers + 1));
+      if (m.quorum > 0) m.patience_ms = record.take<uint16_t>();
+      m.stall_ms = record.take<uint16_t>();
+      m.policy = policy(record);
       return m;
     }
     case 1:
@@ -347,6 +374,12 @@ Message Attacker::message(Input& record) const {
       const std::vector<Endpoint> lanes(1 + record.byte() % 2,
                                         cluster_.address(record.below(cluster_.host_count())));
       m.servers.resize(1 + record.byte() % 2, {1U + record.byte(), lanes});
+      m.rejoin_ms = record.take<uint16_t>() % 20'000;
+      m.quorum = record.byte() % 4;
+      if (m.quorum > 0) m.patience_ms = record.take<uint16_t>();
+      m.stall_ms = record.take<uint16_t>();
+      m.frame_bytes = record.take<uint16_t>();
+      m.policy = policy(record);
       return m;
     }
     case 3:
@@ -355,8 +388,12 @@ Message Attacker::message(Input& record) const {
       return message::Start{64U + record.take<uint16_t>() % 65'000U};
     case 5:
       return message::Declare{tensors(record)};
-    case 6:
-      return message::Declared{record.flag() ? Errc::kOk : Errc::kTensorMismatch, record.text(20)};
+    case 6: {
+      message::Declared m{record.flag() ? Errc::kOk : Errc::kTensorMismatch, {}, {}};
+      m.rounds.resize(record.byte() % 4, record.byte());
+      m.text = record.text(20);
+      return m;
+    }
     case 7:
       return message::Define{tensors(record)};
     case 8:
@@ -366,9 +403,35 @@ Message Attacker::message(Input& record) const {
     case 10:
       return message::Left{};
     case 11:
-      return message::PeerLeft{record.byte()};
+      return message::PeerLeft{uint16_t{record.byte()}, record.text(20)};
     case 12:
       return message::End{};
+    case 14:
+      return message::Replace{rank(record), incarnation(record), pick_address(record)};
+    case 15: {
+      message::Replaced m;
+      m.rank = rank(record);
+      m.incarnation = incarnation(record);
+      m.last = !record.flag();
+      m.rounds.resize(record.byte() % 4);
+      for (auto& row : m.rounds) row = {record.byte() % 8U, record.take<uint16_t>()};
+      return m;
+    }
+    case 16:
+      return message::Refill{};
+    case 17:
+      return message::Lost{rank(record), incarnation(record)};
+    case 18:
+      return message::SetPolicy{policy(record)};
+    case 19: {
+      message::Stalled m;
+      m.tensor = record.byte() % 8;
+      m.round = record.take<uint16_t>();
+      m.waited_ms = record.take<uint32_t>();
+      m.workers.resize(1 + record.byte() % 2);
+      for (auto& row : m.workers) row = {rank(record), incarnation(record)};
+      return m;
+    }
     default:
       return message::Fail{Errc::kPeerLeft, record.text(20)};
   }

@@ -32,6 +32,7 @@ class Attacker {
   void flood(Direction& way, Input& record);
   void forge_chunk(Input& record);
   void say(Input& record);
+  uint32_t incarnation(Input& record) const;
   Message message(Input& record) const;
 
   Cluster& cluster_;

@@ -28,7 +28,9 @@ enum HostIndex : size_t { kServer, kFirst, kSecond_, kEvil };
 
 class World {
  public:
-  World() : good_(cluster_, "good", "secret", 1), evil_(cluster_, "evil", "", 11) {
+  // `setup`: how the attacked job is opened.
+  explicit World(Input setup)
+      : good_(cluster_, "good", "secret", 1), evil_(cluster_, "evil", "", 11) {
     JobPolicy serving;
     serving.known.push_back({"good", "secret", 1 << 20});
     serving.memory_limit_bytes = 1 << 20;
@@ -46,7 +48,7 @@ class World {
     good_.declare(1, 1);
     must(good_.settle(kPatienceNs) && good_.healthy(), "the innocent job does not open");
     cluster_.ear().protect_known();
-    evil_.open({kEvil, kFirst}, kServer);
+    evil_.open({kEvil, kFirst}, kServer, options(setup));
     evil_.declare(0, kElements);
     must(evil_.settle(kPatienceNs) && evil_.healthy(), "the other job does not open");
     good_.begin_round();
@@ -63,8 +65,14 @@ class World {
       case 3:
         return evil_.declare(record.byte(), record.take<uint32_t>() % 2'000'000);
       case 4:
-        if (record.byte() % 8 == 0) evil_.leave(record.below(2), record.flag());
-        return;
+        switch (record.byte() % 8) {
+          case 0:
+            return evil_.leave(record.below(2), record.flag());
+          case 1:
+            return evil_.reopen(record.below(2));
+          default:
+            return;
+        }
       case 5:
         if (good_.round_done()) good_.begin_round();
         return;
@@ -90,6 +98,18 @@ class World {
   }
 
  private:
+  static OpenJob options(Input& setup) {
+    static constexpr std::array<const char*, 3> kPolicies{"", "mercury-fifo", "p3"};
+    OpenJob options;
+    options.rejoin_ns = uint64_t{setup.take<uint16_t>()} % 20'000 * 1'000'000;
+    options.quorum = setup.byte() % 3;
+    if (options.quorum > 0) options.patience_ns = uint64_t{setup.take<uint16_t>()} * 1'000'000;
+    if (setup.flag()) options.stall_ns = (1 + uint64_t{setup.take<uint16_t>()}) * 1'000'000;
+    options.policy = kPolicies[setup.below(kPolicies.size())];
+    options.deterministic = options.quorum == 0 && setup.flag();
+    return options;
+  }
+
   Cluster cluster_;
   Job good_;
   Job evil_;
@@ -101,8 +121,15 @@ class World {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace mercury::fuzz;
-  World world;
   Input input(data, size);
+  // An input may begin with a record of its own about the job's options.
+  constexpr uint8_t kSetup = 0xff;
+  Input setup;
+  if (size >= 2 && data[0] > 0 && data[1] == kSetup) {
+    setup = next_record(input);
+    (void)setup.byte();
+  }
+  World world(setup);
   for (size_t i = 0; i < kMostRecords && !input.empty(); ++i) world.step(next_record(input));
   world.end();
   return 0;

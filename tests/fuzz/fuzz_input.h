@@ -23,6 +23,7 @@ inline void must(bool holds, const char* what) {
 // Choices from an input. Past its end everything is zero, so every prefix of an input is one too.
 class Input {
  public:
+  Input() = default;
   Input(const uint8_t* data, size_t size) : left_(data, size) {}
   explicit Input(std::span<const uint8_t> data) : left_(data) {}
 
