@@ -132,8 +132,10 @@ void CreditAllocator::note(uint32_t session, uint16_t priority, uint32_t bytes,
   sender.used_bytes = 0;
   sender.urgent_ns = now_ns;
   sender.grant_bytes = idle_bytes(sender.job);
+  if (active_++ > 0) return;
   // While nobody sent, nothing showed what the link is like.
-  if (active_++ == 0) measured_ns_ = now_ns;
+  measured_ns_ = now_ns;
+  for (Sender& other : senders_) other.arrived_bytes = 0;
 }
 
 void CreditAllocator::plan(uint64_t now_ns) noexcept {

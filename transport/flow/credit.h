@@ -91,8 +91,11 @@ class CreditAllocator {
       most_ns = most_ns < path.least_rtt_ns ? path.least_rtt_ns : most_ns;
     }
     // A session that began behind a full queue knows no round trip without it: where queues are too
-    // long, the shortest counts.
-    if (most_ns != 0) rtt_ns_ = queue_.held(now_ns) ? least_ns : most_ns;
+    // long, the shortest counts. Nor may one peer that is slow to acknowledge, whatever makes it
+    // so, hold up the division and widen the grants of all.
+    if (most_ns == 0) return;
+    const uint64_t far_ns = std::max(kFarNs, kFarTimes * least_ns);
+    rtt_ns_ = queue_.held(now_ns) ? least_ns : std::min(most_ns, far_ns);
   }
   // For a session that has sent nothing yet, or not for long.
   uint16_t idle_units(JobSlot job) const noexcept { return units(idle_bytes(job)); }
@@ -110,6 +113,9 @@ class CreditAllocator {
  private:
   static constexpr uint32_t kNoPriority = kPriorities;
   static constexpr uint64_t kUnbounded = ~uint64_t{0};
+  // Round trips that are longer, and so many times as long as the shortest, are not the network's.
+  static constexpr uint64_t kFarNs = 1'000'000;
+  static constexpr uint64_t kFarTimes = 10;
 
   struct Sender {
     JobSlot job;

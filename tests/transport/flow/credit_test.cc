@@ -34,7 +34,8 @@ class CreditTest : public ::testing::Test {
     if (misses) ++gaps;
     credit.divide(now_ns, [this](SessionSlot slot, uint16_t now_units, uint16_t idle_units) {
       told[slot.value] = {now_units, idle_units};
-      return CreditAllocator::PathState{kPathRtt, signs, gaps};
+      const auto far = rtts.find(slot.value);
+      return CreditAllocator::PathState{far == rtts.end() ? kPathRtt : far->second, signs, gaps};
     });
   }
   // These senders send chunks of these priorities for a while, each as much of what the link
@@ -78,6 +79,7 @@ class CreditTest : public ::testing::Test {
 
   CreditAllocator credit{kRate, kQueue, kDelayTarget};
   std::map<uint32_t, uint16_t> jobs;
+  std::map<uint32_t, uint64_t> rtts;  // of sessions for which they are not kPathRtt
   std::map<uint32_t, std::pair<uint16_t, uint16_t>> told;
   std::map<uint32_t, uint16_t> active;
   uint32_t next_session = 0;
@@ -382,6 +384,21 @@ TEST_F(CreditTest, FramesOfAFewBytesOnASlowLinkWithoutAQueueAreMeasuredToo) {
   }
   EXPECT_EQ(credit.active_senders(), 1U);
   EXPECT_GE(told[0].first, 1U);
+}
+
+// As one may do on purpose.
+TEST_F(CreditTest, WhoAcknowledgesLateWidensNobodysGrant) {
+  rtts[3] = 2'000'000'000;
+  marks = false;
+  job(0, 4);
+  epoch(senders(0, 4, 5));
+  constexpr uint64_t kMega = 1'000'000;
+  EXPECT_EQ(credit.budget_bytes(), kQueue + kRate / kMega * 1'000'000 / 1'000);
+  now_ns += 1'000'000;
+  EXPECT_TRUE(credit.due(now_ns));
+  rtts = {{0, 300'000}, {1, 300'000}, {2, 300'000}, {3, 2'500'000}};  // two sites
+  epoch(senders(0, 4, 5));
+  EXPECT_EQ(credit.budget_bytes(), kQueue + kRate / kMega * 2'500'000 / 1'000);
 }
 
 // 50 us before a round trip is measured.
