@@ -119,6 +119,9 @@ Status GradientExchange::on_command(const Command& any) {
   if (const auto* c = std::get_if<command::Confirm>(&any)) {
     events_.emplace_back(event::Confirmed{c->job, c->number});
   }
+  if (const auto* c = std::get_if<command::CountChunks>(&any)) {
+    events_.emplace_back(event::ChunksMoved{c->job, worker_.chunks_moved(c->job)});
+  }
   if (const auto* c = std::get_if<command::ReplaceWorker>(&any)) return replace_worker(*c);
   if (const auto* c = std::get_if<command::WithdrawWorker>(&any)) {
     aggregator_.withdraw(c->job, c->rank);

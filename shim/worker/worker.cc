@@ -48,6 +48,11 @@ bool Worker::uses(const EngineChannel* channel) const noexcept {
                      [channel](const auto& job) { return job && job->spec.channel == channel; });
 }
 
+uint64_t Worker::chunks_moved(JobSlot slot) const noexcept {
+  const Job* job = find(slot);
+  return job ? job->chunks_moved : 0;
+}
+
 Status Worker::add_job(const command::AddWorkerJob& spec) {
   if (find(spec.job)) return Error(Errc::kExists, "the job slot is taken in this engine");
   if (jobs_.size() <= spec.job.value) jobs_.resize(spec.job.value + 1u);
@@ -305,6 +310,7 @@ bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
     tensor->absent_in_all.fill(0);
   }
   counters_.add(Counter::kResultChunks);
+  ++job->chunks_moved;
   tensor->summed.set(header.chunk);
   --tensor->missing_sums;
   mark_pushed(*job, *tensor, header.chunk);
@@ -345,6 +351,7 @@ void Worker::on_acked(JobSlot slot, const SentTag& tag) noexcept {
   Job* job = find(slot);
   Tensor* tensor = job ? job->find(tag.tensor) : nullptr;
   if (!tensor || tensor->round != tag.round || !tensor->in_flight || tensor->acks_void) return;
+  ++job->chunks_moved;
   mark_pushed(*job, *tensor, tag.chunk);
   finish_if_done(*job, *tensor);
 }

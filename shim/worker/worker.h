@@ -72,6 +72,8 @@ class Worker {
   void fail_job(JobSlot job, Errc code) noexcept;
   void remove_job(JobSlot job, Errc code);
   bool uses(const EngineChannel* channel) const noexcept;
+  // Chunks that servers have acknowledged, and sums taken: it stands still when the job does. Cold.
+  uint64_t chunks_moved(JobSlot job) const noexcept;
 
   // A program's operation; ranges to schedule come out of take_range. Whatever is wrong with it
   // becomes its completion; false: it was refused.

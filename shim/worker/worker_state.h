@@ -72,6 +72,7 @@ struct Worker::Job {
   Policy policy;
   std::unique_ptr<PartitionRelease> partitions;  // null: whole tensors are released
   Errc failed = Errc::kOk;
+  uint64_t chunks_moved = 0;
   std::vector<Shard> shards;  // bound to this engine
   std::vector<Tensor> tensors;
   std::unordered_map<uint32_t, uint32_t> index_of;  // wire number -> index in tensors

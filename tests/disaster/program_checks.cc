@@ -58,8 +58,9 @@ uint64_t Program::patience_ns() const {
   // Each program that stalls for ever costs what the job bears with, and an eighth.
   const auto endless = static_cast<uint64_t>(
       std::count_if(scenario_.faults.begin(), scenario_.faults.end(), Scenario::endless));
-  const uint64_t others_ns = 2 * (plan_.straggle_ns + plan_.compute_ns) + scenario_.leave_grace_ns +
-                             endless * plan_.stall_ns / 8 * 9 + 2 * plan_.patience_ns +
+  const uint64_t others_ns = 2 * (plan_.straggle_ns + plan_.compute_ns) +
+                             2 * scenario_.leave_grace_ns + endless * plan_.stall_ns / 8 * 9 +
+                             2 * plan_.patience_ns +
                              (1 + scenario_.faults.size()) * plan_.rejoin_ns;
   switch (state_) {
     case State::kOpening:

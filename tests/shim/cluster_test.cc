@@ -173,6 +173,25 @@ TEST(Cluster, AProgramThatEndsIsToldToItsPeersAtOnce) {
   EXPECT_TRUE(cluster.run([&gone] { return gone; }, kSecond)) << "the engine keeps its memory";
 }
 
+// A worker that has all its sums leaves; what the others' slow links still bring is theirs.
+TEST(Cluster, WhoHasASlowLinkGetsItsSumsAfterTheOthersHaveLeft) {
+  ClusterConfig config;
+  SimCluster cluster(config);
+  ASSERT_TRUE(cluster.open_job(job(), 20 * kSecond).ok());
+  ASSERT_TRUE(cluster.declare({tensor(0, 5'000'000, Dtype::kI32)}, 20 * kSecond).ok());
+  cluster.program(1).submit(SubmitOp::kPushPull, 0, 0, 1);
+  cluster.run([] { return false; }, kSecond);
+  cluster.network().set_rate(cluster.network().downlink(sim::HostId(1)), 1'000'000);  // 20 s
+  cluster.program(0).submit(SubmitOp::kPushPull, 0, 0, 1);
+  ASSERT_TRUE(cluster.run([&] { return cluster.program(0).done(1); }, kSecond));
+  EXPECT_EQ(cluster.program(0).status(1), Errc::kOk);
+  EXPECT_FALSE(cluster.program(1).done(1));
+  cluster.worker_host(0).jobs().close_job(cluster.client(0), cluster.program(0).slot,
+                                          cluster.now_ns(), [] {});
+  ASSERT_TRUE(cluster.run([&] { return cluster.program(1).done(1); }, 60 * kSecond));
+  EXPECT_EQ(cluster.program(1).status(1), Errc::kOk);
+}
+
 // One seed decides shape and faults of each run. MERCURY_SEEDS and MERCURY_FIRST_SEED choose
 // others.
 TEST(Cluster, SumsExactlyWhateverTheNetworkDoes) {

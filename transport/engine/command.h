@@ -114,6 +114,10 @@ struct Confirm {
   JobSlot job;
   uint32_t number = 0;
 };
+// Worker: ChunksMoved follows.
+struct CountChunks {
+  JobSlot job;
+};
 // Server: worker `rank` has a new life. What the last one sends from now on is refused, and what it
 // added to chunks that are not complete is taken out; WorkerReplaced follows, then BindWorker.
 struct ReplaceWorker {
@@ -167,9 +171,9 @@ using Command =
     std::variant<command::Connect, command::Accept, command::Refuse, command::SendControl,
                  command::CloseSession, command::AddWorkerJob, command::BindShard,
                  command::AddServerJob, command::BindWorker, command::AddTensor, command::Confirm,
-                 command::ReplaceWorker, command::WithdrawWorker, command::Refill,
-                 command::SetPolicy, command::RemoveJob, command::FailJob, command::AttachChannel,
-                 command::DetachChannel, command::Stop>;
+                 command::CountChunks, command::ReplaceWorker, command::WithdrawWorker,
+                 command::Refill, command::SetPolicy, command::RemoveJob, command::FailJob,
+                 command::AttachChannel, command::DetachChannel, command::Stop>;
 
 namespace event {
 
@@ -205,6 +209,10 @@ struct PathProbed {  // largest UDP payload that the path carries both ports' li
 struct Confirmed {
   JobSlot job;
   uint32_t number = 0;
+};
+struct ChunksMoved {
+  JobSlot job;
+  uint64_t chunks = 0;  // of the job that servers have acknowledged, and sums taken, so far
 };
 struct WorkerReplaced {
   JobSlot job;
@@ -246,8 +254,8 @@ struct Stopped {};
 
 using Event = std::variant<event::HelloReceived, event::HelloRefused, event::SessionOpened,
                            event::SessionClosed, event::ControlReceived, event::PathProbed,
-                           event::Confirmed, event::WorkerReplaced, event::WorkersStalled,
-                           event::JobRemoved, event::ChannelDetached, event::ChannelBroken,
-                           event::CommandFailed, event::Stopped>;
+                           event::Confirmed, event::ChunksMoved, event::WorkerReplaced,
+                           event::WorkersStalled, event::JobRemoved, event::ChannelDetached,
+                           event::ChannelBroken, event::CommandFailed, event::Stopped>;
 
 }  // namespace mercury

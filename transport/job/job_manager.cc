@@ -161,6 +161,9 @@ void JobManager::on_event(LaneId lane, Event event, uint64_t now_ns) {
   } else if (const auto* confirmed = std::get_if<event::Confirmed>(&event)) {
     const auto it = state.members.find(confirmed->job.value);
     if (it != state.members.end()) it->second->on_confirmed(confirmed->number);
+  } else if (const auto* moved = std::get_if<event::ChunksMoved>(&event)) {
+    const auto it = state.members.find(moved->job.value);
+    if (it != state.members.end()) it->second->on_chunks_moved(moved->chunks, now_ns);
   } else if (const auto* replaced = std::get_if<event::WorkerReplaced>(&event)) {
     const auto it = state.members.find(replaced->job.value);
     if (it != state.members.end()) it->second->on_worker_replaced(*replaced);

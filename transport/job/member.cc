@@ -127,17 +127,7 @@ void Member::on_timer(uint64_t now_ns) {
   }
   if (grace_until_ns_ <= now_ns) {
     grace_until_ns_ = kNever;
-    if (phase_ == Phase::kRunning) {
-      // The coordinator is not told: this member, too, can still leave in order.
-      phase_ = Phase::kFailed;
-      status_ = Error(Errc::kPeerLeft, peer_left_);
-      note_end(status_);
-      finish_declaration(status_);
-      answer_waiters(status_);
-      for (size_t lane = 0; lane < lanes_used_; ++lane) {
-        to_lane(lane, command::FailJob{slot_, Errc::kPeerLeft});
-      }
-    }
+    if (phase_ == Phase::kRunning) count_chunks(now_ns);
   }
   if (phase_ >= Phase::kRunning) return;
   const bool heard = phase_ != Phase::kSeeking;  // then the coordinator says who is missing

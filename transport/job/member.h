@@ -76,6 +76,7 @@ class Member {
   // --- engines ---
   void on_job_removed();
   void on_confirmed(uint32_t number);
+  void on_chunks_moved(uint64_t chunks, uint64_t now_ns);
   void on_worker_replaced(const event::WorkerReplaced& event);
   void on_workers_stalled(const event::WorkersStalled& event);
   void on_command_failed(Error why);
@@ -113,6 +114,8 @@ class Member {
   void enter_as_server();
   void on_start(const message::Start& start);
   void on_peer_left(const message::PeerLeft& left, uint64_t now_ns);
+  void count_chunks(uint64_t now_ns);
+  void end_grace();
   void withdraw(uint16_t rank);
   void replace(const message::Replace& message);
 
@@ -170,7 +173,11 @@ class Member {
   uint64_t retry_ns_ = kNever;
   uint64_t open_until_ns_ = kNever;
   uint64_t leave_until_ns_ = kNever;  // without an answer to Leave we go all the same
-  uint64_t grace_until_ns_ = kNever;  // a worker has left
+  // A worker has left: when to look whether chunks still move.
+  uint64_t grace_until_ns_ = kNever;
+  size_t uncounted_ = 0;                  // engines that have not said yet
+  uint64_t chunks_counted_ = 0;           // by those that have
+  std::optional<uint64_t> chunks_moved_;  // when it was last looked
   std::string peer_left_;
 
   std::unordered_map<LinkId, Data> data_;

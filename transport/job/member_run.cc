@@ -158,11 +158,46 @@ void Member::on_peer_left(const message::PeerLeft& left, uint64_t now_ns) {
   if (rank >= roster_.workers.size()) return;
   left_.insert(rank);
   if (spec_.role == Role::kServer) return withdraw(rank);
-  if (grace_until_ns_ != kNever || phase_ != Phase::kRunning) return;
+  if (!peer_left_.empty() || phase_ != Phase::kRunning) return;  // the first is the reason
   peer_left_ = describe(Role::kWorker, rank, spec_.workers, roster_.workers[rank].address) +
                " left the job" +
                (left.lacked.empty() ? "" : " and had not declared " + left.lacked);
   grace_until_ns_ = now_ns + context_.policy.leave_grace_ns;
+  if (context_.policy.leave_grace_ns > 0) count_chunks(now_ns);
+}
+
+// Whether anything still comes: a slow path brings what is complete without the one that left for
+// as long as it takes.
+void Member::count_chunks(uint64_t now_ns) {
+  if (context_.policy.leave_grace_ns == 0) return end_grace();
+  if (uncounted_ > 0) {  // an engine is late: there is nothing to compare with
+    grace_until_ns_ = now_ns + context_.policy.leave_grace_ns;
+    return;
+  }
+  chunks_counted_ = 0;
+  uncounted_ = lanes_used_;
+  for (size_t lane = 0; lane < lanes_used_; ++lane) to_lane(lane, command::CountChunks{slot_});
+}
+
+void Member::on_chunks_moved(uint64_t chunks, uint64_t now_ns) {
+  chunks_counted_ += chunks;
+  if (uncounted_ == 0 || --uncounted_ > 0 || phase_ != Phase::kRunning) return;
+  const bool first = !chunks_moved_;
+  if (chunks_moved_ == chunks_counted_) return end_grace();
+  chunks_moved_ = chunks_counted_;
+  if (!first) grace_until_ns_ = now_ns + context_.policy.leave_grace_ns;
+}
+
+// The coordinator is not told: this member, too, can still leave in order.
+void Member::end_grace() {
+  phase_ = Phase::kFailed;
+  status_ = Error(Errc::kPeerLeft, peer_left_);
+  note_end(status_);
+  finish_declaration(status_);
+  answer_waiters(status_);
+  for (size_t lane = 0; lane < lanes_used_; ++lane) {
+    to_lane(lane, command::FailJob{slot_, Errc::kPeerLeft});
+  }
 }
 
 // Server: the others' sums need not wait for it, if the job has a quorum.

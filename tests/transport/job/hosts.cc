@@ -170,6 +170,10 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     }
   } else if (const auto* o = std::get_if<command::Confirm>(&any)) {
     if (need(o->job, "Confirm")) events.push_back(event::Confirmed{o->job, o->number});
+  } else if (const auto* m = std::get_if<command::CountChunks>(&any)) {
+    if (auto* job = need(m->job, "CountChunks")) {
+      events.push_back(event::ChunksMoved{m->job, job->chunks_moved});
+    }
   } else if (const auto* p = std::get_if<command::ReplaceWorker>(&any)) {
     auto* job = need(p->job, "ReplaceWorker");
     if (!job) return;

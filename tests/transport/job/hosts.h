@@ -38,7 +38,8 @@ struct HostModel {
     std::map<uint16_t, uint32_t> incarnations;  // server: of the workers bound or replaced last
     bool fences = true;                         // server: false: it never answers ReplaceWorker
     int refills = 0;
-    std::string policy;  // as last heard
+    uint64_t chunks_moved = 0;  // worker: what it says when it is asked
+    std::string policy;         // as last heard
     std::set<uint16_t> withdrawn;
   };
   struct Lane {

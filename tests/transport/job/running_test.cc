@@ -200,6 +200,22 @@ TEST_F(RunningTest, LeavingInOrderLetsTheOthersFinishFirst) {
   expect_nothing_left();
 }
 
+// Over a path that takes longer than the grace for what is complete.
+TEST_F(RunningTest, WhatStillComesAfterOneHasLeftIsWaitedFor) {
+  start(2);
+  a->close();
+  for (int i = 0; i < 20; ++i) {
+    hosts.run_for(2 * kSecond);
+    ++engine_job(2, i % 2, b->slot).chunks_moved;
+    ASSERT_TRUE(b->status().ok()) << "after " << i;
+  }
+  hosts.run_for(12 * kSecond);
+  ASSERT_FALSE(b->status().ok());
+  EXPECT_EQ(b->status().error().code, Errc::kPeerLeft);
+  b->close();
+  expect_nothing_left();
+}
+
 // Every engine of the job, whoever asks for it.
 TEST_F(RunningTest, PolicyReachesEveryEngine) {
   start(2);
