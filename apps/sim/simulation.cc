@@ -107,6 +107,11 @@ class Simulation {
     training.payload = run_.payload;
     training.spans = !run_.timeline.empty();
     training.seed = run_.seed + programs_.size();
+    training.goes_on = [this, &job] {
+      return std::any_of(
+          result_.jobs.begin(), result_.jobs.end(),
+          [&job](const SimulatedJob& other) { return &other != &job && !other.finished(); });
+    };
     for (uint32_t rank = 0; rank < options_.workers; ++rank) {
       training.slowdown = 1;
       for (const Slowdown& slow : run_.slow) {
@@ -175,7 +180,9 @@ class Simulation {
     if (hooks_.interrupted && hooks_.interrupted()) result_.interrupted = true;
     if (!hooks_.progress) return;
     uint64_t done = 0;
-    for (const Program& program : programs_) done += program.worker->iterations().size();
+    for (const Program& program : programs_) {
+      done += std::min<uint64_t>(program.worker->iterations().size(), run_.iterations);
+    }
     hooks_.progress(done, programs_.size() * run_.iterations);
   }
 
@@ -236,6 +243,10 @@ double SimulatedJob::ready_s(size_t tensor, uint32_t warmup) const {
 double SimulatedJob::pulled_s(size_t tensor, uint32_t warmup) const {
   return mean_s(*this, warmup,
                 [&](const TrainingWorker& worker) { return worker.tensors()[tensor].pulled_ns; });
+}
+bool SimulatedJob::finished() const {
+  return std::all_of(workers.begin(), workers.end(),
+                     [](const auto& worker) { return worker->finished(); });
 }
 size_t SimulatedJob::iterations() const {
   size_t least = workers.front()->iterations().size();

@@ -24,6 +24,7 @@ struct SimulatedJob {
   double ready_s(size_t tensor, uint32_t warmup) const;
   double pulled_s(size_t tensor, uint32_t warmup) const;
   size_t iterations() const;  // that every worker has finished
+  bool finished() const;      // as many as were asked for
 };
 
 struct Traffic {  // of a link, of the iterations that count

@@ -12,7 +12,8 @@ TrainingWorker::TrainingWorker(const Trace& trace, const TrainingConfig& config,
       config_(config),
       random_(config.seed * kMaxWorkers + rank),
       state_(trace.tensors.size()),
-      times_(trace.tensors.size()) {
+      times_(trace.tensors.size()),
+      current_(trace.tensors.size()) {
   if (!config.payload) return;
   for (const TraceTensor& tensor : trace.tensors) {
     std::optional<Payload>& payload = payloads_[static_cast<size_t>(tensor.dtype)];
@@ -73,8 +74,12 @@ void TrainingWorker::on_time(uint64_t now_ns) {
     return enter_forward(now_ns);
   }
   if (++at_ < state_.size()) return enter_forward(now_ns);
+  for (size_t n = 0; counts() && n < times_.size(); ++n) {
+    times_[n].ready_ns += current_[n].ready_ns;
+    times_[n].pulled_ns += current_[n].pulled_ns;
+  }
   done_.push_back({begin_ns_, now_ns});
-  if (finished()) return;
+  if (stops()) return;
   begin_ns_ = now_ns;
   phase_ = Phase::kBackward;
   --at_;
@@ -92,7 +97,7 @@ void TrainingWorker::push(uint32_t index, uint64_t now_ns) {
   const TraceTensor& spec = trace_.tensors[index];
   tensor.ready_ns = now_ns;
   tensor.pulled = false;
-  if (counts()) times_[index].ready_ns += now_ns - begin_ns_;
+  current_[index].ready_ns = now_ns - begin_ns_;
   if (config_.payload) {
     payloads_[static_cast<size_t>(spec.dtype)]->fill(index, iteration() + 1, 0, tensor.data);
   }
@@ -113,7 +118,7 @@ void TrainingWorker::on_completion(const Completion& completion, uint64_t now_ns
     return;
   }
   tensor.pulled = true;
-  if (counts()) times_[index].pulled_ns += now_ns - begin_ns_;
+  current_[index].pulled_ns = now_ns - begin_ns_;
   if (config_.spans) {
     spans_.push_back({index, iteration(), tensor.ready_ns, now_ns, Span::Kind::kExchange});
   }
@@ -121,7 +126,7 @@ void TrainingWorker::on_completion(const Completion& completion, uint64_t now_ns
     const auto dtype = static_cast<size_t>(trace_.tensors[index].dtype);
     mismatches_ += payloads_[dtype]->verify(index, iteration() + 1, 0, tensor.data).mismatches;
   }
-  if (phase_ == Phase::kForward && index == at_ && due_ns_ == kNever && !finished()) {
+  if (phase_ == Phase::kForward && index == at_ && due_ns_ == kNever) {
     enter_forward(now_ns);
   }
 }

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,9 @@ struct TrainingConfig {
   bool payload = false;
   bool spans = false;  // keep what a timeline shows
   uint64_t seed = 1;
+  // Whether to go on after `iterations`, which count as well: other jobs have not done theirs, and
+  // are to share their hosts until they have. May be empty.
+  std::function<bool()> goes_on;
 };
 
 struct Span {
@@ -57,7 +61,7 @@ class TrainingWorker final : public VirtualProgram {
   void on_completion(const Completion& completion, uint64_t now_ns) override;
   uint64_t due_ns() const override { return due_ns_; }
 
-  bool finished() const { return done_.size() == config_.iterations || !status_; }
+  bool finished() const { return done_.size() >= config_.iterations || !status_; }
   const Status& status() const { return status_; }
   const std::vector<Iteration>& iterations() const { return done_; }  // that are over
   const std::vector<TensorTimes>& tensors() const { return times_; }
@@ -73,6 +77,7 @@ class TrainingWorker final : public VirtualProgram {
   };
   uint32_t iteration() const { return static_cast<uint32_t>(done_.size()); }
   bool counts() const { return iteration() >= config_.warmup; }
+  bool stops() const { return finished() && !(status_ && config_.goes_on && config_.goes_on()); }
   uint64_t computing_ns(uint64_t nominal_ns);
   void compute(Span::Kind kind, uint64_t duration_ns, uint64_t now_ns);
   void enter_forward(uint64_t now_ns);
@@ -92,6 +97,7 @@ class TrainingWorker final : public VirtualProgram {
   uint64_t begin_ns_ = 0;  // of the iteration
   std::vector<Iteration> done_;
   std::vector<TensorTimes> times_;
+  std::vector<TensorTimes> current_;  // of the iteration that is not over
   std::vector<Span> spans_;
   Status status_;
   uint64_t mismatches_ = 0;

@@ -258,6 +258,16 @@ class Run(unittest.TestCase):
             self.assertEqual(file.read(), before)
         self.assertFalse(os.path.exists(path))
 
+    def test_jobs_share_their_hosts_until_all_are_done(self):
+        fast = os.path.join(self.folder, "fast.csv")
+        with open(fast, "w", encoding="utf-8") as file:
+            file.write(f"{HEADER}\n0,a,2224,f32,100000,200000,0\n")
+        slow = self.figures("--also", fast, "--iterations", "3")
+        self.assertEqual(slow["iterations"], 3)
+        self.assertGreater(slow["other_jobs"][0]["iterations"], 10)
+        (tensor,) = slow["other_jobs"][0]["tensors"]
+        self.assertLess(tensor["pulled_s"], slow["other_jobs"][0]["iteration_s"])
+
     def test_leaves_no_empty_file_when_it_fails(self):
         path = os.path.join(self.folder, "figures.json")
         self.run_sim("--trace", self.trace, "--policy", "mercury", "--link", "server0=1kbps", "--json", path, status=1)
