@@ -101,9 +101,17 @@ class Lab:
         if self.rate_mbit:
             self._shape(host)
 
+    def _bucket(self, rate_mbit):
+        return ["tbf", "rate", f"{rate_mbit}mbit", "burst", str(self.bucket_bytes), "limit",
+                str(self.queue_bytes)]
+
+    def set_rate(self, host, rate_mbit):
+        """Of its link, both ways, from now on. What waits before the link stays there."""
+        for interface in (host.port, host.ifb):
+            sh("tc", "qdisc", "change", "dev", interface, "root", *self._bucket(rate_mbit), ns=self.switch)
+
     def _shape(self, host):
-        tbf = ["tbf", "rate", f"{self.rate_mbit}mbit", "burst", str(self.bucket_bytes), "limit",
-               str(self.queue_bytes)]
+        tbf = self._bucket(self.rate_mbit)
         sh("tc", "qdisc", "add", "dev", host.port, "root", *tbf, ns=self.switch)
         sh("ip", "link", "add", host.ifb, "type", "ifb", ns=self.switch)
         sh("ip", "link", "set", host.ifb, "mtu", str(self.mtu), "up", ns=self.switch)

@@ -32,6 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -78,6 +79,14 @@ def wait_for_end(process, timeout_s):
         os.close(handle)
 
 
+class Training(typing.NamedTuple):
+    """A job of all workers."""
+    trace: pathlib.Path
+    policy: str
+    iterations: int  # after one of warm-up
+    slow: dict = {}  # rank: so many times as long it computes
+
+
 class Hosts:
     """The lab, with a daemon on each host."""
 
@@ -86,6 +95,7 @@ class Hosts:
     def __init__(self, options, folder, stack):
         self.options, self.folder, self.stack = options, folder, stack
         self.names = self.NAMES
+        self.mbit = dict.fromkeys(self.names, options.mbit)  # that their daemons know
         self.cpu_s = {}  # (host, "engines" or "program"): while programs ran
         self.run_s = 0  # how long the last ones did
         self.lab = stack.enter_context(
@@ -103,7 +113,7 @@ class Hosts:
         base = self.folder / host.name
         base.with_suffix(".toml").write_text(
             f'[port]\nkind = "ethdev"\ndevice = "{self.options.device}"\ninterface = "eth0"\nhugepages = "off"\n'
-            f'address = ["{host.ip}/24"]\nmtu = {self.options.mtu}\nrate = "{self.options.mbit}Mbit"\n'
+            f'address = ["{host.ip}/24"]\nmtu = {self.options.mtu}\nrate = "{self.mbit[host.name]}Mbit"\n'
             f'[engine]\nscheduling = "{self.options.scheduling}"\n[attach]\nsocket = "{base}.sock"\n', encoding="utf-8")
         stackd = str(self.options.build / "apps/stackd/mercury-stackd")
         log = base.with_suffix(".log")
@@ -150,23 +160,31 @@ class Hosts:
         self.cpu_s[name, what] = self.cpu_s.get((name, what), 0) + seconds
 
     def mercury(self, trace, policy):
-        options = self.options
+        reports, repeated = self.train([Training(trace, policy, self.options.iterations)])
+        return reports[0]["iterations_s"], repeated
+
+    def train(self, trainings):
+        """All at once: what the first worker of each reports, and how many chunks were sent again."""
+        options, cases = self.options, [*itertools.product(enumerate(trainings), range(WORKERS))]
+        report = {(number, rank): self.folder / f"report{number}-{rank}.json" for (number, _), rank in cases}
         with self.daemons() as daemons:
             for name, daemon in daemons.items():
                 self.count_cpu(name, "engines", -cpu_seconds(daemon))
             self.run_all([(f"w{rank}",
-                           [options.build / "apps/replay/mercury-replay", "--trace", trace, "--rank", rank, "--workers", WORKERS,
-                            "--servers", SERVERS, "--rendezvous", self.rendezvous, "--mode", "daemon", "--policy", policy,
-                            "--iterations", options.iterations, "--warmup", 1, "--report", self.folder / f"report{rank}.json",
+                           [options.build / "apps/replay/mercury-replay", "--trace", one.trace, "--job", f"job{number}",
+                            "--rank", rank, "--workers", WORKERS, "--servers", SERVERS, "--rendezvous", self.rendezvous,
+                            "--mode", "daemon", "--policy", one.policy, "--time-scale", one.slow.get(rank, 1),
+                            "--iterations", one.iterations, "--warmup", 1, "--report", report[number, rank],
                             *([] if options.verify else ["--no-verify"])],
-                           {"MERCURY_SOCKET": f"{self.folder / f'w{rank}'}.sock"}) for rank in range(WORKERS)])
+                           {"MERCURY_SOCKET": f"{self.folder / f'w{rank}'}.sock"}) for (number, one), rank in cases])
             for name, daemon in daemons.items():
                 self.count_cpu(name, "engines", cpu_seconds(daemon))
             repeated = sum(self.counter(name, "retransmits") for name in self.names)
-        reports = [json.loads((self.folder / f"report{rank}.json").read_text(encoding="utf-8")) for rank in range(WORKERS)]
-        if any(report["mismatches"] for report in reports):
-            raise LabError(f"{policy}: a sum is wrong")
-        return reports[0]["iterations_s"], repeated
+        reports = {key: json.loads(path.read_text(encoding="utf-8")) for key, path in report.items()}
+        for (number, rank), answer in reports.items():
+            if answer["mismatches"]:
+                raise LabError(f"{trainings[number].policy}, worker {rank}: a sum is wrong")
+        return [reports[number, 0] for number in range(len(trainings))], repeated
 
     def counter(self, name, counter):
         answer = subprocess.run([self.options.build / "apps/ctl/mercuryctl", "--socket", f"{self.folder / name}.sock", "stats",

@@ -1,0 +1,321 @@
+#!/usr/bin/python3
+"""Figures of the Mercury paper on real ports: some points of each, beside the simulator.
+
+    sudo benchmarks/emulation/figures.py                  all, half an hour, nothing else running
+    sudo benchmarks/emulation/figures.py fig13 fig21
+    benchmarks/emulation/figures.py --list
+
+The hosts, links and programs of emulate.py: two workers and two servers, mercury-stackd over af_packet,
+mercury-replay with real payloads that are verified. Links have 500 Mb/s for the paper's 10 Gb/s, and
+all that takes time in programs (computing, start-ups of partitions, how long a changing link keeps a
+rate) takes 20 times as long. mercury-sim gets the same traces, links and policies.
+
+Needs root, and `meson compile -C build`. Leaves figures.json in --out, whole after each figure.
+Status: 0; 1 when an iteration takes over a tenth more or less than simulated (links that change
+excepted: which iteration meets which rate is chance), or two policies that differ by more than that
+are in another order, or a bound is missed; 2 for a wrong command line.
+"""
+import argparse
+import contextlib
+import dataclasses
+import itertools
+import os
+import pathlib
+import random
+import signal
+import sys
+import tempfile
+import threading
+import types
+
+from emulate import ROOT, SERVERS, TOLERANCE, WORKERS, Hosts, LabError, Training, ask, middle, write_json
+
+sys.path.insert(0, str(ROOT / "benchmarks" / "papers"))
+import models  # noqa: E402
+from shared import HALVED, MIXES  # noqa: E402
+
+MBIT, GBPS = 500, 10
+FACTOR = GBPS * 1000 / MBIT
+MB = 1_000_000
+BYTEPS = f"byteps:startup={0.5 * FACTOR:g}ms"
+# Start-ups of 1 ms, as long as the paper allows, that do not overlap: its 73 % of line rate (Fig. 5).
+SERIAL = f"bytescheduler:partition=4MB,credit=4MB,startup={FACTOR:g}ms"
+NAMES = {"mercury": "Mercury", "mercury-fifo": "without preemption", "wfbp": "native", BYTEPS: "BytePS",
+         SERIAL: "start-ups do not overlap"}
+
+
+@dataclasses.dataclass
+class Case:
+    """What trains at once, and over which links."""
+    trainings: list
+    options: tuple = ()  # of mercury-sim beside
+    mbit: dict = dataclasses.field(default_factory=dict)  # host: its link's rate, where it is another
+    changes: dict = dataclasses.field(default_factory=dict)  # host: [Mb/s in each PERIOD_S]
+
+
+@dataclasses.dataclass
+class Took:
+    """Of one training, in seconds: an iteration, and from the first push to the last pull of one."""
+    simulated_s: float
+    emulated_s: float
+    exchanging_s: float
+    sent_bytes: float  # by the first worker in an iteration, all trainings together
+    spread: float = 0
+
+
+PERIOD_S = 0.5 * FACTOR
+DRAWS = 60
+
+
+class Emulation:
+    def __init__(self, hosts, options):
+        self.hosts, self.options = hosts, options
+        self.traces = types.SimpleNamespace(out=hosts.folder)  # where models.py puts them
+
+    def trace(self, model, total_ms=None):
+        return models.table2_trace(self.traces, model, (total_ms or models.GTX_1080_TI_MS[model]) * FACTOR)
+
+    def simulate(self, case):
+        first, *others = case.trainings
+        answer = ask(self.options, "--quiet", "--trace", first.trace, "--policy", first.policy,
+                     *(word for one in others for word in ("--also", f"{one.trace}@{one.policy}")),
+                     *(word for rank, times in first.slow.items() for word in ("--slow", f"{rank}={times}")),
+                     "--delay", "25us", "--queue", f"{self.options.queue}B", "--bucket", f"{self.hosts.lab.bucket_bytes}B",
+                     "--iterations", "6" if others or case.changes else "3", *case.options)
+        return [job["iteration_s"] for job in (answer, *answer.get("other_jobs", []))]
+
+    def run(self, case):
+        """[Took] of the case's trainings, which end at about the same time."""
+        lab, simulated = self.hosts.lab, self.simulate(case)
+        longest = max(one.iterations * seconds for one, seconds in zip(case.trainings, simulated))
+        trainings = [one._replace(iterations=max(one.iterations, round(longest / seconds)))
+                     for one, seconds in zip(case.trainings, simulated)]
+        self.hosts.mbit = {name: case.mbit.get(name, MBIT) for name in self.hosts.names}
+        for host in lab.hosts:
+            lab.set_rate(host, self.hosts.mbit[host.name])
+        before, _ = lab.link_bytes(lab["w0"])
+        with self.changing(case.changes):
+            reports, _ = self.hosts.train(trainings)
+        sent = lab.link_bytes(lab["w0"])[0] - before
+        took = []
+        for report, one, seconds in zip(reports, trainings, simulated):
+            all_s, tensors = report["iterations_s"], report["tensors"]
+            took.append(Took(seconds, middle(all_s),
+                             max(tensor["pulled_s"] for tensor in tensors) - min(tensor["ready_s"] for tensor in tensors),
+                             sent / (one.iterations + 1), (max(all_s) - min(all_s)) / middle(all_s)))
+        return took
+
+    @contextlib.contextmanager
+    def changing(self, changes):
+        """Links that have another rate every PERIOD_S."""
+        lab, end, failed = self.hosts.lab, threading.Event(), []
+
+        def change():
+            try:
+                for rates in zip(*changes.values()):
+                    for name, mbit in zip(changes, rates):
+                        lab.set_rate(lab[name], mbit)
+                    if end.wait(PERIOD_S):
+                        return
+            except Exception as error:  # pylint: disable=broad-except
+                failed.append(error)
+
+        thread = threading.Thread(target=change)
+        thread.start()
+        try:
+            yield
+        finally:
+            end.set()
+            thread.join()
+        if failed:
+            raise LabError(f"a link cannot be changed: {failed[0]}")
+
+
+class Figure:
+    """Rows of one figure, printed as they come."""
+
+    def __init__(self, name, emulation):
+        self.name, self.emulation, self.rows, self.good = name, emulation, [], True
+        print(f"\n{name}: {FIGURES[name].__doc__}\n{'':54}{'paper':>12}{'simulated':>12}{'emulated':>11}", flush=True)
+
+    def row(self, what, paper, simulated, emulated, good=True, form="{:.3f} s"):
+        simulated_text = form.format(simulated) if simulated is not None else ""
+        print(f"  {what:52}{paper:>12}{simulated_text:>12}{form.format(emulated):>11}{'' if good else '   MISSED'}", flush=True)
+        self.rows.append({"what": what, "paper": paper, "simulated": simulated, "emulated": emulated, "good": good})
+        self.good = self.good and good
+
+    def compare(self, models_of, cases, paper=None, judged=True):
+        """Each model's iterations under each policy, `cases[policy]`; how far ahead the first policy is."""
+        took = {policy: self.emulation.run(case) for policy, case in cases.items()}
+        for index, model in enumerate(models_of):
+            of = {policy: answers[index] for policy, answers in took.items()}
+            for policy, one in of.items():
+                apart = abs(one.emulated_s / one.simulated_s - 1)
+                self.row(f"{model}, {NAMES.get(policy, policy)}", "", one.simulated_s, one.emulated_s,
+                         apart <= TOLERANCE or not judged)
+            for a, b in itertools.combinations(of, 2):
+                said, seen = of[b].simulated_s / of[a].simulated_s - 1, of[b].emulated_s / of[a].emulated_s - 1
+                same = said * seen > 0 or abs(said) <= TOLERANCE
+                if a == next(iter(of)):
+                    self.row(f"{model}, {NAMES.get(a, a)} over {NAMES.get(b, b)}", (paper or {}).get((model, b), ""),
+                             100 * said, 100 * seen, same, "{:+.1f} %")
+                else:
+                    self.good = self.good and same
+        return took
+
+
+def fig3(figure):
+    """ByteScheduler's partitions, VGG-16 that computes 0.580 s, a credit of five: an optimum in between"""
+    trace = figure.emulation.trace("vgg16", models.PRINTED_VGG16_MS)
+    names = {f"bytescheduler:partition={size:g}MB,credit={5 * size:g}MB,startup={0.7 * FACTOR:g}ms": f"{size:g} MB"
+             for size in (1, 0.1, 40)}
+    NAMES.update(names)
+    figure.compare(["VGG-16"], {policy: Case([Training(trace, policy, 1)]) for policy in names},
+                   {("VGG-16", policy): "> 0" for policy in names})
+
+
+def fig7(figure):
+    """One tensor of 100 MB without priorities, frames of 9000 bytes: of a link's rate, framing left out"""
+    path = figure.emulation.hosts.folder / "tensor.csv"
+    path.write_text(f"{models.make_traces.COLUMNS}\n0,all,{25 * MB},f32,1000,1000,0\n", encoding="utf-8")
+    (took,) = figure.emulation.run(Case([Training(path, "mercury-fifo", 3)]))
+    shares = [100 * 8 * 100 * MB / seconds / (MBIT * MB) for seconds in (took.simulated_s, took.emulated_s)]
+    figure.row("gradients through each link", "full", *shares, shares[1] >= 95, "{:.1f} %")
+
+
+def fig13(figure):
+    """10 Gb/s, computing as a GTX 1080 Ti by PHub"""
+    chosen = {"vgg19": (["mercury", "mercury-fifo", SERIAL, BYTEPS, "wfbp"], 1), "resnet50": (["mercury", "wfbp"], 3)}
+    for model, (policies, iterations) in chosen.items():
+        trace, title = figure.emulation.trace(model), models.TITLES[model]
+        figure.compare([title], {policy: Case([Training(trace, policy, iterations)]) for policy in policies},
+                       {("VGG-19", "wfbp"): "to 130 %", ("VGG-19", BYTEPS): "to 74 %", ("VGG-19", SERIAL): "40 to 74 %",
+                        ("VGG-19", "mercury-fifo"): "to 15 %", ("ResNet-50", "wfbp"): "small"})
+
+
+def fig14(figure):
+    """Also Figs. 5 and 15: VGG-16's uplink from the first push to the last pull, and its GPU"""
+    for title, total_ms in (("a GTX 1080 Ti by PHub", None), ("0.580 s", models.PRINTED_VGG16_MS)):
+        trace = figure.emulation.trace("vgg16", total_ms)
+        took = figure.compare([title], {policy: Case([Training(trace, policy, 1)])
+                                        for policy in ("mercury", "mercury-fifo", SERIAL, "wfbp")})
+        for policy, (one,) in took.items():
+            if total_ms is None:
+                paper, least, most = {"wfbp": ("", 0, 90), SERIAL: ("~73 %", 65, 85)}.get(policy, ("full", 90, 101))
+                share = 100 * 8 * one.sent_bytes / (MBIT * MB) / one.exchanging_s
+                figure.row(f"uplink busy, {NAMES[policy]}", paper, None, share, least <= share <= most, "{:.1f} %")
+            else:
+                paper, least, most = {"mercury": ("always", 95, 101), "mercury-fifo": ("some idle", 0, 97)}.get(policy, ("", 0, 101))
+                share = [100 * total_ms * FACTOR / 1000 / seconds for seconds in (one.simulated_s, one.emulated_s)]
+                figure.row(f"GPU busy, {NAMES[policy]}", paper, *share, least <= share[1] <= most, "{:.1f} %")
+
+
+def changing(figure, least_gbps, paper):
+    """AlexNet on links that each draw another rate every 0.5 s, the same for all policies."""
+    draw = random.Random(1)
+    rates = {name: [round(draw.uniform(least_gbps, GBPS) / GBPS * MBIT) for _ in range(DRAWS)] for name in figure.emulation.hosts.names}
+    links = []
+    for name, mbit in rates.items():
+        kind = {"w": "worker", "s": "server"}[name[0]]
+        steps = ",".join(f"{step * PERIOD_S:g}s:{rate}Mbps" if step else f"{rate}Mbps" for step, rate in enumerate(mbit))
+        links += ["--link", f"{kind}{name[1:]}={steps}"]
+    trace = figure.emulation.trace("alexnet")
+    figure.compare(["AlexNet"], {policy: Case([Training(trace, policy, 4)], tuple(links), {}, rates)
+                                 for policy in ("mercury", SERIAL, "wfbp")}, paper, judged=False)
+
+
+def fig18(figure):
+    """AlexNet on links that draw 6 to 10 Gb/s every 0.5 s, the same for all policies"""
+    changing(figure, 6, {("AlexNet", "wfbp"): "to 85 %", ("AlexNet", SERIAL): "41 to 74 %"})
+
+
+def fig19(figure):
+    """AlexNet on links that draw 1 to 10 Gb/s every 0.5 s, the same for all policies"""
+    changing(figure, 1, {("AlexNet", "wfbp"): "to 129 %", ("AlexNet", SERIAL): "99 to 104 %"})
+
+
+def fig20(figure):
+    """Jobs that share hosts and take turns on the GPU"""
+    for part in ("a", "d"):
+        mix = MIXES[part]
+        traces = [figure.emulation.trace(model, len(mix) * models.GTX_1080_TI_MS[model] * (0.5 if model in HALVED else 1))
+                  for model in mix]
+        titles = [f"({part}) {models.TITLES[model]}" for model in mix]
+        paper = {(title, "wfbp"): "to 100 %" if part == "a" else "gains" if model == "vgg16-cifar" else "unharmed"
+                 for title, model in zip(titles, mix)}
+        figure.compare(titles, {policy: Case([Training(trace, policy, 2) for trace in traces]) for policy in ("mercury", "wfbp")},
+                       paper)
+
+
+def fig21(figure):
+    """(a) the second worker computes half as fast, (b) its link has 5 Gb/s"""
+    printed = {"(a) VGG-19": ("93 %", "37 %"), "(a) ResNet-50": ("0 %", "0 %")}
+    for part, model in (("a", "vgg19"), ("a", "resnet50"), ("b", "vgg19")):
+        trace, title = figure.emulation.trace(model), f"({part}) {models.TITLES[model]}"
+        paper = dict(zip([(title, "wfbp"), (title, BYTEPS)], printed.get(title, ("> 0", "> 0"))))
+        if part == "a":
+            cases = {policy: Case([Training(trace, policy, 1, {1: 2})]) for policy in ("mercury", BYTEPS, "wfbp")}
+        else:
+            cases = {policy: Case([Training(trace, policy, 1)], ("--link", f"worker1={MBIT // 2}Mbps"), {"w1": MBIT // 2})
+                     for policy in ("mercury", BYTEPS, "wfbp")}
+        figure.compare([title], cases, paper)
+
+
+FIGURES = {"fig3": fig3, "fig7": fig7, "fig13": fig13, "fig14": fig14, "fig18": fig18, "fig19": fig19, "fig20": fig20,
+           "fig21": fig21}
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=f"of {', '.join(FIGURES)} [all]")
+    parser.add_argument("--list", action="store_true", help="the figures, and leave")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "out" / "emulation", help="[%(default)s]")
+    parser.add_argument("--no-verdict", action="store_true", help="status 0 whatever the times are: the sums are right")
+    options = parser.parse_args()
+    for name in options.figures:
+        if name not in FIGURES:
+            parser.error(f"no figure {name}: one of {', '.join(FIGURES)}")
+    options.build = options.build.resolve()
+    for program in ("apps/stackd/mercury-stackd", "apps/replay/mercury-replay", "apps/sim/mercury-sim"):
+        if not (options.build / program).is_file() and not options.list:
+            parser.error(f"no {options.build / program}: tools/build {program} makes it")
+    # What emulate.py's hosts want to know.
+    vars(options).update(mbit=MBIT, mtu=9000, queue=1 << 20, bucket=None, device="af_packet", scheduling="urgent", verify=True)
+    return options
+
+
+def main():
+    options = parse()
+    if options.list:
+        for name, figure in FIGURES.items():
+            print(f"{name:7}{figure.__doc__}")
+        return 0
+    if os.geteuid() != 0:
+        print("figures.py: virtual hosts need root (network namespaces)", file=sys.stderr)
+        return 77 if options.no_verdict else 1
+    for number in (signal.SIGTERM, signal.SIGHUP):  # cleans up, as Ctrl-C does
+        signal.signal(number, signal.default_int_handler)
+    options.out.mkdir(parents=True, exist_ok=True)
+    print(f"{WORKERS} workers, {SERVERS} servers, {MBIT} Mb/s for {GBPS} Gb/s, times x {FACTOR:g}; seconds are of these hosts")
+    good, results = True, {}
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mercury-")))
+        emulation = Emulation(Hosts(options, folder, stack), options)
+        for name in options.figures or FIGURES:
+            figure = Figure(name, emulation)
+            FIGURES[name](figure)
+            results[name] = figure.rows
+            good = good and figure.good
+            write_json(options.out / "figures.json", results)
+    print(f"\n{'all as simulated' if good else 'something is not as simulated: see MISSED above'}")
+    return 0 if good or options.no_verdict else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except LabError as why:
+        sys.exit(f"figures.py: {why}")
+    except KeyboardInterrupt:
+        sys.exit("figures.py: interrupted; figures.json has the figures that are done")
