@@ -161,10 +161,10 @@ class Hosts:
 
     def mercury(self, trace, policy):
         reports, repeated = self.train([Training(trace, policy, self.options.iterations)])
-        return reports[0]["iterations_s"], repeated
+        return reports[0][0]["iterations_s"], repeated
 
     def train(self, trainings):
-        """All at once: what the first worker of each reports, and how many chunks were sent again."""
+        """All at once: what the workers of each report, by rank, and how many chunks were sent again."""
         options, cases = self.options, [*itertools.product(enumerate(trainings), range(WORKERS))]
         report = {(number, rank): self.folder / f"report{number}-{rank}.json" for (number, _), rank in cases}
         with self.daemons() as daemons:
@@ -184,7 +184,7 @@ class Hosts:
         for (number, rank), answer in reports.items():
             if answer["mismatches"]:
                 raise LabError(f"{trainings[number].policy}, worker {rank}: a sum is wrong")
-        return [reports[number, 0] for number in range(len(trainings))], repeated
+        return [[reports[number, rank] for rank in range(WORKERS)] for number in range(len(trainings))], repeated
 
     def counter(self, name, counter):
         answer = subprocess.run([self.options.build / "apps/ctl/mercuryctl", "--socket", f"{self.folder / name}.sock", "stats",
