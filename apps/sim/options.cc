@@ -13,7 +13,7 @@ namespace mercury::simulator {
 namespace {
 
 constexpr uint64_t kMinLinkBps = 1000, kMaxLinkBps = 100'000'000'000'000;
-// IPv6's least; the most that a frame's 16-bit payload length allows, and jumbo frames with room.
+// The most that a frame's 16-bit payload length allows, and jumbo frames with room.
 constexpr uint32_t kMaxMtu = 65535;
 
 bool same_file(const std::string& a, const std::string& b) {

@@ -81,7 +81,8 @@ void describe_run(CLI::App& app, SimOptions& options, RunOptions& run) {
   // A command such as `model` has its own.
   app.get_option("--trace")->required(false);
   app.get_option("--policy")->required(false);
-  app.add_option("--iterations", run.iterations, "to simulate, warm-up included; jobs go on until all have done them")
+  app.add_option("--iterations", run.iterations,
+                 "to simulate, warm-up included; jobs go on until all have done them")
       ->capture_default_str()
       ->check(CLI::Range(1U, 100'000U));
   app.add_option("--warmup", run.warmup, "of them that the figures leave out")

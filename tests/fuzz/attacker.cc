@@ -300,7 +300,7 @@ void Attacker::forge_chunk(Input& record) {
   send(*way, header, payload, record);
 }
 
-// Mostly the life that a member of the other job is in: what it said when it opened its sessions.
+// Mostly that of a worker whose PUSH is remembered, or one of its next two lives.
 uint32_t Attacker::incarnation(Input& record) const {
   const uint8_t how = record.byte();
   for (const Heard& heard : cluster_.ear().frames()) {

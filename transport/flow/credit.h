@@ -100,7 +100,7 @@ class CreditAllocator {
   // For a session that has sent nothing yet, or not for long.
   uint16_t idle_units(JobSlot job) const noexcept { return units(idle_bytes(job)); }
 
-  // More than all grants together can say is as good as that.
+  // Products of two budgets fit into 64 bits; 512 of the largest grants are not more.
   uint64_t budget_bytes() const noexcept {
     return std::min(carried_bytes(rtt_ns_) + queue_.bytes(), uint64_t{UINT32_MAX});
   }

@@ -38,9 +38,9 @@ struct JobPolicy {
   // How long a HELLO, or a local worker, waits for a job that is not known here. 0 (daemons): not
   // at all. Embedded hosts of server programs wait, so that nobody has to start first.
   uint64_t hold_unknown_ns = 0;
-  // After a worker left in order: how long the others may still need for what the servers owe them,
-  // before operations that wait fail with kPeerLeft. Too short, and a slow link loses the last
-  // round.
+  // After a worker left in order: operations of the others that wait fail with kPeerLeft once
+  // nothing of the job has moved for so long (looked at once in that time). 0: at once, and a slow
+  // link loses the last round.
   uint64_t leave_grace_ns = 5'000'000'000;
 };
 
