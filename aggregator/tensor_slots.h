@@ -168,6 +168,7 @@ class TensorSlots {
 
   AggregationTensor spec_;
   uint16_t workers_ = 0;
+  bool alone_ = false;       // one worker: its contribution is the sum
   bool in_order_ = false;    // contributions are added in rank order
   uint64_t sum_stride_ = 0;  // bytes from one accumulator to the next, a multiple of a cache line
   uint64_t kept_stride_ = 0;

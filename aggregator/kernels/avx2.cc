@@ -33,9 +33,6 @@ struct F32 {
   static __m256 add(__m256 a, __m256 b) noexcept { return _mm256_add_ps(a, b); }
   static __m256 splat(uint32_t n) noexcept { return _mm256_set1_ps(static_cast<float>(n)); }
   static __m256 divide(__m256 a, __m256 b) noexcept { return _mm256_div_ps(a, b); }
-  static uint32_t nan_in(__m256 a, __m256 b) noexcept {
-    return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)));
-  }
   static __m256 canonical(__m256 v) noexcept {
     const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
     return _mm256_blendv_ps(v, nan, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
@@ -82,9 +79,6 @@ struct F64 {
   static __m256d add(__m256d a, __m256d b) noexcept { return _mm256_add_pd(a, b); }
   static __m256d splat(uint32_t n) noexcept { return _mm256_set1_pd(n); }
   static __m256d divide(__m256d a, __m256d b) noexcept { return _mm256_div_pd(a, b); }
-  static uint32_t nan_in(__m256d a, __m256d b) noexcept {
-    return static_cast<uint32_t>(_mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_UNORD_Q)));
-  }
   static __m256d canonical(__m256d v) noexcept {
     const __m256d nan = _mm256_castsi256_pd(_mm256_set1_epi64x(0x7ff8000000000000));
     return _mm256_blendv_pd(v, nan, _mm256_cmp_pd(v, v, _CMP_UNORD_Q));

@@ -27,9 +27,6 @@ struct F32 {
   static __m512 add(__m512 a, __m512 b) noexcept { return _mm512_add_ps(a, b); }
   static __m512 splat(uint32_t n) noexcept { return _mm512_set1_ps(static_cast<float>(n)); }
   static __m512 divide(__m512 a, __m512 b) noexcept { return _mm512_div_ps(a, b); }
-  static uint32_t nan_in(__m512 a, __m512 b) noexcept {
-    return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
-  }
   static __m512 canonical(__m512 v) noexcept {
     const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
     return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), nan);
@@ -72,9 +69,6 @@ struct F64 {
   static __m512d add(__m512d a, __m512d b) noexcept { return _mm512_add_pd(a, b); }
   static __m512d splat(uint32_t n) noexcept { return _mm512_set1_pd(n); }
   static __m512d divide(__m512d a, __m512d b) noexcept { return _mm512_div_pd(a, b); }
-  static uint32_t nan_in(__m512d a, __m512d b) noexcept {
-    return _mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q);
-  }
   static __m512d canonical(__m512d v) noexcept {
     const __m512d nan = _mm512_castsi512_pd(_mm512_set1_epi64(0x7ff8000000000000));
     return _mm512_mask_mov_pd(v, _mm512_cmp_pd_mask(v, v, _CMP_UNORD_Q), nan);

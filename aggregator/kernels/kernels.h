@@ -26,9 +26,6 @@ struct TypeKernels {
   // the elements in the wire type, rounded to nearest even, at the start of the accumulator. Null
   // where there is nothing to do (integers).
   void (*finish)(std::byte* accumulator, size_t elems, uint32_t divisor) noexcept = nullptr;
-  // True: finish with divisor 1 would leave every bit as it is. Null where the accumulator's type
-  // is not the wire's, or finish is null.
-  bool (*is_final)(const std::byte* accumulator, size_t elems) noexcept = nullptr;
 };
 
 struct KernelSet {

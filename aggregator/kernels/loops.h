@@ -16,7 +16,7 @@ namespace mercury::aggregation {
 // Wide handles Wide::kLanes elements at a time, One handles the rest, one at a time. Both have
 //   kLanes, kWireBytes, kSumBytes (bytes per element on the wire and in the accumulator), kFloat,
 //   load_wire, load_sum, store_sum, add
-// and, where kFloat is set, splat, divide, canonical, nan_in (not 0 if either has one), store_wire.
+// and, where kFloat is set, splat, divide, canonical, store_wire.
 template <class Wide, class One>
 struct Loops {
   static_assert(One::kLanes == 1 && Wide::kWireBytes == One::kWireBytes &&
@@ -42,21 +42,6 @@ struct Loops {
       One::store_sum(sum + i * kSum,
                      One::add(One::load_sum(sum + i * kSum), One::load_wire(wire + i * kWire)));
     }
-  }
-
-  static bool is_final(const std::byte* sum, size_t elems) noexcept {
-    constexpr size_t kPair = 2 * Wide::kLanes;
-    uint32_t nan = 0;
-    size_t i = 0;
-    for (; i + kPair <= elems; i += kPair) {
-      nan |= Wide::nan_in(Wide::load_sum(sum + i * kSum),
-                          Wide::load_sum(sum + (i + Wide::kLanes) * kSum));
-    }
-    for (; i < elems; ++i) {
-      const auto value = One::load_sum(sum + i * kSum);
-      nan |= One::nan_in(value, value);
-    }
-    return nan == 0;
   }
 
   // In place: the wire type is never wider than the accumulator, so what is stored at step i lies
@@ -95,10 +80,7 @@ constexpr TypeKernels type_kernels() {
   TypeKernels out;
   if constexpr (Wide::kWireBytes != Wide::kSumBytes) out.widen = L::widen;
   out.add = L::add;
-  if constexpr (Wide::kFloat) {
-    out.finish = L::finish;
-    if constexpr (Wide::kWireBytes == Wide::kSumBytes) out.is_final = L::is_final;
-  }
+  if constexpr (Wide::kFloat) out.finish = L::finish;
   return out;
 }
 

@@ -32,7 +32,6 @@ struct FloatLane : NativeLane<Unit, Number> {
   static constexpr bool kFloat = true;
   static Number splat(uint32_t divisor) noexcept { return static_cast<Number>(divisor); }
   static Number divide(Number a, Number b) noexcept { return a / b; }
-  static uint32_t nan_in(Number a, Number b) noexcept { return a != a || b != b; }
   static Number canonical(Number value) noexcept {
     return value == value ? value : static_cast<Number>(__builtin_nanf(""));
   }

@@ -115,27 +115,6 @@ TEST(Kernels, SumAnyLengthAndAlignmentAsTheReferenceDoes) {
   }
 }
 
-// A NaN anywhere, also in the rest that no wide register holds, is what finish changes.
-template <class Number>
-void check_final(Dtype type) {
-  for (const KernelSet* set : available()) {
-    for (const size_t elems : {size_t{0}, size_t{1}, size_t{31}, size_t{32}, size_t{77}}) {
-      std::vector<Number> sum(elems, -std::numeric_limits<Number>::infinity());
-      auto* const bytes = reinterpret_cast<std::byte*>(sum.data());
-      EXPECT_TRUE(of(set, type).is_final(bytes, elems)) << set->name;
-      for (size_t i = 0; i < elems; ++i) {
-        sum[i] = -std::numeric_limits<Number>::quiet_NaN();
-        EXPECT_FALSE(of(set, type).is_final(bytes, elems)) << set->name << " " << i;
-        sum[i] = Number{1};
-      }
-    }
-  }
-}
-TEST(Kernels, TellWhetherASumIsFinal) {
-  check_final<float>(Dtype::kF32);
-  check_final<double>(Dtype::kF64);
-}
-
 // Widening is exact for all 65,536 halves, and rounding gives each back.
 void check_all_halves(Dtype type, reference::HalfFormat format) {
   std::vector<uint16_t> halves(65536);

@@ -151,7 +151,8 @@ class World {
     }
     std::vector<Bytes> payloads;
     for (const Message& message : chunk.order) payloads.push_back(message.elements);
-    chunk.results[chunk.steps_done++] = reference::sum_of(type_, payloads, average_ ? workers_ : 1);
+    chunk.results[chunk.steps_done++] =
+        workers_ == 1 ? payloads[0] : reference::sum_of(type_, payloads, average_ ? workers_ : 1);
     chunk.in.clear();
     chunk.order.clear();
   }
