@@ -48,20 +48,22 @@ class RangeQueue {
   // The most urgent priority that is queued. Only when not empty.
   uint16_t top(const RangePools& pools) const noexcept { return trie_.top(pools.trie); }
 
-  // Behind everything of its priority. False: no node is free, nothing changed.
-  bool append(const ChunkRange& range, RangePools& pools) noexcept {
+  // kNot: no node is free, nothing changed. kLonger: the last range is, nothing else changed.
+  enum class Appended : uint8_t { kNot, kLonger, kNew };
+  // Behind everything of its priority.
+  Appended append(const ChunkRange& range, RangePools& pools) noexcept {
     PriorityList* list = trie_.ensure(range.priority, pools.trie);
-    if (list == nullptr) return false;
+    if (list == nullptr) return Appended::kNot;
     const bool has_fresh = list->head != kNil && pools.ranges[list->head].last_again != list->tail;
-    if (has_fresh && extend(pools.ranges[list->tail], range)) return true;
+    if (has_fresh && extend(pools.ranges[list->tail], range)) return Appended::kLonger;
     const uint32_t node = take(*list, range, pools);
-    if (node == kNil) return false;
+    if (node == kNil) return Appended::kNot;
     (list->tail == kNil ? list->head : pools.ranges[list->tail].next) = node;
     list->tail = node;
-    return true;
+    return Appended::kNew;
   }
 
-  // Behind the retransmissions of its priority, before the rest of it. False: as append().
+  // Behind the retransmissions of its priority, before the rest of it. False: no node is free.
   bool append_again(const ChunkRange& range, RangePools& pools) noexcept {
     PriorityList* list = trie_.ensure(range.priority, pools.trie);
     if (list == nullptr) return false;

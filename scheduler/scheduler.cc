@@ -177,10 +177,13 @@ bool Scheduler::admit(SessionSlot slot, const ChunkRange& range) noexcept {
   State& st = *state_;
   if (!st.has(slot) || range.chunk_count == 0) return true;
   SessionNode& session = st.sessions[slot.value];
-  st.last.range = nullptr;
-  if (!session.queue.append(range, st.pools)) return false;
+  const RangeQueue::Appended appended = session.queue.append(range, st.pools);
+  if (appended == RangeQueue::Appended::kNot) return false;
   st.count(session, range.chunk_count, 0);
-  st.place(slot.value);
+  if (appended == RangeQueue::Appended::kNew) {
+    st.last.range = nullptr;
+    st.place(slot.value);
+  }
   return true;
 }
 
