@@ -64,7 +64,6 @@ Status EthdevPort::open_wait_fd() {
 EthdevPort::~EthdevPort() {
   rx_release();
   drop_pending();
-  rte_pktmbuf_free_bulk(spare_.data(), spare_count_);
   rte_pktmbuf_free_bulk(stash_.data(), stash_count_);
   rte_pktmbuf_free_bulk(foreign_.data() + foreign_first_, foreign_last_ - foreign_first_);
   if (wait_fd_ >= 0) ::close(wait_fd_);
@@ -132,7 +131,7 @@ uint32_t EthdevPort::buffers_in_use() const noexcept {
   const bool copies = device_->gather_pool() != nullptr;  // inside rte_eth_tx_burst
   if (!copies || device_->config().engines != device_->queues()) return held;
   const uint32_t taken = rte_mempool_in_use_count(lane_.pool);
-  return taken - std::min(taken, spare_count_);
+  return taken - std::min(taken, spare_.count());
 }
 
 void EthdevPort::tick(uint64_t now_ns) {

@@ -15,6 +15,7 @@
 #include "transport/base/counters.h"
 #include "transport/port/ethdev/device.h"
 #include "transport/port/ethdev/ip.h"
+#include "transport/port/ethdev/pools.h"
 #include "transport/port/port.h"
 
 struct rte_mbuf;
@@ -25,7 +26,6 @@ class EthdevPort {
  public:
   static constexpr uint32_t kBurst = 64;     // frames per call to the driver
   static constexpr uint32_t kPending = 512;  // frames that wait for room in the device
-  static constexpr uint32_t kSpare = 8;      // buffers that tx_alloc takes from the pool at a time
 
   // The port of engine `engine` (0 .. config().engines - 1), once for each. The counters must
   // outlive it. Errors: kInvalidArgument, kSystem.
@@ -82,8 +82,6 @@ class EthdevPort {
   [[gnu::cold]] void answer(rte_mbuf* frame, FrameClass kind, uint64_t now_ns) noexcept;
   [[gnu::cold]] void wake_up() noexcept;
 
-  // False: the pool is empty.
-  bool take_spares() noexcept;
   // True if frames to the path can be addressed; brings its MAC address up to date.
   bool address(Path& path) noexcept;
   void queue(rte_mbuf* frame, const Path& path) noexcept;
@@ -115,9 +113,9 @@ class EthdevPort {
   std::array<rte_mbuf*, kPending> pending_{};
   uint32_t pending_first_ = 0;
   uint32_t pending_last_ = 0;
-  uint32_t building_ = 0;                  // frames between tx_alloc and tx_send
-  std::array<rte_mbuf*, kSpare> spare_{};  // from the pool, for tx_alloc
-  uint32_t spare_count_ = 0;
+  uint32_t building_ = 0;  // frames between tx_alloc and tx_send
+  BufferStock spare_;      // for tx_alloc
+  BufferStock tails_;      // for the payloads of tx_send_shared
   // Taken from the outbox, not yet taken by the device.
   std::array<rte_mbuf*, kBurst> foreign_{};
   uint32_t foreign_first_ = 0;

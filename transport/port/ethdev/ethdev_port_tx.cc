@@ -32,9 +32,9 @@ rte_mbuf* mbuf_of(const TxFrame& frame) { return static_cast<rte_mbuf*>(frame.co
 
 bool EthdevPort::tx_alloc(TxFrame& frame) noexcept {
   if (pending_last_ - pending_first_ + building_ >= kPending) return false;
-  if (spare_count_ == 0 && !take_spares()) [[unlikely]]
+  rte_mbuf* mbuf = spare_.take(lane_.pool);
+  if (mbuf == nullptr) [[unlikely]]
     return false;
-  rte_mbuf* mbuf = spare_[--spare_count_];
   ++building_;
   frame.data = rte_pktmbuf_mtod(mbuf, std::byte*);
   frame.capacity = info_.max_udp_payload;
@@ -42,22 +42,8 @@ bool EthdevPort::tx_alloc(TxFrame& frame) noexcept {
   return true;
 }
 
-bool EthdevPort::take_spares() noexcept {
-  for (uint32_t count = kSpare; count > 0; count /= 2) {
-    if (rte_pktmbuf_alloc_bulk(lane_.pool, spare_.data(), count) == 0) {
-      spare_count_ = count;
-      return true;
-    }
-  }
-  return false;
-}
-
 void EthdevPort::tx_cancel(TxFrame& frame) noexcept {
-  if (spare_count_ < kSpare) {
-    spare_[spare_count_++] = mbuf_of(frame);
-  } else {
-    rte_pktmbuf_free(mbuf_of(frame));
-  }
+  spare_.give(mbuf_of(frame));
   frame.cookie = nullptr;
   --building_;
 }
@@ -101,7 +87,7 @@ void EthdevPort::tx_send_shared(TxFrame& frame, uint32_t bytes, PathId path_id,
   rte_mempool* gather = device_->gather_pool();
   // What crosses to another thread is copied: the pin is counted without atomics by the driver.
   const bool here = gather != nullptr && owns_queue_ && !path.loops && address(path);
-  rte_mbuf* tail = here ? rte_pktmbuf_alloc(gather) : nullptr;
+  rte_mbuf* tail = here ? tails_.take(gather) : nullptr;
   if (tail == nullptr) {
     std::memcpy(frame.data + bytes, payload.data(), payload.size());
     tx_send(frame, path_id, bytes + static_cast<uint32_t>(payload.size()));

@@ -3,6 +3,7 @@
 #include <rte_mbuf.h>
 #include <rte_mbuf_pool_ops.h>
 #include <rte_mempool.h>
+#include <rte_prefetch.h>
 
 namespace mercury::ethdev {
 namespace {
@@ -41,6 +42,34 @@ rte_mempool* create_frame_pool(DeviceKind kind, const std::string& name, uint32_
 
 rte_mempool* create_gather_pool(const std::string& name, uint32_t mbufs) {
   return rte_pktmbuf_pool_create(name.c_str(), mbufs, kCache, 0, 0, SOCKET_ID_ANY);
+}
+
+BufferStock::~BufferStock() { rte_pktmbuf_free_bulk(buffers_.data(), count_); }
+
+rte_mbuf* BufferStock::take(rte_mempool* pool) noexcept {
+  if (count_ == 0 && !refill(pool)) [[unlikely]]
+    return nullptr;
+  rte_mbuf* const taken = buffers_[--count_];
+  if (count_ > 0) rte_prefetch0(buffers_[count_ - 1]);
+  return taken;
+}
+
+void BufferStock::give(rte_mbuf* buffer) noexcept {
+  if (count_ < kMost) {
+    buffers_[count_++] = buffer;
+  } else {
+    rte_pktmbuf_free(buffer);
+  }
+}
+
+bool BufferStock::refill(rte_mempool* pool) noexcept {
+  for (uint32_t count = kMost; count > 0; count /= 2) {
+    if (rte_pktmbuf_alloc_bulk(pool, buffers_.data(), count) == 0) {
+      count_ = count;
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace mercury::ethdev
