@@ -56,6 +56,15 @@ Layout layout_of(const AggregationTensor& spec, uint16_t workers, bool in_order,
   return layout;
 }
 
+// The next chunk's slot, which is probably the next that is asked for. Behind the last lie the
+// sums.
+void prefetch_behind(const Slot& slot) noexcept {
+  const auto* const next = reinterpret_cast<const std::byte*>(&slot + 1);
+  for (size_t line = 0; line < sizeof(Slot); line += kCacheLine) {
+    __builtin_prefetch(next + line, 1);
+  }
+}
+
 }  // namespace
 
 Status check_tensor(const AggregationTensor& spec) {
@@ -162,6 +171,7 @@ PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& 
   if (contribution.elements.size() != elems * size_of(spec_.dtype)) return PushVerdict::kBadChunk;
 
   Slot& slot = slots_[index];
+  prefetch_behind(slot);
   const uint32_t open_round = spec_.first_round + slot.rounds_done;
   const int32_t ahead = static_cast<int32_t>(contribution.round - open_round);
   if (rule_ != nullptr && (ahead == 0 || ahead == -1)) {
@@ -296,6 +306,7 @@ bool TensorSlots::result(uint32_t round, uint32_t chunk, ChunkResult& out) noexc
   const uint32_t index = chunk - spec_.first_chunk;
   if (index >= spec_.chunk_count) return false;
   Slot& slot = slots_[index];
+  prefetch_behind(slot);
   const uint32_t rounds_ago =
       spec_.first_round + slot.rounds_done - round;  // 1: the last completed
   const uint32_t generation = round & 1;

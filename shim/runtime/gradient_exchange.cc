@@ -129,6 +129,7 @@ bool GradientExchange::next(OutgoingChunk& out) noexcept {
     out.session = chunk.session;
     out.job = chunk.job;
     out.pin = nullptr;
+    out.header.flags = 0;
     const bool needed = bindings_[chunk.session.value].kind == Kind::kWorker
                             ? prepare_result(chunk, out)
                             : worker_.prepare(chunk.job, chunk.tensor, chunk.round, chunk.chunk,
@@ -150,7 +151,7 @@ bool GradientExchange::prepare_result(const ScheduledChunk& chunk, OutgoingChunk
   out.header.incarnation = server_jobs_[chunk.job.value].spec.incarnation;
   if (result.partial) out.header.flags |= wire::kFlagPartial;
   out.header.payload_crc = result.crc;
-  out.payload = result.elements;
+  out.payload = {result.elements.data(), result.elements.size()};
   out.pin = result.pin;
   return true;
 }

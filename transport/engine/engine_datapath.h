@@ -159,6 +159,7 @@ uint32_t Engine<P, X>::send_session_frames() {
 template <Port P, Exchange X>
 uint32_t Engine<P, X>::send_chunks() noexcept {
   uint32_t sent = 0;
+  OutgoingChunk chunk;
   while (sent < tx_burst_) {
     if (!pacer_.allows(now_ns_)) {
       paced_ = true;
@@ -170,7 +171,6 @@ uint32_t Engine<P, X>::send_chunks() noexcept {
       stalled_ = true;
       break;
     }
-    OutgoingChunk chunk;
     if (!exchange_.next(chunk)) {
       port_.tx_cancel(frame);
       break;

@@ -26,7 +26,12 @@ bool SentHistory::append(uint64_t number, const SentTag& tag, uint32_t bytes,
   SentRecord& record = tail_->records[tail_->used++];
   record.number = number;
   record.sent_ns = now_ns;
-  record.tag = tag;
+  // Field by field, as it was just written: one wide load of it would wait for the stores.
+  record.tag.type = tag.type;
+  record.tag.priority = tag.priority;
+  record.tag.round = tag.round;
+  record.tag.tensor = tag.tensor;
+  record.tag.chunk = tag.chunk;
   record.bytes = bytes;
   record.in_flight = true;
   ++tail_->live;

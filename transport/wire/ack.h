@@ -25,8 +25,8 @@ namespace mercury::wire {
 inline constexpr size_t kMaxAckRanges = 64;
 
 struct AckRange {
-  uint64_t first = 0;  // inclusive, first <= last
-  uint64_t last = 0;
+  uint64_t first;  // inclusive, first <= last
+  uint64_t last;
 };
 
 struct Ack {
