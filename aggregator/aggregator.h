@@ -10,8 +10,8 @@
 // shorter); this server holds chunks [first_chunk, first_chunk + chunk_count).
 // Accumulators: f16 and bf16 are summed in f32 and rounded once, to nearest even, on completion;
 // average divides once, before that rounding (integers: sum only). Integers wrap. Any NaN in a
-// result is the positive quiet NaN without payload. The sum of a job of one worker is what it
-// pushed, to the bit.
+// result is the positive quiet NaN without payload; but what the only worker of a job without a
+// quorum pushes is its sum, to the bit.
 // Rounds are serial numbers (RFC 1982 with 32 bits): they may wrap around. A chunk takes
 // contributions of one round at a time, the one after its last completed round; so when round r of
 // a chunk begins, r - 1 is complete, hence every worker has had r - 2 and nobody asks for it again.

@@ -100,7 +100,6 @@ Result<TensorSlots> TensorSlots::create(const AggregationTensor& spec, uint16_t 
   TensorSlots out;
   out.spec_ = spec;
   out.workers_ = workers;
-  out.alone_ = workers == 1 && rule == nullptr;
   out.in_order_ = deterministic && order_matters(spec.dtype, workers);
   out.rule_ = rule;
   out.sum_offset_ = rule != nullptr ? kBitmapRoom : 0;
@@ -132,7 +131,6 @@ TensorSlots::TensorSlots(TensorSlots&& other) noexcept { *this = std::move(other
 TensorSlots& TensorSlots::operator=(TensorSlots&& other) noexcept {
   spec_ = other.spec_;
   workers_ = other.workers_;
-  alone_ = other.alone_;
   in_order_ = other.in_order_;
   sum_stride_ = other.sum_stride_;
   kept_stride_ = other.kept_stride_;
@@ -217,7 +215,7 @@ bool TensorSlots::add(Slot& slot, std::byte* sum, const Contribution& contributi
   const std::span<const std::byte> wire = contribution.elements;
   const TypeKernels& kernel = kernels().types[static_cast<size_t>(spec_.dtype)];
   const size_t elems = wire.size() / size_of(spec_.dtype);
-  if (slot.added == 0 && (alone_ || kernel.widen == nullptr)) {
+  if (slot.added == 0 && (alone() || kernel.widen == nullptr)) {
     if (wire::copy_crc32c(sum, wire.data(), wire.size()) != contribution.payload_crc) return false;
   } else {
     if (wire::crc32c(wire) != contribution.payload_crc) return false;
@@ -245,7 +243,7 @@ void TensorSlots::complete(uint32_t index, uint32_t generation) noexcept {
   std::byte* const sum = accumulator(index, generation);
   const uint32_t elems = elems_of(spec_.first_chunk + index);
   const TypeKernels& kernel = kernels().types[static_cast<size_t>(spec_.dtype)];
-  if (!alone_) {  // otherwise it is as it came, and so is its CRC
+  if (!alone()) {
     if (kernel.finish != nullptr) {
       kernel.finish(sum, elems, spec_.op == ReduceOp::kAverage ? slot.contributions : 1U);
     }

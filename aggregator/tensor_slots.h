@@ -146,6 +146,8 @@ class TensorSlots {
 
  private:
   TensorSlots() = default;
+  // The only worker's contribution is the sum, and its CRC the sum's.
+  bool alone() const noexcept { return workers_ == 1 && rule_ == nullptr; }
   uint32_t elems_of(uint32_t chunk) const noexcept;
   std::byte* accumulator(uint32_t index, uint32_t generation) const noexcept;
   std::byte* accumulator_apart(uint32_t index) const noexcept;
@@ -168,7 +170,6 @@ class TensorSlots {
 
   AggregationTensor spec_;
   uint16_t workers_ = 0;
-  bool alone_ = false;       // one worker: its contribution is the sum
   bool in_order_ = false;    // contributions are added in rank order
   uint64_t sum_stride_ = 0;  // bytes from one accumulator to the next, a multiple of a cache line
   uint64_t kept_stride_ = 0;

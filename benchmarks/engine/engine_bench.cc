@@ -4,16 +4,15 @@
 //   build/benchmarks/engine/engine_bench
 //
 //   push_pull/MTU/WORKERS/KiB   WORKERS hosts push and pull two tensors of KiB / 2 each through one
-//                               server. Time is per chunk of one worker: pushed, summed, and its
-//                               sum received. worker_ns and server_ns are the engines' parts.
+//                               server. Time is that of a round of one tensor; worker_ns and
+//                               server_ns are what the engines take of it for each chunk of one
+//                               worker: pushed, summed, and its sum received.
 //
-// Payloads are read, checked, added and written as always: one pass over them each time, from the
-// cache where they fit into it.
+// Payloads are handled as always, but nobody looks at the sums: the tests do.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "benchmarks/engine/pipe_port.h"
@@ -40,7 +39,7 @@ struct WorkerHost {
   std::unique_ptr<ClientChannel> program_end;
   std::vector<float> memory;
   JobSlot slot;
-  uint32_t done = 0;  // operations of the tensor whose turn it is
+  uint32_t done = 0;  // operations that nobody has waited for; they end in the order of submission
 };
 
 class Job {
@@ -140,7 +139,7 @@ class Job {
   }
 
   void poll() {
-    uint64_t before_ns = monotonic_ns();
+    const uint64_t before_ns = monotonic_ns();
     for (WorkerHost& worker : workers_) worker.host->lane(0).poll(before_ns);
     const uint64_t between_ns = monotonic_ns();
     worker_ns += between_ns - before_ns;

@@ -151,6 +151,7 @@ bool GradientExchange::prepare_result(const ScheduledChunk& chunk, OutgoingChunk
   out.header.incarnation = server_jobs_[chunk.job.value].spec.incarnation;
   if (result.partial) out.header.flags |= wire::kFlagPartial;
   out.header.payload_crc = result.crc;
+  // Pointer and size, as they were just written: one wide load of both would wait for the stores.
   out.payload = {result.elements.data(), result.elements.size()};
   out.pin = result.pin;
   return true;

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <limits>
 #include <random>
 #include <string>
 #include <vector>

@@ -159,7 +159,7 @@ uint32_t Engine<P, X>::send_session_frames() {
 template <Port P, Exchange X>
 uint32_t Engine<P, X>::send_chunks() noexcept {
   uint32_t sent = 0;
-  OutgoingChunk chunk;
+  OutgoingChunk chunk;  // zeroed once: for each chunk it takes longer than filling it
   while (sent < tx_burst_) {
     if (!pacer_.allows(now_ns_)) {
       paced_ = true;

@@ -52,8 +52,8 @@ concept Exchange = requires(X exchange, SessionSlot session, const wire::Header&
   // A chunk arrived on an open session; the header is verified, the payload's CRC is not.
   { exchange.on_chunk(session, header, payload, now_ns) }
   noexcept->std::same_as<Taken>;
-  // The most urgent chunk that may go: `out`, which may hold the last one, is written anew. False:
-  // nothing.
+  // The most urgent chunk that may go. False: nothing. `out` may hold the last one: all of it is
+  // written that OutgoingChunk does not leave to the engine, flags too.
   { exchange.next(out) }
   noexcept->std::same_as<bool>;
   { exchange.charge(job, bytes) }

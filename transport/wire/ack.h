@@ -31,9 +31,11 @@ struct AckRange {
 
 struct Ack {
   uint32_t delay_us = 0;
-  uint16_t count = 0;              // 1 to kMaxAckRanges
-  uint16_t marked = 0;             // frames with the congestion mark so far, modulo 2^16
-  AckRange ranges[kMaxAckRanges];  // newest first, at least one missing number between two
+  uint16_t count = 0;   // 1 to kMaxAckRanges
+  uint16_t marked = 0;  // frames with the congestion mark so far, modulo 2^16
+  // `count` of them, the others are anything. Newest first, at least one missing number between
+  // two.
+  AckRange ranges[kMaxAckRanges];
 };
 
 constexpr size_t ack_bytes(size_t ranges) { return 16 + 8 * ranges; }

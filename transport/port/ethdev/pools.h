@@ -1,4 +1,4 @@
-// Buffer pools, laid out as each driver needs them.
+// Buffer pools, laid out as each driver needs them, and what a port takes from them in advance.
 #pragma once
 
 #include <array>
@@ -19,7 +19,8 @@ rte_mempool* create_frame_pool(DeviceKind kind, const std::string& name, uint32_
 rte_mempool* create_gather_pool(const std::string& name, uint32_t mbufs);
 
 // Buffers that a port has taken from a pool before it needs them: several cost hardly more than
-// one, and the next is in the cache when its turn comes. The pool outlives them.
+// one, and the next is in the cache when its turn comes. All of one stock come from one pool, which
+// outlives it. Owner/thread: one engine.
 class BufferStock {
  public:
   BufferStock() = default;
