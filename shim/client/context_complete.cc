@@ -64,6 +64,10 @@ void Context::on_completion(const Completion& completion) {
   // Ended already: its job was closed meanwhile.
   if (!operation || operation->state != Operation::State::kInFlight) return;
   if (operation->status == Errc::kOk) operation->status = completion.status;
+  // Only the program closes its jobs. A daemon that does so lets go of the program: it is ending.
+  if (operation->status == Errc::kClosed && !operation->job->closing) {
+    operation->status = Errc::kDaemonLost;
+  }
   operation->round = completion.round;
   if (--operation->parts_left == 0) finish(*operation, operation->status);
 }

@@ -171,6 +171,9 @@ Status Context::collect(Lock& lock, Job& job, Operation& operation) {
     return Error(Errc::kTimedOut, "the operation is still in flight");
   }
   const Errc code = operation.status;
+  if (code == Errc::kDaemonLost && job.failure_text.empty()) {
+    job.failure_text = lost_error().message;
+  }
   if (code != Errc::kOk && code == job.failed && job.failure_text.empty() && !lost_ &&
       !job.closing) {
     lock.unlock();

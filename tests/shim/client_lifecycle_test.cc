@@ -352,6 +352,14 @@ TEST_F(ClientLifecycle, ADeadDaemonFailsEverythingAtOnce) {
   EXPECT_EQ(mercury_job_open(context_, &options, &job), -EPIPE);
 }
 
+// A daemon that ends closes the programs' jobs a moment before their sockets.
+TEST_F(ClientLifecycle, ADaemonThatClosesTheProgramsJobHasGone) {
+  daemon_->fail_jobs(Errc::kClosed, "no such job");
+  EXPECT_EQ(mercury_wait(job_, push_pull(), kForever), -EPIPE);
+  EXPECT_NE(std::string(mercury_last_error()).find("mercury-stackd has gone"), std::string::npos);
+  EXPECT_EQ(mercury_push_pull(job_, 1, 0, nullptr), -EPIPE);
+}
+
 TEST_F(ClientLifecycle, AForkedChildIsInertAndMayAttachAgain) {
   const mercury_handle handle = push_pull();
   const pid_t child = ::fork();
