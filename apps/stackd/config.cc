@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
 
@@ -97,6 +98,12 @@ Status set_items(StackdConfig& config, const ConfigRow& row, const std::vector<s
 }
 
 // A value given as text: from a flag, the environment, or a TOML string.
+// TOML, which print_config() writes, can say nothing else.
+bool is_utf8(const std::string& text) {
+  using nlohmann::json;
+  return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::ignore)) == text;
+}
+
 Status set_text(StackdConfig& config, const ConfigRow& row, const std::string& text,
                 const std::string& where) {
   const std::string got = "\"" + text + "\"";
@@ -119,6 +126,10 @@ Status set_text(StackdConfig& config, const ConfigRow& row, const std::string& t
     if (!parse_value(text, config.**ip)) return wrong(where, row, got);
   } else {
     if (!is_choice(row.choices, text)) return wrong(where, row, got);
+    if (!is_utf8(text)) {
+      return Error(Errc::kConfig,
+                   where + ": " + join(row) + ": expected text in UTF-8, got " + got);
+    }
     config.*std::get<std::string StackdConfig::*>(row.member) = text;
   }
   return {};
@@ -289,6 +300,12 @@ Status check_together(const StackdConfig& config) {
   }
   const auto v4 = std::count_if(config.addresses.begin(), config.addresses.end(),
                                 [](const IpPrefix& address) { return address.ip.is_v4(); });
+  for (const IpPrefix& address : config.addresses) {
+    if (address.ip.is_unspecified() || address.ip.is_multicast()) {
+      return wrong_value(config, "port.address",
+                         "expected an address of this host, got " + address.ip.to_string());
+    }
+  }
   if (v4 > 1 || std::ssize(config.addresses) - v4 > 1) {
     return wrong_value(config, "port.address", "expected one address of each family, got more");
   }
@@ -326,9 +343,13 @@ std::string environment_name(const ConfigRow& row) {
 }
 
 std::string quoted(const std::string& text) {
-  std::stringstream value;
-  value << toml::value<std::string>(text);
-  return value.str();
+  // Several lines would lose a newline in front.
+  constexpr auto kOneLine =
+      toml::toml_formatter::default_flags & ~toml::format_flags::allow_multi_line_strings;
+  const toml::value<std::string> value(text);
+  std::stringstream out;
+  out << toml::toml_formatter(value, kOneLine);
+  return out.str();
 }
 
 std::string print_items(const StackdConfig& config, const ConfigRow& row) {

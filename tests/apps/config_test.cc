@@ -96,6 +96,10 @@ TEST_F(ConfigTest, WhatIsWrongTogetherIsNamedWhereItStands) {
             "2: port.address: expected one address of each family, got more");
   EXPECT_EQ(error("[port]\naddress = [\"fd00::1\", \"10.0.0.2/24\", \"fd00::2\"]\n"),
             "2: port.address: expected one address of each family, got more");
+  for (const char* nobodys : {"0.0.0.0", "::", "224.0.0.1", "239.255.255.255", "ff02::1"}) {
+    EXPECT_EQ(error("[port]\naddress = [\"" + std::string(nobodys) + "\"]\n"),
+              "2: port.address: expected an address of this host, got " + std::string(nobodys));
+  }
   EXPECT_EQ(error("[port]\ngateway = \"fd00::1\"\n"),
             "2: port.gateway: expected an IPv4 address, got fd00::1");
   EXPECT_EQ(error("[port]\ngateway6 = \"10.0.0.1\"\n"),
@@ -219,6 +223,18 @@ TEST_F(ConfigTest, WhatItPrintsReadsBackTheSame) {
   EXPECT_EQ(print_config(*again, true), printed);
   EXPECT_EQ(again->jobs[0].secret, "s\"q");
   EXPECT_EQ(print_config(*config, false).find("s\\\"q"), std::string::npos);
+
+  Result<StackdConfig> lines = load("", {"attach.socket=\n  a\tb\x01 \"'''\\\xc3\xa9\n"});
+  ASSERT_TRUE(lines) << lines.error().message;
+  again = load(print_config(*lines, true));
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->socket, lines->socket);
+  for (const char* none : {"\x91", "caf\xe9", "\xc3", "\xed\xa0\x80"}) {
+    Result<StackdConfig> refused = load("", {std::string("attach.socket=") + none});
+    ASSERT_FALSE(refused) << none;
+    EXPECT_NE(refused.error().message.find("--set: attach.socket: expected text in UTF-8"),
+              std::string::npos);
+  }
 }
 
 }  // namespace

@@ -43,6 +43,10 @@ bool IpAddress::is_unspecified() const {
   return std::all_of(begin, bytes.end(), [](uint8_t b) { return b == 0; });
 }
 
+bool IpAddress::is_multicast() const {
+  return is_v4() ? (bytes[12] & 0xf0) == 0xe0 : bytes[0] == 0xff;
+}
+
 std::string IpAddress::to_string() const {
   char text[INET6_ADDRSTRLEN];
   if (is_v4()) {

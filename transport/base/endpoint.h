@@ -20,6 +20,7 @@ struct IpAddress {
   static Result<IpAddress> parse(std::string_view text);  // "10.0.0.1", "fd00::1"
   bool is_v4() const;
   bool is_unspecified() const;  // 0.0.0.0 or ::
+  bool is_multicast() const;    // 224.0.0.0/4 or ff00::/8
   // The four bytes of an IPv4 address in network order; only for is_v4().
   std::array<uint8_t, 4> v4_bytes() const { return {bytes[12], bytes[13], bytes[14], bytes[15]}; }
   std::string to_string() const;

@@ -25,6 +25,12 @@ TEST(IpAddress, Unspecified) {
   EXPECT_TRUE(IpAddress::parse("0.0.0.0")->is_unspecified());
   EXPECT_TRUE(IpAddress::parse("::")->is_unspecified());
   EXPECT_FALSE(IpAddress::parse("::1")->is_unspecified());
+  for (const char* many : {"224.0.0.0", "239.255.255.255", "ff00::", "ff02::1"}) {
+    EXPECT_TRUE(IpAddress::parse(many)->is_multicast()) << many;
+  }
+  for (const char* one : {"223.255.255.255", "240.0.0.0", "fe80::1", "::e000:1"}) {
+    EXPECT_FALSE(IpAddress::parse(one)->is_multicast()) << one;
+  }
 }
 
 }  // namespace
