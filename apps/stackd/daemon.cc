@@ -45,7 +45,7 @@ Status Daemon::start() {
       AdminServer::create(io_, config_, *built_.host, *attach_);
   if (!admin) return admin.error();
   admin_ = std::move(*admin);
-  built_.host->start(built_.threads);
+  if (Status started = built_.host->start(built_.threads); !started) return started;
   events_.assign(built_.host->event_fd());
   watch_events();
   schedule();

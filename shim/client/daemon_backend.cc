@@ -17,6 +17,7 @@
 
 #include "shim/channel/seqpacket.h"
 #include "shim/client/signal_block.h"
+#include "shim/runtime/thread.h"
 
 namespace mercury::client {
 namespace {
@@ -177,7 +178,9 @@ Status DaemonBackend::greet() {
   const timeval for_ever{};
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &for_ever, sizeof for_ever);
   const SignalBlock blocked;
-  reader_ = std::thread([this] { read_replies(); });
+  Result<std::thread> reader = start_thread([this] { read_replies(); });
+  if (!reader) return reader.error();
+  reader_ = std::move(*reader);
   ::pthread_setname_np(reader_.native_handle(), "mercury-attach");
   return {};
 }

@@ -12,6 +12,7 @@
 #include "shim/channel/unique_fd.h"
 #include "shim/runtime/clock.h"
 #include "shim/runtime/host.h"
+#include "shim/runtime/thread.h"
 
 namespace mercury {
 
@@ -21,15 +22,22 @@ class ControlThread {
   using Task = std::function<void(JobManager& jobs, uint64_t now_ns)>;
 
   // `doorbell`: an eventfd that does not block.
-  ControlThread(Host& host, UniqueFd doorbell)
-      : host_(host), doorbell_(std::move(doorbell)), thread_([this] { run(); }) {}
+  ControlThread(Host& host, UniqueFd doorbell) : host_(host), doorbell_(std::move(doorbell)) {}
   ~ControlThread() {
+    if (!thread_.joinable()) return;
     post([this](JobManager&, uint64_t) { ending_ = true; });
     thread_.join();
   }
   ControlThread(const ControlThread&) = delete;
   ControlThread& operator=(const ControlThread&) = delete;
 
+  // Once.
+  Status start() {
+    Result<std::thread> thread = start_thread([this] { run(); });
+    if (!thread) return thread.error();
+    thread_ = std::move(*thread);
+    return {};
+  }
   // From any thread; tasks run in order.
   void post(Task task) {
     {

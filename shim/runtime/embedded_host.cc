@@ -35,8 +35,9 @@ Result<std::unique_ptr<EmbeddedHost>> EmbeddedHost::create(const Endpoint& liste
   if (const Status opened = embedded->host_->opened(); !opened) return opened.error();
   UniqueFd doorbell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!doorbell) return Error::system(errno, "cannot make an eventfd");
-  embedded->host_->start({ThreadConfig{}});
+  if (Status started = embedded->host_->start({ThreadConfig{}}); !started) return started.error();
   embedded->control_ = std::make_unique<ControlThread>(*embedded->host_, std::move(doorbell));
+  if (Status started = embedded->control_->start(); !started) return started.error();
   return embedded;
 }
 

@@ -40,7 +40,8 @@ class Host {
   virtual uint64_t next_deadline_ns() const = 0;
 
   // Runs the engines on threads of their own, one ThreadConfig per lane.
-  virtual void start(const std::vector<ThreadConfig>& threads) = 0;
+  // An error: the system refused a thread; the host is good for nothing but to be destroyed.
+  virtual Status start(const std::vector<ThreadConfig>& threads) = 0;
   // Closes all sessions, waits at most `patience_ns` for the engines, then ends their threads.
   virtual void stop(uint64_t patience_ns) = 0;
 };
@@ -116,11 +117,12 @@ class HostOf final : public Host {
   }
   uint64_t next_deadline_ns() const override { return jobs_->next_deadline_ns(); }
 
-  void start(const std::vector<ThreadConfig>& threads) override {
+  Status start(const std::vector<ThreadConfig>& threads) override {
     for (size_t i = 0; i < lanes_.size(); ++i) {
       threads_.push_back(std::make_unique<LaneThread<P>>(*lanes_[i], threads[i], event_fd_));
-      threads_.back()->start();
+      if (Status started = threads_.back()->start(); !started) return started;
     }
+    return {};
   }
   void stop(uint64_t patience_ns) override {
     for (auto& lane : lanes_) lane->send(command::Stop{});

@@ -21,6 +21,7 @@
 #include "shim/runtime/clock.h"
 #include "shim/runtime/lane.h"
 #include "shim/runtime/scheduling.h"
+#include "shim/runtime/thread.h"
 
 namespace mercury {
 
@@ -47,8 +48,11 @@ class LaneThread {
       : lane_(lane), config_(config), event_fd_(event_fd) {}
   ~LaneThread() { join(); }
 
-  void start() {
-    thread_ = std::thread([this] { run(); });
+  Status start() {
+    Result<std::thread> thread = start_thread([this] { run(); });
+    if (!thread) return thread.error();
+    thread_ = std::move(*thread);
+    return {};
   }
   // The engine ends by command::Stop; `abandon` ends the loop at its next pass whatever it does.
   void join() {

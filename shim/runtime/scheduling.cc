@@ -6,7 +6,8 @@
 
 #include <cerrno>
 #include <string>
-#include <thread>
+
+#include "shim/runtime/thread.h"
 
 namespace mercury {
 namespace {
@@ -86,7 +87,7 @@ Result<std::string> check_scheduling(Scheduling scheduling) {
     return Error(Errc::kUnsupported, std::string(kThreadsTrouble) + ": " + kThreadsRemedy);
   }
   Result<std::string> result = std::string();
-  std::thread([&] {
+  Result<std::thread> probe = start_thread([&] {
     Attributes before;
     const bool kept = get(before) && name_of_realtime(before.policy);
     if (const Status done = set_scheduling(scheduling); !done) {
@@ -94,7 +95,9 @@ Result<std::string> check_scheduling(Scheduling scheduling) {
     } else {
       result = in_force() + (kept ? ", as this process was started" : "");
     }
-  }).join();
+  });
+  if (!probe) return probe.error();
+  probe->join();
   return result;
 }
 

@@ -307,6 +307,15 @@ class StackdTest(unittest.TestCase):
         self.assertEqual(doctor.returncode, 1, doctor.stderr)
         self.assertRegex(doctor.stdout, "MISSING  scheduling .*SCHED_DEADLINE.*\n.*SCHED_RR")
 
+    def test_where_no_thread_may_be_started_it_says_so(self):
+        limited = ["prlimit", "--nproc=1"]
+        if os.getuid() == 0:  # whom that limit does not bind
+            limited += ["setpriv", "--ruid", "65534", "--clear-groups", "--bounding-set=-all"]
+        path = config(self.folder.name, self.address)
+        refused = subprocess.run([*limited, STACKD, "--config", path], capture_output=True, text=True, timeout=60)
+        self.assertEqual(refused.returncode, 1, refused.stderr)
+        self.assertIn("mercury-stackd: cannot start a thread (limits: ulimit -u", refused.stderr)
+
     def test_doctor_says_what_mends_each_fault(self):
         folder = self.folder.name
         uring = f'[port]\nkind = "uring"\naddress = ["{self.address}/8"]\n'

@@ -12,6 +12,8 @@
 #include <string>
 #include <thread>
 
+#include "shim/runtime/thread.h"
+
 namespace mercury {
 namespace {
 
@@ -128,6 +130,10 @@ TEST(Scheduling, AThreadThatCanStartNoneIsToldSo) {
         ASSERT_FALSE(said);
         EXPECT_EQ(said.error().code, Errc::kUnsupported);
         EXPECT_NE(said.error().message.find("SCHED_DEADLINE"), std::string::npos);
+        const Result<std::thread> thread = start_thread([] {});
+        ASSERT_FALSE(thread);
+        EXPECT_EQ(thread.error().sys_errno, EAGAIN);
+        EXPECT_NE(thread.error().message.find("ulimit -u"), std::string::npos);
       }
     });
   }
