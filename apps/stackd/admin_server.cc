@@ -47,6 +47,11 @@ ProcessUse process_use() {
   return use;
 }
 
+// Names of interfaces need not be UTF-8.
+std::string text_of(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 }  // namespace
 
 std::string admin_socket(const std::string& attach_socket) { return attach_socket + ".admin"; }
@@ -112,7 +117,7 @@ std::string AdminServer::answer(const std::string& question) const {
   if (question == "status") return status();
   if (question == "jobs") return jobs();
   if (question == "stats") return stats();
-  return json{{"error", "unknown question; status, jobs or stats"}}.dump();
+  return text_of({{"error", "unknown question; status, jobs or stats"}});
 }
 
 std::string AdminServer::status() const {
@@ -131,22 +136,21 @@ std::string AdminServer::status() const {
   }
   const AttachServer::Held held = attach_.held();
   const ProcessUse use = process_use();
-  return json{{"version", kMercuryVersion},
-              {"pid", getpid()},
-              {"uptime_s", static_cast<double>(monotonic_ns() - started_ns_) * 1e-9},
-              {"serves", config_.serve},
-              {"programs", attach_.program_count()},
-              {"leaving", held.leaving},
-              {"regions", held.regions},
-              {"shared_bytes", held.shared_bytes},
-              {"jobs", host_.jobs().snapshot().size()},
-              {"idle", host_.jobs().idle()},
-              {"descriptors", use.descriptors},
-              {"descriptor_limit", descriptor_limit().soft},
-              {"resident_bytes", use.resident_bytes},
-              {"heap_bytes", use.heap_bytes},
-              {"engines", engines}}
-      .dump();
+  return text_of({{"version", kMercuryVersion},
+                  {"pid", getpid()},
+                  {"uptime_s", static_cast<double>(monotonic_ns() - started_ns_) * 1e-9},
+                  {"serves", config_.serve},
+                  {"programs", attach_.program_count()},
+                  {"leaving", held.leaving},
+                  {"regions", held.regions},
+                  {"shared_bytes", held.shared_bytes},
+                  {"jobs", host_.jobs().snapshot().size()},
+                  {"idle", host_.jobs().idle()},
+                  {"descriptors", use.descriptors},
+                  {"descriptor_limit", descriptor_limit().soft},
+                  {"resident_bytes", use.resident_bytes},
+                  {"heap_bytes", use.heap_bytes},
+                  {"engines", engines}});
 }
 
 std::string AdminServer::jobs() const {
@@ -163,7 +167,7 @@ std::string AdminServer::jobs() const {
                    {"chunk_bytes", job.chunk_bytes},
                    {"members", job.members}});
   }
-  return json{{"jobs", all}}.dump();
+  return text_of({{"jobs", all}});
 }
 
 std::string AdminServer::stats() const {
@@ -176,7 +180,7 @@ std::string AdminServer::stats() const {
     }
     engines.push_back({{"engine", lane}, {"counters", counters}});
   }
-  return json{{"engines", engines}}.dump();
+  return text_of({{"engines", engines}});
 }
 
 void AdminServer::close() {
