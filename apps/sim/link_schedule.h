@@ -25,6 +25,7 @@ class LinkSchedule {
 
   // The rate at the time of the last advance(), or in the beginning.
   uint64_t bps() const { return bps_; }
+  bool changes() const { return period_ns_ != 0 || !steps_.empty(); }
   // When it changes next; kNever if it stays.
   uint64_t change_ns() const;
   // The change takes place.

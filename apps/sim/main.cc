@@ -11,9 +11,15 @@
 namespace {
 
 int finish(const mercury::Status& done) {
-  if (done) return 0;
-  std::fprintf(stderr, "mercury-sim: %s\n", done.error().message.c_str());
-  return 1;
+  if (!done) {
+    std::fprintf(stderr, "mercury-sim: %s\n", done.error().message.c_str());
+    return 1;
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    std::perror("mercury-sim: standard output");
+    return 1;
+  }
+  return 0;
 }
 
 }  // namespace

@@ -119,6 +119,25 @@ void describe_run(CLI::App& app, SimOptions& options, RunOptions& run) {
   app.add_flag("--quiet", run.quiet, "no progress");
 }
 
+LinkSchedule schedule_of(const SimOptions& options, const RunOptions& run, bool worker,
+                         uint32_t number, bool uplink) {
+  const uint64_t up_bps = worker ? options.worker_up_bps : options.server_up_bps;
+  const uint64_t down_bps = worker ? options.worker_down_bps : options.server_down_bps;
+  LinkSchedule schedule = *LinkSchedule::parse(print_bits_per_second(uplink ? up_bps : down_bps));
+  for (const LinkRule& rule : run.links) {
+    if (rule.is_for(worker, number, uplink)) schedule = rule.schedule;
+  }
+  return schedule;
+}
+
+double slowdown_of(const RunOptions& run, uint32_t rank) {
+  double factor = 1;
+  for (const Slowdown& slow : run.slow) {
+    if (slow.rank == rank) factor = slow.factor;
+  }
+  return factor;
+}
+
 Status check_run(const SimOptions& options, const RunOptions& run) {
   const auto wrong = [](std::string what) {
     return Error(Errc::kInvalidArgument, std::move(what));

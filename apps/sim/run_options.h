@@ -41,6 +41,12 @@ struct RunOptions {
   std::string pcap, timeline, csv;
 };
 
+// Of a worker's or server's link in one direction, and of how much longer a worker computes: what
+// the options say of it last.
+LinkSchedule schedule_of(const SimOptions& options, const RunOptions& run, bool worker,
+                         uint32_t number, bool uplink);
+double slowdown_of(const RunOptions& run, uint32_t rank);
+
 // Adds the options of a simulation to the program itself; `run` must outlive it.
 void describe_run(CLI::App& app, SimOptions& options, RunOptions& run);
 // What the command line as a whole must not say. Errors: kInvalidArgument.

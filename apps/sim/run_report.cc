@@ -5,48 +5,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "scheduler/model/equations.h"
-#include "scheduler/model/predict.h"
-#include "transport/base/quantity.h"
+#include "apps/sim/run_expected.h"
 
 namespace mercury::simulator {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// What the model says of the same job alone on links that do not change.
-struct Expected {
-  double oracle_s = 0, optimum_s = 0, model_s = 0, framing_s = 0;
-};
-
-Expected expected(const RunReport& report, const SimulatedJob& job) {
-  const Framing framing = framing_of(report.options);
-  const model::Chain chain = chain_of(job.trace, framing);
-  const model::Chain unframed = without_framing(chain);
-  const model::Rates rates = rates_of(cluster_of(report.options));
-  Expected out;
-  out.oracle_s = oracle_s(chain);
-  out.optimum_s = optimum_s(unframed, rates);
-  const auto predicted = predict(chain, rates, job.policy);
-  const auto bare = predict(unframed, rates, job.policy);
-  if (predicted && bare) {  // else there are more partitions than the model takes
-    out.model_s = predicted->iteration_s;
-    out.framing_s = predicted->iteration_s - bare->iteration_s;
-  }
-  return out;
-}
-
-// From the first byte of a full frame at a worker to its last back there, on idle links.
-double latency_s(const RunReport& report) {
-  const SimOptions& options = report.options;
-  const double bits = 8.0 * (options.mtu + 38);
-  double seconds = 4e-9 * static_cast<double>(report.run.delay_ns);
-  for (const uint64_t bps : {options.worker_up_bps, options.server_down_bps, options.server_up_bps,
-                             options.worker_down_bps}) {
-    seconds += bits / static_cast<double>(bps);
-  }
-  return seconds;
-}
 
 Json tensors_json(const RunReport& report, const SimulatedJob& job) {
   Json tensors = Json::array();
@@ -62,9 +26,9 @@ Json tensors_json(const RunReport& report, const SimulatedJob& job) {
 }
 
 Json job_json(const RunReport& report, const SimulatedJob& job) {
-  const Expected model = expected(report, job);
+  const Expected model = expected(report.options, report.run, job);
   const double iteration_s = job.iteration_s(report.run.warmup);
-  const double latency = latency_s(report);
+  const double left_s = iteration_s - model.model_s - model.latency_s;
   return {{"model", job.model},
           {"policy", print_policy(job.policy)},
           {"iterations", job.iterations()},
@@ -74,8 +38,8 @@ Json job_json(const RunReport& report, const SimulatedJob& job) {
           {"speed", iteration_s > 0 ? model.oracle_s / iteration_s : 0},
           {"model_s", model.model_s},
           {"framing_s", model.framing_s},
-          {"latency_s", latency},
-          {"protocol_s", iteration_s - model.model_s - latency},
+          {"latency_s", model.latency_s},
+          {"protocol_s", model.model_s > 0 ? left_s : 0},
           {"bytes_up", job.trace.bytes()},
           {"bytes_down", job.trace.bytes()},
           {"tensors", tensors_json(report, job)}};
@@ -105,6 +69,7 @@ Json hosts_json(const RunReport& report) {
 
 Json json_of(const RunReport& report) {
   const SimOptions& options = report.options;
+  const EvenLinks links = even_links(options, report.run);
   Json json = {{"source", "simulation"},
                {"workers", options.workers},
                {"servers", options.servers},
@@ -112,10 +77,10 @@ Json json_of(const RunReport& report) {
                {"ipv6", options.ipv6},
                {"seed", report.run.seed},
                {"payload", report.run.payload},
-               {"worker_up_bps", options.worker_up_bps},
-               {"worker_down_bps", options.worker_down_bps},
-               {"server_up_bps", options.server_up_bps},
-               {"server_down_bps", options.server_down_bps},
+               {"worker_up_bps", links.worker_up},
+               {"worker_down_bps", links.worker_down},
+               {"server_up_bps", links.server_up},
+               {"server_down_bps", links.server_down},
                {"interrupted", report.result.interrupted},
                {"frames", report.result.frames},
                {"retransmits", report.result.retransmits},
@@ -130,15 +95,19 @@ Json json_of(const RunReport& report) {
 
 void print_table(const RunReport& report) {
   for (const SimulatedJob& job : report.result.jobs) {
-    const Expected model = expected(report, job);
+    const Expected model = expected(report.options, report.run, job);
     const double iteration_s = job.iteration_s(report.run.warmup);
     std::printf("  %-20s %s: %zu tensors, %.3f MB\n", "model", job.model.c_str(),
                 job.trace.tensors.size(), static_cast<double>(job.trace.bytes()) * 1e-6);
     std::printf("  %-20s %s\n", "policy", print_policy(job.policy).c_str());
     std::printf("  %-20s %.3f ms, of %zu iterations and %u workers\n", "iteration",
                 1e3 * iteration_s, job.iterations() - report.run.warmup, report.options.workers);
-    std::printf("  %-20s %.3f ms, no framing\n", "least possible", 1e3 * model.optimum_s);
-    std::printf("  %-20s %.3f ms\n", "equations", 1e3 * model.model_s);
+    if (model.optimum_s > 0) {
+      std::printf("  %-20s %.3f ms, no framing\n", "least possible", 1e3 * model.optimum_s);
+    } else {
+      std::printf("  %-20s unknown: links or workers differ, or change\n", "least possible");
+    }
+    if (model.model_s > 0) std::printf("  %-20s %.3f ms\n", "equations", 1e3 * model.model_s);
     std::printf("  %-20s %.3f ms: speed %.4f\n", "one worker alone", 1e3 * model.oracle_s,
                 model.oracle_s / iteration_s);
   }

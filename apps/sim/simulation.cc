@@ -7,7 +7,6 @@
 #include "apps/sim/pcap.h"
 #include "apps/sim/virtual_cluster.h"
 #include "apps/trace/shipped.h"
-#include "transport/base/quantity.h"
 
 namespace mercury::simulator {
 namespace {
@@ -48,16 +47,8 @@ VirtualClusterConfig cluster_config(const SimOptions& options, const RunOptions&
   for (uint32_t host = 0; host < options.workers + options.servers; ++host) {
     const bool worker = host < options.workers;
     const uint32_t number = worker ? host : host - options.workers;
-    const auto constant = [](uint64_t bps) {
-      return *LinkSchedule::parse(print_bits_per_second(bps));
-    };
-    HostLinks links{constant(worker ? options.worker_up_bps : options.server_up_bps),
-                    constant(worker ? options.worker_down_bps : options.server_down_bps)};
-    for (const LinkRule& rule : run.links) {  // the last one wins
-      if (rule.is_for(worker, number, true)) links.up = rule.schedule;
-      if (rule.is_for(worker, number, false)) links.down = rule.schedule;
-    }
-    config.links.push_back(std::move(links));
+    config.links.push_back({schedule_of(options, run, worker, number, true),
+                            schedule_of(options, run, worker, number, false)});
   }
   return config;
 }
@@ -113,10 +104,7 @@ class Simulation {
           [&job](const SimulatedJob& other) { return &other != &job && !other.finished(); });
     };
     for (uint32_t rank = 0; rank < options_.workers; ++rank) {
-      training.slowdown = 1;
-      for (const Slowdown& slow : run_.slow) {
-        if (slow.rank == rank) training.slowdown = slow.factor;
-      }
+      training.slowdown = slowdown_of(run_, rank);
       job.workers.push_back(
           std::make_unique<TrainingWorker>(job.trace, training, options_.workers, rank));
     }

@@ -105,6 +105,22 @@ class Run(unittest.TestCase):
             slower = self.figures("--bandwidth", "1Gbps", *options)["iteration_s"]
             self.assertGreater(slower, 1.3 * base, options)
 
+    def test_says_what_is_least_only_where_the_equations_know(self):
+        known = ("worker_up_bps", "oracle_s", "optimum_s", "model_s", "framing_s", "latency_s", "protocol_s")
+        base = self.figures("--bandwidth", "1Gbps")
+        as_rules = self.figures("--link", "all=5Gbps", "--link", "all=1Gbps")
+        self.assertEqual({key: base[key] for key in known}, {key: as_rules[key] for key in known})
+        for options in (["--link", "server1.down=100Mbps"], ["--link", "all=1Gbps,1us:100Mbps"],
+                        ["--link", "workers=random:1Gbps-2Gbps/1ms"], ["--slow", "1=3"], ["--jitter", "0.1"]):
+            json_ = self.figures("--bandwidth", "1Gbps", *options)
+            self.assertEqual([json_[key] for key in ("optimum_s", "model_s", "framing_s", "protocol_s")], [0] * 4, options)
+        self.assertAlmostEqual(self.figures("--slow", "1=3")["oracle_s"], 3 * base["oracle_s"])
+        alike = self.figures("--slow", "0=0.5", "--slow", "1=0.5")
+        self.assertGreater(alike["optimum_s"], 0)
+        self.assertGreaterEqual(alike["iteration_s"], alike["optimum_s"])
+        table = self.run_sim("--trace", self.trace, "--policy", "mercury", "--slow", "0=2").stdout
+        self.assertRegex(table, "least possible +unknown")
+
     def test_survives_loss(self):
         json_ = self.figures("--bandwidth", "1Gbps", "--queue", "20KB", "--workers", "4",
                              "--servers", "1", "--payload")

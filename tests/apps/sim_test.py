@@ -170,12 +170,13 @@ class Model(unittest.TestCase):
         ]
         for options, expected in rows:
             self.assertIn(expected, self.refusal(*options, status=1), options)
-        with open("/dev/full", "w", encoding="utf-8") as full:
-            done = subprocess.run([SIM, "model", "--trace", self.trace, "--policy", "mercury",
-                                   "--json", "-"], stdout=full, stderr=subprocess.PIPE, text=True,
-                                  timeout=LIMIT_S, check=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("No space left", done.stderr)
+        for options in (["--json", "-"], []):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([SIM, "model", "--trace", self.trace, "--policy", "mercury",
+                                       *options], stdout=full, stderr=subprocess.PIPE, text=True,
+                                      timeout=LIMIT_S, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("No space left", done.stderr)
 
     def test_a_trace_is_needed(self):
         done = subprocess.run([SIM], capture_output=True, text=True, timeout=LIMIT_S, check=False)
