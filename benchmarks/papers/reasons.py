@@ -17,5 +17,10 @@ FLAT = "the optimum is flat: the paper's is within 3 % of ours, less than a test
 PACKETS = ("a packet of 4 MB can delay a more urgent one by its own time and that of its pull, "
            "6.4 ms at 10 Gb/s, and no packet costs anything where the GPU hides it; what the "
            "paper measures above 1 MB is its threads' time, and processors are free here")
+SHARED_LINK = ("both jobs together take about as long as the link takes for their bytes, with Mercury and "
+               "with partitions: nothing can be much faster, and what the paper's other systems lose beyond "
+               "that is not scheduling")
+TURNS = ("jobs share a link in turns by bytes here, whatever their policies; the paper's ByteScheduler "
+         "gives AlexNet what it takes from the other two")
 SLOW_LINKS = ("the paper's sentence is about both scenarios; at less than 5 Gb/s ResNet-50's "
               "gradients take longer than its 161 ms on the GPU")

@@ -2,6 +2,7 @@
 """The figures of the Mercury paper in their quick forms: verdicts that held still hold, and a run
 that is interrupted keeps what it finished. usage: papers_test.py SIM [Papers|Sweeps]
 """
+import csv
 import json
 import pathlib
 import signal
@@ -54,6 +55,31 @@ class Computed(unittest.TestCase):
 
 
 class Sweeps(Computed):
+    def sweep(self, *options):
+        return subprocess.run([sys.executable, PROGRAM.with_name("sweep.py"), "--sim", SIM, "--out", self.out, *options],
+                              capture_output=True, text=True, timeout=LIMIT_S, check=False)
+
+    def test_of_policies_models_and_bandwidths(self):
+        trace = self.out / "two.csv"
+        trace.write_text(TWO_LAYERS, encoding="utf-8")
+        done = self.sweep("--traces", trace, "mobilenet", "--policies", "mercury", "p3:startup=0", "--bandwidths", "1Gbps",
+                          "10Gbps", "--workers", "3", "--servers", "1", "--csv", "-", "--", "--ecn", "97500B")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        rows = list(csv.DictReader(done.stdout.splitlines()))
+        self.assertEqual([(row["model"], row["policy"], row["bandwidth"]) for row in rows],
+                         [(model, policy, rate) for model in ("two", "mobilenet") for policy in ("mercury", "p3:startup=0")
+                          for rate in ("1Gbps", "10Gbps")])
+        for row in rows:
+            self.assertGreaterEqual(float(row["iteration_s"]), float(row["optimum_s"]), row)
+        self.assertGreater((self.out / "SWEEP.svg").stat().st_size, 0)
+        computed = self.answers()
+        self.assertEqual(len(computed), len(rows))
+        again = self.sweep("--traces", trace, "--policies", "mercury", "nonsense", "--bandwidths", "1Gbps", "--workers",
+                           "3", "--servers", "1", "--", "--ecn", "97500B")
+        self.assertEqual(again.returncode, 1)
+        self.assertIn("nonsense", again.stderr)
+        self.assertEqual(self.answers(), computed)
+
     def test_verdicts_that_held_still_hold(self):
         for name in SWEEPS:
             with self.subTest(name):
