@@ -103,7 +103,9 @@ class World {
     OpenJob options;
     options.rejoin_ns = uint64_t{setup.take<uint16_t>()} % 20'000 * 1'000'000;
     options.quorum = setup.byte() % 3;
-    if (options.quorum > 0) options.patience_ns = uint64_t{setup.take<uint16_t>()} * 1'000'000;
+    if (options.quorum > 0) {
+      options.patience_ns = (1 + uint64_t{setup.take<uint16_t>()}) * 1'000'000;
+    }
     if (setup.flag()) options.stall_ns = (1 + uint64_t{setup.take<uint16_t>()}) * 1'000'000;
     options.policy = kPolicies[setup.below(kPolicies.size())];
     options.deterministic = options.quorum == 0 && setup.flag();
