@@ -1,10 +1,12 @@
-// The exchange of the minor version before (0), as bytes: what its programs and daemons say is
-// understood, with the meaning that it had, and what is said to them has all that they ask for. The
-// bytes are those that the last release of minor 0 sent; they never change.
+// The exchanges of the minor versions before (0 and, where it said something else or more, 1), as
+// bytes: what their programs and daemons say is understood, with the meaning that it had, and what
+// is said to them has all that they ask for. The bytes are those that the last releases of those
+// minors sent; they never change.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,6 +53,25 @@ constexpr Golden kReplies[] = {
      "a564636f6465181e637365710064736c6f740564746578746d776f726b65722030206f66203264747970"
      "65666e6f74696365"},
 };
+
+constexpr Golden kRequestsOf1[] = {
+    {"hello",
+     "a6656d616769631a4d455243656d616a6f7201656d696e6f720163706964191267637365710164747970"
+     "656568656c6c6f"},
+    {"job_open",
+     "b26a636c69656e745f6a6f62036d64657465726d696e6973746963f4646669666ff4646e616d65657472"
+     "61696e6b70617469656e63655f6d7318fa66706f6c6963796270336671756f72756d016472616e6b0169"
+     "72656a6f696e5f6d731913886a72656e64657a766f7573826d31302e302e302e313a373437306e5b6664"
+     "30303a3a325d3a3734373164726f6c650066736563726574636b65796373657102677365727665727301"
+     "6a74696d656f75745f6d731903e86474797065686a6f625f6f70656e667765696768740467776f726b65"
+     "727302"},
+    {"set_policy",
+     "a466706f6c6963796477666270637365710364736c6f740564747970656a7365745f706f6c696379"}};
+constexpr Golden kRepliesOf1[] = {
+    {"hello_ok",
+     "a666636c69656e740967656e67696e657302656d696e6f7201637365710164747970656868656c6c6f5f"
+     "6f6b6776657273696f6e65302e312e30"},
+    {"ok", "a366726f756e64738307060763736571046474797065626f6b"}};
 
 nlohmann::json map_of(const std::vector<std::byte>& bytes) {
   std::vector<uint8_t> cbor(bytes.size());
@@ -99,12 +120,24 @@ void says_as_much(const std::vector<std::byte>& today, const std::vector<std::by
   }
 }
 
-TEST(PreviousAttachVersion, WhatItsProgramsSayMeansWhatItMeant) {
-  const std::vector<Request> same = requests();
-  ASSERT_EQ(same.size(), std::size(kRequests));
+std::vector<Request> requests_of_1() {
+  auto hello = std::get<Hello>(requests()[0]);
+  hello.abi_minor = 1;
+  auto open = std::get<JobOpen>(requests()[2]);
+  open.deterministic = false;
+  open.policy = "p3";
+  open.rejoin_ms = 5000;
+  open.quorum = 1;
+  open.patience_ms = 250;
+  return {hello, open, SetPolicy{5, "wfbp"}};
+}
+std::vector<Reply> replies_of_1() { return {HelloOk{2, "0.1.0", 9, 1}, Ok{{7, 6, 7}}}; }
+
+void expect_meaning(std::span<const Golden> said, const std::vector<Request>& same) {
+  ASSERT_EQ(same.size(), said.size());
   for (size_t i = 0; i < same.size(); ++i) {
-    SCOPED_TRACE(kRequests[i].kind);
-    const std::vector<std::byte> before = bytes_of(kRequests[i].hex);
+    SCOPED_TRACE(said[i].kind);
+    const std::vector<std::byte> before = bytes_of(said[i].hex);
     const auto message = decode_request(before);
     ASSERT_TRUE(message) << message.error().message;
     const std::vector<std::byte> today =
@@ -112,21 +145,30 @@ TEST(PreviousAttachVersion, WhatItsProgramsSayMeansWhatItMeant) {
     EXPECT_EQ(encode(*message), today) << "what is missing has the value that it stood for";
     says_as_much(today, before);
   }
-  EXPECT_TRUE(check_hello(std::get<Hello>(decode_request(bytes_of(kRequests[0].hex))->body)).ok());
+  EXPECT_TRUE(check_hello(std::get<Hello>(decode_request(bytes_of(said[0].hex))->body)).ok());
 }
 
-TEST(PreviousAttachVersion, WhatItsDaemonsSayMeansWhatItMeant) {
-  const std::vector<Reply> same = replies();
-  ASSERT_EQ(same.size(), std::size(kReplies));
+void expect_meaning(std::span<const Golden> said, const std::vector<Reply>& same) {
+  ASSERT_EQ(same.size(), said.size());
   for (size_t i = 0; i < same.size(); ++i) {
-    SCOPED_TRACE(kReplies[i].kind);
-    const std::vector<std::byte> before = bytes_of(kReplies[i].hex);
+    SCOPED_TRACE(said[i].kind);
+    const std::vector<std::byte> before = bytes_of(said[i].hex);
     const auto message = decode_reply(before);
     ASSERT_TRUE(message) << message.error().message;
     const std::vector<std::byte> today = encode(ReplyMessage{message->sequence, same[i]});
     EXPECT_EQ(encode(*message), today) << "what is missing has the value that it stood for";
     says_as_much(today, before);
   }
+}
+
+TEST(PreviousAttachVersion, WhatItsProgramsSayMeansWhatItMeant) {
+  expect_meaning(kRequests, requests());
+  expect_meaning(kRequestsOf1, requests_of_1());
+}
+
+TEST(PreviousAttachVersion, WhatItsDaemonsSayMeansWhatItMeant) {
+  expect_meaning(kReplies, replies());
+  expect_meaning(kRepliesOf1, replies_of_1());
 }
 
 }  // namespace

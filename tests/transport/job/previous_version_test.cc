@@ -1,9 +1,10 @@
-// The exchange of the version before, as bytes: what its members say is understood, with the
+// The exchanges of the versions before, as bytes: what their members say is understood, with the
 // meaning that it had, and what is said to them is what they understood. The bytes are those that
-// the release before the options rejoin_ms and quorum sent; they never change. What cannot be
-// agreed on is refused by name.
+// the last release before the options rejoin_ms and quorum sent, and, where it said something else
+// or more, the last one before stall_ms; they never change. What cannot be agreed on is refused by
+// name.
 #include <algorithm>
-#include <iterator>
+#include <span>
 
 #include "tests/golden.h"
 #include "tests/transport/job/fixture.h"
@@ -38,6 +39,31 @@ constexpr Golden kPrevious[] = {
     {"end", "a1646b696e6463656e64"},
     {"fail", "a364636f6465181e646b696e64646661696c647465787464676f6e65"}};
 
+// Of the release before stall_ms.
+constexpr Golden kBeforeStalls[] = {
+    {"join",
+     "b16d64657465726d696e6973746963f4686665617475726573036b696e6361726e6174696f6e1a010203"
+     "04646b696e64646a6f696e656c616e65735200000000000000000000ffff0a0000021d2e6b7061746965"
+     "6e63655f6d7318fa66706f6c6963796270336671756f72756d016472616e6b016972656a6f696e5f6d73"
+     "1913886a72656e64657a766f75735200000000000000000000ffff0a0000091d2e64726f6c6500667365"
+     "72766564f46773657276657273016a74696d656f75745f6d73197530667765696768740167776f726b65"
+     "727302"},
+    {"roster",
+     "a9646b696e6466726f737465726b70617469656e63655f6d7318fa66706f6c6963796270336671756f72"
+     "756d016472616e6b016972656a6f696e5f6d731913886773657276657273818207520000000000000000"
+     "0000ffff0a0000091d2e667765696768740167776f726b6572738282055200000000000000000000ffff"
+     "0a0000011d2e821a010203045200000000000000000000ffff0a0000021d2e"},
+    {"declared", "a464636f646500646b696e64686465636c6172656466726f756e6473820706647465787460"},
+    {"replace",
+     "a467616464726573735200000000000000000000ffff0a0000021d2e6b696e6361726e6174696f6e1a01"
+     "020305646b696e64677265706c6163656472616e6b01"},
+    {"replaced",
+     "a56b696e6361726e6174696f6e1a01020305646b696e64687265706c61636564646c617374f56472616e"
+     "6b0166726f756e647381820307"},
+    {"refill", "a1646b696e6466726566696c6c"},
+    {"lost", "a36b696e6361726e6174696f6e1a01020304646b696e64646c6f73746472616e6b01"},
+    {"set_policy", "a2646b696e646a7365745f706f6c69637966706f6c6963796477666270"}};
+
 Endpoint at(uint8_t last) { return {IpAddress::v4(10, 0, 0, last), 7470}; }
 
 // The same exchange in this version's words.
@@ -71,17 +97,42 @@ std::vector<Message> expected() {
           message::Fail{Errc::kPeerLost, "gone"}};
 }
 
-TEST(PreviousVersion, ItsMessagesAreUnderstoodAndItUnderstandsOurs) {
-  const std::vector<Message> ours = expected();
-  ASSERT_EQ(ours.size(), std::size(kPrevious));
-  for (size_t i = 0; i < std::size(kPrevious); ++i) {
-    const std::vector<std::byte> theirs = bytes_of(kPrevious[i].hex);
+void expect_the_same(std::span<const Golden> before, const std::vector<Message>& ours) {
+  ASSERT_EQ(ours.size(), before.size());
+  for (size_t i = 0; i < before.size(); ++i) {
+    const std::vector<std::byte> theirs = bytes_of(before[i].hex);
     const Result<Message> read = decode_message(theirs);
-    ASSERT_TRUE(read) << kPrevious[i].kind << ": " << read.error().message;
-    EXPECT_STREQ(name_of(*read), kPrevious[i].kind);
-    EXPECT_TRUE(*read == ours[i]) << kPrevious[i].kind;
-    EXPECT_TRUE(encode(ours[i]) == theirs) << kPrevious[i].kind;
+    ASSERT_TRUE(read) << before[i].kind << ": " << read.error().message;
+    EXPECT_STREQ(name_of(*read), before[i].kind);
+    EXPECT_TRUE(*read == ours[i]) << before[i].kind;
+    EXPECT_TRUE(encode(ours[i]) == theirs) << before[i].kind;
   }
+}
+
+TEST(PreviousVersion, ItsMessagesAreUnderstoodAndItUnderstandsOurs) {
+  expect_the_same(kPrevious, expected());
+}
+
+TEST(PreviousVersion, SoAreThoseOfTheReleaseBeforeStalls) {
+  auto join = std::get<message::Join>(expected()[0]);
+  join.features = kKnowsLostWorkers | kKnowsPolicies;
+  join.policy = "p3";
+  join.rejoin_ms = 5000;
+  join.quorum = 1;
+  join.patience_ms = 250;
+  auto roster = std::get<message::Roster>(expected()[2]);
+  roster.policy = "p3";
+  roster.rejoin_ms = 5000;
+  roster.quorum = 1;
+  roster.patience_ms = 250;
+  message::Replaced replaced;
+  replaced.rank = 1;
+  replaced.incarnation = 0x01020305;
+  replaced.rounds = {{3, 7}};
+  expect_the_same(kBeforeStalls,
+                  {join, roster, message::Declared{Errc::kOk, "", {7, 6}},
+                   message::Replace{1, 0x01020305, at(2)}, replaced, message::Refill{},
+                   message::Lost{1, 0x01020304}, message::SetPolicy{"wfbp"}});
 }
 
 // A worker of that version in a job with an option that it does not have.
