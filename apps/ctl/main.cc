@@ -29,6 +29,11 @@ json ask(const std::string& socket, const std::string& question, unsigned timeou
     std::cerr << "mercuryctl: " << answer.error().message << "\n";
     std::exit(1);
   }
+  if (answer->empty()) {
+    std::cerr << "mercuryctl: the daemon at " << path
+              << " turned the question away: too many ask it\n";
+    std::exit(1);
+  }
   json parsed = json::parse(*answer, nullptr, false);
   if (parsed.is_discarded() || parsed.contains("error")) {
     std::cerr << "mercuryctl: the daemon at " << path << " is of another version\n";

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <boost/asio/read_until.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/streambuf.hpp>
 #include <boost/asio/write.hpp>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <istream>
@@ -24,6 +26,10 @@ using nlohmann::json;
 namespace {
 
 constexpr size_t kLongestQuestion = 256;
+// Who asks has so long for question and answer, and so many may ask at once: others are turned
+// away.
+constexpr std::chrono::seconds kPatience(5);
+constexpr size_t kMostClients = 64;
 
 struct ProcessUse {
   size_t descriptors = 0;  // beside the one that counts them
@@ -57,8 +63,20 @@ std::string text_of(const json& value) {
 std::string admin_socket(const std::string& attach_socket) { return attach_socket + ".admin"; }
 
 struct AdminServer::Client : std::enable_shared_from_this<Client> {
-  explicit Client(stream_protocol::socket s) : socket(std::move(s)), buffer(kLongestQuestion) {}
+  Client(AdminServer& server, stream_protocol::socket s)
+      : seat(server.seats_), socket(std::move(s)), deadline(server.io_), buffer(kLongestQuestion) {}
+  // Ends what is under way, and so the client.
+  void limit_time() {
+    deadline.expires_after(kPatience);
+    deadline.async_wait([weak = weak_from_this()](const error_code& done) {
+      error_code ignored;
+      if (const auto client = weak.lock(); client && !done) client->socket.close(ignored);
+    });
+  }
+
+  const std::shared_ptr<const char> seat;
   stream_protocol::socket socket;
+  boost::asio::steady_timer deadline;
   boost::asio::streambuf buffer;
   std::string reply;
 };
@@ -96,8 +114,9 @@ void AdminServer::accept() {
     if (error && AcceptPause::is_needed(error.value())) {
       return pause_.wait(error.value(), [this] { accept(); });
     }
-    if (!error) {
-      auto client = std::make_shared<Client>(std::move(socket));
+    if (!error && static_cast<size_t>(seats_.use_count()) <= kMostClients) {
+      auto client = std::make_shared<Client>(*this, std::move(socket));
+      client->limit_time();
       boost::asio::async_read_until(
           client->socket, client->buffer, '\n', [this, client](const error_code& failed, size_t) {
             if (failed) return;

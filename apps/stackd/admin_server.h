@@ -43,6 +43,7 @@ class AdminServer {
   const AttachServer& attach_;
   const std::string path_;
   const uint64_t started_ns_;
+  const std::shared_ptr<const char> seats_ = std::make_shared<char>();  // each client has one, too
   boost::asio::local::stream_protocol::acceptor acceptor_;
   AcceptPause pause_;
 };

@@ -250,6 +250,25 @@ class StackdTest(unittest.TestCase):
         for wrong in ("0", "-1", "soon"):
             self.assertNotEqual(daemon.ctl("--timeout", wrong, "status").returncode, 0)
 
+    def test_who_asks_nothing_is_turned_away(self):
+        daemon = self.daemon()
+        silent = []
+        for _ in range(200):
+            one = socket.socket(socket.AF_UNIX)
+            self.addCleanup(one.close)
+            one.connect(daemon.socket + ".admin")
+            silent.append(one)
+        limit_s = time.monotonic() + 60
+        while True:
+            answer = daemon.ctl("status", "--json")
+            if answer.returncode == 0:
+                break
+            self.assertLess(time.monotonic(), limit_s, answer.stderr)
+        self.assertLess(json.loads(answer.stdout)["descriptors"], 100)
+        for one in silent:  # all have been closed, those that waited after a while
+            one.settimeout(60)
+            self.assertEqual(one.recv(1), b"")
+
     def test_a_socket_path_that_is_too_long_is_refused(self):
         longest = self.folder.name + "/" + "s" * (101 - len(self.folder.name) - 1)
         path = config(self.folder.name, self.address)
