@@ -158,13 +158,18 @@ int main(int argc, char** argv) {
                  "processor time after which a seed counts as hanging")
       ->capture_default_str();
   app.add_flag("--progress", options.range.progress, "say how far it is, every 1,000 seeds");
-  app.add_option("--seed", options.seed, "replay this one")
+  CLI::Option* one = app.add_option("--seed", options.seed, "replay this one")
+                         ->check(seed)
+                         ->excludes(from)
+                         ->excludes(seeds);
+  app.add_flag("--verbose", options.verbose, "with --seed: the scenario and all that happens")
+      ->needs(one);
+  app.add_option("--reduce", options.reduce, "with --seed: what --shrink printed")->needs(one);
+  app.add_option("--shrink", options.shrink, "find the least of this seed that still fails")
       ->check(seed)
       ->excludes(from)
-      ->excludes(seeds);
-  app.add_flag("--verbose", options.verbose, "with --seed: the scenario and all that happens");
-  app.add_option("--reduce", options.reduce, "with --seed: what --shrink printed");
-  app.add_option("--shrink", options.shrink, "find the least of this seed that still fails");
+      ->excludes(seeds)
+      ->excludes(one);
   app.add_flag("--list-mutations", options.list_mutations, "the bugs that can be seeded");
   app.add_option("--mutation", options.mutation, "run the build that has this bug");
   if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;

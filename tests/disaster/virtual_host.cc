@@ -31,6 +31,11 @@ HostConfig host_config(const Scenario& scenario) {
   config.lane.exchange.reserved_ranges = 256;
   config.policy.leave_grace_ns = scenario.leave_grace_ns;
   config.policy.max_jobs = 32;
+  for (const JobPlan& job : scenario.jobs) {
+    if (!job.secret.empty() && !job.recovery) {
+      config.policy.known.push_back({.name = job.name, .secret = job.secret});
+    }
+  }
   return config;
 }
 
