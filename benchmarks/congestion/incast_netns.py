@@ -211,6 +211,36 @@ def run(site, options):
     return results
 
 
+def broken(results):
+    """What docs/reliability.md promises of Mercury and these results do not show."""
+    def mine(part):
+        return [result for result in results[part] if result["kind"] == "mercury"]
+
+    for result in mine("steps"):
+        for before, row in zip([None, *result["phases"]], result["phases"]):
+            what = f"at {row['mbit']} Mb/s"
+            if row["goodput"] < 0.9:
+                yield f"goodput {row['goodput']:.3f} {what}"
+            if before and (row["rtts"] is None or row["rtts"] > 20):
+                yield f"settled after {row['rtts']} round trips {what}"
+        if result["queue_drops"]:
+            yield f"{result['queue_drops']} frames dropped"
+    for result in mine("losses"):
+        for row, least in zip(result["phases"][1:], (0.9, 0.7)):
+            if row["of_lossless"] < least:
+                yield f"{row['of_lossless']:.3f} of lossless at {row['loss_percent']} %"
+    for result in mine("steps") + mine("losses"):
+        if not result["verified"]:
+            yield "a sum is wrong"
+        for row in result["phases"]:
+            if row["jain"] < 0.95:
+                yield f"Jain {row['jain']:.3f} at {row['mbit']} Mb/s, {row['loss_percent']} % lost"
+    for algorithm, readings in results["beside"].items():
+        share = statistics.median(reading["share"] for reading in readings)
+        if share < 1 / 3:
+            yield f"{algorithm} beside Mercury has {share:.2f} of the link"
+
+
 def main():
     for number in (signal.SIGTERM, signal.SIGHUP):  # cleans up, as Ctrl-C does
         signal.signal(number, signal.default_int_handler)
@@ -229,6 +259,7 @@ def main():
     parser.add_argument("--min-probe-timeout", default="2ms", help="of Mercury's sessions")
     parser.add_argument("--prefix", default=f"incast{os.getpid()}", help="of the namespaces")
     parser.add_argument("--json", help="where the numbers go")
+    parser.add_argument("--check", action="store_true", help="status 1 if a promise of docs/reliability.md is not kept")
     options = parser.parse_args()
     build = pathlib.Path(options.build)
     built.need(*(build / program for program in (
@@ -248,7 +279,10 @@ def main():
         return 1
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(results, indent=1), encoding="utf-8")
-    return 0
+    failures = list(broken(results)) if options.check else []
+    for failure in failures:
+        print(f"broken: {failure}")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

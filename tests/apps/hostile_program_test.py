@@ -217,6 +217,7 @@ class HostileProgramTest(unittest.TestCase):
 
 def measure():
     """Pairs of equal length, so that what else the machine does meanwhile falls out."""
+    least = float("inf")
     print(f"seed {OPTIONS.seed}; rounds of the innocent job beside a hostile program, as a part of those beside a harmless one")
     generator = random.Random(OPTIONS.seed)
     with tempfile.TemporaryDirectory(prefix="mercury-") as folder, contextlib.closing(Cluster(folder)) as cluster:
@@ -264,13 +265,15 @@ def measure():
                     with neighbour:
                         rates.append(rate())
                 ratios.append(2 * rates[1] / (rates[0] + rates[2]))
+            least = min(least, statistics.median(ratios))
             print(f"{label:13} median {statistics.median(ratios):.3f}  "
                   f"of {', '.join(f'{ratio:.2f}' for ratio in sorted(ratios))}", flush=True)
+    return least
 
 
 if __name__ == "__main__":
     if OPTIONS.measure > 0:
-        measure()
+        sys.exit(measure() < 0.9)  # docs/reliability.md promises that it costs less than a tenth
     else:
         print(f"seed {OPTIONS.seed}", file=sys.stderr)
         unittest.main(argv=[sys.argv[0], "-v", *REST])
