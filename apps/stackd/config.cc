@@ -97,13 +97,13 @@ Status set_items(StackdConfig& config, const ConfigRow& row, const std::vector<s
                   where, got);
 }
 
-// A value given as text: from a flag, the environment, or a TOML string.
 // TOML, which print_config() writes, can say nothing else.
 bool is_utf8(const std::string& text) {
   using nlohmann::json;
   return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::ignore)) == text;
 }
 
+// A value given as text: from a flag, the environment, or a TOML string.
 Status set_text(StackdConfig& config, const ConfigRow& row, const std::string& text,
                 const std::string& where) {
   const std::string got = "\"" + text + "\"";
@@ -343,9 +343,10 @@ std::string environment_name(const ConfigRow& row) {
 }
 
 std::string quoted(const std::string& text) {
-  // Several lines would lose a newline in front.
+  // Several lines would lose a newline in front, and 'literal' ones cannot have them.
   constexpr auto kOneLine =
-      toml::toml_formatter::default_flags & ~toml::format_flags::allow_multi_line_strings;
+      toml::toml_formatter::default_flags &
+      ~(toml::format_flags::allow_multi_line_strings | toml::format_flags::allow_literal_strings);
   const toml::value<std::string> value(text);
   std::stringstream out;
   out << toml::toml_formatter(value, kOneLine);

@@ -224,11 +224,20 @@ TEST_F(ConfigTest, WhatItPrintsReadsBackTheSame) {
   EXPECT_EQ(again->jobs[0].secret, "s\"q");
   EXPECT_EQ(print_config(*config, false).find("s\\\"q"), std::string::npos);
 
-  Result<StackdConfig> lines = load("", {"attach.socket=\n  a\tb\x01 \"'''\\\xc3\xa9\n"});
-  ASSERT_TRUE(lines) << lines.error().message;
-  again = load(print_config(*lines, true));
-  ASSERT_TRUE(again) << again.error().message;
-  EXPECT_EQ(again->socket, lines->socket);
+  // Every string of up to three of these: TOML has four kinds of quotes, each with its own escapes.
+  const std::vector<std::string> parts = {"a", "\n", "\r", "\t",   " ",
+                                          "'", "\"", "\\", "\x01", "\xc3\xa9"};
+  const size_t combinations = parts.size() * parts.size() * parts.size();
+  for (size_t number = 0; number < combinations; ++number) {
+    std::string text;
+    for (size_t rest = number; rest > 0; rest /= parts.size()) text += parts[rest % parts.size()];
+    const std::string name = "port.interface=" + text;
+    Result<StackdConfig> given = load("", {name});
+    ASSERT_TRUE(given) << given.error().message;
+    again = load(print_config(*given, true));
+    ASSERT_TRUE(again) << again.error().message;
+    ASSERT_EQ(again->interface, text);
+  }
   for (const char* none : {"\x91", "caf\xe9", "\xc3", "\xed\xa0\x80"}) {
     Result<StackdConfig> refused = load("", {std::string("attach.socket=") + none});
     ASSERT_FALSE(refused) << none;
