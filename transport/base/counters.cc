@@ -42,7 +42,7 @@ constexpr CounterInfo kCounterInfo[] = {
     {"drop_ip_checksum", "wrong IPv4 header checksum"},
     {"drop_neighbor", "no link-layer address for the next hop yet"},
     {"drop_tx_full", "the port's transmit ring stayed full"},
-    {"drop_no_buffer", "no packet buffer"},
+    {"drop_no_buffer", "found no packet buffer, or no room in the ring of the device or socket"},
     {"handoffs", "frames passed to the engine that owns their UDP port"},
     {"drop_handoff_full", "hand-off ring to the owning engine was full"},
     {"drop_too_large", "frame larger than the port or the interface can send"},

@@ -333,6 +333,30 @@ TEST(UringPort, RunsOutOfReceiveBuffersAndRecovers) {
   EXPECT_EQ(got, 50u);
 }
 
+// What finds no room in the socket's buffer is lost, counted within a second, and nothing else is.
+TEST(UringPort, CountsWhatFindsNoRoom) {
+  Counters counters;
+  auto port = open("127.0.0.1:0", counters);
+  PlainSocket plain(port->info().local);
+  port->tick(1);
+  constexpr uint32_t kSent = 20000;
+  for (uint32_t i = 0; i < kSent; ++i) plain.send(port->info().local, 2, 8000);
+  port->tick(2);
+  EXPECT_EQ(counters.get(Counter::kDropNoBuffer), 0u);  // not asked so often
+  std::array<RxFrame, 64> burst;
+  uint32_t got = 0;
+  for (uint32_t more = 1, idle = 0; idle<10; idle = more> 0 ? 0 : idle + 1) {
+    got += more = port->rx_burst(burst, 0);
+    port->rx_release();
+  }
+  EXPECT_GT(got, 0u);
+  EXPECT_LT(got, kSent);
+  port->tick(1'000'000'001);
+  EXPECT_EQ(counters.get(Counter::kDropNoBuffer), kSent - got);
+  port->tick(2'000'000'001);
+  EXPECT_EQ(counters.get(Counter::kDropNoBuffer), kSent - got);
+}
+
 bool set_loopback(int mtu) {
   const int fd = socket(AF_INET, SOCK_DGRAM, 0);
   ifreq request{};

@@ -1,10 +1,13 @@
 // What is cold: opening, paths, time.
 #include "transport/port/ethdev/ethdev_port.h"
 
+#include <linux/if_packet.h>
+#include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
 #include <rte_ring.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +17,15 @@ namespace mercury::ethdev {
 namespace {
 
 constexpr uint64_t kReroute = 1'000'000'000;
+constexpr uint64_t kReadMissed = 1'000'000'000;
+
+// What the ring of a packet socket had no room for since the last call: DPDK's af_packet does not
+// ask. 0: a socket of another kind.
+uint32_t take_packet_drops(int fd) noexcept {
+  tpacket_stats stats{};
+  socklen_t bytes = sizeof stats;
+  return ::getsockopt(fd, SOL_PACKET, PACKET_STATISTICS, &stats, &bytes) == 0 ? stats.tp_drops : 0;
+}
 
 }  // namespace
 
@@ -136,6 +148,7 @@ uint32_t EthdevPort::buffers_in_use() const noexcept {
 
 void EthdevPort::tick(uint64_t now_ns) {
   device_->tick(now_ns);
+  if (owns_queue_) count_missed(now_ns);
   if (!device_->link_up()) return;
   device_->neighbours().tick(now_ns,
                              [this](std::span<const std::byte> frame) { queue_raw(frame); });
@@ -151,6 +164,18 @@ void EthdevPort::reroute(uint64_t now_ns) {
     const auto neighbour = device_->neighbours().resolve(path.remote.ip);
     if (neighbour) path.neighbour = *neighbour;
   }
+}
+
+// Frames that found no buffer or no descriptor never reach rx_burst: the device counts them.
+void EthdevPort::count_missed(uint64_t now_ns) {
+  if (now_ns < next_missed_ns_) return;
+  next_missed_ns_ = now_ns + kReadMissed;
+  counters_.add(Counter::kDropNoBuffer, take_packet_drops(lane_.device_fd));
+  rte_eth_stats stats{};
+  if (engine_ != 0 || rte_eth_stats_get(dpdk_port_, &stats) != 0) return;  // all queues together
+  const uint64_t missed = stats.imissed + stats.rx_nombuf;
+  if (missed > missed_) counters_.add(Counter::kDropNoBuffer, missed - missed_);
+  missed_ = missed;
 }
 
 void EthdevPort::queue_raw(std::span<const std::byte> frame) {

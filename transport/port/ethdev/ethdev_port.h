@@ -87,6 +87,7 @@ class EthdevPort {
   void queue(rte_mbuf* frame, const Path& path) noexcept;
   void queue_raw(std::span<const std::byte> frame);
   void reroute(uint64_t now_ns);
+  void count_missed(uint64_t now_ns);
   void flush_own() noexcept;
   void flush_outbox() noexcept;
   void flush_to_owner() noexcept;
@@ -124,6 +125,8 @@ class EthdevPort {
   std::vector<Path> paths_;
   std::vector<uint32_t> free_paths_;
   uint64_t next_reroute_ns_ = 0;
+  uint64_t next_missed_ns_ = 0;
+  uint64_t missed_ = 0;  // by the device, as far as counted
 };
 
 static_assert(Port<EthdevPort>);

@@ -1,6 +1,7 @@
 #include "transport/port/uring/socket.h"
 
 #include <ifaddrs.h>
+#include <linux/sock_diag.h>
 #include <net/if.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -123,6 +125,13 @@ void read_control(const cmsghdr& control, uint32_t& segment_bytes, bool& ecn_ce)
     std::memcpy(&class_byte, data, sizeof class_byte);
     ecn_ce = (class_byte & kEcnMask) == kEcnCe;
   }
+}
+
+uint32_t missed_datagrams(int fd) noexcept {
+  std::array<uint32_t, SK_MEMINFO_VARS> memory{};
+  socklen_t bytes = sizeof memory;
+  getsockopt(fd, SOL_SOCKET, SO_MEMINFO, memory.data(), &bytes);  // before Linux 4.12: nothing
+  return memory[SK_MEMINFO_DROPS];
 }
 
 Result<UdpSocket> open_udp(const Endpoint& local) {

@@ -24,6 +24,8 @@ Result<UdpSocket> open_udp(const Endpoint& local);
 socklen_t write_address(const Endpoint& endpoint, sockaddr_storage& out);
 // False: not an address of a known family.
 bool read_source(const void* name, uint32_t bytes, Endpoint& out) noexcept;
+// Datagrams that found no room in the socket's buffer, since it was opened; wraps around.
+uint32_t missed_datagrams(int fd) noexcept;
 // A received control message: the size of GRO's segments, the ECN mark.
 void read_control(const cmsghdr& control, uint32_t& segment_bytes, bool& ecn_ce) noexcept;
 

@@ -20,6 +20,7 @@ namespace {
 
 constexpr uint32_t kLargestMtu = 9000;  // what the wire format is tuned for; loopback offers 65,536
 constexpr uint32_t kLeastMtu = 1280;
+constexpr uint64_t kReadMissed = 1'000'000'000;
 
 Error ring_error(int error) {
   switch (error) {
@@ -204,6 +205,14 @@ Result<PathId> UringPort::open_path(const Endpoint& remote) {
 
 void UringPort::close_path(PathId path) {
   if (path.value < paths_.size()) paths_[path.value].open = false;
+}
+
+void UringPort::tick(uint64_t now_ns) {
+  if (now_ns < next_missed_ns_) return;
+  next_missed_ns_ = now_ns + kReadMissed;
+  const uint32_t missed = missed_datagrams(socket_);
+  if (missed != missed_) counters_.add(Counter::kDropNoBuffer, missed - missed_);
+  missed_ = missed;
 }
 
 bool UringPort::prepare_sleep() noexcept {

@@ -67,7 +67,7 @@ class UringPort {
     return static_cast<uint32_t>(frames_.size() - free_frames_.size() + consumed_.size()) +
            received_count_;
   }
-  void tick(uint64_t) {}
+  void tick(uint64_t now_ns);
   // The ring itself: readable when a completion, of a receive or of a send, waits. Completions run
   // on the sleeping thread, so that epoll_wait may also end with EINTR: that is a wake-up.
   int wait_fd() const { return ring_.ring_fd; }
@@ -118,6 +118,8 @@ class UringPort {
   Counters& counters_;
   PortInfo info_;
   int socket_ = -1;
+  uint64_t next_missed_ns_ = 0;
+  uint32_t missed_ = 0;  // by the socket, as far as counted; wraps around
   io_uring ring_{};
   bool ring_open_ = false;
 

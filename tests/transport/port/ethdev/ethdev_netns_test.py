@@ -6,9 +6,11 @@ PINGPONG is ethdev_pingpong, FOREIGN an XDP object file that is not Mercury's. N
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[4]
@@ -130,7 +132,33 @@ class EthdevCase(unittest.TestCase):
             self.assertGreater(served[0]["wakeups"], 0, "slept through its frames")
 
 
+    def missed(self, kind):
+        """A server that is stopped while the other host's kernel sends more than its rings hold says
+        how much it missed, and goes on.
+        """
+        with two_hosts() as lab:
+            first, second = lab.hosts
+            server = self.start(first, "server", "--device", f"{kind}:{INTERFACE}").wait_ready()
+            echo_from_kernel(second, first.ip)
+            server.process.send_signal(signal.SIGSTOP)
+            sh(sys.executable, "-c", f"""
+import socket
+sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(40000):
+    sock.sendto(bytes(1000), ("{first.ip}", {PORT}))
+""", ns=second.ns)
+            server.process.send_signal(signal.SIGCONT)
+            end = time.monotonic() + 2  # devices are asked every second
+            while time.monotonic() < end:
+                echo_from_kernel(second, first.ip)
+            _, (report,), err = server.finish(stop=True)
+            self.assertGreater(report.get("drop_no_buffer", 0), 0, f"{report}\n{err}")
+
+
 class AfPacket(EthdevCase):
+    def test_counts_what_it_misses(self):
+        self.missed("af_packet")
+
     def test_1500(self):
         self.netdev("af_packet", 1500)
 
@@ -152,6 +180,9 @@ class AfPacket(EthdevCase):
 
 
 class AfXdp(EthdevCase):
+    def test_counts_what_it_misses(self):
+        self.missed("af_xdp")
+
     def test_1500(self):
         self.netdev("af_xdp", 1500)
 
