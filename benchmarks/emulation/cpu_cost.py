@@ -15,7 +15,8 @@ too, and with links this slow that is much of it (`busy`: the engines' processor
 that passed). The network itself (virtual Ethernet, shaping) runs in the kernel on behalf of whoever
 sends, and all pay for it alike. Cycles are nanoseconds at the clock that the kernel reports.
 
-Needs root, and the build that emulate.py needs. Leaves cpu-cost.json in --out.
+Needs root, and the build that emulate.py needs. Leaves cpu-cost.json and cpu-cost.svg in --out.
+No range is held to: the paper's utilisation says nothing of engines that poll.
 Status: 0; 1 when something cannot be run; 2 for a wrong command line; 77 without root.
 """
 import argparse
@@ -29,7 +30,9 @@ import signal
 import sys
 import tempfile
 
-from emulate import GBPS, POLICIES, RIVALS, ROOT, WORKERS, Hosts, LabError, stretched, write_json
+from emulate import GBPS, POLICIES, RIVALS, ROOT, SERVERS, WORKERS, Hosts, LabError, save, scaled, stretched, write_json
+
+import report  # noqa: E402, where emulate.py looks for it
 
 SHORT = 1  # iterations
 
@@ -85,6 +88,15 @@ def show(model, rows, mhz):
         print(f"{row['name']:32}{cells}{f'''{row['busy']:8.0%}''' if row['busy'] is not None else ''}", flush=True)
 
 
+def plot(options, rows, mhz):
+    chart = report.Figure()
+    series = chart.panel("", "cycles per byte of gradient" if mhz else "ns per byte of gradient", "", kind="rows")
+    for kind in ("workers", "servers"):
+        series[kind] = {"x": [row["name"] for row in rows],
+                        "y": [row[kind]["cycles_per_byte" if mhz else "ns_per_byte"] for row in rows]}
+    save(chart, f"{options.model}, {WORKERS} + {SERVERS}, {scaled(options.mbit, GBPS[options.model])}", options.out / "cpu-cost.svg")
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="resnet50", choices=GBPS)
@@ -126,6 +138,7 @@ def main():
             show(options.model, rows[-1:], mhz)
             write_json(options.out / "cpu-cost.json", {"model": options.model, "mbit": options.mbit, "mhz": mhz, "rows": rows})
     show(options.model, rows, mhz)
+    plot(options, rows, mhz)
     return 0
 
 

@@ -38,6 +38,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 from netlab import Lab, LabError  # noqa: E402
 from ready import NotReady, start_ready  # noqa: E402
+sys.path.insert(0, str(ROOT / "benchmarks" / "papers"))
+from report import Figure, draw  # noqa: E402
 
 POLICIES = ["wfbp", "byteps", "bytescheduler", "p3", "mercury-fifo", "mercury"]
 # What the links stand for: where exchanging takes about as long as computing.
@@ -269,7 +271,7 @@ def measure(options, hosts, model):
             "iterations_s": seconds})
         print(f"  {model}, run {run + 1} of {options.runs}: {name}: {middle(took):.3f} s", file=sys.stderr, flush=True)
     optimum = ask(options, "model", "--trace", trace, "--policy", "mercury")["optimum_s"]
-    print(f"\n{model}: {options.mbit} Mb/s for {gbps:g} Gb/s, times x {factor:g}\n"
+    print(f"\n{model}: {scaled(options.mbit, gbps)}\n"
           f"{'':22}{'measured':>10}{'spread':>9}{'simulated':>11}{'apart':>8}{'repeated':>10}")
     rows = []
     for name, all_s in seconds.items():
@@ -307,24 +309,26 @@ def verdict(result):
     return apart <= TOLERANCE and not swapped
 
 
-def draw(result, out):
-    import matplotlib  # pylint: disable=import-outside-toplevel
-    matplotlib.use("svg")
-    from matplotlib import pyplot  # pylint: disable=import-outside-toplevel
+def plot(result, out):
     rows = result["rows"]
-    figure, axes = pyplot.subplots(figsize=(7, 0.4 * len(rows) + 1.2))
-    places = range(len(rows))
-    axes.barh([place - 0.2 for place in places], [row["iteration_s"] for row in rows], 0.4, label="measured")
-    axes.barh([place + 0.2 for place in places], [row["simulated_s"] or 0 for row in rows], 0.4, label="simulated")
-    axes.axvline(result["optimum_s"], color="black", linewidth=1, label="optimum")
-    axes.set_yticks(list(places), [row["name"] for row in rows])
-    axes.invert_yaxis()
-    axes.set_xlabel("iteration, s")
-    axes.set_title(f"{result['model']}, 2 + 2, {result['mbit']} Mb/s for {result['gbps']:g} Gb/s (times x {result['factor']:g})",
-                   fontsize=10)
-    axes.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(out / f"emulation-{result['model']}.svg")
+    chart = Figure()
+    series = chart.panel("", "iteration, s", "", kind="rows")
+    for what, key in (("measured", "iteration_s"), ("simulated", "simulated_s")):
+        chosen = [row for row in rows if row[key]]
+        series[what] = {"x": [row["name"] for row in chosen], "y": [row[key] for row in chosen]}
+    chart.panels[0]["line"] = ("least possible", result["optimum_s"])
+    save(chart, f"{result['model']}, {WORKERS} + {SERVERS}, {scaled(result['mbit'], result['gbps'])}",
+         out / f"emulation-{result['model']}.svg")
+
+
+def scaled(mbit, gbps):
+    """What a plot says of its time axis."""
+    return f"{mbit} Mb/s for {gbps:g} Gb/s, times x {gbps * 1000 / mbit:g}"
+
+
+def save(figure, title, path):
+    if not draw(figure.panels, title, path):
+        print("no plot: apt-get install python3-matplotlib")
 
 
 def parse():
@@ -380,7 +384,7 @@ def main():
             write_json(options.out / "emulation.json", results)
             good = (verdict(results[-1]) and good) or options.no_verdict
             if not options.no_plot:
-                draw(results[-1], options.out)
+                plot(results[-1], options.out)
     return 0 if good else 1
 
 

@@ -10,7 +10,8 @@ mercury-replay with real payloads that are verified. Links have 500 Mb/s for the
 all that takes time in programs (computing, start-ups of partitions, how long a changing link keeps a
 rate) takes 20 times as long. mercury-sim gets the same traces, links and policies.
 
-Needs root, and `meson compile -C build`. Leaves figures.json in --out, whole after each figure.
+Needs root, and `meson compile -C build`. Leaves figures.json in --out, whole after each figure, and a plot
+of each, emulated-FIGURE.svg.
 Status: 0; 1 when an iteration takes over a tenth more or less than simulated (links that change
 and jobs that drift against each other excepted: which iteration meets what is chance), or two policies that differ by more than that
 are in another order, or a bound is missed; 2 for a wrong command line.
@@ -28,10 +29,10 @@ import tempfile
 import threading
 import types
 
-from emulate import ROOT, SERVERS, TOLERANCE, WORKERS, Hosts, LabError, Training, ask, middle, write_json
+from emulate import ROOT, SERVERS, TOLERANCE, WORKERS, Hosts, LabError, Training, ask, middle, save, scaled, write_json
 
-sys.path.insert(0, str(ROOT / "benchmarks" / "papers"))
-import models  # noqa: E402
+import models  # noqa: E402, with report and shared, where emulate.py looks for them
+import report  # noqa: E402
 from shared import HALVED, MIXES  # noqa: E402
 
 MBIT, GBPS = 500, 10
@@ -141,8 +142,21 @@ class Figure:
     def row(self, what, paper, simulated, emulated, good=True, form="{:.3f} s"):
         simulated_text = form.format(simulated) if simulated is not None else ""
         print(f"  {what:52}{paper:>12}{simulated_text:>12}{form.format(emulated):>11}{'' if good else '   MISSED'}", flush=True)
-        self.rows.append({"what": what, "paper": paper, "simulated": simulated, "emulated": emulated, "good": good})
+        self.rows.append({"what": what, "paper": paper, "simulated": simulated, "emulated": emulated, "unit": form[-1],
+                          "good": good})
         self.good = self.good and good
+
+    def plot(self, path):
+        """Seconds, and what is in percent, of the simulator and of the ports."""
+        chart = report.Figure()
+        for unit, what in (("s", "an iteration"), ("%", "gains, and how busy")):
+            rows = [row for row in self.rows if row["unit"] == unit]
+            if rows:
+                series = chart.panel(what, unit, "", kind="rows")
+                for kind in ("simulated", "emulated"):
+                    chosen = [row for row in rows if row[kind] is not None]
+                    series[kind] = {"x": [row["what"] for row in chosen], "y": [row[kind] for row in chosen]}
+        save(chart, f"{self.name}, {WORKERS} + {SERVERS}, {scaled(MBIT, GBPS)}", path)
 
     def compare(self, models_of, cases, paper=None, judged=True):
         """Each model's iterations under each policy, `cases[policy]`; how far ahead the first policy is."""
@@ -297,7 +311,7 @@ def main():
     for number in (signal.SIGTERM, signal.SIGHUP):  # cleans up, as Ctrl-C does
         signal.signal(number, signal.default_int_handler)
     options.out.mkdir(parents=True, exist_ok=True)
-    print(f"{WORKERS} workers, {SERVERS} servers, {MBIT} Mb/s for {GBPS} Gb/s, times x {FACTOR:g}; seconds are of these hosts")
+    print(f"{WORKERS} workers, {SERVERS} servers, {scaled(MBIT, GBPS)}; seconds are of these hosts")
     good, results = True, {}
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mercury-")))
@@ -308,6 +322,7 @@ def main():
             results[name] = figure.rows
             good = good and figure.good
             write_json(options.out / "figures.json", results)
+            figure.plot(options.out / f"emulated-{name}.svg")
     print(f"\n{'all as simulated' if good else 'something is not as simulated: see MISSED above'}")
     return 0 if good or options.no_verdict else 1
 

@@ -3,6 +3,7 @@
 
     benchmarks/papers/mercury.py all                every figure, minutes
     benchmarks/papers/mercury.py --quick fig12      one, in its small form
+    sudo benchmarks/papers/mercury.py all ports     these and what runs on real ports, two hours
     benchmarks/papers/mercury.py --list
 
 Each figure prints the paper's numbers beside ours, with the verdict against the range that ours has
@@ -14,6 +15,7 @@ Status: 0; 1 when a verdict fails or a figure cannot be computed; 2 for a wrong 
 import argparse
 import os
 import pathlib
+import subprocess
 import sys
 
 import dynamic
@@ -28,10 +30,17 @@ FIGURES = {name: function for module in (tables, static, dynamic, shared, partit
            for name, function in module.FIGURES.items()}
 
 
+# On real ports, which needs root and a machine that does nothing else: programs with files of their own.
+ON_PORTS = {"fig16": ("cpu_cost.py", "Processor cycles per byte of gradient"),
+            "points": ("figures.py", "Points of Figs. 3, 5, 7, 13 to 15 and 18 to 21 between virtual hosts"),
+            "policies": ("emulate.py", "Iterations under every policy beside Gloo, MPI and the simulator")}
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0],
-                                     epilog="figures: " + " ".join(FIGURES))
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="or all")
+                                     epilog="figures: " + " ".join(FIGURES) +
+                                     "; on real ports, as root: " + " ".join(ON_PORTS))
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="or all, or ports")
     parser.add_argument("--list", action="store_true", help="the figures, a line each")
     parser.add_argument("--quick", action="store_true", help="fewer points, for tests")
     parser.add_argument("--trace", metavar="FILE.csv",
@@ -52,16 +61,21 @@ def parse():
         parser.error("--cores: at least 1")
     if not arguments.figures and not arguments.list:
         parser.error("which FIGURE? --list names them")
-    unknown = [name for name in arguments.figures if name not in FIGURES and name != "all"]
+    known = ["all", *FIGURES, "ports", *ON_PORTS]
+    unknown = [name for name in arguments.figures if name not in known]
     if unknown:
-        parser.error(f"no figure {unknown[0]}: one of all, {', '.join(FIGURES)}")
+        parser.error(f"no figure {unknown[0]}: one of {', '.join(known)}")
     for own in ("trace", "workers", "servers", "mtu"):
         if getattr(arguments, own) is not None and arguments.figures != ["speed"]:
             parser.error(f"--{own} goes with the figure speed alone")
     if arguments.trace and not os.path.isfile(arguments.trace):
         parser.error(f"--trace: no file {arguments.trace}")
-    if "all" in arguments.figures:
-        arguments.figures = list(FIGURES)
+    for group, members in (("all", FIGURES), ("ports", ON_PORTS)):
+        if group in arguments.figures:
+            arguments.figures = [name for name in arguments.figures if name != group and name not in members]
+            arguments.figures += members
+    if arguments.quick and any(name in ON_PORTS for name in arguments.figures):
+        parser.error("--quick: what runs on real ports has no small form here; each program has options of its own")
     return arguments
 
 
@@ -99,11 +113,22 @@ def compute(name, lab, plot):
     return not figure.failed()
 
 
+def run_on_ports(name, arguments):
+    """Whether the program was content; it prints its own rows and reasons."""
+    program, title = ON_PORTS[name]
+    print(f"{name}: {title}", flush=True)
+    build = pathlib.Path(arguments.sim).resolve().parents[2]
+    return subprocess.run([sys.executable, ROOT / "benchmarks" / "emulation" / program, "--build", build],
+                          check=False).returncode == 0
+
+
 def main():
     arguments = parse()
     if arguments.list:
         for name in FIGURES:
             print(f"  {name:<10} {title_of(name)}")
+        for name, (program, title) in ON_PORTS.items():
+            print(f"  {name:<10} {title} (root; benchmarks/emulation/{program})")
         return 0
     lab, failed = None, []
     try:
@@ -113,7 +138,7 @@ def main():
                   arguments.cores, arguments.trace, cluster)
         for name in arguments.figures:
             try:
-                if not compute(name, lab, not arguments.no_plot):
+                if not (run_on_ports(name, arguments) if name in ON_PORTS else compute(name, lab, not arguments.no_plot)):
                     failed.append(name)
             except LabError as error:
                 print(f"  {error}", file=sys.stderr)

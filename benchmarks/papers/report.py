@@ -36,6 +36,7 @@ class Figure:
         """An empty panel; its "series" are named lists of x and y.
 
         kind: "lines"; "bars", of which x are names, with an optional "range" below and above y;
+        "rows", the same on their side, for long names; panel["line"] is a name and a value to compare with;
         "heat", one series {"x", "y", "z"};
         "spans", x lists of (begin, length), y the row's name.
         """
@@ -93,7 +94,8 @@ def draw(panels, title, path):
         return False
     columns = min(3, len(panels))
     lines = -(-len(panels) // columns)
-    size = (7.2, 4.2) if len(panels) == 1 else (1 + 4.2 * columns, 0.6 + 3.2 * lines)
+    long = any(panel["kind"] == "rows" for panel in panels)
+    size = (7.2, 4.2) if len(panels) == 1 else (1 + (6 if long else 4.2) * columns, 0.6 + 3.2 * lines)
     figure, axes = plt.subplots(lines, columns, figsize=size, squeeze=False)
     for axis, panel in zip(axes.flat, panels):
         DRAWERS[panel["kind"]](figure, axis, panel)
@@ -138,6 +140,20 @@ def _bars(_, axis, panel):
     axis.legend(fontsize=7)
 
 
+def _rows(_, axis, panel):
+    names = list(dict.fromkeys(x for series in panel["series"].values() for x in series["x"]))
+    width = 0.8 / len(panel["series"])
+    for number, (name, series) in enumerate(panel["series"].items()):
+        axis.barh([names.index(x) + (number + 0.5) * width - 0.4 for x in series["x"]], series["y"],
+                  width, label=name)
+    if "line" in panel:
+        axis.axvline(panel["line"][1], color="black", linewidth=1, label=panel["line"][0])
+    axis.set_yticks(range(len(names)), names, fontsize=7)
+    axis.invert_yaxis()
+    axis.grid(axis="y", visible=False)
+    axis.legend(fontsize=7)
+
+
 def _heat(figure, axis, panel):
     (series,) = panel["series"].values()
     image = axis.imshow(series["z"], origin="lower", aspect="auto", cmap="viridis")
@@ -161,4 +177,4 @@ def _spans(_, axis, panel):
     axis.invert_yaxis()
 
 
-DRAWERS = {"lines": _lines, "bars": _bars, "heat": _heat, "spans": _spans}
+DRAWERS = {"lines": _lines, "bars": _bars, "rows": _rows, "heat": _heat, "spans": _spans}
