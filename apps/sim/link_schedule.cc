@@ -1,5 +1,6 @@
 #include "apps/sim/link_schedule.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "apps/sim/options.h"
@@ -60,6 +61,12 @@ Result<LinkSchedule> LinkSchedule::parse(std::string_view text) {
     schedule.steps_.push_back({*at, *rate});
   }
   return schedule;
+}
+
+uint64_t LinkSchedule::least_bps() const {
+  uint64_t least = bps_;
+  for (const Step& step : steps_) least = std::min(least, step.bps);
+  return least;
 }
 
 uint64_t LinkSchedule::change_ns() const {

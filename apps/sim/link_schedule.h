@@ -25,6 +25,8 @@ class LinkSchedule {
 
   // The rate at the time of the last advance(), or in the beginning.
   uint64_t bps() const { return bps_; }
+  // The lowest that it ever is.
+  uint64_t least_bps() const;
   bool changes() const { return period_ns_ != 0 || !steps_.empty(); }
   // When it changes next; kNever if it stays.
   uint64_t change_ns() const;

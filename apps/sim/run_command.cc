@@ -65,6 +65,10 @@ Status run_simulation(const SimOptions& given, const RunOptions& run) {
   if (Status reported = report_run({options, run, *result, cpu_seconds() - begin_s}); !reported) {
     return reported;
   }
+  if (result->interrupted) {
+    std::fprintf(stderr, "mercury-sim: interrupted: %zu of %u iterations are done\n",
+                 result->jobs.front().iterations(), run.iterations);
+  }
   if (result->mismatches == 0) return {};
   return Error(Errc::kProtocol, std::to_string(result->mismatches) + " elements of sums are wrong");
 }

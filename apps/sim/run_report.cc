@@ -12,6 +12,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr double kSteady = 0.001;  // iterations that differ less are alike
+
 Json tensors_json(const RunReport& report, const SimulatedJob& job) {
   Json tensors = Json::array();
   for (size_t n = 0; n < job.trace.tensors.size(); ++n) {
@@ -33,6 +35,7 @@ Json job_json(const RunReport& report, const SimulatedJob& job) {
           {"policy", print_policy(job.policy)},
           {"iterations", job.iterations()},
           {"iteration_s", iteration_s},
+          {"spread", job.spread(report.run.warmup)},
           {"oracle_s", model.oracle_s},
           {"optimum_s", model.optimum_s},
           {"speed", iteration_s > 0 ? model.oracle_s / iteration_s : 0},
@@ -100,8 +103,11 @@ void print_table(const RunReport& report) {
     std::printf("  %-20s %s: %zu tensors, %.3f MB\n", "model", job.model.c_str(),
                 job.trace.tensors.size(), static_cast<double>(job.trace.bytes()) * 1e-6);
     std::printf("  %-20s %s\n", "policy", print_policy(job.policy).c_str());
-    std::printf("  %-20s %.3f ms, of %zu iterations and %u workers\n", "iteration",
-                1e3 * iteration_s, job.iterations() - report.run.warmup, report.options.workers);
+    std::printf("  %-20s %.3f ms, of %zu iterations and %u workers", "iteration", 1e3 * iteration_s,
+                job.iterations() - report.run.warmup, report.options.workers);
+    const double spread = job.spread(report.run.warmup);
+    if (spread > kSteady) std::printf(", which are up to %.1f %% apart", 100 * spread);
+    std::printf("\n");
     if (model.optimum_s > 0) {
       std::printf("  %-20s %.3f ms, no framing\n", "least possible", 1e3 * model.optimum_s);
     } else {

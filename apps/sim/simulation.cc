@@ -224,6 +224,18 @@ double SimulatedJob::iteration_s(uint32_t warmup) const {
     return worker.iterations().back().end_ns - worker.iterations()[warmup].begin_ns;
   });
 }
+double SimulatedJob::spread(uint32_t warmup) const {
+  uint64_t shortest = kNever, longest = 0;
+  for (const auto& worker : workers) {
+    for (size_t i = warmup; i < worker->iterations().size(); ++i) {
+      const uint64_t ns = worker->iterations()[i].end_ns - worker->iterations()[i].begin_ns;
+      shortest = std::min(shortest, ns);
+      longest = std::max(longest, ns);
+    }
+  }
+  if (shortest >= longest) return 0;
+  return 1e-9 * static_cast<double>(longest - shortest) / iteration_s(warmup);
+}
 double SimulatedJob::ready_s(size_t tensor, uint32_t warmup) const {
   return mean_s(*this, warmup,
                 [&](const TrainingWorker& worker) { return worker.tensors()[tensor].ready_ns; });

@@ -21,6 +21,9 @@ struct SimulatedJob {
 
   // Means over all workers and the iterations that count.
   double iteration_s(uint32_t warmup) const;
+  // By how much the longest of them is longer than the shortest, of the mean: no steady state yet,
+  // or something varies.
+  double spread(uint32_t warmup) const;
   double ready_s(size_t tensor, uint32_t warmup) const;
   double pulled_s(size_t tensor, uint32_t warmup) const;
   size_t iterations() const;  // that every worker has finished

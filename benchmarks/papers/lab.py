@@ -21,12 +21,16 @@ class LabError(Exception):
 
 
 def simulation(model, policy, *options, **cluster):
-    """A question to the simulator. One iteration after the warm-up says it: without jitter all that
-    follow are the same.
-    """
-    if "--iterations" not in options:
-        options += ("--iterations", "2")
-    return ("--quiet", *training(model, policy, **cluster), *options)
+    """A question to the simulator."""
+    return ("--quiet", *training(model, policy, **cluster), *options, *steady(policy, options))
+
+
+def steady(policy, options):
+    """What makes an iteration the steady state's: without jitter one after the warm-up says it, but P3,
+    which waits for each partition, takes some until its workers are in step."""
+    if "--iterations" in options:
+        return ()
+    return ("--iterations", "12", "--warmup", "8") if policy.startswith("p3") else ("--iterations", "2")
 
 
 def equations(model, policy, *options, **cluster):

@@ -16,7 +16,7 @@ import os
 import pathlib
 import sys
 
-from lab import ROOT, Lab, LabError
+from lab import ROOT, Lab, LabError, steady
 from report import Figure, draw
 
 COLUMNS = ("model", "policy", "bandwidth", "iteration_s", "optimum_s", "oracle_s", "speed")
@@ -49,7 +49,6 @@ def questions(arguments):
     """{(model, policy, bandwidth): what mercury-sim is asked}"""
     cluster = ("--workers", str(arguments.workers), "--servers", str(arguments.servers or arguments.workers),
                "--mtu", str(arguments.mtu))
-    more = arguments.more if "--iterations" in arguments.more else [*arguments.more, "--iterations", "2"]
     asked = {}
     for trace in arguments.traces:
         path = pathlib.Path(trace)
@@ -57,7 +56,8 @@ def questions(arguments):
         for policy in arguments.policies:
             for bandwidth in arguments.bandwidths:
                 asked[path.stem, policy, bandwidth] = ("--quiet", "--trace", known, "--policy", policy, "--bandwidth",
-                                                       bandwidth, *cluster, *more)
+                                                       bandwidth, *cluster, *arguments.more,
+                                                       *steady(policy, arguments.more))
     return asked
 
 

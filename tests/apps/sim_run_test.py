@@ -222,6 +222,8 @@ class Run(unittest.TestCase):
             out, _ = process.communicate(timeout=LIMIT_S)
         self.assertEqual(process.returncode, 0, shown)
         json_ = json.loads(out)
+        shown += os.read(ours, 4096)
+        self.assertIn(f"interrupted: {json_['iterations']} of {iterations} iterations are done", shown.decode())
         self.assertTrue(json_["interrupted"])
         self.assertTrue(1 < json_["iterations"] < iterations, json_["iterations"])
 
@@ -243,7 +245,12 @@ class Run(unittest.TestCase):
         self.assertIn("there are 2 workers", refusal(*job, "--slow", "2=2"))
         self.assertIn("leaves no iteration", refusal(*job, "--iterations", "1"))
         self.assertIn("less than 1280B", refusal(*job, "--queue", "1279B"))
-        self.assertIn("more than 1s", refusal(*job, "--delay", "1001ms"))
+        self.assertIn("more than 500ms", refusal(*job, "--delay", "501ms"))
+        for slow in (("--bandwidth", "500kbps"), ("--server-up", "500kbps"), ("--link", "all=1Gbps,1s:500kbps"),
+                     ("--link", "worker0=random:500kbps-1Gbps/1s")):
+            self.assertIn(f"{slow[0]}", refusal(*job, *slow))
+            self.assertIn("at least 723040bps", refusal(*job, *slow))
+        self.figures("--bandwidth", "724kbps")
         for bad in ("worker=1Gbps", "all", "all=", "all=fast", "all.left=1Gbps", "workerx=1Gbps",
                     "all=1Gbps,0s:2Gbps", "all=1Gbps,2s:1Gbps,1s:2Gbps",
                     "all=random:2Gbps-1Gbps/1s", "all=random:1Gbps-2Gbps", "server-1=1Gbps"):
@@ -286,7 +293,7 @@ class Run(unittest.TestCase):
 
     def test_leaves_no_empty_file_when_it_fails(self):
         path = os.path.join(self.folder, "figures.json")
-        self.run_sim("--trace", self.trace, "--policy", "mercury", "--link", "server0=1kbps", "--json", path, status=1)
+        self.run_sim("--trace", "nothere.csv", "--policy", "mercury", "--json", path, status=1)
         self.assertFalse(os.path.exists(path))
 
 
