@@ -46,12 +46,14 @@ struct Setting {
 };
 
 // What docs/reliability.md promises of each phase of a setting.
+constexpr uint64_t kAny = ~uint64_t{0};
+
 struct Promise {
   double least_goodput = 0.9;
   double most_rtts = 20;
   double least_session_jain = 0.95;
-  bool lossless = true;
-  bool undropped = true;
+  uint64_t most_retransmits = 0;
+  uint64_t most_drops = 0;
   bool converges = true;  // if not, it is there to show that one can fail
 };
 
@@ -261,18 +263,19 @@ struct Checked {
 
 std::vector<Checked> checked_settings() {
   Promise one_percent;
-  one_percent.lossless = false;
+  one_percent.most_retransmits = kAny;
   Promise five_percent = one_percent;
   five_percent.least_goodput = 0.7;
-  // A frame each is more than the path of 1 Gb/s holds below its marks, and does not settle:
-  // docs/reliability.md.
+  // A frame each is more than the path of 1 Gb/s holds below its marks, and sessions go up and down
+  // there: what they reach (docs/reliability.md).
   Promise less_than_a_frame;
-  less_than_a_frame.most_rtts = kNeverConverged;
-  less_than_a_frame.least_session_jain = 0.85;
-  // Three times as many frames as the queue holds: goodput alone.
+  less_than_a_frame.most_rtts = 22;
+  less_than_a_frame.least_session_jain = 0.88;
+  // Three times as many frames as the queue holds, the same; the path of 1 Gb/s never settles.
   Promise far_too_many;
-  far_too_many.lossless = far_too_many.undropped = false;
-  far_too_many.least_session_jain = 0.85;
+  far_too_many.most_rtts = kNeverConverged;
+  far_too_many.most_retransmits = far_too_many.most_drops = 300;
+  far_too_many.least_session_jain = 0.92;
   Promise control;
   control.converges = false;
   return {{{"8 senders, MTU 1500", {8}, 1500, 0, true}, {}},
@@ -296,12 +299,11 @@ bool keeps(const Promise& promise, const Row& row) {
     if (!kept) std::fprintf(stderr, "passes, and must not: %s\n", row.name.c_str());
     return kept;
   }
-  bool kept = p.goodput >= promise.least_goodput && p.jain >= 0.95 &&
-              p.session_jain >= promise.least_session_jain && (p.drops == 0 || !promise.undropped);
-  if (promise.lossless) {
-    // A time-out after which nothing is sent again has only asked.
-    kept = kept && p.retransmits == 0 && p.rtts_to_converge <= promise.most_rtts;
-  }
+  // A time-out after which nothing is sent again has only asked.
+  const bool kept = p.goodput >= promise.least_goodput && p.jain >= 0.95 &&
+                    p.session_jain >= promise.least_session_jain && p.drops <= promise.most_drops &&
+                    p.retransmits <= promise.most_retransmits &&
+                    p.rtts_to_converge <= promise.most_rtts;
   if (!kept) std::fprintf(stderr, "broken: %s at %.0f Gb/s\n", row.name.c_str(), row.gbit);
   return kept;
 }
