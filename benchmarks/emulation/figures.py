@@ -10,8 +10,8 @@ mercury-replay with real payloads that are verified. Links have 500 Mb/s for the
 all that takes time in programs (computing, start-ups of partitions, how long a changing link keeps a
 rate) takes 20 times as long. mercury-sim gets the same traces, links and policies.
 
-Needs root, and `meson compile -C build`. Leaves figures.json in --out, whole after each figure, and a plot
-of each, emulated-FIGURE.svg.
+Needs root, and `meson compile -C build`. Leaves figures.json in --out, whole after each figure, with
+the last run of every one, and a plot of each, emulated-FIGURE.svg.
 Status: 0; 1 when an iteration takes over a tenth more or less than simulated (links that change
 and jobs that drift against each other excepted: which iteration meets what is chance), or two policies that differ by more than that
 are in another order, or a bound is missed; 2 for a wrong command line.
@@ -20,6 +20,7 @@ import argparse
 import contextlib
 import dataclasses
 import itertools
+import json
 import os
 import pathlib
 import random
@@ -312,16 +313,17 @@ def main():
         signal.signal(number, signal.default_int_handler)
     options.out.mkdir(parents=True, exist_ok=True)
     print(f"{WORKERS} workers, {SERVERS} servers, {scaled(MBIT, GBPS)}; seconds are of these hosts")
-    good, results = True, {}
+    path = options.out / "figures.json"
+    good, results = True, json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mercury-")))
         emulation = Emulation(Hosts(options, folder, stack), options)
         for name in options.figures or FIGURES:
             figure = Figure(name, emulation)
             FIGURES[name](figure)
-            results[name] = figure.rows
+            results[name] = {"mbit": MBIT, "gbps": GBPS, "factor": FACTOR, "rows": figure.rows}
             good = good and figure.good
-            write_json(options.out / "figures.json", results)
+            write_json(path, results)
             figure.plot(options.out / f"emulated-{name}.svg")
     print(f"\n{'all as simulated' if good else 'something is not as simulated: see MISSED above'}")
     return 0 if good or options.no_verdict else 1

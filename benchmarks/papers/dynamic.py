@@ -10,6 +10,7 @@ from static import AS_MEASURED, SERIAL, tuned
 # Policies that tie end their iterations at different times and meet different draws. In percent, by how
 # much the median of the seeds may then be behind; single seeds are, by up to 0.7 (docs/papers.md).
 TIE = 0.3
+BEHIND = 0.1  # what counts as none
 
 # The paper draws every 5 s and measures 100 iterations; ten times as often costs ten times less.
 PERIOD = "500ms"
@@ -58,7 +59,9 @@ def speed_ups(figure, times):
             "x": [models.TITLES[model] for model in mine], "y": middles,
             "range": [[middle - min(values) for middle, values in zip(middles, mine.values())],
                       [max(values) - middle for middle, values in zip(middles, mine.values())]]}
-        add(figure, min, f"least over {name}", ">= 0", mine, -TIE, unit=" %")
+        worst = min(middles)
+        add(figure, min, f"least over {name}", ">= 0", mine, -BEHIND, unit=" %",
+            differs=reasons.DRAWS if worst >= -TIE else None)
     return found
 
 
@@ -90,7 +93,7 @@ def fig19(lab):
             gains(times, name, "native"), 0, 15, " %", differs=reasons.OVERLAP)
     add(figure, max, f"{SERIAL} over native, most", "7.3 to 9.9 %", gains(times, SERIAL, "native"),
         0, unit=" %", order=True)
-    figure.add_runs("ResNet-50 over native", "up to 20 %", found["native"]["resnet50"], -0.1, 25,
+    figure.add_runs("ResNet-50 over native", "up to 20 %", found["native"]["resnet50"], -0.1, 20,
                     " %", differs=reasons.SLOW_LINKS)
     return figure
 

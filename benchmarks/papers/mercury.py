@@ -3,7 +3,7 @@
 
     benchmarks/papers/mercury.py all                every figure, minutes
     benchmarks/papers/mercury.py --quick fig12      one, in its small form
-    sudo benchmarks/papers/mercury.py all ports     these and what runs on real ports, two hours
+    sudo benchmarks/papers/mercury.py ports         what runs on real ports, an hour and a half
     benchmarks/papers/mercury.py --list
 
 Each figure prints the paper's numbers beside ours, with the verdict against the range that ours has
@@ -74,9 +74,23 @@ def parse():
         if group in arguments.figures:
             arguments.figures = [name for name in arguments.figures if name != group and name not in members]
             arguments.figures += members
-    if arguments.quick and any(name in ON_PORTS for name in arguments.figures):
-        parser.error("--quick: what runs on real ports has no small form here; each program has options of its own")
+    check_ports(parser, arguments)
     return arguments
+
+
+def check_ports(parser, arguments):
+    """Before anything runs: what a port needs comes last and would be missed late."""
+    chosen = [name for name in arguments.figures if name in ON_PORTS]
+    if not chosen:
+        return
+    for option in ("quick", "no_plot", "out", "sim", "scheduler"):
+        if getattr(arguments, option) != parser.get_default(option):
+            parser.error(f"--{option.replace('_', '-')} is not for {chosen[0]}: run benchmarks/emulation/"
+                         f"{ON_PORTS[chosen[0]][0]} itself, which has options of its own")
+    if os.geteuid() != 0:
+        parser.error(f"{chosen[0]} needs root: virtual hosts are network namespaces")
+    if not (ROOT / "build" / "benchmarks" / "emulation" / "rival_replay").is_file():
+        parser.error(f"{chosen[0]} needs all that tools/build makes")
 
 
 def title_of(name):
@@ -113,13 +127,16 @@ def compute(name, lab, plot):
     return not figure.failed()
 
 
-def run_on_ports(name, arguments):
+def run_on_ports(name):
     """Whether the program was content; it prints its own rows and reasons."""
     program, title = ON_PORTS[name]
     print(f"{name}: {title}", flush=True)
-    build = pathlib.Path(arguments.sim).resolve().parents[2]
-    return subprocess.run([sys.executable, ROOT / "benchmarks" / "emulation" / program, "--build", build],
-                          check=False).returncode == 0
+    with subprocess.Popen([sys.executable, ROOT / "benchmarks" / "emulation" / program]) as running:
+        try:
+            return running.wait() == 0
+        except KeyboardInterrupt:  # it has it, too, and takes its hosts down
+            running.wait()
+            raise
 
 
 def main():
@@ -138,7 +155,7 @@ def main():
                   arguments.cores, arguments.trace, cluster)
         for name in arguments.figures:
             try:
-                if not (run_on_ports(name, arguments) if name in ON_PORTS else compute(name, lab, not arguments.no_plot)):
+                if not (run_on_ports(name) if name in ON_PORTS else compute(name, lab, not arguments.no_plot)):
                     failed.append(name)
             except LabError as error:
                 print(f"  {error}", file=sys.stderr)

@@ -13,6 +13,11 @@ PREEMPTION = ("what order is worth depends on how long the GPU computes beside t
               "the paper does not print; its 15 % is inside what its five models give here")
 BOUND = ("where the link is the bottleneck, a partition and a credit can delay an iteration by no "
          "more than the time of their own bytes, 24 of 539 MB: 4 %")
+DRAWS = ("policies that tie end their iterations at different times and meet different draws: seed by seed "
+         "one or the other is ahead")
+PULLS = ("equation 7 lets each pull have the whole downlink although others run; WFBP whose pulls share it "
+         "needs more bandwidth than the paper's")
+NO_TRADE = "from two partitions on, a larger credit costs nothing while partitions are small"
 FLAT = "the optimum is flat: the paper's is within 3 % of ours, less than a testbed's noise"
 PACKETS = ("a packet of 4 MB can delay a more urgent one by its own time and that of its pull, "
            "6.4 ms at 10 Gb/s, and no packet costs anything where the GPU hides it; what the "

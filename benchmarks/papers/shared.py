@@ -86,7 +86,7 @@ def fig21(lab):
             chart[f"over {name}"] = {"x": [models.TITLES[model] for model in chosen], "y": gains}
             for model, gain in zip(chosen, gains):
                 paper = printed.get((part, model), ("> 0 %", "> 0 %"))[number]
-                figure.add(f"({part}) {models.TITLES[model]}, over {name}", paper, gain, -0.3,
+                figure.add(f"({part}) {models.TITLES[model]}, over {name}", paper, gain, -0.1,
                            5 if paper == "0 %" else 93 * 1.5, " %")
     return figure
 

@@ -49,7 +49,7 @@ def optimum_points(lab):
             (4, 4): (three, (1, 10, 100)),
             (8, 8): (("resnet50", "bert-base"), (10,)),
             (4, 2): (three, (1, 10, 100)),
-            (8, 4): (three, (1, 10, 100))}
+            (8, 4): (("resnet50", "bert-base"), (1, 10))}
 
 
 def optimum(lab):

@@ -49,6 +49,7 @@ def questions(arguments):
     """{(model, policy, bandwidth): what mercury-sim is asked}"""
     cluster = ("--workers", str(arguments.workers), "--servers", str(arguments.servers or arguments.workers),
                "--mtu", str(arguments.mtu))
+    even = arguments.servers in (None, arguments.workers)
     asked = {}
     for trace in arguments.traces:
         path = pathlib.Path(trace)
@@ -57,7 +58,7 @@ def questions(arguments):
             for bandwidth in arguments.bandwidths:
                 asked[path.stem, policy, bandwidth] = ("--quiet", "--trace", known, "--policy", policy, "--bandwidth",
                                                        bandwidth, *cluster, *arguments.more,
-                                                       *steady(policy, arguments.more))
+                                                       *steady(policy, even, arguments.more))
     return asked
 
 
