@@ -1,12 +1,18 @@
 // Everything that is decoded from a packet: headers, handshakes, acknowledgements, control pieces,
-// and the messages that the control stream carries. The input's first byte chooses which.
+// and the messages that the control stream carries; and the Ethernet frames around them, with the
+// questions of neighbours that an interface of our own answers. The input's first byte chooses
+// which.
 //
 // Beyond not crashing: what decodes encodes again to the same, and what is encoded decodes.
+#include <netinet/in.h>
+
 #include <array>
 #include <vector>
 
 #include "tests/fuzz/fuzz_input.h"
 #include "transport/job/messages.h"
+#include "transport/port/ethdev/ip.h"
+#include "transport/port/ethdev/nd.h"
 #include "transport/wire/ack.h"
 #include "transport/wire/control.h"
 #include "transport/wire/crc32c.h"
@@ -143,6 +149,80 @@ void repaired_frame(Bytes bytes) {
   frame(copy);
 }
 
+ethdev::LocalIdentity identity() {
+  ethdev::LocalIdentity local;
+  local.mac = {{2, 0, 0, 0, 0, 1}};
+  local.v4 = IpAddress::v4(10, 0, 0, 1);
+  local.v6 = *IpAddress::parse("fd00::1");
+  local.has_v4 = local.has_v6 = true;
+  local.udp_port = 7470;
+  local.udp_ports = 2;
+  return local;
+}
+
+void ethernet(Bytes bytes) {
+  const ethdev::LocalIdentity local = identity();
+  // A heap block of exactly this size: a sanitizer sees any access beyond it.
+  const std::vector<std::byte> whole(bytes.begin(), bytes.end());
+  ethdev::ParsedFrame parsed;
+  RxFrame rx;
+  const ethdev::FrameClass kind = ethdev::parse_frame(whole, local, parsed, rx);
+  if (kind == ethdev::FrameClass::kDropped) return;
+  if (kind == ethdev::FrameClass::kUdp) {
+    must(parsed.engine < local.udp_ports, "a frame for an engine that is not there");
+    must(rx.payload.data() >= whole.data() &&
+             rx.payload.data() + rx.payload.size() <= whole.data() + whole.size(),
+         "a payload outside of its frame");
+    return;
+  }
+  std::vector<std::byte> reply(whole);
+  const auto answer = ethdev::answer_control(kind, reply, local, reply);  // in place, as the port
+  must(answer.reply_bytes <= reply.size(), "a reply longer than its room");
+}
+
+// The same with the addresses and checksums put right, so that what stands behind them is reached.
+void repaired_ethernet(Bytes bytes) {
+  constexpr size_t kIp = ethdev::kEtherHeaderBytes;
+  const ethdev::LocalIdentity local = identity();
+  std::vector<std::byte> copy(bytes.begin(), bytes.end());
+  if (copy.size() < kIp) return;
+  uint8_t* const at = ethdev::bytes_of(copy.data());
+  if ((at[0] & 1) == 0) std::memcpy(at, local.mac.bytes.data(), local.mac.bytes.size());
+  const uint16_t type = ethdev::load_be16(at + 12);
+  const auto put = [&](size_t place, const ethdev::InternetSum& sum) {
+    const uint16_t word = sum.finish();
+    std::memcpy(at + place, &word, sizeof word);
+  };
+  if (type == ethdev::kEtherIpv4 && copy.size() >= kIp + 24) {
+    std::memcpy(at + kIp + 16, local.v4.bytes.data() + 12, 4);
+    ethdev::store_be16(at + kIp + 2, static_cast<uint32_t>(copy.size() - kIp));
+    std::memset(at + kIp + 10, 0, 2);
+    ethdev::InternetSum header;
+    header.add(Bytes(copy).subspan(kIp, ethdev::kIpv4HeaderBytes));
+    put(kIp + 10, header);
+    if (at[kIp + 9] == IPPROTO_ICMP) {
+      std::memset(at + kIp + 22, 0, 2);
+      ethdev::InternetSum message;
+      message.add(Bytes(copy).subspan(kIp + ethdev::kIpv4HeaderBytes));
+      put(kIp + 22, message);
+    }
+  } else if (type == ethdev::kEtherIpv6 && copy.size() >= kIp + 44) {
+    const auto length = static_cast<uint32_t>(copy.size() - kIp - ethdev::kIpv6HeaderBytes);
+    if (at[kIp + 24] != 0xff) std::memcpy(at + kIp + 24, local.v6.bytes.data(), 16);
+    ethdev::store_be16(at + kIp + 4, length);
+    if (at[kIp + 6] == IPPROTO_ICMPV6) {
+      std::memset(at + kIp + 42, 0, 2);
+      ethdev::InternetSum message;
+      message.add(Bytes(copy).subspan(kIp + 8, 32));  // the pseudo header
+      message.add_word(length);
+      message.add_word(IPPROTO_ICMPV6);
+      message.add(Bytes(copy).subspan(kIp + ethdev::kIpv6HeaderBytes));
+      put(kIp + 42, message);
+    }
+  }
+  ethernet(copy);
+}
+
 }  // namespace
 }  // namespace mercury::fuzz
 
@@ -152,6 +232,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Input input(data, size);
   const uint8_t mode = input.byte();
   const Bytes bytes = std::as_bytes(input.rest());
+  if (mode >= 0xf0) {
+    mode % 2 == 0 ? ethernet(bytes) : repaired_ethernet(bytes);
+    return 0;
+  }
   switch (mode % 4) {
     case 0:
       frame(bytes);

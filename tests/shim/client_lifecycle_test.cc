@@ -162,6 +162,7 @@ TEST(ClientJob, OptionsAreChecked) {
   std::memcpy(older.known, &wish, sizeof older.known);
   EXPECT_EQ(mercury_job_open(context, prefix, &opened_job), 0) << mercury_last_error();
   EXPECT_EQ(daemon.last_job().rejoin_ms, 0U);
+  EXPECT_EQ(daemon.last_job().quorum, 0U);
   EXPECT_EQ(daemon.last_job().stall_timeout_ms, 1'800'000U) << "not 0, which is never";
   mercury_detach(context);  // closes the open jobs
 }

@@ -1,5 +1,6 @@
 // Programs, daemons and servers that die, as programs on real daemons meet it.
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -323,6 +324,60 @@ TEST_P(LostServer, FailsTheJobByNameInMidExchangeAndNoSumIsWrong) {
   if (!restarted) lost.start();
   ASSERT_EQ(mine.open(home, options(0, 1)), 0) << mercury_last_error();
   EXPECT_TRUE(mine.exchange(4, 4)) << mercury_last_error();
+  mine.close();
+}
+
+// What programs of other processes tell this one.
+struct Board {
+  Board()
+      : memory(::mmap(nullptr, sizeof(std::atomic<int64_t>) * 3, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {}
+  ~Board() { ::munmap(memory, sizeof(std::atomic<int64_t>) * 3); }
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+  std::atomic<int64_t>& operator[](size_t i) const {
+    return static_cast<std::atomic<int64_t>*>(memory)[i];
+  }
+  void* memory;
+};
+
+int64_t now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Two that wait for a sum, and one that does not push: each hears by the end of its socket, long
+// before the daemon's peers miss it (-EHOSTDOWN, 2 s), within a second of the daemon's end.
+TEST_F(SilentFailures, EveryProgramOfALostDaemonHearsOfItWithinASecond) {
+  Board heard_ms;
+  Child pushes([&] {
+    Worker worker;
+    if (worker.open(daemon(1), options(1, 3)) != 0 || !worker.exchange(10, 111)) return 1;
+    if (mercury_wait(worker.job, worker.push(1), -1) != -EPIPE) return 2;
+    heard_ms[1] = now_ms();
+    return 0;
+  });
+  Child idles([&] {
+    Worker worker;
+    if (worker.open(daemon(1), options(2, 3)) != 0 || !worker.exchange(100, 111)) return 1;
+    if (mercury_job_wait(worker.job, -1) != -EPIPE) return 2;
+    heard_ms[2] = now_ms();
+    return 0;
+  });
+  Worker mine;
+  ASSERT_EQ(mine.open(daemon(1), options(0, 3)), 0) << mercury_last_error();
+  ASSERT_TRUE(mine.exchange(1, 111)) << mercury_last_error();
+  const mercury_handle waiting = mine.push(1);
+  EXPECT_EQ(mercury_wait(mine.job, waiting, 100), -ETIMEDOUT) << "one has not pushed";
+  std::thread killer([this] { daemon(1).kill(); });
+  EXPECT_EQ(mercury_wait(mine.job, waiting, -1), -EPIPE);
+  heard_ms[0] = now_ms();
+  killer.join();
+  const int64_t ended_ms = now_ms();
+  EXPECT_EQ(pushes.wait(), 0);
+  EXPECT_EQ(idles.wait(), 0);
+  for (size_t i = 0; i < 3; ++i) EXPECT_LT(heard_ms[i] - ended_ms, 1000) << i;
   mine.close();
 }
 
