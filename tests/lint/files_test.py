@@ -23,10 +23,11 @@ FORBIDDEN = [
     (r'^[ \t]*#[ \t]*define[ \t]+(?:private|protected)\b', '', 'test through the public interface'),
     (r'(?<!\w)assert[ \t]*\(', DATAPATH, 'bad input is an error or a counter, never an abort'),
     (r'(?<![\w.>])(?:std::)?(?:(?:abort|terminate|exit|_exit|quick_exit|__builtin_trap|rte_panic|rte_exit|'
-     r'RTE_VERIFY)[ \t]*\(|raise[ \t]*\([ \t]*SIG)', DATAPATH, 'a library and a daemon do not end the process'),
+     r'RTE_VERIFY|RTE_ASSERT|__builtin_unreachable|unreachable)[ \t]*\(|raise[ \t]*\([ \t]*SIG)', DATAPATH, 'a library and a daemon do not end the process'),
     (r'\bfilesystem::(?:absolute|canonical|create_director(?:y|ies)|current_path|exists|file_size|is_[a-z_]+|read_symlink|'
      r'remove|remove_all|rename|status|temp_directory_path)\((?:[^(),]|\([^()]*\))*\)', DATAPATH,
      'throws: pass a std::error_code'),
+    (r'\bstd::sto(?:i|l|ll|ul|ull|f|d|ld)[ \t]*\(', DATAPATH, 'throws: std::from_chars'),
 ]
 # Anywhere in the text, comments included.
 UNFINISHED = re.compile(r'\b(?:TODO|FIXME|XXX)\b')
@@ -106,6 +107,8 @@ class Rules(unittest.TestCase):
             ('transport/x.h', '#pragma once\n__builtin_trap();'),
             ('apps/stackd/x.cc', 'raise(SIGABRT);'),
             ('apps/stackd/x.cc', 'std::filesystem::remove(config_.socket());'),
+            ('transport/x.cc', '__builtin_unreachable();'), ('shim/x.cc', 'std::unreachable();'),
+            ('shim/x.cc', 'n = std::stoul(text);'),
             ('tests/x.cc', '// TO' + 'DO: later'),
             ('tools/x.py', '# FIX' + 'ME'),
             ('tests/x.cc', '\n' * 601),

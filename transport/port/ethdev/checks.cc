@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -25,8 +26,12 @@ using Checks = std::vector<Check>;
 // The effective capabilities of this process, as the kernel prints them.
 uint64_t capabilities() {
   std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("CapEff:")) return std::stoull(line.substr(7), nullptr, 16);
+  for (std::string name, value; status >> name && std::getline(status, value);) {
+    uint64_t set = 0;
+    const size_t digits = value.find_first_not_of(" \t");
+    if (name != "CapEff:" || digits == std::string::npos) continue;
+    std::from_chars(value.data() + digits, value.data() + value.size(), set, 16);
+    return set;
   }
   return 0;
 }
