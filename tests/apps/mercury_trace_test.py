@@ -5,6 +5,9 @@ import csv
 import importlib.machinery
 import importlib.util
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +23,8 @@ TOOL, SIM = sys.argv[1:3]
 del sys.argv[1:3]
 
 MODELS = textwrap.dedent("""
+    import sys
+
     import torch
     from torch import nn
 
@@ -71,6 +76,21 @@ MODELS = textwrap.dedent("""
     def gated():
         model = Gated()
         return model, lambda: model(torch.tensor([1, 2])).sum()
+
+
+    def attention():
+        model = nn.Sequential(nn.Linear(32, 32), nn.TransformerEncoderLayer(32, 4, 64, batch_first=True))
+        return model, lambda: model(torch.ones(1, 3, 32)).square().sum()
+
+
+    def endless():
+        model, number = nn.Linear(4, 1), iter(range(10**9))
+
+        def step():
+            print("step", next(number), file=sys.stderr, flush=True)
+            return model(torch.ones(2, 4)).sum()
+
+        return model, step
 
 
     def vector():
@@ -184,9 +204,53 @@ class MercuryTrace(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
             self.assertIn(words, done.stderr)
             self.assertNotIn("Traceback", done.stderr)
-        done = self.run_tool("branches", "--output", f"{self.folder}/no/such/folder.csv")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("No such file", done.stderr)
+
+    def test_every_parameter_with_a_gradient_has_a_row(self):
+        done = self.run_tool("attention")
+        self.assertNotIn("left out", done.stderr)
+        names = [row["name"] for row in self.rows(done.stdout)]
+        self.assertEqual(len(names), 2 + 12)
+        for name in ("1.self_attn.out_proj.weight", "1.self_attn.out_proj.bias"):
+            self.assertIn(f"{name}: its module did not run by itself; the trace takes it for used with 1.self_attn",
+                          done.stderr)
+            self.assertLess(names.index("0.weight"), names.index(name))
+            self.assertLess(names.index(name), names.index("1.linear1.weight"))
+
+    def test_an_interrupted_profile_keeps_what_it_measured(self):
+        for warmup, steps, status in ((2, 5, 0), (50_000_000, 2, 1)):
+            with subprocess.Popen([sys.executable, TOOL, f"{self.models}:endless", "--warmup", str(warmup),
+                                   "--iterations", "50000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True) as process:
+                self.addCleanup(process.kill)
+                while process.stderr.readline() != f"step {steps}\n":
+                    self.assertIsNone(process.poll())
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, status, err)
+            self.assertNotIn("Traceback", err)
+            if status == 0:
+                measured = int(re.search(r"interrupted: (\d+) of 50000000 iterations are in the trace", err)[1])
+                self.assertGreaterEqual(measured, steps - warmup)
+                self.assertIn(f"median of {measured} iterations", out)
+                self.assertEqual(len(self.rows(out)), 2)
+            else:
+                self.assertIn("interrupted before an iteration was measured", err)
+                self.assertEqual(out, "")
+
+    def test_an_output_that_cannot_be_is_refused_before_anything_runs(self):
+        with open(self.models, encoding="ascii") as file:
+            before = file.read()
+        done = self.run_tool("endless", "--output", self.models)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("is the model's own source", done.stderr)
+        with open(self.models, encoding="ascii") as file:
+            self.assertEqual(file.read(), before)
+        for output in (f"{self.folder}/no/such/folder.csv", self.folder):
+            done = self.run_tool("endless", "--output", output)
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.run_tool("broken", "--output", f"{self.folder}/none.csv")
+        self.assertEqual(os.listdir(self.folder), ["models.py"])
 
 
 if __name__ == "__main__":
