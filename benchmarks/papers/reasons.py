@@ -6,7 +6,7 @@ FAN_IN = ("with four peers or more, frames of one peer come at 1 Gb/s more slowl
 FEWER_SERVERS = ("the paper has as many servers as workers; the links of fewer are full both ways for "
                  "all of an iteration, so that sums whose last contribution comes late are never "
                  "caught up with. At 1 Gb/s a policy that sends little at a time, in one order, is "
-                 "up to 0.8 % ahead")
+                 "up to 1 % ahead")
 OVERLAP = ("start-ups overlap sending within the credit, as the paper says they do, and then cost "
            "next to nothing; its 73 % is that of start-ups that do not overlap, shown beside")
 PREEMPTION = ("what order is worth depends on how long the GPU computes beside the link, which "

@@ -12,6 +12,7 @@ import errno
 import os
 import random
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from daemons import UDP_PORT, Daemon, config, some_address  # noqa: E402
+from hostile_program import HELLO  # noqa: E402
 from program import Program  # noqa: E402
 
 parser = argparse.ArgumentParser()
@@ -164,25 +166,51 @@ class ResourcesTest(unittest.TestCase):
         survivor.kill()
         self.settled(before)
 
+    def connect(self):
+        """A connection that has said something, or nothing, and whether it is a program's now: with a
+        channel, that is memory and descriptors of the daemon's.
+        """
+        connection = self.daemons["server"].attach()
+        cut = b"\xa1\x63" + b"seq"  # the beginning of a request
+        what = self.random.choice((None, b"", cut, self.random.randbytes(40), HELLO, HELLO, HELLO))
+        if what is not None:
+            with contextlib.suppress(OSError):
+                connection.send(what)
+        if what != HELLO:
+            return connection, False
+        _, descriptors, _, _ = socket.recv_fds(connection, 65536, 16)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return connection, len(descriptors) > 0
+
     def test_connections_that_come_and_go_leave_nothing(self):
-        self.daemon("server")
-        before, heaps, seen = self.settled(), [], 0
-        hello = b"\xa1\x63" + b"seq"  # the beginning of a request
+        server = self.daemon("server")
+        self.rendezvous = f"{self.addresses['server']}:{UDP_PORT}"
+        before, heaps, seen, attached = self.settled(), [], 0, 0
         while seen < OPTIONS.connects:
-            held = []
+            held, most = [], 0
             for _ in range(min(250, OPTIONS.connects - seen)):
-                connection = self.daemons["server"].attach()
-                for message in self.random.choice(((), (b"",), (hello,), (self.random.randbytes(40),))):
-                    with contextlib.suppress(OSError):
-                        connection.send(message)
+                connection, greeted = self.connect()
+                attached += greeted
                 held.append(connection)
+                if greeted:
+                    most = max(most, server.holds()["mapped memfds"])
                 if len(held) > self.random.randrange(20):
                     held.pop(self.random.randrange(len(held))).close()
                 seen += 1
+            # And one that has slots and sessions, and goes without a word.
+            program = self.program("server")
+            self.assertEqual(self.open(program).code, 0)
+            self.assertEqual(program.call("declare", tensors=[[0, 100000, "f32", "sum"]]).code, 0)
+            self.assertEqual(program.call("exchange", tensor=0, rounds=3).fields["rounds"], 3)
+            self.assertNotEqual(server.holds()["engines"], before["server"]["engines"])
+            program.kill()
             for connection in held:
                 connection.close()
+            self.assertGreater(most, before["server"]["mapped memfds"], f"seed {OPTIONS.seed}: nobody attached")
             self.settled(before)
             heaps.append(self.heaps())
+        self.assertGreater(attached, OPTIONS.connects // 4, f"seed {OPTIONS.seed}")
         self.heap_is_flat(heaps)
 
     def refused(self, reply, code, *words):
