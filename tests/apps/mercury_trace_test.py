@@ -13,6 +13,7 @@ import sys
 import tempfile
 import textwrap
 import unittest
+import unittest.mock
 
 try:
     import torch
@@ -24,9 +25,15 @@ del sys.argv[1:3]
 
 MODELS = textwrap.dedent("""
     import sys
+    import time
 
     import torch
     from torch import nn
+
+
+    def wait():
+        print("waiting", file=sys.stderr, flush=True)
+        time.sleep(100)
 
 
     class Branches(nn.Module):
@@ -91,6 +98,66 @@ MODELS = textwrap.dedent("""
             return model(torch.ones(2, 4)).sum()
 
         return model, step
+
+
+    def third(in_step=lambda: None, in_gradient=lambda: None):
+        '''Its third iteration does these.'''
+        model, number = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)), iter(range(10**9))
+
+        def step():
+            y = model(torch.ones(2, 4))
+            if next(number) == 2:
+                in_step()
+                model[1].weight.register_hook(lambda _: in_gradient())
+            return y.sum()
+
+        return model, step
+
+
+    def waits_in_step():
+        return third(in_step=wait)
+
+
+    def waits_in_gradient():
+        return third(in_gradient=wait)
+
+
+    def catches():
+        def step():
+            try:
+                wait()
+            except KeyboardInterrupt:
+                pass
+        return third(in_step=step)
+
+
+    def renames():
+        def step():
+            try:
+                wait()
+            except KeyboardInterrupt:
+                raise RuntimeError("a loader's process is gone")
+        return third(in_step=step)
+
+
+    def waits_in_make():
+        wait()
+
+
+    class Inner(nn.Module):
+        '''No parameters of its own; it reads those of a layer that it does not call.'''
+
+        def __init__(self):
+            super().__init__()
+            self.read, self.called = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.called(nn.functional.linear(x, self.read.weight))
+
+
+    def inner():
+        model = nn.Sequential(nn.Linear(4, 4), Inner(), nn.Linear(4, 1))
+        return model, lambda: model(torch.ones(2, 4)).sum()
 
 
     def vector():
@@ -166,7 +233,8 @@ class MercuryTrace(unittest.TestCase):
         tool.CpuClock = Ticks
         profile = tool.Profile(torch, *models.branches())
         profile.run(1, 3, lambda *_: None)
-        rows = self.rows(tool.text_of(profile, "ticks", 3))
+        profile.summarise()
+        rows = self.rows(tool.text_of(profile, "ticks"))
         forward = [int(row["forward_pass_ns"]) for row in rows]
         # Marks: begin, first, twice, twice, frozen, last, end: the first layer has what comes before
         # it, the one used twice both its parts, and a layer's time stands at its first tensor.
@@ -236,6 +304,73 @@ class MercuryTrace(unittest.TestCase):
             else:
                 self.assertIn("interrupted before an iteration was measured", err)
                 self.assertEqual(out, "")
+
+    def test_what_a_module_without_parameters_reads_is_with_its_first_layer(self):
+        done = self.run_tool("inner")
+        self.assertIn("1.read.weight: its module did not run by itself; the trace takes it for used with 1.called",
+                      done.stderr)
+        self.assertIn("1.read.bias is left out: it got no gradient\n", done.stderr)
+        numbers = {row["name"]: row["layer_index"] for row in self.rows(done.stdout)}
+        self.assertEqual((numbers["1.read.weight"], numbers["1.called.weight"], numbers["2.weight"]), ("1", "1", "2"))
+
+    def interrupted(self, function, *options):
+        # Where this test is a background job, SIGINT is ignored, and would be in the tool.
+        with subprocess.Popen([sys.executable, TOOL, f"{self.models}:{function}", "--warmup", "0", *options],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)) as process:
+            self.addCleanup(process.kill)
+            while process.stderr.readline() != "waiting\n":
+                self.assertIsNone(process.poll())
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)  # as the impatient do
+            out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+    def test_an_iteration_that_is_interrupted_is_in_no_part_in_the_trace(self):
+        for function, measured in (("waits_in_step", 2), ("waits_in_gradient", 2), ("renames", 2), ("catches", 3)):
+            status, out, err = self.interrupted(function, "--iterations", "5")
+            self.assertEqual((status, err), (
+                0, f"mercury-trace: interrupted: {measured} of 5 iterations are in the trace\n"), function)
+            self.assertIn(f"median of {measured} iterations", out)
+            self.assertEqual(len(self.rows(out)), 4)
+        self.assertEqual(self.interrupted("waits_in_make"),
+                         (1, "", "mercury-trace: interrupted before an iteration was measured\n"))
+
+    def test_an_interrupt_keeps_whole_iterations_only(self):
+        tool = tool_module()
+        spec = importlib.util.spec_from_file_location("models", self.models)
+        models = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(models)
+
+        def interrupt():
+            raise KeyboardInterrupt
+
+        for where in ("in_step", "in_gradient"):
+            profile = tool.Profile(torch, *models.third(**{where: interrupt}))
+            self.assertRaises(KeyboardInterrupt, profile.run, 0, 5, lambda *_: None)
+            profile.summarise()
+            self.assertEqual([len(layer.forward_ns) for layer in profile.layers.values()], [2, 2])
+            self.assertEqual([len(tensor.ready) for tensor in profile.tensors.values()], [2, 2, 2, 2])
+
+    def test_an_output_is_written_whole_or_not_at_all(self):
+        path, link = f"{self.folder}/trace.csv", f"{self.folder}/link.csv"
+        with open(path, "w", encoding="ascii") as file:
+            file.write("before")
+        os.chmod(path, 0o640)
+        os.symlink("trace.csv", link)
+        before = sorted(os.listdir(self.folder))
+        tool = tool_module()
+        with unittest.mock.patch("os.replace", side_effect=OSError(28, "No space left on device")):
+            with self.assertRaisesRegex(tool.TraceError, "trace.csv cannot be written: No space left"):
+                tool.write(path, "after")
+        with open(path, encoding="ascii") as file:
+            self.assertEqual(file.read(), "before")
+        tool.write(link, "after")
+        with open(path, encoding="ascii") as file:
+            self.assertEqual(file.read(), "after")
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o640)
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+        self.assertEqual(len(self.rows(self.run_tool("branches", "--output", "/dev/stdout").stdout)), 5)
 
     def test_an_output_that_cannot_be_is_refused_before_anything_runs(self):
         with open(self.models, encoding="ascii") as file:
