@@ -356,6 +356,7 @@ TEST_F(SilentFailures, EveryProgramOfALostDaemonHearsOfItWithinASecond) {
     if (worker.open(daemon(1), options(1, 3)) != 0 || !worker.exchange(10, 111)) return 1;
     if (mercury_wait(worker.job, worker.push(1), -1) != -EPIPE) return 2;
     heard_ms[1] = now_ms();
+    worker.close();
     return 0;
   });
   Child idles([&] {
@@ -363,6 +364,7 @@ TEST_F(SilentFailures, EveryProgramOfALostDaemonHearsOfItWithinASecond) {
     if (worker.open(daemon(1), options(2, 3)) != 0 || !worker.exchange(100, 111)) return 1;
     if (mercury_job_wait(worker.job, -1) != -EPIPE) return 2;
     heard_ms[2] = now_ms();
+    worker.close();
     return 0;
   });
   Worker mine;
