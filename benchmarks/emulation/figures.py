@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Figures of the Mercury paper on real ports: some points of each, beside the simulator.
 
-    sudo benchmarks/emulation/figures.py                  all, 40 minutes, nothing else running
-    sudo benchmarks/emulation/figures.py fig13 fig21
+    sudo benchmarks/emulation/figures.py                  all, 80 minutes, nothing else running
+    sudo benchmarks/emulation/figures.py fig13 fig21 --repeats 2
     benchmarks/emulation/figures.py --list
 
 The hosts, links and programs of emulate.py: two workers and two servers, mercury-stackd over af_packet,
@@ -10,11 +10,15 @@ mercury-replay with real payloads that are verified. Links have 500 Mb/s for the
 all that takes time in programs (computing, start-ups of partitions, how long a changing link keeps a
 rate) takes 20 times as long. mercury-sim gets the same traces, links and policies.
 
+Each point is measured --repeats times after one iteration of warm-up: iterations where all stays as it is,
+equal parts of a run where jobs drift against each other, runs with a seed each where links change. Printed
+are medians and, in brackets, least and most.
+
 Needs root, and `meson compile -C build`. Leaves figures.json in --out, whole after each figure, with
 the last run of every one, and a plot of each, emulated-FIGURE.svg.
-Status: 0; 1 when an iteration takes over a tenth more or less than simulated (links that change
-and jobs that drift against each other excepted: which iteration meets what is chance), or two policies that differ by more than that
-are in another order, or a bound is missed; 2 for a wrong command line.
+Status: 0; 1 when a median takes over a tenth more or less than simulated (links that change and jobs that
+drift against each other excepted: which iteration meets what is chance), or two policies that differ by
+more than that are in another order, or a bound is missed; 2 for a wrong command line.
 """
 import argparse
 import contextlib
@@ -57,12 +61,11 @@ class Case:
 
 @dataclasses.dataclass
 class Took:
-    """Of one training, in seconds: an iteration, in the mean of the workers, and from the first push to the last pull
-    of the first one's."""
-    simulated_s: float
-    emulated_s: float
-    exchanging_s: float
-    sent_bytes: float  # by the first worker in an iteration, all trainings together
+    """Of one training: iterations, in the mean of the workers, one for each repetition (simulated: for each run), and the
+    share of the first worker's uplink, in percent, that is used from its first push to its last pull."""
+    simulated_s: list
+    emulated_s: list
+    uplink: list  # of runs of a single iteration: in others the last sum is there before the program comes for it
 
 
 PERIOD_S = 0.5 * FACTOR
@@ -87,10 +90,17 @@ class Emulation:
         return [job["iteration_s"] for job in (answer, *answer.get("other_jobs", []))]
 
     def run(self, case):
-        """[Took] of the case's trainings, which end at about the same time."""
+        """[Took] of the case's trainings; of several cases, a run of each, all of each training's in one."""
+        if not isinstance(case, list):
+            return self.once(case, self.options.repeats)
+        runs = [self.once(one, 1) for one in case]
+        return [Took(*map(joined, zip(*map(dataclasses.astuple, of_training)))) for of_training in zip(*runs)]
+
+    def once(self, case, repeats):
+        """[Took] of the case's trainings, which end at about the same time: each in so many parts."""
         lab, simulated = self.hosts.lab, self.simulate(case)
         longest = max(one.iterations * seconds for one, seconds in zip(case.trainings, simulated))
-        trainings = [one._replace(iterations=max(one.iterations, round(longest / seconds)))
+        trainings = [one._replace(iterations=repeats * max(one.iterations, round(longest / seconds)))
                      for one, seconds in zip(case.trainings, simulated)]
         self.hosts.mbit = {name: case.mbit.get(name, MBIT) for name in self.hosts.names}
         for host in lab.hosts:
@@ -101,10 +111,12 @@ class Emulation:
         sent = lab.link_bytes(lab["w0"])[0] - before
         took = []
         for of_ranks, one, seconds in zip(reports, trainings, simulated):
-            all_s, tensors = [middle(report["iterations_s"]) for report in of_ranks], of_ranks[0]["tensors"]
-            took.append(Took(seconds, sum(all_s) / len(all_s),
-                             max(tensor["pulled_s"] for tensor in tensors) - min(tensor["ready_s"] for tensor in tensors),
-                             sent / (one.iterations + 1)))
+            all_s, tensors = [mean(of_all) for of_all in zip(*(report["iterations_s"] for report in of_ranks))], of_ranks[0]["tensors"]
+            size = one.iterations // repeats
+            exchanging_s = max(tensor["pulled_s"] for tensor in tensors) - min(tensor["ready_s"] for tensor in tensors)
+            share = 100 * 8 * sent / (one.iterations + 1) / (MBIT * MB) / exchanging_s
+            took.append(Took([seconds], [mean(all_s[part * size:(part + 1) * size]) for part in range(repeats)],
+                             [share] if one.iterations == 1 else []))
         return took
 
     @contextlib.contextmanager
@@ -133,18 +145,38 @@ class Emulation:
             raise LabError(f"a link cannot be changed: {failed[0]}")
 
 
+def joined(lists):
+    return list(itertools.chain.from_iterable(lists))
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def gains(mine, others):
+    """How far ahead, in percent, in each repetition."""
+    return [100 * (theirs / ours - 1) for ours, theirs in zip(mine, others)]
+
+
 class Figure:
-    """Rows of one figure, printed as they come."""
+    """Rows of one figure, printed as they come; what was repeated as median [least, most]."""
 
     def __init__(self, name, emulation):
         self.name, self.emulation, self.rows, self.good = name, emulation, [], True
-        print(f"\n{name}: {FIGURES[name].__doc__}\n{'':54}{'paper':>12}{'simulated':>12}{'emulated':>11}", flush=True)
+        print(f"\n{name}: {FIGURES[name].__doc__}\n{'':51}{'paper':>14}{'simulated':>26}{'emulated':>26}", flush=True)
 
     def row(self, what, paper, simulated, emulated, good=True, form="{:.3f} s"):
-        simulated_text = form.format(simulated) if simulated is not None else ""
-        print(f"  {what:52}{paper:>12}{simulated_text:>12}{form.format(emulated):>11}{'' if good else '   MISSED'}", flush=True)
-        self.rows.append({"what": what, "paper": paper, "simulated": simulated, "emulated": emulated, "unit": form[-1],
-                          "good": good})
+        """`simulated` and `emulated`: one value for each repetition; nothing where nothing was simulated."""
+        number, unit = form.split("} ")[0] + "}", form[-1]
+
+        def text(values):
+            if not values:
+                return ""
+            spread = f" [{number.format(min(values))}, {number.format(max(values))}]" if min(values) < max(values) else ""
+            return number.format(middle(values)) + spread + " " + unit
+
+        print(f"  {what:49}{paper:>14}{text(simulated):>26}{text(emulated):>26}{'' if good else '   MISSED'}", flush=True)
+        self.rows.append({"what": what, "paper": paper, "simulated": simulated, "emulated": emulated, "unit": unit, "good": good})
         self.good = self.good and good
 
     def plot(self, path):
@@ -155,8 +187,11 @@ class Figure:
             if rows:
                 series = chart.panel(what, unit, "", kind="rows")
                 for kind in ("simulated", "emulated"):
-                    chosen = [row for row in rows if row[kind] is not None]
-                    series[kind] = {"x": [row["what"] for row in chosen], "y": [row[kind] for row in chosen]}
+                    chosen = [row for row in rows if row[kind]]
+                    middles = [middle(row[kind]) for row in chosen]
+                    series[kind] = {"x": [row["what"] for row in chosen], "y": middles,
+                                    "range": [[y - min(row[kind]) for row, y in zip(chosen, middles)],
+                                              [max(row[kind]) - y for row, y in zip(chosen, middles)]]}
         save(chart, f"{self.name}, {WORKERS} + {SERVERS}, {scaled(MBIT, GBPS)}", path)
 
     def compare(self, models_of, cases, paper=None, judged=True):
@@ -165,15 +200,15 @@ class Figure:
         for index, model in enumerate(models_of):
             of = {policy: answers[index] for policy, answers in took.items()}
             for policy, one in of.items():
-                apart = abs(one.emulated_s / one.simulated_s - 1)
+                apart = abs(middle(one.emulated_s) / middle(one.simulated_s) - 1)
                 self.row(f"{model}, {NAMES.get(policy, policy)}", "", one.simulated_s, one.emulated_s,
                          apart <= TOLERANCE or not judged)
             for a, b in itertools.combinations(of, 2):
-                said, seen = of[b].simulated_s / of[a].simulated_s - 1, of[b].emulated_s / of[a].emulated_s - 1
-                same = said * seen > 0 or abs(said) <= TOLERANCE
+                said, seen = gains(of[a].simulated_s, of[b].simulated_s), gains(of[a].emulated_s, of[b].emulated_s)
+                same = middle(said) * middle(seen) > 0 or abs(middle(said)) <= 100 * TOLERANCE
                 if a == next(iter(of)):
                     self.row(f"{model}, {NAMES.get(a, a)} over {NAMES.get(b, b)}", (paper or {}).get((model, b), ""),
-                             100 * said, 100 * seen, same, "{:+.1f} %")
+                             said, seen, same, "{:+.1f} %")
                 else:
                     self.good = self.good and same
         return took
@@ -183,7 +218,7 @@ def fig3(figure):
     """ByteScheduler's partitions, VGG-16 that computes 0.580 s, a credit of five: an optimum in between"""
     trace = figure.emulation.trace("vgg16", models.PRINTED_VGG16_MS)
     names = {f"bytescheduler:partition={size:g}MB,credit={5 * size:g}MB,startup={0.7 * FACTOR:g}ms": f"{size:g} MB"
-             for size in (1, 0.1, 40)}
+             for size in (1, 0.25, 40)}
     NAMES.update(names)
     figure.compare(["VGG-16"], {policy: Case([Training(trace, policy, 1)]) for policy in names},
                    {("VGG-16", policy): "> 0" for policy in names})
@@ -194,13 +229,13 @@ def fig7(figure):
     path = figure.emulation.hosts.folder / "tensor.csv"
     path.write_text(f"{models.make_traces.COLUMNS}\n0,all,{25 * MB},f32,1000,1000,0\n", encoding="utf-8")
     (took,) = figure.emulation.run(Case([Training(path, "mercury-fifo", 3)]))
-    shares = [100 * 8 * 100 * MB / seconds / (MBIT * MB) for seconds in (took.simulated_s, took.emulated_s)]
-    figure.row("gradients through each link", "full", *shares, shares[1] >= 95, "{:.1f} %")
+    shares = [[100 * 8 * 100 * MB / seconds / (MBIT * MB) for seconds in all_s] for all_s in (took.simulated_s, took.emulated_s)]
+    figure.row("gradients through each link", "full", *shares, middle(shares[1]) >= 95, "{:.1f} %")
 
 
 def fig13(figure):
     """10 Gb/s, computing as a GTX 1080 Ti by PHub"""
-    chosen = {"vgg19": (["mercury", "mercury-fifo", SERIAL, BYTEPS, "wfbp"], 1), "resnet50": (["mercury", "wfbp"], 3)}
+    chosen = {"vgg19": (["mercury", "mercury-fifo", SERIAL, BYTEPS, "wfbp"], 1), "resnet50": (["mercury", "wfbp"], 1)}
     for model, (policies, iterations) in chosen.items():
         trace, title = figure.emulation.trace(model), models.TITLES[model]
         figure.compare([title], {policy: Case([Training(trace, policy, iterations)]) for policy in policies},
@@ -212,31 +247,38 @@ def fig14(figure):
     """Also Figs. 5 and 15: VGG-16's uplink from the first push to the last pull, and its GPU"""
     for title, total_ms in (("a GTX 1080 Ti by PHub", None), ("0.580 s", models.PRINTED_VGG16_MS)):
         trace = figure.emulation.trace("vgg16", total_ms)
-        took = figure.compare([title], {policy: Case([Training(trace, policy, 1)])
-                                        for policy in ("mercury", "mercury-fifo", SERIAL, "wfbp")})
+        cases = {policy: Case([Training(trace, policy, 1)]) for policy in ("mercury", "mercury-fifo", SERIAL, "wfbp")}
+        if total_ms is None:
+            cases = {policy: [case] * figure.emulation.options.repeats for policy, case in cases.items()}
+        took = figure.compare([title], cases)
         for policy, (one,) in took.items():
             if total_ms is None:
                 paper, least, most = {"wfbp": ("", 0, 90), SERIAL: ("~73 %", 65, 85)}.get(policy, ("full", 90, 101))
-                share = 100 * 8 * one.sent_bytes / (MBIT * MB) / one.exchanging_s
-                figure.row(f"uplink busy, {NAMES[policy]}", paper, None, share, least <= share <= most, "{:.1f} %")
+                figure.row(f"uplink busy, {NAMES[policy]}", paper, [], one.uplink, least <= middle(one.uplink) <= most, "{:.1f} %")
             else:
                 paper, least, most = {"mercury": ("always", 95, 101), "mercury-fifo": ("some idle", 0, 97)}.get(policy, ("", 0, 101))
-                share = [100 * total_ms * FACTOR / 1000 / seconds for seconds in (one.simulated_s, one.emulated_s)]
-                figure.row(f"GPU busy, {NAMES[policy]}", paper, *share, least <= share[1] <= most, "{:.1f} %")
+                shares = [[100 * total_ms * FACTOR / 1000 / seconds for seconds in all_s] for all_s in (one.simulated_s, one.emulated_s)]
+                figure.row(f"GPU busy, {NAMES[policy]}", paper, *shares, least <= middle(shares[1]) <= most, "{:.1f} %")
 
 
 def changing(figure, least_gbps, paper):
-    """AlexNet on links that each draw another rate every 0.5 s, the same for all policies."""
-    draw = random.Random(1)
-    rates = {name: [round(draw.uniform(least_gbps, GBPS) / GBPS * MBIT) for _ in range(DRAWS)] for name in figure.emulation.hosts.names}
-    links = []
-    for name, mbit in rates.items():
-        kind = {"w": "worker", "s": "server"}[name[0]]
-        steps = ",".join(f"{step * PERIOD_S:g}s:{rate}Mbps" if step else f"{rate}Mbps" for step, rate in enumerate(mbit))
-        links += ["--link", f"{kind}{name[1:]}={steps}"]
+    """AlexNet on links that each draw another rate every 0.5 s, of a seed the same for all policies."""
     trace = figure.emulation.trace("alexnet")
-    figure.compare(["AlexNet"], {policy: Case([Training(trace, policy, 4)], tuple(links), {}, rates)
-                                 for policy in ("mercury", SERIAL, "wfbp")}, paper, judged=False)
+
+    def case(policy, seed):
+        draw = random.Random(seed)
+        rates = {name: [round(draw.uniform(least_gbps, GBPS) / GBPS * MBIT) for _ in range(DRAWS)]
+                 for name in figure.emulation.hosts.names}
+        links = []
+        for name, mbit in rates.items():
+            kind = {"w": "worker", "s": "server"}[name[0]]
+            steps = ",".join(f"{step * PERIOD_S:g}s:{rate}Mbps" if step else f"{rate}Mbps" for step, rate in enumerate(mbit))
+            links += ["--link", f"{kind}{name[1:]}={steps}"]
+        return Case([Training(trace, policy, 4)], tuple(links), {}, rates)
+
+    seeds = range(1, figure.emulation.options.repeats + 1)
+    figure.compare(["AlexNet"], {policy: [case(policy, seed) for seed in seeds] for policy in ("mercury", SERIAL, "wfbp")},
+                   paper, judged=False)
 
 
 def fig18(figure):
@@ -258,7 +300,7 @@ def fig20(figure):
         titles = [f"({part}) {models.TITLES[model]}" for model in mix]
         paper = {(title, "wfbp"): "to 100 %" if part == "a" else "gains" if model == "vgg16-cifar" else "unharmed"
                  for title, model in zip(titles, mix)}
-        figure.compare(titles, {policy: Case([Training(trace, policy, 2) for trace in traces]) for policy in ("mercury", "wfbp")},
+        figure.compare(titles, {policy: Case([Training(trace, policy, 1) for trace in traces]) for policy in ("mercury", "wfbp")},
                        paper, judged=False)
 
 
@@ -271,7 +313,7 @@ def fig21(figure):
         if part == "a":
             cases = {policy: Case([Training(trace, policy, 1, {1: 2})]) for policy in ("mercury", BYTEPS, "wfbp")}
         else:
-            cases = {policy: Case([Training(trace, policy, 2)], ("--link", f"worker1={MBIT // 2}Mbps"), {"w1": MBIT // 2})
+            cases = {policy: Case([Training(trace, policy, 1)], ("--link", f"worker1={MBIT // 2}Mbps"), {"w1": MBIT // 2})
                      for policy in ("mercury", BYTEPS, "wfbp")}
         figure.compare([title], cases, paper)
 
@@ -286,11 +328,14 @@ def parse():
     parser.add_argument("--list", action="store_true", help="the figures, and leave")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "out" / "emulation", help="[%(default)s]")
+    parser.add_argument("--repeats", type=int, default=5, help="of each point [%(default)s]")
     parser.add_argument("--no-verdict", action="store_true", help="status 0 whatever the times are: the sums are right")
     options = parser.parse_args()
     for name in options.figures:
         if name not in FIGURES:
             parser.error(f"no figure {name}: one of {', '.join(FIGURES)}")
+    if options.repeats < 1:
+        parser.error("--repeats: above 0")
     options.build = options.build.resolve()
     for program in ("apps/stackd/mercury-stackd", "apps/replay/mercury-replay", "apps/sim/mercury-sim"):
         if not (options.build / program).is_file() and not options.list:
@@ -321,7 +366,7 @@ def main():
         for name in options.figures or FIGURES:
             figure = Figure(name, emulation)
             FIGURES[name](figure)
-            results[name] = {"mbit": MBIT, "gbps": GBPS, "factor": FACTOR, "rows": figure.rows}
+            results[name] = {"mbit": MBIT, "gbps": GBPS, "factor": FACTOR, "repeats": options.repeats, "rows": figure.rows}
             good = good and figure.good
             write_json(path, results)
             figure.plot(options.out / f"emulated-{name}.svg")

@@ -3,7 +3,7 @@
 
     benchmarks/papers/mercury.py all                every figure, minutes
     benchmarks/papers/mercury.py --quick fig12      one, in its small form
-    sudo benchmarks/papers/mercury.py ports         what runs on real ports, an hour and a half
+    sudo benchmarks/papers/mercury.py ports         what runs on real ports, two hours
     benchmarks/papers/mercury.py --list
 
 Each figure prints the paper's numbers beside ours, with the verdict against the range that ours has

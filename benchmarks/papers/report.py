@@ -145,7 +145,7 @@ def _rows(_, axis, panel):
     width = 0.8 / len(panel["series"])
     for number, (name, series) in enumerate(panel["series"].items()):
         axis.barh([names.index(x) + (number + 0.5) * width - 0.4 for x in series["x"]], series["y"],
-                  width, label=name)
+                  width, label=name, xerr=series.get("range"), error_kw={"elinewidth": 0.8})
     if "line" in panel:
         axis.axvline(panel["line"][1], color="black", linewidth=1, label=panel["line"][0])
     axis.set_yticks(range(len(names)), names, fontsize=7)
