@@ -56,6 +56,12 @@ MODELS = textwrap.dedent("""
         return model, lambda: model(x).sum()
 
 
+    def backbone():
+        model = nn.Sequential(*(nn.Linear(4, 4).requires_grad_(i in (2, 4)) for i in range(6)))
+        x = torch.ones(2, 4)
+        return model, lambda: model(x).sum()
+
+
     def half():
         model = nn.Linear(4, 4).to(torch.bfloat16)
         return model, lambda: model(torch.ones(1, 4, dtype=torch.bfloat16)).sum()
@@ -225,21 +231,33 @@ class MercuryTrace(unittest.TestCase):
             self.assertIn(f"{name} is left out", done.stderr)
         self.assertNotIn("frozen", done.stdout)
 
-    def test_times_are_those_between_uses_and_between_gradients(self):
+    def ticks(self, function):
+        """The rows of a model by a clock that counts the looks at it."""
         tool = tool_module()
         spec = importlib.util.spec_from_file_location("models", self.models)
         models = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(models)
         tool.CpuClock = Ticks
-        profile = tool.Profile(torch, *models.branches())
+        profile = tool.Profile(torch, *getattr(models, function)())
         profile.run(1, 3, lambda *_: None)
         profile.summarise()
-        rows = self.rows(tool.text_of(profile, "ticks"))
+        return self.rows(tool.text_of(profile, "ticks"))
+
+    def test_times_are_those_between_uses_and_between_gradients(self):
+        rows = self.ticks("branches")
         forward = [int(row["forward_pass_ns"]) for row in rows]
         # Marks: begin, first, twice, twice, frozen, last, end: the first layer has what comes before
-        # it, the one used twice both its parts, and a layer's time stands at its first tensor.
-        self.assertEqual(forward, [2, 2, 0, 1, 0])
+        # it, the one used twice both its parts and the frozen one's, and a layer's time stands at its
+        # first tensor.
+        self.assertEqual(forward, [2, 3, 0, 1, 0])
         self.assertTrue(all(int(row["backward_pass_ns"]) >= 1 for row in rows), rows)
+
+    def test_frozen_layers_take_time(self):
+        rows = self.ticks("backbone")
+        self.assertEqual([int(row["forward_pass_ns"]) for row in rows if row["forward_pass_ns"] != "0"], [5, 2])
+        self.assertEqual({row["name"].split(".")[0] for row in rows}, {"2", "4"})
+        self.assertIn("0 and 3 more: no gradients; forward time counts for the layer before",
+                      self.run_tool("backbone").stderr)
 
     def test_a_trace_is_read_by_the_simulator(self):
         path = f"{self.folder}/trace.csv"
