@@ -36,11 +36,15 @@ int main(int argc, char** argv) {
   describe_run(app, run_cluster, run);
   const CLI::App* model_command = add_model_command(app, model_cluster, model);
   if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
-  if (model_command->parsed()) return finish(run_model(model_cluster, model));
-  if (const mercury::Status sensible = check_run(run_cluster, run); !sensible) {
+  const bool from_equations = model_command->parsed();
+  const mercury::Status sensible =
+      from_equations ? check_model(model_cluster) : check_run(run_cluster, run);
+  if (!sensible && sensible.error().code == mercury::Errc::kInvalidArgument) {
     std::fprintf(stderr, "mercury-sim: %s\nRun with --help for more information.\n",
                  sensible.error().message.c_str());
     return mercury::kWrongUsage;
   }
-  return finish(run_simulation(run_cluster, run));
+  if (!sensible) return finish(sensible);
+  return finish(from_equations ? run_model(model_cluster, model)
+                               : run_simulation(run_cluster, run));
 }

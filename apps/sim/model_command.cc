@@ -61,12 +61,14 @@ CLI::App* add_model_command(CLI::App& app, SimOptions& options, ModelOptions& mo
   return command;
 }
 
+Status check_model(const SimOptions& options) {
+  return check_outputs(trace_path(options.trace), {{"--json", options.json, true}});
+}
+
 Status run_model(const SimOptions& given, const ModelOptions& model) {
   const SimOptions options = with_all_links(given);
   const Result<Trace> trace = read_trace(trace_path(options.trace));
   if (!trace) return trace.error();
-  const Status outputs = check_outputs(trace_path(options.trace), {{"--json", options.json, true}});
-  if (!outputs) return outputs;
   const Framing framing = framing_of(options);
   const Result<ModelFindings> findings = predict_all(options, model, chain_of(*trace, framing));
   if (!findings) return findings.error();

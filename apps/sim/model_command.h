@@ -15,6 +15,9 @@ struct ModelOptions {
 // Adds the command to the program; the options must outlive it.
 CLI::App* add_model_command(CLI::App& app, SimOptions& options, ModelOptions& model);
 
+// What its command line as a whole must not say. Errors: kInvalidArgument; of files to write,
+// kSystem.
+Status check_model(const SimOptions& options);
 // Errors: what is wrong with the trace, a file that cannot be written, a question without answer.
 Status run_model(const SimOptions& options, const ModelOptions& model);
 

@@ -8,7 +8,6 @@
 
 #include "apps/interruption.h"
 #include "apps/sim/run_report.h"
-#include "apps/trace/shipped.h"
 
 namespace mercury::simulator {
 namespace {
@@ -44,11 +43,6 @@ void allow_many_files() {
 
 Status run_simulation(const SimOptions& given, const RunOptions& run) {
   const SimOptions options = with_all_links(given);
-  const Status outputs = check_outputs(trace_path(options.trace), {{"--json", options.json, true},
-                                                                   {"--csv", run.csv, true},
-                                                                   {"--timeline", run.timeline},
-                                                                   {"--pcap", run.pcap}});
-  if (!outputs) return outputs;
   allow_many_files();
   catch_interruptions();
   SimulationHooks hooks;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "apps/trace/shipped.h"
 #include "transport/base/quantity.h"
 #include "transport/base/types.h"
 
@@ -196,7 +197,10 @@ Status check_run(const SimOptions& options, const RunOptions& run) {
     }
   }
   if (run.others.size() > 31) return wrong("--also: at most 32 jobs");
-  return {};
+  return check_outputs(trace_path(options.trace), {{"--json", options.json, true},
+                                                   {"--csv", run.csv, true},
+                                                   {"--timeline", run.timeline},
+                                                   {"--pcap", run.pcap}});
 }
 
 }  // namespace mercury::simulator

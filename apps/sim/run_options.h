@@ -49,7 +49,8 @@ double slowdown_of(const RunOptions& run, uint32_t rank);
 
 // Adds the options of a simulation to the program itself; `run` must outlive it.
 void describe_run(CLI::App& app, SimOptions& options, RunOptions& run);
-// What the command line as a whole must not say. Errors: kInvalidArgument.
+// What the command line as a whole must not say. Errors: kInvalidArgument; of files to write,
+// kSystem.
 Status check_run(const SimOptions& options, const RunOptions& run);
 
 }  // namespace mercury::simulator

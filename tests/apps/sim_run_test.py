@@ -276,7 +276,7 @@ class Run(unittest.TestCase):
                 (("--timeline", "-"), "--timeline -: expected a file"),
                 (("--payload", "--pcap", "-"), "--pcap -: expected a file")]
         for options, expected in rows:
-            self.assertRegex(self.run_sim(*job, *options, status=1).stderr, expected)
+            self.assertRegex(self.run_sim(*job, *options, status=2).stderr, expected)
         with open(self.trace, encoding="utf-8") as file:
             self.assertEqual(file.read(), before)
         self.assertFalse(os.path.exists(path))

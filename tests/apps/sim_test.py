@@ -147,6 +147,7 @@ class Model(unittest.TestCase):
             ((*base, "--mtu", "1279"), "not in range 1280 to 65535"),
             ((*base, "--mtu", "65536"), "not in range 1280 to 65535"),
             ((*base, "--reach", "1"), "between 0 and 1"),
+            ((*base, "--json", self.trace), "would overwrite the trace"),
             ((*base, "--reach", "nan"), "between 0 and 1"),
             ((*base, "--reach", "0.9", "--tune"), "excludes"),
             ((*base, "--speed", "3"), "not expected"),
@@ -163,8 +164,6 @@ class Model(unittest.TestCase):
             (("--trace", "/nonexistent.csv", "--policy", "mercury"), "No such file"),
             (("--trace", self.trace, "--policy", "mercury", "--json", "/nonexistent/x"),
              "cannot write /nonexistent/x"),
-            (("--trace", self.trace, "--policy", "mercury", "--json", self.trace),
-             "would overwrite the trace"),
             (("--trace", self.trace, "--policy", "bytescheduler:startup=1s", "--reach", "0.9"),
              "does not reach a speed of 0.900000"),
         ]
