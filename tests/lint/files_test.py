@@ -69,6 +69,22 @@ def problems_of(path, text):
     return found
 
 
+# A new policy is a row of one table; nothing else may ask which one it is.
+POLICIES = 'scheduler/policy.cc'
+POLICY_ROW = re.compile(r'Policy\{\.name = "([\w-]+)"')
+# (path, name): why it is right there.
+NAMED_POLICIES = {
+    ('shim/channel/attach.h', 'mercury-fifo'): 'what minor 0 of the channel says with a bit',
+}
+
+
+def policies_named(path, text, names):
+    """Strings that are a policy, or one with knobs; the default one is also the project's name."""
+    code = tree.without_comments(text, keep_strings=True)
+    found = re.findall(r'"(' + '|'.join(map(re.escape, names)) + r')[":]', code)
+    return [name for name in found if (path, name) not in NAMED_POLICIES]
+
+
 def said_twice(sources):
     """Constants of the same name in two .cc files of a folder; `sources` are (path, text)."""
     seen, found = {}, []
@@ -147,8 +163,17 @@ class Tree(unittest.TestCase):
         problems = said_twice((path, tree.read(ROOT, path)) for path in tree.files(ROOT))
         self.assertEqual(problems, [], '\n' + '\n'.join(problems))
 
+    def test_a_new_policy_touches_one_file(self):
+        names = [name for name in POLICY_ROW.findall(tree.read(ROOT, POLICIES)) if name != 'mercury']
+        self.assertGreater(len(names), 4)
+        for line in (f'if (policy.name == "{names[0]}") send();', f'parse_policy("{names[-1]}:startup=0")'):
+            self.assertEqual(len(policies_named('scheduler/x.cc', line, names)), 1, line)
+        for path in tree.files(ROOT):
+            if path.startswith(PRODUCT) and path != POLICIES:
+                self.assertEqual(policies_named(path, tree.read(ROOT, path), names), [], path)
+
     def test_every_exception_is_still_needed(self):
-        for path, what in EXCEPTIONS:
+        for path, what in [*EXCEPTIONS, *NAMED_POLICIES]:
             self.assertIn(what, tree.read(ROOT, path), path)
 
 
