@@ -79,9 +79,7 @@ class VirtualCluster {
   // Runs while `wanted()`, which is asked after each moment. Error: nothing will ever happen again.
   template <class Wanted>
   Status run(Wanted wanted) {
-    while (wanted()) {
-      settle();
-      if (!wanted()) return {};
+    for (settle(); wanted(); settle()) {
       const uint64_t next_ns = std::min(network_.next_event_ns(), deadlines_.earliest_ns());
       if (next_ns == kNever) return Error(Errc::kTimedOut, "nothing happens any more");
       network_.advance_to(std::max(next_ns, network_.now_ns() + 1));
