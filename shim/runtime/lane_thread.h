@@ -4,7 +4,7 @@
 // Adaptive: without work it offers its core to whoever waits for one, and after `spin_ns` it arms
 // all that can wake it (programs' channels, commands, the port), looks once more, and sleeps on
 // their descriptors until the engine's next deadline. A port without a descriptor (memif, ring) is
-// napped on, from 5 us growing to 1 ms.
+// napped on, from 5 us growing to 1 ms, with one look between two naps.
 #pragma once
 
 #include <poll.h>
@@ -87,7 +87,7 @@ class LaneThread {
       }
       if (config_.polling == Polling::kBusy) continue;
       const uint64_t spin_ns = config_.polling == Polling::kAdaptive ? config_.spin_ns : 0;
-      if (now_ns - idle_since_ns < spin_ns) {
+      if (nap_ns_ == kFirstNapNs && now_ns - idle_since_ns < spin_ns) {
         sched_yield();
         continue;
       }

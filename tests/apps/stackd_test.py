@@ -382,7 +382,7 @@ class StackdTest(unittest.TestCase):
         def said():
             return [line for line in daemon.log().splitlines() if "Too many open files" in line]
         self.assertTrue(wait_until(lambda: len(said()) >= 2), daemon.log())
-        self.assertLess(least_busy(daemon.process)[0], 0.2)
+        self.assertLess(least_busy(daemon.process)[0], 0.5)
         self.assertEqual(len(said()), 2, said())  # one for each socket, however often they tried
         for line in said():
             self.assertIn("LimitNOFILE", line)
@@ -443,9 +443,14 @@ class StackdTest(unittest.TestCase):
 
     def test_an_idle_daemon_sleeps(self):
         daemon = self.daemon()
-        sleeps = daemon.counters()["sleeps"]
-        self.assertLess(least_busy(daemon.process)[0], 0.05)
-        self.assertGreater(daemon.counters()["sleeps"], sleeps)
+        self.assertLess(least_busy(daemon.process)[0], 0.5)
+        begun, before = time.monotonic(), daemon.counters()
+        time.sleep(1)
+        now, passed_s = daemon.counters(), time.monotonic() - begun
+        self.assertGreater(now["sleeps"], before["sleeps"])
+        # In counts, which a busy machine does not raise: it looks for 20 us after each of some ten sleeps
+        # of 100 ms. An engine that spins polls 100,000 times and more.
+        self.assertLess(now["polls"] - before["polls"], 5000 * passed_s)
 
 
 if __name__ == "__main__":
