@@ -89,7 +89,7 @@ Status GradientExchange::add_server_tensor(const command::AddTensor& spec) {
   ServerJob& job = server_jobs_[spec.job.value];
   const uint32_t elems = chunk_elems(spec.chunk_bytes, static_cast<uint32_t>(size_of(spec.dtype)));
   const ChunkSpan share =
-      shard_span(spec.tensor, chunk_count(spec.numel, elems), job.spec.shard, job.spec.shards);
+      ShardPlan(spec.tensor, chunk_count(spec.numel, elems), job.spec.shards).span(job.spec.shard);
   if (Status added = aggregator_.add_tensor(spec.job, {spec.tensor, spec.numel, spec.dtype, spec.op,
                                                        elems, share.first, share.count});
       !added) {

@@ -6,7 +6,7 @@ void ForwardGate::add_tensor(const PartitionPlan& plan, uint16_t shard) {
   Tensor tensor;
   tensor.plan = plan;
   tensor.shard = shard;
-  tensor.share = shard_span(plan.tensor, plan.chunks, shard, plan.shards);
+  tensor.share = ShardPlan(plan.tensor, plan.chunks, plan.shards).span(shard);
   tensor.held.resize((tensor.share.count + 63) / 64);
   for (uint32_t partition = 0; partition < plan.partitions(); ++partition) {
     tensor.missing.push_back(plan.span(shard, partition).count);

@@ -88,10 +88,10 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   tensor.spec = spec;
   tensor.chunk_elems = chunk_elems(spec.chunk_bytes, static_cast<uint32_t>(size_of(spec.dtype)));
   tensor.chunks = chunk_count(spec.numel, tensor.chunk_elems);
+  tensor.shard_plan = ShardPlan(spec.tensor, tensor.chunks, job->spec.shards);
   tensor.index = static_cast<uint32_t>(job->tensors.size());
   for (const Job::Shard& shard : job->shards) {
-    tensor.own_chunks +=
-        shard_span(spec.tensor, tensor.chunks, shard.shard, job->spec.shards).count;
+    tensor.own_chunks += tensor.shard_plan.span(shard.shard).count;
   }
   tensor.round = spec.first_round - 1;
   tensor.summed.resize(tensor.chunks);
@@ -194,8 +194,7 @@ void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
     return;
   }
   for (const Job::Shard& shard : job.shards) {
-    const ChunkSpan span =
-        shard_span(tensor.spec.tensor, tensor.chunks, shard.shard, job.spec.shards);
+    const ChunkSpan span = tensor.shard_plan.span(shard.shard);
     if (span.count > 0) {
       ranges_.push_back({shard.session, tensor.index, tensor.round, span, priority});
     }
@@ -285,7 +284,7 @@ bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
     counters_.add(Counter::kDropResultUnexpected);
     return true;  // acknowledged: sending it again would not help
   }
-  const ChunkSpan share = shard_span(tensor->spec.tensor, tensor->chunks, shard, job->spec.shards);
+  const ChunkSpan share = tensor->shard_plan.span(shard);
   const bool partial = (header.flags & wire::kFlagPartial) != 0;
   const size_t bitmap_bytes = partial ? (job->spec.workers + 63u) / 64 * 8 : 0;
   if (header.chunk - share.first >= share.count ||

@@ -34,8 +34,7 @@ void Worker::release_all(Job& job) {
   job.partitions->drain([&](uint32_t index, uint32_t partition) {
     const Tensor& tensor = job.tensors[index];
     for (const Job::Shard& shard : job.shards) {
-      const ChunkSpan share =
-          shard_span(tensor.spec.tensor, tensor.chunks, shard.shard, job.spec.shards);
+      const ChunkSpan share = tensor.shard_plan.span(shard.shard);
       const uint32_t first = tensor.plan.span(shard.shard, partition).first;
       const ChunkSpan rest{first, share.first + share.count - first};
       if (rest.count == 0) continue;
@@ -58,8 +57,7 @@ void Worker::refill(JobSlot slot) {
     tensor.missing_acks = tensor.missing_sums;
     tensor.pushed = tensor.summed;
     for (const Job::Shard& shard : job->shards) {
-      const ChunkSpan span =
-          shard_span(tensor.spec.tensor, tensor.chunks, shard.shard, job->spec.shards);
+      const ChunkSpan span = tensor.shard_plan.span(shard.shard);
       if (span.count > 0) {
         ranges_.push_back({shard.session, tensor.index, tensor.round, span, tensor.priority});
       }

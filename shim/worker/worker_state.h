@@ -33,7 +33,8 @@ struct Worker::Tensor {
   command::AddTensor spec;
   uint32_t index = 0;
   uint32_t chunk_elems = 0;
-  uint32_t chunks = 0;        // of the whole tensor
+  uint32_t chunks = 0;  // of the whole tensor
+  ShardPlan shard_plan;
   uint32_t own_chunks = 0;    // of this engine's shards
   uint32_t round = 0;         // of the last push; the first is 1
   bool in_flight = false;     // the round's sums are not all here

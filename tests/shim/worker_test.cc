@@ -57,7 +57,7 @@ class WorkerTest : public testing::Test {
     return all;
   }
   uint16_t shard_of(uint32_t chunk) const {
-    const ChunkSpan first = shard_span(5, kChunks, 0, 2);
+    const ChunkSpan first = ShardPlan(5, kChunks, 2).span(0);
     return chunk - first.first < first.count ? 0 : 1;
   }
   // The sum of `chunk`: every element `value`.
@@ -133,7 +133,7 @@ TEST_F(WorkerTest, ASumFromTheWrongServerIsRefused) {
   header.type = wire::FrameType::kResult;
   header.round = 1;
   header.tensor = 5;
-  header.chunk = shard_span(5, kChunks, 0, 2).first;
+  header.chunk = ShardPlan(5, kChunks, 2).span(0).first;
   header.payload_crc = wire::crc32c(std::as_bytes(std::span(sum)));
   worker_.on_result(kJob, 1, header, std::as_bytes(std::span(sum)));
   EXPECT_EQ(memory_[header.chunk * 64], 1.0F);

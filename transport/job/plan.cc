@@ -27,14 +27,11 @@ uint32_t chunk_count(uint64_t numel, uint32_t elems_per_chunk) {
   return count > std::numeric_limits<uint32_t>::max() ? 0 : static_cast<uint32_t>(count);
 }
 
-ChunkSpan shard_span(uint32_t tensor, uint32_t chunks, uint16_t shard, uint16_t shards) {
-  if (shard >= shards) return {};
-  // Range 0, which is never shorter than another, goes to shard `tensor % shards`.
-  const uint32_t rotation = tensor % shards;
-  const uint32_t range = (shard + shards - rotation) % shards;
-  const uint32_t each = chunks / shards;
-  const uint32_t longer = chunks % shards;  // so many ranges hold one chunk more
-  return {range * each + std::min(range, longer), each + (range < longer ? 1 : 0)};
+ShardPlan::ShardPlan(uint32_t tensor, uint32_t chunks, uint16_t shards) noexcept : shards_(shards) {
+  if (shards == 0) return;
+  rotation_ = tensor % shards;
+  each_ = chunks / shards;
+  longer_ = chunks % shards;
 }
 
 PartitionPlan PartitionPlan::make(uint32_t tensor, uint32_t chunks, uint16_t shards,
@@ -62,13 +59,13 @@ uint16_t PartitionPlan::shard_of(uint32_t chunk) const {
 uint32_t PartitionPlan::partition_of(uint32_t chunk) const {
   const uint16_t shard = shard_of(chunk);
   const uint32_t range = (shard + shards - tensor % shards) % shards;
-  const uint32_t first = shard_span(tensor, chunks, shard, shards).first;
+  const uint32_t first = ShardPlan(tensor, chunks, shards).span(shard).first;
   return static_cast<uint32_t>((uint64_t{chunk - first} * shards + range) / partition_chunks);
 }
 
 ChunkSpan PartitionPlan::span(uint16_t shard, uint32_t partition) const {
   const uint32_t range = (shard + shards - tensor % shards) % shards;
-  const ChunkSpan share = shard_span(tensor, chunks, shard, shards);
+  const ChunkSpan share = ShardPlan(tensor, chunks, shards).span(shard);
   const auto begins_at = [&](uint64_t wanted) {  // the first k whose number is not below
     const uint64_t number = wanted * partition_chunks;
     const uint64_t k = number <= range ? 0 : (number - range + shards - 1) / shards;

@@ -25,8 +25,26 @@ uint32_t chunk_overhead(uint16_t workers);
 uint32_t chunk_elems(uint32_t chunk_bytes, uint32_t element_bytes);
 // 0 when the tensor is empty, or has more chunks than a frame can number (2^32 - 1).
 uint32_t chunk_count(uint64_t numel, uint32_t elems_per_chunk);
-// Empty for shard >= shards.
-ChunkSpan shard_span(uint32_t tensor, uint32_t chunks, uint16_t shard, uint16_t shards);
+
+// The chunks of one tensor that each shard has. Divides when it is made, as engines ask for each
+// chunk that arrives.
+class ShardPlan {
+ public:
+  ShardPlan() = default;
+  ShardPlan(uint32_t tensor, uint32_t chunks, uint16_t shards) noexcept;
+  // Empty for shard >= shards.
+  ChunkSpan span(uint16_t shard) const noexcept {
+    if (shard >= shards_) return {};
+    const uint32_t range = shard >= rotation_ ? shard - rotation_ : shard + shards_ - rotation_;
+    return {range * each_ + (range < longer_ ? range : longer_), each_ + (range < longer_ ? 1 : 0)};
+  }
+
+ private:
+  uint32_t shards_ = 0;
+  uint32_t rotation_ = 0;  // the shard that has range 0, which is never shorter than another
+  uint32_t each_ = 0;
+  uint32_t longer_ = 0;  // so many ranges hold one chunk more
+};
 
 // Partitions, for policies that release or answer a tensor in such: each is spread evenly over all
 // shards, and within a shard consecutive.

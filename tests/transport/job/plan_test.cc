@@ -43,7 +43,7 @@ void expect_partition(uint32_t tensor, uint32_t chunks, uint16_t shards) {
   std::vector<int> owner(chunks, -1);
   uint32_t least = chunks, most = 0;
   for (uint16_t shard = 0; shard < shards; ++shard) {
-    const ChunkSpan span = shard_span(tensor, chunks, shard, shards);
+    const ChunkSpan span = ShardPlan(tensor, chunks, shards).span(shard);
     ASSERT_LE(uint64_t{span.first} + span.count, chunks);
     for (uint32_t i = 0; i < span.count; ++i) {
       ASSERT_EQ(owner[span.first + i], -1);
@@ -70,7 +70,7 @@ TEST(ShardSpan, PartitionsEveryTensor) {
 TEST(ShardSpan, SpreadsTensorsOfOneChunkOverAllShards) {
   for (uint32_t tensor = 0; tensor < 12; ++tensor) {
     for (uint16_t shard = 0; shard < 4; ++shard) {
-      EXPECT_EQ(shard_span(tensor, 1, shard, 4).count, tensor % 4 == shard ? 1u : 0u);
+      EXPECT_EQ(ShardPlan(tensor, 1, 4).span(shard).count, tensor % 4 == shard ? 1u : 0u);
     }
   }
 }
@@ -79,14 +79,14 @@ TEST(ShardSpan, HoldsAtTheEdgesOfItsTypes) {
   const uint32_t all = std::numeric_limits<uint32_t>::max();
   uint64_t sum = 0;
   for (uint32_t shard = 0; shard < 65535; ++shard) {
-    sum += shard_span(all, all, static_cast<uint16_t>(shard), 65535).count;
+    sum += ShardPlan(all, all, 65535).span(static_cast<uint16_t>(shard)).count;
   }
   EXPECT_EQ(sum, all);
 }
 
 TEST(ShardSpan, IsEmptyBeyondTheShards) {
-  EXPECT_EQ(shard_span(0, 10, 2, 2).count, 0u);
-  EXPECT_EQ(shard_span(0, 10, 0, 0).count, 0u);
+  EXPECT_EQ(ShardPlan(0, 10, 2).span(2).count, 0u);
+  EXPECT_EQ(ShardPlan(0, 10, 0).span(0).count, 0u);
 }
 
 TEST(PartitionPlan, CutsEveryShareEvenlyAndInOrder) {
@@ -99,7 +99,7 @@ TEST(PartitionPlan, CutsEveryShareEvenlyAndInOrder) {
                                                    random() % 3 == 0 ? 0 : random() % 99'999);
     std::vector<uint32_t> sizes(plan.partitions());
     for (uint16_t shard = 0; shard < shards; ++shard) {
-      const ChunkSpan share = shard_span(tensor, chunks, shard, shards);
+      const ChunkSpan share = ShardPlan(tensor, chunks, shards).span(shard);
       uint32_t next = share.first;
       for (uint32_t partition = 0; partition < plan.partitions(); ++partition) {
         const ChunkSpan span = plan.span(shard, partition);
