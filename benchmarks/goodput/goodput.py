@@ -21,6 +21,7 @@ import argparse
 import contextlib
 import functools
 import json
+import math
 import os
 import pathlib
 import re
@@ -153,8 +154,9 @@ class Place:
         """Arguments as the ethdev port gives them to the same driver (config.cc)."""
         if self.kind == "memif":
             role = "client" if side else "server"
+            buffer = -(-(self.mtu + 14) // 64) * 64
             return (f"net_memif0,role={role},socket={self.folder}/{self.runs},socket-abstract=no,"
-                    f"bsize={-(-(self.mtu + 14) // 64) * 64},rsize=10")
+                    f"bsize={buffer},rsize={min(int(math.log2(2_500_000 / buffer)), 10)}")
         if self.kind == "af_packet":
             slot = -(-(self.mtu + 14 + 96) // 512) * 512
             return (f"net_af_packet0,iface=eth0,qpairs=1,blocksz={slot * 8},framesz={slot},"
