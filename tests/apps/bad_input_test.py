@@ -103,7 +103,7 @@ class Bystander:
 
     def stop(self, test):
         before = self.rounds
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while self.rounds < before + 10 and not self.error and time.monotonic() < deadline:
             time.sleep(0.01)  # it still goes on, after all that has happened
         self.end()
