@@ -88,8 +88,9 @@ Result<Trace> order_by_dependency(std::vector<TraceTensor> rows,
     ready.pop();
     done[row] = true;
     place[row] = static_cast<uint32_t>(trace.tensors.size());
-    trace.tensors.push_back(rows[row]);
-    for (uint32_t need : (*needs)[row]) trace.tensors.back().depends.push_back(place[need]);
+    std::vector<uint32_t>& depends_on = trace.tensors.emplace_back(rows[row]).depends;
+    for (uint32_t need : (*needs)[row]) depends_on.push_back(place[need]);
+    std::sort(depends_on.begin(), depends_on.end());
     for (uint32_t next : needed_by[row]) {
       if (--missing[next] == 0) ready.emplace(rows[next].layer_index, next);
     }

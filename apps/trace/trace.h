@@ -39,7 +39,7 @@ struct TraceTensor {
   uint32_t line = 0;  // in the file, from 1
   uint16_t priority = 0;
   Dtype dtype = Dtype::kF32;
-  std::vector<uint32_t> depends{};  // indexes in Trace::tensors, all before this one's
+  std::vector<uint32_t> depends{};  // ascending indexes in Trace::tensors, all below this one's
 
   uint64_t bytes() const { return numel * size_of(dtype); }
 };

@@ -191,6 +191,7 @@ TEST(Trace, SortsRandomGraphsSoThatWhatIsNeededComesFirst) {
       const std::string& need = needs[tensor.line - 2];
       const auto named = need.empty() ? 0 : std::count(need.begin(), need.end(), ';') + 1;
       ASSERT_EQ(static_cast<size_t>(named), tensor.depends.size());
+      ASSERT_TRUE(std::is_sorted(tensor.depends.begin(), tensor.depends.end()));
       for (uint32_t d : tensor.depends) {
         ASSERT_LT(d, i);
         ASSERT_NE((";" + need + ";").find(";" + trace->tensors[d].name + ";"), std::string::npos);
