@@ -211,7 +211,8 @@ class MercuryTrace(unittest.TestCase):
 
     def run_tool(self, function, *options):
         return subprocess.run([sys.executable, TOOL, f"{self.models}:{function}", "--warmup", "0",
-                               "--iterations", "2", *options], capture_output=True, text=True, check=False)
+                               "--iterations", "2", *options], capture_output=True, text=True, check=False,
+                              env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"})
 
     @staticmethod
     def rows(text):
