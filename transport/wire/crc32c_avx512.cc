@@ -147,15 +147,17 @@ uint32_t run(uint32_t start, std::byte* target, const std::byte* source, size_t 
   }
   if (bytes >= kShortestFold)
     crc = fold_blocks<kCopy>(static_cast<uint32_t>(crc), target, source, bytes);
-  for (; bytes >= 8; bytes -= 8, source += 8) {
-    crc = step<kCopy>(crc, source, target);
-    if constexpr (kCopy) target += 8;
-  }
-  return last_bytes<kCopy>(crc, source, target, bytes);
+  return words_and_last_bytes<kCopy>(crc, source, target, bytes);
 }
 
-uint32_t extend(uint32_t crc, const std::byte* data, size_t bytes) noexcept {
+[[gnu::noinline]] uint32_t extend_long(uint32_t crc, const std::byte* data, size_t bytes) noexcept {
   return run<false>(crc, nullptr, data, bytes);
+}
+
+// A header is spared what the loops of payloads set up.
+uint32_t extend(uint32_t crc, const std::byte* data, size_t bytes) noexcept {
+  return bytes >= kShortestFold ? extend_long(crc, data, bytes)
+                                : words_and_last_bytes<false>(crc, data, nullptr, bytes);
 }
 
 constexpr CrcKernel kKernel{"avx512-vpclmul", extend, run<true>};

@@ -13,7 +13,7 @@ namespace mercury::wire {
 namespace {
 
 // Bytes a stream handles before the three are put together: long ones for payloads of jumbo frames,
-// shorter ones for 1500-byte frames and headers.
+// shorter ones for 1500-byte frames and for what is left. A header is shorter than all.
 constexpr size_t kLong = 1024;
 constexpr size_t kMiddle = 256;
 constexpr size_t kShort = 64;
@@ -55,15 +55,17 @@ uint32_t run(uint32_t start, std::byte* target, const std::byte* source, size_t 
   crc = streams<kCopy, kLong>(crc, source, target, bytes);
   crc = streams<kCopy, kMiddle>(crc, source, target, bytes);
   crc = streams<kCopy, kShort>(crc, source, target, bytes);
-  for (; bytes >= 8; bytes -= 8, source += 8) {
-    crc = step<kCopy>(crc, source, target);
-    if constexpr (kCopy) target += 8;
-  }
-  return last_bytes<kCopy>(crc, source, target, bytes);
+  return words_and_last_bytes<kCopy>(crc, source, target, bytes);
 }
 
-uint32_t extend(uint32_t crc, const std::byte* data, size_t bytes) noexcept {
+[[gnu::noinline]] uint32_t extend_long(uint32_t crc, const std::byte* data, size_t bytes) noexcept {
   return run<false>(crc, nullptr, data, bytes);
+}
+
+// A header is spared what the loops of payloads set up.
+uint32_t extend(uint32_t crc, const std::byte* data, size_t bytes) noexcept {
+  return bytes >= 3 * kShort ? extend_long(crc, data, bytes)
+                             : words_and_last_bytes<false>(crc, data, nullptr, bytes);
 }
 
 constexpr CrcKernel kKernel{"sse4.2", extend, run<true>};

@@ -51,4 +51,16 @@ template <bool kCopy>
   return tail;
 }
 
+// All that is left, one word after the other.
+template <bool kCopy>
+[[gnu::always_inline]] inline uint32_t words_and_last_bytes(uint64_t crc, const std::byte* source,
+                                                            std::byte* target,
+                                                            size_t bytes) noexcept {
+  for (; bytes >= 8; bytes -= 8, source += 8) {
+    crc = step<kCopy>(crc, source, target);
+    if constexpr (kCopy) target += 8;
+  }
+  return last_bytes<kCopy>(crc, source, target, bytes);
+}
+
 }  // namespace mercury::wire
