@@ -15,7 +15,7 @@ namespace {
 
 uint32_t no_extend(uint32_t crc, const std::byte*, size_t) noexcept { return crc; }
 uint32_t no_copy(uint32_t crc, std::byte*, const std::byte*, size_t) noexcept { return crc; }
-constexpr wire::CrcKernel kNoCrc{"none", no_extend, no_copy};
+constexpr wire::CrcKernel kNoCrc{"none", no_extend, no_copy, /*touches_memory=*/false};
 
 void no_sum(std::byte*, const std::byte*, size_t) noexcept {}
 constexpr aggregation::TypeKernels kNoSum{nullptr, no_sum, nullptr};

@@ -100,6 +100,12 @@ void copy_plain(benchmark::State& state, size_t source_bytes) {
 void copy_and_sum(benchmark::State& state, const char* kernel, size_t source_bytes) {
   if (use(state, kernel)) copy_frames(state, source_bytes, copy_crc32c);
 }
+void copy_sum_and_fetch(benchmark::State& state, const char* kernel, size_t source_bytes) {
+  if (!use(state, kernel)) return;
+  copy_frames(state, source_bytes, [](std::byte* to, const std::byte* from, size_t bytes) {
+    return copy_crc32c_fetching(to, from, bytes, from + (bytes + 63) / 64 * 64);
+  });
+}
 void copy_then_sum(benchmark::State& state, const char* kernel, size_t source_bytes) {
   if (!use(state, kernel)) return;
   copy_frames(state, source_bytes, [](std::byte* to, const std::byte* from, size_t bytes) {
@@ -134,6 +140,9 @@ void register_all() {
       for (const char* kernel : kKernels) {
         benchmark::RegisterBenchmark(("copy/and_sum/" + (kernel + place)).c_str(), copy_and_sum,
                                      kernel, source)
+            ->Arg(arg);
+        benchmark::RegisterBenchmark(("copy/sum_and_fetch/" + (kernel + place)).c_str(),
+                                     copy_sum_and_fetch, kernel, source)
             ->Arg(arg);
         benchmark::RegisterBenchmark(("copy/then_sum/" + (kernel + place)).c_str(), copy_then_sum,
                                      kernel, source)

@@ -293,8 +293,9 @@ bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
     return true;
   }
   std::byte* const target = tensor->memory_of(header.chunk);
-  const uint32_t crc =
-      partial ? wire::crc32c(payload) : wire::copy_crc32c(target, payload.data(), payload.size());
+  const uint32_t crc = partial ? wire::crc32c(payload)
+                               : wire::copy_crc32c_fetching(target, payload.data(), payload.size(),
+                                                            target + payload.size());
   if (crc != header.payload_crc) {
     counters_.add(Counter::kDropPayloadCrc);
     return false;

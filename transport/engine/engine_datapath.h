@@ -226,8 +226,9 @@ void Engine<P, X>::send_chunk(OutgoingChunk& chunk, TxFrame& frame, SessionEntry
   header.flags = static_cast<uint16_t>(header.flags | entry.session->chunk_flags());
   header.payload_bytes = static_cast<uint16_t>(payload_bytes);
   if (chunk.pin == nullptr) {
-    header.payload_crc =
-        wire::copy_crc32c(frame.data + kHeaderBytes, chunk.payload.data(), payload_bytes);
+    const std::byte* const payload = chunk.payload.data();
+    header.payload_crc = wire::copy_crc32c_fetching(frame.data + kHeaderBytes, payload,
+                                                    payload_bytes, payload + payload_bytes);
   }
   header.tag = entry.tag.header;
   header.payload_crc ^= entry.tag.payload;

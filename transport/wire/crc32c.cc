@@ -1,10 +1,12 @@
 #include "transport/wire/crc32c.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
 #include <string_view>
 
+#include "transport/base/types.h"
 #include "transport/wire/crc32c_kernels.h"
 
 namespace mercury::wire {
@@ -97,6 +99,18 @@ uint32_t crc32c_extend(uint32_t crc, const std::byte* data, size_t bytes) noexce
 
 uint32_t copy_crc32c(std::byte* target, const std::byte* source, size_t bytes) noexcept {
   return ~kernel().copy(~uint32_t{0}, target, source, bytes);
+}
+
+uint32_t copy_crc32c_fetching(std::byte* target, const std::byte* source, size_t bytes,
+                              const std::byte* next) noexcept {
+  const CrcKernel& used = kernel();
+  if (used.touches_memory) {
+    const auto first = reinterpret_cast<uintptr_t>(next);  // may lie outside any object
+    for (size_t at = 0; at < std::min(bytes, kFetchedAheadBytes); at += kCacheLine) {
+      __builtin_prefetch(reinterpret_cast<const void*>(first + at));
+    }
+  }
+  return ~used.copy(~uint32_t{0}, target, source, bytes);
 }
 
 void crc32c_use_kernel(const CrcKernel& kernel) noexcept {

@@ -20,6 +20,13 @@ uint32_t crc32c_extend(uint32_t crc, const std::byte* data, size_t bytes) noexce
 // if another thread writes `source` meanwhile (what is summed is what was stored).
 uint32_t copy_crc32c(std::byte* target, const std::byte* source, size_t bytes) noexcept;
 
+// The same, while the first kFetchedAheadBytes at `next`, at most `bytes`, come into the cache:
+// what the next copy will probably read or write, which hardware prefetchers do not find from one
+// chunk's end. A hint: nothing need be mapped there.
+inline constexpr size_t kFetchedAheadBytes = 1536;
+uint32_t copy_crc32c_fetching(std::byte* target, const std::byte* source, size_t bytes,
+                              const std::byte* next) noexcept;
+
 // "avx512-vpclmul", "sse4.2" or "table"; tests force each by name (false if the CPU lacks it).
 const char* crc32c_kernel() noexcept;
 bool crc32c_force_kernel(const char* name) noexcept;

@@ -11,6 +11,7 @@ struct CrcKernel {
   const char* name;
   uint32_t (*extend)(uint32_t crc, const std::byte* data, size_t bytes) noexcept;
   uint32_t (*copy)(uint32_t crc, std::byte* target, const std::byte* source, size_t bytes) noexcept;
+  bool touches_memory = true;  // false: fetching what it will read would be in vain
 };
 
 // Instead of the kernel in use: for programs in which nobody looks at what the sums are of.

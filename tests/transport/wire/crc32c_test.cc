@@ -103,6 +103,26 @@ TEST_P(Crc32c, FramesOfAllUsualSizes) {
   }
 }
 
+TEST_P(Crc32c, WhatIsFetchedNextNeedNotBeMapped) {
+  const std::vector<std::byte> data = pattern(9000, 13);
+  std::vector<std::byte> copy(data.size());
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* guarded = mmap(nullptr, 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(guarded, MAP_FAILED);
+  const auto* const unreadable = static_cast<const std::byte*>(guarded);
+  for (const std::byte* next : {unreadable, unreadable + page - 1, data.data() + data.size(),
+                                static_cast<const std::byte*>(nullptr)}) {
+    for (const size_t bytes : {0UL, 1UL, 1424UL, 8924UL}) {
+      std::fill(copy.begin(), copy.end(), std::byte{0xee});
+      ASSERT_EQ(copy_crc32c_fetching(copy.data(), data.data(), bytes, next),
+                slow_crc32c(std::span(data).first(bytes)));
+      ASSERT_EQ(std::memcmp(copy.data(), data.data(), bytes), 0);
+      ASSERT_EQ(copy[bytes], std::byte{0xee}) << "wrote beyond its end";
+    }
+  }
+  munmap(guarded, 2 * page);
+}
+
 // Long pieces are taken apart into some of 1,152, 2,880 and 8,640 bytes.
 TEST_P(Crc32c, LengthsAroundItsPiecesFromAnyStart) {
   const std::vector<std::byte> data = pattern(22'000, 11);
