@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include <deque>
+#include <functional>
 #include <memory>
+#include <semaphore>
 #include <thread>
 #include <vector>
 
@@ -25,6 +27,35 @@ namespace {
 constexpr size_t kMostRecords = 512;
 
 int copy_of(int fd) { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); }
+
+// The program's thread, one for all inputs: AddressSanitizer keeps 2 KB of each that there was, and
+// a thread per race used up the memory that a search may have in a quarter of an hour.
+class Writer {
+ public:
+  void begin(std::function<void()> work) {
+    work_ = std::move(work);
+    begun_.release();
+  }
+  void join() { done_.acquire(); }
+  ~Writer() {
+    begin(nullptr);
+    thread_.join();
+  }
+
+ private:
+  void run() {
+    for (;;) {
+      begun_.acquire();
+      if (!work_) return;
+      work_();
+      done_.release();
+    }
+  }
+  std::function<void()> work_;
+  std::binary_semaphore begun_{0};
+  std::binary_semaphore done_{0};
+  std::thread thread_{[this] { run(); }};
+};
 
 class Harness {
  public:
@@ -217,7 +248,8 @@ class Harness {
     honest_ = false;
     const std::span<const uint8_t> bytes = record.rest();
     std::vector<uint8_t> copy(bytes.begin(), bytes.end());
-    std::thread writer([this, copy = std::move(copy)] {
+    static Writer writer;
+    writer.begin([this, copy = std::move(copy)] {
       Input values(copy.data(), copy.size());
       while (!values.empty()) {
         const size_t at = values.below(a_bytes_ / sizeof(uint64_t));
