@@ -1,5 +1,6 @@
 // mercuryctl: what a host's mercury-stackd is doing, and what is missing for it to run.
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -42,6 +43,15 @@ json ask(const std::string& socket, const std::string& question, unsigned timeou
   return parsed;
 }
 
+// As NICs' rates are named: "1 Gbit/s", "400 Mbit/s".
+std::string rate_text(uint64_t bytes_per_second) {
+  const double mbit = static_cast<double>(bytes_per_second) * 8e-6;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), mbit < 1000 ? "%.4g Mbit/s" : "%.4g Gbit/s",
+                mbit < 1000 ? mbit : mbit / 1000);
+  return text.data();
+}
+
 void print_status(const json& status) {
   std::printf("mercury-stackd %s, pid %ld, up %.0f s, %s; %ld programs, %ld jobs\n",
               status.value("version", "?").c_str(), status.value("pid", 0L),
@@ -54,7 +64,7 @@ void print_status(const json& status) {
                 port.value("port", "?").c_str(), port.value("address", "?").c_str(),
                 port.value("max_udp_payload", 0L));
     const auto rate = port.value("link_bytes_per_second", uint64_t{0});
-    if (rate > 0) std::printf(", paced at %.3g Mbit/s", static_cast<double>(rate) * 8e-6);
+    if (rate > 0) std::printf(", paced at %s", rate_text(rate).c_str());
     std::printf(", %ld sessions, %ld jobs\n", port.value("sessions", 0L), port.value("jobs", 0L));
   }
 }

@@ -146,7 +146,7 @@ std::string AdminServer::status() const {
     json engine = {{"port", port.name},
                    {"address", port.local.to_string()},
                    {"max_udp_payload", port.max_udp_payload},
-                   {"link_bytes_per_second", port.link_bytes_per_second}};
+                   {"link_bytes_per_second", host_.link_bytes_per_second(lane)}};
     for (size_t i = 0; i < kGaugeCount; ++i) {
       const auto gauge = static_cast<Gauge>(i);
       engine[info_of(gauge).name] = host_.counters(lane).get(gauge);

@@ -62,6 +62,7 @@ class PipePort {
   PipePort& operator=(const PipePort&) = delete;
 
   const PortInfo& info() const { return info_; }
+  uint64_t link_bytes_per_second() const noexcept { return 0; }
 
   uint32_t rx_burst(std::span<RxFrame> burst, uint64_t) noexcept {
     const auto count = static_cast<uint32_t>(std::min<size_t>(burst.size(), last_ - first_));

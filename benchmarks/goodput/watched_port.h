@@ -61,6 +61,7 @@ class WatchedPort {
 
   sim::SimPort& sim() { return *port_; }
   const PortInfo& info() const { return port_->info(); }
+  uint64_t link_bytes_per_second() const noexcept { return port_->link_bytes_per_second(); }
   uint32_t rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcept {
     return port_->rx_burst(burst, now_ns);
   }

@@ -24,6 +24,7 @@ class Host {
   virtual JobManager& jobs() = 0;
   virtual size_t lane_count() const = 0;
   virtual const PortInfo& port_info(size_t lane) const = 0;
+  virtual uint64_t link_bytes_per_second(size_t lane) const = 0;  // see Port
   virtual const Counters& counters(size_t lane) const = 0;
   virtual void send(LaneId lane, Command command) = 0;
   // Who hears of ChannelDetached and ChannelBroken: whoever attached the channels.
@@ -83,6 +84,9 @@ class HostOf final : public Host {
   JobManager& jobs() override { return *jobs_; }
   size_t lane_count() const override { return lanes_.size(); }
   const PortInfo& port_info(size_t lane) const override { return lanes_[lane]->port().info(); }
+  uint64_t link_bytes_per_second(size_t lane) const override {
+    return lanes_[lane]->port().link_bytes_per_second();
+  }
   const Counters& counters(size_t lane) const override { return lanes_[lane]->counters(); }
   Lane<P>& lane(size_t index) { return *lanes_[index]; }
   void send(LaneId lane, Command command) override { lanes_[lane.value]->send(std::move(command)); }

@@ -71,6 +71,7 @@ class TapPort {
   TapPort(std::unique_ptr<sim::SimPort> port, Ear& ear) : port_(std::move(port)), ear_(ear) {}
 
   const PortInfo& info() const { return port_->info(); }
+  uint64_t link_bytes_per_second() const noexcept { return port_->link_bytes_per_second(); }
   uint32_t rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcept {
     const uint32_t count = port_->rx_burst(burst, now_ns);
     for (uint32_t i = 0; i < count; ++i) ear_.hear(burst[i].source, info().local, burst[i].payload);

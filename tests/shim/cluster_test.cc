@@ -192,6 +192,46 @@ TEST(Cluster, WhoHasASlowLinkGetsItsSumsAfterTheOthersHaveLeft) {
   EXPECT_EQ(cluster.program(1).status(1), Errc::kOk);
 }
 
+// A NIC's link agrees on a rate some time after its start, and on another after its cable was out.
+TEST(Cluster, FramesAreReleasedAtTheRateOnWhichTheLinkHasAgreed) {
+  ClusterConfig config;
+  config.workers = config.servers = 1;
+  config.port.tx_queue_bytes = 4 << 20;
+  config.port.report_rate = false;
+  config.link.mtu_bytes = 1500;
+  config.lane.engine.tx_bound_bytes = 32'000;
+  SimCluster cluster(config);
+  OpenJob request = job();
+  request.workers = request.servers = 1;
+  ASSERT_TRUE(cluster.open_job(request, 20 * kSecond).ok());
+  ASSERT_TRUE(cluster.declare({tensor(0, 2'000'000, Dtype::kI32)}, 20 * kSecond).ok());
+  sim::SimPort& port = cluster.worker_host(0).lane(0).port();
+  uint64_t cookie = 0;
+  const auto most_queued_bytes = [&] {
+    uint64_t most = 0;
+    cluster.program(0).submit(SubmitOp::kPushPull, 0, 0, ++cookie);
+    EXPECT_TRUE(cluster.run(
+        [&] {
+          most = std::max(most, port.tx_queued_bytes());
+          return cluster.program(0).done(cookie);
+        },
+        20 * kSecond));
+    EXPECT_EQ(cluster.program(0).status(cookie), Errc::kOk);
+    cluster.run([] { return false; }, kSecond / 10);  // the engine looks again
+    return most;
+  };
+  const uint64_t rate =
+      cluster.network().config(cluster.network().uplink(sim::HostId(0))).bytes_per_second;
+  constexpr uint64_t kBound = 32'000 + 3 * 1538;  // two frames, and acknowledgements
+  EXPECT_GT(most_queued_bytes(), 2 * kBound);
+  port.report_rate(rate);
+  cluster.run([] { return false; }, kSecond / 10);
+  EXPECT_LE(most_queued_bytes(), kBound);
+  port.report_rate(0);
+  cluster.run([] { return false; }, kSecond / 10);
+  EXPECT_GT(most_queued_bytes(), 2 * kBound);
+}
+
 // One seed decides shape and faults of each run. MERCURY_SEEDS and MERCURY_FIRST_SEED choose
 // others.
 TEST(Cluster, SumsExactlyWhateverTheNetworkDoes) {

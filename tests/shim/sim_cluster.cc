@@ -98,7 +98,7 @@ void SimCluster::start_host(uint32_t index) {
   for (uint32_t lane = 0; lane < lanes; ++lane) {
     auto counters = std::make_unique<Counters>();
     const IpAddress ip = address_of(index);
-    sim::SimPortConfig port;
+    sim::SimPortConfig port = config_.port;
     port.counters = counters.get();
     Result<std::unique_ptr<sim::SimPort>> made =
         sim::SimPort::create(network_, host, {ip, static_cast<uint16_t>(7470 + lane)}, port);

@@ -26,6 +26,7 @@ struct ClusterConfig {
   uint32_t server_lanes = 1;
   bool ipv6 = false;
   sim::LinkConfig link;
+  sim::SimPortConfig port;  // but its counters
   LaneConfig lane = small_lane();
 
   // Tables as small as the tests need, so that a thousand clusters are made in seconds.

@@ -91,8 +91,8 @@ class Engine final : private SessionEvents {
         sent_pool_(config.max_in_flight_packets / kSentBlockRecords),
         sessions_(config.max_sessions, config.session_seed),
         handshakes_(config.session.handshake_timeout_ns),
-        pacer_(port.info().link_bytes_per_second, config.tx_bound_bytes),
-        credit_(port.info().link_bytes_per_second, config.incast_queue_bytes,
+        pacer_(port.link_bytes_per_second(), config.tx_bound_bytes),
+        credit_(port.link_bytes_per_second(), config.incast_queue_bytes,
                 config.session.delay_target_ns),
         rx_burst_(frames_per_pass(kBurst, port.info().max_udp_payload)),
         tx_burst_(frames_per_pass(kTxBurst, port.info().max_udp_payload)) {}
@@ -185,6 +185,7 @@ class Engine final : private SessionEvents {
                      std::span<const std::byte> payload);
   Result<SessionSlot> open_session(const Endpoint& remote, uint64_t token, JobSlot job);
   void tick();
+  void follow_link_rate();
   void report(Event event) { outbox_.push_back(std::make_unique<Event>(std::move(event))); }
   uint32_t report_events();
 

@@ -269,9 +269,19 @@ void Engine<P, X>::stop() {
 }
 
 template <Port P, Exchange X>
+void Engine<P, X>::follow_link_rate() {
+  const uint64_t rate = port_.link_bytes_per_second();
+  if (rate == pacer_.rate()) return;
+  pacer_.set_rate(rate, now_ns_);
+  credit_.set_rate(rate);
+  divide_credit();
+}
+
+template <Port P, Exchange X>
 void Engine<P, X>::tick() {
   next_tick_ns_ = now_ns_ + kTickNs;
   port_.tick(now_ns_);
+  follow_link_rate();
   handshakes_.expire(now_ns_);
   counters_.set(Gauge::kSessions, sessions_.size());
   counters_.set(Gauge::kHandshakes, handshakes_.size());

@@ -42,6 +42,14 @@ class Pacer {
     return rate_ == 0 || free_at_ns_ < bound_ns ? 0 : free_at_ns_ - bound_ns + 1;
   }
   uint64_t bound_bytes() const noexcept { return bound_bytes_; }
+  uint64_t rate() const noexcept { return rate_; }
+  // The link carries another rate from now on: what is ahead of it stays ahead.
+  void set_rate(uint64_t rate, uint64_t now_ns) noexcept {
+    const uint64_t ahead_bytes = rate_ == 0 ? 0 : backlog_bytes(now_ns);
+    rate_ = rate;
+    remainder_ = 0;
+    free_at_ns_ = rate == 0 ? 0 : now_ns + to_ns(ahead_bytes);
+  }
 
  private:
   uint64_t to_ns(uint64_t bytes) const noexcept { return bytes * 1'000'000'000 / rate_; }

@@ -62,6 +62,18 @@ void CreditAllocator::remove_session(SessionSlot slot) noexcept {
   senders_[slot.value] = Sender();
 }
 
+void CreditAllocator::set_rate(uint64_t link_bytes_per_second) noexcept {
+  rate_ = link_bytes_per_second;
+  queue_ = IncastQueue(queue_.configured_bytes(), longest_queue_bytes());
+  // Who still sends is heard of again with its next chunk.
+  for (Sender& sender : senders_) {
+    sender.active = false;
+    sender.changed = sender.present;
+  }
+  active_ = 0;
+  next_ns_ = 0;
+}
+
 uint32_t CreditAllocator::registered_senders() const noexcept {
   return static_cast<uint32_t>(
       std::count_if(senders_.begin(), senders_.end(), [](const Sender& s) { return s.present; }));

@@ -54,14 +54,17 @@ class CreditAllocator {
   // congestion (0: they do not look at it).
   CreditAllocator(uint64_t link_bytes_per_second, uint64_t queue_bytes, uint64_t delay_target_ns)
       : rate_(link_bytes_per_second),
-        queue_(queue_bytes,
-               delay_target_ns == 0 ? kUnbounded : carried_bytes(delay_target_ns / 2)) {}
+        delay_target_ns_(delay_target_ns),
+        queue_(queue_bytes, longest_queue_bytes()) {}
 
   // --- cold: what is expected ---
   void add_job(JobSlot job, const FanIn& fan_in);
   void remove_job(JobSlot job);
   void add_session(SessionSlot session, JobSlot job);
   void remove_session(SessionSlot session) noexcept;
+  // The link has come up, or up at another rate: what was learnt of the queue before it is void.
+  // To be followed by divide().
+  void set_rate(uint64_t link_bytes_per_second) noexcept;
 
   // --- datapath ---
   // `bytes`: of the frame, as grants count them.
@@ -188,7 +191,12 @@ class CreditAllocator {
   static uint64_t wanted_bytes(const Sender& sender, const Job& job) noexcept;
   static uint16_t units(uint64_t bytes) noexcept;
 
+  uint64_t longest_queue_bytes() const noexcept {
+    return delay_target_ns_ == 0 ? kUnbounded : carried_bytes(delay_target_ns_ / 2);
+  }
+
   uint64_t rate_;
+  uint64_t delay_target_ns_;
   IncastQueue queue_;
   bool marked_ = false;  // a frame, since the last division
   bool missed_ = false;

@@ -55,9 +55,8 @@ struct PayloadPin {
 struct PortInfo {
   std::string name;                    // "ethdev:net_af_xdp0", "uring", "sim"
   Endpoint local;                      // where peers reach this engine
-  uint32_t max_udp_payload = 1232;     // largest UDP payload it can carry (IPv6, MTU 1280: 1232)
-  uint64_t link_bytes_per_second = 0;  // this engine's part; 0 = unknown: not paced
-  bool reports_completion = false;     // false: what tx_flush accepted may still wait in a queue
+  uint32_t max_udp_payload = 1232;  // largest UDP payload it can carry (IPv6, MTU 1280: 1232)
+  bool reports_completion = false;  // false: what tx_flush accepted may still wait in a queue
 };
 
 // Datapath calls are noexcept and neither allocate nor lock (virtual devices make their system call).
@@ -66,6 +65,9 @@ concept Port = requires(P port, const P& const_port, std::span<RxFrame> burst, T
                         PathId path, uint32_t bytes, uint64_t now_ns, const Endpoint& remote,
                         std::span<const std::byte> payload, PayloadPin& pin) {
   { const_port.info() } -> std::same_as<const PortInfo&>;
+  // This engine's part of the link's rate; 0 = unknown: not paced. Links agree on a rate when they
+  // come up, and may agree on another later: it changes in tick(). Any thread.
+  { const_port.link_bytes_per_second() } noexcept -> std::same_as<uint64_t>;
 
   // Up to burst.size() frames; 0 when none wait. rx_release gives all of them back.
   { port.rx_burst(burst, now_ns) } noexcept -> std::same_as<uint32_t>;

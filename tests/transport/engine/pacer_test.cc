@@ -32,6 +32,23 @@ TEST(Pacer, ReleasesNeitherMoreNorLessThanTheLinkCarries) {
   }
 }
 
+TEST(Pacer, WhatIsAheadOfTheLinkStaysAheadWhenItsRateChanges) {
+  Pacer pacer(0, 10'000);
+  pacer.sent(1'000'000, 500);
+  EXPECT_TRUE(pacer.allows(500));
+  pacer.set_rate(1'000'000'000, 1'000);  // a byte per nanosecond; nothing is known to be ahead
+  EXPECT_TRUE(pacer.allows(1'000));
+  pacer.sent(12'000, 1'000);
+  EXPECT_FALSE(pacer.allows(2'000));
+  EXPECT_EQ(pacer.ready_at_ns(), 3'001U);
+  pacer.set_rate(100'000'000, 2'000);  // 11,000 bytes are ahead, and take 110 us now
+  EXPECT_FALSE(pacer.allows(11'000));
+  EXPECT_EQ(pacer.ready_at_ns(), 12'001U);
+  pacer.set_rate(0, 3'000);
+  EXPECT_TRUE(pacer.allows(3'000));
+  EXPECT_EQ(pacer.ready_at_ns(), 0U);
+}
+
 TEST(Pacer, CountsAFrameInItsAddressFamily) {
   const uint32_t v4 = link_overhead_bytes(*IpAddress::parse("10.0.0.1"));
   EXPECT_EQ(v4, 66U);

@@ -109,6 +109,22 @@ TEST_F(CreditTest, OneSenderAndALinkOfUnknownRateAreUnbounded) {
   EXPECT_EQ(unknown.idle_units(JobSlot(0)), 0);
 }
 
+TEST_F(CreditTest, AnotherRateOfTheLinkDividesAnew) {
+  send_for_long(8);
+  credit.set_rate(kRate / 10);
+  EXPECT_TRUE(credit.due(now_ns));
+  EXPECT_EQ(credit.active_senders(), 0U);
+  active.clear();
+  divide();
+  // Each is told, and has a tenth for its path, and as much as before for its queue.
+  const auto path = static_cast<double>(kRate) / 1e9 * kPathRtt;
+  const auto now = 8.0 * told[5].first * wire::kGrantUnitBytes;
+  EXPECT_NEAR(now, path / 10 + kQueue, 8 * wire::kGrantUnitBytes);
+  credit.set_rate(0);
+  divide();
+  EXPECT_EQ(told[5], std::pair(uint16_t{0}, uint16_t{0}));  // not bounded
+}
+
 TEST_F(CreditTest, WhoBeginsHasAnEqualShareBeforeItIsHeardOf) {
   job(0, 8);
   const uint64_t each = told[5].second * wire::kGrantUnitBytes;

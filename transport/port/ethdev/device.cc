@@ -31,7 +31,8 @@ constexpr unsigned kLaneRing = 1024;
 constexpr uint64_t kReconnect = 100'000'000;
 // A connection that was accepted is given this long to become a link.
 constexpr uint64_t kHandshake = 1'000'000'000;
-// How often the kernel is asked whether its interface is up.
+// How often the kernel is asked whether its interface is up, and a NIC for its link, which may take
+// a system call.
 constexpr uint64_t kLinkPoll = 100'000'000;
 
 std::string unique_name(const char* prefix) {
@@ -268,12 +269,6 @@ Status Device::start() {
   }
   neighbours_ = std::make_unique<Neighbours>(local_, config_.v4, config_.v6, std::move(kernel));
   link_bytes_per_second_ = config_.link_bytes_per_second;
-  rte_eth_link link{};
-  if (link_bytes_per_second_ == 0 && config_.kind == DeviceKind::kPci &&
-      rte_eth_link_get_nowait(port_id_, &link) == 0 &&
-      link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN) {
-    link_bytes_per_second_ = uint64_t{link.link_speed} * 1'000'000 / 8;
-  }
   if (started_) tick(0);  // a client starts by the engine's clock
   return {};
 }
@@ -287,9 +282,20 @@ void Device::tick(uint64_t now_ns) {
     link_up_.store(netdev_running(config_.device), std::memory_order_relaxed);
     return;
   }
+  if (config_.kind == DeviceKind::kPci) {
+    if (now_ns < next_look_ns_) return;
+    next_look_ns_ = now_ns + kLinkPoll;
+  }
   rte_eth_link link{};
   const bool up = started_ && rte_eth_link_get_nowait(port_id_, &link) == 0 &&
                   link.link_status == RTE_ETH_LINK_UP;
+  // NICs agree on a rate seconds after they were started. What virtual devices say of theirs is
+  // made up.
+  if (up && config_.kind == DeviceKind::kPci && config_.link_bytes_per_second == 0 &&
+      link.link_speed != RTE_ETH_SPEED_NUM_NONE && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN) {
+    link_bytes_per_second_.store(uint64_t{link.link_speed} * 1'000'000 / 8,
+                                 std::memory_order_relaxed);
+  }
   const bool was_up = link_up_.exchange(up, std::memory_order_relaxed);
   const bool client = config_.kind == DeviceKind::kMemif && !config_.memif.server;
   if (up || !client) return;

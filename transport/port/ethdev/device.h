@@ -66,8 +66,10 @@ class Device {
   uint16_t queues() const { return queues_; }
   uint16_t dpdk_port() const { return port_id_; }
   const LocalIdentity& local() const { return local_; }
-  // All engines together; 0 = unknown.
-  uint64_t link_bytes_per_second() const { return link_bytes_per_second_; }
+  // All engines together; 0 = unknown. A NIC's changes in tick(). Any thread.
+  uint64_t link_bytes_per_second() const noexcept {
+    return link_bytes_per_second_.load(std::memory_order_relaxed);
+  }
   Lane& lane(uint16_t engine) { return lanes_[engine]; }
   Neighbours& neighbours() { return *neighbours_; }
   // For mbufs that only point at a payload elsewhere; null if payloads are copied into the frame.
@@ -102,7 +104,6 @@ class Device {
   uint16_t port_id_ = 0;
   bool attached_ = false;
   bool checksum_offload_ = false;
-  uint64_t link_bytes_per_second_ = 0;
   LocalIdentity local_;
   BufferPlan plan_;
   std::vector<rte_mempool*> pools_;  // one per queue
@@ -116,6 +117,7 @@ class Device {
   bool started_ = false;  // guarded by tick_mutex_ once ports run
   uint64_t next_look_ns_ = 0;
   std::atomic<bool> link_up_{false};
+  std::atomic<uint64_t> link_bytes_per_second_{0};
 };
 
 }  // namespace mercury::ethdev

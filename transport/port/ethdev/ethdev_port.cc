@@ -42,7 +42,6 @@ EthdevPort::EthdevPort(std::shared_ptr<Device> device, uint16_t engine, Counters
   info_.local.ip = local.has_v4 ? local.v4 : local.v6;
   info_.local.port = static_cast<uint16_t>(local.udp_port + engine);
   info_.max_udp_payload = device_->mtu() - headers;
-  info_.link_bytes_per_second = device_->link_bytes_per_second() / device_->config().engines;
 }
 
 Result<std::unique_ptr<EthdevPort>> EthdevPort::open(std::shared_ptr<Device> device,

@@ -50,7 +50,7 @@ SimPort::SimPort(SimNetwork& network, HostId host, const Endpoint& local,
   info_.name = "sim";
   info_.local = local;
   info_.max_udp_payload = mtu_bytes_ - network.ip_overhead(address_);
-  if (config.report_rate) info_.link_bytes_per_second = up.bytes_per_second;
+  if (config.report_rate) reported_rate_ = up.bytes_per_second;
   info_.reports_completion = true;
   if (config_.tx_queue_bytes == 0) {
     config_.tx_queue_bytes = 2 * uint64_t{mtu_bytes_ + network.config_.ethernet_bytes};

@@ -19,7 +19,7 @@ namespace mercury::sim {
 struct SimPortConfig {
   uint32_t rx_ring_frames = 4'096;
   uint64_t tx_queue_bytes = 0;   // on the wire; 0 = two of the largest frames
-  bool report_rate = true;       // else PortInfo names no rate: for links whose rate changes
+  bool report_rate = true;       // else it says none: for links whose rate changes
   uint32_t tag = 0;              // the caller's, e.g. which engine drives the port
   Counters* counters = nullptr;  // the engine's; null = the port's own
 };
@@ -36,6 +36,9 @@ class SimPort {
   SimPort& operator=(const SimPort&) = delete;
 
   const PortInfo& info() const { return info_; }
+  uint64_t link_bytes_per_second() const noexcept { return reported_rate_; }
+  // As a NIC whose link has agreed on another rate; 0: it does not say.
+  void report_rate(uint64_t bytes_per_second) { reported_rate_ = bytes_per_second; }
   HostId host() const { return host_; }
   uint32_t tag() const { return config_.tag; }
   uint64_t tx_queued_bytes() const { return queued_bytes_; }  // handed over and not yet sent
@@ -76,6 +79,7 @@ class SimPort {
   uint32_t address_;
   SimPortConfig config_;
   PortInfo info_;
+  uint64_t reported_rate_ = 0;
   Counters own_counters_;
   Counters* counters_;
   uint32_t mtu_bytes_;

@@ -34,7 +34,7 @@ namespace mercury::uring {
 struct UringConfig {
   Endpoint local;    // port 0: any
   uint32_t mtu = 0;  // largest IP packet; 0 = what the interface carries, at most 9000
-  uint64_t link_bytes_per_second = 0;  // see PortInfo
+  uint64_t link_bytes_per_second = 0;  // see Port
   uint32_t tx_frames = 512;            // frames that may be under way; a power of two
   uint32_t rx_buffers = 64;            // each takes a GRO batch; a power of two
 };
@@ -50,6 +50,7 @@ class UringPort {
   UringPort& operator=(const UringPort&) = delete;
 
   const PortInfo& info() const { return info_; }
+  uint64_t link_bytes_per_second() const noexcept { return link_rate_; }
   uint32_t rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcept;
   void rx_release() noexcept;
   bool tx_alloc(TxFrame& frame) noexcept;
@@ -117,6 +118,7 @@ class UringPort {
 
   Counters& counters_;
   PortInfo info_;
+  uint64_t link_rate_ = 0;
   int socket_ = -1;
   uint64_t next_missed_ns_ = 0;
   uint32_t missed_ = 0;  // by the socket, as far as counted; wraps around

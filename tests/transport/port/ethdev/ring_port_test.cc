@@ -142,7 +142,7 @@ TEST_F(RingPort, DropsToAnUnresolvedNeighbourUnderItsCounter) {
 TEST_F(RingPort, EnginesShareTheRate) {
   open(2, 1);
   EXPECT_EQ(a_->device->link_bytes_per_second(), kRate);
-  for (const auto& port : a_->ports) EXPECT_EQ(port->info().link_bytes_per_second, kRate / 2);
+  for (const auto& port : a_->ports) EXPECT_EQ(port->link_bytes_per_second(), kRate / 2);
 }
 
 TEST_F(RingPort, RefusesPathsThatLeadNowhere) {
