@@ -51,8 +51,10 @@ uint32_t EthdevPort::receive(std::span<rte_mbuf*> frames, std::span<RxFrame> bur
   for (rte_mbuf* frame : frames) {
     ParsedFrame parsed;
     FrameClass kind = FrameClass::kDropped;
-    parsed.reason = Counter::kDropTruncated;  // a chain: larger than any frame of our MTU
-    if (frame->nb_segs == 1) [[likely]] {
+    parsed.reason = Counter::kDropTruncated;
+    // Drivers that can only fill buffers of some sizes spread a frame over two. What does not fit
+    // into one of ours is larger than any frame of our MTU.
+    if (frame->nb_segs == 1 || rte_pktmbuf_linearize(frame) == 0) [[likely]] {
       kind = parse_frame(bytes_of_frame(frame), device_->local(), parsed, burst[filled]);
     }
     if (kind == FrameClass::kUdp && parsed.engine == engine_) [[likely]] {
