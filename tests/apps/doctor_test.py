@@ -161,23 +161,51 @@ class DoctorTest(unittest.TestCase):
         self.assertEqual((checks["AF_XDP"]["ok"], status), (False, 1), checks)
         self.assertIn('port.device = "af_packet"', checks["AF_XDP"]["fix"])
 
-    def test_drivers_that_are_not_installed(self):
+    def nic(self):
+        """The folder that a kernel would have for a NIC, and what makes it that of a command."""
         # Fails in a chroot, whose root is no mount point.
         own_mounts = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True)
         if own_mounts.returncode != 0:
             self.skipTest(own_mounts.stderr.strip())
-        lab = self.lab(["worker"])
-        drivers = glob.glob("/usr/lib/*/dpdk/pmds-*")  # of all versions
-        self.assertTrue(drivers)
-        for file in [name for kind in ("bus", "net_ring") for name in glob.glob(f"/usr/lib/*/dpdk/pmds-*/librte_{kind}*.so.*")]:
-            shutil.copy(file, self.folder, follow_symlinks=False)  # what mercuryctl itself is linked with
         nic = f"{self.folder}/bus/pci/devices/0000:03:00.0"
         os.makedirs(nic)
         for name, number in (("vendor", "0x8086"), ("device", "0x15f2")):
             with open(f"{nic}/{name}", "w") as file:
                 file.write(number + "\n")
+        return nic, ("unshare", "--mount", "sh", "-c", f'mount --bind {self.folder}/bus /sys/bus && exec "$@"', "sh")
+
+    def test_what_binds_a_nic_and_the_pages_it_needs(self):
+        nic, with_nic = self.nic()
+        link = 'kind = "ethdev"\naddress = ["10.79.0.1/24"]\ndevice = "0000:03:00.0"\n'
+        for driver, iommu, fix in ((None, False, "uio_pci_generic"), ("igc", False, "uio_pci_generic"),
+                                   ("igc", True, "vfio-pci"), ("vfio-pci", True, ""), ("uio_pci_generic", False, ""),
+                                   ("igb_uio", True, ""), ("mlx5_core", True, "")):
+            with self.subTest(driver=driver, iommu=iommu):
+                if iommu:
+                    os.makedirs(f"{nic}/iommu_group", exist_ok=True)
+                elif os.path.exists(f"{nic}/iommu_group"):
+                    os.rmdir(f"{nic}/iommu_group")
+                if os.path.lexists(f"{nic}/driver"):
+                    os.unlink(f"{nic}/driver")
+                if driver:
+                    os.symlink(f"/drivers/{driver}", f"{nic}/driver")
+                checks, _ = self.doctor(self.config("worker", link), None, with_nic)
+                self.assertEqual(checks["driver"]["ok"], fix == "", checks)
+                self.assertEqual(checks["driver"]["fix"],
+                                 fix and f"modprobe {fix} && dpdk-devbind.py -b {fix} 0000:03:00.0")
+                pages = checks["hugepages"]  # the configuration switches them off
+                uio = driver in ("uio_pci_generic", "igb_uio")
+                self.assertEqual(pages["ok"], not uio, checks)
+                self.assertEqual(pages["fix"], 'set port.hugepages = "auto", or bind it to vfio-pci' if uio else "")
+
+    def test_drivers_that_are_not_installed(self):
+        nic, with_nic = self.nic()
+        lab = self.lab(["worker"])
+        drivers = glob.glob("/usr/lib/*/dpdk/pmds-*")  # of all versions
+        self.assertTrue(drivers)
+        for file in [name for kind in ("bus", "net_ring") for name in glob.glob(f"/usr/lib/*/dpdk/pmds-*/librte_{kind}*.so.*")]:
+            shutil.copy(file, self.folder, follow_symlinks=False)  # what mercuryctl itself is linked with
         os.symlink("/drivers/vfio-pci", f"{nic}/driver")
-        with_nic = ("unshare", "--mount", "sh", "-c", f'mount --bind {self.folder}/bus /sys/bus && exec "$@"', "sh")
         hiding = " && ".join(f"mount --bind {self.folder} {folder}" for folder in drivers)
         hidden = ("unshare", "--mount", "sh", "-c", f'{hiding} && exec "$@"', "sh")
         link = 'kind = "ethdev"\naddress = ["10.79.0.1/24"]\n'

@@ -81,8 +81,25 @@ void check_driver(const EthdevConfig& config, Checks& out) {
                  there ? "" : "apt-get install " + package});
 }
 
+namespace fs = std::filesystem;
+
+fs::path pci_device(const EthdevConfig& config) {
+  return fs::path("/sys/bus/pci/devices") / config.device;
+}
+
+std::string kernel_driver(const fs::path& device) {
+  std::error_code error;
+  const fs::path link = fs::read_symlink(device / "driver", error);
+  return error ? "none" : link.filename().string();
+}
+
+// Such a driver hands out memory of the machine by its physical address, which only hugepages keep.
+bool is_uio(const std::string& driver) {
+  return driver == "uio_pci_generic" || driver == "igb_uio";
+}
+
 // Drivers of NICs say in their files which they take, as in "[32902, 5618, 65535, 65535]".
-void check_pci_driver(const std::filesystem::path& device, Checks& out) {
+void check_pci_driver(const fs::path& device, Checks& out) {
   if (kDrivers.empty()) return;  // linked into the program
   uint32_t vendor = 0, product = 0;
   std::ifstream(device / "vendor") >> std::hex >> vendor;
@@ -118,11 +135,23 @@ void check_memory(const EthdevConfig& config, uint32_t mtu, Checks& out) {
   const uint64_t need_mb = config.memory_mb ? config.memory_mb : memory_mb_for(plan);
   const uint64_t free_mb = free_hugepage_bytes() >> 20;
   const bool enough = free_mb >= need_mb;
-  Check check{"hugepages", enough || config.hugepages != Hugepages::kAlways,
-              std::to_string(free_mb) + " MB free, " + std::to_string(need_mb) + " MB needed" +
-                  (enough ? "" : "; ordinary pages work, at some cost"),
-              ""};
-  if (!enough) {
+  const std::string driver =
+      config.kind == DeviceKind::kPci ? kernel_driver(pci_device(config)) : "";
+  const bool needed = is_uio(driver);
+  const bool refused = config.hugepages == Hugepages::kNever;
+  Check check{"hugepages",
+              needed ? enough && !refused : enough || config.hugepages != Hugepages::kAlways,
+              std::to_string(free_mb) + " MB free, " + std::to_string(need_mb) + " MB needed", ""};
+  if (needed && (refused || !enough)) {
+    check.message += "; " + driver + " works with no other pages";
+  } else if (refused) {
+    check.message += "; not used, as configured";
+  } else if (!enough) {
+    check.message += "; ordinary pages work, at some cost";
+  }
+  if (needed && refused) {
+    check.fix = "set port.hugepages = \"auto\", or bind it to vfio-pci";
+  } else if (!enough && !refused) {
     check.fix = "echo " + std::to_string(need_mb / 2 + 1) +
                 " > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
   }
@@ -222,21 +251,23 @@ void check_netdev(const EthdevConfig& config, Checks& out) {
 }
 
 void check_pci(const EthdevConfig& config, Checks& out) {
-  const std::string address =
-      config.device.size() == 7 ? "0000:" + config.device : config.device;  // without a domain
-  const std::filesystem::path device = "/sys/bus/pci/devices/" + address;
+  const fs::path device = pci_device(config);
+  const std::string& address = config.device;
   std::error_code error;
-  if (!std::filesystem::exists(device, error)) {
+  if (!fs::exists(device, error)) {
     out.push_back({"pci", false, "no PCI device " + address,
                    "set port.device to one that dpdk-devbind.py --status-dev net shows"});
     return;
   }
-  const auto link = std::filesystem::read_symlink(device / "driver", error);
-  const std::string driver = error ? "none" : link.filename().string();
-  const bool ok = driver == "vfio-pci" || driver == "uio_pci_generic" || driver == "igb_uio" ||
-                  driver == "mlx4_core" || driver == "mlx5_core";
-  out.push_back({"driver", ok, "kernel driver of " + address + ": " + driver,
-                 ok ? "" : "modprobe vfio-pci && dpdk-devbind.py -b vfio-pci " + address});
+  const std::string driver = kernel_driver(device);
+  const bool ok =
+      driver == "vfio-pci" || is_uio(driver) || driver == "mlx4_core" || driver == "mlx5_core";
+  // vfio-pci takes only what stands behind an IOMMU.
+  const std::string right =
+      fs::exists(device / "iommu_group", error) ? "vfio-pci" : "uio_pci_generic";
+  out.push_back(
+      {"driver", ok, "kernel driver of " + address + ": " + driver,
+       ok ? "" : "modprobe " + right + " && dpdk-devbind.py -b " + right + " " + address});
   check_pci_driver(device, out);
 }
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <numeric>
+#include <regex>
 
 namespace mercury::ethdev {
 namespace {
@@ -78,14 +80,16 @@ Status parse_device(std::string_view text, EthdevConfig& config) {
     config.device = text.substr(prefix.size());
     return {};
   }
-  // [domain:]bus:device.function in hexadecimal.
-  const bool pci_shaped =
-      text.size() >= 7 && text[text.size() - 2] == '.' &&
-      text.find_first_not_of("0123456789abcdefABCDEF:.") == std::string_view::npos &&
-      std::count(text.begin(), text.end(), ':') >= 1;
-  if (pci_shaped) {
+  // [domain:]bus:device.function in hexadecimal. Both DPDK and the kernel call it by its whole
+  // name, in small letters.
+  static const std::regex kPci("([0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\\.[0-7]",
+                               std::regex::icase);
+  std::string address(text);
+  if (std::regex_match(address, kPci)) {
+    std::ranges::transform(address, address.begin(),
+                           [](unsigned char c) { return std::tolower(c); });
     config.kind = DeviceKind::kPci;
-    config.device = text;
+    config.device = (address.size() == 7 ? "0000:" : "") + address;
     return {};
   }
   return Error(Errc::kConfig, "device \"" + std::string(text) +

@@ -89,18 +89,16 @@ Status Device::attach() {
   options.memory_mb = config_.memory_mb != 0 ? config_.memory_mb : memory_mb_for(plan_);
   if (config_.kind == DeviceKind::kPci) options.pci_address = config_.device;
   if (Status started = start_eal(options); !started) return started;
-  take_driver_log();
   if (config_.kind == DeviceKind::kPci) {
     if (rte_eth_dev_get_port_by_name(config_.device.c_str(), &port_id_) == 0) {
       attached_ = true;
+      take_driver_log();
       return {};
     }
-    return Error(Errc::kNoDevice,
-                 "no DPDK driver took PCI device " + config_.device +
-                     "; bind it first: dpdk-devbind.py -b vfio-pci " + config_.device +
-                     "; if it is, its driver may not be installed: apt-get install "
-                     "librte-meta-allpmds");
+    const Error why = driver_error("no DPDK driver took it", 0);
+    return Error(why.code == Errc::kPermission ? why.code : Errc::kNoDevice, why.message);
   }
+  take_driver_log();
   if (config_.kind == DeviceKind::kRing) return attach_ring();
   if (config_.kind == DeviceKind::kAfXdp) {
     capture_libbpf_log();

@@ -22,11 +22,14 @@ TEST(ParseDevice, KnowsEveryKind) {
   EXPECT_EQ(parsed("memif:/run/a:b.sock").device, "/run/a:b.sock");
   EXPECT_EQ(parsed("ring:x").kind, DeviceKind::kRing);
   EXPECT_EQ(parsed("0000:03:00.0").kind, DeviceKind::kPci);
-  EXPECT_EQ(parsed("03:00.1").device, "03:00.1");
+  EXPECT_EQ(parsed("03:00.1").device, "0000:03:00.1");
+  EXPECT_EQ(parsed("0000:3B:1f.7").device, "0000:3b:1f.7");
+  EXPECT_EQ(parsed("10000:01:00.0").device, "10000:01:00.0");  // behind Intel's VMD
 }
 
 TEST(ParseDevice, SaysWhatItExpected) {
-  for (const char* text : {"", "eth0", "af_xdp:", "af_xdp", "dpdk:eth0", "1.2", "10.0.0.1"}) {
+  for (const char* text : {"", "eth0", "af_xdp:", "af_xdp", "dpdk:eth0", "1.2", "10.0.0.1", "3:0.1",
+                           "03:20.0", "03:00.8", "0000:0000:03:00.0", "000:03:00.0"}) {
     EthdevConfig config;
     const Status status = parse_device(text, config);
     ASSERT_FALSE(status.ok()) << text;
