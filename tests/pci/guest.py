@@ -48,8 +48,9 @@ def archive(files):
 
 def unpack(package, folder):
     """A Debian package's files, without installing it."""
-    subprocess.run(["apt-get", "download", "-q", package], cwd=folder, check=True, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL)
+    done = subprocess.run(["apt-get", "download", "-q", package], cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Failed(f"apt-get download {package}: {done.stderr}")
     files = glob.glob(f"{folder}/{package}_*.deb")
     subprocess.run(["dpkg-deb", "-x", files[0], folder], check=True)
     os.unlink(files[0])
