@@ -34,7 +34,7 @@ const ConfigRow kRows[] = {
      "largest IP packet; 0 = what interface and driver carry"},
     {"port", "rate", &C::rate_bits_per_second, Unit::kBitsPerSecond, 0, kAny, nullptr,
      "the link's rate, at which frames are released so that the most urgent overtakes; 0 = "
-     "unknown"},
+     "what the NIC's link says, if anything"},
     {"port", "tx_bound", &C::tx_bound_bytes, Unit::kBytes, 4 * kKi, 16 * kMi, nullptr,
      "bytes that may be ahead of the link: how long an urgent chunk waits"},
     {"port", "incast_queue", &C::incast_queue_bytes, Unit::kBytes, 0, kGi, nullptr,

@@ -47,7 +47,7 @@ struct EthdevConfig {
   // The kernel uses the interface too, and answers ARP, neighbour discovery and ping. Default: true
   // for kAfXdp and kAfPacket; must be false for the others.
   std::optional<bool> shared;
-  uint64_t link_bytes_per_second = 0;  // all engines; 0 = what a PCI device reports, else unknown
+  uint64_t link_bytes_per_second = 0;  // all engines; 0 = what the NIC's link says, if any
   MemifOptions memif;
   std::string extra_args;  // appended to the driver's arguments: "qdisc_bypass=0"
   Hugepages hugepages = Hugepages::kAuto;

@@ -271,30 +271,40 @@ Status Device::start() {
   return {};
 }
 
-void Device::tick(uint64_t now_ns) {
-  const std::unique_lock lock(tick_mutex_, std::try_to_lock);
-  if (!lock) return;           // another engine is at it
-  if (config_.has_netdev()) {  // the drivers say that the link is up, whatever happens
-    if (now_ns < next_look_ns_) return;
-    next_look_ns_ = now_ns + kLinkPoll;
-    link_up_.store(netdev_running(config_.device), std::memory_order_relaxed);
-    return;
-  }
-  if (config_.kind == DeviceKind::kPci) {
-    if (now_ns < next_look_ns_) return;
-    next_look_ns_ = now_ns + kLinkPoll;
-  }
+// NICs agree on a rate seconds after they were started, and may agree on another after their cable
+// was out.
+void Device::take_rate(uint64_t bytes_per_second) {
+  if (bytes_per_second == 0 || config_.link_bytes_per_second != 0) return;
+  link_bytes_per_second_.store(bytes_per_second, std::memory_order_relaxed);
+}
+
+// The drivers say that the link is up, whatever happens.
+bool Device::look_at_netdev(bool was_up) {
+  const bool up = netdev_running(config_.device);
+  if (up && !was_up) take_rate(netdev_link_rate(config_.device));
+  return up;
+}
+
+bool Device::look_at_link() {
   rte_eth_link link{};
   const bool up = started_ && rte_eth_link_get_nowait(port_id_, &link) == 0 &&
                   link.link_status == RTE_ETH_LINK_UP;
-  // NICs agree on a rate seconds after they were started. What virtual devices say of theirs is
-  // made up.
-  if (up && config_.kind == DeviceKind::kPci && config_.link_bytes_per_second == 0 &&
-      link.link_speed != RTE_ETH_SPEED_NUM_NONE && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN) {
-    link_bytes_per_second_.store(uint64_t{link.link_speed} * 1'000'000 / 8,
-                                 std::memory_order_relaxed);
-  }
-  const bool was_up = link_up_.exchange(up, std::memory_order_relaxed);
+  // What virtual devices say of theirs is made up.
+  const bool says =
+      config_.kind == DeviceKind::kPci && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN;
+  if (up && says) take_rate(uint64_t{link.link_speed} * 1'000'000 / 8);
+  return up;
+}
+
+void Device::tick(uint64_t now_ns) {
+  const std::unique_lock lock(tick_mutex_, std::try_to_lock);
+  if (!lock) return;  // another engine is at it
+  const bool outside = config_.has_netdev() || config_.kind == DeviceKind::kPci;
+  if (outside && now_ns < next_look_ns_) return;
+  if (outside) next_look_ns_ = now_ns + kLinkPoll;
+  const bool was_up = link_up_.load(std::memory_order_relaxed);
+  const bool up = config_.has_netdev() ? look_at_netdev(was_up) : look_at_link();
+  link_up_.store(up, std::memory_order_relaxed);
   const bool client = config_.kind == DeviceKind::kMemif && !config_.memif.server;
   if (up || !client) return;
   if (was_up) next_look_ns_ = now_ns + kReconnect;

@@ -92,6 +92,9 @@ class Device {
   Status create_pools();
   Status create_lanes();
   Status start();
+  bool look_at_netdev(bool was_up);
+  bool look_at_link();
+  void take_rate(uint64_t bytes_per_second);
   Status find_sockets(const std::vector<int>& before, int domain);
   Error driver_error(const std::string& what, int code) const;
 

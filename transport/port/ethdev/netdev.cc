@@ -49,6 +49,13 @@ std::optional<bool> flag(int fd, const std::string& name, uint32_t command) {
   return value.data != 0;
 }
 
+// Whether it is a device on some bus; a veth, bridge or bond is not.
+bool is_nic(int fd, const std::string& name) {
+  ethtool_drvinfo driver{};
+  driver.cmd = ETHTOOL_GDRVINFO;
+  return ethtool(fd, name, driver) && driver.bus_info[0] != '\0';
+}
+
 std::optional<bool> is_veth(int fd, const std::string& name) {
   ethtool_drvinfo driver{};
   driver.cmd = ETHTOOL_GDRVINFO;
@@ -157,6 +164,23 @@ bool netdev_running(const std::string& name) {
   const int wanted = IFF_UP | IFF_RUNNING;
   return control.fd >= 0 && ::ioctl(control.fd, SIOCGIFFLAGS, &request) == 0 &&
          (request.ifr_flags & wanted) == wanted;
+}
+
+uint64_t netdev_link_rate(const std::string& name) {
+  const ControlSocket control;
+  if (!is_nic(control.fd, name)) return 0;
+  // The kernel first says how long its three masks of link modes are, in words of 32 bits.
+  ethtool_link_settings asked{};
+  asked.cmd = ETHTOOL_GLINKSETTINGS;
+  if (!ethtool(control.fd, name, asked) || asked.link_mode_masks_nwords >= 0) return 0;
+  const auto words = static_cast<size_t>(-asked.link_mode_masks_nwords);
+  std::vector<uint32_t> answer(sizeof asked / sizeof(uint32_t) + 3 * words);
+  auto& settings = *reinterpret_cast<ethtool_link_settings*>(answer.data());
+  settings.cmd = ETHTOOL_GLINKSETTINGS;
+  settings.link_mode_masks_nwords = static_cast<int8_t>(words);
+  if (!ethtool(control.fd, name, settings)) return 0;
+  if (settings.speed == static_cast<uint32_t>(SPEED_UNKNOWN)) return 0;
+  return uint64_t{settings.speed} * 1'000'000 / 8;
 }
 
 uint16_t served_queues(const NetdevFacts& facts, uint16_t engines) {

@@ -28,6 +28,10 @@ Result<NetdevFacts> read_netdev(const std::string& name);
 // Up, and its carrier too (of a veth: the other end is up). False if it does not exist.
 bool netdev_running(const std::string& name);
 
+// The rate on which the link of a NIC has agreed, bytes per second; 0: it has not, does not say, or
+// is no NIC (what a veth says is made up). Waits for the kernel's lock of all interfaces.
+uint64_t netdev_link_rate(const std::string& name);
+
 // How many of an interface's queues af_xdp can serve with so many engines; frames that arrive on
 // others would be lost.
 uint16_t served_queues(const NetdevFacts& facts, uint16_t engines);
