@@ -4,7 +4,7 @@
 #include <bit>
 #include <cctype>
 #include <numeric>
-#include <regex>
+#include <optional>
 
 namespace mercury::ethdev {
 namespace {
@@ -30,6 +30,21 @@ constexpr uint32_t kMemifRingBytes = 2'500'000;
 
 constexpr uint32_t round_up(uint32_t value, uint32_t step) {
   return (value + step - 1) / step * step;
+}
+
+// [domain:]bus:device.function in hexadecimal. Both DPDK and the kernel call it by its whole name,
+// in small letters.
+std::optional<std::string> pci_address(std::string_view text) {
+  constexpr std::string_view kTail = ":xx:xx.x";
+  std::string address = (text.size() == kTail.size() - 1 ? "0000:" : "") + std::string(text);
+  if (address.size() < 4 + kTail.size() || address.size() > 8 + kTail.size()) return std::nullopt;
+  std::ranges::transform(address, address.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string shape = std::string(address.size() - kTail.size(), 'x') + std::string(kTail);
+  const bool fits = std::ranges::equal(address, shape, [](unsigned char c, char wanted) {
+    return wanted == 'x' ? std::isxdigit(c) != 0 : c == wanted;
+  });
+  const bool in_range = address[address.size() - 4] <= '1' && address.back() <= '7';
+  return fits && in_range ? std::optional(address) : std::nullopt;
 }
 
 }  // namespace
@@ -80,16 +95,9 @@ Status parse_device(std::string_view text, EthdevConfig& config) {
     config.device = text.substr(prefix.size());
     return {};
   }
-  // [domain:]bus:device.function in hexadecimal. Both DPDK and the kernel call it by its whole
-  // name, in small letters.
-  static const std::regex kPci("([0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\\.[0-7]",
-                               std::regex::icase);
-  std::string address(text);
-  if (std::regex_match(address, kPci)) {
-    std::ranges::transform(address, address.begin(),
-                           [](unsigned char c) { return std::tolower(c); });
+  if (auto address = pci_address(text)) {
     config.kind = DeviceKind::kPci;
-    config.device = (address.size() == 7 ? "0000:" : "") + address;
+    config.device = std::move(*address);
     return {};
   }
   return Error(Errc::kConfig, "device \"" + std::string(text) +
