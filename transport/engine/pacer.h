@@ -38,8 +38,9 @@ class Pacer {
   }
   // When allows() turns true; 0 when it is true already.
   uint64_t ready_at_ns() const noexcept {
+    if (rate_ == 0) return 0;
     const uint64_t bound_ns = to_ns(bound_bytes_);
-    return rate_ == 0 || free_at_ns_ < bound_ns ? 0 : free_at_ns_ - bound_ns + 1;
+    return free_at_ns_ < bound_ns ? 0 : free_at_ns_ - bound_ns + 1;
   }
   uint64_t bound_bytes() const noexcept { return bound_bytes_; }
   uint64_t rate() const noexcept { return rate_; }
