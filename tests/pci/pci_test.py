@@ -134,7 +134,7 @@ class Pci(unittest.TestCase):
             host.stop()
 
     def start_both(self, model, v6=False, extra=""):
-        """Addresses of their daemons."""
+        """On that model's NICs; where the server's daemon is."""
         for host in self.hosts:
             host.stop()
             host.sh("rm -f stackd.log")
