@@ -14,8 +14,14 @@ namespace mercury::simulator {
 namespace {
 
 uint32_t no_extend(uint32_t crc, const std::byte*, size_t) noexcept { return crc; }
-uint32_t no_copy(uint32_t crc, std::byte*, const std::byte*, size_t) noexcept { return crc; }
-constexpr wire::CrcKernel kNoCrc{"none", no_extend, no_copy, /*touches_memory=*/false};
+uint32_t no_copy(uint32_t crc, std::byte*, const std::byte*, size_t, const std::byte*) noexcept {
+  return crc;
+}
+uint32_t no_six_words(uint32_t crc, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                      uint64_t) noexcept {
+  return crc;
+}
+constexpr wire::CrcKernel kNoCrc{"none", no_extend, no_copy, no_six_words};
 
 void no_sum(std::byte*, const std::byte*, size_t) noexcept {}
 constexpr aggregation::TypeKernels kNoSum{nullptr, no_sum, nullptr};

@@ -50,9 +50,10 @@ uint32_t table_extend(uint32_t crc, const std::byte* data, size_t bytes) noexcep
   return crc;
 }
 
-uint32_t table_copy(uint32_t crc, std::byte* target, const std::byte* source,
-                    size_t bytes) noexcept {
+uint32_t table_copy(uint32_t crc, std::byte* target, const std::byte* source, size_t bytes,
+                    const std::byte* next) noexcept {
   for (; bytes >= 8; bytes -= 8, source += 8, target += 8) {
+    if (bytes % kCacheLine < 8) next = fetch_line(next);
     uint64_t word;
     std::memcpy(&word, source, 8);
     word = read_once(word);
@@ -67,7 +68,13 @@ uint32_t table_copy(uint32_t crc, std::byte* target, const std::byte* source,
   return crc;
 }
 
-constexpr CrcKernel kTableKernel{"table", table_extend, table_copy};
+uint32_t table_six_words(uint32_t crc, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e,
+                         uint64_t f) noexcept {
+  for (const uint64_t word : {a, b, c, d, e, f}) crc = table_word(crc, word);
+  return crc;
+}
+
+constexpr CrcKernel kTableKernel{"table", table_extend, table_copy, table_six_words};
 
 constexpr size_t kKernels = 3;
 using Kernels = std::array<const CrcKernel*, kKernels>;
@@ -97,20 +104,19 @@ uint32_t crc32c_extend(uint32_t crc, const std::byte* data, size_t bytes) noexce
   return ~kernel().extend(~crc, data, bytes);
 }
 
+uint32_t crc32c_of_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e,
+                         uint64_t f) noexcept {
+  return ~kernel().six_words(~uint32_t{0}, a, b, c, d, e, f);
+}
+
+// What is fetched is what is written anyway.
 uint32_t copy_crc32c(std::byte* target, const std::byte* source, size_t bytes) noexcept {
-  return ~kernel().copy(~uint32_t{0}, target, source, bytes);
+  return copy_crc32c_fetching(target, source, bytes, target);
 }
 
 uint32_t copy_crc32c_fetching(std::byte* target, const std::byte* source, size_t bytes,
                               const std::byte* next) noexcept {
-  const CrcKernel& used = kernel();
-  if (used.touches_memory) {
-    const auto first = reinterpret_cast<uintptr_t>(next);  // may lie outside any object
-    for (size_t at = 0; at < std::min(bytes, kFetchedAheadBytes); at += kCacheLine) {
-      __builtin_prefetch(reinterpret_cast<const void*>(first + at));
-    }
-  }
-  return ~used.copy(~uint32_t{0}, target, source, bytes);
+  return ~kernel().copy(~uint32_t{0}, target, source, bytes, next);
 }
 
 void crc32c_use_kernel(const CrcKernel& kernel) noexcept {

@@ -16,14 +16,16 @@ inline uint32_t crc32c(std::span<const std::byte> data) noexcept {
 // Continues: crc32c_extend(crc32c(a), b) == crc32c(a then b).
 uint32_t crc32c_extend(uint32_t crc, const std::byte* data, size_t bytes) noexcept;
 
+// crc32c of 48 bytes that were loaded from memory, or are to be stored there, as these words.
+uint32_t crc32c_of_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e,
+                         uint64_t f) noexcept;
+
 // Copies and sums in one pass; the ranges do not overlap. Returns crc32c of what was copied, even
 // if another thread writes `source` meanwhile (what is summed is what was stored).
 uint32_t copy_crc32c(std::byte* target, const std::byte* source, size_t bytes) noexcept;
 
-// The same, while the first kFetchedAheadBytes at `next`, at most `bytes`, come into the cache:
-// what the next copy will probably read or write, which hardware prefetchers do not find from one
-// chunk's end. A hint: nothing need be mapped there.
-inline constexpr size_t kFetchedAheadBytes = 1536;
+// The same, while as many bytes at `next` come into the cache: what the next copy will probably
+// read or write. A hint: nothing need be mapped there.
 uint32_t copy_crc32c_fetching(std::byte* target, const std::byte* source, size_t bytes,
                               const std::byte* next) noexcept;
 

@@ -72,11 +72,14 @@ inline uint32_t reduce(__m512i sum) noexcept {
 // At least kShortestFold bytes; moves both pointers on and leaves less than kBlock.
 template <bool kCopy>
 inline uint32_t fold_blocks(uint32_t crc, std::byte*& target, const std::byte*& source,
-                            size_t& bytes) noexcept {
+                            size_t& bytes, const std::byte* next) noexcept {
   const auto take = [&]() noexcept {
     const __m512i block = load<kCopy>(source, target);
     source += kBlock;
-    if constexpr (kCopy) target += kBlock;
+    if constexpr (kCopy) {
+      target += kBlock;
+      next = fetch_line(next);
+    }
     bytes -= kBlock;
     return block;
   };
@@ -138,7 +141,8 @@ inline uint64_t fold_beside_streams(uint64_t crc, const std::byte*& source,
 }
 
 template <bool kCopy>
-uint32_t run(uint32_t start, std::byte* target, const std::byte* source, size_t bytes) noexcept {
+uint32_t run(uint32_t start, std::byte* target, const std::byte* source, size_t bytes,
+             const std::byte* next) noexcept {
   uint64_t crc = start;
   if constexpr (!kCopy) {
     crc = fold_beside_streams<kLongRounds>(crc, source, bytes);
@@ -146,12 +150,12 @@ uint32_t run(uint32_t start, std::byte* target, const std::byte* source, size_t 
     crc = fold_beside_streams<kShortRounds>(crc, source, bytes);
   }
   if (bytes >= kShortestFold)
-    crc = fold_blocks<kCopy>(static_cast<uint32_t>(crc), target, source, bytes);
+    crc = fold_blocks<kCopy>(static_cast<uint32_t>(crc), target, source, bytes, next);
   return words_and_last_bytes<kCopy>(crc, source, target, bytes);
 }
 
 [[gnu::noinline]] uint32_t extend_long(uint32_t crc, const std::byte* data, size_t bytes) noexcept {
-  return run<false>(crc, nullptr, data, bytes);
+  return run<false>(crc, nullptr, data, bytes, nullptr);
 }
 
 // A header is spared what the loops of payloads set up.
@@ -160,7 +164,12 @@ uint32_t extend(uint32_t crc, const std::byte* data, size_t bytes) noexcept {
                                 : words_and_last_bytes<false>(crc, data, nullptr, bytes);
 }
 
-constexpr CrcKernel kKernel{"avx512-vpclmul", extend, run<true>};
+uint32_t six_words(uint32_t crc, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e,
+                   uint64_t f) noexcept {
+  return words_in_registers(crc, a, b, c, d, e, f);
+}
+
+constexpr CrcKernel kKernel{"avx512-vpclmul", extend, run<true>, six_words};
 
 }  // namespace
 

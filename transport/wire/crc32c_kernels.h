@@ -5,13 +5,20 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "transport/base/types.h"
+
 namespace mercury::wire {
 
 struct CrcKernel {
   const char* name;
   uint32_t (*extend)(uint32_t crc, const std::byte* data, size_t bytes) noexcept;
-  uint32_t (*copy)(uint32_t crc, std::byte* target, const std::byte* source, size_t bytes) noexcept;
-  bool touches_memory = true;  // false: fetching what it will read would be in vain
+  // Fetches `bytes` bytes at `next` beside what it copies, a line for each line: all at once they
+  // would fill the core's list of missing lines, and the copy's own would wait behind them.
+  uint32_t (*copy)(uint32_t crc, std::byte* target, const std::byte* source, size_t bytes,
+                   const std::byte* next) noexcept;
+  // Six words of memory, in registers.
+  uint32_t (*six_words)(uint32_t crc, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e,
+                        uint64_t f) noexcept;
 };
 
 // Instead of the kernel in use: for programs in which nobody looks at what the sums are of.
@@ -39,6 +46,12 @@ constexpr uint32_t crc_x_pow(uint64_t n) {
 [[gnu::always_inline]] inline uint64_t read_once(uint64_t word) noexcept {
   asm("" : "+r"(word));
   return word;
+}
+
+// The line at `next`, which may lie outside any object; what follows it.
+[[gnu::always_inline]] inline const std::byte* fetch_line(const std::byte* next) noexcept {
+  __builtin_prefetch(next);
+  return reinterpret_cast<const std::byte*>(reinterpret_cast<uintptr_t>(next) + kCacheLine);
 }
 
 }  // namespace mercury::wire

@@ -63,4 +63,11 @@ template <bool kCopy>
   return last_bytes<kCopy>(crc, source, target, bytes);
 }
 
+[[gnu::always_inline]] inline uint32_t words_in_registers(uint32_t crc, uint64_t a, uint64_t b,
+                                                          uint64_t c, uint64_t d, uint64_t e,
+                                                          uint64_t f) noexcept {
+  const uint64_t half = _mm_crc32_u64(_mm_crc32_u64(_mm_crc32_u64(crc, a), b), c);
+  return static_cast<uint32_t>(_mm_crc32_u64(_mm_crc32_u64(_mm_crc32_u64(half, d), e), f));
+}
+
 }  // namespace mercury::wire

@@ -8,20 +8,15 @@
 namespace mercury::wire {
 namespace {
 
-// A header is six words of 64 bits (a plain one four), put together and taken apart in registers:
-// fields that were stored one by one could not be forwarded to the loads of whole words that the
-// CRC does, and waiting for that cost three times what the rest does (benchmarks/wire).
-using Words = std::array<uint64_t, sizeof(ChunkHeader) / 8>;  // in host order, first byte highest
-
+// A header is six words of 64 bits (a plain one four), put together and summed in registers: fields
+// that were stored one by one could not be forwarded to loads of whole words, and waiting for that
+// cost three times what the rest does (benchmarks/wire).
+constexpr size_t kPlainWords = sizeof(PlainHeader) / 8;
 constexpr size_t kCrcWord = offsetof(CommonHeader, header_crc) / 8;
-static_assert(offsetof(CommonHeader, header_crc) % 8 == 4, "the lower half of its word");
+static_assert(kPlainWords == 4 && sizeof(ChunkHeader) == 6 * 8);
+static_assert(kCrcWord == 1 && offsetof(CommonHeader, header_crc) % 8 == 4, "its last four bytes");
 
-uint32_t crc_of(const Words& words, size_t bytes) noexcept {
-  Words memory;
-  for (size_t i = 0; i < memory.size(); ++i) memory[i] = __builtin_bswap64(words[i]);
-  return crc32c(std::as_bytes(std::span(memory)).data(), bytes);
-}
-
+constexpr uint64_t swap(uint64_t word) { return __builtin_bswap64(word); }
 constexpr uint64_t join(uint32_t high, uint32_t low) { return uint64_t{high} << 32 | low; }
 constexpr uint32_t join(uint16_t high, uint16_t low) { return uint32_t{high} << 16 | low; }
 constexpr auto high32(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
@@ -32,11 +27,13 @@ constexpr auto low16(uint32_t half) { return static_cast<uint16_t>(half); }
 uint64_t load(const std::byte* from) noexcept {
   uint64_t word;
   std::memcpy(&word, from, sizeof word);
-  return __builtin_bswap64(word);
+  return word;
 }
-void store(uint64_t word, std::byte* to) noexcept {
-  word = __builtin_bswap64(word);
-  std::memcpy(to, &word, sizeof word);
+void store(uint64_t word, std::byte* to) noexcept { std::memcpy(to, &word, sizeof word); }
+
+// `words`: as they lie in memory.
+[[gnu::noinline]] uint32_t crc_of_plain_header(std::array<uint64_t, kPlainWords> words) noexcept {
+  return crc32c(std::as_bytes(std::span(words)));
 }
 
 }  // namespace
@@ -44,9 +41,9 @@ void store(uint64_t word, std::byte* to) noexcept {
 DecodeError decode(std::span<const std::byte> frame, Header& header,
                    std::span<const std::byte>& payload) noexcept {
   if (frame.size() < sizeof(PlainHeader)) return DecodeError::kTruncated;
-  Words words{};
-  words[0] = load(frame.data());
-  const uint32_t kind = high32(words[0]);
+  const auto raw = [&frame](size_t i) { return load(frame.data() + 8 * i); };
+  const uint64_t first = swap(raw(0));
+  const uint32_t kind = high32(first);
   if (high16(kind) != kMagic) return DecodeError::kBadMagic;
   const uint32_t type = kind & 0xff;
   if ((kind >> 8 & 0xff) != version_of(static_cast<FrameType>(type))) {
@@ -54,52 +51,59 @@ DecodeError decode(std::span<const std::byte> frame, Header& header,
   }
   if (type == 0 || type > kMaxFrameType) return DecodeError::kBadType;
   header.type = static_cast<FrameType>(type);
+  header.flags = high16(low32(first));
+  header.payload_bytes = low16(low32(first));
   const bool chunk = is_chunk(header.type);
   const size_t bytes = header_bytes(header.type);
   if (frame.size() < bytes) return DecodeError::kTruncated;
-  for (size_t i = 1; i < 4; ++i) words[i] = load(frame.data() + 8 * i);
-  if (chunk) {
-    for (size_t i = 4; i < 6; ++i) words[i] = load(frame.data() + 8 * i);
-  }
-  const uint32_t sum = low32(words[kCrcWord]);
-  words[kCrcWord] ^= sum;
-  header.tag = crc_of(words, bytes) ^ sum;
+  const uint64_t unsummed = low32(raw(kCrcWord));  // its first four bytes
+  const uint32_t sum = chunk ? crc32c_of_words(raw(0), unsummed, raw(2), raw(3), raw(4), raw(5))
+                             : crc_of_plain_header({raw(0), unsummed, raw(2), raw(3)});
+  const uint64_t second = swap(raw(kCrcWord));
+  header.tag = sum ^ low32(second);
   if (header.tag != 0 && !is_tagged(header.type)) return DecodeError::kBadHeaderCrc;
-  header.flags = high16(low32(words[0]));
-  header.payload_bytes = low16(low32(words[0]));
-  header.session = high32(words[1]);
-  header.packet_number = words[2];
+  header.session = high32(second);
+  header.packet_number = swap(raw(2));
   if (frame.size() != bytes + header.payload_bytes) return DecodeError::kBadLength;
   payload = frame.subspan(bytes);
-  header.round = chunk ? high32(words[3]) : 0;
-  header.tensor = chunk ? low32(words[3]) : 0;
-  header.chunk = high32(words[4]);  // zero in a plain header, as what follows
-  header.priority = high16(low32(words[4]));
-  header.sender = low16(low32(words[4]));
-  header.incarnation = high32(words[5]);
-  header.payload_crc = chunk ? low32(words[5]) : high32(words[3]);
-  header.grant = chunk ? uint16_t{0} : high16(low32(words[3]));
-  header.idle_grant = chunk ? uint16_t{0} : low16(low32(words[3]));
+  const uint64_t fourth = swap(raw(3));
+  const uint64_t fifth = chunk ? swap(raw(4)) : 0, sixth = chunk ? swap(raw(5)) : 0;
+  header.round = chunk ? high32(fourth) : 0;
+  header.tensor = chunk ? low32(fourth) : 0;
+  header.chunk = high32(fifth);
+  header.priority = high16(low32(fifth));
+  header.sender = low16(low32(fifth));
+  header.incarnation = high32(sixth);
+  header.payload_crc = chunk ? low32(sixth) : high32(fourth);
+  header.grant = chunk ? uint16_t{0} : high16(low32(fourth));
+  header.idle_grant = chunk ? uint16_t{0} : low16(low32(fourth));
   return DecodeError::kNone;
 }
 
 void encode(const Header& header, std::byte* out) noexcept {
+  const auto put = [out](size_t i, uint64_t word) { store(word, out + 8 * i); };
   const auto kind = static_cast<uint32_t>(kMagic << 16 | version_of(header.type) << 8 |
                                           static_cast<uint8_t>(header.type));
-  Words words{join(kind, join(header.flags, header.payload_bytes)),
-              join(header.session, uint32_t{0}), header.packet_number};
-  const bool chunk = is_chunk(header.type);
-  if (chunk) {
-    words[3] = join(header.round, header.tensor);
-    words[4] = join(header.chunk, join(header.priority, header.sender));
-    words[5] = join(header.incarnation, header.payload_crc);
+  const uint64_t first = swap(join(kind, join(header.flags, header.payload_bytes)));
+  const uint64_t unsummed = swap(join(header.session, uint32_t{0}));
+  const uint64_t third = swap(header.packet_number);
+  put(0, first);
+  put(2, third);
+  uint32_t sum;
+  if (is_chunk(header.type)) [[likely]] {
+    const uint64_t fourth = swap(join(header.round, header.tensor));
+    const uint64_t fifth = swap(join(header.chunk, join(header.priority, header.sender)));
+    const uint64_t sixth = swap(join(header.incarnation, header.payload_crc));
+    put(3, fourth);
+    put(4, fifth);
+    put(5, sixth);
+    sum = crc32c_of_words(first, unsummed, third, fourth, fifth, sixth);
   } else {
-    words[3] = join(header.payload_crc, join(header.grant, header.idle_grant));
+    const uint64_t fourth = swap(join(header.payload_crc, join(header.grant, header.idle_grant)));
+    put(3, fourth);
+    sum = crc_of_plain_header({first, unsummed, third, fourth});
   }
-  words[kCrcWord] |= crc_of(words, header_bytes(header.type)) ^ header.tag;
-  for (size_t i = 0; i < 4; ++i) store(words[i], out + 8 * i);
-  if (!chunk) return;
-  for (size_t i = 4; i < 6; ++i) store(words[i], out + 8 * i);
+  put(kCrcWord, unsummed | swap(uint64_t{sum ^ header.tag}));
 }
 
 }  // namespace mercury::wire

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cctype>
 #include <cstring>
@@ -75,6 +76,16 @@ TEST_P(Crc32c, EveryLengthEqualsTheDefinitionAndCopiesExactly) {
     ASSERT_EQ(std::memcmp(copy.data() + 3, source, bytes), 0) << bytes;
     ASSERT_EQ(copy[2], std::byte{0xee}) << "wrote before its begin";
     ASSERT_EQ(copy[3 + bytes], std::byte{0xee}) << "wrote beyond its end";
+  }
+}
+
+TEST_P(Crc32c, WordsInRegistersAreSummedAsTheMemoryTheyCameFrom) {
+  const std::vector<std::byte> data = pattern(48 + 100, 21);
+  for (size_t start = 0; start < 100; ++start) {
+    std::array<uint64_t, 6> words;
+    std::memcpy(words.data(), data.data() + start, sizeof words);
+    ASSERT_EQ(crc32c_of_words(words[0], words[1], words[2], words[3], words[4], words[5]),
+              slow_crc32c(std::span(data).subspan(start, sizeof words)));
   }
 }
 
