@@ -62,12 +62,13 @@ struct AggregationTensor {
   uint32_t first_round = 1;  // the round that the first contributions belong to
 };
 
+// (tensor before round, unlike the wire's header: GradientExchange::on_push.)
 struct Contribution {
   JobSlot job;
   uint16_t worker = 0;
   uint32_t incarnation = 0;
-  uint32_t round = 0;
   uint32_t tensor = 0;
+  uint32_t round = 0;
   uint32_t chunk = 0;
   uint32_t payload_crc = 0;  // crc32c of `elements`
   std::span<const std::byte> elements;

@@ -216,7 +216,10 @@ bool TensorSlots::add(Slot& slot, std::byte* sum, const Contribution& contributi
   const TypeKernels& kernel = kernels().types[static_cast<size_t>(spec_.dtype)];
   const size_t elems = wire.size() / size_of(spec_.dtype);
   if (slot.added == 0 && (alone() || kernel.widen == nullptr)) {
-    if (wire::copy_crc32c(sum, wire.data(), wire.size()) != contribution.payload_crc) return false;
+    if (wire::copy_crc32c_fetching(sum, wire.data(), wire.size(), sum + sum_stride_) !=
+        contribution.payload_crc) {
+      return false;
+    }
   } else {
     if (wire::crc32c(wire) != contribution.payload_crc) return false;
     (slot.added == 0 ? kernel.widen : kernel.add)(sum, wire.data(), elems);

@@ -66,8 +66,8 @@ class Bench {
     return {.job = kJob,
             .worker = static_cast<uint16_t>(worker),
             .incarnation = incarnation_of(worker),
-            .round = round,
             .tensor = 1,
+            .round = round,
             .chunk = chunk,
             .payload_crc = wire::crc32c(elements),
             .elements = elements};
