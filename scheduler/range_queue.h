@@ -52,14 +52,22 @@ class RangeQueue {
   enum class Appended : uint8_t { kNot, kLonger, kNew };
   // Behind everything of its priority.
   Appended append(const ChunkRange& range, RangePools& pools) noexcept {
+    // Sums become complete one after the other: mostly each continues the last one.
+    if (last_ != kNil && range.priority == last_priority_ && extend(pools.ranges[last_], range)) {
+      return Appended::kLonger;
+    }
     PriorityList* list = trie_.ensure(range.priority, pools.trie);
     if (list == nullptr) return Appended::kNot;
     const bool has_fresh = list->head != kNil && pools.ranges[list->head].last_again != list->tail;
-    if (has_fresh && extend(pools.ranges[list->tail], range)) return Appended::kLonger;
+    if (has_fresh && extend(pools.ranges[list->tail], range)) {
+      remember(list->tail, range.priority);
+      return Appended::kLonger;
+    }
     const uint32_t node = take(*list, range, pools);
     if (node == kNil) return Appended::kNot;
     (list->tail == kNil ? list->head : pools.ranges[list->tail].next) = node;
     list->tail = node;
+    remember(node, range.priority);
     return Appended::kNew;
   }
 
@@ -95,6 +103,7 @@ class RangeQueue {
     out.priority = priority;
     out.retransmit = last_again != kNil;
     if (--node.chunk_count != 0) return {true, &node};
+    if (last_ == index) last_ = kNil;
     list.head = node.next;
     if (last_again != kNil && last_again != index) pools.ranges[list.head].last_again = last_again;
     pools.ranges.give(index);
@@ -105,6 +114,7 @@ class RangeQueue {
 
   // Drops everything and says how many chunks that was.
   uint64_t clear(RangePools& pools) noexcept {
+    last_ = kNil;
     uint64_t chunks = 0;
     while (!trie_.empty()) {
       const uint16_t priority = trie_.top(pools.trie);
@@ -143,7 +153,16 @@ class RangeQueue {
     return node;
   }
 
+  void remember(uint32_t node, uint16_t priority) noexcept {
+    last_ = node;
+    last_priority_ = priority;
+  }
+
   PriorityTrie trie_;
+  // What append() put somewhere last, if it is still queued: the last range of its priority, and no
+  // retransmission (those go before it).
+  uint32_t last_ = kNil;
+  uint16_t last_priority_ = 0;
 };
 
 }  // namespace mercury
