@@ -10,8 +10,9 @@ the mercury-stackd of another host. For each setting and working set, reference 
 turns (so that a machine that slows down slows both), and dpdk-testpmd's flowgen, which touches no payload, is printed beside.
 Bytes per second are payload, one direction of two that are busy at once. Spread is (largest -
 smallest) / median; the ratio is the median of the runs' own. With --pin each end has a core of its
-own, for its loop, or its engine and its program; otherwise nothing is pinned, as in the daemon's
-default configuration. "cores ns" is how long a cache line takes from one core to the other and back,
+own, for its loop, or its engine and its program, which have the same priority there, as nothing else
+wants the core (engine.scheduling = "normal"); otherwise nothing is pinned, as in the daemon's default
+configuration. "cores ns" is how long a cache line takes from one core to the other and back,
 median over the readings before and after each run: a virtual machine's cores may be neighbours now
 and far apart a second later, which changes either program by more than two. With --steady only those
 pairs of runs count that had the cores equally far apart before, between and after; each distance has a
@@ -176,6 +177,7 @@ class Bench:
         self.seconds = options.seconds
         cores = sorted(os.sched_getaffinity(0))[:2]
         self.cores = cores if options.pin else []
+        self.scheduling = 'scheduling = "normal"\n' if options.pin else ""
         self.distance_command = [str(part) for part in (self.folder / "core_distance", *cores)]
         self.session = f'[session]\nwindow = "{options.window}"\n' if options.window else ""
         self.programs = Programs()
@@ -207,7 +209,7 @@ class Bench:
         path = self.scratch / f"{side}"
         path.with_suffix(".toml").write_text(
             f'[port]\nhugepages = "off"\n{place.daemon_port(side)}\n{self.session}'
-            f'[engine]\ncores = {self.cores[side:side + 1]}\n'
+            f'[engine]\ncores = {self.cores[side:side + 1]}\n{self.scheduling}'
             f'[attach]\nsocket = "{path}.sock"\n', encoding="utf-8")
         start = functools.partial(self.programs.start, place.hosts[side], [self.stackd, "--config", f"{path}.toml"],
                                   stdout=subprocess.DEVNULL)
