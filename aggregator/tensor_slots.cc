@@ -99,6 +99,7 @@ Result<TensorSlots> TensorSlots::create(const AggregationTensor& spec, uint16_t 
                                         bool deterministic, QuorumRule* rule) {
   TensorSlots out;
   out.spec_ = spec;
+  out.element_bytes_ = size_of(spec.dtype);
   out.workers_ = workers;
   out.in_order_ = deterministic && order_matters(spec.dtype, workers);
   out.rule_ = rule;
@@ -130,6 +131,7 @@ TensorSlots::TensorSlots(TensorSlots&& other) noexcept { *this = std::move(other
 
 TensorSlots& TensorSlots::operator=(TensorSlots&& other) noexcept {
   spec_ = other.spec_;
+  element_bytes_ = other.element_bytes_;
   workers_ = other.workers_;
   in_order_ = other.in_order_;
   sum_stride_ = other.sum_stride_;
@@ -166,7 +168,7 @@ PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& 
   const uint32_t index = contribution.chunk - spec_.first_chunk;  // wraps if it lies before
   if (index >= spec_.chunk_count) return PushVerdict::kBadChunk;
   const uint32_t elems = elems_of(contribution.chunk);
-  if (contribution.elements.size() != elems * size_of(spec_.dtype)) return PushVerdict::kBadChunk;
+  if (contribution.elements.size() != elems * element_bytes_) return PushVerdict::kBadChunk;
 
   Slot& slot = slots_[index];
   prefetch_behind(slot);
@@ -213,16 +215,15 @@ PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& 
 // cache.
 bool TensorSlots::add(Slot& slot, std::byte* sum, const Contribution& contribution) noexcept {
   const std::span<const std::byte> wire = contribution.elements;
-  const TypeKernels& kernel = kernels().types[static_cast<size_t>(spec_.dtype)];
-  const size_t elems = wire.size() / size_of(spec_.dtype);
-  if (slot.added == 0 && (alone() || kernel.widen == nullptr)) {
+  if (slot.added == 0 && (alone() || type_kernels().widen == nullptr)) {
     if (wire::copy_crc32c_fetching(sum, wire.data(), wire.size(), sum + sum_stride_) !=
         contribution.payload_crc) {
       return false;
     }
   } else {
     if (wire::crc32c(wire) != contribution.payload_crc) return false;
-    (slot.added == 0 ? kernel.widen : kernel.add)(sum, wire.data(), elems);
+    const TypeKernels& kernel = type_kernels();
+    (slot.added == 0 ? kernel.widen : kernel.add)(sum, wire.data(), wire.size() / element_bytes_);
   }
   ++slot.added;
   return true;
@@ -235,7 +236,7 @@ bool TensorSlots::keep(uint32_t index, const Contribution& contribution) noexcep
 }
 
 void TensorSlots::add_kept(uint32_t index, Slot& slot, std::byte* sum, uint32_t elems) noexcept {
-  const TypeKernels& kernel = kernels().types[static_cast<size_t>(spec_.dtype)];
+  const TypeKernels& kernel = type_kernels();
   for (; slot.added < workers_ && slot.has(slot.added); ++slot.added) {
     kernel.add(sum, kept_apart(index, slot.added), elems);
   }
@@ -243,14 +244,14 @@ void TensorSlots::add_kept(uint32_t index, Slot& slot, std::byte* sum, uint32_t 
 
 void TensorSlots::complete(uint32_t index, uint32_t generation) noexcept {
   Slot& slot = slots_[index];
-  std::byte* const sum = accumulator(index, generation);
-  const uint32_t elems = elems_of(spec_.first_chunk + index);
-  const TypeKernels& kernel = kernels().types[static_cast<size_t>(spec_.dtype)];
   if (!alone()) {
+    std::byte* const sum = accumulator(index, generation);
+    const uint32_t elems = elems_of(spec_.first_chunk + index);
+    const TypeKernels& kernel = type_kernels();
     if (kernel.finish != nullptr) {
       kernel.finish(sum, elems, spec_.op == ReduceOp::kAverage ? slot.contributions : 1U);
     }
-    slot.crc[generation] = wire::crc32c(sum, elems * size_of(spec_.dtype));
+    slot.crc[generation] = wire::crc32c(sum, elems * element_bytes_);
   }
   if (rule_ != nullptr) complete_quorum(index, generation);
   slot.complete[generation] = true;
@@ -312,7 +313,7 @@ bool TensorSlots::result(uint32_t round, uint32_t chunk, ChunkResult& out) noexc
       spec_.first_round + slot.rounds_done - round;  // 1: the last completed
   const uint32_t generation = round & 1;
   if (rounds_ago < 1 || rounds_ago > 2 || !slot.complete[generation]) return false;
-  out.elements = {accumulator(index, generation), elems_of(chunk) * size_of(spec_.dtype)};
+  out.elements = {accumulator(index, generation), elems_of(chunk) * element_bytes_};
   out.crc = slot.crc[generation];
   out.contributors = workers_;
   out.partial = false;

@@ -148,6 +148,9 @@ class TensorSlots {
   TensorSlots() = default;
   // The only worker's contribution is the sum, and its CRC the sum's.
   bool alone() const noexcept { return workers_ == 1 && rule_ == nullptr; }
+  const TypeKernels& type_kernels() const noexcept {
+    return kernels().types[static_cast<size_t>(spec_.dtype)];
+  }
   uint32_t elems_of(uint32_t chunk) const noexcept;
   std::byte* accumulator(uint32_t index, uint32_t generation) const noexcept;
   std::byte* accumulator_apart(uint32_t index) const noexcept;
@@ -169,6 +172,7 @@ class TensorSlots {
   uint32_t bitmap_bytes() const noexcept { return (workers_ + 63U) / 64U * 8U; }
 
   AggregationTensor spec_;
+  size_t element_bytes_ = 0;
   uint16_t workers_ = 0;
   bool in_order_ = false;    // contributions are added in rank order
   uint64_t sum_stride_ = 0;  // bytes from one accumulator to the next, a multiple of a cache line

@@ -86,8 +86,12 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   }
   Tensor tensor;
   tensor.spec = spec;
-  tensor.chunk_elems = chunk_elems(spec.chunk_bytes, static_cast<uint32_t>(size_of(spec.dtype)));
-  tensor.chunks = chunk_count(spec.numel, tensor.chunk_elems);
+  const auto element_bytes = static_cast<uint32_t>(size_of(spec.dtype));
+  const uint32_t elems = chunk_elems(spec.chunk_bytes, element_bytes);
+  tensor.chunks = chunk_count(spec.numel, elems);
+  tensor.chunk_bytes = elems * element_bytes;
+  tensor.last_chunk_bytes = static_cast<uint32_t>(spec.numel * element_bytes -
+                                                  uint64_t{tensor.chunks - 1} * tensor.chunk_bytes);
   tensor.shard_plan = ShardPlan(spec.tensor, tensor.chunks, job->spec.shards);
   tensor.index = static_cast<uint32_t>(job->tensors.size());
   for (const Job::Shard& shard : job->shards) {
@@ -201,7 +205,13 @@ void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
   }
 }
 
-void Worker::finish_if_done(Job& job, Tensor& tensor) noexcept {
+inline void Worker::finish_if_done(Job& job, Tensor& tensor) noexcept {
+  const bool pushed = tensor.push_cookie != 0 && tensor.missing_acks == 0;
+  if (pushed || tensor.missing_sums == 0) [[unlikely]]
+    finish(job, tensor);
+}
+
+void Worker::finish(Job& job, Tensor& tensor) noexcept {
   if (tensor.push_cookie != 0 && tensor.missing_acks == 0) {
     complete(job, std::exchange(tensor.push_cookie, 0), tensor.spec.tensor, tensor.round,
              Errc::kOk);
@@ -341,7 +351,7 @@ bool Worker::note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
   return true;
 }
 
-void Worker::mark_pushed(Job& job, Tensor& tensor, uint32_t chunk) noexcept {
+inline void Worker::mark_pushed(Job& job, Tensor& tensor, uint32_t chunk) noexcept {
   if (!tensor.pushed.set(chunk)) return;
   --tensor.missing_acks;
   if (job.partitions) acknowledge(job, tensor, chunk);

@@ -109,6 +109,7 @@ class Worker {
   Job* find(const EngineChannel* channel, uint32_t client_job) const noexcept;
   void begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept;
   void finish_if_done(Job& job, Tensor& tensor) noexcept;
+  void finish(Job& job, Tensor& tensor) noexcept;
   static bool note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
                           std::span<const std::byte> bitmap) noexcept;
   void complete_sums(const Job& job, Tensor& tensor, uint64_t cookie) noexcept;

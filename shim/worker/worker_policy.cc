@@ -7,14 +7,12 @@
 namespace mercury {
 
 void Worker::plan_partitions(Job& job, Tensor& tensor) {
-  const auto element_bytes = static_cast<uint32_t>(size_of(tensor.spec.dtype));
-  const uint32_t chunk_bytes = tensor.chunk_elems * element_bytes;
-  tensor.plan = PartitionPlan::make(tensor.spec.tensor, tensor.chunks, job.spec.shards, chunk_bytes,
-                                    job.policy.partition_bytes);
+  tensor.plan = PartitionPlan::make(tensor.spec.tensor, tensor.chunks, job.spec.shards,
+                                    tensor.chunk_bytes, job.policy.partition_bytes);
   const uint32_t partitions = tensor.own_chunks == 0 ? 0 : tensor.plan.partitions();
-  const uint64_t before =
-      uint64_t{partitions == 0 ? 0 : partitions - 1} * tensor.plan.partition_chunks * chunk_bytes;
-  job.partitions->add_tensor(partitions, tensor.spec.numel * element_bytes - before);
+  const uint64_t before = uint64_t{partitions == 0 ? 0 : partitions - 1} *
+                          tensor.plan.partition_chunks * tensor.chunk_bytes;
+  job.partitions->add_tensor(partitions, tensor.spec.numel * size_of(tensor.spec.dtype) - before);
 }
 
 void Worker::set_policy(JobSlot slot, const Policy& policy) {

@@ -32,7 +32,8 @@ class ChunkBits {
 struct Worker::Tensor {
   command::AddTensor spec;
   uint32_t index = 0;
-  uint32_t chunk_elems = 0;
+  uint32_t chunk_bytes = 0;  // of each but the last
+  uint32_t last_chunk_bytes = 0;
   uint32_t chunks = 0;  // of the whole tensor
   ShardPlan shard_plan;
   uint32_t own_chunks = 0;    // of this engine's shards
@@ -55,12 +56,10 @@ struct Worker::Tensor {
   uint64_t pull_cookie = 0;
 
   uint32_t bytes_of(uint32_t chunk) const noexcept {
-    const uint64_t first = uint64_t{chunk} * chunk_elems;
-    const uint64_t elems = std::min<uint64_t>(chunk_elems, spec.numel - first);
-    return static_cast<uint32_t>(elems * size_of(spec.dtype));
+    return chunk + 1 < chunks ? chunk_bytes : last_chunk_bytes;
   }
   std::byte* memory_of(uint32_t chunk) const noexcept {
-    return spec.data + uint64_t{chunk} * chunk_elems * size_of(spec.dtype);
+    return spec.data + uint64_t{chunk} * chunk_bytes;
   }
 };
 

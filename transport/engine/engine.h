@@ -141,7 +141,13 @@ class Engine final : private SessionEvents {
  private:
   // --- datapath (engine_datapath.h) ---
   uint32_t receive() noexcept;
-  void receive_frame(const RxFrame& frame) noexcept;
+  void receive_frame(const RxFrame& frame, wire::Header& header) noexcept;
+  // The control plane is to read what it has been told before it is told more of this.
+  bool overloads_control(wire::FrameType type) const noexcept {
+    if (type == wire::FrameType::kHello) return outbox_.size() >= kMostReportsBeforeHello;
+    return type == wire::FrameType::kControl &&
+           (outbox_.size() >= kMostReports || reported_bytes_ >= kMostReportedBytes);
+  }
   void receive_chunk(SessionSlot slot, SessionEntry& entry, wire::Header& header,
                      std::span<const std::byte> payload, bool marked) noexcept;
   void divide_credit() noexcept;

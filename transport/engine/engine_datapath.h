@@ -29,9 +29,10 @@ inline Counter drop_counter(wire::DecodeError error) noexcept {
 template <Port P, Exchange X>
 uint32_t Engine<P, X>::receive() noexcept {
   const uint32_t count = port_.rx_burst(std::span(burst_).first(rx_burst_), now_ns_);
+  wire::Header header;  // zeroed once, as send_chunks' chunk
   for (uint32_t i = 0; i < count; ++i) {
     if (i + 1 < count) __builtin_prefetch(burst_[i + 1].payload.data());
-    receive_frame(burst_[i]);
+    receive_frame(burst_[i], header);
   }
   if (count > 0) {
     port_.rx_release();
@@ -41,19 +42,17 @@ uint32_t Engine<P, X>::receive() noexcept {
 }
 
 template <Port P, Exchange X>
-void Engine<P, X>::receive_frame(const RxFrame& frame) noexcept {
+void Engine<P, X>::receive_frame(const RxFrame& frame, wire::Header& header) noexcept {
   counters_.add(Counter::kRxFrames);
   counters_.add(Counter::kRxBytes, frame.payload.size());
-  wire::Header header;
   std::span<const std::byte> payload;
   const wire::DecodeError error = wire::decode(frame.payload, header, payload);
   if (error != wire::DecodeError::kNone) [[unlikely]] {
     counters_.add(detail::drop_counter(error));
     return;
   }
-  if ((header.type == wire::FrameType::kHello && outbox_.size() >= kMostReportsBeforeHello) ||
-      (header.type == wire::FrameType::kControl &&
-       (outbox_.size() >= kMostReports || reported_bytes_ >= kMostReportedBytes))) [[unlikely]] {
+  const bool chunk = wire::is_chunk(header.type);
+  if (!chunk && overloads_control(header.type)) [[unlikely]] {
     counters_.add(Counter::kDropControl);
     return;
   }
@@ -72,7 +71,7 @@ void Engine<P, X>::receive_frame(const RxFrame& frame) noexcept {
   }
   const SessionSlot slot = sessions_.slot_of(header.session);
   sessions_.touch(slot);
-  if (wire::is_chunk(header.type)) {
+  if (chunk) {
     receive_chunk(slot, *entry, header, payload, frame.ecn_ce);
   } else {
     entry->session->on_frame(header, payload, now_ns_, frame.ecn_ce);

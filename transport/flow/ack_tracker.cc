@@ -21,26 +21,16 @@ bool AckTracker::is_new(uint64_t number) const noexcept {
   return index > 0 || count_ < kMaxRanges || number + 1 == ranges_[0].first;
 }
 
-bool AckTracker::on_received(uint64_t number, bool eliciting, bool ack_now,
-                             uint64_t now_ns) noexcept {
+bool AckTracker::on_out_of_order(uint64_t number, bool eliciting, bool ack_now,
+                                 uint64_t now_ns) noexcept {
   if (!is_new(number)) return false;
-  const bool largest = count_ == 0 || number > ranges_[count_ - 1].last;
-  const bool in_order = count_ == 0 || (largest && number == ranges_[count_ - 1].last + 1);
-  if (largest) largest_at_ns_ = now_ns;
-  if (largest && !in_order) ++gaps_;
-  if (in_order && count_ > 0) {
-    ranges_[count_ - 1].last = number;
-    reports_[count_ - 1] = kReports;
-  } else {
-    record(number);
+  const bool first = count_ == 0;
+  if (first || number > ranges_[count_ - 1].last) {
+    largest_at_ns_ = now_ns;
+    gaps_ += first ? 0 : 1;
   }
-  if (!eliciting) return true;
-  ++unacknowledged_;
-  if (ack_now || !in_order || unacknowledged_ >= every_packets_) {
-    deadline_ns_ = 0;
-  } else if (deadline_ns_ == kNever) {
-    deadline_ns_ = now_ns + max_delay_ns_;
-  }
+  record(number);
+  if (eliciting) note_eliciting(ack_now || !first, now_ns);
   return true;
 }
 

@@ -31,7 +31,16 @@ class AckTracker {
   bool is_new(uint64_t number) const noexcept;
   // False, and nothing changes, when !is_new(number). Packets that do not elicit acknowledgement
   // (acknowledgements, handshake) are recorded so that they leave no gaps.
-  bool on_received(uint64_t number, bool eliciting, bool ack_now, uint64_t now_ns) noexcept;
+  bool on_received(uint64_t number, bool eliciting, bool ack_now, uint64_t now_ns) noexcept {
+    if (count_ == 0 || number != ranges_[count_ - 1].last + 1) [[unlikely]] {
+      return on_out_of_order(number, eliciting, ack_now, now_ns);
+    }
+    ranges_[count_ - 1].last = number;
+    reports_[count_ - 1] = kReports;
+    largest_at_ns_ = now_ns;
+    if (eliciting) note_eliciting(ack_now, now_ns);
+    return true;
+  }
 
   bool due(uint64_t now_ns) const noexcept { return now_ns >= deadline_ns_; }
   uint64_t deadline_ns() const noexcept {
@@ -51,6 +60,16 @@ class AckTracker {
  private:
   static constexpr uint8_t kReports = 16;  // 0.2^16: all lost only when the path is down
 
+  // Not the next after the largest.
+  bool on_out_of_order(uint64_t number, bool eliciting, bool ack_now, uint64_t now_ns) noexcept;
+  void note_eliciting(bool ack_now, uint64_t now_ns) noexcept {
+    ++unacknowledged_;
+    if (ack_now || unacknowledged_ >= every_packets_) {
+      deadline_ns_ = 0;
+    } else if (deadline_ns_ == kNever) {
+      deadline_ns_ = now_ns + max_delay_ns_;
+    }
+  }
   uint32_t find(uint64_t number) const noexcept;
   void insert_range(uint32_t index, uint64_t number) noexcept;
   void erase_range(uint32_t index) noexcept;
