@@ -62,7 +62,6 @@ struct AggregationTensor {
   uint32_t first_round = 1;  // the round that the first contributions belong to
 };
 
-// (tensor before round, unlike the wire's header: GradientExchange::on_push.)
 struct Contribution {
   JobSlot job;
   uint16_t worker = 0;

@@ -210,13 +210,14 @@ PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& 
   return PushVerdict::kCompleted;
 }
 
-// The first contribution overwrites, so a failed copy leaves nothing behind that counts. A later
+// The first contribution overwrites, so a failed copy leaves nothing behind that counts; the next
+// chunk's accumulator, which is probably the next that is written, is fetched meanwhile. A later
 // one is checked before it is added: a sum cannot be taken back. The check brings it into the
 // cache.
 bool TensorSlots::add(Slot& slot, std::byte* sum, const Contribution& contribution) noexcept {
   const std::span<const std::byte> wire = contribution.elements;
   if (slot.added == 0 && (alone() || type_kernels().widen == nullptr)) {
-    if (wire::copy_crc32c_fetching(sum, wire.data(), wire.size(), sum + sum_stride_) !=
+    if (wire::copy_crc32c_fetching(sum, wire.data(), wire.size(), behind(sum)) !=
         contribution.payload_crc) {
       return false;
     }

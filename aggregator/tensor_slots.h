@@ -154,6 +154,11 @@ class TensorSlots {
   uint32_t elems_of(uint32_t chunk) const noexcept;
   std::byte* accumulator(uint32_t index, uint32_t generation) const noexcept;
   std::byte* accumulator_apart(uint32_t index) const noexcept;
+  // To be fetched only: behind the last may be no memory.
+  const std::byte* behind(const std::byte* accumulator) const noexcept {
+    return reinterpret_cast<const std::byte*>(reinterpret_cast<uintptr_t>(accumulator) +
+                                              sum_stride_);
+  }
   std::byte* kept_apart(uint32_t index, uint32_t worker) const noexcept;
   // False: the payload does not match its CRC, and nothing was counted.
   bool add(Slot& slot, std::byte* accumulator, const Contribution& contribution) noexcept;

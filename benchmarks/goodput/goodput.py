@@ -388,6 +388,7 @@ def parse():
     if options.quick:
         options.settings, options.working_sets = ["uring"], ["1MB"]
         options.runs, options.seconds, options.json = 1, 1, os.devnull
+        options.pin = len(os.sched_getaffinity(0)) > 1
     elif os.geteuid() != 0 and options.settings != ["uring"]:
         parser.error("all settings but uring need root (devices, network namespaces)")
     options.pin |= options.steady

@@ -1,6 +1,7 @@
 #include "shim/runtime/gradient_exchange.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace mercury {
 namespace {
@@ -51,8 +52,10 @@ Taken GradientExchange::on_push(SessionSlot session, const wire::Header& header,
     counters_.add(Counter::kDropSlotBusy);
     return Taken::kNo;
   }
-  // Written as it is declared: two fields that stand side by side in both would be copied with one
-  // load, which waits for the two stores that wrote the header.
+  static_assert(offsetof(Contribution, tensor) < offsetof(Contribution, round) &&
+                    offsetof(wire::Header, round) < offsetof(wire::Header, tensor),
+                "side by side in one order they are copied with one load, which waits for the two "
+                "stores that wrote the header");
   const Contribution contribution{.job = binding.job,
                                   .worker = binding.rank,
                                   .incarnation = binding.incarnation,

@@ -89,9 +89,9 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   const auto element_bytes = static_cast<uint32_t>(size_of(spec.dtype));
   const uint32_t elems = chunk_elems(spec.chunk_bytes, element_bytes);
   tensor.chunks = chunk_count(spec.numel, elems);
-  tensor.chunk_bytes = elems * element_bytes;
-  tensor.last_chunk_bytes = static_cast<uint32_t>(spec.numel * element_bytes -
-                                                  uint64_t{tensor.chunks - 1} * tensor.chunk_bytes);
+  tensor.full_chunk_bytes = elems * element_bytes;
+  tensor.last_chunk_bytes = static_cast<uint32_t>(
+      spec.numel * element_bytes - uint64_t{tensor.chunks - 1} * tensor.full_chunk_bytes);
   tensor.shard_plan = ShardPlan(spec.tensor, tensor.chunks, job->spec.shards);
   tensor.index = static_cast<uint32_t>(job->tensors.size());
   for (const Job::Shard& shard : job->shards) {
@@ -170,14 +170,14 @@ bool Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, ui
     if (!tensor->pull_allowed) return refuse(Errc::kInvalidArgument, tensor->round);
     tensor->pull_allowed = false;
     tensor->pull_cookie = cookie;
-    finish_if_done(*job, *tensor);
+    complete_what_ended(*job, *tensor);
     return true;
   }
   if (tensor->in_flight || tensor->push_cookie != 0) return refuse(Errc::kBusy, tensor->round);
   (op == WorkerOp::kPush ? tensor->push_cookie : tensor->pull_cookie) = cookie;
   tensor->pull_allowed = op == WorkerOp::kPush;
   begin_push(*job, *tensor, job->policy.order == Policy::Order::kFifo ? uint16_t{0} : priority);
-  finish_if_done(*job, *tensor);  // an engine without a share of this tensor is done at once
+  complete_what_ended(*job, *tensor);  // an engine without a share of this tensor is done at once
   return true;
 }
 
@@ -205,18 +205,12 @@ void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
   }
 }
 
-inline void Worker::finish_if_done(Job& job, Tensor& tensor) noexcept {
-  const bool pushed = tensor.push_cookie != 0 && tensor.missing_acks == 0;
-  if (pushed || tensor.missing_sums == 0) [[unlikely]]
-    finish(job, tensor);
-}
-
-void Worker::finish(Job& job, Tensor& tensor) noexcept {
-  if (tensor.push_cookie != 0 && tensor.missing_acks == 0) {
+void Worker::complete_what_ended(Job& job, Tensor& tensor) noexcept {
+  if (tensor.push_ended()) {
     complete(job, std::exchange(tensor.push_cookie, 0), tensor.spec.tensor, tensor.round,
              Errc::kOk);
   }
-  if (tensor.missing_sums == 0) {
+  if (tensor.sums_ended()) {
     tensor.in_flight = false;
     if (tensor.pull_cookie != 0) complete_sums(job, tensor, std::exchange(tensor.pull_cookie, 0));
   }
@@ -323,8 +317,7 @@ bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
   ++job->chunks_moved;
   tensor->summed.set(header.chunk);
   --tensor->missing_sums;
-  mark_pushed(*job, *tensor, header.chunk);
-  finish_if_done(*job, *tensor);
+  note_pushed(*job, *tensor, header.chunk);
   return true;
 }
 
@@ -351,10 +344,9 @@ bool Worker::note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
   return true;
 }
 
-inline void Worker::mark_pushed(Job& job, Tensor& tensor, uint32_t chunk) noexcept {
-  if (!tensor.pushed.set(chunk)) return;
-  --tensor.missing_acks;
-  if (job.partitions) acknowledge(job, tensor, chunk);
+void Worker::note_pushed(Job& job, Tensor& tensor, uint32_t chunk) noexcept {
+  if (tensor.note_pushed(chunk) && job.partitions) acknowledge(job, tensor, chunk);
+  if (tensor.push_ended() || tensor.sums_ended()) complete_what_ended(job, tensor);
 }
 
 void Worker::on_acked(JobSlot slot, const SentTag& tag) noexcept {
@@ -362,8 +354,7 @@ void Worker::on_acked(JobSlot slot, const SentTag& tag) noexcept {
   Tensor* tensor = job ? job->find(tag.tensor) : nullptr;
   if (!tensor || tensor->round != tag.round || !tensor->in_flight || tensor->acks_void) return;
   ++job->chunks_moved;
-  mark_pushed(*job, *tensor, tag.chunk);
-  finish_if_done(*job, *tensor);
+  note_pushed(*job, *tensor, tag.chunk);
 }
 
 std::optional<WorkerRange> Worker::on_lost(JobSlot slot, SessionSlot session,

@@ -108,14 +108,14 @@ class Worker {
   Job* find(JobSlot job) const noexcept;
   Job* find(const EngineChannel* channel, uint32_t client_job) const noexcept;
   void begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept;
-  void finish_if_done(Job& job, Tensor& tensor) noexcept;
-  void finish(Job& job, Tensor& tensor) noexcept;
+  void complete_what_ended(Job& job, Tensor& tensor) noexcept;
   static bool note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
                           std::span<const std::byte> bitmap) noexcept;
   void complete_sums(const Job& job, Tensor& tensor, uint64_t cookie) noexcept;
   void complete(const Job& job, uint64_t cookie, uint32_t tensor, uint32_t round,
                 Errc status) noexcept;
-  void mark_pushed(Job& job, Tensor& tensor, uint32_t chunk) noexcept;
+  // The server has our contribution; ends what waited for it.
+  void note_pushed(Job& job, Tensor& tensor, uint32_t chunk) noexcept;
   void acknowledge(Job& job, const Tensor& tensor, uint32_t chunk) noexcept;
   static bool ends_partition(const Tensor& tensor, uint32_t chunk) noexcept;
   static void plan_partitions(Job& job, Tensor& tensor);

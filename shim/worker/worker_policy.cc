@@ -8,10 +8,10 @@ namespace mercury {
 
 void Worker::plan_partitions(Job& job, Tensor& tensor) {
   tensor.plan = PartitionPlan::make(tensor.spec.tensor, tensor.chunks, job.spec.shards,
-                                    tensor.chunk_bytes, job.policy.partition_bytes);
+                                    tensor.full_chunk_bytes, job.policy.partition_bytes);
   const uint32_t partitions = tensor.own_chunks == 0 ? 0 : tensor.plan.partitions();
   const uint64_t before = uint64_t{partitions == 0 ? 0 : partitions - 1} *
-                          tensor.plan.partition_chunks * tensor.chunk_bytes;
+                          tensor.plan.partition_chunks * tensor.full_chunk_bytes;
   job.partitions->add_tensor(partitions, tensor.spec.numel * size_of(tensor.spec.dtype) - before);
 }
 

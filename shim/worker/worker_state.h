@@ -32,7 +32,7 @@ class ChunkBits {
 struct Worker::Tensor {
   command::AddTensor spec;
   uint32_t index = 0;
-  uint32_t chunk_bytes = 0;  // of each but the last
+  uint32_t full_chunk_bytes = 0;  // of each but the last: whole vectors, so less than spec's
   uint32_t last_chunk_bytes = 0;
   uint32_t chunks = 0;  // of the whole tensor
   ShardPlan shard_plan;
@@ -56,11 +56,19 @@ struct Worker::Tensor {
   uint64_t pull_cookie = 0;
 
   uint32_t bytes_of(uint32_t chunk) const noexcept {
-    return chunk + 1 < chunks ? chunk_bytes : last_chunk_bytes;
+    return chunk + 1 < chunks ? full_chunk_bytes : last_chunk_bytes;
   }
   std::byte* memory_of(uint32_t chunk) const noexcept {
-    return spec.data + uint64_t{chunk} * chunk_bytes;
+    return spec.data + uint64_t{chunk} * full_chunk_bytes;
   }
+  // False if it was known already.
+  bool note_pushed(uint32_t chunk) noexcept {
+    if (!pushed.set(chunk)) return false;
+    --missing_acks;
+    return true;
+  }
+  bool push_ended() const noexcept { return push_cookie != 0 && missing_acks == 0; }
+  bool sums_ended() const noexcept { return missing_sums == 0; }
 };
 
 struct Worker::Job {

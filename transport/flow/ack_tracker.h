@@ -32,7 +32,8 @@ class AckTracker {
   // False, and nothing changes, when !is_new(number). Packets that do not elicit acknowledgement
   // (acknowledgements, handshake) are recorded so that they leave no gaps.
   bool on_received(uint64_t number, bool eliciting, bool ack_now, uint64_t now_ns) noexcept {
-    if (count_ == 0 || number != ranges_[count_ - 1].last + 1) [[unlikely]] {
+    // Nothing follows the largest number there is.
+    if (count_ == 0 || number == 0 || number - 1 != ranges_[count_ - 1].last) [[unlikely]] {
       return on_out_of_order(number, eliciting, ack_now, now_ns);
     }
     ranges_[count_ - 1].last = number;

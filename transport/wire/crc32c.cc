@@ -1,6 +1,5 @@
 #include "transport/wire/crc32c.h"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -109,7 +108,7 @@ uint32_t crc32c_of_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_
   return ~kernel().six_words(~uint32_t{0}, a, b, c, d, e, f);
 }
 
-// What is fetched is what is written anyway.
+// A prefetch of what is written anyway does no harm.
 uint32_t copy_crc32c(std::byte* target, const std::byte* source, size_t bytes) noexcept {
   return copy_crc32c_fetching(target, source, bytes, target);
 }

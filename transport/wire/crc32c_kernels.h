@@ -12,8 +12,9 @@ namespace mercury::wire {
 struct CrcKernel {
   const char* name;
   uint32_t (*extend)(uint32_t crc, const std::byte* data, size_t bytes) noexcept;
-  // Fetches `bytes` bytes at `next` beside what it copies, a line for each line: all at once they
-  // would fill the core's list of missing lines, and the copy's own would wait behind them.
+  // Fetches about as many bytes at `next`, a line for each line that it copies; none for short
+  // copies. All at once they would fill the core's list of missing lines, and the copy's own would
+  // wait behind them.
   uint32_t (*copy)(uint32_t crc, std::byte* target, const std::byte* source, size_t bytes,
                    const std::byte* next) noexcept;
   // Six words of memory, in registers.

@@ -18,9 +18,10 @@ constexpr size_t kLong = 1024;
 constexpr size_t kMiddle = 256;
 constexpr size_t kShort = 64;
 
-// What a copy reads comes from memory, in three places at once, which hardware prefetchers follow
-// badly: naming the next lines makes copies of 9000-byte frames half as fast again. Beyond the end
-// of a chunk stands the tensor's next one; elsewhere a prefetch does no harm.
+// What a copy reads, and what the next one will read or write, comes from memory, in three places
+// at once, which hardware prefetchers follow badly: naming the next lines makes copies of 9000-byte
+// frames half as fast again. Beyond the end of a chunk stands the tensor's next one; elsewhere a
+// prefetch does no harm.
 inline void prefetch_streams(const std::byte* from, size_t ahead, size_t apart) noexcept {
   const uintptr_t first = reinterpret_cast<uintptr_t>(from) + ahead;  // may lie beyond the end
   for (size_t i = 0; i < 3; ++i) {

@@ -4,19 +4,19 @@
 #include <cstring>
 
 #include "transport/wire/crc32c.h"
+#include "transport/wire/crc32c_kernels.h"
 
 namespace mercury::wire {
 namespace {
 
-// A header is six words of 64 bits (a plain one four), put together and summed in registers: fields
-// that were stored one by one could not be forwarded to loads of whole words, and waiting for that
-// cost three times what the rest does (benchmarks/wire).
+// A header is six words of 64 bits (a plain one four), put together, taken apart and, in chunks,
+// summed in registers: fields that were stored one by one could not be forwarded to loads of whole
+// words, and waiting for that cost three times what the rest does (benchmarks/wire).
 constexpr size_t kPlainWords = sizeof(PlainHeader) / 8;
-constexpr size_t kCrcWord = offsetof(CommonHeader, header_crc) / 8;
 static_assert(kPlainWords == 4 && sizeof(ChunkHeader) == 6 * 8);
-static_assert(kCrcWord == 1 && offsetof(CommonHeader, header_crc) % 8 == 4, "its last four bytes");
+static_assert(offsetof(CommonHeader, header_crc) == 8 + 4, "the last four bytes of word 1");
 
-constexpr uint64_t swap(uint64_t word) { return __builtin_bswap64(word); }
+constexpr uint64_t swapped(uint64_t word) { return __builtin_bswap64(word); }
 constexpr uint64_t join(uint32_t high, uint32_t low) { return uint64_t{high} << 32 | low; }
 constexpr uint32_t join(uint16_t high, uint16_t low) { return uint32_t{high} << 16 | low; }
 constexpr auto high32(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
@@ -24,14 +24,15 @@ constexpr auto low32(uint64_t word) { return static_cast<uint32_t>(word); }
 constexpr auto high16(uint32_t half) { return static_cast<uint16_t>(half >> 16); }
 constexpr auto low16(uint32_t half) { return static_cast<uint16_t>(half); }
 
+// Once, whatever the compiler would prefer: what is believed is what was summed.
 uint64_t load(const std::byte* from) noexcept {
   uint64_t word;
   std::memcpy(&word, from, sizeof word);
-  return word;
+  return read_once(word);
 }
 void store(uint64_t word, std::byte* to) noexcept { std::memcpy(to, &word, sizeof word); }
 
-// `words`: as they lie in memory.
+// As they lie in memory. Apart, as it goes over memory, which the words of chunks should not.
 [[gnu::noinline]] uint32_t crc_of_plain_header(std::array<uint64_t, kPlainWords> words) noexcept {
   return crc32c(std::as_bytes(std::span(words)));
 }
@@ -41,8 +42,9 @@ void store(uint64_t word, std::byte* to) noexcept { std::memcpy(to, &word, sizeo
 DecodeError decode(std::span<const std::byte> frame, Header& header,
                    std::span<const std::byte>& payload) noexcept {
   if (frame.size() < sizeof(PlainHeader)) return DecodeError::kTruncated;
-  const auto raw = [&frame](size_t i) { return load(frame.data() + 8 * i); };
-  const uint64_t first = swap(raw(0));
+  const std::byte* const at = frame.data();
+  const uint64_t word0 = load(at);
+  const uint64_t first = swapped(word0);
   const uint32_t kind = high32(first);
   if (high16(kind) != kMagic) return DecodeError::kBadMagic;
   const uint32_t type = kind & 0xff;
@@ -56,54 +58,53 @@ DecodeError decode(std::span<const std::byte> frame, Header& header,
   const bool chunk = is_chunk(header.type);
   const size_t bytes = header_bytes(header.type);
   if (frame.size() < bytes) return DecodeError::kTruncated;
-  const uint64_t unsummed = low32(raw(kCrcWord));  // its first four bytes
-  const uint32_t sum = chunk ? crc32c_of_words(raw(0), unsummed, raw(2), raw(3), raw(4), raw(5))
-                             : crc_of_plain_header({raw(0), unsummed, raw(2), raw(3)});
-  const uint64_t second = swap(raw(kCrcWord));
-  header.tag = sum ^ low32(second);
+  const uint64_t word1 = load(at + 8), word2 = load(at + 16), word3 = load(at + 24);
+  const uint64_t word4 = chunk ? load(at + 32) : 0, word5 = chunk ? load(at + 40) : 0;
+  const uint64_t unsummed = low32(word1);  // its first four bytes
+  const uint32_t sum = chunk ? crc32c_of_words(word0, unsummed, word2, word3, word4, word5)
+                             : crc_of_plain_header({word0, unsummed, word2, word3});
+  header.tag = sum ^ low32(swapped(word1));
   if (header.tag != 0 && !is_tagged(header.type)) return DecodeError::kBadHeaderCrc;
-  header.session = high32(second);
-  header.packet_number = swap(raw(2));
+  header.session = high32(swapped(word1));
+  header.packet_number = swapped(word2);
   if (frame.size() != bytes + header.payload_bytes) return DecodeError::kBadLength;
   payload = frame.subspan(bytes);
-  const uint64_t fourth = swap(raw(3));
-  const uint64_t fifth = chunk ? swap(raw(4)) : 0, sixth = chunk ? swap(raw(5)) : 0;
-  header.round = chunk ? high32(fourth) : 0;
-  header.tensor = chunk ? low32(fourth) : 0;
-  header.chunk = high32(fifth);
-  header.priority = high16(low32(fifth));
-  header.sender = low16(low32(fifth));
-  header.incarnation = high32(sixth);
-  header.payload_crc = chunk ? low32(sixth) : high32(fourth);
-  header.grant = chunk ? uint16_t{0} : high16(low32(fourth));
-  header.idle_grant = chunk ? uint16_t{0} : low16(low32(fourth));
+  const uint64_t host3 = swapped(word3), host4 = swapped(word4), host5 = swapped(word5);
+  header.round = chunk ? high32(host3) : 0;
+  header.tensor = chunk ? low32(host3) : 0;
+  header.chunk = high32(host4);  // zero in a plain header, as what follows
+  header.priority = high16(low32(host4));
+  header.sender = low16(low32(host4));
+  header.incarnation = high32(host5);
+  header.payload_crc = chunk ? low32(host5) : high32(host3);
+  header.grant = chunk ? uint16_t{0} : high16(low32(host3));
+  header.idle_grant = chunk ? uint16_t{0} : low16(low32(host3));
   return DecodeError::kNone;
 }
 
 void encode(const Header& header, std::byte* out) noexcept {
-  const auto put = [out](size_t i, uint64_t word) { store(word, out + 8 * i); };
   const auto kind = static_cast<uint32_t>(kMagic << 16 | version_of(header.type) << 8 |
                                           static_cast<uint8_t>(header.type));
-  const uint64_t first = swap(join(kind, join(header.flags, header.payload_bytes)));
-  const uint64_t unsummed = swap(join(header.session, uint32_t{0}));
-  const uint64_t third = swap(header.packet_number);
-  put(0, first);
-  put(2, third);
+  const uint64_t word0 = swapped(join(kind, join(header.flags, header.payload_bytes)));
+  const uint64_t unsummed = swapped(join(header.session, uint32_t{0}));
+  const uint64_t word2 = swapped(header.packet_number);
+  store(word0, out);
+  store(word2, out + 16);
   uint32_t sum;
   if (is_chunk(header.type)) [[likely]] {
-    const uint64_t fourth = swap(join(header.round, header.tensor));
-    const uint64_t fifth = swap(join(header.chunk, join(header.priority, header.sender)));
-    const uint64_t sixth = swap(join(header.incarnation, header.payload_crc));
-    put(3, fourth);
-    put(4, fifth);
-    put(5, sixth);
-    sum = crc32c_of_words(first, unsummed, third, fourth, fifth, sixth);
+    const uint64_t word3 = swapped(join(header.round, header.tensor));
+    const uint64_t word4 = swapped(join(header.chunk, join(header.priority, header.sender)));
+    const uint64_t word5 = swapped(join(header.incarnation, header.payload_crc));
+    store(word3, out + 24);
+    store(word4, out + 32);
+    store(word5, out + 40);
+    sum = crc32c_of_words(word0, unsummed, word2, word3, word4, word5);
   } else {
-    const uint64_t fourth = swap(join(header.payload_crc, join(header.grant, header.idle_grant)));
-    put(3, fourth);
-    sum = crc_of_plain_header({first, unsummed, third, fourth});
+    const uint64_t word3 = swapped(join(header.payload_crc, join(header.grant, header.idle_grant)));
+    store(word3, out + 24);
+    sum = crc_of_plain_header({word0, unsummed, word2, word3});
   }
-  put(kCrcWord, unsummed | swap(uint64_t{sum ^ header.tag}));
+  store(unsummed | swapped(uint64_t{sum ^ header.tag}), out + 8);
 }
 
 }  // namespace mercury::wire

@@ -113,6 +113,21 @@ TEST(AckTracker, WorksAtTheEndsOfTheNumbers) {
   }
 }
 
+TEST(AckTracker, NothingFollowsTheLargestNumber) {
+  const uint64_t largest = ~uint64_t{0};
+  AckTracker tracker(kEvery, kDelay);
+  EXPECT_TRUE(tracker.on_received(largest, true, false, 1));
+  EXPECT_TRUE(tracker.on_received(0, true, false, 2));
+  EXPECT_FALSE(tracker.on_received(largest, true, false, 3));
+  EXPECT_FALSE(tracker.on_received(0, true, false, 4));
+  const auto ranges = report(tracker);
+  ASSERT_EQ(ranges.size(), 2U);
+  EXPECT_EQ(ranges[0].first, largest);
+  EXPECT_EQ(ranges[0].last, largest);
+  EXPECT_EQ(ranges[1].first, 0U);
+  EXPECT_EQ(ranges[1].last, 0U);
+}
+
 TEST(AckTracker, AgreesWithASetUnderRandomOrder) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);

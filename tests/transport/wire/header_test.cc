@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include "tests/transport/wire/golden_frames.h"
@@ -96,6 +97,37 @@ TEST(Header, ADamagedFrameOfASessionHasAnotherTag) {
   frame[24] ^= std::byte{1};  // round
   ASSERT_EQ(decode(frame, header, payload), DecodeError::kNone);
   EXPECT_NE(header.tag, tag);
+}
+
+TEST(Header, NothingIsLeftOfTheFrameThatWasDecodedBefore) {
+  Header chunk;
+  chunk.type = FrameType::kPush;
+  chunk.flags = 0xffff;
+  chunk.session = chunk.round = chunk.tensor = chunk.chunk = chunk.incarnation = ~uint32_t{0};
+  chunk.payload_crc = ~uint32_t{0};
+  chunk.packet_number = ~uint64_t{0};
+  chunk.priority = chunk.sender = 0xffff;
+  Header plain;
+  plain.type = FrameType::kAck;
+  plain.session = 1;
+  plain.grant = plain.idle_grant = 0xffff;
+  const auto frame_of = [](const Header& header) {
+    Bytes frame(header_bytes(header.type));
+    encode(header, frame.data());
+    return frame;
+  };
+  const auto fields_of = [](const Header& h) {
+    return std::tuple(h.type, h.flags, h.payload_bytes, h.session, h.tag, h.packet_number, h.round,
+                      h.tensor, h.chunk, h.priority, h.sender, h.incarnation, h.payload_crc,
+                      h.grant, h.idle_grant);
+  };
+  Header reused;
+  for (const Header* next : {&chunk, &plain, &chunk}) {
+    const Bytes frame = frame_of(*next);
+    std::span<const std::byte> payload;
+    ASSERT_EQ(decode(frame, reused, payload), DecodeError::kNone);
+    EXPECT_EQ(fields_of(reused), fields_of(*next));
+  }
 }
 
 TEST(Header, NothingMayFollowThePayload) {
