@@ -32,7 +32,7 @@ class ChunkBits {
 struct Worker::Tensor {
   command::AddTensor spec;
   uint32_t index = 0;
-  uint32_t full_chunk_bytes = 0;  // of each but the last: whole vectors, so less than spec's
+  uint32_t full_chunk_bytes = 0;  // of each but the last: whole vectors, so at most spec's
   uint32_t last_chunk_bytes = 0;
   uint32_t chunks = 0;  // of the whole tensor
   ShardPlan shard_plan;
