@@ -1,6 +1,8 @@
 #include "examples/digits/reference.h"
 
 #include <algorithm>
+#include <thread>
+#include <utility>
 
 namespace digits {
 namespace {
@@ -30,32 +32,40 @@ void take_share(const Images& all, const Schedule& schedule, size_t step, size_t
 
 Model train_reference(const Images& images, const Schedule& schedule,
                       const std::function<void(size_t)>& report) {
-  Model model = initial_model(schedule);
-  const size_t layers = model.layer_count();
+  // Each worker's share on a thread and in a model of its own; their weights stay the same.
+  std::vector<Model> models(schedule.workers, initial_model(schedule));
+  const size_t layers = models[0].layer_count();
   // By layer and worker.
   std::vector<std::vector<std::vector<float>>> weights(layers), biases(layers);
   for (size_t l = 0; l < layers; ++l) {
-    weights[l].assign(schedule.workers, std::vector<float>(model.layer(l).weights.size()));
-    biases[l].assign(schedule.workers, std::vector<float>(model.layer(l).bias.size()));
+    weights[l].assign(schedule.workers, std::vector<float>(models[0].layer(l).weights.size()));
+    biases[l].assign(schedule.workers, std::vector<float>(models[0].layer(l).bias.size()));
   }
-  std::vector<float> pixels;
-  std::vector<int> labels;
+  const auto compute = [&](size_t step, size_t worker) {
+    Model& model = models[worker];
+    std::vector<float> pixels;
+    std::vector<int> labels;
+    take_share(images, schedule, step, worker, pixels, labels);
+    model.set_input(pixels);
+    for (size_t l = 0; l < layers; ++l) model.forward(l);
+    model.loss(labels);
+    for (size_t l = layers; l-- > 0;) model.backward(l, weights[l][worker], biases[l][worker]);
+  };
   for (size_t step = 0; step < schedule.iterations; ++step) {
-    for (size_t worker = 0; worker < schedule.workers; ++worker) {
-      take_share(images, schedule, step, worker, pixels, labels);
-      model.set_input(pixels);
-      for (size_t l = 0; l < layers; ++l) model.forward(l);
-      model.loss(labels);
-      for (size_t l = layers; l-- > 0;) model.backward(l, weights[l][worker], biases[l][worker]);
+    {
+      std::vector<std::jthread> threads;
+      for (size_t worker = 0; worker < schedule.workers; ++worker) {
+        threads.emplace_back(compute, step, worker);
+      }
     }
     for (size_t l = 0; l < layers; ++l) {
       average(weights[l], weights[l][0]);
       average(biases[l], biases[l][0]);
-      model.apply(l, weights[l][0], biases[l][0]);
+      for (Model& model : models) model.apply(l, weights[l][0], biases[l][0]);
     }
     report(step + 1);
   }
-  return model;
+  return std::move(models[0]);
 }
 
 }  // namespace digits

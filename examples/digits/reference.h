@@ -25,7 +25,7 @@ Model initial_model(const Schedule& schedule);
 void take_share(const Images& all, const Schedule& schedule, size_t step, size_t rank,
                 std::vector<float>& pixels, std::vector<int>& labels);
 
-// All workers' shares one after the other, their gradients added in rank order as a server does.
+// All workers' shares at once, their gradients added in rank order as a server does.
 // `report` is given the number of iterations that are done.
 Model train_reference(
     const Images& images, const Schedule& schedule,

@@ -1,6 +1,8 @@
+#!/usr/bin/python3
 """What ./quickstart runs once everything is built: examples/digits/run_job.py.
 
-usage: run_job_test.py BUILD [unittest arguments]     (HostsTest needs root)
+usage: run_job_test.py BUILD [unittest arguments]     (HostsTest and PromiseTest need root; PromiseTest a machine with
+                                                       nothing else to do: tools/nightly main_job)
 """
 import glob
 import json
@@ -69,10 +71,10 @@ class EmbeddedTest(Job):
         said, _ = job.communicate()
         self.assertEqual(job.returncode, 0, said)
         self.assertIn(IDENTICAL, said)
-        accuracy = re.search(r"test accuracy +([\d.]+) % +([\d.]+) %", said)
+        accuracy = re.search(r"test accuracy: ([\d.]+) %", said)
         self.assertTrue(accuracy, said)
-        for percent in accuracy.groups():
-            self.assertGreater(float(percent), 95)
+        self.assertGreater(float(accuracy[1]), 95)
+        self.assertIn("no link to fill", said)
         with open(os.path.join(self.out, "timeline.json")) as file:
             timeline = json.load(file)
         self.assertTrue(timeline["traceEvents"] if isinstance(timeline, dict) else timeline)
@@ -87,7 +89,7 @@ class HostsTest(Job):
         said = []
         for line in job.stdout:
             said.append(line)
-            if re.search(r"iteration +\d+ of", line) and any("Training with" in before for before in said):
+            if re.search(r"iteration +\d+ of", line) and any(before.startswith("[4/5]") for before in said):
                 break
         self.assertIsNone(job.poll(), "".join(said))
         os.killpg(job.pid, signal.SIGINT)  # as a terminal's Ctrl-C
@@ -97,13 +99,45 @@ class HostsTest(Job):
         self.check_nothing_is_left(job)
 
     def test_frames_that_af_xdp_cannot_carry_go_over_af_packet(self):
-        iterations = 4  # trained, but not to the accuracy that the status asks for
-        job = self.start("--mtu", "9000", "--iterations", str(iterations))
+        job = self.start("--mtu", "9000", "--turns", "1")
         said, _ = job.communicate()
+        self.assertEqual(job.returncode, 0, said)
         self.assertIn("af_xdp does not start here, using af_packet: ", said)
         self.assertIn("one mercury-stackd in each, over DPDK af_packet", said)
         self.assertIn(IDENTICAL, said)
         self.check_nothing_is_left(job)
+
+    def test_promises_and_reaches(self):
+        job = self.start("--turns", "2")
+        said, _ = job.communicate()
+        self.assertEqual(job.returncode, 0, said)
+        with open(os.path.join(self.out, "result.json")) as file:
+            result = json.load(file)
+        # Wherever exchange and computing take equally long, Theorem 1 promises so much.
+        self.assertGreater(result["promised"]["over_fifo"], 1.2, said)
+        self.assertGreater(result["promised"]["over_native"], 1.6, said)
+        # How much of it is reached depends on who else uses this machine (tools/nightly main_job asks for 0.9);
+        # that Mercury is ahead of both does not.
+        self.assertGreater(result["reached"]["over_fifo"], 1, said)
+        self.assertGreater(result["reached"]["over_native"], 1.2, said)
+        for policy, times in result["iterations_ms"].items():
+            self.assertEqual(len(times), 10, policy)  # the first and last of a turn are not counted
+        self.check_nothing_is_left(job)
+
+
+class PromiseTest(Job):
+    def test_three_runs_reach_nine_tenths_of_the_promise(self):
+        for _ in range(3):
+            job = self.start()
+            said, _ = job.communicate()
+            print(said)
+            self.assertEqual(job.returncode, 0, said)
+            with open(os.path.join(self.out, "result.json")) as file:
+                result = json.load(file)
+            for gain, promised in result["promised"].items():
+                self.assertGreaterEqual(result["reached"][gain], 0.9 * promised, gain)
+            for policy, simulated in result["simulated_ms"].items():
+                self.assertAlmostEqual(result["iteration_ms"][policy] / simulated, 1, delta=0.05, msg=policy)
 
 
 if __name__ == "__main__":
