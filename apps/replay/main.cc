@@ -16,7 +16,7 @@
 #include "apps/replay/scale.h"
 #include "apps/trace/shipped.h"
 #include "apps/trace/trace.h"
-#include "shim/client/mercury.h"
+#include "shim/client/mercurystack/mercury.h"
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include "apps/replay/payload_work.h"
 #include "apps/replay/timeline.h"
 #include "apps/trace/trace.h"
-#include "shim/client/mercury.h"
+#include "shim/client/mercurystack/mercury.h"
 #include "transport/base/result.h"
 
 namespace mercury {

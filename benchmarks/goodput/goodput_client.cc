@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "apps/command_line.h"
-#include "shim/client/mercury.hpp"
+#include "shim/client/mercurystack/mercury.hpp"
 
 namespace mercury::goodput {
 namespace {

@@ -12,7 +12,7 @@
 #include "examples/digits/pace.h"
 #include "examples/digits/record.h"
 #include "examples/digits/reference.h"
-#include "shim/client/mercury.h"
+#include "shim/client/mercurystack/mercury.h"
 
 namespace digits {
 

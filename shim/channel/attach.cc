@@ -300,7 +300,7 @@ Status check_hello(const Hello& hello) {
     return Error(Errc::kVersionMismatch,
                  "the program speaks attach version " + std::to_string(hello.abi_major) +
                      ", this daemon " + std::to_string(kAbiMajor) +
-                     "; install libmercury and mercury-stackd of the same release");
+                     "; install libmercurystack and mercury-stackd of the same release");
   }
   return {};
 }

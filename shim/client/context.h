@@ -23,7 +23,7 @@
 #include "shim/client/fork_guard.h"
 #include "shim/client/job.h"
 #include "shim/client/memory_map.h"
-#include "shim/client/mercury.h"
+#include "shim/client/mercurystack/mercury.h"
 #include "shim/client/operations.h"
 
 namespace mercury::client {

@@ -9,7 +9,7 @@
 
 #include "shim/channel/attach.h"
 #include "shim/channel/unique_fd.h"
-#include "shim/client/mercury.h"
+#include "shim/client/mercurystack/mercury.h"
 #include "shim/client/operations.h"
 
 namespace mercury::client {

@@ -1,5 +1,5 @@
 // The C functions: checks of what C lets through, and the border that no exception crosses.
-#include "shim/client/mercury.h"
+#include "shim/client/mercurystack/mercury.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "shim/channel/attach.h"
-#include "shim/client/mercury.h"
+#include "shim/client/mercurystack/mercury.h"
 #include "transport/base/result.h"
 
 namespace mercury::client {
@@ -32,7 +32,7 @@ Result<T> read_sized(const T* in, const char* what) {
   if (in->size > 16 * sizeof(T)) return wrong(": `size` is not set");
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
   for (size_t i = sizeof(T); i < in->size; ++i) {
-    if (bytes[i] != 0) return wrong(" asks for more than this version of libmercury knows");
+    if (bytes[i] != 0) return wrong(" asks for more than this version of libmercurystack knows");
   }
   T out{};
   std::memcpy(&out, in, std::min(in->size, sizeof(T)));

@@ -1,7 +1,7 @@
 """What is wrong is named to the one who is wrong, and harms nobody else: real daemons over io_uring
 on loopback, and real programs. No root needed.
 
-usage: bad_input_test.py STACKD CTL LIBMERCURY
+usage: bad_input_test.py STACKD CTL LIBMERCURYSTACK
 """
 import contextlib
 import ctypes

@@ -3,7 +3,7 @@
 It says what it is about to do, a line each: "ready" when it is attached and its job runs, and for "die"
 the step before which it ends itself. The seed decides what is written where.
 
-usage: hostile_program.py LIBMERCURY SOCKET RENDEZVOUS MODE SEED
+usage: hostile_program.py LIBMERCURYSTACK SOCKET RENDEZVOUS MODE SEED
 """
 import contextlib
 import ctypes

@@ -1,9 +1,9 @@
-"""A program that trains through libmercury, as a process of its own, told what to do line by line.
+"""A program that trains through libmercurystack, as a process of its own, told what to do line by line.
 
 Program(...) starts it; each method is a call of the C interface in that process and returns a
 Reply. Run by itself, this file is that process: one JSON object per line in and out.
 
-usage: program.py LIBMERCURY SOCKET|embedded:ADDRESS
+usage: program.py LIBMERCURYSTACK SOCKET|embedded:ADDRESS
 """
 import contextlib
 import ctypes
@@ -170,7 +170,7 @@ class Reply:
 
 
 def environment():
-    """For a process that loads libmercury."""
+    """For a process that loads libmercurystack."""
     runtime = os.environ.get("SANITIZER_RUNTIME")  # Python itself was built without it, and leaks
     return {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0"} if runtime else None
 

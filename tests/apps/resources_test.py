@@ -2,7 +2,7 @@
 """What programs take from daemons is given back, however they end, and what one may take is limited:
 real daemons over io_uring on loopback, and real programs. No root needed.
 
-usage: resources_test.py STACKD CTL LIBMERCURY [--kills N] [--connects N] [--seed S] [unittest arguments]
+usage: resources_test.py STACKD CTL LIBMERCURYSTACK [--kills N] [--connects N] [--seed S] [unittest arguments]
 
 meson test runs the short form (30 kills, 500 connects); tools/nightly resources the long one.
 """

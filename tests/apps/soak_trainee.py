@@ -3,7 +3,7 @@
 A line of JSON for each thing that happens. After an error it opens the job again; it ends with status 3
 when its daemon has gone. A number on its input is the last round: it closes the job then, and ends.
 
-usage: soak_trainee.py LIBMERCURY SOCKET RANK RENDEZVOUS
+usage: soak_trainee.py LIBMERCURYSTACK SOCKET RANK RENDEZVOUS
 """
 import ctypes
 import errno

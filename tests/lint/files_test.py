@@ -144,7 +144,7 @@ class Rules(unittest.TestCase):
             ('benchmarks/x.cc', 'if (!ok) std::abort();'),
             ('apps/sim/x.cc', 'exit(1);'),
             ('tests/x.h', '#pragma once\n' + '\n' * 399),
-            ('shim/client/x.h', '#ifndef MERCURY_H\n#define MERCURY_H\n#endif'),
+            ('shim/client/x.h', '#ifndef X_H\n#define X_H\n#endif'),
         ]
         for path, text in rows:
             self.assertEqual(problems_of(path, text), [], (path, text[:40]))

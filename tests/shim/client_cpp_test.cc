@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <type_traits>
 
-#include "shim/client/mercury.hpp"
+#include "shim/client/mercurystack/mercury.hpp"
 #include "tests/shim/client_hosts.h"
 
 namespace mercury::testing {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "shim/client/context.h"
-#include "shim/client/mercury.h"
+#include "shim/client/mercurystack/mercury.h"
 #include "tests/shim/client_daemon.h"
 
 namespace mercury::testing {

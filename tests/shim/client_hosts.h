@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "shim/client/mercury.h"
+#include "shim/client/mercurystack/mercury.h"
 
 namespace mercury::testing {
 

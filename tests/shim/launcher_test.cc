@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "shim/client/mercury.h"
+#include "shim/client/mercurystack/mercury.h"
 
 namespace mercury::client {
 namespace {

@@ -63,7 +63,7 @@ class SimProgram {
   };
   std::vector<EngineChannel*> engine_ends();
   void add_channel();
-  // Submits to every engine of the host, as libmercury does.
+  // Submits to every engine of the host, as libmercurystack does.
   void submit(SubmitOp op, uint32_t tensor, uint16_t priority, uint64_t cookie);
   void collect();
   bool done(uint64_t cookie) const { return finished_.count(cookie) > 0; }

@@ -7,8 +7,8 @@
 //
 // Lifetimes: a Context outlives its Buffers, Registrations and Jobs, a Job its Tensors and Handles.
 // Memory outlives the Jobs whose tensors lie in it: declare Buffers before Jobs.
-#ifndef MERCURY_HPP
-#define MERCURY_HPP
+#ifndef MERCURYSTACK_MERCURY_HPP
+#define MERCURYSTACK_MERCURY_HPP
 
 #include <cstddef>
 #include <cstdint>

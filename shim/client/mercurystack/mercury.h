@@ -12,8 +12,8 @@
  * Strings passed in are copied. Structs begin with their own size, so that they can grow: programs
  * built with an older or a newer header than the library's work, if they use what both know.
  */
-#ifndef MERCURY_H
-#define MERCURY_H
+#ifndef MERCURYSTACK_MERCURY_H
+#define MERCURYSTACK_MERCURY_H
 
 #include <stddef.h>
 #include <stdint.h>
