@@ -243,14 +243,15 @@ Result<uint32_t> Context::tensor_round(Job& job, uint32_t id) {
 }
 
 Status Context::contributors(Job& job, uint32_t id, mercury_contributors& out) {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   progress();
   wake_waiters();
   const auto known = job.index_of.find(id);
   if (known == job.index_of.end()) {
     return Error(Errc::kNotFound, tensor_name(id) + " is not declared");
   }
-  const Tensor& tensor = job.tensors[known->second];
+  Tensor& tensor = job.tensors[known->second];
+  take_sum(lock, job, tensor);  // what is said to be complete can be read
   out.round = tensor.complete_round;
   out.workers = static_cast<uint32_t>(job.workers);
   for (uint32_t word = 0; word < tensor.last_absent_in_some.size(); ++word) {
@@ -278,17 +279,19 @@ Status Context::check_submission(Job& job, SubmitOp op, uint32_t id) {
     return Error(Errc::kInvalidArgument,
                  tensor_name(id) + ": a pull must follow a push of its own");
   }
+  if (tensor.copying || tensor.sum_due) {
+    return Error(Errc::kBusy,
+                 tensor_name(id) + (tensor.sum_due ? ": its last sum has not been collected"
+                                                   : ": another thread pushes it"));
+  }
   if (tensor.round_over && !tensor.push_in_flight && !tensor.pull_in_flight) return {};
   return Error(Errc::kBusy,
                tensor_name(id) + (tensor.pull_due ? ": its last round has not been pulled"
                                                   : ": its last round is not over"));
 }
 
-Status Context::submit(Job& job, SubmitOp op, uint32_t id, int priority, mercury_handle* out) {
-  if (priority != MERCURY_DEFAULT_PRIORITY && (priority < 0 || priority > 65535)) {
-    return Error(Errc::kInvalidArgument, "priority must be 0 to 65535 or the default");
-  }
-  const Lock lock(mutex_);
+// Whether the operation can be submitted now. That stays so while the mutex is held.
+Status Context::make_ready(Job& job, SubmitOp op, uint32_t id) {
   Status status = check_submission(job, op, id);
   const auto has_room = [](const auto& channel) { return channel->has_room(); };
   const auto channels = backend_->channels();
@@ -300,16 +303,58 @@ Status Context::submit(Job& job, SubmitOp op, uint32_t id, int priority, mercury
   }
   if (!status) return status;
   if (lost_ || backend_->lost()) return lost_error();
-  Operation* operation = nullptr;
-  if (std::all_of(channels.begin(), channels.end(), has_room)) operation = operations_.acquire();
-  if (!operation) {
+  if (!operations_.has_room() || !std::all_of(channels.begin(), channels.end(), has_room)) {
     return Error(Errc::kAgain, "too many operations in flight; collect completions and try again");
   }
+  return {};
+}
+
+// Without the mutex: other threads go on meanwhile. The memory stays, because it is pinned while
+// its tensor is declared; the tensor is nobody else's, because it is marked; and the job is not
+// closed before its users have gone.
+void Context::copy(Lock& lock, Job& job, Tensor& tensor, std::byte* to, const std::byte* from) {
+  tensor.copying = true;
+  ++job.users;
+  lock.unlock();
+  std::memcpy(to, from, tensor.bytes);
+  lock.lock();
+  --job.users;
+  tensor.copying = false;
+  changed_.notify_all();
+}
+
+// Of a tensor whose operation has completed: its sum lies in the program's memory after this.
+void Context::take_sum(Lock& lock, Job& job, Tensor& tensor) {
+  ++job.users;
+  while (tensor.sum_due && tensor.copying) changed_.wait(lock);  // another thread takes it
+  if (tensor.sum_due) {
+    copy(lock, job, tensor, tensor.user, tensor.shadow);
+    tensor.sum_due = false;
+    tensor.round_over = true;
+  }
+  --job.users;
+  if (job.closing) changed_.notify_all();
+}
+
+Status Context::submit(Job& job, SubmitOp op, uint32_t id, int priority, mercury_handle* out) {
+  if (priority != MERCURY_DEFAULT_PRIORITY && (priority < 0 || priority > 65535)) {
+    return Error(Errc::kInvalidArgument, "priority must be 0 to 65535 or the default");
+  }
+  Lock lock(mutex_);
+  Status status = make_ready(job, op, id);
+  if (!status) return status;
   const uint32_t index = job.index_of.find(id)->second;
   Tensor& tensor = job.tensors[index];
+  if (tensor.shadow && op != SubmitOp::kPull) {
+    copy(lock, job, tensor, tensor.shadow, tensor.user);
+    status = make_ready(job, op, id);  // what holds now
+    if (!status) return status;
+  }
+  Operation* operation = operations_.acquire();
   operation->job = &job;
   operation->tensor = index;
   operation->op = op;
+  const auto channels = backend_->channels();
   operation->parts_left = static_cast<uint32_t>(channels.size());
   tensor.pull_due = op == SubmitOp::kPush;
   if (op == SubmitOp::kPull) {
@@ -320,13 +365,12 @@ Status Context::submit(Job& job, SubmitOp op, uint32_t id, int priority, mercury
     ++tensor.next_round;
     tensor.absent_in_some.fill(0);
     tensor.absent_in_all.fill(job.quorum ? ~uint64_t{0} : 0);
-    if (tensor.shadow) std::memcpy(tensor.shadow, tensor.user, tensor.bytes);
   }
   const Submission submission{op,
                               priority < 0 ? tensor.wire.priority : static_cast<uint16_t>(priority),
                               job.client_job, id, operation->handle};
   for (const auto& channel : channels) {
-    (void)channel->submit(submission);  // cannot fail: has_room, and the mutex
+    (void)channel->submit(submission);  // cannot fail: make_ready, and the mutex
     channel->ring();
   }
   if (out) *out = operation->handle;

@@ -4,7 +4,8 @@
 // every engine of the host and completes when all have completed their part; its status is the
 // first error.
 //
-// Threads: any thread may call. One mutex serialises them; it is never held while a thread sleeps.
+// Threads: any thread may call. One mutex serialises them; it is never held while a thread sleeps,
+// copies a tensor or calls back. Who does so is one of its job's users, whom closing waits for.
 // Of the threads that wait, one (the leader) sleeps on the doorbells and the others on a condition
 // variable; whoever drains the rings wakes those whose operations have ended.
 #pragma once
@@ -71,6 +72,9 @@ class Context {
   Result<Tensor> place(const mercury_tensor_options& options);
   void unplace(const Tensor& tensor);
   Status check_submission(Job& job, SubmitOp op, uint32_t tensor);
+  Status make_ready(Job& job, SubmitOp op, uint32_t tensor);
+  void copy(Lock& lock, Job& job, Tensor& tensor, std::byte* to, const std::byte* from);
+  void take_sum(Lock& lock, Job& job, Tensor& tensor);
 
   // Under the mutex: takes what has completed out of the rings; true if anything had.
   bool progress();

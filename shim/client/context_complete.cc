@@ -2,8 +2,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
-#include <cstring>
-
 #include "shim/client/context.h"
 
 namespace mercury::client {
@@ -101,11 +99,11 @@ void Context::end_round(Tensor& tensor, const Operation& operation) {
   if (operation.status != Errc::kOk) {
     tensor.round_over = !tensor.push_in_flight && !tensor.pull_in_flight;
   } else if (operation.op != SubmitOp::kPush) {
-    tensor.round_over = true;
+    tensor.sum_due = tensor.shadow != nullptr;
+    tensor.round_over = !tensor.sum_due;
     tensor.complete_round = operation.round;
     tensor.last_absent_in_some = tensor.absent_in_some;
     tensor.last_absent_in_all = tensor.absent_in_all;
-    if (tensor.shadow) std::memcpy(tensor.user, tensor.shadow, tensor.bytes);
   }
 }
 
@@ -151,13 +149,14 @@ void Context::run_callbacks(Lock& lock) {
   while (Job* job = callback_due()) {
     Operation& operation = operations_.front(job->done);
     operations_.unlink(job->done, operation);
+    Tensor& tensor = job->tensors[operation.tensor];
     const mercury_completion completion{operation.handle, -errno_of(operation.status),
-                                        job->tensors[operation.tensor].wire.id, operation.round,
-                                        job->callback_argument};
+                                        tensor.wire.id, operation.round, job->callback_argument};
     if (!operation.waited_for) operations_.release(operation);
     const mercury_callback callback = job->callback;
     const Job* const outer = current_callback_;
     ++job->users;
+    if (completion.status == 0) take_sum(lock, *job, tensor);
     current_callback_ = job;
     lock.unlock();
     callback(&completion, completion.user);
@@ -176,10 +175,12 @@ int Context::poll(Job& job, mercury_completion* out, size_t count) {
   polled_ = &job;
   progress();
   polled_ = nullptr;
-  if (callback_due()) signal_queue(job);  // others may poll while it runs
   ++job.users;
-  run_callbacks(lock);
-  --job.users;
+  if (callback_due()) {  // others may poll while it runs
+    signal_queue(job);
+    rearm();
+    run_callbacks(lock);
+  }
   size_t n = 0;
   while (n < count && !job.done.empty()) {
     Operation& operation = operations_.front(job.done);
@@ -193,6 +194,12 @@ int Context::poll(Job& job, mercury_completion* out, size_t count) {
   signal_queue(job);
   rearm();
   wake_waiters();
+  // Last, because others may poll while it takes its time.
+  for (size_t i = 0; i < n; ++i) {
+    if (out[i].status != 0) continue;
+    take_sum(lock, job, job.tensors[job.index_of.find(out[i].tensor)->second]);
+  }
+  --job.users;
   if (job.closing) changed_.notify_all();
   return static_cast<int>(n);
 }

@@ -136,6 +136,7 @@ Status Context::wait(Job& job, mercury_handle handle, int timeout_ms) {
       // A callback may take long, or wait itself: meanwhile somebody else leads.
       if (leads) has_leader_ = leads = false;
       changed_.notify_all();
+      rearm();
       run_callbacks(lock);
     }
     if (ended() || Clock::now() >= until) break;
@@ -181,7 +182,9 @@ Status Context::collect(Lock& lock, Job& job, Operation& operation) {
     lock.lock();
     if (!why) job.failure_text = why.error().message;
   }
-  const uint32_t id = job.tensors[operation.tensor].wire.id;
+  Tensor& tensor = job.tensors[operation.tensor];
+  const uint32_t id = tensor.wire.id;
+  if (code == Errc::kOk && operation.op != SubmitOp::kPush) take_sum(lock, job, tensor);
   operation.waited_for = false;
   if (job.callback && operation.listed) {
     // Its callback is still to be called, and releases it.

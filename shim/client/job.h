@@ -35,6 +35,11 @@ struct Tensor {
   bool pull_due = false;  // pushed, not pulled yet
   bool push_in_flight = false;
   bool pull_in_flight = false;
+  // With a shadow. A sum in the shadow is taken out by the thread that collects its completion, and
+  // the round is not over before. While a thread copies, without the context's mutex, nobody else
+  // touches either memory, and no push is taken.
+  bool sum_due = false;
+  bool copying = false;
 };
 
 struct Job {

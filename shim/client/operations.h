@@ -45,6 +45,7 @@ class OperationTable {
  public:
   // kNoMemory.
   static Result<OperationTable> create();
+  bool has_room() const noexcept { return free_ != kNoOperation || used_ < kMaxOperations; }
   // Null: all are in flight, or completed and not collected.
   Operation* acquire() noexcept;
   void release(Operation& operation) noexcept;

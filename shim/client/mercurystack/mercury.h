@@ -146,9 +146,10 @@ MERCURY_API int mercury_tensor_round(mercury_job *job, uint32_t tensor, uint32_t
 /* ---- exchange -------------------------------------------------------------------------------- */
 #define MERCURY_DEFAULT_PRIORITY (-1)
 /* Round n of a tensor is its n-th push. From the call until completion the tensor's memory belongs
- * to Mercury. -EBUSY: the tensor's last round is not over; -ENOENT: not declared; -EAGAIN: too many
- * operations in flight; -ECONNRESET, -EHOSTDOWN: the job has failed. `priority` 0 to 65535 or
- * MERCURY_DEFAULT_PRIORITY. `out` may be NULL, and is left alone on failure. */
+ * to Mercury. -EBUSY: the tensor's last round is not over, or lies in registered memory and has not
+ * been collected; -ENOENT: not declared; -EAGAIN: too many operations in flight; -ECONNRESET,
+ * -EHOSTDOWN: the job has failed. `priority` 0 to 65535 or MERCURY_DEFAULT_PRIORITY. `out` may be
+ * NULL, and is left alone on failure. */
 MERCURY_API int mercury_push_pull(mercury_job *job, uint32_t tensor, int priority, mercury_handle *out);
 /* The same in two steps. A push completes when the servers have all of it; the sum still arrives in
  * the tensor's memory, and the pull of that round completes when it is there. One pull per push. */
