@@ -75,6 +75,7 @@ class Context {
   Status make_ready(Job& job, SubmitOp op, uint32_t tensor);
   void copy(Lock& lock, Job& job, Tensor& tensor, std::byte* to, const std::byte* from);
   void take_sum(Lock& lock, Job& job, Tensor& tensor);
+  Error why_failed(Lock& lock, Job& job, uint32_t tensor, Errc code);
 
   // Under the mutex: takes what has completed out of the rings; true if anything had.
   bool progress();

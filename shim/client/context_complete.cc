@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 
 #include "shim/client/context.h"
+#include "shim/client/last_error.h"
 
 namespace mercury::client {
 namespace {
@@ -144,19 +145,40 @@ Job* Context::callback_due() {
   return nullptr;
 }
 
+// Why an operation has failed, as text; of a failed job the host is asked, once. Without the mutex
+// meanwhile, so the caller is one of the job's users.
+Error Context::why_failed(Lock& lock, Job& job, uint32_t tensor, Errc code) {
+  if (code == Errc::kDaemonLost && job.failure_text.empty()) {
+    job.failure_text = lost_error().message;
+  }
+  if (code == job.failed && job.failure_text.empty() && !lost_ && !job.closing) {
+    lock.unlock();
+    const Status why = backend_->job_status(job.slot);
+    lock.lock();
+    if (!why) job.failure_text = why.error().message;
+  }
+  return Error(code, "tensor " + std::to_string(tensor) + ": " +
+                         (job.failure_text.empty() ? name_of(code) : job.failure_text));
+}
+
 // Without the mutex while a callback runs, so that it may submit and wait.
 void Context::run_callbacks(Lock& lock) {
   while (Job* job = callback_due()) {
     Operation& operation = operations_.front(job->done);
     operations_.unlink(job->done, operation);
     Tensor& tensor = job->tensors[operation.tensor];
+    const Errc status = operation.status;
     const mercury_completion completion{operation.handle, -errno_of(operation.status),
                                         tensor.wire.id, operation.round, job->callback_argument};
     if (!operation.waited_for) operations_.release(operation);
     const mercury_callback callback = job->callback;
     const Job* const outer = current_callback_;
     ++job->users;
-    if (completion.status == 0) take_sum(lock, *job, tensor);
+    if (status == Errc::kOk) {
+      take_sum(lock, *job, tensor);
+    } else {
+      (void)fail(why_failed(lock, *job, tensor.wire.id, status));
+    }
     current_callback_ = job;
     lock.unlock();
     callback(&completion, completion.user);
@@ -181,6 +203,7 @@ int Context::poll(Job& job, mercury_completion* out, size_t count) {
     rearm();
     run_callbacks(lock);
   }
+  Operation failed;  // the last of those that have
   size_t n = 0;
   while (n < count && !job.done.empty()) {
     Operation& operation = operations_.front(job.done);
@@ -189,6 +212,7 @@ int Context::poll(Job& job, mercury_completion* out, size_t count) {
     if (operation.waited_for) continue;
     out[n++] = {operation.handle, -errno_of(operation.status),
                 job.tensors[operation.tensor].wire.id, operation.round, nullptr};
+    if (operation.status != Errc::kOk) failed = operation;
     operations_.release(operation);
   }
   signal_queue(job);
@@ -198,6 +222,9 @@ int Context::poll(Job& job, mercury_completion* out, size_t count) {
   for (size_t i = 0; i < n; ++i) {
     if (out[i].status != 0) continue;
     take_sum(lock, job, job.tensors[job.index_of.find(out[i].tensor)->second]);
+  }
+  if (failed.status != Errc::kOk) {
+    (void)fail(why_failed(lock, job, job.tensors[failed.tensor].wire.id, failed.status));
   }
   --job.users;
   if (job.closing) changed_.notify_all();

@@ -171,20 +171,13 @@ Status Context::collect(Lock& lock, Job& job, Operation& operation) {
     operation.waited_for = false;
     return Error(Errc::kTimedOut, "the operation is still in flight");
   }
-  const Errc code = operation.status;
-  if (code == Errc::kDaemonLost && job.failure_text.empty()) {
-    job.failure_text = lost_error().message;
-  }
-  if (code != Errc::kOk && code == job.failed && job.failure_text.empty() && !lost_ &&
-      !job.closing) {
-    lock.unlock();
-    const Status why = backend_->job_status(job.slot);
-    lock.lock();
-    if (!why) job.failure_text = why.error().message;
-  }
   Tensor& tensor = job.tensors[operation.tensor];
-  const uint32_t id = tensor.wire.id;
-  if (code == Errc::kOk && operation.op != SubmitOp::kPush) take_sum(lock, job, tensor);
+  Status status;
+  if (operation.status != Errc::kOk) {
+    status = why_failed(lock, job, tensor.wire.id, operation.status);
+  } else if (operation.op != SubmitOp::kPush) {
+    take_sum(lock, job, tensor);
+  }
   operation.waited_for = false;
   if (job.callback && operation.listed) {
     // Its callback is still to be called, and releases it.
@@ -193,9 +186,7 @@ Status Context::collect(Lock& lock, Job& job, Operation& operation) {
     operations_.release(operation);
     signal_queue(job);
   }
-  if (code == Errc::kOk) return {};
-  return Error(code, "tensor " + std::to_string(id) + ": " +
-                         (job.failure_text.empty() ? name_of(code) : job.failure_text));
+  return status;
 }
 
 }  // namespace mercury::client

@@ -166,10 +166,12 @@ typedef struct {
 /* Blocks until `handle` completes, at most timeout_ms (-1 = for ever): its status, or -ETIMEDOUT with
  * the operation still in flight. A handle is waited for once; then it is gone (-ENOENT). */
 MERCURY_API int mercury_wait(mercury_job *job, mercury_handle handle, int timeout_ms);
-/* Up to `count` completions that nobody waited for; the number, or a negative errno. Never blocks. */
+/* Up to `count` completions that nobody waited for; the number, or a negative errno. Never waits for
+ * the network. If some have failed, mercury_last_error() has the text of the last of them. */
 MERCURY_API int mercury_poll(mercury_job *job, mercury_completion *out, size_t count);
 /* Called instead of queueing for mercury_poll, on a thread that calls mercury_poll or mercury_wait,
- * and on several at once. It may push, pull, wait and poll, not close jobs or detach. NULL: queue. */
+ * and on several at once. It may push, pull, wait and poll, not close jobs or detach. Of a completion
+ * that failed mercury_last_error() has the text there. NULL: queue. */
 typedef void (*mercury_callback)(const mercury_completion *completion, void *user);
 MERCURY_API int mercury_set_callback(mercury_job *job, mercury_callback callback, void *user);
 /* Readable while completions wait for mercury_poll. Owned by the job. Negative errno on failure. */

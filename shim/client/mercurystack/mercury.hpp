@@ -227,7 +227,8 @@ class Job {
     return Status::of(mercury_declare(job_, tensors.data(), tensors.size()));
   }
   Tensor tensor(std::uint32_t id) const { return Tensor(job_, id); }
-  // At most `most` completions that nobody waited for.
+  // At most `most` completions that nobody waited for; mercury_last_error() has the text of the last
+  // of them that failed.
   Expected<std::vector<mercury_completion>> poll(std::size_t most = 64) const {
     std::vector<mercury_completion> out(most);
     const int n = mercury_poll(job_, out.data(), out.size());
