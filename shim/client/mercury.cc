@@ -15,6 +15,7 @@
 #include "shim/client/last_error.h"
 #include "shim/client/launcher.h"
 #include "shim/client/options.h"
+#include "transport/base/environment.h"
 
 using mercury::Errc;
 using mercury::Error;
@@ -70,6 +71,14 @@ int with_job(mercury_job* job, F&& body) noexcept {
   });
 }
 
+// A misspelt variable would be ignored, and the program wait for members that nobody starts.
+Status check_variables() {
+  const auto misspelt =
+      mercury::find_misspelt(mercury::mercury_variables(), mercury::kProgramVariables);
+  if (!misspelt) return {};
+  return Error(Errc::kInvalidArgument, mercury::describe(*misspelt));
+}
+
 std::string or_environment(const char* value, const char* variable, const char* fallback) {
   if (value && *value) return value;
   const char* set = std::getenv(variable);
@@ -118,6 +127,7 @@ int mercury_attach(const mercury_attach_options* options, mercury_context** out)
     if (asked != MERCURY_AUTO && asked != MERCURY_DAEMON && asked != MERCURY_EMBEDDED) {
       return fail(Errc::kInvalidArgument, "mercury_attach_options.mode is unknown");
     }
+    if (Status known = check_variables(); !known) return fail(known.error());
     auto mode = static_cast<mercury_mode>(asked);
     auto backend = make_backend(*read, mode);
     if (!backend) return fail(backend.error());
@@ -185,6 +195,7 @@ int mercury_job_options_from_env(mercury_job_options* options) {
   return guarded([&] {
     auto read = mercury::client::read_sized(options, "mercury_job_options");
     if (!read) return fail(read.error());
+    if (Status known = check_variables(); !known) return fail(known.error());
     const auto getenv = [](const char* name) -> const char* { return std::getenv(name); };
     thread_local mercury::client::LaunchedMember member;  // owns the strings
     auto found = mercury::client::read_launcher(getenv);

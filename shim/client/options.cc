@@ -37,6 +37,15 @@ Error out_of_range(const char* field, int value, int min, int max) {
                                            std::to_string(min) + " to " + std::to_string(max));
 }
 
+// How many there are, which nobody guesses; 0: nobody has said.
+Status check_count(const char* field, const char* variable, int value, int max) {
+  if (value >= 1 && value <= max) return {};
+  if (value != 0) return out_of_range(field, value, 1, max);
+  return Error(Errc::kInvalidArgument, std::string("no number of ") + field +
+                                           ": set mercury_job_options." + field + " or " +
+                                           variable + " to 1 to " + std::to_string(max));
+}
+
 }  // namespace
 
 Result<std::vector<mercury_tensor_options>> read_tensors(const mercury_tensor_options* tensors,
@@ -79,11 +88,11 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
   }
   const int max_workers = static_cast<int>(kMaxWorkers);
   const int max_servers = static_cast<int>(kMaxServers);
-  if (in->workers < 1 || in->workers > max_workers) {
-    return out_of_range("workers", in->workers, 1, max_workers);
+  if (Status s = check_count("workers", "MERCURY_WORKERS", in->workers, max_workers); !s) {
+    return s.error();
   }
-  if (in->servers < 1 || in->servers > max_servers) {
-    return out_of_range("servers", in->servers, 1, max_servers);
+  if (Status s = check_count("servers", "MERCURY_SERVERS", in->servers, max_servers); !s) {
+    return s.error();
   }
   const int members = role == MERCURY_WORKER ? in->workers : in->servers;
   if (in->rank < -1 || in->rank >= members) return out_of_range("rank", in->rank, -1, members - 1);

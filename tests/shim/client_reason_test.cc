@@ -1,7 +1,9 @@
-// What a program is told of why operations failed, besides a number, however they are collected.
+// What a program is told of why something is wrong, besides a number: of operations that failed,
+// however they are collected, and of variables that it misspelt.
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -88,6 +90,45 @@ TEST_F(ClientReason, ALostDaemonIsNamedToWhoPolls) {
   while (mercury_poll(job_, &done, 1) == 0) std::this_thread::yield();
   EXPECT_EQ(done.status, -EPIPE);
   EXPECT_NE(std::string(mercury_last_error()).find("mercury-stackd has gone"), std::string::npos);
+}
+
+// Sets a variable while it lives.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Variable() { ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(ClientEnvironment, AMisspeltVariableIsNamedWithWhatWasMeant) {
+  TestDaemon daemon;
+  const Variable where("MERCURY_SOCKET", daemon.path().c_str());
+  const Variable workers("MERCURY_WORKERS", "3");
+  mercury_context* context = nullptr;
+  mercury_job_options options;
+  mercury_job_options_init(&options);
+  {
+    const Variable misspelt("MERCURY_SERVER", "2");
+    EXPECT_EQ(mercury_attach(nullptr, &context), -EINVAL);
+    EXPECT_EQ(context, nullptr);
+    EXPECT_EQ(std::string(mercury_last_error()),
+              "$MERCURY_SERVER is not a variable of Mercury's; did you mean $MERCURY_SERVERS?");
+    EXPECT_EQ(mercury_job_options_from_env(&options), -EINVAL);
+    EXPECT_EQ(std::string(mercury_last_error()),
+              "$MERCURY_SERVER is not a variable of Mercury's; did you mean $MERCURY_SERVERS?");
+    EXPECT_EQ(options.workers, 0) << "nothing is filled";
+  }
+  // The daemon's own, and what Kubernetes sets for a service called mercury.
+  const Variable keys("MERCURY_ATTACH_SOCKET", "/elsewhere");
+  const Variable others("MERCURY_SERVICE_HOST", "10.0.0.1");
+  ASSERT_EQ(mercury_attach(nullptr, &context), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_job_options_from_env(&options), 0) << mercury_last_error();
+  EXPECT_EQ(options.workers, 3);
+  mercury_detach(context);
 }
 
 }  // namespace

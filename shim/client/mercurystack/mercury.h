@@ -49,7 +49,8 @@ typedef struct {
 } mercury_attach_options;
 #define MERCURY_ATTACH_OPTIONS_INIT { sizeof(mercury_attach_options), MERCURY_AUTO, NULL, NULL }
 
-/* -EPIPE: no daemon there; -EPROTONOSUPPORT: another ABI version; -EPERM. options may be NULL. */
+/* -EPIPE: no daemon there; -EPROTONOSUPPORT: another ABI version; -EPERM; -EINVAL: also for a
+ * MERCURY_ variable that is nearly one of Mercury's. options may be NULL. */
 MERCURY_API int mercury_attach(const mercury_attach_options *options, mercury_context **out);
 /* Closes what is still open. Memory from mercury_alloc is gone after this. NULL is allowed. */
 MERCURY_API void mercury_detach(mercury_context *context);
@@ -101,8 +102,8 @@ static inline void mercury_job_options_init(mercury_job_options *options) {
 }
 /* Fills role, rank, workers, servers, rendezvous and name from what a launcher set: MERCURY_*, else
  * DMLC_* (ps-lite), torchrun (RANK, WORLD_SIZE, MASTER_ADDR), Open MPI (OMPI_COMM_WORLD_*), Slurm
- * (SLURM_PROCID, ...). -ENOENT: none of them; -EINVAL: one is malformed, named in the message. The
- * strings live until the thread's next call. */
+ * (SLURM_PROCID, ...). -ENOENT: none of them; -EINVAL: one is malformed or misspelt, named in the
+ * message. The strings live until the thread's next call. */
 MERCURY_API int mercury_job_options_from_env(mercury_job_options *options);
 
 /* Blocks until all members are there. -ESRCH unknown job, -EKEYREJECTED wrong secret, -ERANGE sizes
