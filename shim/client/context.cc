@@ -242,7 +242,7 @@ Result<uint32_t> Context::tensor_round(Job& job, uint32_t id) {
   return job.tensors[known->second].next_round;
 }
 
-Status Context::contributors(Job& job, uint32_t id, mercury_contributors& out) {
+Result<mercury_contributors> Context::contributors(Job& job, uint32_t id) {
   Lock lock(mutex_);
   progress();
   wake_waiters();
@@ -252,6 +252,7 @@ Status Context::contributors(Job& job, uint32_t id, mercury_contributors& out) {
   }
   Tensor& tensor = job.tensors[known->second];
   take_sum(lock, job, tensor);  // what is said to be complete can be read
+  mercury_contributors out{};
   out.round = tensor.complete_round;
   out.workers = static_cast<uint32_t>(job.workers);
   for (uint32_t word = 0; word < tensor.last_absent_in_some.size(); ++word) {
@@ -259,7 +260,7 @@ Status Context::contributors(Job& job, uint32_t id, mercury_contributors& out) {
     out.in_all[word] = tensor.complete_round == 0 ? 0 : all & ~tensor.last_absent_in_some[word];
     out.in_any[word] = tensor.complete_round == 0 ? 0 : all & ~tensor.last_absent_in_all[word];
   }
-  return {};
+  return out;
 }
 
 Status Context::check_submission(Job& job, SubmitOp op, uint32_t id) {

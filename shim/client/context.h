@@ -48,11 +48,12 @@ class Context {
   Status set_policy(Job& job, std::string_view policy);
   Status declare(Job& job, std::span<const mercury_tensor_options> tensors);
   Result<uint32_t> tensor_round(Job& job, uint32_t tensor);  // of its next push
-  Status contributors(Job& job, uint32_t tensor, mercury_contributors& out);
+  Result<mercury_contributors> contributors(Job& job, uint32_t tensor);
 
   Status submit(Job& job, SubmitOp op, uint32_t tensor, int priority, mercury_handle* out);
   Status wait(Job& job, mercury_handle handle, int timeout_ms);
-  int poll(Job& job, mercury_completion* out, size_t count);
+  // `size`: the caller's, of each element of `out`.
+  int poll(Job& job, void* out, size_t count, size_t size);
   void set_callback(Job& job, mercury_callback callback, void* argument);
   Result<int> event_fd(Job& job);
   mercury_job_stats stats(Job& job);
@@ -75,6 +76,7 @@ class Context {
   Status make_ready(Job& job, SubmitOp op, uint32_t tensor);
   void copy(Lock& lock, Job& job, Tensor& tensor, std::byte* to, const std::byte* from);
   void take_sum(Lock& lock, Job& job, Tensor& tensor);
+  size_t take_done(Job& job, std::span<std::byte> out, size_t size, Operation& failed);
   Error why_failed(Lock& lock, Job& job, uint32_t tensor, Errc code);
 
   // Under the mutex: takes what has completed out of the rings; true if anything had.

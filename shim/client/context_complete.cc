@@ -2,8 +2,11 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include <cstring>
+
 #include "shim/client/context.h"
 #include "shim/client/last_error.h"
+#include "shim/client/options.h"
 
 namespace mercury::client {
 namespace {
@@ -12,6 +15,15 @@ namespace {
 bool is_own_fault(Errc code) {
   return code == Errc::kInvalidArgument || code == Errc::kBusy || code == Errc::kNotFound ||
          code == Errc::kAgain;
+}
+
+mercury_completion describe(const Operation& operation, const Tensor& tensor, void* user) {
+  return {sizeof(mercury_completion),
+          operation.handle,
+          -errno_of(operation.status),
+          tensor.wire.id,
+          operation.round,
+          user};
 }
 
 }  // namespace
@@ -168,8 +180,7 @@ void Context::run_callbacks(Lock& lock) {
     operations_.unlink(job->done, operation);
     Tensor& tensor = job->tensors[operation.tensor];
     const Errc status = operation.status;
-    const mercury_completion completion{operation.handle, -errno_of(operation.status),
-                                        tensor.wire.id, operation.round, job->callback_argument};
+    const mercury_completion completion = describe(operation, tensor, job->callback_argument);
     if (!operation.waited_for) operations_.release(operation);
     const mercury_callback callback = job->callback;
     const Job* const outer = current_callback_;
@@ -190,7 +201,23 @@ void Context::run_callbacks(Lock& lock) {
   }
 }
 
-int Context::poll(Job& job, mercury_completion* out, size_t count) {
+// Fills `out` with what nobody waits for. `failed`: the last operation there that has failed.
+size_t Context::take_done(Job& job, std::span<std::byte> out, size_t size, Operation& failed) {
+  size_t n = 0;
+  while ((n + 1) * size <= out.size() && !job.done.empty()) {
+    Operation& operation = operations_.front(job.done);
+    operations_.unlink(job.done, operation);
+    // Listed for a callback that has been taken away since; its waiter collects it.
+    if (operation.waited_for) continue;
+    write_sized(describe(operation, job.tensors[operation.tensor], nullptr), &out[n++ * size],
+                size);
+    if (operation.status != Errc::kOk) failed = operation;
+    operations_.release(operation);
+  }
+  return n;
+}
+
+int Context::poll(Job& job, void* out, size_t count, size_t size) {
   Lock lock(mutex_);
   // Doorbells are cleared before the rings are drained, and armed again after.
   if (armed_jobs_ > 0) unpark_all();
@@ -203,25 +230,17 @@ int Context::poll(Job& job, mercury_completion* out, size_t count) {
     rearm();
     run_callbacks(lock);
   }
-  Operation failed;  // the last of those that have
-  size_t n = 0;
-  while (n < count && !job.done.empty()) {
-    Operation& operation = operations_.front(job.done);
-    operations_.unlink(job.done, operation);
-    // Listed for a callback that has been taken away since; its waiter collects it.
-    if (operation.waited_for) continue;
-    out[n++] = {operation.handle, -errno_of(operation.status),
-                job.tensors[operation.tensor].wire.id, operation.round, nullptr};
-    if (operation.status != Errc::kOk) failed = operation;
-    operations_.release(operation);
-  }
+  Operation failed;
+  const size_t most = std::min<size_t>(count, kMaxOperations) * size;
+  const size_t n = take_done(job, {static_cast<std::byte*>(out), most}, size, failed);
   signal_queue(job);
   rearm();
   wake_waiters();
   // Last, because others may poll while it takes its time.
   for (size_t i = 0; i < n; ++i) {
-    if (out[i].status != 0) continue;
-    take_sum(lock, job, job.tensors[job.index_of.find(out[i].tensor)->second]);
+    mercury_completion done{};
+    std::memcpy(&done, static_cast<const std::byte*>(out) + i * size, std::min(size, sizeof done));
+    if (done.status == 0) take_sum(lock, job, job.tensors[job.index_of.find(done.tensor)->second]);
   }
   if (failed.status != Errc::kOk) {
     (void)fail(why_failed(lock, job, job.tensors[failed.tensor].wire.id, failed.status));

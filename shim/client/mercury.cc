@@ -275,10 +275,14 @@ int mercury_tensor_round(mercury_job* job, uint32_t tensor, uint32_t* out) {
 int mercury_get_contributors(mercury_job* job, uint32_t tensor, mercury_contributors* out) {
   return with_job(job, [&](Context& context, Job& j) {
     if (!out) return null_argument("out");
-    if (out->size < sizeof(mercury_contributors)) {
-      return fail(Errc::kInvalidArgument, "mercury_contributors: set `size` to the struct's size");
-    }
-    return result_of(context.contributors(j, tensor, *out));
+    const size_t size = out->size;
+    const Status fits =
+        mercury::client::check_size<mercury_contributors>(size, "mercury_contributors");
+    if (!fits) return fail(fits.error());
+    const auto contributors = context.contributors(j, tensor);
+    if (!contributors) return fail(contributors.error());
+    mercury::client::write_sized(*contributors, out, size);
+    return 0;
   });
 }
 
@@ -298,10 +302,12 @@ int mercury_wait(mercury_job* job, mercury_handle handle, int timeout_ms) {
   });
 }
 
-int mercury_poll(mercury_job* job, mercury_completion* out, size_t count) {
+int mercury_poll_sized(mercury_job* job, mercury_completion* out, size_t count, size_t size) {
   return with_job(job, [&](Context& context, Job& j) {
     if (!out && count > 0) return null_argument("out");
-    return context.poll(j, out, count);
+    const Status fits = mercury::client::check_size<mercury_completion>(size, "mercury_completion");
+    if (!fits) return fail(fits.error());
+    return context.poll(j, out, count, size);
   });
 }
 
@@ -323,13 +329,9 @@ int mercury_job_get_stats(mercury_job* job, mercury_job_stats* out) {
   return with_job(job, [&](Context& context, Job& j) {
     if (!out) return null_argument("out");
     const size_t size = out->size;
-    if (size < sizeof *out) {
-      return fail(Errc::kInvalidArgument,
-                  "mercury_job_stats: set `size` to the size of the struct");
-    }
-    mercury_job_stats stats = context.stats(j);
-    stats.size = size;
-    *out = stats;
+    const Status fits = mercury::client::check_size<mercury_job_stats>(size, "mercury_job_stats");
+    if (!fits) return fail(fits.error());
+    mercury::client::write_sized(context.stats(j), out, size);
     return 0;
   });
 }

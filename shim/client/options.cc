@@ -28,6 +28,18 @@ static_assert(offsetof(mercury_job_options, quorum) == 68);
 static_assert(offsetof(mercury_job_options, patience_ms) == 72);
 static_assert(offsetof(mercury_job_options, policy) == 80);
 static_assert(offsetof(mercury_job_options, stall_timeout_ms) == 88);
+static_assert(offsetof(mercury_completion, handle) == 8);
+static_assert(offsetof(mercury_completion, status) == 16);
+static_assert(offsetof(mercury_completion, tensor) == 20);
+static_assert(offsetof(mercury_completion, round) == 24);
+static_assert(offsetof(mercury_completion, user) == 32);
+static_assert(offsetof(mercury_contributors, round) == 8);
+static_assert(offsetof(mercury_contributors, workers) == 12);
+static_assert(offsetof(mercury_contributors, in_all) == 16);
+static_assert(offsetof(mercury_contributors, in_any) == 48);
+static_assert(offsetof(mercury_job_stats, operations) == 8);
+static_assert(offsetof(mercury_job_stats, bytes_pushed) == 16);
+static_assert(offsetof(mercury_job_stats, bytes_pulled) == 24);
 
 constexpr int kMaxWeight = 1000;  // what members of a job accept from each other
 

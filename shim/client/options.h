@@ -14,11 +14,24 @@
 
 namespace mercury::client {
 
-// What each struct was when it first came: no caller passes less.
+// The least of each struct that says anything: no caller passes less.
 template <class T>
 inline constexpr size_t kFirstSize = sizeof(T);
 template <>
+inline constexpr size_t kFirstSize<mercury_attach_options> = offsetof(mercury_attach_options,
+                                                                      socket);
+template <>
 inline constexpr size_t kFirstSize<mercury_job_options> = offsetof(mercury_job_options, rejoin_ms);
+template <>
+inline constexpr size_t kFirstSize<mercury_contributors> = offsetof(mercury_contributors, in_all);
+template <>
+inline constexpr size_t kFirstSize<mercury_job_stats> = offsetof(mercury_job_stats, bytes_pushed);
+template <>
+inline constexpr size_t kFirstSize<mercury_completion> = offsetof(mercury_completion, round);
+
+// What no struct will ever be longer than: more is a `size` that nobody set.
+template <class T>
+inline constexpr size_t kLongestSize = 16 * sizeof(T);
 
 // A caller built against an older header passes a shorter struct: the rest is zero. One built
 // against a newer header may pass a longer one, if what this library does not know is zero.
@@ -29,7 +42,7 @@ Result<T> read_sized(const T* in, const char* what) {
   };
   if (!in) return wrong(" may not be NULL");
   if (in->size < kFirstSize<T>) return wrong(": set `size` to the size of the struct");
-  if (in->size > 16 * sizeof(T)) return wrong(": `size` is not set");
+  if (in->size > kLongestSize<T>) return wrong(": `size` is not set");
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
   for (size_t i = sizeof(T); i < in->size; ++i) {
     if (bytes[i] != 0) return wrong(" asks for more than this version of libmercurystack knows");
@@ -37,6 +50,20 @@ Result<T> read_sized(const T* in, const char* what) {
   T out{};
   std::memcpy(&out, in, std::min(in->size, sizeof(T)));
   return out;
+}
+
+// The same for what the library fills: a caller of another version gets what both know, then zeros.
+template <class T>
+Status check_size(size_t size, const char* what) {
+  if (size >= kFirstSize<T> && size <= kLongestSize<T>) return {};
+  return Error(Errc::kInvalidArgument,
+               std::string(what) + ": set `size` to the size of the struct");
+}
+template <class T>
+void write_sized(T value, void* out, size_t size) {
+  value.size = std::min(size, sizeof(T));
+  std::memset(out, 0, size);
+  std::memcpy(out, &value, value.size);
 }
 
 // C lets an enum hold any int; C++ may not even look at it as the enum.

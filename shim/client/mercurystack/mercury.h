@@ -9,8 +9,11 @@
  * Threads: every function may be called from any thread; calls on one context are serialised, but a
  * call that blocks lets others pass. Nothing may be called on what another thread closes.
  * After fork the child may not use what the parent opened: calls return -ENOTCONN there.
- * Strings passed in are copied. Structs begin with their own size, so that they can grow: programs
- * built with an older or a newer header than the library's work, if they use what both know.
+ * Strings passed in are copied.
+ * Structs begin with their own size, so that they can grow: programs built with an older or a newer
+ * header than the library's work, if they use what both know. A struct that the program fills may be
+ * longer than the library's if the rest is zero. One that the library fills gets what both know, zeros
+ * behind it, and in `size` how much the library filled.
  */
 #ifndef MERCURYSTACK_MERCURY_H
 #define MERCURYSTACK_MERCURY_H
@@ -158,6 +161,7 @@ MERCURY_API int mercury_push(mercury_job *job, uint32_t tensor, int priority, me
 MERCURY_API int mercury_pull(mercury_job *job, uint32_t tensor, int priority, mercury_handle *out);
 
 typedef struct {
+  size_t size;              /* how much of this the library filled */
   mercury_handle handle;
   int status;               /* 0 or a negative errno */
   uint32_t tensor;
@@ -169,7 +173,11 @@ typedef struct {
 MERCURY_API int mercury_wait(mercury_job *job, mercury_handle handle, int timeout_ms);
 /* Up to `count` completions that nobody waited for; the number, or a negative errno. Never waits for
  * the network. If some have failed, mercury_last_error() has the text of the last of them. */
-MERCURY_API int mercury_poll(mercury_job *job, mercury_completion *out, size_t count);
+MERCURY_API int mercury_poll_sized(mercury_job *job, mercury_completion *out, size_t count,
+                                   size_t size); /* of each element of `out` */
+static inline int mercury_poll(mercury_job *job, mercury_completion *out, size_t count) {
+  return mercury_poll_sized(job, out, count, sizeof *out);
+}
 /* Called instead of queueing for mercury_poll, on a thread that calls mercury_poll or mercury_wait,
  * and on several at once. It may push, pull, wait and poll, not close jobs or detach. Of a completion
  * that failed mercury_last_error() has the text there. NULL: queue. */
@@ -192,7 +200,7 @@ typedef struct {
 MERCURY_API int mercury_get_contributors(mercury_job *job, uint32_t tensor, mercury_contributors *out);
 
 typedef struct {
-  size_t size;
+  size_t size;              /* sizeof(mercury_job_stats) */
   uint64_t operations;      /* completed */
   uint64_t bytes_pushed;    /* tensor bytes of this program's completed rounds */
   uint64_t bytes_pulled;
