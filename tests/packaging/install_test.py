@@ -1,7 +1,7 @@
 """Installs into an empty folder, and uses what is there as a user does: the programs, a program of one's
 own by pkg-config, and systemd's unit.
 
-usage: install_test.py API_MD BUILD SANITIZERS
+usage: install_test.py API_MD SUM_C BUILD SANITIZERS
 """
 import os
 import random
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-API_MD, BUILD, SANITIZERS = sys.argv[1:4]
+API_MD, SUM_C, BUILD, SANITIZERS = sys.argv[1:5]
 LIMIT_S = 120
 
 
@@ -29,6 +29,18 @@ def installed_files():
 
 def sanitizers():
     return [] if SANITIZERS == "none" else [f"-fsanitize={SANITIZERS}"]
+
+
+def daemon_variables():
+    """Every variable that a daemon reads. Programs share its environment: none may seem misspelt to them."""
+    variables, section = {}, None
+    for line in run(f"{PREFIX}/bin/mercury-stackd", "--print-config").splitlines():
+        if match := re.match(r"\[(\w+)\]$", line):
+            section = match.group(1)
+        elif match := re.match(r"(\w+) = ", line):
+            variables[f"MERCURY_{section}_{match.group(1)}".upper()] = "x"
+    assert "MERCURY_ATTACH_SOCKET" in variables and len(variables) > 30, variables
+    return variables
 
 
 # What mercury-hpc (an RPC library of HPC sites) puts below its prefix, version 2.
@@ -120,25 +132,31 @@ class InstallTest(unittest.TestCase):
         stackd = f"{PREFIX}/bin/mercury-stackd"
         run(stackd, "--check", "--config", path, "--set", "port.interface=lo")
 
-    def test_the_examples_of_the_api(self):
+    def test_the_examples_of_the_documents(self):
         with open(API_MD) as file:
             text = file.read()
+        with open(SUM_C) as file:
+            short = file.read()
         address = f"127.{random.randrange(1, 255)}.{random.randrange(256)}.{random.randrange(1, 255)}"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("MERCURY_")}
-        for fence, name, compiler in (("c", "sum.c", ["cc", "-std=c11"]), ("cpp", "sum.cc", ["c++", "-std=c++20"])):
+        examples = (("sum.c", re.search(r"^```c\n(.*?)^```$", text, re.S | re.M).group(1), ["cc", "-std=c11"], "round 3: 3"),
+                    ("sum.cc", re.search(r"^```cpp\n(.*?)^```$", text, re.S | re.M).group(1), ["c++", "-std=c++20"],
+                     "round 3: 3"),
+                    ("short.c", short, ["cc"], "1"))
+        for name, example, compiler, last in examples:
             source = f"{FOLDER}/{name}"
             with open(source, "w") as file:
-                file.write(re.search(rf"^```{fence}\n(.*?)^```$", text, re.S | re.M).group(1))
+                file.write(example)
             program = source.replace(".", "-")
             flags = run("pkg-config", "--cflags", "--libs", "mercurystack").split()
             self.assertIn(f"-I{PREFIX}/include", flags)
             run(*compiler, *sanitizers(), "-Wall", "-Wextra", "-Werror", source, *flags, "-o", program)
-            settings = {**inherited, "MERCURY_WORKERS": "1", "MERCURY_SERVERS": "1", "MERCURY_RANK": "0",
-                        "MERCURY_RENDEZVOUS": f"{address}:7470"}
+            settings = {**inherited, **daemon_variables(), "MERCURY_WORKERS": "1", "MERCURY_SERVERS": "1",
+                        "MERCURY_RANK": "0", "MERCURY_RENDEZVOUS": f"{address}:7470"}
             server = subprocess.Popen([program], env={**settings, "MERCURY_ROLE": "server"})
             try:
                 printed = run(program, env={**settings, "MERCURY_ROLE": "worker"})
-                self.assertEqual(printed.splitlines()[-1], "worker 0 round 3: 3")
+                self.assertRegex(printed.splitlines()[-1], f"^worker 0:? {last}$")
                 self.assertEqual(server.wait(LIMIT_S), 0)
             finally:
                 server.kill()

@@ -1,7 +1,7 @@
-"""Compiles the programs of docs/api.md as a user would and runs them as real processes: embedded, on
+"""Compiles the programs of docs/api.md and README.md as a user would and runs them as real processes: embedded, on
 127.0.0.0/8, started by hand, by mpirun, and as torchrun, Slurm and ps-lite start processes.
 
-usage: client_example_test.py API_MD HEADERS LIBRARY SANITIZERS
+usage: client_example_test.py API_MD README_MD SUM_C HEADERS LIBRARY SANITIZERS
 """
 import os
 import random
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import unittest
 
-API_MD, HEADERS, LIBRARY, SANITIZERS = sys.argv[1:5]
+API_MD, README_MD, SUM_C, HEADERS, LIBRARY, SANITIZERS = sys.argv[1:7]
 LIMIT_S = 120  # of a process that hangs; none waits for it otherwise
 
 FOREIGN = re.compile(r"(MERCURY|DMLC|OMPI|PMIX|SLURM|TORCHELASTIC)_|(RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)$")
@@ -23,18 +23,18 @@ def environment(**settings):
     return {**inherited, **settings}
 
 
-def example(fence):
-    with open(API_MD) as file:
+def example(fence, document):
+    with open(document) as file:
         blocks = re.findall(rf"^```{fence}\n(.*?)^```$", file.read(), re.S | re.M)
     if len(blocks) != 1:
-        raise AssertionError(f"{API_MD} has {len(blocks)} blocks of {fence}, expected one")
+        raise AssertionError(f"{document} has {len(blocks)} blocks of {fence}, expected one")
     return blocks[0]
 
 
-def compile_example(directory, name, fence, command):
+def compile_example(directory, name, fence, command, document):
     source = os.path.join(directory, name)
     with open(source, "w") as file:
-        file.write(example(fence))
+        file.write(example(fence, document))
     if SANITIZERS != "none":
         command = [*command, f"-fsanitize={SANITIZERS}"]
     folder = os.path.dirname(LIBRARY)
@@ -48,8 +48,9 @@ def setUpModule():
     global PROGRAMS, FOLDER
     FOLDER = tempfile.TemporaryDirectory(prefix="mercury-")
     unittest.addModuleCleanup(FOLDER.cleanup)
-    PROGRAMS = {"C": compile_example(FOLDER.name, "sum.c", "c", ["gcc", "-std=c11"]),
-                "C++": compile_example(FOLDER.name, "sum.cc", "cpp", ["g++", "-std=c++20"])}
+    PROGRAMS = {"C": compile_example(FOLDER.name, "sum.c", "c", ["gcc", "-std=c11"], API_MD),
+                "C++": compile_example(FOLDER.name, "sum.cc", "cpp", ["g++", "-std=c++20"], API_MD),
+                "README": compile_example(FOLDER.name, "readme.c", "c", ["gcc", "-std=c11"], README_MD)}
 
 
 def expected(workers):
@@ -87,11 +88,23 @@ class ExampleTest(unittest.TestCase):
         return [(PROGRAMS[program], {**sizes, "MERCURY_ROLE": role, "MERCURY_RANK": str(rank)})
                 for role, count in (("worker", workers), ("server", servers)) for rank in range(count)]
 
+    def failure(self, program, settings):
+        """What a program says that cannot begin."""
+        process = self.start(program, settings)
+        _, errors = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 1, errors)
+        return errors
+
     def test_c(self):
         self.assertEqual(self.run_all(self.members(2, 2)), expected(2))
 
     def test_cpp(self):
         self.assertEqual(self.run_all(self.members(3, 1, "C++")), expected(3))
+
+    def test_the_readmes_program(self):
+        with open(SUM_C) as file:
+            self.assertEqual(example("c", README_MD), file.read(), "README.md shows examples/sum/sum.c as it is")
+        self.assertEqual(self.run_all(self.members(3, 2, "README")), [f"worker {rank}: 6" for rank in range(3)])
 
     def test_languages_and_orders_of_starting_mix(self):
         members = self.members(2, 2)
@@ -113,16 +126,29 @@ class ExampleTest(unittest.TestCase):
     def test_a_wrong_variable_is_named(self):
         settings = {**self.members(1, 1)[0][1], "MERCURY_RANK": "first"}
         for program in PROGRAMS.values():
-            process = self.start(program, settings)
-            _, errors = process.communicate(timeout=LIMIT_S)
-            self.assertEqual(process.returncode, 1)
-            self.assertIn("MERCURY_RANK='first': must be -1 to 255", errors)
+            self.assertIn("MERCURY_RANK='first': must be -1 to 255", self.failure(program, settings))
+
+    def test_a_misspelt_variable_is_named(self):
+        settings = {**self.members(1, 1)[0][1], "MERCURY_SERVER": "1"}
+        for program in PROGRAMS.values():
+            self.assertIn("$MERCURY_SERVER is not a variable of Mercury's; did you mean $MERCURY_SERVERS?",
+                          self.failure(program, settings))
+
+    def test_a_missing_variable_is_named(self):
+        settings = self.members(1, 1)[0][1]
+        del settings["MERCURY_WORKERS"]
+        for program in PROGRAMS.values():
+            self.assertIn("no number of workers: set mercury_job_options.workers or MERCURY_WORKERS to 1 to 256",
+                          self.failure(program, settings))
 
     # --- launchers ---
 
     def mpirun(self, processes, **settings):
+        # As docs/api.md has it, for a user and for root.
         as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        command = ["mpirun", *as_root, "--oversubscribe", "-n", str(processes), PROGRAMS["C"]]
+        with open(API_MD) as file:
+            documented = re.search(r"`MERCURY_SERVERS=2 (mpirun .*?) -n 4 ./sum`", file.read()).group(1).split()
+        command = [*documented, *as_root, "-n", str(processes), PROGRAMS["C"]]
         return subprocess.run(command, env=environment(MERCURY_RENDEZVOUS=self.rendezvous, **settings),
                               capture_output=True, text=True, timeout=LIMIT_S)
 
