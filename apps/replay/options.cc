@@ -73,6 +73,9 @@ std::string contradiction(const ReplayOptions& options) {
   if (options.rendezvous.empty()) {
     return "--rendezvous is missing: server 0's ADDRESS:PORT (a launcher may set it: docs/api.md)";
   }
+  // 1 without a launcher; 0: there is one, and it does not say.
+  if (options.workers == 0) return "--workers is missing (a launcher may set MERCURY_WORKERS)";
+  if (options.servers == 0) return "--servers is missing (a launcher may set MERCURY_SERVERS)";
   const int members = worker ? options.workers : options.servers;
   if (options.rank >= members) {
     return "--rank " + std::to_string(options.rank) + " is not below the " +

@@ -139,6 +139,17 @@ TEST(ReplayOptions, RefusesWhatIsWrongWithStatus2) {
 TEST(ReplayOptions, SaysWhatIsMissing) {
   EXPECT_NE(parse({"--rendezvous", "a:1"}).message.find("--trace is missing"), std::string::npos);
   EXPECT_NE(parse({"--trace", "vgg16"}).message.find("--rendezvous is missing"), std::string::npos);
+  ReplayOptions launcher;
+  launcher.rendezvous = "a:1";
+  launcher.workers = 0;
+  launcher.rank = 1;
+  EXPECT_NE(parse({"--trace", "vgg16"}, launcher).message.find("MERCURY_WORKERS"),
+            std::string::npos);
+  EXPECT_FALSE(parse({"--trace", "vgg16", "--workers", "2"}, launcher).status);
+  launcher.workers = 2;
+  launcher.servers = 0;
+  EXPECT_NE(parse({"--trace", "vgg16"}, launcher).message.find("MERCURY_SERVERS"),
+            std::string::npos);
   EXPECT_FALSE(parse({"--list"}).status);
   EXPECT_FALSE(parse({"--role", "server", "--rendezvous", "a:1"}).status);
 }

@@ -270,6 +270,11 @@ class BadInput(unittest.TestCase):
         self.check(2, "MERCURY_WORKERS", "--trace", "vgg16", "--rendezvous", "127.0.78.1:1",
                    MERCURY_ROLE="worker", MERCURY_WORKERS="many", MERCURY_RANK="0")
 
+    def test_names_the_variable_that_is_missing_or_misspelt(self):
+        self.check(2, "MERCURY_WORKERS", "--trace", "vgg16", "--rendezvous", "127.0.78.1:1", MERCURY_ROLE="worker")
+        self.check(2, "did you mean $MERCURY_WORKERS?", "--trace", "vgg16", "--rendezvous", "127.0.78.1:1",
+                   MERCURY_WOKERS="2")
+
     def test_refuses_a_trace_that_is_none(self):
         common = ["--rendezvous", "127.0.78.1:1", "--mode", "embedded"]
         self.check(1, "/no/such/trace", "--trace", "/no/such/trace", *common)
