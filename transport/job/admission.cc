@@ -13,6 +13,23 @@ constexpr uint64_t kGreetingNs = 10'000'000'000;  // for the first message on a 
 // For the roster: the worker that sent the HELLO has it, so it is on its way.
 constexpr uint64_t kRosterNs = 10'000'000'000;
 
+// `only_open`: the job has a secret, and such without one are served.
+Error unknown_job(const std::string& job, const std::string& where, const JobPolicy& policy,
+                  bool only_open) {
+  const std::string what = "job '" + job + "' is not known on " + where;
+  if (!policy.serve) {  // then listing it would not make a server of this host either
+    return Error(Errc::kUnknownJob,
+                 what +
+                     ", and that host serves no jobs: start a server of it there, set "
+                     "jobs.serve = true there, or name a host that serves as the rendezvous");
+  }
+  return Error(Errc::kUnknownJob,
+               what +
+                   ": start a server of it there, or list it under [[job]] in the daemon's "
+                   "configuration" +
+                   (only_open ? " (only jobs without a secret are open there)" : ""));
+}
+
 }  // namespace
 
 bool JobManager::State::is_known(const std::string& job) const {
@@ -69,13 +86,8 @@ bool JobManager::State::try_control_hello(const PendingHello& pending, uint64_t 
                                                   context.host.lanes.front().to_string() +
                                                   " is another one"));
   } else if (!proven) {
-    refuse(
-        pending,
-        Error(Errc::kUnknownJob,
-              "job '" + hello.job + "' is not known on " + context.host.lanes.front().to_string() +
-                  ": start a server of it there, or list it under [[job]] in the daemon's "
-                  "configuration" +
-                  (key ? " (only jobs without a secret are open there)" : "")));
+    const std::string where = context.host.lanes.front().to_string();
+    refuse(pending, unknown_job(hello.job, where, context.policy, key.has_value()));
   } else {
     if (greetings.size() >= kMaxGreetings) drop_oldest_greeting();
     const LinkId link = context.links.accept(Link::Owner::kGreeting, 0, pending.lane, kControlSlot,
@@ -209,10 +221,8 @@ bool JobManager::State::attach_locally(Member& member, uint64_t now_ns) {
     if (!certain && context.policy.hold_unknown_ns > 0) return false;
     member.fail(certain ? Error(Errc::kWrongSecret,
                                 "the secret of job '" + member.job() + "' is another one")
-                        : Error(Errc::kUnknownJob,
-                                "job '" + member.job() +
-                                    "' is not known on this host, which is its coordinator: start "
-                                    "a server of it, or list it under [[job]]"));
+                        : unknown_job(member.job(), "this host, which is its coordinator",
+                                      context.policy, key.has_value()));
     return true;
   }
   Coordinator* coordinator = coordinator_for(member.job(), *key);

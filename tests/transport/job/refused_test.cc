@@ -4,14 +4,33 @@ namespace mercury::test {
 namespace {
 
 TEST_F(JobTest, UnknownJobSaysWhatTheOperatorCanDo) {
+  JobPolicy closed = serving();
+  closed.open_jobs = false;
+  hosts.add(1, 1, not_serving());
+  hosts.add(2, 1, closed);
+  Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
+  Program& local = opens(2, job(Role::kWorker, 0, 1, 1, {address(2)}));
+  hosts.run();
+  for (const Program* program : {&worker, &local}) {
+    EXPECT_EQ(program->open_code, Errc::kUnknownJob);
+    EXPECT_NE(program->open_text.find("[[job]]"), std::string::npos) << program->open_text;
+  }
+  expect_nothing_left();
+}
+
+// Listing the job there would not make a server of that host.
+TEST_F(JobTest, UnknownJobOfAHostThatServesNoneSaysSo) {
   hosts.add(1, 1, not_serving());
   hosts.add(2, 1, not_serving());
   Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
   Program& local = opens(2, job(Role::kWorker, 0, 1, 1, {address(2)}));
   hosts.run();
-  EXPECT_EQ(worker.open_code, Errc::kUnknownJob);
-  EXPECT_NE(worker.open_text.find("[[job]]"), std::string::npos) << worker.open_text;
-  EXPECT_EQ(local.open_code, Errc::kUnknownJob);
+  for (const Program* program : {&worker, &local}) {
+    EXPECT_EQ(program->open_code, Errc::kUnknownJob);
+    EXPECT_NE(program->open_text.find("jobs.serve = true"), std::string::npos)
+        << program->open_text;
+    EXPECT_EQ(program->open_text.find("[[job]]"), std::string::npos) << program->open_text;
+  }
   expect_nothing_left();
 }
 
