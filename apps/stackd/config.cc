@@ -10,13 +10,16 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <sstream>
+#include <string_view>
 
 #include "apps/stackd/config_table.h"
+#include "transport/base/environment.h"
 
 namespace mercury {
 namespace {
+
+constexpr char kFlag[] = "--set";
 
 std::string join(const ConfigRow& row) { return std::string(row.section) + "." + row.key; }
 
@@ -27,33 +30,11 @@ const ConfigRow* find(std::string_view section, std::string_view key) {
   return nullptr;
 }
 
-size_t distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = above;
-    }
-  }
-  return row.back();
-}
-
 std::string nearest(const std::string& section, const std::string& key) {
-  // No key is half as long; comparing more of a very long one would take its time.
-  const std::string given = (section + "." + key).substr(0, 64);
-  const ConfigRow* best = nullptr;
-  size_t least = 0;
-  for (const ConfigRow& row : config_rows()) {
-    const size_t changes = distance(given, join(row));
-    if (!best || changes < least) {
-      best = &row;
-      least = changes;
-    }
-  }
-  return join(*best);
+  std::vector<std::string> keys;
+  for (const ConfigRow& row : config_rows()) keys.push_back(join(row));
+  const std::vector<std::string_view> known(keys.begin(), keys.end());
+  return std::string(closest_name(section + "." + key, known));
 }
 
 Error wrong(const std::string& where, const ConfigRow& row, const std::string& got) {
@@ -103,16 +84,36 @@ bool is_utf8(const std::string& text) {
   return json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::ignore)) == text;
 }
 
+std::string trimmed(const std::string& text) {
+  const size_t begin = text.find_first_not_of(' ');
+  return begin == std::string::npos ? ""
+                                    : text.substr(begin, text.find_last_not_of(' ') - begin + 1);
+}
+
+// a,b and ["a", "b"], of which a shell leaves [a, b].
+std::vector<std::string> split_list(std::string text) {
+  text = trimmed(text);
+  if (text.size() > 1 && text.front() == '[' && text.back() == ']') {
+    text = text.substr(1, text.size() - 2);
+  }
+  std::vector<std::string> items;
+  std::stringstream all(text);
+  for (std::string one; std::getline(all, one, ',');) {
+    one = trimmed(one);
+    if (one.size() > 1 && (one.front() == '"' || one.front() == '\'') &&
+        one.front() == one.back()) {
+      one = one.substr(1, one.size() - 2);
+    }
+    items.push_back(one);
+  }
+  return items;
+}
+
 // A value given as text: from a flag, the environment, or a TOML string.
 Status set_text(StackdConfig& config, const ConfigRow& row, const std::string& text,
                 const std::string& where) {
   const std::string got = "\"" + text + "\"";
-  if (is_list(row)) {
-    std::vector<std::string> items;
-    std::stringstream all(text);
-    for (std::string one; std::getline(all, one, ',');) items.push_back(one);
-    return set_items(config, row, items, where, got);
-  }
+  if (is_list(row)) return set_items(config, row, split_list(text), where, got);
   if (auto* flag = std::get_if<bool StackdConfig::*>(&row.member)) {
     if (text != "true" && text != "false") return wrong(where, row, got);
     config.** flag = text == "true";
@@ -342,6 +343,50 @@ std::string environment_name(const ConfigRow& row) {
   return name;
 }
 
+Status read_environment(StackdConfig& config) {
+  std::vector<std::string> names;
+  for (const ConfigRow& row : config_rows()) names.push_back(environment_name(row));
+  // Programs' variables may be here as well: whoever starts both exports them for both.
+  std::vector<std::string_view> known(kProgramVariables.begin(), kProgramVariables.end());
+  known.insert(known.end(), names.begin(), names.end());
+  if (const auto misspelt = find_misspelt(mercury_variables(), known)) {
+    return Error(Errc::kConfig, describe(*misspelt));
+  }
+  for (const ConfigRow& row : config_rows()) {
+    const std::string name = environment_name(row);
+    if (const char* text = std::getenv(name.c_str())) {
+      if (Status set = set_text(config, row, text, "$" + name); !set) return set;
+      config.places[join(row)] = "$" + name;
+    }
+  }
+  return {};
+}
+
+// As an error of the command line.
+Error in_command_line(const Error& error) { return Error(Errc::kInvalidArgument, error.message); }
+
+Status read_overrides(StackdConfig& config, const std::vector<std::string>& overrides) {
+  for (const std::string& item : overrides) {
+    const size_t dot = item.find('.'), equals = item.find('=');
+    if (equals == std::string::npos || dot > equals) {
+      return Error(Errc::kInvalidArgument, "--set " + item + ": expected SECTION.KEY=VALUE");
+    }
+    const std::string section = item.substr(0, dot);
+    const std::string key = item.substr(dot + 1, equals - dot - 1);
+    const ConfigRow* row = find(section, key);
+    if (!row) {
+      return Error(Errc::kInvalidArgument, "--set " + item + ": unknown key " + section + "." +
+                                               key + "; did you mean " + nearest(section, key) +
+                                               "?");
+    }
+    if (Status set = set_text(config, *row, item.substr(equals + 1), kFlag); !set) {
+      return in_command_line(set.error());
+    }
+    config.places[join(*row)] = kFlag;
+  }
+  return {};
+}
+
 std::string quoted(const std::string& text) {
   // Several lines would lose a newline in front, and 'literal' ones cannot have them.
   constexpr auto kOneLine =
@@ -380,25 +425,8 @@ Result<StackdConfig> load_config(const std::string& path,
     }
     if (Status read = read_file(config, path); !read) return read.error();
   }
-  for (const ConfigRow& row : config_rows()) {
-    const std::string name = environment_name(row);
-    if (const char* text = std::getenv(name.c_str())) {
-      if (Status set = set_text(config, row, text, "$" + name); !set) return set.error();
-      config.places[join(row)] = "$" + name;
-    }
-  }
-  for (const std::string& item : overrides) {
-    const size_t dot = item.find('.'), equals = item.find('=');
-    const ConfigRow* row = dot < equals && equals != std::string::npos
-                               ? find(item.substr(0, dot), item.substr(dot + 1, equals - dot - 1))
-                               : nullptr;
-    if (!row)
-      return Error(Errc::kConfig,
-                   "--set " + item + ": expected SECTION.KEY=VALUE with a known key");
-    if (Status set = set_text(config, *row, item.substr(equals + 1), "--set"); !set)
-      return set.error();
-    config.places[join(*row)] = "--set";
-  }
+  if (Status read = read_environment(config); !read) return read.error();
+  if (Status read = read_overrides(config, overrides); !read) return read.error();
   if (Status fits = check_together(config); !fits) return fits.error();
   return config;
 }
@@ -408,7 +436,8 @@ Error wrong_value(const StackdConfig& config, const std::string& key, const std:
   const std::string where = place != config.places.end() ? place->second
                             : config.file.empty()        ? "defaults"
                                                          : config.file;
-  return Error(Errc::kConfig, where + ": " + key + ": " + what);
+  const Error error(Errc::kConfig, where + ": " + key + ": " + what);
+  return where == kFlag ? in_command_line(error) : error;
 }
 
 std::string print_config(const StackdConfig& config, bool with_secrets) {

@@ -85,11 +85,13 @@ struct StackdConfig {
 
 // Reads `path` over the defaults, then MERCURY_<SECTION>_<KEY> from the environment, then
 // `overrides` ("section.key=value"). What it returns is right in itself, also taken together.
-// Errors (kConfig): "FILE:LINE: KEY: expected ..., got ...".
+// Lists are given to the last two as ["a", "b"] or a,b.
+// Errors: kConfig, "FILE:LINE: KEY: expected ..., got ..."; kInvalidArgument for an override;
+// kConfig also for a MERCURY_ variable that is nearly the name of a known one.
 Result<StackdConfig> load_config(const std::string& path,
                                  const std::vector<std::string>& overrides);
 // "PLACE: KEY: WHAT", for a value that only others, or this machine, show to be wrong. `key` is
-// "section.key".
+// "section.key". kConfig; kInvalidArgument where an override set it.
 Error wrong_value(const StackdConfig& config, const std::string& key, const std::string& what);
 // The effective configuration, commented, as a file that load_config reads back to the same.
 // Secrets are printed as "(hidden)" unless `with_secrets`.

@@ -19,9 +19,9 @@ namespace {
 
 constexpr char kSystemConfig[] = "/etc/mercury/stackd.toml";
 
-int fail(const mercury::Error& error) {
+int fail(const mercury::Error& error, int status = 1) {
   std::cerr << "mercury-stackd: " << error.message << "\n";
-  return 1;
+  return status;
 }
 
 void set_up_log(const std::string& level) {
@@ -56,7 +56,10 @@ int main(int argc, char** argv) {
   if (path.empty() && access(kSystemConfig, F_OK) == 0) path = kSystemConfig;
 
   mercury::Result<mercury::StackdConfig> config = mercury::load_config(path, overrides);
-  if (!config) return fail(config.error());
+  if (!config) {
+    const bool command_line = config.error().code == mercury::Errc::kInvalidArgument;
+    return fail(config.error(), command_line ? mercury::kWrongUsage : 1);
+  }
   if (print) std::cout << mercury::print_config(*config, false);
   if (check) {
     if (mercury::Status good = mercury::check_host(*config); !good) return fail(good.error());

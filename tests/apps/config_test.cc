@@ -89,6 +89,61 @@ TEST_F(ConfigTest, AddressesAndCpusAreCheckedWhereTheyStand) {
   EXPECT_EQ(load("", {"engine.cores=0,3", "port.engines=2"})->cores, (std::vector<uint32_t>{0, 3}));
 }
 
+// What an error shows is what is taken, as a flag and in the environment.
+TEST_F(ConfigTest, ListsAreGivenAsTextInBothForms) {
+  const std::vector<IpPrefix> addresses = {{IpAddress::v4(10, 0, 0, 1), 24},
+                                           {*IpAddress::parse("fd00::1"), 64}};
+  const std::vector<uint32_t> cores = {2, 3};
+  for (const char* text : {"[\"10.0.0.1/24\", \"fd00::1/64\"]", "['10.0.0.1/24','fd00::1/64']",
+                           "[10.0.0.1/24, fd00::1/64]", "10.0.0.1/24,fd00::1/64",
+                           " 10.0.0.1/24 , fd00::1/64 ", "\"10.0.0.1/24\",\"fd00::1/64\""}) {
+    Result<StackdConfig> config = load("", {"port.address=" + std::string(text)});
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_EQ(config->addresses, addresses) << text;
+    setenv("MERCURY_PORT_ADDRESS", text, 1);
+    config = load("");
+    unsetenv("MERCURY_PORT_ADDRESS");
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_EQ(config->addresses, addresses) << text;
+  }
+  for (const char* text : {"[2, 3]", "[2,3]", "2,3", "2, 3"}) {
+    Result<StackdConfig> config =
+        load("[port]\nengines = 2\n", {"engine.cores=" + std::string(text)});
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_EQ(config->cores, cores) << text;
+    setenv("MERCURY_ENGINE_CORES", text, 1);
+    config = load("[port]\nengines = 2\n");
+    unsetenv("MERCURY_ENGINE_CORES");
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_EQ(config->cores, cores) << text;
+  }
+  for (const char* none : {"", "[]", "[ ]"}) {
+    EXPECT_TRUE(load("", {"engine.cores=" + std::string(none)})->cores.empty()) << none;
+  }
+  for (const char* wrong : {"[", "[2", "2]", "[[2]]", "2,,3", "[2;3]", "\"2", "two"}) {
+    EXPECT_FALSE(load("", {"engine.cores=" + std::string(wrong)})) << wrong;
+  }
+}
+
+TEST_F(ConfigTest, MisspeltVariablesAreRefused) {
+  setenv("MERCURY_PORT_MUT", "9000", 1);
+  const Result<StackdConfig> config = load("");
+  unsetenv("MERCURY_PORT_MUT");
+  ASSERT_FALSE(config);
+  EXPECT_NE(config.error().message.find("did you mean $MERCURY_PORT_MTU?"), std::string::npos)
+      << config.error().message;
+}
+
+// Whose fault it is decides the exit status.
+TEST_F(ConfigTest, ErrorsOfTheCommandLineAreToldFromOthers) {
+  for (const char* wrong :
+       {"port.mtu", "mtu=9000", "port.mut=9000", "port.mtu=many", "port.mtu=7"}) {
+    EXPECT_EQ(load("", {wrong}).error().code, Errc::kInvalidArgument) << wrong;
+  }
+  EXPECT_EQ(load("[port]\nmtu = 7\n").error().code, Errc::kConfig);
+  EXPECT_EQ(load("[port]\nmtu = 7\n", {"port.udp_port=8000"}).error().code, Errc::kConfig);
+}
+
 TEST_F(ConfigTest, WhatIsWrongTogetherIsNamedWhereItStands) {
   EXPECT_EQ(error("[port]\nengines = 3\n[engine]\ncores = [0, 1]\n"),
             "4: engine.cores: expected one CPU for each of the 3 engines (port.engines), got 2");

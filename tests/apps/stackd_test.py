@@ -275,7 +275,7 @@ class StackdTest(unittest.TestCase):
         arguments = [STACKD, "--config", path, "--check", "--set"]
         self.assertEqual(subprocess.run([*arguments, f"attach.socket={longest}"], capture_output=True).returncode, 0)
         refused = subprocess.run([*arguments, f"attach.socket={longest}s"], capture_output=True, text=True)
-        self.assertEqual(refused.returncode, 1)
+        self.assertEqual(refused.returncode, 2)
         self.assertIn("attach.socket: expected", refused.stderr)
         for socket_path in (longest, longest + "s"):
             unanswered = subprocess.run([CTL, "--socket", socket_path, "status"], capture_output=True, text=True)
