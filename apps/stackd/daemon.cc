@@ -49,12 +49,8 @@ Status Daemon::start() {
   events_.assign(built_.host->event_fd());
   watch_events();
   schedule();
-  for (int signal : {SIGTERM, SIGINT}) signals_.add(signal);
-  signals_.async_wait([this](const error_code& error, int signal) {
-    if (error) return;
-    spdlog::info("signal {}: stopping", signal);
-    shut_down();
-  });
+  for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) signals_.add(signal);
+  watch_signals();
   for (size_t lane = 0; lane < built_.host->lane_count(); ++lane) {
     const PortInfo& port = built_.host->port_info(lane);
     spdlog::info("engine {} on {} at {}, {} bytes of UDP payload", lane, port.name,
@@ -76,6 +72,23 @@ void Daemon::notice(NoticeKind kind, const std::string& line) {
     said = {now_ns + kNoticesNs, 0};
   }
   if (++said.lines <= kMostNotices) spdlog::log(level, "{}", line);
+}
+
+void Daemon::watch_signals() {
+  signals_.async_wait([this](const error_code& error, int signal) {
+    if (error) return;
+    if (signal == SIGTERM || signal == SIGINT) {
+      spdlog::info("signal {}: stopping", signal);
+      return shut_down();
+    }
+    // Jobs on this host, and their peers, know nothing of who sent it.
+    if (signal == SIGHUP) {
+      spdlog::warn("SIGHUP: configuration is read at start only; restart to apply");
+    } else {
+      spdlog::warn("signal {} has no meaning here; SIGTERM stops", signal);
+    }
+    watch_signals();
+  });
 }
 
 void Daemon::watch_events() {

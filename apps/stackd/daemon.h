@@ -23,12 +23,13 @@ class Daemon {
   ~Daemon();
   // Starts everything; then the daemon is ready.
   Status start();
-  // Until SIGTERM or SIGINT.
+  // Until SIGTERM or SIGINT. SIGHUP, SIGUSR1 and SIGUSR2 are named in the log.
   void run();
 
  private:
   // Logs a line of the control plane's, of many of a kind in a short time only the first.
   void notice(NoticeKind kind, const std::string& line);
+  void watch_signals();
   void watch_events();
   void schedule();
   void shut_down();

@@ -1,5 +1,4 @@
 // mercury-stackd: the daemon that each host runs.
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <systemd/sd-daemon.h>
 
@@ -14,21 +13,15 @@
 #include "apps/stackd/daemon.h"
 #include "apps/stackd/descriptors.h"
 #include "apps/stackd/host_builder.h"
+#include "apps/stackd/log.h"
 
 namespace {
 
 constexpr char kSystemConfig[] = "/etc/mercury/stackd.toml";
 
 int fail(const mercury::Error& error, int status = 1) {
-  std::cerr << "mercury-stackd: " << error.message << "\n";
+  mercury::log_fatal(error.message);
   return status;
-}
-
-void set_up_log(const std::string& level) {
-  spdlog::set_default_logger(spdlog::stderr_color_st("mercury-stackd"));
-  // Under systemd the journal has the time.
-  spdlog::set_pattern(std::getenv("JOURNAL_STREAM") ? "%l: %v" : "%Y-%m-%d %H:%M:%S.%e %l: %v");
-  spdlog::set_level(spdlog::level::from_str(level));
 }
 
 void provide_descriptors(const mercury::StackdConfig& config) {
@@ -38,6 +31,13 @@ void provide_descriptors(const mercury::StackdConfig& config) {
   const std::string lacking =
       mercury::descriptors_lacking(config, mercury::descriptor_limit().soft);
   if (!lacking.empty()) spdlog::warn("{}", lacking);
+}
+
+// A program that went, a log whose terminal closed or whose file may not grow, and signals that
+// other daemons take for requests: none may end what runs on this host. Daemon::start says more of
+// the last.
+void outlive_signals() {
+  for (int one : {SIGPIPE, SIGXFSZ, SIGHUP, SIGUSR1, SIGUSR2}) signal(one, SIG_IGN);
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
   }
   if (print || check) return 0;
 
-  set_up_log(config->log_level);
+  mercury::set_up_log(config->log_level);
   provide_descriptors(*config);
   const auto scheduling = mercury::check_scheduling(mercury::scheduling_of(*config));
   if (scheduling) {
@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
   } else {
     spdlog::warn("{}", scheduling.error().message);
   }
-  signal(SIGPIPE, SIG_IGN);
+  outlive_signals();
   mercury::Daemon daemon(*config);
   if (mercury::Status started = daemon.start(); !started) {
     if (path.empty())

@@ -3,6 +3,7 @@
 usage: stackd_test.py STACKD CTL OTHER...   (the last: more programs, for what they have in common)
 """
 import contextlib
+import fcntl
 import grp
 import json
 import os
@@ -14,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -440,6 +442,157 @@ class StackdTest(unittest.TestCase):
         daemon = self.daemon("max_programs = 64\n")
         self.assertEqual(daemon.status()["descriptor_limit"], before[1])
         self.assertNotIn("LimitNOFILE", daemon.log())
+
+    def replay(self, daemon, addresses, rank, *options):
+        """A worker at that daemon, of a job with as many workers as servers."""
+        replay = next(program for program in OTHERS if program.endswith("replay"))
+        worker = subprocess.Popen(
+            [replay, "--mode", "daemon", "--job", "demo", "--trace", "alexnet", "--workers", f"{len(addresses)}", "--servers",
+             f"{len(addresses)}", "--rank", f"{rank}", "--rendezvous", ",".join(f"{ip}:{UDP_PORT}" for ip in addresses),
+             "--warmup", "1", *options],
+            stdout=subprocess.PIPE, text=True, env=os.environ | {"MERCURY_SOCKET": daemon.socket})
+        self.addCleanup(worker.stdout.close)
+        self.addCleanup(worker.wait)
+        self.addCleanup(worker.kill)
+        return worker
+
+    def check_sums(self, worker):
+        out, _ = worker.communicate(timeout=100)
+        self.assertEqual(worker.returncode, 0, out)
+        self.assertRegex(out, "verified.* 0 wrong")
+
+    def test_hosts_that_serve_and_work_at_once(self):
+        addresses = [self.address, some_address()]
+        daemons = [Daemon(STACKD, CTL, self.folder.name, config(self.folder.name, ip, name=f"host{i}"))
+                   for i, ip in enumerate(addresses)]
+        for daemon in daemons:
+            self.addCleanup(daemon.stop, signal.SIGKILL)
+        workers = [self.replay(daemon, addresses, rank, "--size-scale", "100", "--time-scale", "0.1", "--iterations", "5")
+                   for rank, daemon in enumerate(daemons)]
+        for worker in workers:
+            self.check_sums(worker)
+        for rank, daemon in enumerate(daemons):
+            code, log = daemon.stop()
+            self.assertEqual(code, 0)
+            for role in ("worker", "server"):
+                self.assertIn(f"job 'demo' opened for {role} {rank} of 2 ({addresses[rank]}:{UDP_PORT})", log)
+                self.assertIn(f"job 'demo' ended for {role} {rank} of 2", log)
+
+    def test_signals_that_ask_for_nothing_here_end_no_job(self):
+        daemon = self.daemon()
+        worker = self.replay(daemon, [self.address], 0, "--size-scale", "1000", "--iterations", "300")
+        self.assertTrue(wait_until(lambda: "job 'demo' opened" in daemon.log()), daemon.log())
+        for sent, said in ((signal.SIGHUP, "SIGHUP: configuration is read at start only; restart to apply"),
+                           (signal.SIGUSR1, f"signal {signal.SIGUSR1.value} has no meaning here"),
+                           (signal.SIGUSR2, f"signal {signal.SIGUSR2.value} has no meaning here")):
+            for times in (1, 2):
+                daemon.process.send_signal(sent)
+                self.assertTrue(wait_until(lambda: daemon.log().count(said) == times), daemon.log())
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+            daemon.process.send_signal(ignored)
+        self.assertEqual(len(json.loads(daemon.ctl("jobs", "--json").stdout)["jobs"]), 2)  # worker and server
+        self.check_sums(worker)
+        code, log = daemon.stop()
+        self.assertEqual(code, 0, log)
+        self.assertIn("signal 15: stopping", log)
+
+    def test_a_terminal_that_closes_ends_no_job(self):
+        path = config(self.folder.name, self.address)
+        ours, its = os.openpty()
+        process = subprocess.Popen([STACKD, "--config", path], stdin=its, stdout=its, stderr=its, start_new_session=True,
+                                   preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        os.close(its)
+
+        def answers():
+            asked = subprocess.run([CTL, "--socket", f"{self.folder.name}/stackd.sock", "status"], capture_output=True)
+            return asked.returncode == 0
+        self.assertTrue(wait_until(answers))
+        os.close(ours)  # the kernel sends SIGHUP, and what is logged from now on goes nowhere
+        self.assertTrue(wait_until(lambda: not os.path.exists(os.path.realpath(f"/proc/{process.pid}/fd/2"))))
+        for _ in range(20):
+            process.send_signal(signal.SIGUSR1)
+            self.assertTrue(answers())
+        process.terminate()
+        self.assertEqual(process.wait(20), 0)
+
+    def test_the_journal_gets_each_line_with_its_priority(self):
+        os.mkdir(f"{self.folder.name}/journal")
+        journal = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(journal.close)
+        journal.bind(f"{self.folder.name}/journal/socket")
+        journal.settimeout(20)
+        # A /run of its own, in which systemd's folder is that one.
+        own_run = ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--mount", "sh", "-c",
+                   f'mount -t tmpfs none /run && mkdir /run/systemd && ln -s {self.folder.name}/journal /run/systemd/ && '
+                   'exec "$@"', "sh"]
+        possible = subprocess.run([*own_run, "true"], capture_output=True, text=True)
+        if possible.returncode != 0:
+            self.skipTest(possible.stderr.strip())
+        path = config(self.folder.name, self.address)
+
+        def start(stream_of, *options):
+            with open(f"{self.folder.name}/log", "w") as log:
+                at = os.stat(log.name if stream_of == "stderr" else "/")
+                process = subprocess.Popen([*own_run, STACKD, "--config", path, *options], stderr=log,
+                                           env=os.environ | {"JOURNAL_STREAM": f"{at.st_dev}:{at.st_ino}"})
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            return process
+
+        def entry():
+            fields = dict(line.split("=", 1) for line in journal.recv(65536).decode().splitlines())
+            self.assertEqual(fields["SYSLOG_IDENTIFIER"], "mercury-stackd")
+            return int(fields["PRIORITY"]), fields["MESSAGE"]
+
+        def read_log():
+            with open(f"{self.folder.name}/log") as file:
+                return file.read()
+
+        def until(priority, words):
+            for _ in range(50):
+                found, message = entry()
+                if words in message:
+                    return self.assertEqual(found, priority, message)
+            self.fail(f"no {words}")
+        daemon = start("stderr")
+        until(6, "UDP payload")
+        daemon.send_signal(signal.SIGHUP)
+        until(4, "SIGHUP: configuration is read at start only")
+        daemon.terminate()
+        until(6, "signal 15: stopping")
+        self.assertEqual((daemon.wait(20), read_log()), (0, ""))
+        for wrong in ("port.mtu=7", "engine.cores=1000"):  # before and after the log's level is known
+            self.assertNotEqual(start("stderr", "--set", wrong).wait(20), 0)
+            until(3, wrong.partition("=")[0])
+            self.assertEqual(read_log(), "")
+        # Inherited, where standard error is something else.
+        daemon = start("another's")
+        self.assertTrue(wait_until(lambda: "info: engine 0 on uring" in read_log()), read_log())
+        daemon.terminate()
+        self.assertEqual(daemon.wait(20), 0)
+        journal.setblocking(False)
+        with self.assertRaises(BlockingIOError):
+            journal.recv(1)
+
+    def test_a_variable_that_is_misspelt_is_refused(self):
+        path = config(self.folder.name, self.address)
+        for program in ([STACKD, "--check"], [CTL, "doctor"]):
+            for name, meant in (("MERCURY_PORT_UPD_PORT", "MERCURY_PORT_UDP_PORT"),
+                                ("MERCURY_ENGINE_POLING", "MERCURY_ENGINE_POLLING")):
+                refused = subprocess.run([*program, "--config", path], capture_output=True, text=True,
+                                         env=os.environ | {name: "1"})
+                self.assertEqual(refused.returncode, 1)
+                self.assertIn(f"${name} is not a variable of Mercury's; did you mean ${meant}?",
+                              refused.stdout + refused.stderr)
+        # Programs' own, tests', Kubernetes's for a service called mercury, and other people's.
+        others = {"MERCURY_SOCKET": "x", "MERCURY_RANK": "1", "MERCURY_WORKERS": "2", "MERCURY_SERVERS": "1",
+                  "MERCURY_ROLE": "worker", "MERCURY_RENDEZVOUS": "x", "MERCURY_SECRET": "x", "MERCURY_JOB": "x",
+                  "MERCURY_SEEDS": "3", "MERCURY_PORT": "tcp://10.0.0.1:7470", "MERCURY_SERVICE_HOST": "10.0.0.1",
+                  "MERCURY_PORT_7470_TCP_PORT": "7470", "MERCURY_OPTIONS": "x"}
+        good = subprocess.run([STACKD, "--config", path, "--check"], capture_output=True, text=True, env=os.environ | others)
+        self.assertEqual(good.returncode, 0, good.stderr)
 
     def test_an_idle_daemon_sleeps(self):
         daemon = self.daemon()
