@@ -25,13 +25,19 @@ Error no_daemon(const std::string& path, int why) {
 }
 
 // Who listens is known even if it never accepted.
-Error no_answer(const std::string& path, int socket, unsigned timeout_s) {
+std::optional<pid_t> listener_of(int socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
-  const bool known =
-      ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.pid > 0;
-  const std::string pid = known ? std::to_string(peer.pid) : "PID";
-  return Error(Errc::kTimedOut, "the daemon at " + path + (known ? " (pid " + pid + ")" : "") +
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) {
+    return std::nullopt;
+  }
+  return peer.pid;
+}
+
+Error no_answer(const std::string& path, int socket, unsigned timeout_s) {
+  const std::optional<pid_t> listener = listener_of(socket);
+  const std::string pid = listener ? std::to_string(*listener) : "PID";
+  return Error(Errc::kTimedOut, "the daemon at " + path + (listener ? " (pid " + pid + ")" : "") +
                                     " does not answer within " + std::to_string(timeout_s) +
                                     " s; see whether it is stopped (ps -o stat,wchan -p " + pid +
                                     ": T is stopped, kill -CONT " + pid +
@@ -63,6 +69,11 @@ Result<UniqueFd> connect(const std::string& path, unsigned timeout_s) {
 }
 
 }  // namespace
+
+std::optional<pid_t> running_daemon(const std::string& path) {
+  const Result<UniqueFd> socket = connect(path, 1);
+  return socket ? listener_of(socket->get()) : std::nullopt;
+}
 
 Result<std::string> ask_daemon(const std::string& path, const std::string& question,
                                unsigned timeout_s) {

@@ -1,6 +1,9 @@
 // Asks a host's mercury-stackd a question on its admin socket.
 #pragma once
 
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
 
 #include "transport/base/result.h"
@@ -12,5 +15,8 @@ namespace mercury {
 // and does not answer).
 Result<std::string> ask_daemon(const std::string& path, const std::string& question,
                                unsigned timeout_s);
+
+// Which process listens there, if any does and it may be asked.
+std::optional<pid_t> running_daemon(const std::string& path);
 
 }  // namespace mercury

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "apps/ctl/udp_ports.h"
 #include "apps/stackd/config.h"
 #include "apps/stackd/descriptors.h"
 #include "apps/stackd/host_builder.h"
@@ -107,7 +108,7 @@ Check check_engine_scheduling(const StackdConfig& config) {
   if (good.error().code == Errc::kUnsupported) {
     return {"scheduling", false, kThreadsTrouble, kThreadsRemedy};
   }
-  return {"scheduling", false, kSchedulingTrouble, kSchedulingRemedy};
+  return {"scheduling", true, kSchedulingTrouble, kSchedulingRemedy};  // the daemon warns, and runs
 }
 
 // The daemon raises its soft limit to the hard one.
@@ -116,7 +117,7 @@ Check check_descriptors(const StackdConfig& config) {
   const std::string lacking = descriptors_lacking(config, limit);
   if (!lacking.empty()) {
     const std::string needed = std::to_string(descriptors_needed(config));
-    return {"descriptors", false, lacking,
+    return {"descriptors", true, lacking,  // as much for so many programs less
             "ulimit -n " + needed + " (systemd: LimitNOFILE=" + needed + ")"};
   }
   return {"descriptors", true,
@@ -124,9 +125,14 @@ Check check_descriptors(const StackdConfig& config) {
           ""};
 }
 
+void add_udp_ports(const StackdConfig& config, std::vector<Check>& checks) {
+  for (Check& check : check_udp_ports(config)) checks.push_back(std::move(check));
+}
+
 void check_port(const StackdConfig& config, const std::string& path, std::vector<Check>& checks) {
   if (config.port_kind == "uring") {
     checks.push_back(check_uring(config));
+    add_udp_ports(config, checks);
     auto offload = ethdev::check_segmentation(config.addresses.front().ip);
     if (offload) checks.push_back(std::move(*offload));
     return;
@@ -139,11 +145,17 @@ void check_port(const StackdConfig& config, const std::string& path, std::vector
              (path.empty() ? kSystemConfig + std::string(", which is not there yet") : path)});
   }
   for (Check& check : ethdev::check_device(*device)) checks.push_back(std::move(check));
+  // The kernel, which has the same address, must leave the ports alone.
+  if (device->has_netdev()) add_udp_ports(config, checks);
+}
+
+const char* level_of(const Check& check) {
+  if (!check.ok) return "MISSING";
+  return check.fix.empty() ? "ok" : "advice";
 }
 
 void print(const Check& check) {
-  std::printf("%-8s %-16s %s\n", check.ok ? "ok" : "MISSING", check.name.c_str(),
-              check.message.c_str());
+  std::printf("%-8s %-16s %s\n", level_of(check), check.name.c_str(), check.message.c_str());
   if (!check.fix.empty()) {
     std::printf("         %-16s %s: %s\n", "", check.ok ? "better" : "fix", check.fix.c_str());
   }
@@ -169,8 +181,11 @@ int run_doctor(const std::string& config_path, bool as_json) {
   for (const Check& check : checks) {
     good = good && check.ok;
     if (as_json) {
-      all.push_back(
-          {{"name", check.name}, {"ok", check.ok}, {"message", check.message}, {"fix", check.fix}});
+      all.push_back({{"name", check.name},
+                     {"ok", check.ok},
+                     {"level", level_of(check)},
+                     {"message", check.message},
+                     {"fix", check.fix}});
     } else {
       print(check);
     }

@@ -5,9 +5,9 @@
 
 namespace mercury {
 
-// Prints one line a check: "ok" or "MISSING", what was found; below, the command or the key that
-// mends it, or makes it better.
-// Returns the exit status: 0 if nothing is missing.
+// Prints one line a check: "ok"; "advice", which the daemon runs without; or "MISSING", which it
+// does not. Then what was found; below, the command or the key that mends it. Returns the exit
+// status: 0 if nothing is missing.
 int run_doctor(const std::string& config_path, bool as_json);
 
 }  // namespace mercury

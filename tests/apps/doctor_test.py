@@ -10,6 +10,7 @@ import glob
 import json
 import os
 import platform
+import re
 import shutil
 import struct
 import subprocess
@@ -69,6 +70,7 @@ class DoctorTest(unittest.TestCase):
         """The check `name` fails, or knows better (`ok`), and has nothing to say after its fix."""
         checks, status = self.doctor(path, host.ns)
         self.assertEqual((checks[name]["ok"], checks[name]["fix"], status), (ok, fix, 0 if ok else 1), checks)
+        self.assertEqual(checks[name]["level"], "advice" if ok else "MISSING")
         netlab.sh(*fix.split(), ns=host.ns)
         checks, status = self.doctor(path, host.ns)
         self.assertEqual((checks[name]["ok"], checks[name]["fix"], status), (True, "", 0), checks)
@@ -151,6 +153,26 @@ class DoctorTest(unittest.TestCase):
             self.assertNotEqual(self.doctor(path, worker.ns)[0]["offload"]["fix"], "")
             netlab.sh("ethtool", "-K", "eth0", "tx", "off", ns=worker.ns)
             self.assertEqual(self.doctor(path, worker.ns)[0]["offload"]["fix"], "")
+
+    def test_a_port_that_the_kernel_gave_to_another_program(self):
+        lab = self.lab(["worker"])
+        worker = lab["worker"]
+        for device in ("af_packet", "af_xdp"):
+            path = self.config("worker", f'device = "{device}"\ninterface = "eth0"')
+            holder = worker.popen(["/usr/bin/python3", "-c", "import socket; s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); "
+                                   "s.bind(('::', 7470)); print(flush=True); input()"],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            with holder:
+                self.addCleanup(holder.kill)
+                holder.stdout.readline()
+                done = subprocess.run(["nsenter", f"--net=/run/netns/{worker.ns}", CTL, "doctor", "--config", path],
+                                      capture_output=True, text=True)
+                self.assertEqual(done.returncode, 1)
+                for ip in (f"{worker.ip}:7470", f"[{worker.ip6}]:7470"):
+                    self.assertRegex(done.stdout, rf"MISSING  UDP port +UDP {re.escape(ip)} is held by python3.* \(pid {holder.pid}\)")
+                holder.kill()
+            checks, _ = self.doctor(path, worker.ns)
+            self.assertEqual(checks["UDP port"]["level"], "ok", checks)
 
     def test_a_kernel_without_af_xdp(self):
         lab = self.lab(["worker"])
