@@ -133,8 +133,7 @@ void check_port(const StackdConfig& config, const std::string& path, std::vector
   if (config.port_kind == "uring") {
     checks.push_back(check_uring(config));
     add_udp_ports(config, checks);
-    auto offload = ethdev::check_segmentation(config.addresses.front().ip);
-    if (offload) checks.push_back(std::move(*offload));
+    if (auto offload = check_offload(config)) checks.push_back(std::move(*offload));
     return;
   }
   const Result<ethdev::EthdevConfig> device = device_config(config);

@@ -56,6 +56,7 @@ Status Daemon::start() {
     spdlog::info("engine {} on {} at {}, {} bytes of UDP payload", lane, port.name,
                  port.local.to_string(), port.max_udp_payload);
   }
+  warn_of_offloads();
   return {};
 }
 
@@ -72,6 +73,25 @@ void Daemon::notice(NoticeKind kind, const std::string& line) {
     said = {now_ns + kNoticesNs, 0};
   }
   if (++said.lines <= kMostNotices) spdlog::log(level, "{}", line);
+}
+
+void Daemon::warn_of_offloads() {
+  const std::optional<ethdev::Check> check = check_offload(config_);
+  const bool bad = check && !check->fix.empty();
+  if (bad) spdlog::warn("{}; run: {}", check->message, check->fix);
+  if (config_.port_kind == "ethdev" && config_.device == "af_packet") {
+    uncut_.emplace(config_.interface, bad);
+  }
+}
+
+void Daemon::watch_uncut(uint64_t now_ns) {
+  if (!uncut_) return;
+  uint64_t dropped = 0;
+  for (size_t lane = 0; lane < built_.host->lane_count(); ++lane) {
+    const Counters& counters = built_.host->counters(lane);
+    dropped += counters.get(Counter::kDropBadIp) + counters.get(Counter::kDropLength);
+  }
+  if (const auto line = uncut_->look(now_ns, dropped)) spdlog::warn("{}", *line);
 }
 
 void Daemon::watch_signals() {
@@ -94,10 +114,16 @@ void Daemon::watch_signals() {
 void Daemon::watch_events() {
   events_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
     if (error) return;
-    built_.host->process(monotonic_ns());
-    schedule();
+    attend();
     watch_events();
   });
+}
+
+void Daemon::attend() {
+  const uint64_t now_ns = monotonic_ns();
+  built_.host->process(now_ns);
+  watch_uncut(now_ns);
+  schedule();
 }
 
 void Daemon::schedule() {
@@ -106,8 +132,7 @@ void Daemon::schedule() {
   timer_.expires_after(std::chrono::nanoseconds(std::min(deadline_ns - now_ns, kLongestWaitNs)));
   timer_.async_wait([this](const error_code& error) {
     if (error) return;  // superseded
-    built_.host->process(monotonic_ns());
-    schedule();
+    attend();
   });
 }
 

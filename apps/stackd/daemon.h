@@ -8,12 +8,14 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "apps/stackd/admin_server.h"
 #include "apps/stackd/attach_server.h"
 #include "apps/stackd/config.h"
 #include "apps/stackd/host_builder.h"
+#include "apps/stackd/uncut_watch.h"
 
 namespace mercury {
 
@@ -29,8 +31,12 @@ class Daemon {
  private:
   // Logs a line of the control plane's, of many of a kind in a short time only the first.
   void notice(NoticeKind kind, const std::string& line);
+  // Of the port: what peers, or this host, will suffer from.
+  void warn_of_offloads();
+  void watch_uncut(uint64_t now_ns);
   void watch_signals();
   void watch_events();
+  void attend();  // to what the engines reported, and to timers
   void schedule();
   void shut_down();
 
@@ -42,6 +48,7 @@ class Daemon {
   boost::asio::posix::stream_descriptor events_{io_};
   boost::asio::steady_timer timer_{io_};
   boost::asio::signal_set signals_{io_};
+  std::optional<UncutWatch> uncut_;  // of an af_packet port
   struct Notices {
     uint64_t until_ns = 0;
     uint64_t lines = 0;

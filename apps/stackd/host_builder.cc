@@ -201,6 +201,12 @@ Status check_host(const StackdConfig& config) {
   return {};
 }
 
+std::optional<ethdev::Check> check_offload(const StackdConfig& config) {
+  if (config.port_kind == "uring") return ethdev::check_segmentation(config.addresses.front().ip);
+  if (config.device == "af_packet") return ethdev::check_merging(config.interface);
+  return std::nullopt;
+}
+
 Result<BuiltHost> build_host(const StackdConfig& config, Notice notice) {
   if (Status good = check_host(config); !good) return good.error();
   HostConfig settings = host_config(config);

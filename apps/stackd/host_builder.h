@@ -4,11 +4,13 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "apps/stackd/config.h"
 #include "shim/runtime/host.h"
+#include "transport/port/ethdev/checks.h"
 #include "transport/port/ethdev/config.h"
 
 namespace mercury {
@@ -32,6 +34,9 @@ Result<gid_t> attach_group(const StackdConfig& config);
 // the device's name and settings, its interface, the cores, the group. Errors: kConfig, naming the
 // key.
 Status check_host(const StackdConfig& config);
+// What the kernel's offloads do to frames of this port, or of its peers; none where they do
+// nothing.
+std::optional<ethdev::Check> check_offload(const StackdConfig& config);
 // `notice` takes lines for the log. Errors: kConfig (device), and what the port says of devices and
 // privileges.
 Result<BuiltHost> build_host(const StackdConfig& config, Notice notice);

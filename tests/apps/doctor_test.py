@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
@@ -104,19 +105,31 @@ class DoctorTest(unittest.TestCase):
             capture_output=True, text=True, env={**os.environ, "MERCURY_SOCKET": f"{self.folder}/worker.sock"}, timeout=120)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
-    def job_of_both_kinds(self):
+    def log(self, name):
+        with open(f"{self.folder}/{name}.log") as file:
+            return file.read()
+
+    def job_of_both_kinds(self, before_start):
         """A uring worker and an af_packet server: their hosts and configurations."""
         lab = self.lab(["worker", "server"])
         worker, server = lab.hosts
+        before_start(lab)
         worker_config = self.config("worker", f'kind = "uring"\naddress = ["{worker.ip}/24"]')
         server_config = self.config("server", f'device = "af_packet"\ninterface = "eth0"\naddress = ["{server.ip}/24"]')
         self.start("worker", worker, worker_config)
         self.start("server", server, server_config)
         return lab, worker_config, server_config
 
-    def check_mends(self, server, mend):
-        """Frames arrive uncut before mend(), and none after."""
-        self.train(server)
+    def check_mends(self, server, mend, said):
+        """Frames arrive uncut before mend(), of which the server's daemon warns once, and none after."""
+        deadline = time.monotonic() + 60
+        while "were dropped as malformed" not in self.log("server"):  # of a hundred within ten seconds
+            self.assertLess(time.monotonic(), deadline, self.log("server"))
+            self.train(server)
+        warned = [line for line in self.log("server").splitlines() if "were dropped as malformed" in line]
+        self.assertIn("drop_bad_ip, drop_length", warned[0])
+        self.assertIn(said, warned[0])
+        self.assertEqual(len(warned), 1)
         before = self.uncut("server")
         self.assertGreater(before, 0)
         mend()
@@ -124,23 +137,31 @@ class DoctorTest(unittest.TestCase):
         self.assertEqual(self.uncut("server"), before)
 
     def test_a_veth_that_does_not_cut_batches(self):
-        lab, worker_config, server_config = self.job_of_both_kinds()
+        def as_veths_are_made(lab):
+            worker, server = lab.hosts
+            for ns, interface in ((worker.ns, "eth0"), (lab.switch, server.port)):
+                netlab.sh("ethtool", "-K", interface, "tx", "on", "tso", "on", "gso", "on", ns=ns)
+        lab, worker_config, server_config = self.job_of_both_kinds(as_veths_are_made)
         worker, server = lab.hosts
-        for ns, interface in ((worker.ns, "eth0"), (lab.switch, server.port)):  # as a veth is when it is made
-            netlab.sh("ethtool", "-K", interface, "tx", "on", "tso", "on", "gso", "on", ns=ns)
-        self.check_mends(server, lambda: self.check_fix(
-            worker_config, worker, "offload", "ethtool -K eth0 tx-udp-segmentation off", ok=True))
+        mending = "ethtool -K eth0 tx-udp-segmentation off"
+        self.assertRegex(self.log("worker"), f"warning: veth eth0 sends batches of frames uncut.*; run: {mending}")
+        self.assertNotIn("warning", self.log("server"))
+        self.check_mends(server, lambda: self.check_fix(worker_config, worker, "offload", mending, ok=True),
+                         "ethtool -K INTERFACE tx-udp-segmentation off")
         # What the server's own interface does to what it sends harms nobody.
         netlab.sh("ethtool", "-K", "eth0", "tx", "on", "tso", "on", "gso", "on", ns=server.ns)
         checks, status = self.doctor(server_config, server.ns)
         self.assertEqual((checks["offload"]["ok"], status), (True, 0), checks)
 
     def test_an_interface_that_merges_what_arrives(self):
-        lab, _, server_config = self.job_of_both_kinds()
+        def merge(lab):
+            netlab.sh("ethtool", "-K", "eth0", "gro", "on", "rx-gro-list", "on", ns=lab.hosts[1].ns)
+        lab, _, server_config = self.job_of_both_kinds(merge)
         server = lab.hosts[1]
-        netlab.sh("ethtool", "-K", "eth0", "gro", "on", "rx-gro-list", "on", ns=server.ns)
-        self.check_mends(server, lambda: self.check_fix(
-            server_config, server, "offload", "ethtool -K eth0 rx-gro-list off"))
+        mending = "ethtool -K eth0 rx-gro-list off"
+        self.assertNotIn("warning", self.log("worker"))
+        self.assertRegex(self.log("server"), f"warning: eth0 merges datagrams that arrive.*; run: {mending}")
+        self.check_mends(server, lambda: self.check_fix(server_config, server, "offload", mending), mending)
 
     def test_checksums_that_the_kernel_does_not_fill_in(self):
         lab = self.lab(["worker"])

@@ -166,20 +166,6 @@ void check_memory(const EthdevConfig& config, uint32_t mtu, Checks& out) {
                  fits ? "" : "ulimit -l unlimited (systemd: LimitMEMLOCK=infinity)"});
 }
 
-// A packet socket gets as one frame what the kernel merges on the way in. An XDP program comes
-// before.
-void check_merging(const EthdevConfig& config, Checks& out) {
-  if (config.kind != DeviceKind::kAfPacket) return;
-  const auto batches = read_batches(config.device);
-  if (!batches) return;
-  const bool bad = batches->are_made;
-  out.push_back({"offload", !bad,
-                 bad ? config.device + " merges datagrams that arrive (rx-gro-list), and af_packet "
-                                       "drops them merged"
-                     : config.device + " merges no datagrams that arrive",
-                 bad ? "ethtool -K " + config.device + " rx-gro-list off" : ""});
-}
-
 void check_mtu(const EthdevConfig& config, const NetdevFacts& facts, Checks& out) {
   const uint32_t most = max_mtu(config.kind);
   const uint32_t wanted = config.mtu ? config.mtu : facts.mtu;
@@ -245,7 +231,9 @@ void check_netdev(const EthdevConfig& config, Checks& out) {
                  has_address ? "the interface has one" : config.device + " has no address",
                  has_address ? "" : "ip address add ADDRESS/PREFIX dev " + config.device});
   check_mtu(config, *facts, out);
-  check_merging(config, out);
+  if (config.kind == DeviceKind::kAfPacket) {
+    if (auto merging = check_merging(config.device)) out.push_back(std::move(*merging));
+  }
   if (config.kind == DeviceKind::kAfXdp) check_xdp(config, *facts, out);
   check_memory(config, std::min(facts->mtu, max_mtu(config.kind)), out);
 }
@@ -302,6 +290,20 @@ std::vector<Check> check_device(const EthdevConfig& config) {
   check_own_mtu(config, mtu, out);
   check_memory(config, mtu, out);
   return out;
+}
+
+// A packet socket gets as one frame what the kernel merges on the way in. An XDP program comes
+// before.
+std::optional<Check> check_merging(const std::string& interface) {
+  const auto batches = read_batches(interface);
+  if (!batches) return std::nullopt;
+  const bool bad = batches->are_made;
+  return Check{"offload", !bad,
+               bad ? interface +
+                         " merges datagrams that arrive (rx-gro-list), and af_packet drops "
+                         "them merged"
+                   : interface + " merges no datagrams that arrive",
+               bad ? "ethtool -K " + interface + " rx-gro-list off" : ""};
 }
 
 std::optional<Check> check_segmentation(const IpAddress& ip) {
