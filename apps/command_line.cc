@@ -4,6 +4,9 @@ namespace mercury {
 
 std::optional<int> read_command_line(CLI::App& app, int argc, const char* const* argv) {
   app.set_version_flag("--version", MERCURY_VERSION);
+  for (CLI::App* command : app.get_subcommands(nullptr)) {
+    command->set_version_flag("--version", MERCURY_VERSION);
+  }
   app.footer("Exit status: 0 done, 1 failed, 2 wrong usage.");
   try {
     app.parse(argc, argv);

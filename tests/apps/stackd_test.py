@@ -216,22 +216,6 @@ class StackdTest(unittest.TestCase):
         self.assertEqual(refused.returncode, 1)
         self.assertIn(f"{self.folder.name} is of user {pwd.getpwuid(os.geteuid()).pw_name}, group ", refused.stderr)
 
-    def test_exit_statuses_and_versions(self):
-        for program in (STACKD, CTL, *OTHERS):
-            version = subprocess.run([program, "--version"], capture_output=True, text=True)
-            self.assertEqual((version.returncode, version.stderr), (0, ""), program)
-            self.assertRegex(version.stdout, r"^\d+\.\d+\.\d+\n$")
-            usage = subprocess.run([program, "--help"], capture_output=True, text=True)
-            self.assertEqual(usage.returncode, 0)
-            self.assertIn("Exit status: 0 done, 1 failed, 2 wrong usage.", usage.stdout)
-            for wrong in (["--nonsense"], ["nonsense"]):
-                self.assertEqual(subprocess.run([program, *wrong], capture_output=True).returncode, 2, program)
-        for wrong, said in (([], "status, jobs, stats or doctor"), (["--timeout", "0", "status"], "--timeout"),
-                            (["status", "more"], "more"), (["stauts"], "stauts")):
-            usage = subprocess.run([CTL, *wrong], capture_output=True, text=True)
-            self.assertEqual(usage.returncode, 2, wrong)
-            self.assertIn(said, usage.stderr)
-
     def test_mercuryctl_does_not_wait_for_ever(self):
         daemon = self.daemon()
         daemon.process.send_signal(signal.SIGSTOP)
