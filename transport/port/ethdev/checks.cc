@@ -46,7 +46,8 @@ void check_privileges(const EthdevConfig& config, Checks& out) {
   };
   const bool admin = has(set, CAP_SYS_ADMIN);
   if (config.has_netdev()) need("CAP_NET_RAW", has(set, CAP_NET_RAW));
-  if (config.kind == DeviceKind::kAfXdp || config.kind == DeviceKind::kTap) {
+  // DPDK's af_packet sets the interface's own address again when it starts.
+  if (config.has_netdev() || config.kind == DeviceKind::kTap) {
     need("CAP_NET_ADMIN", has(set, CAP_NET_ADMIN));
   }
   if (config.kind == DeviceKind::kAfXdp) need("CAP_BPF", admin || has(set, CAP_BPF));
