@@ -371,6 +371,55 @@ class MercuryTrace(unittest.TestCase):
             self.assertEqual([len(layer.forward_ns) for layer in profile.layers.values()], [2, 2])
             self.assertEqual([len(tensor.ready) for tensor in profile.tensors.values()], [2, 2, 2, 2])
 
+    def profiled(self, iterations_ns, waited=0, elapsed=1000):
+        """What the tool says of iterations that took so long, each half forward and half backward."""
+        tool = tool_module()
+        model = torch.nn.Linear(1, 1, bias=False)
+        profile = tool.Profile(torch, model, lambda: None)
+        tensor = tool.Tensor("weight", model.weight, None)
+        profile.tensors[model.weight] = tensor
+        profile.measured = [({model: ns // 2}, [(tensor, ns - ns // 2, False)]) for ns in iterations_ns]
+        profile.waiting = waited / elapsed
+        profile.summarise()
+        return tool.text_of(profile, "title").splitlines(), list(profile.noise())
+
+    def test_a_trace_says_by_how_much_iterations_differed(self):
+        # Quartiles of 80, 90, 100, 110, 120: 90 and 110.
+        lines, noise = self.profiled([100000, 80000, 120000, 90000, 110000], waited=123)
+        self.assertEqual(lines[2], "# Spread (interquartile range over median): of an iteration 20.0%, of its parts up to "
+                                   "20.0% (weight backward); threads waited for a core 12.3% of the time.")
+        self.assertEqual(len(noise), 2)
+        self.assertIn("the iterations differ by 20%", noise[0])
+        self.assertIn("weight backward by 20%", noise[0])
+        self.assertIn("threads waited for a core 12% of the time", noise[1])
+        lines, noise = self.profiled([100000, 98000, 102000, 99000, 101000], waited=9)
+        self.assertIn("of an iteration 2.0%,", lines[2])
+        self.assertEqual(noise, [])
+        # One slow iteration of many moves no quartile; of three, none can be told.
+        self.assertEqual(self.profiled([100] * 9 + [10**6])[1], [])
+        lines, noise = self.profiled([100, 100, 200])
+        self.assertIn("Spread: not known of 3 iterations", lines[2])
+        self.assertEqual(noise, [])
+
+    def test_what_it_says_of_the_spread_is_no_row(self):
+        done = self.run_tool("branches", "--iterations", "5")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout.splitlines()[2], r"^# Spread \(interquartile range over median\): of an iteration "
+                                                      r"\d+\.\d%.*; threads waited for a core \d+\.\d% of the time\.$")
+        path = f"{self.folder}/trace.csv"
+        with open(path, "w", encoding="ascii") as file:
+            file.write(done.stdout)
+        subprocess.run([SIM, "model", "--trace", path, "--policy", "mercury", "--bandwidth", "1Gbps", "--json", "-"],
+                       capture_output=True, check=True)
+
+    def test_waiting_for_a_core_is_the_kernels_figure(self):
+        tool = tool_module()
+        begun = tool.waited_ns()
+        with open("/proc/self/schedstat", encoding="ascii") as file:
+            alone = int(file.read().split()[1])
+        self.assertGreaterEqual(begun, 0)
+        self.assertGreaterEqual(tool.waited_ns(), alone)  # of all threads, this one among them
+
     def test_an_output_is_written_whole_or_not_at_all(self):
         path, link = f"{self.folder}/trace.csv", f"{self.folder}/link.csv"
         with open(path, "w", encoding="ascii") as file:
