@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "aggregator/hopeless_watch.h"
 #include "aggregator/stall_watch.h"
 #include "aggregator/tensor_slots.h"
 #include "aggregator/tensor_table.h"
@@ -13,6 +14,7 @@
 namespace mercury {
 namespace {
 
+using aggregation::HopelessWatch;
 using aggregation::PinCheck;
 using aggregation::QuorumRule;
 using aggregation::QuorumSlot;
@@ -32,6 +34,7 @@ struct Job {
   AggregationJob spec;
   QuorumRule rule;
   StallWatch watch;
+  HopelessWatch hopeless;
   std::vector<Member> members;  // by rank
   TensorTable tensors;
   uint64_t memory_bytes = 0;
@@ -84,6 +87,7 @@ struct Aggregator::State {
   size_t quorum_jobs = 0;
   size_t next_overdue = 0;  // the job slot that take_overdue begins with
   uint64_t next_stall_ns = kNever;
+  bool seeks_hopeless = false;
 
   Job* find(JobSlot job) const noexcept {
     return job.value < jobs.size() ? jobs[job.value].get() : nullptr;
@@ -211,7 +215,34 @@ void Aggregator::withdraw(JobSlot job, uint16_t worker) noexcept {
   if (owner->spec.quorum > 0) owner->tensors.wake_open();
   owner->watch.restart();
   state_->next_stall_ns = std::min(state_->next_stall_ns, owner->watch.due_ns());
+  owner->hopeless.restart();
+  state_->seeks_hopeless = state_->seeks_hopeless || owner->hopeless.pending();
 }
+
+void Aggregator::end_admission(JobSlot job) noexcept {
+  Job* const owner = state_->find(job);
+  if (owner == nullptr) return;
+  owner->hopeless.begin();
+  state_->seeks_hopeless = true;
+}
+
+bool Aggregator::take_hopeless(uint32_t& looks, HopelessRound& out) noexcept {
+  if (!state_->seeks_hopeless) return false;
+  bool found = false;
+  state_->seeks_hopeless = false;
+  for (size_t slot = 0; slot < state_->jobs.size(); ++slot) {
+    Job* const job = state_->jobs[slot].get();
+    if (job == nullptr || !job->hopeless.pending()) continue;
+    if (!found) {
+      out.job = JobSlot(static_cast<uint16_t>(slot));
+      found = job->hopeless.take(job->tensors, job->rule.live, looks, out);
+    }
+    state_->seeks_hopeless = state_->seeks_hopeless || job->hopeless.pending();
+  }
+  return found;
+}
+
+bool Aggregator::seeks_hopeless() const noexcept { return state_->seeks_hopeless; }
 
 bool Aggregator::take_overdue(uint64_t now_ns, uint32_t& looks, OverdueChunk& out) noexcept {
   if (state_->quorum_jobs == 0) return false;
@@ -267,7 +298,12 @@ PushVerdict Aggregator::push(const Contribution& contribution) noexcept {
   }
   TensorSlots* const slots = owner->tensors.find(contribution.tensor);
   if (slots == nullptr) return PushVerdict::kUnknownTensor;
-  return slots->push(contribution, state_->pins);
+  const PushVerdict verdict = slots->push(contribution, state_->pins);
+  if (owner->hopeless.ending() && verdict == PushVerdict::kAdded) {
+    owner->hopeless.note(*slots, slots->index_of(contribution.chunk), owner->rule.live);
+    state_->seeks_hopeless = state_->seeks_hopeless || owner->hopeless.pending();
+  }
+  return verdict;
 }
 
 bool Aggregator::result(JobSlot job, uint32_t tensor, uint32_t round, uint32_t chunk,

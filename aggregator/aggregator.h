@@ -126,6 +126,14 @@ struct StalledChunk {
   WorkerSet awaited{};
 };
 
+// A round that will not be complete in some chunk, as who has left has not contributed to it.
+struct HopelessRound {
+  JobSlot job;
+  uint32_t tensor = 0;
+  uint32_t round = 0;
+  WorkerSet missing{};
+};
+
 class Aggregator {
  public:
   // `pin_busy` tells whether a port still reads a pinned payload (Port::pin_busy); called rarely.
@@ -157,8 +165,17 @@ class Aggregator {
   // Cold.
   std::vector<TensorRound> open_rounds(JobSlot job) const;
 
-  // With a quorum: nothing is to be expected of this worker until set_incarnation admits it again.
+  // Nothing is to be expected of this worker until set_incarnation admits it again. With a quorum
+  // the others' sums do not wait for it.
   void withdraw(JobSlot job, uint16_t worker) noexcept;
+  // Nobody is admitted any more: what cannot be complete without those that are withdrawn is
+  // hopeless, whether somebody has pushed it already or will.
+  void end_admission(JobSlot job) noexcept;
+  // One tensor of a job whose admission has ended, with the lowest round of it that is hopeless and
+  // not known yet; the later ones are as hopeless. Looks at `looks` chunks at most, and counts that
+  // down. False: nothing, or nothing yet.
+  bool take_hopeless(uint32_t& looks, HopelessRound& out) noexcept;
+  bool seeks_hopeless() const noexcept;  // take_hopeless is worth a call
   // With a quorum: completes what time, or a slow worker's progress, lets complete, one at a time,
   // of one job after the other. It looks at `looks` chunks at most and counts that down. False:
   // nothing, or nothing yet (next_overdue_ns).

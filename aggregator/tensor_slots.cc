@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -293,6 +294,19 @@ WorkerSet TensorSlots::awaited(uint32_t index, const WorkerSet& live) const noex
     return without(live, slot.contributors);
   }
   return quorum_[index].waiting ? without(live, quorum_[index].ready) : WorkerSet{};
+}
+
+WorkerSet TensorSlots::missing_for_good(uint32_t index, const WorkerSet& live) const noexcept {
+  const Slot& slot = slots_[index];
+  WorkerSet missing{};
+  if (slot.contributions == 0) return missing;  // nobody waits for it
+  uint32_t possible = slot.contributions;
+  for (uint32_t word = 0; word < missing.size(); ++word) {
+    possible += static_cast<uint32_t>(std::popcount(live[word] & ~slot.contributors[word]));
+    missing[word] = ranks_in_word(workers_, word) & ~live[word] & ~slot.contributors[word];
+  }
+  const uint32_t needed = rule_ == nullptr ? workers_ : rule_->quorum;
+  return possible < needed ? missing : WorkerSet{};
 }
 
 // The rounds of a tensor's chunks differ by one at most, so serial numbers compare.

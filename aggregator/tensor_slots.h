@@ -140,6 +140,17 @@ class TensorSlots {
     return spec_.first_round + slots_[index].rounds_done;
   }
   WorkerSet awaited(uint32_t index, const WorkerSet& live) const noexcept;
+  // Of an open round that cannot be complete with `live` alone: who is neither in it nor there.
+  WorkerSet missing_for_good(uint32_t index, const WorkerSet& live) const noexcept;
+  uint32_t index_of(uint32_t chunk) const noexcept { return chunk - spec_.first_chunk; }
+  struct Hopeless {  // HopelessWatch's
+    bool known = false;
+    bool listed = false;
+    uint32_t round = 0;
+    uint32_t index = 0;  // of a chunk whose round it is
+    TensorSlots* next = nullptr;
+  };
+  Hopeless hopeless;
 
   uint32_t id() const noexcept { return spec_.tensor; }
   uint64_t memory_bytes() const noexcept { return mapped_bytes_; }

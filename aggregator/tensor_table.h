@@ -34,6 +34,7 @@ class TensorTable {
   // In the order of declaration; a tensor never leaves.
   size_t size() const noexcept { return owned_.size(); }
   const TensorSlots& at(size_t index) const noexcept { return *owned_[index]; }
+  TensorSlots& at(size_t index) noexcept { return *owned_[index]; }
 
   void take_out(uint16_t worker) noexcept {
     for (const auto& slots : owned_) slots->take_out(worker);
