@@ -125,11 +125,13 @@ Status GradientExchange::on_command(const Command& any) {
   if (const auto* c = std::get_if<command::ReplaceWorker>(&any)) return replace_worker(*c);
   if (const auto* c = std::get_if<command::WithdrawWorker>(&any)) {
     aggregator_.withdraw(c->job, c->rank);
+    if (c->ending) aggregator_.end_admission(c->job);
   }
   if (const auto* c = std::get_if<command::Refill>(&any)) worker_.refill(c->job);
   if (const auto* c = std::get_if<command::SetPolicy>(&any)) return set_policy(c->job, c->policy);
   if (const auto* c = std::get_if<command::RemoveJob>(&any)) remove_job(*c);
   if (const auto* c = std::get_if<command::FailJob>(&any)) worker_.fail_job(c->job, c->code);
+  if (const auto* c = std::get_if<command::FailRounds>(&any)) worker_.fail_rounds(*c);
   if (const auto* c = std::get_if<command::AttachChannel>(&any)) {
     programs_.push_back({c->channel, false, {}});
     counters_.set(Gauge::kChannels, programs_.size());

@@ -206,6 +206,7 @@ uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   }
   uint32_t work = kOverduePerPoll - looks;
   work += report_stalls(now_ns);
+  if (aggregator_.seeks_hopeless()) work += report_hopeless();
   while (!lost_.empty() && scheduler_.readmit(lost_.front().first, lost_.front().second)) {
     lost_.pop_front();
     ++work;
@@ -238,6 +239,16 @@ uint32_t GradientExchange::report_stalls(uint64_t now_ns) noexcept {
                                                stalled.open_ns, stalled.awaited});
   }
   return kOverduePerPoll - looks;
+}
+
+uint32_t GradientExchange::report_hopeless() noexcept {
+  uint32_t looks = kOverduePerPoll;
+  HopelessRound found;
+  while (aggregator_.take_hopeless(looks, found)) {
+    if (!server_jobs_[found.job.value].present) continue;
+    events_.emplace_back(event::RoundHopeless{found.job, found.tensor, found.round, found.missing});
+  }
+  return kOverduePerPoll - looks + 1;
 }
 
 uint32_t GradientExchange::take_submissions() noexcept {

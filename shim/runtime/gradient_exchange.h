@@ -61,6 +61,7 @@ class GradientExchange {
   bool awaits_nic() const noexcept { return !draining_.empty(); }
   uint64_t next_deadline_ns() const noexcept {
     const uint64_t overdue_ns = may_answer_all() ? aggregator_.next_overdue_ns() : kNever;
+    if (aggregator_.seeks_hopeless()) return 0;
     return std::min({worker_.release_due_ns(), overdue_ns, aggregator_.next_stall_ns()});
   }
 
@@ -129,6 +130,7 @@ class GradientExchange {
   }
   bool may_answer_all() const noexcept { return !short_of_ranges(kMaxWorkers); }
   uint32_t report_stalls(uint64_t now_ns) noexcept;
+  uint32_t report_hopeless() noexcept;
   uint32_t take_submissions() noexcept;
   uint32_t take_submissions(Program& program) noexcept;
   uint32_t admit_ranges() noexcept;

@@ -120,13 +120,27 @@ void Worker::fail_job(JobSlot slot, Errc code) noexcept {
   if (!job || job->failed != Errc::kOk) return;
   job->failed = code;
   job->partitions.reset();
-  for (Tensor& tensor : job->tensors) {
-    for (uint64_t* cookie : {&tensor.push_cookie, &tensor.pull_cookie}) {
-      if (*cookie != 0) complete(*job, *cookie, tensor.spec.tensor, tensor.round, code);
-      *cookie = 0;
-    }
-    if (tensor.in_flight) tensor.pull_allowed = false;
-    tensor.in_flight = false;
+  for (Tensor& tensor : job->tensors) give_up(*job, tensor, code);
+}
+
+void Worker::give_up(const Job& job, Tensor& tensor, Errc code) noexcept {
+  for (const uint64_t cookie : {tensor.push_cookie, tensor.pull_cookie}) {
+    if (cookie != 0) complete(job, cookie, tensor.spec.tensor, tensor.round, code);
+  }
+  tensor.give_up();
+}
+
+// Partitions that still wait for their release go at once: the credit would wait for what is not
+// sent any more.
+void Worker::fail_rounds(const command::FailRounds& request) {
+  Job* job = find(request.job);
+  Tensor* tensor = job ? job->find(request.tensor) : nullptr;
+  if (!tensor || job->failed != Errc::kOk || tensor->is_hopeless(request.round)) return;
+  if (job->partitions) release_all(*job);
+  tensor->hopeless = request.code;
+  tensor->hopeless_from = request.round;
+  if (tensor->in_flight && tensor->is_hopeless(tensor->round)) {
+    give_up(*job, *tensor, request.code);
   }
 }
 
@@ -167,13 +181,17 @@ bool Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, ui
   if (!tensor) return refuse(Errc::kNotFound, 0);
 
   if (op == WorkerOp::kPull) {
-    if (!tensor->pull_allowed) return refuse(Errc::kInvalidArgument, tensor->round);
+    if (!tensor->pull_allowed) {
+      const bool gone = tensor->is_hopeless(tensor->round + 1);
+      return refuse(gone ? tensor->hopeless : Errc::kInvalidArgument, tensor->round);
+    }
     tensor->pull_allowed = false;
     tensor->pull_cookie = cookie;
     complete_what_ended(*job, *tensor);
     return true;
   }
   if (tensor->in_flight || tensor->push_cookie != 0) return refuse(Errc::kBusy, tensor->round);
+  if (tensor->is_hopeless(tensor->round + 1)) return refuse(tensor->hopeless, tensor->round + 1);
   (op == WorkerOp::kPush ? tensor->push_cookie : tensor->pull_cookie) = cookie;
   tensor->pull_allowed = op == WorkerOp::kPush;
   begin_push(*job, *tensor, job->policy.order == Policy::Order::kFifo ? uint16_t{0} : priority);
@@ -265,7 +283,7 @@ bool Worker::prepare(JobSlot slot, uint32_t tensor_index, uint32_t round, uint32
   Job* job = find(slot);
   if (!job || job->failed != Errc::kOk) return false;
   const Tensor& tensor = job->tensors[tensor_index];
-  if (tensor.round != round || tensor.pushed.get(chunk)) return false;
+  if (tensor.round != round || tensor.pushed.get(chunk) || tensor.is_hopeless(round)) return false;
   header.type = wire::FrameType::kPush;
   header.round = round;
   header.tensor = tensor.spec.tensor;
@@ -362,7 +380,7 @@ std::optional<WorkerRange> Worker::on_lost(JobSlot slot, SessionSlot session,
   Job* job = find(slot);
   const Tensor* tensor = job ? job->find(tag.tensor) : nullptr;
   if (!tensor || job->failed != Errc::kOk || tensor->round != tag.round ||
-      tensor->pushed.get(tag.chunk)) {
+      tensor->pushed.get(tag.chunk) || tensor->is_hopeless(tag.round)) {
     return std::nullopt;
   }
   return WorkerRange{session, tensor->index, tag.round, {tag.chunk, 1}, tag.priority};

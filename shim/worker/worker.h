@@ -70,6 +70,8 @@ class Worker {
   void refill(JobSlot job);
   // Waiting operations complete with `code`; later ones do at once.
   void fail_job(JobSlot job, Errc code) noexcept;
+  // The same for one tensor's operations from one round on. Cold.
+  void fail_rounds(const command::FailRounds& request);
   void remove_job(JobSlot job, Errc code);
   bool uses(const EngineChannel* channel) const noexcept;
   // Chunks that servers have acknowledged, and sums taken: it stands still when the job does. Cold.
@@ -107,6 +109,7 @@ class Worker {
   struct Tensor;
   Job* find(JobSlot job) const noexcept;
   Job* find(const EngineChannel* channel, uint32_t client_job) const noexcept;
+  void give_up(const Job& job, Tensor& tensor, Errc code) noexcept;
   void begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept;
   void complete_what_ended(Job& job, Tensor& tensor) noexcept;
   static bool note_absent(const Job& job, Tensor& tensor, uint32_t contributors,

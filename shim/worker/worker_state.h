@@ -46,6 +46,9 @@ struct Worker::Tensor {
   bool acks_void = false;
   uint32_t missing_sums = 0;
   uint32_t missing_acks = 0;
+  // From this round on nothing will be complete; kOk: nothing is known of any.
+  Errc hopeless = Errc::kOk;
+  uint32_t hopeless_from = 0;
   PartitionPlan plan;  // of a job that releases partitions
   ChunkBits summed;
   ChunkBits pushed;  // the server has our contribution: acknowledged, or its sum is here
@@ -66,6 +69,15 @@ struct Worker::Tensor {
     if (!pushed.set(chunk)) return false;
     --missing_acks;
     return true;
+  }
+  bool is_hopeless(uint32_t which) const noexcept {  // rounds are serial numbers
+    return hopeless != Errc::kOk && static_cast<int32_t>(which - hopeless_from) >= 0;
+  }
+  // What waited for the last push ends without its sums.
+  void give_up() noexcept {
+    push_cookie = pull_cookie = 0;
+    if (in_flight) pull_allowed = false;
+    in_flight = false;
   }
   bool push_ended() const noexcept { return push_cookie != 0 && missing_acks == 0; }
   bool sums_ended() const noexcept { return missing_sums == 0; }

@@ -361,6 +361,54 @@ TEST_F(WorkerTest, ASumThatWasNotCompleteWhenTheJobEndedIsNotPulled) {
 }
 
 // A sanitizer's allocator tells nothing here: then nothing grows.
+TEST_F(WorkerTest, RoundsThatWillNotBeCompleteEndAndNothingElse) {
+  ASSERT_TRUE(worker_.add_tensor(tensor(6)).ok());
+  submit(WorkerOp::kPush, 1);
+  submit(WorkerOp::kPushPull, 2, 6);
+  ranges();
+  worker_.fail_rounds({kJob, 5, 2, Errc::kPeerLeft});
+  worker_.fail_rounds({kJob, 77, 1, Errc::kPeerLeft});  // no tensor of the job
+  EXPECT_TRUE(completions().empty()) << "round 1 goes on";
+  for (uint32_t chunk = 0; chunk < kChunks; ++chunk) ASSERT_TRUE(deliver(chunk, 1, 5.0F));
+  submit(WorkerOp::kPull, 3);
+  auto done = completions();
+  ASSERT_EQ(done.size(), 2U);
+  EXPECT_EQ(done[0].status, Errc::kOk);
+  EXPECT_EQ(done[1].status, Errc::kOk);
+  submit(WorkerOp::kPush, 4);
+  submit(WorkerOp::kPull, 5);
+  done = completions();
+  ASSERT_EQ(done.size(), 2U);
+  EXPECT_EQ(done[0].status, Errc::kPeerLeft);
+  EXPECT_EQ(done[0].round, 2U);
+  EXPECT_EQ(done[1].status, Errc::kPeerLeft);
+  EXPECT_TRUE(ranges().empty());
+  // Tensor 6 waits still.
+  worker_.fail_rounds({kJob, 6, 1, Errc::kPeerLeft});
+  done = completions();
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_EQ(done[0].cookie, 2U);
+  EXPECT_EQ(done[0].status, Errc::kPeerLeft);
+}
+
+TEST_F(WorkerTest, ARoundThatWillNotBeCompleteIsNotSentOrWrittenAnyMore) {
+  submit(WorkerOp::kPush, 1);
+  ranges();
+  wire::Header header;
+  std::span<const std::byte> payload;
+  ASSERT_TRUE(worker_.prepare(kJob, 0, 1, 0, 4, header, payload));
+  worker_.fail_rounds({kJob, 5, 1, Errc::kPeerLeft});
+  submit(WorkerOp::kPull, 2);
+  const auto done = completions();
+  ASSERT_EQ(done.size(), 2U);
+  EXPECT_EQ(done[0].status, Errc::kPeerLeft);
+  EXPECT_EQ(done[1].status, Errc::kPeerLeft);
+  EXPECT_FALSE(worker_.prepare(kJob, 0, 1, 0, 4, header, payload));
+  EXPECT_FALSE(worker_.on_lost(kJob, SessionSlot(10), {wire::FrameType::kPush, 4, 1, 5, 0}));
+  EXPECT_TRUE(deliver(0, 1, 5.0F)) << "acknowledged";
+  EXPECT_EQ(memory_[0], 1.0F) << "the program has its memory back";
+}
+
 TEST_F(WorkerTest, JobsThatComeAndGoLeaveNoMemory) {
   const auto come_and_go = [this] {
     command::AddWorkerJob job;

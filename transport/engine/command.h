@@ -125,10 +125,13 @@ struct ReplaceWorker {
   uint16_t rank = 0;
   uint32_t incarnation = 0;
 };
-// Server, in jobs with a quorum: nothing is to be expected of worker `rank` until ReplaceWorker.
+// Server: nothing is to be expected of worker `rank` until ReplaceWorker. With a quorum the others'
+// sums do not wait for it. `ending`: nobody will be replaced any more, so a round that cannot be
+// complete without those that are withdrawn is reported (RoundHopeless) once somebody waits for it.
 struct WithdrawWorker {
   JobSlot job;
   uint16_t rank = 0;
+  bool ending = false;
 };
 // Worker: pushes again what belongs to a round that is not complete and has no sum yet, because a
 // server has taken a worker's part out. What the servers still have is dropped there.
@@ -154,6 +157,14 @@ struct FailJob {
   JobSlot job;
   Errc code = Errc::kClosed;
 };
+// Worker: round `round` of a tensor, and every later one, will never be complete: operations on
+// them complete with `code`, waiting ones and later ones. All others go on.
+struct FailRounds {
+  JobSlot job;
+  uint32_t tensor = 0;
+  uint32_t round = 0;
+  Errc code = Errc::kPeerLeft;
+};
 
 // A program's rings. After DetachChannel the engine does not touch the channel again
 // (ChannelDetached follows); it must have no job left.
@@ -173,7 +184,8 @@ using Command =
                  command::AddServerJob, command::BindWorker, command::AddTensor, command::Confirm,
                  command::CountChunks, command::ReplaceWorker, command::WithdrawWorker,
                  command::Refill, command::SetPolicy, command::RemoveJob, command::FailJob,
-                 command::AttachChannel, command::DetachChannel, command::Stop>;
+                 command::FailRounds, command::AttachChannel, command::DetachChannel,
+                 command::Stop>;
 
 namespace event {
 
@@ -233,6 +245,14 @@ struct WorkersStalled {
   uint64_t waited_ns = 0;
   WorkerSet awaited{};
 };
+// Server: somebody waits in vain for this round, and whoever pushes a later one (once for each
+// tensor, again only with a lower round; WithdrawWorker::ending).
+struct RoundHopeless {
+  JobSlot job;
+  uint32_t tensor = 0;
+  uint32_t round = 0;
+  WorkerSet missing{};  // who is gone and has not contributed
+};
 struct JobRemoved {
   JobSlot job;
 };
@@ -252,10 +272,11 @@ struct Stopped {};
 
 }  // namespace event
 
-using Event = std::variant<event::HelloReceived, event::HelloRefused, event::SessionOpened,
-                           event::SessionClosed, event::ControlReceived, event::PathProbed,
-                           event::Confirmed, event::ChunksMoved, event::WorkerReplaced,
-                           event::WorkersStalled, event::JobRemoved, event::ChannelDetached,
-                           event::ChannelBroken, event::CommandFailed, event::Stopped>;
+using Event =
+    std::variant<event::HelloReceived, event::HelloRefused, event::SessionOpened,
+                 event::SessionClosed, event::ControlReceived, event::PathProbed, event::Confirmed,
+                 event::ChunksMoved, event::WorkerReplaced, event::WorkersStalled,
+                 event::RoundHopeless, event::JobRemoved, event::ChannelDetached,
+                 event::ChannelBroken, event::CommandFailed, event::Stopped>;
 
 }  // namespace mercury

@@ -84,7 +84,7 @@ concept Exchange = requires(X exchange, SessionSlot session, const wire::Header&
   { exchange.bind_worker(job, uint16_t{}, uint32_t{}, session) } -> std::same_as<Status>;
   {exchange.forget(session)};
   // AddWorkerJob, AddServerJob, AddTensor, Confirm, CountChunks, ReplaceWorker, WithdrawWorker,
-  // Refill, SetPolicy, RemoveJob, FailJob, AttachChannel, DetachChannel.
+  // Refill, SetPolicy, RemoveJob, FailJob, FailRounds, AttachChannel, DetachChannel.
   { exchange.on_command(command) } -> std::same_as<Status>;
   // Jobs and channels that are gone for good since the last call are reported one by one.
   { exchange.take_event() } -> std::same_as<std::optional<Event>>;
