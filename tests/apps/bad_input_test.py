@@ -245,7 +245,7 @@ class BadInputTest(unittest.TestCase):
                       [7, 1000, "i32", "sum"], [7, 1000, "f32", "average"]):
             numel, dtype, op = wrong[1:]
             self.refused(second.call("declare", tensors=[wrong]), errno.EPROTOTYPE, "tensor 7",
-                         f"here as {numel} x {dtype}, {op}", "by worker 0 as 1000 x f32, sum")
+                         f"by worker 1 as {numel} x {dtype}, {op}", "by worker 0 as 1000 x f32, sum")
         # The one that was wrong may correct itself; nobody else has noticed.
         self.assertEqual(second.call("declare", tensors=[[7, 1000, "f32", "sum"]]).code, 0)
         for program in (first, second):
@@ -266,7 +266,22 @@ class BadInputTest(unittest.TestCase):
         self.refused(first.call("wait", handle=handle, timeout_ms=200), errno.ETIMEDOUT, "in flight")
         second.call("close")
         self.refused(first.call("wait", handle=handle, timeout_ms=30000), errno.ECONNRESET, "worker 1 of 2",
-                     self.addresses["right"], "left the job and had not declared tensor 1")
+                     self.addresses["right"],
+                     "left the job while tensor 1 waits for it in round 1; it had not declared tensor 1")
+        bystander.stop(self)
+
+    def test_a_program_that_gives_up_after_its_declaration_was_refused(self):
+        self.cluster()
+        bystander = Bystander(self)
+        first, second = self.pair()
+        self.assertEqual(first.call("declare", tensors=[[7, 1000, "f32", "sum"]]).code, 0)
+        self.refused(second.call("declare", tensors=[[7, 1001, "f32", "sum"]]), errno.EPROTOTYPE, "tensor 7")
+        handle = first.call("push_pull", tensor=7).fields["handle"]
+        self.refused(first.call("wait", handle=handle, timeout_ms=200), errno.ETIMEDOUT, "in flight")
+        second.call("close")
+        self.refused(first.call("wait", handle=handle, timeout_ms=30000), errno.ECONNRESET, "worker 1 of 2",
+                     self.addresses["right"], "left the job while tensor 7 waits for it in round 1; its declaration "
+                     "was refused: tensor 7 is declared by worker 1 as 1001 x f32, sum, by worker 0 as 1000 x f32, sum")
         bystander.stop(self)
 
     def test_the_rendezvous_says_who_is_missing(self):

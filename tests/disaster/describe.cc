@@ -109,10 +109,10 @@ std::string describe(const Scenario& s) {
   out << "seed " << s.seed << "\n  network: " << (s.ipv6 ? "IPv6" : "IPv4") << ", "
       << s.link.bytes_per_second << " bytes/s, delay " << ms(s.link.delay_ns) << ", queue "
       << s.link.queue_bytes << " bytes\n  weather: " << weather(s.link.faults)
-      << "\n  peer time-out " << ms(s.peer_timeout_ns) << ", grace " << ms(s.leave_grace_ns)
-      << (s.fixed_window ? ", fixed window " : ", window up to ") << s.window_bytes
-      << " bytes, first packet " << s.first_packet_number << ", " << s.in_flight_packets
-      << " packets in flight per engine\n";
+      << "\n  peer time-out " << ms(s.peer_timeout_ns) << ", notice of leaving "
+      << ms(s.leave_notice_ns) << (s.fixed_window ? ", fixed window " : ", window up to ")
+      << s.window_bytes << " bytes, first packet " << s.first_packet_number << ", "
+      << s.in_flight_packets << " packets in flight per engine\n";
   for (size_t i = 0; i < s.hosts.size(); ++i) {
     const HostPlan& host = s.hosts[i];
     out << "  host " << i << ": " << host.lanes << " engines, MTU " << host.mtu_bytes

@@ -58,7 +58,7 @@ Scenario small_scenario(const std::vector<uint32_t>& workers,
   s.link.bytes_per_second = 12'500'000;
   s.link.queue_bytes = 1 << 20;
   s.peer_timeout_ns = 1'000 * kMs;
-  s.leave_grace_ns = 2'500 * kMs;
+  s.leave_notice_ns = 2'500 * kMs;
   s.window_bytes = 32 * 1024;
   s.in_flight_packets = 4096;
   s.hosts.resize(workers.size() + servers.size());

@@ -284,7 +284,7 @@ void Program::finished(uint64_t cookie, const Operation& operation) {
   if (!tensor.memory->intact()) wrong("wrote beyond a tensor's memory");
   if (operation.status != Errc::kOk) {
     check_failed(operation.tensor);
-    check_departure(operation.tensor, operation.status);
+    check_departure(operation);
     return failed(operation.status, std::string("operation: ") + name_of(operation.status));
   }
   if (tensor.phase == Phase::kPushing) {
@@ -304,7 +304,7 @@ void Program::finished(uint64_t cookie, const Operation& operation) {
 std::optional<Departure> Program::leave() {
   const bool inside = state_ == State::kTraining || state_ == State::kDeclaring;
   if (!inside || job_failed_ || !can_run()) return std::nullopt;
-  Departure departure{rank_, {}};
+  Departure departure{rank_, {}, around_.now_ns()};
   for (const Tensor& tensor : tensors_) {
     const bool complete = tensor.phase == Phase::kReady || tensor.phase == Phase::kFinished;
     departure.rounds.push_back(tensor.round - (complete ? 0 : 1));

@@ -27,6 +27,7 @@ namespace mercury::disaster {
 struct Departure {
   uint32_t rank = 0;
   std::vector<uint32_t> rounds;
+  uint64_t at_ns = 0;
 };
 
 // What programs need of the world around them.
@@ -134,7 +135,7 @@ class Program {
   void finished(uint64_t cookie, const Operation& operation);
   void check_sum(uint32_t tensor);
   void check_failed(uint32_t tensor);
-  void check_departure(uint32_t tensor, Errc code);
+  void check_departure(const Operation& operation);
   void failed(Errc code, const std::string& text);
   void close();
   void note_wait(uint64_t since_ns);

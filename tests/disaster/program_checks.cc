@@ -26,7 +26,9 @@ void Program::check_failed(uint32_t t) {
 
 // Somebody has gone in order, and nothing else is wrong: what he had the sum of, he had contributed
 // to, and all get it; what he had not, fails by his name. (With a quorum he may not be missed.)
-void Program::check_departure(uint32_t t, Errc code) {
+void Program::check_departure(const Operation& operation) {
+  const uint32_t t = operation.tensor;
+  const Errc code = operation.status;
   const Departure* gone = around_.departure(job_);
   if (gone == nullptr || plan_.quorum > 0) return;
   const Tensor& tensor = tensors_[t];
@@ -34,6 +36,11 @@ void Program::check_departure(uint32_t t, Errc code) {
     wrong("tensor " + std::to_string(plan_.tensors[t].number) + " round " +
           std::to_string(tensor.round) + " is complete for worker " + std::to_string(gone->rank) +
           ", who has left, and fails here");
+  }
+  const uint64_t heard_ns = around_.now_ns() - std::max(gone->at_ns, operation.since_ns);
+  if (heard_ns > scenario_.leave_notice_ns) {
+    wrong("worker " + std::to_string(gone->rank) + " has left, which was heard of after " +
+          std::to_string(heard_ns / 1'000'000) + " ms");
   }
   const Status status = host().jobs().job_status(client_, slot_);
   const std::string text = status ? "" : status.error().message;
@@ -59,8 +66,7 @@ uint64_t Program::patience_ns() const {
   const auto endless = static_cast<uint64_t>(
       std::count_if(scenario_.faults.begin(), scenario_.faults.end(), Scenario::endless));
   const uint64_t others_ns = 2 * (plan_.straggle_ns + plan_.compute_ns) +
-                             2 * scenario_.leave_grace_ns + endless * plan_.stall_ns / 8 * 9 +
-                             2 * plan_.patience_ns +
+                             endless * plan_.stall_ns / 8 * 9 + 2 * plan_.patience_ns +
                              (1 + scenario_.faults.size()) * plan_.rejoin_ns;
   switch (state_) {
     case State::kOpening:

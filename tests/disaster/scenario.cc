@@ -47,7 +47,7 @@ void draw_network(Scenario& s, Random random) {
   if (random.chance(0.8)) s.link.faults = draw_weather(random);
   constexpr uint64_t kTimeouts[] = {kSecond, kSecond, 2 * kSecond, 3 * kSecond};
   s.peer_timeout_ns = one_of(random, kTimeouts);
-  s.leave_grace_ns = 2 * kSecond + random.below(2 * kSecond);
+  s.leave_notice_ns = 2 * kSecond + random.below(2 * kSecond);
   s.window_bytes = 16 * 1024 << random.below(6);
   s.fixed_window = random.chance(0.3);
   if (random.chance(0.5)) s.link.ecn_mark_bytes = s.link.queue_bytes / 4;

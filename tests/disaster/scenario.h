@@ -97,7 +97,8 @@ struct Scenario {
   bool ipv6 = false;
   sim::LinkConfig link;
   uint64_t peer_timeout_ns = 0;
-  uint64_t leave_grace_ns = 0;
+  // Whoever waits in vain for one that has left hears of it in this time, if nothing else happens.
+  uint64_t leave_notice_ns = 0;
   uint64_t window_bytes = 0;
   bool fixed_window = false;
   uint64_t first_packet_number = 0;

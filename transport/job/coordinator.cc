@@ -263,7 +263,8 @@ void Coordinator::seat_closed(Seat& seat, const Error& why, uint64_t now_ns) {
   if (phase_ != Phase::kGathering) {
     // kClosed without a Leave before it: the member's host was stopped.
     const Errc code = why.code == Errc::kClosed ? Errc::kPeerLeft : why.code;
-    const std::string text = said_of(who(seat), why.message);
+    std::string text = said_of(who(seat), why.message);
+    if (seat.join.role == Role::kWorker) text += refused_text(seat);
     if (seat.join.role == Role::kWorker && survives_loss(seat)) {
       return vacate(seat, Error(code, text), now_ns);
     }

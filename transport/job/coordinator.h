@@ -98,10 +98,15 @@ class Coordinator {
   void leave(Seat& seat, uint64_t now_ns);
   void set_policy(const message::SetPolicy& message);
   void process_declarations();
-  Status check_declaration(const Declaration& declaration, std::vector<message::Tensor>& fresh);
+  Status check_declaration(const Declaration& declaration, uint16_t rank,
+                           std::vector<message::Tensor>& fresh) const;
   void defined(LinkId server);
   void note_declared(const Declaration& declaration, const Seat& seat);
   std::string tensors_lacked(uint16_t rank) const;
+  std::string refusal_of(uint16_t rank) const;  // why its last declaration was refused, if it was
+  std::string refused_text(const Seat& worker) const;  // that, behind another text
+  bool servers_know_endings() const;
+  void waits_in_vain(const message::Stalled& message);
   static std::vector<uint32_t> rounds_of(const Declaration& declaration, const Seat& seat);
 
   // --- coming back (coordinator_rejoin.cc) ---
@@ -116,6 +121,7 @@ class Coordinator {
   void limit_vacancies(uint64_t now_ns);
   void end_rejoining(uint64_t now_ns);
   void vacate(const Seat& seat, const Error& why, uint64_t now_ns);
+  void withdraw(const Seat& worker);
   void unseat(Seat& seat, const Error& why, uint64_t now_ns);
   void lost(const message::Lost& message, const Seat& server, uint64_t now_ns);
   void stalled(const message::Stalled& message, uint64_t now_ns);
@@ -173,6 +179,9 @@ class Coordinator {
   message::Roster roster_;  // as it is now; `rank` is whose it was sent to last
   uint32_t chunk_bytes_ = 0;
   std::unordered_map<uint32_t, Known> tensors_;
+  std::unordered_map<uint16_t, std::string> refusals_;    // of each worker's last declaration
+  std::unordered_map<uint16_t, message::PeerLeft> left_;  // in order, as the others were told
+  std::unordered_map<uint32_t, uint32_t> hopeless_;       // the lowest round of a tensor that is
   std::deque<Declaration> declarations_;  // the first is in work while servers are awaited
   std::vector<LinkId> awaited_servers_;
 

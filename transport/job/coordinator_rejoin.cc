@@ -47,9 +47,9 @@ void Coordinator::limit_vacancies(uint64_t now_ns) {
 void Coordinator::vacate(const Seat& seat, const Error& why, uint64_t now_ns) {
   Vacancy vacancy{static_cast<uint16_t>(seat.join.rank), seat.join.lanes.front(), why, now_ns,
                   kNever};
-  const message::Lost withdrawn{vacancy.rank, seat.join.incarnation};
   // A next life that dies before it starts changes nothing about what the others wait for.
   if (seat.returns_to) vacancy = *seat.returns_to;
+  if (shape_->quorum > 0) withdraw(seat);
   const LinkId link = seat.link;
   const bool in_work = !fencing_.empty() && fencing_.front() == link && !awaited_fence_.empty();
   if (!in_work) std::erase(fencing_, link);  // else its servers still answer
@@ -60,15 +60,18 @@ void Coordinator::vacate(const Seat& seat, const Error& why, uint64_t now_ns) {
                 has_quorum() ? "goes on without " + why.message
                              : "waits " + std::to_string(shape_->rejoin_ms) +
                                    " ms for the return of " + why.message);
-  for (const Seat& server : seats_) {
-    if (shape_->quorum > 0 && server.join.role == Role::kServer) {
-      context_.links.send(server.link, withdrawn);
-    }
-  }
   for (size_t i = 0; i < applicants_.size(); ++i) {
     if (!take_vacancy(applicants_[i].link, applicants_[i].join, now_ns)) continue;
     applicants_.erase(applicants_.begin() + static_cast<std::ptrdiff_t>(i));
     return begin_fence();
+  }
+}
+
+// The servers expect nothing of it until it is replaced.
+void Coordinator::withdraw(const Seat& worker) {
+  const message::Lost withdrawn{static_cast<uint16_t>(worker.join.rank), worker.join.incarnation};
+  for (const Seat& server : seats_) {
+    if (server.join.role == Role::kServer) context_.links.send(server.link, withdrawn);
   }
 }
 
@@ -93,7 +96,7 @@ void Coordinator::lost(const message::Lost& message, const Seat& server, uint64_
 // Who does not push counts as lost. Not while a lost worker is waited for: who waits for its part
 // of one tensor may not come to push another.
 void Coordinator::stalled(const message::Stalled& message, uint64_t now_ns) {
-  if (phase_ != Phase::kRunning || ending_ || !has_quorum()) return;
+  if (phase_ != Phase::kRunning || (!ending_ && !has_quorum())) return;
   std::vector<LinkId> links;
   std::string names;
   for (const auto& row : message.workers) {
@@ -104,7 +107,9 @@ void Coordinator::stalled(const message::Stalled& message, uint64_t now_ns) {
     if (seat == seats_.end() || std::find(links.begin(), links.end(), seat->link) != links.end()) {
       continue;
     }
-    if (links.size() < kNamedWorkers) names += (links.empty() ? "" : ", ") + who(*seat);
+    if (links.size() < kNamedWorkers) {
+      names += (links.empty() ? "" : ", ") + who(*seat) + refused_text(*seat);
+    }
     links.push_back(seat->link);
   }
   if (links.empty()) return;
@@ -116,7 +121,9 @@ void Coordinator::stalled(const message::Stalled& message, uint64_t now_ns) {
                                              " for " + std::to_string(message.waited_ms) +
                                              " ms since others pushed it (stall_timeout_ms)");
   const bool enough = shape_->quorum > 0 && workers_there() - links.size() >= shape_->quorum;
-  if (!enough && shape_->rejoin_ms == 0) return fail(why.code, names + ": " + why.message, now_ns);
+  if (ending_ || (!enough && shape_->rejoin_ms == 0)) {
+    return fail(why.code, names + ": " + why.message, now_ns);
+  }
   for (const LinkId link : links) {
     if (Seat* seat = seat_of(link)) unseat(*seat, why, now_ns);
   }
@@ -257,7 +264,9 @@ void Coordinator::end_rejoining(uint64_t now_ns) {
   for (const Applicant& applicant : applicants_) dismiss(applicant.link, job_is_ending(), now_ns);
   applicants_.clear();
   for (const Seat& seat : seats_) {
-    if (seat.returns_to) dismiss(seat.link, job_is_ending(), now_ns);
+    if (!seat.returns_to) continue;
+    dismiss(seat.link, job_is_ending(), now_ns);
+    withdraw(seat);
   }
   std::erase_if(seats_, [](const Seat& seat) { return seat.returns_to.has_value(); });
 }

@@ -36,7 +36,7 @@ void Coordinator::on_message(LinkId link, const Message& message, uint64_t now_n
     return lost(*m, *seat, now_ns);
   }
   if (const auto* m = std::get_if<message::Stalled>(&message); m && !worker) {
-    return stalled(*m, now_ns);
+    return m->gone ? waits_in_vain(*m) : stalled(*m, now_ns);
   }
   if (const auto* m = std::get_if<message::Replaced>(&message);
       m && std::find(awaited_fence_.begin(), awaited_fence_.end(), link) != awaited_fence_.end()) {
@@ -103,12 +103,13 @@ void Coordinator::leave(Seat& leaver, uint64_t now_ns) {
   const bool all_left = std::none_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
     return seat.join.role == Role::kWorker;
   });
-  const std::string lacked = tensors_lacked(rank);
+  message::PeerLeft& left = left_[rank];
+  left = {rank, tensors_lacked(rank), refusal_of(rank), ending_ && servers_know_endings(), {}};
   for (const Seat& seat : seats_) {
     if (all_left) {
       dismiss(seat.link, message::End{}, now_ns);
     } else if (ending_ || seat.join.role == Role::kServer) {
-      context_.links.send(seat.link, message::PeerLeft{rank, lacked});
+      context_.links.send(seat.link, left);
     }
   }
   if (all_left) {
@@ -116,6 +117,31 @@ void Coordinator::leave(Seat& leaver, uint64_t now_ns) {
     declarations_.clear();
     phase_ = Phase::kEnded;
   }
+}
+
+bool Coordinator::servers_know_endings() const {
+  return std::all_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
+    return seat.join.role == Role::kWorker || (seat.join.features & kKnowsEndings) != 0;
+  });
+}
+
+// A server has a push of a round that those who have left would have to push, too. All are told, as
+// any of them may wait for it, or will; what they wait for besides still comes.
+void Coordinator::waits_in_vain(const message::Stalled& message) {
+  const auto row = std::find_if(message.workers.begin(), message.workers.end(),
+                                [this](const auto& worker) { return left_.contains(worker.rank); });
+  if (phase_ != Phase::kRunning || row == message.workers.end() ||
+      !tensors_.contains(message.tensor)) {
+    return;
+  }
+  const auto [entry, fresh] = hopeless_.emplace(message.tensor, message.round);
+  if (!fresh && static_cast<int32_t>(message.round - entry->second) >= 0) return;
+  entry->second = message.round;
+  message::PeerLeft left = left_.at(row->rank);
+  left.lacked =
+      tensors_.at(message.tensor).declared.test(row->rank) ? "" : tensors_lacked(row->rank);
+  left.waiting = {message.tensor, message.round};
+  for (const Seat& seat : seats_) context_.links.send(seat.link, left);
 }
 
 // One batch at a time goes to the servers, so that what waits for one of them stays within one
@@ -130,10 +156,11 @@ void Coordinator::process_declarations() {
       continue;
     }
     std::vector<message::Tensor> fresh;
-    const Status agreed = check_declaration(declaration, fresh);
+    const auto rank = static_cast<uint16_t>(seat->join.rank);
+    const Status agreed = check_declaration(declaration, rank, fresh);
     if (agreed && !fresh.empty()) {
       for (const message::Tensor& t : fresh) {
-        tensors_[t.id] = {t, static_cast<uint16_t>(seat->join.rank), {}};
+        tensors_[t.id] = {t, rank, {}};
       }
       for (const Seat& server : seats_) {
         if (server.join.role != Role::kServer) continue;
@@ -146,6 +173,9 @@ void Coordinator::process_declarations() {
     message::Declared answer;
     if (!agreed) {
       answer = {agreed.error().code, agreed.error().message, {}};
+      refusals_[rank] = answer.text;
+      context_.note(NoticeKind::kTrouble, job_,
+                    "refused a declaration of " + who(*seat) + ": " + answer.text);
     } else {
       note_declared(declaration, *seat);
       if (seat->came_back) answer.rounds = rounds_of(declaration, *seat);
@@ -170,9 +200,20 @@ void Coordinator::defined(LinkId server) {
 }
 
 void Coordinator::note_declared(const Declaration& declaration, const Seat& seat) {
+  refusals_.erase(static_cast<uint16_t>(seat.join.rank));
   for (const message::Tensor& t : declaration.tensors) {
     tensors_[t.id].declared.set(static_cast<size_t>(seat.join.rank));
   }
+}
+
+std::string Coordinator::refusal_of(uint16_t rank) const {
+  const auto refusal = refusals_.find(rank);
+  return refusal == refusals_.end() ? "" : refusal->second;
+}
+
+std::string Coordinator::refused_text(const Seat& worker) const {
+  const std::string refusal = refusal_of(static_cast<uint16_t>(worker.join.rank));
+  return refusal.empty() ? "" : "; its declaration was refused: " + refusal;
 }
 
 // What a worker that leaves has not declared: the others wait in vain for its part of these.
@@ -189,15 +230,15 @@ std::string Coordinator::tensors_lacked(uint16_t rank) const {
          (count == 1 ? "" : " and " + std::to_string(count - 1) + " more");
 }
 
-Status Coordinator::check_declaration(const Declaration& declaration,
-                                      std::vector<message::Tensor>& fresh) {
+Status Coordinator::check_declaration(const Declaration& declaration, uint16_t rank,
+                                      std::vector<message::Tensor>& fresh) const {
   std::unordered_map<uint32_t, const message::Tensor*> batch;
   for (const message::Tensor& t : declaration.tensors) {
     const std::string name = "tensor " + std::to_string(t.id);
     if (const auto known = tensors_.find(t.id); known != tensors_.end()) {
       if (t == known->second.tensor) continue;
-      return Error(Errc::kTensorMismatch, name + " is declared here as " + shape_text(t) +
-                                              ", by worker " +
+      return Error(Errc::kTensorMismatch, name + " is declared by worker " + std::to_string(rank) +
+                                              " as " + shape_text(t) + ", by worker " +
                                               std::to_string(known->second.declared_by) + " as " +
                                               shape_text(known->second.tensor));
     }

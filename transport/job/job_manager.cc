@@ -170,6 +170,9 @@ void JobManager::on_event(LaneId lane, Event event, uint64_t now_ns) {
   } else if (const auto* stalled = std::get_if<event::WorkersStalled>(&event)) {
     const auto it = state.members.find(stalled->job.value);
     if (it != state.members.end()) it->second->on_workers_stalled(*stalled);
+  } else if (const auto* hopeless = std::get_if<event::RoundHopeless>(&event)) {
+    const auto it = state.members.find(hopeless->job.value);
+    if (it != state.members.end()) it->second->on_round_hopeless(*hopeless);
   } else if (const auto* removed = std::get_if<event::JobRemoved>(&event)) {
     const auto it = state.members.find(removed->job.value);
     if (it != state.members.end()) it->second->on_job_removed();

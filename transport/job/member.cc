@@ -86,8 +86,8 @@ void Member::attach(LinkId control, uint64_t now_ns) {
     join.timeout_ms = std::max<uint64_t>(1, left_ns / 1'000'000);
   }
   join.served = served_;
-  join.features =
-      kKnowsPolicies | kKnowsStalls | (spec_.role == Role::kServer ? kKnowsLostWorkers : 0);
+  join.features = kKnowsPolicies | kKnowsStalls |
+                  (spec_.role == Role::kServer ? kKnowsLostWorkers | kKnowsEndings : 0);
   join.rejoin_ms = spec_.rejoin_ns / 1'000'000;
   join.policy = spec_.policy;
   join.quorum = spec_.quorum;
@@ -186,10 +186,10 @@ void Member::fail_as(const Error& why, const std::string& told) {
 }
 
 void Member::end_in_order() {  // server: all workers have left
-  note_end({});
+  note_end(status_);
   phase_ = Phase::kEnded;
   drop_control(Error(Errc::kClosed, "the job has ended"));
-  answer_waiters({});
+  answer_waiters(status_);
   release(Error(Errc::kClosed, "the job has ended"));
 }
 

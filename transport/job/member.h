@@ -79,6 +79,7 @@ class Member {
   void on_chunks_moved(uint64_t chunks, uint64_t now_ns);
   void on_worker_replaced(const event::WorkerReplaced& event);
   void on_workers_stalled(const event::WorkersStalled& event);
+  void on_round_hopeless(const event::RoundHopeless& event);
   void on_command_failed(Error why);
 
   void on_timer(uint64_t now_ns);
@@ -116,7 +117,8 @@ class Member {
   void on_peer_left(const message::PeerLeft& left, uint64_t now_ns);
   void count_chunks(uint64_t now_ns);
   void end_grace();
-  void withdraw(uint16_t rank);
+  void withdraw(uint16_t rank, bool ending);
+  void fail_rounds(const message::PeerLeft& left);
   void replace(const message::Replace& message);
 
   // --- data sessions (member_sessions.cc) ---
@@ -181,7 +183,8 @@ class Member {
   std::string peer_left_;
 
   std::unordered_map<LinkId, Data> data_;
-  std::unordered_set<uint16_t> left_;  // workers that have left in order
+  std::unordered_map<uint16_t, uint32_t> left_;  // workers that have left in order: incarnations
+  std::unordered_map<uint32_t, uint32_t> hopeless_;  // the lowest round of a tensor that is
   bool ready_said_ = false;
   uint16_t ready_payload_ = 0;  // that all its paths carry, as it said then
   size_t lanes_used_ = 0;       // engines that know the job: the first so many

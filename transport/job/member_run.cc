@@ -42,7 +42,7 @@ void Member::on_message(const Message& message, uint64_t now_ns) {
   } else if (replaced && !worker && phase_ == Phase::kRunning && !replacing_) {
     replace(*replaced);
   } else if (lost && !worker && phase_ == Phase::kRunning) {
-    withdraw(lost->rank);
+    withdraw(lost->rank, false);
   } else if (refill && worker && phase_ >= Phase::kRunning) {
     for (size_t lane = 0; lane < lanes_used_; ++lane) to_lane(lane, command::Refill{slot_});
   } else if (policy) {
@@ -156,14 +156,44 @@ Status Member::set_policy(std::string policy) {
 void Member::on_peer_left(const message::PeerLeft& left, uint64_t now_ns) {
   const uint16_t rank = left.rank;
   if (rank >= roster_.workers.size()) return;
-  left_.insert(rank);
-  if (spec_.role == Role::kServer) return withdraw(rank);
+  if (left_.emplace(rank, roster_.workers[rank].incarnation).second &&
+      spec_.role == Role::kServer) {
+    withdraw(rank, left.ending);
+  }
+  if (left.waiting) return fail_rounds(left);
+  if (left.ending || spec_.role == Role::kServer) return;
+  // A server of an earlier version says nothing: who waits in vain is found out by waiting.
   if (!peer_left_.empty() || phase_ != Phase::kRunning) return;  // the first is the reason
   peer_left_ = describe(Role::kWorker, rank, spec_.workers, roster_.workers[rank].address) +
                " left the job" +
                (left.lacked.empty() ? "" : " and had not declared " + left.lacked);
   grace_until_ns_ = now_ns + context_.policy.leave_grace_ns;
   if (context_.policy.leave_grace_ns > 0) count_chunks(now_ns);
+}
+
+// All of the job's operations but these go on: what needs nothing more of who has left still comes.
+void Member::fail_rounds(const message::PeerLeft& left) {
+  if (phase_ != Phase::kRunning) return;
+  const auto [tensor, round] = *left.waiting;
+  if (status_) {
+    const Endpoint& address = roster_.workers[left.rank].address;
+    std::string why = describe(Role::kWorker, left.rank, spec_.workers, address) +
+                      " left the job while tensor " + std::to_string(tensor) +
+                      " waits for it in round " + std::to_string(round);
+    if (!left.refused.empty()) {
+      why += "; its declaration was refused: " + left.refused;
+    } else if (!left.lacked.empty()) {
+      why += "; it had not declared " + left.lacked;
+    }
+    status_ = Error(Errc::kPeerLeft, std::move(why));
+    note_end(status_);
+  }
+  if (spec_.role == Role::kServer) return;
+  const auto [known, fresh] = hopeless_.emplace(tensor, round);
+  if (!fresh && static_cast<int32_t>(round - known->second) < 0) known->second = round;
+  for (size_t lane = 0; lane < lanes_used_; ++lane) {
+    to_lane(lane, command::FailRounds{slot_, tensor, round, Errc::kPeerLeft});
+  }
 }
 
 // Whether anything still comes: a slow path brings what is complete without the one that left for
@@ -200,14 +230,26 @@ void Member::end_grace() {
   }
 }
 
-// Server: the others' sums need not wait for it, if the job has a quorum.
-void Member::withdraw(uint16_t rank) {
-  if (roster_.quorum == 0 || rank >= roster_.workers.size()) return;
+// Server: the others' sums need not wait for it, if the job has a quorum; and if the job is ending,
+// nothing is to wait for it without being told.
+void Member::withdraw(uint16_t rank, bool ending) {
+  if ((roster_.quorum == 0 && !ending) || rank >= roster_.workers.size()) return;
   drop_sessions_of(rank, Error(Errc::kPeerLeft, "the job goes on without it"));
   roster_.workers[rank].incarnation = 0;  // nobody's
   for (size_t lane = 0; lane < lanes_used_; ++lane) {
-    to_lane(lane, command::WithdrawWorker{slot_, rank});
+    to_lane(lane, command::WithdrawWorker{slot_, rank, ending});
   }
+}
+
+// Server: somebody has pushed what who has left would have to push, too.
+void Member::on_round_hopeless(const event::RoundHopeless& event) {
+  if (phase_ != Phase::kRunning) return;
+  message::Stalled stalled{event.tensor, event.round, 0, {}, true};
+  for (const auto& [rank, incarnation] : left_) {
+    const bool missing = (event.missing[rank / 64] >> (rank % 64) & 1) != 0;
+    if (missing && incarnation != 0) stalled.workers.push_back({rank, incarnation});
+  }
+  if (!stalled.workers.empty()) context_.links.send(control_, stalled);
 }
 
 // Server: the coordinator knows who is waited for anyway.

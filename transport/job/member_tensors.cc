@@ -139,6 +139,9 @@ void Member::add_tensor(const message::Tensor& t, uint16_t priority, std::byte* 
   for (size_t lane = 0; lane < lanes_used_; ++lane) {
     to_lane(lane, command::AddTensor{slot_, t.id, t.numel, t.dtype, t.op, priority, chunk_bytes_,
                                      data, first_round});
+    const auto hopeless = hopeless_.find(t.id);
+    if (hopeless == hopeless_.end()) continue;
+    to_lane(lane, command::FailRounds{slot_, t.id, hopeless->second, Errc::kPeerLeft});
   }
 }
 

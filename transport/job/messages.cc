@@ -168,10 +168,20 @@ void get(MessageReader& in, message::Define& m) { read_tensors(in, m.tensors); }
 void put(Json& out, const message::PeerLeft& m) {
   out["rank"] = m.rank;
   if (!m.lacked.empty()) out["lacked"] = shortened(m.lacked, kMaxText);
+  if (!m.refused.empty()) out["refused"] = shortened(m.refused, kMaxText);
+  if (m.ending) out["ending"] = true;
+  if (m.waiting) out["waiting"] = {m.waiting->tensor, m.waiting->round};
 }
 void get(MessageReader& in, message::PeerLeft& m) {
   in.read("rank", m.rank, 0, kMaxWorkers - 1);
   if (in.find("lacked")) in.read("lacked", m.lacked);
+  if (in.find("refused")) in.read("refused", m.refused);
+  if (in.find("ending")) in.read("ending", m.ending);
+  const Json* waiting = in.find("waiting");
+  if (!waiting) return;
+  if (!waiting->is_array() || waiting->size() != 2) return in.fail("'waiting' is not two numbers");
+  m.waiting = {static_cast<uint32_t>(in.number(&(*waiting)[0], "tensor", 0, kMaxTensorId)),
+               static_cast<uint32_t>(in.number(&(*waiting)[1], "round", 0, kMax32))};
 }
 void put(Json& out, const message::Declared& m) {
   out["code"] = static_cast<int>(m.code);
@@ -243,6 +253,7 @@ void put(Json& out, const message::Stalled& m) {
   out["waited_ms"] = m.waited_ms;
   out["workers"] = Json::array();
   for (const auto& row : m.workers) out["workers"].push_back({row.rank, row.incarnation});
+  if (m.gone) out["gone"] = true;
 }
 void get(MessageReader& in, message::Stalled& m) {
   in.read("tensor", m.tensor, 0, kMaxTensorId);
@@ -255,6 +266,7 @@ void get(MessageReader& in, message::Stalled& m) {
     out.incarnation = static_cast<uint32_t>(in.number(&row[1], "incarnation", 1, kMax32));
     m.workers.push_back(out);
   });
+  if (in.find("gone")) in.read("gone", m.gone);
 }
 template <class Empty>
 requires std::is_empty_v<Empty>

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -34,6 +35,8 @@ inline constexpr uint64_t kMaxElements = uint64_t{1} << 56;
 inline constexpr uint32_t kKnowsLostWorkers = 1;
 inline constexpr uint32_t kKnowsPolicies = 2;  // set_policy; all members
 inline constexpr uint32_t kKnowsStalls = 4;    // stall_ms; all members
+// Servers: they say which rounds those who have left would have to push (PeerLeft::ending).
+inline constexpr uint32_t kKnowsEndings = 8;
 
 namespace message {
 
@@ -133,7 +136,16 @@ struct Left {  // coordinator: the worker may close
 };
 struct PeerLeft {  // coordinator: worker `rank` has left in order
   uint16_t rank = 0;
-  std::string lacked;  // which of the others' tensors it had not declared; empty: none
+  std::string lacked;   // which of the others' tensors it had not declared; empty: none
+  std::string refused;  // why its last declaration was refused; empty: it was not
+  // Nobody comes in its place, and every server says who waits for it in vain (Stalled::gone).
+  bool ending = false;
+  struct Waiting {
+    uint32_t tensor = 0;
+    uint32_t round = 0;
+    friend bool operator==(const Waiting&, const Waiting&) = default;
+  };
+  std::optional<Waiting> waiting;  // this round, and every later one, waits for it in vain
   friend bool operator==(const PeerLeft&, const PeerLeft&) = default;
 };
 struct End {  // coordinator to servers: all workers have left in order
@@ -178,6 +190,7 @@ struct Lost {
   friend bool operator==(const Lost&, const Lost&) = default;
 };
 // Server, in jobs with a stall time-out: others have pushed this round, and wait for these workers.
+// Or, whether or not there is one: they wait for these, who have left (PeerLeft::ending).
 struct Stalled {
   uint32_t tensor = 0;
   uint32_t round = 0;
@@ -188,6 +201,7 @@ struct Stalled {
     friend bool operator==(const Row&, const Row&) = default;
   };
   std::vector<Row> workers;
+  bool gone = false;
   friend bool operator==(const Stalled&, const Stalled&) = default;
 };
 

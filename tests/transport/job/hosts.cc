@@ -184,13 +184,19 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     for (const auto& [tensor, round] : job->rounds) replaced.rounds.push_back({tensor, round});
     if (job->fences) events.push_back(std::move(replaced));
   } else if (const auto* x = std::get_if<command::WithdrawWorker>(&any)) {
-    if (auto* job = need(x->job, "WithdrawWorker")) job->withdrawn.insert(x->rank);
+    if (auto* job = need(x->job, "WithdrawWorker")) {
+      job->withdrawn.insert(x->rank);
+      job->ending = x->ending;
+    }
   } else if (const auto* l = std::get_if<command::Refill>(&any)) {
     if (auto* job = need(l->job, "Refill")) ++job->refills;
   } else if (const auto* s = std::get_if<command::SetPolicy>(&any)) {
     if (auto* job = need(s->job, "SetPolicy")) job->policy = s->policy;
   } else if (const auto* f = std::get_if<command::FailJob>(&any)) {
     if (auto* job = need(f->job, "FailJob")) job->failed = f->code;
+  } else if (const auto* n = std::get_if<command::FailRounds>(&any)) {
+    auto* job = need(n->job, "FailRounds");
+    if (job) job->failed_rounds[n->tensor] = *n;
   } else if (const auto* r = std::get_if<command::RemoveJob>(&any)) {
     need(r->job, "RemoveJob");
     for (auto& session : sessions_) {

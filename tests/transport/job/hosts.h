@@ -41,6 +41,8 @@ struct HostModel {
     uint64_t chunks_moved = 0;  // worker: what it says when it is asked
     std::string policy;         // as last heard
     std::set<uint16_t> withdrawn;
+    bool ending = false;                                    // server: as WithdrawWorker said last
+    std::map<uint32_t, command::FailRounds> failed_rounds;  // worker: by tensor, the last
   };
   struct Lane {
     std::deque<Command> commands;

@@ -61,7 +61,8 @@ std::vector<Message> one_of_each() {
           message::Leave{},
           message::Left{},
           message::PeerLeft{255},
-          message::PeerLeft{3, "tensor 7 and 2 more"},
+          message::PeerLeft{3, "tensor 7 and 2 more", "", false, {}},
+          message::PeerLeft{3, "", "tensor 7 differs", true, {{kMaxTensorId, ~uint32_t{0}}}},
           message::End{},
           message::Fail{Errc::kPeerLost, "worker 1 of 2: nothing heard"},
           message::Replace{255, 1, endpoint(1, 7470)},
@@ -69,7 +70,8 @@ std::vector<Message> one_of_each() {
           message::Refill{},
           message::Lost{3, 5},
           message::SetPolicy{"mercury:forward=tensor"},
-          message::Stalled{kMaxTensorId, ~uint32_t{0}, 1'800'000, {{0, 7}, {255, 1}}}};
+          message::Stalled{kMaxTensorId, ~uint32_t{0}, 1'800'000, {{0, 7}, {255, 1}}, false},
+          message::Stalled{0, 1, 0, {{0, 7}}, true}};
 }
 
 Result<Message> decode_json(const Json& json) {
@@ -111,7 +113,8 @@ TEST(Messages, LargestRosterAndBatchFit) {
 // What version 1 of the control messages did not have: left out by those who have no use for it.
 bool is_optional(const Message& message, const std::string& key) {
   return key == "rejoin_ms" || key == "frame_bytes" || key == "lacked" || key == "quorum" ||
-         key == "patience_ms" || key == "stall_ms" || key == "features" ||
+         key == "patience_ms" || key == "stall_ms" || key == "features" || key == "refused" ||
+         key == "ending" || key == "waiting" || key == "gone" ||
          (key == "policy" && !std::holds_alternative<message::SetPolicy>(message)) ||
          (key == "rounds" && std::holds_alternative<message::Declared>(message));
 }
@@ -133,6 +136,8 @@ TEST(Messages, AFieldAddedLaterMayBeMissing) {
   EXPECT_FALSE(to_json(plain).contains("rejoin_ms"));
   EXPECT_FALSE(to_json(plain).contains("policy"));
   EXPECT_FALSE(to_json(message::Declared{}).contains("rounds"));
+  EXPECT_EQ(to_json(message::PeerLeft{3}).size(), 2U);
+  EXPECT_FALSE(to_json(message::Stalled{}).contains("gone"));
 }
 
 TEST(Messages, SkipsUnknownFields) {

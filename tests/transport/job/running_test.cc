@@ -1,4 +1,5 @@
 #include "tests/transport/job/fixture.h"
+#include "transport/job/messages.h"
 
 namespace mercury::test {
 namespace {
@@ -38,7 +39,7 @@ TEST_F(RunningTest, MismatchIsToldToTheLateOneOnly) {
   ASSERT_EQ(b->declared.ok(), false);
   EXPECT_EQ(b->declared.error().code, Errc::kTensorMismatch);
   EXPECT_EQ(b->declared.error().message,
-            "tensor 4 is declared here as 1001 x f32, sum, by worker 0 as 1000 x f32, sum");
+            "tensor 4 is declared by worker 1 as 1001 x f32, sum, by worker 0 as 1000 x f32, sum");
   EXPECT_TRUE(engine_job(2, 0, JobSlot(0)).tensors.empty());
   EXPECT_TRUE(a->status().ok() && b->status().ok());
   b->declare(tensors(0, 5, 1000));  // corrected
@@ -183,25 +184,82 @@ TEST_F(RunningTest, AJobIsOpenedAgainWhereServersStillBelongToTheLastOne) {
   expect_nothing_left();
 }
 
-TEST_F(RunningTest, LeavingInOrderLetsTheOthersFinishFirst) {
+TEST_F(RunningTest, LeavingInOrderLetsTheOthersFinish) {
   start();
+  b->declare(tensors(4, 2));
+  hosts.run();
   a->close();
-  hosts.run_for(kSecond);
+  hosts.run_for(kMinute);
   EXPECT_EQ(a->closes, 1);
-  EXPECT_TRUE(b->status().ok());  // what the servers owe it may still arrive
-  EXPECT_EQ(engine_job(2, 0, b->slot).failed, Errc::kOk);
-  hosts.run_for(10 * kSecond);
-  ASSERT_FALSE(b->status().ok());
-  EXPECT_EQ(b->status().error().code, Errc::kPeerLeft);
-  EXPECT_EQ(b->status().error().message, "worker 0 of 2 (10.0.0.1:7470) left the job");
-  EXPECT_EQ(engine_job(2, 0, b->slot).failed, Errc::kPeerLeft);
-  EXPECT_FALSE(hosts.manager(4).idle());
-  b->close();  // still an orderly end for the servers
+  EXPECT_TRUE(b->status().ok()) << "nobody waits for it";
+  for (const int host : {3, 4}) {
+    EXPECT_EQ(engine_job(host, 0, JobSlot(0)).withdrawn, std::set<uint16_t>{0});
+    EXPECT_TRUE(engine_job(host, 0, JobSlot(0)).ending);
+    EXPECT_FALSE(hosts.manager(host).idle());
+  }
+  b->close();
   expect_nothing_left();
+  EXPECT_FALSE(std::any_of(hosts.log.begin(), hosts.log.end(),
+                           [](const std::string& line) { return says(line, "failed"); }));
 }
 
-// Over a path that takes longer than the grace for what is complete.
+// Server 1's engine has a push of worker 1, and will have none of worker 0.
+TEST_F(RunningTest, WhoWaitsForOneThatHasLeftIsToldAtOnce) {
+  start();
+  b->declare(tensors(4, 2));
+  hosts.run();
+  a->close();
+  hosts.run();
+  const auto pushed = [this](uint32_t tensor, uint32_t round) {
+    hosts.host(4).lanes[0].events.push_back(
+        event::RoundHopeless{JobSlot(0), tensor, round, {1, 0, 0, 0}});
+    const uint64_t before_ns = hosts.now_ns();
+    hosts.run();
+    EXPECT_EQ(hosts.now_ns(), before_ns) << "nothing waits for a time limit";
+  };
+  const std::string why =
+      "worker 0 of 2 (10.0.0.1:7470) left the job while tensor 4 waits for it in round 3; it had "
+      "not declared tensor 4 and 1 more";
+  pushed(4, 3);
+  ASSERT_FALSE(b->status().ok());
+  EXPECT_EQ(b->status().error().code, Errc::kPeerLeft);
+  EXPECT_EQ(b->status().error().message, why);
+  auto& engine = engine_job(2, 0, b->slot);
+  EXPECT_EQ(engine.failed, Errc::kOk) << "all else goes on";
+  EXPECT_EQ(engine.failed_rounds.size(), 1U);
+  EXPECT_EQ(engine.failed_rounds[4].round, 3U);
+  EXPECT_EQ(engine.failed_rounds[4].code, Errc::kPeerLeft);
+  pushed(4, 3);  // another server says so, too
+  pushed(4, 2);
+  EXPECT_EQ(engine.failed_rounds[4].round, 2U);
+  pushed(5, 7);
+  EXPECT_EQ(engine.failed_rounds[5].round, 7U);
+  pushed(99, 1);  // no tensor of the job
+  EXPECT_EQ(engine.failed_rounds.size(), 2U);
+  EXPECT_EQ(b->status().error().message, why) << "the first is the reason";
+  b->close();
+  expect_nothing_left();
+  for (const std::string host : {"2", "3", "4"}) {  // and none says that all was well
+    std::vector<std::string> said;
+    for (const std::string& line : hosts.log) {
+      if (line.starts_with(host + ": ") && !says(line, "opened")) said.push_back(line);
+    }
+    EXPECT_EQ(said, std::vector{host + ": job 'train' failed (peer_left): " + why});
+  }
+}
+
+// Over a path that takes longer than the grace for what is complete. A server of the version before
+// does not say who waits in vain.
 TEST_F(RunningTest, WhatStillComesAfterOneHasLeftIsWaitedFor) {
+  hosts.translate = [](std::vector<std::byte>& bytes) {
+    const Result<Message> message = decode_message(bytes);
+    ASSERT_TRUE(message);
+    const auto* join = std::get_if<message::Join>(&*message);
+    if (!join || join->role != Role::kServer) return;
+    message::Join theirs = *join;
+    theirs.features &= ~kKnowsEndings;
+    bytes = encode(theirs);
+  };
   start(2);
   a->close();
   for (int i = 0; i < 20; ++i) {
