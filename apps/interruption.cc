@@ -5,10 +5,10 @@
 namespace mercury {
 namespace {
 
-volatile std::sig_atomic_t g_interrupted = 0;
+volatile std::sig_atomic_t g_signal = 0;  // the first that came
 
-void on_signal(int /*signal*/) {
-  g_interrupted = 1;
+void on_signal(int signal) {
+  g_signal = signal;
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
 }
@@ -23,6 +23,13 @@ void catch_interruptions() {
   sigaction(SIGTERM, &act, nullptr);
 }
 
-bool interrupted() { return g_interrupted != 0; }
+bool interrupted() { return g_signal != 0; }
+
+int interruption_status() { return interrupted() ? 128 + g_signal : 0; }
+
+std::string interruption_name() {
+  if (!interrupted()) return {};
+  return g_signal == SIGINT ? "SIGINT" : "SIGTERM";
+}
 
 }  // namespace mercury

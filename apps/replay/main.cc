@@ -30,6 +30,11 @@ int fail(const std::string& text, int status = 1) {
   return status;
 }
 
+int interrupted(const std::string& text) {
+  return fail("interrupted by " + mercury::interruption_name() + ": " + text,
+              mercury::interruption_status());
+}
+
 // A context and a job in it, closed in reverse.
 struct Session {
   mercury_context* context = nullptr;
@@ -94,8 +99,7 @@ int serve(const ReplayOptions& options) {
   int status = 0;
   while ((status = mercury_job_wait(session.job, 100)) == -ETIMEDOUT) {
     if (!mercury::interrupted()) continue;
-    std::printf("interrupted: job %s loses this server\n", options.job.c_str());
-    return 0;
+    return interrupted("job " + options.job + " loses this server");
   }
   if (status < 0) {
     return fail("job " + options.job + " failed: " + mercury_last_error());
@@ -137,7 +141,7 @@ int work(const ReplayOptions& options, const Trace& trace) {
   if (replayer->stopped()) {
     if (isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);  // behind the progress
     if (replayer->figures().iteration_s.empty()) {
-      return fail("interrupted before an iteration was measured");
+      return interrupted("no iteration was measured");
     }
   }
   const bool daemon = mercury_mode_of(session.context) == MERCURY_DAEMON;
@@ -160,7 +164,8 @@ int work(const ReplayOptions& options, const Trace& trace) {
     }
   }
   if (summary.found.mismatches != 0) return fail("wrong sum: " + summary.found.first);
-  return 0;
+  if (!replayer->stopped()) return 0;
+  return interrupted("job " + options.job + " loses this worker");
 }
 
 }  // namespace

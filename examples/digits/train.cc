@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "apps/command_line.h"
+#include "apps/interruption.h"
+#include "examples/digits/session.h"
 #include "examples/digits/worker.h"
 
 namespace {
@@ -139,16 +141,16 @@ void run(const Options& options) {
   }
   if (options.role == "reference") return run_reference(options, data);
   if (options.role == "profile") return train(options, data, nullptr, nullptr);
-  mercury_context* context = nullptr;
-  mercury_job* job = nullptr;
-  open_job(options, &context, &job);
+  digits::Session& session = digits::session();
+  open_job(options, &session.context, &session.job);
+  mercury::catch_interruptions();
   if (options.role == "server") {
-    digits::check(mercury_job_wait(job, -1), "serve");
+    const int ended = digits::wait([&](int ms) { return mercury_job_wait(session.job, ms); });
+    digits::check(ended, "serve");
   } else {
-    train(options, data, context, job);
+    train(options, data, session.context, session.job);
   }
-  mercury_job_close(job);
-  mercury_detach(context);
+  session.close();
 }
 
 }  // namespace

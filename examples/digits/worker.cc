@@ -1,18 +1,8 @@
 #include "examples/digits/worker.h"
 
-#include <cstdio>
-#include <cstdlib>
+#include "examples/digits/session.h"
 
 namespace digits {
-
-void fail(const std::string& text) {
-  std::fprintf(stderr, "digits-train: %s\n", text.c_str());
-  std::exit(1);
-}
-
-void check(int status, const char* what) {
-  if (status < 0) fail(std::string(what) + ": " + mercury_last_error());
-}
 
 Worker::Worker(mercury_context* context, mercury_job* job, const Data& data,
                const Schedule& schedule, const Turns& turns, const Pace& pace)
@@ -85,7 +75,7 @@ void Worker::update(size_t l, size_t step) {
   if (job_ != nullptr) {
     const double from_s = now_s();
     for (mercury_handle handle : exchange.handles) {
-      check(mercury_wait(job_, handle, -1), "exchange");
+      check(wait([&](int ms) { return mercury_wait(job_, handle, ms); }), "exchange");
     }
     const double there_s = now_s();
     record_.span(Record::Kind::kWait, l, step, from_s, there_s);
@@ -109,6 +99,7 @@ void Worker::push(size_t l, size_t step) {
 }
 
 void Worker::iterate(size_t step, const Report& report) {
+  stop_if_interrupted();
   begin(step);
   take_share(data_.train, schedule_, step, rank_, pixels_, labels_);
   model_.set_input(pixels_);

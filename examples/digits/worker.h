@@ -16,10 +16,6 @@
 
 namespace digits {
 
-// Ends the program with the text and mercury_last_error() where `status` is an error.
-void check(int status, const char* what);
-[[noreturn]] void fail(const std::string& text);
-
 // Policies take turns of so many iterations; a turn begins with no exchange under way.
 struct Turns {
   std::vector<std::string> policies{"mercury"};

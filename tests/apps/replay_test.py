@@ -59,6 +59,8 @@ class Terminal:
 class Job:
     """One server and `workers` workers, each on a host with a daemon; all it started ends with it."""
 
+    CONFIG = ""
+
     def __init__(self, workers, options):
         self.workers, self.options = workers, options
         self.folder = tempfile.TemporaryDirectory(prefix="mercury-")
@@ -89,6 +91,7 @@ address = ["{self.address(host)}/8"]
 udp_port = 17470
 [attach]
 socket = "{self.path(f'{host}.sock')}"
+{self.CONFIG}
 """)
         with open(self.path(f"{host}.log"), "w") as log:
             self.daemons.append(ready.start_ready(
@@ -102,9 +105,12 @@ socket = "{self.path(f'{host}.sock')}"
             MERCURY_RANK=str(rank), MERCURY_WORKERS=str(self.workers), MERCURY_SERVERS="1",
             MERCURY_RENDEZVOUS=f"{self.address(0)}:17470", MERCURY_JOB="replay-test")
         self.programs.append(subprocess.Popen(
-            [REPLAY, "--mode", "daemon", "--report", self.path(f"report-{rank}"), "--timeline",
+            [REPLAY, *self.engine(rank), "--report", self.path(f"report-{rank}"), "--timeline",
              self.path(f"timeline-{rank}"), *self.options], env=environment, text=True,
             stdout=subprocess.PIPE, stderr=stderr))
+
+    def engine(self, _):
+        return ["--mode", "daemon"]
 
     def __exit__(self, *_):
         for process in self.programs + self.daemons:
@@ -170,7 +176,10 @@ def wait_until(condition):
 
 
 class InterruptedJob(Job):
-    """Two workers that never end by themselves, of which the first has a terminal."""
+    """Two workers that never end by themselves, of which the first has a terminal. Whoever had to wait for a time-out
+    would wait for longer than the tests do."""
+
+    CONFIG = '[session]\npeer_timeout = "300s"\n[jobs]\nleave_grace = "300s"'
 
     def start_worker(self, rank, stderr=subprocess.PIPE):
         if rank != 0:
@@ -181,15 +190,28 @@ class InterruptedJob(Job):
         self.terminal.watch()
 
 
+class EmbeddedJob(InterruptedJob):
+    def engine(self, rank):
+        return ["--mode", "embedded", "--listen", self.address(20 + rank)]
+
+
+def catches(process, number):
+    with open(f"/proc/{process.pid}/status") as status:
+        mask = next(line for line in status if line.startswith("SigCgt:"))
+    return int(mask.split()[1], 16) >> (number - 1) & 1
+
+
 class Interrupted(unittest.TestCase):
     OPTIONS = ["--size-scale", "1000", "--iterations", "1000000", "--warmup", "1"]
 
     def job(self, trace, *options):
         return InterruptedJob(2, ["--trace", trace, *self.OPTIONS, *options])
 
-    def check_report(self, job, first):
+    def check_report(self, job, first, number):
         output, _ = first.communicate(timeout=LIMIT_S)
-        self.assertEqual(first.returncode, 0, (output, job.terminal.text))
+        self.assertEqual(first.returncode, 128 + number, (output, job.terminal.text))
+        self.assertTrue(job.terminal.wait_for(f"mercury-replay: interrupted by {number.name}: job replay-test loses this"),
+                        job.terminal.text)
         report = job.json("report-0")
         self.assertTrue(report["interrupted"])
         done = len(report["iterations_s"])
@@ -201,18 +223,46 @@ class Interrupted(unittest.TestCase):
         self.assertIn(f"{done}, after 1 of warm-up; interrupted", output)
         self.assertGreater(len(job.json("timeline-0")["traceEvents"]), 0)
 
-    def check_error(self, second):
+    def check_error(self, job, second):
         _, errors = second.communicate(timeout=LIMIT_S)
         self.assertEqual(second.returncode, 1, errors)
-        self.assertRegex(errors, r"worker 0 of 2 .* left the job")
+        reason = r"worker 0 of 2 .* left the job while tensor \d+ waits for it in round \d+"
+        self.assertRegex(errors, reason)
+        self.assertRegex(self.last_line(job, "0.log"), r"warning: job 'replay-test' failed \(peer_left\): " + reason)
+
+    def last_line(self, job, log):
+        """Of what the server's daemon says of the job, once it is over."""
+        def lines():
+            with open(job.path(log)) as file:
+                return [line for line in file if "job 'replay-test' " in line]
+        self.assertTrue(wait_until(lambda: len(lines()) > 1), lines())
+        return lines()[-1]
 
     def test_a_worker_reports_what_it_did_and_its_peer_gets_an_error(self):
         with self.job("alexnet", "--time-scale", "0.001") as job:
             first, second = job.programs
             self.assertTrue(job.terminal.wait_for("iteration 4 of"), job.terminal.text)
             first.send_signal(signal.SIGINT)
-            self.check_report(job, first)
-            self.check_error(second)
+            self.check_report(job, first, signal.SIGINT)
+            self.check_error(job, second)
+
+    def test_embedded_workers_are_told_as_soon(self):
+        with EmbeddedJob(2, ["--trace", "alexnet", *self.OPTIONS, "--time-scale", "0.001"]) as job:
+            first, second = job.programs
+            self.assertTrue(job.terminal.wait_for("iteration 4 of"), job.terminal.text)
+            first.send_signal(signal.SIGINT)
+            self.check_report(job, first, signal.SIGINT)
+            self.check_error(job, second)
+
+    def test_a_worker_that_is_killed_is_named_at_once(self):
+        with self.job("alexnet", "--time-scale", "0.001") as job:
+            first, second = job.programs
+            self.assertTrue(job.terminal.wait_for("iteration 4 of"), job.terminal.text)
+            first.kill()
+            _, errors = second.communicate(timeout=LIMIT_S)
+            self.assertEqual(second.returncode, 1, errors)
+            self.assertRegex(errors, r"worker 0 of 2 .*: its program ended")
+            self.assertRegex(self.last_line(job, "0.log"), r"warning: job 'replay-test' failed .* its program ended")
 
     def test_a_worker_that_waits_for_a_peer_ends_when_it_is_told_to(self):
         with self.job("alexnet", "--time-scale", "0.001") as job:
@@ -220,9 +270,9 @@ class Interrupted(unittest.TestCase):
             self.assertTrue(job.terminal.wait_for("iteration 4 of"), job.terminal.text)
             second.send_signal(signal.SIGSTOP)
             first.send_signal(signal.SIGTERM)
-            self.check_report(job, first)
+            self.check_report(job, first, signal.SIGTERM)
             second.send_signal(signal.SIGCONT)
-            self.check_error(second)
+            self.check_error(job, second)
 
     @unittest.skipIf("thread" in os.environ.get("SANITIZER", ""),
                      "the thread sanitizer keeps a signal from a thread that computes")
@@ -233,15 +283,9 @@ class Interrupted(unittest.TestCase):
             trace.flush()
             with self.job(trace.name) as job:
                 first = job.programs[0]
-
-                def caught():
-                    with open(f"/proc/{first.pid}/status") as status:
-                        mask = next(line for line in status if line.startswith("SigCgt:"))
-                    return int(mask.split()[1], 16) >> (signal.SIGTERM - 1) & 1
-
-                self.assertTrue(wait_until(caught), job.terminal.text)
+                self.assertTrue(wait_until(lambda: catches(first, signal.SIGTERM)), job.terminal.text)
                 first.send_signal(signal.SIGINT)
-                self.assertTrue(wait_until(lambda: not caught()))
+                self.assertTrue(wait_until(lambda: not catches(first, signal.SIGTERM)))
                 self.assertIsNone(first.poll())
                 first.send_signal(signal.SIGTERM)
                 self.assertEqual(first.wait(LIMIT_S), -signal.SIGTERM)
