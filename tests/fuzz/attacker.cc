@@ -402,8 +402,14 @@ Message Attacker::message(Input& record) const {
       return message::Leave{};
     case 10:
       return message::Left{};
-    case 11:
-      return message::PeerLeft{uint16_t{record.byte()}, record.text(20)};
+    case 11: {
+      message::PeerLeft m;
+      m.rank = uint16_t{record.byte()};
+      m.lacked = record.text(20);
+      m.ending = m.lacked.size() % 2 == 1;
+      if (m.ending) m.waiting = {static_cast<uint32_t>(m.lacked.size() % 8), m.rank};
+      return m;
+    }
     case 12:
       return message::End{};
     case 14:
@@ -428,6 +434,7 @@ Message Attacker::message(Input& record) const {
       m.tensor = record.byte() % 8;
       m.round = record.take<uint16_t>();
       m.waited_ms = record.take<uint32_t>();
+      m.gone = m.waited_ms % 2 == 0;
       m.workers.resize(1 + record.byte() % 2);
       for (auto& row : m.workers) row = {rank(record), incarnation(record)};
       return m;
