@@ -13,6 +13,8 @@ namespace {
 using Release = Policy::Release;
 using Order = Policy::Order;
 using Forward = Policy::Forward;
+using Grants = Policy::Grants;
+using Place = Policy::Place;
 
 constexpr uint64_t kKB = 1000, kMB = 1000 * kKB;
 // Mercury, section III.A: "less than 1 ms estimated in our testbed". With 1 ms, ResNet-50's 161
@@ -55,6 +57,10 @@ constexpr std::array kPolicies = {
 
 constexpr std::array<std::string_view, 2> kOrders = {"fifo", "priority"};
 constexpr std::array<std::string_view, 3> kForwards = {"tensor", "partition", "chunk"};
+constexpr std::array<std::string_view, 2> kGrants = {"even", "urgency"};
+constexpr std::array<std::string_view, 2> kPlaces = {"spread", "key"};
+constexpr std::string_view kPartitionKnobs[] = {"partition", "credit", "startup"};
+constexpr std::string_view kTensorKnobs[] = {"answers", "grants", "unit", "place"};
 
 Error bad(std::string reason) { return Error(Errc::kInvalidArgument, std::move(reason)); }
 std::string quoted(std::string_view text) {
@@ -93,19 +99,38 @@ Status measure(std::string_view key, const Result<uint64_t>& value, uint64_t& ou
   return {};
 }
 
-Status set(Policy& policy, std::string_view key, std::string_view text) {
-  if (key == "order") return choose(key, text, kOrders, policy.order);
-  if (key == "forward") return choose(key, text, kForwards, policy.forward);
-  if (key != "partition" && key != "credit" && key != "startup") {
-    return bad("unknown knob " + quoted(key) +
-               ": expected one of order, forward, partition, credit, startup");
+bool among(std::span<const std::string_view> words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+Status set_tensor_knob(Policy& policy, std::string_view key, std::string_view text) {
+  if (policy.release != Release::kTensor) {
+    return bad(std::string(policy.name) + " releases partitions and has no " + std::string(key));
   }
+  if (key == "answers") return choose(key, text, kOrders, policy.answers);
+  if (key == "grants") return choose(key, text, kGrants, policy.grants);
+  if (key == "place") return choose(key, text, kPlaces, policy.place);
+  if (Status read = measure(key, parse_bytes(text), policy.unit_bytes); !read) return read;
+  if (policy.unit_bytes != 0) return {};
+  return bad("unit 0: a unit is a frame where none is named");
+}
+
+Status set_partition_knob(Policy& policy, std::string_view key, std::string_view text) {
   if (policy.release == Release::kTensor) {
     return bad(std::string(policy.name) + " releases whole tensors and has no " + std::string(key));
   }
   if (key == "partition") return measure(key, parse_bytes(text), policy.partition_bytes);
   if (key == "credit") return measure(key, parse_bytes(text), policy.credit_bytes);
   return measure(key, parse_ns(text), policy.startup_ns);
+}
+
+Status set(Policy& policy, std::string_view key, std::string_view text) {
+  if (key == "order") return choose(key, text, kOrders, policy.order);
+  if (key == "forward") return choose(key, text, kForwards, policy.forward);
+  if (among(kPartitionKnobs, key)) return set_partition_knob(policy, key, text);
+  if (among(kTensorKnobs, key)) return set_tensor_knob(policy, key, text);
+  return bad("unknown knob " + quoted(key) + ": expected one of order, forward, " +
+             listed(kPartitionKnobs) + ", " + listed(kTensorKnobs));
 }
 
 // "a,b,c": cuts off "a" and the comma.
@@ -116,7 +141,28 @@ std::string_view cut(std::string_view& text, char separator) {
   return head;
 }
 
+Status check_tensors(const Policy& policy) {
+  if (policy.forward == Forward::kPartition) {
+    return bad(std::string(policy.name) + " has no partitions to forward: forward=tensor or chunk");
+  }
+  if ((policy.partition_bytes | policy.credit_bytes | policy.startup_ns) != 0) {
+    return bad(std::string(policy.name) + " releases whole tensors and has no partitions");
+  }
+  const uint64_t unit = policy.unit_bytes;
+  if (unit != 0 && (unit < kMinUnitBytes || unit > kMaxUnitBytes)) {
+    return bad("unit " + print_bytes(unit) + " is not from " + print_bytes(kMinUnitBytes) + " to " +
+               print_bytes(kMaxUnitBytes));
+  }
+  return {};
+}
+
 Status check_partitions(const Policy& policy) {
+  const Policy none;
+  if (policy.answers != none.answers || policy.grants != none.grants ||
+      policy.unit_bytes != none.unit_bytes || policy.place != none.place) {
+    return bad(std::string(policy.name) + " releases partitions and has no " +
+               listed(kTensorKnobs));
+  }
   if (policy.partition_bytes < kMinPartitionBytes || policy.partition_bytes > kMaxPartitionBytes) {
     return bad("partition " + print_bytes(policy.partition_bytes) + " is not from " +
                print_bytes(kMinPartitionBytes) + " to 1TiB");
@@ -146,14 +192,7 @@ Status check_policy(const Policy& policy) {
     if (policy == *row) return {};
     return bad(std::string(policy.name) + " stands for one printed equation and has no knobs");
   }
-  if (policy.release == Release::kPartition) return check_partitions(policy);
-  if (policy.forward == Forward::kPartition) {
-    return bad(std::string(policy.name) + " has no partitions to forward: forward=tensor or chunk");
-  }
-  if ((policy.partition_bytes | policy.credit_bytes | policy.startup_ns) != 0) {
-    return bad(std::string(policy.name) + " releases whole tensors and has no partitions");
-  }
-  return {};
+  return policy.release == Release::kPartition ? check_partitions(policy) : check_tensors(policy);
 }
 
 Result<Policy> parse_policy(std::string_view text) {
@@ -198,6 +237,10 @@ std::string print_policy(const Policy& policy) {
   knob("startup", partitions, print_ns(policy.startup_ns));
   knob("order", policy.order != row->order, kOrders[static_cast<size_t>(policy.order)]);
   knob("forward", policy.forward != row->forward, kForwards[static_cast<size_t>(policy.forward)]);
+  knob("answers", policy.answers != row->answers, kOrders[static_cast<size_t>(policy.answers)]);
+  knob("grants", policy.grants != row->grants, kGrants[static_cast<size_t>(policy.grants)]);
+  knob("unit", policy.unit_bytes != row->unit_bytes, print_bytes(policy.unit_bytes));
+  knob("place", policy.place != row->place, kPlaces[static_cast<size_t>(policy.place)]);
   return text;
 }
 
@@ -217,6 +260,12 @@ Result<std::string> canonical_policy(std::string_view text) {
   if (!policy) return policy.error();
   const std::string printed = print_policy(*policy);
   return printed == kPolicies.front().name ? std::string() : printed;
+}
+
+uint32_t unit_frames(const Policy& policy, uint32_t frame_bytes) {
+  if (policy.unit_bytes == 0 || frame_bytes == 0) return 1;
+  const uint64_t frames = (policy.unit_bytes + frame_bytes / 2) / frame_bytes;
+  return static_cast<uint32_t>(std::max<uint64_t>(frames, 1));
 }
 
 std::string policy_names() {

@@ -17,6 +17,20 @@
 //   forward=tensor|partition|chunk
 //   partition=, credit=, startup=  of the last three: bytes, bytes, time
 //
+// The others have knobs for what Mercury's engine does beside what that paper says: the paper's own
+// Mercury is `mercury:answers=fifo,grants=even,unit=30KB`. Defaults come first.
+//
+//   answers=priority|fifo  the order in which servers send sums: that of the pushes, or of their
+//                          becoming complete
+//   grants=urgency|even    whether receivers grant more to senders of what is urgent
+//   (flow/credit.h) unit=                  bytes; default: a frame. What is preempted, and
+//   answered, as a whole place=spread|key       a tensor on all servers evenly, or as MXNet's
+//   native server has it: below
+//                          1,000,000 elements on the server (9973 * number) mod servers
+//
+// Order, answers, grants are of a job's tensors, not between jobs: there turns are fair
+// (scheduler/scheduler.h, Limits::turns).
+//
 // A new policy is a row of the table in policy.cc.
 #pragma once
 
@@ -48,6 +62,10 @@ struct Policy {
   };
   // When servers answer: once all workers' contributions to this much are summed.
   enum class Forward : uint8_t { kTensor, kPartition, kChunk };
+  // To whom receivers grant more bytes in flight.
+  enum class Grants : uint8_t { kEven, kUrgency };
+  // Which servers have a tensor.
+  enum class Place : uint8_t { kSpread, kKey };
 
   std::string_view name;  // the row that it began as
   Release release = Release::kTensor;
@@ -56,6 +74,14 @@ struct Policy {
   uint64_t partition_bytes = 0;  // these three with kPartition alone, else 0
   uint64_t credit_bytes = 0;
   uint64_t startup_ns = 0;
+  // These four with kTensor alone. Where all is of one priority (kFifo), answers and grants of
+  // either kind are the same.
+  Order answers = Order::kPriority;
+  Grants grants = Grants::kUrgency;
+  // Of a server's share of a tensor: what has begun goes to its end before anything more urgent for
+  // the same server, and with Forward::kChunk it is answered as a whole. 0: a frame.
+  uint64_t unit_bytes = 0;
+  Place place = Place::kSpread;
   // Not a knob: pulls take the link's bandwidth from each other. False for the model of equation 7
   // alone, which no engine can follow.
   bool pulls_share_link = true;
@@ -67,6 +93,10 @@ inline constexpr uint64_t kMinPartitionBytes = 1000;
 inline constexpr uint64_t kMaxPartitionBytes = uint64_t{1} << 40;
 inline constexpr uint64_t kMaxCreditBytes = uint64_t{1} << 50;
 inline constexpr uint64_t kMaxStartupNs = 10'000'000'000;
+// MXNet's MXNET_KVSTORE_BIGARRAY_BOUND: a tensor of so many elements is spread in any case.
+inline constexpr uint64_t kKeyedElements = 1'000'000;
+inline constexpr uint64_t kMinUnitBytes = 1000;
+inline constexpr uint64_t kMaxUnitBytes = 1'000'000'000;
 
 // Errors: kInvalidArgument, with what was expected.
 Result<Policy> parse_policy(std::string_view text);
@@ -79,6 +109,12 @@ std::string print_policy(const Policy& policy);
 Result<Policy> parse_engine_policy(std::string_view text);
 // One text for one policy, as members compare it: empty for the first row. Errors as above.
 Result<std::string> canonical_policy(std::string_view text);
+// Whether one server has all of a tensor of so many elements.
+inline bool on_one_server(const Policy& policy, uint64_t elements) {
+  return policy.place == Policy::Place::kKey && elements < kKeyedElements;
+}
+// Whole frames of `frame_bytes` of elements that a unit is: the nearest number, at least one.
+uint32_t unit_frames(const Policy& policy, uint32_t frame_bytes);
 // "mercury, mercury-fifo, ...".
 std::string policy_names();
 // The same without those that only the model can follow.

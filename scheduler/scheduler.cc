@@ -16,16 +16,19 @@ struct SessionNode {
   uint32_t next = kNil;  // in its job's list at priority linked_at
   uint32_t prev = kNil;
   JobSlot job;
+  uint32_t unit_left = 0;  // chunks of the unit that has begun
+  uint16_t unit_priority = 0;
   uint16_t linked_at = 0;
   bool present = false;
   bool blocked = false;
   bool linked = false;  // it may send, and its job knows
 };
-static_assert(sizeof(SessionNode) <= 104, "an idle session holds nothing but this");
+static_assert(sizeof(SessionNode) <= 112, "an idle session holds nothing but this");
 
 struct JobNode {
   PriorityTrie sessions;  // those that may send, by their most urgent priority
   uint64_t chunks = 0;
+  uint32_t unit_chunks = 1;
   bool present = false;
 };
 
@@ -45,13 +48,19 @@ struct Scheduler::State {
         // A linked session stands in one list: these never run out.
         session_nodes(limits.max_sessions, limits.max_sessions),
         sessions(limits.max_sessions),
-        jobs(limits.max_jobs),
-        round(limits.max_jobs, limits.quantum_bytes) {}
+        max_jobs(limits.max_jobs),
+        turns(limits.turns),
+        jobs(limits.max_jobs + 1),
+        round(limits.max_jobs + 1, limits.quantum_bytes) {
+    round.open(max_jobs, 1);
+  }
 
   RangePools pools;
   TriePools session_nodes;
   std::vector<SessionNode> sessions;
-  std::vector<JobNode> jobs;
+  const uint32_t max_jobs;
+  const Scheduler::Turns turns;
+  std::vector<JobNode> jobs;  // by slot; the last is all jobs' where they take no turns
   DeficitRound round;
   uint64_t chunks = 0;
   uint32_t linked_sessions = 0;
@@ -61,25 +70,33 @@ struct Scheduler::State {
     return slot.value < sessions.size() && sessions[slot.value].present;
   }
   bool has(JobSlot slot) const noexcept {
-    return slot.value < jobs.size() && jobs[slot.value].present;
+    return slot.value < max_jobs && jobs[slot.value].present;
+  }
+  // The index in jobs under which a job's sessions are linked.
+  uint32_t turn_of(JobSlot job) const noexcept {
+    return turns == Scheduler::Turns::kFair ? job.value : max_jobs;
+  }
+  // Where the session stands among others; not empty.
+  uint16_t rank(const SessionNode& s) const noexcept {
+    return s.unit_left == 0 ? s.queue.top(pools) : uint16_t{0};
   }
 
   // Puts a session that may send at the end of the list of its most urgent priority.
   void link(uint32_t index) noexcept {
     SessionNode& s = sessions[index];
-    s.linked_at = s.queue.top(pools);
-    PriorityList& list = *jobs[s.job.value].sessions.ensure(s.linked_at, session_nodes);
+    s.linked_at = rank(s);
+    PriorityList& list = *jobs[turn_of(s.job)].sessions.ensure(s.linked_at, session_nodes);
     s.next = kNil;
     s.prev = list.tail;
     (list.tail == kNil ? list.head : sessions[list.tail].next) = index;
     list.tail = index;
     s.linked = true;
     ++linked_sessions;
-    round.join(s.job.value);
+    round.join(turn_of(s.job));
   }
   void unlink(uint32_t index) noexcept {
     SessionNode& s = sessions[index];
-    PriorityTrie& trie = jobs[s.job.value].sessions;
+    PriorityTrie& trie = jobs[turn_of(s.job)].sessions;
     PriorityList& list = trie.at(s.linked_at, session_nodes);
     (s.prev == kNil ? list.head : sessions[s.prev].next) = s.next;
     (s.next == kNil ? list.tail : sessions[s.next].prev) = s.prev;
@@ -90,7 +107,7 @@ struct Scheduler::State {
   // To the end of the list where it comes first, before others.
   void rotate(uint32_t index) noexcept {
     SessionNode& s = sessions[index];
-    PriorityList& list = jobs[s.job.value].sessions.at(s.linked_at, session_nodes);
+    PriorityList& list = jobs[turn_of(s.job)].sessions.at(s.linked_at, session_nodes);
     list.head = s.next;
     sessions[list.head].prev = kNil;
     s.next = kNil;
@@ -102,7 +119,7 @@ struct Scheduler::State {
   void place(uint32_t index) noexcept {
     const SessionNode& s = sessions[index];
     const bool wanted = !s.blocked && !s.queue.empty();
-    if (s.linked && (!wanted || s.queue.top(pools) != s.linked_at)) unlink(index);
+    if (s.linked && (!wanted || rank(s) != s.linked_at)) unlink(index);
     if (wanted && !s.linked) link(index);
   }
   void count(SessionNode& s, uint64_t added, uint64_t taken) noexcept {
@@ -112,7 +129,7 @@ struct Scheduler::State {
   }
   bool cut_again(ScheduledChunk& out) noexcept {
     if (last.range == nullptr || last.range->chunk_count < 2 ||
-        !round.keeps_turn(last.chunk.job.value)) {
+        !round.keeps_turn(turn_of(last.chunk.job))) {
       return false;
     }
     out = last.chunk;
@@ -121,14 +138,26 @@ struct Scheduler::State {
     count(*last.session, 0, 1);
     return true;
   }
+  // After a cut from the session that stands first at its rank, in a job whose units are longer
+  // than a chunk. While a unit is left its range is queued: nothing but its own chunks end it.
+  void go_on_with_unit(uint32_t index, bool range_is_left, const ScheduledChunk& chunk) noexcept {
+    SessionNode& s = sessions[index];
+    if (!chunk.retransmit) {
+      const uint32_t left = s.unit_left != 0 ? s.unit_left : jobs[s.job.value].unit_chunks;
+      s.unit_left = range_is_left ? left - 1 : 0;
+      s.unit_priority = chunk.priority;
+    }
+    place(index);
+    if (s.linked && s.next != kNil) rotate(index);
+  }
 };
 
 Scheduler::Scheduler(const Limits& limits) : state_(std::make_unique<State>(limits)) {}
 Scheduler::~Scheduler() = default;
 
 Status Scheduler::add_job(JobSlot slot, uint32_t weight) {
-  if (slot.value >= state_->jobs.size()) {
-    return Error(Errc::kLimit, "at most " + std::to_string(state_->jobs.size()) + " jobs");
+  if (slot.value >= state_->max_jobs) {
+    return Error(Errc::kLimit, "at most " + std::to_string(state_->max_jobs) + " jobs");
   }
   if (weight == 0 || weight > kMaxWeight) {
     return Error(Errc::kInvalidArgument,
@@ -162,6 +191,18 @@ Status Scheduler::add_session(SessionSlot slot, JobSlot job) {
   session.present = true;
   session.job = job;
   return {};
+}
+
+void Scheduler::set_unit(JobSlot slot, uint32_t chunks) {
+  if (!state_->has(slot) || state_->jobs[slot.value].unit_chunks == chunks) return;
+  state_->jobs[slot.value].unit_chunks = chunks;
+  state_->last.range = nullptr;
+  for (uint32_t i = 0; i < state_->sessions.size(); ++i) {
+    SessionNode& session = state_->sessions[i];
+    if (!session.present || session.job != slot) continue;
+    session.unit_left = 0;
+    state_->place(i);
+  }
 }
 
 void Scheduler::remove_session(SessionSlot slot) {
@@ -206,14 +247,17 @@ bool Scheduler::next(ScheduledChunk& out) noexcept {
       st.round.current([&st](uint32_t index) { return !st.jobs[index].sessions.empty(); });
   if (job_index == kNil) return false;
   PriorityTrie& trie = st.jobs[job_index].sessions;
-  const uint16_t priority = trie.top(st.session_nodes);
-  const uint32_t index = trie.at(priority, st.session_nodes).head;
+  const uint16_t rank = trie.top(st.session_nodes);
+  const uint32_t index = trie.at(rank, st.session_nodes).head;
   SessionNode& session = st.sessions[index];
+  const uint16_t priority = session.unit_left == 0 ? rank : session.unit_priority;
   out.session = SessionSlot(index);
   out.job = session.job;
   const auto [more, range] = session.queue.cut(priority, out, st.pools);
   st.count(session, 0, 1);
-  if (!more) {
+  if (st.jobs[session.job.value].unit_chunks > 1) {
+    st.go_on_with_unit(index, range != nullptr, out);
+  } else if (!more) {
     st.place(index);
   } else if (session.next == kNil) {
     st.last = {range, &session, out};
@@ -224,7 +268,7 @@ bool Scheduler::next(ScheduledChunk& out) noexcept {
 }
 
 void Scheduler::charge(JobSlot job, uint32_t bytes) noexcept {
-  if (state_->has(job)) state_->round.charge(job.value, bytes);
+  if (state_->has(job)) state_->round.charge(state_->turn_of(job), bytes);
 }
 
 void Scheduler::block(SessionSlot slot) noexcept {

@@ -1,6 +1,7 @@
 // Gradient path: step 3/8, from the submit ring, to the engine loop.
 //
-// Which chunk goes next from one NIC queue. Fair between jobs (deficit round robin on bytes),
+// Which chunk goes next from one NIC queue. Fair between jobs (deficit round robin on bytes; or all
+// jobs are as one),
 // strict priority inside a job (0 first), first-in first-out inside a priority and session,
 // rotating between the sessions that hold the same priority, retransmissions first at their own
 // priority. Constant time at any number of priorities, ranges and bytes: 64-ary tries of three
@@ -45,6 +46,11 @@ struct ScheduledChunk {
 
 class Scheduler {
  public:
+  // Between jobs.
+  enum class Turns : uint8_t {
+    kFair,
+    kUrgency,  // none: the most urgent chunk of all jobs, weights mean nothing. For comparison
+  };
   struct Limits {
     uint32_t max_jobs = 64;
     uint32_t max_sessions = 4096;
@@ -54,6 +60,7 @@ class Scheduler {
     // DRR: what a job of weight 1 may send per round. At least 1,024 is used; of the size of a
     // frame or more, so that a job is passed over at most once.
     uint32_t quantum_bytes = 65536;
+    Turns turns = Turns::kFair;
   };
   static constexpr uint32_t kMaxWeight = 65535;
 
@@ -67,6 +74,10 @@ class Scheduler {
   Status add_job(JobSlot job, uint32_t weight = 1);
   void remove_job(JobSlot job);
   Status add_session(SessionSlot session, JobSlot job);
+  // From now on so many consecutive chunks of a range are a unit: once a session has begun one, the
+  // rest of it goes before anything more urgent in this session, and as the most urgent things of
+  // others. It ends with its range. Usual: 1. Cold.
+  void set_unit(JobSlot job, uint32_t chunks);
   void remove_session(SessionSlot session);
 
   // Appends a range, or extends the last one of its priority in this session if it continues it

@@ -141,6 +141,10 @@ void describe_run(CLI::App& app, SimOptions& options, RunOptions& run) {
       ->check(CLI::Range(0.0, 0.9));
   add_list(app, "--also", run.others, parse_other,
            "TRACE[@POLICY]: one more job on the same hosts");
+  app.add_option("--turns", run.turns,
+                 "of jobs on the same hosts: fair, or urgency: none, as if all were one job")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"fair", "urgency"}));
   app.add_flag("--payload", run.payload, "frames carry real bytes, every sum is verified");
   app.add_option("--pcap", run.pcap, "file for all frames; needs --payload");
   app.add_option("--timeline", run.timeline, "file for Perfetto: layers and exchanges");

@@ -40,6 +40,7 @@ struct VirtualClusterConfig {
   uint64_t queue_bytes = 0;  // before each link; 0: room for all windows
   uint64_t window_bytes = SessionConfig().window_bytes;  // the largest
   uint64_t incast_queue_bytes = EngineConfig().incast_queue_bytes;
+  Scheduler::Turns turns = Scheduler::Turns::kFair;
   uint64_t ecn_bytes = 0;        // links mark what finds more waiting; 0: never
   uint64_t bucket_bytes = 0;     // idle links then send so much at once
   std::vector<HostLinks> links;  // by host

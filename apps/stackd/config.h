@@ -44,6 +44,7 @@ struct StackdConfig {
   std::string polling = "adaptive";
   uint64_t spin_ns = 20'000;
   std::string scheduling = "urgent";
+  std::string turns = "fair";
   std::vector<uint32_t> cores;  // none, or one for each engine
   uint64_t max_sessions = 1024;
   // [session]

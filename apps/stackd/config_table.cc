@@ -55,6 +55,8 @@ const ConfigRow kRows[] = {
      "adaptive: how long an engine without work looks before it sleeps"},
     {"engine", "scheduling", &C::scheduling, Unit::kNone, 0, 0, "normal|urgent|realtime",
      "against other threads on the engine's core; urgent: nice -20; realtime: before all of them"},
+    {"engine", "turns", &C::turns, Unit::kNone, 0, 0, "fair|urgency",
+     "between jobs; fair: by weight; urgency: none, as if all were one job (for comparison)"},
     {"engine", "cores", &C::cores, Unit::kNone, 0, 0, nullptr,
      "CPU of each engine's thread, in order; empty = not pinned"},
     {"engine", "max_sessions", &C::max_sessions, Unit::kNone, 1, 16384, nullptr,

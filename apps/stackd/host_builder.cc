@@ -35,6 +35,9 @@ HostConfig host_config(const StackdConfig& config) {
   engine.tx_bound_bytes = std::max(config.tx_bound_bytes / config.engines,
                                    std::min(config.tx_bound_bytes, kTwoFramesBytes));
   host.lane.exchange.scheduler.max_sessions = engine.max_sessions;
+  if (config.turns == "urgency") {
+    host.lane.exchange.scheduler.turns = Scheduler::Turns::kUrgency;
+  }
   host.lane.exchange.scheduler.max_jobs = static_cast<uint32_t>(config.max_jobs);
   host.policy.serve = config.serve;
   host.policy.open_jobs = config.open_jobs;

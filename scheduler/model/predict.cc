@@ -73,6 +73,15 @@ Status check(const Chain& chain, Rates rates, const Policy& policy) {
     return Error(Errc::kInvalidArgument, "rates above zero are needed");
   }
   if (Status sensible = check_policy(policy); !sensible) return sensible;
+  Policy known = policy;
+  known.answers = Policy().answers;
+  known.grants = Policy().grants;
+  known.unit_bytes = Policy().unit_bytes;
+  known.place = Policy().place;
+  if (policy != known) {
+    return Error(Errc::kUnsupported,
+                 "the equations know no answers, grants, unit and place: ask the simulation");
+  }
   if (policy.release != Policy::Release::kPartition) return {};
   const uint64_t partitions = partition_count(chain, policy.partition_bytes);
   if (partitions <= kMaxPartitions) return {};

@@ -32,7 +32,7 @@ struct Prediction {
 };
 
 // Errors: kInvalidArgument (no layers, a rate that is not above zero, a policy that makes no
-// sense), kLimit (more than kMaxPartitions).
+// sense), kUnsupported (knobs that only the engine has), kLimit (more than kMaxPartitions).
 Result<Prediction> predict(const Chain& chain, Rates rates, const Policy& policy);
 
 }  // namespace mercury::model

@@ -87,6 +87,7 @@ Result<Job*> Context::open_job(const attach::JobOpen& request) {
   job->rank = opened->rank;
   job->workers = opened->workers;
   job->quorum = request.quorum > 0 && request.quorum < opened->workers;
+  if (const Result<Policy> policy = parse_engine_policy(request.policy)) job->place = policy->place;
   const Lock lock(mutex_);
   jobs_.push_back(std::move(job));
   return jobs_.back().get();
@@ -141,6 +142,11 @@ Status Context::wait_job(Job& job, int timeout_ms) {
 Status Context::set_policy(Job& job, std::string_view text) {
   const Result<Policy> policy = parse_engine_policy(text);
   if (!policy) return policy.error();
+  if (policy->place != job.place) {
+    return Error(Errc::kInvalidArgument,
+                 "policy '" + std::string(text) +
+                     "' would place tensors on other servers: open a job with it instead");
+  }
   return ask_about(job, [&] { return backend_->set_policy(job.slot, print_policy(*policy)); });
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "scheduler/policy.h"
 #include "shim/channel/attach.h"
 #include "shim/channel/unique_fd.h"
 #include "shim/client/mercurystack/mercury.h"
@@ -50,6 +51,7 @@ struct Job {
   int rank = 0;
   int workers = 0;
   bool quorum = false;
+  Policy::Place place = Policy::Place::kSpread;  // of its tensors, as long as it lives
 
   // Everything below: under the context's mutex.
   std::deque<Tensor> tensors;

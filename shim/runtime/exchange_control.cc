@@ -88,8 +88,7 @@ Status GradientExchange::replace_worker(const command::ReplaceWorker& request) {
 Status GradientExchange::add_server_tensor(const command::AddTensor& spec) {
   ServerJob& job = server_jobs_[spec.job.value];
   const uint32_t elems = chunk_elems(spec.chunk_bytes, static_cast<uint32_t>(size_of(spec.dtype)));
-  const ChunkSpan share =
-      ShardPlan(spec.tensor, chunk_count(spec.numel, elems), job.spec.shards).span(job.spec.shard);
+  const ChunkSpan share = plan_of(job, spec).span(job.spec.shard);
   if (Status added = aggregator_.add_tensor(spec.job, {spec.tensor, spec.numel, spec.dtype, spec.op,
                                                        elems, share.first, share.count});
       !added) {
@@ -114,7 +113,9 @@ Status GradientExchange::on_command(const Command& any) {
     return add_server_job(*c);
   }
   if (const auto* c = std::get_if<command::AddTensor>(&any)) {
-    return worker_.has_job(c->job) ? worker_.add_tensor(*c) : add_server_tensor(*c);
+    const Status added = worker_.has_job(c->job) ? worker_.add_tensor(*c) : add_server_tensor(*c);
+    if (added) set_unit(c->job);
+    return added;
   }
   if (const auto* c = std::get_if<command::Confirm>(&any)) {
     events_.emplace_back(event::Confirmed{c->job, c->number});

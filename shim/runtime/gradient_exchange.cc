@@ -68,7 +68,8 @@ Taken GradientExchange::on_push(SessionSlot session, const wire::Header& header,
                                   .now_ns = now_ns};
   switch (aggregator_.push(contribution)) {
     case PushVerdict::kCompleted:
-      on_complete(job, {header.tensor, header.round, header.chunk, 1, header.priority});
+      on_complete(job, {header.tensor, header.round, header.chunk, 1,
+                        answer_priority(job, header.priority)});
       [[fallthrough]];
     case PushVerdict::kAdded:
       counters_.add(Counter::kPushChunks);
@@ -112,7 +113,7 @@ void GradientExchange::count_partial(const ServerJob& job, const ChunkRange& chu
   if (complete && result.partial) counters_.add(Counter::kQuorumResults);
 }
 
-// The sum of a chunk is complete: it goes to every worker, at the priority that the chunk had.
+// The sum of a chunk is complete: it goes to every worker.
 void GradientExchange::on_complete(const ServerJob& job, const ChunkRange& chunk) noexcept {
   if (job.spec.quorum > 0) count_partial(job, chunk);
   if (!job.gate) return answer_all(job, chunk);
@@ -132,7 +133,8 @@ void GradientExchange::answer_late(const Binding& binding, SessionSlot session,
                                    const wire::Header& header) noexcept {
   ChunkResult result;
   if (!aggregator_.result(binding.job, header.tensor, header.round, header.chunk, result)) return;
-  retransmit(session, {header.tensor, header.round, header.chunk, 1, header.priority});
+  retransmit(session, {header.tensor, header.round, header.chunk, 1,
+                       answer_priority(server_jobs_[binding.job.value], header.priority)});
 }
 
 bool GradientExchange::next(OutgoingChunk& out) noexcept {
@@ -202,7 +204,8 @@ uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   uint32_t looks = kOverduePerPoll;
   OverdueChunk due;
   while (may_answer_all() && aggregator_.take_overdue(now_ns, looks, due)) {
-    on_complete(server_jobs_[due.job.value], {due.tensor, due.round, due.chunk, 1, due.priority});
+    const ServerJob& job = server_jobs_[due.job.value];
+    on_complete(job, {due.tensor, due.round, due.chunk, 1, answer_priority(job, due.priority)});
   }
   uint32_t work = kOverduePerPoll - looks;
   work += report_stalls(now_ns);

@@ -66,6 +66,8 @@ class GradientExchange {
   }
 
   // --- cold, for the engine ---------------------------------------------------------------------
+  // Whether receivers are to grant more to senders of what is urgent.
+  bool grants_by_urgency(JobSlot job) const noexcept;
   Status bind_shard(JobSlot job, uint16_t shard, SessionSlot session);
   Status bind_worker(JobSlot job, uint16_t rank, uint32_t incarnation, SessionSlot session);
   void forget(SessionSlot session);
@@ -111,6 +113,10 @@ class GradientExchange {
 
   Taken on_push(SessionSlot session, const wire::Header& header, std::span<const std::byte> payload,
                 uint64_t now_ns) noexcept;
+  // At which sums are sent, of what was pushed at `pushed`.
+  static uint16_t answer_priority(const ServerJob& job, uint16_t pushed) noexcept {
+    return job.policy.answers == Policy::Order::kFifo ? uint16_t{0} : pushed;
+  }
   void answer_all(const ServerJob& job, const ChunkRange& range) noexcept;
   void count_partial(const ServerJob& job, const ChunkRange& chunk) noexcept;
   void on_complete(const ServerJob& job, const ChunkRange& chunk) noexcept;
@@ -148,6 +154,10 @@ class GradientExchange {
   Status set_policy(JobSlot job, std::string_view text);
   void set_server_policy(JobSlot slot, ServerJob& job, const Policy& policy);
   static void add_to_gate(ServerJob& job, const command::AddTensor& tensor);
+  static ShardPlan plan_of(const ServerJob& job, const command::AddTensor& tensor);
+  const Policy* policy_of(JobSlot job) const noexcept;  // null: no such job
+  uint32_t chunk_bytes(JobSlot job) const noexcept;     // 0: it has no tensors
+  void set_unit(JobSlot job);
 
   const ExchangeConfig config_;
   Counters& counters_;

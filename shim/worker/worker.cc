@@ -92,7 +92,9 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   tensor.full_chunk_bytes = elems * element_bytes;
   tensor.last_chunk_bytes = static_cast<uint32_t>(
       spec.numel * element_bytes - uint64_t{tensor.chunks - 1} * tensor.full_chunk_bytes);
-  tensor.shard_plan = ShardPlan(spec.tensor, tensor.chunks, job->spec.shards);
+  tensor.shard_plan = on_one_server(job->policy, spec.numel)
+                          ? ShardPlan::whole(spec.tensor, tensor.chunks, job->spec.shards)
+                          : ShardPlan(spec.tensor, tensor.chunks, job->spec.shards);
   tensor.index = static_cast<uint32_t>(job->tensors.size());
   for (const Job::Shard& shard : job->shards) {
     tensor.own_chunks += tensor.shard_plan.span(shard.shard).count;

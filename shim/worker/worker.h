@@ -64,7 +64,12 @@ class Worker {
   bool has_job(JobSlot job) const noexcept;
   // How the job releases and orders its chunks from now on; what still waits for its release goes
   // at once. A job begins with Policy{}. Cold.
+  // Once it has tensors, their place is that of the policy before (Policy::place).
   void set_policy(JobSlot job, const Policy& policy);
+  // Of a job that is here.
+  const Policy& policy_of(JobSlot job) const noexcept;
+  // Of its tensors' full chunks, at most; 0 before there are any.
+  uint32_t chunk_bytes(JobSlot job) const noexcept;
   // A server has begun some chunks anew: everything of open rounds that has no sum yet is pushed
   // again (the ranges come out of take_range). Cold.
   void refill(JobSlot job);

@@ -25,6 +25,13 @@ void Worker::set_policy(JobSlot slot, const Policy& policy) {
   for (Tensor& tensor : job->tensors) plan_partitions(*job, tensor);
 }
 
+const Policy& Worker::policy_of(JobSlot slot) const noexcept { return find(slot)->policy; }
+
+uint32_t Worker::chunk_bytes(JobSlot slot) const noexcept {
+  const Job* job = find(slot);
+  return job && !job->tensors.empty() ? job->tensors.front().spec.chunk_bytes : 0;
+}
+
 // What waits goes at once, and nobody waits for what has gone.
 void Worker::release_all(Job& job) {
   const size_t tensors = job.tensors.size(), shards = job.shards.size();

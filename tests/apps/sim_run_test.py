@@ -8,10 +8,13 @@ import pty
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+
+import frames
 
 SIM = sys.argv.pop(1)
 DISSECTOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "wireshark",
@@ -199,6 +202,91 @@ class Run(unittest.TestCase):
                         self.assertEqual(rounds["8", number, str(tensor), rank], count, rounds)
             sizes = self.dissected(path, "frame.len")
             self.assertGreater(max(int(size) for size, in sizes), 8900)
+
+    def chunks(self, *options, policy):
+        """(kind, host it is from, host it is to, tensor, chunk, priority) of each chunk of round 2."""
+        path = os.path.join(self.folder, "frames.pcap")
+        self.figures("--pcap", path, "--payload", "--iterations", "2", *options, policy=policy)
+        with open(path, "rb") as file:
+            data = file.read()
+        found = []
+        position = 24
+        while position < len(data):
+            length = struct.unpack_from("<I", data, position + 8)[0]
+            frame = data[position + 16:position + 16 + length]
+            position += 16 + length
+            mercury = frame[42:]  # Ethernet, IPv4, UDP
+            if mercury[3] not in (frames.PUSH, frames.RESULT):
+                continue
+            round_, tensor, chunk, priority = struct.unpack_from(">IIIH", mercury, 24)
+            if round_ == 2:
+                found.append((mercury[3], frame[29] - 1, frame[33] - 1, tensor, chunk, priority))
+        return found
+
+    def test_servers_answer_in_the_order_of_the_policy(self):
+        # The server has all of tensor 1 before tensor 0 is ready, and sends it for 70 ms.
+        with open(self.trace, "w", encoding="utf-8") as file:
+            file.write(SMALL.replace("1000000,2000000,0", "1000000,20000000,0"))
+        links = ("--servers", "1", "--bandwidth", "10Gbps", "--server-up", "200Mbps")
+        for policy, last in (("mercury", False), ("mercury:answers=fifo", True)):
+            sums = [c for c in self.chunks(*links, policy=policy) if c[0] == frames.RESULT and c[2] == 0]
+            self.assertEqual(len(sums), 1 + 100 + 2)
+            self.assertEqual(sums[-1][3] == 0, last, policy)
+            self.assertEqual({priority for *_, priority in sums}, {0} if last else {0, 1, 2}, policy)
+
+    def test_units_are_preempted_and_answered_as_wholes(self):
+        links = ("--bandwidth", "1Gbps", "--worker-up", "200Mbps")
+        for policy, unit in (("mercury", 1), ("mercury:unit=100KB", 11)):
+            frames_ = self.chunks(*links, policy=policy)
+            # Tensor 0 is one chunk. It preempts tensor 1 on the way to its server, from both workers.
+            server = next(to for kind, _, to, tensor, *_ in frames_ if kind == frames.PUSH and tensor == 0)
+            for worker in (0, 1):
+                pushed = [c[3] for c in frames_ if c[:3] == (frames.PUSH, worker, server)]
+                before = pushed[:pushed.index(0)].count(1)
+                self.assertTrue(0 < before < 50, (policy, before))
+                self.assertEqual(before % 11 == 0, unit == 11, (policy, before))
+            first = next(n for n, c in enumerate(frames_) if c[0] == frames.RESULT and c[1] == server and c[3] == 1)
+            summed = [c[1] for c in frames_[:first] if c[:1] == (frames.PUSH,) and c[2] == server and c[3] == 1]
+            self.assertGreaterEqual(min(summed.count(0), summed.count(1)), unit, policy)
+            if unit == 1:
+                self.assertLess(min(summed.count(0), summed.count(1)), 11)
+
+    def test_tensors_are_where_the_policy_places_them(self):
+        for policy, servers in (("wfbp", [{3}, {2, 3, 4}, {2, 4}]),
+                                ("wfbp:place=key", [{2}, {2 + 9973 % 3}, {2 + 2 * 9973 % 3}])):
+            pushes = [c for c in self.chunks("--servers", "3", policy=policy) if c[0] == frames.PUSH]
+            for tensor, hosts in enumerate(servers):
+                found = {to for _, _, to, number, *_ in pushes if number == tensor}
+                self.assertEqual(len(found), len(hosts), (policy, tensor, found))
+                if policy != "wfbp":
+                    self.assertEqual(found, hosts, (policy, tensor))
+        large = os.path.join(self.folder, "large.csv")
+        for numel, spread in ((999_999, False), (1_000_000, True)):
+            with open(large, "w", encoding="utf-8") as file:
+                file.write(f"{HEADER}\n0,a,{numel},f32,1000000,1000000,0\n")
+            hosts = json.loads(self.run_sim("--trace", large, "--policy", "wfbp:place=key", "--json", "-").stdout)["hosts"]
+            self.assertEqual(hosts[3]["wire_bytes_down"] > 10**6, spread, numel)
+
+    def test_grants_follow_urgency_only_where_the_policy_says_so(self):
+        trace = ("--trace", "alexnet", "--bandwidth", "100Gbps", "--iterations", "2", "--json", "-")
+
+        def figures(policy):
+            json_ = json.loads(self.run_sim(*trace, "--policy", policy).stdout)
+            return json_["iteration_s"], json_["hosts"], json_["tensors"]
+        self.assertNotEqual(figures("mercury"), figures("mercury:grants=even"))
+        # All is of one priority.
+        self.assertEqual(figures("mercury-fifo"), figures("mercury-fifo:grants=even"))
+
+    def test_without_turns_the_most_urgent_of_all_jobs_goes(self):
+        late, early = (os.path.join(self.folder, name) for name in ("late.csv", "early.csv"))
+        for path, priority in ((late, 9), (early, 1)):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(f"{HEADER}\n0,a,500000,f32,1000,1000,{priority}\n")
+        alone = json.loads(self.run_sim("--trace", early, "--policy", "mercury", "--json", "-").stdout)["iteration_s"]
+        for turns, factor in (("fair", 2), ("urgency", 1)):
+            both = json.loads(self.run_sim("--trace", early, "--policy", "mercury", "--also", late, "--turns", turns,
+                                           "--json", "-").stdout)
+            self.assertAlmostEqual(both["iteration_s"] / alone, factor, delta=0.2, msg=turns)
 
     def test_keeps_what_it_finished_when_interrupted(self):
         for number in (signal.SIGINT, signal.SIGTERM):

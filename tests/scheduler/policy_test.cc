@@ -59,6 +59,19 @@ TEST(Policy, ReadsKnobs) {
   EXPECT_EQ(policy.order, Order::kFifo);
   EXPECT_EQ(policy.forward, Forward::kChunk);
   EXPECT_EQ(parse_policy("p3:startup=0")->startup_ns, 0U);
+  const Policy paper = *parse_policy("mercury:answers=fifo,grants=even,unit=30KB");
+  EXPECT_EQ(paper.answers, Order::kFifo);
+  EXPECT_EQ(paper.grants, Policy::Grants::kEven);
+  EXPECT_EQ(paper.unit_bytes, 30'000U);
+  EXPECT_EQ(unit_frames(paper, 8900), 3U);
+  EXPECT_EQ(unit_frames(paper, 1400), 21U);
+  EXPECT_EQ(unit_frames(paper, 65'000), 1U);
+  EXPECT_EQ(unit_frames(Policy(), 8900), 1U);
+  const Policy native = *parse_policy("wfbp:place=key");
+  EXPECT_EQ(native.place, Policy::Place::kKey);
+  EXPECT_TRUE(on_one_server(native, 999'999));
+  EXPECT_FALSE(on_one_server(native, 1'000'000));
+  EXPECT_FALSE(on_one_server(*parse_policy("wfbp"), 999'999));
 }
 
 TEST(Policy, RefusesNonsenseWithTheReason) {
@@ -72,7 +85,19 @@ TEST(Policy, RefusesNonsenseWithTheReason) {
   EXPECT_EQ(refusal("p3:credit=1MB,,startup=0"), "a knob is missing beside a ','");
   EXPECT_EQ(refusal("p3:credit"), "knob 'credit' without a value: expected KEY=VALUE");
   EXPECT_EQ(refusal("p3:window=3"),
-            "unknown knob 'window': expected one of order, forward, partition, credit, startup");
+            "unknown knob 'window': expected one of order, forward, partition, credit, startup, "
+            "answers, grants, unit, place");
+  EXPECT_EQ(refusal("mercury:answers=urgency"),
+            "answers 'urgency': expected one of fifo, priority");
+  EXPECT_EQ(refusal("mercury:grants=fifo"), "grants 'fifo': expected one of even, urgency");
+  EXPECT_EQ(refusal("wfbp:place=hash"), "place 'hash': expected one of spread, key");
+  EXPECT_EQ(refusal("mercury:unit=999B"), "unit 999B is not from 1KB to 1GB");
+  EXPECT_EQ(refusal("mercury:unit=2GB"), "unit 2GB is not from 1KB to 1GB");
+  EXPECT_EQ(refusal("mercury:unit=0"), "unit 0: a unit is a frame where none is named");
+  EXPECT_EQ(refusal("p3:answers=fifo"), "p3 releases partitions and has no answers");
+  EXPECT_EQ(refusal("byteps:unit=30KB"), "byteps releases partitions and has no unit");
+  EXPECT_EQ(refusal("wfbp-eq7:place=key"),
+            "wfbp-eq7 stands for one printed equation and has no knobs");
   EXPECT_EQ(refusal("mercury:order=random"), "order 'random': expected one of fifo, priority");
   EXPECT_EQ(refusal("mercury:credit=1MB"), "mercury releases whole tensors and has no credit");
   EXPECT_EQ(refusal("wfbp:forward=partition"),
@@ -105,12 +130,18 @@ TEST(Policy, ChecksValuesThatWereNotParsed) {
   policy.release = Release::kTensor;
   EXPECT_FALSE(check_policy(policy));
   EXPECT_FALSE(check_policy(Policy{}));
+  policy = *parse_policy("p3");
+  policy.grants = Policy::Grants::kEven;
+  EXPECT_FALSE(check_policy(policy));
 }
 
 TEST(Policy, PrintsWhatItReads) {
   for (const std::string& name : kNames) EXPECT_EQ(print_policy(*parse_policy(name)), name);
   EXPECT_EQ(print_policy(*parse_policy("p3:startup=60us,partition=160KB")),
             "p3:partition=160KB,credit=160KB,startup=60us");
+  EXPECT_EQ(print_policy(*parse_policy("mercury:unit=30KB,grants=even,answers=fifo,place=key")),
+            "mercury:answers=fifo,grants=even,unit=30KB,place=key");
+  EXPECT_EQ(*canonical_policy("mercury:answers=priority,grants=urgency,place=spread"), "");
   constexpr uint64_t kSeed = 7;
   Random random(kSeed);
   for (int i = 0; i < 10'000; ++i) {
@@ -119,6 +150,13 @@ TEST(Policy, PrintsWhatItReads) {
     policy.forward = static_cast<Forward>(random.below(3));
     if (random.chance(0.5)) policy.partition_bytes = random.next() >> (20 + random.below(40));
     policy.credit_bytes += policy.partition_bytes * random.below(3);
+    if (random.chance(0.3)) {
+      policy.answers = static_cast<Order>(random.below(2));
+      policy.grants = static_cast<Policy::Grants>(random.below(2));
+      policy.place = static_cast<Policy::Place>(random.below(2));
+      // 0 is what no text says.
+      if (random.chance(0.5)) policy.unit_bytes = 1 + (random.next() >> (30 + random.below(30)));
+    }
     const Result<Policy> read = parse_policy(print_policy(policy));
     EXPECT_EQ(read.has_value(), check_policy(policy).ok())
         << "seed " << kSeed << " step " << i << ": " << print_policy(policy);

@@ -39,6 +39,79 @@ TEST_F(SchedulerTest, AnUrgentTensorPreemptsAtTheNextChunk) {
   EXPECT_EQ(out_.chunk, 1U);
 }
 
+TEST_F(SchedulerTest, AUnitIsNotPreempted) {
+  scheduler_.set_unit(kJob, 3);
+  ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(9, 1, 0, 8)));
+  EXPECT_EQ(next(), 1);
+  ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(2, 2, 0, 2)));
+  for (int64_t tensor : {1, 1, 2, 2, 1}) EXPECT_EQ(next(), tensor);
+  EXPECT_EQ(out_.chunk, 3U);
+  EXPECT_EQ(out_.priority, 9U);
+  // It ends with its range, before three.
+  ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(1, 3, 0, 5)));
+  for (int64_t tensor : {1, 1, 3, 3, 3, 3, 3, 1, 1, -1}) EXPECT_EQ(next(), tensor);
+  EXPECT_TRUE(scheduler_.empty());
+}
+
+TEST_F(SchedulerTest, AUnitGoesBesideWhatIsMostUrgentElsewhere) {
+  scheduler_.set_unit(kJob, 3);
+  ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(9, 1, 0, 6)));
+  EXPECT_EQ(next(), 1);
+  ASSERT_TRUE(scheduler_.admit(SessionSlot(1), range(2, 2, 0, 2)));
+  for (int64_t tensor : {1, 1, 2, 2, 1}) EXPECT_EQ(next(), tensor);
+  // Blocked in the middle of one: others go, and it comes back to its own rest.
+  scheduler_.block(SessionSlot(0));
+  ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(0, 3, 0, 1)));
+  ASSERT_TRUE(scheduler_.admit(SessionSlot(1), range(5, 4, 0, 1)));
+  EXPECT_EQ(next(), 4);
+  EXPECT_EQ(next(), -1);
+  scheduler_.unblock(SessionSlot(0));
+  for (int64_t tensor : {1, 1, 3, -1}) EXPECT_EQ(next(), tensor);
+}
+
+TEST_F(SchedulerTest, AUnitSurvivesRetransmissionsAndAnotherUnit) {
+  scheduler_.set_unit(kJob, 3);
+  ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(5, 1, 0, 6)));
+  EXPECT_EQ(next(), 1);
+  ASSERT_TRUE(scheduler_.readmit(SessionSlot(0), range(5, 2, 0, 1)));
+  ASSERT_TRUE(scheduler_.readmit(SessionSlot(0), range(0, 3, 0, 1)));
+  for (int64_t tensor : {2, 1, 1, 3, 1}) EXPECT_EQ(next(), tensor);
+  scheduler_.set_unit(kJob, 1);
+  ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(4, 4, 0, 1)));
+  for (int64_t tensor : {4, 1, 1, -1}) EXPECT_EQ(next(), tensor);
+}
+
+TEST_F(SchedulerTest, WithoutTurnsTheMostUrgentOfAllJobsGoes) {
+  Scheduler::Limits limits{4, 64, 1000, 4096};
+  for (const bool fair : {true, false}) {
+    limits.turns = fair ? Scheduler::Turns::kFair : Scheduler::Turns::kUrgency;
+    Scheduler scheduler(limits);
+    for (uint16_t job = 0; job < 4; ++job) {
+      ASSERT_TRUE(scheduler.add_job(JobSlot(job), 1 + job).ok());
+      ASSERT_TRUE(scheduler.add_session(SessionSlot(job), JobSlot(job)).ok());
+    }
+    EXPECT_FALSE(scheduler.add_job(JobSlot(4)).ok());
+    ASSERT_TRUE(scheduler.admit(SessionSlot(0), range(7, 0, 0, 1000)));
+    ASSERT_TRUE(scheduler.admit(SessionSlot(3), range(8, 3, 0, 1000)));
+    ScheduledChunk chunk;
+    uint32_t urgent = 0;
+    for (int i = 0; i < 1000; ++i) {
+      ASSERT_TRUE(scheduler.next(chunk));
+      urgent += chunk.job == JobSlot(0);
+      scheduler.charge(chunk.job, 1000);
+    }
+    if (fair) {
+      EXPECT_NEAR(urgent, 200, 10);
+    } else {
+      EXPECT_EQ(urgent, 1000U);
+    }
+    scheduler.remove_job(JobSlot(0));
+    ASSERT_TRUE(scheduler.add_job(JobSlot(0)).ok());
+    ASSERT_TRUE(scheduler.next(chunk)) << "the other jobs stay";
+    EXPECT_EQ(chunk.job, JobSlot(3));
+  }
+}
+
 TEST_F(SchedulerTest, FirstInFirstOutInsideAPriority) {
   for (uint32_t tensor : {3U, 1U, 2U}) {
     ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(5, tensor, 0, 2)));

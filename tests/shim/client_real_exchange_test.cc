@@ -106,7 +106,7 @@ void exchange(RealJob& job, int rank, uint32_t id, const Element& element, mercu
 TEST_P(RealExchange, ThePolicyChangesWhileSumsAreUnderWay) {
   constexpr std::array kPolicies = {"wfbp",         "p3:partition=9KB,credit=9KB,startup=10us",
                                     "mercury",      "byteps:partition=20KB,credit=60KB,startup=0",
-                                    "mercury-fifo", "mercury:forward=tensor"};
+                                    "mercury-fifo", "mercury:answers=fifo,grants=even,unit=30KB"};
   constexpr std::array<size_t, 3> kNumel = {30'000, 1, 7'001};
   constexpr uint32_t kRounds = 60;
   RealJob job(GetParam());
@@ -142,6 +142,9 @@ TEST_P(RealExchange, ThePolicyChangesWhileSumsAreUnderWay) {
         << mercury_last_error();
     EXPECT_EQ(mercury_job_set_policy(job.job(rank), "wfbp-eq7"), -EOPNOTSUPP);
     EXPECT_EQ(mercury_job_set_policy(job.job(rank), nullptr), -EINVAL);
+    EXPECT_EQ(mercury_job_set_policy(job.job(rank), "wfbp:place=key"), -EINVAL);
+    EXPECT_NE(std::string(mercury_last_error()).find("on other servers"), std::string::npos)
+        << mercury_last_error();
   });
 }
 

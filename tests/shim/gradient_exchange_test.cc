@@ -75,6 +75,24 @@ TEST_F(GradientExchangeTest, CompletionsThatFoundNoRoomWakeTheProgramWhenTheyCom
   EXPECT_EQ(exchange_.usage().completions, 0U);
 }
 
+TEST_F(GradientExchangeTest, GrantsAreByUrgencyUnlessTheJobsPolicyDiffers) {
+  EXPECT_TRUE(exchange_.grants_by_urgency(JobSlot(3))) << "no such job";
+  command::AddServerJob server;
+  server.workers = server.shards = 1;
+  server.policy = "mercury:grants=even";
+  ASSERT_TRUE(exchange_.on_command(server));
+  command::AddWorkerJob worker;
+  worker.job = JobSlot(1);
+  worker.shards = 1;
+  worker.policy = "mercury:grants=even";
+  ASSERT_TRUE(exchange_.on_command(worker));
+  for (uint16_t job = 0; job < 2; ++job) {
+    EXPECT_FALSE(exchange_.grants_by_urgency(JobSlot(job)));
+    ASSERT_TRUE(exchange_.on_command(command::SetPolicy{JobSlot(job), "mercury:answers=fifo"}));
+    EXPECT_TRUE(exchange_.grants_by_urgency(JobSlot(job)));
+  }
+}
+
 TEST_F(GradientExchangeTest, NothingIsTakenFromAProgramThatDoesNotReadItsCompletions) {
   submit(1, kCompletions + 1);
   exchange_.poll(0);

@@ -22,7 +22,14 @@ constexpr std::array kPolicies = {
     "bytescheduler:partition=20KB,credit=100KB,startup=0",
     "byteps:partition=9KB,credit=36KB,startup=5us,order=fifo,forward=chunk",
     "bytescheduler:partition=1MB,credit=1MB,startup=100us,forward=tensor",
+    "mercury:answers=fifo,grants=even",
+    "mercury:answers=fifo,grants=even,unit=30KB",
+    "mercury:unit=9KB,forward=tensor",
+    "mercury-fifo:unit=100KB",
 };
+// These stay where they were placed.
+constexpr std::array kPlacing = {"wfbp:place=key", "mercury:place=key",
+                                 "mercury:place=key,unit=30KB,answers=fifo"};
 
 std::vector<TensorDeclaration> tensors() {
   std::vector<TensorDeclaration> all;
@@ -107,6 +114,47 @@ TEST_F(JobPolicy, KeepsSumsExactUnderLoss) {
       ASSERT_NO_FATAL_FAILURE(expect_sums(round, policy));
     }
     ASSERT_TRUE(cluster_->close(30 * kSecond)) << policy;
+  }
+}
+
+TEST_F(JobPolicy, KeepsEachTensorWhereItWasPlaced) {
+  for (const char* policy : kPlacing) {
+    ClusterConfig config;
+    config.workers = 3;
+    config.servers = 3;
+    config.worker_lanes = 2;
+    config.link.faults.loss = 0.01;
+    ASSERT_NO_FATAL_FAILURE(start(config, policy));
+    for (uint64_t round = 1; round <= 4; ++round) {
+      push(round);
+      ASSERT_TRUE(cluster_->run([&] { return done(round); }, 60 * kSecond)) << policy << " hangs";
+      ASSERT_NO_FATAL_FAILURE(expect_sums(round, policy));
+      const Status changed = cluster_->worker_host(0).jobs().set_policy(
+          cluster_->client(0), cluster_->program(0).slot,
+          round == 2 ? "mercury-fifo:unit=30KB,place=key" : "mercury:place=key",
+          cluster_->now_ns());
+      ASSERT_TRUE(changed) << changed.error().message;
+    }
+    EXPECT_EQ(cluster_->total(Counter::kDropChunkRange), 0U) << policy;
+    ASSERT_TRUE(cluster_->close(30 * kSecond)) << policy;
+  }
+}
+
+// Whoever asks for it, past the library, ends its job.
+TEST_F(JobPolicy, MovesNoTensorToAnotherServer) {
+  for (const char* policy : {"mercury", "p3"}) {
+    ASSERT_NO_FATAL_FAILURE(start(ClusterConfig{}, "wfbp:place=key"));
+    const auto status = [this] {
+      return cluster_->worker_host(0).jobs().job_status(cluster_->client(0),
+                                                        cluster_->program(0).slot);
+    };
+    ASSERT_TRUE(status());
+    ASSERT_TRUE(cluster_->worker_host(0).jobs().set_policy(
+        cluster_->client(0), cluster_->program(0).slot, policy, cluster_->now_ns()));
+    push(1);
+    ASSERT_TRUE(cluster_->run([&] { return !status(); }, 10 * kSecond)) << policy;
+    EXPECT_NE(status().error().message.find("on other servers than the job's"), std::string::npos)
+        << status().error().message;
   }
 }
 

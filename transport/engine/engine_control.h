@@ -210,6 +210,12 @@ void Engine<P, X>::run(const Command& any) {
   if (const auto* c = std::get_if<command::RemoveJob>(&any)) close_job_sessions(*c);
   note_fan_in(any);
   report_failure(exchange_.on_command(any), detail::job_of(any));
+  if (std::holds_alternative<command::AddServerJob>(any) ||
+      std::holds_alternative<command::AddWorkerJob>(any) ||
+      std::holds_alternative<command::SetPolicy>(any)) {
+    const JobSlot job = detail::job_of(any);
+    credit_.heed_urgency(job, exchange_.grants_by_urgency(job));
+  }
 }
 
 // How many will send chunks to this engine, and to how many such each of them sends: its jobs say

@@ -79,6 +79,10 @@ concept Exchange = requires(X exchange, SessionSlot session, const wire::Header&
   { exchange.next_deadline_ns() }
   noexcept->std::same_as<uint64_t>;
 
+  // Cold. Whether receivers grant more to senders of what is urgent, in a job as its commands have
+  // it by now (flow/credit.h).
+  { exchange.grants_by_urgency(job) }
+  noexcept->std::same_as<bool>;
   // Cold. Bindings give a session its meaning; a session is forgotten when it closed.
   { exchange.bind_shard(job, uint16_t{}, session) } -> std::same_as<Status>;
   { exchange.bind_worker(job, uint16_t{}, uint32_t{}, session) } -> std::same_as<Status>;

@@ -41,6 +41,10 @@ void CreditAllocator::add_job(JobSlot slot, const FanIn& fan_in) {
   expect();
 }
 
+void CreditAllocator::heed_urgency(JobSlot slot, bool heed) noexcept {
+  if (slot.value < jobs_.size()) jobs_[slot.value].heeds_urgency = heed;
+}
+
 void CreditAllocator::remove_job(JobSlot slot) {
   if (slot.value >= jobs_.size()) return;
   jobs_[slot.value] = Job();
@@ -214,6 +218,7 @@ void CreditAllocator::count_active(uint64_t now_ns) noexcept {
     Job* job = job_of(sender);
     if (job == nullptr) continue;
     ++job->active;
+    if (!job->heeds_urgency) sender.priority = 0;
     if (sender.priority < job->priority) {
       job->priority = sender.priority;
       job->urgent = 0;

@@ -60,6 +60,9 @@ class CreditAllocator {
   // --- cold: what is expected ---
   void add_job(JobSlot job, const FanIn& fan_in);
   void remove_job(JobSlot job);
+  // From the next division on: whether a sender's priority counts. Usual: true; false for
+  // comparison, and then all of the job's have an equal share, and more as far as they fill it.
+  void heed_urgency(JobSlot job, bool heed) noexcept;
   void add_session(SessionSlot session, JobSlot job);
   void remove_session(SessionSlot session) noexcept;
   // The link has come up, or up at another rate: what was learnt of the queue before it is void.
@@ -140,6 +143,7 @@ class CreditAllocator {
     uint32_t senders = 0;    // expected; 0 = no such job
     uint32_t receivers = 0;  // FanIn's
     uint32_t weight = 0;
+    bool heeds_urgency = true;
     // Of the division under way.
     uint64_t idle_bytes = 0;  // idle_bytes() of its slot: divides, which is too slow per sender
     bool idle_by_rate = false;

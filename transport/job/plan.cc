@@ -27,11 +27,22 @@ uint32_t chunk_count(uint64_t numel, uint32_t elems_per_chunk) {
   return count > std::numeric_limits<uint32_t>::max() ? 0 : static_cast<uint32_t>(count);
 }
 
-ShardPlan::ShardPlan(uint32_t tensor, uint32_t chunks, uint16_t shards) noexcept : shards_(shards) {
+ShardPlan::ShardPlan(uint32_t tensor, uint32_t chunks, uint16_t shards) noexcept
+    : shards_(shards), ranges_(shards) {
   if (shards == 0) return;
   rotation_ = tensor % shards;
   each_ = chunks / shards;
   longer_ = chunks % shards;
+}
+
+ShardPlan ShardPlan::whole(uint32_t tensor, uint32_t chunks, uint16_t shards) noexcept {
+  ShardPlan plan;
+  if (shards == 0) return plan;
+  plan.shards_ = shards;
+  plan.ranges_ = 1;
+  plan.rotation_ = static_cast<uint32_t>(uint64_t{tensor} * 9973 % shards);
+  plan.each_ = chunks;
+  return plan;
 }
 
 PartitionPlan PartitionPlan::make(uint32_t tensor, uint32_t chunks, uint16_t shards,

@@ -4,6 +4,7 @@
 // A function of its arguments alone, so workers and servers agree without a word: a tensor's chunks
 // are cut into `shards` consecutive ranges whose sizes differ by at most one chunk; the range that
 // a shard gets is rotated by the tensor's number, so that small tensors spread over all shards.
+// (Or, as a policy's knob for comparison, small tensors are on one shard each: ShardPlan::whole.)
 // Paper: thesis (PHub) section 3.2.4 spreads keys by weighted set partition; equal ranges of every
 // tensor are balanced to one chunk without one.
 #pragma once
@@ -32,15 +33,19 @@ class ShardPlan {
  public:
   ShardPlan() = default;
   ShardPlan(uint32_t tensor, uint32_t chunks, uint16_t shards) noexcept;
+  // All of the tensor on the shard that MXNet's hash of its number gives (its key, and 9973).
+  static ShardPlan whole(uint32_t tensor, uint32_t chunks, uint16_t shards) noexcept;
   // Empty for shard >= shards.
   ChunkSpan span(uint16_t shard) const noexcept {
     if (shard >= shards_) return {};
     const uint32_t range = shard >= rotation_ ? shard - rotation_ : shard + shards_ - rotation_;
+    if (range >= ranges_) return {};
     return {range * each_ + (range < longer_ ? range : longer_), each_ + (range < longer_ ? 1 : 0)};
   }
 
  private:
   uint32_t shards_ = 0;
+  uint32_t ranges_ = 0;    // shards_, or 1
   uint32_t rotation_ = 0;  // the shard that has range 0, which is never shorter than another
   uint32_t each_ = 0;
   uint32_t longer_ = 0;  // so many ranges hold one chunk more

@@ -121,7 +121,9 @@ MERCURY_API int mercury_job_workers(const mercury_job *job);
 MERCURY_API void mercury_job_close(mercury_job *job);
 /* Workers, while the job is open: all its members follow another policy from now on (options.policy).
  * No chunk is lost or sent twice for it; rounds in flight end under either. Returns when the job's
- * coordinator is being told, which ignores it while a member is of a version that could not follow. -EINVAL: says what a policy looks like;
+ * coordinator is being told, which ignores it while a member is of a version that could not follow.
+ * -EINVAL: says what a policy looks like, or that this one would place tensors on other servers than
+ * the job does (place=);
  * -EOPNOTSUPP: one that no engine can follow. */
 MERCURY_API int mercury_job_set_policy(mercury_job *job, const char *policy);
 /* Servers: blocks until the job has ended (0) or failed, at most timeout_ms (-1 = for ever). */

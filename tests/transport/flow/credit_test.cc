@@ -132,6 +132,21 @@ TEST_F(CreditTest, WhoBeginsHasAnEqualShareBeforeItIsHeardOf) {
   EXPECT_EQ(told[5].first, told[5].second);
 }
 
+TEST_F(CreditTest, UrgencyCountsUnlessAJobDoesNotHeedIt) {
+  job(0, 4);
+  active = {{0, 1}, {1, 9}, {2, 9}, {3, 9}};
+  epoch(active, 200);
+  EXPECT_GT(grant(0), 2 * grant(1));
+  credit.heed_urgency(JobSlot(0), false);
+  epoch(active, 200);
+  EXPECT_LT(grant(0), 2 * grant(1));
+  EXPECT_NEAR(static_cast<double>(grant(1)), static_cast<double>(grant(3)),
+              0.1 * static_cast<double>(grant(3)));
+  credit.heed_urgency(JobSlot(0), true);
+  epoch(active, 200);
+  EXPECT_GT(grant(0), 2 * grant(1));
+}
+
 // 256 of them: 7.2 us a frame, 1.8 ms for all.
 TEST_F(CreditTest, AnIdleGrantBelowAFrameIsAnEqualShareOfTheRate) {
   job(0, 256);

@@ -89,6 +89,20 @@ TEST(ShardSpan, IsEmptyBeyondTheShards) {
   EXPECT_EQ(ShardPlan(0, 10, 0).span(0).count, 0u);
 }
 
+TEST(ShardPlan, PutsAWholeTensorWhereItsKeySays) {
+  for (uint16_t shards = 1; shards < 9; ++shards) {
+    for (uint32_t tensor = 0; tensor < 50; ++tensor) {
+      const ShardPlan plan = ShardPlan::whole(tensor, 77, shards);
+      for (uint16_t shard = 0; shard < shards; ++shard) {
+        const ChunkSpan span = plan.span(shard);
+        EXPECT_EQ(span.count, shard == 9973 * tensor % shards ? 77U : 0U);
+        EXPECT_EQ(span.first, 0U);
+      }
+      EXPECT_EQ(plan.span(shards).count, 0U);
+    }
+  }
+}
+
 TEST(PartitionPlan, CutsEveryShareEvenlyAndInOrder) {
   std::mt19937 random(2);
   for (int trial = 0; trial < 500; ++trial) {
