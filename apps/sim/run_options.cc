@@ -132,6 +132,8 @@ void describe_run(CLI::App& app, SimOptions& options, RunOptions& run) {
       app, "--incast-queue", run.incast_queue_bytes, parse_bytes,
       "what receivers let wait before their links; twice as much for each sender while nothing is "
       "marked or lost [128KiB]");
+  add_parsed(app, "--frame-cost", run.frame_cost_ns, parse_ns,
+             "an engine's processor time for each frame that it receives or sends [0]");
   add_list(app, "--link", run.links, LinkRule::parse,
            "WHO[.up|.down]=BANDWIDTH, WHO one of all, workers, servers, workerN, serverN; "
            "10Gbps,2s:5Gbps in steps, random:1Gbps-10Gbps/100ms");
@@ -183,6 +185,8 @@ Status check_run(const SimOptions& options, const RunOptions& run) {
   // A round trip has four of them; from three seconds on the engine asks again before an answer can
   // have come.
   if (run.delay_ns > 500'000'000) return wrong("--delay is more than 500ms");
+  // Acknowledgements that wait for longer count as lost.
+  if (run.frame_cost_ns > 100'000) return wrong("--frame-cost is more than 100us");
   if (run.queue_bytes != 0 && run.queue_bytes < kMinMtu) {
     return wrong("--queue is less than " + std::to_string(kMinMtu) + "B: no frame would find room");
   }

@@ -33,6 +33,7 @@ struct RunOptions {
   uint64_t ecn_bytes = 0;
   uint64_t bucket_bytes = 0;
   uint64_t incast_queue_bytes = EngineConfig().incast_queue_bytes;
+  uint64_t frame_cost_ns = 0;
   std::string turns = "fair";
   double jitter = 0;
   std::vector<Slowdown> slow;

@@ -88,6 +88,9 @@ Json json_of(const RunReport& report) {
                {"frames", report.result.frames},
                {"retransmits", report.result.retransmits},
                {"drops", report.result.drops}};
+  if (report.run.frame_cost_ns > 0) {
+    json["frame_cost_s"] = 1e-9 * static_cast<double>(report.run.frame_cost_ns);
+  }
   json.update(job_json(report, report.result.jobs.front()));
   json["hosts"] = hosts_json(report);
   for (size_t n = 1; n < report.result.jobs.size(); ++n) {

@@ -44,6 +44,7 @@ VirtualClusterConfig cluster_config(const SimOptions& options, const RunOptions&
   config.ecn_bytes = run.ecn_bytes;
   config.bucket_bytes = run.bucket_bytes;
   config.incast_queue_bytes = run.incast_queue_bytes;
+  config.frame_cost_ns = run.frame_cost_ns;
   if (run.turns == "urgency") config.turns = Scheduler::Turns::kUrgency;
   for (uint32_t host = 0; host < options.workers + options.servers; ++host) {
     const bool worker = host < options.workers;

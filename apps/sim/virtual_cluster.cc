@@ -60,6 +60,7 @@ VirtualCluster::VirtualCluster(const VirtualClusterConfig& config)
       clients_of_(hosts_total()),
       deadlines_(2 * size_t{hosts_total()} + size_t{config.jobs} * config.workers + 1),
       is_marked_(hosts_total()),
+      processors_(hosts_total(), Processor(config.frame_cost_ns)),
       schedules_(config.links) {
   for (HostLinks& host : schedules_) {
     host.up.begin(link_random_);
@@ -226,13 +227,35 @@ void VirtualCluster::take_due() {
 void VirtualCluster::poll(uint32_t host) {
   Lane<sim::SimPort>& lane = hosts_[host]->lane(0);
   bool commands = false;
-  do {
+  bool more = true;
+  while (more && may_work(host)) {
     commands = commands || lane.engine().commands_waiting();
-    // A pass that did less than any of its limits has left nothing that could be done now.
-  } while (lane.poll(now_ns()) >= kLeastBurst || lane.port().rx_waiting());
+    more = pass(host);
+  }
   if (lane.engine().take_reported() || commands) control(host);
   for (const uint32_t number : clients_of_[host]) collect(number);
-  deadlines_.set(engine_deadline(host), std::max(lane.engine().next_deadline_ns(), now_ns() + 1));
+  const uint64_t next_ns = more ? processors_[host].free_ns() : lane.engine().next_deadline_ns();
+  deadlines_.set(engine_deadline(host), std::max(next_ns, now_ns() + 1));
+}
+
+bool VirtualCluster::may_work(uint32_t host) {
+  const sim::SimPort& port = hosts_[host]->lane(0).port();
+  const uint32_t burst = frames_per_pass(kBurst, port.info().max_udp_payload);
+  return processors_[host].may_work(now_ns(), port.rx_waiting_frames(), burst);
+}
+
+// Whether there may be more to do at once: a pass that did less than any of its limits has left
+// nothing.
+bool VirtualCluster::pass(uint32_t host) {
+  Lane<sim::SimPort>& lane = hosts_[host]->lane(0);
+  const Counters& counters = hosts_[host]->counters(0);
+  const auto frames = [&counters] {
+    return counters.get(Counter::kRxFrames) + counters.get(Counter::kTxFrames);
+  };
+  const uint64_t before = frames();
+  const uint32_t work = lane.poll(now_ns());
+  processors_[host].worked(now_ns(), frames() - before);
+  return work >= kLeastBurst || lane.port().rx_waiting();
 }
 
 // The control plane hears what its engine reported, and what time it is.

@@ -3,7 +3,8 @@
 // frame does: this is the clock that drives everything, and who is woken when.
 //
 // An engine is polled when something happened to it (a frame, room in its NIC, a submission, its
-// own deadline), until it has no more work. Processor time does not pass while it works.
+// own deadline), until it has no more work. Processor time does not pass while it works, unless
+// frames are given a cost (processor.h).
 //
 // Shape: hosts are numbered, workers first, then servers. One thread.
 #pragma once
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "apps/sim/link_schedule.h"
+#include "apps/sim/processor.h"
 #include "shim/channel/channel.h"
 #include "shim/runtime/host.h"
 #include "transport/base/deadlines.h"
@@ -43,6 +45,7 @@ struct VirtualClusterConfig {
   Scheduler::Turns turns = Scheduler::Turns::kFair;
   uint64_t ecn_bytes = 0;        // links mark what finds more waiting; 0: never
   uint64_t bucket_bytes = 0;     // idle links then send so much at once
+  uint64_t frame_cost_ns = 0;    // of an engine's time, for each frame received or sent
   std::vector<HostLinks> links;  // by host
 };
 
@@ -113,6 +116,8 @@ class VirtualCluster {
   void take_due();
   void mark(uint32_t host);
   void poll(uint32_t host);
+  bool may_work(uint32_t host);
+  bool pass(uint32_t host);
   void control(uint32_t host);
   void collect(uint32_t number);
   void change_links();
@@ -133,6 +138,7 @@ class VirtualCluster {
   Deadlines deadlines_;
   std::vector<uint32_t> marked_, polling_;
   std::vector<uint8_t> is_marked_;
+  std::vector<Processor> processors_;  // by host
   std::vector<HostLinks> schedules_;
   uint64_t schedules_begin_ns_ = 0;
 };

@@ -277,6 +277,29 @@ class Run(unittest.TestCase):
         # All is of one priority.
         self.assertEqual(figures("mercury-fifo"), figures("mercury-fifo:grants=even"))
 
+    def test_engines_that_cost_time_are_the_bottleneck_where_they_are_the_slowest(self):
+        large = os.path.join(self.folder, "large.csv")
+        with open(large, "w", encoding="utf-8") as file:
+            file.write(f"{HEADER}\n0,a,2000000,f32,1000,1000,0\n")
+
+        def run(*options):
+            return json.loads(self.run_sim("--trace", large, "--policy", "mercury", "--json", "-", "--bandwidth",
+                                           "100Gbps", "--servers", "1", *options).stdout)
+        free = run()
+        self.assertEqual(free, run("--frame-cost", "0"))
+        for cost_us in (2, 10):
+            slow = run("--frame-cost", f"{cost_us}us")
+            self.assertAlmostEqual(slow["frame_cost_s"], cost_us * 1e-6, places=12)
+            self.assertEqual((slow["retransmits"], slow["drops"]), (0, 0))
+            server = slow["hosts"][2]
+            busy_s = (server["frames_up"] + server["frames_down"]) * cost_us * 1e-6
+            self.assertGreater(busy_s, 2 * free["iteration_s"])
+            self.assertAlmostEqual(slow["iteration_s"] / busy_s, 1, delta=0.01, msg=cost_us)
+        # A tenth of what the wire takes is hidden behind it, but for the frames at both ends.
+        cheap = run("--frame-cost", "30ns")
+        self.assertAlmostEqual(cheap["iteration_s"] / free["iteration_s"], 1, delta=0.01)
+        self.assertEqual(cheap, run("--frame-cost", "30ns"))
+
     def test_without_turns_the_most_urgent_of_all_jobs_goes(self):
         late, early = (os.path.join(self.folder, name) for name in ("late.csv", "early.csv"))
         for path, priority in ((late, 9), (early, 1)):
@@ -334,6 +357,7 @@ class Run(unittest.TestCase):
         self.assertIn("leaves no iteration", refusal(*job, "--iterations", "1"))
         self.assertIn("less than 1280B", refusal(*job, "--queue", "1279B"))
         self.assertIn("more than 500ms", refusal(*job, "--delay", "501ms"))
+        self.assertIn("more than 100us", refusal(*job, "--frame-cost", "101us"))
         for slow in (("--bandwidth", "500kbps"), ("--server-up", "500kbps"), ("--link", "all=1Gbps,1s:500kbps"),
                      ("--link", "worker0=random:500kbps-1Gbps/1s")):
             self.assertIn(f"{slow[0]}", refusal(*job, *slow))

@@ -43,6 +43,7 @@ class SimPort {
   uint32_t tag() const { return config_.tag; }
   uint64_t tx_queued_bytes() const { return queued_bytes_; }  // handed over and not yet sent
   bool rx_waiting() const { return !arrived_.empty(); }
+  uint32_t rx_waiting_frames() const { return arrived_.size(); }
 
   uint32_t rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcept;
   void rx_release() noexcept;
