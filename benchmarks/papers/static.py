@@ -165,6 +165,12 @@ def fig11(lab):
     return figure
 
 
+# What an engine takes for a frame of 9000 bytes: the least favourable of the figures of engine_bench
+# (docs/performance.md), a server's 468 ns for a chunk that it receives and a sum that it sends.
+FRAME_COST = "234ns"
+COSTLY = "Mercury with what processors cost"
+
+
 def speed(lab):
     """Training speed by bandwidth, VGG-16 (or --trace), 2 workers and 2 servers, simulated."""
     figure = Figure()
@@ -178,6 +184,11 @@ def speed(lab):
         figure.add(f"Mercury at {gbps} Gb/s over the best other, {best}", ">= 1",
                    found[model, "Mercury", gbps] / rivals[best],
                    None if own else 1 - AHEAD / 100)
+    found |= {(model, COSTLY, gbps): answer["speed"] for gbps, answer in lab.ask_all({
+        gbps: simulation(model, "mercury", "--frame-cost", FRAME_COST, gbps=gbps, **lab.cluster)
+        for gbps in rates}).items()}
+    figure.add(f"{COSTLY} ({FRAME_COST} a frame), least of Mercury's speed", "",
+               min(found[model, COSTLY, gbps] / found[model, "Mercury", gbps] for gbps in rates))
     draw_speeds(figure, model, rates, found)
     return figure
 
