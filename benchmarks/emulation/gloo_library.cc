@@ -22,8 +22,9 @@ class Gloo : public Collective {
     context_->connectFullMesh(store, device);
   }
 
-  Status all_reduce(const float* in, float* out, size_t numel) override try {
+  Status all_reduce(const float* in, float* out, size_t numel, uint32_t tag) override try {
     gloo::AllreduceOptions options(context_);
+    options.setTag(tag);
     options.setInput(const_cast<float*>(in), numel);  // which it reads only
     options.setOutput(out, numel);
     options.setReduceFunction(
@@ -33,6 +34,19 @@ class Gloo : public Collective {
   } catch (const std::exception& error) {
     return Error(Errc::kSystem, error.what());
   }
+  Result<uint64_t> least(uint64_t mine) override try {
+    gloo::AllreduceOptions options(context_);
+    uint64_t result = 0;
+    options.setInput(&mine, 1);
+    options.setOutput(&result, 1);
+    options.setReduceFunction(
+        [](void* c, const void* a, const void* b, size_t n) { gloo::min<uint64_t>(c, a, b, n); });
+    gloo::allreduce(options);
+    return result;
+  } catch (const std::exception& error) {
+    return Error(Errc::kSystem, error.what());
+  }
+  int threads() const override { return 2; }  // as PyTorch's ProcessGroupGloo has
   int rank() const override { return context_->rank; }
   int size() const override { return context_->size; }
   std::string version() const override { return "Gloo 2022-05-18 (Debian 12)"; }

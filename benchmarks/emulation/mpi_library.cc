@@ -16,13 +16,19 @@ class Mpi : public Collective {
   }
   ~Mpi() override { MPI_Finalize(); }
 
-  Status all_reduce(const float* in, float* out, size_t numel) override {
+  Status all_reduce(const float* in, float* out, size_t numel, uint32_t) override {
     if (numel > static_cast<size_t>(std::numeric_limits<int>::max())) {
-      return Error(Errc::kUnsupported, "a tensor has more elements than MPI can count");
+      return Error(Errc::kUnsupported, "more elements than MPI can count: a smaller --fuse");
     }
     MPI_Allreduce(in, out, static_cast<int>(numel), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     return {};
   }
+  Result<uint64_t> least(uint64_t mine) override {
+    uint64_t result = 0;
+    MPI_Allreduce(&mine, &result, 1, MPI_UINT64_T, MPI_MIN, MPI_COMM_WORLD);
+    return result;
+  }
+  int threads() const override { return 1; }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string version() const override {

@@ -1,14 +1,19 @@
-// A model's trace over an all-reduce library: the computing that mercury-replay does, at the same
-// times, and one all-reduce after the other in the order in which gradients become ready, as
-// Horovod and PyTorch do without fusion. A layer of the next forward pass begins when its sum is
-// there.
+// A model's trace over another library: the computing that mercury-replay does, at the same times,
+// and gradients exchanged in the order in which they become ready. A layer of the next forward pass
+// begins when its sum is there, which is more than the frameworks allow, whose step() waits for
+// all.
 //
-//   rival_replay --trace resnet50 --library gloo --rank 0 --size 2 --store DIR
-//   --address 10.0.0.1 mpirun -n 2 rival_replay --trace resnet50 --library mpi
+//   rival_replay --trace resnet50 --library gloo --rank 0 --size 2 --store DIR --address 10.0.0.1
+//   mpirun -n 2 rival_replay --trace resnet50 --library mpi
+//
+// Gradients are fused as the users of these libraries have it: over Gloo in the buckets of
+// PyTorch's DistributedDataParallel, the first of 1 MiB and others of 25, over MPI as by Horovod,
+// what is ready in each millisecond up to 64 MiB. --fuse 0 reduces each tensor by itself.
 //
 // Rank 0 prints {"iteration_s": median, "iterations_s": [...], ...}. Exit status 1 if a sum is
 // wrong.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -21,6 +26,7 @@
 #include "apps/trace/shipped.h"
 #include "apps/trace/trace.h"
 #include "benchmarks/emulation/exchange.h"
+#include "shim/runtime/scheduling.h"
 
 namespace mercury::emulation {
 namespace {
@@ -32,9 +38,33 @@ struct Options {
   int size = 2;
   std::string store;
   std::string address = "127.0.0.1";
+  int64_t fuse_bytes = -1;  // the library's
+  double cycle_ms = 1;
+  std::string scheduling;  // empty: as it was started
   int iterations = 3;
   int warmup = 1;
 };
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+Fusion fusion_of(const Options& options) {
+  if (options.fuse_bytes == 0) return {};
+  const auto fuse_bytes = static_cast<uint64_t>(options.fuse_bytes);
+  if (options.library == "mpi") {
+    return {.rule = Fusion::Rule::kReady,
+            .bytes = options.fuse_bytes < 0 ? 64 * kMiB : fuse_bytes,
+            .cycle_ns = static_cast<uint64_t>(options.cycle_ms * 1e6)};
+  }
+  const uint64_t bytes = options.fuse_bytes < 0 ? 25 * kMiB : fuse_bytes;
+  return {.bytes = bytes, .first_bytes = std::min(bytes, kMiB)};
+}
+
+// Of this thread and all that it starts, so of the library's.
+Status schedule(const std::string& scheduling) {
+  if (scheduling.empty()) return {};
+  if (scheduling == "normal") return set_scheduling(Scheduling::kNormal);
+  return set_scheduling(scheduling == "realtime" ? Scheduling::kRealtime : Scheduling::kUrgent);
+}
 
 Result<double> iterate(const Trace& trace, Exchange& exchange) {
   const uint64_t begin_ns = monotonic_ns();
@@ -64,12 +94,13 @@ Result<std::unique_ptr<Exchange>> make(const Options& options, const Trace& trac
           ? make_mpi()
           : make_gloo(options.rank, options.size, options.store, options.address);
   if (!library) return library.error();
-  return make_all_reduce(trace, std::move(*library));
+  return make_all_reduce(trace, std::move(*library), fusion_of(options));
 }
 
 int replay(const Options& options) {
   const Result<Trace> trace = read_trace(trace_path(options.trace));
   if (!trace) return fail(trace.error(), 2);
+  if (Status scheduled = schedule(options.scheduling); !scheduled) return fail(scheduled.error());
   const Result<std::unique_ptr<Exchange>> made = make(options, *trace);
   if (!made) return fail(made.error());
   if (!*made) return 0;  // a process that only serves has served
@@ -110,6 +141,17 @@ int main(int argc, char** argv) {
   app.add_option("--size", options.size, "gloo")->check(CLI::Range(1, 256));
   app.add_option("--store", options.store, "gloo: an empty folder that all ranks see");
   app.add_option("--address", options.address, "gloo: of this rank")->capture_default_str();
+  app.add_option("--fuse", options.fuse_bytes,
+                 "gloo, mpi: bytes that are reduced at once, 0: each tensor by itself "
+                 "[gloo: 26214400, mpi: 67108864]")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  app.add_option("--cycle", options.cycle_ms,
+                 "mpi: milliseconds from one look at what is ready to the next")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  app.add_option("--scheduling", options.scheduling,
+                 "as engine.scheduling of mercury-stackd [as it was started]")
+      ->check(CLI::IsMember({"normal", "urgent", "realtime"}));
   app.add_option("--iterations", options.iterations)->check(CLI::Range(1, 100000));
   app.add_option("--warmup", options.warmup)->check(CLI::Range(0, 100000));
   if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
