@@ -4,7 +4,7 @@ namespace mercury::emulation {
 
 Result<std::unique_ptr<Exchange>> make_pslite(const Trace&) {
   return Error(Errc::kUnsupported,
-               "built without ps-lite; docs/papers.md, \"Emulation\", says how");
+               "built without ps-lite: benchmarks/emulation/build-pslite builds it");
 }
 
 }  // namespace mercury::emulation
