@@ -30,7 +30,8 @@ import signal
 import sys
 import tempfile
 
-from emulate import GBPS, POLICIES, RIVALS, ROOT, SERVERS, WORKERS, Hosts, LabError, save, scaled, stretched, write_json
+from emulate import GBPS, POLICIES, RIVALS, ROOT, SERVERS, WORKERS, Hosts, LabError, save, scaled, write_json
+from stretch import stretched_policy, stretched_trace
 
 import report  # noqa: E402, where emulate.py looks for it
 
@@ -52,10 +53,11 @@ def run(hosts, way, trace, iterations):
     """One run, all of it: processor seconds by kind of host and of what, {("workers", "engines"): s}."""
     hosts.options.iterations = iterations
     hosts.cpu_s.clear()
+    factor = GBPS[hosts.options.model] * 1000 / hosts.options.mbit
     if way in RIVALS:
-        getattr(hosts, way)(trace)
+        hosts.rival(way, trace, factor)
     else:
-        hosts.mercury(trace, way)
+        hosts.mercury(trace, stretched_policy(way, factor))
     sums = {}
     for (name, what), seconds in hosts.cpu_s.items():
         key = ("workers" if name.startswith("w") else "servers", what)
@@ -115,7 +117,7 @@ def parse():
     for program in ("apps/stackd/mercury-stackd", "apps/replay/mercury-replay", "benchmarks/emulation/rival_replay"):
         if not (options.build / program).is_file():
             parser.error(f"no {options.build / program}: tools/build {program} makes it")
-    options.queue, options.bucket, options.scheduling, options.verify = 1 << 20, None, "urgent", False
+    vars(options).update(queue=1 << 20, bucket=None, scheduling="urgent", others_scheduling="same", verify=False)
     return options
 
 
@@ -131,7 +133,7 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mercury-")))
         hosts = Hosts(options, folder, stack)
-        trace = stretched(options.model, GBPS[options.model] * 1000 / options.mbit, folder)
+        trace = stretched_trace(options.model, GBPS[options.model] * 1000 / options.mbit, folder)
         exchanged = WORKERS * options.more * gradient_bytes(trace)
         for way in [*options.policies, *options.others]:
             rows.append(measure(hosts, way, trace, exchanged, mhz))

@@ -1,25 +1,34 @@
 #!/usr/bin/python3
 """The policies on real ports, beside the simulator, Gloo, MPI and ps-lite: what an iteration takes.
 
-    sudo benchmarks/emulation/emulate.py                          ResNet-50 and VGG-16, half an hour
-    sudo benchmarks/emulation/emulate.py --models resnet50 --policies mercury wfbp --others
+    sudo benchmarks/emulation/emulate.py                          ResNet-50 and VGG-16, 25 minutes
+    sudo benchmarks/emulation/emulate.py --models resnet50 --policies mercury wfbp p3:startup=0 --others
     sudo benchmarks/emulation/emulate.py --models resnet50 --policies mercury --busy --scheduling realtime
 
 Two workers and two servers are virtual hosts, each with a link of --mbit both ways. Each runs a
 mercury-stackd over a DPDK port; mercury-replay computes in time and exchanges real payloads, which
-are verified. Two cores carry no 10 Gb/s, so the links are slower by a factor and computing takes
-longer by the same: the factor is printed. mercury-sim gets the same trace and links. Gloo and Open
-MPI reduce between the two workers, ps-lite has the servers too, all over kernel TCP, on the same links in
-the same run. ps-lite is no package: docs/papers.md, "Emulation", says how to build it.
+are verified. Two cores carry no 10 Gb/s, so the links are slower by a factor, and computing and the
+start-ups of policies take longer by the same: factor and start-ups are printed. mercury-sim gets the
+same trace, links and policies. A policy is written as for mercury-sim, knobs included; times in it
+are those of the real world.
+
+Gloo and Open MPI reduce between the two workers, ps-lite has the servers too, all over kernel TCP, on
+the same links in the same run, in the scheduling class of Mercury's engines. Gradients are fused as
+their users have it (rival_replay.cc); gloo-unfused and mpi-unfused reduce each tensor by itself. What
+these libraries and the kernel take per message is not stretched, which is to their advantage.
+ps-lite is no package: benchmarks/emulation/build-pslite builds it.
+
+Each runs --runs times, in turns, so that a machine that becomes slower is slower for all. Printed are
+medians of these runs with the least and the most of them. Two policies are told apart where these ranges
+do not overlap, in five runs or more.
 
 Needs root, and `meson compile -C build`. Leaves emulation.json and emulation-MODEL.svg in --out, and
 emulation-runs.json, which an interrupted run has up to its last finished row.
-Status: 0; 1 when emulation and simulator are more than a tenth apart or put two policies that differ
-by more than that in another order; 2 for a wrong command line.
+Status: 0; 1 when something cannot be run, or emulation and simulator are more than a tenth apart or have
+two policies that can be told apart in another order; 2 for a wrong command line.
 """
 import argparse
 import contextlib
-import csv
 import functools
 import itertools
 import json
@@ -34,7 +43,9 @@ import tempfile
 import time
 import typing
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import records
+from stretch import ROOT, stretched_policy, stretched_trace
+
 sys.path.insert(0, str(ROOT / "tools"))
 from netlab import Lab, LabError  # noqa: E402
 from ready import NotReady, start_ready  # noqa: E402
@@ -44,24 +55,16 @@ from report import Figure, draw  # noqa: E402
 POLICIES = ["wfbp", "byteps", "bytescheduler", "p3", "mercury-fifo", "mercury"]
 # What the links stand for: where exchanging takes about as long as computing.
 GBPS = {"resnet50": 5, "vgg16": 10, "vgg19": 10, "alexnet": 10, "bert-base": 10}
-RIVALS = {"gloo": "Gloo", "mpi": "Open MPI", "pslite": "ps-lite"}
+RIVALS = {"gloo": "Gloo, in DDP's buckets", "gloo-unfused": "Gloo, unfused", "mpi": "Open MPI, fused as by Horovod",
+          "mpi-unfused": "Open MPI, unfused", "pslite": "ps-lite"}
+HOROVOD_CYCLE_MS = 1  # HOROVOD_CYCLE_TIME
 WORKERS, SERVERS = 2, 2
 TOLERANCE = 0.1
+ENOUGH_RUNS = 5  # to tell two policies apart by ranges: by chance they part in 2 of 252 cases
 LIMIT_S = 1800  # of one program
-
-
-def stretched(model, factor, folder):
-    """The trace with all times multiplied."""
-    lines = (ROOT / "apps" / "trace" / "traces" / f"{model}.csv").read_text(encoding="utf-8").splitlines()
-    rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
-    path = folder / f"{model}-x{factor:g}.csv"
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({key: round(int(value) * factor) if key.endswith("_ns") else value
-                             for key, value in row.items()})
-    return path
+# For the time that all will take: daemons, connections and checking, and other libraries beside the least possible.
+AROUND_S, RIVAL_TIMES = 3, 1.5
+FIELDS = ["model", "policy", "link", "factor", "scheduling", "run", "iteration_s", "simulated_s"]
 
 
 def cpu_seconds(process):
@@ -193,29 +196,36 @@ class Hosts:
                                  "--json"], capture_output=True, text=True, check=True)
         return sum(engine["counters"].get(counter, 0) for engine in json.loads(answer.stdout)["engines"])
 
+    def rival(self, name, trace, factor):
+        """Iterations over another library, one of RIVALS."""
+        library, _, unfused = name.partition("-")
+        words = ["--fuse", 0] if unfused else ["--cycle", HOROVOD_CYCLE_MS * factor] if library == "mpi" else []
+        return getattr(self, library)(trace, words)
+
     def replay(self, *arguments):
-        return [self.options.build / "benchmarks/emulation/rival_replay", *arguments,
+        words = ["--scheduling", self.options.scheduling] if self.options.others_scheduling == "same" else []
+        return [self.options.build / "benchmarks/emulation/rival_replay", *arguments, *words,
                 "--iterations", self.options.iterations, "--warmup", 1]
 
-    def gloo(self, trace):
+    def gloo(self, trace, words):
         store = self.folder / "gloo"
         shutil.rmtree(store, ignore_errors=True)
         store.mkdir()
         output = self.run_all([(f"w{rank}", self.replay("--trace", trace, "--library", "gloo", "--rank", rank, "--size", WORKERS,
-                                                        "--store", store, "--address", self.lab[f"w{rank}"].ip), {})
+                                                        "--store", store, "--address", self.lab[f"w{rank}"].ip, *words), {})
                                for rank in range(WORKERS)])
         return json.loads(output[0])["iterations_s"]
 
-    def pslite(self, trace):
+    def pslite(self, trace, words):
         """MXNet's way with it: workers and servers as Mercury's, and its scheduler on the first server."""
         roles = [("s0", "scheduler"), *((f"s{i}", "server") for i in range(SERVERS)), *((f"w{i}", "worker") for i in range(WORKERS))]
         environment = {"DMLC_PS_ROOT_URI": self.lab["s0"].ip, "DMLC_PS_ROOT_PORT": "9191", "DMLC_INTERFACE": "eth0",
                        "DMLC_NUM_WORKER": str(WORKERS), "DMLC_NUM_SERVER": str(SERVERS)}
-        outputs = self.run_all([(name, self.replay("--trace", trace, "--library", "ps-lite"), {**environment, "DMLC_ROLE": role})
+        outputs = self.run_all([(name, self.replay("--trace", trace, "--library", "ps-lite", *words), {**environment, "DMLC_ROLE": role})
                                 for name, role in roles])
         return json.loads("".join(outputs))["iterations_s"]
 
-    def mpi(self, trace):
+    def mpi(self, trace, words):
         """mpirun on the first worker; the others are other hosts to it, reached by entering their namespace."""
         agent = self.folder / "agent"
         hosts = " ".join(f"{self.lab[f'w{i}'].ip}) ns={self.lab[f'w{i}'].ns} name=w{i};;" for i in range(WORKERS))
@@ -225,7 +235,7 @@ class Hosts:
         addresses = ",".join(self.lab[f"w{rank}"].ip for rank in range(WORKERS))
         words = ["mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", agent, "--mca", "btl", "tcp,self", "--mca",
                  "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0", "--bind-to", "none", "-H", addresses, "-n",
-                 WORKERS, *self.replay("--trace", trace, "--library", "mpi")]
+                 WORKERS, *self.replay("--trace", trace, "--library", "mpi", *words)]
         command = " ".join(str(word) for word in words)
         output = self.run_all([("w0", ["unshare", "--uts", "sh", "-c", f"hostname w0; exec {command}"], {})])
         return json.loads(output[0].splitlines()[-1])["iterations_s"]
@@ -253,38 +263,105 @@ def middle(values):
     return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
 
 
-def measure(options, hosts, model):
-    """All in turns, so that a machine that slows down slows all."""
-    gbps = options.gbps or GBPS[model]
-    factor = gbps * 1000 / options.mbit
-    trace = stretched(model, factor, hosts.folder)
-    ways = {policy: lambda policy=policy: hosts.mercury(trace, policy) for policy in options.policies}
-    ways |= {f"{RIVALS[other]}, kernel TCP": lambda other=other: (getattr(hosts, other)(trace), None) for other in options.others}
-    seconds = {name: [] for name in ways}
-    repeated = {name: 0 for name in ways}
-    for run, (name, way) in itertools.product(range(options.runs), ways.items()):
-        took, again = way()
-        seconds[name] += took
-        repeated[name] += again or 0
-        write_json(options.out / "emulation-runs.json", {
-            "model": model, "mbit": options.mbit, "gbps": gbps, "factor": factor, "retransmits": repeated,
-            "iterations_s": seconds})
-        print(f"  {model}, run {run + 1} of {options.runs}: {name}: {middle(took):.3f} s", file=sys.stderr, flush=True)
-    optimum = ask(options, "model", "--trace", trace, "--policy", "mercury")["optimum_s"]
-    print(f"\n{model}: {scaled(options.mbit, gbps)}\n"
-          f"{'':22}{'measured':>10}{'spread':>9}{'simulated':>11}{'apart':>8}{'repeated':>10}")
-    rows = []
-    for name, all_s in seconds.items():
-        sim = None
-        if name in options.policies:
-            sim = ask(options, "--quiet", "--trace", trace, "--policy", name, "--delay", "25us", "--queue", f"{options.queue}B",
-                      "--bucket", f"{hosts.lab.bucket_bytes}B", "--iterations", "3")["iteration_s"]
-        took = middle(all_s)
-        rows.append({"name": name, "iteration_s": took, "iterations_s": all_s, "retransmits": repeated[name], "simulated_s": sim})
-        beside = f"{sim:9.3f} s{took / sim - 1:+8.1%}{repeated[name]:10}" if sim else ""
-        print(f"{name:22}{took:8.3f} s{(max(all_s) - min(all_s)) / took:9.0%}{beside}")
-    print(f"{'optimum (Theorem 1)':22}{'':19}{optimum:9.3f} s", flush=True)
-    return {"model": model, "mbit": options.mbit, "gbps": gbps, "factor": factor, "optimum_s": optimum, "rows": rows}
+def spread(values, form="{:.3f}"):
+    """Median [least, most]."""
+    return f"{form} [{form}, {form}]".format(middle(values), min(values), max(values))
+
+
+def simulate(options, hosts, trace, policy):
+    return ask(options, "--quiet", "--trace", trace, "--policy", policy, "--delay", "25us", "--queue", f"{options.queue}B",
+               "--bucket", f"{hosts.lab.bucket_bytes}B", "--iterations", "3")["iteration_s"]
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def in_minutes(seconds):
+    return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} s"
+
+
+def run_in_turns(ways, runs, expected_s, after):
+    """Calls each way so many times, all once before any twice; after(run, name, what it returned)."""
+    say(f"{runs} runs of each of {len(ways)} in turns, about {in_minutes(expected_s)}")
+    begin_s = time.monotonic()
+    for run in range(runs):
+        for name, way in ways.items():
+            after(run, name, way())
+        left_s = (time.monotonic() - begin_s) / (run + 1) * (runs - run - 1)
+        say(f"round {run + 1} of {runs}; {in_minutes(left_s)} left")
+
+
+class Model:
+    """One model under all that it is asked under, and what came of it."""
+
+    def __init__(self, options, hosts, model):
+        self.options, self.hosts, self.model = options, hosts, model
+        self.gbps = options.gbps or GBPS[model]
+        self.factor = self.gbps * 1000 / options.mbit
+        self.trace = stretched_trace(model, self.factor, hosts.folder)
+        self.policies = {text: stretched_policy(text, self.factor) for text in options.policies}
+        self.seconds = {name: [] for name in (*options.policies, *options.others)}  # of each run
+        self.repeated = {name: 0 for name in options.policies}
+        self.optimum_s = ask(options, "model", "--trace", self.trace, "--policy", "mercury")["optimum_s"]
+        self.simulated_s = {text: simulate(options, hosts, self.trace, policy) for text, policy in self.policies.items()}
+
+    def measure(self):
+        ways = {text: functools.partial(self.hosts.mercury, self.trace, policy) for text, policy in self.policies.items()}
+        ways |= {other: functools.partial(self.other, other) for other in self.options.others}
+        a_round_s = sum(AROUND_S + (1 + self.options.iterations) * self.simulated_s.get(name, RIVAL_TIMES * self.optimum_s)
+                        for name in ways)
+        print(f"\n{self.model}: {scaled(self.options.mbit, self.gbps)}, {start_ups(self.policies)}\n"
+              f"engines: scheduling {self.options.scheduling}; other libraries: {self.options.others_scheduling}", flush=True)
+        run_in_turns(ways, self.options.runs, self.options.runs * a_round_s, self.keep)
+
+    def other(self, name):
+        return self.hosts.rival(name, self.trace, self.factor), 0
+
+    def keep(self, run, name, answer):
+        took, again = answer
+        self.seconds[name].append(middle(took))
+        if name in self.repeated:
+            self.repeated[name] += again
+        write_json(self.options.out / "emulation-runs.json", self.about() | {
+            "retransmits": self.repeated, "iterations_s": self.seconds})
+        say(f"  {self.model}, run {run + 1} of {self.options.runs}: {RIVALS.get(name, name)}: {middle(took):.3f} s")
+
+    def about(self):
+        return {"model": self.model, "mbit": self.options.mbit, "gbps": self.gbps, "factor": self.factor}
+
+    def result(self):
+        rows = [{"name": RIVALS.get(name, name), "way": name, "policy": self.policies.get(name), "iteration_s": middle(all_s),
+                 "iterations_s": all_s, "retransmits": self.repeated.get(name), "simulated_s": self.simulated_s.get(name)}
+                for name, all_s in self.seconds.items()]
+        return self.about() | {"optimum_s": self.optimum_s, "rows": rows}
+
+    def records(self):
+        """Rows of docs/records/emulation.csv."""
+        link = f"{self.options.mbit}Mbps for {self.gbps:g}Gbps"
+        for name, all_s in self.seconds.items():
+            scheduling = self.options.scheduling
+            if name in self.options.others and self.options.others_scheduling != "same":
+                scheduling = self.options.others_scheduling
+            for run, seconds in enumerate(all_s):
+                simulated = f"{self.simulated_s[name]:.4f}" if name in self.simulated_s else ""
+                yield dict(zip(FIELDS, (self.model, name, link, f"{self.factor:g}", scheduling, run + 1, f"{seconds:.4f}", simulated)))
+
+
+def start_ups(policies):
+    """What was made of them, in words."""
+    made = {text: policy.partition("startup=")[2].partition(",")[0] for text, policy in policies.items() if "startup=" in policy}
+    return "start-ups: " + (", ".join(f"{text} {time}" for text, time in made.items()) or "none")
+
+
+def show(result):
+    print(f"\n{result['model']}: {scaled(result['mbit'], result['gbps'])}\n"
+          f"{'an iteration, s':30}{'measured':>27}{'simulated':>12}{'apart':>8}{'repeated':>10}")
+    for row in result["rows"]:
+        sim = row["simulated_s"]
+        beside = f"{sim:12.3f}{row['iteration_s'] / sim - 1:+8.1%}{row['retransmits']:10}" if sim else ""
+        print(f"{row['name']:30}{spread(row['iterations_s']):>27}{beside}")
+    print(f"{'optimum (Theorem 1)':30}{'':27}{result['optimum_s']:12.3f}", flush=True)
 
 
 @contextlib.contextmanager
@@ -299,13 +376,34 @@ def computing():
             program.wait()
 
 
+def order(rows):
+    """Of each pair whose ranges do not overlap, the faster first: (faster, slower, whether it is simulated so); and the
+    pairs whose ranges do."""
+    parted, alike = [], []
+    for pair in itertools.combinations(rows, 2):
+        faster, slower = sorted(pair, key=lambda row: row["iteration_s"])
+        if max(faster["iterations_s"]) < min(slower["iterations_s"]):
+            parted.append((faster["name"], slower["name"], faster["simulated_s"] <= slower["simulated_s"]))
+        else:
+            alike.append((faster["name"], slower["name"]))
+    return parted, alike
+
+
 def verdict(result):
     rows = [row for row in result["rows"] if row["simulated_s"]]
     apart = max((abs(row["iteration_s"] / row["simulated_s"] - 1) for row in rows), default=0)
-    swapped = [f"{a['name']} and {b['name']}" for a, b in itertools.combinations(rows, 2)
-               if (a["simulated_s"] - b["simulated_s"]) * (a["iteration_s"] - b["iteration_s"]) < 0
-               and abs(a["simulated_s"] / b["simulated_s"] - 1) > TOLERANCE]
-    print(f"{result['model']}: {apart:.1%} apart at most; order {'of ' + ', '.join(swapped) + ' differs' if swapped else 'as simulated'}")
+    print(f"{result['model']}: {apart:.1%} apart at most")
+    runs = len(rows[0]["iterations_s"]) if rows else 0
+    if runs < ENOUGH_RUNS:
+        print(f"order: not judged, which takes {ENOUGH_RUNS} runs")
+        return apart <= TOLERANCE
+    parted, alike = order(rows)
+    same = [f"{faster} before {slower}" for faster, slower, simulated in parted if simulated]
+    swapped = [f"{faster} before {slower}" for faster, slower, simulated in parted if not simulated]
+    for what, pairs in (("as simulated", same), ("NOT AS SIMULATED", swapped),
+                        ("not distinguishable", [f"{a} and {b}" for a, b in alike])):
+        if pairs:
+            print(f"order, {what}: {'; '.join(pairs)}")
     return apart <= TOLERANCE and not swapped
 
 
@@ -316,6 +414,9 @@ def plot(result, out):
     for what, key in (("measured", "iteration_s"), ("simulated", "simulated_s")):
         chosen = [row for row in rows if row[key]]
         series[what] = {"x": [row["name"] for row in chosen], "y": [row[key] for row in chosen]}
+        if what == "measured":
+            series[what]["range"] = [[row[key] - min(row["iterations_s"]) for row in chosen],
+                                     [max(row["iterations_s"]) - row[key] for row in chosen]]
     chart.panels[0]["line"] = ("least possible", result["optimum_s"])
     save(chart, f"{result['model']}, {WORKERS} + {SERVERS}, {scaled(result['mbit'], result['gbps'])}",
          out / f"emulation-{result['model']}.svg")
@@ -334,7 +435,8 @@ def save(figure, title, path):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=["resnet50", "vgg16"], choices=GBPS)
-    parser.add_argument("--policies", nargs="+", default=POLICIES, choices=POLICIES)
+    parser.add_argument("--policies", nargs="+", default=POLICIES, metavar="POLICY",
+                        help=f"as mercury-sim's --policy, such as p3:startup=0 [{' '.join(POLICIES)}]")
     parser.add_argument("--others", nargs="*", default=["gloo", "mpi"], choices=RIVALS)
     parser.add_argument("--mbit", type=int, default=500, help="of every link [%(default)s]")
     parser.add_argument("--gbps", type=float, help=f"what it stands for [{', '.join(f'{m} {g}' for m, g in GBPS.items())}]")
@@ -344,9 +446,12 @@ def parse():
     parser.add_argument("--device", default="af_packet", choices=["af_packet", "af_xdp"])
     parser.add_argument("--scheduling", default="urgent", choices=["normal", "urgent", "realtime"],
                         help="of Mercury's engines, as engine.scheduling [%(default)s]")
+    parser.add_argument("--others-scheduling", default="same", choices=["same", "normal"],
+                        help="of the other libraries' processes: as the engines, or as they start [%(default)s]")
     parser.add_argument("--busy", action="store_true", help="beside programs that compute, one for each core")
-    parser.add_argument("--runs", type=int, default=3, help="[%(default)s]")
-    parser.add_argument("--iterations", type=int, default=3, help="measured in each run, after one of warm-up [%(default)s]")
+    parser.add_argument("--runs", type=int, default=5, help="of each, in turns [%(default)s]")
+    parser.add_argument("--iterations", type=int, default=1, help="measured in each run, after one of warm-up [%(default)s]")
+    parser.add_argument("--record", type=pathlib.Path, metavar="FILE", help="add a row for each run, as in docs/records/emulation.csv")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "out" / "emulation", help="[%(default)s]")
     parser.add_argument("--no-plot", action="store_true")
@@ -356,6 +461,11 @@ def parse():
         parser.error("--mbit, --gbps, --iterations and --runs: above 0")
     if options.bucket is not None and options.bucket < 2 * (options.mtu + 14):
         parser.error("--bucket: at least two frames")
+    for policy in options.policies:
+        try:
+            stretched_policy(policy, 1)
+        except ValueError as error:
+            parser.error(f"--policies: {error}")
     options.build, options.verify = options.build.resolve(), True
     wanted = ["apps/stackd/mercury-stackd", "apps/replay/mercury-replay", "apps/sim/mercury-sim"]
     wanted += ["benchmarks/emulation/rival_replay"] if options.others else []
@@ -373,15 +483,22 @@ def main():
     for number in (signal.SIGTERM, signal.SIGHUP):  # cleans up, as Ctrl-C does
         signal.signal(number, signal.default_int_handler)
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.record:
+        records.check(options.record, FIELDS)
     good, results = True, []
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mercury-")))
         hosts = Hosts(options, folder, stack)
         if options.busy:
             stack.enter_context(computing())
-        for model in options.models:
-            results.append(measure(options, hosts, model))
+        for name in options.models:
+            model = Model(options, hosts, name)
+            model.measure()
+            results.append(model.result())
+            show(results[-1])
             write_json(options.out / "emulation.json", results)
+            if options.record:
+                records.append(options.record, [*model.records()])
             good = (verdict(results[-1]) and good) or options.no_verdict
             if not options.no_plot:
                 plot(results[-1], options.out)
@@ -391,7 +508,7 @@ def main():
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except LabError as why:
+    except (LabError, records.RecordError) as why:
         sys.exit(f"emulate.py: {why}")
     except KeyboardInterrupt:
         sys.exit("emulate.py: interrupted; emulation.json has the models that are done, emulation-runs.json the runs of the last")

@@ -1,0 +1,67 @@
+"""Rows of docs/records: what was measured, when, at which commit, on what and with which command."""
+import csv
+import datetime
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ABOUT = ["date", "commit", "machine", "command"]
+
+
+class RecordError(RuntimeError):
+    pass
+
+
+def commit():
+    """Of the sources, with a + where they differ from it; documents do not count."""
+    def git(*words):
+        # Programs that need root read a checkout that is the user's.
+        return subprocess.run(["git", "-c", "safe.directory=*", "-C", ROOT, *words], capture_output=True, text=True, check=False)
+    found = git("rev-parse", "--short=7", "HEAD")
+    if found.returncode != 0:
+        return "unknown"
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs").stdout
+    return found.stdout.strip() + ("+" if changed else "")
+
+
+def machine():
+    text = subprocess.run(["lscpu"], capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}).stdout
+    model = re.search(r"^Model name:\s*(.+)$", text, re.M)
+    return f"{model[1].strip() if model else 'unknown'}, {os.cpu_count()} cores"
+
+
+def command():
+    """As it was typed, but for --record and its value."""
+    words = list(sys.argv[1:])
+    for at in [at for at, word in enumerate(words) if word.split("=")[0] == "--record"]:
+        del words[at:at + (1 if "=" in words[at] else 2)]
+    program = pathlib.Path(sys.argv[0]).resolve()
+    return shlex.join(["sudo", str(program.relative_to(ROOT) if program.is_relative_to(ROOT) else program), *words])
+
+
+def append(path, rows):
+    """Rows, dictionaries of the same keys, behind those that the file has."""
+    about = dict(zip(ABOUT, (datetime.date.today().isoformat(), commit(), machine(), command())))
+    check(path, list(rows[0]))
+    new = not path.exists() or path.stat().st_size == 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [*ABOUT, *rows[0]], lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerows({**about, **row} for row in rows)
+
+
+def check(path, fields):
+    """That rows of these fields, behind ABOUT, fit to those that the file has."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with open(path, newline="", encoding="utf-8") as file:
+        header = next(csv.reader(file))
+    if header != [*ABOUT, *fields]:
+        raise RecordError(f"{path}:1: has the columns {','.join(header)}, not {','.join([*ABOUT, *fields])}: "
+                          "record to another file")
