@@ -30,7 +30,7 @@ import signal
 import sys
 import tempfile
 
-from emulate import GBPS, POLICIES, RIVALS, ROOT, SERVERS, WORKERS, Hosts, LabError, save, scaled, write_json
+from emulate import BUCKET_FRAMES, GBPS, POLICIES, RIVALS, ROOT, SERVERS, WORKERS, Hosts, LabError, save, scaled, write_json
 from stretch import stretched_policy, stretched_trace
 
 import report  # noqa: E402, where emulate.py looks for it
@@ -117,7 +117,7 @@ def parse():
     for program in ("apps/stackd/mercury-stackd", "apps/replay/mercury-replay", "benchmarks/emulation/rival_replay"):
         if not (options.build / program).is_file():
             parser.error(f"no {options.build / program}: tools/build {program} makes it")
-    vars(options).update(queue=1 << 20, bucket=None, scheduling="urgent", others_scheduling="same", verify=False)
+    vars(options).update(queue=1 << 20, bucket=BUCKET_FRAMES * (options.mtu + 14), scheduling="urgent", others_scheduling="same", verify=False)
     return options
 
 

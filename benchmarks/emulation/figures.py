@@ -36,7 +36,7 @@ import threading
 import types
 
 import records
-from emulate import (AROUND_S, ENOUGH_RUNS, ROOT, SERVERS, TOLERANCE, WORKERS, Hosts, LabError, Training, ask, middle, run_in_turns,
+from emulate import (AROUND_S, BUCKET_FRAMES, ENOUGH_RUNS, ROOT, SERVERS, TOLERANCE, WORKERS, Hosts, LabError, Training, ask, middle, run_in_turns,
                      save, scaled, write_json)
 from stretch import stretched_policy, stretched_time
 
@@ -371,7 +371,7 @@ def parse():
         if not (options.build / program).is_file() and not options.list:
             parser.error(f"no {options.build / program}: tools/build {program} makes it")
     # What emulate.py's hosts want to know.
-    vars(options).update(mbit=MBIT, mtu=9000, queue=1 << 20, bucket=None, device="af_packet", scheduling="urgent", verify=True)
+    vars(options).update(mbit=MBIT, mtu=9000, queue=1 << 20, bucket=BUCKET_FRAMES * 9014, device="af_packet", scheduling="urgent", verify=True)
     return options
 
 

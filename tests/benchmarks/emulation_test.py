@@ -26,9 +26,9 @@ from stretch import STARTUPS, stretched_policy, stretched_time  # noqa: E402
 class FakeLab:
     """Links that carry nothing."""
 
-    def __init__(self, _, names, **_options):
+    def __init__(self, _, names, bucket_bytes, **_options):
         self.hosts = [types.SimpleNamespace(name=name, ip=f"10.0.0.{i}", ns=name) for i, name in enumerate(names)]
-        self.bucket_bytes = 125000
+        self.bucket_bytes = bucket_bytes
 
     def __getitem__(self, name):
         return next(host for host in self.hosts if host.name == name)
@@ -118,6 +118,9 @@ class Commands(unittest.TestCase):
         self.assertEqual(self.policies(self.simulated), stretched)
         self.assertEqual(self.policies(self.replayed), stretched)
         self.assertTrue(all("500Mbps" in words for words in self.simulated))
+        # Four frames: more would repay P3 its pauses. And cables, which repay nothing.
+        self.assertEqual(sum("36056B" in words for words in self.simulated), 4)
+        self.assertEqual(sum("--bucket" not in words and "model" not in words for words in self.simulated), 4)
         shipped = (ROOT / "apps/trace/traces/vgg16.csv").read_text(encoding="utf-8").splitlines()
         real_ns = sum(int(row["backward_pass_ns"]) for row in csv.DictReader(line for line in shipped if not line.startswith("#")))
         self.assertEqual([*self.backward_ns()], [20 * real_ns])
@@ -163,9 +166,10 @@ class Commands(unittest.TestCase):
         with open(path, newline="", encoding="utf-8") as file:
             rows = [*csv.DictReader(file)]
         self.assertEqual([*rows[0]], [*records.ABOUT, *emulate.FIELDS])
-        self.assertEqual([(row["policy"], row["run"], row["iteration_s"], row["simulated_s"], row["factor"]) for row in rows],
-                         2 * [("p3", "1", "2.0000", "2.0000", "20"), ("p3", "2", "2.0000", "2.0000", "20"),
-                              ("gloo", "1", "2.0000", "", "20"), ("gloo", "2", "2.0000", "", "20")])
+        self.assertEqual([(row["policy"], row["run"], row["iteration_s"], row["simulated_s"], row["cable_s"], row["factor"])
+                          for row in rows],
+                         2 * [("p3", "1", "2.0000", "2.0000", "2.0000", "20"), ("p3", "2", "2.0000", "2.0000", "2.0000", "20"),
+                              ("gloo", "1", "2.0000", "", "", "20"), ("gloo", "2", "2.0000", "", "", "20")])
         self.assertEqual(rows[0]["commit"], "1234567")
         self.assertTrue(rows[0]["command"].startswith("sudo benchmarks/emulation/emulate.py --models vgg16 --policies p3 "))
         self.assertNotIn("record", rows[0]["command"])
