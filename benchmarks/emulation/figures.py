@@ -50,7 +50,8 @@ MB = 1_000_000
 BYTEPS, P3 = (stretched_policy(name, FACTOR) for name in ("byteps", "p3"))
 # Start-ups of 1 ms, as long as the paper allows, that do not overlap: its 73 % of line rate (Fig. 5).
 SERIAL = stretched_policy("bytescheduler:partition=4MB,credit=4MB,startup=1ms", FACTOR)
-NAMES = {"mercury": "Mercury", "mercury-fifo": "without preemption", "wfbp": "native", BYTEPS: "BytePS", P3: "P3",
+KEYED = "wfbp:place=key"  # small tensors on one server each, as MXNet's native server places them
+NAMES = {"mercury": "Mercury", "mercury-fifo": "without preemption", "wfbp": "native", KEYED: "native, small keys on one server", BYTEPS: "BytePS", P3: "P3",
          SERIAL: "start-ups do not overlap"}
 
 
@@ -266,7 +267,8 @@ def fig7(figure):
 
 def fig13(figure):
     """10 Gb/s, computing as a GTX 1080 Ti by PHub"""
-    chosen = {"vgg19": ["mercury", "mercury-fifo", SERIAL, BYTEPS, P3, "wfbp"], "resnet50": ["mercury", P3, "wfbp"]}
+    chosen = {"vgg19": ["mercury", "mercury-fifo", SERIAL, BYTEPS, P3, "wfbp", KEYED],
+              "resnet50": ["mercury", P3, "wfbp", KEYED]}
     for model, policies in chosen.items():
         trace, title = figure.emulation.trace(model), models.TITLES[model]
         figure.compare([title], {policy: Case([Training(trace, policy, 1)]) for policy in policies},

@@ -130,6 +130,7 @@ class Commands(unittest.TestCase):
         self.run_program(figures, "--repeats", "1", "fig13", "fig3")
         stretched = {"p3:startup=1ms", "byteps:startup=10ms", "bytescheduler:partition=4MB,credit=4MB,startup=20ms",
                      "bytescheduler:partition=1MB,credit=5MB,startup=14ms"}
+        stretched.add("wfbp:place=key")
         self.assertLessEqual(stretched, self.policies(self.simulated))
         self.assertEqual(self.policies(self.simulated), self.policies(self.replayed))
         self.assertTrue(all("500Mbps" in words for words in self.simulated))
