@@ -117,7 +117,8 @@ def parse():
     for program in ("apps/stackd/mercury-stackd", "apps/replay/mercury-replay", "benchmarks/emulation/rival_replay"):
         if not (options.build / program).is_file():
             parser.error(f"no {options.build / program}: tools/build {program} makes it")
-    vars(options).update(queue=1 << 20, bucket=BUCKET_FRAMES * (options.mtu + 14), scheduling="urgent", others_scheduling="same", verify=False)
+    vars(options).update(queue=1 << 20, bucket=BUCKET_FRAMES * (options.mtu + 14), scheduling="urgent",
+                         others_scheduling="same", verify=False)
     return options
 
 

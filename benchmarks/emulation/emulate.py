@@ -9,8 +9,8 @@ Two workers and two servers are virtual hosts, each with a link of --mbit both w
 mercury-stackd over a DPDK port; mercury-replay computes in time and exchanges real payloads, which
 are verified. Two cores carry no 10 Gb/s, so the links are slower by a factor, and computing and the
 start-ups of policies take longer by the same: factor and start-ups are printed. mercury-sim gets the
-same trace, policies and links, with their token buckets ("simulated") and without ("on cables"). A policy is written as for mercury-sim, knobs included; times in it
-are those of the real world.
+same trace, policies and links, with their token buckets ("simulated") and without ("on cables"). A
+policy is written as for mercury-sim, knobs included; times in it are those of the real world.
 
 Gloo and Open MPI reduce between the two workers, ps-lite has the servers too, all over kernel TCP, on
 the same links in the same run, in the scheduling class of Mercury's engines. Gradients are fused as
@@ -449,7 +449,8 @@ def parse():
     parser.add_argument("--gbps", type=float, help=f"what it stands for [{', '.join(f'{m} {g}' for m, g in GBPS.items())}]")
     parser.add_argument("--mtu", type=int, default=9000, help="[%(default)s]")
     parser.add_argument("--queue", type=int, default=1 << 20, help="bytes before each link [%(default)s]")
-    parser.add_argument("--bucket", type=int, help=f"bytes that a link which was idle carries at once; at least two frames [{BUCKET_FRAMES} frames]")
+    parser.add_argument("--bucket", type=int,
+                        help=f"bytes that a link which was idle carries at once; at least two frames [{BUCKET_FRAMES} frames]")
     parser.add_argument("--device", default="af_packet", choices=["af_packet", "af_xdp"])
     parser.add_argument("--scheduling", default="urgent", choices=["normal", "urgent", "realtime"],
                         help="of Mercury's engines, as engine.scheduling [%(default)s]")

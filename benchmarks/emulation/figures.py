@@ -36,8 +36,8 @@ import threading
 import types
 
 import records
-from emulate import (AROUND_S, BUCKET_FRAMES, ENOUGH_RUNS, ROOT, SERVERS, TOLERANCE, WORKERS, Hosts, LabError, Training, ask, middle, run_in_turns,
-                     save, scaled, write_json)
+from emulate import (AROUND_S, BUCKET_FRAMES, ENOUGH_RUNS, ROOT, SERVERS, TOLERANCE, WORKERS, Hosts, LabError, Training, ask,
+                     middle, run_in_turns, save, scaled, write_json)
 from stretch import stretched_policy, stretched_time
 
 import models  # noqa: E402, with report and shared, where emulate.py looks for them
@@ -51,8 +51,8 @@ BYTEPS, P3 = (stretched_policy(name, FACTOR) for name in ("byteps", "p3"))
 # Start-ups of 1 ms, as long as the paper allows, that do not overlap: its 73 % of line rate (Fig. 5).
 SERIAL = stretched_policy("bytescheduler:partition=4MB,credit=4MB,startup=1ms", FACTOR)
 KEYED = "wfbp:place=key"  # small tensors on one server each, as MXNet's native server places them
-NAMES = {"mercury": "Mercury", "mercury-fifo": "without preemption", "wfbp": "native", KEYED: "native, small keys on one server", BYTEPS: "BytePS", P3: "P3",
-         SERIAL: "start-ups do not overlap"}
+NAMES = {"mercury": "Mercury", "mercury-fifo": "without preemption", "wfbp": "native", KEYED: "native, small keys on one server",
+         BYTEPS: "BytePS", P3: "P3", SERIAL: "start-ups do not overlap"}
 
 
 @dataclasses.dataclass
