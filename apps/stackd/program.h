@@ -26,8 +26,8 @@ class Program : public std::enable_shared_from_this<Program> {
   using Send = std::function<void(const attach::ReplyMessage&, std::span<const int> descriptors)>;
 
   // A request that waits (for a job to open, or to end) costs the daemon memory, and a region one
-  // of the mappings that a process may have (65,530): no program gets many. libmercurystack's regions
-  // grow by 64 MiB at least once it has that much, so these are 16 GiB.
+  // of the mappings that a process may have (65,530): no program gets many. libmercurystack's
+  // regions grow by 64 MiB at least once it has that much, so these are 16 GiB.
   static constexpr size_t kMostUnanswered = 256;
   static constexpr size_t kMostRegions = 256;
 
