@@ -14,7 +14,9 @@ policy is written as for mercury-sim, knobs included; times in it are those of t
 
 Gloo and Open MPI reduce between the two workers, ps-lite has the servers too, all over kernel TCP, on
 the same links in the same run, in the scheduling class of Mercury's engines. Gradients are fused as
-their users have it (rival_replay.cc); gloo-unfused and mpi-unfused reduce each tensor by itself. What
+their users have it (rival_replay.cc), and the forward pass waits for all sums, as the step() of DDP and
+Horovod does. With gloo-own and mpi-own a layer waits for its own sum only, which no framework does over
+them; gloo-unfused and mpi-unfused are that, and reduce each tensor by itself. What
 these libraries and the kernel take per message is not stretched, which is to their advantage.
 ps-lite is no package: benchmarks/emulation/build-pslite builds it.
 
@@ -43,10 +45,10 @@ import tempfile
 import time
 import typing
 
-import records
 from stretch import ROOT, stretched_policy, stretched_trace
 
 sys.path.insert(0, str(ROOT / "tools"))
+import recording  # noqa: E402
 from netlab import Lab, LabError  # noqa: E402
 from ready import NotReady, start_ready  # noqa: E402
 sys.path.insert(0, str(ROOT / "benchmarks" / "papers"))
@@ -55,8 +57,9 @@ from report import Figure, draw  # noqa: E402
 POLICIES = ["wfbp", "byteps", "bytescheduler", "p3", "mercury-fifo", "mercury"]
 # What the links stand for: where exchanging takes about as long as computing.
 GBPS = {"resnet50": 5, "vgg16": 10, "vgg19": 10, "alexnet": 10, "bert-base": 10}
-RIVALS = {"gloo": "Gloo, in DDP's buckets", "gloo-unfused": "Gloo, unfused", "mpi": "Open MPI, fused as by Horovod",
-          "mpi-unfused": "Open MPI, unfused", "pslite": "ps-lite"}
+RIVALS = {"gloo": "Gloo, as under DDP", "gloo-own": "Gloo, waiting by layer", "gloo-unfused": "Gloo, waiting by layer, unfused",
+          "mpi": "Open MPI, as under Horovod", "mpi-own": "Open MPI, waiting by layer",
+          "mpi-unfused": "Open MPI, waiting by layer, unfused", "pslite": "ps-lite"}
 HOROVOD_CYCLE_MS = 1  # HOROVOD_CYCLE_TIME
 WORKERS, SERVERS = 2, 2
 TOLERANCE = 0.1
@@ -201,8 +204,9 @@ class Hosts:
 
     def rival(self, name, trace, factor):
         """Iterations over another library, one of RIVALS."""
-        library, _, unfused = name.partition("-")
-        words = ["--fuse", 0] if unfused else ["--cycle", HOROVOD_CYCLE_MS * factor] if library == "mpi" else []
+        library, _, how = name.partition("-")
+        words = ["--fuse", 0] if how == "unfused" else ["--cycle", HOROVOD_CYCLE_MS * factor] if library == "mpi" else []
+        words += ["--wait", "all"] if library != "pslite" and not how else []
         return getattr(self, library)(trace, words)
 
     def replay(self, *arguments):
@@ -493,7 +497,7 @@ def main():
         signal.signal(number, signal.default_int_handler)
     options.out.mkdir(parents=True, exist_ok=True)
     if options.record:
-        records.check(options.record, FIELDS)
+        recording.check(options.record, FIELDS)
     good, results = True, []
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mercury-")))
@@ -507,7 +511,7 @@ def main():
             show(results[-1])
             write_json(options.out / "emulation.json", results)
             if options.record:
-                records.append(options.record, [*model.records()])
+                recording.append(options.record, [*model.records()])
             good = (verdict(results[-1]) and good) or options.no_verdict
             if not options.no_plot:
                 plot(results[-1], options.out)
@@ -517,7 +521,7 @@ def main():
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (LabError, records.RecordError) as why:
+    except (LabError, recording.RecordError) as why:
         sys.exit(f"emulate.py: {why}")
     except KeyboardInterrupt:
         sys.exit("emulate.py: interrupted; emulation.json has the models that are done, emulation-runs.json the runs of the last")

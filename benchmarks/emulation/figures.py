@@ -35,12 +35,12 @@ import tempfile
 import threading
 import types
 
-import records
 from emulate import (AROUND_S, BUCKET_FRAMES, ENOUGH_RUNS, ROOT, SERVERS, TOLERANCE, WORKERS, Hosts, LabError, Training, ask,
                      middle, run_in_turns, save, scaled, write_json)
 from stretch import stretched_policy, stretched_time
 
-import models  # noqa: E402, with report and shared, where emulate.py looks for them
+import models  # noqa: E402, with recording, report and shared, where emulate.py looks for them
+import recording  # noqa: E402
 import report  # noqa: E402
 from shared import HALVED, MIXES  # noqa: E402
 
@@ -390,7 +390,7 @@ def main():
         signal.signal(number, signal.default_int_handler)
     options.out.mkdir(parents=True, exist_ok=True)
     if options.record:
-        records.check(options.record, FIELDS)
+        recording.check(options.record, FIELDS)
     print(f"{WORKERS} workers, {SERVERS} servers, {scaled(MBIT, GBPS)}; seconds are of these hosts")
     print(f"policies as given to ports and simulator: {', '.join(f'{NAMES[text]} {text}' for text in (P3, BYTEPS, SERIAL))}")
     path = options.out / "figures.json"
@@ -405,7 +405,7 @@ def main():
             good = good and figure.good
             write_json(path, results)
             if options.record:
-                records.append(options.record, [*figure.records()])
+                recording.append(options.record, [*figure.records()])
             figure.plot(options.out / f"emulated-{name}.svg")
     print(f"\n{'all as simulated' if good else 'something is not as simulated: see MISSED above'}")
     return 0 if good or options.no_verdict else 1
@@ -414,7 +414,7 @@ def main():
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (LabError, records.RecordError) as why:
+    except (LabError, recording.RecordError) as why:
         sys.exit(f"figures.py: {why}")
     except KeyboardInterrupt:
         sys.exit("figures.py: interrupted; figures.json has the figures that are done")

@@ -1,7 +1,7 @@
 // A model's trace over another library: the computing that mercury-replay does, at the same times,
 // and gradients exchanged in the order in which they become ready. A layer of the next forward pass
-// begins when its sum is there, which is more than the frameworks allow, whose step() waits for
-// all.
+// begins when its own sum is there; with --wait all, the first one when all sums are there, as
+// under DistributedDataParallel and Horovod, whose step() waits for all.
 //
 //   rival_replay --trace resnet50 --library gloo --rank 0 --size 2 --store DIR --address 10.0.0.1
 //   mpirun -n 2 rival_replay --trace resnet50 --library mpi
@@ -40,6 +40,7 @@ struct Options {
   std::string address = "127.0.0.1";
   int64_t fuse_bytes = -1;  // the library's
   double cycle_ms = 1;
+  std::string wait = "own";
   std::string scheduling;  // empty: as it was started
   int iterations = 3;
   int warmup = 1;
@@ -66,8 +67,18 @@ Status schedule(const std::string& scheduling) {
   return set_scheduling(scheduling == "realtime" ? Scheduling::kRealtime : Scheduling::kUrgent);
 }
 
-Result<double> iterate(const Trace& trace, Exchange& exchange) {
+Status wait_for_all(const Trace& trace, Exchange& exchange) {
+  for (size_t i = 0; i < trace.tensors.size(); ++i) {
+    if (Status arrived = exchange.wait(i); !arrived) return arrived;
+  }
+  return {};
+}
+
+Result<double> iterate(const Trace& trace, Exchange& exchange, bool step) {
   const uint64_t begin_ns = monotonic_ns();
+  if (step) {
+    if (Status arrived = wait_for_all(trace, exchange); !arrived) return arrived.error();
+  }
   for (size_t i = 0; i < trace.tensors.size(); ++i) {
     if (Status arrived = exchange.wait(i); !arrived) return arrived.error();
     const uint64_t compute_ns = trace.tensors[i].update_ns + trace.tensors[i].forward_ns;
@@ -107,13 +118,11 @@ int replay(const Options& options) {
   Exchange& exchange = **made;
   std::vector<double> iterations_s;
   for (int i = 0; i < options.warmup + options.iterations; ++i) {
-    const Result<double> took_s = iterate(*trace, exchange);
+    const Result<double> took_s = iterate(*trace, exchange, options.wait == "all");
     if (!took_s) return fail(took_s.error());
     if (i >= options.warmup) iterations_s.push_back(*took_s);
   }
-  for (size_t i = 0; i < trace->tensors.size(); ++i) {
-    if (Status arrived = exchange.wait(i); !arrived) return fail(arrived.error());
-  }
+  if (Status arrived = wait_for_all(*trace, exchange); !arrived) return fail(arrived.error());
   const bool hold = exchange.all_hold();
   if (exchange.rank() == 0) {
     const nlohmann::json report = {{"library", exchange.version()},
@@ -148,6 +157,10 @@ int main(int argc, char** argv) {
   app.add_option("--cycle", options.cycle_ms,
                  "mpi: milliseconds from one look at what is ready to the next")
       ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  app.add_option("--wait", options.wait,
+                 "of the forward pass: for a layer's own sum, or first for all")
+      ->check(CLI::IsMember({"own", "all"}))
       ->capture_default_str();
   app.add_option("--scheduling", options.scheduling,
                  "as engine.scheduling of mercury-stackd [as it was started]")

@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks" / "emulation"))
 import emulate  # noqa: E402
 import figures  # noqa: E402
-import records  # noqa: E402
+import recording  # noqa: E402
 from stretch import STARTUPS, stretched_policy, stretched_time  # noqa: E402
 
 
@@ -60,7 +60,7 @@ class Commands(unittest.TestCase):
                                     (emulate.Hosts, "run_all", self.run_all), (emulate.Hosts, "counter", lambda *_: 0),
                                     (emulate, "subprocess", types.SimpleNamespace(run=self.run_sim)),
                                     (figures, "save", lambda *_: None), (emulate.os, "geteuid", lambda: 0),
-                                    (records, "commit", lambda: "1234567"), (records, "machine", lambda: "a CPU, 2 cores")):
+                                    (recording, "commit", lambda: "1234567"), (recording, "machine", lambda: "a CPU, 2 cores")):
             patches.enter_context(mock.patch.object(target, name, value))
         for program in ("apps/stackd/mercury-stackd", "apps/replay/mercury-replay", "apps/sim/mercury-sim",
                         "benchmarks/emulation/rival_replay"):
@@ -150,7 +150,9 @@ class Commands(unittest.TestCase):
         gloo = [words for words in self.replayed if "gloo" in words and "0" == words[words.index("--rank") + 1]]
         self.assertEqual([words[words.index("--scheduling") + 1] for words in gloo], ["urgent", "urgent"])
         self.assertEqual(["--fuse" in words for words in gloo], [False, True])
+        self.assertEqual(["--wait" in words for words in gloo], [True, False])  # DDP's step() waits for all
         (mpi,) = (words for words in self.replayed if "unshare" in words[0])
+        self.assertIn("--wait all", " ".join(mpi))
         self.assertIn("--cycle 10", " ".join(mpi))  # Horovod's millisecond, by ten
         self.assertIn("--scheduling urgent", " ".join(mpi))
         self.assertEqual(sum("ps-lite" in words and "urgent" in words for words in self.replayed), 5)
@@ -166,7 +168,7 @@ class Commands(unittest.TestCase):
                              "--record", str(path))
         with open(path, newline="", encoding="utf-8") as file:
             rows = [*csv.DictReader(file)]
-        self.assertEqual([*rows[0]], [*records.ABOUT, *emulate.FIELDS])
+        self.assertEqual([*rows[0]], [*recording.ABOUT, *emulate.FIELDS])
         self.assertEqual([(row["policy"], row["run"], row["iteration_s"], row["simulated_s"], row["cable_s"], row["factor"])
                           for row in rows],
                          2 * [("p3", "1", "2.0000", "2.0000", "2.0000", "20"), ("p3", "2", "2.0000", "2.0000", "2.0000", "20"),
@@ -178,7 +180,7 @@ class Commands(unittest.TestCase):
         self.run_program(figures, "--repeats", "2", "fig7", "--record", str(points))
         with open(points, newline="", encoding="utf-8") as file:
             self.assertEqual([(row["figure"], row["run"]) for row in csv.DictReader(file)], [("fig7", "1"), ("fig7", "2")])
-        with self.assertRaisesRegex(records.RecordError, "emulation.csv:1: has the columns date,.*record to another file"):
+        with self.assertRaisesRegex(recording.RecordError, "emulation.csv:1: has the columns date,.*record to another file"):
             self.run_program(figures, "--repeats", "1", "fig7", "--record", str(path))
 
 

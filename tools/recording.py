@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 ABOUT = ["date", "commit", "machine", "command"]
 
 
