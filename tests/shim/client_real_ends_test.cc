@@ -381,7 +381,6 @@ TEST_P(RealEnds, ClosingEndsWhatIsInFlightAndThePeersHearOfIt) {
   waiter.join();
   member.join();
   EXPECT_EQ(mercury_free(job.context(0), data[0]), 0) << mercury_last_error();
-  if (GetParam() == Engines::kDaemon) return;  // the rest takes the 5 s that latecomers have
   // The other one pushes what worker 0 never will.
   declare(job, 1, 3, 100);
   const mercury_handle lonely = push_pull(job.job(1), 3);
@@ -390,6 +389,7 @@ TEST_P(RealEnds, ClosingEndsWhatIsInFlightAndThePeersHearOfIt) {
   EXPECT_EQ(mercury_push_pull(job.job(1), 3, 0, nullptr), -ECONNRESET);
   EXPECT_TRUE(said({"the job has failed", "worker 0"}));
   EXPECT_EQ(mercury_job_wait(job.job(1), -1), -ECONNRESET);
+  EXPECT_TRUE(said({"the job has failed", "worker 0"}));
 }
 
 TEST_P(RealEnds, DetachingClosesEverything) {
