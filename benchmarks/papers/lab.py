@@ -8,6 +8,7 @@ this checkout, the program and the output folder under the same paths).
 import hashlib
 import json
 import logging
+import os
 import pathlib
 import subprocess
 import sys
@@ -69,7 +70,7 @@ class Lab:
             raise LabError(f"no {self.program}: tools/build apps/sim/mercury-sim makes it")
         self.out = pathlib.Path(out).resolve()
         self.quick = quick
-        self._scheduler, self._cores = scheduler, cores
+        self._scheduler, self.cores = scheduler, cores or os.cpu_count()
         self._client = self._cluster = None
         digest = hashlib.sha256(self.program.read_bytes()).hexdigest()
         self.answers = self.out / "answers" / digest[:16]
@@ -159,7 +160,7 @@ class Lab:
                     # host that slept finds its only worker overdue, and must not drop it.
                     dask.config.set({"distributed.scheduler.worker-ttl": None})
                     self._cluster = LocalCluster(
-                        n_workers=1, threads_per_worker=self._cores, processes=False,
+                        n_workers=1, threads_per_worker=self.cores, processes=False,
                         dashboard_address="127.0.0.1:0", silence_logs=logging.ERROR)
                 self._client = Client(self._cluster or self._scheduler, timeout=10)
             except (OSError, ValueError) as error:

@@ -3,13 +3,17 @@
 
     benchmarks/papers/mercury.py all                every figure, minutes
     benchmarks/papers/mercury.py --quick fig12      one, in its small form
+    benchmarks/papers/mercury.py --record all       the same, and into docs/records/papers.csv
+    benchmarks/papers/mercury.py table              docs/papers.md's results from that record
     sudo benchmarks/papers/mercury.py ports         what runs on real ports, two hours
     benchmarks/papers/mercury.py --list
 
-Each figure prints the paper's numbers beside ours, with the verdict against the range that ours has
-to be in, and leaves FIGURE.json and FIGURE.svg in out/papers. "differs" is outside for a reason,
-which is printed; "OUTSIDE" is a failure. docs/papers.md has the results. Every answer of
-mercury-sim is kept in out/papers/answers, so that a run that was interrupted goes on where it was.
+Each figure prints the paper's numbers beside ours, with a verdict and the range that ours has to be in:
+"reproduced" is the paper's number with its tolerance, "in kind" who is ahead, "not reproduced" a range of its own
+beside the paper's, for a reason that is printed; "own" is held to a value of ours. "OUTSIDE" is a failure, in
+either direction. It leaves FIGURE.json and FIGURE.svg in out/papers, and says what is not as recorded, and how often
+the engine changed since. Every answer of mercury-sim is kept in out/papers/answers, so that a run that was
+interrupted goes on where it was.
 Status: 0; 1 when a verdict fails or a figure cannot be computed; 2 for a wrong command line.
 """
 import argparse
@@ -20,13 +24,15 @@ import sys
 
 import dynamic
 import partitioned
+import records
 import shared
+import startups
 import static
 import tables
 from lab import ROOT, Lab, LabError
 from report import draw
 
-FIGURES = {name: function for module in (tables, static, dynamic, shared, partitioned)
+FIGURES = {name: function for module in (tables, static, dynamic, shared, partitioned, startups)
            for name, function in module.FIGURES.items()}
 
 
@@ -40,9 +46,11 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0],
                                      epilog="figures: " + " ".join(FIGURES) +
                                      "; on real ports, as root: " + " ".join(ON_PORTS))
-    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="or all, or ports")
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help="or all, or ports, or table")
     parser.add_argument("--list", action="store_true", help="the figures, a line each")
     parser.add_argument("--quick", action="store_true", help="fewer points, for tests")
+    parser.add_argument("--record", action="store_true", help="replace the figures' rows in docs/records/papers.csv")
+    parser.add_argument("--check", action="store_true", help="table: write nothing, say what differs")
     parser.add_argument("--trace", metavar="FILE.csv",
                         help="speed: of this model, such as mercury-trace writes")
     parser.add_argument("--workers", type=int, metavar="N", help="speed: so many [2]")
@@ -61,13 +69,20 @@ def parse():
         parser.error("--cores: at least 1")
     if not arguments.figures and not arguments.list:
         parser.error("which FIGURE? --list names them")
-    known = ["all", *FIGURES, "ports", *ON_PORTS]
+    known = ["all", *FIGURES, "ports", *ON_PORTS, "table"]
+    if "table" in arguments.figures and arguments.figures != ["table"]:
+        parser.error("table stands alone")
+    if arguments.check and arguments.figures != ["table"]:
+        parser.error("--check goes with table alone")
+    whole = not arguments.quick and not {"ports", "table", *ON_PORTS} & set(arguments.figures)
+    if arguments.record and not whole:
+        parser.error("--record is for whole figures of the simulator, without --quick")
     unknown = [name for name in arguments.figures if name not in known]
     if unknown:
         parser.error(f"no figure {unknown[0]}: one of {', '.join(known)}")
     for own in ("trace", "workers", "servers", "mtu"):
-        if getattr(arguments, own) is not None and arguments.figures != ["speed"]:
-            parser.error(f"--{own} goes with the figure speed alone")
+        if getattr(arguments, own) is not None and (arguments.figures != ["speed"] or arguments.record):
+            parser.error(f"--{own} goes with the figure speed alone, and not into the record")
     if arguments.trace and not os.path.isfile(arguments.trace):
         parser.error(f"--trace: no file {arguments.trace}")
     for group, members in (("all", FIGURES), ("ports", ON_PORTS)):
@@ -110,13 +125,18 @@ def title_here(name, lab):
                                                       f"{workers} workers and {servers} servers")
 
 
-def compute(name, lab, plot):
+def compute(name, lab, plot, record):
     """One figure from its simulations to its files. Whether its verdicts hold."""
     title = title_here(name, lab)
     print(f"{name}: {title}", flush=True)
     figure = FIGURES[name](lab)
     print(figure.table(), flush=True)
     command = f"benchmarks/papers/mercury.py {'--quick ' if lab.quick else ''}{name}"
+    if record:
+        records.record(name, command, figure.rows)
+    elif not (lab.quick or lab.trace or lab.cluster):
+        for line in records.compare(name, figure.rows):
+            print(f"  {line}")
     if lab.trace:
         name = f"{name}-{pathlib.Path(lab.trace).stem}"
         command += f" --trace {lab.trace}"
@@ -149,13 +169,16 @@ def main():
         return 0
     lab, failed = None, []
     try:
+        if arguments.figures == ["table"]:
+            return 0 if records.write_table(arguments.check) else 1
         cluster = {key: getattr(arguments, key) for key in ("workers", "servers", "mtu")
                    if getattr(arguments, key) is not None}
         lab = Lab(arguments.sim, arguments.out, arguments.quick, arguments.scheduler,
                   arguments.cores, arguments.trace, cluster)
         for name in arguments.figures:
             try:
-                if not (run_on_ports(name) if name in ON_PORTS else compute(name, lab, not arguments.no_plot)):
+                if not (run_on_ports(name) if name in ON_PORTS else compute(name, lab, not arguments.no_plot,
+                                                                             arguments.record)):
                     failed.append(name)
             except LabError as error:
                 print(f"  {error}", file=sys.stderr)
@@ -169,6 +192,9 @@ def main():
     finally:
         if lab is not None:
             lab.close()
+    if not arguments.quick:
+        for line in records.changed_since([row for row in records.read() if row["figure"] in arguments.figures]):
+            print(line)
     if failed:
         print(f"outside or missing: {' '.join(failed)}")
     return 1 if failed else 0

@@ -55,22 +55,23 @@ def parameters(model):
     return sum(row[2] for row in rows_of(model))
 
 
-def table2_trace(lab, model, total_ms=None):
+def table2_trace(lab, model, total_ms=None, dense=1):
     """Writes the trace of a Table II model that computes so long, by default as the GTX 1080 Ti;
-    the file's path.
+    the file's path. `dense`: by how much the backward pass of fully connected layers is longer than their share.
     """
     total_ms = total_ms or GTX_1080_TI_MS[model]
     rows = rows_of(model)
     # Whole numbers, as the shares are cut with: a thousandth of a FLOP is exact enough.
     weights = [round(1000 * flops) for *_, flops in rows]
     forward = make_traces.shares(round(total_ms / 3 * 1e6), weights)
-    backward = make_traces.shares(round(2 * total_ms / 3 * 1e6), weights)
+    backward = make_traces.shares(round(2 * total_ms / 3 * 1e6), [
+        weight * (dense if name.startswith("fc") else 1) for weight, (_, name, *_) in zip(weights, rows)])
     lines = [f"# {TITLES[model]} of Table II: {parameters(model)} parameters; {total_ms:.1f} ms.",
              make_traces.COLUMNS]
     for priority, (layer, name, numel, _) in enumerate(rows):
         lines.append(f"{layer},{name},{numel},f32,{forward[priority]},{backward[priority]},"
                      f"{priority}")
-    path = lab.out / "traces" / f"{model}-{total_ms:.0f}ms.csv"
+    path = lab.out / "traces" / f"{model}-{total_ms:.0f}ms{f'-dense{dense}' if dense > 1 else ''}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "\n".join(lines) + "\n"
     if not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -2,7 +2,13 @@
 import json
 import statistics
 
-WITHIN, ORDER, DIFFERS, OUTSIDE, STATED = "within", "order", "differs", "OUTSIDE", ""
+# What a row says of the paper, and what it is held to: a range on both sides, always.
+REPRODUCED = "reproduced"  # the range is the paper's number with its tolerance
+IN_KIND = "in kind"  # the range says who is ahead, or where the curve turns, not by how much
+NOT_REPRODUCED = "not reproduced"  # outside that range, for a stated reason, in a stated range of its own
+OWN = "own"  # held to a value of ours: says nothing of the paper
+STATED = "stated"  # not judged
+OUTSIDE = "OUTSIDE"
 
 
 class Figure:
@@ -14,18 +20,27 @@ class Figure:
         self.rows = []
         self.panels = []
 
-    def add(self, what, paper, ours, least=None, most=None, unit="", differs=None,
-            order=False):
-        """`differs`: why ours is known to be outside; without it, outside is a failure. `order`: the
-        range says who is ahead, not by how much.
+    def add(self, what, paper, ours, least=None, most=None, unit="", differs=None, order=False,
+            own=False):
+        """`least` and `most`: the paper's range. `differs`: (why, least, most) where ours is known to be outside
+        of it, and where it is then; a row that comes back into the paper's range fails as well, so that what is
+        written about it is mended. `order`: the range says who is ahead, not by how much. `own`: the range is
+        around a value of ours.
         """
-        verdict = STATED
-        if least is not None or most is not None:
-            inside = (least is None or ours >= least) and (most is None or ours <= most)
-            verdict = (ORDER if order else WITHIN) if inside else DIFFERS if differs else OUTSIDE
-        self.rows.append({"what": what, "paper": paper, "ours": ours, "unit": unit, "least": least,
-                          "most": most, "verdict": verdict,
-                          "why": differs if verdict == DIFFERS else None})
+        if (least is None) != (most is None) or (differs and least is None):
+            raise ValueError(f"{what}: a judged row has a range on both sides")
+        inside = least is not None and least <= ours <= most
+        verdict, why = STATED, None
+        if least is not None:
+            verdict = OWN if own else IN_KIND if order else REPRODUCED
+        if differs:
+            verdict = NOT_REPRODUCED
+            why, lower, upper = differs
+            inside = lower <= ours <= upper and not inside
+            least, most = lower, upper
+        self.rows.append({"what": what, "paper": paper, "ours": ours, "unit": unit, "least": least, "most": most,
+                          "verdict": verdict, "check": "" if least is None else "ok" if inside else OUTSIDE,
+                          "why": why})
 
     def add_runs(self, what, paper, runs, *bounds, **about):
         """A row of what each of several runs gave: their median is judged, their range stated."""
@@ -46,22 +61,21 @@ class Figure:
         return panel["series"]
 
     def failed(self):
-        return [row for row in self.rows if row["verdict"] == OUTSIDE]
+        return [row for row in self.rows if row["check"] == OUTSIDE]
 
     def table(self):
         lines = []
         for row in self.rows:
-            bounds = ""
+            judged = ""
             if row["verdict"] != STATED:
-                least, most = (f"{bound:g}" if bound is not None else "" for bound in
-                               (row["least"], row["most"]))
-                bounds = f"{row['verdict']:<8}[{least}, {most}]"
+                failed = f"{OUTSIDE} " if row["check"] == OUTSIDE else ""
+                judged = f"{failed}{row['verdict']:<15}[{row['least']:.6g}, {row['most']:.6g}]"
             runs = row.get("runs", ())
             spread = f"  {len(runs)} runs {min(runs):.4g} to {max(runs):.4g}" if runs else ""
             lines.append(f"  {row['what']:<58} {row['paper']:>12}  {row['ours']:>10.4g}"
-                         f"{row['unit']:<6} {bounds}{spread}".rstrip())
+                         f"{row['unit']:<6} {judged}{spread}".rstrip())
         for why in dict.fromkeys(row["why"] for row in self.rows if row["why"]):
-            lines.append(f"  differs: {why}")
+            lines.append(f"  not reproduced: {why}")
         return "\n".join(lines)
 
     def write(self, folder, name, about):
