@@ -140,13 +140,24 @@ TEST(Paper, Figure12MinimumBandwidth) {
   }
 }
 
-// Fig. 13(c) and its text, at 10 Gb/s: of the model's speed-ups those that scheduling explains.
+// Fig. 13 and its text, at 10 Gb/s: Mercury is ahead of the native server by "up to 130 %" and of itself
+// without preemption by "up to 15 %". What order is worth depends on how long the GPU computes, which the
+// paper does not print: with a V100's 126 ms the second is 8 %, which is inside, and with 425 ms, where the
+// link hides least behind the GPU, 28 %, which is not. These are the model's own figures.
 TEST(Paper, Figure13SpeedUpsOfVgg16) {
-  const model::Chain chain = chain_of(shipped("vgg16"), framing_of(options_at(10, 1500)));
-  const double mercury = iteration_s(chain, 10, "mercury");
-  EXPECT_GT(iteration_s(chain, 10, "wfbp") / mercury, 1.4);
-  EXPECT_LT(iteration_s(chain, 10, "wfbp") / mercury, 2.3);
-  EXPECT_LE(iteration_s(chain, 10, "mercury-fifo") / mercury, 1.15);  // "by up to 15 %"
+  Trace trace = shipped("vgg16");
+  const auto gain = [&](const char* policy) {
+    const model::Chain chain = chain_of(trace, framing_of(options_at(10, 1500)));
+    return iteration_s(chain, 10, policy) / iteration_s(chain, 10, "mercury");
+  };
+  EXPECT_NEAR(gain("wfbp"), 1.825, 0.01);
+  EXPECT_NEAR(gain("mercury-fifo"), 1.082, 0.005);
+  for (TraceTensor& tensor : trace.tensors) {
+    tensor.forward_ns = tensor.forward_ns * 425 / 126;
+    tensor.backward_ns = tensor.backward_ns * 425 / 126;
+  }
+  EXPECT_NEAR(gain("wfbp"), 2.019, 0.01);
+  EXPECT_NEAR(gain("mercury-fifo"), 1.276, 0.005);
 }
 
 }  // namespace
