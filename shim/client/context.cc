@@ -17,12 +17,6 @@ bool is_floating(Dtype type) { return type != Dtype::kI32 && type != Dtype::kI64
 
 Error closing_error() { return Error(Errc::kClosed, "the job is being closed"); }
 
-Error job_failed(const Job& job) {
-  return Error(job.failed,
-               "the job has failed: " + (job.failure_text.empty() ? std::string(name_of(job.failed))
-                                                                  : job.failure_text));
-}
-
 std::string tensor_name(uint32_t id) { return "tensor " + std::to_string(id); }
 
 Status check_tensor(const mercury_tensor_options& t) {
@@ -142,12 +136,6 @@ Status Context::ask_about(Job& job, Question question) {
 }
 
 Status Context::wait_job(Job& job, int timeout_ms) {
-  {
-    // An operation has said so already, which the host need not know of the whole job: a round that
-    // waits for a worker that has left fails only whoever waits for it.
-    const Lock lock(mutex_);
-    if (!job.closing && job.failed != Errc::kOk) return job_failed(job);
-  }
   return ask_about(job, [&] { return backend_->wait_job(job.slot, timeout_ms); });
 }
 
@@ -283,7 +271,11 @@ Result<mercury_contributors> Context::contributors(Job& job, uint32_t id) {
 
 Status Context::check_submission(Job& job, SubmitOp op, uint32_t id) {
   if (job.closing) return closing_error();
-  if (job.failed != Errc::kOk) return job_failed(job);
+  if (job.failed != Errc::kOk) {
+    return Error(job.failed, "the job has failed: " + (job.failure_text.empty()
+                                                           ? std::string(name_of(job.failed))
+                                                           : job.failure_text));
+  }
   const auto known = job.index_of.find(id);
   if (known == job.index_of.end()) {
     return Error(Errc::kNotFound, tensor_name(id) + " is not declared");

@@ -208,7 +208,7 @@ std::vector<int> RealJob::server_results() {
 RealJob::~RealJob() {
   for (int rank = 0; rank < options_.workers; ++rank) close(rank);
   const std::vector<int> results = server_results();
-  for (const int result : results) EXPECT_EQ(result, 0);
+  for (const int result : results) EXPECT_EQ(result, servers_end_with_);
   for (int rank = 0; rank < options_.workers; ++rank) detach(rank);
   for (mercury_context* server : server_contexts_) mercury_detach(server);
 }

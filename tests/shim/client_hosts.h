@@ -64,7 +64,7 @@ class RealJob {
   };
   explicit RealJob(Engines engines) : RealJob(engines, Options()) {}
   RealJob(Engines engines, Options options);
-  // Leaves what is still open. Servers must then end in order.
+  // Leaves what is still open. Servers must then end in order, or as expect_servers_end says.
   ~RealJob();
   RealJob(const RealJob&) = delete;
   RealJob& operator=(const RealJob&) = delete;
@@ -88,6 +88,8 @@ class RealJob {
   // Joins the servers, if they are in this process: what mercury_job_wait said to each.
   std::vector<int> server_results();
 
+  void expect_servers_end(int status) { servers_end_with_ = status; }
+
   // f(rank) on a thread for each worker.
   void each_worker(const std::function<void(int rank)>& f) const;
 
@@ -102,6 +104,7 @@ class RealJob {
   std::vector<std::thread> servers_;
   std::mutex mutex_;
   std::vector<int> server_results_;
+  int servers_end_with_ = 0;
   std::vector<mercury_context*> contexts_;
   std::vector<mercury_job*> jobs_;
 };

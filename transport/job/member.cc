@@ -195,7 +195,9 @@ void Member::end_in_order() {  // server: all workers have left
 
 void Member::wait(StatusReply reply) {
   waiters_.push_back(std::move(reply));
-  if (phase_ == Phase::kEnded || phase_ == Phase::kFailed) answer_waiters(status_);
+  // A server serves on for those who have sums to come, whatever cannot be complete.
+  const bool failed = phase_ == Phase::kFailed || (spec_.role == Role::kWorker && !status_);
+  if (phase_ == Phase::kEnded || failed) answer_waiters(status_);
   if (closing_) answer_waiters(Error(Errc::kClosed, "the job was closed"));
 }
 

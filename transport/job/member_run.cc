@@ -189,6 +189,7 @@ void Member::fail_rounds(const message::PeerLeft& left) {
     note_end(status_);
   }
   if (spec_.role == Role::kServer) return;
+  answer_waiters(status_);
   const auto [known, fresh] = hopeless_.emplace(tensor, round);
   if (!fresh && static_cast<int32_t>(round - known->second) < 0) known->second = round;
   for (size_t lane = 0; lane < lanes_used_; ++lane) {

@@ -220,7 +220,15 @@ TEST_F(RunningTest, WhoWaitsForOneThatHasLeftIsToldAtOnce) {
   const std::string why =
       "worker 0 of 2 (10.0.0.1:7470) left the job while tensor 4 waits for it in round 3; it had "
       "not declared tensor 4 and 1 more";
+  b->wait();
+  hosts.run();
+  EXPECT_EQ(b->waits, 0);
   pushed(4, 3);
+  EXPECT_EQ(b->waits, 1);
+  b->wait();
+  hosts.run();
+  EXPECT_EQ(b->waits, 2) << "at once";
+  EXPECT_FALSE(b->waited.ok());
   ASSERT_FALSE(b->status().ok());
   EXPECT_EQ(b->status().error().code, Errc::kPeerLeft);
   EXPECT_EQ(b->status().error().message, why);
