@@ -28,6 +28,10 @@ def commit():
     return found.stdout.strip() + ("+" if changed else "")
 
 
+# What is measured is what was there when the program began.
+COMMIT = commit()
+
+
 def machine():
     text = subprocess.run(["lscpu"], capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}).stdout
     model = re.search(r"^Model name:\s*(.+)$", text, re.M)
@@ -45,7 +49,7 @@ def command():
 
 def append(path, rows):
     """Rows, dictionaries of the same keys, behind those that the file has."""
-    about = dict(zip(ABOUT, (datetime.date.today().isoformat(), commit(), machine(), command())))
+    about = dict(zip(ABOUT, (datetime.date.today().isoformat(), COMMIT, machine(), command())))
     check(path, list(rows[0]))
     new = not path.exists() or path.stat().st_size == 0
     path.parent.mkdir(parents=True, exist_ok=True)

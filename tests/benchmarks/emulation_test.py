@@ -60,7 +60,7 @@ class Commands(unittest.TestCase):
                                     (emulate.Hosts, "run_all", self.run_all), (emulate.Hosts, "counter", lambda *_: 0),
                                     (emulate, "subprocess", types.SimpleNamespace(run=self.run_sim)),
                                     (figures, "save", lambda *_: None), (emulate.os, "geteuid", lambda: 0),
-                                    (recording, "commit", lambda: "1234567"), (recording, "machine", lambda: "a CPU, 2 cores")):
+                                    (recording, "COMMIT", "1234567"), (recording, "machine", lambda: "a CPU, 2 cores")):
             patches.enter_context(mock.patch.object(target, name, value))
         for program in ("apps/stackd/mercury-stackd", "apps/replay/mercury-replay", "apps/sim/mercury-sim",
                         "benchmarks/emulation/rival_replay"):
