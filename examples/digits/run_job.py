@@ -16,6 +16,7 @@ import functools
 import importlib.util
 import json
 import os
+import pathlib
 import secrets
 import shutil
 import signal
@@ -32,6 +33,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
 import built  # noqa: E402
 import netlab  # noqa: E402
+import recording  # noqa: E402
 import timeline  # noqa: E402
 from ready import NotReady, start_ready  # noqa: E402
 
@@ -349,6 +351,19 @@ def summarize(stage, options, port, reports):
     return summary
 
 
+def record_of(summary):
+    """A row of docs/records/main_job.csv."""
+    row = {"rate_mbit": summary["rate_mbit"], "mtu": summary["mtu"], "images": summary["batch"]}
+    for name, title in POLICIES.items():
+        column = title.lower().replace(" ", "_")
+        row |= {f"{column}_ms": f"{summary['iteration_ms'][name]:.1f}", f"{column}_simulated_ms": f"{summary['simulated_ms'][name]:.1f}",
+                f"{column}_computing_ms": f"{summary['computing_ms'][name]:.1f}"}
+    for gain, promised in summary["promised"].items():
+        row |= {f"promised_{gain}": f"{promised:.3f}", f"reached_{gain}": f"{summary['reached'][gain]:.3f}",
+                f"{gain}_of_promise": f"{summary['reached'][gain] / promised:.3f}"}
+    return row
+
+
 def table(summary):
     lines = [f"Digits classifier, {summary['parameters']:,} parameters, {WORKERS} workers, {SERVERS} servers"]
     network = f", {summary['rate_mbit']} Mbit/s links, MTU {summary['mtu']}" if "rate_mbit" in summary else ""
@@ -390,6 +405,7 @@ def main():
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="build directory (%(default)s)")
     parser.add_argument("--out", default=os.path.join(ROOT, "out"))
     parser.add_argument("--limit", type=float, default=240, help="seconds that one training run may take")
+    parser.add_argument("--record", type=pathlib.Path, metavar="FILE", help="add a row for this run, as in docs/records/main_job.csv")
     options = parser.parse_args()
     if options.turns < 1:
         parser.error("--turns: at least 1")
@@ -397,6 +413,8 @@ def main():
     if not options.embedded and os.geteuid() != 0:
         print("      not root: running embedded (sudo ./quickstart shows the daemons over DPDK)")
         options.embedded = True
+    if options.embedded and options.record:
+        parser.error("--record: nothing is promised of an embedded run; leave out --embedded, as root")
     if importlib.util.find_spec("matplotlib") is None:
         sys.exit(f"{sys.executable} has no matplotlib, which draws the timeline: run this with /usr/bin/python3, "
                  "for which apt-get install python3-matplotlib brings it")
@@ -433,9 +451,11 @@ def main():
         timeline.draw(stage.path("timeline-0.json"), POLICIES, picture)
         with open(os.path.join(options.out, "result.json"), "w") as file:
             json.dump(summary, file, indent=1)
+        if options.record:
+            recording.append(options.record, [record_of(summary)])
         print(f"  timeline: {os.path.relpath(merged)} (open it in ui.perfetto.dev), drawn in {os.path.relpath(picture)}")
         return 0 if summary["bit_identical"] and (summary["accuracy"] > 0.95 or options.turns < 4) else 1
-    except (JobError, netlab.LabError, subprocess.TimeoutExpired) as error:
+    except (JobError, netlab.LabError, recording.RecordError, subprocess.TimeoutExpired) as error:
         print(f"\nfailed: {error}\nlogs: {directory}", file=sys.stderr)
         directory = None
         return 1
