@@ -271,7 +271,13 @@ Result<mercury_contributors> Context::contributors(Job& job, uint32_t id) {
 
 Status Context::check_submission(Job& job, SubmitOp op, uint32_t id) {
   if (job.closing) return closing_error();
-  if (job.failed != Errc::kOk) {
+  // What was pushed before a peer left is complete, or will be: its sum can be had.
+  const auto owed = [&] {
+    const auto pushed = job.index_of.find(id);
+    return op == SubmitOp::kPull && job.failed == Errc::kPeerLeft && pushed != job.index_of.end() &&
+           job.tensors[pushed->second].pull_due;
+  };
+  if (job.failed != Errc::kOk && !owed()) {
     return Error(job.failed, "the job has failed: " + (job.failure_text.empty()
                                                            ? std::string(name_of(job.failed))
                                                            : job.failure_text));

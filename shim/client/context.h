@@ -76,7 +76,8 @@ class Context {
   Status make_ready(Job& job, SubmitOp op, uint32_t tensor);
   void copy(Lock& lock, Job& job, Tensor& tensor, std::byte* to, const std::byte* from);
   void take_sum(Lock& lock, Job& job, Tensor& tensor);
-  size_t take_done(Job& job, std::span<std::byte> out, size_t size, Operation& failed);
+  size_t take_done(Job& job, std::span<std::byte> out, size_t size, Operation& failed,
+                   std::vector<uint32_t>& pulled);
   Error why_failed(Lock& lock, Job& job, uint32_t tensor, Errc code);
 
   // Under the mutex: takes what has completed out of the rings; true if anything had.

@@ -180,13 +180,14 @@ void Context::run_callbacks(Lock& lock) {
     operations_.unlink(job->done, operation);
     Tensor& tensor = job->tensors[operation.tensor];
     const Errc status = operation.status;
+    const bool pulled = operation.op != SubmitOp::kPush;
     const mercury_completion completion = describe(operation, tensor, job->callback_argument);
     if (!operation.waited_for) operations_.release(operation);
     const mercury_callback callback = job->callback;
     const Job* const outer = current_callback_;
     ++job->users;
     if (status == Errc::kOk) {
-      take_sum(lock, *job, tensor);
+      if (pulled) take_sum(lock, *job, tensor);
     } else {
       (void)fail(why_failed(lock, *job, tensor.wire.id, status));
     }
@@ -202,7 +203,9 @@ void Context::run_callbacks(Lock& lock) {
 }
 
 // Fills `out` with what nobody waits for. `failed`: the last operation there that has failed.
-size_t Context::take_done(Job& job, std::span<std::byte> out, size_t size, Operation& failed) {
+// `pulled`: the tensors whose sums are there.
+size_t Context::take_done(Job& job, std::span<std::byte> out, size_t size, Operation& failed,
+                          std::vector<uint32_t>& pulled) {
   size_t n = 0;
   while ((n + 1) * size <= out.size() && !job.done.empty()) {
     Operation& operation = operations_.front(job.done);
@@ -212,6 +215,9 @@ size_t Context::take_done(Job& job, std::span<std::byte> out, size_t size, Opera
     write_sized(describe(operation, job.tensors[operation.tensor], nullptr), &out[n++ * size],
                 size);
     if (operation.status != Errc::kOk) failed = operation;
+    if (operation.status == Errc::kOk && operation.op != SubmitOp::kPush) {
+      pulled.push_back(operation.tensor);
+    }
     operations_.release(operation);
   }
   return n;
@@ -232,16 +238,13 @@ int Context::poll(Job& job, void* out, size_t count, size_t size) {
   }
   Operation failed;
   const size_t most = std::min<size_t>(count, kMaxOperations) * size;
-  const size_t n = take_done(job, {static_cast<std::byte*>(out), most}, size, failed);
+  std::vector<uint32_t> pulled;
+  const size_t n = take_done(job, {static_cast<std::byte*>(out), most}, size, failed, pulled);
   signal_queue(job);
   rearm();
   wake_waiters();
   // Last, because others may poll while it takes its time.
-  for (size_t i = 0; i < n; ++i) {
-    mercury_completion done{};
-    std::memcpy(&done, static_cast<const std::byte*>(out) + i * size, std::min(size, sizeof done));
-    if (done.status == 0) take_sum(lock, job, job.tensors[job.index_of.find(done.tensor)->second]);
-  }
+  for (const uint32_t tensor : pulled) take_sum(lock, job, job.tensors[tensor]);
   if (failed.status != Errc::kOk) {
     (void)fail(why_failed(lock, job, job.tensors[failed.tensor].wire.id, failed.status));
   }

@@ -392,6 +392,27 @@ TEST_P(RealEnds, ClosingEndsWhatIsInFlightAndThePeersHearOfIt) {
   EXPECT_EQ(mercury_job_wait(job.job(1), -1), -ECONNRESET);
 }
 
+TEST_P(RealEnds, WhatWasPushedBeforeAPeerLeftCanStillBePulled) {
+  RealJob job(GetParam());
+  const auto data = declare_everywhere(job, 1, 100);
+  declare_everywhere(job, 2, 100);
+  const mercury_handle both = push_pull(job.job(0), 1);
+  mercury_handle pushed = 0;
+  ASSERT_EQ(mercury_push(job.job(1), 1, 0, &pushed), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_wait(job.job(0), both, -1), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_wait(job.job(1), pushed, -1), 0) << mercury_last_error();
+  job.close(0);
+  job.expect_servers_end(-ECONNRESET);
+  const mercury_handle lonely = push_pull(job.job(1), 2);
+  EXPECT_EQ(mercury_wait(job.job(1), lonely, -1), -ECONNRESET);
+  EXPECT_EQ(mercury_push_pull(job.job(1), 2, 0, nullptr), -ECONNRESET);
+  // Tensor 1's round has both contributions.
+  mercury_handle pulled = 0;
+  ASSERT_EQ(mercury_pull(job.job(1), 1, 0, &pulled), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_wait(job.job(1), pulled, -1), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_pull(job.job(1), 1, 0, nullptr), -ECONNRESET);
+}
+
 TEST_P(RealEnds, DetachingClosesEverything) {
   RealJob job(GetParam());
   declare_everywhere(job, 1, 100);

@@ -174,7 +174,8 @@ typedef struct {
  * the operation still in flight. A handle is waited for once; then it is gone (-ENOENT). */
 MERCURY_API int mercury_wait(mercury_job *job, mercury_handle handle, int timeout_ms);
 /* Up to `count` completions that nobody waited for; the number, or a negative errno. Never waits for
- * the network. If some have failed, mercury_last_error() has the text of the last of them. */
+ * the network; at a job's first failure it asks the daemon why, once. If some have failed,
+ * mercury_last_error() has the text of the last of them. */
 MERCURY_API int mercury_poll_sized(mercury_job *job, mercury_completion *out, size_t count,
                                    size_t size); /* of each element of `out` */
 static inline int mercury_poll(mercury_job *job, mercury_completion *out, size_t count) {
