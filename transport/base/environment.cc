@@ -12,6 +12,32 @@ constexpr std::string_view kPrefix = "MERCURY_";
 // No name is half as long; comparing more of a very long one would take its time.
 constexpr size_t kLongestCompared = 64;
 
+// NAME_SERVICE_HOST, NAME_SERVICE_PORT_..., NAME_PORT_443_UDP_ADDR.
+bool is_of_kubernetes(std::string_view name) {
+  if (name.find("_SERVICE_HOST") != name.npos || name.find("_SERVICE_PORT") != name.npos)
+    return true;
+  constexpr std::string_view kPort = "_PORT_";
+  const size_t at = name.find(kPort);
+  return at != name.npos && at + kPort.size() < name.size() && name[at + kPort.size()] >= '0' &&
+         name[at + kPort.size()] <= '9';
+}
+
+// In which a name may differ from `meant` and be it, misspelt.
+size_t most_changes(std::string_view meant) {
+  return meant.size() <= kPrefix.size() ? 0 : (meant.size() - kPrefix.size()) / 3;
+}
+
+// The one of `known` that `name` may be, misspelt; empty: none.
+std::string_view meant_by(std::string_view name, std::span<const std::string_view> known) {
+  std::vector<std::string_view> near;
+  for (const std::string_view candidate : known) {
+    if (edit_distance(name.substr(0, kLongestCompared), candidate) <= most_changes(candidate)) {
+      near.push_back(candidate);
+    }
+  }
+  return closest_name(name, near);
+}
+
 }  // namespace
 
 std::vector<std::string> mercury_variables() {
@@ -66,12 +92,9 @@ std::optional<MisspeltVariable> find_misspelt(std::span<const std::string> names
                                               std::span<const std::string_view> known) {
   for (const std::string& name : names) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    const std::string_view meant = closest_name(name, known);
-    if (meant.size() <= kPrefix.size()) continue;
-    if (edit_distance(name.substr(0, kLongestCompared), meant) >
-        (meant.size() - kPrefix.size()) / 3)
-      continue;
-    return MisspeltVariable{name, std::string(meant)};
+    if (is_of_kubernetes(name)) continue;
+    const std::string_view meant = meant_by(name, known);
+    if (!meant.empty()) return MisspeltVariable{name, std::string(meant)};
   }
   return std::nullopt;
 }

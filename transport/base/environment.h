@@ -16,12 +16,11 @@
 
 namespace mercury {
 
-// What programs, tools and tests read. A daemon's are in its table of keys, and begin with their
+// What programs read. A daemon's are in its table of keys, and begin with their
 // section.
-inline constexpr std::array<std::string_view, 11> kProgramVariables = {
-    "MERCURY_SOCKET",  "MERCURY_LISTEN",  "MERCURY_ROLE",       "MERCURY_RANK",
-    "MERCURY_WORKERS", "MERCURY_SERVERS", "MERCURY_RENDEZVOUS", "MERCURY_JOB",
-    "MERCURY_SECRET",  "MERCURY_SEEDS",   "MERCURY_FIRST_SEED"};
+inline constexpr std::array<std::string_view, 9> kProgramVariables = {
+    "MERCURY_SOCKET",  "MERCURY_LISTEN",     "MERCURY_ROLE", "MERCURY_RANK",  "MERCURY_WORKERS",
+    "MERCURY_SERVERS", "MERCURY_RENDEZVOUS", "MERCURY_JOB",  "MERCURY_SECRET"};
 
 // Names, without values, of this process's variables that begin with MERCURY_.
 std::vector<std::string> mercury_variables();
@@ -40,8 +39,8 @@ struct MisspeltVariable {
 // "$NAME is not a variable of Mercury's; did you mean $MEANT?"
 std::string describe(const MisspeltVariable& misspelt);
 
-// The first of `names` that is not in `known`, and differs from one there in at most a third of
-// what follows MERCURY_.
+// The first of `names` that is not in `known`, nor one that Kubernetes gives, and differs from one
+// there in at most a third of what follows MERCURY_.
 std::optional<MisspeltVariable> find_misspelt(std::span<const std::string> names,
                                               std::span<const std::string_view> known);
 

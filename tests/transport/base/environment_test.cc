@@ -53,6 +53,21 @@ TEST(Environment, LeavesAloneWhatIsRightOrSomebodyElses) {
     EXPECT_EQ(meant_by(name), "") << name;
   }
   EXPECT_EQ(meant_by("MERCURY_" + std::string(1 << 20, 'S')), "");
+  // Nearly a daemon's key, and still Kubernetes'.
+  const std::vector<std::string> given = {"MERCURY_PORT_443_UDP_PORT", "MERCURY_PORT_53_UDP_PORT"};
+  const std::vector<std::string_view> keys = {"MERCURY_PORT_UDP_PORT"};
+  EXPECT_FALSE(find_misspelt(given, keys));
+}
+
+TEST(Environment, LooksPastACloserNameThatIsTooShortToBeMeant) {
+  const std::vector<std::string> given = {"MERCURY_ABCDEFXYZ"};
+  const std::vector<std::string_view> known = {"MERCURY_ABCDEF", "MERCURY_ABCDEFGHIJKL"};
+  EXPECT_FALSE(find_misspelt(given, std::span(known).first(1)));
+  EXPECT_FALSE(find_misspelt({given.data(), 1}, std::span(known).first(1)));
+  const std::vector<std::string> longer = {"MERCURY_ABCDEFGHI"};
+  const auto found = find_misspelt(longer, known);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->meant, "MERCURY_ABCDEFGHIJKL");
 }
 
 TEST(Environment, FindsTheClosestName) {
