@@ -9,6 +9,7 @@ namespace {
 // So that many chunks whose time is up at once, or that are looked at for it, do not keep frames
 // waiting.
 constexpr uint32_t kOverduePerPoll = 64;
+constexpr uint32_t kHopelessPerPoll = 16;  // events of rounds that wait in vain
 // Chunks of closed jobs: a large model has hundreds of thousands, and other jobs' frames wait.
 constexpr uint32_t kDrainedPerPoll = 1024;
 
@@ -247,7 +248,9 @@ uint32_t GradientExchange::report_stalls(uint64_t now_ns) noexcept {
 uint32_t GradientExchange::report_hopeless() noexcept {
   uint32_t looks = kOverduePerPoll;
   HopelessRound found;
-  while (aggregator_.take_hopeless(looks, found)) {
+  // What is left stays listed for the next poll.
+  for (uint32_t told = 0; told < kHopelessPerPoll && aggregator_.take_hopeless(looks, found);
+       ++told) {
     if (!server_jobs_[found.job.value].present) continue;
     events_.emplace_back(event::RoundHopeless{found.job, found.tensor, found.round, found.missing});
   }

@@ -181,6 +181,7 @@ class Coordinator {
   std::unordered_map<uint32_t, Known> tensors_;
   std::unordered_map<uint16_t, std::string> refusals_;    // of each worker's last declaration
   std::unordered_map<uint16_t, message::PeerLeft> left_;  // in order, as the others were told
+  std::unordered_map<uint16_t, size_t> lacked_of_;        // of left_: of how many tensors they lack
   std::unordered_map<uint32_t, uint32_t> hopeless_;       // the lowest round of a tensor that is
   std::deque<Declaration> declarations_;  // the first is in work while servers are awaited
   std::vector<LinkId> awaited_servers_;

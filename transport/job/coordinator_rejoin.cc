@@ -50,6 +50,7 @@ void Coordinator::vacate(const Seat& seat, const Error& why, uint64_t now_ns) {
   // A next life that dies before it starts changes nothing about what the others wait for.
   if (seat.returns_to) vacancy = *seat.returns_to;
   if (shape_->quorum > 0) withdraw(seat);
+  refusals_.erase(static_cast<uint16_t>(seat.join.rank));  // of a life that has ended
   const LinkId link = seat.link;
   const bool in_work = !fencing_.empty() && fencing_.front() == link && !awaited_fence_.empty();
   if (!in_work) std::erase(fencing_, link);  // else its servers still answer

@@ -1,5 +1,6 @@
 // Coordinator: from the roster to the end of the job.
 #include <algorithm>
+#include <utility>
 
 #include "transport/job/coordinator.h"
 #include "transport/job/plan.h"
@@ -105,6 +106,7 @@ void Coordinator::leave(Seat& leaver, uint64_t now_ns) {
   });
   message::PeerLeft& left = left_[rank];
   left = {rank, tensors_lacked(rank), refusal_of(rank), ending_ && servers_know_endings(), {}};
+  lacked_of_[rank] = tensors_.size();
   for (const Seat& seat : seats_) {
     if (all_left) {
       dismiss(seat.link, message::End{}, now_ns);
@@ -137,9 +139,13 @@ void Coordinator::waits_in_vain(const message::Stalled& message) {
   const auto [entry, fresh] = hopeless_.emplace(message.tensor, message.round);
   if (!fresh && static_cast<int32_t>(message.round - entry->second) >= 0) return;
   entry->second = message.round;
-  message::PeerLeft left = left_.at(row->rank);
-  left.lacked =
-      tensors_.at(message.tensor).declared.test(row->rank) ? "" : tensors_lacked(row->rank);
+  message::PeerLeft& known = left_.at(row->rank);
+  // Looked for again where tensors have been declared since, not for each that waits.
+  if (std::exchange(lacked_of_[row->rank], tensors_.size()) != tensors_.size()) {
+    known.lacked = tensors_lacked(static_cast<uint16_t>(row->rank));
+  }
+  message::PeerLeft left = known;
+  if (tensors_.at(message.tensor).declared.test(row->rank)) left.lacked.clear();
   left.waiting = {message.tensor, message.round};
   for (const Seat& seat : seats_) context_.links.send(seat.link, left);
 }
