@@ -23,9 +23,9 @@
 //   answers=priority|fifo  the order in which servers send sums: that of the pushes, or of their
 //                          becoming complete
 //   grants=urgency|even    whether receivers grant more to senders of what is urgent
-//   (flow/credit.h) unit=                  bytes; default: a frame. What is preempted, and
-//   answered, as a whole place=spread|key       a tensor on all servers evenly, or as MXNet's
-//   native server has it: below
+//                          (flow/credit.h)
+//   unit=                  bytes; default: a frame. What is preempted, and answered, as a whole
+//   place=spread|key       a tensor on all servers, or as MXNet's native server has it: one below
 //                          1,000,000 elements on the server (9973 * number) mod servers
 //
 // Order, answers, grants are of a job's tensors, not between jobs: there turns are fair

@@ -39,7 +39,7 @@ def machine():
 
 
 def command():
-    """As it was typed, but for --record and its value."""
+    """As root types it, but for --record and its value."""
     words = list(sys.argv[1:])
     for at in [at for at, word in enumerate(words) if word.split("=")[0] == "--record"]:
         del words[at:at + (1 if "=" in words[at] else 2)]

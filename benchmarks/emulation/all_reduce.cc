@@ -99,7 +99,10 @@ class Reducer : public Exchange {
       while (taken < *ready) {
         const size_t first = taken % done_.size();
         size_t end = first + 1;
-        while (end - first < *ready - taken && bytes(first, end + 1) <= fusion_.bytes) ++end;
+        while (end < done_.size() && end - first < *ready - taken &&
+               bytes(first, end + 1) <= fusion_.bytes) {
+          ++end;
+        }
         if (!reduce(first, end)) return;
         taken += end - first;
       }

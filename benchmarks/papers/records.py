@@ -27,7 +27,7 @@ TITLES = {REPRODUCED: "reproduced", IN_KIND: "in kind", NOT_REPRODUCED: "**not r
 def git(*words, root=ROOT):
     """What git says, or None where there is no repository."""
     try:
-        done = subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(["git", "-c", "safe.directory=*", "-C", root, *words], capture_output=True, text=True, check=False)
     except OSError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None

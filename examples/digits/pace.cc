@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include <cerrno>
+
 namespace digits {
 
 Pace::Pace(const mercury::Trace& trace) {
@@ -22,7 +24,7 @@ void Pace::hold(Record::Kind kind, size_t layer, double begin_s) const {
   timespec until{};
   until.tv_sec = static_cast<time_t>(until_s);
   until.tv_nsec = static_cast<long>((until_s - static_cast<double>(until.tv_sec)) * 1e9);
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) != 0) {
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
   }
 }
 

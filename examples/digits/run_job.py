@@ -273,10 +273,10 @@ def profile(stage, options, batch):
 
 
 def computing_s(trace):
-    """Of all layers of a trace, forward and backward."""
+    """Of all layers of a trace: forward, backward and update."""
     with open(trace) as file:
         rows = csv.DictReader(line for line in file if not line.startswith("#"))
-        return sum(int(row["forward_pass_ns"]) + int(row["backward_pass_ns"]) for row in rows) / 1e9
+        return sum(int(row[name]) for row in rows for name in row if name.endswith("_ns")) / 1e9
 
 
 def choose_batch(image_s):
@@ -393,7 +393,7 @@ def table(summary):
     return "\n" + "\n".join("  " + line for line in lines) + "\n"
 
 
-def main():
+def read_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--embedded", action="store_true", help="no daemons, no root: io_uring on loopback")
     parser.add_argument("--turns", type=int, default=4, help=f"of each policy, {TURN} iterations each (%(default)s)")
@@ -428,6 +428,11 @@ def main():
                 pass
     except OSError as error:
         sys.exit(f"cannot write the results: {error}; --out names another folder")
+    return options
+
+
+def main():
+    options = read_options()
     directory = tempfile.mkdtemp(prefix="mercury-")
     stage = Stage(directory)
     try:

@@ -183,7 +183,9 @@ int main(int argc, char** argv) {
   app.add_option("--trace", options.trace, "file for a model trace that mercury-sim reads");
   app.add_flag("--progress", options.progress);
   if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
-  if (options.batch % options.workers != 0) digits::fail("--batch must be a multiple of --workers");
+  if (options.batch % options.workers != 0) {
+    digits::fail("--batch must be a multiple of --workers", mercury::kWrongUsage);
+  }
   options.turns.iterations =
       static_cast<size_t>(options.turn > 0 ? options.turn : options.iterations);
   run(options);
