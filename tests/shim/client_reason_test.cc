@@ -53,12 +53,12 @@ TEST_F(ClientReason, PollThatReturnsNoFailureLeavesTheTextAlone) {
 }
 
 TEST_F(ClientReason, ACallbackHasTheTextOfItsOwnFailure) {
-  struct Seen {
+  struct Reported {
     int failed = 0;
     std::string text[4];
   } seen;
   const auto callback = [](const mercury_completion* done, void* user) {
-    auto* s = static_cast<Seen*>(user);
+    auto* s = static_cast<Reported*>(user);
     s->failed += done->status == -EHOSTDOWN ? 1 : 0;
     s->text[done->tensor] = mercury_last_error();
   };
