@@ -22,6 +22,7 @@ import pathlib
 import subprocess
 import sys
 
+import ablation
 import dynamic
 import partitioned
 import records
@@ -32,7 +33,7 @@ import tables
 from lab import ROOT, Lab, LabError
 from report import draw
 
-FIGURES = {name: function for module in (tables, static, dynamic, shared, partitioned, startups)
+FIGURES = {name: function for module in (tables, static, dynamic, shared, partitioned, startups, ablation)
            for name, function in module.FIGURES.items()}
 
 

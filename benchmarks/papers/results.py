@@ -131,6 +131,11 @@ RESULTS = (
      ("(b, a server) *, over native", "(b, a server) *, over BytePS"), ""),
     ("fig21", "over P3: (a) / (b) a worker / (b) a server", "not measured",
      ("(a) *, over P3", "(b, a worker) *, over P3", "(b, a server) *, over P3"), ""),
+    ("ablation", "longer without answers by priority / urgent grants / packets of a frame, 2 and 2 and 4 and 2",
+     "not measured", ("*, answers first-in first-out: * longer, *", "*, even grants: * longer, *",
+                      "*, units of 30 KB: * longer, *"), ""),
+    ("ablation", "longer without all three: the paper's Mercury", "not measured",
+     "*, the paper's Mercury: * longer, *", ""),
     ("startups", "printed numbers that one start-up has within their tolerance", "30",
      "printed numbers within their tolerance, best candidate", "start-ups"),
 )

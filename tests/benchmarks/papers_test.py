@@ -17,8 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "benchmarks" / "papers" / "mercury.py"
 LIMIT_S = 240
 # Those that take seconds, and those that take a minute together.
-CHEAP = ("startups", "table2", "header", "fig2", "fig10", "fig12", "fig14", "fig13", "fig20", "fig21", "fig5",
-         "fig6", "fig7")
+CHEAP = ("startups", "ablation", "table2", "header", "fig2", "fig10", "fig12", "fig14", "fig13", "fig20", "fig21",
+         "fig5", "fig6", "fig7")
 SWEEPS = ("fig3", "fig4", "fig11", "fig17", "fig18", "fig19", "speed", "optimum")
 # A simulator whose iterations under one policy are so much longer.
 OFF_BY = """#!{python}
