@@ -10,7 +10,7 @@
 
 #include "shim/channel/seqpacket.h"
 #include "shim/channel/unique_fd.h"
-#include "shim/runtime/clock.h"
+#include "shim/host/clock.h"
 
 namespace mercury {
 namespace {

@@ -19,7 +19,7 @@
 #include "apps/sim/link_schedule.h"
 #include "apps/sim/processor.h"
 #include "shim/channel/channel.h"
-#include "shim/runtime/host.h"
+#include "shim/host/host.h"
 #include "transport/base/deadlines.h"
 #include "transport/base/random.h"
 #include "transport/port/sim/sim_network.h"

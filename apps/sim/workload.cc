@@ -1,6 +1,6 @@
 #include "apps/sim/workload.h"
 
-#include "transport/job/plan.h"
+#include "scheduler/plan/plan.h"
 #include "transport/wire/header.h"
 
 namespace mercury::simulator {

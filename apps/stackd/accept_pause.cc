@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "apps/stackd/descriptors.h"
-#include "shim/runtime/clock.h"
+#include "shim/host/clock.h"
 
 namespace mercury {
 namespace {

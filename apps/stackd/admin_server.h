@@ -12,7 +12,7 @@
 #include "apps/stackd/accept_pause.h"
 #include "apps/stackd/attach_server.h"
 #include "apps/stackd/config.h"
-#include "shim/runtime/host.h"
+#include "shim/host/host.h"
 
 namespace mercury {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "apps/stackd/memory_limits.h"
-#include "shim/runtime/random.h"
+#include "shim/host/random.h"
 #include "transport/port/ethdev/ethdev_port.h"
 #include "transport/port/uring/uring_port.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "apps/stackd/config.h"
-#include "shim/runtime/host.h"
+#include "shim/host/host.h"
 #include "transport/port/ethdev/checks.h"
 #include "transport/port/ethdev/config.h"
 

@@ -16,7 +16,7 @@
 #include "shim/channel/channel.h"
 #include "shim/channel/region.h"
 #include "shim/channel/unique_fd.h"
-#include "shim/runtime/host.h"
+#include "shim/host/host.h"
 
 namespace mercury {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "transport/job/plan.h"
+#include "scheduler/plan/plan.h"
 
 namespace mercury::congestion {
 namespace {

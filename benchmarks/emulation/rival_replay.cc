@@ -26,7 +26,7 @@
 #include "apps/trace/shipped.h"
 #include "apps/trace/trace.h"
 #include "benchmarks/emulation/exchange.h"
-#include "shim/runtime/scheduling.h"
+#include "shim/host/scheduling.h"
 
 namespace mercury::emulation {
 namespace {

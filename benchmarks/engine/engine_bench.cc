@@ -17,8 +17,8 @@
 
 #include "benchmarks/engine/pipe_port.h"
 #include "shim/channel/channel.h"
-#include "shim/runtime/clock.h"
-#include "shim/runtime/host.h"
+#include "shim/host/clock.h"
+#include "shim/host/host.h"
 #include "transport/base/random.h"
 
 namespace mercury {

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "apps/command_line.h"
-#include "shim/runtime/clock.h"
+#include "shim/host/clock.h"
 
 namespace {
 

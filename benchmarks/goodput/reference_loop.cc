@@ -16,7 +16,7 @@
 
 #include "apps/command_line.h"
 #include "benchmarks/goodput/ports.h"
-#include "shim/runtime/clock.h"
+#include "shim/host/clock.h"
 
 namespace mercury::goodput {
 namespace {

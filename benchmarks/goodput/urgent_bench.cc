@@ -20,7 +20,7 @@
 
 #include "benchmarks/goodput/watched_port.h"
 #include "shim/channel/channel.h"
-#include "shim/runtime/host.h"
+#include "shim/host/host.h"
 #include "transport/base/random.h"
 #include "transport/port/sim/sim_network.h"
 

@@ -17,7 +17,7 @@
 
 #include "shim/channel/seqpacket.h"
 #include "shim/client/signal_block.h"
-#include "shim/runtime/thread.h"
+#include "shim/host/thread.h"
 
 namespace mercury::client {
 namespace {

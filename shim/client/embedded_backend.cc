@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "shim/client/signal_block.h"
-#include "shim/runtime/embedded_host.h"
+#include "shim/host/embedded_host.h"
 
 namespace mercury::client {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "shim/runtime/host.h"
+#include "shim/host/host.h"
 #include "tests/disaster/scenario.h"
 #include "transport/base/random.h"
 #include "transport/port/sim/sim_network.h"

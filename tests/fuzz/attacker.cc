@@ -4,7 +4,7 @@
 #include <array>
 #include <string>
 
-#include "transport/job/secret.h"
+#include "shim/job/secret.h"
 #include "transport/wire/ack.h"
 #include "transport/wire/be.h"
 #include "transport/wire/crc32c.h"

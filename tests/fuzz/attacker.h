@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "shim/job/messages.h"
 #include "tests/fuzz/cluster.h"
-#include "transport/job/messages.h"
 
 namespace mercury::fuzz {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "shim/runtime/host.h"
+#include "shim/host/host.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "transport/flow/frame_tag.h"
 #include "transport/port/sim/sim_network.h"

@@ -9,8 +9,8 @@
 #include <array>
 #include <vector>
 
+#include "shim/job/messages.h"
 #include "tests/fuzz/fuzz_input.h"
-#include "transport/job/messages.h"
 #include "transport/port/ethdev/ip.h"
 #include "transport/port/ethdev/nd.h"
 #include "transport/wire/ack.h"

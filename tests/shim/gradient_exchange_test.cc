@@ -1,4 +1,4 @@
-#include "shim/runtime/gradient_exchange.h"
+#include "shim/exchange/gradient_exchange.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

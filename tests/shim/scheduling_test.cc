@@ -1,4 +1,4 @@
-#include "shim/runtime/scheduling.h"
+#include "shim/host/scheduling.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "shim/runtime/thread.h"
+#include "shim/host/thread.h"
 
 namespace mercury {
 namespace {

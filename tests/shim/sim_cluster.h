@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "shim/channel/channel.h"
-#include "shim/runtime/host.h"
+#include "shim/host/host.h"
 #include "transport/base/random.h"
 #include "transport/port/sim/sim_network.h"
 #include "transport/port/sim/sim_port.h"

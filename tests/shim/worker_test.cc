@@ -1,4 +1,4 @@
-#include "shim/worker/worker.h"
+#include "shim/exchange/worker/worker.h"
 
 #include <gtest/gtest.h>
 #include <malloc.h>

@@ -61,7 +61,8 @@ struct AddWorkerJob {
   uint16_t rank = 0;
   uint16_t workers = 0;
   uint32_t incarnation = 0;
-  uint16_t shards = 0;  // servers x lanes: how many parts each tensor is cut into (job/plan.h)
+  uint16_t shards =
+      0;  // servers x lanes: how many parts each tensor is cut into (scheduler/plan/plan.h)
   uint16_t lanes = 1;   // of this host; shards are dealt to them in turn
   uint32_t weight = 1;  // deficit round robin between jobs
   std::string policy;   // as scheduler/policy.h reads it; empty: the first of its table

@@ -1,5 +1,5 @@
 // What the engine asks of the layer above it: where chunks come from and where they go. The runtime
-// composes it of scheduler, aggregator and worker (shim/runtime/gradient_exchange.h), so that the
+// composes it of scheduler, aggregator and worker (shim/exchange/gradient_exchange.h), so that the
 // engine includes none of them.
 //
 // Owner/thread: the engine's thread calls; all calls are made from within Engine::poll_once.

@@ -170,6 +170,12 @@ enum class DecodeError : uint8_t {
 DecodeError decode(std::span<const std::byte> frame, Header& header,
                    std::span<const std::byte>& payload) noexcept;
 
+// Of a chunk's frame beside its elements, at most: a RESULT may carry a bitmap of contributors before
+// them (kFlagPartial), and a full chunk must have room for it.
+constexpr uint32_t chunk_overhead(uint32_t workers) {
+  return static_cast<uint32_t>(sizeof(ChunkHeader)) + (workers + 63) / 64 * 8;
+}
+
 // Writes the header of `header.type` (header_bytes(type) bytes) to `out`, header CRC included.
 void encode(const Header& header, std::byte* out) noexcept;
 

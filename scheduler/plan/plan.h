@@ -1,0 +1,69 @@
+// The star plan, sharded: which chunks of a tensor belong to which shard. A shard is one lane (one
+// engine) of one server; shard = server * lanes + lane.
+//
+// A function of its arguments alone, so workers and servers agree without a word: a tensor's chunks
+// are cut into `shards` consecutive ranges whose sizes differ by at most one chunk; the range that
+// a shard gets is rotated by the tensor's number, so that small tensors spread over all shards.
+// (Or, as a policy's knob for comparison, small tensors are on one shard each: ShardPlan::whole.)
+// Paper: thesis (PHub) section 3.2.4 spreads keys by weighted set partition; equal ranges of every
+// tensor are balanced to one chunk without one.
+#pragma once
+
+#include <cstdint>
+
+namespace mercury {
+
+struct ChunkSpan {
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+
+// Elements per chunk when a frame carries `chunk_bytes` of payload: whole elements, a multiple of
+// 16 (one AVX-512 register of f32) where that fits; 0 when not even one element fits.
+uint32_t chunk_elems(uint32_t chunk_bytes, uint32_t element_bytes);
+// 0 when the tensor is empty, or has more chunks than a frame can number (2^32 - 1).
+uint32_t chunk_count(uint64_t numel, uint32_t elems_per_chunk);
+
+// The chunks of one tensor that each shard has. Divides when it is made, as engines ask for each
+// chunk that arrives.
+class ShardPlan {
+ public:
+  ShardPlan() = default;
+  ShardPlan(uint32_t tensor, uint32_t chunks, uint16_t shards) noexcept;
+  // All of the tensor on the shard that MXNet's hash of its number gives (its key, and 9973).
+  static ShardPlan whole(uint32_t tensor, uint32_t chunks, uint16_t shards) noexcept;
+  // Empty for shard >= shards.
+  ChunkSpan span(uint16_t shard) const noexcept {
+    if (shard >= shards_) return {};
+    const uint32_t range = shard >= rotation_ ? shard - rotation_ : shard + shards_ - rotation_;
+    if (range >= ranges_) return {};
+    return {range * each_ + (range < longer_ ? range : longer_), each_ + (range < longer_ ? 1 : 0)};
+  }
+
+ private:
+  uint32_t shards_ = 0;
+  uint32_t ranges_ = 0;    // shards_, or 1
+  uint32_t rotation_ = 0;  // the shard that has range 0, which is never shorter than another
+  uint32_t each_ = 0;
+  uint32_t longer_ = 0;  // so many ranges hold one chunk more
+};
+
+// Partitions, for policies that release or answer a tensor in such: each is spread evenly over all
+// shards, and within a shard consecutive.
+struct PartitionPlan {
+  uint32_t tensor = 0;
+  uint32_t chunks = 0;  // of the tensor
+  uint16_t shards = 1;
+  uint32_t partition_chunks = 1;  // of every partition but the last
+
+  // The nearest number of chunks of `chunk_bytes` to `partition_bytes`, at least one;
+  // partition_bytes 0: the tensor is one partition.
+  static PartitionPlan make(uint32_t tensor, uint32_t chunks, uint16_t shards, uint32_t chunk_bytes,
+                            uint64_t partition_bytes);
+  uint32_t partitions() const;
+  uint16_t shard_of(uint32_t chunk) const;
+  uint32_t partition_of(uint32_t chunk) const;
+  ChunkSpan span(uint16_t shard, uint32_t partition) const;
+};
+
+}  // namespace mercury

@@ -1,0 +1,391 @@
+#include "shim/exchange/worker/worker.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "shim/exchange/worker/worker_state.h"
+#include "transport/wire/crc32c.h"
+
+namespace mercury {
+
+namespace {
+// Submissions that are refused need room for their completion: as many as a pass may take.
+constexpr size_t kRefusalsPerPass = 256;
+
+// By doubling, so that a job of many tensors is not copied once for each.
+template <class T>
+void make_room(std::vector<T>& list, size_t wanted) {
+  if (list.capacity() < wanted) list.reserve(std::max(wanted, 2 * list.capacity()));
+}
+
+// That a tensor can have waiting at a time: a push's, a pull's, and who is in the sums.
+size_t completions_of(const command::AddWorkerJob& spec) {
+  return spec.quorum ? size_t{2} + 2 * kWorkerWords : size_t{2};
+}
+}  // namespace
+
+Worker::Worker(Counters& counters) : counters_(counters) { completions_.reserve(kRefusalsPerPass); }
+Worker::~Worker() = default;
+
+Worker::Job* Worker::find(JobSlot job) const noexcept {
+  return job.value < jobs_.size() ? jobs_[job.value].get() : nullptr;
+}
+
+Worker::Job* Worker::find(const EngineChannel* channel, uint32_t client_job) const noexcept {
+  for (const auto& job : jobs_) {
+    if (job && job->spec.channel == channel && job->spec.client_job == client_job) return job.get();
+  }
+  return nullptr;
+}
+
+bool Worker::has_job(JobSlot job) const noexcept { return find(job) != nullptr; }
+
+bool Worker::uses(const EngineChannel* channel) const noexcept {
+  return std::any_of(jobs_.begin(), jobs_.end(),
+                     [channel](const auto& job) { return job && job->spec.channel == channel; });
+}
+
+uint64_t Worker::chunks_moved(JobSlot slot) const noexcept {
+  const Job* job = find(slot);
+  return job ? job->chunks_moved : 0;
+}
+
+Status Worker::add_job(const command::AddWorkerJob& spec) {
+  if (find(spec.job)) return Error(Errc::kExists, "the job slot is taken in this engine");
+  if (jobs_.size() <= spec.job.value) jobs_.resize(spec.job.value + 1u);
+  jobs_[spec.job.value] = std::make_unique<Job>();
+  jobs_[spec.job.value]->spec = spec;
+  return {};
+}
+
+Status Worker::bind_shard(JobSlot slot, uint16_t shard, SessionSlot session) {
+  Job* job = find(slot);
+  if (!job) return Error(Errc::kNotFound, "bind of a shard to a job that is not here");
+  if (shard >= job->spec.shards) return Error(Errc::kInvalidArgument, "shard out of range");
+  if (!job->tensors.empty()) {
+    return Error(Errc::kInvalidArgument, "shards are bound before tensors are declared");
+  }
+  const auto known = std::find_if(job->shards.begin(), job->shards.end(),
+                                  [shard](const Job::Shard& s) { return s.shard == shard; });
+  if (known != job->shards.end()) {  // the control plane has opened another session to it
+    known->session = session;
+    return {};
+  }
+  job->shards.push_back({shard, session});
+  return {};
+}
+
+Status Worker::add_tensor(const command::AddTensor& spec) {
+  Job* job = find(spec.job);
+  if (!job) return Error(Errc::kNotFound, "tensor for a job that is not here");
+  if (job->find(spec.tensor)) {
+    return Error(Errc::kExists, "tensor " + std::to_string(spec.tensor) + " is declared already");
+  }
+  Tensor tensor;
+  tensor.spec = spec;
+  const auto element_bytes = static_cast<uint32_t>(size_of(spec.dtype));
+  const uint32_t elems = chunk_elems(spec.chunk_bytes, element_bytes);
+  tensor.chunks = chunk_count(spec.numel, elems);
+  tensor.full_chunk_bytes = elems * element_bytes;
+  tensor.last_chunk_bytes = static_cast<uint32_t>(
+      spec.numel * element_bytes - uint64_t{tensor.chunks - 1} * tensor.full_chunk_bytes);
+  tensor.shard_plan = on_one_server(job->policy, spec.numel)
+                          ? ShardPlan::whole(spec.tensor, tensor.chunks, job->spec.shards)
+                          : ShardPlan(spec.tensor, tensor.chunks, job->spec.shards);
+  tensor.index = static_cast<uint32_t>(job->tensors.size());
+  for (const Job::Shard& shard : job->shards) {
+    tensor.own_chunks += tensor.shard_plan.span(shard.shard).count;
+  }
+  tensor.round = spec.first_round - 1;
+  tensor.summed.resize(tensor.chunks);
+  tensor.pushed.resize(tensor.chunks);
+  if (job->partitions) plan_partitions(*job, tensor);
+  job->index_of.emplace(spec.tensor, tensor.index);
+  job->tensors.push_back(std::move(tensor));
+  most_completions_ += completions_of(job->spec);
+  most_ranges_ += job->shards.size();
+  make_room(ranges_, 2 * most_ranges_);  // those taken stay in front until all are
+  make_room(completions_, kRefusalsPerPass + most_completions_);
+  return {};
+}
+
+void Worker::complete(const Job& job, uint64_t cookie, uint32_t tensor, uint32_t round,
+                      Errc status) noexcept {
+  completions_.push_back({job.spec.channel, cookie, status, job.spec.client_job, tensor, round});
+}
+
+void Worker::fail_job(JobSlot slot, Errc code) noexcept {
+  Job* job = find(slot);
+  if (!job || job->failed != Errc::kOk) return;
+  job->failed = code;
+  job->partitions.reset();
+  for (Tensor& tensor : job->tensors) give_up(*job, tensor, code);
+}
+
+void Worker::give_up(const Job& job, Tensor& tensor, Errc code) noexcept {
+  for (const uint64_t cookie : {tensor.push_cookie, tensor.pull_cookie}) {
+    if (cookie != 0) complete(job, cookie, tensor.spec.tensor, tensor.round, code);
+  }
+  tensor.give_up();
+}
+
+// Partitions that still wait for their release go at once: the credit would wait for what is not
+// sent any more.
+void Worker::fail_rounds(const command::FailRounds& request) {
+  Job* job = find(request.job);
+  Tensor* tensor = job ? job->find(request.tensor) : nullptr;
+  if (!tensor || job->failed != Errc::kOk || tensor->is_hopeless(request.round)) return;
+  if (job->partitions) release_all(*job);
+  tensor->hopeless = request.code;
+  tensor->hopeless_from = request.round;
+  if (tensor->in_flight && tensor->is_hopeless(tensor->round)) {
+    give_up(*job, *tensor, request.code);
+  }
+}
+
+void Worker::remove_job(JobSlot slot, Errc code) {
+  Job* job = find(slot);
+  if (!job) return;
+  fail_job(slot, code);
+  most_completions_ -= job->tensors.size() * completions_of(job->spec);
+  most_ranges_ -= job->tensors.size() * job->shards.size();
+  ranges_.erase(ranges_.begin(), ranges_.begin() + static_cast<std::ptrdiff_t>(next_range_));
+  std::erase_if(ranges_, [job](const WorkerRange& range) {
+    return std::any_of(job->shards.begin(), job->shards.end(), [&range](const Job::Shard& shard) {
+      return shard.session == range.session;
+    });
+  });
+  next_range_ = 0;
+  jobs_[slot.value].reset();
+}
+
+bool Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, uint32_t number,
+                    uint16_t priority, uint64_t cookie) noexcept {
+  counters_.add(Counter::kSubmissions);
+  const auto refuse = [&](Errc code, uint32_t round) {
+    completions_.push_back({channel, cookie, code, client_job, number, round});
+    return false;
+  };
+  Job* job = find(channel, client_job);
+  if (!job) return refuse(Errc::kClosed, 0);
+  Tensor* tensor = job->find(number);
+  if (job->failed != Errc::kOk) {
+    // A sum that was there before the job ended is pulled as if it had not: the peers may have
+    // taken theirs, and left.
+    if (!tensor || op != WorkerOp::kPull || !tensor->pull_allowed) return refuse(job->failed, 0);
+    tensor->pull_allowed = false;
+    complete_sums(*job, *tensor, cookie);
+    return true;
+  }
+  if (!tensor) return refuse(Errc::kNotFound, 0);
+
+  if (op == WorkerOp::kPull) {
+    if (!tensor->pull_allowed) {
+      const bool gone = tensor->is_hopeless(tensor->round + 1);
+      return refuse(gone ? tensor->hopeless : Errc::kInvalidArgument, tensor->round);
+    }
+    tensor->pull_allowed = false;
+    tensor->pull_cookie = cookie;
+    complete_what_ended(*job, *tensor);
+    return true;
+  }
+  if (tensor->in_flight || tensor->push_cookie != 0) return refuse(Errc::kBusy, tensor->round);
+  if (tensor->is_hopeless(tensor->round + 1)) return refuse(tensor->hopeless, tensor->round + 1);
+  (op == WorkerOp::kPush ? tensor->push_cookie : tensor->pull_cookie) = cookie;
+  tensor->pull_allowed = op == WorkerOp::kPush;
+  begin_push(*job, *tensor, job->policy.order == Policy::Order::kFifo ? uint16_t{0} : priority);
+  complete_what_ended(*job, *tensor);  // an engine without a share of this tensor is done at once
+  return true;
+}
+
+void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
+  ++tensor.round;
+  tensor.in_flight = true;
+  tensor.priority = priority;
+  tensor.acks_void = false;
+  tensor.absent_in_some.fill(0);
+  tensor.absent_in_all.fill(~uint64_t{0});
+  tensor.missing_sums = tensor.missing_acks = tensor.own_chunks;
+  tensor.summed.clear();
+  tensor.pushed.clear();
+  if (job.partitions) {
+    tensor.priority = 0;  // first-in first-out once they are released
+    job.partitions->submit(tensor.index, priority);
+    release_due_ns_ = 0;
+    return;
+  }
+  for (const Job::Shard& shard : job.shards) {
+    const ChunkSpan span = tensor.shard_plan.span(shard.shard);
+    if (span.count > 0) {
+      ranges_.push_back({shard.session, tensor.index, tensor.round, span, priority});
+    }
+  }
+}
+
+void Worker::complete_what_ended(Job& job, Tensor& tensor) noexcept {
+  if (tensor.push_ended()) {
+    complete(job, std::exchange(tensor.push_cookie, 0), tensor.spec.tensor, tensor.round,
+             Errc::kOk);
+  }
+  if (tensor.sums_ended()) {
+    tensor.in_flight = false;
+    if (tensor.pull_cookie != 0) complete_sums(job, tensor, std::exchange(tensor.pull_cookie, 0));
+  }
+}
+
+void Worker::complete_sums(const Job& job, Tensor& tensor, uint64_t cookie) noexcept {
+  for (size_t word = 0; job.spec.quorum && word < (job.spec.workers + 63u) / 64; ++word) {
+    const auto part = static_cast<uint16_t>(1 + word);
+    for (const auto& [absent, number] :
+         {std::pair(tensor.absent_in_some[word], part),
+          std::pair(tensor.absent_in_all[word], static_cast<uint16_t>(part + kWorkerWords))}) {
+      completions_.push_back({job.spec.channel, absent, Errc::kOk, job.spec.client_job,
+                              tensor.spec.tensor, tensor.round, number});
+    }
+  }
+  complete(job, cookie, tensor.spec.tensor, tensor.round, Errc::kOk);
+}
+
+bool Worker::take_range(WorkerRange& out) noexcept {
+  if (next_range_ == ranges_.size()) {
+    ranges_.clear();
+    next_range_ = 0;
+    return false;
+  }
+  out = ranges_[next_range_++];
+  return true;
+}
+
+void Worker::put_back(const WorkerRange& range) noexcept { ranges_[--next_range_] = range; }
+
+bool Worker::take_completion(WorkerCompletion& out) noexcept {
+  if (next_completion_ == completions_.size()) {
+    completions_.clear();
+    next_completion_ = 0;
+    return false;
+  }
+  out = completions_[next_completion_++];
+  return true;
+}
+
+void Worker::drop_completions(const EngineChannel* channel) {
+  completions_.erase(completions_.begin(),
+                     completions_.begin() + static_cast<std::ptrdiff_t>(next_completion_));
+  next_completion_ = 0;
+  std::erase_if(completions_,
+                [channel](const WorkerCompletion& done) { return done.channel == channel; });
+}
+
+bool Worker::prepare(JobSlot slot, uint32_t tensor_index, uint32_t round, uint32_t chunk,
+                     uint16_t priority, wire::Header& header,
+                     std::span<const std::byte>& payload) noexcept {
+  Job* job = find(slot);
+  if (!job || job->failed != Errc::kOk) return false;
+  const Tensor& tensor = job->tensors[tensor_index];
+  if (tensor.round != round || tensor.pushed.get(chunk) || tensor.is_hopeless(round)) return false;
+  header.type = wire::FrameType::kPush;
+  header.round = round;
+  header.tensor = tensor.spec.tensor;
+  header.chunk = chunk;
+  header.priority = priority;
+  header.sender = job->spec.rank;
+  header.incarnation = job->spec.incarnation;
+  if (job->partitions && ends_partition(tensor, chunk)) header.flags = wire::kFlagAckNow;
+  payload = {tensor.memory_of(chunk), tensor.bytes_of(chunk)};
+  return true;
+}
+
+bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
+                       std::span<const std::byte> payload) noexcept {
+  Job* job = find(slot);
+  Tensor* tensor = job ? job->find(header.tensor) : nullptr;
+  if (!tensor || job->failed != Errc::kOk || !tensor->in_flight || header.round != tensor->round ||
+      header.chunk >= tensor->chunks || tensor->summed.get(header.chunk) ||
+      ((header.flags & wire::kFlagPartial) != 0 && !job->spec.quorum)) {
+    counters_.add(Counter::kDropResultUnexpected);
+    return true;  // acknowledged: sending it again would not help
+  }
+  const ChunkSpan share = tensor->shard_plan.span(shard);
+  const bool partial = (header.flags & wire::kFlagPartial) != 0;
+  const size_t bitmap_bytes = partial ? (job->spec.workers + 63u) / 64 * 8 : 0;
+  if (header.chunk - share.first >= share.count ||
+      payload.size() != bitmap_bytes + tensor->bytes_of(header.chunk)) {
+    counters_.add(Counter::kDropChunkRange);
+    return true;
+  }
+  std::byte* const target = tensor->memory_of(header.chunk);
+  const uint32_t crc = partial ? wire::crc32c(payload)
+                               : wire::copy_crc32c_fetching(target, payload.data(), payload.size(),
+                                                            target + payload.size());
+  if (crc != header.payload_crc) {
+    counters_.add(Counter::kDropPayloadCrc);
+    return false;
+  }
+  if (partial) {
+    if (!note_absent(*job, *tensor, header.sender, payload.first(bitmap_bytes))) {
+      counters_.add(Counter::kDropResultUnexpected);
+      return true;
+    }
+    std::memcpy(target, payload.data() + bitmap_bytes, payload.size() - bitmap_bytes);
+  } else if (job->spec.quorum) {
+    tensor->absent_in_all.fill(0);
+  }
+  counters_.add(Counter::kResultChunks);
+  ++job->chunks_moved;
+  tensor->summed.set(header.chunk);
+  --tensor->missing_sums;
+  note_pushed(*job, *tensor, header.chunk);
+  return true;
+}
+
+// False: the bitmap names other workers, or another number of them, than there can be.
+bool Worker::note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
+                         std::span<const std::byte> bitmap) noexcept {
+  WorkerSet absent{};
+  uint32_t present = 0;
+  for (size_t word = 0; word < bitmap.size() / 8; ++word) {
+    uint64_t in = 0;
+    for (size_t byte = 0; byte < 8; ++byte) {
+      in = in << 8 | static_cast<uint64_t>(bitmap[word * 8 + byte]);
+    }
+    const uint64_t all = ranks_in_word(job.spec.workers, static_cast<uint32_t>(word));
+    if ((in & ~all) != 0) return false;
+    present += static_cast<uint32_t>(std::popcount(in));
+    absent[word] = all & ~in;
+  }
+  if (present != contributors) return false;
+  for (size_t word = 0; word < absent.size(); ++word) {
+    tensor.absent_in_some[word] |= absent[word];
+    tensor.absent_in_all[word] &= absent[word];
+  }
+  return true;
+}
+
+void Worker::note_pushed(Job& job, Tensor& tensor, uint32_t chunk) noexcept {
+  if (tensor.note_pushed(chunk) && job.partitions) acknowledge(job, tensor, chunk);
+  if (tensor.push_ended() || tensor.sums_ended()) complete_what_ended(job, tensor);
+}
+
+void Worker::on_acked(JobSlot slot, const SentTag& tag) noexcept {
+  Job* job = find(slot);
+  Tensor* tensor = job ? job->find(tag.tensor) : nullptr;
+  if (!tensor || tensor->round != tag.round || !tensor->in_flight || tensor->acks_void) return;
+  ++job->chunks_moved;
+  note_pushed(*job, *tensor, tag.chunk);
+}
+
+std::optional<WorkerRange> Worker::on_lost(JobSlot slot, SessionSlot session,
+                                           const SentTag& tag) noexcept {
+  Job* job = find(slot);
+  const Tensor* tensor = job ? job->find(tag.tensor) : nullptr;
+  if (!tensor || job->failed != Errc::kOk || tensor->round != tag.round ||
+      tensor->pushed.get(tag.chunk) || tensor->is_hopeless(tag.round)) {
+    return std::nullopt;
+  }
+  return WorkerRange{session, tensor->index, tag.round, {tag.chunk, 1}, tag.priority};
+}
+
+}  // namespace mercury

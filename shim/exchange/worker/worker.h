@@ -1,0 +1,145 @@
+// Gradient path: step 8/8, from the engine loop of a worker's host, back to the program; and the
+// worker's half of step 3: what a submission puts into the scheduler.
+//
+// The tensors of the programs on this host, as one engine sees them: which chunks of which round
+// have left, which sums have come back. Sums are written into the tensor's memory in place, copy
+// and CRC in one pass; that is safe because a chunk's sum exists only after the server has this
+// worker's contribution to it, or (with a quorum) does without it: then the chunk counts as pushed,
+// and is not read again.
+//
+// Shape: a tensor's chunks are dealt to shards (scheduler/plan/plan.h); this engine has the shards
+// bound to it. Owner/thread: one engine. Allocates in add_*, bind and remove, never in submit,
+// prepare, on_*. Paper: Mercury, TPDS 2023, section IV.C (Mercury worker).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "scheduler/plan/plan.h"
+#include "scheduler/policy.h"
+#include "transport/base/counters.h"
+#include "transport/base/result.h"
+#include "transport/base/types.h"
+#include "transport/engine/command.h"
+#include "transport/flow/sent_tag.h"
+#include "transport/wire/header.h"
+
+namespace mercury {
+
+enum class WorkerOp : uint8_t { kPush, kPull, kPushPull };
+
+// An operation that ended, for the program that submitted it.
+struct WorkerCompletion {
+  EngineChannel* channel = nullptr;
+  uint64_t cookie = 0;
+  Errc status = Errc::kOk;
+  uint32_t client_job = 0;
+  uint32_t tensor = 0;
+  uint32_t round = 0;
+  uint16_t part = 0;  // as in Completion
+};
+
+// Chunks to be scheduled: `tensor` is the worker's index, not the number on the wire.
+struct WorkerRange {
+  SessionSlot session;
+  uint32_t tensor_index = 0;
+  uint32_t round = 0;
+  ChunkSpan chunks;
+  uint16_t priority = 0;
+};
+
+class Worker {
+ public:
+  explicit Worker(Counters& counters);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  Status add_job(const command::AddWorkerJob& spec);
+  Status bind_shard(JobSlot job, uint16_t shard, SessionSlot session);
+  Status add_tensor(const command::AddTensor& spec);
+  bool has_job(JobSlot job) const noexcept;
+  // How the job releases and orders its chunks from now on; what still waits for its release goes
+  // at once. A job begins with Policy{}. Cold.
+  // Once it has tensors, their place is that of the policy before (Policy::place).
+  void set_policy(JobSlot job, const Policy& policy);
+  // Of a job that is here.
+  const Policy& policy_of(JobSlot job) const noexcept;
+  // Of its tensors' full chunks, at most; 0 before there are any.
+  uint32_t chunk_bytes(JobSlot job) const noexcept;
+  // A server has begun some chunks anew: everything of open rounds that has no sum yet is pushed
+  // again (the ranges come out of take_range). Cold.
+  void refill(JobSlot job);
+  // Waiting operations complete with `code`; later ones do at once.
+  void fail_job(JobSlot job, Errc code) noexcept;
+  // The same for one tensor's operations from one round on. Cold.
+  void fail_rounds(const command::FailRounds& request);
+  void remove_job(JobSlot job, Errc code);
+  bool uses(const EngineChannel* channel) const noexcept;
+  // Chunks that servers have acknowledged, and sums taken: it stands still when the job does. Cold.
+  uint64_t chunks_moved(JobSlot job) const noexcept;
+
+  // A program's operation; ranges to schedule come out of take_range. Whatever is wrong with it
+  // becomes its completion; false: it was refused.
+  bool submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, uint32_t tensor,
+              uint16_t priority, uint64_t cookie) noexcept;
+  // Policies that release partitions: what is due now becomes ranges.
+  void release(uint64_t now_ns) noexcept;
+  // When release() is worth a call; kNever for all other policies.
+  uint64_t release_due_ns() const noexcept { return release_due_ns_; }
+  // The next range that was released; put_back it if the scheduler has no room.
+  bool take_range(WorkerRange& out) noexcept;
+  void put_back(const WorkerRange& range) noexcept;
+  bool take_completion(WorkerCompletion& out) noexcept;
+  void drop_completions(const EngineChannel* channel);  // of a program that is gone
+
+  // Fills header and payload of a scheduled chunk. False: nobody needs it any more.
+  bool prepare(JobSlot job, uint32_t tensor_index, uint32_t round, uint32_t chunk,
+               uint16_t priority, wire::Header& header,
+               std::span<const std::byte>& payload) noexcept;
+  // A RESULT arrived from the server lane that is `shard`. False: not taken (corrupt), the server
+  // shall send it again.
+  bool on_result(JobSlot job, uint16_t shard, const wire::Header& header,
+                 std::span<const std::byte> payload) noexcept;
+  // The server has the chunk (tag.tensor is the wire's number).
+  void on_acked(JobSlot job, const SentTag& tag) noexcept;
+  // A lost chunk, as a range of one, or nothing if its sum is here already.
+  std::optional<WorkerRange> on_lost(JobSlot job, SessionSlot session, const SentTag& tag) noexcept;
+
+ private:
+  struct Job;
+  struct Tensor;
+  Job* find(JobSlot job) const noexcept;
+  Job* find(const EngineChannel* channel, uint32_t client_job) const noexcept;
+  void give_up(const Job& job, Tensor& tensor, Errc code) noexcept;
+  void begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept;
+  void complete_what_ended(Job& job, Tensor& tensor) noexcept;
+  static bool note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
+                          std::span<const std::byte> bitmap) noexcept;
+  void complete_sums(const Job& job, Tensor& tensor, uint64_t cookie) noexcept;
+  void complete(const Job& job, uint64_t cookie, uint32_t tensor, uint32_t round,
+                Errc status) noexcept;
+  // The server has our contribution; ends what waited for it.
+  void note_pushed(Job& job, Tensor& tensor, uint32_t chunk) noexcept;
+  void acknowledge(Job& job, const Tensor& tensor, uint32_t chunk) noexcept;
+  static bool ends_partition(const Tensor& tensor, uint32_t chunk) noexcept;
+  static void plan_partitions(Job& job, Tensor& tensor);
+  void release_all(Job& job);
+
+  Counters& counters_;
+  std::vector<std::unique_ptr<Job>> jobs_;  // by slot
+  // Reserved for the most that can wait: the completions and one range per shard of each tensor,
+  // and a completion for each submission that is refused in a pass.
+  size_t most_completions_ = 0;  // that tensors can have waiting at a time
+  size_t most_ranges_ = 0;       // that can wait at a time: one for each tensor and shard
+  std::vector<WorkerRange> ranges_;
+  size_t next_range_ = 0;
+  std::vector<WorkerCompletion> completions_;
+  size_t next_completion_ = 0;
+  uint64_t release_due_ns_ = kNever;
+};
+
+}  // namespace mercury

@@ -1,0 +1,112 @@
+// Worker: what depends on the job's policy, and pushing again what a server has lost.
+#include <algorithm>
+
+#include "shim/exchange/worker/worker.h"
+#include "shim/exchange/worker/worker_state.h"
+
+namespace mercury {
+
+void Worker::plan_partitions(Job& job, Tensor& tensor) {
+  tensor.plan = PartitionPlan::make(tensor.spec.tensor, tensor.chunks, job.spec.shards,
+                                    tensor.full_chunk_bytes, job.policy.partition_bytes);
+  const uint32_t partitions = tensor.own_chunks == 0 ? 0 : tensor.plan.partitions();
+  const uint64_t before = uint64_t{partitions == 0 ? 0 : partitions - 1} *
+                          tensor.plan.partition_chunks * tensor.full_chunk_bytes;
+  job.partitions->add_tensor(partitions, tensor.spec.numel * size_of(tensor.spec.dtype) - before);
+}
+
+void Worker::set_policy(JobSlot slot, const Policy& policy) {
+  Job* job = find(slot);
+  if (!job || job->failed != Errc::kOk) return;
+  if (job->partitions) release_all(*job);
+  job->policy = policy;
+  if (policy.release != Policy::Release::kPartition) return;
+  job->partitions = std::make_unique<PartitionRelease>(policy);
+  for (Tensor& tensor : job->tensors) plan_partitions(*job, tensor);
+}
+
+const Policy& Worker::policy_of(JobSlot slot) const noexcept { return find(slot)->policy; }
+
+uint32_t Worker::chunk_bytes(JobSlot slot) const noexcept {
+  const Job* job = find(slot);
+  return job && !job->tensors.empty() ? job->tensors.front().spec.chunk_bytes : 0;
+}
+
+// What waits goes at once, and nobody waits for what has gone.
+void Worker::release_all(Job& job) {
+  const size_t tensors = job.tensors.size(), shards = job.shards.size();
+  ranges_.reserve(ranges_.size() + 2 * tensors * shards);
+  job.partitions->drain([&](uint32_t index, uint32_t partition) {
+    const Tensor& tensor = job.tensors[index];
+    for (const Job::Shard& shard : job.shards) {
+      const ChunkSpan share = tensor.shard_plan.span(shard.shard);
+      const uint32_t first = tensor.plan.span(shard.shard, partition).first;
+      const ChunkSpan rest{first, share.first + share.count - first};
+      if (rest.count == 0) continue;
+      ranges_.push_back({shard.session, tensor.index, tensor.round, rest, tensor.priority});
+    }
+  });
+  job.partitions.reset();
+}
+
+// A server has taken a worker's part out. The credit is given up: only sums acknowledge now, and
+// workers that release in different orders would wait for each other's partitions for ever.
+void Worker::refill(JobSlot slot) {
+  Job* job = find(slot);
+  if (!job || job->failed != Errc::kOk) return;
+  if (job->partitions) job->partitions->drain([](uint32_t, uint32_t) {});
+  ranges_.reserve(ranges_.size() + 2 * job->tensors.size() * job->shards.size());
+  for (Tensor& tensor : job->tensors) {
+    if (!tensor.in_flight || tensor.missing_sums == 0) continue;
+    tensor.acks_void = true;
+    tensor.missing_acks = tensor.missing_sums;
+    tensor.pushed = tensor.summed;
+    for (const Job::Shard& shard : job->shards) {
+      const ChunkSpan span = tensor.shard_plan.span(shard.shard);
+      if (span.count > 0) {
+        ranges_.push_back({shard.session, tensor.index, tensor.round, span, tensor.priority});
+      }
+    }
+  }
+}
+
+// --- partitions ---------------------------------------------------------------------------------
+
+void Worker::release(uint64_t now_ns) noexcept {
+  release_due_ns_ = kNever;
+  for (const auto& job : jobs_) {
+    if (!job || !job->partitions) continue;
+    PartitionRelease::Released released;
+    // Within what ranges_ has room for beside a range of every tensor: the rest follows on the next
+    // pass.
+    while (ranges_.capacity() - ranges_.size() >= most_ranges_ + job->shards.size() &&
+           job->partitions->next(now_ns, released)) {
+      const Tensor& tensor = job->tensors[released.tensor];
+      uint32_t chunks = 0;
+      for (const Job::Shard& shard : job->shards) {
+        const ChunkSpan span = tensor.plan.span(shard.shard, released.partition);
+        chunks += span.count;
+        if (span.count > 0) {
+          ranges_.push_back({shard.session, tensor.index, tensor.round, span, tensor.priority});
+        }
+      }
+      job->partitions->expect(released, chunks);
+    }
+    release_due_ns_ = std::min(release_due_ns_, job->partitions->due_ns());
+  }
+}
+
+void Worker::acknowledge(Job& job, const Tensor& tensor, uint32_t chunk) noexcept {
+  job.partitions->acknowledged(tensor.index, tensor.plan.partition_of(chunk));
+  release_due_ns_ = std::min(release_due_ns_, job.partitions->due_ns());
+}
+
+// The last chunk of a partition that a server gets is acknowledged at once: the credit waits for
+// it.
+bool Worker::ends_partition(const Tensor& tensor, uint32_t chunk) noexcept {
+  const PartitionPlan& plan = tensor.plan;
+  const ChunkSpan span = plan.span(plan.shard_of(chunk), plan.partition_of(chunk));
+  return chunk + 1 == span.first + span.count;
+}
+
+}  // namespace mercury

@@ -1,0 +1,152 @@
+// A host: one control plane and one engine per NIC queue. mercury-stackd is a host, and so is an
+// embedded program; the simulator has many.
+//
+// Owner/thread: one control thread calls everything here, except that counters may be read by any.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shim/host/lane.h"
+#include "shim/host/lane_thread.h"
+#include "shim/job/job_manager.h"
+
+namespace mercury {
+
+// What the control thread needs of a host, whatever its port.
+class Host {
+ public:
+  virtual ~Host() = default;
+  virtual JobManager& jobs() = 0;
+  virtual size_t lane_count() const = 0;
+  virtual const PortInfo& port_info(size_t lane) const = 0;
+  virtual uint64_t link_bytes_per_second(size_t lane) const = 0;  // see Port
+  virtual const Counters& counters(size_t lane) const = 0;
+  virtual void send(LaneId lane, Command command) = 0;
+  // Who hears of ChannelDetached and ChannelBroken: whoever attached the channels.
+  using ChannelEvents = std::function<void(LaneId lane, const Event& event)>;
+  virtual void set_channel_events(ChannelEvents handler) = 0;
+
+  // Whether the process could have all descriptors that a host takes. Asked once, before start.
+  virtual Status opened() const = 0;
+
+  // Readable when engines have reported: call process.
+  virtual int event_fd() const = 0;
+  // Hands the engines' reports to the control plane and runs its timers.
+  virtual void process(uint64_t now_ns) = 0;
+  virtual uint64_t next_deadline_ns() const = 0;
+
+  // Runs the engines on threads of their own, one ThreadConfig per lane.
+  // An error: the system refused a thread; the host is good for nothing but to be destroyed.
+  virtual Status start(const std::vector<ThreadConfig>& threads) = 0;
+  // Closes all sessions, waits at most `patience_ns` for the engines, then ends their threads.
+  virtual void stop(uint64_t patience_ns) = 0;
+};
+
+struct HostConfig {
+  LaneConfig lane;
+  JobPolicy policy;
+  Notice notice;  // takes lines for the log; may be empty
+};
+
+template <Port P>
+class HostOf final : public Host {
+ public:
+  struct Part {
+    std::unique_ptr<Counters> counters;
+    std::unique_ptr<P> port;
+  };
+  // `random` gives nonces and incarnations: the system's generator, or a seed in the simulator.
+  HostOf(std::vector<Part> parts, const HostConfig& config, std::function<uint64_t()> random)
+      : event_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    JobManager::Host interface;
+    LaneConfig each = config.lane;
+    for (Part& part : parts) {
+      interface.lanes.push_back(part.port->info().local);
+      each.engine.session_seed = random();
+      lanes_.push_back(
+          std::make_unique<Lane<P>>(std::move(part.counters), std::move(part.port), each));
+    }
+    interface.send = [this](LaneId lane, Command command) { send(lane, std::move(command)); };
+    interface.random = std::move(random);
+    interface.notice = config.notice;
+    jobs_ = std::make_unique<JobManager>(std::move(interface), config.policy);
+  }
+  ~HostOf() override {
+    for (auto& thread : threads_) thread->abandon();
+    ::close(event_fd_);
+  }
+
+  JobManager& jobs() override { return *jobs_; }
+  size_t lane_count() const override { return lanes_.size(); }
+  const PortInfo& port_info(size_t lane) const override { return lanes_[lane]->port().info(); }
+  uint64_t link_bytes_per_second(size_t lane) const override {
+    return lanes_[lane]->port().link_bytes_per_second();
+  }
+  const Counters& counters(size_t lane) const override { return lanes_[lane]->counters(); }
+  Lane<P>& lane(size_t index) { return *lanes_[index]; }
+  void send(LaneId lane, Command command) override { lanes_[lane.value]->send(std::move(command)); }
+
+  void set_channel_events(ChannelEvents handler) override { channel_events_ = std::move(handler); }
+
+  Status opened() const override {
+    bool ok = event_fd_ >= 0;
+    for (const auto& lane : lanes_) ok = ok && lane->doorbell() >= 0;
+    if (!ok) return Error::system(EMFILE, "cannot make an eventfd");
+    return {};
+  }
+  int event_fd() const override { return event_fd_; }
+  void process(uint64_t now_ns) override {
+    eventfd_t value;
+    eventfd_read(event_fd_, &value);
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      lanes_[i]->flush();
+      Event event;
+      while (lanes_[i]->take_event(event)) {
+        if (std::holds_alternative<event::Stopped>(event)) ++stopped_lanes_;
+        const LaneId lane(static_cast<uint16_t>(i));
+        if (std::holds_alternative<event::ChannelDetached>(event) ||
+            std::holds_alternative<event::ChannelBroken>(event)) {
+          if (channel_events_) channel_events_(lane, event);
+        } else {
+          jobs_->on_event(lane, std::move(event), now_ns);
+        }
+      }
+    }
+    if (jobs_->next_deadline_ns() <= now_ns) jobs_->on_timer(now_ns);
+  }
+  uint64_t next_deadline_ns() const override { return jobs_->next_deadline_ns(); }
+
+  Status start(const std::vector<ThreadConfig>& threads) override {
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      threads_.push_back(std::make_unique<LaneThread<P>>(*lanes_[i], threads[i], event_fd_));
+      if (Status started = threads_.back()->start(); !started) return started;
+    }
+    return {};
+  }
+  void stop(uint64_t patience_ns) override {
+    for (auto& lane : lanes_) lane->send(command::Stop{});
+    const uint64_t until_ns = monotonic_ns() + patience_ns;
+    while (stopped_lanes_ < lanes_.size() && monotonic_ns() < until_ns) {
+      pollfd fd{event_fd_, POLLIN, 0};
+      poll(&fd, 1, static_cast<int>((until_ns - monotonic_ns()) / 1'000'000 + 1));
+      process(monotonic_ns());
+    }
+    for (auto& thread : threads_) thread->abandon();
+    threads_.clear();
+  }
+
+ private:
+  int event_fd_;
+  std::vector<std::unique_ptr<Lane<P>>> lanes_;
+  std::unique_ptr<JobManager> jobs_;
+  std::vector<std::unique_ptr<LaneThread<P>>> threads_;
+  ChannelEvents channel_events_;
+  size_t stopped_lanes_ = 0;
+};
+
+}  // namespace mercury

@@ -1,0 +1,92 @@
+// One engine with all that belongs to it: port, exchange, counters, and its rings to the control
+// plane. Without a thread: a LaneThread runs it, or the simulator does.
+#pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "shim/exchange/gradient_exchange.h"
+#include "transport/base/counters.h"
+#include "transport/engine/engine.h"
+
+namespace mercury {
+
+struct LaneConfig {
+  EngineConfig engine;
+  ExchangeConfig exchange;
+};
+
+inline constexpr size_t kControlRing = 1024;
+
+template <Port P>
+class Lane {
+ public:
+  // `counters` is the port's too, and so made before it.
+  Lane(std::unique_ptr<Counters> counters, std::unique_ptr<P> port, const LaneConfig& config)
+      : Lane(std::move(counters), std::move(port), config, CommandRing::create(kControlRing),
+             EventRing::create(kControlRing)) {}
+  ~Lane() { ::close(doorbell_); }
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  // --- the engine's thread ---
+  uint32_t poll(uint64_t now_ns) { return engine_.poll_once(now_ns); }
+  Engine<P, GradientExchange>& engine() { return engine_; }
+  GradientExchange& exchange() { return exchange_; }
+  P& port() { return *port_; }
+  Counters& counters() { return *counters_; }
+  int doorbell() const { return doorbell_; }  // readable when commands wait; -1: no descriptor
+
+  // --- the control thread ---
+  void send(Command command) {
+    backlog_.push_back(std::make_unique<Command>(std::move(command)));
+    flush();
+  }
+  // Commands that found the ring full go on when there is room.
+  void flush() {
+    bool pushed = false;
+    while (!backlog_.empty() && commands_.push(std::move(backlog_.front()))) {
+      backlog_.pop_front();
+      pushed = true;
+    }
+    if (pushed) eventfd_write(doorbell_, 1);
+  }
+  bool take_event(Event& out) {
+    std::unique_ptr<Event> event;
+    if (!events_.pop(event)) return false;
+    out = std::move(*event);
+    return true;
+  }
+
+ private:
+  using Commands = std::pair<CommandRing::Producer, CommandRing::Consumer>;
+  using Events = std::pair<EventRing::Producer, EventRing::Consumer>;
+  Lane(std::unique_ptr<Counters> counters, std::unique_ptr<P> port, const LaneConfig& config,
+       Commands commands, Events events)
+      : counters_(std::move(counters)),
+        exchange_(config.exchange, *counters_, &Lane::pin_busy, port.get()),
+        port_(std::move(port)),
+        engine_(*port_, exchange_, config.engine, *counters_, std::move(commands.second),
+                std::move(events.first)),
+        doorbell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+        commands_(std::move(commands.first)),
+        events_(std::move(events.second)) {}
+
+  static bool pin_busy(void* port, PayloadPin& pin) { return static_cast<P*>(port)->pin_busy(pin); }
+
+  std::unique_ptr<Counters> counters_;
+  GradientExchange exchange_;
+  std::unique_ptr<P> port_;  // behind the exchange: it may still read results until it is gone
+  Engine<P, GradientExchange> engine_;
+  int doorbell_;
+  CommandRing::Producer commands_;
+  std::deque<std::unique_ptr<Command>> backlog_;
+  EventRing::Consumer events_;
+};
+
+}  // namespace mercury

@@ -1,0 +1,144 @@
+// The thread of one engine: polls while there is work, and sleeps when there is none, so that a
+// daemon with more engines than cores works and an idle one costs next to nothing.
+//
+// Adaptive: without work it offers its core to whoever waits for one, and after `spin_ns` it arms
+// all that can wake it (programs' channels, commands, the port), looks once more, and sleeps on
+// their descriptors until the engine's next deadline. A port without a descriptor (memif, ring) is
+// napped on, from 5 us growing to 1 ms, with one look between two naps.
+#pragma once
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "shim/host/clock.h"
+#include "shim/host/lane.h"
+#include "shim/host/scheduling.h"
+#include "shim/host/thread.h"
+
+namespace mercury {
+
+enum class Polling : uint8_t { kAdaptive, kBusy, kInterrupt };
+
+struct ThreadConfig {
+  Polling polling = Polling::kAdaptive;
+  uint64_t spin_ns = 20'000;
+  Scheduling scheduling = Scheduling::kNormal;  // as far as it is permitted
+  int core = -1;                                // -1: not pinned
+  std::string name = "mercury-engine";
+};
+
+inline constexpr uint64_t kFirstNapNs = 5'000;
+inline constexpr uint64_t kLongestNapNs = 1'000'000;
+// No sleep is longer: a lost wake-up would cost time, not the exchange.
+inline constexpr uint64_t kLongestSleepNs = 100'000'000;
+
+template <Port P>
+class LaneThread {
+ public:
+  // `event_fd` is written when the engine has reported events.
+  LaneThread(Lane<P>& lane, const ThreadConfig& config, int event_fd)
+      : lane_(lane), config_(config), event_fd_(event_fd) {}
+  ~LaneThread() { join(); }
+
+  Status start() {
+    Result<std::thread> thread = start_thread([this] { run(); });
+    if (!thread) return thread.error();
+    thread_ = std::move(*thread);
+    return {};
+  }
+  // The engine ends by command::Stop; `abandon` ends the loop at its next pass whatever it does.
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  void abandon() {
+    abandoned_.store(true, std::memory_order_relaxed);
+    eventfd_write(lane_.doorbell(), 1);
+    join();
+  }
+
+ private:
+  void run() {
+    pthread_setname_np(pthread_self(), config_.name.substr(0, 15).c_str());
+    prctl(PR_SET_TIMERSLACK, 1000);            // paced frames are due within microseconds
+    (void)set_scheduling(config_.scheduling);  // whoever asks for more has checked it
+    if (config_.core >= 0) {
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      CPU_SET(static_cast<size_t>(config_.core), &set);
+      pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+    }
+    uint64_t idle_since_ns = monotonic_ns();
+    while (!lane_.engine().stopped() && !abandoned_.load(std::memory_order_relaxed)) {
+      const uint64_t now_ns = monotonic_ns();
+      const uint32_t work = lane_.poll(now_ns);
+      if (lane_.engine().take_reported()) eventfd_write(event_fd_, 1);
+      if (work > 0) {
+        idle_since_ns = now_ns;
+        nap_ns_ = kFirstNapNs;
+        continue;
+      }
+      if (config_.polling == Polling::kBusy) continue;
+      const uint64_t spin_ns = config_.polling == Polling::kAdaptive ? config_.spin_ns : 0;
+      if (nap_ns_ == kFirstNapNs && now_ns - idle_since_ns < spin_ns) {
+        sched_yield();
+        continue;
+      }
+      sleep();
+      idle_since_ns = monotonic_ns();
+    }
+    if (lane_.engine().take_reported()) eventfd_write(event_fd_, 1);
+  }
+
+  void sleep() {
+    const bool quiet = lane_.exchange().park() && !lane_.engine().commands_waiting() &&
+                       lane_.port().prepare_sleep();
+    if (quiet) {
+      const uint64_t now_ns = monotonic_ns();
+      const uint64_t deadline_ns = lane_.engine().next_deadline_ns();
+      uint64_t wait_ns =
+          deadline_ns <= now_ns ? 0 : std::min(deadline_ns - now_ns, kLongestSleepNs);
+      const int port_fd = lane_.port().wait_fd();
+      if (port_fd < 0) {
+        wait_ns = std::min(wait_ns, nap_ns_);
+        nap_ns_ = std::min(2 * nap_ns_, kLongestNapNs);
+      }
+      if (wait_ns > 0) wait(port_fd, wait_ns);
+    }
+    lane_.exchange().unpark();
+  }
+
+  void wait(int port_fd, uint64_t wait_ns) {
+    fds_.clear();
+    fds_.push_back({lane_.doorbell(), POLLIN, 0});
+    if (port_fd >= 0) fds_.push_back({port_fd, POLLIN, 0});
+    for (size_t i = 0; i < lane_.exchange().channel_count(); ++i) {
+      fds_.push_back({lane_.exchange().doorbell(i), POLLIN, 0});
+    }
+    timespec timeout{static_cast<time_t>(wait_ns / 1'000'000'000),
+                     static_cast<long>(wait_ns % 1'000'000'000)};
+    lane_.counters().add(Counter::kSleeps);
+    ppoll(fds_.data(), fds_.size(), &timeout, nullptr);
+    if ((fds_[0].revents & POLLIN) != 0) {
+      eventfd_t value;
+      eventfd_read(lane_.doorbell(), &value);
+    }
+  }
+
+  Lane<P>& lane_;
+  const ThreadConfig config_;
+  const int event_fd_;
+  std::atomic<bool> abandoned_{false};
+  std::vector<pollfd> fds_;
+  uint64_t nap_ns_ = kFirstNapNs;
+  std::thread thread_;
+};
+
+}  // namespace mercury

@@ -1,0 +1,261 @@
+// JobManager: who gets in. HELLOs from other hosts, members of this host whose coordinator is here
+// too, and invitations to serve.
+#include <algorithm>
+
+#include "shim/job/manager_state.h"
+
+namespace mercury {
+namespace {
+
+constexpr size_t kMaxPendingHellos = 256;
+constexpr size_t kMaxGreetings = 256;
+constexpr uint64_t kGreetingNs = 10'000'000'000;  // for the first message on a control session
+// For the roster: the worker that sent the HELLO has it, so it is on its way.
+constexpr uint64_t kRosterNs = 10'000'000'000;
+
+// `only_open`: the job has a secret, and such without one are served.
+Error unknown_job(const std::string& job, const std::string& where, const JobPolicy& policy,
+                  bool only_open) {
+  const std::string what = "job '" + job + "' is not known on " + where;
+  if (!policy.serve) {  // then listing it would not make a server of this host either
+    return Error(Errc::kUnknownJob,
+                 what +
+                     ", and that host serves no jobs: start a server of it there, set "
+                     "jobs.serve = true there, or name a host that serves as the rendezvous");
+  }
+  return Error(Errc::kUnknownJob,
+               what +
+                   ": start a server of it there, or list it under [[job]] in the daemon's "
+                   "configuration" +
+                   (only_open ? " (only jobs without a secret are open there)" : ""));
+}
+
+}  // namespace
+
+bool JobManager::State::is_known(const std::string& job) const {
+  return known.contains(job) || find_coordinator(job) || find_server(job);
+}
+
+std::optional<JobKey> JobManager::State::authority(const std::string& job) const {
+  if (const auto it = known.find(job); it != known.end()) return it->second.key;
+  if (const Coordinator* coordinator = find_coordinator(job)) return coordinator->key();
+  if (const Member* server = find_server(job)) return server->key();
+  if (context.policy.serve && context.policy.open_jobs) return derive_job_key(job, "");
+  return std::nullopt;
+}
+
+// --- HELLOs ----------------------------------------------------------------------------------
+
+void JobManager::State::on_hello(LaneId lane, event::HelloReceived hello, uint64_t now_ns) {
+  PendingHello pending{lane, std::move(hello), kNever};
+  if (!valid_job_name(pending.hello.body.job)) {
+    return refuse(pending, Error(Errc::kProtocol, "the job's name is not one"));
+  }
+  if (try_hello(pending, now_ns)) return;
+  // A worker that tries again has given its first attempt up: accepted, that would hold its place.
+  std::erase_if(hellos, [&](const PendingHello& other) {
+    const wire::Hello& old = other.hello.body;
+    const wire::Hello& now = pending.hello.body;
+    return now.kind == wire::SessionKind::kData && old.kind == now.kind && old.job == now.job &&
+           other.lane == lane && old.rank == now.rank && old.incarnation == now.incarnation;
+  });
+  if (hellos.size() >= kMaxPendingHellos) {
+    return refuse(pending, Error(Errc::kAgain, "too many hosts wait here for their jobs"));
+  }
+  pending.deadline_ns = now_ns + (pending.hello.body.kind == wire::SessionKind::kData
+                                      ? kRosterNs
+                                      : context.policy.hold_unknown_ns);
+  hellos.push_back(std::move(pending));
+}
+
+bool JobManager::State::try_hello(const PendingHello& pending, uint64_t now_ns) {
+  return pending.hello.body.kind == wire::SessionKind::kData ? try_data_hello(pending)
+                                                             : try_control_hello(pending, now_ns);
+}
+
+bool JobManager::State::try_control_hello(const PendingHello& pending, uint64_t now_ns) {
+  const wire::Hello& hello = pending.hello.body;
+  const std::optional<JobKey> key = authority(hello.job);
+  const bool certain = is_known(hello.job);  // else the key is that of any open job
+  const bool proven = key && verify(*key, hello);
+  if (!proven && !certain && now_ns < pending.deadline_ns && context.policy.hold_unknown_ns > 0) {
+    return false;
+  }
+  if (!proven && certain) {
+    refuse(pending, Error(Errc::kWrongSecret, "the secret of job '" + hello.job + "' on " +
+                                                  context.host.lanes.front().to_string() +
+                                                  " is another one"));
+  } else if (!proven) {
+    const std::string where = context.host.lanes.front().to_string();
+    refuse(pending, unknown_job(hello.job, where, context.policy, key.has_value()));
+  } else {
+    if (greetings.size() >= kMaxGreetings) drop_oldest_greeting();
+    const LinkId link = context.links.accept(Link::Owner::kGreeting, 0, pending.lane, kControlSlot,
+                                             pending.hello.hello, hello.nonce, 0, *key);
+    greetings[link] = {hello.job, *key, now_ns + kGreetingNs};
+  }
+  return true;
+}
+
+// Anybody may repeat a member's HELLO, and leave it at that: the newest are let in, as the honest
+// have said what they want long before so many others came.
+void JobManager::State::drop_oldest_greeting() {
+  LinkId oldest = greetings.begin()->first;
+  for (const auto& [link, greeting] : greetings) oldest = std::min(oldest, link);
+  context.links.drop(oldest, Error(Errc::kAgain, "too many hosts are joining jobs here"));
+  greetings.erase(oldest);
+}
+
+bool JobManager::State::try_data_hello(const PendingHello& pending) {
+  const wire::Hello& hello = pending.hello.body;
+  Member* server = find_server(hello.job);
+  if (!server) {
+    refuse(pending, Error(Errc::kUnknownJob, "no server of job '" + hello.job + "' runs on " +
+                                                 context.host.lanes.front().to_string()));
+    return true;
+  }
+  const Result<Member::Admission> admission = server->admit(pending.lane, hello);
+  if (!admission) {
+    refuse(pending, admission.error());
+  } else if (*admission == Member::Admission::kHold) {
+    return false;
+  } else {
+    server->accept(pending.lane, pending.hello);
+  }
+  return true;
+}
+
+void JobManager::State::refuse(const PendingHello& pending, const Error& why) {
+  context.host.send(pending.lane, command::Refuse{pending.hello.hello, why.code,
+                                                  shortened(why.message, wire::kMaxReason)});
+  note_refusal(pending.hello.remote, pending.hello.body.job, why.message);
+}
+
+void JobManager::State::note_refusal(const Endpoint& remote, const std::string& job,
+                                     const std::string& why) {
+  if (!context.host.notice) return;
+  // What does not even have a job's name is not repeated: nothing in a log may steer a terminal.
+  const std::string name = valid_job_name(job) ? " for job '" + job + "'" : "";
+  context.host.notice(NoticeKind::kRefusal, "refused " + remote.to_string() + name + ": " + why);
+}
+
+void JobManager::State::retry_hellos(uint64_t now_ns) {
+  std::erase_if(hellos, [&](const PendingHello& pending) {
+    if (try_hello(pending, now_ns)) return true;
+    if (pending.deadline_ns > now_ns) return false;
+    refuse(pending, Error(Errc::kAgain, "the job's roster has not arrived here"));
+    return true;
+  });
+}
+
+// --- first words on a control session --------------------------------------------------------
+
+void JobManager::State::on_first_message(LinkId link, const Message& message, uint64_t now_ns) {
+  const Greeting greeting = std::move(greetings[link]);
+  greetings.erase(link);
+  if (const auto* invite = std::get_if<message::Invite>(&message)) {
+    return on_invite(link, greeting, *invite, now_ns);
+  }
+  if (!std::holds_alternative<message::Join>(message)) {
+    return context.links.drop(link, Error(Errc::kProtocol, "the first message is no join"));
+  }
+  // The job may have ended since the HELLO, and another of its name begun.
+  const std::optional<JobKey> key = authority(greeting.job);
+  if (!key || !same_key(*key, greeting.key)) {
+    return context.links.drop(link, Error(Errc::kAgain, "job '" + greeting.job + "' has ended"));
+  }
+  Coordinator* coordinator = coordinator_for(greeting.job, *key);
+  if (!coordinator) return context.links.drop(link, no_room_for(greeting.job));
+  Link* entry = context.links.find(link);
+  entry->owner = Link::Owner::kCoordinator;
+  entry->owner_id = coordinator->number();
+  coordinator->on_message(link, message, now_ns);
+}
+
+void JobManager::State::on_invite(LinkId link, const Greeting& greeting,
+                                  const message::Invite& invite, uint64_t now_ns) {
+  const auto decline = [&](Errc code, const std::string& why) {
+    context.links.drop(link, Error(code, why));
+  };
+  if (const Member* server = find_server(greeting.job)) {
+    if (server->served()) {  // by another coordinator, which has died or ended the job
+      return decline(Errc::kAgain, "the last job of this name has not ended on this host yet");
+    }
+    return decline(Errc::kExists, "a server of the job is on this host and joins by itself");
+  }
+  if (!context.policy.serve) {
+    return decline(Errc::kUnknownJob, "this host serves no jobs (jobs.serve)");
+  }
+  OpenJob spec;
+  spec.name = greeting.job;
+  spec.role = Role::kServer;
+  spec.rank = invite.rank;
+  spec.workers = invite.workers;
+  spec.servers = invite.servers;
+  spec.deterministic = invite.deterministic;
+  spec.timeout_ns = 0;
+  spec.rendezvous = context.host.lanes;  // of no use: its coordinator has called
+  Result<Member*> member = add_member(std::move(spec), greeting.key, now_ns);
+  if (!member) return decline(member.error().code, member.error().message);
+  Link* entry = context.links.find(link);
+  entry->owner = Link::Owner::kMember;
+  entry->owner_id = (*member)->slot().value;
+  (*member)->attach(link, now_ns);
+}
+
+// --- this host's own -------------------------------------------------------------------------
+
+Coordinator* JobManager::State::coordinator_for(const std::string& job, const JobKey& key) {
+  if (Coordinator* coordinator = find_coordinator(job)) return coordinator;
+  if (coordinators.size() >= context.policy.max_jobs) return nullptr;
+  const uint64_t number = ++last_coordinator;
+  auto made = std::make_unique<Coordinator>(context, number, job, key);
+  return (coordinators[number] = std::move(made)).get();
+}
+
+// A member whose coordinator is this very host. False: the job is not known here yet.
+bool JobManager::State::attach_locally(Member& member, uint64_t now_ns) {
+  const std::optional<JobKey> key = authority(member.job());
+  if (!key || !same_key(*key, member.key())) {
+    const bool certain = is_known(member.job());
+    if (!certain && context.policy.hold_unknown_ns > 0) return false;
+    member.fail(certain ? Error(Errc::kWrongSecret,
+                                "the secret of job '" + member.job() + "' is another one")
+                        : unknown_job(member.job(), "this host, which is its coordinator",
+                                      context.policy, key.has_value()));
+    return true;
+  }
+  Coordinator* coordinator = coordinator_for(member.job(), *key);
+  if (!coordinator) {
+    member.fail(too_many_jobs());
+    return true;
+  }
+  member.attach(context.links.pair(member.slot().value, coordinator->number()).first, now_ns);
+  return true;
+}
+
+// A serving host is server 0 of every job that it coordinates, unless a program here is.
+void JobManager::State::serve_where_due(uint64_t now_ns) {
+  for (const auto& [number, coordinator] : coordinators) {
+    if (!context.policy.serve || !coordinator->ask_host_to_serve()) continue;
+    if (find_server(coordinator->job())) continue;
+    const message::Join* shape = coordinator->shape();
+    OpenJob spec;
+    spec.name = coordinator->job();
+    spec.role = Role::kServer;
+    spec.rank = 0;
+    spec.workers = shape->workers;
+    spec.servers = shape->servers;
+    spec.deterministic = shape->deterministic;
+    spec.timeout_ns = 0;
+    spec.rendezvous = context.host.lanes;
+    Result<Member*> member = add_member(std::move(spec), coordinator->key(), now_ns);
+    if (!member) {
+      coordinator->fail(member.error().code, member.error().message, now_ns);
+      continue;
+    }
+    (*member)->attach(context.links.pair((*member)->slot().value, number).first, now_ns);
+  }
+}
+
+}  // namespace mercury

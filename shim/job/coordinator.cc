@@ -1,0 +1,321 @@
+#include "shim/job/coordinator.h"
+
+#include <algorithm>
+
+namespace mercury {
+namespace {
+
+// The usual one travels as nothing.
+std::string policy_text(const std::string& policy) { return policy.empty() ? "mercury" : policy; }
+
+// A member that was told its last word closes its session; one that cannot is closed after this.
+constexpr uint64_t kPartingNs = 5'000'000'000;
+// Room for all members and applicants of the largest job; who joins in vain, again and again, takes
+// no more of the engines' sessions.
+constexpr size_t kMaxParting = 768;
+constexpr uint64_t kRetryNs = 500'000'000;  // between attempts to reach a host that is not up yet
+
+bool contains(const std::vector<Endpoint>& list, const Endpoint& endpoint) {
+  return std::find(list.begin(), list.end(), endpoint) != list.end();
+}
+
+std::string options_text(const message::Join& join) {
+  const std::string quorum = join.quorum == 0
+                                 ? "no quorum"
+                                 : "a quorum of " + std::to_string(join.quorum) + " after " +
+                                       std::to_string(join.patience_ms) + " ms";
+  return std::to_string(join.rejoin_ms) + " ms for lost workers to come back, " +
+         std::to_string(join.stall_ms) + " ms for stalled ones (0: no limit) and " + quorum;
+}
+
+std::string sizes_text(const message::Join& join) {
+  return std::to_string(join.workers) + " workers, " + std::to_string(join.servers) + " servers" +
+         (join.deterministic ? ", deterministic" : "");
+}
+
+}  // namespace
+
+Coordinator::Coordinator(JobContext& context, uint64_t number, std::string job, const JobKey& key)
+    : context_(context), number_(number), job_(std::move(job)), key_(key) {}
+
+// --- gathering -------------------------------------------------------------------------------
+
+void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
+  if (phase_ == Phase::kRunning && (shape_->rejoin_ms > 0 || shape_->quorum > 0)) {
+    return rejoin(link, std::move(join), now_ns);
+  }
+  Status fits = phase_ == Phase::kGathering
+                    ? Status()
+                    : Status(Error(Errc::kRankTaken, "job '" + job_ + "' has all its members"));
+  if (fits && shape_) fits = check_shape(join);
+  const bool first = !shape_;
+  if (fits && first) shape_ = join;
+  if (fits && join.role == Role::kWorker && !workers_options_known_) {
+    workers_options_known_ = true;
+    shape_->rejoin_ms = join.rejoin_ms;
+    shape_->policy = join.policy;
+    shape_->quorum = join.quorum;
+    shape_->patience_ms = join.patience_ms;
+  }
+  if (fits && join.role == Role::kWorker && !stall_known_ && (join.features & kKnowsStalls) != 0) {
+    stall_known_ = true;
+    shape_->stall_ms = join.stall_ms;
+  }
+  if (fits) fits = check_rank(join);
+  if (!fits) {
+    if (Invitation* invitation = invitation_of(link)) invitation->link = 0;  // not again
+    return dismiss(link, message::Fail{fits.error().code, fits.error().message}, now_ns);
+  }
+  Seat seat;
+  seat.link = link;
+  if (join.timeout_ms > 0) seat.deadline_ns = now_ns + join.timeout_ms * 1'000'000;
+  seat.join = std::move(join);
+  seats_.push_back(std::move(seat));
+
+  if (first && context_.policy.serve && shape_->rendezvous.size() == shape_->servers) {
+    for (uint16_t rank = 1; rank < shape_->servers; ++rank) {
+      if (contains(context_.host.lanes, shape_->rendezvous[rank])) continue;
+      invitations_.push_back({rank, shape_->rendezvous[rank]});
+      invite(invitations_.back());
+    }
+  }
+  if (seats_.size() < size_t{shape_->workers} + shape_->servers) return;
+  const auto old = std::find_if(seats_.begin(), seats_.end(), [](const Seat& s) {
+    return s.join.role == Role::kServer && (s.join.features & kKnowsLostWorkers) == 0;
+  });
+  if (old != seats_.end() && (shape_->rejoin_ms > 0 || shape_->quorum > 0)) {
+    return fail(Errc::kVersionMismatch,
+                who(*old) + " is of a version that knows no job with " + options_text(*shape_),
+                now_ns);
+  }
+  send_roster();
+}
+
+Status Coordinator::check_shape(const message::Join& join) const {
+  if (join.workers == shape_->workers && join.servers == shape_->servers &&
+      join.deterministic == shape_->deterministic) {
+    if (join.role == Role::kServer || !workers_options_known_) return {};
+    const std::string asked = policy_text(join.policy);
+    // A worker that returns may have heard of the policy that the job changed to.
+    const bool current = phase_ == Phase::kRunning && asked == policy_text(roster_.policy);
+    if (asked != policy_text(shape_->policy) && !current) {
+      return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with policy '" +
+                                          policy_text(shape_->policy) +
+                                          "', this worker asks for '" + asked + "'");
+    }
+    // Whoever knows no stall time-out takes part in a job that has one, and is bound by it.
+    const bool same_stall =
+        !stall_known_ || (join.features & kKnowsStalls) == 0 || join.stall_ms == shape_->stall_ms;
+    if (join.rejoin_ms == shape_->rejoin_ms && join.quorum == shape_->quorum &&
+        join.patience_ms == shape_->patience_ms && same_stall) {
+      return {};
+    }
+    return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with " + options_text(*shape_) +
+                                        "; this worker asks for " + options_text(join));
+  }
+  return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with " + sizes_text(*shape_) +
+                                      ", this member asks for " + sizes_text(join));
+}
+
+// May set the rank of a server that did not ask for one: a host that the rendezvous list names has
+// its place in it.
+Status Coordinator::check_rank(message::Join& join) const {
+  const auto taken = [&](int rank) {
+    return std::find_if(seats_.begin(), seats_.end(), [&](const Seat& seat) {
+      return seat.join.role == join.role && seat.join.rank == rank;
+    });
+  };
+  const auto there = std::count_if(seats_.begin(), seats_.end(),
+                                   [&](const Seat& seat) { return seat.join.role == join.role; });
+  if (there == total(join.role)) {
+    return Error(Errc::kRankTaken, "all " + std::to_string(there) + " " + name_of(join.role) +
+                                       "s of job '" + job_ + "' are there already");
+  }
+  if (join.rank >= 0) {
+    const auto seat = taken(join.rank);
+    if (seat == seats_.end()) return {};
+    return Error(Errc::kRankTaken, who(*seat) + " of job '" + job_ + "' is there already");
+  }
+  if (join.role == Role::kServer) {
+    const size_t named = std::min<size_t>(shape_->rendezvous.size(), shape_->servers);
+    for (size_t i = 0; i < named; ++i) {
+      const int rank = static_cast<int>(i);
+      if (contains(join.lanes, shape_->rendezvous[i]) && taken(rank) == seats_.end()) {
+        join.rank = rank;
+        break;
+      }
+    }
+  }
+  return {};
+}
+
+void Coordinator::invite(Invitation& invitation) {
+  wire::Hello hello;
+  hello.kind = wire::SessionKind::kControl;
+  hello.role = Role::kServer;
+  hello.rank = invitation.rank;
+  hello.job = job_;
+  invitation.retry_ns = kNever;
+  invitation.link = context_.links.connect(Link::Owner::kCoordinator, number_, LaneId(0),
+                                           kControlSlot, invitation.address, hello, key_);
+}
+
+void Coordinator::on_opened(LinkId link) {
+  const Invitation* invitation = invitation_of(link);
+  if (!invitation) return;
+  context_.links.send(link, message::Invite{invitation->rank, shape_->workers, shape_->servers,
+                                            shape_->deterministic});
+}
+
+void Coordinator::invitation_closed(Invitation& invitation, const Error& why, uint64_t now_ns) {
+  invitation.link = 0;
+  if (why.code == Errc::kExists) return;  // a program there joins by itself
+  if (is_transient(why.code)) {           // that host is not up yet
+    invitation.retry_ns = now_ns + kRetryNs;
+    return;
+  }
+  // It may be this host's own doing: a route that it lacks.
+  fail(why.code,
+       "server 0 cannot have " +
+           describe(Role::kServer, invitation.rank, shape_->servers, invitation.address) + ": " +
+           why.message,
+       now_ns);
+}
+
+// Those that nobody has answered with a Join.
+void Coordinator::drop_invitations(const Error& why) {
+  for (const Invitation& invitation : invitations_) {
+    if (!seat_of(invitation.link)) context_.links.drop(invitation.link, why);
+  }
+  invitations_.clear();
+}
+
+void Coordinator::send_roster() {
+  phase_ = Phase::kConnecting;
+  drop_invitations(Error(Errc::kClosed, "the job has all its servers"));
+  const std::vector<int> ranks = ranks_of_seats();
+  message::Roster roster;
+  roster.rejoin_ms = shape_->rejoin_ms;
+  roster.policy = shape_->policy;
+  roster.quorum = shape_->quorum;
+  roster.patience_ms = shape_->patience_ms;
+  roster.stall_ms = shape_->stall_ms;
+  roster.workers.resize(shape_->workers);
+  roster.servers.resize(shape_->servers);
+  size_t lanes = kMaxLanes;
+  for (size_t i = 0; i < seats_.size(); ++i) {
+    message::Join& member = seats_[i].join;
+    member.rank = ranks[i];
+    const auto rank = static_cast<size_t>(ranks[i]);
+    if (member.role == Role::kWorker) {
+      roster.workers[rank] = {member.incarnation, member.lanes.front()};
+      roster.weight = std::max(roster.weight, member.weight);
+    } else {
+      roster.servers[rank] = {member.incarnation, member.lanes};
+      lanes = std::min(lanes, member.lanes.size());
+    }
+  }
+  for (auto& server : roster.servers) server.lanes.resize(lanes);
+  roster_ = std::move(roster);
+  for (const Seat& seat : seats_) send_roster_to(seat);
+}
+
+void Coordinator::send_roster_to(const Seat& seat) {
+  roster_.rank = static_cast<uint16_t>(seat.join.rank);
+  roster_.frame_bytes = seat.returns_to ? static_cast<uint16_t>(needed_payload()) : uint16_t{0};
+  context_.links.send(seat.link, roster_);
+}
+
+// --- the end ---------------------------------------------------------------------------------
+
+void Coordinator::dismiss(LinkId link, const Message& last_word, uint64_t now_ns) {
+  context_.links.send(link, last_word);
+  if (parting_.size() >= kMaxParting) {
+    context_.links.drop(parting_.front().first, Error(Errc::kClosed, "others came since"));
+    parting_.erase(parting_.begin());
+  }
+  parting_.emplace_back(link, now_ns + kPartingNs);
+}
+
+void Coordinator::fail(Errc code, const std::string& text, uint64_t now_ns) {
+  if (ended()) return;
+  phase_ = Phase::kEnded;
+  drop_invitations(Error(code, text));
+  for (const Seat& seat : seats_) dismiss(seat.link, message::Fail{code, text}, now_ns);
+  for (const Applicant& a : applicants_) dismiss(a.link, message::Fail{code, text}, now_ns);
+  seats_.clear();
+  applicants_.clear();
+  vacancies_.clear();
+  fencing_.clear();
+  declarations_.clear();
+}
+
+// --- events ----------------------------------------------------------------------------------
+
+void Coordinator::on_closed(LinkId link, const Error& why, uint64_t now_ns) {
+  std::erase_if(parting_, [&](const auto& parting) { return parting.first == link; });
+  std::erase_if(applicants_, [&](const Applicant& a) { return a.link == link; });
+  if (Seat* seat = seat_of(link)) return seat_closed(*seat, why, now_ns);
+  if (Invitation* invitation = invitation_of(link)) invitation_closed(*invitation, why, now_ns);
+}
+
+void Coordinator::seat_closed(Seat& seat, const Error& why, uint64_t now_ns) {
+  if (phase_ != Phase::kGathering) {
+    // kClosed without a Leave before it: the member's host was stopped.
+    const Errc code = why.code == Errc::kClosed ? Errc::kPeerLeft : why.code;
+    std::string text = said_of(who(seat), why.message);
+    if (seat.join.role == Role::kWorker) text += refused_text(seat);
+    if (seat.join.role == Role::kWorker && survives_loss(seat)) {
+      return vacate(seat, Error(code, text), now_ns);
+    }
+    erase_seat(seat.link);
+    return fail(code, text, now_ns);
+  }
+  // Nothing has begun: its place is free again, for a second attempt within the time limit.
+  if (Invitation* invitation = invitation_of(seat.link)) {
+    invitation->link = 0;
+    invitation->retry_ns = now_ns + kRetryNs;
+  }
+  erase_seat(seat.link);
+  if (std::all_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.join.served; })) {
+    fail(Errc::kPeerLeft, "all programs left before the job began", now_ns);
+  }
+}
+
+void Coordinator::on_timer(uint64_t now_ns) {
+  for (auto& [link, deadline_ns] : parting_) {
+    if (deadline_ns <= now_ns) {
+      context_.links.drop(link, Error(Errc::kClosed, "the job has ended"));
+      link = 0;
+    }
+  }
+  std::erase_if(parting_, [](const auto& parting) { return parting.first == 0; });
+  for (Invitation& invitation : invitations_) {
+    if (invitation.retry_ns <= now_ns) invite(invitation);
+  }
+  if (phase_ != Phase::kGathering && phase_ != Phase::kConnecting) return on_rejoin_timer(now_ns);
+  for (const Seat& seat : seats_) {
+    if (seat.deadline_ns > now_ns) continue;
+    const bool gathering = phase_ == Phase::kGathering;
+    return fail(gathering ? Errc::kMissingMembers : Errc::kTimedOut,
+                (gathering ? "missing when the time limit passed: "
+                           : "not connected when the time limit passed: ") +
+                    missing(),
+                now_ns);
+  }
+}
+
+uint64_t Coordinator::next_deadline_ns() const {
+  uint64_t next = kNever;
+  for (const auto& parting : parting_) next = std::min(next, parting.second);
+  for (const Invitation& invitation : invitations_) next = std::min(next, invitation.retry_ns);
+  for (const Vacancy& vacancy : vacancies_) next = std::min(next, vacancy.deadline_ns);
+  for (const Applicant& applicant : applicants_) next = std::min(next, applicant.deadline_ns);
+  for (const Seat& seat : seats_) {
+    if (phase_ != Phase::kRunning || seat.returns_to) next = std::min(next, seat.deadline_ns);
+    next = std::min(next, let_in_by_ns(seat));
+  }
+  return next;
+}
+
+}  // namespace mercury

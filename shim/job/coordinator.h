@@ -1,0 +1,204 @@
+// The coordinator of one job, on the host of its server 0: gathers the members, gives out ranks,
+// tells all when to begin, agrees on tensors, brings lost workers back in where the job waits for
+// them, and tells all when it ends or why it failed. README.md has its states.
+//
+// It talks to members over links only, also to those on its own host, and knows nothing of engines.
+// Owner/thread: the control thread, from within JobManager.
+#pragma once
+
+#include <algorithm>
+#include <bitset>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "shim/job/links.h"
+
+namespace mercury {
+
+class Coordinator {
+ public:
+  Coordinator(JobContext& context, uint64_t number, std::string job, const JobKey& key);
+
+  const std::string& job() const { return job_; }
+  const JobKey& key() const { return key_; }
+  uint64_t number() const { return number_; }
+  bool ended() const { return phase_ == Phase::kEnded; }
+  bool done() const { return ended() && parting_.empty(); }  // nobody is left to talk to
+  // What the first Join said; null before it.
+  const message::Join* shape() const { return shape_ ? &*shape_ : nullptr; }
+  // True once: the host may then offer to be server 0 itself.
+  bool ask_host_to_serve() { return shape_ && !ended() && !std::exchange(host_asked_, true); }
+
+  void on_message(LinkId link, const Message& message, uint64_t now_ns);
+  void on_opened(LinkId link);  // an invitation's session
+  void on_closed(LinkId link, const Error& why, uint64_t now_ns);
+  void on_timer(uint64_t now_ns);
+  uint64_t next_deadline_ns() const;
+
+  // Ends the job with an error for everyone.
+  void fail(Errc code, const std::string& text, uint64_t now_ns);
+  // "worker 0 10.0.0.1:7470" or "worker 1 missing"
+  std::vector<std::string> members() const;
+
+ private:
+  enum class Phase : uint8_t { kGathering, kConnecting, kRunning, kEnded };
+  using Rounds = std::unordered_map<uint32_t, uint32_t>;  // the lowest open one, by tensor
+  // A worker's place whose worker was lost, in a job that waits for its next life.
+  struct Vacancy {
+    uint16_t rank = 0;
+    Endpoint address;
+    Error why;  // what the job fails with when nobody comes
+    uint64_t lost_ns = 0;
+    uint64_t deadline_ns = kNever;
+  };
+  struct Seat {
+    LinkId link = 0;
+    message::Join join;  // `rank` is set when the ranks are given out
+    uint64_t deadline_ns = kNever;
+    bool ready = false;
+    bool declaring = false;
+    uint16_t max_udp_payload = 0;
+    bool came_back = false;
+    Rounds rounds;  // of a worker that came back, when its last life had been fenced off
+    std::optional<Vacancy> returns_to;  // a worker that comes back, until it is told to start
+  };
+  struct Invitation {  // to another host's daemon, to be server `rank`
+    uint16_t rank = 0;
+    Endpoint address;
+    LinkId link = 0;  // 0: none now
+    uint64_t retry_ns = kNever;
+  };
+  struct Declaration {
+    LinkId link = 0;
+    std::vector<message::Tensor> tensors;
+  };
+  struct Known {
+    message::Tensor tensor;
+    uint16_t declared_by = 0;           // worker's rank
+    std::bitset<kMaxWorkers> declared;  // by rank
+  };
+
+  // --- gathering (coordinator.cc) ---
+  void join(LinkId link, message::Join join, uint64_t now_ns);
+  Status check_shape(const message::Join& join) const;
+  Status check_rank(message::Join& join) const;
+  void invite(Invitation& invitation);
+  void invitation_closed(Invitation& invitation, const Error& why, uint64_t now_ns);
+  void drop_invitations(const Error& why);
+  void send_roster();
+
+  // --- running (coordinator_run.cc) ---
+  void ready(Seat& seat, const message::Ready& message);
+  uint32_t needed_payload() const;  // UDP payload of a full chunk's frame
+  void start();
+  void leave(Seat& seat, uint64_t now_ns);
+  void set_policy(const message::SetPolicy& message);
+  void process_declarations();
+  Status check_declaration(const Declaration& declaration, uint16_t rank,
+                           std::vector<message::Tensor>& fresh) const;
+  void defined(LinkId server);
+  void note_declared(const Declaration& declaration, const Seat& seat);
+  std::string tensors_lacked(uint16_t rank) const;
+  std::string refusal_of(uint16_t rank) const;  // why its last declaration was refused, if it was
+  std::string refused_text(const Seat& worker) const;  // that, behind another text
+  bool servers_know_endings() const;
+  void waits_in_vain(const message::Stalled& message);
+  static std::vector<uint32_t> rounds_of(const Declaration& declaration, const Seat& seat);
+
+  // --- coming back (coordinator_rejoin.cc) ---
+  // Whether a lost worker leaves a vacancy; else its loss fails the job.
+  bool survives_loss(const Seat& worker) const;
+  size_t workers_there() const;  // and not on their way back
+  // Whether rounds complete with the workers that are there.
+  bool has_quorum() const {
+    return workers_there() >= (shape_->quorum > 0 ? shape_->quorum : shape_->workers);
+  }
+  // Those that are vacant are waited for from now on, if they are not yet and the others need them.
+  void limit_vacancies(uint64_t now_ns);
+  void end_rejoining(uint64_t now_ns);
+  void vacate(const Seat& seat, const Error& why, uint64_t now_ns);
+  void withdraw(const Seat& worker);
+  void unseat(Seat& seat, const Error& why, uint64_t now_ns);
+  void lost(const message::Lost& message, const Seat& server, uint64_t now_ns);
+  void stalled(const message::Stalled& message, uint64_t now_ns);
+  void rejoin(LinkId link, message::Join join, uint64_t now_ns);
+  const Vacancy* any_vacancy() const;  // also one that somebody is coming back to
+  message::Fail job_is_ending() const {
+    return {Errc::kPeerLeft, "a worker of job '" + job_ + "' has left: it is ending"};
+  }
+  bool take_vacancy(LinkId link, message::Join& join, uint64_t now_ns);
+  bool fences(LinkId link) const {  // its last life: it has no roster yet
+    return std::find(fencing_.begin(), fencing_.end(), link) != fencing_.end();
+  }
+  void begin_fence();
+  void fenced(LinkId server, const message::Replaced& message, uint64_t now_ns);
+  bool progressed(const Vacancy& vacancy, uint64_t now_ns);
+  void send_roster_to(const Seat& seat);
+  void started_again(Seat& seat, const message::Ready& message, uint64_t now_ns);
+  uint64_t let_in_by_ns(const Seat& seat) const;  // kNever: nobody waits for it
+  void not_let_in(const Seat& seat, uint64_t now_ns);
+  void on_rejoin_timer(uint64_t now_ns);
+
+  // --- who is who (coordinator_members.cc) ---
+  std::vector<int> ranks_of_seats() const;  // as they would be given out now, by seat
+  std::string missing() const;
+  bool parts(LinkId link) const;
+  bool applies(LinkId link) const {
+    return std::any_of(applicants_.begin(), applicants_.end(),
+                       [&](const Applicant& applicant) { return applicant.link == link; });
+  }
+  Seat* seat_of(LinkId link);
+  Invitation* invitation_of(LinkId link);
+  uint16_t total(Role role) const {
+    return role == Role::kWorker ? shape_->workers : shape_->servers;
+  }
+  std::string who(const Seat& seat) const;
+  void erase_seat(LinkId link);
+
+  // --- ends (coordinator.cc) ---
+  void seat_closed(Seat& seat, const Error& why, uint64_t now_ns);
+  void dismiss(LinkId link, const Message& last_word, uint64_t now_ns);
+
+  JobContext& context_;
+  const uint64_t number_;
+  const std::string job_;
+  const JobKey key_;
+  Phase phase_ = Phase::kGathering;
+  std::optional<message::Join> shape_;
+  bool stall_known_ = false;            // shape_->stall_ms is a worker's that knows it
+  bool workers_options_known_ = false;  // what only workers say (rejoin_ms) is in shape_
+  bool host_asked_ = false;
+  std::vector<Seat> seats_;  // in the order of joining
+  std::vector<Invitation> invitations_;
+  // Links whose last word was said: they are closed by the other end, or by us after a while.
+  std::vector<std::pair<LinkId, uint64_t>> parting_;
+  message::Roster roster_;  // as it is now; `rank` is whose it was sent to last
+  uint32_t chunk_bytes_ = 0;
+  std::unordered_map<uint32_t, Known> tensors_;
+  std::unordered_map<uint16_t, std::string> refusals_;    // of each worker's last declaration
+  std::unordered_map<uint16_t, message::PeerLeft> left_;  // in order, as the others were told
+  std::unordered_map<uint16_t, size_t> lacked_of_;        // of left_: of how many tensors they lack
+  std::unordered_map<uint32_t, uint32_t> hopeless_;       // the lowest round of a tensor that is
+  std::deque<Declaration> declarations_;  // the first is in work while servers are awaited
+  std::vector<LinkId> awaited_servers_;
+
+  bool ending_ = false;  // workers have left in order, and too few are there without them
+  std::vector<Vacancy> vacancies_;
+  struct Applicant {  // wants a place that is not free yet
+    LinkId link = 0;
+    message::Join join;
+    uint64_t deadline_ns = kNever;
+  };
+  std::vector<Applicant> applicants_;
+  std::deque<LinkId> fencing_;             // workers that come back; the first is in work
+  std::vector<LinkId> awaited_fence_;      // servers that have not answered for it
+  Rounds rounds_;                          // what the servers have said of the fence in work
+  std::optional<uint64_t> last_progress_;  // the sum of the last fence's rounds
+  std::unordered_map<uint16_t, uint64_t> first_lost_ns_;  // since a round was completed, by rank
+};
+
+}  // namespace mercury

@@ -1,0 +1,115 @@
+// Coordinator: who is who among the members, who is missing, and what operators are shown of them.
+#include <algorithm>
+
+#include "shim/job/coordinator.h"
+
+namespace mercury {
+namespace {
+
+constexpr size_t kMaxMissingText = 180;  // of the 255 bytes that a REFUSE or CLOSE carries
+
+}  // namespace
+
+std::vector<int> Coordinator::ranks_of_seats() const {
+  std::vector<int> ranks(seats_.size(), -1);
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    std::vector<bool> used(total(role), false);
+    for (size_t i = 0; i < seats_.size(); ++i) {
+      if (seats_[i].join.role != role || seats_[i].join.rank < 0) continue;
+      ranks[i] = seats_[i].join.rank;
+      used[static_cast<size_t>(ranks[i])] = true;
+    }
+    for (size_t i = 0; i < seats_.size(); ++i) {
+      if (seats_[i].join.role != role || ranks[i] >= 0) continue;
+      const auto free = std::find(used.begin(), used.end(), false);
+      ranks[i] = static_cast<int>(free - used.begin());
+      *free = true;
+    }
+  }
+  return ranks;
+}
+
+// Who is not there, or, when all are, who is not ready.
+std::string Coordinator::missing() const {
+  const bool gathering = phase_ == Phase::kGathering;
+  const std::vector<int> ranks = ranks_of_seats();
+  std::string text;
+  size_t more = 0;
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    for (uint16_t rank = 0; rank < total(role); ++rank) {
+      const Seat* seat = nullptr;
+      for (size_t i = 0; i < seats_.size(); ++i) {
+        if (seats_[i].join.role == role && ranks[i] == rank) seat = &seats_[i];
+      }
+      if (gathering ? seat != nullptr : seat->ready) continue;
+      std::string name = std::string(name_of(role)) + " " + std::to_string(rank) + " of " +
+                         std::to_string(total(role));
+      if (seat) {
+        name = who(*seat);
+      } else if (role == Role::kServer && rank < shape_->rendezvous.size()) {
+        name += " (" + shape_->rendezvous[rank].to_string() + ")";
+      }
+      if (text.size() + name.size() > kMaxMissingText) {
+        ++more;
+      } else {
+        text += (text.empty() ? "" : ", ") + name;
+      }
+    }
+  }
+  return more == 0 ? text : text + " and " + std::to_string(more) + " more";
+}
+
+std::vector<std::string> Coordinator::members() const {
+  std::vector<std::string> lines;
+  if (!shape_) return lines;
+  const std::vector<int> ranks = ranks_of_seats();
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    const size_t begin = lines.size();
+    for (uint16_t rank = 0; rank < total(role); ++rank) {
+      lines.push_back(std::string(name_of(role)) + " " + std::to_string(rank) +
+                      (phase_ == Phase::kGathering ? " missing" : " left"));
+    }
+    for (const Vacancy& vacancy : vacancies_) {
+      if (role == Role::kWorker) lines[begin + vacancy.rank] = vacancy.why.message + " (awaited)";
+    }
+    for (size_t i = 0; i < seats_.size(); ++i) {
+      if (seats_[i].join.role != role) continue;
+      lines[begin + static_cast<size_t>(ranks[i])] = std::string(name_of(role)) + " " +
+                                                     std::to_string(ranks[i]) + " " +
+                                                     seats_[i].join.lanes.front().to_string();
+    }
+  }
+  return lines;
+}
+
+bool Coordinator::parts(LinkId link) const {
+  return std::any_of(parting_.begin(), parting_.end(),
+                     [&](const auto& parting) { return parting.first == link; });
+}
+
+Coordinator::Seat* Coordinator::seat_of(LinkId link) {
+  const auto it = std::find_if(seats_.begin(), seats_.end(),
+                               [&](const Seat& seat) { return seat.link == link; });
+  return it == seats_.end() ? nullptr : &*it;
+}
+
+Coordinator::Invitation* Coordinator::invitation_of(LinkId link) {
+  const auto it = std::find_if(invitations_.begin(), invitations_.end(),
+                               [&](const Invitation& i) { return i.link == link; });
+  return it == invitations_.end() ? nullptr : &*it;
+}
+
+std::string Coordinator::who(const Seat& seat) const {
+  const Endpoint& address = seat.join.lanes.front();
+  if (seat.join.rank < 0) {
+    return std::string("a ") + name_of(seat.join.role) + " (" + address.to_string() + ")";
+  }
+  return describe(seat.join.role, static_cast<uint16_t>(seat.join.rank), total(seat.join.role),
+                  address);
+}
+
+void Coordinator::erase_seat(LinkId link) {
+  std::erase_if(seats_, [&](const Seat& seat) { return seat.link == link; });
+}
+
+}  // namespace mercury

@@ -1,0 +1,232 @@
+#include "shim/job/job_manager.h"
+
+#include <algorithm>
+
+#include "shim/job/manager_state.h"
+
+namespace mercury {
+namespace {
+
+Status check(const OpenJob& request, size_t lanes) {
+  const auto wrong = [](const std::string& what) { return Error(Errc::kInvalidArgument, what); };
+  const bool worker = request.role == Role::kWorker;
+  const int ranks = worker ? request.workers : request.servers;
+  if (!valid_job_name(request.name)) {
+    return wrong("a job's name is 1 to 63 of A-Z, a-z, 0-9, '_', '.', '-'");
+  }
+  if (request.workers == 0 || request.workers > kMaxWorkers) return wrong("workers: 1 to 256");
+  if (request.servers == 0 || request.servers > kMaxServers) return wrong("servers: 1 to 256");
+  if (request.rank < -1 || request.rank >= ranks) {
+    return wrong("rank " + std::to_string(request.rank) + ": expected -1 to " +
+                 std::to_string(ranks - 1));
+  }
+  if (request.weight == 0 || request.weight > kMaxWeight) return wrong("weight: 1 to 1000");
+  if (request.quorum > 0) {
+    if (request.quorum > request.workers) return wrong("quorum: at most the number of workers");
+    if (request.patience_ns < 1'000'000) return wrong("a quorum needs a patience of 1 ms or more");
+    if (request.deterministic) {
+      return wrong("a deterministic job has no quorum: who is in a sum would differ between runs");
+    }
+  }
+  if (request.timeout_ns == 0) return wrong("the time limit must not be zero");
+  if (request.rendezvous.empty() || request.rendezvous.size() > kMaxServers) {
+    return wrong("rendezvous: 1 to 256 addresses");
+  }
+  for (const Endpoint& endpoint : request.rendezvous) {
+    if (endpoint.port == 0 || endpoint.ip.is_unspecified()) {
+      return wrong("rendezvous: " + endpoint.to_string() + " is not where a host can be reached");
+    }
+  }
+  if (worker && request.channels.size() != lanes) {
+    return wrong("a worker needs one channel per engine of its host");
+  }
+  return {};
+}
+
+}  // namespace
+
+JobManager::JobManager(Host host, JobPolicy policy)
+    : state_(std::make_unique<State>(std::move(host), std::move(policy))) {}
+JobManager::~JobManager() = default;
+
+void JobManager::open_job(ClientId client, OpenJob request, uint64_t now_ns,
+                          std::function<void(Result<OpenedJob>)> reply) {
+  const auto fail = [&](const Error& why) {
+    state_->context.replies.emplace_back([reply = std::move(reply), why] { reply(why); });
+  };
+  if (Status fits = check(request, state_->context.host.lanes.size()); !fits) {
+    return fail(fits.error());
+  }
+  const JobKey key = derive_job_key(request.name, request.secret);
+  if (Member* server = state_->find_server(request.name); server && request.role == Role::kServer) {
+    // This host serves the job already: the program waits for its end, and its leaving ends it.
+    const OpenJob& spec = server->spec();
+    if (!same_key(server->key(), key)) {
+      return fail(Error(Errc::kWrongSecret,
+                        "the secret of job '" + request.name + "' on this host is another one"));
+    }
+    if (server->owner() || (request.rank >= 0 && request.rank != spec.rank)) {
+      return fail(Error(Errc::kExists, "this host is a server of job '" + request.name +
+                                           "' already; a host can be one server of a job"));
+    }
+    if (request.workers != spec.workers || request.servers != spec.servers ||
+        request.deterministic != spec.deterministic) {
+      return fail(Error(Errc::kWrongSizes, "job '" + request.name + "' was opened with " +
+                                               std::to_string(spec.workers) + " workers, " +
+                                               std::to_string(spec.servers) + " servers" +
+                                               (spec.deterministic ? ", deterministic" : "")));
+    }
+    return server->own(client, std::move(reply));
+  }
+  if (request.quorum == 0 || request.quorum == request.workers) {
+    request.quorum = 0;  // everybody is waited for
+    request.patience_ns = 0;
+  }
+  const bool here = state_->is_here(request.rendezvous.front());
+  Result<Member*> member = state_->add_member(std::move(request), key, now_ns);
+  if (!member) return fail(member.error());
+  (*member)->own(client, std::move(reply));
+  if (!here) (*member)->connect();
+  state_->settle(now_ns);
+}
+
+void JobManager::declare(ClientId client, JobSlot job, std::vector<TensorDeclaration> tensors,
+                         uint64_t now_ns, std::function<void(Status)> reply) {
+  if (Member* member = state_->find_member(client, job)) {
+    member->declare(std::move(tensors), std::move(reply));
+    return state_->settle(now_ns);
+  }
+  state_->context.replies.emplace_back(
+      [reply = std::move(reply)] { reply(Error(Errc::kNotFound, "no such job")); });
+}
+
+void JobManager::close_job(ClientId client, JobSlot job, uint64_t now_ns,
+                           std::function<void()> reply) {
+  if (Member* member = state_->find_member(client, job)) {
+    member->close(now_ns, std::move(reply));
+    return state_->settle(now_ns);
+  }
+  state_->context.replies.push_back(std::move(reply));
+}
+
+void JobManager::wait_job(ClientId client, JobSlot job, std::function<void(Status)> reply) {
+  if (Member* member = state_->find_member(client, job)) return member->wait(std::move(reply));
+  state_->context.replies.emplace_back(
+      [reply = std::move(reply)] { reply(Error(Errc::kNotFound, "no such job")); });
+}
+
+void JobManager::client_gone(ClientId client, uint64_t now_ns, std::function<void()> reply) {
+  for (const auto& [slot, member] : state_->members) {
+    if (member->owner() == client) member->abandon();
+  }
+  state_->leaving_clients.emplace_back(client, std::move(reply));
+  state_->settle(now_ns);
+}
+
+Status JobManager::set_policy(ClientId client, JobSlot job, std::string policy, uint64_t now_ns) {
+  Member* member = state_->find_member(client, job);
+  if (!member) return Error(Errc::kNotFound, "no such job");
+  const Status sent = member->set_policy(std::move(policy));
+  state_->settle(now_ns);
+  return sent;
+}
+
+Status JobManager::job_status(ClientId client, JobSlot job) const {
+  const Member* member = state_->find_member(client, job);
+  return member ? member->status() : Status(Error(Errc::kNotFound, "no such job"));
+}
+
+uint32_t JobManager::first_round(ClientId client, JobSlot job, uint32_t tensor) const {
+  const Member* member = state_->find_member(client, job);
+  return member ? member->first_round(tensor) : 1;
+}
+
+void JobManager::on_event(LaneId lane, Event event, uint64_t now_ns) {
+  State& state = *state_;
+  if (auto* hello = std::get_if<event::HelloReceived>(&event)) {
+    state.on_hello(lane, std::move(*hello), now_ns);
+  } else if (const auto* refused = std::get_if<event::HelloRefused>(&event)) {
+    state.note_refusal(refused->remote, refused->job, refused->text);
+  } else if (const auto* opened = std::get_if<event::SessionOpened>(&event)) {
+    state.on_opened(*opened, now_ns);
+  } else if (const auto* closed = std::get_if<event::SessionClosed>(&event)) {
+    const Errc code = closed->code == Errc::kOk ? Errc::kClosed : closed->code;
+    state.on_closed(closed->token, Error(code, closed->text), now_ns);
+  } else if (const auto* received = std::get_if<event::ControlReceived>(&event)) {
+    state.on_control(*received, now_ns);
+  } else if (const auto* probed = std::get_if<event::PathProbed>(&event)) {
+    const Link* link = state.context.links.find(probed->token);
+    Member* member = link && link->owner == Link::Owner::kData ? state.member_of(*link) : nullptr;
+    if (member) member->on_path(probed->token, probed->max_udp_payload);
+  } else if (const auto* confirmed = std::get_if<event::Confirmed>(&event)) {
+    const auto it = state.members.find(confirmed->job.value);
+    if (it != state.members.end()) it->second->on_confirmed(confirmed->number);
+  } else if (const auto* moved = std::get_if<event::ChunksMoved>(&event)) {
+    const auto it = state.members.find(moved->job.value);
+    if (it != state.members.end()) it->second->on_chunks_moved(moved->chunks, now_ns);
+  } else if (const auto* replaced = std::get_if<event::WorkerReplaced>(&event)) {
+    const auto it = state.members.find(replaced->job.value);
+    if (it != state.members.end()) it->second->on_worker_replaced(*replaced);
+  } else if (const auto* stalled = std::get_if<event::WorkersStalled>(&event)) {
+    const auto it = state.members.find(stalled->job.value);
+    if (it != state.members.end()) it->second->on_workers_stalled(*stalled);
+  } else if (const auto* hopeless = std::get_if<event::RoundHopeless>(&event)) {
+    const auto it = state.members.find(hopeless->job.value);
+    if (it != state.members.end()) it->second->on_round_hopeless(*hopeless);
+  } else if (const auto* removed = std::get_if<event::JobRemoved>(&event)) {
+    const auto it = state.members.find(removed->job.value);
+    if (it != state.members.end()) it->second->on_job_removed();
+  } else if (const auto* failed = std::get_if<event::CommandFailed>(&event)) {
+    const auto it = state.members.find(failed->job.value);
+    if (it != state.members.end()) it->second->on_command_failed(Error(failed->code, failed->text));
+  }
+  state.settle(now_ns);
+  state.reply_all();
+}
+
+uint64_t JobManager::next_deadline_ns() const {
+  if (!state_->context.replies.empty()) return 0;
+  uint64_t next = kNever;
+  for (const auto& [slot, member] : state_->members) {
+    next = std::min(next, member->next_deadline_ns());
+  }
+  for (const auto& [number, coordinator] : state_->coordinators) {
+    next = std::min(next, coordinator->next_deadline_ns());
+  }
+  for (const auto& [link, greeting] : state_->greetings) {
+    next = std::min(next, greeting.deadline_ns);
+  }
+  for (const auto& pending : state_->hellos) next = std::min(next, pending.deadline_ns);
+  return next;
+}
+
+void JobManager::on_timer(uint64_t now_ns) {
+  State& state = *state_;
+  for (const auto& [slot, member] : state.members) member->on_timer(now_ns);
+  for (const auto& [number, coordinator] : state.coordinators) coordinator->on_timer(now_ns);
+  std::erase_if(state.greetings, [&](const auto& entry) {
+    if (entry.second.deadline_ns > now_ns) return false;
+    state.context.links.drop(entry.first, Error(Errc::kTimedOut, "the session said nothing"));
+    return true;
+  });
+  state.settle(now_ns);
+  state.reply_all();
+}
+
+bool JobManager::idle() const {
+  const State& s = *state_;
+  return s.members.empty() && s.coordinators.empty() && s.greetings.empty() && s.hellos.empty() &&
+         s.leaving_clients.empty() && s.context.replies.empty() && s.context.links.size() == 0;
+}
+
+std::vector<JobSnapshot> JobManager::snapshot() const {
+  std::vector<JobSnapshot> jobs;
+  for (const auto& [slot, member] : state_->members) {
+    jobs.push_back(member->snapshot());
+    const Coordinator* coordinator = state_->find_coordinator(member->job());
+    if (coordinator && member->live()) jobs.back().members = coordinator->members();
+  }
+  return jobs;
+}
+
+}  // namespace mercury

@@ -1,0 +1,120 @@
+#include "shim/job/links.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace mercury {
+
+LinkId Links::add(Link link) {
+  links_.emplace(++last_id_, link);
+  return last_id_;
+}
+
+wire::Nonce Links::draw_nonce() const {
+  const uint64_t words[2] = {host_.random(), host_.random()};
+  wire::Nonce nonce;
+  static_assert(sizeof words == sizeof nonce);
+  std::memcpy(nonce.data(), words, sizeof words);
+  return nonce;
+}
+
+LinkId Links::connect(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job,
+                      const Endpoint& remote, wire::Hello hello, const JobKey& key) {
+  hello.nonce = draw_nonce();
+  hello.proof = prove(key, hello);
+  const LinkId id = add({owner, owner_id, lane, 0, true, key, hello.nonce});
+  host_.send(lane, command::Connect{id, job, remote, std::move(hello), key});
+  return id;
+}
+
+LinkId Links::accept(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job, uint64_t hello,
+                     const wire::Nonce& nonce, uint32_t incarnation, const JobKey& key) {
+  wire::HelloAck answer;
+  answer.incarnation = incarnation;
+  answer.nonce = draw_nonce();
+  answer.proof = prove(key, nonce, answer);
+  const LinkId id = add({owner, owner_id, lane, 0, false, key, nonce});
+  host_.send(lane, command::Accept{hello, id, job, answer, key});
+  return id;
+}
+
+std::pair<LinkId, LinkId> Links::pair(uint64_t member, uint64_t coordinator) {
+  const LinkId a = add({Link::Owner::kMember, member, LaneId(), 0, false, {}, {}});
+  const LinkId b = add({Link::Owner::kCoordinator, coordinator, LaneId(), a, false, {}, {}});
+  links_[a].peer = b;
+  return {a, b};
+}
+
+Link* Links::find(LinkId id) {
+  const auto it = links_.find(id);
+  return it == links_.end() ? nullptr : &it->second;
+}
+
+bool Links::verify(LinkId id, const wire::HelloAck& answer) {
+  const Link* link = find(id);
+  if (link && mercury::verify(link->key, link->nonce, answer)) return true;
+  drop(id, Error(Errc::kWrongSecret, "the answer does not prove the job's secret"));
+  return false;
+}
+
+void Links::send(LinkId id, const Message& message) {
+  const Link* link = find(id);
+  if (!link) return;
+  if (link->peer != 0) {
+    local_.push_back({link->peer, message});
+  } else {
+    host_.send(link->lane, command::SendControl{id, encode(message)});
+  }
+}
+
+void Links::drop(LinkId id, const Error& why) {
+  const Link* link = find(id);
+  if (!link) return;
+  if (link->peer != 0) {
+    if (find(link->peer)) local_.push_back({link->peer, why});
+  } else {
+    host_.send(link->lane,
+               command::CloseSession{id, why.code, shortened(why.message, wire::kMaxReason)});
+  }
+  links_.erase(id);
+}
+
+bool Links::take_local(Delivery& out) {
+  if (local_.empty()) return false;
+  out = std::move(local_.front());
+  local_.pop_front();
+  return true;
+}
+
+void JobContext::note(NoticeKind kind, const std::string& job, const std::string& what) const {
+  if (!host.notice) return;
+  std::string line = "job '" + job + "' " + what;
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  host.notice(kind, line);
+}
+
+bool is_transient(Errc code) {
+  switch (code) {
+    case Errc::kAgain:
+    case Errc::kTimedOut:
+    case Errc::kPeerLost:
+    case Errc::kPeerLeft:
+    case Errc::kClosed:
+    case Errc::kSystem:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string describe(Role role, uint16_t rank, uint16_t total, const Endpoint& address) {
+  return std::string(name_of(role)) + " " + std::to_string(rank) + " of " + std::to_string(total) +
+         " (" + address.to_string() + ")";
+}
+
+std::string said_of(const std::string& who, const std::string& what) {
+  return what.starts_with(who) ? what : who + ": " + what;
+}
+
+}  // namespace mercury

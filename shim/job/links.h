@@ -1,0 +1,106 @@
+// The threads of conversation of a host's control plane: sessions of its engines, and pairs of ends
+// within the host, where a member and the job's coordinator live side by side. Both kinds are one
+// LinkId to those who talk over them.
+//
+// Owner/thread: the control thread. Messages between ends within the host wait in a queue, so that
+// nobody is called back while it calls.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+#include "shim/job/job_manager.h"
+#include "shim/job/messages.h"
+#include "shim/job/secret.h"
+
+namespace mercury {
+
+using LinkId = uint64_t;  // the token of the engine's commands and events; 0 = none
+
+// Control sessions belong to no job's engine state, so RemoveJob must not close them: their slot is
+// one that no job has.
+inline constexpr JobSlot kControlSlot{0xffff};
+
+struct Link {
+  enum class Owner : uint8_t {
+    kGreeting,     // accepted; has not said yet what it wants
+    kCoordinator,  // `owner_id` is the coordinator's number
+    kMember,       // a member's control session; `owner_id` is its slot
+    kData,         // a member's data session
+  };
+  Owner owner = Owner::kGreeting;
+  uint64_t owner_id = 0;
+  LaneId lane;
+  LinkId peer = 0;         // the other end, within this host; 0: a session
+  bool connected = false;  // by us: the answer must prove `key` for our HELLO's `nonce`
+  JobKey key{};
+  wire::Nonce nonce{};
+};
+
+class Links {
+ public:
+  explicit Links(const JobManager::Host& host) : host_(host) {}
+  Links(const Links&) = delete;
+  Links& operator=(const Links&) = delete;
+
+  // Opens a session; nonce and proof of `hello` are made here.
+  LinkId connect(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job,
+                 const Endpoint& remote, wire::Hello hello, const JobKey& key);
+  LinkId accept(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job, uint64_t hello,
+                const wire::Nonce& nonce, uint32_t incarnation, const JobKey& key);
+  // Two ends within the host: the member's, the coordinator's.
+  std::pair<LinkId, LinkId> pair(uint64_t member, uint64_t coordinator);
+
+  Link* find(LinkId id);
+  // Whether the answer to connect() proves the key. An end that does not is dropped.
+  bool verify(LinkId id, const wire::HelloAck& answer);
+  // Both do nothing when the link is gone.
+  void send(LinkId id, const Message& message);
+  // The other end hears why; this one hears no more.
+  void drop(LinkId id, const Error& why);
+  void forget(LinkId id) { links_.erase(id); }  // the engine has closed it
+  size_t size() const { return links_.size(); }
+
+  // What waits for an end within this host: a message, or that the other end was dropped.
+  struct Delivery {
+    LinkId to = 0;
+    std::variant<Message, Error> what;
+  };
+  bool take_local(Delivery& out);
+  bool has_local() const { return !local_.empty(); }
+
+ private:
+  LinkId add(Link link);
+  wire::Nonce draw_nonce() const;
+  const JobManager::Host& host_;
+  LinkId last_id_ = 0;
+  std::unordered_map<LinkId, Link> links_;
+  std::deque<Delivery> local_;
+};
+
+// What coordinators and members share with the manager around them.
+struct JobContext {
+  JobContext(JobManager::Host h, JobPolicy p)
+      : host(std::move(h)), policy(std::move(p)), links(host) {}
+  // "job 'NAME' WHAT" for the host's log, without what could steer a terminal: peers send texts.
+  void note(NoticeKind kind, const std::string& job, const std::string& what) const;
+
+  JobManager::Host host;
+  JobPolicy policy;
+  Links links;
+  std::deque<std::function<void()>> replies;  // to programs; called when nothing else is under way
+};
+
+// A failure that trying again may cure, while there is time.
+bool is_transient(Errc code);
+// "worker 1 of 2 (10.0.0.2:7470)"
+std::string describe(Role role, uint16_t rank, uint16_t total, const Endpoint& address);
+// "WHO: WHAT", or WHAT where it names WHO already: what a peer closes a session with may, and what
+// this host finds out about the session does not.
+std::string said_of(const std::string& who, const std::string& what);
+
+}  // namespace mercury

@@ -1,0 +1,172 @@
+// Member: its data sessions, which it opens as a worker and admits as a server.
+#include <algorithm>
+#include <limits>
+
+#include "shim/job/member.h"
+
+namespace mercury {
+namespace {
+
+// A worker that comes back needs paths as wide as the job's frames are; a probe that was lost, or
+// ended a few bytes below, is no proof that they are not.
+constexpr int kPathAttempts = 4;
+
+}  // namespace
+
+void Member::connect_to(uint16_t shard, int attempt) {
+  const auto lane = static_cast<uint16_t>(shard % lanes_used_);
+  const auto server_lane = static_cast<uint16_t>(shard % roster_.lanes());
+  wire::Hello hello;
+  hello.kind = wire::SessionKind::kData;
+  hello.role = Role::kWorker;
+  hello.rank = rank_;
+  hello.lane = server_lane;
+  hello.incarnation = incarnation_;
+  hello.job = spec_.name;
+  const LinkId link = context_.links.connect(
+      Link::Owner::kData, slot_.value, LaneId(lane), slot_,
+      roster_.servers[shard / roster_.lanes()].lanes[server_lane], hello, key_);
+  data_.emplace(link, Data{LaneId(lane), shard, attempt});
+}
+
+Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) const {
+  if (!verify(key_, hello)) {
+    return Error(Errc::kWrongSecret, "the secret of job '" + spec_.name + "' is another one");
+  }
+  if (phase_ < Phase::kConnecting) return Admission::kHold;
+  if (hello.role != Role::kWorker || hello.incarnation == 0 ||
+      hello.rank >= roster_.workers.size() ||
+      roster_.workers[hello.rank].incarnation != hello.incarnation) {
+    return Error(Errc::kRankTaken, "job '" + spec_.name + "' has no such worker in its roster");
+  }
+  if (hello.lane != lane.value || lane.value >= lanes_used_) {
+    return Error(Errc::kProtocol, "lane " + std::to_string(hello.lane) + " was addressed, lane " +
+                                      std::to_string(lane.value) + " got it");
+  }
+  if (left_.contains(hello.rank)) {
+    return Error(Errc::kRankTaken, "worker " + std::to_string(hello.rank) + " has left");
+  }
+  return Admission::kAccept;
+}
+
+// Anybody may repeat a worker's HELLO: the session that it has stays until the new one is open.
+void Member::accept(LaneId lane, const event::HelloReceived& hello) {
+  drop_oldest_greeting({lane, hello.body.rank});
+  const LinkId link = context_.links.accept(Link::Owner::kData, slot_.value, lane, slot_,
+                                            hello.hello, hello.body.nonce, incarnation_, key_);
+  data_.emplace(link, Data{lane, hello.body.rank});
+}
+
+void Member::on_data_opened(LinkId link, const wire::HelloAck& answer) {
+  const auto it = data_.find(link);
+  if (it == data_.end()) return;
+  if (spec_.role == Role::kServer) drop_sessions(it->second);
+  Data& data = it->second;
+  data.open = true;
+  if (spec_.role == Role::kServer) {
+    to_lane(data.lane.value,
+            command::BindWorker{slot_, data.index, roster_.workers[data.index].incarnation, link});
+  } else {
+    const auto server = static_cast<uint16_t>(data.index / roster_.lanes());
+    if (answer.incarnation != roster_.servers[server].incarnation) {
+      return fail(Error(Errc::kPeerLeft, server_name(server) + " was started again"));
+    }
+    to_lane(data.lane.value, command::BindShard{slot_, data.index, link});
+  }
+  say_ready();
+}
+
+// At most so many wait for their first frame, of which one may be the worker's own.
+void Member::drop_oldest_greeting(const Data& seat) {
+  constexpr size_t kMostGreetings = 4;
+  LinkId oldest = 0;
+  size_t waiting = 0;
+  for (const auto& [link, data] : data_) {
+    if (data.open || data.lane != seat.lane || data.index != seat.index) continue;
+    oldest = waiting++ == 0 ? link : std::min(oldest, link);
+  }
+  if (waiting < kMostGreetings) return;
+  context_.links.drop(oldest, Error(Errc::kClosed, "others asked for this session since"));
+  data_.erase(oldest);
+}
+
+// A worker that opens a session which it has in our eyes has given that one up.
+void Member::drop_sessions(const Data& seat) {
+  for (auto it = data_.begin(); it != data_.end();) {
+    if (it->second.lane != seat.lane || it->second.index != seat.index || !it->second.open) {
+      ++it;
+      continue;
+    }
+    context_.links.drop(it->first, Error(Errc::kClosed, "the worker opened another session"));
+    it = data_.erase(it);
+  }
+}
+
+void Member::drop_sessions_of(uint16_t rank, const Error& why) {
+  std::erase_if(data_, [&](const auto& entry) {
+    if (entry.second.index != rank) return false;
+    context_.links.drop(entry.first, why);
+    return true;
+  });
+}
+
+void Member::on_path(LinkId link, uint16_t max_udp_payload) {
+  const auto it = data_.find(link);
+  if (it == data_.end()) return;
+  const Data data = it->second;
+  if (max_udp_payload < roster_.frame_bytes && data.attempt < kPathAttempts &&
+      phase_ == Phase::kConnecting) {
+    data_.erase(it);
+    context_.links.drop(link, Error(Errc::kClosed, "its path is probed again"));
+    return connect_to(data.index, data.attempt + 1);
+  }
+  it->second.max_udp_payload = max_udp_payload;
+  say_ready();
+}
+
+// Once: when all sessions are open, and this side's probes have come to an end.
+void Member::say_ready() {
+  const bool worker = spec_.role == Role::kWorker;
+  const size_t sessions = worker ? roster_.shards() : size_t{spec_.workers} * lanes_used_;
+  if (ready_said_ || phase_ != Phase::kConnecting) return;
+  uint16_t payload = std::numeric_limits<uint16_t>::max();
+  size_t probed = 0;
+  for (const auto& [link, data] : data_) {
+    if (!data.open) continue;
+    if (data.max_udp_payload == 0) return;
+    payload = std::min(payload, data.max_udp_payload);
+    ++probed;
+  }
+  if (probed != sessions) return;
+  ready_said_ = true;
+  ready_payload_ = payload;
+  context_.links.send(control_, message::Ready{payload});
+}
+
+void Member::on_data_closed(LinkId link, const Error& why) {
+  const auto it = data_.find(link);
+  if (it == data_.end()) return;
+  const Data data = it->second;
+  data_.erase(it);
+  if (phase_ >= Phase::kLeaving) return;
+  if (spec_.role == Role::kServer) {
+    // A worker that leaves or fails says so to the coordinator; only silence is news.
+    if (why.code != Errc::kPeerLost || left_.contains(data.index)) return;
+    if (roster_.rejoin_ms + roster_.quorum > 0 && phase_ == Phase::kRunning) {
+      return context_.links.send(
+          control_, message::Lost{data.index, roster_.workers[data.index].incarnation});
+    }
+    const std::string worker =
+        describe(Role::kWorker, data.index, spec_.workers, roster_.workers[data.index].address);
+    return fail_self(Error(why.code, said_of(worker, why.message)));
+  }
+  const std::string server = server_name(static_cast<uint16_t>(data.index / roster_.lanes()));
+  // A server closes with the job's own error, which names who failed; the rest is between us.
+  const bool between_us = why.code == Errc::kPeerLost || why.code == Errc::kClosed ||
+                          why.code == Errc::kTimedOut || why.code == Errc::kProtocol ||
+                          phase_ == Phase::kConnecting;
+  fail(Error(why.code == Errc::kClosed ? Errc::kPeerLeft : why.code,
+             between_us ? said_of(server, why.message) : why.message));
+}
+
+}  // namespace mercury

@@ -1,0 +1,148 @@
+// Member: the tensors that programs declare, and that every engine then has.
+#include <algorithm>
+
+#include "scheduler/plan/plan.h"
+#include "shim/job/member.h"
+
+namespace mercury {
+
+Status Member::check(const std::vector<TensorDeclaration>& tensors) const {
+  if (spec_.role != Role::kWorker) {
+    return Error(Errc::kInvalidArgument, "only workers declare tensors");
+  }
+  if (!status_) return status_;
+  if (phase_ != Phase::kRunning || closing_) return Error(Errc::kClosed, "the job is not open");
+  std::unordered_set<uint32_t> batch;
+  for (const TensorDeclaration& t : tensors) {
+    const std::string name = "tensor " + std::to_string(t.tensor);
+    if (t.tensor > kMaxTensorId) {
+      return Error(Errc::kInvalidArgument, name + ": numbers go to 2^31 - 1");
+    }
+    if (tensors_.contains(t.tensor) || !batch.insert(t.tensor).second) {
+      return Error(Errc::kExists, name + " is declared already");
+    }
+    if (t.numel == 0 || t.numel > kMaxElements || !t.data) {
+      return Error(Errc::kInvalidArgument, name + " needs memory and 1 to 2^56 elements");
+    }
+    if (size_of(t.dtype) == 0 || t.op > ReduceOp::kAverage) {
+      return Error(Errc::kInvalidArgument, name + ": no such element type or operation");
+    }
+    if (t.op == ReduceOp::kAverage && (t.dtype == Dtype::kI32 || t.dtype == Dtype::kI64)) {
+      return Error(Errc::kUnsupported, name + ": integers have sums, no averages");
+    }
+  }
+  if (tensors_.size() + tensors.size() > context_.policy.max_tensors) {
+    return Error(Errc::kLimit, "a job has at most " + std::to_string(context_.policy.max_tensors) +
+                                   " tensors here (jobs.max_tensors)");
+  }
+  return {};
+}
+
+void Member::declare(std::vector<TensorDeclaration> tensors, StatusReply reply) {
+  Status fits = check(tensors);
+  if (!fits || tensors.empty()) {
+    context_.replies.emplace_back([reply = std::move(reply), fits] { reply(fits); });
+    return;
+  }
+  for (const TensorDeclaration& t : tensors) tensors_.insert(t.tensor);
+  declarations_.push_back({std::move(tensors), 0, {}, std::move(reply)});
+  if (declarations_.size() == 1) send_batch();
+}
+
+void Member::send_batch() {
+  const Declaration& declaration = declarations_.front();
+  message::Declare batch;
+  const size_t end = std::min(declaration.tensors.size(), declaration.agreed + kDeclareBatch);
+  for (size_t i = declaration.agreed; i < end; ++i) {
+    const TensorDeclaration& t = declaration.tensors[i];
+    batch.tensors.push_back({t.tensor, t.numel, t.dtype, t.op});
+  }
+  context_.links.send(control_, batch);
+}
+
+void Member::on_declared(const message::Declared& answer) {
+  if (declarations_.empty() || unconfirmed_ > 0) return;  // it failed or was closed meanwhile
+  Declaration& declaration = declarations_.front();
+  declaration.agreed = std::min(declaration.tensors.size(), declaration.agreed + kDeclareBatch);
+  const bool agreed = answer.code == Errc::kOk;
+  auto& rounds = declaration.rounds;
+  rounds.insert(rounds.end(), answer.rounds.begin(), answer.rounds.end());
+  if (agreed && declaration.agreed < declaration.tensors.size()) return send_batch();
+  if (agreed) {
+    for (size_t i = 0; i < declaration.tensors.size(); ++i) {
+      const TensorDeclaration& t = declaration.tensors[i];
+      const uint32_t first_round = i < rounds.size() ? rounds[i] : 1;
+      if (first_round != 1) first_rounds_[t.tensor] = first_round;
+      add_tensor({t.tensor, t.numel, t.dtype, t.op}, t.priority, t.data, first_round);
+    }
+    return confirm();
+  }
+  for (const TensorDeclaration& t : declaration.tensors) tensors_.erase(t.tensor);
+  answer_declaration(Error(answer.code, answer.text));
+}
+
+void Member::answer_declaration(Status status) {
+  Declaration& declaration = declarations_.front();
+  context_.replies.emplace_back([reply = std::move(declaration.reply), status] { reply(status); });
+  declarations_.pop_front();
+  if (!declarations_.empty()) send_batch();
+}
+
+// All that wait: the job has ended for them.
+void Member::finish_declaration(const Status& status) {
+  for (Declaration& declaration : declarations_) {
+    context_.replies.emplace_back(
+        [reply = std::move(declaration.reply), status] { reply(status); });
+  }
+  declarations_.clear();
+}
+
+void Member::define(const message::Define& message) {
+  for (const message::Tensor& t : message.tensors) {
+    if (tensors_.size() >= context_.policy.max_tensors) {
+      return fail_self(Error(Errc::kLimit, "a job has at most " +
+                                               std::to_string(context_.policy.max_tensors) +
+                                               " tensors here (jobs.max_tensors)"));
+    }
+    if (!tensors_.insert(t.id).second) {
+      return fail(Error(Errc::kProtocol, "the job's coordinator defined a tensor twice"));
+    }
+    add_tensor(t, 0, nullptr, 1);
+  }
+  confirm();
+}
+
+// The answer to a declaration, or a definition, waits until every engine has the tensors: what a
+// program submits then never overtakes them, and what fails of them is known.
+void Member::confirm() {
+  ++confirmation_;
+  unconfirmed_ = lanes_used_;
+  for (size_t lane = 0; lane < lanes_used_; ++lane) {
+    to_lane(lane, command::Confirm{slot_, confirmation_});
+  }
+}
+
+void Member::on_confirmed(uint32_t number) {
+  if (number != confirmation_ || unconfirmed_ == 0 || --unconfirmed_ > 0) return;
+  if (spec_.role == Role::kServer) return context_.links.send(control_, message::Defined{});
+  if (!declarations_.empty()) answer_declaration({});
+}
+
+uint32_t Member::first_round(uint32_t tensor) const {
+  const auto known = first_rounds_.find(tensor);
+  return known == first_rounds_.end() ? 1 : known->second;
+}
+
+void Member::add_tensor(const message::Tensor& t, uint16_t priority, std::byte* data,
+                        uint32_t first_round) {
+  tensor_bytes_ += t.numel * size_of(t.dtype);
+  for (size_t lane = 0; lane < lanes_used_; ++lane) {
+    to_lane(lane, command::AddTensor{slot_, t.id, t.numel, t.dtype, t.op, priority, chunk_bytes_,
+                                     data, first_round});
+    const auto hopeless = hopeless_.find(t.id);
+    if (hopeless == hopeless_.end()) continue;
+    to_lane(lane, command::FailRounds{slot_, t.id, hopeless->second, Errc::kPeerLeft});
+  }
+}
+
+}  // namespace mercury

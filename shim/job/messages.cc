@@ -1,0 +1,354 @@
+#include "shim/job/messages.h"
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "shim/job/message_reader.h"
+#include "transport/base/json_depth.h"
+#include "transport/wire/hello.h"
+
+namespace mercury {
+namespace {
+
+Json to_json(const std::vector<Endpoint>& endpoints) {
+  std::vector<uint8_t> bytes;
+  bytes.reserve(endpoints.size() * kEndpointBytes);
+  for (const Endpoint& endpoint : endpoints) {
+    bytes.insert(bytes.end(), endpoint.ip.bytes.begin(), endpoint.ip.bytes.end());
+    bytes.push_back(static_cast<uint8_t>(endpoint.port >> 8));
+    bytes.push_back(static_cast<uint8_t>(endpoint.port));
+  }
+  return Json::binary(std::move(bytes));
+}
+
+Json to_json(const std::vector<message::Tensor>& tensors) {
+  Json rows = Json::array();
+  for (const message::Tensor& t : tensors) {
+    rows.push_back({t.id, t.numel, static_cast<int>(t.dtype), static_cast<int>(t.op)});
+  }
+  return rows;
+}
+
+void read_tensors(MessageReader& in, std::vector<message::Tensor>& out) {
+  in.rows("tensors", kDeclareBatch, [&](const Json& row) {
+    if (!row.is_array() || row.size() != 4) return in.fail("a tensor is not four numbers");
+    message::Tensor t;
+    t.id = static_cast<uint32_t>(in.number(&row[0], "tensor", 0, kMaxTensorId));
+    t.numel = static_cast<uint64_t>(in.number(&row[1], "numel", 1, int64_t{kMaxElements}));
+    t.dtype = static_cast<Dtype>(in.number(&row[2], "dtype", 0, kDtypeCount - 1));
+    t.op = static_cast<ReduceOp>(in.number(&row[3], "op", 0, 1));
+    out.push_back(t);
+  });
+}
+
+constexpr int64_t kMaxMilliseconds = int64_t{1} << 40;  // 34 years
+constexpr int64_t kMax32 = std::numeric_limits<uint32_t>::max();
+
+// --- one pair of functions per kind ----------------------------------------------------------
+// Options that the first version of these messages did not have: said only by who uses them.
+template <class M>
+void put_options(Json& out, const M& m) {
+  if (m.rejoin_ms > 0) out["rejoin_ms"] = m.rejoin_ms;
+  if (m.quorum > 0) out["quorum"] = m.quorum;
+  if (m.patience_ms > 0) out["patience_ms"] = m.patience_ms;
+  if (m.stall_ms > 0) out["stall_ms"] = m.stall_ms;
+}
+template <class M>
+void get_options(MessageReader& in, M& m) {
+  in.read_optional("rejoin_ms", m.rejoin_ms, 0, kMaxMilliseconds);
+  in.read_optional("quorum", m.quorum, 0, kMaxWorkers);
+  in.read_optional("patience_ms", m.patience_ms, 0, kMaxMilliseconds);
+  in.read_optional("stall_ms", m.stall_ms, 0, kMaxMilliseconds);
+  if ((m.quorum > 0) != (m.patience_ms > 0)) in.fail("'quorum' and 'patience_ms' belong together");
+}
+
+void put(Json& out, const message::Join& m) {
+  out["role"] = static_cast<int>(m.role);
+  out["rank"] = m.rank;
+  out["workers"] = m.workers;
+  out["servers"] = m.servers;
+  out["deterministic"] = m.deterministic;
+  out["weight"] = m.weight;
+  out["incarnation"] = m.incarnation;
+  out["timeout_ms"] = m.timeout_ms;
+  out["served"] = m.served;
+  out["lanes"] = to_json(m.lanes);
+  out["rendezvous"] = to_json(m.rendezvous);
+  if (!m.policy.empty()) out["policy"] = m.policy;
+  put_options(out, m);
+  if (m.features > 0) out["features"] = m.features;
+}
+void get(MessageReader& in, message::Join& m) {
+  m.role = static_cast<Role>(in.number("role", 0, 1));
+  in.read("workers", m.workers, 1, kMaxWorkers);
+  in.read("servers", m.servers, 1, kMaxServers);
+  in.read("rank", m.rank, -1, (m.role == Role::kWorker ? m.workers : m.servers) - 1);
+  in.read("deterministic", m.deterministic);
+  in.read("weight", m.weight, 1, kMaxWeight);
+  in.read("incarnation", m.incarnation, 1, kMax32);
+  in.read("timeout_ms", m.timeout_ms, 0, kMaxMilliseconds);
+  in.read("served", m.served);
+  in.read("lanes", m.lanes, kMaxLanes);
+  in.read("rendezvous", m.rendezvous, kMaxServers);
+  in.read_optional("policy", m.policy);
+  get_options(in, m);
+  in.read_optional("features", m.features, 0, kMax32);
+  if (m.quorum > m.workers || (m.quorum > 0 && m.deterministic)) in.fail("'quorum' is impossible");
+}
+
+void put(Json& out, const message::Invite& m) {
+  out["rank"] = m.rank;
+  out["workers"] = m.workers;
+  out["servers"] = m.servers;
+  out["deterministic"] = m.deterministic;
+}
+void get(MessageReader& in, message::Invite& m) {
+  in.read("workers", m.workers, 1, kMaxWorkers);
+  in.read("servers", m.servers, 1, kMaxServers);
+  in.read("rank", m.rank, 0, m.servers - 1);
+  in.read("deterministic", m.deterministic);
+}
+
+void put(Json& out, const message::Roster& m) {
+  out["rank"] = m.rank;
+  out["weight"] = m.weight;
+  if (!m.policy.empty()) out["policy"] = m.policy;
+  put_options(out, m);
+  if (m.frame_bytes > 0) out["frame_bytes"] = m.frame_bytes;
+  out["workers"] = Json::array();
+  for (const auto& w : m.workers) {
+    out["workers"].push_back({w.incarnation, to_json(std::vector{w.address})});
+  }
+  out["servers"] = Json::array();
+  for (const auto& s : m.servers) out["servers"].push_back({s.incarnation, to_json(s.lanes)});
+}
+// Both kinds of row are [incarnation, endpoints].
+template <class Row>
+void get_member(MessageReader& in, const Json& row, size_t most_lanes, Row use) {
+  if (!row.is_array() || row.size() != 2) return in.fail("a member is not two values");
+  const auto incarnation =
+      static_cast<uint32_t>(in.number(&row[0], "incarnation", 1, ~uint32_t{0}));
+  std::vector<Endpoint> lanes;
+  in.endpoints(&row[1], "lanes", lanes, most_lanes);
+  if (!lanes.empty()) use(incarnation, std::move(lanes));
+}
+void get(MessageReader& in, message::Roster& m) {
+  in.read("rank", m.rank, 0, std::max(kMaxWorkers, kMaxServers) - 1);
+  in.read("weight", m.weight, 1, kMaxWeight);
+  in.read_optional("policy", m.policy);
+  get_options(in, m);
+  in.read_optional("frame_bytes", m.frame_bytes, 0, 65535);
+  in.rows("workers", kMaxWorkers, [&](const Json& row) {
+    get_member(in, row, 1, [&](uint32_t incarnation, std::vector<Endpoint> lanes) {
+      m.workers.push_back({incarnation, lanes.front()});
+    });
+  });
+  in.rows("servers", kMaxServers, [&](const Json& row) {
+    get_member(in, row, kMaxLanes, [&](uint32_t incarnation, std::vector<Endpoint> lanes) {
+      m.servers.push_back({incarnation, std::move(lanes)});
+    });
+  });
+  for (const auto& server : m.servers) {
+    if (server.lanes.size() != m.servers.front().lanes.size()) in.fail("'lanes' differ in number");
+  }
+}
+
+void put(Json& out, const message::Ready& m) { out["max_udp_payload"] = m.max_udp_payload; }
+void get(MessageReader& in, message::Ready& m) {
+  in.read("max_udp_payload", m.max_udp_payload, 0, 65535);
+}
+void put(Json& out, const message::Start& m) { out["chunk_bytes"] = m.chunk_bytes; }
+void get(MessageReader& in, message::Start& m) { in.read("chunk_bytes", m.chunk_bytes, 64, 65535); }
+void put(Json& out, const message::Declare& m) { out["tensors"] = to_json(m.tensors); }
+void get(MessageReader& in, message::Declare& m) { read_tensors(in, m.tensors); }
+void put(Json& out, const message::Define& m) { out["tensors"] = to_json(m.tensors); }
+void get(MessageReader& in, message::Define& m) { read_tensors(in, m.tensors); }
+void put(Json& out, const message::PeerLeft& m) {
+  out["rank"] = m.rank;
+  if (!m.lacked.empty()) out["lacked"] = shortened(m.lacked, kMaxText);
+  if (!m.refused.empty()) out["refused"] = shortened(m.refused, kMaxText);
+  if (m.ending) out["ending"] = true;
+  if (m.waiting) out["waiting"] = {m.waiting->tensor, m.waiting->round};
+}
+void get(MessageReader& in, message::PeerLeft& m) {
+  in.read("rank", m.rank, 0, kMaxWorkers - 1);
+  if (in.find("lacked")) in.read("lacked", m.lacked);
+  if (in.find("refused")) in.read("refused", m.refused);
+  if (in.find("ending")) in.read("ending", m.ending);
+  const Json* waiting = in.find("waiting");
+  if (!waiting) return;
+  if (!waiting->is_array() || waiting->size() != 2) return in.fail("'waiting' is not two numbers");
+  m.waiting = {static_cast<uint32_t>(in.number(&(*waiting)[0], "tensor", 0, kMaxTensorId)),
+               static_cast<uint32_t>(in.number(&(*waiting)[1], "round", 0, kMax32))};
+}
+void put(Json& out, const message::Declared& m) {
+  out["code"] = static_cast<int>(m.code);
+  out["text"] = shortened(m.text, kMaxText);
+  if (!m.rounds.empty()) out["rounds"] = m.rounds;
+}
+void get(MessageReader& in, message::Declared& m) {
+  in.read("code", m.code, true);
+  in.read("text", m.text);
+  if (!in.find("rounds")) return;
+  in.rows("rounds", kDeclareBatch, [&](const Json& row) {
+    m.rounds.push_back(static_cast<uint32_t>(in.number(&row, "rounds", 0, kMax32)));
+  });
+}
+void put(Json& out, const message::Fail& m) {
+  out["code"] = static_cast<int>(m.code);
+  out["text"] = shortened(m.text, kMaxText);
+}
+void get(MessageReader& in, message::Fail& m) {
+  in.read("code", m.code, false);
+  in.read("text", m.text);
+}
+void put(Json& out, const message::Replace& m) {
+  out["rank"] = m.rank;
+  out["incarnation"] = m.incarnation;
+  out["address"] = to_json(std::vector{m.address});
+}
+void get(MessageReader& in, message::Replace& m) {
+  in.read("rank", m.rank, 0, kMaxWorkers - 1);
+  in.read("incarnation", m.incarnation, 1, kMax32);
+  std::vector<Endpoint> address;
+  in.read("address", address, 1);
+  if (!address.empty()) m.address = address.front();
+}
+void put(Json& out, const message::Replaced& m) {
+  out["rank"] = m.rank;
+  out["incarnation"] = m.incarnation;
+  out["last"] = m.last;
+  out["rounds"] = Json::array();
+  for (const auto& row : m.rounds) out["rounds"].push_back({row.tensor, row.round});
+}
+void get(MessageReader& in, message::Replaced& m) {
+  in.read("rank", m.rank, 0, kMaxWorkers - 1);
+  in.read("incarnation", m.incarnation, 1, kMax32);
+  in.read("last", m.last);
+  const Json* rows = in.find("rounds");
+  if (rows && rows->is_array() && rows->empty()) return;  // a server that has no tensor yet
+  in.rows("rounds", kDeclareBatch, [&](const Json& row) {
+    if (!row.is_array() || row.size() != 2) return in.fail("a round is not two numbers");
+    message::Replaced::Row out;
+    out.tensor = static_cast<uint32_t>(in.number(&row[0], "tensor", 0, kMaxTensorId));
+    out.round = static_cast<uint32_t>(in.number(&row[1], "round", 0, kMax32));
+    m.rounds.push_back(out);
+  });
+}
+void put(Json& out, const message::Lost& m) {
+  out["rank"] = m.rank;
+  out["incarnation"] = m.incarnation;
+}
+void get(MessageReader& in, message::Lost& m) {
+  in.read("rank", m.rank, 0, kMaxWorkers - 1);
+  in.read("incarnation", m.incarnation, 1, kMax32);
+}
+void put(Json& out, const message::SetPolicy& m) { out["policy"] = m.policy; }
+void get(MessageReader& in, message::SetPolicy& m) { in.read("policy", m.policy); }
+void put(Json& out, const message::Stalled& m) {
+  out["tensor"] = m.tensor;
+  out["round"] = m.round;
+  out["waited_ms"] = m.waited_ms;
+  out["workers"] = Json::array();
+  for (const auto& row : m.workers) out["workers"].push_back({row.rank, row.incarnation});
+  if (m.gone) out["gone"] = true;
+}
+void get(MessageReader& in, message::Stalled& m) {
+  in.read("tensor", m.tensor, 0, kMaxTensorId);
+  in.read("round", m.round, 0, kMax32);
+  in.read("waited_ms", m.waited_ms, 0, kMaxMilliseconds);
+  in.rows("workers", kMaxWorkers, [&](const Json& row) {
+    if (!row.is_array() || row.size() != 2) return in.fail("a worker is not two numbers");
+    message::Stalled::Row out;
+    out.rank = static_cast<uint16_t>(in.number(&row[0], "rank", 0, kMaxWorkers - 1));
+    out.incarnation = static_cast<uint32_t>(in.number(&row[1], "incarnation", 1, kMax32));
+    m.workers.push_back(out);
+  });
+  if (in.find("gone")) in.read("gone", m.gone);
+}
+template <class Empty>
+requires std::is_empty_v<Empty>
+void put(Json&, const Empty&) {}
+template <class Empty>
+requires std::is_empty_v<Empty>
+void get(MessageReader&, Empty&) {}
+
+// By the variant's index; these words travel.
+constexpr const char* kNames[] = {"join",     "invite",    "roster", "ready",      "start",
+                                  "declare",  "declared",  "define", "defined",    "leave",
+                                  "left",     "peer_left", "end",    "fail",       "replace",
+                                  "replaced", "refill",    "lost",   "set_policy", "stalled"};
+static_assert(std::size(kNames) == std::variant_size_v<Message>);
+
+template <size_t... I>
+Result<Message> read_as(MessageReader& in, size_t kind, std::index_sequence<I...>) {
+  Message out;
+  ((kind == I ? get(in, out.emplace<I>()) : void()), ...);
+  if (!in.wrong().empty()) {
+    return Error(Errc::kProtocol, std::string(kNames[kind]) + " message: " + in.wrong());
+  }
+  return out;
+}
+
+Result<Message> decode_checked(std::span<const std::byte> bytes) {
+  const auto* begin = reinterpret_cast<const uint8_t*>(bytes.data());
+  JsonDepth<Json> depth(kMessageDepth);
+  if (!Json::sax_parse(begin, begin + bytes.size(), &depth, Json::input_format_t::cbor)) {
+    return Error(Errc::kProtocol, "a control message is not valid CBOR");
+  }
+  const Json map = Json::from_cbor(begin, begin + bytes.size(), true, false);
+  if (!map.is_object()) return Error(Errc::kProtocol, "a control message is not a CBOR map");
+  const auto kind = map.find("kind");
+  if (kind == map.end() || !kind->is_string()) {
+    return Error(Errc::kProtocol, "a control message does not say its kind");
+  }
+  const auto& name = kind->get_ref<const std::string&>();
+  const auto* found = std::find(std::begin(kNames), std::end(kNames), name);
+  if (found == std::end(kNames)) {
+    return Error(Errc::kProtocol, "a control message of an unknown kind");
+  }
+  MessageReader in(map);
+  return read_as(in, static_cast<size_t>(found - std::begin(kNames)),
+                 std::make_index_sequence<std::variant_size_v<Message>>());
+}
+
+}  // namespace
+
+const char* name_of(const Message& message) { return kNames[message.index()]; }
+
+std::vector<std::byte> encode(const Message& message) {
+  Json out = {{"kind", name_of(message)}};
+  std::visit([&](const auto& m) { put(out, m); }, message);
+  const std::vector<uint8_t> bytes = Json::to_cbor(out);
+  const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
+  return {begin, begin + bytes.size()};
+}
+
+Result<Message> decode_message(std::span<const std::byte> bytes) {
+  if (bytes.size() > kMaxControlBytes) {
+    return Error(Errc::kProtocol, "a control message is longer than 256 KiB");
+  }
+  try {
+    return decode_checked(bytes);
+  } catch (const std::exception&) {  // the library's, and bad_alloc
+    return Error(Errc::kProtocol, "a control message could not be read");
+  }
+}
+
+bool valid_job_name(std::string_view name) {
+  return !name.empty() && name.size() <= wire::kMaxJobName &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '_' || c == '.' || c == '-';
+         });
+}
+
+std::string shortened(std::string text, size_t bytes) {
+  if (text.size() <= bytes) return text;
+  text.resize(bytes - 3);
+  return text + "...";
+}
+
+}  // namespace mercury

@@ -1,0 +1,94 @@
+#include "shim/job/secret.h"
+
+#include <sodium.h>
+
+#include <cstddef>
+#include <span>
+
+namespace mercury {
+namespace {
+
+// Each use of the hash begins with its own word, so that no proof can serve as another.
+constexpr std::string_view kKeyDomain = "mercury job key";
+constexpr std::string_view kHelloDomain = "mercury hello";
+constexpr std::string_view kAckDomain = "mercury hello ack";
+
+// One BLAKE2b computation. libsodium's generic hash needs no sodium_init (it draws no randomness,
+// and without init it runs the portable code); its calls fail only for lengths out of range, and
+// these are constants.
+class Hash {
+ public:
+  explicit Hash(std::span<const uint8_t> key) {
+    crypto_generichash_init(&state_, key.empty() ? nullptr : key.data(), key.size(), kBytes);
+  }
+  Hash& add(std::string_view text) {
+    return add(std::as_bytes(std::span(text.data(), text.size())));
+  }
+  Hash& add(std::span<const std::byte> bytes) {
+    crypto_generichash_update(&state_, reinterpret_cast<const unsigned char*>(bytes.data()),
+                              bytes.size());
+    return *this;
+  }
+  std::array<uint8_t, 32> done() {
+    std::array<uint8_t, kBytes> out{};
+    crypto_generichash_final(&state_, out.data(), out.size());
+    return out;
+  }
+
+ private:
+  static constexpr size_t kBytes = 32;
+  crypto_generichash_state state_{};
+};
+
+}  // namespace
+
+JobKey derive_job_key(std::string_view job, std::string_view secret) {
+  // The name's length separates it from the secret: "ab" + "c" is not "a" + "bc".
+  const auto length = static_cast<uint8_t>(job.size() < 255 ? job.size() : 255);
+  return Hash({})
+      .add(kKeyDomain)
+      .add(std::as_bytes(std::span(&length, 1)))
+      .add(job)
+      .add(secret)
+      .done();
+}
+
+bool same_key(const JobKey& a, const JobKey& b) {
+  return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+wire::Proof prove(const JobKey& key, const wire::Hello& hello) {
+  wire::Hello covered = hello;
+  covered.session = 0;
+  covered.max_udp_payload = 0;
+  covered.proof = {};
+  std::array<std::byte, wire::kMaxHandshakeBytes> body{};
+  const size_t bytes = wire::encode(covered, body);
+  return Hash(key).add(kHelloDomain).add(std::span(body).first(bytes)).done();
+}
+
+wire::Proof prove(const JobKey& key, const wire::Nonce& nonce, const wire::HelloAck& ack) {
+  wire::HelloAck covered = ack;
+  covered.session = 0;
+  covered.max_udp_payload = 0;
+  covered.proof = {};
+  std::array<std::byte, wire::kMaxHandshakeBytes> body{};
+  const size_t bytes = wire::encode(covered, body);
+  return Hash(key)
+      .add(kAckDomain)
+      .add(std::as_bytes(std::span(nonce)))
+      .add(std::span(body).first(bytes))
+      .done();
+}
+
+bool verify(const JobKey& key, const wire::Hello& hello) {
+  const wire::Proof expected = prove(key, hello);
+  return sodium_memcmp(expected.data(), hello.proof.data(), expected.size()) == 0;
+}
+
+bool verify(const JobKey& key, const wire::Nonce& nonce, const wire::HelloAck& ack) {
+  const wire::Proof expected = prove(key, nonce, ack);
+  return sodium_memcmp(expected.data(), ack.proof.data(), expected.size()) == 0;
+}
+
+}  // namespace mercury

@@ -1,0 +1,146 @@
+#include "scheduler/plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace mercury {
+namespace {
+
+TEST(ChunkElems, RoundsDownToWholeRegistersWhereOneFits) {
+  EXPECT_EQ(chunk_elems(1424, 4), 352u);
+  EXPECT_EQ(chunk_elems(1424, 2), 704u);
+  EXPECT_EQ(chunk_elems(64, 4), 16u);
+  EXPECT_EQ(chunk_elems(63, 4), 15u);
+  EXPECT_EQ(chunk_elems(8, 8), 1u);
+}
+
+TEST(ChunkElems, IsZeroWhenNothingFits) {
+  EXPECT_EQ(chunk_elems(7, 8), 0u);
+  EXPECT_EQ(chunk_elems(0, 4), 0u);
+  EXPECT_EQ(chunk_elems(1424, 0), 0u);
+}
+
+TEST(ChunkCount, CountsTheShortLastChunk) {
+  EXPECT_EQ(chunk_count(1, 352), 1u);
+  EXPECT_EQ(chunk_count(352, 352), 1u);
+  EXPECT_EQ(chunk_count(353, 352), 2u);
+  EXPECT_EQ(chunk_count(0, 352), 0u);
+}
+
+TEST(ChunkCount, IsZeroWhenChunksCannotBeNumbered) {
+  EXPECT_EQ(chunk_count(5, 0), 0u);
+  EXPECT_EQ(chunk_count(std::numeric_limits<uint64_t>::max(), 1), 0u);
+  EXPECT_EQ(chunk_count(uint64_t{1} << 32, 1), 0u);
+  EXPECT_EQ(chunk_count((uint64_t{1} << 32) - 1, 1), std::numeric_limits<uint32_t>::max());
+}
+
+// Every chunk is in exactly one shard, and shards differ by at most one chunk.
+void expect_partition(uint32_t tensor, uint32_t chunks, uint16_t shards) {
+  std::vector<int> owner(chunks, -1);
+  uint32_t least = chunks, most = 0;
+  for (uint16_t shard = 0; shard < shards; ++shard) {
+    const ChunkSpan span = ShardPlan(tensor, chunks, shards).span(shard);
+    ASSERT_LE(uint64_t{span.first} + span.count, chunks);
+    for (uint32_t i = 0; i < span.count; ++i) {
+      ASSERT_EQ(owner[span.first + i], -1);
+      owner[span.first + i] = shard;
+    }
+    least = std::min(least, span.count);
+    most = std::max(most, span.count);
+  }
+  for (int o : owner) ASSERT_NE(o, -1);
+  EXPECT_LE(most - least, 1u);
+}
+
+TEST(ShardSpan, PartitionsEveryTensor) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    const auto tensor = static_cast<uint32_t>(random());
+    const uint32_t chunks = static_cast<uint32_t>(random()) % 700;
+    const auto shards = static_cast<uint16_t>(1 + random() % 40);
+    SCOPED_TRACE(testing::Message() << tensor << " " << chunks << " " << shards);
+    expect_partition(tensor, chunks, shards);
+  }
+}
+
+TEST(ShardSpan, SpreadsTensorsOfOneChunkOverAllShards) {
+  for (uint32_t tensor = 0; tensor < 12; ++tensor) {
+    for (uint16_t shard = 0; shard < 4; ++shard) {
+      EXPECT_EQ(ShardPlan(tensor, 1, 4).span(shard).count, tensor % 4 == shard ? 1u : 0u);
+    }
+  }
+}
+
+TEST(ShardSpan, HoldsAtTheEdgesOfItsTypes) {
+  const uint32_t all = std::numeric_limits<uint32_t>::max();
+  uint64_t sum = 0;
+  for (uint32_t shard = 0; shard < 65535; ++shard) {
+    sum += ShardPlan(all, all, 65535).span(static_cast<uint16_t>(shard)).count;
+  }
+  EXPECT_EQ(sum, all);
+}
+
+TEST(ShardSpan, IsEmptyBeyondTheShards) {
+  EXPECT_EQ(ShardPlan(0, 10, 2).span(2).count, 0u);
+  EXPECT_EQ(ShardPlan(0, 10, 0).span(0).count, 0u);
+}
+
+TEST(ShardPlan, PutsAWholeTensorWhereItsKeySays) {
+  for (uint16_t shards = 1; shards < 9; ++shards) {
+    for (uint32_t tensor = 0; tensor < 50; ++tensor) {
+      const ShardPlan plan = ShardPlan::whole(tensor, 77, shards);
+      for (uint16_t shard = 0; shard < shards; ++shard) {
+        const ChunkSpan span = plan.span(shard);
+        EXPECT_EQ(span.count, shard == 9973 * tensor % shards ? 77U : 0U);
+        EXPECT_EQ(span.first, 0U);
+      }
+      EXPECT_EQ(plan.span(shards).count, 0U);
+    }
+  }
+}
+
+TEST(PartitionPlan, CutsEveryShareEvenlyAndInOrder) {
+  std::mt19937 random(2);
+  for (int trial = 0; trial < 500; ++trial) {
+    const auto shards = static_cast<uint16_t>(1 + random() % 40);
+    const auto tensor = static_cast<uint32_t>(random());
+    const auto chunks = static_cast<uint32_t>(1 + random() % 2000);
+    const PartitionPlan plan = PartitionPlan::make(tensor, chunks, shards, 1000,
+                                                   random() % 3 == 0 ? 0 : random() % 99'999);
+    std::vector<uint32_t> sizes(plan.partitions());
+    for (uint16_t shard = 0; shard < shards; ++shard) {
+      const ChunkSpan share = ShardPlan(tensor, chunks, shards).span(shard);
+      uint32_t next = share.first;
+      for (uint32_t partition = 0; partition < plan.partitions(); ++partition) {
+        const ChunkSpan span = plan.span(shard, partition);
+        ASSERT_EQ(span.first, next);
+        next += span.count;
+        sizes[partition] += span.count;
+        for (uint32_t i = 0; i < span.count; ++i) {
+          ASSERT_EQ(plan.shard_of(span.first + i), shard);
+          ASSERT_EQ(plan.partition_of(span.first + i), partition);
+        }
+      }
+      ASSERT_EQ(next, share.first + share.count);
+    }
+    for (uint32_t partition = 0; partition + 1 < sizes.size(); ++partition) {
+      ASSERT_EQ(sizes[partition], plan.partition_chunks);
+    }
+    ASSERT_LE(sizes.back(), plan.partition_chunks);
+    ASSERT_GT(sizes.back(), 0U);
+  }
+}
+
+TEST(PartitionPlan, TakesTheNearestNumberOfChunks) {
+  EXPECT_EQ(PartitionPlan::make(0, 1000, 2, 8896, 160'000).partition_chunks, 18U);
+  EXPECT_EQ(PartitionPlan::make(0, 1000, 2, 8896, 1).partition_chunks, 1U);
+  EXPECT_EQ(PartitionPlan::make(0, 10, 2, 8896, 160'000).partition_chunks, 10U);
+  EXPECT_EQ(PartitionPlan::make(0, 10, 2, 8896, 0).partitions(), 1U);
+}
+
+}  // namespace
+}  // namespace mercury

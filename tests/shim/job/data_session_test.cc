@@ -1,0 +1,135 @@
+// Who gets a data session, and from whom one is taken: both sides prove the job's secret.
+#include <algorithm>
+
+#include "shim/job/secret.h"
+#include "tests/shim/job/fixture.h"
+
+namespace mercury::test {
+namespace {
+
+class DataSessionTest : public RunningTest {
+ protected:
+  HostModel::EngineJob& served() { return hosts.host(3).lanes[0].jobs.begin()->second; }
+  // The HELLO of worker `rank` to server 0, as anybody may repeat it who has read it.
+  wire::Hello hello_of(uint16_t rank) {
+    wire::Hello hello;
+    hello.kind = wire::SessionKind::kData;
+    hello.role = Role::kWorker;
+    hello.rank = rank;
+    hello.incarnation = served().incarnations.at(rank);
+    hello.job = "train";
+    sign(hello);
+    return hello;
+  }
+  static void sign(wire::Hello& hello) {
+    hello.proof = prove(derive_job_key(hello.job, ""), hello);
+  }
+  bool refused(const wire::Hello& hello) {
+    const Session& session = hosts.connect_raw(address(3), hello);
+    hosts.run_for(0);
+    return session.ends[0].closed && !session.open;
+  }
+};
+
+TEST_F(JobTest, AnAnswerThatDoesNotProveTheSecretIsNotBelieved) {
+  for (const wire::SessionKind kind : {wire::SessionKind::kControl, wire::SessionKind::kData}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    hosts = Hosts();
+    hosts.add(1, 1, not_serving());
+    hosts.add(3, 1, serving());
+    hosts.answered = [kind](const wire::Hello& asked, wire::HelloAck& answer) {
+      if (asked.kind == kind) answer.proof[31] ^= 1;
+    };
+    Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(3)}));
+    hosts.run();
+    EXPECT_EQ(worker.opens, 1);
+    EXPECT_EQ(worker.open_code, Errc::kWrongSecret) << worker.open_text;
+    EXPECT_NE(worker.open_text.find("does not prove the job's secret"), std::string::npos)
+        << worker.open_text;
+    expect_nothing_left();
+  }
+}
+
+TEST_F(DataSessionTest, StrangersGetNone) {
+  start();
+  const uint64_t bound = served().bound.at(0);
+  wire::Hello hello = hello_of(0);
+  hello.proof[0] ^= 1;
+  EXPECT_TRUE(refused(hello)) << "without the secret";
+  hello = hello_of(0);
+  hello.lane = 1;
+  sign(hello);
+  EXPECT_TRUE(refused(hello)) << "for a lane that is not there";
+  hello = hello_of(0);
+  hello.incarnation ^= 1;
+  sign(hello);
+  EXPECT_TRUE(refused(hello)) << "of a life that the roster does not name";
+  hello = hello_of(0);
+  hello.rank = 2;
+  sign(hello);
+  EXPECT_TRUE(refused(hello)) << "of a worker that is not one";
+  hello = hello_of(0);
+  hello.role = Role::kServer;
+  sign(hello);
+  EXPECT_TRUE(refused(hello)) << "of a server";
+  const wire::Hello gone = hello_of(1);
+  b->close();
+  hosts.run_for(kSecond);
+  EXPECT_TRUE(refused(gone)) << "of one that has left";
+  EXPECT_EQ(served().bound.at(0), bound);
+  EXPECT_TRUE(a->status().ok());
+  a->close();
+  expect_nothing_left();
+}
+
+// A recorded HELLO, said again by somebody who does not know the key: few wait, and the worker
+// keeps its own session.
+TEST_F(DataSessionTest, RepeatedHellosAreFewAndTakeNothing) {
+  start();
+  const uint64_t bound = served().bound.at(0);
+  std::vector<Session*> repeated;
+  for (int i = 0; i < 20; ++i) {
+    repeated.push_back(&hosts.connect_raw(address(3), hello_of(0)));
+    repeated.back()->mute = true;
+    hosts.run_for(0);
+    EXPECT_TRUE(repeated.back()->open) << "whether the key is known shows later";
+  }
+  const auto waiting = std::count_if(repeated.begin(), repeated.end(),
+                                     [](const Session* s) { return !s->ends[1].closed; });
+  EXPECT_EQ(waiting, 4);
+  EXPECT_EQ(served().bound.at(0), bound);
+  EXPECT_TRUE(a->status().ok() && b->status().ok());
+  end();
+}
+
+// One that shows the key is the worker: what it had before is over.
+TEST_F(DataSessionTest, AnotherOpenSessionTakesTheFirstOnesPlace) {
+  start();
+  hosts.connect_raw(address(3), hello_of(0));
+  hosts.run_for(kSecond);
+  ASSERT_FALSE(a->status().ok()) << "its own session was closed";
+  EXPECT_EQ(a->status().error().code, Errc::kPeerLeft);
+  EXPECT_NE(a->status().error().message.find("the worker opened another session"),
+            std::string::npos)
+      << a->status().error().message;
+  EXPECT_FALSE(b->status().ok());
+  end();
+}
+
+TEST_F(JobTest, AServerThatWasStartedAgainIsToldFromTheOneInTheRoster) {
+  hosts.add(1, 1, not_serving());
+  hosts.add(3, 1, serving());
+  hosts.answered = [](const wire::Hello& asked, wire::HelloAck& answer) {
+    if (asked.kind != wire::SessionKind::kData) return;
+    ++answer.incarnation;
+    answer.proof = prove(derive_job_key("train", ""), asked.nonce, answer);
+  };
+  Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(3)}));
+  hosts.run();
+  EXPECT_EQ(worker.open_code, Errc::kPeerLeft);
+  EXPECT_NE(worker.open_text.find("was started again"), std::string::npos) << worker.open_text;
+  expect_nothing_left();
+}
+
+}  // namespace
+}  // namespace mercury::test
