@@ -204,14 +204,14 @@ Status Aggregator::set_incarnation(JobSlot job, uint16_t worker, uint32_t incarn
     state_->next_stall_ns = std::min(state_->next_stall_ns, owner->watch.due_ns());
   }
   member = {true, incarnation};
-  aggregation::set_bit(owner->rule.live, worker);
+  insert(owner->rule.live, worker);
   return {};
 }
 
 void Aggregator::withdraw(JobSlot job, uint16_t worker) noexcept {
   Job* const owner = state_->find(job);
   if (owner == nullptr || worker >= owner->members.size()) return;
-  aggregation::clear_bit(owner->rule.live, worker);
+  erase(owner->rule.live, worker);
   if (owner->spec.quorum > 0) owner->tensors.wake_open();
   owner->watch.restart();
   state_->next_stall_ns = std::min(state_->next_stall_ns, owner->watch.due_ns());

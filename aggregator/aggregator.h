@@ -28,6 +28,7 @@
 
 #include "transport/base/result.h"
 #include "transport/base/types.h"
+#include "transport/base/worker_set.h"
 #include "transport/port/port.h"
 
 namespace mercury {

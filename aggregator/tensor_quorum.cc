@@ -21,7 +21,7 @@ std::byte* TensorSlots::accumulator_apart(uint32_t index) const noexcept {
 }
 
 void TensorSlots::note_pushed(uint32_t index, uint32_t worker) noexcept {
-  set_bit(quorum_[index].ready, worker);
+  insert(quorum_[index].ready, worker);
   if (quorum_[index].waiting && may_overwrite(index)) wake(index);
 }
 
@@ -113,10 +113,7 @@ void TensorSlots::complete_quorum(uint32_t index, uint32_t generation) noexcept 
   quorum.count[generation] = slot.contributions;
   if (slot.contributions == workers_) return;
   std::byte* const bitmap = accumulator(index, generation) - bitmap_bytes();
-  for (uint32_t byte = 0; byte < bitmap_bytes(); ++byte) {  // words are big-endian
-    const uint64_t word = slot.contributors[byte / 8];
-    bitmap[byte] = static_cast<std::byte>(word >> (56 - 8 * (byte % 8)));
-  }
+  wire::encode_contributors(slot.contributors, {bitmap, bitmap_bytes()});
   const uint32_t elems = elems_of(spec_.first_chunk + index);
   slot.crc[generation] = wire::crc32c(bitmap, bitmap_bytes() + elems * size_of(spec_.dtype));
 }

@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <bit>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -196,7 +195,7 @@ PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& 
   } else if (!add(slot, sum, contribution)) {
     return PushVerdict::kCorrupt;
   }
-  set_bit(slot.contributors, contribution.worker);
+  insert(slot.contributors, contribution.worker);
   ++slot.contributions;
   if (in_order_) add_kept(index, slot, sum, elems);
   if (slot.contributions == 1) {
@@ -271,10 +270,10 @@ bool TensorSlots::pins_busy(uint32_t index, const PinCheck& pins) const noexcept
 void TensorSlots::take_out(uint16_t worker) noexcept {
   for (uint32_t index = 0; index < spec_.chunk_count; ++index) {
     Slot& slot = slots_[index];
-    if (rule_ != nullptr) clear_bit(quorum_[index].ready, worker);
+    if (rule_ != nullptr) erase(quorum_[index].ready, worker);
     if (!slot.has(worker)) continue;
     if (in_order_ && worker >= slot.added) {  // still kept apart
-      clear_bit(slot.contributors, worker);
+      erase(slot.contributors, worker);
       --slot.contributions;
     } else {
       slot.contributors = {};
@@ -298,15 +297,12 @@ WorkerSet TensorSlots::awaited(uint32_t index, const WorkerSet& live) const noex
 
 WorkerSet TensorSlots::missing_for_good(uint32_t index, const WorkerSet& live) const noexcept {
   const Slot& slot = slots_[index];
-  WorkerSet missing{};
-  if (slot.contributions == 0) return missing;  // nobody waits for it
-  uint32_t possible = slot.contributions;
-  for (uint32_t word = 0; word < missing.size(); ++word) {
-    possible += static_cast<uint32_t>(std::popcount(live[word] & ~slot.contributors[word]));
-    missing[word] = ranks_in_word(workers_, word) & ~live[word] & ~slot.contributors[word];
-  }
+  if (slot.contributions == 0) return {};  // nobody waits for it
+  const WorkerSet absent = complement(slot.contributors, workers_);
+  const WorkerSet gone = without(absent, live);
+  const uint32_t possible = slot.contributions + count(absent) - count(gone);
   const uint32_t needed = rule_ == nullptr ? workers_ : rule_->quorum;
-  return possible < needed ? missing : WorkerSet{};
+  return possible < needed ? gone : WorkerSet{};
 }
 
 // The rounds of a tensor's chunks differ by one at most, so serial numbers compare.

@@ -14,7 +14,9 @@
 #include "aggregator/kernels/kernels.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
+#include "transport/base/worker_set.h"
 #include "transport/port/port.h"
+#include "transport/wire/contributors.h"
 
 namespace mercury::aggregation {
 
@@ -32,27 +34,9 @@ struct Slot {
   uint64_t opened_ns = 0;  // the open round's first contribution
   alignas(kCacheLine) std::array<PayloadPin, 2> pins{};
 
-  bool has(uint32_t worker) const noexcept {
-    return (contributors[worker / 64] >> (worker % 64) & 1) != 0;
-  }
+  bool has(uint32_t worker) const noexcept { return contains(contributors, worker); }
 };
 static_assert(sizeof(Slot) == 2 * kCacheLine);
-
-inline void set_bit(WorkerSet& set, uint32_t worker) noexcept {
-  set[worker / 64] |= uint64_t{1} << (worker % 64);
-}
-inline void clear_bit(WorkerSet& set, uint32_t worker) noexcept {
-  set[worker / 64] &= ~(uint64_t{1} << (worker % 64));
-}
-inline WorkerSet without(WorkerSet set, const WorkerSet& these) noexcept {
-  for (size_t i = 0; i < set.size(); ++i) set[i] &= ~these[i];
-  return set;
-}
-inline bool contains(const WorkerSet& set, const WorkerSet& all_of_these) noexcept {
-  uint64_t missing = 0;
-  for (size_t i = 0; i < set.size(); ++i) missing |= all_of_these[i] & ~set[i];
-  return missing == 0;
-}
 
 struct QuorumSlot;
 class TensorSlots;
@@ -185,7 +169,7 @@ class TensorSlots {
   bool has_enough(uint32_t index) const noexcept;
   void complete_quorum(uint32_t index, uint32_t generation) noexcept;
   void unlist(uint32_t index) noexcept;
-  uint32_t bitmap_bytes() const noexcept { return (workers_ + 63U) / 64U * 8U; }
+  uint32_t bitmap_bytes() const noexcept { return wire::contributor_bytes(workers_); }
 
   AggregationTensor spec_;
   size_t element_bytes_ = 0;

@@ -12,6 +12,7 @@
 #include "shim/channel/unique_fd.h"
 #include "shim/client/mercurystack/mercury.h"
 #include "shim/client/operations.h"
+#include "transport/base/worker_set.h"
 
 namespace mercury::client {
 

@@ -4,7 +4,7 @@
 
 #include "scheduler/plan/plan.h"
 #include "shim/job/coordinator.h"
-#include "transport/wire/header.h"
+#include "transport/wire/contributors.h"
 #include "transport/wire/hello.h"
 
 namespace mercury {

@@ -3,7 +3,7 @@
 
 #include "scheduler/plan/plan.h"
 #include "shim/job/member.h"
-#include "transport/wire/header.h"
+#include "transport/wire/contributors.h"
 
 namespace mercury {
 

@@ -1,7 +1,6 @@
 // The vocabulary that every folder shares: identities, element types, sizes.
 #pragma once
 
-#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -54,17 +53,8 @@ const char* name_of(ReduceOp op);
 enum class Role : uint8_t { kWorker = 0, kServer = 1 };
 const char* name_of(Role role);
 
-inline constexpr uint32_t kMaxWorkers = 256;  // width of a WorkerSet
+inline constexpr uint32_t kMaxWorkers = 256;  // width of a WorkerSet (worker_set.h)
 inline constexpr uint32_t kMaxServers = 256;
 inline constexpr uint32_t kPriorities = 65536;  // 0 is the most urgent
-
-// Workers by rank: bit r % 64, the lowest being 0, of word r / 64.
-inline constexpr uint16_t kWorkerWords = kMaxWorkers / 64;
-using WorkerSet = std::array<uint64_t, kWorkerWords>;
-// The bits of one word that name workers of a job with so many.
-constexpr uint64_t ranks_in_word(uint32_t workers, uint32_t word) noexcept {
-  const uint32_t left = workers > word * 64 ? workers - word * 64 : 0;
-  return left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
-}
 
 }  // namespace mercury

@@ -15,6 +15,7 @@
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
+#include "transport/base/worker_set.h"
 #include "transport/wire/hello.h"
 
 namespace mercury {

@@ -68,8 +68,7 @@ static_assert(offsetof(CommonHeader, session) == 8 && offsetof(CommonHeader, hea
 
 // PUSH: `sender` is the worker's rank and `incarnation` its incarnation.
 // RESULT: `sender` counts the contributors; kFlagPartial says that a bitmap of them stands before
-// the elements (ceil(workers / 64) words of 64 bits; rank r is bit r % 64, the lowest being 0, of
-// word r / 64); without it all workers contributed.
+// the elements (contributors.h); without it all workers contributed.
 //
 // +---------------------------------------------------------------+ 24
 // |                            round                              |
@@ -169,12 +168,6 @@ enum class DecodeError : uint8_t {
 // nothing after an error. Unknown flags and non-zero reserved bytes are ignored.
 DecodeError decode(std::span<const std::byte> frame, Header& header,
                    std::span<const std::byte>& payload) noexcept;
-
-// Of a chunk's frame beside its elements, at most: a RESULT may carry a bitmap of contributors before
-// them (kFlagPartial), and a full chunk must have room for it.
-constexpr uint32_t chunk_overhead(uint32_t workers) {
-  return static_cast<uint32_t>(sizeof(ChunkHeader)) + (workers + 63) / 64 * 8;
-}
 
 // Writes the header of `header.type` (header_bytes(type) bytes) to `out`, header CRC included.
 void encode(const Header& header, std::byte* out) noexcept;

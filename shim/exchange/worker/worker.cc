@@ -1,12 +1,13 @@
 #include "shim/exchange/worker/worker.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "shim/exchange/worker/worker_state.h"
+#include "transport/wire/contributors.h"
 #include "transport/wire/crc32c.h"
 
 namespace mercury {
@@ -237,7 +238,7 @@ void Worker::complete_what_ended(Job& job, Tensor& tensor) noexcept {
 }
 
 void Worker::complete_sums(const Job& job, Tensor& tensor, uint64_t cookie) noexcept {
-  for (size_t word = 0; job.spec.quorum && word < (job.spec.workers + 63u) / 64; ++word) {
+  for (size_t word = 0; job.spec.quorum && word < words_of(job.spec.workers); ++word) {
     const auto part = static_cast<uint16_t>(1 + word);
     for (const auto& [absent, number] :
          {std::pair(tensor.absent_in_some[word], part),
@@ -310,7 +311,7 @@ bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
   }
   const ChunkSpan share = tensor->shard_plan.span(shard);
   const bool partial = (header.flags & wire::kFlagPartial) != 0;
-  const size_t bitmap_bytes = partial ? (job->spec.workers + 63u) / 64 * 8 : 0;
+  const size_t bitmap_bytes = partial ? wire::contributor_bytes(job->spec.workers) : 0;
   if (header.chunk - share.first >= share.count ||
       payload.size() != bitmap_bytes + tensor->bytes_of(header.chunk)) {
     counters_.add(Counter::kDropChunkRange);
@@ -344,19 +345,9 @@ bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
 // False: the bitmap names other workers, or another number of them, than there can be.
 bool Worker::note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
                          std::span<const std::byte> bitmap) noexcept {
-  WorkerSet absent{};
-  uint32_t present = 0;
-  for (size_t word = 0; word < bitmap.size() / 8; ++word) {
-    uint64_t in = 0;
-    for (size_t byte = 0; byte < 8; ++byte) {
-      in = in << 8 | static_cast<uint64_t>(bitmap[word * 8 + byte]);
-    }
-    const uint64_t all = ranks_in_word(job.spec.workers, static_cast<uint32_t>(word));
-    if ((in & ~all) != 0) return false;
-    present += static_cast<uint32_t>(std::popcount(in));
-    absent[word] = all & ~in;
-  }
-  if (present != contributors) return false;
+  const std::optional<WorkerSet> present = wire::decode_contributors(bitmap, job.spec.workers);
+  if (!present || count(*present) != contributors) return false;
+  const WorkerSet absent = complement(*present, job.spec.workers);
   for (size_t word = 0; word < absent.size(); ++word) {
     tensor.absent_in_some[word] |= absent[word];
     tensor.absent_in_all[word] &= absent[word];

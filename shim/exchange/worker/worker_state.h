@@ -8,6 +8,7 @@
 
 #include "scheduler/partition_release.h"
 #include "shim/exchange/worker/worker.h"
+#include "transport/base/worker_set.h"
 
 namespace mercury {
 

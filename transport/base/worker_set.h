@@ -1,0 +1,57 @@
+// A set of a job's workers, by rank: fixed size, no allocation.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/base/types.h"
+
+namespace mercury {
+
+// Bit r % 64, the lowest being 0, of word r / 64.
+inline constexpr uint16_t kWorkerWords = kMaxWorkers / 64;
+using WorkerSet = std::array<uint64_t, kWorkerWords>;
+
+// Words that name the workers of a job with so many.
+constexpr uint32_t words_of(uint32_t workers) noexcept { return (workers + 63) / 64; }
+// The bits of one word that name workers of a job with so many.
+constexpr uint64_t ranks_in_word(uint32_t workers, uint32_t word) noexcept {
+  const uint32_t left = workers > word * 64 ? workers - word * 64 : 0;
+  return left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
+}
+
+inline bool contains(const WorkerSet& set, uint32_t rank) noexcept {
+  return (set[rank / 64] >> (rank % 64) & 1) != 0;
+}
+inline void insert(WorkerSet& set, uint32_t rank) noexcept {
+  set[rank / 64] |= uint64_t{1} << (rank % 64);
+}
+inline void erase(WorkerSet& set, uint32_t rank) noexcept {
+  set[rank / 64] &= ~(uint64_t{1} << (rank % 64));
+}
+inline WorkerSet without(WorkerSet set, const WorkerSet& these) noexcept {
+  for (size_t word = 0; word < set.size(); ++word) set[word] &= ~these[word];
+  return set;
+}
+inline bool contains(const WorkerSet& set, const WorkerSet& all_of_these) noexcept {
+  uint64_t missing = 0;
+  for (size_t word = 0; word < set.size(); ++word) missing |= all_of_these[word] & ~set[word];
+  return missing == 0;
+}
+inline uint32_t count(const WorkerSet& set) noexcept {
+  uint32_t ranks = 0;
+  for (const uint64_t word : set) ranks += static_cast<uint32_t>(std::popcount(word));
+  return ranks;
+}
+// Of a job with so many workers, those that are not in the set.
+inline WorkerSet complement(const WorkerSet& set, uint32_t workers) noexcept {
+  WorkerSet others{};
+  for (uint32_t word = 0; word < words_of(workers); ++word) {
+    others[word] = ranks_in_word(workers, word) & ~set[word];
+  }
+  return others;
+}
+
+}  // namespace mercury
