@@ -1,0 +1,76 @@
+// What one engine has to send: the scheduler, and who may use how much of it.
+//
+// New work leaves some range nodes free, which only retransmissions may use. A lost chunk that
+// finds none even so waits here, in order, and is tried again at each poll. Owner/thread: one
+// engine.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <utility>
+
+#include "scheduler/scheduler.h"
+#include "transport/base/types.h"
+
+namespace mercury {
+
+class SendQueue {
+ public:
+  struct Limits {
+    Scheduler::Limits scheduler;
+    // Range nodes that only retransmissions may use: new work waits while fewer are free.
+    uint32_t reserved_ranges = 8192;
+  };
+
+  explicit SendQueue(const Limits& limits) : limits_(limits), scheduler_(limits.scheduler) {}
+
+  Scheduler& scheduler() noexcept { return scheduler_; }
+  const Scheduler& scheduler() const noexcept { return scheduler_; }
+  uint32_t used_ranges() const noexcept {
+    return limits_.scheduler.max_ranges - scheduler_.free_ranges();
+  }
+  // Whether so many new ranges would take from what is reserved.
+  bool short_of(uint32_t wanted) const noexcept {
+    return scheduler_.free_ranges() < wanted + limits_.reserved_ranges;
+  }
+  // A member that takes its sums slowly, or in another order than others push them, must not take
+  // the ranges of the jobs beside its own: once half are in use, who has more than its part waits.
+  bool takes_others_part(JobSlot job, uint32_t jobs) const noexcept {
+    const uint32_t all = limits_.scheduler.max_ranges;
+    if (jobs < 2 || 2 * scheduler_.free_ranges() >= all) return false;
+    return scheduler_.queued_chunks(job) > all / (2 * jobs);
+  }
+
+  // False: short of ranges; nothing changed.
+  bool admit(SessionSlot session, const ChunkRange& range) noexcept {
+    return !short_of(0) && scheduler_.admit(session, range);
+  }
+  // What must not be lost: into the reserve, or kept until there is room.
+  void answer(SessionSlot session, const ChunkRange& range) noexcept {
+    if (!scheduler_.admit(session, range)) send_again(session, range);
+  }
+  void send_again(SessionSlot session, const ChunkRange& chunk) noexcept {
+    if (!scheduler_.readmit(session, chunk)) waiting_.emplace_back(session, chunk);
+  }
+  // Those that found no room: how many do now.
+  uint32_t retry() noexcept {
+    uint32_t done = 0;
+    for (; !waiting_.empty() && scheduler_.readmit(waiting_.front().first, waiting_.front().second);
+         ++done) {
+      waiting_.pop_front();
+    }
+    return done;
+  }
+  uint32_t waiting() const noexcept { return static_cast<uint32_t>(waiting_.size()); }
+  void forget(SessionSlot session) {
+    scheduler_.remove_session(session);
+    std::erase_if(waiting_, [session](const auto& item) { return item.first == session; });
+  }
+
+ private:
+  const Limits limits_;
+  Scheduler scheduler_;
+  std::deque<std::pair<SessionSlot, ChunkRange>> waiting_;
+};
+
+}  // namespace mercury

@@ -1,0 +1,114 @@
+#include "shim/exchange/programs.h"
+
+#include <algorithm>
+
+namespace mercury {
+namespace {
+
+WorkerOp operation_of(SubmitOp op) noexcept {
+  switch (op) {
+    case SubmitOp::kPush:
+      return WorkerOp::kPush;
+    case SubmitOp::kPull:
+      return WorkerOp::kPull;
+    case SubmitOp::kPushPull:
+      break;
+  }
+  return WorkerOp::kPushPull;
+}
+
+}  // namespace
+
+void Programs::attach(EngineChannel* channel) {
+  programs_.push_back({channel, false, {}});
+  counters_.set(Gauge::kChannels, programs_.size());
+}
+
+void Programs::detach(EngineChannel* channel) {
+  std::erase_if(programs_, [channel](const Program& p) { return p.channel == channel; });
+  counters_.set(Gauge::kChannels, programs_.size());
+  events_.emplace_back(event::ChannelDetached{channel});
+}
+
+uint32_t Programs::waiting_completions() const noexcept {
+  size_t waiting = 0;
+  for (const Program& program : programs_) waiting += program.backlog.size();
+  return static_cast<uint32_t>(waiting);
+}
+
+uint32_t Programs::take_submissions(Worker& worker, const SendQueue& sends) noexcept {
+  uint32_t taken = 0;
+  for (Program& program : programs_) {
+    if (program.backlog.empty() && !program.broken) {
+      taken += take_submissions(program, worker, sends);
+    }
+  }
+  return taken;
+}
+
+uint32_t Programs::take_submissions(Program& program, Worker& worker,
+                                    const SendQueue& sends) noexcept {
+  uint32_t taken = 0;
+  uint32_t refused = 0;
+  Submission submission;
+  while (taken < limits_.submissions_per_pass && refused < limits_.refusals_per_pass &&
+         !sends.short_of(0)) {
+    const EngineChannel::Pop pop = program.channel->pop(submission);
+    if (pop == EngineChannel::Pop::kEmpty) break;
+    if (pop == EngineChannel::Pop::kBroken) {
+      program.broken = true;
+      counters_.add(Counter::kBadDescriptors);
+      events_.emplace_back(event::ChannelBroken{program.channel, "invalid submission descriptor"});
+      break;
+    }
+    refused += !worker.submit(program.channel, operation_of(submission.op), submission.job,
+                              submission.tensor, submission.priority, submission.cookie);
+    ++taken;
+  }
+  return taken;
+}
+
+uint32_t Programs::deliver_completions(Worker& worker) noexcept {
+  uint32_t delivered = 0;
+  for (Program& program : programs_) {
+    while (!program.backlog.empty() && program.channel->complete(program.backlog.front())) {
+      program.backlog.pop_front();
+      ++delivered;
+    }
+  }
+  WorkerCompletion done;
+  while (worker.take_completion(done)) {
+    const auto program =
+        std::find_if(programs_.begin(), programs_.end(),
+                     [&done](const Program& p) { return p.channel == done.channel; });
+    if (program == programs_.end()) continue;
+    deliver(*program,
+            {done.cookie, done.status, done.client_job, done.tensor, done.round, done.part});
+    ++delivered;
+  }
+  if (delivered > 0) {
+    for (Program& program : programs_) {
+      if (program.channel->ring()) counters_.add(Counter::kWakeups);
+    }
+  }
+  return delivered;
+}
+
+void Programs::deliver(Program& program, const Completion& completion) noexcept {
+  counters_.add(Counter::kCompletions);
+  if (program.backlog.empty() && program.channel->complete(completion)) return;
+  counters_.add(Counter::kCompletionRingFull);
+  program.backlog.push_back(completion);
+}
+
+bool Programs::park() noexcept {
+  bool idle = true;
+  for (Program& program : programs_) idle = program.channel->park() && idle;
+  return idle;
+}
+
+void Programs::unpark() noexcept {
+  for (Program& program : programs_) program.channel->unpark();
+}
+
+}  // namespace mercury

@@ -1,0 +1,67 @@
+// The programs on this host, as one engine sees them: what they submit goes to the worker, and what
+// has ended goes back into their rings.
+//
+// A program whose ring is full of completions that it does not read stops only itself: nothing more
+// is taken from it until they have found room.
+// Owner/thread: one engine; park, unpark and doorbell: the same thread, before and after it sleeps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "scheduler/send_queue.h"
+#include "shim/channel/channel.h"
+#include "shim/exchange/worker/worker.h"
+#include "transport/base/counters.h"
+#include "transport/engine/command.h"
+
+namespace mercury {
+
+class Programs {
+ public:
+  struct Limits {
+    uint32_t submissions_per_pass = 64;  // of each program
+    // Of these, such as were refused: no honest program has many, and one that has nothing else to
+    // offer must not take the others' time.
+    uint32_t refusals_per_pass = 8;
+  };
+  // All references outlive it.
+  Programs(const Limits& limits, Counters& counters, std::deque<Event>& events)
+      : limits_(limits), counters_(counters), events_(events) {}
+
+  // --- cold --------------------------------------------------------------------------------------
+  void attach(EngineChannel* channel);
+  // Completions that the program will never read are dropped with it. ChannelDetached follows.
+  void detach(EngineChannel* channel);
+  size_t size() const noexcept { return programs_.size(); }
+  uint32_t waiting_completions() const noexcept;
+
+  // --- datapath ----------------------------------------------------------------------------------
+  // While `sends` has room for new work.
+  uint32_t take_submissions(Worker& worker, const SendQueue& sends) noexcept;
+  uint32_t deliver_completions(Worker& worker) noexcept;
+
+  // --- for the engine's thread -------------------------------------------------------------------
+  int doorbell(size_t index) const noexcept { return programs_[index].channel->engine_doorbell(); }
+  // Before a sleep: false if a program has submitted something meanwhile.
+  bool park() noexcept;
+  void unpark() noexcept;
+
+ private:
+  struct Program {
+    EngineChannel* channel = nullptr;
+    bool broken = false;
+    std::deque<Completion> backlog;  // found no room in its ring
+  };
+  uint32_t take_submissions(Program& program, Worker& worker, const SendQueue& sends) noexcept;
+  void deliver(Program& program, const Completion& completion) noexcept;
+
+  const Limits limits_;
+  Counters& counters_;
+  std::deque<Event>& events_;
+  std::vector<Program> programs_;
+};
+
+}  // namespace mercury

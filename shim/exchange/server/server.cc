@@ -1,0 +1,212 @@
+#include "shim/exchange/server/server.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace mercury {
+namespace {
+
+// So that many chunks whose time is up at once, or that are looked at for it, do not keep frames
+// waiting.
+constexpr uint32_t kOverduePerPoll = 64;
+constexpr uint32_t kHopelessPerPoll = 16;  // events of rounds that wait in vain
+// Chunks of closed jobs: a large model has hundreds of thousands, and other jobs' frames wait.
+constexpr uint32_t kDrainedPerPoll = 1024;
+
+// Field by field: copied side by side in the order of the header, tensor and round would be one
+// load of eight bytes, which waits for the two stores that have just written the header.
+Contribution contribution_of(const WorkerPeer& worker, const wire::Header& header,
+                             std::span<const std::byte> payload, uint64_t now_ns) noexcept {
+  static_assert(offsetof(Contribution, tensor) < offsetof(Contribution, round) &&
+                    offsetof(wire::Header, round) < offsetof(wire::Header, tensor),
+                "the two orders differ, so that no compiler makes one load of two fields");
+  return {.job = worker.job,
+          .worker = worker.rank,
+          .incarnation = worker.incarnation,
+          .tensor = header.tensor,
+          .round = header.round,
+          .chunk = header.chunk,
+          .payload_crc = header.payload_crc,
+          .elements = payload,
+          .priority = header.priority,
+          .now_ns = now_ns};
+}
+
+}  // namespace
+
+Server::Server(const Limits& limits, SendQueue& sends, Counters& counters,
+               std::deque<Event>& events, Aggregator::PinBusy pin_busy, void* pin_context)
+    : sends_(sends),
+      counters_(counters),
+      events_(events),
+      aggregator_(pin_busy, pin_context, limits.sum_bytes),
+      jobs_(limits.max_jobs) {}
+
+Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire::Header& header,
+                      std::span<const std::byte> payload, uint64_t now_ns) noexcept {
+  const Job& job = jobs_[worker.job.value];
+  if (header.sender != worker.rank || header.incarnation != worker.incarnation) {
+    counters_.add(header.sender != worker.rank ? Counter::kDropWorkerRank
+                                               : Counter::kDropIncarnation);
+    return Taken::kYes;
+  }
+  if (sends_.short_of(job.spec.workers) || sends_.takes_others_part(worker.job, serving_)) {
+    counters_.add(Counter::kDropSlotBusy);
+    return Taken::kNo;
+  }
+  const PushVerdict verdict = aggregator_.push(contribution_of(worker, header, payload, now_ns));
+  if (verdict == PushVerdict::kCompleted) {
+    on_complete(
+        job, {header.tensor, header.round, header.chunk, 1, answer_priority(job, header.priority)});
+  }
+  return conclude(verdict, session, worker, header);
+}
+
+Taken Server::conclude(PushVerdict verdict, SessionSlot session, const WorkerPeer& worker,
+                       const wire::Header& header) noexcept {
+  const auto drop = [this](Counter counter, Taken taken) {
+    counters_.add(counter);
+    return taken;
+  };
+  switch (verdict) {
+    case PushVerdict::kCompleted:
+    case PushVerdict::kAdded:
+      return drop(Counter::kPushChunks, Taken::kYes);
+    case PushVerdict::kDuplicate:
+      return drop(Counter::kDropContributedTwice, Taken::kYes);
+    case PushVerdict::kOldRound:
+      answer_late(worker, session, header);
+      return drop(Counter::kDropRoundOld, Taken::kYes);
+    case PushVerdict::kCorrupt:
+      return drop(Counter::kDropPayloadCrc, Taken::kNo);
+    case PushVerdict::kSlotBusy:
+      return drop(Counter::kDropSlotBusy, Taken::kNo);
+    case PushVerdict::kNewRound:
+      return drop(Counter::kDropRoundNew, Taken::kNo);
+    case PushVerdict::kUnknownTensor:  // its AddTensor may be on the way: the worker tries again
+      return drop(Counter::kDropUnknownTensor, Taken::kNo);
+    case PushVerdict::kBadChunk:
+      return drop(Counter::kDropChunkRange, Taken::kYes);
+    case PushVerdict::kBadWorker:
+      return drop(Counter::kDropWorkerRank, Taken::kYes);
+    case PushVerdict::kBadIncarnation:
+      return drop(Counter::kDropIncarnation, Taken::kYes);
+  }
+  return Taken::kYes;
+}
+
+void Server::count_partial(const Job& job, const ChunkRange& chunk) noexcept {
+  ChunkResult result;
+  const bool complete =
+      aggregator_.result(job.spec.job, chunk.tensor, chunk.round, chunk.first_chunk, result);
+  if (complete && result.partial) counters_.add(Counter::kQuorumResults);
+}
+
+// The sum of a chunk is complete: it goes to every worker.
+void Server::on_complete(const Job& job, const ChunkRange& chunk) noexcept {
+  if (job.spec.quorum > 0) count_partial(job, chunk);
+  if (!job.gate) return answer_all(job, chunk);
+  job.gate->complete(chunk, [&](const ChunkRange& range) { answer_all(job, range); });
+}
+
+void Server::answer_all(const Job& job, const ChunkRange& range) noexcept {
+  for (size_t rank = 0; rank < job.workers.size(); ++rank) {
+    if (job.bound[rank]) sends_.answer(job.workers[rank], range);  // else its job is about to fail
+  }
+}
+
+// A worker that took a lost one's place pushes the round that its tensor is in, and one that a
+// quorum did without is late: some chunks may have been complete before.
+void Server::answer_late(const WorkerPeer& worker, SessionSlot session,
+                         const wire::Header& header) noexcept {
+  const Job& job = jobs_[worker.job.value];
+  if (!worker.catches_up && job.spec.quorum == 0) return;
+  ChunkResult result;
+  if (!aggregator_.result(worker.job, header.tensor, header.round, header.chunk, result)) return;
+  sends_.send_again(session, {header.tensor, header.round, header.chunk, 1,
+                              answer_priority(job, header.priority)});
+}
+
+bool Server::prepare(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept {
+  ChunkResult result;
+  if (!aggregator_.result(chunk.job, chunk.tensor, chunk.round, chunk.chunk, result)) return false;
+  out.header.type = wire::FrameType::kResult;
+  out.header.round = chunk.round;
+  out.header.tensor = chunk.tensor;
+  out.header.chunk = chunk.chunk;
+  out.header.priority = chunk.priority;
+  out.header.sender = result.contributors;
+  out.header.incarnation = jobs_[chunk.job.value].spec.incarnation;
+  if (result.partial) out.header.flags |= wire::kFlagPartial;
+  out.header.payload_crc = result.crc;
+  // Pointer and size, as they were just written: one wide load of both would wait for the stores.
+  out.payload = {result.elements.data(), result.elements.size()};
+  out.pin = result.pin;
+  return true;
+}
+
+uint32_t Server::poll(uint64_t now_ns) noexcept {
+  uint32_t work = complete_overdue(now_ns);
+  work += report_stalls(now_ns);
+  if (aggregator_.seeks_hopeless()) work += report_hopeless();
+  return work;
+}
+
+uint32_t Server::complete_overdue(uint64_t now_ns) noexcept {
+  uint32_t looks = kOverduePerPoll;
+  OverdueChunk due;
+  while (may_answer_all() && aggregator_.take_overdue(now_ns, looks, due)) {
+    const Job& job = jobs_[due.job.value];
+    on_complete(job, {due.tensor, due.round, due.chunk, 1, answer_priority(job, due.priority)});
+  }
+  return kOverduePerPoll - looks;
+}
+
+uint32_t Server::report_stalls(uint64_t now_ns) noexcept {
+  if (now_ns < aggregator_.next_stall_ns()) return 0;
+  uint32_t looks = kOverduePerPoll;
+  StalledChunk stalled;
+  if (aggregator_.take_stalled(now_ns, looks, stalled) && has_job(stalled.job)) {
+    events_.emplace_back(event::WorkersStalled{stalled.job, stalled.tensor, stalled.round,
+                                               stalled.open_ns, stalled.awaited});
+  }
+  return kOverduePerPoll - looks;
+}
+
+uint32_t Server::report_hopeless() noexcept {
+  uint32_t looks = kOverduePerPoll;
+  HopelessRound found;
+  // What is left stays listed for the next poll.
+  for (uint32_t told = 0; told < kHopelessPerPoll && aggregator_.take_hopeless(looks, found);
+       ++told) {
+    if (!has_job(found.job)) continue;
+    events_.emplace_back(event::RoundHopeless{found.job, found.tensor, found.round, found.missing});
+  }
+  return kOverduePerPoll - looks + 1;
+}
+
+uint64_t Server::next_deadline_ns() const noexcept {
+  if (aggregator_.seeks_hopeless()) return 0;
+  const uint64_t overdue_ns = may_answer_all() ? aggregator_.next_overdue_ns() : kNever;
+  return std::min(overdue_ns, aggregator_.next_stall_ns());
+}
+
+uint32_t Server::drain() {
+  uint32_t gone = 0;
+  uint32_t looks = kDrainedPerPoll;
+  for (size_t i = 0; i < draining_.size();) {
+    const JobSlot job = draining_[i];
+    if (!aggregator_.drained(job, looks)) {
+      ++i;
+      continue;
+    }
+    aggregator_.remove_job(job);
+    counters_.set(Gauge::kSumBytes, aggregator_.memory_bytes());
+    events_.emplace_back(event::JobRemoved{job});
+    draining_.erase(draining_.begin() + static_cast<std::ptrdiff_t>(i));
+    ++gone;
+  }
+  return gone;
+}
+
+}  // namespace mercury

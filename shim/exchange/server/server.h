@@ -1,0 +1,128 @@
+// Gradient path: the server's half of steps 7 and 3: what workers push goes into the aggregator,
+// and what is complete goes to every worker, at once or when the job's policy forwards it.
+//
+// The other half is Worker (shim/exchange/worker/worker.h), of the same shape: jobs, tensors and
+// sessions are added; frames arrive; chunks are prepared when the scheduler has chosen them; what
+// is lost is sent again.
+//
+// Owner/thread: one engine. on_push, prepare, on_lost and poll do not allocate, but for events that
+// are rare (stalls, hopeless rounds) and for what finds no room in the scheduler (SendQueue).
+// Paper: Mercury, TPDS 2023, section IV.C (Mercury PS).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "aggregator/aggregator.h"
+#include "scheduler/plan/plan.h"
+#include "scheduler/policy.h"
+#include "scheduler/send_queue.h"
+#include "shim/exchange/server/forward_gate.h"
+#include "transport/base/counters.h"
+#include "transport/engine/exchange.h"
+
+namespace mercury {
+
+// A worker at the other end of a session, as the control plane has bound it.
+struct WorkerPeer {
+  JobSlot job;
+  uint16_t rank = 0;
+  uint32_t incarnation = 0;
+  bool catches_up = false;  // took a lost one's place
+};
+
+class Server {
+ public:
+  // All references outlive it. `max_jobs`: job slots are below it. `sum_bytes`: at most, of all
+  // jobs' sums in this engine; 0 = no limit.
+  struct Limits {
+    uint32_t max_jobs = 0;
+    uint64_t sum_bytes = 0;
+  };
+  Server(const Limits& limits, SendQueue& sends, Counters& counters, std::deque<Event>& events,
+         Aggregator::PinBusy pin_busy, void* pin_context);
+
+  // --- cold --------------------------------------------------------------------------------------
+  Status add_job(const command::AddServerJob& spec);
+  // Sums for this worker travel on the session from now on.
+  Result<WorkerPeer> bind_worker(JobSlot job, uint16_t rank, uint32_t incarnation,
+                                 SessionSlot session);
+  void forget(SessionSlot session, const WorkerPeer& worker) noexcept;
+  Status add_tensor(const command::AddTensor& spec);
+  bool has_job(JobSlot job) const noexcept {
+    return job.value < jobs_.size() && jobs_[job.value].present;
+  }
+  // What is held back under the policy before is answered at once.
+  void set_policy(JobSlot job, const Policy& policy);
+  const Policy& policy_of(JobSlot job) const noexcept { return jobs_[job.value].policy; }
+  // Of its tensors' full chunks, at most; 0 before there are any.
+  uint32_t chunk_bytes(JobSlot job) const noexcept;
+  Status replace_worker(const command::ReplaceWorker& request);  // WorkerReplaced follows
+  void withdraw_worker(const command::WithdrawWorker& request) noexcept;
+  // Its memory is given back, and JobRemoved follows, once no NIC reads its results any more.
+  void remove_job(JobSlot job);
+
+  // --- datapath ----------------------------------------------------------------------------------
+  Taken on_push(SessionSlot session, const WorkerPeer& worker, const wire::Header& header,
+                std::span<const std::byte> payload, uint64_t now_ns) noexcept;
+  // Fills header and payload of a scheduled sum. False: nobody needs it any more.
+  bool prepare(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept;
+  void on_lost(SessionSlot session, const SentTag& tag) noexcept {
+    sends_.send_again(session, {tag.tensor, tag.round, tag.chunk, 1, tag.priority});
+  }
+  // What time completes, stalls and rounds that wait in vain.
+  uint32_t poll(uint64_t now_ns) noexcept;
+  // Removed jobs whose results no NIC reads any more. Returns how many are gone for good.
+  uint32_t drain();
+  bool awaits_nic() const noexcept { return !draining_.empty(); }
+  uint64_t next_deadline_ns() const noexcept;
+
+  uint64_t memory_bytes() const noexcept { return aggregator_.memory_bytes(); }
+  uint32_t job_count() const noexcept {  // those that are drained included
+    return serving_ + static_cast<uint32_t>(draining_.size());
+  }
+
+ private:
+  struct Job {
+    bool present = false;
+    command::AddServerJob spec;
+    std::vector<SessionSlot> workers;  // by rank
+    std::vector<uint8_t> bound;        // whether workers[rank] is a session
+    std::vector<uint8_t> replaced;     // whether it has had a life before
+    std::vector<command::AddTensor> tensors;
+    Policy policy;
+    std::unique_ptr<ForwardGate> gate;  // null: chunks are forwarded as they are complete
+  };
+
+  Taken conclude(PushVerdict verdict, SessionSlot session, const WorkerPeer& worker,
+                 const wire::Header& header) noexcept;
+  // At which sums are sent, of what was pushed at `pushed`.
+  static uint16_t answer_priority(const Job& job, uint16_t pushed) noexcept {
+    return job.policy.answers == Policy::Order::kFifo ? uint16_t{0} : pushed;
+  }
+  void on_complete(const Job& job, const ChunkRange& chunk) noexcept;
+  void answer_all(const Job& job, const ChunkRange& range) noexcept;
+  void answer_late(const WorkerPeer& worker, SessionSlot session,
+                   const wire::Header& header) noexcept;
+  void count_partial(const Job& job, const ChunkRange& chunk) noexcept;
+  bool may_answer_all() const noexcept { return !sends_.short_of(kMaxWorkers); }
+  uint32_t complete_overdue(uint64_t now_ns) noexcept;
+  uint32_t report_stalls(uint64_t now_ns) noexcept;
+  uint32_t report_hopeless() noexcept;
+  // server_policy.cc
+  static void add_to_gate(Job& job, const command::AddTensor& tensor);
+  static ShardPlan plan_of(const Job& job, const command::AddTensor& tensor);
+
+  SendQueue& sends_;
+  Counters& counters_;
+  std::deque<Event>& events_;
+  Aggregator aggregator_;
+  std::vector<Job> jobs_;  // by job slot
+  uint32_t serving_ = 0;   // of them
+  std::vector<JobSlot> draining_;
+};
+
+}  // namespace mercury

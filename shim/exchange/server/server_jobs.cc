@@ -1,0 +1,150 @@
+// Server: jobs, workers and tensors come and go, and a job's policy changes. Cold.
+#include <memory>
+#include <utility>
+
+#include "shim/exchange/server/server.h"
+
+namespace mercury {
+
+Status Server::add_job(const command::AddServerJob& spec) {
+  if (spec.job.value >= jobs_.size()) return Error(Errc::kLimit, "too many jobs");
+  Job& job = jobs_[spec.job.value];
+  if (job.present) return Error(Errc::kExists, "the job slot is taken in this engine");
+  const AggregationJob aggregation{spec.workers, spec.deterministic, spec.memory_limit_bytes,
+                                   spec.quorum,  spec.patience_ns,   spec.stall_ns};
+  if (Status added = aggregator_.add_job(spec.job, aggregation); !added) return added;
+  if (Status added = sends_.scheduler().add_job(spec.job, spec.weight); !added) {
+    aggregator_.remove_job(spec.job);
+    return added;
+  }
+  job.present = true;
+  ++serving_;
+  job.spec = spec;
+  job.workers.assign(spec.workers, SessionSlot());
+  job.bound.assign(spec.workers, 0);
+  job.replaced.assign(spec.workers, 0);
+  return {};
+}
+
+Result<WorkerPeer> Server::bind_worker(JobSlot slot, uint16_t rank, uint32_t incarnation,
+                                       SessionSlot session) {
+  if (!has_job(slot) || rank >= jobs_[slot.value].spec.workers) {
+    return Error(Errc::kNotFound, "bind of a worker to a job that is not here");
+  }
+  if (Status set = aggregator_.set_incarnation(slot, rank, incarnation); !set) return set.error();
+  Job& job = jobs_[slot.value];
+  job.workers[rank] = session;
+  job.bound[rank] = 1;
+  return WorkerPeer{slot, rank, incarnation, job.replaced[rank] != 0};
+}
+
+void Server::forget(SessionSlot session, const WorkerPeer& worker) noexcept {
+  if (!has_job(worker.job)) return;
+  Job& job = jobs_[worker.job.value];
+  if (job.bound[worker.rank] && job.workers[worker.rank] == session) job.bound[worker.rank] = 0;
+}
+
+Status Server::replace_worker(const command::ReplaceWorker& request) {
+  if (!has_job(request.job) || request.rank >= jobs_[request.job.value].spec.workers) {
+    return Error(Errc::kNotFound, "a worker was replaced in a job that is not here");
+  }
+  const Status set = aggregator_.set_incarnation(request.job, request.rank, request.incarnation);
+  if (!set) return set;
+  Job& job = jobs_[request.job.value];
+  job.bound[request.rank] = 0;
+  job.replaced[request.rank] = 1;
+  event::WorkerReplaced replaced{request.job, request.rank, request.incarnation, {}};
+  for (const TensorRound& at : aggregator_.open_rounds(request.job)) {
+    replaced.rounds.push_back({at.tensor, at.round});
+  }
+  events_.emplace_back(std::move(replaced));
+  return {};
+}
+
+void Server::withdraw_worker(const command::WithdrawWorker& request) noexcept {
+  aggregator_.withdraw(request.job, request.rank);
+  if (request.ending) aggregator_.end_admission(request.job);
+}
+
+Status Server::add_tensor(const command::AddTensor& spec) {
+  if (!has_job(spec.job)) return Error(Errc::kNotFound, "tensor for a job that is not here");
+  Job& job = jobs_[spec.job.value];
+  const uint32_t elems = chunk_elems(spec.chunk_bytes, static_cast<uint32_t>(size_of(spec.dtype)));
+  const ChunkSpan share = plan_of(job, spec).span(job.spec.shard);
+  if (Status added = aggregator_.add_tensor(spec.job, {spec.tensor, spec.numel, spec.dtype, spec.op,
+                                                       elems, share.first, share.count});
+      !added) {
+    return added;
+  }
+  counters_.set(Gauge::kSumBytes, aggregator_.memory_bytes());
+  job.tensors.push_back(spec);
+  if (job.gate) add_to_gate(job, spec);
+  return {};
+}
+
+void Server::remove_job(JobSlot slot) {
+  jobs_[slot.value] = Job{};
+  --serving_;
+  sends_.scheduler().remove_job(slot);
+  draining_.push_back(slot);
+}
+
+// --- policy -------------------------------------------------------------------------------------
+
+uint32_t Server::chunk_bytes(JobSlot slot) const noexcept {
+  const Job& job = jobs_[slot.value];
+  return job.tensors.empty() ? 0 : job.tensors.front().chunk_bytes;
+}
+
+void Server::set_policy(JobSlot slot, const Policy& policy) {
+  Job& job = jobs_[slot.value];
+  if (job.gate) job.gate->drain([&](const ChunkRange& range) { answer_all(job, range); });
+  job.gate.reset();
+  job.policy = policy;
+  if (policy.forward == Policy::Forward::kChunk && policy.unit_bytes == 0) return;
+  job.gate = std::make_unique<ForwardGate>();
+  for (const command::AddTensor& tensor : job.tensors) add_to_gate(job, tensor);
+  // What is complete in the rounds that are open has been answered: the others wait for it no more.
+  for (const TensorRound& open : aggregator_.open_rounds(slot)) {
+    ChunkResult result;
+    const ChunkSpan share = job.gate->share_of(open.tensor);
+    for (uint32_t i = 0; i < share.count; ++i) {
+      if (aggregator_.result(slot, open.tensor, open.round, share.first + i, result)) {
+        job.gate->answered(open.tensor, share.first + i);
+      }
+    }
+  }
+}
+
+ShardPlan Server::plan_of(const Job& job, const command::AddTensor& tensor) {
+  const uint32_t elems =
+      chunk_elems(tensor.chunk_bytes, static_cast<uint32_t>(size_of(tensor.dtype)));
+  const uint32_t chunks = chunk_count(tensor.numel, elems);
+  return on_one_server(job.policy, tensor.numel)
+             ? ShardPlan::whole(tensor.tensor, chunks, job.spec.shards)
+             : ShardPlan(tensor.tensor, chunks, job.spec.shards);
+}
+
+// What is answered together: the shard's part of a partition, a unit of it, or all of its share.
+void Server::add_to_gate(Job& job, const command::AddTensor& tensor) {
+  const auto element_bytes = static_cast<uint32_t>(size_of(tensor.dtype));
+  const uint32_t elems = chunk_elems(tensor.chunk_bytes, element_bytes);
+  const uint32_t chunks = chunk_count(tensor.numel, elems);
+  uint16_t shards = job.spec.shards;
+  uint16_t shard = job.spec.shard;
+  if (on_one_server(job.policy, tensor.numel)) {  // as the only shard, or as one beside it
+    shard = plan_of(job, tensor).span(shard).count == chunks ? 0 : 1;
+    shards = 1;
+  }
+  uint64_t group_bytes = 0;
+  if (job.policy.forward == Policy::Forward::kPartition) group_bytes = job.policy.partition_bytes;
+  if (job.policy.forward == Policy::Forward::kChunk) {
+    group_bytes =
+        uint64_t{unit_frames(job.policy, tensor.chunk_bytes)} * shards * elems * element_bytes;
+  }
+  job.gate->add_tensor(
+      PartitionPlan::make(tensor.tensor, chunks, shards, elems * element_bytes, group_bytes),
+      shard);
+}
+
+}  // namespace mercury
