@@ -39,10 +39,13 @@ def machine():
 
 
 def command():
-    """As root types it, but for --record and its value."""
-    words = list(sys.argv[1:])
-    for at in [at for at, word in enumerate(words) if word.split("=")[0] == "--record"]:
-        del words[at:at + (1 if "=" in words[at] else 2)]
+    """As root types it, but for what changes nothing in what is measured."""
+    words, given = [], iter(sys.argv[1:])
+    for word in given:
+        if word in ("--record", "--build", "--out"):
+            next(given, None)
+        elif word.split("=")[0] not in ("--record", "--build", "--out", "--no-plot"):
+            words.append(word)
     program = pathlib.Path(sys.argv[0]).resolve()
     return shlex.join(["sudo", str(program.relative_to(ROOT) if program.is_relative_to(ROOT) else program), *words])
 

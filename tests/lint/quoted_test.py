@@ -9,6 +9,7 @@ import re
 import statistics
 import sys
 import tomllib
+import types
 import unittest
 
 ROOT = sys.argv.pop(1)
@@ -68,7 +69,11 @@ def filled(quote):
     rows = selected(rows_of(quote['records']), quote.get('where', {}))
     if not rows:
         raise ValueError(f"{quote['records']} has no row of {quote.get('where')}")
-    return ' '.join(quote['text'].format(**columns(rows)).split())
+    known = columns(rows)
+    if 'over' in quote:
+        known['over'] = types.SimpleNamespace(**columns(selected(rows_of(quote['records']), quote['over'])))
+        known['times'] = known[quote['times_of']].median / getattr(known['over'], quote['times_of']).median
+    return ' '.join(quote['text'].format(**known).split())
 
 
 class Quoted(unittest.TestCase):
