@@ -14,17 +14,21 @@ Status GradientExchange::bind(SessionSlot session, const Binding& binding) {
   return {};
 }
 
-Status GradientExchange::bind_shard(JobSlot job, uint16_t shard, SessionSlot session) {
-  if (Status bound = worker_.bind_shard(job, shard, session); !bound) return bound;
-  return bind(session, {Kind::kShard, shard, job, {}});
+Status GradientExchange::run(const command::BindShard& request, SessionHost& host) {
+  const auto session = host.claim(request.token);
+  if (!session) return {};
+  if (Status bound = worker_.bind_shard(request.job, request.shard, *session); !bound) return bound;
+  return bind(*session, {Kind::kShard, request.shard, request.job, {}});
 }
 
-Status GradientExchange::bind_worker(JobSlot job, uint16_t rank, uint32_t incarnation,
-                                     SessionSlot session) {
-  const Result<WorkerPeer> worker = server_.bind_worker(job, rank, incarnation, session);
+Status GradientExchange::run(const command::BindWorker& request, SessionHost& host) {
+  const auto session = host.claim(request.token);
+  if (!session) return {};
+  const Result<WorkerPeer> worker =
+      server_.bind_worker(request.job, request.rank, request.incarnation, *session);
   if (!worker) return worker.error();
-  Status bound = bind(session, {Kind::kWorker, 0, job, *worker});
-  if (!bound) server_.forget(session, *worker);
+  Status bound = bind(*session, {Kind::kWorker, 0, request.job, *worker});
+  if (!bound) server_.forget(*session, *worker);
   return bound;
 }
 
@@ -36,58 +40,80 @@ void GradientExchange::forget(SessionSlot session) {
   binding = Binding{};
 }
 
-Status GradientExchange::add_worker_job(const command::AddWorkerJob& spec) {
+// --- jobs ---------------------------------------------------------------------------------------
+
+Status GradientExchange::run(const command::AddWorkerJob& spec, SessionHost& host) {
+  const uint32_t servers = (uint32_t{spec.shards} + spec.lanes - 1) / spec.lanes;  // of this lane
+  host.expect(spec.job, {servers, spec.workers, spec.weight});
   if (spec.job.value >= max_jobs_) return Error(Errc::kLimit, "too many jobs");
   if (Status added = worker_.add_job(spec); !added) return added;
   ++worker_jobs_;
   count_jobs();
   if (Status added = sends_.scheduler().add_job(spec.job, spec.weight); !added) return added;
-  return set_policy(spec.job, spec.policy);
+  return set_policy(spec.job, spec.policy, host);
 }
 
-Status GradientExchange::add_server_job(const command::AddServerJob& spec) {
+Status GradientExchange::run(const command::AddServerJob& spec, SessionHost& host) {
+  host.expect(spec.job, {spec.workers, uint32_t{spec.shards} / spec.lanes, spec.weight});
   if (Status added = server_.add_job(spec); !added) return added;
   count_jobs();
-  return set_policy(spec.job, spec.policy);
+  return set_policy(spec.job, spec.policy, host);
 }
 
-Status GradientExchange::add_tensor(const command::AddTensor& spec) {
+Status GradientExchange::run(const command::AddTensor& spec, SessionHost&) {
   const Status added =
       worker_.has_job(spec.job) ? worker_.add_tensor(spec) : server_.add_tensor(spec);
   if (added) set_unit(spec.job);
   return added;
 }
 
-Status GradientExchange::on_command(const Command& any) {
-  if (const auto* c = std::get_if<command::AddWorkerJob>(&any)) return add_worker_job(*c);
-  if (const auto* c = std::get_if<command::AddServerJob>(&any)) return add_server_job(*c);
-  if (const auto* c = std::get_if<command::AddTensor>(&any)) return add_tensor(*c);
-  if (const auto* c = std::get_if<command::Confirm>(&any)) {
-    events_.emplace_back(event::Confirmed{c->job, c->number});
-  }
-  if (const auto* c = std::get_if<command::CountChunks>(&any)) {
-    events_.emplace_back(event::ChunksMoved{c->job, worker_.chunks_moved(c->job)});
-  }
-  if (const auto* c = std::get_if<command::ReplaceWorker>(&any)) return server_.replace_worker(*c);
-  if (const auto* c = std::get_if<command::WithdrawWorker>(&any)) server_.withdraw_worker(*c);
-  if (const auto* c = std::get_if<command::Refill>(&any)) worker_.refill(c->job);
-  if (const auto* c = std::get_if<command::SetPolicy>(&any)) return set_policy(c->job, c->policy);
-  if (const auto* c = std::get_if<command::RemoveJob>(&any)) remove_job(*c);
-  if (const auto* c = std::get_if<command::FailJob>(&any)) worker_.fail_job(c->job, c->code);
-  if (const auto* c = std::get_if<command::FailRounds>(&any)) worker_.fail_rounds(*c);
-  if (const auto* c = std::get_if<command::AttachChannel>(&any)) programs_.attach(c->channel);
-  if (const auto* c = std::get_if<command::DetachChannel>(&any)) {
-    worker_.drop_completions(c->channel);
-    programs_.detach(c->channel);
-  }
+Status GradientExchange::run(const command::Confirm& request, SessionHost&) {
+  events_.emplace_back(event::Confirmed{request.job, request.number});
   return {};
 }
 
-void GradientExchange::remove_job(const command::RemoveJob& request) {
+Status GradientExchange::run(const command::CountChunks& request, SessionHost&) {
+  events_.emplace_back(event::ChunksMoved{request.job, worker_.chunks_moved(request.job)});
+  return {};
+}
+
+Status GradientExchange::run(const command::ReplaceWorker& request, SessionHost&) {
+  return server_.replace_worker(request);
+}
+
+Status GradientExchange::run(const command::WithdrawWorker& request, SessionHost&) {
+  server_.withdraw_worker(request);
+  return {};
+}
+
+Status GradientExchange::run(const command::Refill& request, SessionHost&) {
+  worker_.refill(request.job);
+  return {};
+}
+
+Status GradientExchange::run(const command::SetPolicy& request, SessionHost& host) {
+  return set_policy(request.job, request.policy, host);
+}
+
+Status GradientExchange::run(const command::FailJob& request, SessionHost&) {
+  worker_.fail_job(request.job, request.code);
+  return {};
+}
+
+Status GradientExchange::run(const command::FailRounds& request, SessionHost&) {
+  worker_.fail_rounds(request);
+  return {};
+}
+
+Status GradientExchange::run(const command::RemoveJob& request, SessionHost& host) {
+  host.release(request.job, request.code, request.text);
   for (uint32_t i = 0; i < bindings_.size(); ++i) {
     if (bindings_[i].kind != Kind::kNone && bindings_[i].job == request.job) forget(SessionSlot(i));
   }
-  if (server_.has_job(request.job)) return server_.remove_job(request.job);
+  if (server_.has_job(request.job)) {
+    server_.remove_job(request.job);  // JobRemoved follows when it is drained
+    return {};
+  }
   if (worker_.has_job(request.job)) {
     worker_.remove_job(request.job, request.code);
     sends_.scheduler().remove_job(request.job);
@@ -95,6 +121,26 @@ void GradientExchange::remove_job(const command::RemoveJob& request) {
     count_jobs();
   }
   events_.emplace_back(event::JobRemoved{request.job});
+  return {};
+}
+
+// --- programs -----------------------------------------------------------------------------------
+
+Status GradientExchange::run(const command::AttachChannel& request, SessionHost&) {
+  programs_.attach(request.channel);
+  return {};
+}
+
+Status GradientExchange::run(const command::DetachChannel& request, SessionHost&) {
+  worker_.drop_completions(request.channel);
+  programs_.detach(request.channel);
+  return {};
+}
+
+// --- events -------------------------------------------------------------------------------------
+
+void GradientExchange::report_failure(JobSlot job, const Error& error) {
+  events_.emplace_back(event::CommandFailed{job, error.code, error.message});
 }
 
 void GradientExchange::count_jobs() noexcept {
@@ -115,11 +161,6 @@ const Policy* GradientExchange::policy_of(JobSlot job) const noexcept {
   return server_.has_job(job) ? &server_.policy_of(job) : nullptr;
 }
 
-bool GradientExchange::grants_by_urgency(JobSlot job) const noexcept {
-  const Policy* policy = policy_of(job);
-  return policy == nullptr || policy->grants == Policy::Grants::kUrgency;
-}
-
 uint32_t GradientExchange::chunk_bytes(JobSlot job) const noexcept {
   return worker_.has_job(job) ? worker_.chunk_bytes(job) : server_.chunk_bytes(job);
 }
@@ -130,7 +171,7 @@ void GradientExchange::set_unit(JobSlot job) {
   sends_.scheduler().set_unit(job, unit_frames(*policy, chunk_bytes(job)));
 }
 
-Status GradientExchange::set_policy(JobSlot job, std::string_view text) {
+Status GradientExchange::set_policy(JobSlot job, std::string_view text, SessionHost& host) {
   const Result<Policy> policy = parse_engine_policy(text);
   if (!policy) return policy.error();
   const Policy* before = policy_of(job);
@@ -145,6 +186,7 @@ Status GradientExchange::set_policy(JobSlot job, std::string_view text) {
     server_.set_policy(job, *policy);
   }
   set_unit(job);
+  host.heed_urgency(job, policy->grants == Policy::Grants::kUrgency);
   return {};
 }
 

@@ -1,5 +1,5 @@
 // What an engine carries: a worker's gradients to servers, and a server's sums to workers. Models
-// the concept Exchange (transport/engine/exchange.h), by asking of each session what it means and
+// the concept Service (transport/engine/service.h), by asking of each session what it means and
 // handing on to the half that it belongs to.
 //
 // Owner/thread: one engine.
@@ -20,7 +20,7 @@
 #include "shim/exchange/server/server.h"
 #include "shim/exchange/worker/worker.h"
 #include "transport/base/counters.h"
-#include "transport/engine/exchange.h"
+#include "transport/engine/service.h"
 
 namespace mercury {
 
@@ -62,12 +62,16 @@ class GradientExchange {
   }
 
   // --- cold, for the engine ---------------------------------------------------------------------
-  // Whether receivers are to grant more to senders of what is urgent.
-  bool grants_by_urgency(JobSlot job) const noexcept;
-  Status bind_shard(JobSlot job, uint16_t shard, SessionSlot session);
-  Status bind_worker(JobSlot job, uint16_t rank, uint32_t incarnation, SessionSlot session);
+  using Command = mercury::Command;
+  using Event = mercury::Event;
   void forget(SessionSlot session);
-  Status on_command(const Command& command);
+  template <class OneCommand>
+  void on_command(const OneCommand& command, SessionHost& host) {
+    Status done = run(command, host);
+    if constexpr (requires { command.job; }) {
+      if (!done) report_failure(command.job, done.error());
+    }
+  }
   std::optional<Event> take_event();
 
   // --- for the engine's thread ------------------------------------------------------------------
@@ -92,14 +96,27 @@ class GradientExchange {
   };
 
   uint32_t admit_ranges() noexcept;
-  // exchange_control.cc
+  // exchange_control.cc: one for each command, so that a command without one does not compile.
+  Status run(const command::AddWorkerJob& spec, SessionHost& host);
+  Status run(const command::BindShard& request, SessionHost& host);
+  Status run(const command::AddServerJob& spec, SessionHost& host);
+  Status run(const command::BindWorker& request, SessionHost& host);
+  Status run(const command::AddTensor& spec, SessionHost& host);
+  Status run(const command::Confirm& request, SessionHost& host);
+  Status run(const command::CountChunks& request, SessionHost& host);
+  Status run(const command::ReplaceWorker& request, SessionHost& host);
+  Status run(const command::WithdrawWorker& request, SessionHost& host);
+  Status run(const command::Refill& request, SessionHost& host);
+  Status run(const command::SetPolicy& request, SessionHost& host);
+  Status run(const command::RemoveJob& request, SessionHost& host);
+  Status run(const command::FailJob& request, SessionHost& host);
+  Status run(const command::FailRounds& request, SessionHost& host);
+  Status run(const command::AttachChannel& request, SessionHost& host);
+  Status run(const command::DetachChannel& request, SessionHost& host);
+  void report_failure(JobSlot job, const Error& error);
   Status bind(SessionSlot session, const Binding& binding);
-  Status add_worker_job(const command::AddWorkerJob& spec);
-  Status add_server_job(const command::AddServerJob& spec);
-  Status add_tensor(const command::AddTensor& spec);
-  void remove_job(const command::RemoveJob& request);
   void count_jobs() noexcept;
-  Status set_policy(JobSlot job, std::string_view text);
+  Status set_policy(JobSlot job, std::string_view text, SessionHost& host);
   const Policy* policy_of(JobSlot job) const noexcept;  // null: no such job
   uint32_t chunk_bytes(JobSlot job) const noexcept;     // 0: it has no tensors
   void set_unit(JobSlot job);

@@ -14,8 +14,8 @@
 #include "scheduler/send_queue.h"
 #include "shim/channel/channel.h"
 #include "shim/exchange/worker/worker.h"
+#include "shim/job/command.h"
 #include "transport/base/counters.h"
-#include "transport/engine/command.h"
 
 namespace mercury {
 

@@ -12,6 +12,7 @@
 
 #include "shim/exchange/gradient_exchange.h"
 #include "transport/base/counters.h"
+#include "transport/base/spsc_ring.h"
 #include "transport/engine/engine.h"
 
 namespace mercury {
@@ -22,6 +23,9 @@ struct LaneConfig {
 };
 
 inline constexpr size_t kControlRing = 1024;
+
+using CommandRing = SpscRing<std::unique_ptr<Command>>;
+using EventRing = SpscRing<std::unique_ptr<Event>>;
 
 template <Port P>
 class Lane {

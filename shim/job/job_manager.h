@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "shim/job/command.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
-#include "transport/engine/command.h"
 
 namespace mercury {
 

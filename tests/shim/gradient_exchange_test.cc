@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <map>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "transport/wire/crc32c.h"
@@ -16,6 +19,17 @@ bool readable(int fd) {
   return ::poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
 }
 
+// An engine without frames: token N is session N.
+struct FakeEngine final : SessionHost {
+  std::optional<SessionSlot> claim(uint64_t token) override {
+    return SessionSlot(static_cast<uint32_t>(token));
+  }
+  void expect(JobSlot, const CreditAllocator::FanIn&) override {}
+  void heed_urgency(JobSlot job, bool heed) override { heeds[job.value] = heed; }
+  void release(JobSlot, Errc, std::string_view) override {}
+  std::map<uint16_t, bool> heeds;  // by job
+};
+
 // One program whose rings are small. It has no job, so that each of its operations completes at
 // once, with an error.
 class GradientExchangeTest : public testing::Test {
@@ -27,7 +41,7 @@ class GradientExchangeTest : public testing::Test {
     ASSERT_TRUE(memory) << memory.error().message;
     engine_ = std::make_unique<EngineChannel>(*memory);
     program_ = std::make_unique<ClientChannel>(*memory);
-    ASSERT_TRUE(exchange_.on_command(command::AttachChannel{engine_.get()}).ok());
+    ASSERT_TRUE(does(command::AttachChannel{engine_.get()}));
   }
   void submit(uint64_t first_cookie, uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) {
@@ -46,13 +60,28 @@ class GradientExchangeTest : public testing::Test {
     command::AddServerJob job;
     job.workers = workers;
     job.shards = 1;
-    ASSERT_TRUE(exchange_.on_command(job));
+    ASSERT_TRUE(does(job));
     command::AddTensor tensor;
     tensor.numel = numel;
     tensor.chunk_bytes = 64;
-    ASSERT_TRUE(exchange_.on_command(tensor));
+    ASSERT_TRUE(does(tensor));
   }
 
+  // False: the command failed.
+  template <class OneCommand>
+  bool does(const OneCommand& command) {
+    exchange_.on_command(command, host_);
+    bool failed = false;
+    while (const auto event = exchange_.take_event()) {
+      failed = failed || std::holds_alternative<event::CommandFailed>(*event);
+    }
+    return !failed;
+  }
+  bool bind_worker(JobSlot job, uint16_t rank, uint32_t incarnation, uint64_t token) {
+    return does(command::BindWorker{job, rank, incarnation, token});
+  }
+
+  FakeEngine host_;
   bool nic_reads_ = false;  // the sums that were sent last
   Counters counters_;
   GradientExchange exchange_{ExchangeConfig(), counters_,
@@ -76,20 +105,19 @@ TEST_F(GradientExchangeTest, CompletionsThatFoundNoRoomWakeTheProgramWhenTheyCom
 }
 
 TEST_F(GradientExchangeTest, GrantsAreByUrgencyUnlessTheJobsPolicyDiffers) {
-  EXPECT_TRUE(exchange_.grants_by_urgency(JobSlot(3))) << "no such job";
   command::AddServerJob server;
   server.workers = server.shards = 1;
   server.policy = "mercury:grants=even";
-  ASSERT_TRUE(exchange_.on_command(server));
+  ASSERT_TRUE(does(server));
   command::AddWorkerJob worker;
   worker.job = JobSlot(1);
   worker.shards = 1;
   worker.policy = "mercury:grants=even";
-  ASSERT_TRUE(exchange_.on_command(worker));
+  ASSERT_TRUE(does(worker));
   for (uint16_t job = 0; job < 2; ++job) {
-    EXPECT_FALSE(exchange_.grants_by_urgency(JobSlot(job)));
-    ASSERT_TRUE(exchange_.on_command(command::SetPolicy{JobSlot(job), "mercury:answers=fifo"}));
-    EXPECT_TRUE(exchange_.grants_by_urgency(JobSlot(job)));
+    EXPECT_FALSE(host_.heeds.at(job));
+    ASSERT_TRUE(does(command::SetPolicy{JobSlot(job), "mercury:answers=fifo"}));
+    EXPECT_TRUE(host_.heeds.at(job));
   }
 }
 
@@ -110,7 +138,7 @@ TEST_F(GradientExchangeTest, OnePassTakesFewSubmissionsThatAreRefused) {
   ASSERT_TRUE(memory) << memory.error().message;
   EngineChannel engine(*memory);
   program_ = std::make_unique<ClientChannel>(*memory);
-  ASSERT_TRUE(exchange_.on_command(command::AttachChannel{&engine}).ok());
+  ASSERT_TRUE(does(command::AttachChannel{&engine}));
   submit(1, 60);
   for (uint64_t taken = 0; taken < 60;) {
     EXPECT_GT(exchange_.poll(0), 0U);
@@ -132,12 +160,12 @@ TEST_F(GradientExchangeTest, OnePassLooksAtFewOfTheChunksWhoseTimeIsUp) {
   job.shards = 1;
   job.quorum = 2;
   job.patience_ns = kPatienceNs;
-  ASSERT_TRUE(exchange_.on_command(job));
+  ASSERT_TRUE(does(job));
   command::AddTensor tensor;
   tensor.numel = kChunks * 16;
   tensor.chunk_bytes = 64;
-  ASSERT_TRUE(exchange_.on_command(tensor));
-  ASSERT_TRUE(exchange_.bind_worker(JobSlot(0), 0, 7, SessionSlot(0)));
+  ASSERT_TRUE(does(tensor));
+  ASSERT_TRUE(bind_worker(JobSlot(0), 0, 7, 0));
   const std::vector<std::byte> elements(64);
   wire::Header header;
   header.type = wire::FrameType::kPush;
@@ -200,8 +228,7 @@ TEST_F(GradientExchangeTest, EachPushThatIsRefusedIsCountedUnderItsReasonAndChan
   };
   for (header.sender = 0; header.sender < 2; ++header.sender) {
     header.incarnation = 7 + header.sender;
-    ASSERT_TRUE(exchange_.bind_worker(JobSlot(0), header.sender, header.incarnation,
-                                      SessionSlot(header.sender)));
+    ASSERT_TRUE(bind_worker(JobSlot(0), header.sender, header.incarnation, header.sender));
     for (header.chunk = 0; header.chunk < 2; ++header.chunk) {
       header.round = 1;
       ASSERT_EQ(push(header), Taken::kYes);
@@ -235,7 +262,7 @@ TEST_F(GradientExchangeTest, AMemberThatTakesNoSumsLeavesRoomForOtherJobs) {
   header.round = 1;
   header.payload_crc = wire::crc32c(elements);
   serve(1, uint64_t{16} * 3 * kRanges);
-  ASSERT_TRUE(exchange_.bind_worker(JobSlot(0), 0, 7, SessionSlot(0)));
+  ASSERT_TRUE(bind_worker(JobSlot(0), 0, 7, 0));
   const auto flood = [&] {
     uint32_t taken = 0;
     while (exchange_.on_chunk(SessionSlot(0), header, elements, 0) == Taken::kYes) {
@@ -248,29 +275,29 @@ TEST_F(GradientExchangeTest, AMemberThatTakesNoSumsLeavesRoomForOtherJobs) {
   other.job = JobSlot(1);
   other.workers = 2;
   other.shards = 1;
-  ASSERT_TRUE(exchange_.on_command(other));
+  ASSERT_TRUE(does(other));
   EXPECT_EQ(flood(), kRanges / 2 + 1);
   command::AddTensor tensor;
   tensor.job = JobSlot(1);
   tensor.numel = 16;
   tensor.chunk_bytes = 64;
-  ASSERT_TRUE(exchange_.on_command(tensor));
+  ASSERT_TRUE(does(tensor));
   wire::Header innocent = header;
   innocent.chunk = 0;
   for (const uint16_t rank : {uint16_t{0}, uint16_t{1}}) {
-    ASSERT_TRUE(exchange_.bind_worker(JobSlot(1), rank, 7, SessionSlot(1u + rank)));
+    ASSERT_TRUE(bind_worker(JobSlot(1), rank, 7, 1u + rank));
     innocent.sender = rank;
     EXPECT_EQ(exchange_.on_chunk(SessionSlot(1u + rank), innocent, elements, 0), Taken::kYes);
   }
   command::RemoveJob end;
   end.job = JobSlot(1);
-  ASSERT_TRUE(exchange_.on_command(end));
+  ASSERT_TRUE(does(end));
   EXPECT_GT(flood(), kRanges / 4) << "alone it may have them all";
 }
 
 TEST_F(GradientExchangeTest, ASumThatTheNicStillReadsIsNotOverwrittenAndItsPushComesAgain) {
   serve(1, 16);
-  ASSERT_TRUE(exchange_.bind_worker(JobSlot(0), 0, 7, SessionSlot(0)));
+  ASSERT_TRUE(bind_worker(JobSlot(0), 0, 7, 0));
   const std::vector<std::byte> elements(64);
   wire::Header header;
   header.type = wire::FrameType::kPush;

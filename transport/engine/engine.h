@@ -19,10 +19,10 @@
 
 #include "transport/base/counters.h"
 #include "transport/base/spsc_ring.h"
-#include "transport/engine/command.h"
-#include "transport/engine/exchange.h"
 #include "transport/engine/handshakes.h"
 #include "transport/engine/pacer.h"
+#include "transport/engine/service.h"
+#include "transport/engine/session_command.h"
 #include "transport/engine/session_table.h"
 #include "transport/flow/credit.h"
 #include "transport/flow/sent_pool.h"
@@ -73,17 +73,19 @@ inline constexpr size_t kMostReportsBeforeHello = kMostReports / 2;
 // Control messages that the control plane has not fetched yet, all sessions together.
 inline constexpr size_t kMostReportedBytes = 16 * 1024 * 1024;
 
-using CommandRing = SpscRing<std::unique_ptr<Command>>;
-using EventRing = SpscRing<std::unique_ptr<Event>>;
-
-template <Port P, Exchange X>
-class Engine final : private SessionEvents {
+template <Port P, Service S>
+class Engine final : private SessionEvents, private SessionHost {
  public:
+  using Command = typename S::Command;
+  using Event = typename S::Event;
+  using CommandRing = SpscRing<std::unique_ptr<Command>>;
+  using EventRing = SpscRing<std::unique_ptr<Event>>;
+
   // All references outlive the engine.
-  Engine(P& port, X& exchange, const EngineConfig& config, Counters& counters,
-         CommandRing::Consumer commands, EventRing::Producer events)
+  Engine(P& port, S& service, const EngineConfig& config, Counters& counters,
+         typename CommandRing::Consumer commands, typename EventRing::Producer events)
       : port_(port),
-        exchange_(exchange),
+        service_(service),
         config_(config),
         counters_(counters),
         commands_(std::move(commands)),
@@ -106,7 +108,7 @@ class Engine final : private SessionEvents {
       sessions_.touch(slot);
     });
     work += take_commands();
-    work += exchange_.poll(now_ns);
+    work += service_.poll(now_ns);
     work += send_session_frames();
     if (!stalled_) work += send_chunks();
     work += report_events();
@@ -119,11 +121,11 @@ class Engine final : private SessionEvents {
 
   uint64_t next_deadline_ns() const noexcept {
     uint64_t deadline = sessions_.next_deadline_ns();
-    if (sessions_.size() > 0 || handshakes_.size() > 0 || exchange_.awaits_nic() ||
+    if (sessions_.size() > 0 || handshakes_.size() > 0 || service_.awaits_nic() ||
         counters_.get(Gauge::kPacketBuffers) > 0) {  // what the gauges say is not old for long
       deadline = std::min(deadline, next_tick_ns_);
     }
-    deadline = std::min(deadline, exchange_.next_deadline_ns());
+    deadline = std::min(deadline, service_.next_deadline_ns());
     if (paced_) deadline = std::min(deadline, pacer_.ready_at_ns());
     if (stalled_) deadline = std::min(deadline, now_ns_ + kStallRetryNs);
     return deadline;
@@ -159,11 +161,11 @@ class Engine final : private SessionEvents {
 
   // --- SessionEvents ---
   void on_acked(SessionSlot slot, const SentTag& tag) noexcept override {
-    exchange_.on_acked(slot, tag);
+    service_.on_acked(slot, tag);
   }
   void on_lost(SessionSlot slot, const SentTag& tag) noexcept override {
     counters_.add(Counter::kRetransmits);
-    exchange_.on_lost(slot, tag);
+    service_.on_lost(slot, tag);
   }
   void on_window_open(SessionSlot slot) noexcept override {
     update_block(slot, sessions_.at(slot));
@@ -175,18 +177,23 @@ class Engine final : private SessionEvents {
 
   // --- cold (engine_control.h) ---
   uint32_t take_commands();
-  void run(const Command& command);
-  void connect(const command::Connect& request);
-  void accept(const command::Accept& request);
+  void run(const command::Connect& request);
+  void run(const command::Accept& request);
+  void run(const command::Refuse& request) { refuse(request.hello, request.code, request.text); }
+  void run(const command::SendControl& request);
+  void run(const command::CloseSession& request);
+  void run(const command::Stop&) { stop(); }
   void refuse(uint64_t hello, Errc code, std::string_view text);
   void send_reason(const Endpoint& remote, const wire::Hello& hello, Errc code,
                    std::string_view text);
-  void report_failure(Status status, JobSlot job);
   template <class F>
   void with_session(uint64_t token, F use);
-  void note_fan_in(const Command& command);
-  void close_job_sessions(const command::RemoveJob& request);
   void stop();
+  // --- SessionHost ---
+  std::optional<SessionSlot> claim(uint64_t token) override;
+  void expect(JobSlot job, const CreditAllocator::FanIn& fan_in) override;
+  void heed_urgency(JobSlot job, bool heed) override { credit_.heed_urgency(job, heed); }
+  void release(JobSlot job, Errc code, std::string_view text) override;
   void receive_hello(const RxFrame& frame, const wire::Header& header,
                      std::span<const std::byte> payload);
   Result<SessionSlot> open_session(const Endpoint& remote, uint64_t token, JobSlot job);
@@ -196,11 +203,11 @@ class Engine final : private SessionEvents {
   uint32_t report_events();
 
   P& port_;
-  X& exchange_;
+  S& service_;
   const EngineConfig config_;
   Counters& counters_;
-  CommandRing::Consumer commands_;
-  EventRing::Producer events_;
+  typename CommandRing::Consumer commands_;
+  typename EventRing::Producer events_;
   std::deque<std::unique_ptr<Event>> outbox_;  // until the ring has room: events are never lost
   size_t reported_bytes_ = 0;  // of control messages since all reports had been fetched
   SentPool sent_pool_;         // before the sessions, which give their records back to it

@@ -10,19 +10,8 @@
 
 namespace mercury {
 
-namespace detail {
-inline JobSlot job_of(const Command& command) {
-  return std::visit(
-      [](const auto& c) {
-        if constexpr (requires { c.job; }) return c.job;
-        return JobSlot();
-      },
-      command);
-}
-}  // namespace detail
-
-template <Port P, Exchange X>
-Result<SessionSlot> Engine<P, X>::open_session(const Endpoint& remote, uint64_t token,
+template <Port P, Service S>
+Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, uint64_t token,
                                                JobSlot job) {
   Result<PathId> path = port_.open_path(remote);
   if (!path) return path.error();
@@ -50,8 +39,8 @@ Result<SessionSlot> Engine<P, X>::open_session(const Endpoint& remote, uint64_t 
   return slot;
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::connect(const command::Connect& request) {
+template <Port P, Service S>
+void Engine<P, S>::run(const command::Connect& request) {
   Result<SessionSlot> slot = open_session(request.remote, request.token, request.job);
   if (!slot) {
     report(event::SessionClosed{request.token, slot.error().code, slot.error().message});
@@ -64,8 +53,8 @@ void Engine<P, X>::connect(const command::Connect& request) {
   entry.session->connect(hello, request.key, now_ns_);
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::accept(const command::Accept& request) {
+template <Port P, Service S>
+void Engine<P, S>::run(const command::Accept& request) {
   std::optional<PendingHello> pending = handshakes_.take(request.hello);
   if (!pending) {
     report(event::SessionClosed{request.token, Errc::kTimedOut, "the HELLO is no longer waiting"});
@@ -85,8 +74,8 @@ void Engine<P, X>::accept(const command::Accept& request) {
   entry.session->accept(pending->body, answer, request.key, now_ns_);
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::receive_hello(const RxFrame& frame, const wire::Header& header,
+template <Port P, Service S>
+void Engine<P, S>::receive_hello(const RxFrame& frame, const wire::Header& header,
                                  std::span<const std::byte> payload) {
   std::optional<wire::Hello> hello;
   if (wire::crc32c(payload) == header.payload_crc) hello = wire::decode_hello(payload);
@@ -112,15 +101,15 @@ void Engine<P, X>::receive_hello(const RxFrame& frame, const wire::Header& heade
   if (pending) report(event::HelloReceived{pending->id, pending->remote, pending->body});
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::refuse(uint64_t hello, Errc code, std::string_view text) {
+template <Port P, Service S>
+void Engine<P, S>::refuse(uint64_t hello, Errc code, std::string_view text) {
   std::optional<PendingHello> pending = handshakes_.take(hello);
   if (pending) send_reason(pending->remote, pending->body, code, text);
 }
 
 // One REFUSE, not repeated: the peer repeats its HELLO until it hears one.
-template <Port P, Exchange X>
-void Engine<P, X>::send_reason(const Endpoint& remote, const wire::Hello& hello, Errc code,
+template <Port P, Service S>
+void Engine<P, S>::send_reason(const Endpoint& remote, const wire::Hello& hello, Errc code,
                                std::string_view text) {
   counters_.add(Counter::kSessionsRefused);
   Result<PathId> path = port_.open_path(remote);
@@ -136,109 +125,75 @@ void Engine<P, X>::send_reason(const Endpoint& remote, const wire::Hello& hello,
   port_.close_path(*path);
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::on_open(SessionSlot slot) {
+template <Port P, Service S>
+void Engine<P, S>::on_open(SessionSlot slot) {
   SessionEntry& entry = sessions_.at(slot);
   entry.tag = entry.session->tag();
   report(event::SessionOpened{entry.token, entry.session->answer()});
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::on_closed(SessionSlot slot, const Error& error) {
+template <Port P, Service S>
+void Engine<P, S>::on_closed(SessionSlot slot, const Error& error) {
   SessionEntry& entry = sessions_.at(slot);
   if (entry.closed) return;
   entry.closed = true;  // freed at the end of the pass, when nobody holds a reference
   sessions_.touch(slot);
-  exchange_.forget(slot);
+  service_.forget(slot);
   credit_.remove_session(slot);
   report(event::SessionClosed{entry.token, error.code, error.message});
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::on_control(SessionSlot slot, std::span<const std::byte> message) {
+template <Port P, Service S>
+void Engine<P, S>::on_control(SessionSlot slot, std::span<const std::byte> message) {
   reported_bytes_ += message.size();
   report(event::ControlReceived{sessions_.at(slot).token, {message.begin(), message.end()}});
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::on_path_payload(SessionSlot slot, uint16_t max_udp_payload) {
+template <Port P, Service S>
+void Engine<P, S>::on_path_payload(SessionSlot slot, uint16_t max_udp_payload) {
   report(event::PathProbed{sessions_.at(slot).token, max_udp_payload});
 }
 
-template <Port P, Exchange X>
-uint32_t Engine<P, X>::take_commands() {
+template <Port P, Service S>
+uint32_t Engine<P, S>::take_commands() {
   uint32_t count = 0;
   std::unique_ptr<Command> next;
   while (commands_.pop(next)) {
-    run(*next);
+    std::visit(
+        [this](const auto& one) {
+          if constexpr (requires { this->run(one); }) {
+            run(one);
+          } else {
+            service_.on_command(one, static_cast<SessionHost&>(*this));
+          }
+        },
+        *next);
     ++count;
   }
   reported_ = reported_ || count > 0;  // commands that found the ring full may wait for this
   return count;
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::run(const Command& any) {
-  if (const auto* c = std::get_if<command::Connect>(&any)) return connect(*c);
-  if (const auto* c = std::get_if<command::Accept>(&any)) return accept(*c);
-  if (const auto* c = std::get_if<command::Refuse>(&any)) return refuse(c->hello, c->code, c->text);
-  if (std::holds_alternative<command::Stop>(any)) return stop();
-  if (const auto* c = std::get_if<command::SendControl>(&any)) {
-    return with_session(c->token, [&](SessionSlot, SessionEntry& entry) {
-      if (Status sent = entry.session->send_control(c->message); !sent) {
-        entry.session->close(sent.error().code, sent.error().message, now_ns_);
-      }
-    });
-  }
-  if (const auto* c = std::get_if<command::CloseSession>(&any)) {
-    return with_session(c->token, [&](SessionSlot, SessionEntry& entry) {
-      entry.session->close(c->code, c->text, now_ns_);
-    });
-  }
-  if (const auto* c = std::get_if<command::BindShard>(&any)) {
-    return with_session(c->token, [&](SessionSlot slot, SessionEntry& entry) {
-      report_failure(exchange_.bind_shard(c->job, c->shard, slot), c->job);
-      entry.blocked = true;  // as the exchange has it; the visit at the end of the pass unblocks
-    });
-  }
-  if (const auto* c = std::get_if<command::BindWorker>(&any)) {
-    return with_session(c->token, [&](SessionSlot slot, SessionEntry& entry) {
-      report_failure(exchange_.bind_worker(c->job, c->rank, c->incarnation, slot), c->job);
-      entry.blocked = true;
-    });
-  }
-  if (const auto* c = std::get_if<command::RemoveJob>(&any)) close_job_sessions(*c);
-  note_fan_in(any);
-  report_failure(exchange_.on_command(any), detail::job_of(any));
-  if (std::holds_alternative<command::AddServerJob>(any) ||
-      std::holds_alternative<command::AddWorkerJob>(any) ||
-      std::holds_alternative<command::SetPolicy>(any)) {
-    const JobSlot job = detail::job_of(any);
-    credit_.heed_urgency(job, exchange_.grants_by_urgency(job));
-  }
+template <Port P, Service S>
+void Engine<P, S>::run(const command::SendControl& request) {
+  with_session(request.token, [&](SessionSlot, SessionEntry& entry) {
+    if (Status sent = entry.session->send_control(request.message); !sent) {
+      entry.session->close(sent.error().code, sent.error().message, now_ns_);
+    }
+  });
 }
 
-// How many will send chunks to this engine, and to how many such each of them sends: its jobs say
-// so before the first chunk.
-template <Port P, Exchange X>
-void Engine<P, X>::note_fan_in(const Command& any) {
-  if (const auto* c = std::get_if<command::AddServerJob>(&any)) {
-    credit_.add_job(c->job, {c->workers, uint32_t{c->shards} / c->lanes, c->weight});
-  } else if (const auto* worker = std::get_if<command::AddWorkerJob>(&any)) {
-    const uint32_t senders = (uint32_t{worker->shards} + worker->lanes - 1) / worker->lanes;
-    credit_.add_job(worker->job, {senders, worker->workers, worker->weight});
-  } else if (const auto* removed = std::get_if<command::RemoveJob>(&any)) {
-    credit_.remove_job(removed->job);
-  } else {
-    return;
-  }
-  divide_credit();
+template <Port P, Service S>
+void Engine<P, S>::run(const command::CloseSession& request) {
+  with_session(request.token, [&](SessionSlot, SessionEntry& entry) {
+    entry.session->close(request.code, request.text, now_ns_);
+  });
 }
 
 // A session that has closed meanwhile is no error: SessionClosed is on its way.
-template <Port P, Exchange X>
+template <Port P, Service S>
 template <class F>
-void Engine<P, X>::with_session(uint64_t token, F use) {
+void Engine<P, S>::with_session(uint64_t token, F use) {
   SessionSlot slot;
   if (SessionEntry* entry = sessions_.find_token(token, slot)) {
     sessions_.touch(slot);
@@ -246,25 +201,38 @@ void Engine<P, X>::with_session(uint64_t token, F use) {
   }
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::report_failure(Status status, JobSlot job) {
-  if (!status) report(event::CommandFailed{job, status.error().code, status.error().message});
+template <Port P, Service S>
+std::optional<SessionSlot> Engine<P, S>::claim(uint64_t token) {
+  std::optional<SessionSlot> claimed;
+  with_session(token, [&](SessionSlot slot, SessionEntry& entry) {
+    claimed = slot;
+    entry.blocked = true;  // as the service has it; the visit at the end of the pass unblocks
+  });
+  return claimed;
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::close_job_sessions(const command::RemoveJob& request) {
+template <Port P, Service S>
+void Engine<P, S>::expect(JobSlot job, const CreditAllocator::FanIn& fan_in) {
+  credit_.add_job(job, fan_in);
+  divide_credit();
+}
+
+template <Port P, Service S>
+void Engine<P, S>::release(JobSlot job, Errc code, std::string_view text) {
   for (uint32_t i = 0; i < sessions_.high_water(); ++i) {
     const SessionSlot slot{i};
     if (!sessions_.in_use(slot)) continue;
     SessionEntry& entry = sessions_.at(slot);
-    if (entry.job != request.job || entry.closed) continue;
+    if (entry.job != job || entry.closed) continue;
     sessions_.touch(slot);
-    entry.session->close(request.code, request.text, now_ns_);
+    entry.session->close(code, text, now_ns_);
   }
+  credit_.remove_job(job);
+  divide_credit();
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::stop() {
+template <Port P, Service S>
+void Engine<P, S>::stop() {
   stopping_ = true;
   for (uint32_t i = 0; i < sessions_.high_water(); ++i) {
     const SessionSlot slot{i};
@@ -274,8 +242,8 @@ void Engine<P, X>::stop() {
   }
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::follow_link_rate() {
+template <Port P, Service S>
+void Engine<P, S>::follow_link_rate() {
   const uint64_t rate = port_.link_bytes_per_second();
   if (rate == pacer_.rate()) return;
   pacer_.set_rate(rate, now_ns_);
@@ -283,8 +251,8 @@ void Engine<P, X>::follow_link_rate() {
   divide_credit();
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::tick() {
+template <Port P, Service S>
+void Engine<P, S>::tick() {
   next_tick_ns_ = now_ns_ + kTickNs;
   port_.tick(now_ns_);
   follow_link_rate();
@@ -300,9 +268,9 @@ void Engine<P, X>::tick() {
   }
 }
 
-template <Port P, Exchange X>
-uint32_t Engine<P, X>::report_events() {
-  while (std::optional<Event> event = exchange_.take_event()) report(std::move(*event));
+template <Port P, Service S>
+uint32_t Engine<P, S>::report_events() {
+  while (std::optional<Event> event = service_.take_event()) report(std::move(*event));
   if (stopping_ && !stopped_ && sessions_.size() == 0) {
     stopped_ = true;
     report(event::Stopped{});

@@ -26,8 +26,8 @@ inline Counter drop_counter(wire::DecodeError error) noexcept {
 }
 }  // namespace detail
 
-template <Port P, Exchange X>
-uint32_t Engine<P, X>::receive() noexcept {
+template <Port P, Service S>
+uint32_t Engine<P, S>::receive() noexcept {
   const uint32_t count = port_.rx_burst(std::span(burst_).first(rx_burst_), now_ns_);
   wire::Header header;  // zeroed once, as send_chunks' chunk
   for (uint32_t i = 0; i < count; ++i) {
@@ -41,8 +41,8 @@ uint32_t Engine<P, X>::receive() noexcept {
   return count;
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::receive_frame(const RxFrame& frame, wire::Header& header) noexcept {
+template <Port P, Service S>
+void Engine<P, S>::receive_frame(const RxFrame& frame, wire::Header& header) noexcept {
   counters_.add(Counter::kRxFrames);
   counters_.add(Counter::kRxBytes, frame.payload.size());
   std::span<const std::byte> payload;
@@ -78,8 +78,8 @@ void Engine<P, X>::receive_frame(const RxFrame& frame, wire::Header& header) noe
   }
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::receive_chunk(SessionSlot slot, SessionEntry& entry, wire::Header& header,
+template <Port P, Service S>
+void Engine<P, S>::receive_chunk(SessionSlot slot, SessionEntry& entry, wire::Header& header,
                                  std::span<const std::byte> payload, bool marked) noexcept {
   if (entry.session->state() != Session::State::kOpen) [[unlikely]] {
     counters_.add(Counter::kDropNotOpen);
@@ -94,7 +94,7 @@ void Engine<P, X>::receive_chunk(SessionSlot slot, SessionEntry& entry, wire::He
     return;
   }
   header.payload_crc ^= entry.tag.payload;
-  if (exchange_.on_chunk(slot, header, payload, now_ns_) == Taken::kYes) {
+  if (service_.on_chunk(slot, header, payload, now_ns_) == Taken::kYes) {
     entry.session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, now_ns_,
                             marked);
     credit_.on_chunk(slot, header.priority, sizeof(wire::ChunkHeader) + header.payload_bytes,
@@ -102,8 +102,8 @@ void Engine<P, X>::receive_chunk(SessionSlot slot, SessionEntry& entry, wire::He
   }
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::divide_credit() noexcept {
+template <Port P, Service S>
+void Engine<P, S>::divide_credit() noexcept {
   credit_.divide(now_ns_, [this](SessionSlot slot, uint16_t now_units, uint16_t idle_units) {
     if (!sessions_.in_use(slot)) return CreditAllocator::PathState{};
     Session& session = *sessions_.at(slot).session;
@@ -114,8 +114,8 @@ void Engine<P, X>::divide_credit() noexcept {
 }
 
 // Acknowledgements, handshakes, probes and control bytes go before chunks: they are few and small.
-template <Port P, Exchange X>
-uint32_t Engine<P, X>::send_session_frames() {
+template <Port P, Service S>
+uint32_t Engine<P, S>::send_session_frames() {
   uint32_t sent = 0;
   paced_ = stalled_ = false;
   for (size_t i = 0; i < sessions_.touched().size(); ++i) {
@@ -155,8 +155,8 @@ uint32_t Engine<P, X>::send_session_frames() {
   return sent;
 }
 
-template <Port P, Exchange X>
-uint32_t Engine<P, X>::send_chunks() noexcept {
+template <Port P, Service S>
+uint32_t Engine<P, S>::send_chunks() noexcept {
   uint32_t sent = 0;
   OutgoingChunk chunk;  // zeroed once: for each chunk it takes longer than filling it
   while (sent < tx_burst_) {
@@ -170,7 +170,7 @@ uint32_t Engine<P, X>::send_chunks() noexcept {
       stalled_ = true;
       break;
     }
-    if (!exchange_.next(chunk)) {
+    if (!service_.next(chunk)) {
       port_.tx_cancel(frame);
       break;
     }
@@ -187,7 +187,7 @@ uint32_t Engine<P, X>::send_chunks() noexcept {
     } else {  // it begins a burst below one frame, or the last records of packets are taken
       entry.refused_bytes = frame_bytes(chunk);
       port_.tx_cancel(frame);
-      exchange_.on_lost(chunk.session, tag_of(chunk));
+      service_.on_lost(chunk.session, tag_of(chunk));
     }
     sessions_.touch(chunk.session);
     update_block(chunk.session, entry);
@@ -203,9 +203,9 @@ uint32_t Engine<P, X>::send_chunks() noexcept {
 
 // Job control agrees on chunks that all paths carry. It has not: nothing is written beyond a
 // buffer.
-template <Port P, Exchange X>
-void Engine<P, X>::close_oversized(const OutgoingChunk& chunk, SessionEntry& entry) {
-  exchange_.on_lost(chunk.session, tag_of(chunk));
+template <Port P, Service S>
+void Engine<P, S>::close_oversized(const OutgoingChunk& chunk, SessionEntry& entry) {
+  service_.on_lost(chunk.session, tag_of(chunk));
   entry.session->close(
       Errc::kProtocol,
       "a frame of " + std::to_string(frame_bytes(chunk)) + " bytes is more than the port carries",
@@ -214,8 +214,8 @@ void Engine<P, X>::close_oversized(const OutgoingChunk& chunk, SessionEntry& ent
   update_block(chunk.session, entry);
 }
 
-template <Port P, Exchange X>
-void Engine<P, X>::send_chunk(OutgoingChunk& chunk, TxFrame& frame, SessionEntry& entry) noexcept {
+template <Port P, Service S>
+void Engine<P, S>::send_chunk(OutgoingChunk& chunk, TxFrame& frame, SessionEntry& entry) noexcept {
   constexpr uint32_t kHeaderBytes = sizeof(wire::ChunkHeader);
   const auto payload_bytes = static_cast<uint32_t>(chunk.payload.size());
   const uint32_t bytes = frame_bytes(chunk);
@@ -240,21 +240,21 @@ void Engine<P, X>::send_chunk(OutgoingChunk& chunk, TxFrame& frame, SessionEntry
   counters_.add(Counter::kTxFrames);
   counters_.add(Counter::kTxBytes, bytes);
   pacer_.sent(bytes + entry.link_overhead_bytes, now_ns_);
-  exchange_.charge(chunk.job, bytes);
+  service_.charge(chunk.job, bytes);
 }
 
-// Keeps the promise that exchange_.next() only names sessions with room for one more frame.
-template <Port P, Exchange X>
-void Engine<P, X>::update_block(SessionSlot slot, SessionEntry& entry) noexcept {
+// Keeps the promise that service_.next() only names sessions with room for one more frame.
+template <Port P, Service S>
+void Engine<P, S>::update_block(SessionSlot slot, SessionEntry& entry) noexcept {
   const bool room = !entry.closed && entry.session->state() == Session::State::kOpen &&
                     entry.session->can_send(
                         std::max<uint32_t>(entry.session->path_payload(), entry.refused_bytes));
   if (room == !entry.blocked) return;
   entry.blocked = !room;
   if (room) {
-    exchange_.unblock(slot);
+    service_.unblock(slot);
   } else {
-    exchange_.block(slot);
+    service_.block(slot);
   }
 }
 

@@ -22,7 +22,8 @@
 #include "scheduler/send_queue.h"
 #include "shim/exchange/server/forward_gate.h"
 #include "transport/base/counters.h"
-#include "transport/engine/exchange.h"
+#include "shim/job/command.h"
+#include "transport/engine/service.h"
 
 namespace mercury {
 

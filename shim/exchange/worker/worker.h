@@ -20,10 +20,10 @@
 
 #include "scheduler/plan/plan.h"
 #include "scheduler/policy.h"
+#include "shim/job/command.h"
 #include "transport/base/counters.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
-#include "transport/engine/command.h"
 #include "transport/flow/sent_tag.h"
 #include "transport/wire/header.h"
 

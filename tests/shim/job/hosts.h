@@ -2,7 +2,7 @@
 // first-in first-out queues whose interleaving a seed decides; sessions join two lanes by endpoint;
 // time is virtual and moves only when nothing else can happen.
 //
-// The model keeps the engine's contract (transport/engine/command.h) and checks that the control
+// The model keeps the engine's contract (shim/job/command.h) and checks that the control
 // plane does: jobs are added before they are bound, channels are not used after removal.
 #pragma once
 

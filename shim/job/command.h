@@ -1,22 +1,18 @@
-// What the control plane asks of an engine, and what an engine reports: the whole of their
-// conversation. Each way one ring of unique_ptrs; neither side waits for the other. Cold path:
-// allocation is allowed on both sides.
+// What the control plane asks of the gradient exchange in an engine, and what the exchange reports;
+// with the engine's own about sessions (transport/engine/session_command.h) the whole of their
+// conversation.
 //
-// Shape: `job` is the host's slot for a job, the same in all its engines. `token` is chosen by the
-// control plane and comes back in the event.
+// Shape: `job` is the host's slot for a job, the same in all its engines. `token` names a session.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 #include "transport/base/worker_set.h"
-#include "transport/wire/hello.h"
+#include "transport/engine/session_command.h"
 
 namespace mercury {
 
@@ -24,46 +20,14 @@ class EngineChannel;  // shim/channel: the engine's end of a program's rings
 
 namespace command {
 
-// Opens a session to `remote`; SessionOpened or SessionClosed follows.
-struct Connect {
-  uint64_t token = 0;
-  JobSlot job;
-  Endpoint remote;
-  wire::Hello hello;  // `session` and `max_udp_payload` are filled in by the engine
-  wire::Key key{};    // the job's: what the session's tag is derived from
-};
-// Answers a HelloReceived event.
-struct Accept {
-  uint64_t hello = 0;  // HelloReceived::hello
-  uint64_t token = 0;  // names the session from now on
-  JobSlot job;
-  wire::HelloAck answer;  // `session` and `max_udp_payload` are filled in by the engine
-  wire::Key key{};
-};
-struct Refuse {
-  uint64_t hello = 0;
-  Errc code = Errc::kOk;
-  std::string text;
-};
-struct SendControl {
-  uint64_t token = 0;
-  std::vector<std::byte> message;
-};
-struct CloseSession {
-  uint64_t token = 0;
-  Errc code = Errc::kClosed;
-  std::string text;
-};
-
-// Worker side. One AddWorkerJob per engine, then tensors, then sessions of kind kData bound by
-// BindShard, then StartWorkerJob.
+// Worker side. One AddWorkerJob per engine, then a BindShard for each session to a server, then
+// tensors.
 struct AddWorkerJob {
   JobSlot job;
   uint16_t rank = 0;
   uint16_t workers = 0;
   uint32_t incarnation = 0;
-  uint16_t shards =
-      0;  // servers x lanes: how many parts each tensor is cut into (scheduler/plan/plan.h)
+  uint16_t shards = 0;  // servers x lanes: how many parts each tensor is cut into (plan.h)
   uint16_t lanes = 1;   // of this host; shards are dealt to them in turn
   uint32_t weight = 1;  // deficit round robin between jobs
   std::string policy;   // as scheduler/policy.h reads it; empty: the first of its table
@@ -176,50 +140,17 @@ struct AttachChannel {
 struct DetachChannel {
   EngineChannel* channel = nullptr;
 };
-struct Stop {};  // the engine closes its sessions, sends what is due, and its loop ends
-
 }  // namespace command
 
 using Command =
-    std::variant<command::Connect, command::Accept, command::Refuse, command::SendControl,
-                 command::CloseSession, command::AddWorkerJob, command::BindShard,
-                 command::AddServerJob, command::BindWorker, command::AddTensor, command::Confirm,
-                 command::CountChunks, command::ReplaceWorker, command::WithdrawWorker,
-                 command::Refill, command::SetPolicy, command::RemoveJob, command::FailJob,
-                 command::FailRounds, command::AttachChannel, command::DetachChannel,
-                 command::Stop>;
+    SessionCommandsAnd<command::AddWorkerJob, command::BindShard, command::AddServerJob,
+                       command::BindWorker, command::AddTensor, command::Confirm,
+                       command::CountChunks, command::ReplaceWorker, command::WithdrawWorker,
+                       command::Refill, command::SetPolicy, command::RemoveJob, command::FailJob,
+                       command::FailRounds, command::AttachChannel, command::DetachChannel>;
 
 namespace event {
 
-struct HelloReceived {  // answer with Accept or Refuse; the same HELLO again is not reported again
-  uint64_t hello = 0;
-  Endpoint remote;
-  wire::Hello body;
-};
-struct HelloRefused {  // by the engine itself: no version in common. At most one a second
-  Endpoint remote;
-  std::string job;
-  std::string text;
-};
-// Of Connect: HELLO_ACK has come. Of Accept: a frame, other than a chunk, has come that proves the
-// peer knows the key.
-struct SessionOpened {
-  uint64_t token = 0;
-  wire::HelloAck answer;
-};
-struct SessionClosed {
-  uint64_t token = 0;
-  Errc code = Errc::kOk;
-  std::string text;
-};
-struct ControlReceived {
-  uint64_t token = 0;
-  std::vector<std::byte> message;
-};
-struct PathProbed {  // largest UDP payload that the path carries both ports' limits considered
-  uint64_t token = 0;
-  uint16_t max_udp_payload = 0;
-};
 struct Confirmed {
   JobSlot job;
   uint32_t number = 0;
@@ -270,15 +201,10 @@ struct CommandFailed {  // AddTensor, AddServerJob, ...: memory or limits
   Errc code = Errc::kOk;
   std::string text;
 };
-struct Stopped {};
-
 }  // namespace event
 
-using Event =
-    std::variant<event::HelloReceived, event::HelloRefused, event::SessionOpened,
-                 event::SessionClosed, event::ControlReceived, event::PathProbed, event::Confirmed,
-                 event::ChunksMoved, event::WorkerReplaced, event::WorkersStalled,
-                 event::RoundHopeless, event::JobRemoved, event::ChannelDetached,
-                 event::ChannelBroken, event::CommandFailed, event::Stopped>;
+using Event = SessionEventsAnd<event::Confirmed, event::ChunksMoved, event::WorkerReplaced,
+                               event::WorkersStalled, event::RoundHopeless, event::JobRemoved,
+                               event::ChannelDetached, event::ChannelBroken, event::CommandFailed>;
 
 }  // namespace mercury

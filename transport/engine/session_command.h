@@ -1,0 +1,104 @@
+// What a control plane asks of an engine about sessions, and what an engine reports of them. The
+// service that the engine carries adds commands and events of its own; together they are the whole
+// conversation (SessionCommandsAnd, SessionEventsAnd). Each way one ring of unique_ptrs; neither
+// side waits for the other. Cold path: allocation is allowed on both sides.
+//
+// Shape: `token` is chosen by the control plane and comes back in the event. `job` is the host's
+// slot for a job, the same in all its engines.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "transport/base/endpoint.h"
+#include "transport/base/result.h"
+#include "transport/base/types.h"
+#include "transport/wire/hello.h"
+
+namespace mercury {
+
+namespace command {
+
+// Opens a session to `remote`; SessionOpened or SessionClosed follows.
+struct Connect {
+  uint64_t token = 0;
+  JobSlot job;
+  Endpoint remote;
+  wire::Hello hello;  // `session` and `max_udp_payload` are filled in by the engine
+  wire::Key key{};    // the job's: what the session's tag is derived from
+};
+// Answers a HelloReceived event.
+struct Accept {
+  uint64_t hello = 0;  // HelloReceived::hello
+  uint64_t token = 0;  // names the session from now on
+  JobSlot job;
+  wire::HelloAck answer;  // `session` and `max_udp_payload` are filled in by the engine
+  wire::Key key{};
+};
+struct Refuse {
+  uint64_t hello = 0;
+  Errc code = Errc::kOk;
+  std::string text;
+};
+struct SendControl {
+  uint64_t token = 0;
+  std::vector<std::byte> message;
+};
+struct CloseSession {
+  uint64_t token = 0;
+  Errc code = Errc::kClosed;
+  std::string text;
+};
+
+struct Stop {};  // the engine closes its sessions, sends what is due, and its loop ends
+
+}  // namespace command
+
+namespace event {
+
+struct HelloReceived {  // answer with Accept or Refuse; the same HELLO again is not reported again
+  uint64_t hello = 0;
+  Endpoint remote;
+  wire::Hello body;
+};
+struct HelloRefused {  // by the engine itself: no version in common. At most one a second
+  Endpoint remote;
+  std::string job;
+  std::string text;
+};
+// Of Connect: HELLO_ACK has come. Of Accept: a frame, other than a chunk, has come that proves the
+// peer knows the key.
+struct SessionOpened {
+  uint64_t token = 0;
+  wire::HelloAck answer;
+};
+struct SessionClosed {
+  uint64_t token = 0;
+  Errc code = Errc::kOk;
+  std::string text;
+};
+struct ControlReceived {
+  uint64_t token = 0;
+  std::vector<std::byte> message;
+};
+struct PathProbed {  // largest UDP payload that the path carries both ports' limits considered
+  uint64_t token = 0;
+  uint16_t max_udp_payload = 0;
+};
+struct Stopped {};
+
+}  // namespace event
+
+template <class... Own>
+using SessionCommandsAnd =
+    std::variant<command::Connect, command::Accept, command::Refuse, command::SendControl,
+                 command::CloseSession, command::Stop, Own...>;
+template <class... Own>
+using SessionEventsAnd =
+    std::variant<event::HelloReceived, event::HelloRefused, event::SessionOpened,
+                 event::SessionClosed, event::ControlReceived, event::PathProbed, event::Stopped,
+                 Own...>;
+
+}  // namespace mercury
