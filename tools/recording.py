@@ -10,22 +10,36 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ABOUT = ["date", "commit", "machine", "command"]
+# What decides a figure, in virtual time too: the simulator runs the engine itself.
+ENGINE = ["transport", "scheduler", "aggregator", "shim", "apps/sim"]
 
 
 class RecordError(RuntimeError):
     pass
 
 
+def git(*words, root=ROOT):
+    """What git says, or None where there is no repository, or none that has what is asked for."""
+    try:  # programs that need root read a checkout that is the user's
+        done = subprocess.run(["git", "-c", "safe.directory=*", "-C", root, *words], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
 def commit():
     """Of the sources, with a + where they differ from it; documents do not count."""
-    def git(*words):
-        # Programs that need root read a checkout that is the user's.
-        return subprocess.run(["git", "-c", "safe.directory=*", "-C", ROOT, *words], capture_output=True, text=True, check=False)
     found = git("rev-parse", "--short=7", "HEAD")
-    if found.returncode != 0:
+    if found is None:
         return "unknown"
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs").stdout
-    return found.stdout.strip() + ("+" if changed else "")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")
+    return found + ("+" if changed else "")
+
+
+def changes_since(recorded, root=ROOT):
+    """How many commits have changed the engine since this one; None: this is no checkout, or does not have it."""
+    said = git("rev-list", "--count", f"{recorded.rstrip('+')}..HEAD", "--", *ENGINE, root=root)
+    return None if said is None else int(said)
 
 
 # What is measured is what was there when the program began.
