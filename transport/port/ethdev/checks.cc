@@ -47,11 +47,10 @@ void check_privileges(const EthdevConfig& config, Checks& out) {
   const bool admin = has(set, CAP_SYS_ADMIN);
   if (config.has_netdev()) need("CAP_NET_RAW", has(set, CAP_NET_RAW));
   // DPDK's af_packet sets the interface's own address again when it starts.
-  if (config.has_netdev() || config.kind == DeviceKind::kTap) {
-    need("CAP_NET_ADMIN", has(set, CAP_NET_ADMIN));
-  }
-  if (config.kind == DeviceKind::kAfXdp) need("CAP_BPF", admin || has(set, CAP_BPF));
-  if (config.kind == DeviceKind::kPci) need("CAP_SYS_ADMIN", admin);
+  const DeviceRow& row = config.row();
+  if (row.netdev != Netdev::kNone) need("CAP_NET_ADMIN", has(set, CAP_NET_ADMIN));
+  if (row.uses_xdp()) need("CAP_BPF", admin || has(set, CAP_BPF));
+  if (row.is_nic()) need("CAP_SYS_ADMIN", admin);
   out.push_back({"privileges", missing.empty(),
                  missing.empty() ? "all that this device needs" : "missing: " + missing,
                  missing.empty() ? ""
@@ -69,8 +68,8 @@ std::string drivers_abi() {
 
 // Debian has a package for each driver.
 void check_driver(const EthdevConfig& config, Checks& out) {
-  if (kDrivers.empty() || config.kind == DeviceKind::kRing) return;  // linked into the program
-  const std::string driver = driver_of(config.kind);
+  if (kDrivers.empty() || config.row().linked) return;
+  const std::string driver = config.row().driver;
   const std::string abi = drivers_abi();
   const std::string file = "librte_" + driver + ".so." + abi;
   std::error_code error;
@@ -136,8 +135,7 @@ void check_memory(const EthdevConfig& config, uint32_t mtu, Checks& out) {
   const uint64_t need_mb = config.memory_mb ? config.memory_mb : memory_mb_for(plan);
   const uint64_t free_mb = free_hugepage_bytes() >> 20;
   const bool enough = free_mb >= need_mb;
-  const std::string driver =
-      config.kind == DeviceKind::kPci ? kernel_driver(pci_device(config)) : "";
+  const std::string driver = config.row().is_nic() ? kernel_driver(pci_device(config)) : "";
   const bool needed = is_uio(driver);
   const bool refused = config.hugepages == Hugepages::kNever;
   Check check{"hugepages",
@@ -168,14 +166,14 @@ void check_memory(const EthdevConfig& config, uint32_t mtu, Checks& out) {
 }
 
 void check_mtu(const EthdevConfig& config, const NetdevFacts& facts, Checks& out) {
-  const uint32_t most = max_mtu(config.kind);
+  const uint32_t most = config.row().max_mtu;
   const uint32_t wanted = config.mtu ? config.mtu : facts.mtu;
   const bool too_small = config.mtu > facts.mtu;
   const bool too_large = facts.mtu > most;
   const uint32_t right = too_large ? most : wanted;
   out.push_back({"mtu", !too_small && !too_large,
                  "interface " + std::to_string(facts.mtu) + ", Mercury uses " +
-                     std::to_string(std::min(right, facts.mtu)) + ", " + name_of(config.kind) +
+                     std::to_string(std::min(right, facts.mtu)) + ", " + config.row().name +
                      " carries up to " + std::to_string(most),
                  too_small || too_large
                      ? "ip link set dev " + config.device + " mtu " + std::to_string(right)
@@ -184,11 +182,11 @@ void check_mtu(const EthdevConfig& config, const NetdevFacts& facts, Checks& out
 
 // Of a device without an interface of the kernel. validate() has seen that it is not too large.
 void check_own_mtu(const EthdevConfig& config, uint32_t mtu, Checks& out) {
-  const bool pci = config.kind == DeviceKind::kPci;
+  const DeviceRow& row = config.row();
   out.push_back({"mtu", true,
-                 "Mercury uses " + std::to_string(mtu) + ", " + name_of(config.kind) +
-                     " carries up to " + std::to_string(max_mtu(config.kind)) +
-                     (pci ? ", or what the NIC says when it starts" : ""),
+                 "Mercury uses " + std::to_string(mtu) + ", " + row.name + " carries up to " +
+                     std::to_string(row.max_mtu) +
+                     (row.is_nic() ? ", or what the NIC says when it starts" : ""),
                  ""});
 }
 
@@ -232,11 +230,11 @@ void check_netdev(const EthdevConfig& config, Checks& out) {
                  has_address ? "the interface has one" : config.device + " has no address",
                  has_address ? "" : "ip address add ADDRESS/PREFIX dev " + config.device});
   check_mtu(config, *facts, out);
-  if (config.kind == DeviceKind::kAfPacket) {
+  if (config.row().uses_packet_sockets()) {
     if (auto merging = check_merging(config.device)) out.push_back(std::move(*merging));
   }
-  if (config.kind == DeviceKind::kAfXdp) check_xdp(config, *facts, out);
-  check_memory(config, std::min(facts->mtu, max_mtu(config.kind)), out);
+  if (config.row().uses_xdp()) check_xdp(config, *facts, out);
+  check_memory(config, std::min(facts->mtu, config.row().max_mtu), out);
 }
 
 void check_pci(const EthdevConfig& config, Checks& out) {
@@ -279,14 +277,15 @@ std::vector<Check> check_device(const EthdevConfig& config) {
     return out;
   }
   check_privileges(config, out);
-  if (config.kind != DeviceKind::kPci) check_driver(config, out);
-  if (config.kind == DeviceKind::kAfXdp) check_kernel_xdp(out);
+  const DeviceRow& row = config.row();
+  if (!row.is_nic()) check_driver(config, out);
+  if (row.uses_xdp()) check_kernel_xdp(out);
   if (config.has_netdev()) {
     check_netdev(config, out);
     return out;
   }
-  if (config.kind == DeviceKind::kPci) check_pci(config, out);
-  if (config.kind == DeviceKind::kMemif) check_memif(config, out);
+  if (row.is_nic()) check_pci(config, out);
+  if (row.naming == Naming::kSocket) check_memif(config, out);
   const uint32_t mtu = config.mtu ? config.mtu : 1500;
   check_own_mtu(config, mtu, out);
   check_memory(config, mtu, out);

@@ -8,13 +8,9 @@
 
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
+#include "transport/port/ethdev/device_kind.h"
 
 namespace mercury::ethdev {
-
-enum class DeviceKind : uint8_t { kPci, kAfXdp, kAfPacket, kTap, kMemif, kRing };
-const char* name_of(DeviceKind kind);
-// DPDK's driver of such devices, "net_af_xdp"; empty for kPci.
-const char* driver_of(DeviceKind kind);
 
 // An address of this host on the device. On an interface shared with the kernel the prefix and the
 // gateway are the kernel's business and are not read.
@@ -34,9 +30,9 @@ enum class Hugepages : uint8_t { kAuto, kNever, kAlways };
 
 struct EthdevConfig {
   DeviceKind kind = DeviceKind::kAfPacket;
-  // kPci: "0000:03:00.0". kAfXdp, kAfPacket: an interface of the kernel. kTap: name of the
-  // interface to create. kMemif: path of the socket. kRing: a name; two devices of one process that
-  // give the same name are joined back to back.
+  // What names it, as its kind's row says: "0000:03:00.0", an interface of the kernel's, one to
+  // create, a socket's path, or a name; two devices of one process that give the same name are
+  // joined back to back.
   std::string device;
   uint16_t engines = 1;  // engine e listens on udp_port + e
   uint16_t queues = 0;   // 0 = one per engine where the device has them
@@ -44,8 +40,8 @@ struct EthdevConfig {
   std::optional<LocalAddress> v4;  // neither: the interface's own addresses (shared only)
   std::optional<LocalAddress> v6;
   uint16_t udp_port = 7470;
-  // The kernel uses the interface too, and answers ARP, neighbour discovery and ping. Default: true
-  // for kAfXdp and kAfPacket; must be false for the others.
+  // The kernel uses the interface too, and answers ARP, neighbour discovery and ping. Default:
+  // where an interface of the kernel's carries the frames; must be false elsewhere.
   std::optional<bool> shared;
   uint64_t link_bytes_per_second = 0;  // all engines; 0 = what the NIC's link says, if any
   MemifOptions memif;
@@ -53,16 +49,26 @@ struct EthdevConfig {
   Hugepages hugepages = Hugepages::kAuto;
   uint32_t memory_mb = 0;  // of DPDK, for all devices of the process; 0 = what this device needs
 
-  bool is_shared() const {
-    return shared.value_or(kind == DeviceKind::kAfXdp || kind == DeviceKind::kAfPacket);
-  }
+  const DeviceRow& row() const { return row_of(kind); }
+  bool is_shared() const { return shared.value_or(has_netdev()); }
   // An interface of the kernel carries the frames.
-  bool has_netdev() const { return kind == DeviceKind::kAfXdp || kind == DeviceKind::kAfPacket; }
+  bool has_netdev() const { return row().netdev == Netdev::kCarries; }
 };
 
 // Reads "af_xdp:eth1", "af_packet:eth1", "tap:mercury0", "memif:/run/m.sock", "ring:name" or a PCI
 // address ("0000:03:00.0") into kind and device. Errors: kConfig.
 Status parse_device(std::string_view text, EthdevConfig& config);
+
+// What frames take in buffers: the Ethernet header, what DPDK puts before a frame
+// (RTE_PKTMBUF_HEADROOM), sizeof(rte_mbuf), and what a mempool puts before each object.
+inline constexpr uint32_t kEtherHeader = 14;
+inline constexpr uint32_t kHeadroom = 128;
+inline constexpr uint32_t kMbufStruct = 128;
+inline constexpr uint32_t kPoolHeader = 64;
+
+constexpr uint32_t round_up(uint32_t value, uint32_t step) {
+  return (value + step - 1) / step * step;
+}
 
 // Sizes that follow from the configuration. All in bytes unless named otherwise.
 struct BufferPlan {
@@ -78,11 +84,7 @@ BufferPlan plan_buffers(const EthdevConfig& config, uint32_t mtu, uint16_t queue
 // What EAL is started with for such a plan, where nothing is configured.
 uint32_t memory_mb_for(const BufferPlan& plan);
 
-// The largest MTU that the driver carries whatever the interface says; 9,600 where only memory
-// limits it.
-uint32_t max_mtu(DeviceKind kind);
-
-// Driver arguments of a virtual device; `xdp_program` is a path, for kAfXdp only.
+// Driver arguments of a virtual device; `xdp_program` is a path, or empty.
 std::string vdev_args(const EthdevConfig& config, uint32_t mtu, uint16_t queues,
                       const BufferPlan& plan, const std::string& xdp_program);
 

@@ -28,12 +28,12 @@ namespace {
 constexpr unsigned kLaneRing = 1024;
 // A memif client tries again this long after its server was not there, or went away. The driver
 // takes a lost connection down in a thread of its own, and must not be disturbed at it.
-constexpr uint64_t kReconnect = 100'000'000;
+constexpr uint64_t kReconnectNs = 100'000'000;
 // A connection that was accepted is given this long to become a link.
-constexpr uint64_t kHandshake = 1'000'000'000;
+constexpr uint64_t kHandshakeNs = 1'000'000'000;
 // How often the kernel is asked whether its interface is up, and a NIC for its link, which may take
 // a system call.
-constexpr uint64_t kLinkPoll = 100'000'000;
+constexpr uint64_t kLinkPollNs = 100'000'000;
 
 std::string unique_name(const char* prefix) {
   static std::atomic<uint32_t> next{0};
@@ -70,9 +70,7 @@ Error Device::driver_error(const std::string& what, int code) const {
 Result<std::shared_ptr<Device>> Device::create(const EthdevConfig& config) {
   if (Status valid = validate(config); !valid) return valid.error();
   std::shared_ptr<Device> device(new Device(config));
-  device->name_ = config.kind == DeviceKind::kPci
-                      ? config.device
-                      : std::string(name_of(config.kind)) + ":" + config.device;
+  device->name_ = device->row_.is_nic() ? config.device : device->row_.name + (":" + config.device);
   using Step = Status (Device::*)();
   for (const Step step : {&Device::settle_netdev, &Device::settle_addresses, &Device::attach,
                           &Device::configure, &Device::create_lanes, &Device::start}) {
@@ -87,9 +85,9 @@ Status Device::attach() {
   EalOptions options;
   options.hugepages = config_.hugepages;
   options.memory_mb = config_.memory_mb != 0 ? config_.memory_mb : memory_mb_for(plan_);
-  if (config_.kind == DeviceKind::kPci) options.pci_address = config_.device;
+  if (row_.is_nic()) options.pci_address = config_.device;
   if (Status started = start_eal(options); !started) return started;
-  if (config_.kind == DeviceKind::kPci) {
+  if (row_.is_nic()) {
     if (rte_eth_dev_get_port_by_name(config_.device.c_str(), &port_id_) == 0) {
       attached_ = true;
       take_driver_log();
@@ -99,8 +97,8 @@ Status Device::attach() {
     return Error(why.code == Errc::kPermission ? why.code : Errc::kNoDevice, why.message);
   }
   take_driver_log();
-  if (config_.kind == DeviceKind::kRing) return attach_ring();
-  if (config_.kind == DeviceKind::kAfXdp) {
+  if (row_.origin == Origin::kRings) return attach_ring();
+  if (row_.uses_xdp()) {
     capture_libbpf_log();
     auto claim = InterfaceClaim::take(netdev_index_, config_.device);
     if (!claim) return claim.error();
@@ -112,10 +110,10 @@ Status Device::attach() {
       steer_.emplace(std::move(*object));
     }
   }
-  if (config_.kind == DeviceKind::kMemif && config_.memif.server && !config_.memif.abstract) {
+  if (row_.naming == Naming::kSocket && config_.memif.server && !config_.memif.abstract) {
     if (Status cleared = clear_stale_socket(config_.device); !cleared) return cleared;
   }
-  const std::string vdev = unique_name(driver_of(config_.kind));
+  const std::string vdev = unique_name(row_.driver);
   const std::string args =
       vdev_args(config_, mtu_, queues_, plan_, steer_ ? steer_->path() : std::string());
   const std::vector<int> before = sockets_of_domain(AF_PACKET);
@@ -126,7 +124,7 @@ Status Device::attach() {
   const int found = rte_eth_dev_get_port_by_name(vdev.c_str(), &port_id_);
   if (found != 0) return driver_error("its driver made no port", found);
   lanes_ = std::make_unique<Lane[]>(config_.engines);
-  if (config_.kind == DeviceKind::kAfPacket) return find_sockets(before, AF_PACKET);
+  if (row_.uses_packet_sockets()) return find_sockets(before, AF_PACKET);
   return {};
 }
 
@@ -155,8 +153,8 @@ Status Device::find_sockets(const std::vector<int>& before, int domain) {
 
 Status Device::create_pools() {
   for (uint16_t queue = 0; queue < queues_; ++queue) {
-    rte_mempool* pool = create_frame_pool(config_.kind, unique_name("mercury_frames"),
-                                          plan_.data_room, plan_.mbufs);
+    rte_mempool* pool =
+        create_frame_pool(row_.pool, unique_name("mercury_frames"), plan_.data_room, plan_.mbufs);
     if (pool == nullptr) {
       return Error(Errc::kNoMemory, "device " + name_ + ": no memory for " +
                                         std::to_string(plan_.mbufs) + " buffers of " +
@@ -165,10 +163,7 @@ Status Device::create_pools() {
     }
     pools_.push_back(pool);
   }
-  // The drivers that copy each segment into their own ring inside the call: the payload is read
-  // once, and no longer needed when the call returns. A NIC would read memory that is not mapped
-  // for it, af_xdp takes one segment only, and net_ring's peer frees in another thread.
-  if (config_.kind == DeviceKind::kAfPacket || config_.kind == DeviceKind::kMemif) {
+  if (row_.gather != Gather::kNever) {
     gather_pool_ = create_gather_pool(unique_name("mercury_gather"), 2048);
     if (gather_pool_ == nullptr) {
       return Error(Errc::kNoMemory, "device " + name_ + ": no memory; raise memory_mb");
@@ -184,7 +179,7 @@ Status Device::configure() {
   queues_ = std::min({queues_, info.max_rx_queues, info.max_tx_queues});
   if (Status pools = create_pools(); !pools) return pools;
   rte_eth_conf conf{};
-  if (config_.kind == DeviceKind::kPci) {
+  if (row_.is_nic()) {
     // Virtual devices report 1,518 bytes at most, and carry what fits their buffers.
     conf.rxmode.mtu = mtu_;
     if (mtu_ > info.max_mtu) {
@@ -216,7 +211,7 @@ Status Device::configure() {
     failed = rte_eth_tx_queue_setup(port_id_, queue, tx_descriptors, socket, &tx);
     if (failed != 0) return driver_error("transmit queue " + std::to_string(queue), failed);
   }
-  if (config_.kind == DeviceKind::kAfXdp) return find_sockets(before, AF_XDP);
+  if (row_.uses_xdp()) return find_sockets(before, AF_XDP);
   return {};
 }
 
@@ -243,19 +238,16 @@ Status Device::create_lanes() {
 }
 
 Status Device::start() {
-  const bool client = config_.kind == DeviceKind::kMemif && !config_.memif.server;
-  if (!client) {  // a client connects from tick(): its server may not be there yet
+  if (!connects_later()) {  // a client connects from tick(): its server may not be there yet
     const int failed = rte_eth_dev_start(port_id_);
     if (failed != 0) return driver_error("does not start", failed);
     started_ = true;
   }
   if (!config_.is_shared()) rte_eth_allmulticast_enable(port_id_);  // neighbour discovery
-  if (local_.mac.is_zero() && config_.kind != DeviceKind::kRing &&
-      config_.kind != DeviceKind::kTap) {
+  if (local_.mac.is_zero() && row_.has_mac) {
     rte_ether_addr mac{};
     if (rte_eth_macaddr_get(port_id_, &mac) == 0) std::memcpy(local_.mac.bytes.data(), &mac, 6);
   }
-  // A ring has no address, and a tap's is that of the kernel at its other end.
   if (local_.mac.is_zero()) {
     local_.mac = MacAddress::from_ip(local_.has_v4 ? local_.v4 : local_.v6);
   }
@@ -289,9 +281,7 @@ bool Device::look_at_link() {
   rte_eth_link link{};
   const bool up = started_ && rte_eth_link_get_nowait(port_id_, &link) == 0 &&
                   link.link_status == RTE_ETH_LINK_UP;
-  // What virtual devices say of theirs is made up.
-  const bool says =
-      config_.kind == DeviceKind::kPci && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN;
+  const bool says = row_.has_link && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN;
   if (up && says) take_rate(uint64_t{link.link_speed} * 1'000'000 / 8);
   return up;
 }
@@ -299,20 +289,19 @@ bool Device::look_at_link() {
 void Device::tick(uint64_t now_ns) {
   const std::unique_lock lock(tick_mutex_, std::try_to_lock);
   if (!lock) return;  // another engine is at it
-  const bool outside = config_.has_netdev() || config_.kind == DeviceKind::kPci;
+  const bool outside = config_.has_netdev() || row_.has_link;
   if (outside && now_ns < next_look_ns_) return;
-  if (outside) next_look_ns_ = now_ns + kLinkPoll;
+  if (outside) next_look_ns_ = now_ns + kLinkPollNs;
   const bool was_up = link_up_.load(std::memory_order_relaxed);
   const bool up = config_.has_netdev() ? look_at_netdev(was_up) : look_at_link();
   link_up_.store(up, std::memory_order_relaxed);
-  const bool client = config_.kind == DeviceKind::kMemif && !config_.memif.server;
-  if (up || !client) return;
-  if (was_up) next_look_ns_ = now_ns + kReconnect;
+  if (up || !connects_later()) return;
+  if (was_up) next_look_ns_ = now_ns + kReconnectNs;
   if (now_ns < next_look_ns_) return;
   if (started_) rte_eth_dev_stop(port_id_);
   started_ = rte_eth_dev_start(port_id_) == 0;
   if (!started_) take_driver_log();  // "cannot connect": it will be tried again
-  next_look_ns_ = now_ns + (started_ ? kHandshake : kReconnect);
+  next_look_ns_ = now_ns + (started_ ? kHandshakeNs : kReconnectNs);
 }
 
 Device::~Device() {
@@ -320,7 +309,7 @@ Device::~Device() {
     rte_eth_dev_stop(port_id_);
     rte_eth_dev_close(port_id_);
     if (!vdev_.empty()) rte_vdev_uninit(vdev_.c_str());
-    if (config_.kind == DeviceKind::kRing) release_ring_side(config_.device);
+    if (row_.origin == Origin::kRings) release_ring_side(config_.device);
   }
   for (uint16_t engine = 0; lanes_ && engine < config_.engines; ++engine) {
     for (rte_ring* ring : {lanes_[engine].inbox, lanes_[engine].outbox}) {

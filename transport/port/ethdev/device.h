@@ -82,7 +82,7 @@ class Device {
   void tick(uint64_t now_ns);
 
  private:
-  explicit Device(const EthdevConfig& config) : config_(config) {}
+  explicit Device(const EthdevConfig& config) : config_(config), row_(config.row()) {}
 
   Status settle_netdev();
   Status settle_addresses();
@@ -98,7 +98,11 @@ class Device {
   Status find_sockets(const std::vector<int>& before, int domain);
   Error driver_error(const std::string& what, int code) const;
 
+  // The end that waits for the other.
+  bool connects_later() const { return row_.connects_later && !config_.memif.server; }
+
   EthdevConfig config_;
+  const DeviceRow& row_;
   std::string name_;
   std::string vdev_;  // DPDK's name of a virtual device that we created
   uint32_t mtu_ = 1500;

@@ -9,7 +9,7 @@ namespace mercury::ethdev {
 // MTU, MAC and queue count that an interface of the kernel imposes.
 Status Device::settle_netdev() {
   queues_ = config_.queues != 0 ? config_.queues : config_.engines;
-  mtu_ = config_.mtu != 0 ? config_.mtu : std::min(1500U, max_mtu(config_.kind));
+  mtu_ = config_.mtu != 0 ? config_.mtu : std::min(1500U, row_.max_mtu);
   if (!config_.has_netdev()) return {};
   const auto facts = read_netdev(config_.device);
   if (!facts) return facts.error();
@@ -25,16 +25,15 @@ Status Device::settle_netdev() {
                                     "); run: ip link set dev " + config_.device + " mtu " +
                                     std::to_string(config_.mtu));
   }
-  if (facts->mtu > max_mtu(config_.kind)) {
-    return Error(Errc::kConfig,
-                 "interface " + config_.device + " has mtu " + std::to_string(facts->mtu) + ", " +
-                     name_of(config_.kind) + " carries " + std::to_string(max_mtu(config_.kind)) +
-                     "; run: ip link set dev " + config_.device + " mtu " +
-                     std::to_string(max_mtu(config_.kind)) +
-                     (config_.kind == DeviceKind::kAfXdp ? ", or use af_packet" : ""));
+  if (facts->mtu > row_.max_mtu) {
+    return Error(Errc::kConfig, "interface " + config_.device + " has mtu " +
+                                    std::to_string(facts->mtu) + ", " + row_.name + " carries " +
+                                    std::to_string(row_.max_mtu) + "; run: ip link set dev " +
+                                    config_.device + " mtu " + std::to_string(row_.max_mtu) +
+                                    (row_.uses_xdp() ? ", or use af_packet" : ""));
   }
   if (config_.mtu == 0) mtu_ = facts->mtu;
-  if (config_.kind == DeviceKind::kAfXdp) {
+  if (row_.uses_xdp()) {
     const uint16_t served = served_queues(*facts, queues_);
     if (facts->queues > served) {
       return Error(Errc::kConfig,

@@ -12,9 +12,9 @@ constexpr unsigned kCache = 256;  // buffers that a thread takes from or gives t
 
 }  // namespace
 
-rte_mempool* create_frame_pool(DeviceKind kind, const std::string& name, uint32_t data_room,
+rte_mempool* create_frame_pool(PoolLayout layout, const std::string& name, uint32_t data_room,
                                uint32_t mbufs) {
-  if (kind == DeviceKind::kPci) {
+  if (layout == PoolLayout::kDma) {
     return rte_pktmbuf_pool_create(name.c_str(), mbufs, kCache, 0, static_cast<uint16_t>(data_room),
                                    SOCKET_ID_ANY);
   }
@@ -30,7 +30,7 @@ rte_mempool* create_frame_pool(DeviceKind kind, const std::string& name, uint32_
   rte_pktmbuf_pool_private priv{};
   priv.mbuf_data_room_size = static_cast<uint16_t>(data_room);
   rte_pktmbuf_pool_init(pool, &priv);
-  const bool one_piece_needed = kind == DeviceKind::kAfXdp;
+  const bool one_piece_needed = layout == PoolLayout::kOnePiece;
   if (rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), nullptr) != 0 ||
       rte_mempool_populate_default(pool) < 0 || (one_piece_needed && pool->nb_mem_chunks != 1)) {
     rte_mempool_free(pool);

@@ -27,13 +27,28 @@ TEST(ParseDevice, KnowsEveryKind) {
   EXPECT_EQ(parsed("10000:01:00.0").device, "10000:01:00.0");  // behind Intel's VMD
 }
 
+TEST(DeviceRows, AreFoundByKindAndByName) {
+  for (const DeviceRow& row : device_rows()) {
+    EXPECT_EQ(&row_of(row.kind), &row);
+    const bool bare = row.naming == Naming::kAddress;
+    EXPECT_EQ(device_row(row.name), bare ? nullptr : &row) << row.name;
+    if (!bare) {
+      EXPECT_EQ(parsed((std::string(row.name) + ":x").c_str()).kind, row.kind);
+    }
+  }
+  EXPECT_EQ(device_row("eth0"), nullptr);
+}
+
 TEST(ParseDevice, SaysWhatItExpected) {
   for (const char* text : {"", "eth0", "af_xdp:", "af_xdp", "dpdk:eth0", "1.2", "10.0.0.1", "3:0.1",
                            "03:20.0", "03:00.8", "0000:0000:03:00.0", "000:03:00.0"}) {
     EthdevConfig config;
     const Status status = parse_device(text, config);
     ASSERT_FALSE(status.ok()) << text;
-    EXPECT_NE(status.error().message.find("af_xdp:INTERFACE"), std::string::npos);
+    EXPECT_EQ(status.error().message,
+              "device \"" + std::string(text) +
+                  "\": expected af_xdp:INTERFACE, af_packet:INTERFACE, tap:NAME, memif:PATH, "
+                  "ring:NAME or a PCI address such as 0000:03:00.0");
   }
 }
 
@@ -57,8 +72,8 @@ TEST(Plan, XdpObjectsAreOnePage) {
 TEST(Plan, EveryKindHoldsItsLargestFrame) {
   for (const char* text : {"af_xdp:e", "af_packet:e", "tap:e", "memif:e", "ring:e", "03:00.0"}) {
     const EthdevConfig config = parsed(text);
-    const uint32_t mtu = max_mtu(config.kind);
-    const uint32_t kernel = config.kind == DeviceKind::kAfXdp ? 256 : 0;
+    const uint32_t mtu = config.row().max_mtu;
+    const uint32_t kernel = config.row().uses_xdp() ? 256 : 0;
     EXPECT_GE(plan_buffers(config, mtu, 1).data_room, 128 + kernel + mtu + 14) << text;
   }
 }
