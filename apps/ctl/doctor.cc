@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -14,8 +14,7 @@
 #include "apps/stackd/config.h"
 #include "apps/stackd/descriptors.h"
 #include "apps/stackd/host_builder.h"
-#include "transport/port/ethdev/checks.h"
-#include "transport/port/uring/uring_port.h"
+#include "apps/stackd/ports.h"
 
 namespace mercury {
 namespace {
@@ -34,41 +33,6 @@ Check check_configuration(const std::string& path, StackdConfig& config) {
   }
   config = *loaded;
   return {"configuration", true, path.empty() ? "defaults" : path, ""};
-}
-
-bool is_link_local(const IpAddress& ip) {
-  return !ip.is_v4() && ip.bytes[0] == 0xfe && (ip.bytes[1] & 0xc0) == 0x80;
-}
-
-std::string uring_fix(const Error& why, const IpPrefix& address) {
-  const std::string ip = address.ip.to_string();
-  if (why.sys_errno == EADDRNOTAVAIL) {
-    return "ip address add " + ip + "/" + std::to_string(address.bits) +
-           " dev INTERFACE, or set port.address to one that ip address shows";
-  }
-  if (why.sys_errno == EINVAL && is_link_local(address.ip)) {
-    return "set port.address to one that is not link-local (fe80::/10); ip address shows them";
-  }
-  if (why.code == Errc::kInvalidArgument) return "set port.address to one that ip address shows";
-  if (why.code == Errc::kNoMemory) return "ulimit -l unlimited (systemd: LimitMEMLOCK=infinity)";
-  if (why.sys_errno == EPERM || why.sys_errno == ENOSYS) {
-    return "sysctl kernel.io_uring_disabled=0";
-  }
-  return "use Linux 6.0 or later, or set port.kind = \"ethdev\"";
-}
-
-// Made and dropped: the surest way to know that io_uring, its limits and the address work.
-Check check_uring(const StackdConfig& config) {
-  Counters counters;
-  uring::UringConfig port;
-  const IpPrefix address = config.addresses.front();  // the configuration's check has seen it
-  port.local = {address.ip, 0};
-  Result<std::unique_ptr<uring::UringPort>> made = uring::UringPort::create(port, counters);
-  if (!made) return {"io_uring", false, made.error().message, uring_fix(made.error(), address)};
-  return {"io_uring", true,
-          "UDP payload up to " + std::to_string((*made)->info().max_udp_payload) + " bytes at " +
-              address.ip.to_string(),
-          ""};
 }
 
 // The daemon makes the folders that are missing.
@@ -125,27 +89,17 @@ Check check_descriptors(const StackdConfig& config) {
           ""};
 }
 
-void add_udp_ports(const StackdConfig& config, std::vector<Check>& checks) {
-  for (Check& check : check_udp_ports(config)) checks.push_back(std::move(check));
-}
-
 void check_port(const StackdConfig& config, const std::string& path, std::vector<Check>& checks) {
-  if (config.port_kind == "uring") {
-    checks.push_back(check_uring(config));
-    add_udp_ports(config, checks);
-    if (auto offload = check_offload(config)) checks.push_back(std::move(*offload));
-    return;
+  const PortRow& port = port_of(config);
+  const std::string file =
+      path.empty() ? kSystemConfig + std::string(", which is not there yet") : path;
+  for (Check& check : port.diagnose(config, file)) checks.push_back(std::move(check));
+  if (port.kernel_has_address(config)) {  // which must leave the ports alone
+    for (Check& check : check_udp_ports(config)) checks.push_back(std::move(check));
   }
-  const Result<ethdev::EthdevConfig> device = device_config(config);
-  if (!device) {
-    return checks.push_back(
-        {"device", false, device.error().message,
-         "set it in " +
-             (path.empty() ? kSystemConfig + std::string(", which is not there yet") : path)});
-  }
-  for (Check& check : ethdev::check_device(*device)) checks.push_back(std::move(check));
-  // The kernel, which has the same address, must leave the ports alone.
-  if (device->has_netdev()) add_udp_ports(config, checks);
+  const bool said = std::ranges::any_of(checks, [](const Check& c) { return c.name == "offload"; });
+  if (said) return;
+  if (auto offload = port.check_offload(config)) checks.push_back(std::move(*offload));
 }
 
 const char* level_of(const Check& check) {

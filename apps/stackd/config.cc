@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "apps/stackd/config_table.h"
+#include "apps/stackd/port_kinds.h"
 #include "transport/base/environment.h"
 
 namespace mercury {
@@ -328,7 +329,7 @@ Status check_together(const StackdConfig& config) {
                        "expected a path of 1 to " + std::to_string(kLongestSocket) +
                            " characters, got " + std::to_string(config.socket.size()));
   }
-  if (config.port_kind == "uring" && config.addresses.size() != 1) {
+  if (port_kind(config.port_kind).one_address && config.addresses.size() != 1) {
     return wrong_value(config, "port.address",
                        std::string("expected the address to listen on, got ") +
                            (config.addresses.empty() ? "none" : "two"));

@@ -1,8 +1,10 @@
 #include "apps/stackd/config_table.h"
 
 #include <charconv>
+#include <string>
 #include <string_view>
 
+#include "apps/stackd/port_kinds.h"
 #include "shim/channel/attach.h"
 #include "transport/base/endpoint.h"
 
@@ -14,9 +16,21 @@ constexpr uint64_t kKi = 1024, kMi = 1024 * kKi, kGi = 1024 * kMi;
 constexpr uint64_t kUs = 1000, kMs = 1000 * kUs, kS = 1000 * kMs;
 constexpr uint64_t kAny = ~uint64_t{0} >> 1;
 
+// Of all kinds of ports, their names and what these mean.
+std::string join_kinds(const char* between, bool with_help) {
+  std::string all;
+  for (const PortKind& kind : kPortKinds) {
+    all += all.empty() ? "" : between;
+    all += kind.name;
+    if (with_help) all += std::string(": ") + kind.help;
+  }
+  return all;
+}
+const std::string kPortNames = join_kinds("|", false);
+const std::string kPortHelp = join_kinds("; ", true);
+
 const ConfigRow kRows[] = {
-    {"port", "kind", &C::port_kind, Unit::kNone, 0, 0, "ethdev|uring",
-     "ethdev: DPDK; uring: UDP sockets through io_uring (no root, no DPDK)"},
+    {"port", "kind", &C::port_kind, Unit::kNone, 0, 0, kPortNames.c_str(), kPortHelp.c_str()},
     {"port", "device", &C::device, Unit::kNone, 0, 0, nullptr,
      "ethdev: a PCI address (0000:03:00.0), or af_xdp, af_packet, tap, memif, ring"},
     {"port", "interface", &C::interface, Unit::kNone, 0, 0, nullptr,

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <csignal>
 
+#include "apps/stackd/ports.h"
+
 namespace mercury {
 namespace {
 
@@ -76,11 +78,12 @@ void Daemon::notice(NoticeKind kind, const std::string& line) {
 }
 
 void Daemon::warn_of_offloads() {
-  const std::optional<ethdev::Check> check = check_offload(config_);
+  const PortRow& port = port_of(config_);
+  const std::optional<ethdev::Check> check = port.check_offload(config_);
   const bool bad = check && !check->fix.empty();
   if (bad) spdlog::warn("{}; run: {}", check->message, check->fix);
-  if (config_.port_kind == "ethdev" && config_.device == "af_packet") {
-    uncut_.emplace(config_.interface, bad);
+  if (const std::string interface = port.drops_uncut_of(config_); !interface.empty()) {
+    uncut_.emplace(interface, bad);
   }
 }
 

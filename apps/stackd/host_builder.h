@@ -4,14 +4,10 @@
 #include <sys/types.h>
 
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "apps/stackd/config.h"
 #include "shim/host/host.h"
-#include "transport/port/ethdev/checks.h"
-#include "transport/port/ethdev/config.h"
 
 namespace mercury {
 
@@ -20,8 +16,6 @@ struct BuiltHost {
   std::vector<ThreadConfig> threads;  // one per engine
 };
 
-// The DPDK device that the configuration describes. Errors: kConfig.
-Result<ethdev::EthdevConfig> device_config(const StackdConfig& config);
 // engine.scheduling.
 Scheduling scheduling_of(const StackdConfig& config);
 // The CPUs that this process may run on.
@@ -34,9 +28,6 @@ Result<gid_t> attach_group(const StackdConfig& config);
 // the device's name and settings, its interface, the cores, the group. Errors: kConfig, naming the
 // key.
 Status check_host(const StackdConfig& config);
-// What the kernel's offloads do to frames of this port, or of its peers; none where they do
-// nothing.
-std::optional<ethdev::Check> check_offload(const StackdConfig& config);
 // `notice` takes lines for the log. Errors: kConfig (device), and what the port says of devices and
 // privileges.
 Result<BuiltHost> build_host(const StackdConfig& config, Notice notice);
