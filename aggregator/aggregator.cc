@@ -15,7 +15,6 @@ namespace mercury {
 namespace {
 
 using aggregation::HopelessWatch;
-using aggregation::PinCheck;
 using aggregation::QuorumRule;
 using aggregation::QuorumSlot;
 using aggregation::StallWatch;
@@ -38,6 +37,7 @@ struct Job {
   std::vector<Member> members;  // by rank
   TensorTable tensors;
   uint64_t memory_bytes = 0;
+  uint64_t unmapped_bytes = 0;
   // How far drained() has come: whole tensors, and chunks of the next.
   size_t drained_tensors = 0;
   uint32_t drained_chunks = 0;
@@ -50,7 +50,7 @@ struct Job {
     if (rule.first_woken != nullptr) return 0;
     return rule.first_read == nullptr ? kNever : rule.read_due_ns;
   }
-  bool take_overdue(uint64_t now_ns, const PinCheck& pins, uint32_t& looks,
+  bool take_overdue(uint64_t now_ns, const PortMemory& port, uint32_t& looks,
                     OverdueChunk& out) noexcept {
     if (woken_due_ns() <= now_ns && rule.first_woken == nullptr) {
       rule.first_woken = std::exchange(rule.first_read, nullptr);
@@ -59,7 +59,7 @@ struct Job {
       --looks;
       QuorumSlot& chunk = *rule.first_woken;
       if (rule.first_read == nullptr) rule.read_due_ns = now_ns + kPinRetryNs;
-      if (chunk.tensor->settle(chunk, pins) && chunk.tensor->finish(chunk, out)) return true;
+      if (chunk.tensor->settle(chunk, port) && chunk.tensor->finish(chunk, out)) return true;
     }
     while (looks > 0 && overdue_ns() <= now_ns) {
       --looks;
@@ -75,14 +75,32 @@ Error no_such_job(JobSlot job) {
   return {Errc::kNotFound, "no job in slot " + std::to_string(job.value)};
 }
 
+// Where the port cannot, the tensor's results are copied.
+void map_results(const PortMemory& port, TensorSlots& slots) {
+  if (port.map == nullptr || slots.empty()) return;
+  const Result<MemoryKey> key = port.map(port.context, slots.result_pages());
+  if (key) {
+    slots.mapped = *key;
+  } else {
+    slots.copy_results();
+  }
+}
+
+void unmap_results(const PortMemory& port, TensorTable& tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (const auto key = tensors.at(i).mapped) port.unmap(port.context, *key);
+  }
+}
+
 Error no_memory() { return {Errc::kNoMemory, "no memory for the aggregator's tables"}; }
 
 }  // namespace
 
 struct Aggregator::State {
-  PinCheck pins;
+  PortMemory port;
   std::vector<std::unique_ptr<Job>> jobs;  // by JobSlot
   uint64_t memory_bytes = 0;
+  uint64_t unmapped_bytes = 0;
   uint64_t memory_limit_bytes = 0;
   size_t quorum_jobs = 0;
   size_t next_overdue = 0;  // the job slot that take_overdue begins with
@@ -94,9 +112,9 @@ struct Aggregator::State {
   }
 };
 
-Aggregator::Aggregator(PinBusy pin_busy, void* context, uint64_t memory_limit_bytes)
+Aggregator::Aggregator(const PortMemory& port, uint64_t memory_limit_bytes)
     : state_(std::make_unique<State>()) {
-  state_->pins = {pin_busy, context};
+  state_->port = port;
   state_->memory_limit_bytes = memory_limit_bytes;
 }
 Aggregator::~Aggregator() = default;
@@ -138,7 +156,7 @@ bool Aggregator::drained(JobSlot job, uint32_t& looks) noexcept {
     for (; held->drained_chunks < slots.chunks(); ++held->drained_chunks) {
       if (looks == 0) return false;
       --looks;
-      if (slots.pins_busy(held->drained_chunks, state_->pins)) return false;
+      if (slots.pins_busy(held->drained_chunks, state_->port)) return false;
     }
     held->drained_chunks = 0;
   }
@@ -148,7 +166,9 @@ bool Aggregator::drained(JobSlot job, uint32_t& looks) noexcept {
 void Aggregator::remove_job(JobSlot job) {
   Job* gone = state_->find(job);
   if (gone == nullptr) return;
+  unmap_results(state_->port, gone->tensors);
   state_->memory_bytes -= gone->memory_bytes;
+  state_->unmapped_bytes -= gone->unmapped_bytes;
   state_->quorum_jobs -= gone->spec.quorum > 0;
   state_->jobs[job.value].reset();
   state_->next_stall_ns = 0;  // it looks anew at what is left
@@ -187,6 +207,12 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
   }
   owner->memory_bytes += needed;
   state_->memory_bytes += needed;
+  TensorSlots& added = *owner->tensors.find(spec.tensor);
+  map_results(state_->port, added);
+  if (added.copies_results()) {
+    owner->unmapped_bytes += needed;
+    state_->unmapped_bytes += needed;
+  }
   return {};
 }
 
@@ -251,7 +277,7 @@ bool Aggregator::take_overdue(uint64_t now_ns, uint32_t& looks, OverdueChunk& ou
     Job* const job = state_->jobs[slot].get();
     if (job == nullptr) continue;
     out.job = JobSlot(static_cast<uint16_t>(slot));
-    if (job->take_overdue(now_ns, state_->pins, looks, out)) return true;
+    if (job->take_overdue(now_ns, state_->port, looks, out)) return true;
   }
   return false;
 }
@@ -298,7 +324,7 @@ PushVerdict Aggregator::push(const Contribution& contribution) noexcept {
   }
   TensorSlots* const slots = owner->tensors.find(contribution.tensor);
   if (slots == nullptr) return PushVerdict::kUnknownTensor;
-  const PushVerdict verdict = slots->push(contribution, state_->pins);
+  const PushVerdict verdict = slots->push(contribution, state_->port);
   if (owner->hopeless.ending() && verdict == PushVerdict::kAdded) {
     owner->hopeless.note(*slots, slots->index_of(contribution.chunk), owner->rule.live);
     state_->seeks_hopeless = state_->seeks_hopeless || owner->hopeless.pending();
@@ -320,5 +346,6 @@ uint64_t Aggregator::memory_bytes(JobSlot job) const noexcept {
 }
 
 uint64_t Aggregator::memory_bytes() const noexcept { return state_->memory_bytes; }
+uint64_t Aggregator::unmapped_bytes() const noexcept { return state_->unmapped_bytes; }
 
 }  // namespace mercury

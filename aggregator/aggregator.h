@@ -104,7 +104,7 @@ struct ChunkResult {
   uint32_t crc = 0;                     // of `elements`
   uint16_t contributors = 0;
   bool partial = false;
-  PayloadPin* pin = nullptr;
+  PayloadPin* pin = nullptr;  // null: the port could not map it, so it is to be copied
 };
 
 // A chunk whose round is complete without a push: send result() to all workers.
@@ -137,10 +137,10 @@ struct HopelessRound {
 
 class Aggregator {
  public:
-  // `pin_busy` tells whether a port still reads a pinned payload (Port::pin_busy); called rarely.
-  using PinBusy = bool (*)(void* context, PayloadPin& pin);
-  // `memory_limit_bytes`: of all jobs together; 0 = none.
-  Aggregator(PinBusy pin_busy, void* context, uint64_t memory_limit_bytes = 0);
+  // `port` sends the results: it is told of the memory that they lie in when a tensor is added, and
+  // again when its job is removed, and asked, rarely, whether it still reads one. It may go before
+  // the aggregator does. `memory_limit_bytes`: of all jobs together; 0 = none.
+  explicit Aggregator(const PortMemory& port, uint64_t memory_limit_bytes = 0);
   ~Aggregator();
   Aggregator(const Aggregator&) = delete;
   Aggregator& operator=(const Aggregator&) = delete;
@@ -201,6 +201,8 @@ class Aggregator {
   // Reserved for accumulators, slots and contributions kept apart; touched as rounds arrive.
   uint64_t memory_bytes(JobSlot job) const noexcept;
   uint64_t memory_bytes() const noexcept;
+  // Of it, what belongs to tensors whose results are copied, as the port could not map them.
+  uint64_t unmapped_bytes() const noexcept;
 
  private:
   struct State;

@@ -40,13 +40,13 @@ void TensorSlots::wake_open() noexcept {
   }
 }
 
-bool TensorSlots::settle(QuorumSlot& chunk, const PinCheck& pins) noexcept {
+bool TensorSlots::settle(QuorumSlot& chunk, const PortMemory& port) noexcept {
   const auto index = static_cast<uint32_t>(&chunk - quorum_);
   Slot& slot = slots_[index];
   rule_->first_woken = chunk.next_woken;
   if (chunk.waiting && slot.contributions > 0 && may_overwrite(index)) {
     const uint32_t generation = (spec_.first_round + slot.rounds_done) & 1;
-    if (pins.busy(pins.context, slot.pins[generation])) {
+    if (port.busy(port.context, slot.pins[generation])) {
       chunk.next_woken = rule_->first_read;
       rule_->first_read = &chunk;
       return false;

@@ -134,6 +134,8 @@ TensorSlots& TensorSlots::operator=(TensorSlots&& other) noexcept {
   element_bytes_ = other.element_bytes_;
   workers_ = other.workers_;
   in_order_ = other.in_order_;
+  mapped = std::exchange(other.mapped, std::nullopt);
+  shared_ = other.shared_;
   sum_stride_ = other.sum_stride_;
   kept_stride_ = other.kept_stride_;
   std::swap(slots_, other.slots_);
@@ -164,7 +166,7 @@ std::byte* TensorSlots::kept_apart(uint32_t index, uint32_t worker) const noexce
   return kept_ + ((worker - 1U) * uint64_t{spec_.chunk_count} + index) * kept_stride_;
 }
 
-PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& pins) noexcept {
+PushVerdict TensorSlots::push(const Contribution& contribution, const PortMemory& port) noexcept {
   const uint32_t index = contribution.chunk - spec_.first_chunk;  // wraps if it lies before
   if (index >= spec_.chunk_count) return PushVerdict::kBadChunk;
   const uint32_t elems = elems_of(contribution.chunk);
@@ -185,7 +187,7 @@ PushVerdict TensorSlots::push(const Contribution& contribution, const PinCheck& 
   const bool apart = rule_ != nullptr && quorum_[index].waiting;
   if (slot.contributions == 0 && !apart) {
     // From here on the result of round - 2 is gone, even if this payload turns out to be corrupt.
-    if (pins.busy(pins.context, slot.pins[generation])) return PushVerdict::kSlotBusy;
+    if (port.busy(port.context, slot.pins[generation])) return PushVerdict::kSlotBusy;
     slot.complete[generation] = false;
     slot.crc[generation] = contribution.payload_crc;  // the sum's, if it is the only one
   }
@@ -262,9 +264,17 @@ void TensorSlots::complete(uint32_t index, uint32_t generation) noexcept {
   ++slot.rounds_done;
 }
 
-bool TensorSlots::pins_busy(uint32_t index, const PinCheck& pins) const noexcept {
+bool TensorSlots::pins_busy(uint32_t index, const PortMemory& port) const noexcept {
   auto& [first, second] = slots_[index].pins;
-  return pins.busy(pins.context, first) || pins.busy(pins.context, second);
+  return port.busy(port.context, first) || port.busy(port.context, second);
+}
+
+std::span<std::byte> TensorSlots::result_pages() const noexcept {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(sums_);
+  const uintptr_t begin = first / page * page;
+  const uintptr_t end = round_up(first + 2 * uint64_t{spec_.chunk_count} * sum_stride_, page);
+  return {reinterpret_cast<std::byte*>(begin), end - begin};
 }
 
 void TensorSlots::take_out(uint16_t worker) noexcept {
@@ -333,7 +343,7 @@ bool TensorSlots::result(uint32_t round, uint32_t chunk, ChunkResult& out) noexc
     out.partial = true;
     out.elements = {out.elements.data() - bitmap_bytes(), out.elements.size() + bitmap_bytes()};
   }
-  out.pin = &slot.pins[generation];
+  out.pin = shared_ ? &slot.pins[generation] : nullptr;
   return true;
 }
 

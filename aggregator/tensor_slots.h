@@ -2,12 +2,13 @@
 // is deterministic a place for every contribution that came ahead of a lower rank.
 //
 // Owner/thread: one engine. Allocates in create, never later. The memory is mapped zeroed and
-// touched when the first contribution of a chunk arrives.
+// touched when the first contribution of a chunk arrives, or by a port that holds it in place.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "aggregator/aggregator.h"
@@ -77,11 +78,6 @@ struct QuorumSlot {
   std::array<uint16_t, 2> count{};  // by generation: how many contributions the result has
 };
 
-struct PinCheck {
-  Aggregator::PinBusy busy = nullptr;
-  void* context = nullptr;
-};
-
 class TensorSlots {
  public:
   // What create would map; the spec must be valid (check_tensor).
@@ -96,14 +92,14 @@ class TensorSlots {
   ~TensorSlots();
 
   // Job, worker and incarnation have been checked.
-  PushVerdict push(const Contribution& contribution, const PinCheck& pins) noexcept;
+  PushVerdict push(const Contribution& contribution, const PortMemory& port) noexcept;
   bool result(uint32_t round, uint32_t chunk, ChunkResult& out) noexcept;
 
   // With a quorum (tensor_quorum.cc), for one of this tensor's chunks: its time is up.
   void expire(QuorumSlot& chunk) noexcept;
   // The first that is woken: its open round may overwrite the result, or must wait on. False: the
   // NIC reads it, so it is looked at again, and the others do not wait for it.
-  bool settle(QuorumSlot& chunk, const PinCheck& pins) noexcept;
+  bool settle(QuorumSlot& chunk, const PortMemory& port) noexcept;
   // Completes it if it has enough now; else the contribution that makes it enough will.
   bool finish(const QuorumSlot& chunk, OverdueChunk& out) noexcept;
   void wake_open() noexcept;  // fewer are waited for; cold
@@ -116,7 +112,7 @@ class TensorSlots {
   // By index, below chunks(): whether a port reads a result, since when its round has been open
   // (kNever: it is not), which it is, and whom of `live` it waits for.
   uint32_t chunks() const noexcept { return spec_.chunk_count; }
-  bool pins_busy(uint32_t index, const PinCheck& pins) const noexcept;
+  bool pins_busy(uint32_t index, const PortMemory& port) const noexcept;
   uint64_t opened_ns(uint32_t index) const noexcept {
     return slots_[index].contributions == 0 ? kNever : slots_[index].opened_ns;
   }
@@ -135,6 +131,12 @@ class TensorSlots {
     TensorSlots* next = nullptr;
   };
   Hopeless hopeless;
+
+  // The pages that results are sent from, none of another tensor's; not of an empty share.
+  std::span<std::byte> result_pages() const noexcept;
+  std::optional<MemoryKey> mapped;                   // these pages, by the port
+  void copy_results() noexcept { shared_ = false; }  // it cannot read them there
+  bool copies_results() const noexcept { return !shared_; }
 
   uint32_t id() const noexcept { return spec_.tensor; }
   uint64_t memory_bytes() const noexcept { return mapped_bytes_; }
@@ -175,6 +177,7 @@ class TensorSlots {
   size_t element_bytes_ = 0;
   uint16_t workers_ = 0;
   bool in_order_ = false;    // contributions are added in rank order
+  bool shared_ = true;       // results are sent from where they lie
   uint64_t sum_stride_ = 0;  // bytes from one accumulator to the next, a multiple of a cache line
   uint64_t kept_stride_ = 0;
   Slot* slots_ = nullptr;  // the start of the mapping

@@ -100,7 +100,7 @@ void push(benchmark::State& state, Dtype type, Mode mode) {
   const uint32_t chunk_elems = static_cast<uint32_t>(chunk_bytes / size_of(type));
   const uint32_t chunks = static_cast<uint32_t>(
       std::max<size_t>(1, static_cast<size_t>(state.range(1)) * 1024 / chunk_bytes));
-  Aggregator aggregator([](void*, PayloadPin&) { return false; }, nullptr);
+  Aggregator aggregator({[](void*, PayloadPin&) { return false; }});
   const JobSlot job{0};
   bool ready =
       aggregator.add_job(job, {.workers = kWorkers, .deterministic = mode != Mode::kArrival})

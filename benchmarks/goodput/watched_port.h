@@ -83,6 +83,8 @@ class WatchedPort {
   void tx_cancel(TxFrame& frame) noexcept { port_->tx_cancel(frame); }
   bool pin_busy(PayloadPin& pin) noexcept { return port_->pin_busy(pin); }
   void tx_flush(uint64_t now_ns) noexcept { port_->tx_flush(now_ns); }
+  Result<MemoryKey> map(std::span<std::byte> memory) { return port_->map(memory); }
+  void unmap(MemoryKey key) { port_->unmap(key); }
   Result<PathId> open_path(const Endpoint& remote) { return port_->open_path(remote); }
   void close_path(PathId path) { port_->close_path(path); }
   bool path_ready(PathId path) const { return port_->path_ready(path); }

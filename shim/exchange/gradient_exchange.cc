@@ -3,12 +3,11 @@
 namespace mercury {
 
 GradientExchange::GradientExchange(const ExchangeConfig& config, Counters& counters,
-                                   Aggregator::PinBusy pin_busy, void* pin_context)
+                                   const PortMemory& port)
     : counters_(counters),
       sends_({config.scheduler, config.reserved_ranges}),
       worker_(counters),
-      server_({config.scheduler.max_jobs, config.sum_bytes}, sends_, counters, events_, pin_busy,
-              pin_context),
+      server_({config.scheduler.max_jobs, config.sum_bytes}, sends_, counters, events_, port),
       programs_(config.programs, counters, events_),
       bindings_(config.scheduler.max_sessions),
       max_jobs_(config.scheduler.max_jobs) {}

@@ -43,8 +43,8 @@ struct ExchangeUsage {
 
 class GradientExchange {
  public:
-  GradientExchange(const ExchangeConfig& config, Counters& counters, Aggregator::PinBusy pin_busy,
-                   void* pin_context);
+  // `port` sends what it hands out; it may go first.
+  GradientExchange(const ExchangeConfig& config, Counters& counters, const PortMemory& port);
 
   // --- datapath, for the engine -----------------------------------------------------------------
   Taken on_chunk(SessionSlot session, const wire::Header& header,

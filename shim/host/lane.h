@@ -73,15 +73,13 @@ class Lane {
   Lane(std::unique_ptr<Counters> counters, std::unique_ptr<P> port, const LaneConfig& config,
        Commands commands, Events events)
       : counters_(std::move(counters)),
-        exchange_(config.exchange, *counters_, &Lane::pin_busy, port.get()),
+        exchange_(config.exchange, *counters_, memory_of(*port)),
         port_(std::move(port)),
         engine_(*port_, exchange_, config.engine, *counters_, std::move(commands.second),
                 std::move(events.first)),
         doorbell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
         commands_(std::move(commands.first)),
         events_(std::move(events.second)) {}
-
-  static bool pin_busy(void* port, PayloadPin& pin) { return static_cast<P*>(port)->pin_busy(pin); }
 
   std::unique_ptr<Counters> counters_;
   GradientExchange exchange_;

@@ -37,9 +37,9 @@ inline uint32_t incarnation_of(uint32_t worker) { return 1000 + worker; }
 class Bench {
  public:
   explicit Bench(uint16_t workers, bool deterministic = false, uint64_t limit = 0)
-      : aggregator(
+      : aggregator(PortMemory{
             [](void* self, PayloadPin& pin) { return static_cast<Bench*>(self)->busy == &pin; },
-            this) {
+            this}) {
     EXPECT_TRUE(aggregator.add_job(
         kJob, {.workers = workers, .deterministic = deterministic, .memory_limit_bytes = limit}));
     for (uint16_t worker = 0; worker < workers; ++worker) {

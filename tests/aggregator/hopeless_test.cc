@@ -49,7 +49,7 @@ class HopelessTest : public testing::Test {
   }
 
   HopelessRound hopeless_;
-  Aggregator aggregator_{[](void*, PayloadPin&) { return false; }, this};
+  Aggregator aggregator_{PortMemory{[](void*, PayloadPin&) { return false; }}};
 };
 
 TEST_F(HopelessTest, WhatIsOpenWhenOneLeavesAndWhatIsOpenedLater) {

@@ -55,7 +55,7 @@ TEST(AggregatorLimits, ImpossibleTensorsAreRefused) {
 }
 
 TEST(AggregatorLimits, AllJobsTogetherHaveALimit) {
-  Aggregator aggregator([](void*, PayloadPin&) { return false; }, nullptr, 10'000);
+  Aggregator aggregator({[](void*, PayloadPin&) { return false; }}, 10'000);
   constexpr JobSlot kOther{1};
   for (const JobSlot job : {kJob, kOther}) ASSERT_TRUE(aggregator.add_job(job, {.workers = 1}));
   const AggregationTensor tensor{

@@ -64,11 +64,11 @@ class QuorumTest : public testing::Test {
   uint64_t now_ns_ = 5 * kPatienceNs;
   bool nic_reads_ = false;  // everything
   PayloadPin* nic_reads_this_ = nullptr;
-  Aggregator aggregator_{[](void* context, PayloadPin& pin) {
-                           const auto& test = *static_cast<const QuorumTest*>(context);
-                           return test.nic_reads_ || test.nic_reads_this_ == &pin;
-                         },
-                         this};
+  Aggregator aggregator_{PortMemory{[](void* context, PayloadPin& pin) {
+                                      const auto& test = *static_cast<const QuorumTest*>(context);
+                                      return test.nic_reads_ || test.nic_reads_this_ == &pin;
+                                    },
+                                    this}};
 };
 
 using Ranks = std::vector<uint32_t>;
@@ -402,11 +402,10 @@ TEST(QuorumSeeds, EveryWorkerGetsEveryRoundItPushes) {
     const auto pick = [&](uint64_t below) { return random() % below; };
     const auto workers = static_cast<uint32_t>(2 + pick(4));
     const auto quorum = static_cast<uint16_t>(1 + pick(workers));
-    Aggregator aggregator(
-        [](void* context, PayloadPin&) {
-          return (*static_cast<std::mt19937_64*>(context))() % 8 == 0;
-        },
-        &random);
+    Aggregator aggregator({[](void* context, PayloadPin&) {
+                             return (*static_cast<std::mt19937_64*>(context))() % 8 == 0;
+                           },
+                           &random});
     ASSERT_TRUE(aggregator.add_job(
         kJob,
         {.workers = static_cast<uint16_t>(workers), .quorum = quorum, .patience_ns = kPatienceNs}));

@@ -56,7 +56,7 @@ class StallTest : public testing::Test {
   uint64_t now_ns_ = 5 * kStallNs;
   uint32_t looks_ = 100;
   StalledChunk stalled_;
-  Aggregator aggregator_{[](void*, PayloadPin&) { return false; }, this};
+  Aggregator aggregator_{PortMemory{[](void*, PayloadPin&) { return false; }}};
 };
 
 TEST_F(StallTest, NamesTheChunkThatHasWaitedLongestAndWhomItWaitsFor) {

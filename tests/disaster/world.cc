@@ -324,6 +324,10 @@ void World::end() {
   }
   if (!verdict_.ok()) return;
   while (network_.next_event_ns() != kNever) network_.advance_to(network_.next_event_ns());
+  if (network_.unmapped_reads() != 0) {
+    violation(std::to_string(network_.unmapped_reads()) +
+              " payloads were sent from unmapped memory");
+  }
   if (network_.frames_in_use() != 0) {
     violation(std::to_string(network_.frames_in_use()) + " packet buffers are lost");
   }

@@ -196,6 +196,7 @@ void Cluster::must_become_empty(uint64_t limit_ns) {
   must(run(timeless, limit_ns), "a timer is left");
   run_for(kSecond);
   must(network_.frames_in_use() == 0, "a frame is left");
+  must(network_.unmapped_reads() == 0, "a payload was sent from unmapped memory");
 }
 
 // --- frames --------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
@@ -82,11 +83,30 @@ class GradientExchangeTest : public testing::Test {
   }
 
   FakeEngine host_;
-  bool nic_reads_ = false;  // the sums that were sent last
+  // The port: what it says, and has been told.
+  struct PortState {
+    bool reads = false;  // the sums that were sent last
+    bool maps = true;
+    int mapped = 0;
+  };
+  PortState port_;
+  static constexpr PortMemory kPort{
+      [](void* port, PayloadPin&) { return static_cast<PortState*>(port)->reads; }, nullptr,
+      [](void* port, std::span<std::byte>) -> Result<MemoryKey> {
+        auto& state = *static_cast<PortState*>(port);
+        if (!state.maps) return Error(Errc::kLimit, "no more mappings");
+        ++state.mapped;
+        return MemoryKey();
+      },
+      [](void* port, MemoryKey) { --static_cast<PortState*>(port)->mapped; }};
+  PortMemory memory() {
+    PortMemory memory = kPort;
+    memory.context = &port_;
+    return memory;
+  }
+
   Counters counters_;
-  GradientExchange exchange_{ExchangeConfig(), counters_,
-                             [](void* reads, PayloadPin&) { return *static_cast<bool*>(reads); },
-                             &nic_reads_};
+  GradientExchange exchange_{ExchangeConfig(), counters_, memory()};
   std::unique_ptr<EngineChannel> engine_;
   std::unique_ptr<ClientChannel> program_;
 };
@@ -306,12 +326,52 @@ TEST_F(GradientExchangeTest, ASumThatTheNicStillReadsIsNotOverwrittenAndItsPushC
   for (header.round = 1; header.round < 3; ++header.round) {
     ASSERT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kYes);
   }
-  nic_reads_ = true;
+  port_.reads = true;
   EXPECT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kNo);
   EXPECT_EQ(counters_.get(Counter::kDropSlotBusy), 1U);
-  nic_reads_ = false;
+  port_.reads = false;
   EXPECT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kYes);
   EXPECT_EQ(counters_.get(Counter::kPushChunks), 3U);
+}
+
+TEST_F(GradientExchangeTest, SumsStayMappedUntilTheNicHasReadTheLastOfThem) {
+  serve(1, 16);
+  EXPECT_EQ(port_.mapped, 1);
+  EXPECT_GT(counters_.get(Gauge::kSumBytes), 0U);
+  EXPECT_EQ(counters_.get(Gauge::kUnmappedSumBytes), 0U);
+  port_.reads = true;
+  ASSERT_TRUE(does(command::RemoveJob{JobSlot(0)}));
+  exchange_.poll(0);
+  EXPECT_TRUE(exchange_.awaits_nic());
+  EXPECT_EQ(port_.mapped, 1);
+  port_.reads = false;
+  exchange_.poll(0);
+  EXPECT_FALSE(exchange_.awaits_nic());
+  EXPECT_EQ(port_.mapped, 0);
+}
+
+TEST_F(GradientExchangeTest, SumsThatThePortCannotMapAreSentByCopy) {
+  for (const bool maps : {true, false}) {
+    port_.maps = maps;
+    serve(1, 16);
+    EXPECT_EQ(counters_.get(Gauge::kUnmappedSumBytes), maps ? 0U : counters_.get(Gauge::kSumBytes));
+    ASSERT_TRUE(bind_worker(JobSlot(0), 0, 7, 0));
+    exchange_.unblock(SessionSlot(0));
+    const std::vector<std::byte> elements(64, std::byte{0x3f});
+    wire::Header header;
+    header.type = wire::FrameType::kPush;
+    header.round = 1;
+    header.incarnation = 7;
+    header.payload_crc = wire::crc32c(elements);
+    ASSERT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kYes);
+    OutgoingChunk out;
+    ASSERT_TRUE(exchange_.next(out));
+    EXPECT_EQ(out.pin != nullptr, maps);
+    EXPECT_TRUE(std::ranges::equal(out.payload, elements));
+    ASSERT_TRUE(does(command::RemoveJob{JobSlot(0)}));
+    exchange_.poll(0);
+    EXPECT_EQ(counters_.get(Gauge::kUnmappedSumBytes), 0U);
+  }
 }
 
 }  // namespace

@@ -269,7 +269,8 @@ bool SimCluster::close(uint64_t limit_ns) {
     hosts_[i]->jobs().close_job(client(i), programs_[i]->slot, network_.now_ns(),
                                 [&gone] { ++gone; });
   }
-  return run([this, &gone] { return gone == config_.workers; }, limit_ns);
+  return run([this, &gone] { return gone == config_.workers; }, limit_ns) &&
+         network_.unmapped_reads() == 0;
 }
 
 uint64_t SimCluster::total(Counter counter) const {

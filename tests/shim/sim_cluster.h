@@ -109,7 +109,8 @@ class SimCluster {
   // `index`: workers first, then servers.
   void crash_host(uint32_t index);
   void start_host(uint32_t index);
-  // Every worker leaves, and every engine lets go.
+  // Every worker leaves, and every engine lets go. False: not in the time limit, or a port has read
+  // a payload that was not mapped for it.
   bool close(uint64_t limit_ns);
 
   HostOf<sim::SimPort>& worker_host(uint32_t i) { return *hosts_[i]; }

@@ -72,6 +72,7 @@ constexpr CounterInfo kGaugeInfo[] = {
     {"jobs", "jobs in which this engine works or serves"},
     {"channels", "programs' rings that the engine serves"},
     {"sum_bytes", "memory reserved for sums"},
+    {"unmapped_sum_bytes", "of it, what no NIC can read: copied for each worker"},
     {"sent_blocks", "blocks of records of packets in flight"},
     {"queued_ranges", "pieces of tensors that wait to be sent"},
     {"packet_buffers", "frames that were received and are read, or wait to be sent"},

@@ -41,7 +41,7 @@ struct CounterInfo {
 };
 const CounterInfo& info_of(Counter counter);
 
-enum class Gauge : uint16_t { kSessions, kHandshakes, kJobs, kChannels, kSumBytes, kSentBlocks, kQueuedRanges, kPacketBuffers, kCount };
+enum class Gauge : uint16_t { kSessions, kHandshakes, kJobs, kChannels, kSumBytes, kUnmappedSumBytes, kSentBlocks, kQueuedRanges, kPacketBuffers, kCount };
 inline constexpr size_t kGaugeCount = static_cast<size_t>(Gauge::kCount);
 const CounterInfo& info_of(Gauge gauge);
 

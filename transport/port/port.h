@@ -52,6 +52,9 @@ struct PayloadPin {
   alignas(8) std::byte opaque[32]{};
 };
 
+// Memory that a port was told of: unmap takes it back.
+using MemoryKey = Id<struct MemoryTag, uint32_t>;
+
 struct PortInfo {
   std::string name;                    // "ethdev:net_af_xdp0", "uring", "sim"
   Endpoint local;                      // where peers reach this engine
@@ -63,7 +66,8 @@ struct PortInfo {
 template <class P>
 concept Port = requires(P port, const P& const_port, std::span<RxFrame> burst, TxFrame& frame,
                         PathId path, uint32_t bytes, uint64_t now_ns, const Endpoint& remote,
-                        std::span<const std::byte> payload, PayloadPin& pin) {
+                        std::span<const std::byte> payload, PayloadPin& pin,
+                        std::span<std::byte> memory, MemoryKey key) {
   { const_port.info() } -> std::same_as<const PortInfo&>;
   // This engine's part of the link's rate; 0 = unknown: not paced. Links agree on a rate when they
   // come up, and may agree on another later: it changes in tick(). Any thread.
@@ -78,7 +82,8 @@ concept Port = requires(P port, const P& const_port, std::span<RxFrame> burst, T
   // Sends the first `bytes` bytes of `frame`. Frames leave in the order of these calls.
   { port.tx_send(frame, path, bytes) } noexcept;
   // Sends `bytes` header bytes of `frame` followed by `payload`, without copying the payload where
-  // the device can gather; `payload` must stay unchanged while pin_busy(pin).
+  // the device can gather; `payload` lies in mapped memory, and must stay unchanged while
+  // pin_busy(pin).
   { port.tx_send_shared(frame, bytes, path, payload, pin) } noexcept;
   { port.tx_cancel(frame) } noexcept;
   { port.pin_busy(pin) } noexcept -> std::same_as<bool>;
@@ -86,6 +91,13 @@ concept Port = requires(P port, const P& const_port, std::span<RxFrame> burst, T
   // once at the end of each pass of the engine loop, even when nothing new was sent (it also reaps
   // completions).
   { port.tx_flush(now_ns) } noexcept;
+
+  // Cold. Whole pages that shared payloads will lie in: a NIC reads no others. The port may hold
+  // them in place, which takes their memory at once. No page is mapped twice; all stay until unmap,
+  // which comes when no pin of theirs is busy, or until the port is gone. Errors (of which nothing
+  // is left behind, and the payloads are to be copied): kLimit, kNoMemory, kSystem.
+  { port.map(memory) } -> std::same_as<Result<MemoryKey>>;
+  { port.unmap(key) };
 
   // Cold. A path stays valid until closed. path_ready is false while the neighbour is being
   // resolved; frames sent to it meanwhile are dropped under kDropNeighbor.
@@ -104,5 +116,24 @@ concept Port = requires(P port, const P& const_port, std::span<RxFrame> burst, T
   { const_port.wait_fd() } -> std::same_as<int>;
   { port.prepare_sleep() } noexcept -> std::same_as<bool>;
 };
+
+// What the owner of shared payloads asks of a port, without its type. Of a port that is gone
+// nothing may be asked. `map` may be null: then nothing has to be mapped.
+struct PortMemory {
+  bool (*busy)(void* context, PayloadPin& pin) = nullptr;
+  void* context = nullptr;
+  Result<MemoryKey> (*map)(void* context, std::span<std::byte> memory) = nullptr;
+  void (*unmap)(void* context, MemoryKey key) = nullptr;
+};
+
+template <Port P>
+PortMemory memory_of(P& port) {
+  return {[](void* context, PayloadPin& pin) { return static_cast<P*>(context)->pin_busy(pin); },
+          &port,
+          [](void* context, std::span<std::byte> memory) {
+            return static_cast<P*>(context)->map(memory);
+          },
+          [](void* context, MemoryKey key) { static_cast<P*>(context)->unmap(key); }};
+}
 
 }  // namespace mercury

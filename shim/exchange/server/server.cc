@@ -35,11 +35,11 @@ Contribution contribution_of(const WorkerPeer& worker, const wire::Header& heade
 }  // namespace
 
 Server::Server(const Limits& limits, SendQueue& sends, Counters& counters,
-               std::deque<Event>& events, Aggregator::PinBusy pin_busy, void* pin_context)
+               std::deque<Event>& events, const PortMemory& port)
     : sends_(sends),
       counters_(counters),
       events_(events),
-      aggregator_(pin_busy, pin_context, limits.sum_bytes),
+      aggregator_(port, limits.sum_bytes),
       jobs_(limits.max_jobs) {}
 
 Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire::Header& header,
@@ -201,7 +201,7 @@ uint32_t Server::drain() {
       continue;
     }
     aggregator_.remove_job(job);
-    counters_.set(Gauge::kSumBytes, aggregator_.memory_bytes());
+    count_sums();
     events_.emplace_back(event::JobRemoved{job});
     draining_.erase(draining_.begin() + static_cast<std::ptrdiff_t>(i));
     ++gone;

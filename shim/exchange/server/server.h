@@ -21,8 +21,8 @@
 #include "scheduler/policy.h"
 #include "scheduler/send_queue.h"
 #include "shim/exchange/server/forward_gate.h"
-#include "transport/base/counters.h"
 #include "shim/job/command.h"
+#include "transport/base/counters.h"
 #include "transport/engine/service.h"
 
 namespace mercury {
@@ -37,14 +37,14 @@ struct WorkerPeer {
 
 class Server {
  public:
-  // All references outlive it. `max_jobs`: job slots are below it. `sum_bytes`: at most, of all
-  // jobs' sums in this engine; 0 = no limit.
+  // All references outlive it; `port` may go first. `max_jobs`: job slots are below it.
+  // `sum_bytes`: at most, of all jobs' sums in this engine; 0 = no limit.
   struct Limits {
     uint32_t max_jobs = 0;
     uint64_t sum_bytes = 0;
   };
   Server(const Limits& limits, SendQueue& sends, Counters& counters, std::deque<Event>& events,
-         Aggregator::PinBusy pin_busy, void* pin_context);
+         const PortMemory& port);
 
   // --- cold --------------------------------------------------------------------------------------
   Status add_job(const command::AddServerJob& spec);
@@ -113,7 +113,8 @@ class Server {
   uint32_t complete_overdue(uint64_t now_ns) noexcept;
   uint32_t report_stalls(uint64_t now_ns) noexcept;
   uint32_t report_hopeless() noexcept;
-  // server_policy.cc
+  // server_jobs.cc
+  void count_sums();
   static void add_to_gate(Job& job, const command::AddTensor& tensor);
   static ShardPlan plan_of(const Job& job, const command::AddTensor& tensor);
 

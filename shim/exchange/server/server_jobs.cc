@@ -76,10 +76,15 @@ Status Server::add_tensor(const command::AddTensor& spec) {
       !added) {
     return added;
   }
-  counters_.set(Gauge::kSumBytes, aggregator_.memory_bytes());
+  count_sums();
   job.tensors.push_back(spec);
   if (job.gate) add_to_gate(job, spec);
   return {};
+}
+
+void Server::count_sums() {
+  counters_.set(Gauge::kSumBytes, aggregator_.memory_bytes());
+  counters_.set(Gauge::kUnmappedSumBytes, aggregator_.unmapped_bytes());
 }
 
 void Server::remove_job(JobSlot slot) {

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -78,6 +79,34 @@ std::vector<Received> await(Lab& lab, P& port, size_t count) {
   }
   return received;
 }
+
+// Memory that a port is told of, as long as it lasts: pages of its own.
+template <class P>
+class MappedPages {
+ public:
+  MappedPages(P& port, size_t bytes)
+      : port_(port),
+        bytes_((bytes + kPage - 1) / kPage * kPage),
+        memory_(static_cast<std::byte*>(std::aligned_alloc(kPage, bytes_))) {
+    const auto key = port_.map({memory_.get(), bytes_});
+    EXPECT_TRUE(key) << (key ? "" : key.error().message);
+    if (key) key_ = *key;
+  }
+  ~MappedPages() { port_.unmap(key_); }
+  MappedPages(const MappedPages&) = delete;
+  MappedPages& operator=(const MappedPages&) = delete;
+  std::byte* data() const { return memory_.get(); }
+
+ private:
+  static constexpr size_t kPage = 4096;
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  P& port_;
+  size_t bytes_;
+  std::unique_ptr<std::byte[], Free> memory_;
+  MemoryKey key_;
+};
 
 template <class Lab>
 class PortSuite : public testing::Test {
@@ -164,8 +193,9 @@ TYPED_TEST_P(PortSuite, ThousandsOfFramesLeaveInOrderUnderBackPressure) {
 TYPED_TEST_P(PortSuite, OneSharedPayloadServesManyHeadersAndItsPinGoesIdle) {
   auto& a = this->lab_.a();
   constexpr uint32_t kSeed = 9, kHeader = 48, kPayload = 1000;
-  std::vector<std::byte> payload(kPayload);
-  fill(payload.data(), kSeed, kHeader, kHeader + kPayload);
+  const MappedPages pages(a, kPayload);
+  const std::span<const std::byte> payload(pages.data(), kPayload);
+  fill(pages.data(), kSeed, kHeader, kHeader + kPayload);
   PayloadPin pin;
   EXPECT_FALSE(a.pin_busy(pin));
   for (int copy = 0; copy < 3; ++copy) {
@@ -185,13 +215,43 @@ TYPED_TEST_P(PortSuite, OneSharedPayloadServesManyHeadersAndItsPinGoesIdle) {
   EXPECT_FALSE(a.pin_busy(pin));
 }
 
+TYPED_TEST_P(PortSuite, MemoryIsMappedAndUnmappedInAnyOrderWhileOthersAreSentFrom) {
+  auto& a = this->lab_.a();
+  using Pages = MappedPages<std::remove_reference_t<decltype(a)>>;
+  std::array<std::unique_ptr<Pages>, 3> pages;
+  std::array<PayloadPin, 3> pins;
+  for (auto& each : pages) each = std::make_unique<Pages>(a, 3 * 4096);
+  const auto carries = [&](uint32_t at) {  // from the middle, over a page's end
+    constexpr uint32_t kHeader = 8, kPayload = 1000;
+    std::byte* const payload = pages[at]->data() + 4096 - kPayload / 2;
+    fill(payload, at, kHeader, kHeader + kPayload);
+    TxFrame frame;
+    ASSERT_TRUE(a.tx_alloc(frame));
+    fill(frame.data, at, 0, kHeader);
+    a.tx_send_shared(frame, kHeader, this->path_, {payload, kPayload}, pins[at]);
+    const auto received = await(this->lab_, this->lab_.b(), 1);
+    ASSERT_EQ(received.size(), 1u);
+    EXPECT_TRUE(holds(received[0].bytes, at));
+    this->settle();
+    EXPECT_FALSE(a.pin_busy(pins[at]));
+  };
+  for (uint32_t at = 0; at < 3; ++at) carries(at);
+  pages[1].reset();
+  carries(0);
+  carries(2);
+  pages[1] = std::make_unique<Pages>(a, 3 * 4096);
+  pages[0].reset();
+  carries(1);
+  carries(2);
+}
+
 TYPED_TEST_P(PortSuite, FramesBeyondTheLimitAreDroppedAndCounted) {
   auto& a = this->lab_.a();
-  std::vector<std::byte> payload(a.info().max_udp_payload);
+  const MappedPages pages(a, a.info().max_udp_payload);
   PayloadPin pin;
   TxFrame frame;
   ASSERT_TRUE(a.tx_alloc(frame));
-  a.tx_send_shared(frame, 1, this->path_, payload, pin);
+  a.tx_send_shared(frame, 1, this->path_, {pages.data(), a.info().max_udp_payload}, pin);
   ASSERT_TRUE(send(a, this->path_, 3, 77));
   const auto received = await(this->lab_, this->lab_.b(), 1);
   ASSERT_EQ(received.size(), 1u);
@@ -275,6 +335,7 @@ REGISTER_TYPED_TEST_SUITE_P(PortSuite, CarriesEverySizeWhole,
                             BuffersAreInUseUntilTheirFramesAreSentOrRead,
                             ThousandsOfFramesLeaveInOrderUnderBackPressure,
                             OneSharedPayloadServesManyHeadersAndItsPinGoesIdle,
+                            MemoryIsMappedAndUnmappedInAnyOrderWhileOthersAreSentFrom,
                             FramesBeyondTheLimitAreDroppedAndCounted, CancelledFramesComeBack,
                             AnswersGoBackToTheSource, APartOfABurstWaitsForTheNextCall,
                             DoesNotSleepOnWaitingFrames, PathsCloseAndOpenAgain,

@@ -51,6 +51,10 @@ class EthdevPort {
   bool pin_busy(const PayloadPin& pin) const noexcept;
   void tx_flush(uint64_t now_ns) noexcept;
 
+  // Nothing is to be done: payloads are copied, by the driver or here.
+  Result<MemoryKey> map(std::span<std::byte>) { return MemoryKey(); }
+  void unmap(MemoryKey) {}
+
   Result<PathId> open_path(const Endpoint& remote);
   void close_path(PathId path);
   bool path_ready(PathId path) const;

@@ -111,6 +111,9 @@ class SimNetwork {
   }
   uint64_t drops(Drop reason) const { return drops_[static_cast<size_t>(reason)]; }
   uint64_t delivered_frames() const noexcept { return delivered_; }
+  // Shared payloads that a NIC read from memory that its port was not told of: a NIC with an IOMMU
+  // would have lost their frames.
+  uint64_t unmapped_reads() const noexcept { return unmapped_reads_; }
   uint64_t frames_in_use() const noexcept { return pool_.in_use(); }
   // A hash of every delivery and drop: when, what, between whom. Equal in runs that are the same.
   uint64_t trace_hash() const noexcept { return trace_; }
@@ -168,6 +171,7 @@ class SimNetwork {
   std::vector<SimPort*> touched_;
   std::array<uint64_t, kDropCount> drops_{};
   uint64_t delivered_ = 0;
+  uint64_t unmapped_reads_ = 0;
   uint64_t trace_ = 0;
   Tap tap_ = nullptr;
   void* tap_context_ = nullptr;

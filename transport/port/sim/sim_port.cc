@@ -1,7 +1,10 @@
 #include "transport/port/sim/sim_port.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 
 namespace mercury::sim {
@@ -149,6 +152,7 @@ void SimPort::tx_flush(uint64_t) noexcept {
 
 void SimPort::departed(Frame* frame) noexcept {
   if (frame->pin != nullptr) {
+    if (!is_mapped(frame->shared)) ++network_.unmapped_reads_;
     if (!network_.config_.elide_shared) {
       std::memcpy(frame->data + frame->size, frame->shared.data(), frame->shared.size());
     }
@@ -170,6 +174,38 @@ bool SimPort::receive(Frame* frame) noexcept {
   }
   arrived_.push(frame);
   network_.touch(this);
+  return true;
+}
+
+Result<MemoryKey> SimPort::map(std::span<std::byte> memory) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(memory.data());
+  const uintptr_t end = begin + memory.size();
+  if (memory.empty() || begin % page != 0 || end % page != 0) {
+    return Error(Errc::kInvalidArgument, "whole pages can be mapped, and nothing less");
+  }
+  const auto next = mapped_.lower_bound(end);
+  if (next != mapped_.begin() && std::prev(next)->second.end > begin) {
+    return Error(Errc::kInvalidArgument, "pages that are mapped already");
+  }
+  const MemoryKey key(next_key_++);
+  mapped_.emplace(begin, Pages{end, key});
+  return key;
+}
+
+void SimPort::unmap(MemoryKey key) {
+  std::erase_if(mapped_, [key](const auto& pages) { return pages.second.key == key; });
+  last_begin_ = last_end_ = 0;
+}
+
+bool SimPort::is_mapped(std::span<const std::byte> payload) noexcept {
+  const auto begin = reinterpret_cast<uintptr_t>(payload.data());
+  const uintptr_t end = begin + payload.size();
+  if (begin >= last_begin_ && end <= last_end_) return true;
+  const auto next = mapped_.upper_bound(begin);
+  if (next == mapped_.begin() || std::prev(next)->second.end < end) return false;
+  last_begin_ = std::prev(next)->first;
+  last_end_ = std::prev(next)->second.end;
   return true;
 }
 

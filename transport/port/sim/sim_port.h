@@ -3,12 +3,16 @@
 // The NIC: frames serialise at the uplink's rate in the order of tx_flush; the bytes handed over
 // and not yet sent are bounded (tx_queue_bytes), and each frame that leaves is a network event, so
 // room never appears unseen. A shared payload is read when its frame has been serialised: until
-// then pin_busy() holds, and a change of the payload would be seen on the wire.
+// then pin_busy() holds, and a change of the payload would be seen on the wire. It must lie in
+// mapped memory then: what does not is carried all the same, and counted
+// (SimNetwork::unmapped_reads).
 //
 // Owner/thread: the SimNetwork's thread. The network outlives its ports; pinned payloads outlive
 // the port.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 
 #include "transport/port/port.h"
@@ -55,6 +59,9 @@ class SimPort {
   bool pin_busy(PayloadPin& pin) noexcept;
   void tx_flush(uint64_t now_ns) noexcept;
 
+  // kInvalidArgument: not whole pages, or some of them are mapped already.
+  Result<MemoryKey> map(std::span<std::byte> memory);
+  void unmap(MemoryKey key);
   Result<PathId> open_path(const Endpoint& remote);
   void close_path(PathId) {}  // a path is the network's number of the endpoint
   bool path_ready(PathId) const { return true; }
@@ -74,6 +81,7 @@ class SimPort {
   // For the network: the NIC has read the frame (gathers, unpins) and no longer counts it.
   void departed(Frame* frame) noexcept;
   bool receive(Frame* frame) noexcept;  // false: the ring is full
+  bool is_mapped(std::span<const std::byte> payload) noexcept;
 
   SimNetwork& network_;
   HostId host_;
@@ -86,6 +94,14 @@ class SimPort {
   uint32_t mtu_bytes_;
   uint64_t queued_bytes_ = 0;
   uint32_t queued_frames_ = 0;
+  struct Pages {
+    uintptr_t end = 0;
+    MemoryKey key;
+  };
+  std::map<uintptr_t, Pages> mapped_;  // by where they begin
+  uintptr_t last_begin_ = 0;           // the pages that were read last
+  uintptr_t last_end_ = 0;
+  uint32_t next_key_ = 0;
   FrameList pending_;  // sent since the last flush
   FrameList arrived_;
   FrameList lent_;  // shown by rx_burst, until rx_release
