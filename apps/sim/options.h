@@ -52,7 +52,7 @@ CLI::Option* add_parsed(CLI::App& command, const std::string& name, Value& value
 // A whole bandwidth that a link can have.
 Result<uint64_t> parse_link_rate(std::string_view text);
 
-// `uplink_bps` and so on with what 0 stands for filled in.
+// `worker_up_bps` and the other three, where they are 0, become `bandwidth_bps`.
 SimOptions with_all_links(SimOptions options);
 
 struct OutputOption {

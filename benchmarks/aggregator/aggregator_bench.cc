@@ -2,7 +2,7 @@
 //
 //   build/benchmarks/aggregator/aggregator_bench --benchmark_filter=push
 //
-//   add/TYPE/KERNEL/KiB   one kernel, `KiB` of wire elements onto as many accumulators
+//   add/TYPE/KERNEL/KiB   one kernel, KiB of wire elements onto as many accumulators
 //   plain/TYPE/KiB        the plain loop over the same memory: what to compare add with
 //   memcpy/KiB            the same bytes, only moved
 //   push/TYPE/MODE/CHUNK/TENSOR_KiB

@@ -151,7 +151,7 @@ struct ReplyMessage {
 };
 
 // Longer texts are cut to kMaxTextBytes. The result may exceed kMaxMessageBytes only if the caller
-// exceeds the limits above; send_message refuses it then.
+// exceeds the limits above; send_packet refuses it then.
 std::vector<std::byte> encode(const RequestMessage& message);
 std::vector<std::byte> encode(const ReplyMessage& message);
 // kProtocol with the field's name if anything is missing, of another type or out of range. A HELLO

@@ -1,4 +1,5 @@
-// Gradient path: step 2/8, from the shim call, to the scheduler. Step 8 comes back the same way.
+// Gradient path: step 2/8, from the shim call, to the scheduler; and the end of step 8/8, from the
+// worker to the program.
 //
 // The rings between one program and one engine: submissions to the engine, completions back. Each
 // is single-producer single-consumer in shared memory (or in private memory when the engine is

@@ -7,7 +7,7 @@
 // per cent is repaired, not obeyed. Because marks and delay are obeyed at once and windows go down
 // to a fraction of a frame, Mercury yields to traffic that fills queues.
 //
-// Start: kFirstFrames frames, doubled per round trip until the first sign of congestion. Increase:
+// Start: kFirstBytes, doubled per round trip until the first sign of congestion. Increase:
 // one frame per round trip (an eighth of one while the window is below a frame), doubled each round
 // trip after kPatientRounds without congestion, by half the window at most, so that a path that got
 // ten times faster is found in a few. The window grows only while it is what limits the sender.

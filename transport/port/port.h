@@ -1,3 +1,6 @@
+// Gradient path: step 6/8, from the engine's frames, to the NIC; and on the way back, from the NIC
+// to the engine loop.
+//
 // What the engine asks of a wire. Three ports model it: ethdev (DPDK), uring (UDP sockets through
 // io_uring) and sim (a simulated network in virtual time). A port moves UDP payloads; what stands in
 // front of them (Ethernet, IP, UDP, neighbour discovery, checksums) is its own business.

@@ -1,3 +1,6 @@
+// Gradient path: step 5/8, from the engine loop, to the port: the header before each chunk's
+// payload, which the engine copies and sums in one pass (Engine::send_chunk).
+//
 // The wire format: what stands behind the UDP header of every Mercury frame. docs/protocol.md has
 // the same pictures and the rules; tests/transport/wire/golden_frames.h holds the bytes.
 //

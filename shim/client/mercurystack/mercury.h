@@ -120,8 +120,9 @@ MERCURY_API int mercury_job_workers(const mercury_job *job);
  * From a callback nothing happens, and mercury_last_error() says so. */
 MERCURY_API void mercury_job_close(mercury_job *job);
 /* Workers, while the job is open: all its members follow another policy from now on (options.policy).
- * No chunk is lost or sent twice for it; rounds in flight end under either. Returns when the job's
- * coordinator is being told, which ignores it while a member is of a version that could not follow.
+ * No chunk is lost or sent twice for it; rounds in flight end under either. Returns once the request
+ * is on its way to the job's coordinator. That passes it on only if every member is of a version that
+ * can follow; otherwise the policy stays, and nobody is told.
  * -EINVAL: says what a policy looks like, or that this one would place tensors on other servers than
  * the job does (place=);
  * -EOPNOTSUPP: one that no engine can follow. */
@@ -168,7 +169,7 @@ typedef struct {
   int status;               /* 0 or a negative errno */
   uint32_t tensor;
   uint32_t round;
-  void *user;               /* mercury_set_callback's argument otherwise unused: NULL */
+  void *user;               /* in a callback what mercury_set_callback was given, else NULL */
 } mercury_completion;
 /* Blocks until `handle` completes, at most timeout_ms (-1 = for ever): its status, or -ETIMEDOUT with
  * the operation still in flight. A handle is waited for once; then it is gone (-ENOENT). */

@@ -13,7 +13,8 @@
 namespace mercury {
 
 namespace {
-// Submissions that are refused need room for their completion: as many as a pass may take.
+// Submissions that are refused need room for their completion: those of 32 programs in a pass, at
+// refusals_per_pass each. Where more programs are refused at once, the list grows.
 constexpr size_t kRefusalsPerPass = 256;
 
 // By doubling, so that a job of many tensors is not copied once for each.

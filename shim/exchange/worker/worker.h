@@ -42,7 +42,7 @@ struct WorkerCompletion {
   uint16_t part = 0;  // as in Completion
 };
 
-// Chunks to be scheduled: `tensor` is the worker's index, not the number on the wire.
+// Chunks to be scheduled: `tensor_index` is the worker's, not the number on the wire.
 struct WorkerRange {
   SessionSlot session;
   uint32_t tensor_index = 0;

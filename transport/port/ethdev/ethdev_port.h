@@ -1,7 +1,5 @@
 // One engine's port over a DPDK device: models `Port` (transport/port/port.h).
 //
-// Gradient path: step 6/8, from the engine's frames to the NIC; and back.
-//
 // Owner/thread: the engine that drives it; created on any thread. Frames that arrive here for
 // another engine's UDP port are handed to that engine's inbox (device.h).
 #pragma once
