@@ -25,6 +25,10 @@ int main(int argc, char** argv) {
   for (const std::filesystem::path& path : files) {
     std::fprintf(stderr, "%s\n", path.c_str());  // the last one, if it dies
     std::ifstream file(path, std::ios::binary);
+    if (!file) {
+      std::fprintf(stderr, "cannot be read\n");
+      return 1;
+    }
     const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
     LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
   }
