@@ -15,7 +15,8 @@ int main(void) {
   if (options.role == MERCURY_SERVER) {
     CHECK(mercury_job_wait(job, -1));
   } else {
-    mercury_tensor_options tensor = {.size = sizeof tensor, .id = 7, .numel = 1000, .dtype = MERCURY_F32};
+    mercury_tensor_options tensor = {.size = sizeof tensor, .id = 7, .numel = 1000,
+                                     .dtype = MERCURY_F32};
     CHECK(mercury_alloc(context, 1000 * sizeof(float), &tensor.data));
     CHECK(mercury_declare(job, &tensor, 1));
     float *gradient = tensor.data;

@@ -100,8 +100,8 @@ class EngineChannel {
   // Rings the program's doorbell if it is parked and completions were added since the last call.
   // Returns true if it rang.
   bool ring() noexcept;
-  // Before the engine sleeps on engine_doorbell(): false if a submission waits, or (once) if there is
-  // room for a completion that was refused (do not sleep; not parked).
+  // Before the engine sleeps on engine_doorbell(): false if a submission waits, or (once) if there
+  // is room for a completion that was refused (do not sleep; not parked).
   bool park() noexcept;
   void unpark() noexcept;  // after the sleep; also clears the doorbell
   int engine_doorbell() const noexcept;

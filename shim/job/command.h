@@ -20,8 +20,8 @@ class EngineChannel;  // shim/channel: the engine's end of a program's rings
 
 namespace command {
 
-// Worker side. One AddWorkerJob per engine, then its sessions, each bound by BindShard, then tensors
-// by AddTensor: no shard is bound to a job that has tensors.
+// Worker side. One AddWorkerJob per engine, then its sessions, each bound by BindShard, then
+// tensors by AddTensor: no shard is bound to a job that has tensors.
 struct AddWorkerJob {
   JobSlot job;
   uint16_t rank = 0;

@@ -140,10 +140,11 @@ TEST(Paper, Figure12MinimumBandwidth) {
   }
 }
 
-// Fig. 13 and its text, at 10 Gb/s: Mercury is ahead of the native server by "up to 130 %" and of itself
-// without preemption by "up to 15 %". What order is worth depends on how long the GPU computes, which the
-// paper does not print: with a V100's 126 ms the second is 8 %, which is inside, and with 425 ms, where the
-// link hides least behind the GPU, 28 %, which is not. These are the model's own figures.
+// Fig. 13 and its text, at 10 Gb/s: Mercury is ahead of the native server by "up to 130 %" and of
+// itself without preemption by "up to 15 %". What order is worth depends on how long the GPU
+// computes, which the paper does not print: with a V100's 126 ms the second is 8 %, which is
+// inside, and with 425 ms, where the link hides least behind the GPU, 28 %, which is not. These are
+// the model's own figures.
 TEST(Paper, Figure13SpeedUpsOfVgg16) {
   Trace trace = shipped("vgg16");
   const auto gain = [&](const char* policy) {

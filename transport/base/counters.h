@@ -1,6 +1,6 @@
 // Named counters of one engine: everything that is dropped, refused or retried has one, and
-// `mercuryctl stats` shows them all. Gauges say what the engine holds now (`mercuryctl status`): when
-// nobody uses a host they are all zero, or something has leaked.
+// `mercuryctl stats` shows them all. Gauges say what the engine holds now (`mercuryctl status`):
+// when nobody uses a host they are all zero, or something has leaked.
 //
 // Owner/thread: one engine writes (plain increments); any thread may read (relaxed).
 #pragma once
@@ -15,21 +15,67 @@ namespace mercury {
 // Order here = order in kCounterInfo (counters.cc), which holds each name and its help text.
 enum class Counter : uint16_t {
   // Traffic.
-  kRxFrames, kRxBytes, kTxFrames, kTxBytes,
-  kPushChunks, kResultChunks, kRetransmits, kAcksSent, kAcksReceived,
+  kRxFrames,
+  kRxBytes,
+  kTxFrames,
+  kTxBytes,
+  kPushChunks,
+  kResultChunks,
+  kRetransmits,
+  kAcksSent,
+  kAcksReceived,
   // Frames dropped on the way in: each is one reason.
-  kDropTruncated, kDropMagic, kDropVersion, kDropType, kDropLength, kDropHeaderCrc, kDropPayloadCrc,
-  kDropNoSession, kDropForeignSource, kDropDuplicate, kDropNotOpen,
-  kDropUnknownTensor, kDropChunkRange, kDropWorkerRank, kDropIncarnation, kDropRoundOld, kDropRoundNew,
-  kDropContributedTwice, kDropSlotBusy, kDropResultUnexpected, kDropHandshake, kDropForgedAnswer, kDropControl,
+  kDropTruncated,
+  kDropMagic,
+  kDropVersion,
+  kDropType,
+  kDropLength,
+  kDropHeaderCrc,
+  kDropPayloadCrc,
+  kDropNoSession,
+  kDropForeignSource,
+  kDropDuplicate,
+  kDropNotOpen,
+  kDropUnknownTensor,
+  kDropChunkRange,
+  kDropWorkerRank,
+  kDropIncarnation,
+  kDropRoundOld,
+  kDropRoundNew,
+  kDropContributedTwice,
+  kDropSlotBusy,
+  kDropResultUnexpected,
+  kDropHandshake,
+  kDropForgedAnswer,
+  kDropControl,
   // The same at the port.
-  kDropNotMercury, kDropBadIp, kDropIpChecksum, kDropNeighbor, kDropTxFull, kDropNoBuffer, kHandoffs, kDropHandoffFull,
-  kDropTooLarge, kDropNetwork,
+  kDropNotMercury,
+  kDropBadIp,
+  kDropIpChecksum,
+  kDropNeighbor,
+  kDropTxFull,
+  kDropNoBuffer,
+  kHandoffs,
+  kDropHandoffFull,
+  kDropTooLarge,
+  kDropNetwork,
   // Events.
-  kSessionsOpened, kSessionsClosed, kSessionsRefused, kPeersLost, kProbeTimeouts,
+  kSessionsOpened,
+  kSessionsClosed,
+  kSessionsRefused,
+  kPeersLost,
+  kProbeTimeouts,
   kSpuriousLosses,
-  kTxBackpressure, kQuorumResults, kBadDescriptors, kSubmissions, kCompletions, kCompletionRingFull,
-  kWakeups, kSleeps, kPolls, kIdlePolls,
+  kTxBackpressure,
+  kQuorumResults,
+  kBadDescriptors,
+  kSubmissions,
+  kCompletions,
+  kCompletionRingFull,
+  kWakeups,
+  kSleeps,
+  kPolls,
+  kIdlePolls,
   kCount
 };
 
@@ -41,7 +87,18 @@ struct CounterInfo {
 };
 const CounterInfo& info_of(Counter counter);
 
-enum class Gauge : uint16_t { kSessions, kHandshakes, kJobs, kChannels, kSumBytes, kUnmappedSumBytes, kSentBlocks, kQueuedRanges, kPacketBuffers, kCount };
+enum class Gauge : uint16_t {
+  kSessions,
+  kHandshakes,
+  kJobs,
+  kChannels,
+  kSumBytes,
+  kUnmappedSumBytes,
+  kSentBlocks,
+  kQueuedRanges,
+  kPacketBuffers,
+  kCount
+};
 inline constexpr size_t kGaugeCount = static_cast<size_t>(Gauge::kCount);
 const CounterInfo& info_of(Gauge gauge);
 

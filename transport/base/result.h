@@ -19,34 +19,34 @@ enum class Errc : uint16_t {
   kOk = 0,
   // The call was wrong.
   kInvalidArgument = 1,
-  kBusy = 2,            // the tensor has an exchange in flight
-  kNotFound = 3,        // no such tensor, handle, region
+  kBusy = 2,      // the tensor has an exchange in flight
+  kNotFound = 3,  // no such tensor, handle, region
   kExists = 4,
-  kUnsupported = 5,     // type, operation or feature that this build or peer does not have
+  kUnsupported = 5,  // type, operation or feature that this build or peer does not have
   // A limit was reached; trying again later may help.
   kAgain = 10,
   kNoMemory = 11,
-  kLimit = 12,          // a per-job or per-daemon limit
+  kLimit = 12,  // a per-job or per-daemon limit
   // The job refused.
   kUnknownJob = 20,
   kWrongSecret = 21,
-  kWrongSizes = 22,     // workers, servers or options differ from what the job was opened with
+  kWrongSizes = 22,  // workers, servers or options differ from what the job was opened with
   kRankTaken = 23,
-  kTensorMismatch = 24, // a declaration differs from another worker's
+  kTensorMismatch = 24,  // a declaration differs from another worker's
   kVersionMismatch = 25,
-  kMissingMembers = 26, // the time limit passed before every member was there
+  kMissingMembers = 26,  // the time limit passed before every member was there
   // A peer or the daemon went away.
-  kPeerLost = 30,       // nothing heard for peer_timeout
-  kPeerLeft = 31,       // the peer closed the session, or its program ended
+  kPeerLost = 30,  // nothing heard for peer_timeout
+  kPeerLeft = 31,  // the peer closed the session, or its program ended
   kDaemonLost = 32,
   kTimedOut = 33,
-  kClosed = 34,         // this side closed the job or session
+  kClosed = 34,  // this side closed the job or session
   // The machine.
   kPermission = 40,
   kNoDevice = 41,
-  kSystem = 42,         // a system call failed: Error::sys_errno says how
-  kConfig = 43,         // a configuration file or option is wrong
-  kProtocol = 44,       // a peer or program broke the protocol
+  kSystem = 42,    // a system call failed: Error::sys_errno says how
+  kConfig = 43,    // a configuration file or option is wrong
+  kProtocol = 44,  // a peer or program broke the protocol
 };
 
 const char* name_of(Errc code);

@@ -1,6 +1,6 @@
-// What an engine and the service that it carries ask of each other: the service says where chunks come
-// from and where they go, the engine which sessions there are. The first service is the gradient
-// exchange (shim/exchange/gradient_service.h).
+// What an engine and the service that it carries ask of each other: the service says where chunks
+// come from and where they go, the engine which sessions there are. The first service is the
+// gradient exchange (shim/exchange/gradient_service.h).
 //
 // Owner/thread: the engine's thread; all calls are made from within Engine::poll_once.
 #pragma once
@@ -62,42 +62,34 @@ class SessionHost {
   ~SessionHost() = default;
 };
 
+// clang-format off
+// (Version 14 does not know concepts.)
 template <class S>
 concept Service = requires(S service, SessionSlot session, const wire::Header& header,
-                            std::span<const std::byte> payload, OutgoingChunk& out,
-                            const SentTag& tag, uint64_t now_ns, uint32_t bytes, JobSlot job) {
+                           std::span<const std::byte> payload, OutgoingChunk& out,
+                           const SentTag& tag, uint64_t now_ns, uint32_t bytes, JobSlot job) {
   // A chunk arrived on an open session; the header is verified, the payload's CRC is not.
-  { service.on_chunk(session, header, payload, now_ns) }
-  noexcept->std::same_as<Taken>;
+  { service.on_chunk(session, header, payload, now_ns) } noexcept -> std::same_as<Taken>;
   // The most urgent chunk that may go. False: nothing. `out` may hold the last one: all of it is
   // written that OutgoingChunk does not leave to the engine, flags too.
-  { service.next(out) }
-  noexcept->std::same_as<bool>;
-  { service.charge(job, bytes) }
-  noexcept;
-  { service.on_acked(session, tag) }
-  noexcept;
-  { service.on_lost(session, tag) }
-  noexcept;
-  { service.block(session) }
-  noexcept;
-  { service.unblock(session) }
-  noexcept;
+  { service.next(out) } noexcept -> std::same_as<bool>;
+  { service.charge(job, bytes) } noexcept;
+  { service.on_acked(session, tag) } noexcept;
+  { service.on_lost(session, tag) } noexcept;
+  { service.block(session) } noexcept;
+  { service.unblock(session) } noexcept;
   // Submissions from programs, completions that found no room, jobs whose removal waits for the
   // NIC. Returns what it did, in items.
-  { service.poll(now_ns) }
-  noexcept->std::same_as<uint32_t>;
+  { service.poll(now_ns) } noexcept -> std::same_as<uint32_t>;
   // A job's removal waits for the NIC, which wakes nobody when it is done: poll() is to be called
   // again soon.
-  { service.awaits_nic() }
-  noexcept->std::same_as<bool>;
+  { service.awaits_nic() } noexcept -> std::same_as<bool>;
 
   // When poll() is next due without anything having arrived: 0 at once, kNever never.
-  { service.next_deadline_ns() }
-  noexcept->std::same_as<uint64_t>;
+  { service.next_deadline_ns() } noexcept -> std::same_as<uint64_t>;
 
   // Cold. A session is forgotten when it closed.
-  {service.forget(session)};
+  { service.forget(session) };
   // Cold. What it has to report, one by one; what an event says is gone is gone for good.
   { service.take_event() } -> std::same_as<std::optional<typename S::Event>>;
   // Cold, and for each command of S::Command that is not the engine's own:
@@ -105,5 +97,6 @@ concept Service = requires(S service, SessionSlot session, const wire::Header& h
   // What fails of it the service reports by an event.
   typename S::Command;
 };
+// clang-format on
 
 }  // namespace mercury

@@ -21,21 +21,20 @@ struct AckSample {
   uint64_t now_ns = 0;
 };
 
+// clang-format off
+// (Version 14 knows no concepts.)
 template <class C>
 concept CongestionControl = requires(C control, const C& const_control, const AckSample& sample,
                                      uint32_t bytes, bool silence, uint64_t now_ns) {
   // The largest frame of the path, once it is known better.
-  { control.set_frame_bytes(bytes) }
-  noexcept;
-  { control.on_ack(sample) }
-  noexcept;
+  { control.set_frame_bytes(bytes) } noexcept;
+  { control.on_ack(sample) } noexcept;
   // A packet was lost; by silence: the path carried nothing for two probe time-outs. MTU probes are
   // not reported: their loss says nothing about load.
-  { control.on_lost(silence, now_ns) }
-  noexcept;
-  { const_control.window_bytes() }
-  noexcept->std::same_as<uint64_t>;
+  { control.on_lost(silence, now_ns) } noexcept;
+  { const_control.window_bytes() } noexcept -> std::same_as<uint64_t>;
 };
+// clang-format on
 
 class FixedWindow {
  public:

@@ -2,8 +2,8 @@
 // to the engine loop.
 //
 // What the engine asks of a wire. Three ports model it: ethdev (DPDK), uring (UDP sockets through
-// io_uring) and sim (a simulated network in virtual time). A port moves UDP payloads; what stands in
-// front of them (Ethernet, IP, UDP, neighbour discovery, checksums) is its own business.
+// io_uring) and sim (a simulated network in virtual time). A port moves UDP payloads; what stands
+// in front of them (Ethernet, IP, UDP, neighbour discovery, checksums) is its own business.
 //
 // Owner/thread: one engine drives one port object; nothing here is thread-safe.
 #pragma once
@@ -41,15 +41,15 @@ struct RxFrame {
 struct TxFrame {
   std::byte* data = nullptr;
   uint32_t capacity = 0;
-  uint32_t handle = 0;    // the port's
-  void* cookie = nullptr; // the port's
+  uint32_t handle = 0;     // the port's
+  void* cookie = nullptr;  // the port's
 };
 
 // Where frames go: resolved once (route, neighbour, header template), then an index.
 using PathId = Id<struct PathTag, uint32_t>;
 
-// Memory that a NIC may still be reading after tx_send_shared returned. Lives beside the payload, as
-// long as the payload; the port keeps its reference count in it (for DPDK an
+// Memory that a NIC may still be reading after tx_send_shared returned. Lives beside the payload,
+// as long as the payload; the port keeps its reference count in it (for DPDK an
 // rte_mbuf_ext_shared_info). Zero-initialised = idle.
 struct PayloadPin {
   alignas(8) std::byte opaque[32]{};
@@ -59,13 +59,16 @@ struct PayloadPin {
 using MemoryKey = Id<struct MemoryTag, uint32_t>;
 
 struct PortInfo {
-  std::string name;                    // "ethdev:net_af_xdp0", "uring", "sim"
-  Endpoint local;                      // where peers reach this engine
+  std::string name;                 // "ethdev:net_af_xdp0", "uring", "sim"
+  Endpoint local;                   // where peers reach this engine
   uint32_t max_udp_payload = 1232;  // largest UDP payload it can carry (IPv6, MTU 1280: 1232)
   bool reports_completion = false;  // false: what tx_flush accepted may still wait in a queue
 };
 
-// Datapath calls are noexcept and neither allocate nor lock (virtual devices make their system call).
+// Datapath calls are noexcept and neither allocate nor lock (virtual devices make their system
+// call).
+// clang-format off
+// (Version 14 knows no concepts.)
 template <class P>
 concept Port = requires(P port, const P& const_port, std::span<RxFrame> burst, TxFrame& frame,
                         PathId path, uint32_t bytes, uint64_t now_ns, const Endpoint& remote,
@@ -119,6 +122,7 @@ concept Port = requires(P port, const P& const_port, std::span<RxFrame> burst, T
   { const_port.wait_fd() } -> std::same_as<int>;
   { port.prepare_sleep() } noexcept -> std::same_as<bool>;
 };
+// clang-format on
 
 // What the owner of shared payloads asks of a port, without its type. Of a port that is gone
 // nothing may be asked. `map` may be null: then nothing has to be mapped.

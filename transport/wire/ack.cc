@@ -43,8 +43,7 @@ size_t encode(const Ack& ack, std::span<std::byte> out) noexcept {
     below = range.first;
   }
   if (count == 0) return 0;
-  const Head head{Be64(ack.ranges[0].last), Be32(ack.delay_us), Be16(count),
-                  Be16(ack.marked)};
+  const Head head{Be64(ack.ranges[0].last), Be32(ack.delay_us), Be16(count), Be16(ack.marked)};
   std::memcpy(out.data(), &head, sizeof head);
   return ack_bytes(count);
 }

@@ -167,8 +167,8 @@ enum class DecodeError : uint8_t {
 // that payload_bytes is exactly what follows (kBadLength). Of the other types `tag` is what would
 // make the header's CRC right: the consumer compares it with the session's before it believes any
 // field but `session`. The payload's CRC is the consumer's to check, in the pass in which it copies
-// or adds. Every field of `header` is set, and `payload` to the payload bytes within `frame`; both mean
-// nothing after an error. Unknown flags and non-zero reserved bytes are ignored.
+// or adds. Every field of `header` is set, and `payload` to the payload bytes within `frame`; both
+// mean nothing after an error. Unknown flags and non-zero reserved bytes are ignored.
 DecodeError decode(std::span<const std::byte> frame, Header& header,
                    std::span<const std::byte>& payload) noexcept;
 

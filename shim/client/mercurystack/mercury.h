@@ -11,9 +11,9 @@
  * After fork the child may not use what the parent opened: calls return -ENOTCONN there.
  * Strings passed in are copied.
  * Structs begin with their own size, so that they can grow: programs built with an older or a newer
- * header than the library's work, if they use what both know. A struct that the program fills may be
- * longer than the library's if the rest is zero. One that the library fills gets what both know, zeros
- * behind it, and in `size` how much the library filled.
+ * header than the library's work, if they use what both know. A struct that the program fills may
+ * be longer than the library's if the rest is zero. One that the library fills gets what both know,
+ * zeros behind it, and in `size` how much the library filled.
  */
 #ifndef MERCURYSTACK_MERCURY_H
 #define MERCURYSTACK_MERCURY_H
@@ -62,9 +62,11 @@ MERCURY_API mercury_mode mercury_mode_of(const mercury_context *context);
 /* ---- memory ---------------------------------------------------------------------------------- */
 /* Memory that tensors can travel from without a copy; zeroed, page-aligned. -ENOMEM, -ENOSPC. */
 MERCURY_API int mercury_alloc(mercury_context *context, size_t bytes, void **out);
-MERCURY_API int mercury_free(mercury_context *context, void *memory); /* -EBUSY: a tensor lies in it */
+/* -EBUSY: a tensor lies in it. */
+MERCURY_API int mercury_free(mercury_context *context, void *memory);
 /* Any other memory of the program, so that tensors can lie in it. With a daemon each exchange then
- * costs a copy at each end (embedded: none). Owner: the program keeps it mapped until deregistered. */
+ * costs a copy at each end (embedded: none). Owner: the program keeps it mapped until
+ * deregistered. */
 MERCURY_API int mercury_register(mercury_context *context, void *memory, size_t bytes);
 MERCURY_API int mercury_deregister(mercury_context *context, void *memory);
 
@@ -83,20 +85,20 @@ typedef struct {
   int fifo;                 /* 1: as policy "mercury-fifo", where that names none */
   int weight;               /* share among jobs on a link; 1 to 1000, 1 */
   int timeout_ms;           /* for everyone to be there; 1.., 30000 */
-  int rejoin_ms;            /* how long the job waits for a worker that was lost to be started again
-                               (operations wait meanwhile); 0: it fails at once. The same on every
-                               worker; servers ignore it */
-  int quorum;               /* 0: a sum waits for all workers. Else, 1 to workers: so many contributions
-                               are enough once patience_ms have passed since the first, and the job
-                               goes on while so many workers are there. Not with deterministic; the
-                               same on every worker */
+  int rejoin_ms;            /* how long the job waits for a worker that was lost to be started
+                               again (operations wait meanwhile); 0: it fails at once. The same on
+                               every worker; servers ignore it */
+  int quorum;               /* 0: a sum waits for all workers. Else, 1 to workers: so many
+                               contributions are enough once patience_ms have passed since the
+                               first, and the job goes on while so many workers are there. Not
+                               with deterministic; the same on every worker */
   int patience_ms;          /* with quorum: 1.., the same on every worker */
-  const char *policy;       /* how gradients are exchanged, for comparison with other systems: NULL or
-                               "mercury", else one of docs/simulator.md, such as "mercury-fifo" or
-                               "p3". The same on every worker; servers ignore it */
-  int stall_timeout_ms;     /* workers that have not pushed a round of a tensor for so long since others
-                               did count as lost; 0: never, 1800000. The same on every worker; servers
-                               ignore it */
+  const char *policy;       /* how gradients are exchanged, for comparison with other systems: NULL
+                               or "mercury", else one of docs/simulator.md, such as "mercury-fifo"
+                               or "p3". The same on every worker; servers ignore it */
+  int stall_timeout_ms;     /* workers that have not pushed a round of a tensor for so long since
+                               others did count as lost; 0: never, 1800000. The same on every
+                               worker; servers ignore it */
 } mercury_job_options;
 /* The library may know a longer struct than the program was built with: it is told the size. */
 MERCURY_API void mercury_job_options_init_sized(mercury_job_options *options, size_t size);
@@ -119,13 +121,12 @@ MERCURY_API int mercury_job_workers(const mercury_job *job);
 /* Leaves the job: operations in flight complete with -ESHUTDOWN, peers are told. NULL is allowed.
  * From a callback nothing happens, and mercury_last_error() says so. */
 MERCURY_API void mercury_job_close(mercury_job *job);
-/* Workers, while the job is open: all its members follow another policy from now on (options.policy).
- * No chunk is lost or sent twice for it; rounds in flight end under either. Returns once the request
- * is on its way to the job's coordinator. That passes it on only if every member is of a version that
- * can follow; otherwise the policy stays, and nobody is told.
- * -EINVAL: says what a policy looks like, or that this one would place tensors on other servers than
- * the job does (place=);
- * -EOPNOTSUPP: one that no engine can follow. */
+/* Workers, while the job is open: all its members follow another policy from now on
+ * (options.policy). No chunk is lost or sent twice for it; rounds in flight end under either.
+ * Returns once the request is on its way to the job's coordinator. That passes it on only if every
+ * member is of a version that can follow; otherwise the policy stays, and nobody is told.
+ * -EINVAL: says what a policy looks like, or that this one would place tensors on other servers
+ * than the job does (place=); -EOPNOTSUPP: one that no engine can follow. */
 MERCURY_API int mercury_job_set_policy(mercury_job *job, const char *policy);
 /* Servers: blocks until the job has ended (0) or failed, at most timeout_ms (-1 = for ever). */
 MERCURY_API int mercury_job_wait(mercury_job *job, int timeout_ms);
@@ -143,7 +144,8 @@ typedef struct {
 } mercury_tensor_options;
 /* Declares `count` tensors and blocks until all servers and all workers' declarations so far agree.
  * -EPROTOTYPE: differs from another worker's (the message says how), -EINVAL, -ENOSPC, -EEXIST. */
-MERCURY_API int mercury_declare(mercury_job *job, const mercury_tensor_options *tensors, size_t count);
+MERCURY_API int mercury_declare(mercury_job *job, const mercury_tensor_options *tensors,
+                                size_t count);
 
 /* The round that the next push of `tensor` belongs to. 1 after the declaration; in a program that
  * took the place of a lost worker (rejoin_ms) the round that the others are in. Tensors may be one
@@ -157,7 +159,8 @@ MERCURY_API int mercury_tensor_round(mercury_job *job, uint32_t tensor, uint32_t
  * been collected; -ENOENT: not declared; -EAGAIN: too many operations in flight; -ECONNRESET,
  * -EHOSTDOWN: the job has failed. `priority` 0 to 65535 or MERCURY_DEFAULT_PRIORITY. `out` may be
  * NULL, and is left alone on failure. */
-MERCURY_API int mercury_push_pull(mercury_job *job, uint32_t tensor, int priority, mercury_handle *out);
+MERCURY_API int mercury_push_pull(mercury_job *job, uint32_t tensor, int priority,
+                                  mercury_handle *out);
 /* The same in two steps. A push completes when the servers have all of it; the sum still arrives in
  * the tensor's memory, and the pull of that round completes when it is there. One pull per push. */
 MERCURY_API int mercury_push(mercury_job *job, uint32_t tensor, int priority, mercury_handle *out);
@@ -171,28 +174,29 @@ typedef struct {
   uint32_t round;
   void *user;               /* in a callback what mercury_set_callback was given, else NULL */
 } mercury_completion;
-/* Blocks until `handle` completes, at most timeout_ms (-1 = for ever): its status, or -ETIMEDOUT with
- * the operation still in flight. A handle is waited for once; then it is gone (-ENOENT). */
+/* Blocks until `handle` completes, at most timeout_ms (-1 = for ever): its status, or -ETIMEDOUT
+ * with the operation still in flight. A handle is waited for once; then it is gone (-ENOENT). */
 MERCURY_API int mercury_wait(mercury_job *job, mercury_handle handle, int timeout_ms);
-/* Up to `count` completions that nobody waited for; the number, or a negative errno. Never waits for
- * the network; at a job's first failure it asks the daemon why, once. If some have failed,
+/* Up to `count` completions that nobody waited for; the number, or a negative errno. Never waits
+ * for the network; at a job's first failure it asks the daemon why, once. If some have failed,
  * mercury_last_error() has the text of the last of them. */
 MERCURY_API int mercury_poll_sized(mercury_job *job, mercury_completion *out, size_t count,
                                    size_t size); /* of each element of `out` */
 static inline int mercury_poll(mercury_job *job, mercury_completion *out, size_t count) {
   return mercury_poll_sized(job, out, count, sizeof *out);
 }
-/* Called instead of queueing for mercury_poll, on a thread that calls mercury_poll or mercury_wait,
- * and on several at once. It may push, pull, wait and poll, not close jobs or detach. Of a completion
- * that failed mercury_last_error() has the text there. NULL: queue. */
+/* Called instead of queueing for mercury_poll, on a thread that calls mercury_poll or
+ * mercury_wait, and on several at once. It may push, pull, wait and poll, not close jobs or
+ * detach. Of a completion that failed mercury_last_error() has the text there. NULL: queue. */
 typedef void (*mercury_callback)(const mercury_completion *completion, void *user);
 MERCURY_API int mercury_set_callback(mercury_job *job, mercury_callback callback, void *user);
 /* Readable while completions wait for mercury_poll. Owned by the job. Negative errno on failure. */
 MERCURY_API int mercury_eventfd(mercury_job *job);
 
 /* Whose contributions are in a tensor's last complete round: bit r % 64 of word r / 64 is worker r.
- * With quorum, chunks of a tensor complete one by one: a worker may be in some of them. Without, and
- * in a complete sum, all workers are in both sets. An average is over those who are in each chunk. */
+ * With quorum, chunks of a tensor complete one by one: a worker may be in some of them. Without,
+ * and in a complete sum, all workers are in both sets. An average is over those who are in each
+ * chunk. */
 typedef struct {
   size_t size;              /* sizeof(mercury_contributors) */
   uint32_t round;           /* 0: none is complete yet */
@@ -201,7 +205,8 @@ typedef struct {
   uint64_t in_any[4];       /* in some element's sum */
 } mercury_contributors;
 /* -ENOENT: not declared; -EINVAL: size is not set. */
-MERCURY_API int mercury_get_contributors(mercury_job *job, uint32_t tensor, mercury_contributors *out);
+MERCURY_API int mercury_get_contributors(mercury_job *job, uint32_t tensor,
+                                         mercury_contributors *out);
 
 typedef struct {
   size_t size;              /* sizeof(mercury_job_stats) */

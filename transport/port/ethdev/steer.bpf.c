@@ -4,7 +4,8 @@
 // Compiled for the kernel's virtual machine and embedded into the library; steer.cc writes the port
 // range into `steer_ports` before the driver loads it. The name of the function is how a leftover
 // of a killed process is recognised (steer.h).
-// clang-format off: the helpers need the types of the kernel headers
+// clang-format off
+// (The helpers need the types of the kernel headers.)
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>

@@ -1,5 +1,6 @@
 // An XDP program that is not Mercury's, for the test that it is left alone.
-// clang-format off: the helpers need the types of the kernel headers
+// clang-format off
+// (The helpers need the types of the kernel headers.)
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 // clang-format on
