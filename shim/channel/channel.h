@@ -26,6 +26,7 @@
 
 #include "transport/base/result.h"
 #include "transport/base/types.h"
+#include "transport/base/worker_set.h"
 
 namespace mercury {
 

@@ -1,6 +1,6 @@
 // What an engine and the service that it carries ask of each other: the service says where chunks
 // come from and where they go, the engine which sessions there are. The first service is the
-// gradient exchange (shim/exchange/gradient_service.h).
+// gradient exchange (shim/exchange/gradient_exchange.h).
 //
 // Owner/thread: the engine's thread; all calls are made from within Engine::poll_once.
 #pragma once
@@ -92,8 +92,8 @@ concept Service = requires(S service, SessionSlot session, const wire::Header& h
   { service.forget(session) };
   // Cold. What it has to report, one by one; what an event says is gone is gone for good.
   { service.take_event() } -> std::same_as<std::optional<typename S::Event>>;
-  // Cold, and for each command of S::Command that is not the engine's own:
-  //   void on_command(const TheCommand&, SessionHost&);
+  // Cold, and for each command C of S::Command that is not the engine's own:
+  //   void on_command(const C&, SessionHost&);
   // What fails of it the service reports by an event.
   typename S::Command;
 };

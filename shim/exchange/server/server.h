@@ -1,5 +1,5 @@
-// Gradient path: the server's half of steps 7 and 3: what workers push goes into the aggregator,
-// and what is complete goes to every worker, at once or when the job's policy forwards it.
+// A server's jobs inside one engine: what workers push goes into the aggregator, and what is
+// complete goes to every worker, at once or when the job's policy forwards it.
 //
 // The other half is Worker (shim/exchange/worker/worker.h), of the same shape: jobs, tensors and
 // sessions are added; frames arrive; chunks are prepared when the scheduler has chosen them; what
@@ -37,12 +37,11 @@ struct WorkerPeer {
 
 class Server {
  public:
-  // All references outlive it; `port` may go first. `max_jobs`: job slots are below it.
-  // `sum_bytes`: at most, of all jobs' sums in this engine; 0 = no limit.
   struct Limits {
-    uint32_t max_jobs = 0;
-    uint64_t sum_bytes = 0;
+    uint32_t max_jobs = 0;   // job slots are below it
+    uint64_t sum_bytes = 0;  // at most, of all jobs' sums in this engine; 0 = no limit
   };
+  // All references outlive it; `port`, which sends the sums, may go first.
   Server(const Limits& limits, SendQueue& sends, Counters& counters, std::deque<Event>& events,
          const PortMemory& port);
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/transport/port/port_suite.h"
+#include "tests/transport/port/sim_star.h"
 
 namespace mercury::port_suite {
 namespace {
@@ -47,89 +48,6 @@ INSTANTIATE_TYPED_TEST_SUITE_P(SimV6, PortSuite, SimV6);
 
 namespace mercury::sim {
 namespace {
-
-Endpoint endpoint(uint8_t host, uint16_t port = 7470) {
-  return Endpoint{IpAddress::v4(10, 0, 0, host), port};
-}
-
-// Hosts on a star; host i has one port at 10.0.0.(i+1).
-struct Star {
-  explicit Star(int hosts, const NetworkConfig& config = {}, const SimPortConfig& port_config = {})
-      : network(config) {
-    for (int i = 0; i < hosts; ++i) {
-      ids.push_back(network.add_host());
-      auto port =
-          SimPort::create(network, ids.back(), endpoint(static_cast<uint8_t>(i + 1)), port_config);
-      EXPECT_TRUE(port);
-      ports.push_back(std::move(*port));
-    }
-  }
-
-  // Sends a frame of `bytes` numbered `number` (in its first four bytes); false: no room.
-  bool send(size_t from, size_t to, uint32_t bytes, uint32_t number = 0) {
-    SimPort& port = *ports[from];
-    TxFrame frame;
-    if (!port.tx_alloc(frame)) return false;
-    std::memset(frame.data, 0x5a, bytes);
-    if (bytes >= 4) std::memcpy(frame.data, &number, 4);
-    port.tx_send(frame, *port.open_path(ports[to]->info().local), bytes);
-    port.tx_flush(network.now_ns());
-    return true;
-  }
-
-  struct Received {
-    uint64_t at_ns;
-    uint32_t number;
-    uint32_t bytes;
-    bool ecn_ce;
-    bool intact;
-  };
-
-  void receive(size_t at) {
-    std::array<RxFrame, 32> burst;
-    SimPort& port = *ports[at];
-    while (uint32_t count = port.rx_burst(burst, network.now_ns())) {
-      for (uint32_t i = 0; i < count; ++i) {
-        Received one{network.now_ns(), 0, static_cast<uint32_t>(burst[i].payload.size()),
-                     burst[i].ecn_ce, true};
-        if (one.bytes >= 4) std::memcpy(&one.number, burst[i].payload.data(), 4);
-        for (std::byte b : burst[i].payload.subspan(std::min(4u, one.bytes))) {
-          one.intact &= b == std::byte{0x5a};
-        }
-        received.push_back(one);
-      }
-      port.rx_release();
-    }
-  }
-
-  // Lets everything happen, receiving at `at`.
-  void run(size_t at) {
-    while (network.next_event_ns() != kNever) {
-      network.advance_to(network.next_event_ns());
-      receive(at);
-    }
-  }
-
-  // Sends `count` frames from 0 to 1 as fast as the NIC takes them.
-  void stream(uint32_t count, uint32_t bytes) {
-    for (uint32_t i = 0; i < count;) {
-      while (i < count && send(0, 1, bytes, i)) ++i;
-      network.advance_to(network.next_event_ns());
-      receive(1);
-    }
-    run(1);
-  }
-
-  uint64_t link_drops(HostId host, Drop reason) {
-    return network.stats(network.uplink(host)).drops[static_cast<size_t>(reason)] +
-           network.stats(network.downlink(host)).drops[static_cast<size_t>(reason)];
-  }
-
-  SimNetwork network;
-  std::vector<HostId> ids;
-  std::vector<std::unique_ptr<SimPort>> ports;
-  std::vector<Received> received;
-};
 
 NetworkConfig config_with(const Faults& faults, uint64_t seed = 1) {
   NetworkConfig config;
@@ -524,77 +442,6 @@ TEST(SimNetwork, InjectedFramesArriveFromWhoeverTheySay) {
   ASSERT_EQ(star.ports[1]->rx_burst(burst, 0), 1u);
   EXPECT_EQ(burst[0].source, endpoint(200, 9));
   EXPECT_EQ(burst[0].payload.size(), 3u);
-  star.ports[1]->rx_release();
-}
-
-TEST(SimNetwork, APayloadThatNobodyMappedWhenItIsReadIsCounted) {
-  Star star(2);
-  SimPort& port = *star.ports[0];
-  const PathId path = *port.open_path(endpoint(2));
-  alignas(4096) static std::byte memory[2 * 4096];
-  PayloadPin pin;
-  const auto unmapped_reads_of = [&](size_t at, size_t bytes, auto before_it_is_read) {
-    const uint64_t before = star.network.unmapped_reads();
-    TxFrame frame;
-    EXPECT_TRUE(port.tx_alloc(frame));
-    port.tx_send_shared(frame, 4, path, {memory + at, bytes}, pin);
-    port.tx_flush(0);
-    before_it_is_read();
-    star.run(1);
-    EXPECT_FALSE(port.pin_busy(pin));
-    return star.network.unmapped_reads() - before;
-  };
-  const auto nothing = [] {};
-  EXPECT_EQ(unmapped_reads_of(0, 100, nothing), 1u);
-  const auto key = port.map({memory, 4096});
-  ASSERT_TRUE(key);
-  EXPECT_EQ(unmapped_reads_of(0, 100, nothing), 0u);
-  EXPECT_EQ(unmapped_reads_of(4096 - 100, 100, nothing), 0u);
-  EXPECT_EQ(unmapped_reads_of(4096 - 50, 100, nothing), 1u) << "half of it";
-  EXPECT_EQ(unmapped_reads_of(4096, 100, nothing), 1u);
-  EXPECT_EQ(unmapped_reads_of(0, 100, [&] { port.unmap(*key); }), 1u);
-  EXPECT_EQ(unmapped_reads_of(0, 100, nothing), 1u);
-  EXPECT_EQ(star.received.size(), 7u) << "they are carried all the same";
-}
-
-TEST(SimNetwork, OnlyWholePagesAreMappedAndEachOnce) {
-  Star star(1);
-  SimPort& port = *star.ports[0];
-  alignas(4096) static std::byte memory[4 * 4096];
-  EXPECT_FALSE(port.map({memory, 0}));
-  EXPECT_FALSE(port.map({memory, 100}));
-  EXPECT_FALSE(port.map({memory + 64, 4096}));
-  const auto key = port.map({memory + 4096, 2 * 4096});
-  ASSERT_TRUE(key);
-  EXPECT_FALSE(port.map({memory, 2 * 4096}));
-  EXPECT_FALSE(port.map({memory + 4096, 4096}));
-  EXPECT_FALSE(port.map({memory + 2 * 4096, 2 * 4096}));
-  EXPECT_TRUE(port.map({memory, 4096}));
-  EXPECT_TRUE(port.map({memory + 3 * 4096, 4096}));
-  port.unmap(*key);
-  EXPECT_TRUE(port.map({memory + 4096, 2 * 4096}));
-}
-
-TEST(SimNetwork, ASharedPayloadIsReadWhenItLeavesTheNic) {
-  Star star(2);
-  SimPort& port = *star.ports[0];
-  std::vector<std::byte> payload(600, std::byte{1});
-  PayloadPin pin;
-  TxFrame frame;
-  ASSERT_TRUE(port.tx_alloc(frame));
-  port.tx_send_shared(frame, 4, *port.open_path(endpoint(2)), payload, pin);
-  port.tx_flush(0);
-  EXPECT_TRUE(port.pin_busy(pin));
-  payload.assign(600, std::byte{2});  // too early: what the pin forbids shows on the wire
-  star.network.advance_to(star.network.next_event_ns());
-  EXPECT_FALSE(port.pin_busy(pin));
-  payload.assign(600, std::byte{3});
-  std::array<RxFrame, 1> burst;
-  while (star.ports[1]->rx_burst(burst, 0) == 0)
-    star.network.advance_to(star.network.next_event_ns());
-  ASSERT_EQ(burst[0].payload.size(), 604u);
-  EXPECT_EQ(burst[0].payload[4], std::byte{2});
-  EXPECT_EQ(burst[0].payload[603], std::byte{2});
   star.ports[1]->rx_release();
 }
 
