@@ -104,8 +104,9 @@ TEST(AggregatorMapping, HoldsPartialResults) {
   Mappings mappings(100);
   Aggregator aggregator(mappings.port());
   add(aggregator, 0, 3, 1);
+  const Bytes zeros(4 * kElems);
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
-    Contribution c = Bench::contribution(1, 1, chunk, Bytes(4 * kElems));
+    Contribution c = Bench::contribution(1, 1, chunk, zeros);
     c.tensor = 0;
     ASSERT_EQ(aggregator.push(c), PushVerdict::kAdded);
   }

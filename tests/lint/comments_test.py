@@ -21,7 +21,7 @@ ARCHITECTURE = 'docs/architecture.md'
 EXCEPTIONS = {
     'units and kinds of numbers': 'kB NaN',
     'a way to write names': 'snake_case',
-    'what the reader puts something else for': 'NAME_PORT_443_UDP_ADDR NAME_SERVICE_HOST PER_ROW PortType first',
+    'what the reader puts something else for': 'NAME_PORT_443_UDP_ADDR NAME_SERVICE_HOST PER_ROW PortType',
     'a program of this tree': 'mercuryctl',
     'Linux': 'DEFER_TASKRUN PIPE_BUF SCHED_FLAG_RESET_ON_FORK SCM_MAX_FD SENDMSG_ZC SINGLE_ISSUER TPACKET2_HDRLEN '
              'UDP_MAX_SEGMENTS XDP_PACKET_HEADROOM epoll_wait local_address mem_max rem_address sched_attr user_data',
