@@ -6,10 +6,10 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <utility>
 
 #include "scheduler/scheduler.h"
+#include "transport/base/fifo.h"
 #include "transport/base/types.h"
 
 namespace mercury {
@@ -20,9 +20,14 @@ class SendQueue {
     Scheduler::Limits scheduler;
     // Range nodes that only retransmissions may use: new work waits while fewer are free.
     uint32_t reserved_ranges = 8192;
+    // Lost chunks that may wait for a range node before this allocates: as many as packets may be
+    // in flight, since each is lost once and those that follow while nothing comes through are few.
+    uint32_t most_lost = 65536;
   };
 
-  explicit SendQueue(const Limits& limits) : limits_(limits), scheduler_(limits.scheduler) {}
+  explicit SendQueue(const Limits& limits) : limits_(limits), scheduler_(limits.scheduler) {
+    waiting_.reserve(limits.most_lost);
+  }
 
   Scheduler& scheduler() noexcept { return scheduler_; }
   const Scheduler& scheduler() const noexcept { return scheduler_; }
@@ -50,27 +55,27 @@ class SendQueue {
     if (!scheduler_.admit(session, range)) send_again(session, range);
   }
   void send_again(SessionSlot session, const ChunkRange& chunk) noexcept {
-    if (!scheduler_.readmit(session, chunk)) waiting_.emplace_back(session, chunk);
+    if (!scheduler_.readmit(session, chunk)) waiting_.push({session, chunk});
   }
   // Those that found no room: how many do now.
   uint32_t retry() noexcept {
     uint32_t done = 0;
     for (; !waiting_.empty() && scheduler_.readmit(waiting_.front().first, waiting_.front().second);
          ++done) {
-      waiting_.pop_front();
+      waiting_.pop();
     }
     return done;
   }
   uint32_t waiting() const noexcept { return static_cast<uint32_t>(waiting_.size()); }
   void forget(SessionSlot session) {
     scheduler_.remove_session(session);
-    std::erase_if(waiting_, [session](const auto& item) { return item.first == session; });
+    waiting_.erase_if([session](const auto& item) { return item.first == session; });
   }
 
  private:
   const Limits limits_;
   Scheduler scheduler_;
-  std::deque<std::pair<SessionSlot, ChunkRange>> waiting_;
+  Fifo<std::pair<SessionSlot, ChunkRange>> waiting_;
 };
 
 }  // namespace mercury

@@ -61,10 +61,15 @@ Status GradientExchange::run(const command::AddServerJob& spec, SessionHost& hos
 }
 
 Status GradientExchange::run(const command::AddTensor& spec, SessionHost&) {
-  const Status added =
-      worker_.has_job(spec.job) ? worker_.add_tensor(spec) : server_.add_tensor(spec);
-  if (added) set_unit(spec.job);
-  return added;
+  const bool of_worker = worker_.has_job(spec.job);
+  const Status added = of_worker ? worker_.add_tensor(spec) : server_.add_tensor(spec);
+  if (!added) return added;
+  if (of_worker) {
+    const EngineChannel* const channel = worker_.channel_of(spec.job);
+    programs_.make_room(channel, worker_.most_completions(channel));
+  }
+  set_unit(spec.job);
+  return {};
 }
 
 Status GradientExchange::run(const command::Confirm& request, SessionHost&) {

@@ -5,7 +5,7 @@ namespace mercury {
 GradientExchange::GradientExchange(const ExchangeConfig& config, Counters& counters,
                                    const PortMemory& port)
     : counters_(counters),
-      sends_({config.scheduler, config.reserved_ranges}),
+      sends_({config.scheduler, config.reserved_ranges, config.most_lost}),
       worker_(counters),
       server_({config.scheduler.max_jobs, config.sum_bytes}, sends_, counters, events_, port),
       programs_(config.programs, counters, events_),

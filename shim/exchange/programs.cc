@@ -21,6 +21,7 @@ WorkerOp operation_of(SubmitOp op) noexcept {
 
 void Programs::attach(EngineChannel* channel) {
   programs_.push_back({channel, false, {}});
+  make_room(channel, 0);
   counters_.set(Gauge::kChannels, programs_.size());
 }
 
@@ -28,6 +29,13 @@ void Programs::detach(EngineChannel* channel) {
   std::erase_if(programs_, [channel](const Program& p) { return p.channel == channel; });
   counters_.set(Gauge::kChannels, programs_.size());
   events_.emplace_back(event::ChannelDetached{channel});
+}
+
+void Programs::make_room(const EngineChannel* channel, size_t completions) {
+  for (Program& program : programs_) {
+    if (program.channel != channel) continue;
+    program.backlog.reserve(program.backlog.size() + completions + limits_.refusals_per_pass);
+  }
 }
 
 uint32_t Programs::waiting_completions() const noexcept {
@@ -38,21 +46,25 @@ uint32_t Programs::waiting_completions() const noexcept {
 
 uint32_t Programs::take_submissions(Worker& worker, const SendQueue& sends) noexcept {
   uint32_t taken = 0;
-  for (Program& program : programs_) {
+  uint32_t refused = 0;
+  for (size_t i = 0; i < programs_.size() && refused < Worker::kRefusalsPerPass; ++i) {
+    Program& program = programs_[(begin_with_ + i) % programs_.size()];
     if (program.backlog.empty() && !program.broken) {
-      taken += take_submissions(program, worker, sends);
+      taken += take_submissions(program, worker, sends, refused);
     }
   }
+  // Where refusals fill the pass, those that it did not come to are not always the same.
+  if (refused >= Worker::kRefusalsPerPass) begin_with_ = (begin_with_ + 1) % programs_.size();
   return taken;
 }
 
-uint32_t Programs::take_submissions(Program& program, Worker& worker,
-                                    const SendQueue& sends) noexcept {
+uint32_t Programs::take_submissions(Program& program, Worker& worker, const SendQueue& sends,
+                                    uint32_t& refused_by_all) noexcept {
   uint32_t taken = 0;
   uint32_t refused = 0;
   Submission submission;
   while (taken < limits_.submissions_per_pass && refused < limits_.refusals_per_pass &&
-         !sends.short_of(0)) {
+         refused_by_all + refused < Worker::kRefusalsPerPass && !sends.short_of(0)) {
     const EngineChannel::Pop pop = program.channel->pop(submission);
     if (pop == EngineChannel::Pop::kEmpty) break;
     if (pop == EngineChannel::Pop::kBroken) {
@@ -65,6 +77,7 @@ uint32_t Programs::take_submissions(Program& program, Worker& worker,
                               submission.tensor, submission.priority, submission.cookie);
     ++taken;
   }
+  refused_by_all += refused;
   return taken;
 }
 
@@ -72,7 +85,7 @@ uint32_t Programs::deliver_completions(Worker& worker) noexcept {
   uint32_t delivered = 0;
   for (Program& program : programs_) {
     while (!program.backlog.empty() && program.channel->complete(program.backlog.front())) {
-      program.backlog.pop_front();
+      program.backlog.pop();
       ++delivered;
     }
   }
@@ -98,7 +111,7 @@ void Programs::deliver(Program& program, const Completion& completion) noexcept 
   counters_.add(Counter::kCompletions);
   if (program.backlog.empty() && program.channel->complete(completion)) return;
   counters_.add(Counter::kCompletionRingFull);
-  program.backlog.push_back(completion);
+  program.backlog.push(completion);
 }
 
 bool Programs::park() noexcept {

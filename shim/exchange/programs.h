@@ -16,6 +16,7 @@
 #include "shim/exchange/worker/worker.h"
 #include "shim/job/command.h"
 #include "transport/base/counters.h"
+#include "transport/base/fifo.h"
 
 namespace mercury {
 
@@ -23,9 +24,9 @@ class Programs {
  public:
   struct Limits {
     uint32_t submissions_per_pass = 64;  // of each program
-    // Of these, such as were refused: no honest program has many, and one that has nothing else to
+    // Such of them as were refused: no honest program has many, and one that has nothing else to
     // offer must not take the others' time.
-    uint32_t refusals_per_pass = 8;
+    uint32_t refusals_per_pass = 8;  // of each program; of all, Worker::kRefusalsPerPass
   };
   // All references outlive it.
   Programs(const Limits& limits, Counters& counters, std::deque<Event>& events)
@@ -35,6 +36,8 @@ class Programs {
   void attach(EngineChannel* channel);
   // Completions that the program will never read are dropped with it. ChannelDetached follows.
   void detach(EngineChannel* channel);
+  // So many completions can be on the way to this program: its backlog has room for them.
+  void make_room(const EngineChannel* channel, size_t completions);
   size_t size() const noexcept { return programs_.size(); }
   uint32_t waiting_completions() const noexcept;
 
@@ -53,15 +56,17 @@ class Programs {
   struct Program {
     EngineChannel* channel = nullptr;
     bool broken = false;
-    std::deque<Completion> backlog;  // found no room in its ring
+    Fifo<Completion> backlog;  // found no room in its ring
   };
-  uint32_t take_submissions(Program& program, Worker& worker, const SendQueue& sends) noexcept;
+  uint32_t take_submissions(Program& program, Worker& worker, const SendQueue& sends,
+                            uint32_t& refused_by_all) noexcept;
   void deliver(Program& program, const Completion& completion) noexcept;
 
   const Limits limits_;
   Counters& counters_;
   std::deque<Event>& events_;
   std::vector<Program> programs_;
+  size_t begin_with_ = 0;  // the program whose turn it is to be first
 };
 
 }  // namespace mercury

@@ -13,10 +13,6 @@
 namespace mercury {
 
 namespace {
-// Submissions that are refused need room for their completion: those of 32 programs in a pass, at
-// refusals_per_pass each. Where more programs are refused at once, the list grows.
-constexpr size_t kRefusalsPerPass = 256;
-
 // By doubling, so that a job of many tensors is not copied once for each.
 template <class T>
 void make_room(std::vector<T>& list, size_t wanted) {
@@ -45,9 +41,17 @@ Worker::Job* Worker::find(const EngineChannel* channel, uint32_t client_job) con
 
 bool Worker::has_job(JobSlot job) const noexcept { return find(job) != nullptr; }
 
-bool Worker::uses(const EngineChannel* channel) const noexcept {
-  return std::any_of(jobs_.begin(), jobs_.end(),
-                     [channel](const auto& job) { return job && job->spec.channel == channel; });
+const EngineChannel* Worker::channel_of(JobSlot job) const noexcept {
+  return find(job)->spec.channel;
+}
+
+size_t Worker::most_completions(const EngineChannel* channel) const noexcept {
+  size_t most = 0;
+  for (const auto& job : jobs_) {
+    if (job && job->spec.channel == channel)
+      most += job->tensors.size() * completions_of(job->spec);
+  }
+  return most;
 }
 
 uint64_t Worker::chunks_moved(JobSlot slot) const noexcept {

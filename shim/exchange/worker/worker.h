@@ -78,7 +78,11 @@ class Worker {
   // The same for one tensor's operations from one round on. Cold.
   void fail_rounds(const command::FailRounds& request);
   void remove_job(JobSlot job, Errc code);
-  bool uses(const EngineChannel* channel) const noexcept;
+  const EngineChannel* channel_of(JobSlot job) const noexcept;  // of a job that is here
+  // That operations of its jobs can have waiting at a time; refusals come on top. Cold.
+  size_t most_completions(const EngineChannel* channel) const noexcept;
+  // Submissions of all programs that may be refused before their completions are taken.
+  static constexpr size_t kRefusalsPerPass = 256;
   // Chunks that servers have acknowledged, and sums taken: it stands still when the job does. Cold.
   uint64_t chunks_moved(JobSlot job) const noexcept;
 

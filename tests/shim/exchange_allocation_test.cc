@@ -1,0 +1,206 @@
+// The exchange allocates nothing while frames and submissions pass, not even where they are
+// refused, lost, late or not read.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "shim/exchange/gradient_exchange.h"
+#include "transport/wire/crc32c.h"
+
+namespace {
+uint64_t g_allocations = 0;
+}
+// Not inlined: GCC would take malloc and delete for a mismatch.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  ++g_allocations;
+  if (void* memory = std::malloc(bytes)) return memory;
+  std::abort();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace mercury {
+namespace {
+
+struct NoEngine final : SessionHost {
+  std::optional<SessionSlot> claim(uint64_t token) override {
+    return SessionSlot(static_cast<uint32_t>(token));
+  }
+  void expect(JobSlot, const CreditAllocator::FanIn&) override {}
+  void heed_urgency(JobSlot, bool) override {}
+  void release(JobSlot, Errc, std::string_view) override {}
+};
+
+class ExchangeAllocation : public testing::Test {
+ protected:
+  static constexpr uint32_t kRanges = 1024;
+  static constexpr uint32_t kReserved = 256;
+  static constexpr uint32_t kCompletions = 4;  // room in a program's ring
+
+  struct Program {
+    explicit Program(const std::shared_ptr<ChannelMemory>& memory)
+        : engine(memory), client(memory) {}
+    EngineChannel engine;
+    ClientChannel client;
+  };
+  Program& add_program(uint32_t submissions, uint32_t completions) {
+    auto memory = ChannelMemory::create({submissions, completions}, false);
+    EXPECT_TRUE(memory);
+    programs_.push_back(std::make_unique<Program>(*memory));
+    run(command::AttachChannel{&programs_.back()->engine});
+    return *programs_.back();
+  }
+  template <class OneCommand>
+  void run(const OneCommand& command) {
+    exchange_->on_command(command, host_);
+    while (const auto event = exchange_->take_event()) {
+      EXPECT_FALSE(std::holds_alternative<event::CommandFailed>(*event));
+    }
+  }
+  // A server's job of `workers` whose tensor 0 has `chunks` of 16 elements; worker r is session r.
+  void serve(uint16_t workers, uint32_t chunks, uint16_t quorum = 0) {
+    command::AddServerJob job;
+    job.workers = workers;
+    job.shards = 1;
+    job.quorum = quorum;
+    job.patience_ns = quorum > 0 ? 1000 : 0;
+    run(job);
+    command::AddTensor tensor;
+    tensor.numel = uint64_t{chunks} * 16;
+    tensor.chunk_bytes = 64;
+    run(tensor);
+    for (uint16_t rank = 0; rank < workers; ++rank) {
+      run(command::BindWorker{JobSlot(0), rank, 7, rank});
+    }
+  }
+  Taken push(uint16_t rank, uint32_t chunk, uint64_t now_ns) {
+    wire::Header header;
+    header.type = wire::FrameType::kPush;
+    header.round = 1;
+    header.chunk = chunk;
+    header.sender = rank;
+    header.incarnation = 7;
+    header.payload_crc = wire::crc32c(elements_);
+    return exchange_->on_chunk(SessionSlot(rank), header, elements_, now_ns);
+  }
+  template <class F>
+  static uint64_t allocations_of(F what) {
+    const uint64_t before = g_allocations;
+    what();
+    return g_allocations - before;
+  }
+
+  const std::vector<std::byte> elements_ = std::vector<std::byte>(64);
+  NoEngine host_;
+  Counters counters_;
+  std::vector<std::unique_ptr<Program>> programs_;
+  std::unique_ptr<GradientExchange> exchange_ = std::make_unique<GradientExchange>(
+      ExchangeConfig{.scheduler = {8, 64, kRanges, 4096}, .reserved_ranges = kReserved}, counters_,
+      PortMemory{[](void*, PayloadPin&) { return false; }});
+};
+
+TEST_F(ExchangeAllocation, NotWhereManyProgramsAreRefused) {
+  constexpr uint32_t kPrograms = 60;  // together they are refused more often than a pass may be
+  constexpr uint32_t kEach = 48;
+  for (uint32_t i = 0; i < kPrograms; ++i) add_program(64, 64);
+  for (const auto& program : programs_) {
+    for (uint64_t i = 0; i < kEach; ++i) {
+      ASSERT_TRUE(program->client.submit({SubmitOp::kPush, 0, 1, 1, i + 1}));
+    }
+  }
+  uint32_t passes = 0;
+  const uint64_t allocations = allocations_of([&] {
+    for (; counters_.get(Counter::kSubmissions) < kPrograms * kEach; ++passes) exchange_->poll(0);
+  });
+  EXPECT_EQ(allocations, 0U);
+  EXPECT_GE(passes, kPrograms * kEach / Worker::kRefusalsPerPass);
+  for (const auto& program : programs_) {
+    Completion done;
+    uint32_t completed = 0;
+    while (program->client.pop(done)) ++completed;
+    EXPECT_EQ(completed, kEach) << "none is left out";
+  }
+}
+
+TEST_F(ExchangeAllocation, NotForCompletionsThatNobodyReads) {
+  constexpr uint32_t kTensors = 300;
+  Program& program = add_program(512, kCompletions);
+  command::AddWorkerJob job;
+  job.workers = 2;
+  job.shards = 1;
+  job.channel = &program.engine;
+  job.quorum = true;
+  run(job);
+  run(command::BindShard{JobSlot(0), 0, 0});
+  std::vector<float> memory(16);
+  for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
+    command::AddTensor spec;
+    spec.tensor = tensor;
+    spec.numel = memory.size();
+    spec.chunk_bytes = 64;
+    spec.data = reinterpret_cast<std::byte*>(memory.data());
+    run(spec);
+  }
+  for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
+    ASSERT_TRUE(program.client.submit({SubmitOp::kPushPull, 1, 0, tensor, tensor + 1}));
+  }
+  const uint64_t allocations = allocations_of([&] {
+    while (exchange_->poll(0) > 0) {
+    }
+    exchange_->on_command(command::FailJob{JobSlot(0), Errc::kPeerLost}, host_);
+    exchange_->poll(0);
+  });
+  EXPECT_EQ(allocations, 0U);
+  EXPECT_EQ(exchange_->usage().completions, kTensors - kCompletions);
+}
+
+TEST_F(ExchangeAllocation, NotForLostChunksThatFindNoRoomInTheScheduler) {
+  constexpr uint32_t kChunks = 4 * kRanges;
+  serve(1, kChunks);
+  exchange_->unblock(SessionSlot(0));
+  uint32_t lost = 0;
+  const uint64_t allocations = allocations_of([&] {
+    for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {  // in order: one range
+      ASSERT_EQ(push(0, chunk, 0), Taken::kYes);
+      OutgoingChunk out;
+      ASSERT_TRUE(exchange_->next(out));
+    }
+    for (uint32_t chunk = 0; chunk < kChunks; chunk += 2, ++lost) {  // each a range of its own
+      exchange_->on_lost(SessionSlot(0), {wire::FrameType::kResult, 0, 1, 0, chunk});
+    }
+  });
+  EXPECT_EQ(allocations, 0U);
+  EXPECT_EQ(exchange_->usage().lost_chunks, lost - kRanges);
+  uint32_t sent = 0;
+  const uint64_t later = allocations_of([&] {
+    OutgoingChunk out;
+    for (bool more = true; more; exchange_->poll(0)) {
+      for (more = false; exchange_->next(out); ++sent) more = true;
+    }
+  });
+  EXPECT_EQ(later, 0U);
+  EXPECT_EQ(sent, lost);
+}
+
+TEST_F(ExchangeAllocation, NotWhereTimeCompletesSums) {
+  constexpr uint32_t kChunks = 500;
+  serve(3, kChunks, 2);
+  const uint64_t allocations = allocations_of([&] {
+    for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+      ASSERT_EQ(push(0, chunk, 0), Taken::kYes);
+      ASSERT_EQ(push(1, chunk, 0), Taken::kYes);
+    }
+    while (exchange_->next_deadline_ns() <= 1000) exchange_->poll(2000);
+    for (uint32_t chunk = 0; chunk < kChunks; ++chunk) push(2, chunk, 3000);  // late
+  });
+  EXPECT_EQ(allocations, 0U);
+  EXPECT_EQ(counters_.get(Counter::kQuorumResults), kChunks);
+}
+
+}  // namespace
+}  // namespace mercury
