@@ -26,8 +26,11 @@ class PipePort;
 // The frames, and who is reached where.
 class PipeWire {
  public:
-  PipeWire(uint32_t frames, uint32_t max_udp_payload)
+  // With `elide_shared`, payloads that a port shares are counted and not carried, as on the
+  // simulated network.
+  PipeWire(uint32_t frames, uint32_t max_udp_payload, bool elide_shared = false)
       : max_udp_payload_(max_udp_payload),
+        elide_shared_(elide_shared),
         stride_((size_t{max_udp_payload} + 63) / 64 * 64),
         memory_(frames * stride_ + 64),
         frames_(frames) {
@@ -42,6 +45,7 @@ class PipeWire {
  private:
   friend class PipePort;
   const uint32_t max_udp_payload_;
+  const bool elide_shared_;
   const size_t stride_;
   std::vector<std::byte> memory_;
   std::vector<PipeFrame> frames_;
@@ -95,7 +99,7 @@ class PipePort {
   }
   void tx_send_shared(TxFrame& frame, uint32_t bytes, PathId path,
                       std::span<const std::byte> payload, PayloadPin&) noexcept {
-    std::memcpy(frame.data + bytes, payload.data(), payload.size());
+    if (!wire_.elide_shared_) std::memcpy(frame.data + bytes, payload.data(), payload.size());
     tx_send(frame, path, bytes + static_cast<uint32_t>(payload.size()));
   }
   void tx_cancel(TxFrame& frame) noexcept {
