@@ -24,6 +24,7 @@ TEST(Disaster, ASeedIsReplayedToTheBit) {
     const Verdict second = run_seed(seed, {});
     EXPECT_TRUE(first.ok()) << "seed " << seed << ": " << first.violation;
     EXPECT_EQ(first.trace, second.trace) << "seed " << seed;
+    EXPECT_EQ(first.contents, second.contents) << "seed " << seed;
     EXPECT_EQ(first.virtual_ns, second.virtual_ns) << "seed " << seed;
     EXPECT_EQ(first.frames, second.frames) << "seed " << seed;
   }

@@ -9,11 +9,13 @@
 #include <string>
 #include <thread>
 
+#include "aggregator/aggregator.h"
 #include "apps/command_line.h"
 #include "tests/disaster/mutations.h"
 #include "tests/disaster/runner.h"
 #include "tests/disaster/shrink.h"
 #include "tests/disaster/world.h"
+#include "transport/wire/crc32c.h"
 
 namespace {
 
@@ -24,6 +26,7 @@ struct Options {
   uint64_t seed = 0;
   uint64_t shrink = 0;
   bool verbose = false;
+  bool portable = false;
   bool list_mutations = false;
   std::string reduce;
   std::string mutation;
@@ -59,11 +62,12 @@ int run_seeds(RangeOptions range) {
 
 int run_one(const Options& options, const Reduction& reduction) {
   const Verdict verdict = run_seed(options.seed, reduction, options.verbose ? stdout : nullptr);
-  std::printf("seed %" PRIu64 ": %s; trace %016" PRIx64 ", %.3f virtual seconds, %" PRIu64
-              " frames, %" PRIu64 " sums checked, %u of %u programs came through\n",
+  std::printf("seed %" PRIu64 ": %s; trace %016" PRIx64 ", contents %016" PRIx64
+              ", %.3f virtual seconds, %" PRIu64 " frames, %" PRIu64
+              " sums checked, %u of %u programs came through\n",
               options.seed, verdict.ok() ? "ok" : verdict.violation.c_str(), verdict.trace,
-              static_cast<double>(verdict.virtual_ns) / 1e9, verdict.frames, verdict.sums,
-              verdict.succeeded, verdict.programs);
+              verdict.contents, static_cast<double>(verdict.virtual_ns) / 1e9, verdict.frames,
+              verdict.sums, verdict.succeeded, verdict.programs);
   return verdict.ok() ? 0 : 1;
 }
 
@@ -129,6 +133,10 @@ int run(Options options, char** argv) {
     std::fprintf(stderr, "%s\n", reduction.error().message.c_str());
     return 2;
   }
+  if (options.portable) {
+    mercury::wire::crc32c_force_kernel("table");
+    mercury::force_aggregation_kernel("scalar");
+  }
   if (options.range.jobs == 0)
     options.range.jobs = std::max(1U, std::thread::hardware_concurrency());
   if (options.shrink != 0) return run_shrink(options);
@@ -170,6 +178,8 @@ int main(int argc, char** argv) {
       ->excludes(from)
       ->excludes(seeds)
       ->excludes(one);
+  app.add_flag("--portable", options.portable,
+               "CRC-32C and sums by the kernels for any CPU, not by the best ones for this");
   app.add_flag("--list-mutations", options.list_mutations, "the bugs that can be seeded");
   app.add_option("--mutation", options.mutation, "run the build that has this bug");
   if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;

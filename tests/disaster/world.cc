@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cstring>
 
 namespace mercury::disaster {
 namespace {
@@ -13,6 +14,8 @@ constexpr uint64_t kHorizonNs = 600 * kSecond;
 constexpr uint32_t kLivelock = 100'000;  // passes at one instant
 // An engine that found its NIC full tries again; without this step, every nanosecond.
 constexpr uint64_t kLeastStepNs = 1'000;
+// Enough for any frame's header, which holds CRCs of all that follows (wire/header.h).
+constexpr size_t kHeadBytes = 64;
 
 sim::NetworkConfig network_config(const Scenario& scenario) {
   sim::NetworkConfig config;
@@ -43,10 +46,28 @@ World::World(const Scenario& scenario, std::FILE* log)
                                                     rank, static_cast<Surroundings&>(*this)));
     }
   }
+  network_.set_tap(
+      [](void* world, uint64_t, const Endpoint&, const Endpoint&,
+         std::span<const std::byte> payload) { static_cast<World*>(world)->read_head(payload); },
+      this);
   plan_happenings();
 }
 
 World::~World() { hosts_.clear(); }
+
+void World::read_head(std::span<const std::byte> frame) noexcept {
+  uint64_t state = verdict_.contents;
+  for (std::span<const std::byte> left = frame.first(std::min(frame.size(), kHeadBytes));
+       !left.empty();) {
+    uint64_t word = 0;
+    const size_t bytes = std::min(left.size(), sizeof word);
+    std::memcpy(&word, left.data(), bytes);
+    state ^= word;
+    state = split_mix(state);
+    left = left.subspan(bytes);
+  }
+  verdict_.contents = state;
+}
 
 // --- disasters -------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,10 @@ namespace mercury::disaster {
 
 struct Verdict {
   std::string violation;  // empty: all went as it must
-  uint64_t trace = 0;     // of every frame, submission and reply: equal in runs that are the same
+  // Hashes, equal in runs that are the same, whatever the machine: when which frame of what size
+  // arrived or was lost between whom, with every submission and reply; and what the frames said.
+  uint64_t trace = 0;
+  uint64_t contents = 0;
   uint64_t virtual_ns = 0;
   uint64_t frames = 0;
   uint64_t sums = 0;
@@ -62,6 +66,7 @@ class World final : private Surroundings {
   const Departure* departure(uint32_t job) const override;
   uint64_t excused_ns(uint64_t since_ns) const override;
 
+  void read_head(std::span<const std::byte> frame) noexcept;
   void plan_happenings();
   void add_network_fault(const Fault& fault);
   void happen();
