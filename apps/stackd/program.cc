@@ -6,6 +6,7 @@
 
 #include "apps/stackd/version.h"
 #include "scheduler/policy.h"
+#include "shim/host/open_job.h"
 
 namespace mercury {
 
@@ -131,34 +132,16 @@ void Program::on(uint32_t sequence, const attach::RegionDel& request) {
 }
 
 void Program::on(uint32_t sequence, const attach::JobOpen& request) {
-  OpenJob open;
-  open.name = request.name;
-  open.secret = request.secret;
-  open.role = request.role;
-  open.rank = request.rank;
-  open.workers = request.workers;
-  open.servers = request.servers;
-  open.rendezvous = request.rendezvous;
-  open.deterministic = request.deterministic;
-  const Result<std::string> policy = canonical_policy(request.policy);
-  if (!policy) return reply(sequence, Status(policy.error()));
-  open.policy = *policy;
-  open.weight = request.weight;
-  open.timeout_ns = uint64_t{request.timeout_ms} * 1'000'000;
-  open.rejoin_ns = uint64_t{request.rejoin_ms} * 1'000'000;
-  open.quorum = request.quorum;
-  open.patience_ns = uint64_t{request.patience_ms} * 1'000'000;
-  open.stall_ns = uint64_t{request.stall_timeout_ms} * 1'000'000;
-  open.client_job = request.client_job;
-  for (Channel& channel : channels_) open.channels.push_back(channel.engine.get());
-  host_.jobs().open_job(
-      id_, std::move(open), monotonic_ns(),
-      [self = shared_from_this(), sequence](Result<OpenedJob> opened) {
-        if (!opened) return self->reply(sequence, Status(opened.error()));
-        self->jobs_[opened->slot.value];
-        self->reply(sequence, attach::JobOpened{opened->slot.value, opened->rank, opened->workers,
-                                                opened->servers, opened->chunk_bytes});
-      });
+  std::vector<EngineChannel*> channels;
+  for (Channel& channel : channels_) channels.push_back(channel.engine.get());
+  Result<OpenJob> open = to_open_job(request, std::move(channels));
+  if (!open) return reply(sequence, Status(open.error()));
+  host_.jobs().open_job(id_, std::move(*open), monotonic_ns(),
+                        [self = shared_from_this(), sequence](Result<OpenedJob> opened) {
+                          if (!opened) return self->reply(sequence, Status(opened.error()));
+                          self->jobs_[opened->slot.value];
+                          self->reply(sequence, to_job_opened(*opened));
+                        });
 }
 
 bool Program::has_job(uint32_t sequence, uint16_t slot) {

@@ -15,6 +15,7 @@
 
 #include "shim/client/signal_block.h"
 #include "shim/host/embedded_host.h"
+#include "shim/host/open_job.h"
 
 namespace mercury::client {
 namespace {
@@ -92,31 +93,14 @@ class EmbeddedBackend final : public Backend {
 
   Result<attach::JobOpened> open_job(const attach::JobOpen& job) override {
     if (Status started = start(job); !started) return started.error();
-    OpenJob open;
-    open.name = job.name;
-    open.secret = job.secret;
-    open.role = job.role;
-    open.rank = job.rank;
-    open.workers = job.workers;
-    open.servers = job.servers;
-    open.rendezvous = job.rendezvous;
-    open.deterministic = job.deterministic;
-    open.policy = job.policy;
-    open.weight = job.weight;
-    open.timeout_ns = uint64_t{job.timeout_ms} * 1'000'000;
-    open.rejoin_ns = uint64_t{job.rejoin_ms} * 1'000'000;
-    open.quorum = job.quorum;
-    open.patience_ns = uint64_t{job.patience_ms} * 1'000'000;
-    open.stall_ns = uint64_t{job.stall_timeout_ms} * 1'000'000;
-    open.client_job = job.client_job;
-    open.channels = {&engine_end_};
+    Result<OpenJob> open = to_open_job(job, {&engine_end_});
+    if (!open) return open.error();
     Result<OpenedJob> opened =
         ask<Result<OpenedJob>>([&open](JobManager& jobs, uint64_t now_ns, auto answer) {
-          jobs.open_job(kClient, std::move(open), now_ns, answer);
+          jobs.open_job(kClient, std::move(*open), now_ns, answer);
         });
     if (!opened) return opened.error();
-    return attach::JobOpened{opened->slot.value, opened->rank, opened->workers, opened->servers,
-                             opened->chunk_bytes};
+    return to_job_opened(*opened);
   }
 
   Status declare(uint16_t slot, std::span<const TensorSpec> specs,

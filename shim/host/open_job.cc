@@ -1,0 +1,38 @@
+#include "shim/host/open_job.h"
+
+#include <string>
+#include <utility>
+
+#include "scheduler/policy.h"
+
+namespace mercury {
+
+Result<OpenJob> to_open_job(const attach::JobOpen& request, std::vector<EngineChannel*> channels) {
+  Result<std::string> policy = canonical_policy(request.policy);
+  if (!policy) return policy.error();
+  OpenJob open;
+  open.name = request.name;
+  open.secret = request.secret;
+  open.role = request.role;
+  open.rank = request.rank;
+  open.workers = request.workers;
+  open.servers = request.servers;
+  open.rendezvous = request.rendezvous;
+  open.deterministic = request.deterministic;
+  open.policy = std::move(*policy);
+  open.weight = request.weight;
+  open.timeout_ns = uint64_t{request.timeout_ms} * 1'000'000;
+  open.rejoin_ns = uint64_t{request.rejoin_ms} * 1'000'000;
+  open.quorum = request.quorum;
+  open.patience_ns = uint64_t{request.patience_ms} * 1'000'000;
+  open.stall_ns = uint64_t{request.stall_timeout_ms} * 1'000'000;
+  open.client_job = request.client_job;
+  open.channels = std::move(channels);
+  return open;
+}
+
+attach::JobOpened to_job_opened(const OpenedJob& opened) {
+  return {opened.slot.value, opened.rank, opened.workers, opened.servers, opened.chunk_bytes};
+}
+
+}  // namespace mercury
