@@ -127,21 +127,20 @@ Status Aggregator::add_job(JobSlot job, const AggregationJob& spec) {
     return Error(Errc::kInvalidArgument, "a job has 1 to " + std::to_string(kMaxWorkers) +
                                              " workers, not " + std::to_string(spec.workers));
   }
-  if (spec.quorum > spec.workers || (spec.quorum > 0 && spec.deterministic)) {
-    return Error(Errc::kInvalidArgument,
-                 "a quorum is at most the number of workers, in a job that is not deterministic");
+  if (std::string wrong = contradiction(spec.terms, spec.workers); !wrong.empty()) {
+    return Error(Errc::kInvalidArgument, std::move(wrong));
   }
   try {
     auto added = std::make_unique<Job>();
     added->spec = spec;
-    added->rule.quorum = spec.quorum;
-    added->rule.patience_ns = spec.patience_ns;
-    added->watch = StallWatch(spec.stall_ns);
+    added->rule.quorum = spec.terms.quorum;
+    added->rule.patience_ns = to_ns(spec.terms.patience_ms);
+    added->watch = StallWatch(to_ns(spec.terms.stall_timeout_ms));
     state_->next_stall_ns = std::min(state_->next_stall_ns, added->watch.due_ns());
     added->members.resize(spec.workers);
     if (state_->jobs.size() <= job.value) state_->jobs.resize(size_t{job.value} + 1);
     state_->jobs[job.value] = std::move(added);
-    state_->quorum_jobs += spec.quorum > 0;
+    state_->quorum_jobs += spec.terms.quorum > 0;
   } catch (const std::bad_alloc&) {
     return no_memory();
   }
@@ -169,7 +168,7 @@ void Aggregator::remove_job(JobSlot job) {
   unmap_results(state_->port, gone->tensors);
   state_->memory_bytes -= gone->memory_bytes;
   state_->unmapped_bytes -= gone->unmapped_bytes;
-  state_->quorum_jobs -= gone->spec.quorum > 0;
+  state_->quorum_jobs -= gone->spec.terms.quorum > 0;
   state_->jobs[job.value].reset();
   state_->next_stall_ns = 0;  // it looks anew at what is left
 }
@@ -182,9 +181,9 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
   }
   if (Status valid = aggregation::check_tensor(spec); !valid) return valid;
   const AggregationJob& limits = owner->spec;
-  QuorumRule* const rule = limits.quorum > 0 ? &owner->rule : nullptr;
+  QuorumRule* const rule = limits.terms.quorum > 0 ? &owner->rule : nullptr;
   const uint64_t needed =
-      TensorSlots::bytes_needed(spec, limits.workers, limits.deterministic, rule != nullptr);
+      TensorSlots::bytes_needed(spec, limits.workers, limits.terms.deterministic, rule != nullptr);
   const auto beyond = [&](const char* who, uint64_t held, const char* whose, uint64_t limit) {
     return Error(Errc::kLimit, "tensor " + std::to_string(spec.tensor) + " needs " +
                                    std::to_string(needed) + " bytes; " + who +
@@ -198,7 +197,8 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
       needed > state_->memory_limit_bytes - state_->memory_bytes) {
     return beyond("all jobs have ", state_->memory_bytes, "their", state_->memory_limit_bytes);
   }
-  Result<TensorSlots> slots = TensorSlots::create(spec, limits.workers, limits.deterministic, rule);
+  Result<TensorSlots> slots =
+      TensorSlots::create(spec, limits.workers, limits.terms.deterministic, rule);
   if (!slots) return slots.error();
   try {
     owner->tensors.insert(std::move(*slots));
@@ -238,7 +238,7 @@ void Aggregator::withdraw(JobSlot job, uint16_t worker) noexcept {
   Job* const owner = state_->find(job);
   if (owner == nullptr || worker >= owner->members.size()) return;
   erase(owner->rule.live, worker);
-  if (owner->spec.quorum > 0) owner->tensors.wake_open();
+  if (owner->spec.terms.quorum > 0) owner->tensors.wake_open();
   owner->watch.restart();
   state_->next_stall_ns = std::min(state_->next_stall_ns, owner->watch.due_ns());
   owner->hopeless.restart();

@@ -15,7 +15,7 @@
 // Rounds are serial numbers (RFC 1982 with 32 bits): they may wrap around. A chunk takes
 // contributions of one round at a time, the one after its last completed round; so when round r of
 // a chunk begins, r - 1 is complete, hence every worker has had r - 2 and nobody asks for it again.
-// (With a quorum r - 1 may be complete without a slow worker: AggregationJob::quorum.)
+// (With a quorum r - 1 may be complete without a slow worker: JobTerms::quorum.)
 // Owner/thread: one engine. Allocates in add_*, never in push or result.
 // Paper: Mercury, TPDS 2023, section IV.C (Mercury PS); PHub thesis section 3.3; notes on
 // SwitchML's one-bit slots: docs/protocol.md.
@@ -26,6 +26,7 @@
 #include <span>
 #include <vector>
 
+#include "terms/job_terms.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 #include "transport/base/worker_set.h"
@@ -35,21 +36,19 @@ namespace mercury {
 
 struct AggregationJob {
   uint16_t workers = 0;  // 1 to kMaxWorkers
-  // Same bits whatever the order of arrival: what arrives ahead of a lower rank is kept apart, and
-  // all is added in rank order. Costs workers - 1 times the share of each tensor in memory, for
-  // floating point among three or more workers (else the order changes no bit).
-  bool deterministic = false;
+  // Three of them are followed here:
+  // Deterministic: what arrives ahead of a lower rank is kept apart, and all is added in rank
+  // order. Costs workers - 1 times the share of each tensor in memory, for floating point among
+  // three or more workers (else the order changes no bit).
+  // A quorum: a chunk's round is complete with so many contributions once its patience is at an
+  // end, or when all workers that are not withdrawn are in. Its result then says who is in it.
+  // Nobody's sum is overwritten before he has it: a chunk's round is not complete before every
+  // worker that is not withdrawn has pushed the one before, so the others are one round ahead of a
+  // slow one at most.
+  // A stall time-out: a chunk whose round has been open for so long since its first contribution is
+  // reported (take_stalled), with the workers that it waits for.
+  JobTerms terms;
   uint64_t memory_limit_bytes = 0;  // 0 = none; all tensors of the job in this engine
-  // Not 0: a chunk's round is complete with so many contributions once `patience_ns` have passed
-  // since its first, or when all workers that are not withdrawn are in. Its result then says who is
-  // in it. Nobody's sum is overwritten before he has it: a chunk's round is not complete before
-  // every worker that is not withdrawn has pushed the one before, so the others are one round ahead
-  // of a slow one at most. Not with `deterministic`.
-  uint16_t quorum = 0;
-  uint64_t patience_ns = 0;
-  // Not 0: a chunk whose round has been open for so long since its first contribution is reported
-  // (take_stalled), with the workers that it waits for.
-  uint64_t stall_ns = 0;
 };
 
 struct AggregationTensor {
@@ -118,7 +117,7 @@ struct OverdueChunk {
 };
 
 // A chunk whose round is not complete because workers have not pushed it
-// (AggregationJob::stall_ns).
+// (JobTerms::stall_timeout_ms).
 struct StalledChunk {
   JobSlot job;
   uint32_t tensor = 0;

@@ -42,11 +42,11 @@ static_assert(sizeof(Slot) == 2 * kCacheLine);
 struct QuorumSlot;
 class TensorSlots;
 
-// A job that time may complete (AggregationJob::quorum).
+// A job that time may complete (JobTerms::quorum), and what chunks of it wait for.
 struct QuorumRule {
   uint16_t quorum = 0;
-  uint64_t patience_ns = 0;
-  WorkerSet live{};  // admitted and not withdrawn
+  uint64_t patience_ns = 0;  // as the clock counts
+  WorkerSet live{};          // admitted and not withdrawn
   // The chunks of all tensors with an open round that time has not run out for yet, in the order of
   // opening. Patience is the same for all: the first is due first.
   QuorumSlot* first_open = nullptr;

@@ -120,7 +120,7 @@ class Simulation {
     }
     OpenJob open;
     open.name = "job" + std::to_string(programs_.size() / options_.workers);
-    open.policy = print_policy(job.policy);
+    open.terms.policy = print_policy(job.policy);
     const Result<uint32_t> first = cluster_.open_job(
         open, std::move(tensors),
         [&](uint32_t rank, uint32_t tensor) { return *job.workers[rank]->memory(tensor); });

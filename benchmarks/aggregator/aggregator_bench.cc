@@ -103,7 +103,8 @@ void push(benchmark::State& state, Dtype type, Mode mode) {
   Aggregator aggregator({[](void*, PayloadPin&) { return false; }});
   const JobSlot job{0};
   bool ready =
-      aggregator.add_job(job, {.workers = kWorkers, .deterministic = mode != Mode::kArrival})
+      aggregator
+          .add_job(job, {.workers = kWorkers, .terms = {.deterministic = mode != Mode::kArrival}})
           .ok() &&
       aggregator
           .add_tensor(job, {.numel = uint64_t{chunks} * chunk_elems,

@@ -18,7 +18,6 @@ constexpr uint64_t kMax32 = 0xffffffff;
 constexpr uint64_t kMax64 = ~uint64_t{0};
 constexpr size_t kMaxRendezvous = kMaxServers * kMaxEngines;
 constexpr uint32_t kMaxTimeoutMs = 0x7fffffff;
-constexpr uint32_t kMaxWeight = 1'000'000;
 
 std::string cut(const std::string& text) { return text.substr(0, kMaxTextBytes); }
 
@@ -38,24 +37,21 @@ json body_of(const RegionDel& m) { return {{"type", "region_del"}, {"region", m.
 json body_of(const JobOpen& m) {
   json rendezvous = json::array();
   for (const Endpoint& endpoint : m.rendezvous) rendezvous.push_back(endpoint.to_string());
-  return {{"type", "job_open"},
-          {"client_job", m.client_job},
-          {"name", m.name},
-          {"secret", m.secret},
-          {"role", static_cast<unsigned>(m.role)},
-          {"rank", m.rank},
-          {"workers", m.workers},
-          {"servers", m.servers},
-          {"rendezvous", std::move(rendezvous)},
-          {"deterministic", m.deterministic},
-          {"fifo", m.policy == kFifoPolicy},
-          {"policy", m.policy},
-          {"weight", m.weight},
-          {"timeout_ms", m.timeout_ms},
-          {"rejoin_ms", m.rejoin_ms},
-          {"quorum", m.quorum},
-          {"patience_ms", m.patience_ms},
-          {"stall_timeout_ms", m.stall_timeout_ms}};
+  json body = {{"type", "job_open"},
+               {"client_job", m.client_job},
+               {"name", m.name},
+               {"secret", m.secret},
+               {"role", static_cast<unsigned>(m.role)},
+               {"rank", m.rank},
+               {"workers", m.workers},
+               {"servers", m.servers},
+               {"rendezvous", std::move(rendezvous)},
+               {"fifo", m.terms.policy == kFifoPolicy},
+               {"timeout_ms", m.timeout_ms}};
+  for (const Term& term : job_terms()) {
+    visit_term(term, m.terms, [&](const auto& value) { body[term.name] = value; });
+  }
+  return body;
 }
 json body_of(const Declare& m) {
   json tensors = json::array();
@@ -126,6 +122,22 @@ Request read_region_add(Fields& f) {
                    f.number<uint64_t>("bytes", 1, kMaxRegionBytes)};
 }
 Request read_region_del(Fields& f) { return RegionDel{f.number<uint32_t>("region", 0, kMax32)}; }
+void read_terms(Fields& f, JobTerms& terms) {
+  if (f.flag("fifo")) terms.policy = kFifoPolicy;
+  for (const Term& term : job_terms()) {
+    if (term.since > 0 && !f.has(term.name)) continue;
+    visit_term(term, terms, [&](auto& value) {
+      using Value = std::remove_cvref_t<decltype(value)>;
+      if constexpr (kIsNumber<Value>) {
+        value = f.number<Value>(term.name, term.least, term.most);
+      } else if constexpr (std::is_same_v<Value, bool>) {
+        value = f.flag(term.name);
+      } else {
+        value = f.text(term.name, term.most);
+      }
+    });
+  }
+}
 Request read_job_open(Fields& f) {
   JobOpen m;
   m.client_job = f.number<uint32_t>("client_job", 0, kMax32);
@@ -146,17 +158,8 @@ Request read_job_open(Fields& f) {
     }
     m.rendezvous.push_back(*endpoint);
   }
-  m.deterministic = f.flag("deterministic");
-  if (f.flag("fifo")) m.policy = kFifoPolicy;
-  if (f.has("policy")) m.policy = f.text("policy", kMaxPolicyBytes);
-  m.weight = f.number<uint32_t>("weight", 1, kMaxWeight);
   m.timeout_ms = f.number<uint32_t>("timeout_ms", 0, kMaxTimeoutMs);
-  if (f.has("rejoin_ms")) m.rejoin_ms = f.number<uint32_t>("rejoin_ms", 0, kMaxTimeoutMs);
-  if (f.has("quorum")) m.quorum = f.number<uint16_t>("quorum", 0, kMaxWorkers);
-  if (f.has("patience_ms")) m.patience_ms = f.number<uint32_t>("patience_ms", 0, kMaxTimeoutMs);
-  if (f.has("stall_timeout_ms")) {
-    m.stall_timeout_ms = f.number<uint32_t>("stall_timeout_ms", 0, kMaxTimeoutMs);
-  }
+  read_terms(f, m.terms);
   return m;
 }
 

@@ -23,6 +23,7 @@
 #include <variant>
 #include <vector>
 
+#include "terms/job_terms.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
@@ -42,12 +43,8 @@ inline constexpr size_t kDescriptorsPerEngine = 4;
 inline constexpr size_t kMaxDescriptors = kMaxEngines * kDescriptorsPerEngine;
 inline constexpr size_t kMaxNameBytes = 63;
 inline constexpr size_t kMaxSecretBytes = 1024;
-inline constexpr size_t kMaxPolicyBytes = 255;
 inline constexpr char kFifoPolicy[] = "mercury-fifo";  // the one that minor 0 knows besides its own
 inline constexpr size_t kMaxTextBytes = 4096;
-// Where nobody says another: 30 minutes, as PyTorch's Gloo waits, is longer than what a checkpoint
-// or an evaluation on one rank takes, and shorter than a night.
-inline constexpr int kStallTimeoutMs = 30 * 60 * 1000;
 inline constexpr uint64_t kMaxRegionBytes = uint64_t{1} << 46;
 
 struct Hello {
@@ -72,14 +69,8 @@ struct JobOpen {
   uint16_t workers = 0;
   uint16_t servers = 0;
   std::vector<Endpoint> rendezvous;
-  bool deterministic = false;
-  std::string policy;  // scheduler/policy.h; empty: the usual one (minor 0: or mercury-fifo)
-  uint32_t weight = 1;
+  JobTerms terms = preset_terms();  // those that are missing have these values
   uint32_t timeout_ms = 30000;
-  uint32_t rejoin_ms = 0;  // minor 1, as what follows
-  uint16_t quorum = 0;
-  uint32_t patience_ms = 0;
-  uint32_t stall_timeout_ms = kStallTimeoutMs;  // minor 2
 };
 struct DeclaredTensor {
   uint32_t id = 0;  // 0 to 2^31-1

@@ -86,8 +86,9 @@ Result<Job*> Context::open_job(const attach::JobOpen& request) {
   job->role = request.role;
   job->rank = opened->rank;
   job->workers = opened->workers;
-  job->quorum = request.quorum > 0 && request.quorum < opened->workers;
-  if (const Result<Policy> policy = parse_engine_policy(request.policy)) job->place = policy->place;
+  job->quorum = request.terms.quorum > 0 && request.terms.quorum < opened->workers;
+  const Result<Policy> policy = parse_engine_policy(request.terms.policy);
+  if (policy) job->place = policy->place;
   const Lock lock(mutex_);
   jobs_.push_back(std::move(job));
   return jobs_.back().get();

@@ -61,13 +61,12 @@ class DaemonBackend final : public Backend {
   Status remove_region(uint32_t id) override { return ask(attach::RegionDel{id}); }
 
   Result<attach::JobOpened> open_job(const attach::JobOpen& job) override {
-    const bool known_policy = job.policy.empty() || job.policy == attach::kFifoPolicy;
-    if (minor_ == 0 && (job.rejoin_ms > 0 || job.quorum > 0 || !known_policy)) {
-      return too_old("rejoin_ms, quorum and policies other than mercury-fifo");
-    }
-    if (minor_ < 2 && job.stall_timeout_ms != attach::kStallTimeoutMs) {
-      return too_old("stall_timeout_ms");
-    }
+    JobTerms terms = job.terms;
+    if (terms.policy == attach::kFifoPolicy) terms.policy.clear();  // minor 0 has a bit for it
+    // It would leave out, without a word, what it does not know.
+    const TermsApart unknown =
+        apart(terms, preset_terms(), [this](const Term& term) { return term.since > minor_; });
+    if (!unknown.first.empty()) return too_old(unknown.first);
     Result<attach::Reply> reply = call(job);
     if (!reply) return reply.error();
     if (const auto* opened = std::get_if<attach::JobOpened>(&*reply)) return *opened;
@@ -110,7 +109,7 @@ class DaemonBackend final : public Backend {
   int lost_fd() const noexcept override { return lost_fd_.get(); }
 
  private:
-  Error too_old(const char* what) const {
+  Error too_old(const std::string& what) const {
     return {Errc::kVersionMismatch,
             "mercury-stackd here is " + version_ + ", which does not know " + what};
   }

@@ -184,9 +184,8 @@ void mercury_job_options_init_sized(mercury_job_options* options, size_t size) {
   mercury_job_options defaults{};
   defaults.size = size;
   defaults.rank = -1;
-  defaults.weight = 1;
   defaults.timeout_ms = 30000;
-  defaults.stall_timeout_ms = mercury::attach::kStallTimeoutMs;
+  mercury::client::set_preset_terms(defaults);
   std::memset(options, 0, size);
   std::memcpy(options, &defaults, std::min(size, sizeof defaults));
 }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 
 #include "scheduler/policy.h"
 #include "shim/client/rendezvous.h"
@@ -41,7 +42,15 @@ static_assert(offsetof(mercury_job_stats, operations) == 8);
 static_assert(offsetof(mercury_job_stats, bytes_pushed) == 16);
 static_assert(offsetof(mercury_job_stats, bytes_pulled) == 24);
 
-constexpr int kMaxWeight = 1000;  // what members of a job accept from each other
+constexpr TermOption kTermOptions[] = {
+    {"deterministic", &mercury_job_options::deterministic},
+    {"policy", &mercury_job_options::policy},
+    {"weight", &mercury_job_options::weight},
+    {"rejoin_ms", &mercury_job_options::rejoin_ms},
+    {"quorum", &mercury_job_options::quorum},
+    {"patience_ms", &mercury_job_options::patience_ms},
+    {"stall_timeout_ms", &mercury_job_options::stall_timeout_ms},
+};
 
 Error out_of_range(const char* field, int value, int min, int max) {
   return Error(Errc::kInvalidArgument, std::string("mercury_job_options.") + field + " is " +
@@ -58,7 +67,49 @@ Status check_count(const char* field, const char* variable, int value, int max) 
                                            variable + " to 1 to " + std::to_string(max));
 }
 
+// A struct of an older header, of `size` bytes, may end before `member`.
+bool has_member(const mercury_job_options& in, size_t size, const int& member) {
+  const auto end = reinterpret_cast<const char*>(&member + 1) - reinterpret_cast<const char*>(&in);
+  return size >= static_cast<size_t>(end);
+}
+
+Error in_options(const std::string& what) {
+  return Error(Errc::kInvalidArgument, "mercury_job_options." + what);
+}
+
+// `size` is the caller's.
+Result<JobTerms> read_terms(const mercury_job_options& in, size_t size) {
+  JobTerms terms = preset_terms();
+  if (in.fifo != 0) terms.policy = attach::kFifoPolicy;
+  for (const TermOption& option : kTermOptions) {
+    const Term& term = *find_term(option.term);
+    if (const auto* text = std::get_if<TermText>(&option.member)) {
+      if (in.*(*text)) terms.*std::get<std::string JobTerms::*>(term.field) = in.*(*text);
+      continue;
+    }
+    const int& number = in.*std::get<TermNumber>(option.member);
+    if (!has_member(in, size, number)) continue;
+    if (Status set = set_number(term, number, terms); !set) return in_options(set.error().message);
+  }
+  const std::string wrong = contradiction(terms, static_cast<uint32_t>(in.workers));
+  if (!wrong.empty()) return in_options(wrong);
+  Result<std::string> policy = canonical_policy(terms.policy);
+  if (!policy) return policy.error();
+  terms.policy = std::move(*policy);
+  return terms;
+}
+
 }  // namespace
+
+std::span<const TermOption> term_options() { return kTermOptions; }
+
+void set_preset_terms(mercury_job_options& options) {
+  for (const TermOption& option : kTermOptions) {
+    if (const auto* number = std::get_if<TermNumber>(&option.member)) {
+      options.*(*number) = static_cast<int>(find_term(option.term)->preset);
+    }
+  }
+}
 
 Result<std::vector<mercury_tensor_options>> read_tensors(const mercury_tensor_options* tensors,
                                                          size_t count) {
@@ -108,37 +159,14 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
   }
   const int members = role == MERCURY_WORKER ? in->workers : in->servers;
   if (in->rank < -1 || in->rank >= members) return out_of_range("rank", in->rank, -1, members - 1);
-  if (in->weight < 1 || in->weight > kMaxWeight) {
-    return out_of_range("weight", in->weight, 1, kMaxWeight);
-  }
   if (in->timeout_ms < 1) return out_of_range("timeout_ms", in->timeout_ms, 1, 0x7fffffff);
-  if (in->rejoin_ms < 0) return out_of_range("rejoin_ms", in->rejoin_ms, 0, 0x7fffffff);
-  if (in->quorum < 0 || in->quorum > in->workers) {
-    return out_of_range("quorum", in->quorum, 0, in->workers);
-  }
-  if (in->patience_ms < 0 || (in->quorum > 0 && in->patience_ms == 0)) {
-    return out_of_range("patience_ms", in->patience_ms, 1, 0x7fffffff);
-  }
-  // Built before there was one: as it is where nobody says anything.
-  if (options->size < offsetof(mercury_job_options, stall_timeout_ms) + sizeof(int)) {
-    in->stall_timeout_ms = attach::kStallTimeoutMs;
-  }
-  if (in->stall_timeout_ms < 0) {
-    return out_of_range("stall_timeout_ms", in->stall_timeout_ms, 0, 0x7fffffff);
-  }
-  if (in->quorum > 0 && in->deterministic != 0) {
-    return Error(Errc::kInvalidArgument,
-                 "a deterministic job has no quorum: who is in a sum would differ between runs");
-  }
+  Result<JobTerms> terms = read_terms(*in, options->size);
+  if (!terms) return terms.error();
   if (!in->rendezvous || !*in->rendezvous) {
     return Error(Errc::kInvalidArgument,
                  "no rendezvous: set mercury_job_options.rendezvous or MERCURY_RENDEZVOUS to "
                  "ADDRESS:PORT of server 0");
   }
-  Result<std::string> policy = canonical_policy(in->policy      ? in->policy
-                                                : in->fifo != 0 ? attach::kFifoPolicy
-                                                                : "");
-  if (!policy) return policy.error();
   Result<std::vector<Endpoint>> rendezvous = resolve_rendezvous(in->rendezvous);
   if (!rendezvous) return rendezvous.error();
   job.rendezvous = std::move(*rendezvous);
@@ -146,14 +174,8 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
   job.rank = in->rank;
   job.workers = static_cast<uint16_t>(in->workers);
   job.servers = static_cast<uint16_t>(in->servers);
-  job.deterministic = in->deterministic != 0;
-  job.policy = std::move(*policy);
-  job.weight = static_cast<uint32_t>(in->weight);
+  job.terms = std::move(*terms);
   job.timeout_ms = static_cast<uint32_t>(in->timeout_ms);
-  job.rejoin_ms = static_cast<uint32_t>(in->rejoin_ms);
-  job.quorum = static_cast<uint16_t>(in->quorum);
-  job.patience_ms = static_cast<uint32_t>(in->patience_ms);
-  job.stall_timeout_ms = static_cast<uint32_t>(in->stall_timeout_ms);
   return job;
 }
 

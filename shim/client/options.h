@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "shim/channel/attach.h"
@@ -78,6 +80,18 @@ int raw_value(const Enum& field) {
 // An array whose elements have the caller's size.
 Result<std::vector<mercury_tensor_options>> read_tensors(const mercury_tensor_options* tensors,
                                                          size_t count);
+// The member of mercury_job_options in which a program says a term of its job. (`fifo` is an older
+// word for one policy.)
+using TermNumber = int mercury_job_options::*;
+using TermText = const char* mercury_job_options::*;
+struct TermOption {
+  const char* term;
+  std::variant<TermNumber, TermText> member;
+};
+std::span<const TermOption> term_options();
+
+// As a program has them that says nothing.
+void set_preset_terms(mercury_job_options& options);
 // Checks and resolves what the program asked for.
 Result<attach::JobOpen> read_job(const mercury_job_options* options);
 

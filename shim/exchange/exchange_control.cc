@@ -44,20 +44,20 @@ void GradientExchange::forget(SessionSlot session) {
 
 Status GradientExchange::run(const command::AddWorkerJob& spec, SessionHost& host) {
   const uint32_t servers = (uint32_t{spec.shards} + spec.lanes - 1) / spec.lanes;  // of this lane
-  host.expect(spec.job, {servers, spec.workers, spec.weight});
+  host.expect(spec.job, {servers, spec.workers, spec.terms.weight});
   if (spec.job.value >= max_jobs_) return Error(Errc::kLimit, "too many jobs");
   if (Status added = worker_.add_job(spec); !added) return added;
   ++worker_jobs_;
   count_jobs();
-  if (Status added = sends_.scheduler().add_job(spec.job, spec.weight); !added) return added;
-  return set_policy(spec.job, spec.policy, host);
+  if (Status added = sends_.scheduler().add_job(spec.job, spec.terms.weight); !added) return added;
+  return set_policy(spec.job, spec.terms.policy, host);
 }
 
 Status GradientExchange::run(const command::AddServerJob& spec, SessionHost& host) {
-  host.expect(spec.job, {spec.workers, uint32_t{spec.shards} / spec.lanes, spec.weight});
+  host.expect(spec.job, {spec.workers, uint32_t{spec.shards} / spec.lanes, spec.terms.weight});
   if (Status added = server_.add_job(spec); !added) return added;
   count_jobs();
-  return set_policy(spec.job, spec.policy, host);
+  return set_policy(spec.job, spec.terms.policy, host);
 }
 
 Status GradientExchange::run(const command::AddTensor& spec, SessionHost&) {

@@ -8,7 +8,7 @@
 namespace mercury {
 
 Result<OpenJob> to_open_job(const attach::JobOpen& request, std::vector<EngineChannel*> channels) {
-  Result<std::string> policy = canonical_policy(request.policy);
+  Result<std::string> policy = canonical_policy(request.terms.policy);
   if (!policy) return policy.error();
   OpenJob open;
   open.name = request.name;
@@ -18,14 +18,9 @@ Result<OpenJob> to_open_job(const attach::JobOpen& request, std::vector<EngineCh
   open.workers = request.workers;
   open.servers = request.servers;
   open.rendezvous = request.rendezvous;
-  open.deterministic = request.deterministic;
-  open.policy = std::move(*policy);
-  open.weight = request.weight;
-  open.timeout_ns = uint64_t{request.timeout_ms} * 1'000'000;
-  open.rejoin_ns = uint64_t{request.rejoin_ms} * 1'000'000;
-  open.quorum = request.quorum;
-  open.patience_ns = uint64_t{request.patience_ms} * 1'000'000;
-  open.stall_ns = uint64_t{request.stall_timeout_ms} * 1'000'000;
+  open.terms = request.terms;
+  open.terms.policy = std::move(*policy);
+  open.timeout_ns = to_ns(request.timeout_ms);
   open.client_job = request.client_job;
   open.channels = std::move(channels);
   return open;

@@ -192,7 +192,7 @@ void JobManager::State::on_invite(LinkId link, const Greeting& greeting,
   spec.rank = invite.rank;
   spec.workers = invite.workers;
   spec.servers = invite.servers;
-  spec.deterministic = invite.deterministic;
+  spec.terms = invite.terms;
   spec.timeout_ns = 0;
   spec.rendezvous = context.host.lanes;  // of no use: its coordinator has called
   Result<Member*> member = add_member(std::move(spec), greeting.key, now_ns);
@@ -246,7 +246,7 @@ void JobManager::State::serve_where_due(uint64_t now_ns) {
     spec.rank = 0;
     spec.workers = shape->workers;
     spec.servers = shape->servers;
-    spec.deterministic = shape->deterministic;
+    copy_terms(SaidBy::kMembers, shape->terms, spec.terms);
     spec.timeout_ns = 0;
     spec.rendezvous = context.host.lanes;
     Result<Member*> member = add_member(std::move(spec), coordinator->key(), now_ns);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "terms/job_terms.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 #include "transport/base/worker_set.h"
@@ -29,11 +30,9 @@ struct AddWorkerJob {
   uint32_t incarnation = 0;
   uint16_t shards = 0;  // servers x lanes: how many parts each tensor is cut into (plan.h)
   uint16_t lanes = 1;   // of this host; shards are dealt to them in turn
-  uint32_t weight = 1;  // deficit round robin between jobs
-  std::string policy;   // as scheduler/policy.h reads it; empty: the first of its table
+  JobTerms terms;       // as this worker follows them; with a quorum completions say who is in sums
   EngineChannel* channel = nullptr;  // where completions go
   uint32_t client_job = 0;           // the program's number for the job on that channel
-  bool quorum = false;  // sums may be partial: completions say whose contributions are in them
 };
 struct BindShard {  // chunks of shard `shard` travel on the session `token` of this engine
   JobSlot job;
@@ -47,14 +46,9 @@ struct AddServerJob {
   uint16_t shards = 0;
   uint16_t shard = 0;  // the one that this engine holds
   uint16_t lanes = 1;
-  bool deterministic = false;
+  JobTerms terms;
   uint64_t memory_limit_bytes = 0;
-  uint32_t weight = 1;
   uint32_t incarnation = 0;  // of this server
-  std::string policy;        // as of AddWorkerJob
-  uint16_t quorum = 0;       // as in AggregationJob
-  uint64_t patience_ns = 0;
-  uint64_t stall_ns = 0;
 };
 struct BindWorker {  // results for worker `rank` travel on the session `token`
   JobSlot job;
@@ -169,8 +163,8 @@ struct WorkerReplaced {
   };
   std::vector<Row> rounds;  // the lowest open round of each tensor with chunks in this engine
 };
-// Server: others have waited too long for these workers (AddServerJob::stall_ns). Again as long as
-// they do.
+// Server: others have waited too long for these workers (JobTerms::stall_timeout_ms). Again as long
+// as they do.
 struct WorkersStalled {
   JobSlot job;
   uint32_t tensor = 0;

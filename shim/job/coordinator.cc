@@ -5,9 +5,6 @@
 namespace mercury {
 namespace {
 
-// The usual one travels as nothing.
-std::string policy_text(const std::string& policy) { return policy.empty() ? "mercury" : policy; }
-
 // A member that was told its last word closes its session; one that cannot is closed after this.
 constexpr uint64_t kPartingNs = 5'000'000'000;
 // Room for all members and applicants of the largest job; who joins in vain, again and again, takes
@@ -19,18 +16,14 @@ bool contains(const std::vector<Endpoint>& list, const Endpoint& endpoint) {
   return std::find(list.begin(), list.end(), endpoint) != list.end();
 }
 
-std::string options_text(const message::Join& join) {
-  const std::string quorum = join.quorum == 0
-                                 ? "no quorum"
-                                 : "a quorum of " + std::to_string(join.quorum) + " after " +
-                                       std::to_string(join.patience_ms) + " ms";
-  return std::to_string(join.rejoin_ms) + " ms for lost workers to come back, " +
-         std::to_string(join.stall_ms) + " ms for stalled ones (0: no limit) and " + quorum;
+std::string sizes_text(const message::Join& join) {
+  return std::to_string(join.workers) + " workers, " + std::to_string(join.servers) + " servers";
 }
 
-std::string sizes_text(const message::Join& join) {
-  return std::to_string(join.workers) + " workers, " + std::to_string(join.servers) + " servers" +
-         (join.deterministic ? ", deterministic" : "");
+// Whether what this worker says of a term that all workers say is its word.
+bool says(const message::Join& join, const Term& term) {
+  return join.role == Role::kWorker && term.said_by == SaidBy::kWorkers &&
+         (join.features & term.counts_with) == term.counts_with;
 }
 
 }  // namespace
@@ -41,7 +34,7 @@ Coordinator::Coordinator(JobContext& context, uint64_t number, std::string job, 
 // --- gathering -------------------------------------------------------------------------------
 
 void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
-  if (phase_ == Phase::kRunning && (shape_->rejoin_ms > 0 || shape_->quorum > 0)) {
+  if (phase_ == Phase::kRunning && (shape_->terms.rejoin_ms > 0 || shape_->terms.quorum > 0)) {
     return rejoin(link, std::move(join), now_ns);
   }
   Status fits = phase_ == Phase::kGathering
@@ -50,17 +43,7 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
   if (fits && shape_) fits = check_shape(join);
   const bool first = !shape_;
   if (fits && first) shape_ = join;
-  if (fits && join.role == Role::kWorker && !workers_options_known_) {
-    workers_options_known_ = true;
-    shape_->rejoin_ms = join.rejoin_ms;
-    shape_->policy = join.policy;
-    shape_->quorum = join.quorum;
-    shape_->patience_ms = join.patience_ms;
-  }
-  if (fits && join.role == Role::kWorker && !stall_known_ && (join.features & kKnowsStalls) != 0) {
-    stall_known_ = true;
-    shape_->stall_ms = join.stall_ms;
-  }
+  if (fits) adopt_terms(join);
   if (fits) fits = check_rank(join);
   if (!fits) {
     if (Invitation* invitation = invitation_of(link)) invitation->link = 0;  // not again
@@ -80,41 +63,48 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
     }
   }
   if (seats_.size() < size_t{shape_->workers} + shape_->servers) return;
-  const auto old = std::find_if(seats_.begin(), seats_.end(), [](const Seat& s) {
-    return s.join.role == Role::kServer && (s.join.features & kKnowsLostWorkers) == 0;
-  });
-  if (old != seats_.end() && (shape_->rejoin_ms > 0 || shape_->quorum > 0)) {
-    return fail(Errc::kVersionMismatch,
-                who(*old) + " is of a version that knows no job with " + options_text(*shape_),
-                now_ns);
+  if (Status known = check_servers(); !known) {
+    return fail(known.error().code, known.error().message, now_ns);
   }
   send_roster();
 }
 
-Status Coordinator::check_shape(const message::Join& join) const {
-  if (join.workers == shape_->workers && join.servers == shape_->servers &&
-      join.deterministic == shape_->deterministic) {
-    if (join.role == Role::kServer || !workers_options_known_) return {};
-    const std::string asked = policy_text(join.policy);
-    // A worker that returns may have heard of the policy that the job changed to.
-    const bool current = phase_ == Phase::kRunning && asked == policy_text(roster_.policy);
-    if (asked != policy_text(shape_->policy) && !current) {
-      return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with policy '" +
-                                          policy_text(shape_->policy) +
-                                          "', this worker asks for '" + asked + "'");
-    }
-    // Whoever knows no stall time-out takes part in a job that has one, and is bound by it.
-    const bool same_stall =
-        !stall_known_ || (join.features & kKnowsStalls) == 0 || join.stall_ms == shape_->stall_ms;
-    if (join.rejoin_ms == shape_->rejoin_ms && join.quorum == shape_->quorum &&
-        join.patience_ms == shape_->patience_ms && same_stall) {
-      return {};
-    }
-    return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with " + options_text(*shape_) +
-                                        "; this worker asks for " + options_text(join));
+// The first worker that knows a term fixes it for all; until then it is as a server has it, which
+// nobody follows.
+void Coordinator::adopt_terms(const message::Join& join) {
+  for (const Term& term : job_terms()) {
+    if (!says(join, term) || was_said(term)) continue;
+    said_.push_back(&term);
+    copy_term(term, join.terms, shape_->terms);
   }
-  return Error(Errc::kWrongSizes, "job '" + job_ + "' was opened with " + sizes_text(*shape_) +
-                                      ", this member asks for " + sizes_text(join));
+}
+
+Status Coordinator::check_servers() const {
+  for (const Seat& seat : seats_) {
+    const TermsApart unknown = apart(shape_->terms, JobTerms(), [&](const Term& term) {
+      return seat.join.role == Role::kServer && (term.servers_need & ~seat.join.features) != 0;
+    });
+    if (unknown.first.empty()) continue;
+    return Error(Errc::kVersionMismatch,
+                 who(seat) + " is of a version that does not know " + unknown.first);
+  }
+  return {};
+}
+
+Status Coordinator::check_shape(const message::Join& join) const {
+  const std::string opened = "job '" + job_ + "' was opened with ";
+  if (join.workers != shape_->workers || join.servers != shape_->servers) {
+    return Error(Errc::kWrongSizes,
+                 opened + sizes_text(*shape_) + ", this member asks for " + sizes_text(join));
+  }
+  const TermsApart terms = apart(shape_->terms, join.terms, [&](const Term& term) {
+    // A worker that returns may have heard of the policy that the job changed to.
+    if (phase_ == Phase::kRunning && same(term, roster_.terms, join.terms)) return false;
+    return term.said_by == SaidBy::kMembers || (says(join, term) && was_said(term));
+  });
+  if (terms.first.empty()) return {};
+  return Error(Errc::kWrongSizes,
+               opened + terms.first + ", this " + name_of(join.role) + " asks for " + terms.second);
 }
 
 // May set the rank of a server that did not ask for one: a host that the rendezvous list names has
@@ -163,8 +153,8 @@ void Coordinator::invite(Invitation& invitation) {
 void Coordinator::on_opened(LinkId link) {
   const Invitation* invitation = invitation_of(link);
   if (!invitation) return;
-  context_.links.send(link, message::Invite{invitation->rank, shape_->workers, shape_->servers,
-                                            shape_->deterministic});
+  context_.links.send(
+      link, message::Invite{invitation->rank, shape_->workers, shape_->servers, shape_->terms});
 }
 
 void Coordinator::invitation_closed(Invitation& invitation, const Error& why, uint64_t now_ns) {
@@ -195,11 +185,8 @@ void Coordinator::send_roster() {
   drop_invitations(Error(Errc::kClosed, "the job has all its servers"));
   const std::vector<int> ranks = ranks_of_seats();
   message::Roster roster;
-  roster.rejoin_ms = shape_->rejoin_ms;
-  roster.policy = shape_->policy;
-  roster.quorum = shape_->quorum;
-  roster.patience_ms = shape_->patience_ms;
-  roster.stall_ms = shape_->stall_ms;
+  roster.terms = shape_->terms;
+  copy_terms(SaidBy::kWorker, JobTerms(), roster.terms);
   roster.workers.resize(shape_->workers);
   roster.servers.resize(shape_->servers);
   size_t lanes = kMaxLanes;
@@ -209,7 +196,7 @@ void Coordinator::send_roster() {
     const auto rank = static_cast<size_t>(ranks[i]);
     if (member.role == Role::kWorker) {
       roster.workers[rank] = {member.incarnation, member.lanes.front()};
-      roster.weight = std::max(roster.weight, member.weight);
+      keep_largest(member.terms, roster.terms);
     } else {
       roster.servers[rank] = {member.incarnation, member.lanes};
       lanes = std::min(lanes, member.lanes.size());

@@ -85,6 +85,11 @@ class Coordinator {
   // --- gathering (coordinator.cc) ---
   void join(LinkId link, message::Join join, uint64_t now_ns);
   Status check_shape(const message::Join& join) const;
+  void adopt_terms(const message::Join& join);
+  bool was_said(const Term& term) const {
+    return std::find(said_.begin(), said_.end(), &term) != said_.end();
+  }
+  Status check_servers() const;  // whether they know what the job asks for
   Status check_rank(message::Join& join) const;
   void invite(Invitation& invitation);
   void invitation_closed(Invitation& invitation, const Error& why, uint64_t now_ns);
@@ -115,7 +120,7 @@ class Coordinator {
   size_t workers_there() const;  // and not on their way back
   // Whether rounds complete with the workers that are there.
   bool has_quorum() const {
-    return workers_there() >= (shape_->quorum > 0 ? shape_->quorum : shape_->workers);
+    return workers_there() >= (shape_->terms.quorum > 0 ? shape_->terms.quorum : shape_->workers);
   }
   // Those that are vacant are waited for from now on, if they are not yet and the others need them.
   void limit_vacancies(uint64_t now_ns);
@@ -169,8 +174,7 @@ class Coordinator {
   const JobKey key_;
   Phase phase_ = Phase::kGathering;
   std::optional<message::Join> shape_;
-  bool stall_known_ = false;            // shape_->stall_ms is a worker's that knows it
-  bool workers_options_known_ = false;  // what only workers say (rejoin_ms) is in shape_
+  std::vector<const Term*> said_;  // by a worker, of what all workers say: shape_ has its value
   bool host_asked_ = false;
   std::vector<Seat> seats_;  // in the order of joining
   std::vector<Invitation> invitations_;

@@ -26,7 +26,7 @@ size_t Coordinator::workers_there() const {
 bool Coordinator::survives_loss(const Seat& worker) const {
   if (phase_ != Phase::kRunning || ending_) return false;
   const size_t left = workers_there() - (worker.returns_to ? 0 : 1);
-  return shape_->rejoin_ms > 0 || (shape_->quorum > 0 && left >= shape_->quorum);
+  return shape_->terms.rejoin_ms > 0 || (shape_->terms.quorum > 0 && left >= shape_->terms.quorum);
 }
 
 void Coordinator::limit_vacancies(uint64_t now_ns) {
@@ -35,7 +35,7 @@ void Coordinator::limit_vacancies(uint64_t now_ns) {
     if (!waited_for) {
       vacancy.deadline_ns = kNever;
     } else if (vacancy.deadline_ns == kNever) {
-      vacancy.deadline_ns = now_ns + shape_->rejoin_ms * 1'000'000;
+      vacancy.deadline_ns = now_ns + to_ns(shape_->terms.rejoin_ms);
     }
   };
   for (Vacancy& vacancy : vacancies_) limit(vacancy);
@@ -49,7 +49,7 @@ void Coordinator::vacate(const Seat& seat, const Error& why, uint64_t now_ns) {
                   kNever};
   // A next life that dies before it starts changes nothing about what the others wait for.
   if (seat.returns_to) vacancy = *seat.returns_to;
-  if (shape_->quorum > 0) withdraw(seat);
+  if (shape_->terms.quorum > 0) withdraw(seat);
   refusals_.erase(static_cast<uint16_t>(seat.join.rank));  // of a life that has ended
   const LinkId link = seat.link;
   const bool in_work = !fencing_.empty() && fencing_.front() == link && !awaited_fence_.empty();
@@ -59,7 +59,7 @@ void Coordinator::vacate(const Seat& seat, const Error& why, uint64_t now_ns) {
   limit_vacancies(now_ns);
   context_.note(NoticeKind::kTrouble, job_,
                 has_quorum() ? "goes on without " + why.message
-                             : "waits " + std::to_string(shape_->rejoin_ms) +
+                             : "waits " + std::to_string(shape_->terms.rejoin_ms) +
                                    " ms for the return of " + why.message);
   for (size_t i = 0; i < applicants_.size(); ++i) {
     if (!take_vacancy(applicants_[i].link, applicants_[i].join, now_ns)) continue;
@@ -121,8 +121,9 @@ void Coordinator::stalled(const message::Stalled& message, uint64_t now_ns) {
                                              " in round " + std::to_string(message.round) +
                                              " for " + std::to_string(message.waited_ms) +
                                              " ms since others pushed it (stall_timeout_ms)");
-  const bool enough = shape_->quorum > 0 && workers_there() - links.size() >= shape_->quorum;
-  if (ending_ || (!enough && shape_->rejoin_ms == 0)) {
+  const bool enough =
+      shape_->terms.quorum > 0 && workers_there() - links.size() >= shape_->terms.quorum;
+  if (ending_ || (!enough && shape_->terms.rejoin_ms == 0)) {
     return fail(why.code, names + ": " + why.message, now_ns);
   }
   for (const LinkId link : links) {
@@ -225,12 +226,12 @@ void Coordinator::fenced(LinkId server, const message::Replaced& message, uint64
 bool Coordinator::progressed(const Vacancy& vacancy, uint64_t now_ns) {
   uint64_t progress = 0;
   for (const auto& [tensor, round] : rounds_) progress += round;
-  if (last_progress_ != progress || (shape_->quorum > 0 && has_quorum())) {
+  if (last_progress_ != progress || (shape_->terms.quorum > 0 && has_quorum())) {
     last_progress_ = progress;
     first_lost_ns_.clear();
   }
   const auto [first, fresh] = first_lost_ns_.emplace(vacancy.rank, vacancy.lost_ns);
-  if (fresh || now_ns <= first->second + shape_->rejoin_ms * 1'000'000) return true;
+  if (fresh || now_ns <= first->second + to_ns(shape_->terms.rejoin_ms)) return true;
   fail(vacancy.why.code, vacancy.why.message + " (no round was completed since it was lost before)",
        now_ns);
   return false;
@@ -274,7 +275,7 @@ void Coordinator::end_rejoining(uint64_t now_ns) {
 
 uint64_t Coordinator::let_in_by_ns(const Seat& seat) const {
   if (!seat.returns_to || seat.returns_to->deadline_ns == kNever) return kNever;
-  return seat.returns_to->deadline_ns + std::max(kLetInNs, shape_->rejoin_ms * 1'000'000);
+  return seat.returns_to->deadline_ns + std::max(kLetInNs, to_ns(shape_->terms.rejoin_ms));
 }
 
 // However long it would wait itself: the others wait for it.

@@ -83,7 +83,7 @@ void Coordinator::set_policy(const message::SetPolicy& message) {
                   [](const Seat& s) { return (s.join.features & kKnowsPolicies) == 0; })) {
     return;
   }
-  roster_.policy = message.policy;
+  roster_.terms.policy = message.policy;
   for (const Seat& seat : seats_) context_.links.send(seat.link, message);
 }
 

@@ -20,14 +20,7 @@ Status check(const OpenJob& request, size_t lanes) {
     return wrong("rank " + std::to_string(request.rank) + ": expected -1 to " +
                  std::to_string(ranks - 1));
   }
-  if (request.weight == 0 || request.weight > kMaxWeight) return wrong("weight: 1 to 1000");
-  if (request.quorum > 0) {
-    if (request.quorum > request.workers) return wrong("quorum: at most the number of workers");
-    if (request.patience_ns < 1'000'000) return wrong("a quorum needs a patience of 1 ms or more");
-    if (request.deterministic) {
-      return wrong("a deterministic job has no quorum: who is in a sum would differ between runs");
-    }
-  }
+  if (Status fits = check_terms(request.terms, request.workers); !fits) return fits;
   if (request.timeout_ns == 0) return wrong("the time limit must not be zero");
   if (request.rendezvous.empty() || request.rendezvous.size() > kMaxServers) {
     return wrong("rendezvous: 1 to 256 addresses");
@@ -41,6 +34,22 @@ Status check(const OpenJob& request, size_t lanes) {
     return wrong("a worker needs one channel per engine of its host");
   }
   return {};
+}
+
+// Whether a program can own a server that was opened without it.
+Status check_shape(const OpenJob& asked, const OpenJob& opened) {
+  const TermsApart terms = apart(opened.terms, asked.terms,
+                                 [](const Term& term) { return term.said_by == SaidBy::kMembers; });
+  if (asked.workers == opened.workers && asked.servers == opened.servers && terms.first.empty()) {
+    return {};
+  }
+  const auto text = [](const OpenJob& job, const std::string& differ) {
+    return std::to_string(job.workers) + " workers, " + std::to_string(job.servers) + " servers" +
+           (differ.empty() ? "" : ", " + differ);
+  };
+  return Error(Errc::kWrongSizes, "job '" + asked.name + "' was opened with " +
+                                      text(opened, terms.first) + "; this program asks for " +
+                                      text(asked, terms.second));
 }
 
 }  // namespace
@@ -69,19 +78,10 @@ void JobManager::open_job(ClientId client, OpenJob request, uint64_t now_ns,
       return fail(Error(Errc::kExists, "this host is a server of job '" + request.name +
                                            "' already; a host can be one server of a job"));
     }
-    if (request.workers != spec.workers || request.servers != spec.servers ||
-        request.deterministic != spec.deterministic) {
-      return fail(Error(Errc::kWrongSizes, "job '" + request.name + "' was opened with " +
-                                               std::to_string(spec.workers) + " workers, " +
-                                               std::to_string(spec.servers) + " servers" +
-                                               (spec.deterministic ? ", deterministic" : "")));
-    }
+    if (Status fits = check_shape(request, spec); !fits) return fail(fits.error());
     return server->own(client, std::move(reply));
   }
-  if (request.quorum == 0 || request.quorum == request.workers) {
-    request.quorum = 0;  // everybody is waited for
-    request.patience_ns = 0;
-  }
+  normalise(request.terms, request.workers);
   const bool here = state_->is_here(request.rendezvous.front());
   Result<Member*> member = state_->add_member(std::move(request), key, now_ns);
   if (!member) return fail(member.error());

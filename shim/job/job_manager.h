@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "shim/job/command.h"
+#include "terms/job_terms.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
@@ -53,25 +54,8 @@ struct OpenJob {
   uint16_t servers = 0;
   // Server 0's first lane first; as many as servers: where each server is, else where the first is.
   std::vector<Endpoint> rendezvous;
-  bool deterministic = false;
-  // How gradients are exchanged, as scheduler/policy.h reads it; the same on all workers, servers
-  // learn it. Empty: the first of its table.
-  std::string policy;
-  uint32_t weight = 1;
+  JobTerms terms;
   uint64_t timeout_ns = 30'000'000'000;
-  // How long the job waits for a worker that was lost to be started again: meanwhile operations
-  // wait, and its next life joins under the same rank. 0: the job fails at once. The same on all
-  // workers; servers learn it.
-  uint64_t rejoin_ns = 0;
-  // Not 0: a chunk's sum is complete with so many workers' contributions once `patience_ns` have
-  // passed since its first one, and says who is in it; and the job goes on as long as so many
-  // workers are there. The same on all workers; not with `deterministic`.
-  uint16_t quorum = 0;
-  uint64_t patience_ns = 0;
-  // Not 0: workers that have not pushed a round of a tensor for so long since others did count as
-  // lost; without rejoin_ns or a quorum the job fails then, with the tensor and their names. The
-  // same on all workers; servers learn it.
-  uint64_t stall_ns = 0;
   // Worker: one channel per engine of this host, the caller's. They live until each engine has
   // answered DetachChannel (event::ChannelDetached), which the caller sends once client_gone has
   // replied: until then the engines go on using them.
@@ -156,7 +140,7 @@ class JobManager {
   // Why a job failed, for programs that ask after a failed operation; empty while it runs.
   Status job_status(ClientId client, JobSlot job) const;
   // The round that this program's first push of a declared tensor belongs to: 1, unless the program
-  // took a lost worker's place in a job that runs (OpenJob::rejoin_ns).
+  // took a lost worker's place in a job that runs (JobTerms::rejoin_ms).
   uint32_t first_round(ClientId client, JobSlot job, uint32_t tensor) const;
 
   void on_event(LaneId lane, Event event, uint64_t now_ns);

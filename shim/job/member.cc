@@ -78,8 +78,7 @@ void Member::attach(LinkId control, uint64_t now_ns) {
   join.rank = spec_.rank;
   join.workers = spec_.workers;
   join.servers = spec_.servers;
-  join.deterministic = spec_.deterministic;
-  join.weight = spec_.weight;
+  join.terms = spec_.terms;
   join.incarnation = incarnation_;
   if (!served_) {
     const uint64_t left_ns = open_until_ns_ > now_ns ? open_until_ns_ - now_ns : 0;
@@ -88,11 +87,6 @@ void Member::attach(LinkId control, uint64_t now_ns) {
   join.served = served_;
   join.features = kKnowsPolicies | kKnowsStalls |
                   (spec_.role == Role::kServer ? kKnowsLostWorkers | kKnowsEndings : 0);
-  join.rejoin_ms = spec_.rejoin_ns / 1'000'000;
-  join.policy = spec_.policy;
-  join.quorum = spec_.quorum;
-  join.patience_ms = spec_.patience_ns / 1'000'000;
-  join.stall_ms = spec_.stall_ns / 1'000'000;
   join.lanes = context_.host.lanes;
   join.rendezvous = spec_.rendezvous;
   context_.links.send(control_, join);

@@ -111,6 +111,7 @@ class Member {
 
   // --- joining and running (member_run.cc) ---
   void on_roster(const message::Roster& roster);
+  JobTerms terms_here() const;
   void enter_as_worker();
   void enter_as_server();
   void on_start(const message::Start& start);

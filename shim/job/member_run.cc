@@ -68,16 +68,30 @@ void Member::on_roster(const message::Roster& roster) {
                              : roster.servers[roster.rank].incarnation == incarnation_ &&
                                    roster.lanes() <= context_.host.lanes.size());
   if (!right) return fail(Error(Errc::kProtocol, "the job's coordinator sent a wrong roster"));
-  if (worker && (roster.rejoin_ms != spec_.rejoin_ns / 1'000'000 || roster.quorum != spec_.quorum ||
-                 roster.patience_ms != spec_.patience_ns / 1'000'000)) {
-    return fail(Error(Errc::kVersionMismatch,
-                      "the job's coordinator, host of " + server_name(0) +
-                          ", is of a version that knows neither rejoin_ms nor quorum"));
+  // A coordinator of an earlier version does not see what is asked for, and so does not say it.
+  const TermsApart unheard = apart(roster.terms, spec_.terms, [&](const Term& term) {
+    return worker && term.servers_need != 0;
+  });
+  if (!unheard.first.empty()) {
+    return fail(Error(Errc::kVersionMismatch, "the job's coordinator, host of " + server_name(0) +
+                                                  ", is of a version that does not know " +
+                                                  unheard.second));
   }
   roster_ = roster;
   rank_ = roster.rank;
   phase_ = Phase::kConnecting;
   worker ? enter_as_worker() : enter_as_server();
+}
+
+// The job's, and what this member knows better.
+JobTerms Member::terms_here() const {
+  JobTerms terms = roster_.terms;
+  copy_terms(SaidBy::kMembers, spec_.terms, terms);
+  if (spec_.role == Role::kServer) return terms;
+  copy_terms(SaidBy::kWorker, spec_.terms, terms);
+  // A coordinator of an earlier version names none: a worker can still follow its own side of it.
+  if (terms.policy.empty()) terms.policy = spec_.terms.policy;
+  return terms;
 }
 
 void Member::enter_as_worker() {
@@ -90,12 +104,9 @@ void Member::enter_as_worker() {
     add.incarnation = incarnation_;
     add.shards = roster_.shards();
     add.lanes = static_cast<uint16_t>(lanes_used_);
-    add.weight = spec_.weight;
-    // A coordinator of an earlier version names none: a worker can still follow its own side of it.
-    add.policy = roster_.policy.empty() ? spec_.policy : roster_.policy;
+    add.terms = terms_here();
     add.channel = spec_.channels[lane];
     add.client_job = spec_.client_job;
-    add.quorum = roster_.quorum > 0;
     to_lane(lane, add);
   }
   for (uint16_t shard = 0; shard < roster_.shards(); ++shard) connect_to(shard, 1);
@@ -110,23 +121,18 @@ void Member::enter_as_server() {
     add.shards = roster_.shards();
     add.lanes = static_cast<uint16_t>(lanes_used_);
     add.shard = static_cast<uint16_t>(rank_ * lanes_used_ + lane);
-    add.deterministic = spec_.deterministic;
+    add.terms = terms_here();
     if (memory_limit_bytes_ > 0) {
       add.memory_limit_bytes = std::max<uint64_t>(1, memory_limit_bytes_ / lanes_used_);
     }
-    add.weight = roster_.weight;
     add.incarnation = incarnation_;
-    add.policy = roster_.policy;
-    add.quorum = roster_.quorum;
-    add.patience_ns = roster_.patience_ms * 1'000'000;
-    add.stall_ns = roster_.stall_ms * 1'000'000;
     to_lane(lane, add);
   }
 }
 
 void Member::on_start(const message::Start& start) {
   constexpr uint32_t kHeader = sizeof(wire::ChunkHeader);
-  const uint32_t beside = roster_.quorum > 0 ? wire::chunk_overhead(spec_.workers) : kHeader;
+  const uint32_t beside = roster_.terms.quorum > 0 ? wire::chunk_overhead(spec_.workers) : kHeader;
   const uint32_t frame = start.chunk_bytes + beside;
   if (frame > ready_payload_) {
     return fail(Error(Errc::kProtocol, "the job's coordinator wants frames of " +
@@ -234,7 +240,7 @@ void Member::end_grace() {
 // Server: the others' sums need not wait for it, if the job has a quorum; and if the job is ending,
 // nothing is to wait for it without being told.
 void Member::withdraw(uint16_t rank, bool ending) {
-  if ((roster_.quorum == 0 && !ending) || rank >= roster_.workers.size()) return;
+  if ((roster_.terms.quorum == 0 && !ending) || rank >= roster_.workers.size()) return;
   drop_sessions_of(rank, Error(Errc::kPeerLeft, "the job goes on without it"));
   roster_.workers[rank].incarnation = 0;  // nobody's
   for (size_t lane = 0; lane < lanes_used_; ++lane) {

@@ -152,7 +152,7 @@ void Member::on_data_closed(LinkId link, const Error& why) {
   if (spec_.role == Role::kServer) {
     // A worker that leaves or fails says so to the coordinator; only silence is news.
     if (why.code != Errc::kPeerLost || left_.contains(data.index)) return;
-    if (roster_.rejoin_ms + roster_.quorum > 0 && phase_ == Phase::kRunning) {
+    if (roster_.terms.rejoin_ms + roster_.terms.quorum > 0 && phase_ == Phase::kRunning) {
       return context_.links.send(
           control_, message::Lost{data.index, roster_.workers[data.index].incarnation});
     }

@@ -47,37 +47,48 @@ constexpr int64_t kMaxMilliseconds = int64_t{1} << 40;  // 34 years
 constexpr int64_t kMax32 = std::numeric_limits<uint32_t>::max();
 
 // --- one pair of functions per kind ----------------------------------------------------------
-// Options that the first version of these messages did not have: said only by who uses them.
-template <class M>
-void put_options(Json& out, const M& m) {
-  if (m.rejoin_ms > 0) out["rejoin_ms"] = m.rejoin_ms;
-  if (m.quorum > 0) out["quorum"] = m.quorum;
-  if (m.patience_ms > 0) out["patience_ms"] = m.patience_ms;
-  if (m.stall_ms > 0) out["stall_ms"] = m.stall_ms;
+// Terms that the first version of these messages did not have are said only by who asks for them.
+template <class Carries>
+void put_terms(Json& out, const JobTerms& terms, Carries carries) {
+  for (const Term& term : job_terms()) {
+    if (!carries(term) || (term.since > 0 && is_silent(term, terms))) continue;
+    visit_term(term, terms, [&](const auto& value) { out[term.control] = value; });
+  }
 }
-template <class M>
-void get_options(MessageReader& in, M& m) {
-  in.read_optional("rejoin_ms", m.rejoin_ms, 0, kMaxMilliseconds);
-  in.read_optional("quorum", m.quorum, 0, kMaxWorkers);
-  in.read_optional("patience_ms", m.patience_ms, 0, kMaxMilliseconds);
-  in.read_optional("stall_ms", m.stall_ms, 0, kMaxMilliseconds);
-  if ((m.quorum > 0) != (m.patience_ms > 0)) in.fail("'quorum' and 'patience_ms' belong together");
+template <class Carries>
+void get_terms(MessageReader& in, JobTerms& terms, Carries carries) {
+  for (const Term& term : job_terms()) {
+    if (!carries(term) || (term.since > 0 && !in.find(term.control))) continue;
+    visit_term(term, terms, [&](auto& value) {
+      if constexpr (kIsNumber<decltype(value)>) {
+        in.read(term.control, value, term.least, term.most);
+      } else {
+        in.read(term.control, value);
+      }
+    });
+  }
 }
+void check_together(MessageReader& in, const JobTerms& terms, uint32_t workers) {
+  for (std::string wrong : {contradiction(terms, workers), superfluous(terms)}) {
+    if (!wrong.empty()) in.fail(std::move(wrong));
+  }
+}
+// A join has all terms, an invitation what all members say, a roster the rest.
+bool any_term(const Term&) { return true; }
+bool said_by_members(const Term& term) { return term.said_by == SaidBy::kMembers; }
+bool not_by_members(const Term& term) { return !said_by_members(term); }
 
 void put(Json& out, const message::Join& m) {
   out["role"] = static_cast<int>(m.role);
   out["rank"] = m.rank;
   out["workers"] = m.workers;
   out["servers"] = m.servers;
-  out["deterministic"] = m.deterministic;
-  out["weight"] = m.weight;
+  put_terms(out, m.terms, any_term);
   out["incarnation"] = m.incarnation;
   out["timeout_ms"] = m.timeout_ms;
   out["served"] = m.served;
   out["lanes"] = to_json(m.lanes);
   out["rendezvous"] = to_json(m.rendezvous);
-  if (!m.policy.empty()) out["policy"] = m.policy;
-  put_options(out, m);
   if (m.features > 0) out["features"] = m.features;
 }
 void get(MessageReader& in, message::Join& m) {
@@ -85,37 +96,32 @@ void get(MessageReader& in, message::Join& m) {
   in.read("workers", m.workers, 1, kMaxWorkers);
   in.read("servers", m.servers, 1, kMaxServers);
   in.read("rank", m.rank, -1, (m.role == Role::kWorker ? m.workers : m.servers) - 1);
-  in.read("deterministic", m.deterministic);
-  in.read("weight", m.weight, 1, kMaxWeight);
+  get_terms(in, m.terms, any_term);
   in.read("incarnation", m.incarnation, 1, kMax32);
   in.read("timeout_ms", m.timeout_ms, 0, kMaxMilliseconds);
   in.read("served", m.served);
   in.read("lanes", m.lanes, kMaxLanes);
   in.read("rendezvous", m.rendezvous, kMaxServers);
-  in.read_optional("policy", m.policy);
-  get_options(in, m);
   in.read_optional("features", m.features, 0, kMax32);
-  if (m.quorum > m.workers || (m.quorum > 0 && m.deterministic)) in.fail("'quorum' is impossible");
+  check_together(in, m.terms, m.workers);
 }
 
 void put(Json& out, const message::Invite& m) {
   out["rank"] = m.rank;
   out["workers"] = m.workers;
   out["servers"] = m.servers;
-  out["deterministic"] = m.deterministic;
+  put_terms(out, m.terms, said_by_members);
 }
 void get(MessageReader& in, message::Invite& m) {
   in.read("workers", m.workers, 1, kMaxWorkers);
   in.read("servers", m.servers, 1, kMaxServers);
   in.read("rank", m.rank, 0, m.servers - 1);
-  in.read("deterministic", m.deterministic);
+  get_terms(in, m.terms, said_by_members);
 }
 
 void put(Json& out, const message::Roster& m) {
   out["rank"] = m.rank;
-  out["weight"] = m.weight;
-  if (!m.policy.empty()) out["policy"] = m.policy;
-  put_options(out, m);
+  put_terms(out, m.terms, not_by_members);
   if (m.frame_bytes > 0) out["frame_bytes"] = m.frame_bytes;
   out["workers"] = Json::array();
   for (const auto& w : m.workers) {
@@ -136,9 +142,8 @@ void get_member(MessageReader& in, const Json& row, size_t most_lanes, Row use) 
 }
 void get(MessageReader& in, message::Roster& m) {
   in.read("rank", m.rank, 0, std::max(kMaxWorkers, kMaxServers) - 1);
-  in.read("weight", m.weight, 1, kMaxWeight);
-  in.read_optional("policy", m.policy);
-  get_options(in, m);
+  get_terms(in, m.terms, not_by_members);
+  check_together(in, m.terms, kMaxWorkers);
   in.read_optional("frame_bytes", m.frame_bytes, 0, 65535);
   in.rows("workers", kMaxWorkers, [&](const Json& row) {
     get_member(in, row, 1, [&](uint32_t incarnation, std::vector<Endpoint> lanes) {

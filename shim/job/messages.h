@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "terms/job_terms.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
@@ -26,17 +27,8 @@ inline constexpr uint16_t kMaxLanes = 32;
 inline constexpr size_t kDeclareBatch = 4096;
 inline constexpr size_t kMaxText = 1024;
 inline constexpr uint32_t kMaxTensorId = 0x7fffffff;
-inline constexpr uint32_t kMaxWeight = 1000;
 // Largest tensor: its bytes stay far below 2^63 for every type.
 inline constexpr uint64_t kMaxElements = uint64_t{1} << 56;
-
-// Bits of Join::features. Servers without it would neither fence a lost worker off nor complete a
-// sum without it.
-inline constexpr uint32_t kKnowsLostWorkers = 1;
-inline constexpr uint32_t kKnowsPolicies = 2;  // set_policy; all members
-inline constexpr uint32_t kKnowsStalls = 4;    // stall_ms; all members
-// Servers: they say which rounds those who have left would have to push (PeerLeft::ending).
-inline constexpr uint32_t kKnowsEndings = 8;
 
 namespace message {
 
@@ -54,17 +46,11 @@ struct Join {  // member: wants in
   int rank = -1;  // -1: any
   uint16_t workers = 0;
   uint16_t servers = 0;
-  bool deterministic = false;
-  uint32_t weight = 1;
+  JobTerms terms;
   uint32_t incarnation = 0;
   uint64_t timeout_ms = 0;  // how long it waits for the others; 0: as long as it takes
-  uint64_t rejoin_ms = 0;  // how long the job waits for a worker that was lost; 0: it fails at once
-  std::string policy;      // how the job exchanges its gradients (scheduler/policy.h)
-  uint16_t quorum = 0;     // so many contributions complete a chunk when its patience is at an end
-  uint64_t patience_ms = 0;  // counted from the first contribution; 0 without a quorum
-  uint64_t stall_ms = 0;     // how long a round may wait for pushes; 0: as long as it takes
-  bool served = false;       // no program: a host's daemon serves by itself
-  uint32_t features = 0;
+  bool served = false;      // no program: a host's daemon serves by itself
+  uint32_t features = 0;    // kKnowsLostWorkers and the like
   std::vector<Endpoint> lanes;
   std::vector<Endpoint> rendezvous;
   friend bool operator==(const Join&, const Join&) = default;
@@ -73,7 +59,7 @@ struct Invite {  // coordinator: be server `rank`; the answer is a Join
   uint16_t rank = 0;
   uint16_t workers = 0;
   uint16_t servers = 0;
-  bool deterministic = false;
+  JobTerms terms;  // those that all members say
   friend bool operator==(const Invite&, const Invite&) = default;
 };
 struct Roster {  // coordinator: all are there
@@ -88,12 +74,7 @@ struct Roster {  // coordinator: all are there
     friend bool operator==(const Server&, const Server&) = default;
   };
   uint16_t rank = 0;  // the receiver's
-  uint32_t weight = 1;
-  uint64_t rejoin_ms = 0;
-  std::string policy;  // the job's, now
-  uint16_t quorum = 0;
-  uint64_t patience_ms = 0;
-  uint64_t stall_ms = 0;
+  JobTerms terms;     // the job's, now; those that all members say are not in it
   uint16_t frame_bytes =
       0;  // to a worker that comes back: the UDP payload that its paths must carry
   std::vector<Worker> workers;  // by rank

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "aggregator/aggregator.h"
+#include "tests/milliseconds.h"
 #include "transport/wire/crc32c.h"
 
 namespace mercury {
@@ -40,8 +41,9 @@ class Bench {
       : aggregator(PortMemory{
             [](void* self, PayloadPin& pin) { return static_cast<Bench*>(self)->busy == &pin; },
             this}) {
-    EXPECT_TRUE(aggregator.add_job(
-        kJob, {.workers = workers, .deterministic = deterministic, .memory_limit_bytes = limit}));
+    EXPECT_TRUE(aggregator.add_job(kJob, {.workers = workers,
+                                          .terms = {.deterministic = deterministic},
+                                          .memory_limit_bytes = limit}));
     for (uint16_t worker = 0; worker < workers; ++worker) {
       EXPECT_TRUE(aggregator.set_incarnation(kJob, worker, incarnation_of(worker)));
     }

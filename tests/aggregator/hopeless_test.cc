@@ -10,9 +10,9 @@ class HopelessTest : public testing::Test {
  protected:
   void make(uint16_t workers, uint16_t quorum = 0, bool deterministic = false) {
     ASSERT_TRUE(aggregator_.add_job(kJob, {.workers = workers,
-                                           .deterministic = deterministic,
-                                           .quorum = quorum,
-                                           .patience_ns = quorum > 0 ? 1'000'000U : 0U}));
+                                           .terms = {.deterministic = deterministic,
+                                                     .quorum = quorum,
+                                                     .patience_ms = quorum > 0 ? 1U : 0U}}));
     for (uint16_t w = 0; w < workers; ++w) {
       ASSERT_TRUE(aggregator_.set_incarnation(kJob, w, incarnation_of(w)));
     }

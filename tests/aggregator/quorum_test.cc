@@ -19,7 +19,8 @@ class QuorumTest : public testing::Test {
             ReduceOp op = ReduceOp::kSum) {
     workers_ = workers;
     ASSERT_TRUE(aggregator_.add_job(
-        kJob, {.workers = workers, .quorum = quorum, .patience_ns = kPatienceNs}));
+        kJob,
+        {.workers = workers, .terms = {.quorum = quorum, .patience_ms = to_ms(kPatienceNs)}}));
     for (uint16_t w = 0; w < workers; ++w) {
       ASSERT_TRUE(aggregator_.set_incarnation(kJob, w, incarnation_of(w)));
     }
@@ -330,7 +331,8 @@ TEST_F(QuorumTest, OneCallLooksAtNoMoreChunksThanItIsTold) {
 TEST_F(QuorumTest, OneJobsChunksDoNotKeepAnothersWaiting) {
   constexpr JobSlot kOther{1};
   make(2, 1);
-  ASSERT_TRUE(aggregator_.add_job(kOther, {.workers = 2, .quorum = 1, .patience_ns = kPatienceNs}));
+  ASSERT_TRUE(aggregator_.add_job(
+      kOther, {.workers = 2, .terms = {.quorum = 1, .patience_ms = to_ms(kPatienceNs)}}));
   ASSERT_TRUE(aggregator_.set_incarnation(kOther, 0, incarnation_of(0)));
   ASSERT_TRUE(aggregator_.set_incarnation(kOther, 1, incarnation_of(1)));
   ASSERT_TRUE(aggregator_.add_tensor(
@@ -386,11 +388,16 @@ TEST_F(QuorumTest, ARestartInAnOpenRoundBeginsItAnew) {
 }
 
 TEST_F(QuorumTest, ImpossibleQuorumsAreRefused) {
-  EXPECT_EQ(aggregator_.add_job(kJob, {.workers = 2, .quorum = 3}).error().code,
+  EXPECT_EQ(aggregator_.add_job(kJob, {.workers = 2, .terms = {.quorum = 3, .patience_ms = 1}})
+                .error()
+                .code,
             Errc::kInvalidArgument);
-  EXPECT_EQ(
-      aggregator_.add_job(kJob, {.workers = 3, .deterministic = true, .quorum = 2}).error().code,
-      Errc::kInvalidArgument);
+  EXPECT_EQ(aggregator_
+                .add_job(kJob, {.workers = 3,
+                                .terms = {.deterministic = true, .quorum = 2, .patience_ms = 1}})
+                .error()
+                .code,
+            Errc::kInvalidArgument);
 }
 
 // Workers of different speeds, some lost and brought back, in random order: whoever pushes a round
@@ -406,9 +413,9 @@ TEST(QuorumSeeds, EveryWorkerGetsEveryRoundItPushes) {
                              return (*static_cast<std::mt19937_64*>(context))() % 8 == 0;
                            },
                            &random});
-    ASSERT_TRUE(aggregator.add_job(
-        kJob,
-        {.workers = static_cast<uint16_t>(workers), .quorum = quorum, .patience_ns = kPatienceNs}));
+    ASSERT_TRUE(
+        aggregator.add_job(kJob, {.workers = static_cast<uint16_t>(workers),
+                                  .terms = {.quorum = quorum, .patience_ms = to_ms(kPatienceNs)}}));
     ASSERT_TRUE(aggregator.add_tensor(
         kJob, {.tensor = 1, .numel = 1, .dtype = Dtype::kI64, .chunk_elems = 1, .chunk_count = 1}));
     std::vector<uint32_t> life(workers, 0);

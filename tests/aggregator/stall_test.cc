@@ -12,10 +12,11 @@ constexpr uint64_t kEighthNs = kStallNs / 8;
 class StallTest : public testing::Test {
  protected:
   void make(uint16_t workers, uint16_t quorum = 0, uint64_t stall_ns = kStallNs) {
-    ASSERT_TRUE(aggregator_.add_job(kJob, {.workers = workers,
-                                           .quorum = quorum,
-                                           .patience_ns = quorum > 0 ? kStallNs / 4 : 0,
-                                           .stall_ns = stall_ns}));
+    ASSERT_TRUE(
+        aggregator_.add_job(kJob, {.workers = workers,
+                                   .terms = {.quorum = quorum,
+                                             .patience_ms = to_ms(quorum > 0 ? kStallNs / 4 : 0),
+                                             .stall_timeout_ms = to_ms(stall_ns)}}));
     for (uint16_t w = 0; w < workers; ++w) {
       ASSERT_TRUE(aggregator_.set_incarnation(kJob, w, incarnation_of(w)));
     }
@@ -173,7 +174,8 @@ TEST_F(StallTest, ASlowWorkerThatMayStillNeedASum) {
 TEST_F(StallTest, EachJobHasItsOwnLimit) {
   make(2);
   constexpr JobSlot kOther{9};
-  ASSERT_TRUE(aggregator_.add_job(kOther, {.workers = 1, .stall_ns = kStallNs / 8}));
+  ASSERT_TRUE(aggregator_.add_job(
+      kOther, {.workers = 1, .terms = {.stall_timeout_ms = to_ms(kStallNs / 8)}}));
   push(0, 1, 0);
   EXPECT_FALSE(stalls_within(kStallNs - 1)) << "the other one's has passed; nothing is open there";
   ASSERT_TRUE(stalls_within(kEighthNs + 1));

@@ -216,7 +216,8 @@ class BadInputTest(unittest.TestCase):
         opened = "'train' was opened with 2 workers, 1 servers"
         self.refused(self.open(wrong, rank=1, workers=3), errno.ERANGE, opened, "3 workers, 1 servers")
         self.refused(self.open(wrong, rank=1, workers=2, servers=2), errno.ERANGE, opened, "2 workers, 2 servers")
-        self.refused(self.open(wrong, rank=1, workers=2, deterministic=1), errno.ERANGE, opened, "deterministic")
+        self.refused(self.open(wrong, rank=1, workers=2, deterministic=1), errno.ERANGE,
+                     "'train' was opened with deterministic = 0", "this worker asks for deterministic = 1")
         self.refused(self.open(wrong, rank=0, workers=2), errno.EADDRINUSE, "worker 0 of 2", self.addresses["left"])
         self.assertEqual(self.open(second, rank=1, workers=2).code, 0)  # the wrong ones have done no harm
         self.assertEqual(first.result().code, 0)

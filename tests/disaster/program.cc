@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tests/milliseconds.h"
+
 namespace mercury::disaster {
 namespace {
 
@@ -101,14 +103,14 @@ void Program::open() {
   for (uint32_t server : plan_.server_hosts) {
     request.rendezvous.push_back(around_.host_at(server).endpoint(0));
   }
-  request.deterministic = plan_.deterministic;
-  request.policy = plan_.fifo ? "mercury-fifo" : "";
-  request.weight = plan_.weight;
+  request.terms.deterministic = plan_.deterministic;
+  request.terms.policy = plan_.fifo ? "mercury-fifo" : "";
+  request.terms.weight = plan_.weight;
   request.timeout_ns = plan_.open_timeout_ns;
-  request.rejoin_ns = plan_.rejoin_ns;
-  request.quorum = plan_.quorum;
-  request.patience_ns = plan_.quorum > 0 ? plan_.patience_ns : 0;
-  request.stall_ns = plan_.stall_ns;
+  request.terms.rejoin_ms = to_ms(plan_.rejoin_ns);
+  request.terms.quorum = plan_.quorum;
+  request.terms.patience_ms = to_ms(plan_.quorum > 0 ? plan_.patience_ns : 0);
+  request.terms.stall_timeout_ms = to_ms(plan_.stall_ns);
   request.client_job = kClientJob;
   VirtualHost& at = host();
   for (size_t lane = 0; lane < at.lanes(); ++lane) {

@@ -266,9 +266,9 @@ class Hostile {
     open.rank = record.byte() % 2 - 1;
     open.rendezvous = {cluster_.address(record.byte() % 8 < 5 ? kServerHost : record.below(5))};
     if (record.byte() >= 224) open.rendezvous.push_back({IpAddress::v4(10, 0, 9, 9), 1});
-    open.deterministic = record.flag();
-    open.policy = kPolicies[record.below(kPolicies.size())];
-    open.weight = 1 + record.take<uint16_t>() % 2000;
+    open.terms.deterministic = record.flag();
+    open.terms.policy = kPolicies[record.below(kPolicies.size())];
+    open.terms.weight = 1 + record.take<uint16_t>() % 1001;
     open.timeout_ms = 1 + record.take<uint16_t>();
     return open;
   }

@@ -347,8 +347,8 @@ Message Attacker::message(Input& record) const {
       m.servers = 1 + record.byte() % 2;
       const int seats = m.role == Role::kWorker ? m.workers : m.servers;
       m.rank = record.byte() % (seats + 1) - 1;
-      m.deterministic = record.flag();
-      m.weight = 1 + record.byte();
+      m.terms.deterministic = record.flag();
+      m.terms.weight = 1 + record.byte();
       m.incarnation = 1 + record.byte();
       m.timeout_ms = record.take<uint16_t>();
       m.served = record.flag();
@@ -356,30 +356,32 @@ Message Attacker::message(Input& record) const {
       m.rendezvous = {pick_address(record), pick_address(record)};
       for (Endpoint& at : m.rendezvous) at.port = std::max<uint16_t>(at.port, 1);
       m.features = record.byte() % 8;
-      m.rejoin_ms = record.take<uint16_t>() % 20'000;
-      m.quorum = static_cast<uint16_t>(record.byte() % (m.workers + 1));
-      if (m.quorum > 0) m.patience_ms = record.take<uint16_t>();
-      m.stall_ms = record.take<uint16_t>();
-      m.policy = policy(record);
+      m.terms.rejoin_ms = record.take<uint16_t>() % 20'000;
+      m.terms.quorum = static_cast<uint16_t>(record.byte() % (m.workers + 1));
+      if (m.terms.quorum > 0) m.terms.patience_ms = record.take<uint16_t>();
+      m.terms.stall_timeout_ms = record.take<uint16_t>();
+      m.terms.policy = policy(record);
       return m;
     }
     case 1:
-      return message::Invite{uint16_t{0}, static_cast<uint16_t>(1 + record.byte() % 3),
-                             static_cast<uint16_t>(1 + record.byte() % 2), record.flag()};
+      return message::Invite{uint16_t{0},
+                             static_cast<uint16_t>(1 + record.byte() % 3),
+                             static_cast<uint16_t>(1 + record.byte() % 2),
+                             {.deterministic = record.flag()}};
     case 2: {
       message::Roster m;
       m.rank = record.byte() % 3;
-      m.weight = 1 + record.byte();
+      m.terms.weight = 1 + record.byte();
       m.workers.resize(1 + record.byte() % 3, {1U + record.byte(), own_});
       const std::vector<Endpoint> lanes(1 + record.byte() % 2,
                                         cluster_.address(record.below(cluster_.host_count())));
       m.servers.resize(1 + record.byte() % 2, {1U + record.byte(), lanes});
-      m.rejoin_ms = record.take<uint16_t>() % 20'000;
-      m.quorum = record.byte() % 4;
-      if (m.quorum > 0) m.patience_ms = record.take<uint16_t>();
-      m.stall_ms = record.take<uint16_t>();
+      m.terms.rejoin_ms = record.take<uint16_t>() % 20'000;
+      m.terms.quorum = record.byte() % 4;
+      if (m.terms.quorum > 0) m.terms.patience_ms = record.take<uint16_t>();
+      m.terms.stall_timeout_ms = record.take<uint16_t>();
       m.frame_bytes = record.take<uint16_t>();
-      m.policy = policy(record);
+      m.terms.policy = policy(record);
       return m;
     }
     case 3:

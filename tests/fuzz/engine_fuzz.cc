@@ -101,14 +101,14 @@ class World {
   static OpenJob options(Input& setup) {
     static constexpr std::array<const char*, 3> kPolicies{"", "mercury-fifo", "p3"};
     OpenJob options;
-    options.rejoin_ns = uint64_t{setup.take<uint16_t>()} % 20'000 * 1'000'000;
-    options.quorum = setup.byte() % 3;
-    if (options.quorum > 0) {
-      options.patience_ns = (1 + uint64_t{setup.take<uint16_t>()}) * 1'000'000;
+    options.terms.rejoin_ms = setup.take<uint16_t>() % 20'000U;
+    options.terms.quorum = setup.byte() % 3;
+    if (options.terms.quorum > 0) {
+      options.terms.patience_ms = 1U + setup.take<uint16_t>();
     }
-    if (setup.flag()) options.stall_ns = (1 + uint64_t{setup.take<uint16_t>()}) * 1'000'000;
-    options.policy = kPolicies[setup.below(kPolicies.size())];
-    options.deterministic = options.quorum == 0 && setup.flag();
+    if (setup.flag()) options.terms.stall_timeout_ms = 1U + setup.take<uint16_t>();
+    options.terms.policy = kPolicies[setup.below(kPolicies.size())];
+    options.terms.deterministic = options.terms.quorum == 0 && setup.flag();
     return options;
   }
 

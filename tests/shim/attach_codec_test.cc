@@ -20,13 +20,13 @@ JobOpen some_job() {
   m.workers = 256;
   m.servers = 2;
   m.rendezvous = {*Endpoint::parse("10.0.0.1:7470"), *Endpoint::parse("[fd00::2]:7471")};
-  m.deterministic = true;
-  m.weight = 4;
+  m.terms.deterministic = true;
+  m.terms.weight = 4;
   m.timeout_ms = 1000;
-  m.rejoin_ms = 60000;
-  m.quorum = 200;
-  m.patience_ms = 50;
-  m.stall_timeout_ms = 70000;
+  m.terms.rejoin_ms = 60000;
+  m.terms.quorum = 200;
+  m.terms.patience_ms = 50;
+  m.terms.stall_timeout_ms = 70000;
   return m;
 }
 Declare some_tensors(size_t count) {
@@ -108,8 +108,8 @@ TEST(AttachCodec, RefusesFieldsOutOfRange) {
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.rank = -2; })));
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.rank = 2; })));
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.role = static_cast<Role>(2); })));
-  EXPECT_TRUE(refused(job([](JobOpen& m) { m.weight = 0; })));
-  EXPECT_TRUE(refused(job([](JobOpen& m) { m.quorum = 257; })));
+  EXPECT_TRUE(refused(job([](JobOpen& m) { m.terms.weight = 0; })));
+  EXPECT_TRUE(refused(job([](JobOpen& m) { m.terms.quorum = 257; })));
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.secret.assign(kMaxSecretBytes + 1, 'x'); })));
   EXPECT_TRUE(refused(tensor([](DeclaredTensor& t) { t.id = 0x80000000; })));
   EXPECT_TRUE(refused(tensor([](DeclaredTensor& t) { t.numel = 0; })));

@@ -93,9 +93,9 @@ std::vector<Request> requests() {
   open.workers = 2;
   open.servers = 1;
   open.rendezvous = {*Endpoint::parse("10.0.0.1:7470"), *Endpoint::parse("[fd00::2]:7471")};
-  open.deterministic = true;
-  open.policy = kFifoPolicy;
-  open.weight = 4;
+  open.terms.deterministic = true;
+  open.terms.policy = kFifoPolicy;
+  open.terms.weight = 4;
   open.timeout_ms = 1000;
   Declare declare;
   declare.slot = 5;
@@ -124,11 +124,11 @@ std::vector<Request> requests_of_1() {
   auto hello = std::get<Hello>(requests()[0]);
   hello.abi_minor = 1;
   auto open = std::get<JobOpen>(requests()[2]);
-  open.deterministic = false;
-  open.policy = "p3";
-  open.rejoin_ms = 5000;
-  open.quorum = 1;
-  open.patience_ms = 250;
+  open.terms.deterministic = false;
+  open.terms.policy = "p3";
+  open.terms.rejoin_ms = 5000;
+  open.terms.quorum = 1;
+  open.terms.patience_ms = 250;
   return {hello, open, SetPolicy{5, "wfbp"}};
 }
 std::vector<Reply> replies_of_1() { return {HelloOk{2, "0.1.0", 9, 1}, Ok{{7, 6, 7}}}; }

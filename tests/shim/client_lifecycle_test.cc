@@ -125,9 +125,9 @@ TEST(ClientJob, OptionsAreChecked) {
   EXPECT_EQ(opened([](O& o) { o.timeout_ms = -1; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.stall_timeout_ms = -1; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.stall_timeout_ms = 0; }), 0);
-  EXPECT_EQ(daemon.last_job().stall_timeout_ms, 0U) << "never";
+  EXPECT_EQ(daemon.last_job().terms.stall_timeout_ms, 0U) << "never";
   EXPECT_EQ(opened([](O& o) { o.stall_timeout_ms = 7; }), 0);
-  EXPECT_EQ(daemon.last_job().stall_timeout_ms, 7U);
+  EXPECT_EQ(daemon.last_job().terms.stall_timeout_ms, 7U);
   EXPECT_EQ(opened([](O& o) { o.rendezvous = nullptr; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.rendezvous = "10.0.0.1:x"; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.rendezvous = "10.0.0.1,"; }), -EINVAL);
@@ -163,9 +163,9 @@ TEST(ClientJob, OptionsAreChecked) {
   wish.size = sizeof older.known;
   std::memcpy(older.known, &wish, sizeof older.known);
   EXPECT_EQ(mercury_job_open(context, prefix, &opened_job), 0) << mercury_last_error();
-  EXPECT_EQ(daemon.last_job().rejoin_ms, 0U);
-  EXPECT_EQ(daemon.last_job().quorum, 0U);
-  EXPECT_EQ(daemon.last_job().stall_timeout_ms, 1'800'000U) << "not 0, which is never";
+  EXPECT_EQ(daemon.last_job().terms.rejoin_ms, 0U);
+  EXPECT_EQ(daemon.last_job().terms.quorum, 0U);
+  EXPECT_EQ(daemon.last_job().terms.stall_timeout_ms, 1'800'000U) << "not 0, which is never";
   mercury_detach(context);  // closes the open jobs
 }
 

@@ -14,7 +14,7 @@ constexpr uint64_t kSecond = 1'000'000'000;
 OpenJob job(bool deterministic = false) {
   OpenJob open;
   open.name = "cluster";
-  open.deterministic = deterministic;
+  open.terms.deterministic = deterministic;
   return open;
 }
 

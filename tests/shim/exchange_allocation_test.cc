@@ -67,8 +67,8 @@ class ExchangeAllocation : public testing::Test {
     command::AddServerJob job;
     job.workers = workers;
     job.shards = 1;
-    job.quorum = quorum;
-    job.patience_ns = quorum > 0 ? 1000 : 0;
+    job.terms.quorum = quorum;
+    job.terms.patience_ms = quorum > 0 ? 1 : 0;
     run(job);
     command::AddTensor tensor;
     tensor.numel = uint64_t{chunks} * 16;
@@ -134,7 +134,7 @@ TEST_F(ExchangeAllocation, NotForCompletionsThatNobodyReads) {
   job.workers = 2;
   job.shards = 1;
   job.channel = &program.engine;
-  job.quorum = true;
+  job.terms.quorum = 1;
   run(job);
   run(command::BindShard{JobSlot(0), 0, 0});
   std::vector<float> memory(16);
@@ -195,8 +195,8 @@ TEST_F(ExchangeAllocation, NotWhereTimeCompletesSums) {
       ASSERT_EQ(push(0, chunk, 0), Taken::kYes);
       ASSERT_EQ(push(1, chunk, 0), Taken::kYes);
     }
-    while (exchange_->next_deadline_ns() <= 1000) exchange_->poll(2000);
-    for (uint32_t chunk = 0; chunk < kChunks; ++chunk) push(2, chunk, 3000);  // late
+    while (exchange_->next_deadline_ns() <= 1'000'000) exchange_->poll(2'000'000);
+    for (uint32_t chunk = 0; chunk < kChunks; ++chunk) push(2, chunk, 3'000'000);  // late
   });
   EXPECT_EQ(allocations, 0U);
   EXPECT_EQ(counters_.get(Counter::kQuorumResults), kChunks);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/milliseconds.h"
 #include "transport/wire/crc32c.h"
 
 namespace mercury {
@@ -127,12 +128,12 @@ TEST_F(GradientExchangeTest, CompletionsThatFoundNoRoomWakeTheProgramWhenTheyCom
 TEST_F(GradientExchangeTest, GrantsAreByUrgencyUnlessTheJobsPolicyDiffers) {
   command::AddServerJob server;
   server.workers = server.shards = 1;
-  server.policy = "mercury:grants=even";
+  server.terms.policy = "mercury:grants=even";
   ASSERT_TRUE(does(server));
   command::AddWorkerJob worker;
   worker.job = JobSlot(1);
   worker.shards = 1;
-  worker.policy = "mercury:grants=even";
+  worker.terms.policy = "mercury:grants=even";
   ASSERT_TRUE(does(worker));
   for (uint16_t job = 0; job < 2; ++job) {
     EXPECT_FALSE(host_.heeds.at(job));
@@ -178,8 +179,8 @@ TEST_F(GradientExchangeTest, OnePassLooksAtFewOfTheChunksWhoseTimeIsUp) {
   command::AddServerJob job;
   job.workers = 3;
   job.shards = 1;
-  job.quorum = 2;
-  job.patience_ns = kPatienceNs;
+  job.terms.quorum = 2;
+  job.terms.patience_ms = to_ms(kPatienceNs);
   ASSERT_TRUE(does(job));
   command::AddTensor tensor;
   tensor.numel = kChunks * 16;

@@ -55,7 +55,7 @@ class JobPolicy : public testing::Test {
     cluster_ = std::make_unique<SimCluster>(config);
     OpenJob open;
     open.name = "policies";
-    open.policy = policy;
+    open.terms.policy = policy;
     const Status opened = cluster_->open_job(open, 20 * kSecond);
     ASSERT_TRUE(opened) << opened.error().message;
     const Status declared = cluster_->declare(tensors_, 20 * kSecond);
@@ -240,7 +240,7 @@ TEST_F(JobPolicy, IsRefusedWhereNoEngineCanFollowIt) {
   SimCluster cluster(config);
   OpenJob open;
   open.name = "policies";
-  open.policy = "wfbp-eq7";
+  open.terms.policy = "wfbp-eq7";
   const Status opened = cluster.open_job(open, 20 * kSecond);
   ASSERT_FALSE(opened);
   EXPECT_NE(opened.error().message.find("for the model alone"), std::string::npos)

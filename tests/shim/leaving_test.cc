@@ -242,8 +242,8 @@ TEST_F(LeavingTest, ARefusedDeclarationIsNamedWhenItsProgramIsKilled) {
 // Two are enough, and then there is one.
 TEST_F(LeavingTest, WithAQuorumWhatTheRestCanDoAloneIsComplete) {
   OpenJob job;
-  job.quorum = 2;
-  job.patience_ns = 50 * kMillisecond;
+  job.terms.quorum = 2;
+  job.terms.patience_ms = to_ms(50 * kMillisecond);
   open(job);
   exchange({0, 1, 2});
   leave(2);
@@ -263,14 +263,15 @@ TEST_F(LeavingTest, WithAQuorumWhatTheRestCanDoAloneIsComplete) {
 // A worker that lives, in a job that is ending.
 TEST_F(LeavingTest, WhoStallsIsWaitedForNoLongerThanEver) {
   OpenJob job;
-  job.stall_ns = 40 * kSecond;
+  job.terms.stall_timeout_ms = to_ms(40 * kSecond);
   open(job);
   submit(2, SubmitOp::kPush);
   ASSERT_TRUE(cluster.run([&] { return done(2); }, kSecond));
   leave(2);
   push(0);
-  ASSERT_FALSE(cluster.run([&] { return done(0); }, job.stall_ns));
-  ASSERT_TRUE(cluster.run([&] { return done(0); }, job.stall_ns / 8 + kSecond));
+  ASSERT_FALSE(cluster.run([&] { return done(0); }, to_ns(job.terms.stall_timeout_ms)));
+  ASSERT_TRUE(
+      cluster.run([&] { return done(0); }, to_ns(job.terms.stall_timeout_ms) / 8 + kSecond));
   EXPECT_EQ(status(0), Errc::kMissingMembers);
   EXPECT_NE(reason(0).find("worker 1 of 3"), std::string::npos) << reason(0);
 }

@@ -17,8 +17,8 @@ class QuorumTest : public testing::Test {
   virtual OpenJob job() const {
     OpenJob open;
     open.name = "quorum";
-    open.quorum = 2;
-    open.patience_ns = kPatienceNs;
+    open.terms.quorum = 2;
+    open.terms.patience_ms = to_ms(kPatienceNs);
     return open;
   }
   static std::vector<TensorDeclaration> tensors() {
@@ -120,7 +120,7 @@ class QuorumForwardTest : public QuorumTest, public testing::WithParamInterface<
  protected:
   OpenJob job() const override {
     OpenJob open = QuorumTest::job();
-    open.policy = GetParam();
+    open.terms.policy = GetParam();
     return open;
   }
 };

@@ -20,7 +20,7 @@ constexpr uint32_t kRounds = 6;
 OpenJob job() {
   OpenJob open;
   open.name = "rejoin";
-  open.rejoin_ns = 30 * kSecond;
+  open.terms.rejoin_ms = to_ms(30 * kSecond);
   return open;
 }
 

@@ -12,6 +12,7 @@
 
 #include "shim/channel/channel.h"
 #include "shim/host/host.h"
+#include "tests/milliseconds.h"
 #include "transport/base/random.h"
 #include "transport/port/sim/sim_network.h"
 #include "transport/port/sim/sim_port.h"

@@ -30,7 +30,7 @@ class StallTest : public testing::Test {
   }
   void open(OpenJob job = {}) {
     job.name = "stall";
-    if (asks_) job.stall_ns = kStallNs;
+    if (asks_) job.terms.stall_timeout_ms = to_ms(kStallNs);
     job_ = job;
     const Status opened = cluster.open_job(job_, 20 * kSecond);
     ASSERT_TRUE(opened.ok()) << opened.error().message;
@@ -112,7 +112,7 @@ TEST_F(StallTest, NeverIfNobodyAsksForIt) {
 // Its host answers for it; it counts as lost all the same, and another takes its place.
 TEST_F(StallTest, WithTimeToComeBackItIsWaitedForAsIfLost) {
   OpenJob job;
-  job.rejoin_ns = 30 * kSecond;
+  job.terms.rejoin_ms = to_ms(30 * kSecond);
   open(job);
   push(0);
   push(1);
@@ -137,10 +137,10 @@ TEST_F(StallTest, WithTimeToComeBackItIsWaitedForAsIfLost) {
 
 TEST_F(StallTest, NobodyComesBack) {
   OpenJob job;
-  job.rejoin_ns = 30 * kSecond;
+  job.terms.rejoin_ms = to_ms(30 * kSecond);
   open(job);
   push(0);
-  ASSERT_FALSE(cluster.run([&] { return done(0); }, kStallNs + job.rejoin_ns));
+  ASSERT_FALSE(cluster.run([&] { return done(0); }, kStallNs + to_ns(job.terms.rejoin_ms)));
   ASSERT_TRUE(cluster.run([&] { return done(0); }, kBoundNs - kStallNs + kDeliveryNs));
   EXPECT_EQ(status(0), Errc::kMissingMembers);
   const std::string text = reason(0);
@@ -149,8 +149,8 @@ TEST_F(StallTest, NobodyComesBack) {
 
 TEST_F(StallTest, WithAQuorumTheOthersGoOn) {
   OpenJob job;
-  job.quorum = 2;
-  job.patience_ns = kSecond;
+  job.terms.quorum = 2;
+  job.terms.patience_ms = to_ms(kSecond);
   open(job);
   for (uint32_t round = 1; round <= 2; ++round) {
     push(0);
@@ -172,8 +172,8 @@ TEST_F(StallTest, WithAQuorumTheOthersGoOn) {
 
 TEST_F(StallTest, WithoutItsQuorumTheJobFails) {
   OpenJob job;
-  job.quorum = 2;
-  job.patience_ns = kSecond;
+  job.terms.quorum = 2;
+  job.terms.patience_ms = to_ms(kSecond);
   open(job);
   push(1);
   ASSERT_FALSE(cluster.run([&] { return done(1); }, kStallNs));

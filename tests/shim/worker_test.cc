@@ -235,7 +235,7 @@ class QuorumWorkerTest : public testing::Test {
     job.shards = 1;
     job.channel = reinterpret_cast<EngineChannel*>(0x1000);  // never dereferenced
     job.client_job = 3;
-    job.quorum = true;
+    job.terms.quorum = 1;
     ASSERT_TRUE(worker_.add_job(job).ok());
     ASSERT_TRUE(worker_.bind_shard(JobSlot(1), 0, SessionSlot(10)).ok());
     command::AddTensor tensor;

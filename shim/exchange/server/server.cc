@@ -104,7 +104,7 @@ void Server::count_partial(const Job& job, const ChunkRange& chunk) noexcept {
 
 // The sum of a chunk is complete: it goes to every worker.
 void Server::on_complete(const Job& job, const ChunkRange& chunk) noexcept {
-  if (job.spec.quorum > 0) count_partial(job, chunk);
+  if (job.spec.terms.quorum > 0) count_partial(job, chunk);
   if (!job.gate) return answer_all(job, chunk);
   job.gate->complete(chunk, [&](const ChunkRange& range) { answer_all(job, range); });
 }
@@ -120,7 +120,7 @@ void Server::answer_all(const Job& job, const ChunkRange& range) noexcept {
 void Server::answer_late(const WorkerPeer& worker, SessionSlot session,
                          const wire::Header& header) noexcept {
   const Job& job = jobs_[worker.job.value];
-  if (!worker.catches_up && job.spec.quorum == 0) return;
+  if (!worker.catches_up && job.spec.terms.quorum == 0) return;
   ChunkResult result;
   if (!aggregator_.result(worker.job, header.tensor, header.round, header.chunk, result)) return;
   sends_.send_again(session, {header.tensor, header.round, header.chunk, 1,

@@ -10,10 +10,9 @@ Status Server::add_job(const command::AddServerJob& spec) {
   if (spec.job.value >= jobs_.size()) return Error(Errc::kLimit, "too many jobs");
   Job& job = jobs_[spec.job.value];
   if (job.present) return Error(Errc::kExists, "the job slot is taken in this engine");
-  const AggregationJob aggregation{spec.workers, spec.deterministic, spec.memory_limit_bytes,
-                                   spec.quorum,  spec.patience_ns,   spec.stall_ns};
+  const AggregationJob aggregation{spec.workers, spec.terms, spec.memory_limit_bytes};
   if (Status added = aggregator_.add_job(spec.job, aggregation); !added) return added;
-  if (Status added = sends_.scheduler().add_job(spec.job, spec.weight); !added) {
+  if (Status added = sends_.scheduler().add_job(spec.job, spec.terms.weight); !added) {
     aggregator_.remove_job(spec.job);
     return added;
   }

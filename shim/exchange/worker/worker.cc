@@ -21,7 +21,7 @@ void make_room(std::vector<T>& list, size_t wanted) {
 
 // That a tensor can have waiting at a time: a push's, a pull's, and who is in the sums.
 size_t completions_of(const command::AddWorkerJob& spec) {
-  return spec.quorum ? size_t{2} + 2 * kWorkerWords : size_t{2};
+  return spec.terms.quorum > 0 ? size_t{2} + 2 * kWorkerWords : size_t{2};
 }
 }  // namespace
 
@@ -243,7 +243,7 @@ void Worker::complete_what_ended(Job& job, Tensor& tensor) noexcept {
 }
 
 void Worker::complete_sums(const Job& job, Tensor& tensor, uint64_t cookie) noexcept {
-  for (size_t word = 0; job.spec.quorum && word < words_of(job.spec.workers); ++word) {
+  for (size_t word = 0; job.spec.terms.quorum > 0 && word < words_of(job.spec.workers); ++word) {
     const auto part = static_cast<uint16_t>(1 + word);
     for (const auto& [absent, number] :
          {std::pair(tensor.absent_in_some[word], part),
@@ -310,7 +310,7 @@ bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
   Tensor* tensor = job ? job->find(header.tensor) : nullptr;
   if (!tensor || job->failed != Errc::kOk || !tensor->in_flight || header.round != tensor->round ||
       header.chunk >= tensor->chunks || tensor->summed.get(header.chunk) ||
-      ((header.flags & wire::kFlagPartial) != 0 && !job->spec.quorum)) {
+      ((header.flags & wire::kFlagPartial) != 0 && job->spec.terms.quorum == 0)) {
     counters_.add(Counter::kDropResultUnexpected);
     return true;  // acknowledged: sending it again would not help
   }
@@ -336,7 +336,7 @@ bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
       return true;
     }
     std::memcpy(target, payload.data() + bitmap_bytes, payload.size() - bitmap_bytes);
-  } else if (job->spec.quorum) {
+  } else if (job->spec.terms.quorum > 0) {
     tensor->absent_in_all.fill(0);
   }
   counters_.add(Counter::kResultChunks);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shim/job/job_manager.h"
+#include "tests/milliseconds.h"
 #include "tests/shim/job/hosts.h"
 
 namespace mercury::test {
@@ -92,7 +93,7 @@ class RunningTest : public JobTest {
   explicit RunningTest(uint64_t rejoin_ns = 0) : rejoin_ns_(rejoin_ns) {}
   OpenJob request(int rank) const {
     OpenJob open = job(Role::kWorker, rank, 2, 2, {address(3), address(4)});
-    open.rejoin_ns = rejoin_ns_;
+    open.terms.rejoin_ms = to_ms(rejoin_ns_);
     return open;
   }
   void start(int lanes = 1, JobPolicy server_policy = serving(),

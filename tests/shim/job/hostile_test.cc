@@ -187,8 +187,8 @@ TEST_F(HostileReturnTest, WhoIsReadyBeforeItsRosterIsPutOut) {
   join.rank = 1;
   join.workers = join.servers = 2;
   join.incarnation = 77;
-  join.rejoin_ms = 60'000;
-  join.policy = "mercury";
+  join.terms.rejoin_ms = 60'000;
+  join.terms.policy = "mercury";
   join.features = kKnowsLostWorkers | kKnowsPolicies | kKnowsStalls;
   join.lanes = {address(9)};
   join.rendezvous = {address(3), address(4)};

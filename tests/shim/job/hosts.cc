@@ -142,11 +142,11 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     if (jobs.contains(c->job.value)) violation(host, "AddWorkerJob twice");
     jobs[c->job.value].worker = true;
     jobs[c->job.value].worker_spec = *c;
-    jobs[c->job.value].policy = c->policy;
+    jobs[c->job.value].policy = c->terms.policy;
   } else if (const auto* d = std::get_if<command::AddServerJob>(&any)) {
     if (jobs.contains(d->job.value)) violation(host, "AddServerJob twice");
     jobs[d->job.value].server_spec = *d;
-    jobs[d->job.value].policy = d->policy;
+    jobs[d->job.value].policy = d->terms.policy;
   } else if (const auto* b = std::get_if<command::BindShard>(&any)) {
     auto* job = need(b->job, "BindShard");
     if (job) bind(host, lane, *job, b->shard, b->token);

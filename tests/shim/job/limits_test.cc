@@ -53,7 +53,7 @@ TEST_F(ServedTest, OtherSizesAreRefusedWithThoseOfTheJob) {
   std::vector<OpenJob> others(3, job(Role::kServer, 0, 1, 1, {address(2)}));
   others[0].workers = 2;
   others[1].servers = 2;
-  others[2].deterministic = true;
+  others[2].terms.deterministic = true;
   for (const OpenJob& other : others) {
     Program& wrong = serves(other, "");
     EXPECT_EQ(wrong.open_code, Errc::kWrongSizes) << wrong.open_text;

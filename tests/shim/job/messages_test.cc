@@ -18,16 +18,16 @@ message::Join join() {
   m.rank = 1;
   m.workers = 3;
   m.servers = 2;
-  m.weight = 7;
+  m.terms.weight = 7;
   m.incarnation = 0xfffffffe;
   m.timeout_ms = 30000;
   m.served = true;
   m.lanes = {endpoint(1, 7470), {*IpAddress::parse("fd00::1"), 65535}};
   m.rendezvous = {endpoint(9, 1)};
-  m.rejoin_ms = 60000;
-  m.policy = "p3:startup=20us";
-  m.quorum = 2;
-  m.patience_ms = 50;
+  m.terms.rejoin_ms = 60000;
+  m.terms.policy = "p3:startup=20us";
+  m.terms.quorum = 2;
+  m.terms.patience_ms = 50;
   m.features = 5;
   return m;
 }
@@ -35,12 +35,12 @@ message::Join join() {
 message::Roster roster() {
   message::Roster m;
   m.rank = 2;
-  m.weight = 3;
-  m.rejoin_ms = 60000;
-  m.policy = "wfbp";
-  m.quorum = 256;
-  m.patience_ms = 1;
-  m.stall_ms = 5;
+  m.terms.weight = 3;
+  m.terms.rejoin_ms = 60000;
+  m.terms.policy = "wfbp";
+  m.terms.quorum = 256;
+  m.terms.patience_ms = 1;
+  m.terms.stall_timeout_ms = 5;
   m.frame_bytes = 1472;
   m.workers = {{1, endpoint(1, 7470)}, {2, endpoint(2, 7470)}, {3, endpoint(3, 7470)}};
   m.servers = {{4, {endpoint(4, 1), endpoint(4, 2)}}, {5, {endpoint(5, 1), endpoint(5, 2)}}};
@@ -49,7 +49,7 @@ message::Roster roster() {
 
 std::vector<Message> one_of_each() {
   return {join(),
-          message::Invite{1, 3, 2, true},
+          message::Invite{1, 3, 2, {.deterministic = true}},
           roster(),
           message::Ready{1472},
           message::Start{1408},
@@ -129,10 +129,10 @@ TEST(Messages, AFieldAddedLaterMayBeMissing) {
     EXPECT_TRUE(decode_json(json)) << name_of(message);
   }
   message::Join plain = join();
-  plain.rejoin_ms = 0;
-  plain.policy.clear();
-  plain.quorum = 0;
-  plain.patience_ms = 0;
+  plain.terms.rejoin_ms = 0;
+  plain.terms.policy.clear();
+  plain.terms.quorum = 0;
+  plain.terms.patience_ms = 0;
   EXPECT_FALSE(to_json(plain).contains("rejoin_ms"));
   EXPECT_FALSE(to_json(plain).contains("policy"));
   EXPECT_FALSE(to_json(message::Declared{}).contains("rounds"));

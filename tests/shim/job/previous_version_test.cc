@@ -82,7 +82,7 @@ std::vector<Message> expected() {
   roster.servers = {{7, {at(9)}}};
   const message::Tensor tensor{3, 1000, Dtype::kF32, ReduceOp::kAverage};
   return {join,
-          message::Invite{0, 2, 1, false},
+          message::Invite{0, 2, 1, {}},
           roster,
           message::Ready{1472},
           message::Start{1408},
@@ -116,15 +116,15 @@ TEST(PreviousVersion, ItsMessagesAreUnderstoodAndItUnderstandsOurs) {
 TEST(PreviousVersion, SoAreThoseOfTheReleaseBeforeStalls) {
   auto join = std::get<message::Join>(expected()[0]);
   join.features = kKnowsLostWorkers | kKnowsPolicies;
-  join.policy = "p3";
-  join.rejoin_ms = 5000;
-  join.quorum = 1;
-  join.patience_ms = 250;
+  join.terms.policy = "p3";
+  join.terms.rejoin_ms = 5000;
+  join.terms.quorum = 1;
+  join.terms.patience_ms = 250;
   auto roster = std::get<message::Roster>(expected()[2]);
-  roster.policy = "p3";
-  roster.rejoin_ms = 5000;
-  roster.quorum = 1;
-  roster.patience_ms = 250;
+  roster.terms.policy = "p3";
+  roster.terms.rejoin_ms = 5000;
+  roster.terms.quorum = 1;
+  roster.terms.patience_ms = 250;
   message::Replaced replaced;
   replaced.rank = 1;
   replaced.incarnation = 0x01020305;
@@ -140,7 +140,7 @@ TEST_F(RunningTest, AWorkerOfThePreviousVersionIsRefusedByNameWhereItCannotTakeP
   hosts.add(1, 1, not_serving());
   hosts.add(3, 1, serving());
   OpenJob open = job(Role::kWorker, 0, 2, 1, {address(3)});
-  open.rejoin_ns = kSecond;
+  open.terms.rejoin_ms = to_ms(kSecond);
   Program& worker = opens(1, open);
   hosts.run_for(kSecond);
 
@@ -148,7 +148,7 @@ TEST_F(RunningTest, AWorkerOfThePreviousVersionIsRefusedByNameWhereItCannotTakeP
   Program& old = opens(2, job(Role::kWorker, 1, 2, 1, {address(3)}));  // says what theirs says
   hosts.run_for(kSecond);
   EXPECT_EQ(old.open_code, Errc::kWrongSizes);
-  EXPECT_NE(old.open_text.find("lost workers"), std::string::npos) << old.open_text;
+  EXPECT_NE(old.open_text.find("rejoin_ms = 1000"), std::string::npos) << old.open_text;
   worker.gone();
   expect_nothing_left();
 }
@@ -160,7 +160,7 @@ TEST_F(RunningTest, AWorkerOfThePreviousVersionTakesPartWhereOthersAreNotToStall
   hosts.add(3, 1, serving());
   const auto asking = [](int rank, uint64_t stall_ns) {
     OpenJob open = job(Role::kWorker, rank, 3, 1, {address(3)});
-    open.stall_ns = stall_ns;
+    open.terms.stall_timeout_ms = to_ms(stall_ns);
     return open;
   };
   int joins = 0;
@@ -171,7 +171,7 @@ TEST_F(RunningTest, AWorkerOfThePreviousVersionTakesPartWhereOthersAreNotToStall
     if (!join || join->rank != 0 || ++joins > 1) return;
     message::Join theirs = *join;
     theirs.features = 0;
-    theirs.stall_ms = 0;
+    theirs.terms.stall_timeout_ms = 0;
     bytes = encode(theirs);
   };
   Program& old = opens(1, asking(0, 0));
@@ -181,12 +181,12 @@ TEST_F(RunningTest, AWorkerOfThePreviousVersionTakesPartWhereOthersAreNotToStall
   Program& other = opens(2, asking(2, 8 * kSecond));
   hosts.run_for(kSecond);
   EXPECT_EQ(other.open_code, Errc::kWrongSizes);
-  EXPECT_NE(other.open_text.find("7000 ms for stalled"), std::string::npos) << other.open_text;
+  EXPECT_NE(other.open_text.find("stall_timeout_ms = 7000"), std::string::npos) << other.open_text;
   Program& same = opens(2, asking(2, 7 * kSecond));
   hosts.run_for(kSecond);
   ASSERT_TRUE(old.is_open() && fresh.is_open() && same.is_open()) << same.open_text;
   for (auto& [slot, job] : hosts.host(3).lanes[0].jobs) {
-    EXPECT_EQ(job.server_spec.stall_ns, 7 * kSecond);
+    EXPECT_EQ(job.server_spec.terms.stall_timeout_ms, 7000u);
   }
   for (Program* program : {&old, &fresh, &same}) program->gone();
   expect_nothing_left();
@@ -197,7 +197,7 @@ TEST_F(JobTest, AServerOfThePreviousVersionIsRefusedByNameWhereItCannotTakePart)
   hosts.add(1, 1, not_serving());
   hosts.add(3, 1, serving());
   OpenJob open = job(Role::kWorker, 0, 1, 2, {address(3)});
-  open.rejoin_ns = kSecond;
+  open.terms.rejoin_ms = to_ms(kSecond);
   Program& worker = opens(1, open);
   hosts.run_for(kSecond / 10);
   wire::Hello hello;
@@ -230,7 +230,7 @@ TEST_F(JobTest, ACoordinatorOfThePreviousVersionIsRefusedByNameWhereItCannotTake
     const auto* roster = std::get_if<message::Roster>(&*message);
     if (!roster) return;
     message::Roster theirs = *roster;
-    theirs.rejoin_ms = theirs.patience_ms = theirs.quorum = 0;
+    theirs.terms.rejoin_ms = theirs.terms.patience_ms = theirs.terms.quorum = 0;
     bytes = encode(theirs);
   };
   hosts.add(1, 1, not_serving());
@@ -251,12 +251,13 @@ TEST_F(JobTest, ACoordinatorOfThePreviousVersionIsRefusedByNameWhereItCannotTake
     return std::pair(code, text);
   };
   EXPECT_EQ(opens_with([](OpenJob&) {}).first, Errc::kOk);
-  const auto [code, text] = opens_with([](OpenJob& open) { open.rejoin_ns = kSecond; });
+  const auto [code, text] =
+      opens_with([](OpenJob& open) { open.terms.rejoin_ms = to_ms(kSecond); });
   EXPECT_EQ(code, Errc::kVersionMismatch) << text;
   EXPECT_NE(text.find("server 0 of 1 (10.0.0.3:7470)"), std::string::npos) << text;
   EXPECT_EQ(opens_with([](OpenJob& open) {
-              open.quorum = 1;
-              open.patience_ns = kSecond;
+              open.terms.quorum = 1;
+              open.terms.patience_ms = to_ms(kSecond);
             }).first,
             Errc::kVersionMismatch);
   expect_nothing_left();

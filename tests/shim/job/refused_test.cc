@@ -94,16 +94,17 @@ TEST_F(JobTest, WrongSizesNameBothAndHurtOnlyTheLateOne) {
   EXPECT_NE(wrong.open_text.find("2 workers"), std::string::npos) << wrong.open_text;
   EXPECT_NE(wrong.open_text.find("3 workers"), std::string::npos) << wrong.open_text;
   OpenJob options = job(Role::kWorker, 1, 2, 1, {address(4)});
-  options.deterministic = true;
+  options.terms.deterministic = true;
   Program& other = opens(2, options);
   hosts.run_for(kSecond);
   EXPECT_EQ(other.open_code, Errc::kWrongSizes);
-  options.deterministic = false;
-  options.policy = "wfbp";
+  options.terms.deterministic = false;
+  options.terms.policy = "wfbp";
   Program& differs = opens(2, options);
   hosts.run_for(kSecond);
   EXPECT_EQ(differs.open_code, Errc::kWrongSizes);
-  EXPECT_NE(differs.open_text.find("asks for 'wfbp'"), std::string::npos) << differs.open_text;
+  EXPECT_NE(differs.open_text.find("asks for policy = wfbp"), std::string::npos)
+      << differs.open_text;
   Program& b = opens(3, job(Role::kWorker, 1, 2, 1, {address(4)}));
   hosts.run_for(kSecond);
   EXPECT_TRUE(a.is_open() && b.is_open());
@@ -116,16 +117,17 @@ TEST_F(JobTest, TheUsualPolicyIsNotThatOfAJobWhichWasOpenedWithAnother) {
   for (int host : {1, 2}) hosts.add(host, 1, not_serving());
   hosts.add(3, 1, serving());
   OpenJob first = job(Role::kWorker, 0, 2, 1, {address(3)});
-  first.policy = "p3";
+  first.terms.policy = "p3";
   Program& a = opens(1, first);
   hosts.run_for(kSecond);
   for (const char* usual : {"", "mercury"}) {
     OpenJob second = job(Role::kWorker, 1, 2, 1, {address(3)});
-    second.policy = usual;
+    second.terms.policy = usual;
     Program& differs = opens(2, second);
     hosts.run_for(kSecond);
     EXPECT_EQ(differs.open_code, Errc::kWrongSizes) << differs.open_text;
-    EXPECT_NE(differs.open_text.find("asks for 'mercury'"), std::string::npos) << differs.open_text;
+    EXPECT_NE(differs.open_text.find("asks for policy = mercury"), std::string::npos)
+        << differs.open_text;
   }
   OpenJob second = first;
   second.rank = 1;
@@ -183,7 +185,7 @@ TEST_F(JobTest, BadRequestsAreRefusedAtOnceButRepliedLater) {
   bad[3].rank = 1;
   bad[4].rendezvous.clear();
   bad[5].rendezvous = {Endpoint{IpAddress::v4(10, 0, 0, 1), 0}};
-  bad[6].weight = 0;
+  bad[6].terms.weight = 0;
   bad[7].timeout_ns = 0;
   bad[8].rank = -2;
   for (const OpenJob& request : bad) {

@@ -34,7 +34,7 @@ TEST_F(ReturnLimitsTest, OtherSizesAndOptionsAreRefused) {
   OpenJob sizes = request(1);
   sizes.workers = 3;
   OpenJob options = request(1);
-  options.rejoin_ns = kSecond;
+  options.terms.rejoin_ms = to_ms(kSecond);
   OpenJob secret = request(1);
   secret.secret = "another";
   Program& larger = opens(5, sizes);
@@ -116,8 +116,8 @@ class QuorumLimitsTest : public JobTest {
   }
   OpenJob request(int rank) {
     OpenJob open = job(Role::kWorker, rank, size, 1, {address(9)});
-    open.quorum = 2;
-    open.patience_ns = kSecond / 10;
+    open.terms.quorum = 2;
+    open.terms.patience_ms = to_ms(kSecond / 10);
     return open;
   }
   uint16_t size = 0;

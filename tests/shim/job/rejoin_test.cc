@@ -108,7 +108,7 @@ TEST_F(RejoinTest, TheOptionIsTheSameForAllWorkers) {
   for (int host : {1, 2}) hosts.add(host, 1, not_serving());
   hosts.add(3, 1, serving());
   OpenJob with = job(Role::kWorker, 0, 2, 1, {address(3)});
-  with.rejoin_ns = kMinute;
+  with.terms.rejoin_ms = to_ms(kMinute);
   Program& first = opens(1, with);
   hosts.run_for(kSecond);
   Program& other = opens(2, job(Role::kWorker, 1, 2, 1, {address(3)}));
@@ -333,9 +333,9 @@ class QuorumJobTest : public JobTest {
  protected:
   OpenJob request(int rank, uint64_t rejoin_ns = 0) {
     OpenJob open = job(Role::kWorker, rank, 3, 1, {address(4)});
-    open.quorum = 2;
-    open.patience_ns = kSecond / 10;
-    open.rejoin_ns = rejoin_ns;
+    open.terms.quorum = 2;
+    open.terms.patience_ms = to_ms(kSecond / 10);
+    open.terms.rejoin_ms = to_ms(rejoin_ns);
     return open;
   }
   // The server has a push of tensor 4, which needs these, too.
@@ -358,9 +358,9 @@ class QuorumJobTest : public JobTest {
 TEST_F(QuorumJobTest, TheEnginesAreTold) {
   start();
   const auto& server = engine_job(4, 0, JobSlot(0)).server_spec;
-  EXPECT_EQ(server.quorum, 2u);
-  EXPECT_EQ(server.patience_ns, kSecond / 10);
-  EXPECT_TRUE(engine_job(1, 0, w[0]->slot).worker_spec.quorum);
+  EXPECT_EQ(server.terms.quorum, 2u);
+  EXPECT_EQ(server.terms.patience_ms, to_ms(kSecond / 10));
+  EXPECT_EQ(engine_job(1, 0, w[0]->slot).worker_spec.terms.quorum, 2u);
   for (Program* p : w) p->close();
   expect_nothing_left();
 }
@@ -454,9 +454,9 @@ TEST_F(QuorumJobTest, ImpossibleOptionsAreRefused) {
     hosts.run_for(1);
     return p.open_code;
   };
-  EXPECT_EQ(code_of([](OpenJob& o) { o.quorum = 4; }), Errc::kInvalidArgument);
-  EXPECT_EQ(code_of([](OpenJob& o) { o.patience_ns = 0; }), Errc::kInvalidArgument);
-  EXPECT_EQ(code_of([](OpenJob& o) { o.deterministic = true; }), Errc::kInvalidArgument);
+  EXPECT_EQ(code_of([](OpenJob& o) { o.terms.quorum = 4; }), Errc::kInvalidArgument);
+  EXPECT_EQ(code_of([](OpenJob& o) { o.terms.patience_ms = 0; }), Errc::kInvalidArgument);
+  EXPECT_EQ(code_of([](OpenJob& o) { o.terms.deterministic = true; }), Errc::kInvalidArgument);
 }
 
 // Every worker is lost at some time, in any order of events; every job goes on or fails by name.
@@ -474,10 +474,10 @@ TEST(RejoinSeeds, WhateverIsLostEveryQuestionIsAnsweredAndNothingIsLeft) {
       programs.back()->host = rank + 1;
       programs.back()->client = programs.size();
       OpenJob request = job(Role::kWorker, rank, 3, 2, {address(4), address(5)});
-      request.rejoin_ns = 20 * kSecond;
+      request.terms.rejoin_ms = to_ms(20 * kSecond);
       if (seed % 3 == 0) {
-        request.quorum = 2;
-        request.patience_ns = kSecond;
+        request.terms.quorum = 2;
+        request.terms.patience_ms = to_ms(kSecond);
       }
       programs.back()->open(request);
       return programs.back().get();
