@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "terms/job_terms.h"
+#include "scheduler/terms/job_terms.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 #include "transport/base/worker_set.h"

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/terms/job_terms.h"
 #include "shim/job/command.h"
-#include "terms/job_terms.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"

@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "terms/job_terms.h"
+#include "scheduler/terms/job_terms.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"

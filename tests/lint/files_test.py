@@ -13,7 +13,7 @@ TEXT_SUFFIXES = tree.SOURCE_SUFFIXES + ('.py', '.lua', '.sh', 'meson.build')
 ITSELF = 'tests/lint/files_test.py'  # names what it forbids
 
 # Nothing that a packet, a program or a file can reach may end the process.
-DATAPATH = ('transport/', 'terms/', 'scheduler/', 'aggregator/', 'shim/', 'apps/stackd/')
+DATAPATH = ('transport/', 'scheduler/', 'aggregator/', 'shim/', 'apps/stackd/')
 
 # In code (comments and strings do not count): what, where ('' is everywhere), why not.
 FORBIDDEN = [
@@ -33,7 +33,7 @@ FORBIDDEN = [
 UNFINISHED = re.compile(r'\b(?:TODO|FIXME|XXX)\b')
 
 # Sanitizer builds compile the files of a target as one, where unnamed namespaces are one, too.
-PRODUCT = ('transport/', 'terms/', 'scheduler/', 'aggregator/', 'shim/', 'apps/')
+PRODUCT = ('transport/', 'scheduler/', 'aggregator/', 'shim/', 'apps/')
 CONSTANT = re.compile(r'^(?:inline )?(?:constexpr|const) [\w:<>, ]+? (k\w+)\b', re.M)
 OWN_TARGETS = ('transport/wire/crc32c_',)  # each compiled for its own instructions
 

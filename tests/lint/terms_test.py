@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What a new term of jobs touches: the places that say it, and its use. Whoever hands terms on walks the
-table of terms/job_terms.cc and names none of them. Usage: terms_test.py ROOT"""
+table of scheduler/terms/job_terms.cc and names none of them. Usage: terms_test.py ROOT"""
 import re
 import sys
 import unittest
@@ -8,11 +8,11 @@ import unittest
 import tree
 
 ROOT = sys.argv.pop(1)
-PRODUCT = ('transport/', 'terms/', 'scheduler/', 'aggregator/', 'shim/', 'apps/')
-TABLE = 'terms/job_terms.cc'
+PRODUCT = ('transport/', 'scheduler/', 'aggregator/', 'shim/', 'apps/')
+TABLE = 'scheduler/terms/job_terms.cc'
 ROW = re.compile(r'\.name = "(\w+)",\s*\.control = "(\w+)"')
 # What somebody who adds a term edits besides its use, and docs/api.md, to which `terms` holds the table.
-SAID_IN = ['shim/client/mercurystack/mercury.h', 'shim/client/options.cc', TABLE, 'terms/job_terms.h']
+SAID_IN = [TABLE, 'scheduler/terms/job_terms.h', 'shim/client/mercurystack/mercury.h', 'shim/client/options.cc']
 # Folders and files that only hand terms on.
 HAND_ON = ['apps/stackd/program.cc', 'shim/channel/', 'shim/client/daemon_backend.cc',
            'shim/client/embedded_backend.cc', 'shim/client/mercury.cc', 'shim/host/', 'shim/job/admission.cc',

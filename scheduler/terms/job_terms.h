@@ -106,11 +106,12 @@ std::string print(const Term& term, const JobTerms& terms);
 bool same(const Term& term, const JobTerms& a, const JobTerms& b);
 // Whether nothing needs to be said.
 bool is_silent(const Term& term, const JobTerms& terms);
-// Those of the terms that `counts` in which two members differ, as each of them prints them.
+// The terms in which two members differ, as each of them prints them.
 struct TermsApart {
   std::string first;  // "rejoin_ms = 5000, quorum = 2"; empty: they agree
   std::string second;
 };
+// Of the terms for which `counts` is true.
 TermsApart apart(const JobTerms& first, const JobTerms& second,
                  const std::function<bool(const Term&)>& counts);
 void copy_term(const Term& term, const JobTerms& from, JobTerms& to);

@@ -1,4 +1,4 @@
-#include "terms/job_terms.h"
+#include "scheduler/terms/job_terms.h"
 
 #include <algorithm>
 #include <string_view>

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/terms/job_terms.h"
 #include "shim/channel/attach.h"
 #include "shim/client/options.h"
 #include "shim/host/open_job.h"
 #include "shim/job/messages.h"
-#include "terms/job_terms.h"
 #include "tests/shim/job/fixture.h"
 
 namespace mercury::test {
