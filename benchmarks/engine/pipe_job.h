@@ -45,13 +45,14 @@ class PipeJob {
   template <class Clock>
   Status open(Clock now) {
     for (WorkerHost& worker : workers_) {
-      OpenJob request{.name = "bench",
-                      .rank = static_cast<int>(&worker - workers_.data()),
-                      .workers = static_cast<uint16_t>(workers_.size()),
-                      .servers = 1,
-                      .rendezvous = {server_->port_info(0).local},
-                      .channels = {worker.engine_end.get()},
-                      .client_job = 1};
+      OpenJob request;
+      request.name = "bench";
+      request.rank = static_cast<int>(&worker - workers_.data());
+      request.workers = static_cast<uint16_t>(workers_.size());
+      request.servers = 1;
+      request.rendezvous = {server_->port_info(0).local};
+      request.channels = {worker.engine_end.get()};
+      request.client_job = 1;
       worker.host->send(LaneId(0), command::AttachChannel{worker.engine_end.get()});
       worker.host->jobs().open_job(kClient, request, now(),
                                    [this, &worker](Result<OpenedJob> opened) {

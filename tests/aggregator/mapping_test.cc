@@ -53,7 +53,8 @@ constexpr uint32_t kChunks = 90;
 void add(Aggregator& aggregator, uint32_t tensor, uint16_t workers, uint16_t quorum = 0) {
   if (tensor == 0) {
     ASSERT_TRUE(aggregator.add_job(
-        kJob, {.workers = workers, .quorum = quorum, .patience_ns = quorum > 0 ? 1000U : 0U}));
+        kJob,
+        {.workers = workers, .terms = {.quorum = quorum, .patience_ms = quorum > 0 ? 1U : 0U}}));
     for (uint16_t w = 0; w < workers; ++w) {
       ASSERT_TRUE(aggregator.set_incarnation(kJob, w, incarnation_of(w)));
     }
@@ -113,7 +114,7 @@ TEST(AggregatorMapping, HoldsPartialResults) {
   OverdueChunk overdue;
   uint32_t looks = 10 * kChunks;
   uint32_t found = 0;
-  while (aggregator.take_overdue(1'000'000, looks, overdue)) {
+  while (aggregator.take_overdue(10'000'000, looks, overdue)) {
     ChunkResult result;
     ASSERT_TRUE(aggregator.result(kJob, 0, 1, overdue.chunk, result));
     EXPECT_TRUE(result.partial);
