@@ -6,9 +6,11 @@ usage: statuses_test.py STACKD CTL SIM REPLAY TRACE [unittest arguments]
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 STACKD, CTL, SIM, REPLAY, TRACE = map(os.path.abspath, sys.argv[1:6])
@@ -126,6 +128,28 @@ class StatusesTest(unittest.TestCase):
 
     def test_work_that_fails(self):
         self.check(FAILING, 1)
+
+    def test_answers_of_another_shape(self):
+        for question, answer in (("status", "[1]"), ("status", '{"engines": [1]}'), ("status", '{"pid": "one"}'),
+                                 ("jobs", '{"jobs": [{"members": [1]}]}'), ("stats", '{"engines": [{"counters": ["many"]}]}'),
+                                 ("stats", '"what?"'), ("jobs", "{"), ("stats", '{"error": "what?"}')):
+            with self.subTest(answer=answer), socket.socket(socket.AF_UNIX) as daemon:
+                path = tempfile.mktemp(dir=self.folder)
+                daemon.bind(path + ".admin")
+                daemon.listen(1)
+
+                def serve():
+                    connection, _ = daemon.accept()
+                    with connection:
+                        connection.recv(100)
+                        connection.sendall(answer.encode())
+
+                server = threading.Thread(target=serve)
+                server.start()
+                done = self.run_program([CTL, "--socket", path, question])
+                server.join()
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertEqual(done.stderr, f"mercuryctl: the daemon at {path}.admin is of another version\n")
 
     def test_work_that_is_done(self):
         self.check([(command, "") for command in DONE], 0)
