@@ -20,7 +20,7 @@ constexpr uint64_t kNsPerS = 1'000'000'000;
 
 Error no_daemon(const std::string& path, int why) {
   return Error(Errc::kDaemonLost, why,
-               "no daemon answers at " + path + " (" + std::strerror(why) +
+               "no daemon answers at " + path + " (" + errno_text(why) +
                    "); start it with: mercury-stackd, or name its socket with --socket");
 }
 

@@ -135,7 +135,7 @@ Check check_ports(const StackdConfig& config, const IpAddress& ip, pid_t daemon)
     const Endpoint local{ip, static_cast<uint16_t>(config.udp_port + engine)};
     const int why = try_bind(local);
     if (why == EADDRINUSE) {
-      const Check taken = check_taken(local, daemon);
+      Check taken = check_taken(local, daemon);
       if (!taken.ok || engine + 1 == config.engines) return taken;
     }
     if (why == EACCES) {
@@ -165,6 +165,7 @@ std::vector<Check> check_udp_ports(const StackdConfig& config) {
   }
   const pid_t daemon = running_daemon(config.socket + ".admin").value_or(0);
   std::vector<Check> checks;
+  checks.reserve(addresses.size());
   for (const IpAddress& ip : addresses) checks.push_back(check_ports(config, ip, daemon));
   return checks;
 }

@@ -174,7 +174,8 @@ Status Replayer::collect(uint32_t tensor) {
   if (measured(exchange.round)) {
     figures_.tensors[tensor].pulled_s.push_back(seconds(end_ns - exchange.iteration_ns));
   }
-  const auto total = static_cast<uint64_t>(options_->warmup + options_->iterations);
+  const uint64_t total =
+      static_cast<uint64_t>(options_->warmup) + static_cast<uint64_t>(options_->iterations);
   work_.add(tensor, exchange.round, exchange.round + 1 == total);
   return {};
 }

@@ -24,6 +24,8 @@ int finish(const mercury::Status& done) {
 
 }  // namespace
 
+// What CLI11 throws outside read_command_line() is a mistake in the options below.
+// NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char** argv) {
   using namespace mercury::simulator;
   SimOptions run_cluster, model_cluster;

@@ -137,7 +137,7 @@ class Simulation {
     cluster_.begin_schedules();
     if (run_.warmup == 0) count_traffic(false);
     uint64_t steps = 0;
-    const Status ran = cluster_.run([&] {
+    Status ran = cluster_.run([&] {
       if (++steps % 4096 == 0) look_up();
       if (!run_.timeline.empty()) sample_links();
       return unfinished() && !result_.interrupted;

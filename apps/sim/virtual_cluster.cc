@@ -43,7 +43,7 @@ LaneConfig lane_config(const VirtualClusterConfig& config) {
   const uint64_t window_packets = config.window_bytes / (config.mtu_bytes - 200) + 2;
   lane.engine.max_sessions = sessions;
   lane.engine.max_in_flight_packets = static_cast<uint32_t>(std::min<uint64_t>(
-      peers * config.jobs * (window_packets + kSentBlockRecords) + 4096, 1 << 24));
+      uint64_t{peers} * config.jobs * (window_packets + kSentBlockRecords) + 4096, 1 << 24));
   lane.engine.session.window_bytes = config.window_bytes;
   lane.engine.incast_queue_bytes = config.incast_queue_bytes;
   lane.exchange.scheduler = {config.jobs + 1, sessions, 1 << 18, 65536, config.turns};

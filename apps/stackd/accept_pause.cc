@@ -5,11 +5,11 @@
 #include <boost/system/error_code.hpp>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "apps/stackd/descriptors.h"
 #include "shim/host/clock.h"
+#include "transport/base/result.h"
 
 namespace mercury {
 namespace {
@@ -32,7 +32,7 @@ void AcceptPause::wait(int error, std::function<void()> again) {
   const uint64_t now_ns = monotonic_ns();
   if (last_failure_ns_ == 0 || now_ns - last_failure_ns_ > kEpisodeNs) {
     const bool descriptors = error == EMFILE || error == ENFILE;
-    spdlog::error("{}: cannot accept a connection: {}; {}", listener_, std::strerror(error),
+    spdlog::error("{}: cannot accept a connection: {}; {}", listener_, errno_text(error),
                   descriptors ? "this daemon may open " + std::to_string(descriptor_limit().soft) +
                                     " descriptors: raise LimitNOFILE in its unit (ulimit -n), or "
                                     "lower attach.max_programs"

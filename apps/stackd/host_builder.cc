@@ -96,6 +96,7 @@ Status check_cores(const StackdConfig& config) {
 
 Result<gid_t> attach_group(const StackdConfig& config) {
   if (config.socket_group.empty()) return static_cast<gid_t>(-1);
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody else in the process looks groups up
   if (const group* entry = getgrnam(config.socket_group.c_str())) return entry->gr_gid;
   return wrong_value(config, "attach.group",
                      "expected a group of this host, got \"" + config.socket_group +

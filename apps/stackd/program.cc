@@ -173,7 +173,7 @@ void Program::on(uint32_t sequence, const attach::Declare& request) {
   }
   host_.jobs().declare(id_, JobSlot(request.slot), std::move(tensors), monotonic_ns(),
                        [self = shared_from_this(), sequence, slot = request.slot,
-                        numbers = std::move(numbers)](Status declared) {
+                        numbers = std::move(numbers)](const Status& declared) {
                          if (!declared) return self->reply(sequence, declared);
                          self->reply(sequence, attach::Ok{self->rounds_of(slot, numbers)});
                        });
@@ -183,6 +183,7 @@ void Program::on(uint32_t sequence, const attach::Declare& request) {
 std::vector<uint32_t> Program::rounds_of(uint16_t slot,
                                          const std::vector<uint32_t>& tensors) const {
   std::vector<uint32_t> rounds;
+  rounds.reserve(tensors.size());
   for (const uint32_t tensor : tensors) {
     rounds.push_back(host_.jobs().first_round(id_, JobSlot(slot), tensor));
   }
@@ -205,7 +206,7 @@ void Program::on(uint32_t sequence, const attach::JobWait& request) {
   if (!has_job(sequence, request.slot)) return;
   host_.jobs().wait_job(
       id_, JobSlot(request.slot),
-      [self = shared_from_this(), sequence](Status ended) { self->reply(sequence, ended); });
+      [self = shared_from_this(), sequence](const Status& ended) { self->reply(sequence, ended); });
 }
 
 void Program::on(uint32_t sequence, const attach::JobStatus& request) {

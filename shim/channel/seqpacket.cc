@@ -157,7 +157,7 @@ Result<UniqueFd> connect_socket(const std::string& path) {
                      "; join that group (usermod -aG), or set attach.group to one of yours");
   }
   return Error(Errc::kDaemonLost, why,
-               "no mercury-stackd listens on " + path + ": " + std::strerror(why) +
+               "no mercury-stackd listens on " + path + ": " + errno_text(why) +
                    "; start it, or name its socket in MERCURY_SOCKET");
 }
 

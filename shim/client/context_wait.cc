@@ -159,7 +159,7 @@ Status Context::wait(Job& job, mercury_handle handle, int timeout_ms) {
   }
   rearm();
   wake_waiters();
-  const Status status = collect(lock, job, *operation);
+  Status status = collect(lock, job, *operation);
   --job.users;
   if (job.closing) changed_.notify_all();
   return status;

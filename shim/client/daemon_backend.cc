@@ -273,7 +273,7 @@ Status DaemonBackend::wait_job(uint16_t slot, int timeout_ms) {
     --pending.users;  // the request stays for the next caller
     return Error(Errc::kTimedOut, "the job is still running");
   }
-  const Status status = pending.reply ? status_of(*pending.reply) : Status(lost_error());
+  Status status = pending.reply ? status_of(*pending.reply) : Status(lost_error());
   if (--pending.users == 0) {
     pending_.erase(sequence);
     if (const auto it = waits_.find(slot); it != waits_.end() && it->second == sequence) {

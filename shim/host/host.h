@@ -106,7 +106,7 @@ class HostOf final : public Host {
     for (size_t i = 0; i < lanes_.size(); ++i) {
       lanes_[i]->flush();
       Event event;
-      while (lanes_[i]->take_event(event)) {
+      while (lanes_[i]->take_event(event)) {  // NOLINT(bugprone-use-after-move): filled anew
         if (std::holds_alternative<event::Stopped>(event)) ++stopped_lanes_;
         const LaneId lane(static_cast<uint16_t>(i));
         if (std::holds_alternative<event::ChannelDetached>(event) ||

@@ -126,7 +126,7 @@ void JobManager::client_gone(ClientId client, uint64_t now_ns, std::function<voi
 Status JobManager::set_policy(ClientId client, JobSlot job, std::string policy, uint64_t now_ns) {
   Member* member = state_->find_member(client, job);
   if (!member) return Error(Errc::kNotFound, "no such job");
-  const Status sent = member->set_policy(std::move(policy));
+  Status sent = member->set_policy(std::move(policy));
   state_->settle(now_ns);
   return sent;
 }

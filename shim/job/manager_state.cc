@@ -28,7 +28,7 @@ Error JobManager::State::too_many_jobs() const {
 }
 
 Error JobManager::State::no_room_for(const std::string& job) const {
-  const Error why = too_many_jobs();
+  Error why = too_many_jobs();
   context.note(NoticeKind::kRefusal, job, "refused: " + why.message);
   return why;
 }

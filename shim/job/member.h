@@ -133,7 +133,7 @@ class Member {
   Status check(const std::vector<TensorDeclaration>& tensors) const;
   void send_batch();
   void on_declared(const message::Declared& answer);
-  void answer_declaration(Status status);  // the first
+  void answer_declaration(const Status& status);  // the first
   void finish_declaration(const Status& status);
   void define(const message::Define& message);
   void add_tensor(const message::Tensor& tensor, uint16_t priority, std::byte* data,

@@ -263,7 +263,8 @@ void Member::on_round_hopeless(const event::RoundHopeless& event) {
 void Member::on_workers_stalled(const event::WorkersStalled& event) {
   if (phase_ != Phase::kRunning || replacing_) return;
   message::Stalled stalled{event.tensor, event.round, event.waited_ns / 1'000'000, {}};
-  for (uint16_t rank = 0; rank < roster_.workers.size(); ++rank) {
+  const auto workers = static_cast<uint16_t>(roster_.workers.size());
+  for (uint16_t rank = 0; rank < workers; ++rank) {
     const uint32_t incarnation = roster_.workers[rank].incarnation;
     const bool awaited = (event.awaited[rank / 64] >> (rank % 64) & 1) != 0;
     if (awaited && incarnation != 0) stalled.workers.push_back({rank, incarnation});

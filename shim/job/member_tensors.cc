@@ -81,7 +81,7 @@ void Member::on_declared(const message::Declared& answer) {
   answer_declaration(Error(answer.code, answer.text));
 }
 
-void Member::answer_declaration(Status status) {
+void Member::answer_declaration(const Status& status) {
   Declaration& declaration = declarations_.front();
   context_.replies.emplace_back([reply = std::move(declaration.reply), status] { reply(status); });
   declarations_.pop_front();

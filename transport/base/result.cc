@@ -1,5 +1,6 @@
 #include "transport/base/result.h"
 
+#include <array>
 #include <cstring>
 
 namespace mercury {
@@ -59,11 +60,16 @@ int errno_of(Errc code) {
   return row ? row->number : EIO;
 }
 
+std::string errno_text(int number) {
+  std::array<char, 128> room{};
+  return strerror_r(number, room.data(), room.size());  // GNU's, which may have a text of its own
+}
+
 bool is_known_errc(uint16_t number) { return find(static_cast<Errc>(number)) != nullptr; }
 
 Error Error::system(int sys, std::string_view what) {
   return Error(sys == EPERM || sys == EACCES ? Errc::kPermission : Errc::kSystem, sys,
-               std::string(what) + ": " + std::strerror(sys));
+               std::string(what) + ": " + errno_text(sys));
 }
 
 }  // namespace mercury

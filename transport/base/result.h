@@ -50,6 +50,8 @@ enum class Errc : uint16_t {
 };
 
 const char* name_of(Errc code);
+// What an errno means: strerror's text, for threads that ask at the same time.
+std::string errno_text(int number);
 int errno_of(Errc code);
 // True if `number` is the value of a named Errc; what arrives from a peer must pass here.
 bool is_known_errc(uint16_t number);
@@ -62,7 +64,7 @@ struct [[nodiscard]] Error {
 
   Error(Errc c, std::string m) : code(c), message(std::move(m)) {}
   Error(Errc c, int sys, std::string m) : code(c), sys_errno(sys), message(std::move(m)) {}
-  // From errno: "WHAT: strerror".
+  // From errno: "WHAT: errno_text()".
   static Error system(int sys, std::string_view what);
 };
 

@@ -196,7 +196,7 @@ void CreditAllocator::find_idle() noexcept {
 }
 
 void CreditAllocator::count_active(uint64_t now_ns) noexcept {
-  const uint64_t waiting = 2 * active_ * kFrameBytes + budget_bytes();
+  const uint64_t waiting = 2 * kFrameBytes * active_ + budget_bytes();
   const uint64_t interval_ns = rate_ == 0 ? 0 : waiting * 1'000'000 / (rate_ / 1'000 + 1);
   for (Job& job : jobs_) {
     job.active = job.urgent = 0;

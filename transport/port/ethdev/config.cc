@@ -15,8 +15,8 @@ std::optional<std::string> pci_address(std::string_view text) {
   if (address.size() < 4 + kTail.size() || address.size() > 8 + kTail.size()) return std::nullopt;
   std::ranges::transform(address, address.begin(), [](unsigned char c) { return std::tolower(c); });
   const std::string shape = std::string(address.size() - kTail.size(), 'x') + std::string(kTail);
-  const bool fits = std::ranges::equal(address, shape, [](unsigned char c, char wanted) {
-    return wanted == 'x' ? std::isxdigit(c) != 0 : c == wanted;
+  const bool fits = std::ranges::equal(address, shape, [](char c, char wanted) {
+    return wanted == 'x' ? std::isxdigit(static_cast<unsigned char>(c)) != 0 : c == wanted;
   });
   const bool in_range = address[address.size() - 4] <= '1' && address.back() <= '7';
   return fits && in_range ? std::optional(address) : std::nullopt;

@@ -55,7 +55,7 @@ Error Device::driver_error(const std::string& what, int code) const {
   // Drivers return -1 for "failed", which is no errno (it would read "not permitted").
   const int why = code == -1 ? 0 : std::abs(code);
   std::string message = "device " + name_ + ": " + what +
-                        (why != 0 ? std::string(": ") + std::strerror(why) : std::string()) +
+                        (why != 0 ? ": " + errno_text(why) : std::string()) +
                         "; the driver said: " + take_driver_log();
   bool denied = why == EPERM || why == EACCES;
   for (const Check& check : check_device(config_)) {

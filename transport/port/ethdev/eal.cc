@@ -97,6 +97,7 @@ Status start_eal(const EalOptions& options) {
   }
   std::vector<std::string> args = eal_arguments(options, cpus);
   std::vector<char*> argv;
+  argv.reserve(args.size());
   for (std::string& arg : args) argv.push_back(arg.data());
   if (rte_eal_init(static_cast<int>(argv.size()), argv.data()) < 0) {
     const int why = rte_errno;

@@ -67,7 +67,7 @@ Status KernelGuard::hold(const Endpoint& local) {
                        " is in use; find the program with: ss -ulpn, or choose another udp_port");
     }
     return Error(Errc::kSystem, why,
-                 "reserving UDP port " + local.to_string() + ": " + std::strerror(why) +
+                 "reserving UDP port " + local.to_string() + ": " + errno_text(why) +
                      "; is the address one of this interface's? see: ip address");
   }
   sockets_.push_back(fd);

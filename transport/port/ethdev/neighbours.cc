@@ -23,8 +23,8 @@ uint64_t retry_after(uint32_t unanswered) {
 Neighbours::Neighbours(const LocalIdentity& local, std::optional<LocalAddress> v4,
                        std::optional<LocalAddress> v6, std::optional<RouteSocket> kernel)
     : local_(local),
-      v4_(std::move(v4)),
-      v6_(std::move(v6)),
+      v4_(v4),
+      v6_(v6),
       kernel_(std::move(kernel)),
       storage_(std::make_unique<std::array<Entry, kMaxEntries>>()),
       entries_(storage_->data()) {}

@@ -73,7 +73,7 @@ std::optional<std::vector<std::string>> active_features(int fd, const std::strin
   set.sset_mask = uint64_t{1} << ETH_SS_FEATURES;
   if (!ethtool(fd, name, set) || set.sset_mask == 0) return std::nullopt;
   const uint32_t count = set.data[0];
-  std::vector<uint64_t> named((sizeof(ethtool_gstrings) + count * ETH_GSTRING_LEN) / 8 + 1);
+  std::vector<uint64_t> named((sizeof(ethtool_gstrings) + size_t{count} * ETH_GSTRING_LEN) / 8 + 1);
   auto& names = *reinterpret_cast<ethtool_gstrings*>(named.data());
   names.cmd = ETHTOOL_GSTRINGS;
   names.string_set = ETH_SS_FEATURES;

@@ -155,7 +155,7 @@ Status clear_leftover(uint32_t interface_index, const std::string& name) {
   const int failed = bpf_xdp_detach(static_cast<int>(interface_index), 0, nullptr);
   if (failed == 0) return {};
   return Error(Errc::kPermission, -failed,
-               "taking the leftover XDP program off " + name + ": " + std::strerror(-failed) +
+               "taking the leftover XDP program off " + name + ": " + errno_text(-failed) +
                    "; run: " + detach_command(name, interface_index));
 }
 
