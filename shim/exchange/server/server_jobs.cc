@@ -47,7 +47,7 @@ Status Server::replace_worker(const command::ReplaceWorker& request) {
   if (!has_job(request.job) || request.rank >= jobs_[request.job.value].spec.workers) {
     return Error(Errc::kNotFound, "a worker was replaced in a job that is not here");
   }
-  const Status set = aggregator_.set_incarnation(request.job, request.rank, request.incarnation);
+  Status set = aggregator_.set_incarnation(request.job, request.rank, request.incarnation);
   if (!set) return set;
   Job& job = jobs_[request.job.value];
   job.bound[request.rank] = 0;
