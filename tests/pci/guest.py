@@ -147,8 +147,8 @@ class Guest:
             "-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
             "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=agent",
             "-chardev", f"socket,id=agent,path={folder}/agent,server=on,wait=off"]
-        if iommu:
-            arguments += ["-device", "intel-iommu"]
+        if iommu:  # with addresses as wide as a process's, so that a NIC may read any of its memory
+            arguments += ["-device", "intel-iommu,aw-bits=48"]
         for nic in nics:
             arguments += nic.arguments
         with open(f"{folder}/qemu.log", "w") as log:

@@ -8,6 +8,7 @@ constexpr CounterInfo kCounterInfo[] = {
     {"rx_bytes", "UDP payload bytes received"},
     {"tx_frames", "Mercury frames sent"},
     {"tx_bytes", "UDP payload bytes sent"},
+    {"tx_gathered", "frames whose payload a DPDK device takes from where it lies"},
     {"push_chunks", "gradient chunks summed"},
     {"result_chunks", "result chunks written to a tensor"},
     {"retransmits", "chunks sent again"},

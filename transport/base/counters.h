@@ -19,6 +19,7 @@ enum class Counter : uint16_t {
   kRxBytes,
   kTxFrames,
   kTxBytes,
+  kTxGathered,
   kPushChunks,
   kResultChunks,
   kRetransmits,

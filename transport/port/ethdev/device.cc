@@ -162,12 +162,12 @@ Status Device::create_pools() {
                                         " bytes; raise memory_mb");
     }
     pools_.push_back(pool);
-  }
-  if (row_.gather != Gather::kNever) {
-    gather_pool_ = create_gather_pool(unique_name("mercury_gather"), 2048);
-    if (gather_pool_ == nullptr) {
+    if (gather_ == Gather::kNever) continue;
+    rte_mempool* gather = create_gather_pool(unique_name("mercury_gather"), 2048);
+    if (gather == nullptr) {
       return Error(Errc::kNoMemory, "device " + name_ + ": no memory; raise memory_mb");
     }
+    gather_pools_.push_back(gather);
   }
   return {};
 }
@@ -177,6 +177,7 @@ Status Device::configure() {
   int failed = rte_eth_dev_info_get(port_id_, &info);
   if (failed != 0) return driver_error("cannot be asked what it can do", failed);
   queues_ = std::min({queues_, info.max_rx_queues, info.max_tx_queues});
+  gather_ = gather_of(info);
   if (Status pools = create_pools(); !pools) return pools;
   rte_eth_conf conf{};
   if (row_.is_nic()) {
@@ -194,7 +195,7 @@ Status Device::configure() {
           info.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP);
     }
   }
-  if (gather_pool_ != nullptr) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+  if (gather_ != Gather::kNever) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
   failed = rte_eth_dev_configure(port_id_, queues_, queues_, &conf);
   if (failed != 0) return driver_error("cannot be configured", failed);
   uint16_t rx_descriptors = static_cast<uint16_t>(plan_.descriptors);
@@ -208,6 +209,8 @@ Status Device::configure() {
     if (failed != 0) return driver_error("receive queue " + std::to_string(queue), failed);
     rte_eth_txconf tx = info.default_txconf;
     tx.offloads = conf.txmode.offloads;
+    // Told of several frames at a time, the driver would keep the last until more are sent.
+    if (gather_ == Gather::kByDma) tx.tx_rs_thresh = std::min<uint16_t>(tx.tx_rs_thresh, 1);
     failed = rte_eth_tx_queue_setup(port_id_, queue, tx_descriptors, socket, &tx);
     if (failed != 0) return driver_error("transmit queue " + std::to_string(queue), failed);
   }
@@ -222,6 +225,7 @@ Status Device::create_lanes() {
     lane.queue = static_cast<uint16_t>(engine % queues_);
     lane.owns_queue = engine < queues_;
     lane.pool = pools_[lane.queue];
+    if (lane.owns_queue && !gather_pools_.empty()) lane.gather_pool = gather_pools_[lane.queue];
     lane.doorbell = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (lane.doorbell < 0) return Error::system(errno, "eventfd");
     lane.inbox = rte_ring_create(unique_name("mercury_inbox").c_str(), kLaneRing, 0, RING_F_SC_DEQ);
@@ -322,7 +326,7 @@ Device::~Device() {
     if (lanes_[engine].doorbell >= 0) ::close(lanes_[engine].doorbell);
   }
   for (rte_mempool* pool : pools_) rte_mempool_free(pool);
-  rte_mempool_free(gather_pool_);
+  for (rte_mempool* pool : gather_pools_) rte_mempool_free(pool);
 }
 
 }  // namespace mercury::ethdev

@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@
 #include "transport/port/ethdev/neighbours.h"
 #include "transport/port/ethdev/steer.h"
 
+struct rte_eth_dev_info;
 struct rte_mempool;
 struct rte_ring;
 
@@ -39,7 +41,9 @@ struct Lane {
   rte_ring* outbox =
       nullptr;  // queue owners: what engines without a queue send; they put, it takes
   rte_mempool* pool =
-      nullptr;         // for frames to send; the receive pool of the queue it sends through
+      nullptr;  // for frames to send; the receive pool of the queue it sends through
+  // Queue owners: for mbufs that only point at a payload elsewhere; null: payloads are copied.
+  rte_mempool* gather_pool = nullptr;
   int device_fd = -1;  // the driver's socket, or -1
   int doorbell = -1;   // eventfd
   bool owns_queue = false;
@@ -72,8 +76,15 @@ class Device {
   }
   Lane& lane(uint16_t engine) { return lanes_[engine]; }
   Neighbours& neighbours() { return *neighbours_; }
-  // For mbufs that only point at a payload elsewhere; null if payloads are copied into the frame.
-  rte_mempool* gather_pool() const { return gather_pool_; }
+  Gather gather() const { return gather_; }              // what its driver can of what its kind may
+  bool reads_by_page() const { return reads_by_page_; }  // no segment may cross a page's border
+  // For Gather::kByDma. Drivers let go of what a NIC has sent when they want its descriptors back,
+  // which may be never: this makes them. By the queue's engine.
+  void let_go(uint16_t queue) const noexcept;
+  // Lets the NIC read these pages, which stay in place until unmap_memory. Errors: kLimit (DPDK
+  // keeps 256 such mappings in a process), kSystem (the IOMMU's addresses are too few, say).
+  Status map_memory(std::span<std::byte> memory);
+  void unmap_memory(std::span<std::byte> memory);
   bool checksum_offload() const { return checksum_offload_; }
 
   // The device is started and its link is up: frames may be given to it.
@@ -88,6 +99,7 @@ class Device {
   Status settle_addresses();
   Status attach();
   Status attach_ring();
+  Gather gather_of(const rte_eth_dev_info& info);
   Status configure();
   Status create_pools();
   Status create_lanes();
@@ -113,8 +125,11 @@ class Device {
   bool checksum_offload_ = false;
   LocalIdentity local_;
   BufferPlan plan_;
-  std::vector<rte_mempool*> pools_;  // one per queue
-  rte_mempool* gather_pool_ = nullptr;
+  std::vector<rte_mempool*> pools_;         // one per queue
+  std::vector<rte_mempool*> gather_pools_;  // the same, or none
+  Gather gather_ = Gather::kNever;
+  bool reads_by_page_ = false;
+  bool lets_go_when_asked_ = false;  // by rte_eth_tx_done_cleanup; else whenever frames are sent
   std::unique_ptr<Lane[]> lanes_;
   std::unique_ptr<Neighbours> neighbours_;
   KernelGuard guard_;

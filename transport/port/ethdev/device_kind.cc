@@ -83,8 +83,8 @@ std::string memif_arguments(const EthdevConfig& config, uint32_t mtu, uint16_t, 
          ",bsize=" + std::to_string(buffer) + ",rsize=" + std::to_string(log2);
 }
 
-// In the order of DeviceKind. A NIC would read memory that is not mapped for it, af_xdp takes one
-// segment only, and net_ring's peer frees in another thread.
+// In the order of DeviceKind. Of those that could gather, af_xdp takes one segment only, and
+// net_ring's peer frees in another thread.
 constexpr std::array kRows{
     DeviceRow{.kind = DeviceKind::kPci,
               .name = "pci",
@@ -94,7 +94,7 @@ constexpr std::array kRows{
               .netdev = Netdev::kNone,
               .socket_domain = 0,
               .pool = PoolLayout::kDma,
-              .gather = Gather::kNever,
+              .gather = Gather::kByDma,
               .linked = false,
               .has_mac = true,
               .has_link = true,

@@ -48,6 +48,7 @@ enum class PoolLayout : uint8_t {
 enum class Gather : uint8_t {
   kNever,   // they are copied
   kInCall,  // the driver has copied them when rte_eth_tx_burst returns
+  kByDma,   // the NIC reads them later, from memory that is mapped for it
 };
 
 struct DeviceRow {

@@ -12,6 +12,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "transport/port/ethdev/loan.h"
 
 namespace mercury::ethdev {
 namespace {
@@ -35,7 +38,9 @@ EthdevPort::EthdevPort(std::shared_ptr<Device> device, uint16_t engine, Counters
       lane_(device_->lane(engine)),
       engine_(engine),
       dpdk_port_(device_->dpdk_port()),
-      owns_queue_(lane_.owns_queue) {
+      owns_queue_(lane_.owns_queue),
+      lends_(device_->gather() == Gather::kByDma && lane_.gather_pool != nullptr),
+      page_bytes_(device_->reads_by_page() ? static_cast<size_t>(::sysconf(_SC_PAGESIZE)) : 0) {
   const LocalIdentity& local = device_->local();
   const uint32_t headers = (local.has_v4 ? kIpv4HeaderBytes : kIpv6HeaderBytes) + kUdpHeaderBytes;
   info_.name = "ethdev:" + device_->name();
@@ -75,9 +80,50 @@ Status EthdevPort::open_wait_fd() {
 EthdevPort::~EthdevPort() {
   rx_release();
   drop_pending();
+  if (lends_) end_loans();
   rte_pktmbuf_free_bulk(stash_.data(), stash_count_);
   rte_pktmbuf_free_bulk(foreign_.data() + foreign_first_, foreign_last_ - foreign_first_);
   if (wait_fd_ >= 0) ::close(wait_fd_);
+}
+
+// The NIC is given the time to send what it has. What it keeps, as its cable is out, it may not
+// read any more: the owner is about to go.
+void EthdevPort::end_loans() {
+  constexpr int kMost = 100;
+  constexpr useconds_t kPauseUs = 1000;
+  uint32_t lent = 0;
+  const auto count = [](rte_mempool*, void* sum, void* mbuf, unsigned) {
+    *static_cast<uint32_t*>(sum) += loan_of(static_cast<rte_mbuf*>(mbuf))->pin != nullptr;
+  };
+  for (int pass = 0; pass < kMost; ++pass) {
+    device_->let_go(lane_.queue);
+    lent = 0;
+    rte_mempool_obj_iter(lane_.gather_pool, count, &lent);
+    if (lent == 0) break;
+    ::usleep(kPauseUs);
+  }
+  const auto end = [](rte_mempool*, void*, void* mbuf, unsigned) {
+    loan_of(static_cast<rte_mbuf*>(mbuf))->end();
+  };
+  rte_mempool_obj_iter(lane_.gather_pool, end, nullptr);
+  for (const std::span<std::byte> memory : mapped_) {
+    if (!memory.empty()) device_->unmap_memory(memory);
+  }
+}
+
+Result<MemoryKey> EthdevPort::map(std::span<std::byte> memory) {
+  if (!lends_) return MemoryKey();
+  if (Status mapped = device_->map_memory(memory); !mapped) return mapped.error();
+  const auto free = std::ranges::find_if(mapped_, [](const auto& each) { return each.empty(); });
+  const auto key = static_cast<uint32_t>(free - mapped_.begin());
+  if (free == mapped_.end()) mapped_.emplace_back();
+  mapped_[key] = memory;
+  return MemoryKey(key);
+}
+
+void EthdevPort::unmap(MemoryKey key) {
+  if (!lends_) return;
+  device_->unmap_memory(std::exchange(mapped_[key.value], {}));
 }
 
 Result<PathId> EthdevPort::open_path(const Endpoint& remote) {
@@ -139,7 +185,7 @@ uint32_t EthdevPort::path_max_payload(PathId path) const {
 uint32_t EthdevPort::buffers_in_use() const noexcept {
   const uint32_t held = building_ + (pending_last_ - pending_first_) +
                         (foreign_last_ - foreign_first_) + held_count_ + stash_count_;
-  const bool copies = device_->gather_pool() != nullptr;  // inside rte_eth_tx_burst
+  const bool copies = device_->gather() == Gather::kInCall;
   if (!copies || device_->config().engines != device_->queues()) return held;
   const uint32_t taken = rte_mempool_in_use_count(lane_.pool);
   return taken - std::min(taken, spare_.count());

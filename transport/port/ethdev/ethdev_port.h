@@ -46,12 +46,13 @@ class EthdevPort {
   void tx_send_shared(TxFrame& frame, uint32_t bytes, PathId path,
                       std::span<const std::byte> payload, PayloadPin& pin) noexcept;
   void tx_cancel(TxFrame& frame) noexcept;
-  bool pin_busy(const PayloadPin& pin) const noexcept;
+  bool pin_busy(PayloadPin& pin) noexcept;
   void tx_flush(uint64_t now_ns) noexcept;
 
-  // Nothing is to be done: payloads are copied, by the driver or here.
-  Result<MemoryKey> map(std::span<std::byte>) { return MemoryKey(); }
-  void unmap(MemoryKey) {}
+  // For NICs that read payloads where they lie; nothing is to be done where they are copied, by the
+  // driver or here. Errors: Device::map_memory.
+  Result<MemoryKey> map(std::span<std::byte> memory);
+  void unmap(MemoryKey key);
 
   Result<PathId> open_path(const Endpoint& remote);
   void close_path(PathId path);
@@ -89,6 +90,13 @@ class EthdevPort {
 
   // True if frames to the path can be addressed; brings its MAC address up to date.
   bool address(Path& path) noexcept;
+  // The device fills in the checksum: what it must be told.
+  bool leave_checksum(rte_mbuf* frame, const Path& path) const noexcept;
+  // Has the NIC read `payload` where it lies: counts in `pin` until it has.
+  void attach(rte_mbuf* tail, std::span<const std::byte> payload, PayloadPin& pin) noexcept;
+  rte_mbuf* point_at(std::span<const std::byte> payload, PayloadPin& pin,
+                     uint16_t& segments) noexcept;
+  void end_loans();
   void queue(rte_mbuf* frame, const Path& path) noexcept;
   void queue_raw(std::span<const std::byte> frame);
   void reroute(uint64_t now_ns);
@@ -104,6 +112,8 @@ class EthdevPort {
   const uint16_t engine_;
   const uint16_t dpdk_port_;
   const bool owns_queue_;
+  const bool lends_;         // payloads to the NIC, which reads them after the call
+  const size_t page_bytes_;  // that no segment of a payload may cross; 0: none
   PortInfo info_;
   int wait_fd_ = -1;
   bool slept_ = false;
@@ -127,6 +137,7 @@ class EthdevPort {
   uint32_t foreign_first_ = 0;
   uint32_t foreign_last_ = 0;
 
+  std::vector<std::span<std::byte>> mapped_;  // by MemoryKey; empty: free
   std::vector<Path> paths_;
   std::vector<uint32_t> free_paths_;
   uint64_t next_reroute_ns_ = 0;

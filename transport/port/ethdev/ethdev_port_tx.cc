@@ -8,23 +8,16 @@
 #include <cstring>
 
 #include "transport/port/ethdev/ethdev_port.h"
+#include "transport/port/ethdev/loan.h"
 
 namespace mercury::ethdev {
 namespace {
 
 static_assert(RTE_PKTMBUF_HEADROOM >= kMaxHeaderBytes, "headers are written into the headroom");
-static_assert(sizeof(rte_mbuf_ext_shared_info) <= sizeof(PayloadPin::opaque));
-static_assert(alignof(rte_mbuf_ext_shared_info) <= alignof(PayloadPin));
-
-rte_mbuf_ext_shared_info* info_of(PayloadPin& pin) {
-  return reinterpret_cast<rte_mbuf_ext_shared_info*>(pin.opaque);
-}
-const rte_mbuf_ext_shared_info* info_of(const PayloadPin& pin) {
-  return reinterpret_cast<const rte_mbuf_ext_shared_info*>(pin.opaque);
-}
 
 // The payload is not ours to free; its owner asks pin_busy.
 void keep_payload(void*, void*) {}
+void end_loan(void*, void* loan) { static_cast<Loan*>(loan)->end(); }
 
 rte_mbuf* mbuf_of(const TxFrame& frame) { return static_cast<rte_mbuf*>(frame.cookie); }
 
@@ -71,50 +64,93 @@ void EthdevPort::tx_send(TxFrame& frame, PathId path_id, uint32_t bytes) noexcep
   mbuf->data_off = static_cast<uint16_t>(mbuf->data_off - path.header.length);
   mbuf->data_len = static_cast<uint16_t>(total);
   mbuf->pkt_len = total;
-  const bool offload = path.header.v6 && device_->checksum_offload() && !path.loops;
-  if (offload) {
-    mbuf->ol_flags |= RTE_MBUF_F_TX_IPV6 | RTE_MBUF_F_TX_UDP_CKSUM;
-    mbuf->l2_len = kEtherHeaderBytes;
-    mbuf->l3_len = kIpv6HeaderBytes;
-  }
+  const bool offload = leave_checksum(mbuf, path);
   write_headers(path.header, frame.data - path.header.length, {frame.data, bytes}, {}, offload);
   queue(mbuf, path);
+}
+
+bool EthdevPort::leave_checksum(rte_mbuf* frame, const Path& path) const noexcept {
+  if (!path.header.v6 || !device_->checksum_offload() || path.loops) return false;
+  frame->ol_flags |= RTE_MBUF_F_TX_IPV6 | RTE_MBUF_F_TX_UDP_CKSUM;
+  frame->l2_len = kEtherHeaderBytes;
+  frame->l3_len = kIpv6HeaderBytes;
+  return true;
+}
+
+// A driver that copies counts in the pin itself, one that lends when the mbuf is let go.
+void EthdevPort::attach(rte_mbuf* tail, std::span<const std::byte> payload,
+                        PayloadPin& pin) noexcept {
+  rte_mbuf_ext_shared_info* info = info_of(pin);
+  ++info->refcnt;
+  info->free_cb = keep_payload;
+  rte_iova_t address = RTE_BAD_IOVA;
+  if (lends_) {
+    Loan* const loan = loan_of(tail);
+    *loan = {{.free_cb = end_loan, .fcb_opaque = loan, .refcnt = 1}, &pin};
+    info = &loan->info;
+    address = reinterpret_cast<rte_iova_t>(payload.data());
+  }
+  const auto bytes = static_cast<uint16_t>(payload.size());
+  // DPDK's types know no constant buffers; drivers only read what they send.
+  rte_pktmbuf_attach_extbuf(tail, const_cast<std::byte*>(payload.data()), address, bytes, info);
+  tail->data_off = 0;
+  tail->data_len = bytes;
+}
+
+// Null: no mbuf is left. A NIC that reads page by page gets a segment for each.
+rte_mbuf* EthdevPort::point_at(std::span<const std::byte> payload, PayloadPin& pin,
+                               uint16_t& segments) noexcept {
+  rte_mbuf* first = nullptr;
+  rte_mbuf** link = &first;
+  while (!payload.empty()) {
+    rte_mbuf* const tail = tails_.take(lane_.gather_pool);
+    if (tail == nullptr) [[unlikely]] {
+      rte_pktmbuf_free(first);
+      return nullptr;
+    }
+    const auto at = reinterpret_cast<uintptr_t>(payload.data());
+    const size_t room = page_bytes_ == 0 ? payload.size() : page_bytes_ - at % page_bytes_;
+    const size_t bytes = std::min(payload.size(), room);
+    attach(tail, payload.first(bytes), pin);
+    *link = tail;
+    link = &tail->next;
+    ++segments;
+    payload = payload.subspan(bytes);
+  }
+  return first;
 }
 
 void EthdevPort::tx_send_shared(TxFrame& frame, uint32_t bytes, PathId path_id,
                                 std::span<const std::byte> payload, PayloadPin& pin) noexcept {
   Path& path = paths_[path_id.value];
-  rte_mempool* gather = device_->gather_pool();
-  // What crosses to another thread is copied: the pin is counted without atomics by the driver.
-  const bool here = gather != nullptr && owns_queue_ && !path.loops && address(path);
-  rte_mbuf* tail = here ? tails_.take(gather) : nullptr;
+  // What crosses to another thread is copied: the pin is counted without atomics.
+  const bool here = lane_.gather_pool != nullptr && !path.loops && address(path);
+  uint16_t segments = 1;
+  rte_mbuf* const tail = here ? point_at(payload, pin, segments) : nullptr;
   if (tail == nullptr) {
     std::memcpy(frame.data + bytes, payload.data(), payload.size());
     tx_send(frame, path_id, bytes + static_cast<uint32_t>(payload.size()));
     return;
   }
   --building_;
-  rte_mbuf_ext_shared_info* info = info_of(pin);
-  info->free_cb = keep_payload;
-  ++info->refcnt;
-  const auto payload_bytes = static_cast<uint16_t>(payload.size());
-  // DPDK's types know no constant buffers; drivers only read what they send.
-  rte_pktmbuf_attach_extbuf(tail, const_cast<std::byte*>(payload.data()), RTE_BAD_IOVA,
-                            payload_bytes, info);
-  tail->data_off = 0;
-  tail->data_len = payload_bytes;
+  counters_.add(Counter::kTxGathered);
   rte_mbuf* mbuf = mbuf_of(frame);
   const uint32_t head_bytes = bytes + path.header.length;
   mbuf->data_off = static_cast<uint16_t>(mbuf->data_off - path.header.length);
   mbuf->data_len = static_cast<uint16_t>(head_bytes);
-  mbuf->pkt_len = head_bytes + payload_bytes;
-  mbuf->nb_segs = 2;
+  mbuf->pkt_len = head_bytes + static_cast<uint32_t>(payload.size());
+  mbuf->nb_segs = segments;
   mbuf->next = tail;
-  write_headers(path.header, frame.data - path.header.length, {frame.data, bytes}, payload, false);
+  const bool offload = leave_checksum(mbuf, path);
+  write_headers(path.header, frame.data - path.header.length, {frame.data, bytes}, payload,
+                offload);
   queue(mbuf, path);
 }
 
-bool EthdevPort::pin_busy(const PayloadPin& pin) const noexcept {
+bool EthdevPort::pin_busy(PayloadPin& pin) noexcept {
+  if (info_of(pin)->refcnt == 0) [[likely]]
+    return false;
+  if (lends_) device_->let_go(lane_.queue);
   return info_of(pin)->refcnt != 0;
 }
 

@@ -5,6 +5,8 @@
 #include <rte_mempool.h>
 #include <rte_prefetch.h>
 
+#include "transport/port/ethdev/loan.h"
+
 namespace mercury::ethdev {
 namespace {
 
@@ -41,7 +43,7 @@ rte_mempool* create_frame_pool(PoolLayout layout, const std::string& name, uint3
 }
 
 rte_mempool* create_gather_pool(const std::string& name, uint32_t mbufs) {
-  return rte_pktmbuf_pool_create(name.c_str(), mbufs, kCache, 0, 0, SOCKET_ID_ANY);
+  return rte_pktmbuf_pool_create(name.c_str(), mbufs, kCache, sizeof(Loan), 0, SOCKET_ID_ANY);
 }
 
 BufferStock::~BufferStock() { rte_pktmbuf_free_bulk(buffers_.data(), count_); }

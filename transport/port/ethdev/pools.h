@@ -15,7 +15,7 @@ namespace mercury::ethdev {
 // Null if there is not enough memory. `data_room` includes the headroom.
 rte_mempool* create_frame_pool(PoolLayout layout, const std::string& name, uint32_t data_room,
                                uint32_t mbufs);
-// Of mbufs without room of their own.
+// Of mbufs without room of their own, each with a Loan (loan.h).
 rte_mempool* create_gather_pool(const std::string& name, uint32_t mbufs);
 
 // Buffers that a port has taken from a pool before it needs them: several cost hardly more than

@@ -1,0 +1,80 @@
+// What it takes for a NIC to read payloads where they lie: memory that is mapped for it, frames of
+// two segments, and a driver that can be made to let go of what has been sent. A payload that it
+// holds keeps its chunk's next round from beginning.
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_vfio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string>
+#include <string_view>
+
+#include "transport/port/ethdev/device.h"
+#include "transport/port/ethdev/eal.h"
+
+namespace mercury::ethdev {
+namespace {
+
+// Drivers that let go, as the sources of DPDK 22.11 have it. Others keep what was sent until its
+// descriptors are used again, a whole ring later.
+struct Driver {
+  std::string_view name;
+  bool when_asked;  // by rte_eth_tx_done_cleanup; else whenever rte_eth_tx_burst is called
+  // QEMU's vmxnet3 drops frames with a segment over pages that are no neighbours behind the IOMMU.
+  bool by_page;
+};
+constexpr std::array kLettingGo{
+    Driver{"net_vmxnet3", false, true},  Driver{"net_e1000_igb", true, false},
+    Driver{"net_igc", true, false},      Driver{"net_ixgbe", true, false},
+    Driver{"net_ixgbe_vf", true, false}, Driver{"net_i40e", true, false},
+    Driver{"net_ice", true, false},
+};
+// The headers, and a payload of the largest MTU over four pages: few NICs take less than eight.
+constexpr uint16_t kMostSegments = 5;
+
+}  // namespace
+
+Gather Device::gather_of(const rte_eth_dev_info& info) {
+  if (row_.gather != Gather::kByDma) return row_.gather;
+  const std::string_view name = info.driver_name;
+  const auto driver = std::ranges::find(kLettingGo, name, &Driver::name);
+  const bool segments = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0 &&
+                        info.tx_desc_lim.nb_mtu_seg_max >= kMostSegments;
+  // A NIC that is given physical addresses cannot read memory that the kernel may move.
+  const bool any_memory = rte_eal_iova_mode() == RTE_IOVA_VA;
+  if (driver == kLettingGo.end() || !segments || !any_memory) return Gather::kNever;
+  lets_go_when_asked_ = driver->when_asked;
+  reads_by_page_ = driver->by_page;
+  return Gather::kByDma;
+}
+
+void Device::let_go(uint16_t queue) const noexcept {
+  if (lets_go_when_asked_) {
+    rte_eth_tx_done_cleanup(port_id_, queue, 0);
+  } else {
+    rte_eth_tx_burst(port_id_, queue, nullptr, 0);
+  }
+}
+
+// The NIC's addresses are the process's own.
+Status Device::map_memory(std::span<std::byte> memory) {
+  const auto address = reinterpret_cast<uint64_t>(memory.data());
+  if (rte_vfio_container_dma_map(RTE_VFIO_DEFAULT_CONTAINER_FD, address, address, memory.size()) ==
+      0) {
+    return {};
+  }
+  const int why = rte_errno;
+  return Error(why == ENOMEM ? Errc::kLimit : Errc::kSystem, why,
+               "device " + name_ + ": " + std::to_string(memory.size()) +
+                   " bytes cannot be mapped; DPDK said: " + take_driver_log());
+}
+
+void Device::unmap_memory(std::span<std::byte> memory) {
+  const auto address = reinterpret_cast<uint64_t>(memory.data());
+  rte_vfio_container_dma_unmap(RTE_VFIO_DEFAULT_CONTAINER_FD, address, address, memory.size());
+}
+
+}  // namespace mercury::ethdev
