@@ -199,7 +199,7 @@ std::string superfluous(const JobTerms& terms) {
 Status check_terms(const JobTerms& terms, uint32_t workers) {
   for (const Term& term : kTerms) {
     JobTerms unused;
-    const Status fits = visit_term(term, terms, [&](const auto& value) -> Status {
+    Status fits = visit_term(term, terms, [&](const auto& value) -> Status {
       if constexpr (kIsNumber<decltype(value)>) return set_number(term, value, unused);
       return {};
     });

@@ -62,7 +62,7 @@ Status GradientExchange::run(const command::AddServerJob& spec, SessionHost& hos
 
 Status GradientExchange::run(const command::AddTensor& spec, SessionHost&) {
   const bool of_worker = worker_.has_job(spec.job);
-  const Status added = of_worker ? worker_.add_tensor(spec) : server_.add_tensor(spec);
+  Status added = of_worker ? worker_.add_tensor(spec) : server_.add_tensor(spec);
   if (!added) return added;
   if (of_worker) {
     const EngineChannel* const channel = worker_.channel_of(spec.job);
