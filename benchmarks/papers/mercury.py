@@ -5,7 +5,7 @@
     benchmarks/papers/mercury.py --quick fig12      one, in its small form
     benchmarks/papers/mercury.py --record all       the same, and into docs/records/papers.csv
     benchmarks/papers/mercury.py table              docs/papers.md's results from that record
-    sudo benchmarks/papers/mercury.py ports         what runs on real ports, two hours
+    sudo benchmarks/papers/mercury.py ports         what runs on real ports, three hours
     benchmarks/papers/mercury.py --list
 
 Each figure prints the paper's numbers beside ours, with a verdict and the range that ours has to be in:
