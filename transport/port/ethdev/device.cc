@@ -209,8 +209,6 @@ Status Device::configure() {
     if (failed != 0) return driver_error("receive queue " + std::to_string(queue), failed);
     rte_eth_txconf tx = info.default_txconf;
     tx.offloads = conf.txmode.offloads;
-    // Told of several frames at a time, the driver would keep the last until more are sent.
-    if (gather_ == Gather::kByDma) tx.tx_rs_thresh = std::min<uint16_t>(tx.tx_rs_thresh, 1);
     failed = rte_eth_tx_queue_setup(port_id_, queue, tx_descriptors, socket, &tx);
     if (failed != 0) return driver_error("transmit queue " + std::to_string(queue), failed);
   }

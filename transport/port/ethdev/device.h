@@ -129,7 +129,6 @@ class Device {
   std::vector<rte_mempool*> gather_pools_;  // the same, or none
   Gather gather_ = Gather::kNever;
   bool reads_by_page_ = false;
-  bool lets_go_when_asked_ = false;  // by rte_eth_tx_done_cleanup; else whenever frames are sent
   std::unique_ptr<Lane[]> lanes_;
   std::unique_ptr<Neighbours> neighbours_;
   KernelGuard guard_;

@@ -18,20 +18,16 @@
 namespace mercury::ethdev {
 namespace {
 
-// Drivers that let go, as the sources of DPDK 22.11 have it. Others keep what was sent until its
-// descriptors are used again, a whole ring later.
+// Drivers that let go of what was sent whenever rte_eth_tx_burst is called, and that have been run
+// so. Most keep it until its descriptors are used again, a whole ring later. Those of Intel's newer
+// NICs would let go if they were asked to clean up, by the sources of DPDK 22.11: they copy until
+// somebody has run one.
 struct Driver {
   std::string_view name;
-  bool when_asked;  // by rte_eth_tx_done_cleanup; else whenever rte_eth_tx_burst is called
   // QEMU's vmxnet3 drops frames with a segment over pages that are no neighbours behind the IOMMU.
   bool by_page;
 };
-constexpr std::array kLettingGo{
-    Driver{"net_vmxnet3", false, true},  Driver{"net_e1000_igb", true, false},
-    Driver{"net_igc", true, false},      Driver{"net_ixgbe", true, false},
-    Driver{"net_ixgbe_vf", true, false}, Driver{"net_i40e", true, false},
-    Driver{"net_ice", true, false},
-};
+constexpr std::array kLettingGo{Driver{"net_vmxnet3", true}};
 // The headers, and a payload of the largest MTU over four pages: few NICs take less than eight.
 constexpr uint16_t kMostSegments = 5;
 
@@ -46,17 +42,12 @@ Gather Device::gather_of(const rte_eth_dev_info& info) {
   // A NIC that is given physical addresses cannot read memory that the kernel may move.
   const bool any_memory = rte_eal_iova_mode() == RTE_IOVA_VA;
   if (driver == kLettingGo.end() || !segments || !any_memory) return Gather::kNever;
-  lets_go_when_asked_ = driver->when_asked;
   reads_by_page_ = driver->by_page;
   return Gather::kByDma;
 }
 
 void Device::let_go(uint16_t queue) const noexcept {
-  if (lets_go_when_asked_) {
-    rte_eth_tx_done_cleanup(port_id_, queue, 0);
-  } else {
-    rte_eth_tx_burst(port_id_, queue, nullptr, 0);
-  }
+  rte_eth_tx_burst(port_id_, queue, nullptr, 0);
 }
 
 // The NIC's addresses are the process's own.
