@@ -26,8 +26,8 @@ namespace mercury {
 
 struct ExchangeConfig {
   Scheduler::Limits scheduler;
-  uint32_t reserved_ranges = 8192;  // SendQueue::Limits, and the next
-  uint32_t most_lost = 65536;
+  uint32_t reserved_ranges = 8192;  // as of SendQueue::Limits
+  uint32_t most_lost = 65536;       // the same
   Programs::Limits programs;
   uint64_t sum_bytes = 0;  // at most, of all jobs' sums in this engine; 0 = no limit
 };

@@ -2,7 +2,8 @@
 // has ended goes back into their rings.
 //
 // A program whose ring is full of completions that it does not read stops only itself: nothing more
-// is taken from it until they have found room.
+// is taken from it until they have found room. Allocates in attach and make_room, and to report a
+// program that breaks its ring.
 // Owner/thread: one engine; park, unpark and doorbell: the same thread, before and after it sleeps.
 #pragma once
 

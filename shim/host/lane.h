@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -73,13 +74,20 @@ class Lane {
   Lane(std::unique_ptr<Counters> counters, std::unique_ptr<P> port, const LaneConfig& config,
        Commands commands, Events events)
       : counters_(std::move(counters)),
-        exchange_(config.exchange, *counters_, memory_of(*port)),
+        exchange_(exchange_of(config), *counters_, memory_of(*port)),
         port_(std::move(port)),
         engine_(*port_, exchange_, config.engine, *counters_, std::move(commands.second),
                 std::move(events.first)),
         doorbell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
         commands_(std::move(commands.first)),
         events_(std::move(events.second)) {}
+
+  // As many chunks can be lost at a time as packets are in flight.
+  static ExchangeConfig exchange_of(const LaneConfig& config) {
+    ExchangeConfig exchange = config.exchange;
+    exchange.most_lost = std::min(exchange.most_lost, config.engine.max_in_flight_packets);
+    return exchange;
+  }
 
   std::unique_ptr<Counters> counters_;
   GradientExchange exchange_;

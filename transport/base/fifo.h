@@ -1,5 +1,5 @@
-// First in, first out, in room that was reserved: below it nothing allocates, beyond it the room
-// grows.
+// First in, first out, in room that was reserved: within it nothing allocates, beyond it the room
+// grows. Memory is touched as items come.
 #pragma once
 
 #include <algorithm>
@@ -12,18 +12,21 @@ namespace mercury {
 template <class T>
 class Fifo {
  public:
-  // By doubling, so that room for one more at a time is not copied each time.
+  // For so many items at a time. By doubling, so that room for one more is not copied each time.
   void reserve(size_t most) {
-    if (items_.capacity() < most) items_.reserve(std::max(most, 2 * items_.capacity()));
+    if (items_.capacity() < 2 * most) items_.reserve(2 * std::max(most, items_.capacity()));
   }
   size_t size() const noexcept { return items_.size() - first_; }
   bool empty() const noexcept { return size() == 0; }
   const T& front() const noexcept { return items_[first_]; }
   void pop() noexcept {
-    if (++first_ == items_.size()) clear();
+    if (++first_ < items_.size()) return;
+    items_.clear();
+    first_ = 0;
   }
   void push(const T& item) {
-    if (items_.size() == items_.capacity() && first_ > 0) close_gap();
+    // Half of the room has been left, so that as many have been popped as are moved.
+    if (items_.size() == items_.capacity() && first_ >= items_.size() - first_) close_gap();
     items_.push_back(item);
   }
   template <class Condition>
@@ -33,10 +36,6 @@ class Fifo {
   }
 
  private:
-  void clear() noexcept {
-    items_.clear();
-    first_ = 0;
-  }
   void close_gap() noexcept {
     items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;

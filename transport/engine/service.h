@@ -2,7 +2,8 @@
 // come from and where they go, the engine which sessions there are. The first service is the
 // gradient exchange (shim/exchange/gradient_exchange.h).
 //
-// Owner/thread: the engine's thread; all calls are made from within Engine::poll_once.
+// Owner/thread: the engine's thread. All calls are made from within Engine::poll_once, but for
+// next_deadline_ns and awaits_nic, which are also asked before a sleep.
 #pragma once
 
 #include <concepts>
@@ -78,8 +79,7 @@ concept Service = requires(S service, SessionSlot session, const wire::Header& h
   { service.on_lost(session, tag) } noexcept;
   { service.block(session) } noexcept;
   { service.unblock(session) } noexcept;
-  // Submissions from programs, completions that found no room, jobs whose removal waits for the
-  // NIC. Returns what it did, in items.
+  // What is to be done without a frame having arrived. Returns what it did, in items.
   { service.poll(now_ns) } noexcept -> std::same_as<uint32_t>;
   // A job's removal waits for the NIC, which wakes nobody when it is done: poll() is to be called
   // again soon.

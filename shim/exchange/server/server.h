@@ -6,7 +6,7 @@
 // is lost is sent again.
 //
 // Owner/thread: one engine. on_push, prepare, on_lost and poll do not allocate, but for events that
-// are rare (stalls, hopeless rounds) and for what finds no room in the scheduler (SendQueue).
+// are rare (stalls, hopeless rounds), and beyond SendQueue's most_lost.
 // Paper: Mercury, TPDS 2023, section IV.C (Mercury PS).
 #pragma once
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <string>
 #include <string_view>
@@ -50,13 +51,33 @@ void Device::let_go(uint16_t queue) const noexcept {
   rte_eth_tx_burst(port_id_, queue, nullptr, 0);
 }
 
+namespace {
+// DPDK has room for 256, and needs one more to take a piece out of neighbours that it has joined.
+constexpr uint32_t kMostMappings = 200;
+std::atomic<uint32_t> g_mappings{0};  // of all devices, by all engines
+// An unmapping failed: what lies at its addresses later would be taken for what lay there before.
+std::atomic<bool> g_lost_track{false};
+
+bool take_mapping() noexcept {
+  if (g_lost_track) return false;
+  if (++g_mappings <= kMostMappings) return true;
+  --g_mappings;
+  return false;
+}
+}  // namespace
+
 // The NIC's addresses are the process's own.
 Status Device::map_memory(std::span<std::byte> memory) {
+  if (!take_mapping()) {
+    return Error(Errc::kLimit, "device " + name_ + ": no more memory can be mapped for NICs");
+  }
   const auto address = reinterpret_cast<uint64_t>(memory.data());
+  rte_errno = 0;
   if (rte_vfio_container_dma_map(RTE_VFIO_DEFAULT_CONTAINER_FD, address, address, memory.size()) ==
       0) {
     return {};
   }
+  --g_mappings;
   const int why = rte_errno;
   return Error(why == ENOMEM ? Errc::kLimit : Errc::kSystem, why,
                "device " + name_ + ": " + std::to_string(memory.size()) +
@@ -65,7 +86,12 @@ Status Device::map_memory(std::span<std::byte> memory) {
 
 void Device::unmap_memory(std::span<std::byte> memory) {
   const auto address = reinterpret_cast<uint64_t>(memory.data());
-  rte_vfio_container_dma_unmap(RTE_VFIO_DEFAULT_CONTAINER_FD, address, address, memory.size());
+  if (rte_vfio_container_dma_unmap(RTE_VFIO_DEFAULT_CONTAINER_FD, address, address,
+                                   memory.size()) != 0) {
+    g_lost_track = true;
+    take_driver_log();
+  }
+  --g_mappings;
 }
 
 }  // namespace mercury::ethdev
