@@ -199,7 +199,8 @@ class Pci(unittest.TestCase):
                     largest = 9000 - 48 - CHUNK_HEADER if v6 else 1500 - 28 - CHUNK_HEADER
                     counters = self.server.counters()
                     if model in GATHERS:  # all but those that a second engine sends without a queue of its own
-                        self.assertGreater(counters["tx_gathered"], counters["push_chunks"] // 3)
+                        least = counters["push_chunks"] // (1 if engines == 1 else 3)
+                        self.assertGreaterEqual(counters["tx_gathered"], least)
                     else:
                         self.assertEqual(counters["tx_gathered"], 0)
                     chunks = counters["push_chunks"]  # and a few that were sent again

@@ -86,8 +86,8 @@ EthdevPort::~EthdevPort() {
   if (wait_fd_ >= 0) ::close(wait_fd_);
 }
 
-// The NIC is given the time to send what it has. What it keeps, as its cable is out, it may not
-// read any more: the owner is about to go.
+// The NIC is given the time to send what it has: no driver says when it has, so it is asked, with
+// pauses. What it keeps, as its cable is out, it may not read any more: the owner is about to go.
 void EthdevPort::end_loans() {
   constexpr int kMost = 100;
   constexpr useconds_t kPauseUs = 1000;

@@ -92,10 +92,6 @@ class EthdevPort {
   bool address(Path& path) noexcept;
   // The device fills in the checksum: what it must be told.
   bool leave_checksum(rte_mbuf* frame, const Path& path) const noexcept;
-  // Has the NIC read `payload` where it lies: counts in `pin` until it has.
-  void attach(rte_mbuf* tail, std::span<const std::byte> payload, PayloadPin& pin) noexcept;
-  rte_mbuf* point_at(std::span<const std::byte> payload, PayloadPin& pin,
-                     uint16_t& segments) noexcept;
   void end_loans();
   void queue(rte_mbuf* frame, const Path& path) noexcept;
   void queue_raw(std::span<const std::byte> frame);

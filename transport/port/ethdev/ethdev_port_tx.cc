@@ -15,10 +15,6 @@ namespace {
 
 static_assert(RTE_PKTMBUF_HEADROOM >= kMaxHeaderBytes, "headers are written into the headroom");
 
-// The payload is not ours to free; its owner asks pin_busy.
-void keep_payload(void*, void*) {}
-void end_loan(void*, void* loan) { static_cast<Loan*>(loan)->end(); }
-
 rte_mbuf* mbuf_of(const TxFrame& frame) { return static_cast<rte_mbuf*>(frame.cookie); }
 
 }  // namespace
@@ -77,56 +73,14 @@ bool EthdevPort::leave_checksum(rte_mbuf* frame, const Path& path) const noexcep
   return true;
 }
 
-// A driver that copies counts in the pin itself, one that lends when the mbuf is let go.
-void EthdevPort::attach(rte_mbuf* tail, std::span<const std::byte> payload,
-                        PayloadPin& pin) noexcept {
-  rte_mbuf_ext_shared_info* info = info_of(pin);
-  ++info->refcnt;
-  info->free_cb = keep_payload;
-  rte_iova_t address = RTE_BAD_IOVA;
-  if (lends_) {
-    Loan* const loan = loan_of(tail);
-    *loan = {{.free_cb = end_loan, .fcb_opaque = loan, .refcnt = 1}, &pin};
-    info = &loan->info;
-    address = reinterpret_cast<rte_iova_t>(payload.data());
-  }
-  const auto bytes = static_cast<uint16_t>(payload.size());
-  // DPDK's types know no constant buffers; drivers only read what they send.
-  rte_pktmbuf_attach_extbuf(tail, const_cast<std::byte*>(payload.data()), address, bytes, info);
-  tail->data_off = 0;
-  tail->data_len = bytes;
-}
-
-// Null: no mbuf is left. A NIC that reads page by page gets a segment for each.
-rte_mbuf* EthdevPort::point_at(std::span<const std::byte> payload, PayloadPin& pin,
-                               uint16_t& segments) noexcept {
-  rte_mbuf* first = nullptr;
-  rte_mbuf** link = &first;
-  while (!payload.empty()) {
-    rte_mbuf* const tail = tails_.take(lane_.gather_pool);
-    if (tail == nullptr) [[unlikely]] {
-      rte_pktmbuf_free(first);
-      return nullptr;
-    }
-    const auto at = reinterpret_cast<uintptr_t>(payload.data());
-    const size_t room = page_bytes_ == 0 ? payload.size() : page_bytes_ - at % page_bytes_;
-    const size_t bytes = std::min(payload.size(), room);
-    attach(tail, payload.first(bytes), pin);
-    *link = tail;
-    link = &tail->next;
-    ++segments;
-    payload = payload.subspan(bytes);
-  }
-  return first;
-}
-
 void EthdevPort::tx_send_shared(TxFrame& frame, uint32_t bytes, PathId path_id,
                                 std::span<const std::byte> payload, PayloadPin& pin) noexcept {
   Path& path = paths_[path_id.value];
   // What crosses to another thread is copied: the pin is counted without atomics.
   const bool here = lane_.gather_pool != nullptr && !path.loops && address(path);
   uint16_t segments = 1;
-  rte_mbuf* const tail = here ? point_at(payload, pin, segments) : nullptr;
+  const Pointing how{lane_.gather_pool, lends_, page_bytes_};
+  rte_mbuf* const tail = here ? point_at(tails_, how, payload, pin, segments) : nullptr;
   if (tail == nullptr) {
     std::memcpy(frame.data + bytes, payload.data(), payload.size());
     tx_send(frame, path_id, bytes + static_cast<uint32_t>(payload.size()));

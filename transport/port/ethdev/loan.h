@@ -5,6 +5,11 @@
 
 #include <rte_mbuf.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "transport/port/ethdev/pools.h"
 #include "transport/port/port.h"
 
 namespace mercury::ethdev {
@@ -31,5 +36,17 @@ struct Loan {
 static_assert(sizeof(Loan) % RTE_MBUF_PRIV_ALIGN == 0);
 
 inline Loan* loan_of(rte_mbuf* mbuf) { return static_cast<Loan*>(rte_mbuf_to_priv(mbuf)); }
+
+// How a port gives its driver a payload where it lies.
+struct Pointing {
+  rte_mempool* pool = nullptr;  // create_gather_pool
+  bool lends = false;           // the NIC reads it after the call
+  size_t page_bytes = 0;        // that no segment may cross; 0: none
+};
+
+// Mbufs of `pool`, by way of `stock`, that point at the payload: it counts in `pin` until each is
+// freed. Adds their number to `segments`. Null: no mbuf is left, and `pin` is as it was.
+rte_mbuf* point_at(BufferStock& stock, const Pointing& how, std::span<const std::byte> payload,
+                   PayloadPin& pin, uint16_t& segments) noexcept;
 
 }  // namespace mercury::ethdev
