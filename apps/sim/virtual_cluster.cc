@@ -46,7 +46,7 @@ LaneConfig lane_config(const VirtualClusterConfig& config) {
       uint64_t{peers} * config.jobs * (window_packets + kSentBlockRecords) + 4096, 1 << 24));
   lane.engine.session.window_bytes = config.window_bytes;
   lane.engine.incast_queue_bytes = config.incast_queue_bytes;
-  lane.exchange.scheduler = {config.jobs + 1, sessions, 1 << 18, 65536, config.turns};
+  lane.exchange.sends.scheduler = {config.jobs + 1, sessions, 1 << 18, 65536, config.turns};
   return lane;
 }
 

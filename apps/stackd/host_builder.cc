@@ -29,11 +29,11 @@ HostConfig host_config(const StackdConfig& config) {
   engine.max_sessions = static_cast<uint32_t>(config.max_sessions);
   engine.tx_bound_bytes = std::max(config.tx_bound_bytes / config.engines,
                                    std::min(config.tx_bound_bytes, kTwoFramesBytes));
-  host.lane.exchange.scheduler.max_sessions = engine.max_sessions;
+  host.lane.exchange.sends.scheduler.max_sessions = engine.max_sessions;
   if (config.turns == "urgency") {
-    host.lane.exchange.scheduler.turns = Scheduler::Turns::kUrgency;
+    host.lane.exchange.sends.scheduler.turns = Scheduler::Turns::kUrgency;
   }
-  host.lane.exchange.scheduler.max_jobs = static_cast<uint32_t>(config.max_jobs);
+  host.lane.exchange.sends.scheduler.max_jobs = static_cast<uint32_t>(config.max_jobs);
   host.policy.serve = config.serve;
   host.policy.open_jobs = config.open_jobs;
   host.policy.max_jobs = static_cast<uint32_t>(config.max_jobs);

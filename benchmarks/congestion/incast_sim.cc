@@ -150,8 +150,8 @@ class Run {
     if (!setting.credit) engine.incast_queue_bytes = uint64_t{1} << 40;
     engine.max_sessions = 256;
     engine.max_in_flight_packets = 65536;
-    config.lane.exchange.scheduler = {8, 256, 16384, 65536};
-    config.lane.exchange.reserved_ranges = 2048;
+    config.lane.exchange.sends.scheduler = {8, 256, 16384, 65536};
+    config.lane.exchange.sends.reserved_ranges = 2048;
     return config;
   }
 

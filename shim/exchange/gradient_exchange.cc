@@ -5,12 +5,12 @@ namespace mercury {
 GradientExchange::GradientExchange(const ExchangeConfig& config, Counters& counters,
                                    const PortMemory& port)
     : counters_(counters),
-      sends_({config.scheduler, config.reserved_ranges, config.most_lost}),
+      sends_(config.sends),
       worker_(counters),
-      server_({config.scheduler.max_jobs, config.sum_bytes}, sends_, counters, events_, port),
+      server_({config.sends.scheduler.max_jobs, config.sum_bytes}, sends_, counters, events_, port),
       programs_(config.programs, counters, events_),
-      bindings_(config.scheduler.max_sessions),
-      max_jobs_(config.scheduler.max_jobs) {}
+      bindings_(config.sends.scheduler.max_sessions),
+      max_jobs_(config.sends.scheduler.max_jobs) {}
 
 Taken GradientExchange::on_chunk(SessionSlot session, const wire::Header& header,
                                  std::span<const std::byte> payload, uint64_t now_ns) noexcept {

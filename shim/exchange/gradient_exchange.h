@@ -25,9 +25,7 @@
 namespace mercury {
 
 struct ExchangeConfig {
-  Scheduler::Limits scheduler;
-  uint32_t reserved_ranges = 8192;  // as of SendQueue::Limits
-  uint32_t most_lost = 65536;       // the same
+  SendQueue::Limits sends;
   Programs::Limits programs;
   uint64_t sum_bytes = 0;  // at most, of all jobs' sums in this engine; 0 = no limit
 };

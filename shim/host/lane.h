@@ -85,7 +85,8 @@ class Lane {
   // As many chunks can be lost at a time as packets are in flight.
   static ExchangeConfig exchange_of(const LaneConfig& config) {
     ExchangeConfig exchange = config.exchange;
-    exchange.most_lost = std::min(exchange.most_lost, config.engine.max_in_flight_packets);
+    exchange.sends.most_lost =
+        std::min(exchange.sends.most_lost, config.engine.max_in_flight_packets);
     return exchange;
   }
 

@@ -4,26 +4,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <limits>
-#include <new>
 #include <numeric>
 #include <random>
 
 #include "tests/aggregator/harness.h"
 #include "tests/aggregator/reference.h"
-
-namespace {
-uint64_t g_allocations = 0;
-}
-// Not inlined: GCC would take malloc and delete for a mismatch.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  ++g_allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "tests/allocations.h"
 
 namespace mercury {
 namespace {
@@ -458,7 +445,7 @@ TEST(Aggregator, PushAndResultAllocateNothing) {
   Bench bench(3, true);
   bench.add_tensor(1000, 100);
   const Bytes payload(400);
-  const uint64_t before = g_allocations;
+  const uint64_t before = allocations();
   for (uint32_t round = 1; round < 5; ++round) {
     for (uint32_t worker = 3; worker-- > 0;) {
       for (uint32_t chunk = 0; chunk < 10; ++chunk) bench.push(worker, round, chunk, payload);
@@ -466,7 +453,7 @@ TEST(Aggregator, PushAndResultAllocateNothing) {
     ChunkResult result;
     ASSERT_TRUE(bench.aggregator.result(kJob, 1, round, 9, result));
   }
-  EXPECT_EQ(g_allocations, before);
+  EXPECT_EQ(allocations(), before);
 }
 
 }  // namespace

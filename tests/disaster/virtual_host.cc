@@ -29,8 +29,8 @@ HostConfig host_config(const Scenario& scenario) {
   session.first_packet_number = scenario.first_packet_number;
   config.lane.engine.max_sessions = 128;
   config.lane.engine.max_in_flight_packets = scenario.in_flight_packets;
-  config.lane.exchange.scheduler = {32, 128, 2048, 65536};
-  config.lane.exchange.reserved_ranges = 256;
+  config.lane.exchange.sends.scheduler = {32, 128, 2048, 65536};
+  config.lane.exchange.sends.reserved_ranges = 256;
   config.policy.leave_grace_ns = kNoGraceNs;
   config.policy.max_jobs = 32;
   for (const JobPlan& job : scenario.jobs) {

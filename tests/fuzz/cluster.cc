@@ -19,8 +19,8 @@ LaneConfig small_lane() {
   LaneConfig lane;
   lane.engine.max_sessions = 64;
   lane.engine.max_in_flight_packets = 2048;
-  lane.exchange.scheduler = {8, 64, 1024, 4096};
-  lane.exchange.reserved_ranges = 128;
+  lane.exchange.sends.scheduler = {8, 64, 1024, 4096};
+  lane.exchange.sends.reserved_ranges = 128;
   return lane;
 }
 

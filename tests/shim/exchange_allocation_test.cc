@@ -2,39 +2,16 @@
 // refused, lost, late or not read.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
-#include <new>
-#include <optional>
-#include <string_view>
 #include <vector>
 
 #include "shim/exchange/gradient_exchange.h"
+#include "tests/allocations.h"
+#include "tests/shim/fake_engine.h"
 #include "transport/wire/crc32c.h"
-
-namespace {
-uint64_t g_allocations = 0;
-}
-// Not inlined: GCC would take malloc and delete for a mismatch.
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  ++g_allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  std::abort();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace mercury {
 namespace {
-
-struct NoEngine final : SessionHost {
-  std::optional<SessionSlot> claim(uint64_t token) override {
-    return SessionSlot(static_cast<uint32_t>(token));
-  }
-  void expect(JobSlot, const CreditAllocator::FanIn&) override {}
-  void heed_urgency(JobSlot, bool) override {}
-  void release(JobSlot, Errc, std::string_view) override {}
-};
 
 class ExchangeAllocation : public testing::Test {
  protected:
@@ -90,18 +67,18 @@ class ExchangeAllocation : public testing::Test {
   }
   template <class F>
   static uint64_t allocations_of(F what) {
-    const uint64_t before = g_allocations;
+    const uint64_t before = allocations();
     what();
-    return g_allocations - before;
+    return allocations() - before;
   }
 
   const std::vector<std::byte> elements_ = std::vector<std::byte>(64);
-  NoEngine host_;
+  FakeEngine host_;
   Counters counters_;
   std::vector<std::unique_ptr<Program>> programs_;
   std::unique_ptr<GradientExchange> exchange_ = std::make_unique<GradientExchange>(
-      ExchangeConfig{.scheduler = {8, 64, kRanges, 4096}, .reserved_ranges = kReserved}, counters_,
-      PortMemory{[](void*, PayloadPin&) { return false; }});
+      ExchangeConfig{.sends = {.scheduler = {8, 64, kRanges, 4096}, .reserved_ranges = kReserved}},
+      counters_, PortMemory{[](void*, PayloadPin&) { return false; }});
 };
 
 TEST_F(ExchangeAllocation, NotWhereManyProgramsAreRefused) {

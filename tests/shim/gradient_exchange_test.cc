@@ -4,13 +4,11 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
-#include <optional>
-#include <string_view>
 #include <vector>
 
 #include "tests/milliseconds.h"
+#include "tests/shim/fake_engine.h"
 #include "transport/wire/crc32c.h"
 
 namespace mercury {
@@ -20,17 +18,6 @@ bool readable(int fd) {
   pollfd p{fd, POLLIN, 0};
   return ::poll(&p, 1, 0) == 1 && (p.revents & POLLIN) != 0;
 }
-
-// An engine without frames: token N is session N.
-struct FakeEngine final : SessionHost {
-  std::optional<SessionSlot> claim(uint64_t token) override {
-    return SessionSlot(static_cast<uint32_t>(token));
-  }
-  void expect(JobSlot, const CreditAllocator::FanIn&) override {}
-  void heed_urgency(JobSlot job, bool heed) override { heeds[job.value] = heed; }
-  void release(JobSlot, Errc, std::string_view) override {}
-  std::map<uint16_t, bool> heeds;  // by job
-};
 
 // One program whose rings are small. It has no job, so that each of its operations completes at
 // once, with an error.

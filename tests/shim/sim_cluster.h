@@ -35,8 +35,8 @@ struct ClusterConfig {
     LaneConfig lane;
     lane.engine.max_sessions = 64;
     lane.engine.max_in_flight_packets = 8192;
-    lane.exchange.scheduler = {8, 64, 4096, 65536};
-    lane.exchange.reserved_ranges = 512;
+    lane.exchange.sends.scheduler = {8, 64, 4096, 65536};
+    lane.exchange.sends.reserved_ranges = 512;
     return lane;
   }
   // For jobs that lose some of their workers, or go on without them.

@@ -29,7 +29,7 @@ struct SessionEntry {
   bool has_path = false;
   bool touched = false;        // in touched()
   uint32_t refused_bytes = 0;  // the frame that did not fit last; larger than a path that shrank
-  bool blocked = true;         // the exchange was told that its window is full
+  bool blocked = true;         // the service was told that its window is full
   bool closed = false;         // to be freed at the end of the pass
 };
 
