@@ -39,7 +39,7 @@ struct Job {
   uint64_t memory_bytes = 0;
   uint64_t unmapped_bytes = 0;
   // How far drained() has come: whole tensors, and chunks of the next.
-  size_t drained_tensors = 0;
+  uint32_t drained_tensors = 0;
   uint32_t drained_chunks = 0;
 
   // When time is up for the first of its chunks.
@@ -87,8 +87,8 @@ void map_results(const PortMemory& port, TensorSlots& slots) {
 }
 
 void unmap_results(const PortMemory& port, TensorTable& tensors) {
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (const auto key = tensors.at(i).mapped) port.unmap(port.context, *key);
+  for (uint32_t i = 0; i < tensors.size(); ++i) {
+    if (const auto key = tensors.at(TensorIndex(i)).mapped) port.unmap(port.context, *key);
   }
 }
 
@@ -151,7 +151,7 @@ bool Aggregator::drained(JobSlot job, uint32_t& looks) noexcept {
   Job* held = state_->find(job);
   if (held == nullptr) return true;
   for (; held->drained_tensors < held->tensors.size(); ++held->drained_tensors) {
-    const TensorSlots& slots = held->tensors.at(held->drained_tensors);
+    const TensorSlots& slots = held->tensors.at(TensorIndex(held->drained_tensors));
     for (; held->drained_chunks < slots.chunks(); ++held->drained_chunks) {
       if (looks == 0) return false;
       --looks;
@@ -177,7 +177,8 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
   Job* const owner = state_->find(job);
   if (owner == nullptr) return no_such_job(job);
   if (owner->tensors.find(spec.tensor) != nullptr) {
-    return Error(Errc::kExists, "tensor " + std::to_string(spec.tensor) + " is declared already");
+    return Error(Errc::kExists,
+                 "tensor " + std::to_string(spec.tensor.value) + " is declared already");
   }
   if (Status valid = aggregation::check_tensor(spec); !valid) return valid;
   const AggregationJob& limits = owner->spec;
@@ -185,7 +186,7 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
   const uint64_t needed =
       TensorSlots::bytes_needed(spec, limits.workers, limits.terms.deterministic, rule != nullptr);
   const auto beyond = [&](const char* who, uint64_t held, const char* whose, uint64_t limit) {
-    return Error(Errc::kLimit, "tensor " + std::to_string(spec.tensor) + " needs " +
+    return Error(Errc::kLimit, "tensor " + std::to_string(spec.tensor.value) + " needs " +
                                    std::to_string(needed) + " bytes; " + who +
                                    std::to_string(held) + " of " + whose + " limit of " +
                                    std::to_string(limit));
@@ -307,6 +308,13 @@ bool Aggregator::take_stalled(uint64_t now_ns, uint32_t& looks, StalledChunk& ou
   return found;
 }
 
+std::optional<Round> Aggregator::open_round(JobSlot job, TensorIndex tensor) const noexcept {
+  const Job* const owner = state_->find(job);
+  if (owner == nullptr || !owner->tensors.has(tensor)) return std::nullopt;
+  const TensorSlots& slots = owner->tensors.at(tensor);
+  return slots.empty() ? std::nullopt : std::optional(slots.open_round());
+}
+
 uint64_t Aggregator::next_stall_ns() const noexcept { return state_->next_stall_ns; }
 
 std::vector<TensorRound> Aggregator::open_rounds(JobSlot job) const {
@@ -314,30 +322,28 @@ std::vector<TensorRound> Aggregator::open_rounds(JobSlot job) const {
   return owner == nullptr ? std::vector<TensorRound>{} : owner->tensors.open_rounds();
 }
 
-PushVerdict Aggregator::push(const Contribution& contribution) noexcept {
+Pushed Aggregator::push(const Contribution& contribution) noexcept {
   Job* const owner = state_->find(contribution.job);
-  if (owner == nullptr) return PushVerdict::kUnknownTensor;
-  if (contribution.worker >= owner->members.size()) return PushVerdict::kBadWorker;
+  if (owner == nullptr) return {PushVerdict::kUnknownTensor, {}};
+  if (contribution.worker >= owner->members.size()) return {PushVerdict::kBadWorker, {}};
   const Member& member = owner->members[contribution.worker];
   if (!member.admitted || member.incarnation != contribution.incarnation) {
-    return PushVerdict::kBadIncarnation;
+    return {PushVerdict::kBadIncarnation, {}};
   }
   TensorSlots* const slots = owner->tensors.find(contribution.tensor);
-  if (slots == nullptr) return PushVerdict::kUnknownTensor;
+  if (slots == nullptr) return {PushVerdict::kUnknownTensor, {}};
   const PushVerdict verdict = slots->push(contribution, state_->port);
   if (owner->hopeless.ending() && verdict == PushVerdict::kAdded) {
     owner->hopeless.note(*slots, slots->index_of(contribution.chunk), owner->rule.live);
     state_->seeks_hopeless = state_->seeks_hopeless || owner->hopeless.pending();
   }
-  return verdict;
+  return {verdict, slots->tensor_index};
 }
 
-bool Aggregator::result(JobSlot job, uint32_t tensor, uint32_t round, uint32_t chunk,
-                        ChunkResult& out) noexcept {
+bool Aggregator::result(JobSlot job, const ChunkKey& key, ChunkResult& out) noexcept {
   Job* const owner = state_->find(job);
-  if (owner == nullptr) return false;
-  TensorSlots* const slots = owner->tensors.find(tensor);
-  return slots != nullptr && slots->result(round, chunk, out);
+  return owner != nullptr && owner->tensors.has(key.tensor) &&
+         owner->tensors.at(key.tensor).result(key.round, key.chunk, out);
 }
 
 uint64_t Aggregator::memory_bytes(JobSlot job) const noexcept {

@@ -23,10 +23,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "scheduler/terms/job_terms.h"
+#include "transport/base/chunk.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 #include "transport/base/worker_set.h"
@@ -52,32 +54,27 @@ struct AggregationJob {
 };
 
 struct AggregationTensor {
-  uint32_t tensor = 0;
+  TensorId tensor;
   uint64_t numel = 0;
   Dtype dtype = Dtype::kF32;
   ReduceOp op = ReduceOp::kSum;
   uint32_t chunk_elems = 0;
-  uint32_t first_chunk = 0;
+  ChunkIndex first_chunk;
   uint32_t chunk_count = 0;  // this engine's share; may be 0
-  uint32_t first_round = 1;  // the round that the first contributions belong to
+  Round first_round = 1;     // the round that the first contributions belong to
 };
 
 struct Contribution {
   JobSlot job;
   uint16_t worker = 0;
   uint32_t incarnation = 0;
-  uint32_t tensor = 0;
-  uint32_t round = 0;
-  uint32_t chunk = 0;
+  TensorId tensor;
+  Round round;
+  ChunkIndex chunk;
   uint32_t payload_crc = 0;  // crc32c of `elements`
   std::span<const std::byte> elements;
   uint16_t priority = 0;  // with a quorum: the result's, if time completes it
   uint64_t now_ns = 0;
-};
-
-struct TensorRound {
-  uint32_t tensor = 0;
-  uint32_t round = 0;
 };
 
 enum class PushVerdict : uint8_t {
@@ -96,6 +93,11 @@ enum class PushVerdict : uint8_t {
   kBadIncarnation,  // of this worker's past, or never admitted
 };
 
+struct Pushed {
+  PushVerdict verdict = PushVerdict::kUnknownTensor;
+  TensorIndex tensor;  // that it was for; of a known tensor
+};
+
 // A completed chunk. `elements` and `pin` stay until a contribution of round + 2 arrives while the
 // pin is not busy; with a quorum, also until nobody needs them any more.
 struct ChunkResult {
@@ -109,9 +111,7 @@ struct ChunkResult {
 // A chunk whose round is complete without a push: send result() to all workers.
 struct OverdueChunk {
   JobSlot job;
-  uint32_t tensor = 0;
-  uint32_t round = 0;
-  uint32_t chunk = 0;
+  ChunkKey key;
   uint16_t priority = 0;
   bool partial = false;
 };
@@ -120,8 +120,7 @@ struct OverdueChunk {
 // (JobTerms::stall_timeout_ms).
 struct StalledChunk {
   JobSlot job;
-  uint32_t tensor = 0;
-  uint32_t round = 0;
+  TensorRound at;
   uint64_t open_ns = 0;  // for how long
   WorkerSet awaited{};
 };
@@ -129,8 +128,7 @@ struct StalledChunk {
 // A round that will not be complete in some chunk, as who has left has not contributed to it.
 struct HopelessRound {
   JobSlot job;
-  uint32_t tensor = 0;
-  uint32_t round = 0;
+  TensorRound at;
   WorkerSet missing{};
 };
 
@@ -152,6 +150,7 @@ class Aggregator {
   // false says nothing of those that it has not come to.
   bool drained(JobSlot job, uint32_t& looks) noexcept;
   void remove_job(JobSlot job);  // caller has made sure that it is drained, or drained the port
+  // Its index is the number of those that the job has had before.
   Status add_tensor(JobSlot job, const AggregationTensor& spec);
 
   // Admits a worker, or its next life: contributions of another incarnation are refused from now
@@ -164,6 +163,8 @@ class Aggregator {
   // The round that each tensor with chunks here is in: the lowest that is open in any of them.
   // Cold.
   std::vector<TensorRound> open_rounds(JobSlot job) const;
+  // Of one of them; nothing: it has no chunks here.
+  std::optional<Round> open_round(JobSlot job, TensorIndex tensor) const noexcept;
 
   // Nothing is to be expected of this worker until set_incarnation admits it again. With a quorum
   // the others' sums do not wait for it.
@@ -191,11 +192,10 @@ class Aggregator {
   // When take_stalled has to look next; kNever.
   uint64_t next_stall_ns() const noexcept;
 
-  PushVerdict push(const Contribution& contribution) noexcept;
+  Pushed push(const Contribution& contribution) noexcept;
 
   // False: no such chunk, or not complete in that round.
-  bool result(JobSlot job, uint32_t tensor, uint32_t round, uint32_t chunk,
-              ChunkResult& out) noexcept;
+  bool result(JobSlot job, const ChunkKey& key, ChunkResult& out) noexcept;
 
   // Reserved for accumulators, slots and contributions kept apart; touched as rounds arrive.
   uint64_t memory_bytes(JobSlot job) const noexcept;

@@ -7,8 +7,8 @@ namespace mercury::aggregation {
 void HopelessWatch::note(TensorSlots& slots, uint32_t index, const WorkerSet& live) noexcept {
   if (slots.missing_for_good(index, live) == WorkerSet{}) return;
   TensorSlots::Hopeless& state = slots.hopeless;
-  const uint32_t round = slots.round_of(index);
-  if (state.known && static_cast<int32_t>(round - state.round) >= 0) return;
+  const Round round = slots.round_of(index);
+  if (state.known && round.since(state.round) >= 0) return;
   state.known = true;
   state.round = round;
   state.index = index;
@@ -19,10 +19,10 @@ void HopelessWatch::note(TensorSlots& slots, uint32_t index, const WorkerSet& li
 bool HopelessWatch::take(TensorTable& tensors, const WorkerSet& live, uint32_t& looks,
                          HopelessRound& out) noexcept {
   for (; looking_ && first_ == nullptr && looks > 0; --looks) {
-    if (tensor_ == tensors.size()) {
+    if (!tensors.has(tensor_)) {
       looking_ = false;
     } else if (chunk_ == tensors.at(tensor_).chunks()) {
-      ++tensor_;
+      ++tensor_.value;
       chunk_ = 0;
     } else {
       note(tensors.at(tensor_), chunk_++, live);
@@ -32,8 +32,7 @@ bool HopelessWatch::take(TensorTable& tensors, const WorkerSet& live, uint32_t& 
   TensorSlots& slots = *first_;
   first_ = std::exchange(slots.hopeless.next, nullptr);
   slots.hopeless.listed = false;
-  out.tensor = slots.id();
-  out.round = slots.hopeless.round;
+  out.at = {slots.id(), slots.hopeless.round};
   out.missing = slots.missing_for_good(slots.hopeless.index, live);
   return true;
 }

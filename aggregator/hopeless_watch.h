@@ -25,7 +25,7 @@ class HopelessWatch {
   bool ending() const noexcept { return ending_; }
   void restart() noexcept {  // one more has left
     looking_ = ending_;
-    tensor_ = 0;
+    tensor_ = {};
     chunk_ = 0;
   }
   bool pending() const noexcept { return looking_ || first_ != nullptr; }
@@ -38,7 +38,7 @@ class HopelessWatch {
  private:
   bool ending_ = false;
   bool looking_ = false;  // the pass over all chunks, and where it is
-  size_t tensor_ = 0;
+  TensorIndex tensor_;
   uint32_t chunk_ = 0;
   TensorSlots* first_ = nullptr;  // of those to be named
 };

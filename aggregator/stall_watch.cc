@@ -12,17 +12,17 @@ void StallWatch::begin(uint64_t now_ns) noexcept {
   }
   looking_ = true;
   begun_ns_ = now_ns;
-  tensor_ = 0;
+  tensor_ = {};
   chunk_ = 0;
   oldest_ = {};
 }
 
 void StallWatch::advance(const TensorTable& tensors, const WorkerSet& live,
                          uint32_t& looks) noexcept {
-  for (; looks > 0 && tensor_ < tensors.size(); --looks) {
+  for (; looks > 0 && tensors.has(tensor_); --looks) {
     const TensorSlots& slots = tensors.at(tensor_);
     if (chunk_ == slots.chunks()) {
-      ++tensor_;
+      ++tensor_.value;
       chunk_ = 0;
       continue;
     }
@@ -38,7 +38,7 @@ bool StallWatch::look(const TensorTable& tensors, const WorkerSet& live, uint64_
                       uint32_t& looks, StalledChunk& out) noexcept {
   if (!looking_ || restarted_) begin(now_ns);
   advance(tensors, live, looks);
-  if (tensor_ < tensors.size()) return false;
+  if (tensors.has(tensor_)) return false;
   looking_ = false;
   due_ns_ = begun_ns_ + limit_ns_;
   const Found found = oldest_;
@@ -55,8 +55,7 @@ bool StallWatch::look(const TensorTable& tensors, const WorkerSet& live, uint64_
   suspect_ = found;
   out.awaited = slots.awaited(found.chunk, live);
   if (found != before || out.awaited == WorkerSet{}) return false;
-  out.tensor = slots.id();
-  out.round = slots.round_of(found.chunk);
+  out.at = {slots.id(), slots.round_of(found.chunk)};
   out.open_ns = now_ns - since_ns;
   return true;
 }

@@ -36,7 +36,7 @@ class StallWatch {
  private:
   struct Found {
     uint64_t opened_ns = kNever;
-    size_t tensor = 0;
+    TensorIndex tensor;
     uint32_t chunk = 0;
     friend bool operator==(const Found&, const Found&) = default;
   };
@@ -50,7 +50,7 @@ class StallWatch {
   // The pass: where it is, what it has found; and what the last one found too old.
   bool looking_ = false;
   uint64_t begun_ns_ = 0;
-  size_t tensor_ = 0;
+  TensorIndex tensor_;
   uint32_t chunk_ = 0;
   Found oldest_;
   Found suspect_;

@@ -12,7 +12,7 @@
 namespace mercury::aggregation {
 
 bool TensorSlots::may_overwrite(uint32_t index) const noexcept {
-  const uint32_t generation = (spec_.first_round + slots_[index].rounds_done) & 1;
+  const uint32_t generation = generation_of(round_of(index));
   return !slots_[index].complete[generation] || contains(quorum_[index].ready, rule_->live);
 }
 
@@ -45,7 +45,7 @@ bool TensorSlots::settle(QuorumSlot& chunk, const PortMemory& port) noexcept {
   Slot& slot = slots_[index];
   rule_->first_woken = chunk.next_woken;
   if (chunk.waiting && slot.contributions > 0 && may_overwrite(index)) {
-    const uint32_t generation = (spec_.first_round + slot.rounds_done) & 1;
+    const uint32_t generation = generation_of(round_of(index));
     if (port.busy(port.context, slot.pins[generation])) {
       chunk.next_woken = rule_->first_read;
       rule_->first_read = &chunk;
@@ -96,12 +96,10 @@ bool TensorSlots::finish(const QuorumSlot& chunk, OverdueChunk& out) noexcept {
   const auto index = static_cast<uint32_t>(&chunk - quorum_);
   const Slot& slot = slots_[index];
   if (chunk.waiting || !has_enough(index)) return false;
-  out.tensor = spec_.tensor;
-  out.round = spec_.first_round + slot.rounds_done;
-  out.chunk = spec_.first_chunk + index;
+  out.key = {tensor_index, round_of(index), chunk_at(index)};
   out.priority = chunk.priority;
   out.partial = slot.contributions < workers_;
-  complete(index, out.round & 1);
+  complete(index, generation_of(out.key.round));
   return true;
 }
 
@@ -114,7 +112,7 @@ void TensorSlots::complete_quorum(uint32_t index, uint32_t generation) noexcept 
   if (slot.contributions == workers_) return;
   std::byte* const bitmap = accumulator(index, generation) - bitmap_bytes();
   wire::encode_contributors(slot.contributors, {bitmap, bitmap_bytes()});
-  const uint32_t elems = elems_of(spec_.first_chunk + index);
+  const uint32_t elems = elems_of(chunk_at(index));
   slot.crc[generation] = wire::crc32c(bitmap, bitmap_bytes() + elems * size_of(spec_.dtype));
 }
 

@@ -69,13 +69,14 @@ void prefetch_behind(const Slot& slot) noexcept {
 
 Status check_tensor(const AggregationTensor& spec) {
   const auto bad = [&](const char* what) {
-    return Error(Errc::kInvalidArgument, "tensor " + std::to_string(spec.tensor) + ": " + what);
+    return Error(Errc::kInvalidArgument,
+                 "tensor " + std::to_string(spec.tensor.value) + ": " + what);
   };
   const size_t element_bytes = size_of(spec.dtype);
   if (element_bytes == 0) return bad("unknown element type");
   if (spec.op != ReduceOp::kSum && spec.op != ReduceOp::kAverage) return bad("unknown operation");
   if (spec.op == ReduceOp::kAverage && (spec.dtype == Dtype::kI32 || spec.dtype == Dtype::kI64)) {
-    return Error(Errc::kUnsupported, "tensor " + std::to_string(spec.tensor) +
+    return Error(Errc::kUnsupported, "tensor " + std::to_string(spec.tensor.value) +
                                          ": integers can be summed, not averaged");
   }
   if (spec.numel == 0) return bad("has no elements");
@@ -83,7 +84,7 @@ Status check_tensor(const AggregationTensor& spec) {
     return bad("a chunk must hold 1 element or more, in at most 65536 bytes");
   }
   const uint64_t chunks = (spec.numel - 1) / spec.chunk_elems + 1;
-  if (uint64_t{spec.first_chunk} + spec.chunk_count > chunks) {
+  if (uint64_t{spec.first_chunk.value} + spec.chunk_count > chunks) {
     return bad("this engine's chunks lie beyond the tensor's end");
   }
   return {};
@@ -110,7 +111,7 @@ Result<TensorSlots> TensorSlots::create(const AggregationTensor& spec, uint16_t 
       ::mmap(nullptr, layout.total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     return Error(Errc::kNoMemory, errno,
-                 "tensor " + std::to_string(spec.tensor) + ": cannot map " +
+                 "tensor " + std::to_string(spec.tensor.value) + ": cannot map " +
                      std::to_string(layout.total) + " bytes for its sums");
   }
   std::byte* base = static_cast<std::byte*>(memory);
@@ -134,6 +135,7 @@ TensorSlots& TensorSlots::operator=(TensorSlots&& other) noexcept {
   element_bytes_ = other.element_bytes_;
   workers_ = other.workers_;
   in_order_ = other.in_order_;
+  tensor_index = other.tensor_index;
   mapped = std::exchange(other.mapped, std::nullopt);
   shared_ = other.shared_;
   sum_stride_ = other.sum_stride_;
@@ -153,8 +155,8 @@ TensorSlots::~TensorSlots() {
   if (slots_ != nullptr) ::munmap(slots_, mapped_bytes_);
 }
 
-uint32_t TensorSlots::elems_of(uint32_t chunk) const noexcept {
-  const uint64_t left = spec_.numel - uint64_t{chunk} * spec_.chunk_elems;
+uint32_t TensorSlots::elems_of(ChunkIndex chunk) const noexcept {
+  const uint64_t left = spec_.numel - uint64_t{chunk.value} * spec_.chunk_elems;
   return left < spec_.chunk_elems ? static_cast<uint32_t>(left) : spec_.chunk_elems;
 }
 
@@ -167,22 +169,21 @@ std::byte* TensorSlots::kept_apart(uint32_t index, uint32_t worker) const noexce
 }
 
 PushVerdict TensorSlots::push(const Contribution& contribution, const PortMemory& port) noexcept {
-  const uint32_t index = contribution.chunk - spec_.first_chunk;  // wraps if it lies before
+  const uint32_t index = index_of(contribution.chunk);
   if (index >= spec_.chunk_count) return PushVerdict::kBadChunk;
   const uint32_t elems = elems_of(contribution.chunk);
   if (contribution.elements.size() != elems * element_bytes_) return PushVerdict::kBadChunk;
 
   Slot& slot = slots_[index];
   prefetch_behind(slot);
-  const uint32_t open_round = spec_.first_round + slot.rounds_done;
-  const int32_t ahead = static_cast<int32_t>(contribution.round - open_round);
+  const int32_t ahead = contribution.round.since(round_after(slot.rounds_done));
   if (rule_ != nullptr && (ahead == 0 || ahead == -1)) {
     note_pushed(index, contribution.worker);
   }
   if (ahead != 0) return ahead < 0 ? PushVerdict::kOldRound : PushVerdict::kNewRound;
   if (slot.has(contribution.worker)) return PushVerdict::kDuplicate;
 
-  const uint32_t generation = contribution.round & 1;
+  const uint32_t generation = generation_of(contribution.round);
   if (slot.contributions == 0 && rule_ != nullptr) quorum_[index].waiting = !may_overwrite(index);
   const bool apart = rule_ != nullptr && quorum_[index].waiting;
   if (slot.contributions == 0 && !apart) {
@@ -249,7 +250,7 @@ void TensorSlots::complete(uint32_t index, uint32_t generation) noexcept {
   Slot& slot = slots_[index];
   if (!alone()) {
     std::byte* const sum = accumulator(index, generation);
-    const uint32_t elems = elems_of(spec_.first_chunk + index);
+    const uint32_t elems = elems_of(chunk_at(index));
     const TypeKernels& kernel = type_kernels();
     if (kernel.finish != nullptr) {
       kernel.finish(sum, elems, spec_.op == ReduceOp::kAverage ? slot.contributions : 1U);
@@ -316,23 +317,22 @@ WorkerSet TensorSlots::missing_for_good(uint32_t index, const WorkerSet& live) c
 }
 
 // The rounds of a tensor's chunks differ by one at most, so serial numbers compare.
-uint32_t TensorSlots::open_round() const noexcept {
+Round TensorSlots::open_round() const noexcept {
   uint32_t lowest = slots_[0].rounds_done;
   for (uint32_t index = 1; index < spec_.chunk_count; ++index) {
     const uint32_t done = slots_[index].rounds_done;
     if (static_cast<int32_t>(done - lowest) < 0) lowest = done;
   }
-  return spec_.first_round + lowest;
+  return round_after(lowest);
 }
 
-bool TensorSlots::result(uint32_t round, uint32_t chunk, ChunkResult& out) noexcept {
-  const uint32_t index = chunk - spec_.first_chunk;
+bool TensorSlots::result(Round round, ChunkIndex chunk, ChunkResult& out) noexcept {
+  const uint32_t index = index_of(chunk);
   if (index >= spec_.chunk_count) return false;
   Slot& slot = slots_[index];
   prefetch_behind(slot);
-  const uint32_t rounds_ago =
-      spec_.first_round + slot.rounds_done - round;  // 1: the last completed
-  const uint32_t generation = round & 1;
+  const int32_t rounds_ago = round_after(slot.rounds_done).since(round);  // 1: the last completed
+  const uint32_t generation = generation_of(round);
   if (rounds_ago < 1 || rounds_ago > 2 || !slot.complete[generation]) return false;
   out.elements = {accumulator(index, generation), elems_of(chunk) * element_bytes_};
   out.crc = slot.crc[generation];

@@ -93,7 +93,7 @@ class TensorSlots {
 
   // Job, worker and incarnation have been checked.
   PushVerdict push(const Contribution& contribution, const PortMemory& port) noexcept;
-  bool result(uint32_t round, uint32_t chunk, ChunkResult& out) noexcept;
+  bool result(Round round, ChunkIndex chunk, ChunkResult& out) noexcept;
 
   // With a quorum (tensor_quorum.cc), for one of this tensor's chunks: its time is up.
   void expire(QuorumSlot& chunk) noexcept;
@@ -107,7 +107,7 @@ class TensorSlots {
   // What this worker contributed to rounds that are not complete does not count any more.
   void take_out(uint16_t worker) noexcept;
   bool empty() const noexcept { return spec_.chunk_count == 0; }
-  uint32_t open_round() const noexcept;  // the lowest of any chunk; not of an empty share
+  Round open_round() const noexcept;  // the lowest of any chunk; not of an empty share
 
   // By index, below chunks(): whether a port reads a result, since when its round has been open
   // (kNever: it is not), which it is, and whom of `live` it waits for.
@@ -116,17 +116,18 @@ class TensorSlots {
   uint64_t opened_ns(uint32_t index) const noexcept {
     return slots_[index].contributions == 0 ? kNever : slots_[index].opened_ns;
   }
-  uint32_t round_of(uint32_t index) const noexcept {
-    return spec_.first_round + slots_[index].rounds_done;
-  }
+  Round round_of(uint32_t index) const noexcept { return round_after(slots_[index].rounds_done); }
   WorkerSet awaited(uint32_t index, const WorkerSet& live) const noexcept;
   // Of an open round that cannot be complete with `live` alone: who is neither in it nor there.
   WorkerSet missing_for_good(uint32_t index, const WorkerSet& live) const noexcept;
-  uint32_t index_of(uint32_t chunk) const noexcept { return chunk - spec_.first_chunk; }
+  // Beyond chunks() if it is not of this share.
+  uint32_t index_of(ChunkIndex chunk) const noexcept {
+    return chunk.value - spec_.first_chunk.value;
+  }
   struct Hopeless {  // HopelessWatch's
     bool known = false;
     bool listed = false;
-    uint32_t round = 0;
+    Round round;
     uint32_t index = 0;  // of a chunk whose round it is
     TensorSlots* next = nullptr;
   };
@@ -138,7 +139,8 @@ class TensorSlots {
   void copy_results() noexcept { shared_ = false; }  // it cannot read them there
   bool copies_results() const noexcept { return !shared_; }
 
-  uint32_t id() const noexcept { return spec_.tensor; }
+  TensorIndex tensor_index;  // its place in the TensorTable
+  TensorId id() const noexcept { return spec_.tensor; }
   uint64_t memory_bytes() const noexcept { return mapped_bytes_; }
 
  private:
@@ -148,7 +150,15 @@ class TensorSlots {
   const TypeKernels& type_kernels() const noexcept {
     return kernels().types[static_cast<size_t>(spec_.dtype)];
   }
-  uint32_t elems_of(uint32_t chunk) const noexcept;
+  Round round_after(uint32_t rounds_done) const noexcept {
+    return Round(spec_.first_round.value + rounds_done);
+  }
+  // Where a round's result is, until the one after the next overwrites it.
+  static uint32_t generation_of(Round round) noexcept { return round.value & 1; }
+  ChunkIndex chunk_at(uint32_t index) const noexcept {
+    return ChunkIndex(spec_.first_chunk.value + index);
+  }
+  uint32_t elems_of(ChunkIndex chunk) const noexcept;
   std::byte* accumulator(uint32_t index, uint32_t generation) const noexcept;
   std::byte* accumulator_apart(uint32_t index) const noexcept;
   // To be fetched only: behind the last may be no memory.

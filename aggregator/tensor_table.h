@@ -16,7 +16,7 @@ namespace mercury::aggregation {
 
 class TensorTable {
  public:
-  TensorSlots* find(uint32_t tensor) noexcept {
+  TensorSlots* find(TensorId tensor) noexcept {
     if (places_.empty()) return nullptr;
     for (size_t i = place_of(tensor);; i = (i + 1) & (places_.size() - 1)) {
       TensorSlots* slots = places_[i].slots;
@@ -27,14 +27,16 @@ class TensorTable {
   // The tensor is not in the table yet.
   void insert(TensorSlots slots) {
     if (places_.size() < 2 * (owned_.size() + 1)) grow();
+    slots.tensor_index = TensorIndex(size());
     owned_.push_back(std::make_unique<TensorSlots>(std::move(slots)));
     place(owned_.back().get());
   }
 
   // In the order of declaration; a tensor never leaves.
-  size_t size() const noexcept { return owned_.size(); }
-  const TensorSlots& at(size_t index) const noexcept { return *owned_[index]; }
-  TensorSlots& at(size_t index) noexcept { return *owned_[index]; }
+  uint32_t size() const noexcept { return static_cast<uint32_t>(owned_.size()); }
+  bool has(TensorIndex index) const noexcept { return index.value < owned_.size(); }
+  const TensorSlots& at(TensorIndex index) const noexcept { return *owned_[index.value]; }
+  TensorSlots& at(TensorIndex index) noexcept { return *owned_[index.value]; }
 
   void take_out(uint16_t worker) noexcept {
     for (const auto& slots : owned_) slots->take_out(worker);
@@ -54,13 +56,13 @@ class TensorTable {
 
  private:
   struct Place {
-    uint32_t tensor = 0;
+    TensorId tensor;
     TensorSlots* slots = nullptr;
   };
 
   // Fibonacci hashing (Knuth, TAOCP 6.4): neighbouring numbers spread over the table.
-  size_t place_of(uint32_t tensor) const noexcept {
-    return (tensor * uint64_t{0x9e3779b97f4a7c15} >> 32) & (places_.size() - 1);
+  size_t place_of(TensorId tensor) const noexcept {
+    return (tensor.value * uint64_t{0x9e3779b97f4a7c15} >> 32) & (places_.size() - 1);
   }
   void place(TensorSlots* slots) noexcept {
     size_t i = place_of(slots->id());

@@ -18,13 +18,13 @@ void PartitionRelease::add_tensor(uint32_t partitions, uint64_t last_bytes) {
   if (waiting_.capacity() < tensors_.size()) waiting_.reserve(2 * tensors_.size());
 }
 
-uint64_t PartitionRelease::bytes_of(uint32_t tensor, uint32_t partition) const noexcept {
-  const Tensor& t = tensors_[tensor];
+uint64_t PartitionRelease::bytes_of(TensorIndex tensor, uint32_t partition) const noexcept {
+  const Tensor& t = tensors_[tensor.value];
   return partition + 1 == t.missing.size() ? t.last_bytes : partition_bytes_;
 }
 
-void PartitionRelease::submit(uint32_t tensor, uint16_t priority) noexcept {
-  Tensor& t = tensors_[tensor];
+void PartitionRelease::submit(TensorIndex tensor, uint16_t priority) noexcept {
+  Tensor& t = tensors_[tensor.value];
   if (t.missing.empty()) return;
   t.next = 0;
   // 2^48 submissions would take longer than the machine lives.
@@ -35,14 +35,14 @@ void PartitionRelease::submit(uint32_t tensor, uint16_t priority) noexcept {
 }
 
 bool PartitionRelease::fits() const noexcept {
-  const uint32_t tensor = waiting_.front().tensor;
-  const uint64_t bytes = bytes_of(tensor, tensors_[tensor].next);
+  const TensorIndex tensor = waiting_.front().tensor;
+  const uint64_t bytes = bytes_of(tensor, tensors_[tensor.value].next);
   return unacknowledged_bytes_ == 0 || unacknowledged_bytes_ + bytes <= credit_bytes_;
 }
 
 void PartitionRelease::start(uint64_t now_ns) noexcept {
-  const uint32_t tensor = waiting_.front().tensor;
-  Tensor& t = tensors_[tensor];
+  const TensorIndex tensor = waiting_.front().tensor;
+  Tensor& t = tensors_[tensor.value];
   start_ = {tensor, t.next++};
   if (t.next == t.missing.size()) {
     std::pop_heap(waiting_.begin(), waiting_.end());
@@ -72,12 +72,12 @@ bool PartitionRelease::next(uint64_t now_ns, Released& out) noexcept {
 }
 
 void PartitionRelease::expect(const Released& released, uint32_t chunks) noexcept {
-  tensors_[released.tensor].missing[released.partition] = chunks;
+  tensors_[released.tensor.value].missing[released.partition] = chunks;
   if (chunks == 0) unacknowledged_bytes_ -= bytes_of(released.tensor, released.partition);
 }
 
-void PartitionRelease::acknowledged(uint32_t tensor, uint32_t partition) noexcept {
-  uint32_t& missing = tensors_[tensor].missing[partition];
+void PartitionRelease::acknowledged(TensorIndex tensor, uint32_t partition) noexcept {
+  uint32_t& missing = tensors_[tensor.value].missing[partition];
   if (missing == 0 || --missing > 0) return;
   unacknowledged_bytes_ -= bytes_of(tensor, partition);
   if (!starting_) due_ns_ = 0;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "scheduler/policy.h"
+#include "transport/base/chunk.h"
 #include "transport/base/types.h"
 
 namespace mercury {
@@ -23,24 +24,24 @@ namespace mercury {
 class PartitionRelease {
  public:
   struct Released {
-    uint32_t tensor = 0;
+    TensorIndex tensor;
     uint32_t partition = 0;
   };
 
   explicit PartitionRelease(const Policy& policy);
 
-  // Tensors are numbered from 0 in the order of these calls. `last_bytes` is the last partition's,
+  // Their indices are from 0 on in the order of these calls. `last_bytes` is the last partition's,
   // the others have policy.partition_bytes.
   void add_tensor(uint32_t partitions, uint64_t last_bytes);
 
   // All partitions of a tensor wait from now on; none of it did.
-  void submit(uint32_t tensor, uint16_t priority) noexcept;
+  void submit(TensorIndex tensor, uint16_t priority) noexcept;
   // Whether a partition is released now. Its acknowledgement will be that of `chunks` chunks, which
   // the caller says by expect() at once.
   bool next(uint64_t now_ns, Released& out) noexcept;
   void expect(const Released& released, uint32_t chunks) noexcept;
   // One chunk of a released partition is acknowledged; of others this means nothing.
-  void acknowledged(uint32_t tensor, uint32_t partition) noexcept;
+  void acknowledged(TensorIndex tensor, uint32_t partition) noexcept;
   // When next() is worth a call: 0 at once, kNever not before a submit() or acknowledged().
   uint64_t due_ns() const noexcept { return due_ns_; }
 
@@ -48,9 +49,9 @@ class PartitionRelease {
   // wait; then nothing waits, and nothing is unacknowledged.
   template <class F>
   void drain(F each) {
-    if (starting_) --tensors_[start_.tensor].next;
+    if (starting_) --tensors_[start_.tensor.value].next;
     for (uint32_t t = 0; t < tensors_.size(); ++t) {
-      if (tensors_[t].next < tensors_[t].missing.size()) each(t, tensors_[t].next);
+      if (tensors_[t].next < tensors_[t].missing.size()) each(TensorIndex(t), tensors_[t].next);
     }
     clear();
   }
@@ -63,10 +64,10 @@ class PartitionRelease {
   };
   struct Waiting {
     uint64_t rank = 0;  // priority, then arrival
-    uint32_t tensor = 0;
+    TensorIndex tensor;
     bool operator<(const Waiting& other) const noexcept { return rank > other.rank; }
   };
-  uint64_t bytes_of(uint32_t tensor, uint32_t partition) const noexcept;
+  uint64_t bytes_of(TensorIndex tensor, uint32_t partition) const noexcept;
   bool fits() const noexcept;
   void start(uint64_t now_ns) noexcept;
   void clear() noexcept;

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <type_traits>
 
 #include "transport/base/types.h"
@@ -21,11 +22,12 @@ inline constexpr uint32_t kNil = ~uint32_t{0};
 // worst case costs address space and not memory.
 template <class Node>
 class NodePool {
-  static_assert(std::is_trivially_default_constructible_v<Node>, "would be touched when made");
+  static_assert(std::is_aggregate_v<Node> && std::is_trivially_copyable_v<Node>,
+                "is there where memory is, so that none is touched when the pool is made");
 
  public:
   explicit NodePool(uint32_t capacity)
-      : nodes_(std::make_unique_for_overwrite<Node[]>(capacity)),
+      : nodes_(static_cast<Node*>(::operator new(capacity * sizeof(Node)))),
         next_free_(std::make_unique_for_overwrite<uint32_t[]>(capacity)),
         capacity_(capacity) {}
   // kNil when all are in use. The node is not cleared.
@@ -50,7 +52,10 @@ class NodePool {
   uint32_t available() const noexcept { return capacity_ - used_; }
 
  private:
-  std::unique_ptr<Node[]> nodes_;
+  struct Free {
+    void operator()(Node* nodes) const noexcept { ::operator delete(nodes); }
+  };
+  std::unique_ptr<Node[], Free> nodes_;
   std::unique_ptr<uint32_t[]> next_free_;
   uint32_t capacity_;
   uint32_t fresh_ = 0;  // nodes from here on were never used

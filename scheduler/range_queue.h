@@ -14,10 +14,9 @@
 namespace mercury {
 
 struct RangeNode {
-  uint32_t tensor;
-  uint32_t round;
-  uint32_t first_chunk;
-  uint32_t chunk_count;
+  TensorIndex tensor;
+  Round round;
+  ChunkSpan chunks;
   uint32_t next;
   // In the first node of a list: the last retransmission of the list, kNil if it holds none. The
   // other nodes' is not read before they come first.
@@ -97,12 +96,12 @@ class RangeQueue {
     const uint32_t index = list.head;
     RangeNode& node = pools.ranges[index];
     const uint32_t last_again = node.last_again;
-    out.tensor = node.tensor;
-    out.round = node.round;
-    out.chunk = node.first_chunk++;
+    out.key.tensor = node.tensor;
+    out.key.round = node.round;
+    out.key.chunk = node.chunks.take_first();
     out.priority = priority;
     out.retransmit = last_again != kNil;
-    if (--node.chunk_count != 0) return {true, &node};
+    if (node.chunks.count != 0) return {true, &node};
     if (last_ == index) last_ = kNil;
     list.head = node.next;
     if (last_again != kNil && last_again != index) pools.ranges[list.head].last_again = last_again;
@@ -120,7 +119,7 @@ class RangeQueue {
       const uint16_t priority = trie_.top(pools.trie);
       for (uint32_t index = trie_.at(priority, pools.trie).head; index != kNil;) {
         const uint32_t next = pools.ranges[index].next;
-        chunks += pools.ranges[index].chunk_count;
+        chunks += pools.ranges[index].chunks.count;
         pools.ranges.give(index);
         index = next;
       }
@@ -132,21 +131,20 @@ class RangeQueue {
  private:
   // In 64 bits, so that neither the end of a range nor its length wraps.
   static bool extend(RangeNode& last, const ChunkRange& range) noexcept {
-    const uint64_t count = uint64_t{last.chunk_count} + range.chunk_count;
+    const uint64_t count = uint64_t{last.chunks.count} + range.chunks.count;
     if (last.tensor != range.tensor || last.round != range.round ||
-        uint64_t{last.first_chunk} + last.chunk_count != range.first_chunk ||
+        uint64_t{last.chunks.first.value} + last.chunks.count != range.chunks.first.value ||
         count > ~uint32_t{0}) {
       return false;
     }
-    last.chunk_count = static_cast<uint32_t>(count);
+    last.chunks.count = static_cast<uint32_t>(count);
     return true;
   }
   // A node for `range`; kNil if there is none, and then an empty `list` leaves the trie again.
   uint32_t take(const PriorityList& list, const ChunkRange& range, RangePools& pools) noexcept {
     const uint32_t node = pools.ranges.take();
     if (node != kNil) {
-      pools.ranges[node] = {range.tensor,      range.round, range.first_chunk,
-                            range.chunk_count, kNil,        kNil};
+      pools.ranges[node] = {range.tensor, range.round, range.chunks, kNil, kNil};
     } else if (list.head == kNil) {
       trie_.erase(range.priority, pools.trie);
     }

@@ -128,13 +128,12 @@ struct Scheduler::State {
     chunks += added - taken;
   }
   bool cut_again(ScheduledChunk& out) noexcept {
-    if (last.range == nullptr || last.range->chunk_count < 2 ||
+    if (last.range == nullptr || last.range->chunks.count < 2 ||
         !round.keeps_turn(turn_of(last.chunk.job))) {
       return false;
     }
     out = last.chunk;
-    out.chunk = last.range->first_chunk++;
-    --last.range->chunk_count;
+    out.key.chunk = last.range->chunks.take_first();
     count(*last.session, 0, 1);
     return true;
   }
@@ -216,11 +215,11 @@ void Scheduler::remove_session(SessionSlot slot) {
 
 bool Scheduler::admit(SessionSlot slot, const ChunkRange& range) noexcept {
   State& st = *state_;
-  if (!st.has(slot) || range.chunk_count == 0) return true;
+  if (!st.has(slot) || range.chunks.count == 0) return true;
   SessionNode& session = st.sessions[slot.value];
   const RangeQueue::Appended appended = session.queue.append(range, st.pools);
   if (appended == RangeQueue::Appended::kNot) return false;
-  st.count(session, range.chunk_count, 0);
+  st.count(session, range.chunks.count, 0);
   if (appended == RangeQueue::Appended::kNew) {
     st.last.range = nullptr;
     st.place(slot.value);
@@ -230,11 +229,11 @@ bool Scheduler::admit(SessionSlot slot, const ChunkRange& range) noexcept {
 
 bool Scheduler::readmit(SessionSlot slot, const ChunkRange& one_chunk) noexcept {
   State& st = *state_;
-  if (!st.has(slot) || one_chunk.chunk_count == 0) return true;
+  if (!st.has(slot) || one_chunk.chunks.count == 0) return true;
   SessionNode& session = st.sessions[slot.value];
   st.last.range = nullptr;
   if (!session.queue.append_again(one_chunk, st.pools)) return false;
-  st.count(session, one_chunk.chunk_count, 0);
+  st.count(session, one_chunk.chunks.count, 0);
   st.place(slot.value);
   return true;
 }

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "transport/base/chunk.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 
@@ -26,20 +27,21 @@ namespace mercury {
 
 // Consecutive chunks of one tensor for one session, all of one round and priority.
 struct ChunkRange {
-  uint32_t tensor = 0;
-  uint32_t round = 0;
-  uint32_t first_chunk = 0;
-  uint32_t chunk_count = 0;
+  TensorIndex tensor;
+  Round round;
+  ChunkSpan chunks;
   uint16_t priority = 0;
 };
+
+inline ChunkRange range_of(const ChunkKey& key, uint16_t priority) noexcept {
+  return {key.tensor, key.round, {key.chunk, 1}, priority};
+}
 
 // What next() cuts off.
 struct ScheduledChunk {
   SessionSlot session;
   JobSlot job;
-  uint32_t tensor = 0;
-  uint32_t round = 0;
-  uint32_t chunk = 0;
+  ChunkKey key;
   uint16_t priority = 0;
   bool retransmit = false;
 };

@@ -113,7 +113,8 @@ class Simulation {
     std::vector<TensorDeclaration> tensors;
     for (uint32_t n = 0; n < job.trace.tensors.size(); ++n) {
       const TraceTensor& tensor = job.trace.tensors[n];
-      tensors.push_back({n, tensor.numel, tensor.dtype, ReduceOp::kSum, tensor.priority, nullptr});
+      tensors.push_back(
+          {TensorId(n), tensor.numel, tensor.dtype, ReduceOp::kSum, tensor.priority, nullptr});
       for (const auto& worker : job.workers) {
         if (Result<std::byte*> memory = worker->memory(n); !memory) return memory.error();
       }

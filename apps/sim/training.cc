@@ -105,7 +105,7 @@ void TrainingWorker::push(uint32_t index, uint64_t now_ns) {
 }
 
 void TrainingWorker::on_completion(const Completion& completion, uint64_t now_ns) {
-  const uint32_t index = completion.tensor;
+  const uint32_t index = completion.tensor.value;
   Tensor& tensor = state_[index];
   if (completion.status != Errc::kOk) {
     if (status_) {

@@ -166,7 +166,7 @@ Result<uint32_t> VirtualCluster::open_job(const OpenJob& base,
   if (!failed) return failed.error();
   for (uint32_t worker = 0; worker < config_.workers; ++worker) {
     const uint32_t number = first + worker;
-    for (TensorDeclaration& tensor : tensors) tensor.data = data(worker, tensor.tensor);
+    for (TensorDeclaration& tensor : tensors) tensor.data = data(worker, tensor.tensor.value);
     ++waiting;
     hosts_[worker]->jobs().declare(number + 1, clients_[number]->slot, tensors, now_ns(), end);
     control(worker);
@@ -183,7 +183,8 @@ void VirtualCluster::set_program(uint32_t number, VirtualProgram& program) {
 void VirtualCluster::push_pull(uint32_t number, uint32_t tensor, uint16_t priority) {
   Client& client = *clients_[number];
   // One operation per tensor is in flight at most, and there is room for all.
-  (void)client.end->submit({SubmitOp::kPushPull, priority, client.client_job, tensor, tensor + 1});
+  (void)client.end->submit(
+      {SubmitOp::kPushPull, priority, client.client_job, TensorId(tensor), tensor + 1});
   mark(client.host);
 }
 

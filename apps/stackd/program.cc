@@ -160,36 +160,35 @@ void Program::on(uint32_t sequence, const attach::Declare& request) {
             ? nullptr
             : region->second->resolve(tensor.offset_bytes, tensor.numel * size_of(tensor.dtype));
     if (data == nullptr) {
-      return reply(sequence,
-                   Status(Error(Errc::kInvalidArgument, "tensor " + std::to_string(tensor.id) +
-                                                            " does not lie in shared memory")));
+      return reply(sequence, Status(Error(Errc::kInvalidArgument,
+                                          "tensor " + std::to_string(tensor.id.value) +
+                                              " does not lie in shared memory")));
     }
     tensors.push_back({tensor.id, tensor.numel, tensor.dtype, tensor.op, tensor.priority, data});
   }
-  std::vector<uint32_t> numbers;
+  std::vector<TensorId> ids;
   for (const attach::DeclaredTensor& tensor : request.tensors) {
     jobs_[request.slot].insert(tensor.region);
-    numbers.push_back(tensor.id);
+    ids.push_back(tensor.id);
   }
   host_.jobs().declare(id_, JobSlot(request.slot), std::move(tensors), monotonic_ns(),
                        [self = shared_from_this(), sequence, slot = request.slot,
-                        numbers = std::move(numbers)](const Status& declared) {
+                        ids = std::move(ids)](const Status& declared) {
                          if (!declared) return self->reply(sequence, declared);
-                         self->reply(sequence, attach::Ok{self->rounds_of(slot, numbers)});
+                         self->reply(sequence, attach::Ok{self->rounds_of(slot, ids)});
                        });
 }
 
 // Empty where all tensors begin at round 1, as they do in every job's first life.
-std::vector<uint32_t> Program::rounds_of(uint16_t slot,
-                                         const std::vector<uint32_t>& tensors) const {
-  std::vector<uint32_t> rounds;
+std::vector<Round> Program::rounds_of(uint16_t slot, const std::vector<TensorId>& tensors) const {
+  std::vector<Round> rounds;
   rounds.reserve(tensors.size());
-  for (const uint32_t tensor : tensors) {
+  for (const TensorId tensor : tensors) {
     rounds.push_back(host_.jobs().first_round(id_, JobSlot(slot), tensor));
   }
   const bool all_new =
-      std::all_of(rounds.begin(), rounds.end(), [](uint32_t round) { return round == 1; });
-  return all_new ? std::vector<uint32_t>{} : rounds;
+      std::all_of(rounds.begin(), rounds.end(), [](Round round) { return round == Round(1); });
+  return all_new ? std::vector<Round>{} : rounds;
 }
 
 void Program::on(uint32_t sequence, const attach::JobClose& request) {

@@ -66,7 +66,7 @@ class Program : public std::enable_shared_from_this<Program> {
   void on(uint32_t sequence, const attach::JobWait& request);
   void on(uint32_t sequence, const attach::JobStatus& request);
   void on(uint32_t sequence, const attach::SetPolicy& request);
-  std::vector<uint32_t> rounds_of(uint16_t slot, const std::vector<uint32_t>& tensors) const;
+  std::vector<Round> rounds_of(uint16_t slot, const std::vector<TensorId>& tensors) const;
   // Null, and a reply, if the program has no such job.
   bool has_job(uint32_t sequence, uint16_t slot);
 

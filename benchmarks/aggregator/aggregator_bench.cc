@@ -121,14 +121,14 @@ void push(benchmark::State& state, Dtype type, Mode mode) {
     for (uint16_t i = 0; i < kWorkers; ++i) {
       const uint16_t worker = mode == Mode::kReverse ? static_cast<uint16_t>(kWorkers - 1 - i) : i;
       for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
-        const PushVerdict verdict = aggregator.push({.job = job,
-                                                     .worker = worker,
-                                                     .incarnation = 1,
-                                                     .round = round,
-                                                     .chunk = chunk,
-                                                     .payload_crc = frames.crc,
-                                                     .elements = {frames.next(), chunk_bytes}});
-        completed += verdict == PushVerdict::kCompleted ? 1 : 0;
+        const Pushed pushed = aggregator.push({.job = job,
+                                               .worker = worker,
+                                               .incarnation = 1,
+                                               .round = Round(round),
+                                               .chunk = ChunkIndex(chunk),
+                                               .payload_crc = frames.crc,
+                                               .elements = {frames.next(), chunk_bytes}});
+        completed += pushed.verdict == PushVerdict::kCompleted ? 1 : 0;
       }
     }
     return completed == chunks;

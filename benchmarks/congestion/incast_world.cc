@@ -119,7 +119,7 @@ Status IncastWorld::start() {
   for (auto& worker : workers_) {
     std::vector<TensorDeclaration> tensors(config_.tensors);
     for (uint32_t t = 0; t < config_.tensors; ++t) {
-      tensors[t].tensor = t;
+      tensors[t].tensor = TensorId(t);
       // Whole chunks, so that chunks count bytes.
       tensors[t].numel = config_.tensor_bytes / chunk_bytes_ * (chunk_bytes_ / sizeof(float));
       tensors[t].data = worker->memory.data() + t * config_.tensor_bytes;
@@ -143,7 +143,8 @@ Status IncastWorld::start() {
 
 void IncastWorld::submit(Worker& worker, uint32_t tensor) {
   const auto priority = static_cast<uint16_t>(config_.priorities ? tensor : 0);
-  if (!worker.client->submit({SubmitOp::kPushPull, priority, 1, tensor, tensor + uint64_t{1}})) {
+  if (!worker.client->submit(
+          {SubmitOp::kPushPull, priority, 1, TensorId(tensor), tensor + uint64_t{1}})) {
     ++failed_;
   }
 }
@@ -155,7 +156,7 @@ void IncastWorld::collect(Worker& worker) {
       ++failed_;
       continue;
     }
-    submit(worker, completion.tensor);
+    submit(worker, completion.tensor.value);
   }
 }
 

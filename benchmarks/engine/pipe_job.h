@@ -66,7 +66,7 @@ class PipeJob {
     for (WorkerHost& worker : workers_) {
       std::vector<TensorDeclaration> tensors;
       for (uint32_t t = 0; t < kTensors; ++t) {
-        tensors.push_back({.tensor = t,
+        tensors.push_back({.tensor = TensorId(t),
                            .numel = elems_,
                            .data = reinterpret_cast<std::byte*>(&worker.memory[t * elems_])});
       }
@@ -164,7 +164,7 @@ class PipeJob {
 
   bool submit(uint32_t tensor) {
     return std::all_of(workers_.begin(), workers_.end(), [tensor](WorkerHost& worker) {
-      return worker.program_end->submit({SubmitOp::kPushPull, 0, 1, tensor, 1 + tensor});
+      return worker.program_end->submit({SubmitOp::kPushPull, 0, 1, TensorId(tensor), 1 + tensor});
     });
   }
 

@@ -180,7 +180,8 @@ class Bench {
   }
 
   bool submit(uint32_t tensor, uint16_t priority) {
-    return client_->submit({SubmitOp::kPushPull, priority, 1, tensor, tensor + uint64_t{1}});
+    return client_->submit(
+        {SubmitOp::kPushPull, priority, 1, TensorId(tensor), tensor + uint64_t{1}});
   }
 
   Status measure_one(Measured& measured, std::vector<uint64_t>& waits_ns) {

@@ -42,7 +42,7 @@ struct Watch {
     wire::Header header;
     std::span<const std::byte> payload;
     if (wire::decode(frame, header, payload) == wire::DecodeError::kNone &&
-        header.type == wire::FrameType::kPush && header.tensor == tensor) {
+        header.type == wire::FrameType::kPush && header.tensor.value == tensor) {
       waiting = false;
       nic_bytes_ahead = before;
       handed_at_ns = now_ns;

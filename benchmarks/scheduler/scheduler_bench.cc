@@ -29,7 +29,7 @@ class Queue {
     return static_cast<uint16_t>(i % priorities_ * (kPriorities / priorities_));
   }
   bool admit(SessionSlot session, uint32_t i, uint32_t chunks) {
-    return scheduler.admit(session, {i, 1, 0, chunks, priority(i)});
+    return scheduler.admit(session, {TensorIndex(i), 1, {0, chunks}, priority(i)});
   }
   bool admit(uint32_t i, uint32_t chunks) { return admit(SessionSlot(i % kSessions), i, chunks); }
 

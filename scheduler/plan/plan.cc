@@ -21,25 +21,25 @@ uint32_t chunk_count(uint64_t numel, uint32_t elems_per_chunk) {
   return count > std::numeric_limits<uint32_t>::max() ? 0 : static_cast<uint32_t>(count);
 }
 
-ShardPlan::ShardPlan(uint32_t tensor, uint32_t chunks, uint16_t shards) noexcept
+ShardPlan::ShardPlan(TensorId tensor, uint32_t chunks, uint16_t shards) noexcept
     : shards_(shards), ranges_(shards) {
   if (shards == 0) return;
-  rotation_ = tensor % shards;
+  rotation_ = tensor.value % shards;
   each_ = chunks / shards;
   longer_ = chunks % shards;
 }
 
-ShardPlan ShardPlan::whole(uint32_t tensor, uint32_t chunks, uint16_t shards) noexcept {
+ShardPlan ShardPlan::whole(TensorId tensor, uint32_t chunks, uint16_t shards) noexcept {
   ShardPlan plan;
   if (shards == 0) return plan;
   plan.shards_ = shards;
   plan.ranges_ = 1;
-  plan.rotation_ = static_cast<uint32_t>(uint64_t{tensor} * 9973 % shards);
+  plan.rotation_ = static_cast<uint32_t>(uint64_t{tensor.value} * 9973 % shards);
   plan.each_ = chunks;
   return plan;
 }
 
-PartitionPlan PartitionPlan::make(uint32_t tensor, uint32_t chunks, uint16_t shards,
+PartitionPlan PartitionPlan::make(TensorId tensor, uint32_t chunks, uint16_t shards,
                                   uint32_t chunk_bytes, uint64_t partition_bytes) {
   uint64_t each = chunks;
   if (partition_bytes != 0 && chunk_bytes != 0) {
@@ -52,24 +52,26 @@ uint32_t PartitionPlan::partitions() const {
   return chunks / partition_chunks + (chunks % partition_chunks != 0 ? 1 : 0);
 }
 
-uint16_t PartitionPlan::shard_of(uint32_t chunk) const {
+uint16_t PartitionPlan::shard_of(ChunkIndex chunk) const {
   const uint32_t each = chunks / shards, longer = chunks % shards;
   const uint64_t boundary = uint64_t{longer} * (each + 1);
-  const uint64_t range = chunk < boundary ? chunk / (each + 1) : longer + (chunk - boundary) / each;
-  return static_cast<uint16_t>((range + tensor) % shards);
+  const uint64_t range =
+      chunk.value < boundary ? chunk.value / (each + 1) : longer + (chunk.value - boundary) / each;
+  return static_cast<uint16_t>((range + tensor.value) % shards);
 }
 
 // Chunk k of range i is number k * shards + i in the order of release; as ranges that are one chunk
 // longer come first, the numbers are those from 0 to chunks - 1.
-uint32_t PartitionPlan::partition_of(uint32_t chunk) const {
+uint32_t PartitionPlan::partition_of(ChunkIndex chunk) const {
   const uint16_t shard = shard_of(chunk);
-  const uint32_t range = (shard + shards - tensor % shards) % shards;
-  const uint32_t first = ShardPlan(tensor, chunks, shards).span(shard).first;
-  return static_cast<uint32_t>((uint64_t{chunk - first} * shards + range) / partition_chunks);
+  const uint32_t range = (shard + shards - tensor.value % shards) % shards;
+  const ChunkIndex first = ShardPlan(tensor, chunks, shards).span(shard).first;
+  return static_cast<uint32_t>((uint64_t{chunk.value - first.value} * shards + range) /
+                               partition_chunks);
 }
 
 ChunkSpan PartitionPlan::span(uint16_t shard, uint32_t partition) const {
-  const uint32_t range = (shard + shards - tensor % shards) % shards;
+  const uint32_t range = (shard + shards - tensor.value % shards) % shards;
   const ChunkSpan share = ShardPlan(tensor, chunks, shards).span(shard);
   const auto begins_at = [&](uint64_t wanted) {  // the first k whose number is not below
     const uint64_t number = wanted * partition_chunks;
@@ -77,7 +79,7 @@ ChunkSpan PartitionPlan::span(uint16_t shard, uint32_t partition) const {
     return static_cast<uint32_t>(std::min<uint64_t>(k, share.count));
   };
   const uint32_t begin = begins_at(partition), end = begins_at(uint64_t{partition} + 1);
-  return {share.first + begin, end - begin};
+  return {share.at(begin), end - begin};
 }
 
 }  // namespace mercury

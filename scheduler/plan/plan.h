@@ -11,12 +11,9 @@
 
 #include <cstdint>
 
-namespace mercury {
+#include "transport/base/chunk.h"
 
-struct ChunkSpan {
-  uint32_t first = 0;
-  uint32_t count = 0;
-};
+namespace mercury {
 
 // Elements per chunk when a frame carries `chunk_bytes` of payload: whole elements, a multiple of
 // 16 (one AVX-512 register of f32) where that fits; 0 when not even one element fits.
@@ -29,15 +26,16 @@ uint32_t chunk_count(uint64_t numel, uint32_t elems_per_chunk);
 class ShardPlan {
  public:
   ShardPlan() = default;
-  ShardPlan(uint32_t tensor, uint32_t chunks, uint16_t shards) noexcept;
+  ShardPlan(TensorId tensor, uint32_t chunks, uint16_t shards) noexcept;
   // All of the tensor on the shard that MXNet's hash of its number gives (its key, and 9973).
-  static ShardPlan whole(uint32_t tensor, uint32_t chunks, uint16_t shards) noexcept;
+  static ShardPlan whole(TensorId tensor, uint32_t chunks, uint16_t shards) noexcept;
   // Empty for shard >= shards.
   ChunkSpan span(uint16_t shard) const noexcept {
     if (shard >= shards_) return {};
     const uint32_t range = shard >= rotation_ ? shard - rotation_ : shard + shards_ - rotation_;
     if (range >= ranges_) return {};
-    return {range * each_ + (range < longer_ ? range : longer_), each_ + (range < longer_ ? 1 : 0)};
+    return {ChunkIndex(range * each_ + (range < longer_ ? range : longer_)),
+            each_ + (range < longer_ ? 1 : 0)};
   }
 
  private:
@@ -51,18 +49,18 @@ class ShardPlan {
 // Partitions, for policies that release or answer a tensor in such: each is spread evenly over all
 // shards, and within a shard consecutive.
 struct PartitionPlan {
-  uint32_t tensor = 0;
+  TensorId tensor;
   uint32_t chunks = 0;  // of the tensor
   uint16_t shards = 1;
   uint32_t partition_chunks = 1;  // of every partition but the last
 
   // The nearest number of chunks of `chunk_bytes` to `partition_bytes`, at least one;
   // partition_bytes 0: the tensor is one partition.
-  static PartitionPlan make(uint32_t tensor, uint32_t chunks, uint16_t shards, uint32_t chunk_bytes,
+  static PartitionPlan make(TensorId tensor, uint32_t chunks, uint16_t shards, uint32_t chunk_bytes,
                             uint64_t partition_bytes);
   uint32_t partitions() const;
-  uint16_t shard_of(uint32_t chunk) const;
-  uint32_t partition_of(uint32_t chunk) const;
+  uint16_t shard_of(ChunkIndex chunk) const;
+  uint32_t partition_of(ChunkIndex chunk) const;
   ChunkSpan span(uint16_t shard, uint32_t partition) const;
 };
 

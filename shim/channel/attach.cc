@@ -57,8 +57,8 @@ json body_of(const Declare& m) {
   json tensors = json::array();
   for (const DeclaredTensor& t : m.tensors) {
     tensors.push_back(
-        json::array({t.id, t.numel, static_cast<unsigned>(t.dtype), static_cast<unsigned>(t.op),
-                     t.priority, t.region, t.offset_bytes}));
+        json::array({t.id.value, t.numel, static_cast<unsigned>(t.dtype),
+                     static_cast<unsigned>(t.op), t.priority, t.region, t.offset_bytes}));
   }
   return {{"type", "declare"}, {"slot", m.slot}, {"tensors", std::move(tensors)}};
 }
@@ -71,7 +71,7 @@ json body_of(const SetPolicy& m) {
 
 json body_of(const Ok& m) {
   json body = {{"type", "ok"}};
-  if (!m.rounds.empty()) body["rounds"] = m.rounds;
+  for (const Round round : m.rounds) body["rounds"].push_back(round.value);
   return body;
 }
 json body_of(const Failed& m) {
@@ -176,7 +176,7 @@ bool read_tensor(const json& item, DeclaredTensor& out) {
     if (!Fields::in_range(item[i], 0, kMax[i])) return false;
     v[i] = item[i].get<uint64_t>();
   }
-  out.id = static_cast<uint32_t>(v[0]);
+  out.id = TensorId(static_cast<uint32_t>(v[0]));
   out.numel = v[1];
   out.dtype = static_cast<Dtype>(v[2]);
   out.op = static_cast<ReduceOp>(v[3]);
@@ -209,7 +209,7 @@ Reply read_ok(Fields& f) {
   for (const json& item : f.array("rounds", kMaxTensorsPerDeclare)) {
     if (!Fields::in_range(item, 0, kMax32)) f.fail("rounds");
     if (!f.ok()) break;
-    m.rounds.push_back(item.get<uint32_t>());
+    m.rounds.push_back(Round(item.get<uint32_t>()));
   }
   return m;
 }

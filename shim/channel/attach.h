@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "scheduler/terms/job_terms.h"
+#include "transport/base/chunk.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
@@ -73,7 +74,7 @@ struct JobOpen {
   uint32_t timeout_ms = 30000;
 };
 struct DeclaredTensor {
-  uint32_t id = 0;  // 0 to 2^31-1
+  TensorId id;  // 0 to 2^31-1
   uint64_t numel = 0;
   Dtype dtype = Dtype::kF32;
   ReduceOp op = ReduceOp::kSum;
@@ -104,7 +105,7 @@ using Request = std::variant<Hello, RegionAdd, RegionDel, JobOpen, Declare, JobC
 
 struct Ok {
   // DECLARE of a program that took a lost worker's place: the round of each tensor (minor 1).
-  std::vector<uint32_t> rounds;
+  std::vector<Round> rounds;
 };
 struct Failed {
   Errc code = Errc::kSystem;

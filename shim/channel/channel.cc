@@ -11,7 +11,7 @@ namespace {
 // (32); word 2 is job (32), status (16), part (16).
 ChannelWords encode(const Submission& s) noexcept {
   return {static_cast<uint64_t>(s.op) | uint64_t{s.priority} << 16 | uint64_t{s.job} << 32,
-          uint64_t{s.tensor}, s.cookie};
+          uint64_t{s.tensor.value}, s.cookie};
 }
 
 bool decode(const ChannelWords& words, Submission& out) noexcept {
@@ -24,20 +24,20 @@ bool decode(const ChannelWords& words, Submission& out) noexcept {
   out.op = static_cast<SubmitOp>(op);
   out.priority = static_cast<uint16_t>(words[0] >> 16);
   out.job = static_cast<uint32_t>(words[0] >> 32);
-  out.tensor = static_cast<uint32_t>(words[1]);
+  out.tensor.value = static_cast<uint32_t>(words[1]);
   out.cookie = words[2];
   return true;
 }
 
 ChannelWords encode(const Completion& c) noexcept {
-  return {c.cookie, uint64_t{c.tensor} | uint64_t{c.round} << 32,
+  return {c.cookie, uint64_t{c.tensor.value} | uint64_t{c.round.value} << 32,
           uint64_t{c.job} | static_cast<uint64_t>(c.status) << 32 | uint64_t{c.part} << 48};
 }
 
 void decode(const ChannelWords& words, Completion& out) noexcept {
   out.cookie = words[0];
-  out.tensor = static_cast<uint32_t>(words[1]);
-  out.round = static_cast<uint32_t>(words[1] >> 32);
+  out.tensor.value = static_cast<uint32_t>(words[1]);
+  out.round.value = static_cast<uint32_t>(words[1] >> 32);
   out.job = static_cast<uint32_t>(words[2]);
   out.status = static_cast<Errc>(words[2] >> 32 & 0xffff);
   out.part = static_cast<uint16_t>(words[2] >> 48);

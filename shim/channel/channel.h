@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "transport/base/chunk.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 #include "transport/base/worker_set.h"
@@ -36,7 +37,7 @@ struct Submission {
   SubmitOp op = SubmitOp::kPushPull;
   uint16_t priority = 0;
   uint32_t job = 0;  // the program's number for the job (command::AddWorkerJob::client_job)
-  uint32_t tensor = 0;
+  TensorId tensor;
   uint64_t cookie = 0;  // comes back in the completion
 };
 
@@ -44,8 +45,8 @@ struct Completion {
   uint64_t cookie = 0;
   Errc status = Errc::kOk;
   uint32_t job = 0;
-  uint32_t tensor = 0;
-  uint32_t round = 0;
+  TensorId tensor;
+  Round round;
   // 0: the operation has ended. In jobs with a quorum, two words for each 64 workers come before
   // that; `cookie` is the word then: 1 to kWorkerWords the workers that are missing in some chunk,
   // then those that are missing in all of this engine's.

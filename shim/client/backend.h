@@ -48,7 +48,7 @@ class Backend {
   // Any number of tensors; those before the one that failed may have been declared. `rounds`: what
   // the first push of each belongs to; stays empty where all begin at 1.
   virtual Status declare(uint16_t slot, std::span<const TensorSpec> tensors,
-                         std::vector<uint32_t>& rounds) = 0;
+                         std::vector<Round>& rounds) = 0;
   // Returns when no engine touches the job's memory any more; ends its wait_job with kClosed.
   virtual void close_job(uint16_t slot) = 0;
   // Ok when the job ended in order, kTimedOut after timeout_ms (-1: never), else why it failed.

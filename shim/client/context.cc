@@ -17,10 +17,10 @@ bool is_floating(Dtype type) { return type != Dtype::kI32 && type != Dtype::kI64
 
 Error closing_error() { return Error(Errc::kClosed, "the job is being closed"); }
 
-std::string tensor_name(uint32_t id) { return "tensor " + std::to_string(id); }
+std::string tensor_name(TensorId id) { return "tensor " + std::to_string(id.value); }
 
 Status check_tensor(const mercury_tensor_options& t) {
-  const std::string name = tensor_name(t.id);
+  const std::string name = tensor_name(TensorId(t.id));
   if (t.id > 0x7fffffff) {
     return Error(Errc::kInvalidArgument, name + ": ids are 0 to 2^31-1");
   }
@@ -156,7 +156,7 @@ Status Context::set_policy(Job& job, std::string_view text) {
 Result<Tensor> Context::place(const mercury_tensor_options& options) {
   if (Status status = check_tensor(options); !status) return status.error();
   Tensor tensor;
-  tensor.wire.id = options.id;
+  tensor.wire.id = TensorId(options.id);
   tensor.wire.numel = options.numel;
   tensor.wire.dtype = static_cast<Dtype>(options.dtype);
   tensor.wire.op = static_cast<ReduceOp>(options.op);
@@ -166,7 +166,8 @@ Result<Tensor> Context::place(const mercury_tensor_options& options) {
   bool foreign = false;
   Result<Placement> where = memory_.pin(options.data, tensor.bytes, foreign);
   if (!where) {
-    return Error(where.error().code, tensor_name(options.id) + ": " + where.error().message);
+    return Error(where.error().code,
+                 tensor_name(TensorId(options.id)) + ": " + where.error().message);
   }
   if (foreign) {
     Result<std::byte*> shadow = memory_.allocate(tensor.bytes);
@@ -205,8 +206,8 @@ Status Context::declare(Job& job, std::span<const mercury_tensor_options> option
     const Lock lock(mutex_);
     if (job.closing) return closing_error();
     for (const mercury_tensor_options& option : options) {
-      if (!ids.insert(option.id).second || job.index_of.count(option.id) != 0) {
-        return Error(Errc::kExists, tensor_name(option.id) + " is declared already");
+      if (!ids.insert(option.id).second || job.index_of.count(TensorId(option.id)) != 0) {
+        return Error(Errc::kExists, tensor_name(TensorId(option.id)) + " is declared already");
       }
     }
     ++job.users;
@@ -222,7 +223,7 @@ Status Context::declare(Job& job, std::span<const mercury_tensor_options> option
     std::byte* data = tensor->shadow ? tensor->shadow : tensor->user;
     specs.push_back({tensor->wire, data});
   }
-  std::vector<uint32_t> rounds;
+  std::vector<Round> rounds;
   if (status.ok()) {
     status = backend_->declare(job.slot, specs, rounds);
     if (!status) status = give_up(status.error());
@@ -234,22 +235,22 @@ Status Context::declare(Job& job, std::span<const mercury_tensor_options> option
   for (size_t i = 0; i < rounds.size() && i < tensors.size(); ++i)
     tensors[i].next_round = rounds[i];
   for (Tensor& tensor : tensors) {
-    job.index_of.emplace(tensor.wire.id, static_cast<uint32_t>(job.tensors.size()));
+    job.index_of.emplace(tensor.wire.id, TensorIndex(static_cast<uint32_t>(job.tensors.size())));
     job.tensors.push_back(tensor);
   }
   return {};
 }
 
-Result<uint32_t> Context::tensor_round(Job& job, uint32_t id) {
+Result<Round> Context::tensor_round(Job& job, TensorId id) {
   const Lock lock(mutex_);
   const auto known = job.index_of.find(id);
   if (known == job.index_of.end()) {
     return Error(Errc::kNotFound, tensor_name(id) + " is not declared");
   }
-  return job.tensors[known->second].next_round;
+  return job.tensors[known->second.value].next_round;
 }
 
-Result<mercury_contributors> Context::contributors(Job& job, uint32_t id) {
+Result<mercury_contributors> Context::contributors(Job& job, TensorId id) {
   Lock lock(mutex_);
   progress();
   wake_waiters();
@@ -257,26 +258,28 @@ Result<mercury_contributors> Context::contributors(Job& job, uint32_t id) {
   if (known == job.index_of.end()) {
     return Error(Errc::kNotFound, tensor_name(id) + " is not declared");
   }
-  Tensor& tensor = job.tensors[known->second];
+  Tensor& tensor = job.tensors[known->second.value];
   take_sum(lock, job, tensor);  // what is said to be complete can be read
   mercury_contributors out{};
-  out.round = tensor.complete_round;
+  out.round = tensor.complete_round.value;
   out.workers = static_cast<uint32_t>(job.workers);
   for (uint32_t word = 0; word < tensor.last_absent_in_some.size(); ++word) {
     const uint64_t all = ranks_in_word(out.workers, word);
-    out.in_all[word] = tensor.complete_round == 0 ? 0 : all & ~tensor.last_absent_in_some[word];
-    out.in_any[word] = tensor.complete_round == 0 ? 0 : all & ~tensor.last_absent_in_all[word];
+    out.in_all[word] =
+        tensor.complete_round == Round() ? 0 : all & ~tensor.last_absent_in_some[word];
+    out.in_any[word] =
+        tensor.complete_round == Round() ? 0 : all & ~tensor.last_absent_in_all[word];
   }
   return out;
 }
 
-Status Context::check_submission(Job& job, SubmitOp op, uint32_t id) {
+Status Context::check_submission(Job& job, SubmitOp op, TensorId id) {
   if (job.closing) return closing_error();
   // What was pushed before a peer left is complete, or will be: its sum can be had.
   const auto owed = [&] {
     const auto pushed = job.index_of.find(id);
     return op == SubmitOp::kPull && job.failed == Errc::kPeerLeft && pushed != job.index_of.end() &&
-           job.tensors[pushed->second].pull_due;
+           job.tensors[pushed->second.value].pull_due;
   };
   if (job.failed != Errc::kOk && !owed()) {
     return Error(job.failed, "the job has failed: " + (job.failure_text.empty()
@@ -287,7 +290,7 @@ Status Context::check_submission(Job& job, SubmitOp op, uint32_t id) {
   if (known == job.index_of.end()) {
     return Error(Errc::kNotFound, tensor_name(id) + " is not declared");
   }
-  const Tensor& tensor = job.tensors[known->second];
+  const Tensor& tensor = job.tensors[known->second.value];
   if (op == SubmitOp::kPull) {
     if (tensor.pull_due) return {};
     return Error(Errc::kInvalidArgument,
@@ -305,7 +308,7 @@ Status Context::check_submission(Job& job, SubmitOp op, uint32_t id) {
 }
 
 // Whether the operation can be submitted now. That stays so while the mutex is held.
-Status Context::make_ready(Job& job, SubmitOp op, uint32_t id) {
+Status Context::make_ready(Job& job, SubmitOp op, TensorId id) {
   Status status = check_submission(job, op, id);
   const auto has_room = [](const auto& channel) { return channel->has_room(); };
   const auto channels = backend_->channels();
@@ -350,15 +353,15 @@ void Context::take_sum(Lock& lock, Job& job, Tensor& tensor) {
   if (job.closing) changed_.notify_all();
 }
 
-Status Context::submit(Job& job, SubmitOp op, uint32_t id, int priority, mercury_handle* out) {
+Status Context::submit(Job& job, SubmitOp op, TensorId id, int priority, mercury_handle* out) {
   if (priority != MERCURY_DEFAULT_PRIORITY && (priority < 0 || priority > 65535)) {
     return Error(Errc::kInvalidArgument, "priority must be 0 to 65535 or the default");
   }
   Lock lock(mutex_);
   Status status = make_ready(job, op, id);
   if (!status) return status;
-  const uint32_t index = job.index_of.find(id)->second;
-  Tensor& tensor = job.tensors[index];
+  const TensorIndex index = job.index_of.find(id)->second;
+  Tensor& tensor = job.tensors[index.value];
   if (tensor.shadow && op != SubmitOp::kPull) {
     copy(lock, job, tensor, tensor.shadow, tensor.user);
     status = make_ready(job, op, id);  // what holds now
@@ -376,7 +379,7 @@ Status Context::submit(Job& job, SubmitOp op, uint32_t id, int priority, mercury
   } else {
     tensor.push_in_flight = true;
     tensor.round_over = false;
-    ++tensor.next_round;
+    tensor.next_round = tensor.next_round.next();
     tensor.absent_in_some.fill(0);
     tensor.absent_in_all.fill(job.quorum ? ~uint64_t{0} : 0);
   }

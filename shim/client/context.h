@@ -47,10 +47,10 @@ class Context {
   Status wait_job(Job& job, int timeout_ms);
   Status set_policy(Job& job, std::string_view policy);
   Status declare(Job& job, std::span<const mercury_tensor_options> tensors);
-  Result<uint32_t> tensor_round(Job& job, uint32_t tensor);  // of its next push
-  Result<mercury_contributors> contributors(Job& job, uint32_t tensor);
+  Result<Round> tensor_round(Job& job, TensorId tensor);  // of its next push
+  Result<mercury_contributors> contributors(Job& job, TensorId tensor);
 
-  Status submit(Job& job, SubmitOp op, uint32_t tensor, int priority, mercury_handle* out);
+  Status submit(Job& job, SubmitOp op, TensorId tensor, int priority, mercury_handle* out);
   Status wait(Job& job, mercury_handle handle, int timeout_ms);
   // `size`: the caller's, of each element of `out`.
   int poll(Job& job, void* out, size_t count, size_t size);
@@ -72,13 +72,13 @@ class Context {
   Status ask_about(Job& job, Question question);
   Result<Tensor> place(const mercury_tensor_options& options);
   void unplace(const Tensor& tensor);
-  Status check_submission(Job& job, SubmitOp op, uint32_t tensor);
-  Status make_ready(Job& job, SubmitOp op, uint32_t tensor);
+  Status check_submission(Job& job, SubmitOp op, TensorId tensor);
+  Status make_ready(Job& job, SubmitOp op, TensorId tensor);
   void copy(Lock& lock, Job& job, Tensor& tensor, std::byte* to, const std::byte* from);
   void take_sum(Lock& lock, Job& job, Tensor& tensor);
   size_t take_done(Job& job, std::span<std::byte> out, size_t size, Operation& failed,
-                   std::vector<uint32_t>& pulled);
-  Error why_failed(Lock& lock, Job& job, uint32_t tensor, Errc code);
+                   std::vector<TensorIndex>& pulled);
+  Error why_failed(Lock& lock, Job& job, TensorId tensor, Errc code);
 
   // Under the mutex: takes what has completed out of the rings; true if anything had.
   bool progress();

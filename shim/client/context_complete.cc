@@ -18,12 +18,8 @@ bool is_own_fault(Errc code) {
 }
 
 mercury_completion describe(const Operation& operation, const Tensor& tensor, void* user) {
-  return {sizeof(mercury_completion),
-          operation.handle,
-          -errno_of(operation.status),
-          tensor.wire.id,
-          operation.round,
-          user};
+  return {sizeof(mercury_completion), operation.handle,      -errno_of(operation.status),
+          tensor.wire.id.value,       operation.round.value, user};
 }
 
 }  // namespace
@@ -60,7 +56,7 @@ void Context::on_absent_word(const Completion& completion) {
     if (job->client_job != completion.job) continue;
     const auto known = job->index_of.find(completion.tensor);
     if (known == job->index_of.end()) return;
-    Tensor& tensor = job->tensors[known->second];
+    Tensor& tensor = job->tensors[known->second.value];
     if (completion.part <= kWorkerWords) {
       tensor.absent_in_some[word] |= completion.cookie;
     } else {
@@ -87,10 +83,10 @@ void Context::finish(Operation& operation, Errc status) {
   Job& job = *operation.job;
   operation.status = status;
   operation.state = Operation::State::kDone;
-  end_round(job.tensors[operation.tensor], operation);
+  end_round(job.tensors[operation.tensor.value], operation);
   if (status != Errc::kOk && !is_own_fault(status) && job.failed == Errc::kOk) job.failed = status;
   if (status == Errc::kOk) {
-    const uint64_t bytes = job.tensors[operation.tensor].bytes;
+    const uint64_t bytes = job.tensors[operation.tensor.value].bytes;
     ++job.stats.operations;
     if (operation.op != SubmitOp::kPull) job.stats.bytes_pushed += bytes;
     if (operation.op != SubmitOp::kPush) job.stats.bytes_pulled += bytes;
@@ -159,7 +155,7 @@ Job* Context::callback_due() {
 
 // Why an operation has failed, as text; of a failed job the host is asked, once. Without the mutex
 // meanwhile, so the caller is one of the job's users.
-Error Context::why_failed(Lock& lock, Job& job, uint32_t tensor, Errc code) {
+Error Context::why_failed(Lock& lock, Job& job, TensorId tensor, Errc code) {
   if (code == Errc::kDaemonLost && job.failure_text.empty()) {
     job.failure_text = lost_error().message;
   }
@@ -169,7 +165,7 @@ Error Context::why_failed(Lock& lock, Job& job, uint32_t tensor, Errc code) {
     lock.lock();
     if (!why) job.failure_text = why.error().message;
   }
-  return Error(code, "tensor " + std::to_string(tensor) + ": " +
+  return Error(code, "tensor " + std::to_string(tensor.value) + ": " +
                          (job.failure_text.empty() ? name_of(code) : job.failure_text));
 }
 
@@ -178,7 +174,7 @@ void Context::run_callbacks(Lock& lock) {
   while (Job* job = callback_due()) {
     Operation& operation = operations_.front(job->done);
     operations_.unlink(job->done, operation);
-    Tensor& tensor = job->tensors[operation.tensor];
+    Tensor& tensor = job->tensors[operation.tensor.value];
     const Errc status = operation.status;
     const bool pulled = operation.op != SubmitOp::kPush;
     const mercury_completion completion = describe(operation, tensor, job->callback_argument);
@@ -205,14 +201,14 @@ void Context::run_callbacks(Lock& lock) {
 // Fills `out` with what nobody waits for. `failed`: the last operation there that has failed.
 // `pulled`: the tensors whose sums are there.
 size_t Context::take_done(Job& job, std::span<std::byte> out, size_t size, Operation& failed,
-                          std::vector<uint32_t>& pulled) {
+                          std::vector<TensorIndex>& pulled) {
   size_t n = 0;
   while ((n + 1) * size <= out.size() && !job.done.empty()) {
     Operation& operation = operations_.front(job.done);
     operations_.unlink(job.done, operation);
     // Listed for a callback that has been taken away since; its waiter collects it.
     if (operation.waited_for) continue;
-    write_sized(describe(operation, job.tensors[operation.tensor], nullptr), &out[n++ * size],
+    write_sized(describe(operation, job.tensors[operation.tensor.value], nullptr), &out[n++ * size],
                 size);
     if (operation.status != Errc::kOk) failed = operation;
     if (operation.status == Errc::kOk && operation.op != SubmitOp::kPush) {
@@ -238,15 +234,15 @@ int Context::poll(Job& job, void* out, size_t count, size_t size) {
   }
   Operation failed;
   const size_t most = std::min<size_t>(count, kMaxOperations) * size;
-  std::vector<uint32_t> pulled;
+  std::vector<TensorIndex> pulled;
   const size_t n = take_done(job, {static_cast<std::byte*>(out), most}, size, failed, pulled);
   signal_queue(job);
   rearm();
   wake_waiters();
   // Last, because others may poll while it takes its time.
-  for (const uint32_t tensor : pulled) take_sum(lock, job, job.tensors[tensor]);
+  for (const TensorIndex tensor : pulled) take_sum(lock, job, job.tensors[tensor.value]);
   if (failed.status != Errc::kOk) {
-    (void)fail(why_failed(lock, job, job.tensors[failed.tensor].wire.id, failed.status));
+    (void)fail(why_failed(lock, job, job.tensors[failed.tensor.value].wire.id, failed.status));
   }
   --job.users;
   if (job.closing) changed_.notify_all();

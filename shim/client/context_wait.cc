@@ -171,7 +171,7 @@ Status Context::collect(Lock& lock, Job& job, Operation& operation) {
     operation.waited_for = false;
     return Error(Errc::kTimedOut, "the operation is still in flight");
   }
-  Tensor& tensor = job.tensors[operation.tensor];
+  Tensor& tensor = job.tensors[operation.tensor.value];
   Status status;
   if (operation.status != Errc::kOk) {
     status = why_failed(lock, job, tensor.wire.id, operation.status);

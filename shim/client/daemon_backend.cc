@@ -75,7 +75,7 @@ class DaemonBackend final : public Backend {
   }
 
   Status declare(uint16_t slot, std::span<const TensorSpec> tensors,
-                 std::vector<uint32_t>& rounds) override {
+                 std::vector<Round>& rounds) override {
     size_t done = 0;
     while (!tensors.empty()) {
       attach::Declare batch;
@@ -87,7 +87,7 @@ class DaemonBackend final : public Backend {
       if (Status status = status_of(*reply); !status) return status;
       const auto& answered = std::get<attach::Ok>(*reply).rounds;
       if (!answered.empty()) {
-        rounds.resize(done, 1);  // batches of which nothing was said begin at 1
+        rounds.resize(done, Round(1));  // batches of which nothing was said begin at 1
         rounds.insert(rounds.end(), answered.begin(), answered.end());
       }
       done += count;

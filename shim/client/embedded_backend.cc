@@ -104,7 +104,7 @@ class EmbeddedBackend final : public Backend {
   }
 
   Status declare(uint16_t slot, std::span<const TensorSpec> specs,
-                 std::vector<uint32_t>& rounds) override {
+                 std::vector<Round>& rounds) override {
     std::vector<TensorDeclaration> tensors;
     for (const TensorSpec& spec : specs) {
       tensors.push_back({spec.wire.id, spec.wire.numel, spec.wire.dtype, spec.wire.op,

@@ -21,14 +21,14 @@ class Context;
 struct Tensor {
   attach::DeclaredTensor wire;
   uint64_t bytes = 0;
-  uint32_t next_round = 1;
+  Round next_round = 1;
   // Jobs with a quorum: who is missing in some chunk of the open round, and in all of them, as far
   // as the engines have said; and in the last complete round.
   WorkerSet absent_in_some{};
   WorkerSet absent_in_all{};
   WorkerSet last_absent_in_some{};
   WorkerSet last_absent_in_all{};
-  uint32_t complete_round = 0;
+  Round complete_round;         // 0: none
   std::byte* user = nullptr;    // the program's memory
   std::byte* shadow = nullptr;  // where the engine reads and writes, if it cannot see `user`
   // A round is over when its sum has been taken: by a push_pull, or by the pull after a push. Until
@@ -56,9 +56,9 @@ struct Job {
 
   // Everything below: under the context's mutex.
   std::deque<Tensor> tensors;
-  std::unordered_map<uint32_t, uint32_t> index_of;  // tensor id -> index in tensors
-  Errc failed = Errc::kOk;                          // what every operation from now on fails with
-  std::string failure_text;                         // the host's reason, once somebody has asked
+  std::unordered_map<TensorId, TensorIndex> index_of;
+  Errc failed = Errc::kOk;   // what every operation from now on fails with
+  std::string failure_text;  // the host's reason, once somebody has asked
   bool closing = false;
   int users = 0;       // threads inside a call that may block or call back
   OperationList done;  // for mercury_poll, or for the callback

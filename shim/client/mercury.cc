@@ -107,7 +107,7 @@ Result<std::unique_ptr<Backend>> make_backend(const mercury_attach_options& opti
 
 int submit(mercury_job* job, SubmitOp op, uint32_t tensor, int priority, mercury_handle* out) {
   return with_job(job, [&](Context& context, Job& j) {
-    return result_of(context.submit(j, op, tensor, priority, out));
+    return result_of(context.submit(j, op, mercury::TensorId(tensor), priority, out));
   });
 }
 
@@ -264,9 +264,9 @@ int mercury_declare(mercury_job* job, const mercury_tensor_options* tensors, siz
 int mercury_tensor_round(mercury_job* job, uint32_t tensor, uint32_t* out) {
   return with_job(job, [&](Context& context, Job& j) {
     if (!out) return null_argument("out");
-    const Result<uint32_t> round = context.tensor_round(j, tensor);
+    const auto round = context.tensor_round(j, mercury::TensorId(tensor));
     if (!round) return fail(round.error());
-    *out = *round;
+    *out = round->value;
     return 0;
   });
 }
@@ -278,7 +278,7 @@ int mercury_get_contributors(mercury_job* job, uint32_t tensor, mercury_contribu
     const Status fits =
         mercury::client::check_size<mercury_contributors>(size, "mercury_contributors");
     if (!fits) return fail(fits.error());
-    const auto contributors = context.contributors(j, tensor);
+    const auto contributors = context.contributors(j, mercury::TensorId(tensor));
     if (!contributors) return fail(contributors.error());
     mercury::client::write_sized(*contributors, out, size);
     return 0;

@@ -22,8 +22,8 @@ struct Operation {
   enum class State : uint8_t { kFree, kInFlight, kDone };
   uint64_t handle = 0;
   Job* job = nullptr;
-  uint32_t tensor = 0;  // index in the job's tensors
-  uint32_t round = 0;
+  TensorIndex tensor;  // in the job's tensors
+  Round round;
   uint32_t parts_left = 0;  // engines that have not completed their part
   uint32_t previous = kNoOperation;
   uint32_t next = kNoOperation;

@@ -1,6 +1,21 @@
 #include "shim/exchange/gradient_exchange.h"
 
 namespace mercury {
+namespace {
+
+// Field by field, as they were just written: a wide load of two would wait for the stores.
+void write_tag(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept {
+  out.tag.type = out.header.type;
+  out.tag.half_word = chunk.priority;
+  out.tag.words[0] = chunk.key.tensor.value;
+  out.tag.words[1] = chunk.key.round.value;
+  out.tag.words[2] = chunk.key.chunk.value;
+}
+ChunkKey key_of(const SentTag& tag) noexcept {
+  return {TensorIndex(tag.words[0]), Round(tag.words[1]), ChunkIndex(tag.words[2])};
+}
+
+}  // namespace
 
 GradientExchange::GradientExchange(const ExchangeConfig& config, Counters& counters,
                                    const PortMemory& port)
@@ -37,28 +52,26 @@ bool GradientExchange::next(OutgoingChunk& out) noexcept {
     out.header.flags = 0;
     const bool needed = bindings_[chunk.session.value].kind == Kind::kWorker
                             ? server_.prepare(chunk, out)
-                            : worker_.prepare(chunk.job, chunk.tensor, chunk.round, chunk.chunk,
-                                              chunk.priority, out.header, out.payload);
-    if (needed) return true;
+                            : worker_.prepare(chunk, out);
+    if (!needed) continue;
+    write_tag(chunk, out);
+    return true;
   }
   return false;
 }
 
 void GradientExchange::on_acked(SessionSlot session, const SentTag& tag) noexcept {
   const Binding& binding = bindings_[session.value];
-  if (binding.kind == Kind::kShard) worker_.on_acked(binding.job, tag);
+  if (binding.kind == Kind::kShard) worker_.on_acked(binding.job, key_of(tag));
 }
 
 void GradientExchange::on_lost(SessionSlot session, const SentTag& tag) noexcept {
   const Binding& binding = bindings_[session.value];
-  if (binding.kind == Kind::kShard) {
-    if (const auto range = worker_.on_lost(binding.job, session, tag)) {
-      sends_.send_again(
-          session, {range->tensor_index, range->round, range->chunks.first, 1, range->priority});
-    }
-  } else if (binding.kind == Kind::kWorker) {
-    server_.on_lost(session, tag);
-  }
+  const ChunkKey key = key_of(tag);
+  // A sum is asked for when it leaves: whether somebody needs it still is known then.
+  const bool needed = binding.kind == Kind::kWorker ||
+                      (binding.kind == Kind::kShard && worker_.on_lost(binding.job, key));
+  if (needed) sends_.send_again(session, range_of(key, tag.half_word));
 }
 
 void GradientExchange::block(SessionSlot session) noexcept {
@@ -89,8 +102,7 @@ uint32_t GradientExchange::admit_ranges() noexcept {
   WorkerRange range;
   while (worker_.take_range(range)) {
     if (bindings_[range.session.value].kind != Kind::kShard) continue;  // the session has closed
-    if (!sends_.admit(range.session, {range.tensor_index, range.round, range.chunks.first,
-                                      range.chunks.count, range.priority})) {
+    if (!sends_.admit(range.session, range.range)) {
       worker_.put_back(range);
       break;
     }

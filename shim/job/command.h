@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "scheduler/terms/job_terms.h"
+#include "transport/base/chunk.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 #include "transport/base/worker_set.h"
@@ -59,14 +60,14 @@ struct BindWorker {  // results for worker `rank` travel on the session `token`
 // Both sides. `chunk_bytes` is the job's payload per frame, agreed by all members.
 struct AddTensor {
   JobSlot job;
-  uint32_t tensor = 0;
+  TensorId tensor;
   uint64_t numel = 0;
   Dtype dtype = Dtype::kF32;
   ReduceOp op = ReduceOp::kSum;
   uint16_t priority = 0;
   uint32_t chunk_bytes = 0;
   std::byte* data = nullptr;  // worker: where gradients are read and sums written; else null
-  uint32_t first_round = 1;   // worker: the round that its first push belongs to
+  Round first_round = 1;      // worker: the round that its first push belongs to
 };
 // Confirmed follows when all commands before it have been carried out; what failed of them was
 // reported before.
@@ -117,12 +118,11 @@ struct FailJob {
   JobSlot job;
   Errc code = Errc::kClosed;
 };
-// Worker: round `round` of a tensor, and every later one, will never be complete: operations on
+// Worker: this round of a tensor, and every later one, will never be complete: operations on
 // them complete with `code`, waiting ones and later ones. All others go on.
 struct FailRounds {
   JobSlot job;
-  uint32_t tensor = 0;
-  uint32_t round = 0;
+  TensorRound from;
   Errc code = Errc::kPeerLeft;
 };
 
@@ -157,18 +157,14 @@ struct WorkerReplaced {
   JobSlot job;
   uint16_t rank = 0;
   uint32_t incarnation = 0;
-  struct Row {
-    uint32_t tensor = 0;
-    uint32_t round = 0;
-  };
-  std::vector<Row> rounds;  // the lowest open round of each tensor with chunks in this engine
+  std::vector<TensorRound>
+      rounds;  // the lowest open round of each tensor with chunks in this engine
 };
 // Server: others have waited too long for these workers (JobTerms::stall_timeout_ms). Again as long
 // as they do.
 struct WorkersStalled {
   JobSlot job;
-  uint32_t tensor = 0;
-  uint32_t round = 0;
+  TensorRound at;
   uint64_t waited_ns = 0;
   WorkerSet awaited{};
 };
@@ -176,8 +172,7 @@ struct WorkersStalled {
 // tensor, again only with a lower round; WithdrawWorker::ending).
 struct RoundHopeless {
   JobSlot job;
-  uint32_t tensor = 0;
-  uint32_t round = 0;
+  TensorRound at;
   WorkerSet missing{};  // who is gone and has not contributed
 };
 struct JobRemoved {

@@ -46,7 +46,7 @@ class Coordinator {
 
  private:
   enum class Phase : uint8_t { kGathering, kConnecting, kRunning, kEnded };
-  using Rounds = std::unordered_map<uint32_t, uint32_t>;  // the lowest open one, by tensor
+  using Rounds = std::unordered_map<TensorId, Round>;  // the lowest open one, by tensor
   // A worker's place whose worker was lost, in a job that waits for its next life.
   struct Vacancy {
     uint16_t rank = 0;
@@ -112,7 +112,7 @@ class Coordinator {
   std::string refused_text(const Seat& worker) const;  // that, behind another text
   bool servers_know_endings() const;
   void waits_in_vain(const message::Stalled& message);
-  static std::vector<uint32_t> rounds_of(const Declaration& declaration, const Seat& seat);
+  static std::vector<Round> rounds_of(const Declaration& declaration, const Seat& seat);
 
   // --- coming back (coordinator_rejoin.cc) ---
   // Whether a lost worker leaves a vacancy; else its loss fails the job.
@@ -182,11 +182,11 @@ class Coordinator {
   std::vector<std::pair<LinkId, uint64_t>> parting_;
   message::Roster roster_;  // as it is now; `rank` is whose it was sent to last
   uint32_t chunk_bytes_ = 0;
-  std::unordered_map<uint32_t, Known> tensors_;
+  std::unordered_map<TensorId, Known> tensors_;
   std::unordered_map<uint16_t, std::string> refusals_;    // of each worker's last declaration
   std::unordered_map<uint16_t, message::PeerLeft> left_;  // in order, as the others were told
   std::unordered_map<uint16_t, size_t> lacked_of_;        // of left_: of how many tensors they lack
-  std::unordered_map<uint32_t, uint32_t> hopeless_;       // the lowest round of a tensor that is
+  Rounds hopeless_;                                       // the lowest round of a tensor that is
   std::deque<Declaration> declarations_;  // the first is in work while servers are awaited
   std::vector<LinkId> awaited_servers_;
 

@@ -117,8 +117,9 @@ void Coordinator::stalled(const message::Stalled& message, uint64_t now_ns) {
   if (links.size() > kNamedWorkers) {
     names += " and " + std::to_string(links.size() - kNamedWorkers) + " more";
   }
-  const Error why(Errc::kMissingMembers, "no push of tensor " + std::to_string(message.tensor) +
-                                             " in round " + std::to_string(message.round) +
+  const Error why(Errc::kMissingMembers, "no push of tensor " +
+                                             std::to_string(message.at.tensor.value) +
+                                             " in round " + std::to_string(message.at.round.value) +
                                              " for " + std::to_string(message.waited_ms) +
                                              " ms since others pushed it (stall_timeout_ms)");
   const bool enough =
@@ -200,7 +201,7 @@ void Coordinator::fenced(LinkId server, const message::Replaced& message, uint64
   for (const auto& row : message.rounds) {
     const auto [entry, fresh] = rounds_.emplace(row.tensor, row.round);
     // Serial numbers: those of one tensor's chunks differ by one at most.
-    if (!fresh && static_cast<int32_t>(row.round - entry->second) < 0) entry->second = row.round;
+    if (!fresh && row.round.since(entry->second) < 0) entry->second = row.round;
   }
   if (!message.last) return;
   std::erase(awaited_fence_, server);
@@ -225,7 +226,7 @@ void Coordinator::fenced(LinkId server, const message::Replaced& message, uint64
 // others waiting for ever. False: the job has failed.
 bool Coordinator::progressed(const Vacancy& vacancy, uint64_t now_ns) {
   uint64_t progress = 0;
-  for (const auto& [tensor, round] : rounds_) progress += round;
+  for (const auto& [tensor, round] : rounds_) progress += round.value;
   if (last_progress_ != progress || (shape_->terms.quorum > 0 && has_quorum())) {
     last_progress_ = progress;
     first_lost_ns_.clear();
@@ -308,11 +309,11 @@ void Coordinator::on_rejoin_timer(uint64_t now_ns) {
   }
 }
 
-std::vector<uint32_t> Coordinator::rounds_of(const Declaration& declaration, const Seat& seat) {
-  std::vector<uint32_t> rounds;
+std::vector<Round> Coordinator::rounds_of(const Declaration& declaration, const Seat& seat) {
+  std::vector<Round> rounds;
   for (const message::Tensor& t : declaration.tensors) {
     const auto known = seat.rounds.find(t.id);
-    rounds.push_back(known == seat.rounds.end() ? 1 : known->second);
+    rounds.push_back(known == seat.rounds.end() ? Round(1) : known->second);
   }
   return rounds;
 }

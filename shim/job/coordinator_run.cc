@@ -133,20 +133,20 @@ void Coordinator::waits_in_vain(const message::Stalled& message) {
   const auto row = std::find_if(message.workers.begin(), message.workers.end(),
                                 [this](const auto& worker) { return left_.contains(worker.rank); });
   if (phase_ != Phase::kRunning || row == message.workers.end() ||
-      !tensors_.contains(message.tensor)) {
+      !tensors_.contains(message.at.tensor)) {
     return;
   }
-  const auto [entry, fresh] = hopeless_.emplace(message.tensor, message.round);
-  if (!fresh && static_cast<int32_t>(message.round - entry->second) >= 0) return;
-  entry->second = message.round;
+  const auto [entry, fresh] = hopeless_.emplace(message.at.tensor, message.at.round);
+  if (!fresh && message.at.round.since(entry->second) >= 0) return;
+  entry->second = message.at.round;
   message::PeerLeft& known = left_.at(row->rank);
   // Looked for again where tensors have been declared since, not for each that waits.
   if (std::exchange(lacked_of_[row->rank], tensors_.size()) != tensors_.size()) {
     known.lacked = tensors_lacked(static_cast<uint16_t>(row->rank));
   }
   message::PeerLeft left = known;
-  if (tensors_.at(message.tensor).declared.test(row->rank)) left.lacked.clear();
-  left.waiting = {message.tensor, message.round};
+  if (tensors_.at(message.at.tensor).declared.test(row->rank)) left.lacked.clear();
+  left.waiting = message.at;
   for (const Seat& seat : seats_) context_.links.send(seat.link, left);
 }
 
@@ -225,22 +225,22 @@ std::string Coordinator::refused_text(const Seat& worker) const {
 // What a worker that leaves has not declared: the others wait in vain for its part of these.
 std::string Coordinator::tensors_lacked(uint16_t rank) const {
   size_t count = 0;
-  uint32_t lowest = kMaxTensorId;
+  TensorId lowest = kMaxTensorId;
   for (const auto& [id, known] : tensors_) {
     if (known.declared.test(rank)) continue;
     ++count;
     lowest = std::min(lowest, id);
   }
   if (count == 0) return "";
-  return "tensor " + std::to_string(lowest) +
+  return "tensor " + std::to_string(lowest.value) +
          (count == 1 ? "" : " and " + std::to_string(count - 1) + " more");
 }
 
 Status Coordinator::check_declaration(const Declaration& declaration, uint16_t rank,
                                       std::vector<message::Tensor>& fresh) const {
-  std::unordered_map<uint32_t, const message::Tensor*> batch;
+  std::unordered_map<TensorId, const message::Tensor*> batch;
   for (const message::Tensor& t : declaration.tensors) {
-    const std::string name = "tensor " + std::to_string(t.id);
+    const std::string name = "tensor " + std::to_string(t.id.value);
     if (const auto known = tensors_.find(t.id); known != tensors_.end()) {
       if (t == known->second.tensor) continue;
       return Error(Errc::kTensorMismatch, name + " is declared by worker " + std::to_string(rank) +

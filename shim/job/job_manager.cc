@@ -136,9 +136,9 @@ Status JobManager::job_status(ClientId client, JobSlot job) const {
   return member ? member->status() : Status(Error(Errc::kNotFound, "no such job"));
 }
 
-uint32_t JobManager::first_round(ClientId client, JobSlot job, uint32_t tensor) const {
+Round JobManager::first_round(ClientId client, JobSlot job, TensorId tensor) const {
   const Member* member = state_->find_member(client, job);
-  return member ? member->first_round(tensor) : 1;
+  return member ? member->first_round(tensor) : Round(1);
 }
 
 void JobManager::on_event(LaneId lane, Event event, uint64_t now_ns) {

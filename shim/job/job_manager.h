@@ -72,7 +72,7 @@ struct OpenedJob {
 };
 
 struct TensorDeclaration {
-  uint32_t tensor = 0;
+  TensorId tensor;
   uint64_t numel = 0;
   Dtype dtype = Dtype::kF32;
   ReduceOp op = ReduceOp::kSum;
@@ -141,7 +141,7 @@ class JobManager {
   Status job_status(ClientId client, JobSlot job) const;
   // The round that this program's first push of a declared tensor belongs to: 1, unless the program
   // took a lost worker's place in a job that runs (JobTerms::rejoin_ms).
-  uint32_t first_round(ClientId client, JobSlot job, uint32_t tensor) const;
+  Round first_round(ClientId client, JobSlot job, TensorId tensor) const;
 
   void on_event(LaneId lane, Event event, uint64_t now_ns);
   uint64_t next_deadline_ns() const;

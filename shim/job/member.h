@@ -45,7 +45,7 @@ class Member {
   bool gone() const { return released_ && (closing_ || !owner_); }
   const Status& status() const { return status_; }
   // The round that this worker's first push of a tensor belongs to; 1 unless it came back.
-  uint32_t first_round(uint32_t tensor) const;
+  Round first_round(TensorId tensor) const;
   JobSnapshot snapshot() const;
 
   // --- programs ---
@@ -104,8 +104,8 @@ class Member {
   };
   struct Declaration {
     std::vector<TensorDeclaration> tensors;
-    size_t agreed = 0;             // so many of them; the next batch is on its way
-    std::vector<uint32_t> rounds;  // of those agreed, if this worker came back
+    size_t agreed = 0;          // so many of them; the next batch is on its way
+    std::vector<Round> rounds;  // of those agreed, if this worker came back
     StatusReply reply;
   };
 
@@ -137,7 +137,7 @@ class Member {
   void finish_declaration(const Status& status);
   void define(const message::Define& message);
   void add_tensor(const message::Tensor& tensor, uint16_t priority, std::byte* data,
-                  uint32_t first_round);
+                  Round first_round);
   void confirm();
 
   // --- ending (member.cc) ---
@@ -184,8 +184,8 @@ class Member {
   std::string peer_left_;
 
   std::unordered_map<LinkId, Data> data_;
-  std::unordered_map<uint16_t, uint32_t> left_;  // workers that have left in order: incarnations
-  std::unordered_map<uint32_t, uint32_t> hopeless_;  // the lowest round of a tensor that is
+  std::unordered_map<uint16_t, uint32_t> left_;   // workers that have left in order: incarnations
+  std::unordered_map<TensorId, Round> hopeless_;  // the lowest round of a tensor that is
   bool ready_said_ = false;
   uint16_t ready_payload_ = 0;  // that all its paths carry, as it said then
   size_t lanes_used_ = 0;       // engines that know the job: the first so many
@@ -199,12 +199,12 @@ class Member {
   // that they have it.
   uint32_t confirmation_ = 0;
   size_t unconfirmed_ = 0;
-  std::optional<message::Replace> replacing_;            // server: the fence that is being put up
-  size_t unreplaced_ = 0;                                // engines that have not put it up
-  std::unordered_map<uint32_t, uint32_t> rounds_;        // server: what those that have said
-  std::unordered_map<uint32_t, uint32_t> first_rounds_;  // worker that came back
+  std::optional<message::Replace> replacing_;         // server: the fence that is being put up
+  size_t unreplaced_ = 0;                             // engines that have not put it up
+  std::unordered_map<TensorId, Round> rounds_;        // server: what those that have said
+  std::unordered_map<TensorId, Round> first_rounds_;  // worker that came back
 
-  std::unordered_set<uint32_t> tensors_;
+  std::unordered_set<TensorId> tensors_;
   uint64_t tensor_bytes_ = 0;
   std::deque<Declaration> declarations_;
   OpenReply open_reply_;

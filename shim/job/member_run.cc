@@ -184,8 +184,8 @@ void Member::fail_rounds(const message::PeerLeft& left) {
   if (status_) {
     const Endpoint& address = roster_.workers[left.rank].address;
     std::string why = describe(Role::kWorker, left.rank, spec_.workers, address) +
-                      " left the job while tensor " + std::to_string(tensor) +
-                      " waits for it in round " + std::to_string(round);
+                      " left the job while tensor " + std::to_string(tensor.value) +
+                      " waits for it in round " + std::to_string(round.value);
     if (!left.refused.empty()) {
       why += "; its declaration was refused: " + left.refused;
     } else if (!left.lacked.empty()) {
@@ -197,9 +197,9 @@ void Member::fail_rounds(const message::PeerLeft& left) {
   if (spec_.role == Role::kServer) return;
   answer_waiters(status_);
   const auto [known, fresh] = hopeless_.emplace(tensor, round);
-  if (!fresh && static_cast<int32_t>(round - known->second) < 0) known->second = round;
+  if (!fresh && round.since(known->second) < 0) known->second = round;
   for (size_t lane = 0; lane < lanes_used_; ++lane) {
-    to_lane(lane, command::FailRounds{slot_, tensor, round, Errc::kPeerLeft});
+    to_lane(lane, command::FailRounds{slot_, *left.waiting, Errc::kPeerLeft});
   }
 }
 
@@ -251,7 +251,7 @@ void Member::withdraw(uint16_t rank, bool ending) {
 // Server: somebody has pushed what who has left would have to push, too.
 void Member::on_round_hopeless(const event::RoundHopeless& event) {
   if (phase_ != Phase::kRunning) return;
-  message::Stalled stalled{event.tensor, event.round, 0, {}, true};
+  message::Stalled stalled{event.at, 0, {}, true};
   for (const auto& [rank, incarnation] : left_) {
     const bool missing = (event.missing[rank / 64] >> (rank % 64) & 1) != 0;
     if (missing && incarnation != 0) stalled.workers.push_back({rank, incarnation});
@@ -262,7 +262,7 @@ void Member::on_round_hopeless(const event::RoundHopeless& event) {
 // Server: the coordinator knows who is waited for anyway.
 void Member::on_workers_stalled(const event::WorkersStalled& event) {
   if (phase_ != Phase::kRunning || replacing_) return;
-  message::Stalled stalled{event.tensor, event.round, event.waited_ns / 1'000'000, {}};
+  message::Stalled stalled{event.at, event.waited_ns / 1'000'000, {}};
   const auto workers = static_cast<uint16_t>(roster_.workers.size());
   for (uint16_t rank = 0; rank < workers; ++rank) {
     const uint32_t incarnation = roster_.workers[rank].incarnation;
@@ -296,7 +296,7 @@ void Member::on_worker_replaced(const event::WorkerReplaced& event) {
   if (!replacing_ || unreplaced_ == 0) return;
   for (const auto& row : event.rounds) {
     const auto [entry, fresh] = rounds_.emplace(row.tensor, row.round);
-    if (!fresh && static_cast<int32_t>(row.round - entry->second) < 0) entry->second = row.round;
+    if (!fresh && row.round.since(entry->second) < 0) entry->second = row.round;
   }
   if (--unreplaced_ > 0) return;
   message::Replaced answer{replacing_->rank, replacing_->incarnation, false, {}};

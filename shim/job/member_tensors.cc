@@ -12,9 +12,9 @@ Status Member::check(const std::vector<TensorDeclaration>& tensors) const {
   }
   if (!status_) return status_;
   if (phase_ != Phase::kRunning || closing_) return Error(Errc::kClosed, "the job is not open");
-  std::unordered_set<uint32_t> batch;
+  std::unordered_set<TensorId> batch;
   for (const TensorDeclaration& t : tensors) {
-    const std::string name = "tensor " + std::to_string(t.tensor);
+    const std::string name = "tensor " + std::to_string(t.tensor.value);
     if (t.tensor > kMaxTensorId) {
       return Error(Errc::kInvalidArgument, name + ": numbers go to 2^31 - 1");
     }
@@ -71,8 +71,8 @@ void Member::on_declared(const message::Declared& answer) {
   if (agreed) {
     for (size_t i = 0; i < declaration.tensors.size(); ++i) {
       const TensorDeclaration& t = declaration.tensors[i];
-      const uint32_t first_round = i < rounds.size() ? rounds[i] : 1;
-      if (first_round != 1) first_rounds_[t.tensor] = first_round;
+      const Round first_round = i < rounds.size() ? rounds[i] : Round(1);
+      if (first_round != Round(1)) first_rounds_[t.tensor] = first_round;
       add_tensor({t.tensor, t.numel, t.dtype, t.op}, t.priority, t.data, first_round);
     }
     return confirm();
@@ -128,20 +128,20 @@ void Member::on_confirmed(uint32_t number) {
   if (!declarations_.empty()) answer_declaration({});
 }
 
-uint32_t Member::first_round(uint32_t tensor) const {
+Round Member::first_round(TensorId tensor) const {
   const auto known = first_rounds_.find(tensor);
-  return known == first_rounds_.end() ? 1 : known->second;
+  return known == first_rounds_.end() ? Round(1) : known->second;
 }
 
 void Member::add_tensor(const message::Tensor& t, uint16_t priority, std::byte* data,
-                        uint32_t first_round) {
+                        Round first_round) {
   tensor_bytes_ += t.numel * size_of(t.dtype);
   for (size_t lane = 0; lane < lanes_used_; ++lane) {
     to_lane(lane, command::AddTensor{slot_, t.id, t.numel, t.dtype, t.op, priority, chunk_bytes_,
                                      data, first_round});
     const auto hopeless = hopeless_.find(t.id);
     if (hopeless == hopeless_.end()) continue;
-    to_lane(lane, command::FailRounds{slot_, t.id, hopeless->second, Errc::kPeerLeft});
+    to_lane(lane, command::FailRounds{slot_, {t.id, hopeless->second}, Errc::kPeerLeft});
   }
 }
 

@@ -26,16 +26,30 @@ Json to_json(const std::vector<Endpoint>& endpoints) {
 Json to_json(const std::vector<message::Tensor>& tensors) {
   Json rows = Json::array();
   for (const message::Tensor& t : tensors) {
-    rows.push_back({t.id, t.numel, static_cast<int>(t.dtype), static_cast<int>(t.op)});
+    rows.push_back({t.id.value, t.numel, static_cast<int>(t.dtype), static_cast<int>(t.op)});
   }
   return rows;
 }
+
+constexpr int64_t kMax32 = std::numeric_limits<uint32_t>::max();
+
+TensorId read_tensor_id(MessageReader& in, const Json& number) {
+  return TensorId(static_cast<uint32_t>(in.number(&number, "tensor", 0, kMaxTensorId.value)));
+}
+Round read_round(MessageReader& in, const Json& number, const char* name = "round") {
+  return Round(static_cast<uint32_t>(in.number(&number, name, 0, kMax32)));
+}
+TensorRound read_tensor_round(MessageReader& in, const Json& pair) {
+  const TensorId tensor = read_tensor_id(in, pair[0]);
+  return {tensor, read_round(in, pair[1])};
+}
+Json to_json(const TensorRound& at) { return {at.tensor.value, at.round.value}; }
 
 void read_tensors(MessageReader& in, std::vector<message::Tensor>& out) {
   in.rows("tensors", kDeclareBatch, [&](const Json& row) {
     if (!row.is_array() || row.size() != 4) return in.fail("a tensor is not four numbers");
     message::Tensor t;
-    t.id = static_cast<uint32_t>(in.number(&row[0], "tensor", 0, kMaxTensorId));
+    t.id = read_tensor_id(in, row[0]);
     t.numel = static_cast<uint64_t>(in.number(&row[1], "numel", 1, int64_t{kMaxElements}));
     t.dtype = static_cast<Dtype>(in.number(&row[2], "dtype", 0, kDtypeCount - 1));
     t.op = static_cast<ReduceOp>(in.number(&row[3], "op", 0, 1));
@@ -44,7 +58,6 @@ void read_tensors(MessageReader& in, std::vector<message::Tensor>& out) {
 }
 
 constexpr int64_t kMaxMilliseconds = int64_t{1} << 40;  // 34 years
-constexpr int64_t kMax32 = std::numeric_limits<uint32_t>::max();
 
 // --- one pair of functions per kind ----------------------------------------------------------
 // Terms that the first version of these messages did not have are said only by who asks for them.
@@ -175,7 +188,7 @@ void put(Json& out, const message::PeerLeft& m) {
   if (!m.lacked.empty()) out["lacked"] = shortened(m.lacked, kMaxText);
   if (!m.refused.empty()) out["refused"] = shortened(m.refused, kMaxText);
   if (m.ending) out["ending"] = true;
-  if (m.waiting) out["waiting"] = {m.waiting->tensor, m.waiting->round};
+  if (m.waiting) out["waiting"] = to_json(*m.waiting);
 }
 void get(MessageReader& in, message::PeerLeft& m) {
   in.read("rank", m.rank, 0, kMaxWorkers - 1);
@@ -185,21 +198,19 @@ void get(MessageReader& in, message::PeerLeft& m) {
   const Json* waiting = in.find("waiting");
   if (!waiting) return;
   if (!waiting->is_array() || waiting->size() != 2) return in.fail("'waiting' is not two numbers");
-  m.waiting = {static_cast<uint32_t>(in.number(&(*waiting)[0], "tensor", 0, kMaxTensorId)),
-               static_cast<uint32_t>(in.number(&(*waiting)[1], "round", 0, kMax32))};
+  m.waiting = read_tensor_round(in, *waiting);
 }
 void put(Json& out, const message::Declared& m) {
   out["code"] = static_cast<int>(m.code);
   out["text"] = shortened(m.text, kMaxText);
-  if (!m.rounds.empty()) out["rounds"] = m.rounds;
+  for (const Round round : m.rounds) out["rounds"].push_back(round.value);
 }
 void get(MessageReader& in, message::Declared& m) {
   in.read("code", m.code, true);
   in.read("text", m.text);
   if (!in.find("rounds")) return;
-  in.rows("rounds", kDeclareBatch, [&](const Json& row) {
-    m.rounds.push_back(static_cast<uint32_t>(in.number(&row, "rounds", 0, kMax32)));
-  });
+  in.rows("rounds", kDeclareBatch,
+          [&](const Json& row) { m.rounds.push_back(read_round(in, row, "rounds")); });
 }
 void put(Json& out, const message::Fail& m) {
   out["code"] = static_cast<int>(m.code);
@@ -226,7 +237,7 @@ void put(Json& out, const message::Replaced& m) {
   out["incarnation"] = m.incarnation;
   out["last"] = m.last;
   out["rounds"] = Json::array();
-  for (const auto& row : m.rounds) out["rounds"].push_back({row.tensor, row.round});
+  for (const auto& row : m.rounds) out["rounds"].push_back(to_json(row));
 }
 void get(MessageReader& in, message::Replaced& m) {
   in.read("rank", m.rank, 0, kMaxWorkers - 1);
@@ -236,10 +247,7 @@ void get(MessageReader& in, message::Replaced& m) {
   if (rows && rows->is_array() && rows->empty()) return;  // a server that has no tensor yet
   in.rows("rounds", kDeclareBatch, [&](const Json& row) {
     if (!row.is_array() || row.size() != 2) return in.fail("a round is not two numbers");
-    message::Replaced::Row out;
-    out.tensor = static_cast<uint32_t>(in.number(&row[0], "tensor", 0, kMaxTensorId));
-    out.round = static_cast<uint32_t>(in.number(&row[1], "round", 0, kMax32));
-    m.rounds.push_back(out);
+    m.rounds.push_back(read_tensor_round(in, row));
   });
 }
 void put(Json& out, const message::Lost& m) {
@@ -253,16 +261,16 @@ void get(MessageReader& in, message::Lost& m) {
 void put(Json& out, const message::SetPolicy& m) { out["policy"] = m.policy; }
 void get(MessageReader& in, message::SetPolicy& m) { in.read("policy", m.policy); }
 void put(Json& out, const message::Stalled& m) {
-  out["tensor"] = m.tensor;
-  out["round"] = m.round;
+  out["tensor"] = m.at.tensor.value;
+  out["round"] = m.at.round.value;
   out["waited_ms"] = m.waited_ms;
   out["workers"] = Json::array();
   for (const auto& row : m.workers) out["workers"].push_back({row.rank, row.incarnation});
   if (m.gone) out["gone"] = true;
 }
 void get(MessageReader& in, message::Stalled& m) {
-  in.read("tensor", m.tensor, 0, kMaxTensorId);
-  in.read("round", m.round, 0, kMax32);
+  in.read("tensor", m.at.tensor.value, 0, kMaxTensorId.value);
+  in.read("round", m.at.round.value, 0, kMax32);
   in.read("waited_ms", m.waited_ms, 0, kMaxMilliseconds);
   in.rows("workers", kMaxWorkers, [&](const Json& row) {
     if (!row.is_array() || row.size() != 2) return in.fail("a worker is not two numbers");

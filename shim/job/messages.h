@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "scheduler/terms/job_terms.h"
+#include "transport/base/chunk.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
@@ -26,7 +27,7 @@ inline constexpr uint16_t kMaxLanes = 32;
 // Tensors per DECLARE: 20 bytes each at most, so a batch is a third of the largest message.
 inline constexpr size_t kDeclareBatch = 4096;
 inline constexpr size_t kMaxText = 1024;
-inline constexpr uint32_t kMaxTensorId = 0x7fffffff;
+inline constexpr TensorId kMaxTensorId = 0x7fffffff;
 // Largest tensor: its bytes stay far below 2^63 for every type.
 inline constexpr uint64_t kMaxElements = uint64_t{1} << 56;
 
@@ -34,7 +35,7 @@ namespace message {
 
 // What a tensor is to everyone; data and priority are each worker's own.
 struct Tensor {
-  uint32_t id = 0;
+  TensorId id;
   uint64_t numel = 0;
   Dtype dtype = Dtype::kF32;
   ReduceOp op = ReduceOp::kSum;
@@ -99,7 +100,7 @@ struct Declared {  // coordinator: kOk, or why none of the batch was taken
   Errc code = Errc::kOk;
   std::string text;
   // To a worker that came back: the round that each tensor of the batch is in; else empty.
-  std::vector<uint32_t> rounds;
+  std::vector<Round> rounds;
   friend bool operator==(const Declared&, const Declared&) = default;
 };
 struct Define {  // coordinator to servers; the answer is a Defined
@@ -121,12 +122,7 @@ struct PeerLeft {  // coordinator: worker `rank` has left in order
   std::string refused;  // why its last declaration was refused; empty: it was not
   // Nobody comes in its place, and every server says who waits for it in vain (Stalled::gone).
   bool ending = false;
-  struct Waiting {
-    uint32_t tensor = 0;
-    uint32_t round = 0;
-    friend bool operator==(const Waiting&, const Waiting&) = default;
-  };
-  std::optional<Waiting> waiting;  // this round, and every later one, waits for it in vain
+  std::optional<TensorRound> waiting;  // this round, and every later one, waits for it in vain
   friend bool operator==(const PeerLeft&, const PeerLeft&) = default;
 };
 struct End {  // coordinator to servers: all workers have left in order
@@ -147,13 +143,8 @@ struct Replace {  // coordinator to servers: worker `rank` came back; the answer
 struct Replaced {  // server: the earlier life is fenced off, and this is where the rounds are
   uint16_t rank = 0;
   uint32_t incarnation = 0;
-  bool last = true;  // else more of these follow
-  struct Row {
-    uint32_t tensor = 0;
-    uint32_t round = 0;
-    friend bool operator==(const Row&, const Row&) = default;
-  };
-  std::vector<Row> rounds;  // at most kDeclareBatch
+  bool last = true;                 // else more of these follow
+  std::vector<TensorRound> rounds;  // at most kDeclareBatch
   friend bool operator==(const Replaced&, const Replaced&) = default;
 };
 struct Refill {  // coordinator to workers: push again what has no sum yet
@@ -173,8 +164,7 @@ struct Lost {
 // Server, in jobs with a stall time-out: others have pushed this round, and wait for these workers.
 // Or, whether or not there is one: they wait for these, who have left (PeerLeft::ending).
 struct Stalled {
-  uint32_t tensor = 0;
-  uint32_t round = 0;
+  TensorRound at;
   uint64_t waited_ms = 0;
   struct Row {
     uint16_t rank = 0;

@@ -24,7 +24,7 @@ TEST(Aggregator, AddsAllWorkersAndAnswersOnce) {
   EXPECT_EQ(bench.push(1, 1, 0, floats({10, 20, 30})), PushVerdict::kCompleted);
   EXPECT_EQ(bench.values<float>(1, 0), (std::vector<float>{111, 222, 333}));
   ChunkResult result;
-  ASSERT_TRUE(bench.aggregator.result(kJob, 1, 1, 0, result));
+  ASSERT_TRUE(bench.aggregator.result(kJob, {0, 1, 0}, result));
   EXPECT_EQ(result.contributors, 3);
   EXPECT_TRUE(bench.result(1, 1).empty()) << "the other chunk has nothing yet";
 }
@@ -164,7 +164,7 @@ TEST(Aggregator, WaitsForTheNicBeforeItOverwrites) {
   bench.add_tensor(1, 1);
   ChunkResult first;
   ASSERT_EQ(bench.push(0, 1, 0, floats({1})), PushVerdict::kCompleted);
-  ASSERT_TRUE(bench.aggregator.result(kJob, 1, 1, 0, first));
+  ASSERT_TRUE(bench.aggregator.result(kJob, {0, 1, 0}, first));
   ASSERT_EQ(bench.push(0, 2, 0, floats({2})), PushVerdict::kCompleted) << "the other generation";
   bench.busy = first.pin;
   EXPECT_EQ(bench.push(0, 3, 0, floats({3})), PushVerdict::kSlotBusy);
@@ -187,7 +187,7 @@ TEST(Aggregator, IsDrainedWhenNoResultIsReadAnyMore) {
         ASSERT_EQ(bench.push(0, 1 + i / 3, i % 3, floats({1})), PushVerdict::kCompleted);
       }
       ChunkResult result;
-      ASSERT_TRUE(bench.aggregator.result(kJob, 1, round, busy, result));
+      ASSERT_TRUE(bench.aggregator.result(kJob, {0, Round(round), ChunkIndex(busy)}, result));
       bench.busy = result.pin;
       looks = 8;
       EXPECT_FALSE(bench.aggregator.drained(kJob, looks));
@@ -239,7 +239,7 @@ TEST(Aggregator, CorruptPayloadTouchesNoSum) {
               damaged[flip / 8] ^= static_cast<std::byte>(1 << (flip % 8));
               Contribution c = Bench::contribution(order[at], round, 0, payload);
               c.elements = damaged;
-              ASSERT_EQ(bench.aggregator.push(c), PushVerdict::kCorrupt);
+              ASSERT_EQ(bench.aggregator.push(c).verdict, PushVerdict::kCorrupt);
             }
             EXPECT_TRUE(bench.result(round, 0).empty());
             if (round > 1) {
@@ -269,10 +269,10 @@ TEST(Aggregator, AcceptsCurrentIncarnationsOnly) {
   restarted.payload_crc = wire::crc32c(payload);
   restarted.incarnation = 77;
   EXPECT_EQ(bench.push(1, 1, 0, floats({2})), PushVerdict::kAdded);
-  EXPECT_EQ(bench.aggregator.push(restarted), PushVerdict::kCompleted);
+  EXPECT_EQ(bench.aggregator.push(restarted).verdict, PushVerdict::kCompleted);
   EXPECT_EQ(bench.values<float>(1, 0), std::vector<float>{7});
   restarted.round = 2;
-  EXPECT_EQ(bench.aggregator.push(restarted), PushVerdict::kAdded);
+  EXPECT_EQ(bench.aggregator.push(restarted).verdict, PushVerdict::kAdded);
 }
 
 // Three workers, three chunks: worker 0's first life is in chunk 0 alone, in chunk 1 with others,
@@ -289,7 +289,7 @@ TEST(Aggregator, ARestartedWorkerLosesItsOwnPartOfOpenRoundsOnly) {
     ASSERT_TRUE(bench.aggregator.set_incarnation(kJob, 0, 77));
     const std::vector<TensorRound> rounds = bench.aggregator.open_rounds(kJob);
     ASSERT_EQ(rounds.size(), 1U);
-    EXPECT_EQ(rounds[0].round, 1U);
+    EXPECT_EQ(rounds[0].round, Round(1));
 
     EXPECT_EQ(bench.values<float>(1, 2), std::vector<float>{6}) << "complete rounds stay";
     EXPECT_EQ(bench.push(1, 2, 2, floats({200})), PushVerdict::kDuplicate) << "others' too";
@@ -298,7 +298,7 @@ TEST(Aggregator, ARestartedWorkerLosesItsOwnPartOfOpenRoundsOnly) {
       const Bytes payload = floats({value});
       Contribution c = Bench::contribution(0, round, chunk, payload);
       c.incarnation = 77;
-      return bench.aggregator.push(c);
+      return bench.aggregator.push(c).verdict;
     };
     EXPECT_EQ(again(1, 2, 5), PushVerdict::kOldRound);
     EXPECT_EQ(again(1, 0, 11), PushVerdict::kAdded);
@@ -320,7 +320,7 @@ TEST(Aggregator, WhatIsKeptApartIsTakenOutAlone) {
   const Bytes payload = floats({31});
   Contribution c = Bench::contribution(2, 1, 0, payload);
   c.incarnation = 77;
-  EXPECT_EQ(bench.aggregator.push(c), PushVerdict::kCompleted);
+  EXPECT_EQ(bench.aggregator.push(c).verdict, PushVerdict::kCompleted);
   EXPECT_EQ(bench.values<float>(1, 0), std::vector<float>{61});
 }
 
@@ -330,10 +330,10 @@ TEST(Aggregator, RefusesWhatItDoesNotKnow) {
   const Bytes payload = floats({1});
   Contribution c = Bench::contribution(0, 1, 0, payload);
   c.job = JobSlot{9};
-  EXPECT_EQ(bench.aggregator.push(c), PushVerdict::kUnknownTensor);
+  EXPECT_EQ(bench.aggregator.push(c).verdict, PushVerdict::kUnknownTensor);
   c = Bench::contribution(0, 1, 0, payload);
   c.tensor = 2;
-  EXPECT_EQ(bench.aggregator.push(c), PushVerdict::kUnknownTensor);
+  EXPECT_EQ(bench.aggregator.push(c).verdict, PushVerdict::kUnknownTensor);
   EXPECT_EQ(bench.push(2, 1, 0, payload), PushVerdict::kBadWorker);
   EXPECT_EQ(bench.push(65535, 1, 0, payload), PushVerdict::kBadWorker);
   EXPECT_EQ(bench.push(0, 1, 0xffffffff, payload), PushVerdict::kBadChunk);
@@ -343,7 +343,7 @@ TEST(Aggregator, RefusesWhatItDoesNotKnow) {
       JobSlot{0}, {.tensor = 1, .numel = 1, .chunk_elems = 1, .chunk_count = 1}));
   c = Bench::contribution(0, 1, 0, payload);
   c.job = JobSlot{0};
-  EXPECT_EQ(bench.aggregator.push(c), PushVerdict::kBadIncarnation) << "never admitted";
+  EXPECT_EQ(bench.aggregator.push(c).verdict, PushVerdict::kBadIncarnation) << "never admitted";
 }
 
 TEST(Aggregator, ServesTwoHundredFiftySixWorkers) {
@@ -451,7 +451,7 @@ TEST(Aggregator, PushAndResultAllocateNothing) {
       for (uint32_t chunk = 0; chunk < 10; ++chunk) bench.push(worker, round, chunk, payload);
     }
     ChunkResult result;
-    ASSERT_TRUE(bench.aggregator.result(kJob, 1, round, 9, result));
+    ASSERT_TRUE(bench.aggregator.result(kJob, {0, Round(round), 9}, result));
   }
   EXPECT_EQ(allocations(), before);
 }

@@ -59,7 +59,7 @@ class Bench {
                                                       .op = op,
                                                       .chunk_elems = chunk_elems,
                                                       .chunk_count = static_cast<uint32_t>(chunks),
-                                                      .first_round = first_round});
+                                                      .first_round = Round(first_round)});
     ASSERT_TRUE(added) << added.error().message;
   }
 
@@ -69,24 +69,24 @@ class Bench {
             .worker = static_cast<uint16_t>(worker),
             .incarnation = incarnation_of(worker),
             .tensor = 1,
-            .round = round,
-            .chunk = chunk,
+            .round = Round(round),
+            .chunk = ChunkIndex(chunk),
             .payload_crc = wire::crc32c(elements),
             .elements = elements};
   }
   PushVerdict push(uint32_t worker, uint32_t round, uint32_t chunk, const Bytes& elements) {
-    return aggregator.push(contribution(worker, round, chunk, elements));
+    return aggregator.push(contribution(worker, round, chunk, elements)).verdict;
   }
   // The same with a CRC that does not match.
   PushVerdict push_corrupt(uint32_t worker, uint32_t round, uint32_t chunk, const Bytes& elements) {
     Contribution damaged = contribution(worker, round, chunk, elements);
     damaged.payload_crc ^= 0x10;
-    return aggregator.push(damaged);
+    return aggregator.push(damaged).verdict;
   }
   // Empty if there is none.
   Bytes result(uint32_t round, uint32_t chunk) {
     ChunkResult out;
-    if (!aggregator.result(kJob, 1, round, chunk, out)) return {};
+    if (!aggregator.result(kJob, {0, Round(round), ChunkIndex(chunk)}, out)) return {};
     EXPECT_EQ(out.crc, wire::crc32c(out.elements));
     return {out.elements.begin(), out.elements.end()};
   }

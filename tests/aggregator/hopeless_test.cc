@@ -18,14 +18,14 @@ class HopelessTest : public testing::Test {
     }
     for (uint32_t tensor : {1, 2}) {
       ASSERT_TRUE(aggregator_.add_tensor(
-          kJob, {.tensor = tensor, .numel = 40, .chunk_elems = 10, .chunk_count = 4}));
+          kJob, {.tensor = TensorId(tensor), .numel = 40, .chunk_elems = 10, .chunk_count = 4}));
     }
   }
   PushVerdict push(uint32_t worker, uint32_t round, uint32_t chunk, uint32_t tensor = 1) {
     const Bytes elements = floats(std::vector<float>(10, 1));
     Contribution c = Bench::contribution(worker, round, chunk, elements);
-    c.tensor = tensor;
-    return aggregator_.push(c);
+    c.tensor = TensorId(tensor);
+    return aggregator_.push(c).verdict;
   }
   void leave(uint16_t worker) {
     aggregator_.withdraw(kJob, worker);
@@ -43,8 +43,7 @@ class HopelessTest : public testing::Test {
   void expect_found(uint32_t tensor, uint32_t round, WorkerSet missing) {
     ASSERT_TRUE(found());
     EXPECT_EQ(hopeless_.job.value, kJob.value);
-    EXPECT_EQ(hopeless_.tensor, tensor);
-    EXPECT_EQ(hopeless_.round, round);
+    EXPECT_EQ(hopeless_.at, (TensorRound{TensorId(tensor), Round(round)}));
     EXPECT_EQ(hopeless_.missing, missing);
   }
 

@@ -133,20 +133,25 @@ TEST(AggregatorLimits, ThousandsOfTensorsAreFoundAgain) {
   Bench bench(1);
   for (uint32_t i = 0; i < 5000; ++i) {
     ASSERT_TRUE(bench.aggregator.add_tensor(
-        kJob, {.tensor = i * 0x10001, .numel = 1, .chunk_elems = 1, .chunk_count = 1}));
+        kJob, {.tensor = TensorId(i * 0x10001), .numel = 1, .chunk_elems = 1, .chunk_count = 1}));
   }
   for (uint32_t i = 0; i < 5000; ++i) {
     const Bytes payload = bytes_of(std::vector<float>{static_cast<float>(i)});
     Contribution c = Bench::contribution(0, 1, 0, payload);
-    c.tensor = i * 0x10001;
-    ASSERT_EQ(bench.aggregator.push(c), PushVerdict::kCompleted);
+    c.tensor = TensorId(i * 0x10001);
+    const Pushed pushed = bench.aggregator.push(c);
+    ASSERT_EQ(pushed.verdict, PushVerdict::kCompleted);
+    ASSERT_EQ(pushed.tensor, TensorIndex(i));
+    c.tensor = TensorId(i * 0x10001 + 1);
+    ASSERT_EQ(bench.aggregator.push(c).verdict, PushVerdict::kUnknownTensor);
   }
   for (uint32_t i = 0; i < 5000; ++i) {
     ChunkResult result;
-    ASSERT_TRUE(bench.aggregator.result(kJob, i * 0x10001, 1, 0, result));
+    ASSERT_TRUE(bench.aggregator.result(kJob, {TensorIndex(i), 1, 0}, result));
     EXPECT_EQ(values_of<float>(result.elements), std::vector<float>{static_cast<float>(i)});
-    EXPECT_FALSE(bench.aggregator.result(kJob, i * 0x10001 + 1, 1, 0, result));
   }
+  ChunkResult none;
+  EXPECT_FALSE(bench.aggregator.result(kJob, {5000, 1, 0}, none));
 }
 
 TEST(AggregatorLimits, ARemovedJobGivesItsMemoryBack) {

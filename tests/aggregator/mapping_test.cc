@@ -59,7 +59,7 @@ void add(Aggregator& aggregator, uint32_t tensor, uint16_t workers, uint16_t quo
       ASSERT_TRUE(aggregator.set_incarnation(kJob, w, incarnation_of(w)));
     }
   }
-  ASSERT_TRUE(aggregator.add_tensor(kJob, {.tensor = tensor,
+  ASSERT_TRUE(aggregator.add_tensor(kJob, {.tensor = TensorId(tensor),
                                            .numel = kElems * kChunks,
                                            .chunk_elems = kElems,
                                            .chunk_count = kChunks}));
@@ -71,11 +71,12 @@ ChunkResult sum(Aggregator& aggregator, uint32_t tensor, uint32_t round, uint32_
   const Bytes elements = bytes_of(std::vector<float>(kElems, 3));
   for (uint32_t w = 0; w < workers; ++w) {
     Contribution c = Bench::contribution(w, round, chunk, elements);
-    c.tensor = tensor;
-    EXPECT_EQ(aggregator.push(c), w + 1 < workers ? PushVerdict::kAdded : PushVerdict::kCompleted);
+    c.tensor = TensorId(tensor);
+    EXPECT_EQ(aggregator.push(c).verdict,
+              w + 1 < workers ? PushVerdict::kAdded : PushVerdict::kCompleted);
   }
   ChunkResult out;
-  EXPECT_TRUE(aggregator.result(kJob, tensor, round, chunk, out));
+  EXPECT_TRUE(aggregator.result(kJob, {TensorIndex(tensor), Round(round), ChunkIndex(chunk)}, out));
   return out;
 }
 
@@ -109,14 +110,14 @@ TEST(AggregatorMapping, HoldsPartialResults) {
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
     Contribution c = Bench::contribution(1, 1, chunk, zeros);
     c.tensor = 0;
-    ASSERT_EQ(aggregator.push(c), PushVerdict::kAdded);
+    ASSERT_EQ(aggregator.push(c).verdict, PushVerdict::kAdded);
   }
   OverdueChunk overdue;
   uint32_t looks = 10 * kChunks;
   uint32_t found = 0;
   while (aggregator.take_overdue(10'000'000, looks, overdue)) {
     ChunkResult result;
-    ASSERT_TRUE(aggregator.result(kJob, 0, 1, overdue.chunk, result));
+    ASSERT_TRUE(aggregator.result(kJob, overdue.key, result));
     EXPECT_TRUE(result.partial);
     EXPECT_TRUE(mappings.holds(result.elements));
     ++found;

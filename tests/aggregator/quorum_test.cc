@@ -35,7 +35,7 @@ class QuorumTest : public testing::Test {
     c.incarnation += life;
     c.now_ns = now_ns_;
     c.priority = 7;
-    return aggregator_.push(c);
+    return aggregator_.push(c).verdict;
   }
   bool overdue(OverdueChunk& out) {
     uint32_t looks = 100;
@@ -44,7 +44,7 @@ class QuorumTest : public testing::Test {
   // The workers in a result, and its value; empty: none.
   std::vector<uint32_t> members(uint32_t round, uint32_t chunk, float* value = nullptr) {
     ChunkResult out;
-    if (!aggregator_.result(kJob, 1, round, chunk, out)) return {};
+    if (!aggregator_.result(kJob, {0, Round(round), ChunkIndex(chunk)}, out)) return {};
     EXPECT_EQ(out.crc, wire::crc32c(out.elements));
     const size_t bitmap = out.partial ? (workers_ + 63U) / 64 * 8 : 0;
     if (value) std::memcpy(value, out.elements.data() + bitmap, sizeof *value);
@@ -97,9 +97,9 @@ TEST_F(QuorumTest, TimeCompletesWhatHasEnough) {
   EXPECT_FALSE(overdue(due));
   now_ns_ += kPatienceNs / 2;
   ASSERT_TRUE(overdue(due));
-  EXPECT_EQ(due.tensor, 1U);
-  EXPECT_EQ(due.chunk, 2U);
-  EXPECT_EQ(due.round, 1U);
+  EXPECT_EQ(due.key.tensor.value, 0U);
+  EXPECT_EQ(due.key.chunk.value, 2U);
+  EXPECT_EQ(due.key.round.value, 1U);
   EXPECT_EQ(due.priority, 7U);
   EXPECT_FALSE(overdue(due));
   float average = 0;
@@ -122,7 +122,7 @@ TEST_F(QuorumTest, SaysWhenTimeCompletesTheNextChunkOfAnyTensor) {
     Contribution c = Bench::contribution(worker, 1, 0, elements);
     c.tensor = 2;
     c.now_ns = now_ns_;
-    return aggregator_.push(c);
+    return aggregator_.push(c).verdict;
   };
   EXPECT_EQ(aggregator_.next_overdue_ns(), kNever);
   const uint64_t begin_ns = now_ns_;
@@ -140,7 +140,7 @@ TEST_F(QuorumTest, SaysWhenTimeCompletesTheNextChunkOfAnyTensor) {
   EXPECT_FALSE(overdue(due));
   ++now_ns_;
   ASSERT_TRUE(overdue(due));
-  EXPECT_EQ(due.tensor, 2U);
+  EXPECT_EQ(due.key.tensor.value, 1U);
   EXPECT_EQ(aggregator_.next_overdue_ns(), begin_ns + 200 + kPatienceNs);
   now_ns_ += kPatienceNs;
   EXPECT_FALSE(overdue(due)) << "one is not enough";
@@ -175,7 +175,7 @@ TEST_F(QuorumTest, NoSumIsOverwrittenBeforeASlowWorkerHasIt) {
   EXPECT_EQ(push(2, 2, 0, 1), PushVerdict::kOldRound) << "now it has, and wants round 2's";
   EXPECT_LE(aggregator_.next_overdue_ns(), now_ns_);
   ASSERT_TRUE(overdue(due));
-  EXPECT_EQ(due.round, 3U);
+  EXPECT_EQ(due.key.round.value, 3U);
   EXPECT_TRUE(due.partial);
   EXPECT_EQ(members(1, 0), (Ranks{}));
   EXPECT_EQ(members(2, 0), (Ranks{0, 1}));
@@ -224,7 +224,7 @@ TEST_F(QuorumTest, ARoundThatWaitsForALostWorkerEndsWithoutIt) {
   }
   aggregator_.withdraw(kJob, 2);
   ASSERT_TRUE(overdue(due)) << "nobody else is there: no need for patience";
-  EXPECT_EQ(due.round, 3U);
+  EXPECT_EQ(due.key.round.value, 3U);
   EXPECT_EQ(members(3, 0), (Ranks{0, 1}));
   EXPECT_EQ(push(0, 4, 0, 1), PushVerdict::kAdded) << "nobody else needs round 2's";
   EXPECT_EQ(push(1, 4, 0, 1), PushVerdict::kCompleted);
@@ -289,20 +289,20 @@ TEST_F(QuorumTest, AChunkThatTheNicReadsHoldsBackNoOther) {
   }
   for (uint32_t busy = 0; busy < 2; ++busy) {
     ChunkResult first;
-    ASSERT_TRUE(aggregator_.result(kJob, 1, 1, busy, first));
+    ASSERT_TRUE(aggregator_.result(kJob, {0, 1, ChunkIndex(busy)}, first));
     nic_reads_this_ = first.pin;
     push(2, 2, busy, 1);
     EXPECT_FALSE(overdue(due)) << "worker 2 has it, the NIC still reads it";
     push(2, 2, busy + 2, 1);
     ASSERT_TRUE(overdue(due)) << "chunk " << busy << " held it back";
-    EXPECT_EQ(due.chunk, busy + 2);
+    EXPECT_EQ(due.key.chunk.value, busy + 2);
     EXPECT_FALSE(overdue(due));
     nic_reads_this_ = nullptr;
     EXPECT_FALSE(overdue(due)) << "it is not looked at all the time";
     EXPECT_GT(aggregator_.next_overdue_ns(), now_ns_);
     now_ns_ = aggregator_.next_overdue_ns();
     ASSERT_TRUE(overdue(due));
-    EXPECT_EQ(due.chunk, busy);
+    EXPECT_EQ(due.key.chunk.value, busy);
   }
   EXPECT_EQ(aggregator_.next_overdue_ns(), kNever);
 }
@@ -342,7 +342,7 @@ TEST_F(QuorumTest, OneJobsChunksDoNotKeepAnothersWaiting) {
   Contribution other = Bench::contribution(0, 1, 0, elements);
   other.job = kOther;
   other.now_ns = now_ns_;
-  ASSERT_EQ(aggregator_.push(other), PushVerdict::kAdded);
+  ASSERT_EQ(aggregator_.push(other).verdict, PushVerdict::kAdded);
   now_ns_ += kPatienceNs;
   OverdueChunk first;
   OverdueChunk second;
@@ -358,7 +358,7 @@ TEST_F(QuorumTest, ANextLifeIsWaitedForUntilItHasPushed) {
   }
   aggregator_.withdraw(kJob, 2);
   ASSERT_TRUE(aggregator_.set_incarnation(kJob, 2, incarnation_of(2) + 1));
-  EXPECT_EQ(aggregator_.open_rounds(kJob).front().round, 1U) << "of the other chunks";
+  EXPECT_EQ(aggregator_.open_rounds(kJob).front().round, Round(1)) << "of the other chunks";
   OverdueChunk due;
   push(0, 3, 0, 1);
   push(1, 3, 0, 1);
@@ -436,20 +436,20 @@ TEST(QuorumSeeds, EveryWorkerGetsEveryRoundItPushes) {
         aggregator.withdraw(kJob, static_cast<uint16_t>(w));
         ASSERT_TRUE(aggregator.set_incarnation(kJob, static_cast<uint16_t>(w),
                                                incarnation_of(w) + 1000 * ++life[w]));
-        round[w] = aggregator.open_rounds(kJob).front().round;
+        round[w] = aggregator.open_rounds(kJob).front().round.value;
       }
       const Bytes elements = bytes_of(std::vector<int64_t>{int64_t{1} << (8 * w)});
       Contribution c = Bench::contribution(w, round[w], 0, elements);
       c.incarnation = incarnation_of(w) + 1000 * life[w];
       c.now_ns = now_ns;
-      const PushVerdict verdict = aggregator.push(c);
+      const PushVerdict verdict = aggregator.push(c).verdict;
       ASSERT_NE(verdict, PushVerdict::kNewRound);
       OverdueChunk due;
       uint32_t looks = 100;
       while (aggregator.take_overdue(now_ns, looks, due)) {
       }
       ChunkResult out;
-      if (!aggregator.result(kJob, 1, round[w], 0, out)) {
+      if (!aggregator.result(kJob, {0, Round(round[w]), 0}, out)) {
         ASSERT_NE(verdict, PushVerdict::kOldRound) << "its sum is gone";
         continue;
       }

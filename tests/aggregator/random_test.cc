@@ -134,7 +134,7 @@ class World {
     c.incarnation = message.incarnation;
     if (damage) elements[pick(elements.size())] ^= static_cast<std::byte>(1 << pick(8));
     const PushVerdict verdict = expected(message, damage);
-    ASSERT_EQ(bench_.aggregator.push(c), verdict);
+    ASSERT_EQ(bench_.aggregator.push(c).verdict, verdict);
     ModelChunk& chunk = chunks_[message.chunk];
     if (verdict == PushVerdict::kAdded || verdict == PushVerdict::kCompleted) {
       chunk.in.insert(message.worker);

@@ -24,16 +24,16 @@ class StallTest : public testing::Test {
   }
   void add_tensor(uint32_t tensor) {
     ASSERT_TRUE(aggregator_.add_tensor(
-        kJob, {.tensor = tensor, .numel = 4, .chunk_elems = 1, .chunk_count = 4}));
+        kJob, {.tensor = TensorId(tensor), .numel = 4, .chunk_elems = 1, .chunk_count = 4}));
   }
   PushVerdict push(uint32_t worker, uint32_t round, uint32_t chunk, uint32_t tensor = 1,
                    uint32_t life = 0) {
     const Bytes elements = floats({1});
     Contribution c = Bench::contribution(worker, round, chunk, elements);
-    c.tensor = tensor;
+    c.tensor = TensorId(tensor);
     c.incarnation += life;
     c.now_ns = now_ns_;
-    return aggregator_.push(c);
+    return aggregator_.push(c).verdict;
   }
   // Looks whenever the aggregator says that it wants to, as an engine does; what time completes is
   // complete before. Until something is reported, or `ns` have passed.
@@ -72,15 +72,15 @@ TEST_F(StallTest, NamesTheChunkThatHasWaitedLongestAndWhomItWaitsFor) {
   EXPECT_FALSE(stalls_within(kStallNs - kEighthNs - 1));
   ASSERT_TRUE(stalls_within(1 + kEighthNs)) << "an eighth after the limit";
   EXPECT_EQ(stalled_.job.value, kJob.value);
-  EXPECT_EQ(stalled_.tensor, 2U);
-  EXPECT_EQ(stalled_.round, 1U);
+  EXPECT_EQ(stalled_.at.tensor.value, 2U);
+  EXPECT_EQ(stalled_.at.round.value, 1U);
   EXPECT_EQ(stalled_.open_ns, now_ns_ - begin_ns);
   EXPECT_EQ(stalled_.awaited, (WorkerSet{1U << 3, 1U << 5}));
   ASSERT_TRUE(stalls_within(kEighthNs)) << "again, as nothing has changed";
   push(3, 1, 2, 2);
   push(69, 1, 2, 2);
   ASSERT_TRUE(stalls_within(2 * kEighthNs)) << "the other one";
-  EXPECT_EQ(stalled_.tensor, 1U);
+  EXPECT_EQ(stalled_.at.tensor.value, 1U);
 }
 
 TEST_F(StallTest, RoundsThatEndInTimeAreNoStall) {
@@ -118,7 +118,7 @@ TEST_F(StallTest, FewLooksAtATimeFindTheSame) {
   push(0, 1, 3, 2);
   EXPECT_FALSE(stalls_within(kStallNs));
   ASSERT_TRUE(stalls_within(kEighthNs + 100));
-  EXPECT_EQ(stalled_.tensor, 2U);
+  EXPECT_EQ(stalled_.at.tensor.value, 2U);
   EXPECT_EQ(stalled_.awaited, (WorkerSet{6}));
 }
 
@@ -165,7 +165,7 @@ TEST_F(StallTest, ASlowWorkerThatMayStillNeedASum) {
   }
   EXPECT_FALSE(stalls_within(kStallNs - 1));
   ASSERT_TRUE(stalls_within(kEighthNs + 1));
-  EXPECT_EQ(stalled_.round, 3U);
+  EXPECT_EQ(stalled_.at.round.value, 3U);
   EXPECT_EQ(stalled_.awaited, (WorkerSet{0b100}));
   aggregator_.withdraw(kJob, 2);
   EXPECT_FALSE(stalls_within(10 * kStallNs)) << "round 3 is complete without it";

@@ -152,7 +152,7 @@ void Program::declare() {
   for (const TensorPlan& plan : plan_.tensors) {
     Tensor tensor;
     tensor.memory = std::make_unique<GuardedMemory>(plan.numel * size_of(plan.dtype));
-    declarations.push_back({plan.number, plan.numel, plan.dtype, plan.op, plan.priority,
+    declarations.push_back({TensorId(plan.number), plan.numel, plan.dtype, plan.op, plan.priority,
                             tensor.memory->bytes().data()});
     tensors_.push_back(std::move(tensor));
   }
@@ -174,7 +174,8 @@ void Program::on_declared(const Status& status) {
   for (uint32_t t = 0; t < tensors_.size(); ++t) {
     Tensor& tensor = tensors_[t];
     tensor.ready_ns = around_.now_ns();
-    tensor.round = host().jobs().first_round(client_, slot_, plan_.tensors[t].number) - 1;
+    const TensorId id(plan_.tensors[t].number);
+    tensor.round = host().jobs().first_round(client_, slot_, id).previous().value;
     if (tensor.round > 0 && plan_.rejoin_ns == 0 && plan_.quorum == 0) {
       wrong("joined a job that runs");
     }
@@ -222,7 +223,7 @@ void Program::submit(SubmitOp op, uint32_t t) {
                          Errc::kOk};
   const TensorPlan& plan = plan_.tensors[t];
   for (Channel& channel : channels_) {
-    if (!channel.client->submit({op, plan.priority, kClientJob, plan.number, cookie})) {
+    if (!channel.client->submit({op, plan.priority, kClientJob, TensorId(plan.number), cookie})) {
       return wrong("no room for a submission");
     }
   }
@@ -241,9 +242,10 @@ void Program::collect() {
 // A word of up to 64 workers comes before the engine's answer, of those missing in some of its
 // chunks, and one of those missing in all.
 void Program::note_absent(size_t lane, const Completion& word) {
-  const auto operation = std::find_if(
-      operations_.begin(), operations_.end(),
-      [&](const auto& entry) { return plan_.tensors[entry.second.tensor].number == word.tensor; });
+  const auto operation =
+      std::find_if(operations_.begin(), operations_.end(), [&](const auto& entry) {
+        return plan_.tensors[entry.second.tensor].number == word.tensor.value;
+      });
   if (plan_.quorum == 0 || operation == operations_.end() || operation->second.answered[lane] ||
       (word.part != 1 && word.part != 1 + kWorkerWords)) {
     return wrong("is told of missing workers without reason");
@@ -265,9 +267,9 @@ void Program::answered(size_t lane, const Completion& completion) {
   Operation& operation = at->second;
   const Tensor& tensor = tensors_[operation.tensor];
   if (completion.status == Errc::kOk &&
-      (completion.round != tensor.round ||
-       completion.tensor != plan_.tensors[operation.tensor].number)) {
-    wrong("round " + std::to_string(completion.round) + " was answered in round " +
+      (completion.round.value != tensor.round ||
+       completion.tensor.value != plan_.tensors[operation.tensor].number)) {
+    wrong("round " + std::to_string(completion.round.value) + " was answered in round " +
           std::to_string(tensor.round));
   }
   operation.answered[lane] = true;

@@ -278,7 +278,7 @@ class Hostile {
     message.tensors.resize(1 + record.byte() % 4);
     for (attach::DeclaredTensor& t : message.tensors) {
       const uint8_t how = record.byte();
-      t.id = record.byte() % 16;
+      t.id = TensorId(record.byte() % 16U);
       t.numel = how >= 240 ? record.take<uint64_t>() >> 20 : 1 + record.take<uint16_t>() % 2048;
       t.dtype = static_cast<Dtype>(record.byte() % kDtypeCount);
       t.op = static_cast<ReduceOp>(record.byte() % 2);
@@ -293,8 +293,8 @@ class Hostile {
     if (!attached_->connected() || attached_->channel() == nullptr) return;
     for (size_t count = 1 + record.byte() % 4; count > 0; --count) {
       (void)attached_->channel()->submit({static_cast<SubmitOp>(1 + record.byte() % 3),
-                                          record.byte(), record.byte() % 4U, record.byte() % 16U,
-                                          record.take<uint32_t>()});
+                                          record.byte(), record.byte() % 4U,
+                                          TensorId(record.byte() % 16U), record.take<uint32_t>()});
     }
     Completion ignored;
     if (record.flag()) attached_->channel()->pop(ignored);

@@ -23,7 +23,7 @@ std::vector<std::byte> copy_of(std::span<const uint8_t> bytes) {
 std::vector<message::Tensor> tensors(Input& record) {
   std::vector<message::Tensor> list(1 + record.byte() % 8);
   for (message::Tensor& t : list) {
-    t.id = record.byte() % 8;
+    t.id = TensorId(record.byte() % 8U);
     t.numel =
         record.byte() < 224 ? 1 + record.take<uint16_t>() : 1 + (record.take<uint64_t>() >> 9);
     t.dtype = static_cast<Dtype>(record.byte() % kDtypeCount);
@@ -273,9 +273,9 @@ void Attacker::forge_chunk(Input& record) {
   wire::Header header = header_for(*way, (how & 1) != 0 ? FrameType::kPush : FrameType::kResult);
   header.flags = (how & 2) != 0 ? record.byte() : 0;
   if ((how & 4) != 0) header.packet_number += record.byte();
-  header.round = (how & 8) != 0 ? record.take<uint32_t>() : record.byte() % 4;
-  header.tensor = (how & 16) != 0 ? record.take<uint32_t>() : record.byte() % 3;
-  header.chunk = (how & 32) != 0 ? record.take<uint32_t>() : record.byte() % 3;
+  header.round.value = (how & 8) != 0 ? record.take<uint32_t>() : record.byte() % 4;
+  header.tensor.value = (how & 16) != 0 ? record.take<uint32_t>() : record.byte() % 3;
+  header.chunk.value = (how & 32) != 0 ? record.take<uint32_t>() : record.byte() % 3;
   header.priority = record.byte();
   if ((how & 64) == 0) {
     // What was heard last in this direction may have been no chunk.
@@ -392,7 +392,7 @@ Message Attacker::message(Input& record) const {
       return message::Declare{tensors(record)};
     case 6: {
       message::Declared m{record.flag() ? Errc::kOk : Errc::kTensorMismatch, {}, {}};
-      m.rounds.resize(record.byte() % 4, record.byte());
+      m.rounds.resize(record.byte() % 4, Round(uint32_t{record.byte()}));
       m.text = record.text(20);
       return m;
     }
@@ -409,7 +409,10 @@ Message Attacker::message(Input& record) const {
       m.rank = uint16_t{record.byte()};
       m.lacked = record.text(20);
       m.ending = m.lacked.size() % 2 == 1;
-      if (m.ending) m.waiting = {static_cast<uint32_t>(m.lacked.size() % 8), m.rank};
+      if (m.ending) {
+        const auto tensor = static_cast<uint32_t>(m.lacked.size() % 8);
+        m.waiting = TensorRound{TensorId(tensor), Round(uint32_t{m.rank})};
+      }
       return m;
     }
     case 12:
@@ -422,7 +425,10 @@ Message Attacker::message(Input& record) const {
       m.incarnation = incarnation(record);
       m.last = !record.flag();
       m.rounds.resize(record.byte() % 4);
-      for (auto& row : m.rounds) row = {record.byte() % 8U, record.take<uint16_t>()};
+      for (TensorRound& row : m.rounds) {
+        row.tensor.value = record.byte() % 8U;
+        row.round.value = record.take<uint16_t>();
+      }
       return m;
     }
     case 16:
@@ -433,8 +439,8 @@ Message Attacker::message(Input& record) const {
       return message::SetPolicy{policy(record)};
     case 19: {
       message::Stalled m;
-      m.tensor = record.byte() % 8;
-      m.round = record.take<uint16_t>();
+      m.at.tensor.value = record.byte() % 8U;
+      m.at.round.value = record.take<uint16_t>();
       m.waited_ms = record.take<uint32_t>();
       m.gone = m.waited_ms % 2 == 0;
       m.workers.resize(1 + record.byte() % 2);

@@ -139,7 +139,7 @@ class Harness {
  private:
   void submit(Input& record) {
     const Submission s{static_cast<SubmitOp>(1 + record.byte() % 3), record.take<uint16_t>(),
-                       record.take<uint32_t>(), record.take<uint32_t>() >> 1,
+                       record.take<uint32_t>(), TensorId(record.take<uint32_t>() >> 1),
                        record.take<uint64_t>()};
     if (client_->submit(s) && honest_) submitted_.push_back(s);
   }
@@ -156,8 +156,9 @@ class Harness {
         return;
       }
       ++popped_;
-      must(got.op >= SubmitOp::kPush && got.op <= SubmitOp::kPushPull && got.tensor >> 31 == 0,
-           "an invalid submission was taken");
+      must(
+          got.op >= SubmitOp::kPush && got.op <= SubmitOp::kPushPull && got.tensor.value >> 31 == 0,
+          "an invalid submission was taken");
       if (!honest_) continue;
       must(!submitted_.empty(), "a submission came from nowhere");
       const Submission& sent = submitted_.front();
@@ -175,8 +176,8 @@ class Harness {
     const uint64_t cookie = record.take<uint64_t>();
     size_t taken = 0;
     for (size_t i = 0; i < count; ++i) {
-      const Completion c{cookie + i, Errc::kOk, record.take<uint32_t>(), record.take<uint32_t>(),
-                         record.take<uint32_t>()};
+      const Completion c{cookie + i, Errc::kOk, record.take<uint32_t>(),
+                         TensorId(record.take<uint32_t>()), Round(record.take<uint32_t>())};
       if (!engine_->complete(c)) break;
       ++taken;
       if (honest_) completed_.push_back(c);

@@ -62,7 +62,7 @@ class Job {
       std::vector<int32_t>& values = worker.tensors[tensor];
       values.resize(numel);
       TensorDeclaration declaration;
-      declaration.tensor = tensor;
+      declaration.tensor = TensorId(tensor);
       declaration.numel = numel;
       declaration.dtype = Dtype::kI32;
       declaration.priority = static_cast<uint16_t>(tensor);
@@ -86,8 +86,8 @@ class Job {
       for (auto& [tensor, values] : workers_[i].tensors) {
         for (size_t e = 0; e < values.size(); ++e) values[e] = element(i, tensor, e);
         ++workers_[i].waiting;
-        must(workers_[i].channel->client.submit(
-                 {SubmitOp::kPushPull, static_cast<uint16_t>(tensor), kClientJob, tensor, round_}),
+        must(workers_[i].channel->client.submit({SubmitOp::kPushPull, static_cast<uint16_t>(tensor),
+                                                 kClientJob, TensorId(tensor), round_}),
              "an innocent program's ring is full");
       }
     }
@@ -100,7 +100,7 @@ class Job {
   void submit(size_t worker, uint32_t tensor, uint8_t op, uint8_t priority) {
     if (workers_[worker].gone) return;
     (void)workers_[worker].channel->client.submit(
-        {static_cast<SubmitOp>(1 + op % 3), priority, kClientJob, tensor, 0});
+        {static_cast<SubmitOp>(1 + op % 3), priority, kClientJob, TensorId(tensor), 0});
   }
   void collect() {
     for (Worker& worker : workers_) {
@@ -177,9 +177,10 @@ class Job {
          "an innocent operation fails");
     must(worker.waiting > 0, "an innocent operation ends twice");
     --worker.waiting;
-    const std::vector<int32_t>& values = worker.tensors.at(completion.tensor);
+    const std::vector<int32_t>& values = worker.tensors.at(completion.tensor.value);
     for (size_t e = 0; e < values.size(); ++e) {
-      must(values[e] == element(0, completion.tensor, e) + element(1, completion.tensor, e),
+      must(values[e] ==
+               element(0, completion.tensor.value, e) + element(1, completion.tensor.value, e),
            "an innocent sum is wrong");
     }
   }

@@ -111,6 +111,8 @@ class Code:
         for path, text in code.items():
             for names in DECLARED.findall(text):
                 for name in ''.join(names).split('::'):
+                    if name == 'std':  # a specialisation does not make it this tree's
+                        continue
                     self.declaring.setdefault(name, set()).add(path)
         # A path is named from any of its folders on, as far as one likes, with or without suffix.
         self.paths = set()

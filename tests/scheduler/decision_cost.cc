@@ -21,7 +21,8 @@ using namespace mercury;
 bool fill(Scheduler& scheduler, uint32_t priorities, uint32_t ranges, uint32_t chunks) {
   for (uint32_t i = 0; i < ranges; ++i) {
     const auto priority = static_cast<uint16_t>(i % priorities * (kPriorities / priorities));
-    if (!scheduler.admit(SessionSlot(i / priorities % kSessions), {i, 1, 0, chunks, priority})) {
+    if (!scheduler.admit(SessionSlot(i / priorities % kSessions),
+                         {TensorIndex(i), 1, {0, chunks}, priority})) {
       return false;
     }
   }

@@ -18,13 +18,13 @@ std::vector<Pair> released(PartitionRelease& release, uint64_t now_ns) {
   PartitionRelease::Released one;
   while (release.next(now_ns, one)) {
     release.expect(one, 2);
-    all.emplace_back(one.tensor, one.partition);
+    all.emplace_back(one.tensor.value, one.partition);
   }
   return all;
 }
 void acknowledge(PartitionRelease& release, Pair partition) {
-  release.acknowledged(partition.first, partition.second);
-  release.acknowledged(partition.first, partition.second);
+  release.acknowledged(TensorIndex(partition.first), partition.second);
+  release.acknowledged(TensorIndex(partition.first), partition.second);
 }
 
 TEST(PartitionRelease, KeepsWithinTheCredit) {
@@ -103,11 +103,12 @@ TEST(PartitionRelease, StartsOneAfterAnother) {
 TEST(PartitionRelease, DrainsWhatWaitsAndWhatStarts) {
   PartitionRelease release(policy("bytescheduler:partition=10KB,credit=1MB,startup=100ns"));
   for (uint32_t partitions : {3U, 2U, 1U, 0U}) release.add_tensor(partitions, 10'000);
-  for (uint32_t tensor = 0; tensor < 4; ++tensor) release.submit(tensor, 0);
+  for (uint32_t tensor = 0; tensor < 4; ++tensor) release.submit(TensorIndex(tensor), 0);
   EXPECT_TRUE(released(release, 0).empty());
   EXPECT_EQ(released(release, 100), (std::vector<Pair>{{0, 0}}));  // and {0, 1} starts
   std::vector<Pair> rest;
-  release.drain([&](uint32_t tensor, uint32_t first) { rest.emplace_back(tensor, first); });
+  release.drain(
+      [&](TensorIndex tensor, uint32_t first) { rest.emplace_back(tensor.value, first); });
   EXPECT_EQ(rest, (std::vector<Pair>{{0, 1}, {1, 0}, {2, 0}}));
   EXPECT_TRUE(released(release, 1000).empty());
   release.submit(0, 0);  // the next round

@@ -43,11 +43,11 @@ void expect_partition(uint32_t tensor, uint32_t chunks, uint16_t shards) {
   std::vector<int> owner(chunks, -1);
   uint32_t least = chunks, most = 0;
   for (uint16_t shard = 0; shard < shards; ++shard) {
-    const ChunkSpan span = ShardPlan(tensor, chunks, shards).span(shard);
-    ASSERT_LE(uint64_t{span.first} + span.count, chunks);
+    const ChunkSpan span = ShardPlan(TensorId(tensor), chunks, shards).span(shard);
+    ASSERT_LE(uint64_t{span.first.value} + span.count, chunks);
     for (uint32_t i = 0; i < span.count; ++i) {
-      ASSERT_EQ(owner[span.first + i], -1);
-      owner[span.first + i] = shard;
+      ASSERT_EQ(owner[span.at(i).value], -1);
+      owner[span.at(i).value] = shard;
     }
     least = std::min(least, span.count);
     most = std::max(most, span.count);
@@ -70,7 +70,7 @@ TEST(ShardSpan, PartitionsEveryTensor) {
 TEST(ShardSpan, SpreadsTensorsOfOneChunkOverAllShards) {
   for (uint32_t tensor = 0; tensor < 12; ++tensor) {
     for (uint16_t shard = 0; shard < 4; ++shard) {
-      EXPECT_EQ(ShardPlan(tensor, 1, 4).span(shard).count, tensor % 4 == shard ? 1u : 0u);
+      EXPECT_EQ(ShardPlan(TensorId(tensor), 1, 4).span(shard).count, tensor % 4 == shard ? 1u : 0u);
     }
   }
 }
@@ -92,11 +92,11 @@ TEST(ShardSpan, IsEmptyBeyondTheShards) {
 TEST(ShardPlan, PutsAWholeTensorWhereItsKeySays) {
   for (uint16_t shards = 1; shards < 9; ++shards) {
     for (uint32_t tensor = 0; tensor < 50; ++tensor) {
-      const ShardPlan plan = ShardPlan::whole(tensor, 77, shards);
+      const ShardPlan plan = ShardPlan::whole(TensorId(tensor), 77, shards);
       for (uint16_t shard = 0; shard < shards; ++shard) {
         const ChunkSpan span = plan.span(shard);
         EXPECT_EQ(span.count, shard == 9973 * tensor % shards ? 77U : 0U);
-        EXPECT_EQ(span.first, 0U);
+        EXPECT_EQ(span.first, ChunkIndex(0));
       }
       EXPECT_EQ(plan.span(shards).count, 0U);
     }
@@ -109,23 +109,23 @@ TEST(PartitionPlan, CutsEveryShareEvenlyAndInOrder) {
     const auto shards = static_cast<uint16_t>(1 + random() % 40);
     const auto tensor = static_cast<uint32_t>(random());
     const auto chunks = static_cast<uint32_t>(1 + random() % 2000);
-    const PartitionPlan plan = PartitionPlan::make(tensor, chunks, shards, 1000,
+    const PartitionPlan plan = PartitionPlan::make(TensorId(tensor), chunks, shards, 1000,
                                                    random() % 3 == 0 ? 0 : random() % 99'999);
     std::vector<uint32_t> sizes(plan.partitions());
     for (uint16_t shard = 0; shard < shards; ++shard) {
-      const ChunkSpan share = ShardPlan(tensor, chunks, shards).span(shard);
-      uint32_t next = share.first;
+      const ChunkSpan share = ShardPlan(TensorId(tensor), chunks, shards).span(shard);
+      uint32_t next = share.first.value;
       for (uint32_t partition = 0; partition < plan.partitions(); ++partition) {
         const ChunkSpan span = plan.span(shard, partition);
-        ASSERT_EQ(span.first, next);
+        ASSERT_EQ(span.first.value, next);
         next += span.count;
         sizes[partition] += span.count;
         for (uint32_t i = 0; i < span.count; ++i) {
-          ASSERT_EQ(plan.shard_of(span.first + i), shard);
-          ASSERT_EQ(plan.partition_of(span.first + i), partition);
+          ASSERT_EQ(plan.shard_of(span.at(i)), shard);
+          ASSERT_EQ(plan.partition_of(span.at(i)), partition);
         }
       }
-      ASSERT_EQ(next, share.first + share.count);
+      ASSERT_EQ(next, share.end().value);
     }
     for (uint32_t partition = 0; partition + 1 < sizes.size(); ++partition) {
       ASSERT_EQ(sizes[partition], plan.partition_chunks);

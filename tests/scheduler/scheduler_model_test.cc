@@ -45,9 +45,8 @@ class Reference {
     auto& queues = again ? s.again : s.fresh;
     auto& queue = queues[range.priority];
     if (!queue.empty() && queue.back().tensor == range.tensor &&
-        queue.back().round == range.round &&
-        queue.back().first_chunk + queue.back().chunk_count == range.first_chunk) {
-      queue.back().chunk_count += range.chunk_count;
+        queue.back().round == range.round && queue.back().chunks.end() == range.chunks.first) {
+      queue.back().chunks.count += range.chunks.count;
     } else if (free_ranges() == 0) {
       return false;
     } else {
@@ -103,7 +102,7 @@ class Reference {
     uint64_t sum = 0;
     for (const auto* queues : {&s.again, &s.fresh}) {
       for (const auto& [priority, queue] : *queues) {
-        for (const ChunkRange& range : queue) sum += range.chunk_count;
+        for (const ChunkRange& range : queue) sum += range.chunks.count;
       }
     }
     return sum;
@@ -155,9 +154,12 @@ class Reference {
     const bool again = !s.again[priority].empty();
     auto& queue = again ? s.again[priority] : s.fresh[priority];
     ChunkRange& range = queue.front();
-    out = {SessionSlot(it->first), JobSlot(s.job), range.tensor, range.round,
-           range.first_chunk++,    priority,       again};
-    if (--range.chunk_count == 0) queue.pop_front();
+    out = {SessionSlot(it->first),
+           JobSlot(s.job),
+           {range.tensor, range.round, range.chunks.take_first()},
+           priority,
+           again};
+    if (range.chunks.count == 0) queue.pop_front();
     place(s, true);
   }
 
@@ -247,13 +249,13 @@ class Twins {
   void admit(uint32_t session, bool again) {
     ChunkRange range;
     range.priority = static_cast<uint16_t>(far_ ? below(kPriorities) : below(4));
-    range.tensor = below(3);
-    range.round = ~uint32_t{0} + below(2);
-    range.first_chunk = below(4);
-    range.chunk_count = below(5);
+    range.tensor = TensorIndex(below(3));
+    range.round = Round(~uint32_t{0} + below(2));
+    range.chunks.first = ChunkIndex(below(4));
+    range.chunks.count = below(5);
     const bool real = again ? real_.readmit(SessionSlot(session), range)
                             : real_.admit(SessionSlot(session), range);
-    const bool counts = plain_.has_session(session) && range.chunk_count != 0;
+    const bool counts = plain_.has_session(session) && range.chunks.count != 0;
     ASSERT_EQ(real, !counts || plain_.admit(session, range, again));
   }
   void send() {
@@ -263,9 +265,7 @@ class Twins {
     if (!any) return;
     ASSERT_EQ(real.session, plain.session);
     ASSERT_EQ(real.job, plain.job);
-    ASSERT_EQ(real.tensor, plain.tensor);
-    ASSERT_EQ(real.round, plain.round);
-    ASSERT_EQ(real.chunk, plain.chunk);
+    ASSERT_EQ(real.key, plain.key);
     ASSERT_EQ(real.priority, plain.priority);
     ASSERT_EQ(real.retransmit, plain.retransmit);
     const uint32_t bytes = 1 + below(9000);

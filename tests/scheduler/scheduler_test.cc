@@ -10,7 +10,7 @@ namespace {
 constexpr JobSlot kJob{0};
 
 ChunkRange range(uint16_t priority, uint32_t tensor, uint32_t first, uint32_t count) {
-  return {tensor, 1, first, count, priority};
+  return {TensorIndex(tensor), 1, {ChunkIndex(first), count}, priority};
 }
 
 class SchedulerTest : public testing::Test {
@@ -23,7 +23,7 @@ class SchedulerTest : public testing::Test {
   int64_t next() {
     if (!scheduler_.next(out_)) return -1;
     scheduler_.charge(out_.job, 1000);
-    return out_.tensor;
+    return out_.key.tensor.value;
   }
   Scheduler scheduler_{{4, 64, 1000, 4096}};
   ScheduledChunk out_;
@@ -36,7 +36,7 @@ TEST_F(SchedulerTest, AnUrgentTensorPreemptsAtTheNextChunk) {
   EXPECT_EQ(next(), 2);
   EXPECT_EQ(next(), 2);
   EXPECT_EQ(next(), 1);
-  EXPECT_EQ(out_.chunk, 1U);
+  EXPECT_EQ(out_.key.chunk.value, 1U);
 }
 
 TEST_F(SchedulerTest, AUnitIsNotPreempted) {
@@ -45,7 +45,7 @@ TEST_F(SchedulerTest, AUnitIsNotPreempted) {
   EXPECT_EQ(next(), 1);
   ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(2, 2, 0, 2)));
   for (int64_t tensor : {1, 1, 2, 2, 1}) EXPECT_EQ(next(), tensor);
-  EXPECT_EQ(out_.chunk, 3U);
+  EXPECT_EQ(out_.key.chunk.value, 3U);
   EXPECT_EQ(out_.priority, 9U);
   // It ends with its range, before three.
   ASSERT_TRUE(scheduler_.admit(SessionSlot(0), range(1, 3, 0, 5)));
@@ -88,7 +88,7 @@ TEST_F(SchedulerTest, WithoutTurnsTheMostUrgentOfAllJobsGoes) {
     Scheduler scheduler(limits);
     for (uint16_t job = 0; job < 4; ++job) {
       ASSERT_TRUE(scheduler.add_job(JobSlot(job), 1 + job).ok());
-      ASSERT_TRUE(scheduler.add_session(SessionSlot(job), JobSlot(job)).ok());
+      ASSERT_TRUE(scheduler.add_session(SessionSlot(uint32_t{job}), JobSlot(job)).ok());
     }
     EXPECT_FALSE(scheduler.add_job(JobSlot(4)).ok());
     ASSERT_TRUE(scheduler.admit(SessionSlot(0), range(7, 0, 0, 1000)));
@@ -134,7 +134,7 @@ TEST_F(SchedulerTest, RetransmissionsGoFirstAtTheirOwnPriorityInOrder) {
   EXPECT_FALSE(out_.retransmit);
   for (uint32_t chunk : {3U, 7U, 10U, 11U}) {
     EXPECT_EQ(next(), 1);
-    EXPECT_EQ(out_.chunk, chunk);
+    EXPECT_EQ(out_.key.chunk.value, chunk);
     EXPECT_EQ(out_.retransmit, chunk < 10);
   }
   EXPECT_EQ(next(), -1);
@@ -196,7 +196,7 @@ TEST_F(SchedulerTest, ARetransmissionIsNeverMergedWithWhatWasNotSent) {
   EXPECT_EQ(scheduler_.free_ranges(), 998U);
   for (uint32_t chunk : {2U, 3U, 4U}) {
     EXPECT_EQ(next(), 1);
-    EXPECT_EQ(out_.chunk, chunk);
+    EXPECT_EQ(out_.key.chunk.value, chunk);
     EXPECT_EQ(out_.retransmit, chunk < 4);
   }
   ASSERT_TRUE(scheduler_.readmit(SessionSlot(0), range(5, 1, 4, 1)));
@@ -219,8 +219,8 @@ TEST_F(SchedulerTest, ChunkAndRoundNumbersDoNotWrapIntoEachOther) {
   EXPECT_EQ(scheduler_.queued_chunks(SessionSlot(0)), 3ULL + kLast + kLast + 2);
   for (uint32_t chunk : {kLast - 1, kLast, 0U, 1U}) {
     EXPECT_EQ(next(), 1);
-    EXPECT_EQ(out_.chunk, chunk);
-    EXPECT_EQ(out_.round, chunk == 1 ? 0 : kLast);
+    EXPECT_EQ(out_.key.chunk.value, chunk);
+    EXPECT_EQ(out_.key.round.value, chunk == 1 ? 0 : kLast);
   }
 }
 
@@ -265,9 +265,9 @@ TEST(SchedulerJobs, SharesBytesByWeightWhateverTheChunkSize) {
   const uint32_t weights[] = {1, 1, 2}, chunk_bytes[] = {1448, 8948, 8948};
   for (uint16_t j = 0; j < 3; ++j) {
     ASSERT_TRUE(scheduler.add_job(JobSlot(j), weights[j]).ok());
-    ASSERT_TRUE(scheduler.add_session(SessionSlot(j), JobSlot(j)).ok());
-    ASSERT_TRUE(
-        scheduler.admit(SessionSlot(j), range(static_cast<uint16_t>(100 * j), j, 0, 1'000'000)));
+    ASSERT_TRUE(scheduler.add_session(SessionSlot(uint32_t{j}), JobSlot(j)).ok());
+    ASSERT_TRUE(scheduler.admit(SessionSlot(uint32_t{j}),
+                                range(static_cast<uint16_t>(100 * j), j, 0, 1'000'000)));
   }
   uint64_t bytes[3]{};
   ScheduledChunk out;
@@ -286,7 +286,7 @@ class Jobs {
   Jobs(uint16_t count, uint32_t quantum_bytes) : scheduler({8, 16, 1000, quantum_bytes}) {
     for (uint16_t j = 0; j < count; ++j) {
       EXPECT_TRUE(scheduler.add_job(JobSlot(j)).ok());
-      EXPECT_TRUE(scheduler.add_session(SessionSlot(j), JobSlot(j)).ok());
+      EXPECT_TRUE(scheduler.add_session(SessionSlot(uint32_t{j}), JobSlot(j)).ok());
     }
     bytes.resize(count);
   }

@@ -43,7 +43,7 @@ std::vector<Request> all_requests() {
           some_tensors(3), JobClose{1},        JobWait{2},   JobStatus{3}};
 }
 std::vector<Reply> all_replies() {
-  return {Ok{}, Ok{{1, 0xffffffff}}, Failed{Errc::kMissingMembers, "worker 1 missing"},
+  return {Ok{}, Ok{{1, Round(0xffffffff)}}, Failed{Errc::kMissingMembers, "worker 1 missing"},
           HelloOk{2, "0.1.0", 9, 1}, JobOpened{1, 2, 3, 4, 1408}};
 }
 

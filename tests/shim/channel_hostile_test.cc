@@ -133,7 +133,7 @@ TEST_F(ChannelHostile, RandomBytesGiveOnlyValidSubmissionsOrABrokenChannel) {
       if (pop == Pop::kOne) {
         ASSERT_GE(static_cast<int>(out.op), 1);
         ASSERT_LE(static_cast<int>(out.op), 3);
-        ASSERT_LE(out.tensor, 0x7fffffffU);
+        ASSERT_LE(out.tensor.value, 0x7fffffffU);
         ++position;
         ++taken;
         (void)engine.complete({out.cookie, Errc::kOk, out.job, out.tensor, 1});
@@ -176,7 +176,7 @@ TEST_F(ChannelHostile, AWriterThatNeverStopsCannotConfuseTheCopy) {
     taken.fetch_add(1, std::memory_order_relaxed);
     ASSERT_GE(static_cast<int>(out.op), 1);
     ASSERT_LE(static_cast<int>(out.op), 3);
-    ASSERT_LE(out.tensor, 0x7fffffffU);
+    ASSERT_LE(out.tensor.value, 0x7fffffffU);
   }
   stop = true;
   writer.join();

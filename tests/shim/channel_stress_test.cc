@@ -52,14 +52,14 @@ Outcome run_engine(EngineChannel& channel, Asleep& asleep) {
   Submission in;
   while (next < kItems) {
     while (channel.pop(in) == EngineChannel::Pop::kOne) {
-      if (in.cookie != next || in.tensor != static_cast<uint32_t>(next & 0x7fffffff)) {
+      if (in.cookie != next || in.tensor != TensorId(static_cast<uint32_t>(next & 0x7fffffff))) {
         ++outcome.wrong;
       }
       if (next % kHoldEvery == kHoldEvery / 2) {
         channel.ring();
         await(asleep.client);
       }
-      const Completion done{in.cookie, Errc::kOk, 1, in.tensor, static_cast<uint32_t>(next)};
+      const Completion done{in.cookie, Errc::kOk, 1, in.tensor, Round(static_cast<uint32_t>(next))};
       while (!channel.complete(done)) {
         channel.ring();
         if (!channel.park()) continue;
@@ -87,7 +87,7 @@ Outcome run_client(ClientChannel& channel, Asleep& asleep, uint64_t seed) {
   Completion done;
   const auto drain = [&] {
     while (channel.pop(done)) {
-      if (done.cookie != next || done.round != static_cast<uint32_t>(next)) ++outcome.wrong;
+      if (done.cookie != next || done.round != Round(static_cast<uint32_t>(next))) ++outcome.wrong;
       ++next;
     }
   };
@@ -99,8 +99,8 @@ Outcome run_client(ClientChannel& channel, Asleep& asleep, uint64_t seed) {
     }
     const uint64_t burst = random() % 3 == 0 ? 1 : random() % 700;
     for (uint64_t i = 0; i < burst && submitted < kItems; ++i) {
-      if (!channel.submit(
-              {SubmitOp::kPush, 3, 1, static_cast<uint32_t>(submitted & 0x7fffffff), submitted})) {
+      if (!channel.submit({SubmitOp::kPush, 3, 1,
+                           TensorId(static_cast<uint32_t>(submitted & 0x7fffffff)), submitted})) {
         break;
       }
       ++submitted;

@@ -253,7 +253,7 @@ class TestDaemon {
       if (!data) {
         return reply(client, sequence, attach::Failed{Errc::kInvalidArgument, "no such memory"});
       }
-      client.jobs[m.slot].tensors[t.id] = {t, data, std::vector<uint32_t>(options_.engines)};
+      client.jobs[m.slot].tensors[t.id.value] = {t, data, std::vector<uint32_t>(options_.engines)};
     }
     reply(client, sequence, attach::Ok{});
   }
@@ -293,14 +293,14 @@ class TestDaemon {
     if (engine == 0) priorities_.push_back(in.priority);
     Completion done{in.cookie, failure_.code, in.job, in.tensor, 0};
     for (auto& [slot, job] : client.jobs) {
-      const auto tensor = job.tensors.find(in.tensor);
+      const auto tensor = job.tensors.find(in.tensor.value);
       if (job.open.client_job != in.job || tensor == job.tensors.end()) continue;
       uint32_t& round = tensor->second.rounds[engine];
       if (in.op != SubmitOp::kPull) {
         ++round;
         if (done.status == Errc::kOk) add_all_workers(tensor->second, engine, job.open.workers);
       }
-      done.round = round;
+      done.round = Round(round);
       return done;
     }
     done.status = Errc::kNotFound;

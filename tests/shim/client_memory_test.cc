@@ -28,9 +28,7 @@ class Recorder final : public Backend {
   Result<attach::JobOpened> open_job(const attach::JobOpen&) override {
     return attach::JobOpened{};
   }
-  Status declare(uint16_t, std::span<const TensorSpec>, std::vector<uint32_t>&) override {
-    return {};
-  }
+  Status declare(uint16_t, std::span<const TensorSpec>, std::vector<Round>&) override { return {}; }
   void close_job(uint16_t) override {}
   Status wait_job(uint16_t, int) override { return {}; }
   Status job_status(uint16_t) override { return {}; }

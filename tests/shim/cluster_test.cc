@@ -20,7 +20,7 @@ OpenJob job(bool deterministic = false) {
 
 TensorDeclaration tensor(uint32_t number, uint64_t numel, Dtype dtype) {
   TensorDeclaration declaration;
-  declaration.tensor = number;
+  declaration.tensor = TensorId(number);
   declaration.numel = numel;
   declaration.dtype = dtype;
   declaration.priority = static_cast<uint16_t>(number);
@@ -44,9 +44,10 @@ void exchange(SimCluster& cluster, const ClusterConfig& config,
     for (uint32_t w = 0; w < config.workers; ++w) {
       cookie = first - 1;
       for (const TensorDeclaration& t : tensors) {
-        auto* data = reinterpret_cast<int32_t*>(cluster.program(w).memory(t.tensor).data());
-        for (size_t i = 0; i < t.numel; ++i) data[i] = element(config.seed, w, t.tensor, round, i);
-        cluster.program(w).submit(SubmitOp::kPushPull, t.tensor, t.priority, ++cookie);
+        auto* data = reinterpret_cast<int32_t*>(cluster.program(w).memory(t.tensor.value).data());
+        for (size_t i = 0; i < t.numel; ++i)
+          data[i] = element(config.seed, w, t.tensor.value, round, i);
+        cluster.program(w).submit(SubmitOp::kPushPull, t.tensor.value, t.priority, ++cookie);
       }
     }
     const bool ended = cluster.run(
@@ -65,14 +66,15 @@ void exchange(SimCluster& cluster, const ClusterConfig& config,
         ASSERT_EQ(cluster.program(w).status(c), Errc::kOk) << "seed " << config.seed;
       }
       for (const TensorDeclaration& t : tensors) {
-        const auto* data = reinterpret_cast<int32_t*>(cluster.program(w).memory(t.tensor).data());
+        const auto* data =
+            reinterpret_cast<int32_t*>(cluster.program(w).memory(t.tensor.value).data());
         for (size_t i = 0; i < t.numel; ++i) {
           int32_t sum = 0;
           for (uint32_t v = 0; v < config.workers; ++v) {
-            sum += element(config.seed, v, t.tensor, round, i);
+            sum += element(config.seed, v, t.tensor.value, round, i);
           }
           ASSERT_EQ(data[i], sum) << "seed " << config.seed << " round " << round << " worker " << w
-                                  << " tensor " << t.tensor << " element " << i;
+                                  << " tensor " << t.tensor.value << " element " << i;
         }
       }
     }

@@ -59,11 +59,11 @@ class ExchangeAllocation : public testing::Test {
     wire::Header header;
     header.type = wire::FrameType::kPush;
     header.round = 1;
-    header.chunk = chunk;
+    header.chunk = ChunkIndex(chunk);
     header.sender = rank;
     header.incarnation = 7;
     header.payload_crc = wire::crc32c(elements_);
-    return exchange_->on_chunk(SessionSlot(rank), header, elements_, now_ns);
+    return exchange_->on_chunk(SessionSlot(uint32_t{rank}), header, elements_, now_ns);
   }
   template <class F>
   static uint64_t allocations_of(F what) {
@@ -117,14 +117,14 @@ TEST_F(ExchangeAllocation, NotForCompletionsThatNobodyReads) {
   std::vector<float> memory(16);
   for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
     command::AddTensor spec;
-    spec.tensor = tensor;
+    spec.tensor = TensorId(tensor);
     spec.numel = memory.size();
     spec.chunk_bytes = 64;
     spec.data = reinterpret_cast<std::byte*>(memory.data());
     run(spec);
   }
   for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
-    ASSERT_TRUE(program.client.submit({SubmitOp::kPushPull, 1, 0, tensor, tensor + 1}));
+    ASSERT_TRUE(program.client.submit({SubmitOp::kPushPull, 1, 0, TensorId(tensor), tensor + 1}));
   }
   const uint64_t allocations = allocations_of([&] {
     while (exchange_->poll(0) > 0) {
@@ -140,15 +140,17 @@ TEST_F(ExchangeAllocation, NotForLostChunksThatFindNoRoomInTheScheduler) {
   constexpr uint32_t kChunks = 4 * kRanges;
   serve(1, kChunks);
   exchange_->unblock(SessionSlot(0));
+  std::vector<SentTag> sent_tags(kChunks);
   uint32_t lost = 0;
   const uint64_t allocations = allocations_of([&] {
     for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {  // in order: one range
       ASSERT_EQ(push(0, chunk, 0), Taken::kYes);
       OutgoingChunk out;
       ASSERT_TRUE(exchange_->next(out));
+      sent_tags[chunk] = out.tag;
     }
     for (uint32_t chunk = 0; chunk < kChunks; chunk += 2, ++lost) {  // each a range of its own
-      exchange_->on_lost(SessionSlot(0), {wire::FrameType::kResult, 0, 1, 0, chunk});
+      exchange_->on_lost(SessionSlot(0), sent_tags[chunk]);
     }
   });
   EXPECT_EQ(allocations, 0U);

@@ -180,7 +180,7 @@ TEST_F(GradientExchangeTest, OnePassLooksAtFewOfTheChunksWhoseTimeIsUp) {
   header.round = 1;
   header.incarnation = 7;
   header.payload_crc = wire::crc32c(elements);
-  for (header.chunk = 0; header.chunk < kChunks; ++header.chunk) {
+  for (header.chunk = 0; header.chunk.value < kChunks; ++header.chunk.value) {
     ASSERT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kYes);
   }
   uint32_t looked = 0;
@@ -204,10 +204,10 @@ struct Refused {
 const Refused kRefused[] = {
     {"the round that has just ended", [](wire::Header& h) { h.round = 1; }, Counter::kDropRoundOld,
      Taken::kYes},
-    {"a round long gone", [](wire::Header& h) { h.round -= 1000; }, Counter::kDropRoundOld,
+    {"a round long gone", [](wire::Header& h) { h.round.value -= 1000; }, Counter::kDropRoundOld,
      Taken::kYes},
-    {"the round after the next", [](wire::Header& h) { h.round += 1; }, Counter::kDropRoundNew,
-     Taken::kNo},
+    {"the round after the next", [](wire::Header& h) { h.round.value += 1; },
+     Counter::kDropRoundNew, Taken::kNo},
     {"a chunk that it has added to", [](wire::Header& h) { h.chunk = 0; },
      Counter::kDropContributedTwice, Taken::kYes},
     {"a tensor that nobody declared", [](wire::Header& h) { h.tensor = 1; },
@@ -232,12 +232,12 @@ TEST_F(GradientExchangeTest, EachPushThatIsRefusedIsCountedUnderItsReasonAndChan
   header.type = wire::FrameType::kPush;
   header.payload_crc = wire::crc32c(elements);
   const auto push = [&](wire::Header sent) {
-    return exchange_.on_chunk(SessionSlot(sent.sender), sent, elements, 0);
+    return exchange_.on_chunk(SessionSlot(uint32_t{sent.sender}), sent, elements, 0);
   };
   for (header.sender = 0; header.sender < 2; ++header.sender) {
     header.incarnation = 7 + header.sender;
     ASSERT_TRUE(bind_worker(JobSlot(0), header.sender, header.incarnation, header.sender));
-    for (header.chunk = 0; header.chunk < 2; ++header.chunk) {
+    for (header.chunk = 0; header.chunk.value < 2; ++header.chunk.value) {
       header.round = 1;
       ASSERT_EQ(push(header), Taken::kYes);
     }
@@ -274,7 +274,7 @@ TEST_F(GradientExchangeTest, AMemberThatTakesNoSumsLeavesRoomForOtherJobs) {
   const auto flood = [&] {
     uint32_t taken = 0;
     while (exchange_.on_chunk(SessionSlot(0), header, elements, 0) == Taken::kYes) {
-      header.chunk += 2;
+      header.chunk.value += 2;
       ++taken;
     }
     return taken;
@@ -311,7 +311,7 @@ TEST_F(GradientExchangeTest, ASumThatTheNicStillReadsIsNotOverwrittenAndItsPushC
   header.type = wire::FrameType::kPush;
   header.incarnation = 7;
   header.payload_crc = wire::crc32c(elements);
-  for (header.round = 1; header.round < 3; ++header.round) {
+  for (header.round = 1; header.round.value < 3; ++header.round.value) {
     ASSERT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kYes);
   }
   port_.reads = true;

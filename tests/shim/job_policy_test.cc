@@ -35,7 +35,7 @@ std::vector<TensorDeclaration> tensors() {
   std::vector<TensorDeclaration> all;
   for (const uint64_t numel : {1, 40'000, 700, 25'001}) {
     TensorDeclaration declaration;
-    declaration.tensor = static_cast<uint32_t>(all.size());
+    declaration.tensor = TensorId(static_cast<uint32_t>(all.size()));
     declaration.numel = numel;
     declaration.dtype = Dtype::kI32;
     declaration.priority = static_cast<uint16_t>(all.size() * 100);
@@ -64,17 +64,17 @@ class JobPolicy : public testing::Test {
   void push(uint64_t round) {
     for (uint32_t w = 0; w < config_.workers; ++w) {
       for (const TensorDeclaration& t : tensors_) {
-        auto* data = reinterpret_cast<int32_t*>(cluster_->program(w).memory(t.tensor).data());
+        auto* data = reinterpret_cast<int32_t*>(cluster_->program(w).memory(t.tensor.value).data());
         for (size_t i = 0; i < t.numel; ++i) data[i] = element(w, round, i);
-        cluster_->program(w).submit(SubmitOp::kPushPull, t.tensor, t.priority,
-                                    cookie(round, t.tensor));
+        cluster_->program(w).submit(SubmitOp::kPushPull, t.tensor.value, t.priority,
+                                    cookie(round, t.tensor.value));
       }
     }
   }
   bool done(uint64_t round) {
     for (uint32_t w = 0; w < config_.workers; ++w) {
       for (const TensorDeclaration& t : tensors_) {
-        if (!cluster_->program(w).done(cookie(round, t.tensor))) return false;
+        if (!cluster_->program(w).done(cookie(round, t.tensor.value))) return false;
       }
     }
     return true;
@@ -82,13 +82,14 @@ class JobPolicy : public testing::Test {
   void expect_sums(uint64_t round, const std::string& what) {
     for (uint32_t w = 0; w < config_.workers; ++w) {
       for (const TensorDeclaration& t : tensors_) {
-        ASSERT_EQ(cluster_->program(w).status(cookie(round, t.tensor)), Errc::kOk) << what;
-        const auto* data = reinterpret_cast<int32_t*>(cluster_->program(w).memory(t.tensor).data());
+        ASSERT_EQ(cluster_->program(w).status(cookie(round, t.tensor.value)), Errc::kOk) << what;
+        const auto* data =
+            reinterpret_cast<int32_t*>(cluster_->program(w).memory(t.tensor.value).data());
         for (size_t i = 0; i < t.numel; ++i) {
           int32_t sum = 0;
           for (uint32_t v = 0; v < config_.workers; ++v) sum += element(v, round, i);
           ASSERT_EQ(data[i], sum) << what << " round " << round << " worker " << w << " tensor "
-                                  << t.tensor << " element " << i;
+                                  << t.tensor.value << " element " << i;
         }
       }
     }
@@ -191,7 +192,7 @@ TEST_F(JobPolicy, ForwardsWhatItSaysAtOnce) {
     // One tensor in the middle of its exchange: are there sums before the last push is in?
     const TensorDeclaration& t = tensors_[1];
     for (uint32_t w = 0; w < config.workers; ++w) {
-      cluster_->program(w).submit(SubmitOp::kPushPull, t.tensor, 0, 1);
+      cluster_->program(w).submit(SubmitOp::kPushPull, t.tensor.value, 0, 1);
     }
     uint64_t pushes_at_first_sum = 0;
     ASSERT_TRUE(cluster_->run(

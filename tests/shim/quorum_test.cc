@@ -173,8 +173,10 @@ TEST_F(QuorumTest, ALostHostIsLeftOutAndComesBack) {
   const Status opened = cluster.open_job_on(2, job(), 20 * kSecond);
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   ASSERT_TRUE(cluster.declare_on(2, tensors(), kSecond).ok());
-  const uint32_t round =
-      cluster.worker_host(2).jobs().first_round(cluster.client(2), cluster.program(2).slot, 4);
+  const uint32_t round = cluster.worker_host(2)
+                             .jobs()
+                             .first_round(cluster.client(2), cluster.program(2).slot, 4)
+                             .value;
   EXPECT_EQ(round, 7U);
   for (uint32_t w = 0; w < 3; ++w) push(w, round);
   ASSERT_TRUE(cluster.run([&] { return done(0) && done(1) && done(2); }, 3 * kSecond));

@@ -26,7 +26,7 @@ OpenJob job() {
 
 TensorDeclaration tensor(uint32_t number, uint64_t numel) {
   TensorDeclaration declaration;
-  declaration.tensor = number;
+  declaration.tensor = TensorId(number);
   declaration.numel = numel;
   declaration.dtype = Dtype::kI32;
   declaration.priority = static_cast<uint16_t>(number);
@@ -79,7 +79,8 @@ class Training {
     const JobManager& jobs = cluster_.worker_host(worker).jobs();
     for (size_t t = 0; t < tensors_.size(); ++t) {
       const uint32_t first = jobs.first_round(cluster_.client(worker),
-                                              cluster_.program(worker).slot, tensors_[t].tensor);
+                                              cluster_.program(worker).slot, tensors_[t].tensor)
+                                 .value;
       EXPECT_GE(first + 1, highest_[t]) << "two rounds apart";
       states_[worker][t].done = first - 1;
     }
@@ -120,18 +121,19 @@ class Training {
     if (p.cookie != 0) return false;
     const uint32_t round = p.done + 1;
     const TensorDeclaration& spec = tensors_[t];
-    auto* data = reinterpret_cast<int32_t*>(program.memory(spec.tensor).data());
-    for (size_t i = 0; i < spec.numel; ++i) data[i] = element(w, lives_[w], spec.tensor, round, i);
+    auto* data = reinterpret_cast<int32_t*>(program.memory(spec.tensor.value).data());
+    for (size_t i = 0; i < spec.numel; ++i)
+      data[i] = element(w, lives_[w], spec.tensor.value, round, i);
     pushed_[{t, round}][w].insert(lives_[w]);
     highest_[t] = std::max(highest_[t], round);
     p.cookie = ++last_cookie_;
-    program.submit(SubmitOp::kPushPull, spec.tensor, spec.priority, p.cookie);
+    program.submit(SubmitOp::kPushPull, spec.tensor.value, spec.priority, p.cookie);
     return false;
   }
   // One contribution of each rank, of one of the lives that pushed this round; the same for all.
   void check(uint32_t w, size_t t, uint32_t round) {
     const TensorDeclaration& spec = tensors_[t];
-    const std::vector<std::byte>& memory = cluster_.program(w).memory(spec.tensor);
+    const std::vector<std::byte>& memory = cluster_.program(w).memory(spec.tensor.value);
     const auto [first, fresh] = sums_.emplace(std::pair{t, round}, memory);
     if (!fresh) {
       ASSERT_EQ(first->second == memory, true)
@@ -147,7 +149,7 @@ class Training {
       for (const auto& [rank, lives] : pushed) {
         next.clear();
         for (const uint32_t life : lives) {
-          const int32_t own = element(rank, life, spec.tensor, round, i);
+          const int32_t own = element(rank, life, spec.tensor.value, round, i);
           for (const int32_t sum : possible) next.push_back(sum + own);
         }
         possible.swap(next);

@@ -33,7 +33,7 @@ void SimProgram::submit(SubmitOp op, uint32_t tensor, uint16_t priority, uint64_
   waiting_[cookie] = channels_.size();
   if (op != SubmitOp::kPull) absent_[tensor] = {};
   for (Pair& pair : channels_) {
-    if (!pair.client->submit({op, priority, 1, tensor, cookie})) {
+    if (!pair.client->submit({op, priority, 1, TensorId(tensor), cookie})) {
       first_error_[cookie] = Errc::kAgain;
     }
   }
@@ -44,7 +44,7 @@ void SimProgram::collect() {
     Completion completion;
     while (pair.client->pop(completion)) {
       if (completion.part != 0) {
-        Absent& absent = absent_[completion.tensor];
+        Absent& absent = absent_[completion.tensor.value];
         if (completion.part == 1) absent.in_some |= completion.cookie;
         if (completion.part == 1 + kWorkerWords) absent.in_all &= completion.cookie;
         continue;
@@ -54,7 +54,7 @@ void SimProgram::collect() {
       if (--waiting_[completion.cookie] > 0) continue;
       const auto error = first_error_.find(completion.cookie);
       finished_[completion.cookie] = {error == first_error_.end() ? Errc::kOk : error->second,
-                                      completion.tensor, completion.round};
+                                      completion.tensor.value, completion.round.value};
     }
   }
 }
@@ -210,7 +210,7 @@ void SimCluster::begin_declare(uint32_t worker, const std::vector<TensorDeclarat
                                std::optional<Status>& reply) {
   std::vector<TensorDeclaration> own = tensors;
   for (TensorDeclaration& tensor : own) {
-    std::vector<std::byte>& memory = programs_[worker]->memory(tensor.tensor);
+    std::vector<std::byte>& memory = programs_[worker]->memory(tensor.tensor.value);
     memory.assign(tensor.numel * size_of(tensor.dtype), std::byte{0});
     tensor.data = memory.data();
   }

@@ -32,7 +32,7 @@ class WorkerTest : public testing::Test {
     ASSERT_TRUE(worker_.bind_shard(kJob, 1, SessionSlot(11)).ok());
     ASSERT_TRUE(worker_.add_tensor(tensor(5)).ok());
   }
-  command::AddTensor tensor(uint32_t number) {
+  command::AddTensor tensor(TensorId number) {
     command::AddTensor spec;
     spec.job = kJob;
     spec.tensor = number;
@@ -41,7 +41,7 @@ class WorkerTest : public testing::Test {
     spec.data = reinterpret_cast<std::byte*>(memory_.data());
     return spec;
   }
-  void submit(WorkerOp op, uint64_t cookie, uint32_t number = 5, uint32_t client_job = 3) {
+  void submit(WorkerOp op, uint64_t cookie, TensorId number = 5, uint32_t client_job = 3) {
     worker_.submit(channel_, op, client_job, number, 4, cookie);
   }
   std::vector<WorkerRange> ranges() {
@@ -58,7 +58,10 @@ class WorkerTest : public testing::Test {
   }
   uint16_t shard_of(uint32_t chunk) const {
     const ChunkSpan first = ShardPlan(5, kChunks, 2).span(0);
-    return chunk - first.first < first.count ? 0 : 1;
+    return first.contains(ChunkIndex(chunk)) ? 0 : 1;
+  }
+  static ScheduledChunk scheduled(Round round, ChunkIndex chunk) {
+    return {SessionSlot(10), kJob, {0, round, chunk}, 4, false};
   }
   // The sum of `chunk`: every element `value`.
   bool deliver(uint32_t chunk, uint32_t round, float value, int32_t corrupt_byte = -1) {
@@ -67,9 +70,9 @@ class WorkerTest : public testing::Test {
     auto bytes = std::as_writable_bytes(std::span(sum));
     wire::Header header;
     header.type = wire::FrameType::kResult;
-    header.round = round;
+    header.round = Round(round);
     header.tensor = 5;
-    header.chunk = chunk;
+    header.chunk = ChunkIndex(chunk);
     header.sender = 2;
     header.payload_crc = wire::crc32c(bytes);
     if (corrupt_byte >= 0) bytes[static_cast<size_t>(corrupt_byte)] ^= std::byte{1};
@@ -88,7 +91,7 @@ TEST_F(WorkerTest, PushPullGoesOutOnceAndEndsWhenEverySumIsHere) {
   const auto out = ranges();
   ASSERT_EQ(out.size(), 2U);
   uint32_t chunks = 0;
-  for (const WorkerRange& range : out) chunks += range.chunks.count;
+  for (const WorkerRange& range : out) chunks += range.range.chunks.count;
   EXPECT_EQ(chunks, kChunks);
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
     EXPECT_TRUE(completions().empty());
@@ -98,22 +101,21 @@ TEST_F(WorkerTest, PushPullGoesOutOnceAndEndsWhenEverySumIsHere) {
   ASSERT_EQ(done.size(), 1U);
   EXPECT_EQ(done[0].cookie, 99U);
   EXPECT_EQ(done[0].status, Errc::kOk);
-  EXPECT_EQ(done[0].round, 1U);
+  EXPECT_EQ(done[0].round, Round(1));
   EXPECT_EQ(done[0].client_job, 3U);
   EXPECT_EQ(memory_, std::vector<float>(1000, 5.0F));
 }
 
 TEST_F(WorkerTest, PreparesTheChunkOfTheRightBytes) {
   submit(WorkerOp::kPushPull, 1);
-  wire::Header header;
-  std::span<const std::byte> payload;
-  ASSERT_TRUE(worker_.prepare(kJob, 0, 1, kChunks - 1, 4, header, payload));
-  EXPECT_EQ(payload.size(), (1000U - 64 * (kChunks - 1)) * 4);
-  EXPECT_EQ(payload.data(), reinterpret_cast<std::byte*>(memory_.data() + 64 * (kChunks - 1)));
-  EXPECT_EQ(header.tensor, 5U);
-  EXPECT_EQ(header.sender, 1U);
-  EXPECT_EQ(header.incarnation, 7U);
-  EXPECT_FALSE(worker_.prepare(kJob, 0, 2, 0, 4, header, payload)) << "another round";
+  OutgoingChunk out;
+  ASSERT_TRUE(worker_.prepare(scheduled(1, ChunkIndex(kChunks - 1)), out));
+  EXPECT_EQ(out.payload.size(), (1000U - 64 * (kChunks - 1)) * 4);
+  EXPECT_EQ(out.payload.data(), reinterpret_cast<std::byte*>(memory_.data() + 64 * (kChunks - 1)));
+  EXPECT_EQ(out.header.tensor, TensorId(5));
+  EXPECT_EQ(out.header.sender, 1U);
+  EXPECT_EQ(out.header.incarnation, 7U);
+  EXPECT_FALSE(worker_.prepare(scheduled(2, 0), out)) << "another round";
 }
 
 TEST_F(WorkerTest, DuplicateAndForeignSumsChangeNothing) {
@@ -136,7 +138,7 @@ TEST_F(WorkerTest, ASumFromTheWrongServerIsRefused) {
   header.chunk = ShardPlan(5, kChunks, 2).span(0).first;
   header.payload_crc = wire::crc32c(std::as_bytes(std::span(sum)));
   worker_.on_result(kJob, 1, header, std::as_bytes(std::span(sum)));
-  EXPECT_EQ(memory_[header.chunk * 64], 1.0F);
+  EXPECT_EQ(memory_[header.chunk.value * 64], 1.0F);
   EXPECT_EQ(counters_.get(Counter::kDropChunkRange), 1U);
 }
 
@@ -150,12 +152,12 @@ TEST_F(WorkerTest, ACorruptSumIsNotTakenAndItsRepetitionHeals) {
 
 TEST_F(WorkerTest, APushEndsByAcknowledgementsAndItsPullBySums) {
   submit(WorkerOp::kPush, 11);
-  SentTag tag{wire::FrameType::kPush, 4, 1, 5, 0};
+  ChunkKey key{0, 1, 0};
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
     EXPECT_TRUE(completions().empty());
-    tag.chunk = chunk;
-    worker_.on_acked(kJob, tag);
-    worker_.on_acked(kJob, tag);  // again changes nothing
+    key.chunk = ChunkIndex(chunk);
+    worker_.on_acked(kJob, key);
+    worker_.on_acked(kJob, key);  // again changes nothing
   }
   auto done = completions();
   ASSERT_EQ(done.size(), 1U);
@@ -174,43 +176,39 @@ TEST_F(WorkerTest, APushEndsByAcknowledgementsAndItsPullBySums) {
 
 TEST_F(WorkerTest, ALostChunkIsSentAgainUnlessItsSumIsHere) {
   submit(WorkerOp::kPushPull, 1);
-  const SentTag tag{wire::FrameType::kPush, 4, 1, 5, 6};
-  const auto again = worker_.on_lost(kJob, SessionSlot(10), tag);
-  ASSERT_TRUE(again.has_value());
-  EXPECT_EQ(again->chunks.first, 6U);
-  EXPECT_EQ(again->chunks.count, 1U);
+  EXPECT_TRUE(worker_.on_lost(kJob, {0, 1, 6}));
   deliver(6, 1, 5.0F);
-  EXPECT_FALSE(worker_.on_lost(kJob, SessionSlot(10), tag).has_value());
+  EXPECT_FALSE(worker_.on_lost(kJob, {0, 1, 6}));
+  EXPECT_FALSE(worker_.on_lost(kJob, {1, 1, 6})) << "no such tensor";
 }
 
 TEST_F(WorkerTest, ARefillSendsAgainWhatHasNoSumWhateverWasAcknowledged) {
   submit(WorkerOp::kPush, 11);
   ASSERT_EQ(ranges().size(), 2U);
-  SentTag tag{wire::FrameType::kPush, 4, 1, 5, 0};
+  ChunkKey key{0, 1, 0};
   for (uint32_t chunk = 1; chunk < kChunks; ++chunk) {
-    tag.chunk = chunk;
-    worker_.on_acked(kJob, tag);
+    key.chunk = ChunkIndex(chunk);
+    worker_.on_acked(kJob, key);
   }
   deliver(3, 1, 5.0F);
   worker_.refill(kJob);
   uint32_t chunks = 0;
   for (const WorkerRange& range : ranges()) {
-    chunks += range.chunks.count;
-    EXPECT_EQ(range.priority, 4U);
-    EXPECT_EQ(range.round, 1U);
+    chunks += range.range.chunks.count;
+    EXPECT_EQ(range.range.priority, 4U);
+    EXPECT_EQ(range.range.round, Round(1));
   }
   EXPECT_EQ(chunks, kChunks);
   // An acknowledgement of the first time says nothing any more.
-  tag.chunk = 0;
-  worker_.on_acked(kJob, tag);
-  tag.chunk = 7;
-  worker_.on_acked(kJob, tag);
+  key.chunk = 0;
+  worker_.on_acked(kJob, key);
+  key.chunk = 7;
+  worker_.on_acked(kJob, key);
   EXPECT_TRUE(completions().empty());
-  wire::Header header;
-  std::span<const std::byte> payload;
-  EXPECT_FALSE(worker_.prepare(kJob, 0, 1, 3, 4, header, payload)) << "its sum is here";
-  EXPECT_TRUE(worker_.prepare(kJob, 0, 1, 7, 4, header, payload));
-  EXPECT_TRUE(worker_.on_lost(kJob, SessionSlot(10), tag).has_value());
+  OutgoingChunk out;
+  EXPECT_FALSE(worker_.prepare(scheduled(1, 3), out)) << "its sum is here";
+  EXPECT_TRUE(worker_.prepare(scheduled(1, 7), out));
+  EXPECT_TRUE(worker_.on_lost(kJob, key));
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) deliver(chunk, 1, 5.0F);
   ASSERT_EQ(completions().size(), 1U) << "the push";
 
@@ -220,7 +218,7 @@ TEST_F(WorkerTest, ARefillSendsAgainWhatHasNoSumWhateverWasAcknowledged) {
   EXPECT_TRUE(ranges().empty()) << "nothing is under way";
   submit(WorkerOp::kPush, 13);
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
-    worker_.on_acked(kJob, {wire::FrameType::kPush, 4, 2, 5, chunk});
+    worker_.on_acked(kJob, {0, 2, ChunkIndex(chunk)});
   }
   EXPECT_EQ(completions().size(), 1U) << "the next round is acknowledged as ever";
 }
@@ -260,7 +258,7 @@ class QuorumWorkerTest : public testing::Test {
     header.flags = wire::kFlagPartial;
     header.round = 1;
     header.tensor = 5;
-    header.chunk = chunk;
+    header.chunk = ChunkIndex(chunk);
     header.sender = contributors;
     header.payload_crc = wire::crc32c(payload) ^ (corrupt ? 1 : 0);
     return worker_.on_result(JobSlot(1), 0, header, payload);
@@ -302,7 +300,7 @@ TEST_F(WorkerTest, ALateWorkerBeginsInTheRoundThatItIsTold) {
   late.first_round = 0;  // the round after 2^32 - 1
   ASSERT_TRUE(worker_.add_tensor(late).ok());
   submit(WorkerOp::kPushPull, 1, 6);
-  EXPECT_EQ(ranges().front().round, 0U);
+  EXPECT_EQ(ranges().front().range.round, Round(0));
 }
 
 TEST_F(WorkerTest, RefusesWhatCannotBe) {
@@ -344,7 +342,7 @@ TEST_F(WorkerTest, ASumThatWasThereBeforeTheJobEndedIsPulledOnceMore) {
   const auto done = completions();
   ASSERT_EQ(done.size(), 2U);
   EXPECT_EQ(done[0].status, Errc::kOk);
-  EXPECT_EQ(done[0].round, 1U);
+  EXPECT_EQ(done[0].round, Round(1));
   EXPECT_EQ(done[1].status, Errc::kPeerLeft) << "a sum is pulled once";
 }
 
@@ -366,8 +364,8 @@ TEST_F(WorkerTest, RoundsThatWillNotBeCompleteEndAndNothingElse) {
   submit(WorkerOp::kPush, 1);
   submit(WorkerOp::kPushPull, 2, 6);
   ranges();
-  worker_.fail_rounds({kJob, 5, 2, Errc::kPeerLeft});
-  worker_.fail_rounds({kJob, 77, 1, Errc::kPeerLeft});  // no tensor of the job
+  worker_.fail_rounds({kJob, {5, 2}, Errc::kPeerLeft});
+  worker_.fail_rounds({kJob, {77, 1}, Errc::kPeerLeft});  // no tensor of the job
   EXPECT_TRUE(completions().empty()) << "round 1 goes on";
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) ASSERT_TRUE(deliver(chunk, 1, 5.0F));
   submit(WorkerOp::kPull, 3);
@@ -380,11 +378,11 @@ TEST_F(WorkerTest, RoundsThatWillNotBeCompleteEndAndNothingElse) {
   done = completions();
   ASSERT_EQ(done.size(), 2U);
   EXPECT_EQ(done[0].status, Errc::kPeerLeft);
-  EXPECT_EQ(done[0].round, 2U);
+  EXPECT_EQ(done[0].round, Round(2));
   EXPECT_EQ(done[1].status, Errc::kPeerLeft);
   EXPECT_TRUE(ranges().empty());
   // Tensor 6 waits still.
-  worker_.fail_rounds({kJob, 6, 1, Errc::kPeerLeft});
+  worker_.fail_rounds({kJob, {6, 1}, Errc::kPeerLeft});
   done = completions();
   ASSERT_EQ(done.size(), 1U);
   EXPECT_EQ(done[0].cookie, 2U);
@@ -394,17 +392,16 @@ TEST_F(WorkerTest, RoundsThatWillNotBeCompleteEndAndNothingElse) {
 TEST_F(WorkerTest, ARoundThatWillNotBeCompleteIsNotSentOrWrittenAnyMore) {
   submit(WorkerOp::kPush, 1);
   ranges();
-  wire::Header header;
-  std::span<const std::byte> payload;
-  ASSERT_TRUE(worker_.prepare(kJob, 0, 1, 0, 4, header, payload));
-  worker_.fail_rounds({kJob, 5, 1, Errc::kPeerLeft});
+  OutgoingChunk out;
+  ASSERT_TRUE(worker_.prepare(scheduled(1, 0), out));
+  worker_.fail_rounds({kJob, {5, 1}, Errc::kPeerLeft});
   submit(WorkerOp::kPull, 2);
   const auto done = completions();
   ASSERT_EQ(done.size(), 2U);
   EXPECT_EQ(done[0].status, Errc::kPeerLeft);
   EXPECT_EQ(done[1].status, Errc::kPeerLeft);
-  EXPECT_FALSE(worker_.prepare(kJob, 0, 1, 0, 4, header, payload));
-  EXPECT_FALSE(worker_.on_lost(kJob, SessionSlot(10), {wire::FrameType::kPush, 4, 1, 5, 0}));
+  EXPECT_FALSE(worker_.prepare(scheduled(1, 0), out));
+  EXPECT_FALSE(worker_.on_lost(kJob, {0, 1, 0}));
   EXPECT_TRUE(deliver(0, 1, 5.0F)) << "acknowledged";
   EXPECT_EQ(memory_[0], 1.0F) << "the program has its memory back";
 }
@@ -422,10 +419,10 @@ TEST_F(WorkerTest, JobsThatComeAndGoLeaveNoMemory) {
       ASSERT_TRUE(worker_.bind_shard(job.job, shard, SessionSlot(20u + shard)).ok());
     }
     for (uint32_t number = 0; number < 300; ++number) {
-      command::AddTensor spec = tensor(number);
+      command::AddTensor spec = tensor(TensorId(number));
       spec.job = job.job;
       ASSERT_TRUE(worker_.add_tensor(spec).ok());
-      submit(WorkerOp::kPushPull, number + 1, number, 9);
+      submit(WorkerOp::kPushPull, number + 1, TensorId(number), 9);
     }
     worker_.remove_job(job.job, Errc::kClosed);
     completions();

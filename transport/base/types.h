@@ -4,17 +4,31 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace mercury {
 
-// An index that cannot be mistaken for another kind of index.
+// A number that cannot be mistaken for another kind of number. Only what is written out in the code
+// becomes one by itself.
 template <class Tag, class Number>
 struct Id {
   Number value = 0;
   constexpr Id() = default;
   constexpr explicit Id(Number v) : value(v) {}
+  consteval Id(int literal) : value(static_cast<Number>(literal)) {}
   friend constexpr auto operator<=>(Id, Id) = default;
 };
+
+}  // namespace mercury
+
+template <class Tag, class Number>
+struct std::hash<mercury::Id<Tag, Number>> {
+  size_t operator()(mercury::Id<Tag, Number> id) const noexcept {
+    return std::hash<Number>()(id.value);
+  }
+};
+
+namespace mercury {
 
 using SessionSlot = Id<struct SessionTag, uint32_t>;  // index in one engine's session table
 using JobSlot =

@@ -187,7 +187,7 @@ uint32_t Engine<P, S>::send_chunks() noexcept {
     } else {  // it begins a burst below one frame, or the last records of packets are taken
       entry.refused_bytes = frame_bytes(chunk);
       port_.tx_cancel(frame);
-      service_.on_lost(chunk.session, tag_of(chunk));
+      service_.on_lost(chunk.session, chunk.tag);
     }
     sessions_.touch(chunk.session);
     update_block(chunk.session, entry);
@@ -205,7 +205,7 @@ uint32_t Engine<P, S>::send_chunks() noexcept {
 // buffer.
 template <Port P, Service S>
 void Engine<P, S>::close_oversized(const OutgoingChunk& chunk, SessionEntry& entry) {
-  service_.on_lost(chunk.session, tag_of(chunk));
+  service_.on_lost(chunk.session, chunk.tag);
   entry.session->close(
       Errc::kProtocol,
       "a frame of " + std::to_string(frame_bytes(chunk)) + " bytes is more than the port carries",
@@ -221,7 +221,7 @@ void Engine<P, S>::send_chunk(OutgoingChunk& chunk, TxFrame& frame, SessionEntry
   const uint32_t bytes = frame_bytes(chunk);
   wire::Header& header = chunk.header;
   header.session = entry.session->peer_number();
-  header.packet_number = entry.session->on_send_chunk(tag_of(chunk), bytes, now_ns_);
+  header.packet_number = entry.session->on_send_chunk(chunk.tag, bytes, now_ns_);
   header.flags = static_cast<uint16_t>(header.flags | entry.session->chunk_flags());
   header.payload_bytes = static_cast<uint16_t>(payload_bytes);
   if (chunk.pin == nullptr) {

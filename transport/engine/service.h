@@ -31,14 +31,11 @@ struct OutgoingChunk {
   wire::Header header;
   std::span<const std::byte> payload;
   PayloadPin* pin = nullptr;
+  SentTag tag;  // comes back in on_acked or on_lost
 };
 
 inline uint32_t frame_bytes(const OutgoingChunk& chunk) noexcept {
   return static_cast<uint32_t>(sizeof(wire::ChunkHeader) + chunk.payload.size());
-}
-inline SentTag tag_of(const OutgoingChunk& chunk) noexcept {
-  return {chunk.header.type, chunk.header.priority, chunk.header.round, chunk.header.tensor,
-          chunk.header.chunk};
 }
 
 enum class Taken : uint8_t {

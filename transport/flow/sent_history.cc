@@ -28,10 +28,10 @@ bool SentHistory::append(uint64_t number, const SentTag& tag, uint32_t bytes,
   record.sent_ns = now_ns;
   // Field by field, as it was just written: one wide load of it would wait for the stores.
   record.tag.type = tag.type;
-  record.tag.priority = tag.priority;
-  record.tag.round = tag.round;
-  record.tag.tensor = tag.tensor;
-  record.tag.chunk = tag.chunk;
+  record.tag.half_word = tag.half_word;
+  record.tag.words[0] = tag.words[0];
+  record.tag.words[1] = tag.words[1];
+  record.tag.words[2] = tag.words[2];
   record.bytes = bytes;
   record.in_flight = true;
   ++tail_->live;

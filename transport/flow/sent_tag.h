@@ -1,6 +1,8 @@
-// What a packet carried, kept until it is acknowledged or lost.
+// What a packet carried, in the words of who sent it: kept until it is acknowledged or lost, and
+// then given back. A chunk's words are the service's, all others' the session's.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "transport/wire/header.h"
@@ -8,11 +10,9 @@
 namespace mercury {
 
 struct SentTag {
-  wire::FrameType type = wire::FrameType::kPing;  // kPush, kResult: a chunk; others: the session's
-  uint16_t priority = 0;
-  uint32_t round = 0;
-  uint32_t tensor = 0;
-  uint32_t chunk = 0;
+  wire::FrameType type = wire::FrameType::kPing;
+  uint16_t half_word = 0;
+  std::array<uint32_t, 3> words{};
 };
 
 }  // namespace mercury

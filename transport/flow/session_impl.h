@@ -19,23 +19,19 @@
 
 namespace mercury {
 
-// The session's own packets use the tag's fields for what they need to know when they come back.
+// What the session's own packets need to know when they come back.
 inline SentTag control_tag(uint64_t offset) noexcept {
-  SentTag tag;
-  tag.type = wire::FrameType::kControl;
-  tag.round = static_cast<uint32_t>(offset >> 32);
-  tag.tensor = static_cast<uint32_t>(offset);
-  return tag;
+  return {wire::FrameType::kControl,
+          0,
+          {static_cast<uint32_t>(offset >> 32), static_cast<uint32_t>(offset), 0}};
 }
 inline uint64_t control_offset(const SentTag& tag) noexcept {
-  return uint64_t{tag.round} << 32 | tag.tensor;
+  return uint64_t{tag.words[0]} << 32 | tag.words[1];
 }
 inline SentTag ping_tag(uint16_t probed_bytes) noexcept {  // 0: not an MTU probe
-  SentTag tag;
-  tag.type = wire::FrameType::kPing;
-  tag.chunk = probed_bytes;
-  return tag;
+  return {wire::FrameType::kPing, probed_bytes, {}};
 }
+inline uint16_t probed_bytes(const SentTag& tag) noexcept { return tag.half_word; }
 
 struct Session::Impl {
   Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& remote_,

@@ -219,15 +219,15 @@ void Session::Impl::packet_acked(const SentRecord& record) noexcept {
     events.on_acked(slot, record.tag);
   } else if (record.tag.type == wire::FrameType::kControl) {
     control_out.on_acked(control_offset(record.tag));
-  } else if (record.tag.chunk != 0) {
-    probe.on_acked(static_cast<uint16_t>(record.tag.chunk));
+  } else if (probed_bytes(record.tag) != 0) {
+    probe.on_acked(probed_bytes(record.tag));
   }
 }
 
 void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexcept {
   const bool ping = record.tag.type == wire::FrameType::kPing;
-  if (ping && record.tag.chunk != 0) {
-    probe.on_lost(static_cast<uint16_t>(record.tag.chunk), cause == LossCause::kOvertaken);
+  if (ping && probed_bytes(record.tag) != 0) {
+    probe.on_lost(probed_bytes(record.tag), cause == LossCause::kOvertaken);
     return;
   }
   ++lost_packets;

@@ -70,9 +70,9 @@ DecodeError decode(std::span<const std::byte> frame, Header& header,
   if (frame.size() != bytes + header.payload_bytes) return DecodeError::kBadLength;
   payload = frame.subspan(bytes);
   const uint64_t host3 = swapped(word3), host4 = swapped(word4), host5 = swapped(word5);
-  header.round = chunk ? high32(host3) : 0;
-  header.tensor = chunk ? low32(host3) : 0;
-  header.chunk = high32(host4);  // zero in a plain header, as what follows
+  header.round.value = chunk ? high32(host3) : 0;
+  header.tensor.value = chunk ? low32(host3) : 0;
+  header.chunk.value = high32(host4);  // zero in a plain header, as what follows
   header.priority = high16(low32(host4));
   header.sender = low16(low32(host4));
   header.incarnation = high32(host5);
@@ -92,8 +92,8 @@ void encode(const Header& header, std::byte* out) noexcept {
   store(word2, out + 16);
   uint32_t sum;
   if (is_chunk(header.type)) [[likely]] {
-    const uint64_t word3 = swapped(join(header.round, header.tensor));
-    const uint64_t word4 = swapped(join(header.chunk, join(header.priority, header.sender)));
+    const uint64_t word3 = swapped(join(header.round.value, header.tensor.value));
+    const uint64_t word4 = swapped(join(header.chunk.value, join(header.priority, header.sender)));
     const uint64_t word5 = swapped(join(header.incarnation, header.payload_crc));
     store(word3, out + 24);
     store(word4, out + 32);

@@ -16,6 +16,7 @@
 #include <optional>
 #include <span>
 
+#include "transport/base/chunk.h"
 #include "transport/base/types.h"
 #include "transport/wire/be.h"
 
@@ -141,9 +142,9 @@ struct Header {
   uint32_t session = 0;
   uint32_t tag = 0;  // what the header's CRC is combined with
   uint64_t packet_number = 0;
-  uint32_t round = 0;
-  uint32_t tensor = 0;
-  uint32_t chunk = 0;
+  Round round;
+  TensorId tensor;
+  ChunkIndex chunk;
   uint16_t priority = 0;
   uint16_t sender = 0;
   uint32_t incarnation = 0;

@@ -11,17 +11,17 @@ void ForwardGate::add_tensor(const PartitionPlan& plan, uint16_t shard) {
   for (uint32_t partition = 0; partition < plan.partitions(); ++partition) {
     tensor.missing.push_back(plan.span(shard, partition).count);
   }
-  tensors_.insert_or_assign(plan.tensor, std::move(tensor));
+  tensors_.push_back(std::move(tensor));
 }
 
 void ForwardGate::hold(Tensor& tensor, const ChunkRange& chunk) noexcept {
-  const uint32_t index = chunk.first_chunk - tensor.share.first;
+  const uint32_t index = chunk.chunks.first.value - tensor.share.first.value;
   tensor.held[index / 64] |= uint64_t{1} << (index % 64);
   tensor.round = chunk.round;
   tensor.priority = chunk.priority;
 }
 
-bool ForwardGate::count(Tensor& tensor, uint32_t chunk) noexcept {
+bool ForwardGate::count(Tensor& tensor, ChunkIndex chunk) noexcept {
   uint32_t& missing = tensor.missing[tensor.plan.partition_of(chunk)];
   if (--missing > 0) return false;
   missing = group_of(tensor, chunk).count;
@@ -29,17 +29,17 @@ bool ForwardGate::count(Tensor& tensor, uint32_t chunk) noexcept {
 }
 
 ChunkSpan ForwardGate::take(Tensor& tensor, ChunkSpan& span) noexcept {
-  const auto held = [&](uint32_t chunk) {
-    const uint32_t index = chunk - tensor.share.first;
+  const auto held = [&](ChunkIndex chunk) {
+    const uint32_t index = chunk.value - tensor.share.first.value;
     return (tensor.held[index / 64] >> (index % 64) & 1) != 0;
   };
-  for (; span.count > 0 && !held(span.first); ++span.first) --span.count;
-  const uint32_t first = span.first;
-  for (; span.count > 0 && held(span.first); ++span.first, --span.count) {
-    const uint32_t index = span.first - tensor.share.first;
+  while (span.count > 0 && !held(span.first)) span.take_first();
+  ChunkSpan run{span.first, 0};
+  for (; span.count > 0 && held(span.first); ++run.count) {
+    const uint32_t index = span.take_first().value - tensor.share.first.value;
     tensor.held[index / 64] &= ~(uint64_t{1} << (index % 64));
   }
-  return {first, span.first - first};
+  return run;
 }
 
 }  // namespace mercury

@@ -54,28 +54,27 @@ Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire:
     counters_.add(Counter::kDropSlotBusy);
     return Taken::kNo;
   }
-  const PushVerdict verdict = aggregator_.push(contribution_of(worker, header, payload, now_ns));
-  if (verdict == PushVerdict::kCompleted) {
-    on_complete(
-        job, {header.tensor, header.round, header.chunk, 1, answer_priority(job, header.priority)});
+  const Pushed pushed = aggregator_.push(contribution_of(worker, header, payload, now_ns));
+  if (pushed.verdict == PushVerdict::kCompleted) {
+    on_complete(job, {pushed.tensor, header.round, header.chunk}, header.priority);
   }
-  return conclude(verdict, session, worker, header);
+  return conclude(pushed, session, worker, header);
 }
 
-Taken Server::conclude(PushVerdict verdict, SessionSlot session, const WorkerPeer& worker,
+Taken Server::conclude(const Pushed& pushed, SessionSlot session, const WorkerPeer& worker,
                        const wire::Header& header) noexcept {
   const auto drop = [this](Counter counter, Taken taken) {
     counters_.add(counter);
     return taken;
   };
-  switch (verdict) {
+  switch (pushed.verdict) {
     case PushVerdict::kCompleted:
     case PushVerdict::kAdded:
       return drop(Counter::kPushChunks, Taken::kYes);
     case PushVerdict::kDuplicate:
       return drop(Counter::kDropContributedTwice, Taken::kYes);
     case PushVerdict::kOldRound:
-      answer_late(worker, session, header);
+      answer_late(worker, session, {pushed.tensor, header.round, header.chunk}, header.priority);
       return drop(Counter::kDropRoundOld, Taken::kYes);
     case PushVerdict::kCorrupt:
       return drop(Counter::kDropPayloadCrc, Taken::kNo);
@@ -95,16 +94,16 @@ Taken Server::conclude(PushVerdict verdict, SessionSlot session, const WorkerPee
   return Taken::kYes;
 }
 
-void Server::count_partial(const Job& job, const ChunkRange& chunk) noexcept {
+void Server::count_partial(const Job& job, const ChunkKey& key) noexcept {
   ChunkResult result;
-  const bool complete =
-      aggregator_.result(job.spec.job, chunk.tensor, chunk.round, chunk.first_chunk, result);
+  const bool complete = aggregator_.result(job.spec.job, key, result);
   if (complete && result.partial) counters_.add(Counter::kQuorumResults);
 }
 
 // The sum of a chunk is complete: it goes to every worker.
-void Server::on_complete(const Job& job, const ChunkRange& chunk) noexcept {
-  if (job.spec.terms.quorum > 0) count_partial(job, chunk);
+void Server::on_complete(const Job& job, const ChunkKey& key, uint16_t pushed_at) noexcept {
+  if (job.spec.terms.quorum > 0) count_partial(job, key);
+  const ChunkRange chunk = range_of(key, answer_priority(job, pushed_at));
   if (!job.gate) return answer_all(job, chunk);
   job.gate->complete(chunk, [&](const ChunkRange& range) { answer_all(job, range); });
 }
@@ -117,26 +116,26 @@ void Server::answer_all(const Job& job, const ChunkRange& range) noexcept {
 
 // A worker that took a lost one's place pushes the round that its tensor is in, and one that a
 // quorum did without is late: some chunks may have been complete before.
-void Server::answer_late(const WorkerPeer& worker, SessionSlot session,
-                         const wire::Header& header) noexcept {
+void Server::answer_late(const WorkerPeer& worker, SessionSlot session, const ChunkKey& key,
+                         uint16_t priority) noexcept {
   const Job& job = jobs_[worker.job.value];
   if (!worker.catches_up && job.spec.terms.quorum == 0) return;
   ChunkResult result;
-  if (!aggregator_.result(worker.job, header.tensor, header.round, header.chunk, result)) return;
-  sends_.send_again(session, {header.tensor, header.round, header.chunk, 1,
-                              answer_priority(job, header.priority)});
+  if (!aggregator_.result(worker.job, key, result)) return;
+  sends_.send_again(session, range_of(key, answer_priority(job, priority)));
 }
 
 bool Server::prepare(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept {
   ChunkResult result;
-  if (!aggregator_.result(chunk.job, chunk.tensor, chunk.round, chunk.chunk, result)) return false;
+  if (!aggregator_.result(chunk.job, chunk.key, result)) return false;
   out.header.type = wire::FrameType::kResult;
-  out.header.round = chunk.round;
-  out.header.tensor = chunk.tensor;
-  out.header.chunk = chunk.chunk;
+  const Job& job = jobs_[chunk.job.value];
+  out.header.round = chunk.key.round;
+  out.header.tensor = job.tensors[chunk.key.tensor.value].tensor;
+  out.header.chunk = chunk.key.chunk;
   out.header.priority = chunk.priority;
   out.header.sender = result.contributors;
-  out.header.incarnation = jobs_[chunk.job.value].spec.incarnation;
+  out.header.incarnation = job.spec.incarnation;
   if (result.partial) out.header.flags |= wire::kFlagPartial;
   out.header.payload_crc = result.crc;
   // Pointer and size, as they were just written: one wide load of both would wait for the stores.
@@ -157,7 +156,7 @@ uint32_t Server::complete_overdue(uint64_t now_ns) noexcept {
   OverdueChunk due;
   while (may_answer_all() && aggregator_.take_overdue(now_ns, looks, due)) {
     const Job& job = jobs_[due.job.value];
-    on_complete(job, {due.tensor, due.round, due.chunk, 1, answer_priority(job, due.priority)});
+    on_complete(job, due.key, due.priority);
   }
   return kOverduePerPoll - looks;
 }
@@ -167,8 +166,8 @@ uint32_t Server::report_stalls(uint64_t now_ns) noexcept {
   uint32_t looks = kOverduePerPoll;
   StalledChunk stalled;
   if (aggregator_.take_stalled(now_ns, looks, stalled) && has_job(stalled.job)) {
-    events_.emplace_back(event::WorkersStalled{stalled.job, stalled.tensor, stalled.round,
-                                               stalled.open_ns, stalled.awaited});
+    events_.emplace_back(
+        event::WorkersStalled{stalled.job, stalled.at, stalled.open_ns, stalled.awaited});
   }
   return kOverduePerPoll - looks;
 }
@@ -180,7 +179,7 @@ uint32_t Server::report_hopeless() noexcept {
   for (uint32_t told = 0; told < kHopelessPerPoll && aggregator_.take_hopeless(looks, found);
        ++told) {
     if (!has_job(found.job)) continue;
-    events_.emplace_back(event::RoundHopeless{found.job, found.tensor, found.round, found.missing});
+    events_.emplace_back(event::RoundHopeless{found.job, found.at, found.missing});
   }
   return kOverduePerPoll - looks + 1;
 }

@@ -70,9 +70,6 @@ class Server {
                 std::span<const std::byte> payload, uint64_t now_ns) noexcept;
   // Fills header and payload of a scheduled sum. False: nobody needs it any more.
   bool prepare(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept;
-  void on_lost(SessionSlot session, const SentTag& tag) noexcept {
-    sends_.send_again(session, {tag.tensor, tag.round, tag.chunk, 1, tag.priority});
-  }
   // What time completes, stalls and rounds that wait in vain.
   uint32_t poll(uint64_t now_ns) noexcept;
   // Removed jobs whose results no NIC reads any more. Returns how many are gone for good.
@@ -97,17 +94,17 @@ class Server {
     std::unique_ptr<ForwardGate> gate;  // null: chunks are forwarded as they are complete
   };
 
-  Taken conclude(PushVerdict verdict, SessionSlot session, const WorkerPeer& worker,
+  Taken conclude(const Pushed& pushed, SessionSlot session, const WorkerPeer& worker,
                  const wire::Header& header) noexcept;
   // At which sums are sent, of what was pushed at `pushed`.
   static uint16_t answer_priority(const Job& job, uint16_t pushed) noexcept {
     return job.policy.answers == Policy::Order::kFifo ? uint16_t{0} : pushed;
   }
-  void on_complete(const Job& job, const ChunkRange& chunk) noexcept;
+  void on_complete(const Job& job, const ChunkKey& key, uint16_t pushed_at) noexcept;
   void answer_all(const Job& job, const ChunkRange& range) noexcept;
-  void answer_late(const WorkerPeer& worker, SessionSlot session,
-                   const wire::Header& header) noexcept;
-  void count_partial(const Job& job, const ChunkRange& chunk) noexcept;
+  void answer_late(const WorkerPeer& worker, SessionSlot session, const ChunkKey& key,
+                   uint16_t priority) noexcept;
+  void count_partial(const Job& job, const ChunkKey& key) noexcept;
   bool may_answer_all() const noexcept { return !sends_.short_of(kMaxWorkers); }
   uint32_t complete_overdue(uint64_t now_ns) noexcept;
   uint32_t report_stalls(uint64_t now_ns) noexcept;

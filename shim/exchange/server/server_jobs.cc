@@ -52,11 +52,8 @@ Status Server::replace_worker(const command::ReplaceWorker& request) {
   Job& job = jobs_[request.job.value];
   job.bound[request.rank] = 0;
   job.replaced[request.rank] = 1;
-  event::WorkerReplaced replaced{request.job, request.rank, request.incarnation, {}};
-  for (const TensorRound& at : aggregator_.open_rounds(request.job)) {
-    replaced.rounds.push_back({at.tensor, at.round});
-  }
-  events_.emplace_back(std::move(replaced));
+  events_.emplace_back(event::WorkerReplaced{request.job, request.rank, request.incarnation,
+                                             aggregator_.open_rounds(request.job)});
   return {};
 }
 
@@ -109,12 +106,15 @@ void Server::set_policy(JobSlot slot, const Policy& policy) {
   job.gate = std::make_unique<ForwardGate>();
   for (const command::AddTensor& tensor : job.tensors) add_to_gate(job, tensor);
   // What is complete in the rounds that are open has been answered: the others wait for it no more.
-  for (const TensorRound& open : aggregator_.open_rounds(slot)) {
-    ChunkResult result;
-    const ChunkSpan share = job.gate->share_of(open.tensor);
-    for (uint32_t i = 0; i < share.count; ++i) {
-      if (aggregator_.result(slot, open.tensor, open.round, share.first + i, result)) {
-        job.gate->answered(open.tensor, share.first + i);
+  for (uint32_t i = 0; i < job.tensors.size(); ++i) {
+    const TensorIndex tensor(i);
+    const std::optional<Round> open = aggregator_.open_round(slot, tensor);
+    if (!open) continue;
+    const ChunkSpan share = job.gate->share_of(tensor);
+    for (uint32_t k = 0; k < share.count; ++k) {
+      ChunkResult result;
+      if (aggregator_.result(slot, {tensor, *open, share.at(k)}, result)) {
+        job.gate->answered(tensor, share.at(k));
       }
     }
   }

@@ -88,7 +88,8 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   Job* job = find(spec.job);
   if (!job) return Error(Errc::kNotFound, "tensor for a job that is not here");
   if (job->find(spec.tensor)) {
-    return Error(Errc::kExists, "tensor " + std::to_string(spec.tensor) + " is declared already");
+    return Error(Errc::kExists,
+                 "tensor " + std::to_string(spec.tensor.value) + " is declared already");
   }
   Tensor tensor;
   tensor.spec = spec;
@@ -101,11 +102,11 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   tensor.shard_plan = on_one_server(job->policy, spec.numel)
                           ? ShardPlan::whole(spec.tensor, tensor.chunks, job->spec.shards)
                           : ShardPlan(spec.tensor, tensor.chunks, job->spec.shards);
-  tensor.index = static_cast<uint32_t>(job->tensors.size());
+  tensor.index = TensorIndex(static_cast<uint32_t>(job->tensors.size()));
   for (const Job::Shard& shard : job->shards) {
     tensor.own_chunks += tensor.shard_plan.span(shard.shard).count;
   }
-  tensor.round = spec.first_round - 1;
+  tensor.round = spec.first_round.previous();
   tensor.summed.resize(tensor.chunks);
   tensor.pushed.resize(tensor.chunks);
   if (job->partitions) plan_partitions(*job, tensor);
@@ -118,7 +119,7 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   return {};
 }
 
-void Worker::complete(const Job& job, uint64_t cookie, uint32_t tensor, uint32_t round,
+void Worker::complete(const Job& job, uint64_t cookie, TensorId tensor, Round round,
                       Errc status) noexcept {
   completions_.push_back({job.spec.channel, cookie, status, job.spec.client_job, tensor, round});
 }
@@ -142,11 +143,11 @@ void Worker::give_up(const Job& job, Tensor& tensor, Errc code) noexcept {
 // sent any more.
 void Worker::fail_rounds(const command::FailRounds& request) {
   Job* job = find(request.job);
-  Tensor* tensor = job ? job->find(request.tensor) : nullptr;
-  if (!tensor || job->failed != Errc::kOk || tensor->is_hopeless(request.round)) return;
+  Tensor* tensor = job ? job->find(request.from.tensor) : nullptr;
+  if (!tensor || job->failed != Errc::kOk || tensor->is_hopeless(request.from.round)) return;
   if (job->partitions) release_all(*job);
   tensor->hopeless = request.code;
-  tensor->hopeless_from = request.round;
+  tensor->hopeless_from = request.from.round;
   if (tensor->in_flight && tensor->is_hopeless(tensor->round)) {
     give_up(*job, *tensor, request.code);
   }
@@ -168,16 +169,16 @@ void Worker::remove_job(JobSlot slot, Errc code) {
   jobs_[slot.value].reset();
 }
 
-bool Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, uint32_t number,
+bool Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, TensorId id,
                     uint16_t priority, uint64_t cookie) noexcept {
   counters_.add(Counter::kSubmissions);
-  const auto refuse = [&](Errc code, uint32_t round) {
-    completions_.push_back({channel, cookie, code, client_job, number, round});
+  const auto refuse = [&](Errc code, Round round) {
+    completions_.push_back({channel, cookie, code, client_job, id, round});
     return false;
   };
   Job* job = find(channel, client_job);
   if (!job) return refuse(Errc::kClosed, 0);
-  Tensor* tensor = job->find(number);
+  Tensor* tensor = job->find(id);
   if (job->failed != Errc::kOk) {
     // A sum that was there before the job ended is pulled as if it had not: the peers may have
     // taken theirs, and left.
@@ -190,7 +191,7 @@ bool Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, ui
 
   if (op == WorkerOp::kPull) {
     if (!tensor->pull_allowed) {
-      const bool gone = tensor->is_hopeless(tensor->round + 1);
+      const bool gone = tensor->is_hopeless(tensor->round.next());
       return refuse(gone ? tensor->hopeless : Errc::kInvalidArgument, tensor->round);
     }
     tensor->pull_allowed = false;
@@ -199,7 +200,8 @@ bool Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, ui
     return true;
   }
   if (tensor->in_flight || tensor->push_cookie != 0) return refuse(Errc::kBusy, tensor->round);
-  if (tensor->is_hopeless(tensor->round + 1)) return refuse(tensor->hopeless, tensor->round + 1);
+  if (tensor->is_hopeless(tensor->round.next()))
+    return refuse(tensor->hopeless, tensor->round.next());
   (op == WorkerOp::kPush ? tensor->push_cookie : tensor->pull_cookie) = cookie;
   tensor->pull_allowed = op == WorkerOp::kPush;
   begin_push(*job, *tensor, job->policy.order == Policy::Order::kFifo ? uint16_t{0} : priority);
@@ -208,7 +210,7 @@ bool Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, ui
 }
 
 void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
-  ++tensor.round;
+  tensor.round = tensor.round.next();
   tensor.in_flight = true;
   tensor.priority = priority;
   tensor.acks_void = false;
@@ -226,7 +228,7 @@ void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
   for (const Job::Shard& shard : job.shards) {
     const ChunkSpan span = tensor.shard_plan.span(shard.shard);
     if (span.count > 0) {
-      ranges_.push_back({shard.session, tensor.index, tensor.round, span, priority});
+      ranges_.push_back({shard.session, {tensor.index, tensor.round, span, priority}});
     }
   }
 }
@@ -285,22 +287,21 @@ void Worker::drop_completions(const EngineChannel* channel) {
                 [channel](const WorkerCompletion& done) { return done.channel == channel; });
 }
 
-bool Worker::prepare(JobSlot slot, uint32_t tensor_index, uint32_t round, uint32_t chunk,
-                     uint16_t priority, wire::Header& header,
-                     std::span<const std::byte>& payload) noexcept {
-  Job* job = find(slot);
+bool Worker::prepare(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept {
+  Job* job = find(chunk.job);
   if (!job || job->failed != Errc::kOk) return false;
-  const Tensor& tensor = job->tensors[tensor_index];
-  if (tensor.round != round || tensor.pushed.get(chunk) || tensor.is_hopeless(round)) return false;
+  const Tensor& tensor = job->tensors[chunk.key.tensor.value];
+  if (!tensor.needs(chunk.key)) return false;
+  wire::Header& header = out.header;
   header.type = wire::FrameType::kPush;
-  header.round = round;
+  header.round = chunk.key.round;
   header.tensor = tensor.spec.tensor;
-  header.chunk = chunk;
-  header.priority = priority;
+  header.chunk = chunk.key.chunk;
+  header.priority = chunk.priority;
   header.sender = job->spec.rank;
   header.incarnation = job->spec.incarnation;
-  if (job->partitions && ends_partition(tensor, chunk)) header.flags = wire::kFlagAckNow;
-  payload = {tensor.memory_of(chunk), tensor.bytes_of(chunk)};
+  if (job->partitions && ends_partition(tensor, chunk.key.chunk)) header.flags = wire::kFlagAckNow;
+  out.payload = {tensor.memory_of(chunk.key.chunk), tensor.bytes_of(chunk.key.chunk)};
   return true;
 }
 
@@ -309,7 +310,7 @@ bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
   Job* job = find(slot);
   Tensor* tensor = job ? job->find(header.tensor) : nullptr;
   if (!tensor || job->failed != Errc::kOk || !tensor->in_flight || header.round != tensor->round ||
-      header.chunk >= tensor->chunks || tensor->summed.get(header.chunk) ||
+      header.chunk.value >= tensor->chunks || tensor->summed.get(header.chunk) ||
       ((header.flags & wire::kFlagPartial) != 0 && job->spec.terms.quorum == 0)) {
     counters_.add(Counter::kDropResultUnexpected);
     return true;  // acknowledged: sending it again would not help
@@ -317,7 +318,7 @@ bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
   const ChunkSpan share = tensor->shard_plan.span(shard);
   const bool partial = (header.flags & wire::kFlagPartial) != 0;
   const size_t bitmap_bytes = partial ? wire::contributor_bytes(job->spec.workers) : 0;
-  if (header.chunk - share.first >= share.count ||
+  if (!share.contains(header.chunk) ||
       payload.size() != bitmap_bytes + tensor->bytes_of(header.chunk)) {
     counters_.add(Counter::kDropChunkRange);
     return true;
@@ -360,28 +361,23 @@ bool Worker::note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
   return true;
 }
 
-void Worker::note_pushed(Job& job, Tensor& tensor, uint32_t chunk) noexcept {
+void Worker::note_pushed(Job& job, Tensor& tensor, ChunkIndex chunk) noexcept {
   if (tensor.note_pushed(chunk) && job.partitions) acknowledge(job, tensor, chunk);
   if (tensor.push_ended() || tensor.sums_ended()) complete_what_ended(job, tensor);
 }
 
-void Worker::on_acked(JobSlot slot, const SentTag& tag) noexcept {
+void Worker::on_acked(JobSlot slot, const ChunkKey& key) noexcept {
   Job* job = find(slot);
-  Tensor* tensor = job ? job->find(tag.tensor) : nullptr;
-  if (!tensor || tensor->round != tag.round || !tensor->in_flight || tensor->acks_void) return;
+  Tensor* tensor = job ? job->at(key.tensor) : nullptr;
+  if (!tensor || tensor->round != key.round || !tensor->in_flight || tensor->acks_void) return;
   ++job->chunks_moved;
-  note_pushed(*job, *tensor, tag.chunk);
+  note_pushed(*job, *tensor, key.chunk);
 }
 
-std::optional<WorkerRange> Worker::on_lost(JobSlot slot, SessionSlot session,
-                                           const SentTag& tag) noexcept {
+bool Worker::on_lost(JobSlot slot, const ChunkKey& key) noexcept {
   Job* job = find(slot);
-  const Tensor* tensor = job ? job->find(tag.tensor) : nullptr;
-  if (!tensor || job->failed != Errc::kOk || tensor->round != tag.round ||
-      tensor->pushed.get(tag.chunk) || tensor->is_hopeless(tag.round)) {
-    return std::nullopt;
-  }
-  return WorkerRange{session, tensor->index, tag.round, {tag.chunk, 1}, tag.priority};
+  const Tensor* tensor = job ? job->at(key.tensor) : nullptr;
+  return tensor && job->failed == Errc::kOk && tensor->needs(key);
 }
 
 }  // namespace mercury

@@ -14,17 +14,17 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "scheduler/plan/plan.h"
 #include "scheduler/policy.h"
+#include "scheduler/scheduler.h"
 #include "shim/job/command.h"
 #include "transport/base/counters.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
-#include "transport/flow/sent_tag.h"
+#include "transport/engine/service.h"
 #include "transport/wire/header.h"
 
 namespace mercury {
@@ -37,18 +37,14 @@ struct WorkerCompletion {
   uint64_t cookie = 0;
   Errc status = Errc::kOk;
   uint32_t client_job = 0;
-  uint32_t tensor = 0;
-  uint32_t round = 0;
+  TensorId tensor;
+  Round round;
   uint16_t part = 0;  // as in Completion
 };
 
-// Chunks to be scheduled: `tensor_index` is the worker's, not the number on the wire.
-struct WorkerRange {
+struct WorkerRange {  // chunks to be scheduled
   SessionSlot session;
-  uint32_t tensor_index = 0;
-  uint32_t round = 0;
-  ChunkSpan chunks;
-  uint16_t priority = 0;
+  ChunkRange range;
 };
 
 class Worker {
@@ -88,7 +84,7 @@ class Worker {
 
   // A program's operation; ranges to schedule come out of take_range. Whatever is wrong with it
   // becomes its completion; false: it was refused.
-  bool submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, uint32_t tensor,
+  bool submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, TensorId tensor,
               uint16_t priority, uint64_t cookie) noexcept;
   // Policies that release partitions: what is due now becomes ranges.
   void release(uint64_t now_ns) noexcept;
@@ -101,17 +97,15 @@ class Worker {
   void drop_completions(const EngineChannel* channel);  // of a program that is gone
 
   // Fills header and payload of a scheduled chunk. False: nobody needs it any more.
-  bool prepare(JobSlot job, uint32_t tensor_index, uint32_t round, uint32_t chunk,
-               uint16_t priority, wire::Header& header,
-               std::span<const std::byte>& payload) noexcept;
+  bool prepare(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept;
   // A RESULT arrived from the server lane that is `shard`. False: not taken (corrupt), the server
   // shall send it again.
   bool on_result(JobSlot job, uint16_t shard, const wire::Header& header,
                  std::span<const std::byte> payload) noexcept;
-  // The server has the chunk (tag.tensor is the wire's number).
-  void on_acked(JobSlot job, const SentTag& tag) noexcept;
-  // A lost chunk, as a range of one, or nothing if its sum is here already.
-  std::optional<WorkerRange> on_lost(JobSlot job, SessionSlot session, const SentTag& tag) noexcept;
+  // The server has the chunk.
+  void on_acked(JobSlot job, const ChunkKey& key) noexcept;
+  // Whether a chunk that is lost is to be sent again: not if its sum is here already.
+  bool on_lost(JobSlot job, const ChunkKey& key) noexcept;
 
  private:
   struct Job;
@@ -124,12 +118,12 @@ class Worker {
   static bool note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
                           std::span<const std::byte> bitmap) noexcept;
   void complete_sums(const Job& job, Tensor& tensor, uint64_t cookie) noexcept;
-  void complete(const Job& job, uint64_t cookie, uint32_t tensor, uint32_t round,
+  void complete(const Job& job, uint64_t cookie, TensorId tensor, Round round,
                 Errc status) noexcept;
   // The server has our contribution; ends what waited for it.
-  void note_pushed(Job& job, Tensor& tensor, uint32_t chunk) noexcept;
-  void acknowledge(Job& job, const Tensor& tensor, uint32_t chunk) noexcept;
-  static bool ends_partition(const Tensor& tensor, uint32_t chunk) noexcept;
+  void note_pushed(Job& job, Tensor& tensor, ChunkIndex chunk) noexcept;
+  void acknowledge(Job& job, const Tensor& tensor, ChunkIndex chunk) noexcept;
+  static bool ends_partition(const Tensor& tensor, ChunkIndex chunk) noexcept;
   static void plan_partitions(Job& job, Tensor& tensor);
   void release_all(Job& job);
 

@@ -36,14 +36,14 @@ uint32_t Worker::chunk_bytes(JobSlot slot) const noexcept {
 void Worker::release_all(Job& job) {
   const size_t tensors = job.tensors.size(), shards = job.shards.size();
   ranges_.reserve(ranges_.size() + 2 * tensors * shards);
-  job.partitions->drain([&](uint32_t index, uint32_t partition) {
-    const Tensor& tensor = job.tensors[index];
+  job.partitions->drain([&](TensorIndex index, uint32_t partition) {
+    const Tensor& tensor = job.tensors[index.value];
     for (const Job::Shard& shard : job.shards) {
       const ChunkSpan share = tensor.shard_plan.span(shard.shard);
-      const uint32_t first = tensor.plan.span(shard.shard, partition).first;
-      const ChunkSpan rest{first, share.first + share.count - first};
+      const ChunkIndex first = tensor.plan.span(shard.shard, partition).first;
+      const ChunkSpan rest{first, share.end().value - first.value};
       if (rest.count == 0) continue;
-      ranges_.push_back({shard.session, tensor.index, tensor.round, rest, tensor.priority});
+      ranges_.push_back({shard.session, {tensor.index, tensor.round, rest, tensor.priority}});
     }
   });
   job.partitions.reset();
@@ -54,7 +54,7 @@ void Worker::release_all(Job& job) {
 void Worker::refill(JobSlot slot) {
   Job* job = find(slot);
   if (!job || job->failed != Errc::kOk) return;
-  if (job->partitions) job->partitions->drain([](uint32_t, uint32_t) {});
+  if (job->partitions) job->partitions->drain([](TensorIndex, uint32_t) {});
   ranges_.reserve(ranges_.size() + 2 * job->tensors.size() * job->shards.size());
   for (Tensor& tensor : job->tensors) {
     if (!tensor.in_flight || tensor.missing_sums == 0) continue;
@@ -64,7 +64,7 @@ void Worker::refill(JobSlot slot) {
     for (const Job::Shard& shard : job->shards) {
       const ChunkSpan span = tensor.shard_plan.span(shard.shard);
       if (span.count > 0) {
-        ranges_.push_back({shard.session, tensor.index, tensor.round, span, tensor.priority});
+        ranges_.push_back({shard.session, {tensor.index, tensor.round, span, tensor.priority}});
       }
     }
   }
@@ -81,13 +81,13 @@ void Worker::release(uint64_t now_ns) noexcept {
     // pass.
     while (ranges_.capacity() - ranges_.size() >= most_ranges_ + job->shards.size() &&
            job->partitions->next(now_ns, released)) {
-      const Tensor& tensor = job->tensors[released.tensor];
+      const Tensor& tensor = job->tensors[released.tensor.value];
       uint32_t chunks = 0;
       for (const Job::Shard& shard : job->shards) {
         const ChunkSpan span = tensor.plan.span(shard.shard, released.partition);
         chunks += span.count;
         if (span.count > 0) {
-          ranges_.push_back({shard.session, tensor.index, tensor.round, span, tensor.priority});
+          ranges_.push_back({shard.session, {tensor.index, tensor.round, span, tensor.priority}});
         }
       }
       job->partitions->expect(released, chunks);
@@ -96,17 +96,17 @@ void Worker::release(uint64_t now_ns) noexcept {
   }
 }
 
-void Worker::acknowledge(Job& job, const Tensor& tensor, uint32_t chunk) noexcept {
+void Worker::acknowledge(Job& job, const Tensor& tensor, ChunkIndex chunk) noexcept {
   job.partitions->acknowledged(tensor.index, tensor.plan.partition_of(chunk));
   release_due_ns_ = std::min(release_due_ns_, job.partitions->due_ns());
 }
 
 // The last chunk of a partition that a server gets is acknowledged at once: the credit waits for
 // it.
-bool Worker::ends_partition(const Tensor& tensor, uint32_t chunk) noexcept {
+bool Worker::ends_partition(const Tensor& tensor, ChunkIndex chunk) noexcept {
   const PartitionPlan& plan = tensor.plan;
   const ChunkSpan span = plan.span(plan.shard_of(chunk), plan.partition_of(chunk));
-  return chunk + 1 == span.first + span.count;
+  return chunk.value + 1 == span.end().value;
 }
 
 }  // namespace mercury

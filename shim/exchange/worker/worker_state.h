@@ -17,12 +17,14 @@ class ChunkBits {
  public:
   void resize(uint32_t chunks) { words_.assign((chunks + 63) / 64, 0); }
   void clear() noexcept { std::fill(words_.begin(), words_.end(), 0); }
-  bool get(uint32_t chunk) const noexcept { return (words_[chunk / 64] >> (chunk % 64)) & 1; }
+  bool get(ChunkIndex chunk) const noexcept {
+    return (words_[chunk.value / 64] >> (chunk.value % 64)) & 1;
+  }
   // False if it was set already.
-  bool set(uint32_t chunk) noexcept {
-    const uint64_t bit = uint64_t{1} << (chunk % 64);
-    const bool fresh = (words_[chunk / 64] & bit) == 0;
-    words_[chunk / 64] |= bit;
+  bool set(ChunkIndex chunk) noexcept {
+    const uint64_t bit = uint64_t{1} << (chunk.value % 64);
+    const bool fresh = (words_[chunk.value / 64] & bit) == 0;
+    words_[chunk.value / 64] |= bit;
     return fresh;
   }
 
@@ -32,13 +34,13 @@ class ChunkBits {
 
 struct Worker::Tensor {
   command::AddTensor spec;
-  uint32_t index = 0;
+  TensorIndex index;
   uint32_t full_chunk_bytes = 0;  // of each but the last: whole vectors, so at most spec's
   uint32_t last_chunk_bytes = 0;
   uint32_t chunks = 0;  // of the whole tensor
   ShardPlan shard_plan;
   uint32_t own_chunks = 0;    // of this engine's shards
-  uint32_t round = 0;         // of the last push; the first is 1
+  Round round;                // of the last push; the first is 1
   bool in_flight = false;     // the round's sums are not all here
   bool pull_allowed = false;  // pushed, and nobody has pulled that round yet
   uint16_t priority = 0;      // of the last push
@@ -49,7 +51,7 @@ struct Worker::Tensor {
   uint32_t missing_acks = 0;
   // From this round on nothing will be complete; kOk: nothing is known of any.
   Errc hopeless = Errc::kOk;
-  uint32_t hopeless_from = 0;
+  Round hopeless_from;
   PartitionPlan plan;  // of a job that releases partitions
   ChunkBits summed;
   ChunkBits pushed;  // the server has our contribution: acknowledged, or its sum is here
@@ -59,20 +61,24 @@ struct Worker::Tensor {
   uint64_t push_cookie = 0;  // 0 = nobody waits
   uint64_t pull_cookie = 0;
 
-  uint32_t bytes_of(uint32_t chunk) const noexcept {
-    return chunk + 1 < chunks ? full_chunk_bytes : last_chunk_bytes;
+  uint32_t bytes_of(ChunkIndex chunk) const noexcept {
+    return chunk.value + 1 < chunks ? full_chunk_bytes : last_chunk_bytes;
   }
-  std::byte* memory_of(uint32_t chunk) const noexcept {
-    return spec.data + uint64_t{chunk} * full_chunk_bytes;
+  std::byte* memory_of(ChunkIndex chunk) const noexcept {
+    return spec.data + uint64_t{chunk.value} * full_chunk_bytes;
   }
   // False if it was known already.
-  bool note_pushed(uint32_t chunk) noexcept {
+  bool note_pushed(ChunkIndex chunk) noexcept {
     if (!pushed.set(chunk)) return false;
     --missing_acks;
     return true;
   }
-  bool is_hopeless(uint32_t which) const noexcept {  // rounds are serial numbers
-    return hopeless != Errc::kOk && static_cast<int32_t>(which - hopeless_from) >= 0;
+  bool is_hopeless(Round which) const noexcept {
+    return hopeless != Errc::kOk && which.since(hopeless_from) >= 0;
+  }
+  // Whether the servers still wait for our contribution.
+  bool needs(const ChunkKey& key) const noexcept {
+    return round == key.round && !pushed.get(key.chunk) && !is_hopeless(key.round);
   }
   // What waited for the last push ends without its sums.
   void give_up() noexcept {
@@ -96,16 +102,19 @@ struct Worker::Job {
   uint64_t chunks_moved = 0;
   std::vector<Shard> shards;  // bound to this engine
   std::vector<Tensor> tensors;
-  std::unordered_map<uint32_t, uint32_t> index_of;  // wire number -> index in tensors
-  uint32_t found = 0;                               // by the last find()
+  std::unordered_map<TensorId, TensorIndex> index_of;
+  TensorIndex found;  // by the last find()
 
   // A tensor's chunks come one after the other: mostly it is the last one again.
-  Tensor* find(uint32_t number) noexcept {
-    if (found < tensors.size() && tensors[found].spec.tensor == number) return &tensors[found];
-    const auto it = index_of.find(number);
+  Tensor* find(TensorId id) noexcept {
+    if (Tensor* const last = at(found); last != nullptr && last->spec.tensor == id) return last;
+    const auto it = index_of.find(id);
     if (it == index_of.end()) return nullptr;
     found = it->second;
-    return &tensors[found];
+    return at(found);
+  }
+  Tensor* at(TensorIndex index) noexcept {
+    return index.value < tensors.size() ? &tensors[index.value] : nullptr;
   }
 };
 

@@ -51,7 +51,7 @@ inline std::vector<TensorDeclaration> tensors(uint32_t first, uint32_t count,
   std::vector<TensorDeclaration> list;
   for (uint32_t i = 0; i < count; ++i) {
     TensorDeclaration t;
-    t.tensor = first + i;
+    t.tensor = TensorId(first + i);
     t.numel = numel;
     t.data = memory;
     list.push_back(t);

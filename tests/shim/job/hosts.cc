@@ -165,7 +165,7 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     if (!job) return;
     if (job->tensors.size() >= host.lanes[lane].tensor_limit) {
       events.push_back(event::CommandFailed{t->job, Errc::kNoMemory, "no memory for a tensor"});
-    } else if (!job->tensors.emplace(t->tensor, *t).second) {
+    } else if (!job->tensors.emplace(t->tensor.value, *t).second) {
       violation(host, "AddTensor twice");
     }
   } else if (const auto* o = std::get_if<command::Confirm>(&any)) {
@@ -181,7 +181,9 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     job->bound.erase(p->rank);
     job->withdrawn.erase(p->rank);
     event::WorkerReplaced replaced{p->job, p->rank, p->incarnation, {}};
-    for (const auto& [tensor, round] : job->rounds) replaced.rounds.push_back({tensor, round});
+    for (const auto& [tensor, round] : job->rounds) {
+      replaced.rounds.push_back({TensorId(tensor), Round(round)});
+    }
     if (job->fences) events.push_back(std::move(replaced));
   } else if (const auto* x = std::get_if<command::WithdrawWorker>(&any)) {
     if (auto* job = need(x->job, "WithdrawWorker")) {
@@ -196,7 +198,7 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     if (auto* job = need(f->job, "FailJob")) job->failed = f->code;
   } else if (const auto* n = std::get_if<command::FailRounds>(&any)) {
     auto* job = need(n->job, "FailRounds");
-    if (job) job->failed_rounds[n->tensor] = *n;
+    if (job) job->failed_rounds[n->from.tensor.value] = *n;
   } else if (const auto* r = std::get_if<command::RemoveJob>(&any)) {
     need(r->job, "RemoveJob");
     for (auto& session : sessions_) {

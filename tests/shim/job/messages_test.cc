@@ -55,7 +55,7 @@ std::vector<Message> one_of_each() {
           message::Start{1408},
           message::Declare{{{0, 1, Dtype::kF32, ReduceOp::kSum},
                             {kMaxTensorId, kMaxElements, Dtype::kBf16, ReduceOp::kAverage}}},
-          message::Declared{Errc::kTensorMismatch, "tensor 1 differs", {7, ~uint32_t{0}}},
+          message::Declared{Errc::kTensorMismatch, "tensor 1 differs", {7, Round(~uint32_t{0})}},
           message::Define{{{5, 6, Dtype::kI64, ReduceOp::kSum}}},
           message::Defined{},
           message::Leave{},
@@ -71,7 +71,7 @@ std::vector<Message> one_of_each() {
           message::Lost{3, 5},
           message::SetPolicy{"mercury:forward=tensor"},
           message::Stalled{kMaxTensorId, ~uint32_t{0}, 1'800'000, {{0, 7}, {255, 1}}, false},
-          message::Stalled{0, 1, 0, {{0, 7}}, true}};
+          message::Stalled{{0, 1}, 0, {{0, 7}}, true}};
 }
 
 Result<Message> decode_json(const Json& json) {

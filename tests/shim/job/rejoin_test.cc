@@ -35,9 +35,9 @@ TEST_F(RejoinTest, ANextLifeTakesItsPlaceInTheRoundsThatRun) {
     hosts.run_for(kSecond);
     ASSERT_TRUE(again.declared.ok());
     const auto first = [&](uint32_t tensor) {
-      const uint32_t round = engine_job(2, 0, again.slot).tensors.at(tensor).first_round;
-      EXPECT_EQ(hosts.manager(2).first_round(again.client, again.slot, tensor), round);
-      return round;
+      const Round round = engine_job(2, 0, again.slot).tensors.at(tensor).first_round;
+      EXPECT_EQ(hosts.manager(2).first_round(again.client, again.slot, TensorId(tensor)), round);
+      return round.value;
     };
     EXPECT_EQ(first(0), 5u);
     EXPECT_EQ(first(1), 4u);
@@ -270,7 +270,8 @@ TEST_F(RejoinTest, DeclaresWhileTheNextOneIsFencedOff) {
     b->declare(tensors(0, 1));
     hosts.run_for(kSecond);
     for (const Program* program : {a, b}) {
-      EXPECT_EQ(hosts.manager(program->host).first_round(program->client, program->slot, 0), 5u);
+      EXPECT_EQ(hosts.manager(program->host).first_round(program->client, program->slot, 0),
+                Round(5));
     }
     end();
     if (HasFailure()) return;

@@ -212,7 +212,7 @@ TEST_F(RunningTest, WhoWaitsForOneThatHasLeftIsToldAtOnce) {
   hosts.run();
   const auto pushed = [this](uint32_t tensor, uint32_t round) {
     hosts.host(4).lanes[0].events.push_back(
-        event::RoundHopeless{JobSlot(0), tensor, round, {1, 0, 0, 0}});
+        event::RoundHopeless{JobSlot(0), {TensorId(tensor), Round(round)}, {1, 0, 0, 0}});
     const uint64_t before_ns = hosts.now_ns();
     hosts.run();
     EXPECT_EQ(hosts.now_ns(), before_ns) << "nothing waits for a time limit";
@@ -235,13 +235,13 @@ TEST_F(RunningTest, WhoWaitsForOneThatHasLeftIsToldAtOnce) {
   auto& engine = engine_job(2, 0, b->slot);
   EXPECT_EQ(engine.failed, Errc::kOk) << "all else goes on";
   EXPECT_EQ(engine.failed_rounds.size(), 1U);
-  EXPECT_EQ(engine.failed_rounds[4].round, 3U);
+  EXPECT_EQ(engine.failed_rounds[4].from.round.value, 3U);
   EXPECT_EQ(engine.failed_rounds[4].code, Errc::kPeerLeft);
   pushed(4, 3);  // another server says so, too
   pushed(4, 2);
-  EXPECT_EQ(engine.failed_rounds[4].round, 2U);
+  EXPECT_EQ(engine.failed_rounds[4].from.round.value, 2U);
   pushed(5, 7);
-  EXPECT_EQ(engine.failed_rounds[5].round, 7U);
+  EXPECT_EQ(engine.failed_rounds[5].from.round.value, 7U);
   pushed(99, 1);  // no tensor of the job
   EXPECT_EQ(engine.failed_rounds.size(), 2U);
   EXPECT_EQ(b->status().error().message, why) << "the first is the reason";

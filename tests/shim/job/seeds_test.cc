@@ -77,7 +77,7 @@ class Scenario {
       if (!p->is_open() || !is_worker(*p)) continue;
       std::vector<TensorDeclaration> list(1 + pick(4));
       for (uint32_t i = 0; i < list.size(); ++i) {
-        list[i].tensor = i;
+        list[i].tensor = TensorId(i);
         list[i].numel = 100 + i;
         list[i].data = memory;
       }

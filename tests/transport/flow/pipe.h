@@ -63,13 +63,13 @@ class Host : public SessionEvents {
   bool all_acked() const { return acked.size() == next_chunk; }
 
   void on_acked(SessionSlot, const SentTag& tag) noexcept override {
-    if (!acked.insert(tag.chunk).second) ++acked_twice;
-    in_flight.erase(tag.chunk);
+    if (!acked.insert(tag.words[0]).second) ++acked_twice;
+    in_flight.erase(tag.words[0]);
   }
   void on_lost(SessionSlot, const SentTag& tag) noexcept override {
-    EXPECT_EQ(in_flight.erase(tag.chunk), 1U);
+    EXPECT_EQ(in_flight.erase(tag.words[0]), 1U);
     ++lost;
-    waiting.push_front(tag.chunk);
+    waiting.push_front(tag.words[0]);
   }
   void on_window_open(SessionSlot) noexcept override {
     ++window_opened;
@@ -219,15 +219,15 @@ inline void Host::send_chunk() {
   Bytes frame(sizeof(wire::ChunkHeader) + kChunkPayload);
   SentTag tag;
   tag.type = wire::FrameType::kPush;
-  tag.chunk = waiting.front();
+  tag.words[0] = waiting.front();
   waiting.pop_front();
   wire::Header header;
   header.type = tag.type;
   header.payload_bytes = kChunkPayload;
   header.session = session->peer_number();
-  header.chunk = tag.chunk;
+  header.chunk.value = tag.words[0];
   for (size_t i = sizeof(wire::ChunkHeader); i < frame.size(); ++i) {
-    frame[i] = static_cast<std::byte>(tag.chunk + i);
+    frame[i] = static_cast<std::byte>(tag.words[0] + i);
   }
   header.payload_crc =
       wire::crc32c(std::span<const std::byte>(frame).subspan(sizeof(wire::ChunkHeader))) ^
@@ -236,7 +236,7 @@ inline void Host::send_chunk() {
   header.packet_number =
       session->on_send_chunk(tag, static_cast<uint32_t>(frame.size()), net_.now_ns);
   header.flags = session->chunk_flags();
-  in_flight.insert(tag.chunk);
+  in_flight.insert(tag.words[0]);
   wire::encode(header, frame.data());
   net_.send(index_, frame);
 }
@@ -284,7 +284,7 @@ inline void Host::receive(Bytes& frame) {
              session->is_new(header.packet_number)) {
     session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, net_.now_ns,
                       net_.mark);
-    ++delivered[header.chunk];
+    ++delivered[header.chunk.value];
   }
 }
 

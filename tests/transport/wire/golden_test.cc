@@ -90,7 +90,7 @@ Header chunk(FrameType type, uint16_t flags, uint64_t number, uint32_t index) {
   Header header = plain(type, flags, push ? 0x0badf00d : 0x00c0ffee, number);
   header.round = 6;
   header.tensor = 17;
-  header.chunk = index;
+  header.chunk = ChunkIndex(index);
   header.priority = 42;
   header.incarnation = push ? 0x5eed0001 : 0x5eed0002;
   return header;

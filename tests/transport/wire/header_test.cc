@@ -103,7 +103,8 @@ TEST(Header, NothingIsLeftOfTheFrameThatWasDecodedBefore) {
   Header chunk;
   chunk.type = FrameType::kPush;
   chunk.flags = 0xffff;
-  chunk.session = chunk.round = chunk.tensor = chunk.chunk = chunk.incarnation = ~uint32_t{0};
+  chunk.session = chunk.round.value = chunk.tensor.value = chunk.chunk.value = chunk.incarnation =
+      ~uint32_t{0};
   chunk.payload_crc = ~uint32_t{0};
   chunk.packet_number = ~uint64_t{0};
   chunk.priority = chunk.sender = 0xffff;
@@ -159,10 +160,18 @@ TEST(Header, UnknownFlagsAndReservedBytesAreIgnored) {
 TEST(Header, ExtremesRoundTrip) {
   for (const bool ones : {false, true}) {
     const uint64_t n = ones ? ~uint64_t{0} : 0;
-    const Header in{FrameType::kResult,       static_cast<uint16_t>(n), 0,
-                    static_cast<uint32_t>(n), static_cast<uint32_t>(n), n,
-                    static_cast<uint32_t>(n), static_cast<uint32_t>(n), static_cast<uint32_t>(n),
-                    static_cast<uint16_t>(n), static_cast<uint16_t>(n), static_cast<uint32_t>(n),
+    const Header in{FrameType::kResult,
+                    static_cast<uint16_t>(n),
+                    0,
+                    static_cast<uint32_t>(n),
+                    static_cast<uint32_t>(n),
+                    n,
+                    Round(static_cast<uint32_t>(n)),
+                    TensorId(static_cast<uint32_t>(n)),
+                    ChunkIndex(static_cast<uint32_t>(n)),
+                    static_cast<uint16_t>(n),
+                    static_cast<uint16_t>(n),
+                    static_cast<uint32_t>(n),
                     static_cast<uint32_t>(n)};
     Bytes frame(sizeof(ChunkHeader));
     encode(in, frame.data());
