@@ -52,26 +52,26 @@ uint32_t PartitionPlan::partitions() const {
   return chunks / partition_chunks + (chunks % partition_chunks != 0 ? 1 : 0);
 }
 
-uint16_t PartitionPlan::shard_of(ChunkIndex chunk) const {
+Shard PartitionPlan::shard_of(ChunkIndex chunk) const {
   const uint32_t each = chunks / shards, longer = chunks % shards;
   const uint64_t boundary = uint64_t{longer} * (each + 1);
   const uint64_t range =
       chunk.value < boundary ? chunk.value / (each + 1) : longer + (chunk.value - boundary) / each;
-  return static_cast<uint16_t>((range + tensor.value) % shards);
+  return Shard(static_cast<uint16_t>((range + tensor.value) % shards));
 }
 
 // Chunk k of range i is number k * shards + i in the order of release; as ranges that are one chunk
 // longer come first, the numbers are those from 0 to chunks - 1.
 uint32_t PartitionPlan::partition_of(ChunkIndex chunk) const {
-  const uint16_t shard = shard_of(chunk);
-  const uint32_t range = (shard + shards - tensor.value % shards) % shards;
+  const Shard shard = shard_of(chunk);
+  const uint32_t range = (shard.value + shards - tensor.value % shards) % shards;
   const ChunkIndex first = ShardPlan(tensor, chunks, shards).span(shard).first;
   return static_cast<uint32_t>((uint64_t{chunk.value - first.value} * shards + range) /
                                partition_chunks);
 }
 
-ChunkSpan PartitionPlan::span(uint16_t shard, uint32_t partition) const {
-  const uint32_t range = (shard + shards - tensor.value % shards) % shards;
+ChunkSpan PartitionPlan::span(Shard shard, uint32_t partition) const {
+  const uint32_t range = (shard.value + shards - tensor.value % shards) % shards;
   const ChunkSpan share = ShardPlan(tensor, chunks, shards).span(shard);
   const auto begins_at = [&](uint64_t wanted) {  // the first k whose number is not below
     const uint64_t number = wanted * partition_chunks;

@@ -1,5 +1,5 @@
 // The star plan, sharded: which chunks of a tensor belong to which shard. A shard is one lane (one
-// engine) of one server; shard = server * lanes + lane.
+// engine) of one server.
 //
 // A function of its arguments alone, so workers and servers agree without a word: a tensor's chunks
 // are cut into `shards` consecutive ranges whose sizes differ by at most one chunk; the range that
@@ -30,9 +30,10 @@ class ShardPlan {
   // All of the tensor on the shard that MXNet's hash of its number gives (its key, and 9973).
   static ShardPlan whole(TensorId tensor, uint32_t chunks, uint16_t shards) noexcept;
   // Empty for shard >= shards.
-  ChunkSpan span(uint16_t shard) const noexcept {
-    if (shard >= shards_) return {};
-    const uint32_t range = shard >= rotation_ ? shard - rotation_ : shard + shards_ - rotation_;
+  ChunkSpan span(Shard shard) const noexcept {
+    if (shard.value >= shards_) return {};
+    const uint32_t range =
+        shard.value >= rotation_ ? shard.value - rotation_ : shard.value + shards_ - rotation_;
     if (range >= ranges_) return {};
     return {ChunkIndex(range * each_ + (range < longer_ ? range : longer_)),
             each_ + (range < longer_ ? 1 : 0)};
@@ -59,9 +60,9 @@ struct PartitionPlan {
   static PartitionPlan make(TensorId tensor, uint32_t chunks, uint16_t shards, uint32_t chunk_bytes,
                             uint64_t partition_bytes);
   uint32_t partitions() const;
-  uint16_t shard_of(ChunkIndex chunk) const;
+  Shard shard_of(ChunkIndex chunk) const;
   uint32_t partition_of(ChunkIndex chunk) const;
-  ChunkSpan span(uint16_t shard, uint32_t partition) const;
+  ChunkSpan span(Shard shard, uint32_t partition) const;
 };
 
 }  // namespace mercury

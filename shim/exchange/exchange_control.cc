@@ -27,7 +27,7 @@ Status GradientExchange::run(const command::BindWorker& request, SessionHost& ho
   const Result<WorkerPeer> worker =
       server_.bind_worker(request.job, request.rank, request.incarnation, *session);
   if (!worker) return worker.error();
-  Status bound = bind(*session, {Kind::kWorker, 0, request.job, *worker});
+  Status bound = bind(*session, {Kind::kWorker, {}, request.job, *worker});
   if (!bound) server_.forget(*session, *worker);
   return bound;
 }

@@ -89,7 +89,7 @@ class GradientExchange {
   };
   struct Binding {  // what a session means
     Kind kind = Kind::kNone;
-    uint16_t shard = 0;  // kShard
+    Shard shard;  // kShard
     JobSlot job;
     WorkerPeer worker;  // kWorker
   };

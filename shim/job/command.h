@@ -35,9 +35,9 @@ struct AddWorkerJob {
   EngineChannel* channel = nullptr;  // where completions go
   uint32_t client_job = 0;           // the program's number for the job on that channel
 };
-struct BindShard {  // chunks of shard `shard` travel on the session `token` of this engine
+struct BindShard {  // chunks of `shard` travel on the session `token` of this engine
   JobSlot job;
-  uint16_t shard = 0;
+  Shard shard;
   uint64_t token = 0;
 };
 // Server side.
@@ -45,7 +45,7 @@ struct AddServerJob {
   JobSlot job;
   uint16_t workers = 0;
   uint16_t shards = 0;
-  uint16_t shard = 0;  // the one that this engine holds
+  Shard shard;  // the one that this engine holds
   uint16_t lanes = 1;
   JobTerms terms;
   uint64_t memory_limit_bytes = 0;

@@ -123,7 +123,7 @@ class Member {
   void replace(const message::Replace& message);
 
   // --- data sessions (member_sessions.cc) ---
-  void connect_to(uint16_t shard, int attempt);
+  void connect_to(Shard shard, int attempt);
   void drop_sessions(const Data& seat);
   void drop_sessions_of(uint16_t rank, const Error& why);
   void drop_oldest_greeting(const Data& seat);

@@ -109,7 +109,7 @@ void Member::enter_as_worker() {
     add.client_job = spec_.client_job;
     to_lane(lane, add);
   }
-  for (uint16_t shard = 0; shard < roster_.shards(); ++shard) connect_to(shard, 1);
+  for (uint16_t shard = 0; shard < roster_.shards(); ++shard) connect_to(Shard(shard), 1);
 }
 
 void Member::enter_as_server() {
@@ -120,7 +120,7 @@ void Member::enter_as_server() {
     add.workers = spec_.workers;
     add.shards = roster_.shards();
     add.lanes = static_cast<uint16_t>(lanes_used_);
-    add.shard = static_cast<uint16_t>(rank_ * lanes_used_ + lane);
+    add.shard = Shard(static_cast<uint16_t>(rank_ * lanes_used_ + lane));
     add.terms = terms_here();
     if (memory_limit_bytes_ > 0) {
       add.memory_limit_bytes = std::max<uint64_t>(1, memory_limit_bytes_ / lanes_used_);

@@ -13,9 +13,9 @@ constexpr int kPathAttempts = 4;
 
 }  // namespace
 
-void Member::connect_to(uint16_t shard, int attempt) {
-  const auto lane = static_cast<uint16_t>(shard % lanes_used_);
-  const auto server_lane = static_cast<uint16_t>(shard % roster_.lanes());
+void Member::connect_to(Shard shard, int attempt) {
+  const auto lane = static_cast<uint16_t>(shard.value % lanes_used_);
+  const auto server_lane = static_cast<uint16_t>(shard.value % roster_.lanes());
   wire::Hello hello;
   hello.kind = wire::SessionKind::kData;
   hello.role = Role::kWorker;
@@ -25,8 +25,8 @@ void Member::connect_to(uint16_t shard, int attempt) {
   hello.job = spec_.name;
   const LinkId link = context_.links.connect(
       Link::Owner::kData, slot_.value, LaneId(lane), slot_,
-      roster_.servers[shard / roster_.lanes()].lanes[server_lane], hello, key_);
-  data_.emplace(link, Data{LaneId(lane), shard, attempt});
+      roster_.servers[shard.value / roster_.lanes()].lanes[server_lane], hello, key_);
+  data_.emplace(link, Data{LaneId(lane), shard.value, attempt});
 }
 
 Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) const {
@@ -71,7 +71,7 @@ void Member::on_data_opened(LinkId link, const wire::HelloAck& answer) {
     if (answer.incarnation != roster_.servers[server].incarnation) {
       return fail(Error(Errc::kPeerLeft, server_name(server) + " was started again"));
     }
-    to_lane(data.lane.value, command::BindShard{slot_, data.index, link});
+    to_lane(data.lane.value, command::BindShard{slot_, Shard(data.index), link});
   }
   say_ready();
 }
@@ -118,7 +118,7 @@ void Member::on_path(LinkId link, uint16_t max_udp_payload) {
       phase_ == Phase::kConnecting) {
     data_.erase(it);
     context_.links.drop(link, Error(Errc::kClosed, "its path is probed again"));
-    return connect_to(data.index, data.attempt + 1);
+    return connect_to(Shard(data.index), data.attempt + 1);
   }
   it->second.max_udp_payload = max_udp_payload;
   say_ready();

@@ -43,7 +43,7 @@ void expect_partition(uint32_t tensor, uint32_t chunks, uint16_t shards) {
   std::vector<int> owner(chunks, -1);
   uint32_t least = chunks, most = 0;
   for (uint16_t shard = 0; shard < shards; ++shard) {
-    const ChunkSpan span = ShardPlan(TensorId(tensor), chunks, shards).span(shard);
+    const ChunkSpan span = ShardPlan(TensorId(tensor), chunks, shards).span(Shard(shard));
     ASSERT_LE(uint64_t{span.first.value} + span.count, chunks);
     for (uint32_t i = 0; i < span.count; ++i) {
       ASSERT_EQ(owner[span.at(i).value], -1);
@@ -70,7 +70,8 @@ TEST(ShardSpan, PartitionsEveryTensor) {
 TEST(ShardSpan, SpreadsTensorsOfOneChunkOverAllShards) {
   for (uint32_t tensor = 0; tensor < 12; ++tensor) {
     for (uint16_t shard = 0; shard < 4; ++shard) {
-      EXPECT_EQ(ShardPlan(TensorId(tensor), 1, 4).span(shard).count, tensor % 4 == shard ? 1u : 0u);
+      EXPECT_EQ(ShardPlan(TensorId(tensor), 1, 4).span(Shard(shard)).count,
+                tensor % 4 == shard ? 1u : 0u);
     }
   }
 }
@@ -79,7 +80,7 @@ TEST(ShardSpan, HoldsAtTheEdgesOfItsTypes) {
   const uint32_t all = std::numeric_limits<uint32_t>::max();
   uint64_t sum = 0;
   for (uint32_t shard = 0; shard < 65535; ++shard) {
-    sum += ShardPlan(all, all, 65535).span(static_cast<uint16_t>(shard)).count;
+    sum += ShardPlan(all, all, 65535).span(Shard(static_cast<uint16_t>(shard))).count;
   }
   EXPECT_EQ(sum, all);
 }
@@ -94,11 +95,11 @@ TEST(ShardPlan, PutsAWholeTensorWhereItsKeySays) {
     for (uint32_t tensor = 0; tensor < 50; ++tensor) {
       const ShardPlan plan = ShardPlan::whole(TensorId(tensor), 77, shards);
       for (uint16_t shard = 0; shard < shards; ++shard) {
-        const ChunkSpan span = plan.span(shard);
+        const ChunkSpan span = plan.span(Shard(shard));
         EXPECT_EQ(span.count, shard == 9973 * tensor % shards ? 77U : 0U);
         EXPECT_EQ(span.first, ChunkIndex(0));
       }
-      EXPECT_EQ(plan.span(shards).count, 0U);
+      EXPECT_EQ(plan.span(Shard(shards)).count, 0U);
     }
   }
 }
@@ -113,15 +114,15 @@ TEST(PartitionPlan, CutsEveryShareEvenlyAndInOrder) {
                                                    random() % 3 == 0 ? 0 : random() % 99'999);
     std::vector<uint32_t> sizes(plan.partitions());
     for (uint16_t shard = 0; shard < shards; ++shard) {
-      const ChunkSpan share = ShardPlan(TensorId(tensor), chunks, shards).span(shard);
+      const ChunkSpan share = ShardPlan(TensorId(tensor), chunks, shards).span(Shard(shard));
       uint32_t next = share.first.value;
       for (uint32_t partition = 0; partition < plan.partitions(); ++partition) {
-        const ChunkSpan span = plan.span(shard, partition);
+        const ChunkSpan span = plan.span(Shard(shard), partition);
         ASSERT_EQ(span.first.value, next);
         next += span.count;
         sizes[partition] += span.count;
         for (uint32_t i = 0; i < span.count; ++i) {
-          ASSERT_EQ(plan.shard_of(span.at(i)), shard);
+          ASSERT_EQ(plan.shard_of(span.at(i)), Shard(shard));
           ASSERT_EQ(plan.partition_of(span.at(i)), partition);
         }
       }

@@ -56,9 +56,9 @@ class WorkerTest : public testing::Test {
     while (worker_.take_completion(done)) all.push_back(done);
     return all;
   }
-  uint16_t shard_of(uint32_t chunk) const {
+  Shard shard_of(uint32_t chunk) const {
     const ChunkSpan first = ShardPlan(5, kChunks, 2).span(0);
-    return first.contains(ChunkIndex(chunk)) ? 0 : 1;
+    return first.contains(ChunkIndex(chunk)) ? Shard(0) : Shard(1);
   }
   static ScheduledChunk scheduled(Round round, ChunkIndex chunk) {
     return {SessionSlot(10), kJob, {0, round, chunk}, 4, false};
@@ -416,7 +416,7 @@ TEST_F(WorkerTest, JobsThatComeAndGoLeaveNoMemory) {
     job.client_job = 9;
     ASSERT_TRUE(worker_.add_job(job).ok());
     for (uint16_t shard = 0; shard < 2; ++shard) {
-      ASSERT_TRUE(worker_.bind_shard(job.job, shard, SessionSlot(20u + shard)).ok());
+      ASSERT_TRUE(worker_.bind_shard(job.job, Shard(shard), SessionSlot(20u + shard)).ok());
     }
     for (uint32_t number = 0; number < 300; ++number) {
       command::AddTensor spec = tensor(TensorId(number));

@@ -17,6 +17,10 @@ using TensorIndex = Id<struct TensorIndexTag, uint32_t>;
 // Of a whole tensor's chunks, whoever holds them.
 using ChunkIndex = Id<struct ChunkIndexTag, uint32_t>;
 
+// One lane (one engine) of one server of a job: server * lanes + lane. Each has a part of every
+// tensor (scheduler/plan).
+using Shard = Id<struct ShardTag, uint16_t>;
+
 // Which sum of a tensor; the first is 1. A serial number (RFC 1982 with 32 bits): it wraps around,
 // so rounds have no order, only distances.
 struct Round {

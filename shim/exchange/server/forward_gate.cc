@@ -2,7 +2,7 @@
 
 namespace mercury {
 
-void ForwardGate::add_tensor(const PartitionPlan& plan, uint16_t shard) {
+void ForwardGate::add_tensor(const PartitionPlan& plan, Shard shard) {
   Tensor tensor;
   tensor.plan = plan;
   tensor.shard = shard;

@@ -18,7 +18,7 @@ class ForwardGate {
  public:
   // The job's next tensor. This engine holds the chunks of `shard`; a group is its part of a
   // partition of `plan`.
-  void add_tensor(const PartitionPlan& plan, uint16_t shard);
+  void add_tensor(const PartitionPlan& plan, Shard shard);
   ChunkSpan share_of(TensorIndex tensor) const { return tensors_[tensor.value].share; }
   // The chunk has been answered already in the round that its tensor is in.
   void answered(TensorIndex tensor, ChunkIndex chunk) noexcept {
@@ -46,7 +46,7 @@ class ForwardGate {
  private:
   struct Tensor {
     PartitionPlan plan;
-    uint16_t shard = 0;
+    Shard shard;
     ChunkSpan share;
     std::vector<uint32_t> missing;  // chunks that are not complete, by partition
     std::vector<uint64_t> held;     // one bit a chunk of the share

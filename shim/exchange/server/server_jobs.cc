@@ -135,9 +135,9 @@ void Server::add_to_gate(Job& job, const command::AddTensor& tensor) {
   const uint32_t elems = chunk_elems(tensor.chunk_bytes, element_bytes);
   const uint32_t chunks = chunk_count(tensor.numel, elems);
   uint16_t shards = job.spec.shards;
-  uint16_t shard = job.spec.shard;
+  Shard shard = job.spec.shard;
   if (on_one_server(job.policy, tensor.numel)) {  // as the only shard, or as one beside it
-    shard = plan_of(job, tensor).span(shard).count == chunks ? 0 : 1;
+    shard = plan_of(job, tensor).span(shard).count == chunks ? Shard(0) : Shard(1);
     shards = 1;
   }
   uint64_t group_bytes = 0;

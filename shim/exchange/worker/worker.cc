@@ -67,15 +67,15 @@ Status Worker::add_job(const command::AddWorkerJob& spec) {
   return {};
 }
 
-Status Worker::bind_shard(JobSlot slot, uint16_t shard, SessionSlot session) {
+Status Worker::bind_shard(JobSlot slot, Shard shard, SessionSlot session) {
   Job* job = find(slot);
   if (!job) return Error(Errc::kNotFound, "bind of a shard to a job that is not here");
-  if (shard >= job->spec.shards) return Error(Errc::kInvalidArgument, "shard out of range");
+  if (shard.value >= job->spec.shards) return Error(Errc::kInvalidArgument, "shard out of range");
   if (!job->tensors.empty()) {
     return Error(Errc::kInvalidArgument, "shards are bound before tensors are declared");
   }
   const auto known = std::find_if(job->shards.begin(), job->shards.end(),
-                                  [shard](const Job::Shard& s) { return s.shard == shard; });
+                                  [shard](const Job::Bound& s) { return s.shard == shard; });
   if (known != job->shards.end()) {  // the control plane has opened another session to it
     known->session = session;
     return {};
@@ -103,7 +103,7 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
                           ? ShardPlan::whole(spec.tensor, tensor.chunks, job->spec.shards)
                           : ShardPlan(spec.tensor, tensor.chunks, job->spec.shards);
   tensor.index = TensorIndex(static_cast<uint32_t>(job->tensors.size()));
-  for (const Job::Shard& shard : job->shards) {
+  for (const Job::Bound& shard : job->shards) {
     tensor.own_chunks += tensor.shard_plan.span(shard.shard).count;
   }
   tensor.round = spec.first_round.previous();
@@ -161,7 +161,7 @@ void Worker::remove_job(JobSlot slot, Errc code) {
   most_ranges_ -= job->tensors.size() * job->shards.size();
   ranges_.erase(ranges_.begin(), ranges_.begin() + static_cast<std::ptrdiff_t>(next_range_));
   std::erase_if(ranges_, [job](const WorkerRange& range) {
-    return std::any_of(job->shards.begin(), job->shards.end(), [&range](const Job::Shard& shard) {
+    return std::any_of(job->shards.begin(), job->shards.end(), [&range](const Job::Bound& shard) {
       return shard.session == range.session;
     });
   });
@@ -225,7 +225,7 @@ void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
     release_due_ns_ = 0;
     return;
   }
-  for (const Job::Shard& shard : job.shards) {
+  for (const Job::Bound& shard : job.shards) {
     const ChunkSpan span = tensor.shard_plan.span(shard.shard);
     if (span.count > 0) {
       ranges_.push_back({shard.session, {tensor.index, tensor.round, span, priority}});
@@ -305,7 +305,7 @@ bool Worker::prepare(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept {
   return true;
 }
 
-bool Worker::on_result(JobSlot slot, uint16_t shard, const wire::Header& header,
+bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
                        std::span<const std::byte> payload) noexcept {
   Job* job = find(slot);
   Tensor* tensor = job ? job->find(header.tensor) : nullptr;

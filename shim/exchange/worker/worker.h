@@ -55,7 +55,7 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   Status add_job(const command::AddWorkerJob& spec);
-  Status bind_shard(JobSlot job, uint16_t shard, SessionSlot session);
+  Status bind_shard(JobSlot job, Shard shard, SessionSlot session);
   Status add_tensor(const command::AddTensor& spec);
   bool has_job(JobSlot job) const noexcept;
   // How the job releases and orders its chunks from now on; what still waits for its release goes
@@ -100,7 +100,7 @@ class Worker {
   bool prepare(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept;
   // A RESULT arrived from the server lane that is `shard`. False: not taken (corrupt), the server
   // shall send it again.
-  bool on_result(JobSlot job, uint16_t shard, const wire::Header& header,
+  bool on_result(JobSlot job, Shard shard, const wire::Header& header,
                  std::span<const std::byte> payload) noexcept;
   // The server has the chunk.
   void on_acked(JobSlot job, const ChunkKey& key) noexcept;

@@ -38,7 +38,7 @@ void Worker::release_all(Job& job) {
   ranges_.reserve(ranges_.size() + 2 * tensors * shards);
   job.partitions->drain([&](TensorIndex index, uint32_t partition) {
     const Tensor& tensor = job.tensors[index.value];
-    for (const Job::Shard& shard : job.shards) {
+    for (const Job::Bound& shard : job.shards) {
       const ChunkSpan share = tensor.shard_plan.span(shard.shard);
       const ChunkIndex first = tensor.plan.span(shard.shard, partition).first;
       const ChunkSpan rest{first, share.end().value - first.value};
@@ -61,7 +61,7 @@ void Worker::refill(JobSlot slot) {
     tensor.acks_void = true;
     tensor.missing_acks = tensor.missing_sums;
     tensor.pushed = tensor.summed;
-    for (const Job::Shard& shard : job->shards) {
+    for (const Job::Bound& shard : job->shards) {
       const ChunkSpan span = tensor.shard_plan.span(shard.shard);
       if (span.count > 0) {
         ranges_.push_back({shard.session, {tensor.index, tensor.round, span, tensor.priority}});
@@ -83,7 +83,7 @@ void Worker::release(uint64_t now_ns) noexcept {
            job->partitions->next(now_ns, released)) {
       const Tensor& tensor = job->tensors[released.tensor.value];
       uint32_t chunks = 0;
-      for (const Job::Shard& shard : job->shards) {
+      for (const Job::Bound& shard : job->shards) {
         const ChunkSpan span = tensor.plan.span(shard.shard, released.partition);
         chunks += span.count;
         if (span.count > 0) {

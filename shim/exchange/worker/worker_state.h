@@ -91,8 +91,8 @@ struct Worker::Tensor {
 };
 
 struct Worker::Job {
-  struct Shard {
-    uint16_t shard = 0;
+  struct Bound {
+    Shard shard;
     SessionSlot session;
   };
   command::AddWorkerJob spec;
@@ -100,7 +100,7 @@ struct Worker::Job {
   std::unique_ptr<PartitionRelease> partitions;  // null: whole tensors are released
   Errc failed = Errc::kOk;
   uint64_t chunks_moved = 0;
-  std::vector<Shard> shards;  // bound to this engine
+  std::vector<Bound> shards;  // bound to this engine
   std::vector<Tensor> tensors;
   std::unordered_map<TensorId, TensorIndex> index_of;
   TensorIndex found;  // by the last find()

@@ -149,7 +149,7 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     jobs[d->job.value].policy = d->terms.policy;
   } else if (const auto* b = std::get_if<command::BindShard>(&any)) {
     auto* job = need(b->job, "BindShard");
-    if (job) bind(host, lane, *job, b->shard, b->token);
+    if (job) bind(host, lane, *job, b->shard.value, b->token);
   } else if (const auto* w = std::get_if<command::BindWorker>(&any)) {
     auto* job = need(w->job, "BindWorker");
     if (job) {

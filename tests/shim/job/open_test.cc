@@ -37,7 +37,7 @@ TEST_F(JobTest, TwoWorkersAndTwoDaemonsInvitedByTheFirst) {
   Program& b = opens(2, job(Role::kWorker, 1, 2, 2, servers));
   hosts.run();
   ASSERT_TRUE(a.is_open() && b.is_open()) << a.open_text << b.open_text;
-  EXPECT_EQ(engine_job(4, 0, JobSlot(0)).server_spec.shard, 1);
+  EXPECT_EQ(engine_job(4, 0, JobSlot(0)).server_spec.shard, Shard(1));
   EXPECT_EQ(engine_job(4, 0, JobSlot(0)).server_spec.shards, 2);
   EXPECT_EQ(engine_job(4, 0, JobSlot(0)).bound.size(), 2u);
   EXPECT_EQ(engine_job(1, 0, a.slot).bound.size(), 2u);
@@ -64,7 +64,7 @@ TEST_F(JobTest, LanesAreTheFewestOfAnyServerAndShardsAreDealtToEngines) {
   EXPECT_EQ(odd, (std::vector<uint16_t>{1, 3}));
   EXPECT_EQ(engine_job(2, 0, b.slot).bound.size(), 4u);
   EXPECT_TRUE(hosts.host(3).lanes[2].jobs.empty());
-  EXPECT_EQ(engine_job(4, 1, JobSlot(0)).server_spec.shard, 3);
+  EXPECT_EQ(engine_job(4, 1, JobSlot(0)).server_spec.shard, Shard(3));
   a.declare(tensors(0, 1));
   a.close();
   b.close();
