@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -25,10 +26,12 @@ class PipeJob {
     uint64_t bytes = 0;    // of a worker's gradient, in two tensors: so rounds overlap
     uint32_t frames = 16'384;
     bool elide_payload = false;  // as PipeWire has it
+    JobTerms terms;
   };
 
   explicit PipeJob(const Size& size)
       : wire_(size.frames, size.mtu - kUdpIpv4Bytes, size.elide_payload),
+        terms_(size.terms),
         elems_(size.bytes / kTensors / sizeof(float)) {
     server_ = make_host(0, true);
     for (uint32_t i = 0; i < size.workers; ++i) {
@@ -50,6 +53,7 @@ class PipeJob {
       request.rank = static_cast<int>(&worker - workers_.data());
       request.workers = static_cast<uint16_t>(workers_.size());
       request.servers = 1;
+      request.terms = terms_;
       request.rendezvous = {server_->port_info(0).local};
       request.channels = {worker.engine_end.get()};
       request.client_job = 1;
@@ -94,15 +98,20 @@ class PipeJob {
       for (WorkerHost& worker : workers_) {
         Completion completion;
         while (worker.program_end->pop(completion)) {
+          if (completion.part != 0) continue;
+          if (completion.cookie == kRefusedCookie) {
+            ++refused_;
+            continue;
+          }
           if (completion.status != Errc::kOk) return false;
-          ++worker.done;
+          ++worker.done[completion.tensor.value];
         }
-        all = all && worker.done > 0;
+        all = all && worker.done[turn_] > 0;
       }
       if (all) break;
       turn();
     }
-    for (WorkerHost& worker : workers_) --worker.done;
+    for (WorkerHost& worker : workers_) --worker.done[turn_];
     const uint32_t tensor = turn_;
     turn_ = (turn_ + 1) % kTensors;
     return submit(tensor);
@@ -113,12 +122,20 @@ class PipeJob {
   }
   void poll_server(uint64_t now_ns) { server_->lane(0).poll(now_ns); }
 
-  uint64_t retransmits() const {
-    uint64_t sum = server_->counters(0).get(Counter::kRetransmits);
-    for (const WorkerHost& worker : workers_) {
-      sum += worker.host->counters(0).get(Counter::kRetransmits);
-    }
+  // Of all engines together.
+  uint64_t count_of(Counter counter) const {
+    uint64_t sum = server_->counters(0).get(counter);
+    for (const WorkerHost& worker : workers_) sum += worker.host->counters(0).get(counter);
     return sum;
+  }
+  uint64_t retransmits() const { return count_of(Counter::kRetransmits); }
+  uint64_t refused() const { return refused_; }
+  void lose_one_in(uint32_t frames) { wire_.lose_one_in(frames); }
+  // Of each program; its completion is popped as any other.
+  void submit_what_is_refused() {
+    for (WorkerHost& worker : workers_) {
+      (void)worker.program_end->submit({SubmitOp::kPull, 0, 1, TensorId(kTensors), kRefusedCookie});
+    }
   }
 
  private:
@@ -126,6 +143,7 @@ class PipeJob {
   static constexpr uint32_t kUdpIpv4Bytes = 28;
   static constexpr uint32_t kTensors = 2;
   static constexpr ClientId kClient = 1;
+  static constexpr uint64_t kRefusedCookie = 1000;
 
   struct WorkerHost {
     std::unique_ptr<PipeHost> host;
@@ -133,8 +151,7 @@ class PipeJob {
     std::unique_ptr<ClientChannel> program_end;
     std::vector<float> memory;
     JobSlot slot;
-    // Operations that nobody has waited for; they end in the order of submission.
-    uint32_t done = 0;
+    std::array<uint32_t, kTensors> done{};  // operations that nobody has waited for, by tensor
   };
 
   std::unique_ptr<PipeHost> make_host(uint32_t index, bool serve) {
@@ -170,11 +187,13 @@ class PipeJob {
 
   Random random_{1};
   PipeWire wire_;
+  const JobTerms terms_;
   const uint64_t elems_;
   std::unique_ptr<PipeHost> server_;
   std::vector<WorkerHost> workers_;
   uint32_t chunk_bytes_ = 0;
   uint32_t turn_ = 0;
+  uint64_t refused_ = 0;
   size_t answers_ = 0;
   Status failed_;
 };

@@ -41,11 +41,17 @@ class PipeWire {
     }
   }
   uint32_t max_udp_payload() const { return max_udp_payload_; }
+  // From now on one frame in so many is lost; 0: none.
+  void lose_one_in(uint32_t frames) noexcept { lose_one_in_ = frames; }
 
  private:
   friend class PipePort;
   const uint32_t max_udp_payload_;
+  bool loses_this_one() noexcept { return lose_one_in_ != 0 && ++sent_ % lose_one_in_ == 0; }
+
   const bool elide_shared_;
+  uint32_t lose_one_in_ = 0;
+  uint64_t sent_ = 0;
   const size_t stride_;
   std::vector<std::byte> memory_;
   std::vector<PipeFrame> frames_;
@@ -92,6 +98,7 @@ class PipePort {
   }
   void tx_send(TxFrame& frame, PathId path, uint32_t bytes) noexcept {
     auto* sent = static_cast<PipeFrame*>(frame.cookie);
+    if (wire_.loses_this_one()) return wire_.free_.push_back(sent);
     PipePort& to = *wire_.ports_[path.value];
     sent->bytes = bytes;
     sent->source = info_.local;
