@@ -16,6 +16,7 @@
 #include "apps/stackd/config_table.h"
 #include "apps/stackd/port_kinds.h"
 #include "transport/base/environment.h"
+#include "transport/base/job_name.h"
 
 namespace mercury {
 namespace {
@@ -119,11 +120,9 @@ Status set_text(StackdConfig& config, const ConfigRow& row, const std::string& t
     if (text != "true" && text != "false") return wrong(where, row, got);
     config.** flag = text == "true";
   } else if (auto* number = std::get_if<uint64_t StackdConfig::*>(&row.member)) {
-    uint64_t value = 0;
-    if (!parse_quantity(text, row.unit, value) || value < row.min || value > row.max) {
-      return wrong(where, row, got);
-    }
-    config.** number = value;
+    const std::optional<uint64_t> value = parse_quantity(text, row.unit);
+    if (!value || *value < row.min || *value > row.max) return wrong(where, row, got);
+    config.** number = *value;
   } else if (auto* ip = std::get_if<IpAddress StackdConfig::*>(&row.member)) {
     if (!parse_value(text, config.**ip)) return wrong(where, row, got);
   } else {
@@ -190,13 +189,6 @@ Result<std::string> read_secret(const std::string& path) {
   return secret;
 }
 
-bool is_job_name(const std::string& name) {
-  return !name.empty() && name.size() <= 63 && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '.' || c == '-';
-  });
-}
-
 Status add_job(StackdConfig& config, const toml::table& table, const std::string& file) {
   StackdConfig::Job job;
   const auto at = [&file](const toml::node& node) {
@@ -205,10 +197,12 @@ Status add_job(StackdConfig& config, const toml::table& table, const std::string
   for (const auto& [key, node] : table) {
     const std::string where = at(node) + ": job." + std::string(key.str());
     if (key == "memory" && node.is_string()) {
-      if (!parse_quantity(node.as_string()->get(), Unit::kBytes, job.memory_bytes)) {
+      const auto memory = parse_quantity(node.as_string()->get(), Unit::kBytes);
+      if (!memory) {
         return Error(Errc::kConfig,
                      where + ": expected a size such as \"64MiB\", got " + describe(node));
       }
+      job.memory_bytes = *memory;
       continue;
     }
     if (key != "name" && key != "secret" && key != "secret_file" && key != "memory") {

@@ -7,6 +7,7 @@
 #include "apps/stackd/port_kinds.h"
 #include "shim/channel/attach.h"
 #include "transport/base/endpoint.h"
+#include "transport/base/quantity.h"
 
 namespace mercury {
 namespace {
@@ -116,18 +117,6 @@ const ConfigRow kRows[] = {
      "least severe line logged"},
 };
 
-struct Suffix {
-  std::string_view text;
-  uint64_t factor;
-};
-constexpr Suffix kByteSuffixes[] = {
-    {"GiB", kGi},     {"MiB", kMi}, {"KiB", kKi}, {"GB", 1000'000'000},
-    {"MB", 1000'000}, {"KB", 1000}, {"B", 1},     {"", 1}};
-constexpr Suffix kTimeSuffixes[] = {{"ns", 1}, {"us", kUs}, {"ms", kMs}, {"s", kS}};
-constexpr Suffix kRateSuffixes[] = {
-    {"Gbit", 1000'000'000}, {"Mbit", 1000'000}, {"kbit", 1000}, {"bit", 1}};
-constexpr Suffix kNoSuffixes[] = {{"", 1}};
-
 constexpr uint32_t kMostCpu = 4095;
 
 bool parse_number(const std::string& text, uint32_t most, uint32_t& out) {
@@ -136,46 +125,44 @@ bool parse_number(const std::string& text, uint32_t most, uint32_t& out) {
   return error == std::errc{} && stop == end && out <= most;
 }
 
-std::span<const Suffix> suffixes(Unit unit) {
-  switch (unit) {
-    case Unit::kBytes:
-      return kByteSuffixes;
-    case Unit::kNanoseconds:
-      return kTimeSuffixes;
-    case Unit::kBitsPerSecond:
-      return kRateSuffixes;
-    default:
-      return kNoSuffixes;
-  }
-}
-
 }  // namespace
 
 std::span<const ConfigRow> config_rows() { return kRows; }
 
-bool parse_quantity(const std::string& text, Unit unit, uint64_t& out) {
-  uint64_t number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{}) return false;
-  const std::string_view rest(stop, static_cast<size_t>(end - stop));
-  if (number == 0 && rest.empty()) {
-    out = 0;
-    return true;
-  }
-  for (const Suffix& suffix : suffixes(unit)) {
-    if (rest == suffix.text) return !__builtin_mul_overflow(number, suffix.factor, &out);
-  }
-  return false;
+std::optional<uint64_t> parse_quantity(const std::string& text, Unit unit) {
+  const auto read = [&]() -> Result<uint64_t> {
+    switch (unit) {
+      case Unit::kBytes:
+        return parse_bytes(text);
+      case Unit::kNanoseconds:
+        return parse_ns(text);
+      case Unit::kBitsPerSecond:
+        return parse_bits_per_second(text);
+      case Unit::kNone:
+        break;
+    }
+    uint64_t number = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    if (error != std::errc{} || stop != end) return Error(Errc::kInvalidArgument, "no number");
+    return number;
+  }();
+  return read ? std::optional(*read) : std::nullopt;
 }
 
 std::string print_quantity(uint64_t value, Unit unit) {
   if (value == 0) return "0";
-  const Suffix* best = nullptr;
-  for (const Suffix& suffix : suffixes(unit)) {
-    if (value % suffix.factor == 0 && (!best || suffix.factor > best->factor)) best = &suffix;
+  switch (unit) {
+    case Unit::kBytes:
+      return print_bytes(value);
+    case Unit::kNanoseconds:
+      return print_ns(value);
+    case Unit::kBitsPerSecond:
+      return print_bits_per_second(value);
+    case Unit::kNone:
+      break;
   }
-  return std::to_string(value / best->factor) + std::string(best->text);
+  return std::to_string(value);
 }
 
 bool parse_value(const std::string& text, IpAddress& out) {
@@ -227,7 +214,7 @@ std::string expected(const ConfigRow& row) {
     case Unit::kNanoseconds:
       return "a time such as \"10ms\"" + range;
     case Unit::kBitsPerSecond:
-      return "a rate such as \"10Gbit\"" + range;
+      return "a rate such as \"10Gbps\"" + range;
     default:
       return "a number" + range;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -29,8 +30,8 @@ struct ConfigRow {
 
 std::span<const ConfigRow> config_rows();
 
-// "64KiB", "10ms", "200Mbit", "5". Nothing: not such a quantity.
-bool parse_quantity(const std::string& text, Unit unit, uint64_t& out);
+// "64KiB", "10ms", "200Mbps" (transport/base/quantity.h), "5". Nothing: not such a quantity.
+std::optional<uint64_t> parse_quantity(const std::string& text, Unit unit);
 std::string print_quantity(uint64_t value, Unit unit);
 // "10.0.0.1", or nothing for none; "10.0.0.1/24", without a length all bits; a CPU's number.
 bool parse_value(const std::string& text, IpAddress& out);

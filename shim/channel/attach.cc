@@ -141,8 +141,8 @@ void read_terms(Fields& f, JobTerms& terms) {
 Request read_job_open(Fields& f) {
   JobOpen m;
   m.client_job = f.number<uint32_t>("client_job", 0, kMax32);
-  m.name = f.text("name", kMaxNameBytes);
-  if (!is_valid_job_name(m.name)) f.fail("name");
+  m.name = f.text("name", kMaxJobNameBytes);
+  if (!is_job_name(m.name)) f.fail("name");
   m.secret = f.text("secret", kMaxSecretBytes);
   m.role = f.number<Role>("role", 0, 1);
   m.workers = f.number<uint16_t>("workers", 1, kMaxWorkers);
@@ -306,14 +306,6 @@ Status check_hello(const Hello& hello) {
                      "; install libmercurystack and mercury-stackd of the same release");
   }
   return {};
-}
-
-bool is_valid_job_name(const std::string& name) {
-  return !name.empty() && name.size() <= kMaxNameBytes &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '_' || c == '.' || c == '-';
-         });
 }
 
 }  // namespace mercury::attach

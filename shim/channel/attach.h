@@ -26,6 +26,7 @@
 #include "scheduler/terms/job_terms.h"
 #include "transport/base/chunk.h"
 #include "transport/base/endpoint.h"
+#include "transport/base/job_name.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 
@@ -153,8 +154,5 @@ Result<ReplyMessage> decode_reply(std::span<const std::byte> bytes);
 
 // kProtocol: not Mercury; kVersionMismatch: another ABI.
 Status check_hello(const Hello& hello);
-
-// 1 to kMaxNameBytes of [A-Za-z0-9_.-].
-bool is_valid_job_name(const std::string& name);
 
 }  // namespace mercury::attach

@@ -165,10 +165,9 @@ void read_dmlc(Environment& env, LaunchedMember& member) {
 
 // A launcher's identifier as a job's name.
 std::string as_name(const std::string& prefix, const std::string& id) {
-  std::string name = (prefix + id).substr(0, attach::kMaxNameBytes);
+  std::string name = (prefix + id).substr(0, kMaxJobNameBytes);
   std::replace_if(
-      name.begin(), name.end(),
-      [](char c) { return !attach::is_valid_job_name(std::string(1, c)); }, '_');
+      name.begin(), name.end(), [](char c) { return !is_job_name(std::string(1, c)); }, '_');
   return name;
 }
 
@@ -222,7 +221,7 @@ void read_slurm(Environment& env, LaunchedMember& member) {
 
 void read_overrides(Environment& env, LaunchedMember& member) {
   if (auto name = env.text("MERCURY_JOB")) {
-    if (!attach::is_valid_job_name(*name)) {
+    if (!is_job_name(*name)) {
       env.fail("MERCURY_JOB='" + *name + "': must be 1 to 63 of [A-Za-z0-9_.-]");
     }
     member.name = std::move(name);

@@ -136,7 +136,7 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
   if (!in) return in.error();
   attach::JobOpen job;
   job.name = in->name ? in->name : "";
-  if (!attach::is_valid_job_name(job.name)) {
+  if (!is_job_name(job.name)) {
     return Error(Errc::kInvalidArgument,
                  "job name '" + job.name + "' must be 1 to 63 of [A-Za-z0-9_.-]");
   }

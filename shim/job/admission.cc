@@ -48,7 +48,7 @@ std::optional<JobKey> JobManager::State::authority(const std::string& job) const
 
 void JobManager::State::on_hello(LaneId lane, event::HelloReceived hello, uint64_t now_ns) {
   PendingHello pending{lane, std::move(hello), kNever};
-  if (!valid_job_name(pending.hello.body.job)) {
+  if (!is_job_name(pending.hello.body.job)) {
     return refuse(pending, Error(Errc::kProtocol, "the job's name is not one"));
   }
   if (try_hello(pending, now_ns)) return;
@@ -135,7 +135,7 @@ void JobManager::State::note_refusal(const Endpoint& remote, const std::string& 
                                      const std::string& why) {
   if (!context.host.notice) return;
   // What does not even have a job's name is not repeated: nothing in a log may steer a terminal.
-  const std::string name = valid_job_name(job) ? " for job '" + job + "'" : "";
+  const std::string name = is_job_name(job) ? " for job '" + job + "'" : "";
   context.host.notice(NoticeKind::kRefusal, "refused " + remote.to_string() + name + ": " + why);
 }
 

@@ -11,7 +11,7 @@ Status check(const OpenJob& request, size_t lanes) {
   const auto wrong = [](const std::string& what) { return Error(Errc::kInvalidArgument, what); };
   const bool worker = request.role == Role::kWorker;
   const int ranks = worker ? request.workers : request.servers;
-  if (!valid_job_name(request.name)) {
+  if (!is_job_name(request.name)) {
     return wrong("a job's name is 1 to 63 of A-Z, a-z, 0-9, '_', '.', '-'");
   }
   if (request.workers == 0 || request.workers > kMaxWorkers) return wrong("workers: 1 to 256");

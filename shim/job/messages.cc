@@ -350,14 +350,6 @@ Result<Message> decode_message(std::span<const std::byte> bytes) {
   }
 }
 
-bool valid_job_name(std::string_view name) {
-  return !name.empty() && name.size() <= wire::kMaxJobName &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '_' || c == '.' || c == '-';
-         });
-}
-
 std::string shortened(std::string text, size_t bytes) {
   if (text.size() <= bytes) return text;
   text.resize(bytes - 3);

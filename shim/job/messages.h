@@ -189,8 +189,6 @@ std::vector<std::byte> encode(const Message& message);
 // Errors: kProtocol, with what is wrong.
 Result<Message> decode_message(std::span<const std::byte> bytes);
 
-// 1 to wire::kMaxJobName of [A-Za-z0-9_.-]
-bool valid_job_name(std::string_view name);
 // Cuts `text` to at most `bytes` bytes, the last three "...".
 std::string shortened(std::string text, size_t bytes);
 

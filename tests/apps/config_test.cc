@@ -57,7 +57,7 @@ TEST_F(ConfigTest, ErrorsNameLineKeyAndWhatWasExpected) {
   EXPECT_EQ(error("[port]\nengines = 33\n"),
             "2: port.engines: expected a number from 1 to 32, got \"33\"");
   EXPECT_EQ(error("[port]\nrate = \"fast\"\n"),
-            "2: port.rate: expected a rate such as \"10Gbit\" from 0, got \"fast\"");
+            "2: port.rate: expected a rate such as \"10Gbps\" from 0, got \"fast\"");
   EXPECT_EQ(error("[session]\nack_delay = 5\n"),
             "2: session.ack_delay: expected a time such as \"10ms\" from 0 to 100ms, got \"5\"");
   EXPECT_EQ(error("[engine]\npolling = \"lazy\"\n"),

@@ -1,9 +1,9 @@
 // Numbers with a unit, as people write them: "160KB", "0.4MB", "50us", "2.5Gbps".
 //
 // A decimal number without sign or exponent, up to nine digits after the point, and a unit without
-// a space between; 0 needs none. The value must be a whole number of the unit that the function
-// names, and fit into 64 bits. Units are decimal where they are not written with an "i".
-// Errors: kInvalidArgument, with what was expected.
+// a space between; 0 needs none, and bytes do not. The value must be a whole number of the unit
+// that the function names, and fit into 64 bits. Units are decimal where they are not written with
+// an "i". Errors: kInvalidArgument, with what was expected.
 #pragma once
 
 #include <cstdint>

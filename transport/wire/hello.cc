@@ -65,17 +65,10 @@ bool get(std::span<const std::byte> body, Wire& fixed, std::string& text, size_t
   return true;
 }
 
-bool is_job_name(std::string_view name) {
-  constexpr std::string_view kAllowed =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
-  return !name.empty() && name.size() <= kMaxJobName &&
-         name.find_first_not_of(kAllowed) == std::string_view::npos;
-}
-
 }  // namespace
 
 size_t encode(const Hello& hello, std::span<std::byte> out) {
-  if (hello.job.size() > kMaxJobName) return 0;
+  if (hello.job.size() > kMaxJobNameBytes) return 0;
   const HelloWire wire{hello.version_min,
                        hello.version_max,
                        static_cast<uint8_t>(hello.kind),
@@ -115,7 +108,7 @@ size_t encode(const Reason& reason, std::span<std::byte> out) {
 std::optional<Hello> decode_hello(std::span<const std::byte> body) {
   HelloWire wire;
   Hello hello;
-  if (!get(body, wire, hello.job, kMaxJobName)) return std::nullopt;
+  if (!get(body, wire, hello.job, kMaxJobNameBytes)) return std::nullopt;
   if (wire.version_min == 0 || wire.version_min > wire.version_max ||
       wire.kind > static_cast<uint8_t>(SessionKind::kData) ||
       wire.role > static_cast<uint8_t>(Role::kServer) || wire.session.value() == 0 ||

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "transport/base/job_name.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 #include "transport/wire/header.h"
@@ -24,7 +25,6 @@ enum Feature : uint32_t {
   kFeatureNone = 0,
 };
 
-inline constexpr size_t kMaxJobName = 63;
 inline constexpr size_t kMaxReason = 255;
 inline constexpr uint16_t kMinUdpPayload =
     1232;  // IPv6's least MTU, 1280, less its header and UDP's
@@ -51,7 +51,7 @@ struct Hello {
   uint16_t lane = 0;     // kData: the server's lane that is addressed
   uint32_t incarnation = 0;
   uint16_t max_udp_payload = 0;  // what the sender's port carries here, at least kMinUdpPayload
-  std::string job;               // 1 to kMaxJobName bytes of [A-Za-z0-9_.-]
+  std::string job;               // is_job_name (transport/base/job_name.h)
   Nonce nonce{};
   Proof proof{};  // keyed hash of all the above under the job's secret (job/secret.h)
 };

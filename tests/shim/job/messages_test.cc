@@ -247,16 +247,5 @@ TEST(Messages, NeverCrashOnMutatedBytes) {
   EXPECT_GT(accepted, 0);
 }
 
-TEST(JobName, IsCheckedToTheLetter) {
-  EXPECT_TRUE(valid_job_name("a"));
-  EXPECT_TRUE(valid_job_name("Train_1.2-x"));
-  EXPECT_TRUE(valid_job_name(std::string(63, 'x')));
-  EXPECT_FALSE(valid_job_name(""));
-  EXPECT_FALSE(valid_job_name(std::string(64, 'x')));
-  EXPECT_FALSE(valid_job_name("a b"));
-  EXPECT_FALSE(valid_job_name("a\n"));
-  EXPECT_FALSE(valid_job_name("\xc3\xa4"));
-}
-
 }  // namespace
 }  // namespace mercury

@@ -33,7 +33,7 @@ std::vector<std::byte> encode_whole(const Body& body) {
 
 TEST(Hello, AcceptsAllThatTheRulesAllow) {
   Hello hello = valid_hello();
-  hello.job = std::string(kMaxJobName, 'x');
+  hello.job = std::string(kMaxJobNameBytes, 'x');
   hello.rank = kMaxWorkers - 1;
   hello.version_max = 255;
   hello.kind = SessionKind::kData;
@@ -75,12 +75,12 @@ TEST(Hello, RefusesEachValueOutOfRange) {
 
 TEST(Hello, NameTooLongIsNotEncodedAndNotDecoded) {
   Hello hello = valid_hello();
-  hello.job = std::string(kMaxJobName + 1, 'x');
+  hello.job = std::string(kMaxJobNameBytes + 1, 'x');
   EXPECT_TRUE(encode_whole(hello).empty());
   hello.job.pop_back();
   std::vector<std::byte> body = encode_whole(hello);
   body.push_back(std::byte{'x'});
-  body[23] = std::byte{kMaxJobName + 1};  // bytes of the name
+  body[23] = std::byte{kMaxJobNameBytes + 1};  // bytes of the name
   EXPECT_FALSE(decode_hello(body).has_value());
 }
 
