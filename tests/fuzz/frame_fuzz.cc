@@ -18,6 +18,7 @@
 #include "transport/wire/crc32c.h"
 #include "transport/wire/header.h"
 #include "transport/wire/hello.h"
+#include "transport/wire/stream.h"
 
 namespace mercury::fuzz {
 namespace {
@@ -78,6 +79,40 @@ void control(Bytes payload) {
        "a CONTROL piece changes");
 }
 
+// What is written from what was read reads the same.
+void stream(wire::FrameType type, Bytes payload) {
+  std::array<std::byte, wire::kStreamHeaderBytes> head{};
+  std::vector<std::byte> copy(payload.begin(), payload.end());
+  const auto again = [&] {
+    std::copy(head.begin(), head.end(), copy.begin());
+    return std::span<const std::byte>(copy);
+  };
+  if (type == wire::FrameType::kStream) {
+    const auto one = wire::decode_stream(payload);
+    if (!one) return;
+    must(one->offset + one->bytes.size() <= wire::kMaxStreamBytes, "a stream's offset wraps");
+    wire::encode_stream(one->stream, one->end, one->offset, head.data());
+    const auto two = wire::decode_stream(again());
+    must(two && two->stream == one->stream && two->end == one->end && two->offset == one->offset,
+         "a STREAM changes");
+  } else if (type == wire::FrameType::kStreamCredit) {
+    const auto one = wire::decode_stream_credit(payload);
+    if (!one) return;
+    wire::encode(*one, head.data());
+    const auto two = wire::decode_stream_credit(again());
+    must(two && two->stream == one->stream && two->limit == one->limit, "a STREAM_CREDIT changes");
+  } else {
+    const auto one = wire::decode_stream_reset(payload);
+    if (!one) return;
+    must(one->code != Errc::kOk, "a STREAM_RESET without a reason");
+    wire::encode(*one, head.data());
+    const auto two = wire::decode_stream_reset(again());
+    must(two && two->stream == one->stream && two->code == one->code &&
+             two->sent_bytes == one->sent_bytes,
+         "a STREAM_RESET changes");
+  }
+}
+
 void control_message(Bytes bytes) {
   const Result<Message> first = decode_message(bytes);
   if (!first) return;
@@ -99,6 +134,10 @@ void body_of(wire::FrameType type, Bytes payload) {
       return ack(payload);
     case wire::FrameType::kControl:
       return control(payload);
+    case wire::FrameType::kStream:
+    case wire::FrameType::kStreamCredit:
+    case wire::FrameType::kStreamReset:
+      return stream(type, payload);
     case wire::FrameType::kPing:
     case wire::FrameType::kPush:
     case wire::FrameType::kResult:

@@ -18,7 +18,8 @@ local kHello, kRefuse, kAck, kPush, kResult = 1, 3, 5, 8, 9
 
 local types = {
   [1] = "HELLO", [2] = "HELLO_ACK", [3] = "REFUSE", [4] = "CLOSE", [5] = "ACK", [6] = "PING",
-  [7] = "CONTROL", [8] = "PUSH", [9] = "RESULT",
+  [7] = "CONTROL", [8] = "PUSH", [9] = "RESULT", [10] = "STREAM", [11] = "STREAM_CREDIT",
+  [12] = "STREAM_RESET",
 }
 -- transport/base/result.h
 local codes = {
@@ -89,6 +90,13 @@ local f = {
   last = ProtoField.uint64("mercury.ack.last", "Last"),
   offset = ProtoField.uint64("mercury.control.offset", "Offset in the control stream"),
   bytes = ProtoField.bytes("mercury.control.bytes", "Bytes"),
+  stream = ProtoField.uint32("mercury.stream", "Stream"),
+  stream_end = ProtoField.bool("mercury.stream.end", "The stream ends behind these bytes", 16, nil,
+    0x0001),
+  stream_offset = ProtoField.uint64("mercury.stream.offset", "Offset in the stream"),
+  stream_bytes = ProtoField.bytes("mercury.stream.bytes", "Bytes"),
+  stream_limit = ProtoField.uint64("mercury.stream.limit", "Limit"),
+  stream_sent = ProtoField.uint64("mercury.stream.sent", "Bytes ever sent"),
 }
 local fields = {}
 for _, field in pairs(f) do fields[#fields + 1] = field end
@@ -239,6 +247,34 @@ end
 body[8] = function(tvb, tree)
   if tvb:len() > 0 then tree:add(f.elements, tvb()) end
   return ""
+end
+
+body[10] = function(tvb, tree)
+  if tvb:len() < 16 then return nil end
+  tree:add(f.stream, tvb(0, 4))
+  tree:add(f.stream_end, tvb(4, 2))
+  tree:add(f.stream_offset, tvb(8, 8))
+  local ends = tvb(4, 2):uint() % 2 == 1
+  if tvb:len() > 16 then tree:add(f.stream_bytes, tvb(16)) elseif not ends then return nil end
+  return string.format("stream %d offset %s, %d bytes%s", tvb(0, 4):uint(),
+    tostring(tvb(8, 8):uint64()), tvb:len() - 16, ends and ", end" or "")
+end
+
+body[11] = function(tvb, tree)
+  if tvb:len() ~= 16 then return nil end
+  tree:add(f.stream, tvb(0, 4))
+  tree:add(f.stream_limit, tvb(8, 8))
+  local limit = tostring(tvb(8, 8):uint64())
+  if tvb(0, 4):uint() == 0 then return limit .. " streams" end
+  return string.format("stream %d to offset %s", tvb(0, 4):uint(), limit)
+end
+
+body[12] = function(tvb, tree)
+  if tvb:len() ~= 16 then return nil end
+  tree:add(f.stream, tvb(0, 4))
+  tree:add(f.code, tvb(4, 2))
+  tree:add(f.stream_sent, tvb(8, 8))
+  return string.format("stream %d: %s", tvb(0, 4):uint(), codes[tvb(4, 2):uint()] or "unknown code")
 end
 
 local function partial_body(tvb, tree)

@@ -43,6 +43,9 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
       return;
     case wire::FrameType::kPush:
     case wire::FrameType::kResult:
+    case wire::FrameType::kStream:
+    case wire::FrameType::kStreamCredit:
+    case wire::FrameType::kStreamReset:
       count(Counter::kDropType);
       return;
   }

@@ -37,8 +37,12 @@ enum class FrameType : uint8_t {
   kControl = 7,   // bytes of the session's ordered control stream (control.h)
   kPush = 8,      // one chunk of one worker's gradient
   kResult = 9,    // one chunk of the sum
+  // Where both sides have kFeatureStreams (hello.h), else nobody sends them (stream.h):
+  kStream = 10,        // bytes of one of the session's streams
+  kStreamCredit = 11,  // how far a stream may go, or how many streams there may be
+  kStreamReset = 12,   // ends a stream both ways at once: Errc
 };
-inline constexpr uint8_t kMaxFrameType = 9;
+inline constexpr uint8_t kMaxFrameType = 12;
 
 // Every frame begins with these 24 bytes.
 //
@@ -122,6 +126,9 @@ enum Flag : uint16_t {
 
 constexpr bool is_chunk(FrameType type) {
   return type == FrameType::kPush || type == FrameType::kResult;
+}
+constexpr bool is_stream(FrameType type) {
+  return type >= FrameType::kStream && type <= FrameType::kStreamReset;
 }
 // HELLO, HELLO_ACK and REFUSE travel before both sides know the tag.
 constexpr bool is_tagged(FrameType type) { return type > FrameType::kRefuse; }

@@ -17,12 +17,14 @@ namespace mercury::wire {
 
 enum class SessionKind : uint8_t {
   kControl = 0,  // a member and the job's coordinator: control messages only
-  kData = 1,     // a worker and one lane of a server
+  kData = 1,     // a worker and one lane of a server; or a service of streams, which `job` names
 };
 
 // Features that both sides must share to use them; what one side lacks is not used.
 enum Feature : uint32_t {
   kFeatureNone = 0,
+  kFeatureStreams =
+      1,  // byte streams beside the control stream: frames of type 10 to 12 (stream.h)
 };
 
 inline constexpr size_t kMaxReason = 255;

@@ -16,7 +16,7 @@ struct GoldenFrame {
   std::string_view hex;  // blanks separate the fields, for the reader
 };
 
-inline constexpr std::array<GoldenFrame, 12> kGoldenFrames{{
+inline constexpr std::array<GoldenFrame, 16> kGoldenFrames{{
     {"hello",
      "4d55 01 01 0000 004f 00000000 ada469fe 0000000000000000 "
      "22770384 00000000 "
@@ -70,6 +70,22 @@ inline constexpr std::array<GoldenFrame, 12> kGoldenFrames{{
      "4d55 02 08 0001 0010 0badf00e d65e27b1 0102030405060708 "
      "00000006 00000011 00000003 002a 0002 5eed0001 974c06a8 "
      "0000803f 000000c0 0000003f 00005040"},
+    {"stream",
+     "4d55 02 0a 0000 0012 0badf00d 61d062d1 000000000000000c "
+     "912438da 00000000 "
+     "00000005 0000 0000 0000000200000010 6869"},
+    {"stream_end",
+     "4d55 02 0a 0001 0012 0badf00d 5071d0e5 000000000000000d "
+     "a1f600bf 00000000 "
+     "00000005 0001 0000 0000000200000010 6869"},
+    {"stream_credit",
+     "4d55 02 0b 0000 0010 0badf00d 23c7dfe5 000000000000000e "
+     "4f48ff36 00000000 "
+     "00000005 0000 0000 0000000200040010"},
+    {"stream_reset",
+     "4d55 02 0c 0001 0010 0badf00d b479b38b 000000000000000f "
+     "2b62af2a 00000000 "
+     "00000005 001f 0000 0000000200000012"},
 }};
 
 inline std::vector<std::byte> bytes_of_hex(std::string_view hex) {

@@ -10,6 +10,7 @@
 #include "transport/wire/crc32c.h"
 #include "transport/wire/header.h"
 #include "transport/wire/hello.h"
+#include "transport/wire/stream.h"
 
 namespace mercury::wire {
 namespace {
@@ -96,6 +97,20 @@ Header chunk(FrameType type, uint16_t flags, uint64_t number, uint32_t index) {
   return header;
 }
 
+Bytes stream_body(bool end) {
+  Bytes body(kStreamHeaderBytes);
+  encode_stream(5, end, 0x0000000200000010, body.data());
+  for (char c : {'h', 'i'}) body.push_back(static_cast<std::byte>(c));
+  return body;
+}
+
+template <class Body>
+Bytes stream_body(const Body& value) {
+  Bytes body(kStreamHeaderBytes);
+  encode(value, body.data());
+  return body;
+}
+
 struct Row {
   const char* name;
   Header header;  // payload_bytes and payload_crc follow from the payload
@@ -131,7 +146,13 @@ std::vector<Row> rows() {
        elements({4.0F, -8.0F, 2.0F, 13.0F})},
       {"partial_result", chunk(FrameType::kResult, kFlagPartial, 0x1112131415161719, 4), partial},
       {"tagged_push", chunk(FrameType::kPush, kFlagAckNow, 0x0102030405060708, 3),
-       elements({1.0F, -2.0F, 0.5F, 3.25F}), 0x54414721}};
+       elements({1.0F, -2.0F, 0.5F, 3.25F}), 0x54414721},
+      {"stream", plain(FrameType::kStream, 0, 0x0badf00d, 12), stream_body(false)},
+      {"stream_end", plain(FrameType::kStream, kFlagAckNow, 0x0badf00d, 13), stream_body(true)},
+      {"stream_credit", plain(FrameType::kStreamCredit, 0, 0x0badf00d, 14),
+       stream_body(StreamCredit{5, 0x0000000200040010})},
+      {"stream_reset", plain(FrameType::kStreamReset, kFlagAckNow, 0x0badf00d, 15),
+       stream_body(StreamReset{5, Errc::kPeerLeft, 0x0000000200000012})}};
   all[8].header.sender = 2;   // rank
   all[9].header.sender = 4;   // contributors
   all[10].header.sender = 3;  // contributors
@@ -221,6 +242,51 @@ TEST(Golden, BodiesDecodeToTheseValues) {
   ASSERT_TRUE(piece.has_value());
   EXPECT_EQ(piece->offset, 0x100000000U);
   EXPECT_EQ(piece->bytes.size(), 9U);
+}
+
+TEST(Golden, BodiesOfStreamsDecodeToTheseValues) {
+  for (const bool end : {false, true}) {
+    const Bytes body = payload_of(end ? "stream_end" : "stream");
+    const auto bytes = decode_stream(body);
+    ASSERT_TRUE(bytes.has_value());
+    EXPECT_EQ(bytes->stream, 5U);
+    EXPECT_EQ(bytes->end, end);
+    EXPECT_EQ(bytes->offset, 0x200000010U);
+    EXPECT_EQ(bytes->bytes.size(), 2U);
+  }
+  const auto credit = decode_stream_credit(payload_of("stream_credit"));
+  ASSERT_TRUE(credit.has_value());
+  EXPECT_EQ(credit->stream, 5U);
+  EXPECT_EQ(credit->limit, 0x200040010U);
+  const auto reset = decode_stream_reset(payload_of("stream_reset"));
+  ASSERT_TRUE(reset.has_value());
+  EXPECT_EQ(reset->stream, 5U);
+  EXPECT_EQ(reset->code, Errc::kPeerLeft);
+  EXPECT_EQ(reset->sent_bytes, 0x200000012U);
+}
+
+TEST(StreamBody, MalformedOnesAreRefused) {
+  Bytes body = stream_body(false);
+  EXPECT_FALSE(decode_stream(std::span(body).first(kStreamHeaderBytes))) << "no bytes and no end";
+  EXPECT_FALSE(decode_stream(std::span(body).first(kStreamHeaderBytes - 1)));
+  encode_stream(0, false, 0, body.data());
+  EXPECT_FALSE(decode_stream(body)) << "the control stream's bytes are in CONTROL";
+  encode_stream(5, false, kMaxStreamBytes - 1, body.data());
+  EXPECT_FALSE(decode_stream(body)) << "its last byte lies too far";
+  encode_stream(5, false, ~uint64_t{0}, body.data());
+  EXPECT_FALSE(decode_stream(body));
+  encode_stream(5, true, kMaxStreamBytes, body.data());
+  EXPECT_TRUE(decode_stream(std::span(body).first(kStreamHeaderBytes)));
+  EXPECT_FALSE(decode_stream_credit(body)) << "too long";
+  EXPECT_FALSE(decode_stream_credit(stream_body(StreamCredit{5, kMaxStreamBytes + 1})));
+  EXPECT_TRUE(decode_stream_credit(stream_body(StreamCredit{0, 100})));
+  EXPECT_FALSE(decode_stream_reset(stream_body(StreamReset{0, Errc::kClosed, 1})));
+  EXPECT_FALSE(decode_stream_reset(stream_body(StreamReset{5, Errc::kClosed, ~uint64_t{0}})));
+  for (const uint16_t code : {uint16_t{0}, uint16_t{999}}) {
+    const auto reset = decode_stream_reset(stream_body(StreamReset{5, static_cast<Errc>(code), 1}));
+    ASSERT_TRUE(reset.has_value());
+    EXPECT_EQ(reset->code, Errc::kPeerLeft) << "a reason of a later version";
+  }
 }
 
 TEST(Golden, EveryTruncationIsRefused) {
