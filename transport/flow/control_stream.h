@@ -1,5 +1,6 @@
-// The ordered, reliable byte stream of a session, cut into messages: each is a u32 of its length
-// (big-endian) and that many bytes. Two halves, one for each direction.
+// Stream 0 of every session: an ordered byte stream in each direction (stream/), cut into messages
+// that are each a u32 of their length (big-endian) and that many bytes. Two halves, one for each
+// direction. Its window is fixed and needs no credit: messages are taken as they come.
 //
 // Cold path: both halves allocate, and hold no heap memory when all is acknowledged or delivered.
 // Owner/thread: one engine.
@@ -7,9 +8,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <span>
 #include <vector>
+
+#include "transport/flow/stream/stream_receiver.h"
+#include "transport/flow/stream/stream_sender.h"
 
 namespace mercury {
 
@@ -27,35 +31,21 @@ class ControlSender {
   // kMaxControlMessageBytes.
   bool push(std::span<const std::byte> message);
 
-  struct Segment {
-    uint64_t offset = 0;
-    std::span<const std::byte> bytes;  // empty: nothing to send
-  };
   // The first segment that waits, within the receiver's window; never sent and lost ones alike.
-  Segment next() const noexcept;
-  void on_sent(uint64_t offset) noexcept;
-  void on_acked(uint64_t offset) noexcept;
-  void on_lost(uint64_t offset) noexcept;
+  // Small messages share one, as long as it was never sent.
+  std::optional<StreamSender::Segment> next() const noexcept;
+  void read(const StreamSender::Segment& segment, std::byte* out) const noexcept {
+    out_.read(segment, out);
+  }
+  void on_sent(const StreamSender::Segment& segment) { out_.on_sent(segment); }
+  void on_acked(uint32_t segment) noexcept { out_.on_acked(segment); }
+  void on_lost(uint32_t segment) noexcept { out_.on_lost(segment); }
 
-  bool idle() const noexcept { return segments_.empty(); }
-  uint64_t in_flight_bytes() const noexcept { return in_flight_bytes_; }
+  bool idle() const noexcept { return out_.idle(); }
+  uint64_t in_flight_bytes() const noexcept { return out_.in_flight_bytes(); }
 
  private:
-  enum class Place : uint8_t { kWaiting, kInFlight, kAcked };
-  struct Piece {
-    uint64_t offset = 0;
-    Place place = Place::kWaiting;
-    bool sent = false;  // its length is on the wire: nothing may be added
-    std::vector<std::byte> bytes;
-  };
-  void append(std::span<const std::byte> bytes);
-  Piece* find(uint64_t offset) noexcept;
-
-  std::vector<Piece> segments_;  // ascending; all before the first are acknowledged
-  size_t first_waiting_ = 0;     // no segment before it waits
-  uint64_t end_ = 0;             // offset of the next byte pushed
-  uint64_t unacknowledged_bytes_ = 0;
-  uint64_t in_flight_bytes_ = 0;
+  StreamSender out_;
 };
 
 class ControlReceiver {
@@ -71,17 +61,7 @@ class ControlReceiver {
   Next next_message(std::vector<std::byte>& message);
 
  private:
-  // A hostile peer could send one byte in each frame, and each piece costs a map node.
-  static constexpr size_t kMaxPieces = 256;
-
-  bool keep(uint64_t offset, std::span<const std::byte> bytes);
-  void deliver(std::span<const std::byte> bytes);
-
-  uint64_t next_ = 0;             // all before it has arrived
-  std::vector<std::byte> ready_;  // in order
-  size_t taken_ = 0;              // of ready_, handed out: a length stands behind it
-  std::map<uint64_t, std::vector<std::byte>> pieces_;  // out of order
-  uint64_t pieces_bytes_ = 0;
+  StreamReceiver in_;
 };
 
 }  // namespace mercury

@@ -19,15 +19,12 @@
 
 namespace mercury {
 
-// What the session's own packets need to know when they come back.
-inline SentTag control_tag(uint64_t offset) noexcept {
-  return {wire::FrameType::kControl,
-          0,
-          {static_cast<uint32_t>(offset >> 32), static_cast<uint32_t>(offset), 0}};
+// What the session's own packets need to know when they come back. A segment of a stream is found by
+// both numbers; stream 0 is the control stream.
+inline SentTag segment_tag(wire::FrameType type, uint32_t stream, uint32_t segment) noexcept {
+  return {type, 0, {stream, segment, 0}};
 }
-inline uint64_t control_offset(const SentTag& tag) noexcept {
-  return uint64_t{tag.words[0]} << 32 | tag.words[1];
-}
+inline uint32_t segment_of(const SentTag& tag) noexcept { return tag.words[1]; }
 inline SentTag ping_tag(uint16_t probed_bytes) noexcept {  // 0: not an MTU probe
   return {wire::FrameType::kPing, probed_bytes, {}};
 }

@@ -221,7 +221,7 @@ void Session::Impl::packet_acked(const SentRecord& record) noexcept {
   if (wire::is_chunk(record.tag.type)) {
     events.on_acked(slot, record.tag);
   } else if (record.tag.type == wire::FrameType::kControl) {
-    control_out.on_acked(control_offset(record.tag));
+    control_out.on_acked(segment_of(record.tag));
   } else if (probed_bytes(record.tag) != 0) {
     probe.on_acked(probed_bytes(record.tag));
   }
@@ -240,7 +240,7 @@ void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexc
   if (wire::is_chunk(record.tag.type)) {
     events.on_lost(slot, record.tag);
   } else if (!ping) {
-    control_out.on_lost(control_offset(record.tag));
+    control_out.on_lost(segment_of(record.tag));
   }
 }
 

@@ -112,7 +112,7 @@ uint64_t Session::Impl::on_send_chunk(const SentTag& tag, uint32_t bytes,
 }
 
 bool Session::Impl::control_due() const noexcept {
-  return control_out.in_flight_bytes() < kControlInFlightBytes && !control_out.next().bytes.empty();
+  return control_out.in_flight_bytes() < kControlInFlightBytes && control_out.next().has_value();
 }
 
 bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
@@ -223,19 +223,18 @@ uint32_t Session::Impl::build_ping(std::span<std::byte> out, uint16_t probed_byt
 }
 
 uint32_t Session::Impl::build_control(std::span<std::byte> out, uint64_t now_ns) {
-  const ControlSender::Segment segment = control_out.next();
+  const StreamSender::Segment segment = *control_out.next();
   std::byte* body = out.data() + kPlainBytes;
   wire::encode_control_offset(segment.offset, body);
-  std::memcpy(body + wire::kControlHeaderBytes, segment.bytes.data(), segment.bytes.size());
-  control_out.on_sent(segment.offset);
+  control_out.read(segment, body + wire::kControlHeaderBytes);
+  control_out.on_sent(segment);
   wire::Header header;
   header.type = wire::FrameType::kControl;
   // The last of a burst asks for an answer at once: whoever waits for the message waits for this.
   header.flags = control_due() ? uint16_t{0} : uint16_t{wire::kFlagAckNow};
   header.packet_number = next_number;
-  const uint32_t bytes =
-      finish_tagged(out, header, wire::kControlHeaderBytes + segment.bytes.size());
-  loss.on_sent(next_number++, control_tag(segment.offset), bytes, now_ns);
+  const uint32_t bytes = finish_tagged(out, header, wire::kControlHeaderBytes + segment.bytes);
+  loss.on_sent(next_number++, segment_tag(header.type, 0, segment.number), bytes, now_ns);
   return bytes;
 }
 

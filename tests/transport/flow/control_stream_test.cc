@@ -30,7 +30,7 @@ TEST(ControlStream, CarriesMessagesInOrderWhateverIsLostOrReordered) {
       ASSERT_TRUE(sender.push(messages.back()));
     }
     struct Frame {
-      uint64_t offset;
+      StreamSender::Segment segment;
       Bytes bytes;
     };
     std::vector<Frame> flying;
@@ -38,21 +38,22 @@ TEST(ControlStream, CarriesMessagesInOrderWhateverIsLostOrReordered) {
     while (!sender.idle()) {
       for (int i = 0; i < 20; ++i) {
         const auto segment = sender.next();
-        if (segment.bytes.empty()) break;
-        flying.push_back({segment.offset, Bytes(segment.bytes.begin(), segment.bytes.end())});
-        sender.on_sent(segment.offset);
+        if (!segment) break;
+        flying.push_back({*segment, Bytes(segment->bytes)});
+        sender.read(*segment, flying.back().bytes.data());
+        sender.on_sent(*segment);
       }
       ASSERT_FALSE(flying.empty());
       std::shuffle(flying.begin(), flying.end(), random);
       const Frame frame = flying.back();
       flying.pop_back();
       if (random() % 5 == 0) {
-        sender.on_lost(frame.offset);
+        sender.on_lost(frame.segment.number);
         continue;
       }
       if (random() % 10 == 0) flying.push_back(frame);  // duplicated; its second ack does nothing
-      ASSERT_TRUE(receiver.on_bytes(frame.offset, frame.bytes));
-      sender.on_acked(frame.offset);
+      ASSERT_TRUE(receiver.on_bytes(frame.segment.offset, frame.bytes));
+      sender.on_acked(frame.segment.number);
       Bytes message;
       while (receiver.next_message(message) == ControlReceiver::Next::kMessage) {
         ASSERT_LT(received, messages.size());
@@ -69,12 +70,14 @@ TEST(ControlStream, SmallMessagesShareASegmentUntilItIsSent) {
   ControlSender sender;
   ASSERT_TRUE(sender.push(pattern(10, 1)));
   ASSERT_TRUE(sender.push(pattern(10, 2)));
-  EXPECT_EQ(sender.next().bytes.size(), 28U);
-  sender.on_sent(0);
+  EXPECT_EQ(sender.next()->bytes, 28U);
+  const uint32_t first = sender.next()->number;
+  sender.on_sent(*sender.next());
   ASSERT_TRUE(sender.push(pattern(10, 3)));
-  EXPECT_EQ(sender.next().offset, 28U);
-  sender.on_lost(0);
-  EXPECT_EQ(sender.next().bytes.size(), 28U) << "what was sent keeps its length";
+  EXPECT_EQ(sender.next()->offset, 28U);
+  sender.on_lost(first);
+  EXPECT_EQ(sender.next()->offset, 0U);
+  EXPECT_EQ(sender.next()->bytes, 28U) << "what was sent keeps its length";
 }
 
 TEST(ControlStream, BoundsWhatWaits) {
@@ -84,9 +87,9 @@ TEST(ControlStream, BoundsWhatWaits) {
   while (sender.push(message)) ++pushed;
   EXPECT_EQ(pushed, 3);
   uint64_t sent = 0;
-  for (auto segment = sender.next(); !segment.bytes.empty(); segment = sender.next()) {
-    sent += segment.bytes.size();
-    sender.on_sent(segment.offset);
+  for (auto segment = sender.next(); segment; segment = sender.next()) {
+    sent += segment->bytes;
+    sender.on_sent(*segment);
   }
   EXPECT_LE(sent, kControlWindowBytes);
   EXPECT_GT(sent, kControlWindowBytes - kControlSegmentBytes);

@@ -1,0 +1,73 @@
+#include "transport/flow/stream/byte_window.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace mercury {
+namespace {
+
+// Calls use(block number, offset in the block, offset in the bytes, bytes) for each block that
+// `bytes` bytes from `offset` on touch.
+template <class F>
+void for_each_block(uint64_t offset, size_t bytes, F use) {
+  for (size_t done = 0; done < bytes;) {
+    const uint64_t at = offset + done;
+    const auto within = static_cast<size_t>(at % kStreamBlockBytes);
+    const size_t take = std::min(bytes - done, kStreamBlockBytes - within);
+    use(at / kStreamBlockBytes, within, done, take);
+    done += take;
+  }
+}
+
+}  // namespace
+
+void ByteWindow::write(uint64_t offset, std::span<const std::byte> bytes) {
+  if (blocks_.empty()) first_ = offset / kStreamBlockBytes;
+  const uint64_t lowest = offset / kStreamBlockBytes;
+  if (lowest < first_) {  // the first bytes came out of order
+    std::vector<std::unique_ptr<StreamBlock>> moved(static_cast<size_t>(first_ - lowest) +
+                                                    blocks_.size());
+    std::move(blocks_.begin(), blocks_.end(), moved.end() - std::ssize(blocks_));
+    blocks_ = std::move(moved);
+    first_ = lowest;
+  }
+  for_each_block(offset, bytes.size(),
+                 [&](uint64_t number, size_t within, size_t done, size_t count) {
+                   const auto index = static_cast<size_t>(number - first_);
+                   if (index >= blocks_.size()) blocks_.resize(index + 1);
+                   if (blocks_[index] == nullptr) blocks_[index] = take();
+                   std::memcpy(blocks_[index]->bytes + within, bytes.data() + done, count);
+                 });
+  end_ = std::max(end_, offset + bytes.size());
+}
+
+void ByteWindow::read(uint64_t offset, std::span<std::byte> out) const noexcept {
+  for_each_block(offset, out.size(),
+                 [&](uint64_t number, size_t within, size_t done, size_t count) {
+                   const auto index = static_cast<size_t>(number - first_);
+                   std::memcpy(out.data() + done, blocks_[index]->bytes + within, count);
+                 });
+}
+
+void ByteWindow::release_before(uint64_t offset) noexcept {
+  if (offset >= end_) return clear();
+  const uint64_t lowest = offset / kStreamBlockBytes;
+  if (lowest > first_) give_first(std::min(static_cast<size_t>(lowest - first_), blocks_.size()));
+}
+
+void ByteWindow::clear() noexcept {
+  give_first(blocks_.size());
+  // `blocks_ = {}` would keep the memory.
+  std::vector<std::unique_ptr<StreamBlock>>().swap(blocks_);
+}
+
+void ByteWindow::give_first(size_t count) noexcept {
+  for (size_t i = 0; i < count; ++i) {
+    if (blocks_[i] != nullptr && pool_ != nullptr) pool_->give(std::move(blocks_[i]));
+  }
+  blocks_.erase(blocks_.begin(), blocks_.begin() + static_cast<std::ptrdiff_t>(count));
+  first_ += count;
+}
+
+}  // namespace mercury
