@@ -38,6 +38,7 @@ constexpr CounterInfo kCounterInfo[] = {
     {"drop_forged_answer",
      "HELLO_ACK or REFUSE that does not show that its sender has seen the HELLO"},
     {"drop_control", "malformed or out-of-window control frame"},
+    {"drop_stream", "malformed frame of a stream, or one that leaves too many gaps to keep"},
     {"drop_not_mercury", "frame for another protocol on an interface of Mercury's own"},
     {"drop_bad_ip", "malformed or fragmented IP packet"},
     {"drop_ip_checksum", "wrong IPv4 header checksum"},

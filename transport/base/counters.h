@@ -49,6 +49,7 @@ enum class Counter : uint16_t {
   kDropHandshake,
   kDropForgedAnswer,
   kDropControl,
+  kDropStream,
   // The same at the port.
   kDropNotMercury,
   kDropBadIp,

@@ -41,6 +41,7 @@ class ControlSender {
   void on_acked(uint32_t segment) noexcept { out_.on_acked(segment); }
   void on_lost(uint32_t segment) noexcept { out_.on_lost(segment); }
 
+  bool waits() const noexcept { return out_.waits(); }
   bool idle() const noexcept { return out_.idle(); }
   uint64_t in_flight_bytes() const noexcept { return out_.in_flight_bytes(); }
 

@@ -57,6 +57,7 @@ Session::Impl::Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& r
 void Session::Impl::connect(const wire::Hello& hello_, const wire::Key& key_, uint64_t now_ns) {
   key = key_;
   asked = hello_.nonce;
+  features_asked = hello_.features;
   wire::Hello complete = hello_;
   complete.session = local_number;
   if (complete.max_udp_payload == 0) complete.max_udp_payload = config.max_udp_payload;
@@ -83,6 +84,7 @@ void Session::Impl::accept(const wire::Hello& hello_, const wire::HelloAck& answ
   frame_tag = derive_frame_tag(key_, asked, answer.nonce);
   answer_due = true;
   open(hello_.max_udp_payload, now_ns);
+  start_streams(hello_.features & answer.features);
 }
 
 void Session::Impl::open(uint16_t peer_max_payload, uint64_t now_ns) {
@@ -122,6 +124,11 @@ void Session::Impl::enter_closed() noexcept {
 void Session::Impl::finish(const Error& error) {
   enter_closed();
   closed_due = false;
+  tell_closed(error);
+}
+
+void Session::Impl::tell_closed(const Error& error) {
+  if (streams) streams->close_all(error.code);
   events.on_closed(slot, error);
 }
 
@@ -135,6 +142,7 @@ uint64_t Session::Impl::next_deadline_ns() const noexcept {
   if (state != State::kOpen) return kNever;
   if (!confirmed) return opened_ns + config.handshake_timeout_ns;
   if (!probe.searching() && !path_reported) return 0;
+  if (streams && streams->has_events()) return 0;
   uint64_t deadline = std::min(loss.deadline_ns(), heard_ns + config.peer_timeout_ns);
   if (acks.deadline_ns() != 0) deadline = std::min(deadline, acks.deadline_ns());
   if (!keepalive_due) deadline = std::min(deadline, keepalive_deadline_ns());
@@ -149,7 +157,7 @@ void Session::Impl::on_timer(uint64_t now_ns) {
   now_ns_seen = now_ns;
   if (closed_due) {
     closed_due = false;
-    events.on_closed(slot, ended);
+    tell_closed(ended);
   } else if (state == State::kConnecting) {
     hello.on_timer(now_ns);
     if (!hello.expired(now_ns)) return;
@@ -187,6 +195,7 @@ void Session::Impl::on_open_timer(uint64_t now_ns, uint64_t unattended_ns) {
     keepalive_due = true;
     keepalive_ns = now_ns;
   }
+  if (streams) streams->tell();
   after_progress();
 }
 
@@ -226,6 +235,10 @@ void Session::connect(const wire::Hello& hello, const wire::Key& key, uint64_t n
 void Session::accept(const wire::Hello& hello, const wire::HelloAck& answer, const wire::Key& key,
                      uint64_t now_ns) {
   impl_->accept(hello, answer, key, now_ns);
+}
+void Session::carry_streams(const StreamConfig& config, StreamEvents& events) {
+  impl_->stream_config = config;
+  impl_->stream_events = &events;
 }
 void Session::close(Errc code, std::string_view text, uint64_t now_ns) {
   impl_->now_ns_seen = now_ns;
@@ -269,6 +282,13 @@ uint64_t Session::on_send_chunk(const SentTag& tag, uint32_t bytes, uint64_t now
 bool Session::has_pending(uint64_t now_ns) const noexcept { return impl_->has_pending(now_ns); }
 uint32_t Session::build(std::span<std::byte> out, uint64_t now_ns) noexcept {
   return impl_->build(out, now_ns);
+}
+Streams* Session::streams() noexcept {
+  return impl_->state == State::kOpen ? impl_->streams.get() : nullptr;
+}
+bool Session::can_send_stream(uint64_t now_ns) noexcept { return impl_->can_send_stream(now_ns); }
+uint32_t Session::build_stream(std::span<std::byte> out, uint64_t now_ns) noexcept {
+  return impl_->build_stream(out, now_ns);
 }
 Status Session::send_control(std::span<const std::byte> message) {
   if (impl_->state != State::kConnecting && impl_->state != State::kOpen) {

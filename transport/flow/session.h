@@ -1,5 +1,5 @@
-// One session: two engines that exchange the chunks and control messages of one job. Sans-I/O: it
-// is told what arrived and what time it is, and is asked what to send.
+// One session: two engines that exchange chunks, control messages and byte streams, of one job or
+// of none. Sans-I/O: it is told what arrived and what time it is, and is asked what to send.
 //
 // Packet numbers never repeat (64 bits). Acknowledgements carry ranges. Loss is declared by packet
 // and time thresholds, a probe covers the tail (RFC 9002, RFC 8985), and what is lost is reported
@@ -24,6 +24,7 @@
 #include "transport/base/types.h"
 #include "transport/flow/frame_tag.h"
 #include "transport/flow/sent_tag.h"
+#include "transport/flow/stream/stream_events.h"
 #include "transport/wire/header.h"
 #include "transport/wire/hello.h"
 
@@ -68,6 +69,7 @@ class SessionEvents {
 };
 
 class SentPool;  // sent_pool.h
+class Streams;   // stream/streams.h
 
 class Session {
  public:
@@ -89,6 +91,9 @@ class Session {
   // without a frame that carries the tag within handshake_timeout the session ends.
   void accept(const wire::Hello& hello, const wire::HelloAck& answer, const wire::Key& key,
               uint64_t now_ns);
+  // Before either: the session carries streams if both its HELLO and the answer have
+  // wire::kFeatureStreams. `events` outlives it.
+  void carry_streams(const StreamConfig& config, StreamEvents& events);
   // build() then writes CLOSE with `code` and `text`, three times as nothing acknowledges it (once
   // on the passive side before on_open; nothing, if the peer is not known yet); after that only
   // kClosed, and on_closed with the same from on_timer, which is then due at once.
@@ -103,9 +108,10 @@ class Session {
 
   // --- receiving -----------------------------------------------------------------------------
   // For every decoded frame of this session except chunks: HELLO again (the engine knows it by
-  // source and the number in its body), HELLO_ACK, REFUSE, CLOSE, ACK, PING, CONTROL. Checks tag
-  // and payload CRC itself; what is wrong is dropped under its counter. A peer that acknowledges
-  // what was never sent, or announces an impossible control message, is closed with kProtocol.
+  // source and the number in its body), HELLO_ACK, REFUSE, CLOSE, ACK, PING, CONTROL, STREAM,
+  // STREAM_CREDIT, STREAM_RESET. Checks tag and payload CRC itself; what is wrong is dropped under
+  // its counter. A peer that acknowledges what was never sent, announces an impossible control
+  // message, or takes more of a stream than he may, is closed with kProtocol.
   // `marked`: the network marked the frame (ECN).
   void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
                 bool marked = false);
@@ -144,6 +150,15 @@ class Session {
   // (more than 1 MiB unacknowledged), kClosed.
   Status send_control(std::span<const std::byte> message);
   static constexpr size_t kMaxControlMessage = 256 * 1024;
+
+  // --- streams -------------------------------------------------------------------------------
+  // Of an open session that carries them, else null: the calls of a service (Streams).
+  Streams* streams() noexcept;
+  // Whether a segment of a stream waits and may go: streams share window, grant and pace with
+  // chunks, first come, first served.
+  bool can_send_stream(uint64_t now_ns) noexcept;
+  // As build(), of one segment; 0 also if it does not fit `out`.
+  uint32_t build_stream(std::span<std::byte> out, uint64_t now_ns) noexcept;
 
   // --- time ----------------------------------------------------------------------------------
   // When on_timer is next due: 0 at once, kNever never. Changes with every call above.

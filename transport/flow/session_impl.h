@@ -1,8 +1,10 @@
 // The state of one session, private to this folder. session.cc opens, closes and keeps time;
-// session_receive.cc takes frames; session_send.cc writes them.
+// session_receive.cc takes frames; session_send.cc writes them; session_streams.cc does both for
+// streams.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <variant>
@@ -16,8 +18,11 @@
 #include "transport/flow/loss.h"
 #include "transport/flow/mtu_probe.h"
 #include "transport/flow/session.h"
+#include "transport/flow/stream/streams.h"
 
 namespace mercury {
+
+inline constexpr size_t kPlainBytes = sizeof(wire::PlainHeader);
 
 // What the session's own packets need to know when they come back. A segment of a stream is found by
 // both numbers; stream 0 is the control stream.
@@ -25,6 +30,9 @@ inline SentTag segment_tag(wire::FrameType type, uint32_t stream, uint32_t segme
   return {type, 0, {stream, segment, 0}};
 }
 inline uint32_t segment_of(const SentTag& tag) noexcept { return tag.words[1]; }
+inline Streams::Frame stream_frame(const SentTag& tag) noexcept {
+  return {tag.type, 0, tag.words[0], tag.words[1]};
+}
 inline SentTag ping_tag(uint16_t probed_bytes) noexcept {  // 0: not an MTU probe
   return {wire::FrameType::kPing, probed_bytes, {}};
 }
@@ -42,6 +50,7 @@ struct Session::Impl {
   void confirm();  // the peer knows the tag
   void begin_close(wire::FrameType farewell, Errc code, std::string_view text);
   void finish(const Error& error);  // at once, and tells the engine
+  void tell_closed(const Error& error);
   void enter_closed() noexcept;
 
   // Time (session.cc).
@@ -80,6 +89,7 @@ struct Session::Impl {
   uint64_t on_send_chunk(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
   bool has_pending(uint64_t now_ns) const noexcept;
   bool control_due() const noexcept;
+  bool signal_due() const noexcept { return streams && streams->signal_due(); }
   uint32_t build(std::span<std::byte> out, uint64_t now_ns);
   uint32_t build_open(std::span<std::byte> out, uint64_t now_ns);
   uint32_t build_hello(std::span<std::byte> out, uint64_t now_ns);
@@ -89,6 +99,18 @@ struct Session::Impl {
   uint32_t build_control(std::span<std::byte> out, uint64_t now_ns);
   uint32_t build_farewell(std::span<std::byte> out);
   uint32_t finish_tagged(std::span<std::byte> out, wire::Header header, size_t body_bytes) noexcept;
+
+  // Streams (session_streams.cc): cold where there are none.
+  void start_streams(uint32_t features);  // both sides' in common
+  [[gnu::cold]] void on_stream_frame(const wire::Header& header, std::span<const std::byte> payload,
+                                     uint64_t now_ns, bool marked);
+  [[gnu::cold]] void stream_acked(const SentTag& tag);
+  [[gnu::cold]] void stream_lost(const SentTag& tag);
+  [[gnu::cold]] uint32_t build_signal(std::span<std::byte> out, uint64_t now_ns);
+  // Body of the next segment of a stream; 0: none waits. None is larger than the path carries.
+  uint32_t segment_bytes() const noexcept;
+  bool can_send_stream(uint64_t now_ns) noexcept;
+  uint32_t build_stream(std::span<std::byte> out, uint64_t now_ns);
 
   void count(Counter counter) noexcept { counters.add(counter); }
 
@@ -106,6 +128,7 @@ struct Session::Impl {
   wire::HelloAck answer;
   wire::Key key{};      // active side
   wire::Nonce asked{};  // the HELLO's nonce
+  uint32_t features_asked = 0;
   std::string hearsay;  // active side: what a version 1 host may have said (docs/protocol.md)
   FrameTag frame_tag;
   bool passive = false;
@@ -146,6 +169,11 @@ struct Session::Impl {
   // Smallest frame that can_send refused since the last on_window_open; 0 = none. can_send is a
   // question, and remembering it is what makes on_window_open possible.
   mutable uint32_t refused_bytes = 0;
+
+  // Streams, once both sides are known to have them.
+  StreamConfig stream_config;
+  StreamEvents* stream_events = nullptr;
+  std::unique_ptr<Streams> streams;
 
   // Receiving.
   AckTracker acks;

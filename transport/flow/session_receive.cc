@@ -41,11 +41,13 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     case wire::FrameType::kControl:
       on_open_frame(header, payload, now_ns, marked_);
       return;
-    case wire::FrameType::kPush:
-    case wire::FrameType::kResult:
     case wire::FrameType::kStream:
     case wire::FrameType::kStreamCredit:
     case wire::FrameType::kStreamReset:
+      on_stream_frame(header, payload, now_ns, marked_);
+      return;
+    case wire::FrameType::kPush:
+    case wire::FrameType::kResult:
       count(Counter::kDropType);
       return;
   }
@@ -99,6 +101,7 @@ void Session::Impl::on_hello_ack(std::span<const std::byte> payload, uint64_t no
   answer = *received;
   hello.stop();
   open(received->max_udp_payload, now_ns);
+  start_streams(features_asked & answer.features);
   keepalive_due = true;  // a frame with the tag: the peer waits for one
   confirm();
 }
@@ -134,6 +137,7 @@ void Session::Impl::on_open_frame(const wire::Header& header, std::span<const st
     case wire::FrameType::kAck:
       acks.on_received(header.packet_number, false, false, now_ns);
       on_ack(header, payload, now_ns);
+      if (streams && state == State::kOpen) streams->tell();
       return;
     case wire::FrameType::kControl:
       if (!on_control(payload)) {
@@ -222,6 +226,8 @@ void Session::Impl::packet_acked(const SentRecord& record) noexcept {
     events.on_acked(slot, record.tag);
   } else if (record.tag.type == wire::FrameType::kControl) {
     control_out.on_acked(segment_of(record.tag));
+  } else if (record.tag.type != wire::FrameType::kPing) {
+    stream_acked(record.tag);
   } else if (probed_bytes(record.tag) != 0) {
     probe.on_acked(probed_bytes(record.tag));
   }
@@ -239,8 +245,10 @@ void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexc
   if (!ping) delivery.on_lost(record.bytes, now_ns_seen);
   if (wire::is_chunk(record.tag.type)) {
     events.on_lost(slot, record.tag);
-  } else if (!ping) {
+  } else if (record.tag.type == wire::FrameType::kControl) {
     control_out.on_lost(segment_of(record.tag));
+  } else if (!ping) {
+    stream_lost(record.tag);
   }
 }
 

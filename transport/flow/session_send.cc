@@ -9,7 +9,6 @@
 namespace mercury {
 namespace {
 
-constexpr size_t kPlainBytes = sizeof(wire::PlainHeader);
 // Control messages are few and everything waits for them: they may exceed the window by this much,
 // so that a full window of chunks does not hold them up.
 constexpr uint64_t kControlInFlightBytes = 32 * 1024;
@@ -112,7 +111,8 @@ uint64_t Session::Impl::on_send_chunk(const SentTag& tag, uint32_t bytes,
 }
 
 bool Session::Impl::control_due() const noexcept {
-  return control_out.in_flight_bytes() < kControlInFlightBytes && control_out.next().has_value();
+  return control_out.waits() && control_out.in_flight_bytes() < kControlInFlightBytes &&
+         control_out.next().has_value();
 }
 
 bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
@@ -130,7 +130,7 @@ bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
   if (!confirmed) return false;  // it may be nobody who asked
   // The rest is kept until it is acknowledged, and that needs a record.
   return loss.has_room() && (loss.probes_due() > 0 || keepalive_due || escorts_due > 0 ||
-                             probe.due() != 0 || control_due());
+                             probe.due() != 0 || control_due() || signal_due());
 }
 
 uint32_t Session::Impl::build(std::span<std::byte> out, uint64_t now_ns) {
@@ -157,6 +157,7 @@ uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
     return build_ping(out, 0, now_ns);
   }
   if (control_due()) return build_control(out, now_ns);
+  if (signal_due()) return build_signal(out, now_ns);
   if (keepalive_due) return build_ping(out, 0, now_ns);
   if (escorts_due > 0) {
     --escorts_due;

@@ -19,6 +19,7 @@
 
 #include "transport/flow/sent_pool.h"
 #include "transport/flow/session.h"
+#include "transport/flow/stream/streams.h"
 #include "transport/wire/crc32c.h"
 
 namespace mercury::test {
@@ -41,7 +42,7 @@ inline constexpr uint32_t kChunkPayload = 1000;
 class Net;
 
 // One engine with one session: sends chunks, retransmits what is lost, counts what arrives.
-class Host : public SessionEvents {
+class Host : public SessionEvents, public StreamEvents {
  public:
   Host(Net& net, int index, uint32_t number, SessionConfig config)
       : config_(config), net_(net), index_(index), number_(number) {
@@ -50,6 +51,14 @@ class Host : public SessionEvents {
   void make_session() {
     session = std::make_unique<Session>(SessionSlot(7), number_, remote(), config_, pool, *this,
                                         counters);
+    if (with_streams) session->carry_streams(stream_config, *this);
+  }
+  // Before the session connects or accepts.
+  void carry_streams(const StreamConfig& config = {}) {
+    with_streams = true;
+    stream_config = config;
+    answer.features = wire::kFeatureStreams;
+    session->carry_streams(config, *this);
   }
 
   Endpoint remote() const {
@@ -89,6 +98,21 @@ class Host : public SessionEvents {
     ++path_reports;
     path = bytes;
   }
+  void on_stream_opened(SessionSlot, StreamId id) override { ++streams_opened[id.value]; }
+  void on_stream_readable(SessionSlot, StreamId id) override {
+    Bytes buffer(10'000);
+    StreamRead part;
+    do {
+      part = session->streams()->read(id, buffer);
+      stream_bytes[id.value].insert(stream_bytes[id.value].end(), buffer.begin(),
+                                    buffer.begin() + static_cast<std::ptrdiff_t>(part.bytes));
+    } while (part.bytes == buffer.size());
+  }
+  void on_stream_writable(SessionSlot, StreamId) override {}
+  void on_stream_closed(SessionSlot, StreamId id, Errc code) override {
+    EXPECT_TRUE(streams_closed.emplace(id.value, code).second);
+  }
+  void on_streams_available(SessionSlot) override {}
 
   SentPool pool;
   Counters counters;
@@ -108,6 +132,11 @@ class Host : public SessionEvents {
   Errc closed_code = Errc::kOk;
   std::string closed_text;
   std::vector<Bytes> messages;
+  bool with_streams = false;
+  StreamConfig stream_config;
+  std::map<uint32_t, int> streams_opened;
+  std::map<uint32_t, Errc> streams_closed;
+  std::map<uint32_t, Bytes> stream_bytes;  // read
   uint16_t path = 0;
   SessionConfig config_;
 
@@ -127,6 +156,7 @@ class Net {
     wire::Hello hello;
     hello.job = "job";
     hello.nonce = kNonce;
+    if (host[0].with_streams) hello.features = wire::kFeatureStreams;
     host[0].session->connect(hello, key, now_ns);
   }
   void send(int from, std::span<const std::byte> frame) {
@@ -247,6 +277,11 @@ inline void Host::pump() {
   Bytes out(config_.max_udp_payload < 1232 ? 1232 : config_.max_udp_payload);
   while (session->has_pending(net_.now_ns)) {
     const uint32_t bytes = session->build(out, net_.now_ns);
+    if (bytes == 0) break;
+    net_.send(index_, std::span(out).first(bytes));
+  }
+  while (session->can_send_stream(net_.now_ns)) {
+    const uint32_t bytes = session->build_stream(out, net_.now_ns);
     if (bytes == 0) break;
     net_.send(index_, std::span(out).first(bytes));
   }

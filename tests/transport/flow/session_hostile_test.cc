@@ -145,13 +145,17 @@ TEST(SessionHostile, AnImpossibleControlLengthCloses) {
 // Random bodies with valid checksums, and honest bodies with random bytes changed: nothing crashes
 // (the sanitizer builds watch), memory stays bounded, and the session either lives or closes once.
 TEST(SessionHostile, SurvivesRandomFrames) {
-  constexpr std::array kTypes = {wire::FrameType::kHello,   wire::FrameType::kHelloAck,
-                                 wire::FrameType::kRefuse,  wire::FrameType::kClose,
-                                 wire::FrameType::kAck,     wire::FrameType::kPing,
-                                 wire::FrameType::kControl, wire::FrameType::kPush};
+  constexpr std::array kTypes = {
+      wire::FrameType::kHello,        wire::FrameType::kHelloAck,   wire::FrameType::kRefuse,
+      wire::FrameType::kClose,        wire::FrameType::kAck,        wire::FrameType::kPing,
+      wire::FrameType::kControl,      wire::FrameType::kPush,       wire::FrameType::kStream,
+      wire::FrameType::kStreamCredit, wire::FrameType::kStreamReset};
   for (uint32_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
     Net net(seed);
+    if (seed % 2 != 0) {
+      for (Host& host : net.host) host.carry_streams();
+    }
     net.connect();
     if (seed % 3 != 0) {
       ASSERT_TRUE(net.run_until_open());

@@ -49,7 +49,8 @@ class StreamSender {
   uint64_t in_flight_bytes() const noexcept { return in_flight_bytes_; }
   uint64_t base() const noexcept { return segments() == 0 ? cut_ : segments_[head_].offset; }
   size_t segments() const noexcept { return segments_.size() - head_; }  // sent, not yet behind
-  bool has_lost() const noexcept { return lost_ > 0; }
+  // Whether bytes wait to be sent, be it that there is credit for them or not.
+  bool waits() const noexcept { return lost_ > 0 || cut_ < end_; }
   // Nothing waits for anything.
   bool idle() const noexcept { return segments() == 0 && cut_ == end_; }
   // All of it, its end too, has arrived.

@@ -1,0 +1,78 @@
+// What a session does for its streams; sessions without them never come here.
+#include "transport/flow/session_impl.h"
+
+namespace mercury {
+
+static_assert(wire::kStreamHeaderBytes + kPlainBytes < kBasePayloadBytes);
+
+void Session::Impl::start_streams(uint32_t features) {
+  if (stream_events == nullptr || (features & wire::kFeatureStreams) == 0) return;
+  streams = std::make_unique<Streams>(slot, !passive, stream_config, *stream_events);
+}
+
+void Session::Impl::on_stream_frame(const wire::Header& header, std::span<const std::byte> payload,
+                                    uint64_t now_ns, bool marked_) {
+  if (!streams) {
+    count(Counter::kDropType);
+    return;
+  }
+  if (!acks.is_new(header.packet_number)) {
+    count(Counter::kDropDuplicate);
+    return;
+  }
+  heard_ns = now_ns;
+  switch (streams->on_frame(header.type, payload)) {
+    case Streams::Verdict::kTaken:
+      acks.on_received(header.packet_number, true, (header.flags & wire::kFlagAckNow) != 0, now_ns);
+      if (marked_) ++marked;
+      streams->tell();
+      return;
+    case Streams::Verdict::kDropped:
+      count(Counter::kDropStream);
+      return;
+    case Streams::Verdict::kBroken:
+      begin_close(wire::FrameType::kClose, Errc::kProtocol, streams->broken());
+      return;
+  }
+}
+
+void Session::Impl::stream_acked(const SentTag& tag) { streams->on_acked(stream_frame(tag)); }
+void Session::Impl::stream_lost(const SentTag& tag) { streams->on_lost(stream_frame(tag)); }
+
+// Credit and resets are small, and what they set free waits for them.
+uint32_t Session::Impl::build_signal(std::span<std::byte> out, uint64_t now_ns) {
+  const Streams::Frame frame = streams->build_signal(out.subspan(kPlainBytes));
+  wire::Header header;
+  header.type = frame.type;
+  header.packet_number = next_number;
+  const uint32_t bytes = finish_tagged(out, header, frame.body_bytes);
+  loss.on_sent(next_number++, segment_tag(frame.type, frame.stream, 0), bytes, now_ns);
+  return bytes;
+}
+
+uint32_t Session::Impl::segment_bytes() const noexcept {
+  if (!streams || state != State::kOpen || !confirmed) return 0;
+  return streams->segment_bytes(probe.path_payload() - static_cast<uint32_t>(kPlainBytes));
+}
+
+bool Session::Impl::can_send_stream(uint64_t now_ns) noexcept {
+  const uint32_t body = segment_bytes();
+  return body != 0 && can_send(static_cast<uint32_t>(kPlainBytes) + body, now_ns);
+}
+
+// Counted, paced and acknowledged as a chunk is: a stream may be as large as any tensor.
+uint32_t Session::Impl::build_stream(std::span<std::byte> out, uint64_t now_ns) {
+  const uint32_t body = segment_bytes();
+  if (body == 0 || out.size() < kPlainBytes + body) return 0;
+  const uint32_t most = probe.path_payload() - static_cast<uint32_t>(kPlainBytes);
+  const Streams::Frame frame = streams->build_segment(out.subspan(kPlainBytes), most);
+  wire::Header header;
+  header.type = frame.type;
+  header.packet_number = on_send_chunk(segment_tag(frame.type, frame.stream, frame.segment),
+                                       static_cast<uint32_t>(kPlainBytes) + body, now_ns);
+  // As of control: whoever waits for the bytes waits for the last of a burst.
+  header.flags = ask_now || segment_bytes() == 0 ? uint16_t{wire::kFlagAckNow} : uint16_t{0};
+  return finish_tagged(out, header, frame.body_bytes);
+}
+
+}  // namespace mercury
