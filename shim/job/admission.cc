@@ -90,7 +90,7 @@ bool JobManager::State::try_control_hello(const PendingHello& pending, uint64_t 
     refuse(pending, unknown_job(hello.job, where, context.policy, key.has_value()));
   } else {
     if (greetings.size() >= kMaxGreetings) drop_oldest_greeting();
-    const LinkId link = context.links.accept(Link::Owner::kGreeting, 0, pending.lane, kControlSlot,
+    const LinkId link = context.links.accept(Link::Owner::kGreeting, 0, pending.lane, kNoJob,
                                              pending.hello.hello, hello.nonce, 0, *key);
     greetings[link] = {hello.job, *key, now_ns + kGreetingNs};
   }

@@ -146,8 +146,8 @@ void Coordinator::invite(Invitation& invitation) {
   hello.rank = invitation.rank;
   hello.job = job_;
   invitation.retry_ns = kNever;
-  invitation.link = context_.links.connect(Link::Owner::kCoordinator, number_, LaneId(0),
-                                           kControlSlot, invitation.address, hello, key_);
+  invitation.link = context_.links.connect(Link::Owner::kCoordinator, number_, LaneId(0), kNoJob,
+                                           invitation.address, hello, key_);
 }
 
 void Coordinator::on_opened(LinkId link) {

@@ -21,10 +21,6 @@ namespace mercury {
 
 using LinkId = uint64_t;  // the token of the engine's commands and events; 0 = none
 
-// Control sessions belong to no job's engine state, so RemoveJob must not close them: their slot is
-// one that no job has.
-inline constexpr JobSlot kControlSlot{0xffff};
-
 struct Link {
   enum class Owner : uint8_t {
     kGreeting,     // accepted; has not said yet what it wants

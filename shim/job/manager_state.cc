@@ -57,7 +57,7 @@ Member* JobManager::State::find_member(ClientId client, JobSlot slot) const {
 Result<Member*> JobManager::State::add_member(OpenJob spec, const JobKey& key, uint64_t now_ns) {
   uint16_t slot = 0;
   while (members.contains(slot)) ++slot;
-  if (slot >= context.policy.max_jobs || slot >= kControlSlot.value) {
+  if (slot >= context.policy.max_jobs || slot >= kNoJob.value) {
     return no_room_for(spec.name);
   }
   const auto it = known.find(spec.name);

@@ -66,7 +66,7 @@ void Member::connect() {
   hello.incarnation = incarnation_;
   hello.job = spec_.name;
   retry_ns_ = kNever;
-  control_ = context_.links.connect(Link::Owner::kMember, slot_.value, LaneId(0), kControlSlot,
+  control_ = context_.links.connect(Link::Owner::kMember, slot_.value, LaneId(0), kNoJob,
                                     spec_.rendezvous.front(), hello, key_);
 }
 

@@ -33,6 +33,9 @@ namespace mercury {
 using SessionSlot = Id<struct SessionTag, uint32_t>;  // index in one engine's session table
 using JobSlot =
     Id<struct JobTag, uint16_t>;  // index in one host's job table, same in all its engines
+// Of a session that belongs to no job (a job's control sessions, a service's of streams): no job's
+// removal closes it.
+inline constexpr JobSlot kNoJob{0xffff};
 using LaneId = Id<struct LaneTag, uint16_t>;  // engine index within a host
 
 // Times are nanoseconds of the clock that drives the engine (CLOCK_MONOTONIC, or the simulator's

@@ -18,12 +18,14 @@
 #include <utility>
 
 #include "transport/base/counters.h"
+#include "transport/base/fifo.h"
 #include "transport/base/spsc_ring.h"
 #include "transport/engine/handshakes.h"
 #include "transport/engine/pacer.h"
 #include "transport/engine/service.h"
 #include "transport/engine/session_command.h"
 #include "transport/engine/session_table.h"
+#include "transport/engine/stream_service.h"
 #include "transport/flow/credit.h"
 #include "transport/flow/sent_pool.h"
 #include "transport/flow/session.h"
@@ -60,6 +62,8 @@ constexpr uint32_t frames_per_pass(uint32_t most, uint32_t frame_bytes) {
   return std::clamp(kPassBytes / std::max(frame_bytes, 1u) / 8 * 8, kLeastBurst, most);
 }
 static_assert(frames_per_pass(kTxBurst, 8972) == 16 && frames_per_pass(kTxBurst, 65507) == 8);
+// Segments of streams that one session sends before the next one's turn.
+inline constexpr uint32_t kStreamTurn = 8;
 inline constexpr uint64_t kTickNs = 10'000'000;  // Port::tick
 inline constexpr uint64_t kRefusalReportNs = 1'000'000'000;
 // Virtual devices do not say when there is room again.
@@ -74,7 +78,7 @@ inline constexpr size_t kMostReportsBeforeHello = kMostReports / 2;
 inline constexpr size_t kMostReportedBytes = 16 * 1024 * 1024;
 
 template <Port P, Service S>
-class Engine final : private SessionEvents, private SessionHost {
+class Engine final : private SessionEvents, private StreamEvents, private StreamHost {
  public:
   using Command = typename S::Command;
   using Event = typename S::Event;
@@ -97,7 +101,12 @@ class Engine final : private SessionEvents, private SessionHost {
         credit_(port.link_bytes_per_second(), config.incast_queue_bytes,
                 config.session.delay_target_ns),
         rx_burst_(frames_per_pass(kBurst, port.info().max_udp_payload)),
-        tx_burst_(frames_per_pass(kTxBurst, port.info().max_udp_payload)) {}
+        tx_burst_(frames_per_pass(kTxBurst, port.info().max_udp_payload)) {
+    if constexpr (StreamService<S>) {
+      line_.reserve(config.max_sessions);
+      service_.attach(static_cast<StreamHost&>(*this));
+    }
+  }
 
   // One pass. Returns how much was done; 0 means that it may sleep until next_deadline_ns().
   uint32_t poll_once(uint64_t now_ns) {
@@ -110,7 +119,14 @@ class Engine final : private SessionEvents, private SessionHost {
     work += take_commands();
     work += service_.poll(now_ns);
     work += send_session_frames();
+    if constexpr (StreamService<S>) {
+      streams_first_ = !streams_first_;
+      if (streams_first_) work += send_streams();
+    }
     if (!stalled_) work += send_chunks();
+    if constexpr (StreamService<S>) {
+      if (!streams_first_) work += send_streams();
+    }
     work += report_events();
     if (now_ns >= next_tick_ns_) tick();
     port_.tx_flush(now_ns);
@@ -158,6 +174,36 @@ class Engine final : private SessionEvents, private SessionHost {
   void close_oversized(const OutgoingChunk& chunk, SessionEntry& entry);
   void send_chunk(OutgoingChunk& chunk, TxFrame& frame, SessionEntry& entry) noexcept;
   void update_block(SessionSlot slot, SessionEntry& entry) noexcept;
+
+  // --- streams (engine_streams.h) ---
+  Streams* streams_of(SessionSlot slot) noexcept;
+  void line_up(SessionSlot slot, SessionEntry& entry);
+  uint32_t send_streams();
+  uint32_t send_segments(SessionEntry& entry);
+  // --- StreamHost ---
+  Result<StreamId> open_stream(SessionSlot slot) override;
+  size_t write_stream(SessionSlot slot, StreamId stream, std::span<const std::byte> bytes) override;
+  StreamRead read_stream(SessionSlot slot, StreamId stream, std::span<std::byte> out) override;
+  void finish_stream(SessionSlot slot, StreamId stream) override;
+  void reset_stream(SessionSlot slot, StreamId stream, Errc code) override;
+  size_t stream_bytes(SessionSlot slot) override;
+  void close_session(SessionSlot slot, Errc code, std::string_view text) override;
+  // --- StreamEvents: no others' sessions carry streams ---
+  void on_stream_opened(SessionSlot slot, StreamId stream) override {
+    if constexpr (StreamService<S>) service_.on_stream_opened(slot, stream);
+  }
+  void on_stream_readable(SessionSlot slot, StreamId stream) override {
+    if constexpr (StreamService<S>) service_.on_stream_readable(slot, stream);
+  }
+  void on_stream_writable(SessionSlot slot, StreamId stream) override {
+    if constexpr (StreamService<S>) service_.on_stream_writable(slot, stream);
+  }
+  void on_stream_closed(SessionSlot slot, StreamId stream, Errc code) override {
+    if constexpr (StreamService<S>) service_.on_stream_closed(slot, stream, code);
+  }
+  void on_streams_available(SessionSlot slot) override {
+    if constexpr (StreamService<S>) service_.on_streams_available(slot);
+  }
 
   // --- SessionEvents ---
   void on_acked(SessionSlot slot, const SentTag& tag) noexcept override {
@@ -213,6 +259,7 @@ class Engine final : private SessionEvents, private SessionHost {
   SentPool sent_pool_;         // before the sessions, which give their records back to it
   SessionTable sessions_;
   Handshakes handshakes_;
+  Fifo<SessionSlot> line_;  // sessions whose streams may send, each in turn
   Pacer pacer_;
   CreditAllocator credit_;  // what peers may have in flight towards this engine
   const uint32_t rx_burst_;
@@ -223,6 +270,7 @@ class Engine final : private SessionEvents, private SessionHost {
   uint64_t next_refusal_report_ns_ = 0;
   bool paced_ = false;    // the last pass ended because the link is behind
   bool stalled_ = false;  // or because the port had no room
+  bool streams_first_ = false;
   bool reported_ = false;
   bool stopping_ = false;
   bool stopped_ = false;
@@ -232,3 +280,4 @@ class Engine final : private SessionEvents, private SessionHost {
 
 #include "transport/engine/engine_control.h"
 #include "transport/engine/engine_datapath.h"
+#include "transport/engine/engine_streams.h"

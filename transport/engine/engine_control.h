@@ -33,6 +33,9 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, uint64_t 
   entry.session =
       std::make_unique<Session>(slot, sessions_.number_of(slot), remote, session, sent_pool_,
                                 static_cast<SessionEvents&>(*this), counters_);
+  if constexpr (StreamService<S>) {
+    entry.session->carry_streams(service_.stream_config(), static_cast<StreamEvents&>(*this));
+  }
   credit_.add_session(slot, job);
   entry.session->set_grant(credit_.idle_units(job), credit_.idle_units(job));
   sessions_.touch(slot);
@@ -130,6 +133,9 @@ void Engine<P, S>::on_open(SessionSlot slot) {
   SessionEntry& entry = sessions_.at(slot);
   entry.tag = entry.session->tag();
   report(event::SessionOpened{entry.token, entry.session->answer()});
+  if constexpr (StreamService<S>) {
+    if (entry.session->streams() != nullptr) service_.on_session_open(slot, entry.token);
+  }
 }
 
 template <Port P, Service S>

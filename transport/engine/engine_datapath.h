@@ -142,6 +142,7 @@ uint32_t Engine<P, S>::send_session_frames() {
       ++sent;
     }
     if (!entry.closed) {
+      if constexpr (StreamService<S>) line_up(slot, entry);
       update_block(slot, entry);
       sessions_.set_deadline(slot,
                              std::min(entry.session->next_deadline_ns(),

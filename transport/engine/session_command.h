@@ -4,7 +4,9 @@
 // side waits for the other. Cold path: allocation is allowed on both sides.
 //
 // Shape: `token` is chosen by the control plane and comes back in the event. `job` is the host's
-// slot for a job, the same in all its engines.
+// slot for a job, the same in all its engines; kNoJob for a session that belongs to none, whose key
+// and name (Hello::job) are those of its service. Such a session has a share of no job's grants:
+// what it sends is bounded by its window and its streams' credit.
 #pragma once
 
 #include <cstdint>
@@ -24,16 +26,16 @@ namespace command {
 // Opens a session to `remote`; SessionOpened or SessionClosed follows.
 struct Connect {
   uint64_t token = 0;
-  JobSlot job;
+  JobSlot job = kNoJob;
   Endpoint remote;
   wire::Hello hello;  // `session` and `max_udp_payload` are filled in by the engine
-  wire::Key key{};    // the job's: what the session's tag is derived from
+  wire::Key key{};    // the job's or the service's: what the session's tag is derived from
 };
 // Answers a HelloReceived event.
 struct Accept {
   uint64_t hello = 0;  // HelloReceived::hello
   uint64_t token = 0;  // names the session from now on
-  JobSlot job;
+  JobSlot job = kNoJob;
   wire::HelloAck answer;  // `session` and `max_udp_payload` are filled in by the engine
   wire::Key key{};
 };

@@ -1,0 +1,119 @@
+// Engine: streams, for a service that has them. Included by engine.h only.
+#pragma once
+
+#include "transport/engine/engine.h"
+
+namespace mercury {
+
+template <Port P, Service S>
+Streams* Engine<P, S>::streams_of(SessionSlot slot) noexcept {
+  if (!sessions_.in_use(slot) || sessions_.at(slot).closed) return nullptr;
+  sessions_.touch(slot);  // whatever is asked for may give it frames to send
+  return sessions_.at(slot).session->streams();
+}
+
+template <Port P, Service S>
+Result<StreamId> Engine<P, S>::open_stream(SessionSlot slot) {
+  if (Streams* streams = streams_of(slot)) return streams->open();
+  if (!sessions_.in_use(slot) || sessions_.at(slot).session->state() != Session::State::kOpen) {
+    return Error(Errc::kClosed, "the session is not open");
+  }
+  return Error(Errc::kUnsupported, "the session with " + sessions_.at(slot).remote.to_string() +
+                                       " carries no streams: one of both HELLOs lacks the feature");
+}
+
+template <Port P, Service S>
+size_t Engine<P, S>::write_stream(SessionSlot slot, StreamId stream,
+                                  std::span<const std::byte> bytes) {
+  Streams* streams = streams_of(slot);
+  return streams == nullptr ? 0 : streams->write(stream, bytes);
+}
+
+template <Port P, Service S>
+StreamRead Engine<P, S>::read_stream(SessionSlot slot, StreamId stream, std::span<std::byte> out) {
+  Streams* streams = streams_of(slot);
+  return streams == nullptr ? StreamRead{} : streams->read(stream, out);
+}
+
+template <Port P, Service S>
+void Engine<P, S>::finish_stream(SessionSlot slot, StreamId stream) {
+  if (Streams* streams = streams_of(slot)) streams->finish(stream);
+}
+
+template <Port P, Service S>
+void Engine<P, S>::reset_stream(SessionSlot slot, StreamId stream, Errc code) {
+  if (Streams* streams = streams_of(slot)) streams->reset(stream, code);
+}
+
+template <Port P, Service S>
+size_t Engine<P, S>::stream_bytes(SessionSlot slot) {
+  const Streams* streams = streams_of(slot);
+  return streams == nullptr ? 0 : streams->block_bytes();
+}
+
+template <Port P, Service S>
+void Engine<P, S>::close_session(SessionSlot slot, Errc code, std::string_view text) {
+  if (!sessions_.in_use(slot) || sessions_.at(slot).closed) return;
+  sessions_.touch(slot);
+  sessions_.at(slot).session->close(code, text, now_ns_);
+}
+
+// A session whose streams have segments that may go takes its place in the line.
+template <Port P, Service S>
+void Engine<P, S>::line_up(SessionSlot slot, SessionEntry& entry) {
+  if (entry.in_line || entry.closed || !entry.session->can_send_stream(now_ns_)) return;
+  entry.in_line = true;
+  line_.push(slot);
+}
+
+// Each session in the line sends some segments and goes behind the others, as long as the link
+// keeps up. Streams and chunks take turns at who is first in a pass, so that neither has all of a
+// link that holds both up.
+template <Port P, Service S>
+uint32_t Engine<P, S>::send_streams() {
+  uint32_t sent = 0;
+  while (!line_.empty() && sent < tx_burst_ && !stalled_) {
+    if (!pacer_.allows(now_ns_)) {
+      paced_ = true;
+      break;
+    }
+    const SessionSlot slot = line_.front();
+    line_.pop();
+    if (!sessions_.in_use(slot)) continue;
+    SessionEntry& entry = sessions_.at(slot);
+    entry.in_line = false;
+    sent += send_segments(entry);
+    line_up(slot, entry);
+    update_block(slot, entry);
+    sessions_.set_deadline(slot, entry.session->next_deadline_ns());
+  }
+  return sent;
+}
+
+template <Port P, Service S>
+uint32_t Engine<P, S>::send_segments(SessionEntry& entry) {
+  uint32_t sent = 0;
+  while (sent < kStreamTurn && pacer_.allows(now_ns_) && entry.session->can_send_stream(now_ns_)) {
+    TxFrame frame;
+    if (!port_.tx_alloc(frame)) {
+      counters_.add(Counter::kTxBackpressure);
+      stalled_ = true;
+      break;
+    }
+    const uint32_t bytes = entry.session->build_stream({frame.data, frame.capacity}, now_ns_);
+    if (bytes == 0) {  // cut for a path that carried more than the port does now
+      port_.tx_cancel(frame);
+      entry.session->close(Errc::kProtocol, "a segment of a stream is more than the port carries",
+                           now_ns_);
+      break;
+    }
+    counters_.add(Counter::kTxFrames);
+    counters_.add(Counter::kTxBytes, bytes);
+    pacer_.sent(bytes + entry.link_overhead_bytes, now_ns_);
+    port_.tx_send(frame, entry.path, bytes);
+    ++sent;
+  }
+  return sent;
+}
+
+}  // namespace mercury
