@@ -1,11 +1,9 @@
 #include "aggregator/tensor_slots.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <string>
-#include <utility>
 
 #include "transport/wire/crc32c.h"
 
@@ -107,18 +105,16 @@ Result<TensorSlots> TensorSlots::create(const AggregationTensor& spec, uint16_t 
   out.sum_offset_ = rule != nullptr ? kBitmapRoom : 0;
   const Layout layout = layout_of(spec, workers, out.in_order_, rule != nullptr);
   if (layout.total == 0) return out;
-  void* memory =
-      ::mmap(nullptr, layout.total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
+  out.memory_ = MappedMemory::anonymous(layout.total);
+  if (!out.memory_) {
     return Error(Errc::kNoMemory, errno,
                  "tensor " + std::to_string(spec.tensor.value) + ": cannot map " +
                      std::to_string(layout.total) + " bytes for its sums");
   }
-  std::byte* base = static_cast<std::byte*>(memory);
-  out.mapped_bytes_ = layout.total;
+  std::byte* const base = out.memory_.data();
   out.sum_stride_ = layout.sum_stride;
   out.kept_stride_ = layout.kept_stride;
-  out.slots_ = static_cast<Slot*>(memory);  // zeroed, which is the first state of a slot
+  out.slots_ = reinterpret_cast<Slot*>(base);  // zeroed, which is the first state of a slot
   out.sums_ = base + layout.sums_at;
   out.kept_ = base + layout.kept_at;
   if (rule != nullptr) {
@@ -126,33 +122,6 @@ Result<TensorSlots> TensorSlots::create(const AggregationTensor& spec, uint16_t 
     out.apart_ = base + layout.apart_at;
   }
   return out;
-}
-
-TensorSlots::TensorSlots(TensorSlots&& other) noexcept { *this = std::move(other); }
-
-TensorSlots& TensorSlots::operator=(TensorSlots&& other) noexcept {
-  spec_ = other.spec_;
-  element_bytes_ = other.element_bytes_;
-  workers_ = other.workers_;
-  in_order_ = other.in_order_;
-  tensor_index = other.tensor_index;
-  mapped = std::exchange(other.mapped, std::nullopt);
-  shared_ = other.shared_;
-  sum_stride_ = other.sum_stride_;
-  kept_stride_ = other.kept_stride_;
-  std::swap(slots_, other.slots_);
-  std::swap(sums_, other.sums_);
-  std::swap(kept_, other.kept_);
-  rule_ = other.rule_;
-  quorum_ = other.quorum_;
-  apart_ = other.apart_;
-  sum_offset_ = other.sum_offset_;
-  std::swap(mapped_bytes_, other.mapped_bytes_);
-  return *this;
-}
-
-TensorSlots::~TensorSlots() {
-  if (slots_ != nullptr) ::munmap(slots_, mapped_bytes_);
 }
 
 uint32_t TensorSlots::elems_of(ChunkIndex chunk) const noexcept {

@@ -13,6 +13,7 @@
 
 #include "aggregator/aggregator.h"
 #include "aggregator/kernels/kernels.h"
+#include "transport/base/mapped_memory.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 #include "transport/base/worker_set.h"
@@ -87,9 +88,6 @@ class TensorSlots {
   // push on.
   static Result<TensorSlots> create(const AggregationTensor& spec, uint16_t workers,
                                     bool deterministic, QuorumRule* rule);
-  TensorSlots(TensorSlots&& other) noexcept;
-  TensorSlots& operator=(TensorSlots&& other) noexcept;
-  ~TensorSlots();
 
   // Job, worker and incarnation have been checked.
   PushVerdict push(const Contribution& contribution, const PortMemory& port) noexcept;
@@ -141,7 +139,7 @@ class TensorSlots {
 
   TensorIndex tensor_index;  // its place in the TensorTable
   TensorId id() const noexcept { return spec_.tensor; }
-  uint64_t memory_bytes() const noexcept { return mapped_bytes_; }
+  uint64_t memory_bytes() const noexcept { return memory_.bytes(); }
 
  private:
   TensorSlots() = default;
@@ -190,7 +188,8 @@ class TensorSlots {
   bool shared_ = true;       // results are sent from where they lie
   uint64_t sum_stride_ = 0;  // bytes from one accumulator to the next, a multiple of a cache line
   uint64_t kept_stride_ = 0;
-  Slot* slots_ = nullptr;  // the start of the mapping
+  MappedMemory memory_;    // all that follows lies in it
+  Slot* slots_ = nullptr;  // at its start
   // By generation, then chunk: consecutive chunks lie side by side, which the CPU's prefetcher
   // follows (out of cache this doubles the rate of 1,424-byte chunks).
   std::byte* sums_ = nullptr;
@@ -199,7 +198,6 @@ class TensorSlots {
   std::byte* apart_ = nullptr;  // with a quorum: where rounds that wait are added up, by chunk
   uint32_t sum_offset_ = 0;     // with a quorum: room for the bitmap before each accumulator
   std::byte* kept_ = nullptr;   // by rank - 1 (rank 0 is always added at once), then chunk
-  uint64_t mapped_bytes_ = 0;
 };
 
 // kInvalidArgument or kUnsupported, saying what is wrong.

@@ -1,10 +1,5 @@
 #include "apps/sim/elision.h"
 
-#include <sys/mman.h>
-
-#include <cerrno>
-#include <utility>
-
 #include "aggregator/aggregator.h"
 #include "aggregator/kernels/kernels.h"
 #include "transport/wire/crc32c.h"
@@ -38,26 +33,6 @@ PayloadElision::PayloadElision()
 PayloadElision::~PayloadElision() {
   wire::crc32c_force_kernel(crc_kernel_.c_str());
   force_aggregation_kernel(sum_kernel_.c_str());
-}
-
-Result<AddressSpace> AddressSpace::create(size_t bytes) {
-  void* const data =
-      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) return Error::system(errno, "cannot reserve addresses for a tensor");
-  AddressSpace space;
-  space.data_ = static_cast<std::byte*>(data);
-  space.bytes_ = bytes;
-  return space;
-}
-
-AddressSpace::AddressSpace(AddressSpace&& other) noexcept { *this = std::move(other); }
-AddressSpace& AddressSpace::operator=(AddressSpace&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-AddressSpace::~AddressSpace() {
-  if (data_ != nullptr) ::munmap(data_, bytes_);
 }
 
 }  // namespace mercury::simulator

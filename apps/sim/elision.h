@@ -10,10 +10,7 @@
 // One at a time.
 #pragma once
 
-#include <cstddef>
 #include <string>
-
-#include "transport/base/result.h"
 
 namespace mercury::simulator {
 
@@ -26,21 +23,6 @@ class PayloadElision {
 
  private:
   std::string crc_kernel_, sum_kernel_;
-};
-
-// Addresses without memory, for tensors whose elements nobody touches: who does, crashes.
-class AddressSpace {
- public:
-  static Result<AddressSpace> create(size_t bytes);
-  AddressSpace() = default;
-  AddressSpace(AddressSpace&& other) noexcept;
-  AddressSpace& operator=(AddressSpace&& other) noexcept;
-  ~AddressSpace();
-  std::byte* data() const { return data_; }
-
- private:
-  std::byte* data_ = nullptr;
-  size_t bytes_ = 0;
 };
 
 }  // namespace mercury::simulator

@@ -1,6 +1,7 @@
 #include "apps/sim/training.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <new>
 
@@ -30,12 +31,11 @@ Result<std::byte*> TrainingWorker::memory(uint32_t tensor) {
     }
     return state_[tensor].data.data();
   }
-  if (addresses_.data() == nullptr) {
+  if (!addresses_) {
     uint64_t largest = 0;
     for (const TraceTensor& t : trace_.tensors) largest = std::max(largest, t.bytes());
-    auto made = AddressSpace::create(largest);
-    if (!made) return made.error();
-    addresses_ = std::move(*made);
+    addresses_ = MappedMemory::anonymous(largest, PROT_NONE, MAP_NORESERVE);
+    if (!addresses_) return Error::system(errno, "cannot reserve addresses for a tensor");
   }
   return addresses_.data();
 }

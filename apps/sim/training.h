@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "apps/replay/payload.h"
-#include "apps/sim/elision.h"
 #include "apps/sim/virtual_cluster.h"
 #include "apps/trace/trace.h"
+#include "transport/base/mapped_memory.h"
 #include "transport/base/random.h"
 
 namespace mercury::simulator {
@@ -89,7 +89,8 @@ class TrainingWorker final : public VirtualProgram {
   uint32_t number_ = 0;
   Random random_;
   std::vector<Tensor> state_;
-  AddressSpace addresses_;  // without payload: of all tensors the same
+  // Without payload: addresses without memory, the same for all tensors. Who touches them, crashes.
+  MappedMemory addresses_;
   std::array<std::optional<Payload>, kDtypeCount> payloads_;
   Phase phase_ = Phase::kBackward;
   uint32_t at_ = 0;  // the tensor that computes, or is waited for

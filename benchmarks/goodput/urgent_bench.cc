@@ -7,7 +7,6 @@
 //
 // A chunk is ahead of the urgent one if its first byte is on the wire between the submission and
 // the urgent one's first byte, or if it was still in the NIC at the submission.
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -21,6 +20,7 @@
 #include "benchmarks/goodput/watched_port.h"
 #include "shim/channel/channel.h"
 #include "shim/host/host.h"
+#include "transport/base/mapped_memory.h"
 #include "transport/base/random.h"
 #include "transport/port/sim/sim_network.h"
 
@@ -59,25 +59,6 @@ struct Measured {
   uint32_t allowed_frames() const {
     return 2 + static_cast<uint32_t>((bound_bytes + frame_bytes - 1) / frame_bytes);
   }
-};
-
-// Memory that takes no room until it is touched: only the first chunks of the tensor leave.
-class Untouched {
- public:
-  explicit Untouched(size_t bytes)
-      : bytes_(bytes),
-        data_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
-  ~Untouched() {
-    if (data_ != MAP_FAILED) munmap(data_, bytes_);
-  }
-  Untouched(const Untouched&) = delete;
-  Untouched& operator=(const Untouched&) = delete;
-  std::byte* data() const { return data_ == MAP_FAILED ? nullptr : static_cast<std::byte*>(data_); }
-
- private:
-  size_t bytes_;
-  void* data_;
 };
 
 // One worker and one server.
@@ -162,7 +143,7 @@ class Bench {
   }
 
   Status declare() {
-    if (large_.data() == nullptr) return Error(Errc::kNoMemory, "no address space for the tensor");
+    if (!large_) return Error(Errc::kNoMemory, "no address space for the tensor");
     std::vector<TensorDeclaration> tensors(2);
     tensors[0].tensor = kLarge;
     tensors[0].numel = kLargeBytes / sizeof(float);
@@ -239,7 +220,8 @@ class Bench {
   }
 
   const uint64_t nic_queue_bytes_;
-  Untouched large_{kLargeBytes};
+  // It takes no room until it is touched: only its first chunks leave.
+  MappedMemory large_ = MappedMemory::anonymous(kLargeBytes, PROT_READ | PROT_WRITE, MAP_NORESERVE);
   std::vector<float> urgent_ = std::vector<float>(kUrgentElements, 1.0F);
   Random random_{1};
   Watch watch_;

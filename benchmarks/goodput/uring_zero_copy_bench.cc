@@ -8,7 +8,6 @@
 #include <liburing.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,6 +24,7 @@
 
 #include "apps/command_line.h"
 #include "transport/base/endpoint.h"
+#include "transport/base/mapped_memory.h"
 
 // Linux 6.2; Debian 12's headers are older.
 #ifndef IORING_SEND_ZC_REPORT_USAGE
@@ -84,13 +84,10 @@ class Sender {
  public:
   explicit Sender(const mercury::Endpoint& to) : to_(address_of(to)), fd_(udp_socket()) {
     check(io_uring_queue_init(2 * kSends, &ring_, 0) == 0, "io_uring_queue_init");
-    memory_ = static_cast<char*>(mmap(nullptr, size_t{kSends} * kMostBytes, PROT_READ | PROT_WRITE,
-                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
-    check(memory_ != MAP_FAILED, "mmap");
+    check(static_cast<bool>(memory_), "mmap");
   }
   ~Sender() {
     io_uring_queue_exit(&ring_);
-    munmap(memory_, size_t{kSends} * kMostBytes);
     ::close(fd_);
   }
   Sender(const Sender&) = delete;
@@ -139,7 +136,7 @@ class Sender {
 
   void start(uint32_t index, bool zero_copy, uint32_t payload_bytes, uint32_t batch) {
     Send& send = sends_[index];
-    char* const memory = memory_ + size_t{index} * kMostBytes;
+    std::byte* const memory = memory_.data() + size_t{index} * kMostBytes;
     for (uint32_t i = 0; i < batch; ++i)
       std::memset(memory + i * payload_bytes, static_cast<int>(index), 48);
     send.part = {memory, size_t{payload_bytes} * batch};
@@ -171,7 +168,8 @@ class Sender {
   sockaddr_in to_;
   int fd_;
   io_uring ring_{};
-  char* memory_ = nullptr;
+  mercury::MappedMemory memory_ = mercury::MappedMemory::anonymous(
+      size_t{kSends} * kMostBytes, PROT_READ | PROT_WRITE, MAP_POPULATE);
   std::array<Send, kSends> sends_{};
 };
 

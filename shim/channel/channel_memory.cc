@@ -17,12 +17,13 @@ bool valid_slots(uint32_t slots) {
   return slots >= kMinRingSlots && slots <= kMaxRingSlots && std::has_single_bit(slots);
 }
 
-Result<ChannelArea*> map_area(int fd, size_t bytes, bool writable) {
-  const int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-  void* memory = ::mmap(nullptr, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
-                        flags | MAP_POPULATE, fd, 0);
-  if (memory == MAP_FAILED) return Error::system(errno, "cannot map a channel's memory");
-  return static_cast<ChannelArea*>(memory);
+Status map_area(int fd, size_t bytes, bool writable, MappedMemory& memory, ChannelArea*& area) {
+  const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  memory = fd < 0 ? MappedMemory::anonymous(bytes, protection, MAP_POPULATE)
+                  : MappedMemory::shared(fd, bytes, protection, MAP_POPULATE);
+  if (!memory) return Error::system(errno, "cannot map a channel's memory");
+  area = reinterpret_cast<ChannelArea*>(memory.data());
+  return {};
 }
 
 void write_header(ChannelArea& area, uint32_t side, const ChannelGeometry& geometry) {
@@ -83,9 +84,9 @@ Status check_headers(const AreaHeader& a, const AreaHeader& b) {
 
 }  // namespace
 
-ChannelMemory::State::~State() {
-  if (a) ::munmap(a, a_bytes);
-  if (b) ::munmap(b, b_bytes);
+Status ChannelMemory::State::map(size_t a_bytes, size_t b_bytes, bool b_writable) {
+  if (Status s = map_area(memfd_a.get(), a_bytes, true, a_memory, a); !s) return s;
+  return map_area(memfd_b.get(), b_bytes, b_writable, b_memory, b);
 }
 
 ChannelMemory::ChannelMemory(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -99,22 +100,17 @@ Result<std::shared_ptr<ChannelMemory>> ChannelMemory::create(const ChannelGeomet
   }
   auto state = std::make_unique<State>();
   state->geometry = geometry;
-  state->a_bytes = area_bytes(geometry.submissions);
-  state->b_bytes = area_bytes(geometry.completions);
+  const size_t a_bytes = area_bytes(geometry.submissions);
+  const size_t b_bytes = area_bytes(geometry.completions);
   if (shared) {
-    Result<UniqueFd> a = create_memfd("mercury-channel-a", state->a_bytes);
+    Result<UniqueFd> a = create_memfd("mercury-channel-a", a_bytes);
     if (!a) return a.error();
-    Result<UniqueFd> b = create_memfd("mercury-channel-b", state->b_bytes);
+    Result<UniqueFd> b = create_memfd("mercury-channel-b", b_bytes);
     if (!b) return b.error();
     state->memfd_a = std::move(*a);
     state->memfd_b = std::move(*b);
   }
-  Result<ChannelArea*> a = map_area(state->memfd_a.get(), state->a_bytes, true);
-  if (!a) return a.error();
-  state->a = *a;
-  Result<ChannelArea*> b = map_area(state->memfd_b.get(), state->b_bytes, true);
-  if (!b) return b.error();
-  state->b = *b;
+  if (Status s = state->map(a_bytes, b_bytes, true); !s) return s.error();
   write_header(*state->a, kChannelSideA, geometry);
   write_header(*state->b, kChannelSideB, geometry);
   if (shared) {
@@ -144,14 +140,7 @@ Result<std::shared_ptr<ChannelMemory>> ChannelMemory::adopt(int memfd_a, int mem
   if (!a_bytes) return a_bytes.error();
   Result<size_t> b_bytes = checked_size(memfd_b);
   if (!b_bytes) return b_bytes.error();
-  state->a_bytes = *a_bytes;
-  state->b_bytes = *b_bytes;
-  Result<ChannelArea*> a = map_area(memfd_a, *a_bytes, true);
-  if (!a) return a.error();
-  state->a = *a;
-  Result<ChannelArea*> b = map_area(memfd_b, *b_bytes, false);
-  if (!b) return b.error();
-  state->b = *b;
+  if (Status s = state->map(*a_bytes, *b_bytes, false); !s) return s.error();
   if (Status s = check_headers(state->a->header, state->b->header); !s) return s.error();
   state->geometry = {state->a->header.submissions, state->a->header.completions};
   if (*a_bytes != area_bytes(state->geometry.submissions) ||

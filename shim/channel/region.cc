@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
@@ -14,21 +13,14 @@ namespace {
 
 constexpr uint64_t kMaxBytes = uint64_t{1} << 46;
 
-Result<std::byte*> map(int fd, uint64_t bytes) {
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) {
-    return Error(Errc::kNoMemory, errno,
-                 "cannot map " + std::to_string(bytes) + " bytes of shared memory");
-  }
-  return static_cast<std::byte*>(memory);
+Result<MappedMemory> map(int fd, uint64_t bytes) {
+  MappedMemory memory = MappedMemory::shared(fd, bytes);
+  if (memory) return memory;
+  return Error(Errc::kNoMemory, errno,
+               "cannot map " + std::to_string(bytes) + " bytes of shared memory");
 }
 
 }  // namespace
-
-Region::Region(std::byte* data, uint64_t bytes, UniqueFd fd)
-    : data_(data), bytes_(bytes), fd_(std::move(fd)) {}
-
-Region::~Region() { ::munmap(data_, bytes_); }
 
 Result<std::unique_ptr<Region>> Region::create(uint64_t bytes) {
   const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -43,9 +35,9 @@ Result<std::unique_ptr<Region>> Region::create(uint64_t bytes) {
     return Error(Errc::kNoMemory, errno,
                  "cannot create " + std::to_string(bytes) + " bytes of shared memory");
   }
-  Result<std::byte*> data = map(fd.get(), bytes);
-  if (!data) return data.error();
-  return std::unique_ptr<Region>(new Region(*data, bytes, std::move(fd)));
+  Result<MappedMemory> memory = map(fd.get(), bytes);
+  if (!memory) return memory.error();
+  return std::unique_ptr<Region>(new Region(std::move(*memory), std::move(fd)));
 }
 
 Result<std::unique_ptr<Region>> Region::adopt(UniqueFd memfd, uint64_t bytes, uint64_t max_bytes) {
@@ -65,13 +57,13 @@ Result<std::unique_ptr<Region>> Region::adopt(UniqueFd memfd, uint64_t bytes, ui
   if (::fstat(memfd.get(), &info) != 0 || static_cast<uint64_t>(info.st_size) != bytes) {
     return Error(Errc::kProtocol, "a region has another size than announced");
   }
-  Result<std::byte*> data = map(memfd.get(), bytes);
-  if (!data) return data.error();
-  return std::unique_ptr<Region>(new Region(*data, bytes, UniqueFd()));
+  Result<MappedMemory> memory = map(memfd.get(), bytes);
+  if (!memory) return memory.error();
+  return std::unique_ptr<Region>(new Region(std::move(*memory), UniqueFd()));
 }
 
 void Region::discard(uint64_t offset, uint64_t bytes) noexcept {
-  if (resolve(offset, bytes)) ::madvise(data_ + offset, bytes, MADV_REMOVE);
+  if (resolve(offset, bytes)) ::madvise(data() + offset, bytes, MADV_REMOVE);
 }
 
 }  // namespace mercury

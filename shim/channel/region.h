@@ -9,8 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "shim/channel/unique_fd.h"
+#include "transport/base/mapped_memory.h"
 #include "transport/base/result.h"
 
 namespace mercury {
@@ -21,16 +23,13 @@ class Region {
   static Result<std::unique_ptr<Region>> create(uint64_t bytes);
   // Maps a received memfd. kProtocol: not as announced; kLimit: more than `max_bytes`; kNoMemory.
   static Result<std::unique_ptr<Region>> adopt(UniqueFd memfd, uint64_t bytes, uint64_t max_bytes);
-  ~Region();
-  Region(const Region&) = delete;
-  Region& operator=(const Region&) = delete;
 
-  uint64_t bytes() const { return bytes_; }
-  std::byte* data() const { return data_; }
+  uint64_t bytes() const { return memory_.bytes(); }
+  std::byte* data() const { return memory_.data(); }
   // Null unless `bytes` > 0 bytes at `offset` lie inside.
   std::byte* resolve(uint64_t offset, uint64_t bytes) const noexcept {
-    if (bytes == 0 || offset > bytes_ || bytes > bytes_ - offset) return nullptr;
-    return data_ + offset;
+    if (bytes == 0 || offset > this->bytes() || bytes > this->bytes() - offset) return nullptr;
+    return data() + offset;
   }
   // The creator's memfd, to be sent; -1 after drop_fd() and for an adopted region.
   int fd() const { return fd_.get(); }
@@ -39,9 +38,8 @@ class Region {
   void discard(uint64_t offset, uint64_t bytes) noexcept;
 
  private:
-  Region(std::byte* data, uint64_t bytes, UniqueFd fd);
-  std::byte* data_;
-  uint64_t bytes_;
+  Region(MappedMemory memory, UniqueFd fd) : memory_(std::move(memory)), fd_(std::move(fd)) {}
+  MappedMemory memory_;
   UniqueFd fd_;
 };
 

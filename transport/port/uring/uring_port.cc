@@ -2,7 +2,6 @@
 // datapath.
 #include "transport/port/uring/uring_port.h"
 
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -47,8 +46,6 @@ UringPort::~UringPort() {
     if (frames_[i].pin) free_frame(i);
   }
   if (ring_open_) io_uring_queue_exit(&ring_);
-  if (rx_memory_) munmap(rx_memory_, size_t{rx_buffers_} * kRxBufferBytes);
-  if (buffer_ring_) munmap(buffer_ring_, rx_buffers_ * sizeof(io_uring_buf));
   if (socket_ >= 0) ::close(socket_);
 }
 
@@ -111,17 +108,12 @@ Status UringPort::open_ring(const UringConfig& config) {
 }
 
 Status UringPort::open_buffers() {
-  const auto map = [](size_t bytes) {
-    return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  };
-  void* const memory = map(size_t{rx_buffers_} * kRxBufferBytes);
-  if (memory == MAP_FAILED) return Error(Errc::kNoMemory, errno, "no memory for receive buffers");
-  rx_memory_ = static_cast<std::byte*>(memory);
-  void* const ring = map(rx_buffers_ * sizeof(io_uring_buf));
-  if (ring == MAP_FAILED) return Error(Errc::kNoMemory, errno, "no memory for receive buffers");
-  buffer_ring_ = static_cast<io_uring_buf_ring*>(ring);
+  rx_memory_ = MappedMemory::anonymous(size_t{rx_buffers_} * kRxBufferBytes);
+  if (rx_memory_) ring_memory_ = MappedMemory::anonymous(rx_buffers_ * sizeof(io_uring_buf));
+  if (!ring_memory_) return Error(Errc::kNoMemory, errno, "no memory for receive buffers");
+  buffer_ring_ = reinterpret_cast<io_uring_buf_ring*>(ring_memory_.data());
   io_uring_buf_reg registration{};
-  registration.ring_addr = reinterpret_cast<uint64_t>(ring);
+  registration.ring_addr = reinterpret_cast<uint64_t>(buffer_ring_);
   registration.ring_entries = rx_buffers_;
   registration.bgid = kBufferGroup;
   if (const int error = io_uring_register_buf_ring(&ring_, &registration, 0); error < 0) {

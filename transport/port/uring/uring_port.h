@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "transport/base/counters.h"
+#include "transport/base/mapped_memory.h"
 #include "transport/port/port.h"
 
 namespace mercury::uring {
@@ -130,8 +131,9 @@ class UringPort {
   bool ring_open_ = false;
 
   // Receiving.
-  io_uring_buf_ring* buffer_ring_ = nullptr;
-  std::byte* rx_memory_ = nullptr;
+  MappedMemory ring_memory_;
+  io_uring_buf_ring* buffer_ring_ = nullptr;  // in it
+  MappedMemory rx_memory_;
   uint32_t rx_buffers_ = 0;
   msghdr rx_message_{};
   bool armed_ = false;

@@ -8,8 +8,8 @@
 namespace mercury::uring {
 
 void UringPort::recycle(uint16_t buffer) noexcept {
-  io_uring_buf_ring_add(buffer_ring_, rx_memory_ + size_t{buffer} * kRxBufferBytes, kRxBufferBytes,
-                        buffer, io_uring_buf_ring_mask(rx_buffers_), 0);
+  io_uring_buf_ring_add(buffer_ring_, rx_memory_.data() + size_t{buffer} * kRxBufferBytes,
+                        kRxBufferBytes, buffer, io_uring_buf_ring_mask(rx_buffers_), 0);
   io_uring_buf_ring_advance(buffer_ring_, 1);
 }
 
@@ -34,7 +34,7 @@ void UringPort::on_received(const io_uring_cqe& cqe) noexcept {
   }
   if ((cqe.flags & IORING_CQE_F_BUFFER) == 0) return;
   const auto buffer = static_cast<uint16_t>(cqe.flags >> IORING_CQE_BUFFER_SHIFT);
-  std::byte* const memory = rx_memory_ + size_t{buffer} * kRxBufferBytes;
+  std::byte* const memory = rx_memory_.data() + size_t{buffer} * kRxBufferBytes;
   io_uring_recvmsg_out* const out =
       cqe.res < 0 ? nullptr : io_uring_recvmsg_validate(memory, cqe.res, &rx_message_);
   Received received;
