@@ -14,9 +14,9 @@
 namespace mercury {
 namespace {
 
+using aggregation::CompletionRule;
 using aggregation::HopelessWatch;
-using aggregation::QuorumRule;
-using aggregation::QuorumSlot;
+using aggregation::JobQuorum;
 using aggregation::StallWatch;
 using aggregation::TensorSlots;
 using aggregation::TensorTable;
@@ -26,12 +26,10 @@ struct Member {
   uint32_t incarnation = 0;
 };
 
-// How soon a result is looked at again that the NIC still reads.
-constexpr uint64_t kPinRetryNs = 1'000'000;
-
 struct Job {
   AggregationJob spec;
-  QuorumRule rule;
+  WorkerSet live{};  // admitted and not withdrawn
+  JobQuorum quorum{live};
   StallWatch watch;
   HopelessWatch hopeless;
   std::vector<Member> members;  // by rank
@@ -41,34 +39,6 @@ struct Job {
   // How far drained() has come: whole tensors, and chunks of the next.
   uint32_t drained_tensors = 0;
   uint32_t drained_chunks = 0;
-
-  // When time is up for the first of its chunks.
-  uint64_t overdue_ns() const noexcept {
-    return rule.first_open == nullptr ? kNever : rule.first_open->opened_ns + rule.patience_ns;
-  }
-  uint64_t woken_due_ns() const noexcept {
-    if (rule.first_woken != nullptr) return 0;
-    return rule.first_read == nullptr ? kNever : rule.read_due_ns;
-  }
-  bool take_overdue(uint64_t now_ns, const PortMemory& port, uint32_t& looks,
-                    OverdueChunk& out) noexcept {
-    if (woken_due_ns() <= now_ns && rule.first_woken == nullptr) {
-      rule.first_woken = std::exchange(rule.first_read, nullptr);
-    }
-    while (looks > 0 && rule.first_woken != nullptr) {
-      --looks;
-      QuorumSlot& chunk = *rule.first_woken;
-      if (rule.first_read == nullptr) rule.read_due_ns = now_ns + kPinRetryNs;
-      if (chunk.tensor->settle(chunk, port) && chunk.tensor->finish(chunk, out)) return true;
-    }
-    while (looks > 0 && overdue_ns() <= now_ns) {
-      --looks;
-      QuorumSlot& chunk = *rule.first_open;
-      chunk.tensor->expire(chunk);
-      if (chunk.tensor->finish(chunk, out)) return true;
-    }
-    return false;
-  }
 };
 
 Error no_such_job(JobSlot job) {
@@ -133,14 +103,13 @@ Status Aggregator::add_job(JobSlot job, const AggregationJob& spec) {
   try {
     auto added = std::make_unique<Job>();
     added->spec = spec;
-    added->rule.quorum = spec.terms.quorum;
-    added->rule.patience_ns = to_ns(spec.terms.patience_ms);
+    added->quorum.set(spec.terms.quorum, to_ns(spec.terms.patience_ms));
     added->watch = StallWatch(to_ns(spec.terms.stall_timeout_ms));
     state_->next_stall_ns = std::min(state_->next_stall_ns, added->watch.due_ns());
     added->members.resize(spec.workers);
     if (state_->jobs.size() <= job.value) state_->jobs.resize(size_t{job.value} + 1);
     state_->jobs[job.value] = std::move(added);
-    state_->quorum_jobs += spec.terms.quorum > 0;
+    state_->quorum_jobs += state_->jobs[job.value]->quorum.exists();
   } catch (const std::bad_alloc&) {
     return no_memory();
   }
@@ -168,7 +137,7 @@ void Aggregator::remove_job(JobSlot job) {
   unmap_results(state_->port, gone->tensors);
   state_->memory_bytes -= gone->memory_bytes;
   state_->unmapped_bytes -= gone->unmapped_bytes;
-  state_->quorum_jobs -= gone->spec.terms.quorum > 0;
+  state_->quorum_jobs -= gone->quorum.exists();
   state_->jobs[job.value].reset();
   state_->next_stall_ns = 0;  // it looks anew at what is left
 }
@@ -182,9 +151,8 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
   }
   if (Status valid = aggregation::check_tensor(spec); !valid) return valid;
   const AggregationJob& limits = owner->spec;
-  QuorumRule* const rule = limits.terms.quorum > 0 ? &owner->rule : nullptr;
-  const uint64_t needed =
-      TensorSlots::bytes_needed(spec, limits.workers, limits.terms.deterministic, rule != nullptr);
+  const CompletionRule rule = aggregation::rule_of(spec, limits, owner->quorum);
+  const uint64_t needed = TensorSlots::bytes_needed(spec, rule);
   const auto beyond = [&](const char* who, uint64_t held, const char* whose, uint64_t limit) {
     return Error(Errc::kLimit, "tensor " + std::to_string(spec.tensor.value) + " needs " +
                                    std::to_string(needed) + " bytes; " + who +
@@ -198,8 +166,7 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
       needed > state_->memory_limit_bytes - state_->memory_bytes) {
     return beyond("all jobs have ", state_->memory_bytes, "their", state_->memory_limit_bytes);
   }
-  Result<TensorSlots> slots =
-      TensorSlots::create(spec, limits.workers, limits.terms.deterministic, rule);
+  Result<TensorSlots> slots = TensorSlots::create(spec, limits.workers, rule);
   if (!slots) return slots.error();
   try {
     owner->tensors.insert(std::move(*slots));
@@ -231,15 +198,15 @@ Status Aggregator::set_incarnation(JobSlot job, uint16_t worker, uint32_t incarn
     state_->next_stall_ns = std::min(state_->next_stall_ns, owner->watch.due_ns());
   }
   member = {true, incarnation};
-  insert(owner->rule.live, worker);
+  insert(owner->live, worker);
   return {};
 }
 
 void Aggregator::withdraw(JobSlot job, uint16_t worker) noexcept {
   Job* const owner = state_->find(job);
   if (owner == nullptr || worker >= owner->members.size()) return;
-  erase(owner->rule.live, worker);
-  if (owner->spec.terms.quorum > 0) owner->tensors.wake_open();
+  erase(owner->live, worker);
+  if (owner->quorum.exists()) owner->tensors.wake_open();
   owner->watch.restart();
   state_->next_stall_ns = std::min(state_->next_stall_ns, owner->watch.due_ns());
   owner->hopeless.restart();
@@ -262,7 +229,7 @@ bool Aggregator::take_hopeless(uint32_t& looks, HopelessRound& out) noexcept {
     if (job == nullptr || !job->hopeless.pending()) continue;
     if (!found) {
       out.job = JobSlot(static_cast<uint16_t>(slot));
-      found = job->hopeless.take(job->tensors, job->rule.live, looks, out);
+      found = job->hopeless.take(job->tensors, job->live, looks, out);
     }
     state_->seeks_hopeless = state_->seeks_hopeless || job->hopeless.pending();
   }
@@ -278,7 +245,7 @@ bool Aggregator::take_overdue(uint64_t now_ns, uint32_t& looks, OverdueChunk& ou
     Job* const job = state_->jobs[slot].get();
     if (job == nullptr) continue;
     out.job = JobSlot(static_cast<uint16_t>(slot));
-    if (job->take_overdue(now_ns, state_->port, looks, out)) return true;
+    if (job->quorum.take_overdue(now_ns, state_->port, looks, out)) return true;
   }
   return false;
 }
@@ -287,7 +254,7 @@ uint64_t Aggregator::next_overdue_ns() const noexcept {
   uint64_t next_ns = kNever;
   if (state_->quorum_jobs == 0) return next_ns;
   for (const auto& job : state_->jobs) {
-    if (job) next_ns = std::min({next_ns, job->overdue_ns(), job->woken_due_ns()});
+    if (job) next_ns = std::min(next_ns, job->quorum.next_due_ns());
   }
   return next_ns;
 }
@@ -301,7 +268,7 @@ bool Aggregator::take_stalled(uint64_t now_ns, uint32_t& looks, StalledChunk& ou
     if (job == nullptr) continue;
     if (!found && looks > 0 && job->watch.due_ns() <= now_ns) {
       out.job = JobSlot(static_cast<uint16_t>(slot));
-      found = job->watch.look(job->tensors, job->rule.live, now_ns, looks, out);
+      found = job->watch.look(job->tensors, job->live, now_ns, looks, out);
     }
     state_->next_stall_ns = std::min(state_->next_stall_ns, job->watch.due_ns());
   }
@@ -334,7 +301,7 @@ Pushed Aggregator::push(const Contribution& contribution) noexcept {
   if (slots == nullptr) return {PushVerdict::kUnknownTensor, {}};
   const PushVerdict verdict = slots->push(contribution, state_->port);
   if (owner->hopeless.ending() && verdict == PushVerdict::kAdded) {
-    owner->hopeless.note(*slots, slots->index_of(contribution.chunk), owner->rule.live);
+    owner->hopeless.note(*slots, slots->index_of(contribution.chunk), owner->live);
     state_->seeks_hopeless = state_->seeks_hopeless || owner->hopeless.pending();
   }
   return {verdict, slots->tensor_index};

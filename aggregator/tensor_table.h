@@ -42,8 +42,8 @@ class TensorTable {
     for (const auto& slots : owned_) slots->take_out(worker);
   }
 
-  void wake_open() noexcept {
-    for (const auto& slots : owned_) slots->wake_open();
+  void wake_open() noexcept {  // of a job with a quorum
+    for (const auto& slots : owned_) slots->quorum().wake_open(*slots);
   }
 
   std::vector<TensorRound> open_rounds() const {

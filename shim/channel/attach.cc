@@ -168,7 +168,7 @@ Request read_set_policy(Fields& f) {
 }
 
 bool read_tensor(const json& item, DeclaredTensor& out) {
-  constexpr std::array<uint64_t, 7> kMax = {0x7fffffff, kMax64, kDtypeCount - 1, 1,
+  constexpr std::array<uint64_t, 7> kMax = {0x7fffffff, kMax64, kDtypeCount - 1, kReduceOpCount - 1,
                                             kMax16,     kMax32, kMaxRegionBytes};
   if (!item.is_array() || item.size() != kMax.size()) return false;
   std::array<uint64_t, 7> v{};

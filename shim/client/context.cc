@@ -13,8 +13,6 @@
 namespace mercury::client {
 namespace {
 
-bool is_floating(Dtype type) { return type != Dtype::kI32 && type != Dtype::kI64; }
-
 Error closing_error() { return Error(Errc::kClosed, "the job is being closed"); }
 
 std::string tensor_name(TensorId id) { return "tensor " + std::to_string(id.value); }
@@ -30,10 +28,10 @@ Status check_tensor(const mercury_tensor_options& t) {
   }
   const auto type = static_cast<Dtype>(dtype);
   const int op = raw_value(t.op);
-  if (op != MERCURY_SUM && op != MERCURY_AVERAGE) {
+  if (op < 0 || op >= kReduceOpCount) {
     return Error(Errc::kInvalidArgument, name + ": unknown op " + std::to_string(op));
   }
-  if (op == MERCURY_AVERAGE && !is_floating(type)) {
+  if (!applies(static_cast<ReduceOp>(op), type)) {
     return Error(Errc::kInvalidArgument, name + ": only floating point can be averaged");
   }
   if (t.numel == 0 || t.numel > attach::kMaxRegionBytes / size_of(type)) {

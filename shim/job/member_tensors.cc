@@ -24,10 +24,10 @@ Status Member::check(const std::vector<TensorDeclaration>& tensors) const {
     if (t.numel == 0 || t.numel > kMaxElements || !t.data) {
       return Error(Errc::kInvalidArgument, name + " needs memory and 1 to 2^56 elements");
     }
-    if (size_of(t.dtype) == 0 || t.op > ReduceOp::kAverage) {
+    if (size_of(t.dtype) == 0 || !is_reduce_op(t.op)) {
       return Error(Errc::kInvalidArgument, name + ": no such element type or operation");
     }
-    if (t.op == ReduceOp::kAverage && (t.dtype == Dtype::kI32 || t.dtype == Dtype::kI64)) {
+    if (!applies(t.op, t.dtype)) {
       return Error(Errc::kUnsupported, name + ": integers have sums, no averages");
     }
   }

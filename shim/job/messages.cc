@@ -52,7 +52,7 @@ void read_tensors(MessageReader& in, std::vector<message::Tensor>& out) {
     t.id = read_tensor_id(in, row[0]);
     t.numel = static_cast<uint64_t>(in.number(&row[1], "numel", 1, int64_t{kMaxElements}));
     t.dtype = static_cast<Dtype>(in.number(&row[2], "dtype", 0, kDtypeCount - 1));
-    t.op = static_cast<ReduceOp>(in.number(&row[3], "op", 0, 1));
+    t.op = static_cast<ReduceOp>(in.number(&row[3], "op", 0, kReduceOpCount - 1));
     out.push_back(t);
   });
 }

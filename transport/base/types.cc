@@ -8,7 +8,10 @@ const char* name_of(Dtype type) {
   return index < kDtypeCount ? kNames[index] : "unknown";
 }
 
-const char* name_of(ReduceOp op) { return op == ReduceOp::kSum ? "sum" : "average"; }
+const char* name_of(ReduceOp op) {
+  constexpr const char* kNames[kReduceOpCount] = {"sum", "average"};
+  return is_reduce_op(op) ? kNames[static_cast<size_t>(op)] : "unknown";
+}
 const char* name_of(Role role) { return role == Role::kWorker ? "worker" : "server"; }
 
 }  // namespace mercury

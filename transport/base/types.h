@@ -64,7 +64,14 @@ constexpr size_t size_of(Dtype type) {
 }
 const char* name_of(Dtype type);
 
+// What a tensor's contributions are made into. The numbers travel like those of element types.
 enum class ReduceOp : uint8_t { kSum = 0, kAverage = 1 };
+inline constexpr int kReduceOpCount = 2;
+constexpr bool is_reduce_op(ReduceOp op) { return static_cast<int>(op) < kReduceOpCount; }
+// Integers have sums, no averages.
+constexpr bool applies(ReduceOp op, Dtype type) {
+  return op != ReduceOp::kAverage || (type != Dtype::kI32 && type != Dtype::kI64);
+}
 const char* name_of(ReduceOp op);
 
 enum class Role : uint8_t { kWorker = 0, kServer = 1 };

@@ -1,0 +1,58 @@
+// Completion: a round is complete with every worker's contribution, and each is added as it comes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "aggregator/slot_memory.h"
+
+namespace mercury::aggregation {
+
+class TensorSlots;
+
+class All {
+ public:
+  explicit All(uint16_t workers) noexcept : workers_(workers) {}
+
+  // What it needs of a tensor's memory.
+  static SlotMemory::Room room() noexcept { return {}; }
+  static void place(const SlotMemory&) noexcept {}
+
+  // The only worker's contribution is the sum, and its CRC the sum's.
+  bool alone() const noexcept { return workers_ == 1; }
+
+  // On a worker's push of the last completed round or the open one, even if it is a duplicate.
+  static void note_pushed(TensorSlots&, uint32_t, uint32_t) noexcept {}
+  // Where the open round is added up meanwhile, as it may not overwrite a result; null: it may.
+  static std::byte* apart(const SlotMemory&, uint32_t) noexcept { return nullptr; }
+  // A contribution that is not in the open round yet. False: its CRC does not match.
+  bool take(const SlotMemory& memory, uint32_t index, std::byte* sum,
+            const Contribution& contribution) const noexcept {
+    Slot& slot = memory.slot(index);
+    return alone() ? memory.copy(slot, sum, contribution) : memory.add(slot, sum, contribution);
+  }
+  // The round's first is in.
+  static void opened(TensorSlots&, uint32_t, const Contribution&) noexcept {}
+  bool is_complete(const SlotMemory& memory, uint32_t index) const noexcept {
+    return memory.slot(index).contributions == workers_;
+  }
+  // The result is there; the slot still says who is in it.
+  static void completed(const SlotMemory&, uint32_t, uint32_t) noexcept {}
+
+  // What the worker contributed to the chunk's open round does not count any more.
+  static void take_out(const SlotMemory& memory, uint32_t index, uint16_t worker) noexcept {
+    Slot& slot = memory.slot(index);
+    if (slot.has(worker)) slot.begin_anew();
+  }
+  // Whom of `live` the open round waits for, and how many it needs to be complete.
+  static WorkerSet awaited(const SlotMemory& memory, uint32_t index,
+                           const WorkerSet& live) noexcept {
+    return without(live, memory.slot(index).contributors);
+  }
+  uint16_t needed() const noexcept { return workers_; }
+
+ protected:
+  uint16_t workers_ = 0;
+};
+
+}  // namespace mercury::aggregation

@@ -1,0 +1,35 @@
+// Completion: a round is complete with every worker's contribution, and they are added in rank
+// order: what comes ahead of a lower rank is kept apart until its turn.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "aggregator/completion/all.h"
+
+namespace mercury::aggregation {
+
+class InOrder : public All {
+ public:
+  InOrder(const AggregationTensor& spec, uint16_t workers) noexcept;
+  // Whether the order of addition changes a bit of such a tensor's sum.
+  static bool matters(Dtype type, uint16_t workers) noexcept;
+
+  SlotMemory::Room room() const noexcept;
+  void place(const SlotMemory& memory) noexcept { kept_ = memory.room(); }
+
+  bool take(const SlotMemory& memory, uint32_t index, std::byte* sum,
+            const Contribution& contribution) const noexcept;
+  static void take_out(const SlotMemory& memory, uint32_t index, uint16_t worker) noexcept;
+
+ private:
+  std::byte* kept(uint32_t index, uint32_t worker) const noexcept {
+    return kept_ + ((worker - 1U) * uint64_t{chunks_} + index) * stride_;
+  }
+
+  uint32_t chunks_ = 0;
+  uint64_t stride_ = 0;
+  std::byte* kept_ = nullptr;  // by rank - 1 (rank 0 is always added at once), then chunk
+};
+
+}  // namespace mercury::aggregation

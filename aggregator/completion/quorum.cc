@@ -1,0 +1,200 @@
+#include "aggregator/completion/quorum.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "aggregator/tensor_slots.h"
+#include "transport/wire/contributors.h"
+#include "transport/wire/crc32c.h"
+
+namespace mercury::aggregation {
+namespace {
+
+// How soon a result is looked at again that the NIC still reads.
+constexpr uint64_t kPinRetryNs = 1'000'000;
+
+// Before each accumulator, so that a partial result's bitmap and its elements lie in one piece.
+constexpr uint32_t kBitmapRoom = kCacheLine;
+static_assert(kBitmapRoom >= kMaxWorkers / 8);
+
+// If it has enough now; else the contribution that makes it enough completes it.
+bool complete(const QuorumSlot& chunk, OverdueChunk& out) noexcept {
+  TensorSlots& tensor = *chunk.tensor;
+  const Quorum& rule = tensor.quorum();
+  const uint32_t index = rule.index_of(chunk);
+  if (!rule.is_complete(tensor.memory(), index)) return false;
+  out.priority = chunk.priority;
+  tensor.complete(index, out);
+  return true;
+}
+
+}  // namespace
+
+uint64_t JobQuorum::overdue_ns() const noexcept {
+  return first_open_ == nullptr ? kNever : first_open_->opened_ns + patience_ns_;
+}
+
+uint64_t JobQuorum::woken_due_ns() const noexcept {
+  if (first_woken_ != nullptr) return 0;
+  return first_read_ == nullptr ? kNever : read_due_ns_;
+}
+
+uint64_t JobQuorum::next_due_ns() const noexcept { return std::min(overdue_ns(), woken_due_ns()); }
+
+bool JobQuorum::take_overdue(uint64_t now_ns, const PortMemory& port, uint32_t& looks,
+                             OverdueChunk& out) noexcept {
+  if (woken_due_ns() <= now_ns && first_woken_ == nullptr) {
+    first_woken_ = std::exchange(first_read_, nullptr);
+  }
+  while (looks > 0 && first_woken_ != nullptr) {
+    --looks;
+    QuorumSlot& chunk = *first_woken_;
+    if (first_read_ == nullptr) read_due_ns_ = now_ns + kPinRetryNs;
+    TensorSlots& tensor = *chunk.tensor;
+    if (tensor.quorum().settle(tensor.memory(), chunk, port) && complete(chunk, out)) return true;
+  }
+  while (looks > 0 && overdue_ns() <= now_ns) {
+    --looks;
+    QuorumSlot& chunk = *first_open_;
+    chunk.tensor->quorum().expire(chunk);
+    if (complete(chunk, out)) return true;
+  }
+  return false;
+}
+
+Quorum::Quorum(const AggregationTensor& spec, uint16_t workers, JobQuorum& job) noexcept
+    : job_(&job), workers_(workers), chunks_(spec.chunk_count) {
+  sum_stride_ = SlotMemory::sum_stride(spec, {.before_sum = kBitmapRoom});
+}
+
+SlotMemory::Room Quorum::room() const noexcept {
+  return {.before_sum = kBitmapRoom, .bytes = apart_at() + chunks_ * sum_stride_};
+}
+
+void Quorum::place(const SlotMemory& memory) noexcept {
+  slots_ = reinterpret_cast<QuorumSlot*>(memory.room());
+  apart_ = memory.room() + apart_at();
+}
+
+uint64_t Quorum::apart_at() const noexcept {
+  return (chunks_ * sizeof(QuorumSlot) + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
+bool Quorum::may_overwrite(const SlotMemory& memory, uint32_t index) const noexcept {
+  const uint32_t generation = generation_of(memory.open_round(index));
+  return memory.slot(index).count[generation] == 0 || contains(slots_[index].ready, job_->live_);
+}
+
+std::byte* Quorum::apart(const SlotMemory& memory, uint32_t index) noexcept {
+  bool& waiting = slots_[index].waiting;
+  if (memory.slot(index).contributions == 0) waiting = !may_overwrite(memory, index);
+  return waiting ? sum_apart(index) : nullptr;
+}
+
+void Quorum::note_pushed(TensorSlots& tensor, uint32_t index, uint32_t worker) noexcept {
+  insert(slots_[index].ready, worker);
+  if (slots_[index].waiting && may_overwrite(tensor.memory(), index)) wake(tensor, index);
+}
+
+void Quorum::wake(TensorSlots& tensor, uint32_t index) noexcept {
+  QuorumSlot& slot = slots_[index];
+  if (slot.woken) return;
+  slot.woken = true;
+  slot.tensor = &tensor;
+  slot.next_woken = job_->first_woken_;
+  job_->first_woken_ = &slot;
+}
+
+void Quorum::wake_open(TensorSlots& tensor) noexcept {
+  for (uint32_t index = 0; index < chunks_; ++index) {
+    if (tensor.memory().slot(index).contributions > 0) wake(tensor, index);
+  }
+}
+
+bool Quorum::settle(const SlotMemory& memory, QuorumSlot& chunk, const PortMemory& port) noexcept {
+  const uint32_t index = index_of(chunk);
+  Slot& slot = memory.slot(index);
+  job_->first_woken_ = chunk.next_woken;
+  if (chunk.waiting && slot.contributions > 0 && may_overwrite(memory, index)) {
+    const uint32_t generation = generation_of(memory.open_round(index));
+    if (port.busy(port.context, slot.pins[generation])) {
+      chunk.next_woken = job_->first_read_;
+      job_->first_read_ = &chunk;
+      return false;
+    }
+    slot.count[generation] = 0;
+    std::memcpy(memory.sum(index, generation), sum_apart(index), sum_stride_ - kBitmapRoom);
+    chunk.waiting = false;
+  }
+  chunk.woken = false;
+  return true;
+}
+
+[[gnu::noinline]] bool Quorum::take(const SlotMemory& memory, uint32_t index, std::byte* sum,
+                                    const Contribution& contribution) noexcept {
+  return memory.add(memory.slot(index), sum, contribution);
+}
+
+void Quorum::opened(TensorSlots& tensor, uint32_t index,
+                    const Contribution& contribution) noexcept {
+  QuorumSlot& slot = slots_[index];
+  slot.opened_ns = contribution.now_ns;
+  slot.priority = contribution.priority;
+  slot.tensor = &tensor;
+  slot.listed = true;
+  slot.previous = job_->last_open_;
+  slot.next = nullptr;
+  (job_->last_open_ != nullptr ? job_->last_open_->next : job_->first_open_) = &slot;
+  job_->last_open_ = &slot;
+}
+
+void Quorum::unlist(uint32_t index) noexcept {
+  QuorumSlot& slot = slots_[index];
+  slot.overdue = false;
+  if (!slot.listed) return;
+  slot.listed = false;
+  (slot.previous != nullptr ? slot.previous->next : job_->first_open_) = slot.next;
+  (slot.next != nullptr ? slot.next->previous : job_->last_open_) = slot.previous;
+}
+
+bool Quorum::is_complete(const SlotMemory& memory, uint32_t index) const noexcept {
+  const Slot& slot = memory.slot(index);
+  const QuorumSlot& chunk = slots_[index];
+  return !chunk.waiting && slot.contributions >= needed() &&
+         (chunk.overdue || contains(slot.contributors, job_->live_));
+}
+
+void Quorum::expire(QuorumSlot& chunk) noexcept {
+  unlist(index_of(chunk));
+  chunk.overdue = true;
+}
+
+void Quorum::completed(const SlotMemory& memory, uint32_t index, uint32_t generation) noexcept {
+  Slot& slot = memory.slot(index);
+  unlist(index);
+  slots_[index].ready = slot.contributors;
+  if (slot.contributions == workers_) return;
+  const uint32_t bitmap_bytes = wire::contributor_bytes(workers_);
+  std::byte* const bitmap = memory.sum(index, generation) - bitmap_bytes;
+  wire::encode_contributors(slot.contributors, {bitmap, bitmap_bytes});
+  slot.crc[generation] = wire::crc32c(bitmap, bitmap_bytes + memory.wire_bytes(index));
+}
+
+void Quorum::take_out(const SlotMemory& memory, uint32_t index, uint16_t worker) noexcept {
+  Slot& slot = memory.slot(index);
+  erase(slots_[index].ready, worker);
+  if (!slot.has(worker)) return;
+  slot.begin_anew();
+  unlist(index);
+  slots_[index].waiting = false;
+}
+
+WorkerSet Quorum::awaited(const SlotMemory& memory, uint32_t index,
+                          const WorkerSet& live) const noexcept {
+  const Slot& slot = memory.slot(index);
+  if (slot.contributions < needed()) return without(live, slot.contributors);
+  return slots_[index].waiting ? without(live, slots_[index].ready) : WorkerSet{};
+}
+
+}  // namespace mercury::aggregation

@@ -1,0 +1,74 @@
+#include "aggregator/slot_memory.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+namespace mercury::aggregation {
+namespace {
+
+uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+struct Layout {
+  uint64_t sums_at = 0;
+  uint64_t room_at = 0;
+  uint64_t total = 0;
+};
+
+Layout layout_of(const AggregationTensor& spec, const SlotMemory::Room& room) {
+  Layout layout;
+  if (spec.chunk_count == 0) return layout;
+  const uint64_t chunks = spec.chunk_count;
+  layout.sums_at = chunks * sizeof(Slot);
+  layout.room_at = layout.sums_at + 2 * chunks * SlotMemory::sum_stride(spec, room);
+  layout.total =
+      round_up(layout.room_at + room.bytes, static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)));
+  return layout;
+}
+
+}  // namespace
+
+uint64_t SlotMemory::sum_stride(const AggregationTensor& spec, const Room& room) {
+  return round_up(uint64_t{spec.chunk_elems} * accumulator_bytes(spec.dtype), kCacheLine) +
+         room.before_sum;
+}
+
+uint64_t SlotMemory::wire_stride(const AggregationTensor& spec) {
+  return round_up(uint64_t{spec.chunk_elems} * size_of(spec.dtype), kCacheLine);
+}
+
+uint64_t SlotMemory::bytes_needed(const AggregationTensor& spec, const Room& room) {
+  return layout_of(spec, room).total;
+}
+
+Result<SlotMemory> SlotMemory::create(const AggregationTensor& spec, const Room& room) {
+  SlotMemory out;
+  out.spec_ = spec;
+  out.element_bytes_ = size_of(spec.dtype);
+  out.before_sum_ = room.before_sum;
+  out.sum_stride_ = sum_stride(spec, room);
+  const Layout layout = layout_of(spec, room);
+  if (layout.total == 0) return out;
+  out.memory_ = MappedMemory::anonymous(layout.total);
+  if (!out.memory_) {
+    return Error(Errc::kNoMemory, errno,
+                 "tensor " + std::to_string(spec.tensor.value) + ": cannot map " +
+                     std::to_string(layout.total) + " bytes for its sums");
+  }
+  std::byte* const base = out.memory_.data();
+  out.slots_ = reinterpret_cast<Slot*>(base);  // zeroed, which is the first state of a slot
+  out.sums_ = base + layout.sums_at;
+  out.room_ = base + layout.room_at;
+  return out;
+}
+
+std::span<std::byte> SlotMemory::result_pages() const noexcept {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<uintptr_t>(sums_);
+  const uintptr_t begin = first / page * page;
+  const uintptr_t end = round_up(first + 2 * uint64_t{spec_.chunk_count} * sum_stride_, page);
+  return {reinterpret_cast<std::byte*>(begin), end - begin};
+}
+
+}  // namespace mercury::aggregation
