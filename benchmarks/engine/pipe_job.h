@@ -98,7 +98,6 @@ class PipeJob {
       for (WorkerHost& worker : workers_) {
         Completion completion;
         while (worker.program_end->pop(completion)) {
-          if (completion.part != 0) continue;
           if (completion.cookie == kRefusedCookie) {
             ++refused_;
             continue;

@@ -1,5 +1,8 @@
 #include "shim/channel/channel.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "shim/channel/channel_layout.h"
 #include "shim/channel/channel_state.h"
 
@@ -7,8 +10,11 @@ namespace mercury {
 namespace {
 
 // Submission: word 0 is op (8 bits), zero (8), priority (16), job (32); word 1 is tensor (32),
-// zero (32); word 2 is the cookie. Completion: word 0 is the cookie; word 1 is tensor (32), round
-// (32); word 2 is job (32), status (16), part (16).
+// zero (32); word 2 is the cookie. What an engine tells a program is of one of two kinds; both have
+// tensor (32), round (32) in word 1 and job (32), status (16), kind (16) in word 2. Kind 0, a
+// completion: word 0 is the cookie. Else an absence, which says something of the completion that
+// follows: word 0 is one word of a set of workers, of those that are missing in some chunk if the
+// kind is 1 to kWorkerWords, in all of this engine's if it is one of the kWorkerWords after that.
 ChannelWords encode(const Submission& s) noexcept {
   return {static_cast<uint64_t>(s.op) | uint64_t{s.priority} << 16 | uint64_t{s.job} << 32,
           uint64_t{s.tensor.value}, s.cookie};
@@ -29,10 +35,30 @@ bool decode(const ChannelWords& words, Submission& out) noexcept {
   return true;
 }
 
-ChannelWords encode(const Completion& c) noexcept {
-  return {c.cookie, uint64_t{c.tensor.value} | uint64_t{c.round.value} << 32,
-          uint64_t{c.job} | static_cast<uint64_t>(c.status) << 32 | uint64_t{c.part} << 48};
+ChannelWords encode(const Completion& c, uint64_t word, Errc status, uint64_t kind) noexcept {
+  return {word, uint64_t{c.tensor.value} | uint64_t{c.round.value} << 32,
+          uint64_t{c.job} | static_cast<uint64_t>(status) << 32 | kind << 48};
 }
+
+ChannelWords encode(const Completion& c) noexcept { return encode(c, c.cookie, c.status, 0); }
+
+// The first words of both sets, then the second ones, and so on.
+ChannelWords encode_absence(const Completion& c, uint32_t index) noexcept {
+  const uint32_t word = index / 2;
+  const bool in_all = index % 2 != 0;
+  const uint64_t workers = in_all ? c.absent.in_all[word] : c.absent.in_some[word];
+  return encode(c, workers, Errc::kOk, 1 + word + (in_all ? kWorkerWords : 0));
+}
+
+void decode_absence(const ChannelWords& words, Completion& out) noexcept {
+  const auto index = static_cast<uint16_t>(words[2] >> 48) - 1U;
+  if (index >= 2 * kWorkerWords) return;
+  const auto word = static_cast<uint16_t>(index % kWorkerWords);
+  (index < kWorkerWords ? out.absent.in_some : out.absent.in_all)[word] = words[0];
+  out.absent_words = std::max<uint16_t>(out.absent_words, word + 1);
+}
+
+bool is_absence(const ChannelWords& words) noexcept { return words[2] >> 48 != 0; }
 
 void decode(const ChannelWords& words, Completion& out) noexcept {
   out.cookie = words[0];
@@ -40,7 +66,6 @@ void decode(const ChannelWords& words, Completion& out) noexcept {
   out.round.value = static_cast<uint32_t>(words[1] >> 32);
   out.job = static_cast<uint32_t>(words[2]);
   out.status = static_cast<Errc>(words[2] >> 32 & 0xffff);
-  out.part = static_cast<uint16_t>(words[2] >> 48);
 }
 
 }  // namespace
@@ -63,8 +88,13 @@ EngineChannel::Pop EngineChannel::pop(Submission& out) noexcept {
 }
 
 bool EngineChannel::complete(const Completion& completion) noexcept {
+  for (; absences_told_ < 2U * completion.absent_words; ++absences_told_) {
+    if (!end_->has_room()) return end_->broken();
+    end_->push(encode_absence(completion, absences_told_));
+  }
   if (!end_->has_room()) return end_->broken();
   end_->push(encode(completion));
+  absences_told_ = 0;
   return true;
 }
 
@@ -93,9 +123,16 @@ void ClientChannel::ring() noexcept { end_->ring(); }
 
 bool ClientChannel::pop(Completion& out) noexcept {
   ChannelWords words;
-  if (!end_->pop(words)) return false;
-  decode(words, out);
-  return true;
+  while (end_->pop(words)) {
+    if (is_absence(words)) {
+      decode_absence(words, next_);
+      continue;
+    }
+    out = std::exchange(next_, {});
+    decode(words, out);
+    return true;
+  }
+  return false;
 }
 
 bool ClientChannel::park() noexcept { return end_->park(); }

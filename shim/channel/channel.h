@@ -47,10 +47,10 @@ struct Completion {
   uint32_t job = 0;
   TensorId tensor;
   Round round;
-  // 0: the operation has ended. In jobs with a quorum, two words for each 64 workers come before
-  // that; `cookie` is the word then: 1 to kWorkerWords the workers that are missing in some chunk,
-  // then those that are missing in all of this engine's.
-  uint16_t part = 0;
+  // Of a sum, in a job with a quorum: who is missing in this engine's chunks. So many words of each
+  // set are said, one for 64 workers; 0: nothing is, and `absent` is of no chunk.
+  uint16_t absent_words = 0;
+  Absentees absent = Absentees::of_no_chunk();
 };
 
 struct ChannelGeometry {
@@ -96,8 +96,9 @@ class EngineChannel {
   enum class Pop : uint8_t { kEmpty, kOne, kBroken };
   // Copies the next submission out; kBroken: an invalid descriptor or position, now and for ever.
   Pop pop(Submission& out) noexcept;
-  // False: no room; the engine keeps the completion and tries again later: park() refuses, or the
-  // doorbell rings, when the program has made room. A broken channel swallows everything (true).
+  // False: no room for all of it; the engine keeps the completion and tries again later, with this
+  // one first: park() refuses, or the doorbell rings, when the program has made room. A broken
+  // channel swallows everything (true).
   [[nodiscard]] bool complete(const Completion& completion) noexcept;
   // Rings the program's doorbell if it is parked and completions were added since the last call.
   // Returns true if it rang.
@@ -111,6 +112,7 @@ class EngineChannel {
  private:
   std::shared_ptr<ChannelMemory> memory_;
   std::unique_ptr<ChannelEnd> end_;
+  uint32_t absences_told_ = 0;  // of the completion that found no room
 };
 
 class ClientChannel {
@@ -132,6 +134,7 @@ class ClientChannel {
  private:
   std::shared_ptr<ChannelMemory> memory_;
   std::unique_ptr<ChannelEnd> end_;
+  Completion next_;  // as far as it has been told: who is missing
 };
 
 }  // namespace mercury

@@ -261,12 +261,10 @@ Result<mercury_contributors> Context::contributors(Job& job, TensorId id) {
   mercury_contributors out{};
   out.round = tensor.complete_round.value;
   out.workers = static_cast<uint32_t>(job.workers);
-  for (uint32_t word = 0; word < tensor.last_absent_in_some.size(); ++word) {
+  for (uint32_t word = 0; word < tensor.last_absent.in_some.size(); ++word) {
     const uint64_t all = ranks_in_word(out.workers, word);
-    out.in_all[word] =
-        tensor.complete_round == Round() ? 0 : all & ~tensor.last_absent_in_some[word];
-    out.in_any[word] =
-        tensor.complete_round == Round() ? 0 : all & ~tensor.last_absent_in_all[word];
+    out.in_all[word] = tensor.complete_round == Round() ? 0 : all & ~tensor.last_absent.in_some[word];
+    out.in_any[word] = tensor.complete_round == Round() ? 0 : all & ~tensor.last_absent.in_all[word];
   }
   return out;
 }
@@ -378,8 +376,7 @@ Status Context::submit(Job& job, SubmitOp op, TensorId id, int priority, mercury
     tensor.push_in_flight = true;
     tensor.round_over = false;
     tensor.next_round = tensor.next_round.next();
-    tensor.absent_in_some.fill(0);
-    tensor.absent_in_all.fill(job.quorum ? ~uint64_t{0} : 0);
+    tensor.absent = job.quorum ? Absentees::of_no_chunk() : Absentees{};
   }
   const Submission submission{op,
                               priority < 0 ? tensor.wire.priority : static_cast<uint16_t>(priority),

@@ -84,7 +84,6 @@ class Context {
   bool progress();
   bool drain_rings();
   void on_completion(const Completion& completion);
-  void on_absent_word(const Completion& word);
   void finish(Operation& operation, Errc status);
   void end_round(Tensor& tensor, const Operation& operation);
   void fail_everything(const Error& why);

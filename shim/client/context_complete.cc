@@ -49,28 +49,14 @@ bool Context::drain_rings() {
   return any;
 }
 
-// What one engine says of who is in its chunks' sums, before its part of the operation ends.
-void Context::on_absent_word(const Completion& completion) {
-  const size_t word = (completion.part - 1) % kWorkerWords;
-  for (const auto& job : jobs_) {
-    if (job->client_job != completion.job) continue;
-    const auto known = job->index_of.find(completion.tensor);
-    if (known == job->index_of.end()) return;
-    Tensor& tensor = job->tensors[known->second.value];
-    if (completion.part <= kWorkerWords) {
-      tensor.absent_in_some[word] |= completion.cookie;
-    } else {
-      tensor.absent_in_all[word] &= completion.cookie;
-    }
-  }
-}
-
 void Context::on_completion(const Completion& completion) {
-  if (completion.part != 0) return on_absent_word(completion);
   Operation* operation = operations_.find(completion.cookie);
   // Ended already: its job was closed meanwhile.
   if (!operation || operation->state != Operation::State::kInFlight) return;
   if (operation->status == Errc::kOk) operation->status = completion.status;
+  if (completion.absent_words > 0) {
+    operation->job->tensors[operation->tensor.value].absent.add(completion.absent);
+  }
   // Only the program closes its jobs. A daemon that does so lets go of the program: it is ending.
   if (operation->status == Errc::kClosed && !operation->job->closing) {
     operation->status = Errc::kDaemonLost;
@@ -111,8 +97,7 @@ void Context::end_round(Tensor& tensor, const Operation& operation) {
     tensor.sum_due = tensor.shadow != nullptr;
     tensor.round_over = !tensor.sum_due;
     tensor.complete_round = operation.round;
-    tensor.last_absent_in_some = tensor.absent_in_some;
-    tensor.last_absent_in_all = tensor.absent_in_all;
+    tensor.last_absent = tensor.absent;
   }
 }
 

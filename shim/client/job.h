@@ -22,13 +22,11 @@ struct Tensor {
   attach::DeclaredTensor wire;
   uint64_t bytes = 0;
   Round next_round = 1;
-  // Jobs with a quorum: who is missing in some chunk of the open round, and in all of them, as far
-  // as the engines have said; and in the last complete round.
-  WorkerSet absent_in_some{};
-  WorkerSet absent_in_all{};
-  WorkerSet last_absent_in_some{};
-  WorkerSet last_absent_in_all{};
-  Round complete_round;         // 0: none
+  // Jobs with a quorum: who is missing in the open round, as far as the engines have said; and in
+  // the last complete round.
+  Absentees absent;
+  Absentees last_absent;
+  Round complete_round;  // 0: none
   std::byte* user = nullptr;    // the program's memory
   std::byte* shadow = nullptr;  // where the engine reads and writes, if it cannot see `user`
   // A round is over when its sum has been taken: by a push_pull, or by the pull after a push. Until

@@ -239,27 +239,7 @@ void Program::collect() {
   }
 }
 
-// A word of up to 64 workers comes before the engine's answer, of those missing in some of its
-// chunks, and one of those missing in all.
-void Program::note_absent(size_t lane, const Completion& word) {
-  const auto operation =
-      std::find_if(operations_.begin(), operations_.end(), [&](const auto& entry) {
-        return plan_.tensors[entry.second.tensor].number == word.tensor.value;
-      });
-  if (plan_.quorum == 0 || operation == operations_.end() || operation->second.answered[lane] ||
-      (word.part != 1 && word.part != 1 + kWorkerWords)) {
-    return wrong("is told of missing workers without reason");
-  }
-  Ledger::Absent& absent = tensors_[operation->second.tensor].absent;
-  if (word.part == 1) {
-    absent.in_some |= word.cookie;
-  } else {
-    absent.in_all &= word.cookie;
-  }
-}
-
 void Program::answered(size_t lane, const Completion& completion) {
-  if (completion.part != 0) return note_absent(lane, completion);
   const auto at = operations_.find(completion.cookie);
   if (at == operations_.end() || at->second.answered[lane]) {
     return wrong("operation " + std::to_string(completion.cookie) + " was answered twice");
@@ -273,6 +253,14 @@ void Program::answered(size_t lane, const Completion& completion) {
           std::to_string(tensor.round));
   }
   operation.answered[lane] = true;
+  if (completion.absent_words > 0) {
+    if (plan_.quorum == 0 || completion.absent_words > 1) {
+      return wrong("is told of missing workers without reason");
+    }
+    Ledger::Absent& absent = tensors_[operation.tensor].absent;
+    absent.in_some |= completion.absent.in_some[0];
+    absent.in_all &= completion.absent.in_all[0];
+  }
   if (operation.status == Errc::kOk) operation.status = completion.status;
   if (--operation.missing > 0) return;
   const Operation complete = operation;

@@ -131,7 +131,6 @@ class Program {
   void submit(SubmitOp op, uint32_t tensor);
   void collect();
   void answered(size_t lane, const Completion& completion);
-  void note_absent(size_t lane, const Completion& word);
   void finished(uint64_t cookie, const Operation& operation);
   void check_sum(uint32_t tensor);
   void check_failed(uint32_t tensor);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shim/channel/channel_layout.h"
+#include "transport/base/mapped_memory.h"
 
 namespace mercury {
 namespace {
@@ -69,6 +70,58 @@ TEST_P(ChannelTest, CarriesEveryFieldBothWays) {
   EXPECT_EQ(got.tensor, done.tensor);
   EXPECT_EQ(got.round, done.round);
   EXPECT_FALSE(client_->pop(got));
+}
+
+TEST_P(ChannelTest, SaysWhoIsMissingWithTheCompletionEvenThroughASmallRing) {
+  open({4, 4});
+  Completion sum{7, Errc::kOk, 1, 2, 3};
+  sum.absent_words = kWorkerWords;
+  for (uint16_t word = 0; word < kWorkerWords; ++word) {
+    sum.absent.in_some[word] = 0x1000 + word;
+    sum.absent.in_all[word] = 0x2000 + word;
+  }
+  Completion got;
+  int tries = 1;
+  for (; !engine_->complete(sum); ++tries) {
+    ASSERT_LT(tries, 10);
+    EXPECT_FALSE(client_->pop(got)) << "it is not all there yet";
+  }
+  EXPECT_EQ(tries, 3) << "nine descriptors, four at a time";
+  ASSERT_TRUE(client_->pop(got));
+  EXPECT_EQ(got.cookie, sum.cookie);
+  EXPECT_EQ(got.absent_words, sum.absent_words);
+  EXPECT_EQ(got.absent, sum.absent);
+  ASSERT_TRUE(engine_->complete({8}));
+  ASSERT_TRUE(client_->pop(got));
+  EXPECT_EQ(got.cookie, 8U);
+  EXPECT_EQ(got.absent_words, 0);
+  EXPECT_EQ(got.absent, Absentees::of_no_chunk());
+}
+
+// What programs of earlier releases read: it never changes within kChannelAbi.
+TEST(ChannelBytes, AnAbsenceHasAKindOfItsOwnBeforeItsCompletion) {
+  const auto memory = ChannelMemory::create({4, 4}, true);
+  ASSERT_TRUE(memory.has_value());
+  EngineChannel engine(*memory);
+  const int fd = (*memory)->program_descriptors()[1];
+  const MappedMemory mapped = MappedMemory::shared(fd, area_bytes(4), PROT_READ);
+  ASSERT_TRUE(mapped);
+  Completion sum{0x1122334455667788, Errc::kPeerLost, 0xa, 0xb, 0xc};
+  sum.absent_words = 1;
+  sum.absent.in_some[0] = 0x30;
+  sum.absent.in_all[0] = 0x10;
+  ASSERT_TRUE(engine.complete(sum));
+  const ChannelDescriptor* ring = reinterpret_cast<const ChannelArea*>(mapped.data())->ring();
+  const uint64_t status = static_cast<uint64_t>(Errc::kPeerLost) << 32;
+  const std::array<ChannelWords, 3> expected{{{0x30, 0xc'0000'000b, 0x0001'0000'0000'000a},
+                                              {0x10, 0xc'0000'000b, 0x0005'0000'0000'000a},
+                                              {sum.cookie, 0xc'0000'000b, 0xa | status}}};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(ring[i].turn.load(), i + 1);
+    for (size_t word = 0; word < 3; ++word) {
+      EXPECT_EQ(ring[i].words[word].load(), expected[i][word]) << "descriptor " << i;
+    }
+  }
 }
 
 TEST_P(ChannelTest, RefusesWhenFullAndGoesOnManyLaps) {

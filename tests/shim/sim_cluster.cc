@@ -43,11 +43,10 @@ void SimProgram::collect() {
   for (Pair& pair : channels_) {
     Completion completion;
     while (pair.client->pop(completion)) {
-      if (completion.part != 0) {
+      if (completion.absent_words > 0) {
         Absent& absent = absent_[completion.tensor.value];
-        if (completion.part == 1) absent.in_some |= completion.cookie;
-        if (completion.part == 1 + kWorkerWords) absent.in_all &= completion.cookie;
-        continue;
+        absent.in_some |= completion.absent.in_some[0];
+        absent.in_all &= completion.absent.in_all[0];
       }
       if (completion.status != Errc::kOk)
         first_error_.emplace(completion.cookie, completion.status);

@@ -54,4 +54,23 @@ inline WorkerSet complement(const WorkerSet& set, uint32_t workers) noexcept {
   return others;
 }
 
+// Who is missing in the sums of several chunks: in some of them, and in all.
+struct Absentees {
+  WorkerSet in_some{};
+  WorkerSet in_all{};
+
+  static Absentees of_no_chunk() noexcept {  // to which others are added
+    Absentees none;
+    none.in_all.fill(~uint64_t{0});
+    return none;
+  }
+  void add(const Absentees& more) noexcept {
+    for (size_t word = 0; word < in_some.size(); ++word) {
+      in_some[word] |= more.in_some[word];
+      in_all[word] &= more.in_all[word];
+    }
+  }
+  friend bool operator==(const Absentees&, const Absentees&) = default;
+};
+
 }  // namespace mercury

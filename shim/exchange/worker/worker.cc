@@ -19,10 +19,8 @@ void make_room(std::vector<T>& list, size_t wanted) {
   if (list.capacity() < wanted) list.reserve(std::max(wanted, 2 * list.capacity()));
 }
 
-// That a tensor can have waiting at a time: a push's, a pull's, and who is in the sums.
-size_t completions_of(const command::AddWorkerJob& spec) {
-  return spec.terms.quorum > 0 ? size_t{2} + 2 * kWorkerWords : size_t{2};
-}
+// That a tensor can have waiting at a time: a push's and a pull's.
+constexpr size_t kCompletionsOfTensor = 2;
 }  // namespace
 
 Worker::Worker(Counters& counters) : counters_(counters) { completions_.reserve(kRefusalsPerPass); }
@@ -48,8 +46,7 @@ const EngineChannel* Worker::channel_of(JobSlot job) const noexcept {
 size_t Worker::most_completions(const EngineChannel* channel) const noexcept {
   size_t most = 0;
   for (const auto& job : jobs_) {
-    if (job && job->spec.channel == channel)
-      most += job->tensors.size() * completions_of(job->spec);
+    if (job && job->spec.channel == channel) most += job->tensors.size() * kCompletionsOfTensor;
   }
   return most;
 }
@@ -112,7 +109,7 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   if (job->partitions) plan_partitions(*job, tensor);
   job->index_of.emplace(spec.tensor, tensor.index);
   job->tensors.push_back(std::move(tensor));
-  most_completions_ += completions_of(job->spec);
+  most_completions_ += kCompletionsOfTensor;
   most_ranges_ += job->shards.size();
   make_room(ranges_, 2 * most_ranges_);  // those taken stay in front until all are
   make_room(completions_, kRefusalsPerPass + most_completions_);
@@ -157,7 +154,7 @@ void Worker::remove_job(JobSlot slot, Errc code) {
   Job* job = find(slot);
   if (!job) return;
   fail_job(slot, code);
-  most_completions_ -= job->tensors.size() * completions_of(job->spec);
+  most_completions_ -= job->tensors.size() * kCompletionsOfTensor;
   most_ranges_ -= job->tensors.size() * job->shards.size();
   ranges_.erase(ranges_.begin(), ranges_.begin() + static_cast<std::ptrdiff_t>(next_range_));
   std::erase_if(ranges_, [job](const WorkerRange& range) {
@@ -214,8 +211,7 @@ void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
   tensor.in_flight = true;
   tensor.priority = priority;
   tensor.acks_void = false;
-  tensor.absent_in_some.fill(0);
-  tensor.absent_in_all.fill(~uint64_t{0});
+  tensor.absent = Absentees::of_no_chunk();
   tensor.missing_sums = tensor.missing_acks = tensor.own_chunks;
   tensor.summed.clear();
   tensor.pushed.clear();
@@ -245,16 +241,10 @@ void Worker::complete_what_ended(Job& job, Tensor& tensor) noexcept {
 }
 
 void Worker::complete_sums(const Job& job, Tensor& tensor, uint64_t cookie) noexcept {
-  for (size_t word = 0; job.spec.terms.quorum > 0 && word < words_of(job.spec.workers); ++word) {
-    const auto part = static_cast<uint16_t>(1 + word);
-    for (const auto& [absent, number] :
-         {std::pair(tensor.absent_in_some[word], part),
-          std::pair(tensor.absent_in_all[word], static_cast<uint16_t>(part + kWorkerWords))}) {
-      completions_.push_back({job.spec.channel, absent, Errc::kOk, job.spec.client_job,
-                              tensor.spec.tensor, tensor.round, number});
-    }
-  }
   complete(job, cookie, tensor.spec.tensor, tensor.round, Errc::kOk);
+  if (job.spec.terms.quorum == 0) return;
+  completions_.back().absent_words = static_cast<uint16_t>(words_of(job.spec.workers));
+  completions_.back().absent = tensor.absent;
 }
 
 bool Worker::take_range(WorkerRange& out) noexcept {
@@ -338,7 +328,7 @@ bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
     }
     std::memcpy(target, payload.data() + bitmap_bytes, payload.size() - bitmap_bytes);
   } else if (job->spec.terms.quorum > 0) {
-    tensor->absent_in_all.fill(0);
+    tensor->absent.add({});  // nobody
   }
   counters_.add(Counter::kResultChunks);
   ++job->chunks_moved;
@@ -354,10 +344,7 @@ bool Worker::note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
   const std::optional<WorkerSet> present = wire::decode_contributors(bitmap, job.spec.workers);
   if (!present || count(*present) != contributors) return false;
   const WorkerSet absent = complement(*present, job.spec.workers);
-  for (size_t word = 0; word < absent.size(); ++word) {
-    tensor.absent_in_some[word] |= absent[word];
-    tensor.absent_in_all[word] &= absent[word];
-  }
+  tensor.absent.add({absent, absent});
   return true;
 }
 

@@ -39,7 +39,8 @@ struct WorkerCompletion {
   uint32_t client_job = 0;
   TensorId tensor;
   Round round;
-  uint16_t part = 0;  // as in Completion
+  uint16_t absent_words = 0;  // these two: as in Completion
+  Absentees absent = Absentees::of_no_chunk();
 };
 
 struct WorkerRange {  // chunks to be scheduled

@@ -55,9 +55,7 @@ struct Worker::Tensor {
   PartitionPlan plan;  // of a job that releases partitions
   ChunkBits summed;
   ChunkBits pushed;  // the server has our contribution: acknowledged, or its sum is here
-  // Jobs with a quorum: the workers whose contributions are missing in some chunk's sum, in all.
-  WorkerSet absent_in_some{};
-  WorkerSet absent_in_all{};
+  Absentees absent;  // jobs with a quorum: whose contributions are missing in the round's sums
   uint64_t push_cookie = 0;  // 0 = nobody waits
   uint64_t pull_cookie = 0;
 
