@@ -5,7 +5,7 @@
 
 #include "apps/sim/elision.h"
 #include "apps/sim/pcap.h"
-#include "apps/sim/virtual_cluster.h"
+#include "apps/sim/training_cluster.h"
 #include "apps/trace/shipped.h"
 
 namespace mercury::simulator {
@@ -29,8 +29,8 @@ double mean_s(const SimulatedJob& job, uint32_t warmup, Value value) {
   return count == 0 ? 0 : static_cast<double>(sum_ns) * 1e-9 / static_cast<double>(count);
 }
 
-VirtualClusterConfig cluster_config(const SimOptions& options, const RunOptions& run) {
-  VirtualClusterConfig config;
+TrainingClusterConfig cluster_config(const SimOptions& options, const RunOptions& run) {
+  TrainingClusterConfig config;
   config.seed = run.seed;
   config.workers = options.workers;
   config.servers = options.servers;
@@ -212,7 +212,7 @@ class Simulation {
   const SimulationHooks& hooks_;
   PcapWriter pcap_;
   SimulationResult result_;
-  VirtualCluster cluster_;  // before the tensors' memory goes
+  TrainingCluster cluster_;  // before the tensors' memory goes
   std::vector<Program> programs_;
   size_t finished_ = 0;
   bool warm_ = false;

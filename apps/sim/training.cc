@@ -40,7 +40,7 @@ Result<std::byte*> TrainingWorker::memory(uint32_t tensor) {
   return addresses_.data();
 }
 
-void TrainingWorker::begin(VirtualCluster& cluster, uint32_t number) {
+void TrainingWorker::begin(TrainingCluster& cluster, uint32_t number) {
   cluster_ = &cluster;
   number_ = number;
   begin_ns_ = cluster.now_ns();

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "apps/replay/payload.h"
-#include "apps/sim/virtual_cluster.h"
+#include "apps/sim/training_cluster.h"
 #include "apps/trace/trace.h"
 #include "transport/base/mapped_memory.h"
 #include "transport/base/random.h"
@@ -55,7 +55,7 @@ class TrainingWorker final : public VirtualProgram {
   // Of a tensor, before it is declared.
   Result<std::byte*> memory(uint32_t tensor);
   // `number` is its program's in the cluster.
-  void begin(VirtualCluster& cluster, uint32_t number);
+  void begin(TrainingCluster& cluster, uint32_t number);
 
   void on_time(uint64_t now_ns) override;
   void on_completion(const Completion& completion, uint64_t now_ns) override;
@@ -85,7 +85,7 @@ class TrainingWorker final : public VirtualProgram {
 
   const Trace& trace_;
   const TrainingConfig config_;
-  VirtualCluster* cluster_ = nullptr;
+  TrainingCluster* cluster_ = nullptr;
   uint32_t number_ = 0;
   Random random_;
   std::vector<Tensor> state_;

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "apps/sim/link_schedule.h"
-#include "apps/sim/processor.h"
 
 namespace mercury::simulator {
 namespace {
@@ -53,29 +52,6 @@ TEST(LinkRule, NamesLinks) {
   const LinkRule all = *LinkRule::parse("all.down=1Gbps,1ms:2Gbps");
   EXPECT_TRUE(all.is_for(true, 7, false));
   EXPECT_FALSE(all.is_for(false, 7, true));
-}
-
-TEST(Processor, FreeFramesNeverWait) {
-  Processor processor(0);
-  EXPECT_TRUE(processor.may_work(5, 100, 16));
-  processor.worked(5, 100);
-  EXPECT_TRUE(processor.may_work(5, 100, 16));
-}
-
-TEST(Processor, PaysForWhatWaitsBeforeAPassAndForTheRestAfterIt) {
-  Processor processor(10);
-  EXPECT_TRUE(processor.may_work(100, 0, 16)) << "nothing waits: it may send";
-  processor.worked(100, 3);
-  EXPECT_FALSE(processor.may_work(129, 4, 16));
-  EXPECT_EQ(processor.free_ns(), 130U);
-  EXPECT_FALSE(processor.may_work(130, 4, 16)) << "four are received first";
-  EXPECT_EQ(processor.free_ns(), 170U);
-  EXPECT_FALSE(processor.may_work(169, 9, 16));
-  EXPECT_TRUE(processor.may_work(170, 9, 16)) << "what came meanwhile is not waited for";
-  processor.worked(170, 9 + 2);
-  EXPECT_EQ(processor.free_ns(), 170U + (11 - 4) * 10);
-  EXPECT_FALSE(processor.may_work(240, 100, 16));
-  EXPECT_EQ(processor.free_ns(), 240U + 16 * 10) << "no more than a pass receives";
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace mercury::simulator {
+namespace mercury::sim {
 
 class Processor {
  public:
@@ -39,4 +39,4 @@ class Processor {
   uint64_t paid_ = 0;  // frames whose receiving is paid for, by the pass that comes next
 };
 
-}  // namespace mercury::simulator
+}  // namespace mercury::sim

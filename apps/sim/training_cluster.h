@@ -1,29 +1,18 @@
-// Hosts with the production control plane, engine, scheduler, aggregator and worker on the
-// simulated network, and programs that use them, all in virtual time. Nothing here decides what a
-// frame does: this is the clock that drives everything, and who is woken when.
-//
-// An engine is polled when something happened to it (a frame, room in its NIC, a submission, its
-// own deadline), until it has no more work. Processor time does not pass while it works, unless
-// frames are given a cost (processor.h).
+// Workers that train and servers that sum, on a virtual cluster: the jobs of programs, and links
+// whose rates change.
 //
 // Shape: hosts are numbered, workers first, then servers. One thread.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "apps/sim/link_schedule.h"
-#include "apps/sim/processor.h"
 #include "shim/channel/channel.h"
-#include "shim/host/host.h"
-#include "transport/base/deadlines.h"
+#include "shim/host/sim/virtual_cluster.h"
 #include "transport/base/random.h"
-#include "transport/port/sim/sim_network.h"
-#include "transport/port/sim/sim_port.h"
 
 namespace mercury::simulator {
 
@@ -31,7 +20,7 @@ struct HostLinks {
   LinkSchedule up, down;
 };
 
-struct VirtualClusterConfig {
+struct TrainingClusterConfig {
   uint64_t seed = 1;
   uint32_t workers = 2, servers = 2;
   uint32_t jobs = 1;
@@ -58,12 +47,11 @@ class VirtualProgram {
   virtual uint64_t due_ns() const = 0;  // kNever: it waits for a completion
 };
 
-class VirtualCluster {
+class TrainingCluster {
  public:
-  explicit VirtualCluster(const VirtualClusterConfig& config);
-  ~VirtualCluster();
-  VirtualCluster(const VirtualCluster&) = delete;
-  VirtualCluster& operator=(const VirtualCluster&) = delete;
+  explicit TrainingCluster(const TrainingClusterConfig& config);
+  TrainingCluster(const TrainingCluster&) = delete;
+  TrainingCluster& operator=(const TrainingCluster&) = delete;
 
   // Errors: kSystem (descriptors, memory).
   Status create_hosts();
@@ -83,24 +71,18 @@ class VirtualCluster {
   // Runs while `wanted()`, which is asked after each moment. Error: nothing will ever happen again.
   template <class Wanted>
   Status run(Wanted wanted) {
-    for (settle(); wanted(); settle()) {
-      const uint64_t next_ns = std::min(network_.next_event_ns(), deadlines_.earliest_ns());
-      if (next_ns == kNever) return Error(Errc::kTimedOut, "nothing happens any more");
-      network_.advance_to(std::max(next_ns, network_.now_ns() + 1));
-    }
-    return {};
+    if (cluster_.run([&wanted] { return !wanted(); })) return {};
+    return Error(Errc::kTimedOut, "nothing happens any more");
   }
 
-  uint64_t now_ns() const { return network_.now_ns(); }
-  sim::SimNetwork& network() { return network_; }
+  uint64_t now_ns() const { return cluster_.now_ns(); }
+  sim::SimNetwork& network() { return cluster_.network(); }
   const sim::LinkStats& uplink(uint32_t host) const;
   const sim::LinkStats& downlink(uint32_t host) const;
-  uint64_t total(Counter counter) const;
+  uint64_t total(Counter counter) const { return cluster_.total(counter); }
   Status job_status(uint32_t number) const;
-  IpAddress address_of(uint32_t host) const;
 
  private:
-  using Host = HostOf<sim::SimPort>;
   struct Client {  // a program on a host
     uint32_t host = 0;
     JobSlot slot;
@@ -112,35 +94,20 @@ class VirtualCluster {
 
   Status create_host(uint32_t host);
   Result<uint32_t> add_client(uint32_t host, size_t tensors);
-  void settle();
-  void take_due();
-  void mark(uint32_t host);
-  void poll(uint32_t host);
-  bool may_work(uint32_t host);
-  bool pass(uint32_t host);
-  void control(uint32_t host);
+  void on_timer(size_t timer);
   void collect(uint32_t number);
   void change_links();
-  // Indexes in deadlines_.
-  size_t engine_deadline(uint32_t host) const { return host; }
-  size_t control_deadline(uint32_t host) const { return hosts_total() + host; }
-  size_t program_deadline(uint32_t number) const { return 2 * size_t{hosts_total()} + number; }
-  size_t link_deadline() const { return program_deadline(config_.jobs * config_.workers); }
+  // The cluster's timers: programs by their number, then the links'.
+  size_t link_timer() const { return size_t{config_.jobs} * config_.workers; }
   uint32_t hosts_total() const { return config_.workers + config_.servers; }
 
-  const VirtualClusterConfig config_;
-  sim::SimNetwork network_;
-  Random random_;
+  const TrainingClusterConfig config_;
   Random link_random_;
   std::vector<std::unique_ptr<Client>> clients_;
-  std::vector<std::unique_ptr<Host>> hosts_;  // behind the clients: engines read their channels
   std::vector<std::vector<uint32_t>> clients_of_;  // by host
-  Deadlines deadlines_;
-  std::vector<uint32_t> marked_, polling_;
-  std::vector<uint8_t> is_marked_;
-  std::vector<Processor> processors_;  // by host
   std::vector<HostLinks> schedules_;
   uint64_t schedules_begin_ns_ = 0;
+  sim::VirtualCluster<> cluster_;  // behind the clients: engines read their channels
 };
 
 }  // namespace mercury::simulator
