@@ -8,11 +8,13 @@ namespace {
 // Between two passes of an engine that nothing has happened to.
 constexpr uint64_t kLeastPauseNs = 1000;
 
-sim::NetworkConfig network_config(const ClusterConfig& config) {
-  sim::NetworkConfig network;
-  network.seed = config.seed;
-  network.host_link = config.link;
-  return network;
+sim::VirtualClusterConfig cluster_config(const ClusterConfig& config) {
+  sim::VirtualClusterConfig cluster;
+  cluster.network.seed = config.seed;
+  cluster.network.host_link = config.link;
+  cluster.seed = config.seed;
+  cluster.least_pause_ns = kLeastPauseNs;
+  return cluster;
 }
 
 }  // namespace
@@ -59,15 +61,23 @@ void SimProgram::collect() {
 }
 
 SimCluster::SimCluster(const ClusterConfig& config)
-    : config_(config), network_(network_config(config)), random_(config.seed) {
+    : config_(config), cluster_(cluster_config(config)) {
   lives_.resize(config.workers);
   programs_.resize(config.workers);
   for (uint32_t i = 0; i < config.workers; ++i) new_life(i);
-  hosts_.resize(config.workers + config.servers);
-  for (uint32_t i = 0; i < hosts_.size(); ++i) {
-    network_.add_host();
-    start_host(i);
+  for (uint32_t i = 0; i < config.workers + config.servers; ++i) {
+    const bool serve = i >= config.workers;
+    sim::VirtualHostConfig host;
+    host.lanes = serve ? config.server_lanes : config.worker_lanes;
+    host.ipv6 = config.ipv6;
+    host.port = config.port;
+    host.host.lane = config.lane;
+    host.host.policy.serve = serve;
+    start_host(cluster_.add_host(host));
   }
+  cluster_.after_round = [this] {
+    for (auto& program : programs_) program->collect();
+  };
 }
 
 void SimCluster::new_life(uint32_t worker) {
@@ -76,85 +86,17 @@ void SimCluster::new_life(uint32_t worker) {
   for (uint32_t lane = 0; lane < config_.worker_lanes; ++lane) programs_[worker]->add_channel();
 }
 
-SimCluster::~SimCluster() = default;
-
-IpAddress SimCluster::address_of(uint32_t index) const {
-  if (config_.ipv6) return *IpAddress::parse("fd00::" + std::to_string(index + 1));
-  return IpAddress::v4(10, 0, static_cast<uint8_t>(index / 250),
-                       static_cast<uint8_t>(index % 250 + 1));
-}
-
 void SimCluster::crash_host(uint32_t index) {
-  hosts_[index].reset();
+  cluster_.crash(index);
   if (index < config_.workers) new_life(index);
-}
-
-void SimCluster::start_host(uint32_t index) {
-  const sim::HostId host(index);
-  const bool serve = index >= config_.workers;
-  const uint32_t lanes = serve ? config_.server_lanes : config_.worker_lanes;
-  std::vector<HostOf<sim::SimPort>::Part> parts;
-  for (uint32_t lane = 0; lane < lanes; ++lane) {
-    auto counters = std::make_unique<Counters>();
-    const IpAddress ip = address_of(index);
-    sim::SimPortConfig port = config_.port;
-    port.counters = counters.get();
-    Result<std::unique_ptr<sim::SimPort>> made =
-        sim::SimPort::create(network_, host, {ip, static_cast<uint16_t>(7470 + lane)}, port);
-    parts.push_back({std::move(counters), std::move(*made)});
-  }
-  HostConfig host_config;
-  host_config.lane = config_.lane;
-  host_config.policy.serve = serve;
-  hosts_[index] = std::make_unique<HostOf<sim::SimPort>>(std::move(parts), host_config,
-                                                         [this] { return random_.next(); });
 }
 
 std::vector<Endpoint> SimCluster::rendezvous() const {
   std::vector<Endpoint> all;
   for (uint32_t i = 0; i < config_.servers; ++i) {
-    all.push_back({address_of(config_.workers + i), 7470});
+    all.push_back(cluster_[config_.workers + i].endpoint(0));
   }
   return all;
-}
-
-bool SimCluster::poll_all() {
-  uint32_t work = 0;
-  for (auto& host : hosts_) {
-    if (!host) continue;
-    for (size_t lane = 0; lane < host->lane_count(); ++lane) {
-      work += host->lane(lane).poll(network_.now_ns());
-    }
-    host->process(network_.now_ns());
-  }
-  for (auto& program : programs_) program->collect();
-  return work > 0;
-}
-
-uint64_t SimCluster::next_ns() const {
-  uint64_t next = kNever;
-  for (const auto& host : hosts_) {
-    if (!host) continue;
-    next = std::min(next, host->next_deadline_ns());
-    for (size_t lane = 0; lane < host->lane_count(); ++lane) {
-      next = std::min(next, host->lane(lane).engine().next_deadline_ns());
-    }
-  }
-  // An engine that found its NIC full wants to run at once, and again until it has room.
-  next = std::max(next, network_.now_ns() + kLeastPauseNs);
-  return std::max(std::min(next, network_.next_event_ns()), network_.now_ns() + 1);
-}
-
-bool SimCluster::run(const std::function<bool()>& until, uint64_t limit_ns) {
-  const uint64_t end_ns = network_.now_ns() + limit_ns;
-  for (;;) {
-    while (poll_all()) {
-    }
-    if (until()) return true;
-    const uint64_t next = next_ns();
-    if (next > end_ns) return false;
-    network_.advance_to(next);
-  }
 }
 
 void SimCluster::begin_open(uint32_t worker, const OpenJob& base,
@@ -167,17 +109,17 @@ void SimCluster::begin_open(uint32_t worker, const OpenJob& base,
   request.client_job = 1;
   if (request.rank == -1) request.rank = static_cast<int>(worker);
   for (size_t lane = 0; lane < request.channels.size(); ++lane) {
-    hosts_[worker]->send(LaneId(static_cast<uint16_t>(lane)),
-                         command::AttachChannel{request.channels[lane]});
+    worker_host(worker).send(LaneId(static_cast<uint16_t>(lane)),
+                             command::AttachChannel{request.channels[lane]});
   }
-  hosts_[worker]->jobs().open_job(client(worker), request, network_.now_ns(),
-                                  [this, worker, &reply](Result<OpenedJob> opened) {
-                                    if (opened) {
-                                      programs_[worker]->slot = opened->slot;
-                                      programs_[worker]->rank = opened->rank;
-                                    }
-                                    reply = std::move(opened);
-                                  });
+  worker_host(worker).jobs().open_job(client(worker), request, now_ns(),
+                                      [this, worker, &reply](Result<OpenedJob> opened) {
+                                        if (opened) {
+                                          programs_[worker]->slot = opened->slot;
+                                          programs_[worker]->rank = opened->rank;
+                                        }
+                                        reply = std::move(opened);
+                                      });
 }
 
 Status SimCluster::open_job(const OpenJob& base, uint64_t limit_ns) {
@@ -213,8 +155,8 @@ void SimCluster::begin_declare(uint32_t worker, const std::vector<TensorDeclarat
     memory.assign(tensor.numel * size_of(tensor.dtype), std::byte{0});
     tensor.data = memory.data();
   }
-  hosts_[worker]->jobs().declare(client(worker), programs_[worker]->slot, own, network_.now_ns(),
-                                 [&reply](Status status) { reply = std::move(status); });
+  worker_host(worker).jobs().declare(client(worker), programs_[worker]->slot, own, now_ns(),
+                                     [&reply](Status status) { reply = std::move(status); });
 }
 
 Status SimCluster::declare(const std::vector<TensorDeclaration>& tensors, uint64_t limit_ns) {
@@ -246,18 +188,18 @@ Status SimCluster::declare_on(uint32_t worker, const std::vector<TensorDeclarati
 bool SimCluster::end_program(uint32_t worker, uint64_t limit_ns) {
   bool left = false;
   size_t attached = config_.worker_lanes;
-  hosts_[worker]->set_channel_events([&attached](LaneId, const Event& event) {
+  worker_host(worker).set_channel_events([&attached](LaneId, const Event& event) {
     if (std::holds_alternative<event::ChannelDetached>(event)) --attached;
   });
-  hosts_[worker]->jobs().client_gone(client(worker), network_.now_ns(), [&] {
+  worker_host(worker).jobs().client_gone(client(worker), now_ns(), [&] {
     left = true;
     uint16_t lane = 0;
     for (EngineChannel* channel : programs_[worker]->engine_ends()) {
-      hosts_[worker]->send(LaneId(lane++), command::DetachChannel{channel});
+      worker_host(worker).send(LaneId(lane++), command::DetachChannel{channel});
     }
   });
   const bool gone = run([&] { return left && attached == 0; }, limit_ns);
-  hosts_[worker]->set_channel_events({});
+  worker_host(worker).set_channel_events({});
   if (gone) new_life(worker);
   return gone;
 }
@@ -265,21 +207,10 @@ bool SimCluster::end_program(uint32_t worker, uint64_t limit_ns) {
 bool SimCluster::close(uint64_t limit_ns) {
   size_t gone = 0;
   for (uint32_t i = 0; i < config_.workers; ++i) {
-    hosts_[i]->jobs().close_job(client(i), programs_[i]->slot, network_.now_ns(),
-                                [&gone] { ++gone; });
+    worker_host(i).jobs().close_job(client(i), programs_[i]->slot, now_ns(), [&gone] { ++gone; });
   }
   return run([this, &gone] { return gone == config_.workers; }, limit_ns) &&
-         network_.unmapped_reads() == 0;
-}
-
-uint64_t SimCluster::total(Counter counter) const {
-  uint64_t sum = 0;
-  for (const auto& host : hosts_) {
-    if (!host) continue;
-    for (size_t lane = 0; lane < host->lane_count(); ++lane)
-      sum += host->counters(lane).get(counter);
-  }
-  return sum;
+         network().unmapped_reads() == 0;
 }
 
 }  // namespace mercury

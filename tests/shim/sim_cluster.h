@@ -11,11 +11,8 @@
 #include <vector>
 
 #include "shim/channel/channel.h"
-#include "shim/host/host.h"
+#include "shim/host/sim/virtual_cluster.h"
 #include "tests/milliseconds.h"
-#include "transport/base/random.h"
-#include "transport/port/sim/sim_network.h"
-#include "transport/port/sim/sim_port.h"
 
 namespace mercury {
 
@@ -91,10 +88,11 @@ class SimProgram {
 class SimCluster {
  public:
   explicit SimCluster(const ClusterConfig& config);
-  ~SimCluster();
 
   // Runs until `until` holds; false if `limit_ns` of virtual time passed first.
-  bool run(const std::function<bool()>& until, uint64_t limit_ns);
+  bool run(const std::function<bool()>& until, uint64_t limit_ns) {
+    return cluster_.run(until, now_ns() + limit_ns);
+  }
   // Opens the job on all workers; the error of the first that failed.
   Status open_job(const OpenJob& base, uint64_t limit_ns);
   // Declares the same tensors on all workers and gives each its memory.
@@ -109,38 +107,33 @@ class SimCluster {
   // The host is gone from one moment to the next, its programs with it; start_host is its reboot.
   // `index`: workers first, then servers.
   void crash_host(uint32_t index);
-  void start_host(uint32_t index);
+  void start_host(uint32_t index) { (void)cluster_.start(index); }
   // Every worker leaves, and every engine lets go. False: not in the time limit, or a port has read
   // a payload that was not mapped for it.
   bool close(uint64_t limit_ns);
 
-  HostOf<sim::SimPort>& worker_host(uint32_t i) { return *hosts_[i]; }
-  HostOf<sim::SimPort>& server_host(uint32_t i) { return *hosts_[config_.workers + i]; }
+  HostOf<sim::SimPort>& worker_host(uint32_t i) { return cluster_[i].host(); }
+  HostOf<sim::SimPort>& server_host(uint32_t i) { return cluster_[config_.workers + i].host(); }
   SimProgram& program(uint32_t worker) { return *programs_[worker]; }
-  sim::SimNetwork& network() { return network_; }
+  sim::SimNetwork& network() { return cluster_.network(); }
   std::vector<Endpoint> rendezvous() const;
   // The worker's program in its life, to its host.
   ClientId client(uint32_t worker) const {
     return worker + 1 + uint64_t{lives_[worker] - 1} * 1000;
   }
-  uint64_t total(Counter counter) const;
-  uint64_t now_ns() const { return network_.now_ns(); }
+  uint64_t total(Counter counter) const { return cluster_.total(counter); }
+  uint64_t now_ns() const { return cluster_.now_ns(); }
 
  private:
-  IpAddress address_of(uint32_t index) const;
   void new_life(uint32_t worker);
   void begin_open(uint32_t worker, const OpenJob& base, std::optional<Result<OpenedJob>>& reply);
   void begin_declare(uint32_t worker, const std::vector<TensorDeclaration>& tensors,
                      std::optional<Status>& reply);
-  bool poll_all();
-  uint64_t next_ns() const;
 
   ClusterConfig config_;
-  sim::SimNetwork network_;
-  Random random_;
   std::vector<std::unique_ptr<SimProgram>> programs_;
   std::vector<uint32_t> lives_;
-  std::vector<std::unique_ptr<HostOf<sim::SimPort>>> hosts_;  // null: crashed
+  sim::VirtualCluster<> cluster_;  // before the programs' memory goes
 };
 
 }  // namespace mercury
