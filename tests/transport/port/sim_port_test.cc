@@ -11,37 +11,72 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tests/transport/port/port_suite.h"
 #include "tests/transport/port/sim_star.h"
+#include "transport/port/port_decorator.h"
 
 namespace mercury::port_suite {
 namespace {
 
-template <bool kV4>
+// `P` is SimPort, or what decorates it.
+template <bool kV4, class P = sim::SimPort>
 struct SimLab {
-  sim::SimPort& a() { return *port_a; }
-  sim::SimPort& b() { return *port_b; }
+  P& a() { return *port_a; }
+  P& b() { return *port_b; }
   void step() { network.advance_to(std::min(network.next_event_ns(), network.now_ns() + 100'000)); }
   static Endpoint address(int host) {
     return *Endpoint::parse((kV4 ? "10.0.0." : "fd00::") + std::to_string(host), 7470);
   }
   static Endpoint other_family() { return *Endpoint::parse(kV4 ? "[::1]:9" : "127.0.0.1:9"); }
-  std::unique_ptr<sim::SimPort> open(int host, Counters& counters) {
-    return std::move(
+  std::unique_ptr<P> open(int host, Counters& counters) {
+    std::unique_ptr<sim::SimPort> made = std::move(
         *sim::SimPort::create(network, network.add_host(), address(host), {.counters = &counters}));
+    if constexpr (std::is_same_v<P, sim::SimPort>) {
+      return made;
+    } else {
+      return std::make_unique<P>(std::move(made));
+    }
   }
 
   sim::SimNetwork network;
   Counters counters_a, counters_b;
-  std::unique_ptr<sim::SimPort> port_a = open(1, counters_a);
-  std::unique_ptr<sim::SimPort> port_b = open(2, counters_b);
+  std::unique_ptr<P> port_a = open(1, counters_a);
+  std::unique_ptr<P> port_b = open(2, counters_b);
 };
 using SimV4 = SimLab<true>;
 using SimV6 = SimLab<false>;
 INSTANTIATE_TYPED_TEST_SUITE_P(SimV4, PortSuite, SimV4);
 INSTANTIATE_TYPED_TEST_SUITE_P(SimV6, PortSuite, SimV6);
+
+// A decorator that defines one call anew. Around another, as it takes any port.
+class CountingPort : public PortDecorator<PortDecorator<sim::SimPort>> {
+ public:
+  explicit CountingPort(std::unique_ptr<sim::SimPort> port)
+      : PortDecorator(std::make_unique<PortDecorator<sim::SimPort>>(std::move(port))) {}
+  void tx_flush(uint64_t now_ns) noexcept {
+    ++flushes;
+    PortDecorator::tx_flush(now_ns);
+  }
+  uint32_t flushes = 0;
+};
+static_assert(Port<CountingPort>);
+using Decorated = SimLab<true, CountingPort>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Decorated, PortSuite, Decorated);
+
+TEST(PortDecorator, ACallDefinedAnewIsCalledAndHandsOn) {
+  Decorated lab;
+  const PathId path = *lab.a().open_path(lab.b().info().local);
+  ASSERT_TRUE(send(lab.a(), path, 1, 100));
+  lab.step();
+  EXPECT_EQ(lab.b().decorated().decorated().rx_waiting_frames(), 0U);
+  lab.a().tx_flush(lab.network.now_ns());
+  EXPECT_EQ(lab.a().flushes, 1U);
+  for (int i = 0; i < 4; ++i) lab.step();
+  EXPECT_EQ(lab.b().decorated().decorated().rx_waiting_frames(), 1U);
+}
 
 }  // namespace
 }  // namespace mercury::port_suite
