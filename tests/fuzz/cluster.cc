@@ -10,8 +10,7 @@
 namespace mercury::fuzz {
 namespace {
 
-constexpr uint16_t kPort = 7470;
-constexpr int kMostPassesAtOneTime = 100'000;
+constexpr uint32_t kMostRoundsAtOneTime = 100'000;
 constexpr size_t kReportsOfOneFrame = 65'536;  // a control stream's window of empty messages
 
 // Small enough that thousands of clusters are made in a minute.
@@ -86,79 +85,58 @@ FrameTag Ear::tag_for(const Endpoint& target, std::span<const std::byte> frame) 
 
 // --- Cluster -------------------------------------------------------------------------------------
 
-Cluster::Cluster() = default;
-Cluster::~Cluster() = default;
-
-Endpoint Cluster::address(size_t index) const {
-  return {IpAddress::v4(10, 0, 0, static_cast<uint8_t>(index + 1)), kPort};
+Cluster::Cluster() : cluster_({}) {
+  cluster_.after_round = [this] { after_round(); };
 }
 
 FuzzHost& Cluster::add_host(const JobPolicy& policy) {
-  auto counters = std::make_unique<Counters>();
-  sim::SimPortConfig port;
-  port.counters = counters.get();
-  Result<std::unique_ptr<sim::SimPort>> made =
-      sim::SimPort::create(network_, network_.add_host(), address(hosts_.size()), port);
-  must(made.has_value(), "a port cannot be made");
-  std::vector<FuzzHost::Part> parts;
-  parts.push_back({std::move(counters), std::make_unique<TapPort>(std::move(*made), ear_)});
-  HostConfig config{small_lane(), policy};
-  hosts_.push_back(
-      std::make_unique<FuzzHost>(std::move(parts), config, [this] { return random_.next(); }));
-  asleep_until_ns_.push_back(0);
-  return *hosts_.back();
+  sim::VirtualHostConfig config;
+  config.host = {small_lane(), policy};
+  const uint32_t index = cluster_.add_host(config, [this](std::unique_ptr<sim::SimPort> port) {
+    return std::make_unique<TapPort>(std::move(port), ear_);
+  });
+  must(cluster_.start(index).ok(), "a host cannot be made");
+  return cluster_[index].host();
 }
 
 Endpoint Cluster::add_listener() {
-  const Endpoint local{IpAddress::v4(10, 0, 0, 66), kPort};
+  const Endpoint local{IpAddress::v4(10, 0, 0, 66), sim::kVirtualUdpPort};
   Result<std::unique_ptr<sim::SimPort>> made =
-      sim::SimPort::create(network_, network_.add_host(), local);
+      sim::SimPort::create(network(), network().add_host(), local);
   must(made.has_value(), "a port cannot be made");
   listener_ = std::make_unique<TapPort>(std::move(*made), ear_);
   return local;
 }
 
-bool Cluster::pass() {
-  uint32_t work = 0;
-  for (size_t i = 0; i < hosts_.size(); ++i) {
-    Lane<TapPort>& lane = hosts_[i]->lane(0);
-    work += lane.poll(network_.now_ns());
-    if (asleep_until_ns_[i] <= network_.now_ns()) hosts_[i]->process(network_.now_ns());
-    work += lane.engine().commands_waiting() ? 1 : 0;
-    must(lane.engine().reports_waiting() <= kMostReports + kReportsOfOneFrame,
-         "an engine's reports grow without bound");
-  }
+void Cluster::after_round() {
+  must(++rounds_ < kMostRoundsAtOneTime, "the engines work without end");
+  const auto bounded = [](FuzzHost& host) {
+    return host.lane(0).engine().reports_waiting() <= kMostReports + kReportsOfOneFrame;
+  };
+  must(all(bounded), "an engine's reports grow without bound");
   if (listener_) {
     std::array<RxFrame, 8> burst;
-    while (listener_->rx_burst(burst, network_.now_ns()) > 0) listener_->rx_release();
+    while (listener_->rx_burst(burst, now_ns()) > 0) listener_->rx_release();
   }
   if (each_pass) each_pass();
-  return work > 0;
 }
 
-uint64_t Cluster::next_ns() const {
-  uint64_t next = network_.next_event_ns();
-  for (size_t i = 0; i < hosts_.size(); ++i) {
-    next = std::min(next, hosts_[i]->lane(0).engine().next_deadline_ns());
-    const bool asleep = asleep_until_ns_[i] > network_.now_ns();
-    next = std::min(next, asleep ? asleep_until_ns_[i] : hosts_[i]->next_deadline_ns());
+bool Cluster::all(bool (*holds)(FuzzHost& host)) {
+  for (uint32_t i = 0; i < cluster_.size(); ++i) {
+    if (!holds(cluster_[i].host())) return false;
   }
-  return next;
+  return true;
 }
 
 bool Cluster::run(const std::function<bool()>& until, uint64_t limit_ns) {
-  const uint64_t end_ns = network_.now_ns() + limit_ns;
-  for (;;) {
-    int passes = 0;
-    while (pass()) must(++passes < kMostPassesAtOneTime, "the engines work without end");
-    if (until()) return true;
-    const uint64_t next = std::max(next_ns(), network_.now_ns() + 1);
-    if (next > end_ns) {
-      network_.advance_to(end_ns);
-      return false;
-    }
-    network_.advance_to(next);
-  }
+  const uint64_t end_ns = now_ns() + limit_ns;
+  const auto rested = [&] {
+    rounds_ = 0;
+    return until();
+  };
+  if (cluster_.run(rested, end_ns)) return true;
+  network().advance_to(end_ns);
+  return false;
 }
 
 void Cluster::run_for(uint64_t ns) {
@@ -167,7 +145,7 @@ void Cluster::run_for(uint64_t ns) {
 
 void Cluster::inject(const Endpoint& source, const Endpoint& target,
                      std::span<const std::byte> bytes, uint64_t delay_ns) {
-  network_.inject(source, target, bytes, delay_ns);
+  network().inject(source, target, bytes, delay_ns);
   last_injected_ns_ = std::max(last_injected_ns_, now_ns() + delay_ns);
 }
 
@@ -175,28 +153,18 @@ void Cluster::must_become_empty(uint64_t limit_ns) {
   // A frame of the attacker's may be under way for longer than anybody stays. It is no leak, and
   // finds hosts that nobody uses any more.
   run_for(last_injected_ns_ - std::min(last_injected_ns_, now_ns()));
-  const auto engines_empty = [this] {
-    return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) {
-      return host->lane(0).engine().session_count() == 0;
-    });
+  const auto no_session = [](FuzzHost& host) { return host.lane(0).engine().session_count() == 0; };
+  const auto idle = [](FuzzHost& host) { return host.jobs().idle(); };
+  const auto timeless = [](FuzzHost& host) {
+    return host.lane(0).engine().next_deadline_ns() == kNever && host.next_deadline_ns() == kNever;
   };
-  const auto idle = [this] {
-    return std::all_of(hosts_.begin(), hosts_.end(),
-                       [](const auto& host) { return host->jobs().idle(); });
-  };
-  const bool empty = run([&] { return engines_empty() && idle(); }, limit_ns);
-  must(empty || engines_empty(), "a session is left");
-  must(empty || idle(), "the control plane is not idle");
-  const auto timeless = [this] {
-    return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) {
-      return host->lane(0).engine().next_deadline_ns() == kNever &&
-             host->next_deadline_ns() == kNever;
-    });
-  };
-  must(run(timeless, limit_ns), "a timer is left");
+  const bool empty = run([&] { return all(no_session) && all(idle); }, limit_ns);
+  must(empty || all(no_session), "a session is left");
+  must(empty || all(idle), "the control plane is not idle");
+  must(run([&] { return all(timeless); }, limit_ns), "a timer is left");
   run_for(kSecond);
-  must(network_.frames_in_use() == 0, "a frame is left");
-  must(network_.unmapped_reads() == 0, "a payload was sent from unmapped memory");
+  must(network().frames_in_use() == 0, "a frame is left");
+  must(network().unmapped_reads() == 0, "a payload was sent from unmapped memory");
 }
 
 // --- frames --------------------------------------------------------------------------------------

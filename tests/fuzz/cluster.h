@@ -11,11 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "shim/host/host.h"
+#include "shim/host/sim/virtual_cluster.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "transport/flow/frame_tag.h"
-#include "transport/port/sim/sim_network.h"
-#include "transport/port/sim/sim_port.h"
+#include "transport/port/port_decorator.h"
 #include "transport/wire/control.h"
 #include "transport/wire/header.h"
 
@@ -65,43 +64,19 @@ class Ear {
   std::map<Key, Direction> directions_;
 };
 
-// A SimPort with the ear at its receiving side. Models Port.
-class TapPort {
+// A SimPort with the ear at its receiving side.
+class TapPort : public PortDecorator<sim::SimPort> {
  public:
-  TapPort(std::unique_ptr<sim::SimPort> port, Ear& ear) : port_(std::move(port)), ear_(ear) {}
+  TapPort(std::unique_ptr<sim::SimPort> port, Ear& ear)
+      : PortDecorator(std::move(port)), ear_(ear) {}
 
-  const PortInfo& info() const { return port_->info(); }
-  uint64_t link_bytes_per_second() const noexcept { return port_->link_bytes_per_second(); }
   uint32_t rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcept {
-    const uint32_t count = port_->rx_burst(burst, now_ns);
+    const uint32_t count = PortDecorator::rx_burst(burst, now_ns);
     for (uint32_t i = 0; i < count; ++i) ear_.hear(burst[i].source, info().local, burst[i].payload);
     return count;
   }
-  void rx_release() noexcept { port_->rx_release(); }
-  bool tx_alloc(TxFrame& frame) noexcept { return port_->tx_alloc(frame); }
-  void tx_send(TxFrame& frame, PathId path, uint32_t bytes) noexcept {
-    port_->tx_send(frame, path, bytes);
-  }
-  void tx_send_shared(TxFrame& frame, uint32_t bytes, PathId path,
-                      std::span<const std::byte> payload, PayloadPin& pin) noexcept {
-    port_->tx_send_shared(frame, bytes, path, payload, pin);
-  }
-  void tx_cancel(TxFrame& frame) noexcept { port_->tx_cancel(frame); }
-  bool pin_busy(PayloadPin& pin) noexcept { return port_->pin_busy(pin); }
-  void tx_flush(uint64_t now_ns) noexcept { port_->tx_flush(now_ns); }
-  Result<MemoryKey> map(std::span<std::byte> memory) { return port_->map(memory); }
-  void unmap(MemoryKey key) { port_->unmap(key); }
-  Result<PathId> open_path(const Endpoint& remote) { return port_->open_path(remote); }
-  void close_path(PathId path) { port_->close_path(path); }
-  bool path_ready(PathId path) const { return port_->path_ready(path); }
-  uint32_t path_max_payload(PathId path) const { return port_->path_max_payload(path); }
-  uint32_t buffers_in_use() const noexcept { return port_->buffers_in_use(); }
-  void tick(uint64_t now_ns) { port_->tick(now_ns); }
-  int wait_fd() const { return port_->wait_fd(); }
-  bool prepare_sleep() noexcept { return port_->prepare_sleep(); }
 
  private:
-  std::unique_ptr<sim::SimPort> port_;
   Ear& ear_;
 };
 static_assert(Port<TapPort>);
@@ -111,17 +86,16 @@ using FuzzHost = HostOf<TapPort>;
 class Cluster {
  public:
   Cluster();
-  ~Cluster();
-  Cluster(const Cluster&) = delete;
-  Cluster& operator=(const Cluster&) = delete;
 
   // Hosts are 10.0.0.1, 10.0.0.2, ..., each with one engine on port 7470.
   FuzzHost& add_host(const JobPolicy& policy);
   // An address without an engine, whose arrivals are heard: the attacker's own.
   Endpoint add_listener();
-  FuzzHost& host(size_t index) { return *hosts_[index]; }
-  size_t host_count() const { return hosts_.size(); }
-  Endpoint address(size_t index) const;
+  FuzzHost& host(size_t index) { return cluster_[static_cast<uint32_t>(index)].host(); }
+  size_t host_count() const { return cluster_.size(); }
+  Endpoint address(size_t index) const {
+    return {sim::virtual_address(static_cast<uint32_t>(index), false), sim::kVirtualUdpPort};
+  }
 
   // Each pass of the world also calls this: programs collect their completions.
   std::function<void()> each_pass;
@@ -130,29 +104,30 @@ class Cluster {
   bool run(const std::function<bool()>& until, uint64_t limit_ns);
   void run_for(uint64_t ns);
   // The host's control plane does nothing for so long; its engine goes on.
-  void stall(size_t host, uint64_t ns) { asleep_until_ns_[host] = now_ns() + ns; }
+  void stall(size_t host, uint64_t ns) {
+    cluster_.deafen(static_cast<uint32_t>(host), now_ns() + ns);
+  }
 
   // The attacker's frame.
   void inject(const Endpoint& source, const Endpoint& target, std::span<const std::byte> bytes,
               uint64_t delay_ns = 0);
 
-  sim::SimNetwork& network() { return network_; }
+  sim::SimNetwork& network() { return cluster_.network(); }
   Ear& ear() { return ear_; }
-  uint64_t now_ns() const { return network_.now_ns(); }
+  uint64_t now_ns() const { return cluster_.now_ns(); }
   // Once the attacker's last frame has arrived, nothing is left of any session, job or frame after
   // `limit_ns` at most.
   void must_become_empty(uint64_t limit_ns);
 
  private:
-  bool pass();
-  uint64_t next_ns() const;
+  void after_round();
+  // Whether it holds for every host.
+  bool all(bool (*holds)(FuzzHost& host));
 
-  sim::SimNetwork network_;
   Ear ear_;
-  Random random_{1};
-  std::vector<std::unique_ptr<FuzzHost>> hosts_;
-  std::vector<uint64_t> asleep_until_ns_;  // by host
+  sim::VirtualCluster<TapPort> cluster_;
   std::unique_ptr<TapPort> listener_;
+  uint32_t rounds_ = 0;            // at this moment
   uint64_t last_injected_ns_ = 0;  // when the attacker's last frame arrives
 };
 
