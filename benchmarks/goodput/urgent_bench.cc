@@ -19,10 +19,8 @@
 
 #include "benchmarks/goodput/watched_port.h"
 #include "shim/channel/channel.h"
-#include "shim/host/host.h"
+#include "shim/host/sim/virtual_cluster.h"
 #include "transport/base/mapped_memory.h"
-#include "transport/base/random.h"
-#include "transport/port/sim/sim_network.h"
 
 namespace mercury::goodput {
 namespace {
@@ -65,26 +63,32 @@ struct Measured {
 class Bench {
  public:
   explicit Bench(const Setting& setting)
-      : nic_queue_bytes_(setting.nic_queue_bytes), network_(network_config(setting)) {
-    worker_ = add_host(setting, 1, false);
-    server_ = add_host(setting, 2, true);
-    memory_ = *ChannelMemory::create({256, 512}, false);
-    engine_ = std::make_unique<EngineChannel>(memory_);
-    client_ = std::make_unique<ClientChannel>(memory_);
+      : nic_queue_bytes_(setting.nic_queue_bytes), cluster_(cluster_config(setting)) {
+    for (const bool serve : {false, true}) {
+      sim::VirtualHostConfig host;
+      host.port.tx_queue_bytes = setting.nic_queue_bytes;
+      host.host.policy.serve = serve;
+      cluster_.add_host(host, [this, serve](std::unique_ptr<sim::SimPort> port) {
+        return std::make_unique<WatchedPort>(std::move(port), serve ? nullptr : &watch_);
+      });
+    }
   }
 
   Result<Measured> run() {
-    Status ready = open();
-    if (!ready) return ready.error();
-    ready = declare();
+    Status ready;
+    for (const uint32_t host : {kWorker, kServer}) {
+      if (ready) ready = cluster_.start(host);
+    }
+    if (ready) ready = open();
+    if (ready) ready = declare();
     if (!ready) return ready.error();
     if (!submit(kLarge, 10)) return Error(Errc::kAgain, "the channel is full");
     Measured measured;
     std::vector<uint64_t> waits_ns;
     for (uint32_t i = 0; i < kSubmissions; ++i) {
       // Another phase of the link and of the window each time.
-      const uint64_t until_ns = network_.now_ns() + 20'000 + random_.below(200'000);
-      drive([&] { return network_.now_ns() >= until_ns; }, until_ns);
+      const uint64_t until_ns = cluster_.now_ns() + 20'000 + cluster_.random().below(200'000);
+      drive([&] { return cluster_.now_ns() >= until_ns; }, until_ns);
       const Status status = measure_one(measured, waits_ns);
       if (!status) return status.error();
     }
@@ -98,43 +102,27 @@ class Bench {
   }
 
  private:
-  using SimHost = HostOf<WatchedPort>;
+  static constexpr uint32_t kWorker = 0, kServer = 1;
 
-  static sim::NetworkConfig network_config(const Setting& setting) {
-    sim::NetworkConfig config;
-    config.host_link.mtu_bytes = setting.mtu_bytes;
+  static sim::VirtualClusterConfig cluster_config(const Setting& setting) {
+    sim::VirtualClusterConfig config;
+    config.network.host_link.mtu_bytes = setting.mtu_bytes;
     return config;
   }
-
-  std::unique_ptr<SimHost> add_host(const Setting& setting, uint8_t number, bool serve) {
-    const sim::HostId host = network_.add_host();
-    auto counters = std::make_unique<Counters>();
-    sim::SimPortConfig config;
-    config.counters = counters.get();
-    config.tx_queue_bytes = setting.nic_queue_bytes;
-    Result<std::unique_ptr<sim::SimPort>> port =
-        sim::SimPort::create(network_, host, {IpAddress::v4(10, 0, 0, number), 7470}, config);
-    auto watched = std::make_unique<WatchedPort>(std::move(*port), serve ? nullptr : &watch_);
-    std::vector<SimHost::Part> parts;
-    parts.push_back({std::move(counters), std::move(watched)});
-    HostConfig host_config;
-    host_config.policy.serve = serve;
-    return std::make_unique<SimHost>(std::move(parts), host_config,
-                                     [this] { return random_.next(); });
-  }
+  HostOf<WatchedPort>& worker() { return cluster_[kWorker].host(); }
 
   Status open() {
     OpenJob request;
     request.name = "urgent";
     request.workers = request.servers = 1;
-    request.rendezvous = {server_->port_info(0).local};
-    request.channels = {engine_.get()};
+    request.rendezvous = {cluster_[kServer].endpoint(0)};
+    request.channels = {&engine_};
     request.client_job = 1;
-    worker_->send(LaneId(0), command::AttachChannel{engine_.get()});
+    worker().send(LaneId(0), command::AttachChannel{&engine_});
     std::optional<Result<OpenedJob>> reply;
-    worker_->jobs().open_job(1, request, network_.now_ns(),
+    worker().jobs().open_job(1, request, cluster_.now_ns(),
                              [&reply](Result<OpenedJob> opened) { reply = opened; });
-    if (!drive([&] { return reply.has_value(); }, network_.now_ns() + kLimitNs)) {
+    if (!drive([&] { return reply.has_value(); }, cluster_.now_ns() + kLimitNs)) {
       return Error(Errc::kTimedOut, "the job did not open");
     }
     if (!*reply) return reply->error();
@@ -152,28 +140,28 @@ class Bench {
     tensors[1].numel = kUrgentElements;
     tensors[1].data = reinterpret_cast<std::byte*>(urgent_.data());
     std::optional<Status> reply;
-    worker_->jobs().declare(1, slot_, tensors, network_.now_ns(),
+    worker().jobs().declare(1, slot_, tensors, cluster_.now_ns(),
                             [&reply](Status status) { reply = status; });
-    if (!drive([&] { return reply.has_value(); }, network_.now_ns() + kLimitNs)) {
+    if (!drive([&] { return reply.has_value(); }, cluster_.now_ns() + kLimitNs)) {
       return Error(Errc::kTimedOut, "the declaration had no answer");
     }
     return *reply;
   }
 
   bool submit(uint32_t tensor, uint16_t priority) {
-    return client_->submit(
+    return client_.submit(
         {SubmitOp::kPushPull, priority, 1, TensorId(tensor), tensor + uint64_t{1}});
   }
 
   Status measure_one(Measured& measured, std::vector<uint64_t>& waits_ns) {
-    watch_.begin(kUrgent, worker_->lane(0).port().sim().tx_queued_bytes());
-    const uint64_t start_ns = network_.now_ns();
+    watch_.begin(kUrgent, cluster_[kWorker].port(0).tx_queued_bytes());
+    const uint64_t start_ns = cluster_.now_ns();
     if (!submit(kUrgent, 0)) return Error(Errc::kAgain, "the channel is full");
     Completion completion;
     bool done = false;
     drive(
         [&] {
-          while (client_->pop(completion)) done = done || completion.tensor == kUrgent;
+          while (client_.pop(completion)) done = done || completion.tensor == kUrgent;
           return done;
         },
         start_ns + kLimitNs);
@@ -181,56 +169,28 @@ class Bench {
     if (completion.status != Errc::kOk) return Error(completion.status, "the exchange failed");
     measured.most_frames = std::max(measured.most_frames, watch_.frames_ahead);
     measured.most_bytes = std::max(measured.most_bytes, watch_.bytes_ahead);
-    const uint64_t rate = network_.config(network_.uplink(sim::HostId(0))).bytes_per_second;
+    const sim::SimNetwork& network = cluster_.network();
+    const uint64_t rate = network.config(network.uplink(cluster_[kWorker].id())).bytes_per_second;
     waits_ns.push_back(watch_.handed_at_ns - start_ns +
                        watch_.nic_bytes_ahead * 1'000'000'000 / rate);
     return {};
   }
 
-  bool poll_all() {
-    const uint64_t now_ns = network_.now_ns();
-    watch_.now_ns = now_ns;
-    uint32_t work = 0;
-    for (SimHost* host : {worker_.get(), server_.get()}) {
-      work += host->lane(0).poll(now_ns);
-      host->process(now_ns);
-    }
-    return work > 0;
-  }
-
   bool drive(const std::function<bool()>& until, uint64_t end_ns) {
-    for (;;) {
-      while (poll_all()) {
-      }
-      if (until()) return true;
-      uint64_t next_ns = network_.next_event_ns();
-      for (SimHost* host : {worker_.get(), server_.get()}) {
-        next_ns = std::min(
-            {next_ns, host->next_deadline_ns(), host->lane(0).engine().next_deadline_ns()});
-      }
-      next_ns = std::max(next_ns, network_.now_ns() + 1);
-      if (next_ns > end_ns) {
-        network_.advance_to(end_ns);
-        while (poll_all()) {
-        }
-        return until();
-      }
-      network_.advance_to(next_ns);
-    }
+    if (cluster_.run(until, end_ns)) return true;
+    cluster_.network().advance_to(end_ns);
+    return cluster_.run(until, end_ns);
   }
 
   const uint64_t nic_queue_bytes_;
   // It takes no room until it is touched: only its first chunks leave.
   MappedMemory large_ = MappedMemory::anonymous(kLargeBytes, PROT_READ | PROT_WRITE, MAP_NORESERVE);
   std::vector<float> urgent_ = std::vector<float>(kUrgentElements, 1.0F);
-  Random random_{1};
   Watch watch_;
-  sim::SimNetwork network_;
-  std::shared_ptr<ChannelMemory> memory_;
-  std::unique_ptr<EngineChannel> engine_;
-  std::unique_ptr<ClientChannel> client_;
-  std::unique_ptr<SimHost> worker_;
-  std::unique_ptr<SimHost> server_;
+  std::shared_ptr<ChannelMemory> memory_ = *ChannelMemory::create({256, 512}, false);
+  EngineChannel engine_{memory_};
+  ClientChannel client_{memory_};
+  sim::VirtualCluster<WatchedPort> cluster_;  // before the channel goes
   JobSlot slot_;
 };
 
