@@ -112,7 +112,7 @@ void Program::open() {
   request.terms.patience_ms = to_ms(plan_.quorum > 0 ? plan_.patience_ns : 0);
   request.terms.stall_timeout_ms = to_ms(plan_.stall_ns);
   request.client_job = kClientJob;
-  VirtualHost& at = host();
+  DisasterHost& at = host();
   for (size_t lane = 0; lane < at.lanes(); ++lane) {
     Result<std::shared_ptr<ChannelMemory>> memory = ChannelMemory::create({16, 16}, false);
     if (!memory) return wrong("no memory for a channel: " + memory.error().message);

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "shim/channel/channel.h"
+#include "tests/disaster/disaster_host.h"
 #include "tests/disaster/guarded_memory.h"
 #include "tests/disaster/ledger.h"
 #include "tests/disaster/scenario.h"
-#include "tests/disaster/virtual_host.h"
 #include "transport/base/random.h"
 
 namespace mercury::disaster {
@@ -35,7 +35,7 @@ class Surroundings {
  public:
   virtual ~Surroundings() = default;
   virtual uint64_t now_ns() const = 0;
-  virtual VirtualHost& host_at(uint32_t index) = 0;
+  virtual DisasterHost& host_at(uint32_t index) = 0;
   virtual Ledger& ledger() = 0;
   virtual void violation(const std::string& what) = 0;
   // Into the trace: its hash decides whether two runs are the same.
@@ -117,7 +117,7 @@ class Program {
     Errc status = Errc::kOk;
   };
 
-  VirtualHost& host() { return around_.host_at(host_); }
+  DisasterHost& host() { return around_.host_at(host_); }
   bool can_run();
   void enter(State state);
   uint64_t patience_ns() const;

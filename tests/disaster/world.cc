@@ -37,7 +37,7 @@ World::World(const Scenario& scenario, std::FILE* log)
       ledger_(scenario_),
       order_(scenario.seed + 17) {
   for (uint32_t i = 0; i < scenario_.hosts.size(); ++i) {
-    hosts_.push_back(std::make_unique<VirtualHost>(scenario_, i, network_));
+    hosts_.push_back(std::make_unique<DisasterHost>(scenario_, i, network_));
   }
   for (uint32_t j = 0; j < scenario_.jobs.size(); ++j) {
     for (uint32_t rank = 0; rank < scenario_.jobs[j].worker_hosts.size(); ++rank) {
@@ -134,7 +134,7 @@ void World::happen(const Happening& happening) {
   }
   const Fault& fault = scenario_.faults[happening.fault];
   note(name_of(fault.kind), happening.begins ? "begins" : "ends", fault.host, fault.program);
-  VirtualHost& host = *hosts_[fault.host];
+  DisasterHost& host = *hosts_[fault.host];
   switch (fault.kind) {
     case FaultKind::kPause:
       host.pause(happening.begins);
@@ -198,7 +198,7 @@ void World::leave(uint32_t fault) {
 }
 
 void World::start_host(uint32_t index) {
-  VirtualHost& host = *hosts_[index];
+  DisasterHost& host = *hosts_[index];
   host.start(now_ns());
   note("host", "starts", index, host.life());
   host.host().set_channel_events([this](LaneId, const Event& event) {

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "tests/disaster/disaster_host.h"
 #include "tests/disaster/ledger.h"
 #include "tests/disaster/program.h"
 #include "tests/disaster/scenario.h"
-#include "tests/disaster/virtual_host.h"
 #include "transport/port/sim/fault_schedule.h"
 #include "transport/port/sim/sim_network.h"
 
@@ -58,7 +58,7 @@ class World final : private Surroundings {
 
   // --- Surroundings ---
   uint64_t now_ns() const override { return network_.now_ns(); }
-  VirtualHost& host_at(uint32_t index) override { return *hosts_[index]; }
+  DisasterHost& host_at(uint32_t index) override { return *hosts_[index]; }
   Ledger& ledger() override { return ledger_; }
   void violation(const std::string& what) override;
   void note(const std::string& who, const char* what, uint64_t a, uint64_t b) override;
@@ -88,7 +88,7 @@ class World final : private Surroundings {
   sim::SimNetwork network_;
   Ledger ledger_;
   std::vector<std::unique_ptr<Program>> programs_;  // outlive the hosts, which use their memory
-  std::vector<std::unique_ptr<VirtualHost>> hosts_;
+  std::vector<std::unique_ptr<DisasterHost>> hosts_;
   std::unique_ptr<sim::FaultSchedule> network_faults_;
   std::vector<Happening> happenings_;  // by time
   size_t next_happening_ = 0;

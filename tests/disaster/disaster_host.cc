@@ -1,4 +1,4 @@
-#include "tests/disaster/virtual_host.h"
+#include "tests/disaster/disaster_host.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,7 +6,6 @@
 namespace mercury::disaster {
 namespace {
 
-constexpr uint16_t kPort = 7470;
 constexpr uint64_t kFarNs = ~uint64_t{0} / 1'000'000;
 // Beyond all patience: servers say who waits in vain for one that has left, nobody guesses it.
 constexpr uint64_t kNoGraceNs = 3'600'000'000'000;
@@ -19,8 +18,11 @@ sim::LinkConfig link_of(const Scenario& scenario, const HostPlan& plan) {
 }
 
 // Tables as small as the scenarios need: a host must be made in microseconds.
-HostConfig host_config(const Scenario& scenario) {
-  HostConfig config;
+sim::VirtualHostConfig host_config(const Scenario& scenario, const HostPlan& plan) {
+  sim::VirtualHostConfig made;
+  made.lanes = plan.lanes;
+  made.ipv6 = scenario.ipv6;
+  HostConfig& config = made.host;
   SessionConfig& session = config.lane.engine.session;
   session.peer_timeout_ns = scenario.peer_timeout_ns;
   session.handshake_timeout_ns = kHandshakeTimeoutNs;
@@ -38,7 +40,7 @@ HostConfig host_config(const Scenario& scenario) {
       config.policy.known.push_back({.name = job.name, .secret = job.secret});
     }
   }
-  return config;
+  return made;
 }
 
 }  // namespace
@@ -57,102 +59,74 @@ uint64_t Clock::network_ns(uint64_t local_ns) const {
   return since_ns_ + passed_ns;
 }
 
-VirtualHost::VirtualHost(const Scenario& scenario, uint32_t index, sim::SimNetwork& network)
-    : scenario_(scenario),
-      plan_(scenario.hosts[index]),
-      index_(index),
-      network_(network),
-      id_(network.add_host(link_of(scenario, plan_), link_of(scenario, plan_))),
+DisasterHost::DisasterHost(const Scenario& scenario, uint32_t index, sim::SimNetwork& network)
+    : plan_(scenario.hosts[index]),
       clock_(plan_.clock_ns, plan_.drift_ppm),
-      random_(scenario.seed * 131 + index) {}
+      random_(scenario.seed * 131 + index),
+      host_(network, network.add_host(link_of(scenario, plan_), link_of(scenario, plan_)), index,
+            host_config(scenario, plan_), [this] { return random_.next(); }) {}
 
-Endpoint VirtualHost::endpoint(size_t lane) const {
-  const auto port = static_cast<uint16_t>(kPort + lane);
-  if (scenario_.ipv6) {
-    return *Endpoint::parse("fd00::" + std::to_string(index_ + 1), port);
-  }
-  return Endpoint{IpAddress::v4(10, 0, 0, static_cast<uint8_t>(index_ + 1)), port};
-}
-
-void VirtualHost::start(uint64_t now_ns) {
-  std::vector<HostOf<sim::SimPort>::Part> parts;
-  for (size_t lane = 0; lane < plan_.lanes; ++lane) {
-    auto counters = std::make_unique<Counters>();
-    sim::SimPortConfig port;
-    port.counters = counters.get();
-    Result<std::unique_ptr<sim::SimPort>> made =
-        sim::SimPort::create(network_, id_, endpoint(lane), port);
-    parts.push_back({std::move(counters), std::move(*made)});
-  }
-  host_ = std::make_unique<HostOf<sim::SimPort>>(std::move(parts), host_config(scenario_),
-                                                 [this] { return random_.next(); });
+void DisasterHost::start(uint64_t now_ns) {
+  (void)host_.start();
   ++life_;
   control_due_ns_ = now_ns;
   due_ns_ = 0;
   awake_ = true;
 }
 
-void VirtualHost::kill() {
-  host_.reset();
+void DisasterHost::kill() {
+  host_.crash();
   control_due_ns_ = kNever;
 }
 
-bool VirtualHost::lane_due(size_t lane, uint64_t local_ns) {
-  Lane<sim::SimPort>& l = host_->lane(lane);
+bool DisasterHost::lane_due(size_t lane, uint64_t local_ns) {
+  Lane<sim::SimPort>& l = host_.lane(lane);
   return l.port().rx_waiting() || l.engine().commands_waiting() ||
          l.engine().next_deadline_ns() <= local_ns;
 }
 
-bool VirtualHost::run_due(uint64_t now_ns) {
+bool DisasterHost::run_due(uint64_t now_ns) {
   const uint64_t local_ns = clock_.local_ns(now_ns);
   const bool all = std::exchange(awake_, false);
   uint32_t work = 0;
-  for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
+  for (size_t lane = 0; lane < lanes(); ++lane) {
     if (!all && !lane_due(lane, local_ns)) continue;
-    work += host_->lane(lane).poll(local_ns);
-    if (host_->lane(lane).engine().take_reported()) {
+    work += host_.lane(lane).poll(local_ns);
+    if (host_.lane(lane).engine().take_reported()) {
       control_due_ns_ = std::min(control_due_ns_, now_ns + plan_.control_delay_ns);
     }
   }
-  if (control_due_ns_ <= now_ns || host_->next_deadline_ns() <= local_ns) {
+  if (control_due_ns_ <= now_ns || host().next_deadline_ns() <= local_ns) {
     control_due_ns_ = kNever;
-    host_->process(local_ns);
+    host().process(local_ns);
     ++work;
   }
   due_ns_ = work > 0 ? now_ns : next_due_ns(now_ns);
   return work > 0;
 }
 
-uint64_t VirtualHost::next_due_ns(uint64_t now_ns) {
-  uint64_t local_ns = host_->next_deadline_ns();
-  for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
-    if (host_->lane(lane).port().rx_waiting() || host_->lane(lane).engine().commands_waiting()) {
+uint64_t DisasterHost::next_due_ns(uint64_t now_ns) {
+  uint64_t local_ns = host().next_deadline_ns();
+  for (size_t lane = 0; lane < lanes(); ++lane) {
+    if (host_.lane(lane).port().rx_waiting() || host_.lane(lane).engine().commands_waiting()) {
       return now_ns + 1;
     }
-    local_ns = std::min(local_ns, host_->lane(lane).engine().next_deadline_ns());
+    local_ns = std::min(local_ns, host_.lane(lane).engine().next_deadline_ns());
   }
   // An engine that found its NIC full wants to run at once; the NIC will stir it.
   return std::min(control_due_ns_, std::max(now_ns + 1, clock_.network_ns(local_ns)));
 }
 
-uint64_t VirtualHost::total(Counter counter) const {
-  uint64_t sum = 0;
-  for (size_t lane = 0; up() && lane < host_->lane_count(); ++lane) {
-    sum += host_->counters(lane).get(counter);
-  }
-  return sum;
-}
-
-std::string VirtualHost::held() {
+std::string DisasterHost::held() {
   std::string text;
   const auto note = [&text](const char* what, uint64_t count) {
     if (count != 0) text += " " + std::to_string(count) + " " + what;
   };
   if (!up()) return text;
   if (!jobs().idle()) text += " the control plane";
-  note("timer of the control plane", host_->next_deadline_ns() != kNever);
-  for (size_t lane = 0; lane < host_->lane_count(); ++lane) {
-    Lane<sim::SimPort>& l = host_->lane(lane);
+  note("timer of the control plane", host().next_deadline_ns() != kNever);
+  for (size_t lane = 0; lane < lanes(); ++lane) {
+    Lane<sim::SimPort>& l = host_.lane(lane);
     note("sessions", l.engine().session_count());
     note("blocks of sent packets", l.engine().sent_pool().blocks_in_use());
     note("timer", l.engine().next_deadline_ns() != kNever);

@@ -1,5 +1,5 @@
-// A host of the virtual cluster: the production control plane and engines, on a clock of its own
-// that drifts and leaps. It can stand still, be killed and be started again.
+// A virtual host on a clock of its own that drifts and leaps, whose control plane is slow to hear
+// its engines. It can stand still, be killed and be started again.
 //
 // Owner/thread: the world. Times are the network's unless named local.
 #pragma once
@@ -9,11 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "shim/host/host.h"
+#include "shim/host/sim/virtual_host.h"
 #include "tests/disaster/scenario.h"
 #include "transport/base/random.h"
-#include "transport/port/sim/sim_network.h"
-#include "transport/port/sim/sim_port.h"
 
 namespace mercury::disaster {
 
@@ -43,9 +41,9 @@ class Clock {
   int64_t drift_ppm_;
 };
 
-class VirtualHost {
+class DisasterHost {
  public:
-  VirtualHost(const Scenario& scenario, uint32_t index, sim::SimNetwork& network);
+  DisasterHost(const Scenario& scenario, uint32_t index, sim::SimNetwork& network);
 
   void start(uint64_t now_ns);
   void kill();
@@ -55,14 +53,14 @@ class VirtualHost {
     stir();
   }
 
-  bool up() const { return host_ != nullptr; }
+  bool up() const { return host_.up(); }
   bool runs() const { return up() && !still_; }
   uint32_t life() const { return life_; }  // how often it was started
-  HostOf<sim::SimPort>& host() { return *host_; }
-  JobManager& jobs() { return host_->jobs(); }
+  HostOf<sim::SimPort>& host() { return host_.host(); }
+  JobManager& jobs() { return host().jobs(); }
   uint64_t local_ns(uint64_t now_ns) const { return clock_.local_ns(now_ns); }
-  Endpoint endpoint(size_t lane) const;
-  size_t lanes() const { return plan_.lanes; }
+  Endpoint endpoint(size_t lane) const { return host_.endpoint(lane); }
+  size_t lanes() const { return host_.lanes(); }
 
   // Something was submitted or commanded: the engines look at once.
   void wake() { awake_ = true; }
@@ -78,7 +76,7 @@ class VirtualHost {
   // When poll() has something to do without being woken or stirred; kNever while it cannot run.
   uint64_t next_ns(uint64_t now_ns) const { return !runs() ? kNever : awake_ ? now_ns : due_ns_; }
 
-  uint64_t total(Counter counter) const;  // over the engines of this life
+  uint64_t total(Counter counter) const { return host_.total(counter); }  // of this life
   // What is still held for jobs, peers and programs; empty when nothing is.
   std::string held();
 
@@ -87,14 +85,10 @@ class VirtualHost {
   bool lane_due(size_t lane, uint64_t local_ns);
   uint64_t next_due_ns(uint64_t now_ns);
 
-  const Scenario& scenario_;
   const HostPlan plan_;
-  const uint32_t index_;
-  sim::SimNetwork& network_;
-  sim::HostId id_;
   Clock clock_;
   Random random_;
-  std::unique_ptr<HostOf<sim::SimPort>> host_;
+  sim::VirtualHost<> host_;
   uint32_t life_ = 0;
   bool still_ = false;
   bool awake_ = false;
