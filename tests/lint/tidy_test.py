@@ -85,8 +85,8 @@ class Rules(unittest.TestCase):
                   {**unit, 'file': f'{ROOT}/apps/x.c'}]
         self.assertEqual(targets([unit, *others]), [('apps/libx.a', flags, ['apps/a.cc', 'apps/x.cc'])])
 
-    def test_what_is_wrong_is_found_and_where(self):
-        text = 'int size(int* list) {\n  return sizeof(list) / sizeof(*list);\n}\n'
+    def found_in(self, text):
+        """What is said about a header with this text."""
         with tempfile.TemporaryDirectory(prefix='mercury-', dir=BUILD) as folder:
             with open(f'{folder}/x.h', 'w', encoding='utf-8') as file:
                 file.write(text)
@@ -94,10 +94,18 @@ class Rules(unittest.TestCase):
                 file.write('#include "x.h"\n')
             done = subprocess.run([PROGRAM, '--quiet', f'--config-file={CONFIG}', f'{folder}/x.cc', '--'], cwd=folder,
                                   check=False, capture_output=True, text=True)
-            found = complaints(done.stdout, folder, lambda path, number: text.splitlines()[number - 1])
-        self.assertEqual([line for line in found if 'x.h:2:' in line and 'bugprone-sizeof-expression' in line],
-                         list(found))
+            return list(complaints(done.stdout, folder, lambda path, number: text.splitlines()[number - 1]))
+
+    def test_what_is_wrong_is_found_and_where(self):
+        found = self.found_in('int size(int* list) {\n  return sizeof(list) / sizeof(*list);\n}\n')
         self.assertEqual(len(found), 1)
+        self.assertRegex(found[0], r'x\.h:2: .*bugprone-sizeof-expression')
+
+    def test_a_function_has_60_lines_at_most(self):
+        for lines in (60, 61):
+            found = self.found_in('inline int f(int x) {\n' + '  x += 1;\n' * (lines - 3) + '  return x;\n}\n')
+            self.assertEqual([line.split(' [')[1] for line in found],
+                             ['readability-function-size]'] if lines > 60 else [], f'{lines} lines')
 
     def test_products_of_constants_are_the_compiler_s(self):
         for line, constant in (('64 * 1024;', True), ("kMost * 1'000 + x", True), ('wire::kA * kB * 2U)', True),
