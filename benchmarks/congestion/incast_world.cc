@@ -10,20 +10,20 @@ namespace mercury::congestion {
 namespace {
 
 constexpr uint64_t kSetupLimitNs = 30'000'000'000;
-// The control plane has nothing to do while tensors flow: its threads run this often.
-constexpr uint64_t kControlNs = 1'000'000;
 
-sim::NetworkConfig network_config(const WorldConfig& config) {
-  sim::NetworkConfig network;
-  network.seed = config.seed;
-  network.host_link = config.link;
-  return network;
+sim::VirtualClusterConfig cluster_config(const WorldConfig& config) {
+  sim::VirtualClusterConfig cluster;
+  cluster.network.seed = config.seed;
+  cluster.network.host_link = config.link;
+  cluster.seed = config.seed;
+  cluster.look = sim::Look::kWokenByNumber;
+  return cluster;
 }
 
 }  // namespace
 
 IncastWorld::IncastWorld(const WorldConfig& config)
-    : config_(config), network_(network_config(config)), random_(config.seed) {
+    : config_(config), cluster_(cluster_config(config)) {
   uint32_t total = 0;
   for (size_t job = 0; job < config.jobs.size(); ++job) {
     jobs_.push_back({config.jobs[job], total});
@@ -39,55 +39,23 @@ IncastWorld::IncastWorld(const WorldConfig& config)
       add_host(false);
     }
   }
-  add_host(true);
-  bottleneck_ = network_.downlink(sim::HostId(total));
-  is_due_.resize(hosts_.size());
+  bottleneck_ = network().downlink(cluster_[add_host(true)].id());
+  cluster_.after_visit = [this](uint32_t host) {
+    if (host < workers_.size()) collect(*workers_[host]);
+  };
 }
 
-IncastWorld::~IncastWorld() = default;
-
-void IncastWorld::add_host(bool serve) {
-  const auto index = static_cast<uint32_t>(hosts_.size());
-  auto counters = std::make_unique<Counters>();
-  sim::SimPortConfig port;
-  port.counters = counters.get();
-  port.tag = index;
-  const IpAddress ip = IpAddress::v4(10, 0, static_cast<uint8_t>(index / 250),
-                                     static_cast<uint8_t>(index % 250 + 1));
-  const sim::HostId host = network_.add_host();
-  auto made = sim::SimPort::create(network_, host, {ip, 7470}, port);
-  std::vector<SimHost::Part> parts;
-  parts.push_back({std::move(counters), std::move(*made)});
-  HostConfig host_config;
-  host_config.lane = config_.lane;
-  host_config.policy.serve = serve;
-  hosts_.push_back(
-      std::make_unique<SimHost>(std::move(parts), host_config, [this] { return random_.next(); }));
-}
-
-bool IncastWorld::run_all(const std::function<bool()>& until, uint64_t limit_ns) {
-  const uint64_t end_ns = now_ns() + limit_ns;
-  for (;;) {
-    for (bool work = true; work;) {
-      work = false;
-      for (auto& host : hosts_) {
-        work = host->lane(0).poll(now_ns()) > 0 || work;
-        host->process(now_ns());
-      }
-    }
-    if (until()) return true;
-    uint64_t next_ns = network_.next_event_ns();
-    for (const auto& host : hosts_) {
-      next_ns =
-          std::min({next_ns, host->next_deadline_ns(), host->lane(0).engine().next_deadline_ns()});
-    }
-    next_ns = std::max(next_ns, now_ns() + 1);
-    if (next_ns > end_ns) return false;
-    network_.advance_to(next_ns);
-  }
+uint32_t IncastWorld::add_host(bool serve) {
+  sim::VirtualHostConfig host;
+  host.host.lane = config_.lane;
+  host.host.policy.serve = serve;
+  return cluster_.add_host(host);
 }
 
 Status IncastWorld::start() {
+  for (uint32_t host = 0; host < cluster_.size(); ++host) {
+    if (Status started = cluster_.start(host); !started) return started;
+  }
   size_t answers = 0;
   std::optional<Error> wrong;
   for (auto& worker : workers_) {
@@ -97,10 +65,10 @@ Status IncastWorld::start() {
     request.workers = static_cast<uint16_t>(job.workers);
     request.servers = 1;
     request.rank = static_cast<int>(worker->host - job.first_worker);
-    request.rendezvous = {hosts_.back()->port_info(0).local};
+    request.rendezvous = {cluster_[server()].endpoint(0)};
     request.channels = {worker->engine.get()};
     request.client_job = 1;
-    SimHost& host = *hosts_[worker->host];
+    HostOf<sim::SimPort>& host = cluster_[worker->host].host();
     host.send(LaneId(0), command::AttachChannel{worker->engine.get()});
     host.jobs().open_job(1, request, now_ns(), [&, w = worker.get()](Result<OpenedJob> opened) {
       ++answers;
@@ -111,9 +79,11 @@ Status IncastWorld::start() {
       w->slot = opened->slot;
       chunk_bytes_ = chunk_elems(opened->chunk_bytes, sizeof(float)) * uint32_t{sizeof(float)};
     });
+    cluster_.attend(worker->host);
   }
   const auto all = [&] { return answers == workers_.size() || wrong.has_value(); };
-  if (!run_all(all, kSetupLimitNs)) return Error(Errc::kTimedOut, "a job did not open");
+  if (!cluster_.run(all, now_ns() + kSetupLimitNs))
+    return Error(Errc::kTimedOut, "a job did not open");
   if (wrong) return *wrong;
   answers = 0;
   for (auto& worker : workers_) {
@@ -124,20 +94,21 @@ Status IncastWorld::start() {
       tensors[t].numel = config_.tensor_bytes / chunk_bytes_ * (chunk_bytes_ / sizeof(float));
       tensors[t].data = worker->memory.data() + t * config_.tensor_bytes;
     }
-    hosts_[worker->host]->jobs().declare(1, worker->slot, tensors, now_ns(), [&](Status status) {
-      ++answers;
-      if (!status) wrong = status.error();
-    });
+    cluster_[worker->host].host().jobs().declare(1, worker->slot, tensors, now_ns(),
+                                                 [&](Status status) {
+                                                   ++answers;
+                                                   if (!status) wrong = status.error();
+                                                 });
+    cluster_.attend(worker->host);
   }
-  if (!run_all(all, kSetupLimitNs)) return Error(Errc::kTimedOut, "a declaration had no answer");
+  if (!cluster_.run(all, now_ns() + kSetupLimitNs))
+    return Error(Errc::kTimedOut, "a declaration had no answer");
   if (wrong) return *wrong;
   // A pause, as between two iterations, then all begin at once.
-  const uint64_t begin_ns = now_ns() + 10'000'000;
-  run_all([&] { return now_ns() >= begin_ns; }, 20'000'000);
+  run(10'000'000);
   for (auto& worker : workers_) {
     for (uint32_t t = 0; t < config_.tensors; ++t) submit(*worker, t);
   }
-  for (size_t i = 0; i < hosts_.size(); ++i) poll(i);
   return {};
 }
 
@@ -147,6 +118,7 @@ void IncastWorld::submit(Worker& worker, uint32_t tensor) {
           {SubmitOp::kPushPull, priority, 1, TensorId(tensor), tensor + uint64_t{1}})) {
     ++failed_;
   }
+  cluster_.wake(worker.host);
 }
 
 void IncastWorld::collect(Worker& worker) {
@@ -160,51 +132,28 @@ void IncastWorld::collect(Worker& worker) {
   }
 }
 
-void IncastWorld::poll(size_t index) {
-  SimHost& host = *hosts_[index];
-  for (bool more = true; more;) {
-    more = host.lane(0).poll(now_ns()) > 0;
-    if (index < workers_.size()) collect(*workers_[index]);
-  }
-}
-
 void IncastWorld::run(uint64_t time_ns, uint64_t every_ns, const std::function<void()>& each) {
   const uint64_t end_ns = now_ns() + time_ns;
-  uint64_t control_ns = now_ns();
-  uint64_t each_ns = every_ns == 0 ? kNever : now_ns() + every_ns;
-  while (now_ns() < end_ns) {
-    due_.clear();
-    for (sim::SimPort* port : network_.touched()) due_.push_back(port->tag());
-    network_.clear_touched();
-    uint64_t next_ns = end_ns;
-    for (size_t i : due_) is_due_[i] = true;
-    for (size_t i = 0; i < hosts_.size(); ++i) {
-      if (is_due_[i] || hosts_[i]->lane(0).engine().next_deadline_ns() <= now_ns()) poll(i);
-      is_due_[i] = false;
-      next_ns = std::min(next_ns, hosts_[i]->lane(0).engine().next_deadline_ns());
-    }
-    if (now_ns() >= control_ns) {
-      for (auto& host : hosts_) host->process(now_ns());
-      control_ns = now_ns() + kControlNs;
-    }
-    if (now_ns() >= each_ns) {
-      each();
-      each_ns += every_ns;
-    }
-    next_ns = std::min({next_ns, network_.next_event_ns(), control_ns, each_ns});
-    network_.advance_to(std::max(next_ns, now_ns() + 1));
+  const auto run_to = [this](uint64_t ns) {
+    cluster_.set_timer(0, ns);
+    (void)cluster_.run([&] { return now_ns() >= ns; });
+  };
+  for (uint64_t ns = now_ns() + every_ns; every_ns != 0 && ns < end_ns; ns += every_ns) {
+    run_to(ns);
+    each();
   }
+  run_to(end_ns);
 }
 
 uint64_t IncastWorld::pushed_bytes() const {
-  return hosts_.back()->counters(0).get(Counter::kPushChunks) * chunk_bytes_;
+  return cluster_[server()].total(Counter::kPushChunks) * chunk_bytes_;
 }
 
 uint64_t IncastWorld::job_bytes(size_t index) const {
   const Job& job = jobs_[index];
   uint64_t chunks = 0;
-  for (size_t i = job.first_worker; i < job.first_worker + job.workers; ++i) {
-    chunks += hosts_[i]->counters(0).get(Counter::kResultChunks);
+  for (uint32_t i = job.first_worker; i < job.first_worker + job.workers; ++i) {
+    chunks += cluster_[i].total(Counter::kResultChunks);
   }
   return chunks * chunk_bytes_;
 }
@@ -213,12 +162,6 @@ double IncastWorld::payload_rate(uint64_t bytes_per_second) const {
   // Mercury's header, UDP, IPv4, Ethernet with preamble and gap.
   const double wire_bytes = chunk_bytes_ + 48 + 8 + 20 + 38;
   return static_cast<double>(bytes_per_second) * chunk_bytes_ / wire_bytes;
-}
-
-uint64_t IncastWorld::total(Counter counter) const {
-  uint64_t sum = 0;
-  for (const auto& host : hosts_) sum += host->counters(0).get(counter);
-  return sum;
 }
 
 }  // namespace mercury::congestion

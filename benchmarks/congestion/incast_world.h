@@ -10,10 +10,7 @@
 #include <vector>
 
 #include "shim/channel/channel.h"
-#include "shim/host/host.h"
-#include "transport/base/random.h"
-#include "transport/port/sim/sim_network.h"
-#include "transport/port/sim/sim_port.h"
+#include "shim/host/sim/virtual_cluster.h"
 
 namespace mercury::congestion {
 
@@ -30,58 +27,51 @@ struct WorldConfig {
 class IncastWorld {
  public:
   explicit IncastWorld(const WorldConfig& config);
-  ~IncastWorld();
 
   // Opens the jobs, declares the tensors and begins to push.
   Status start();
   // Runs for so long, calling `each` about every `every_ns` of it (0: never).
   void run(uint64_t time_ns, uint64_t every_ns = 0, const std::function<void()>& each = {});
 
-  sim::SimNetwork& network() { return network_; }
+  sim::SimNetwork& network() { return cluster_.network(); }
   sim::LinkId bottleneck() const { return bottleneck_; }  // the switch's queue before the server
-  uint64_t now_ns() const { return network_.now_ns(); }
+  uint64_t now_ns() const { return cluster_.now_ns(); }
   // Payload that the server has taken so far, and sums that a job's workers have back.
   uint64_t pushed_bytes() const;
   uint64_t job_bytes(size_t job) const;
   size_t workers() const { return workers_.size(); }
   uint64_t sent_bytes(size_t worker) const {  // by one worker, to the server
-    return hosts_[worker]->counters(0).get(Counter::kTxBytes);
+    return cluster_[static_cast<uint32_t>(worker)].total(Counter::kTxBytes);
   }
   // What the bottleneck carries in payload, per second, at a rate of its own.
   double payload_rate(uint64_t bytes_per_second) const;
-  uint64_t total(Counter counter) const;
+  uint64_t total(Counter counter) const { return cluster_.total(counter); }
   uint64_t failed() const { return failed_; }
 
  private:
-  using SimHost = HostOf<sim::SimPort>;
   struct Worker {
     std::unique_ptr<EngineChannel> engine;
     std::unique_ptr<ClientChannel> client;
     std::vector<std::byte> memory;
-    size_t host = 0;
+    uint32_t host = 0;
     size_t job = 0;
     JobSlot slot;
   };
   struct Job {
     uint32_t workers = 0;
-    size_t first_worker = 0;
+    uint32_t first_worker = 0;
   };
 
-  void add_host(bool serve);
-  bool run_all(const std::function<bool()>& until, uint64_t limit_ns);
-  void poll(size_t host);
+  uint32_t add_host(bool serve);
+  uint32_t server() const { return cluster_.size() - 1; }
   void collect(Worker& worker);
   void submit(Worker& worker, uint32_t tensor);
 
   WorldConfig config_;
-  sim::SimNetwork network_;
-  Random random_;
-  sim::LinkId bottleneck_;
   std::vector<Job> jobs_;
-  std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<std::unique_ptr<SimHost>> hosts_;  // workers in order, then the server
-  std::vector<size_t> due_;
-  std::vector<bool> is_due_;
+  std::vector<std::unique_ptr<Worker>> workers_;  // as their hosts, behind which the server is
+  sim::VirtualCluster<> cluster_;                 // before the workers' memory goes
+  sim::LinkId bottleneck_;
   uint32_t chunk_bytes_ = 0;
   uint64_t failed_ = 0;
 };

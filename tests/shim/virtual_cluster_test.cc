@@ -66,10 +66,26 @@ class Pair {
 };
 
 TEST(VirtualCluster, OpensJobsWhoeverLooks) {
-  for (const Look look : {Look::kEveryHost, Look::kWoken}) {
+  for (const Look look : {Look::kEveryHost, Look::kWoken, Look::kWokenByNumber}) {
     Pair pair(look);
     EXPECT_TRUE(pair.opens());
     EXPECT_GT(pair.cluster.total(Counter::kRxFrames), 0U);
+  }
+}
+
+TEST(VirtualCluster, HostsLookInTheOrderThatIsAskedFor) {
+  const std::vector<uint32_t> woken{2, 0, 1}, numbers{0, 1, 2};
+  for (const Look look : {Look::kEveryHost, Look::kWoken, Look::kWokenByNumber}) {
+    VirtualCluster<> cluster(Pair::config(look, 0));
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(cluster.start(cluster.add_host(small_host(false))).ok());
+    }
+    (void)cluster.run([] { return true; });
+    std::vector<uint32_t> looked;
+    cluster.after_visit = [&looked](uint32_t host) { looked.push_back(host); };
+    for (const uint32_t host : woken) cluster.wake(host);
+    (void)cluster.run([] { return true; });
+    EXPECT_EQ(looked, look == Look::kWoken ? woken : numbers);
   }
 }
 

@@ -30,6 +30,8 @@ enum class Look : uint8_t {
   // Those to which something happened (a frame, room in a NIC, a deadline, wake()), in that order,
   // each until its engines have nothing more to do: for thousands of hosts, of which most are idle.
   kWoken,
+  // The same, in the order of their numbers.
+  kWokenByNumber,
 };
 
 struct VirtualClusterConfig {
@@ -162,7 +164,7 @@ class VirtualCluster {
     do {
       take_due();
       visited_.swap(woken_);
-      if (everyone()) std::sort(visited_.begin(), visited_.end());
+      if (config_.look != Look::kWoken) std::sort(visited_.begin(), visited_.end());
       worked_ = false;
       for (const uint32_t host : visited_) {
         is_woken_[host] = 0;
