@@ -159,7 +159,8 @@ void TrainingCluster::set_program(uint32_t number, VirtualProgram& program) {
 void TrainingCluster::push_pull(uint32_t number, uint32_t tensor, uint16_t priority) {
   Client& client = *clients_[number];
   // One operation per tensor is in flight at most, and there is room for all.
-  (void)client.end->submit({SubmitOp::kPushPull, priority, client.client_job, TensorId(tensor), tensor + 1});
+  (void)client.end->submit(
+      {SubmitOp::kPushPull, priority, client.client_job, TensorId(tensor), tensor + 1});
   cluster_.wake(client.host);
 }
 

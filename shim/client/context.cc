@@ -263,8 +263,10 @@ Result<mercury_contributors> Context::contributors(Job& job, TensorId id) {
   out.workers = static_cast<uint32_t>(job.workers);
   for (uint32_t word = 0; word < tensor.last_absent.in_some.size(); ++word) {
     const uint64_t all = ranks_in_word(out.workers, word);
-    out.in_all[word] = tensor.complete_round == Round() ? 0 : all & ~tensor.last_absent.in_some[word];
-    out.in_any[word] = tensor.complete_round == Round() ? 0 : all & ~tensor.last_absent.in_all[word];
+    out.in_all[word] =
+        tensor.complete_round == Round() ? 0 : all & ~tensor.last_absent.in_some[word];
+    out.in_any[word] =
+        tensor.complete_round == Round() ? 0 : all & ~tensor.last_absent.in_all[word];
   }
   return out;
 }

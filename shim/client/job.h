@@ -26,7 +26,7 @@ struct Tensor {
   // the last complete round.
   Absentees absent;
   Absentees last_absent;
-  Round complete_round;  // 0: none
+  Round complete_round;         // 0: none
   std::byte* user = nullptr;    // the program's memory
   std::byte* shadow = nullptr;  // where the engine reads and writes, if it cannot see `user`
   // A round is over when its sum has been taken: by a push_pull, or by the pull after a push. Until

@@ -317,7 +317,7 @@ class BadInputTest(unittest.TestCase):
             "drop_magic": (b"\x16\x03" + bytes(60), frames.frame(frames.PING, magic=0x4D4D)),
             "drop_version": (frames.frame(frames.PING, version=1), frames.frame(frames.PING, version=3),
                              frames.frame(frames.HELLO, version=2)),
-            "drop_type": (frames.frame(0), frames.frame(10), frames.frame(255)),
+            "drop_type": (frames.frame(0), frames.frame(13), frames.frame(255)),
             "drop_header_crc": (good[:12] + bytes(4) + good[16:], good[:9] + b"\xff" + good[10:]),
             "drop_length": (good[:-1], good + b"x", frames.frame(frames.PING, length=65535)),
             "drop_no_session": (frames.frame(frames.ACK, b"x" * 24, session=77), frames.frame(frames.CLOSE),

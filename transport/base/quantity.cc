@@ -10,9 +10,9 @@ struct Suffix {
   uint64_t factor;
 };
 constexpr uint64_t kKilo = 1000, kMega = 1000 * kKilo, kGiga = 1000 * kMega, kTera = 1000 * kGiga;
-// Of two of one size the first is printed.
-constexpr Suffix kBytes[] = {{"GB", kGiga},    {"MB", kMega},    {"KB", kKilo},    {"B", 1},
-                             {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1}};
+// print() takes the first that divides: decimal units from large to small, then the others.
+constexpr Suffix kBytes[] = {{"GB", kGiga},    {"MB", kMega},    {"KB", kKilo}, {"GiB", 1 << 30},
+                             {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1},      {"", 1}};
 constexpr Suffix kTimes[] = {{"s", kGiga}, {"ms", kMega}, {"us", kKilo}, {"ns", 1}};
 constexpr Suffix kRates[] = {{"Tbps", kTera}, {"Gbps", kGiga}, {"Mbps", kMega},
                              {"kbps", kKilo}, {"bps", 1},      {"Gbit", kGiga},
@@ -74,12 +74,9 @@ Result<uint64_t> parse(std::string_view text, std::span<const Suffix> suffixes,
 }
 
 std::string print(uint64_t value, std::span<const Suffix> suffixes) {
-  const Suffix* best = nullptr;
-  for (const Suffix& suffix : suffixes) {
-    const bool fits = value == 0 ? suffix.factor == 1 : value % suffix.factor == 0;
-    if (fits && (best == nullptr || suffix.factor > best->factor)) best = &suffix;
-  }
-  return std::to_string(value / best->factor).append(best->text);
+  const Suffix* suffix = suffixes.data();
+  while (value % suffix->factor != 0 || (value == 0 && suffix->factor != 1)) ++suffix;
+  return std::to_string(value / suffix->factor).append(suffix->text);
 }
 
 }  // namespace

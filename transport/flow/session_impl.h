@@ -24,8 +24,8 @@ namespace mercury {
 
 inline constexpr size_t kPlainBytes = sizeof(wire::PlainHeader);
 
-// What the session's own packets need to know when they come back. A segment of a stream is found by
-// both numbers; stream 0 is the control stream.
+// What the session's own packets need to know when they come back. A segment of a stream is found
+// by both numbers; stream 0 is the control stream.
 inline SentTag segment_tag(wire::FrameType type, uint32_t stream, uint32_t segment) noexcept {
   return {type, 0, {stream, segment, 0}};
 }

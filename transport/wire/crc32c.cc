@@ -87,13 +87,13 @@ const CrcKernel* choose() noexcept {
   return &kTableKernel;
 }
 
-// Valid from the first instruction, so that an initialiser elsewhere may sum; the choice follows.
-constinit std::atomic<const CrcKernel*> g_kernel{&kTableKernel};
-[[maybe_unused]] const bool g_chosen = (g_kernel.store(choose()), true);
-
-const CrcKernel& kernel() noexcept { return *g_kernel.load(std::memory_order_relaxed); }
+const CrcKernel& kernel() noexcept { return *g_crc_kernel.load(std::memory_order_relaxed); }
 
 }  // namespace
+
+// Valid from the first instruction, so that an initialiser elsewhere may sum; the choice follows.
+constinit std::atomic<const CrcKernel*> g_crc_kernel{&kTableKernel};
+[[maybe_unused]] static const bool g_chosen = (g_crc_kernel.store(choose()), true);
 
 uint32_t crc32c(const std::byte* data, size_t bytes) noexcept {
   return ~kernel().extend(~uint32_t{0}, data, bytes);
@@ -113,13 +113,8 @@ uint32_t copy_crc32c(std::byte* target, const std::byte* source, size_t bytes) n
   return copy_crc32c_fetching(target, source, bytes, target);
 }
 
-uint32_t copy_crc32c_fetching(std::byte* target, const std::byte* source, size_t bytes,
-                              const std::byte* next) noexcept {
-  return ~kernel().copy(~uint32_t{0}, target, source, bytes, next);
-}
-
 void crc32c_use_kernel(const CrcKernel& kernel) noexcept {
-  g_kernel.store(&kernel, std::memory_order_relaxed);
+  g_crc_kernel.store(&kernel, std::memory_order_relaxed);
 }
 
 const char* crc32c_kernel() noexcept { return kernel().name; }
@@ -127,7 +122,7 @@ const char* crc32c_kernel() noexcept { return kernel().name; }
 bool crc32c_force_kernel(const char* name) noexcept {
   for (const CrcKernel* candidate : kernels()) {
     if (candidate != nullptr && std::string_view(name) == candidate->name) {
-      g_kernel.store(candidate, std::memory_order_relaxed);
+      g_crc_kernel.store(candidate, std::memory_order_relaxed);
       return true;
     }
   }

@@ -2,11 +2,16 @@
 // widest instructions the CPU has, chosen once at start.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "transport/wire/crc32c_kernels.h"
+
 namespace mercury::wire {
+
+extern std::atomic<const CrcKernel*> g_crc_kernel;  // in use; for what is inlined below
 
 uint32_t crc32c(const std::byte* data, size_t bytes) noexcept;
 inline uint32_t crc32c(std::span<const std::byte> data) noexcept {
@@ -26,8 +31,11 @@ uint32_t copy_crc32c(std::byte* target, const std::byte* source, size_t bytes) n
 
 // The same, while about as many bytes at `next` come into the cache: what the next copy will
 // probably read or write. A hint: nothing need be mapped there.
-uint32_t copy_crc32c_fetching(std::byte* target, const std::byte* source, size_t bytes,
-                              const std::byte* next) noexcept;
+inline uint32_t copy_crc32c_fetching(std::byte* target, const std::byte* source, size_t bytes,
+                                     const std::byte* next) noexcept {
+  return ~g_crc_kernel.load(std::memory_order_relaxed)
+              ->copy(~uint32_t{0}, target, source, bytes, next);
+}
 
 // "avx512-vpclmul", "sse4.2" or "table"; tests force each by name (false if the CPU lacks it).
 const char* crc32c_kernel() noexcept;
