@@ -120,12 +120,9 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     work += service_.poll(now_ns);
     work += send_session_frames();
     if constexpr (StreamService<S>) {
-      streams_first_ = !streams_first_;
-      if (streams_first_) work += send_streams();
-    }
-    if (!stalled_) work += send_chunks();
-    if constexpr (StreamService<S>) {
-      if (!streams_first_) work += send_streams();
+      work += send_by_turns();
+    } else if (!stalled_) {
+      work += send_chunks();
     }
     work += report_events();
     if (now_ns >= next_tick_ns_) tick();
@@ -144,6 +141,10 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     deadline = std::min(deadline, service_.next_deadline_ns());
     if (paced_) deadline = std::min(deadline, pacer_.ready_at_ns());
     if (stalled_) deadline = std::min(deadline, now_ns_ + kStallRetryNs);
+    if constexpr (StreamService<S>) {  // asked for after the pass had sent its frames
+      const bool waits = !line_.empty() && !paced_ && !stalled_;
+      if (waits || !sessions_.touched().empty()) deadline = std::min(deadline, now_ns_);
+    }
     return deadline;
   }
   bool commands_waiting() const noexcept { return !commands_.empty(); }
@@ -178,6 +179,9 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   // --- streams (engine_streams.h) ---
   Streams* streams_of(SessionSlot slot) noexcept;
   void line_up(SessionSlot slot, SessionEntry& entry);
+  void leave_line(SessionSlot slot, SessionEntry& entry);
+  void settle_after_sending(SessionSlot slot, SessionEntry& entry);
+  uint32_t send_by_turns();
   uint32_t send_streams();
   uint32_t send_segments(SessionEntry& entry);
   // --- StreamHost ---

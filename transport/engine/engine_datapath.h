@@ -142,13 +142,14 @@ uint32_t Engine<P, S>::send_session_frames() {
       ++sent;
     }
     if (!entry.closed) {
-      if constexpr (StreamService<S>) line_up(slot, entry);
       update_block(slot, entry);
+      if constexpr (StreamService<S>) line_up(slot, entry);
       sessions_.set_deadline(slot,
                              std::min(entry.session->next_deadline_ns(),
                                       entry.session->has_pending(now_ns_) ? now_ns_ : kNever));
     } else {
       if (entry.has_path) port_.close_path(entry.path);
+      if constexpr (StreamService<S>) leave_line(slot, entry);
       sessions_.release(slot);
     }
   }
@@ -195,7 +196,11 @@ uint32_t Engine<P, S>::send_chunks() noexcept {
   }
   for (const SessionSlot slot : sessions_.touched()) {
     if (sessions_.in_use(slot)) {
-      sessions_.set_deadline(slot, sessions_.at(slot).session->next_deadline_ns());
+      if constexpr (StreamService<S>) {
+        settle_after_sending(slot, sessions_.at(slot));
+      } else {
+        sessions_.set_deadline(slot, sessions_.at(slot).session->next_deadline_ns());
+      }
     }
   }
   sessions_.clear_touched();

@@ -47,7 +47,8 @@ void Engine<P, S>::reset_stream(SessionSlot slot, StreamId stream, Errc code) {
 
 template <Port P, Service S>
 size_t Engine<P, S>::stream_bytes(SessionSlot slot) {
-  const Streams* streams = streams_of(slot);
+  if (!sessions_.in_use(slot)) return 0;
+  const Streams* streams = sessions_.at(slot).session->streams();
   return streams == nullptr ? 0 : streams->block_bytes();
 }
 
@@ -66,9 +67,35 @@ void Engine<P, S>::line_up(SessionSlot slot, SessionEntry& entry) {
   line_.push(slot);
 }
 
+template <Port P, Service S>
+void Engine<P, S>::leave_line(SessionSlot slot, SessionEntry& entry) {
+  if (entry.in_line) line_.erase_if([slot](SessionSlot other) { return other == slot; });
+  entry.in_line = false;
+}
+
+// Whatever the service has asked for meanwhile is not forgotten until the next frame of the peer.
+template <Port P, Service S>
+void Engine<P, S>::settle_after_sending(SessionSlot slot, SessionEntry& entry) {
+  line_up(slot, entry);
+  const Session& session = *entry.session;
+  const bool pending = session.has_pending(now_ns_);
+  sessions_.set_deadline(slot, std::min(session.next_deadline_ns(), pending ? now_ns_ : kNever));
+}
+
+// Streams and chunks take turns at who is first: who was and sent something is not the next time,
+// so that neither has all of a link or a window that holds both up.
+template <Port P, Service S>
+uint32_t Engine<P, S>::send_by_turns() {
+  const bool streams_first = streams_first_;
+  uint32_t segments = streams_first ? send_streams() : 0;
+  const uint32_t chunks = stalled_ ? 0 : send_chunks();
+  if (!streams_first) segments = send_streams();
+  if ((streams_first ? segments : chunks) > 0) streams_first_ = !streams_first;
+  return segments + chunks;
+}
+
 // Each session in the line sends some segments and goes behind the others, as long as the link
-// keeps up. Streams and chunks take turns at who is first in a pass, so that neither has all of a
-// link that holds both up.
+// keeps up.
 template <Port P, Service S>
 uint32_t Engine<P, S>::send_streams() {
   uint32_t sent = 0;
@@ -83,9 +110,8 @@ uint32_t Engine<P, S>::send_streams() {
     SessionEntry& entry = sessions_.at(slot);
     entry.in_line = false;
     sent += send_segments(entry);
-    line_up(slot, entry);
     update_block(slot, entry);
-    sessions_.set_deadline(slot, entry.session->next_deadline_ns());
+    settle_after_sending(slot, entry);
   }
   return sent;
 }

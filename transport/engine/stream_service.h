@@ -16,7 +16,7 @@
 
 namespace mercury {
 
-// At any time from within Engine::poll_once.
+// At any time from within Engine::poll_once, but not from block() and unblock().
 class StreamHost : public SessionHost {
  public:
   // Errors: kAgain, kLimit (Streams::open), kUnsupported (the session carries none), kClosed.

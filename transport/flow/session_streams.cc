@@ -16,6 +16,10 @@ void Session::Impl::on_stream_frame(const wire::Header& header, std::span<const 
     count(Counter::kDropType);
     return;
   }
+  if (state != State::kOpen) {  // its first frame told of a session that nobody wants
+    count(Counter::kDropNotOpen);
+    return;
+  }
   if (!acks.is_new(header.packet_number)) {
     count(Counter::kDropDuplicate);
     return;

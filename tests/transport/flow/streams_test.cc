@@ -332,6 +332,55 @@ TEST(Streams, OpeningBeyondTheLimitIsRefusedUntilThePeerAllowsMore) {
   EXPECT_EQ(pair.a.streams.open()->value, 129U);
 }
 
+// Numbers that are free again, and were not worth a frame when they became so, are told once the
+// peer comes near its end.
+TEST(Streams, NumbersThatAreFreeAgainAreToldBeforeThePeerHasToWait) {
+  Pair pair;
+  pair.run();
+  uint32_t next = 1;
+  const auto open_and_end = [&](uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i, next += 2) {
+      ASSERT_EQ(pair.a.streams.open()->value, next);
+      pair.a.streams.write(StreamId(next), Bytes(1));
+      pair.a.streams.finish(StreamId(next));
+    }
+    pair.run();
+    for (uint32_t id = next - 2 * count; id < next; id += 2) pair.b.streams.finish(StreamId(id));
+    pair.run();
+  };
+  open_and_end(24);
+  for (uint32_t i = 0; i < 64; ++i, next += 2) {
+    ASSERT_TRUE(pair.a.streams.open()) << i;
+    pair.a.streams.write(StreamId(next), Bytes(1));
+    pair.run();
+  }
+  EXPECT_FALSE(pair.a.streams.open()) << "64 are open";
+}
+
+TEST(Streams, AWriteThatFitsForgetsNoPromiseOfRoom) {
+  Pair pair;
+  const StreamId id = *pair.a.streams.open();
+  pair.a.streams.write(id, Bytes(1 << 20));
+  EXPECT_EQ(pair.a.streams.write(id, {}), 0U);
+  pair.run();
+  EXPECT_EQ(pair.a.writable[1], 1);
+}
+
+TEST(Streams, WhatWasCompleteBeforeTheSessionEndedIsNoFailure) {
+  Pair pair;
+  ASSERT_TRUE(pair.a.streams.open());
+  pair.a.streams.write(StreamId(1), Bytes(1));
+  pair.a.streams.finish(StreamId(1));
+  pair.run();
+  pair.b.streams.write(StreamId(1), Bytes(1));
+  pair.b.streams.finish(StreamId(1));
+  pair.a.reads = false;
+  pair.run();
+  pair.a.read(1);  // all is here and acknowledged, and not told yet
+  pair.a.streams.close_all(Errc::kClosed);
+  EXPECT_EQ(pair.a.closed, (std::map<uint32_t, Errc>{{1, Errc::kOk}}));
+}
+
 // What no honest peer sends, as rows.
 TEST(Streams, WhoBreaksTheRulesIsTold) {
   struct Row {

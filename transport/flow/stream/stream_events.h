@@ -23,6 +23,7 @@ struct StreamConfig {
   // What a peer may send of one stream beyond what was read, and what may be written to one and not
   // acknowledged: at most; wire::kInitialStreamBytes at least.
   uint32_t window_bytes = 256 * 1024;
+  // (Segments on the way are counted too, 1,024 a stream: about 1.2 MB of full ones.)
   uint32_t send_bytes = 256 * 1024;
   uint64_t shared_window_bytes = 1 << 20;
   uint64_t shared_send_bytes = 2 << 20;

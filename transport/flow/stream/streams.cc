@@ -89,7 +89,7 @@ size_t Streams::write(StreamId id, std::span<const std::byte> bytes) {
     note_kept(*stream);
     queue(id.value, *stream);
   }
-  stream->wants_room = take < bytes.size();
+  stream->wants_room = stream->wants_room || take < bytes.size();
   return take;
 }
 
@@ -175,6 +175,7 @@ Streams::Stream* Streams::reach(uint32_t id) {
     stream.opened_due = true;
     notice(opened, stream);
   }
+  note_count();
   return find(id);
 }
 
@@ -191,6 +192,7 @@ Streams::Verdict Streams::on_bytes(const wire::StreamPiece& piece) {
   }
   if (stream->gone) {
     stream->in.discard_to(end);
+    note_read(piece.stream, *stream);
   } else if (!stream->in.on_bytes(piece.offset, piece.bytes)) {
     return Verdict::kDropped;
   }
@@ -409,8 +411,13 @@ void Streams::erase(uint32_t id, Stream& stream) {
     return;
   }
   ++peer_may_open_;
-  // Not for each that ends, but before the peer has to wait.
-  count_due_ = count_due_ || peer_told_ - peer_opened_ <= config_.max_streams / 2;
+  note_count();
+}
+
+// The peer hears of how many it may open not for each that ends, but before it has to wait.
+void Streams::note_count() noexcept {
+  count_due_ = count_due_ || (peer_may_open_ > peer_told_ &&
+                              peer_told_ - peer_opened_ <= config_.max_streams / 2);
 }
 
 void Streams::tell() {
@@ -448,7 +455,8 @@ void Streams::close_all(Errc code) {
   for (const auto& [id, stream] : over) {
     if (stream.gone) continue;
     if (stream.opened_due) events_.on_stream_opened(session_, StreamId(id));
-    events_.on_stream_closed(session_, StreamId(id), code);
+    // What was over before the session, and not told yet, ends as it was.
+    events_.on_stream_closed(session_, StreamId(id), stream.closed_due ? stream.code : code);
   }
 }
 

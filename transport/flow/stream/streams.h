@@ -138,6 +138,7 @@ class Streams {
   void queue(uint32_t id, Stream& stream);
   void settle(uint32_t id, Stream& stream);  // it may be over
   void erase(uint32_t id, Stream& stream);
+  void note_count() noexcept;
   void forget_extra(Stream& stream, uint64_t extra_bytes) noexcept;
   uint64_t send_limit_bytes(const Stream& stream) const noexcept;
 
