@@ -1,6 +1,7 @@
 // The part of a byte stream that is kept: what a sender may have to send again, or a receiver has
 // not handed on. It lies in blocks, which come as the window moves over them and go when it has
-// left, so that memory follows what is kept and a stream at rest holds none.
+// left, so that memory follows what is kept and a stream at rest holds none (its session's
+// BlockPool keeps some for the next).
 //
 // Owner/thread: one engine.
 #pragma once

@@ -13,10 +13,11 @@ namespace mercury {
 // The number of a stream within its session: odd ones are opened by the side that connected.
 using StreamId = Id<struct StreamTag, uint32_t>;
 
-// Of one session. Memory is bounded by these whatever a peer does, to so much in either direction
+// Of one session. Memory for bytes is bounded by these whatever a peer does, to so much each way
 // and two blocks for each stream more: 2 * max_streams * wire::kInitialStreamBytes, which each
 // stream has for itself, and what is shared. Of that no stream takes more than half of what is
-// left, so that those which stand still leave the others room.
+// left, so that those which stand still leave the others room. Records of segments (up to 32 KiB a
+// stream) and of gaps (4 KiB), and the session's spare blocks, come on top.
 struct StreamConfig {
   // Open at a time, of each side's; wire::kInitialStreams at least.
   uint32_t max_streams = 64;
