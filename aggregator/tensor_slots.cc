@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "transport/wire/contributors.h"
+#include "aggregator/frame/contributors.h"
 #include "transport/wire/crc32c.h"
 
 namespace mercury::aggregation {
@@ -174,7 +174,7 @@ bool TensorSlots::result(Round round, ChunkIndex chunk, ChunkResult& out) noexce
   out.contributors = slot.count[generation];
   out.partial = out.contributors < workers_;
   if (out.partial) {
-    const uint32_t bitmap_bytes = wire::contributor_bytes(workers_);
+    const uint32_t bitmap_bytes = contributor_bytes(workers_);
     out.elements = {out.elements.data() - bitmap_bytes, out.elements.size() + bitmap_bytes};
   }
   out.pin = shared_ ? &slot.pins[generation] : nullptr;

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "aggregator/frame/contributors.h"
 #include "aggregator/tensor_slots.h"
-#include "transport/wire/contributors.h"
 #include "transport/wire/crc32c.h"
 
 namespace mercury::aggregation {
@@ -175,9 +175,9 @@ void Quorum::completed(const SlotMemory& memory, uint32_t index, uint32_t genera
   unlist(index);
   slots_[index].ready = slot.contributors;
   if (slot.contributions == workers_) return;
-  const uint32_t bitmap_bytes = wire::contributor_bytes(workers_);
+  const uint32_t bitmap_bytes = contributor_bytes(workers_);
   std::byte* const bitmap = memory.sum(index, generation) - bitmap_bytes;
-  wire::encode_contributors(slot.contributors, {bitmap, bitmap_bytes});
+  encode_contributors(slot.contributors, {bitmap, bitmap_bytes});
   slot.crc[generation] = wire::crc32c(bitmap, bitmap_bytes + memory.wire_bytes(index));
 }
 

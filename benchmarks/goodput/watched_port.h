@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "aggregator/frame/chunk_header.h"
 #include "transport/port/port_decorator.h"
 #include "transport/port/sim/sim_port.h"
 #include "transport/wire/header.h"
@@ -43,7 +44,7 @@ struct Watch {
     wire::Header header;
     std::span<const std::byte> payload;
     if (wire::decode(frame, header, payload) == wire::DecodeError::kNone &&
-        header.type == wire::FrameType::kPush && header.tensor.value == tensor) {
+        header.type == kPushFrame && ChunkHeader::of(header).tensor.value == tensor) {
       waiting = false;
       nic_bytes_ahead = before;
       handed_at_ns = now_ns;

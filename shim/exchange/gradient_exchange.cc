@@ -1,18 +1,16 @@
 #include "shim/exchange/gradient_exchange.h"
 
+#include "aggregator/frame/chunk_header.h"
+
 namespace mercury {
 namespace {
 
-// Field by field, as they were just written: a wide load of two would wait for the stores.
-void write_tag(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept {
-  out.tag.type = out.header.type;
-  out.tag.half_word = chunk.priority;
-  out.tag.words[0] = chunk.key.tensor.value;
-  out.tag.words[1] = chunk.key.round.value;
-  out.tag.words[2] = chunk.key.chunk.value;
+SentTag tag_of(const ScheduledChunk& chunk, wire::FrameType type) noexcept {
+  return {type, chunk.priority, chunk.key.tensor.value, chunk.key.round.value,
+          chunk.key.chunk.value};
 }
 ChunkKey key_of(const SentTag& tag) noexcept {
-  return {TensorIndex(tag.words[0]), Round(tag.words[1]), ChunkIndex(tag.words[2])};
+  return {TensorIndex(tag.word0()), Round(tag.word1()), ChunkIndex(tag.word2())};
 }
 
 }  // namespace
@@ -27,13 +25,13 @@ GradientExchange::GradientExchange(const ExchangeConfig& config, Counters& count
       bindings_(config.sends.scheduler.max_sessions),
       max_jobs_(config.sends.scheduler.max_jobs) {}
 
-Taken GradientExchange::on_chunk(SessionSlot session, const wire::Header& header,
-                                 std::span<const std::byte> payload, uint64_t now_ns) noexcept {
+Taken GradientExchange::on_message(SessionSlot session, const wire::Header& header,
+                                   std::span<const std::byte> payload, uint64_t now_ns) noexcept {
   const Binding& binding = bindings_[session.value];
-  if (binding.kind == Kind::kWorker && header.type == wire::FrameType::kPush) {
+  if (binding.kind == Kind::kWorker && header.type == kPushFrame) {
     return server_.on_push(session, binding.worker, header, payload, now_ns);
   }
-  if (binding.kind == Kind::kShard && header.type == wire::FrameType::kResult) {
+  if (binding.kind == Kind::kShard && header.type == kResultFrame) {
     return worker_.on_result(binding.job, binding.shard, header, payload) ? Taken::kYes
                                                                           : Taken::kNo;
   }
@@ -43,7 +41,7 @@ Taken GradientExchange::on_chunk(SessionSlot session, const wire::Header& header
   return Taken::kNo;
 }
 
-bool GradientExchange::next(OutgoingChunk& out) noexcept {
+bool GradientExchange::next(OutgoingMessage& out) noexcept {
   ScheduledChunk chunk;
   while (sends_.scheduler().next(chunk)) {
     out.session = chunk.session;
@@ -54,7 +52,7 @@ bool GradientExchange::next(OutgoingChunk& out) noexcept {
                             ? server_.prepare(chunk, out)
                             : worker_.prepare(chunk, out);
     if (!needed) continue;
-    write_tag(chunk, out);
+    out.tag = tag_of(chunk, out.header.type);
     return true;
   }
   return false;
@@ -71,7 +69,7 @@ void GradientExchange::on_lost(SessionSlot session, const SentTag& tag) noexcept
   // A sum is asked for when it leaves: whether somebody needs it still is known then.
   const bool needed = binding.kind == Kind::kWorker ||
                       (binding.kind == Kind::kShard && worker_.on_lost(binding.job, key));
-  if (needed) sends_.send_again(session, range_of(key, tag.half_word));
+  if (needed) sends_.send_again(session, range_of(key, tag.half_word()));
 }
 
 void GradientExchange::block(SessionSlot session) noexcept {

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "aggregator/frame/contributors.h"
 #include "scheduler/plan/plan.h"
 #include "shim/job/coordinator.h"
-#include "transport/wire/contributors.h"
 #include "transport/wire/hello.h"
 
 namespace mercury {
@@ -73,7 +73,7 @@ void Coordinator::start() {
   phase_ = Phase::kRunning;
   uint16_t payload = 65535;
   for (const Seat& seat : seats_) payload = std::min(payload, seat.max_udp_payload);
-  chunk_bytes_ = payload - wire::chunk_overhead(shape_->workers);
+  chunk_bytes_ = payload - chunk_overhead(shape_->workers);
   for (const Seat& seat : seats_) context_.links.send(seat.link, message::Start{chunk_bytes_});
 }
 
@@ -88,7 +88,7 @@ void Coordinator::set_policy(const message::SetPolicy& message) {
 }
 
 uint32_t Coordinator::needed_payload() const {
-  return chunk_bytes_ + wire::chunk_overhead(shape_->workers);
+  return chunk_bytes_ + chunk_overhead(shape_->workers);
 }
 
 void Coordinator::leave(Seat& leaver, uint64_t now_ns) {

@@ -1,9 +1,9 @@
 // Member: what the coordinator says, from the roster on, and what the engines are told.
 #include <algorithm>
 
+#include "aggregator/frame/contributors.h"
 #include "scheduler/plan/plan.h"
 #include "shim/job/member.h"
-#include "transport/wire/contributors.h"
 
 namespace mercury {
 
@@ -131,8 +131,8 @@ void Member::enter_as_server() {
 }
 
 void Member::on_start(const message::Start& start) {
-  constexpr uint32_t kHeader = sizeof(wire::ChunkHeader);
-  const uint32_t beside = roster_.terms.quorum > 0 ? wire::chunk_overhead(spec_.workers) : kHeader;
+  constexpr uint32_t kHeader = sizeof(wire::MessageHeader);
+  const uint32_t beside = roster_.terms.quorum > 0 ? chunk_overhead(spec_.workers) : kHeader;
   const uint32_t frame = start.chunk_bytes + beside;
   if (frame > ready_payload_) {
     return fail(Error(Errc::kProtocol, "the job's coordinator wants frames of " +

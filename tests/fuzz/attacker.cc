@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 
+#include "aggregator/frame/chunk_header.h"
 #include "shim/job/secret.h"
 #include "transport/wire/ack.h"
 #include "transport/wire/be.h"
@@ -270,13 +271,14 @@ void Attacker::forge_chunk(Input& record) {
   Direction* way = pick_direction(record);
   if (!way) return;
   const uint8_t how = record.byte();
-  wire::Header header = header_for(*way, (how & 1) != 0 ? FrameType::kPush : FrameType::kResult);
+  wire::Header header = header_for(*way, (how & 1) != 0 ? kPushFrame : kResultFrame);
   header.flags = (how & 2) != 0 ? record.byte() : 0;
   if ((how & 4) != 0) header.packet_number += record.byte();
-  header.round.value = (how & 8) != 0 ? record.take<uint32_t>() : record.byte() % 4;
-  header.tensor.value = (how & 16) != 0 ? record.take<uint32_t>() : record.byte() % 3;
-  header.chunk.value = (how & 32) != 0 ? record.take<uint32_t>() : record.byte() % 3;
-  header.priority = record.byte();
+  ChunkHeader chunk;
+  chunk.round.value = (how & 8) != 0 ? record.take<uint32_t>() : record.byte() % 4;
+  chunk.tensor.value = (how & 16) != 0 ? record.take<uint32_t>() : record.byte() % 3;
+  chunk.chunk.value = (how & 32) != 0 ? record.take<uint32_t>() : record.byte() % 3;
+  chunk.priority = record.byte();
   if ((how & 64) == 0) {
     // What was heard last in this direction may have been no chunk.
     for (const Heard& heard : cluster_.ear().frames()) {
@@ -285,14 +287,15 @@ void Attacker::forge_chunk(Input& record) {
       if (heard.source == way->source && heard.target == way->target &&
           wire::decode(heard.bytes, known, payload) == wire::DecodeError::kNone &&
           known.type == header.type && known.session == way->session) {
-        header.sender = known.sender;
-        header.incarnation = known.incarnation;
+        chunk.sender = ChunkHeader::of(known).sender;
+        chunk.incarnation = ChunkHeader::of(known).incarnation;
       }
     }
   } else {
-    header.sender = record.take<uint16_t>();
-    header.incarnation = record.take<uint32_t>();
+    chunk.sender = record.take<uint16_t>();
+    chunk.incarnation = record.take<uint32_t>();
   }
+  chunk.write(header);
   static constexpr std::array<uint16_t, 8> kSizes{1424, 1376, 0, 4, 2, 8, 64, 1};
   const size_t size =
       (how & 128) != 0 ? record.take<uint16_t>() % 1425 : kSizes[record.below(kSizes.size())];
@@ -307,7 +310,9 @@ uint32_t Attacker::incarnation(Input& record) const {
     wire::Header header;
     std::span<const std::byte> payload;
     if (wire::decode(heard.bytes, header, payload) != wire::DecodeError::kNone) continue;
-    if (header.type == FrameType::kPush && how < 224) return header.incarnation + how % 3;
+    if (header.type == kPushFrame && how < 224) {
+      return ChunkHeader::of(header).incarnation + how % 3;
+    }
   }
   return 1U + how;
 }

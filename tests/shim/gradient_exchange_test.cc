@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/milliseconds.h"
+#include "tests/shim/chunk_frame.h"
 #include "tests/shim/fake_engine.h"
 #include "transport/wire/crc32c.h"
 
@@ -175,13 +176,12 @@ TEST_F(GradientExchangeTest, OnePassLooksAtFewOfTheChunksWhoseTimeIsUp) {
   ASSERT_TRUE(does(tensor));
   ASSERT_TRUE(bind_worker(JobSlot(0), 0, 7, 0));
   const std::vector<std::byte> elements(64);
-  wire::Header header;
-  header.type = wire::FrameType::kPush;
+  test::ChunkFrame header;
   header.round = 1;
   header.incarnation = 7;
   header.payload_crc = wire::crc32c(elements);
   for (header.chunk = 0; header.chunk.value < kChunks; ++header.chunk.value) {
-    ASSERT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kYes);
+    ASSERT_EQ(exchange_.on_message(SessionSlot(0), header, elements, 0), Taken::kYes);
   }
   uint32_t looked = 0;
   while (exchange_.next_deadline_ns() <= kPatienceNs) {
@@ -196,31 +196,31 @@ TEST_F(GradientExchangeTest, OnePassLooksAtFewOfTheChunksWhoseTimeIsUp) {
 
 struct Refused {
   const char* what;
-  void (*change)(wire::Header&);
+  void (*change)(test::ChunkFrame&);
   Counter counter;
   Taken taken;  // kYes: sending it again would not help
 };
 
 const Refused kRefused[] = {
-    {"the round that has just ended", [](wire::Header& h) { h.round = 1; }, Counter::kDropRoundOld,
-     Taken::kYes},
-    {"a round long gone", [](wire::Header& h) { h.round.value -= 1000; }, Counter::kDropRoundOld,
-     Taken::kYes},
-    {"the round after the next", [](wire::Header& h) { h.round.value += 1; },
+    {"the round that has just ended", [](test::ChunkFrame& h) { h.round = 1; },
+     Counter::kDropRoundOld, Taken::kYes},
+    {"a round long gone", [](test::ChunkFrame& h) { h.round.value -= 1000; },
+     Counter::kDropRoundOld, Taken::kYes},
+    {"the round after the next", [](test::ChunkFrame& h) { h.round.value += 1; },
      Counter::kDropRoundNew, Taken::kNo},
-    {"a chunk that it has added to", [](wire::Header& h) { h.chunk = 0; },
+    {"a chunk that it has added to", [](test::ChunkFrame& h) { h.chunk = 0; },
      Counter::kDropContributedTwice, Taken::kYes},
-    {"a tensor that nobody declared", [](wire::Header& h) { h.tensor = 1; },
+    {"a tensor that nobody declared", [](test::ChunkFrame& h) { h.tensor = 1; },
      Counter::kDropUnknownTensor, Taken::kNo},
-    {"a chunk behind the last", [](wire::Header& h) { h.chunk = 2; }, Counter::kDropChunkRange,
+    {"a chunk behind the last", [](test::ChunkFrame& h) { h.chunk = 2; }, Counter::kDropChunkRange,
      Taken::kYes},
-    {"another worker's", [](wire::Header& h) { h.sender = 1; }, Counter::kDropWorkerRank,
+    {"another worker's", [](test::ChunkFrame& h) { h.sender = 1; }, Counter::kDropWorkerRank,
      Taken::kYes},
-    {"its last life's", [](wire::Header& h) { h.incarnation -= 1; }, Counter::kDropIncarnation,
+    {"its last life's", [](test::ChunkFrame& h) { h.incarnation -= 1; }, Counter::kDropIncarnation,
      Taken::kYes},
-    {"a damaged one", [](wire::Header& h) { h.payload_crc ^= 1; }, Counter::kDropPayloadCrc,
+    {"a damaged one", [](test::ChunkFrame& h) { h.payload_crc ^= 1; }, Counter::kDropPayloadCrc,
      Taken::kNo},
-    {"a result", [](wire::Header& h) { h.type = wire::FrameType::kResult; }, Counter::kDropNotOpen,
+    {"a result", [](test::ChunkFrame& h) { h.type = kResultFrame; }, Counter::kDropNotOpen,
      Taken::kNo},
 };
 
@@ -228,11 +228,10 @@ const Refused kRefused[] = {
 TEST_F(GradientExchangeTest, EachPushThatIsRefusedIsCountedUnderItsReasonAndChangesNothing) {
   serve(2, 32);
   const std::vector<std::byte> elements(64);
-  wire::Header header;
-  header.type = wire::FrameType::kPush;
+  test::ChunkFrame header;
   header.payload_crc = wire::crc32c(elements);
-  const auto push = [&](wire::Header sent) {
-    return exchange_.on_chunk(SessionSlot(uint32_t{sent.sender}), sent, elements, 0);
+  const auto push = [&](test::ChunkFrame sent) {
+    return exchange_.on_message(SessionSlot(uint32_t{sent.sender}), sent, elements, 0);
   };
   for (header.sender = 0; header.sender < 2; ++header.sender) {
     header.incarnation = 7 + header.sender;
@@ -249,10 +248,10 @@ TEST_F(GradientExchangeTest, EachPushThatIsRefusedIsCountedUnderItsReasonAndChan
   ASSERT_EQ(push(header), Taken::kYes);
   header.chunk = 1;
   for (const Refused& row : kRefused) {
-    wire::Header wrong = header;
+    test::ChunkFrame wrong = header;
     row.change(wrong);
     const uint64_t before = counters_.get(row.counter);
-    EXPECT_EQ(exchange_.on_chunk(SessionSlot(0), wrong, elements, 0), row.taken) << row.what;
+    EXPECT_EQ(exchange_.on_message(SessionSlot(0), wrong, elements, 0), row.taken) << row.what;
     EXPECT_EQ(counters_.get(row.counter), before + 1) << row.what;
     EXPECT_EQ(counters_.get(Counter::kPushChunks), 5U) << row.what;
   }
@@ -264,8 +263,7 @@ TEST_F(GradientExchangeTest, EachPushThatIsRefusedIsCountedUnderItsReasonAndChan
 TEST_F(GradientExchangeTest, AMemberThatTakesNoSumsLeavesRoomForOtherJobs) {
   constexpr uint32_t kRanges = Scheduler::Limits().max_ranges;
   const std::vector<std::byte> elements(64);
-  wire::Header header;
-  header.type = wire::FrameType::kPush;
+  test::ChunkFrame header;
   header.incarnation = 7;
   header.round = 1;
   header.payload_crc = wire::crc32c(elements);
@@ -273,7 +271,7 @@ TEST_F(GradientExchangeTest, AMemberThatTakesNoSumsLeavesRoomForOtherJobs) {
   ASSERT_TRUE(bind_worker(JobSlot(0), 0, 7, 0));
   const auto flood = [&] {
     uint32_t taken = 0;
-    while (exchange_.on_chunk(SessionSlot(0), header, elements, 0) == Taken::kYes) {
+    while (exchange_.on_message(SessionSlot(0), header, elements, 0) == Taken::kYes) {
       header.chunk.value += 2;
       ++taken;
     }
@@ -290,12 +288,12 @@ TEST_F(GradientExchangeTest, AMemberThatTakesNoSumsLeavesRoomForOtherJobs) {
   tensor.numel = 16;
   tensor.chunk_bytes = 64;
   ASSERT_TRUE(does(tensor));
-  wire::Header innocent = header;
+  test::ChunkFrame innocent = header;
   innocent.chunk = 0;
   for (const uint16_t rank : {uint16_t{0}, uint16_t{1}}) {
     ASSERT_TRUE(bind_worker(JobSlot(1), rank, 7, 1u + rank));
     innocent.sender = rank;
-    EXPECT_EQ(exchange_.on_chunk(SessionSlot(1u + rank), innocent, elements, 0), Taken::kYes);
+    EXPECT_EQ(exchange_.on_message(SessionSlot(1u + rank), innocent, elements, 0), Taken::kYes);
   }
   command::RemoveJob end;
   end.job = JobSlot(1);
@@ -307,18 +305,17 @@ TEST_F(GradientExchangeTest, ASumThatTheNicStillReadsIsNotOverwrittenAndItsPushC
   serve(1, 16);
   ASSERT_TRUE(bind_worker(JobSlot(0), 0, 7, 0));
   const std::vector<std::byte> elements(64);
-  wire::Header header;
-  header.type = wire::FrameType::kPush;
+  test::ChunkFrame header;
   header.incarnation = 7;
   header.payload_crc = wire::crc32c(elements);
   for (header.round = 1; header.round.value < 3; ++header.round.value) {
-    ASSERT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kYes);
+    ASSERT_EQ(exchange_.on_message(SessionSlot(0), header, elements, 0), Taken::kYes);
   }
   port_.reads = true;
-  EXPECT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kNo);
+  EXPECT_EQ(exchange_.on_message(SessionSlot(0), header, elements, 0), Taken::kNo);
   EXPECT_EQ(counters_.get(Counter::kDropSlotBusy), 1U);
   port_.reads = false;
-  EXPECT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kYes);
+  EXPECT_EQ(exchange_.on_message(SessionSlot(0), header, elements, 0), Taken::kYes);
   EXPECT_EQ(counters_.get(Counter::kPushChunks), 3U);
 }
 
@@ -346,13 +343,12 @@ TEST_F(GradientExchangeTest, SumsThatThePortCannotMapAreSentByCopy) {
     ASSERT_TRUE(bind_worker(JobSlot(0), 0, 7, 0));
     exchange_.unblock(SessionSlot(0));
     const std::vector<std::byte> elements(64, std::byte{0x3f});
-    wire::Header header;
-    header.type = wire::FrameType::kPush;
+    test::ChunkFrame header;
     header.round = 1;
     header.incarnation = 7;
     header.payload_crc = wire::crc32c(elements);
-    ASSERT_EQ(exchange_.on_chunk(SessionSlot(0), header, elements, 0), Taken::kYes);
-    OutgoingChunk out;
+    ASSERT_EQ(exchange_.on_message(SessionSlot(0), header, elements, 0), Taken::kYes);
+    OutgoingMessage out;
     ASSERT_TRUE(exchange_.next(out));
     EXPECT_EQ(out.pin != nullptr, maps);
     EXPECT_TRUE(std::ranges::equal(out.payload, elements));

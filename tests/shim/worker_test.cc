@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "tests/shim/chunk_frame.h"
 #include "transport/wire/crc32c.h"
 
 namespace mercury {
@@ -67,8 +68,8 @@ class WorkerTest : public testing::Test {
     const uint32_t elems = chunk == kChunks - 1 ? 1000 - 64 * (kChunks - 1) : 64;
     std::vector<float> sum(elems, value);
     auto bytes = std::as_writable_bytes(std::span(sum));
-    wire::Header header;
-    header.type = wire::FrameType::kResult;
+    test::ChunkFrame header;
+    header.type = kResultFrame;
     header.round = Round(round);
     header.tensor = 5;
     header.chunk = ChunkIndex(chunk);
@@ -107,13 +108,13 @@ TEST_F(WorkerTest, PushPullGoesOutOnceAndEndsWhenEverySumIsHere) {
 
 TEST_F(WorkerTest, PreparesTheChunkOfTheRightBytes) {
   submit(WorkerOp::kPushPull, 1);
-  OutgoingChunk out;
+  OutgoingMessage out;
   ASSERT_TRUE(worker_.prepare(scheduled(1, ChunkIndex(kChunks - 1)), out));
   EXPECT_EQ(out.payload.size(), (1000U - 64 * (kChunks - 1)) * 4);
   EXPECT_EQ(out.payload.data(), reinterpret_cast<std::byte*>(memory_.data() + 64 * (kChunks - 1)));
-  EXPECT_EQ(out.header.tensor, TensorId(5));
-  EXPECT_EQ(out.header.sender, 1U);
-  EXPECT_EQ(out.header.incarnation, 7U);
+  EXPECT_EQ(ChunkHeader::of(out.header).tensor, TensorId(5));
+  EXPECT_EQ(ChunkHeader::of(out.header).sender, 1U);
+  EXPECT_EQ(ChunkHeader::of(out.header).incarnation, 7U);
   EXPECT_FALSE(worker_.prepare(scheduled(2, 0), out)) << "another round";
 }
 
@@ -130,8 +131,8 @@ TEST_F(WorkerTest, DuplicateAndForeignSumsChangeNothing) {
 TEST_F(WorkerTest, ASumFromTheWrongServerIsRefused) {
   submit(WorkerOp::kPushPull, 1);
   std::vector<float> sum(64, 9.0F);
-  wire::Header header;
-  header.type = wire::FrameType::kResult;
+  test::ChunkFrame header;
+  header.type = kResultFrame;
   header.round = 1;
   header.tensor = 5;
   header.chunk = ShardPlan(5, kChunks, 2).span(0).first;
@@ -204,7 +205,7 @@ TEST_F(WorkerTest, ARefillSendsAgainWhatHasNoSumWhateverWasAcknowledged) {
   key.chunk = 7;
   worker_.on_acked(kJob, key);
   EXPECT_TRUE(completions().empty());
-  OutgoingChunk out;
+  OutgoingMessage out;
   EXPECT_FALSE(worker_.prepare(scheduled(1, 3), out)) << "its sum is here";
   EXPECT_TRUE(worker_.prepare(scheduled(1, 7), out));
   EXPECT_TRUE(worker_.on_lost(kJob, key));
@@ -252,9 +253,9 @@ class QuorumWorkerTest : public testing::Test {
       payload[i] = static_cast<std::byte>(low >> (56 - 8 * i));
       payload[8 + i] = static_cast<std::byte>(high >> (56 - 8 * i));
     }
-    wire::Header header;
-    header.type = wire::FrameType::kResult;
-    header.flags = wire::kFlagPartial;
+    test::ChunkFrame header;
+    header.type = kResultFrame;
+    header.flags = kFlagPartial;
     header.round = 1;
     header.tensor = 5;
     header.chunk = ChunkIndex(chunk);
@@ -390,7 +391,7 @@ TEST_F(WorkerTest, RoundsThatWillNotBeCompleteEndAndNothingElse) {
 TEST_F(WorkerTest, ARoundThatWillNotBeCompleteIsNotSentOrWrittenAnyMore) {
   submit(WorkerOp::kPush, 1);
   ranges();
-  OutgoingChunk out;
+  OutgoingMessage out;
   ASSERT_TRUE(worker_.prepare(scheduled(1, 0), out));
   worker_.fail_rounds({kJob, {5, 1}, Errc::kPeerLeft});
   submit(WorkerOp::kPull, 2);

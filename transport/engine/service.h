@@ -1,6 +1,8 @@
-// What an engine and the service that it carries ask of each other: the service says where chunks
-// come from and where they go, the engine which sessions there are. The first service is the
-// gradient exchange (shim/exchange/gradient_exchange.h).
+// What an engine and the service that it carries ask of each other: the service says where messages
+// come from and where they go, the engine which sessions there are. A message fills one frame: it
+// arrives whole and in no order, is acknowledged, and when it is lost its service decides whether
+// to send it again. The first service is the gradient exchange, whose messages are chunks
+// (shim/exchange/gradient_exchange.h).
 //
 // Owner/thread: the engine's thread. All calls are made from within Engine::poll_once, but for
 // next_deadline_ns and awaits_nic, which are also asked before a sleep.
@@ -22,10 +24,10 @@
 
 namespace mercury {
 
-// A chunk that leaves now. `header` lacks only session, packet number and (when `pin` is null) the
-// payload's CRC. With a pin the payload is shared by several frames and goes out without a copy;
-// without one the engine copies it into the frame and sums it in the same pass.
-struct OutgoingChunk {
+// A message that leaves now. `header` lacks only session, packet number and (when `pin` is null)
+// the payload's CRC. With a pin the payload is shared by several frames and goes out without a
+// copy; without one the engine copies it into the frame and sums it in the same pass.
+struct OutgoingMessage {
   SessionSlot session;
   JobSlot job;
   wire::Header header;
@@ -34,8 +36,8 @@ struct OutgoingChunk {
   SentTag tag;  // comes back in on_acked or on_lost
 };
 
-inline uint32_t frame_bytes(const OutgoingChunk& chunk) noexcept {
-  return static_cast<uint32_t>(sizeof(wire::ChunkHeader) + chunk.payload.size());
+inline uint32_t frame_bytes(const OutgoingMessage& message) noexcept {
+  return static_cast<uint32_t>(sizeof(wire::MessageHeader) + message.payload.size());
 }
 
 enum class Taken : uint8_t {
@@ -46,10 +48,10 @@ enum class Taken : uint8_t {
 // What a service may ask of its engine while it carries out a command. Cold.
 class SessionHost {
  public:
-  // The session's chunks are the service's from now on: it is blocked until the engine unblocks it.
-  // Nothing: it has closed meanwhile, which is no error: SessionClosed is on its way.
+  // The session's messages are the service's from now on: it is blocked until the engine unblocks
+  // it. Nothing: it has closed meanwhile, which is no error: SessionClosed is on its way.
   virtual std::optional<SessionSlot> claim(uint64_t token) = 0;
-  // How many will send chunks to this engine for the job, before the first does.
+  // How many will send messages to this engine for the job, before the first does.
   virtual void expect(JobSlot job, const CreditAllocator::FanIn& fan_in) = 0;
   // Whether receivers grant more to senders of what is urgent (flow/credit.h).
   virtual void heed_urgency(JobSlot job, bool heed) = 0;
@@ -64,12 +66,12 @@ class SessionHost {
 // (Version 14 does not know concepts.)
 template <class S>
 concept Service = requires(S service, SessionSlot session, const wire::Header& header,
-                           std::span<const std::byte> payload, OutgoingChunk& out,
+                           std::span<const std::byte> payload, OutgoingMessage& out,
                            const SentTag& tag, uint64_t now_ns, uint32_t bytes, JobSlot job) {
-  // A chunk arrived on an open session; the header is verified, the payload's CRC is not.
-  { service.on_chunk(session, header, payload, now_ns) } noexcept -> std::same_as<Taken>;
-  // The most urgent chunk that may go. False: nothing. `out` may hold the last one: all of it is
-  // written that OutgoingChunk does not leave to the engine, flags too.
+  // A message arrived on an open session; the header is verified, the payload's CRC is not.
+  { service.on_message(session, header, payload, now_ns) } noexcept -> std::same_as<Taken>;
+  // The most urgent message that may go. False: nothing. `out` may hold the last one: all of it is
+  // written that OutgoingMessage does not leave to the engine, flags too.
   { service.next(out) } noexcept -> std::same_as<bool>;
   { service.charge(job, bytes) } noexcept;
   { service.on_acked(session, tag) } noexcept;

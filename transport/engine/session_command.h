@@ -70,8 +70,8 @@ struct HelloRefused {  // by the engine itself: no version in common. At most on
   std::string job;
   std::string text;
 };
-// Of Connect: HELLO_ACK has come. Of Accept: a frame, other than a chunk, has come that proves the
-// peer knows the key.
+// Of Connect: HELLO_ACK has come. Of Accept: a frame, other than a message, has come that proves
+// the peer knows the key.
 struct SessionOpened {
   uint64_t token = 0;
   wire::HelloAck answer;

@@ -176,7 +176,7 @@ void LossDetector::detect(uint64_t now_ns, Sink& sink) noexcept {
 template <class Sink>
 void LossDetector::declare_oldest(Sink& sink) noexcept {
   SentHistory::Cursor cursor = history_.oldest();
-  while (cursor.record() != nullptr && cursor.record()->tag.type == wire::FrameType::kPing) {
+  while (cursor.record() != nullptr && cursor.record()->tag.type() == wire::FrameType::kPing) {
     history_.next(cursor);
   }
   if (cursor.record() == nullptr) return;

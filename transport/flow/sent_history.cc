@@ -26,12 +26,7 @@ bool SentHistory::append(uint64_t number, const SentTag& tag, uint32_t bytes,
   SentRecord& record = tail_->records[tail_->used++];
   record.number = number;
   record.sent_ns = now_ns;
-  // Field by field, as it was just written: one wide load of it would wait for the stores.
-  record.tag.type = tag.type;
-  record.tag.half_word = tag.half_word;
-  record.tag.words[0] = tag.words[0];
-  record.tag.words[1] = tag.words[1];
-  record.tag.words[2] = tag.words[2];
+  record.tag = tag;
   record.bytes = bytes;
   record.in_flight = true;
   ++tail_->live;

@@ -1,18 +1,34 @@
 // What a packet carried, in the words of who sent it: kept until it is acknowledged or lost, and
-// then given back. A chunk's words are the service's, all others' the session's.
+// then given back. A message's words are the service's, all others' the session's.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include "transport/wire/header.h"
 
 namespace mercury {
 
-struct SentTag {
-  wire::FrameType type = wire::FrameType::kPing;
-  uint16_t half_word = 0;
-  std::array<uint32_t, 3> words{};
+// In two words of 64 bits: it is copied twice for each packet, and a copy of narrower stores by
+// wider loads would wait for them.
+class SentTag {
+ public:
+  constexpr SentTag() : SentTag(wire::FrameType::kPing, 0, 0, 0, 0) {}
+  constexpr SentTag(wire::FrameType type, uint16_t half_word, uint32_t word0, uint32_t word1,
+                    uint32_t word2)
+      : first_(static_cast<uint8_t>(type) | uint64_t{half_word} << 16 | uint64_t{word0} << 32),
+        second_(word1 | uint64_t{word2} << 32) {}
+
+  constexpr wire::FrameType type() const noexcept {
+    return static_cast<wire::FrameType>(first_ & 0xff);
+  }
+  constexpr uint16_t half_word() const noexcept { return static_cast<uint16_t>(first_ >> 16); }
+  constexpr uint32_t word0() const noexcept { return static_cast<uint32_t>(first_ >> 32); }
+  constexpr uint32_t word1() const noexcept { return static_cast<uint32_t>(second_); }
+  constexpr uint32_t word2() const noexcept { return static_cast<uint32_t>(second_ >> 32); }
+
+ private:
+  uint64_t first_;
+  uint64_t second_;
 };
 
 }  // namespace mercury

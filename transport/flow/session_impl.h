@@ -27,16 +27,16 @@ inline constexpr size_t kPlainBytes = sizeof(wire::PlainHeader);
 // What the session's own packets need to know when they come back. A segment of a stream is found
 // by both numbers; stream 0 is the control stream.
 inline SentTag segment_tag(wire::FrameType type, uint32_t stream, uint32_t segment) noexcept {
-  return {type, 0, {stream, segment, 0}};
+  return {type, 0, stream, segment, 0};
 }
-inline uint32_t segment_of(const SentTag& tag) noexcept { return tag.words[1]; }
+inline uint32_t segment_of(const SentTag& tag) noexcept { return tag.word1(); }
 inline Streams::Frame stream_frame(const SentTag& tag) noexcept {
-  return {tag.type, 0, tag.words[0], tag.words[1]};
+  return {tag.type(), 0, tag.word0(), tag.word1()};
 }
 inline SentTag ping_tag(uint16_t probed_bytes) noexcept {  // 0: not an MTU probe
-  return {wire::FrameType::kPing, probed_bytes, {}};
+  return {wire::FrameType::kPing, probed_bytes, 0, 0, 0};
 }
-inline uint16_t probed_bytes(const SentTag& tag) noexcept { return tag.half_word; }
+inline uint16_t probed_bytes(const SentTag& tag) noexcept { return tag.half_word(); }
 
 struct Session::Impl {
   Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& remote_,
@@ -86,7 +86,7 @@ struct Session::Impl {
   uint64_t start_interval_ns(uint32_t bytes) const noexcept;
   uint64_t interval_ns(uint32_t bytes) const noexcept;
   void update_limit() noexcept;
-  uint64_t on_send_chunk(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
+  uint64_t on_send_message(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
   bool has_pending(uint64_t now_ns) const noexcept;
   bool control_due() const noexcept;
   bool signal_due() const noexcept { return streams && streams->signal_due(); }
@@ -148,9 +148,9 @@ struct Session::Impl {
   std::variant<FixedWindow, AdaptiveWindow> congestion;
   uint64_t limit_bytes = 0;    // in flight: what congestion control and the peer's grant allow
   bool granted_limit = false;  // by the grant, not by congestion control
-  uint64_t unasked_bytes = 0;  // sent since a chunk asked for an acknowledgement
+  uint64_t unasked_bytes = 0;  // sent since a message asked for an acknowledgement
   bool ask_now = false;
-  uint64_t sent_ns = 0;        // last chunk
+  uint64_t sent_ns = 0;        // last message
   uint64_t paced_ns = 0;       // a frame above the limit leaves no earlier
   bool burst_drawn = false;    // paced_ns is the random start of a burst
   AckSample sample;            // of the ACK that is being read

@@ -46,8 +46,8 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     case wire::FrameType::kStreamReset:
       on_stream_frame(header, payload, now_ns, marked_);
       return;
-    case wire::FrameType::kPush:
-    case wire::FrameType::kResult:
+    case wire::FrameType::kMessage0:
+    case wire::FrameType::kMessage1:
       count(Counter::kDropType);
       return;
   }
@@ -222,11 +222,11 @@ void Session::Impl::packet_acked(const SentRecord& record) noexcept {
   sample.newest_sent_ns = std::max(sample.newest_sent_ns, record.sent_ns);
   if (record.number == sample_number) sample.rtt_ns = now_ns_seen - record.sent_ns;
   delivery.on_delivered(record.bytes);
-  if (wire::is_chunk(record.tag.type)) {
+  if (wire::is_message(record.tag.type())) {
     events.on_acked(slot, record.tag);
-  } else if (record.tag.type == wire::FrameType::kControl) {
+  } else if (record.tag.type() == wire::FrameType::kControl) {
     control_out.on_acked(segment_of(record.tag));
-  } else if (record.tag.type != wire::FrameType::kPing) {
+  } else if (record.tag.type() != wire::FrameType::kPing) {
     stream_acked(record.tag);
   } else if (probed_bytes(record.tag) != 0) {
     probe.on_acked(probed_bytes(record.tag));
@@ -234,7 +234,7 @@ void Session::Impl::packet_acked(const SentRecord& record) noexcept {
 }
 
 void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexcept {
-  const bool ping = record.tag.type == wire::FrameType::kPing;
+  const bool ping = record.tag.type() == wire::FrameType::kPing;
   if (ping && probed_bytes(record.tag) != 0) {
     probe.on_lost(probed_bytes(record.tag), cause == LossCause::kOvertaken);
     return;
@@ -243,9 +243,9 @@ void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexc
   std::visit([&](auto& window) { window.on_lost(cause == LossCause::kSilence, now_ns_seen); },
              congestion);
   if (!ping) delivery.on_lost(record.bytes, now_ns_seen);
-  if (wire::is_chunk(record.tag.type)) {
+  if (wire::is_message(record.tag.type())) {
     events.on_lost(slot, record.tag);
-  } else if (record.tag.type == wire::FrameType::kControl) {
+  } else if (record.tag.type() == wire::FrameType::kControl) {
     control_out.on_lost(segment_of(record.tag));
   } else if (!ping) {
     stream_lost(record.tag);

@@ -10,7 +10,7 @@ namespace mercury {
 namespace {
 
 // Control messages are few and everything waits for them: they may exceed the window by this much,
-// so that a full window of chunks does not hold them up.
+// so that a full window of messages does not hold them up.
 constexpr uint64_t kControlInFlightBytes = 32 * 1024;
 // A pause shorter than this is a gap between two tensors, not between two iterations; the
 // receiver (credit.h) keeps a silent sender's share for at least as long.
@@ -94,8 +94,8 @@ void Session::Impl::update_limit() noexcept {
   if (granted_limit) limit_bytes = granted_bytes;
 }
 
-uint64_t Session::Impl::on_send_chunk(const SentTag& tag, uint32_t bytes,
-                                      uint64_t now_ns) noexcept {
+uint64_t Session::Impl::on_send_message(const SentTag& tag, uint32_t bytes,
+                                        uint64_t now_ns) noexcept {
   loss.on_sent(next_number, tag, bytes, now_ns);
   sent_ns = now_ns;
   const bool begins = std::exchange(burst_drawn, false);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "aggregator/frame/chunk_header.h"
+
 namespace mercury {
 namespace {
 
@@ -18,18 +20,25 @@ constexpr uint32_t kDrainedPerPoll = 1024;
 Contribution contribution_of(const WorkerPeer& worker, const wire::Header& header,
                              std::span<const std::byte> payload, uint64_t now_ns) noexcept {
   static_assert(offsetof(Contribution, tensor) < offsetof(Contribution, round) &&
-                    offsetof(wire::Header, round) < offsetof(wire::Header, tensor),
+                    offsetof(ChunkHeader, round) < offsetof(ChunkHeader, tensor),
                 "the two orders differ, so that no compiler makes one load of two fields");
+  const ChunkHeader chunk = ChunkHeader::of(header);
   return {.job = worker.job,
           .worker = worker.rank,
           .incarnation = worker.incarnation,
-          .tensor = header.tensor,
-          .round = header.round,
-          .chunk = header.chunk,
+          .tensor = chunk.tensor,
+          .round = chunk.round,
+          .chunk = chunk.chunk,
           .payload_crc = header.payload_crc,
           .elements = payload,
-          .priority = header.priority,
+          .priority = chunk.priority,
           .now_ns = now_ns};
+}
+
+// Read again from the header: kept meanwhile, its words would cost more.
+ChunkKey key_of(const Pushed& pushed, const wire::Header& header) noexcept {
+  const ChunkHeader chunk = ChunkHeader::of(header);
+  return {pushed.tensor, chunk.round, chunk.chunk};
 }
 
 }  // namespace
@@ -45,9 +54,10 @@ Server::Server(const Limits& limits, SendQueue& sends, Counters& counters,
 Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire::Header& header,
                       std::span<const std::byte> payload, uint64_t now_ns) noexcept {
   const Job& job = jobs_[worker.job.value];
-  if (header.sender != worker.rank || header.incarnation != worker.incarnation) {
-    counters_.add(header.sender != worker.rank ? Counter::kDropWorkerRank
-                                               : Counter::kDropIncarnation);
+  const ChunkHeader chunk = ChunkHeader::of(header);
+  if (chunk.sender != worker.rank || chunk.incarnation != worker.incarnation) {
+    counters_.add(chunk.sender != worker.rank ? Counter::kDropWorkerRank
+                                              : Counter::kDropIncarnation);
     return Taken::kYes;
   }
   if (sends_.short_of(job.spec.workers) || sends_.takes_others_part(worker.job, serving_)) {
@@ -56,7 +66,7 @@ Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire:
   }
   const Pushed pushed = aggregator_.push(contribution_of(worker, header, payload, now_ns));
   if (pushed.verdict == PushVerdict::kCompleted) {
-    on_complete(job, {pushed.tensor, header.round, header.chunk}, header.priority);
+    on_complete(job, key_of(pushed, header), header.priority);
   }
   return conclude(pushed, session, worker, header);
 }
@@ -74,7 +84,7 @@ Taken Server::conclude(const Pushed& pushed, SessionSlot session, const WorkerPe
     case PushVerdict::kDuplicate:
       return drop(Counter::kDropContributedTwice, Taken::kYes);
     case PushVerdict::kOldRound:
-      answer_late(worker, session, {pushed.tensor, header.round, header.chunk}, header.priority);
+      answer_late(worker, session, key_of(pushed, header), header.priority);
       return drop(Counter::kDropRoundOld, Taken::kYes);
     case PushVerdict::kCorrupt:
       return drop(Counter::kDropPayloadCrc, Taken::kNo);
@@ -125,18 +135,16 @@ void Server::answer_late(const WorkerPeer& worker, SessionSlot session, const Ch
   sends_.send_again(session, range_of(key, answer_priority(job, priority)));
 }
 
-bool Server::prepare(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept {
+bool Server::prepare(const ScheduledChunk& chunk, OutgoingMessage& out) noexcept {
   ChunkResult result;
   if (!aggregator_.result(chunk.job, chunk.key, result)) return false;
-  out.header.type = wire::FrameType::kResult;
   const Job& job = jobs_[chunk.job.value];
-  out.header.round = chunk.key.round;
-  out.header.tensor = job.tensors[chunk.key.tensor.value].tensor;
-  out.header.chunk = chunk.key.chunk;
-  out.header.priority = chunk.priority;
-  out.header.sender = result.contributors;
-  out.header.incarnation = job.spec.incarnation;
-  if (result.partial) out.header.flags |= wire::kFlagPartial;
+  out.header.type = kResultFrame;
+  ChunkHeader{chunk.key.round,     job.tensors[chunk.key.tensor.value].tensor,
+              chunk.key.chunk,     chunk.priority,
+              result.contributors, job.spec.incarnation}
+      .write(out.header);
+  if (result.partial) out.header.flags |= kFlagPartial;
   out.header.payload_crc = result.crc;
   // Pointer and size, as they were just written: one wide load of both would wait for the stores.
   out.payload = {result.elements.data(), result.elements.size()};

@@ -6,8 +6,9 @@
 #include <string>
 #include <utility>
 
+#include "aggregator/frame/chunk_header.h"
+#include "aggregator/frame/contributors.h"
 #include "shim/exchange/worker/worker_state.h"
-#include "transport/wire/contributors.h"
 #include "transport/wire/crc32c.h"
 
 namespace mercury {
@@ -25,10 +26,6 @@ constexpr size_t kCompletionsOfTensor = 2;
 
 Worker::Worker(Counters& counters) : counters_(counters) { completions_.reserve(kRefusalsPerPass); }
 Worker::~Worker() = default;
-
-Worker::Job* Worker::find(JobSlot job) const noexcept {
-  return job.value < jobs_.size() ? jobs_[job.value].get() : nullptr;
-}
 
 Worker::Job* Worker::find(const EngineChannel* channel, uint32_t client_job) const noexcept {
   for (const auto& job : jobs_) {
@@ -277,43 +274,48 @@ void Worker::drop_completions(const EngineChannel* channel) {
                 [channel](const WorkerCompletion& done) { return done.channel == channel; });
 }
 
-bool Worker::prepare(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept {
+bool Worker::prepare(const ScheduledChunk& chunk, OutgoingMessage& out) noexcept {
   Job* job = find(chunk.job);
   if (!job || job->failed != Errc::kOk) return false;
   const Tensor& tensor = job->tensors[chunk.key.tensor.value];
   if (!tensor.needs(chunk.key)) return false;
   wire::Header& header = out.header;
-  header.type = wire::FrameType::kPush;
-  header.round = chunk.key.round;
-  header.tensor = tensor.spec.tensor;
-  header.chunk = chunk.key.chunk;
-  header.priority = chunk.priority;
-  header.sender = job->spec.rank;
-  header.incarnation = job->spec.incarnation;
+  header.type = kPushFrame;
+  ChunkHeader{chunk.key.round, tensor.spec.tensor, chunk.key.chunk,
+              chunk.priority,  job->spec.rank,     job->spec.incarnation}
+      .write(header);
   if (job->partitions && ends_partition(tensor, chunk.key.chunk)) header.flags = wire::kFlagAckNow;
   out.payload = {tensor.memory_of(chunk.key.chunk), tensor.bytes_of(chunk.key.chunk)};
   return true;
 }
 
+inline void Worker::note_pushed(Job& job, Tensor& tensor, ChunkIndex chunk) noexcept {
+  if (tensor.note_pushed(chunk) && job.partitions) acknowledge(job, tensor, chunk);
+  if (tensor.push_ended() || tensor.sums_ended()) complete_what_ended(job, tensor);
+}
+
 bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
                        std::span<const std::byte> payload) noexcept {
   Job* job = find(slot);
-  Tensor* tensor = job ? job->find(header.tensor) : nullptr;
-  if (!tensor || job->failed != Errc::kOk || !tensor->in_flight || header.round != tensor->round ||
-      header.chunk.value >= tensor->chunks || tensor->summed.get(header.chunk) ||
-      ((header.flags & wire::kFlagPartial) != 0 && job->spec.terms.quorum == 0)) {
+  const ChunkHeader chunk = ChunkHeader::of(header);
+  Tensor* tensor = job ? job->find(chunk.tensor) : nullptr;
+  if (!tensor || job->failed != Errc::kOk || !tensor->in_flight || chunk.round != tensor->round ||
+      chunk.chunk.value >= tensor->chunks || tensor->summed.get(chunk.chunk) ||
+      ((header.flags & kFlagPartial) != 0 && job->spec.terms.quorum == 0)) {
     counters_.add(Counter::kDropResultUnexpected);
     return true;  // acknowledged: sending it again would not help
   }
   const ChunkSpan share = tensor->shard_plan.span(shard);
-  const bool partial = (header.flags & wire::kFlagPartial) != 0;
-  const size_t bitmap_bytes = partial ? wire::contributor_bytes(job->spec.workers) : 0;
-  if (!share.contains(header.chunk) ||
-      payload.size() != bitmap_bytes + tensor->bytes_of(header.chunk)) {
+  const bool partial = (header.flags & kFlagPartial) != 0;
+  size_t bitmap_bytes = 0;
+  if (partial) [[unlikely]]
+    bitmap_bytes = contributor_bytes(job->spec.workers);
+  if (!share.contains(chunk.chunk) ||
+      payload.size() != bitmap_bytes + tensor->bytes_of(chunk.chunk)) {
     counters_.add(Counter::kDropChunkRange);
     return true;
   }
-  std::byte* const target = tensor->memory_of(header.chunk);
+  std::byte* const target = tensor->memory_of(chunk.chunk);
   const uint32_t crc = partial ? wire::crc32c(payload)
                                : wire::copy_crc32c_fetching(target, payload.data(), payload.size(),
                                                             target + payload.size());
@@ -322,7 +324,7 @@ bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
     return false;
   }
   if (partial) {
-    if (!note_absent(*job, *tensor, header.sender, payload.first(bitmap_bytes))) {
+    if (!note_absent(*job, *tensor, chunk.sender, payload.first(bitmap_bytes))) {
       counters_.add(Counter::kDropResultUnexpected);
       return true;
     }
@@ -332,25 +334,20 @@ bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
   }
   counters_.add(Counter::kResultChunks);
   ++job->chunks_moved;
-  tensor->summed.set(header.chunk);
+  tensor->summed.set(chunk.chunk);
   --tensor->missing_sums;
-  note_pushed(*job, *tensor, header.chunk);
+  note_pushed(*job, *tensor, chunk.chunk);
   return true;
 }
 
 // False: the bitmap names other workers, or another number of them, than there can be.
 bool Worker::note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
                          std::span<const std::byte> bitmap) noexcept {
-  const std::optional<WorkerSet> present = wire::decode_contributors(bitmap, job.spec.workers);
+  const std::optional<WorkerSet> present = decode_contributors(bitmap, job.spec.workers);
   if (!present || count(*present) != contributors) return false;
   const WorkerSet absent = complement(*present, job.spec.workers);
   tensor.absent.add({absent, absent});
   return true;
-}
-
-void Worker::note_pushed(Job& job, Tensor& tensor, ChunkIndex chunk) noexcept {
-  if (tensor.note_pushed(chunk) && job.partitions) acknowledge(job, tensor, chunk);
-  if (tensor.push_ended() || tensor.sums_ended()) complete_what_ended(job, tensor);
 }
 
 void Worker::on_acked(JobSlot slot, const ChunkKey& key) noexcept {

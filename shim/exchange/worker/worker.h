@@ -98,7 +98,7 @@ class Worker {
   void drop_completions(const EngineChannel* channel);  // of a program that is gone
 
   // Fills header and payload of a scheduled chunk. False: nobody needs it any more.
-  bool prepare(const ScheduledChunk& chunk, OutgoingChunk& out) noexcept;
+  bool prepare(const ScheduledChunk& chunk, OutgoingMessage& out) noexcept;
   // A RESULT arrived from the server lane that is `shard`. False: not taken (corrupt), the server
   // shall send it again.
   bool on_result(JobSlot job, Shard shard, const wire::Header& header,
@@ -115,7 +115,8 @@ class Worker {
   Job* find(const EngineChannel* channel, uint32_t client_job) const noexcept;
   void give_up(const Job& job, Tensor& tensor, Errc code) noexcept;
   void begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept;
-  void complete_what_ended(Job& job, Tensor& tensor) noexcept;
+  // Apart, as acknowledge: most chunks end nothing, and should not pay for what does.
+  [[gnu::noinline]] void complete_what_ended(Job& job, Tensor& tensor) noexcept;
   static bool note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
                           std::span<const std::byte> bitmap) noexcept;
   void complete_sums(const Job& job, Tensor& tensor, uint64_t cookie) noexcept;
@@ -123,7 +124,7 @@ class Worker {
                 Errc status) noexcept;
   // The server has our contribution; ends what waited for it.
   void note_pushed(Job& job, Tensor& tensor, ChunkIndex chunk) noexcept;
-  void acknowledge(Job& job, const Tensor& tensor, ChunkIndex chunk) noexcept;
+  [[gnu::noinline]] void acknowledge(Job& job, const Tensor& tensor, ChunkIndex chunk) noexcept;
   static bool ends_partition(const Tensor& tensor, ChunkIndex chunk) noexcept;
   static void plan_partitions(Job& job, Tensor& tensor);
   void release_all(Job& job);

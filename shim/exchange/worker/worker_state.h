@@ -116,4 +116,8 @@ struct Worker::Job {
   }
 };
 
+inline Worker::Job* Worker::find(JobSlot job) const noexcept {
+  return job.value < jobs_.size() ? jobs_[job.value].get() : nullptr;
+}
+
 }  // namespace mercury

@@ -72,13 +72,13 @@ class Host : public SessionEvents, public StreamEvents {
   bool all_acked() const { return acked.size() == next_chunk; }
 
   void on_acked(SessionSlot, const SentTag& tag) noexcept override {
-    if (!acked.insert(tag.words[0]).second) ++acked_twice;
-    in_flight.erase(tag.words[0]);
+    if (!acked.insert(tag.word0()).second) ++acked_twice;
+    in_flight.erase(tag.word0());
   }
   void on_lost(SessionSlot, const SentTag& tag) noexcept override {
-    EXPECT_EQ(in_flight.erase(tag.words[0]), 1U);
+    EXPECT_EQ(in_flight.erase(tag.word0()), 1U);
     ++lost;
-    waiting.push_front(tag.words[0]);
+    waiting.push_front(tag.word0());
   }
   void on_window_open(SessionSlot) noexcept override {
     ++window_opened;
@@ -141,7 +141,7 @@ class Host : public SessionEvents, public StreamEvents {
   SessionConfig config_;
 
  private:
-  void send_chunk();
+  void send_message();
   Net& net_;
   int index_;
   uint32_t number_;
@@ -245,28 +245,26 @@ inline wire::Header plain_header(wire::FrameType type, std::span<const std::byte
   return header;
 }
 
-inline void Host::send_chunk() {
-  Bytes frame(sizeof(wire::ChunkHeader) + kChunkPayload);
-  SentTag tag;
-  tag.type = wire::FrameType::kPush;
-  tag.words[0] = waiting.front();
+inline void Host::send_message() {
+  Bytes frame(sizeof(wire::MessageHeader) + kChunkPayload);
+  const SentTag tag(wire::FrameType::kMessage0, 0, waiting.front(), 0, 0);
   waiting.pop_front();
   wire::Header header;
-  header.type = tag.type;
+  header.type = tag.type();
   header.payload_bytes = kChunkPayload;
   header.session = session->peer_number();
-  header.chunk.value = tag.words[0];
-  for (size_t i = sizeof(wire::ChunkHeader); i < frame.size(); ++i) {
-    frame[i] = static_cast<std::byte>(tag.words[0] + i);
+  header.words[2] = tag.word0();
+  for (size_t i = sizeof(wire::MessageHeader); i < frame.size(); ++i) {
+    frame[i] = static_cast<std::byte>(tag.word0() + i);
   }
   header.payload_crc =
-      wire::crc32c(std::span<const std::byte>(frame).subspan(sizeof(wire::ChunkHeader))) ^
+      wire::crc32c(std::span<const std::byte>(frame).subspan(sizeof(wire::MessageHeader))) ^
       session->tag().payload;
   header.tag = session->tag().header;
   header.packet_number =
-      session->on_send_chunk(tag, static_cast<uint32_t>(frame.size()), net_.now_ns);
-  header.flags = session->chunk_flags();
-  in_flight.insert(tag.words[0]);
+      session->on_send_message(tag, static_cast<uint32_t>(frame.size()), net_.now_ns);
+  header.flags = session->message_flags();
+  in_flight.insert(tag.word0());
   wire::encode(header, frame.data());
   net_.send(index_, frame);
 }
@@ -287,10 +285,10 @@ inline void Host::pump() {
   }
   if (session->state() != Session::State::kOpen) return;
   while (!waiting.empty() && !blocked) {
-    if (!session->can_send(sizeof(wire::ChunkHeader) + kChunkPayload, net_.now_ns)) {
+    if (!session->can_send(sizeof(wire::MessageHeader) + kChunkPayload, net_.now_ns)) {
       blocked = true;
     } else {
-      send_chunk();
+      send_message();
     }
   }
 }
@@ -312,14 +310,14 @@ inline void Host::receive(Bytes& frame) {
     return;
   }
   if (header.session != number_) return;
-  if (!wire::is_chunk(header.type)) {
+  if (!wire::is_message(header.type)) {
     session->on_frame(header, payload, net_.now_ns);
   } else if (header.tag == session->tag().header &&
              (wire::crc32c(payload) ^ session->tag().payload) == header.payload_crc &&
              session->is_new(header.packet_number)) {
     session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, net_.now_ns,
                       net_.mark);
-    ++delivered[header.chunk.value];
+    ++delivered[header.words[2]];
   }
 }
 

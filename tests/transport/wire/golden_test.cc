@@ -87,13 +87,11 @@ Header ack_header() {
 }
 
 Header chunk(FrameType type, uint16_t flags, uint64_t number, uint32_t index) {
-  const bool push = type == FrameType::kPush;
+  const bool push = type == FrameType::kMessage0;
   Header header = plain(type, flags, push ? 0x0badf00d : 0x00c0ffee, number);
-  header.round = 6;
-  header.tensor = 17;
-  header.chunk = ChunkIndex(index);
+  header.words = {6, 17, index};
   header.priority = 42;
-  header.incarnation = push ? 0x5eed0001 : 0x5eed0002;
+  header.last_word = push ? 0x5eed0001U : 0x5eed0002U;
   return header;
 }
 
@@ -140,12 +138,12 @@ std::vector<Row> rows() {
       {"ping", plain(FrameType::kPing, kFlagAckNow, 0x0badf00d, 8), {}},
       {"mtu_probe", plain(FrameType::kPing, kFlagAckNow, 0x0badf00d, 11), Bytes(24)},
       {"control", plain(FrameType::kControl, 0, 0x0badf00d, 10), control},
-      {"push", chunk(FrameType::kPush, kFlagAckNow, 0x0102030405060708, 3),
+      {"push", chunk(FrameType::kMessage0, kFlagAckNow, 0x0102030405060708, 3),
        elements({1.0F, -2.0F, 0.5F, 3.25F})},
-      {"result", chunk(FrameType::kResult, 0, 0x1112131415161718, 3),
+      {"result", chunk(FrameType::kMessage1, 0, 0x1112131415161718, 3),
        elements({4.0F, -8.0F, 2.0F, 13.0F})},
-      {"partial_result", chunk(FrameType::kResult, kFlagPartial, 0x1112131415161719, 4), partial},
-      {"tagged_push", chunk(FrameType::kPush, kFlagAckNow, 0x0102030405060708, 3),
+      {"partial_result", chunk(FrameType::kMessage1, kFlagService, 0x1112131415161719, 4), partial},
+      {"tagged_push", chunk(FrameType::kMessage0, kFlagAckNow, 0x0102030405060708, 3),
        elements({1.0F, -2.0F, 0.5F, 3.25F}), 0x54414721},
       {"stream", plain(FrameType::kStream, 0, 0x0badf00d, 12), stream_body(false)},
       {"stream_end", plain(FrameType::kStream, kFlagAckNow, 0x0badf00d, 13), stream_body(true)},
@@ -153,10 +151,10 @@ std::vector<Row> rows() {
        stream_body(StreamCredit{5, 0x0000000200040010})},
       {"stream_reset", plain(FrameType::kStreamReset, kFlagAckNow, 0x0badf00d, 15),
        stream_body(StreamReset{5, Errc::kPeerLeft, 0x0000000200000012})}};
-  all[8].header.sender = 2;   // rank
-  all[9].header.sender = 4;   // contributors
-  all[10].header.sender = 3;  // contributors
-  all[11].header.sender = 2;
+  all[8].header.half_word = 2;   // rank
+  all[9].header.half_word = 4;   // contributors
+  all[10].header.half_word = 3;  // contributors
+  all[11].header.half_word = 2;
   all[11].header.session = 0x0badf00e;
   all[11].header.tag = 0x7a61675f;
   return all;
@@ -187,12 +185,10 @@ TEST(Golden, DecodingGivesTheseValues) {
     EXPECT_EQ(header.session, row.header.session);
     EXPECT_EQ(header.tag, row.header.tag);
     EXPECT_EQ(header.packet_number, row.header.packet_number);
-    EXPECT_EQ(header.round, row.header.round);
-    EXPECT_EQ(header.tensor, row.header.tensor);
-    EXPECT_EQ(header.chunk, row.header.chunk);
+    EXPECT_EQ(header.words, row.header.words);
     EXPECT_EQ(header.priority, row.header.priority);
-    EXPECT_EQ(header.sender, row.header.sender);
-    EXPECT_EQ(header.incarnation, row.header.incarnation);
+    EXPECT_EQ(header.half_word, row.header.half_word);
+    EXPECT_EQ(header.last_word, row.header.last_word);
     EXPECT_EQ(header.grant, row.header.grant);
     EXPECT_EQ(header.idle_grant, row.header.idle_grant);
     EXPECT_EQ(Bytes(payload.begin(), payload.end()), row.payload);

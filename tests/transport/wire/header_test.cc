@@ -100,14 +100,13 @@ TEST(Header, ADamagedFrameOfASessionHasAnotherTag) {
 }
 
 TEST(Header, NothingIsLeftOfTheFrameThatWasDecodedBefore) {
-  Header chunk;
-  chunk.type = FrameType::kPush;
-  chunk.flags = 0xffff;
-  chunk.session = chunk.round.value = chunk.tensor.value = chunk.chunk.value = chunk.incarnation =
-      ~uint32_t{0};
-  chunk.payload_crc = ~uint32_t{0};
-  chunk.packet_number = ~uint64_t{0};
-  chunk.priority = chunk.sender = 0xffff;
+  Header message;
+  message.type = FrameType::kMessage0;
+  message.flags = 0xffff;
+  message.words.fill(~uint32_t{0});
+  message.session = message.last_word = message.payload_crc = ~uint32_t{0};
+  message.packet_number = ~uint64_t{0};
+  message.priority = message.half_word = 0xffff;
   Header plain;
   plain.type = FrameType::kAck;
   plain.session = 1;
@@ -118,12 +117,11 @@ TEST(Header, NothingIsLeftOfTheFrameThatWasDecodedBefore) {
     return frame;
   };
   const auto fields_of = [](const Header& h) {
-    return std::tuple(h.type, h.flags, h.payload_bytes, h.session, h.tag, h.packet_number, h.round,
-                      h.tensor, h.chunk, h.priority, h.sender, h.incarnation, h.payload_crc,
-                      h.grant, h.idle_grant);
+    return std::tuple(h.type, h.flags, h.payload_bytes, h.session, h.tag, h.packet_number, h.words,
+                      h.priority, h.half_word, h.last_word, h.payload_crc, h.grant, h.idle_grant);
   };
   Header reused;
-  for (const Header* next : {&chunk, &plain, &chunk}) {
+  for (const Header* next : {&message, &plain, &message}) {
     const Bytes frame = frame_of(*next);
     std::span<const std::byte> payload;
     ASSERT_EQ(decode(frame, reused, payload), DecodeError::kNone);
@@ -139,10 +137,10 @@ TEST(Header, NothingMayFollowThePayload) {
   }
 }
 
-TEST(Header, AChunkCutInTheUpperHalfOfItsHeaderIsTruncated) {
+TEST(Header, AMessageCutInTheUpperHalfOfItsHeaderIsTruncated) {
   const Bytes frame = golden("push");
   EXPECT_EQ(error_of(std::span(frame).first(sizeof(PlainHeader))), DecodeError::kTruncated);
-  EXPECT_EQ(error_of(std::span(frame).first(sizeof(ChunkHeader) - 1)), DecodeError::kTruncated);
+  EXPECT_EQ(error_of(std::span(frame).first(sizeof(MessageHeader) - 1)), DecodeError::kTruncated);
   EXPECT_EQ(error_of({}), DecodeError::kTruncated);
 }
 
@@ -160,20 +158,18 @@ TEST(Header, UnknownFlagsAndReservedBytesAreIgnored) {
 TEST(Header, ExtremesRoundTrip) {
   for (const bool ones : {false, true}) {
     const uint64_t n = ones ? ~uint64_t{0} : 0;
-    const Header in{FrameType::kResult,
+    const Header in{FrameType::kMessage1,
                     static_cast<uint16_t>(n),
                     0,
                     static_cast<uint32_t>(n),
                     static_cast<uint32_t>(n),
                     n,
-                    Round(static_cast<uint32_t>(n)),
-                    TensorId(static_cast<uint32_t>(n)),
-                    ChunkIndex(static_cast<uint32_t>(n)),
+                    {static_cast<uint32_t>(n), static_cast<uint32_t>(n), static_cast<uint32_t>(n)},
                     static_cast<uint16_t>(n),
                     static_cast<uint16_t>(n),
                     static_cast<uint32_t>(n),
                     static_cast<uint32_t>(n)};
-    Bytes frame(sizeof(ChunkHeader));
+    Bytes frame(sizeof(MessageHeader));
     encode(in, frame.data());
     Header out;
     std::span<const std::byte> payload;
@@ -182,23 +178,24 @@ TEST(Header, ExtremesRoundTrip) {
     EXPECT_EQ(out.packet_number, n);
     EXPECT_EQ(out.session, in.session);
     EXPECT_EQ(out.tag, in.tag);
-    EXPECT_EQ(out.round, in.round);
-    EXPECT_EQ(out.sender, in.sender);
+    EXPECT_EQ(out.words, in.words);
+    EXPECT_EQ(out.half_word, in.half_word);
+    EXPECT_EQ(out.last_word, in.last_word);
     EXPECT_EQ(out.payload_crc, in.payload_crc);
   }
 }
 
 TEST(Header, LargestPayloadDecodes) {
   Header header;
-  header.type = FrameType::kPush;
+  header.type = FrameType::kMessage0;
   header.payload_bytes = 65535;
-  Bytes frame(sizeof(ChunkHeader) + 65535);
+  Bytes frame(sizeof(MessageHeader) + 65535);
   encode(header, frame.data());
   EXPECT_EQ(error_of(frame), DecodeError::kNone);
 }
 
 TEST(Header, EncodeWritesNothingBehindTheHeader) {
-  for (const FrameType type : {FrameType::kPing, FrameType::kPush}) {
+  for (const FrameType type : {FrameType::kPing, FrameType::kMessage0}) {
     Bytes frame(64, std::byte{0xee});
     Header header;
     header.type = type;
@@ -226,7 +223,7 @@ TEST(Header, RandomBytesNeverDecode) {
 TEST(Header, EveryBurstOfUpTo32BitsIsDetected) {
   const Bytes frame = golden("push");
   std::mt19937 random(11);
-  for (size_t start = 0; start + 32 <= sizeof(ChunkHeader) * 8; ++start) {
+  for (size_t start = 0; start + 32 <= sizeof(MessageHeader) * 8; ++start) {
     Bytes damaged = frame;
     uint32_t pattern = static_cast<uint32_t>(random()) | 1;
     for (size_t bit = start; pattern != 0; ++bit, pattern >>= 1) {

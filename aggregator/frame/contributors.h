@@ -15,12 +15,12 @@
 #include "transport/base/worker_set.h"
 #include "transport/wire/header.h"
 
-namespace mercury::wire {
+namespace mercury {
 
 constexpr uint32_t contributor_bytes(uint32_t workers) { return words_of(workers) * 8; }
 // Of a chunk's frame beside its elements, at most: a full chunk must have room for the bitmap.
 constexpr uint32_t chunk_overhead(uint32_t workers) {
-  return static_cast<uint32_t>(sizeof(ChunkHeader)) + contributor_bytes(workers);
+  return static_cast<uint32_t>(sizeof(wire::MessageHeader)) + contributor_bytes(workers);
 }
 
 // `out` has contributor_bytes of the job's workers.
@@ -29,4 +29,4 @@ void encode_contributors(const WorkerSet& set, std::span<std::byte> out) noexcep
 std::optional<WorkerSet> decode_contributors(std::span<const std::byte> bytes,
                                              uint32_t workers) noexcept;
 
-}  // namespace mercury::wire
+}  // namespace mercury

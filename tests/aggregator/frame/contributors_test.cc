@@ -1,11 +1,11 @@
-#include "transport/wire/contributors.h"
+#include "aggregator/frame/contributors.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <vector>
 
-namespace mercury::wire {
+namespace mercury {
 namespace {
 
 std::vector<std::byte> bytes_of(const WorkerSet& set, uint32_t workers) {
@@ -53,4 +53,4 @@ TEST(Contributors, RefusesAnotherLength) {
 }
 
 }  // namespace
-}  // namespace mercury::wire
+}  // namespace mercury

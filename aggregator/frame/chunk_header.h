@@ -1,0 +1,45 @@
+// What a message's header says in an exchange of gradients: PUSH and RESULT.
+//
+// PUSH: `sender` is the worker's rank and `incarnation` its incarnation.
+// RESULT: `sender` counts the contributors; kFlagPartial says that a bitmap of them stands before
+// the elements (contributors.h); without it all workers contributed.
+// Elements in a payload are little-endian, whole, and of one tensor.
+//
+// The header's words are round, tensor and chunk, its half word the sender, its last word the
+// incarnation; docs/protocol.md has the picture.
+#pragma once
+
+#include <cstdint>
+
+#include "transport/base/chunk.h"
+#include "transport/wire/header.h"
+
+namespace mercury {
+
+inline constexpr wire::FrameType kPushFrame = wire::FrameType::kMessage0;  // of a worker's gradient
+inline constexpr wire::FrameType kResultFrame = wire::FrameType::kMessage1;  // of the sum
+inline constexpr uint16_t kFlagPartial = wire::kFlagService;
+
+struct ChunkHeader {
+  Round round;
+  TensorId tensor;
+  ChunkIndex chunk;
+  uint16_t priority = 0;
+  uint16_t sender = 0;
+  uint32_t incarnation = 0;
+
+  static ChunkHeader of(const wire::Header& header) noexcept {
+    return {Round(header.words[0]), TensorId(header.words[1]), ChunkIndex(header.words[2]),
+            header.priority,        header.half_word,          header.last_word};
+  }
+  void write(wire::Header& header) const noexcept {
+    header.words[0] = round.value;
+    header.words[1] = tensor.value;
+    header.words[2] = chunk.value;
+    header.priority = priority;
+    header.half_word = sender;
+    header.last_word = incarnation;
+  }
+};
+
+}  // namespace mercury
