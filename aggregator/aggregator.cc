@@ -184,14 +184,15 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
   return {};
 }
 
-Status Aggregator::set_incarnation(JobSlot job, uint16_t worker, uint32_t incarnation) {
+Status Aggregator::set_incarnation(JobSlot job, Rank worker, uint32_t incarnation) {
   Job* const owner = state_->find(job);
   if (owner == nullptr) return no_such_job(job);
-  if (worker >= owner->members.size()) {
-    return Error(Errc::kInvalidArgument, "worker " + std::to_string(worker) + " in a job of " +
+  if (worker.value >= owner->members.size()) {
+    return Error(Errc::kInvalidArgument, "worker " + std::to_string(worker.value) +
+                                             " in a job of " +
                                              std::to_string(owner->members.size()));
   }
-  Member& member = owner->members[worker];
+  Member& member = owner->members[worker.value];
   if (member.admitted && member.incarnation != incarnation) {
     owner->tensors.take_out(worker);
     owner->watch.restart();
@@ -202,9 +203,9 @@ Status Aggregator::set_incarnation(JobSlot job, uint16_t worker, uint32_t incarn
   return {};
 }
 
-void Aggregator::withdraw(JobSlot job, uint16_t worker) noexcept {
+void Aggregator::withdraw(JobSlot job, Rank worker) noexcept {
   Job* const owner = state_->find(job);
-  if (owner == nullptr || worker >= owner->members.size()) return;
+  if (owner == nullptr || worker.value >= owner->members.size()) return;
   erase(owner->live, worker);
   if (owner->quorum.exists()) owner->tensors.wake_open();
   owner->watch.restart();
@@ -292,8 +293,8 @@ std::vector<TensorRound> Aggregator::open_rounds(JobSlot job) const {
 Pushed Aggregator::push(const Contribution& contribution) noexcept {
   Job* const owner = state_->find(contribution.job);
   if (owner == nullptr) return {PushVerdict::kUnknownTensor, {}};
-  if (contribution.worker >= owner->members.size()) return {PushVerdict::kBadWorker, {}};
-  const Member& member = owner->members[contribution.worker];
+  if (contribution.worker.value >= owner->members.size()) return {PushVerdict::kBadWorker, {}};
+  const Member& member = owner->members[contribution.worker.value];
   if (!member.admitted || member.incarnation != contribution.incarnation) {
     return {PushVerdict::kBadIncarnation, {}};
   }

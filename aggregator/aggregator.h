@@ -66,7 +66,7 @@ struct AggregationTensor {
 
 struct Contribution {
   JobSlot job;
-  uint16_t worker = 0;
+  Rank worker;
   uint32_t incarnation = 0;
   TensorId tensor;
   Round round;
@@ -159,7 +159,7 @@ class Aggregator {
   // and needs every worker's contribution again; complete rounds stay as they are.
   // Cold: looks at every chunk if the incarnation is another one. Errors: kNotFound,
   // kInvalidArgument.
-  Status set_incarnation(JobSlot job, uint16_t worker, uint32_t incarnation);
+  Status set_incarnation(JobSlot job, Rank worker, uint32_t incarnation);
   // The round that each tensor with chunks here is in: the lowest that is open in any of them.
   // Cold.
   std::vector<TensorRound> open_rounds(JobSlot job) const;
@@ -168,7 +168,7 @@ class Aggregator {
 
   // Nothing is to be expected of this worker until set_incarnation admits it again. With a quorum
   // the others' sums do not wait for it.
-  void withdraw(JobSlot job, uint16_t worker) noexcept;
+  void withdraw(JobSlot job, Rank worker) noexcept;
   // Nobody is admitted any more: what cannot be complete without those that are withdrawn is
   // hopeless, whether somebody has pushed it already or will.
   void end_admission(JobSlot job) noexcept;

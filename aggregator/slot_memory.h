@@ -35,7 +35,7 @@ struct Slot {
   uint64_t opened_ns = 0;  // the open round's first contribution
   alignas(kCacheLine) std::array<PayloadPin, 2> pins{};
 
-  bool has(uint32_t worker) const noexcept { return contains(contributors, worker); }
+  bool has(Rank worker) const noexcept { return contains(contributors, worker); }
   void begin_anew() noexcept {  // the open round
     contributors = {};
     contributions = 0;

@@ -129,7 +129,7 @@ bool TensorSlots::pins_busy(uint32_t index, const PortMemory& port) const noexce
   return port.busy(port.context, first) || port.busy(port.context, second);
 }
 
-void TensorSlots::take_out(uint16_t worker) noexcept {
+void TensorSlots::take_out(Rank worker) noexcept {
   std::visit(
       [&](auto& rule) {
         for (uint32_t index = 0; index < chunks(); ++index) rule.take_out(memory_, index, worker);

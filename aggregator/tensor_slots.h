@@ -38,7 +38,7 @@ class TensorSlots {
   void complete(uint32_t index, OverdueChunk& out) noexcept;
 
   // What this worker contributed to rounds that are not complete does not count any more.
-  void take_out(uint16_t worker) noexcept;
+  void take_out(Rank worker) noexcept;
   bool empty() const noexcept { return chunks() == 0; }
   Round open_round() const noexcept;  // the lowest of any chunk; not of an empty share
 

@@ -38,7 +38,7 @@ class TensorTable {
   const TensorSlots& at(TensorIndex index) const noexcept { return *owned_[index.value]; }
   TensorSlots& at(TensorIndex index) noexcept { return *owned_[index.value]; }
 
-  void take_out(uint16_t worker) noexcept {
+  void take_out(Rank worker) noexcept {
     for (const auto& slots : owned_) slots->take_out(worker);
   }
 

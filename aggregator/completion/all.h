@@ -22,7 +22,7 @@ class All {
   bool alone() const noexcept { return workers_ == 1; }
 
   // On a worker's push of the last completed round or the open one, even if it is a duplicate.
-  static void note_pushed(TensorSlots&, uint32_t, uint32_t) noexcept {}
+  static void note_pushed(TensorSlots&, uint32_t, Rank) noexcept {}
   // Where the open round is added up meanwhile, as it may not overwrite a result; null: it may.
   static std::byte* apart(const SlotMemory&, uint32_t) noexcept { return nullptr; }
   // A contribution that is not in the open round yet. False: its CRC does not match.
@@ -40,7 +40,7 @@ class All {
   static void completed(const SlotMemory&, uint32_t, uint32_t) noexcept {}
 
   // What the worker contributed to the chunk's open round does not count any more.
-  static void take_out(const SlotMemory& memory, uint32_t index, uint16_t worker) noexcept {
+  static void take_out(const SlotMemory& memory, uint32_t index, Rank worker) noexcept {
     Slot& slot = memory.slot(index);
     if (slot.has(worker)) slot.begin_anew();
   }

@@ -24,22 +24,22 @@ SlotMemory::Room InOrder::room() const noexcept {
 [[gnu::noinline]] bool InOrder::take(const SlotMemory& memory, uint32_t index, std::byte* sum,
                                      const Contribution& contribution) const noexcept {
   Slot& slot = memory.slot(index);
-  if (contribution.worker != slot.added) {
+  if (contribution.worker != Rank(slot.added)) {
     const std::span<const std::byte> wire = contribution.elements;
     return wire::copy_crc32c(kept(index, contribution.worker), wire.data(), wire.size()) ==
            contribution.payload_crc;
   }
   if (!memory.add(slot, sum, contribution)) return false;
-  for (; slot.added < workers_ && slot.has(slot.added); ++slot.added) {
-    memory.kernel().add(sum, kept(index, slot.added), memory.elems(index));
+  for (; slot.added < workers_ && slot.has(Rank(slot.added)); ++slot.added) {
+    memory.kernel().add(sum, kept(index, Rank(slot.added)), memory.elems(index));
   }
   return true;
 }
 
-void InOrder::take_out(const SlotMemory& memory, uint32_t index, uint16_t worker) noexcept {
+void InOrder::take_out(const SlotMemory& memory, uint32_t index, Rank worker) noexcept {
   Slot& slot = memory.slot(index);
   if (!slot.has(worker)) return;
-  if (worker < slot.added) return slot.begin_anew();
+  if (worker < Rank(slot.added)) return slot.begin_anew();
   erase(slot.contributors, worker);  // it is only kept
   --slot.contributions;
 }

@@ -20,11 +20,11 @@ class InOrder : public All {
 
   bool take(const SlotMemory& memory, uint32_t index, std::byte* sum,
             const Contribution& contribution) const noexcept;
-  static void take_out(const SlotMemory& memory, uint32_t index, uint16_t worker) noexcept;
+  static void take_out(const SlotMemory& memory, uint32_t index, Rank worker) noexcept;
 
  private:
-  std::byte* kept(uint32_t index, uint32_t worker) const noexcept {
-    return kept_ + ((worker - 1U) * uint64_t{chunks_} + index) * stride_;
+  std::byte* kept(uint32_t index, Rank worker) const noexcept {
+    return kept_ + ((worker.value - 1U) * uint64_t{chunks_} + index) * stride_;
   }
 
   uint32_t chunks_ = 0;

@@ -92,7 +92,7 @@ std::byte* Quorum::apart(const SlotMemory& memory, uint32_t index) noexcept {
   return waiting ? sum_apart(index) : nullptr;
 }
 
-void Quorum::note_pushed(TensorSlots& tensor, uint32_t index, uint32_t worker) noexcept {
+void Quorum::note_pushed(TensorSlots& tensor, uint32_t index, Rank worker) noexcept {
   insert(slots_[index].ready, worker);
   if (slots_[index].waiting && may_overwrite(tensor.memory(), index)) wake(tensor, index);
 }
@@ -181,7 +181,7 @@ void Quorum::completed(const SlotMemory& memory, uint32_t index, uint32_t genera
   slot.crc[generation] = wire::crc32c(bitmap, bitmap_bytes + memory.wire_bytes(index));
 }
 
-void Quorum::take_out(const SlotMemory& memory, uint32_t index, uint16_t worker) noexcept {
+void Quorum::take_out(const SlotMemory& memory, uint32_t index, Rank worker) noexcept {
   Slot& slot = memory.slot(index);
   erase(slots_[index].ready, worker);
   if (!slot.has(worker)) return;

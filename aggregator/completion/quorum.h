@@ -83,7 +83,7 @@ class Quorum {
   void place(const SlotMemory& memory) noexcept;
   static bool alone() noexcept { return false; }
 
-  void note_pushed(TensorSlots& tensor, uint32_t index, uint32_t worker) noexcept;
+  void note_pushed(TensorSlots& tensor, uint32_t index, Rank worker) noexcept;
   std::byte* apart(const SlotMemory& memory, uint32_t index) noexcept;
   static bool take(const SlotMemory& memory, uint32_t index, std::byte* sum,
                    const Contribution& contribution) noexcept;
@@ -91,7 +91,7 @@ class Quorum {
   bool is_complete(const SlotMemory& memory, uint32_t index) const noexcept;
   void completed(const SlotMemory& memory, uint32_t index, uint32_t generation) noexcept;
 
-  void take_out(const SlotMemory& memory, uint32_t index, uint16_t worker) noexcept;
+  void take_out(const SlotMemory& memory, uint32_t index, Rank worker) noexcept;
   // With a quorum that is there only those can be missed who still need the sum that it overwrites.
   WorkerSet awaited(const SlotMemory& memory, uint32_t index, const WorkerSet& live) const noexcept;
   uint16_t needed() const noexcept { return job_->contributions_; }

@@ -113,7 +113,7 @@ void push(benchmark::State& state, Dtype type, Mode mode) {
                             .chunk_count = chunks})
           .ok();
   for (uint16_t w = 0; w < kWorkers; ++w)
-    ready = ready && aggregator.set_incarnation(job, w, 1).ok();
+    ready = ready && aggregator.set_incarnation(job, Rank(w), 1).ok();
 
   Frames frames(chunk_bytes);
   const auto all_push = [&](uint32_t round) {
@@ -122,7 +122,7 @@ void push(benchmark::State& state, Dtype type, Mode mode) {
       const uint16_t worker = mode == Mode::kReverse ? static_cast<uint16_t>(kWorkers - 1 - i) : i;
       for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
         const Pushed pushed = aggregator.push({.job = job,
-                                               .worker = worker,
+                                               .worker = Rank(worker),
                                                .incarnation = 1,
                                                .round = Round(round),
                                                .chunk = ChunkIndex(chunk),

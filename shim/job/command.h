@@ -26,7 +26,7 @@ namespace command {
 // tensors by AddTensor: no shard is bound to a job that has tensors.
 struct AddWorkerJob {
   JobSlot job;
-  uint16_t rank = 0;
+  Rank rank;
   uint16_t workers = 0;
   uint32_t incarnation = 0;
   uint16_t shards = 0;  // servers x lanes: how many parts each tensor is cut into (plan.h)
@@ -53,7 +53,7 @@ struct AddServerJob {
 };
 struct BindWorker {  // results for worker `rank` travel on the session `token`
   JobSlot job;
-  uint16_t rank = 0;
+  Rank rank;
   uint32_t incarnation = 0;
   uint64_t token = 0;
 };
@@ -83,7 +83,7 @@ struct CountChunks {
 // added to chunks that are not complete is taken out; WorkerReplaced follows, then BindWorker.
 struct ReplaceWorker {
   JobSlot job;
-  uint16_t rank = 0;
+  Rank rank;
   uint32_t incarnation = 0;
 };
 // Server: nothing is to be expected of worker `rank` until ReplaceWorker. With a quorum the others'
@@ -91,7 +91,7 @@ struct ReplaceWorker {
 // complete without those that are withdrawn is reported (RoundHopeless) once somebody waits for it.
 struct WithdrawWorker {
   JobSlot job;
-  uint16_t rank = 0;
+  Rank rank;
   bool ending = false;
 };
 // Worker: pushes again what belongs to a round that is not complete and has no sum yet, because a
@@ -155,7 +155,7 @@ struct ChunksMoved {
 };
 struct WorkerReplaced {
   JobSlot job;
-  uint16_t rank = 0;
+  Rank rank;
   uint32_t incarnation = 0;
   std::vector<TensorRound>
       rounds;  // the lowest open round of each tensor with chunks in this engine

@@ -49,7 +49,7 @@ class Coordinator {
   using Rounds = std::unordered_map<TensorId, Round>;  // the lowest open one, by tensor
   // A worker's place whose worker was lost, in a job that waits for its next life.
   struct Vacancy {
-    uint16_t rank = 0;
+    Rank rank;
     Endpoint address;
     Error why;  // what the job fails with when nobody comes
     uint64_t lost_ns = 0;
@@ -78,7 +78,7 @@ class Coordinator {
   };
   struct Known {
     message::Tensor tensor;
-    uint16_t declared_by = 0;           // worker's rank
+    Rank declared_by;
     std::bitset<kMaxWorkers> declared;  // by rank
   };
 
@@ -103,12 +103,12 @@ class Coordinator {
   void leave(Seat& seat, uint64_t now_ns);
   void set_policy(const message::SetPolicy& message);
   void process_declarations();
-  Status check_declaration(const Declaration& declaration, uint16_t rank,
+  Status check_declaration(const Declaration& declaration, Rank rank,
                            std::vector<message::Tensor>& fresh) const;
   void defined(LinkId server);
   void note_declared(const Declaration& declaration, const Seat& seat);
-  std::string tensors_lacked(uint16_t rank) const;
-  std::string refusal_of(uint16_t rank) const;  // why its last declaration was refused, if it was
+  std::string tensors_lacked(Rank rank) const;
+  std::string refusal_of(Rank rank) const;  // why its last declaration was refused, if it was
   std::string refused_text(const Seat& worker) const;  // that, behind another text
   bool servers_know_endings() const;
   void waits_in_vain(const message::Stalled& message);
@@ -156,6 +156,8 @@ class Coordinator {
     return std::any_of(applicants_.begin(), applicants_.end(),
                        [&](const Applicant& applicant) { return applicant.link == link; });
   }
+  // Of a worker's seat whose rank was given out: servers' are no Ranks.
+  static Rank rank_of(const Seat& worker) { return Rank(static_cast<uint16_t>(worker.join.rank)); }
   Seat* seat_of(LinkId link);
   Invitation* invitation_of(LinkId link);
   uint16_t total(Role role) const {
@@ -183,10 +185,10 @@ class Coordinator {
   message::Roster roster_;  // as it is now; `rank` is whose it was sent to last
   uint32_t chunk_bytes_ = 0;
   std::unordered_map<TensorId, Known> tensors_;
-  std::unordered_map<uint16_t, std::string> refusals_;    // of each worker's last declaration
-  std::unordered_map<uint16_t, message::PeerLeft> left_;  // in order, as the others were told
-  std::unordered_map<uint16_t, size_t> lacked_of_;        // of left_: of how many tensors they lack
-  Rounds hopeless_;                                       // the lowest round of a tensor that is
+  std::unordered_map<Rank, std::string> refusals_;    // of each worker's last declaration
+  std::unordered_map<Rank, message::PeerLeft> left_;  // in order, as the others were told
+  std::unordered_map<Rank, size_t> lacked_of_;        // of left_: of how many tensors they lack
+  Rounds hopeless_;                                   // the lowest round of a tensor that is
   std::deque<Declaration> declarations_;  // the first is in work while servers are awaited
   std::vector<LinkId> awaited_servers_;
 
@@ -202,7 +204,7 @@ class Coordinator {
   std::vector<LinkId> awaited_fence_;      // servers that have not answered for it
   Rounds rounds_;                          // what the servers have said of the fence in work
   std::optional<uint64_t> last_progress_;  // the sum of the last fence's rounds
-  std::unordered_map<uint16_t, uint64_t> first_lost_ns_;  // since a round was completed, by rank
+  std::unordered_map<Rank, uint64_t> first_lost_ns_;  // since a round was completed, by rank
 };
 
 }  // namespace mercury

@@ -45,12 +45,11 @@ void Coordinator::limit_vacancies(uint64_t now_ns) {
 }
 
 void Coordinator::vacate(const Seat& seat, const Error& why, uint64_t now_ns) {
-  Vacancy vacancy{static_cast<uint16_t>(seat.join.rank), seat.join.lanes.front(), why, now_ns,
-                  kNever};
+  Vacancy vacancy{rank_of(seat), seat.join.lanes.front(), why, now_ns, kNever};
   // A next life that dies before it starts changes nothing about what the others wait for.
   if (seat.returns_to) vacancy = *seat.returns_to;
   if (shape_->terms.quorum > 0) withdraw(seat);
-  refusals_.erase(static_cast<uint16_t>(seat.join.rank));  // of a life that has ended
+  refusals_.erase(rank_of(seat));  // of a life that has ended
   const LinkId link = seat.link;
   const bool in_work = !fencing_.empty() && fencing_.front() == link && !awaited_fence_.empty();
   if (!in_work) std::erase(fencing_, link);  // else its servers still answer
@@ -70,7 +69,7 @@ void Coordinator::vacate(const Seat& seat, const Error& why, uint64_t now_ns) {
 
 // The servers expect nothing of it until it is replaced.
 void Coordinator::withdraw(const Seat& worker) {
-  const message::Lost withdrawn{static_cast<uint16_t>(worker.join.rank), worker.join.incarnation};
+  const message::Lost withdrawn{rank_of(worker), worker.join.incarnation};
   for (const Seat& server : seats_) {
     if (server.join.role == Role::kServer) context_.links.send(server.link, withdrawn);
   }
@@ -85,7 +84,7 @@ void Coordinator::unseat(Seat& seat, const Error& why, uint64_t now_ns) {
 
 void Coordinator::lost(const message::Lost& message, const Seat& server, uint64_t now_ns) {
   const auto seat = std::find_if(seats_.begin(), seats_.end(), [&](const Seat& s) {
-    return s.join.role == Role::kWorker && s.join.rank == message.rank &&
+    return s.join.role == Role::kWorker && rank_of(s) == message.rank &&
            s.join.incarnation == message.incarnation;
   });
   if (seat == seats_.end()) return;  // it is known already
@@ -102,7 +101,7 @@ void Coordinator::stalled(const message::Stalled& message, uint64_t now_ns) {
   std::string names;
   for (const auto& row : message.workers) {
     const auto seat = std::find_if(seats_.begin(), seats_.end(), [&](const Seat& s) {
-      return s.join.role == Role::kWorker && s.join.rank == row.rank &&
+      return s.join.role == Role::kWorker && rank_of(s) == row.rank &&
              s.join.incarnation == row.incarnation && !s.returns_to;
     });
     if (seat == seats_.end() || std::find(links.begin(), links.end(), seat->link) != links.end()) {
@@ -159,16 +158,17 @@ const Coordinator::Vacancy* Coordinator::any_vacancy() const {
 bool Coordinator::take_vacancy(LinkId link, message::Join& join, uint64_t now_ns) {
   const auto vacancy = std::min_element(vacancies_.begin(), vacancies_.end(),
                                         [&](const Vacancy& a, const Vacancy& b) {
-                                          const bool a_asked = a.rank == join.rank;
-                                          const bool b_asked = b.rank == join.rank;
+                                          const bool a_asked = a.rank.value == join.rank;
+                                          const bool b_asked = b.rank.value == join.rank;
                                           return a_asked != b_asked ? a_asked : a.rank < b.rank;
                                         });
-  if (vacancy == vacancies_.end() || (join.rank >= 0 && vacancy->rank != join.rank)) return false;
+  if (vacancy == vacancies_.end() || (join.rank >= 0 && vacancy->rank.value != join.rank))
+    return false;
   Seat seat;
   seat.link = link;
   if (join.timeout_ms > 0) seat.deadline_ns = now_ns + join.timeout_ms * 1'000'000;
   seat.join = std::move(join);
-  seat.join.rank = vacancy->rank;
+  seat.join.rank = vacancy->rank.value;
   seat.came_back = true;
   seat.returns_to = *vacancy;
   vacancies_.erase(vacancy);
@@ -186,8 +186,8 @@ void Coordinator::begin_fence() {
       continue;
     }
     rounds_.clear();
-    const auto rank = static_cast<uint16_t>(seat->join.rank);
-    roster_.workers[rank] = {seat->join.incarnation, seat->join.lanes.front()};
+    const Rank rank = rank_of(*seat);
+    roster_.workers[rank.value] = {seat->join.incarnation, seat->join.lanes.front()};
     const message::Replace replace{rank, seat->join.incarnation, seat->join.lanes.front()};
     for (const Seat& server : seats_) {
       if (server.join.role != Role::kServer) continue;

@@ -92,7 +92,7 @@ uint32_t Coordinator::needed_payload() const {
 }
 
 void Coordinator::leave(Seat& leaver, uint64_t now_ns) {
-  const auto rank = static_cast<uint16_t>(leaver.join.rank);
+  const Rank rank = rank_of(leaver);
   const LinkId link = leaver.link;
   erase_seat(link);
   dismiss(link, message::Left{}, now_ns);
@@ -142,10 +142,10 @@ void Coordinator::waits_in_vain(const message::Stalled& message) {
   message::PeerLeft& known = left_.at(row->rank);
   // Looked for again where tensors have been declared since, not for each that waits.
   if (std::exchange(lacked_of_[row->rank], tensors_.size()) != tensors_.size()) {
-    known.lacked = tensors_lacked(static_cast<uint16_t>(row->rank));
+    known.lacked = tensors_lacked(row->rank);
   }
   message::PeerLeft left = known;
-  if (tensors_.at(message.at.tensor).declared.test(row->rank)) left.lacked.clear();
+  if (tensors_.at(message.at.tensor).declared.test(row->rank.value)) left.lacked.clear();
   left.waiting = message.at;
   for (const Seat& seat : seats_) context_.links.send(seat.link, left);
 }
@@ -162,7 +162,7 @@ void Coordinator::process_declarations() {
       continue;
     }
     std::vector<message::Tensor> fresh;
-    const auto rank = static_cast<uint16_t>(seat->join.rank);
+    const Rank rank = rank_of(*seat);
     const Status agreed = check_declaration(declaration, rank, fresh);
     if (agreed && !fresh.empty()) {
       for (const message::Tensor& t : fresh) {
@@ -206,28 +206,28 @@ void Coordinator::defined(LinkId server) {
 }
 
 void Coordinator::note_declared(const Declaration& declaration, const Seat& seat) {
-  refusals_.erase(static_cast<uint16_t>(seat.join.rank));
+  refusals_.erase(rank_of(seat));
   for (const message::Tensor& t : declaration.tensors) {
-    tensors_[t.id].declared.set(static_cast<size_t>(seat.join.rank));
+    tensors_[t.id].declared.set(rank_of(seat).value);
   }
 }
 
-std::string Coordinator::refusal_of(uint16_t rank) const {
+std::string Coordinator::refusal_of(Rank rank) const {
   const auto refusal = refusals_.find(rank);
   return refusal == refusals_.end() ? "" : refusal->second;
 }
 
 std::string Coordinator::refused_text(const Seat& worker) const {
-  const std::string refusal = refusal_of(static_cast<uint16_t>(worker.join.rank));
+  const std::string refusal = refusal_of(rank_of(worker));
   return refusal.empty() ? "" : "; its declaration was refused: " + refusal;
 }
 
 // What a worker that leaves has not declared: the others wait in vain for its part of these.
-std::string Coordinator::tensors_lacked(uint16_t rank) const {
+std::string Coordinator::tensors_lacked(Rank rank) const {
   size_t count = 0;
   TensorId lowest = kMaxTensorId;
   for (const auto& [id, known] : tensors_) {
-    if (known.declared.test(rank)) continue;
+    if (known.declared.test(rank.value)) continue;
     ++count;
     lowest = std::min(lowest, id);
   }
@@ -236,17 +236,18 @@ std::string Coordinator::tensors_lacked(uint16_t rank) const {
          (count == 1 ? "" : " and " + std::to_string(count - 1) + " more");
 }
 
-Status Coordinator::check_declaration(const Declaration& declaration, uint16_t rank,
+Status Coordinator::check_declaration(const Declaration& declaration, Rank rank,
                                       std::vector<message::Tensor>& fresh) const {
   std::unordered_map<TensorId, const message::Tensor*> batch;
   for (const message::Tensor& t : declaration.tensors) {
     const std::string name = "tensor " + std::to_string(t.id.value);
     if (const auto known = tensors_.find(t.id); known != tensors_.end()) {
       if (t == known->second.tensor) continue;
-      return Error(Errc::kTensorMismatch, name + " is declared by worker " + std::to_string(rank) +
-                                              " as " + shape_text(t) + ", by worker " +
-                                              std::to_string(known->second.declared_by) + " as " +
-                                              shape_text(known->second.tensor));
+      return Error(Errc::kTensorMismatch, name + " is declared by worker " +
+                                              std::to_string(rank.value) + " as " + shape_text(t) +
+                                              ", by worker " +
+                                              std::to_string(known->second.declared_by.value) +
+                                              " as " + shape_text(known->second.tensor));
     }
     const uint32_t elems = chunk_elems(chunk_bytes_, static_cast<uint32_t>(size_of(t.dtype)));
     if (chunk_count(t.numel, elems) == 0) {

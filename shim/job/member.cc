@@ -56,6 +56,10 @@ std::string Member::server_name(uint16_t rank) const {
   return describe(Role::kServer, rank, spec_.servers, spec_.rendezvous.front());
 }
 
+std::string Member::worker_name(Rank rank) const {
+  return describe(Role::kWorker, rank.value, spec_.workers, roster_.workers[rank.value].address);
+}
+
 // --- the way in ------------------------------------------------------------------------------
 
 void Member::connect() {
@@ -303,7 +307,7 @@ JobSnapshot Member::snapshot() const {
   out.chunk_bytes = chunk_bytes_;
   for (size_t i = 0; i < roster_.workers.size(); ++i) {
     out.members.push_back("worker " + std::to_string(i) + " " +
-                          (left_.contains(static_cast<uint16_t>(i))
+                          (left_.contains(Rank(static_cast<uint16_t>(i)))
                                ? "left"
                                : roster_.workers[i].address.to_string()));
   }

@@ -97,7 +97,8 @@ class Member {
   };
   struct Data {  // a session to a shard (worker), or from a worker (server)
     LaneId lane;
-    uint16_t index = 0;  // shard, or worker's rank
+    Shard shard;  // a worker's: where it leads
+    Rank rank;    // a server's: whose it is
     int attempt = 1;
     bool open = false;
     uint16_t max_udp_payload = 0;  // 0: not probed yet
@@ -118,14 +119,14 @@ class Member {
   void on_peer_left(const message::PeerLeft& left, uint64_t now_ns);
   void count_chunks(uint64_t now_ns);
   void end_grace();
-  void withdraw(uint16_t rank, bool ending);
+  void withdraw(Rank rank, bool ending);
   void fail_rounds(const message::PeerLeft& left);
   void replace(const message::Replace& message);
 
   // --- data sessions (member_sessions.cc) ---
   void connect_to(Shard shard, int attempt);
   void drop_sessions(const Data& seat);
-  void drop_sessions_of(uint16_t rank, const Error& why);
+  void drop_sessions_of(Rank rank, const Error& why);
   void drop_oldest_greeting(const Data& seat);
   void say_ready();
 
@@ -151,6 +152,7 @@ class Member {
 
   std::string who() const;
   std::string server_name(uint16_t rank) const;
+  std::string worker_name(Rank rank) const;
   uint16_t total() const { return spec_.role == Role::kWorker ? spec_.workers : spec_.servers; }
   OpenedJob opened() const;
   void to_lane(size_t lane, Command command) {
@@ -167,7 +169,7 @@ class Member {
   std::optional<ClientId> owner_;
   Phase phase_ = Phase::kSeeking;
   Status status_;
-  uint16_t rank_ = 0;
+  uint16_t rank_ = 0;  // among the members of its role
   message::Roster roster_;
   uint32_t chunk_bytes_ = 0;
 
@@ -184,7 +186,7 @@ class Member {
   std::string peer_left_;
 
   std::unordered_map<LinkId, Data> data_;
-  std::unordered_map<uint16_t, uint32_t> left_;   // workers that have left in order: incarnations
+  std::unordered_map<Rank, uint32_t> left_;       // workers that have left in order: incarnations
   std::unordered_map<TensorId, Round> hopeless_;  // the lowest round of a tensor that is
   bool ready_said_ = false;
   uint16_t ready_payload_ = 0;  // that all its paths carry, as it said then

@@ -99,7 +99,7 @@ void Member::enter_as_worker() {
   for (size_t lane = 0; lane < lanes_used_; ++lane) {
     command::AddWorkerJob add;
     add.job = slot_;
-    add.rank = rank_;
+    add.rank = Rank(rank_);
     add.workers = spec_.workers;
     add.incarnation = incarnation_;
     add.shards = roster_.shards();
@@ -160,9 +160,9 @@ Status Member::set_policy(std::string policy) {
 }
 
 void Member::on_peer_left(const message::PeerLeft& left, uint64_t now_ns) {
-  const uint16_t rank = left.rank;
-  if (rank >= roster_.workers.size()) return;
-  if (left_.emplace(rank, roster_.workers[rank].incarnation).second &&
+  const Rank rank = left.rank;
+  if (rank.value >= roster_.workers.size()) return;
+  if (left_.emplace(rank, roster_.workers[rank.value].incarnation).second &&
       spec_.role == Role::kServer) {
     withdraw(rank, left.ending);
   }
@@ -170,8 +170,7 @@ void Member::on_peer_left(const message::PeerLeft& left, uint64_t now_ns) {
   if (left.ending || spec_.role == Role::kServer) return;
   // A server of an earlier version says nothing: who waits in vain is found out by waiting.
   if (!peer_left_.empty() || phase_ != Phase::kRunning) return;  // the first is the reason
-  peer_left_ = describe(Role::kWorker, rank, spec_.workers, roster_.workers[rank].address) +
-               " left the job" +
+  peer_left_ = worker_name(rank) + " left the job" +
                (left.lacked.empty() ? "" : " and had not declared " + left.lacked);
   grace_until_ns_ = now_ns + context_.policy.leave_grace_ns;
   if (context_.policy.leave_grace_ns > 0) count_chunks(now_ns);
@@ -182,10 +181,9 @@ void Member::fail_rounds(const message::PeerLeft& left) {
   if (phase_ != Phase::kRunning) return;
   const auto [tensor, round] = *left.waiting;
   if (status_) {
-    const Endpoint& address = roster_.workers[left.rank].address;
-    std::string why = describe(Role::kWorker, left.rank, spec_.workers, address) +
-                      " left the job while tensor " + std::to_string(tensor.value) +
-                      " waits for it in round " + std::to_string(round.value);
+    std::string why = worker_name(left.rank) + " left the job while tensor " +
+                      std::to_string(tensor.value) + " waits for it in round " +
+                      std::to_string(round.value);
     if (!left.refused.empty()) {
       why += "; its declaration was refused: " + left.refused;
     } else if (!left.lacked.empty()) {
@@ -239,10 +237,10 @@ void Member::end_grace() {
 
 // Server: the others' sums need not wait for it, if the job has a quorum; and if the job is ending,
 // nothing is to wait for it without being told.
-void Member::withdraw(uint16_t rank, bool ending) {
-  if ((roster_.terms.quorum == 0 && !ending) || rank >= roster_.workers.size()) return;
+void Member::withdraw(Rank rank, bool ending) {
+  if ((roster_.terms.quorum == 0 && !ending) || rank.value >= roster_.workers.size()) return;
   drop_sessions_of(rank, Error(Errc::kPeerLeft, "the job goes on without it"));
-  roster_.workers[rank].incarnation = 0;  // nobody's
+  roster_.workers[rank.value].incarnation = 0;  // nobody's
   for (size_t lane = 0; lane < lanes_used_; ++lane) {
     to_lane(lane, command::WithdrawWorker{slot_, rank, ending});
   }
@@ -253,8 +251,8 @@ void Member::on_round_hopeless(const event::RoundHopeless& event) {
   if (phase_ != Phase::kRunning) return;
   message::Stalled stalled{event.at, 0, {}, true};
   for (const auto& [rank, incarnation] : left_) {
-    const bool missing = (event.missing[rank / 64] >> (rank % 64) & 1) != 0;
-    if (missing && incarnation != 0) stalled.workers.push_back({rank, incarnation});
+    if (contains(event.missing, rank) && incarnation != 0)
+      stalled.workers.push_back({rank, incarnation});
   }
   if (!stalled.workers.empty()) context_.links.send(control_, stalled);
 }
@@ -263,11 +261,11 @@ void Member::on_round_hopeless(const event::RoundHopeless& event) {
 void Member::on_workers_stalled(const event::WorkersStalled& event) {
   if (phase_ != Phase::kRunning || replacing_) return;
   message::Stalled stalled{event.at, event.waited_ns / 1'000'000, {}};
-  const auto workers = static_cast<uint16_t>(roster_.workers.size());
-  for (uint16_t rank = 0; rank < workers; ++rank) {
-    const uint32_t incarnation = roster_.workers[rank].incarnation;
-    const bool awaited = (event.awaited[rank / 64] >> (rank % 64) & 1) != 0;
-    if (awaited && incarnation != 0) stalled.workers.push_back({rank, incarnation});
+  for (uint16_t i = 0; i < spec_.workers; ++i) {
+    const Rank rank(i);
+    const uint32_t incarnation = roster_.workers[i].incarnation;
+    if (contains(event.awaited, rank) && incarnation != 0)
+      stalled.workers.push_back({rank, incarnation});
   }
   if (!stalled.workers.empty()) context_.links.send(control_, stalled);
 }
@@ -277,13 +275,13 @@ void Member::on_workers_stalled(const event::WorkersStalled& event) {
 // Server: its last life's sessions end, and each engine fences it off and says where its rounds
 // are.
 void Member::replace(const message::Replace& message) {
-  if (message.rank >= roster_.workers.size()) {
+  if (message.rank.value >= roster_.workers.size()) {
     return fail(Error(Errc::kProtocol, "the job's coordinator replaced a worker that is not one"));
   }
-  drop_sessions_of(message.rank, Error(Errc::kPeerLeft, describe(Role::kWorker, message.rank,
+  drop_sessions_of(message.rank, Error(Errc::kPeerLeft, describe(Role::kWorker, message.rank.value,
                                                                  spec_.workers, message.address) +
                                                             " was started again"));
-  roster_.workers[message.rank] = {message.incarnation, message.address};
+  roster_.workers[message.rank.value] = {message.incarnation, message.address};
   replacing_ = message;
   rounds_.clear();
   unreplaced_ = lanes_used_;

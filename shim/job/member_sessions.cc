@@ -26,7 +26,7 @@ void Member::connect_to(Shard shard, int attempt) {
   const LinkId link = context_.links.connect(
       Link::Owner::kData, slot_.value, LaneId(lane), slot_,
       roster_.servers[shard.value / roster_.lanes()].lanes[server_lane], hello, key_);
-  data_.emplace(link, Data{LaneId(lane), shard.value, attempt});
+  data_.emplace(link, Data{LaneId(lane), shard, {}, attempt});
 }
 
 Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) const {
@@ -43,7 +43,7 @@ Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) c
     return Error(Errc::kProtocol, "lane " + std::to_string(hello.lane) + " was addressed, lane " +
                                       std::to_string(lane.value) + " got it");
   }
-  if (left_.contains(hello.rank)) {
+  if (left_.contains(Rank(hello.rank))) {
     return Error(Errc::kRankTaken, "worker " + std::to_string(hello.rank) + " has left");
   }
   return Admission::kAccept;
@@ -51,10 +51,11 @@ Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) c
 
 // Anybody may repeat a worker's HELLO: the session that it has stays until the new one is open.
 void Member::accept(LaneId lane, const event::HelloReceived& hello) {
-  drop_oldest_greeting({lane, hello.body.rank});
+  const Data seat{lane, {}, Rank(hello.body.rank)};
+  drop_oldest_greeting(seat);
   const LinkId link = context_.links.accept(Link::Owner::kData, slot_.value, lane, slot_,
                                             hello.hello, hello.body.nonce, incarnation_, key_);
-  data_.emplace(link, Data{lane, hello.body.rank});
+  data_.emplace(link, seat);
 }
 
 void Member::on_data_opened(LinkId link, const wire::HelloAck& answer) {
@@ -64,14 +65,15 @@ void Member::on_data_opened(LinkId link, const wire::HelloAck& answer) {
   Data& data = it->second;
   data.open = true;
   if (spec_.role == Role::kServer) {
-    to_lane(data.lane.value,
-            command::BindWorker{slot_, data.index, roster_.workers[data.index].incarnation, link});
+    to_lane(
+        data.lane.value,
+        command::BindWorker{slot_, data.rank, roster_.workers[data.rank.value].incarnation, link});
   } else {
-    const auto server = static_cast<uint16_t>(data.index / roster_.lanes());
+    const auto server = static_cast<uint16_t>(data.shard.value / roster_.lanes());
     if (answer.incarnation != roster_.servers[server].incarnation) {
       return fail(Error(Errc::kPeerLeft, server_name(server) + " was started again"));
     }
-    to_lane(data.lane.value, command::BindShard{slot_, Shard(data.index), link});
+    to_lane(data.lane.value, command::BindShard{slot_, data.shard, link});
   }
   say_ready();
 }
@@ -82,7 +84,7 @@ void Member::drop_oldest_greeting(const Data& seat) {
   LinkId oldest = 0;
   size_t waiting = 0;
   for (const auto& [link, data] : data_) {
-    if (data.open || data.lane != seat.lane || data.index != seat.index) continue;
+    if (data.open || data.lane != seat.lane || data.rank != seat.rank) continue;
     oldest = waiting++ == 0 ? link : std::min(oldest, link);
   }
   if (waiting < kMostGreetings) return;
@@ -93,7 +95,7 @@ void Member::drop_oldest_greeting(const Data& seat) {
 // A worker that opens a session which it has in our eyes has given that one up.
 void Member::drop_sessions(const Data& seat) {
   for (auto it = data_.begin(); it != data_.end();) {
-    if (it->second.lane != seat.lane || it->second.index != seat.index || !it->second.open) {
+    if (it->second.lane != seat.lane || it->second.rank != seat.rank || !it->second.open) {
       ++it;
       continue;
     }
@@ -102,9 +104,9 @@ void Member::drop_sessions(const Data& seat) {
   }
 }
 
-void Member::drop_sessions_of(uint16_t rank, const Error& why) {
+void Member::drop_sessions_of(Rank rank, const Error& why) {
   std::erase_if(data_, [&](const auto& entry) {
-    if (entry.second.index != rank) return false;
+    if (entry.second.rank != rank) return false;
     context_.links.drop(entry.first, why);
     return true;
   });
@@ -118,7 +120,7 @@ void Member::on_path(LinkId link, uint16_t max_udp_payload) {
       phase_ == Phase::kConnecting) {
     data_.erase(it);
     context_.links.drop(link, Error(Errc::kClosed, "its path is probed again"));
-    return connect_to(Shard(data.index), data.attempt + 1);
+    return connect_to(data.shard, data.attempt + 1);
   }
   it->second.max_udp_payload = max_udp_payload;
   say_ready();
@@ -151,16 +153,14 @@ void Member::on_data_closed(LinkId link, const Error& why) {
   if (phase_ >= Phase::kLeaving) return;
   if (spec_.role == Role::kServer) {
     // A worker that leaves or fails says so to the coordinator; only silence is news.
-    if (why.code != Errc::kPeerLost || left_.contains(data.index)) return;
+    if (why.code != Errc::kPeerLost || left_.contains(data.rank)) return;
     if (roster_.terms.rejoin_ms + roster_.terms.quorum > 0 && phase_ == Phase::kRunning) {
       return context_.links.send(
-          control_, message::Lost{data.index, roster_.workers[data.index].incarnation});
+          control_, message::Lost{data.rank, roster_.workers[data.rank.value].incarnation});
     }
-    const std::string worker =
-        describe(Role::kWorker, data.index, spec_.workers, roster_.workers[data.index].address);
-    return fail_self(Error(why.code, said_of(worker, why.message)));
+    return fail_self(Error(why.code, said_of(worker_name(data.rank), why.message)));
   }
-  const std::string server = server_name(static_cast<uint16_t>(data.index / roster_.lanes()));
+  const std::string server = server_name(static_cast<uint16_t>(data.shard.value / roster_.lanes()));
   // A server closes with the job's own error, which names who failed; the rest is between us.
   const bool between_us = why.code == Errc::kPeerLost || why.code == Errc::kClosed ||
                           why.code == Errc::kTimedOut || why.code == Errc::kProtocol ||

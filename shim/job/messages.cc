@@ -43,6 +43,10 @@ TensorRound read_tensor_round(MessageReader& in, const Json& pair) {
   const TensorId tensor = read_tensor_id(in, pair[0]);
   return {tensor, read_round(in, pair[1])};
 }
+Rank read_rank(MessageReader& in, const Json* number) {
+  return Rank(static_cast<uint16_t>(in.number(number, "rank", 0, kMaxWorkers - 1)));
+}
+Rank read_rank(MessageReader& in) { return read_rank(in, in.find("rank")); }
 Json to_json(const TensorRound& at) { return {at.tensor.value, at.round.value}; }
 
 void read_tensors(MessageReader& in, std::vector<message::Tensor>& out) {
@@ -184,14 +188,14 @@ void get(MessageReader& in, message::Declare& m) { read_tensors(in, m.tensors); 
 void put(Json& out, const message::Define& m) { out["tensors"] = to_json(m.tensors); }
 void get(MessageReader& in, message::Define& m) { read_tensors(in, m.tensors); }
 void put(Json& out, const message::PeerLeft& m) {
-  out["rank"] = m.rank;
+  out["rank"] = m.rank.value;
   if (!m.lacked.empty()) out["lacked"] = shortened(m.lacked, kMaxText);
   if (!m.refused.empty()) out["refused"] = shortened(m.refused, kMaxText);
   if (m.ending) out["ending"] = true;
   if (m.waiting) out["waiting"] = to_json(*m.waiting);
 }
 void get(MessageReader& in, message::PeerLeft& m) {
-  in.read("rank", m.rank, 0, kMaxWorkers - 1);
+  m.rank = read_rank(in);
   if (in.find("lacked")) in.read("lacked", m.lacked);
   if (in.find("refused")) in.read("refused", m.refused);
   if (in.find("ending")) in.read("ending", m.ending);
@@ -221,26 +225,26 @@ void get(MessageReader& in, message::Fail& m) {
   in.read("text", m.text);
 }
 void put(Json& out, const message::Replace& m) {
-  out["rank"] = m.rank;
+  out["rank"] = m.rank.value;
   out["incarnation"] = m.incarnation;
   out["address"] = to_json(std::vector{m.address});
 }
 void get(MessageReader& in, message::Replace& m) {
-  in.read("rank", m.rank, 0, kMaxWorkers - 1);
+  m.rank = read_rank(in);
   in.read("incarnation", m.incarnation, 1, kMax32);
   std::vector<Endpoint> address;
   in.read("address", address, 1);
   if (!address.empty()) m.address = address.front();
 }
 void put(Json& out, const message::Replaced& m) {
-  out["rank"] = m.rank;
+  out["rank"] = m.rank.value;
   out["incarnation"] = m.incarnation;
   out["last"] = m.last;
   out["rounds"] = Json::array();
   for (const auto& row : m.rounds) out["rounds"].push_back(to_json(row));
 }
 void get(MessageReader& in, message::Replaced& m) {
-  in.read("rank", m.rank, 0, kMaxWorkers - 1);
+  m.rank = read_rank(in);
   in.read("incarnation", m.incarnation, 1, kMax32);
   in.read("last", m.last);
   const Json* rows = in.find("rounds");
@@ -251,11 +255,11 @@ void get(MessageReader& in, message::Replaced& m) {
   });
 }
 void put(Json& out, const message::Lost& m) {
-  out["rank"] = m.rank;
+  out["rank"] = m.rank.value;
   out["incarnation"] = m.incarnation;
 }
 void get(MessageReader& in, message::Lost& m) {
-  in.read("rank", m.rank, 0, kMaxWorkers - 1);
+  m.rank = read_rank(in);
   in.read("incarnation", m.incarnation, 1, kMax32);
 }
 void put(Json& out, const message::SetPolicy& m) { out["policy"] = m.policy; }
@@ -265,7 +269,7 @@ void put(Json& out, const message::Stalled& m) {
   out["round"] = m.at.round.value;
   out["waited_ms"] = m.waited_ms;
   out["workers"] = Json::array();
-  for (const auto& row : m.workers) out["workers"].push_back({row.rank, row.incarnation});
+  for (const auto& row : m.workers) out["workers"].push_back({row.rank.value, row.incarnation});
   if (m.gone) out["gone"] = true;
 }
 void get(MessageReader& in, message::Stalled& m) {
@@ -275,7 +279,7 @@ void get(MessageReader& in, message::Stalled& m) {
   in.rows("workers", kMaxWorkers, [&](const Json& row) {
     if (!row.is_array() || row.size() != 2) return in.fail("a worker is not two numbers");
     message::Stalled::Row out;
-    out.rank = static_cast<uint16_t>(in.number(&row[0], "rank", 0, kMaxWorkers - 1));
+    out.rank = read_rank(in, &row[0]);
     out.incarnation = static_cast<uint32_t>(in.number(&row[1], "incarnation", 1, kMax32));
     m.workers.push_back(out);
   });

@@ -74,7 +74,7 @@ struct Roster {  // coordinator: all are there
     std::vector<Endpoint> lanes;  // of every server equally many
     friend bool operator==(const Server&, const Server&) = default;
   };
-  uint16_t rank = 0;  // the receiver's
+  uint16_t rank = 0;  // the receiver's, among the members of its role
   JobTerms terms;     // the job's, now; those that all members say are not in it
   uint16_t frame_bytes =
       0;  // to a worker that comes back: the UDP payload that its paths must carry
@@ -117,7 +117,7 @@ struct Left {  // coordinator: the worker may close
   friend bool operator==(const Left&, const Left&) = default;
 };
 struct PeerLeft {  // coordinator: worker `rank` has left in order
-  uint16_t rank = 0;
+  Rank rank;
   std::string lacked;   // which of the others' tensors it had not declared; empty: none
   std::string refused;  // why its last declaration was refused; empty: it was not
   // Nobody comes in its place, and every server says who waits for it in vain (Stalled::gone).
@@ -135,13 +135,13 @@ struct Fail {  // coordinator: the job, or this member's wish to join, has faile
 };
 
 struct Replace {  // coordinator to servers: worker `rank` came back; the answer is Replaced
-  uint16_t rank = 0;
+  Rank rank;
   uint32_t incarnation = 0;
   Endpoint address;
   friend bool operator==(const Replace&, const Replace&) = default;
 };
 struct Replaced {  // server: the earlier life is fenced off, and this is where the rounds are
-  uint16_t rank = 0;
+  Rank rank;
   uint32_t incarnation = 0;
   bool last = true;                 // else more of these follow
   std::vector<TensorRound> rounds;  // at most kDeclareBatch
@@ -157,7 +157,7 @@ struct SetPolicy {  // worker to coordinator, coordinator to all: another policy
 // Server: nothing is heard from worker `rank` any more. Coordinator, in jobs with a quorum: nothing
 // is to be expected of it until it is replaced.
 struct Lost {
-  uint16_t rank = 0;
+  Rank rank;
   uint32_t incarnation = 0;
   friend bool operator==(const Lost&, const Lost&) = default;
 };
@@ -167,7 +167,7 @@ struct Stalled {
   TensorRound at;
   uint64_t waited_ms = 0;
   struct Row {
-    uint16_t rank = 0;
+    Rank rank;
     uint32_t incarnation = 0;
     friend bool operator==(const Row&, const Row&) = default;
   };

@@ -45,7 +45,7 @@ class Bench {
                                           .terms = {.deterministic = deterministic},
                                           .memory_limit_bytes = limit}));
     for (uint16_t worker = 0; worker < workers; ++worker) {
-      EXPECT_TRUE(aggregator.set_incarnation(kJob, worker, incarnation_of(worker)));
+      EXPECT_TRUE(aggregator.set_incarnation(kJob, Rank(worker), incarnation_of(worker)));
     }
   }
 
@@ -66,7 +66,7 @@ class Bench {
   static Contribution contribution(uint32_t worker, uint32_t round, uint32_t chunk,
                                    const Bytes& elements) {
     return {.job = kJob,
-            .worker = static_cast<uint16_t>(worker),
+            .worker = Rank(static_cast<uint16_t>(worker)),
             .incarnation = incarnation_of(worker),
             .tensor = 1,
             .round = Round(round),

@@ -14,7 +14,7 @@ class HopelessTest : public testing::Test {
                                                      .quorum = quorum,
                                                      .patience_ms = quorum > 0 ? 1U : 0U}}));
     for (uint16_t w = 0; w < workers; ++w) {
-      ASSERT_TRUE(aggregator_.set_incarnation(kJob, w, incarnation_of(w)));
+      ASSERT_TRUE(aggregator_.set_incarnation(kJob, Rank(w), incarnation_of(w)));
     }
     for (uint32_t tensor : {1, 2}) {
       ASSERT_TRUE(aggregator_.add_tensor(
@@ -27,7 +27,7 @@ class HopelessTest : public testing::Test {
     c.tensor = TensorId(tensor);
     return aggregator_.push(c).verdict;
   }
-  void leave(uint16_t worker) {
+  void leave(Rank worker) {
     aggregator_.withdraw(kJob, worker);
     aggregator_.end_admission(kJob);
   }

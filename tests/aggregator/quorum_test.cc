@@ -22,7 +22,7 @@ class QuorumTest : public testing::Test {
         kJob,
         {.workers = workers, .terms = {.quorum = quorum, .patience_ms = to_ms(kPatienceNs)}}));
     for (uint16_t w = 0; w < workers; ++w) {
-      ASSERT_TRUE(aggregator_.set_incarnation(kJob, w, incarnation_of(w)));
+      ASSERT_TRUE(aggregator_.set_incarnation(kJob, Rank(w), incarnation_of(w)));
     }
     ASSERT_TRUE(aggregator_.add_tensor(
         kJob,
@@ -422,7 +422,7 @@ TEST(QuorumSeeds, EveryWorkerGetsEveryRoundItPushes) {
     std::vector<uint32_t> round(workers, 1);  // that it is in
     std::map<uint32_t, Bytes> results;
     for (uint16_t w = 0; w < workers; ++w) {
-      ASSERT_TRUE(aggregator.set_incarnation(kJob, w, incarnation_of(w)));
+      ASSERT_TRUE(aggregator.set_incarnation(kJob, Rank(w), incarnation_of(w)));
     }
     uint64_t now_ns = 0;
     const auto slow = static_cast<uint32_t>(pick(workers));
@@ -433,9 +433,9 @@ TEST(QuorumSeeds, EveryWorkerGetsEveryRoundItPushes) {
       if (w == slow && pick(8) != 0) continue;
       now_ns += pick(kPatienceNs / 4);
       if (pick(60) == 0) {  // lost, and back at once or later
-        aggregator.withdraw(kJob, static_cast<uint16_t>(w));
-        ASSERT_TRUE(aggregator.set_incarnation(kJob, static_cast<uint16_t>(w),
-                                               incarnation_of(w) + 1000 * ++life[w]));
+        const Rank lost(static_cast<uint16_t>(w));
+        aggregator.withdraw(kJob, lost);
+        ASSERT_TRUE(aggregator.set_incarnation(kJob, lost, incarnation_of(w) + 1000 * ++life[w]));
         round[w] = aggregator.open_rounds(kJob).front().round.value;
       }
       const Bytes elements = bytes_of(std::vector<int64_t>{int64_t{1} << (8 * w)});

@@ -90,7 +90,7 @@ class World {
   // for the chunks that begin anew.
   void restart(uint32_t worker) {
     incarnations_[worker] += 100000;
-    ASSERT_TRUE(bench_.aggregator.set_incarnation(kJob, static_cast<uint16_t>(worker),
+    ASSERT_TRUE(bench_.aggregator.set_incarnation(kJob, Rank(static_cast<uint16_t>(worker)),
                                                   incarnations_[worker]));
     const bool in_order =
         deterministic_ && type_ != Dtype::kI32 && type_ != Dtype::kI64 && workers_ > 2;

@@ -18,7 +18,7 @@ class StallTest : public testing::Test {
                                              .patience_ms = to_ms(quorum > 0 ? kStallNs / 4 : 0),
                                              .stall_timeout_ms = to_ms(stall_ns)}}));
     for (uint16_t w = 0; w < workers; ++w) {
-      ASSERT_TRUE(aggregator_.set_incarnation(kJob, w, incarnation_of(w)));
+      ASSERT_TRUE(aggregator_.set_incarnation(kJob, Rank(w), incarnation_of(w)));
     }
     for (uint32_t tensor : {1, 2}) add_tensor(tensor);
   }

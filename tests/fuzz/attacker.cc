@@ -33,7 +33,7 @@ std::vector<message::Tensor> tensors(Input& record) {
   return list;
 }
 
-uint16_t rank(Input& record) { return record.byte() % 4; }
+Rank rank(Input& record) { return Rank(static_cast<uint16_t>(record.byte() % 4)); }
 
 std::string policy(Input& record) {
   static constexpr std::array<const char*, 6> kPolicies{
@@ -411,12 +411,12 @@ Message Attacker::message(Input& record) const {
       return message::Left{};
     case 11: {
       message::PeerLeft m;
-      m.rank = uint16_t{record.byte()};
+      m.rank = Rank(uint16_t{record.byte()});
       m.lacked = record.text(20);
       m.ending = m.lacked.size() % 2 == 1;
       if (m.ending) {
         const auto tensor = static_cast<uint32_t>(m.lacked.size() % 8);
-        m.waiting = TensorRound{TensorId(tensor), Round(uint32_t{m.rank})};
+        m.waiting = TensorRound{TensorId(tensor), Round(uint32_t{m.rank.value})};
       }
       return m;
     }

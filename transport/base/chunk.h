@@ -21,6 +21,10 @@ using ChunkIndex = Id<struct ChunkIndexTag, uint32_t>;
 // tensor (scheduler/plan).
 using Shard = Id<struct ShardTag, uint16_t>;
 
+// A worker's place among a job's workers, below kMaxWorkers. Servers have places of their own,
+// which are no Ranks.
+using Rank = Id<struct RankTag, uint16_t>;
+
 // Which sum of a tensor; the first is 1. A serial number (RFC 1982 with 32 bits): it wraps around,
 // so rounds have no order, only distances.
 struct Round {

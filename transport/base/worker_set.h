@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "transport/base/chunk.h"
 #include "transport/base/types.h"
 
 namespace mercury {
@@ -22,14 +23,14 @@ constexpr uint64_t ranks_in_word(uint32_t workers, uint32_t word) noexcept {
   return left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
 }
 
-inline bool contains(const WorkerSet& set, uint32_t rank) noexcept {
-  return (set[rank / 64] >> (rank % 64) & 1) != 0;
+inline bool contains(const WorkerSet& set, Rank rank) noexcept {
+  return (set[rank.value / 64] >> (rank.value % 64) & 1) != 0;
 }
-inline void insert(WorkerSet& set, uint32_t rank) noexcept {
-  set[rank / 64] |= uint64_t{1} << (rank % 64);
+inline void insert(WorkerSet& set, Rank rank) noexcept {
+  set[rank.value / 64] |= uint64_t{1} << (rank.value % 64);
 }
-inline void erase(WorkerSet& set, uint32_t rank) noexcept {
-  set[rank / 64] &= ~(uint64_t{1} << (rank % 64));
+inline void erase(WorkerSet& set, Rank rank) noexcept {
+  set[rank.value / 64] &= ~(uint64_t{1} << (rank.value % 64));
 }
 inline WorkerSet without(WorkerSet set, const WorkerSet& these) noexcept {
   for (size_t word = 0; word < set.size(); ++word) set[word] &= ~these[word];

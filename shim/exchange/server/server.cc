@@ -55,9 +55,9 @@ Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire:
                       std::span<const std::byte> payload, uint64_t now_ns) noexcept {
   const Job& job = jobs_[worker.job.value];
   const ChunkHeader chunk = ChunkHeader::of(header);
-  if (chunk.sender != worker.rank || chunk.incarnation != worker.incarnation) {
-    counters_.add(chunk.sender != worker.rank ? Counter::kDropWorkerRank
-                                              : Counter::kDropIncarnation);
+  if (chunk.sender != worker.rank.value || chunk.incarnation != worker.incarnation) {
+    counters_.add(chunk.sender != worker.rank.value ? Counter::kDropWorkerRank
+                                                    : Counter::kDropIncarnation);
     return Taken::kYes;
   }
   if (sends_.short_of(job.spec.workers) || sends_.takes_others_part(worker.job, serving_)) {

@@ -30,7 +30,7 @@ namespace mercury {
 // A worker at the other end of a session, as the control plane has bound it.
 struct WorkerPeer {
   JobSlot job;
-  uint16_t rank = 0;
+  Rank rank;
   uint32_t incarnation = 0;
   bool catches_up = false;  // took a lost one's place
 };
@@ -48,8 +48,7 @@ class Server {
   // --- cold --------------------------------------------------------------------------------------
   Status add_job(const command::AddServerJob& spec);
   // Sums for this worker travel on the session from now on.
-  Result<WorkerPeer> bind_worker(JobSlot job, uint16_t rank, uint32_t incarnation,
-                                 SessionSlot session);
+  Result<WorkerPeer> bind_worker(JobSlot job, Rank rank, uint32_t incarnation, SessionSlot session);
   void forget(SessionSlot session, const WorkerPeer& worker) noexcept;
   Status add_tensor(const command::AddTensor& spec);
   bool has_job(JobSlot job) const noexcept {

@@ -25,33 +25,34 @@ Status Server::add_job(const command::AddServerJob& spec) {
   return {};
 }
 
-Result<WorkerPeer> Server::bind_worker(JobSlot slot, uint16_t rank, uint32_t incarnation,
+Result<WorkerPeer> Server::bind_worker(JobSlot slot, Rank rank, uint32_t incarnation,
                                        SessionSlot session) {
-  if (!has_job(slot) || rank >= jobs_[slot.value].spec.workers) {
+  if (!has_job(slot) || rank.value >= jobs_[slot.value].spec.workers) {
     return Error(Errc::kNotFound, "bind of a worker to a job that is not here");
   }
   if (Status set = aggregator_.set_incarnation(slot, rank, incarnation); !set) return set.error();
   Job& job = jobs_[slot.value];
-  job.workers[rank] = session;
-  job.bound[rank] = 1;
-  return WorkerPeer{slot, rank, incarnation, job.replaced[rank] != 0};
+  job.workers[rank.value] = session;
+  job.bound[rank.value] = 1;
+  return WorkerPeer{slot, rank, incarnation, job.replaced[rank.value] != 0};
 }
 
 void Server::forget(SessionSlot session, const WorkerPeer& worker) noexcept {
   if (!has_job(worker.job)) return;
   Job& job = jobs_[worker.job.value];
-  if (job.bound[worker.rank] && job.workers[worker.rank] == session) job.bound[worker.rank] = 0;
+  if (job.bound[worker.rank.value] && job.workers[worker.rank.value] == session)
+    job.bound[worker.rank.value] = 0;
 }
 
 Status Server::replace_worker(const command::ReplaceWorker& request) {
-  if (!has_job(request.job) || request.rank >= jobs_[request.job.value].spec.workers) {
+  if (!has_job(request.job) || request.rank.value >= jobs_[request.job.value].spec.workers) {
     return Error(Errc::kNotFound, "a worker was replaced in a job that is not here");
   }
   Status set = aggregator_.set_incarnation(request.job, request.rank, request.incarnation);
   if (!set) return set;
   Job& job = jobs_[request.job.value];
-  job.bound[request.rank] = 0;
-  job.replaced[request.rank] = 1;
+  job.bound[request.rank.value] = 0;
+  job.replaced[request.rank.value] = 1;
   events_.emplace_back(event::WorkerReplaced{request.job, request.rank, request.incarnation,
                                              aggregator_.open_rounds(request.job)});
   return {};

@@ -281,8 +281,8 @@ bool Worker::prepare(const ScheduledChunk& chunk, OutgoingMessage& out) noexcept
   if (!tensor.needs(chunk.key)) return false;
   wire::Header& header = out.header;
   header.type = kPushFrame;
-  ChunkHeader{chunk.key.round, tensor.spec.tensor, chunk.key.chunk,
-              chunk.priority,  job->spec.rank,     job->spec.incarnation}
+  ChunkHeader{chunk.key.round, tensor.spec.tensor,   chunk.key.chunk,
+              chunk.priority,  job->spec.rank.value, job->spec.incarnation}
       .write(header);
   if (job->partitions && ends_partition(tensor, chunk.key.chunk)) header.flags = wire::kFlagAckNow;
   out.payload = {tensor.memory_of(chunk.key.chunk), tensor.bytes_of(chunk.key.chunk)};

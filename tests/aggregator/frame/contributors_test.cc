@@ -16,7 +16,7 @@ std::vector<std::byte> bytes_of(const WorkerSet& set, uint32_t workers) {
 
 TEST(Contributors, HasTheBytesOfTheProtocol) {
   WorkerSet set{};
-  for (const uint32_t rank : {0U, 9U, 63U, 64U}) insert(set, rank);
+  for (const Rank rank : {Rank(0), Rank(9), Rank(63), Rank(64)}) insert(set, rank);
   const std::array<uint8_t, 16> golden = {0x80, 0, 0, 0, 0, 0, 0x02, 0x01, 0, 0, 0, 0, 0, 0, 0, 1};
   const auto bytes = bytes_of(set, 65);
   ASSERT_EQ(bytes.size(), golden.size());
@@ -26,8 +26,8 @@ TEST(Contributors, HasTheBytesOfTheProtocol) {
 TEST(Contributors, ComesBackForAnyNumberOfWorkers) {
   for (uint32_t workers = 1; workers <= kMaxWorkers; ++workers) {
     WorkerSet set{};
-    insert(set, workers - 1);
-    insert(set, workers / 2);
+    insert(set, Rank(static_cast<uint16_t>(workers - 1)));
+    insert(set, Rank(static_cast<uint16_t>(workers / 2)));
     const auto decoded = decode_contributors(bytes_of(set, workers), workers);
     ASSERT_TRUE(decoded) << workers;
     EXPECT_EQ(*decoded, set) << workers;

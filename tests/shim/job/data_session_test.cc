@@ -16,7 +16,7 @@ class DataSessionTest : public RunningTest {
     hello.kind = wire::SessionKind::kData;
     hello.role = Role::kWorker;
     hello.rank = rank;
-    hello.incarnation = served().incarnations.at(rank);
+    hello.incarnation = served().incarnations.at(Rank(rank));
     hello.job = "train";
     sign(hello);
     return hello;
@@ -52,7 +52,7 @@ TEST_F(JobTest, AnAnswerThatDoesNotProveTheSecretIsNotBelieved) {
 
 TEST_F(DataSessionTest, StrangersGetNone) {
   start();
-  const uint64_t bound = served().bound.at(0);
+  const uint64_t bound = served().to_workers.at(0);
   wire::Hello hello = hello_of(0);
   hello.proof[0] ^= 1;
   EXPECT_TRUE(refused(hello)) << "without the secret";
@@ -76,7 +76,7 @@ TEST_F(DataSessionTest, StrangersGetNone) {
   b->close();
   hosts.run_for(kSecond);
   EXPECT_TRUE(refused(gone)) << "of one that has left";
-  EXPECT_EQ(served().bound.at(0), bound);
+  EXPECT_EQ(served().to_workers.at(0), bound);
   EXPECT_TRUE(a->status().ok());
   a->close();
   expect_nothing_left();
@@ -86,7 +86,7 @@ TEST_F(DataSessionTest, StrangersGetNone) {
 // keeps its own session.
 TEST_F(DataSessionTest, RepeatedHellosAreFewAndTakeNothing) {
   start();
-  const uint64_t bound = served().bound.at(0);
+  const uint64_t bound = served().to_workers.at(0);
   std::vector<Session*> repeated;
   for (int i = 0; i < 20; ++i) {
     repeated.push_back(&hosts.connect_raw(address(3), hello_of(0)));
@@ -97,7 +97,7 @@ TEST_F(DataSessionTest, RepeatedHellosAreFewAndTakeNothing) {
   const auto waiting = std::count_if(repeated.begin(), repeated.end(),
                                      [](const Session* s) { return !s->ends[1].closed; });
   EXPECT_EQ(waiting, 4);
-  EXPECT_EQ(served().bound.at(0), bound);
+  EXPECT_EQ(served().to_workers.at(0), bound);
   EXPECT_TRUE(a->status().ok() && b->status().ok());
   end();
 }

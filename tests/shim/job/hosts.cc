@@ -121,13 +121,14 @@ void Hosts::close(Session& session, int end, Errc code, const std::string& text)
 }
 
 // Another session may take a binding over when the last one is closed.
-void Hosts::bind(HostModel& host, uint16_t lane, HostModel::EngineJob& job, uint16_t index,
+template <class Peer>
+void Hosts::bind(HostModel& host, uint16_t lane, std::map<Peer, uint64_t>& sessions, Peer peer,
                  uint64_t token) {
-  const auto bound = job.bound.find(index);
-  if (bound != job.bound.end() && find(host, lane, bound->second).first) {
+  const auto bound = sessions.find(peer);
+  if (bound != sessions.end() && find(host, lane, bound->second).first) {
     violation(host, "bound twice");
   }
-  job.bound[index] = token;
+  sessions[peer] = token;
 }
 
 void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
@@ -149,7 +150,7 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     jobs[d->job.value].policy = d->terms.policy;
   } else if (const auto* b = std::get_if<command::BindShard>(&any)) {
     auto* job = need(b->job, "BindShard");
-    if (job) bind(host, lane, *job, b->shard.value, b->token);
+    if (job) bind(host, lane, job->to_shards, b->shard, b->token);
   } else if (const auto* w = std::get_if<command::BindWorker>(&any)) {
     auto* job = need(w->job, "BindWorker");
     if (job) {
@@ -159,7 +160,7 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
       if (job->withdrawn.contains(w->rank)) violation(host, "a withdrawn worker is bound");
       incarnation = w->incarnation;
     }
-    if (job) bind(host, lane, *job, w->rank, w->token);
+    if (job) bind(host, lane, job->to_workers, w->rank, w->token);
   } else if (const auto* t = std::get_if<command::AddTensor>(&any)) {
     auto* job = need(t->job, "AddTensor");
     if (!job) return;
@@ -178,7 +179,7 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     auto* job = need(p->job, "ReplaceWorker");
     if (!job) return;
     job->incarnations[p->rank] = p->incarnation;
-    job->bound.erase(p->rank);
+    job->to_workers.erase(p->rank);
     job->withdrawn.erase(p->rank);
     event::WorkerReplaced replaced{p->job, p->rank, p->incarnation, {}};
     for (const auto& [tensor, round] : job->rounds) {

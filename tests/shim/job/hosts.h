@@ -32,15 +32,16 @@ struct HostModel {
     command::AddWorkerJob worker_spec;
     command::AddServerJob server_spec;
     std::map<uint32_t, command::AddTensor> tensors;
-    std::map<uint16_t, uint64_t> bound;  // shard or rank: token
+    std::map<Shard, uint64_t> to_shards;  // worker: the sessions bound, by token
+    std::map<Rank, uint64_t> to_workers;  // server: the same
     Errc failed = Errc::kOk;
-    std::map<uint32_t, uint32_t> rounds;        // server: what it will say of its tensors
-    std::map<uint16_t, uint32_t> incarnations;  // server: of the workers bound or replaced last
-    bool fences = true;                         // server: false: it never answers ReplaceWorker
+    std::map<uint32_t, uint32_t> rounds;    // server: what it will say of its tensors
+    std::map<Rank, uint32_t> incarnations;  // server: of the workers bound or replaced last
+    bool fences = true;                     // server: false: it never answers ReplaceWorker
     int refills = 0;
     uint64_t chunks_moved = 0;  // worker: what it says when it is asked
     std::string policy;         // as last heard
-    std::set<uint16_t> withdrawn;
+    std::set<Rank> withdrawn;
     bool ending = false;                                    // server: as WithdrawWorker said last
     std::map<uint32_t, command::FailRounds> failed_rounds;  // worker: by tensor, the last
   };
@@ -120,7 +121,8 @@ class Hosts {
   void drop_pending(Session& session, int end);
   std::pair<Session*, int> find(const HostModel& host, uint16_t lane, uint64_t token);
   void job_command(HostModel& host, uint16_t lane, const Command& command);
-  void bind(HostModel& host, uint16_t lane, HostModel::EngineJob& job, uint16_t index,
+  template <class Peer>
+  void bind(HostModel& host, uint16_t lane, std::map<Peer, uint64_t>& sessions, Peer peer,
             uint64_t token);
   void violation(const HostModel& host, const std::string& what) {
     violations.push_back("host " + std::to_string(host.number) + ": " + what);

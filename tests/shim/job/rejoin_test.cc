@@ -352,7 +352,7 @@ class QuorumJobTest : public JobTest {
     hosts.run_for(kSecond);
     for (Program* p : w) ASSERT_TRUE(p->is_open()) << p->open_text;
   }
-  const std::set<uint16_t>& withdrawn() { return engine_job(4, 0, JobSlot(0)).withdrawn; }
+  const std::set<Rank>& withdrawn() { return engine_job(4, 0, JobSlot(0)).withdrawn; }
   Program* w[3] = {};
 };
 
@@ -371,7 +371,7 @@ TEST_F(QuorumJobTest, GoesOnWithoutALostWorkerForAsLongAsItTakes) {
   hosts.kill(3);
   hosts.run_for(kMinute);
   EXPECT_TRUE(w[0]->status().ok() && w[1]->status().ok());
-  EXPECT_EQ(withdrawn(), (std::set<uint16_t>{2}));
+  EXPECT_EQ(withdrawn(), (std::set<Rank>{2}));
   hosts.add(5, 1, not_serving());
   w[2] = &opens(5, request(2));
   hosts.run_for(kSecond);
@@ -433,7 +433,7 @@ TEST_F(QuorumJobTest, WhoLeavesInOrderIsNotMissedWhileEnoughAreThere) {
   w[0]->close();
   hosts.run_for(kMinute);
   EXPECT_TRUE(w[1]->status().ok() && w[2]->status().ok());
-  EXPECT_EQ(withdrawn(), (std::set<uint16_t>{0}));
+  EXPECT_EQ(withdrawn(), (std::set<Rank>{0}));
   EXPECT_FALSE(engine_job(4, 0, JobSlot(0)).ending);
   w[1]->close();
   hosts.run_for(kMinute);

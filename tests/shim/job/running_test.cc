@@ -193,7 +193,7 @@ TEST_F(RunningTest, LeavingInOrderLetsTheOthersFinish) {
   EXPECT_EQ(a->closes, 1);
   EXPECT_TRUE(b->status().ok()) << "nobody waits for it";
   for (const int host : {3, 4}) {
-    EXPECT_EQ(engine_job(host, 0, JobSlot(0)).withdrawn, std::set<uint16_t>{0});
+    EXPECT_EQ(engine_job(host, 0, JobSlot(0)).withdrawn, std::set<Rank>{0});
     EXPECT_TRUE(engine_job(host, 0, JobSlot(0)).ending);
     EXPECT_FALSE(hosts.manager(host).idle());
   }
