@@ -38,7 +38,7 @@ struct AddWorkerJob {
 struct BindShard {  // chunks of `shard` travel on the session `token` of this engine
   JobSlot job;
   Shard shard;
-  uint64_t token = 0;
+  Token token;
 };
 // Server side.
 struct AddServerJob {
@@ -55,7 +55,7 @@ struct BindWorker {  // results for worker `rank` travel on the session `token`
   JobSlot job;
   Rank rank;
   uint32_t incarnation = 0;
-  uint64_t token = 0;
+  Token token;
 };
 // Both sides. `chunk_bytes` is the job's payload per frame, agreed by all members.
 struct AddTensor {

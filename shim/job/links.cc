@@ -6,7 +6,8 @@
 namespace mercury {
 
 LinkId Links::add(Link link) {
-  links_.emplace(++last_id_, link);
+  ++last_id_.value;
+  links_.emplace(last_id_, link);
   return last_id_;
 }
 

@@ -19,7 +19,7 @@
 
 namespace mercury {
 
-using LinkId = uint64_t;  // the token of the engine's commands and events; 0 = none
+using LinkId = Token;  // of a session; one end within this host has one of the same numbers
 
 struct Link {
   enum class Owner : uint8_t {

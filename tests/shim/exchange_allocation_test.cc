@@ -53,7 +53,7 @@ class ExchangeAllocation : public testing::Test {
     tensor.chunk_bytes = 64;
     run(tensor);
     for (uint16_t rank = 0; rank < workers; ++rank) {
-      run(command::BindWorker{JobSlot(0), Rank(rank), 7, rank});
+      run(command::BindWorker{JobSlot(0), Rank(rank), 7, Token(uint64_t{rank})});
     }
   }
   Taken push(uint16_t rank, uint32_t chunk, uint64_t now_ns) {

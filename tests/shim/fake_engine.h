@@ -11,8 +11,8 @@
 namespace mercury {
 
 struct FakeEngine final : SessionHost {
-  std::optional<SessionSlot> claim(uint64_t token) override {
-    return SessionSlot(static_cast<uint32_t>(token));
+  std::optional<SessionSlot> claim(Token token) override {
+    return SessionSlot(static_cast<uint32_t>(token.value));
   }
   void expect(JobSlot, const CreditAllocator::FanIn&) override {}
   void heed_urgency(JobSlot job, bool heed) override { heeds[job.value] = heed; }

@@ -67,7 +67,7 @@ class GradientExchangeTest : public testing::Test {
     }
     return !failed;
   }
-  bool bind_worker(JobSlot job, Rank rank, uint32_t incarnation, uint64_t token) {
+  bool bind_worker(JobSlot job, Rank rank, uint32_t incarnation, Token token) {
     return does(command::BindWorker{job, rank, incarnation, token});
   }
 
@@ -235,7 +235,8 @@ TEST_F(GradientExchangeTest, EachPushThatIsRefusedIsCountedUnderItsReasonAndChan
   };
   for (header.sender = 0; header.sender < 2; ++header.sender) {
     header.incarnation = 7 + header.sender;
-    ASSERT_TRUE(bind_worker(JobSlot(0), Rank(header.sender), header.incarnation, header.sender));
+    ASSERT_TRUE(bind_worker(JobSlot(0), Rank(header.sender), header.incarnation,
+                            Token(uint64_t{header.sender})));
     for (header.chunk = 0; header.chunk.value < 2; ++header.chunk.value) {
       header.round = 1;
       ASSERT_EQ(push(header), Taken::kYes);
@@ -291,7 +292,7 @@ TEST_F(GradientExchangeTest, AMemberThatTakesNoSumsLeavesRoomForOtherJobs) {
   test::ChunkFrame innocent = header;
   innocent.chunk = 0;
   for (const uint16_t rank : {uint16_t{0}, uint16_t{1}}) {
-    ASSERT_TRUE(bind_worker(JobSlot(1), Rank(rank), 7, 1u + rank));
+    ASSERT_TRUE(bind_worker(JobSlot(1), Rank(rank), 7, Token(uint64_t{1} + rank)));
     innocent.sender = rank;
     EXPECT_EQ(exchange_.on_message(SessionSlot(1u + rank), innocent, elements, 0), Taken::kYes);
   }

@@ -31,6 +31,9 @@ struct std::hash<mercury::Id<Tag, Number>> {
 namespace mercury {
 
 using SessionSlot = Id<struct SessionTag, uint32_t>;  // index in one engine's session table
+// What the control plane calls a session, on both sides of an engine's rings: chosen before the
+// engine has a slot for it, and never used twice on a host. 0: none.
+using Token = Id<struct TokenTag, uint64_t>;
 using JobSlot =
     Id<struct JobTag, uint16_t>;  // index in one host's job table, same in all its engines
 // Of a session that belongs to no job (a job's control sessions, a service's of streams): no job's

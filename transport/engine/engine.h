@@ -237,16 +237,16 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   void send_reason(const Endpoint& remote, const wire::Hello& hello, Errc code,
                    std::string_view text);
   template <class F>
-  void with_session(uint64_t token, F use);
+  void with_session(Token token, F use);
   void stop();
   // --- SessionHost ---
-  std::optional<SessionSlot> claim(uint64_t token) override;
+  std::optional<SessionSlot> claim(Token token) override;
   void expect(JobSlot job, const CreditAllocator::FanIn& fan_in) override;
   void heed_urgency(JobSlot job, bool heed) override { credit_.heed_urgency(job, heed); }
   void release(JobSlot job, Errc code, std::string_view text) override;
   void receive_hello(const RxFrame& frame, const wire::Header& header,
                      std::span<const std::byte> payload);
-  Result<SessionSlot> open_session(const Endpoint& remote, uint64_t token, JobSlot job);
+  Result<SessionSlot> open_session(const Endpoint& remote, Token token, JobSlot job);
   void tick();
   void follow_link_rate();
   void report(Event event) { outbox_.push_back(std::make_unique<Event>(std::move(event))); }

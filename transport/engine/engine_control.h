@@ -11,8 +11,7 @@
 namespace mercury {
 
 template <Port P, Service S>
-Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, uint64_t token,
-                                               JobSlot job) {
+Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Token token, JobSlot job) {
   Result<PathId> path = port_.open_path(remote);
   if (!path) return path.error();
   SessionSlot slot;
@@ -199,7 +198,7 @@ void Engine<P, S>::run(const command::CloseSession& request) {
 // A session that has closed meanwhile is no error: SessionClosed is on its way.
 template <Port P, Service S>
 template <class F>
-void Engine<P, S>::with_session(uint64_t token, F use) {
+void Engine<P, S>::with_session(Token token, F use) {
   SessionSlot slot;
   if (SessionEntry* entry = sessions_.find_token(token, slot)) {
     sessions_.touch(slot);
@@ -208,7 +207,7 @@ void Engine<P, S>::with_session(uint64_t token, F use) {
 }
 
 template <Port P, Service S>
-std::optional<SessionSlot> Engine<P, S>::claim(uint64_t token) {
+std::optional<SessionSlot> Engine<P, S>::claim(Token token) {
   std::optional<SessionSlot> claimed;
   with_session(token, [&](SessionSlot slot, SessionEntry& entry) {
     claimed = slot;

@@ -50,7 +50,7 @@ class SessionHost {
  public:
   // The session's messages are the service's from now on: it is blocked until the engine unblocks
   // it. Nothing: it has closed meanwhile, which is no error: SessionClosed is on its way.
-  virtual std::optional<SessionSlot> claim(uint64_t token) = 0;
+  virtual std::optional<SessionSlot> claim(Token token) = 0;
   // How many will send messages to this engine for the job, before the first does.
   virtual void expect(JobSlot job, const CreditAllocator::FanIn& fan_in) = 0;
   // Whether receivers grant more to senders of what is urgent (flow/credit.h).

@@ -25,7 +25,7 @@ namespace command {
 
 // Opens a session to `remote`; SessionOpened or SessionClosed follows.
 struct Connect {
-  uint64_t token = 0;
+  Token token;
   JobSlot job = kNoJob;
   Endpoint remote;
   wire::Hello hello;  // `session` and `max_udp_payload` are filled in by the engine
@@ -34,7 +34,7 @@ struct Connect {
 // Answers a HelloReceived event.
 struct Accept {
   uint64_t hello = 0;  // HelloReceived::hello
-  uint64_t token = 0;  // names the session from now on
+  Token token;         // names the session from now on
   JobSlot job = kNoJob;
   wire::HelloAck answer;  // `session` and `max_udp_payload` are filled in by the engine
   wire::Key key{};
@@ -45,11 +45,11 @@ struct Refuse {
   std::string text;
 };
 struct SendControl {
-  uint64_t token = 0;
+  Token token;
   std::vector<std::byte> message;
 };
 struct CloseSession {
-  uint64_t token = 0;
+  Token token;
   Errc code = Errc::kClosed;
   std::string text;
 };
@@ -73,20 +73,20 @@ struct HelloRefused {  // by the engine itself: no version in common. At most on
 // Of Connect: HELLO_ACK has come. Of Accept: a frame, other than a message, has come that proves
 // the peer knows the key.
 struct SessionOpened {
-  uint64_t token = 0;
+  Token token;
   wire::HelloAck answer;
 };
 struct SessionClosed {
-  uint64_t token = 0;
+  Token token;
   Errc code = Errc::kOk;
   std::string text;
 };
 struct ControlReceived {
-  uint64_t token = 0;
+  Token token;
   std::vector<std::byte> message;
 };
 struct PathProbed {  // largest UDP payload that the path carries both ports' limits considered
-  uint64_t token = 0;
+  Token token;
   uint16_t max_udp_payload = 0;
 };
 struct Stopped {};

@@ -58,7 +58,7 @@ SessionEntry* SessionTable::find(uint32_t number) noexcept {
   return entries_[slot.value].get();
 }
 
-SessionEntry* SessionTable::find_token(uint64_t token, SessionSlot& slot) {
+SessionEntry* SessionTable::find_token(Token token, SessionSlot& slot) {
   for (uint32_t i = 0; i < high_water_; ++i) {
     if (entries_[i] && entries_[i]->token == token && !entries_[i]->closed) {
       slot = SessionSlot(i);

@@ -21,7 +21,7 @@ struct SessionEntry {
   std::unique_ptr<Session> session;
   PathId path;
   Endpoint remote;
-  uint64_t token = 0;  // the control plane's name for it
+  Token token;  // the control plane's name for it
   JobSlot job;
   FrameTag tag;                      // of the session, once the peer is known to know it
   uint32_t link_overhead_bytes = 0;  // of the path's address family (pacer.h)
@@ -52,7 +52,7 @@ class SessionTable {
   bool in_use(SessionSlot slot) const noexcept {
     return slot.value < entries_.size() && entries_[slot.value] != nullptr;
   }
-  SessionEntry* find_token(uint64_t token, SessionSlot& slot);
+  SessionEntry* find_token(Token token, SessionSlot& slot);
   SessionEntry* find_hello(const Endpoint& remote, uint32_t peer_hello);
   uint32_t high_water() const noexcept { return high_water_; }  // slots below it may be in use
   uint32_t size() const noexcept { return size_; }

@@ -43,7 +43,7 @@ class StreamHost : public SessionHost {
 // clang-format off
 // (Version 14 does not know concepts.)
 template <class S>
-concept StreamService = Service<S> && requires(S service, SessionSlot session, uint64_t token,
+concept StreamService = Service<S> && requires(S service, SessionSlot session, Token token,
                                                StreamId stream, Errc code, StreamHost& host) {
   // How much the streams of a session may hold. Asked as it opens.
   { service.stream_config() } -> std::same_as<StreamConfig>;

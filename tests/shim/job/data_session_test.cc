@@ -52,7 +52,7 @@ TEST_F(JobTest, AnAnswerThatDoesNotProveTheSecretIsNotBelieved) {
 
 TEST_F(DataSessionTest, StrangersGetNone) {
   start();
-  const uint64_t bound = served().to_workers.at(0);
+  const Token bound = served().to_workers.at(0);
   wire::Hello hello = hello_of(0);
   hello.proof[0] ^= 1;
   EXPECT_TRUE(refused(hello)) << "without the secret";
@@ -86,7 +86,7 @@ TEST_F(DataSessionTest, StrangersGetNone) {
 // keeps its own session.
 TEST_F(DataSessionTest, RepeatedHellosAreFewAndTakeNothing) {
   start();
-  const uint64_t bound = served().to_workers.at(0);
+  const Token bound = served().to_workers.at(0);
   std::vector<Session*> repeated;
   for (int i = 0; i < 20; ++i) {
     repeated.push_back(&hosts.connect_raw(address(3), hello_of(0)));

@@ -42,7 +42,7 @@ void Hosts::kill(int number) {
   }
 }
 
-std::pair<Session*, int> Hosts::find(const HostModel& host, uint16_t lane, uint64_t token) {
+std::pair<Session*, int> Hosts::find(const HostModel& host, uint16_t lane, Token token) {
   for (auto& session : sessions_) {
     for (int end = 0; end < 2; ++end) {
       const Session::End& e = session->ends[end];
@@ -122,8 +122,8 @@ void Hosts::close(Session& session, int end, Errc code, const std::string& text)
 
 // Another session may take a binding over when the last one is closed.
 template <class Peer>
-void Hosts::bind(HostModel& host, uint16_t lane, std::map<Peer, uint64_t>& sessions, Peer peer,
-                 uint64_t token) {
+void Hosts::bind(HostModel& host, uint16_t lane, std::map<Peer, Token>& sessions, Peer peer,
+                 Token token) {
   const auto bound = sessions.find(peer);
   if (bound != sessions.end() && find(host, lane, bound->second).first) {
     violation(host, "bound twice");
@@ -339,7 +339,7 @@ void Hosts::run(uint64_t until_ns) {
 
 Session& Hosts::connect_raw(const Endpoint& to, const wire::Hello& hello) {
   HostModel nobody;
-  connect(nobody, 0, command::Connect{~uint64_t{0}, JobSlot(), to, hello});
+  connect(nobody, 0, command::Connect{Token(~uint64_t{0}), JobSlot(), to, hello});
   return *sessions_.back();
 }
 

@@ -32,8 +32,8 @@ struct HostModel {
     command::AddWorkerJob worker_spec;
     command::AddServerJob server_spec;
     std::map<uint32_t, command::AddTensor> tensors;
-    std::map<Shard, uint64_t> to_shards;  // worker: the sessions bound, by token
-    std::map<Rank, uint64_t> to_workers;  // server: the same
+    std::map<Shard, Token> to_shards;  // worker: the sessions bound, by token
+    std::map<Rank, Token> to_workers;  // server: the same
     Errc failed = Errc::kOk;
     std::map<uint32_t, uint32_t> rounds;    // server: what it will say of its tensors
     std::map<Rank, uint32_t> incarnations;  // server: of the workers bound or replaced last
@@ -61,7 +61,7 @@ struct Session {
   struct End {
     int host = 0;
     uint16_t lane = 0;
-    uint64_t token = 0;  // 0: not accepted yet
+    Token token;  // 0: not accepted yet
     uint16_t job = 0;
     bool closed = false;
     std::deque<Event> inbox;  // on the wire, towards this end
@@ -119,11 +119,11 @@ class Hosts {
   void accept(HostModel& host, uint16_t lane, const command::Accept& c);
   void close(Session& session, int end, Errc code, const std::string& text);
   void drop_pending(Session& session, int end);
-  std::pair<Session*, int> find(const HostModel& host, uint16_t lane, uint64_t token);
+  std::pair<Session*, int> find(const HostModel& host, uint16_t lane, Token token);
   void job_command(HostModel& host, uint16_t lane, const Command& command);
   template <class Peer>
-  void bind(HostModel& host, uint16_t lane, std::map<Peer, uint64_t>& sessions, Peer peer,
-            uint64_t token);
+  void bind(HostModel& host, uint16_t lane, std::map<Peer, Token>& sessions, Peer peer,
+            Token token);
   void violation(const HostModel& host, const std::string& what) {
     violations.push_back("host " + std::to_string(host.number) + ": " + what);
   }

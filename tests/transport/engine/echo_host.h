@@ -35,12 +35,12 @@ class EchoHost {
   void send(Command command) {
     EXPECT_TRUE(commands_.push(std::make_unique<Command>(std::move(command))));
   }
-  void connect(uint64_t token, const Endpoint& remote, uint32_t offered = wire::kFeatureStreams) {
+  void connect(Token token, const Endpoint& remote, uint32_t offered = wire::kFeatureStreams) {
     wire::Hello hello;
     hello.kind = wire::SessionKind::kData;
     hello.features = offered;
     hello.job = "echo";  // the service's name: the session belongs to no job
-    hello.nonce[0] = static_cast<uint8_t>(token);
+    hello.nonce[0] = static_cast<uint8_t>(token.value);
     send(command::Connect{.token = token, .remote = remote, .hello = hello, .key = key});
   }
 
@@ -50,9 +50,9 @@ class EchoHost {
   Engine engine;
   wire::Key key{1, 2, 3};                     // the service's own
   uint32_t features = wire::kFeatureStreams;  // in answers
-  std::map<uint64_t, Errc> closed;            // sessions, by token
-  std::map<uint64_t, std::string> closed_text;
-  std::vector<uint64_t> opened;
+  std::map<Token, Errc> closed;               // sessions, by token
+  std::map<Token, std::string> closed_text;
+  std::vector<Token> opened;
   std::vector<EchoDone> done;
   uint64_t next_token = 1000;
 
@@ -77,8 +77,8 @@ class EchoHost {
     wire::HelloAck answer;
     answer.features = features;
     answer.nonce[0] = static_cast<uint8_t>(next_token);
-    send(
-        command::Accept{.hello = hello.hello, .token = next_token++, .answer = answer, .key = key});
+    send(command::Accept{
+        .hello = hello.hello, .token = Token(next_token++), .answer = answer, .key = key});
   }
   void on_event(const event::SessionOpened& session) { opened.push_back(session.token); }
   void on_event(const event::SessionClosed& session) {

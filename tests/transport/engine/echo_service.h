@@ -15,12 +15,12 @@
 namespace mercury::echo {
 
 struct StartEcho {
-  uint64_t token = 0;
+  Token token;
   uint32_t streams = 0;
   uint64_t bytes = 0;  // each way, of each stream
 };
 struct EchoDone {  // of all streams of one StartEcho
-  uint64_t token = 0;
+  Token token;
   uint32_t intact = 0;  // streams whose bytes all came back, and their end
 };
 
@@ -37,7 +37,7 @@ class EchoService {
   // One that this side opened, or the other did.
   struct Stream {
     bool ours = false;
-    uint64_t token = 0;
+    Token token;
     uint64_t wanted = 0;  // ours: bytes to write
     uint64_t written = 0;
     uint64_t read = 0;
@@ -54,16 +54,16 @@ class EchoService {
   StreamConfig config;
   StreamHost* host = nullptr;
   std::map<Key, Stream> streams;
-  std::map<uint64_t, SessionSlot> sessions;  // by token
-  std::function<void(Stream&)> on_opened;    // by the peer: before anything is read
-  uint32_t available = 0;                    // how often streams were said to be available
+  std::map<Token, SessionSlot> sessions;   // by token
+  std::function<void(Stream&)> on_opened;  // by the peer: before anything is read
+  uint32_t available = 0;                  // how often streams were said to be available
   uint32_t forgotten = 0;
   uint32_t ended_after_session = 0;  // told of a stream whose session was forgotten already
 
   // Carried out in the engine's next pass.
   void post(std::function<void()> what) { posted_.push_back(std::move(what)); }
 
-  Stream& open(uint64_t token, uint64_t bytes, bool finishes = true) {
+  Stream& open(Token token, uint64_t bytes, bool finishes = true) {
     const SessionSlot session = sessions.at(token);
     const Result<StreamId> id = host->open_stream(session);
     if (!id) {
@@ -85,7 +85,7 @@ class EchoService {
   // --- StreamService ---
   StreamConfig stream_config() const { return config; }
   void attach(StreamHost& engine) { host = &engine; }
-  void on_session_open(SessionSlot session, uint64_t token) { sessions[token] = session; }
+  void on_session_open(SessionSlot session, Token token) { sessions[token] = session; }
   void on_stream_opened(SessionSlot session, StreamId id) {
     Stream& stream = streams[{session, id}];
     stream = Stream();
@@ -210,7 +210,7 @@ class EchoService {
       }
     }
   }
-  void report_done(uint64_t token) {
+  void report_done(Token token) {
     for (const StartEcho& start : unopened_) {
       if (start.token == token) return;
     }

@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kMs = 1'000'000;
 constexpr uint64_t kSecond = 1'000 * kMs;
 constexpr uint64_t kMegabyte = 1 << 20;
-constexpr uint64_t kToken = 7;
+constexpr Token kToken = 7;
 
 sim::Faults bad_weather() {
   sim::Faults faults;
@@ -73,7 +73,7 @@ struct Lab {
   void run_for(uint64_t ns) {
     run([] { return false; }, ns);
   }
-  bool connect(uint64_t token = kToken) {
+  bool connect(Token token = kToken) {
     a().connect(token, b().port->info().local);
     return run([&] { return a().service.sessions.count(token) == 1 && b().opened.size() > 0; });
   }

@@ -24,7 +24,7 @@ class EchoSuite : public testing::Test {
  protected:
   using P =
       typename decltype(std::declval<Lab&>().open(0, std::declval<Counters&>()))::element_type;
-  static constexpr uint64_t kToken = 7;
+  static constexpr Token kToken = 7;
   static constexpr uint64_t kMegabyte = 1 << 20;
   static constexpr std::chrono::seconds kHung{60};  // only a run that does nothing takes so long
 
