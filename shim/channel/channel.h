@@ -24,34 +24,10 @@
 #include <cstdint>
 #include <memory>
 
-#include "transport/base/chunk.h"
+#include "shim/channel/descriptor.h"
 #include "transport/base/result.h"
-#include "transport/base/types.h"
-#include "transport/base/worker_set.h"
 
 namespace mercury {
-
-enum class SubmitOp : uint8_t { kPush = 1, kPull = 2, kPushPull = 3 };
-
-struct Submission {
-  SubmitOp op = SubmitOp::kPushPull;
-  uint16_t priority = 0;
-  uint32_t job = 0;  // the program's number for the job (command::AddWorkerJob::client_job)
-  TensorId tensor;
-  uint64_t cookie = 0;  // comes back in the completion
-};
-
-struct Completion {
-  uint64_t cookie = 0;
-  Errc status = Errc::kOk;
-  uint32_t job = 0;
-  TensorId tensor;
-  Round round;
-  // Of a sum, in a job with a quorum: who is missing in this engine's chunks. So many words of each
-  // set are said, one for 64 workers; 0: nothing is, and `absent` is of no chunk.
-  uint16_t absent_words = 0;
-  Absentees absent = Absentees::of_no_chunk();
-};
 
 struct ChannelGeometry {
   uint32_t submissions = 1024;  // power of two, 4 to 65,536

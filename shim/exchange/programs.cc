@@ -95,8 +95,7 @@ uint32_t Programs::deliver_completions(Worker& worker) noexcept {
         std::find_if(programs_.begin(), programs_.end(),
                      [&done](const Program& p) { return p.channel == done.channel; });
     if (program == programs_.end()) continue;
-    deliver(*program, {done.cookie, done.status, done.client_job, done.tensor, done.round,
-                       done.absent_words, done.absent});
+    deliver(*program, done.told);
     ++delivered;
   }
   if (delivered > 0) {

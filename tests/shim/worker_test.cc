@@ -50,10 +50,10 @@ class WorkerTest : public testing::Test {
     while (worker_.take_range(range)) all.push_back(range);
     return all;
   }
-  std::vector<WorkerCompletion> completions() {
-    std::vector<WorkerCompletion> all;
+  std::vector<Completion> completions() {
+    std::vector<Completion> all;
     WorkerCompletion done;
-    while (worker_.take_completion(done)) all.push_back(done);
+    while (worker_.take_completion(done)) all.push_back(done.told);
     return all;
   }
   Shard shard_of(uint32_t chunk) const {
@@ -102,7 +102,7 @@ TEST_F(WorkerTest, PushPullGoesOutOnceAndEndsWhenEverySumIsHere) {
   EXPECT_EQ(done[0].cookie, 99U);
   EXPECT_EQ(done[0].status, Errc::kOk);
   EXPECT_EQ(done[0].round, Round(1));
-  EXPECT_EQ(done[0].client_job, 3U);
+  EXPECT_EQ(done[0].job, 3U);
   EXPECT_EQ(memory_, std::vector<float>(1000, 5.0F));
 }
 
@@ -271,8 +271,9 @@ class QuorumWorkerTest : public testing::Test {
 TEST_F(QuorumWorkerTest, TheLastChunkSaysWhoIsMissingInSomeAndInAll) {
   EXPECT_TRUE(deliver(0, 3, 0x8000000000000001, 0x20));  // 0, 63 and 69
   EXPECT_TRUE(deliver(1, 2, 0x1, 0x20));
-  WorkerCompletion done;
-  ASSERT_TRUE(worker_.take_completion(done));
+  WorkerCompletion ended;
+  ASSERT_TRUE(worker_.take_completion(ended));
+  const Completion& done = ended.told;
   EXPECT_EQ(done.cookie, 99U);
   EXPECT_EQ(done.status, Errc::kOk);
   EXPECT_EQ(done.absent_words, 2);

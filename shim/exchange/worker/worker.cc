@@ -115,7 +115,7 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
 
 void Worker::complete(const Job& job, uint64_t cookie, TensorId tensor, Round round,
                       Errc status) noexcept {
-  completions_.push_back({job.spec.channel, cookie, status, job.spec.client_job, tensor, round});
+  completions_.push_back({job.spec.channel, {cookie, status, job.spec.client_job, tensor, round}});
 }
 
 void Worker::fail_job(JobSlot slot, Errc code) noexcept {
@@ -167,7 +167,7 @@ bool Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, Te
                     uint16_t priority, uint64_t cookie) noexcept {
   counters_.add(Counter::kSubmissions);
   const auto refuse = [&](Errc code, Round round) {
-    completions_.push_back({channel, cookie, code, client_job, id, round});
+    completions_.push_back({channel, {cookie, code, client_job, id, round}});
     return false;
   };
   Job* job = find(channel, client_job);
@@ -240,8 +240,9 @@ void Worker::complete_what_ended(Job& job, Tensor& tensor) noexcept {
 void Worker::complete_sums(const Job& job, Tensor& tensor, uint64_t cookie) noexcept {
   complete(job, cookie, tensor.spec.tensor, tensor.round, Errc::kOk);
   if (job.spec.terms.quorum == 0) return;
-  completions_.back().absent_words = static_cast<uint16_t>(words_of(job.spec.workers));
-  completions_.back().absent = tensor.absent;
+  Completion& told = completions_.back().told;
+  told.absent_words = static_cast<uint16_t>(words_of(job.spec.workers));
+  told.absent = tensor.absent;
 }
 
 bool Worker::take_range(WorkerRange& out) noexcept {

@@ -20,6 +20,7 @@
 #include "scheduler/plan/plan.h"
 #include "scheduler/policy.h"
 #include "scheduler/scheduler.h"
+#include "shim/channel/descriptor.h"
 #include "shim/job/command.h"
 #include "transport/base/counters.h"
 #include "transport/base/result.h"
@@ -34,13 +35,7 @@ enum class WorkerOp : uint8_t { kPush, kPull, kPushPull };
 // An operation that ended, for the program that submitted it.
 struct WorkerCompletion {
   EngineChannel* channel = nullptr;
-  uint64_t cookie = 0;
-  Errc status = Errc::kOk;
-  uint32_t client_job = 0;
-  TensorId tensor;
-  Round round;
-  uint16_t absent_words = 0;  // these two: as in Completion
-  Absentees absent = Absentees::of_no_chunk();
+  Completion told;
 };
 
 struct WorkerRange {  // chunks to be scheduled
