@@ -7,7 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <bitset>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "shim/job/links.h"
+#include "transport/base/worker_set.h"
 
 namespace mercury {
 
@@ -79,7 +79,7 @@ class Coordinator {
   struct Known {
     message::Tensor tensor;
     Rank declared_by;
-    std::bitset<kMaxWorkers> declared;  // by rank
+    WorkerSet declared{};
   };
 
   // --- gathering (coordinator.cc) ---

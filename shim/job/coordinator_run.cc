@@ -145,7 +145,7 @@ void Coordinator::waits_in_vain(const message::Stalled& message) {
     known.lacked = tensors_lacked(row->rank);
   }
   message::PeerLeft left = known;
-  if (tensors_.at(message.at.tensor).declared.test(row->rank.value)) left.lacked.clear();
+  if (contains(tensors_.at(message.at.tensor).declared, row->rank)) left.lacked.clear();
   left.waiting = message.at;
   for (const Seat& seat : seats_) context_.links.send(seat.link, left);
 }
@@ -208,7 +208,7 @@ void Coordinator::defined(LinkId server) {
 void Coordinator::note_declared(const Declaration& declaration, const Seat& seat) {
   refusals_.erase(rank_of(seat));
   for (const message::Tensor& t : declaration.tensors) {
-    tensors_[t.id].declared.set(rank_of(seat).value);
+    insert(tensors_[t.id].declared, rank_of(seat));
   }
 }
 
@@ -227,7 +227,7 @@ std::string Coordinator::tensors_lacked(Rank rank) const {
   size_t count = 0;
   TensorId lowest = kMaxTensorId;
   for (const auto& [id, known] : tensors_) {
-    if (known.declared.test(rank.value)) continue;
+    if (contains(known.declared, rank)) continue;
     ++count;
     lowest = std::min(lowest, id);
   }
