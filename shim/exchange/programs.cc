@@ -3,21 +3,6 @@
 #include <algorithm>
 
 namespace mercury {
-namespace {
-
-WorkerOp operation_of(SubmitOp op) noexcept {
-  switch (op) {
-    case SubmitOp::kPush:
-      return WorkerOp::kPush;
-    case SubmitOp::kPull:
-      return WorkerOp::kPull;
-    case SubmitOp::kPushPull:
-      break;
-  }
-  return WorkerOp::kPushPull;
-}
-
-}  // namespace
 
 void Programs::attach(EngineChannel* channel) {
   programs_.push_back({channel, false, {}});
@@ -73,8 +58,7 @@ uint32_t Programs::take_submissions(Program& program, Worker& worker, const Send
       events_.emplace_back(event::ChannelBroken{program.channel, "invalid submission descriptor"});
       break;
     }
-    refused += !worker.submit(program.channel, operation_of(submission.op), submission.job,
-                              submission.tensor, submission.priority, submission.cookie);
+    refused += !worker.submit(program.channel, submission);
     ++taken;
   }
   refused_by_all += refused;

@@ -41,8 +41,8 @@ class WorkerTest : public testing::Test {
     spec.data = reinterpret_cast<std::byte*>(memory_.data());
     return spec;
   }
-  void submit(WorkerOp op, uint64_t cookie, TensorId number = 5, uint32_t client_job = 3) {
-    worker_.submit(channel_, op, client_job, number, 4, cookie);
+  void submit(SubmitOp op, uint64_t cookie, TensorId number = 5, uint32_t client_job = 3) {
+    worker_.submit(channel_, {op, 4, client_job, number, cookie});
   }
   std::vector<WorkerRange> ranges() {
     std::vector<WorkerRange> all;
@@ -87,7 +87,7 @@ class WorkerTest : public testing::Test {
 };
 
 TEST_F(WorkerTest, PushPullGoesOutOnceAndEndsWhenEverySumIsHere) {
-  submit(WorkerOp::kPushPull, 99);
+  submit(SubmitOp::kPushPull, 99);
   const auto out = ranges();
   ASSERT_EQ(out.size(), 2U);
   uint32_t chunks = 0;
@@ -107,7 +107,7 @@ TEST_F(WorkerTest, PushPullGoesOutOnceAndEndsWhenEverySumIsHere) {
 }
 
 TEST_F(WorkerTest, PreparesTheChunkOfTheRightBytes) {
-  submit(WorkerOp::kPushPull, 1);
+  submit(SubmitOp::kPushPull, 1);
   OutgoingMessage out;
   ASSERT_TRUE(worker_.prepare(scheduled(1, ChunkIndex(kChunks - 1)), out));
   EXPECT_EQ(out.payload.size(), (1000U - 64 * (kChunks - 1)) * 4);
@@ -119,7 +119,7 @@ TEST_F(WorkerTest, PreparesTheChunkOfTheRightBytes) {
 }
 
 TEST_F(WorkerTest, DuplicateAndForeignSumsChangeNothing) {
-  submit(WorkerOp::kPushPull, 1);
+  submit(SubmitOp::kPushPull, 1);
   EXPECT_TRUE(deliver(0, 1, 5.0F));
   EXPECT_TRUE(deliver(0, 1, 6.0F));
   EXPECT_EQ(memory_[0], 5.0F);
@@ -129,7 +129,7 @@ TEST_F(WorkerTest, DuplicateAndForeignSumsChangeNothing) {
 }
 
 TEST_F(WorkerTest, ASumFromTheWrongServerIsRefused) {
-  submit(WorkerOp::kPushPull, 1);
+  submit(SubmitOp::kPushPull, 1);
   std::vector<float> sum(64, 9.0F);
   test::ChunkFrame header;
   header.type = kResultFrame;
@@ -143,7 +143,7 @@ TEST_F(WorkerTest, ASumFromTheWrongServerIsRefused) {
 }
 
 TEST_F(WorkerTest, ACorruptSumIsNotTakenAndItsRepetitionHeals) {
-  submit(WorkerOp::kPushPull, 1);
+  submit(SubmitOp::kPushPull, 1);
   EXPECT_FALSE(deliver(3, 1, 5.0F, 17));
   EXPECT_TRUE(deliver(3, 1, 5.0F));
   EXPECT_EQ(memory_[3 * 64 + 4], 5.0F);
@@ -151,7 +151,7 @@ TEST_F(WorkerTest, ACorruptSumIsNotTakenAndItsRepetitionHeals) {
 }
 
 TEST_F(WorkerTest, APushEndsByAcknowledgementsAndItsPullBySums) {
-  submit(WorkerOp::kPush, 11);
+  submit(SubmitOp::kPush, 11);
   ChunkKey key{0, 1, 0};
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
     EXPECT_TRUE(completions().empty());
@@ -162,8 +162,8 @@ TEST_F(WorkerTest, APushEndsByAcknowledgementsAndItsPullBySums) {
   auto done = completions();
   ASSERT_EQ(done.size(), 1U);
   EXPECT_EQ(done[0].cookie, 11U);
-  submit(WorkerOp::kPull, 12);
-  submit(WorkerOp::kPull, 13);  // one pull a push
+  submit(SubmitOp::kPull, 12);
+  submit(SubmitOp::kPull, 13);  // one pull a push
   done = completions();
   ASSERT_EQ(done.size(), 1U);
   EXPECT_EQ(done[0].cookie, 13U);
@@ -175,7 +175,7 @@ TEST_F(WorkerTest, APushEndsByAcknowledgementsAndItsPullBySums) {
 }
 
 TEST_F(WorkerTest, ALostChunkIsSentAgainUnlessItsSumIsHere) {
-  submit(WorkerOp::kPushPull, 1);
+  submit(SubmitOp::kPushPull, 1);
   EXPECT_TRUE(worker_.on_lost(kJob, {0, 1, 6}));
   deliver(6, 1, 5.0F);
   EXPECT_FALSE(worker_.on_lost(kJob, {0, 1, 6}));
@@ -183,7 +183,7 @@ TEST_F(WorkerTest, ALostChunkIsSentAgainUnlessItsSumIsHere) {
 }
 
 TEST_F(WorkerTest, ARefillSendsAgainWhatHasNoSumWhateverWasAcknowledged) {
-  submit(WorkerOp::kPush, 11);
+  submit(SubmitOp::kPush, 11);
   ASSERT_EQ(ranges().size(), 2U);
   ChunkKey key{0, 1, 0};
   for (uint32_t chunk = 1; chunk < kChunks; ++chunk) {
@@ -212,11 +212,11 @@ TEST_F(WorkerTest, ARefillSendsAgainWhatHasNoSumWhateverWasAcknowledged) {
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) deliver(chunk, 1, 5.0F);
   ASSERT_EQ(completions().size(), 1U) << "the push";
 
-  submit(WorkerOp::kPull, 12);
+  submit(SubmitOp::kPull, 12);
   ASSERT_EQ(completions().size(), 1U);
   worker_.refill(kJob);
   EXPECT_TRUE(ranges().empty()) << "nothing is under way";
-  submit(WorkerOp::kPush, 13);
+  submit(SubmitOp::kPush, 13);
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
     worker_.on_acked(kJob, {0, 2, ChunkIndex(chunk)});
   }
@@ -243,7 +243,7 @@ class QuorumWorkerTest : public testing::Test {
     tensor.chunk_bytes = 64;  // two chunks of 16 floats
     tensor.data = reinterpret_cast<std::byte*>(memory_.data());
     ASSERT_TRUE(worker_.add_tensor(tensor).ok());
-    worker_.submit(job.channel, WorkerOp::kPushPull, 3, 5, 0, 99);
+    worker_.submit(job.channel, {SubmitOp::kPushPull, 0, 3, 5, 99});
   }
   // A sum of `contributors`, whose bitmap is the two words.
   bool deliver(uint32_t chunk, uint16_t contributors, uint64_t low, uint64_t high,
@@ -299,16 +299,16 @@ TEST_F(WorkerTest, ALateWorkerBeginsInTheRoundThatItIsTold) {
   command::AddTensor late = tensor(6);
   late.first_round = 0;  // the round after 2^32 - 1
   ASSERT_TRUE(worker_.add_tensor(late).ok());
-  submit(WorkerOp::kPushPull, 1, 6);
+  submit(SubmitOp::kPushPull, 1, 6);
   EXPECT_EQ(ranges().front().range.round, Round(0));
 }
 
 TEST_F(WorkerTest, RefusesWhatCannotBe) {
-  submit(WorkerOp::kPushPull, 1, 6);     // no such tensor
-  submit(WorkerOp::kPushPull, 2, 5, 4);  // no such job
-  submit(WorkerOp::kPull, 3);            // nothing pushed
-  submit(WorkerOp::kPushPull, 4);
-  submit(WorkerOp::kPushPull, 5);  // the round is not over
+  submit(SubmitOp::kPushPull, 1, 6);     // no such tensor
+  submit(SubmitOp::kPushPull, 2, 5, 4);  // no such job
+  submit(SubmitOp::kPull, 3);            // nothing pushed
+  submit(SubmitOp::kPushPull, 4);
+  submit(SubmitOp::kPushPull, 5);  // the round is not over
   const auto done = completions();
   ASSERT_EQ(done.size(), 4U);
   EXPECT_EQ(done[0].status, Errc::kNotFound);
@@ -318,10 +318,10 @@ TEST_F(WorkerTest, RefusesWhatCannotBe) {
 }
 
 TEST_F(WorkerTest, AFailedJobEndsWhatWaitsAndWhatComes) {
-  submit(WorkerOp::kPushPull, 1);
+  submit(SubmitOp::kPushPull, 1);
   worker_.fail_job(kJob, Errc::kPeerLost);
   worker_.fail_job(kJob, Errc::kPeerLeft);  // the first reason stays
-  submit(WorkerOp::kPushPull, 2);
+  submit(SubmitOp::kPushPull, 2);
   const auto done = completions();
   ASSERT_EQ(done.size(), 2U);
   EXPECT_EQ(done[0].status, Errc::kPeerLost);
@@ -332,13 +332,13 @@ TEST_F(WorkerTest, AFailedJobEndsWhatWaitsAndWhatComes) {
 
 // Peers that have their sums may leave while a slow program has not taken its own yet.
 TEST_F(WorkerTest, ASumThatWasThereBeforeTheJobEndedIsPulledOnceMore) {
-  submit(WorkerOp::kPush, 1);
+  submit(SubmitOp::kPush, 1);
   ranges();
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) ASSERT_TRUE(deliver(chunk, 1, 5.0F));
   EXPECT_EQ(completions().size(), 1U);  // the push
   worker_.fail_job(kJob, Errc::kPeerLeft);
-  submit(WorkerOp::kPull, 2);
-  submit(WorkerOp::kPull, 3);
+  submit(SubmitOp::kPull, 2);
+  submit(SubmitOp::kPull, 3);
   const auto done = completions();
   ASSERT_EQ(done.size(), 2U);
   EXPECT_EQ(done[0].status, Errc::kOk);
@@ -347,11 +347,11 @@ TEST_F(WorkerTest, ASumThatWasThereBeforeTheJobEndedIsPulledOnceMore) {
 }
 
 TEST_F(WorkerTest, ASumThatWasNotCompleteWhenTheJobEndedIsNotPulled) {
-  submit(WorkerOp::kPush, 1);
+  submit(SubmitOp::kPush, 1);
   ranges();
   ASSERT_TRUE(deliver(0, 1, 5.0F));
   worker_.fail_job(kJob, Errc::kPeerLeft);
-  submit(WorkerOp::kPull, 2);
+  submit(SubmitOp::kPull, 2);
   const auto done = completions();
   ASSERT_EQ(done.size(), 2U);
   EXPECT_EQ(done[0].status, Errc::kPeerLeft);
@@ -361,20 +361,20 @@ TEST_F(WorkerTest, ASumThatWasNotCompleteWhenTheJobEndedIsNotPulled) {
 // A sanitizer's allocator tells nothing here: then nothing grows.
 TEST_F(WorkerTest, RoundsThatWillNotBeCompleteEndAndNothingElse) {
   ASSERT_TRUE(worker_.add_tensor(tensor(6)).ok());
-  submit(WorkerOp::kPush, 1);
-  submit(WorkerOp::kPushPull, 2, 6);
+  submit(SubmitOp::kPush, 1);
+  submit(SubmitOp::kPushPull, 2, 6);
   ranges();
   worker_.fail_rounds({kJob, {5, 2}, Errc::kPeerLeft});
   worker_.fail_rounds({kJob, {77, 1}, Errc::kPeerLeft});  // no tensor of the job
   EXPECT_TRUE(completions().empty()) << "round 1 goes on";
   for (uint32_t chunk = 0; chunk < kChunks; ++chunk) ASSERT_TRUE(deliver(chunk, 1, 5.0F));
-  submit(WorkerOp::kPull, 3);
+  submit(SubmitOp::kPull, 3);
   auto done = completions();
   ASSERT_EQ(done.size(), 2U);
   EXPECT_EQ(done[0].status, Errc::kOk);
   EXPECT_EQ(done[1].status, Errc::kOk);
-  submit(WorkerOp::kPush, 4);
-  submit(WorkerOp::kPull, 5);
+  submit(SubmitOp::kPush, 4);
+  submit(SubmitOp::kPull, 5);
   done = completions();
   ASSERT_EQ(done.size(), 2U);
   EXPECT_EQ(done[0].status, Errc::kPeerLeft);
@@ -390,12 +390,12 @@ TEST_F(WorkerTest, RoundsThatWillNotBeCompleteEndAndNothingElse) {
 }
 
 TEST_F(WorkerTest, ARoundThatWillNotBeCompleteIsNotSentOrWrittenAnyMore) {
-  submit(WorkerOp::kPush, 1);
+  submit(SubmitOp::kPush, 1);
   ranges();
   OutgoingMessage out;
   ASSERT_TRUE(worker_.prepare(scheduled(1, 0), out));
   worker_.fail_rounds({kJob, {5, 1}, Errc::kPeerLeft});
-  submit(WorkerOp::kPull, 2);
+  submit(SubmitOp::kPull, 2);
   const auto done = completions();
   ASSERT_EQ(done.size(), 2U);
   EXPECT_EQ(done[0].status, Errc::kPeerLeft);
@@ -422,7 +422,7 @@ TEST_F(WorkerTest, JobsThatComeAndGoLeaveNoMemory) {
       command::AddTensor spec = tensor(TensorId(number));
       spec.job = job.job;
       ASSERT_TRUE(worker_.add_tensor(spec).ok());
-      submit(WorkerOp::kPushPull, number + 1, TensorId(number), 9);
+      submit(SubmitOp::kPushPull, number + 1, TensorId(number), 9);
     }
     worker_.remove_job(job.job, Errc::kClosed);
     completions();
@@ -436,7 +436,7 @@ TEST_F(WorkerTest, JobsThatComeAndGoLeaveNoMemory) {
 }
 
 TEST_F(WorkerTest, WhatWasTakenIsNotTakenAgainWhenAnotherJobGoes) {
-  submit(WorkerOp::kPushPull, 1);
+  submit(SubmitOp::kPushPull, 1);
   WorkerRange range;
   ASSERT_TRUE(worker_.take_range(range));
   command::AddWorkerJob other;

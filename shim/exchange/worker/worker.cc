@@ -163,42 +163,44 @@ void Worker::remove_job(JobSlot slot, Errc code) {
   jobs_[slot.value].reset();
 }
 
-bool Worker::submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, TensorId id,
-                    uint16_t priority, uint64_t cookie) noexcept {
+bool Worker::submit(EngineChannel* channel, const Submission& submission) noexcept {
   counters_.add(Counter::kSubmissions);
+  const SubmitOp op = submission.op;
   const auto refuse = [&](Errc code, Round round) {
-    completions_.push_back({channel, {cookie, code, client_job, id, round}});
+    completions_.push_back(
+        {channel, {submission.cookie, code, submission.job, submission.tensor, round}});
     return false;
   };
-  Job* job = find(channel, client_job);
+  Job* job = find(channel, submission.job);
   if (!job) return refuse(Errc::kClosed, 0);
-  Tensor* tensor = job->find(id);
+  Tensor* tensor = job->find(submission.tensor);
   if (job->failed != Errc::kOk) {
     // A sum that was there before the job ended is pulled as if it had not: the peers may have
     // taken theirs, and left.
-    if (!tensor || op != WorkerOp::kPull || !tensor->pull_allowed) return refuse(job->failed, 0);
+    if (!tensor || op != SubmitOp::kPull || !tensor->pull_allowed) return refuse(job->failed, 0);
     tensor->pull_allowed = false;
-    complete_sums(*job, *tensor, cookie);
+    complete_sums(*job, *tensor, submission.cookie);
     return true;
   }
   if (!tensor) return refuse(Errc::kNotFound, 0);
 
-  if (op == WorkerOp::kPull) {
+  if (op == SubmitOp::kPull) {
     if (!tensor->pull_allowed) {
       const bool gone = tensor->is_hopeless(tensor->round.next());
       return refuse(gone ? tensor->hopeless : Errc::kInvalidArgument, tensor->round);
     }
     tensor->pull_allowed = false;
-    tensor->pull_cookie = cookie;
+    tensor->pull_cookie = submission.cookie;
     complete_what_ended(*job, *tensor);
     return true;
   }
   if (tensor->in_flight || tensor->push_cookie != 0) return refuse(Errc::kBusy, tensor->round);
   if (tensor->is_hopeless(tensor->round.next()))
     return refuse(tensor->hopeless, tensor->round.next());
-  (op == WorkerOp::kPush ? tensor->push_cookie : tensor->pull_cookie) = cookie;
-  tensor->pull_allowed = op == WorkerOp::kPush;
-  begin_push(*job, *tensor, job->policy.order == Policy::Order::kFifo ? uint16_t{0} : priority);
+  (op == SubmitOp::kPush ? tensor->push_cookie : tensor->pull_cookie) = submission.cookie;
+  tensor->pull_allowed = op == SubmitOp::kPush;
+  begin_push(*job, *tensor,
+             job->policy.order == Policy::Order::kFifo ? uint16_t{0} : submission.priority);
   complete_what_ended(*job, *tensor);  // an engine without a share of this tensor is done at once
   return true;
 }

@@ -30,8 +30,6 @@
 
 namespace mercury {
 
-enum class WorkerOp : uint8_t { kPush, kPull, kPushPull };
-
 // An operation that ended, for the program that submitted it.
 struct WorkerCompletion {
   EngineChannel* channel = nullptr;
@@ -80,8 +78,7 @@ class Worker {
 
   // A program's operation; ranges to schedule come out of take_range. Whatever is wrong with it
   // becomes its completion; false: it was refused.
-  bool submit(EngineChannel* channel, WorkerOp op, uint32_t client_job, TensorId tensor,
-              uint16_t priority, uint64_t cookie) noexcept;
+  bool submit(EngineChannel* channel, const Submission& submission) noexcept;
   // Policies that release partitions: what is due now becomes ranges.
   void release(uint64_t now_ns) noexcept;
   // When release() is worth a call; kNever for all other policies.
