@@ -11,6 +11,7 @@
 
 #include "scheduler/plan/plan.h"
 #include "scheduler/scheduler.h"
+#include "transport/base/chunk_set.h"
 
 namespace mercury {
 
@@ -49,8 +50,8 @@ class ForwardGate {
     Shard shard;
     ChunkSpan share;
     std::vector<uint32_t> missing;  // chunks that are not complete, by partition
-    std::vector<uint64_t> held;     // one bit a chunk of the share
-    Round round;                    // of what is held
+    ChunkSet held;
+    Round round;  // of what is held
     uint16_t priority = 0;
   };
   static ChunkSpan group_of(const Tensor& tensor, ChunkIndex chunk) noexcept {

@@ -101,8 +101,8 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
     tensor.own_chunks += tensor.shard_plan.span(shard.shard).count;
   }
   tensor.round = spec.first_round.previous();
-  tensor.summed.resize(tensor.chunks);
-  tensor.pushed.resize(tensor.chunks);
+  tensor.summed = ChunkSet(tensor.chunks);
+  tensor.pushed = ChunkSet(tensor.chunks);
   if (job->partitions) plan_partitions(*job, tensor);
   job->index_of.emplace(spec.tensor, tensor.index);
   job->tensors.push_back(std::move(tensor));
@@ -303,7 +303,7 @@ bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
   const ChunkHeader chunk = ChunkHeader::of(header);
   Tensor* tensor = job ? job->find(chunk.tensor) : nullptr;
   if (!tensor || job->failed != Errc::kOk || !tensor->in_flight || chunk.round != tensor->round ||
-      chunk.chunk.value >= tensor->chunks || tensor->summed.get(chunk.chunk) ||
+      chunk.chunk.value >= tensor->chunks || tensor->summed.contains(chunk.chunk) ||
       ((header.flags & kFlagPartial) != 0 && job->spec.terms.quorum == 0)) {
     counters_.add(Counter::kDropResultUnexpected);
     return true;  // acknowledged: sending it again would not help
@@ -337,7 +337,7 @@ bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
   }
   counters_.add(Counter::kResultChunks);
   ++job->chunks_moved;
-  tensor->summed.set(chunk.chunk);
+  tensor->summed.insert(chunk.chunk);
   --tensor->missing_sums;
   note_pushed(*job, *tensor, chunk.chunk);
   return true;

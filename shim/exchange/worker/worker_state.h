@@ -8,29 +8,10 @@
 
 #include "scheduler/partition_release.h"
 #include "shim/exchange/worker/worker.h"
+#include "transport/base/chunk_set.h"
 #include "transport/base/worker_set.h"
 
 namespace mercury {
-
-// One bit a chunk.
-class ChunkBits {
- public:
-  void resize(uint32_t chunks) { words_.assign((chunks + 63) / 64, 0); }
-  void clear() noexcept { std::fill(words_.begin(), words_.end(), 0); }
-  bool get(ChunkIndex chunk) const noexcept {
-    return (words_[chunk.value / 64] >> (chunk.value % 64)) & 1;
-  }
-  // False if it was set already.
-  bool set(ChunkIndex chunk) noexcept {
-    const uint64_t bit = uint64_t{1} << (chunk.value % 64);
-    const bool fresh = (words_[chunk.value / 64] & bit) == 0;
-    words_[chunk.value / 64] |= bit;
-    return fresh;
-  }
-
- private:
-  std::vector<uint64_t> words_;
-};
 
 struct Worker::Tensor {
   command::AddTensor spec;
@@ -53,8 +34,8 @@ struct Worker::Tensor {
   Errc hopeless = Errc::kOk;
   Round hopeless_from;
   PartitionPlan plan;  // of a job that releases partitions
-  ChunkBits summed;
-  ChunkBits pushed;  // the server has our contribution: acknowledged, or its sum is here
+  ChunkSet summed;
+  ChunkSet pushed;   // the server has our contribution: acknowledged, or its sum is here
   Absentees absent;  // jobs with a quorum: whose contributions are missing in the round's sums
   uint64_t push_cookie = 0;  // 0 = nobody waits
   uint64_t pull_cookie = 0;
@@ -67,7 +48,7 @@ struct Worker::Tensor {
   }
   // False if it was known already.
   bool note_pushed(ChunkIndex chunk) noexcept {
-    if (!pushed.set(chunk)) return false;
+    if (!pushed.insert(chunk)) return false;
     --missing_acks;
     return true;
   }
@@ -76,7 +57,7 @@ struct Worker::Tensor {
   }
   // Whether the servers still wait for our contribution.
   bool needs(const ChunkKey& key) const noexcept {
-    return round == key.round && !pushed.get(key.chunk) && !is_hopeless(key.round);
+    return round == key.round && !pushed.contains(key.chunk) && !is_hopeless(key.round);
   }
   // What waited for the last push ends without its sums.
   void give_up() noexcept {
