@@ -11,13 +11,13 @@ void Programs::attach(EngineChannel* channel) {
 }
 
 void Programs::detach(EngineChannel* channel) {
-  std::erase_if(programs_, [channel](const Program& p) { return p.channel == channel; });
+  std::erase_if(programs_, [channel](const AttachedProgram& p) { return p.channel == channel; });
   counters_.set(Gauge::kChannels, programs_.size());
   events_.emplace_back(event::ChannelDetached{channel});
 }
 
 void Programs::make_room(const EngineChannel* channel, size_t completions) {
-  for (Program& program : programs_) {
+  for (AttachedProgram& program : programs_) {
     if (program.channel != channel) continue;
     program.backlog.reserve(program.backlog.size() + completions + limits_.refusals_per_pass);
   }
@@ -25,7 +25,7 @@ void Programs::make_room(const EngineChannel* channel, size_t completions) {
 
 uint32_t Programs::waiting_completions() const noexcept {
   size_t waiting = 0;
-  for (const Program& program : programs_) waiting += program.backlog.size();
+  for (const AttachedProgram& program : programs_) waiting += program.backlog.size();
   return static_cast<uint32_t>(waiting);
 }
 
@@ -33,7 +33,7 @@ uint32_t Programs::take_submissions(Worker& worker, const SendQueue& sends) noex
   uint32_t taken = 0;
   uint32_t refused = 0;
   for (size_t i = 0; i < programs_.size() && refused < Worker::kRefusalsPerPass; ++i) {
-    Program& program = programs_[(begin_with_ + i) % programs_.size()];
+    AttachedProgram& program = programs_[(begin_with_ + i) % programs_.size()];
     if (program.backlog.empty() && !program.broken) {
       taken += take_submissions(program, worker, sends, refused);
     }
@@ -43,8 +43,8 @@ uint32_t Programs::take_submissions(Worker& worker, const SendQueue& sends) noex
   return taken;
 }
 
-uint32_t Programs::take_submissions(Program& program, Worker& worker, const SendQueue& sends,
-                                    uint32_t& refused_by_all) noexcept {
+uint32_t Programs::take_submissions(AttachedProgram& program, Worker& worker,
+                                    const SendQueue& sends, uint32_t& refused_by_all) noexcept {
   uint32_t taken = 0;
   uint32_t refused = 0;
   Submission submission;
@@ -67,7 +67,7 @@ uint32_t Programs::take_submissions(Program& program, Worker& worker, const Send
 
 uint32_t Programs::deliver_completions(Worker& worker) noexcept {
   uint32_t delivered = 0;
-  for (Program& program : programs_) {
+  for (AttachedProgram& program : programs_) {
     while (!program.backlog.empty() && program.channel->complete(program.backlog.front())) {
       program.backlog.pop();
       ++delivered;
@@ -77,20 +77,20 @@ uint32_t Programs::deliver_completions(Worker& worker) noexcept {
   while (worker.take_completion(done)) {
     const auto program =
         std::find_if(programs_.begin(), programs_.end(),
-                     [&done](const Program& p) { return p.channel == done.channel; });
+                     [&done](const AttachedProgram& p) { return p.channel == done.channel; });
     if (program == programs_.end()) continue;
     deliver(*program, done.told);
     ++delivered;
   }
   if (delivered > 0) {
-    for (Program& program : programs_) {
+    for (AttachedProgram& program : programs_) {
       if (program.channel->ring()) counters_.add(Counter::kWakeups);
     }
   }
   return delivered;
 }
 
-void Programs::deliver(Program& program, const Completion& completion) noexcept {
+void Programs::deliver(AttachedProgram& program, const Completion& completion) noexcept {
   counters_.add(Counter::kCompletions);
   if (program.backlog.empty() && program.channel->complete(completion)) return;
   counters_.add(Counter::kCompletionRingFull);
@@ -99,12 +99,12 @@ void Programs::deliver(Program& program, const Completion& completion) noexcept 
 
 bool Programs::park() noexcept {
   bool idle = true;
-  for (Program& program : programs_) idle = program.channel->park() && idle;
+  for (AttachedProgram& program : programs_) idle = program.channel->park() && idle;
   return idle;
 }
 
 void Programs::unpark() noexcept {
-  for (Program& program : programs_) program.channel->unpark();
+  for (AttachedProgram& program : programs_) program.channel->unpark();
 }
 
 }  // namespace mercury

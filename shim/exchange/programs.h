@@ -54,19 +54,19 @@ class Programs {
   void unpark() noexcept;
 
  private:
-  struct Program {
+  struct AttachedProgram {
     EngineChannel* channel = nullptr;
     bool broken = false;
     Fifo<Completion> backlog;  // found no room in its ring
   };
-  uint32_t take_submissions(Program& program, Worker& worker, const SendQueue& sends,
+  uint32_t take_submissions(AttachedProgram& program, Worker& worker, const SendQueue& sends,
                             uint32_t& refused_by_all) noexcept;
-  void deliver(Program& program, const Completion& completion) noexcept;
+  void deliver(AttachedProgram& program, const Completion& completion) noexcept;
 
   const Limits limits_;
   Counters& counters_;
   std::deque<Event>& events_;
-  std::vector<Program> programs_;
+  std::vector<AttachedProgram> programs_;
   size_t begin_with_ = 0;  // the program whose turn it is to be first
 };
 

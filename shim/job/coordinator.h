@@ -74,10 +74,10 @@ class Coordinator {
   };
   struct Declaration {
     LinkId link = 0;
-    std::vector<message::Tensor> tensors;
+    std::vector<message::TensorShape> tensors;
   };
   struct Known {
-    message::Tensor tensor;
+    message::TensorShape tensor;
     Rank declared_by;
     WorkerSet declared{};
   };
@@ -104,7 +104,7 @@ class Coordinator {
   void set_policy(const message::SetPolicy& message);
   void process_declarations();
   Status check_declaration(const Declaration& declaration, Rank rank,
-                           std::vector<message::Tensor>& fresh) const;
+                           std::vector<message::TensorShape>& fresh) const;
   void defined(LinkId server);
   void note_declared(const Declaration& declaration, const Seat& seat);
   std::string tensors_lacked(Rank rank) const;

@@ -311,7 +311,7 @@ void Coordinator::on_rejoin_timer(uint64_t now_ns) {
 
 std::vector<Round> Coordinator::rounds_of(const Declaration& declaration, const Seat& seat) {
   std::vector<Round> rounds;
-  for (const message::Tensor& t : declaration.tensors) {
+  for (const message::TensorShape& t : declaration.tensors) {
     const auto known = seat.rounds.find(t.id);
     rounds.push_back(known == seat.rounds.end() ? Round(1) : known->second);
   }

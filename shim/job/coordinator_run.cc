@@ -10,7 +10,7 @@
 namespace mercury {
 namespace {
 
-std::string shape_text(const message::Tensor& t) {
+std::string shape_text(const message::TensorShape& t) {
   return std::to_string(t.numel) + " x " + name_of(t.dtype) + ", " + name_of(t.op);
 }
 
@@ -161,11 +161,11 @@ void Coordinator::process_declarations() {
       declarations_.pop_front();
       continue;
     }
-    std::vector<message::Tensor> fresh;
+    std::vector<message::TensorShape> fresh;
     const Rank rank = rank_of(*seat);
     const Status agreed = check_declaration(declaration, rank, fresh);
     if (agreed && !fresh.empty()) {
-      for (const message::Tensor& t : fresh) {
+      for (const message::TensorShape& t : fresh) {
         tensors_[t.id] = {t, rank, {}};
       }
       for (const Seat& server : seats_) {
@@ -207,7 +207,7 @@ void Coordinator::defined(LinkId server) {
 
 void Coordinator::note_declared(const Declaration& declaration, const Seat& seat) {
   refusals_.erase(rank_of(seat));
-  for (const message::Tensor& t : declaration.tensors) {
+  for (const message::TensorShape& t : declaration.tensors) {
     insert(tensors_[t.id].declared, rank_of(seat));
   }
 }
@@ -237,9 +237,9 @@ std::string Coordinator::tensors_lacked(Rank rank) const {
 }
 
 Status Coordinator::check_declaration(const Declaration& declaration, Rank rank,
-                                      std::vector<message::Tensor>& fresh) const {
-  std::unordered_map<TensorId, const message::Tensor*> batch;
-  for (const message::Tensor& t : declaration.tensors) {
+                                      std::vector<message::TensorShape>& fresh) const {
+  std::unordered_map<TensorId, const message::TensorShape*> batch;
+  for (const message::TensorShape& t : declaration.tensors) {
     const std::string name = "tensor " + std::to_string(t.id.value);
     if (const auto known = tensors_.find(t.id); known != tensors_.end()) {
       if (t == known->second.tensor) continue;

@@ -137,7 +137,7 @@ class Member {
   void answer_declaration(const Status& status);  // the first
   void finish_declaration(const Status& status);
   void define(const message::Define& message);
-  void add_tensor(const message::Tensor& tensor, uint16_t priority, std::byte* data,
+  void add_tensor(const message::TensorShape& tensor, uint16_t priority, std::byte* data,
                   Round first_round);
   void confirm();
 

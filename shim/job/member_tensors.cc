@@ -98,7 +98,7 @@ void Member::finish_declaration(const Status& status) {
 }
 
 void Member::define(const message::Define& message) {
-  for (const message::Tensor& t : message.tensors) {
+  for (const message::TensorShape& t : message.tensors) {
     if (tensors_.size() >= context_.policy.max_tensors) {
       return fail_self(Error(Errc::kLimit, "a job has at most " +
                                                std::to_string(context_.policy.max_tensors) +
@@ -133,7 +133,7 @@ Round Member::first_round(TensorId tensor) const {
   return known == first_rounds_.end() ? Round(1) : known->second;
 }
 
-void Member::add_tensor(const message::Tensor& t, uint16_t priority, std::byte* data,
+void Member::add_tensor(const message::TensorShape& t, uint16_t priority, std::byte* data,
                         Round first_round) {
   tensor_bytes_ += t.numel * size_of(t.dtype);
   for (size_t lane = 0; lane < lanes_used_; ++lane) {

@@ -23,9 +23,9 @@ Json to_json(const std::vector<Endpoint>& endpoints) {
   return Json::binary(std::move(bytes));
 }
 
-Json to_json(const std::vector<message::Tensor>& tensors) {
+Json to_json(const std::vector<message::TensorShape>& tensors) {
   Json rows = Json::array();
-  for (const message::Tensor& t : tensors) {
+  for (const message::TensorShape& t : tensors) {
     rows.push_back({t.id.value, t.numel, static_cast<int>(t.dtype), static_cast<int>(t.op)});
   }
   return rows;
@@ -49,10 +49,10 @@ Rank read_rank(MessageReader& in, const Json* number) {
 Rank read_rank(MessageReader& in) { return read_rank(in, in.find("rank")); }
 Json to_json(const TensorRound& at) { return {at.tensor.value, at.round.value}; }
 
-void read_tensors(MessageReader& in, std::vector<message::Tensor>& out) {
+void read_tensors(MessageReader& in, std::vector<message::TensorShape>& out) {
   in.rows("tensors", kDeclareBatch, [&](const Json& row) {
     if (!row.is_array() || row.size() != 4) return in.fail("a tensor is not four numbers");
-    message::Tensor t;
+    message::TensorShape t;
     t.id = read_tensor_id(in, row[0]);
     t.numel = static_cast<uint64_t>(in.number(&row[1], "numel", 1, int64_t{kMaxElements}));
     t.dtype = static_cast<Dtype>(in.number(&row[2], "dtype", 0, kDtypeCount - 1));

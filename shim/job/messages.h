@@ -34,12 +34,12 @@ inline constexpr uint64_t kMaxElements = uint64_t{1} << 56;
 namespace message {
 
 // What a tensor is to everyone; data and priority are each worker's own.
-struct Tensor {
+struct TensorShape {
   TensorId id;
   uint64_t numel = 0;
   Dtype dtype = Dtype::kF32;
   ReduceOp op = ReduceOp::kSum;
-  friend bool operator==(const Tensor&, const Tensor&) = default;
+  friend bool operator==(const TensorShape&, const TensorShape&) = default;
 };
 
 struct Join {  // member: wants in
@@ -93,7 +93,7 @@ struct Start {  // coordinator: all are ready
   friend bool operator==(const Start&, const Start&) = default;
 };
 struct Declare {  // worker; the answer is a Declared
-  std::vector<Tensor> tensors;
+  std::vector<TensorShape> tensors;
   friend bool operator==(const Declare&, const Declare&) = default;
 };
 struct Declared {  // coordinator: kOk, or why none of the batch was taken
@@ -104,7 +104,7 @@ struct Declared {  // coordinator: kOk, or why none of the batch was taken
   friend bool operator==(const Declared&, const Declared&) = default;
 };
 struct Define {  // coordinator to servers; the answer is a Defined
-  std::vector<Tensor> tensors;
+  std::vector<TensorShape> tensors;
   friend bool operator==(const Define&, const Define&) = default;
 };
 struct Defined {  // server: its engines were told

@@ -21,9 +21,9 @@ std::vector<std::byte> copy_of(std::span<const uint8_t> bytes) {
   return {first, first + bytes.size()};
 }
 
-std::vector<message::Tensor> tensors(Input& record) {
-  std::vector<message::Tensor> list(1 + record.byte() % 8);
-  for (message::Tensor& t : list) {
+std::vector<message::TensorShape> tensors(Input& record) {
+  std::vector<message::TensorShape> list(1 + record.byte() % 8);
+  for (message::TensorShape& t : list) {
     t.id = TensorId(record.byte() % 8U);
     t.numel =
         record.byte() < 224 ? 1 + record.take<uint16_t>() : 1 + (record.take<uint64_t>() >> 9);

@@ -3,7 +3,7 @@
 namespace mercury {
 
 void ForwardGate::add_tensor(const PartitionPlan& plan, Shard shard) {
-  Tensor tensor;
+  GatedTensor tensor;
   tensor.plan = plan;
   tensor.shard = shard;
   tensor.share = ShardPlan(plan.tensor, plan.chunks, plan.shards).span(shard);
@@ -14,20 +14,20 @@ void ForwardGate::add_tensor(const PartitionPlan& plan, Shard shard) {
   tensors_.push_back(std::move(tensor));
 }
 
-void ForwardGate::hold(Tensor& tensor, const ChunkRange& chunk) noexcept {
+void ForwardGate::hold(GatedTensor& tensor, const ChunkRange& chunk) noexcept {
   tensor.held.insert(chunk.chunks.first);
   tensor.round = chunk.round;
   tensor.priority = chunk.priority;
 }
 
-bool ForwardGate::count(Tensor& tensor, ChunkIndex chunk) noexcept {
+bool ForwardGate::count(GatedTensor& tensor, ChunkIndex chunk) noexcept {
   uint32_t& missing = tensor.missing[tensor.plan.partition_of(chunk)];
   if (--missing > 0) return false;
   missing = group_of(tensor, chunk).count;
   return true;
 }
 
-ChunkSpan ForwardGate::take(Tensor& tensor, ChunkSpan& span) noexcept {
+ChunkSpan ForwardGate::take(GatedTensor& tensor, ChunkSpan& span) noexcept {
   while (span.count > 0 && !tensor.held.contains(span.first)) span.take_first();
   ChunkSpan run{span.first, 0};
   for (; span.count > 0 && tensor.held.contains(span.first); ++run.count) {

@@ -30,7 +30,7 @@ class ForwardGate {
   // what is to be sent to all workers now, with the round and priority of this chunk.
   template <class F>
   void complete(const ChunkRange& chunk, F answer) noexcept {
-    Tensor& tensor = tensors_[chunk.tensor.value];
+    GatedTensor& tensor = tensors_[chunk.tensor.value];
     hold(tensor, chunk);
     if (count(tensor, chunk.chunks.first)) {
       flush(chunk.tensor, group_of(tensor, chunk.chunks.first), answer);
@@ -45,7 +45,7 @@ class ForwardGate {
   }
 
  private:
-  struct Tensor {
+  struct GatedTensor {
     PartitionPlan plan;
     Shard shard;
     ChunkSpan share;
@@ -54,24 +54,24 @@ class ForwardGate {
     Round round;  // of what is held
     uint16_t priority = 0;
   };
-  static ChunkSpan group_of(const Tensor& tensor, ChunkIndex chunk) noexcept {
+  static ChunkSpan group_of(const GatedTensor& tensor, ChunkIndex chunk) noexcept {
     return tensor.plan.span(tensor.shard, tensor.plan.partition_of(chunk));
   }
-  static void hold(Tensor& tensor, const ChunkRange& chunk) noexcept;
+  static void hold(GatedTensor& tensor, const ChunkRange& chunk) noexcept;
   // True: that was the last of its group, which counts anew.
-  static bool count(Tensor& tensor, ChunkIndex chunk) noexcept;
+  static bool count(GatedTensor& tensor, ChunkIndex chunk) noexcept;
   // The next chunks within `span` that are held, and no longer are; empty when there are none.
-  static ChunkSpan take(Tensor& tensor, ChunkSpan& span) noexcept;
+  static ChunkSpan take(GatedTensor& tensor, ChunkSpan& span) noexcept;
 
   template <class F>
   void flush(TensorIndex index, ChunkSpan span, F& answer) noexcept {
-    Tensor& tensor = tensors_[index.value];
+    GatedTensor& tensor = tensors_[index.value];
     for (ChunkSpan run = take(tensor, span); run.count > 0; run = take(tensor, span)) {
       answer(ChunkRange{index, tensor.round, run, tensor.priority});
     }
   }
 
-  std::vector<Tensor> tensors_;  // all of the job's
+  std::vector<GatedTensor> tensors_;  // all of the job's
 };
 
 }  // namespace mercury

@@ -53,7 +53,7 @@ Server::Server(const Limits& limits, SendQueue& sends, Counters& counters,
 
 Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire::Header& header,
                       std::span<const std::byte> payload, uint64_t now_ns) noexcept {
-  const Job& job = jobs_[worker.job.value];
+  const ServerJob& job = jobs_[worker.job.value];
   const ChunkHeader chunk = ChunkHeader::of(header);
   if (chunk.sender != worker.rank.value || chunk.incarnation != worker.incarnation) {
     counters_.add(chunk.sender != worker.rank.value ? Counter::kDropWorkerRank
@@ -104,21 +104,21 @@ Taken Server::conclude(const Pushed& pushed, SessionSlot session, const WorkerPe
   return Taken::kYes;
 }
 
-void Server::count_partial(const Job& job, const ChunkKey& key) noexcept {
+void Server::count_partial(const ServerJob& job, const ChunkKey& key) noexcept {
   ChunkResult result;
   const bool complete = aggregator_.result(job.spec.job, key, result);
   if (complete && result.partial) counters_.add(Counter::kQuorumResults);
 }
 
 // The sum of a chunk is complete: it goes to every worker.
-void Server::on_complete(const Job& job, const ChunkKey& key, uint16_t pushed_at) noexcept {
+void Server::on_complete(const ServerJob& job, const ChunkKey& key, uint16_t pushed_at) noexcept {
   if (job.spec.terms.quorum > 0) count_partial(job, key);
   const ChunkRange chunk = range_of(key, answer_priority(job, pushed_at));
   if (!job.gate) return answer_all(job, chunk);
   job.gate->complete(chunk, [&](const ChunkRange& range) { answer_all(job, range); });
 }
 
-void Server::answer_all(const Job& job, const ChunkRange& range) noexcept {
+void Server::answer_all(const ServerJob& job, const ChunkRange& range) noexcept {
   for (size_t rank = 0; rank < job.workers.size(); ++rank) {
     if (job.bound[rank]) sends_.answer(job.workers[rank], range);  // else its job is about to fail
   }
@@ -128,7 +128,7 @@ void Server::answer_all(const Job& job, const ChunkRange& range) noexcept {
 // quorum did without is late: some chunks may have been complete before.
 void Server::answer_late(const WorkerPeer& worker, SessionSlot session, const ChunkKey& key,
                          uint16_t priority) noexcept {
-  const Job& job = jobs_[worker.job.value];
+  const ServerJob& job = jobs_[worker.job.value];
   if (!worker.catches_up && job.spec.terms.quorum == 0) return;
   ChunkResult result;
   if (!aggregator_.result(worker.job, key, result)) return;
@@ -138,7 +138,7 @@ void Server::answer_late(const WorkerPeer& worker, SessionSlot session, const Ch
 bool Server::prepare(const ScheduledChunk& chunk, OutgoingMessage& out) noexcept {
   ChunkResult result;
   if (!aggregator_.result(chunk.job, chunk.key, result)) return false;
-  const Job& job = jobs_[chunk.job.value];
+  const ServerJob& job = jobs_[chunk.job.value];
   out.header.type = kResultFrame;
   ChunkHeader{chunk.key.round,     job.tensors[chunk.key.tensor.value].tensor,
               chunk.key.chunk,     chunk.priority,
@@ -163,7 +163,7 @@ uint32_t Server::complete_overdue(uint64_t now_ns) noexcept {
   uint32_t looks = kOverduePerPoll;
   OverdueChunk due;
   while (may_answer_all() && aggregator_.take_overdue(now_ns, looks, due)) {
-    const Job& job = jobs_[due.job.value];
+    const ServerJob& job = jobs_[due.job.value];
     on_complete(job, due.key, due.priority);
   }
   return kOverduePerPoll - looks;

@@ -82,7 +82,7 @@ class Server {
   }
 
  private:
-  struct Job {
+  struct ServerJob {
     bool present = false;
     command::AddServerJob spec;
     std::vector<SessionSlot> workers;  // by rank
@@ -96,29 +96,29 @@ class Server {
   Taken conclude(const Pushed& pushed, SessionSlot session, const WorkerPeer& worker,
                  const wire::Header& header) noexcept;
   // At which sums are sent, of what was pushed at `pushed`.
-  static uint16_t answer_priority(const Job& job, uint16_t pushed) noexcept {
+  static uint16_t answer_priority(const ServerJob& job, uint16_t pushed) noexcept {
     return job.policy.answers == Policy::Order::kFifo ? uint16_t{0} : pushed;
   }
-  void on_complete(const Job& job, const ChunkKey& key, uint16_t pushed_at) noexcept;
-  void answer_all(const Job& job, const ChunkRange& range) noexcept;
+  void on_complete(const ServerJob& job, const ChunkKey& key, uint16_t pushed_at) noexcept;
+  void answer_all(const ServerJob& job, const ChunkRange& range) noexcept;
   void answer_late(const WorkerPeer& worker, SessionSlot session, const ChunkKey& key,
                    uint16_t priority) noexcept;
-  void count_partial(const Job& job, const ChunkKey& key) noexcept;
+  void count_partial(const ServerJob& job, const ChunkKey& key) noexcept;
   bool may_answer_all() const noexcept { return !sends_.short_of(kMaxWorkers); }
   uint32_t complete_overdue(uint64_t now_ns) noexcept;
   uint32_t report_stalls(uint64_t now_ns) noexcept;
   uint32_t report_hopeless() noexcept;
   // server_jobs.cc
   void count_sums();
-  static void add_to_gate(Job& job, const command::AddTensor& tensor);
-  static ShardPlan plan_of(const Job& job, const command::AddTensor& tensor);
+  static void add_to_gate(ServerJob& job, const command::AddTensor& tensor);
+  static ShardPlan plan_of(const ServerJob& job, const command::AddTensor& tensor);
 
   SendQueue& sends_;
   Counters& counters_;
   std::deque<Event>& events_;
   Aggregator aggregator_;
-  std::vector<Job> jobs_;  // by job slot
-  uint32_t serving_ = 0;   // of them
+  std::vector<ServerJob> jobs_;  // by job slot
+  uint32_t serving_ = 0;         // of them
   std::vector<JobSlot> draining_;
 };
 

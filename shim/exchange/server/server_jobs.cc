@@ -8,7 +8,7 @@ namespace mercury {
 
 Status Server::add_job(const command::AddServerJob& spec) {
   if (spec.job.value >= jobs_.size()) return Error(Errc::kLimit, "too many jobs");
-  Job& job = jobs_[spec.job.value];
+  ServerJob& job = jobs_[spec.job.value];
   if (job.present) return Error(Errc::kExists, "the job slot is taken in this engine");
   const AggregationJob aggregation{spec.workers, spec.terms, spec.memory_limit_bytes};
   if (Status added = aggregator_.add_job(spec.job, aggregation); !added) return added;
@@ -31,7 +31,7 @@ Result<WorkerPeer> Server::bind_worker(JobSlot slot, Rank rank, uint32_t incarna
     return Error(Errc::kNotFound, "bind of a worker to a job that is not here");
   }
   if (Status set = aggregator_.set_incarnation(slot, rank, incarnation); !set) return set.error();
-  Job& job = jobs_[slot.value];
+  ServerJob& job = jobs_[slot.value];
   job.workers[rank.value] = session;
   job.bound[rank.value] = 1;
   return WorkerPeer{slot, rank, incarnation, job.replaced[rank.value] != 0};
@@ -39,7 +39,7 @@ Result<WorkerPeer> Server::bind_worker(JobSlot slot, Rank rank, uint32_t incarna
 
 void Server::forget(SessionSlot session, const WorkerPeer& worker) noexcept {
   if (!has_job(worker.job)) return;
-  Job& job = jobs_[worker.job.value];
+  ServerJob& job = jobs_[worker.job.value];
   if (job.bound[worker.rank.value] && job.workers[worker.rank.value] == session)
     job.bound[worker.rank.value] = 0;
 }
@@ -50,7 +50,7 @@ Status Server::replace_worker(const command::ReplaceWorker& request) {
   }
   Status set = aggregator_.set_incarnation(request.job, request.rank, request.incarnation);
   if (!set) return set;
-  Job& job = jobs_[request.job.value];
+  ServerJob& job = jobs_[request.job.value];
   job.bound[request.rank.value] = 0;
   job.replaced[request.rank.value] = 1;
   events_.emplace_back(event::WorkerReplaced{request.job, request.rank, request.incarnation,
@@ -65,7 +65,7 @@ void Server::withdraw_worker(const command::WithdrawWorker& request) noexcept {
 
 Status Server::add_tensor(const command::AddTensor& spec) {
   if (!has_job(spec.job)) return Error(Errc::kNotFound, "tensor for a job that is not here");
-  Job& job = jobs_[spec.job.value];
+  ServerJob& job = jobs_[spec.job.value];
   const uint32_t elems = chunk_elems(spec.chunk_bytes, static_cast<uint32_t>(size_of(spec.dtype)));
   const ChunkSpan share = plan_of(job, spec).span(job.spec.shard);
   if (Status added = aggregator_.add_tensor(spec.job, {spec.tensor, spec.numel, spec.dtype, spec.op,
@@ -85,7 +85,7 @@ void Server::count_sums() {
 }
 
 void Server::remove_job(JobSlot slot) {
-  jobs_[slot.value] = Job{};
+  jobs_[slot.value] = ServerJob{};
   --serving_;
   sends_.scheduler().remove_job(slot);
   draining_.push_back(slot);
@@ -94,12 +94,12 @@ void Server::remove_job(JobSlot slot) {
 // --- policy -------------------------------------------------------------------------------------
 
 uint32_t Server::chunk_bytes(JobSlot slot) const noexcept {
-  const Job& job = jobs_[slot.value];
+  const ServerJob& job = jobs_[slot.value];
   return job.tensors.empty() ? 0 : job.tensors.front().chunk_bytes;
 }
 
 void Server::set_policy(JobSlot slot, const Policy& policy) {
-  Job& job = jobs_[slot.value];
+  ServerJob& job = jobs_[slot.value];
   if (job.gate) job.gate->drain([&](const ChunkRange& range) { answer_all(job, range); });
   job.gate.reset();
   job.policy = policy;
@@ -121,7 +121,7 @@ void Server::set_policy(JobSlot slot, const Policy& policy) {
   }
 }
 
-ShardPlan Server::plan_of(const Job& job, const command::AddTensor& tensor) {
+ShardPlan Server::plan_of(const ServerJob& job, const command::AddTensor& tensor) {
   const uint32_t elems =
       chunk_elems(tensor.chunk_bytes, static_cast<uint32_t>(size_of(tensor.dtype)));
   const uint32_t chunks = chunk_count(tensor.numel, elems);
@@ -131,7 +131,7 @@ ShardPlan Server::plan_of(const Job& job, const command::AddTensor& tensor) {
 }
 
 // What is answered together: the shard's part of a partition, a unit of it, or all of its share.
-void Server::add_to_gate(Job& job, const command::AddTensor& tensor) {
+void Server::add_to_gate(ServerJob& job, const command::AddTensor& tensor) {
   const auto element_bytes = static_cast<uint32_t>(size_of(tensor.dtype));
   const uint32_t elems = chunk_elems(tensor.chunk_bytes, element_bytes);
   const uint32_t chunks = chunk_count(tensor.numel, elems);

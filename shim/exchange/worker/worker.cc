@@ -27,7 +27,7 @@ constexpr size_t kCompletionsOfTensor = 2;
 Worker::Worker(Counters& counters) : counters_(counters) { completions_.reserve(kRefusalsPerPass); }
 Worker::~Worker() = default;
 
-Worker::Job* Worker::find(const EngineChannel* channel, uint32_t client_job) const noexcept {
+Worker::WorkerJob* Worker::find(const EngineChannel* channel, uint32_t client_job) const noexcept {
   for (const auto& job : jobs_) {
     if (job && job->spec.channel == channel && job->spec.client_job == client_job) return job.get();
   }
@@ -49,27 +49,27 @@ size_t Worker::most_completions(const EngineChannel* channel) const noexcept {
 }
 
 uint64_t Worker::chunks_moved(JobSlot slot) const noexcept {
-  const Job* job = find(slot);
+  const WorkerJob* job = find(slot);
   return job ? job->chunks_moved : 0;
 }
 
 Status Worker::add_job(const command::AddWorkerJob& spec) {
   if (find(spec.job)) return Error(Errc::kExists, "the job slot is taken in this engine");
   if (jobs_.size() <= spec.job.value) jobs_.resize(spec.job.value + 1u);
-  jobs_[spec.job.value] = std::make_unique<Job>();
+  jobs_[spec.job.value] = std::make_unique<WorkerJob>();
   jobs_[spec.job.value]->spec = spec;
   return {};
 }
 
 Status Worker::bind_shard(JobSlot slot, Shard shard, SessionSlot session) {
-  Job* job = find(slot);
+  WorkerJob* job = find(slot);
   if (!job) return Error(Errc::kNotFound, "bind of a shard to a job that is not here");
   if (shard.value >= job->spec.shards) return Error(Errc::kInvalidArgument, "shard out of range");
   if (!job->tensors.empty()) {
     return Error(Errc::kInvalidArgument, "shards are bound before tensors are declared");
   }
   const auto known = std::find_if(job->shards.begin(), job->shards.end(),
-                                  [shard](const Job::Bound& s) { return s.shard == shard; });
+                                  [shard](const WorkerJob::Bound& s) { return s.shard == shard; });
   if (known != job->shards.end()) {  // the control plane has opened another session to it
     known->session = session;
     return {};
@@ -79,13 +79,13 @@ Status Worker::bind_shard(JobSlot slot, Shard shard, SessionSlot session) {
 }
 
 Status Worker::add_tensor(const command::AddTensor& spec) {
-  Job* job = find(spec.job);
+  WorkerJob* job = find(spec.job);
   if (!job) return Error(Errc::kNotFound, "tensor for a job that is not here");
   if (job->find(spec.tensor)) {
     return Error(Errc::kExists,
                  "tensor " + std::to_string(spec.tensor.value) + " is declared already");
   }
-  Tensor tensor;
+  WorkerTensor tensor;
   tensor.spec = spec;
   const auto element_bytes = static_cast<uint32_t>(size_of(spec.dtype));
   const uint32_t elems = chunk_elems(spec.chunk_bytes, element_bytes);
@@ -97,7 +97,7 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
                           ? ShardPlan::whole(spec.tensor, tensor.chunks, job->spec.shards)
                           : ShardPlan(spec.tensor, tensor.chunks, job->spec.shards);
   tensor.index = TensorIndex(static_cast<uint32_t>(job->tensors.size()));
-  for (const Job::Bound& shard : job->shards) {
+  for (const WorkerJob::Bound& shard : job->shards) {
     tensor.own_chunks += tensor.shard_plan.span(shard.shard).count;
   }
   tensor.round = spec.first_round.previous();
@@ -113,20 +113,20 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   return {};
 }
 
-void Worker::complete(const Job& job, uint64_t cookie, TensorId tensor, Round round,
+void Worker::complete(const WorkerJob& job, uint64_t cookie, TensorId tensor, Round round,
                       Errc status) noexcept {
   completions_.push_back({job.spec.channel, {cookie, status, job.spec.client_job, tensor, round}});
 }
 
 void Worker::fail_job(JobSlot slot, Errc code) noexcept {
-  Job* job = find(slot);
+  WorkerJob* job = find(slot);
   if (!job || job->failed != Errc::kOk) return;
   job->failed = code;
   job->partitions.reset();
-  for (Tensor& tensor : job->tensors) give_up(*job, tensor, code);
+  for (WorkerTensor& tensor : job->tensors) give_up(*job, tensor, code);
 }
 
-void Worker::give_up(const Job& job, Tensor& tensor, Errc code) noexcept {
+void Worker::give_up(const WorkerJob& job, WorkerTensor& tensor, Errc code) noexcept {
   for (const uint64_t cookie : {tensor.push_cookie, tensor.pull_cookie}) {
     if (cookie != 0) complete(job, cookie, tensor.spec.tensor, tensor.round, code);
   }
@@ -136,8 +136,8 @@ void Worker::give_up(const Job& job, Tensor& tensor, Errc code) noexcept {
 // Partitions that still wait for their release go at once: the credit would wait for what is not
 // sent any more.
 void Worker::fail_rounds(const command::FailRounds& request) {
-  Job* job = find(request.job);
-  Tensor* tensor = job ? job->find(request.from.tensor) : nullptr;
+  WorkerJob* job = find(request.job);
+  WorkerTensor* tensor = job ? job->find(request.from.tensor) : nullptr;
   if (!tensor || job->failed != Errc::kOk || tensor->is_hopeless(request.from.round)) return;
   if (job->partitions) release_all(*job);
   tensor->hopeless = request.code;
@@ -148,16 +148,16 @@ void Worker::fail_rounds(const command::FailRounds& request) {
 }
 
 void Worker::remove_job(JobSlot slot, Errc code) {
-  Job* job = find(slot);
+  WorkerJob* job = find(slot);
   if (!job) return;
   fail_job(slot, code);
   most_completions_ -= job->tensors.size() * kCompletionsOfTensor;
   most_ranges_ -= job->tensors.size() * job->shards.size();
   ranges_.erase(ranges_.begin(), ranges_.begin() + static_cast<std::ptrdiff_t>(next_range_));
   std::erase_if(ranges_, [job](const WorkerRange& range) {
-    return std::any_of(job->shards.begin(), job->shards.end(), [&range](const Job::Bound& shard) {
-      return shard.session == range.session;
-    });
+    return std::any_of(
+        job->shards.begin(), job->shards.end(),
+        [&range](const WorkerJob::Bound& shard) { return shard.session == range.session; });
   });
   next_range_ = 0;
   jobs_[slot.value].reset();
@@ -171,9 +171,9 @@ bool Worker::submit(EngineChannel* channel, const Submission& submission) noexce
         {channel, {submission.cookie, code, submission.job, submission.tensor, round}});
     return false;
   };
-  Job* job = find(channel, submission.job);
+  WorkerJob* job = find(channel, submission.job);
   if (!job) return refuse(Errc::kClosed, 0);
-  Tensor* tensor = job->find(submission.tensor);
+  WorkerTensor* tensor = job->find(submission.tensor);
   if (job->failed != Errc::kOk) {
     // A sum that was there before the job ended is pulled as if it had not: the peers may have
     // taken theirs, and left.
@@ -205,7 +205,7 @@ bool Worker::submit(EngineChannel* channel, const Submission& submission) noexce
   return true;
 }
 
-void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
+void Worker::begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority) noexcept {
   tensor.round = tensor.round.next();
   tensor.in_flight = true;
   tensor.priority = priority;
@@ -220,7 +220,7 @@ void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
     release_due_ns_ = 0;
     return;
   }
-  for (const Job::Bound& shard : job.shards) {
+  for (const WorkerJob::Bound& shard : job.shards) {
     const ChunkSpan span = tensor.shard_plan.span(shard.shard);
     if (span.count > 0) {
       ranges_.push_back({shard.session, {tensor.index, tensor.round, span, priority}});
@@ -228,7 +228,7 @@ void Worker::begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept {
   }
 }
 
-void Worker::complete_what_ended(Job& job, Tensor& tensor) noexcept {
+void Worker::complete_what_ended(WorkerJob& job, WorkerTensor& tensor) noexcept {
   if (tensor.push_ended()) {
     complete(job, std::exchange(tensor.push_cookie, 0), tensor.spec.tensor, tensor.round,
              Errc::kOk);
@@ -239,7 +239,7 @@ void Worker::complete_what_ended(Job& job, Tensor& tensor) noexcept {
   }
 }
 
-void Worker::complete_sums(const Job& job, Tensor& tensor, uint64_t cookie) noexcept {
+void Worker::complete_sums(const WorkerJob& job, WorkerTensor& tensor, uint64_t cookie) noexcept {
   complete(job, cookie, tensor.spec.tensor, tensor.round, Errc::kOk);
   if (job.spec.terms.quorum == 0) return;
   Completion& told = completions_.back().told;
@@ -278,9 +278,9 @@ void Worker::drop_completions(const EngineChannel* channel) {
 }
 
 bool Worker::prepare(const ScheduledChunk& chunk, OutgoingMessage& out) noexcept {
-  Job* job = find(chunk.job);
+  WorkerJob* job = find(chunk.job);
   if (!job || job->failed != Errc::kOk) return false;
-  const Tensor& tensor = job->tensors[chunk.key.tensor.value];
+  const WorkerTensor& tensor = job->tensors[chunk.key.tensor.value];
   if (!tensor.needs(chunk.key)) return false;
   wire::Header& header = out.header;
   header.type = kPushFrame;
@@ -292,16 +292,16 @@ bool Worker::prepare(const ScheduledChunk& chunk, OutgoingMessage& out) noexcept
   return true;
 }
 
-inline void Worker::note_pushed(Job& job, Tensor& tensor, ChunkIndex chunk) noexcept {
+inline void Worker::note_pushed(WorkerJob& job, WorkerTensor& tensor, ChunkIndex chunk) noexcept {
   if (tensor.note_pushed(chunk) && job.partitions) acknowledge(job, tensor, chunk);
   if (tensor.push_ended() || tensor.sums_ended()) complete_what_ended(job, tensor);
 }
 
 bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
                        std::span<const std::byte> payload) noexcept {
-  Job* job = find(slot);
+  WorkerJob* job = find(slot);
   const ChunkHeader chunk = ChunkHeader::of(header);
-  Tensor* tensor = job ? job->find(chunk.tensor) : nullptr;
+  WorkerTensor* tensor = job ? job->find(chunk.tensor) : nullptr;
   if (!tensor || job->failed != Errc::kOk || !tensor->in_flight || chunk.round != tensor->round ||
       chunk.chunk.value >= tensor->chunks || tensor->summed.contains(chunk.chunk) ||
       ((header.flags & kFlagPartial) != 0 && job->spec.terms.quorum == 0)) {
@@ -344,7 +344,7 @@ bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
 }
 
 // False: the bitmap names other workers, or another number of them, than there can be.
-bool Worker::note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
+bool Worker::note_absent(const WorkerJob& job, WorkerTensor& tensor, uint32_t contributors,
                          std::span<const std::byte> bitmap) noexcept {
   const std::optional<WorkerSet> present = decode_contributors(bitmap, job.spec.workers);
   if (!present || count(*present) != contributors) return false;
@@ -354,16 +354,16 @@ bool Worker::note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
 }
 
 void Worker::on_acked(JobSlot slot, const ChunkKey& key) noexcept {
-  Job* job = find(slot);
-  Tensor* tensor = job ? job->at(key.tensor) : nullptr;
+  WorkerJob* job = find(slot);
+  WorkerTensor* tensor = job ? job->at(key.tensor) : nullptr;
   if (!tensor || tensor->round != key.round || !tensor->in_flight || tensor->acks_void) return;
   ++job->chunks_moved;
   note_pushed(*job, *tensor, key.chunk);
 }
 
 bool Worker::on_lost(JobSlot slot, const ChunkKey& key) noexcept {
-  Job* job = find(slot);
-  const Tensor* tensor = job ? job->at(key.tensor) : nullptr;
+  WorkerJob* job = find(slot);
+  const WorkerTensor* tensor = job ? job->at(key.tensor) : nullptr;
   return tensor && job->failed == Errc::kOk && tensor->needs(key);
 }
 

@@ -101,28 +101,29 @@ class Worker {
   bool on_lost(JobSlot job, const ChunkKey& key) noexcept;
 
  private:
-  struct Job;
-  struct Tensor;
-  Job* find(JobSlot job) const noexcept;
-  Job* find(const EngineChannel* channel, uint32_t client_job) const noexcept;
-  void give_up(const Job& job, Tensor& tensor, Errc code) noexcept;
-  void begin_push(Job& job, Tensor& tensor, uint16_t priority) noexcept;
+  struct WorkerJob;
+  struct WorkerTensor;
+  WorkerJob* find(JobSlot job) const noexcept;
+  WorkerJob* find(const EngineChannel* channel, uint32_t client_job) const noexcept;
+  void give_up(const WorkerJob& job, WorkerTensor& tensor, Errc code) noexcept;
+  void begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority) noexcept;
   // Apart, as acknowledge: most chunks end nothing, and should not pay for what does.
-  [[gnu::noinline]] void complete_what_ended(Job& job, Tensor& tensor) noexcept;
-  static bool note_absent(const Job& job, Tensor& tensor, uint32_t contributors,
+  [[gnu::noinline]] void complete_what_ended(WorkerJob& job, WorkerTensor& tensor) noexcept;
+  static bool note_absent(const WorkerJob& job, WorkerTensor& tensor, uint32_t contributors,
                           std::span<const std::byte> bitmap) noexcept;
-  void complete_sums(const Job& job, Tensor& tensor, uint64_t cookie) noexcept;
-  void complete(const Job& job, uint64_t cookie, TensorId tensor, Round round,
+  void complete_sums(const WorkerJob& job, WorkerTensor& tensor, uint64_t cookie) noexcept;
+  void complete(const WorkerJob& job, uint64_t cookie, TensorId tensor, Round round,
                 Errc status) noexcept;
   // The server has our contribution; ends what waited for it.
-  void note_pushed(Job& job, Tensor& tensor, ChunkIndex chunk) noexcept;
-  [[gnu::noinline]] void acknowledge(Job& job, const Tensor& tensor, ChunkIndex chunk) noexcept;
-  static bool ends_partition(const Tensor& tensor, ChunkIndex chunk) noexcept;
-  static void plan_partitions(Job& job, Tensor& tensor);
-  void release_all(Job& job);
+  void note_pushed(WorkerJob& job, WorkerTensor& tensor, ChunkIndex chunk) noexcept;
+  [[gnu::noinline]] void acknowledge(WorkerJob& job, const WorkerTensor& tensor,
+                                     ChunkIndex chunk) noexcept;
+  static bool ends_partition(const WorkerTensor& tensor, ChunkIndex chunk) noexcept;
+  static void plan_partitions(WorkerJob& job, WorkerTensor& tensor);
+  void release_all(WorkerJob& job);
 
   Counters& counters_;
-  std::vector<std::unique_ptr<Job>> jobs_;  // by slot
+  std::vector<std::unique_ptr<WorkerJob>> jobs_;  // by slot
   // Reserved for the most that can wait: the completions and one range per shard of each tensor,
   // and a completion for each submission that is refused in a pass.
   size_t most_completions_ = 0;  // that tensors can have waiting at a time

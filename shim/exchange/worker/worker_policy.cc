@@ -6,7 +6,7 @@
 
 namespace mercury {
 
-void Worker::plan_partitions(Job& job, Tensor& tensor) {
+void Worker::plan_partitions(WorkerJob& job, WorkerTensor& tensor) {
   tensor.plan = PartitionPlan::make(tensor.spec.tensor, tensor.chunks, job.spec.shards,
                                     tensor.full_chunk_bytes, job.policy.partition_bytes);
   const uint32_t partitions = tensor.own_chunks == 0 ? 0 : tensor.plan.partitions();
@@ -16,29 +16,29 @@ void Worker::plan_partitions(Job& job, Tensor& tensor) {
 }
 
 void Worker::set_policy(JobSlot slot, const Policy& policy) {
-  Job* job = find(slot);
+  WorkerJob* job = find(slot);
   if (!job || job->failed != Errc::kOk) return;
   if (job->partitions) release_all(*job);
   job->policy = policy;
   if (policy.release != Policy::Release::kPartition) return;
   job->partitions = std::make_unique<PartitionRelease>(policy);
-  for (Tensor& tensor : job->tensors) plan_partitions(*job, tensor);
+  for (WorkerTensor& tensor : job->tensors) plan_partitions(*job, tensor);
 }
 
 const Policy& Worker::policy_of(JobSlot slot) const noexcept { return find(slot)->policy; }
 
 uint32_t Worker::chunk_bytes(JobSlot slot) const noexcept {
-  const Job* job = find(slot);
+  const WorkerJob* job = find(slot);
   return job && !job->tensors.empty() ? job->tensors.front().spec.chunk_bytes : 0;
 }
 
 // What waits goes at once, and nobody waits for what has gone.
-void Worker::release_all(Job& job) {
+void Worker::release_all(WorkerJob& job) {
   const size_t tensors = job.tensors.size(), shards = job.shards.size();
   ranges_.reserve(ranges_.size() + 2 * tensors * shards);
   job.partitions->drain([&](TensorIndex index, uint32_t partition) {
-    const Tensor& tensor = job.tensors[index.value];
-    for (const Job::Bound& shard : job.shards) {
+    const WorkerTensor& tensor = job.tensors[index.value];
+    for (const WorkerJob::Bound& shard : job.shards) {
       const ChunkSpan share = tensor.shard_plan.span(shard.shard);
       const ChunkIndex first = tensor.plan.span(shard.shard, partition).first;
       const ChunkSpan rest{first, share.end().value - first.value};
@@ -52,16 +52,16 @@ void Worker::release_all(Job& job) {
 // A server has taken a worker's part out. The credit is given up: only sums acknowledge now, and
 // workers that release in different orders would wait for each other's partitions for ever.
 void Worker::refill(JobSlot slot) {
-  Job* job = find(slot);
+  WorkerJob* job = find(slot);
   if (!job || job->failed != Errc::kOk) return;
   if (job->partitions) job->partitions->drain([](TensorIndex, uint32_t) {});
   ranges_.reserve(ranges_.size() + 2 * job->tensors.size() * job->shards.size());
-  for (Tensor& tensor : job->tensors) {
+  for (WorkerTensor& tensor : job->tensors) {
     if (!tensor.in_flight || tensor.missing_sums == 0) continue;
     tensor.acks_void = true;
     tensor.missing_acks = tensor.missing_sums;
     tensor.pushed = tensor.summed;
-    for (const Job::Bound& shard : job->shards) {
+    for (const WorkerJob::Bound& shard : job->shards) {
       const ChunkSpan span = tensor.shard_plan.span(shard.shard);
       if (span.count > 0) {
         ranges_.push_back({shard.session, {tensor.index, tensor.round, span, tensor.priority}});
@@ -81,9 +81,9 @@ void Worker::release(uint64_t now_ns) noexcept {
     // pass.
     while (ranges_.capacity() - ranges_.size() >= most_ranges_ + job->shards.size() &&
            job->partitions->next(now_ns, released)) {
-      const Tensor& tensor = job->tensors[released.tensor.value];
+      const WorkerTensor& tensor = job->tensors[released.tensor.value];
       uint32_t chunks = 0;
-      for (const Job::Bound& shard : job->shards) {
+      for (const WorkerJob::Bound& shard : job->shards) {
         const ChunkSpan span = tensor.plan.span(shard.shard, released.partition);
         chunks += span.count;
         if (span.count > 0) {
@@ -96,14 +96,14 @@ void Worker::release(uint64_t now_ns) noexcept {
   }
 }
 
-void Worker::acknowledge(Job& job, const Tensor& tensor, ChunkIndex chunk) noexcept {
+void Worker::acknowledge(WorkerJob& job, const WorkerTensor& tensor, ChunkIndex chunk) noexcept {
   job.partitions->acknowledged(tensor.index, tensor.plan.partition_of(chunk));
   release_due_ns_ = std::min(release_due_ns_, job.partitions->due_ns());
 }
 
 // The last chunk of a partition that a server gets is acknowledged at once: the credit waits for
 // it.
-bool Worker::ends_partition(const Tensor& tensor, ChunkIndex chunk) noexcept {
+bool Worker::ends_partition(const WorkerTensor& tensor, ChunkIndex chunk) noexcept {
   const PartitionPlan& plan = tensor.plan;
   const ChunkSpan span = plan.span(plan.shard_of(chunk), plan.partition_of(chunk));
   return chunk.value + 1 == span.end().value;

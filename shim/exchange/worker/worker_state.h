@@ -13,7 +13,7 @@
 
 namespace mercury {
 
-struct Worker::Tensor {
+struct Worker::WorkerTensor {
   command::AddTensor spec;
   TensorIndex index;
   uint32_t full_chunk_bytes = 0;  // of each but the last: whole vectors, so at most spec's
@@ -69,7 +69,7 @@ struct Worker::Tensor {
   bool sums_ended() const noexcept { return missing_sums == 0; }
 };
 
-struct Worker::Job {
+struct Worker::WorkerJob {
   struct Bound {
     Shard shard;
     SessionSlot session;
@@ -80,24 +80,25 @@ struct Worker::Job {
   Errc failed = Errc::kOk;
   uint64_t chunks_moved = 0;
   std::vector<Bound> shards;  // bound to this engine
-  std::vector<Tensor> tensors;
+  std::vector<WorkerTensor> tensors;
   std::unordered_map<TensorId, TensorIndex> index_of;
   TensorIndex found;  // by the last find()
 
   // A tensor's chunks come one after the other: mostly it is the last one again.
-  Tensor* find(TensorId id) noexcept {
-    if (Tensor* const last = at(found); last != nullptr && last->spec.tensor == id) return last;
+  WorkerTensor* find(TensorId id) noexcept {
+    if (WorkerTensor* const last = at(found); last != nullptr && last->spec.tensor == id)
+      return last;
     const auto it = index_of.find(id);
     if (it == index_of.end()) return nullptr;
     found = it->second;
     return at(found);
   }
-  Tensor* at(TensorIndex index) noexcept {
+  WorkerTensor* at(TensorIndex index) noexcept {
     return index.value < tensors.size() ? &tensors[index.value] : nullptr;
   }
 };
 
-inline Worker::Job* Worker::find(JobSlot job) const noexcept {
+inline Worker::WorkerJob* Worker::find(JobSlot job) const noexcept {
   return job.value < jobs_.size() ? jobs_[job.value].get() : nullptr;
 }
 

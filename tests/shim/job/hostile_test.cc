@@ -121,7 +121,7 @@ TEST_F(RunningTest, MemberThatSpeaksOutOfTurnFailsItsOwnJobOnly) {
 
 // Of what a coordinator may say, but not now or not of this job.
 TEST_F(RunningTest, ACoordinatorThatSpeaksOutOfTurnFailsItsJobByName) {
-  const message::Tensor tensor{5, 1000, Dtype::kF32, ReduceOp::kSum};
+  const message::TensorShape tensor{5, 1000, Dtype::kF32, ReduceOp::kSum};
   const struct {
     const char* instead;  // of this message, which goes to a worker or to the other server
     Message said;

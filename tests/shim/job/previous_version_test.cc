@@ -80,7 +80,7 @@ std::vector<Message> expected() {
   roster.rank = 1;
   roster.workers = {{5, at(1)}, {0x01020304, at(2)}};
   roster.servers = {{7, {at(9)}}};
-  const message::Tensor tensor{3, 1000, Dtype::kF32, ReduceOp::kAverage};
+  const message::TensorShape tensor{3, 1000, Dtype::kF32, ReduceOp::kAverage};
   return {join,
           message::Invite{0, 2, 1, {}},
           roster,
