@@ -402,71 +402,100 @@ TEST_F(QuorumTest, ImpossibleQuorumsAreRefused) {
 
 // Workers of different speeds, some lost and brought back, in random order: whoever pushes a round
 // gets its sum, the same as all others, of the values of those whom it names.
+class RandomQuorum {
+ public:
+  explicit RandomQuorum(uint64_t seed) : random_(seed) {}
+
+  void make() {
+    ASSERT_TRUE(aggregator_.add_job(
+        kJob, {.workers = static_cast<uint16_t>(workers_),
+               .terms = {.quorum = quorum_, .patience_ms = to_ms(kPatienceNs)}}));
+    ASSERT_TRUE(aggregator_.add_tensor(
+        kJob, {.tensor = 1, .numel = 1, .dtype = Dtype::kI64, .chunk_elems = 1, .chunk_count = 1}));
+    for (uint16_t w = 0; w < workers_; ++w) {
+      ASSERT_TRUE(aggregator_.set_incarnation(kJob, Rank(w), incarnation_of(w)));
+    }
+    slow_ = static_cast<uint32_t>(pick(workers_));
+  }
+  uint32_t slowest_round() const { return *std::min_element(round_.begin(), round_.end()); }
+  void step() {
+    const auto w = static_cast<uint32_t>(pick(workers_));
+    if (w == slow_ && pick(8) != 0) return;
+    now_ns_ += pick(kPatienceNs / 4);
+    if (pick(60) == 0) lose_and_replace(w);
+    const PushVerdict verdict = push(w);
+    ASSERT_NE(verdict, PushVerdict::kNewRound);
+    complete_what_is_overdue();
+    ChunkResult out;
+    if (!aggregator_.result(kJob, {0, Round(round_[w]), 0}, out)) {
+      ASSERT_NE(verdict, PushVerdict::kOldRound) << "its sum is gone";
+      return;
+    }
+    check(round_[w], out);
+    ++round_[w];
+  }
+
+ private:
+  uint64_t pick(uint64_t below) { return random_() % below; }
+  static int64_t value_of(uint32_t worker) { return int64_t{1} << (8 * worker); }
+  uint32_t incarnation(uint32_t w) const { return incarnation_of(w) + 1000 * life_[w]; }
+  // Back at once, or later: when it pushes next.
+  void lose_and_replace(uint32_t w) {
+    const Rank lost(static_cast<uint16_t>(w));
+    aggregator_.withdraw(kJob, lost);
+    ++life_[w];
+    ASSERT_TRUE(aggregator_.set_incarnation(kJob, lost, incarnation(w)));
+    round_[w] = aggregator_.open_rounds(kJob).front().round.value;
+  }
+  PushVerdict push(uint32_t w) {
+    const Bytes elements = bytes_of(std::vector<int64_t>{value_of(w)});
+    Contribution c = Bench::contribution(w, round_[w], 0, elements);
+    c.incarnation = incarnation(w);
+    c.now_ns = now_ns_;
+    return aggregator_.push(c).verdict;
+  }
+  void complete_what_is_overdue() {
+    OverdueChunk due;
+    uint32_t looks = 100;
+    while (aggregator_.take_overdue(now_ns_, looks, due)) {
+    }
+  }
+  void check(uint32_t round, const ChunkResult& out) {
+    const Bytes payload(out.elements.begin(), out.elements.end());
+    const auto [known, fresh] = results_.emplace(round, payload);
+    ASSERT_EQ(known->second, payload);
+    ASSERT_GE(out.contributors, std::min<uint32_t>(quorum_, workers_));
+    int64_t sum = 0;
+    std::memcpy(&sum, payload.data() + payload.size() - 8, 8);
+    int64_t named = 0;
+    for (uint32_t v = 0; v < workers_; ++v) {
+      if (!out.partial || (static_cast<uint8_t>(payload[7]) >> v & 1) != 0) named += value_of(v);
+    }
+    ASSERT_EQ(sum, named);
+  }
+
+  std::mt19937_64 random_;
+  const uint32_t workers_ = static_cast<uint32_t>(2 + pick(4));
+  const uint16_t quorum_ = static_cast<uint16_t>(1 + pick(workers_));
+  Aggregator aggregator_{PortMemory{[](void* context, PayloadPin&) {
+                                      return (*static_cast<std::mt19937_64*>(context))() % 8 == 0;
+                                    },
+                                    &random_}};
+  std::vector<uint32_t> life_ = std::vector<uint32_t>(workers_, 0);
+  std::vector<uint32_t> round_ = std::vector<uint32_t>(workers_, 1);  // that it is in
+  std::map<uint32_t, Bytes> results_;                                 // by round
+  uint64_t now_ns_ = 0;
+  uint32_t slow_ = 0;
+};
+
 TEST(QuorumSeeds, EveryWorkerGetsEveryRoundItPushes) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    std::mt19937_64 random(seed);
-    const auto pick = [&](uint64_t below) { return random() % below; };
-    const auto workers = static_cast<uint32_t>(2 + pick(4));
-    const auto quorum = static_cast<uint16_t>(1 + pick(workers));
-    Aggregator aggregator({[](void* context, PayloadPin&) {
-                             return (*static_cast<std::mt19937_64*>(context))() % 8 == 0;
-                           },
-                           &random});
-    ASSERT_TRUE(
-        aggregator.add_job(kJob, {.workers = static_cast<uint16_t>(workers),
-                                  .terms = {.quorum = quorum, .patience_ms = to_ms(kPatienceNs)}}));
-    ASSERT_TRUE(aggregator.add_tensor(
-        kJob, {.tensor = 1, .numel = 1, .dtype = Dtype::kI64, .chunk_elems = 1, .chunk_count = 1}));
-    std::vector<uint32_t> life(workers, 0);
-    std::vector<uint32_t> round(workers, 1);  // that it is in
-    std::map<uint32_t, Bytes> results;
-    for (uint16_t w = 0; w < workers; ++w) {
-      ASSERT_TRUE(aggregator.set_incarnation(kJob, Rank(w), incarnation_of(w)));
-    }
-    uint64_t now_ns = 0;
-    const auto slow = static_cast<uint32_t>(pick(workers));
-    uint64_t steps = 0;
-    while (*std::min_element(round.begin(), round.end()) < 12) {
-      ASSERT_LT(++steps, 20000U) << "stuck";
-      const auto w = static_cast<uint32_t>(pick(workers));
-      if (w == slow && pick(8) != 0) continue;
-      now_ns += pick(kPatienceNs / 4);
-      if (pick(60) == 0) {  // lost, and back at once or later
-        const Rank lost(static_cast<uint16_t>(w));
-        aggregator.withdraw(kJob, lost);
-        ASSERT_TRUE(aggregator.set_incarnation(kJob, lost, incarnation_of(w) + 1000 * ++life[w]));
-        round[w] = aggregator.open_rounds(kJob).front().round.value;
-      }
-      const Bytes elements = bytes_of(std::vector<int64_t>{int64_t{1} << (8 * w)});
-      Contribution c = Bench::contribution(w, round[w], 0, elements);
-      c.incarnation = incarnation_of(w) + 1000 * life[w];
-      c.now_ns = now_ns;
-      const PushVerdict verdict = aggregator.push(c).verdict;
-      ASSERT_NE(verdict, PushVerdict::kNewRound);
-      OverdueChunk due;
-      uint32_t looks = 100;
-      while (aggregator.take_overdue(now_ns, looks, due)) {
-      }
-      ChunkResult out;
-      if (!aggregator.result(kJob, {0, Round(round[w]), 0}, out)) {
-        ASSERT_NE(verdict, PushVerdict::kOldRound) << "its sum is gone";
-        continue;
-      }
-      const Bytes payload(out.elements.begin(), out.elements.end());
-      const auto [known, fresh] = results.emplace(round[w], payload);
-      ASSERT_EQ(known->second, payload);
-      ASSERT_GE(out.contributors, std::min<uint32_t>(quorum, workers));
-      int64_t sum = 0;
-      std::memcpy(&sum, payload.data() + payload.size() - 8, 8);
-      int64_t named = 0;
-      for (uint32_t v = 0; v < workers; ++v) {
-        if (!out.partial || (static_cast<uint8_t>(payload[7]) >> v & 1) != 0) {
-          named += int64_t{1} << (8 * v);
-        }
-      }
-      ASSERT_EQ(sum, named);
-      ++round[w];
+    RandomQuorum quorum(seed);
+    ASSERT_NO_FATAL_FAILURE(quorum.make());
+    for (uint64_t steps = 1; quorum.slowest_round() < 12; ++steps) {
+      ASSERT_LT(steps, 20000U) << "stuck";
+      ASSERT_NO_FATAL_FAILURE(quorum.step());
     }
   }
 }

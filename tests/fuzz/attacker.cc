@@ -42,6 +42,25 @@ std::string policy(Input& record) {
   return which < 224 ? kPolicies[which % kPolicies.size()] : record.text(30);
 }
 
+message::Declared declared(Input& record) {
+  message::Declared m{record.flag() ? Errc::kOk : Errc::kTensorMismatch, {}, {}};
+  m.rounds.resize(record.byte() % 4, Round(uint32_t{record.byte()}));
+  m.text = record.text(20);
+  return m;
+}
+
+message::PeerLeft peer_left(Input& record) {
+  message::PeerLeft m;
+  m.rank = Rank(uint16_t{record.byte()});
+  m.lacked = record.text(20);
+  m.ending = m.lacked.size() % 2 == 1;
+  if (m.ending) {
+    const auto tensor = static_cast<uint32_t>(m.lacked.size() % 8);
+    m.waiting = TensorRound{TensorId(tensor), Round(uint32_t{m.rank.value})};
+  }
+  return m;
+}
+
 }  // namespace
 
 void Attacker::act(Input record) {
@@ -343,64 +362,90 @@ void Attacker::say(Input& record) {
   }
 }
 
+message::Join Attacker::join(Input& record) const {
+  message::Join m;
+  m.role = static_cast<Role>(record.byte() % 2);
+  m.workers = 1 + record.byte() % 3;
+  m.servers = 1 + record.byte() % 2;
+  const int seats = m.role == Role::kWorker ? m.workers : m.servers;
+  m.rank = record.byte() % (seats + 1) - 1;
+  m.terms.deterministic = record.flag();
+  m.terms.weight = 1 + record.byte();
+  m.incarnation = 1 + record.byte();
+  m.timeout_ms = record.take<uint16_t>();
+  m.served = record.flag();
+  m.lanes.resize(1 + record.byte() % 3, own_);
+  m.rendezvous = {pick_address(record), pick_address(record)};
+  for (Endpoint& at : m.rendezvous) at.port = std::max<uint16_t>(at.port, 1);
+  m.features = record.byte() % 8;
+  m.terms.rejoin_ms = record.take<uint16_t>() % 20'000;
+  m.terms.quorum = static_cast<uint16_t>(record.byte() % (m.workers + 1));
+  if (m.terms.quorum > 0) m.terms.patience_ms = record.take<uint16_t>();
+  m.terms.stall_timeout_ms = record.take<uint16_t>();
+  m.terms.policy = policy(record);
+  return m;
+}
+
+message::Roster Attacker::roster(Input& record) const {
+  message::Roster m;
+  m.rank = record.byte() % 3;
+  m.terms.weight = 1 + record.byte();
+  m.workers.resize(1 + record.byte() % 3, {1U + record.byte(), own_});
+  const std::vector<Endpoint> lanes(1 + record.byte() % 2,
+                                    cluster_.address(record.below(cluster_.host_count())));
+  m.servers.resize(1 + record.byte() % 2, {1U + record.byte(), lanes});
+  m.terms.rejoin_ms = record.take<uint16_t>() % 20'000;
+  m.terms.quorum = record.byte() % 4;
+  if (m.terms.quorum > 0) m.terms.patience_ms = record.take<uint16_t>();
+  m.terms.stall_timeout_ms = record.take<uint16_t>();
+  m.frame_bytes = record.take<uint16_t>();
+  m.terms.policy = policy(record);
+  return m;
+}
+
+message::Replaced Attacker::replaced(Input& record) const {
+  message::Replaced m;
+  m.rank = rank(record);
+  m.incarnation = incarnation(record);
+  m.last = !record.flag();
+  m.rounds.resize(record.byte() % 4);
+  for (TensorRound& row : m.rounds) {
+    row.tensor.value = record.byte() % 8U;
+    row.round.value = record.take<uint16_t>();
+  }
+  return m;
+}
+
+message::Stalled Attacker::stalled(Input& record) const {
+  message::Stalled m;
+  m.at.tensor.value = record.byte() % 8U;
+  m.at.round.value = record.take<uint16_t>();
+  m.waited_ms = record.take<uint32_t>();
+  m.gone = m.waited_ms % 2 == 0;
+  m.workers.resize(1 + record.byte() % 2);
+  for (auto& row : m.workers) row = {rank(record), incarnation(record)};
+  return m;
+}
+
 Message Attacker::message(Input& record) const {
   switch (record.byte() % 20) {
-    case 0: {
-      message::Join m;
-      m.role = static_cast<Role>(record.byte() % 2);
-      m.workers = 1 + record.byte() % 3;
-      m.servers = 1 + record.byte() % 2;
-      const int seats = m.role == Role::kWorker ? m.workers : m.servers;
-      m.rank = record.byte() % (seats + 1) - 1;
-      m.terms.deterministic = record.flag();
-      m.terms.weight = 1 + record.byte();
-      m.incarnation = 1 + record.byte();
-      m.timeout_ms = record.take<uint16_t>();
-      m.served = record.flag();
-      m.lanes.resize(1 + record.byte() % 3, own_);
-      m.rendezvous = {pick_address(record), pick_address(record)};
-      for (Endpoint& at : m.rendezvous) at.port = std::max<uint16_t>(at.port, 1);
-      m.features = record.byte() % 8;
-      m.terms.rejoin_ms = record.take<uint16_t>() % 20'000;
-      m.terms.quorum = static_cast<uint16_t>(record.byte() % (m.workers + 1));
-      if (m.terms.quorum > 0) m.terms.patience_ms = record.take<uint16_t>();
-      m.terms.stall_timeout_ms = record.take<uint16_t>();
-      m.terms.policy = policy(record);
-      return m;
-    }
+    case 0:
+      return join(record);
     case 1:
       return message::Invite{uint16_t{0},
                              static_cast<uint16_t>(1 + record.byte() % 3),
                              static_cast<uint16_t>(1 + record.byte() % 2),
                              {.deterministic = record.flag()}};
-    case 2: {
-      message::Roster m;
-      m.rank = record.byte() % 3;
-      m.terms.weight = 1 + record.byte();
-      m.workers.resize(1 + record.byte() % 3, {1U + record.byte(), own_});
-      const std::vector<Endpoint> lanes(1 + record.byte() % 2,
-                                        cluster_.address(record.below(cluster_.host_count())));
-      m.servers.resize(1 + record.byte() % 2, {1U + record.byte(), lanes});
-      m.terms.rejoin_ms = record.take<uint16_t>() % 20'000;
-      m.terms.quorum = record.byte() % 4;
-      if (m.terms.quorum > 0) m.terms.patience_ms = record.take<uint16_t>();
-      m.terms.stall_timeout_ms = record.take<uint16_t>();
-      m.frame_bytes = record.take<uint16_t>();
-      m.terms.policy = policy(record);
-      return m;
-    }
+    case 2:
+      return roster(record);
     case 3:
       return message::Ready{record.take<uint16_t>()};
     case 4:
       return message::Start{64U + record.take<uint16_t>() % 65'000U};
     case 5:
       return message::Declare{tensors(record)};
-    case 6: {
-      message::Declared m{record.flag() ? Errc::kOk : Errc::kTensorMismatch, {}, {}};
-      m.rounds.resize(record.byte() % 4, Round(uint32_t{record.byte()}));
-      m.text = record.text(20);
-      return m;
-    }
+    case 6:
+      return declared(record);
     case 7:
       return message::Define{tensors(record)};
     case 8:
@@ -409,49 +454,22 @@ Message Attacker::message(Input& record) const {
       return message::Leave{};
     case 10:
       return message::Left{};
-    case 11: {
-      message::PeerLeft m;
-      m.rank = Rank(uint16_t{record.byte()});
-      m.lacked = record.text(20);
-      m.ending = m.lacked.size() % 2 == 1;
-      if (m.ending) {
-        const auto tensor = static_cast<uint32_t>(m.lacked.size() % 8);
-        m.waiting = TensorRound{TensorId(tensor), Round(uint32_t{m.rank.value})};
-      }
-      return m;
-    }
+    case 11:
+      return peer_left(record);
     case 12:
       return message::End{};
     case 14:
       return message::Replace{rank(record), incarnation(record), pick_address(record)};
-    case 15: {
-      message::Replaced m;
-      m.rank = rank(record);
-      m.incarnation = incarnation(record);
-      m.last = !record.flag();
-      m.rounds.resize(record.byte() % 4);
-      for (TensorRound& row : m.rounds) {
-        row.tensor.value = record.byte() % 8U;
-        row.round.value = record.take<uint16_t>();
-      }
-      return m;
-    }
+    case 15:
+      return replaced(record);
     case 16:
       return message::Refill{};
     case 17:
       return message::Lost{rank(record), incarnation(record)};
     case 18:
       return message::SetPolicy{policy(record)};
-    case 19: {
-      message::Stalled m;
-      m.at.tensor.value = record.byte() % 8U;
-      m.at.round.value = record.take<uint16_t>();
-      m.waited_ms = record.take<uint32_t>();
-      m.gone = m.waited_ms % 2 == 0;
-      m.workers.resize(1 + record.byte() % 2);
-      for (auto& row : m.workers) row = {rank(record), incarnation(record)};
-      return m;
-    }
+    case 19:
+      return stalled(record);
     default:
       return message::Fail{Errc::kPeerLeft, record.text(20)};
   }

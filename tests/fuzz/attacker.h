@@ -34,6 +34,10 @@ class Attacker {
   void say(Input& record);
   uint32_t incarnation(Input& record) const;
   Message message(Input& record) const;
+  message::Join join(Input& record) const;
+  message::Roster roster(Input& record) const;
+  message::Replaced replaced(Input& record) const;
+  message::Stalled stalled(Input& record) const;
 
   Cluster& cluster_;
   const Endpoint own_;

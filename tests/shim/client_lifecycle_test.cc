@@ -99,18 +99,25 @@ TEST(ClientAttach, DetachLeavesTheDaemonNothing) {
   }
 }
 
-TEST(ClientJob, OptionsAreChecked) {
-  TestDaemon daemon;
-  mercury_context* context = attach_to(daemon);
-  const auto opened = [&](auto change) {
+class ClientJobOptions : public ::testing::Test {
+ protected:
+  ~ClientJobOptions() override { mercury_detach(context_); }  // closes the open jobs
+  template <class Change>
+  int opened(Change change) {
     mercury_job_options options = job_options();
     change(options);
     mercury_job* job = nullptr;
-    const int rc = mercury_job_open(context, &options, &job);
+    const int rc = mercury_job_open(context_, &options, &job);
     mercury_job_close(job);
     return rc;
-  };
+  }
+
   using O = mercury_job_options;
+  TestDaemon daemon_;
+  mercury_context* context_ = attach_to(daemon_);
+};
+
+TEST_F(ClientJobOptions, AreChecked) {
   EXPECT_EQ(opened([](O&) {}), 0);
   EXPECT_EQ(opened([](O& o) { o.size = 0; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.name = nullptr; }), -EINVAL);
@@ -125,30 +132,38 @@ TEST(ClientJob, OptionsAreChecked) {
   EXPECT_EQ(opened([](O& o) { o.timeout_ms = -1; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.stall_timeout_ms = -1; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.stall_timeout_ms = 0; }), 0);
-  EXPECT_EQ(daemon.last_job().terms.stall_timeout_ms, 0U) << "never";
+  EXPECT_EQ(daemon_.last_job().terms.stall_timeout_ms, 0U) << "never";
   EXPECT_EQ(opened([](O& o) { o.stall_timeout_ms = 7; }), 0);
-  EXPECT_EQ(daemon.last_job().terms.stall_timeout_ms, 7U);
+  EXPECT_EQ(daemon_.last_job().terms.stall_timeout_ms, 7U);
+}
+
+TEST_F(ClientJobOptions, RendezvousIsAListOfAddresses) {
   EXPECT_EQ(opened([](O& o) { o.rendezvous = nullptr; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.rendezvous = "10.0.0.1:x"; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.rendezvous = "10.0.0.1,"; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.rendezvous = "localhost:99,[::1]:7,10.0.0.1"; }), 0);
-  const attach::JobOpen job = daemon.last_job();
+  const attach::JobOpen job = daemon_.last_job();
   ASSERT_EQ(job.rendezvous.size(), 3U);
   EXPECT_EQ(job.rendezvous[0].to_string(), "127.0.0.1:99");
   EXPECT_EQ(job.rendezvous[1].to_string(), "[::1]:7");
   EXPECT_EQ(job.rendezvous[2].to_string(), "10.0.0.1:7470");
-  // A longer struct of a newer header, as long as what is new is zero.
+}
+
+TEST_F(ClientJobOptions, OfANewerHeaderMayBeLongerAsLongAsWhatIsNewIsZero) {
   struct Newer {
     mercury_job_options known;
     uint64_t unknown;
   } newer{job_options(), 0};
   newer.known.size = sizeof newer;
   mercury_job* opened_job = nullptr;
-  EXPECT_EQ(mercury_job_open(context, &newer.known, &opened_job), 0);
+  EXPECT_EQ(mercury_job_open(context_, &newer.known, &opened_job), 0);
   newer.unknown = 1;
   mercury_job* refused = nullptr;
-  EXPECT_EQ(mercury_job_open(context, &newer.known, &refused), -EINVAL);
-  // The shorter struct of the first header, with other memory right behind it.
+  EXPECT_EQ(mercury_job_open(context_, &newer.known, &refused), -EINVAL);
+}
+
+// It was shorter, and other memory may lie right behind it.
+TEST_F(ClientJobOptions, OfTheFirstHeaderAreUnderstood) {
   struct Older {
     alignas(mercury_job_options) std::byte known[offsetof(mercury_job_options, rejoin_ms)];
     std::byte behind[64];
@@ -162,11 +177,11 @@ TEST(ClientJob, OptionsAreChecked) {
   mercury_job_options wish = job_options();
   wish.size = sizeof older.known;
   std::memcpy(older.known, &wish, sizeof older.known);
-  EXPECT_EQ(mercury_job_open(context, prefix, &opened_job), 0) << mercury_last_error();
-  EXPECT_EQ(daemon.last_job().terms.rejoin_ms, 0U);
-  EXPECT_EQ(daemon.last_job().terms.quorum, 0U);
-  EXPECT_EQ(daemon.last_job().terms.stall_timeout_ms, 1'800'000U) << "not 0, which is never";
-  mercury_detach(context);  // closes the open jobs
+  mercury_job* opened_job = nullptr;
+  EXPECT_EQ(mercury_job_open(context_, prefix, &opened_job), 0) << mercury_last_error();
+  EXPECT_EQ(daemon_.last_job().terms.rejoin_ms, 0U);
+  EXPECT_EQ(daemon_.last_job().terms.quorum, 0U);
+  EXPECT_EQ(daemon_.last_job().terms.stall_timeout_ms, 1'800'000U) << "not 0, which is never";
 }
 
 TEST(ClientJob, TheHostsRefusalIsTheCallersErrno) {

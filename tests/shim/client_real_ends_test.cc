@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <span>
 
 #include "tests/shim/client_hosts.h"
 
@@ -147,23 +148,34 @@ TEST_P(RealEnds, WrongHandlesAreNotFound) {
   for (mercury_job* other : others) mercury_job_close(other);
 }
 
-TEST_P(RealEnds, NullArgumentsAreNamed) {
+RealJob::Options of_one_worker() {
   RealJob::Options one;
   one.workers = one.servers = 1;
-  RealJob job(GetParam(), one);
+  return one;
+}
+
+struct RefusedCall {
+  const char* what;  // is in the message
+  std::function<int()> call;
+};
+
+void expect_refusals(std::span<const RefusedCall> rows) {
+  int row = 0;
+  for (const auto& [what, call] : rows) {
+    EXPECT_EQ(call(), -EINVAL) << "row " << row;
+    EXPECT_TRUE(said({what})) << "row " << row;
+    ++row;
+  }
+}
+
+TEST_P(RealEnds, NullArgumentsOfAContextAreNamed) {
+  RealJob job(GetParam(), of_one_worker());
   mercury_context* context = job.context(0);
-  mercury_job* const open = job.job(0);
   mercury_job* opened = nullptr;
   const mercury_job_options options = job.member_options();
-  mercury_tensor_options tensor = tensor_options(1, nullptr, 1);
-  mercury_job_stats no_size{};
   void* memory = nullptr;
-  uint32_t round = 0;
   mercury_completion done{};
-  const struct {
-    const char* what;  // is in the message
-    std::function<int()> call;
-  } rows[] = {
+  const RefusedCall rows[] = {
       {"out", [&] { return mercury_attach(nullptr, nullptr); }},
       {"context", [&] { return mercury_alloc(nullptr, 1, &memory); }},
       {"out", [&] { return mercury_alloc(context, 1, nullptr); }},
@@ -178,6 +190,22 @@ TEST_P(RealEnds, NullArgumentsAreNamed) {
       {"mercury_job_options", [&] { return mercury_job_open(context, nullptr, &opened); }},
       {"out", [&] { return mercury_job_open(context, &options, nullptr); }},
       {"mercury_job_options", [&] { return mercury_job_options_from_env(nullptr); }},
+  };
+  expect_refusals(rows);
+  EXPECT_EQ(mercury_free(context, nullptr), 0) << "as free(3)";
+  mercury_detach(nullptr);
+  mercury_job_options_init(nullptr);
+  EXPECT_EQ(mercury_mode_of(nullptr), MERCURY_AUTO);
+}
+
+TEST_P(RealEnds, NullArgumentsOfAJobAreNamed) {
+  RealJob job(GetParam(), of_one_worker());
+  mercury_job* const open = job.job(0);
+  mercury_tensor_options tensor = tensor_options(1, nullptr, 1);
+  mercury_job_stats no_size{};
+  uint32_t round = 0;
+  mercury_completion done{};
+  const RefusedCall rows[] = {
       {"job", [&] { return mercury_job_rank(nullptr); }},
       {"job", [&] { return mercury_job_workers(nullptr); }},
       {"job", [&] { return mercury_job_wait(nullptr, 0); }},
@@ -198,20 +226,11 @@ TEST_P(RealEnds, NullArgumentsAreNamed) {
       {"out", [&] { return mercury_job_get_stats(open, nullptr); }},
       {"size", [&] { return mercury_job_get_stats(open, &no_size); }},
   };
-  int row = 0;
-  for (const auto& [what, call] : rows) {
-    EXPECT_EQ(call(), -EINVAL) << "row " << row;
-    EXPECT_TRUE(said({what})) << "row " << row;
-    ++row;
-  }
-  EXPECT_EQ(mercury_free(context, nullptr), 0) << "as free(3)";
+  expect_refusals(rows);
   EXPECT_EQ(mercury_declare(open, nullptr, 0), 0);
   EXPECT_EQ(mercury_poll(open, nullptr, 0), 0);
   EXPECT_EQ(mercury_tensor_round(open, 1, &round), -ENOENT);
   mercury_job_close(nullptr);
-  mercury_detach(nullptr);
-  mercury_job_options_init(nullptr);
-  EXPECT_EQ(mercury_mode_of(nullptr), MERCURY_AUTO);
 }
 
 // --- refusals --------------------------------------------------------------------------------

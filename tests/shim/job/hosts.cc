@@ -131,6 +131,46 @@ void Hosts::bind(HostModel& host, uint16_t lane, std::map<Peer, Token>& sessions
   sessions[peer] = token;
 }
 
+// A worker's incarnations do not come back.
+void Hosts::bind_worker(HostModel& host, uint16_t lane, HostModel::EngineJob& job,
+                        const command::BindWorker& w) {
+  uint32_t& incarnation = job.incarnations[w.rank];
+  if (incarnation != 0 && incarnation != w.incarnation) violation(host, "an old life is bound");
+  if (job.withdrawn.contains(w.rank)) violation(host, "a withdrawn worker is bound");
+  incarnation = w.incarnation;
+  bind(host, lane, job.to_workers, w.rank, w.token);
+}
+
+namespace {
+
+event::WorkerReplaced replace_worker(HostModel::EngineJob& job, const command::ReplaceWorker& p) {
+  job.incarnations[p.rank] = p.incarnation;
+  job.to_workers.erase(p.rank);
+  job.withdrawn.erase(p.rank);
+  event::WorkerReplaced replaced{p.job, p.rank, p.incarnation, {}};
+  for (const auto& [tensor, round] : job.rounds) {
+    replaced.rounds.push_back({TensorId(tensor), Round(round)});
+  }
+  return replaced;
+}
+
+}  // namespace
+
+// With all its sessions.
+void Hosts::remove_job(HostModel& host, uint16_t lane, const command::RemoveJob& r) {
+  for (auto& session : sessions_) {
+    for (int end = 0; end < 2; ++end) {
+      const Session::End& e = session->ends[end];
+      if (e.host == host.number && e.lane == lane && e.token != 0 && e.job == r.job.value &&
+          !e.closed) {
+        close(*session, end, r.code, r.text);
+      }
+    }
+  }
+  host.lanes[lane].jobs.erase(r.job.value);
+  host.lanes[lane].events.push_back(event::JobRemoved{r.job});
+}
+
 void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
   auto& jobs = host.lanes[lane].jobs;
   auto& events = host.lanes[lane].events;
@@ -152,15 +192,7 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     auto* job = need(b->job, "BindShard");
     if (job) bind(host, lane, job->to_shards, b->shard, b->token);
   } else if (const auto* w = std::get_if<command::BindWorker>(&any)) {
-    auto* job = need(w->job, "BindWorker");
-    if (job) {
-      uint32_t& incarnation = job->incarnations[w->rank];
-      if (incarnation != 0 && incarnation != w->incarnation)
-        violation(host, "an old life is bound");
-      if (job->withdrawn.contains(w->rank)) violation(host, "a withdrawn worker is bound");
-      incarnation = w->incarnation;
-    }
-    if (job) bind(host, lane, job->to_workers, w->rank, w->token);
+    if (auto* job = need(w->job, "BindWorker")) bind_worker(host, lane, *job, *w);
   } else if (const auto* t = std::get_if<command::AddTensor>(&any)) {
     auto* job = need(t->job, "AddTensor");
     if (!job) return;
@@ -178,13 +210,7 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
   } else if (const auto* p = std::get_if<command::ReplaceWorker>(&any)) {
     auto* job = need(p->job, "ReplaceWorker");
     if (!job) return;
-    job->incarnations[p->rank] = p->incarnation;
-    job->to_workers.erase(p->rank);
-    job->withdrawn.erase(p->rank);
-    event::WorkerReplaced replaced{p->job, p->rank, p->incarnation, {}};
-    for (const auto& [tensor, round] : job->rounds) {
-      replaced.rounds.push_back({TensorId(tensor), Round(round)});
-    }
+    event::WorkerReplaced replaced = replace_worker(*job, *p);
     if (job->fences) events.push_back(std::move(replaced));
   } else if (const auto* x = std::get_if<command::WithdrawWorker>(&any)) {
     if (auto* job = need(x->job, "WithdrawWorker")) {
@@ -202,17 +228,7 @@ void Hosts::job_command(HostModel& host, uint16_t lane, const Command& any) {
     if (job) job->failed_rounds[n->from.tensor.value] = *n;
   } else if (const auto* r = std::get_if<command::RemoveJob>(&any)) {
     need(r->job, "RemoveJob");
-    for (auto& session : sessions_) {
-      for (int end = 0; end < 2; ++end) {
-        const Session::End& e = session->ends[end];
-        if (e.host == host.number && e.lane == lane && e.token != 0 && e.job == r->job.value &&
-            !e.closed) {
-          close(*session, end, r->code, r->text);
-        }
-      }
-    }
-    jobs.erase(r->job.value);
-    events.push_back(event::JobRemoved{r->job});
+    remove_job(host, lane, *r);
   }
 }
 

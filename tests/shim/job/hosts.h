@@ -124,6 +124,9 @@ class Hosts {
   template <class Peer>
   void bind(HostModel& host, uint16_t lane, std::map<Peer, Token>& sessions, Peer peer,
             Token token);
+  void bind_worker(HostModel& host, uint16_t lane, HostModel::EngineJob& job,
+                   const command::BindWorker& w);
+  void remove_job(HostModel& host, uint16_t lane, const command::RemoveJob& r);
   void violation(const HostModel& host, const std::string& what) {
     violations.push_back("host " + std::to_string(host.number) + ": " + what);
   }

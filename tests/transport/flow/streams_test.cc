@@ -129,65 +129,91 @@ TEST(Streams, NumbersSayWhoOpened) {
   EXPECT_EQ(pair.a.opened, (std::map<uint32_t, int>{{2, 1}}));
 }
 
-TEST(Streams, AnythingGoesThroughAndNothingIsLeft) {
-  for (uint32_t seed = 0; seed < 60; ++seed) {
-    SCOPED_TRACE(seed);
+// Ten streams, five opened by either side, and random bytes both ways on each.
+class RandomTransfer {
+ public:
+  explicit RandomTransfer(uint32_t seed) : pair_(config(), seed), loss_percent_(seed % 3 * 10) {
+    for (int i = 0; i < 5; ++i) {
+      ids_.push_back(pair_.a.streams.open()->value);
+      ids_.push_back(pair_.b.streams.open()->value);
+    }
+    for (const uint32_t id : ids_) open_with_data(id);
+  }
+  void run() {
+    for (int round = 0; round < 1000; ++round) {
+      const bool all = write_more();
+      pair_.run(loss_percent_);
+      if (all || testing::Test::HasFatalFailure()) break;
+    }
+    for (const uint32_t id : ids_) {  // those that had nothing to say
+      pair_.a.streams.finish(StreamId(id));
+      pair_.b.streams.finish(StreamId(id));
+    }
+    pair_.run(loss_percent_);
+  }
+  void expect_all_arrived_and_nothing_left() {
+    for (const uint32_t id : ids_) {
+      EXPECT_EQ(pair_.b.got[id], data_[0][id]) << id;
+      EXPECT_EQ(pair_.a.got[id], data_[1][id]) << id;
+      EXPECT_EQ(pair_.a.closed[id], Errc::kOk);
+      EXPECT_EQ(pair_.b.closed[id], Errc::kOk);
+    }
+    EXPECT_EQ(pair_.a.closed.size() + pair_.b.closed.size(), 20U);
+    for (Side* side : {&pair_.a, &pair_.b}) {
+      EXPECT_EQ(side->streams.count(), 0U);
+      EXPECT_EQ(side->streams.block_bytes(), 0U);
+    }
+  }
+
+ private:
+  static StreamConfig config() {
     StreamConfig config;
     config.window_bytes = 40'000;
     config.shared_window_bytes = 60'000;
     config.send_bytes = 30'000;
     config.shared_send_bytes = 20'000;
-    Pair pair(config, seed);
-    std::map<uint32_t, Bytes> data[2];
-    std::map<uint32_t, size_t> written[2];
-    std::vector<uint32_t> ids;
-    for (int i = 0; i < 5; ++i) {
-      ids.push_back(pair.a.streams.open()->value);
-      ids.push_back(pair.b.streams.open()->value);
+    return config;
+  }
+  void open_with_data(uint32_t id) {
+    for (auto& side : data_) {
+      side[id].resize(pair_.random() % 90'000);
+      for (std::byte& byte : side[id]) byte = static_cast<std::byte>(pair_.random());
     }
-    for (const uint32_t id : ids) {
-      for (auto& side : data) {
-        side[id].resize(pair.random() % 90'000);
-        for (std::byte& byte : side[id]) byte = static_cast<std::byte>(pair.random());
+    // Who opens writes at least its end; the other side knows of it then.
+    Streams& opener = id % 2 != 0 ? pair_.a.streams : pair_.b.streams;
+    if (data_[id % 2 != 0 ? 0 : 1][id].empty()) opener.finish(StreamId(id));
+    opener.write(StreamId(id), {});
+  }
+  // As much as is taken, of each; true: nothing is left to write.
+  bool write_more() {
+    bool all = true;
+    for (const uint32_t id : ids_) {
+      for (size_t side = 0; side < 2; ++side) {
+        Streams& streams = side == 0 ? pair_.a.streams : pair_.b.streams;
+        size_t& at = written_[side][id];
+        const Bytes& bytes = data_[side][id];
+        if (at == bytes.size()) continue;
+        at += streams.write(StreamId(id), std::span(bytes).subspan(at));
+        if (at == bytes.size()) streams.finish(StreamId(id));
+        all = all && at == bytes.size();
       }
-      // Who opens writes at least its end; the other side knows of it then.
-      Streams& opener = id % 2 != 0 ? pair.a.streams : pair.b.streams;
-      if (data[id % 2 != 0 ? 0 : 1][id].empty()) opener.finish(StreamId(id));
-      opener.write(StreamId(id), {});
     }
-    for (int round = 0; round < 1000; ++round) {
-      bool all = true;
-      for (const uint32_t id : ids) {
-        for (size_t side = 0; side < 2; ++side) {
-          Streams& streams = side == 0 ? pair.a.streams : pair.b.streams;
-          size_t& at = written[side][id];
-          const Bytes& bytes = data[side][id];
-          if (at == bytes.size()) continue;
-          at += streams.write(StreamId(id), std::span(bytes).subspan(at));
-          if (at == bytes.size()) streams.finish(StreamId(id));
-          all = all && at == bytes.size();
-        }
-      }
-      pair.run(seed % 3 * 10);
-      if (testing::Test::HasFatalFailure()) return;
-      if (all) break;
-    }
-    for (const uint32_t id : ids) {  // those that had nothing to say
-      pair.a.streams.finish(StreamId(id));
-      pair.b.streams.finish(StreamId(id));
-    }
-    pair.run(seed % 3 * 10);
-    for (const uint32_t id : ids) {
-      EXPECT_EQ(pair.b.got[id], data[0][id]) << id;
-      EXPECT_EQ(pair.a.got[id], data[1][id]) << id;
-      EXPECT_EQ(pair.a.closed[id], Errc::kOk);
-      EXPECT_EQ(pair.b.closed[id], Errc::kOk);
-    }
-    EXPECT_EQ(pair.a.closed.size() + pair.b.closed.size(), 20U);
-    for (Side* side : {&pair.a, &pair.b}) {
-      EXPECT_EQ(side->streams.count(), 0U);
-      EXPECT_EQ(side->streams.block_bytes(), 0U);
-    }
+    return all;
+  }
+
+  Pair pair_;
+  const uint32_t loss_percent_;
+  std::vector<uint32_t> ids_;
+  std::map<uint32_t, Bytes> data_[2];
+  std::map<uint32_t, size_t> written_[2];
+};
+
+TEST(Streams, AnythingGoesThroughAndNothingIsLeft) {
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomTransfer transfer(seed);
+    ASSERT_NO_FATAL_FAILURE(transfer.run());
+    transfer.expect_all_arrived_and_nothing_left();
   }
 }
 
@@ -381,21 +407,21 @@ TEST(Streams, WhatWasCompleteBeforeTheSessionEndedIsNoFailure) {
   EXPECT_EQ(pair.a.closed, (std::map<uint32_t, Errc>{{1, Errc::kOk}}));
 }
 
-// What no honest peer sends, as rows.
-TEST(Streams, WhoBreaksTheRulesIsTold) {
-  struct Row {
-    const char* what;
-    std::vector<std::pair<FrameType, Bytes>> before;  // taken
-    FrameType type;
-    Bytes body;
-    const char* broken;
-  };
+struct BrokenRule {
+  const char* what;
+  std::vector<std::pair<FrameType, Bytes>> before;  // taken
+  FrameType type;
+  Bytes body;
+  const char* broken;
+};
+
+std::vector<BrokenRule> what_no_honest_peer_sends() {
   const uint32_t window = wire::kInitialStreamBytes;
   const auto stream = FrameType::kStream;
   const auto credit = FrameType::kStreamCredit;
   const auto reset = FrameType::kStreamReset;
   const Bytes hundred = piece(1, 0, 100);
-  const std::vector<Row> rows = {
+  return {
       {"credit", {}, stream, piece(1, window, 1), "more bytes of a stream than its credit"},
       {"far credit", {}, stream, piece(1, 1ULL << 60, 1), "more bytes of a stream than its credit"},
       {"an end beyond", {}, stream, piece(1, window + 1, 0, true), "more bytes of a stream"},
@@ -431,7 +457,10 @@ TEST(Streams, WhoBreaksTheRulesIsTold) {
        body_of(wire::StreamReset{1, Errc::kBusy, window + 1}),
        "beyond its credit"},
   };
-  for (const Row& row : rows) {
+}
+
+TEST(Streams, WhoBreaksTheRulesIsTold) {
+  for (const BrokenRule& row : what_no_honest_peer_sends()) {
     SCOPED_TRACE(row.what);
     Pair pair;
     pair.b.reads = false;

@@ -14,7 +14,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -320,25 +322,47 @@ bool parse_option(const std::string& name, const std::string& value, Options& op
   return true;
 }
 
-}  // namespace
+int check(const EthdevConfig& config) {
+  for (const auto& check : mercury::ethdev::check_device(config)) {
+    std::printf("%s %s: %s [%s]\n", check.ok ? "ok" : "BAD", check.name.c_str(),
+                check.message.c_str(), check.fix.c_str());
+  }
+  return 0;
+}
 
-int main(int argc, char** argv) {
-  Options options;
-  if (argc < 2) return 64;
-  options.server = std::string(argv[1]) == "server";
-  for (int i = 2; i + 1 < argc; i += 2) {
-    if (!parse_option(argv[i], argv[i + 1], options)) {
-      std::fprintf(stderr, "bad option %s %s\n", argv[i], argv[i + 1]);
-      return 64;
-    }
+// One engine's share, then what keeps the other engines served until they are done too.
+int run_engine(EthdevPort& port, const mercury::Counters& counters, const Options& options,
+               std::atomic<int>& running) {
+  const int code =
+      options.server ? serve(port, counters, options) : Client(port, counters, options).run();
+  running.fetch_sub(1);
+  while (running.load() > 0 && !stop.load()) {
+    port.tick(now_ns());
+    RxFrame burst[32];
+    port.rx_burst(burst, now_ns());
+    port.rx_release();
+    port.tx_flush(now_ns());
   }
-  if (std::string(argv[1]) == "check") {
-    for (const auto& check : mercury::ethdev::check_device(options.config)) {
-      std::printf("%s %s: %s [%s]\n", check.ok ? "ok" : "BAD", check.name.c_str(),
-                  check.message.c_str(), check.fix.c_str());
-    }
-    return 0;
+  return code;
+}
+
+// A thread for each engine; the worst of their exit codes.
+int run_engines(std::span<const std::unique_ptr<EthdevPort>> ports,
+                std::span<const mercury::Counters> counters, const Options& options) {
+  std::atomic<int> worst{0};
+  std::atomic<int> running{static_cast<int>(ports.size())};
+  std::vector<std::thread> threads;
+  for (size_t engine = 0; engine < ports.size(); ++engine) {
+    threads.emplace_back([&, engine] {
+      const int code = run_engine(*ports[engine], counters[engine], options, running);
+      if (code != 0) worst.store(code);
+    });
   }
+  for (std::thread& thread : threads) thread.join();
+  return worst.load();
+}
+
+int pingpong(const Options& options) {
   const auto on_signal = [](int) { stop.store(true); };
   std::signal(SIGTERM, on_signal);
   std::signal(SIGINT, on_signal);
@@ -362,26 +386,20 @@ int main(int argc, char** argv) {
   std::printf("{\"what\": \"ready\", \"mtu\": %u, \"queues\": %u, \"local\": \"%s\"}\n",
               (*device)->mtu(), (*device)->queues(), ports[0]->info().local.to_string().c_str());
   std::fflush(stdout);
-  std::atomic<int> worst{0};
-  std::atomic<int> running{engines};
-  std::vector<std::thread> threads;
-  for (uint16_t engine = 0; engine < engines; ++engine) {
-    threads.emplace_back([&, engine] {
-      EthdevPort& port = *ports[engine];
-      const int code = options.server ? serve(port, counters[engine], options)
-                                      : Client(port, counters[engine], options).run();
-      if (code != 0) worst.store(code);
-      // An engine that is done goes on serving the others until they are done too.
-      running.fetch_sub(1);
-      while (running.load() > 0 && !stop.load()) {
-        port.tick(now_ns());
-        RxFrame burst[32];
-        port.rx_burst(burst, now_ns());
-        port.rx_release();
-        port.tx_flush(now_ns());
-      }
-    });
+  return run_engines(ports, counters, options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  if (argc < 2) return 64;
+  options.server = std::string(argv[1]) == "server";
+  for (int i = 2; i + 1 < argc; i += 2) {
+    if (!parse_option(argv[i], argv[i + 1], options)) {
+      std::fprintf(stderr, "bad option %s %s\n", argv[i], argv[i + 1]);
+      return 64;
+    }
   }
-  for (std::thread& thread : threads) thread.join();
-  return worst.load();
+  return std::string(argv[1]) == "check" ? check(options.config) : pingpong(options);
 }
