@@ -26,7 +26,7 @@ struct Member {
   uint32_t incarnation = 0;
 };
 
-struct Job {
+struct JobSums {
   AggregationJob spec;
   WorkerSet live{};  // admitted and not withdrawn
   JobQuorum quorum{live};
@@ -68,7 +68,7 @@ Error no_memory() { return {Errc::kNoMemory, "no memory for the aggregator's tab
 
 struct Aggregator::State {
   PortMemory port;
-  std::vector<std::unique_ptr<Job>> jobs;  // by JobSlot
+  std::vector<std::unique_ptr<JobSums>> jobs;  // by JobSlot
   uint64_t memory_bytes = 0;
   uint64_t unmapped_bytes = 0;
   uint64_t memory_limit_bytes = 0;
@@ -77,7 +77,7 @@ struct Aggregator::State {
   uint64_t next_stall_ns = kNever;
   bool seeks_hopeless = false;
 
-  Job* find(JobSlot job) const noexcept {
+  JobSums* find(JobSlot job) const noexcept {
     return job.value < jobs.size() ? jobs[job.value].get() : nullptr;
   }
 };
@@ -101,7 +101,7 @@ Status Aggregator::add_job(JobSlot job, const AggregationJob& spec) {
     return Error(Errc::kInvalidArgument, std::move(wrong));
   }
   try {
-    auto added = std::make_unique<Job>();
+    auto added = std::make_unique<JobSums>();
     added->spec = spec;
     added->quorum.set(spec.terms.quorum, to_ns(spec.terms.patience_ms));
     added->watch = StallWatch(to_ns(spec.terms.stall_timeout_ms));
@@ -117,7 +117,7 @@ Status Aggregator::add_job(JobSlot job, const AggregationJob& spec) {
 }
 
 bool Aggregator::drained(JobSlot job, uint32_t& looks) noexcept {
-  Job* held = state_->find(job);
+  JobSums* held = state_->find(job);
   if (held == nullptr) return true;
   for (; held->drained_tensors < held->tensors.size(); ++held->drained_tensors) {
     const TensorSlots& slots = held->tensors.at(TensorIndex(held->drained_tensors));
@@ -132,7 +132,7 @@ bool Aggregator::drained(JobSlot job, uint32_t& looks) noexcept {
 }
 
 void Aggregator::remove_job(JobSlot job) {
-  Job* gone = state_->find(job);
+  JobSums* gone = state_->find(job);
   if (gone == nullptr) return;
   unmap_results(state_->port, gone->tensors);
   state_->memory_bytes -= gone->memory_bytes;
@@ -143,7 +143,7 @@ void Aggregator::remove_job(JobSlot job) {
 }
 
 Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
-  Job* const owner = state_->find(job);
+  JobSums* const owner = state_->find(job);
   if (owner == nullptr) return no_such_job(job);
   if (owner->tensors.find(spec.tensor) != nullptr) {
     return Error(Errc::kExists,
@@ -185,7 +185,7 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
 }
 
 Status Aggregator::set_incarnation(JobSlot job, Rank worker, uint32_t incarnation) {
-  Job* const owner = state_->find(job);
+  JobSums* const owner = state_->find(job);
   if (owner == nullptr) return no_such_job(job);
   if (worker.value >= owner->members.size()) {
     return Error(Errc::kInvalidArgument, "worker " + std::to_string(worker.value) +
@@ -204,7 +204,7 @@ Status Aggregator::set_incarnation(JobSlot job, Rank worker, uint32_t incarnatio
 }
 
 void Aggregator::withdraw(JobSlot job, Rank worker) noexcept {
-  Job* const owner = state_->find(job);
+  JobSums* const owner = state_->find(job);
   if (owner == nullptr || worker.value >= owner->members.size()) return;
   erase(owner->live, worker);
   if (owner->quorum.exists()) owner->tensors.wake_open();
@@ -215,7 +215,7 @@ void Aggregator::withdraw(JobSlot job, Rank worker) noexcept {
 }
 
 void Aggregator::end_admission(JobSlot job) noexcept {
-  Job* const owner = state_->find(job);
+  JobSums* const owner = state_->find(job);
   if (owner == nullptr) return;
   owner->hopeless.begin();
   state_->seeks_hopeless = true;
@@ -226,7 +226,7 @@ bool Aggregator::take_hopeless(uint32_t& looks, HopelessRound& out) noexcept {
   bool found = false;
   state_->seeks_hopeless = false;
   for (size_t slot = 0; slot < state_->jobs.size(); ++slot) {
-    Job* const job = state_->jobs[slot].get();
+    JobSums* const job = state_->jobs[slot].get();
     if (job == nullptr || !job->hopeless.pending()) continue;
     if (!found) {
       out.job = JobSlot(static_cast<uint16_t>(slot));
@@ -243,7 +243,7 @@ bool Aggregator::take_overdue(uint64_t now_ns, uint32_t& looks, OverdueChunk& ou
   if (state_->quorum_jobs == 0) return false;
   for (size_t tried = 0; looks > 0 && tried < state_->jobs.size(); ++tried) {
     const size_t slot = state_->next_overdue++ % state_->jobs.size();
-    Job* const job = state_->jobs[slot].get();
+    JobSums* const job = state_->jobs[slot].get();
     if (job == nullptr) continue;
     out.job = JobSlot(static_cast<uint16_t>(slot));
     if (job->quorum.take_overdue(now_ns, state_->port, looks, out)) return true;
@@ -265,7 +265,7 @@ bool Aggregator::take_stalled(uint64_t now_ns, uint32_t& looks, StalledChunk& ou
   bool found = false;
   state_->next_stall_ns = kNever;
   for (size_t slot = 0; slot < state_->jobs.size(); ++slot) {
-    Job* const job = state_->jobs[slot].get();
+    JobSums* const job = state_->jobs[slot].get();
     if (job == nullptr) continue;
     if (!found && looks > 0 && job->watch.due_ns() <= now_ns) {
       out.job = JobSlot(static_cast<uint16_t>(slot));
@@ -277,7 +277,7 @@ bool Aggregator::take_stalled(uint64_t now_ns, uint32_t& looks, StalledChunk& ou
 }
 
 std::optional<Round> Aggregator::open_round(JobSlot job, TensorIndex tensor) const noexcept {
-  const Job* const owner = state_->find(job);
+  const JobSums* const owner = state_->find(job);
   if (owner == nullptr || !owner->tensors.has(tensor)) return std::nullopt;
   const TensorSlots& slots = owner->tensors.at(tensor);
   return slots.empty() ? std::nullopt : std::optional(slots.open_round());
@@ -286,12 +286,12 @@ std::optional<Round> Aggregator::open_round(JobSlot job, TensorIndex tensor) con
 uint64_t Aggregator::next_stall_ns() const noexcept { return state_->next_stall_ns; }
 
 std::vector<TensorRound> Aggregator::open_rounds(JobSlot job) const {
-  const Job* const owner = state_->find(job);
+  const JobSums* const owner = state_->find(job);
   return owner == nullptr ? std::vector<TensorRound>{} : owner->tensors.open_rounds();
 }
 
 Pushed Aggregator::push(const Contribution& contribution) noexcept {
-  Job* const owner = state_->find(contribution.job);
+  JobSums* const owner = state_->find(contribution.job);
   if (owner == nullptr) return {PushVerdict::kUnknownTensor, {}};
   if (contribution.worker.value >= owner->members.size()) return {PushVerdict::kBadWorker, {}};
   const Member& member = owner->members[contribution.worker.value];
@@ -309,13 +309,13 @@ Pushed Aggregator::push(const Contribution& contribution) noexcept {
 }
 
 bool Aggregator::result(JobSlot job, const ChunkKey& key, ChunkResult& out) noexcept {
-  Job* const owner = state_->find(job);
+  JobSums* const owner = state_->find(job);
   return owner != nullptr && owner->tensors.has(key.tensor) &&
          owner->tensors.at(key.tensor).result(key.round, key.chunk, out);
 }
 
 uint64_t Aggregator::memory_bytes(JobSlot job) const noexcept {
-  const Job* const owner = state_->find(job);
+  const JobSums* const owner = state_->find(job);
   return owner == nullptr ? 0 : owner->memory_bytes;
 }
 

@@ -11,7 +11,7 @@ PartitionRelease::PartitionRelease(const Policy& policy)
       by_priority_(policy.order == Policy::Order::kPriority) {}
 
 void PartitionRelease::add_tensor(uint32_t partitions, uint64_t last_bytes) {
-  Tensor& tensor = tensors_.emplace_back();
+  TensorPartitions& tensor = tensors_.emplace_back();
   tensor.next = partitions;
   tensor.missing.resize(partitions);
   tensor.last_bytes = std::min(last_bytes, partition_bytes_);
@@ -19,12 +19,12 @@ void PartitionRelease::add_tensor(uint32_t partitions, uint64_t last_bytes) {
 }
 
 uint64_t PartitionRelease::bytes_of(TensorIndex tensor, uint32_t partition) const noexcept {
-  const Tensor& t = tensors_[tensor.value];
+  const TensorPartitions& t = tensors_[tensor.value];
   return partition + 1 == t.missing.size() ? t.last_bytes : partition_bytes_;
 }
 
 void PartitionRelease::submit(TensorIndex tensor, uint16_t priority) noexcept {
-  Tensor& t = tensors_[tensor.value];
+  TensorPartitions& t = tensors_[tensor.value];
   if (t.missing.empty()) return;
   t.next = 0;
   // 2^48 submissions would take longer than the machine lives.
@@ -42,7 +42,7 @@ bool PartitionRelease::fits() const noexcept {
 
 void PartitionRelease::start(uint64_t now_ns) noexcept {
   const TensorIndex tensor = waiting_.front().tensor;
-  Tensor& t = tensors_[tensor.value];
+  TensorPartitions& t = tensors_[tensor.value];
   start_ = {tensor, t.next++};
   if (t.next == t.missing.size()) {
     std::pop_heap(waiting_.begin(), waiting_.end());
@@ -84,7 +84,7 @@ void PartitionRelease::acknowledged(TensorIndex tensor, uint32_t partition) noex
 }
 
 void PartitionRelease::clear() noexcept {
-  for (Tensor& tensor : tensors_) {
+  for (TensorPartitions& tensor : tensors_) {
     tensor.next = static_cast<uint32_t>(tensor.missing.size());
     std::fill(tensor.missing.begin(), tensor.missing.end(), 0);
   }

@@ -57,7 +57,7 @@ class PartitionRelease {
   }
 
  private:
-  struct Tensor {
+  struct TensorPartitions {
     uint32_t next = 0;              // partitions from here on wait
     std::vector<uint32_t> missing;  // chunks to be acknowledged, by partition
     uint64_t last_bytes = 0;
@@ -76,7 +76,7 @@ class PartitionRelease {
   const uint64_t credit_bytes_;
   const uint64_t startup_ns_;
   const bool by_priority_;
-  std::vector<Tensor> tensors_;
+  std::vector<TensorPartitions> tensors_;
   std::vector<Waiting> waiting_;  // a heap: the first is the most urgent
   uint64_t arrivals_ = 0;
   uint64_t unacknowledged_bytes_ = 0;  // released or starting

@@ -36,13 +36,13 @@ int interrupted(const std::string& text) {
 }
 
 // A context and a job in it, closed in reverse.
-struct Session {
+struct AttachedJob {
   mercury_context* context = nullptr;
   mercury_job* job = nullptr;
-  Session() = default;
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
-  ~Session() {
+  AttachedJob() = default;
+  AttachedJob(const AttachedJob&) = delete;
+  AttachedJob& operator=(const AttachedJob&) = delete;
+  ~AttachedJob() {
     mercury_job_close(job);
     mercury_detach(context);
   }
@@ -68,12 +68,12 @@ bool take_environment(ReplayOptions& options) {
 }
 
 // Empty on success.
-std::string open(const ReplayOptions& options, Session& session) {
+std::string open(const ReplayOptions& options, AttachedJob& attached) {
   mercury_attach_options attach = MERCURY_ATTACH_OPTIONS_INIT;
   if (options.mode == "daemon") attach.mode = MERCURY_DAEMON;
   if (options.mode == "embedded") attach.mode = MERCURY_EMBEDDED;
   if (!options.listen.empty()) attach.listen = options.listen.c_str();
-  if (mercury_attach(&attach, &session.context) < 0) {
+  if (mercury_attach(&attach, &attached.context) < 0) {
     return std::string("cannot attach: ") + mercury_last_error();
   }
   mercury_job_options job;
@@ -86,18 +86,18 @@ std::string open(const ReplayOptions& options, Session& session) {
   job.servers = options.servers;
   job.rendezvous = options.rendezvous.c_str();
   job.policy = options.policy.c_str();
-  if (mercury_job_open(session.context, &job, &session.job) < 0) {
+  if (mercury_job_open(attached.context, &job, &attached.job) < 0) {
     return "cannot open job " + options.job + ": " + mercury_last_error();
   }
   return {};
 }
 
 int serve(const ReplayOptions& options) {
-  Session session;
-  if (const std::string error = open(options, session); !error.empty()) return fail(error);
+  AttachedJob attached;
+  if (const std::string error = open(options, attached); !error.empty()) return fail(error);
   mercury::catch_interruptions();
   int status = 0;
-  while ((status = mercury_job_wait(session.job, 100)) == -ETIMEDOUT) {
+  while ((status = mercury_job_wait(attached.job, 100)) == -ETIMEDOUT) {
     if (!mercury::interrupted()) continue;
     return interrupted("job " + options.job + " loses this server");
   }
@@ -130,9 +130,9 @@ int work(const ReplayOptions& options, const Trace& trace) {
   for (const std::string& path : {options.report, options.timeline}) {
     if (Status writable = check_writable(path); !writable) return fail(writable.error().message);
   }
-  Session session;
-  if (const std::string error = open(options, session); !error.empty()) return fail(error);
-  auto replayer = Replayer::create(trace, options, session.context, session.job);
+  AttachedJob attached;
+  if (const std::string error = open(options, attached); !error.empty()) return fail(error);
+  auto replayer = Replayer::create(trace, options, attached.context, attached.job);
   if (!replayer) return fail(replayer.error().message);
   mercury::catch_interruptions();
   if (Status done = replayer->run(progress(options), mercury::interrupted); !done) {
@@ -144,12 +144,12 @@ int work(const ReplayOptions& options, const Trace& trace) {
       return interrupted("no iteration was measured");
     }
   }
-  const bool daemon = mercury_mode_of(session.context) == MERCURY_DAEMON;
+  const bool daemon = mercury_mode_of(attached.context) == MERCURY_DAEMON;
   const mercury::ReplaySummary summary{options,
                                        trace,
                                        replayer->figures(),
                                        replayer->found(),
-                                       mercury_job_rank(session.job),
+                                       mercury_job_rank(attached.job),
                                        daemon ? "daemon" : "embedded",
                                        replayer->stopped()};
   std::fputs(table_text(summary).c_str(), stdout);

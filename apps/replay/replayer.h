@@ -24,14 +24,14 @@ namespace mercury {
 
 // Seconds. Measured iterations only (no warm-up), one entry each, except where stated.
 struct ReplayFigures {
-  struct Tensor {                  // relative to the start of the iteration that pushed it
+  struct TensorSeconds {           // relative to the start of the iteration that pushed it
     std::vector<double> ready_s;   // its gradient was handed to Mercury
     std::vector<double> pulled_s;  // the next forward pass came for its sum and had it
   };
   std::vector<double> iteration_s;
   std::vector<double> compute_s;  // of it, in timed layers
   std::vector<double> payload_s;  // of it, verifying and refilling that did not fit into them
-  std::vector<Tensor> tensors;
+  std::vector<TensorSeconds> tensors;
   uint64_t bytes_up = 0, bytes_down = 0;  // of the whole run, warm-up included
 };
 

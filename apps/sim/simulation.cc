@@ -134,7 +134,8 @@ class Simulation {
 
   Status train() {
     result_.begin_ns = cluster_.now_ns();
-    for (const Program& program : programs_) program.worker->begin(cluster_, program.number);
+    for (const TrainingProgram& program : programs_)
+      program.worker->begin(cluster_, program.number);
     cluster_.begin_schedules();
     if (run_.warmup == 0) count_traffic(false);
     uint64_t steps = 0;
@@ -150,7 +151,7 @@ class Simulation {
     for (size_t reason = 0; reason < sim::kDropCount; ++reason) {
       result_.drops += cluster_.network().drops(static_cast<sim::Drop>(reason));
     }
-    for (const Program& program : programs_) {
+    for (const TrainingProgram& program : programs_) {
       result_.mismatches += program.worker->mismatches();
       if (!program.worker->status()) return program.worker->status();
     }
@@ -171,7 +172,7 @@ class Simulation {
     if (hooks_.interrupted && hooks_.interrupted()) result_.interrupted = true;
     if (!hooks_.progress) return;
     uint64_t done = 0;
-    for (const Program& program : programs_) {
+    for (const TrainingProgram& program : programs_) {
       done += std::min<uint64_t>(program.worker->iterations().size(), run_.iterations);
     }
     hooks_.progress(done, programs_.size() * run_.iterations);
@@ -203,7 +204,7 @@ class Simulation {
     }
   }
 
-  struct Program {
+  struct TrainingProgram {
     TrainingWorker* worker = nullptr;
     uint32_t number = 0;
   };
@@ -213,7 +214,7 @@ class Simulation {
   PcapWriter pcap_;
   SimulationResult result_;
   TrainingCluster cluster_;  // before the tensors' memory goes
-  std::vector<Program> programs_;
+  std::vector<TrainingProgram> programs_;
   size_t finished_ = 0;
   bool warm_ = false;
   uint64_t next_sample_ns_ = 0;

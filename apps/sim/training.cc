@@ -93,7 +93,7 @@ void TrainingWorker::enter_forward(uint64_t now_ns) {
 }
 
 void TrainingWorker::push(uint32_t index, uint64_t now_ns) {
-  Tensor& tensor = state_[index];
+  TensorState& tensor = state_[index];
   const TraceTensor& spec = trace_.tensors[index];
   tensor.ready_ns = now_ns;
   tensor.pulled = false;
@@ -106,7 +106,7 @@ void TrainingWorker::push(uint32_t index, uint64_t now_ns) {
 
 void TrainingWorker::on_completion(const Completion& completion, uint64_t now_ns) {
   const uint32_t index = completion.tensor.value;
-  Tensor& tensor = state_[index];
+  TensorState& tensor = state_[index];
   if (completion.status != Errc::kOk) {
     if (status_) {
       const Status why = cluster_->job_status(number_);

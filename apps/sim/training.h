@@ -70,7 +70,7 @@ class TrainingWorker final : public VirtualProgram {
 
  private:
   enum class Phase : uint8_t { kBackward, kForward };
-  struct Tensor {
+  struct TensorState {
     uint64_t ready_ns = 0;
     bool pulled = true;
     std::vector<std::byte> data;  // with payload
@@ -88,7 +88,7 @@ class TrainingWorker final : public VirtualProgram {
   TrainingCluster* cluster_ = nullptr;
   uint32_t number_ = 0;
   Random random_;
-  std::vector<Tensor> state_;
+  std::vector<TensorState> state_;
   // Without payload: addresses without memory, the same for all tensors. Who touches them, crashes.
   MappedMemory addresses_;
   std::array<std::optional<Payload>, kDtypeCount> payloads_;

@@ -190,7 +190,7 @@ Result<std::string> read_secret(const std::string& path) {
 }
 
 Status add_job(StackdConfig& config, const toml::table& table, const std::string& file) {
-  StackdConfig::Job job;
+  StackdConfig::JobSection job;
   const auto at = [&file](const toml::node& node) {
     return file + ":" + std::to_string(node.source().begin.line);
   };
@@ -226,7 +226,7 @@ Status add_job(StackdConfig& config, const toml::table& table, const std::string
                                     ": job.name: expected 1 to 63 of A-Z a-z 0-9 _ . -, got " +
                                     (job.name.empty() ? "nothing" : "\"" + job.name + "\""));
   }
-  for (const StackdConfig::Job& other : config.jobs) {
+  for (const StackdConfig::JobSection& other : config.jobs) {
     if (other.name == job.name) {
       return Error(Errc::kConfig, at(table) + ": job.name: expected each job once, got \"" +
                                       job.name + "\" again");
@@ -458,7 +458,7 @@ std::string print_config(const StackdConfig& config, bool with_secrets) {
     }
     out << "\n";
   }
-  for (const StackdConfig::Job& job : config.jobs) {
+  for (const StackdConfig::JobSection& job : config.jobs) {
     out << "\n[[job]]\nname = " << quoted(job.name)
         << "\nsecret = " << quoted(with_secrets || job.secret.empty() ? job.secret : "(hidden)")
         << "\nmemory = \"" << print_quantity(job.memory_bytes, Unit::kBytes) << "\"\n";

@@ -72,12 +72,12 @@ struct StackdConfig {
   // [log]
   std::string log_level = "info";
 
-  struct Job {  // [[job]]
+  struct JobSection {  // [[job]]
     std::string name;
     std::string secret;
     uint64_t memory_bytes = 0;
   };
-  std::vector<Job> jobs;
+  std::vector<JobSection> jobs;
 
   std::string file;  // that it was read from; empty: none
   // By "section.key", where what is not default was set: "FILE:LINE", "$VARIABLE" or "--set".

@@ -133,7 +133,7 @@ void Program::on(uint32_t sequence, const attach::RegionDel& request) {
 
 void Program::on(uint32_t sequence, const attach::JobOpen& request) {
   std::vector<EngineChannel*> channels;
-  for (Channel& channel : channels_) channels.push_back(channel.engine.get());
+  for (ProgramChannel& channel : channels_) channels.push_back(channel.engine.get());
   Result<OpenJob> open = to_open_job(request, std::move(channels));
   if (!open) return reply(sequence, Status(open.error()));
   host_.jobs().open_job(id_, std::move(*open), monotonic_ns(),
@@ -223,7 +223,7 @@ void Program::on(uint32_t sequence, const attach::SetPolicy& request) {
 
 bool Program::owns(const EngineChannel* channel) const {
   return std::any_of(channels_.begin(), channels_.end(),
-                     [channel](const Channel& c) { return c.engine.get() == channel; });
+                     [channel](const ProgramChannel& c) { return c.engine.get() == channel; });
 }
 
 void Program::on_gone(std::function<void()> done) {

@@ -50,7 +50,7 @@ class Program : public std::enable_shared_from_this<Program> {
   void on_detached();
 
  private:
-  struct Channel {
+  struct ProgramChannel {
     std::shared_ptr<ChannelMemory> memory;
     std::unique_ptr<EngineChannel> engine;
   };
@@ -78,7 +78,7 @@ class Program : public std::enable_shared_from_this<Program> {
   bool gone_ = false;
   size_t unanswered_ = 0;
   uint64_t shared_bytes_ = 0;
-  std::vector<Channel> channels_;
+  std::vector<ProgramChannel> channels_;
   std::map<uint32_t, std::unique_ptr<Region>> regions_;
   std::map<uint16_t, std::set<uint32_t>> jobs_;  // slot -> regions in which its tensors lie
   size_t detaching_ = 0;

@@ -28,7 +28,7 @@ IncastWorld::IncastWorld(const WorldConfig& config)
   for (size_t job = 0; job < config.jobs.size(); ++job) {
     jobs_.push_back({config.jobs[job], total});
     for (uint32_t i = 0; i < config.jobs[job]; ++i) {
-      auto worker = std::make_unique<Worker>();
+      auto worker = std::make_unique<IncastWorker>();
       auto memory = *ChannelMemory::create({1024, 2048}, false);
       worker->engine = std::make_unique<EngineChannel>(memory);
       worker->client = std::make_unique<ClientChannel>(memory);
@@ -59,7 +59,7 @@ Status IncastWorld::start() {
   size_t answers = 0;
   std::optional<Error> wrong;
   for (auto& worker : workers_) {
-    const Job& job = jobs_[worker->job];
+    const WorkerRange& job = jobs_[worker->job];
     OpenJob request;
     request.name = "job-" + std::to_string(worker->job);
     request.workers = static_cast<uint16_t>(job.workers);
@@ -112,7 +112,7 @@ Status IncastWorld::start() {
   return {};
 }
 
-void IncastWorld::submit(Worker& worker, uint32_t tensor) {
+void IncastWorld::submit(IncastWorker& worker, uint32_t tensor) {
   const auto priority = static_cast<uint16_t>(config_.priorities ? tensor : 0);
   if (!worker.client->submit(
           {SubmitOp::kPushPull, priority, 1, TensorId(tensor), tensor + uint64_t{1}})) {
@@ -121,7 +121,7 @@ void IncastWorld::submit(Worker& worker, uint32_t tensor) {
   cluster_.wake(worker.host);
 }
 
-void IncastWorld::collect(Worker& worker) {
+void IncastWorld::collect(IncastWorker& worker) {
   Completion completion;
   while (worker.client->pop(completion)) {
     if (completion.status != Errc::kOk) {
@@ -150,7 +150,7 @@ uint64_t IncastWorld::pushed_bytes() const {
 }
 
 uint64_t IncastWorld::job_bytes(size_t index) const {
-  const Job& job = jobs_[index];
+  const WorkerRange& job = jobs_[index];
   uint64_t chunks = 0;
   for (uint32_t i = job.first_worker; i < job.first_worker + job.workers; ++i) {
     chunks += cluster_[i].total(Counter::kResultChunks);

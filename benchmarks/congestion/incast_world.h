@@ -49,7 +49,7 @@ class IncastWorld {
   uint64_t failed() const { return failed_; }
 
  private:
-  struct Worker {
+  struct IncastWorker {
     std::unique_ptr<EngineChannel> engine;
     std::unique_ptr<ClientChannel> client;
     std::vector<std::byte> memory;
@@ -57,20 +57,21 @@ class IncastWorld {
     size_t job = 0;
     JobSlot slot;
   };
-  struct Job {
+  struct WorkerRange {
     uint32_t workers = 0;
     uint32_t first_worker = 0;
   };
 
   uint32_t add_host(bool serve);
   uint32_t server() const { return cluster_.size() - 1; }
-  void collect(Worker& worker);
-  void submit(Worker& worker, uint32_t tensor);
+  void collect(IncastWorker& worker);
+  void submit(IncastWorker& worker, uint32_t tensor);
 
   WorldConfig config_;
-  std::vector<Job> jobs_;
-  std::vector<std::unique_ptr<Worker>> workers_;  // as their hosts, behind which the server is
-  sim::VirtualCluster<> cluster_;                 // before the workers' memory goes
+  std::vector<WorkerRange> jobs_;
+  std::vector<std::unique_ptr<IncastWorker>>
+      workers_;                    // as their hosts, behind which the server is
+  sim::VirtualCluster<> cluster_;  // before the workers' memory goes
   sim::LinkId bottleneck_;
   uint32_t chunk_bytes_ = 0;
   uint64_t failed_ = 0;

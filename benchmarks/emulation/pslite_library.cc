@@ -15,9 +15,9 @@ namespace {
 using Values = ps::SArray<float>;
 
 // Sums in the way of MXNet's kvstore "dist_sync": a push is answered when all workers' have come.
-class Server {
+class KvstoreServer {
  public:
-  Server() : server_(0) {
+  KvstoreServer() : server_(0) {
     server_.set_request_handle([this](const ps::KVMeta& meta, const ps::KVPairs<float>& data,
                                       ps::KVServer<float>* server) { on(meta, data, *server); });
   }
@@ -63,7 +63,7 @@ class PsLite : public Exchange {
     const auto servers = static_cast<uint64_t>(ps::NumServers());
     const std::vector<ps::Range>& ranges = ps::Postoffice::Get()->GetServerKeyRanges();
     for (uint64_t t = 0; t < trace.tensors.size(); ++t) {
-      Tensor tensor;
+      KeyedTensor tensor;
       const uint64_t numel = trace.tensors[t].numel;
       if (numel < kBigTensor) {
         tensor.keys.push_back(ranges[t * 9973 % servers].begin() + t);  // MXNet's
@@ -89,7 +89,7 @@ class PsLite : public Exchange {
       const std::lock_guard lock(mutex_);
       done_[index] = false;
     }
-    Tensor& tensor = tensors_[index];
+    KeyedTensor& tensor = tensors_[index];
     worker_.ZPush(tensor.keys, tensor.in, tensor.lens, 0, [this, index] { pull(index); });
   }
   Status wait(size_t index) override {
@@ -100,7 +100,7 @@ class PsLite : public Exchange {
   bool all_hold() const override {
     const int ranks = ps::NumWorkers();
     const auto sum = static_cast<float>(ranks * (ranks + 1) / 2);
-    return std::all_of(tensors_.begin(), tensors_.end(), [&](const Tensor& tensor) {
+    return std::all_of(tensors_.begin(), tensors_.end(), [&](const KeyedTensor& tensor) {
       return std::all_of(tensor.out.begin(), tensor.out.end(), [&](float v) { return v == sum; });
     });
   }
@@ -108,7 +108,7 @@ class PsLite : public Exchange {
   std::string version() const override { return "ps-lite"; }
 
  private:
-  struct Tensor {
+  struct KeyedTensor {
     ps::SArray<ps::Key> keys;
     ps::SArray<int> lens;
     Values in;
@@ -116,7 +116,7 @@ class PsLite : public Exchange {
   };
 
   void pull(size_t index) {
-    Tensor& tensor = tensors_[index];
+    KeyedTensor& tensor = tensors_[index];
     worker_.ZPull(tensor.keys, &tensor.out, &tensor.lens, 0, [this, index] {
       const std::lock_guard lock(mutex_);
       done_[index] = true;
@@ -125,7 +125,7 @@ class PsLite : public Exchange {
   }
 
   ps::KVWorker<float> worker_;
-  std::vector<Tensor> tensors_;
+  std::vector<KeyedTensor> tensors_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<bool> done_;
@@ -137,7 +137,7 @@ Result<std::unique_ptr<Exchange>> make_pslite(const Trace& trace) {
   ps::Start(0);
   if (ps::IsWorker()) return std::unique_ptr<Exchange>(std::make_unique<PsLite>(trace));
   if (ps::IsServer()) {
-    Server server;
+    KvstoreServer server;
     ps::Finalize(0, true);
   } else {
     ps::Finalize(0, true);

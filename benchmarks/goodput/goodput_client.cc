@@ -140,9 +140,9 @@ class WorkingSet {
 
 // Keeps every tensor in flight: each is pushed again as soon as its sum is there. It waits for one
 // handle after the other, as a training loop does: within a priority sums arrive in that order.
-class Program {
+class PushPullLoop {
  public:
-  Program(WorkingSet& set, const Job& job, bool until_input_ends)
+  PushPullLoop(WorkingSet& set, const Job& job, bool until_input_ends)
       : set_(set), job_(job), until_input_ends_(until_input_ends), handles_(set.count()) {}
 
   int run(double seconds) {
@@ -263,9 +263,9 @@ int run(const Options& options) {
   WorkingSet set(options.working_set_bytes, (*memory).data());
   const Status declared = (*job).declare(set.declarations());
   if (!declared) return fail(declared);
-  Program program(set, *job, options.progress);
-  if (program.run(options.seconds) != 0) return 1;
-  program.print(options.progress);
+  PushPullLoop loop(set, *job, options.progress);
+  if (loop.run(options.seconds) != 0) return 1;
+  loop.print(options.progress);
   return 0;
 }
 

@@ -8,19 +8,19 @@
 
 namespace digits {
 
-void Session::close() {
+void AttachedJob::close() {
   mercury_job_close(std::exchange(job, nullptr));
   mercury_detach(std::exchange(context, nullptr));
 }
 
-Session& session() {
-  static Session only;
+AttachedJob& attached_job() {
+  static AttachedJob only;
   return only;
 }
 
 void fail(const std::string& text, int status) {
   std::fprintf(stderr, "digits-train: %s\n", text.c_str());
-  session().close();
+  attached_job().close();
   std::exit(status);
 }
 

@@ -8,15 +8,15 @@
 
 namespace digits {
 
-struct Session {
+struct AttachedJob {
   mercury_context* context = nullptr;
   mercury_job* job = nullptr;
   void close();
 };
 // The program's only one.
-Session& session();
+AttachedJob& attached_job();
 
-// Says why, closes the session and ends the program.
+// Says why, closes it and ends the program.
 [[noreturn]] void fail(const std::string& text, int status = 1);
 // Fails with mercury_last_error() where `status` is an error.
 void check(int status, const char* what);

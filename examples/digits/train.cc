@@ -66,7 +66,7 @@ digits::Pace pace_of(const Options& options) {
   return digits::Pace(*trace);
 }
 
-void report(const Options& options, digits::Worker& worker, const digits::Data& data,
+void report(const Options& options, digits::Trainer& worker, const digits::Data& data,
             mercury_job* job) {
   const double accuracy = worker.model().accuracy(data.test);
   if (options.progress) std::printf("test accuracy %.1f %%\n", 100 * accuracy);
@@ -87,7 +87,7 @@ void train(const Options& options, const digits::Data& data, mercury_context* co
            mercury_job* job) {
   const digits::Schedule schedule = schedule_of(options);
   const digits::Pace pace = pace_of(options);
-  digits::Worker worker(context, job, data, schedule, options.turns, pace);
+  digits::Trainer worker(context, job, data, schedule, options.turns, pace);
   worker.train([&options](size_t done, float loss, double right) {
     if (!options.progress || done % static_cast<size_t>(std::max(1, options.iterations / 6)) != 0)
       return;
@@ -141,16 +141,16 @@ void run(const Options& options) {
   }
   if (options.role == "reference") return run_reference(options, data);
   if (options.role == "profile") return train(options, data, nullptr, nullptr);
-  digits::Session& session = digits::session();
-  open_job(options, &session.context, &session.job);
+  digits::AttachedJob& attached = digits::attached_job();
+  open_job(options, &attached.context, &attached.job);
   mercury::catch_interruptions();
   if (options.role == "server") {
-    const int ended = digits::wait([&](int ms) { return mercury_job_wait(session.job, ms); });
+    const int ended = digits::wait([&](int ms) { return mercury_job_wait(attached.job, ms); });
     digits::check(ended, "serve");
   } else {
-    train(options, data, session.context, session.job);
+    train(options, data, attached.context, attached.job);
   }
-  session.close();
+  attached.close();
 }
 
 }  // namespace

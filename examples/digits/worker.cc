@@ -4,8 +4,8 @@
 
 namespace digits {
 
-Worker::Worker(mercury_context* context, mercury_job* job, const Data& data,
-               const Schedule& schedule, const Turns& turns, const Pace& pace)
+Trainer::Trainer(mercury_context* context, mercury_job* job, const Data& data,
+                 const Schedule& schedule, const Turns& turns, const Pace& pace)
     : job_(job),
       data_(data),
       schedule_(schedule),
@@ -25,7 +25,7 @@ Worker::Worker(mercury_context* context, mercury_job* job, const Data& data,
   }
 }
 
-std::span<float> Worker::tensor(mercury_context* context, size_t layer, size_t numel) {
+std::span<float> Trainer::tensor(mercury_context* context, size_t layer, size_t numel) {
   if (job_ == nullptr) return memory_.emplace_back(numel);
   void* memory = nullptr;
   check(mercury_alloc(context, numel * sizeof(float), &memory), "allocate");
@@ -41,13 +41,13 @@ std::span<float> Worker::tensor(mercury_context* context, size_t layer, size_t n
   return {static_cast<float*>(memory), numel};
 }
 
-void Worker::train(const Report& report) {
+void Trainer::train(const Report& report) {
   for (size_t step = 0; step < schedule_.iterations; ++step) iterate(step, report);
   for (size_t l = 0; l < model_.layer_count(); ++l) update(l, schedule_.iterations - 1);
   record_.end();
 }
 
-void Worker::begin(size_t step) {
+void Trainer::begin(size_t step) {
   if (turns_.begins(step) && step > 0) {
     // What one policy still has under way is not the next one's.
     for (size_t l = 0; l < model_.layer_count(); ++l) update(l, step - 1);
@@ -60,7 +60,7 @@ void Worker::begin(size_t step) {
 }
 
 template <class Work>
-void Worker::compute(Record::Kind kind, size_t layer, size_t step, const Work& work) {
+void Trainer::compute(Record::Kind kind, size_t layer, size_t step, const Work& work) {
   const double begin_s = now_s();
   work();
   pace_.hold(kind, layer, begin_s);
@@ -68,7 +68,7 @@ void Worker::compute(Record::Kind kind, size_t layer, size_t step, const Work& w
 }
 
 // Waits for the last iteration's sums of a layer and applies them.
-void Worker::update(size_t l, size_t step) {
+void Trainer::update(size_t l, size_t step) {
   Exchange& exchange = exchanges_[l];
   if (!exchange.pending) return;
   exchange.pending = false;
@@ -85,7 +85,7 @@ void Worker::update(size_t l, size_t step) {
           [&] { model_.apply(l, exchange.weights, exchange.bias); });
 }
 
-void Worker::push(size_t l, size_t step) {
+void Trainer::push(size_t l, size_t step) {
   Exchange& exchange = exchanges_[l];
   exchange.begun_s = now_s();
   exchange.iteration = step;
@@ -98,7 +98,7 @@ void Worker::push(size_t l, size_t step) {
   }
 }
 
-void Worker::iterate(size_t step, const Report& report) {
+void Trainer::iterate(size_t step, const Report& report) {
   stop_if_interrupted();
   begin(step);
   take_share(data_.train, schedule_, step, rank_, pixels_, labels_);

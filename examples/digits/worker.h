@@ -27,11 +27,11 @@ struct Turns {
   bool begins(size_t step) const { return step % iterations == 0; }
 };
 
-class Worker {
+class Trainer {
  public:
   // Declares the job's tensors; without a job, computes and exchanges nothing. All must outlive it.
-  Worker(mercury_context* context, mercury_job* job, const Data& data, const Schedule& schedule,
-         const Turns& turns, const Pace& pace);
+  Trainer(mercury_context* context, mercury_job* job, const Data& data, const Schedule& schedule,
+          const Turns& turns, const Pace& pace);
 
   // `report(iterations done, loss, share of images that were right)`.
   using Report = std::function<void(size_t, float, double)>;

@@ -29,8 +29,8 @@ bool never_excused(Errc code) {
 
 }  // namespace
 
-Program::Program(const Scenario& scenario, uint32_t index, uint32_t job, uint32_t rank,
-                 Surroundings& around)
+DisasterProgram::DisasterProgram(const Scenario& scenario, uint32_t index, uint32_t job,
+                                 uint32_t rank, Surroundings& around)
     : scenario_(scenario),
       plan_(scenario.jobs[job]),
       job_(job),
@@ -45,9 +45,9 @@ Program::Program(const Scenario& scenario, uint32_t index, uint32_t job, uint32_
   if (plan_.attempts == 0) state_ = State::kDone;
 }
 
-bool Program::can_run() { return !stalled_ && host().runs(); }
+bool DisasterProgram::can_run() { return !stalled_ && host().runs(); }
 
-void Program::enter(State state) {
+void DisasterProgram::enter(State state) {
   if (state_ != State::kWaiting && state_ != State::kDone) {
     note_wait(since_ns_);
   }
@@ -56,29 +56,29 @@ void Program::enter(State state) {
   around_.note(name_, "state", static_cast<uint64_t>(state), attempts_);
 }
 
-void Program::stall(bool still) {
+void DisasterProgram::stall(bool still) {
   stalled_ = still;
   if (!still) resumed_ns_ = around_.now_ns();
 }
 
 // Not what it let others wait for.
-void Program::note_wait(uint64_t since_ns) {
+void DisasterProgram::note_wait(uint64_t since_ns) {
   if (since_ns < resumed_ns_) return;
   longest_wait_ns_ = std::max(longest_wait_ns_, around_.now_ns() - since_ns);
 }
 
-uint64_t Program::next_ns() const {
+uint64_t DisasterProgram::next_ns() const {
   if (stalled_) return kNever;
   uint64_t next = state_ == State::kWaiting ? wake_ns_ : kNever;
   if (state_ == State::kTraining && !job_failed_) {
-    for (const Tensor& tensor : tensors_) {
+    for (const TensorProgress& tensor : tensors_) {
       if (tensor.phase == Phase::kReady) next = std::min(next, tensor.ready_ns);
     }
   }
   return next;
 }
 
-void Program::run() {
+void DisasterProgram::run() {
   if (state_ == State::kDone || !can_run()) return;
   if (state_ == State::kWaiting && wake_ns_ <= around_.now_ns()) open();
   if (state_ == State::kTraining) {
@@ -89,7 +89,7 @@ void Program::run() {
 
 // --- joining ---------------------------------------------------------------------------------
 
-void Program::open() {
+void DisasterProgram::open() {
   ++attempts_;
   ++turn_;
   enter(State::kOpening);
@@ -129,7 +129,7 @@ void Program::open() {
   at.wake();
 }
 
-void Program::on_opened(const Result<OpenedJob>& opened) {
+void DisasterProgram::on_opened(const Result<OpenedJob>& opened) {
   if (state_ != State::kOpening) return wrong("a second reply to open");
   if (!opened) {
     failed(opened.error().code, "open: " + opened.error().message);
@@ -146,11 +146,11 @@ void Program::on_opened(const Result<OpenedJob>& opened) {
   declare();
 }
 
-void Program::declare() {
+void DisasterProgram::declare() {
   enter(State::kDeclaring);
   std::vector<TensorDeclaration> declarations;
   for (const TensorPlan& plan : plan_.tensors) {
-    Tensor tensor;
+    TensorProgress tensor;
     tensor.memory = std::make_unique<GuardedMemory>(plan.numel * size_of(plan.dtype));
     declarations.push_back({TensorId(plan.number), plan.numel, plan.dtype, plan.op, plan.priority,
                             tensor.memory->bytes().data()});
@@ -164,7 +164,7 @@ void Program::declare() {
   host().wake();
 }
 
-void Program::on_declared(const Status& status) {
+void DisasterProgram::on_declared(const Status& status) {
   if (state_ != State::kDeclaring) return wrong("a second reply to declare");
   if (!status) {
     failed(status.error().code, "declare: " + status.error().message);
@@ -172,7 +172,7 @@ void Program::on_declared(const Status& status) {
   }
   enter(State::kTraining);
   for (uint32_t t = 0; t < tensors_.size(); ++t) {
-    Tensor& tensor = tensors_[t];
+    TensorProgress& tensor = tensors_[t];
     tensor.ready_ns = around_.now_ns();
     const TensorId id(plan_.tensors[t].number);
     tensor.round = host().jobs().first_round(client_, slot_, id).previous().value;
@@ -187,10 +187,10 @@ void Program::on_declared(const Status& status) {
 
 // --- training --------------------------------------------------------------------------------
 
-void Program::train() {
+void DisasterProgram::train() {
   bool all_finished = true;
   for (uint32_t t = 0; t < tensors_.size(); ++t) {
-    Tensor& tensor = tensors_[t];
+    TensorProgress& tensor = tensors_[t];
     if (tensor.phase == Phase::kReady && !job_failed_ && tensor.ready_ns <= around_.now_ns()) {
       start_round(t);
     }
@@ -202,8 +202,8 @@ void Program::train() {
   }
 }
 
-void Program::start_round(uint32_t t) {
-  Tensor& tensor = tensors_[t];
+void DisasterProgram::start_round(uint32_t t) {
+  TensorProgress& tensor = tensors_[t];
   if (tensor.exchanged && !tensor.memory->unchanged()) {
     wrong("tensor " + std::to_string(plan_.tensors[t].number) + " changed after round " +
           std::to_string(tensor.round) + " was complete");
@@ -216,13 +216,13 @@ void Program::start_round(uint32_t t) {
   submit(split ? SubmitOp::kPush : SubmitOp::kPushPull, t);
 }
 
-void Program::submit(SubmitOp op, uint32_t t) {
+void DisasterProgram::submit(SubmitOp op, uint32_t t) {
   const uint64_t cookie = ++last_cookie_;
   around_.note(name_, "submit", t, tensors_[t].round);
   operations_[cookie] = {t, around_.now_ns(), std::vector<bool>(channels_.size()), channels_.size(),
                          Errc::kOk};
   const TensorPlan& plan = plan_.tensors[t];
-  for (Channel& channel : channels_) {
+  for (AttachedChannel& channel : channels_) {
     if (!channel.client->submit({op, plan.priority, kClientJob, TensorId(plan.number), cookie})) {
       return wrong("no room for a submission");
     }
@@ -230,7 +230,7 @@ void Program::submit(SubmitOp op, uint32_t t) {
   host().wake();
 }
 
-void Program::collect() {
+void DisasterProgram::collect() {
   for (size_t lane = 0; lane < channels_.size(); ++lane) {
     Completion completion;
     while (state_ == State::kTraining && channels_[lane].client->pop(completion)) {
@@ -239,13 +239,13 @@ void Program::collect() {
   }
 }
 
-void Program::answered(size_t lane, const Completion& completion) {
+void DisasterProgram::answered(size_t lane, const Completion& completion) {
   const auto at = operations_.find(completion.cookie);
   if (at == operations_.end() || at->second.answered[lane]) {
     return wrong("operation " + std::to_string(completion.cookie) + " was answered twice");
   }
   Operation& operation = at->second;
-  const Tensor& tensor = tensors_[operation.tensor];
+  const TensorProgress& tensor = tensors_[operation.tensor];
   if (completion.status == Errc::kOk &&
       (completion.round.value != tensor.round ||
        completion.tensor.value != plan_.tensors[operation.tensor].number)) {
@@ -268,11 +268,11 @@ void Program::answered(size_t lane, const Completion& completion) {
   finished(completion.cookie, complete);
 }
 
-void Program::finished(uint64_t cookie, const Operation& operation) {
+void DisasterProgram::finished(uint64_t cookie, const Operation& operation) {
   const uint64_t now_ns = around_.now_ns();
   around_.note(name_, "finished", cookie, static_cast<uint64_t>(operation.status));
   note_wait(operation.since_ns);
-  Tensor& tensor = tensors_[operation.tensor];
+  TensorProgress& tensor = tensors_[operation.tensor];
   if (!tensor.memory->intact()) wrong("wrote beyond a tensor's memory");
   if (operation.status != Errc::kOk) {
     check_failed(operation.tensor);
@@ -293,11 +293,11 @@ void Program::finished(uint64_t cookie, const Operation& operation) {
 
 // --- leaving ---------------------------------------------------------------------------------
 
-std::optional<Departure> Program::leave() {
+std::optional<Departure> DisasterProgram::leave() {
   const bool inside = state_ == State::kTraining || state_ == State::kDeclaring;
   if (!inside || job_failed_ || !can_run()) return std::nullopt;
   Departure departure{rank_, {}, around_.now_ns()};
-  for (const Tensor& tensor : tensors_) {
+  for (const TensorProgress& tensor : tensors_) {
     const bool complete = tensor.phase == Phase::kReady || tensor.phase == Phase::kFinished;
     departure.rounds.push_back(tensor.round - (complete ? 0 : 1));
   }
@@ -307,7 +307,7 @@ std::optional<Departure> Program::leave() {
   return departure;
 }
 
-void Program::failed(Errc code, const std::string& text) {
+void DisasterProgram::failed(Errc code, const std::string& text) {
   around_.note(name_, "failed", static_cast<uint64_t>(code), attempts_);
   last_error_ = text;
   job_failed_ = true;
@@ -319,7 +319,7 @@ void Program::failed(Errc code, const std::string& text) {
   if (!around_.disturbed(job_)) wrong("failed, but nothing was wrong with its job: " + text);
 }
 
-void Program::close() {
+void DisasterProgram::close() {
   enter(State::kClosing);
   host().jobs().close_job(client_, slot_, host().local_ns(around_.now_ns()), [this, turn = turn_] {
     if (turn != turn_) return;
@@ -329,7 +329,7 @@ void Program::close() {
   host().wake();
 }
 
-void Program::crash(uint64_t restart_ns) {
+void DisasterProgram::crash(uint64_t restart_ns) {
   if (state_ == State::kWaiting || state_ == State::kDone || state_ == State::kDying) return;
   restart_ns_ = restart_ns;
   ++turn_;
@@ -342,13 +342,13 @@ void Program::crash(uint64_t restart_ns) {
   host().wake();
 }
 
-bool Program::would_come_back() const {
+bool DisasterProgram::would_come_back() const {
   return trains() && attempts_ < plan_.attempts &&
          std::any_of(tensors_.begin(), tensors_.end(),
-                     [this](const Tensor& tensor) { return tensor.round < plan_.rounds; });
+                     [this](const TensorProgress& tensor) { return tensor.round < plan_.rounds; });
 }
 
-void Program::detach() {
+void DisasterProgram::detach() {
   bury();
   enter(State::kDetaching);
   for (size_t lane = 0; lane < channels_.size(); ++lane) {
@@ -358,9 +358,9 @@ void Program::detach() {
   host().wake();
 }
 
-void Program::on_channel_detached(const EngineChannel* channel) {
+void DisasterProgram::on_channel_detached(const EngineChannel* channel) {
   size_t left = 0;
-  for (Channel& c : channels_) {
+  for (AttachedChannel& c : channels_) {
     if (c.engine.get() == channel) c.attached = false;
     if (c.attached) ++left;
   }
@@ -368,8 +368,8 @@ void Program::on_channel_detached(const EngineChannel* channel) {
 }
 
 // The daemon has said that it does not touch the tensors any more.
-void Program::bury() {
-  for (Tensor& tensor : tensors_) {
+void DisasterProgram::bury() {
+  for (TensorProgress& tensor : tensors_) {
     if (!tensor.memory->intact()) wrong("wrote beyond a tensor's memory");
     if (tensor.phase == Phase::kFinished && !tensor.memory->unchanged()) {
       wrong("a tensor changed after its last round");
@@ -381,7 +381,7 @@ void Program::bury() {
   operations_.clear();  // of those tensors
 }
 
-void Program::daemon_died() {
+void DisasterProgram::daemon_died() {
   if (state_ == State::kWaiting || state_ == State::kDone) return;
   ++turn_;
   for (const auto& [cookie, operation] : operations_) check_failed(operation.tensor);
@@ -390,7 +390,7 @@ void Program::daemon_died() {
   over();
 }
 
-void Program::over() {
+void DisasterProgram::over() {
   channels_.clear();
   ++turn_;
   job_failed_ = false;

@@ -48,10 +48,10 @@ class Surroundings {
   virtual uint64_t excused_ns(uint64_t since_ns) const = 0;
 };
 
-class Program {
+class DisasterProgram {
  public:
-  Program(const Scenario& scenario, uint32_t index, uint32_t job, uint32_t rank,
-          Surroundings& around);
+  DisasterProgram(const Scenario& scenario, uint32_t index, uint32_t job, uint32_t rank,
+                  Surroundings& around);
 
   // Something may have come to it, or its time has come.
   void run();
@@ -95,13 +95,13 @@ class Program {
     kDetaching,
     kDone
   };
-  struct Channel {
+  struct AttachedChannel {
     std::unique_ptr<EngineChannel> engine;
     std::unique_ptr<ClientChannel> client;
     bool attached = true;
   };
   enum class Phase : uint8_t { kReady, kExchanging, kPushing, kPulling, kFinished };
-  struct Tensor {
+  struct TensorProgress {
     std::unique_ptr<GuardedMemory> memory;
     uint32_t round = 0;
     Phase phase = Phase::kReady;
@@ -168,12 +168,12 @@ class Program {
   std::string last_error_;
   uint64_t longest_wait_ns_ = 0;
 
-  std::vector<Channel> channels_;
+  std::vector<AttachedChannel> channels_;
   JobSlot slot_;
   uint32_t rank_ = 0;
   uint32_t instance_ = 0;
   Ledger::Company company_;
-  std::vector<Tensor> tensors_;
+  std::vector<TensorProgress> tensors_;
   std::map<uint64_t, Operation> operations_;  // by cookie
   uint64_t last_cookie_ = 0;
   std::vector<std::unique_ptr<GuardedMemory>> graveyard_;  // the daemon has let go of it

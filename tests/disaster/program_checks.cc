@@ -6,8 +6,8 @@
 
 namespace mercury::disaster {
 
-void Program::check_sum(uint32_t t) {
-  Tensor& tensor = tensors_[t];
+void DisasterProgram::check_sum(uint32_t t) {
+  TensorProgress& tensor = tensors_[t];
   if (auto error = around_.ledger().check(job_, t, tensor.round, tensor.memory->bytes(), company_,
                                           tensor.absent)) {
     wrong(*error);
@@ -15,9 +15,9 @@ void Program::check_sum(uint32_t t) {
 }
 
 // A sum whose CRC was wrong has been written all the same: it would have been written again.
-void Program::check_failed(uint32_t t) {
+void DisasterProgram::check_failed(uint32_t t) {
   if (scenario_.corrupts()) return;
-  Tensor& tensor = tensors_[t];
+  TensorProgress& tensor = tensors_[t];
   if (auto error = around_.ledger().check_unfinished(job_, rank_, instance_, t, tensor.round,
                                                      tensor.memory->bytes(), company_)) {
     wrong(*error);
@@ -26,12 +26,12 @@ void Program::check_failed(uint32_t t) {
 
 // Somebody has gone in order, and nothing else is wrong: what he had the sum of, he had contributed
 // to, and all get it; what he had not, fails by his name. (With a quorum he may not be missed.)
-void Program::check_departure(const Operation& operation) {
+void DisasterProgram::check_departure(const Operation& operation) {
   const uint32_t t = operation.tensor;
   const Errc code = operation.status;
   const Departure* gone = around_.departure(job_);
   if (gone == nullptr || plan_.quorum > 0) return;
-  const Tensor& tensor = tensors_[t];
+  const TensorProgress& tensor = tensors_[t];
   if (t < gone->rounds.size() && tensor.round <= gone->rounds[t]) {
     wrong("tensor " + std::to_string(plan_.tensors[t].number) + " round " +
           std::to_string(tensor.round) + " is complete for worker " + std::to_string(gone->rank) +
@@ -53,14 +53,14 @@ void Program::check_departure(const Operation& operation) {
   }
 }
 
-void Program::check_graveyard() {
+void DisasterProgram::check_graveyard() {
   for (const auto& memory : graveyard_) {
     if (!memory->unchanged()) return wrong("memory was written after its job was closed");
   }
 }
 
 // How long anything may take when nothing but the faults that excuse it stands in the way.
-uint64_t Program::patience_ns() const {
+uint64_t DisasterProgram::patience_ns() const {
   const uint64_t timeouts_ns = (3 + scenario_.faults.size()) * scenario_.peer_timeout_ns;
   // Each program that stalls for ever costs what the job bears with, and an eighth.
   const auto endless = static_cast<uint64_t>(
@@ -81,7 +81,7 @@ uint64_t Program::patience_ns() const {
   }
 }
 
-void Program::check_patience() {
+void DisasterProgram::check_patience() {
   if (state_ == State::kWaiting || state_ == State::kDone || !can_run()) return;
   const auto waits_too_long = [this](uint64_t since_ns) {
     return around_.now_ns() > since_ns + patience_ns() + around_.excused_ns(since_ns);
@@ -89,7 +89,7 @@ void Program::check_patience() {
   if (state_ == State::kTraining) {
     for (const auto& [cookie, operation] : operations_) {
       if (!waits_too_long(operation.since_ns)) continue;
-      const Tensor& tensor = tensors_[operation.tensor];
+      const TensorProgress& tensor = tensors_[operation.tensor];
       return wrong("tensor " + std::to_string(plan_.tensors[operation.tensor].number) + " round " +
                    std::to_string(tensor.round) + " waits for ever");
     }

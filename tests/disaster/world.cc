@@ -41,9 +41,9 @@ World::World(const Scenario& scenario, std::FILE* log)
   }
   for (uint32_t j = 0; j < scenario_.jobs.size(); ++j) {
     for (uint32_t rank = 0; rank < scenario_.jobs[j].worker_hosts.size(); ++rank) {
-      programs_.push_back(std::make_unique<Program>(scenario_,
-                                                    static_cast<uint32_t>(programs_.size()), j,
-                                                    rank, static_cast<Surroundings&>(*this)));
+      programs_.push_back(
+          std::make_unique<DisasterProgram>(scenario_, static_cast<uint32_t>(programs_.size()), j,
+                                            rank, static_cast<Surroundings&>(*this)));
     }
   }
   network_.set_tap(
@@ -168,7 +168,7 @@ void World::happen(const Happening& happening) {
 // All are in the job, it waits for lost workers, and this one is back in time. (With a quorum the
 // others may be through before it is.)
 bool World::survivable(const Fault& crash) const {
-  const Program& victim = *programs_[crash.program];
+  const DisasterProgram& victim = *programs_[crash.program];
   const JobPlan& job = scenario_.jobs[victim.job()];
   uint64_t back_ns = crash.at_ns + crash.for_ns;
   for (const Fault& fault : scenario_.faults) {
@@ -187,7 +187,7 @@ bool World::survivable(const Fault& crash) const {
 
 // With a quorum the others go on, if they are enough and all have come.
 void World::leave(uint32_t fault) {
-  Program& leaver = *programs_[scenario_.faults[fault].program];
+  DisasterProgram& leaver = *programs_[scenario_.faults[fault].program];
   const JobPlan& job = scenario_.jobs[leaver.job()];
   survived_[fault] = job.quorum > 0 && job.worker_hosts.size() > job.quorum &&
                      std::all_of(programs_.begin(), programs_.end(), [&](const auto& program) {

@@ -87,7 +87,8 @@ class World final : private Surroundings {
   std::FILE* const log_;
   sim::SimNetwork network_;
   Ledger ledger_;
-  std::vector<std::unique_ptr<Program>> programs_;  // outlive the hosts, which use their memory
+  std::vector<std::unique_ptr<DisasterProgram>>
+      programs_;  // outlive the hosts, which use their memory
   std::vector<std::unique_ptr<DisasterHost>> hosts_;
   std::unique_ptr<sim::FaultSchedule> network_faults_;
   std::vector<Happening> happenings_;  // by time

@@ -113,8 +113,8 @@ class World {
   }
 
   Cluster cluster_;
-  Job good_;
-  Job evil_;
+  TwoWorkerJob good_;
+  TwoWorkerJob evil_;
   std::optional<Attacker> attacker_;
 };
 

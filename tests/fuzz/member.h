@@ -13,10 +13,10 @@
 
 namespace mercury::fuzz {
 
-class Job {
+class TwoWorkerJob {
  public:
   // Its programs are clients `first_client` and the next of their hosts.
-  Job(Cluster& cluster, std::string name, std::string secret, ClientId first_client)
+  TwoWorkerJob(Cluster& cluster, std::string name, std::string secret, ClientId first_client)
       : cluster_(cluster),
         name_(std::move(name)),
         secret_(std::move(secret)),
@@ -41,7 +41,7 @@ class Job {
   }
   // A program's next life, where the last one has gone.
   void reopen(size_t index) {
-    Worker& worker = workers_[index];
+    WorkerProgram& worker = workers_[index];
     if (!worker.gone) return;
     past_.push_back(std::move(worker.channel));  // its engine may use it until it has read Detach
     const size_t host = worker.host;
@@ -55,7 +55,7 @@ class Job {
   // 32-bit integers; tensors that exist already stay as they are.
   void declare(uint32_t tensor, uint32_t numel) {
     for (size_t i = 0; i < workers_.size(); ++i) {
-      Worker& worker = workers_[i];
+      WorkerProgram& worker = workers_[i];
       if (!worker.open || worker.leaving || worker.tensors.count(tensor) > 0 || numel == 0)
         continue;
       numel = sizes_.try_emplace(tensor, numel).first->second;  // as the other worker has it
@@ -76,7 +76,8 @@ class Job {
     return cluster_.run([this] { return asked_ == 0; }, limit_ns);
   }
   bool healthy() const {
-    return std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.open; });
+    return std::all_of(workers_.begin(), workers_.end(),
+                       [](const WorkerProgram& w) { return w.open; });
   }
 
   // Push-pull of every tensor on both workers. Every later collect() checks what has arrived.
@@ -95,7 +96,7 @@ class Job {
   }
   bool round_done() const {
     return std::all_of(workers_.begin(), workers_.end(),
-                       [](const Worker& w) { return w.waiting == 0; });
+                       [](const WorkerProgram& w) { return w.waiting == 0; });
   }
   void submit(size_t worker, uint32_t tensor, uint8_t op, uint8_t priority) {
     if (workers_[worker].gone) return;
@@ -103,7 +104,7 @@ class Job {
         {static_cast<SubmitOp>(1 + op % 3), priority, kClientJob, TensorId(tensor), 0});
   }
   void collect() {
-    for (Worker& worker : workers_) {
+    for (WorkerProgram& worker : workers_) {
       Completion completion;
       while (!worker.gone && worker.channel && worker.channel->client.pop(completion)) {
         if (checking_) check(worker, completion);
@@ -113,7 +114,7 @@ class Job {
 
   // Leaves in order, or as a program that has died.
   void leave(size_t index, bool died) {
-    Worker& worker = workers_[index];
+    WorkerProgram& worker = workers_[index];
     if (worker.leaving) return;
     worker.leaving = true;
     const auto then = [this, &worker, index] {
@@ -126,20 +127,21 @@ class Job {
     host_of(worker).jobs().close_job(id_of(index), worker.slot, cluster_.now_ns(), then);
   }
   bool left() const {
-    return std::all_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.gone; });
+    return std::all_of(workers_.begin(), workers_.end(),
+                       [](const WorkerProgram& w) { return w.gone; });
   }
 
  private:
   static constexpr uint32_t kClientJob = 1;
-  struct Channel {
+  struct ChannelEnds {
     std::shared_ptr<ChannelMemory> memory = *ChannelMemory::create({64, 128}, false);
     EngineChannel engine{memory};
     ClientChannel client{memory};
   };
-  struct Worker {
+  struct WorkerProgram {
     size_t host = 0;
     uint64_t lives = 0;  // before this one
-    std::unique_ptr<Channel> channel;
+    std::unique_ptr<ChannelEnds> channel;
     std::map<uint32_t, std::vector<int32_t>> tensors;
     JobSlot slot;
     size_t waiting = 0;
@@ -149,13 +151,13 @@ class Job {
     bool gone = false;
   };
 
-  FuzzHost& host_of(const Worker& worker) { return cluster_.host(worker.host); }
+  FuzzHost& host_of(const WorkerProgram& worker) { return cluster_.host(worker.host); }
   ClientId id_of(size_t worker) const {
     return first_client_ + worker + 100 * workers_[worker].lives;
   }
   void ask(size_t index) {
-    Worker& worker = workers_[index];
-    worker.channel = std::make_unique<Channel>();
+    WorkerProgram& worker = workers_[index];
+    worker.channel = std::make_unique<ChannelEnds>();
     OpenJob request = options_;
     request.rank = static_cast<int>(index);
     request.channels = {&worker.channel->engine};
@@ -172,7 +174,7 @@ class Job {
     const uint64_t x = (worker + 3) * 7919 + tensor * 104'729 + round_ * 611'953 + i * 31;
     return static_cast<int32_t>(x % 1'000'003) - 500'000;
   }
-  void check(Worker& worker, const Completion& completion) {
+  void check(WorkerProgram& worker, const Completion& completion) {
     must(completion.cookie == round_ && completion.status == Errc::kOk,
          "an innocent operation fails");
     must(worker.waiting > 0, "an innocent operation ends twice");
@@ -190,8 +192,8 @@ class Job {
   const std::string secret_;
   const ClientId first_client_;
   OpenJob options_;
-  std::array<Worker, 2> workers_;
-  std::vector<std::unique_ptr<Channel>> past_;
+  std::array<WorkerProgram, 2> workers_;
+  std::vector<std::unique_ptr<ChannelEnds>> past_;
   std::map<uint32_t, uint32_t> sizes_;  // elements by tensor
   size_t asked_ = 0;
   uint64_t round_ = 0;

@@ -18,11 +18,11 @@ class Reference {
  public:
   Reference(uint32_t max_ranges, int64_t quantum) : max_ranges_(max_ranges), quantum_(quantum) {}
 
-  struct Job {
+  struct JobTurn {
     int64_t weight, deficit = 0;
     bool in_turn = false;
   };
-  struct Session {
+  struct SessionQueues {
     uint16_t job;
     std::map<uint16_t, std::deque<ChunkRange>> again{}, fresh{};
     bool blocked = false;
@@ -41,7 +41,7 @@ class Reference {
   bool has_session(uint32_t session) const { return sessions_.count(session) != 0; }
 
   bool admit(uint32_t session, const ChunkRange& range, bool again) {
-    Session& s = sessions_.at(session);
+    SessionQueues& s = sessions_.at(session);
     auto& queues = again ? s.again : s.fresh;
     auto& queue = queues[range.priority];
     if (!queue.empty() && queue.back().tensor == range.tensor &&
@@ -68,7 +68,7 @@ class Reference {
       const uint16_t job = round_.front();
       const bool stays = top_session(job) != sessions_.end();
       if (stays) {
-        Job& j = jobs_.at(job);
+        JobTurn& j = jobs_.at(job);
         if (!j.in_turn) j.deficit += quantum_ * j.weight;
         j.in_turn = true;
         if (j.deficit > 0) {
@@ -98,7 +98,7 @@ class Reference {
     }
     return max_ranges_ - static_cast<uint32_t>(used);
   }
-  uint64_t chunks(const Session& s) const {
+  uint64_t chunks(const SessionQueues& s) const {
     uint64_t sum = 0;
     for (const auto* queues : {&s.again, &s.fresh}) {
       for (const auto& [priority, queue] : *queues) {
@@ -117,9 +117,9 @@ class Reference {
   }
 
  private:
-  using Place = std::map<uint32_t, Session>::iterator;
+  using Place = std::map<uint32_t, SessionQueues>::iterator;
 
-  static int top(const Session& s) {
+  static int top(const SessionQueues& s) {
     int best = -1;
     for (const auto* queues : {&s.again, &s.fresh}) {
       for (const auto& [priority, queue] : *queues) {
@@ -128,7 +128,7 @@ class Reference {
     }
     return s.blocked ? -1 : best;
   }
-  void place(Session& s, bool to_end) {
+  void place(SessionQueues& s, bool to_end) {
     const int now = top(s);
     if (now != s.top || to_end) s.since = ++clock_;
     s.top = now;
@@ -139,7 +139,7 @@ class Reference {
   Place top_session(uint16_t job) {
     Place best = sessions_.end();
     for (Place it = sessions_.begin(); it != sessions_.end(); ++it) {
-      const Session& s = it->second;
+      const SessionQueues& s = it->second;
       if (s.job != job || s.top < 0) continue;
       if (best == sessions_.end() || s.top < best->second.top ||
           (s.top == best->second.top && s.since < best->second.since)) {
@@ -149,7 +149,7 @@ class Reference {
     return best;
   }
   void cut(Place it, ScheduledChunk& out) {
-    Session& s = it->second;
+    SessionQueues& s = it->second;
     const auto priority = static_cast<uint16_t>(s.top);
     const bool again = !s.again[priority].empty();
     auto& queue = again ? s.again[priority] : s.fresh[priority];
@@ -165,8 +165,8 @@ class Reference {
 
   const uint32_t max_ranges_;
   const int64_t quantum_;
-  std::map<uint16_t, Job> jobs_;
-  std::map<uint32_t, Session> sessions_;
+  std::map<uint16_t, JobTurn> jobs_;
+  std::map<uint32_t, SessionQueues> sessions_;
   std::deque<uint16_t> round_;
   uint64_t clock_ = 0;
 };

@@ -108,22 +108,22 @@ class TestDaemon {
   }
 
  private:
-  struct Tensor {
+  struct ClientTensor {
     attach::DeclaredTensor wire;
     std::byte* data = nullptr;
     std::vector<uint32_t> rounds;  // per engine
   };
-  struct Job {
+  struct ClientJob {
     attach::JobOpen open;
     uint32_t wait_sequence = 0;
-    std::map<uint32_t, Tensor> tensors;
+    std::map<uint32_t, ClientTensor> tensors;
   };
   struct Client {
     UniqueFd socket;
     std::vector<std::unique_ptr<EngineChannel>> engines;
     std::vector<std::vector<Completion>> refused;  // per engine: the ring was full
     std::map<uint32_t, std::unique_ptr<Region>> regions;
-    std::map<uint16_t, Job> jobs;
+    std::map<uint16_t, ClientJob> jobs;
     bool gone = false;
   };
 
@@ -307,7 +307,7 @@ class TestDaemon {
     return done;
   }
   // This engine's share of the sum of `workers` equal gradients, in place.
-  void add_all_workers(const Tensor& tensor, size_t engine, uint16_t workers) const {
+  void add_all_workers(const ClientTensor& tensor, size_t engine, uint16_t workers) const {
     auto* values = reinterpret_cast<float*>(tensor.data);
     const uint64_t n = tensor.wire.numel;
     for (uint64_t i = n * engine / options_.engines; i < n * (engine + 1) / options_.engines; ++i) {

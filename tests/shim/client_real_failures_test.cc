@@ -77,7 +77,7 @@ class Signal {
 };
 
 // One worker of a job with one tensor.
-struct Worker {
+struct DaemonWorker {
   mercury_context* context = nullptr;
   mercury_job* job = nullptr;
   float* data = nullptr;
@@ -162,7 +162,7 @@ TEST_F(Failures, AProgramThatIsKilledComesBackInTheRoundThatTheOthersAreIn) {
     return open;
   };
   Child first([&] {
-    Worker worker;
+    DaemonWorker worker;
     if (worker.open(daemon(1), with_rejoin(1)) != 0) return 1;
     for (int round = 1; round <= 3; ++round) {
       if (!worker.exchange(10, 11)) return 2;
@@ -172,7 +172,7 @@ TEST_F(Failures, AProgramThatIsKilledComesBackInTheRoundThatTheOthersAreIn) {
   });
   Signal first_is_dead;
   Child second([&] {
-    Worker worker;
+    DaemonWorker worker;
     if (!first_is_dead.wait()) return 4;
     if (worker.open(daemon(1), with_rejoin(1)) != 0) return 1;
     if (worker.round() != 4) return 2;
@@ -180,7 +180,7 @@ TEST_F(Failures, AProgramThatIsKilledComesBackInTheRoundThatTheOthersAreIn) {
     worker.close();
     return 0;
   });
-  Worker mine;
+  DaemonWorker mine;
   ASSERT_EQ(mine.open(daemon(0), with_rejoin(0)), 0) << mercury_last_error();
   EXPECT_EQ(mine.round(), 1U);
   for (int round = 1; round <= 3; ++round) ASSERT_TRUE(mine.exchange(1, 11)) << round;
@@ -201,13 +201,13 @@ TEST_F(Failures, NobodyComesBackAndEveryWaitEndsWithTheName) {
     return open;
   };
   Child other([&] {
-    Worker worker;
+    DaemonWorker worker;
     if (worker.open(daemon(1), with_rejoin(1)) != 0) return 1;
     if (!worker.exchange(10, 11)) return 2;
     ::pause();
     return 0;
   });
-  Worker mine;
+  DaemonWorker mine;
   ASSERT_EQ(mine.open(daemon(0), with_rejoin(0)), 0) << mercury_last_error();
   ASSERT_TRUE(mine.exchange(1, 11));
   const mercury_handle waiting = mine.push(1);
@@ -225,21 +225,21 @@ TEST_F(Failures, AJobWithAQuorumGoesOnWithoutASlowAndALostWorker) {
     open.patience_ms = 2000;  // more than a busy machine needs for a round
     return open;
   };
-  const auto names = [](Worker& worker, uint64_t all, uint64_t any) {
+  const auto names = [](DaemonWorker& worker, uint64_t all, uint64_t any) {
     mercury_contributors in{};
     in.size = sizeof in;
     return mercury_get_contributors(worker.job, 1, &in) == 0 && in.workers == 3 &&
            in.in_all[0] == all && in.in_any[0] == any && in.in_all[1] == 0;
   };
   Child slow([&] {
-    Worker worker;
+    DaemonWorker worker;
     if (worker.open(daemon(1), with_quorum(2)) != 0) return 1;
     if (!worker.exchange(100, 111)) return 2;
     ::pause();
     return 0;
   });
   Child fast([&] {
-    Worker worker;
+    DaemonWorker worker;
     if (worker.open(daemon(1), with_quorum(1)) != 0) return 1;
     if (!worker.exchange(10, 111)) return 2;
     for (int round = 2; round <= 8; ++round) {
@@ -248,7 +248,7 @@ TEST_F(Failures, AJobWithAQuorumGoesOnWithoutASlowAndALostWorker) {
     worker.close();
     return 0;
   });
-  Worker mine;
+  DaemonWorker mine;
   ASSERT_EQ(mine.open(daemon(0), with_quorum(0)), 0) << mercury_last_error();
   EXPECT_TRUE(names(mine, 0, 0)) << "no round is over";
   ASSERT_TRUE(mine.exchange(1, 111)) << mercury_last_error();
@@ -268,7 +268,7 @@ TEST_F(Failures, AQuorumOfAllIsAllAndIsNamed) {
   mercury_job_options open = options(0, 1);
   open.quorum = 1;
   open.patience_ms = 1;
-  Worker worker;
+  DaemonWorker worker;
   ASSERT_EQ(worker.open(daemon(0), open), 0) << mercury_last_error();
   ASSERT_TRUE(worker.exchange(2, 2));
   mercury_contributors in{};
@@ -299,13 +299,13 @@ TEST_P(LostServer, FailsTheJobByNameInMidExchangeAndNoSumIsWrong) {
   StackDaemon& lost = daemon(victim);
   const std::string name = "server " + std::to_string(victim) + " of 2 (" + lost.address();
   Child other([&] {
-    Worker worker;
+    DaemonWorker worker;
     if (worker.open(home, options(1)) != 0) return 1;
     std::atomic<int> rounds{0};
     const int error = worker.exchange_until_error(10, 11, rounds);
     return error != -EHOSTDOWN ? 2 : said(name) ? 0 : 3;
   });
-  Worker mine;
+  DaemonWorker mine;
   ASSERT_EQ(mine.open(home, options(0)), 0) << mercury_last_error();
   std::atomic<int> rounds{0};
   std::atomic<bool> over{false};
@@ -352,7 +352,7 @@ int64_t now_ms() {
 TEST_F(SilentFailures, EveryProgramOfALostDaemonHearsOfItWithinASecond) {
   Board heard_ms;
   Child pushes([&] {
-    Worker worker;
+    DaemonWorker worker;
     if (worker.open(daemon(1), options(1, 3)) != 0 || !worker.exchange(10, 111)) return 1;
     if (mercury_wait(worker.job, worker.push(1), -1) != -EPIPE) return 2;
     heard_ms[1] = now_ms();
@@ -360,14 +360,14 @@ TEST_F(SilentFailures, EveryProgramOfALostDaemonHearsOfItWithinASecond) {
     return 0;
   });
   Child idles([&] {
-    Worker worker;
+    DaemonWorker worker;
     if (worker.open(daemon(1), options(2, 3)) != 0 || !worker.exchange(100, 111)) return 1;
     if (mercury_job_wait(worker.job, -1) != -EPIPE) return 2;
     heard_ms[2] = now_ms();
     worker.close();
     return 0;
   });
-  Worker mine;
+  DaemonWorker mine;
   ASSERT_EQ(mine.open(daemon(1), options(0, 3)), 0) << mercury_last_error();
   ASSERT_TRUE(mine.exchange(1, 111)) << mercury_last_error();
   const mercury_handle waiting = mine.push(1);
@@ -387,7 +387,7 @@ TEST_F(SilentFailures, EveryProgramOfALostDaemonHearsOfItWithinASecond) {
 // attach again.
 TEST_F(SilentFailures, ARestartedDaemonsProgramsHearOfItAtOnceAndAttachAgain) {
   const auto alone = [this] { return options(0, 1); };
-  Worker worker;
+  DaemonWorker worker;
   ASSERT_EQ(worker.open(daemon(1), alone()), 0) << mercury_last_error();
   ASSERT_TRUE(worker.exchange(2, 2));
   const auto before = std::chrono::steady_clock::now();

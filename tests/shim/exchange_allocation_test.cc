@@ -20,16 +20,16 @@ class ExchangeAllocation : public testing::Test {
   static constexpr uint32_t kReserved = 256;
   static constexpr uint32_t kCompletions = 4;  // room in a program's ring
 
-  struct Program {
-    explicit Program(const std::shared_ptr<ChannelMemory>& memory)
+  struct AttachedProgram {
+    explicit AttachedProgram(const std::shared_ptr<ChannelMemory>& memory)
         : engine(memory), client(memory) {}
     EngineChannel engine;
     ClientChannel client;
   };
-  Program& add_program(uint32_t submissions, uint32_t completions) {
+  AttachedProgram& add_program(uint32_t submissions, uint32_t completions) {
     auto memory = ChannelMemory::create({submissions, completions}, false);
     EXPECT_TRUE(memory);
-    programs_.push_back(std::make_unique<Program>(*memory));
+    programs_.push_back(std::make_unique<AttachedProgram>(*memory));
     run(command::AttachChannel{&programs_.back()->engine});
     return *programs_.back();
   }
@@ -75,7 +75,7 @@ class ExchangeAllocation : public testing::Test {
   const std::vector<std::byte> elements_ = std::vector<std::byte>(64);
   FakeEngine host_;
   Counters counters_;
-  std::vector<std::unique_ptr<Program>> programs_;
+  std::vector<std::unique_ptr<AttachedProgram>> programs_;
   std::unique_ptr<GradientExchange> exchange_ = std::make_unique<GradientExchange>(
       ExchangeConfig{.sends = {.scheduler = {8, 64, kRanges, 4096}, .reserved_ranges = kReserved}},
       counters_, PortMemory{[](void*, PayloadPin&) { return false; }});
@@ -106,7 +106,7 @@ TEST_F(ExchangeAllocation, NotWhereManyProgramsAreRefused) {
 
 TEST_F(ExchangeAllocation, NotForCompletionsThatNobodyReads) {
   constexpr uint32_t kTensors = 300;
-  Program& program = add_program(512, kCompletions);
+  AttachedProgram& program = add_program(512, kCompletions);
   command::AddWorkerJob job;
   job.workers = 2;
   job.shards = 1;

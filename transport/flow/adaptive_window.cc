@@ -59,7 +59,7 @@ void AdaptiveWindow::on_ack(const AckSample& sample) noexcept {
   marks_seen_ = marks_seen_ || sample.marked > 0;
   if (sample.newest_sent_ns < round_began_ns_) return;
   end_round();
-  round_ = Round();
+  round_ = RoundSeen();
   round_began_ns_ = sample.now_ns;
 }
 
@@ -72,7 +72,7 @@ void AdaptiveWindow::on_lost(bool silence, uint64_t now_ns) noexcept {
   set_window(static_cast<double>(std::min(window_bytes_, kFirstBytes)));
   starting_ = true;
   clean_rounds_ = 0;
-  round_ = Round();
+  round_ = RoundSeen();
   round_began_ns_ = now_ns;
 }
 

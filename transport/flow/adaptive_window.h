@@ -51,7 +51,7 @@ class AdaptiveWindow {
   bool starting() const noexcept { return starting_; }
 
  private:
-  struct Round {  // what was seen since the round began
+  struct RoundSeen {  // what was seen since the round began
     uint64_t packets = 0;
     uint64_t marked = 0;
     uint64_t lost = 0;
@@ -78,7 +78,7 @@ class AdaptiveWindow {
   bool marks_seen_ = false;  // the path marks, so what it drops it drops for another reason
   double share_ = 0;
   double loss_share_ = 0;  // of the last hundred packets or so
-  Round round_;
+  RoundSeen round_;
   uint64_t round_began_ns_ = 0;
   // Two periods, so that a path that got longer is believed after two of them.
   uint64_t base_rtt_ns_ = ~uint64_t{0};

@@ -34,7 +34,7 @@ constexpr uint64_t kEpochPerSenderNs = 400;
 
 void CreditAllocator::add_job(JobSlot slot, const FanIn& fan_in) {
   if (jobs_.size() <= slot.value) jobs_.resize(slot.value + 1u);
-  jobs_[slot.value] = Job();
+  jobs_[slot.value] = JobCredit();
   jobs_[slot.value].senders = std::max(fan_in.senders, 1U);
   jobs_[slot.value].receivers = fan_in.receivers;
   jobs_[slot.value].weight = std::max(fan_in.weight, 1U);
@@ -47,7 +47,7 @@ void CreditAllocator::heed_urgency(JobSlot slot, bool heed) noexcept {
 
 void CreditAllocator::remove_job(JobSlot slot) {
   if (slot.value >= jobs_.size()) return;
-  jobs_[slot.value] = Job();
+  jobs_[slot.value] = JobCredit();
   expect();
 }
 
@@ -86,7 +86,7 @@ uint32_t CreditAllocator::registered_senders() const noexcept {
 void CreditAllocator::expect() noexcept {
   expected_ = divided_ = 0;
   weights_ = 0;
-  for (const Job& job : jobs_) {
+  for (const JobCredit& job : jobs_) {
     expected_ += job.senders;
     if (job.senders <= job.receivers) divided_ += job.senders;
     weights_ += job.weight;
@@ -95,14 +95,14 @@ void CreditAllocator::expect() noexcept {
   next_ns_ = 0;
 }
 
-uint64_t CreditAllocator::equal_share(const Job& job, uint64_t of_bytes) const noexcept {
+uint64_t CreditAllocator::equal_share(const JobCredit& job, uint64_t of_bytes) const noexcept {
   return of_bytes * job.weight / (weights_ * job.senders);
 }
 
 // Of those that begin nothing is known: not what the path has turned out to hold.
 uint64_t CreditAllocator::idle_bytes(JobSlot slot) const noexcept {
   if (rate_ == 0 || expected_ <= 1 || slot.value >= jobs_.size()) return kUnbounded;
-  const Job& job = jobs_[slot.value];
+  const JobCredit& job = jobs_[slot.value];
   if (job.senders == 0) return kUnbounded;
   const uint64_t share = equal_share(job, carried_bytes(rtt_ns_) + queue_.configured_bytes());
   if (share >= largest_frame()) return share;
@@ -116,7 +116,7 @@ uint64_t CreditAllocator::idle_bytes(JobSlot slot) const noexcept {
 // ahead of the link together and then wait together.
 uint16_t CreditAllocator::told_units(const Sender& sender) const noexcept {
   const uint16_t now = units(sender.grant_bytes);
-  const Job* job = job_of(sender);
+  const JobCredit* job = job_of(sender);
   if (job == nullptr || std::max(sender.grant_bytes, job->idle_bytes) >= largest_frame()) {
     return now;
   }
@@ -187,7 +187,7 @@ void CreditAllocator::measure(uint64_t now_ns) noexcept {
 
 void CreditAllocator::find_idle() noexcept {
   for (uint32_t slot = 0; slot < jobs_.size(); ++slot) {
-    Job& job = jobs_[slot];
+    JobCredit& job = jobs_[slot];
     job.idle_bytes = idle_bytes(JobSlot(static_cast<uint16_t>(slot)));
     job.idle_by_rate = job.idle_bytes < largest_frame() &&
                        equal_share(job, carried_bytes(rtt_ns_) + queue_.configured_bytes()) >=
@@ -198,7 +198,7 @@ void CreditAllocator::find_idle() noexcept {
 void CreditAllocator::count_active(uint64_t now_ns) noexcept {
   const uint64_t waiting = 2 * kFrameBytes * active_ + budget_bytes();
   const uint64_t interval_ns = rate_ == 0 ? 0 : waiting * 1'000'000 / (rate_ / 1'000 + 1);
-  for (Job& job : jobs_) {
+  for (JobCredit& job : jobs_) {
     job.active = job.urgent = 0;
     job.priority = kNoPriority;
   }
@@ -215,7 +215,7 @@ void CreditAllocator::count_active(uint64_t now_ns) noexcept {
     }
     if (sender.heard != kNoPriority) sender.priority = sender.heard;
     sender.heard = kNoPriority;
-    Job* job = job_of(sender);
+    JobCredit* job = job_of(sender);
     if (job == nullptr) continue;
     ++job->active;
     if (!job->heeds_urgency) sender.priority = 0;
@@ -228,10 +228,10 @@ void CreditAllocator::count_active(uint64_t now_ns) noexcept {
 }
 
 void CreditAllocator::find_oldest(uint64_t now_ns) noexcept {
-  for (Job& job : jobs_) job.oldest = kNoPriority;
+  for (JobCredit& job : jobs_) job.oldest = kNoPriority;
   for (uint32_t i = 0; i < senders_.size(); ++i) {
     Sender& sender = senders_[i];
-    Job* job = job_of(sender);
+    JobCredit* job = job_of(sender);
     if (!sender.active || job == nullptr) continue;
     if (sender.priority == job->priority) {
       sender.urgent_ns = now_ns;
@@ -242,18 +242,18 @@ void CreditAllocator::find_oldest(uint64_t now_ns) noexcept {
 }
 
 // An equal share, or what it uses and a little more, so that it can show that it needs it.
-uint64_t CreditAllocator::wanted_bytes(const Sender& sender, const Job& job) noexcept {
+uint64_t CreditAllocator::wanted_bytes(const Sender& sender, const JobCredit& job) noexcept {
   return std::max(job.share_bytes / job.active, sender.used_bytes + sender.used_bytes / kGrowth);
 }
 
-uint64_t CreditAllocator::floor_bytes(const Job& job) noexcept {
+uint64_t CreditAllocator::floor_bytes(const JobCredit& job) noexcept {
   return job.share_bytes / (kFloorShare * job.active);
 }
 
 void CreditAllocator::share_out() noexcept {
   uint64_t weights = 0;
-  for (const Job& job : jobs_) weights += job.active > 0 ? job.weight : 0;
-  for (Job& job : jobs_) {
+  for (const JobCredit& job : jobs_) weights += job.active > 0 ? job.weight : 0;
+  for (JobCredit& job : jobs_) {
     // Of a job that is being removed messages may still come; its weight is gone already.
     job.share_bytes = job.active > 0 && job.weight > 0 ? budget_bytes() * job.weight / weights : 0;
     job.oldest_bytes = job.oldest == kNoPriority ? 0 : job.share_bytes / kOldestShare;
@@ -266,19 +266,19 @@ void CreditAllocator::share_out() noexcept {
 
 // What the urgent leave is the others'. Whether an urgent one wants more than it has.
 bool CreditAllocator::fill() noexcept {
-  for (Job& job : jobs_) {
+  for (JobCredit& job : jobs_) {
     job.taken_bytes = 0;
     job.unsatisfied = 0;
   }
   for (const Sender& sender : senders_) {
-    Job* job = job_of(sender);
+    JobCredit* job = job_of(sender);
     if (!sender.active || job == nullptr || sender.priority != job->priority) continue;
     const uint64_t wanted = wanted_bytes(sender, *job);
     if (wanted > job->most_bytes) ++job->unsatisfied;
     job->taken_bytes += std::min(wanted, job->most_bytes);
   }
   bool unsatisfied = false;
-  for (Job& job : jobs_) {
+  for (JobCredit& job : jobs_) {
     if (job.active == 0) continue;
     unsatisfied = unsatisfied || job.unsatisfied > 0;
     job.rest_bytes = job.share_bytes - job.oldest_bytes - job.taken_bytes;
@@ -288,7 +288,7 @@ bool CreditAllocator::fill() noexcept {
 
 // What the others can spare is for the urgent that want more.
 void CreditAllocator::raise() noexcept {
-  for (Job& job : jobs_) {
+  for (JobCredit& job : jobs_) {
     if (job.active == 0 || job.unsatisfied == 0) continue;
     const uint64_t floors = floor_bytes(job) * (job.active - job.urgent);
     job.most_bytes += (job.rest_bytes - std::min(floors, job.rest_bytes)) / job.unsatisfied;
@@ -297,7 +297,7 @@ void CreditAllocator::raise() noexcept {
 
 // Of one that is not urgent. The oldest is often the one that is furthest ahead of its job: more
 // than the others for it would only take it further.
-uint64_t CreditAllocator::other_bytes(const Job& job, bool oldest) noexcept {
+uint64_t CreditAllocator::other_bytes(const JobCredit& job, bool oldest) noexcept {
   const uint32_t others = job.active - job.urgent;
   const uint64_t even = (job.rest_bytes + job.oldest_bytes) / others;
   if (even >= job.oldest_bytes) return even;
@@ -309,7 +309,7 @@ void CreditAllocator::set_targets() noexcept {
     Sender& sender = senders_[i];
     if (!sender.active) continue;
     sender.target_bytes = kUnbounded;
-    const Job* job = job_of(sender);
+    const JobCredit* job = job_of(sender);
     if (expected_ <= 1 || job == nullptr || job->senders == 0) continue;
     if (sender.priority == job->priority) {
       sender.target_bytes = std::min(job->most_bytes, wanted_bytes(sender, *job));

@@ -140,7 +140,7 @@ class CreditAllocator {
     uint64_t grant_bytes = kUnbounded;
     uint64_t target_bytes = 0;
   };
-  struct Job {
+  struct JobCredit {
     uint32_t senders = 0;    // expected; 0 = no such job
     uint32_t receivers = 0;  // FanIn's
     uint32_t weight = 0;
@@ -174,10 +174,10 @@ class CreditAllocator {
   void expect() noexcept;  // sums over jobs changed
   uint64_t idle_bytes(JobSlot job) const noexcept;
   uint64_t idle_bytes(const Sender& sender) const noexcept {
-    const Job* job = job_of(sender);
+    const JobCredit* job = job_of(sender);
     return job == nullptr ? kUnbounded : job->idle_bytes;
   }
-  uint64_t equal_share(const Job& job, uint64_t of_bytes) const noexcept;
+  uint64_t equal_share(const JobCredit& job, uint64_t of_bytes) const noexcept;
   uint16_t told_units(const Sender& sender) const noexcept;
   // Until one came, of what paces itself below a frame per round trip.
   uint64_t largest_frame() const noexcept { return frame_bytes_ == 0 ? 9'000 : frame_bytes_; }
@@ -185,15 +185,15 @@ class CreditAllocator {
     constexpr uint64_t kMega = 1'000'000;
     return rate_ / kMega * ns / 1'000 + rate_ % kMega * ns / (1'000 * kMega);
   }
-  Job* job_of(const Sender& sender) noexcept {
+  JobCredit* job_of(const Sender& sender) noexcept {
     return sender.job.value < jobs_.size() ? &jobs_[sender.job.value] : nullptr;
   }
-  const Job* job_of(const Sender& sender) const noexcept {
+  const JobCredit* job_of(const Sender& sender) const noexcept {
     return sender.job.value < jobs_.size() ? &jobs_[sender.job.value] : nullptr;
   }
-  static uint64_t floor_bytes(const Job& job) noexcept;
-  static uint64_t other_bytes(const Job& job, bool oldest) noexcept;
-  static uint64_t wanted_bytes(const Sender& sender, const Job& job) noexcept;
+  static uint64_t floor_bytes(const JobCredit& job) noexcept;
+  static uint64_t other_bytes(const JobCredit& job, bool oldest) noexcept;
+  static uint64_t wanted_bytes(const Sender& sender, const JobCredit& job) noexcept;
   static uint16_t units(uint64_t bytes) noexcept;
 
   uint64_t longest_queue_bytes() const noexcept {
@@ -214,7 +214,7 @@ class CreditAllocator {
   uint32_t divided_ = 0;         // of them: IncastQueue::Senders::divided
   uint64_t weights_ = 0;         // of all jobs
   std::vector<Sender> senders_;  // by session slot
-  std::vector<Job> jobs_;        // by job slot
+  std::vector<JobCredit> jobs_;  // by job slot
 };
 
 }  // namespace mercury

@@ -35,7 +35,7 @@ class EchoService {
   using Key = std::pair<SessionSlot, StreamId>;
 
   // One that this side opened, or the other did.
-  struct Stream {
+  struct EchoStream {
     bool ours = false;
     Token token;
     uint64_t wanted = 0;  // ours: bytes to write
@@ -53,25 +53,25 @@ class EchoService {
 
   StreamConfig config;
   StreamHost* host = nullptr;
-  std::map<Key, Stream> streams;
-  std::map<Token, SessionSlot> sessions;   // by token
-  std::function<void(Stream&)> on_opened;  // by the peer: before anything is read
-  uint32_t available = 0;                  // how often streams were said to be available
+  std::map<Key, EchoStream> streams;
+  std::map<Token, SessionSlot> sessions;       // by token
+  std::function<void(EchoStream&)> on_opened;  // by the peer: before anything is read
+  uint32_t available = 0;                      // how often streams were said to be available
   uint32_t forgotten = 0;
   uint32_t ended_after_session = 0;  // told of a stream whose session was forgotten already
 
   // Carried out in the engine's next pass.
   void post(std::function<void()> what) { posted_.push_back(std::move(what)); }
 
-  Stream& open(Token token, uint64_t bytes, bool finishes = true) {
+  EchoStream& open(Token token, uint64_t bytes, bool finishes = true) {
     const SessionSlot session = sessions.at(token);
     const Result<StreamId> id = host->open_stream(session);
     if (!id) {
       refused.push_back(id.error().code);
-      static Stream none;
-      return none = Stream();
+      static EchoStream none;
+      return none = EchoStream();
     }
-    Stream& stream = streams[{session, *id}];
+    EchoStream& stream = streams[{session, *id}];
     stream.ours = true;
     stream.token = token;
     stream.wanted = bytes;
@@ -87,14 +87,14 @@ class EchoService {
   void attach(StreamHost& engine) { host = &engine; }
   void on_session_open(SessionSlot session, Token token) { sessions[token] = session; }
   void on_stream_opened(SessionSlot session, StreamId id) {
-    Stream& stream = streams[{session, id}];
-    stream = Stream();
+    EchoStream& stream = streams[{session, id}];
+    stream = EchoStream();
     if (on_opened) on_opened(stream);
   }
   void on_stream_readable(SessionSlot session, StreamId id) { pump({session, id}); }
   void on_stream_writable(SessionSlot session, StreamId id) { pump({session, id}); }
   void on_stream_closed(SessionSlot session, StreamId id, Errc code) {
-    Stream& stream = streams.at({session, id});
+    EchoStream& stream = streams.at({session, id});
     if (stream.closed) ++closed_twice;
     stream.closed = code;
     if (stream.ours) report_done(stream.token);
@@ -145,12 +145,12 @@ class EchoService {
   }
 
  private:
-  void pump(Key key, Stream& stream) {
+  void pump(Key key, EchoStream& stream) {
     if (stream.closed) return;
     if (stream.reads) read(key, stream);
     stream.ours ? write_pattern(key, stream) : write_back(key, stream);
   }
-  void read(Key key, Stream& stream) {
+  void read(Key key, EchoStream& stream) {
     std::byte buffer[3000];
     // An echo reads no more while it cannot write: so its peer's credit runs out.
     while (stream.unwritten.empty() && !stream.ended) {
@@ -172,7 +172,7 @@ class EchoService {
       if (got.bytes < sizeof buffer) break;
     }
   }
-  void write_pattern(Key key, Stream& stream) {
+  void write_pattern(Key key, EchoStream& stream) {
     std::byte buffer[5000];
     while (stream.written < stream.wanted) {
       const size_t bytes =
@@ -184,7 +184,7 @@ class EchoService {
     }
     finish(key, stream);
   }
-  void write_back(Key key, Stream& stream) {
+  void write_back(Key key, EchoStream& stream) {
     while (!stream.unwritten.empty()) {
       const size_t taken = host->write_stream(key.first, key.second, stream.unwritten);
       stream.written += taken;
@@ -195,7 +195,7 @@ class EchoService {
     }
     if (stream.ended) finish(key, stream);
   }
-  void finish(Key key, Stream& stream) {
+  void finish(Key key, EchoStream& stream) {
     if (!stream.finishes || std::exchange(stream.finished, true)) return;
     host->finish_stream(key.first, key.second);
   }

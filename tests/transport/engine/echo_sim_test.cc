@@ -153,7 +153,9 @@ TEST(EchoSim, AReaderWhoStopsStopsItsOwnStreamAlone) {
   lab.network.set_faults(bad_weather());
   // Every stream but the last two is read by nobody: more than the shared windows would hold.
   uint32_t opened = 0;
-  lab.b().service.on_opened = [&](EchoService::Stream& stream) { stream.reads = opened++ >= 20; };
+  lab.b().service.on_opened = [&](EchoService::EchoStream& stream) {
+    stream.reads = opened++ >= 20;
+  };
   ASSERT_TRUE(lab.connect());
   lab.a().send(StartEcho{kToken, 16, kMegabyte});
   lab.run_for(100 * kMs);
@@ -187,7 +189,7 @@ TEST(EchoSim, MemoryIsBoundedHoweverMuchIsWritten) {
   config.shared_window_bytes = 200'000;
   config.shared_send_bytes = 200'000;
   Lab lab(4, config);
-  lab.b().service.on_opened = [](EchoService::Stream& stream) { stream.reads = true; };
+  lab.b().service.on_opened = [](EchoService::EchoStream& stream) { stream.reads = true; };
   ASSERT_TRUE(lab.connect());
   lab.a().service.post([&] {
     for (int i = 0; i < 16; ++i) lab.a().service.open(kToken, kMegabyte).reads = false;
@@ -215,7 +217,7 @@ TEST(EchoSim, MemoryIsBoundedHoweverMuchIsWritten) {
 TEST(EchoSim, EitherSideMayFinishFirstAndGoOnReading) {
   Lab lab(5);
   lab.network.set_faults(bad_weather());
-  lab.b().service.on_opened = [](EchoService::Stream& stream) { stream.finishes = false; };
+  lab.b().service.on_opened = [](EchoService::EchoStream& stream) { stream.finishes = false; };
   ASSERT_TRUE(lab.connect());
   lab.a().send(StartEcho{kToken, 2, 100'000});
   const auto settled = [&](auto& host, auto condition) {
@@ -248,7 +250,7 @@ TEST(EchoSim, WhoWasOpenedToMayFinishFirst) {
   Lab lab(6);
   lab.network.set_faults(bad_weather());
   ASSERT_TRUE(lab.connect());
-  lab.b().service.on_opened = [&](EchoService::Stream& stream) {
+  lab.b().service.on_opened = [&](EchoService::EchoStream& stream) {
     stream.echoes = false;
     lab.b().service.post([&] {
       const auto& key = lab.b().service.streams.begin()->first;
@@ -263,7 +265,7 @@ TEST(EchoSim, WhoWasOpenedToMayFinishFirst) {
     return lab.a().service.streams.size() == 1 && lab.a().service.streams.begin()->second.ended;
   }));
   lab.a().service.post([&] {
-    EchoService::Stream& stream = lab.a().service.streams.begin()->second;
+    EchoService::EchoStream& stream = lab.a().service.streams.begin()->second;
     stream.wanted = kMegabyte;
     stream.finishes = true;
     lab.a().service.pump(lab.a().service.streams.begin()->first);

@@ -89,7 +89,7 @@ TYPED_TEST_P(EchoSuite, MegabytesComeBackExact) {
 TYPED_TEST_P(EchoSuite, AReaderWhoStopsStopsItsOwnStreamAlone) {
   auto& a = this->a();
   auto& b = this->b();
-  b.service.on_opened = [&](EchoService::Stream& stream) {
+  b.service.on_opened = [&](EchoService::EchoStream& stream) {
     stream.reads = b.service.streams.size() > 1;
   };
   a.send(StartEcho{this->kToken, 3, this->kMegabyte});
@@ -112,7 +112,7 @@ TYPED_TEST_P(EchoSuite, AReaderWhoStopsStopsItsOwnStreamAlone) {
 TYPED_TEST_P(EchoSuite, EitherSideMayFinishFirst) {
   auto& a = this->a();
   auto& b = this->b();
-  b.service.on_opened = [](EchoService::Stream& stream) { stream.finishes = false; };
+  b.service.on_opened = [](EchoService::EchoStream& stream) { stream.finishes = false; };
   a.send(StartEcho{this->kToken, 1, 100'000});
   ASSERT_TRUE(this->run([&] {
     return a.service.streams.size() == 1 && a.service.streams.begin()->second.read == 100'000 &&
