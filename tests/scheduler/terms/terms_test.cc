@@ -280,10 +280,10 @@ class TermsTest : public JobTest {
     for (int host = 1; host <= 4; ++host) hosts.add(host, 1, not_serving());
     hosts.add(5, 1, serving());
   }
-  Program& asks(int rank, const JobTerms& terms) {
+  ProgramModel& asks(int rank, const JobTerms& terms) {
     OpenJob open = job(Role::kWorker, rank, 4, 1, {address(5)});
     open.terms = terms;
-    Program& worker = opens(rank + 1, open);
+    ProgramModel& worker = opens(rank + 1, open);
     hosts.run_for(kSecond / 10);
     return worker;
   }
@@ -297,8 +297,8 @@ TEST_F(TermsTest, ThatDifferAreRefusedWithBothValues) {
     SCOPED_TRACE(term.name);
     const JobTerms first = plausible(term);
     const JobTerms second = changed(term, first);
-    Program& opened = asks(0, first);
-    Program& differs = asks(1, second);
+    ProgramModel& opened = asks(0, first);
+    ProgramModel& differs = asks(1, second);
     if (term.said_by == SaidBy::kWorker) {
       EXPECT_EQ(differs.opens, 0) << differs.open_text;  // it waits for the others
     } else {
@@ -318,15 +318,15 @@ TEST_F(TermsTest, ReachTheServersEngines) {
     SCOPED_TRACE(term.name);
     const JobTerms usual = plausible(term);
     const JobTerms said = changed(term, usual);
-    std::vector<Program*> workers;
+    std::vector<ProgramModel*> workers;
     for (int rank = 0; rank < 4; ++rank) {
       const bool says = term.said_by != SaidBy::kWorker || rank == 2;
       workers.push_back(&asks(rank, says ? said : usual));
     }
     hosts.run_for(kSecond);
-    for (Program* worker : workers) ASSERT_TRUE(worker->is_open()) << worker->open_text;
+    for (ProgramModel* worker : workers) ASSERT_TRUE(worker->is_open()) << worker->open_text;
     EXPECT_EQ(server_spec().terms, said);
-    for (Program* worker : workers) worker->close();
+    for (ProgramModel* worker : workers) worker->close();
     hosts.run_for(60 * kSecond);
   }
   expect_nothing_left();

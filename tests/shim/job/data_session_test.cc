@@ -25,7 +25,7 @@ class DataSessionTest : public RunningTest {
     hello.proof = prove(derive_job_key(hello.job, ""), hello);
   }
   bool refused(const wire::Hello& hello) {
-    const Session& session = hosts.connect_raw(address(3), hello);
+    const SessionModel& session = hosts.connect_raw(address(3), hello);
     hosts.run_for(0);
     return session.ends[0].closed && !session.open;
   }
@@ -40,7 +40,7 @@ TEST_F(JobTest, AnAnswerThatDoesNotProveTheSecretIsNotBelieved) {
     hosts.answered = [kind](const wire::Hello& asked, wire::HelloAck& answer) {
       if (asked.kind == kind) answer.proof[31] ^= 1;
     };
-    Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(3)}));
+    ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(3)}));
     hosts.run();
     EXPECT_EQ(worker.opens, 1);
     EXPECT_EQ(worker.open_code, Errc::kWrongSecret) << worker.open_text;
@@ -87,7 +87,7 @@ TEST_F(DataSessionTest, StrangersGetNone) {
 TEST_F(DataSessionTest, RepeatedHellosAreFewAndTakeNothing) {
   start();
   const Token bound = served().to_workers.at(0);
-  std::vector<Session*> repeated;
+  std::vector<SessionModel*> repeated;
   for (int i = 0; i < 20; ++i) {
     repeated.push_back(&hosts.connect_raw(address(3), hello_of(0)));
     repeated.back()->mute = true;
@@ -95,7 +95,7 @@ TEST_F(DataSessionTest, RepeatedHellosAreFewAndTakeNothing) {
     EXPECT_TRUE(repeated.back()->open) << "whether the key is known shows later";
   }
   const auto waiting = std::count_if(repeated.begin(), repeated.end(),
-                                     [](const Session* s) { return !s->ends[1].closed; });
+                                     [](const SessionModel* s) { return !s->ends[1].closed; });
   EXPECT_EQ(waiting, 4);
   EXPECT_EQ(served().to_workers.at(0), bound);
   EXPECT_TRUE(a->status().ok() && b->status().ok());
@@ -124,7 +124,7 @@ TEST_F(JobTest, AServerThatWasStartedAgainIsToldFromTheOneInTheRoster) {
     ++answer.incarnation;
     answer.proof = prove(derive_job_key("train", ""), asked.nonce, answer);
   };
-  Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(3)}));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(3)}));
   hosts.run();
   EXPECT_EQ(worker.open_code, Errc::kPeerLeft);
   EXPECT_NE(worker.open_text.find("was started again"), std::string::npos) << worker.open_text;

@@ -25,9 +25,9 @@ TEST(JobErrors, NameEachHostOnceWhoeverIsLostOrGoes) {
     for (int host : {1, 2}) hosts.add(host, 1, not_serving());
     const bool embedded = seed % 2 == 0;
     for (int host : {3, 4}) hosts.add(host, 1, embedded ? embedded_server() : serving());
-    std::vector<std::unique_ptr<Program>> programs;
+    std::vector<std::unique_ptr<ProgramModel>> programs;
     const auto opens = [&](int host, Role role, int rank) {
-      programs.push_back(std::make_unique<Program>());
+      programs.push_back(std::make_unique<ProgramModel>());
       programs.back()->hosts = &hosts;
       programs.back()->host = host;
       programs.back()->client = programs.size();

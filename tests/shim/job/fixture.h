@@ -61,15 +61,15 @@ inline std::vector<TensorDeclaration> tensors(uint32_t first, uint32_t count,
 
 class JobTest : public testing::Test {
  protected:
-  Program& program(int host) {
-    programs_.push_back(std::make_unique<Program>());
+  ProgramModel& program(int host) {
+    programs_.push_back(std::make_unique<ProgramModel>());
     programs_.back()->hosts = &hosts;
     programs_.back()->host = host;
     programs_.back()->client = programs_.size();
     return *programs_.back();
   }
-  Program& opens(int host, const OpenJob& request) {
-    Program& p = program(host);
+  ProgramModel& opens(int host, const OpenJob& request) {
+    ProgramModel& p = program(host);
     p.open(request);
     return p;
   }
@@ -83,7 +83,7 @@ class JobTest : public testing::Test {
   }
 
   Hosts hosts;
-  std::vector<std::unique_ptr<Program>> programs_;
+  std::vector<std::unique_ptr<ProgramModel>> programs_;
 };
 
 // Two workers (a on host 1, b on host 2) and two serving daemons (3, 4) in a running job, which one
@@ -110,8 +110,8 @@ class RunningTest : public JobTest {
     b->close();
     expect_nothing_left();
   }
-  Program* a = nullptr;
-  Program* b = nullptr;
+  ProgramModel* a = nullptr;
+  ProgramModel* b = nullptr;
 
  private:
   uint64_t rejoin_ns_;

@@ -100,7 +100,7 @@ TEST_F(RunningTest, MemberThatSpeaksOutOfTurnFailsItsOwnJobOnly) {
   start();
   OpenJob other = job(Role::kWorker, 0, 2, 1, {address(3)});
   other.name = "other";
-  Program& victim = opens(1, other);
+  ProgramModel& victim = opens(1, other);
   auto& session = hosts.connect_raw(address(3), control_hello("other", ""));
   hosts.run_for(0);
   message::Join join;
@@ -164,7 +164,7 @@ TEST_F(JobTest, ChunksThatNoPathCarriesFailTheJob) {
     const Result<Message> message = decode_message(bytes);
     if (message && std::get_if<message::Start>(&*message)) bytes = encode(message::Start{65408});
   };
-  Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(3)}));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(3)}));
   hosts.run_for(kSecond);
   EXPECT_EQ(worker.open_code, Errc::kProtocol);
   EXPECT_TRUE(says(worker.open_text, "wants frames of 65456 bytes, the paths here carry 1472"))

@@ -42,10 +42,10 @@ void Hosts::kill(int number) {
   }
 }
 
-std::pair<Session*, int> Hosts::find(const HostModel& host, uint16_t lane, Token token) {
+std::pair<SessionModel*, int> Hosts::find(const HostModel& host, uint16_t lane, Token token) {
   for (auto& session : sessions_) {
     for (int end = 0; end < 2; ++end) {
-      const Session::End& e = session->ends[end];
+      const SessionModel::End& e = session->ends[end];
       if (e.host == host.number && e.lane == lane && e.token == token && !e.closed) {
         return {session.get(), end};
       }
@@ -55,8 +55,8 @@ std::pair<Session*, int> Hosts::find(const HostModel& host, uint16_t lane, Token
 }
 
 void Hosts::connect(HostModel& host, uint16_t lane, const command::Connect& c) {
-  auto made = std::make_unique<Session>();
-  Session* session = made.get();
+  auto made = std::make_unique<SessionModel>();
+  SessionModel* session = made.get();
   session->ends[0] = {host.number, lane, c.token, c.job.value, false, {}};
   session->hello = c.hello;
   sessions_.push_back(std::move(made));
@@ -78,7 +78,7 @@ void Hosts::connect(HostModel& host, uint16_t lane, const command::Connect& c) {
 
 void Hosts::accept(HostModel& host, uint16_t lane, const command::Accept& c) {
   for (auto& session : sessions_) {
-    Session::End& end = session->ends[1];
+    SessionModel::End& end = session->ends[1];
     if (session->hello_id != c.hello || end.host != host.number || end.lane != lane) continue;
     if (end.token != 0) violation(host, "a HELLO was answered twice");
     if (session->ends[0].closed) break;
@@ -100,15 +100,15 @@ void Hosts::accept(HostModel& host, uint16_t lane, const command::Accept& c) {
 }
 
 // CLOSE overtakes what waits to be sent again: some of it is lost.
-void Hosts::drop_pending(Session& session, int end) {
+void Hosts::drop_pending(SessionModel& session, int end) {
   auto& inbox = session.ends[end].inbox;
   const size_t keep = inbox.empty() ? 0 : random_() % (inbox.size() + 1);
   while (inbox.size() > keep) inbox.pop_back();
 }
 
-void Hosts::close(Session& session, int end, Errc code, const std::string& text) {
-  Session::End& here = session.ends[end];
-  Session::End& there = session.ends[1 - end];
+void Hosts::close(SessionModel& session, int end, Errc code, const std::string& text) {
+  SessionModel::End& here = session.ends[end];
+  SessionModel::End& there = session.ends[1 - end];
   here.closed = true;
   here.inbox.clear();
   if (here.token != 0 && here.host != 0) {
@@ -160,7 +160,7 @@ event::WorkerReplaced replace_worker(HostModel::EngineJob& job, const command::R
 void Hosts::remove_job(HostModel& host, uint16_t lane, const command::RemoveJob& r) {
   for (auto& session : sessions_) {
     for (int end = 0; end < 2; ++end) {
-      const Session::End& e = session->ends[end];
+      const SessionModel::End& e = session->ends[end];
       if (e.host == host.number && e.lane == lane && e.token != 0 && e.job == r.job.value &&
           !e.closed) {
         close(*session, end, r.code, r.text);
@@ -259,8 +259,8 @@ void Hosts::execute(HostModel& host, uint16_t lane, Command any) {
 }
 
 // What was on the wire arrives at the engine and becomes an event with the end's own token.
-void Hosts::deliver(Session& session, int end) {
-  Session::End& e = session.ends[end];
+void Hosts::deliver(SessionModel& session, int end) {
+  SessionModel::End& e = session.ends[end];
   Event event = std::move(e.inbox.front());
   e.inbox.pop_front();
   if (e.closed) return;
@@ -287,7 +287,7 @@ bool Hosts::step() {
     HostModel* host = nullptr;
     uint16_t lane = 0;
     bool command = false;
-    Session* session = nullptr;
+    SessionModel* session = nullptr;
     int end = 0;
   };
   std::vector<Choice> choices;
@@ -353,13 +353,13 @@ void Hosts::run(uint64_t until_ns) {
   if (until_ns != kNever) now_ns_ = std::max(now_ns_, until_ns);
 }
 
-Session& Hosts::connect_raw(const Endpoint& to, const wire::Hello& hello) {
+SessionModel& Hosts::connect_raw(const Endpoint& to, const wire::Hello& hello) {
   HostModel nobody;
   connect(nobody, 0, command::Connect{Token(~uint64_t{0}), JobSlot(), to, hello});
   return *sessions_.back();
 }
 
-void Hosts::send_raw(Session& session, std::vector<std::byte> message) {
+void Hosts::send_raw(SessionModel& session, std::vector<std::byte> message) {
   session.ends[1].inbox.push_back(event::ControlReceived{0, std::move(message)});
 }
 
@@ -387,7 +387,7 @@ std::string Hosts::leftovers() const {
   return text;
 }
 
-void Program::open(OpenJob request) {
+void ProgramModel::open(OpenJob request) {
   if (request.role == Role::kWorker && request.channels.empty()) {
     request.channels.resize(hosts->host(host).lanes.size());
   }
@@ -404,25 +404,25 @@ void Program::open(OpenJob request) {
                                 });
 }
 
-void Program::declare(const std::vector<TensorDeclaration>& tensors) {
+void ProgramModel::declare(const std::vector<TensorDeclaration>& tensors) {
   hosts->manager(host).declare(client, slot, tensors, hosts->now_ns(), [this](Status status) {
     ++declares;
     declared = std::move(status);
   });
 }
 
-void Program::wait() {
+void ProgramModel::wait() {
   hosts->manager(host).wait_job(client, slot, [this](Status status) {
     ++waits;
     waited = std::move(status);
   });
 }
 
-void Program::close() {
+void ProgramModel::close() {
   hosts->manager(host).close_job(client, slot, hosts->now_ns(), [this] { ++closes; });
 }
 
-void Program::gone() {
+void ProgramModel::gone() {
   hosts->manager(host).client_gone(client, hosts->now_ns(), [this] { ++gones; });
 }
 

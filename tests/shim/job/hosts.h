@@ -57,7 +57,7 @@ struct HostModel {
   bool dead = false;
 };
 
-struct Session {
+struct SessionModel {
   struct End {
     int host = 0;
     uint16_t lane = 0;
@@ -91,8 +91,8 @@ class Hosts {
   std::mt19937_64& random() { return random_; }
 
   // Raw access for hostile peers: a session without a manager behind its first end.
-  Session& connect_raw(const Endpoint& to, const wire::Hello& hello);
-  void send_raw(Session& session, std::vector<std::byte> message);
+  SessionModel& connect_raw(const Endpoint& to, const wire::Hello& hello);
+  void send_raw(SessionModel& session, std::vector<std::byte> message);
 
   uint16_t path_payload = 1472;
   bool probes = true;  // false: what paths carry is never found out
@@ -109,17 +109,17 @@ class Hosts {
 
  private:
   struct Timer {
-    Session* session;
+    SessionModel* session;
     int end;
     event::SessionClosed what;
   };
   void execute(HostModel& host, uint16_t lane, Command command);
-  void deliver(Session& session, int end);
+  void deliver(SessionModel& session, int end);
   void connect(HostModel& host, uint16_t lane, const command::Connect& c);
   void accept(HostModel& host, uint16_t lane, const command::Accept& c);
-  void close(Session& session, int end, Errc code, const std::string& text);
-  void drop_pending(Session& session, int end);
-  std::pair<Session*, int> find(const HostModel& host, uint16_t lane, Token token);
+  void close(SessionModel& session, int end, Errc code, const std::string& text);
+  void drop_pending(SessionModel& session, int end);
+  std::pair<SessionModel*, int> find(const HostModel& host, uint16_t lane, Token token);
   void job_command(HostModel& host, uint16_t lane, const Command& command);
   template <class Peer>
   void bind(HostModel& host, uint16_t lane, std::map<Peer, Token>& sessions, Peer peer,
@@ -133,14 +133,14 @@ class Hosts {
 
   std::mt19937_64 random_;
   std::map<int, std::unique_ptr<HostModel>> hosts_;
-  std::vector<std::unique_ptr<Session>> sessions_;
+  std::vector<std::unique_ptr<SessionModel>> sessions_;
   std::multimap<uint64_t, Timer> timers_;
   uint64_t now_ns_ = 1'000'000'000;
   uint64_t last_hello_ = 0;
 };
 
 // A program that opens one job, and what it was told.
-struct Program {
+struct ProgramModel {
   Hosts* hosts = nullptr;
   int host = 0;
   ClientId client = 0;

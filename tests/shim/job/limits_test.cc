@@ -20,9 +20,9 @@ class ServedTest : public JobTest {
     hosts.run();
     ASSERT_TRUE(worker->is_open()) << worker->open_text;
   }
-  Program& serves(OpenJob request, const std::string& secret) {
+  ProgramModel& serves(OpenJob request, const std::string& secret) {
     request.secret = secret;
-    Program& server = opens(2, request);
+    ProgramModel& server = opens(2, request);
     hosts.run();
     EXPECT_TRUE(worker->status().ok());
     return server;
@@ -31,16 +31,16 @@ class ServedTest : public JobTest {
     worker->close();
     expect_nothing_left();
   }
-  Program* worker = nullptr;
+  ProgramModel* worker = nullptr;
 };
 
 TEST_F(ServedTest, AnotherSecretIsRefusedAndNotTold) {
   start("right");
   const OpenJob request = job(Role::kServer, 0, 1, 1, {address(2)});
-  Program& wrong = serves(request, "wrong");
+  ProgramModel& wrong = serves(request, "wrong");
   EXPECT_EQ(wrong.open_code, Errc::kWrongSecret) << wrong.open_text;
   EXPECT_FALSE(says(wrong.open_text, "right")) << wrong.open_text;
-  Program& right = serves(request, "right");
+  ProgramModel& right = serves(request, "right");
   EXPECT_TRUE(right.is_open()) << right.open_text;
   worker->close();
   hosts.run();
@@ -55,7 +55,7 @@ TEST_F(ServedTest, OtherSizesAreRefusedWithThoseOfTheJob) {
   others[1].servers = 2;
   others[2].terms.deterministic = true;
   for (const OpenJob& other : others) {
-    Program& wrong = serves(other, "");
+    ProgramModel& wrong = serves(other, "");
     EXPECT_EQ(wrong.open_code, Errc::kWrongSizes) << wrong.open_text;
     EXPECT_TRUE(says(wrong.open_text, "opened with 1 workers, 1 servers")) << wrong.open_text;
   }
@@ -64,7 +64,7 @@ TEST_F(ServedTest, OtherSizesAreRefusedWithThoseOfTheJob) {
 
 TEST_F(ServedTest, AnotherRankIsRefused) {
   start("");
-  Program& wrong = serves(job(Role::kServer, 1, 1, 2, {address(2)}), "");
+  ProgramModel& wrong = serves(job(Role::kServer, 1, 1, 2, {address(2)}), "");
   EXPECT_EQ(wrong.open_code, Errc::kExists) << wrong.open_text;
   end();
 }
@@ -75,7 +75,7 @@ TEST_F(JobTest, AWorkerNeedsAChannelToEachEngineOfItsHost) {
   hosts.add(1, 2, serving());
   OpenJob request = job(Role::kWorker, 0, 1, 1, {address(1)});
   request.channels.resize(1);
-  Program& program = opens(1, request);
+  ProgramModel& program = opens(1, request);
   hosts.run();
   EXPECT_EQ(program.open_code, Errc::kInvalidArgument);
   EXPECT_TRUE(says(program.open_text, "one channel per engine")) << program.open_text;
@@ -85,8 +85,8 @@ TEST_F(JobTest, AWorkerNeedsAChannelToEachEngineOfItsHost) {
 TEST_F(JobTest, ServersNeitherDeclareTensorsNorChangeThePolicy) {
   hosts.add(1, 1, not_serving());
   hosts.add(2, 1, embedded_server());
-  Program& server = opens(2, job(Role::kServer, 0, 1, 1, {address(2)}));
-  Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
+  ProgramModel& server = opens(2, job(Role::kServer, 0, 1, 1, {address(2)}));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
   hosts.run();
   ASSERT_TRUE(server.is_open() && worker.is_open()) << server.open_text << worker.open_text;
   server.declare(tensors(0, 1));
@@ -131,8 +131,8 @@ TEST_F(JobTest, AServersOwnTensorLimitFailsTheJobByName) {
   small.max_tensors = 10;
   hosts.add(4, 1, small);
   const std::vector<Endpoint> servers{address(3), address(4)};
-  Program& a = opens(1, job(Role::kWorker, 0, 2, 2, servers));
-  Program& b = opens(2, job(Role::kWorker, 1, 2, 2, servers));
+  ProgramModel& a = opens(1, job(Role::kWorker, 0, 2, 2, servers));
+  ProgramModel& b = opens(2, job(Role::kWorker, 1, 2, 2, servers));
   hosts.run();
   ASSERT_TRUE(a.is_open() && b.is_open()) << a.open_text << b.open_text;
   a.declare(tensors(0, 10));
@@ -142,7 +142,7 @@ TEST_F(JobTest, AServersOwnTensorLimitFailsTheJobByName) {
   hosts.run();
   EXPECT_EQ(a.declares, 2);
   EXPECT_FALSE(a.declared.ok());
-  for (Program* p : {&a, &b}) {
+  for (ProgramModel* p : {&a, &b}) {
     ASSERT_FALSE(p->status().ok());
     const Error why = p->status().error();
     EXPECT_EQ(why.code, Errc::kLimit);
@@ -169,13 +169,13 @@ TEST_F(JobTest, JobsThatAHostCoordinatesAreLimited) {
   policy.known = {{"train", "", 0}, {"other", "", 0}};
   hosts.add(1, 1, policy);
   hosts.add(2, 1, not_serving());
-  Program& first = opens(2, job(Role::kWorker, 0, 2, 1, {address(1)}));
+  ProgramModel& first = opens(2, job(Role::kWorker, 0, 2, 1, {address(1)}));
   hosts.run_for(kSecond);
   OpenJob other = job(Role::kWorker, 0, 1, 1, {address(1)});
   other.name = "other";
   other.timeout_ns = 5 * kSecond;
   for (int host : {1, 2}) {
-    Program& second = opens(host, other);
+    ProgramModel& second = opens(host, other);
     hosts.run_for(6 * kSecond);
     EXPECT_EQ(second.open_code, Errc::kLimit) << second.open_text;
     EXPECT_TRUE(says(second.open_text, "10.0.0.1:7470 is in 1 jobs already (jobs.max_jobs)"))
@@ -198,17 +198,17 @@ TEST_F(JobTest, AHostThatIsInTooManyJobsDeclinesToServe) {
   hosts.add(1, 1, policy);
   hosts.add(2, 1, serving());
   hosts.add(3, 1, not_serving());
-  Program& here = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
+  ProgramModel& here = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
   hosts.run();
   ASSERT_TRUE(here.is_open()) << here.open_text;
   OpenJob other = job(Role::kWorker, 0, 1, 1, {address(1)});
   other.name = "other";
-  Program& coordinated = opens(3, other);  // by host 1, which would be its server 0
+  ProgramModel& coordinated = opens(3, other);  // by host 1, which would be its server 0
   hosts.run();
   EXPECT_EQ(coordinated.open_code, Errc::kLimit) << coordinated.open_text;
   other.servers = 2;
   other.rendezvous = {address(2), address(1)};
-  Program& invited = opens(3, other);  // host 1 is to be its server 1
+  ProgramModel& invited = opens(3, other);  // host 1 is to be its server 1
   hosts.run();
   EXPECT_EQ(invited.open_code, Errc::kLimit) << invited.open_text;
   EXPECT_TRUE(says(invited.open_text, "server 0 cannot have server 1 of 2 (10.0.0.1:7470): "))
@@ -216,7 +216,7 @@ TEST_F(JobTest, AHostThatIsInTooManyJobsDeclinesToServe) {
   EXPECT_TRUE(here.status().ok());
   other.rendezvous = {address(2)};
   other.servers = 1;
-  Program& local = opens(1, other);
+  ProgramModel& local = opens(1, other);
   hosts.run();
   EXPECT_EQ(local.open_code, Errc::kLimit) << local.open_text;
   size_t lines = 0;
@@ -234,7 +234,7 @@ TEST_F(JobTest, AHostThatKnowsTheJobButServesNoneSaysSo) {
   JobPolicy knows = not_serving();
   knows.known = {{"train", "", 0}};
   hosts.add(3, 1, knows);
-  Program& worker = opens(1, job(Role::kWorker, 0, 1, 2, {address(2), address(3)}));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 2, {address(2), address(3)}));
   hosts.run();
   EXPECT_EQ(worker.open_code, Errc::kUnknownJob);
   EXPECT_TRUE(says(worker.open_text, "this host serves no jobs (jobs.serve)")) << worker.open_text;
@@ -247,9 +247,9 @@ TEST_F(JobTest, AnInvitedHostWhoseProgramServesJoinsOnce) {
   hosts.add(2, 1, serving());
   hosts.add(3, 1, embedded_server());
   const std::vector<Endpoint> servers{address(2), address(3)};
-  Program& worker = opens(1, job(Role::kWorker, 0, 1, 2, servers));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 2, servers));
   hosts.run_for(kSecond);
-  Program& server = opens(3, job(Role::kServer, 1, 1, 2, servers));
+  ProgramModel& server = opens(3, job(Role::kServer, 1, 1, 2, servers));
   hosts.run_for(5 * kSecond);
   ASSERT_TRUE(worker.is_open() && server.is_open()) << worker.open_text << server.open_text;
   worker.close();
@@ -264,9 +264,9 @@ TEST_F(JobTest, NoPlaceIsLeftForOneMoreOfItsKind) {
   for (int host : {1, 2}) hosts.add(host, 1, not_serving());
   hosts.add(3, 1, serving());
   const std::vector<Endpoint> servers{address(3), address(9)};  // the second never comes
-  Program& first = opens(1, job(Role::kWorker, -1, 1, 2, servers));
+  ProgramModel& first = opens(1, job(Role::kWorker, -1, 1, 2, servers));
   hosts.run_for(kSecond);
-  Program& late = opens(2, job(Role::kWorker, -1, 1, 2, servers));
+  ProgramModel& late = opens(2, job(Role::kWorker, -1, 1, 2, servers));
   hosts.run_for(kSecond);
   EXPECT_EQ(late.open_code, Errc::kRankTaken);
   EXPECT_TRUE(says(late.open_text, "all 1 workers of job 'train'")) << late.open_text;
@@ -277,7 +277,7 @@ TEST_F(JobTest, NoPlaceIsLeftForOneMoreOfItsKind) {
 TEST_F(JobTest, ALongListOfMissingMembersEndsInTheirNumber) {
   hosts.add(1, 1, not_serving());
   hosts.add(2, 1, serving());
-  Program& worker = opens(1, job(Role::kWorker, 0, 256, 1, {address(2)}));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 256, 1, {address(2)}));
   hosts.run();
   EXPECT_EQ(worker.open_code, Errc::kMissingMembers);
   EXPECT_TRUE(says(worker.open_text, "worker 1 of 256, worker 2 of 256")) << worker.open_text;

@@ -6,7 +6,7 @@ namespace {
 TEST_F(JobTest, OneWorkerAndADaemonThatServes) {
   hosts.add(1, 1, not_serving());
   hosts.add(2, 1, serving());
-  Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
   hosts.run();
   ASSERT_TRUE(worker.is_open()) << worker.open_text;
   EXPECT_EQ(worker.opened.chunk_bytes, 1472u - 48 - 8);
@@ -33,8 +33,8 @@ TEST_F(JobTest, TwoWorkersAndTwoDaemonsInvitedByTheFirst) {
   for (int host : {1, 2}) hosts.add(host, 1, not_serving());
   for (int host : {3, 4}) hosts.add(host, 1, serving());
   const std::vector<Endpoint> servers{address(3), address(4)};
-  Program& a = opens(1, job(Role::kWorker, 0, 2, 2, servers));
-  Program& b = opens(2, job(Role::kWorker, 1, 2, 2, servers));
+  ProgramModel& a = opens(1, job(Role::kWorker, 0, 2, 2, servers));
+  ProgramModel& b = opens(2, job(Role::kWorker, 1, 2, 2, servers));
   hosts.run();
   ASSERT_TRUE(a.is_open() && b.is_open()) << a.open_text << b.open_text;
   EXPECT_EQ(engine_job(4, 0, JobSlot(0)).server_spec.shard, Shard(1));
@@ -52,8 +52,8 @@ TEST_F(JobTest, LanesAreTheFewestOfAnyServerAndShardsAreDealtToEngines) {
   hosts.add(3, 3, serving());
   hosts.add(4, 2, serving());
   const std::vector<Endpoint> servers{address(3), address(4)};
-  Program& a = opens(1, job(Role::kWorker, -1, 2, 2, servers));
-  Program& b = opens(2, job(Role::kWorker, -1, 2, 2, servers));
+  ProgramModel& a = opens(1, job(Role::kWorker, -1, 2, 2, servers));
+  ProgramModel& b = opens(2, job(Role::kWorker, -1, 2, 2, servers));
   hosts.run();
   ASSERT_TRUE(a.is_open() && b.is_open()) << a.open_text << b.open_text;
   EXPECT_EQ(engine_job(1, 0, a.slot).worker_spec.shards, 4);
@@ -75,15 +75,15 @@ TEST_F(JobTest, ServerProgramsInAnyOrderWithWorkersOnOneAddress) {
   for (int host : {1, 2}) hosts.add(host, 1, not_serving());
   hosts.add(3, 1, embedded_server());
   hosts.add(4, 1, not_serving());
-  Program& a = opens(1, job(Role::kWorker, 0, 2, 2, {address(3)}));
+  ProgramModel& a = opens(1, job(Role::kWorker, 0, 2, 2, {address(3)}));
   hosts.run_for(kSecond);  // its HELLO waits at host 3
-  Program& late = opens(4, job(Role::kServer, -1, 2, 2, {address(3)}));
+  ProgramModel& late = opens(4, job(Role::kServer, -1, 2, 2, {address(3)}));
   hosts.run_for(kSecond);
-  Program& first = opens(3, job(Role::kServer, -1, 2, 2, {address(3)}));
+  ProgramModel& first = opens(3, job(Role::kServer, -1, 2, 2, {address(3)}));
   hosts.run_for(kSecond);
-  Program& b = opens(2, job(Role::kWorker, 1, 2, 2, {address(3)}));
+  ProgramModel& b = opens(2, job(Role::kWorker, 1, 2, 2, {address(3)}));
   hosts.run_for(kSecond);
-  for (Program* p : {&a, &b, &first, &late}) EXPECT_TRUE(p->is_open()) << p->open_text;
+  for (ProgramModel* p : {&a, &b, &first, &late}) EXPECT_TRUE(p->is_open()) << p->open_text;
   EXPECT_EQ(first.opened.rank, 0);  // the rendezvous address is its own
   EXPECT_EQ(late.opened.rank, 1);
   first.wait();
@@ -102,7 +102,7 @@ TEST_F(JobTest, ServerProgramsInAnyOrderWithWorkersOnOneAddress) {
 
 TEST_F(JobTest, CoordinatorStartsLast) {
   hosts.add(1, 1, not_serving());
-  Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
   hosts.run_for(5 * kSecond);
   hosts.add(2, 1, serving());
   hosts.run();
@@ -114,7 +114,7 @@ TEST_F(JobTest, CoordinatorStartsLast) {
 TEST_F(JobTest, InvitedHostStartsLast) {
   hosts.add(1, 1, not_serving());
   hosts.add(2, 1, serving());
-  Program& worker = opens(1, job(Role::kWorker, 0, 1, 2, {address(2), address(3)}));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 2, {address(2), address(3)}));
   hosts.run_for(5 * kSecond);
   hosts.add(3, 1, serving());
   hosts.run();
@@ -126,8 +126,8 @@ TEST_F(JobTest, InvitedHostStartsLast) {
 TEST_F(JobTest, WorkerOnTheCoordinatorsHost) {
   hosts.add(1, 2, serving());
   hosts.add(2, 2, not_serving());
-  Program& here = opens(1, job(Role::kWorker, -1, 2, 1, {address(1)}));
-  Program& there = opens(2, job(Role::kWorker, -1, 2, 1, {address(1)}));
+  ProgramModel& here = opens(1, job(Role::kWorker, -1, 2, 1, {address(1)}));
+  ProgramModel& there = opens(2, job(Role::kWorker, -1, 2, 1, {address(1)}));
   hosts.run();
   ASSERT_TRUE(here.is_open() && there.is_open()) << here.open_text << there.open_text;
   EXPECT_NE(here.opened.rank, there.opened.rank);
@@ -139,9 +139,9 @@ TEST_F(JobTest, WorkerOnTheCoordinatorsHost) {
 TEST_F(JobTest, ServerProgramTakesOverWhatItsDaemonServes) {
   hosts.add(1, 1, not_serving());
   hosts.add(2, 1, serving());
-  Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
   hosts.run();
-  Program& server = opens(2, job(Role::kServer, 0, 1, 1, {address(2)}));
+  ProgramModel& server = opens(2, job(Role::kServer, 0, 1, 1, {address(2)}));
   hosts.run();
   ASSERT_TRUE(server.is_open()) << server.open_text;
   server.wait();
@@ -157,7 +157,7 @@ TEST_F(JobTest, SmallestPathDecidesTheChunk) {
   hosts.add(1, 1, not_serving());
   hosts.add(2, 1, serving());
   hosts.path_payload = 8972;
-  Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
   hosts.run();
   EXPECT_EQ(worker.opened.chunk_bytes, 8972u - 48 - 8);
   worker.close();

@@ -141,11 +141,11 @@ TEST_F(RunningTest, AWorkerOfThePreviousVersionIsRefusedByNameWhereItCannotTakeP
   hosts.add(3, 1, serving());
   OpenJob open = job(Role::kWorker, 0, 2, 1, {address(3)});
   open.terms.rejoin_ms = to_ms(kSecond);
-  Program& worker = opens(1, open);
+  ProgramModel& worker = opens(1, open);
   hosts.run_for(kSecond);
 
   hosts.add(2, 1, not_serving());
-  Program& old = opens(2, job(Role::kWorker, 1, 2, 1, {address(3)}));  // says what theirs says
+  ProgramModel& old = opens(2, job(Role::kWorker, 1, 2, 1, {address(3)}));  // says what theirs says
   hosts.run_for(kSecond);
   EXPECT_EQ(old.open_code, Errc::kWrongSizes);
   EXPECT_NE(old.open_text.find("rejoin_ms = 1000"), std::string::npos) << old.open_text;
@@ -174,21 +174,21 @@ TEST_F(RunningTest, AWorkerOfThePreviousVersionTakesPartWhereOthersAreNotToStall
     theirs.terms.stall_timeout_ms = 0;
     bytes = encode(theirs);
   };
-  Program& old = opens(1, asking(0, 0));
+  ProgramModel& old = opens(1, asking(0, 0));
   hosts.run_for(kSecond);
-  Program& fresh = opens(2, asking(1, 7 * kSecond));
+  ProgramModel& fresh = opens(2, asking(1, 7 * kSecond));
   hosts.run_for(kSecond);
-  Program& other = opens(2, asking(2, 8 * kSecond));
+  ProgramModel& other = opens(2, asking(2, 8 * kSecond));
   hosts.run_for(kSecond);
   EXPECT_EQ(other.open_code, Errc::kWrongSizes);
   EXPECT_NE(other.open_text.find("stall_timeout_ms = 7000"), std::string::npos) << other.open_text;
-  Program& same = opens(2, asking(2, 7 * kSecond));
+  ProgramModel& same = opens(2, asking(2, 7 * kSecond));
   hosts.run_for(kSecond);
   ASSERT_TRUE(old.is_open() && fresh.is_open() && same.is_open()) << same.open_text;
   for (auto& [slot, job] : hosts.host(3).lanes[0].jobs) {
     EXPECT_EQ(job.server_spec.terms.stall_timeout_ms, 7000u);
   }
-  for (Program* program : {&old, &fresh, &same}) program->gone();
+  for (ProgramModel* program : {&old, &fresh, &same}) program->gone();
   expect_nothing_left();
 }
 
@@ -198,7 +198,7 @@ TEST_F(JobTest, AServerOfThePreviousVersionIsRefusedByNameWhereItCannotTakePart)
   hosts.add(3, 1, serving());
   OpenJob open = job(Role::kWorker, 0, 1, 2, {address(3)});
   open.terms.rejoin_ms = to_ms(kSecond);
-  Program& worker = opens(1, open);
+  ProgramModel& worker = opens(1, open);
   hosts.run_for(kSecond / 10);
   wire::Hello hello;
   hello.job = "train";
@@ -237,7 +237,7 @@ TEST_F(JobTest, ACoordinatorOfThePreviousVersionIsRefusedByNameWhereItCannotTake
   hosts.add(2, 1, not_serving());
   hosts.add(3, 1, serving());
   const auto opens_with = [&](auto change) {
-    std::vector<Program*> workers;
+    std::vector<ProgramModel*> workers;
     for (int rank : {0, 1}) {
       OpenJob open = job(Role::kWorker, rank, 2, 1, {address(3)});
       change(open);
@@ -246,7 +246,7 @@ TEST_F(JobTest, ACoordinatorOfThePreviousVersionIsRefusedByNameWhereItCannotTake
     hosts.run_for(kSecond);
     const Errc code = workers[0]->open_code;
     const std::string text = workers[0]->open_text;
-    for (Program* worker : workers) worker->gone();
+    for (ProgramModel* worker : workers) worker->gone();
     hosts.run_for(60 * kSecond);
     return std::pair(code, text);
   };

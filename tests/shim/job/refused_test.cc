@@ -8,10 +8,10 @@ TEST_F(JobTest, UnknownJobSaysWhatTheOperatorCanDo) {
   closed.open_jobs = false;
   hosts.add(1, 1, not_serving());
   hosts.add(2, 1, closed);
-  Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
-  Program& local = opens(2, job(Role::kWorker, 0, 1, 1, {address(2)}));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
+  ProgramModel& local = opens(2, job(Role::kWorker, 0, 1, 1, {address(2)}));
   hosts.run();
-  for (const Program* program : {&worker, &local}) {
+  for (const ProgramModel* program : {&worker, &local}) {
     EXPECT_EQ(program->open_code, Errc::kUnknownJob);
     EXPECT_NE(program->open_text.find("[[job]]"), std::string::npos) << program->open_text;
   }
@@ -22,10 +22,10 @@ TEST_F(JobTest, UnknownJobSaysWhatTheOperatorCanDo) {
 TEST_F(JobTest, UnknownJobOfAHostThatServesNoneSaysSo) {
   hosts.add(1, 1, not_serving());
   hosts.add(2, 1, not_serving());
-  Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
-  Program& local = opens(2, job(Role::kWorker, 0, 1, 1, {address(2)}));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
+  ProgramModel& local = opens(2, job(Role::kWorker, 0, 1, 1, {address(2)}));
   hosts.run();
-  for (const Program* program : {&worker, &local}) {
+  for (const ProgramModel* program : {&worker, &local}) {
     EXPECT_EQ(program->open_code, Errc::kUnknownJob);
     EXPECT_NE(program->open_text.find("jobs.serve = true"), std::string::npos)
         << program->open_text;
@@ -44,9 +44,9 @@ TEST_F(JobTest, WrongSecretHurtsOnlyTheWrongOne) {
   OpenJob wrong = right;
   right.secret = "right";
   wrong.secret = "wrong";
-  Program& bad = opens(1, wrong);
-  Program& good = opens(2, right);
-  Program& bad_here = opens(3, wrong);
+  ProgramModel& bad = opens(1, wrong);
+  ProgramModel& good = opens(2, right);
+  ProgramModel& bad_here = opens(3, wrong);
   hosts.run();
   EXPECT_EQ(bad.open_code, Errc::kWrongSecret);
   EXPECT_EQ(bad_here.open_code, Errc::kWrongSecret);
@@ -61,7 +61,7 @@ TEST_F(JobTest, JobWithASecretMustBeListedWhereItIsServed) {
   hosts.add(2, 1, serving());
   OpenJob request = job(Role::kWorker, 0, 1, 1, {address(2)});
   request.secret = "s";
-  Program& worker = opens(1, request);
+  ProgramModel& worker = opens(1, request);
   hosts.run();
   EXPECT_EQ(worker.open_code, Errc::kUnknownJob) << worker.open_text;
   expect_nothing_left();
@@ -73,9 +73,9 @@ TEST_F(JobTest, ServerProgramOpensTheJobWithItsSecret) {
   OpenJob worker_request = job(Role::kWorker, 0, 1, 1, {address(2)});
   OpenJob server_request = job(Role::kServer, 0, 1, 1, {address(2)});
   worker_request.secret = server_request.secret = "s";
-  Program& worker = opens(1, worker_request);
+  ProgramModel& worker = opens(1, worker_request);
   hosts.run_for(kSecond);
-  Program& server = opens(2, server_request);
+  ProgramModel& server = opens(2, server_request);
   hosts.run_for(kSecond);
   EXPECT_TRUE(worker.is_open() && server.is_open()) << worker.open_text << server.open_text;
   worker.close();
@@ -86,26 +86,26 @@ TEST_F(JobTest, ServerProgramOpensTheJobWithItsSecret) {
 TEST_F(JobTest, WrongSizesNameBothAndHurtOnlyTheLateOne) {
   for (int host : {1, 2, 3}) hosts.add(host, 1, not_serving());
   hosts.add(4, 1, serving());
-  Program& a = opens(1, job(Role::kWorker, 0, 2, 1, {address(4)}));
+  ProgramModel& a = opens(1, job(Role::kWorker, 0, 2, 1, {address(4)}));
   hosts.run_for(kSecond);
-  Program& wrong = opens(2, job(Role::kWorker, 1, 3, 1, {address(4)}));
+  ProgramModel& wrong = opens(2, job(Role::kWorker, 1, 3, 1, {address(4)}));
   hosts.run_for(kSecond);
   EXPECT_EQ(wrong.open_code, Errc::kWrongSizes);
   EXPECT_NE(wrong.open_text.find("2 workers"), std::string::npos) << wrong.open_text;
   EXPECT_NE(wrong.open_text.find("3 workers"), std::string::npos) << wrong.open_text;
   OpenJob options = job(Role::kWorker, 1, 2, 1, {address(4)});
   options.terms.deterministic = true;
-  Program& other = opens(2, options);
+  ProgramModel& other = opens(2, options);
   hosts.run_for(kSecond);
   EXPECT_EQ(other.open_code, Errc::kWrongSizes);
   options.terms.deterministic = false;
   options.terms.policy = "wfbp";
-  Program& differs = opens(2, options);
+  ProgramModel& differs = opens(2, options);
   hosts.run_for(kSecond);
   EXPECT_EQ(differs.open_code, Errc::kWrongSizes);
   EXPECT_NE(differs.open_text.find("asks for policy = wfbp"), std::string::npos)
       << differs.open_text;
-  Program& b = opens(3, job(Role::kWorker, 1, 2, 1, {address(4)}));
+  ProgramModel& b = opens(3, job(Role::kWorker, 1, 2, 1, {address(4)}));
   hosts.run_for(kSecond);
   EXPECT_TRUE(a.is_open() && b.is_open());
   a.close();
@@ -118,12 +118,12 @@ TEST_F(JobTest, TheUsualPolicyIsNotThatOfAJobWhichWasOpenedWithAnother) {
   hosts.add(3, 1, serving());
   OpenJob first = job(Role::kWorker, 0, 2, 1, {address(3)});
   first.terms.policy = "p3";
-  Program& a = opens(1, first);
+  ProgramModel& a = opens(1, first);
   hosts.run_for(kSecond);
   for (const char* usual : {"", "mercury"}) {
     OpenJob second = job(Role::kWorker, 1, 2, 1, {address(3)});
     second.terms.policy = usual;
-    Program& differs = opens(2, second);
+    ProgramModel& differs = opens(2, second);
     hosts.run_for(kSecond);
     EXPECT_EQ(differs.open_code, Errc::kWrongSizes) << differs.open_text;
     EXPECT_NE(differs.open_text.find("asks for policy = mercury"), std::string::npos)
@@ -131,7 +131,7 @@ TEST_F(JobTest, TheUsualPolicyIsNotThatOfAJobWhichWasOpenedWithAnother) {
   }
   OpenJob second = first;
   second.rank = 1;
-  Program& b = opens(2, second);
+  ProgramModel& b = opens(2, second);
   hosts.run_for(kSecond);
   EXPECT_TRUE(a.is_open() && b.is_open()) << b.open_text;
   a.close();
@@ -142,17 +142,17 @@ TEST_F(JobTest, TheUsualPolicyIsNotThatOfAJobWhichWasOpenedWithAnother) {
 TEST_F(JobTest, RankTakenHurtsOnlyTheLateOne) {
   for (int host : {1, 2, 3}) hosts.add(host, 1, not_serving());
   hosts.add(4, 1, serving());
-  Program& a = opens(1, job(Role::kWorker, 0, 2, 1, {address(4)}));
+  ProgramModel& a = opens(1, job(Role::kWorker, 0, 2, 1, {address(4)}));
   hosts.run_for(kSecond);
-  Program& late = opens(2, job(Role::kWorker, 0, 2, 1, {address(4)}));
+  ProgramModel& late = opens(2, job(Role::kWorker, 0, 2, 1, {address(4)}));
   hosts.run_for(kSecond);
   EXPECT_EQ(late.open_code, Errc::kRankTaken);
   EXPECT_NE(late.open_text.find("10.0.0.1:7470"), std::string::npos) << late.open_text;
-  Program& b = opens(3, job(Role::kWorker, -1, 2, 1, {address(4)}));
+  ProgramModel& b = opens(3, job(Role::kWorker, -1, 2, 1, {address(4)}));
   hosts.run_for(kSecond);
   ASSERT_TRUE(a.is_open() && b.is_open());
   EXPECT_EQ(b.opened.rank, 1);
-  Program& third = opens(2, job(Role::kWorker, -1, 2, 1, {address(4)}));
+  ProgramModel& third = opens(2, job(Role::kWorker, -1, 2, 1, {address(4)}));
   hosts.run_for(kSecond);
   EXPECT_EQ(third.open_code, Errc::kRankTaken);
   a.close();
@@ -163,9 +163,9 @@ TEST_F(JobTest, RankTakenHurtsOnlyTheLateOne) {
 TEST_F(JobTest, GivenRanksComeAfterAskedOnes) {
   for (int host : {1, 2}) hosts.add(host, 1, not_serving());
   hosts.add(3, 1, serving());
-  Program& any = opens(1, job(Role::kWorker, -1, 2, 1, {address(3)}));
+  ProgramModel& any = opens(1, job(Role::kWorker, -1, 2, 1, {address(3)}));
   hosts.run_for(kSecond);
-  Program& zero = opens(2, job(Role::kWorker, 0, 2, 1, {address(3)}));
+  ProgramModel& zero = opens(2, job(Role::kWorker, 0, 2, 1, {address(3)}));
   hosts.run_for(kSecond);
   ASSERT_TRUE(any.is_open() && zero.is_open());
   EXPECT_EQ(zero.opened.rank, 0);
@@ -189,7 +189,7 @@ TEST_F(JobTest, BadRequestsAreRefusedAtOnceButRepliedLater) {
   bad[7].timeout_ns = 0;
   bad[8].rank = -2;
   for (const OpenJob& request : bad) {
-    Program& p = opens(1, request);
+    ProgramModel& p = opens(1, request);
     EXPECT_EQ(p.opens, 0);
     hosts.run();
     EXPECT_EQ(p.opens, 1);
@@ -201,8 +201,8 @@ TEST_F(JobTest, BadRequestsAreRefusedAtOnceButRepliedLater) {
 TEST_F(JobTest, MissingMembersAreNamedOnEveryWaitingSide) {
   hosts.add(1, 1, not_serving());
   hosts.add(2, 1, serving());
-  Program& worker = opens(1, job(Role::kWorker, 0, 2, 2, {address(2), address(9)}));
-  Program& local = opens(2, job(Role::kWorker, 0, 1, 1, {address(8)}));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 2, 2, {address(2), address(9)}));
+  ProgramModel& local = opens(2, job(Role::kWorker, 0, 1, 1, {address(8)}));
   hosts.run();
   EXPECT_EQ(worker.open_code, Errc::kMissingMembers);
   EXPECT_NE(worker.open_text.find("worker 1 of 2, server 1 of 2 (10.0.0.9:7470)"),
@@ -219,7 +219,7 @@ TEST_F(JobTest, InvitedHostThatDoesNotServeIsNamed) {
   hosts.add(1, 1, not_serving());
   hosts.add(2, 1, serving());
   hosts.add(3, 1, not_serving());
-  Program& worker = opens(1, job(Role::kWorker, 0, 1, 2, {address(2), address(3)}));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 2, {address(2), address(3)}));
   hosts.run();
   EXPECT_EQ(worker.open_code, Errc::kUnknownJob);
   EXPECT_NE(worker.open_text.find("server 1 of 2 (10.0.0.3:7470)"), std::string::npos)
@@ -233,10 +233,10 @@ TEST_F(JobTest, JobsPerHostAreLimited) {
   hosts.add(1, 1, policy);
   hosts.add(2, 1, serving());
   OpenJob first = job(Role::kWorker, 0, 1, 1, {address(2)});
-  Program& a = opens(1, first);
+  ProgramModel& a = opens(1, first);
   hosts.run();
   first.name = "other";
-  Program& b = opens(1, first);
+  ProgramModel& b = opens(1, first);
   hosts.run();
   EXPECT_TRUE(a.is_open());
   EXPECT_EQ(b.open_code, Errc::kLimit);

@@ -19,7 +19,7 @@ class ReturnLimitsTest : public RunningTest {
 
 TEST_F(ReturnLimitsTest, AServerMoreIsRefused) {
   start();
-  Program& server = opens(5, job(Role::kServer, -1, 2, 2, {address(3), address(4)}));
+  ProgramModel& server = opens(5, job(Role::kServer, -1, 2, 2, {address(3), address(4)}));
   hosts.run_for(kSecond);
   EXPECT_EQ(server.open_code, Errc::kRankTaken);
   EXPECT_TRUE(says(server.open_text, "has all its servers")) << server.open_text;
@@ -37,9 +37,9 @@ TEST_F(ReturnLimitsTest, OtherSizesAndOptionsAreRefused) {
   options.terms.rejoin_ms = to_ms(kSecond);
   OpenJob secret = request(1);
   secret.secret = "another";
-  Program& larger = opens(5, sizes);
-  Program& shorter = opens(5, options);
-  Program& stranger = opens(5, secret);
+  ProgramModel& larger = opens(5, sizes);
+  ProgramModel& shorter = opens(5, options);
+  ProgramModel& stranger = opens(5, secret);
   hosts.run_for(kSecond);
   EXPECT_EQ(larger.open_code, Errc::kWrongSizes) << larger.open_text;
   EXPECT_EQ(shorter.open_code, Errc::kWrongSizes) << shorter.open_text;
@@ -54,13 +54,13 @@ TEST_F(ReturnLimitsTest, OtherSizesAndOptionsAreRefused) {
 TEST_F(ReturnLimitsTest, SoManyMayWaitForAPlace) {
   start();
   constexpr int kMost = 256;
-  std::vector<Program*> waiting;
+  std::vector<ProgramModel*> waiting;
   for (int i = 0; i < kMost; ++i) {
     waiting.push_back(&opens(5, request(1)));
     hosts.run_for(kSecond / 100);
     ASSERT_EQ(waiting.back()->opens, 0) << i << waiting.back()->open_text;
   }
-  Program& more = opens(5, request(1));
+  ProgramModel& more = opens(5, request(1));
   hosts.run_for(kSecond / 100);
   EXPECT_EQ(more.open_code, Errc::kAgain);
   EXPECT_TRUE(says(more.open_text, "too many workers wait")) << more.open_text;
@@ -87,7 +87,7 @@ TEST_F(ReturnLimitsTest, APlaceIsHeldNoLongerThanTheTimeLimitOfWhoHasIt) {
     opens(2, brief);
     for (int i = 0; i < steps; ++i) hosts.step();
     hosts.kill(2);
-    Program& next = opens(5, request(1));
+    ProgramModel& next = opens(5, request(1));
     hosts.run_for(4 * kSecond);
     // But one that was told to start is in the job until its host is lost.
     if (!next.is_open()) hosts.run_for(Hosts::kPeerTimeoutNs);
@@ -112,7 +112,7 @@ class QuorumLimitsTest : public JobTest {
     hosts.add(9, 1, serving());
     for (int i = 0; i < workers; ++i) w.push_back(&opens(i + 1, request(i)));
     hosts.run_for(kSecond);
-    for (Program* p : w) ASSERT_TRUE(p->is_open()) << p->open_text;
+    for (ProgramModel* p : w) ASSERT_TRUE(p->is_open()) << p->open_text;
   }
   OpenJob request(int rank) {
     OpenJob open = job(Role::kWorker, rank, size, 1, {address(9)});
@@ -121,7 +121,7 @@ class QuorumLimitsTest : public JobTest {
     return open;
   }
   uint16_t size = 0;
-  std::vector<Program*> w;
+  std::vector<ProgramModel*> w;
 };
 
 TEST_F(QuorumLimitsTest, LostHostsFailItByNameWhoeverNoticesFirst) {
@@ -148,7 +148,7 @@ TEST_F(QuorumLimitsTest, WhoComesBackWhenItIsEndingIsToldSo) {
   hosts.run_for(kSecond);
   w[0]->close();  // one is left, which is none too many
   hosts.run_for(kSecond);
-  Program& late = opens(3, request(2));
+  ProgramModel& late = opens(3, request(2));
   hosts.run_for(kSecond);
   EXPECT_EQ(late.open_code, Errc::kPeerLeft);
   EXPECT_TRUE(says(late.open_text, "it is ending")) << late.open_text;
@@ -164,13 +164,13 @@ TEST_F(QuorumLimitsTest, EndsInOrderWhileTwoComeBack) {
     w[2]->gone();
     w[3]->gone();
     hosts.run_for(kSecond);
-    Program& c = opens(3, request(2));
-    Program& d = opens(4, request(3));
+    ProgramModel& c = opens(3, request(2));
+    ProgramModel& d = opens(4, request(3));
     for (int i = 0; i < steps; ++i) hosts.step();
-    for (Program* p : {w[0], w[1]}) p->close();
+    for (ProgramModel* p : {w[0], w[1]}) p->close();
     hosts.run_for(20 * kSecond);
-    for (Program* p : {w[0], w[1]}) EXPECT_EQ(p->closes, 1);
-    for (Program* p : {&c, &d}) {
+    for (ProgramModel* p : {w[0], w[1]}) EXPECT_EQ(p->closes, 1);
+    for (ProgramModel* p : {&c, &d}) {
       if (p->is_open()) {
         p->close();
       } else if (p->opens == 1) {

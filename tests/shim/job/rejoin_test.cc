@@ -26,7 +26,7 @@ TEST_F(RejoinTest, ANextLifeTakesItsPlaceInTheRoundsThatRun) {
     b->gone();
     hosts.run_for(5 * kSecond);
     EXPECT_TRUE(a->status().ok()) << a->status().error().message;
-    Program& again = opens(2, request(1));
+    ProgramModel& again = opens(2, request(1));
     hosts.run_for(kSecond);
     ASSERT_TRUE(again.is_open()) << again.open_text;
     EXPECT_EQ(again.opened.rank, 1);
@@ -84,7 +84,7 @@ TEST_F(RejoinTest, ANextLifeWaitsUntilItsLastOneIsKnownToBeDead) {
   hosts.add(5, 1, not_serving());
   hosts.kill(2);
   hosts.run_for(kSecond);
-  Program& again = opens(5, request(1));
+  ProgramModel& again = opens(5, request(1));
   hosts.run_for(Hosts::kPeerTimeoutNs - 2 * kSecond);
   EXPECT_EQ(again.opens, 0);
   hosts.run_for(3 * kSecond);
@@ -97,7 +97,7 @@ TEST_F(RejoinTest, ANextLifeWaitsUntilItsLastOneIsKnownToBeDead) {
 TEST_F(RejoinTest, ALivingWorkerKeepsItsPlace) {
   start();
   hosts.add(5, 1, not_serving());
-  Program& second = opens(5, request(1));
+  ProgramModel& second = opens(5, request(1));
   hosts.run_for(31 * kSecond);
   EXPECT_EQ(second.open_code, Errc::kRankTaken) << second.open_text;
   EXPECT_TRUE(a->status().ok() && b->status().ok());
@@ -109,9 +109,9 @@ TEST_F(RejoinTest, TheOptionIsTheSameForAllWorkers) {
   hosts.add(3, 1, serving());
   OpenJob with = job(Role::kWorker, 0, 2, 1, {address(3)});
   with.terms.rejoin_ms = to_ms(kMinute);
-  Program& first = opens(1, with);
+  ProgramModel& first = opens(1, with);
   hosts.run_for(kSecond);
-  Program& other = opens(2, job(Role::kWorker, 1, 2, 1, {address(3)}));
+  ProgramModel& other = opens(2, job(Role::kWorker, 1, 2, 1, {address(3)}));
   hosts.run_for(kSecond);
   EXPECT_EQ(other.open_code, Errc::kWrongSizes) << other.open_text;
   first.gone();
@@ -123,7 +123,7 @@ TEST_F(RejoinTest, DiesAgainWhileItComesBack) {
   b->gone();
   hosts.run_for(kSecond);
   for (int steps = 0; steps < 60; ++steps) {
-    Program& again = opens(2, request(1));
+    ProgramModel& again = opens(2, request(1));
     for (int i = 0; i < steps; ++i) hosts.step();
     again.gone();
     hosts.run_for(kSecond / 10);
@@ -269,7 +269,7 @@ TEST_F(RejoinTest, DeclaresWhileTheNextOneIsFencedOff) {
     ASSERT_TRUE(a->declared.ok() && b->is_open()) << b->open_text;
     b->declare(tensors(0, 1));
     hosts.run_for(kSecond);
-    for (const Program* program : {a, b}) {
+    for (const ProgramModel* program : {a, b}) {
       EXPECT_EQ(hosts.manager(program->host).first_round(program->client, program->slot, 0),
                 Round(5));
     }
@@ -285,7 +285,7 @@ TEST_F(RejoinTest, NobodyIsAwaitedOnceAWorkerHasLeft) {
   a->close();  // it does not wait for b
   hosts.run_for(kSecond);
   EXPECT_EQ(a->closes, 1);
-  Program& again = opens(2, request(1));
+  ProgramModel& again = opens(2, request(1));
   hosts.run_for(31 * kSecond);
   EXPECT_FALSE(again.is_open());
   again.gone();
@@ -304,7 +304,7 @@ TEST_F(RejoinTest, AServerThatIsLostFailsTheJobAllTheSame) {
   start();
   hosts.kill(4);
   hosts.run();
-  for (Program* p : {a, b}) {
+  for (ProgramModel* p : {a, b}) {
     ASSERT_FALSE(p->status().ok());
     EXPECT_NE(p->status().error().message.find("server 1 of 2 (10.0.0.4:7470)"), std::string::npos)
         << p->status().error().message;
@@ -319,7 +319,7 @@ TEST_F(RejoinTest, ANarrowPathIsRefusedByName) {
   b->gone();
   hosts.run_for(kSecond);
   hosts.path_payload = 1232;
-  Program& narrow = opens(2, request(1));
+  ProgramModel& narrow = opens(2, request(1));
   hosts.run_for(kSecond);
   EXPECT_EQ(narrow.open_code, Errc::kUnsupported) << narrow.open_text;
   hosts.path_payload = 1472;
@@ -350,10 +350,10 @@ class QuorumJobTest : public JobTest {
     hosts.add(4, 1, serving());
     for (int i : {0, 1, 2}) w[i] = &opens(i + 1, request(i, rejoin_ns));
     hosts.run_for(kSecond);
-    for (Program* p : w) ASSERT_TRUE(p->is_open()) << p->open_text;
+    for (ProgramModel* p : w) ASSERT_TRUE(p->is_open()) << p->open_text;
   }
   const std::set<Rank>& withdrawn() { return engine_job(4, 0, JobSlot(0)).withdrawn; }
-  Program* w[3] = {};
+  ProgramModel* w[3] = {};
 };
 
 TEST_F(QuorumJobTest, TheEnginesAreTold) {
@@ -362,7 +362,7 @@ TEST_F(QuorumJobTest, TheEnginesAreTold) {
   EXPECT_EQ(server.terms.quorum, 2u);
   EXPECT_EQ(server.terms.patience_ms, to_ms(kSecond / 10));
   EXPECT_EQ(engine_job(1, 0, w[0]->slot).worker_spec.terms.quorum, 2u);
-  for (Program* p : w) p->close();
+  for (ProgramModel* p : w) p->close();
   expect_nothing_left();
 }
 
@@ -377,7 +377,7 @@ TEST_F(QuorumJobTest, GoesOnWithoutALostWorkerForAsLongAsItTakes) {
   hosts.run_for(kSecond);
   EXPECT_TRUE(w[2]->is_open()) << w[2]->open_text;
   EXPECT_TRUE(withdrawn().empty());
-  for (Program* p : w) p->close();
+  for (ProgramModel* p : w) p->close();
   expect_nothing_left();
 }
 
@@ -451,7 +451,7 @@ TEST_F(QuorumJobTest, ImpossibleOptionsAreRefused) {
   const auto code_of = [&](auto change) {
     OpenJob open = request(0);
     change(open);
-    Program& p = opens(1, open);
+    ProgramModel& p = opens(1, open);
     hosts.run_for(1);
     return p.open_code;
   };
@@ -468,9 +468,9 @@ TEST(RejoinSeeds, WhateverIsLostEveryQuestionIsAnsweredAndNothingIsLeft) {
     auto& random = hosts.random();
     for (int host : {1, 2, 3}) hosts.add(host, 1 + static_cast<int>(seed % 2), not_serving());
     for (int host : {4, 5}) hosts.add(host, 1 + static_cast<int>(seed % 2), serving());
-    std::vector<std::unique_ptr<Program>> programs;
+    std::vector<std::unique_ptr<ProgramModel>> programs;
     const auto open = [&](int rank) {
-      programs.push_back(std::make_unique<Program>());
+      programs.push_back(std::make_unique<ProgramModel>());
       programs.back()->hosts = &hosts;
       programs.back()->host = rank + 1;
       programs.back()->client = programs.size();
@@ -483,7 +483,7 @@ TEST(RejoinSeeds, WhateverIsLostEveryQuestionIsAnsweredAndNothingIsLeft) {
       programs.back()->open(request);
       return programs.back().get();
     };
-    std::vector<Program*> now{open(0), open(1), open(2)};
+    std::vector<ProgramModel*> now{open(0), open(1), open(2)};
     hosts.run_for(kSecond);
     int declares = 0;
     for (int strike = 0; strike < 8; ++strike) {
@@ -500,7 +500,7 @@ TEST(RejoinSeeds, WhateverIsLostEveryQuestionIsAnsweredAndNothingIsLeft) {
       if (random() % 2 == 0) hosts.run_for(kSecond);
     }
     hosts.run_for(40 * kSecond);
-    for (Program* p : now) EXPECT_EQ(p->opens, 1);
+    for (ProgramModel* p : now) EXPECT_EQ(p->opens, 1);
     for (auto& p : programs) p->gone();
     hosts.run();
     EXPECT_EQ(hosts.leftovers(), "");

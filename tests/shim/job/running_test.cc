@@ -94,7 +94,7 @@ TEST_F(RunningTest, EngineWithoutMemoryFailsTheJobWithItsReason) {
   hosts.host(4).lanes[0].tensor_limit = 2;
   a->declare(tensors(0, 3));
   hosts.run();
-  for (Program* p : {a, b}) {
+  for (ProgramModel* p : {a, b}) {
     ASSERT_FALSE(p->status().ok());
     EXPECT_EQ(p->status().error().code, Errc::kNoMemory);
     EXPECT_NE(p->status().error().message.find("server 1 of 2 (10.0.0.4:7470)"), std::string::npos)
@@ -145,7 +145,7 @@ TEST_F(RunningTest, ServerThatDiesFailsAllWorkers) {
   start();
   hosts.kill(4);
   hosts.run();
-  for (Program* p : {a, b}) {
+  for (ProgramModel* p : {a, b}) {
     ASSERT_FALSE(p->status().ok());
     EXPECT_EQ(p->status().error().code, Errc::kPeerLost);
     EXPECT_NE(p->status().error().message.find("server 1 of 2 (10.0.0.4:7470)"), std::string::npos)
@@ -158,7 +158,7 @@ TEST_F(RunningTest, CoordinatorThatDiesFailsAll) {
   start();
   hosts.kill(3);
   hosts.run();
-  for (Program* p : {a, b}) {
+  for (ProgramModel* p : {a, b}) {
     ASSERT_FALSE(p->status().ok());
     EXPECT_EQ(p->status().error().code, Errc::kPeerLost);
   }
@@ -174,7 +174,7 @@ TEST_F(RunningTest, AJobIsOpenedAgainWhereServersStillBelongToTheLastOne) {
   b->gone();
   hosts.run_for(1);
   hosts.add(3, 1, serving());
-  Program& next = opens(1, job(Role::kWorker, 0, 1, 2, {address(3), address(4)}));
+  ProgramModel& next = opens(1, job(Role::kWorker, 0, 1, 2, {address(3), address(4)}));
   hosts.run_for(kSecond);
   EXPECT_FALSE(next.is_open());
   EXPECT_FALSE(hosts.manager(4).idle());
@@ -313,14 +313,14 @@ TEST_F(JobTest, GatheringEndsWithItsLastProgram) {
   hosts.add(1, 1, not_serving());
   for (int host : {2, 3}) hosts.add(host, 1, serving());
   const std::vector<Endpoint> servers{address(2), address(3)};
-  Program& a = opens(1, job(Role::kWorker, 0, 2, 2, servers));
+  ProgramModel& a = opens(1, job(Role::kWorker, 0, 2, 2, servers));
   hosts.run_for(kSecond);
   EXPECT_FALSE(hosts.manager(3).idle());
   a.gone();
   hosts.run_for(kSecond);
   EXPECT_EQ(a.opens, 1);
   EXPECT_EQ(a.gones, 1);
-  Program& b = opens(1, job(Role::kWorker, 0, 1, 2, servers));  // other sizes are fine again
+  ProgramModel& b = opens(1, job(Role::kWorker, 0, 1, 2, servers));  // other sizes are fine again
   hosts.run_for(kSecond);
   EXPECT_TRUE(b.is_open()) << b.open_text;
   b.close();
@@ -329,7 +329,7 @@ TEST_F(JobTest, GatheringEndsWithItsLastProgram) {
 
 TEST_F(JobTest, QuestionsAboutJobsThatAreNotThereAreAnswered) {
   hosts.add(1, 1, serving());
-  Program& p = program(1);
+  ProgramModel& p = program(1);
   p.declare(tensors(0, 1));
   p.wait();
   p.close();
@@ -343,17 +343,17 @@ TEST_F(JobTest, QuestionsAboutJobsThatAreNotThereAreAnswered) {
 TEST_F(JobTest, PlaceOfAProgramThatGaveUpIsFreeAgain) {
   for (int host : {1, 2, 3}) hosts.add(host, 1, not_serving());
   hosts.add(4, 1, serving());
-  Program& a = opens(1, job(Role::kWorker, 0, 3, 1, {address(4)}));
-  Program& dying = opens(2, job(Role::kWorker, 1, 3, 1, {address(4)}));
+  ProgramModel& a = opens(1, job(Role::kWorker, 0, 3, 1, {address(4)}));
+  ProgramModel& dying = opens(2, job(Role::kWorker, 1, 3, 1, {address(4)}));
   hosts.run_for(kSecond);
   dying.gone();
   hosts.run_for(kSecond);
   EXPECT_EQ(dying.open_code, Errc::kClosed);
-  Program& again = opens(2, job(Role::kWorker, 1, 3, 1, {address(4)}));
-  Program& third = opens(3, job(Role::kWorker, 2, 3, 1, {address(4)}));
+  ProgramModel& again = opens(2, job(Role::kWorker, 1, 3, 1, {address(4)}));
+  ProgramModel& third = opens(3, job(Role::kWorker, 2, 3, 1, {address(4)}));
   hosts.run_for(kSecond);
-  for (Program* p : {&a, &again, &third}) EXPECT_TRUE(p->is_open()) << p->open_text;
-  for (Program* p : {&a, &again, &third}) p->close();
+  for (ProgramModel* p : {&a, &again, &third}) EXPECT_TRUE(p->is_open()) << p->open_text;
+  for (ProgramModel* p : {&a, &again, &third}) p->close();
   expect_nothing_left();
 }
 
@@ -363,7 +363,7 @@ TEST_F(RunningTest, SameNameAgainAfterTheEnd) {
   b->close();
   hosts.run_for(kSecond);
   const std::vector<Endpoint> servers{address(3), address(4)};
-  Program& c = opens(1, job(Role::kWorker, 0, 1, 2, servers));  // other sizes now
+  ProgramModel& c = opens(1, job(Role::kWorker, 0, 1, 2, servers));  // other sizes now
   hosts.run();
   EXPECT_TRUE(c.is_open()) << c.open_text;
   c.close();
@@ -374,7 +374,7 @@ TEST_F(RunningTest, TwoJobsAtOnceDoNotMeet) {
   start();
   OpenJob other = job(Role::kWorker, 0, 1, 2, {address(4), address(3)});
   other.name = "other";
-  Program& c = opens(1, other);
+  ProgramModel& c = opens(1, other);
   hosts.run();
   ASSERT_TRUE(c.is_open()) << c.open_text;
   EXPECT_NE(c.slot, a->slot);
@@ -390,8 +390,8 @@ TEST_F(RunningTest, TwoJobsAtOnceDoNotMeet) {
 TEST_F(JobTest, TwoWorkersOnOneHost) {
   hosts.add(1, 1, not_serving());
   hosts.add(2, 1, serving());
-  Program& a = opens(1, job(Role::kWorker, -1, 2, 1, {address(2)}));
-  Program& b = opens(1, job(Role::kWorker, -1, 2, 1, {address(2)}));
+  ProgramModel& a = opens(1, job(Role::kWorker, -1, 2, 1, {address(2)}));
+  ProgramModel& b = opens(1, job(Role::kWorker, -1, 2, 1, {address(2)}));
   hosts.run();
   ASSERT_TRUE(a.is_open() && b.is_open());
   EXPECT_NE(a.slot, b.slot);
@@ -403,11 +403,11 @@ TEST_F(JobTest, TwoWorkersOnOneHost) {
 TEST_F(JobTest, ServerProgramThatLeavesFailsTheJob) {
   hosts.add(1, 1, not_serving());
   hosts.add(2, 1, embedded_server());
-  Program& server = opens(2, job(Role::kServer, 0, 1, 1, {address(2)}));
-  Program& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
+  ProgramModel& server = opens(2, job(Role::kServer, 0, 1, 1, {address(2)}));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 1, {address(2)}));
   hosts.run();
   ASSERT_TRUE(server.is_open() && worker.is_open()) << server.open_text << worker.open_text;
-  Program& second = opens(2, job(Role::kServer, -1, 1, 1, {address(2)}));
+  ProgramModel& second = opens(2, job(Role::kServer, -1, 1, 1, {address(2)}));
   hosts.run();
   EXPECT_EQ(second.open_code, Errc::kExists);
   server.close();

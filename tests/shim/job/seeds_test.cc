@@ -14,7 +14,7 @@ namespace {
 
 using test::address;
 using test::Hosts;
-using test::Program;
+using test::ProgramModel;
 
 class Scenario {
  public:
@@ -47,7 +47,7 @@ class Scenario {
     for (int i = 0; i < servers_ && !by_daemons_; ++i) members.emplace_back(Role::kServer, i);
     std::shuffle(members.begin(), members.end(), hosts_.random());
     for (const auto& [role, index] : members) {
-      auto p = std::make_unique<Program>();
+      auto p = std::make_unique<ProgramModel>();
       p->hosts = &hosts_;
       p->host = role == Role::kWorker ? worker_host(index) : server_host(index);
       p->client = programs_.size() + 1;
@@ -91,7 +91,7 @@ class Scenario {
   void strike() {
     const uint64_t what = pick(3);
     if (what == 0) {
-      Program& p = *programs_[pick(programs_.size())];
+      ProgramModel& p = *programs_[pick(programs_.size())];
       if (dead_host_ != p.host) p.gone();
     } else {
       const int victim = what == 1 ? worker_host(static_cast<int>(pick(workers_)))
@@ -118,7 +118,7 @@ class Scenario {
     hosts_.run();
   }
 
-  static bool is_worker(const Program& p) { return p.host < 100; }
+  static bool is_worker(const ProgramModel& p) { return p.host < 100; }
   bool all_open() const {
     return std::all_of(programs_.begin(), programs_.end(),
                        [](const auto& p) { return p->is_open(); });
@@ -164,7 +164,7 @@ class Scenario {
   bool one_address_ = false;
   std::string secret_;
   std::vector<Endpoint> rendezvous_;
-  std::vector<std::unique_ptr<Program>> programs_;
+  std::vector<std::unique_ptr<ProgramModel>> programs_;
   int declared_ = 0;
   int dead_host_ = 0;
 };
