@@ -50,7 +50,8 @@ Session::Impl::Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& r
       loss(loss_config(config_, local_number_), pool),
       congestion(make_window(config_)),
       delivery(config_.peer_timeout_ns),
-      acks(config_.ack_every_packets, config_.max_ack_delay_ns) {
+      acks_out(config_.ack_every_packets, config_.max_ack_delay_ns),
+      liveness(config_.peer_timeout_ns) {
   update_limit();
 }
 
@@ -90,8 +91,7 @@ void Session::Impl::accept(const wire::Hello& hello_, const wire::HelloAck& answ
 void Session::Impl::open(uint16_t peer_max_payload, uint64_t now_ns) {
   state = State::kOpen;
   opened_ns = now_ns;
-  heard_ns = now_ns;
-  keepalive_ns = now_ns;
+  liveness.start(now_ns);
   now_ns_seen = now_ns;
   probe.start(std::min(config.max_udp_payload, peer_max_payload));
 }
@@ -132,10 +132,6 @@ void Session::Impl::tell_closed(const Error& error) {
   events.on_closed(slot, error);
 }
 
-uint64_t Session::Impl::keepalive_deadline_ns() const noexcept {
-  return std::max(heard_ns, keepalive_ns) + config.peer_timeout_ns / 4;
-}
-
 uint64_t Session::Impl::next_deadline_ns() const noexcept {
   if (closed_due) return 0;
   if (state == State::kConnecting) return hello.deadline_ns();
@@ -143,9 +139,8 @@ uint64_t Session::Impl::next_deadline_ns() const noexcept {
   if (!confirmed) return opened_ns + config.handshake_timeout_ns;
   if (!probe.searching() && !path_reported) return 0;
   if (streams && streams->has_events()) return 0;
-  uint64_t deadline = std::min(loss.deadline_ns(), heard_ns + config.peer_timeout_ns);
-  if (acks.deadline_ns() != 0) deadline = std::min(deadline, acks.deadline_ns());
-  if (!keepalive_due) deadline = std::min(deadline, keepalive_deadline_ns());
+  uint64_t deadline = std::min(loss.deadline_ns(), liveness.deadline_ns());
+  if (acks_out.deadline_ns() != 0) deadline = std::min(deadline, acks_out.deadline_ns());
   if (refused_bytes != 0 && loss.packets_in_flight() == 0) {
     deadline = std::min(deadline, loss.has_room() ? paced_ns : now_ns_seen + kPoolRetryNs);
   }
@@ -169,19 +164,14 @@ void Session::Impl::on_timer(uint64_t now_ns) {
 }
 
 void Session::Impl::on_open_timer(uint64_t now_ns, uint64_t unattended_ns) {
-  // Keepalive calls at least every quarter of the time-out. Where it did not, this engine stood
-  // still (a stopped process, a suspended machine): what the peer said meanwhile may wait to be
-  // read.
-  if (unattended_ns > config.peer_timeout_ns / 2) {
-    heard_ns = std::max(heard_ns, now_ns - config.peer_timeout_ns / 2);
-  }
+  liveness.on_attended(now_ns, unattended_ns);
   if (!confirmed) {
     if (now_ns < opened_ns + config.handshake_timeout_ns) return;
     finish(Error(Errc::kTimedOut, "nothing that proves the job's key from " + remote.to_string() +
                                       " within " + seconds(config.handshake_timeout_ns)));
     return;
   }
-  if (now_ns >= heard_ns + config.peer_timeout_ns) {
+  if (liveness.lost(now_ns)) {
     count(Counter::kPeersLost);
     finish(Error(Errc::kPeerLost, "nothing heard from " + remote.to_string() + " for " +
                                       seconds(config.peer_timeout_ns)));
@@ -190,11 +180,8 @@ void Session::Impl::on_open_timer(uint64_t now_ns, uint64_t unattended_ns) {
   const uint64_t timeouts = loss.probe_timeouts();
   loss.on_timer(now_ns, *this);
   if (loss.probe_timeouts() != timeouts) count(Counter::kProbeTimeouts);
-  if (acks.due(now_ns)) acks.expedite();
-  if (now_ns >= keepalive_deadline_ns()) {
-    keepalive_due = true;
-    keepalive_ns = now_ns;
-  }
+  if (acks_out.due(now_ns)) acks_out.expedite();
+  liveness.on_timer(now_ns);
   if (streams) streams->tell();
   after_progress();
 }
@@ -256,17 +243,15 @@ void Session::on_frame(const wire::Header& header, std::span<const std::byte> pa
   impl_->on_frame(header, payload, now_ns, marked);
 }
 bool Session::is_new(uint64_t packet_number) const noexcept {
-  return impl_->state == State::kOpen && impl_->acks.is_new(packet_number);
+  return impl_->state == State::kOpen && impl_->acks_out.is_new(packet_number);
 }
 void Session::received(uint64_t packet_number, bool ack_now, uint64_t now_ns,
                        bool marked) noexcept {
-  impl_->acks.on_received(packet_number, true, ack_now, now_ns);
-  impl_->heard_ns = now_ns;
-  impl_->marked = static_cast<uint16_t>(impl_->marked + (marked ? 1 : 0));
+  impl_->acks_out.on_received(packet_number, ack_now, now_ns, marked);
+  impl_->liveness.on_heard(now_ns);
 }
 void Session::set_grant(uint16_t now_units, uint16_t idle_units) noexcept {
-  impl_->grant = now_units;
-  impl_->idle_grant = idle_units;
+  impl_->acks_out.set_grant(now_units, idle_units);
 }
 
 bool Session::can_send(uint32_t bytes) const noexcept { return impl_->can_send(bytes); }
@@ -315,8 +300,8 @@ uint64_t Session::least_rtt_ns() const noexcept { return impl_->loss.rtt().min_n
 uint64_t Session::window_bytes() const noexcept { return impl_->limit_bytes; }
 uint64_t Session::bytes_in_flight() const noexcept { return impl_->loss.bytes_in_flight(); }
 uint16_t Session::path_payload() const noexcept { return impl_->probe.path_payload(); }
-uint32_t Session::marked_frames() const noexcept { return impl_->marked; }
-uint32_t Session::gaps() const noexcept { return impl_->acks.gaps(); }
+uint32_t Session::marked_frames() const noexcept { return impl_->acks_out.marked(); }
+uint32_t Session::gaps() const noexcept { return impl_->acks_out.gaps(); }
 uint64_t Session::lost_packets() const noexcept { return impl_->lost_packets; }
 
 }  // namespace mercury

@@ -9,12 +9,14 @@
 #include <string>
 #include <variant>
 
-#include "transport/flow/ack_tracker.h"
+#include "transport/flow/ack_receiver.h"
+#include "transport/flow/ack_sender.h"
 #include "transport/flow/adaptive_window.h"
 #include "transport/flow/congestion.h"
 #include "transport/flow/control_stream.h"
 #include "transport/flow/delivery_watch.h"
 #include "transport/flow/handshake.h"
+#include "transport/flow/liveness.h"
 #include "transport/flow/loss.h"
 #include "transport/flow/mtu_probe.h"
 #include "transport/flow/session.h"
@@ -57,7 +59,6 @@ struct Session::Impl {
   uint64_t next_deadline_ns() const noexcept;
   void on_timer(uint64_t now_ns);
   void on_open_timer(uint64_t now_ns, uint64_t unattended_ns);
-  uint64_t keepalive_deadline_ns() const noexcept;
 
   // Receiving (session_receive.cc).
   void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
@@ -69,7 +70,6 @@ struct Session::Impl {
   void on_open_frame(const wire::Header& header, std::span<const std::byte> payload,
                      uint64_t now_ns, bool marked);
   void on_ack(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns);
-  void take_peer_state(const wire::Header& header, const wire::Ack& ack) noexcept;
   bool on_control(std::span<const std::byte> payload);  // false: do not acknowledge
   void deliver_control();
   // From the loss detector.
@@ -150,14 +150,10 @@ struct Session::Impl {
   bool granted_limit = false;  // by the grant, not by congestion control
   uint64_t unasked_bytes = 0;  // sent since a message asked for an acknowledgement
   bool ask_now = false;
-  uint64_t sent_ns = 0;        // last message
-  uint64_t paced_ns = 0;       // a frame above the limit leaves no earlier
-  bool burst_drawn = false;    // paced_ns is the random start of a burst
-  AckSample sample;            // of the ACK that is being read
-  uint64_t sample_number = 0;  // its largest number
-  // What the peer's ACKs said last.
-  uint64_t peer_state_number = 0;  // packet number of the ACK, plus one
-  uint16_t peer_marked = 0;
+  uint64_t sent_ns = 0;      // last message
+  uint64_t paced_ns = 0;     // a frame above the limit leaves no earlier
+  bool burst_drawn = false;  // paced_ns is the random start of a burst
+  AckReceiver acks_in;
   uint16_t peer_grant = 0;
   uint16_t peer_idle_grant = 0;
   ControlSender control_out;
@@ -176,14 +172,9 @@ struct Session::Impl {
   std::unique_ptr<Streams> streams;
 
   // Receiving.
-  AckTracker acks;
+  AckSender acks_out;
   ControlReceiver control_in;
-  uint16_t marked = 0;  // frames with the network's mark, as ACKs say it
-  uint16_t grant = 0;
-  uint16_t idle_grant = 0;
-  uint64_t heard_ns = 0;      // last frame of the peer
-  uint64_t keepalive_ns = 0;  // last keepalive asked for
-  bool keepalive_due = false;
+  Liveness liveness;
   uint64_t now_ns_seen = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace mercury {
 
 void Session::Impl::on_frame(const wire::Header& header, std::span<const std::byte> payload,
-                             uint64_t now_ns, bool marked_) {
+                             uint64_t now_ns, bool marked) {
   now_ns_seen = now_ns;
   if (state == State::kClosing || state == State::kClosed) {
     count(Counter::kDropNotOpen);
@@ -39,12 +39,12 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     case wire::FrameType::kAck:
     case wire::FrameType::kPing:
     case wire::FrameType::kControl:
-      on_open_frame(header, payload, now_ns, marked_);
+      on_open_frame(header, payload, now_ns, marked);
       return;
     case wire::FrameType::kStream:
     case wire::FrameType::kStreamCredit:
     case wire::FrameType::kStreamReset:
-      on_stream_frame(header, payload, now_ns, marked_);
+      on_stream_frame(header, payload, now_ns, marked);
       return;
     case wire::FrameType::kMessage0:
     case wire::FrameType::kMessage1:
@@ -102,7 +102,7 @@ void Session::Impl::on_hello_ack(std::span<const std::byte> payload, uint64_t no
   hello.stop();
   open(received->max_udp_payload, now_ns);
   start_streams(features_asked & answer.features);
-  keepalive_due = true;  // a frame with the tag: the peer waits for one
+  liveness.ask();  // a frame with the tag: the peer waits for one
   confirm();
 }
 
@@ -122,20 +122,20 @@ void Session::Impl::on_reason(wire::FrameType type, std::span<const std::byte> p
 }
 
 void Session::Impl::on_open_frame(const wire::Header& header, std::span<const std::byte> payload,
-                                  uint64_t now_ns, bool marked_) {
+                                  uint64_t now_ns, bool marked) {
   if (state != State::kOpen) {
     count(Counter::kDropNotOpen);
     return;
   }
-  if (!acks.is_new(header.packet_number)) {
+  if (!acks_out.is_new(header.packet_number)) {
     count(Counter::kDropDuplicate);
     return;
   }
-  heard_ns = now_ns;
+  liveness.on_heard(now_ns);
   const bool ack_now = (header.flags & wire::kFlagAckNow) != 0;
   switch (header.type) {
     case wire::FrameType::kAck:
-      acks.on_received(header.packet_number, false, false, now_ns);
+      acks_out.on_ack_received(header.packet_number, now_ns);
       on_ack(header, payload, now_ns);
       if (streams && state == State::kOpen) streams->tell();
       return;
@@ -144,14 +144,13 @@ void Session::Impl::on_open_frame(const wire::Header& header, std::span<const st
         count(Counter::kDropControl);
         return;
       }
-      acks.on_received(header.packet_number, true, ack_now, now_ns);
+      acks_out.on_received(header.packet_number, ack_now, now_ns, marked);
       deliver_control();
-      break;
+      return;
     default:
-      acks.on_received(header.packet_number, true, ack_now, now_ns);
-      break;
+      acks_out.on_received(header.packet_number, ack_now, now_ns, marked);
+      return;
   }
-  if (marked_) ++marked;
 }
 
 void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte> payload,
@@ -168,30 +167,19 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
                 "acknowledgement of a packet that was never sent");
     return;
   }
-  sample = AckSample();
-  sample.in_flight_bytes = loss.bytes_in_flight();
-  sample.now_ns = now_ns;
-  sample_number = ack.ranges[0].last;
-  take_peer_state(header, ack);
+  if (acks_in.begin(header.packet_number, ack, loss.bytes_in_flight(), now_ns)) {
+    peer_grant = header.grant;
+    peer_idle_grant = header.idle_grant;
+  }
   const uint64_t delay_ns = uint64_t{ack.delay_us} * 1000;
   const uint64_t spurious = loss.spurious_losses();
   loss.on_ack(std::span(ack.ranges, ack.count), delay_ns, now_ns, *this);
   if (loss.spurious_losses() != spurious) {
     counters.add(Counter::kSpuriousLosses, loss.spurious_losses() - spurious);
   }
-  if (sample.rtt_ns > delay_ns) sample.rtt_ns -= delay_ns;
-  std::visit([this](auto& window) { window.on_ack(sample); }, congestion);
+  const AckSample& sample = acks_in.end(delay_ns);
+  std::visit([&](auto& window) { window.on_ack(sample); }, congestion);
   after_progress();
-}
-
-// Counts and grants go on from ACK to ACK; one that was overtaken says nothing new.
-void Session::Impl::take_peer_state(const wire::Header& header, const wire::Ack& ack) noexcept {
-  if (header.packet_number < peer_state_number) return;
-  peer_state_number = header.packet_number + 1;
-  sample.marked = static_cast<uint16_t>(ack.marked - peer_marked);
-  peer_marked = ack.marked;
-  peer_grant = header.grant;
-  peer_idle_grant = header.idle_grant;
 }
 
 bool Session::Impl::on_control(std::span<const std::byte> payload) {
@@ -217,10 +205,7 @@ void Session::Impl::deliver_control() {
 }
 
 void Session::Impl::packet_acked(const SentRecord& record) noexcept {
-  sample.bytes += record.bytes;
-  ++sample.packets;
-  sample.newest_sent_ns = std::max(sample.newest_sent_ns, record.sent_ns);
-  if (record.number == sample_number) sample.rtt_ns = now_ns_seen - record.sent_ns;
+  acks_in.on_acked(record);
   delivery.on_delivered(record.bytes);
   if (wire::is_message(record.tag.type())) {
     events.on_acked(slot, record.tag);

@@ -126,10 +126,10 @@ bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
     case State::kOpen:
       break;
   }
-  if (answer_due || acks.due(now_ns)) return true;
+  if (answer_due || acks_out.due(now_ns)) return true;
   if (!confirmed) return false;  // it may be nobody who asked
   // The rest is kept until it is acknowledged, and that needs a record.
-  return loss.has_room() && (loss.probes_due() > 0 || keepalive_due || escorts_due > 0 ||
+  return loss.has_room() && (loss.probes_due() > 0 || liveness.ask_due() || escorts_due > 0 ||
                              probe.due() != 0 || control_due() || signal_due());
 }
 
@@ -150,7 +150,7 @@ uint32_t Session::Impl::build(std::span<std::byte> out, uint64_t now_ns) {
 
 uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
   if (answer_due) return build_hello_ack(out);
-  if (acks.due(now_ns)) return build_ack(out, now_ns);
+  if (acks_out.due(now_ns)) return build_ack(out, now_ns);
   if (!confirmed || !loss.has_room()) return 0;
   if (loss.probes_due() > 0) {
     loss.probe_sent();
@@ -158,7 +158,7 @@ uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
   }
   if (control_due()) return build_control(out, now_ns);
   if (signal_due()) return build_signal(out, now_ns);
-  if (keepalive_due) return build_ping(out, 0, now_ns);
+  if (liveness.ask_due()) return build_ping(out, 0, now_ns);
   if (escorts_due > 0) {
     --escorts_due;
     return build_ping(out, 0, now_ns);
@@ -187,17 +187,12 @@ uint32_t Session::Impl::build_hello_ack(std::span<std::byte> out) {
 
 uint32_t Session::Impl::build_ack(std::span<std::byte> out, uint64_t now_ns) {
   wire::Ack ack;
-  const uint64_t delay_us = acks.delay_ns(now_ns) / 1000;
-  ack.delay_us = static_cast<uint32_t>(std::min<uint64_t>(delay_us, UINT32_MAX));
-  ack.count = static_cast<uint16_t>(acks.report(ack.ranges));
-  ack.marked = marked;
-  const size_t bytes = wire::encode(ack, out.subspan(kPlainBytes));
-  count(Counter::kAcksSent);
   wire::Header header;
   header.type = wire::FrameType::kAck;
   header.packet_number = next_number++;
-  header.grant = grant;
-  header.idle_grant = idle_grant;
+  acks_out.report(ack, header, now_ns);
+  const size_t bytes = wire::encode(ack, out.subspan(kPlainBytes));
+  count(Counter::kAcksSent);
   return finish_tagged(out, header, bytes);
 }
 
@@ -211,7 +206,7 @@ uint32_t Session::Impl::finish_tagged(std::span<std::byte> out, wire::Header hea
 // A PING asks for an acknowledgement now; one will do for all that wait for a sign of life.
 uint32_t Session::Impl::build_ping(std::span<std::byte> out, uint16_t probed_bytes,
                                    uint64_t now_ns) {
-  if (probed_bytes == 0) keepalive_due = false;  // a probe may be too large to arrive
+  if (probed_bytes == 0) liveness.on_asked();  // a probe may be too large to arrive
   const size_t padding = probed_bytes == 0 ? 0 : probed_bytes - kPlainBytes;
   std::memset(out.data() + kPlainBytes, 0, padding);
   wire::Header header;

@@ -11,7 +11,7 @@ void Session::Impl::start_streams(uint32_t features) {
 }
 
 void Session::Impl::on_stream_frame(const wire::Header& header, std::span<const std::byte> payload,
-                                    uint64_t now_ns, bool marked_) {
+                                    uint64_t now_ns, bool marked) {
   if (!streams) {
     count(Counter::kDropType);
     return;
@@ -20,15 +20,15 @@ void Session::Impl::on_stream_frame(const wire::Header& header, std::span<const 
     count(Counter::kDropNotOpen);
     return;
   }
-  if (!acks.is_new(header.packet_number)) {
+  if (!acks_out.is_new(header.packet_number)) {
     count(Counter::kDropDuplicate);
     return;
   }
-  heard_ns = now_ns;
+  liveness.on_heard(now_ns);
   switch (streams->on_frame(header.type, payload)) {
     case Streams::Verdict::kTaken:
-      acks.on_received(header.packet_number, true, (header.flags & wire::kFlagAckNow) != 0, now_ns);
-      if (marked_) ++marked;
+      acks_out.on_received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, now_ns,
+                           marked);
       streams->tell();
       return;
     case Streams::Verdict::kDropped:

@@ -1,0 +1,62 @@
+// What this side's acknowledgements say: which packet numbers arrived (ack_tracker.h), how many of
+// these frames the network marked, and what the peer may have in flight (credit.h decides).
+//
+// Invariant: a mark is counted with the frame that carried it, and once: what is not taken, or is a
+// duplicate, counts nothing.
+// Owner/thread: one engine. Nothing allocates.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "transport/flow/ack_tracker.h"
+#include "transport/wire/ack.h"
+#include "transport/wire/header.h"
+
+namespace mercury {
+
+class AckSender {
+ public:
+  AckSender(uint32_t every_packets, uint64_t max_delay_ns)
+      : tracker_(every_packets, max_delay_ns) {}
+
+  bool is_new(uint64_t number) const noexcept { return tracker_.is_new(number); }
+  // A frame that is to be acknowledged; `marked` by the network.
+  void on_received(uint64_t number, bool ack_now, uint64_t now_ns, bool marked) noexcept {
+    const bool taken = tracker_.on_received(number, true, ack_now, now_ns);
+    if (taken && marked) ++marked_;
+  }
+  // An acknowledgement: its number leaves no gap, and nothing answers it.
+  void on_ack_received(uint64_t number, uint64_t now_ns) noexcept {
+    tracker_.on_received(number, false, false, now_ns);
+  }
+  // Units of wire::kGrantUnitBytes: now, and after a pause.
+  void set_grant(uint16_t now_units, uint16_t idle_units) noexcept {
+    grant_ = now_units;
+    idle_grant_ = idle_units;
+  }
+
+  bool due(uint64_t now_ns) const noexcept { return tracker_.due(now_ns); }
+  uint64_t deadline_ns() const noexcept { return tracker_.deadline_ns(); }  // as AckTracker's
+  void expedite() noexcept { tracker_.expedite(); }
+  // Fills the body and the header's grants, and takes the acknowledgement as sent.
+  void report(wire::Ack& ack, wire::Header& header, uint64_t now_ns) noexcept {
+    const uint64_t delay_us = tracker_.delay_ns(now_ns) / 1000;
+    ack.delay_us = static_cast<uint32_t>(std::min<uint64_t>(delay_us, UINT32_MAX));
+    ack.count = static_cast<uint16_t>(tracker_.report(ack.ranges));
+    ack.marked = marked_;
+    header.grant = grant_;
+    header.idle_grant = idle_grant_;
+  }
+
+  uint16_t marked() const noexcept { return marked_; }  // wraps
+  uint32_t gaps() const noexcept { return tracker_.gaps(); }
+
+ private:
+  AckTracker tracker_;
+  uint16_t marked_ = 0;
+  uint16_t grant_ = 0;
+  uint16_t idle_grant_ = 0;
+};
+
+}  // namespace mercury
