@@ -11,11 +11,8 @@ namespace {
 // CLOSE and REFUSE are not acknowledged; without one the peer waits for peer_timeout. At 20 % loss
 // three copies leave 1 in 125.
 constexpr uint32_t kFarewellCopies = 3;
-// A session that was refused for want of records in the pool, and has nothing in flight whose
-// acknowledgement would wake it, asks again after this.
-constexpr uint64_t kPoolRetryNs = 1'000'000;
 
-std::variant<FixedWindow, AdaptiveWindow> make_window(const SessionConfig& config) {
+SendLimit::Window make_window(const SessionConfig& config) {
   if (config.window == WindowKind::kFixed) return FixedWindow(config.window_bytes);
   return AdaptiveWindow({config.window_bytes, config.delay_target_ns});
 }
@@ -48,12 +45,10 @@ Session::Impl::Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& r
       counters(counters_),
       next_number(config_.first_packet_number),
       loss(loss_config(config_, local_number_), pool),
-      congestion(make_window(config_)),
+      limit(make_window(config_)),
       delivery(config_.peer_timeout_ns),
       acks_out(config_.ack_every_packets, config_.max_ack_delay_ns),
-      liveness(config_.peer_timeout_ns) {
-  update_limit();
-}
+      liveness(config_.peer_timeout_ns) {}
 
 void Session::Impl::connect(const wire::Hello& hello_, const wire::Key& key_, uint64_t now_ns) {
   key = key_;
@@ -141,10 +136,7 @@ uint64_t Session::Impl::next_deadline_ns() const noexcept {
   if (streams && streams->has_events()) return 0;
   uint64_t deadline = std::min(loss.deadline_ns(), liveness.deadline_ns());
   if (acks_out.deadline_ns() != 0) deadline = std::min(deadline, acks_out.deadline_ns());
-  if (refused_bytes != 0 && loss.packets_in_flight() == 0) {
-    deadline = std::min(deadline, loss.has_room() ? paced_ns : now_ns_seen + kPoolRetryNs);
-  }
-  return deadline;
+  return std::min(deadline, gate.deadline_ns(loss, now_ns_seen));
 }
 
 void Session::Impl::on_timer(uint64_t now_ns) {
@@ -189,7 +181,7 @@ void Session::Impl::on_open_timer(uint64_t now_ns, uint64_t unattended_ns) {
 // What may have changed when packets were acknowledged or lost.
 void Session::Impl::after_progress() {
   if (state != State::kOpen) return;
-  update_limit();
+  limit.update();
   if (delivery.hopeless()) {
     count(Counter::kPeersLost);
     begin_close(wire::FrameType::kClose, Errc::kPeerLost,
@@ -198,13 +190,10 @@ void Session::Impl::after_progress() {
                     ", smaller ones do: the path's MTU may have shrunk");
     return;
   }
-  if (refused_bytes != 0 && fits(refused_bytes)) {
-    refused_bytes = 0;
-    events.on_window_open(slot);
-  }
+  if (gate.opened(limit, loss, now_ns_seen)) events.on_window_open(slot);
   if (state == State::kOpen && !probe.searching() && !path_reported) {
     path_reported = true;
-    std::visit([this](auto& window) { window.set_frame_bytes(probe.path_payload()); }, congestion);
+    limit.set_frame_bytes(probe.path_payload());
     events.on_path_payload(slot, probe.path_payload());
   }
 }
@@ -259,7 +248,7 @@ bool Session::can_send(uint32_t bytes, uint64_t now_ns) noexcept {
   return impl_->can_send(bytes, now_ns);
 }
 uint16_t Session::message_flags() const noexcept {
-  return impl_->ask_now ? uint16_t{wire::kFlagAckNow} : uint16_t{0};
+  return impl_->gate.ask_now() ? uint16_t{wire::kFlagAckNow} : uint16_t{0};
 }
 uint64_t Session::on_send_message(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept {
   return impl_->on_send_message(tag, bytes, now_ns);
@@ -297,7 +286,7 @@ void Session::on_timer(uint64_t now_ns) noexcept { impl_->on_timer(now_ns); }
 
 uint64_t Session::smoothed_rtt_ns() const noexcept { return impl_->loss.rtt().smoothed_ns(); }
 uint64_t Session::least_rtt_ns() const noexcept { return impl_->loss.rtt().min_ns(); }
-uint64_t Session::window_bytes() const noexcept { return impl_->limit_bytes; }
+uint64_t Session::window_bytes() const noexcept { return impl_->limit.bytes(); }
 uint64_t Session::bytes_in_flight() const noexcept { return impl_->loss.bytes_in_flight(); }
 uint16_t Session::path_payload() const noexcept { return impl_->probe.path_payload(); }
 uint32_t Session::marked_frames() const noexcept { return impl_->acks_out.marked(); }

@@ -7,18 +7,17 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <variant>
 
 #include "transport/flow/ack_receiver.h"
 #include "transport/flow/ack_sender.h"
-#include "transport/flow/adaptive_window.h"
-#include "transport/flow/congestion.h"
 #include "transport/flow/control_stream.h"
 #include "transport/flow/delivery_watch.h"
 #include "transport/flow/handshake.h"
 #include "transport/flow/liveness.h"
 #include "transport/flow/loss.h"
 #include "transport/flow/mtu_probe.h"
+#include "transport/flow/send_gate.h"
+#include "transport/flow/send_limit.h"
 #include "transport/flow/session.h"
 #include "transport/flow/stream/streams.h"
 
@@ -78,14 +77,8 @@ struct Session::Impl {
   void after_progress();
 
   // Sending (session_send.cc).
-  bool fits(uint32_t bytes) const noexcept;
   bool can_send(uint32_t bytes) const noexcept;
   bool can_send(uint32_t bytes, uint64_t now_ns) noexcept;
-  void begin_burst(uint32_t bytes, uint64_t now_ns) noexcept;
-  uint64_t idle_interval_ns(uint32_t bytes) const noexcept;
-  uint64_t start_interval_ns(uint32_t bytes) const noexcept;
-  uint64_t interval_ns(uint32_t bytes) const noexcept;
-  void update_limit() noexcept;
   uint64_t on_send_message(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
   bool has_pending(uint64_t now_ns) const noexcept;
   bool control_due() const noexcept;
@@ -145,26 +138,15 @@ struct Session::Impl {
   // Sending.
   uint64_t next_number;
   LossDetector loss;
-  std::variant<FixedWindow, AdaptiveWindow> congestion;
-  uint64_t limit_bytes = 0;    // in flight: what congestion control and the peer's grant allow
-  bool granted_limit = false;  // by the grant, not by congestion control
-  uint64_t unasked_bytes = 0;  // sent since a message asked for an acknowledgement
-  bool ask_now = false;
-  uint64_t sent_ns = 0;      // last message
-  uint64_t paced_ns = 0;     // a frame above the limit leaves no earlier
-  bool burst_drawn = false;  // paced_ns is the random start of a burst
+  SendLimit limit;
+  SendGate gate;
   AckReceiver acks_in;
-  uint16_t peer_grant = 0;
-  uint16_t peer_idle_grant = 0;
   ControlSender control_out;
   DeliveryWatch delivery;
   MtuProbe probe;
   uint8_t escorts_due = 0;
   bool path_reported = false;
   uint64_t lost_packets = 0;
-  // Smallest frame that can_send refused since the last on_window_open; 0 = none. can_send is a
-  // question, and remembering it is what makes on_window_open possible.
-  mutable uint32_t refused_bytes = 0;
 
   // Streams, once both sides are known to have them.
   StreamConfig stream_config;

@@ -168,8 +168,7 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
     return;
   }
   if (acks_in.begin(header.packet_number, ack, loss.bytes_in_flight(), now_ns)) {
-    peer_grant = header.grant;
-    peer_idle_grant = header.idle_grant;
+    limit.take_grants(header.grant, header.idle_grant);
   }
   const uint64_t delay_ns = uint64_t{ack.delay_us} * 1000;
   const uint64_t spurious = loss.spurious_losses();
@@ -177,8 +176,7 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
   if (loss.spurious_losses() != spurious) {
     counters.add(Counter::kSpuriousLosses, loss.spurious_losses() - spurious);
   }
-  const AckSample& sample = acks_in.end(delay_ns);
-  std::visit([&](auto& window) { window.on_ack(sample); }, congestion);
+  limit.on_ack(acks_in.end(delay_ns));
   after_progress();
 }
 
@@ -225,8 +223,7 @@ void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexc
     return;
   }
   ++lost_packets;
-  std::visit([&](auto& window) { window.on_lost(cause == LossCause::kSilence, now_ns_seen); },
-             congestion);
+  limit.on_lost(cause == LossCause::kSilence, now_ns_seen);
   if (!ping) delivery.on_lost(record.bytes, now_ns_seen);
   if (wire::is_message(record.tag.type())) {
     events.on_lost(slot, record.tag);

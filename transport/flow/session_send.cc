@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
-#include "transport/base/random.h"
 #include "transport/flow/session_impl.h"
 #include "transport/wire/control.h"
 
@@ -12,10 +10,6 @@ namespace {
 // Control messages are few and everything waits for them: they may exceed the window by this much,
 // so that a full window of messages does not hold them up.
 constexpr uint64_t kControlInFlightBytes = 32 * 1024;
-// A pause shorter than this is a gap between two tensors, not between two iterations; the
-// receiver (credit.h) keeps a silent sender's share for at least as long.
-constexpr uint64_t kBurstPauseNs = 2'000'000;
-constexpr uint64_t kLongestIntervalNs = 250'000'000;  // as the longest probe time-out
 // PINGs behind an MTU probe, so many that their arrival proves its loss (RFC 9002 6.1.1): within a
 // round trip, where a probe time-out may still be that of a peer which stood still.
 constexpr uint8_t kEscorts = 3;
@@ -25,88 +19,22 @@ static_assert(wire::kMaxHandshakeBytes + kPlainBytes <= kBasePayloadBytes);
 
 }  // namespace
 
-bool Session::Impl::fits(uint32_t bytes) const noexcept {
-  if (!loss.has_room()) return false;
-  const uint64_t in_flight = loss.bytes_in_flight();
-  // Above the limit one frame at a time, at its rate.
-  return in_flight + bytes <= limit_bytes || (in_flight == 0 && now_ns_seen >= paced_ns);
-}
-
 bool Session::Impl::can_send(uint32_t bytes) const noexcept {
-  if (state != State::kOpen) return false;
-  if (fits(bytes)) return true;
-  refused_bytes = refused_bytes == 0 ? bytes : std::min(refused_bytes, bytes);
-  return false;
+  return state == State::kOpen && gate.can_send(bytes, limit, loss, now_ns_seen);
 }
 
 bool Session::Impl::can_send(uint32_t bytes, uint64_t now_ns) noexcept {
   now_ns_seen = std::max(now_ns_seen, now_ns);
-  if (state == State::kOpen && loss.packets_in_flight() == 0) begin_burst(bytes, now_ns);
-  return can_send(bytes);
-}
-
-// Nothing is in flight. After a pause the grant of the last acknowledgement is out of date: it may
-// have been one for a sender that was alone.
-void Session::Impl::begin_burst(uint32_t bytes, uint64_t now_ns) noexcept {
-  const uint64_t pause_ns =
-      std::max({kBurstPauseNs, 4 * loss.rtt().smoothed_ns(), 2 * idle_interval_ns(bytes)});
-  if (now_ns - sent_ns < pause_ns || burst_drawn) return;
-  if (peer_idle_grant != 0) {
-    peer_grant = peer_grant == 0 ? peer_idle_grant : std::min(peer_grant, peer_idle_grant);
-    update_limit();
+  if (state == State::kOpen && loss.packets_in_flight() == 0) {
+    gate.begin_burst(bytes, limit, loss, now_ns, (uint64_t{local_number} << 32) + next_number);
   }
-  if (bytes <= limit_bytes) return;
-  uint64_t seed = (uint64_t{local_number} << 32) + next_number;
-  paced_ns = now_ns + split_mix(seed) % (start_interval_ns(bytes) + 1);
-  burst_drawn = true;
-}
-
-// How long a frame stands for where all that the receiver expects send at once; 0 where it grants
-// each of them a frame.
-uint64_t Session::Impl::idle_interval_ns(uint32_t bytes) const noexcept {
-  const uint64_t idle_bytes = uint64_t{peer_idle_grant} * wire::kGrantUnitBytes;
-  return bytes <= idle_bytes || idle_bytes == 0 ? 0 : wire::kIdleGrantNs * bytes / idle_bytes;
-}
-
-// The first of a burst, of whose round trip little is known.
-uint64_t Session::Impl::start_interval_ns(uint32_t bytes) const noexcept {
-  const uint64_t idle_ns = idle_interval_ns(bytes);
-  return idle_ns == 0 ? interval_ns(bytes) : std::min(idle_ns, kLongestIntervalNs);
-}
-
-// How long a frame above the limit stands for. A grant is meant for the round trip behind the queue
-// that all grants together make, and what was measured once per frame is that of another moment:
-// who began behind a long queue would wait for many of them, and all sums for it. So it waits no
-// longer than an equal share of the link takes, and a quarter, in which the queue goes.
-uint64_t Session::Impl::interval_ns(uint32_t bytes) const noexcept {
-  const uint64_t idle_ns = granted_limit ? idle_interval_ns(bytes) : 0;
-  // The receiver says so where nearly all that it expects send.
-  if (idle_ns != 0 && peer_grant == peer_idle_grant) return std::min(idle_ns, kLongestIntervalNs);
-  const uint64_t rtt_ns = std::min(loss.rtt().pacing_ns(), kLongestIntervalNs);
-  const uint64_t ns = rtt_ns * bytes / std::max<uint64_t>(limit_bytes, 1);
-  return std::min({ns, idle_ns != 0 ? idle_ns + idle_ns / 4 : ns, kLongestIntervalNs});
-}
-
-void Session::Impl::update_limit() noexcept {
-  limit_bytes = std::visit([](const auto& window) { return window.window_bytes(); }, congestion);
-  const uint64_t granted_bytes = uint64_t{peer_grant} * wire::kGrantUnitBytes;
-  granted_limit = peer_grant != 0 && granted_bytes < limit_bytes;
-  if (granted_limit) limit_bytes = granted_bytes;
+  return can_send(bytes);
 }
 
 uint64_t Session::Impl::on_send_message(const SentTag& tag, uint32_t bytes,
                                         uint64_t now_ns) noexcept {
   loss.on_sent(next_number, tag, bytes, now_ns);
-  sent_ns = now_ns;
-  const bool begins = std::exchange(burst_drawn, false);
-  if (bytes > limit_bytes) {
-    paced_ns = now_ns + (begins ? start_interval_ns(bytes) : interval_ns(bytes));
-  }
-  unasked_bytes += bytes;
-  const uint64_t in_flight = loss.bytes_in_flight();
-  ask_now = in_flight + bytes > limit_bytes ||
-            (4 * unasked_bytes >= limit_bytes && 2 * in_flight >= limit_bytes);
-  if (ask_now) unasked_bytes = 0;
+  gate.on_sent(bytes, limit, loss, now_ns);
   return next_number++;
 }
 

@@ -75,7 +75,7 @@ uint32_t Session::Impl::build_stream(std::span<std::byte> out, uint64_t now_ns) 
   header.packet_number = on_send_message(segment_tag(frame.type, frame.stream, frame.segment),
                                          static_cast<uint32_t>(kPlainBytes) + body, now_ns);
   // As of control: whoever waits for the bytes waits for the last of a burst.
-  header.flags = ask_now || segment_bytes() == 0 ? uint16_t{wire::kFlagAckNow} : uint16_t{0};
+  header.flags = gate.ask_now() || segment_bytes() == 0 ? uint16_t{wire::kFlagAckNow} : uint16_t{0};
   return finish_tagged(out, header, frame.body_bytes);
 }
 
