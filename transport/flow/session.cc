@@ -43,6 +43,7 @@ Session::Impl::Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& r
       config(config_),
       events(events_),
       counters(counters_),
+      opening(local_number_, config_.max_udp_payload, config_.handshake_timeout_ns),
       next_number(config_.first_packet_number),
       loss(loss_config(config_, local_number_), pool),
       limit(make_window(config_)),
@@ -50,45 +51,28 @@ Session::Impl::Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& r
       acks_out(config_.ack_every_packets, config_.max_ack_delay_ns),
       liveness(config_.peer_timeout_ns) {}
 
-void Session::Impl::connect(const wire::Hello& hello_, const wire::Key& key_, uint64_t now_ns) {
-  key = key_;
-  asked = hello_.nonce;
-  features_asked = hello_.features;
-  wire::Hello complete = hello_;
-  complete.session = local_number;
-  if (complete.max_udp_payload == 0) complete.max_udp_payload = config.max_udp_payload;
-  hello.start(complete, config.handshake_timeout_ns, now_ns);
+void Session::Impl::connect(const wire::Hello& hello, const wire::Key& key, uint64_t now_ns) {
+  opening.ask(hello, key, now_ns);
   state = State::kConnecting;
   now_ns_seen = now_ns;
 }
 
-void Session::Impl::accept(const wire::Hello& hello_, const wire::HelloAck& answer_,
-                           const wire::Key& key_, uint64_t now_ns) {
-  passive = true;
-  peer_number = hello_.session;
-  asked = hello_.nonce;
-  const Result<uint8_t> version = negotiate_version(hello_);
-  if (!version) {
+void Session::Impl::accept(const wire::Hello& hello, const wire::HelloAck& answer,
+                           const wire::Key& key, uint64_t now_ns) {
+  if (Status accepted = opening.accept(hello, answer, key, now_ns); !accepted) {
     count(Counter::kSessionsRefused);
-    begin_close(wire::FrameType::kRefuse, version.error().code, version.error().message);
+    begin_close(wire::FrameType::kRefuse, accepted.error().code, accepted.error().message);
     return;
   }
-  answer = answer_;
-  answer.version = *version;
-  answer.session = local_number;
-  if (answer.max_udp_payload == 0) answer.max_udp_payload = config.max_udp_payload;
-  frame_tag = derive_frame_tag(key_, asked, answer.nonce);
-  answer_due = true;
-  open(hello_.max_udp_payload, now_ns);
-  start_streams(hello_.features & answer.features);
+  open(hello.max_udp_payload, now_ns);
 }
 
 void Session::Impl::open(uint16_t peer_max_payload, uint64_t now_ns) {
   state = State::kOpen;
-  opened_ns = now_ns;
   liveness.start(now_ns);
   now_ns_seen = now_ns;
   probe.start(std::min(config.max_udp_payload, peer_max_payload));
+  start_streams();
 }
 
 void Session::Impl::begin_close(wire::FrameType farewell, Errc code, std::string_view text) {
@@ -96,29 +80,29 @@ void Session::Impl::begin_close(wire::FrameType farewell, Errc code, std::string
     // Only accept() begins to end a session that never opened.
     if (farewell != wire::FrameType::kRefuse) return;
   }
-  ended = Error(code, std::string(text.substr(0, wire::kMaxReason)));
-  farewell_type = farewell;
   // Whoever has not shown that it asked is told once, so that a HELLO in somebody else's name makes
   // little noise there.
-  farewells_left =
-      farewell == wire::FrameType::kClose && passive && !confirmed ? 1 : kFarewellCopies;
+  const bool once =
+      farewell == wire::FrameType::kClose && opening.passive() && !opening.confirmed();
+  ending.begin(farewell, Error(code, std::string(text.substr(0, wire::kMaxReason))),
+               once ? 1 : kFarewellCopies);
   state = State::kClosing;
-  if (peer_number != 0) return;
+  if (opening.peer_number() != 0) return;
   enter_closed();  // nobody to say it to
-  closed_due = true;
+  ending.skip();
 }
 
 // Nothing is in flight from here on: the records go back to the engine.
 void Session::Impl::enter_closed() noexcept {
   state = State::kClosed;
-  hello.stop();
+  opening.stop();
   loss.clear();
-  if (confirmed) count(Counter::kSessionsClosed);
+  if (opening.confirmed()) count(Counter::kSessionsClosed);
 }
 
 void Session::Impl::finish(const Error& error) {
   enter_closed();
-  closed_due = false;
+  ending.settle();
   tell_closed(error);
 }
 
@@ -128,10 +112,10 @@ void Session::Impl::tell_closed(const Error& error) {
 }
 
 uint64_t Session::Impl::next_deadline_ns() const noexcept {
-  if (closed_due) return 0;
-  if (state == State::kConnecting) return hello.deadline_ns();
+  if (ending.owed()) return 0;
+  if (state == State::kConnecting) return opening.deadline_ns();
   if (state != State::kOpen) return kNever;
-  if (!confirmed) return opened_ns + config.handshake_timeout_ns;
+  if (!opening.confirmed()) return opening.deadline_ns();
   if (!probe.searching() && !path_reported) return 0;
   if (streams && streams->has_events()) return 0;
   uint64_t deadline = std::min(loss.deadline_ns(), liveness.deadline_ns());
@@ -142,14 +126,14 @@ uint64_t Session::Impl::next_deadline_ns() const noexcept {
 void Session::Impl::on_timer(uint64_t now_ns) {
   const uint64_t unattended_ns = now_ns - std::min(now_ns, now_ns_seen);
   now_ns_seen = now_ns;
-  if (closed_due) {
-    closed_due = false;
-    tell_closed(ended);
+  if (ending.owed()) {
+    ending.settle();
+    tell_closed(ending.error());
   } else if (state == State::kConnecting) {
-    hello.on_timer(now_ns);
-    if (!hello.expired(now_ns)) return;
+    opening.on_timer(now_ns);
+    if (!opening.expired(now_ns)) return;
     finish(Error(Errc::kTimedOut, "no answer from " + remote.to_string() + " within " +
-                                      seconds(config.handshake_timeout_ns) + hearsay));
+                                      seconds(config.handshake_timeout_ns) + opening.hearsay()));
   } else if (state == State::kOpen) {
     on_open_timer(now_ns, unattended_ns);
   }
@@ -157,8 +141,8 @@ void Session::Impl::on_timer(uint64_t now_ns) {
 
 void Session::Impl::on_open_timer(uint64_t now_ns, uint64_t unattended_ns) {
   liveness.on_attended(now_ns, unattended_ns);
-  if (!confirmed) {
-    if (now_ns < opened_ns + config.handshake_timeout_ns) return;
+  if (!opening.confirmed()) {
+    if (!opening.expired(now_ns)) return;
     finish(Error(Errc::kTimedOut, "nothing that proves the job's key from " + remote.to_string() +
                                       " within " + seconds(config.handshake_timeout_ns)));
     return;
@@ -223,9 +207,9 @@ void Session::close(Errc code, std::string_view text, uint64_t now_ns) {
 
 Session::State Session::state() const noexcept { return impl_->state; }
 uint32_t Session::local_number() const noexcept { return impl_->local_number; }
-uint32_t Session::peer_number() const noexcept { return impl_->peer_number; }
-FrameTag Session::tag() const noexcept { return impl_->frame_tag; }
-const wire::HelloAck& Session::answer() const noexcept { return impl_->answer; }
+uint32_t Session::peer_number() const noexcept { return impl_->opening.peer_number(); }
+FrameTag Session::tag() const noexcept { return impl_->opening.tag(); }
+const wire::HelloAck& Session::answer() const noexcept { return impl_->opening.answer(); }
 
 void Session::on_frame(const wire::Header& header, std::span<const std::byte> payload,
                        uint64_t now_ns, bool marked) {

@@ -12,10 +12,11 @@
 #include "transport/flow/ack_sender.h"
 #include "transport/flow/control_stream.h"
 #include "transport/flow/delivery_watch.h"
-#include "transport/flow/handshake.h"
+#include "transport/flow/ending.h"
 #include "transport/flow/liveness.h"
 #include "transport/flow/loss.h"
 #include "transport/flow/mtu_probe.h"
+#include "transport/flow/opening.h"
 #include "transport/flow/send_gate.h"
 #include "transport/flow/send_limit.h"
 #include "transport/flow/session.h"
@@ -44,8 +45,8 @@ struct Session::Impl {
        const SessionConfig& config_, SentPool& pool, SessionEvents& events_, Counters& counters_);
 
   // Opening and ending (session.cc).
-  void connect(const wire::Hello& hello, const wire::Key& key_, uint64_t now_ns);
-  void accept(const wire::Hello& hello, const wire::HelloAck& answer_, const wire::Key& key_,
+  void connect(const wire::Hello& hello, const wire::Key& key, uint64_t now_ns);
+  void accept(const wire::Hello& hello, const wire::HelloAck& answer, const wire::Key& key,
               uint64_t now_ns);
   void open(uint16_t peer_max_payload, uint64_t now_ns);
   void confirm();  // the peer knows the tag
@@ -85,8 +86,6 @@ struct Session::Impl {
   bool signal_due() const noexcept { return streams && streams->signal_due(); }
   uint32_t build(std::span<std::byte> out, uint64_t now_ns);
   uint32_t build_open(std::span<std::byte> out, uint64_t now_ns);
-  uint32_t build_hello(std::span<std::byte> out, uint64_t now_ns);
-  uint32_t build_hello_ack(std::span<std::byte> out);
   uint32_t build_ack(std::span<std::byte> out, uint64_t now_ns);
   uint32_t build_ping(std::span<std::byte> out, uint16_t probed_bytes, uint64_t now_ns);
   uint32_t build_control(std::span<std::byte> out, uint64_t now_ns);
@@ -94,7 +93,7 @@ struct Session::Impl {
   uint32_t finish_tagged(std::span<std::byte> out, wire::Header header, size_t body_bytes) noexcept;
 
   // Streams (session_streams.cc): cold where there are none.
-  void start_streams(uint32_t features);  // both sides' in common
+  void start_streams();
   [[gnu::cold]] void on_stream_frame(const wire::Header& header, std::span<const std::byte> payload,
                                      uint64_t now_ns, bool marked);
   [[gnu::cold]] void stream_acked(const SentTag& tag);
@@ -109,31 +108,14 @@ struct Session::Impl {
 
   const SessionSlot slot;
   const uint32_t local_number;
-  uint32_t peer_number = 0;
   const Endpoint remote;
   const SessionConfig config;
   SessionEvents& events;
   Counters& counters;
   State state = State::kClosed;
 
-  // Opening.
-  HelloTimer hello;
-  wire::HelloAck answer;
-  wire::Key key{};      // active side
-  wire::Nonce asked{};  // the HELLO's nonce
-  uint32_t features_asked = 0;
-  std::string hearsay;  // active side: what a version 1 host may have said (docs/protocol.md)
-  FrameTag frame_tag;
-  bool passive = false;
-  bool confirmed = false;  // the peer knows the tag
-  uint64_t opened_ns = 0;
-  bool answer_due = false;
-
-  // Ending: what on_closed will say, and whether it is still to be said.
-  wire::FrameType farewell_type = wire::FrameType::kClose;
-  uint32_t farewells_left = 0;
-  Error ended{Errc::kOk, std::string()};
-  bool closed_due = false;
+  Opening opening;
+  Ending ending;
 
   // Sending.
   uint64_t next_number;

@@ -14,15 +14,15 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     return;
   }
   const bool tagged = wire::is_tagged(header.type);
-  if (tagged && (state == State::kConnecting || header.tag != frame_tag.header)) {
+  if (tagged && (state == State::kConnecting || header.tag != opening.tag().header)) {
     count(Counter::kDropHeaderCrc);
     return;
   }
-  if ((wire::crc32c(payload) ^ (tagged ? frame_tag.payload : 0)) != header.payload_crc) {
+  if ((wire::crc32c(payload) ^ (tagged ? opening.tag().payload : 0)) != header.payload_crc) {
     count(Counter::kDropPayloadCrc);
     return;
   }
-  if (tagged && !confirmed) confirm();
+  if (tagged && !opening.confirmed()) confirm();
   switch (header.type) {
     case wire::FrameType::kHello:
       on_hello_again(payload);
@@ -54,54 +54,38 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
 }
 
 void Session::Impl::confirm() {
-  confirmed = true;
+  opening.confirm();
   count(Counter::kSessionsOpened);
   events.on_open(slot);
 }
 
-// HELLO_ACK was lost or is late: it is said again, as often as it is asked for.
 void Session::Impl::on_hello_again(std::span<const std::byte> payload) {
   const std::optional<wire::Hello> again = wire::decode_hello(payload);
-  if (!passive || !again || again->session != peer_number || again->nonce != asked) {
-    count(Counter::kDropHandshake);
-    return;
-  }
-  answer_due = true;
+  if (!again || !opening.on_hello_again(*again)) count(Counter::kDropHandshake);
 }
 
-// Whether an answer comes from one who has seen our HELLO. Hosts of version 1 write zero there, and
-// can but refuse: what they say is told if nobody else answers.
+// Whether an answer comes from one who has seen our HELLO.
 bool Session::Impl::shows_hello(const wire::Header& header, std::span<const std::byte> payload) {
-  if (passive || header.packet_number == wire::echo_of(asked)) return true;
+  if (opening.knows_hello(header)) return true;
   count(Counter::kDropForgedAnswer);
-  if (header.type != wire::FrameType::kRefuse || header.packet_number != 0) return false;
-  const std::optional<wire::Reason> reason = wire::decode_reason(payload);
-  if (reason && reason->session == local_number && reason->code == Errc::kVersionMismatch) {
-    hearsay = "; somebody there says, without showing that he was asked: " + reason->text;
-  }
+  opening.note_hearsay(header, payload);
   return false;
 }
 
 void Session::Impl::on_hello_ack(std::span<const std::byte> payload, uint64_t now_ns) {
-  const std::optional<wire::HelloAck> received = wire::decode_hello_ack(payload);
-  if (!received || passive) {
+  const std::optional<wire::HelloAck> answer = wire::decode_hello_ack(payload);
+  if (!answer || opening.passive()) {
     count(Counter::kDropHandshake);
     return;
   }
   if (state != State::kConnecting) return;  // the answer to a HELLO that was said twice
-  peer_number = received->session;
-  frame_tag = derive_frame_tag(key, asked, received->nonce);
-  if (!hello.offers(received->version)) {
-    begin_close(wire::FrameType::kClose, Errc::kVersionMismatch,
-                "the answering side chose wire version " + std::to_string(received->version) +
-                    ", which was not offered");
+  const std::optional<uint64_t> round_trip_ns = opening.round_trip_ns(now_ns);
+  if (Status answered = opening.on_answer(*answer); !answered) {
+    begin_close(wire::FrameType::kClose, answered.error().code, answered.error().message);
     return;
   }
-  if (hello.sent() == 1) loss.rtt().hint(now_ns - hello.last_sent_ns());
-  answer = *received;
-  hello.stop();
-  open(received->max_udp_payload, now_ns);
-  start_streams(features_asked & answer.features);
+  if (round_trip_ns) loss.rtt().hint(*round_trip_ns);
+  open(answer->max_udp_payload, now_ns);
   liveness.ask();  // a frame with the tag: the peer waits for one
   confirm();
 }
@@ -112,7 +96,7 @@ void Session::Impl::on_reason(wire::FrameType type, std::span<const std::byte> p
   // REFUSE answers our HELLO; CLOSE comes from the number that we talk to, if we know it yet.
   const bool expected =
       reason && (refuse ? state == State::kConnecting && reason->session == local_number
-                        : reason->session == peer_number);
+                        : reason->session == opening.peer_number());
   if (!expected) {
     count(Counter::kDropHandshake);
     return;

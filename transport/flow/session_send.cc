@@ -15,7 +15,6 @@ constexpr uint64_t kControlInFlightBytes = 32 * 1024;
 constexpr uint8_t kEscorts = 3;
 static_assert(kControlSegmentBytes + wire::kControlHeaderBytes + kPlainBytes <= kBasePayloadBytes);
 static_assert(wire::ack_bytes(wire::kMaxAckRanges) + kPlainBytes <= kBasePayloadBytes);
-static_assert(wire::kMaxHandshakeBytes + kPlainBytes <= kBasePayloadBytes);
 
 }  // namespace
 
@@ -46,7 +45,7 @@ bool Session::Impl::control_due() const noexcept {
 bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
   switch (state) {
     case State::kConnecting:
-      return hello.due();
+      return opening.hello_due();
     case State::kClosing:
       return true;
     case State::kClosed:
@@ -54,8 +53,8 @@ bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
     case State::kOpen:
       break;
   }
-  if (answer_due || acks_out.due(now_ns)) return true;
-  if (!confirmed) return false;  // it may be nobody who asked
+  if (opening.answer_due() || acks_out.due(now_ns)) return true;
+  if (!opening.confirmed()) return false;  // it may be nobody who asked
   // The rest is kept until it is acknowledged, and that needs a record.
   return loss.has_room() && (loss.probes_due() > 0 || liveness.ask_due() || escorts_due > 0 ||
                              probe.due() != 0 || control_due() || signal_due());
@@ -65,7 +64,7 @@ uint32_t Session::Impl::build(std::span<std::byte> out, uint64_t now_ns) {
   if (out.size() < kBasePayloadBytes) return 0;
   switch (state) {
     case State::kConnecting:
-      return hello.due() ? build_hello(out, now_ns) : 0;
+      return opening.hello_due() ? opening.write_hello(out, now_ns) : 0;
     case State::kClosing:
       return build_farewell(out);
     case State::kClosed:
@@ -77,9 +76,9 @@ uint32_t Session::Impl::build(std::span<std::byte> out, uint64_t now_ns) {
 }
 
 uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
-  if (answer_due) return build_hello_ack(out);
+  if (opening.answer_due()) return opening.write_answer(out);
   if (acks_out.due(now_ns)) return build_ack(out, now_ns);
-  if (!confirmed || !loss.has_room()) return 0;
+  if (!opening.confirmed() || !loss.has_room()) return 0;
   if (loss.probes_due() > 0) {
     loss.probe_sent();
     return build_ping(out, 0, now_ns);
@@ -99,20 +98,6 @@ uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
   return build_ping(out, size, now_ns);
 }
 
-uint32_t Session::Impl::build_hello(std::span<std::byte> out, uint64_t now_ns) {
-  const std::span<const std::byte> body = hello.body();
-  std::memcpy(out.data() + kPlainBytes, body.data(), body.size());
-  hello.on_sent(now_ns);
-  return finish_frame(out, wire::FrameType::kHello, 0, 0, static_cast<uint32_t>(body.size()));
-}
-
-uint32_t Session::Impl::build_hello_ack(std::span<std::byte> out) {
-  answer_due = false;
-  const size_t bytes = wire::encode(answer, out.subspan(kPlainBytes));
-  return finish_frame(out, wire::FrameType::kHelloAck, peer_number, wire::echo_of(asked),
-                      static_cast<uint32_t>(bytes));
-}
-
 uint32_t Session::Impl::build_ack(std::span<std::byte> out, uint64_t now_ns) {
   wire::Ack ack;
   wire::Header header;
@@ -126,9 +111,9 @@ uint32_t Session::Impl::build_ack(std::span<std::byte> out, uint64_t now_ns) {
 
 uint32_t Session::Impl::finish_tagged(std::span<std::byte> out, wire::Header header,
                                       size_t body_bytes) noexcept {
-  header.session = peer_number;
-  header.tag = frame_tag.header;
-  return finish_frame(out, header, static_cast<uint32_t>(body_bytes), frame_tag.payload);
+  header.session = opening.peer_number();
+  header.tag = opening.tag().header;
+  return finish_frame(out, header, static_cast<uint32_t>(body_bytes), opening.tag().payload);
 }
 
 // A PING asks for an acknowledgement now; one will do for all that wait for a sign of life.
@@ -163,21 +148,17 @@ uint32_t Session::Impl::build_control(std::span<std::byte> out, uint64_t now_ns)
 }
 
 uint32_t Session::Impl::build_farewell(std::span<std::byte> out) {
-  // REFUSE names the number in the HELLO, CLOSE the sender's own.
   uint32_t bytes = 0;
-  if (farewell_type == wire::FrameType::kRefuse) {
-    bytes = write_refusal(out, wire::echo_of(asked), {peer_number, ended.code, ended.message});
+  if (ending.farewell() == wire::FrameType::kRefuse) {
+    bytes = opening.write_refusal(out, ending.error());
   } else {
     wire::Header header;
     header.type = wire::FrameType::kClose;
     header.packet_number = next_number++;
-    const wire::Reason reason{local_number, ended.code, ended.message};
+    const wire::Reason reason{local_number, ending.error().code, ending.error().message};
     bytes = finish_tagged(out, header, wire::encode(reason, out.subspan(kPlainBytes)));
   }
-  if (--farewells_left == 0) {
-    enter_closed();
-    closed_due = true;
-  }
+  if (ending.on_said()) enter_closed();
   return bytes;
 }
 

@@ -5,9 +5,9 @@ namespace mercury {
 
 static_assert(wire::kStreamHeaderBytes + kPlainBytes < kBasePayloadBytes);
 
-void Session::Impl::start_streams(uint32_t features) {
-  if (stream_events == nullptr || (features & wire::kFeatureStreams) == 0) return;
-  streams = std::make_unique<Streams>(slot, !passive, stream_config, *stream_events);
+void Session::Impl::start_streams() {
+  if (stream_events == nullptr || (opening.features() & wire::kFeatureStreams) == 0) return;
+  streams = std::make_unique<Streams>(slot, !opening.passive(), stream_config, *stream_events);
 }
 
 void Session::Impl::on_stream_frame(const wire::Header& header, std::span<const std::byte> payload,
@@ -55,7 +55,7 @@ uint32_t Session::Impl::build_signal(std::span<std::byte> out, uint64_t now_ns) 
 }
 
 uint32_t Session::Impl::segment_bytes() const noexcept {
-  if (!streams || state != State::kOpen || !confirmed) return 0;
+  if (!streams || state != State::kOpen || !opening.confirmed()) return 0;
   return streams->segment_bytes(probe.path_payload() - static_cast<uint32_t>(kPlainBytes));
 }
 

@@ -1,0 +1,96 @@
+#include "transport/flow/opening.h"
+
+#include <cstring>
+
+#include "transport/flow/mtu_probe.h"
+
+namespace mercury {
+
+static_assert(wire::kMaxHandshakeBytes + sizeof(wire::PlainHeader) <= kBasePayloadBytes);
+
+void Opening::ask(const wire::Hello& hello, const wire::Key& key, uint64_t now_ns) {
+  key_ = key;
+  asked_ = hello.nonce;
+  features_asked_ = hello.features;
+  wire::Hello complete = hello;
+  complete.session = local_number_;
+  if (complete.max_udp_payload == 0) complete.max_udp_payload = max_udp_payload_;
+  hello_.start(complete, timeout_ns_, now_ns);
+}
+
+Status Opening::accept(const wire::Hello& hello, const wire::HelloAck& answer, const wire::Key& key,
+                       uint64_t now_ns) {
+  passive_ = true;
+  peer_number_ = hello.session;
+  asked_ = hello.nonce;
+  features_asked_ = hello.features;
+  const Result<uint8_t> version = negotiate_version(hello);
+  if (!version) return version.error();
+  answer_ = answer;
+  answer_.version = *version;
+  answer_.session = local_number_;
+  if (answer_.max_udp_payload == 0) answer_.max_udp_payload = max_udp_payload_;
+  tag_ = derive_frame_tag(key, asked_, answer_.nonce);
+  answer_due_ = true;
+  accepted_ns_ = now_ns;
+  return {};
+}
+
+// HELLO_ACK was lost or is late: it is said again, as often as it is asked for.
+bool Opening::on_hello_again(const wire::Hello& hello) noexcept {
+  if (!passive_ || hello.session != peer_number_ || hello.nonce != asked_) return false;
+  answer_due_ = true;
+  return true;
+}
+
+bool Opening::knows_hello(const wire::Header& header) const noexcept {
+  return passive_ || header.packet_number == wire::echo_of(asked_);
+}
+
+void Opening::note_hearsay(const wire::Header& header, std::span<const std::byte> payload) {
+  if (header.type != wire::FrameType::kRefuse || header.packet_number != 0) return;
+  const std::optional<wire::Reason> reason = wire::decode_reason(payload);
+  if (reason && reason->session == local_number_ && reason->code == Errc::kVersionMismatch) {
+    hearsay_ = "; somebody there says, without showing that he was asked: " + reason->text;
+  }
+}
+
+std::optional<uint64_t> Opening::round_trip_ns(uint64_t now_ns) const noexcept {
+  if (hello_.sent() != 1) return std::nullopt;
+  return now_ns - hello_.last_sent_ns();
+}
+
+Status Opening::on_answer(const wire::HelloAck& answer) {
+  peer_number_ = answer.session;
+  tag_ = derive_frame_tag(key_, asked_, answer.nonce);
+  if (!hello_.offers(answer.version)) {
+    return Error(Errc::kVersionMismatch, "the answering side chose wire version " +
+                                             std::to_string(answer.version) +
+                                             ", which was not offered");
+  }
+  answer_ = answer;
+  hello_.stop();
+  return {};
+}
+
+uint32_t Opening::write_hello(std::span<std::byte> out, uint64_t now_ns) noexcept {
+  const std::span<const std::byte> body = hello_.body();
+  std::memcpy(out.data() + sizeof(wire::PlainHeader), body.data(), body.size());
+  hello_.on_sent(now_ns);
+  return finish_frame(out, wire::FrameType::kHello, 0, 0, static_cast<uint32_t>(body.size()));
+}
+
+uint32_t Opening::write_answer(std::span<std::byte> out) noexcept {
+  answer_due_ = false;
+  const size_t bytes = wire::encode(answer_, out.subspan(sizeof(wire::PlainHeader)));
+  return finish_frame(out, wire::FrameType::kHelloAck, peer_number_, wire::echo_of(asked_),
+                      static_cast<uint32_t>(bytes));
+}
+
+// It names the number in the HELLO.
+uint32_t Opening::write_refusal(std::span<std::byte> out, const Error& error) const {
+  return mercury::write_refusal(out, wire::echo_of(asked_),
+                                {peer_number_, error.code, error.message});
+}
+
+}  // namespace mercury
