@@ -1,7 +1,8 @@
 // Finds the largest UDP payload that a path carries: a padded PING of the size that both ports can
 // do first, then binary search between what arrived and what did not. A size is given up when
 // kTries probes of it were overtaken by packets that arrived; losing one is neither congestion nor
-// loss of data.
+// loss of data. Small PINGs escort each probe, so that something overtakes it. What was found is
+// reported once.
 //
 // Paper: RFC 8899 (DPLPMTUD) sections 5.2 and 5.3, search by halves; black holes that appear later
 // are not looked for.
@@ -30,10 +31,17 @@ class MtuProbe {
     tries_ = 0;
     waiting_ = false;
     searching_ = size_ > good_;
+    reported_ = false;
   }
   // UDP payload of the probe to send now, or 0.
   uint16_t due() const noexcept { return searching_ && !waiting_ ? size_ : uint16_t{0}; }
-  void on_sent() noexcept { waiting_ = true; }
+  void on_sent() noexcept {
+    waiting_ = true;
+    escorts_ = kEscorts;
+  }
+  // A PING to send behind the probe.
+  bool escort_due() const noexcept { return escorts_ > 0; }
+  void on_escort_sent() noexcept { --escorts_; }
   void on_acked(uint16_t size) noexcept {
     if (!searching_) return;
     good_ = std::max(good_, size);
@@ -54,11 +62,17 @@ class MtuProbe {
     advance();
   }
   bool searching() const noexcept { return searching_; }
+  // The search has ended, and nobody was told.
+  bool unreported() const noexcept { return !searching_ && !reported_; }
+  void on_reported() noexcept { reported_ = true; }
   uint16_t path_payload() const noexcept { return good_; }
 
  private:
   // RFC 8899 5.1.2 MAX_PROBES: at 20 % loss a size that fits is missed once in 125.
   static constexpr uint8_t kTries = 3;
+  // So many that their arrival proves a probe's loss (RFC 9002 6.1.1): within a round trip, where a
+  // probe time-out may still be that of a peer which stood still.
+  static constexpr uint8_t kEscorts = 3;
 
   void advance() noexcept {
     tries_ = 0;
@@ -73,6 +87,8 @@ class MtuProbe {
   uint8_t tries_ = 0;
   bool waiting_ = false;
   bool searching_ = false;
+  bool reported_ = false;
+  uint8_t escorts_ = 0;
 };
 
 }  // namespace mercury

@@ -44,12 +44,12 @@ Session::Impl::Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& r
       events(events_),
       counters(counters_),
       opening(local_number_, config_.max_udp_payload, config_.handshake_timeout_ns),
-      next_number(config_.first_packet_number),
+      liveness(config_.peer_timeout_ns),
+      numbers(config_.first_packet_number),
       loss(loss_config(config_, local_number_), pool),
       limit(make_window(config_)),
       delivery(config_.peer_timeout_ns),
-      acks_out(config_.ack_every_packets, config_.max_ack_delay_ns),
-      liveness(config_.peer_timeout_ns) {}
+      acks_out(config_.ack_every_packets, config_.max_ack_delay_ns) {}
 
 void Session::Impl::connect(const wire::Hello& hello, const wire::Key& key, uint64_t now_ns) {
   opening.ask(hello, key, now_ns);
@@ -116,7 +116,7 @@ uint64_t Session::Impl::next_deadline_ns() const noexcept {
   if (state == State::kConnecting) return opening.deadline_ns();
   if (state != State::kOpen) return kNever;
   if (!opening.confirmed()) return opening.deadline_ns();
-  if (!probe.searching() && !path_reported) return 0;
+  if (probe.unreported()) return 0;
   if (streams && streams->has_events()) return 0;
   uint64_t deadline = std::min(loss.deadline_ns(), liveness.deadline_ns());
   if (acks_out.deadline_ns() != 0) deadline = std::min(deadline, acks_out.deadline_ns());
@@ -175,8 +175,8 @@ void Session::Impl::after_progress() {
     return;
   }
   if (gate.opened(limit, loss, now_ns_seen)) events.on_window_open(slot);
-  if (state == State::kOpen && !probe.searching() && !path_reported) {
-    path_reported = true;
+  if (state == State::kOpen && probe.unreported()) {
+    probe.on_reported();
     limit.set_frame_bytes(probe.path_payload());
     events.on_path_payload(slot, probe.path_payload());
   }

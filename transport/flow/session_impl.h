@@ -1,4 +1,5 @@
-// The state of one session, private to this folder. session.cc opens, closes and keeps time;
+// The parts of one session, and what leads from one to another; private to this folder. Each part
+// keeps its state and its rules to itself. session.cc opens, closes and keeps time;
 // session_receive.cc takes frames; session_send.cc writes them; session_streams.cc does both for
 // streams.
 #pragma once
@@ -17,6 +18,7 @@
 #include "transport/flow/loss.h"
 #include "transport/flow/mtu_probe.h"
 #include "transport/flow/opening.h"
+#include "transport/flow/packet_numbers.h"
 #include "transport/flow/send_gate.h"
 #include "transport/flow/send_limit.h"
 #include "transport/flow/session.h"
@@ -91,6 +93,9 @@ struct Session::Impl {
   uint32_t build_control(std::span<std::byte> out, uint64_t now_ns);
   uint32_t build_farewell(std::span<std::byte> out);
   uint32_t finish_tagged(std::span<std::byte> out, wire::Header header, size_t body_bytes) noexcept;
+  // The same with the next packet number, of a frame whose `tag` is to come back.
+  uint32_t finish_tracked(std::span<std::byte> out, wire::Header header, size_t body_bytes,
+                          const SentTag& tag, uint64_t now_ns) noexcept;
 
   // Streams (session_streams.cc): cold where there are none.
   void start_streams();
@@ -113,12 +118,14 @@ struct Session::Impl {
   SessionEvents& events;
   Counters& counters;
   State state = State::kClosed;
+  uint64_t now_ns_seen = 0;  // the latest that was told
 
   Opening opening;
+  Liveness liveness;
   Ending ending;
 
   // Sending.
-  uint64_t next_number;
+  PacketNumbers numbers;
   LossDetector loss;
   SendLimit limit;
   SendGate gate;
@@ -126,20 +133,16 @@ struct Session::Impl {
   ControlSender control_out;
   DeliveryWatch delivery;
   MtuProbe probe;
-  uint8_t escorts_due = 0;
-  bool path_reported = false;
-  uint64_t lost_packets = 0;
+  uint64_t lost_packets = 0;  // MTU probes not counted
+
+  // Receiving.
+  AckSender acks_out;
+  ControlReceiver control_in;
 
   // Streams, once both sides are known to have them.
   StreamConfig stream_config;
   StreamEvents* stream_events = nullptr;
   std::unique_ptr<Streams> streams;
-
-  // Receiving.
-  AckSender acks_out;
-  ControlReceiver control_in;
-  Liveness liveness;
-  uint64_t now_ns_seen = 0;
 };
 
 }  // namespace mercury

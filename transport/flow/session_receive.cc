@@ -145,8 +145,7 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
     return;
   }
   count(Counter::kAcksReceived);
-  if (ack.ranges[0].last >= next_number ||
-      ack.ranges[ack.count - 1].first < config.first_packet_number) {
+  if (!numbers.cover(ack)) {
     begin_close(wire::FrameType::kClose, Errc::kProtocol,
                 "acknowledgement of a packet that was never sent");
     return;

@@ -10,9 +10,6 @@ namespace {
 // Control messages are few and everything waits for them: they may exceed the window by this much,
 // so that a full window of messages does not hold them up.
 constexpr uint64_t kControlInFlightBytes = 32 * 1024;
-// PINGs behind an MTU probe, so many that their arrival proves its loss (RFC 9002 6.1.1): within a
-// round trip, where a probe time-out may still be that of a peer which stood still.
-constexpr uint8_t kEscorts = 3;
 static_assert(kControlSegmentBytes + wire::kControlHeaderBytes + kPlainBytes <= kBasePayloadBytes);
 static_assert(wire::ack_bytes(wire::kMaxAckRanges) + kPlainBytes <= kBasePayloadBytes);
 
@@ -25,16 +22,17 @@ bool Session::Impl::can_send(uint32_t bytes) const noexcept {
 bool Session::Impl::can_send(uint32_t bytes, uint64_t now_ns) noexcept {
   now_ns_seen = std::max(now_ns_seen, now_ns);
   if (state == State::kOpen && loss.packets_in_flight() == 0) {
-    gate.begin_burst(bytes, limit, loss, now_ns, (uint64_t{local_number} << 32) + next_number);
+    gate.begin_burst(bytes, limit, loss, now_ns, (uint64_t{local_number} << 32) + numbers.next());
   }
   return can_send(bytes);
 }
 
 uint64_t Session::Impl::on_send_message(const SentTag& tag, uint32_t bytes,
-                                        uint64_t now_ns) noexcept {
-  loss.on_sent(next_number, tag, bytes, now_ns);
+                                      uint64_t now_ns) noexcept {
+  const uint64_t number = numbers.take();
+  loss.on_sent(number, tag, bytes, now_ns);
   gate.on_sent(bytes, limit, loss, now_ns);
-  return next_number++;
+  return number;
 }
 
 bool Session::Impl::control_due() const noexcept {
@@ -56,7 +54,7 @@ bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
   if (opening.answer_due() || acks_out.due(now_ns)) return true;
   if (!opening.confirmed()) return false;  // it may be nobody who asked
   // The rest is kept until it is acknowledged, and that needs a record.
-  return loss.has_room() && (loss.probes_due() > 0 || liveness.ask_due() || escorts_due > 0 ||
+  return loss.has_room() && (loss.probes_due() > 0 || liveness.ask_due() || probe.escort_due() ||
                              probe.due() != 0 || control_due() || signal_due());
 }
 
@@ -86,15 +84,14 @@ uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
   if (control_due()) return build_control(out, now_ns);
   if (signal_due()) return build_signal(out, now_ns);
   if (liveness.ask_due()) return build_ping(out, 0, now_ns);
-  if (escorts_due > 0) {
-    --escorts_due;
+  if (probe.escort_due()) {
+    probe.on_escort_sent();
     return build_ping(out, 0, now_ns);
   }
   while (probe.due() > out.size()) probe.give_up_size();
   if (probe.due() == 0) return 0;
   const uint16_t size = probe.due();
   probe.on_sent();
-  escorts_due = kEscorts;
   return build_ping(out, size, now_ns);
 }
 
@@ -102,7 +99,7 @@ uint32_t Session::Impl::build_ack(std::span<std::byte> out, uint64_t now_ns) {
   wire::Ack ack;
   wire::Header header;
   header.type = wire::FrameType::kAck;
-  header.packet_number = next_number++;
+  header.packet_number = numbers.take();
   acks_out.report(ack, header, now_ns);
   const size_t bytes = wire::encode(ack, out.subspan(kPlainBytes));
   count(Counter::kAcksSent);
@@ -116,6 +113,15 @@ uint32_t Session::Impl::finish_tagged(std::span<std::byte> out, wire::Header hea
   return finish_frame(out, header, static_cast<uint32_t>(body_bytes), opening.tag().payload);
 }
 
+uint32_t Session::Impl::finish_tracked(std::span<std::byte> out, wire::Header header,
+                                       size_t body_bytes, const SentTag& tag,
+                                       uint64_t now_ns) noexcept {
+  header.packet_number = numbers.take();
+  const uint32_t bytes = finish_tagged(out, header, body_bytes);
+  loss.on_sent(header.packet_number, tag, bytes, now_ns);
+  return bytes;
+}
+
 // A PING asks for an acknowledgement now; one will do for all that wait for a sign of life.
 uint32_t Session::Impl::build_ping(std::span<std::byte> out, uint16_t probed_bytes,
                                    uint64_t now_ns) {
@@ -125,10 +131,7 @@ uint32_t Session::Impl::build_ping(std::span<std::byte> out, uint16_t probed_byt
   wire::Header header;
   header.type = wire::FrameType::kPing;
   header.flags = wire::kFlagAckNow;
-  header.packet_number = next_number;
-  const uint32_t bytes = finish_tagged(out, header, padding);
-  loss.on_sent(next_number++, ping_tag(probed_bytes), bytes, now_ns);
-  return bytes;
+  return finish_tracked(out, header, padding, ping_tag(probed_bytes), now_ns);
 }
 
 uint32_t Session::Impl::build_control(std::span<std::byte> out, uint64_t now_ns) {
@@ -141,10 +144,8 @@ uint32_t Session::Impl::build_control(std::span<std::byte> out, uint64_t now_ns)
   header.type = wire::FrameType::kControl;
   // The last of a burst asks for an answer at once: whoever waits for the message waits for this.
   header.flags = control_due() ? uint16_t{0} : uint16_t{wire::kFlagAckNow};
-  header.packet_number = next_number;
-  const uint32_t bytes = finish_tagged(out, header, wire::kControlHeaderBytes + segment.bytes);
-  loss.on_sent(next_number++, segment_tag(header.type, 0, segment.number), bytes, now_ns);
-  return bytes;
+  return finish_tracked(out, header, wire::kControlHeaderBytes + segment.bytes,
+                        segment_tag(header.type, 0, segment.number), now_ns);
 }
 
 uint32_t Session::Impl::build_farewell(std::span<std::byte> out) {
@@ -154,7 +155,7 @@ uint32_t Session::Impl::build_farewell(std::span<std::byte> out) {
   } else {
     wire::Header header;
     header.type = wire::FrameType::kClose;
-    header.packet_number = next_number++;
+    header.packet_number = numbers.take();
     const wire::Reason reason{local_number, ending.error().code, ending.error().message};
     bytes = finish_tagged(out, header, wire::encode(reason, out.subspan(kPlainBytes)));
   }

@@ -48,10 +48,8 @@ uint32_t Session::Impl::build_signal(std::span<std::byte> out, uint64_t now_ns) 
   const Streams::Frame frame = streams->build_signal(out.subspan(kPlainBytes));
   wire::Header header;
   header.type = frame.type;
-  header.packet_number = next_number;
-  const uint32_t bytes = finish_tagged(out, header, frame.body_bytes);
-  loss.on_sent(next_number++, segment_tag(frame.type, frame.stream, 0), bytes, now_ns);
-  return bytes;
+  return finish_tracked(out, header, frame.body_bytes, segment_tag(frame.type, frame.stream, 0),
+                        now_ns);
 }
 
 uint32_t Session::Impl::segment_bytes() const noexcept {

@@ -73,5 +73,31 @@ TEST(MtuProbe, BelievesAProbeThatArrivesAfterItWasGivenUp) {
   EXPECT_EQ(probe.path_payload(), 8972);
 }
 
+TEST(MtuProbe, EachProbeHasEnoughBehindItToProveItsLoss) {
+  MtuProbe probe;
+  probe.start(8972);
+  EXPECT_FALSE(probe.escort_due());
+  for (int i = 0; i < 2; ++i) {
+    probe.on_sent();
+    int escorts = 0;
+    for (; probe.escort_due(); ++escorts) probe.on_escort_sent();
+    EXPECT_EQ(escorts, 3);
+    probe.on_lost(8972, true);
+  }
+}
+
+TEST(MtuProbe, IsReportedOnceWhenItEnds) {
+  MtuProbe probe;
+  probe.start(8972);
+  EXPECT_FALSE(probe.unreported());
+  probe.on_sent();
+  probe.on_acked(8972);
+  EXPECT_TRUE(probe.unreported());
+  probe.on_reported();
+  EXPECT_FALSE(probe.unreported());
+  probe.start(1000);  // nothing to search
+  EXPECT_TRUE(probe.unreported());
+}
+
 }  // namespace
 }  // namespace mercury
