@@ -37,24 +37,21 @@ bool SentHistory::append(uint64_t number, const SentTag& tag, uint32_t bytes,
 
 SentHistory::Cursor SentHistory::oldest() const noexcept {
   Cursor cursor;
-  cursor.block_ = head_;
-  settle(cursor);
+  enter(cursor, head_);
   return cursor;
 }
 
 void SentHistory::next(Cursor& cursor) const noexcept {
-  ++cursor.index_;
+  ++cursor.record_;
   settle(cursor);
 }
 
 void SentHistory::seek(Cursor& cursor, uint64_t number) const noexcept {
-  while (cursor.block_ != nullptr) {
+  while (cursor.record_ != nullptr) {
     const SentBlock& block = *cursor.block_;
     if (block.records[block.used - 1].number < number) {
-      cursor.block_ = block.next;
-      cursor.index_ = 0;
-      settle(cursor);
-    } else if (block.records[cursor.index_].number < number) {
+      enter(cursor, block.next);
+    } else if (cursor.record_->number < number) {
       next(cursor);
     } else {
       return;
@@ -62,25 +59,20 @@ void SentHistory::seek(Cursor& cursor, uint64_t number) const noexcept {
   }
 }
 
-void SentHistory::remove(Cursor& cursor) noexcept {
-  SentBlock* block = cursor.block_;
-  SentRecord& record = block->records[cursor.index_];
-  record.in_flight = false;
-  bytes_in_flight_ -= record.bytes;
-  --packets_in_flight_;
-  --block->live;
-  next(cursor);
-  if (block->live == 0) unlink(block);
+// At the first record in flight of `block`, or of those behind it.
+void SentHistory::enter(Cursor& cursor, SentBlock* block) const noexcept {
+  cursor.block_ = block;
+  cursor.record_ = block == nullptr ? nullptr : block->records.data();
+  settle(cursor);
 }
 
 void SentHistory::settle(Cursor& cursor) const noexcept {
   while (cursor.block_ != nullptr) {
-    while (cursor.index_ < cursor.block_->used) {
-      if (cursor.block_->records[cursor.index_].in_flight) return;
-      ++cursor.index_;
+    for (SentRecord* const past = end(*cursor.block_); cursor.record_ != past; ++cursor.record_) {
+      if (cursor.record_->in_flight) return;
     }
     cursor.block_ = cursor.block_->next;
-    cursor.index_ = 0;
+    cursor.record_ = cursor.block_ == nullptr ? nullptr : cursor.block_->records.data();
   }
 }
 

@@ -32,23 +32,36 @@ class SentHistory {
   // it to the next record.
   class Cursor {
    public:
-    SentRecord* record() const noexcept {
-      return block_ == nullptr ? nullptr : &block_->records[index_];
-    }
+    SentRecord* record() const noexcept { return record_; }  // nullptr: behind the last
 
    private:
     friend class SentHistory;
     SentBlock* block_ = nullptr;
-    uint16_t index_ = 0;
+    SentRecord* record_ = nullptr;
   };
   Cursor oldest() const noexcept;
   void next(Cursor& cursor) const noexcept;
   // To the first record in flight at or after the cursor whose number is at least `number`.
   void seek(Cursor& cursor, uint64_t number) const noexcept;
   // The record is no longer in flight.
-  void remove(Cursor& cursor) noexcept;
+  void remove(Cursor& cursor) noexcept {
+    SentBlock* const block = cursor.block_;
+    SentRecord* const record = cursor.record_;
+    record->in_flight = false;
+    bytes_in_flight_ -= record->bytes;
+    --packets_in_flight_;
+    --block->live;  // if the next is in flight, as mostly, the block stays
+    if (record + 1 != end(*block) && record[1].in_flight) [[likely]] {
+      ++cursor.record_;
+      return;
+    }
+    next(cursor);
+    if (block->live == 0) unlink(block);
+  }
 
  private:
+  static SentRecord* end(SentBlock& block) noexcept { return block.records.data() + block.used; }
+  void enter(Cursor& cursor, SentBlock* block) const noexcept;
   void settle(Cursor& cursor) const noexcept;  // onto the next record in flight
   void unlink(SentBlock* block) noexcept;
 
