@@ -12,10 +12,10 @@
 
 #include "aggregator/aggregator.h"
 #include "aggregator/kernels/kernels.h"
+#include "scheduler/terms/worker_set.h"
 #include "transport/base/mapped_memory.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
-#include "transport/base/worker_set.h"
 #include "transport/port/port.h"
 #include "transport/wire/crc32c.h"
 

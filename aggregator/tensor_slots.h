@@ -16,9 +16,9 @@
 #include "aggregator/completion/completion.h"
 #include "aggregator/finish/finish.h"
 #include "aggregator/slot_memory.h"
+#include "scheduler/terms/worker_set.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
-#include "transport/base/worker_set.h"
 #include "transport/port/port.h"
 
 namespace mercury::aggregation {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "scheduler/policy.h"
-#include "transport/base/chunk.h"
+#include "scheduler/terms/chunk.h"
 #include "transport/base/types.h"
 
 namespace mercury {

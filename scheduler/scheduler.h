@@ -19,7 +19,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "transport/base/chunk.h"
+#include "scheduler/terms/chunk.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 

@@ -10,7 +10,7 @@
 
 #include "aggregator/finish/average.h"
 #include "aggregator/finish/sum.h"
-#include "transport/base/types.h"
+#include "scheduler/terms/element.h"
 
 namespace mercury::aggregation {
 

@@ -12,7 +12,7 @@
 #include <optional>
 #include <span>
 
-#include "transport/base/worker_set.h"
+#include "scheduler/terms/worker_set.h"
 #include "transport/wire/header.h"
 
 namespace mercury {

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "transport/base/types.h"
+#include "scheduler/terms/element.h"
 
 namespace mercury::aggregation {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "transport/base/types.h"
+#include "scheduler/terms/element.h"
 
 namespace mercury::aggregation {
 

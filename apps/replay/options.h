@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "scheduler/terms/element.h"
 #include "transport/base/result.h"
-#include "transport/base/types.h"
 
 namespace mercury {
 

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/base/types.h"
+#include "scheduler/terms/element.h"
 
 namespace mercury {
 

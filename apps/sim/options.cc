@@ -6,8 +6,8 @@
 #include <fstream>
 #include <system_error>
 
+#include "scheduler/terms/members.h"
 #include "transport/base/quantity.h"
-#include "transport/base/types.h"
 
 namespace mercury::simulator {
 namespace {

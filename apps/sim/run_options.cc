@@ -6,7 +6,6 @@
 
 #include "apps/trace/shipped.h"
 #include "transport/base/quantity.h"
-#include "transport/base/types.h"
 
 namespace mercury::simulator {
 namespace {

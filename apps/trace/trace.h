@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "scheduler/terms/element.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 

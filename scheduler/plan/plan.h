@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "transport/base/chunk.h"
+#include "scheduler/terms/chunk.h"
 
 namespace mercury {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "transport/base/types.h"
+#include "scheduler/terms/members.h"
 
 namespace mercury {
 namespace {

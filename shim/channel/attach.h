@@ -23,12 +23,13 @@
 #include <variant>
 #include <vector>
 
+#include "scheduler/terms/chunk.h"
+#include "scheduler/terms/element.h"
 #include "scheduler/terms/job_terms.h"
-#include "transport/base/chunk.h"
+#include "scheduler/terms/members.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/job_name.h"
 #include "transport/base/result.h"
-#include "transport/base/types.h"
 
 namespace mercury::attach {
 

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-#include "transport/base/chunk.h"
+#include "scheduler/terms/chunk.h"
+#include "scheduler/terms/worker_set.h"
 #include "transport/base/result.h"
-#include "transport/base/worker_set.h"
 
 namespace mercury {
 

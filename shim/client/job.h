@@ -8,11 +8,11 @@
 #include <unordered_map>
 
 #include "scheduler/policy.h"
+#include "scheduler/terms/worker_set.h"
 #include "shim/channel/attach.h"
 #include "shim/channel/unique_fd.h"
 #include "shim/client/mercurystack/mercury.h"
 #include "shim/client/operations.h"
-#include "transport/base/worker_set.h"
 
 namespace mercury::client {
 

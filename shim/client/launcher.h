@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "scheduler/terms/members.h"
 #include "transport/base/result.h"
-#include "transport/base/types.h"
 
 namespace mercury::client {
 

@@ -9,11 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/terms/chunk.h"
+#include "scheduler/terms/element.h"
 #include "scheduler/terms/job_terms.h"
-#include "transport/base/chunk.h"
+#include "scheduler/terms/worker_set.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
-#include "transport/base/worker_set.h"
 #include "transport/engine/session_command.h"
 
 namespace mercury {

@@ -142,7 +142,7 @@ Status Coordinator::check_rank(message::Join& join) const {
 void Coordinator::invite(Invitation& invitation) {
   wire::Hello hello;
   hello.kind = wire::SessionKind::kControl;
-  hello.role = Role::kServer;
+  hello.role = static_cast<uint8_t>(Role::kServer);
   hello.rank = invitation.rank;
   hello.job = job_;
   invitation.retry_ns = kNever;

@@ -14,8 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "scheduler/terms/worker_set.h"
 #include "shim/job/links.h"
-#include "transport/base/worker_set.h"
 
 namespace mercury {
 

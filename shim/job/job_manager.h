@@ -13,7 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/terms/element.h"
 #include "scheduler/terms/job_terms.h"
+#include "scheduler/terms/members.h"
 #include "shim/job/command.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"

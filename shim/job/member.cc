@@ -65,7 +65,7 @@ std::string Member::worker_name(Rank rank) const {
 void Member::connect() {
   wire::Hello hello;
   hello.kind = wire::SessionKind::kControl;
-  hello.role = spec_.role;
+  hello.role = static_cast<uint8_t>(spec_.role);
   hello.rank = rank_;
   hello.incarnation = incarnation_;
   hello.job = spec_.name;

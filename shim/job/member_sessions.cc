@@ -18,7 +18,7 @@ void Member::connect_to(Shard shard, int attempt) {
   const auto server_lane = static_cast<uint16_t>(shard.value % roster_.lanes());
   wire::Hello hello;
   hello.kind = wire::SessionKind::kData;
-  hello.role = Role::kWorker;
+  hello.role = static_cast<uint8_t>(Role::kWorker);
   hello.rank = rank_;
   hello.lane = server_lane;
   hello.incarnation = incarnation_;
@@ -34,7 +34,7 @@ Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) c
     return Error(Errc::kWrongSecret, "the secret of job '" + spec_.name + "' is another one");
   }
   if (phase_ < Phase::kConnecting) return Admission::kHold;
-  if (hello.role != Role::kWorker || hello.incarnation == 0 ||
+  if (hello.role != static_cast<uint8_t>(Role::kWorker) || hello.incarnation == 0 ||
       hello.rank >= roster_.workers.size() ||
       roster_.workers[hello.rank].incarnation != hello.incarnation) {
     return Error(Errc::kRankTaken, "job '" + spec_.name + "' has no such worker in its roster");

@@ -13,11 +13,12 @@
 #include <variant>
 #include <vector>
 
+#include "scheduler/terms/chunk.h"
+#include "scheduler/terms/element.h"
 #include "scheduler/terms/job_terms.h"
-#include "transport/base/chunk.h"
+#include "scheduler/terms/members.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
-#include "transport/base/types.h"
 
 namespace mercury {
 
@@ -64,22 +65,22 @@ struct Invite {  // coordinator: be server `rank`; the answer is a Join
   friend bool operator==(const Invite&, const Invite&) = default;
 };
 struct Roster {  // coordinator: all are there
-  struct Worker {
+  struct WorkerEntry {
     uint32_t incarnation = 0;
     Endpoint address;  // of its first lane
-    friend bool operator==(const Worker&, const Worker&) = default;
+    friend bool operator==(const WorkerEntry&, const WorkerEntry&) = default;
   };
-  struct Server {
+  struct ServerEntry {
     uint32_t incarnation = 0;
     std::vector<Endpoint> lanes;  // of every server equally many
-    friend bool operator==(const Server&, const Server&) = default;
+    friend bool operator==(const ServerEntry&, const ServerEntry&) = default;
   };
   uint16_t rank = 0;  // the receiver's, among the members of its role
   JobTerms terms;     // the job's, now; those that all members say are not in it
   uint16_t frame_bytes =
       0;  // to a worker that comes back: the UDP payload that its paths must carry
-  std::vector<Worker> workers;  // by rank
-  std::vector<Server> servers;  // by rank
+  std::vector<WorkerEntry> workers;  // by rank
+  std::vector<ServerEntry> servers;  // by rank
   uint16_t lanes() const { return static_cast<uint16_t>(servers.front().lanes.size()); }
   uint16_t shards() const { return static_cast<uint16_t>(servers.size() * lanes()); }
   friend bool operator==(const Roster&, const Roster&) = default;

@@ -11,7 +11,7 @@
 #include <limits>
 #include <vector>
 
-#include "transport/base/types.h"
+#include "scheduler/terms/element.h"
 
 namespace mercury::reference {
 

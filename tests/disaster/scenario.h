@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/terms/element.h"
 #include "transport/base/result.h"
-#include "transport/base/types.h"
 #include "transport/port/sim/link.h"
 
 namespace mercury::disaster {

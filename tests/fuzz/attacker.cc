@@ -133,7 +133,7 @@ void Attacker::hello(Input& record) {
   hello.version_min = (how & 1) != 0 ? record.byte() : wire::kVersion;
   hello.version_max = (how & 1) != 0 ? record.byte() : wire::kVersion;
   hello.kind = static_cast<wire::SessionKind>(record.byte() % 2);
-  hello.role = static_cast<Role>(record.byte() % 2);
+  hello.role = record.byte() % 2;
   hello.features = (how & 2) != 0 ? record.take<uint32_t>() : 0;
   hello.session = 1 + record.byte() % 16;
   hello.rank = record.byte() % 4;

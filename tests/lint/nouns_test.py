@@ -12,16 +12,7 @@ ROOT = sys.argv.pop(1)
 NOUNS = {'Aggregator', 'Channel', 'Chunk', 'Engine', 'Job', 'Policy', 'Port', 'Program', 'Rank', 'Round', 'Scheduler',
          'Server', 'Service', 'Session', 'Shard', 'Stream', 'Streams', 'Tensor', 'Token', 'Worker'}
 # (noun, file): a second type of that name, for a time: until it has another one.
-EXCEPTIONS = {
-    ('Job', 'shim/exchange/server/server.h'),
-    ('Job', 'shim/exchange/worker/worker_state.h'),
-    ('Program', 'shim/exchange/programs.h'),
-    ('Server', 'shim/job/messages.h'),
-    ('Tensor', 'shim/exchange/server/forward_gate.h'),
-    ('Tensor', 'shim/exchange/worker/worker_state.h'),
-    ('Tensor', 'shim/job/messages.h'),
-    ('Worker', 'shim/job/messages.h'),
-}
+EXCEPTIONS = set()
 DEFINED = re.compile(r'\b(?:struct|class|union|enum)\s+(?:class\s+|struct\s+)?'
                      r'(?:(?:\[\[[^\]]*\]\]|alignas\([^)]*\))\s*)*(?:\w+::)*(\w+)(?:\s+final)?\s*(?::[^:;{()][^;{()]*)?\{'
                      r'|\bconcept\s+(\w+)\s*='

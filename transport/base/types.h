@@ -1,4 +1,4 @@
-// The vocabulary that every folder shares: identities, element types, sizes.
+// The vocabulary that every folder shares: identities and sizes.
 #pragma once
 
 #include <compare>
@@ -47,41 +47,6 @@ inline constexpr uint64_t kNever = ~uint64_t{0};
 
 inline constexpr size_t kCacheLine = 64;
 
-// Element types. The numbers travel on the wire and through the C ABI.
-enum class Dtype : uint8_t { kF32 = 0, kF64 = 1, kF16 = 2, kBf16 = 3, kI32 = 4, kI64 = 5 };
-inline constexpr int kDtypeCount = 6;
-
-constexpr size_t size_of(Dtype type) {
-  switch (type) {
-    case Dtype::kF64:
-    case Dtype::kI64:
-      return 8;
-    case Dtype::kF32:
-    case Dtype::kI32:
-      return 4;
-    case Dtype::kF16:
-    case Dtype::kBf16:
-      return 2;
-  }
-  return 0;
-}
-const char* name_of(Dtype type);
-
-// What a tensor's contributions are made into. The numbers travel like those of element types.
-enum class ReduceOp : uint8_t { kSum = 0, kAverage = 1 };
-inline constexpr int kReduceOpCount = 2;
-constexpr bool is_reduce_op(ReduceOp op) { return static_cast<int>(op) < kReduceOpCount; }
-// Integers have sums, no averages.
-constexpr bool applies(ReduceOp op, Dtype type) {
-  return op != ReduceOp::kAverage || (type != Dtype::kI32 && type != Dtype::kI64);
-}
-const char* name_of(ReduceOp op);
-
-enum class Role : uint8_t { kWorker = 0, kServer = 1 };
-const char* name_of(Role role);
-
-inline constexpr uint32_t kMaxWorkers = 256;  // width of a WorkerSet (worker_set.h)
-inline constexpr uint32_t kMaxServers = 256;
 inline constexpr uint32_t kPriorities = 65536;  // 0 is the most urgent
 
 }  // namespace mercury

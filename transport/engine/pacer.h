@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "transport/base/endpoint.h"
-#include "transport/base/types.h"
 
 namespace mercury {
 

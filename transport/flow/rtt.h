@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "transport/base/types.h"
-
 namespace mercury {
 
 class RttEstimator {

@@ -18,7 +18,6 @@
 #include <optional>
 #include <span>
 
-#include "transport/base/types.h"
 #include "transport/wire/be.h"
 
 namespace mercury::wire {

@@ -72,7 +72,7 @@ size_t encode(const Hello& hello, std::span<std::byte> out) {
   const HelloWire wire{hello.version_min,
                        hello.version_max,
                        static_cast<uint8_t>(hello.kind),
-                       static_cast<uint8_t>(hello.role),
+                       hello.role,
                        Be32(hello.features),
                        Be32(hello.session),
                        Be16(hello.rank),
@@ -110,17 +110,14 @@ std::optional<Hello> decode_hello(std::span<const std::byte> body) {
   Hello hello;
   if (!get(body, wire, hello.job, kMaxJobNameBytes)) return std::nullopt;
   if (wire.version_min == 0 || wire.version_min > wire.version_max ||
-      wire.kind > static_cast<uint8_t>(SessionKind::kData) ||
-      wire.role > static_cast<uint8_t>(Role::kServer) || wire.session.value() == 0 ||
+      wire.kind > static_cast<uint8_t>(SessionKind::kData) || wire.session.value() == 0 ||
       wire.max_udp_payload.value() < kMinUdpPayload || !is_job_name(hello.job)) {
     return std::nullopt;
   }
-  const bool is_worker = wire.role == static_cast<uint8_t>(Role::kWorker);
-  if (wire.rank.value() >= (is_worker ? kMaxWorkers : kMaxServers)) return std::nullopt;
   hello.version_min = wire.version_min;
   hello.version_max = wire.version_max;
   hello.kind = static_cast<SessionKind>(wire.kind);
-  hello.role = static_cast<Role>(wire.role);
+  hello.role = wire.role;
   hello.features = wire.features.value();
   hello.session = wire.session.value();
   hello.rank = wire.rank.value();

@@ -10,14 +10,13 @@
 
 #include "transport/base/job_name.h"
 #include "transport/base/result.h"
-#include "transport/base/types.h"
 #include "transport/wire/header.h"
 
 namespace mercury::wire {
 
 enum class SessionKind : uint8_t {
   kControl = 0,  // a member and the job's coordinator: control messages only
-  kData = 1,     // a worker and one lane of a server; or a service of streams, which `job` names
+  kData = 1,     // a service: the job's exchange, or one of streams, which `job` names
 };
 
 // Features that both sides must share to use them; what one side lacks is not used.
@@ -46,11 +45,11 @@ struct Hello {
   uint8_t version_min = kVersion;
   uint8_t version_max = kVersion;
   SessionKind kind = SessionKind::kControl;
-  Role role = Role::kWorker;
+  uint8_t role = 0;  // as rank, lane and incarnation, who asks: the service's to read
   uint32_t features = 0;
   uint32_t session = 0;  // the sender's number for this session
-  uint16_t rank = 0;     // the sender's, below kMaxWorkers or kMaxServers
-  uint16_t lane = 0;     // kData: the server's lane that is addressed
+  uint16_t rank = 0;
+  uint16_t lane = 0;
   uint32_t incarnation = 0;
   uint16_t max_udp_payload = 0;  // what the sender's port carries here, at least kMinUdpPayload
   std::string job;               // is_job_name (transport/base/job_name.h)

@@ -11,7 +11,7 @@
 
 #include "scheduler/plan/plan.h"
 #include "scheduler/scheduler.h"
-#include "transport/base/chunk_set.h"
+#include "scheduler/terms/chunk_set.h"
 
 namespace mercury {
 

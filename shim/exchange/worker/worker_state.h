@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "scheduler/partition_release.h"
+#include "scheduler/terms/chunk_set.h"
+#include "scheduler/terms/worker_set.h"
 #include "shim/exchange/worker/worker.h"
-#include "transport/base/chunk_set.h"
-#include "transport/base/worker_set.h"
 
 namespace mercury {
 

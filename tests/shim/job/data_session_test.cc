@@ -14,7 +14,7 @@ class DataSessionTest : public RunningTest {
   wire::Hello hello_of(uint16_t rank) {
     wire::Hello hello;
     hello.kind = wire::SessionKind::kData;
-    hello.role = Role::kWorker;
+    hello.role = static_cast<uint8_t>(Role::kWorker);
     hello.rank = rank;
     hello.incarnation = served().incarnations.at(Rank(rank));
     hello.job = "train";
@@ -69,7 +69,7 @@ TEST_F(DataSessionTest, StrangersGetNone) {
   sign(hello);
   EXPECT_TRUE(refused(hello)) << "of a worker that is not one";
   hello = hello_of(0);
-  hello.role = Role::kServer;
+  hello.role = static_cast<uint8_t>(Role::kServer);
   sign(hello);
   EXPECT_TRUE(refused(hello)) << "of a server";
   const wire::Hello gone = hello_of(1);

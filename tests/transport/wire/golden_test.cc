@@ -28,7 +28,7 @@ Hello golden_hello() {
   hello.version_min = 1;
   hello.version_max = 3;
   hello.kind = SessionKind::kData;
-  hello.role = Role::kWorker;
+  hello.role = 0;
   hello.session = 0x00c0ffee;
   hello.rank = 2;
   hello.lane = 1;
@@ -210,7 +210,7 @@ TEST(Golden, BodiesDecodeToTheseValues) {
   EXPECT_EQ(hello->version_min, 1);
   EXPECT_EQ(hello->version_max, 3);
   EXPECT_EQ(hello->kind, SessionKind::kData);
-  EXPECT_EQ(hello->role, Role::kWorker);
+  EXPECT_EQ(hello->role, 0);
   EXPECT_EQ(hello->session, 0x00c0ffeeU);
   EXPECT_EQ(hello->max_udp_payload, 8972);
   EXPECT_EQ(hello->nonce, golden_hello().nonce);

@@ -1,4 +1,4 @@
-#include "transport/base/chunk_set.h"
+#include "scheduler/terms/chunk_set.h"
 
 #include <gtest/gtest.h>
 

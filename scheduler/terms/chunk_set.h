@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "transport/base/chunk.h"
+#include "scheduler/terms/chunk.h"
 
 namespace mercury {
 

@@ -1,4 +1,6 @@
-#include "transport/base/types.h"
+#include "scheduler/terms/element.h"
+
+#include <cstddef>
 
 namespace mercury {
 
@@ -12,6 +14,5 @@ const char* name_of(ReduceOp op) {
   constexpr const char* kNames[kReduceOpCount] = {"sum", "average"};
   return is_reduce_op(op) ? kNames[static_cast<size_t>(op)] : "unknown";
 }
-const char* name_of(Role role) { return role == Role::kWorker ? "worker" : "server"; }
 
 }  // namespace mercury

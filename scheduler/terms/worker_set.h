@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "transport/base/chunk.h"
-#include "transport/base/types.h"
+#include "scheduler/terms/chunk.h"
+#include "scheduler/terms/members.h"
 
 namespace mercury {
 
