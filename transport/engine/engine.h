@@ -174,6 +174,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   uint32_t send_messages() noexcept;
   void close_oversized(const OutgoingMessage& message, SessionEntry& entry);
   void send_message(OutgoingMessage& message, TxFrame& frame, SessionEntry& entry) noexcept;
+  void count_sent(const SessionEntry& entry, uint32_t bytes) noexcept;
   void update_block(SessionSlot slot, SessionEntry& entry) noexcept;
 
   // --- streams (engine_streams.h) ---

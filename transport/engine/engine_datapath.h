@@ -113,6 +113,13 @@ void Engine<P, S>::divide_credit() noexcept {
   });
 }
 
+template <Port P, Service S>
+void Engine<P, S>::count_sent(const SessionEntry& entry, uint32_t bytes) noexcept {
+  counters_.add(Counter::kTxFrames);
+  counters_.add(Counter::kTxBytes, bytes);
+  pacer_.sent(bytes + entry.link_overhead_bytes, now_ns_);
+}
+
 // Acknowledgements, handshakes, probes and control bytes go before messages: they are few and
 // small.
 template <Port P, Service S>
@@ -136,9 +143,7 @@ uint32_t Engine<P, S>::send_session_frames() {
         port_.tx_cancel(frame);
         break;
       }
-      counters_.add(Counter::kTxFrames);
-      counters_.add(Counter::kTxBytes, bytes);
-      pacer_.sent(bytes + entry.link_overhead_bytes, now_ns_);
+      count_sent(entry, bytes);
       port_.tx_send(frame, entry.path, bytes);
       ++sent;
     }
@@ -245,9 +250,7 @@ void Engine<P, S>::send_message(OutgoingMessage& message, TxFrame& frame,
   } else {
     port_.tx_send_shared(frame, kHeaderBytes, entry.path, message.payload, *message.pin);
   }
-  counters_.add(Counter::kTxFrames);
-  counters_.add(Counter::kTxBytes, bytes);
-  pacer_.sent(bytes + entry.link_overhead_bytes, now_ns_);
+  count_sent(entry, bytes);
   service_.charge(message.job, bytes);
 }
 

@@ -133,9 +133,7 @@ uint32_t Engine<P, S>::send_segments(SessionEntry& entry) {
                            now_ns_);
       break;
     }
-    counters_.add(Counter::kTxFrames);
-    counters_.add(Counter::kTxBytes, bytes);
-    pacer_.sent(bytes + entry.link_overhead_bytes, now_ns_);
+    count_sent(entry, bytes);
     port_.tx_send(frame, entry.path, bytes);
     ++sent;
   }
