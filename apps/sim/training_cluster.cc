@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "shim/host/sim/job_calls.h"
+
 namespace mercury::simulator {
 namespace {
 
@@ -13,11 +15,8 @@ constexpr uint64_t kPatienceNs = 3'600'000'000'000;
 uint64_t bytes_per_second(const LinkSchedule& schedule) { return schedule.bps() / 8; }
 
 sim::VirtualClusterConfig cluster_config(const TrainingClusterConfig& config) {
-  sim::VirtualClusterConfig cluster;
-  cluster.network.seed = config.seed;
+  auto cluster = sim::VirtualClusterConfig::seeded(config.seed, sim::Look::kWoken);
   cluster.network.elide_shared = config.elide;
-  cluster.seed = config.seed;
-  cluster.look = sim::Look::kWoken;
   cluster.frame_cost_ns = config.frame_cost_ns;
   return cluster;
 }
@@ -102,7 +101,6 @@ Result<uint32_t> TrainingCluster::add_client(uint32_t host, size_t tensors) {
   client->end = std::make_unique<ClientChannel>(*memory);
   clients_.push_back(std::move(client));
   clients_of_[host].push_back(number);
-  cluster_[host].host().send(LaneId(0), command::AttachChannel{clients_.back()->engine_end.get()});
   return number;
 }
 
@@ -110,12 +108,7 @@ Result<uint32_t> TrainingCluster::open_job(const OpenJob& base,
                                            std::vector<TensorDeclaration> tensors,
                                            const TensorData& data) {
   const auto first = static_cast<uint32_t>(clients_.size());
-  Status failed;
-  uint32_t waiting = 0;
-  const auto end = [&](const Status& status) {
-    --waiting;
-    if (!status && failed) failed = status;
-  };
+  sim::JobCalls calls(cluster_);
   for (uint32_t worker = 0; worker < config_.workers; ++worker) {
     const Result<uint32_t> number = add_client(worker, tensors.size());
     if (!number) return number.error();
@@ -129,26 +122,17 @@ Result<uint32_t> TrainingCluster::open_job(const OpenJob& base,
     for (uint32_t server = 0; server < config_.servers; ++server) {
       request.rendezvous.push_back(cluster_[config_.workers + server].endpoint(0));
     }
-    ++waiting;
-    cluster_[worker].host().jobs().open_job(*number + 1, request, now_ns(),
-                                            [this, end, number](Result<OpenedJob> opened) {
-                                              if (opened) clients_[*number]->slot = opened->slot;
-                                              end(opened ? Status() : Status(opened.error()));
-                                            });
-    cluster_.attend(worker);
+    calls.open(worker, *number + 1, request,
+               [this, number](const OpenedJob& opened) { clients_[*number]->slot = opened.slot; });
   }
-  if (Status ran = run([&] { return waiting > 0; }); !ran) return ran.error();
-  if (!failed) return failed.error();
+  if (Status opened = calls.wait(); !opened) return opened.error();
   for (uint32_t worker = 0; worker < config_.workers; ++worker) {
     const uint32_t number = first + worker;
     for (TensorDeclaration& tensor : tensors) tensor.data = data(worker, tensor.tensor.value);
-    ++waiting;
-    cluster_[worker].host().jobs().declare(number + 1, clients_[number]->slot, tensors, now_ns(),
-                                           end);
-    cluster_.attend(worker);
+    calls.declare(worker, number + 1, clients_[number]->slot, tensors);
   }
-  if (Status ran = run([&] { return waiting > 0; }); !ran) return ran.error();
-  return failed ? Result<uint32_t>(first) : Result<uint32_t>(failed.error());
+  if (Status declared = calls.wait(); !declared) return declared.error();
+  return first;
 }
 
 void TrainingCluster::set_program(uint32_t number, VirtualProgram& program) {

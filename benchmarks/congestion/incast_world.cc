@@ -1,10 +1,10 @@
 #include "benchmarks/congestion/incast_world.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "scheduler/plan/plan.h"
+#include "shim/host/sim/job_calls.h"
 
 namespace mercury::congestion {
 namespace {
@@ -12,11 +12,8 @@ namespace {
 constexpr uint64_t kSetupLimitNs = 30'000'000'000;
 
 sim::VirtualClusterConfig cluster_config(const WorldConfig& config) {
-  sim::VirtualClusterConfig cluster;
-  cluster.network.seed = config.seed;
+  auto cluster = sim::VirtualClusterConfig::seeded(config.seed, sim::Look::kWokenByNumber);
   cluster.network.host_link = config.link;
-  cluster.seed = config.seed;
-  cluster.look = sim::Look::kWokenByNumber;
   return cluster;
 }
 
@@ -56,8 +53,7 @@ Status IncastWorld::start() {
   for (uint32_t host = 0; host < cluster_.size(); ++host) {
     if (Status started = cluster_.start(host); !started) return started;
   }
-  size_t answers = 0;
-  std::optional<Error> wrong;
+  sim::JobCalls calls(cluster_);
   for (auto& worker : workers_) {
     const WorkerRange& job = jobs_[worker->job];
     OpenJob request;
@@ -68,24 +64,12 @@ Status IncastWorld::start() {
     request.rendezvous = {cluster_[server()].endpoint(0)};
     request.channels = {worker->engine.get()};
     request.client_job = 1;
-    HostOf<sim::SimPort>& host = cluster_[worker->host].host();
-    host.send(LaneId(0), command::AttachChannel{worker->engine.get()});
-    host.jobs().open_job(1, request, now_ns(), [&, w = worker.get()](Result<OpenedJob> opened) {
-      ++answers;
-      if (!opened) {
-        wrong = opened.error();
-        return;
-      }
-      w->slot = opened->slot;
-      chunk_bytes_ = chunk_elems(opened->chunk_bytes, sizeof(float)) * uint32_t{sizeof(float)};
+    calls.open(worker->host, 1, request, [this, w = worker.get()](const OpenedJob& opened) {
+      w->slot = opened.slot;
+      chunk_bytes_ = chunk_elems(opened.chunk_bytes, sizeof(float)) * uint32_t{sizeof(float)};
     });
-    cluster_.attend(worker->host);
   }
-  const auto all = [&] { return answers == workers_.size() || wrong.has_value(); };
-  if (!cluster_.run(all, now_ns() + kSetupLimitNs))
-    return Error(Errc::kTimedOut, "a job did not open");
-  if (wrong) return *wrong;
-  answers = 0;
+  if (Status opened = calls.wait(now_ns() + kSetupLimitNs); !opened) return opened;
   for (auto& worker : workers_) {
     std::vector<TensorDeclaration> tensors(config_.tensors);
     for (uint32_t t = 0; t < config_.tensors; ++t) {
@@ -94,16 +78,9 @@ Status IncastWorld::start() {
       tensors[t].numel = config_.tensor_bytes / chunk_bytes_ * (chunk_bytes_ / sizeof(float));
       tensors[t].data = worker->memory.data() + t * config_.tensor_bytes;
     }
-    cluster_[worker->host].host().jobs().declare(1, worker->slot, tensors, now_ns(),
-                                                 [&](Status status) {
-                                                   ++answers;
-                                                   if (!status) wrong = status.error();
-                                                 });
-    cluster_.attend(worker->host);
+    calls.declare(worker->host, 1, worker->slot, tensors);
   }
-  if (!cluster_.run(all, now_ns() + kSetupLimitNs))
-    return Error(Errc::kTimedOut, "a declaration had no answer");
-  if (wrong) return *wrong;
+  if (Status declared = calls.wait(now_ns() + kSetupLimitNs); !declared) return declared;
   // A pause, as between two iterations, then all begin at once.
   run(10'000'000);
   for (auto& worker : workers_) {

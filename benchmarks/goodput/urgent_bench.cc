@@ -13,13 +13,12 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "benchmarks/goodput/watched_port.h"
 #include "shim/channel/channel.h"
-#include "shim/host/sim/virtual_cluster.h"
+#include "shim/host/sim/job_calls.h"
 #include "transport/base/mapped_memory.h"
 
 namespace mercury::goodput {
@@ -109,7 +108,6 @@ class Bench {
     config.network.host_link.mtu_bytes = setting.mtu_bytes;
     return config;
   }
-  HostOf<WatchedPort>& worker() { return cluster_[kWorker].host(); }
 
   Status open() {
     OpenJob request;
@@ -118,16 +116,9 @@ class Bench {
     request.rendezvous = {cluster_[kServer].endpoint(0)};
     request.channels = {&engine_};
     request.client_job = 1;
-    worker().send(LaneId(0), command::AttachChannel{&engine_});
-    std::optional<Result<OpenedJob>> reply;
-    worker().jobs().open_job(1, request, cluster_.now_ns(),
-                             [&reply](Result<OpenedJob> opened) { reply = opened; });
-    if (!drive([&] { return reply.has_value(); }, cluster_.now_ns() + kLimitNs)) {
-      return Error(Errc::kTimedOut, "the job did not open");
-    }
-    if (!*reply) return reply->error();
-    slot_ = (*reply)->slot;
-    return {};
+    sim::JobCalls calls(cluster_);
+    calls.open(kWorker, 1, request, [this](const OpenedJob& opened) { slot_ = opened.slot; });
+    return calls.wait(cluster_.now_ns() + kLimitNs);
   }
 
   Status declare() {
@@ -139,13 +130,9 @@ class Bench {
     tensors[1].tensor = kUrgent;
     tensors[1].numel = kUrgentElements;
     tensors[1].data = reinterpret_cast<std::byte*>(urgent_.data());
-    std::optional<Status> reply;
-    worker().jobs().declare(1, slot_, tensors, cluster_.now_ns(),
-                            [&reply](Status status) { reply = status; });
-    if (!drive([&] { return reply.has_value(); }, cluster_.now_ns() + kLimitNs)) {
-      return Error(Errc::kTimedOut, "the declaration had no answer");
-    }
-    return *reply;
+    sim::JobCalls calls(cluster_);
+    calls.declare(kWorker, 1, slot_, tensors);
+    return calls.wait(cluster_.now_ns() + kLimitNs);
   }
 
   bool submit(uint32_t tensor, uint16_t priority) {

@@ -9,10 +9,8 @@ namespace {
 constexpr uint64_t kLeastPauseNs = 1000;
 
 sim::VirtualClusterConfig cluster_config(const ClusterConfig& config) {
-  sim::VirtualClusterConfig cluster;
-  cluster.network.seed = config.seed;
+  auto cluster = sim::VirtualClusterConfig::seeded(config.seed, sim::Look::kEveryHost);
   cluster.network.host_link = config.link;
-  cluster.seed = config.seed;
   cluster.least_pause_ns = kLeastPauseNs;
   return cluster;
 }
@@ -99,8 +97,7 @@ std::vector<Endpoint> SimCluster::rendezvous() const {
   return all;
 }
 
-void SimCluster::begin_open(uint32_t worker, const OpenJob& base,
-                            std::optional<Result<OpenedJob>>& reply) {
+void SimCluster::begin_open(sim::JobCalls<>& calls, uint32_t worker, const OpenJob& base) {
   OpenJob request = base;
   request.workers = static_cast<uint16_t>(config_.workers);
   request.servers = static_cast<uint16_t>(config_.servers);
@@ -108,81 +105,46 @@ void SimCluster::begin_open(uint32_t worker, const OpenJob& base,
   request.channels = programs_[worker]->engine_ends();
   request.client_job = 1;
   if (request.rank == -1) request.rank = static_cast<int>(worker);
-  for (size_t lane = 0; lane < request.channels.size(); ++lane) {
-    worker_host(worker).send(LaneId(static_cast<uint16_t>(lane)),
-                             command::AttachChannel{request.channels[lane]});
-  }
-  worker_host(worker).jobs().open_job(client(worker), request, now_ns(),
-                                      [this, worker, &reply](Result<OpenedJob> opened) {
-                                        if (opened) {
-                                          programs_[worker]->slot = opened->slot;
-                                          programs_[worker]->rank = opened->rank;
-                                        }
-                                        reply = std::move(opened);
-                                      });
+  calls.open(worker, client(worker), request, [this, worker](const OpenedJob& opened) {
+    programs_[worker]->slot = opened.slot;
+    programs_[worker]->rank = opened.rank;
+  });
 }
 
 Status SimCluster::open_job(const OpenJob& base, uint64_t limit_ns) {
-  std::vector<std::optional<Result<OpenedJob>>> replies(config_.workers);
-  for (uint32_t i = 0; i < config_.workers; ++i) begin_open(i, base, replies[i]);
-  const bool all = run(
-      [&replies] {
-        return std::all_of(replies.begin(), replies.end(),
-                           [](const auto& r) { return r.has_value(); });
-      },
-      limit_ns);
-  if (!all) return Error(Errc::kTimedOut, "a program had no answer in the time limit");
-  for (const auto& reply : replies) {
-    if (!*reply) return reply->error();
-  }
-  return {};
+  sim::JobCalls calls(cluster_);
+  for (uint32_t i = 0; i < config_.workers; ++i) begin_open(calls, i, base);
+  return calls.wait(now_ns() + limit_ns);
 }
 
 Status SimCluster::open_job_on(uint32_t worker, const OpenJob& base, uint64_t limit_ns) {
-  std::optional<Result<OpenedJob>> reply;
-  begin_open(worker, base, reply);
-  if (!run([&reply] { return reply.has_value(); }, limit_ns)) {
-    return Error(Errc::kTimedOut, "the program had no answer in the time limit");
-  }
-  return *reply ? Status() : Status(reply->error());
+  sim::JobCalls calls(cluster_);
+  begin_open(calls, worker, base);
+  return calls.wait(now_ns() + limit_ns);
 }
 
-void SimCluster::begin_declare(uint32_t worker, const std::vector<TensorDeclaration>& tensors,
-                               std::optional<Status>& reply) {
+void SimCluster::begin_declare(sim::JobCalls<>& calls, uint32_t worker,
+                               const std::vector<TensorDeclaration>& tensors) {
   std::vector<TensorDeclaration> own = tensors;
   for (TensorDeclaration& tensor : own) {
     std::vector<std::byte>& memory = programs_[worker]->memory(tensor.tensor.value);
     memory.assign(tensor.numel * size_of(tensor.dtype), std::byte{0});
     tensor.data = memory.data();
   }
-  worker_host(worker).jobs().declare(client(worker), programs_[worker]->slot, own, now_ns(),
-                                     [&reply](Status status) { reply = std::move(status); });
+  calls.declare(worker, client(worker), programs_[worker]->slot, own);
 }
 
 Status SimCluster::declare(const std::vector<TensorDeclaration>& tensors, uint64_t limit_ns) {
-  std::vector<std::optional<Status>> replies(config_.workers);
-  for (uint32_t i = 0; i < config_.workers; ++i) begin_declare(i, tensors, replies[i]);
-  const bool all = run(
-      [&replies] {
-        return std::all_of(replies.begin(), replies.end(),
-                           [](const auto& r) { return r.has_value(); });
-      },
-      limit_ns);
-  if (!all) return Error(Errc::kTimedOut, "a declaration had no answer in the time limit");
-  for (const auto& reply : replies) {
-    if (!reply->ok()) return *reply;
-  }
-  return {};
+  sim::JobCalls calls(cluster_);
+  for (uint32_t i = 0; i < config_.workers; ++i) begin_declare(calls, i, tensors);
+  return calls.wait(now_ns() + limit_ns);
 }
 
 Status SimCluster::declare_on(uint32_t worker, const std::vector<TensorDeclaration>& tensors,
                               uint64_t limit_ns) {
-  std::optional<Status> reply;
-  begin_declare(worker, tensors, reply);
-  if (!run([&reply] { return reply.has_value(); }, limit_ns)) {
-    return Error(Errc::kTimedOut, "the declaration had no answer in the time limit");
-  }
-  return *reply;
+  sim::JobCalls calls(cluster_);
+  begin_declare(calls, worker, tensors);
+  return calls.wait(now_ns() + limit_ns);
 }
 
 bool SimCluster::end_program(uint32_t worker, uint64_t limit_ns) {

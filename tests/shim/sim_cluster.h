@@ -6,12 +6,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "shim/channel/channel.h"
-#include "shim/host/sim/virtual_cluster.h"
+#include "shim/host/sim/job_calls.h"
 #include "tests/milliseconds.h"
 
 namespace mercury {
@@ -126,9 +125,9 @@ class SimCluster {
 
  private:
   void new_life(uint32_t worker);
-  void begin_open(uint32_t worker, const OpenJob& base, std::optional<Result<OpenedJob>>& reply);
-  void begin_declare(uint32_t worker, const std::vector<TensorDeclaration>& tensors,
-                     std::optional<Status>& reply);
+  void begin_open(sim::JobCalls<>& calls, uint32_t worker, const OpenJob& base);
+  void begin_declare(sim::JobCalls<>& calls, uint32_t worker,
+                     const std::vector<TensorDeclaration>& tensors);
 
   ClusterConfig config_;
   std::vector<std::unique_ptr<SimProgram>> programs_;

@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <optional>
 #include <vector>
 
 #include "shim/channel/channel.h"
+#include "shim/host/sim/job_calls.h"
 #include "shim/host/sim/processor.h"
 
 namespace mercury::sim {
@@ -33,22 +33,20 @@ class Pair {
     }
   }
 
-  // The worker's program opens a job; whether it has one within a second.
-  bool opens() {
+  // The worker's program opens a job; what came of it within a second.
+  Status open(uint16_t workers = 1) {
     OpenJob request;
     request.name = "pair";
-    request.workers = request.servers = 1;
+    request.workers = workers;
+    request.servers = 1;
     request.rendezvous = {cluster[1].endpoint(0)};
     request.channels = {&engine_};
     request.client_job = 1;
-    cluster[0].host().send(LaneId(0), command::AttachChannel{&engine_});
-    std::optional<Result<OpenedJob>> reply;
-    cluster[0].host().jobs().open_job(1, request, cluster.now_ns(),
-                                      [&reply](Result<OpenedJob> opened) { reply = opened; });
-    cluster.attend(0);
-    return cluster.run([&] { return reply.has_value(); }, cluster.now_ns() + kSecond) &&
-           reply->has_value();
+    JobCalls calls(cluster);
+    calls.open(0, 1, request, [this](const OpenedJob&) { ++opened; });
+    return calls.wait(cluster.now_ns() + kSecond);
   }
+  bool opens() { return open() && opened == 1; }
 
   static VirtualClusterConfig config(Look look, uint64_t frame_cost_ns) {
     VirtualClusterConfig config;
@@ -62,6 +60,7 @@ class Pair {
   EngineChannel engine_{memory_};
 
  public:
+  int opened = 0;
   VirtualCluster<> cluster;  // before the channel goes
 };
 
@@ -71,6 +70,25 @@ TEST(VirtualCluster, OpensJobsWhoeverLooks) {
     EXPECT_TRUE(pair.opens());
     EXPECT_GT(pair.cluster.total(Counter::kRxFrames), 0U);
   }
+}
+
+TEST(JobCalls, TellTheFirstErrorOfAllThatWereCalled) {
+  Pair pair(Look::kWoken);
+  ASSERT_TRUE(pair.opens());
+  JobCalls calls(pair.cluster);
+  calls.declare(0, 1, JobSlot(7), {});
+  calls.declare(1, 1, JobSlot(8), {});
+  const Status status = calls.wait(pair.cluster.now_ns() + kSecond);
+  EXPECT_EQ(status.error().code, Errc::kNotFound);
+  EXPECT_TRUE(calls.wait()) << "nobody is called";
+}
+
+TEST(JobCalls, DoNotWaitForeverAndMayBeAnsweredLater) {
+  Pair pair(Look::kWoken);
+  EXPECT_EQ(pair.open(2).error().code, Errc::kTimedOut) << "nobody is the second worker";
+  // The host gives up much later, when the calls are gone.
+  (void)pair.cluster.run([] { return false; }, pair.cluster.now_ns() + 60 * kSecond);
+  EXPECT_EQ(pair.opened, 0);
 }
 
 TEST(VirtualCluster, HostsLookInTheOrderThatIsAskedFor) {

@@ -35,6 +35,14 @@ enum class Look : uint8_t {
 };
 
 struct VirtualClusterConfig {
+  // One seed for links and hosts.
+  static VirtualClusterConfig seeded(uint64_t seed, Look look) {
+    VirtualClusterConfig config;
+    config.network.seed = config.seed = seed;
+    config.look = look;
+    return config;
+  }
+
   NetworkConfig network;
   uint64_t seed = 1;  // of what the hosts draw: nonces, incarnations
   Look look = Look::kEveryHost;
@@ -98,8 +106,11 @@ class VirtualCluster {
   void wake_all() {
     for (uint32_t host = 0; host < size(); ++host) wake(host);
   }
+  // Somebody has called the control plane of a host from outside.
+  void called(uint32_t host) {
+    if (!everyone()) attend(host);  // else it is, at this moment
+  }
   // The control plane of a host that is up hears what its engines reported, and what time it is.
-  // Who has called the control plane from outside calls this then, unless every host looks.
   void attend(uint32_t index) {
     Host& host = *hosts_[index];
     if (deaf_until_ns_[index] > now_ns()) {
