@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "scheduler/terms/element.h"
+#include "scheduler/terms/members.h"
 
 namespace mercury {
 

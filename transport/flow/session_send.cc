@@ -28,7 +28,7 @@ bool Session::Impl::can_send(uint32_t bytes, uint64_t now_ns) noexcept {
 }
 
 uint64_t Session::Impl::on_send_message(const SentTag& tag, uint32_t bytes,
-                                      uint64_t now_ns) noexcept {
+                                        uint64_t now_ns) noexcept {
   const uint64_t number = numbers.take();
   loss.on_sent(number, tag, bytes, now_ns);
   gate.on_sent(bytes, limit, loss, now_ns);

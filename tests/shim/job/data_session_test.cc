@@ -72,6 +72,14 @@ TEST_F(DataSessionTest, StrangersGetNone) {
   hello.role = static_cast<uint8_t>(Role::kServer);
   sign(hello);
   EXPECT_TRUE(refused(hello)) << "of a server";
+  hello = hello_of(0);
+  hello.role = 7;
+  sign(hello);
+  EXPECT_TRUE(refused(hello)) << "of what no member is";
+  hello = hello_of(0);
+  hello.rank = 0xffff;
+  sign(hello);
+  EXPECT_TRUE(refused(hello)) << "of a rank that no job has";
   const wire::Hello gone = hello_of(1);
   b->close();
   hosts.run_for(kSecond);
