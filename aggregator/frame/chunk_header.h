@@ -1,4 +1,4 @@
-// What a message's header says in an exchange of gradients: PUSH and RESULT.
+// What a datagram's header says in an exchange of gradients: PUSH and RESULT.
 //
 // PUSH: `sender` is the worker's rank and `incarnation` its incarnation.
 // RESULT: `sender` counts the contributors; kFlagPartial says that a bitmap of them stands before
@@ -16,8 +16,9 @@
 
 namespace mercury {
 
-inline constexpr wire::FrameType kPushFrame = wire::FrameType::kMessage0;  // of a worker's gradient
-inline constexpr wire::FrameType kResultFrame = wire::FrameType::kMessage1;  // of the sum
+inline constexpr wire::FrameType kPushFrame =
+    wire::FrameType::kDatagram0;  // of a worker's gradient
+inline constexpr wire::FrameType kResultFrame = wire::FrameType::kDatagram1;  // of the sum
 inline constexpr uint16_t kFlagPartial = wire::kFlagService;
 
 struct ChunkHeader {

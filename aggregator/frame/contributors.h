@@ -20,7 +20,7 @@ namespace mercury {
 constexpr uint32_t contributor_bytes(uint32_t workers) { return words_of(workers) * 8; }
 // Of a chunk's frame beside its elements, at most: a full chunk must have room for the bitmap.
 constexpr uint32_t chunk_overhead(uint32_t workers) {
-  return static_cast<uint32_t>(sizeof(wire::MessageHeader)) + contributor_bytes(workers);
+  return static_cast<uint32_t>(sizeof(wire::DatagramHeader)) + contributor_bytes(workers);
 }
 
 // `out` has contributor_bytes of the job's workers.

@@ -1,5 +1,6 @@
 #include "apps/sim/workload.h"
 
+#include "aggregator/frame/contributors.h"
 #include "scheduler/plan/plan.h"
 #include "transport/wire/header.h"
 
@@ -15,10 +16,9 @@ double seconds(uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 Framing framing_of(const SimOptions& options) {
   const uint32_t headers = (options.ipv6 ? kIpv6Bytes : kIpv4Bytes) + kUdpBytes +
-                           static_cast<uint32_t>(sizeof(wire::MessageHeader));
-  // Every chunk leaves room for a partial sum's set of contributors (coordinator_run.cc).
-  const uint32_t contributors = (options.workers + 63) / 64 * 8;
-  return {options.mtu - headers - contributors, headers + kEthernetBytes};
+                           static_cast<uint32_t>(sizeof(wire::DatagramHeader));
+  // Every chunk leaves room for a partial sum's set of contributors.
+  return {options.mtu - headers - contributor_bytes(options.workers), headers + kEthernetBytes};
 }
 
 uint64_t frames_of(const TraceTensor& tensor, const Framing& framing) {

@@ -17,7 +17,7 @@
 #include "apps/command_line.h"
 #include "apps/interruption.h"
 #include "examples/digits/session.h"
-#include "examples/digits/worker.h"
+#include "examples/digits/trainer.h"
 
 namespace {
 

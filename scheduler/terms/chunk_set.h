@@ -1,4 +1,4 @@
-// A set of one tensor's chunks: a bit for each.
+// A set of one tensor's chunks, or of a share of them counted from its first: a bit for each.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace mercury {
 class ChunkSet {
  public:
   ChunkSet() = default;
-  // Of a tensor with so many chunks: none of them is in it.
+  // Of so many chunks: none of them is in it.
   explicit ChunkSet(uint32_t chunks) : words_((uint64_t{chunks} + 63) / 64, 0) {}
 
   void clear() noexcept { std::fill(words_.begin(), words_.end(), 0); }

@@ -25,8 +25,8 @@ GradientExchange::GradientExchange(const ExchangeConfig& config, Counters& count
       bindings_(config.sends.scheduler.max_sessions),
       max_jobs_(config.sends.scheduler.max_jobs) {}
 
-Taken GradientExchange::on_message(SessionSlot session, const wire::Header& header,
-                                   std::span<const std::byte> payload, uint64_t now_ns) noexcept {
+Taken GradientExchange::on_datagram(SessionSlot session, const wire::Header& header,
+                                    std::span<const std::byte> payload, uint64_t now_ns) noexcept {
   const Binding& binding = bindings_[session.value];
   if (binding.kind == Kind::kWorker && header.type == kPushFrame) {
     return server_.on_push(session, binding.worker, header, payload, now_ns);
@@ -41,7 +41,7 @@ Taken GradientExchange::on_message(SessionSlot session, const wire::Header& head
   return Taken::kNo;
 }
 
-bool GradientExchange::next(OutgoingMessage& out) noexcept {
+bool GradientExchange::next(OutgoingDatagram& out) noexcept {
   ScheduledChunk chunk;
   while (sends_.scheduler().next(chunk)) {
     out.session = chunk.session;

@@ -46,9 +46,9 @@ class GradientExchange {
   GradientExchange(const ExchangeConfig& config, Counters& counters, const PortMemory& port);
 
   // --- datapath, for the engine -----------------------------------------------------------------
-  Taken on_message(SessionSlot session, const wire::Header& header,
-                   std::span<const std::byte> payload, uint64_t now_ns) noexcept;
-  bool next(OutgoingMessage& out) noexcept;
+  Taken on_datagram(SessionSlot session, const wire::Header& header,
+                    std::span<const std::byte> payload, uint64_t now_ns) noexcept;
+  bool next(OutgoingDatagram& out) noexcept;
   void charge(JobSlot job, uint32_t bytes) noexcept { sends_.scheduler().charge(job, bytes); }
   void on_acked(SessionSlot session, const SentTag& tag) noexcept;
   void on_lost(SessionSlot session, const SentTag& tag) noexcept;

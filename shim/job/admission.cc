@@ -30,6 +30,20 @@ Error unknown_job(const std::string& job, const std::string& where, const JobPol
                    (only_open ? " (only jobs without a secret are open there)" : ""));
 }
 
+// Whether some job could have such a member; which members a job has is asked later.
+Status check_caller(const wire::Hello& hello) {
+  if (hello.role > static_cast<uint8_t>(Role::kServer)) {
+    return Error(Errc::kProtocol, "a HELLO of role " + std::to_string(hello.role) +
+                                      ": 0 is a worker, 1 a server, and this host knows no other");
+  }
+  const auto role = static_cast<Role>(hello.role);
+  const uint32_t most = role == Role::kWorker ? kMaxWorkers : kMaxServers;
+  if (hello.rank < most) return {};
+  return Error(Errc::kProtocol, std::string("a HELLO of ") + name_of(role) + " " +
+                                    std::to_string(hello.rank) + ": a job has at most " +
+                                    std::to_string(most));
+}
+
 }  // namespace
 
 bool JobManager::State::is_known(const std::string& job) const {
@@ -69,6 +83,10 @@ void JobManager::State::on_hello(LaneId lane, event::HelloReceived hello, uint64
 }
 
 bool JobManager::State::try_hello(const PendingHello& pending, uint64_t now_ns) {
+  if (Status caller = check_caller(pending.hello.body); !caller) {
+    refuse(pending, caller.error());
+    return true;
+  }
   return pending.hello.body.kind == wire::SessionKind::kData ? try_data_hello(pending)
                                                              : try_control_hello(pending, now_ns);
 }

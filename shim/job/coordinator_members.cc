@@ -70,8 +70,9 @@ std::vector<std::string> Coordinator::members() const {
                       (phase_ == Phase::kGathering ? " missing" : " left"));
     }
     for (const Vacancy& vacancy : vacancies_) {
-      if (role == Role::kWorker)
+      if (role == Role::kWorker) {
         lines[begin + vacancy.rank.value] = vacancy.why.message + " (awaited)";
+      }
     }
     for (size_t i = 0; i < seats_.size(); ++i) {
       if (seats_[i].join.role != role) continue;

@@ -162,8 +162,9 @@ bool Coordinator::take_vacancy(LinkId link, message::Join& join, uint64_t now_ns
                                           const bool b_asked = b.rank.value == join.rank;
                                           return a_asked != b_asked ? a_asked : a.rank < b.rank;
                                         });
-  if (vacancy == vacancies_.end() || (join.rank >= 0 && vacancy->rank.value != join.rank))
+  if (vacancy == vacancies_.end() || (join.rank >= 0 && vacancy->rank.value != join.rank)) {
     return false;
+  }
   Seat seat;
   seat.link = link;
   if (join.timeout_ms > 0) seat.deadline_ns = now_ns + join.timeout_ms * 1'000'000;

@@ -131,7 +131,7 @@ void Member::enter_as_server() {
 }
 
 void Member::on_start(const message::Start& start) {
-  constexpr uint32_t kHeader = sizeof(wire::MessageHeader);
+  constexpr uint32_t kHeader = sizeof(wire::DatagramHeader);
   const uint32_t beside = roster_.terms.quorum > 0 ? chunk_overhead(spec_.workers) : kHeader;
   const uint32_t frame = start.chunk_bytes + beside;
   if (frame > ready_payload_) {
@@ -261,11 +261,12 @@ void Member::on_round_hopeless(const event::RoundHopeless& event) {
 void Member::on_workers_stalled(const event::WorkersStalled& event) {
   if (phase_ != Phase::kRunning || replacing_) return;
   message::Stalled stalled{event.at, event.waited_ns / 1'000'000, {}};
-  for (uint16_t i = 0; i < spec_.workers; ++i) {
+  for (uint16_t i = 0; i < roster_.workers.size(); ++i) {
     const Rank rank(i);
     const uint32_t incarnation = roster_.workers[i].incarnation;
-    if (contains(event.awaited, rank) && incarnation != 0)
+    if (contains(event.awaited, rank) && incarnation != 0) {
       stalled.workers.push_back({rank, incarnation});
+    }
   }
   if (!stalled.workers.empty()) context_.links.send(control_, stalled);
 }

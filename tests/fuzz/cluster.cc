@@ -189,7 +189,7 @@ void repair(std::vector<std::byte>& frame, bool payload_too, FrameTag tag) {
   common.magic = wire::Be16(wire::kMagic);
   common.type = static_cast<uint8_t>(1 + (common.type + 255U) % wire::kMaxFrameType);
   common.version = wire::version_of(static_cast<wire::FrameType>(common.type));
-  const bool chunk = wire::is_message(static_cast<wire::FrameType>(common.type));
+  const bool chunk = wire::is_datagram(static_cast<wire::FrameType>(common.type));
   const size_t head = wire::header_bytes(static_cast<wire::FrameType>(common.type));
   if (!wire::is_tagged(static_cast<wire::FrameType>(common.type))) tag = {};
   if (frame.size() < head) return;
@@ -199,7 +199,7 @@ void repair(std::vector<std::byte>& frame, bool payload_too, FrameTag tag) {
   std::memcpy(frame.data(), &common, sizeof common);
   if (payload_too) {
     const wire::Be32 sum(wire::crc32c(payload) ^ tag.payload);
-    const size_t at = chunk ? offsetof(wire::MessageHeader, payload_crc) : sizeof common;
+    const size_t at = chunk ? offsetof(wire::DatagramHeader, payload_crc) : sizeof common;
     std::memcpy(frame.data() + at, &sum, sizeof sum);
   }
   common.header_crc = wire::Be32(wire::crc32c(frame.data(), head) ^ tag.header);

@@ -139,8 +139,8 @@ void body_of(wire::FrameType type, Bytes payload) {
     case wire::FrameType::kStreamReset:
       return stream(type, payload);
     case wire::FrameType::kPing:
-    case wire::FrameType::kMessage0:
-    case wire::FrameType::kMessage1:
+    case wire::FrameType::kDatagram0:
+    case wire::FrameType::kDatagram1:
       return;
   }
 }
@@ -151,14 +151,14 @@ void frame(Bytes bytes) {
   if (wire::decode(bytes, header, payload) != wire::DecodeError::kNone) return;
   const size_t head = wire::header_bytes(header.type);
   must(payload.size() + head == bytes.size(), "a frame's payload has another length");
-  std::array<std::byte, sizeof(wire::MessageHeader)> out{};
+  std::array<std::byte, sizeof(wire::DatagramHeader)> out{};
   wire::encode(header, out.data());
   wire::Header again;
   Bytes ignored;
   std::vector<std::byte> copy(bytes.begin(), bytes.end());
   std::copy_n(out.begin(), head, copy.begin());
   must(wire::decode(copy, again, ignored) == wire::DecodeError::kNone, "a header is not read back");
-  std::array<std::byte, sizeof(wire::MessageHeader)> twice{};
+  std::array<std::byte, sizeof(wire::DatagramHeader)> twice{};
   wire::encode(again, twice.data());
   must(out == twice, "a header changes when it is encoded again");
   body_of(header.type, payload);
@@ -169,7 +169,7 @@ void frame(Bytes bytes) {
 void repaired_frame(Bytes bytes) {
   if (bytes.size() < sizeof(wire::PlainHeader)) return;
   std::vector<std::byte> copy(bytes.begin(), bytes.end());
-  wire::MessageHeader raw{};
+  wire::DatagramHeader raw{};
   std::memcpy(&raw, copy.data(), std::min(sizeof raw, copy.size()));
   raw.common.magic = wire::Be16(wire::kMagic);
   raw.common.type = static_cast<uint8_t>(1 + raw.common.type % wire::kMaxFrameType);

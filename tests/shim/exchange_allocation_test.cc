@@ -63,7 +63,7 @@ class ExchangeAllocation : public testing::Test {
     header.sender = rank;
     header.incarnation = 7;
     header.payload_crc = wire::crc32c(elements_);
-    return exchange_->on_message(SessionSlot(uint32_t{rank}), header, elements_, now_ns);
+    return exchange_->on_datagram(SessionSlot(uint32_t{rank}), header, elements_, now_ns);
   }
   template <class F>
   static uint64_t allocations_of(F what) {
@@ -145,7 +145,7 @@ TEST_F(ExchangeAllocation, NotForLostChunksThatFindNoRoomInTheScheduler) {
   const uint64_t allocations = allocations_of([&] {
     for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {  // in order: one range
       ASSERT_EQ(push(0, chunk, 0), Taken::kYes);
-      OutgoingMessage out;
+      OutgoingDatagram out;
       ASSERT_TRUE(exchange_->next(out));
       sent_tags[chunk] = out.tag;
     }
@@ -157,7 +157,7 @@ TEST_F(ExchangeAllocation, NotForLostChunksThatFindNoRoomInTheScheduler) {
   EXPECT_EQ(exchange_->usage().lost_chunks, lost - kRanges);
   uint32_t sent = 0;
   const uint64_t later = allocations_of([&] {
-    OutgoingMessage out;
+    OutgoingDatagram out;
     for (bool more = true; more; exchange_->poll(0)) {
       for (more = false; exchange_->next(out); ++sent) more = true;
     }

@@ -181,7 +181,7 @@ TEST_F(GradientExchangeTest, OnePassLooksAtFewOfTheChunksWhoseTimeIsUp) {
   header.incarnation = 7;
   header.payload_crc = wire::crc32c(elements);
   for (header.chunk = 0; header.chunk.value < kChunks; ++header.chunk.value) {
-    ASSERT_EQ(exchange_.on_message(SessionSlot(0), header, elements, 0), Taken::kYes);
+    ASSERT_EQ(exchange_.on_datagram(SessionSlot(0), header, elements, 0), Taken::kYes);
   }
   uint32_t looked = 0;
   while (exchange_.next_deadline_ns() <= kPatienceNs) {
@@ -231,7 +231,7 @@ TEST_F(GradientExchangeTest, EachPushThatIsRefusedIsCountedUnderItsReasonAndChan
   test::ChunkFrame header;
   header.payload_crc = wire::crc32c(elements);
   const auto push = [&](test::ChunkFrame sent) {
-    return exchange_.on_message(SessionSlot(uint32_t{sent.sender}), sent, elements, 0);
+    return exchange_.on_datagram(SessionSlot(uint32_t{sent.sender}), sent, elements, 0);
   };
   for (header.sender = 0; header.sender < 2; ++header.sender) {
     header.incarnation = 7 + header.sender;
@@ -252,7 +252,7 @@ TEST_F(GradientExchangeTest, EachPushThatIsRefusedIsCountedUnderItsReasonAndChan
     test::ChunkFrame wrong = header;
     row.change(wrong);
     const uint64_t before = counters_.get(row.counter);
-    EXPECT_EQ(exchange_.on_message(SessionSlot(0), wrong, elements, 0), row.taken) << row.what;
+    EXPECT_EQ(exchange_.on_datagram(SessionSlot(0), wrong, elements, 0), row.taken) << row.what;
     EXPECT_EQ(counters_.get(row.counter), before + 1) << row.what;
     EXPECT_EQ(counters_.get(Counter::kPushChunks), 5U) << row.what;
   }
@@ -272,7 +272,7 @@ TEST_F(GradientExchangeTest, AMemberThatTakesNoSumsLeavesRoomForOtherJobs) {
   ASSERT_TRUE(bind_worker(JobSlot(0), 0, 7, 0));
   const auto flood = [&] {
     uint32_t taken = 0;
-    while (exchange_.on_message(SessionSlot(0), header, elements, 0) == Taken::kYes) {
+    while (exchange_.on_datagram(SessionSlot(0), header, elements, 0) == Taken::kYes) {
       header.chunk.value += 2;
       ++taken;
     }
@@ -294,7 +294,7 @@ TEST_F(GradientExchangeTest, AMemberThatTakesNoSumsLeavesRoomForOtherJobs) {
   for (const uint16_t rank : {uint16_t{0}, uint16_t{1}}) {
     ASSERT_TRUE(bind_worker(JobSlot(1), Rank(rank), 7, Token(uint64_t{1} + rank)));
     innocent.sender = rank;
-    EXPECT_EQ(exchange_.on_message(SessionSlot(1u + rank), innocent, elements, 0), Taken::kYes);
+    EXPECT_EQ(exchange_.on_datagram(SessionSlot(1u + rank), innocent, elements, 0), Taken::kYes);
   }
   command::RemoveJob end;
   end.job = JobSlot(1);
@@ -310,13 +310,13 @@ TEST_F(GradientExchangeTest, ASumThatTheNicStillReadsIsNotOverwrittenAndItsPushC
   header.incarnation = 7;
   header.payload_crc = wire::crc32c(elements);
   for (header.round = 1; header.round.value < 3; ++header.round.value) {
-    ASSERT_EQ(exchange_.on_message(SessionSlot(0), header, elements, 0), Taken::kYes);
+    ASSERT_EQ(exchange_.on_datagram(SessionSlot(0), header, elements, 0), Taken::kYes);
   }
   port_.reads = true;
-  EXPECT_EQ(exchange_.on_message(SessionSlot(0), header, elements, 0), Taken::kNo);
+  EXPECT_EQ(exchange_.on_datagram(SessionSlot(0), header, elements, 0), Taken::kNo);
   EXPECT_EQ(counters_.get(Counter::kDropSlotBusy), 1U);
   port_.reads = false;
-  EXPECT_EQ(exchange_.on_message(SessionSlot(0), header, elements, 0), Taken::kYes);
+  EXPECT_EQ(exchange_.on_datagram(SessionSlot(0), header, elements, 0), Taken::kYes);
   EXPECT_EQ(counters_.get(Counter::kPushChunks), 3U);
 }
 
@@ -348,8 +348,8 @@ TEST_F(GradientExchangeTest, SumsThatThePortCannotMapAreSentByCopy) {
     header.round = 1;
     header.incarnation = 7;
     header.payload_crc = wire::crc32c(elements);
-    ASSERT_EQ(exchange_.on_message(SessionSlot(0), header, elements, 0), Taken::kYes);
-    OutgoingMessage out;
+    ASSERT_EQ(exchange_.on_datagram(SessionSlot(0), header, elements, 0), Taken::kYes);
+    OutgoingDatagram out;
     ASSERT_TRUE(exchange_.next(out));
     EXPECT_EQ(out.pin != nullptr, maps);
     EXPECT_TRUE(std::ranges::equal(out.payload, elements));

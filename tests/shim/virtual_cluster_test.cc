@@ -75,12 +75,18 @@ TEST(VirtualCluster, OpensJobsWhoeverLooks) {
 TEST(JobCalls, TellTheFirstErrorOfAllThatWereCalled) {
   Pair pair(Look::kWoken);
   ASSERT_TRUE(pair.opens());
-  JobCalls calls(pair.cluster);
-  calls.declare(0, 1, JobSlot(7), {});
-  calls.declare(1, 1, JobSlot(8), {});
-  const Status status = calls.wait(pair.cluster.now_ns() + kSecond);
-  EXPECT_EQ(status.error().code, Errc::kNotFound);
-  EXPECT_TRUE(calls.wait()) << "nobody is called";
+  OpenJob nameless;
+  for (const bool opens_first : {false, true}) {
+    JobCalls calls(pair.cluster);
+    const auto open = [&] { calls.open(1, 1, nameless, [](const OpenedJob&) {}); };
+    if (opens_first) open();
+    calls.declare(0, 1, JobSlot(7), {});
+    if (!opens_first) open();
+    const Status status = calls.wait(pair.cluster.now_ns() + kSecond);
+    EXPECT_EQ(status.error().code, opens_first ? Errc::kInvalidArgument : Errc::kNotFound)
+        << status.error().message;
+    EXPECT_TRUE(calls.wait()) << "nobody is called";
+  }
 }
 
 TEST(JobCalls, DoNotWaitForeverAndMayBeAnsweredLater) {

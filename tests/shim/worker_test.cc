@@ -108,7 +108,7 @@ TEST_F(WorkerTest, PushPullGoesOutOnceAndEndsWhenEverySumIsHere) {
 
 TEST_F(WorkerTest, PreparesTheChunkOfTheRightBytes) {
   submit(SubmitOp::kPushPull, 1);
-  OutgoingMessage out;
+  OutgoingDatagram out;
   ASSERT_TRUE(worker_.prepare(scheduled(1, ChunkIndex(kChunks - 1)), out));
   EXPECT_EQ(out.payload.size(), (1000U - 64 * (kChunks - 1)) * 4);
   EXPECT_EQ(out.payload.data(), reinterpret_cast<std::byte*>(memory_.data() + 64 * (kChunks - 1)));
@@ -205,7 +205,7 @@ TEST_F(WorkerTest, ARefillSendsAgainWhatHasNoSumWhateverWasAcknowledged) {
   key.chunk = 7;
   worker_.on_acked(kJob, key);
   EXPECT_TRUE(completions().empty());
-  OutgoingMessage out;
+  OutgoingDatagram out;
   EXPECT_FALSE(worker_.prepare(scheduled(1, 3), out)) << "its sum is here";
   EXPECT_TRUE(worker_.prepare(scheduled(1, 7), out));
   EXPECT_TRUE(worker_.on_lost(kJob, key));
@@ -392,7 +392,7 @@ TEST_F(WorkerTest, RoundsThatWillNotBeCompleteEndAndNothingElse) {
 TEST_F(WorkerTest, ARoundThatWillNotBeCompleteIsNotSentOrWrittenAnyMore) {
   submit(SubmitOp::kPush, 1);
   ranges();
-  OutgoingMessage out;
+  OutgoingDatagram out;
   ASSERT_TRUE(worker_.prepare(scheduled(1, 0), out));
   worker_.fail_rounds({kJob, {5, 1}, Errc::kPeerLeft});
   submit(SubmitOp::kPull, 2);

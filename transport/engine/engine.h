@@ -39,7 +39,7 @@ struct EngineConfig {
   SessionConfig session;
   uint32_t max_sessions = 1024;
   uint32_t max_in_flight_packets = 65536;  // records shared by all sessions
-  // Bytes that may be ahead of the link when its rate is known. The most urgent message waits for
+  // Bytes that may be ahead of the link when its rate is known. The most urgent datagram waits for
   // at most these and two frames.
   uint64_t tx_bound_bytes = 64 * 1024;
   // Bytes that may wait before this host's link when several send to it and its rate is known: the
@@ -52,7 +52,7 @@ struct EngineConfig {
 };
 
 inline constexpr uint32_t kBurst = 32;    // frames per receive burst at most, as DPDK's examples
-inline constexpr uint32_t kTxBurst = 64;  // messages per pass at most: receiving is never starved
+inline constexpr uint32_t kTxBurst = 64;  // datagrams per pass at most: receiving is never starved
 // Bytes that a pass receives at most, and that it sends, unless kLeastBurst frames are more: so few
 // that what the driver has copied is still in the core's own cache when the engine reads it, and
 // the reverse. In eights: vector drivers take multiples of that.
@@ -122,7 +122,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     if constexpr (StreamService<S>) {
       work += send_by_turns();
     } else if (!stalled_) {
-      work += send_messages();
+      work += send_datagrams();
     }
     work += report_events();
     if (now_ns >= next_tick_ns_) tick();
@@ -167,13 +167,13 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     return type == wire::FrameType::kControl &&
            (outbox_.size() >= kMostReports || reported_bytes_ >= kMostReportedBytes);
   }
-  void receive_message(SessionSlot slot, SessionEntry& entry, wire::Header& header,
-                       std::span<const std::byte> payload, bool marked) noexcept;
+  void receive_datagram(SessionSlot slot, SessionEntry& entry, wire::Header& header,
+                        std::span<const std::byte> payload, bool marked) noexcept;
   void divide_credit() noexcept;
   uint32_t send_session_frames();
-  uint32_t send_messages() noexcept;
-  void close_oversized(const OutgoingMessage& message, SessionEntry& entry);
-  void send_message(OutgoingMessage& message, TxFrame& frame, SessionEntry& entry) noexcept;
+  uint32_t send_datagrams() noexcept;
+  void close_oversized(const OutgoingDatagram& datagram, SessionEntry& entry);
+  void send_datagram(OutgoingDatagram& datagram, TxFrame& frame, SessionEntry& entry) noexcept;
   void count_sent(const SessionEntry& entry, uint32_t bytes) noexcept;
   void update_block(SessionSlot slot, SessionEntry& entry) noexcept;
 

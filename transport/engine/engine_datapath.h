@@ -29,7 +29,7 @@ inline Counter drop_counter(wire::DecodeError error) noexcept {
 template <Port P, Service S>
 uint32_t Engine<P, S>::receive() noexcept {
   const uint32_t count = port_.rx_burst(std::span(burst_).first(rx_burst_), now_ns_);
-  wire::Header header;  // zeroed once, as send_messages' message
+  wire::Header header;  // zeroed once, as send_datagrams' datagram
   for (uint32_t i = 0; i < count; ++i) {
     if (i + 1 < count) __builtin_prefetch(burst_[i + 1].payload.data());
     receive_frame(burst_[i], header);
@@ -51,8 +51,8 @@ void Engine<P, S>::receive_frame(const RxFrame& frame, wire::Header& header) noe
     counters_.add(detail::drop_counter(error));
     return;
   }
-  const bool message = wire::is_message(header.type);
-  if (!message && overloads_control(header.type)) [[unlikely]] {
+  const bool datagram = wire::is_datagram(header.type);
+  if (!datagram && overloads_control(header.type)) [[unlikely]] {
     counters_.add(Counter::kDropControl);
     return;
   }
@@ -71,16 +71,16 @@ void Engine<P, S>::receive_frame(const RxFrame& frame, wire::Header& header) noe
   }
   const SessionSlot slot = sessions_.slot_of(header.session);
   sessions_.touch(slot);
-  if (message) {
-    receive_message(slot, *entry, header, payload, frame.ecn_ce);
+  if (datagram) {
+    receive_datagram(slot, *entry, header, payload, frame.ecn_ce);
   } else {
     entry->session->on_frame(header, payload, now_ns_, frame.ecn_ce);
   }
 }
 
 template <Port P, Service S>
-void Engine<P, S>::receive_message(SessionSlot slot, SessionEntry& entry, wire::Header& header,
-                                   std::span<const std::byte> payload, bool marked) noexcept {
+void Engine<P, S>::receive_datagram(SessionSlot slot, SessionEntry& entry, wire::Header& header,
+                                    std::span<const std::byte> payload, bool marked) noexcept {
   if (entry.session->state() != Session::State::kOpen) [[unlikely]] {
     counters_.add(Counter::kDropNotOpen);
     return;
@@ -94,11 +94,11 @@ void Engine<P, S>::receive_message(SessionSlot slot, SessionEntry& entry, wire::
     return;
   }
   header.payload_crc ^= entry.tag.payload;
-  if (service_.on_message(slot, header, payload, now_ns_) == Taken::kYes) {
+  if (service_.on_datagram(slot, header, payload, now_ns_) == Taken::kYes) {
     entry.session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, now_ns_,
                             marked);
-    credit_.on_message(slot, header.priority, sizeof(wire::MessageHeader) + header.payload_bytes,
-                       now_ns_);
+    credit_.on_datagram(slot, header.priority, sizeof(wire::DatagramHeader) + header.payload_bytes,
+                        now_ns_);
   }
 }
 
@@ -120,7 +120,7 @@ void Engine<P, S>::count_sent(const SessionEntry& entry, uint32_t bytes) noexcep
   pacer_.sent(bytes + entry.link_overhead_bytes, now_ns_);
 }
 
-// Acknowledgements, handshakes, probes and control bytes go before messages: they are few and
+// Acknowledgements, handshakes, probes and control bytes go before datagrams: they are few and
 // small.
 template <Port P, Service S>
 uint32_t Engine<P, S>::send_session_frames() {
@@ -164,9 +164,9 @@ uint32_t Engine<P, S>::send_session_frames() {
 }
 
 template <Port P, Service S>
-uint32_t Engine<P, S>::send_messages() noexcept {
+uint32_t Engine<P, S>::send_datagrams() noexcept {
   uint32_t sent = 0;
-  OutgoingMessage message;  // zeroed once: for each message it takes longer than filling it
+  OutgoingDatagram datagram;  // zeroed once: for each datagram it takes longer than filling it
   while (sent < tx_burst_) {
     if (!pacer_.allows(now_ns_)) {
       paced_ = true;
@@ -178,27 +178,27 @@ uint32_t Engine<P, S>::send_messages() noexcept {
       stalled_ = true;
       break;
     }
-    if (!service_.next(message)) {
+    if (!service_.next(datagram)) {
       port_.tx_cancel(frame);
       break;
     }
-    SessionEntry& entry = sessions_.at(message.session);
-    if (message.pin == nullptr && frame_bytes(message) > frame.capacity) [[unlikely]] {
+    SessionEntry& entry = sessions_.at(datagram.session);
+    if (datagram.pin == nullptr && frame_bytes(datagram) > frame.capacity) [[unlikely]] {
       port_.tx_cancel(frame);
-      close_oversized(message, entry);
+      close_oversized(datagram, entry);
       continue;
     }
-    if (entry.session->can_send(frame_bytes(message), now_ns_)) [[likely]] {
-      send_message(message, frame, entry);
+    if (entry.session->can_send(frame_bytes(datagram), now_ns_)) [[likely]] {
+      send_datagram(datagram, frame, entry);
       entry.refused_bytes = 0;
       ++sent;
     } else {  // it begins a burst below one frame, or the last records of packets are taken
-      entry.refused_bytes = frame_bytes(message);
+      entry.refused_bytes = frame_bytes(datagram);
       port_.tx_cancel(frame);
-      service_.on_lost(message.session, message.tag);
+      service_.on_lost(datagram.session, datagram.tag);
     }
-    sessions_.touch(message.session);
-    update_block(message.session, entry);
+    sessions_.touch(datagram.session);
+    update_block(datagram.session, entry);
   }
   for (const SessionSlot slot : sessions_.touched()) {
     if (sessions_.in_use(slot)) {
@@ -213,45 +213,45 @@ uint32_t Engine<P, S>::send_messages() noexcept {
   return sent;
 }
 
-// Job control agrees on messages that all paths carry. It has not: nothing is written beyond a
+// Services agree on datagrams that all paths carry. This one has not: nothing is written beyond a
 // buffer.
 template <Port P, Service S>
-void Engine<P, S>::close_oversized(const OutgoingMessage& message, SessionEntry& entry) {
-  service_.on_lost(message.session, message.tag);
-  entry.session->close(
-      Errc::kProtocol,
-      "a frame of " + std::to_string(frame_bytes(message)) + " bytes is more than the port carries",
-      now_ns_);
-  sessions_.touch(message.session);
-  update_block(message.session, entry);
+void Engine<P, S>::close_oversized(const OutgoingDatagram& datagram, SessionEntry& entry) {
+  service_.on_lost(datagram.session, datagram.tag);
+  entry.session->close(Errc::kProtocol,
+                       "a frame of " + std::to_string(frame_bytes(datagram)) +
+                           " bytes is more than the port carries",
+                       now_ns_);
+  sessions_.touch(datagram.session);
+  update_block(datagram.session, entry);
 }
 
 template <Port P, Service S>
-void Engine<P, S>::send_message(OutgoingMessage& message, TxFrame& frame,
-                                SessionEntry& entry) noexcept {
-  constexpr uint32_t kHeaderBytes = sizeof(wire::MessageHeader);
-  const auto payload_bytes = static_cast<uint32_t>(message.payload.size());
-  const uint32_t bytes = frame_bytes(message);
-  wire::Header& header = message.header;
+void Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame,
+                                 SessionEntry& entry) noexcept {
+  constexpr uint32_t kHeaderBytes = sizeof(wire::DatagramHeader);
+  const auto payload_bytes = static_cast<uint32_t>(datagram.payload.size());
+  const uint32_t bytes = frame_bytes(datagram);
+  wire::Header& header = datagram.header;
   header.session = entry.session->peer_number();
-  header.packet_number = entry.session->on_send_message(message.tag, bytes, now_ns_);
-  header.flags = static_cast<uint16_t>(header.flags | entry.session->message_flags());
+  header.packet_number = entry.session->on_send_datagram(datagram.tag, bytes, now_ns_);
+  header.flags = static_cast<uint16_t>(header.flags | entry.session->datagram_flags());
   header.payload_bytes = static_cast<uint16_t>(payload_bytes);
-  if (message.pin == nullptr) {
-    const std::byte* const payload = message.payload.data();
+  if (datagram.pin == nullptr) {
+    const std::byte* const payload = datagram.payload.data();
     header.payload_crc = wire::copy_crc32c_fetching(frame.data + kHeaderBytes, payload,
                                                     payload_bytes, payload + payload_bytes);
   }
   header.tag = entry.tag.header;
   header.payload_crc ^= entry.tag.payload;
   wire::encode(header, frame.data);
-  if (message.pin == nullptr) {
+  if (datagram.pin == nullptr) {
     port_.tx_send(frame, entry.path, bytes);
   } else {
-    port_.tx_send_shared(frame, kHeaderBytes, entry.path, message.payload, *message.pin);
+    port_.tx_send_shared(frame, kHeaderBytes, entry.path, datagram.payload, *datagram.pin);
   }
   count_sent(entry, bytes);
-  service_.charge(message.job, bytes);
+  service_.charge(datagram.job, bytes);
 }
 
 // Keeps the promise that service_.next() only names sessions with room for one more frame.

@@ -82,16 +82,16 @@ void Engine<P, S>::settle_after_sending(SessionSlot slot, SessionEntry& entry) {
   sessions_.set_deadline(slot, std::min(session.next_deadline_ns(), pending ? now_ns_ : kNever));
 }
 
-// Streams and messages take turns at who is first: who was and sent something is not the next time,
-// so that neither has all of a link or a window that holds both up.
+// Streams and datagrams take turns at who is first: who was and sent something is not the next
+// time, so that neither has all of a link or a window that holds both up.
 template <Port P, Service S>
 uint32_t Engine<P, S>::send_by_turns() {
   const bool streams_first = streams_first_;
   uint32_t segments = streams_first ? send_streams() : 0;
-  const uint32_t messages = stalled_ ? 0 : send_messages();
+  const uint32_t datagrams = stalled_ ? 0 : send_datagrams();
   if (!streams_first) segments = send_streams();
-  if ((streams_first ? segments : messages) > 0) streams_first_ = !streams_first;
-  return segments + messages;
+  if ((streams_first ? segments : datagrams) > 0) streams_first_ = !streams_first;
+  return segments + datagrams;
 }
 
 // Each session in the line sends some segments and goes behind the others, as long as the link

@@ -1,6 +1,6 @@
-// Bounds the bytes that may stand in front of an urgent message behind the port: virtual devices do
-// not say when a frame has left, so frames are released at the link's rate, with a bucket as deep
-// as the bound that the configuration states (like byte queue limits, in time instead of
+// Bounds the bytes that may stand in front of an urgent datagram behind the port: virtual devices
+// do not say when a frame has left, so frames are released at the link's rate, with a bucket as
+// deep as the bound that the configuration states (like byte queue limits, in time instead of
 // completions). Paper: ours; Homa (ATC 2021, section 5) caps the NIC's backlog for the same reason.
 #pragma once
 

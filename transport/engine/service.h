@@ -1,7 +1,7 @@
-// What an engine and the service that it carries ask of each other: the service says where messages
-// come from and where they go, the engine which sessions there are. A message fills one frame: it
-// arrives whole and in no order, is acknowledged, and when it is lost its service decides whether
-// to send it again. The first service is the gradient exchange, whose messages are chunks
+// What an engine and the service that it carries ask of each other: the service says where
+// datagrams come from and where they go, the engine which sessions there are. A datagram fills one
+// frame: it arrives whole and in no order, is acknowledged, and when it is lost its service decides
+// whether to send it again. The first service is the gradient exchange, whose datagrams are chunks
 // (shim/exchange/gradient_exchange.h).
 //
 // Owner/thread: the engine's thread. All calls are made from within Engine::poll_once, but for
@@ -24,10 +24,10 @@
 
 namespace mercury {
 
-// A message that leaves now. `header` lacks only session, packet number and (when `pin` is null)
+// A datagram that leaves now. `header` lacks only session, packet number and (when `pin` is null)
 // the payload's CRC. With a pin the payload is shared by several frames and goes out without a
 // copy; without one the engine copies it into the frame and sums it in the same pass.
-struct OutgoingMessage {
+struct OutgoingDatagram {
   SessionSlot session;
   JobSlot job;
   wire::Header header;
@@ -36,8 +36,8 @@ struct OutgoingMessage {
   SentTag tag;  // comes back in on_acked or on_lost
 };
 
-inline uint32_t frame_bytes(const OutgoingMessage& message) noexcept {
-  return static_cast<uint32_t>(sizeof(wire::MessageHeader) + message.payload.size());
+inline uint32_t frame_bytes(const OutgoingDatagram& datagram) noexcept {
+  return static_cast<uint32_t>(sizeof(wire::DatagramHeader) + datagram.payload.size());
 }
 
 enum class Taken : uint8_t {
@@ -48,10 +48,10 @@ enum class Taken : uint8_t {
 // What a service may ask of its engine while it carries out a command. Cold.
 class SessionHost {
  public:
-  // The session's messages are the service's from now on: it is blocked until the engine unblocks
+  // The session's datagrams are the service's from now on: it is blocked until the engine unblocks
   // it. Nothing: it has closed meanwhile, which is no error: SessionClosed is on its way.
   virtual std::optional<SessionSlot> claim(Token token) = 0;
-  // How many will send messages to this engine for the job, before the first does.
+  // How many will send datagrams to this engine for the job, before the first does.
   virtual void expect(JobSlot job, const CreditAllocator::FanIn& fan_in) = 0;
   // Whether receivers grant more to senders of what is urgent (flow/credit.h).
   virtual void heed_urgency(JobSlot job, bool heed) = 0;
@@ -66,12 +66,12 @@ class SessionHost {
 // (Version 14 does not know concepts.)
 template <class S>
 concept Service = requires(S service, SessionSlot session, const wire::Header& header,
-                           std::span<const std::byte> payload, OutgoingMessage& out,
+                           std::span<const std::byte> payload, OutgoingDatagram& out,
                            const SentTag& tag, uint64_t now_ns, uint32_t bytes, JobSlot job) {
-  // A message arrived on an open session; the header is verified, the payload's CRC is not.
-  { service.on_message(session, header, payload, now_ns) } noexcept -> std::same_as<Taken>;
-  // The most urgent message that may go. False: nothing. `out` may hold the last one: all of it is
-  // written that OutgoingMessage does not leave to the engine, flags too.
+  // A datagram arrived on an open session; the header is verified, the payload's CRC is not.
+  { service.on_datagram(session, header, payload, now_ns) } noexcept -> std::same_as<Taken>;
+  // The most urgent datagram that may go. False: nothing. `out` may hold the last one: all of it is
+  // written that OutgoingDatagram does not leave to the engine, flags too.
   { service.next(out) } noexcept -> std::same_as<bool>;
   { service.charge(job, bytes) } noexcept;
   { service.on_acked(session, tag) } noexcept;

@@ -70,7 +70,7 @@ struct HelloRefused {  // by the engine itself: no version in common. At most on
   std::string job;
   std::string text;
 };
-// Of Connect: HELLO_ACK has come. Of Accept: a frame, other than a message, has come that proves
+// Of Connect: HELLO_ACK has come. Of Accept: a frame, other than a datagram, has come that proves
 // the peer knows the key.
 struct SessionOpened {
   Token token;

@@ -3,7 +3,7 @@
 // (flow/stream/streams.h); an engine whose service is no StreamService never does.
 //
 // Owner/thread: the engine's. Streams allocate as they open and as their windows grow, so this is
-// no part of the datapath of messages. Calls that name a stream which is over, or a session that
+// no part of the datapath of datagrams. Calls that name a stream which is over, or a session that
 // has closed, take and give nothing: the service has been told, or will be in this pass.
 #pragma once
 

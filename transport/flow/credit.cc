@@ -69,7 +69,7 @@ void CreditAllocator::remove_session(SessionSlot slot) noexcept {
 void CreditAllocator::set_rate(uint64_t link_bytes_per_second) noexcept {
   rate_ = link_bytes_per_second;
   queue_ = IncastQueue(queue_.configured_bytes(), longest_queue_bytes());
-  // Who still sends is heard of again with its next message.
+  // Who still sends is heard of again with its next datagram.
   for (Sender& sender : senders_) {
     sender.active = false;
     sender.changed = sender.present;
@@ -254,7 +254,7 @@ void CreditAllocator::share_out() noexcept {
   uint64_t weights = 0;
   for (const JobCredit& job : jobs_) weights += job.active > 0 ? job.weight : 0;
   for (JobCredit& job : jobs_) {
-    // Of a job that is being removed messages may still come; its weight is gone already.
+    // Of a job that is being removed datagrams may still come; its weight is gone already.
     job.share_bytes = job.active > 0 && job.weight > 0 ? budget_bytes() * job.weight / weights : 0;
     job.oldest_bytes = job.oldest == kNoPriority ? 0 : job.share_bytes / kOldestShare;
     if (job.active == 0) continue;

@@ -3,7 +3,7 @@
 // in a round trip; it divides that, and a queue (flow/incast_queue.h), among those who send.
 //
 // The budget is divided between jobs by weight; within a job first come the senders whose last
-// messages were the most urgent (each sender's scheduler sends its most urgent first, so that is
+// datagrams were the most urgent (each sender's scheduler sends its most urgent first, so that is
 // what it still has). They have an equal share, and more as far as they fill it: a sender whose own
 // link is divided between several receivers cannot, and what it would hold in vain is the others'.
 // The one that has waited longest to be among the urgent has a tenth at least, and each other one
@@ -71,8 +71,8 @@ class CreditAllocator {
 
   // --- datapath ---
   // `bytes`: of the frame, as grants count them.
-  void on_message(SessionSlot session, uint16_t priority, uint32_t bytes,
-                  uint64_t now_ns) noexcept {
+  void on_datagram(SessionSlot session, uint16_t priority, uint32_t bytes,
+                   uint64_t now_ns) noexcept {
     if (rate_ == 0) return;
     note(session.value, priority, bytes, now_ns);
   }

@@ -1,6 +1,6 @@
 // Notices a path that carries small frames and no large ones: keepalives and acknowledgements
 // arrive, so the peer seems alive, and what it waits for never comes. Frames with content
-// (messages, control segments) of one size that are lost over and over for a whole peer time-out,
+// (datagrams, control segments) of one size that are lost over and over for a whole peer time-out,
 // and none as large delivered in between, mean that the session is of no use.
 //
 // Paper: RFC 8899 section 4.3 calls it black hole detection; a shorter frame would need the job to

@@ -3,7 +3,7 @@
 // What is configured is what every path is taken to hold. Twice as much for each sender is what one
 // may turn out to hold, where senders have as many receivers as a receiver has senders: their links
 // are as narrow as this one, and who may not send to one receiver sends to another what others do
-// not send yet, and sums wait for the rest. (More senders than that fill this link whatever waits
+// not send yet. (More senders than that fill this link whatever waits
 // before it.) While the link is at least half full and no frame is marked or missing, an eighth
 // more is allowed at each measurement; after one that is, what is configured again for a second or,
 // where it is so each time, up to a minute. No more than what drains before the senders' windows
@@ -14,8 +14,8 @@
 // marks, but a frame for each sender, and to half for what is missing, but two frames for each;
 // then a twelfth more at a time.
 //
-// What is in flight may lie elsewhere: with fewer servers than workers, acknowledgements of sums
-// wait behind the gradients that fill the servers' links, and what they acknowledge counts as in
+// What is in flight may lie elsewhere: where few hosts answer many, acknowledgements of answers
+// wait behind what fills those hosts' links, and what they acknowledge counts as in
 // flight until then. It does not lie before a link that is not full. So while that is so, and no
 // frame is marked or missing, as much again as the queue may be in flight, and a quarter less of it
 // at each measurement that finds the link full.

@@ -5,8 +5,9 @@
 namespace mercury {
 namespace {
 
-// A pause shorter than this is a gap between two tensors, not between two iterations; the
-// receiver (credit.h) keeps a silent sender's share for at least as long.
+// A pause shorter than this is a gap within a burst, not between two (of training: between two
+// tensors, not two iterations); the receiver (credit.h) keeps a silent sender's share for at least
+// as long.
 constexpr uint64_t kBurstPauseNs = 2'000'000;
 
 }  // namespace

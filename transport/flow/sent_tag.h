@@ -1,5 +1,5 @@
 // What a packet carried, in the words of who sent it: kept until it is acknowledged or lost, and
-// then given back. A message's words are the service's, all others' the session's.
+// then given back. A datagram's words are the service's, all others' the session's.
 #pragma once
 
 #include <cstdint>

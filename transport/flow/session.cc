@@ -231,11 +231,11 @@ bool Session::can_send(uint32_t bytes) const noexcept { return impl_->can_send(b
 bool Session::can_send(uint32_t bytes, uint64_t now_ns) noexcept {
   return impl_->can_send(bytes, now_ns);
 }
-uint16_t Session::message_flags() const noexcept {
+uint16_t Session::datagram_flags() const noexcept {
   return impl_->gate.ask_now() ? uint16_t{wire::kFlagAckNow} : uint16_t{0};
 }
-uint64_t Session::on_send_message(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept {
-  return impl_->on_send_message(tag, bytes, now_ns);
+uint64_t Session::on_send_datagram(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept {
+  return impl_->on_send_datagram(tag, bytes, now_ns);
 }
 bool Session::has_pending(uint64_t now_ns) const noexcept { return impl_->has_pending(now_ns); }
 uint32_t Session::build(std::span<std::byte> out, uint64_t now_ns) noexcept {

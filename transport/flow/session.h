@@ -1,12 +1,11 @@
-// One session: two engines that exchange messages, control messages and byte streams, of one job or
-// of none. Sans-I/O: it is told what arrived and what time it is, and is asked what to send.
+// One session: two engines that exchange datagrams, control messages and byte streams, of one job
+// or of none. Sans-I/O: it is told what arrived and what time it is, and is asked what to send.
 //
 // Packet numbers never repeat (64 bits). Acknowledgements carry ranges. Loss is declared by packet
 // and time thresholds, a probe covers the tail (RFC 9002, RFC 8985), and what is lost is reported
-// as the message that it carried: the scheduler sends the message again, in a new packet, at its
-// own priority.
+// as the datagram that it carried: its service sends it again, in a new packet.
 //
-// Owner/thread: one engine. The datapath calls (noexcept) do not allocate for messages: records of
+// Owner/thread: one engine. The datapath calls (noexcept) do not allocate for datagrams: records of
 // packets in flight come from the engine's SentPool in blocks and go back as they are acknowledged,
 // so an idle session holds none.
 //
@@ -50,12 +49,12 @@ struct SessionConfig {
 // session's send_control and close and its accessors, nothing else, and must not destroy it.
 class SessionEvents {
  public:
-  virtual void on_acked(SessionSlot, const SentTag&) noexcept = 0;  // messages only
-  virtual void on_lost(SessionSlot, const SentTag&) noexcept = 0;   // messages only: schedule again
+  virtual void on_acked(SessionSlot, const SentTag&) noexcept = 0;  // datagrams only
+  virtual void on_lost(SessionSlot, const SentTag&) noexcept = 0;  // datagrams only: schedule again
   virtual void on_window_open(
       SessionSlot) noexcept = 0;  // can_send() became true after it was false
   // The peer knows the key: active side, HELLO_ACK arrived (its proof is the control plane's to
-  // check); passive side, the first frame, other than a message, with the session's tag.
+  // check); passive side, the first frame, other than a datagram, with the session's tag.
   virtual void on_open(SessionSlot) = 0;
   // Refused, closed by either side, lost, timed out. Exactly once for each session that connect()
   // or accept() was called on; what was in flight is neither acknowledged nor lost any more.
@@ -107,7 +106,7 @@ class Session {
       const noexcept;  // sent (passive) or received (active, since on_open)
 
   // --- receiving -----------------------------------------------------------------------------
-  // For every decoded frame of this session except messages: HELLO again (the engine knows it by
+  // For every decoded frame of this session except datagrams: HELLO again (the engine knows it by
   // source and the number in its body), HELLO_ACK, REFUSE, CLOSE, ACK, PING, CONTROL, STREAM,
   // STREAM_CREDIT, STREAM_RESET. Checks tag and payload CRC itself; what is wrong is dropped under
   // its counter. A peer that acknowledges what was never sent, announces an impossible control
@@ -115,8 +114,8 @@ class Session {
   // `marked`: the network marked the frame (ECN).
   void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
                 bool marked = false);
-  // For messages: first is_new (false: duplicate or not open, drop it), then received when the
-  // message was taken, or is not needed any more; without it the peer will send the message again.
+  // For datagrams: first is_new (false: duplicate or not open, drop it), then received when the
+  // datagram was taken, or is not needed any more; without it the peer will send it again.
   bool is_new(uint64_t packet_number) const noexcept;
   void received(uint64_t packet_number, bool ack_now, uint64_t now_ns,
                 bool marked = false) noexcept;
@@ -125,7 +124,7 @@ class Session {
   void set_grant(uint16_t now_units, uint16_t idle_units) noexcept;
 
   // --- sending -------------------------------------------------------------------------------
-  // Whether a message frame of `bytes` fits now, as far as is known without a clock (state kOpen
+  // Whether a datagram frame of `bytes` fits now, as far as is known without a clock (state kOpen
   // only): into the window and the peer's grant; where these are below one frame, one at a time, at
   // intervals that keep their rate. After false, on_window_open says when to ask again.
   bool can_send(uint32_t bytes) const noexcept;
@@ -133,13 +132,13 @@ class Session {
   // and below one frame the first waits a random part of its interval, so that many senders that
   // begin at once do not arrive at once.
   bool can_send(uint32_t bytes, uint64_t now_ns) noexcept;
-  // A message frame leaves: its packet number. `bytes` is the UDP payload, for which can_send was
+  // A datagram frame leaves: its packet number. `bytes` is the UDP payload, for which can_send was
   // true.
-  uint64_t on_send_message(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
-  // Flags for the header of the message that on_send_message was called for last: kFlagAckNow at
+  uint64_t on_send_datagram(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
+  // Flags for the header of the datagram that on_send_datagram was called for last: kFlagAckNow at
   // each quarter of the window and where it is full, so that a small window does not wait for
   // ack_every_packets.
-  uint16_t message_flags() const noexcept;
+  uint16_t datagram_flags() const noexcept;
   // Whether build() has something: acknowledgement due, handshake, control bytes, probe, close.
   bool has_pending(uint64_t now_ns) const noexcept;
   // Writes the session's next own frame into `out` (at least 1232 bytes; what the port carries, or
@@ -155,7 +154,7 @@ class Session {
   // Of an open session that carries them, else null: the calls of a service (Streams).
   Streams* streams() noexcept;
   // Whether a segment of a stream waits and may go: streams share window, grant and pace with
-  // messages, first come, first served.
+  // datagrams, first come, first served.
   bool can_send_stream(uint64_t now_ns) noexcept;
   // As build(), of one segment; 0 also if it does not fit `out`.
   uint32_t build_stream(std::span<std::byte> out, uint64_t now_ns) noexcept;

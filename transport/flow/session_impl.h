@@ -82,7 +82,7 @@ struct Session::Impl {
   // Sending (session_send.cc).
   bool can_send(uint32_t bytes) const noexcept;
   bool can_send(uint32_t bytes, uint64_t now_ns) noexcept;
-  uint64_t on_send_message(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
+  uint64_t on_send_datagram(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
   bool has_pending(uint64_t now_ns) const noexcept;
   bool control_due() const noexcept;
   bool signal_due() const noexcept { return streams && streams->signal_due(); }

@@ -46,8 +46,8 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     case wire::FrameType::kStreamReset:
       on_stream_frame(header, payload, now_ns, marked);
       return;
-    case wire::FrameType::kMessage0:
-    case wire::FrameType::kMessage1:
+    case wire::FrameType::kDatagram0:
+    case wire::FrameType::kDatagram1:
       count(Counter::kDropType);
       return;
   }
@@ -188,7 +188,7 @@ void Session::Impl::deliver_control() {
 void Session::Impl::packet_acked(const SentRecord& record) noexcept {
   acks_in.on_acked(record);
   delivery.on_delivered(record.bytes);
-  if (wire::is_message(record.tag.type())) {
+  if (wire::is_datagram(record.tag.type())) {
     events.on_acked(slot, record.tag);
   } else if (record.tag.type() == wire::FrameType::kControl) {
     control_out.on_acked(segment_of(record.tag));
@@ -208,7 +208,7 @@ void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexc
   ++lost_packets;
   limit.on_lost(cause == LossCause::kSilence, now_ns_seen);
   if (!ping) delivery.on_lost(record.bytes, now_ns_seen);
-  if (wire::is_message(record.tag.type())) {
+  if (wire::is_datagram(record.tag.type())) {
     events.on_lost(slot, record.tag);
   } else if (record.tag.type() == wire::FrameType::kControl) {
     control_out.on_lost(segment_of(record.tag));

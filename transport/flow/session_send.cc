@@ -8,7 +8,7 @@ namespace mercury {
 namespace {
 
 // Control messages are few and everything waits for them: they may exceed the window by this much,
-// so that a full window of messages does not hold them up.
+// so that a full window of datagrams does not hold them up.
 constexpr uint64_t kControlInFlightBytes = 32 * 1024;
 static_assert(kControlSegmentBytes + wire::kControlHeaderBytes + kPlainBytes <= kBasePayloadBytes);
 static_assert(wire::ack_bytes(wire::kMaxAckRanges) + kPlainBytes <= kBasePayloadBytes);
@@ -27,8 +27,8 @@ bool Session::Impl::can_send(uint32_t bytes, uint64_t now_ns) noexcept {
   return can_send(bytes);
 }
 
-uint64_t Session::Impl::on_send_message(const SentTag& tag, uint32_t bytes,
-                                        uint64_t now_ns) noexcept {
+uint64_t Session::Impl::on_send_datagram(const SentTag& tag, uint32_t bytes,
+                                         uint64_t now_ns) noexcept {
   const uint64_t number = numbers.take();
   loss.on_sent(number, tag, bytes, now_ns);
   gate.on_sent(bytes, limit, loss, now_ns);

@@ -62,7 +62,7 @@ bool Session::Impl::can_send_stream(uint64_t now_ns) noexcept {
   return body != 0 && can_send(static_cast<uint32_t>(kPlainBytes) + body, now_ns);
 }
 
-// Counted, paced and acknowledged as a message is: a stream may be as large as any tensor.
+// Counted, paced and acknowledged as a datagram is: a stream may be as large as anything else.
 uint32_t Session::Impl::build_stream(std::span<std::byte> out, uint64_t now_ns) {
   const uint32_t body = segment_bytes();
   if (body == 0 || out.size() < kPlainBytes + body) return 0;
@@ -70,8 +70,8 @@ uint32_t Session::Impl::build_stream(std::span<std::byte> out, uint64_t now_ns) 
   const Streams::Frame frame = streams->build_segment(out.subspan(kPlainBytes), most);
   wire::Header header;
   header.type = frame.type;
-  header.packet_number = on_send_message(segment_tag(frame.type, frame.stream, frame.segment),
-                                         static_cast<uint32_t>(kPlainBytes) + body, now_ns);
+  header.packet_number = on_send_datagram(segment_tag(frame.type, frame.stream, frame.segment),
+                                          static_cast<uint32_t>(kPlainBytes) + body, now_ns);
   // As of control: whoever waits for the bytes waits for the last of a burst.
   header.flags = gate.ask_now() || segment_bytes() == 0 ? uint16_t{wire::kFlagAckNow} : uint16_t{0};
   return finish_tagged(out, header, frame.body_bytes);

@@ -20,8 +20,8 @@ constexpr size_t kShort = 64;
 
 // What a copy reads, and what the next one will read or write, comes from memory, in three places
 // at once, which hardware prefetchers follow badly: naming the next lines makes copies of 9000-byte
-// frames half as fast again. Beyond the end of a chunk stands the tensor's next one; elsewhere a
-// prefetch does no harm.
+// frames half as fast again. Beyond the end of a payload stands the next one where it
+// was cut from larger memory; elsewhere a prefetch does no harm.
 inline void prefetch_streams(const std::byte* from, size_t ahead, size_t apart) noexcept {
   const uintptr_t first = reinterpret_cast<uintptr_t>(from) + ahead;  // may lie beyond the end
   for (size_t i = 0; i < 3; ++i) {

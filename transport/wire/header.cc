@@ -9,11 +9,11 @@
 namespace mercury::wire {
 namespace {
 
-// A header is six words of 64 bits (a plain one four), put together, taken apart and, in messages,
+// A header is six words of 64 bits (a plain one four), put together, taken apart and, in datagrams,
 // summed in registers: fields that were stored one by one could not be forwarded to loads of whole
 // words, and waiting for that cost three times what the rest does (benchmarks/wire).
 constexpr size_t kPlainWords = sizeof(PlainHeader) / 8;
-static_assert(kPlainWords == 4 && sizeof(MessageHeader) == 6 * 8);
+static_assert(kPlainWords == 4 && sizeof(DatagramHeader) == 6 * 8);
 static_assert(offsetof(CommonHeader, header_crc) == 8 + 4, "the last four bytes of word 1");
 
 constexpr uint64_t swapped(uint64_t word) { return __builtin_bswap64(word); }
@@ -32,7 +32,7 @@ uint64_t load(const std::byte* from) noexcept {
 }
 void store(uint64_t word, std::byte* to) noexcept { std::memcpy(to, &word, sizeof word); }
 
-// As they lie in memory. Apart, as it goes over memory, which the words of messages should not.
+// As they lie in memory. Apart, as it goes over memory, which the words of datagrams should not.
 [[gnu::noinline]] uint32_t crc_of_plain_header(std::array<uint64_t, kPlainWords> words) noexcept {
   return crc32c(std::as_bytes(std::span(words)));
 }
@@ -55,14 +55,14 @@ DecodeError decode(std::span<const std::byte> frame, Header& header,
   header.type = static_cast<FrameType>(type);
   header.flags = high16(low32(first));
   header.payload_bytes = low16(low32(first));
-  const bool message = is_message(header.type);
+  const bool datagram = is_datagram(header.type);
   const size_t bytes = header_bytes(header.type);
   if (frame.size() < bytes) return DecodeError::kTruncated;
   const uint64_t word1 = load(at + 8), word2 = load(at + 16), word3 = load(at + 24);
-  const uint64_t word4 = message ? load(at + 32) : 0, word5 = message ? load(at + 40) : 0;
+  const uint64_t word4 = datagram ? load(at + 32) : 0, word5 = datagram ? load(at + 40) : 0;
   const uint64_t unsummed = low32(word1);  // its first four bytes
-  const uint32_t sum = message ? crc32c_of_words(word0, unsummed, word2, word3, word4, word5)
-                               : crc_of_plain_header({word0, unsummed, word2, word3});
+  const uint32_t sum = datagram ? crc32c_of_words(word0, unsummed, word2, word3, word4, word5)
+                                : crc_of_plain_header({word0, unsummed, word2, word3});
   header.tag = sum ^ low32(swapped(word1));
   if (header.tag != 0 && !is_tagged(header.type)) return DecodeError::kBadHeaderCrc;
   header.session = high32(swapped(word1));
@@ -70,15 +70,15 @@ DecodeError decode(std::span<const std::byte> frame, Header& header,
   if (frame.size() != bytes + header.payload_bytes) return DecodeError::kBadLength;
   payload = frame.subspan(bytes);
   const uint64_t host3 = swapped(word3), host4 = swapped(word4), host5 = swapped(word5);
-  header.words[0] = message ? high32(host3) : 0;
-  header.words[1] = message ? low32(host3) : 0;
+  header.words[0] = datagram ? high32(host3) : 0;
+  header.words[1] = datagram ? low32(host3) : 0;
   header.words[2] = high32(host4);  // zero in a plain header, as what follows
   header.priority = high16(low32(host4));
   header.half_word = low16(low32(host4));
   header.last_word = high32(host5);
-  header.payload_crc = message ? low32(host5) : high32(host3);
-  header.grant = message ? uint16_t{0} : high16(low32(host3));
-  header.idle_grant = message ? uint16_t{0} : low16(low32(host3));
+  header.payload_crc = datagram ? low32(host5) : high32(host3);
+  header.grant = datagram ? uint16_t{0} : high16(low32(host3));
+  header.idle_grant = datagram ? uint16_t{0} : low16(low32(host3));
   return DecodeError::kNone;
 }
 
@@ -91,7 +91,7 @@ void encode(const Header& header, std::byte* out) noexcept {
   store(word0, out);
   store(word2, out + 16);
   uint32_t sum;
-  if (is_message(header.type)) [[likely]] {
+  if (is_datagram(header.type)) [[likely]] {
     const uint64_t word3 = swapped(join(header.words[0], header.words[1]));
     const uint64_t word4 = swapped(join(header.words[2], join(header.priority, header.half_word)));
     const uint64_t word5 = swapped(join(header.last_word, header.payload_crc));

@@ -1,15 +1,15 @@
-// Gradient path: step 5/8, from the engine loop, to the port: the header before each message's
-// payload, which the engine copies and sums in one pass (Engine::send_message).
+// Gradient path: step 5/8, from the engine loop, to the port: the header before each datagram's
+// payload, which the engine copies and sums in one pass (Engine::send_datagram).
 //
 // The wire format: what stands behind the UDP header of every Mercury frame. docs/protocol.md has
 // the same pictures and the rules; tests/transport/wire/golden_frames.h holds the bytes.
 //
-// All numbers are big-endian. What a message says is its service's: the exchange of gradients sends
-// chunks (aggregator/frame/chunk_header.h).
-// Each frame carries two CRC-32C: one of the payload, one of the header that holds the first. So a
-// header is trusted before its payload is touched, and a result's payload is summed once for all
-// workers. Once a session is open both are combined (exclusive or) with its tag, 64 bits that only
-// its two ends know (flow/frame_tag.h): who has not seen the session's frames cannot forge one.
+// All numbers are big-endian. What a datagram says is its service's: the exchange of gradients
+// sends chunks (aggregator/frame/chunk_header.h). Each frame carries two CRC-32C: one of the
+// payload, one of the header that holds the first. So a header is trusted before its payload is
+// touched, and a payload that several sessions share is summed once. Once a session is open both
+// are combined (exclusive or) with its tag, 64 bits that only its two ends know (flow/frame_tag.h):
+// who has not seen the session's frames cannot forge one.
 #pragma once
 
 #include <array>
@@ -35,10 +35,10 @@ enum class FrameType : uint8_t {
   kAck = 5,       // acknowledgement ranges (ack.h)
   kPing = 6,      // asks for an ACK: tail probe and keepalive; with a payload it probes the MTU
   kControl = 7,   // bytes of the session's ordered control stream (control.h)
-  // A message of the session's service, of one of two types that it tells apart: whole, unordered,
+  // A datagram of the session's service, of one of two types that it tells apart: whole, unordered,
   // acknowledged; one that is lost is the service's to send again.
-  kMessage0 = 8,
-  kMessage1 = 9,
+  kDatagram0 = 8,
+  kDatagram1 = 9,
   // Where both sides have kFeatureStreams (hello.h), else nobody sends them (stream.h):
   kStream = 10,        // bytes of one of the session's streams
   kStreamCredit = 11,  // how far a stream may go, or how many streams there may be
@@ -76,7 +76,7 @@ static_assert(sizeof(CommonHeader) == 24 && alignof(CommonHeader) == 1);
 static_assert(offsetof(CommonHeader, session) == 8 && offsetof(CommonHeader, header_crc) == 12 &&
               offsetof(CommonHeader, packet_number) == 16);
 
-// Messages. The words are the service's.
+// Datagrams. The words are the service's.
 //
 // +---------------------------------------------------------------+ 24
 // |                            words[0]                           |
@@ -91,7 +91,7 @@ static_assert(offsetof(CommonHeader, session) == 8 && offsetof(CommonHeader, hea
 // +---------------------------------------------------------------+
 // |               CRC-32C of the payload; ^ tag                   |
 // +---------------------------------------------------------------+ 48
-struct MessageHeader {
+struct DatagramHeader {
   CommonHeader common;
   std::array<Be32, 3> words;
   Be16 priority;
@@ -99,8 +99,8 @@ struct MessageHeader {
   Be32 last_word;
   Be32 payload_crc;
 };
-static_assert(sizeof(MessageHeader) == 48 && alignof(MessageHeader) == 1);
-static_assert(offsetof(MessageHeader, words) == 24 && offsetof(MessageHeader, payload_crc) == 44);
+static_assert(sizeof(DatagramHeader) == 48 && alignof(DatagramHeader) == 1);
+static_assert(offsetof(DatagramHeader, words) == 24 && offsetof(DatagramHeader, payload_crc) == 44);
 
 // All other types: 24 common bytes and the CRC of what follows. ACK: the receiver's grants, how
 // much the peer may have in flight towards it now, and when it begins again after a pause, both in
@@ -119,11 +119,11 @@ inline constexpr uint64_t kIdleGrantNs = 100'000;
 
 enum Flag : uint16_t {
   kFlagAckNow = 1,   // the receiver acknowledges at once
-  kFlagService = 2,  // message: the service's
+  kFlagService = 2,  // datagram: the service's
 };
 
-constexpr bool is_message(FrameType type) {
-  return type == FrameType::kMessage0 || type == FrameType::kMessage1;
+constexpr bool is_datagram(FrameType type) {
+  return type == FrameType::kDatagram0 || type == FrameType::kDatagram1;
 }
 constexpr bool is_stream(FrameType type) {
   return type >= FrameType::kStream && type <= FrameType::kStreamReset;
@@ -136,10 +136,10 @@ constexpr uint8_t version_of(FrameType type) {
   return handshake ? kHandshakeVersion : kVersion;
 }
 constexpr size_t header_bytes(FrameType type) {
-  return is_message(type) ? sizeof(MessageHeader) : sizeof(PlainHeader);
+  return is_datagram(type) ? sizeof(DatagramHeader) : sizeof(PlainHeader);
 }
 
-// A header in host form, for both shapes (a plain header leaves the message's fields zero).
+// A header in host form, for both shapes (a plain header leaves the datagram's fields zero).
 struct Header {
   FrameType type = FrameType::kPing;
   uint16_t flags = 0;
@@ -147,7 +147,7 @@ struct Header {
   uint32_t session = 0;
   uint32_t tag = 0;  // what the header's CRC is combined with
   uint64_t packet_number = 0;
-  std::array<uint32_t, 3> words{};  // message, as all up to its payload_crc
+  std::array<uint32_t, 3> words{};  // datagram, as all up to its payload_crc
   uint16_t priority = 0;
   uint16_t half_word = 0;
   uint32_t last_word = 0;

@@ -7,7 +7,7 @@ void ForwardGate::add_tensor(const PartitionPlan& plan, Shard shard) {
   tensor.plan = plan;
   tensor.shard = shard;
   tensor.share = ShardPlan(plan.tensor, plan.chunks, plan.shards).span(shard);
-  tensor.held = ChunkSet(plan.chunks);
+  tensor.held = ChunkSet(tensor.share.count);
   for (uint32_t partition = 0; partition < plan.partitions(); ++partition) {
     tensor.missing.push_back(plan.span(shard, partition).count);
   }
@@ -15,7 +15,7 @@ void ForwardGate::add_tensor(const PartitionPlan& plan, Shard shard) {
 }
 
 void ForwardGate::hold(GatedTensor& tensor, const ChunkRange& chunk) noexcept {
-  tensor.held.insert(chunk.chunks.first);
+  tensor.held.insert(place_of(tensor, chunk.chunks.first));
   tensor.round = chunk.round;
   tensor.priority = chunk.priority;
 }
@@ -28,10 +28,13 @@ bool ForwardGate::count(GatedTensor& tensor, ChunkIndex chunk) noexcept {
 }
 
 ChunkSpan ForwardGate::take(GatedTensor& tensor, ChunkSpan& span) noexcept {
-  while (span.count > 0 && !tensor.held.contains(span.first)) span.take_first();
+  const auto held = [&tensor](ChunkIndex chunk) {
+    return tensor.held.contains(place_of(tensor, chunk));
+  };
+  while (span.count > 0 && !held(span.first)) span.take_first();
   ChunkSpan run{span.first, 0};
-  for (; span.count > 0 && tensor.held.contains(span.first); ++run.count) {
-    tensor.held.erase(span.take_first());
+  for (; span.count > 0 && held(span.first); ++run.count) {
+    tensor.held.erase(place_of(tensor, span.take_first()));
   }
   return run;
 }

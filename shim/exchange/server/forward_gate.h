@@ -50,12 +50,15 @@ class ForwardGate {
     Shard shard;
     ChunkSpan share;
     std::vector<uint32_t> missing;  // chunks that are not complete, by partition
-    ChunkSet held;
-    Round round;  // of what is held
+    ChunkSet held;                  // of the share, counted from its first
+    Round round;                    // of what is held
     uint16_t priority = 0;
   };
   static ChunkSpan group_of(const GatedTensor& tensor, ChunkIndex chunk) noexcept {
     return tensor.plan.span(tensor.shard, tensor.plan.partition_of(chunk));
+  }
+  static ChunkIndex place_of(const GatedTensor& tensor, ChunkIndex chunk) noexcept {
+    return ChunkIndex(chunk.value - tensor.share.first.value);
   }
   static void hold(GatedTensor& tensor, const ChunkRange& chunk) noexcept;
   // True: that was the last of its group, which counts anew.

@@ -15,13 +15,12 @@ constexpr uint32_t kHopelessPerPoll = 16;  // events of rounds that wait in vain
 // Chunks of closed jobs: a large model has hundreds of thousands, and other jobs' frames wait.
 constexpr uint32_t kDrainedPerPoll = 1024;
 
-// Field by field: copied side by side in the order of the header, tensor and round would be one
-// load of eight bytes, which waits for the two stores that have just written the header.
+// The header has round, then tensor; were this their order here, too, the compiler could make one
+// load of eight bytes of both, which waits for the two stores that have just written the header.
 Contribution contribution_of(const WorkerPeer& worker, const wire::Header& header,
                              std::span<const std::byte> payload, uint64_t now_ns) noexcept {
-  static_assert(offsetof(Contribution, tensor) < offsetof(Contribution, round) &&
-                    offsetof(ChunkHeader, round) < offsetof(ChunkHeader, tensor),
-                "the two orders differ, so that no compiler makes one load of two fields");
+  static_assert(offsetof(Contribution, tensor) < offsetof(Contribution, round),
+                "the other order than the header's: no load of two fields at once");
   const ChunkHeader chunk = ChunkHeader::of(header);
   return {.job = worker.job,
           .worker = worker.rank,
@@ -135,7 +134,7 @@ void Server::answer_late(const WorkerPeer& worker, SessionSlot session, const Ch
   sends_.send_again(session, range_of(key, answer_priority(job, priority)));
 }
 
-bool Server::prepare(const ScheduledChunk& chunk, OutgoingMessage& out) noexcept {
+bool Server::prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcept {
   ChunkResult result;
   if (!aggregator_.result(chunk.job, chunk.key, result)) return false;
   const ServerJob& job = jobs_[chunk.job.value];

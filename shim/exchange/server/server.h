@@ -68,7 +68,7 @@ class Server {
   Taken on_push(SessionSlot session, const WorkerPeer& worker, const wire::Header& header,
                 std::span<const std::byte> payload, uint64_t now_ns) noexcept;
   // Fills header and payload of a scheduled sum. False: nobody needs it any more.
-  bool prepare(const ScheduledChunk& chunk, OutgoingMessage& out) noexcept;
+  bool prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcept;
   // What time completes, stalls and rounds that wait in vain.
   uint32_t poll(uint64_t now_ns) noexcept;
   // Removed jobs whose results no NIC reads any more. Returns how many are gone for good.

@@ -40,8 +40,9 @@ Result<WorkerPeer> Server::bind_worker(JobSlot slot, Rank rank, uint32_t incarna
 void Server::forget(SessionSlot session, const WorkerPeer& worker) noexcept {
   if (!has_job(worker.job)) return;
   ServerJob& job = jobs_[worker.job.value];
-  if (job.bound[worker.rank.value] && job.workers[worker.rank.value] == session)
+  if (job.bound[worker.rank.value] && job.workers[worker.rank.value] == session) {
     job.bound[worker.rank.value] = 0;
+  }
 }
 
 Status Server::replace_worker(const command::ReplaceWorker& request) {

@@ -277,7 +277,7 @@ void Worker::drop_completions(const EngineChannel* channel) {
                 [channel](const WorkerCompletion& done) { return done.channel == channel; });
 }
 
-bool Worker::prepare(const ScheduledChunk& chunk, OutgoingMessage& out) noexcept {
+bool Worker::prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcept {
   WorkerJob* job = find(chunk.job);
   if (!job || job->failed != Errc::kOk) return false;
   const WorkerTensor& tensor = job->tensors[chunk.key.tensor.value];

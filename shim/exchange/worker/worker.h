@@ -90,7 +90,7 @@ class Worker {
   void drop_completions(const EngineChannel* channel);  // of a program that is gone
 
   // Fills header and payload of a scheduled chunk. False: nobody needs it any more.
-  bool prepare(const ScheduledChunk& chunk, OutgoingMessage& out) noexcept;
+  bool prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcept;
   // A RESULT arrived from the server lane that is `shard`. False: not taken (corrupt), the server
   // shall send it again.
   bool on_result(JobSlot job, Shard shard, const wire::Header& header,

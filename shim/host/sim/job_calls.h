@@ -45,17 +45,18 @@ class JobCalls {
     cluster_.called(host);
   }
 
-  // Runs until all that were called have answered. Errors: the first call's that failed; kTimedOut,
-  // if one has no answer by `end_ns`, or never will.
+  // Runs until all that were called since the last wait have answered. Errors: of the calls that
+  // failed the one that was made first; kTimedOut, if one has no answer by `end_ns`, or never will.
   Status wait(uint64_t end_ns = kNever) {
-    const auto all = [this] {
-      return std::all_of(answers_.begin(), answers_.end(),
+    const auto answers = std::exchange(answers_, {});
+    const auto all = [&answers] {
+      return std::all_of(answers.begin(), answers.end(),
                          [](const auto& a) { return a->has_value(); });
     };
     if (!cluster_.run(all, end_ns)) {
       return Error(Errc::kTimedOut, "a program had no answer from its host's control plane");
     }
-    for (const auto& answer : std::exchange(answers_, {})) {
+    for (const auto& answer : answers) {
       if (!**answer) return **answer;
     }
     return {};

@@ -50,6 +50,24 @@ TEST_F(JobTest, AnAnswerThatDoesNotProveTheSecretIsNotBelieved) {
   }
 }
 
+TEST_F(DataSessionTest, WhoCanBeNoMemberOfAnyJobGetsNoSessionOfEitherKind) {
+  start();
+  for (const wire::SessionKind kind : {wire::SessionKind::kControl, wire::SessionKind::kData}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    wire::Hello hello = hello_of(0);
+    hello.kind = kind;
+    hello.role = 2;
+    sign(hello);
+    EXPECT_TRUE(refused(hello)) << "there is no such role";
+    hello.role = static_cast<uint8_t>(Role::kWorker);
+    hello.rank = kMaxWorkers;
+    sign(hello);
+    EXPECT_TRUE(refused(hello)) << "no job has so many workers";
+  }
+  EXPECT_TRUE(a->status().ok());
+  end();
+}
+
 TEST_F(DataSessionTest, StrangersGetNone) {
   start();
   const Token bound = served().to_workers.at(0);

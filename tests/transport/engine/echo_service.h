@@ -110,11 +110,11 @@ class EchoService {
     unopened_.push_back(start);
     open_more();
   }
-  Taken on_message(SessionSlot, const wire::Header&, std::span<const std::byte>,
-                   uint64_t) noexcept {
+  Taken on_datagram(SessionSlot, const wire::Header&, std::span<const std::byte>,
+                    uint64_t) noexcept {
     return Taken::kNo;
   }
-  bool next(OutgoingMessage&) noexcept { return false; }
+  bool next(OutgoingDatagram&) noexcept { return false; }
   void charge(JobSlot, uint32_t) noexcept {}
   void on_acked(SessionSlot, const SentTag&) noexcept {}
   void on_lost(SessionSlot, const SentTag&) noexcept {}

@@ -53,9 +53,9 @@ class CreditTest : public ::testing::Test {
         }
         auto bytes = static_cast<uint32_t>(part * kRate / 1e9 * kEpoch);
         for (; bytes > frame_bytes; bytes -= frame_bytes) {
-          credit.on_message(SessionSlot(session), priority, frame_bytes, now_ns);
+          credit.on_datagram(SessionSlot(session), priority, frame_bytes, now_ns);
         }
-        credit.on_message(SessionSlot(session), priority, bytes, now_ns);
+        credit.on_datagram(SessionSlot(session), priority, bytes, now_ns);
       }
       now_ns += kEpoch;
       const uint64_t budget = credit.budget_bytes();
@@ -409,7 +409,7 @@ TEST_F(CreditTest, FramesOfAFewBytesOnASlowLinkWithoutAQueueAreMeasuredToo) {
   credit = CreditAllocator(1'000'000, 0, kDelayTarget);  // 40 bytes in a round trip
   job(0, 2);
   for (int i = 0; i < 1'000; ++i) {
-    credit.on_message(SessionSlot(0), 5, 40, now_ns);
+    credit.on_datagram(SessionSlot(0), 5, 40, now_ns);
     now_ns += 1'000'000;
     divide();
   }
@@ -454,8 +454,8 @@ TEST_F(CreditTest, StaysWithinTheBudgetWhateverHappens) {
     for (uint32_t i = 0; i < count; ++i)
       active[static_cast<uint32_t>(random.below(40))] = static_cast<uint16_t>(random.below(4));
     for (const auto& [session, priority] : active) {
-      credit.on_message(SessionSlot(session), priority, static_cast<uint32_t>(random.below(9'000)),
-                        now_ns);
+      credit.on_datagram(SessionSlot(session), priority, static_cast<uint32_t>(random.below(9'000)),
+                         now_ns);
     }
     now_ns += random.below(300'000);
     marks = random.below(30) == 0;
@@ -472,12 +472,12 @@ TEST_F(CreditTest, StaysWithinTheBudgetWhateverHappens) {
 }
 
 TEST_F(CreditTest, FramesOfSessionsThatAreNotHereAreHarmless) {
-  credit.on_message(SessionSlot(77), 1, 9'000, now_ns);
+  credit.on_datagram(SessionSlot(77), 1, 9'000, now_ns);
   job(0, 2);
   credit.remove_session(SessionSlot(1));
-  credit.on_message(SessionSlot(1), 1, 9'000, now_ns);
+  credit.on_datagram(SessionSlot(1), 1, 9'000, now_ns);
   credit.remove_job(JobSlot(0));
-  credit.on_message(SessionSlot(0), 1, 9'000, now_ns);
+  credit.on_datagram(SessionSlot(0), 1, 9'000, now_ns);
   divide();
   EXPECT_EQ(told[0].first, 0);
 }

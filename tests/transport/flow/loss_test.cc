@@ -22,7 +22,7 @@ struct Sink {
 
 class LossTest : public ::testing::Test {
  protected:
-  void send(uint64_t number, uint64_t now_ns, wire::FrameType type = wire::FrameType::kMessage0) {
+  void send(uint64_t number, uint64_t now_ns, wire::FrameType type = wire::FrameType::kDatagram0) {
     const SentTag tag(type, 0, 0, 0, 0);
     ASSERT_TRUE(detector.on_sent(number, tag, 1000, now_ns));
   }

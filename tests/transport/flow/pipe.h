@@ -141,7 +141,7 @@ class Host : public SessionEvents, public StreamEvents {
   SessionConfig config_;
 
  private:
-  void send_message();
+  void send_datagram();
   Net& net_;
   int index_;
   uint32_t number_;
@@ -245,25 +245,25 @@ inline wire::Header plain_header(wire::FrameType type, std::span<const std::byte
   return header;
 }
 
-inline void Host::send_message() {
-  Bytes frame(sizeof(wire::MessageHeader) + kChunkPayload);
-  const SentTag tag(wire::FrameType::kMessage0, 0, waiting.front(), 0, 0);
+inline void Host::send_datagram() {
+  Bytes frame(sizeof(wire::DatagramHeader) + kChunkPayload);
+  const SentTag tag(wire::FrameType::kDatagram0, 0, waiting.front(), 0, 0);
   waiting.pop_front();
   wire::Header header;
   header.type = tag.type();
   header.payload_bytes = kChunkPayload;
   header.session = session->peer_number();
   header.words[2] = tag.word0();
-  for (size_t i = sizeof(wire::MessageHeader); i < frame.size(); ++i) {
+  for (size_t i = sizeof(wire::DatagramHeader); i < frame.size(); ++i) {
     frame[i] = static_cast<std::byte>(tag.word0() + i);
   }
   header.payload_crc =
-      wire::crc32c(std::span<const std::byte>(frame).subspan(sizeof(wire::MessageHeader))) ^
+      wire::crc32c(std::span<const std::byte>(frame).subspan(sizeof(wire::DatagramHeader))) ^
       session->tag().payload;
   header.tag = session->tag().header;
   header.packet_number =
-      session->on_send_message(tag, static_cast<uint32_t>(frame.size()), net_.now_ns);
-  header.flags = session->message_flags();
+      session->on_send_datagram(tag, static_cast<uint32_t>(frame.size()), net_.now_ns);
+  header.flags = session->datagram_flags();
   in_flight.insert(tag.word0());
   wire::encode(header, frame.data());
   net_.send(index_, frame);
@@ -285,10 +285,10 @@ inline void Host::pump() {
   }
   if (session->state() != Session::State::kOpen) return;
   while (!waiting.empty() && !blocked) {
-    if (!session->can_send(sizeof(wire::MessageHeader) + kChunkPayload, net_.now_ns)) {
+    if (!session->can_send(sizeof(wire::DatagramHeader) + kChunkPayload, net_.now_ns)) {
       blocked = true;
     } else {
-      send_message();
+      send_datagram();
     }
   }
 }
@@ -310,7 +310,7 @@ inline void Host::receive(Bytes& frame) {
     return;
   }
   if (header.session != number_) return;
-  if (!wire::is_message(header.type)) {
+  if (!wire::is_datagram(header.type)) {
     session->on_frame(header, payload, net_.now_ns);
   } else if (header.tag == session->tag().header &&
              (wire::crc32c(payload) ^ session->tag().payload) == header.payload_crc &&

@@ -148,7 +148,7 @@ TEST(SessionHostile, SurvivesRandomFrames) {
   constexpr std::array kTypes = {
       wire::FrameType::kHello,        wire::FrameType::kHelloAck,   wire::FrameType::kRefuse,
       wire::FrameType::kClose,        wire::FrameType::kAck,        wire::FrameType::kPing,
-      wire::FrameType::kControl,      wire::FrameType::kMessage0,   wire::FrameType::kStream,
+      wire::FrameType::kControl,      wire::FrameType::kDatagram0,  wire::FrameType::kStream,
       wire::FrameType::kStreamCredit, wire::FrameType::kStreamReset};
   for (uint32_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);

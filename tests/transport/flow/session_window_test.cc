@@ -6,7 +6,7 @@
 namespace mercury::test {
 namespace {
 
-constexpr uint32_t kChunkFrame = sizeof(wire::MessageHeader) + kChunkPayload;
+constexpr uint32_t kChunkFrame = sizeof(wire::DatagramHeader) + kChunkPayload;
 
 uint16_t units(uint64_t bytes) { return static_cast<uint16_t>(bytes / wire::kGrantUnitBytes); }
 

@@ -87,7 +87,7 @@ Header ack_header() {
 }
 
 Header chunk(FrameType type, uint16_t flags, uint64_t number, uint32_t index) {
-  const bool push = type == FrameType::kMessage0;
+  const bool push = type == FrameType::kDatagram0;
   Header header = plain(type, flags, push ? 0x0badf00d : 0x00c0ffee, number);
   header.words = {6, 17, index};
   header.priority = 42;
@@ -138,12 +138,13 @@ std::vector<Row> rows() {
       {"ping", plain(FrameType::kPing, kFlagAckNow, 0x0badf00d, 8), {}},
       {"mtu_probe", plain(FrameType::kPing, kFlagAckNow, 0x0badf00d, 11), Bytes(24)},
       {"control", plain(FrameType::kControl, 0, 0x0badf00d, 10), control},
-      {"push", chunk(FrameType::kMessage0, kFlagAckNow, 0x0102030405060708, 3),
+      {"push", chunk(FrameType::kDatagram0, kFlagAckNow, 0x0102030405060708, 3),
        elements({1.0F, -2.0F, 0.5F, 3.25F})},
-      {"result", chunk(FrameType::kMessage1, 0, 0x1112131415161718, 3),
+      {"result", chunk(FrameType::kDatagram1, 0, 0x1112131415161718, 3),
        elements({4.0F, -8.0F, 2.0F, 13.0F})},
-      {"partial_result", chunk(FrameType::kMessage1, kFlagService, 0x1112131415161719, 4), partial},
-      {"tagged_push", chunk(FrameType::kMessage0, kFlagAckNow, 0x0102030405060708, 3),
+      {"partial_result", chunk(FrameType::kDatagram1, kFlagService, 0x1112131415161719, 4),
+       partial},
+      {"tagged_push", chunk(FrameType::kDatagram0, kFlagAckNow, 0x0102030405060708, 3),
        elements({1.0F, -2.0F, 0.5F, 3.25F}), 0x54414721},
       {"stream", plain(FrameType::kStream, 0, 0x0badf00d, 12), stream_body(false)},
       {"stream_end", plain(FrameType::kStream, kFlagAckNow, 0x0badf00d, 13), stream_body(true)},

@@ -101,7 +101,7 @@ TEST(Header, ADamagedFrameOfASessionHasAnotherTag) {
 
 TEST(Header, NothingIsLeftOfTheFrameThatWasDecodedBefore) {
   Header message;
-  message.type = FrameType::kMessage0;
+  message.type = FrameType::kDatagram0;
   message.flags = 0xffff;
   message.words.fill(~uint32_t{0});
   message.session = message.last_word = message.payload_crc = ~uint32_t{0};
@@ -140,7 +140,7 @@ TEST(Header, NothingMayFollowThePayload) {
 TEST(Header, AMessageCutInTheUpperHalfOfItsHeaderIsTruncated) {
   const Bytes frame = golden("push");
   EXPECT_EQ(error_of(std::span(frame).first(sizeof(PlainHeader))), DecodeError::kTruncated);
-  EXPECT_EQ(error_of(std::span(frame).first(sizeof(MessageHeader) - 1)), DecodeError::kTruncated);
+  EXPECT_EQ(error_of(std::span(frame).first(sizeof(DatagramHeader) - 1)), DecodeError::kTruncated);
   EXPECT_EQ(error_of({}), DecodeError::kTruncated);
 }
 
@@ -158,7 +158,7 @@ TEST(Header, UnknownFlagsAndReservedBytesAreIgnored) {
 TEST(Header, ExtremesRoundTrip) {
   for (const bool ones : {false, true}) {
     const uint64_t n = ones ? ~uint64_t{0} : 0;
-    const Header in{FrameType::kMessage1,
+    const Header in{FrameType::kDatagram1,
                     static_cast<uint16_t>(n),
                     0,
                     static_cast<uint32_t>(n),
@@ -169,7 +169,7 @@ TEST(Header, ExtremesRoundTrip) {
                     static_cast<uint16_t>(n),
                     static_cast<uint32_t>(n),
                     static_cast<uint32_t>(n)};
-    Bytes frame(sizeof(MessageHeader));
+    Bytes frame(sizeof(DatagramHeader));
     encode(in, frame.data());
     Header out;
     std::span<const std::byte> payload;
@@ -187,15 +187,15 @@ TEST(Header, ExtremesRoundTrip) {
 
 TEST(Header, LargestPayloadDecodes) {
   Header header;
-  header.type = FrameType::kMessage0;
+  header.type = FrameType::kDatagram0;
   header.payload_bytes = 65535;
-  Bytes frame(sizeof(MessageHeader) + 65535);
+  Bytes frame(sizeof(DatagramHeader) + 65535);
   encode(header, frame.data());
   EXPECT_EQ(error_of(frame), DecodeError::kNone);
 }
 
 TEST(Header, EncodeWritesNothingBehindTheHeader) {
-  for (const FrameType type : {FrameType::kPing, FrameType::kMessage0}) {
+  for (const FrameType type : {FrameType::kPing, FrameType::kDatagram0}) {
     Bytes frame(64, std::byte{0xee});
     Header header;
     header.type = type;
@@ -223,7 +223,7 @@ TEST(Header, RandomBytesNeverDecode) {
 TEST(Header, EveryBurstOfUpTo32BitsIsDetected) {
   const Bytes frame = golden("push");
   std::mt19937 random(11);
-  for (size_t start = 0; start + 32 <= sizeof(MessageHeader) * 8; ++start) {
+  for (size_t start = 0; start + 32 <= sizeof(DatagramHeader) * 8; ++start) {
     Bytes damaged = frame;
     uint32_t pattern = static_cast<uint32_t>(random()) | 1;
     for (size_t bit = start; pattern != 0; ++bit, pattern >>= 1) {

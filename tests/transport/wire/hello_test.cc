@@ -43,6 +43,7 @@ TEST(Hello, AcceptsAllThatTheRulesAllow) {
   ASSERT_TRUE(out.has_value());
   EXPECT_EQ(out->job, hello.job);
   EXPECT_EQ(out->role, 0xff);
+  EXPECT_EQ(out->rank, 0xffff);
   EXPECT_EQ(out->kind, SessionKind::kData);
   EXPECT_EQ(out->version_max, 255);
 }

@@ -1,6 +1,6 @@
 // What it takes for a NIC to read payloads where they lie: memory that is mapped for it, frames of
 // two segments, and a driver that can be made to let go of what has been sent. A payload that it
-// holds keeps its chunk's next round from beginning.
+// holds cannot be written again.
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>

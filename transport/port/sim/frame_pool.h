@@ -82,7 +82,7 @@ class FramePool {
   uint64_t in_use() const noexcept { return in_use_; }
 
  private:
-  // An acknowledgement, a message at MTU 1500, a jumbo message, the largest UDP payload.
+  // An acknowledgement, a datagram at MTU 1500, a jumbo datagram, the largest UDP payload.
   static constexpr std::array<uint32_t, 4> kCapacity{256, 2048, 9216, 65'536};
 
   void grow(size_t size_class);

@@ -1,4 +1,4 @@
-#include "examples/digits/worker.h"
+#include "examples/digits/trainer.h"
 
 #include "examples/digits/session.h"
 
