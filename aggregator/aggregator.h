@@ -17,8 +17,8 @@
 // a chunk begins, r - 1 is complete, hence every worker has had r - 2 and nobody asks for it again.
 // (With a quorum r - 1 may be complete without a slow worker: JobTerms::quorum.)
 // Owner/thread: one engine. Allocates in add_*, never in push or result.
-// Paper: Mercury, TPDS 2023, section IV.C (Mercury PS); PHub thesis section 3.3; notes on
-// SwitchML's one-bit slots: docs/protocol.md.
+// Paper: Mercury, TPDS 2023, section IV.C (Mercury PS); PHub thesis section 3.3; SwitchML (Sapio et
+// al., NSDI 2021) for two generations of each slot, which one bit tells apart.
 #pragma once
 
 #include <cstdint>

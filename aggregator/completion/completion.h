@@ -1,9 +1,9 @@
 // What completes a chunk's round: one rule per tensor, chosen when it is declared.
 //
-// A rule says when a contribution is added and when the round ends; TensorSlots asks it, and knows
-// no rule by name. All's functions are what each has. A rule is copied while its tensor is declared
-// and stays where it is from the first push on; what it keeps per chunk lies in the tensor's
-// memory.
+// A rule says when a contribution is added and when the round ends. TensorSlots asks it, and knows
+// one by name: Quorum, which time completes from outside (TensorSlots::quorum). All's functions are
+// what each has. A rule is copied while its tensor is declared and stays where it is from the first
+// push on; what it keeps per chunk lies in the tensor's memory.
 #pragma once
 
 #include <variant>

@@ -4,9 +4,11 @@
 // side waits for the other. Cold path: allocation is allowed on both sides.
 //
 // Shape: `token` is chosen by the control plane and comes back in the event. `job` is the host's
-// slot for a job, the same in all its engines; kNoJob for a session that belongs to none, whose key
-// and name (Hello::job) are those of its service. Such a session has a share of no job's grants:
-// what it sends is bounded by its window and its streams' credit.
+// slot for a job, the same in all its engines. kNoJob has two users: every control session of a
+// job, whose key and name (Hello::job) are the job's, and which its removal does not close; and the
+// sessions of a service without jobs, whose key and name are the service's. Both have a share of no
+// job's grants: streams are bounded by the session's window and their credit, control messages by
+// the window of their own stream.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 //
 // Packet numbers never repeat (64 bits). Acknowledgements carry ranges. Loss is declared by packet
 // and time thresholds, a probe covers the tail (RFC 9002, RFC 8985), and what is lost is reported
-// as the datagram that it carried: its service sends it again, in a new packet.
+// as the datagram that it carried: its service decides whether to send that again, in a new packet.
 //
 // Owner/thread: one engine. The datapath calls (noexcept) do not allocate for datagrams: records of
 // packets in flight come from the engine's SentPool in blocks and go back as they are acknowledged,
