@@ -205,7 +205,9 @@ uint32_t Engine<P, S>::send_datagrams() noexcept {
       if constexpr (StreamService<S>) {
         settle_after_sending(slot, sessions_.at(slot));
       } else {
-        sessions_.set_deadline(slot, sessions_.at(slot).session->next_deadline_ns());
+        const Session& session = *sessions_.at(slot).session;
+        const bool closing = session.state() == Session::State::kClosing;  // close_oversized
+        sessions_.set_deadline(slot, closing ? now_ns_ : session.next_deadline_ns());
       }
     }
   }
