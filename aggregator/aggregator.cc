@@ -15,6 +15,7 @@ namespace mercury {
 namespace {
 
 using aggregation::CompletionRule;
+using aggregation::Finish;
 using aggregation::HopelessWatch;
 using aggregation::JobQuorum;
 using aggregation::StallWatch;
@@ -151,8 +152,10 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
   }
   if (Status valid = aggregation::check_tensor(spec); !valid) return valid;
   const AggregationJob& limits = owner->spec;
-  const CompletionRule rule = aggregation::rule_of(spec, limits, owner->quorum);
-  const uint64_t needed = TensorSlots::bytes_needed(spec, rule);
+  Result<Finish> finish = aggregation::finish_of(spec);
+  if (!finish) return finish.error();
+  const CompletionRule rule = aggregation::rule_of(spec, limits, owner->quorum, *finish);
+  const uint64_t needed = TensorSlots::bytes_needed(spec, rule, *finish);
   const auto beyond = [&](const char* who, uint64_t held, const char* whose, uint64_t limit) {
     return Error(Errc::kLimit, "tensor " + std::to_string(spec.tensor.value) + " needs " +
                                    std::to_string(needed) + " bytes; " + who +
@@ -166,7 +169,7 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
       needed > state_->memory_limit_bytes - state_->memory_bytes) {
     return beyond("all jobs have ", state_->memory_bytes, "their", state_->memory_limit_bytes);
   }
-  Result<TensorSlots> slots = TensorSlots::create(spec, limits.workers, rule);
+  Result<TensorSlots> slots = TensorSlots::create(spec, limits.workers, rule, std::move(*finish));
   if (!slots) return slots.error();
   try {
     owner->tensors.insert(std::move(*slots));

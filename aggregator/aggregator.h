@@ -198,7 +198,8 @@ class Aggregator {
   // False: no such chunk, or not complete in that round.
   bool result(JobSlot job, const ChunkKey& key, ChunkResult& out) noexcept;
 
-  // Reserved for accumulators, slots and contributions kept apart; touched as rounds arrive.
+  // Reserved for accumulators, slots, contributions kept apart and what a finish keeps; touched as
+  // rounds arrive.
   uint64_t memory_bytes(JobSlot job) const noexcept;
   uint64_t memory_bytes() const noexcept;
   // Of it, what belongs to tensors whose results are copied, as the port could not map them.

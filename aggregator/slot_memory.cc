@@ -13,6 +13,7 @@ uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / u
 struct Layout {
   uint64_t sums_at = 0;
   uint64_t room_at = 0;
+  uint64_t state_at = 0;
   uint64_t total = 0;
 };
 
@@ -22,8 +23,9 @@ Layout layout_of(const AggregationTensor& spec, const SlotMemory::Room& room) {
   const uint64_t chunks = spec.chunk_count;
   layout.sums_at = chunks * sizeof(Slot);
   layout.room_at = layout.sums_at + 2 * chunks * SlotMemory::sum_stride(spec, room);
+  layout.state_at = round_up(layout.room_at + room.bytes, kCacheLine);
   layout.total =
-      round_up(layout.room_at + room.bytes, static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)));
+      round_up(layout.state_at + room.state_bytes, static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)));
   return layout;
 }
 
@@ -60,6 +62,7 @@ Result<SlotMemory> SlotMemory::create(const AggregationTensor& spec, const Room&
   out.slots_ = reinterpret_cast<Slot*>(base);  // zeroed, which is the first state of a slot
   out.sums_ = base + layout.sums_at;
   out.room_ = base + layout.room_at;
+  out.state_ = base + layout.state_at;
   return out;
 }
 

@@ -1,5 +1,5 @@
 // One tensor's share in one engine, as it lies in memory: a slot per chunk, two accumulators per
-// slot, and behind them what the completion rule asks for.
+// slot, and behind them what the completion rule and the finish ask for.
 //
 // Owner/thread: one engine. Allocates in create, never later. The memory is mapped zeroed and
 // touched when the first contribution of a chunk arrives, or by a port that holds it in place.
@@ -49,10 +49,11 @@ inline uint32_t generation_of(Round round) noexcept { return round.value & 1; }
 
 class SlotMemory {
  public:
-  // What a completion rule needs of it.
+  // What a completion rule needs of it, and a finish.
   struct Room {
-    uint32_t before_sum = 0;  // bytes before each accumulator: whole cache lines
-    uint64_t bytes = 0;       // behind the last, from a cache line on; zeroed
+    uint32_t before_sum = 0;   // bytes before each accumulator: whole cache lines
+    uint64_t bytes = 0;        // behind the last, from a cache line on; zeroed
+    uint64_t state_bytes = 0;  // the finish's, behind these; likewise
   };
   // What create would map.
   static uint64_t bytes_needed(const AggregationTensor& spec, const Room& room);
@@ -65,7 +66,8 @@ class SlotMemory {
 
   const AggregationTensor& spec() const noexcept { return spec_; }
   uint64_t bytes() const noexcept { return memory_.bytes(); }
-  std::byte* room() const noexcept { return room_; }  // Room::bytes
+  std::byte* room() const noexcept { return room_; }    // Room::bytes
+  std::byte* state() const noexcept { return state_; }  // Room::state_bytes
 
   // By index, below chunks().
   uint32_t chunks() const noexcept { return spec_.chunk_count; }
@@ -108,6 +110,7 @@ class SlotMemory {
   // follows (out of cache this doubles the rate of 1,424-byte chunks).
   std::byte* sums_ = nullptr;
   std::byte* room_ = nullptr;
+  std::byte* state_ = nullptr;
 };
 
 // A failed copy leaves nothing behind that counts; the next chunk's accumulator, which is probably

@@ -21,8 +21,11 @@ void prefetch_behind(const Slot& slot) noexcept {
   }
 }
 
-SlotMemory::Room room_of(const CompletionRule& rule) {
-  return std::visit([](const auto& any) { return any.room(); }, rule);
+SlotMemory::Room room_of(const AggregationTensor& spec, const CompletionRule& rule,
+                         const Finish& finish) {
+  SlotMemory::Room room = std::visit([](const auto& any) { return any.room(); }, rule);
+  room.state_bytes = std::visit([&](const auto& any) { return any.state_bytes(spec); }, finish);
+  return room;
 }
 
 }  // namespace
@@ -48,21 +51,23 @@ Status check_tensor(const AggregationTensor& spec) {
   return {};
 }
 
-uint64_t TensorSlots::bytes_needed(const AggregationTensor& spec, const CompletionRule& rule) {
-  return SlotMemory::bytes_needed(spec, room_of(rule));
+uint64_t TensorSlots::bytes_needed(const AggregationTensor& spec, const CompletionRule& rule,
+                                   const Finish& finish) {
+  return SlotMemory::bytes_needed(spec, room_of(spec, rule, finish));
 }
 
 Result<TensorSlots> TensorSlots::create(const AggregationTensor& spec, uint16_t workers,
-                                        const CompletionRule& rule) {
-  Result<SlotMemory> memory = SlotMemory::create(spec, room_of(rule));
+                                        const CompletionRule& rule, Finish finish) {
+  Result<SlotMemory> memory = SlotMemory::create(spec, room_of(spec, rule, finish));
   if (!memory) return memory.error();
-  return TensorSlots(std::move(*memory), workers, rule, finish_of(spec.op));
+  return TensorSlots(std::move(*memory), workers, rule, std::move(finish));
 }
 
 TensorSlots::TensorSlots(SlotMemory memory, uint16_t workers, const CompletionRule& rule,
                          Finish finish)
-    : memory_(std::move(memory)), rule_(rule), finish_(finish), workers_(workers) {
+    : memory_(std::move(memory)), rule_(rule), finish_(std::move(finish)), workers_(workers) {
   std::visit([&](auto& placed) { placed.place(memory_); }, rule_);
+  std::visit([&](auto& placed) { placed.place(memory_); }, finish_);
 }
 
 PushVerdict TensorSlots::push(const Contribution& contribution, const PortMemory& port) noexcept {
@@ -106,9 +111,14 @@ PushVerdict TensorSlots::push_by(Rule& rule, const Contribution& contribution,
 template <class Rule>
 void TensorSlots::complete_by(Rule& rule, uint32_t index, uint32_t generation) noexcept {
   Slot& slot = memory_.slot(index);
-  if (!rule.alone()) {
-    const Accumulated chunk{index, memory_.sum(index, generation), memory_.elems(index),
-                            slot.contributions, memory_.kernel()};
+  if (!rule.as_it_came()) {
+    const Accumulated chunk{.index = index,
+                            .sum = memory_.sum(index, generation),
+                            .elems = memory_.elems(index),
+                            .contributions = slot.contributions,
+                            .dtype = memory_.spec().dtype,
+                            .round = memory_.open_round(index),
+                            .kernel = memory_.kernel()};
     std::visit([&](auto& finish) { finish.finish(chunk); }, finish_);
     slot.crc[generation] = wire::crc32c(chunk.sum, memory_.wire_bytes(index));
   }

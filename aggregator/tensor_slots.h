@@ -26,10 +26,11 @@ namespace mercury::aggregation {
 class TensorSlots {
  public:
   // What create would map; the spec must be valid (check_tensor).
-  static uint64_t bytes_needed(const AggregationTensor& spec, const CompletionRule& rule);
+  static uint64_t bytes_needed(const AggregationTensor& spec, const CompletionRule& rule,
+                               const Finish& finish);
   // They stay where they are from the first push on.
   static Result<TensorSlots> create(const AggregationTensor& spec, uint16_t workers,
-                                    const CompletionRule& rule);
+                                    const CompletionRule& rule, Finish finish);
 
   // Job, worker and incarnation have been checked.
   PushVerdict push(const Contribution& contribution, const PortMemory& port) noexcept;

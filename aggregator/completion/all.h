@@ -12,14 +12,16 @@ class TensorSlots;
 
 class All {
  public:
-  explicit All(uint16_t workers) noexcept : workers_(workers) {}
+  // `needed_alone`: the tensor's finish is (Sum::kNeededAlone).
+  All(uint16_t workers, bool needed_alone) noexcept
+      : workers_(workers), as_it_came_(workers == 1 && !needed_alone) {}
 
   // What it needs of a tensor's memory.
   static SlotMemory::Room room() noexcept { return {}; }
   static void place(const SlotMemory&) noexcept {}
 
-  // The only worker's contribution is the sum, and its CRC the sum's.
-  bool alone() const noexcept { return workers_ == 1; }
+  // The only worker's contribution is the result, and its CRC the result's.
+  bool as_it_came() const noexcept { return as_it_came_; }
 
   // On a worker's push of the last completed round or the open one, even if it is a duplicate.
   static void note_pushed(TensorSlots&, uint32_t, Rank) noexcept {}
@@ -29,7 +31,8 @@ class All {
   bool take(const SlotMemory& memory, uint32_t index, std::byte* sum,
             const Contribution& contribution) const noexcept {
     Slot& slot = memory.slot(index);
-    return alone() ? memory.copy(slot, sum, contribution) : memory.add(slot, sum, contribution);
+    return as_it_came() ? memory.copy(slot, sum, contribution)
+                        : memory.add(slot, sum, contribution);
   }
   // The round's first is in.
   static void opened(TensorSlots&, uint32_t, const Contribution&) noexcept {}
@@ -53,6 +56,7 @@ class All {
 
  protected:
   uint16_t workers_ = 0;
+  bool as_it_came_ = false;
 };
 
 }  // namespace mercury::aggregation

@@ -11,6 +11,7 @@
 #include "aggregator/completion/all.h"
 #include "aggregator/completion/in_order.h"
 #include "aggregator/completion/quorum.h"
+#include "aggregator/finish/finish.h"
 
 namespace mercury::aggregation {
 
@@ -18,12 +19,12 @@ using CompletionRule = std::variant<All, InOrder, Quorum>;
 
 // What the terms of the job ask for. `quorum` outlives it.
 inline CompletionRule rule_of(const AggregationTensor& spec, const AggregationJob& job,
-                              JobQuorum& quorum) noexcept {
+                              JobQuorum& quorum, const Finish& finish) noexcept {
   if (quorum.exists()) return Quorum(spec, job.workers, quorum);
   if (job.terms.deterministic && InOrder::matters(spec.dtype, job.workers)) {
     return InOrder(spec, job.workers);
   }
-  return All(job.workers);
+  return All(job.workers, std::visit([](const auto& any) { return any.kNeededAlone; }, finish));
 }
 
 }  // namespace mercury::aggregation

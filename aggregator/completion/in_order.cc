@@ -7,7 +7,9 @@
 namespace mercury::aggregation {
 
 InOrder::InOrder(const AggregationTensor& spec, uint16_t workers) noexcept
-    : All(workers), chunks_(spec.chunk_count), stride_(SlotMemory::wire_stride(spec)) {}
+    : All(workers, /*needed_alone=*/true),
+      chunks_(spec.chunk_count),
+      stride_(SlotMemory::wire_stride(spec)) {}
 
 // Only where numbers are rounded, and only from three numbers on (IEEE addition commutes; NaNs are
 // made canonical).

@@ -81,7 +81,7 @@ class Quorum {
 
   SlotMemory::Room room() const noexcept;
   void place(const SlotMemory& memory) noexcept;
-  static bool alone() noexcept { return false; }
+  static bool as_it_came() noexcept { return false; }
 
   void note_pushed(TensorSlots& tensor, uint32_t index, Rank worker) noexcept;
   std::byte* apart(const SlotMemory& memory, uint32_t index) noexcept;

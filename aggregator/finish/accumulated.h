@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "aggregator/kernels/kernels.h"
+#include "scheduler/terms/chunk.h"
+#include "scheduler/terms/element.h"
 
 namespace mercury::aggregation {
 
@@ -13,6 +15,8 @@ struct Accumulated {
   std::byte* sum = nullptr;  // `elems` numbers of the accumulator's type
   uint32_t elems = 0;
   uint16_t contributions = 0;
+  Dtype dtype = Dtype::kF32;  // of the wire
+  Round round;
   const TypeKernels& kernel;
 };
 

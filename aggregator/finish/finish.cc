@@ -2,14 +2,14 @@
 
 namespace mercury::aggregation {
 
-Finish finish_of(ReduceOp op) noexcept {
-  switch (op) {
+Result<Finish> finish_of(const AggregationTensor& spec) {
+  switch (spec.op) {
     case ReduceOp::kSum:
       break;
     case ReduceOp::kAverage:
-      return Average();
+      return Finish(Average());
   }
-  return Sum();
+  return Finish(Sum());
 }
 
 }  // namespace mercury::aggregation
