@@ -16,7 +16,8 @@ namespace mercury::aggregation {
 
 class TensorTable {
  public:
-  TensorSlots* find(TensorId tensor) noexcept {
+  // (Inlined where it is called: it saves a contribution 13 instructions.)
+  [[gnu::always_inline]] TensorSlots* find(TensorId tensor) noexcept {
     if (places_.empty()) return nullptr;
     for (size_t i = place_of(tensor);; i = (i + 1) & (places_.size() - 1)) {
       TensorSlots* slots = places_[i].slots;
