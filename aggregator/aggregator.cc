@@ -169,6 +169,7 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
       needed > state_->memory_limit_bytes - state_->memory_bytes) {
     return beyond("all jobs have ", state_->memory_bytes, "their", state_->memory_limit_bytes);
   }
+  // NOLINTNEXTLINE(performance-move-const-arg): one that keeps something is moved only
   Result<TensorSlots> slots = TensorSlots::create(spec, limits.workers, rule, std::move(*finish));
   if (!slots) return slots.error();
   try {

@@ -60,12 +60,16 @@ Result<TensorSlots> TensorSlots::create(const AggregationTensor& spec, uint16_t 
                                         const CompletionRule& rule, Finish finish) {
   Result<SlotMemory> memory = SlotMemory::create(spec, room_of(spec, rule, finish));
   if (!memory) return memory.error();
+  // NOLINTNEXTLINE(performance-move-const-arg): one that keeps something is moved only
   return TensorSlots(std::move(*memory), workers, rule, std::move(finish));
 }
 
 TensorSlots::TensorSlots(SlotMemory memory, uint16_t workers, const CompletionRule& rule,
                          Finish finish)
-    : memory_(std::move(memory)), rule_(rule), finish_(std::move(finish)), workers_(workers) {
+    : memory_(std::move(memory)),
+      rule_(rule),
+      finish_(std::move(finish)),  // NOLINT(performance-move-const-arg): as above
+      workers_(workers) {
   std::visit([&](auto& placed) { placed.place(memory_); }, rule_);
   std::visit([&](auto& placed) { placed.place(memory_); }, finish_);
 }

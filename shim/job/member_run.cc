@@ -261,7 +261,7 @@ void Member::on_round_hopeless(const event::RoundHopeless& event) {
 void Member::on_workers_stalled(const event::WorkersStalled& event) {
   if (phase_ != Phase::kRunning || replacing_) return;
   message::Stalled stalled{event.at, event.waited_ns / 1'000'000, {}};
-  for (uint16_t i = 0; i < roster_.workers.size(); ++i) {
+  for (uint16_t i = 0; i < static_cast<uint16_t>(roster_.workers.size()); ++i) {
     const Rank rank(i);
     const uint32_t incarnation = roster_.workers[i].incarnation;
     if (contains(event.awaited, rank) && incarnation != 0) {
