@@ -134,7 +134,8 @@ void Attacker::hello(Input& record) {
   hello.version_max = (how & 1) != 0 ? record.byte() : wire::kVersion;
   hello.kind = static_cast<wire::SessionKind>(record.byte() % 2);
   const bool strange = (how & 64) != 0;  // who no member can be
-  hello.role = strange ? record.byte() : record.byte() % 2;
+  hello.role = record.byte();
+  if (!strange) hello.role &= 1;
   hello.features = (how & 2) != 0 ? record.take<uint32_t>() : 0;
   hello.session = 1 + record.byte() % 16;
   hello.rank = static_cast<uint16_t>(strange ? 255 * record.byte() : record.byte() % 4);

@@ -8,7 +8,7 @@
 namespace mercury {
 namespace {
 
-std::vector<std::byte> bytes_of(const WorkerSet& set, uint32_t workers) {
+std::vector<std::byte> encoded(const WorkerSet& set, uint32_t workers) {
   std::vector<std::byte> bytes(contributor_bytes(workers));
   encode_contributors(set, bytes);
   return bytes;
@@ -18,7 +18,7 @@ TEST(Contributors, HasTheBytesOfTheProtocol) {
   WorkerSet set{};
   for (const Rank rank : {Rank(0), Rank(9), Rank(63), Rank(64)}) insert(set, rank);
   const std::array<uint8_t, 16> golden = {0x80, 0, 0, 0, 0, 0, 0x02, 0x01, 0, 0, 0, 0, 0, 0, 0, 1};
-  const auto bytes = bytes_of(set, 65);
+  const auto bytes = encoded(set, 65);
   ASSERT_EQ(bytes.size(), golden.size());
   for (size_t i = 0; i < golden.size(); ++i) EXPECT_EQ(bytes[i], std::byte{golden[i]}) << i;
 }
@@ -28,7 +28,7 @@ TEST(Contributors, ComesBackForAnyNumberOfWorkers) {
     WorkerSet set{};
     insert(set, Rank(static_cast<uint16_t>(workers - 1)));
     insert(set, Rank(static_cast<uint16_t>(workers / 2)));
-    const auto decoded = decode_contributors(bytes_of(set, workers), workers);
+    const auto decoded = decode_contributors(encoded(set, workers), workers);
     ASSERT_TRUE(decoded) << workers;
     EXPECT_EQ(*decoded, set) << workers;
     EXPECT_EQ(count(complement(set, workers)) + count(set), workers);
@@ -38,7 +38,7 @@ TEST(Contributors, ComesBackForAnyNumberOfWorkers) {
 TEST(Contributors, RefusesARankThatTheJobLacks) {
   WorkerSet set{};
   insert(set, 5);
-  const auto bytes = bytes_of(set, 6);
+  const auto bytes = encoded(set, 6);
   EXPECT_TRUE(decode_contributors(bytes, 6));
   EXPECT_FALSE(decode_contributors(bytes, 5));
 }
