@@ -118,7 +118,7 @@ void register_all() {
   const struct {
     const char* name;
     FrameType type;
-  } frames[] = {{"ping", FrameType::kPing}, {"message", FrameType::kDatagram0}};
+  } frames[] = {{"ping", FrameType::kPing}, {"push", FrameType::kDatagram0}};
   for (const auto& frame : frames) {
     benchmark::RegisterBenchmark((std::string("header/") + frame.name).c_str(), encode_and_decode,
                                  frame.type, size_t{64});

@@ -48,8 +48,8 @@ uint64_t SendLimit::start_interval_ns(uint32_t bytes, const RttEstimator& rtt) c
 
 // A grant is meant for the round trip behind the queue that all grants together make, and what was
 // measured once per frame is that of another moment: who began behind a long queue would wait for
-// many of them, and others for it. So it waits no longer than an equal share of the link takes,
-// and a quarter, in which the queue goes.
+// many of them, and others for it in turn. So it waits no longer than an equal share of the link
+// takes, and a quarter, in which the queue goes.
 uint64_t SendLimit::interval_ns(uint32_t bytes, const RttEstimator& rtt) const noexcept {
   const uint64_t idle_ns = granted_ ? idle_interval_ns(bytes) : 0;
   // The receiver says so where nearly all that it expects send.

@@ -24,6 +24,14 @@ class DataSessionTest : public RunningTest {
   static void sign(wire::Hello& hello) {
     hello.proof = prove(derive_job_key(hello.job, ""), hello);
   }
+  // Worker 0's HELLO, changed and proven again.
+  template <class F>
+  bool refused_with(F change) {
+    wire::Hello hello = hello_of(0);
+    change(hello);
+    sign(hello);
+    return refused(hello);
+  }
   bool refused(const wire::Hello& hello) {
     const SessionModel& session = hosts.connect_raw(address(3), hello);
     hosts.run_for(0);
@@ -54,15 +62,18 @@ TEST_F(DataSessionTest, WhoCanBeNoMemberOfAnyJobGetsNoSessionOfEitherKind) {
   start();
   for (const wire::SessionKind kind : {wire::SessionKind::kControl, wire::SessionKind::kData}) {
     SCOPED_TRACE(static_cast<int>(kind));
-    wire::Hello hello = hello_of(0);
-    hello.kind = kind;
-    hello.role = 2;
-    sign(hello);
-    EXPECT_TRUE(refused(hello)) << "there is no such role";
-    hello.role = static_cast<uint8_t>(Role::kWorker);
-    hello.rank = kMaxWorkers;
-    sign(hello);
-    EXPECT_TRUE(refused(hello)) << "no job has so many workers";
+    const auto refuses = [&](uint8_t role, uint16_t rank) {
+      return refused_with([&](wire::Hello& h) {
+        h.kind = kind;
+        h.role = role;
+        h.rank = rank;
+      });
+    };
+    EXPECT_TRUE(refuses(2, 0)) << "there is no such role";
+    EXPECT_TRUE(refuses(7, 0)) << "nor such a one";
+    EXPECT_TRUE(refuses(0, kMaxWorkers)) << "no job has so many workers";
+    EXPECT_TRUE(refuses(0, 0xffff)) << "nor so many";
+    EXPECT_TRUE(refuses(1, kMaxServers)) << "or servers";
   }
   EXPECT_TRUE(a->status().ok());
   end();
@@ -74,30 +85,12 @@ TEST_F(DataSessionTest, StrangersGetNone) {
   wire::Hello hello = hello_of(0);
   hello.proof[0] ^= 1;
   EXPECT_TRUE(refused(hello)) << "without the secret";
-  hello = hello_of(0);
-  hello.lane = 1;
-  sign(hello);
-  EXPECT_TRUE(refused(hello)) << "for a lane that is not there";
-  hello = hello_of(0);
-  hello.incarnation ^= 1;
-  sign(hello);
-  EXPECT_TRUE(refused(hello)) << "of a life that the roster does not name";
-  hello = hello_of(0);
-  hello.rank = 2;
-  sign(hello);
-  EXPECT_TRUE(refused(hello)) << "of a worker that is not one";
-  hello = hello_of(0);
-  hello.role = static_cast<uint8_t>(Role::kServer);
-  sign(hello);
-  EXPECT_TRUE(refused(hello)) << "of a server";
-  hello = hello_of(0);
-  hello.role = 7;
-  sign(hello);
-  EXPECT_TRUE(refused(hello)) << "of what no member is";
-  hello = hello_of(0);
-  hello.rank = 0xffff;
-  sign(hello);
-  EXPECT_TRUE(refused(hello)) << "of a rank that no job has";
+  EXPECT_TRUE(refused_with([](wire::Hello& h) { h.lane = 1; })) << "for a lane that is not there";
+  EXPECT_TRUE(refused_with([](wire::Hello& h) { h.incarnation ^= 1; }))
+      << "of a life that the roster does not name";
+  EXPECT_TRUE(refused_with([](wire::Hello& h) { h.rank = 2; })) << "of a worker that is not one";
+  EXPECT_TRUE(refused_with([](wire::Hello& h) { h.role = static_cast<uint8_t>(Role::kServer); }))
+      << "of a server";
   const wire::Hello gone = hello_of(1);
   b->close();
   hosts.run_for(kSecond);
