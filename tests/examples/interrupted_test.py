@@ -35,7 +35,7 @@ class Interrupted(unittest.TestCase):
         self.server = start("server", 0, server)
         self.workers = [start("worker", rank, f"{network}.{2 + rank}") for rank in range(2)]
         deadline = time.monotonic() + LIMIT_S
-        while not all(catches(worker, signal.SIGINT) for worker in self.workers):  # the job is open
+        while not all(catches(process, signal.SIGINT) for process in [self.server, *self.workers]):  # the job is open
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)
 
