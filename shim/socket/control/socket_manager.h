@@ -1,0 +1,107 @@
+// The control plane of sockets: which programs of this host listen where, which hosts speak
+// Mercury, and which connections there are. Without I/O but for the pairs of descriptors that it
+// makes: it is asked by programs (request.h), told by engines (command.h), and answers both.
+// mercury-stackd drives it from its Asio loop, tests in virtual time.
+//
+// Who is reached over Mercury is decided as a program connects: an address of this host, if one of
+// its programs listens there; else a host in `networks` that answers a HELLO for kService within
+// `probe_ns`, if a program listens there. Everything else is the kernel's (ReplyKind::kKernel). A
+// host that does not answer is not asked again for `silence_ns`.
+//
+// A program that listens is told of a connection by one of the kernel's to the address where it
+// listens (Host::knock): so whatever it does to wait for one, it wakes, and forked children that
+// share the listener share it still. Whoever accepts it asks for what it announces (kClaim).
+//
+// Owner/thread: the control thread. Allocates and throws nothing outward.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shim/channel/unique_fd.h"
+#include "shim/socket/command.h"
+#include "shim/socket/request.h"
+#include "transport/base/endpoint.h"
+#include "transport/base/result.h"
+#include "transport/base/types.h"
+#include "transport/wire/hello.h"
+
+namespace mercury {
+
+struct IpNetwork {
+  IpAddress ip;
+  uint8_t bits = 0;  // of the address as it was written: 8 for 10.0.0.0/8
+};
+
+struct SocketPolicy {
+  static constexpr char kService[] = "mercury.sockets";  // the name in HELLOs: no job has it
+  bool serve = true;
+  std::vector<IpNetwork> networks;  // whose hosts may speak Mercury
+  uint16_t udp_port = 7470;         // of a host's first engine
+  wire::Key key{};                  // of all hosts that may speak to each other
+  uint64_t probe_ns = 50'000'000;
+  uint64_t silence_ns = 30'000'000'000;
+  // For the answer of a host with which there is a session.
+  uint64_t answer_ns = 3'000'000'000;
+  uint32_t max_connections = 65536;
+  uint32_t max_listeners = 4096;
+  uint32_t kept_ends = 65536;  // reasons of connections that ended, for programs that ask late
+};
+
+using SocketProgram = uint64_t;  // one connection of a program to the daemon, the caller's number
+
+class SocketManager {
+ public:
+  struct Host {
+    std::vector<Endpoint> lanes;
+    std::function<void(LaneId, SocketCommand)> send;
+    std::function<uint64_t()> random;
+    std::function<bool(const IpAddress&)> is_local;  // an address of this host, 127.0.0.0/8 and ::1
+    // Connects to a listener by the kernel, on this host, and replies with the own end's address,
+    // or why not (kNotFound: the socket of this SO_COOKIE listens there no more, and nobody else's
+    // is connected to). knock_gone() follows if the program closes it before end_knock().
+    std::function<void(const Endpoint& listener, uint64_t cookie,
+                       std::function<void(Result<Endpoint>)> reply)>
+        knock;
+    std::function<void(const Endpoint& local)> end_knock;
+  };
+  // A reply and the descriptor that goes with it, if any. Exactly once for each request, maybe from
+  // within it. The descriptor's owner is who gets it.
+  using Answer = std::function<void(const sockets::Reply&, UniqueFd end)>;
+
+  SocketManager(Host host, SocketPolicy policy);
+  ~SocketManager();
+  SocketManager(const SocketManager&) = delete;
+  SocketManager& operator=(const SocketManager&) = delete;
+
+  void ask(SocketProgram program, const sockets::Request& request, uint64_t now_ns, Answer answer);
+  // Its listeners are forgotten; its connections last as long as their descriptors.
+  void program_gone(SocketProgram program);
+
+  // The connection that a knock announced was not accepted: its listener has closed.
+  void knock_gone(const Endpoint& local, uint64_t now_ns);
+
+  // Whether an event, of a session or a HELLO, is the sockets': by its token, or its name.
+  static bool is_own(Token token);
+  void on_event(LaneId lane, SocketEvent event, uint64_t now_ns);
+  uint64_t next_deadline_ns() const;
+  void on_timer(uint64_t now_ns);
+
+  struct Snapshot {  // what `mercuryctl` shows
+    uint32_t connections = 0;
+    uint32_t local_connections = 0;  // both ends on this host, set up here and not claimed yet
+    uint32_t listeners = 0;
+    uint32_t sessions = 0;
+  };
+  Snapshot snapshot() const;
+  bool idle() const;  // no listener, connection or request; sessions may be open
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace mercury
