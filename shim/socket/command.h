@@ -68,13 +68,15 @@ struct ConnectionAsked {
   uint64_t asked = 0;
   sockets::Preamble preamble;
 };
-// A connection that was accepted, on either side, is over: its `end` is closed. kOk: both programs
-// have finished, and all bytes have arrived. One that was asked for and not answered ends so too,
-// with `asked`.
+// A connection that was accepted, on either side, is over. kOk: both programs have finished, and all
+// bytes have arrived. Its `end` is closed with the event, so whoever remembers the code first has
+// an answer for a program that sees its end close. One that was asked for and not answered ends so
+// too, with `asked`.
 struct ConnectionEnded {
   sockets::ConnectionId id = 0;
   uint64_t asked = 0;
   Errc code = Errc::kOk;
+  UniqueFd end;
 };
 struct ConnectionDescribed {
   sockets::ConnectionId id = 0;
@@ -85,10 +87,10 @@ struct ConnectionDescribed {
 
 }  // namespace event
 
-// The names of these in variants.
 using SocketCommand = SessionCommandsAnd<command::OpenConnection, command::AnswerConnection,
-                                         command::AbortConnection, command::SetConnection>;
-using SocketEvent =
-    SessionEventsAnd<event::ConnectionAnswered, event::ConnectionAsked, event::ConnectionEnded>;
+                                         command::AbortConnection, command::SetConnection,
+                                         command::DescribeConnection>;
+using SocketEvent = SessionEventsAnd<event::ConnectionAnswered, event::ConnectionAsked,
+                                     event::ConnectionEnded, event::ConnectionDescribed>;
 
 }  // namespace mercury

@@ -11,6 +11,8 @@ constexpr CounterInfo kCounterInfo[] = {
     {"tx_gathered", "frames whose payload a DPDK device takes from where it lies"},
     {"push_chunks", "gradient chunks summed"},
     {"result_chunks", "result chunks written to a tensor"},
+    {"socket_bytes_sent", "bytes that programs' sockets wrote, towards other hosts"},
+    {"socket_bytes_received", "bytes that programs' sockets were given, from other hosts"},
     {"retransmits", "chunks sent again"},
     {"acks_sent", "ACK frames sent"},
     {"acks_received", "ACK frames received"},
@@ -79,6 +81,7 @@ constexpr CounterInfo kGaugeInfo[] = {
     {"sent_blocks", "blocks of records of packets in flight"},
     {"queued_ranges", "pieces of tensors that wait to be sent"},
     {"packet_buffers", "frames that were received and are read, or wait to be sent"},
+    {"connections", "of programs' sockets, with other hosts"},
 };
 static_assert(sizeof kGaugeInfo / sizeof kGaugeInfo[0] == kGaugeCount);
 

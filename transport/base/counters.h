@@ -22,6 +22,8 @@ enum class Counter : uint16_t {
   kTxGathered,
   kPushChunks,
   kResultChunks,
+  kSocketBytesSent,
+  kSocketBytesReceived,
   kRetransmits,
   kAcksSent,
   kAcksReceived,
@@ -99,6 +101,7 @@ enum class Gauge : uint16_t {
   kSentBlocks,
   kQueuedRanges,
   kPacketBuffers,
+  kConnections,
   kCount
 };
 inline constexpr size_t kGaugeCount = static_cast<size_t>(Gauge::kCount);

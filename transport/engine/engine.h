@@ -192,6 +192,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   void finish_stream(SessionSlot slot, StreamId stream) override;
   void reset_stream(SessionSlot slot, StreamId stream, Errc code) override;
   size_t stream_bytes(SessionSlot slot) override;
+  std::optional<SessionView> view_session(SessionSlot slot) override;
   void close_session(SessionSlot slot, Errc code, std::string_view text) override;
   // --- StreamEvents: no others' sessions carry streams ---
   void on_stream_opened(SessionSlot slot, StreamId stream) override {

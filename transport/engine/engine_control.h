@@ -165,7 +165,7 @@ uint32_t Engine<P, S>::take_commands() {
   std::unique_ptr<Command> next;
   while (commands_.pop(next)) {
     std::visit(
-        [this](const auto& one) {
+        [this](auto& one) {  // which a service may take apart
           if constexpr (requires { this->run(one); }) {
             run(one);
           } else {

@@ -53,6 +53,15 @@ size_t Engine<P, S>::stream_bytes(SessionSlot slot) {
 }
 
 template <Port P, Service S>
+std::optional<SessionView> Engine<P, S>::view_session(SessionSlot slot) {
+  if (!sessions_.in_use(slot)) return std::nullopt;
+  const Session& session = *sessions_.at(slot).session;
+  if (session.state() != Session::State::kOpen) return std::nullopt;
+  return SessionView{session.smoothed_rtt_ns(), session.least_rtt_ns(), session.window_bytes(),
+                     session.bytes_in_flight(), session.lost_packets(), session.path_payload()};
+}
+
+template <Port P, Service S>
 void Engine<P, S>::close_session(SessionSlot slot, Errc code, std::string_view text) {
   if (!sessions_.in_use(slot) || sessions_.at(slot).closed) return;
   sessions_.touch(slot);

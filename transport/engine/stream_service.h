@@ -8,6 +8,7 @@
 #pragma once
 
 #include <concepts>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -15,6 +16,16 @@
 #include "transport/flow/stream/streams.h"
 
 namespace mercury {
+
+// What a session has measured of its path, and has under way.
+struct SessionView {
+  uint64_t smoothed_rtt_ns = 0;
+  uint64_t least_rtt_ns = 0;
+  uint64_t window_bytes = 0;
+  uint64_t in_flight_bytes = 0;
+  uint64_t lost_packets = 0;
+  uint16_t path_payload = 0;
+};
 
 // At any time from within Engine::poll_once, but not from block() and unblock().
 class StreamHost : public SessionHost {
@@ -33,6 +44,8 @@ class StreamHost : public SessionHost {
   virtual void reset_stream(SessionSlot session, StreamId stream, Errc code) = 0;
   // Memory that the session's streams hold for bytes.
   virtual size_t stream_bytes(SessionSlot session) = 0;
+  // Nothing: it is not open.
+  virtual std::optional<SessionView> view_session(SessionSlot session) = 0;
   // CLOSE is sent, and all streams of the session end with `code`.
   virtual void close_session(SessionSlot session, Errc code, std::string_view text) = 0;
 

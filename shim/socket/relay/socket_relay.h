@@ -1,0 +1,162 @@
+// The sockets' service inside an engine: carries bytes between programs' descriptors and streams,
+// each way with a bounded amount under way. Models StreamService
+// (transport/engine/stream_service.h).
+//
+// A program that does not read is sent no more than its descriptor takes, so its stream's credit
+// runs out and the other program's writes block: no other connection waits for it.
+//
+// Descriptors are polled edge-triggered, once a pass; all connections with something to do take
+// turns of kTurnBytes, as long as the pass has not carried kPassBytes.
+//
+// Owner/thread: the engine's. Connections allocate as they open.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "shim/socket/command.h"
+#include "shim/socket/relay/relay_connection.h"
+#include "transport/base/counters.h"
+#include "transport/base/fifo.h"
+#include "transport/engine/stream_service.h"
+
+namespace mercury {
+
+struct RelayConfig {
+  // Of each session. A fast path needs as much under way as its delay holds.
+  StreamConfig streams = {.max_streams = 65536,
+                          .window_bytes = 1 << 20,
+                          .send_bytes = 1 << 20,
+                          .shared_window_bytes = 32 << 20,
+                          .shared_send_bytes = 32 << 20};
+  // For a peer to finish a connection that the program has closed (Linux: tcp_fin_timeout).
+  uint64_t orphan_ns = 60'000'000'000;
+};
+
+class SocketRelay {
+ public:
+  using Command = SocketCommand;
+  using Event = SocketEvent;
+  static constexpr size_t kTurnBytes = 64 * 1024;
+  static constexpr size_t kPassBytes = 256 * 1024;
+
+  // Without a descriptor to poll with (is_open() is false) it refuses all connections.
+  SocketRelay(const RelayConfig& config, Counters& counters);
+  SocketRelay(const SocketRelay&) = delete;
+  SocketRelay& operator=(const SocketRelay&) = delete;
+
+  bool is_open() const { return static_cast<bool>(poller_); }
+  // Readable when a program has written, or has room again: wakes whoever sleeps.
+  int wake_fd() const { return poller_.get(); }
+  size_t connection_count() const { return places_.size() - free_.size(); }
+
+  // --- StreamService ---
+  StreamConfig stream_config() const { return config_.streams; }
+  void attach(StreamHost& host) { host_ = &host; }
+  void on_session_open(SessionSlot session, Token token) { sessions_[token] = session; }
+  void on_stream_opened(SessionSlot session, StreamId stream);
+  void on_stream_readable(SessionSlot session, StreamId stream);
+  void on_stream_writable(SessionSlot session, StreamId stream);
+  void on_stream_closed(SessionSlot session, StreamId stream, Errc code);
+  void on_streams_available(SessionSlot session);
+
+  // --- Service: datagrams there are none ---
+  Taken on_datagram(SessionSlot, const wire::Header&, std::span<const std::byte>,
+                    uint64_t) noexcept {
+    return Taken::kNo;
+  }
+  bool next(OutgoingDatagram&) noexcept { return false; }
+  void charge(JobSlot, uint32_t) noexcept {}
+  void on_acked(SessionSlot, const SentTag&) noexcept {}
+  void on_lost(SessionSlot, const SentTag&) noexcept {}
+  void block(SessionSlot) noexcept {}
+  void unblock(SessionSlot) noexcept {}
+  bool awaits_nic() noexcept { return false; }
+  uint32_t poll(uint64_t now_ns) noexcept;
+  uint64_t next_deadline_ns() const noexcept;
+  void forget(SessionSlot session);
+  std::optional<Event> take_event();
+  template <class OneCommand>
+  void on_command(OneCommand& command, SessionHost&) {
+    run(command);
+  }
+
+ private:
+  using Connection = RelayConnection;
+  using State = Connection::State;
+  struct Ref {  // a connection, or one that was at its place before
+    uint32_t place = 0;
+    uint32_t life = 0;
+  };
+
+  void run(command::OpenConnection& request);
+  void run(command::AnswerConnection& request);
+  void run(const command::AbortConnection& request);
+  void run(const command::SetConnection& request);
+  void run(const command::DescribeConnection& request);
+
+  Connection& add(State state);
+  Ref ref_of(const Connection& connection) const;
+  Connection* find(Ref ref);
+  Connection* find(SessionSlot session, StreamId stream);
+  Connection* find(sockets::ConnectionId id);
+  void bind(Connection& connection, SessionSlot session, StreamId stream);
+  void unbind(Connection& connection);
+  void free(Connection& connection);
+
+  // socket_relay_open.cc
+  void ask(Connection& connection);
+  void read_answer(Connection& connection);
+  void read_preamble(Connection& connection);
+  void refuse(Connection& connection, sockets::Answer answer);
+  void read_away(Connection& connection);
+  void answered(Connection& connection, sockets::Answer answer);
+  void leave(Connection& connection);
+  void start(Connection& connection);
+
+  // socket_relay_carry.cc
+  void take_edges();
+  void on_edges(const epoll_event& event);
+  void queue(Connection& connection);
+  size_t carry(Connection& connection);
+  size_t carry_out(Connection& connection);  // to the stream
+  size_t carry_in(Connection& connection);   // to the program
+  std::optional<size_t> give(Connection& connection, std::span<const std::byte> bytes);
+  void tell_end(Connection& connection);
+  void reset(Connection& connection, Errc code);
+  void end(Connection& connection, Errc code);
+  void orphan(Connection& connection);
+  void end_orphans();
+
+  const RelayConfig config_;
+  Counters& counters_;
+  UniqueFd poller_;
+  StreamHost* host_ = nullptr;
+  std::vector<std::unique_ptr<Connection>> places_;
+  std::vector<uint32_t> free_;
+  std::unordered_map<Token, SessionSlot> sessions_;
+  std::unordered_map<uint64_t, uint32_t> by_stream_;  // session and stream, to a place
+  std::unordered_map<sockets::ConnectionId, uint32_t> by_id_;
+  std::unordered_map<uint64_t, uint32_t> by_asked_;
+  std::deque<Ref> waiting_;  // for streams
+  Fifo<Ref> line_;           // with something to do
+  struct Orphan {
+    Ref ref;
+    uint64_t due_ns = 0;
+  };
+  std::deque<Orphan> orphans_;  // the program has closed them, the peer has not; by time
+  std::deque<Event> events_;
+  std::vector<std::byte> scratch_;
+  uint64_t last_asked_ = 0;
+  uint64_t now_ns_ = 0;
+};
+
+}  // namespace mercury
