@@ -21,7 +21,7 @@ class EmbeddedHost {
 
   void post(ControlThread::Task task) { control_->post(std::move(task)); }
   // Hands a command to the engine; on the control thread only.
-  void send(Command command) { host_->send(LaneId(0), std::move(command)); }
+  void send(HostCommand command) { host_->send(LaneId(0), std::move(command)); }
   const PortInfo& port_info() const { return host_->port_info(0); }
 
  private:

@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "shim/host/lane.h"
@@ -26,10 +28,14 @@ class Host {
   virtual const PortInfo& port_info(size_t lane) const = 0;
   virtual uint64_t link_bytes_per_second(size_t lane) const = 0;  // see Port
   virtual const Counters& counters(size_t lane) const = 0;
-  virtual void send(LaneId lane, Command command) = 0;
+  virtual void send(LaneId lane, HostCommand command) = 0;
   // Who hears of ChannelDetached and ChannelBroken: whoever attached the channels.
   using ChannelEvents = std::function<void(LaneId lane, const Event& event)>;
   virtual void set_channel_events(ChannelEvents handler) = 0;
+  // Who hears of what is the sockets': by token, or a HELLO by its name. Without a handler a HELLO
+  // is for a job that nobody knows.
+  using SocketEvents = std::function<void(LaneId lane, SocketEvent event, uint64_t now_ns)>;
+  virtual void set_socket_events(SocketEvents handler) = 0;
 
   // Whether the process could have all descriptors that a host takes. Asked once, before start.
   virtual Status opened() const = 0;
@@ -71,7 +77,9 @@ class HostOf final : public Host {
       lanes_.push_back(
           std::make_unique<Lane<P>>(std::move(part.counters), std::move(part.port), each));
     }
-    interface.send = [this](LaneId lane, Command command) { send(lane, std::move(command)); };
+    interface.send = [this](LaneId lane, Command command) {
+      send(lane, widened<HostCommand>(std::move(command)));
+    };
     interface.random = std::move(random);
     interface.notice = config.notice;
     jobs_ = std::make_unique<JobManager>(std::move(interface), config.policy);
@@ -89,9 +97,12 @@ class HostOf final : public Host {
   }
   const Counters& counters(size_t lane) const override { return lanes_[lane]->counters(); }
   Lane<P>& lane(size_t index) { return *lanes_[index]; }
-  void send(LaneId lane, Command command) override { lanes_[lane.value]->send(std::move(command)); }
+  void send(LaneId lane, HostCommand command) override {
+    lanes_[lane.value]->send(std::move(command));
+  }
 
   void set_channel_events(ChannelEvents handler) override { channel_events_ = std::move(handler); }
+  void set_socket_events(SocketEvents handler) override { socket_events_ = std::move(handler); }
 
   Status opened() const override {
     bool ok = event_fd_ >= 0;
@@ -105,16 +116,9 @@ class HostOf final : public Host {
     eventfd_read(event_fd_, &value);
     for (size_t i = 0; i < lanes_.size(); ++i) {
       lanes_[i]->flush();
-      Event event;
+      HostEvent event;
       while (lanes_[i]->take_event(event)) {  // NOLINT(bugprone-use-after-move): filled anew
-        if (std::holds_alternative<event::Stopped>(event)) ++stopped_lanes_;
-        const LaneId lane(static_cast<uint16_t>(i));
-        if (std::holds_alternative<event::ChannelDetached>(event) ||
-            std::holds_alternative<event::ChannelBroken>(event)) {
-          if (channel_events_) channel_events_(lane, event);
-        } else {
-          jobs_->on_event(lane, std::move(event), now_ns);
-        }
+        take(LaneId(static_cast<uint16_t>(i)), std::move(event), now_ns);
       }
     }
     if (jobs_->next_deadline_ns() <= now_ns) jobs_->on_timer(now_ns);
@@ -141,11 +145,45 @@ class HostOf final : public Host {
   }
 
  private:
+  bool is_for_sockets(const HostEvent& event) const {
+    if (!socket_events_) return false;
+    return std::visit(
+        [](const auto& one) {
+          using One = std::remove_cvref_t<decltype(one)>;
+          if constexpr (std::is_same_v<One, event::HelloReceived>) {
+            return one.body.job == kSocketService;
+          } else if constexpr (requires { one.token; }) {
+            return is_socket_token(one.token);
+          } else {
+            return !kHas<Event, One>;
+          }
+        },
+        event);
+  }
+  void take(LaneId lane, HostEvent event, uint64_t now_ns) {
+    if (is_for_sockets(event)) {
+      if (auto own = narrowed<SocketEvent>(std::move(event))) {
+        socket_events_(lane, std::move(*own), now_ns);
+      }
+      return;
+    }
+    if (std::holds_alternative<event::Stopped>(event)) ++stopped_lanes_;
+    auto own = narrowed<Event>(std::move(event));
+    if (!own) return;  // of sockets, and nobody hears of them
+    if (std::holds_alternative<event::ChannelDetached>(*own) ||
+        std::holds_alternative<event::ChannelBroken>(*own)) {
+      if (channel_events_) channel_events_(lane, *own);
+    } else {
+      jobs_->on_event(lane, std::move(*own), now_ns);
+    }
+  }
+
   int event_fd_;
   std::vector<std::unique_ptr<Lane<P>>> lanes_;
   std::unique_ptr<JobManager> jobs_;
   std::vector<std::unique_ptr<LaneThread<P>>> threads_;
   ChannelEvents channel_events_;
+  SocketEvents socket_events_;
   size_t stopped_lanes_ = 0;
 };
 

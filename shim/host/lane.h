@@ -1,4 +1,4 @@
-// One engine with all that belongs to it: port, exchange, counters, and its rings to the control
+// One engine with all that belongs to it: port, services, counters, and its rings to the control
 // plane. Without a thread: a LaneThread runs it, or the simulator does.
 #pragma once
 
@@ -12,21 +12,29 @@
 #include <utility>
 
 #include "shim/exchange/gradient_exchange.h"
+#include "shim/socket/relay/socket_relay.h"
 #include "transport/base/counters.h"
 #include "transport/base/spsc_ring.h"
 #include "transport/engine/engine.h"
+#include "transport/engine/service_pair.h"
 
 namespace mercury {
 
 struct LaneConfig {
   EngineConfig engine;
   ExchangeConfig exchange;
+  RelayConfig sockets;
 };
+
+// What every engine of a host carries: gradients in datagrams, programs' sockets in streams.
+using HostServices = ServicePair<GradientExchange, SocketRelay>;
+using HostCommand = HostServices::Command;
+using HostEvent = HostServices::Event;
 
 inline constexpr size_t kControlRing = 1024;
 
-using CommandRing = SpscRing<std::unique_ptr<Command>>;
-using EventRing = SpscRing<std::unique_ptr<Event>>;
+using CommandRing = SpscRing<std::unique_ptr<HostCommand>>;
+using EventRing = SpscRing<std::unique_ptr<HostEvent>>;
 
 template <Port P>
 class Lane {
@@ -41,15 +49,16 @@ class Lane {
 
   // --- the engine's thread ---
   uint32_t poll(uint64_t now_ns) { return engine_.poll_once(now_ns); }
-  Engine<P, GradientExchange>& engine() { return engine_; }
+  Engine<P, HostServices>& engine() { return engine_; }
   GradientExchange& exchange() { return exchange_; }
+  SocketRelay& relay() { return relay_; }
   P& port() { return *port_; }
   Counters& counters() { return *counters_; }
   int doorbell() const { return doorbell_; }  // readable when commands wait; -1: no descriptor
 
   // --- the control thread ---
-  void send(Command command) {
-    backlog_.push_back(std::make_unique<Command>(std::move(command)));
+  void send(HostCommand command) {
+    backlog_.push_back(std::make_unique<HostCommand>(std::move(command)));
     flush();
   }
   // Commands that found the ring full go on when there is room.
@@ -61,8 +70,8 @@ class Lane {
     }
     if (pushed) eventfd_write(doorbell_, 1);
   }
-  bool take_event(Event& out) {
-    std::unique_ptr<Event> event;
+  bool take_event(HostEvent& out) {
+    std::unique_ptr<HostEvent> event;
     if (!events_.pop(event)) return false;
     out = std::move(*event);
     return true;
@@ -75,8 +84,10 @@ class Lane {
        Commands commands, Events events)
       : counters_(std::move(counters)),
         exchange_(exchange_of(config), *counters_, memory_of(*port)),
+        relay_(config.sockets, *counters_),
+        services_(exchange_, relay_),
         port_(std::move(port)),
-        engine_(*port_, exchange_, config.engine, *counters_, std::move(commands.second),
+        engine_(*port_, services_, config.engine, *counters_, std::move(commands.second),
                 std::move(events.first)),
         doorbell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
         commands_(std::move(commands.first)),
@@ -92,11 +103,13 @@ class Lane {
 
   std::unique_ptr<Counters> counters_;
   GradientExchange exchange_;
+  SocketRelay relay_;
+  HostServices services_;
   std::unique_ptr<P> port_;  // behind the exchange: it may still read results until it is gone
-  Engine<P, GradientExchange> engine_;
+  Engine<P, HostServices> engine_;
   int doorbell_;
   CommandRing::Producer commands_;
-  std::deque<std::unique_ptr<Command>> backlog_;
+  std::deque<std::unique_ptr<HostCommand>> backlog_;
   EventRing::Consumer events_;
 };
 

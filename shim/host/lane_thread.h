@@ -2,9 +2,9 @@
 // daemon with more engines than cores works and an idle one costs next to nothing.
 //
 // Adaptive: without work it offers its core to whoever waits for one, and after `spin_ns` it arms
-// all that can wake it (programs' channels, commands, the port), looks once more, and sleeps on
-// their descriptors until the engine's next deadline. A port without a descriptor (memif, ring) is
-// napped on, from 5 us growing to 1 ms, with one look between two naps.
+// all that can wake it (programs' channels and sockets, commands, the port), looks once more, and
+// sleeps on their descriptors until the engine's next deadline. A port without a descriptor (memif,
+// ring) is napped on, from 5 us growing to 1 ms, with one look between two naps.
 #pragma once
 
 #include <poll.h>
@@ -122,6 +122,7 @@ class LaneThread {
     for (size_t i = 0; i < lane_.exchange().channel_count(); ++i) {
       fds_.push_back({lane_.exchange().doorbell(i), POLLIN, 0});
     }
+    if (const int fd = lane_.relay().wake_fd(); fd >= 0) fds_.push_back({fd, POLLIN, 0});
     timespec timeout{static_cast<time_t>(wait_ns / 1'000'000'000),
                      static_cast<long>(wait_ns % 1'000'000'000)};
     lane_.counters().add(Counter::kSleeps);

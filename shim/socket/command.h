@@ -68,10 +68,10 @@ struct ConnectionAsked {
   uint64_t asked = 0;
   sockets::Preamble preamble;
 };
-// A connection that was accepted, on either side, is over. kOk: both programs have finished, and all
-// bytes have arrived. Its `end` is closed with the event, so whoever remembers the code first has
-// an answer for a program that sees its end close. One that was asked for and not answered ends so
-// too, with `asked`.
+// A connection that was accepted, on either side, is over. kOk: both programs have finished, and
+// all bytes have arrived. Its `end` is closed with the event, so whoever remembers the code first
+// has an answer for a program that sees its end close. One that was asked for and not answered ends
+// so too, with `asked`.
 struct ConnectionEnded {
   sockets::ConnectionId id = 0;
   uint64_t asked = 0;
@@ -87,9 +87,15 @@ struct ConnectionDescribed {
 
 }  // namespace event
 
-using SocketCommand = SessionCommandsAnd<command::OpenConnection, command::AnswerConnection,
-                                         command::AbortConnection, command::SetConnection,
-                                         command::DescribeConnection>;
+// The name in HELLOs of sockets' sessions: no job has it. Their tokens have kSocketTokens' bit, and
+// no job's has: so whoever shares an engine with jobs knows what is whose.
+inline constexpr char kSocketService[] = "mercury.sockets";
+inline constexpr uint64_t kSocketTokens = uint64_t{1} << 63;
+constexpr bool is_socket_token(Token token) { return (token.value & kSocketTokens) != 0; }
+
+using SocketCommand =
+    SessionCommandsAnd<command::OpenConnection, command::AnswerConnection, command::AbortConnection,
+                       command::SetConnection, command::DescribeConnection>;
 using SocketEvent = SessionEventsAnd<event::ConnectionAnswered, event::ConnectionAsked,
                                      event::ConnectionEnded, event::ConnectionDescribed>;
 

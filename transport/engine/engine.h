@@ -142,8 +142,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     if (paced_) deadline = std::min(deadline, pacer_.ready_at_ns());
     if (stalled_) deadline = std::min(deadline, now_ns_ + kStallRetryNs);
     if constexpr (StreamService<S>) {  // asked for after the pass had sent its frames
-      const bool waits = !line_.empty() && !paced_ && !stalled_;
-      if (waits || !sessions_.touched().empty()) deadline = std::min(deadline, now_ns_);
+      const bool waits = (!line_.empty() && !paced_) || !sessions_.touched().empty();
+      if (waits && !stalled_) deadline = std::min(deadline, now_ns_);
     }
     return deadline;
   }

@@ -17,12 +17,13 @@
 
 namespace mercury {
 
-namespace detail {
+// Whether a variant may hold a T.
 template <class Variant, class T>
 inline constexpr bool kHas = false;
 template <class... Types, class T>
 inline constexpr bool kHas<std::variant<Types...>, T> = (std::is_same_v<Types, T> || ...);
 
+namespace detail {
 template <class Variant, class T, bool kKnown>
 struct Added;
 template <class... Types, class T>
@@ -61,7 +62,7 @@ template <class Narrow, class Wide>
 std::optional<Narrow> narrowed(Wide&& from) {
   return std::visit(
       [](auto&& one) -> std::optional<Narrow> {
-        if constexpr (detail::kHas<Narrow, std::remove_cvref_t<decltype(one)>>) {
+        if constexpr (kHas<Narrow, std::remove_cvref_t<decltype(one)>>) {
           return Narrow(std::forward<decltype(one)>(one));
         } else {
           return std::nullopt;
@@ -113,7 +114,7 @@ class ServicePair {
   }
   template <class OneCommand>
   void on_command(OneCommand& command, SessionHost& host) {
-    if constexpr (detail::kHas<typename Datagrams::Command, OneCommand>) {
+    if constexpr (kHas<typename Datagrams::Command, OneCommand>) {
       datagrams_.on_command(command, host);
     } else {
       streams_.on_command(command, host);

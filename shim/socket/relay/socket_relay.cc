@@ -12,12 +12,6 @@ uint64_t key_of(SessionSlot session, StreamId stream) {
 
 }  // namespace
 
-SocketRelay::SocketRelay(const RelayConfig& config, Counters& counters)
-    : config_(config),
-      counters_(counters),
-      poller_(epoll_create1(EPOLL_CLOEXEC)),
-      scratch_(kTurnBytes) {}
-
 // --- the table -------------------------------------------------------------------------------
 
 SocketRelay::Connection& SocketRelay::add(State state) {
@@ -80,7 +74,7 @@ void SocketRelay::free(Connection& connection) {
 
 void SocketRelay::run(command::OpenConnection& request) {
   const auto session = sessions_.find(request.token);
-  if (session == sessions_.end() || !is_open()) {
+  if (session == sessions_.end()) {
     events_.emplace_back(event::ConnectionAnswered{request.id, sockets::Answer::kNobody});
     return;
   }

@@ -48,13 +48,13 @@ class SocketRelay {
   static constexpr size_t kTurnBytes = 64 * 1024;
   static constexpr size_t kPassBytes = 256 * 1024;
 
-  // Without a descriptor to poll with (is_open() is false) it refuses all connections.
-  SocketRelay(const RelayConfig& config, Counters& counters);
+  SocketRelay(const RelayConfig& config, Counters& counters)
+      : config_(config), counters_(counters) {}
   SocketRelay(const SocketRelay&) = delete;
   SocketRelay& operator=(const SocketRelay&) = delete;
 
-  bool is_open() const { return static_cast<bool>(poller_); }
-  // Readable when a program has written, or has room again: wakes whoever sleeps.
+  // Readable when a program has written, or has room again: wakes whoever sleeps. -1: there has
+  // been no connection yet.
   int wake_fd() const { return poller_.get(); }
   size_t connection_count() const { return places_.size() - free_.size(); }
 
@@ -121,6 +121,7 @@ class SocketRelay {
   void answered(Connection& connection, sockets::Answer answer);
   void leave(Connection& connection);
   void start(Connection& connection);
+  bool watch(Connection& connection);
 
   // socket_relay_carry.cc
   void take_edges();
@@ -138,7 +139,7 @@ class SocketRelay {
 
   const RelayConfig config_;
   Counters& counters_;
-  UniqueFd poller_;
+  UniqueFd poller_;  // as scratch_, made for the first connection
   StreamHost* host_ = nullptr;
   std::vector<std::unique_ptr<Connection>> places_;
   std::vector<uint32_t> free_;

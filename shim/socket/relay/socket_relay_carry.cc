@@ -16,7 +16,7 @@ constexpr int kMostEdges = 64;  // that a pass looks at
 
 uint32_t SocketRelay::poll(uint64_t now_ns) noexcept {
   now_ns_ = now_ns;
-  if (connection_count() == 0) return 0;
+  if (!poller_ || connection_count() == 0) return 0;
   take_edges();
   end_orphans();
   uint32_t turns = 0;

@@ -1,5 +1,5 @@
 // SocketRelay: how a connection begins.
-#include <algorithm>
+#include <array>
 #include <span>
 
 #include "shim/socket/relay/socket_relay.h"
@@ -81,8 +81,9 @@ void SocketRelay::leave(Connection& connection) {
 }
 
 void SocketRelay::read_away(Connection& connection) {
-  while (host_->read_stream(connection.session, connection.stream, scratch_).bytes ==
-         scratch_.size()) {
+  std::array<std::byte, 4096> unwanted;
+  while (host_->read_stream(connection.session, connection.stream, unwanted).bytes ==
+         unwanted.size()) {
   }
 }
 
@@ -91,13 +92,19 @@ void SocketRelay::start(Connection& connection) {
   connection.state = State::kOpen;
   connection.program_readable = connection.program_writable = true;
   connection.stream_readable = connection.stream_writable = true;
+  if (!watch(connection)) return reset(connection, Errc::kSystem);
+  queue(connection);
+}
+
+bool SocketRelay::watch(Connection& connection) {
+  if (!poller_) {
+    poller_.reset(epoll_create1(EPOLL_CLOEXEC));
+    scratch_.resize(kTurnBytes);
+  }
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.u64 = uint64_t{connection.life} << 32 | connection.place;
-  if (epoll_ctl(poller_.get(), EPOLL_CTL_ADD, connection.end.get(), &event) != 0) {
-    return reset(connection, Errc::kSystem);
-  }
-  queue(connection);
+  return epoll_ctl(poller_.get(), EPOLL_CTL_ADD, connection.end.get(), &event) == 0;
 }
 
 }  // namespace mercury

@@ -1,0 +1,307 @@
+// The sockets' relay from program to program: real descriptors, simulated network.
+#include "tests/shim/socket/relay_lab.h"
+
+namespace mercury {
+namespace {
+
+using sockets::Answer;
+
+std::byte pattern(uint64_t offset) {
+  return static_cast<std::byte>((offset * 7 + (offset >> 8) * 3 + (offset >> 16)) & 0xff);
+}
+
+// Writes `bytes` of the pattern, then says that this was all; reads what comes, and checks it.
+struct Talk {
+  ProgramEnd& end;
+  uint64_t bytes = 0;
+  uint64_t expected = 0;
+  uint64_t written = 0;
+  uint64_t read = 0;
+  bool finished = false;
+  bool intact = true;
+
+  bool done() {
+    while (written < bytes) {
+      std::byte buffer[10'000];
+      const size_t size = static_cast<size_t>(std::min<uint64_t>(sizeof buffer, bytes - written));
+      for (size_t i = 0; i < size; ++i) buffer[i] = pattern(written + i);
+      const size_t taken = end.write(std::span(buffer).first(size));
+      written += taken;
+      if (taken < size) break;
+    }
+    if (written == bytes && !std::exchange(finished, true)) shutdown(end.fd.get(), SHUT_WR);
+    for (std::vector<std::byte> got = end.read(); !got.empty(); got = end.read()) {
+      for (const std::byte byte : got) intact = intact && byte == pattern(read++);
+    }
+    return finished && end.ended;
+  }
+  void expect_whole() const {
+    EXPECT_TRUE(intact);
+    EXPECT_EQ(read, expected);
+  }
+};
+
+TEST(SocketRelay, CarriesMegabytesBothWaysInBadWeatherAndEndsInOrder) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    SCOPED_TRACE(seed);
+    RelayLab lab(seed);
+    sim::Faults weather;
+    weather.loss = 0.03;
+    weather.duplicate = 0.03;
+    weather.reorder = 0.1;
+    weather.corrupt = 0.01;
+    lab.network.set_faults(weather);
+    auto [left, right] = lab.connected();
+    Talk from_a{left, 3 << 20, 2 << 20};
+    Talk from_b{right, 2 << 20, 3 << 20};
+    ASSERT_TRUE(lab.run([&] {
+      const bool a = from_a.done();
+      return from_b.done() && a;
+    }));
+    from_a.expect_whole();
+    from_b.expect_whole();
+    ASSERT_TRUE(lab.run([&] { return lab.empty(); }));
+    EXPECT_EQ(lab.a().ended.at(1), Errc::kOk);
+    EXPECT_EQ(lab.b().ended.at(lab.last_id), Errc::kOk);
+    EXPECT_EQ(lab.a().counters->get(Counter::kSocketBytesSent), 3U << 20);
+    EXPECT_EQ(lab.a().counters->get(Counter::kSocketBytesReceived), 2U << 20);
+    EXPECT_EQ(lab.a().counters->get(Gauge::kConnections), 0U);
+    // An engine whose port is full waits for room: it does not look again every nanosecond.
+    EXPECT_LT(lab.a().counters->get(Counter::kPolls), 20'000U);
+  }
+}
+
+TEST(SocketRelay, TheOtherHostLearnsWhoAsksForWhat) {
+  RelayLab lab(1);
+  lab.connected();
+  ASSERT_EQ(lab.b().asked.size(), 1U);
+  EXPECT_EQ(lab.b().asked[0].preamble.destination, Endpoint({IpAddress::v4(10, 0, 0, 2), 80}));
+  EXPECT_EQ(lab.b().asked[0].preamble.source, Endpoint({IpAddress::v4(10, 0, 0, 1), 40000}));
+}
+
+TEST(SocketRelay, ARefusedConnectionLeavesNothing) {
+  for (const Answer answer : {Answer::kNobody, Answer::kRefused}) {
+    RelayLab lab(1);
+    lab.b().answer = answer;
+    const ProgramEnd program = lab.a().open(RelayLab::kToken, 1);
+    program.write("said too early");
+    ASSERT_TRUE(lab.run([&] { return lab.a().answered.contains(1) && lab.empty(); }));
+    EXPECT_EQ(lab.a().answered[1], answer);
+    EXPECT_TRUE(lab.a().ended.empty());
+    EXPECT_TRUE(lab.b().ended.empty());
+  }
+}
+
+TEST(SocketRelay, WhatWasWrittenBeforeTheAnswerArrivesAfterIt) {
+  RelayLab lab(1);
+  lab.b().answers = false;
+  const ProgramEnd program = lab.a().open(RelayLab::kToken, 1);
+  program.write("early");
+  ASSERT_TRUE(lab.run([&] { return lab.b().asked.size() == 1; }));
+  lab.b().answer_asked(lab.b().asked[0].asked, Answer::kAccepted);
+  ProgramEnd& other = lab.b().accepted.begin()->second;
+  std::string text;
+  ASSERT_TRUE(lab.run([&] { return (text += other.read_text()).size() == 5; }));
+  EXPECT_EQ(text, "early");
+}
+
+TEST(SocketRelay, HalfAConnectionGoesOn) {
+  RelayLab lab(1);
+  auto [left, right] = lab.connected();
+  left.write("question");
+  shutdown(left.fd.get(), SHUT_WR);
+  std::string text;
+  ASSERT_TRUE(lab.run([&] {
+    text += right.read_text();
+    return right.ended;
+  }));
+  EXPECT_EQ(text, "question");
+  lab.run_for(1'000 * kMs);
+  right.write("answer");
+  std::string back;
+  ASSERT_TRUE(lab.run([&] { return (back += left.read_text()).size() == 6; }));
+  EXPECT_FALSE(left.ended);
+  right.fd.reset();
+  ASSERT_TRUE(lab.run([&] {
+    left.read();
+    return left.ended && lab.empty();
+  }));
+  EXPECT_EQ(lab.a().ended.at(1), Errc::kOk);
+}
+
+TEST(SocketRelay, AProgramThatDoesNotReadStopsTheOtherAndNobodyElse) {
+  RelayLab lab(1);
+  auto [slow_left, slow_right] = lab.connected(1);
+  const std::vector<std::byte> block(64 * 1024);
+  uint64_t written = 0;
+  lab.run(
+      [&] {
+        written += slow_left.write(block);
+        return false;
+      },
+      2'000 * kMs);
+  // Both pairs, both streams' windows, and a turn on each side.
+  EXPECT_LT(written, (2U << 20) + (2U << 20));
+  EXPECT_GT(written, 1U << 20);
+  auto [left, right] = lab.connected(2);
+  Talk from_a{left, 4 << 20, 0};
+  Talk from_b{right, 0, 4 << 20};
+  ASSERT_TRUE(lab.run([&] {
+    const bool a = from_a.done();
+    return from_b.done() && a;
+  }));
+  from_b.expect_whole();
+  uint64_t read = 0;
+  ASSERT_TRUE(lab.run([&] { return (read += slow_right.read().size()) == written; }));
+}
+
+TEST(SocketRelay, WhoClosesWithBytesUnreadResets) {
+  RelayLab lab(1);
+  auto [left, right] = lab.connected();
+  left.write("for nobody");
+  lab.run_for(100 * kMs);
+  right.fd.reset();
+  ASSERT_TRUE(lab.run([&] { return lab.empty(); }));
+  EXPECT_EQ(lab.a().ended.at(1), Errc::kPeerLeft);
+  EXPECT_EQ(lab.b().ended.at(lab.last_id), Errc::kPeerLeft);
+}
+
+TEST(SocketRelay, WhoWritesToAProgramThatHasClosedIsReset) {
+  RelayLab lab(1);
+  auto [left, right] = lab.connected();
+  right.fd.reset();
+  ASSERT_TRUE(lab.run([&] {
+    left.read();
+    return left.ended;
+  }));
+  left.write("for nobody");
+  ASSERT_TRUE(lab.run([&] { return lab.empty(); }));
+  EXPECT_EQ(lab.a().ended.at(1), Errc::kPeerLeft);
+}
+
+TEST(SocketRelay, AbortOnCloseResets) {
+  RelayLab lab(1);
+  auto [left, right] = lab.connected();
+  lab.a().send(command::SetConnection{1, 0, true});
+  lab.run_for(10 * kMs);
+  left.fd.reset();
+  ASSERT_TRUE(lab.run([&] { return lab.empty(); }));
+  EXPECT_EQ(lab.b().ended.at(lab.last_id), Errc::kPeerLeft);
+}
+
+TEST(SocketRelay, AConnectionThatItsPeerDoesNotFinishEndsInTime) {
+  RelayConfig config;
+  config.orphan_ns = 5'000 * kMs;
+  RelayLab lab(1, config);
+  auto [left, right] = lab.connected();
+  left.fd.reset();
+  lab.run_for(4'000 * kMs);
+  EXPECT_EQ(lab.a().relay.connection_count(), 1U);
+  ASSERT_TRUE(lab.run([&] { return lab.empty(); }, 2'000 * kMs));
+  EXPECT_EQ(lab.a().ended.at(1), Errc::kTimedOut);
+}
+
+TEST(SocketRelay, ALostHostEndsItsConnections) {
+  RelayLab lab(1);
+  auto [left, right] = lab.connected();
+  lab.b().answers = false;
+  const ProgramEnd unanswered = lab.a().open(RelayLab::kToken, 2);
+  ASSERT_TRUE(lab.run([&] { return lab.b().asked.size() == 2; }));
+  left.write("lost");
+  sim::Faults cut;
+  cut.loss = 1;
+  lab.network.set_faults(cut);
+  ASSERT_TRUE(lab.run([&] { return lab.empty(); }));
+  EXPECT_EQ(lab.a().ended.at(1), Errc::kPeerLost);
+  EXPECT_EQ(lab.b().ended.at(lab.last_id), Errc::kPeerLost);
+  EXPECT_EQ(lab.a().answered.at(2), Answer::kNobody);
+  EXPECT_EQ(lab.b().asked_ended, std::vector<uint64_t>{lab.b().asked[1].asked});
+  // The answer comes too late.
+  lab.b().answer_asked(lab.b().asked[1].asked, Answer::kAccepted);
+  lab.run_for(10 * kMs);
+  EXPECT_EQ(lab.b().ended.at(lab.b().next_id - 1), Errc::kPeerLost);
+  // And a session that is no more is asked for nothing.
+  const ProgramEnd late = lab.a().open(RelayLab::kToken, 3);
+  lab.run_for(10 * kMs);
+  EXPECT_EQ(lab.a().answered.at(3), Answer::kNobody);
+}
+
+TEST(SocketRelay, AbortedBeforeItsAnswerItIsAnsweredForNobody) {
+  RelayLab lab(1);
+  lab.b().answers = false;
+  const ProgramEnd program = lab.a().open(RelayLab::kToken, 1);
+  ASSERT_TRUE(lab.run([&] { return lab.b().asked.size() == 1; }));
+  lab.a().send(command::AbortConnection{1, Errc::kTimedOut});
+  ASSERT_TRUE(lab.run([&] { return lab.empty(); }));
+  EXPECT_EQ(lab.a().answered.at(1), Answer::kNobody);
+  EXPECT_EQ(lab.b().asked_ended.size(), 1U);
+}
+
+TEST(SocketRelay, MoreConnectionsThanStreamsWaitTheirTurn) {
+  RelayConfig config;
+  config.streams.max_streams = 20;
+  RelayLab lab(1, config);
+  std::map<sockets::ConnectionId, ProgramEnd> programs;
+  for (sockets::ConnectionId id = 1; id <= 50; ++id) {
+    programs.emplace(id, lab.a().open(RelayLab::kToken, id));
+  }
+  lab.run_for(1'000 * kMs);
+  EXPECT_EQ(lab.a().answered.size(), 20U);
+  // As they end, others are asked for.
+  ASSERT_TRUE(lab.run([&] {
+    for (const auto& [id, answer] : lab.a().answered) programs.erase(id);
+    for (auto& [id, end] : lab.b().accepted) {
+      if (end.fd) end.read();
+      if (end.ended) end.fd.reset();
+    }
+    return lab.a().answered.size() == 50 && lab.empty();
+  }));
+}
+
+TEST(SocketRelay, ThousandsOfConnectionsShareASession) {
+  RelayLab lab(1);
+  constexpr sockets::ConnectionId kCount = 2000;
+  std::map<sockets::ConnectionId, ProgramEnd> programs;
+  for (sockets::ConnectionId id = 1; id <= kCount; ++id) {
+    programs.emplace(id, lab.a().open(RelayLab::kToken, id));
+    programs[id].write("hello " + std::to_string(id));
+  }
+  std::map<std::string, uint32_t> said;
+  size_t heard = 0;
+  uint64_t looked_ns = 0;
+  ASSERT_TRUE(lab.run([&] {
+    if (lab.network.now_ns() < looked_ns + 50 * kMs) return false;
+    looked_ns = lab.network.now_ns();
+    for (auto& [id, end] : lab.b().accepted) {
+      const std::string text = end.read_text();
+      if (text.empty()) continue;
+      ++said[text];
+      ++heard;
+    }
+    return heard == kCount;
+  }));
+  EXPECT_EQ(said.size(), kCount);
+  EXPECT_EQ(lab.b().counters->get(Gauge::kConnections), kCount);
+  programs.clear();
+  lab.b().accepted.clear();
+  ASSERT_TRUE(lab.run([&] { return lab.empty(); }));
+  EXPECT_EQ(lab.a().counters->get(Gauge::kConnections), 0U);
+}
+
+TEST(SocketRelay, DescribesThePathOfAConnection) {
+  RelayLab lab(1);
+  auto [left, right] = lab.connected();
+  left.write("something");
+  lab.run_for(100 * kMs);
+  lab.a().send(command::DescribeConnection{1, 5});
+  lab.a().send(command::DescribeConnection{2, 6});
+  ASSERT_TRUE(lab.run([&] { return lab.a().described.size() == 2; }));
+  EXPECT_TRUE(lab.a().described[0].known);
+  EXPECT_EQ(lab.a().described[0].number, 5U);
+  EXPECT_GT(lab.a().described[0].info.rtt_ns, 0U);
+  EXPECT_GT(lab.a().described[0].info.segment_bytes, 1000U);
+  EXPECT_FALSE(lab.a().described[1].known);
+}
+
+}  // namespace
+}  // namespace mercury
