@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "shim/exchange/gradient_exchange.h"
@@ -50,8 +51,8 @@ class Lane {
   // --- the engine's thread ---
   uint32_t poll(uint64_t now_ns) { return engine_.poll_once(now_ns); }
   Engine<P, HostServices>& engine() { return engine_; }
-  GradientExchange& exchange() { return exchange_; }
-  SocketRelay& relay() { return relay_; }
+  GradientExchange& exchange() { return services_.datagrams(); }
+  SocketRelay& relay() { return services_.streams(); }
   P& port() { return *port_; }
   Counters& counters() { return *counters_; }
   int doorbell() const { return doorbell_; }  // readable when commands wait; -1: no descriptor
@@ -83,9 +84,8 @@ class Lane {
   Lane(std::unique_ptr<Counters> counters, std::unique_ptr<P> port, const LaneConfig& config,
        Commands commands, Events events)
       : counters_(std::move(counters)),
-        exchange_(exchange_of(config), *counters_, memory_of(*port)),
-        relay_(config.sockets, *counters_),
-        services_(exchange_, relay_),
+        services_(std::forward_as_tuple(exchange_of(config), *counters_, memory_of(*port)),
+                  std::forward_as_tuple(config.sockets, *counters_)),
         port_(std::move(port)),
         engine_(*port_, services_, config.engine, *counters_, std::move(commands.second),
                 std::move(events.first)),
@@ -102,10 +102,8 @@ class Lane {
   }
 
   std::unique_ptr<Counters> counters_;
-  GradientExchange exchange_;
-  SocketRelay relay_;
   HostServices services_;
-  std::unique_ptr<P> port_;  // behind the exchange: it may still read results until it is gone
+  std::unique_ptr<P> port_;  // behind the services: it may still read results until it is gone
   Engine<P, HostServices> engine_;
   int doorbell_;
   CommandRing::Producer commands_;

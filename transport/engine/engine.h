@@ -119,7 +119,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     work += take_commands();
     work += service_.poll(now_ns);
     work += send_session_frames();
-    if constexpr (StreamService<S>) {
+    if (!line_.empty()) [[unlikely]] {
       work += send_by_turns();
     } else if (!stalled_) {
       work += send_datagrams();
@@ -174,17 +174,22 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   uint32_t send_datagrams() noexcept;
   void close_oversized(const OutgoingDatagram& datagram, SessionEntry& entry);
   void send_datagram(OutgoingDatagram& datagram, TxFrame& frame, SessionEntry& entry) noexcept;
+  [[gnu::noinline]] void send_own_frame(TxFrame& frame, const SessionEntry& entry,
+                                        uint32_t bytes) noexcept;
   void count_sent(const SessionEntry& entry, uint32_t bytes) noexcept;
   void update_block(SessionSlot slot, SessionEntry& entry) noexcept;
 
   // --- streams (engine_streams.h) ---
+  static bool carries_streams(const SessionEntry& entry) noexcept {
+    return StreamService<S> && entry.has_streams;
+  }
   Streams* streams_of(SessionSlot slot) noexcept;
   void line_up(SessionSlot slot, SessionEntry& entry);
   void leave_line(SessionSlot slot, SessionEntry& entry);
-  void settle_after_sending(SessionSlot slot, SessionEntry& entry);
-  uint32_t send_by_turns();
-  uint32_t send_streams();
-  uint32_t send_segments(SessionEntry& entry);
+  [[gnu::cold]] void settle_after_sending(SessionSlot slot, SessionEntry& entry);
+  [[gnu::cold]] uint32_t send_by_turns();
+  [[gnu::cold]] uint32_t send_streams();
+  [[gnu::cold]] uint32_t send_segments(SessionEntry& entry);
   // --- StreamHost ---
   Result<StreamId> open_stream(SessionSlot slot) override;
   size_t write_stream(SessionSlot slot, StreamId stream, std::span<const std::byte> bytes) override;

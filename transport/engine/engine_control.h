@@ -133,7 +133,8 @@ void Engine<P, S>::on_open(SessionSlot slot) {
   entry.tag = entry.session->tag();
   report(event::SessionOpened{entry.token, entry.session->answer()});
   if constexpr (StreamService<S>) {
-    if (entry.session->streams() != nullptr) service_.on_session_open(slot, entry.token);
+    entry.has_streams = entry.session->streams() != nullptr;
+    if (entry.has_streams) service_.on_session_open(slot, entry.token);
   }
 }
 

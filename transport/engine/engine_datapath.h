@@ -120,6 +120,14 @@ void Engine<P, S>::count_sent(const SessionEntry& entry, uint32_t bytes) noexcep
   pacer_.sent(bytes + entry.link_overhead_bytes, now_ns_);
 }
 
+// Apart, so that what a port does to send a frame is inlined where datagrams are sent.
+template <Port P, Service S>
+void Engine<P, S>::send_own_frame(TxFrame& frame, const SessionEntry& entry,
+                                  uint32_t bytes) noexcept {
+  count_sent(entry, bytes);
+  port_.tx_send(frame, entry.path, bytes);
+}
+
 // Acknowledgements, handshakes, probes and control bytes go before datagrams: they are few and
 // small.
 template <Port P, Service S>
@@ -143,19 +151,18 @@ uint32_t Engine<P, S>::send_session_frames() {
         port_.tx_cancel(frame);
         break;
       }
-      count_sent(entry, bytes);
-      port_.tx_send(frame, entry.path, bytes);
+      send_own_frame(frame, entry, bytes);
       ++sent;
     }
     if (!entry.closed) {
       update_block(slot, entry);
-      if constexpr (StreamService<S>) line_up(slot, entry);
+      if (carries_streams(entry)) line_up(slot, entry);
       sessions_.set_deadline(slot,
                              std::min(entry.session->next_deadline_ns(),
                                       entry.session->has_pending(now_ns_) ? now_ns_ : kNever));
     } else {
       if (entry.has_path) port_.close_path(entry.path);
-      if constexpr (StreamService<S>) leave_line(slot, entry);
+      if (carries_streams(entry)) leave_line(slot, entry);
       sessions_.release(slot);
     }
   }
@@ -202,10 +209,10 @@ uint32_t Engine<P, S>::send_datagrams() noexcept {
   }
   for (const SessionSlot slot : sessions_.touched()) {
     if (sessions_.in_use(slot)) {
-      if constexpr (StreamService<S>) {
-        settle_after_sending(slot, sessions_.at(slot));
+      if (SessionEntry& entry = sessions_.at(slot); carries_streams(entry)) [[unlikely]] {
+        settle_after_sending(slot, entry);
       } else {
-        const Session& session = *sessions_.at(slot).session;
+        const Session& session = *entry.session;
         const bool closing = session.state() == Session::State::kClosing;  // close_oversized
         sessions_.set_deadline(slot, closing ? now_ns_ : session.next_deadline_ns());
       }

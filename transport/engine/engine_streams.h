@@ -142,8 +142,7 @@ uint32_t Engine<P, S>::send_segments(SessionEntry& entry) {
                            now_ns_);
       break;
     }
-    count_sent(entry, bytes);
-    port_.tx_send(frame, entry.path, bytes);
+    send_own_frame(frame, entry, bytes);
     ++sent;
   }
   return sent;

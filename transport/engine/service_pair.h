@@ -2,13 +2,14 @@
 // tell whose it is: datagrams are the first's, streams the second's. A session is of both as far as
 // the engine is concerned; each knows its own (claim(), on_session_open()).
 //
-// Owner/thread: the engine's. Both services outlive the pair.
+// Owner/thread: the engine's.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -77,7 +78,13 @@ class ServicePair {
   using Command = JoinedVariant<typename Datagrams::Command, typename Streams::Command>;
   using Event = JoinedVariant<typename Datagrams::Event, typename Streams::Event>;
 
-  ServicePair(Datagrams& datagrams, Streams& streams) : datagrams_(datagrams), streams_(streams) {}
+  // Made of what each is made of, as neither may move.
+  template <class... First, class... Second>
+  ServicePair(std::tuple<First...> first, std::tuple<Second...> second)
+      : datagrams_(std::make_from_tuple<Datagrams>(std::move(first))),
+        streams_(std::make_from_tuple<Streams>(std::move(second))) {}
+  Datagrams& datagrams() noexcept { return datagrams_; }
+  Streams& streams() noexcept { return streams_; }
 
   // --- datagrams ---
   Taken on_datagram(SessionSlot session, const wire::Header& header,
@@ -142,8 +149,8 @@ class ServicePair {
   void on_streams_available(SessionSlot session) { streams_.on_streams_available(session); }
 
  private:
-  Datagrams& datagrams_;
-  Streams& streams_;
+  Datagrams datagrams_;
+  Streams streams_;
 };
 
 }  // namespace mercury

@@ -30,8 +30,9 @@ struct SessionEntry {
   bool touched = false;        // in touched()
   uint32_t refused_bytes = 0;  // the frame that did not fit last; larger than a path that shrank
   bool blocked = true;         // the service was told that its window is full
-  bool in_line = false;        // its streams wait for their turn
-  bool closed = false;         // to be freed at the end of the pass
+  bool has_streams = false;
+  bool in_line = false;  // its streams wait for their turn
+  bool closed = false;   // to be freed at the end of the pass
 };
 
 class SessionTable {

@@ -228,13 +228,15 @@ void Session::set_grant(uint16_t now_units, uint16_t idle_units) noexcept {
 }
 
 bool Session::can_send(uint32_t bytes) const noexcept { return impl_->can_send(bytes); }
-bool Session::can_send(uint32_t bytes, uint64_t now_ns) noexcept {
+// Flat: both are called for every datagram, and also, elsewhere, for streams.
+[[gnu::flatten]] bool Session::can_send(uint32_t bytes, uint64_t now_ns) noexcept {
   return impl_->can_send(bytes, now_ns);
 }
 uint16_t Session::datagram_flags() const noexcept {
   return impl_->gate.ask_now() ? uint16_t{wire::kFlagAckNow} : uint16_t{0};
 }
-uint64_t Session::on_send_datagram(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept {
+[[gnu::flatten]] uint64_t Session::on_send_datagram(const SentTag& tag, uint32_t bytes,
+                                                    uint64_t now_ns) noexcept {
   return impl_->on_send_datagram(tag, bytes, now_ns);
 }
 bool Session::has_pending(uint64_t now_ns) const noexcept { return impl_->has_pending(now_ns); }

@@ -23,7 +23,7 @@ SocketRelay::Connection& SocketRelay::add(State state) {
   Connection& connection = *places_[free_.back()];
   free_.pop_back();
   connection.state = state;
-  counters_.set(Gauge::kConnections, connection_count());
+  counters_.set(Gauge::kConnections, ++connections_);
   return connection;
 }
 
@@ -67,7 +67,7 @@ void SocketRelay::free(Connection& connection) {
   connection.place = last.place;
   connection.life = last.life + 1;
   free_.push_back(last.place);
-  counters_.set(Gauge::kConnections, connection_count());
+  counters_.set(Gauge::kConnections, --connections_);
 }
 
 // --- what the control plane asks for ---------------------------------------------------------
@@ -226,13 +226,6 @@ void SocketRelay::forget(SessionSlot session) {
       waiting_.push_back(ref);
     }
   }
-}
-
-std::optional<SocketRelay::Event> SocketRelay::take_event() {
-  if (events_.empty()) return std::nullopt;
-  std::optional<Event> first(std::move(events_.front()));
-  events_.pop_front();
-  return first;
 }
 
 }  // namespace mercury

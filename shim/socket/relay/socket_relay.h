@@ -56,7 +56,7 @@ class SocketRelay {
   // Readable when a program has written, or has room again: wakes whoever sleeps. -1: there has
   // been no connection yet.
   int wake_fd() const { return poller_.get(); }
-  size_t connection_count() const { return places_.size() - free_.size(); }
+  size_t connection_count() const { return connections_; }
 
   // --- StreamService ---
   StreamConfig stream_config() const { return config_.streams; }
@@ -80,10 +80,19 @@ class SocketRelay {
   void block(SessionSlot) noexcept {}
   void unblock(SessionSlot) noexcept {}
   bool awaits_nic() noexcept { return false; }
-  uint32_t poll(uint64_t now_ns) noexcept;
-  uint64_t next_deadline_ns() const noexcept;
+  uint32_t poll(uint64_t now_ns) noexcept { return connection_count() == 0 ? 0 : run(now_ns); }
+  uint64_t next_deadline_ns() const noexcept {
+    if (connections_ == 0) return kNever;
+    if (!line_.empty()) return 0;
+    return orphans_.empty() ? kNever : orphans_.front().due_ns;
+  }
   void forget(SessionSlot session);
-  std::optional<Event> take_event();
+  std::optional<Event> take_event() {
+    if (events_.empty()) return std::nullopt;
+    std::optional<Event> first(std::move(events_.front()));
+    events_.pop_front();
+    return first;
+  }
   template <class OneCommand>
   void on_command(OneCommand& command, SessionHost&) {
     run(command);
@@ -124,6 +133,7 @@ class SocketRelay {
   bool watch(Connection& connection);
 
   // socket_relay_carry.cc
+  uint32_t run(uint64_t now_ns);
   void take_edges();
   void on_edges(const epoll_event& event);
   void queue(Connection& connection);
@@ -141,6 +151,7 @@ class SocketRelay {
   Counters& counters_;
   UniqueFd poller_;  // as scratch_, made for the first connection
   StreamHost* host_ = nullptr;
+  size_t connections_ = 0;
   std::vector<std::unique_ptr<Connection>> places_;
   std::vector<uint32_t> free_;
   std::unordered_map<Token, SessionSlot> sessions_;

@@ -14,10 +14,9 @@ constexpr int kMostEdges = 64;  // that a pass looks at
 
 }  // namespace
 
-uint32_t SocketRelay::poll(uint64_t now_ns) noexcept {
+uint32_t SocketRelay::run(uint64_t now_ns) {
   now_ns_ = now_ns;
-  if (!poller_ || connection_count() == 0) return 0;
-  take_edges();
+  if (poller_) take_edges();
   end_orphans();
   uint32_t turns = 0;
   size_t carried = 0;
@@ -30,11 +29,6 @@ uint32_t SocketRelay::poll(uint64_t now_ns) noexcept {
     carried += carry(*connection);
   }
   return turns;
-}
-
-uint64_t SocketRelay::next_deadline_ns() const noexcept {
-  if (!line_.empty()) return 0;
-  return orphans_.empty() ? kNever : orphans_.front().due_ns;
 }
 
 void SocketRelay::take_edges() {
