@@ -17,7 +17,6 @@ uint64_t bytes_per_second(const LinkSchedule& schedule) { return schedule.bps() 
 sim::VirtualClusterConfig cluster_config(const TrainingClusterConfig& config) {
   auto cluster = sim::VirtualClusterConfig::seeded(config.seed, sim::Look::kWoken);
   cluster.network.elide_shared = config.elide;
-  cluster.frame_cost_ns = config.frame_cost_ns;
   return cluster;
 }
 
@@ -81,6 +80,7 @@ Status TrainingCluster::create_host(uint32_t host) {
   made.ipv6 = config_.ipv6;
   // The engine learns the rate once.
   made.port.report_rate = links.up.change_ns() == kNever && links.down.change_ns() == kNever;
+  made.frame_cost_ns = config_.frame_cost_ns;
   made.host.lane = lane_config(config_);
   made.host.policy.serve = host >= config_.workers;
   made.host.policy.max_jobs = config_.jobs + 1;

@@ -177,7 +177,7 @@ class Bench {
   std::shared_ptr<ChannelMemory> memory_ = *ChannelMemory::create({256, 512}, false);
   EngineChannel engine_{memory_};
   ClientChannel client_{memory_};
-  sim::VirtualCluster<WatchedPort> cluster_;  // before the channel goes
+  sim::VirtualCluster<sim::VirtualHost<WatchedPort>> cluster_;  // before the channel goes
   JobSlot slot_;
 };
 

@@ -86,7 +86,10 @@ FrameTag Ear::tag_for(const Endpoint& target, std::span<const std::byte> frame) 
 // --- Cluster -------------------------------------------------------------------------------------
 
 Cluster::Cluster() : cluster_({}) {
-  cluster_.after_round = [this] { after_round(); };
+  cluster_.after_round = [this](uint32_t round) {
+    after_round(round);
+    return true;
+  };
 }
 
 FuzzHost& Cluster::add_host(const JobPolicy& policy) {
@@ -108,8 +111,8 @@ Endpoint Cluster::add_listener() {
   return local;
 }
 
-void Cluster::after_round() {
-  must(++rounds_ < kMostRoundsAtOneTime, "the engines work without end");
+void Cluster::after_round(uint32_t round) {
+  must(round < kMostRoundsAtOneTime, "the engines work without end");
   const auto bounded = [](FuzzHost& host) {
     return host.lane(0).engine().reports_waiting() <= kMostReports + kReportsOfOneFrame;
   };
@@ -130,11 +133,7 @@ bool Cluster::all(bool (*holds)(FuzzHost& host)) {
 
 bool Cluster::run(const std::function<bool()>& until, uint64_t limit_ns) {
   const uint64_t end_ns = now_ns() + limit_ns;
-  const auto rested = [&] {
-    rounds_ = 0;
-    return until();
-  };
-  if (cluster_.run(rested, end_ns)) return true;
+  if (cluster_.run(until, end_ns)) return true;
   network().advance_to(end_ns);
   return false;
 }

@@ -105,7 +105,7 @@ class Cluster {
   void run_for(uint64_t ns);
   // The host's control plane does nothing for so long; its engine goes on.
   void stall(size_t host, uint64_t ns) {
-    cluster_.deafen(static_cast<uint32_t>(host), now_ns() + ns);
+    cluster_[static_cast<uint32_t>(host)].deafen(now_ns() + ns);
   }
 
   // The attacker's frame.
@@ -120,14 +120,13 @@ class Cluster {
   void must_become_empty(uint64_t limit_ns);
 
  private:
-  void after_round();
+  void after_round(uint32_t round);
   // Whether it holds for every host.
   bool all(bool (*holds)(FuzzHost& host));
 
   Ear ear_;
-  sim::VirtualCluster<TapPort> cluster_;
+  sim::VirtualCluster<sim::VirtualHost<TapPort>> cluster_;
   std::unique_ptr<TapPort> listener_;
-  uint32_t rounds_ = 0;            // at this moment
   uint64_t last_injected_ns_ = 0;  // when the attacker's last frame arrives
 };
 

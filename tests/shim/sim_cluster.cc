@@ -73,8 +73,9 @@ SimCluster::SimCluster(const ClusterConfig& config)
     host.host.policy.serve = serve;
     start_host(cluster_.add_host(host));
   }
-  cluster_.after_round = [this] {
+  cluster_.after_round = [this](uint32_t) {
     for (auto& program : programs_) program->collect();
+    return true;
   };
 }
 

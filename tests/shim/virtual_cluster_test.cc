@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
 #include <vector>
 
 #include "shim/channel/channel.h"
@@ -14,8 +16,11 @@ namespace {
 
 constexpr uint64_t kSecond = 1'000'000'000;
 
-VirtualHostConfig small_host(bool serve) {
+constexpr Look kLooks[] = {Look::kEveryHost, Look::kWoken, Look::kWokenByNumber, Look::kInTurns};
+
+VirtualHostConfig small_host(bool serve, uint64_t frame_cost_ns = 0) {
   VirtualHostConfig config;
+  config.frame_cost_ns = frame_cost_ns;
   config.host.lane.engine.max_sessions = 16;
   config.host.lane.engine.max_in_flight_packets = 1024;
   config.host.lane.exchange.sends.scheduler = {8, 16, 256, 4096};
@@ -27,9 +32,10 @@ VirtualHostConfig small_host(bool serve) {
 // A worker and a server, and the worker's program.
 class Pair {
  public:
-  explicit Pair(Look look, uint64_t frame_cost_ns = 0) : cluster(config(look, frame_cost_ns)) {
+  explicit Pair(Look look, uint64_t frame_cost_ns = 0)
+      : cluster(VirtualClusterConfig::seeded(1, look)) {
     for (const bool serve : {false, true}) {
-      EXPECT_TRUE(cluster.start(cluster.add_host(small_host(serve))).ok());
+      EXPECT_TRUE(cluster.start(cluster.add_host(small_host(serve, frame_cost_ns))).ok());
     }
   }
 
@@ -48,13 +54,6 @@ class Pair {
   }
   bool opens() { return open() && opened == 1; }
 
-  static VirtualClusterConfig config(Look look, uint64_t frame_cost_ns) {
-    VirtualClusterConfig config;
-    config.look = look;
-    config.frame_cost_ns = frame_cost_ns;
-    return config;
-  }
-
  private:
   std::shared_ptr<ChannelMemory> memory_ = *ChannelMemory::create({64, 64}, false);
   EngineChannel engine_{memory_};
@@ -65,7 +64,7 @@ class Pair {
 };
 
 TEST(VirtualCluster, OpensJobsWhoeverLooks) {
-  for (const Look look : {Look::kEveryHost, Look::kWoken, Look::kWokenByNumber}) {
+  for (const Look look : kLooks) {
     Pair pair(look);
     EXPECT_TRUE(pair.opens());
     EXPECT_GT(pair.cluster.total(Counter::kRxFrames), 0U);
@@ -100,7 +99,7 @@ TEST(JobCalls, DoNotWaitForeverAndMayBeAnsweredLater) {
 TEST(VirtualCluster, HostsLookInTheOrderThatIsAskedFor) {
   const std::vector<uint32_t> woken{2, 0, 1}, numbers{0, 1, 2};
   for (const Look look : {Look::kEveryHost, Look::kWoken, Look::kWokenByNumber}) {
-    VirtualCluster<> cluster(Pair::config(look, 0));
+    VirtualCluster<> cluster(VirtualClusterConfig::seeded(1, look));
     for (int i = 0; i < 3; ++i) {
       ASSERT_TRUE(cluster.start(cluster.add_host(small_host(false))).ok());
     }
@@ -114,21 +113,145 @@ TEST(VirtualCluster, HostsLookInTheOrderThatIsAskedFor) {
 }
 
 TEST(VirtualCluster, IsDecidedByItsConfiguration) {
-  uint64_t hashes[2];
-  for (uint64_t& hash : hashes) {
-    Pair pair(Look::kWoken);
-    ASSERT_TRUE(pair.opens());
-    hash = pair.cluster.network().trace_hash();
+  for (const Look look : kLooks) {
+    uint64_t hashes[2];
+    for (uint64_t& hash : hashes) {
+      Pair pair(look);
+      ASSERT_TRUE(pair.opens());
+      hash = pair.cluster.network().trace_hash();
+    }
+    EXPECT_EQ(hashes[0], hashes[1]);
   }
-  EXPECT_EQ(hashes[0], hashes[1]);
 }
 
 TEST(VirtualCluster, FramesThatCostTimeTakeIt) {
-  Pair free(Look::kWoken), slow(Look::kWoken, 100'000);
-  ASSERT_TRUE(free.opens());
-  ASSERT_TRUE(slow.opens());
-  // At least a HELLO, its answer, and the control messages of both.
-  EXPECT_GT(slow.cluster.now_ns(), free.cluster.now_ns() + 4 * 100'000);
+  for (const Look look : {Look::kWoken, Look::kWokenByNumber, Look::kInTurns}) {
+    Pair free(look), slow(look, 100'000);
+    ASSERT_TRUE(free.opens());
+    ASSERT_TRUE(slow.opens());
+    // At least a HELLO, its answer, and the control messages of both.
+    EXPECT_GT(slow.cluster.now_ns(), free.cluster.now_ns() + 4 * 100'000);
+  }
+}
+
+// A host that works as often as it is told to, and writes down when it was visited.
+class Clerk {
+ public:
+  using Visits = std::vector<std::pair<uint32_t, uint64_t>>;
+
+  Clerk(SimNetwork&, HostId, uint32_t index, Visits& visits) : index_(index), visits_(visits) {}
+
+  Status start() {
+    up_ = true;
+    return {};
+  }
+  void crash() { up_ = false; }
+  Visit visit(uint64_t now_ns, bool) {
+    visits_.emplace_back(index_, now_ns);
+    return {.work = work > 0 ? work-- : 0, .next_ns = next_ns};
+  }
+  uint64_t attend(uint64_t) { return kNever; }
+  bool up() const { return up_; }
+  bool commands_waiting() const { return false; }
+  uint64_t total(Counter) const { return 0; }
+
+  uint32_t work = 0;
+  uint64_t next_ns = kNever;
+
+ private:
+  const uint32_t index_;
+  Visits& visits_;
+  bool up_ = false;
+};
+
+// A cluster of three.
+struct Office {
+  explicit Office(Look look, uint64_t seed = 1, uint64_t least_pause_ns = 1)
+      : cluster(config(look, seed, least_pause_ns)) {
+    for (int i = 0; i < 3; ++i)
+      (void)cluster.start(cluster.add(cluster.network().add_host(), visits));
+    begin_ns = cluster.now_ns();
+  }
+  static VirtualClusterConfig config(Look look, uint64_t seed, uint64_t least_pause_ns) {
+    VirtualClusterConfig config = VirtualClusterConfig::seeded(seed, look);
+    config.least_pause_ns = least_pause_ns;
+    return config;
+  }
+  // Runs for so long; who was visited, and how long after the beginning.
+  Clerk::Visits run(uint64_t ns) {
+    visits.clear();
+    (void)cluster.run([] { return false; }, cluster.now_ns() + ns);
+    for (auto& [host, at_ns] : visits) at_ns -= begin_ns;
+    return visits;
+  }
+
+  Clerk::Visits visits;
+  VirtualCluster<Clerk> cluster;
+  uint64_t begin_ns = 0;
+};
+
+TEST(VirtualCluster, InTurnsWhoWorkedHasAnotherOneAndTheSeedDrawsWhoIsFirst) {
+  std::set<std::vector<uint32_t>> seen;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    Clerk::Visits visits[2];
+    for (Clerk::Visits& found : visits) {
+      Office office(Look::kInTurns, seed);
+      office.cluster[0].work = office.cluster[2].work = 1;
+      office.cluster.wake_all();
+      found = office.run(0);
+    }
+    EXPECT_EQ(visits[0], visits[1]);
+    ASSERT_EQ(visits[0].size(), 5U) << "three, and then those two that worked";
+    std::vector<uint32_t> hosts;
+    for (const auto& [host, at_ns] : visits[0]) hosts.push_back(host);
+    EXPECT_EQ((hosts[0] + 1) % 3, hosts[1]);
+    EXPECT_EQ((hosts[1] + 1) % 3, hosts[2]);
+    EXPECT_EQ((std::set<uint32_t>{hosts[3], hosts[4]}), (std::set<uint32_t>{0, 2}));
+    seen.insert(hosts);
+  }
+  EXPECT_EQ(seen.size(), 3U * 2) << "each is first in some first round, both in some second one";
+}
+
+TEST(VirtualCluster, WhereEveryHostLooksAllDoAgainIfOneWorked) {
+  Office office(Look::kEveryHost);
+  office.cluster[1].work = 1;
+  const Clerk::Visits twice{{0, 0}, {1, 0}, {2, 0}, {0, 0}, {1, 0}, {2, 0}};
+  EXPECT_EQ(office.run(0), twice);
+}
+
+TEST(VirtualCluster, WhoWorksForeverIsStoppedByWhoCountsTheRounds) {
+  for (const Look look : {Look::kEveryHost, Look::kInTurns}) {
+    Office office(look);
+    office.cluster[1].work = ~0U;
+    office.cluster.wake(1);
+    std::vector<uint32_t> rounds;
+    office.cluster.after_round = [&](uint32_t round) {
+      rounds.push_back(round);
+      return round < 4;
+    };
+    EXPECT_TRUE(office.cluster.run([] { return true; }));
+    EXPECT_EQ(rounds, (std::vector<uint32_t>{1, 2, 3, 4}));
+  }
+}
+
+TEST(VirtualCluster, HostsThatWantToRunAtOncePauseBetweenMomentsOfTheirOwn) {
+  Office office(Look::kInTurns, 1, 1000);
+  office.cluster[2].next_ns = 1;  // long ago
+  office.cluster.wake(2);
+  office.cluster.set_timer(0, office.begin_ns + 1300);
+  // The timer's moment is not theirs, yet they look at it, and pause after it.
+  EXPECT_EQ(office.run(3500), (Clerk::Visits{{2, 0}, {2, 1000}, {2, 1300}, {2, 2300}, {2, 3300}}));
+}
+
+TEST(VirtualCluster, WhoIsDownIsNotVisited) {
+  Office office(Look::kInTurns);
+  office.cluster[0].next_ns = office.cluster[1].next_ns = office.begin_ns + 500;
+  office.cluster.wake_all();
+  (void)office.run(0);
+  office.cluster.crash(0);
+  office.cluster.wake(0);
+  office.cluster[1].next_ns = kNever;
+  EXPECT_EQ(office.run(kSecond), (Clerk::Visits{{1, 500}}));
 }
 
 TEST(VirtualCluster, AHostThatCrashedIsSilentAndStartsAnew) {
@@ -146,7 +269,7 @@ TEST(VirtualCluster, AHostThatCrashedIsSilentAndStartsAnew) {
 TEST(VirtualCluster, ADeafControlPlaneHearsLater) {
   Pair pair(Look::kEveryHost);
   const uint64_t until_ns = pair.cluster.now_ns() + kSecond / 2;
-  pair.cluster.deafen(1, until_ns);
+  pair.cluster[1].deafen(until_ns);
   EXPECT_TRUE(pair.opens());
   EXPECT_GE(pair.cluster.now_ns(), until_ns);
 }

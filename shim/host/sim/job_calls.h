@@ -13,10 +13,10 @@
 
 namespace mercury::sim {
 
-template <Port P = SimPort>
+template <class H = VirtualHost<>>
 class JobCalls {
  public:
-  explicit JobCalls(VirtualCluster<P>& cluster) : cluster_(cluster) {}
+  explicit JobCalls(VirtualCluster<H>& cluster) : cluster_(cluster) {}
 
   // Attaches `request.channels`, one to a lane, and opens the job. `opened` is called if it opens.
   void open(uint32_t host, ClientId client, const OpenJob& request,
@@ -67,7 +67,7 @@ class JobCalls {
   // The control plane's, too: it may answer when nobody waits any more.
   std::shared_ptr<Answer> add() { return answers_.emplace_back(std::make_shared<Answer>()); }
 
-  VirtualCluster<P>& cluster_;
+  VirtualCluster<H>& cluster_;
   std::vector<std::shared_ptr<Answer>> answers_;
 };
 

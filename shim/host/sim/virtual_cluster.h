@@ -1,21 +1,19 @@
 // Hosts on one simulated network, in virtual time, and the clock that drives them: everything that
 // can happen at a moment happens, then time goes on to the next moment at which anything can. All
-// is decided by the configuration. Nothing here decides what a frame does, or what programs do on
-// the hosts: this is who is woken when.
-//
-// Processor time does not pass while an engine works, unless frames are given a cost (processor.h).
+// is decided by the configuration. Nothing here decides what a frame does, what hosts do when they
+// are visited, or what programs do on them: this is who is woken when.
 //
 // Shape: hosts are numbered as they were added. One thread.
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "shim/host/sim/processor.h"
 #include "shim/host/sim/virtual_host.h"
 #include "transport/base/deadlines.h"
 #include "transport/base/random.h"
@@ -32,6 +30,21 @@ enum class Look : uint8_t {
   kWoken,
   // The same, in the order of their numbers.
   kWokenByNumber,
+  // Those to which something happened, a pass of each of their engines at a time, those that worked
+  // again and again, by their numbers from one on that the seed draws each time.
+  kInTurns,
+};
+
+// What a cluster asks of a host; what it means, VirtualHost says.
+template <class H>
+concept ClusterHost = requires(H& host, uint64_t now_ns) {
+  { host.start() } -> std::same_as<Status>;
+  host.crash();
+  { host.visit(now_ns, /*one_pass=*/true) } -> std::same_as<Visit>;
+  { host.attend(now_ns) } -> std::same_as<uint64_t>;
+  { host.up() } -> std::same_as<bool>;
+  { host.commands_waiting() } -> std::same_as<bool>;
+  { host.total(Counter::kRxFrames) } -> std::same_as<uint64_t>;
 };
 
 struct VirtualClusterConfig {
@@ -44,18 +57,18 @@ struct VirtualClusterConfig {
   }
 
   NetworkConfig network;
-  uint64_t seed = 1;  // of what the hosts draw: nonces, incarnations
+  uint64_t seed = 1;  // of what the hosts draw, nonces and incarnations, and of kInTurns
   Look look = Look::kEveryHost;
-  // At least so long after a moment an engine's or a control plane's own deadline comes: one that
-  // found its NIC full wants to run at once, and again until it has room.
+  // A moment that only engines' and control planes' own deadlines ask for comes so long after the
+  // last one at least: an engine that found its NIC full wants to run at once, and again until it
+  // has room.
   uint64_t least_pause_ns = 1;
-  uint64_t frame_cost_ns = 0;  // of an engine's time, for each frame received or sent
 };
 
-template <Port P = SimPort>
+template <ClusterHost H = VirtualHost<>>
 class VirtualCluster {
  public:
-  using Host = VirtualHost<P>;
+  using Host = H;
 
   explicit VirtualCluster(const VirtualClusterConfig& config)
       : config_(config), network_(config.network), random_(config.seed) {}
@@ -64,15 +77,31 @@ class VirtualCluster {
 
   // What its user does at each moment; any may be empty.
   std::function<void(uint32_t host)> after_visit;  // a host has looked
-  std::function<void()> after_round;               // all that were to look have
+  // All that were to look have, for the so many-th time at this moment, 1 first. False: that is
+  // enough of it.
+  std::function<bool(uint32_t round)> after_round;
   std::function<void(size_t timer)> on_timer;
 
   // The next number; down until start(). With the network's own link, or with these.
-  uint32_t add_host(const VirtualHostConfig& host, typename Host::Decorate decorate = {}) {
-    return add_host(network_.add_host(), host, std::move(decorate));
+  uint32_t add_host(const VirtualHostConfig& host) {
+    return add(network_.add_host(), host, draws());
+  }
+  template <class Decorate>
+  uint32_t add_host(const VirtualHostConfig& host, Decorate decorate) {
+    return add(network_.add_host(), host, draws(), std::move(decorate));
   }
   uint32_t add_host(const VirtualHostConfig& host, const LinkConfig& up, const LinkConfig& down) {
-    return add_host(network_.add_host(up, down), host, {});
+    return add(network_.add_host(up, down), host, draws());
+  }
+  // With what the host's constructor takes behind the network, its id and its number.
+  template <class... More>
+  uint32_t add(HostId id, More&&... more) {
+    const uint32_t index = size();
+    hosts_.push_back(std::make_unique<Host>(network_, id, index, std::forward<More>(more)...));
+    is_woken_.push_back(0);
+    engines_.grow(size());
+    controls_.grow(size());
+    return index;
   }
   // Errors: see VirtualHost.
   Status start(uint32_t index) {
@@ -91,7 +120,7 @@ class VirtualCluster {
   template <class Until>
   bool run(Until until, uint64_t end_ns = kNever) {
     for (settle(); !until(); settle()) {
-      const uint64_t next_ns = std::max(next_moment_ns(), now_ns() + 1);
+      const uint64_t next_ns = next_moment_ns();
       if (next_ns == kNever || next_ns > end_ns) return false;
       network_.advance_to(next_ns);
     }
@@ -112,19 +141,10 @@ class VirtualCluster {
   }
   // The control plane of a host that is up hears what its engines reported, and what time it is.
   void attend(uint32_t index) {
-    Host& host = *hosts_[index];
-    if (deaf_until_ns_[index] > now_ns()) {
-      controls_.set(index, deaf_until_ns_[index]);
-    } else {
-      host.host().process(now_ns());
-      controls_.set(index, after_pause(host.host().next_deadline_ns()));
-    }
-    for (size_t lane = 0; lane < host.lanes(); ++lane) {
-      if (host.lane(lane).engine().commands_waiting()) wake(index);
-    }
+    const uint64_t now_ns = network_.now_ns();
+    controls_.set(index, std::max(hosts_[index]->attend(now_ns), now_ns + 1));
+    if (hosts_[index]->commands_waiting()) wake(index);
   }
-  // Until then its control plane does nothing; its engines go on.
-  void deafen(uint32_t host, uint64_t until_ns) { deaf_until_ns_[host] = until_ns; }
   // `on_timer` is called at `ns`; kNever: not at all.
   void set_timer(size_t timer, uint64_t ns) {
     timers_.grow(timer + 1);
@@ -146,24 +166,16 @@ class VirtualCluster {
   }
 
  private:
-  uint32_t add_host(HostId id, const VirtualHostConfig& config, typename Host::Decorate decorate) {
-    const uint32_t index = size();
-    hosts_.push_back(std::make_unique<Host>(
-        network_, id, index, config, [this] { return random_.next(); }, std::move(decorate)));
-    processors_.emplace_back(config.lanes, Processor(config_.frame_cost_ns));
-    deaf_until_ns_.push_back(0);
-    is_woken_.push_back(0);
-    engines_.grow(size());
-    controls_.grow(size());
-    return index;
+  std::function<uint64_t()> draws() {
+    return [this] { return random_.next(); };
   }
 
-  uint64_t next_moment_ns() const { return std::min(network_.next_event_ns(), next_deadline_ns()); }
-  uint64_t next_deadline_ns() const {
-    return std::min({engines_.earliest_ns(), controls_.earliest_ns(), timers_.earliest_ns()});
-  }
-  uint64_t after_pause(uint64_t ns) const {
-    return std::max(ns, now_ns() + config_.least_pause_ns);
+  uint64_t next_moment_ns() const {
+    const uint64_t now_ns = network_.now_ns();
+    const uint64_t own_ns = std::min(engines_.earliest_ns(), controls_.earliest_ns());
+    const uint64_t others_ns = std::min(network_.next_event_ns(), timers_.earliest_ns());
+    return std::max(now_ns + 1,
+                    std::min(others_ns, std::max(own_ns, now_ns + config_.least_pause_ns)));
   }
   bool everyone() const { return config_.look == Look::kEveryHost; }
 
@@ -172,81 +184,58 @@ class VirtualCluster {
     for (const SimPort* port : network_.touched()) wake(port->tag());
     network_.clear_touched();
     if (everyone()) wake_all();
+    uint32_t round = 0;
     do {
       take_due();
       visited_.swap(woken_);
-      if (config_.look != Look::kWoken) std::sort(visited_.begin(), visited_.end());
-      worked_ = false;
+      put_in_order();
       for (const uint32_t host : visited_) {
         is_woken_[host] = 0;
         if (hosts_[host]->up()) visit(host);
       }
       visited_.clear();
-      if (after_round) after_round();
-      if (everyone() && worked_) wake_all();
-    } while (!woken_.empty() || next_deadline_ns() <= now_ns());
+      if (after_round && !after_round(++round)) return;
+      if (everyone() && !woken_.empty()) wake_all();
+    } while (!woken_.empty() || timers_.earliest_ns() <= now_ns());
   }
 
   void take_due() {
-    engines_.take_due(now_ns(), [this](size_t host) { wake(static_cast<uint32_t>(host)); });
-    controls_.take_due(now_ns(), [this](size_t host) {
+    const uint64_t now_ns = network_.now_ns();
+    engines_.take_due(now_ns, [this](size_t host) { wake(static_cast<uint32_t>(host)); });
+    controls_.take_due(now_ns, [this](size_t host) {
       if (!everyone()) attend(static_cast<uint32_t>(host));  // else it is, in its turn
     });
-    timers_.take_due(now_ns(), [this](size_t timer) {
+    timers_.take_due(now_ns, [this](size_t timer) {
       if (on_timer) on_timer(timer);
     });
   }
 
+  void put_in_order() {
+    if (config_.look == Look::kWoken) return;
+    if (visited_.size() > 1) std::sort(visited_.begin(), visited_.end());
+    if (config_.look != Look::kInTurns) return;
+    const auto first = std::lower_bound(visited_.begin(), visited_.end(), random_.below(size()));
+    std::rotate(visited_.begin(), first, visited_.end());
+  }
+
   void visit(uint32_t index) {
-    Host& host = *hosts_[index];
-    bool reported = everyone();
-    uint64_t next_ns = kNever;
-    for (size_t lane = 0; lane < host.lanes(); ++lane) {
-      next_ns = std::min(next_ns,
-                         run(host.lane(lane), host.port(lane), processors_[index][lane], reported));
-    }
-    if (reported) attend(index);
-    engines_.set(index, after_pause(next_ns));
+    const uint64_t now_ns = network_.now_ns();
+    const bool one_pass = everyone() || config_.look == Look::kInTurns;
+    const Visit visit = hosts_[index]->visit(now_ns, one_pass);
+    if (one_pass && visit.work > 0) wake(index);  // another pass may find more
+    if (visit.reported || everyone()) attend(index);
+    engines_.set(index, std::max(visit.next_ns, now_ns + 1));
     if (after_visit) after_visit(index);
-  }
-
-  // Returns when the engine has to run next, unless it is woken.
-  uint64_t run(Lane<P>& lane, const SimPort& port, Processor& processor, bool& reported) {
-    const uint32_t burst = frames_per_pass(kBurst, port.info().max_udp_payload);
-    bool more = true;
-    while (more && processor.may_work(now_ns(), port.rx_waiting_frames(), burst)) {
-      reported = reported || lane.engine().commands_waiting();
-      more = pass(lane, port, processor) && !everyone();
-    }
-    reported = lane.engine().take_reported() || reported;
-    return more ? processor.free_ns() : lane.engine().next_deadline_ns();
-  }
-
-  // Whether there may be more to do at once: a pass that did less than any of its limits has left
-  // nothing.
-  bool pass(Lane<P>& lane, const SimPort& port, Processor& processor) {
-    const Counters& counters = lane.counters();
-    const auto frames = [&counters] {
-      return counters.get(Counter::kRxFrames) + counters.get(Counter::kTxFrames);
-    };
-    const uint64_t before = frames();
-    const uint32_t work = lane.poll(now_ns());
-    worked_ = worked_ || work > 0;
-    processor.worked(now_ns(), frames() - before);
-    return work >= kLeastBurst || port.rx_waiting();
   }
 
   const VirtualClusterConfig config_;
   SimNetwork network_;
   Random random_;
   std::vector<std::unique_ptr<Host>> hosts_;
-  std::vector<std::vector<Processor>> processors_;  // by host and lane
-  std::vector<uint64_t> deaf_until_ns_;
   Deadlines engines_{0}, controls_{0};  // by host
   Deadlines timers_{0};
   std::vector<uint32_t> woken_, visited_;
   std::vector<uint8_t> is_woken_;
-  bool worked_ = false;  // in this round, an engine
 };
 
 }  // namespace mercury::sim

@@ -1,9 +1,13 @@
 // A host on a simulated network: the production control plane and engines (shim/host/host.h), whose
-// wire is simulated. It is lost from one moment to the next, and started again.
+// wire is simulated. It works when it is told to (virtual_cluster.h), is lost from one moment to
+// the next, and started again.
+//
+// Processor time does not pass while an engine works, unless frames are given a cost (processor.h).
 //
 // Owner/thread: the network's. The network outlives its hosts.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -13,6 +17,7 @@
 #include <vector>
 
 #include "shim/host/host.h"
+#include "shim/host/sim/processor.h"
 #include "transport/port/sim/sim_network.h"
 #include "transport/port/sim/sim_port.h"
 
@@ -36,6 +41,16 @@ struct VirtualHostConfig {
   bool ipv6 = false;
   SimPortConfig port;  // of each; the host sets its tag, which is `index`, and its counters
   HostConfig host;
+  // Of an engine's time, for each frame received or sent. Not under Look::kEveryHost, which would
+  // have an engine look, as long as commands wait for it, that may not work yet.
+  uint64_t frame_cost_ns = 0;
+};
+
+// What came of a visit to a host.
+struct Visit {
+  uint32_t work = 0;          // how much was done: frames, commands and the like
+  bool reported = false;      // engines, to a control plane that is to hear of it now
+  uint64_t next_ns = kNever;  // when the next one is due, if nothing happens to the host before
 };
 
 template <Port P = SimPort>
@@ -68,6 +83,7 @@ class VirtualHost {
       ports_.push_back(made->get());
       parts.push_back({std::move(counters), decorated(std::move(*made))});
     }
+    processors_.assign(config_.lanes, Processor(config_.frame_cost_ns));
     host_ = std::make_unique<HostOf<P>>(std::move(parts), config_.host, random_);
     if (host_->opened()) return {};
     return Error(Errc::kSystem, "too many hosts for this process's limit of open files");
@@ -78,6 +94,24 @@ class VirtualHost {
     host_.reset();
   }
 
+  // Its engines work: one pass of each, or as long as they have something to do. It is up.
+  Visit visit(uint64_t now_ns, bool one_pass) {
+    Visit visit;
+    for (size_t lane = 0; lane < lanes(); ++lane) {
+      visit.next_ns = std::min(visit.next_ns, run(lane, now_ns, one_pass, visit));
+    }
+    return visit;
+  }
+  // Its control plane hears what its engines reported, and what time it is. Returns when it has to
+  // again, if they report nothing before. It is up.
+  uint64_t attend(uint64_t now_ns) {
+    if (deaf_until_ns_ > now_ns) return deaf_until_ns_;
+    host_->process(now_ns);
+    return host_->next_deadline_ns();
+  }
+  // Until then its control plane does nothing; its engines go on.
+  void deafen(uint64_t until_ns) { deaf_until_ns_ = until_ns; }
+
   bool up() const { return host_ != nullptr; }
   HostOf<P>& host() const { return *host_; }  // up
   Lane<P>& lane(size_t lane) const { return host_->lane(lane); }
@@ -87,6 +121,12 @@ class VirtualHost {
     return {virtual_address(index_, config_.ipv6), static_cast<uint16_t>(kVirtualUdpPort + lane)};
   }
   HostId id() const { return id_; }
+  bool commands_waiting() const {  // for an engine
+    for (size_t lane = 0; up() && lane < lanes(); ++lane) {
+      if (host_->lane(lane).engine().commands_waiting()) return true;
+    }
+    return false;
+  }
   // Over the engines of this life.
   uint64_t total(Counter counter) const {
     uint64_t sum = 0;
@@ -95,6 +135,34 @@ class VirtualHost {
   }
 
  private:
+  // Returns when the engine has to run next, unless something happens.
+  uint64_t run(size_t number, uint64_t now_ns, bool one_pass, Visit& visit) {
+    Lane<P>& lane = host_->lane(number);
+    const SimPort& port = *ports_[number];
+    Processor& processor = processors_[number];
+    const uint32_t burst = frames_per_pass(kBurst, port.info().max_udp_payload);
+    bool more = true;
+    while (more && processor.may_work(now_ns, port.rx_waiting_frames(), burst)) {
+      visit.reported = visit.reported || lane.engine().commands_waiting();
+      const uint32_t work = pass(lane, processor, now_ns);
+      visit.work += work;
+      // A pass that did less than any of its limits has left nothing.
+      more = !one_pass && (work >= kLeastBurst || port.rx_waiting());
+    }
+    visit.reported = lane.engine().take_reported() || visit.reported;
+    return more ? processor.free_ns() : lane.engine().next_deadline_ns();
+  }
+  static uint32_t pass(Lane<P>& lane, Processor& processor, uint64_t now_ns) {
+    const Counters& counters = lane.counters();
+    const auto frames = [&counters] {
+      return counters.get(Counter::kRxFrames) + counters.get(Counter::kTxFrames);
+    };
+    const uint64_t before = frames();
+    const uint32_t work = lane.poll(now_ns);
+    processor.worked(now_ns, frames() - before);
+    return work;
+  }
+
   std::unique_ptr<P> decorated(std::unique_ptr<SimPort> port) {
     if constexpr (std::is_same_v<P, SimPort>) {
       return decorate_ ? decorate_(std::move(port)) : std::move(port);
@@ -109,7 +177,9 @@ class VirtualHost {
   const VirtualHostConfig config_;
   const std::function<uint64_t()> random_;
   const Decorate decorate_;
+  uint64_t deaf_until_ns_ = 0;
   std::vector<SimPort*> ports_;  // the host's
+  std::vector<Processor> processors_;
   std::unique_ptr<HostOf<P>> host_;
 };
 
