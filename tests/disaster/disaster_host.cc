@@ -11,12 +11,6 @@ constexpr uint64_t kFarNs = ~uint64_t{0} / 1'000'000;
 constexpr uint64_t kNoGraceNs = 3'600'000'000'000;
 constexpr uint64_t kHandshakeTimeoutNs = 3'000'000'000;
 
-sim::LinkConfig link_of(const Scenario& scenario, const HostPlan& plan) {
-  sim::LinkConfig link = scenario.link;
-  link.mtu_bytes = plan.mtu_bytes;
-  return link;
-}
-
 // Tables as small as the scenarios need: a host must be made in microseconds.
 sim::VirtualHostConfig host_config(const Scenario& scenario, const HostPlan& plan) {
   sim::VirtualHostConfig made;
@@ -59,40 +53,37 @@ uint64_t Clock::network_ns(uint64_t local_ns) const {
   return since_ns_ + passed_ns;
 }
 
-DisasterHost::DisasterHost(const Scenario& scenario, uint32_t index, sim::SimNetwork& network)
-    : plan_(scenario.hosts[index]),
+DisasterHost::DisasterHost(sim::SimNetwork& network, sim::HostId id, uint32_t index,
+                           const Scenario& scenario)
+    : VirtualHost(network, id, index, host_config(scenario, scenario.hosts[index]),
+                  [this] { return random_.next(); }),
+      plan_(scenario.hosts[index]),
       clock_(plan_.clock_ns, plan_.drift_ppm),
-      random_(scenario.seed * 131 + index),
-      host_(network, network.add_host(link_of(scenario, plan_), link_of(scenario, plan_)), index,
-            host_config(scenario, plan_), [this] { return random_.next(); }) {}
+      random_(scenario.seed * 131 + index) {}
 
-void DisasterHost::start(uint64_t now_ns) {
-  (void)host_.start();
+Status DisasterHost::start() {
   ++life_;
-  control_due_ns_ = now_ns;
-  due_ns_ = 0;
-  awake_ = true;
-}
-
-void DisasterHost::kill() {
-  host_.crash();
-  control_due_ns_ = kNever;
+  control_due_ns_ = 0;
+  stir();
+  return VirtualHost::start();
 }
 
 bool DisasterHost::lane_due(size_t lane, uint64_t local_ns) {
-  Lane<sim::SimPort>& l = host_.lane(lane);
+  Lane<sim::SimPort>& l = this->lane(lane);
   return l.port().rx_waiting() || l.engine().commands_waiting() ||
          l.engine().next_deadline_ns() <= local_ns;
 }
 
-bool DisasterHost::run_due(uint64_t now_ns) {
+sim::Visit DisasterHost::visit(uint64_t now_ns, bool) {
+  worked_ = false;
+  if (!runs()) return {};
   const uint64_t local_ns = clock_.local_ns(now_ns);
-  const bool all = std::exchange(awake_, false);
+  const bool all = std::exchange(stirred_, false);
   uint32_t work = 0;
-  for (size_t lane = 0; lane < lanes(); ++lane) {
-    if (!all && !lane_due(lane, local_ns)) continue;
-    work += host_.lane(lane).poll(local_ns);
-    if (host_.lane(lane).engine().take_reported()) {
+  for (size_t i = 0; i < lanes(); ++i) {
+    if (!all && !lane_due(i, local_ns)) continue;
+    work += lane(i).poll(local_ns);
+    if (lane(i).engine().take_reported()) {
       control_due_ns_ = std::min(control_due_ns_, now_ns + plan_.control_delay_ns);
     }
   }
@@ -101,20 +92,17 @@ bool DisasterHost::run_due(uint64_t now_ns) {
     host().process(local_ns);
     ++work;
   }
-  due_ns_ = work > 0 ? now_ns : next_due_ns(now_ns);
-  return work > 0;
+  worked_ = work > 0;
+  return {.work = work, .next_ns = worked_ ? now_ns : next_due_ns(now_ns)};
 }
 
 uint64_t DisasterHost::next_due_ns(uint64_t now_ns) {
   uint64_t local_ns = host().next_deadline_ns();
-  for (size_t lane = 0; lane < lanes(); ++lane) {
-    if (host_.lane(lane).port().rx_waiting() || host_.lane(lane).engine().commands_waiting()) {
-      return now_ns + 1;
-    }
-    local_ns = std::min(local_ns, host_.lane(lane).engine().next_deadline_ns());
+  for (size_t i = 0; i < lanes(); ++i) {
+    if (lane(i).port().rx_waiting() || lane(i).engine().commands_waiting()) return now_ns;
+    local_ns = std::min(local_ns, lane(i).engine().next_deadline_ns());
   }
-  // An engine that found its NIC full wants to run at once; the NIC will stir it.
-  return std::min(control_due_ns_, std::max(now_ns + 1, clock_.network_ns(local_ns)));
+  return std::min(control_due_ns_, clock_.network_ns(local_ns));
 }
 
 std::string DisasterHost::held() {
@@ -126,7 +114,7 @@ std::string DisasterHost::held() {
   if (!jobs().idle()) text += " the control plane";
   note("timer of the control plane", host().next_deadline_ns() != kNever);
   for (size_t lane = 0; lane < lanes(); ++lane) {
-    Lane<sim::SimPort>& l = host_.lane(lane);
+    Lane<sim::SimPort>& l = this->lane(lane);
     note("sessions", l.engine().session_count());
     note("blocks of sent packets", l.engine().sent_pool().blocks_in_use());
     note("timer", l.engine().next_deadline_ns() != kNever);

@@ -1,13 +1,11 @@
 // A virtual host on a clock of its own that drifts and leaps, whose control plane is slow to hear
-// its engines. It can stand still, be killed and be started again.
+// its engines. It can stand still, crash and be started again.
 //
-// Owner/thread: the world. Times are the network's unless named local.
+// Owner/thread: the world's cluster. Times are the network's unless named local.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "shim/host/sim/virtual_host.h"
 #include "tests/disaster/scenario.h"
@@ -41,60 +39,43 @@ class Clock {
   int64_t drift_ppm_;
 };
 
-class DisasterHost {
+class DisasterHost : public sim::VirtualHost<> {
  public:
-  DisasterHost(const Scenario& scenario, uint32_t index, sim::SimNetwork& network);
+  DisasterHost(sim::SimNetwork& network, sim::HostId id, uint32_t index, const Scenario& scenario);
 
-  void start(uint64_t now_ns);
-  void kill();
+  Status start();
+  // While it stands still, it does nothing when it is visited.
   void pause(bool still) { still_ = still; }
-  void leap(uint64_t by_ns, uint64_t now_ns) {
-    clock_.leap(by_ns, now_ns);
-    stir();
-  }
+  void leap(uint64_t by_ns, uint64_t now_ns) { clock_.leap(by_ns, now_ns); }
 
-  bool up() const { return host_.up(); }
   bool runs() const { return up() && !still_; }
   uint32_t life() const { return life_; }  // how often it was started
-  HostOf<sim::SimPort>& host() { return host_.host(); }
   JobManager& jobs() { return host().jobs(); }
   uint64_t local_ns(uint64_t now_ns) const { return clock_.local_ns(now_ns); }
-  Endpoint endpoint(size_t lane) const { return host_.endpoint(lane); }
-  size_t lanes() const { return host_.lanes(); }
 
-  // Something was submitted or commanded: the engines look at once.
-  void wake() { awake_ = true; }
-  // A port of it has received something, or its NIC has room again.
-  void stir() { due_ns_ = 0; }
-  bool wants_to_run() const { return awake_ && runs(); }
-  // Runs what is due; true if anything was done.
-  bool poll(uint64_t now_ns) {
-    worked_ = (awake_ || due_ns_ <= now_ns) && runs() && run_due(now_ns);
-    return worked_;
-  }
-  bool worked() const { return worked_; }  // in the last poll()
-  // When poll() has something to do without being woken or stirred; kNever while it cannot run.
-  uint64_t next_ns(uint64_t now_ns) const { return !runs() ? kNever : awake_ ? now_ns : due_ns_; }
+  // Something was submitted or commanded: when it is visited, all of its engines look.
+  void stir() { stirred_ = true; }
+  // A pass of each engine that has something to do, and the control plane if its time has come.
+  sim::Visit visit(uint64_t now_ns, bool one_pass);
+  // Its control plane hears nothing before it is visited.
+  uint64_t attend(uint64_t) { return kNever; }
+  bool worked() const { return worked_; }  // when it was last visited
 
-  uint64_t total(Counter counter) const { return host_.total(counter); }  // of this life
   // What is still held for jobs, peers and programs; empty when nothing is.
   std::string held();
 
  private:
-  bool run_due(uint64_t now_ns);
   bool lane_due(size_t lane, uint64_t local_ns);
   uint64_t next_due_ns(uint64_t now_ns);
 
   const HostPlan plan_;
   Clock clock_;
   Random random_;
-  sim::VirtualHost<> host_;
   uint32_t life_ = 0;
   bool still_ = false;
-  bool awake_ = false;
+  bool stirred_ = false;
   bool worked_ = false;
-  uint64_t due_ns_ = 0;  // as far as is known since the last poll that found nothing to do
-  uint64_t control_due_ns_ = kNever;  // engines have reported; network time
+  uint64_t control_due_ns_ = kNever;  // engines have reported
 };
 
 }  // namespace mercury::disaster

@@ -126,7 +126,7 @@ void DisasterProgram::open() {
                      [this, turn = turn_](Result<OpenedJob> opened) {
                        if (turn == turn_) on_opened(opened);
                      });
-  at.wake();
+  around_.wake(host_);
 }
 
 void DisasterProgram::on_opened(const Result<OpenedJob>& opened) {
@@ -161,7 +161,7 @@ void DisasterProgram::declare() {
                         [this, turn = turn_](Status status) {
                           if (turn == turn_) on_declared(status);
                         });
-  host().wake();
+  around_.wake(host_);
 }
 
 void DisasterProgram::on_declared(const Status& status) {
@@ -227,7 +227,7 @@ void DisasterProgram::submit(SubmitOp op, uint32_t t) {
       return wrong("no room for a submission");
     }
   }
-  host().wake();
+  around_.wake(host_);
 }
 
 void DisasterProgram::collect() {
@@ -326,7 +326,7 @@ void DisasterProgram::close() {
     if (state_ != State::kClosing) return wrong("a second reply to close");
     detach();
   });
-  host().wake();
+  around_.wake(host_);
 }
 
 void DisasterProgram::crash(uint64_t restart_ns) {
@@ -339,7 +339,7 @@ void DisasterProgram::crash(uint64_t restart_ns) {
     if (state_ != State::kDying) return wrong("a second reply to client_gone");
     detach();
   });
-  host().wake();
+  around_.wake(host_);
 }
 
 bool DisasterProgram::would_come_back() const {
@@ -355,7 +355,7 @@ void DisasterProgram::detach() {
     host().host().send(LaneId(static_cast<uint16_t>(lane)),
                        command::DetachChannel{channels_[lane].engine.get()});
   }
-  host().wake();
+  around_.wake(host_);
 }
 
 void DisasterProgram::on_channel_detached(const EngineChannel* channel) {

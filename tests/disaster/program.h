@@ -36,6 +36,7 @@ class Surroundings {
   virtual ~Surroundings() = default;
   virtual uint64_t now_ns() const = 0;
   virtual DisasterHost& host_at(uint32_t index) = 0;
+  virtual void wake(uint32_t host) = 0;  // something was submitted or commanded there
   virtual Ledger& ledger() = 0;
   virtual void violation(const std::string& what) = 0;
   // Into the trace: its hash decides whether two runs are the same.

@@ -13,15 +13,23 @@ constexpr uint64_t kSettleNs = 30 * kSecond;
 constexpr uint64_t kHorizonNs = 600 * kSecond;
 constexpr uint32_t kLivelock = 100'000;  // passes at one instant
 // An engine that found its NIC full tries again; without this step, every nanosecond.
-constexpr uint64_t kLeastStepNs = 1'000;
+constexpr uint64_t kLeastPauseNs = 1'000;
 // Enough for any frame's header, which holds CRCs of all that follows (wire/header.h).
 constexpr size_t kHeadBytes = 64;
 
-sim::NetworkConfig network_config(const Scenario& scenario) {
-  sim::NetworkConfig config;
-  config.seed = scenario.seed ^ 0x6d65726375727921;
-  config.host_link = scenario.link;
+sim::VirtualClusterConfig cluster_config(const Scenario& scenario) {
+  sim::VirtualClusterConfig config;
+  config.network.seed = scenario.seed ^ 0x6d65726375727921;
+  config.seed = scenario.seed + 17;
+  config.look = sim::Look::kInTurns;
+  config.least_pause_ns = kLeastPauseNs;
   return config;
+}
+
+sim::LinkConfig link_of(const Scenario& scenario, const HostPlan& plan) {
+  sim::LinkConfig link = scenario.link;
+  link.mtu_bytes = plan.mtu_bytes;
+  return link;
 }
 
 bool contains(const std::vector<uint32_t>& list, uint32_t value) {
@@ -31,13 +39,10 @@ bool contains(const std::vector<uint32_t>& list, uint32_t value) {
 }  // namespace
 
 World::World(const Scenario& scenario, std::FILE* log)
-    : scenario_(scenario),
-      log_(log),
-      network_(network_config(scenario)),
-      ledger_(scenario_),
-      order_(scenario.seed + 17) {
-  for (uint32_t i = 0; i < scenario_.hosts.size(); ++i) {
-    hosts_.push_back(std::make_unique<DisasterHost>(scenario_, i, network_));
+    : scenario_(scenario), log_(log), ledger_(scenario_), cluster_(cluster_config(scenario)) {
+  for (const HostPlan& host : scenario_.hosts) {
+    const sim::LinkConfig link = link_of(scenario_, host);
+    cluster_.add(cluster_.network().add_host(link, link), scenario_);
   }
   for (uint32_t j = 0; j < scenario_.jobs.size(); ++j) {
     for (uint32_t rank = 0; rank < scenario_.jobs[j].worker_hosts.size(); ++rank) {
@@ -46,14 +51,14 @@ World::World(const Scenario& scenario, std::FILE* log)
                                             rank, static_cast<Surroundings&>(*this)));
     }
   }
-  network_.set_tap(
+  cluster_.on_timer = [this](size_t timer) { on_timer(timer); };
+  cluster_.after_round = [this](uint32_t round) { return after_round(round); };
+  cluster_.network().set_tap(
       [](void* world, uint64_t, const Endpoint&, const Endpoint&,
          std::span<const std::byte> payload) { static_cast<World*>(world)->read_head(payload); },
       this);
   plan_happenings();
 }
-
-World::~World() { hosts_.clear(); }
 
 void World::read_head(std::span<const std::byte> frame) noexcept {
   uint64_t state = verdict_.contents;
@@ -72,8 +77,7 @@ void World::read_head(std::span<const std::byte> frame) noexcept {
 // --- disasters -------------------------------------------------------------------------------
 
 void World::plan_happenings() {
-  network_faults_ =
-      std::make_unique<sim::FaultSchedule>(network_, static_cast<uint32_t>(hosts_.size()));
+  network_faults_ = std::make_unique<sim::FaultSchedule>(cluster_.network(), cluster_.size());
   for (uint32_t i = 0; i < scenario_.hosts.size(); ++i) {
     happenings_.push_back({scenario_.hosts[i].start_ns, i, true, true});
   }
@@ -87,6 +91,8 @@ void World::plan_happenings() {
   std::stable_sort(happenings_.begin(), happenings_.end(),
                    [](const auto& a, const auto& b) { return a.at_ns < b.at_ns; });
   network_faults_->start(now_ns());
+  cluster_.set_timer(kNetworkFaults, network_faults_->next_ns());
+  set_happenings_timer();
 }
 
 void World::add_network_fault(const Fault& fault) {
@@ -120,35 +126,35 @@ void World::add_network_fault(const Fault& fault) {
   network_faults_->add(out);
 }
 
-void World::happen() {
-  if (network_faults_->next_ns() <= now_ns()) network_faults_->apply(now_ns());
-  while (next_happening_ < happenings_.size() && happenings_[next_happening_].at_ns <= now_ns()) {
-    happen(happenings_[next_happening_++]);
-  }
+void World::set_happenings_timer() {
+  const bool more = next_happening_ < happenings_.size();
+  cluster_.set_timer(kHappenings, more ? happenings_[next_happening_].at_ns : kNever);
 }
 
 void World::happen(const Happening& happening) {
   if (happening.host_starts) {
-    if (!hosts_[happening.fault]->up()) start_host(happening.fault);
+    if (!cluster_[happening.fault].up()) start_host(happening.fault);
     return;
   }
   const Fault& fault = scenario_.faults[happening.fault];
   note(name_of(fault.kind), happening.begins ? "begins" : "ends", fault.host, fault.program);
-  DisasterHost& host = *hosts_[fault.host];
+  DisasterHost& host = cluster_[fault.host];
   switch (fault.kind) {
     case FaultKind::kPause:
       host.pause(happening.begins);
-      if (!happening.begins) host.wake();
+      wake(fault.host);
       break;
     case FaultKind::kClockJump:
-      if (happening.begins) host.leap(fault.amount, now_ns());
+      if (!happening.begins) break;
+      host.leap(fault.amount, now_ns());
+      cluster_.wake(fault.host);
       break;
     case FaultKind::kProgramStall:
       programs_[fault.program]->stall(happening.begins);
       programs_[fault.program]->run();  // answers may have come meanwhile
       break;
     case FaultKind::kProgramCrash:
-      if (happening.begins && hosts_[programs_[fault.program]->host_index()]->up()) {
+      if (happening.begins && cluster_[programs_[fault.program]->host_index()].up()) {
         survived_[happening.fault] = survivable(fault);
         programs_[fault.program]->crash(fault.at_ns + fault.for_ns);
       }
@@ -198,8 +204,9 @@ void World::leave(uint32_t fault) {
 }
 
 void World::start_host(uint32_t index) {
-  DisasterHost& host = *hosts_[index];
-  host.start(now_ns());
+  DisasterHost& host = cluster_[index];
+  (void)cluster_.start(index);
+  cluster_.wake(index);
   note("host", "starts", index, host.life());
   host.host().set_channel_events([this](LaneId, const Event& event) {
     if (const auto* detached = std::get_if<event::ChannelDetached>(&event)) {
@@ -211,8 +218,8 @@ void World::start_host(uint32_t index) {
 }
 
 void World::kill_host(uint32_t index) {
-  note("host", "killed", index, hosts_[index]->life());
-  hosts_[index]->kill();
+  note("host", "killed", index, cluster_[index].life());
+  cluster_.crash(index);
   for (auto& program : programs_) {
     if (program->host_index() == index) program->daemon_died();
   }
@@ -220,56 +227,44 @@ void World::kill_host(uint32_t index) {
 
 // --- time ------------------------------------------------------------------------------------
 
-// Until nothing more happens at this instant. The order in which hosts run is the seed's.
-void World::settle() {
-  for (sim::SimPort* port : network_.touched()) hosts_[port->host().value]->stir();
-  network_.clear_touched();
-  for (uint32_t pass = 0; !over_; ++pass) {
-    if (pass == kLivelock) return violation("nothing comes to rest: a livelock");
-    bool work = false;
-    const uint64_t first = order_.below(hosts_.size());
-    for (size_t i = 0; i < hosts_.size(); ++i) {
-      work = hosts_[(first + i) % hosts_.size()]->poll(now_ns()) || work;
-    }
-    for (auto& program : programs_) {
-      if (hosts_[program->host_index()]->worked() || program->next_ns() <= now_ns()) {
-        program->run();
-      }
-    }
-    if (!work && std::none_of(hosts_.begin(), hosts_.end(),
-                              [](const auto& host) { return host->wants_to_run(); })) {
-      return;
-    }
+void World::on_timer(size_t timer) {
+  if (timer == kNetworkFaults) {
+    network_faults_->apply(now_ns());
+    cluster_.set_timer(kNetworkFaults, network_faults_->next_ns());
+  } else if (timer == kHappenings) {
+    happen(happenings_[next_happening_++]);
+    set_happenings_timer();
   }
 }
 
-void World::advance() {
-  uint64_t next = std::min(network_.next_event_ns(), next_inspection_ns_);
-  next = std::min(next, network_faults_->next_ns());
-  if (next_happening_ < happenings_.size()) {
-    next = std::min(next, happenings_[next_happening_].at_ns);
-  }
-  uint64_t engines = kNever;
-  for (auto& host : hosts_) engines = std::min(engines, host->next_ns(now_ns()));
+bool World::after_round(uint32_t round) {
+  if (round > kLivelock) violation("nothing comes to rest: a livelock");
+  const uint64_t now_ns = this->now_ns();
   for (auto& program : programs_) {
-    if (hosts_[program->host_index()]->runs()) engines = std::min(engines, program->next_ns());
+    if (cluster_[program->host_index()].worked() || program->next_ns() <= now_ns) program->run();
   }
-  next = std::min(next, std::max(engines, now_ns() + kLeastStepNs));
-  network_.advance_to(std::max(next, now_ns() + 1));
+  return !over_;
+}
+
+// Whether all is over.
+bool World::after_moment() {
+  if (now_ns() >= next_inspection_ns_) inspect();
+  uint64_t next_ns = kNever;
+  for (auto& program : programs_) {
+    if (cluster_[program->host_index()].runs()) next_ns = std::min(next_ns, program->next_ns());
+  }
+  cluster_.set_timer(kPrograms, std::max(next_ns, now_ns() + kLeastPauseNs));
+  return over_;
 }
 
 Verdict World::run() {
   next_inspection_ns_ = now_ns() + kInspectionNs;
-  while (!over_) {
-    happen();
-    settle();
-    if (now_ns() >= next_inspection_ns_) inspect();
-    if (!over_) advance();
-  }
+  cluster_.set_timer(kInspection, next_inspection_ns_);
+  (void)cluster_.run([this] { return after_moment(); });
   end();
-  verdict_.trace = notes_ ^ network_.trace_hash();
+  verdict_.trace = notes_ ^ cluster_.network().trace_hash();
   verdict_.virtual_ns = now_ns();
-  verdict_.frames = network_.delivered_frames();
+  verdict_.frames = cluster_.network().delivered_frames();
   verdict_.sums = ledger_.sums_checked();
   for (auto& program : programs_) {
     ++verdict_.programs;
@@ -281,6 +276,7 @@ Verdict World::run() {
 
 void World::inspect() {
   next_inspection_ns_ = now_ns() + kInspectionNs;
+  cluster_.set_timer(kInspection, next_inspection_ns_);
   for (auto& program : programs_) program->check_patience();
   if (now_ns() > kHorizonNs) return violation("does not end");
   next_stage();
@@ -320,8 +316,8 @@ void World::next_stage() {
 
 std::string World::held() {
   std::string text;
-  for (size_t i = 0; i < hosts_.size(); ++i) {
-    const std::string held = hosts_[i]->held();
+  for (uint32_t i = 0; i < cluster_.size(); ++i) {
+    const std::string held = cluster_[i].held();
     if (!held.empty()) text += " host " + std::to_string(i) + ":" + held + ";";
   }
   return text;
@@ -336,21 +332,22 @@ void World::end() {
       violation(program->name() + " did not come through, and nothing was wrong with its job");
     }
   }
-  for (auto& host : hosts_) {
-    const uint64_t mistaken = host->total(Counter::kSpuriousLosses);
+  for (uint32_t i = 0; i < cluster_.size(); ++i) {
+    const uint64_t mistaken = cluster_[i].total(Counter::kSpuriousLosses);
     if (scenario_.in_order() && mistaken != 0) {
       violation(std::to_string(mistaken) + " packets arrived in order, and were declared lost");
     }
-    host->kill();
+    cluster_.crash(i);
   }
   if (!verdict_.ok()) return;
-  while (network_.next_event_ns() != kNever) network_.advance_to(network_.next_event_ns());
-  if (network_.unmapped_reads() != 0) {
-    violation(std::to_string(network_.unmapped_reads()) +
+  sim::SimNetwork& network = cluster_.network();
+  while (network.next_event_ns() != kNever) network.advance_to(network.next_event_ns());
+  if (network.unmapped_reads() != 0) {
+    violation(std::to_string(network.unmapped_reads()) +
               " payloads were sent from unmapped memory");
   }
-  if (network_.frames_in_use() != 0) {
-    violation(std::to_string(network_.frames_in_use()) + " packet buffers are lost");
+  if (network.frames_in_use() != 0) {
+    violation(std::to_string(network.frames_in_use()) + " packet buffers are lost");
   }
 }
 
@@ -363,6 +360,11 @@ void World::violation(const std::string& what) {
   std::snprintf(time, sizeof time, "%.6f s: ", static_cast<double>(now_ns()) / 1e9);
   verdict_.violation = time + what;
   if (log_ != nullptr) std::fprintf(log_, "%s\n", verdict_.violation.c_str());
+}
+
+void World::wake(uint32_t host) {
+  cluster_[host].stir();
+  cluster_.wake(host);
 }
 
 void World::note(const std::string& who, const char* what, uint64_t a, uint64_t b) {
@@ -384,7 +386,7 @@ bool World::disturbed(uint32_t job) const {
   };
   for (size_t i = 0; i < scenario_.faults.size(); ++i) {
     const Fault& fault = scenario_.faults[i];
-    if (fault.at_ns > network_.now_ns() || scenario_.harmless(fault)) continue;
+    if (fault.at_ns > now_ns() || scenario_.harmless(fault)) continue;
     if (fault.kind == FaultKind::kProgramLeave) {
       if (departures_.contains(job) && programs_[fault.program]->job() == job && !survived_[i]) {
         return true;
@@ -403,7 +405,7 @@ bool World::disturbed(uint32_t job) const {
 const Departure* World::departure(uint32_t job) const {
   const bool alone =
       std::all_of(scenario_.faults.begin(), scenario_.faults.end(), [this](const Fault& fault) {
-        return fault.kind == FaultKind::kProgramLeave || fault.at_ns > network_.now_ns();
+        return fault.kind == FaultKind::kProgramLeave || fault.at_ns > now_ns();
       });
   const auto departure = departures_.find(job);
   return alone && departure != departures_.end() ? &departure->second : nullptr;

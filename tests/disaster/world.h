@@ -1,6 +1,6 @@
-// Runs one scenario: virtual hosts on a simulated network, programs on them, disasters at their
-// times, and the checks that never rest. At the end nothing may be left of any job, and one more
-// job must run as if nothing had ever happened.
+// Runs one scenario on a virtual cluster: hosts, programs on them, disasters at their times, and
+// the checks that never rest. At the end nothing may be left of any job, and one more job must run
+// as if nothing had ever happened.
 //
 // Owner/thread: one thread a world; worlds share nothing.
 #pragma once
@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "shim/host/sim/virtual_cluster.h"
 #include "tests/disaster/disaster_host.h"
 #include "tests/disaster/ledger.h"
 #include "tests/disaster/program.h"
 #include "tests/disaster/scenario.h"
 #include "transport/port/sim/fault_schedule.h"
-#include "transport/port/sim/sim_network.h"
 
 namespace mercury::disaster {
 
@@ -41,7 +41,6 @@ class World final : private Surroundings {
  public:
   // With `log`, every state and operation of every program is written there.
   explicit World(const Scenario& scenario, std::FILE* log = nullptr);
-  ~World() override;
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
@@ -55,10 +54,12 @@ class World final : private Surroundings {
     bool begins = true;
     bool host_starts = false;  // `fault` is the host
   };
+  enum Timer : size_t { kNetworkFaults, kHappenings, kInspection, kPrograms };  // in this order
 
   // --- Surroundings ---
-  uint64_t now_ns() const override { return network_.now_ns(); }
-  DisasterHost& host_at(uint32_t index) override { return *hosts_[index]; }
+  uint64_t now_ns() const override { return cluster_.now_ns(); }
+  DisasterHost& host_at(uint32_t index) override { return cluster_[index]; }
+  void wake(uint32_t host) override;
   Ledger& ledger() override { return ledger_; }
   void violation(const std::string& what) override;
   void note(const std::string& who, const char* what, uint64_t a, uint64_t b) override;
@@ -68,15 +69,16 @@ class World final : private Surroundings {
 
   void read_head(std::span<const std::byte> frame) noexcept;
   void plan_happenings();
+  void set_happenings_timer();
   void add_network_fault(const Fault& fault);
-  void happen();
+  void on_timer(size_t timer);
   void happen(const Happening& happening);
   bool survivable(const Fault& crash) const;
   void leave(uint32_t fault);
   void start_host(uint32_t index);
   void kill_host(uint32_t index);
-  void settle();
-  void advance();
+  bool after_round(uint32_t round);
+  bool after_moment();
   void inspect();
   void next_stage();
   bool programs_done() const;
@@ -85,24 +87,21 @@ class World final : private Surroundings {
 
   const Scenario scenario_;
   std::FILE* const log_;
-  sim::SimNetwork network_;
   Ledger ledger_;
-  std::vector<std::unique_ptr<DisasterProgram>>
-      programs_;  // outlive the hosts, which use their memory
-  std::vector<std::unique_ptr<DisasterHost>> hosts_;
+  std::vector<std::unique_ptr<DisasterProgram>> programs_;
   std::unique_ptr<sim::FaultSchedule> network_faults_;
   std::vector<Happening> happenings_;  // by time
   size_t next_happening_ = 0;
   // By fault: a crash, or a program's leaving, that its job must survive.
   std::vector<bool> survived_;
   std::map<uint32_t, Departure> departures_;  // by job
-  Random order_;
   Stage stage_ = Stage::kDisasters;
   uint64_t stage_since_ns_ = 0;
   uint64_t next_inspection_ns_ = 0;
   uint64_t notes_ = 0;
   bool over_ = false;
   Verdict verdict_;
+  sim::VirtualCluster<DisasterHost> cluster_;  // before the programs' memory goes
 };
 
 // The whole of it: draw, cut down, run.
