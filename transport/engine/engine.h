@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "transport/base/counters.h"
-#include "transport/base/fifo.h"
+#include "transport/base/priority_fifo.h"
 #include "transport/base/spsc_ring.h"
 #include "transport/engine/handshakes.h"
 #include "transport/engine/pacer.h"
@@ -196,6 +196,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   StreamRead read_stream(SessionSlot slot, StreamId stream, std::span<std::byte> out) override;
   void finish_stream(SessionSlot slot, StreamId stream) override;
   void reset_stream(SessionSlot slot, StreamId stream, Errc code) override;
+  void prioritise_stream(SessionSlot slot, StreamId stream, uint8_t priority) override;
   size_t stream_bytes(SessionSlot slot) override;
   std::optional<SessionView> view_session(SessionSlot slot) override;
   void close_session(SessionSlot slot, Errc code, std::string_view text) override;
@@ -270,7 +271,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   SentPool sent_pool_;         // before the sessions, which give their records back to it
   SessionTable sessions_;
   Handshakes handshakes_;
-  Fifo<SessionSlot> line_;  // sessions whose streams may send, each in turn
+  // Sessions whose streams may send, each in turn. One may stand behind its place of before.
+  PriorityFifo<SessionSlot, kStreamPriorities> line_;
   Pacer pacer_;
   CreditAllocator credit_;  // what peers may have in flight towards this engine
   const uint32_t rx_burst_;

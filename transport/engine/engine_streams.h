@@ -46,6 +46,11 @@ void Engine<P, S>::reset_stream(SessionSlot slot, StreamId stream, Errc code) {
 }
 
 template <Port P, Service S>
+void Engine<P, S>::prioritise_stream(SessionSlot slot, StreamId stream, uint8_t priority) {
+  if (Streams* streams = streams_of(slot)) streams->prioritise(stream, priority);
+}
+
+template <Port P, Service S>
 size_t Engine<P, S>::stream_bytes(SessionSlot slot) {
   if (!sessions_.in_use(slot)) return 0;
   const Streams* streams = sessions_.at(slot).session->streams();
@@ -71,15 +76,17 @@ void Engine<P, S>::close_session(SessionSlot slot, Errc code, std::string_view t
 // A session whose streams have segments that may go takes its place in the line.
 template <Port P, Service S>
 void Engine<P, S>::line_up(SessionSlot slot, SessionEntry& entry) {
-  if (entry.in_line || entry.closed || !entry.session->can_send_stream(now_ns_)) return;
-  entry.in_line = true;
-  line_.push(slot);
+  if (entry.closed || !entry.session->can_send_stream(now_ns_)) return;
+  const uint8_t priority = entry.session->stream_priority();
+  if (entry.line_priority >= priority) return;
+  entry.line_priority = static_cast<int8_t>(priority);
+  line_.push(slot, priority);
 }
 
 template <Port P, Service S>
 void Engine<P, S>::leave_line(SessionSlot slot, SessionEntry& entry) {
-  if (entry.in_line) line_.erase_if([slot](SessionSlot other) { return other == slot; });
-  entry.in_line = false;
+  line_.erase_if([slot](SessionSlot other) { return other == slot; });
+  entry.line_priority = -1;
 }
 
 // Whatever the service has asked for meanwhile is not forgotten until the next frame of the peer.
@@ -114,10 +121,11 @@ uint32_t Engine<P, S>::send_streams() {
       break;
     }
     const SessionSlot slot = line_.front();
+    const auto priority = static_cast<int8_t>(line_.priority());
     line_.pop();
-    if (!sessions_.in_use(slot)) continue;
-    SessionEntry& entry = sessions_.at(slot);
-    entry.in_line = false;
+    SessionEntry& entry = sessions_.at(slot);       // who is released has left
+    if (entry.line_priority != priority) continue;  // it went with a higher one
+    entry.line_priority = -1;
     sent += send_segments(entry);
     update_block(slot, entry);
     settle_after_sending(slot, entry);

@@ -31,8 +31,8 @@ struct SessionEntry {
   uint32_t refused_bytes = 0;  // the frame that did not fit last; larger than a path that shrank
   bool blocked = true;         // the service was told that its window is full
   bool has_streams = false;
-  bool in_line = false;  // its streams wait for their turn
-  bool closed = false;   // to be freed at the end of the pass
+  int8_t line_priority = -1;  // with which its streams wait for their turn; -1: they do not
+  bool closed = false;        // to be freed at the end of the pass
 };
 
 class SessionTable {

@@ -42,6 +42,8 @@ class StreamHost : public SessionHost {
                                  std::span<std::byte> out) = 0;
   virtual void finish_stream(SessionSlot session, StreamId stream) = 0;  // nothing more is written
   virtual void reset_stream(SessionSlot session, StreamId stream, Errc code) = 0;
+  // Below kStreamPriorities: of all sessions' streams of this engine those of the highest go first.
+  virtual void prioritise_stream(SessionSlot session, StreamId stream, uint8_t priority) = 0;
   // Memory that the session's streams hold for bytes.
   virtual size_t stream_bytes(SessionSlot session) = 0;
   // Nothing: it is not open.

@@ -246,6 +246,9 @@ uint32_t Session::build(std::span<std::byte> out, uint64_t now_ns) noexcept {
 Streams* Session::streams() noexcept {
   return impl_->state == State::kOpen ? impl_->streams.get() : nullptr;
 }
+uint8_t Session::stream_priority() const noexcept {
+  return impl_->streams ? impl_->streams->segment_priority() : uint8_t{0};
+}
 bool Session::can_send_stream(uint64_t now_ns) noexcept { return impl_->can_send_stream(now_ns); }
 uint32_t Session::build_stream(std::span<std::byte> out, uint64_t now_ns) noexcept {
   return impl_->build_stream(out, now_ns);

@@ -156,6 +156,7 @@ class Session {
   // Whether a segment of a stream waits and may go: streams share window, grant and pace with
   // datagrams, first come, first served.
   bool can_send_stream(uint64_t now_ns) noexcept;
+  uint8_t stream_priority() const noexcept;  // of the segment that goes next
   // As build(), of one segment; 0 also if it does not fit `out`.
   uint32_t build_stream(std::span<std::byte> out, uint64_t now_ns) noexcept;
 

@@ -106,6 +106,7 @@ void SocketRelay::run(command::AnswerConnection& request) {
   by_id_[request.id] = connection.place;
   connection.priority = request.priority;
   connection.end = std::move(request.end);
+  host_->prioritise_stream(connection.session, connection.stream, connection.priority);
   const auto answer = static_cast<std::byte>(sockets::Answer::kAccepted);
   host_->write_stream(connection.session, connection.stream, {&answer, 1});
   start(connection);
@@ -121,6 +122,7 @@ void SocketRelay::run(const command::AbortConnection& request) {
 void SocketRelay::run(const command::SetConnection& request) {
   Connection* connection = find(request.id);
   if (connection == nullptr) return;
+  host_->prioritise_stream(connection->session, connection->stream, request.priority);
   connection->priority = request.priority;
   connection->abort_on_close = request.abort_on_close;
 }

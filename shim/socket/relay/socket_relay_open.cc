@@ -16,6 +16,7 @@ void SocketRelay::ask(Connection& connection) {
   }
   bind(connection, connection.session, *stream);
   connection.state = State::kAsking;
+  host_->prioritise_stream(connection.session, connection.stream, connection.priority);
   // A new stream has room for it.
   host_->write_stream(connection.session, connection.stream, sockets::encode(connection.preamble));
 }

@@ -87,6 +87,7 @@ class RelayHost {
     return std::move(program);
   }
 
+  const sim::HostId host;
   const std::unique_ptr<Counters> counters = std::make_unique<Counters>();
   SocketRelay relay;
   std::unique_ptr<sim::SimPort> port;
@@ -118,18 +119,19 @@ class RelayHost {
  private:
   RelayHost(sim::SimNetwork& network, uint8_t number, const RelayConfig& config, Commands commands,
             Events events)
-      : relay(config, *counters),
-        port(make_port(network, number, *counters)),
+      : host(network.add_host()),
+        relay(config, *counters),
+        port(make_port(network, host, number, *counters)),
         engine(*port, relay, engine_config(number), *counters, std::move(commands.second),
                std::move(events.first)),
         commands_(std::move(commands.first)),
         events_(std::move(events.second)) {}
-  static std::unique_ptr<sim::SimPort> make_port(sim::SimNetwork& network, uint8_t number,
-                                                 Counters& counters) {
+  static std::unique_ptr<sim::SimPort> make_port(sim::SimNetwork& network, sim::HostId host,
+                                                 uint8_t number, Counters& counters) {
     sim::SimPortConfig config;
     config.counters = &counters;
-    auto port = sim::SimPort::create(network, network.add_host(),
-                                     {IpAddress::v4(10, 0, 0, number), 7470}, config);
+    auto port =
+        sim::SimPort::create(network, host, {IpAddress::v4(10, 0, 0, number), 7470}, config);
     return std::move(*port);
   }
   static EngineConfig engine_config(uint8_t number) {

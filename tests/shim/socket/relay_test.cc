@@ -288,6 +288,41 @@ TEST(SocketRelay, ThousandsOfConnectionsShareASession) {
   EXPECT_EQ(lab.a().counters->get(Gauge::kConnections), 0U);
 }
 
+// Bulk is queued on a slow link, by a program that always has more; then something urgent is said.
+uint64_t urgent_ns(uint8_t priority) {
+  RelayLab lab(1);
+  lab.network.set_rate(lab.network.uplink(lab.a().host), 12'500'000);
+  auto [bulk_left, bulk_right] = lab.connected(1);
+  auto [left, right] = lab.connected(2);
+  lab.a().send(command::SetConnection{2, priority, false});
+  const std::vector<std::byte> block(64 * 1024);
+  const auto bulk = [&] {
+    bulk_left.write(block);
+    bulk_right.read();
+  };
+  lab.run(
+      [&] {
+        bulk();
+        return false;
+      },
+      500 * kMs);
+  const uint64_t said_ns = lab.network.now_ns();
+  left.write("urgent");
+  std::string text;
+  EXPECT_TRUE(lab.run([&] {
+    bulk();
+    return (text += right.read_text()).size() == 6;
+  }));
+  return lab.network.now_ns() - said_ns;
+}
+
+TEST(SocketRelay, AnUrgentConnectionOvertakesBulkOfTheSameSession) {
+  const uint64_t plain = urgent_ns(0);
+  const uint64_t urgent = urgent_ns(7);
+  EXPECT_LT(urgent, plain);
+  EXPECT_LT(urgent, 40 * kMs) << "the queue of the link, and what the window holds";
+}
+
 TEST(SocketRelay, DescribesThePathOfAConnection) {
   RelayLab lab(1);
   auto [left, right] = lab.connected();

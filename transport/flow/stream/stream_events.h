@@ -13,6 +13,9 @@ namespace mercury {
 // The number of a stream within its session: odd ones are opened by the side that connected.
 using StreamId = Id<struct StreamTag, uint32_t>;
 
+// Of what a side sends: higher ones go first, those of one priority take turns. 0 at first.
+inline constexpr uint8_t kStreamPriorities = 8;
+
 // Of one session. Memory for bytes is bounded by these whatever a peer does, to so much each way
 // and two blocks for each stream more: 2 * max_streams * wire::kInitialStreamBytes, which each
 // stream has for itself, and what is shared. Of that no stream takes more than half of what is

@@ -123,6 +123,15 @@ void Streams::reset(StreamId id, Errc code) {
   settle(id.value, *stream);
 }
 
+void Streams::prioritise(StreamId id, uint8_t priority) {
+  Stream* stream = find_for_service(id);
+  if (stream == nullptr || stream->priority == priority) return;
+  stream->priority = priority;
+  if (!stream->queued) return;
+  ready_.erase_if([id](uint32_t other) { return other == id.value; });
+  ready_.push(id.value, priority);
+}
+
 // What was sent at most is told the peer, who may wait for it.
 void Streams::stop_sending(uint32_t id, Stream& stream, Errc code) {
   stream.out.abandon();
@@ -293,7 +302,7 @@ uint64_t Streams::limit_of(const Stream& stream) noexcept {
 void Streams::queue(uint32_t id, Stream& stream) {
   if (stream.queued || !stream.out.next(1, limit_of(stream))) return;
   stream.queued = true;
-  ready_.push(id);
+  ready_.push(id, stream.priority);
 }
 
 Streams::Frame Streams::build_signal(std::span<std::byte> body) {
@@ -448,7 +457,8 @@ void Streams::tell() {
 
 void Streams::close_all(Errc code) {
   const std::unordered_map<uint32_t, Stream> over = std::exchange(streams_, {});
-  ready_ = signals_ = noticed_ = {};
+  ready_ = {};
+  signals_ = noticed_ = {};
   count_due_ = available_due_ = false;
   kept_extra_bytes_ = extra_bytes_ = 0;
   opened_ = kMostOpened;  // nothing opens any more

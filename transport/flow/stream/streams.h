@@ -26,6 +26,7 @@
 #include <unordered_map>
 
 #include "transport/base/fifo.h"
+#include "transport/base/priority_fifo.h"
 #include "transport/base/result.h"
 #include "transport/flow/stream/stream_events.h"
 #include "transport/flow/stream/stream_receiver.h"
@@ -51,6 +52,8 @@ class Streams {
   StreamRead read(StreamId stream, std::span<std::byte> out);
   void finish(StreamId stream);  // nothing is written any more
   void reset(StreamId stream, Errc code);
+  // Below kStreamPriorities. Segments that wait go by it too.
+  void prioritise(StreamId stream, uint8_t priority);
 
   // --- the session's ---
   enum class Verdict : uint8_t {
@@ -74,6 +77,10 @@ class Streams {
   Frame build_signal(std::span<std::byte> body);
   // Body of the next segment, none larger than `most`; 0: none waits.
   uint32_t segment_bytes(uint32_t most) const noexcept;
+  // Of the next segment, if one waits.
+  uint8_t segment_priority() const noexcept {
+    return ready_.empty() ? uint8_t{0} : ready_.priority();
+  }
   Frame build_segment(std::span<std::byte> body, uint32_t most);
   void on_acked(const Frame& frame);
   void on_lost(const Frame& frame);
@@ -100,6 +107,7 @@ class Streams {
     uint64_t final_bytes = kNever;                       // of the peer, once it is known
     Errc code = Errc::kOk;                               // of a reset
     Reset reset = Reset::kNone;
+    uint8_t priority = 0;
     bool gone = false;  // the service knows it no more
     bool credit_due = false;
     bool signalled = false;  // in signals_
@@ -160,9 +168,9 @@ class Streams {
   bool wants_open_ = false;
   bool available_due_ = false;
   const char* broken_ = "";
-  Fifo<uint32_t> ready_;    // streams with a segment to send: each in turn
-  Fifo<uint32_t> signals_;  // with credit or a reset to send
-  Fifo<uint32_t> noticed_;  // with something to tell
+  PriorityFifo<uint32_t, kStreamPriorities> ready_;  // streams with a segment to send: by turns
+  Fifo<uint32_t> signals_;                           // with credit or a reset to send
+  Fifo<uint32_t> noticed_;                           // with something to tell
 };
 
 }  // namespace mercury
