@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "shim/channel/seqpacket.h"
-#include "shim/client/signal_block.h"
 #include "shim/host/thread.h"
+#include "transport/base/signal_block.h"
 
 namespace mercury::client {
 namespace {

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "shim/client/signal_block.h"
 #include "shim/host/embedded_host.h"
 #include "shim/host/open_job.h"
+#include "transport/base/signal_block.h"
 
 namespace mercury::client {
 namespace {

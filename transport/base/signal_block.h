@@ -1,10 +1,10 @@
 // Blocks all signals while it lives, so that threads made meanwhile inherit that: the program's
-// signal handlers run on the program's threads. Private to shim/client.
+// signal handlers run on the program's threads, and none runs while a lock is held that it needs.
 #pragma once
 
 #include <signal.h>
 
-namespace mercury::client {
+namespace mercury {
 
 class SignalBlock {
  public:
@@ -21,4 +21,4 @@ class SignalBlock {
   sigset_t old_;
 };
 
-}  // namespace mercury::client
+}  // namespace mercury
