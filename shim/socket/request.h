@@ -31,10 +31,12 @@ inline constexpr char kDefaultSocketsPath[] = "/run/mercury/sockets.sock";
 enum class RequestKind : uint8_t {
   kConnect = 1,  // `remote`, `local` as far as the program has bound it, `priority`
   // `local` is what the kernel's socket is bound to and listens at; `cookie` is that socket's
-  // SO_COOKIE. For as long as it listens, and this connection lasts.
+  // SO_COOKIE. For as long as it listens, and this connection lasts. Children of a fork, and a
+  // program whose daemon was restarted, ask for the same socket again, on connections of their own:
+  // it is forgotten with the last of these.
   kListen = 2,
   // accept() has taken a connection of the kernel's whose other end, `remote`, is on this host:
-  // whether it announces one of Mercury's. `local` is its own end.
+  // whether it announces one of Mercury's. `local` is its own end. `priority` of what will be sent.
   kClaim = 3,
   kEnded = 4,  // read() said that connection `id` is over: why?
   kSet = 5,    // `option` of connection `id` is `value`
@@ -61,9 +63,13 @@ struct Request {
 
 enum class ReplyKind : uint8_t { kConnected = 1, kKernel = 2, kDone = 3, kFailed = 4 };
 
+// A connection of two programs of this host, each of which has one end of the pair: without the
+// daemon it goes on, and its end is one in order.
+inline constexpr uint32_t kBothEndsHere = 1;
+
 struct Reply {
   ReplyKind kind = ReplyKind::kFailed;
-  uint32_t value = 0;  // kFailed: an errno
+  uint32_t value = 0;  // kFailed: an errno; kConnected: kBothEndsHere, or 0
   ConnectionId id = 0;
   Endpoint local;   // as getsockname is to say it
   Endpoint remote;  // as getpeername is
