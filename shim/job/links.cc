@@ -1,7 +1,6 @@
 #include "shim/job/links.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace mercury {
 
@@ -11,17 +10,9 @@ LinkId Links::add(Link link) {
   return last_id_;
 }
 
-wire::Nonce Links::draw_nonce() const {
-  const uint64_t words[2] = {host_.random(), host_.random()};
-  wire::Nonce nonce;
-  static_assert(sizeof words == sizeof nonce);
-  std::memcpy(nonce.data(), words, sizeof words);
-  return nonce;
-}
-
 LinkId Links::connect(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job,
                       const Endpoint& remote, wire::Hello hello, const JobKey& key) {
-  hello.nonce = draw_nonce();
+  hello.nonce = draw_nonce(host_.random);
   hello.proof = prove(key, hello);
   const LinkId id = add({owner, owner_id, lane, 0, true, key, hello.nonce});
   host_.send(lane, command::Connect{id, job, remote, std::move(hello), key});
@@ -32,7 +23,7 @@ LinkId Links::accept(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot 
                      const wire::Nonce& nonce, uint32_t incarnation, const JobKey& key) {
   wire::HelloAck answer;
   answer.incarnation = incarnation;
-  answer.nonce = draw_nonce();
+  answer.nonce = draw_nonce(host_.random);
   answer.proof = prove(key, nonce, answer);
   const LinkId id = add({owner, owner_id, lane, 0, false, key, nonce});
   host_.send(lane, command::Accept{hello, id, job, answer, key});

@@ -15,7 +15,7 @@
 
 #include "shim/job/job_manager.h"
 #include "shim/job/messages.h"
-#include "shim/job/secret.h"
+#include "shim/proof/secret.h"
 
 namespace mercury {
 
@@ -71,7 +71,6 @@ class Links {
 
  private:
   LinkId add(Link link);
-  wire::Nonce draw_nonce() const;
   const JobManager::Host& host_;
   LinkId last_id_ = 0;
   std::unordered_map<LinkId, Link> links_;

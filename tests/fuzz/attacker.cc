@@ -5,7 +5,7 @@
 #include <string>
 
 #include "aggregator/frame/chunk_header.h"
-#include "shim/job/secret.h"
+#include "shim/proof/secret.h"
 #include "transport/wire/ack.h"
 #include "transport/wire/be.h"
 #include "transport/wire/crc32c.h"

@@ -8,7 +8,7 @@
 
 namespace mercury {
 
-// A keyed BLAKE2b hash, as the proofs of job/secret.cc, in a domain of its own.
+// A keyed BLAKE2b hash, as the proofs of proof/secret.cc, in a domain of its own.
 FrameTag derive_frame_tag(const wire::Key& key, const wire::Nonce& asked,
                           const wire::Nonce& answered) {
   constexpr std::string_view kDomain = "mercury frame tag";

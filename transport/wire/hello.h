@@ -31,7 +31,7 @@ inline constexpr uint16_t kMinUdpPayload =
     1232;  // IPv6's least MTU, 1280, less its header and UDP's
 using Nonce = std::array<uint8_t, 16>;
 using Proof = std::array<uint8_t, 32>;
-using Key = std::array<uint8_t, 32>;  // of a job (shim/job/secret.h) or a service without jobs
+using Key = std::array<uint8_t, 32>;  // of a job (shim/proof/secret.h) or a service without jobs
 
 // What stands as packet number in an answer: the last eight bytes of HELLO's nonce, as they stand
 // there. Whoever has not seen the HELLO guesses them once in 2^64 times.
@@ -54,7 +54,7 @@ struct Hello {
   uint16_t max_udp_payload = 0;  // what the sender's port carries here, at least kMinUdpPayload
   std::string job;               // or service, one name space; is_job_name (base/job_name.h)
   Nonce nonce{};
-  Proof proof{};  // of a job: keyed hash of all the above under its key (shim/job/secret.h)
+  Proof proof{};  // of a job: keyed hash of all the above under its key (shim/proof/secret.h)
 };
 
 struct HelloAck {

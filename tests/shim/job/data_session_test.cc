@@ -1,7 +1,7 @@
 // Who gets a data session, and from whom one is taken: both sides prove the job's secret.
 #include <algorithm>
 
-#include "shim/job/secret.h"
+#include "shim/proof/secret.h"
 #include "tests/shim/job/fixture.h"
 
 namespace mercury::test {

@@ -1,5 +1,5 @@
 #include "shim/job/messages.h"
-#include "shim/job/secret.h"
+#include "shim/proof/secret.h"
 #include "tests/shim/job/fixture.h"
 
 namespace mercury::test {

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "shim/job/messages.h"
-#include "shim/job/secret.h"
+#include "shim/proof/secret.h"
 #include "tests/golden.h"
 #include "tests/shim/job/fixture.h"
 

@@ -1,8 +1,9 @@
-#include "shim/job/secret.h"
+#include "shim/proof/secret.h"
 
 #include <sodium.h>
 
 #include <cstddef>
+#include <cstring>
 #include <span>
 
 namespace mercury {
@@ -55,6 +56,14 @@ JobKey derive_job_key(std::string_view job, std::string_view secret) {
 
 bool same_key(const JobKey& a, const JobKey& b) {
   return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+wire::Nonce draw_nonce(const std::function<uint64_t()>& random) {
+  const uint64_t words[2] = {random(), random()};
+  wire::Nonce nonce;
+  static_assert(sizeof words == sizeof nonce);
+  std::memcpy(nonce.data(), words, sizeof words);
+  return nonce;
 }
 
 wire::Proof prove(const JobKey& key, const wire::Hello& hello) {

@@ -1,7 +1,7 @@
-// The job's secret, as a key: what HELLO and HELLO_ACK prove. A proof is a keyed BLAKE2b hash
-// (libsodium's crypto_generichash) under a key derived from the job's name and secret; a job
-// without a secret has a key too, derived from its name alone, so both sides always prove the same
-// way.
+// The secret of a job, or of a service without jobs, as a key: what HELLO and HELLO_ACK prove. A
+// proof is a keyed BLAKE2b hash (libsodium's crypto_generichash) under a key derived from the job's
+// or service's name and secret; one without a secret has a key too, derived from its name alone, so
+// both sides always prove the same way.
 //
 // It proves that a host knows the secret before it joins; what follows carries the session's tag,
 // derived from the same key (flow/frame_tag.h), and is not hidden.
@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 #include "transport/wire/hello.h"
@@ -20,6 +21,9 @@ using JobKey = wire::Key;
 
 JobKey derive_job_key(std::string_view job, std::string_view secret);
 bool same_key(const JobKey& a, const JobKey& b);  // in constant time
+
+// What a HELLO and its answer carry, of a host's generator.
+wire::Nonce draw_nonce(const std::function<uint64_t()>& random);
 
 // Over the encoded HELLO, with these fields taken as zero: the proof itself, and `session` and
 // `max_udp_payload`, which the engine fills in after the control plane has signed.

@@ -1,4 +1,4 @@
-#include "shim/job/secret.h"
+#include "shim/proof/secret.h"
 
 #include <gtest/gtest.h>
 
