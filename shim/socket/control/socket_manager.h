@@ -5,12 +5,14 @@
 //
 // Who is reached over Mercury is decided as a program connects: an address of this host, if one of
 // its programs listens there; else a host in `networks` that answers a HELLO for kService within
-// `probe_ns`, if a program listens there. Everything else is the kernel's (ReplyKind::kKernel). A
+// `probe_ns`, if a program listens there. Everything else is the kernel's (ReplyKind::kKernel): so
+// is what a limit of this host would refuse, since the program's connection works all the same. A
 // host that does not answer is not asked again for `silence_ns`.
 //
 // A program that listens is told of a connection by one of the kernel's to the address where it
-// listens (Host::knock): so whatever it does to wait for one, it wakes, and forked children that
-// share the listener share it still. Whoever accepts it asks for what it announces (kClaim).
+// listens (a knock, Local::knock): so whatever it does to wait for one, it wakes, and forked
+// children that share the listener share it still. Whoever accepts it asks for what it announces
+// (kClaim).
 //
 // Owner/thread: the control thread. Allocates and throws nothing outward.
 #pragma once
@@ -39,19 +41,22 @@ struct IpNetwork {
 struct SocketPolicy {
   static constexpr char kService[] = "mercury.sockets";  // the name in HELLOs: no job has it
   bool serve = true;
-  std::vector<IpNetwork> networks;  // whose hosts may speak Mercury
-  uint16_t udp_port = 7470;         // of a host's first engine
-  wire::Key key{};                  // of all hosts that may speak to each other
+  std::vector<IpNetwork> networks;   // whose hosts may speak Mercury; 127.0.0.0/8 and ::1 never do
+  std::vector<IpAddress> addresses;  // this host's at its ports, the family of a lane's aside
+  uint16_t udp_port = 7470;          // of a host's first engine
+  wire::Key key{};                   // of all hosts that may speak to each other
   uint64_t probe_ns = 50'000'000;
   uint64_t silence_ns = 30'000'000'000;
   // For the answer of a host with which there is a session.
   uint64_t answer_ns = 3'000'000'000;
-  uint32_t max_connections = 65536;
+  uint32_t max_connections = 65536;  // that this host's engines carry, or that are not accepted yet
   uint32_t max_listeners = 4096;
+  uint32_t max_hosts = 1024;   // with which there is a session, or which are remembered as silent
   uint32_t kept_ends = 65536;  // reasons of connections that ended, for programs that ask late
 };
 
 using SocketProgram = uint64_t;  // one connection of a program to the daemon, the caller's number
+using KnockId = uint64_t;        // never used twice
 
 class SocketManager {
  public:
@@ -59,17 +64,22 @@ class SocketManager {
     std::vector<Endpoint> lanes;
     std::function<void(LaneId, SocketCommand)> send;
     std::function<uint64_t()> random;
+  };
+  // What the kernel of this host is asked to do. Who calls back does so on the control thread.
+  struct Local {
     std::function<bool(const IpAddress&)> is_local;  // an address of this host, 127.0.0.0/8 and ::1
-    // Connects to a listener by the kernel, on this host, and replies with the own end's address,
-    // or why not (kNotFound: the socket of this SO_COOKIE listens there no more, and nobody else's
-    // is connected to). knock_gone() follows if the program closes it before end_knock().
-    std::function<void(const Endpoint& listener, uint64_t cookie,
+    // Connects to `at`, an address of this host where the socket with this cookie of the kernel's
+    // listens. The reply, maybe from within: the own end's address, or why not. kNotFound: that
+    // socket listens there no more, and no other is connected to. None after end_knock(). If what
+    // was connected breaks before end_knock(), knock_gone() follows.
+    std::function<void(KnockId id, const Endpoint& at, uint64_t cookie,
                        std::function<void(Result<Endpoint>)> reply)>
         knock;
-    std::function<void(const Endpoint& local)> end_knock;
+    std::function<void(KnockId id)> end_knock;       // closes it by a reset, whatever its state
+    std::function<void(const std::string&)> notice;  // takes lines for the log; may be empty
   };
-  // A reply and the descriptor that goes with it, if any. Exactly once for each request, maybe from
-  // within it. The descriptor's owner is who gets it.
+  // A reply and the descriptor that goes with it, if any. Exactly once for each request unless its
+  // program goes first, maybe from within it. The descriptor's owner is who gets it.
   using Answer = std::function<void(const sockets::Reply&, UniqueFd end)>;
 
   SocketManager(Host host, SocketPolicy policy);
@@ -77,12 +87,17 @@ class SocketManager {
   SocketManager(const SocketManager&) = delete;
   SocketManager& operator=(const SocketManager&) = delete;
 
+  // Before the first request. Without it nothing is local and nobody can be told of a connection.
+  void set_local(Local local);
+
   void ask(SocketProgram program, const sockets::Request& request, uint64_t now_ns, Answer answer);
-  // Its listeners are forgotten; its connections last as long as their descriptors.
+  // Its listeners are forgotten, and what it waits for; its connections last as long as their
+  // descriptors.
   void program_gone(SocketProgram program);
 
-  // The connection that a knock announced was not accepted: its listener has closed.
-  void knock_gone(const Endpoint& local, uint64_t now_ns);
+  // The connection that a knock announced will not be accepted: its listener has closed, or
+  // whoever accepted it does not speak Mercury.
+  void knock_gone(KnockId id);
 
   // Whether an event, of a session or a HELLO, is the sockets': by its token, or its name.
   static bool is_own(Token token);
@@ -90,11 +105,12 @@ class SocketManager {
   uint64_t next_deadline_ns() const;
   void on_timer(uint64_t now_ns);
 
-  struct Snapshot {  // what `mercuryctl` shows
-    uint32_t connections = 0;
-    uint32_t local_connections = 0;  // both ends on this host, set up here and not claimed yet
+  struct Snapshot {            // what `mercuryctl` shows
+    uint32_t connections = 0;  // with other hosts
+    uint32_t unclaimed = 0;    // of any kind, that a listener has been told of and not accepted
     uint32_t listeners = 0;
     uint32_t sessions = 0;
+    uint64_t local_total = 0;  // connections within this host so far: who has them does not say
   };
   Snapshot snapshot() const;
   bool idle() const;  // no listener, connection or request; sessions may be open

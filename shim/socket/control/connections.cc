@@ -1,0 +1,117 @@
+#include "shim/socket/control/connections.h"
+
+namespace mercury::sockets {
+namespace {
+
+template <class Map>
+void erase_one(Map& map, const typename Map::key_type& key, ConnectionId id) {
+  for (auto [it, end] = map.equal_range(key); it != end; ++it) {
+    if (it->second != id) continue;
+    map.erase(it);
+    return;
+  }
+}
+
+template <class Map>
+std::vector<ConnectionId> all_of(const Map& map, const typename Map::key_type& key) {
+  std::vector<ConnectionId> ids;
+  for (auto [it, end] = map.equal_range(key); it != end; ++it) ids.push_back(it->second);
+  return ids;
+}
+
+}  // namespace
+
+Connection& Connections::add(Connection connection) {
+  do {
+    connection.id = ids_.next(connection.within);
+  } while (all_.count(connection.id) > 0);
+  const ConnectionId id = connection.id;
+  if (connection.within) {
+    ++within_;
+    ++within_total_;
+  } else {
+    on_session_.emplace(connection.token, id);
+  }
+  if (connection.asked != 0) {
+    asked_[{connection.lane, connection.asked}] = id;
+  } else {
+    taken_.emplace(connection.source, connection.destination);
+  }
+  if (connection.asker) askers_.emplace(connection.asker->program, id);
+  return all_.emplace(id, std::move(connection)).first->second;
+}
+
+Connection* Connections::find(ConnectionId id) {
+  const auto found = all_.find(id);
+  return found == all_.end() ? nullptr : &found->second;
+}
+
+Connection* Connections::find_asked(LaneId lane, uint64_t asked) {
+  const auto found = asked_.find({lane, asked});
+  return found == asked_.end() ? nullptr : find(found->second);
+}
+
+void Connections::erase(ConnectionId id) {
+  Connection* connection = find(id);
+  if (connection == nullptr) return;
+  if (connection->within) {
+    --within_;
+  } else {
+    erase_one(on_session_, connection->token, id);
+  }
+  if (connection->asked != 0) {
+    asked_.erase({connection->lane, connection->asked});
+  } else {
+    taken_.erase({connection->source, connection->destination});
+  }
+  if (connection->asker) take_asker(*connection);
+  if (connection->state == Connection::State::kUnclaimed) claimed(*connection);
+  all_.erase(id);
+}
+
+void Connections::announce(Connection& connection, const Endpoint& from) {
+  connection.state = Connection::State::kUnclaimed;
+  connection.knocked_from = from;
+  announced_[{from, connection.knocked_at}] = connection.id;
+}
+
+Connection* Connections::find_announced(const Endpoint& from, const Endpoint& at) {
+  const auto found = announced_.find({from, at});
+  return found == announced_.end() ? nullptr : find(found->second);
+}
+
+void Connections::claimed(Connection& connection) {
+  connection.state = Connection::State::kOpen;
+  const auto found = announced_.find({connection.knocked_from, connection.knocked_at});
+  if (found != announced_.end() && found->second == connection.id) announced_.erase(found);
+}
+
+Asker Connections::take_asker(Connection& connection) {
+  erase_one(askers_, connection.asker->program, connection.id);
+  Asker asker = std::move(*connection.asker);
+  connection.asker.reset();
+  return asker;
+}
+
+bool Connections::is_taken(const Endpoint& source, const Endpoint& destination) const {
+  return taken_.count({source, destination}) > 0;
+}
+
+std::optional<uint16_t> Connections::free_port(const IpAddress& source,
+                                               const Endpoint& destination) {
+  for (unsigned tries = kLastPort - kFirstPort + 1U; tries > 0; --tries) {
+    last_port_ = last_port_ == kLastPort ? kFirstPort : static_cast<uint16_t>(last_port_ + 1);
+    if (!is_taken({source, last_port_}, destination)) return last_port_;
+  }
+  return std::nullopt;
+}
+
+std::vector<ConnectionId> Connections::asked_by(SocketProgram program) const {
+  return all_of(askers_, program);
+}
+
+std::vector<ConnectionId> Connections::on_session(Token token) const {
+  return all_of(on_session_, token);
+}
+
+}  // namespace mercury::sockets

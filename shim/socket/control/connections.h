@@ -1,0 +1,104 @@
+// The connections of this host that the control plane has to do with: those with other hosts, until
+// their engine says that they are over, and those within this host until they are accepted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "shim/channel/unique_fd.h"
+#include "shim/socket/control/ends.h"
+#include "shim/socket/control/socket_manager.h"
+
+namespace mercury::sockets {
+
+// A request whose answer is to come.
+struct Asker {
+  SocketProgram program = 0;
+  SocketManager::Answer answer;
+};
+
+struct Connection {
+  enum class State : uint8_t {
+    kKnocking,   // its listener is being told; within this host: `asker` waits
+    kUnclaimed,  // its listener has been told, and has not accepted it
+    kAsking,     // another host's answer is awaited, and so does `asker`
+    kOpen,       // with another host
+  };
+  State state = State::kKnocking;
+  bool within = false;  // both programs are on this host
+  ConnectionId id = 0;
+  Endpoint source;  // who has connected
+  Endpoint destination;
+  uint8_t priority = 0;
+  bool abort_on_close = false;
+  std::optional<Asker> asker;
+  UniqueFd end;        // for who accepts it; kAsking: for `asker`
+  UniqueFd asker_end;  // kKnocking: for `asker`
+
+  // Its listener, the address of the kernel's connection that tells it, and the own end of that.
+  uint64_t cookie = 0;
+  Endpoint knocked_at;
+  Endpoint knocked_from;
+  unsigned knocks = 0;
+
+  // With another host.
+  LaneId lane;
+  Token token;
+  uint64_t asked = 0;  // by it: the relay's number
+  bool over = false;   // its end came before it was accepted
+};
+
+class Connections {
+ public:
+  Connections(size_t most, uint64_t random) : most_(most), ids_(random) {}
+
+  bool is_full() const { return all_.size() >= most_; }
+  const ConnectionIds& ids() const { return ids_; }
+  Connection& add(Connection connection);  // gives it its number
+  Connection* find(ConnectionId id);
+  Connection* find_asked(LaneId lane, uint64_t asked);
+  void erase(ConnectionId id);
+
+  // Its listener knows. Who accepts it names these addresses.
+  void announce(Connection& connection, const Endpoint& from);
+  Connection* find_announced(const Endpoint& from, const Endpoint& at);
+  void claimed(Connection& connection);
+  // Its asker's, to be answered.
+  Asker take_asker(Connection& connection);
+
+  bool is_taken(const Endpoint& source, const Endpoint& destination) const;
+  // A port from which there is no connection to `destination`; none: all are taken.
+  std::optional<uint16_t> free_port(const IpAddress& source, const Endpoint& destination);
+
+  std::vector<ConnectionId> asked_by(SocketProgram program) const;
+  std::vector<ConnectionId> on_session(Token token) const;
+  bool uses(Token token) const { return on_session_.count(token) > 0; }
+  size_t size() const { return all_.size(); }
+  size_t unclaimed() const { return announced_.size(); }
+  size_t with_other_hosts() const { return all_.size() - within_; }
+  uint64_t within_total() const { return within_total_; }
+
+ private:
+  using Pair = std::pair<Endpoint, Endpoint>;
+  static constexpr uint16_t kFirstPort = 32768, kLastPort = 60999;  // the kernel's own choice
+
+  const size_t most_;
+  ConnectionIds ids_;
+  uint16_t last_port_ = kLastPort;
+  size_t within_ = 0;
+  uint64_t within_total_ = 0;
+  std::unordered_map<ConnectionId, Connection> all_;
+  std::set<Pair> taken_;                    // source, destination; of those from this host
+  std::map<Pair, ConnectionId> announced_;  // from, at
+  std::map<std::pair<LaneId, uint64_t>, ConnectionId> asked_;
+  std::multimap<SocketProgram, ConnectionId> askers_;
+  std::multimap<Token, ConnectionId> on_session_;
+};
+
+}  // namespace mercury::sockets

@@ -1,0 +1,60 @@
+#include "shim/socket/control/listeners.h"
+
+#include <algorithm>
+
+namespace mercury::sockets {
+namespace {
+
+// As the kernel: [::] takes IPv4 as well unless it was told not to.
+bool takes_all_of_family(const Listener& listener, const IpAddress& destination) {
+  if (!listener.local.ip.is_unspecified()) return false;
+  if (listener.local.ip.is_v4()) return destination.is_v4();
+  return !destination.is_v4() || !listener.v6_only;
+}
+
+}  // namespace
+
+bool Listeners::add(const Listener& listener) {
+  std::vector<Listener>& here = by_port_[listener.local.port];
+  for (Listener& known : here) {
+    if (known.cookie != listener.cookie || known.program != listener.program) continue;
+    known = listener;
+    return true;
+  }
+  if (size_ >= most_) {
+    if (here.empty()) by_port_.erase(listener.local.port);
+    return false;
+  }
+  here.push_back(listener);
+  ++size_;
+  return true;
+}
+
+const Listener* Listeners::find(const Endpoint& destination) const {
+  const auto here = by_port_.find(destination.port);
+  if (here == by_port_.end()) return nullptr;
+  const Listener* wide = nullptr;
+  for (const Listener& listener : here->second) {
+    if (listener.local.ip == destination.ip) return &listener;
+    if (wide == nullptr && takes_all_of_family(listener, destination.ip)) wide = &listener;
+  }
+  return wide;
+}
+
+template <class Which>
+void Listeners::erase_if(Which which) {
+  for (auto it = by_port_.begin(); it != by_port_.end();) {
+    size_ -= std::erase_if(it->second, which);
+    it = it->second.empty() ? by_port_.erase(it) : std::next(it);
+  }
+}
+
+void Listeners::forget(uint64_t cookie) {
+  erase_if([cookie](const Listener& listener) { return listener.cookie == cookie; });
+}
+
+void Listeners::forget_program(SocketProgram program) {
+  erase_if([program](const Listener& listener) { return listener.program == program; });
+}
+
+}  // namespace mercury::sockets

@@ -1,0 +1,42 @@
+// Who listens where: the sockets of the kernel that programs of this host have said of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "shim/socket/control/socket_manager.h"
+#include "transport/base/endpoint.h"
+
+namespace mercury::sockets {
+
+struct Listener {
+  SocketProgram program = 0;  // for as long as it lasts
+  Endpoint local;
+  uint64_t cookie = 0;
+  bool v6_only = false;
+};
+
+class Listeners {
+ public:
+  explicit Listeners(size_t most) : most_(most) {}
+  // False: there are too many. The same socket of the same program again replaces what was said.
+  bool add(const Listener& listener);
+  // Who would get a connection to `destination`: one that listens at this address before one that
+  // listens at all. Null: nobody. Until the next change.
+  const Listener* find(const Endpoint& destination) const;
+  void forget(uint64_t cookie);  // whichever programs have it
+  void forget_program(SocketProgram program);
+  size_t size() const { return size_; }
+
+ private:
+  template <class Which>
+  void erase_if(Which which);
+
+  const size_t most_;
+  size_t size_ = 0;
+  std::unordered_map<uint16_t, std::vector<Listener>> by_port_;
+};
+
+}  // namespace mercury::sockets

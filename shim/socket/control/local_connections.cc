@@ -1,0 +1,140 @@
+// Connections within this host, and how the listener of any connection is told and whoever accepts
+// it gets it.
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "shim/socket/control/addresses.h"
+#include "shim/socket/control/manager_state.h"
+
+namespace mercury {
+
+using sockets::Asker;
+using sockets::Connection;
+using sockets::ConnectionId;
+using sockets::Listener;
+using sockets::ReplyKind;
+using sockets::Request;
+
+std::optional<sockets::Pair> sockets::make_pair() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return std::nullopt;
+  return Pair{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+void SocketManager::State::connect_within(Asker asker, const Request& request) {
+  const Endpoint& remote = request.remote;
+  if (listeners.find(remote) == nullptr || connections.is_full()) return kernel(asker.answer);
+  // As the kernel's: from the address that is connected to.
+  Endpoint source = request.local;
+  if (source.ip.is_unspecified()) {
+    source.ip = sockets::is_loopback(remote.ip) ? sockets::loopback_of(remote.ip) : remote.ip;
+  }
+  if (source.port == 0) source.port = connections.free_port(source.ip, remote).value_or(0);
+  if (source.port == 0 || connections.is_taken(source, remote)) return kernel(asker.answer);
+  std::optional<sockets::Pair> pair = sockets::make_pair();
+  if (!pair) return kernel(asker.answer);
+  Connection connection;
+  connection.within = true;
+  connection.source = source;
+  connection.destination = remote;
+  connection.asker = std::move(asker);
+  connection.asker_end = std::move(pair->first);
+  connection.end = std::move(pair->second);
+  knock(connections.add(std::move(connection)).id);
+}
+
+void SocketManager::State::knock(ConnectionId id) {
+  Connection& connection = *connections.find(id);
+  const Endpoint& destination = connection.destination;
+  const Listener* listener = listeners.find(destination);
+  if (listener == nullptr) return refuse(connection, sockets::Answer::kNobody);
+  if (!local.knock || ++connection.knocks > kMostKnocks) {
+    return refuse(connection, sockets::Answer::kRefused);
+  }
+  connection.cookie = listener->cookie;
+  // Where the kernel would take it, so that it finds the same listener; an address that only an
+  // engine has is none of the kernel's.
+  connection.knocked_at = destination;
+  if (!is_local(destination.ip)) {
+    connection.knocked_at.ip = sockets::loopback_of(destination.ip);
+  }
+  local.knock(id, connection.knocked_at, connection.cookie,
+              [this, id](const Result<Endpoint>& from) { on_knock(id, from); });
+}
+
+void SocketManager::State::on_knock(ConnectionId id, const Result<Endpoint>& from) {
+  Connection* connection = connections.find(id);
+  if (connection == nullptr || connection->state != Connection::State::kKnocking) return;
+  if (from) {
+    connections.announce(*connection, *from);
+    return accept(*connection);
+  }
+  if (from.error().code != Errc::kNotFound) {
+    return refuse(*connection, sockets::Answer::kRefused);
+  }
+  listeners.forget(connection->cookie);
+  knock(id);  // others may listen there
+}
+
+void SocketManager::State::accept(Connection& connection) {
+  const ConnectionId id = connection.id;
+  if (connection.within) {
+    const Asker asker = connections.take_asker(connection);
+    return asker.answer({.kind = ReplyKind::kConnected,
+                         .id = id,
+                         .local = connection.source,
+                         .remote = connection.destination},
+                        std::move(connection.asker_end));
+  }
+  std::optional<sockets::Pair> pair = sockets::make_pair();
+  if (!pair) {
+    end_knock(id);
+    return refuse(connection, sockets::Answer::kRefused);
+  }
+  connection.end = std::move(pair->first);
+  host.send(connection.lane,
+            command::AnswerConnection{connection.asked, sockets::Answer::kAccepted, id,
+                                      connection.priority, std::move(pair->second)});
+}
+
+void SocketManager::State::refuse(Connection& connection, sockets::Answer why) {
+  const ConnectionId id = connection.id;
+  if (connection.within) {
+    const Asker asker = connections.take_asker(connection);
+    connections.erase(id);
+    return kernel(asker.answer);
+  }
+  host.send(connection.lane, command::AnswerConnection{connection.asked, why, 0, 0, UniqueFd()});
+  connections.erase(id);
+}
+
+void SocketManager::State::claim(const Request& request, const Answer& answer) {
+  Connection* connection = connections.find_announced(request.remote, request.local);
+  if (connection == nullptr) return kernel(answer);
+  const sockets::Reply reply{.kind = ReplyKind::kConnected,
+                             .id = connection->id,
+                             .local = connection->destination,
+                             .remote = connection->source};
+  UniqueFd end = std::move(connection->end);
+  end_knock(connection->id);
+  connections.claimed(*connection);
+  if (connection->within || connection->over) connections.erase(connection->id);
+  answer(reply, std::move(end));
+}
+
+void SocketManager::State::knock_gone(KnockId id) {
+  const Connection* connection = connections.find(id);
+  if (connection == nullptr || connection->state != Connection::State::kUnclaimed) return;
+  if (connection->within) {
+    ends.keep(id, ECONNRESET);
+  } else if (!connection->over) {
+    host.send(connection->lane, command::AbortConnection{id, Errc::kClosed});
+  }
+  connections.erase(id);
+}
+
+}  // namespace mercury

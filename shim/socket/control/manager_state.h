@@ -1,0 +1,89 @@
+// SocketManager's insides: its tables, and the two ways of a connection: within this host, and with
+// another one. How its listener is told, and who accepts it, is the same for both.
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "shim/socket/control/connections.h"
+#include "shim/socket/control/deadlines.h"
+#include "shim/socket/control/ends.h"
+#include "shim/socket/control/listeners.h"
+#include "shim/socket/control/peers.h"
+#include "shim/socket/control/socket_manager.h"
+
+namespace mercury {
+
+struct SocketManager::State {
+  // A listener that has gone is tried for one connection so often: programs say who listens.
+  static constexpr unsigned kMostKnocks = 8;
+
+  State(Host h, SocketPolicy p);
+
+  // --- requests (socket_manager.cc) -----------------------------------------------------------
+  static void kernel(const Answer& answer);
+  static void done(const Answer& answer, uint32_t value = 0);
+  static void failed(const Answer& answer, int error);
+  void connect(sockets::Asker asker, sockets::Request request, uint64_t now_ns);
+  void listen(SocketProgram program, const sockets::Request& request, const Answer& answer);
+  void ended(const sockets::Request& request, const Answer& answer) const;
+  void set(const sockets::Request& request, const Answer& answer);
+  void info(sockets::Asker asker, const sockets::Request& request, uint64_t now_ns);
+  void program_gone(SocketProgram program);
+  // The kernel's addresses; and those that only engines have, as well.
+  bool is_local(const IpAddress& ip) const { return local.is_local && local.is_local(ip); }
+  bool is_here(const IpAddress& ip) const;
+  void end_knock(KnockId id) const {
+    if (local.end_knock) local.end_knock(id);
+  }
+
+  // --- within this host, and its listeners (local_connections.cc) -------------------------------
+  void connect_within(sockets::Asker asker, const sockets::Request& request);
+  void knock(sockets::ConnectionId id);
+  void on_knock(sockets::ConnectionId id, const Result<Endpoint>& from);
+  void accept(sockets::Connection& connection);  // its listener has been told
+  void refuse(sockets::Connection& connection, sockets::Answer why);
+  void claim(const sockets::Request& request, const Answer& answer);
+  void knock_gone(KnockId id);
+
+  // --- with other hosts (remote_connections.cc) -------------------------------------------------
+  void connect_to_host(sockets::Asker asker, const sockets::Request& request, uint64_t now_ns);
+  void open(const sockets::Peer& peer, sockets::Waiting waiting, uint64_t now_ns);
+  std::optional<Endpoint> source_for(const sockets::Request& request, LaneId lane);
+  void settle(sockets::Peers::Settled settled, uint64_t now_ns);
+  void on_session_closed(const event::SessionClosed& closed, uint64_t now_ns);
+  void on_asked(LaneId lane, const event::ConnectionAsked& asked);
+  bool is_for_this_host(const sockets::Preamble& preamble) const;
+  void on_answered(const event::ConnectionAnswered& answered);
+  void on_ended(LaneId lane, const event::ConnectionEnded& ended);
+  void on_described(const event::ConnectionDescribed& described);
+  void on_timer(uint64_t now_ns);
+  void give_up(sockets::Connection& connection);  // that another host has not answered
+
+  const Host host;
+  const SocketPolicy policy;
+  Local local;
+  sockets::Listeners listeners;
+  sockets::Connections connections;
+  sockets::Ends ends;
+  sockets::Peers peers;
+  sockets::Deadlines<sockets::ConnectionId> answers;
+  // Requests for what an engine knows, by the number that it gives back.
+  std::unordered_map<uint64_t, sockets::Asker> infos;
+  sockets::Deadlines<uint64_t> info_deadlines;
+  uint64_t last_info = 0;
+};
+
+namespace sockets {
+
+// The two ends of a connection of this host: a program's, and the engine's or another program's.
+struct Pair {
+  UniqueFd first;
+  UniqueFd second;
+};
+std::optional<Pair> make_pair();  // nothing: no descriptor is left
+
+}  // namespace sockets
+
+}  // namespace mercury

@@ -1,0 +1,217 @@
+#include "shim/socket/control/peers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "shim/proof/secret.h"
+#include "shim/socket/control/addresses.h"
+#include "shim/socket/control/tokens.h"
+
+namespace mercury::sockets {
+
+Peers::Peers(const SocketManager::Host& host, const SocketPolicy& policy,
+             const Connections& connections, Notice notice)
+    : host_(host), policy_(policy), connections_(connections), notice_(std::move(notice)) {}
+
+Token Peers::next_token() { return Token(kOwnBit | ++last_token_); }
+
+Peer* Peers::reach(const IpAddress& ip, uint64_t now_ns) {
+  if (host_.lanes.empty()) return nullptr;
+  const auto found = peers_.find(ip);
+  if (found == peers_.end()) {
+    if (!make_room_for_hello() || !make_room()) return nullptr;
+    Peer& peer = peers_[ip];
+    ask(ip, peer, now_ns);
+    return &peer;
+  }
+  Peer& peer = found->second;
+  if (peer.state != Peer::State::kSilent) return &peer;
+  if (now_ns < peer.silent_until_ns) return nullptr;
+  if (peer.token != 0) {  // its HELLO is under way still
+    peer.state = Peer::State::kAsked;
+    probes_.add(now_ns + policy_.probe_ns, peer.token);
+    return &peer;
+  }
+  if (!make_room_for_hello()) return nullptr;
+  ask(ip, peer, now_ns);
+  return &peer;
+}
+
+// Who is silent is forgotten first, the longest known; then a session that nobody uses.
+bool Peers::make_room() {
+  if (peers_.size() < policy_.max_hosts) return true;
+  auto victim = peers_.end();
+  uint64_t least = kNever;
+  for (auto it = peers_.begin(); it != peers_.end(); ++it) {
+    const Peer& peer = it->second;
+    if (peer.state == Peer::State::kAsked) continue;
+    if (peer.state == Peer::State::kOpen && connections_.uses(peer.token)) continue;
+    const uint64_t rank = peer.state == Peer::State::kOpen ? kNever - 1 : peer.silent_until_ns;
+    if (rank >= least) continue;
+    least = rank;
+    victim = it;
+  }
+  if (victim == peers_.end()) return false;
+  close(victim->second, Errc::kClosed, "nobody uses the session");
+  peers_.erase(victim);
+  return true;
+}
+
+bool Peers::make_room_for_hello() {
+  size_t hellos = 0;
+  Peer* late = nullptr;
+  for (auto& [ip, peer] : peers_) {
+    if (peer.token == 0 || peer.state == Peer::State::kOpen) continue;
+    ++hellos;
+    if (peer.state != Peer::State::kSilent) continue;
+    if (late == nullptr || peer.silent_until_ns < late->silent_until_ns) late = &peer;
+  }
+  if (hellos < kMostHellos) return true;
+  if (late == nullptr) return false;
+  close(*late, Errc::kTimedOut, "no answer");
+  return true;
+}
+
+void Peers::ask(const IpAddress& ip, Peer& peer, uint64_t now_ns) {
+  peer.state = Peer::State::kAsked;
+  peer.token = next_token();
+  peer.lane = LaneId(static_cast<uint16_t>(last_lane_++ % host_.lanes.size()));
+  peer.nonce = draw_nonce(host_.random);
+  tokens_[peer.token] = ip;
+  wire::Hello hello;
+  hello.kind = wire::SessionKind::kData;
+  hello.features = wire::kFeatureStreams;
+  hello.job = SocketPolicy::kService;
+  hello.nonce = peer.nonce;
+  hello.proof = prove(policy_.key, hello);
+  host_.send(peer.lane, command::Connect{peer.token, kNoJob, Endpoint{ip, policy_.udp_port},
+                                         std::move(hello), policy_.key});
+  probes_.add(now_ns + policy_.probe_ns, peer.token);
+}
+
+void Peers::close(Peer& peer, Errc code, const std::string& text) {
+  if (peer.token == 0) return;
+  host_.send(peer.lane, command::CloseSession{peer.token, code, text});
+  tokens_.erase(peer.token);
+  peer.token = Token();
+}
+
+std::vector<Waiting> Peers::silence(Peer& peer, uint64_t now_ns) {
+  if (peer.state != Peer::State::kSilent) peer.silent_until_ns = now_ns + policy_.silence_ns;
+  peer.state = Peer::State::kSilent;
+  return std::exchange(peer.waiting, {});
+}
+
+void Peers::note(const Endpoint& remote, const std::string& what) const {
+  if (notice_) notice_("sockets: " + remote.to_string() + ": " + what);
+}
+
+Peers::Settled Peers::on_opened(const event::SessionOpened& opened, uint64_t now_ns) {
+  const auto accepted = accepted_.find(opened.token);
+  if (accepted != accepted_.end()) {
+    accepted->second.opened = true;
+    return {};
+  }
+  const auto token = tokens_.find(opened.token);
+  if (token == tokens_.end()) return {};
+  Peer& peer = peers_.at(token->second);
+  const Endpoint remote{token->second, policy_.udp_port};
+  if (!verify(policy_.key, peer.nonce, opened.answer)) {
+    note(remote, "its answer does not prove the secret (sockets.secret) of this host");
+    close(peer, Errc::kWrongSecret, "the answer does not prove the secret of sockets");
+    return {nullptr, silence(peer, now_ns)};
+  }
+  if ((opened.answer.features & wire::kFeatureStreams) == 0) {
+    close(peer, Errc::kUnsupported, "sockets need byte streams");
+    return {nullptr, silence(peer, now_ns)};
+  }
+  peer.state = Peer::State::kOpen;
+  return {&peer, std::exchange(peer.waiting, {})};
+}
+
+Peers::Settled Peers::on_closed(const event::SessionClosed& closed, uint64_t now_ns) {
+  if (accepted_.erase(closed.token) > 0) return {};
+  const auto token = tokens_.find(closed.token);
+  if (token == tokens_.end()) return {};
+  const IpAddress ip = token->second;
+  tokens_.erase(token);
+  Peer& peer = peers_.at(ip);
+  peer.token = Token();
+  if (peer.state == Peer::State::kOpen) {
+    peers_.erase(ip);
+    return {};
+  }
+  if (closed.code == Errc::kWrongSecret || closed.code == Errc::kPermission ||
+      closed.code == Errc::kVersionMismatch) {
+    note({ip, policy_.udp_port}, "refuses this host's sockets: " + closed.text);
+  }
+  return {nullptr, silence(peer, now_ns)};
+}
+
+Peers::Settled Peers::on_timer(uint64_t now_ns) {
+  Settled settled;
+  while (const std::optional<Token> due = probes_.take_due(now_ns)) {
+    const auto token = tokens_.find(*due);
+    if (token == tokens_.end()) continue;
+    Peer& peer = peers_.at(token->second);
+    if (peer.state != Peer::State::kAsked) continue;
+    for (Waiting& waiting : silence(peer, now_ns)) settled.waiting.push_back(std::move(waiting));
+  }
+  return settled;
+}
+
+void Peers::on_hello(LaneId lane, const event::HelloReceived& hello) {
+  const auto refuse = [&](Errc code, const std::string& text) {
+    host_.send(lane, command::Refuse{hello.hello, code, text});
+  };
+  if (!policy_.serve) return refuse(Errc::kUnsupported, "this host serves no sockets");
+  if (!verify(policy_.key, hello.body)) {
+    note(hello.remote, "refused: it does not prove the secret (sockets.secret) of this host");
+    return refuse(Errc::kWrongSecret, "the secret of sockets (sockets.secret) is another here");
+  }
+  if (!may_speak(policy_, hello.remote.ip)) {
+    note(hello.remote, "refused: it is in none of sockets.networks");
+    return refuse(Errc::kPermission, hello.remote.ip.to_string() +
+                                         " is in none of the networks (sockets.networks) "
+                                         "of this host");
+  }
+  if ((hello.body.features & wire::kFeatureStreams) == 0) {
+    return refuse(Errc::kUnsupported, "sockets need byte streams");
+  }
+  if (accepted_.size() >= policy_.max_hosts) {
+    note(hello.remote, "refused: sockets.max_hosts = " + std::to_string(policy_.max_hosts) +
+                           " sessions of other hosts are open");
+    return refuse(Errc::kLimit, "this host has sockets.max_hosts = " +
+                                    std::to_string(policy_.max_hosts) + " sessions of others");
+  }
+  const Token token = next_token();
+  accepted_[token] = {lane};
+  wire::HelloAck answer;
+  answer.features = wire::kFeatureStreams;
+  answer.nonce = draw_nonce(host_.random);
+  answer.proof = prove(policy_.key, hello.body.nonce, answer);
+  host_.send(lane, command::Accept{hello.hello, token, kNoJob, answer, policy_.key});
+}
+
+void Peers::drop_waiting(SocketProgram program) {
+  for (auto& [ip, peer] : peers_) {
+    std::erase_if(peer.waiting,
+                  [program](const Waiting& one) { return one.asker.program == program; });
+  }
+}
+
+size_t Peers::session_count() const {
+  const auto open = std::count_if(peers_.begin(), peers_.end(), [](const auto& entry) {
+    return entry.second.state == Peer::State::kOpen;
+  });
+  const auto opened = std::count_if(accepted_.begin(), accepted_.end(),
+                                    [](const auto& entry) { return entry.second.opened; });
+  return static_cast<size_t>(open + opened);
+}
+
+bool Peers::has_waiting() const {
+  return std::any_of(peers_.begin(), peers_.end(),
+                     [](const auto& entry) { return !entry.second.waiting.empty(); });
+}
+
+}  // namespace mercury::sockets

@@ -1,0 +1,95 @@
+// Other hosts, as far as sockets know them: who speaks Mercury, who does not answer, who is being
+// asked; and the sessions with them.
+//
+//   unknown --connect--> asked --answer--> open --closed--> unknown
+//                          |                 ^
+//                          +--time, closed--> silent --a late answer
+//                                               +--silence_ns, connect--> asked
+//
+// Two hosts that connect to each other have two sessions, each opened by who connects over it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "shim/socket/control/connections.h"
+#include "shim/socket/control/deadlines.h"
+#include "shim/socket/control/socket_manager.h"
+
+namespace mercury::sockets {
+
+struct Waiting {  // for a host's answer
+  Asker asker;
+  Request request;
+};
+
+struct Peer {
+  enum class State : uint8_t { kAsked, kOpen, kSilent };
+  State state = State::kAsked;
+  Token token;  // of the session that this host has opened, or is opening; 0: of none
+  LaneId lane;
+  wire::Nonce nonce{};  // of its HELLO
+  uint64_t silent_until_ns = 0;
+  std::vector<Waiting> waiting;
+};
+
+class Peers {
+ public:
+  // HELLOs that nobody answers each take a session of the engine for a while; jobs need them, too.
+  static constexpr size_t kMostHellos = 64;
+  using Notice = std::function<void(const std::string&)>;
+
+  // All must outlive it.
+  Peers(const SocketManager::Host& host, const SocketPolicy& policy, const Connections& connections,
+        Notice notice);
+
+  // A host that a program connects to: kOpen, or kAsked, and the request may wait with it. Null: it
+  // is the kernel's.
+  Peer* reach(const IpAddress& ip, uint64_t now_ns);
+
+  // Requests whose wait is over, and the host: null where they are the kernel's.
+  struct Settled {
+    Peer* peer = nullptr;
+    std::vector<Waiting> waiting;
+  };
+  Settled on_opened(const event::SessionOpened& opened, uint64_t now_ns);
+  Settled on_closed(const event::SessionClosed& closed, uint64_t now_ns);
+  Settled on_timer(uint64_t now_ns);
+  uint64_t next_deadline_ns() const { return probes_.next_ns(); }
+  void on_hello(LaneId lane, const event::HelloReceived& hello);
+
+  void drop_waiting(SocketProgram program);
+  size_t session_count() const;
+  bool has_waiting() const;
+
+ private:
+  struct Accepted {
+    LaneId lane;
+    bool opened = false;
+  };
+  bool make_room();
+  bool make_room_for_hello();
+  void ask(const IpAddress& ip, Peer& peer, uint64_t now_ns);
+  void close(Peer& peer, Errc code, const std::string& text);
+  std::vector<Waiting> silence(Peer& peer, uint64_t now_ns);
+  void note(const Endpoint& remote, const std::string& what) const;
+  Token next_token();
+
+  const SocketManager::Host& host_;
+  const SocketPolicy& policy_;
+  const Connections& connections_;
+  const Notice notice_;
+  std::map<IpAddress, Peer> peers_;
+  std::unordered_map<Token, IpAddress> tokens_;  // Peer::token
+  std::unordered_map<Token, Accepted> accepted_;
+  Deadlines<Token> probes_;
+  uint64_t last_token_ = 0;
+  size_t last_lane_ = 0;
+};
+
+}  // namespace mercury::sockets
