@@ -59,6 +59,14 @@ void print_status(const json& status) {
               status.value("uptime_s", 0.0),
               status.value("serves", false) ? "serves jobs" : "serves no jobs",
               status.value("programs", 0L), status.value("jobs", 0L));
+  if (const json sockets = status.value("sockets", json()); sockets.is_object()) {
+    std::printf(
+        "sockets  %ld programs, %ld listeners, %ld sessions, %ld connections with other hosts, "
+        "%ld not accepted yet, %ld within this host so far\n",
+        sockets.value("programs", 0L), sockets.value("listeners", 0L),
+        sockets.value("sessions", 0L), sockets.value("connections", 0L),
+        sockets.value("unclaimed", 0L), sockets.value("local_connections", 0L));
+  }
   long engine = 0;
   for (const json& port : status.value("engines", json::array())) {
     std::printf("engine %ld  %s  %s  UDP payload up to %ld bytes", engine++,

@@ -82,11 +82,12 @@ struct AdminServer::Client : std::enable_shared_from_this<Client> {
 };
 
 AdminServer::AdminServer(boost::asio::io_context& io, const StackdConfig& config, Host& host,
-                         const AttachServer& attach)
+                         const AttachServer& attach, const SocketServer* sockets)
     : io_(io),
       config_(config),
       host_(host),
       attach_(attach),
+      sockets_(sockets),
       path_(admin_socket(config.socket)),
       started_ns_(monotonic_ns()),
       acceptor_(io),
@@ -94,8 +95,9 @@ AdminServer::AdminServer(boost::asio::io_context& io, const StackdConfig& config
 
 Result<std::unique_ptr<AdminServer>> AdminServer::create(boost::asio::io_context& io,
                                                          const StackdConfig& config, Host& host,
-                                                         const AttachServer& attach) {
-  std::unique_ptr<AdminServer> server(new AdminServer(io, config, host, attach));
+                                                         const AttachServer& attach,
+                                                         const SocketServer* sockets) {
+  std::unique_ptr<AdminServer> server(new AdminServer(io, config, host, attach, sockets));
   // The attach socket is ours alone, so whatever is here was left by a daemon that is gone.
   unlink(server->path_.c_str());
   error_code error;
@@ -169,7 +171,19 @@ std::string AdminServer::status() const {
                   {"descriptor_limit", descriptor_limit().soft},
                   {"resident_bytes", use.resident_bytes},
                   {"heap_bytes", use.heap_bytes},
+                  {"sockets", sockets()},
                   {"engines", engines}});
+}
+
+json AdminServer::sockets() const {
+  if (sockets_ == nullptr) return nullptr;
+  const SocketManager::Snapshot now = sockets_->snapshot();
+  return {{"programs", sockets_->program_count()},
+          {"listeners", now.listeners},
+          {"sessions", now.sessions},
+          {"connections", now.connections},
+          {"unclaimed", now.unclaimed},
+          {"local_connections", now.local_total}};
 }
 
 std::string AdminServer::jobs() const {

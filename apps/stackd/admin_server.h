@@ -7,11 +7,13 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "apps/stackd/accept_pause.h"
 #include "apps/stackd/attach_server.h"
 #include "apps/stackd/config.h"
+#include "apps/stackd/socket_server.h"
 #include "shim/host/host.h"
 
 namespace mercury {
@@ -24,16 +26,18 @@ class AdminServer {
   // Listens. Errors: kSystem.
   static Result<std::unique_ptr<AdminServer>> create(boost::asio::io_context& io,
                                                      const StackdConfig& config, Host& host,
-                                                     const AttachServer& attach);
+                                                     const AttachServer& attach,
+                                                     const SocketServer* sockets);
   void close();
 
  private:
   struct Client;
   AdminServer(boost::asio::io_context& io, const StackdConfig& config, Host& host,
-              const AttachServer& attach);
+              const AttachServer& attach, const SocketServer* sockets);
   void accept();
   std::string answer(const std::string& question) const;
   std::string status() const;
+  nlohmann::json sockets() const;
   std::string jobs() const;
   std::string stats() const;
 
@@ -41,6 +45,7 @@ class AdminServer {
   const StackdConfig& config_;
   Host& host_;
   const AttachServer& attach_;
+  const SocketServer* const sockets_;  // null: it serves none
   const std::string path_;
   const uint64_t started_ns_;
   const std::shared_ptr<const char> seats_ = std::make_shared<char>();  // each client has one, too

@@ -2,7 +2,6 @@
 
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,11 +9,9 @@
 #include <boost/system/error_code.hpp>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <string>
 
-#include "apps/stackd/host_builder.h"
+#include "apps/stackd/program_socket.h"
 #include "shim/channel/seqpacket.h"
 
 namespace mercury {
@@ -68,18 +65,8 @@ Result<std::unique_ptr<AttachServer>> AttachServer::create(boost::asio::io_conte
 }
 
 Status AttachServer::listen() {
-  const std::filesystem::path path = config_.socket;
-  std::error_code ignored;  // listening says what is wrong with the folder
-  std::filesystem::create_directories(path.parent_path(), ignored);
-  Result<UniqueFd> socket = attach::listen_socket(config_.socket);
+  Result<UniqueFd> socket = listen_for_programs(config_, config_.socket);
   if (!socket) return socket.error();
-  const auto mode = static_cast<mode_t>(std::strtoul(config_.socket_mode.c_str(), nullptr, 8));
-  const Result<gid_t> group = attach_group(config_);
-  if (!group) return group.error();
-  if (chown(config_.socket.c_str(), static_cast<uid_t>(-1), *group) != 0 ||
-      chmod(config_.socket.c_str(), mode) != 0) {
-    return Error::system(errno, "permissions of " + config_.socket);
-  }
   listener_.assign(socket->release());
   accept();
   return {};

@@ -15,6 +15,7 @@
 
 #include "apps/stackd/config_table.h"
 #include "apps/stackd/port_kinds.h"
+#include "shim/socket/request.h"
 #include "transport/base/environment.h"
 #include "transport/base/job_name.h"
 
@@ -22,6 +23,7 @@ namespace mercury {
 namespace {
 
 constexpr char kFlag[] = "--set";
+constexpr char kHidden[] = "(hidden)";  // instead of a secret
 
 std::string join(const ConfigRow& row) { return std::string(row.section) + "." + row.key; }
 
@@ -114,7 +116,7 @@ std::vector<std::string> split_list(std::string text) {
 // A value given as text: from a flag, the environment, or a TOML string.
 Status set_text(StackdConfig& config, const ConfigRow& row, const std::string& text,
                 const std::string& where) {
-  const std::string got = "\"" + text + "\"";
+  const std::string got = row.secret ? kHidden : "\"" + text + "\"";
   if (is_list(row)) return set_items(config, row, split_list(text), where, got);
   if (auto* flag = std::get_if<bool StackdConfig::*>(&row.member)) {
     if (text != "true" && text != "false") return wrong(where, row, got);
@@ -169,7 +171,7 @@ Status set_node(StackdConfig& config, const ConfigRow& row, const toml::node& no
       !(quantity && row.unit == Unit::kNone)) {
     return set_text(config, row, node.as_string()->get(), where);
   }
-  return wrong(where, row, describe(node));
+  return wrong(where, row, row.secret ? kHidden : describe(node));
 }
 
 Result<std::string> read_secret(const std::string& path) {
@@ -243,8 +245,11 @@ Status add_job(StackdConfig& config, const toml::table& table, const std::string
 
 // IPv6's smallest, which every path carries.
 constexpr uint64_t kLeastMtu = 1280;
+// Behind attach.socket: where programs ask for their sockets, beside it.
+constexpr char kSocketsSuffix[] = ".tcp";
 // What a socket's address holds, less the ".admin" of mercuryctl's socket beside it.
 constexpr size_t kLongestSocket = sizeof(sockaddr_un::sun_path) - sizeof(".admin");
+static_assert(sizeof kSocketsSuffix <= sizeof(".admin"));
 
 Status read_file(StackdConfig& config, const std::string& path) {
   toml::table file;
@@ -322,6 +327,15 @@ Status check_together(const StackdConfig& config) {
     return wrong_value(config, "attach.socket",
                        "expected a path of 1 to " + std::to_string(kLongestSocket) +
                            " characters, got " + std::to_string(config.socket.size()));
+  }
+  if (config.sockets_socket.size() >= sizeof(sockaddr_un::sun_path)) {
+    return wrong_value(config, "sockets.socket",
+                       "expected a path of at most " +
+                           std::to_string(sizeof(sockaddr_un::sun_path) - 1) + " characters, got " +
+                           std::to_string(config.sockets_socket.size()));
+  }
+  if (config.sockets_serve && sockets_path(config) == config.socket) {
+    return wrong_value(config, "sockets.socket", "expected another path than attach.socket");
   }
   if (port_kind(config.port_kind).one_address && config.addresses.size() != 1) {
     return wrong_value(config, "port.address",
@@ -408,6 +422,21 @@ std::string print_items(const StackdConfig& config, const ConfigRow& row) {
 
 }  // namespace
 
+std::vector<IpPrefix> private_networks() {
+  std::vector<IpPrefix> networks;
+  for (const char* text : {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16",
+                           "fc00::/7", "fe80::/10"}) {
+    parse_value(text, networks.emplace_back());
+  }
+  return networks;
+}
+
+std::string sockets_path(const StackdConfig& config) {
+  if (!config.sockets_socket.empty()) return config.sockets_socket;
+  if (config.socket == StackdConfig().socket) return sockets::kDefaultSocketsPath;
+  return config.socket + kSocketsSuffix;
+}
+
 Result<StackdConfig> load_config(const std::string& path,
                                  const std::vector<std::string>& overrides) {
   StackdConfig config;
@@ -450,7 +479,8 @@ std::string print_config(const StackdConfig& config, bool with_secrets) {
       const std::string text = print_quantity(config.**number, row.unit);
       out << (row.unit == Unit::kNone || text == "0" ? text : "\"" + text + "\"");
     } else if (auto* string = std::get_if<std::string StackdConfig::*>(&row.member)) {
-      out << quoted(config.**string);
+      const bool hidden = row.secret && !with_secrets && !(config.**string).empty();
+      out << quoted(hidden ? kHidden : config.**string);
     } else if (auto* ip = std::get_if<IpAddress StackdConfig::*>(&row.member)) {
       out << quoted(print_value(config.**ip));
     } else {
@@ -460,7 +490,7 @@ std::string print_config(const StackdConfig& config, bool with_secrets) {
   }
   for (const StackdConfig::JobSection& job : config.jobs) {
     out << "\n[[job]]\nname = " << quoted(job.name)
-        << "\nsecret = " << quoted(with_secrets || job.secret.empty() ? job.secret : "(hidden)")
+        << "\nsecret = " << quoted(with_secrets || job.secret.empty() ? job.secret : kHidden)
         << "\nmemory = \"" << print_quantity(job.memory_bytes, Unit::kBytes) << "\"\n";
   }
   return out.str();

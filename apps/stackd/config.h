@@ -20,6 +20,9 @@ struct IpPrefix {
   friend bool operator==(const IpPrefix&, const IpPrefix&) = default;
 };
 
+// Addresses that are routed within a site alone: RFC 1918's, RFC 4193's, and those of one link.
+std::vector<IpPrefix> private_networks();
+
 struct StackdConfig {
   // [port]
   std::string port_kind = "ethdev";
@@ -69,6 +72,18 @@ struct StackdConfig {
   std::string socket_group;
   uint64_t max_programs = 256;
   uint64_t program_memory_bytes = 16ULL * 1024 * 1024 * 1024;
+  // [sockets]
+  bool sockets_serve = true;
+  std::string sockets_socket;  // sockets_path()
+  std::vector<IpPrefix> sockets_networks = private_networks();
+  std::string sockets_secret;
+  uint64_t sockets_probe_ns = 50'000'000;
+  uint64_t sockets_silence_ns = 30'000'000'000;
+  uint64_t sockets_answer_ns = 3'000'000'000;
+  uint64_t sockets_max_programs = 4096;
+  uint64_t sockets_max_connections = 65536;
+  uint64_t sockets_max_listeners = 4096;
+  uint64_t sockets_max_hosts = 1024;
   // [log]
   std::string log_level = "info";
 
@@ -83,6 +98,10 @@ struct StackdConfig {
   // By "section.key", where what is not default was set: "FILE:LINE", "$VARIABLE" or "--set".
   std::map<std::string, std::string> places;
 };
+
+// Where programs ask for their sockets: sockets.socket, or, where that is empty, the default path,
+// or beside an attach.socket that is not the default one.
+std::string sockets_path(const StackdConfig& config);
 
 // Reads `path` over the defaults, then MERCURY_<SECTION>_<KEY> from the environment, then
 // `overrides` ("section.key=value"). What it returns is right in itself, also taken together.

@@ -26,6 +26,7 @@ struct ConfigRow {
   uint64_t max;
   const char* choices;  // strings: "a|b|c", or null for any
   const char* help;
+  bool secret = false;  // a string that is not printed
 };
 
 std::span<const ConfigRow> config_rows();

@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "apps/stackd/ports.h"
+#include "shim/host/random.h"
 
 namespace mercury {
 namespace {
@@ -43,8 +44,9 @@ Status Daemon::start() {
                            [this](const std::string& line) { notice(NoticeKind::kRefusal, line); });
   if (!attach) return attach.error();
   attach_ = std::move(*attach);
+  if (Status served = serve_sockets(); !served) return served;
   Result<std::unique_ptr<AdminServer>> admin =
-      AdminServer::create(io_, config_, *built_.host, *attach_);
+      AdminServer::create(io_, config_, *built_.host, *attach_, socket_server_.get());
   if (!admin) return admin.error();
   admin_ = std::move(*admin);
   if (Status started = built_.host->start(built_.threads); !started) return started;
@@ -59,6 +61,21 @@ Status Daemon::start() {
                  port.local.to_string(), port.max_udp_payload);
   }
   warn_of_offloads();
+  return {};
+}
+
+Status Daemon::serve_sockets() {
+  if (!config_.sockets_serve) return {};
+  SocketManager::Host host;
+  host.send = [](LaneId, SocketCommand) {};
+  host.random = system_random;
+  sockets_ = std::make_unique<SocketManager>(std::move(host), socket_policy(config_));
+  Result<std::unique_ptr<SocketServer>> server = SocketServer::create(
+      io_, config_, *sockets_,
+      {[this] { built_.host->process(monotonic_ns()); }, [this] { schedule(); },
+       [this](const std::string& line) { notice(NoticeKind::kRefusal, line); }});
+  if (!server) return server.error();
+  socket_server_ = std::move(*server);
   return {};
 }
 
@@ -141,6 +158,7 @@ void Daemon::schedule() {
 
 void Daemon::shut_down() {
   admin_->close();
+  if (socket_server_) socket_server_->close();
   attach_->close();
   built_.host->stop(kGoodbyeNs);
   io_.stop();

@@ -15,6 +15,7 @@
 #include "apps/stackd/attach_server.h"
 #include "apps/stackd/config.h"
 #include "apps/stackd/host_builder.h"
+#include "apps/stackd/socket_server.h"
 #include "apps/stackd/uncut_watch.h"
 
 namespace mercury {
@@ -31,6 +32,7 @@ class Daemon {
  private:
   // Logs a line of the control plane's, of many of a kind in a short time only the first.
   void notice(NoticeKind kind, const std::string& line);
+  Status serve_sockets();
   // Of the port: what peers, or this host, will suffer from.
   void warn_of_offloads();
   void watch_uncut(uint64_t now_ns);
@@ -44,6 +46,8 @@ class Daemon {
   boost::asio::io_context io_{1};
   BuiltHost built_;
   std::unique_ptr<AttachServer> attach_;
+  std::unique_ptr<SocketManager> sockets_;
+  std::unique_ptr<SocketServer> socket_server_;  // none: it serves no sockets
   std::unique_ptr<AdminServer> admin_;
   boost::asio::posix::stream_descriptor events_{io_};
   boost::asio::steady_timer timer_{io_};

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace mercury {
@@ -13,6 +14,8 @@ constexpr uint64_t kOwnPerEngine = 16;
 // Its connection, its process, and the memory that it is just sharing.
 constexpr uint64_t kPerProgram = 3;
 constexpr uint64_t kPerProgramAndEngine = 4;  // ChannelMemory: two memfds and two doorbells
+// One while it lasts; as it is set up also a program's end of it, and what tells its listener.
+constexpr uint64_t kPerConnection = 3;
 
 }  // namespace
 
@@ -43,6 +46,12 @@ std::string descriptors_lacking(const StackdConfig& config, uint64_t limit) {
          std::to_string(needed) + " descriptors, and " + std::to_string(limit) +
          " may be open: set LimitNOFILE=" + std::to_string(needed) +
          " in the unit (ulimit -n), or lower attach.max_programs";
+}
+
+uint64_t socket_connections(const StackdConfig& config, uint64_t limit) {
+  const uint64_t others = descriptors_needed(config);
+  const uint64_t room = limit > others ? (limit - others) / kPerConnection : 0;
+  return std::min(config.sockets_max_connections, room);
 }
 
 }  // namespace mercury

@@ -21,4 +21,8 @@ uint64_t descriptors_needed(const StackdConfig& config);
 // What is wrong and how to mend it; empty if `limit` suffices.
 std::string descriptors_lacking(const StackdConfig& config, uint64_t limit);
 
+// How many of sockets.max_connections find room beside that: programs of jobs must not lack what
+// connections have taken.
+uint64_t socket_connections(const StackdConfig& config, uint64_t limit);
+
 }  // namespace mercury

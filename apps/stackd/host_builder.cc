@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "apps/stackd/descriptors.h"
 #include "apps/stackd/memory_limits.h"
 #include "apps/stackd/ports.h"
+#include "shim/proof/secret.h"
 
 namespace mercury {
 namespace {
@@ -101,6 +103,25 @@ Result<gid_t> attach_group(const StackdConfig& config) {
   return wrong_value(config, "attach.group",
                      "expected a group of this host, got \"" + config.socket_group +
                          "\"; groupadd --system " + config.socket_group + " makes it");
+}
+
+SocketPolicy socket_policy(const StackdConfig& config) {
+  SocketPolicy policy;
+  policy.serve = config.sockets_serve;
+  for (const IpPrefix& network : config.sockets_networks) {
+    policy.networks.push_back({network.ip, network.bits});
+  }
+  for (const IpPrefix& address : config.addresses) policy.addresses.push_back(address.ip);
+  policy.udp_port = static_cast<uint16_t>(config.udp_port);
+  policy.key = derive_job_key(SocketPolicy::kService, config.sockets_secret);
+  policy.probe_ns = config.sockets_probe_ns;
+  policy.silence_ns = config.sockets_silence_ns;
+  policy.answer_ns = config.sockets_answer_ns;
+  policy.max_connections =
+      static_cast<uint32_t>(socket_connections(config, descriptor_limit().soft));
+  policy.max_listeners = static_cast<uint32_t>(config.sockets_max_listeners);
+  policy.max_hosts = static_cast<uint32_t>(config.sockets_max_hosts);
+  return policy;
 }
 
 Status check_host(const StackdConfig& config) {

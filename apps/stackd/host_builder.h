@@ -8,6 +8,7 @@
 
 #include "apps/stackd/config.h"
 #include "shim/host/host.h"
+#include "shim/socket/control/socket_manager.h"
 
 namespace mercury {
 
@@ -24,6 +25,9 @@ std::vector<uint32_t> usable_cores();
 Status check_cores(const StackdConfig& config);
 // attach.group; -1 where it is empty. Errors: kConfig, with the command that makes the group.
 Result<gid_t> attach_group(const StackdConfig& config);
+// [sockets], and what of [port] they need; no more connections than this process may have
+// descriptors for.
+SocketPolicy socket_policy(const StackdConfig& config);
 // What can be said of the configuration on this machine without opening anything, or privileges:
 // the device's name and settings, its interface, the cores, the group. Errors: kConfig, naming the
 // key.

@@ -31,6 +31,14 @@ void provide_descriptors(const mercury::StackdConfig& config) {
   const std::string lacking =
       mercury::descriptors_lacking(config, mercury::descriptor_limit().soft);
   if (!lacking.empty()) spdlog::warn("{}", lacking);
+  const uint64_t limit = mercury::descriptor_limit().soft;
+  const uint64_t room = mercury::socket_connections(config, limit);
+  if (config.sockets_serve && room < config.sockets_max_connections) {
+    spdlog::info(
+        "{} descriptors leave room for {} of sockets.max_connections = {}; others are the kernel's "
+        "(LimitNOFILE in the unit, ulimit -n)",
+        limit, room, config.sockets_max_connections);
+  }
 }
 
 // A program that went, a log whose terminal closed or whose file may not grow, and signals that

@@ -1,0 +1,151 @@
+#include "apps/stackd/knocks.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <boost/system/error_code.hpp>
+#include <cerrno>
+#include <chrono>
+
+#include "apps/stackd/listening_socket.h"
+#include "apps/stackd/socket_addresses.h"
+#include "shim/host/clock.h"
+
+namespace mercury {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using boost::system::error_code;
+
+// A queue that is full drops what the kernel would send again after a second: looked at so often it
+// is noticed sooner. Whoever connects waits for this, so not for long; then the kernel's own
+// connection takes its place, and waits for the queue as ever.
+constexpr std::chrono::milliseconds kAgain{20};
+constexpr uint64_t kPatienceNs = 200'000'000;
+
+Result<UniqueFd> make_socket(int family) {
+  UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return Error::system(errno, "socket");
+  // It never carries anything, so nothing is lost by a reset, and the kernel keeps nothing of it. A
+  // listener that dropped it without a word is found out.
+  const linger reset{1, 0};
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  return fd;
+}
+
+bool is_writable(int fd) {
+  pollfd asked{fd, POLLOUT, 0};
+  return ::poll(&asked, 1, 0) > 0;
+}
+
+Error failure(int error, const Endpoint& at) {
+  const std::string what = "nobody listens at " + at.to_string();
+  if (error == ECONNREFUSED) return Error(Errc::kNotFound, what);
+  return Error::system(error, "connecting to " + at.to_string());
+}
+
+}  // namespace
+
+Knocks::Knock* Knocks::find(KnockId id) {
+  const auto found = knocks_.find(id);
+  return found == knocks_.end() ? nullptr : found->second.get();
+}
+
+void Knocks::start(KnockId id, const Endpoint& at, uint64_t cookie, Reply reply) {
+  auto knock = std::make_shared<Knock>(io_);
+  knock->at = at;
+  knock->cookie = cookie;
+  knock->reply = std::move(reply);
+  knock->deadline_ns = monotonic_ns() + kPatienceNs;
+  knocks_[id] = std::move(knock);
+  attempt(id);
+}
+
+Status Knocks::connect(Knock& knock) {
+  // Somebody else may listen there by now, who expects a client that speaks.
+  if (Status listens = check_listening(knock.cookie, knock.at); !listens) return listens;
+  SocketAddress to = to_kernel(knock.at);
+  Result<UniqueFd> socket = make_socket(to.family());
+  if (!socket) return socket.error();
+  if (::connect(socket->get(), to.get(), to.bytes) != 0 && errno != EINPROGRESS) {
+    return failure(errno, knock.at);
+  }
+  SocketAddress own;
+  if (::getsockname(socket->get(), own.get(), &own.bytes) != 0) return failure(errno, knock.at);
+  knock.from = from_kernel(own.get());
+  error_code ignored;
+  knock.socket.close(ignored);
+  knock.socket.assign(socket->release());
+  return {};
+}
+
+// On this host the kernel has connected by the time that connect() returns, unless the queue is
+// full.
+void Knocks::attempt(KnockId id) {
+  Knock& knock = *find(id);
+  connecting_.erase({knock.from, knock.at});
+  if (Status begun = connect(knock); !begun) return finish(id, begun.error());
+  connecting_[{knock.from, knock.at}] = id;
+  if (is_writable(knock.socket.native_handle())) return connected(id);
+  if (monotonic_ns() >= knock.deadline_ns) {
+    return finish(id, Error(Errc::kTimedOut, knock.at.to_string() + " takes no more connections"));
+  }
+  wait(id);
+}
+
+void Knocks::wait(KnockId id) {
+  const std::weak_ptr<Knock> weak = knocks_[id];
+  Knock& knock = *find(id);
+  knock.timer.expires_after(kAgain);
+  knock.timer.async_wait([this, id, weak](const error_code& cancelled) {
+    const auto same = weak.lock();
+    if (!cancelled && same && same->reply) attempt(id);
+  });
+  knock.socket.async_wait(stream_descriptor::wait_write, [this, id, weak](const error_code& error) {
+    const auto same = weak.lock();
+    if (!error && same && same->reply) connected(id);
+  });
+}
+
+// Or refused: the socket says.
+void Knocks::connected(KnockId id) {
+  const std::shared_ptr<Knock> knock = knocks_[id];
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  ::getsockopt(knock->socket.native_handle(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+  if (error != 0) return finish(id, failure(error, knock->at));
+  knock->timer.cancel();
+  // Whatever comes: an end, or words of somebody who takes it for a client's.
+  knock->socket.async_wait(
+      stream_descriptor::wait_read,
+      [this, id, weak = std::weak_ptr<Knock>(knock)](const error_code& failed) {
+        if (failed || !weak.lock()) return;
+        end(id);
+        gone_(id);
+      });
+  finish(id, knock->from);
+}
+
+void Knocks::finish(KnockId id, Result<Endpoint> result) {
+  const std::shared_ptr<Knock> knock = knocks_[id];
+  connecting_.erase({knock->from, knock->at});
+  const Reply reply = std::exchange(knock->reply, nullptr);
+  if (!result) knocks_.erase(id);
+  reply(std::move(result));
+}
+
+void Knocks::end(KnockId id) {
+  const auto found = knocks_.find(id);
+  if (found == knocks_.end()) return;
+  connecting_.erase({found->second->from, found->second->at});
+  knocks_.erase(found);
+}
+
+void Knocks::accepted(const Endpoint& from, const Endpoint& at) {
+  const auto found = connecting_.find({from, at});
+  if (found != connecting_.end()) connected(found->second);
+}
+
+}  // namespace mercury

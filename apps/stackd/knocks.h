@@ -1,0 +1,71 @@
+// Tells listeners of this host of connections: by one of the kernel's to where they listen, which
+// carries nothing. Whoever accepts it asks the daemon what it announces
+// (shim/socket/control/socket_manager.h).
+//
+// Owner/thread: the control thread, whose io_context this runs on.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "shim/channel/unique_fd.h"
+#include "shim/socket/control/socket_manager.h"
+#include "transport/base/endpoint.h"
+#include "transport/base/result.h"
+
+namespace mercury {
+
+class Knocks {
+ public:
+  using Reply = std::function<void(Result<Endpoint>)>;
+  // `gone`: what a knock was told of will not be accepted. Not called from within the others.
+  Knocks(boost::asio::io_context& io, std::function<void(KnockId)> gone)
+      : io_(io), gone_(std::move(gone)) {}
+  Knocks(const Knocks&) = delete;
+  Knocks& operator=(const Knocks&) = delete;
+
+  // SocketManager::Local's. One that finds the listener's queue full tries again for a while.
+  void start(KnockId id, const Endpoint& at, uint64_t cookie, Reply reply);
+  void end(KnockId id);
+  // Somebody has accepted a connection from `from` at `at`. If it is a knock's, it is connected,
+  // whether this has been seen or not: its reply comes now.
+  void accepted(const Endpoint& from, const Endpoint& at);
+  size_t size() const { return knocks_.size(); }
+  void clear() { knocks_.clear(); }
+
+ private:
+  struct Knock {
+    explicit Knock(boost::asio::io_context& io) : socket(io), timer(io) {}
+    Endpoint at;
+    uint64_t cookie = 0;
+    Endpoint from;
+    Reply reply;  // until it is connected
+    uint64_t deadline_ns = 0;
+    boost::asio::posix::stream_descriptor socket;
+    boost::asio::steady_timer timer;
+  };
+  using Key = std::pair<Endpoint, Endpoint>;  // from, at
+
+  Status connect(Knock& knock);
+  void attempt(KnockId id);
+  void wait(KnockId id);
+  void connected(KnockId id);
+  void finish(KnockId id, Result<Endpoint> result);
+  Knock* find(KnockId id);
+
+  boost::asio::io_context& io_;
+  const std::function<void(KnockId)> gone_;
+  // Handlers hold it weakly: a knock that has ended, or whose number is another's, is not theirs.
+  std::unordered_map<KnockId, std::shared_ptr<Knock>> knocks_;
+  std::map<Key, KnockId> connecting_;
+};
+
+}  // namespace mercury

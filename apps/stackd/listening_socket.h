@@ -1,0 +1,17 @@
+// Whether a socket still listens: what the kernel knows of this network namespace's sockets.
+#pragma once
+
+#include <cstdint>
+
+#include "transport/base/endpoint.h"
+#include "transport/base/result.h"
+
+namespace mercury {
+
+// Whether a connection to `at` goes to the TCP socket that has this cookie of the kernel's,
+// whosever it is, or to one that shares its address with it. kNotFound: that socket listens at this
+// port no more. kBusy: it does, but another one at this very address. Errors besides: kSystem
+// (NETLINK_SOCK_DIAG is not to be had).
+Status check_listening(uint64_t cookie, const Endpoint& at);
+
+}  // namespace mercury

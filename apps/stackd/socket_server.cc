@@ -1,0 +1,154 @@
+#include "apps/stackd/socket_server.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/system/error_code.hpp>
+#include <cerrno>
+#include <utility>
+
+#include "apps/stackd/program_socket.h"
+#include "shim/channel/seqpacket.h"
+#include "shim/host/clock.h"
+
+namespace mercury {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using boost::system::error_code;
+
+std::string name_of(SocketProgram id) { return "sockets: program " + std::to_string(id); }
+
+}  // namespace
+
+SocketServer::SocketServer(boost::asio::io_context& io, const StackdConfig& config,
+                           SocketManager& sockets, Hooks hooks)
+    : io_(io),
+      config_(config),
+      sockets_(sockets),
+      hooks_(std::move(hooks)),
+      path_(sockets_path(config)),
+      knocks_(io, [this](KnockId id) { sockets_.knock_gone(id); }),
+      listener_(io),
+      pause_(io, path_) {
+  sockets_.set_local(local());
+}
+
+SocketServer::~SocketServer() {
+  close();
+  sockets_.set_local({});
+}
+
+SocketManager::Local SocketServer::local() {
+  return {[this](const IpAddress& ip) { return addresses_.has(ip, monotonic_ns()); },
+          [this](KnockId id, const Endpoint& at, uint64_t cookie, Knocks::Reply reply) {
+            knocks_.start(id, at, cookie, std::move(reply));
+          },
+          [this](KnockId id) { knocks_.end(id); },
+          [this](const std::string& line) { hooks_.notice(line); }};
+}
+
+Result<std::unique_ptr<SocketServer>> SocketServer::create(boost::asio::io_context& io,
+                                                           const StackdConfig& config,
+                                                           SocketManager& sockets, Hooks hooks) {
+  std::unique_ptr<SocketServer> server(new SocketServer(io, config, sockets, std::move(hooks)));
+  Result<UniqueFd> socket = listen_for_programs(config, server->path_);
+  if (!socket) return socket.error();
+  server->listener_.assign(socket->release());
+  server->accept();
+  return server;
+}
+
+void SocketServer::accept() {
+  listener_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
+    if (error) return;
+    const int fd =
+        accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && AcceptPause::is_needed(errno)) {
+      return pause_.wait(errno, [this] { accept(); });
+    }
+    if (fd >= 0) add(UniqueFd(fd));
+    accept();
+  });
+}
+
+// One too many sees its connection end, which is as if there were no daemon: its sockets are the
+// kernel's.
+void SocketServer::add(UniqueFd socket) {
+  if (programs_.size() >= config_.sockets_max_programs) {
+    return hooks_.notice("sockets.max_programs = " + std::to_string(config_.sockets_max_programs) +
+                         " programs or their threads are connected; one more is not served");
+  }
+  const SocketProgram id = ++last_id_;
+  programs_[id] = std::make_unique<Caller>(io_);
+  programs_[id]->socket.assign(socket.release());
+  read(id);
+}
+
+void SocketServer::read(SocketProgram id) {
+  programs_[id]->socket.async_wait(stream_descriptor::wait_read,
+                                   [this, id](const error_code& error) {
+                                     if (!error) on_readable(id);
+                                   });
+}
+
+void SocketServer::on_readable(SocketProgram id) {
+  const auto found = programs_.find(id);
+  if (found == programs_.end()) return;
+  const Result<attach::Packet> packet =
+      attach::receive_packet(found->second->socket.native_handle(), 0, attach::Wait::kNo);
+  if (!packet && packet.error().code == Errc::kAgain) return read(id);
+  if (packet && packet->bytes.empty()) return disconnect(id);
+  const Result<sockets::Request> request =
+      packet ? sockets::decode_request(packet->bytes) : Result<sockets::Request>(packet.error());
+  if (!request || found->second->waits) {
+    hooks_.notice(
+        name_of(id) + ": " +
+        (request ? "a request before the reply to the last one" : request.error().message) +
+        "; disconnected");
+    return disconnect(id);
+  }
+  found->second->waits = true;
+  serve(id, *request);
+  hooks_.asked();
+  if (programs_.count(id) > 0) read(id);
+}
+
+void SocketServer::serve(SocketProgram id, const sockets::Request& request) {
+  if (request.kind == sockets::RequestKind::kEnded) hooks_.catch_up();
+  if (request.kind == sockets::RequestKind::kClaim) knocks_.accepted(request.remote, request.local);
+  sockets_.ask(id, request, monotonic_ns(),
+               [this, id](const sockets::Reply& answer, UniqueFd end) { reply(id, answer, end); });
+}
+
+// The program has its own copy of the descriptor once it is sent.
+void SocketServer::reply(SocketProgram id, const sockets::Reply& reply, const UniqueFd& end) {
+  const auto found = programs_.find(id);
+  if (found == programs_.end()) return;
+  found->second->waits = false;
+  const int descriptor = end.get();
+  const Status sent =
+      attach::send_packet(found->second->socket.native_handle(), sockets::encode(reply),
+                          {&descriptor, end ? size_t{1} : 0}, attach::Wait::kNo);
+  if (sent) return;
+  // Room for some replies is there, and a program has one at a time.
+  if (sent.error().code == Errc::kAgain) {
+    hooks_.notice(name_of(id) + " does not read its replies and is disconnected");
+  }
+  disconnect(id);
+}
+
+void SocketServer::disconnect(SocketProgram id) {
+  if (programs_.erase(id) > 0) sockets_.program_gone(id);
+}
+
+void SocketServer::close() {
+  error_code ignored;
+  pause_.cancel();
+  listener_.close(ignored);
+  unlink(path_.c_str());  // one that stays is replaced at the next start
+  while (!programs_.empty()) disconnect(programs_.begin()->first);
+  knocks_.clear();
+}
+
+}  // namespace mercury
