@@ -67,7 +67,12 @@ Status Daemon::start() {
 Status Daemon::serve_sockets() {
   if (!config_.sockets_serve) return {};
   SocketManager::Host host;
-  host.send = [](LaneId, SocketCommand) {};
+  for (size_t lane = 0; lane < built_.host->lane_count(); ++lane) {
+    host.lanes.push_back(built_.host->port_info(lane).local);
+  }
+  host.send = [this](LaneId lane, SocketCommand command) {
+    built_.host->send(lane, widened<HostCommand>(std::move(command)));
+  };
   host.random = system_random;
   sockets_ = std::make_unique<SocketManager>(std::move(host), socket_policy(config_));
   Result<std::unique_ptr<SocketServer>> server = SocketServer::create(
@@ -76,6 +81,9 @@ Status Daemon::serve_sockets() {
        [this](const std::string& line) { notice(NoticeKind::kRefusal, line); }});
   if (!server) return server.error();
   socket_server_ = std::move(*server);
+  built_.host->set_socket_events([this](LaneId lane, SocketEvent event, uint64_t now_ns) {
+    sockets_->on_event(lane, std::move(event), now_ns);
+  });
   return {};
 }
 
@@ -142,13 +150,15 @@ void Daemon::watch_events() {
 void Daemon::attend() {
   const uint64_t now_ns = monotonic_ns();
   built_.host->process(now_ns);
+  if (sockets_ && sockets_->next_deadline_ns() <= now_ns) sockets_->on_timer(now_ns);
   watch_uncut(now_ns);
   schedule();
 }
 
 void Daemon::schedule() {
   const uint64_t now_ns = monotonic_ns();
-  const uint64_t deadline_ns = std::max(built_.host->next_deadline_ns(), now_ns);
+  uint64_t deadline_ns = std::max(built_.host->next_deadline_ns(), now_ns);
+  if (sockets_) deadline_ns = std::min(deadline_ns, std::max(sockets_->next_deadline_ns(), now_ns));
   timer_.expires_after(std::chrono::nanoseconds(std::min(deadline_ns - now_ns, kLongestWaitNs)));
   timer_.async_wait([this](const error_code& error) {
     if (error) return;  // superseded

@@ -113,7 +113,7 @@ SocketPolicy socket_policy(const StackdConfig& config) {
   }
   for (const IpPrefix& address : config.addresses) policy.addresses.push_back(address.ip);
   policy.udp_port = static_cast<uint16_t>(config.udp_port);
-  policy.key = derive_job_key(SocketPolicy::kService, config.sockets_secret);
+  policy.key = derive_job_key(kSocketService, config.sockets_secret);
   policy.probe_ns = config.sockets_probe_ns;
   policy.silence_ns = config.sockets_silence_ns;
   policy.answer_ns = config.sockets_answer_ns;

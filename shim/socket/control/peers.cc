@@ -5,7 +5,6 @@
 
 #include "shim/proof/secret.h"
 #include "shim/socket/control/addresses.h"
-#include "shim/socket/control/tokens.h"
 
 namespace mercury::sockets {
 
@@ -13,7 +12,7 @@ Peers::Peers(const SocketManager::Host& host, const SocketPolicy& policy,
              const Connections& connections, Notice notice)
     : host_(host), policy_(policy), connections_(connections), notice_(std::move(notice)) {}
 
-Token Peers::next_token() { return Token(kOwnBit | ++last_token_); }
+Token Peers::next_token() { return Token(kSocketTokens | ++last_token_); }
 
 Peer* Peers::reach(const IpAddress& ip, uint64_t now_ns) {
   if (host_.lanes.empty()) return nullptr;
@@ -81,7 +80,7 @@ void Peers::ask(const IpAddress& ip, Peer& peer, uint64_t now_ns) {
   wire::Hello hello;
   hello.kind = wire::SessionKind::kData;
   hello.features = wire::kFeatureStreams;
-  hello.job = SocketPolicy::kService;
+  hello.job = kSocketService;
   hello.nonce = peer.nonce;
   hello.proof = prove(policy_.key, hello);
   host_.send(peer.lane, command::Connect{peer.token, kNoJob, Endpoint{ip, policy_.udp_port},

@@ -7,7 +7,6 @@
 
 #include "shim/socket/control/addresses.h"
 #include "shim/socket/control/manager_state.h"
-#include "shim/socket/control/tokens.h"
 
 namespace mercury {
 
@@ -148,8 +147,6 @@ void SocketManager::ask(SocketProgram program, const Request& request, uint64_t 
 void SocketManager::program_gone(SocketProgram program) { state_->program_gone(program); }
 
 void SocketManager::knock_gone(KnockId id) { state_->knock_gone(id); }
-
-bool SocketManager::is_own(Token token) { return (token.value & sockets::kOwnBit) != 0; }
 
 namespace {
 

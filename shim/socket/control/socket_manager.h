@@ -4,10 +4,10 @@
 // mercury-stackd drives it from its Asio loop, tests in virtual time.
 //
 // Who is reached over Mercury is decided as a program connects: an address of this host, if one of
-// its programs listens there; else a host in `networks` that answers a HELLO for kService within
-// `probe_ns`, if a program listens there. Everything else is the kernel's (ReplyKind::kKernel): so
-// is what a limit of this host would refuse, since the program's connection works all the same. A
-// host that does not answer is not asked again for `silence_ns`.
+// its programs listens there; else a host in `networks` that answers a HELLO for kSocketService
+// within `probe_ns`, if a program listens there. Everything else is the kernel's
+// (ReplyKind::kKernel): so is what a limit of this host would refuse, since the program's
+// connection works all the same. A host that does not answer is not asked again for `silence_ns`.
 //
 // A program that listens is told of a connection by one of the kernel's to the address where it
 // listens (a knock, Local::knock): so whatever it does to wait for one, it wakes, and forked
@@ -39,7 +39,6 @@ struct IpNetwork {
 };
 
 struct SocketPolicy {
-  static constexpr char kService[] = "mercury.sockets";  // the name in HELLOs: no job has it
   bool serve = true;
   std::vector<IpNetwork> networks;   // whose hosts may speak Mercury; 127.0.0.0/8 and ::1 never do
   std::vector<IpAddress> addresses;  // this host's at its ports, the family of a lane's aside
@@ -99,8 +98,7 @@ class SocketManager {
   // whoever accepted it does not speak Mercury.
   void knock_gone(KnockId id);
 
-  // Whether an event, of a session or a HELLO, is the sockets': by its token, or its name.
-  static bool is_own(Token token);
+  // Those that are the sockets': by is_socket_token, or a HELLO's name.
   void on_event(LaneId lane, SocketEvent event, uint64_t now_ns);
   uint64_t next_deadline_ns() const;
   void on_timer(uint64_t now_ns);

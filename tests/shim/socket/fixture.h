@@ -56,7 +56,7 @@ class SocketManagerTest : public testing::Test {
   SocketManagerTest() {
     policy.networks = {{at("10.0.0.0:0").ip, 8}, {at("[fd00::]:0").ip, 8}};
     policy.addresses = {at("10.0.0.1:0").ip, at("[fd00::1]:0").ip};
-    policy.key = derive_job_key(SocketPolicy::kService, "secret");
+    policy.key = derive_job_key(kSocketService, "secret");
     local_addresses = {at("10.0.0.1:0").ip, at("192.168.7.1:0").ip, at("[fd00::1]:0").ip};
   }
 
@@ -162,7 +162,7 @@ class SocketManagerTest : public testing::Test {
     wire::Hello hello;
     hello.kind = wire::SessionKind::kData;
     hello.features = wire::kFeatureStreams;
-    hello.job = SocketPolicy::kService;
+    hello.job = kSocketService;
     hello.proof = prove(policy.key, hello);
     tell(event::HelloReceived{++last_hello, remote, hello});
     const auto accepted = take<command::Accept>();
