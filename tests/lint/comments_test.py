@@ -23,8 +23,10 @@ EXCEPTIONS = {
     'a way to write names': 'snake_case',
     'what the reader puts something else for': 'NAME_PORT_443_UDP_ADDR NAME_SERVICE_HOST PER_ROW PortType',
     'a program of this tree': 'mercuryctl',
-    'Linux': 'DEFER_TASKRUN PIPE_BUF SCHED_FLAG_RESET_ON_FORK SCM_MAX_FD SENDMSG_ZC SINGLE_ISSUER TPACKET2_HDRLEN '
-             'UDP_MAX_SEGMENTS XDP_PACKET_HEADROOM epoll_wait local_address mem_max rem_address sched_attr user_data',
+    'Linux': 'DEFER_TASKRUN IP_PMTUDISC_OMIT MAX_TCP_KEEPIDLE PIPE_BUF SCHED_FLAG_RESET_ON_FORK SCM_MAX_FD SENDMSG_ZC '
+             'SINGLE_ISSUER TCP_CA_NAME_MAX TCP_CLOSE TPACKET2_HDRLEN UDP_MAX_SEGMENTS XDP_PACKET_HEADROOM '
+             'local_address mem_max rem_address sched_attr user_data',
+    'the C library': 'closefrom readdir',
     'systemd': 'RootDirectory SYSLOG_IDENTIFIER',
     'DPDK': 'net_af_xdp0',
     'RFC 4861 and RFC 8899': 'MAX_PROBES RetransTimer',

@@ -1,0 +1,116 @@
+// mercury_socket, mercury_bind, mercury_connect.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <utility>
+
+#include "shim/socket/api/address.h"
+#include "shim/socket/api/adopt.h"
+#include "shim/socket/api/descriptors.h"
+#include "shim/socket/api/errno_kept.h"
+#include "shim/socket/api/libc.h"
+#include "shim/socket/api/mercurystack/socket.h"
+#include "shim/socket/api/option_rows.h"
+#include "shim/socket/api/process.h"
+
+namespace mercury::sockets {
+namespace {
+
+constexpr uint8_t kClosed = 7;  // TCP_CLOSE: it neither listens, nor connects, nor is connected
+constexpr int kTypeBits = 0xf;  // of socket()'s type; the others are flags
+
+// What connect() is to do.
+enum class Way { kKernel, kMercury, kIsConnected };
+
+bool is_closed_tcp(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info.tcpi_state;
+  return option_of(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM &&
+         option_of(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP &&
+         libc().getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+         info.tcpi_state == kClosed;
+}
+
+// Whom Linux means by 0.0.0.0 and ::.
+Endpoint named(Endpoint remote) {
+  if (!remote.ip.is_unspecified()) return remote;
+  if (remote.ip.is_v4()) {
+    remote.ip = IpAddress::v4(127, 0, 0, 1);
+  } else {
+    remote.ip.bytes[15] = 1;
+  }
+  return remote;
+}
+
+Way way_of(int fd, const Endpoint& remote, int address_family) {
+  if (process().find(fd)) return Way::kIsConnected;
+  if (remote.port == 0 || remote.ip.is_multicast()) return Way::kKernel;
+  const int family = option_of(fd, SOL_SOCKET, SO_DOMAIN).value_or(AF_UNSPEC);
+  if (family != address_family || !process().settings.allows(remote)) return Way::kKernel;
+  if (!is_closed_tcp(fd) || must_stay_kernels(fd, family)) return Way::kKernel;
+  // Where IPv6 alone was asked for, the kernel says why IPv4 is not reached.
+  if (family == AF_INET6 && remote.ip.is_v4() && option_of(fd, IPPROTO_IPV6, IPV6_V6ONLY) != 0) {
+    return Way::kKernel;
+  }
+  return process().undecided.overflowed() && process().undecided.may_be(fd) ? Way::kKernel
+                                                                            : Way::kMercury;
+}
+
+// 0: connected; an errno; or -1: by the kernel.
+int connect_by_mercury(int fd, int family, const Endpoint& remote) {
+  OwnProcess& own = process();
+  Request request;
+  request.kind = RequestKind::kConnect;
+  request.remote = remote;
+  request.local = kernel_name(fd).value_or(Endpoint{});
+  request.priority = kernel_priority(fd, family);
+  Asked asked = own.ask(request);
+  if (asked.error != 0) return own.settings.on_error == OnError::kFail ? asked.error : -1;
+  if (asked.reply.kind == ReplyKind::kFailed) return errno_in(asked.reply);
+  if (asked.reply.kind != ReplyKind::kConnected) return -1;
+  const uint64_t cookie = cookie_of(fd).value_or(0);
+  const int flags = ::fcntl(fd, F_GETFD);
+  own.undecided.take_out(fd, cookie);
+  const int error = adopt(fd, family, std::move(asked), flags >= 0 && (flags & FD_CLOEXEC) != 0);
+  own.undecided.put_back(fd, cookie);
+  own.undecided.remove(fd);
+  return error;
+}
+
+}  // namespace
+}  // namespace mercury::sockets
+
+namespace sockets = mercury::sockets;
+
+int mercury_socket(int domain, int type, int protocol) {
+  const int fd = sockets::libc().socket(domain, type, protocol);
+  const bool may_be_mercurys = (domain == AF_INET || domain == AF_INET6) &&
+                               (type & sockets::kTypeBits) == SOCK_STREAM &&
+                               (protocol == 0 || protocol == IPPROTO_TCP);
+  if (fd >= 0 && may_be_mercurys) sockets::process().undecided.add(fd);
+  return fd;
+}
+
+int mercury_bind(int fd, const sockaddr* address, socklen_t length) {
+  return ::bind(fd, address, length);
+}
+
+int mercury_connect(int fd, const sockaddr* address, socklen_t length) {
+  {
+    sockets::ErrnoKept kept;
+    const auto remote = sockets::endpoint_of(address, length);
+    if (!remote && sockets::process().find(fd)) return kept.fail(EOPNOTSUPP);
+    const auto way =
+        remote ? sockets::way_of(fd, *remote, address->sa_family) : sockets::Way::kKernel;
+    if (way == sockets::Way::kIsConnected) return kept.fail(EISCONN);
+    if (way == sockets::Way::kMercury) {
+      const int done = sockets::connect_by_mercury(fd, address->sa_family, sockets::named(*remote));
+      if (done == 0) return 0;
+      if (done > 0) return kept.fail(done);
+    }
+  }
+  return sockets::libc().connect(fd, address, length);
+}

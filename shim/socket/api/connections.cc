@@ -1,0 +1,106 @@
+#include "shim/socket/api/connections.h"
+
+#include <sys/mman.h>
+
+#include <utility>
+
+#include "shim/socket/api/descriptors.h"
+
+namespace mercury::sockets {
+namespace {
+
+constexpr size_t kFirstSlots = 64;
+
+// Cookies are consecutive numbers; neighbours are kept apart from runs of them by the upper bits.
+size_t place_of(uint64_t cookie) { return static_cast<size_t>(cookie * 0x9e3779b97f4a7c15U >> 32); }
+
+OwnConnection* new_slots(size_t count) {
+  if (count == 0) return nullptr;
+  void* const memory = ::mmap(nullptr, count * sizeof(OwnConnection), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<OwnConnection*>(memory);  // cookies are 0
+}
+
+void free_slots(OwnConnection* slots, size_t count) {
+  if (slots) ::munmap(slots, count * sizeof *slots);
+}
+
+}  // namespace
+
+OwnConnection* Connections::Slots::find(uint64_t cookie) const {
+  for (size_t place = place_of(cookie);; ++place) {
+    OwnConnection& slot = at[place & (count - 1)];
+    if (slot.cookie == cookie || slot.cookie == 0) return &slot;
+  }
+}
+
+bool Connections::add(const OwnConnection& connection) {
+  const QuietLock lock(mutex_);
+  const auto used = [this] { return used_.load(std::memory_order_relaxed); };
+  if (used() * 2 >= slots_.count) {
+    sweep();
+    if (used() * 4 >= slots_.count && !grow() && used() + 1 >= slots_.count) return false;
+  }
+  *slots_.find(connection.cookie) = connection;
+  used_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+std::optional<OwnConnection> Connections::find(uint64_t cookie) {
+  if (empty()) return std::nullopt;
+  const QuietLock lock(mutex_);
+  const OwnConnection* const slot = slots_.find(cookie);
+  if (slot->cookie == 0) return std::nullopt;
+  return *slot;
+}
+
+void Connections::set_ended(uint64_t cookie) {
+  const QuietLock lock(mutex_);
+  OwnConnection* const slot = slots_.find(cookie);
+  if (slot->cookie != 0) slot->ended = true;
+}
+
+void Connections::set_value(uint64_t cookie, size_t row, int value) {
+  const QuietLock lock(mutex_);
+  OwnConnection* const slot = slots_.find(cookie);
+  if (slot->cookie != 0) slot->values[row] = value;
+}
+
+// Only those stay that some descriptor still has. Where nobody knows what is open, all stay.
+void Connections::sweep() {
+  struct Move {
+    const Slots* from;
+    Slots to;
+    size_t used;
+  } move{&slots_, {new_slots(slots_.count), slots_.count}, 0};
+  if (!move.to.at) return;
+  const auto keep = [](void* context, int fd) {
+    auto& moved = *static_cast<Move*>(context);
+    const auto cookie = cookie_of(fd);
+    if (!cookie) return;
+    const OwnConnection* const slot = moved.from->find(*cookie);
+    OwnConnection* const place = moved.to.find(*cookie);
+    if (slot->cookie == 0 || place->cookie != 0) return;
+    *place = *slot;
+    ++moved.used;
+  };
+  const bool known = for_each_descriptor(keep, &move);
+  if (!known) std::swap(move.to, slots_);
+  free_slots(slots_.at, slots_.count);
+  slots_ = move.to;
+  if (known) used_.store(move.used, std::memory_order_relaxed);
+}
+
+bool Connections::grow() {
+  const size_t count = slots_.count == 0 ? kFirstSlots : slots_.count * 2;
+  const Slots larger{new_slots(count), count};
+  if (!larger.at) return false;
+  for (size_t i = 0; i < slots_.count; ++i) {
+    if (slots_.at[i].cookie != 0) *larger.find(slots_.at[i].cookie) = slots_.at[i];
+  }
+  free_slots(slots_.at, slots_.count);
+  slots_ = larger;
+  return true;
+}
+
+}  // namespace mercury::sockets

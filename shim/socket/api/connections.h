@@ -1,0 +1,67 @@
+// A program's connections over Mercury, by the SO_COOKIE of its end: a number that dup, fork and
+// close leave alone, so that none of these needs to be told. What has been closed is dropped as the
+// table grows.
+//
+// Owner/thread: any thread. Memory comes from mmap, never from malloc, which a signal's handler may
+// have interrupted.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "shim/socket/api/option_rows.h"
+#include "shim/socket/api/quiet_mutex.h"
+#include "shim/socket/connection.h"
+#include "transport/base/endpoint.h"
+
+namespace mercury::sockets {
+
+struct OwnConnection {
+  uint64_t cookie = 0;  // 0: none
+  ConnectionId id = 0;
+  Endpoint local;
+  Endpoint remote;
+  int family = 0;
+  bool on_host = false;  // the peer has the pair's other end
+  bool ended = false;    // how it ended has been asked, and told
+  OptionValues values{};
+};
+
+class Connections {
+ public:
+  constexpr Connections() = default;
+
+  // Whether there ever was one: who has none pays for no look-up.
+  bool empty() const { return used_.load(std::memory_order_relaxed) == 0; }
+  bool add(const OwnConnection& connection);  // false: out of memory
+  std::optional<OwnConnection> find(uint64_t cookie);
+  // Changes what is there: if it is.
+  void set_ended(uint64_t cookie);
+  void set_value(uint64_t cookie, size_t row, int value);
+
+  // For tests: how many are remembered, closed ones among them.
+  size_t size() const { return used_.load(std::memory_order_relaxed); }
+
+  // Around fork.
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  struct Slots {
+    OwnConnection* at = nullptr;
+    size_t count = 0;  // a power of two
+
+    OwnConnection* find(uint64_t cookie) const;  // its slot, or the free one where it belongs
+  };
+
+  void sweep();
+  bool grow();
+
+  QuietMutex mutex_;
+  Slots slots_;
+  std::atomic<size_t> used_{0};
+};
+
+}  // namespace mercury::sockets

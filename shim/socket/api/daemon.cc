@@ -1,0 +1,205 @@
+#include "shim/socket/api/daemon.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "shim/socket/api/descriptors.h"
+#include "shim/socket/api/libc.h"
+#include "shim/socket/api/now.h"
+
+namespace mercury::sockets {
+namespace {
+
+// A daemon waits 3 s for another host's answer (SocketPolicy); one that takes longer is stopped.
+constexpr time_t kPatienceSeconds = 5;
+// So a program that connects often to a stopped daemon waits for a third of the time, not for all.
+constexpr uint64_t kSilenceNs = 10'000'000'000;
+
+// Programs expect the least free number for what they open, and shells have habits up to 255.
+int moved_up(int fd) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return fd;
+  const auto from = static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 4 * 3, 768));
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, from);
+  if (moved < 0) return fd;
+  ::close(fd);
+  return moved;
+}
+
+int why_not(int error) {
+  if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) return EMFILE;
+  if (error == EAGAIN) return ENETDOWN;  // its backlog is full
+  return ECONNREFUSED;
+}
+
+// The first descriptor of the message; others that nobody asked for are closed.
+UniqueFd take_descriptor(msghdr& message) {
+  UniqueFd taken;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+      UniqueFd one(fd);
+      if (!taken) taken = std::move(one);
+    }
+  }
+  return taken;
+}
+
+bool is_stream_pair(int fd) {
+  return option_of(fd, SOL_SOCKET, SO_DOMAIN) == AF_UNIX &&
+         option_of(fd, SOL_SOCKET, SO_TYPE) == SOCK_STREAM;
+}
+
+Asked failed(int error) {
+  Asked asked;
+  asked.error = error;
+  return asked;
+}
+
+Asked receive(int fd) {
+  ReplyBytes bytes;
+  iovec part{bytes.data(), bytes.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(4 * sizeof(int))> control;
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ssize_t got;
+  do {
+    got = libc().recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) return failed(errno == EAGAIN ? ENETDOWN : why_not(errno));
+  Asked asked;
+  asked.end = take_descriptor(message);
+  if (got == 0) return failed(ECONNREFUSED);
+  if ((message.msg_flags & MSG_CTRUNC) != 0) return failed(EMFILE);
+  const auto reply = decode_reply({bytes.data(), static_cast<size_t>(got)});
+  const bool is_whole = reply && (message.msg_flags & MSG_TRUNC) == 0;
+  if (!is_whole || (reply->kind == ReplyKind::kConnected) != bool(asked.end) ||
+      (asked.end && !is_stream_pair(asked.end.get()))) {
+    return failed(ENETDOWN);
+  }
+  asked.reply = *reply;
+  return asked;
+}
+
+}  // namespace
+
+int errno_in(const Reply& reply) {
+  constexpr uint32_t kMostErrno = 4095;  // of Linux
+  return reply.value == 0 || reply.value > kMostErrno ? ECONNREFUSED
+                                                      : static_cast<int>(reply.value);
+}
+
+int DaemonLink::open(const char* path) {
+  const int fd = libc().socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (fd < 0) return why_not(errno);
+  const timeval patience{.tv_sec = kPatienceSeconds, .tv_usec = 0};
+  libc().setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  libc().setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path, sizeof address.sun_path - 1);
+  int rc;
+  do {
+    rc = libc().connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  } while (rc < 0 && errno == EINTR);
+  if (rc < 0) {
+    const int why = why_not(errno);
+    ::close(fd);
+    return why;
+  }
+  fd_ = moved_up(fd);
+  cookie_ = cookie_of(fd_).value_or(0);
+  return 0;
+}
+
+bool DaemonLink::is_own() const { return fd_ >= 0 && cookie_of(fd_) == cookie_; }
+
+bool DaemonLink::is_open() const {
+  if (!is_own()) return false;
+  pollfd asked{fd_, POLLIN, 0};
+  // Nothing comes unasked: what is to be read is the end.
+  return ::poll(&asked, 1, 0) == 0;
+}
+
+void DaemonLink::close() {
+  if (is_own()) ::close(fd_);
+  fd_ = -1;
+}
+
+Asked DaemonLink::ask(const Request& request) {
+  const RequestBytes bytes = encode(request);
+  ssize_t sent;
+  do {
+    sent = libc().send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  Asked asked = sent < 0 ? failed(why_not(errno)) : receive(fd_);
+  if (asked.error != 0) close();
+  return asked;
+}
+
+DaemonLink Daemon::take() {
+  const QuietLock lock(mutex_);
+  for (Kept& kept : kept_) {
+    if (kept.owner != ::getpid()) continue;
+    kept.owner = 0;
+    if (kept.link.is_open()) return kept.link;
+    kept.link.close();
+  }
+  return {};
+}
+
+void Daemon::give_back(DaemonLink link) {
+  {
+    const QuietLock lock(mutex_);
+    for (Kept& kept : kept_) {
+      if (kept.owner != 0) continue;
+      kept = {link, ::getpid()};
+      return;
+    }
+  }
+  link.close();
+}
+
+Asked Daemon::ask(const char* path, const Request& request) {
+  if (now_ns() < silent_until_ns_.load(std::memory_order_relaxed)) return failed(ENETDOWN);
+  DaemonLink link = take();
+  if (link.fd() < 0) {
+    if (const int error = link.open(path); error != 0) return failed(error);
+  }
+  Asked asked = link.ask(request);
+  if (asked.error == ENETDOWN) {
+    silent_until_ns_.store(now_ns() + kSilenceNs, std::memory_order_relaxed);
+  }
+  if (asked.error == 0) give_back(link);
+  return asked;
+}
+
+void Daemon::prepare(const char* path) {
+  DaemonLink link;
+  if (link.open(path) == 0) give_back(link);
+}
+
+void Daemon::forked() {
+  for (Kept& kept : kept_) {
+    if (kept.owner != 0) kept.link.close();
+    kept = {};
+  }
+}
+
+}  // namespace mercury::sockets

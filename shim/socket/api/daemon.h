@@ -1,0 +1,82 @@
+// A program's connections to its daemon: one request at a time on each, as many as threads ask at
+// once, few of them kept.
+//
+// Owner/thread: any thread, also in signal handlers; no memory is allocated but for texts that
+// nobody reads. After fork the child opens its own (forked()).
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "shim/channel/unique_fd.h"
+#include "shim/socket/api/quiet_mutex.h"
+#include "shim/socket/request.h"
+
+namespace mercury::sockets {
+
+struct Asked {
+  // 0: answered. ECONNREFUSED: no daemon is there, or this program may not speak to it. ENETDOWN:
+  // it does not answer in time, or not as the protocol has it. EMFILE: out of descriptors.
+  int error = 0;
+  Reply reply;
+  UniqueFd end;  // with kConnected, and only then
+};
+
+// What a kFailed says; ECONNREFUSED if that is no errno.
+int errno_in(const Reply& reply);
+
+// One connection. The descriptor is checked before each use: programs close what they do not know
+// (closefrom), and open something else under its number.
+class DaemonLink {
+ public:
+  constexpr DaemonLink() = default;
+
+  // Moved away from where programs expect their own descriptors.
+  int open(const char* path);         // 0 or Asked::error
+  Asked ask(const Request& request);  // after an error it is closed
+  bool is_open() const;               // and the daemon has not closed it
+  void close();
+  void forget() { fd_ = -1; }  // it is another process's now, and stays open there and here
+  int fd() const { return fd_; }
+
+ private:
+  bool is_own() const;
+
+  int fd_ = -1;
+  uint64_t cookie_ = 0;
+};
+
+class Daemon {
+ public:
+  constexpr Daemon() = default;
+
+  Asked ask(const char* path, const Request& request);
+  // One for later, while this process may still open it: a server's child gives up its user.
+  void prepare(const char* path);
+
+  // Around fork: the child's copy is closed.
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+  void forked();
+
+ private:
+  static constexpr size_t kKept = 4;  // most threads of most programs never ask at once
+
+  struct Kept {
+    DaemonLink link;
+    pid_t owner = 0;  // 0: none here
+  };
+
+  DaemonLink take();
+  void give_back(DaemonLink link);
+
+  QuietMutex mutex_;
+  std::array<Kept, kKept> kept_{};
+  // Until then nobody waits for a daemon that has not answered.
+  std::atomic<uint64_t> silent_until_ns_{0};
+};
+
+}  // namespace mercury::sockets

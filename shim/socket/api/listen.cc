@@ -1,0 +1,121 @@
+// mercury_listen, mercury_accept, mercury_accept4.
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "shim/socket/api/address.h"
+#include "shim/socket/api/adopt.h"
+#include "shim/socket/api/descriptors.h"
+#include "shim/socket/api/errno_kept.h"
+#include "shim/socket/api/libc.h"
+#include "shim/socket/api/mercurystack/socket.h"
+#include "shim/socket/api/option_rows.h"
+#include "shim/socket/api/process.h"
+
+namespace mercury::sockets {
+namespace {
+
+bool is_tcp(int fd) {
+  const int family = option_of(fd, SOL_SOCKET, SO_DOMAIN).value_or(AF_UNSPEC);
+  return (family == AF_INET || family == AF_INET6) &&
+         option_of(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP;
+}
+
+void tell_of_listener(int fd) {
+  OwnProcess& own = process();
+  own.undecided.remove(fd);
+  const auto local = is_tcp(fd) ? kernel_name(fd) : std::nullopt;
+  if (!local || !own.settings.allows(*local)) return;
+  const int family = option_of(fd, SOL_SOCKET, SO_DOMAIN).value_or(AF_INET);
+  if (must_stay_kernels(fd, family)) return;
+  const Listeners::Own listener{
+      cookie_of(fd).value_or(0), *local,
+      family == AF_INET6 && option_of(fd, IPPROTO_IPV6, IPV6_V6ONLY).value_or(0) != 0};
+  const int error = own.listeners.add(own.settings.path.data(), listener);
+  if (error != 0) own.lost_daemon(error);
+}
+
+// What has just been accepted from `remote`. 0: it is the kernel's or Mercury's, with the peer's
+// name in `remote`; or an errno, and it is closed.
+int claim(int fd, int flags, Endpoint& remote) {
+  OwnProcess& own = process();
+  const auto local = kernel_name(fd);
+  const bool is_of_host = local && (is_loopback(remote.ip) || remote.ip == local->ip);
+  if (!is_of_host || !own.settings.allows(*local)) return 0;
+  const int family = option_of(fd, SOL_SOCKET, SO_DOMAIN).value_or(AF_INET);
+  Request request;
+  request.kind = RequestKind::kClaim;
+  request.remote = remote;
+  request.local = *local;
+  request.priority = kernel_priority(fd, family);
+  Asked asked = own.ask(request);
+  const bool is_kernels = asked.error == 0 && asked.reply.kind == ReplyKind::kKernel;
+  // Without a daemon nobody can tell; who waits behind a knock of a daemon that died is told of its
+  // end by the kernel.
+  if (is_kernels || (asked.error != 0 && asked.error != EMFILE)) return 0;
+  if (asked.reply.kind == ReplyKind::kConnected) {
+    remote = asked.reply.remote;
+    // The knock goes without leaving a port that waits.
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    const int knock = ::dup(fd);
+    const int error = adopt(fd, family, std::move(asked), (flags & SOCK_CLOEXEC) != 0);
+    if (knock >= 0) {
+      libc().setsockopt(knock, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+      ::close(knock);
+    }
+    if (error == 0) return 0;
+    ::close(fd);
+    return error;
+  }
+  const int error = asked.error != 0 ? asked.error : ECONNABORTED;
+  ::close(fd);
+  return error;
+}
+
+}  // namespace
+}  // namespace mercury::sockets
+
+namespace sockets = mercury::sockets;
+
+int mercury_listen(int fd, int backlog) {
+  const int rc = sockets::libc().listen(fd, backlog);
+  if (rc == 0) {
+    const sockets::ErrnoKept kept;
+    sockets::tell_of_listener(fd);
+  }
+  return rc;
+}
+
+int mercury_accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
+  {
+    const sockets::ErrnoKept kept;
+    sockets::process().listeners.refresh(sockets::process().settings.path.data());
+  }
+  sockaddr_storage storage;
+  auto* const from = reinterpret_cast<sockaddr*>(&storage);
+  socklen_t bytes = sizeof storage;
+  const int accepted = sockets::libc().accept4(fd, from, &bytes, flags);
+  if (accepted < 0) return -1;
+  sockets::ErrnoKept kept;
+  sockets::process().undecided.remove(accepted);
+  auto remote = sockets::endpoint_of(from, bytes);
+  if (remote) {
+    const int error = sockets::claim(accepted, flags, *remote);
+    if (error != 0) return kept.fail(error);
+  }
+  if (address && length) {
+    if (remote && from->sa_family != AF_UNSPEC) {
+      sockets::give_address(from->sa_family, *remote, address, length);
+    } else {
+      __builtin_memcpy(address, from, *length < bytes ? *length : bytes);
+      *length = bytes;
+    }
+  }
+  return accepted;
+}
+
+int mercury_accept(int fd, sockaddr* address, socklen_t* length) {
+  return mercury_accept4(fd, address, length, 0);
+}

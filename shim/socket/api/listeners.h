@@ -1,0 +1,54 @@
+// A program's listeners: what the daemon has been told, and is told again after a restart.
+//
+// All are told on one connection, which forked children keep open with their parent: a server that
+// becomes a daemon by fork, or whose parent ends, goes on listening. A child never speaks on it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "shim/socket/api/daemon.h"
+#include "shim/socket/api/quiet_mutex.h"
+#include "shim/socket/request.h"
+
+namespace mercury::sockets {
+
+class Listeners {
+ public:
+  constexpr Listeners() = default;
+
+  // Of the listener's SO_COOKIE, with its own name.
+  struct Own {
+    uint64_t cookie = 0;
+    Endpoint local;
+    bool v6_only = false;
+  };
+  // 0, or Asked::error; it is remembered either way.
+  int add(const char* path, const Own& own);
+  // If the daemon has gone since they were told, they are told once more, about once a second.
+  void refresh(const char* path);
+  bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
+
+  // Around fork.
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+  void forked();
+
+ private:
+  // More listeners than a program has. Those beyond are told once.
+  static constexpr size_t kMost = 1024;
+
+  bool is_told() const;
+  int tell(const char* path, const Own& own);
+  void drop_closed();
+
+  QuietMutex mutex_;
+  DaemonLink link_;
+  bool inherited_ = false;  // link_ is the parent's
+  uint64_t next_try_ns_ = 0;
+  std::atomic<size_t> count_{0};
+  std::array<Own, kMost> own_{};
+};
+
+}  // namespace mercury::sockets

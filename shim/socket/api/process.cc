@@ -1,0 +1,86 @@
+#include "shim/socket/api/process.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <cerrno>
+#include <string_view>
+
+#include "shim/socket/api/descriptors.h"
+
+namespace mercury::sockets {
+namespace {
+
+// Never destroyed, and made by the linker: it is there before the first constructor and after the
+// last destructor of a program.
+constinit OwnProcess the_process;
+constinit QuietMutex starting;
+constinit std::atomic<bool> started{false};
+
+constinit sigset_t mask_before_fork;
+
+// A child of fork has one thread, and so must not inherit a lock that another one held. Nor may a
+// signal's handler wait for one that its own thread holds.
+void before_fork() {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  the_process.listeners.lock();
+  the_process.daemon.lock();
+  the_process.connections.lock();
+  the_process.undecided.lock();
+  mask_before_fork = before;
+}
+void after_fork() {
+  const sigset_t before = mask_before_fork;
+  the_process.undecided.unlock();
+  the_process.connections.unlock();
+  the_process.daemon.unlock();
+  the_process.listeners.unlock();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+void in_child() {
+  the_process.daemon.forked();
+  the_process.listeners.forked();
+  after_fork();
+  // A server's child often becomes another user, who may not open one.
+  if (!the_process.listeners.empty()) the_process.daemon.prepare(the_process.settings.path.data());
+}
+
+}  // namespace
+
+OwnProcess& process() {
+  if (!started.load(std::memory_order_acquire)) {
+    const QuietLock lock(starting);
+    if (!started.load(std::memory_order_relaxed)) {
+      read_environment(the_process.settings);
+      ::pthread_atfork(before_fork, after_fork, in_child);
+      started.store(true, std::memory_order_release);
+    }
+  }
+  return the_process;
+}
+
+std::optional<OwnConnection> OwnProcess::find(int fd) {
+  if (connections.empty()) return std::nullopt;
+  const auto cookie = cookie_of(fd);
+  return cookie ? connections.find(*cookie) : std::nullopt;
+}
+
+Asked OwnProcess::ask(const Request& request) {
+  Asked asked = daemon.ask(settings.path.data(), request);
+  if (asked.error != 0) lost_daemon(asked.error);
+  return asked;
+}
+
+void OwnProcess::lost_daemon(int error) {
+  if (error == EMFILE || warned.exchange(true)) return;
+  const std::string_view what = settings.on_error == OnError::kKernel
+                                    ? ": sockets go through the kernel"
+                                    : ": connect() fails";
+  warn(error == ENETDOWN ? "mercury-stackd does not answer at "
+                         : "no mercury-stackd to speak to at ",
+       settings.path.data(), what);
+}
+
+}  // namespace mercury::sockets

@@ -1,0 +1,62 @@
+#include "shim/socket/api/undecided.h"
+
+#include "shim/socket/api/descriptors.h"
+#include "shim/socket/api/libc.h"
+
+namespace mercury::sockets {
+
+Undecided::Registration* Undecided::slot_for(uint64_t cookie, int epoll, int fd) {
+  Registration* free = nullptr;
+  for (Registration& slot : registrations_) {
+    if (slot.cookie == cookie && slot.epoll == epoll && slot.fd == fd) return &slot;
+    if (slot.cookie == 0 && !free) free = &slot;
+  }
+  if (free) return free;
+  for (Registration& slot : registrations_) {  // some were closed, or connected by the kernel
+    if (may_be(slot.fd) && cookie_of(slot.fd) == slot.cookie) continue;
+    slot = {};
+    free = &slot;
+  }
+  return free;
+}
+
+void Undecided::registered(int epoll, int operation, int fd, const epoll_event* event) {
+  const auto cookie = cookie_of(fd);
+  if (!cookie) {
+    remove(fd);  // the number is something else's by now
+    return;
+  }
+  const QuietLock lock(mutex_);
+  Registration* const slot = slot_for(*cookie, epoll, fd);
+  if (!slot) {
+    overflowed_.store(true, std::memory_order_relaxed);
+    return;
+  }
+  if (operation == EPOLL_CTL_DEL || !event) {
+    *slot = {};
+  } else {
+    *slot = {*cookie, epoll, fd, false, *event};
+  }
+}
+
+void Undecided::take_out(int fd, uint64_t cookie) {
+  const QuietLock lock(mutex_);
+  for (Registration& slot : registrations_) {
+    if (slot.cookie != cookie || slot.fd != fd) continue;
+    epoll_event none{};
+    // What is not there any more, or in an epoll that has closed, is not put back.
+    slot.taken_out = libc().epoll_ctl(slot.epoll, EPOLL_CTL_DEL, fd, &none) == 0;
+    if (!slot.taken_out) slot = {};
+  }
+}
+
+void Undecided::put_back(int fd, uint64_t cookie) {
+  const QuietLock lock(mutex_);
+  for (Registration& slot : registrations_) {
+    if (slot.cookie != cookie || slot.fd != fd) continue;
+    if (slot.taken_out) libc().epoll_ctl(slot.epoll, EPOLL_CTL_ADD, fd, &slot.event);
+    slot = {};
+  }
+}
+
+}  // namespace mercury::sockets

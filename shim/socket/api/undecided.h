@@ -1,0 +1,71 @@
+// Sockets that may become Mercury's when they connect, and where they wait in epoll until then: a
+// registration belongs to what is behind a descriptor, not to its number, so it is made again when
+// something else is put there.
+//
+// Owner/thread: any thread. A number is a hint, checked before it counts: a socket may have been
+// closed, and its number be something else's.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/socket/api/quiet_mutex.h"
+
+namespace mercury::sockets {
+
+class Undecided {
+ public:
+  constexpr Undecided() = default;
+
+  // `fd` is a new stream socket; or its fate is decided.
+  void add(int fd) { set(fd, true); }
+  void remove(int fd) { set(fd, false); }
+  // False: surely not one. Costs no call of the kernel.
+  bool may_be(int fd) const {
+    return fd >= 0 && (static_cast<size_t>(fd) >= hints_.size() ||
+                       hints_[static_cast<size_t>(fd)].load(std::memory_order_relaxed));
+  }
+
+  // epoll_ctl() did this with it.
+  void registered(int epoll, int operation, int fd, const epoll_event* event);
+  // More were registered than there is room for: this socket must stay as it is.
+  bool overflowed() const { return overflowed_.load(std::memory_order_relaxed); }
+
+  // Takes `fd`, whose cookie this is, out of every epoll where it waits, and puts it back.
+  void take_out(int fd, uint64_t cookie);
+  void put_back(int fd, uint64_t cookie);
+
+  // Around fork.
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  // Between epoll_ctl() and connect() is no wait; so few sockets are there at a time.
+  static constexpr size_t kMost = 256;
+
+  struct Registration {
+    uint64_t cookie = 0;  // 0: free
+    int epoll = -1;
+    int fd = -1;
+    bool taken_out = false;
+    epoll_event event{};
+  };
+
+  void set(int fd, bool hint) {
+    if (fd >= 0 && static_cast<size_t>(fd) < hints_.size()) {
+      hints_[static_cast<size_t>(fd)].store(hint, std::memory_order_relaxed);
+    }
+  }
+  Registration* slot_for(uint64_t cookie, int epoll, int fd);
+
+  QuietMutex mutex_;
+  std::atomic<bool> overflowed_{false};
+  std::array<Registration, kMost> registrations_{};
+  std::array<std::atomic<bool>, 65536> hints_{};  // beyond, each may be one
+};
+
+}  // namespace mercury::sockets

@@ -1,0 +1,335 @@
+// Connections of this process to itself, through a daemon of the test's own.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <string>
+#include <thread>
+
+#include "tests/shim/socket/socket_fixture.h"
+
+namespace mercury {
+namespace {
+
+using sockets::RequestKind;
+
+class Calls : public ::testing::TestWithParam<int> {
+ protected:
+  Calls() : daemon(daemon_path()) { use_daemon(daemon_path()); }
+
+  int family() const { return GetParam(); }
+  FakeDaemon daemon;
+};
+
+void carry(int from, int to, const std::string& text) {
+  ASSERT_EQ(::write(from, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  std::string got(text.size(), '?');
+  ASSERT_EQ(mercury_recv(to, got.data(), got.size(), MSG_WAITALL),
+            static_cast<ssize_t>(text.size()));
+  EXPECT_EQ(got, text);
+}
+
+TEST_P(Calls, ConnectsTwoProgramsOfThisHost) {
+  const BothEnds ends = both_ends(family());
+  ASSERT_TRUE(is_mercurys(ends.client.get()));
+  ASSERT_TRUE(is_mercurys(ends.server.get()));
+  carry(ends.client.get(), ends.server.get(), "there");
+  carry(ends.server.get(), ends.client.get(), "and back");
+  EXPECT_EQ(daemon.asked(RequestKind::kClaim), 1U);
+}
+
+TEST_P(Calls, NamesAreThoseOfTheConnection) {
+  const BothEnds ends = both_ends(family());
+  const Endpoint listener = name_of(ends.listener.get());
+  EXPECT_EQ(peer_of(ends.client.get()), listener);
+  EXPECT_EQ(name_of(ends.server.get()), listener);
+  EXPECT_EQ(name_of(ends.client.get()), peer_of(ends.server.get()));
+  EXPECT_TRUE(sockets::is_loopback(name_of(ends.client.get()).ip));
+  EXPECT_NE(name_of(ends.client.get()).port, 0);
+  sockaddr_storage storage{};
+  socklen_t length = 3;  // as the kernel: cut, and how long it is
+  ASSERT_EQ(mercury_getpeername(ends.client.get(), reinterpret_cast<sockaddr*>(&storage), &length),
+            0);
+  EXPECT_EQ(length, family() == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+}
+
+TEST_P(Calls, AcceptSaysWhoConnected) {
+  const UniqueFd listener = listener_at(loopback(family()), family());
+  const UniqueFd client(mercury_socket(family(), SOCK_STREAM, 0));
+  ASSERT_EQ(connect_to(client.get(), name_of(listener.get()), family()), 0);
+  SocketAddress from;
+  const UniqueFd server(mercury_accept(listener.get(), from.get(), &from.length));
+  ASSERT_GE(server.get(), 0);
+  EXPECT_EQ(sockets::endpoint_of(from.get(), from.length), name_of(client.get()));
+  EXPECT_EQ(::fcntl(server.get(), F_GETFD), 0);
+  EXPECT_EQ(::fcntl(server.get(), F_GETFL) & O_NONBLOCK, 0);
+}
+
+TEST_P(Calls, FlagsAreAsAskedFor) {
+  const UniqueFd listener = listener_at(loopback(family()), family());
+  const UniqueFd client(mercury_socket(family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int number = client.get();
+  ASSERT_EQ(connect_to(number, name_of(listener.get()), family()), 0);
+  EXPECT_EQ(::fcntl(number, F_GETFD), FD_CLOEXEC);
+  EXPECT_NE(::fcntl(number, F_GETFL) & O_NONBLOCK, 0);
+  const UniqueFd server(
+      mercury_accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  ASSERT_TRUE(is_mercurys(server.get()));
+  EXPECT_EQ(::fcntl(server.get(), F_GETFD), FD_CLOEXEC);
+  EXPECT_NE(::fcntl(server.get(), F_GETFL) & O_NONBLOCK, 0);
+}
+
+TEST_P(Calls, AConnectedSocketConnectsNoMore) {
+  const BothEnds ends = both_ends(family());
+  EXPECT_EQ(connect_to(ends.client.get(), name_of(ends.listener.get()), family()), -1);
+  EXPECT_EQ(errno, EISCONN);
+  const sockaddr nothing{.sa_family = AF_UNSPEC};
+  EXPECT_EQ(mercury_connect(ends.client.get(), &nothing, sizeof nothing), -1);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+}
+
+TEST_P(Calls, WhatIsWrittenBeforeAcceptWaits) {
+  const UniqueFd listener = listener_at(loopback(family()), family());
+  const UniqueFd client(mercury_socket(family(), SOCK_STREAM, 0));
+  ASSERT_EQ(connect_to(client.get(), name_of(listener.get()), family()), 0);
+  ASSERT_EQ(::write(client.get(), "early", 5), 5);
+  pollfd asked{listener.get(), POLLIN, 0};
+  ASSERT_EQ(::poll(&asked, 1, -1), 1);
+  const UniqueFd server(mercury_accept(listener.get(), nullptr, nullptr));
+  std::array<char, 5> got{};
+  ASSERT_EQ(mercury_read(server.get(), got.data(), got.size()), 5);
+  EXPECT_EQ(std::string(got.data(), 5), "early");
+}
+
+TEST_P(Calls, OrdinaryConnectionsStayTheKernels) {
+  const UniqueFd listener = listener_at(loopback(family()), family());
+  const UniqueFd client(::socket(family(), SOCK_STREAM, 0));
+  SocketAddress address = address_of(name_of(listener.get()), family());
+  ASSERT_EQ(::connect(client.get(), address.get(), address.length), 0);
+  const UniqueFd server(mercury_accept(listener.get(), nullptr, nullptr));
+  EXPECT_FALSE(is_mercurys(server.get()));
+  EXPECT_EQ(daemon.asked(RequestKind::kClaim), 1U);
+  carry(client.get(), server.get(), "plain");
+  EXPECT_EQ(peer_of(server.get()), name_of(client.get()));
+}
+
+TEST_P(Calls, WhoeverDoesNotListenOverMercuryIsTheKernels) {
+  UniqueFd listener(::socket(family(), SOCK_STREAM, 0));
+  SocketAddress address = address_of(loopback(family()), family());
+  ASSERT_EQ(::bind(listener.get(), address.get(), address.length), 0);
+  ASSERT_EQ(::listen(listener.get(), 8), 0);
+  const Endpoint at = name_of(listener.get());
+  const UniqueFd client(mercury_socket(family(), SOCK_STREAM, 0));
+  ASSERT_EQ(connect_to(client.get(), at, family()), 0);
+  EXPECT_FALSE(is_mercurys(client.get()));
+  listener.reset();
+  const UniqueFd other(mercury_socket(family(), SOCK_STREAM, 0));
+  EXPECT_EQ(connect_to(other.get(), at, family()), -1);
+  EXPECT_EQ(errno, ECONNREFUSED);
+}
+
+TEST_P(Calls, RulesKeepSocketsFromTheDaemon) {
+  use_daemon(daemon_path(), sockets::OnError::kKernel, "kernel");
+  const BothEnds ends = both_ends(family());
+  EXPECT_FALSE(is_mercurys(ends.client.get()));
+  EXPECT_TRUE(daemon.requests().empty());
+}
+
+TEST_P(Calls, WhatAPairCouldNotDoStaysTheKernels) {
+  const int yes = 1;
+  const BothEnds ends = both_ends(family(), [&yes](int fd) {
+    ASSERT_EQ(mercury_setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &yes, sizeof yes), 0);
+  });
+  EXPECT_FALSE(is_mercurys(ends.client.get()));
+  EXPECT_EQ(daemon.asked(RequestKind::kConnect), 0U);
+}
+
+TEST_P(Calls, EndInOrderIsNoError) {
+  BothEnds ends = both_ends(family());
+  ends.server.reset();
+  std::array<char, 8> data{};
+  errno = 7;
+  EXPECT_EQ(mercury_read(ends.client.get(), data.data(), data.size()), 0);
+  EXPECT_EQ(mercury_recv(ends.client.get(), data.data(), data.size(), 0), 0);
+  EXPECT_EQ(errno, 7);
+  EXPECT_EQ(daemon.asked(RequestKind::kEnded), 1U);
+}
+
+TEST_P(Calls, AResetIsToldOnce) {
+  const auto each_call = [](int fd, int call) -> ssize_t {
+    std::array<char, 8> data{};
+    iovec part{data.data(), data.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    mmsghdr several{message, 0};
+    switch (call) {
+      case 0:
+        return mercury_read(fd, data.data(), data.size());
+      case 1:
+        return mercury_readv(fd, &part, 1);
+      case 2:
+        return mercury_recv(fd, data.data(), data.size(), 0);
+      case 3:
+        return mercury_recvfrom(fd, data.data(), data.size(), 0, nullptr, nullptr);
+      case 4:
+        return mercury_recvmsg(fd, &message, 0);
+      default:
+        return mercury_recvmmsg(fd, &several, 1, 0, nullptr);
+    }
+  };
+  for (int call = 0; call < 6; ++call) {
+    SCOPED_TRACE(call);
+    BothEnds ends = both_ends(family());
+    daemon.end_with(ETIMEDOUT);
+    ends.server.reset();
+    EXPECT_EQ(mercury_recv(ends.client.get(), nullptr, 0, 0), 0);  // has no room for an end
+    EXPECT_EQ(each_call(ends.client.get(), call), -1);
+    EXPECT_EQ(errno, ETIMEDOUT);
+    EXPECT_EQ(each_call(ends.client.get(), call), call == 5 ? 1 : 0);
+  }
+}
+
+TEST_P(Calls, ErrorsAreToldToWhoAsksForThem) {
+  BothEnds ends = both_ends(family());
+  daemon.end_with(ECONNRESET);
+  int error = -1;
+  socklen_t length = sizeof error;
+  ASSERT_EQ(mercury_getsockopt(ends.client.get(), SOL_SOCKET, SO_ERROR, &error, &length), 0);
+  EXPECT_EQ(error, 0);
+  EXPECT_EQ(daemon.asked(RequestKind::kEnded), 0U);  // it goes on
+  ends.server.reset();
+  pollfd asked{ends.client.get(), POLLRDHUP, 0};
+  ASSERT_EQ(::poll(&asked, 1, -1), 1);  // the daemon lets go of what it sent in its own time
+  ASSERT_EQ(mercury_getsockopt(ends.client.get(), SOL_SOCKET, SO_ERROR, &error, &length), 0);
+  EXPECT_EQ(error, ECONNRESET);
+  ASSERT_EQ(mercury_getsockopt(ends.client.get(), SOL_SOCKET, SO_ERROR, &error, &length), 0);
+  EXPECT_EQ(error, 0);
+}
+
+TEST_P(Calls, UrgentBytesAreRefused) {
+  const BothEnds ends = both_ends(family());
+  char byte = 'x';
+  EXPECT_EQ(mercury_send(ends.client.get(), &byte, 1, MSG_OOB), -1);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  EXPECT_EQ(mercury_recv(ends.server.get(), &byte, 1, MSG_OOB | MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EINVAL);
+  ASSERT_EQ(mercury_send(ends.client.get(), &byte, 1, 0), 1);
+  msghdr nothing{};
+  EXPECT_EQ(mercury_recvmsg(ends.server.get(), &nothing, MSG_ERRQUEUE), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(mercury_recv(ends.server.get(), &byte, 1, MSG_DONTWAIT), 1);
+}
+
+TEST_P(Calls, WaitsInEpollGoOnAfterConnect) {
+  const UniqueFd listener = listener_at(loopback(family()), family());
+  const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  const UniqueFd client(mercury_socket(family(), SOCK_STREAM | SOCK_NONBLOCK, 0));
+  epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.u64 = 42}};
+  ASSERT_EQ(mercury_epoll_ctl(epoll.get(), EPOLL_CTL_ADD, client.get(), &event), 0);
+  ASSERT_EQ(connect_to(client.get(), name_of(listener.get()), family()), 0);
+  const UniqueFd server(mercury_accept(listener.get(), nullptr, nullptr));
+  ASSERT_EQ(::write(server.get(), "x", 1), 1);
+  epoll_event got{};
+  ASSERT_EQ(::epoll_wait(epoll.get(), &got, 1, 5000), 1);
+  EXPECT_EQ(got.data.u64, 42U);
+  EXPECT_NE(got.events & EPOLLIN, 0U);
+  event.events = EPOLLOUT;
+  EXPECT_EQ(mercury_epoll_ctl(epoll.get(), EPOLL_CTL_MOD, client.get(), &event), 0);
+  EXPECT_EQ(mercury_epoll_ctl(epoll.get(), EPOLL_CTL_DEL, client.get(), &event), 0);
+}
+
+TEST_P(Calls, WhatWasTakenOutOfEpollStaysOut) {
+  const UniqueFd listener = listener_at(loopback(family()), family());
+  const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  const UniqueFd client(mercury_socket(family(), SOCK_STREAM | SOCK_NONBLOCK, 0));
+  epoll_event event{.events = EPOLLOUT, .data = {.u64 = 1}};
+  ASSERT_EQ(mercury_epoll_ctl(epoll.get(), EPOLL_CTL_ADD, client.get(), &event), 0);
+  ASSERT_EQ(mercury_epoll_ctl(epoll.get(), EPOLL_CTL_DEL, client.get(), nullptr), 0);
+  ASSERT_EQ(connect_to(client.get(), name_of(listener.get()), family()), 0);
+  ASSERT_TRUE(is_mercurys(client.get()));
+  epoll_event got{};
+  EXPECT_EQ(::epoll_wait(epoll.get(), &got, 1, 0), 0);
+}
+
+TEST_P(Calls, ManySocketsMayWaitInEpollAndBeClosed) {
+  const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = EPOLLIN, .data = {}};
+  for (int i = 0; i < 2000; ++i) {
+    const UniqueFd client(mercury_socket(family(), SOCK_STREAM, 0));
+    ASSERT_EQ(mercury_epoll_ctl(epoll.get(), EPOLL_CTL_ADD, client.get(), &event), 0);
+  }
+  EXPECT_FALSE(sockets::process().undecided.overflowed());
+}
+
+TEST_P(Calls, DescriptorsMayBeCopiedAndClosed) {
+  BothEnds ends = both_ends(family());
+  const UniqueFd copy(::dup(ends.client.get()));
+  ends.client.reset();
+  EXPECT_TRUE(is_mercurys(copy.get()));
+  EXPECT_EQ(peer_of(copy.get()), name_of(ends.listener.get()));
+  carry(copy.get(), ends.server.get(), "by the copy");
+}
+
+TEST_P(Calls, ThousandsOfConnectionsLeaveNothingBehind) {
+  const UniqueFd listener = listener_at(loopback(family()), family());
+  const Endpoint at = name_of(listener.get());
+  const auto open = [] {
+    size_t count = 0;
+    sockets::for_each_descriptor([](void* c, int) { ++*static_cast<size_t*>(c); }, &count);
+    return count;
+  };
+  size_t before = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const UniqueFd client(mercury_socket(family(), SOCK_STREAM, 0));
+    ASSERT_EQ(connect_to(client.get(), at, family()), 0) << std::strerror(errno);
+    const UniqueFd server(mercury_accept(listener.get(), nullptr, nullptr));
+    ASSERT_TRUE(is_mercurys(server.get()));
+    if (i == 10) before = open();
+  }
+  EXPECT_LE(open(), before + 2);
+  EXPECT_LE(sockets::process().connections.size(), 200U);
+}
+
+TEST_P(Calls, ThreadsAskAtTheSameTime) {
+  const UniqueFd listener = listener_at(loopback(family()), family());
+  const Endpoint at = name_of(listener.get());
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 8; ++thread) {
+    threads.emplace_back([this, &at] {
+      for (int i = 0; i < 50; ++i) {
+        const UniqueFd client(mercury_socket(family(), SOCK_STREAM, 0));
+        ASSERT_EQ(connect_to(client.get(), at, family()), 0);
+        char byte = 0;
+        ASSERT_EQ(mercury_read(client.get(), &byte, 1), 1);
+      }
+    });
+  }
+  for (int i = 0; i < 8 * 50; ++i) {
+    const UniqueFd server(mercury_accept(listener.get(), nullptr, nullptr));
+    ASSERT_TRUE(is_mercurys(server.get()));
+    ASSERT_EQ(::write(server.get(), "x", 1), 1);
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Calls, ::testing::Values(AF_INET, AF_INET6));
+
+TEST(CallsOfBothFamilies, AListenerOfIpv6HasClientsOfIpv4) {
+  const FakeDaemon daemon(daemon_path());
+  use_daemon(daemon_path());
+  const UniqueFd listener = listener_at({}, AF_INET6);
+  const uint16_t port = name_of(listener.get()).port;
+  const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+  ASSERT_EQ(connect_to(client.get(), {IpAddress::v4(127, 0, 0, 1), port}, AF_INET), 0);
+  SocketAddress from;
+  const UniqueFd server(mercury_accept(listener.get(), from.get(), &from.length));
+  ASSERT_TRUE(is_mercurys(server.get()));
+  EXPECT_EQ(from.storage.ss_family, AF_INET6);  // ::ffff:127.0.0.1
+  EXPECT_EQ(sockets::endpoint_of(from.get(), from.length), name_of(client.get()));
+}
+
+}  // namespace
+}  // namespace mercury

@@ -1,0 +1,332 @@
+// Daemons that are not there, or not as they should be; programs that fork.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <array>
+#include <chrono>
+#include <thread>
+
+#include "tests/shim/socket/socket_fixture.h"
+
+namespace mercury {
+namespace {
+
+using sockets::OnError;
+using sockets::RequestKind;
+using Manner = FakeDaemon::Manner;
+
+void expect_connected_by_kernel() {
+  const BothEnds ends = both_ends(AF_INET);
+  EXPECT_FALSE(is_mercurys(ends.client.get()));
+  EXPECT_FALSE(is_mercurys(ends.server.get()));
+}
+
+// connect() to a listener that only the daemon might refuse. The errno; 0: connected.
+int connect_error() {
+  const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
+  const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+  return connect_to(client.get(), name_of(listener.get()), AF_INET) == 0 ? 0 : errno;
+}
+
+TEST(Trouble, WithoutADaemonTheKernelConnectsAndOneLineSaysSo) {
+  in_child([] {
+    use_daemon(daemon_path() + "-none");
+    ::testing::internal::CaptureStderr();
+    for (int i = 0; i < 3; ++i) expect_connected_by_kernel();
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+    EXPECT_NE(said.find(daemon_path() + "-none: sockets go through the kernel"), said.npos) << said;
+  });
+}
+
+TEST(Trouble, WithoutADaemonConnectFailsWhereThatIsAskedFor) {
+  in_child([] {
+    use_daemon(daemon_path() + "-none", OnError::kFail);
+    EXPECT_EQ(connect_error(), ECONNREFUSED);
+  });
+}
+
+TEST(Trouble, ADaemonThatRefusesIsBelieved) {
+  in_child([] {
+    FakeDaemon daemon(daemon_path());
+    use_daemon(daemon_path());
+    daemon.behave(Manner::kRefuses);
+    EXPECT_EQ(connect_error(), ECONNREFUSED);
+  });
+}
+
+TEST(Trouble, WhatIsNoAnswerIsADaemonThatIsNotThere) {
+  for (const Manner manner :
+       {Manner::kBabbles, Manner::kHangsUp, Manner::kNoEnd, Manner::kWrongEnd}) {
+    in_child([manner] {
+      FakeDaemon daemon(daemon_path());
+      use_daemon(daemon_path());
+      const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
+      daemon.behave(manner);
+      const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+      EXPECT_EQ(connect_to(client.get(), name_of(listener.get()), AF_INET), 0);
+      EXPECT_FALSE(is_mercurys(client.get()));
+      const UniqueFd server(mercury_accept(listener.get(), nullptr, nullptr));
+      EXPECT_FALSE(is_mercurys(server.get()));
+    });
+  }
+}
+
+TEST(Trouble, ASilentDaemonIsWaitedForOnce) {
+  in_child([] {
+    FakeDaemon daemon(daemon_path());
+    use_daemon(daemon_path(), OnError::kFail);
+    const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
+    daemon.behave(Manner::kIsSilent);
+    for (int i = 0; i < 20; ++i) {
+      const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+      EXPECT_EQ(connect_to(client.get(), name_of(listener.get()), AF_INET), -1);
+      EXPECT_EQ(errno, ENETDOWN);
+    }
+    EXPECT_EQ(daemon.asked(RequestKind::kConnect), 1U);
+  });
+}
+
+TEST(Trouble, ADaemonThatServesNoSocketsLeavesThemToTheKernel) {
+  in_child([] {
+    FakeDaemon daemon(daemon_path());
+    use_daemon(daemon_path(), OnError::kFail);
+    daemon.behave(Manner::kKernel);
+    expect_connected_by_kernel();
+  });
+}
+
+TEST(Trouble, AProgramIsUnharmedByALostDaemon) {
+  in_child([] {
+    BothEnds ends;
+    {
+      FakeDaemon daemon(daemon_path());
+      use_daemon(daemon_path());
+      ends = both_ends(AF_INET);
+    }
+    ASSERT_EQ(::write(ends.client.get(), "on", 2), 2);  // no byte passes a daemon here
+    std::array<char, 2> data{};
+    EXPECT_EQ(mercury_read(ends.server.get(), data.data(), data.size()), 2);
+    ends.client.reset();
+    EXPECT_EQ(mercury_read(ends.server.get(), data.data(), data.size()), 0);
+    expect_connected_by_kernel();
+  });
+}
+
+TEST(Trouble, ListenersAreToldToTheNextDaemon) {
+  in_child([] {
+    UniqueFd listener;
+    {
+      FakeDaemon daemon(daemon_path());
+      use_daemon(daemon_path());
+      listener = listener_at(loopback(AF_INET), AF_INET, SOCK_NONBLOCK);
+      EXPECT_EQ(daemon.asked(RequestKind::kListen), 1U);
+    }
+    FakeDaemon daemon(daemon_path());
+    while (daemon.asked(RequestKind::kListen) == 0) {  // it tries once a second
+      EXPECT_EQ(mercury_accept(listener.get(), nullptr, nullptr), -1);
+      EXPECT_EQ(errno, EAGAIN);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+    ASSERT_EQ(connect_to(client.get(), name_of(listener.get()), AF_INET), 0);
+    EXPECT_TRUE(is_mercurys(client.get()));
+  });
+}
+
+TEST(Trouble, AnotherDescriptorUnderTheNumberOfOurs) {
+  in_child([] {
+    FakeDaemon daemon(daemon_path());
+    use_daemon(daemon_path());
+    const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
+    // As closefrom() and what a program opens afterwards.
+    const int files = 1000;
+    for (int fd = 3; fd < files; ++fd) {
+      sockaddr_storage storage;
+      socklen_t length = sizeof storage;
+      auto* const address = reinterpret_cast<sockaddr*>(&storage);
+      if (::getpeername(fd, address, &length) == 0 && address->sa_family == AF_UNIX &&
+          sockets::option_of(fd, SOL_SOCKET, SO_ACCEPTCONN) == 0 &&
+          sockets::option_of(fd, SOL_SOCKET, SO_TYPE) == SOCK_SEQPACKET &&
+          sockets::option_of(fd, SOL_SOCKET, SO_RCVTIMEO) != 0) {
+        const UniqueFd file(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+        ASSERT_EQ(::dup2(file.get(), fd), fd);
+      }
+    }
+    const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+    ASSERT_EQ(connect_to(client.get(), name_of(listener.get()), AF_INET), 0);
+    EXPECT_EQ(daemon.asked(RequestKind::kConnect), 1U);
+  });
+}
+
+TEST(Trouble, OutOfDescriptorsIsEmfile) {
+  const FakeDaemon daemon(daemon_path());
+  use_daemon(daemon_path());
+  in_child([] {
+    const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
+    const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+    ASSERT_EQ(connect_to(client.get(), name_of(listener.get()), AF_INET), 0);
+    const int next = ::dup(0);
+    ::close(next);
+    // One more: the accepted one, and none for what it becomes.
+    const rlimit few{static_cast<rlim_t>(next) + 1, static_cast<rlim_t>(next) + 1};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    EXPECT_EQ(mercury_accept(listener.get(), nullptr, nullptr), -1);
+    EXPECT_EQ(errno, EMFILE);
+  });
+}
+
+TEST(Fork, AChildUsesWhatItInherited) {
+  FakeDaemon daemon(daemon_path());
+  use_daemon(daemon_path());
+  BothEnds ends = both_ends(AF_INET);
+  in_child([&ends] {
+    EXPECT_EQ(peer_of(ends.client.get()), name_of(ends.listener.get()));
+    EXPECT_EQ(::write(ends.client.get(), "child", 5), 5);
+  });
+  std::array<char, 5> data{};
+  EXPECT_EQ(mercury_recv(ends.server.get(), data.data(), data.size(), MSG_WAITALL), 5);
+  ends.client.reset();
+  EXPECT_EQ(mercury_read(ends.server.get(), data.data(), data.size()), 0);
+}
+
+TEST(Fork, AChildAsksOnItsOwnConnection) {
+  FakeDaemon daemon(daemon_path());
+  use_daemon(daemon_path());
+  const BothEnds ends = both_ends(AF_INET);
+  in_child([&ends] {
+    for (int i = 0; i < 5; ++i) {
+      const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+      ASSERT_EQ(connect_to(client.get(), name_of(ends.listener.get()), AF_INET), 0);
+      EXPECT_TRUE(is_mercurys(client.get()));
+    }
+  });
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(is_mercurys(mercury_accept(ends.listener.get(), nullptr, nullptr)));
+  }
+}
+
+// As nginx and redis become daemons.
+TEST(Fork, AListenerOutlivesTheParentThatToldOfIt) {
+  FakeDaemon daemon(daemon_path());
+  use_daemon(daemon_path());
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe(pipe.data()), 0);
+  const UniqueFd reads(pipe[0]);
+  UniqueFd writes(pipe[1]);
+  in_child([&writes] {
+    const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
+    if (::fork() != 0) return;  // ends here
+    const Endpoint at = name_of(listener.get());
+    ASSERT_EQ(::write(writes.get(), &at, sizeof at), static_cast<ssize_t>(sizeof at));
+    const UniqueFd server(mercury_accept(listener.get(), nullptr, nullptr));
+    const char answer = is_mercurys(server.get()) ? 'm' : 'k';
+    ASSERT_EQ(::write(server.get(), &answer, 1), 1);
+    ::_exit(0);
+  });
+  writes.reset();
+  Endpoint at;
+  ASSERT_EQ(::read(reads.get(), &at, sizeof at), static_cast<ssize_t>(sizeof at));
+  const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+  ASSERT_EQ(connect_to(client.get(), at, AF_INET), 0);
+  EXPECT_TRUE(is_mercurys(client.get()));
+  char answer = 0;
+  EXPECT_EQ(mercury_read(client.get(), &answer, 1), 1);
+  EXPECT_EQ(answer, 'm');
+}
+
+TEST(Fork, ChildrenShareAListener) {
+  FakeDaemon daemon(daemon_path());
+  use_daemon(daemon_path());
+  const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
+  for (int child = 0; child < 3; ++child) {
+    if (::fork() != 0) continue;
+    const UniqueFd server(mercury_accept(listener.get(), nullptr, nullptr));
+    const char answer = is_mercurys(server.get()) ? 'm' : 'k';
+    ::_exit(::write(server.get(), &answer, 1) == 1 ? 0 : 1);
+  }
+  for (int child = 0; child < 3; ++child) {
+    const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+    ASSERT_EQ(connect_to(client.get(), name_of(listener.get()), AF_INET), 0);
+    char answer = 0;
+    EXPECT_EQ(mercury_read(client.get(), &answer, 1), 1);
+    EXPECT_EQ(answer, 'm');
+    int status = 0;
+    EXPECT_GT(::wait(&status), 0);
+    EXPECT_EQ(status, 0);
+  }
+}
+
+TEST(Fork, OthersMayForkWhileThreadsConnect) {
+  FakeDaemon daemon(daemon_path());
+  use_daemon(daemon_path());
+  const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
+  std::atomic<bool> done{false};
+  std::thread connects([&] {
+    while (!done) {
+      const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+      ASSERT_EQ(connect_to(client.get(), name_of(listener.get()), AF_INET), 0);
+      const UniqueFd server(mercury_accept(listener.get(), nullptr, nullptr));
+      ASSERT_TRUE(is_mercurys(client.get()));
+    }
+  });
+  for (int i = 0; i < 50; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {  // what a lock of the other thread's would keep it from
+      const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+      ::_exit(connect_to(client.get(), name_of(listener.get()), AF_INET) == 0 ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  done = true;
+  connects.join();
+}
+
+int signals_connected = 0;
+Endpoint signals_connect_to;
+
+TEST(Signals, AHandlerMayConnectWhateverItInterrupts) {
+  FakeDaemon daemon(daemon_path());
+  use_daemon(daemon_path());
+  const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
+  signals_connect_to = name_of(listener.get());
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    const int kept = errno;
+    const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+    if (connect_to(client.get(), signals_connect_to, AF_INET) == 0) ++signals_connected;
+    errno = kept;
+  };
+  struct sigaction before {};
+  ASSERT_EQ(::sigaction(SIGUSR1, &action, &before), 0);
+  std::atomic<bool> done{false};
+  const pthread_t self = ::pthread_self();
+  std::thread signals([&] {
+    while (!done) {
+      ::pthread_kill(self, SIGUSR1);
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+  });
+  for (int i = 0; i < 300 || signals_connected < 20; ++i) {
+    const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+    ASSERT_EQ(connect_to(client.get(), name_of(listener.get()), AF_INET), 0);
+    int accepted;
+    do {
+      accepted = mercury_accept(listener.get(), nullptr, nullptr);
+    } while (accepted < 0 && errno == EINTR);
+    ::close(accepted);
+    pollfd more{listener.get(), POLLIN, 0};
+    while (::poll(&more, 1, 0) == 1) ::close(mercury_accept(listener.get(), nullptr, nullptr));
+  }
+  done = true;
+  signals.join();
+  ::sigaction(SIGUSR1, &before, nullptr);
+  EXPECT_GE(signals_connected, 20);
+}
+
+}  // namespace
+}  // namespace mercury
