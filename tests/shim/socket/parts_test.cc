@@ -1,0 +1,89 @@
+// What the control plane of sockets is made of, where a whole one would need too much.
+#include <gtest/gtest.h>
+
+#include "shim/socket/control/addresses.h"
+#include "shim/socket/control/connections.h"
+#include "shim/socket/control/ends.h"
+
+namespace mercury::sockets::test {
+namespace {
+
+IpAddress ip(const char* text) { return *IpAddress::parse(text); }
+
+TEST(Networks, AreComparedInTheBitsThatTheyHave) {
+  EXPECT_TRUE(contains({ip("10.0.0.0"), 8}, ip("10.255.1.2")));
+  EXPECT_FALSE(contains({ip("10.0.0.0"), 8}, ip("11.0.0.0")));
+  EXPECT_TRUE(contains({ip("172.16.0.0"), 12}, ip("172.31.255.255")));
+  EXPECT_FALSE(contains({ip("172.16.0.0"), 12}, ip("172.32.0.0")));
+  EXPECT_TRUE(contains({ip("10.0.0.7"), 32}, ip("10.0.0.7")));
+  EXPECT_FALSE(contains({ip("10.0.0.7"), 32}, ip("10.0.0.6")));
+  EXPECT_TRUE(contains({ip("0.0.0.0"), 0}, ip("1.2.3.4")));
+  EXPECT_FALSE(contains({ip("0.0.0.0"), 0}, ip("fd00::1"))) << "IPv4 alone";
+  EXPECT_TRUE(contains({ip("fc00::"), 7}, ip("fdff::1")));
+  EXPECT_FALSE(contains({ip("fc00::"), 7}, ip("fe00::1")));
+  EXPECT_FALSE(contains({ip("::"), 0}, ip("1.2.3.4"))) << "IPv6 alone";
+  EXPECT_TRUE(contains({ip("fd00::1"), 128}, ip("fd00::1")));
+  EXPECT_FALSE(contains({ip("fd00::1"), 128}, ip("fd00::")));
+}
+
+TEST(ConnectionIds, SayWhichLifeAndWhetherWithinTheHost) {
+  ConnectionIds one(0x1234567800000000), other(0x9999999900000000);
+  const ConnectionId within = one.next(true), outside = one.next(false);
+  EXPECT_NE(within, outside);
+  EXPECT_TRUE(one.is_of_this_life(within) && one.is_of_this_life(outside));
+  EXPECT_FALSE(other.is_of_this_life(within) || other.is_of_this_life(outside));
+  EXPECT_TRUE(ConnectionIds::is_within(within));
+  EXPECT_FALSE(ConnectionIds::is_within(outside));
+}
+
+// The kernel's range; a port serves one connection to a place.
+TEST(ConnectionPorts, AreAllUsedAndFreeAgainAfterTheEnd) {
+  constexpr size_t kPorts = 60999 - 32768 + 1;
+  Connections connections(kPorts + 1, 1);
+  const Endpoint destination{ip("10.0.0.2"), 80};
+  const IpAddress source = ip("10.0.0.1");
+  std::set<uint16_t> ports;
+  ConnectionId last = 0;
+  for (size_t i = 0; i < kPorts; ++i) {
+    const std::optional<uint16_t> port = connections.free_port(source, destination);
+    ASSERT_TRUE(port);
+    ports.insert(*port);
+    Connection connection;
+    connection.state = Connection::State::kOpen;
+    connection.source = {source, *port};
+    connection.destination = destination;
+    last = connections.add(std::move(connection)).id;
+  }
+  EXPECT_EQ(ports.size(), kPorts);
+  EXPECT_EQ(*ports.begin(), 32768);
+  EXPECT_EQ(*ports.rbegin(), 60999);
+  EXPECT_FALSE(connections.free_port(source, destination));
+  EXPECT_TRUE(connections.free_port(source, {destination.ip, 81}));
+  const Endpoint freed = connections.find(last)->source;
+  connections.erase(last);
+  EXPECT_EQ(connections.free_port(source, destination), freed.port);
+}
+
+// The kernel may give a new knock the port of one whose end was not heard of yet.
+TEST(Announcements, TheLaterOfTwoWithOneAddressIsFound) {
+  Connections connections(10, 1);
+  const Endpoint from{ip("127.0.0.1"), 40000}, listener{ip("127.0.0.1"), 80};
+  std::vector<ConnectionId> ids;
+  for (int i = 0; i < 2; ++i) {
+    Connection connection;
+    connection.within = true;
+    connection.knocked_at = listener;
+    connection.source = {ip("127.0.0.1"), static_cast<uint16_t>(50000 + i)};
+    Connection& added = connections.add(std::move(connection));
+    connections.announce(added, from);
+    ids.push_back(added.id);
+  }
+  EXPECT_EQ(connections.find_announced(from, listener)->id, ids[1]);
+  connections.erase(ids[0]);
+  ASSERT_NE(connections.find_announced(from, listener), nullptr);
+  connections.claimed(*connections.find(ids[1]));
+  EXPECT_EQ(connections.find_announced(from, listener), nullptr);
+}
+
+}  // namespace
+}  // namespace mercury::sockets::test
