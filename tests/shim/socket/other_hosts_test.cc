@@ -12,8 +12,8 @@ TEST_F(OtherHosts, TheFirstConnectionSaysHelloAndTheAnswerOpensIt) {
   lanes = {at("10.0.0.1:7470"), at("10.0.0.1:7471")};
   const auto connecting = connect(1, kServer);
   const auto asked = take<command::Connect>();
-  EXPECT_TRUE(SocketManager::is_own(asked.token));
-  EXPECT_FALSE(SocketManager::is_own(Token(7)));
+  EXPECT_TRUE(is_socket_token(asked.token));
+  EXPECT_FALSE(is_socket_token(Token(7)));
   EXPECT_EQ(asked.job, kNoJob);
   EXPECT_EQ(asked.remote, at("10.0.0.2:7470"));
   EXPECT_EQ(asked.key, policy.key);
@@ -206,13 +206,13 @@ TEST_F(OtherHosts, HellosAreAnsweredByWhoProvesTheSecret) {
   wire::Hello hello;
   hello.kind = wire::SessionKind::kData;
   hello.features = wire::kFeatureStreams;
-  hello.job = SocketPolicy::kService;
+  hello.job = kSocketService;
   hello.nonce[2] = 9;
   hello.proof = prove(policy.key, hello);
   tell(event::HelloReceived{5, at("10.0.0.2:7470"), hello});
   const auto accepted = take<command::Accept>();
   EXPECT_EQ(accepted.hello, 5U);
-  EXPECT_TRUE(SocketManager::is_own(accepted.token));
+  EXPECT_TRUE(is_socket_token(accepted.token));
   EXPECT_EQ(accepted.job, kNoJob);
   EXPECT_EQ(accepted.key, policy.key);
   EXPECT_EQ(accepted.answer.features, wire::kFeatureStreams);
@@ -230,7 +230,7 @@ TEST_F(OtherHosts, HellosAreAnsweredByWhoProvesTheSecret) {
 TEST_F(OtherHosts, HellosThatAreRefused) {
   const auto refused = [&](const Endpoint& remote, wire::Hello hello, const wire::Key& key) {
     hello.kind = wire::SessionKind::kData;
-    hello.job = SocketPolicy::kService;
+    hello.job = kSocketService;
     hello.proof = prove(key, hello);
     tell(event::HelloReceived{6, remote, hello});
     return take<command::Refuse>();
@@ -253,7 +253,7 @@ TEST_F(OtherHosts, SoManySessionsOfOthersAreAccepted) {
   accept_session(at("10.0.0.3:7470"));
   wire::Hello hello;
   hello.features = wire::kFeatureStreams;
-  hello.job = SocketPolicy::kService;
+  hello.job = kSocketService;
   hello.proof = prove(policy.key, hello);
   tell(event::HelloReceived{7, at("10.0.0.4:7470"), hello});
   const auto refused = take<command::Refuse>();
