@@ -8,7 +8,7 @@
 namespace mercury::sockets {
 namespace {
 
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kPreambleVersion = 1;
 
 struct PreambleWire {
   uint8_t version;
@@ -24,7 +24,7 @@ static_assert(sizeof(PreambleWire) == sizeof(PreambleBytes));
 }  // namespace
 
 PreambleBytes encode(const Preamble& preamble) {
-  const PreambleWire wire{kVersion,
+  const PreambleWire wire{kPreambleVersion,
                           preamble.priority,
                           wire::Be16(preamble.source.port),
                           preamble.source.ip.bytes,
@@ -39,7 +39,7 @@ PreambleBytes encode(const Preamble& preamble) {
 std::optional<Preamble> decode_preamble(std::span<const std::byte, sizeof(PreambleBytes)> bytes) {
   PreambleWire wire;
   std::memcpy(&wire, bytes.data(), sizeof wire);
-  if (wire.version != kVersion || wire.priority > kMostPriority) return std::nullopt;
+  if (wire.version != kPreambleVersion || wire.priority > kMostPriority) return std::nullopt;
   Preamble preamble;
   preamble.priority = wire.priority;
   preamble.source = {IpAddress{wire.source}, wire.source_port.value()};

@@ -8,7 +8,7 @@ namespace mercury::sockets {
 namespace {
 
 constexpr uint32_t kMagic = 0x4d534f43;  // "MSOC"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kRequestVersion = 1;
 
 struct Address {
   std::array<uint8_t, 16> ip;
@@ -74,10 +74,10 @@ Result<Wire> read(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof wire.magic + sizeof wire.version) return not_one();
   std::memcpy(&wire, bytes.data(), sizeof wire.magic + sizeof wire.version);
   if (wire.magic != kMagic) return not_one();
-  if (wire.version != kVersion) {
+  if (wire.version != kRequestVersion) {
     return Error(Errc::kVersionMismatch,
                  "sockets speak version " + std::to_string(wire.version) + " there and " +
-                     std::to_string(kVersion) +
+                     std::to_string(kRequestVersion) +
                      " here: mercury-stackd and libmercury_preload.so are of two releases");
   }
   if (bytes.size() != sizeof wire) return not_one();
@@ -94,7 +94,7 @@ Error unknown(const char* what, unsigned number) {
 RequestBytes encode(const Request& request) {
   RequestWire out{};
   out.magic = kMagic;
-  out.version = kVersion;
+  out.version = kRequestVersion;
   out.kind = static_cast<uint8_t>(request.kind);
   out.option = static_cast<uint8_t>(request.option);
   out.priority = request.priority;
@@ -110,7 +110,7 @@ RequestBytes encode(const Request& request) {
 ReplyBytes encode(const Reply& reply) {
   ReplyWire out{};
   out.magic = kMagic;
-  out.version = kVersion;
+  out.version = kRequestVersion;
   out.kind = static_cast<uint8_t>(reply.kind);
   out.id = reply.id;
   out.value = reply.value;

@@ -11,7 +11,7 @@
 #include "shim/channel/unique_fd.h"
 #include "shim/socket/connection.h"
 #include "shim/socket/preamble.h"
-#include "transport/flow/stream/stream_events.h"
+#include "transport/engine/stream_service.h"
 
 namespace mercury {
 

@@ -37,7 +37,7 @@ struct RelayConfig {
                           .send_bytes = 1 << 20,
                           .shared_window_bytes = 32 << 20,
                           .shared_send_bytes = 32 << 20};
-  // For a peer to finish a connection that the program has closed (Linux: tcp_fin_timeout).
+  // For a peer to finish a connection that the program has closed: as long as Linux waits.
   uint64_t orphan_ns = 60'000'000'000;
 };
 
