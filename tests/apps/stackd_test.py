@@ -425,7 +425,7 @@ class StackdTest(unittest.TestCase):
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
         daemon = self.daemon("max_programs = 64\n")
         self.assertEqual(daemon.status()["descriptor_limit"], before[1])
-        self.assertNotIn("LimitNOFILE", daemon.log())
+        self.assertNotIn("attach.max_programs", daemon.log())
 
     def replay(self, daemon, addresses, rank, *options):
         """A worker at that daemon, of a job with as many workers as servers."""

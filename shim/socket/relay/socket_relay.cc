@@ -148,6 +148,7 @@ void SocketRelay::on_stream_opened(SessionSlot session, StreamId stream) {
     if (slot == session) connection.token = token;
   }
   bind(connection, session, stream);
+  await_peer(connection);
 }
 
 void SocketRelay::on_stream_readable(SessionSlot session, StreamId stream) {

@@ -37,8 +37,9 @@ struct RelayConfig {
                           .send_bytes = 1 << 20,
                           .shared_window_bytes = 32 << 20,
                           .shared_send_bytes = 32 << 20};
-  // For a peer to finish a connection that the program has closed: as long as Linux waits.
-  uint64_t orphan_ns = 60'000'000'000;
+  // For a peer to finish a connection that the program has closed, as long as Linux waits; and to
+  // say what it has opened a stream for.
+  uint64_t patience_ns = 60'000'000'000;
 };
 
 class SocketRelay {
@@ -80,11 +81,14 @@ class SocketRelay {
   void block(SessionSlot) noexcept {}
   void unblock(SessionSlot) noexcept {}
   bool awaits_nic() noexcept { return false; }
-  uint32_t poll(uint64_t now_ns) noexcept { return connection_count() == 0 ? 0 : run(now_ns); }
+  uint32_t poll(uint64_t now_ns) noexcept {
+    now_ns_ = now_ns;
+    return connections_ == 0 ? 0 : run();
+  }
   uint64_t next_deadline_ns() const noexcept {
     if (connections_ == 0) return kNever;
     if (!line_.empty()) return 0;
-    return orphans_.empty() ? kNever : orphans_.front().due_ns;
+    return awaited_.empty() ? kNever : awaited_.front().due_ns;
   }
   void forget(SessionSlot session);
   std::optional<Event> take_event() {
@@ -133,7 +137,7 @@ class SocketRelay {
   bool watch(Connection& connection);
 
   // socket_relay_carry.cc
-  uint32_t run(uint64_t now_ns);
+  uint32_t run();
   void take_edges();
   void on_edges(const epoll_event& event);
   void queue(Connection& connection);
@@ -145,7 +149,8 @@ class SocketRelay {
   void reset(Connection& connection, Errc code);
   void end(Connection& connection, Errc code);
   void orphan(Connection& connection);
-  void end_orphans();
+  void await_peer(const Connection& connection);
+  void lose_patience();
 
   const RelayConfig config_;
   Counters& counters_;
@@ -160,11 +165,11 @@ class SocketRelay {
   std::unordered_map<uint64_t, uint32_t> by_asked_;
   std::deque<Ref> waiting_;  // for streams
   Fifo<Ref> line_;           // with something to do
-  struct Orphan {
+  struct Awaited {
     Ref ref;
     uint64_t due_ns = 0;
   };
-  std::deque<Orphan> orphans_;  // the program has closed them, the peer has not; by time
+  std::deque<Awaited> awaited_;  // their peers are, or were; by time
   std::deque<Event> events_;
   std::vector<std::byte> scratch_;
   uint64_t last_asked_ = 0;

@@ -14,10 +14,9 @@ constexpr int kMostEdges = 64;  // that a pass looks at
 
 }  // namespace
 
-uint32_t SocketRelay::run(uint64_t now_ns) {
-  now_ns_ = now_ns;
+uint32_t SocketRelay::run() {
   if (poller_) take_edges();
-  end_orphans();
+  lose_patience();
   uint32_t turns = 0;
   size_t carried = 0;
   for (size_t left = line_.size(); left > 0 && carried < kPassBytes; --left, ++turns) {
@@ -179,14 +178,20 @@ void SocketRelay::end(Connection& connection, Errc code) {
 void SocketRelay::orphan(Connection& connection) {
   connection.orphaned = true;
   if (connection.abort_on_close) return reset(connection, Errc::kPeerLeft);
-  orphans_.push_back({ref_of(connection), now_ns_ + config_.orphan_ns});
+  await_peer(connection);
 }
 
-void SocketRelay::end_orphans() {
-  while (!orphans_.empty() && orphans_.front().due_ns <= now_ns_) {
-    Connection* connection = find(orphans_.front().ref);
-    orphans_.pop_front();
-    if (connection != nullptr) reset(*connection, Errc::kTimedOut);
+void SocketRelay::await_peer(const Connection& connection) {
+  awaited_.push_back({ref_of(connection), now_ns_ + config_.patience_ns});
+}
+
+void SocketRelay::lose_patience() {
+  while (!awaited_.empty() && awaited_.front().due_ns <= now_ns_) {
+    Connection* connection = find(awaited_.front().ref);
+    awaited_.pop_front();
+    if (connection == nullptr) continue;
+    const bool silent = connection->state == State::kAsked && connection->asked == 0;
+    if (silent || connection->orphaned) reset(*connection, Errc::kTimedOut);
   }
 }
 

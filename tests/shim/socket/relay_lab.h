@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -50,9 +51,27 @@ inline std::pair<ProgramEnd, UniqueFd> make_pair_of_ends() {
   return {ProgramEnd{UniqueFd(ends[0])}, UniqueFd(ends[1])};
 }
 
+// The relay, on whose engine a test may open streams of its own, as a hostile peer would.
+class OpenRelay : public SocketRelay {
+ public:
+  using SocketRelay::SocketRelay;
+  void attach(StreamHost& host) {
+    host_ = &host;
+    SocketRelay::attach(host);
+  }
+  uint32_t poll(uint64_t now_ns) noexcept {
+    if (once) std::exchange(once, nullptr)(*host_);
+    return SocketRelay::poll(now_ns);
+  }
+  std::function<void(StreamHost&)> once;  // in the next pass
+
+ private:
+  StreamHost* host_ = nullptr;
+};
+
 class RelayHost {
  public:
-  using Engine = mercury::Engine<sim::SimPort, SocketRelay>;
+  using Engine = mercury::Engine<sim::SimPort, OpenRelay>;
   using Commands = std::pair<Engine::CommandRing::Producer, Engine::CommandRing::Consumer>;
   using Events = std::pair<Engine::EventRing::Producer, Engine::EventRing::Consumer>;
 
@@ -89,7 +108,7 @@ class RelayHost {
 
   const sim::HostId host;
   const std::unique_ptr<Counters> counters = std::make_unique<Counters>();
-  SocketRelay relay;
+  OpenRelay relay;
   std::unique_ptr<sim::SimPort> port;
   Engine engine;
   // What it answers when it is asked; accepted ones get these numbers.

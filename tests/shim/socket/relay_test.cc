@@ -191,7 +191,7 @@ TEST(SocketRelay, AbortOnCloseResets) {
 
 TEST(SocketRelay, AConnectionThatItsPeerDoesNotFinishEndsInTime) {
   RelayConfig config;
-  config.orphan_ns = 5'000 * kMs;
+  config.patience_ns = 5'000 * kMs;
   RelayLab lab(1, config);
   auto [left, right] = lab.connected();
   left.fd.reset();
@@ -199,6 +199,35 @@ TEST(SocketRelay, AConnectionThatItsPeerDoesNotFinishEndsInTime) {
   EXPECT_EQ(lab.a().relay.connection_count(), 1U);
   ASSERT_TRUE(lab.run([&] { return lab.empty(); }, 2'000 * kMs));
   EXPECT_EQ(lab.a().ended.at(1), Errc::kTimedOut);
+}
+
+// b opens a stream and writes on it what is no connection.
+void write_from_b(RelayLab& lab, std::vector<std::byte> bytes) {
+  lab.b().relay.once = [bytes = std::move(bytes)](StreamHost& host) {
+    const Result<StreamId> stream = host.open_stream(SessionSlot(0));
+    ASSERT_TRUE(stream);
+    host.write_stream(SessionSlot(0), *stream, bytes);
+  };
+}
+
+TEST(SocketRelay, AStreamThatIsOpenedForNothingEndsInTime) {
+  RelayConfig config;
+  config.patience_ns = 5'000 * kMs;
+  RelayLab lab(1, config);
+  write_from_b(lab, std::vector<std::byte>(3));
+  ASSERT_TRUE(lab.run([&] { return lab.a().relay.connection_count() == 1; }));
+  lab.run_for(4'000 * kMs);
+  EXPECT_EQ(lab.a().relay.connection_count(), 1U);
+  ASSERT_TRUE(lab.run([&] { return lab.empty(); }, 2'000 * kMs));
+  EXPECT_TRUE(lab.a().asked.empty());
+}
+
+TEST(SocketRelay, WhatIsNoPreambleIsReset) {
+  RelayLab lab(1);
+  write_from_b(lab, std::vector<std::byte>(sizeof(sockets::PreambleBytes)));
+  lab.run_for(100 * kMs);
+  EXPECT_EQ(lab.a().relay.connection_count(), 0U);
+  EXPECT_TRUE(lab.a().asked.empty());
 }
 
 TEST(SocketRelay, ALostHostEndsItsConnections) {
