@@ -36,6 +36,29 @@ StreamRead Engine<P, S>::read_stream(SessionSlot slot, StreamId stream, std::spa
 }
 
 template <Port P, Service S>
+size_t Engine<P, S>::stream_room(SessionSlot slot, StreamId stream, std::span<iovec> parts) {
+  Streams* streams = streams_of(slot);
+  return streams == nullptr ? 0 : streams->room(stream, parts);
+}
+
+template <Port P, Service S>
+void Engine<P, S>::wrote_stream(SessionSlot slot, StreamId stream, size_t bytes) {
+  if (Streams* streams = streams_of(slot)) streams->wrote(stream, bytes);
+}
+
+template <Port P, Service S>
+Streams::Peeked Engine<P, S>::peek_stream(SessionSlot slot, StreamId stream,
+                                          std::span<iovec> parts) {
+  Streams* streams = streams_of(slot);
+  return streams == nullptr ? Streams::Peeked{} : streams->peek(stream, parts);
+}
+
+template <Port P, Service S>
+void Engine<P, S>::took_stream(SessionSlot slot, StreamId stream, size_t bytes) {
+  if (Streams* streams = streams_of(slot)) streams->took(stream, bytes);
+}
+
+template <Port P, Service S>
 void Engine<P, S>::finish_stream(SessionSlot slot, StreamId stream) {
   if (Streams* streams = streams_of(slot)) streams->finish(stream);
 }

@@ -40,6 +40,12 @@ class StreamHost : public SessionHost {
   // on.
   virtual StreamRead read_stream(SessionSlot session, StreamId stream,
                                  std::span<std::byte> out) = 0;
+  // Both without a copy (Streams::room and peek).
+  virtual size_t stream_room(SessionSlot session, StreamId stream, std::span<iovec> parts) = 0;
+  virtual void wrote_stream(SessionSlot session, StreamId stream, size_t bytes) = 0;
+  virtual Streams::Peeked peek_stream(SessionSlot session, StreamId stream,
+                                      std::span<iovec> parts) = 0;
+  virtual void took_stream(SessionSlot session, StreamId stream, size_t bytes) = 0;
   virtual void finish_stream(SessionSlot session, StreamId stream) = 0;  // nothing more is written
   virtual void reset_stream(SessionSlot session, StreamId stream, Errc code) = 0;
   // Below kStreamPriorities: of all sessions' streams of this engine those of the highest go first.

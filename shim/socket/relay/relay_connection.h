@@ -5,8 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include "shim/channel/unique_fd.h"
 #include "shim/socket/connection.h"
@@ -14,29 +12,6 @@
 #include "transport/engine/stream_service.h"
 
 namespace mercury {
-
-// Bytes that one side has given and the other has no room for.
-class Leftover {
- public:
-  bool empty() const { return first_ == bytes_.size(); }
-  std::span<const std::byte> bytes() const { return std::span(bytes_).subspan(first_); }
-  void keep(std::span<const std::byte> rest) {
-    bytes_.assign(rest.begin(), rest.end());
-    first_ = 0;
-  }
-  void taken(size_t count) {
-    first_ += count;
-    if (empty()) drop();
-  }
-  void drop() {
-    std::vector<std::byte>().swap(bytes_);  // an idle connection holds none
-    first_ = 0;
-  }
-
- private:
-  std::vector<std::byte> bytes_;
-  size_t first_ = 0;
-};
 
 struct RelayConnection {
   enum class State : uint8_t {
@@ -46,8 +21,6 @@ struct RelayConnection {
     kAsked,    // the peer's; preamble or our answer is due
     kOpen,
     kLeaving,  // refused: what still comes is not read by anybody
-    // The stream is over in order; the program has not taken all of it.
-    kDraining,
   };
   State state = State::kFree;
   uint32_t place = 0;  // in the relay's table
@@ -69,11 +42,8 @@ struct RelayConnection {
   // What is over.
   bool program_ended = false;  // it writes no more
   bool program_gone = false;   // nor reads
-  bool peer_ended = false;
-  bool end_told = false;  // to the program
-  bool orphaned = false;  // the program is gone, the peer has not finished
-  Leftover to_stream;
-  Leftover to_program;
+  bool end_told = false;       // to the program
+  bool orphaned = false;       // the program is gone, the peer has not finished
   sockets::Preamble preamble;
   sockets::PreambleBytes preamble_bytes{};
   uint8_t preamble_read = 0;

@@ -166,7 +166,6 @@ void SocketRelay::on_stream_readable(SessionSlot session, StreamId stream) {
       return queue(*connection);
     case State::kFree:
     case State::kWaiting:
-    case State::kDraining:
       return;
   }
 }
@@ -186,10 +185,6 @@ void SocketRelay::on_stream_closed(SessionSlot session, StreamId stream, Errc co
     case State::kAsking:
       return answered(*connection, sockets::Answer::kNobody);
     case State::kOpen:
-      if (code == Errc::kOk && !connection->to_program.empty()) {
-        connection->state = State::kDraining;
-        return;
-      }
       return end(*connection, code);
     case State::kAsked:
       if (connection->asked != 0)
@@ -198,7 +193,6 @@ void SocketRelay::on_stream_closed(SessionSlot session, StreamId stream, Errc co
     case State::kFree:
     case State::kWaiting:
     case State::kLeaving:
-    case State::kDraining:
       return free(*connection);
   }
 }

@@ -144,7 +144,6 @@ class SocketRelay {
   size_t carry(Connection& connection);
   size_t carry_out(Connection& connection);  // to the stream
   size_t carry_in(Connection& connection);   // to the program
-  std::optional<size_t> give(Connection& connection, std::span<const std::byte> bytes);
   void tell_end(Connection& connection);
   void reset(Connection& connection, Errc code);
   void end(Connection& connection, Errc code);
@@ -154,7 +153,7 @@ class SocketRelay {
 
   const RelayConfig config_;
   Counters& counters_;
-  UniqueFd poller_;  // as scratch_, made for the first connection
+  UniqueFd poller_;  // made for the first connection
   StreamHost* host_ = nullptr;
   size_t connections_ = 0;
   std::vector<std::unique_ptr<Connection>> places_;
@@ -171,7 +170,6 @@ class SocketRelay {
   };
   std::deque<Awaited> awaited_;  // their peers are, or were; by time
   std::deque<Event> events_;
-  std::vector<std::byte> scratch_;
   uint64_t last_asked_ = 0;
   uint64_t now_ns_ = 0;
 };

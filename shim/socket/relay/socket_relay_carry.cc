@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "shim/socket/relay/socket_relay.h"
 
@@ -11,6 +12,8 @@ namespace mercury {
 namespace {
 
 constexpr int kMostEdges = 64;  // that a pass looks at
+// Of a stream's memory that a turn reads or writes: kTurnBytes, wherever in a block they begin.
+constexpr size_t kTurnParts = SocketRelay::kTurnBytes / kStreamBlockBytes + 1;
 
 }  // namespace
 
@@ -58,102 +61,78 @@ void SocketRelay::queue(Connection& connection) {
 // --- a turn ------------------------------------------------------------------------------------
 
 size_t SocketRelay::carry(Connection& connection) {
+  if (connection.state != State::kOpen) return 0;
   const Ref ref = ref_of(connection);
-  size_t carried = 0;
-  if (connection.state == State::kOpen) carried += carry_out(connection);
+  size_t carried = carry_out(connection);
   if (find(ref) == nullptr) return carried;
   if (connection.program_gone && connection.program_ended && !connection.orphaned) {
     orphan(connection);
+    if (find(ref) == nullptr) return carried;
   }
-  if (find(ref) == nullptr) return carried;
   carried += carry_in(connection);
   if (find(ref) == nullptr) return carried;
-  const bool out = connection.state == State::kOpen && connection.program_readable &&
-                   !connection.program_ended && connection.stream_writable;
-  const bool in =
-      connection.program_writable && (connection.stream_readable || !connection.to_program.empty());
+  const bool out =
+      connection.program_readable && !connection.program_ended && connection.stream_writable;
+  const bool in = connection.program_writable && connection.stream_readable;
   if (out || in) queue(connection);
   return carried;
 }
 
+// The kernel copies from the program's socket into the stream's memory, and back.
 size_t SocketRelay::carry_out(Connection& connection) {
-  if (!connection.stream_writable || connection.program_ended) return 0;
-  size_t carried = connection.to_stream.bytes().size();
-  if (carried > 0) {
-    const size_t taken =
-        host_->write_stream(connection.session, connection.stream, connection.to_stream.bytes());
-    connection.stream_writable = taken == carried;
-    connection.to_stream.taken(taken);
-    counters_.add(Counter::kSocketBytesSent, taken);
-    if (!connection.stream_writable) return taken;
+  if (!connection.program_readable || !connection.stream_writable || connection.program_ended) {
+    return 0;
   }
-  if (!connection.program_readable) return carried;
-  const ssize_t got = recv(connection.end.get(), scratch_.data(), scratch_.size(), MSG_DONTWAIT);
-  if (got > 0) {
-    const std::span<const std::byte> bytes(scratch_.data(), static_cast<size_t>(got));
-    const size_t taken = host_->write_stream(connection.session, connection.stream, bytes);
-    counters_.add(Counter::kSocketBytesSent, taken);
-    connection.stream_writable = taken == bytes.size();
-    if (!connection.stream_writable) connection.to_stream.keep(bytes.subspan(taken));
-    return carried + bytes.size();
-  }
+  std::array<iovec, kTurnParts> parts;
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = host_->stream_room(connection.session, connection.stream, parts);
+  connection.stream_writable = message.msg_iovlen > 0;
+  if (!connection.stream_writable) return 0;
+  const ssize_t got = recvmsg(connection.end.get(), &message, MSG_DONTWAIT);
+  const int error = errno;
+  const size_t bytes = got > 0 ? static_cast<size_t>(got) : 0;
+  host_->wrote_stream(connection.session, connection.stream, bytes);
+  counters_.add(Counter::kSocketBytesSent, bytes);
   if (got == 0) {
     connection.program_ended = true;
     host_->finish_stream(connection.session, connection.stream);
-  } else if (errno == EAGAIN) {
+  } else if (got < 0 && error == EAGAIN) {
     connection.program_readable = false;
-  } else if (errno != EINTR) {  // it closed with bytes unread: the kernel would send RST
+  } else if (got < 0 && error != EINTR) {  // it closed with bytes unread: the kernel would send RST
     reset(connection, Errc::kPeerLeft);
   }
-  return carried;
+  return bytes;
 }
 
 size_t SocketRelay::carry_in(Connection& connection) {
-  size_t carried = 0;
-  if (!connection.to_program.empty()) {
-    const auto given = give(connection, connection.to_program.bytes());
-    if (!given) return 0;
-    connection.to_program.taken(*given);
-    carried = *given;
+  if (!connection.program_writable || !connection.stream_readable) return 0;
+  std::array<iovec, kTurnParts> parts;
+  const Streams::Peeked peeked = host_->peek_stream(connection.session, connection.stream, parts);
+  connection.stream_readable = peeked.parts > 0;
+  if (!connection.stream_readable) {
+    if (peeked.end) tell_end(connection);
+    return 0;
   }
-  if (connection.to_program.empty() && connection.state == State::kDraining) {
-    end(connection, Errc::kOk);
-    return carried;
-  }
-  if (!connection.to_program.empty() || !connection.stream_readable) return carried;
-  const StreamRead got = host_->read_stream(connection.session, connection.stream, scratch_);
-  connection.stream_readable = got.bytes == scratch_.size();
-  if (got.bytes > 0) {
-    const std::span<const std::byte> bytes(scratch_.data(), got.bytes);
-    const auto given = give(connection, bytes);
-    if (!given) return carried;
-    if (*given < bytes.size()) connection.to_program.keep(bytes.subspan(*given));
-    carried += bytes.size();
-  }
-  connection.peer_ended = connection.peer_ended || got.end;
-  tell_end(connection);
-  return carried;
-}
-
-// How many bytes the program's end takes. Nothing: the program has closed it, and with it the
-// connection.
-std::optional<size_t> SocketRelay::give(Connection& connection, std::span<const std::byte> bytes) {
-  if (!connection.program_writable) return 0;
-  const ssize_t sent =
-      send(connection.end.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+  size_t offered = 0;
+  for (size_t i = 0; i < peeked.parts; ++i) offered += parts[i].iov_len;
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = peeked.parts;
+  const ssize_t sent = sendmsg(connection.end.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent < 0 && errno != EAGAIN && errno != EINTR) {  // it has closed
     reset(connection, Errc::kPeerLeft);
-    return std::nullopt;
+    return 0;
   }
-  const size_t taken = sent < 0 ? 0 : static_cast<size_t>(sent);
-  connection.program_writable = taken == bytes.size();
-  counters_.add(Counter::kSocketBytesReceived, taken);
-  return taken;
+  const size_t bytes = sent > 0 ? static_cast<size_t>(sent) : 0;
+  connection.program_writable = bytes == offered;
+  host_->took_stream(connection.session, connection.stream, bytes);
+  counters_.add(Counter::kSocketBytesReceived, bytes);
+  return bytes;
 }
 
 void SocketRelay::tell_end(Connection& connection) {
-  if (!connection.peer_ended || connection.end_told || !connection.to_program.empty()) return;
-  connection.end_told = true;
+  if (std::exchange(connection.end_told, true)) return;
   shutdown(connection.end.get(), SHUT_WR);
 }
 

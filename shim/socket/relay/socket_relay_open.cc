@@ -98,10 +98,7 @@ void SocketRelay::start(Connection& connection) {
 }
 
 bool SocketRelay::watch(Connection& connection) {
-  if (!poller_) {
-    poller_.reset(epoll_create1(EPOLL_CLOEXEC));
-    scratch_.resize(kTurnBytes);
-  }
+  if (!poller_) poller_.reset(epoll_create1(EPOLL_CLOEXEC));
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.u64 = uint64_t{connection.life} << 32 | connection.place;

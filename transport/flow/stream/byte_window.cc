@@ -50,6 +50,39 @@ void ByteWindow::read(uint64_t offset, std::span<std::byte> out) const noexcept 
                  });
 }
 
+size_t ByteWindow::parts(uint64_t offset, size_t bytes, std::span<iovec> parts) const noexcept {
+  size_t count = 0;
+  for_each_block(offset, bytes, [&](uint64_t number, size_t within, size_t, size_t length) {
+    if (count == parts.size()) return;
+    std::byte* const block = blocks_[static_cast<size_t>(number - first_)]->bytes;
+    parts[count++] = {block + within, length};
+  });
+  return count;
+}
+
+size_t ByteWindow::reserve(uint64_t offset, size_t bytes, std::span<iovec> parts) {
+  if (blocks_.empty()) first_ = offset / kStreamBlockBytes;
+  const size_t most = parts.size() * kStreamBlockBytes - offset % kStreamBlockBytes;
+  bytes = std::min(bytes, most);
+  for_each_block(offset, bytes, [&](uint64_t number, size_t, size_t, size_t) {
+    const auto index = static_cast<size_t>(number - first_);
+    if (index >= blocks_.size()) blocks_.resize(index + 1);
+    if (blocks_[index] == nullptr) blocks_[index] = take();
+  });
+  return this->parts(offset, bytes, parts);
+}
+
+void ByteWindow::extend(uint64_t end) {
+  end_ = std::max(end_, end);
+  const size_t used =
+      static_cast<size_t>((end_ + kStreamBlockBytes - 1) / kStreamBlockBytes - first_);
+  while (blocks_.size() > used) {
+    if (blocks_.back() != nullptr && pool_ != nullptr) pool_->give(std::move(blocks_.back()));
+    blocks_.pop_back();
+  }
+  if (blocks_.empty()) clear();
+}
+
 void ByteWindow::release_before(uint64_t offset) noexcept {
   if (offset >= end_) return clear();
   const uint64_t lowest = offset / kStreamBlockBytes;

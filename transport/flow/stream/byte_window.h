@@ -6,6 +6,8 @@
 // Owner/thread: one engine.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -58,6 +60,13 @@ class ByteWindow {
   void write(uint64_t offset, std::span<const std::byte> bytes);
   // What was written there.
   void read(uint64_t offset, std::span<std::byte> out) const noexcept;
+  // The same in place, as parts that follow one another; returns how many, at most parts.size().
+  size_t parts(uint64_t offset, size_t bytes, std::span<iovec> parts) const noexcept;
+  // Room for bytes from `offset` on, where nothing was written yet, in blocks that are new but for
+  // the first: as parts. Whatever is written there is made known by extend(), and blocks that
+  // nothing was written to are given back by it.
+  size_t reserve(uint64_t offset, size_t bytes, std::span<iovec> parts);
+  void extend(uint64_t end);
   // Nothing before `offset` is needed any more.
   void release_before(uint64_t offset) noexcept;
   void clear() noexcept;

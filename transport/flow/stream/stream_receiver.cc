@@ -45,9 +45,13 @@ size_t StreamReceiver::read(std::span<std::byte> out) noexcept {
   const size_t bytes = std::min(out.size(), readable());
   if (bytes == 0) return 0;
   bytes_.read(consumed_, out.first(bytes));
+  consume(bytes);
+  return bytes;
+}
+
+void StreamReceiver::consume(size_t bytes) noexcept {
   consumed_ += bytes;
   bytes_.release_before(consumed_);
-  return bytes;
 }
 
 void StreamReceiver::discard_to(uint64_t offset) noexcept {

@@ -29,6 +29,11 @@ class StreamReceiver {
 
   // The first out.size() readable bytes, which stay; there are as many.
   void peek(std::span<std::byte> out) const noexcept { bytes_.read(consumed_, out); }
+  // The first readable bytes in place, as parts; returns how many parts.
+  size_t peek(std::span<iovec> parts) const noexcept {
+    return bytes_.parts(consumed_, readable(), parts);
+  }
+  void consume(size_t bytes) noexcept;  // as many are readable
   // At most out.size() bytes; returns how many.
   size_t read(std::span<std::byte> out) noexcept;
   // Forgets all that is kept and takes everything up to `offset` for consumed.

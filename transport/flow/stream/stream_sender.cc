@@ -10,6 +10,12 @@ void StreamSender::append(std::span<const std::byte> bytes) {
   unacknowledged_bytes_ += bytes.size();
 }
 
+void StreamSender::appended(size_t bytes) {
+  end_ += bytes;
+  unacknowledged_bytes_ += bytes;
+  bytes_.extend(end_);
+}
+
 std::optional<StreamSender::Segment> StreamSender::next(uint32_t most,
                                                         uint64_t limit) const noexcept {
   if (lost_ > 0) {

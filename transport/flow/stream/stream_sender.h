@@ -20,6 +20,11 @@ class StreamSender {
   explicit StreamSender(BlockPool* pool = nullptr) : bytes_(pool) {}
 
   void append(std::span<const std::byte> bytes);
+  // The same in place: room for `bytes`, and how many were written there.
+  size_t reserve(size_t bytes, std::span<iovec> parts) {
+    return bytes_.reserve(end_, bytes, parts);
+  }
+  void appended(size_t bytes);
   void finish() noexcept { finished_ = true; }  // nothing is appended any more
 
   struct Segment {

@@ -78,12 +78,47 @@ void Streams::note_kept(Stream& stream) noexcept {
   stream.kept_extra_bytes = extra;
 }
 
+uint64_t Streams::room_bytes(const Stream& stream) const noexcept {
+  const uint64_t limit = send_limit_bytes(stream);
+  return limit - std::min(limit, stream.out.kept_bytes());
+}
+
+size_t Streams::room(StreamId id, std::span<iovec> parts) {
+  Stream* stream = find_for_service(id);
+  if (stream == nullptr || stream->out.finished()) return 0;
+  const uint64_t bytes = room_bytes(*stream);
+  stream->wants_room = stream->wants_room || bytes == 0;
+  return bytes == 0 ? 0 : stream->out.reserve(static_cast<size_t>(bytes), parts);
+}
+
+void Streams::wrote(StreamId id, size_t bytes) {
+  Stream* stream = find_for_service(id);
+  if (stream == nullptr || stream->out.finished()) return;
+  stream->out.appended(bytes);
+  note_kept(*stream);
+  queue(id.value, *stream);
+}
+
+Streams::Peeked Streams::peek(StreamId id, std::span<iovec> parts) {
+  Stream* stream = find_for_service(id);
+  if (stream == nullptr || stream->code != Errc::kOk) return {};
+  Peeked peeked{stream->in.peek(parts), stream->ended()};
+  stream->wants_bytes = stream->wants_bytes || peeked.parts == 0;
+  if (peeked.end) settle(id.value, *stream);
+  return peeked;
+}
+
+void Streams::took(StreamId id, size_t bytes) {
+  Stream* stream = find_for_service(id);
+  if (stream == nullptr || stream->code != Errc::kOk || bytes == 0) return;
+  stream->in.consume(bytes);
+  note_read(id.value, *stream);
+}
+
 size_t Streams::write(StreamId id, std::span<const std::byte> bytes) {
   Stream* stream = find_for_service(id);
   if (stream == nullptr || stream->out.finished()) return 0;
-  const uint64_t limit = send_limit_bytes(*stream);
-  const uint64_t room = limit - std::min(limit, stream->out.kept_bytes());
-  const auto take = static_cast<size_t>(std::min<uint64_t>(bytes.size(), room));
+  const auto take = static_cast<size_t>(std::min<uint64_t>(bytes.size(), room_bytes(*stream)));
   if (take > 0) {
     stream->out.append(bytes.first(take));
     note_kept(*stream);

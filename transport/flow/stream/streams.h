@@ -50,6 +50,18 @@ class Streams {
   // Returns how many bytes were taken; if not all, on_stream_writable follows.
   size_t write(StreamId stream, std::span<const std::byte> bytes);
   StreamRead read(StreamId stream, std::span<std::byte> out);
+  // Both without a copy, for whoever reads or writes by iovec. What room() gave is valid until
+  // wrote(), which says how much of it was written, maybe nothing; no room: on_stream_writable
+  // follows.
+  size_t room(StreamId stream, std::span<iovec> parts);
+  void wrote(StreamId stream, size_t bytes);
+  struct Peeked {
+    size_t parts = 0;
+    bool end = false;  // the peer has finished, and nothing is left: there are no parts
+  };
+  // What has come in order; it stays until took(). Nothing there: on_stream_readable follows.
+  Peeked peek(StreamId stream, std::span<iovec> parts);
+  void took(StreamId stream, size_t bytes);
   void finish(StreamId stream);  // nothing is written any more
   void reset(StreamId stream, Errc code);
   // Below kStreamPriorities. Segments that wait go by it too.
@@ -138,6 +150,7 @@ class Streams {
   void stop_sending(uint32_t id, Stream& stream, Errc code);
   void note_arrived(uint32_t id, Stream& stream);
   void note_read(uint32_t id, Stream& stream);
+  uint64_t room_bytes(const Stream& stream) const noexcept;
   void note_kept(Stream& stream) noexcept;
   void note_room(uint32_t id, Stream& stream);
   void signal(uint32_t id, Stream& stream);
