@@ -159,6 +159,14 @@ Peers::Settled Peers::on_timer(uint64_t now_ns) {
   return settled;
 }
 
+void Peers::drop_oldest_unproven() {
+  const auto oldest = std::find_if(accepted_.begin(), accepted_.end(),
+                                   [](const auto& entry) { return !entry.second.opened; });
+  host_.send(oldest->second.lane,
+             command::CloseSession{oldest->first, Errc::kLimit, "too many that show nothing"});
+  accepted_.erase(oldest);
+}
+
 void Peers::on_hello(LaneId lane, const event::HelloReceived& hello) {
   const auto refuse = [&](Errc code, const std::string& text) {
     host_.send(lane, command::Refuse{hello.hello, code, text});
@@ -177,12 +185,15 @@ void Peers::on_hello(LaneId lane, const event::HelloReceived& hello) {
   if ((hello.body.features & wire::kFeatureStreams) == 0) {
     return refuse(Errc::kUnsupported, "sockets need byte streams");
   }
-  if (accepted_.size() >= policy_.max_hosts) {
+  const auto opened = static_cast<size_t>(std::count_if(
+      accepted_.begin(), accepted_.end(), [](const auto& entry) { return entry.second.opened; }));
+  if (opened >= policy_.max_hosts) {
     note(hello.remote, "refused: sockets.max_hosts = " + std::to_string(policy_.max_hosts) +
                            " sessions of other hosts are open");
     return refuse(Errc::kLimit, "this host has sockets.max_hosts = " +
                                     std::to_string(policy_.max_hosts) + " sessions of others");
   }
+  if (accepted_.size() - opened >= kMostUnproven) drop_oldest_unproven();
   const Token token = next_token();
   accepted_[token] = {lane};
   wire::HelloAck answer;

@@ -42,6 +42,8 @@ class Peers {
  public:
   // HELLOs that nobody answers each take a session of the engine for a while; jobs need them, too.
   static constexpr size_t kMostHellos = 64;
+  // Sessions of others that have shown nothing but a HELLO, which somebody may have recorded.
+  static constexpr size_t kMostUnproven = 64;
   using Notice = std::function<void(const std::string&)>;
 
   // All must outlive it.
@@ -74,6 +76,7 @@ class Peers {
   };
   bool make_room();
   bool make_room_for_hello();
+  void drop_oldest_unproven();
   void ask(const IpAddress& ip, Peer& peer, uint64_t now_ns);
   void close(Peer& peer, Errc code, const std::string& text);
   std::vector<Waiting> silence(Peer& peer, uint64_t now_ns);
@@ -86,7 +89,7 @@ class Peers {
   const Notice notice_;
   std::map<IpAddress, Peer> peers_;
   std::unordered_map<Token, IpAddress> tokens_;  // Peer::token
-  std::unordered_map<Token, Accepted> accepted_;
+  std::map<Token, Accepted> accepted_;           // the oldest first
   Deadlines<Token> probes_;
   uint64_t last_token_ = 0;
   size_t last_lane_ = 0;

@@ -78,10 +78,10 @@ void SocketManager::State::on_session_closed(const event::SessionClosed& closed,
   for (const ConnectionId id : connections.on_session(closed.token)) {
     Connection* connection = connections.find(id);
     if (connection == nullptr) continue;
-    if (connection->state == Connection::State::kAsking) give_up(*connection);
-    // The relay has no use for an answer.
-    if (connection->state == Connection::State::kKnocking) {
-      end_knock(id);
+    if (connection->state == Connection::State::kAsking) {
+      give_up(*connection);
+    } else if (connection->state == Connection::State::kKnocking) {
+      end_knock(id);  // the relay has no use for an answer
       connections.erase(id);
     }
   }

@@ -263,6 +263,27 @@ TEST_F(OtherHosts, SoManySessionsOfOthersAreAccepted) {
   accept_session(at("10.0.0.4:7470"));
 }
 
+// A HELLO that somebody has recorded opens nothing, and keeps nobody out.
+TEST_F(OtherHosts, SoManySessionsHaveShownNothing) {
+  policy.max_hosts = 1;
+  wire::Hello hello;
+  hello.features = wire::kFeatureStreams;
+  hello.job = SocketPolicy::kService;
+  hello.proof = prove(policy.key, hello);
+  std::vector<Token> accepted;
+  for (uint64_t i = 1; i <= 64; ++i) {
+    tell(event::HelloReceived{i, at("10.0.0.4:7470"), hello});
+    accepted.push_back(take<command::Accept>().token);
+  }
+  tell(event::HelloReceived{65, at("10.0.0.2:7470"), hello});
+  const auto closed = take<command::CloseSession>();
+  EXPECT_EQ(closed.token, accepted[0]);
+  EXPECT_EQ(closed.code, Errc::kLimit);
+  tell(event::SessionOpened{take<command::Accept>().token, {}});
+  tell(event::SessionOpened{accepted[0], {}});  // they crossed
+  EXPECT_EQ(manager().snapshot().sessions, 1U);
+}
+
 TEST_F(OtherHosts, ADaemonThatServesNoneRefusesHellos) {
   policy.serve = false;
   tell(event::HelloReceived{7, at("10.0.0.4:7470"), {}});
