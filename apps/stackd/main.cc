@@ -35,9 +35,9 @@ void provide_descriptors(const mercury::StackdConfig& config) {
   const uint64_t room = mercury::socket_connections(config, limit);
   if (config.sockets_serve && room < config.sockets_max_connections) {
     spdlog::info(
-        "{} descriptors leave room for {} of sockets.max_connections = {}; others are the kernel's "
-        "(LimitNOFILE in the unit, ulimit -n)",
-        limit, room, config.sockets_max_connections);
+        "{} of sockets.max_connections = {} fit into {} descriptors (ulimit -n); more are the "
+        "kernel's",
+        room, config.sockets_max_connections, limit);
   }
 }
 
