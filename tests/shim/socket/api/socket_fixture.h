@@ -16,7 +16,7 @@
 #include "shim/socket/api/descriptors.h"
 #include "shim/socket/api/mercurystack/socket.h"
 #include "shim/socket/api/process.h"
-#include "tests/shim/socket/fake_daemon.h"
+#include "tests/shim/socket/api/fake_daemon.h"
 
 namespace mercury {
 

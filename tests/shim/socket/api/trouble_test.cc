@@ -8,7 +8,7 @@
 #include <chrono>
 #include <thread>
 
-#include "tests/shim/socket/socket_fixture.h"
+#include "tests/shim/socket/api/socket_fixture.h"
 
 namespace mercury {
 namespace {

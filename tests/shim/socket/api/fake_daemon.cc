@@ -1,4 +1,4 @@
-#include "tests/shim/socket/fake_daemon.h"
+#include "tests/shim/socket/api/fake_daemon.h"
 
 #include <netinet/in.h>
 #include <poll.h>

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "shim/socket/api/option_rows.h"
-#include "tests/shim/socket/socket_fixture.h"
+#include "tests/shim/socket/api/socket_fixture.h"
 
 namespace mercury {
 namespace {
