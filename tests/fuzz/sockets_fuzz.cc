@@ -33,7 +33,7 @@ constexpr uint32_t kMostConnections = 8, kMostListeners = 6, kMostHosts = 4;
 SocketPolicy policy() {
   SocketPolicy policy;
   policy.networks = {{IpAddress::v4(10, 0, 0, 0), 8}};
-  policy.key = derive_job_key(SocketPolicy::kService, "secret");
+  policy.key = derive_job_key(kSocketService, "secret");
   policy.silence_ns = 100 * kMs;
   policy.answer_ns = 300 * kMs;
   policy.max_connections = kMostConnections;
@@ -279,7 +279,7 @@ class World {
 
   void hello(Input& record, LaneId lane) {
     wire::Hello hello;
-    hello.job = SocketPolicy::kService;
+    hello.job = kSocketService;
     hello.features = record.byte() < 224 ? wire::kFeatureStreams : wire::kFeatureNone;
     hello.nonce[0] = record.byte();
     hello.proof = prove(policy_.key, hello);

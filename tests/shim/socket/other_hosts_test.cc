@@ -268,7 +268,7 @@ TEST_F(OtherHosts, SoManySessionsHaveShownNothing) {
   policy.max_hosts = 1;
   wire::Hello hello;
   hello.features = wire::kFeatureStreams;
-  hello.job = SocketPolicy::kService;
+  hello.job = kSocketService;
   hello.proof = prove(policy.key, hello);
   std::vector<Token> accepted;
   for (uint64_t i = 1; i <= 64; ++i) {
