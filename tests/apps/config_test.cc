@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "apps/stackd/config_table.h"
+#include "apps/stackd/descriptors.h"
 
 namespace mercury {
 namespace {
@@ -197,6 +198,53 @@ TEST_F(ConfigTest, JobsAreCheckedAndSecretsNotShown) {
       "[[job]]\nname = \"a\"\nsecret = \"hush\"\nsecret_file = \"" + path_.string() + "\"\n";
   EXPECT_EQ(error(both), "1: job.secret: expected one of secret and secret_file, got both");
   EXPECT_EQ(error("[job]\nname = \"a\"\n"), "1: job: expected [[job]], got one table or value");
+}
+
+TEST_F(ConfigTest, TheSecretOfSocketsIsNotShown) {
+  Result<StackdConfig> config = load("[sockets]\nsecret = \"hush\"\n");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->sockets_secret, "hush");
+  EXPECT_EQ(print_config(*config, false).find("hush"), std::string::npos);
+  EXPECT_NE(print_config(*config, false).find("secret = \"(hidden)\""), std::string::npos);
+  EXPECT_NE(print_config(*config, true).find("secret = \"hush\""), std::string::npos);
+  // What is wrong with it says no more.
+  EXPECT_EQ(error("[sockets]\nsecret = 12345\n"),
+            "2: sockets.secret: expected a string, got (hidden)");
+  const std::string bytes = load("", {"sockets.secret=\xff"
+                                      "hush"})
+                                .error()
+                                .message;
+  EXPECT_EQ(bytes, "--set: sockets.secret: expected text in UTF-8, got (hidden)");
+}
+
+TEST_F(ConfigTest, SocketsAreBesideTheAttachSocketThatIsNotTheDefault) {
+  EXPECT_EQ(sockets_path(*load("")), "/run/mercury/sockets.sock");
+  EXPECT_EQ(sockets_path(*load("[attach]\nsocket = \"/a/b.sock\"\n")), "/a/b.sock.tcp");
+  EXPECT_EQ(sockets_path(*load("[sockets]\nsocket = \"/c\"\n[attach]\nsocket = \"/a\"\n")), "/c");
+  EXPECT_EQ(error("[sockets]\nsocket = \"/a\"\n[attach]\nsocket = \"/a\"\n"),
+            "2: sockets.socket: expected another path than attach.socket");
+  EXPECT_EQ(error("[sockets]\nsocket = \"/" + std::string(107, 'a') + "\"\n"),
+            "2: sockets.socket: expected a path of at most 107 characters, got 108");
+  EXPECT_EQ(error("[sockets]\nsocket = \"/" + std::string(106, 'a') + "\"\n"), "(accepted)");
+}
+
+TEST_F(ConfigTest, NetworksOfSocketsArePrivateOnesUnlessOthersAreSaid) {
+  EXPECT_EQ(load("")->sockets_networks.size(), 6U);
+  const auto networks = load("[sockets]\nnetworks = [\"203.0.113.0/24\"]\n")->sockets_networks;
+  ASSERT_EQ(networks.size(), 1U);
+  EXPECT_EQ(networks[0].bits, 24);
+  EXPECT_TRUE(load("[sockets]\nnetworks = []\n")->sockets_networks.empty());
+}
+
+// Programs of jobs come first: connections have what is left.
+TEST_F(ConfigTest, ConnectionsHaveTheDescriptorsThatAreLeft) {
+  const StackdConfig config;
+  const uint64_t programs = descriptors_needed(config);
+  EXPECT_EQ(socket_connections(config, programs), 0U);
+  EXPECT_EQ(socket_connections(config, programs - 1), 0U);
+  EXPECT_EQ(socket_connections(config, programs + 3), 1U);
+  EXPECT_EQ(socket_connections(config, programs + 3 * 65536 - 1), 65535U);
+  EXPECT_EQ(socket_connections(config, 1 << 20), 65536U);
 }
 
 TEST_F(ConfigTest, SecretsComeFromFiles) {

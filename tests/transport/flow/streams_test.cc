@@ -1,111 +1,18 @@
 // The streams of one session, without the session: what a peer may do to them, and what they do to
 // each other.
-#include "transport/flow/stream/streams.h"
-
 #include <gtest/gtest.h>
 
-#include <array>
-#include <deque>
 #include <map>
 #include <random>
-#include <span>
 #include <string>
 #include <vector>
+
+#include "tests/transport/flow/streams_pair.h"
 
 namespace mercury {
 namespace {
 
-using Bytes = std::vector<std::byte>;
-using Verdict = Streams::Verdict;
-using wire::FrameType;
-
-constexpr uint32_t kMost = 1200;
-
-// One side: the streams, and what they said.
-struct Side : StreamEvents {
-  Side(bool active, const StreamConfig& config) : streams(SessionSlot(1), active, config, *this) {}
-  void on_stream_opened(SessionSlot, StreamId id) override { ++opened[id.value]; }
-  void on_stream_readable(SessionSlot, StreamId id) override {
-    ++readable[id.value];
-    if (reads) read(id.value);
-  }
-  void on_stream_writable(SessionSlot, StreamId id) override { ++writable[id.value]; }
-  void on_stream_closed(SessionSlot, StreamId id, Errc code) override {
-    EXPECT_TRUE(closed.emplace(id.value, code).second) << id.value;
-  }
-  void on_streams_available(SessionSlot) override { ++available; }
-  void read(uint32_t id) {
-    Bytes buffer(4000);
-    for (;;) {
-      const StreamRead part = streams.read(StreamId(id), buffer);
-      got[id].insert(got[id].end(), buffer.begin(),
-                     buffer.begin() + static_cast<std::ptrdiff_t>(part.bytes));
-      if (part.end) ended[id] = true;
-      if (part.bytes < buffer.size()) return;
-    }
-  }
-
-  Streams streams;
-  bool reads = true;
-  std::map<uint32_t, int> opened, readable, writable;
-  std::map<uint32_t, Errc> closed;
-  std::map<uint32_t, Bytes> got;
-  std::map<uint32_t, bool> ended;
-  int available = 0;
-};
-
-// Both, and frames between them, each lost with a probability.
-struct Pair {
-  explicit Pair(const StreamConfig& config = {}, uint32_t seed = 1)
-      : random(seed), a(true, config), b(false, config) {}
-
-  struct Flight {
-    Streams::Frame frame;
-    Bytes body;
-    bool from_a;
-  };
-  void send(Side& side) {
-    Bytes body(2 * kMost);
-    while (side.streams.signal_due() || side.streams.segment_bytes(kMost) > 0) {
-      const Streams::Frame frame = side.streams.signal_due()
-                                       ? side.streams.build_signal(body)
-                                       : side.streams.build_segment(body, kMost);
-      EXPECT_LE(frame.body_bytes, kMost);
-      flights.push_back({frame, Bytes(body.begin(), body.begin() + frame.body_bytes), &side == &a});
-    }
-  }
-  // Until nothing is under way.
-  void run(unsigned loss_percent = 0) {
-    for (;;) {
-      a.streams.tell();
-      b.streams.tell();
-      send(a);
-      send(b);
-      if (flights.empty()) return;
-      if (loss_percent > 0) std::swap(flights.front(), flights[random() % flights.size()]);
-      const Flight flight = flights.front();
-      flights.pop_front();
-      Side& from = flight.from_a ? a : b;
-      Side& to = flight.from_a ? b : a;
-      if (random() % 100 < loss_percent) {
-        from.streams.on_lost(flight.frame);
-        continue;
-      }
-      const Verdict verdict = to.streams.on_frame(flight.frame.type, flight.body);
-      ASSERT_EQ(verdict, Verdict::kTaken) << to.streams.broken();
-      if (random() % 100 < loss_percent) {  // it arrived, and nobody learns of it
-        from.streams.on_lost(flight.frame);
-      } else {
-        from.streams.on_acked(flight.frame);
-      }
-    }
-  }
-
-  std::mt19937 random;
-  std::deque<Flight> flights;
-  Side a;
-  Side b;
-};
+using namespace stream_tests;
 
 Bytes piece(uint32_t stream, uint64_t offset, size_t bytes, bool end = false) {
   Bytes body(wire::kStreamHeaderBytes + bytes, std::byte{7});
@@ -216,120 +123,6 @@ TEST(Streams, AnythingGoesThroughAndNothingIsLeft) {
     RandomTransfer transfer(seed);
     ASSERT_NO_FATAL_FAILURE(transfer.run());
     transfer.expect_all_arrived_and_nothing_left();
-  }
-}
-
-// Room and bytes in place: parts that a reader or writer fills as far as it likes.
-size_t fill(Side& side, StreamId id, size_t most, uint64_t& next) {
-  std::array<iovec, 5> parts;
-  const size_t count = side.streams.room(id, parts);
-  size_t bytes = 0;
-  for (const iovec& part : std::span(parts).first(count)) {
-    for (size_t i = 0; i < part.iov_len && bytes < most; ++i, ++bytes) {
-      static_cast<std::byte*>(part.iov_base)[i] = static_cast<std::byte>(next++ * 7 >> 3);
-    }
-  }
-  side.streams.wrote(id, bytes);
-  return bytes;
-}
-
-size_t drain(Side& side, StreamId id, size_t most, uint64_t& next, bool& end) {
-  std::array<iovec, 5> parts;
-  const Streams::Peeked peeked = side.streams.peek(id, parts);
-  end = end || peeked.end;
-  size_t bytes = 0;
-  for (const iovec& part : std::span(parts).first(peeked.parts)) {
-    for (size_t i = 0; i < part.iov_len && bytes < most; ++i, ++bytes) {
-      EXPECT_EQ(static_cast<std::byte*>(part.iov_base)[i], static_cast<std::byte>(next * 7 >> 3));
-      ++next;
-    }
-  }
-  side.streams.took(id, bytes);
-  return bytes;
-}
-
-TEST(Streams, BytesInPlaceAreTheSameBytes) {
-  for (uint32_t seed = 1; seed <= 20; ++seed) {
-    SCOPED_TRACE(seed);
-    Pair pair({}, seed);
-    pair.a.reads = pair.b.reads = false;
-    const StreamId id = *pair.a.streams.open();
-    uint64_t written = 0;
-    uint64_t read = 0;
-    bool end = false;
-    constexpr uint64_t kBytes = 300'000;
-    while (!end) {
-      // Whatever is written or taken of what is offered, maybe nothing.
-      const uint64_t most = std::min<uint64_t>(pair.random() % 9000, kBytes - written);
-      if (fill(pair.a, id, static_cast<size_t>(most), written) == 0 && written == kBytes) {
-        pair.a.streams.finish(id);
-      }
-      pair.run(20);
-      drain(pair.b, id, pair.random() % 9000, read, end);
-      ASSERT_LE(read, written);
-    }
-    EXPECT_EQ(read, kBytes);
-    pair.b.streams.finish(id);
-    pair.run();
-    EXPECT_EQ(pair.a.closed.at(id.value), Errc::kOk);
-    EXPECT_EQ(pair.b.closed.at(id.value), Errc::kOk);
-    EXPECT_EQ(pair.a.streams.block_bytes() + pair.b.streams.block_bytes(), 0U);
-  }
-}
-
-TEST(Streams, RoomThatNothingIsWrittenToHoldsNoMemory) {
-  Pair pair;
-  const StreamId id = *pair.a.streams.open();
-  uint64_t written = 0;
-  EXPECT_EQ(fill(pair.a, id, 0, written), 0U);
-  EXPECT_EQ(pair.a.streams.block_bytes(), 0U);
-  EXPECT_EQ(fill(pair.a, id, 1, written), 1U);
-  EXPECT_EQ(pair.a.streams.block_bytes(), kStreamBlockBytes);
-  EXPECT_EQ(fill(pair.a, id, 0, written), 0U);
-  EXPECT_EQ(pair.a.streams.block_bytes(), kStreamBlockBytes);
-}
-
-TEST(Streams, WhoHasNoRoomIsToldOfSome) {
-  Pair pair;
-  pair.b.reads = false;
-  const StreamId id = *pair.a.streams.open();
-  uint64_t written = 0;
-  while (fill(pair.a, id, 1 << 20, written) > 0) pair.run();
-  pair.run();
-  EXPECT_EQ(pair.a.writable[id.value], 0);
-  uint64_t read = 0;
-  bool end = false;
-  while (drain(pair.b, id, 1 << 20, read, end) > 0) pair.run();
-  EXPECT_EQ(pair.a.writable[id.value], 1);
-  EXPECT_EQ(read, written);
-  // And who found nothing to read is told of something, once.
-  const int told = pair.b.readable[id.value];
-  EXPECT_GT(fill(pair.a, id, 100, written), 0U);
-  pair.run();
-  EXPECT_EQ(pair.b.readable[id.value], told + 1);
-}
-
-TEST(Streams, PrioritiesGoFirstAndTheRestTakeTurns) {
-  Pair pair;
-  const Bytes much(4 * kMost);
-  std::vector<StreamId> ids;
-  for (int i = 0; i < 4; ++i) {
-    ids.push_back(*pair.a.streams.open());
-    pair.a.streams.write(ids.back(), much);
-  }
-  pair.a.streams.prioritise(ids[2], 5);  // what waits goes by it, too
-  pair.a.streams.prioritise(ids[3], 1);
-  std::vector<uint32_t> order;
-  Bytes body(2 * kMost);
-  while (pair.a.streams.segment_bytes(kMost) > 0) {
-    order.push_back(pair.a.streams.build_segment(body, kMost).stream);
-  }
-  const size_t each = order.size() / 4;
-  for (size_t i = 0; i < each; ++i) {
-    EXPECT_EQ(order[i], ids[2].value);
-    EXPECT_EQ(order[each + i], ids[3].value);
-    EXPECT_EQ(order[2 * each + 2 * i], ids[0].value);
-    EXPECT_EQ(order[2 * each + 2 * i + 1], ids[1].value);
   }
 }
 

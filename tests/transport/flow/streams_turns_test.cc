@@ -1,0 +1,132 @@
+// Streams that are read and written in place, and those that go before others.
+#include <gtest/gtest.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <vector>
+
+#include "tests/transport/flow/streams_pair.h"
+
+namespace mercury {
+namespace {
+
+using namespace stream_tests;
+
+// Room and bytes in place: parts that a reader or writer fills as far as it likes.
+size_t fill(Side& side, StreamId id, size_t most, uint64_t& next) {
+  std::array<iovec, 5> parts;
+  const size_t count = side.streams.room(id, parts);
+  size_t bytes = 0;
+  for (const iovec& part : std::span(parts).first(count)) {
+    for (size_t i = 0; i < part.iov_len && bytes < most; ++i, ++bytes) {
+      static_cast<std::byte*>(part.iov_base)[i] = static_cast<std::byte>(next++ * 7 >> 3);
+    }
+  }
+  side.streams.wrote(id, bytes);
+  return bytes;
+}
+
+size_t drain(Side& side, StreamId id, size_t most, uint64_t& next, bool& end) {
+  std::array<iovec, 5> parts;
+  const Streams::Peeked peeked = side.streams.peek(id, parts);
+  end = end || peeked.end;
+  size_t bytes = 0;
+  for (const iovec& part : std::span(parts).first(peeked.parts)) {
+    for (size_t i = 0; i < part.iov_len && bytes < most; ++i, ++bytes) {
+      EXPECT_EQ(static_cast<std::byte*>(part.iov_base)[i], static_cast<std::byte>(next * 7 >> 3));
+      ++next;
+    }
+  }
+  side.streams.took(id, bytes);
+  return bytes;
+}
+
+TEST(Streams, BytesInPlaceAreTheSameBytes) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Pair pair({}, seed);
+    pair.a.reads = pair.b.reads = false;
+    const StreamId id = *pair.a.streams.open();
+    uint64_t written = 0;
+    uint64_t read = 0;
+    bool end = false;
+    constexpr uint64_t kBytes = 300'000;
+    while (!end) {
+      // Whatever is written or taken of what is offered, maybe nothing.
+      const uint64_t most = std::min<uint64_t>(pair.random() % 9000, kBytes - written);
+      if (fill(pair.a, id, static_cast<size_t>(most), written) == 0 && written == kBytes) {
+        pair.a.streams.finish(id);
+      }
+      pair.run(20);
+      drain(pair.b, id, pair.random() % 9000, read, end);
+      ASSERT_LE(read, written);
+    }
+    EXPECT_EQ(read, kBytes);
+    pair.b.streams.finish(id);
+    pair.run();
+    EXPECT_EQ(pair.a.closed.at(id.value), Errc::kOk);
+    EXPECT_EQ(pair.b.closed.at(id.value), Errc::kOk);
+    EXPECT_EQ(pair.a.streams.block_bytes() + pair.b.streams.block_bytes(), 0U);
+  }
+}
+
+TEST(Streams, RoomThatNothingIsWrittenToHoldsNoMemory) {
+  Pair pair;
+  const StreamId id = *pair.a.streams.open();
+  uint64_t written = 0;
+  EXPECT_EQ(fill(pair.a, id, 0, written), 0U);
+  EXPECT_EQ(pair.a.streams.block_bytes(), 0U);
+  EXPECT_EQ(fill(pair.a, id, 1, written), 1U);
+  EXPECT_EQ(pair.a.streams.block_bytes(), kStreamBlockBytes);
+  EXPECT_EQ(fill(pair.a, id, 0, written), 0U);
+  EXPECT_EQ(pair.a.streams.block_bytes(), kStreamBlockBytes);
+}
+
+TEST(Streams, WhoHasNoRoomIsToldOfSome) {
+  Pair pair;
+  pair.b.reads = false;
+  const StreamId id = *pair.a.streams.open();
+  uint64_t written = 0;
+  while (fill(pair.a, id, 1 << 20, written) > 0) pair.run();
+  pair.run();
+  EXPECT_EQ(pair.a.writable[id.value], 0);
+  uint64_t read = 0;
+  bool end = false;
+  while (drain(pair.b, id, 1 << 20, read, end) > 0) pair.run();
+  EXPECT_EQ(pair.a.writable[id.value], 1);
+  EXPECT_EQ(read, written);
+  // And who found nothing to read is told of something, once.
+  const int told = pair.b.readable[id.value];
+  EXPECT_GT(fill(pair.a, id, 100, written), 0U);
+  pair.run();
+  EXPECT_EQ(pair.b.readable[id.value], told + 1);
+}
+
+TEST(Streams, PrioritiesGoFirstAndTheRestTakeTurns) {
+  Pair pair;
+  const Bytes much(4 * kMost);
+  std::vector<StreamId> ids;
+  for (int i = 0; i < 4; ++i) {
+    ids.push_back(*pair.a.streams.open());
+    pair.a.streams.write(ids.back(), much);
+  }
+  pair.a.streams.prioritise(ids[2], 5);  // what waits goes by it, too
+  pair.a.streams.prioritise(ids[3], 1);
+  std::vector<uint32_t> order;
+  Bytes body(2 * kMost);
+  while (pair.a.streams.segment_bytes(kMost) > 0) {
+    order.push_back(pair.a.streams.build_segment(body, kMost).stream);
+  }
+  const size_t each = order.size() / 4;
+  for (size_t i = 0; i < each; ++i) {
+    EXPECT_EQ(order[i], ids[2].value);
+    EXPECT_EQ(order[each + i], ids[3].value);
+    EXPECT_EQ(order[2 * each + 2 * i], ids[0].value);
+    EXPECT_EQ(order[2 * each + 2 * i + 1], ids[1].value);
+  }
+}
+
+}  // namespace
+}  // namespace mercury
