@@ -17,7 +17,7 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 
-std::string name_of(SocketProgram id) { return "sockets: program " + std::to_string(id); }
+std::string program_text(SocketProgram id) { return "sockets: program " + std::to_string(id); }
 
 }  // namespace
 
@@ -103,7 +103,7 @@ void SocketServer::on_readable(SocketProgram id) {
       packet ? sockets::decode_request(packet->bytes) : Result<sockets::Request>(packet.error());
   if (!request || found->second->waits) {
     hooks_.notice(
-        name_of(id) + ": " +
+        program_text(id) + ": " +
         (request ? "a request before the reply to the last one" : request.error().message) +
         "; disconnected");
     return disconnect(id);
@@ -133,7 +133,7 @@ void SocketServer::reply(SocketProgram id, const sockets::Reply& reply, const Un
   if (sent) return;
   // Room for some replies is there, and a program has one at a time.
   if (sent.error().code == Errc::kAgain) {
-    hooks_.notice(name_of(id) + " does not read its replies and is disconnected");
+    hooks_.notice(program_text(id) + " does not read its replies and is disconnected");
   }
   disconnect(id);
 }

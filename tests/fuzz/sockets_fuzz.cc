@@ -124,7 +124,7 @@ class World {
     Endpoint from;
     std::function<void(Result<Endpoint>)> reply;  // until it is connected
   };
-  struct OpenSession {
+  struct EngineSession {
     wire::Nonce nonce{};  // of the own HELLO
     bool open = false;
   };
@@ -310,10 +310,11 @@ class World {
   // --- what the engines are told ---
   void on(command::Connect& c) {
     must(verify(policy_.key, c.hello), "a HELLO that proves nothing");
-    must(sessions_.try_emplace(c.token, OpenSession{c.hello.nonce, false}).second, "a token twice");
+    must(sessions_.try_emplace(c.token, EngineSession{c.hello.nonce, false}).second,
+         "a token twice");
   }
   void on(command::Accept& c) {
-    must(sessions_.try_emplace(c.token, OpenSession{}).second, "a token twice");
+    must(sessions_.try_emplace(c.token, EngineSession{}).second, "a token twice");
   }
   void on(command::Refuse&) {}
   void on(command::SendControl&) { must(false, "a control message"); }
@@ -340,9 +341,9 @@ class World {
   uint64_t random_ = 7;
   std::array<bool, kPrograms> waits_{};
   std::map<KnockId, Knock> knocks_;
-  std::map<Token, OpenSession> sessions_;  // that the engines have
-  std::map<ConnectionId, UniqueFd> ends_;  // the engines' of connections
-  std::set<ConnectionId> carried_;         // all that there were
+  std::map<Token, EngineSession> sessions_;  // that the engines have
+  std::map<ConnectionId, UniqueFd> ends_;    // the engines' of connections
+  std::set<ConnectionId> carried_;           // all that there were
   ConnectionId last_id_ = 0;
   uint64_t asked_ = 0;
   uint64_t hello_ = 0;

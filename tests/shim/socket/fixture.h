@@ -25,6 +25,8 @@ constexpr uint64_t kMs = 1'000'000;
 
 inline Endpoint at(const char* text) { return *Endpoint::parse(text); }
 
+inline const Endpoint kServer = at("10.0.0.2:80");  // on another host
+
 // What a program's request has come to.
 struct Outcome {
   std::optional<Reply> reply;

@@ -6,8 +6,6 @@ namespace {
 
 using OtherHosts = SocketManagerTest;
 
-const Endpoint kServer = at("10.0.0.2:80");
-
 TEST_F(OtherHosts, TheFirstConnectionSaysHelloAndTheAnswerOpensIt) {
   lanes = {at("10.0.0.1:7470"), at("10.0.0.1:7471")};
   const auto connecting = connect(1, kServer);

@@ -4,11 +4,9 @@
 namespace mercury::sockets::test {
 namespace {
 
-using Connections = SocketManagerTest;
+using Outgoing = SocketManagerTest;
 
-const Endpoint kServer = at("10.0.0.2:80");
-
-TEST_F(Connections, AcceptedGivesTheProgramItsEnd) {
+TEST_F(Outgoing, AcceptedGivesTheProgramItsEnd) {
   std::shared_ptr<Outcome> connecting;
   const Token token = open_session(1, kServer, &connecting);
   const auto opened = take<command::OpenConnection>();
@@ -30,7 +28,7 @@ TEST_F(Connections, AcceptedGivesTheProgramItsEnd) {
   EXPECT_TRUE(commands.empty()) << "it was answered in time";
 }
 
-TEST_F(Connections, PriorityAndWhatWasBoundGoAlong) {
+TEST_F(Outgoing, PriorityAndWhatWasBoundGoAlong) {
   open_session(1, at("10.0.0.2:1"));
   take<command::OpenConnection>();
   ask(1, {.kind = RequestKind::kConnect,
@@ -51,12 +49,12 @@ TEST_F(Connections, PriorityAndWhatWasBoundGoAlong) {
   EXPECT_EQ(connect(1, kServer, at("[fd00::1]:5"))->kind(), ReplyKind::kKernel);
 }
 
-TEST_F(Connections, EachFamilyHasItsAddress) {
+TEST_F(Outgoing, EachFamilyHasItsAddress) {
   open_session(1, at("[fd00::2]:80"));
   EXPECT_EQ(take<command::OpenConnection>().preamble.source.ip, at("[fd00::1]:0").ip);
 }
 
-TEST_F(Connections, AFamilyWithoutAnAddressIsTheKernels) {
+TEST_F(Outgoing, AFamilyWithoutAnAddressIsTheKernels) {
   policy.addresses.clear();
   std::shared_ptr<Outcome> connecting;
   open_session(1, at("[fd00::2]:80"), &connecting);
@@ -64,7 +62,7 @@ TEST_F(Connections, AFamilyWithoutAnAddressIsTheKernels) {
   EXPECT_TRUE(commands.empty());
 }
 
-TEST_F(Connections, NobodyAndRefusedAreTheKernels) {
+TEST_F(Outgoing, NobodyAndRefusedAreTheKernels) {
   open_session(1, at("10.0.0.2:1"));
   take<command::OpenConnection>();
   for (const sockets::Answer answer : {sockets::Answer::kNobody, sockets::Answer::kRefused}) {
@@ -78,7 +76,7 @@ TEST_F(Connections, NobodyAndRefusedAreTheKernels) {
   EXPECT_TRUE(commands.empty());
 }
 
-TEST_F(Connections, NoAnswerIsTheKernelsAndTheOtherSideHears) {
+TEST_F(Outgoing, NoAnswerIsTheKernelsAndTheOtherSideHears) {
   std::shared_ptr<Outcome> connecting;
   open_session(1, kServer, &connecting);
   const auto opened = take<command::OpenConnection>();
@@ -94,7 +92,7 @@ TEST_F(Connections, NoAnswerIsTheKernelsAndTheOtherSideHears) {
   EXPECT_TRUE(manager().idle());
 }
 
-TEST_F(Connections, AProgramThatGoesAbortsWhatItWaitsFor) {
+TEST_F(Outgoing, AProgramThatGoesAbortsWhatItWaitsFor) {
   std::shared_ptr<Outcome> connecting;
   open_session(1, kServer, &connecting);
   const auto opened = take<command::OpenConnection>();
@@ -106,7 +104,7 @@ TEST_F(Connections, AProgramThatGoesAbortsWhatItWaitsFor) {
   EXPECT_TRUE(manager().idle());
 }
 
-TEST_F(Connections, WhyTheyEndedIsKept) {
+TEST_F(Outgoing, WhyTheyEndedIsKept) {
   open_session(1, at("10.0.0.2:1"));
   take<command::OpenConnection>();
   for (const auto& [code, error] : {std::pair{Errc::kPeerLost, ETIMEDOUT},
@@ -124,7 +122,7 @@ TEST_F(Connections, WhyTheyEndedIsKept) {
   EXPECT_EQ(manager().snapshot().connections, 1U) << "the first, not answered";
 }
 
-TEST_F(Connections, SoManyEndsAreKept) {
+TEST_F(Outgoing, SoManyEndsAreKept) {
   policy.kept_ends = 2;
   open_session(1, at("10.0.0.2:1"));
   take<command::OpenConnection>();
@@ -140,7 +138,7 @@ TEST_F(Connections, SoManyEndsAreKept) {
   EXPECT_EQ(end_of(ids[2]), static_cast<uint32_t>(ETIMEDOUT));
 }
 
-TEST_F(Connections, OptionsGoToTheEngineTogether) {
+TEST_F(Outgoing, OptionsGoToTheEngineTogether) {
   std::shared_ptr<Outcome> connecting;
   open_session(1, kServer, &connecting);
   const ConnectionId id = take<command::OpenConnection>().id;
@@ -164,7 +162,7 @@ TEST_F(Connections, OptionsGoToTheEngineTogether) {
   EXPECT_TRUE(commands.empty());
 }
 
-TEST_F(Connections, InfoIsTheEngines) {
+TEST_F(Outgoing, InfoIsTheEngines) {
   open_session(1, kServer);
   const ConnectionId id = take<command::OpenConnection>().id;
   const Request question{.kind = RequestKind::kInfo, .id = id};
