@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <chrono>
@@ -235,6 +236,22 @@ TEST(Fork, AListenerOutlivesTheParentThatToldOfIt) {
   char answer = 0;
   EXPECT_EQ(mercury_read(client.get(), &answer, 1), 1);
   EXPECT_EQ(answer, 'm');
+}
+
+// As a server's workers do, which may not open the daemon's socket any more.
+TEST(Fork, AChildThatBecomesAnotherUserGoesOnAccepting) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may become another user";
+  FakeDaemon daemon(daemon_path());
+  ASSERT_EQ(::chmod(daemon_path().c_str(), 0600), 0);
+  use_daemon(daemon_path());
+  const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
+  const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+  ASSERT_EQ(connect_to(client.get(), name_of(listener.get()), AF_INET), 0);
+  in_child([&listener] {
+    constexpr uid_t kNobody = 65534;
+    ASSERT_EQ(::setuid(kNobody), 0);
+    EXPECT_TRUE(is_mercurys(mercury_accept(listener.get(), nullptr, nullptr)));
+  });
 }
 
 TEST(Fork, ChildrenShareAListener) {
