@@ -14,6 +14,9 @@ Status check(const OpenJob& request, size_t lanes) {
   if (!is_job_name(request.name)) {
     return wrong("a job's name is 1 to 63 of A-Z, a-z, 0-9, '_', '.', '-'");
   }
+  if (is_service_name(request.name)) {
+    return wrong("job '" + request.name + "': names that begin with \"mercury.\" are not for jobs");
+  }
   if (request.workers == 0 || request.workers > kMaxWorkers) return wrong("workers: 1 to 256");
   if (request.servers == 0 || request.servers > kMaxServers) return wrong("servers: 1 to 256");
   if (request.rank < -1 || request.rank >= ranks) {

@@ -14,6 +14,7 @@
 #include "shim/channel/unique_fd.h"
 #include "shim/socket/connection.h"
 #include "shim/socket/preamble.h"
+#include "transport/base/job_name.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 #include "transport/engine/session_command.h"
@@ -90,6 +91,7 @@ struct ConnectionDescribed {
 // The name in HELLOs of sockets' sessions: no job has it. Their tokens have kSocketTokens' bit, and
 // no job's has: so whoever shares an engine with jobs knows what is whose.
 inline constexpr char kSocketService[] = "mercury.sockets";
+static_assert(is_service_name(kSocketService));
 inline constexpr uint64_t kSocketTokens = uint64_t{1} << 63;
 constexpr bool is_socket_token(Token token) { return (token.value & kSocketTokens) != 0; }
 

@@ -16,4 +16,9 @@ constexpr bool is_job_name(std::string_view name) noexcept {
          name.find_first_not_of(kAllowed) == std::string_view::npos;
 }
 
+// Sessions of Mercury's own services, such as sockets, have such names; no job has.
+constexpr bool is_service_name(std::string_view name) noexcept {
+  return name.starts_with("mercury.");
+}
+
 }  // namespace mercury

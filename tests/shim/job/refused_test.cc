@@ -178,7 +178,7 @@ TEST_F(JobTest, GivenRanksComeAfterAskedOnes) {
 TEST_F(JobTest, BadRequestsAreRefusedAtOnceButRepliedLater) {
   hosts.add(1, 1, serving());
   const OpenJob good = job(Role::kWorker, 0, 1, 1, {address(1)});
-  std::vector<OpenJob> bad(9, good);
+  std::vector<OpenJob> bad(10, good);
   bad[0].name = "no spaces";
   bad[1].workers = 0;
   bad[2].servers = 257;
@@ -188,6 +188,7 @@ TEST_F(JobTest, BadRequestsAreRefusedAtOnceButRepliedLater) {
   bad[6].terms.weight = 0;
   bad[7].timeout_ns = 0;
   bad[8].rank = -2;
+  bad[9].name = "mercury.sockets";
   for (const OpenJob& request : bad) {
     ProgramModel& p = opens(1, request);
     EXPECT_EQ(p.opens, 0);
