@@ -359,6 +359,52 @@ def late_reader(end):
     say("all")
 
 
+# What is urgent, and what is not.
+BULK_SOCKETS, BULK_MESSAGES, BULK_BYTES, URGENT_BYTES = 8, 13, 1_000_000, 4_000_000
+
+
+def bulk_reader(end):
+    """Reads bulk. When a fifth is there it asks for the urgent message, and prints how many messages of
+    bulk came before that did, and how long it took."""
+    bulk, urgent = end.socket(zmq.PULL), end.socket(zmq.ROUTER, at=1)
+    client, hello = urgent.recv_multipart()
+    check(hello, b"hello", "greeting")
+    block, message = payload(1, BULK_BYTES), payload(0, URGENT_BYTES)
+    total, count, asked, came = BULK_SOCKETS * BULK_MESSAGES, 0, None, None
+    poller = zmq.Poller()
+    for socket in (bulk, urgent):
+        poller.register(socket, zmq.POLLIN)
+    while count < total or came is None:
+        ready = dict(poller.poll(PATIENCE_MS))
+        if urgent in ready:
+            check(urgent.recv_multipart()[1], message, "urgent message")
+            came = count, time.monotonic()
+        elif bulk in ready:
+            check(bulk.recv(), block, "bulk")
+            count += 1
+            if asked is None and count >= total // 5:
+                urgent.send_multipart([client, b"go"])
+                asked = count, time.monotonic()
+        else:
+            raise AssertionError(f"{count} of {total} came")
+    say(json.dumps({"messages": came[0] - asked[0], "of": total - asked[0], "ms": 1000 * (came[1] - asked[1])}))
+    urgent.send_multipart([client, b"all"])
+
+
+def bulk_writer(end):
+    """Queues 104 MB in eight sockets, and sends the urgent message when it is asked to: with `tos`."""
+    urgent = end.socket(zmq.DEALER, at=1, tos=int(end.options["tos"]))
+    urgent.send(b"hello")
+    block, message = payload(1, BULK_BYTES), payload(0, URGENT_BYTES)
+    sockets = [end.socket(zmq.PUSH, sndhwm=0) for _ in range(BULK_SOCKETS)]
+    for _ in range(BULK_MESSAGES):
+        for socket in sockets:
+            socket.send(block)
+    check(urgent.recv(), b"go", "word")
+    urgent.send(message)
+    check(urgent.recv(), b"all", "word")
+
+
 # Many sockets, many threads.
 def soak(end):
     """`threads` threads, each with `sockets` sockets to the echo, ask it for `seconds`; each answer is
