@@ -100,8 +100,11 @@ class Redis(Programs):
         return self.hosts.run("a", ["redis-cli", "-h", self.hosts.address("b"), "-p", port, *words], mercury, **options).strip()
 
     def start(self, port, mercury):
-        return self.serve(["redis-server", "--port", port, "--bind", "*", "::*", "--protected-mode", "no", "--save", "", "--dir",
-                           self.hosts.path(f"redis-{mercury}"), "--enable-debug-command", "yes"], port, mercury)
+        """Once it has loaded what it had saved."""
+        server = self.serve(["redis-server", "--port", port, "--bind", "*", "::*", "--protected-mode", "no", "--save", "", "--dir",
+                             self.hosts.path(f"redis-{mercury}"), "--enable-debug-command", "yes"], port, mercury)
+        self.assertTrue(wait_until(lambda: "\nloading:0" in self.cli(port, mercury, "INFO", "persistence")))
+        return server
 
     def test_all_that_is_stored_is_there_and_is_saved(self):
         port, digests = self.port(), {}
@@ -126,7 +129,6 @@ class Redis(Programs):
                 self.assertIn("rdb_last_bgsave_status:ok", self.cli(port, mercury, "INFO", "persistence"))
                 self.assertEqual(self.end(server), 0)
                 server = self.start(port, mercury)
-                self.assertTrue(wait_until(lambda: "\nloading:0" in self.cli(port, mercury, "INFO", "persistence")))
                 self.assertEqual(self.cli(port, mercury, "DEBUG", "DIGEST"), digest)
                 self.end(server)
             digests[mercury] = digest
