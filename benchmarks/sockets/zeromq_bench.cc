@@ -1,0 +1,126 @@
+// The two ends of the measurements of libzmq, which know nothing of Mercury. Each prints one JSON
+// object.
+//
+//   zeromq_bench reply ENDPOINT MESSAGES BYTES       zeromq_bench pull ENDPOINT MESSAGES BYTES
+//   zeromq_bench request ENDPOINT MESSAGES BYTES     zeromq_bench push ENDPOINT MESSAGES BYTES
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+#include <zmq.hpp>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+double seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+}
+
+double cpu_seconds() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+struct Run {
+  const char* endpoint = nullptr;
+  size_t messages = 0;
+  size_t bytes = 0;
+};
+
+zmq::socket_t make_socket(zmq::context_t& context, zmq::socket_type type, const Run& run) {
+  zmq::socket_t socket(context, type);
+  // 64 MB at a time, or a thousand messages, as by default.
+  const int most = run.bytes > 65'536 ? static_cast<int>((64u << 20) / run.bytes) : 1000;
+  socket.set(zmq::sockopt::sndhwm, most);
+  socket.set(zmq::sockopt::rcvhwm, most);
+  socket.set(zmq::sockopt::rcvtimeo, 60'000);
+  return socket;
+}
+
+bool reply(const Run& run) {
+  zmq::context_t context;
+  zmq::socket_t socket = make_socket(context, zmq::socket_type::rep, run);
+  socket.bind(run.endpoint);
+  zmq::message_t message;
+  for (size_t i = 0; i < run.messages; ++i) {
+    if (!socket.recv(message)) return false;
+    socket.send(message, zmq::send_flags::none);
+  }
+  std::printf("{\"cpu_s\": %.6f}\n", cpu_seconds());
+  return true;
+}
+
+bool request(const Run& run) {
+  zmq::context_t context;
+  zmq::socket_t socket = make_socket(context, zmq::socket_type::req, run);
+  socket.connect(run.endpoint);
+  const std::vector<std::byte> question(run.bytes);
+  std::vector<double> took;
+  zmq::message_t answer;
+  for (size_t i = 0; i < run.messages; ++i) {
+    const auto asked = Clock::now();
+    socket.send(zmq::buffer(question), zmq::send_flags::none);
+    if (!socket.recv(answer) || answer.size() != run.bytes) return false;
+    if (i >= run.messages / 10) took.push_back(seconds(Clock::now() - asked));  // the first warm up
+  }
+  std::sort(took.begin(), took.end());
+  const auto at = [&](double part) {
+    return 1e6 * took[static_cast<size_t>(part * static_cast<double>(took.size() - 1))];
+  };
+  std::printf("{\"p50_us\": %.1f, \"p99_us\": %.1f, \"cpu_s\": %.6f}\n", at(0.5), at(0.99),
+              cpu_seconds());
+  return true;
+}
+
+bool pull(const Run& run) {
+  zmq::context_t context;
+  zmq::socket_t socket = make_socket(context, zmq::socket_type::pull, run);
+  socket.bind(run.endpoint);
+  zmq::message_t message;
+  Clock::time_point first;
+  for (size_t i = 0; i < run.messages; ++i) {
+    if (!socket.recv(message) || message.size() != run.bytes) return false;
+    if (i == 0) first = Clock::now();
+  }
+  std::printf("{\"seconds\": %.6f, \"cpu_s\": %.6f}\n", seconds(Clock::now() - first),
+              cpu_seconds());
+  return true;
+}
+
+bool push(const Run& run) {
+  const std::vector<std::byte> bytes(run.bytes);
+  {
+    zmq::context_t context;  // ends once everything is sent
+    zmq::socket_t socket = make_socket(context, zmq::socket_type::push, run);
+    socket.connect(run.endpoint);
+    for (size_t i = 0; i < run.messages; ++i) {
+      socket.send(zmq::buffer(bytes), zmq::send_flags::none);
+    }
+  }
+  std::printf("{\"cpu_s\": %.6f}\n", cpu_seconds());
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 5) {
+    const std::string_view side = argv[1];
+    const Run run{argv[2], std::strtoul(argv[3], nullptr, 10), std::strtoul(argv[4], nullptr, 10)};
+    if (side == "reply") return reply(run) ? 0 : 1;
+    if (side == "request") return request(run) ? 0 : 1;
+    if (side == "pull") return pull(run) ? 0 : 1;
+    if (side == "push") return push(run) ? 0 : 1;
+  }
+  std::fprintf(stderr, "usage: zeromq_bench reply|request|pull|push ENDPOINT MESSAGES BYTES\n");
+  return 2;
+}
