@@ -359,6 +359,31 @@ def late_reader(end):
     say("all")
 
 
+def crowd(end):
+    """Many sockets that ask a server which may not take them all; once standard input has ended, all
+    are answered."""
+    sockets = [end.socket(zmq.DEALER, linger=0, rcvtimeo=PATIENCE_MS) for _ in range(int(end.options["sockets"]))]
+    for socket in sockets:
+        socket.send(b"question")
+    poller = zmq.Poller()
+    for socket in sockets:
+        poller.register(socket, zmq.POLLIN)
+    if not poller.poll(PATIENCE_MS):
+        raise AssertionError("nobody is answered")
+    time.sleep(1)  # the others try meanwhile
+    say("some are answered")
+    sys.stdin.read()
+    for socket in sockets:
+        # What was asked of a server that could not take it may be lost with that connection.
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while not socket.poll(1000):
+            if time.monotonic() > deadline:
+                raise AssertionError("one is never answered")
+            socket.send(b"question")
+        check(socket.recv(), b"question", "answer")
+    say("all are answered")
+
+
 # What is urgent, and what is not.
 BULK_SOCKETS, BULK_MESSAGES, BULK_BYTES, URGENT_BYTES = 8, 13, 1_000_000, 4_000_000
 
@@ -448,6 +473,63 @@ def soak(end):
     if failures:
         sys.exit("\n".join(failures))
     say(json.dumps({"answers": sum(answers), "bytes": sum(bytes_of)}))
+
+
+def survive(end):
+    """As soak, while whatever goes and comes back: questions may be lost, no answer may be wrong, and in
+    the end each socket is answered. Prints how many answers there were."""
+    seconds, threads, sockets = (float(end.options[name]) for name in ("seconds", "threads", "sockets"))
+    deadline = time.monotonic() + seconds
+    answers, failures = [0] * int(threads), []
+
+    def question(me, number):
+        return b"%d:%d:" % (me, number) + payload(number, number * 7919 % 30_000)
+
+    def answered(me, socket, patience_ms):
+        """Reads what has come."""
+        if not socket.poll(patience_ms):
+            return False
+        answer = socket.recv()
+        whose, number = map(int, answer.split(b":", 2)[:2])
+        check(answer, question(me, number), f"answer {number} of {whose} to {me}")
+        answers[me] += 1
+        return True
+
+    def ask(me):
+        mine = [end.socket(zmq.DEALER, linger=0, sndtimeo=1000, reconnect_ivl=20) for _ in range(int(sockets))]
+        number = 0
+        try:
+            while time.monotonic() < deadline:
+                for socket in mine:
+                    number += 1
+                    try:
+                        socket.send(question(me, number))
+                    except zmq.Again:  # its queue is full, as nobody takes it
+                        pass
+                for socket in mine:
+                    answered(me, socket, 300)
+            for socket in mine:
+                while answered(me, socket, 500):
+                    pass
+                end_at = time.monotonic() + PATIENCE_MS / 1000
+                while True:
+                    number += 1
+                    socket.send(question(me, number))
+                    if answered(me, socket, 1000):
+                        break
+                    if time.monotonic() > end_at:
+                        raise AssertionError("it is never answered again")
+        except BaseException as error:
+            failures.append(f"thread {me}: {error!r}")
+            raise
+    running = [threading.Thread(target=ask, args=(me,)) for me in range(int(threads))]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    if failures:
+        sys.exit("\n".join(failures))
+    say(json.dumps({"answers": sum(answers)}))
 
 
 def main():

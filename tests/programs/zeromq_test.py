@@ -3,11 +3,14 @@ one, what it sees when a peer, a daemon or the network goes, and many sockets at
 
 usage: zeromq_test.py STACKD CTL MERCURY_RUN [--cppzmq PROGRAM] [unittest arguments]
 
-MERCURY_ZMQ_SOAK_SECONDS: how long the soaks run (default 5 each).
+MERCURY_ZMQ_SOAK_SECONDS: how long the soaks run (default 5 each, that of failures twice as long).
+MERCURY_ZMQ_SEED: of the failures (default 1).
 """
 import contextlib
 import json
 import os
+import random
+import resource
 import signal
 import subprocess
 import sys
@@ -17,6 +20,7 @@ import unittest
 from two_hosts import BOTH, DEBIAN_PYTHON, NotCarried, PATIENCE_S, ProgramsTest, TwoHosts, main, wait_until  # noqa: E402
 
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "zeromq_program.py")
+SEED = int(os.environ.get("MERCURY_ZMQ_SEED", 1))
 SOAK_SECONDS = float(os.environ.get("MERCURY_ZMQ_SOAK_SECONDS", 5))
 LARGE = 16_000_000  # each pattern has one message of it
 CPPZMQ = None
@@ -223,6 +227,24 @@ class Options(ZeroMqTest):
         self.assertEqual(seen[True], seen[False])
         self.assertEqual(seen[True].count("HANDSHAKE_SUCCEEDED"), 2)
 
+    def test_a_program_without_descriptors(self):
+        """libzmq does not abort: it accepts no more until one is free, and goes on then."""
+        for from_ in "ab":
+            with self.subTest(from_=from_):
+                endpoint = self.hosts.endpoint("b", self.port())
+                server = self.bind("b", "echo", endpoint)
+                used = len(os.listdir(f"/proc/{server.pid}/fd"))
+                _, most = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+                resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used + 6, most))
+                crowd = self.zeromq(from_, "crowd", "connect", endpoint, stdin=subprocess.PIPE, sockets=40)
+                self.says(crowd, "some are answered")
+                self.assertIsNone(server.poll(), self.hosts.words(server))
+                resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (min(1000, most), most))
+                crowd.stdin.close()
+                crowd.stdin = None
+                self.assertEqual(self.ends_well(crowd), ["all are answered\n"])
+                self.assertIsNone(server.poll(), self.hosts.words(server))
+
 
 class Failures(ZeroMqTest):
     """Short time-outs of the daemons, so that the tests need not wait for the default ones."""
@@ -326,6 +348,22 @@ class Failures(ZeroMqTest):
                 self.hosts.lose_nothing(name)
 
 
+class FewConnections(ZeroMqTest):
+    HOSTS = {"extra": '[sockets]\nprobe = "5s"\nmax_connections = 10\n'}
+
+    def ask(self, from_, endpoint):
+        result = json.loads(self.hosts.run(from_, [DEBIAN_PYTHON, PROGRAM, "soak", "connect", endpoint, "threads=4", "sockets=10", "seconds=1"]))
+        self.assertGreater(result["answers"], 100)
+
+    def test_more_connections_than_the_daemon_takes(self):
+        for from_ in "ab":
+            with self.subTest(from_=from_):
+                endpoint = self.hosts.endpoint("b", self.port())
+                server = self.bind("b", "echo", endpoint)
+                self.ask(from_, endpoint)
+                self.assertIsNone(server.poll(), self.hosts.words(server))
+
+
 class Urgency(ZeroMqTest):
     """A link of 400 Mbit/s, which eight sockets fill."""
     HOSTS = {"rate_mbit": 400}
@@ -374,6 +412,48 @@ class Soak(ZeroMqTest):
     def test_on_one_host(self):
         with self.carries(0, at_most=0):
             self.soak("b")
+
+
+class SoakOfFailures(ZeroMqTest):
+    HOSTS = Failures.HOSTS
+
+    def fault(self, dice, endpoint):
+        which = dice.choice(("server", "daemon a", "daemon b", "both daemons", "cut", "long cut", "loss"))
+        if which == "server":
+            self.server.kill()
+            self.server.wait()
+            time.sleep(0.3)
+            self.server = self.zeromq("b", "echo", "bind", endpoint)
+        elif which in ("cut", "long cut"):
+            self.hosts.cut("b")
+            time.sleep(0.3 if which == "cut" else 3)
+            self.hosts.heal("b")
+        elif which == "loss":
+            self.hosts.lose("a", 5)
+            time.sleep(1)
+            self.hosts.lose_nothing("a")
+        else:
+            for name in "ab" if which == "both daemons" else which[-1]:
+                self.hosts.kill_daemon(name)
+            time.sleep(0.3)
+            for name in "ab" if which == "both daemons" else which[-1]:
+                self.hosts.start_daemon(name)
+        return which
+
+    def test_between_hosts(self):
+        endpoint, dice = self.hosts.endpoint("b", self.port()), random.Random(SEED)
+        self.server = self.bind("b", "echo", endpoint)
+        seconds = 2 * SOAK_SECONDS
+        client = self.zeromq("a", "survive", "connect", endpoint, threads=4, sockets=8, seconds=seconds)
+        faults, deadline = {}, time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            which = self.fault(dice, endpoint)
+            faults[which] = faults.get(which, 0) + 1
+            time.sleep(0.5)
+            self.assertIsNone(client.poll(), self.hosts.words(client))
+            self.assertIsNone(self.server.poll(), self.hosts.words(self.server))
+        result = json.loads(self.hosts.output(client, 2 * PATIENCE_S))
+        print(f"\n{result['answers']} answers, all right, through {faults}")
 
 
 if __name__ == "__main__":
