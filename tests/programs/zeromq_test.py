@@ -420,7 +420,7 @@ class SoakOfFailures(ZeroMqTest):
     HOSTS = Failures.HOSTS
 
     def fault(self, dice, endpoint):
-        which = dice.choice(("server", "daemon a", "daemon b", "both daemons", "cut", "long cut", "loss"))
+        which = dice.choice(("server", "daemon a", "daemon b", "both daemons", "cut", "long cut", "loss", "pause a", "pause b"))
         if which == "server":
             self.server.kill()
             self.server.wait()
@@ -430,6 +430,11 @@ class SoakOfFailures(ZeroMqTest):
             self.hosts.cut("b")
             time.sleep(0.3 if which == "cut" else 3)
             self.hosts.heal("b")
+        elif which.startswith("pause"):  # for longer than peer_timeout, or not
+            daemon = self.hosts.daemons[which[-1]]
+            daemon.send_signal(signal.SIGSTOP)
+            time.sleep(dice.choice((0.5, 3)))
+            daemon.send_signal(signal.SIGCONT)
         elif which == "loss":
             self.hosts.lose("a", 5)
             time.sleep(1)
