@@ -359,6 +359,32 @@ def late_reader(end):
     say("all")
 
 
+def endpoints(end):
+    """Both ends in one program: wildcards, ports that the kernel chooses, names; and a source port of
+    its own, again and again, to a server that echoes."""
+    for bound, host in (("*", "127.0.0.1"), ("*", "localhost"), ("*", "[::1]"), ("127.0.0.1", "127.0.0.1"), ("[::1]", "[::1]")):
+        server, client = end.context.socket(zmq.REP), end.context.socket(zmq.REQ)
+        for socket in (server, client):
+            socket.ipv6, socket.linger, socket.rcvtimeo = True, 0, PATIENCE_MS
+        server.bind(f"tcp://{bound}:*")
+        port = int(server.last_endpoint.decode().rpartition(":")[2])
+        client.connect(f"tcp://{host}:{port}")
+        message = payload(port, 100_000)
+        client.send(message)
+        check(server.recv(), message, f"question to {host}")
+        server.send(message[::-1])
+        check(client.recv(), message[::-1], f"answer of {host}")
+        for socket in (server, client):
+            socket.close()
+    for number in range(5):
+        client = end.context.socket(zmq.DEALER)
+        client.ipv6, client.linger, client.rcvtimeo = ":" in end.options["own"], 0, PATIENCE_MS
+        client.connect(f"tcp://{end.options['own']};{end.endpoint}")
+        client.send(b"question")
+        check(client.recv(), b"question", f"answer {number}")
+        client.close()
+
+
 def crowd(end):
     """Many sockets that ask a server which may not take them all; once standard input has ended, all
     are answered."""

@@ -192,6 +192,13 @@ class Options(ZeroMqTest):
         stranger = self.zeromq("a", "curve_client", "connect", endpoint, server="another", patience_ms=500)
         self.assertEqual(self.ends_well(stranger), ["no answer\n"])
 
+    def test_endpoints_of_all_kinds(self):
+        for mercury in BOTH:
+            _, endpoint = self.served("echo", mercury)
+            with self.carries(5 * 16) if mercury else self.carries(0, at_most=0):
+                client = self.zeromq("a", "endpoints", "connect", endpoint, mercury, own=self.hosts.endpoint("a", self.port()))
+                self.ends_well(client)
+
     def test_high_water_mark(self):
         """A sender whose receiver does not read is stopped, and everything arrives in the end."""
         counts = {}
