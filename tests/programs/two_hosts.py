@@ -181,7 +181,7 @@ class TwoHosts:
 
     def is_idle(self):
         """No connection is left with either daemon."""
-        return all(status["connections"] == status["unclaimed"] == 0 for status in map(self.sockets, "ab"))
+        return all(status["connections"] == status["unclaimed"] == 0 for status in map(self.sockets, "ab") if status)
 
     def cut(self, name):
         netlab.sh("ip", "link", "set", self.lab[name].port, "down", ns=self.lab.switch)

@@ -371,6 +371,27 @@ class FewConnections(ZeroMqTest):
                 self.assertIsNone(server.poll(), self.hosts.words(server))
 
 
+class HostsThatDoNotSpeak(ZeroMqTest):
+    def test_the_kernel_carries_it(self):
+        ours = self.hosts.extra
+        for theirs in ('[sockets]\nsecret = "0123456789abcdef0123456789abcdef"\n', "[sockets]\nserve = false\n",
+                       '[sockets]\nnetworks = ["192.168.0.0/16"]\n'):
+            with self.subTest(theirs):
+                self.hosts.kill_daemon("b")
+                self.hosts.extra = theirs
+                self.hosts.start_daemon("b")
+                self.hosts.kill_daemon("a")  # it forgets what the other was
+                self.hosts.extra = ours
+                self.hosts.start_daemon("a")
+                port = self.port()
+                with self.carries(0, at_most=0):
+                    server = self.zeromq("b", "rep", "bind", self.hosts.endpoint("b", port))
+                    self.hosts.listens("b", port, server)
+                    self.ends_well(server, self.zeromq("a", "req", "connect", self.hosts.endpoint("b", port)))
+        self.hosts.kill_daemon("b")
+        self.hosts.start_daemon("b")
+
+
 class Urgency(ZeroMqTest):
     """A link of 400 Mbit/s, which eight sockets fill."""
     HOSTS = {"rate_mbit": 400}
