@@ -127,6 +127,8 @@ int run(const RunOptions& options) {
 
 }  // namespace
 
+// Out of memory, and a broken description of the options, end the program.
+// NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char** argv) {
   RunOptions options;
   if (const auto status = parse(argc, argv, options)) return *status;

@@ -67,6 +67,7 @@ int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) noexcept {
   return mercury_epoll_ctl(epoll, operation, fd, event);
 }
 
+// NOLINTBEGIN(bugprone-reserved-identifier): the C library's names
 ssize_t __read_chk(int fd, void* data, size_t bytes, size_t room) {
   if (bytes > room) return mercury::next_chk().read(fd, data, bytes, room);
   return mercury_read(fd, data, bytes);
@@ -82,4 +83,5 @@ ssize_t __recvfrom_chk(int fd, void* data, size_t bytes, size_t room, int flags,
   }
   return mercury_recvfrom(fd, data, bytes, flags, from, length);
 }
+// NOLINTEND(bugprone-reserved-identifier)
 }

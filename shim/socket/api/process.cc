@@ -17,7 +17,7 @@ constinit OwnProcess the_process;
 constinit QuietMutex starting;
 constinit std::atomic<bool> started{false};
 
-constinit sigset_t mask_before_fork;
+constinit sigset_t mask_before_fork{};
 
 // A child of fork has one thread, and so must not inherit a lock that another one held. Nor may a
 // signal's handler wait for one that its own thread holds.

@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "tests/shim/socket/api/socket_fixture.h"
 
@@ -137,28 +138,41 @@ TEST(Trouble, ListenersAreToldToTheNextDaemon) {
   });
 }
 
-TEST(Trouble, AnotherDescriptorUnderTheNumberOfOurs) {
-  in_child([] {
-    FakeDaemon daemon(daemon_path());
-    use_daemon(daemon_path());
-    const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
-    // As closefrom() and what a program opens afterwards.
-    const int files = 1000;
-    for (int fd = 3; fd < files; ++fd) {
-      sockaddr_storage storage;
-      socklen_t length = sizeof storage;
-      auto* const address = reinterpret_cast<sockaddr*>(&storage);
-      if (::getpeername(fd, address, &length) == 0 && address->sa_family == AF_UNIX &&
-          sockets::option_of(fd, SOL_SOCKET, SO_ACCEPTCONN) == 0 &&
-          sockets::option_of(fd, SOL_SOCKET, SO_TYPE) == SOCK_SEQPACKET &&
-          sockets::option_of(fd, SOL_SOCKET, SO_RCVTIMEO) != 0) {
-        const UniqueFd file(::open("/dev/null", O_WRONLY | O_CLOEXEC));
-        ASSERT_EQ(::dup2(file.get(), fd), fd);
-      }
+// Numbers of this process's connections to a daemon.
+std::vector<int> links() {
+  std::vector<int> found;
+  const auto add = [](void* context, int fd) {
+    SocketAddress peer;
+    if (sockets::option_of(fd, SOL_SOCKET, SO_TYPE) == SOCK_SEQPACKET &&
+        ::getpeername(fd, peer.get(), &peer.length) == 0 && peer.length > sizeof(sa_family_t)) {
+      static_cast<std::vector<int>*>(context)->push_back(fd);
     }
+  };
+  EXPECT_TRUE(sockets::for_each_descriptor(add, &found));
+  return found;
+}
+
+// As closefrom(), and what a program opens afterwards.
+TEST(Trouble, AnotherDescriptorUnderTheNumberOfOursIsLeftAlone) {
+  const FakeDaemon daemon(daemon_path());
+  use_daemon(daemon_path());
+  in_child([] {
+    const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
+    const UniqueFd first(mercury_socket(AF_INET, SOCK_STREAM, 0));
+    ASSERT_EQ(connect_to(first.get(), name_of(listener.get()), AF_INET), 0);
+    const std::vector<int> numbers = links();
+    ASSERT_GE(numbers.size(), 2U);  // the listener's, and one that is kept
+    std::array<int, 2> pair{};
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair.data()), 0);
+    for (const int number : numbers) ASSERT_EQ(::dup2(pair[0], number), number);
     const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
     ASSERT_EQ(connect_to(client.get(), name_of(listener.get()), AF_INET), 0);
-    EXPECT_EQ(daemon.asked(RequestKind::kConnect), 1U);
+    const UniqueFd another = listener_at(loopback(AF_INET), AF_INET);
+    char byte = 0;
+    EXPECT_EQ(::recv(pair[1], &byte, 1, MSG_DONTWAIT), -1);  // no request came here
+    EXPECT_EQ(errno, EAGAIN);
+    const uint64_t cookie = *sockets::cookie_of(pair[0]);
+    for (const int number : numbers) EXPECT_EQ(sockets::cookie_of(number), cookie);
   });
 }
 
@@ -207,6 +221,21 @@ TEST(Fork, AChildAsksOnItsOwnConnection) {
   for (int i = 0; i < 5; ++i) {
     EXPECT_TRUE(is_mercurys(mercury_accept(ends.listener.get(), nullptr, nullptr)));
   }
+}
+
+TEST(Fork, AChildKeepsOfItsParentsConnectionsTheListenersAlone) {
+  FakeDaemon daemon(daemon_path());
+  use_daemon(daemon_path());
+  in_child([] {
+    const BothEnds ends = both_ends(AF_INET);
+    const size_t before = links().size();
+    EXPECT_GE(before, 2U);  // the listeners', and one that is kept
+    in_child([before] {
+      EXPECT_EQ(links().size(), before);  // one of its own for the one that its parent keeps
+      const UniqueFd another = listener_at(loopback(AF_INET), AF_INET);
+      EXPECT_EQ(links().size(), before + 1);  // on which it tells of its own listeners
+    });
+  });
 }
 
 // As nginx and redis become daemons.
