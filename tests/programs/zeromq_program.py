@@ -297,7 +297,7 @@ def steady(end):
             answer = None
         lost = watch.count("DISCONNECTED")
         if lost > told:
-            told, flows = lost, False
+            told, flows, answer = lost, False, None  # that one came before
             say("lost")
         if answer is not None and not flows:
             flows = True
