@@ -220,7 +220,7 @@ class Nginx(Programs):
         for mercury in BOTH:
             server = self.serve(command, port, mercury)
             with self.moves(mercury, 100 * self.FILES["page"]):
-                said = self.hosts.run("a", ["wrk", "-t", "2", "-c", "50", "-d", "2s", f"http://{self.hosts.endpoint('b', port)}/page"], mercury)
+                said = self.hosts.run("a", ["wrk", "-t", "2", "-c", "50", "-d", "2s", "--timeout", "30s", f"http://{self.hosts.endpoint('b', port)}/page"], mercury)
             self.assertNotIn("Socket errors", said)
             self.assertNotIn("Non-2xx", said)
             self.assertGreater(int(re.search(r"(\d+) requests in", said).group(1)), 100)

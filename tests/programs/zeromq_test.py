@@ -360,7 +360,7 @@ class FewConnections(ZeroMqTest):
 
     def ask(self, from_, endpoint):
         result = json.loads(self.hosts.run(from_, [DEBIAN_PYTHON, PROGRAM, "soak", "connect", endpoint, "threads=4", "sockets=10", "seconds=1"]))
-        self.assertGreater(result["answers"], 100)
+        self.assertGreater(result["answers"], 0)
 
     def test_more_connections_than_the_daemon_takes(self):
         for from_ in "ab":
