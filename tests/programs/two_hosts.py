@@ -2,6 +2,7 @@
 
 The tests of this folder are started as: TEST STACKD CTL MERCURY_RUN [unittest arguments]. They need root.
 """
+import atexit
 import contextlib
 import functools
 import json
@@ -54,6 +55,7 @@ class TwoHosts:
         self.port = port or self.uring
         self.extra = extra
         self.daemons, self.processes = {}, []
+        atexit.register(self.close)  # also if this is interrupted
         self.folder = tempfile.mkdtemp(prefix="mercury-")
         try:
             self.lab = netlab.Lab(f"mp{os.getpid()}x{next(numbers)}", ["a", "b"], rate_mbit=rate_mbit, mtu=mtu)
@@ -226,6 +228,11 @@ class TwoHosts:
         if hasattr(self, "lab"):
             self.lab.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+        atexit.unregister(self.close)
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
 
 
 class ProgramsTest(unittest.TestCase):
@@ -277,5 +284,6 @@ def main(needs=(), modules=()):
     except netlab.LabError as error:
         print(f"skipped: no virtual hosts here: {error}")
         sys.exit(SKIPPED)
+    signal.signal(signal.SIGTERM, interrupt)  # so does Meson end what takes too long
     Built.stackd, Built.ctl, Built.run = map(os.path.abspath, sys.argv[1:4])
     unittest.main(argv=[sys.argv[0], "-v", *sys.argv[4:]], warnings="ignore")
