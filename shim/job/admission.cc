@@ -30,8 +30,12 @@ Error unknown_job(const std::string& job, const std::string& where, const JobPol
                    (only_open ? " (only jobs without a secret are open there)" : ""));
 }
 
-// Whether some job could have such a member; which members a job has is asked later.
+// Whether some job could have such a member; which members a job has is asked later. HELLOs for a
+// service that this host has do not come here.
 Status check_caller(const wire::Hello& hello) {
+  if (is_service_name(hello.job)) {
+    return Error(Errc::kUnsupported, "this host has no service '" + hello.job + "'");
+  }
   if (hello.role > static_cast<uint8_t>(Role::kServer)) {
     return Error(Errc::kProtocol, "a HELLO of role " + std::to_string(hello.role) +
                                       ": 0 is a worker, 1 a server, and this host knows no other");

@@ -75,6 +75,11 @@ TEST_F(DataSessionTest, WhoCanBeNoMemberOfAnyJobGetsNoSessionOfEitherKind) {
     EXPECT_TRUE(refuses(0, 0xffff)) << "nor so many";
     EXPECT_TRUE(refuses(1, kMaxServers)) << "or servers";
   }
+  wire::Hello of_service = hello_of(0);
+  of_service.job = "mercury.sockets";
+  const SessionModel& session = hosts.connect_raw(address(3), of_service);
+  hosts.run_for(0);
+  EXPECT_EQ(session.refusal, "this host has no service 'mercury.sockets'");
   EXPECT_TRUE(a->status().ok());
   end();
 }

@@ -239,6 +239,7 @@ void Hosts::execute(HostModel& host, uint16_t lane, Command any) {
     for (auto& session : sessions_) {
       if (session->hello_id != r->hello || session->ends[0].closed) continue;
       if (session->ends[1].token != 0) violation(host, "a HELLO was answered twice");
+      session->refusal = r->text;
       session->ends[0].inbox.push_back(event::SessionClosed{0, r->code, r->text});
     }
     return;

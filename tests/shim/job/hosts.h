@@ -71,6 +71,7 @@ struct SessionModel {
   bool mute = false;  // nobody is there who shows that he knows the key
   uint64_t hello_id = 0;
   wire::Hello hello;
+  std::string refusal;
 };
 
 class Hosts {
