@@ -1,0 +1,49 @@
+"""ps-lite's processes, on two hosts."""
+import re
+
+PUSH_THEN_PULL, PUSH_PULL, PUSH_ONLY, PULL_ONLY = range(4)  # what its benchmark does
+
+
+class Job:
+    """A scheduler and a server on "a" with a worker of "b", a server on "b" with a worker of "a"; each
+    tensor of a server's neighbour passes between the hosts. All of their threads look for messages
+    without ever waiting, and in turns with those that send: a message may take some 10 ms."""
+    next_port = 9100
+
+    def __init__(self, hosts, command, mercury=True, **environment):
+        """`mercury`: by mercury-run."""
+        Job.next_port += 1
+        self.hosts = hosts
+        self.common = {"DMLC_PS_ROOT_URI": hosts.address("a"), "DMLC_PS_ROOT_PORT": Job.next_port, "DMLC_NUM_SERVER": 2,
+                       "DMLC_NUM_WORKER": 2, **environment}
+        self.command, self.mercury = command, mercury
+        self.scheduler = self.start("a", "scheduler")
+        self.servers = [self.start(host, "server") for host in "ab"]
+        self.workers = [self.start(host, "worker") for host in "ba"]
+
+    def start(self, host, role):
+        variables = {"MERCURY_PRELOAD_SOCKET": self.hosts.path(f"{host}.sock.tcp"), **self.common, "DMLC_ROLE": role,
+                     "DMLC_NODE_HOST": self.hosts.address(host)}
+        return self.hosts.popen(host, ["env", *(f"{name}={value}" for name, value in variables.items()), *self.command],
+                                self.mercury)
+
+    @property
+    def processes(self):
+        return [self.scheduler, *self.servers, *self.workers]
+
+    def ends_well(self):
+        """All of them: local.sh of ps-lite waits for them without looking how they end."""
+        for process in self.processes:
+            self.hosts.output(process, timeout=180)
+
+    def said(self, process):
+        with open(process.kept["stderr"].name) as file:
+            return file.read()
+
+    def rounds(self, worker):
+        """How many of the benchmark's it has done."""
+        return len(re.findall("Application goodput", self.said(worker)))
+
+    def kill(self, process):
+        process.kill()
+        process.wait()
