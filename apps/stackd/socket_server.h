@@ -35,7 +35,7 @@ class SocketServer {
   static Result<std::unique_ptr<SocketServer>> create(boost::asio::io_context& io,
                                                       const StackdConfig& config,
                                                       SocketManager& sockets, Hooks hooks);
-  ~SocketServer();
+  ~SocketServer();  // NOLINT(bugprone-exception-escape): see there
   SocketServer(const SocketServer&) = delete;
   SocketServer& operator=(const SocketServer&) = delete;
 

@@ -33,10 +33,10 @@ class PriorityFifo {
   }
   template <class Condition>
   void erase_if(Condition gone) {
-    for (uint8_t priority = 0; priority < kPriorities; ++priority) {
+    for (size_t priority = 0; priority < kPriorities; ++priority) {
       if (lines_[priority].empty()) continue;
       lines_[priority].erase_if(gone);
-      note(priority);
+      note(static_cast<uint8_t>(priority));
     }
   }
 
