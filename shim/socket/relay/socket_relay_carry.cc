@@ -12,7 +12,8 @@ namespace mercury {
 namespace {
 
 constexpr int kMostEdges = 64;  // that a pass looks at
-// Of a stream's memory that a turn reads or writes: kTurnBytes, wherever in a block they begin.
+// Of a stream's memory that a turn reads or writes: kTurnBytes at least, wherever in a block they
+// begin, and a block more at most.
 constexpr size_t kTurnParts = SocketRelay::kTurnBytes / kStreamBlockBytes + 1;
 
 }  // namespace

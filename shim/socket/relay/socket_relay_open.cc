@@ -30,11 +30,8 @@ void SocketRelay::read_answer(Connection& connection) {
   }
   const std::optional<sockets::Answer> answer = sockets::decode_answer(byte);
   if (!answer) return reset(connection, Errc::kProtocol);
-  if (*answer == sockets::Answer::kAccepted) {
-    events_.emplace_back(event::ConnectionAnswered{connection.id, *answer});
-    return start(connection);
-  }
   events_.emplace_back(event::ConnectionAnswered{connection.id, *answer});
+  if (*answer == sockets::Answer::kAccepted) return start(connection);
   leave(connection);
 }
 
