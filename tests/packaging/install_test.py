@@ -3,6 +3,7 @@ own by pkg-config, and systemd's unit.
 
 usage: install_test.py API_MD SUM_C BUILD SANITIZERS
 """
+import json
 import os
 import random
 import re
@@ -112,8 +113,17 @@ def setUpModule():
 
 
 class InstallTest(unittest.TestCase):
+    def test_what_is_installed_is_built_for_this_test(self):
+        """run-tests builds no more of a sanitizer build than its tests say they need."""
+        def introspect(what):
+            return json.loads(run("meson", "introspect", BUILD, "--" + what))
+        (this,) = (test for test in introspect("tests") if test["name"] == "install")
+        installed = {target["id"] for target in introspect("targets") if target["installed"]}
+        self.assertGreater(len(installed), 5)
+        self.assertEqual(installed - set(this["depends"]), set())
+
     def test_programs_run_from_where_they_are(self):
-        programs = ("mercury-stackd", "mercuryctl", "mercury-sim", "mercury-replay")
+        programs = ("mercury-stackd", "mercuryctl", "mercury-sim", "mercury-replay", "mercury-run")
         for program in programs:
             self.assertRegex(run(f"{PREFIX}/bin/{program}", "--version"), r"^\d+\.\d+\.\d+$")
         self.assertTrue(os.access(f"{PREFIX}/bin/mercury-trace", os.X_OK))
