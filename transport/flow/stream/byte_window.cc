@@ -26,10 +26,9 @@ void ByteWindow::write(uint64_t offset, std::span<const std::byte> bytes) {
   if (blocks_.empty()) first_ = offset / kStreamBlockBytes;
   const uint64_t lowest = offset / kStreamBlockBytes;
   if (lowest < first_) {  // the first bytes came out of order
-    std::vector<std::unique_ptr<StreamBlock>> moved(static_cast<size_t>(first_ - lowest) +
-                                                    blocks_.size());
-    std::move(blocks_.begin(), blocks_.end(), moved.end() - std::ssize(blocks_));
-    blocks_ = std::move(moved);
+    const size_t had = blocks_.size();
+    blocks_.resize(had + static_cast<size_t>(first_ - lowest));
+    std::rotate(blocks_.begin(), blocks_.begin() + static_cast<std::ptrdiff_t>(had), blocks_.end());
     first_ = lowest;
   }
   for_each_block(offset, bytes.size(),
@@ -91,8 +90,7 @@ void ByteWindow::release_before(uint64_t offset) noexcept {
 
 void ByteWindow::clear() noexcept {
   give_first(blocks_.size());
-  // `blocks_ = {}` would keep the memory.
-  std::vector<std::unique_ptr<StreamBlock>>().swap(blocks_);
+  empty_at_rest(blocks_);
 }
 
 void ByteWindow::give_first(size_t count) noexcept {

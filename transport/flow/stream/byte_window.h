@@ -1,6 +1,6 @@
 // The part of a byte stream that is kept: what a sender may have to send again, or a receiver has
 // not handed on. It lies in blocks, which come as the window moves over them and go when it has
-// left, so that memory follows what is kept and a stream at rest holds none (its session's
+// left, so that memory follows what is kept and a stream at rest holds no block (its session's
 // BlockPool keeps some for the next).
 //
 // Owner/thread: one engine.
@@ -22,6 +22,15 @@ inline constexpr size_t kStreamBlockBytes = 4096;
 struct StreamBlock {
   std::byte bytes[kStreamBlockBytes];
 };
+
+// Empties a list of a stream that comes to rest. What short messages need it keeps, so that they do
+// not go through the heap; what a burst needed it gives back, as there may be many streams at rest.
+template <class T>
+void empty_at_rest(std::vector<T>& list) noexcept {
+  constexpr size_t kKept = 32;
+  list.clear();
+  if (list.capacity() > kKept) std::vector<T>().swap(list);
+}
 
 // Blocks for the streams of one session. Those that come back are kept for the next window, so that
 // bytes that flow do not go through the heap, up to a bound.

@@ -31,7 +31,7 @@ bool StreamReceiver::note(uint64_t begin, uint64_t end) {
   if (begin <= arrived_) {
     pieces_.erase(first, last);
     arrived_ = end;
-    if (pieces_.empty()) std::vector<Piece>().swap(pieces_);
+    if (pieces_.empty()) empty_at_rest(pieces_);
   } else if (first == last) {
     pieces_.insert(first, {begin, end});
   } else {
@@ -55,7 +55,7 @@ void StreamReceiver::consume(size_t bytes) noexcept {
 }
 
 void StreamReceiver::discard_to(uint64_t offset) noexcept {
-  std::vector<Piece>().swap(pieces_);
+  empty_at_rest(pieces_);
   bytes_.clear();
   arrived_ = consumed_ = std::max(offset, arrived_);
 }

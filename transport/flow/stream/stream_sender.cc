@@ -77,7 +77,7 @@ void StreamSender::drop_acknowledged() noexcept {
   first_number_ += static_cast<uint32_t>(count);
   first_lost_ -= std::min(first_lost_, count);
   if (segments() == 0) {
-    std::vector<Record>().swap(segments_);  // a stream at rest holds nothing
+    empty_at_rest(segments_);
     head_ = 0;
   } else if (head_ >= segments()) {  // as many have gone as are moved
     segments_.erase(segments_.begin(), segments_.begin() + static_cast<std::ptrdiff_t>(head_));
@@ -88,7 +88,7 @@ void StreamSender::drop_acknowledged() noexcept {
 
 uint64_t StreamSender::abandon() noexcept {
   first_number_ += static_cast<uint32_t>(segments());
-  std::vector<Record>().swap(segments_);
+  empty_at_rest(segments_);
   head_ = first_lost_ = 0;
   lost_ = 0;
   in_flight_bytes_ = unacknowledged_bytes_ = 0;

@@ -18,7 +18,8 @@
 // ends the session; what is malformed is dropped.
 //
 // Paper: RFC 9000 sections 2 to 4 and 19.4 to 19.11; wire/stream.h says what is different.
-// Owner/thread: one engine. Streams allocate when they open; bytes that flow do not.
+// Owner/thread: one engine. Streams allocate as they open, and as more is under way than a few
+// short messages: what that needed goes back when the stream is at rest.
 #pragma once
 
 #include <cstdint>
