@@ -164,7 +164,7 @@ void Program::on(uint32_t sequence, const attach::Declare& request) {
                                           "tensor " + std::to_string(tensor.id.value) +
                                               " does not lie in shared memory")));
     }
-    tensors.push_back({tensor.id, tensor.numel, tensor.dtype, tensor.op, tensor.priority, data});
+    tensors.push_back(to_declaration(tensor, data));
   }
   std::vector<TensorId> ids;
   for (const attach::DeclaredTensor& tensor : request.tensors) {

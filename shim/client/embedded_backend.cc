@@ -106,10 +106,7 @@ class EmbeddedBackend final : public Backend {
   Status declare(uint16_t slot, std::span<const TensorSpec> specs,
                  std::vector<Round>& rounds) override {
     std::vector<TensorDeclaration> tensors;
-    for (const TensorSpec& spec : specs) {
-      tensors.push_back({spec.wire.id, spec.wire.numel, spec.wire.dtype, spec.wire.op,
-                         spec.wire.priority, spec.data});
-    }
+    for (const TensorSpec& spec : specs) tensors.push_back(to_declaration(spec.wire, spec.data));
     return ask<Status>([&](JobManager& jobs, uint64_t now_ns, auto answer) {
       jobs.declare(kClient, JobSlot(slot), std::move(tensors), now_ns,
                    [&jobs, &rounds, specs, slot, answer](Status status) {

@@ -30,4 +30,8 @@ attach::JobOpened to_job_opened(const OpenedJob& opened) {
   return {opened.slot.value, opened.rank, opened.workers, opened.servers, opened.chunk_bytes};
 }
 
+TensorDeclaration to_declaration(const attach::DeclaredTensor& tensor, std::byte* data) {
+  return {tensor.id, tensor.numel, tensor.dtype, tensor.op, tensor.priority, data};
+}
+
 }  // namespace mercury
