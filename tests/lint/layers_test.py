@@ -29,6 +29,11 @@ def rows(text, heading):
     return found
 
 
+# At a file's first level, where a name of the language C++ stands for one type of the tree.
+DECLARED = re.compile(r'^(?:class|struct)\s+(\w+);', re.M)
+DEFINED = re.compile(r'^(?:class|struct)\s+(?:\[\[[^\]]*\]\]\s*)?(\w+)(?:\s+final)?\s*(?::[^;{]*)?\{', re.M)
+
+
 class Layers:
     """Who may include whom; `allowed` maps a folder to folders and files, or to None: anything."""
 
@@ -93,6 +98,32 @@ def exists(name):
     return os.path.isfile(os.path.join(ROOT, recipe)) and f"'{base}'" in tree.read(ROOT, recipe)
 
 
+def undue_declarations(layers, code):
+    """Forward declarations of what their folder may not include; `code` is by path, without comments."""
+    defined = {}
+    for path, text in code.items():
+        for name in DEFINED.findall(text):
+            defined.setdefault(name, []).append(path)
+    problems = []
+    for path, text in code.items():
+        for name in DECLARED.findall(text):
+            homes = defined.get(name, [])
+            if homes and all(layers.problem(path, '"', home, lambda _: True) for home in homes):
+                problems.append(f'{path} declares {name}, of {homes[0]}, which {layers.folder_of(path)} may not include')
+    return problems
+
+
+# What the transport's code does not speak of, but in tables that are one for all floors.
+GRADIENTS = re.compile(r'\w*(?:[Tt]ensor|[Gg]radient|[Ww]orker|[Cc]hunk|[Aa]ggregat|\brank\b)\w*')
+ONE_FOR_ALL = {'transport/base/counters.h', 'transport/base/counters.cc', 'transport/base/result.h', 'transport/base/result.cc',
+               'transport/base/environment.h', 'transport/wire/hello.h', 'transport/wire/hello.cc'}
+DPDK_WORDS = {'nb_mem_chunks'}
+
+
+def gradient_words(text):
+    return sorted(set(GRADIENTS.findall(tree.without_comments(text))) - DPDK_WORDS)
+
+
 TABLE = '''
 | folder | what it is | may include |
 |---|---|---|
@@ -138,6 +169,16 @@ class Rules(unittest.TestCase):
         with self.assertRaises(ValueError):
             Layers(TABLE.replace('| base |', '| wire |'))
 
+    def test_words_of_gradients_are_found_in_code(self):
+        self.assertEqual(gradient_words('int next_chunk; // a tensor\nrank = frank; nb_mem_chunks; "worker"'),
+                         ['next_chunk', 'rank'])
+
+    def test_a_declaration_is_as_an_include(self):
+        code = {'a/base/up.h': 'class Door;', 'b/door.h': 'class Door final : public Hole {', 'c/x.cc': 'struct Door;',
+                'b/y.h': 'class Door;  class Local;', 'a/port/port.h': 'class rte;'}
+        self.assertEqual(undue_declarations(self.layers, code),
+                         ['a/base/up.h declares Door, of b/door.h, which a/base may not include'])
+
     def test_comments_and_strings_are_not_includes(self):
         text = '// #include "a.h"\n/*\n#include "b.h"\n*/\n#include "c.h"  // why\n'
         self.assertEqual(tree.includes(text), [(5, '"', 'c.h')])
@@ -163,6 +204,19 @@ class Tree(unittest.TestCase):
                 problem = self.layers.problem(path, bracket, included, exists)
                 if problem:
                     problems.append(f'{path}:{line}: {problem}')
+        self.assertEqual(problems, [], '\n' + '\n'.join(problems))
+
+    def test_the_transport_speaks_of_no_gradients(self):
+        for path in tree.files(ROOT):
+            if path.startswith('transport/') and path not in ONE_FOR_ALL:
+                self.assertEqual(gradient_words(tree.read(ROOT, path)), [], path)
+        spared = [path for path in ONE_FOR_ALL if not gradient_words(tree.read(ROOT, path))]
+        self.assertLessEqual(set(spared), {'transport/base/counters.cc', 'transport/base/environment.h'})
+
+    def test_no_forward_declaration_goes_around_the_table(self):
+        code = {path: tree.without_comments(tree.read(ROOT, path)) for path in tree.files(ROOT)
+                if self.layers.folder_of(path) is not None}
+        problems = undue_declarations(self.layers, code)
         self.assertEqual(problems, [], '\n' + '\n'.join(problems))
 
 

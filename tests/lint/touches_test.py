@@ -13,7 +13,8 @@ DOCUMENT = 'docs/architecture.md'
 PRODUCT = ('transport/', 'scheduler/', 'aggregator/', 'shim/', 'apps/')
 HEADING = '| example of a | is spelt | and named in |'
 # What the table must have an example of: those of the table before it that are more than one port or NIC.
-KINDS = {'job term', 'policy', 'completion rule', 'finish', 'kind of DPDK device', 'service'}
+KINDS = {'job term', 'policy', 'completion rule', 'finish', 'kind of DPDK device',
+         'kind of DPDK device, with keys of its own', 'service'}
 
 
 def rows_of(document):
