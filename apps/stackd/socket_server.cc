@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "apps/stackd/descriptors.h"
 #include "apps/stackd/program_socket.h"
 #include "shim/channel/seqpacket.h"
 #include "shim/host/clock.h"
@@ -28,6 +29,7 @@ SocketServer::SocketServer(boost::asio::io_context& io, const StackdConfig& conf
       sockets_(sockets),
       hooks_(std::move(hooks)),
       path_(sockets_path(config)),
+      most_programs_(socket_room(config, descriptor_limit().soft).programs),
       knocks_(io, [this](KnockId id) { sockets_.knock_gone(id); }),
       listener_(io),
       pause_(io, path_) {
@@ -76,8 +78,10 @@ void SocketServer::accept() {
 // One too many sees its connection end, which is as if there were no daemon: its sockets are the
 // kernel's.
 void SocketServer::add(UniqueFd socket) {
-  if (programs_.size() >= config_.sockets_max_programs) {
-    return hooks_.notice("sockets.max_programs = " + std::to_string(config_.sockets_max_programs) +
+  if (programs_.size() >= most_programs_) {
+    const bool by_key = most_programs_ == config_.sockets_max_programs;
+    return hooks_.notice((by_key ? "sockets.max_programs = " : "as many as find descriptors, ") +
+                         std::to_string(most_programs_) +
                          " programs or their threads are connected; one more is not served");
   }
   const SocketProgram id = ++last_id_;

@@ -67,6 +67,7 @@ class SocketServer {
   SocketManager& sockets_;
   const Hooks hooks_;
   const std::string path_;
+  const uint64_t most_programs_;
   LocalAddresses addresses_;
   Knocks knocks_;
   boost::asio::posix::stream_descriptor listener_;

@@ -28,7 +28,7 @@ using sockets::RequestKind;
 constexpr size_t kMostRecords = 400;
 constexpr uint64_t kMs = 1'000'000;
 constexpr size_t kPrograms = 4;
-constexpr uint32_t kMostConnections = 8, kMostListeners = 6, kMostHosts = 4;
+constexpr uint32_t kMostConnections = 8, kMostListeners = 6, kMostHosts = 4, kMostDescriptors = 14;
 
 SocketPolicy policy() {
   SocketPolicy policy;
@@ -37,6 +37,7 @@ SocketPolicy policy() {
   policy.silence_ns = 100 * kMs;
   policy.answer_ns = 300 * kMs;
   policy.max_connections = kMostConnections;
+  policy.max_descriptors = kMostDescriptors;
   policy.max_listeners = kMostListeners;
   policy.max_hosts = kMostHosts;
   policy.kept_ends = 4;
@@ -113,9 +114,11 @@ class World {
       knocks_.erase(id);
       manager_->knock_gone(id);
     }
+    ends_.clear();
     for (const ConnectionId id : carried_) tell(event::ConnectionEnded{id, 0, Errc::kOk});
     must(manager_->idle(), "something is kept of nobody's");
     must(manager_->snapshot().connections == 0, "a connection is left");
+    must(manager_->snapshot().descriptors == 0, "descriptors are counted that nobody has");
   }
 
  private:
@@ -304,6 +307,8 @@ class World {
     const SocketManager::Snapshot now = manager_->snapshot();
     must(now.connections <= kMostConnections, "too many connections");
     must(now.unclaimed <= kMostConnections, "too many that are not accepted");
+    must(now.descriptors <= kMostDescriptors, "too many descriptors");
+    must(knocks_.size() + ends_.size() <= now.descriptors, "a descriptor is not counted");
     must(now.listeners <= kMostListeners, "too many listeners");
   }
 

@@ -96,6 +96,7 @@ void SocketManager::State::accept(Connection& connection) {
     return refuse(connection, sockets::Answer::kRefused);
   }
   connection.end = std::move(pair->first);
+  connections.to_engine(connection);
   host.send(connection.lane,
             command::AnswerConnection{connection.asked, sockets::Answer::kAccepted, id,
                                       connection.priority, std::move(pair->second)});

@@ -23,7 +23,7 @@ SocketManager::State::State(Host h, SocketPolicy p)
     : host(std::move(h)),
       policy(std::move(p)),
       listeners(policy.max_listeners),
-      connections(policy.max_connections, host.random()),
+      connections(policy.max_connections, policy.max_descriptors, host.random()),
       ends(policy.kept_ends),
       peers(host, policy, connections, [this](const std::string& line) {
         if (local.notice) local.notice(line);
@@ -185,9 +185,12 @@ void SocketManager::on_timer(uint64_t now_ns) { state_->on_timer(now_ns); }
 
 SocketManager::Snapshot SocketManager::snapshot() const {
   const auto narrow = [](size_t count) { return static_cast<uint32_t>(count); };
-  return {narrow(state_->connections.with_other_hosts()), narrow(state_->connections.unclaimed()),
-          narrow(state_->listeners.size()), narrow(state_->peers.session_count()),
-          state_->connections.within_total()};
+  return {narrow(state_->connections.with_other_hosts()),
+          narrow(state_->connections.unclaimed()),
+          narrow(state_->listeners.size()),
+          narrow(state_->peers.session_count()),
+          state_->connections.within_total(),
+          narrow(state_->connections.descriptors())};
 }
 
 bool SocketManager::idle() const {

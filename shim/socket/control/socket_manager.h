@@ -49,6 +49,9 @@ struct SocketPolicy {
   // For the answer of a host with which there is a session.
   uint64_t answer_ns = 3'000'000'000;
   uint32_t max_connections = 65536;  // that this host's engines carry, or that are not accepted yet
+  // Of this daemon, for connections: kMostDescriptors for each that is set up, one for each with
+  // another host that is established.
+  uint32_t max_descriptors = 3 * 65536;
   uint32_t max_listeners = 4096;
   uint32_t max_hosts = 1024;   // with which there is a session, or which are remembered as silent
   uint32_t kept_ends = 65536;  // reasons of connections that ended, for programs that ask late
@@ -109,6 +112,7 @@ class SocketManager {
     uint32_t listeners = 0;
     uint32_t sessions = 0;
     uint64_t local_total = 0;  // connections within this host so far: who has them does not say
+    uint32_t descriptors = 0;  // that connections of either kind take now, or are about to
   };
   Snapshot snapshot() const;
   bool idle() const;  // no listener, connection or request; sessions may be open
