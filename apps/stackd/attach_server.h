@@ -22,12 +22,16 @@ namespace mercury {
 
 class AttachServer {
  public:
-  // Takes a line for the log. Programs cause them as fast as they connect: it limits their number.
-  using Notice = std::function<void(const std::string& line)>;
+  struct Hooks {
+    std::function<void()> asked;  // a request, or a program that went, may have set a deadline
+    // Takes a line for the log. Programs cause them as fast as they connect: it limits their
+    // number.
+    std::function<void(const std::string& line)> notice;
+  };
   // Listens. Errors: kExists (another daemon), kPermission, kConfig (no such group).
   static Result<std::unique_ptr<AttachServer>> create(boost::asio::io_context& io,
                                                       const StackdConfig& config, Host& host,
-                                                      Notice notice);
+                                                      Hooks hooks);
   ~AttachServer();
   AttachServer(const AttachServer&) = delete;
   AttachServer& operator=(const AttachServer&) = delete;
@@ -60,7 +64,7 @@ class AttachServer {
   };
   using Connections = std::map<ClientId, std::unique_ptr<Connection>>;
 
-  AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host, Notice notice);
+  AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host, Hooks hooks);
   Status listen();
   void accept();
   void add(UniqueFd socket);
@@ -77,7 +81,7 @@ class AttachServer {
   boost::asio::io_context& io_;
   const StackdConfig& config_;
   Host& host_;
-  const Notice notice_;
+  const Hooks hooks_;
   boost::asio::posix::stream_descriptor listener_;
   AcceptPause pause_;
   Connections connections_;
