@@ -20,6 +20,18 @@ using boost::system::error_code;
 
 std::string program_text(SocketProgram id) { return "sockets: program " + std::to_string(id); }
 
+// Of an accepted connection: where its program made it. 0: this kernel does not say (before 5.14).
+uint64_t namespace_of(int socket) {
+  uint64_t cookie = 0;
+  socklen_t length = sizeof cookie;
+  return getsockopt(socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &length) == 0 ? cookie : 0;
+}
+
+bool names_addresses(sockets::RequestKind kind) {
+  return kind == sockets::RequestKind::kConnect || kind == sockets::RequestKind::kListen ||
+         kind == sockets::RequestKind::kClaim;
+}
+
 }  // namespace
 
 SocketServer::SocketServer(boost::asio::io_context& io, const StackdConfig& config,
@@ -85,8 +97,15 @@ void SocketServer::add(UniqueFd socket) {
                          " programs or their threads are connected; one more is not served");
   }
   const SocketProgram id = ++last_id_;
-  programs_[id] = std::make_unique<Caller>(io_);
-  programs_[id]->socket.assign(socket.release());
+  auto caller = std::make_unique<Caller>(io_);
+  caller->elsewhere = namespace_of(socket.get()) != namespace_of(listener_.native_handle());
+  if (caller->elsewhere) {
+    hooks_.notice(
+        program_text(id) +
+        " is in another network namespace than this daemon: its sockets are the kernel's");
+  }
+  caller->socket.assign(socket.release());
+  programs_[id] = std::move(caller);
   read(id);
 }
 
@@ -120,6 +139,9 @@ void SocketServer::on_readable(SocketProgram id) {
 }
 
 void SocketServer::serve(SocketProgram id, const sockets::Request& request) {
+  if (programs_[id]->elsewhere && names_addresses(request.kind)) {
+    return reply(id, {.kind = sockets::ReplyKind::kKernel, .value = sockets::kOtherNamespace}, {});
+  }
   if (request.kind == sockets::RequestKind::kEnded) hooks_.catch_up();
   if (request.kind == sockets::RequestKind::kClaim) knocks_.accepted(request.remote, request.local);
   sockets_.ask(id, request, monotonic_ns(),

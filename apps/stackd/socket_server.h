@@ -48,7 +48,8 @@ class SocketServer {
   struct Caller {
     explicit Caller(boost::asio::io_context& io) : socket(io) {}
     boost::asio::posix::stream_descriptor socket;
-    bool waits = false;  // for the reply to its request
+    bool waits = false;      // for the reply to its request
+    bool elsewhere = false;  // in another network namespace, whose addresses are not this host's
   };
 
   SocketServer(boost::asio::io_context& io, const StackdConfig& config, SocketManager& sockets,

@@ -12,7 +12,8 @@
 //   SET      -> kDone, or kFailed: EINVAL
 //   INFO     -> kDone + `info`, or kFailed: ENOTCONN
 //
-// kKernel: the program's own socket of the kernel is to do what was asked for.
+// kKernel: the program's own socket of the kernel is to do what was asked for. kOtherNamespace: so
+// it will be for all that it asks for, as its addresses are not the daemon's.
 #pragma once
 
 #include <array>
@@ -67,9 +68,13 @@ enum class ReplyKind : uint8_t { kConnected = 1, kKernel = 2, kDone = 3, kFailed
 // daemon it goes on, and its end is one in order.
 inline constexpr uint32_t kBothEndsHere = 1;
 
+// The program speaks to the daemon of another network namespace, whose socket it shares.
+inline constexpr uint32_t kOtherNamespace = 1;
+
 struct Reply {
   ReplyKind kind = ReplyKind::kFailed;
-  uint32_t value = 0;  // kFailed: an errno; kConnected: kBothEndsHere, or 0
+  // kFailed: an errno; kConnected: kBothEndsHere, or 0; kKernel: kOtherNamespace, or 0
+  uint32_t value = 0;
   ConnectionId id = 0;
   Endpoint local;   // as getsockname is to say it
   Endpoint remote;  // as getpeername is

@@ -40,7 +40,8 @@ int Listeners::tell(const char* path, const Own& own) {
     request.local = one.local;
     request.cookie = one.cookie;
     request.v6_only = one.v6_only;
-    return link_.ask(request).error;
+    const Asked asked = link_.ask(request);
+    return is_other_namespace(asked) ? ENONET : asked.error;
   };
   if (!inherited_ && link_.is_open()) return ask(own);
   if (inherited_) {

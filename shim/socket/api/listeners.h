@@ -24,7 +24,7 @@ class Listeners {
     Endpoint local;
     bool v6_only = false;
   };
-  // 0, or Asked::error; it is remembered either way.
+  // 0, Asked::error, or ENONET (is_other_namespace); it is remembered either way.
   int add(const char* path, const Own& own);
   // If the daemon has gone since they were told, they are told once more, about once a second.
   void refresh(const char* path);
