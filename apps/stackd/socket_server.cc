@@ -56,8 +56,8 @@ SocketServer::~SocketServer() {
 
 SocketManager::Local SocketServer::local() {
   return {[this](const IpAddress& ip) { return addresses_.has(ip, monotonic_ns()); },
-          [this](KnockId id, const Endpoint& at, uint64_t cookie, Knocks::Reply reply) {
-            knocks_.start(id, at, cookie, std::move(reply));
+          [this](KnockId id, const KnockTarget& target, Knocks::Reply reply) {
+            knocks_.start(id, target, std::move(reply));
           },
           [this](KnockId id) { knocks_.end(id); },
           [this](const std::string& line) { hooks_.notice(line); }};

@@ -9,6 +9,7 @@ import ctypes
 import errno
 import ipaddress
 import os
+import select
 import signal
 import socket
 import struct
@@ -28,6 +29,7 @@ CONNECT, LISTEN, CLAIM, ENDED, SET, INFO = range(1, 7)
 CONNECTED, KERNEL, DONE, FAILED = range(1, 5)
 PRIORITY, ABORT = 1, 2
 OTHER_NAMESPACE = 1
+NOW, SOON, NOT = range(3)  # of LISTEN
 REQUEST = struct.Struct("=IHBBBBHIQQ16sHH16sHH8x")
 REPLY = struct.Struct("=IHBBQI16sHH16sHHIQQQQQ8x")
 SO_COOKIE = 57
@@ -78,8 +80,8 @@ class Program:
         self.send(kind, **fields)
         return self.reply()
 
-    def listen(self, listener):
-        return self.ask(LISTEN, cookie=cookie_of(listener), local=listener.getsockname())
+    def listen(self, listener, listening=NOW):
+        return self.ask(LISTEN, value=listening, cookie=cookie_of(listener), local=listener.getsockname())
 
     def claim(self, accepted):
         return self.ask(CLAIM, local=accepted.getsockname(), remote=accepted.getpeername())
@@ -215,6 +217,39 @@ class TwoPrograms(SocketsTest):
         listener.settimeout(0.1)
         with self.assertRaises(TimeoutError):
             listener.accept()
+
+    def test_whoever_connects_before_it_listens_waits_for_it(self):
+        server, client = self.program(), self.program()
+        for _ in range(10):
+            with socket.socket() as listener:
+                listener.bind(("127.0.0.1", 0))
+                self.assertEqual(server.listen(listener, SOON).kind, DONE)
+                began = time.monotonic()
+                client.send(CONNECT, remote=listener.getsockname())
+                # By then the daemon has looked for it: it serves one request after the other.
+                self.assertEqual(server.ask(ENDED).kind, DONE)
+                waits = select.select([client.connection], [], [], 0)[0] == []
+                listener.listen()
+                in_time = time.monotonic() - began < 0.15  # the daemon waits for 0.2 s
+                connecting = client.reply()
+                if in_time:
+                    self.assertTrue(waits)
+                    self.assertEqual(connecting.kind, CONNECTED)
+                    connecting.end.close()
+                    return
+        self.fail("this machine is too busy to tell")
+
+    def test_one_that_never_listens_is_nobody(self):
+        server, client = self.program(), self.program()
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            server.listen(listener, SOON)
+            self.assertEqual(client.ask(CONNECT, remote=listener.getsockname()).kind, KERNEL)
+            server.listen(listener, SOON)
+            self.assertEqual(server.listen(listener, NOT).kind, DONE)
+            self.assertEqual(self.sockets()["listeners"], 0)
+            listener.listen()
+            self.assertEqual(client.ask(CONNECT, remote=listener.getsockname()).kind, KERNEL)
 
     def test_another_that_took_the_port_is_not_knocked_at(self):
         server, client, listener = self.program(), self.program(), self.listener()

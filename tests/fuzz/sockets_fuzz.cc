@@ -74,9 +74,9 @@ class World {
     local.is_local = [](const IpAddress& ip) {
       return ip == IpAddress::v4(127, 0, 0, 1) || ip == IpAddress::v4(10, 0, 0, 1);
     };
-    local.knock = [this](KnockId id, const Endpoint& at, uint64_t,
+    local.knock = [this](KnockId id, const KnockTarget& target,
                          std::function<void(Result<Endpoint>)> reply) {
-      must(knocks_.try_emplace(id, Knock{at, {}, std::move(reply)}).second, "a knock twice");
+      must(knocks_.try_emplace(id, Knock{target.at, {}, std::move(reply)}).second, "a knock twice");
     };
     local.end_knock = [this](KnockId id) { knocks_.erase(id); };
     manager_->set_local(std::move(local));

@@ -62,7 +62,7 @@ void SocketManager::State::knock(ConnectionId id) {
   if (!is_local(destination.ip)) {
     connection.knocked_at.ip = sockets::loopback_of(destination.ip);
   }
-  local.knock(id, connection.knocked_at, connection.cookie,
+  local.knock(id, {connection.knocked_at, connection.cookie, listener->soon},
               [this, id](const Result<Endpoint>& from) { on_knock(id, from); });
 }
 

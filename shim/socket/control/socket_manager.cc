@@ -61,8 +61,14 @@ void SocketManager::State::connect(Asker asker, Request request, uint64_t now_ns
 
 void SocketManager::State::listen(SocketProgram program, const Request& request,
                                   const Answer& answer) {
+  const auto listening = static_cast<sockets::Listening>(request.value);
+  if (listening == sockets::Listening::kNot) {
+    listeners.forget(program, request.cookie);
+    return done(answer);
+  }
+  const bool soon = listening == sockets::Listening::kSoon;
   const bool added = policy.serve && request.local.port != 0 &&
-                     listeners.add({program, request.local, request.cookie, request.v6_only});
+                     listeners.add({program, request.local, request.cookie, request.v6_only, soon});
   return added ? done(answer) : kernel(answer);
 }
 

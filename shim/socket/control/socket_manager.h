@@ -60,6 +60,12 @@ struct SocketPolicy {
 using SocketProgram = uint64_t;  // one connection of a program to the daemon, the caller's number
 using KnockId = uint64_t;        // never used twice
 
+struct KnockTarget {
+  Endpoint at;          // an address of this host
+  uint64_t cookie = 0;  // the kernel's, of the socket that listens there
+  bool soon = false;    // or is about to
+};
+
 class SocketManager {
  public:
   struct Host {
@@ -70,11 +76,11 @@ class SocketManager {
   // What the kernel of this host is asked to do. Who calls back does so on the control thread.
   struct Local {
     std::function<bool(const IpAddress&)> is_local;  // an address of this host, 127.0.0.0/8 and ::1
-    // Connects to `at`, an address of this host where the socket with this cookie of the kernel's
-    // listens. The reply, maybe from within: the own end's address, or why not. kNotFound: that
-    // socket listens there no more, and no other is connected to. None after end_knock(). If what
-    // was connected breaks before end_knock(), knock_gone() follows.
-    std::function<void(KnockId id, const Endpoint& at, uint64_t cookie,
+    // Connects to a listener, and waits for one that is about to listen. The reply, maybe from
+    // within: the own end's address, or why not. kNotFound: that socket listens there no more, or
+    // not in time, and no other is connected to. None after end_knock(). If what was connected
+    // breaks before end_knock(), knock_gone() follows.
+    std::function<void(KnockId id, const KnockTarget& target,
                        std::function<void(Result<Endpoint>)> reply)>
         knock;
     std::function<void(KnockId id)> end_knock;       // closes it by a reset, whatever its state
