@@ -7,11 +7,9 @@
 
 #include <boost/asio/post.hpp>
 #include <boost/system/error_code.hpp>
-#include <cerrno>
 #include <chrono>
 #include <string>
 
-#include "apps/stackd/program_socket.h"
 #include "shim/channel/seqpacket.h"
 
 namespace mercury {
@@ -49,8 +47,7 @@ AttachServer::AttachServer(boost::asio::io_context& io, const StackdConfig& conf
       config_(config),
       host_(host),
       hooks_(std::move(hooks)),
-      listener_(io),
-      pause_(io, config.socket) {
+      listener_(io, config.socket) {
   host_.set_channel_events([this](LaneId, const Event& event) { on_channel_event(event); });
 }
 
@@ -60,29 +57,10 @@ Result<std::unique_ptr<AttachServer>> AttachServer::create(boost::asio::io_conte
                                                            const StackdConfig& config, Host& host,
                                                            Hooks hooks) {
   std::unique_ptr<AttachServer> server(new AttachServer(io, config, host, std::move(hooks)));
-  if (Status listening = server->listen(); !listening) return listening.error();
+  AttachServer* const own = server.get();
+  Status listens = own->listener_.listen(config, [own](UniqueFd fd) { own->add(std::move(fd)); });
+  if (!listens) return listens.error();
   return server;
-}
-
-Status AttachServer::listen() {
-  Result<UniqueFd> socket = listen_for_programs(config_, config_.socket);
-  if (!socket) return socket.error();
-  listener_.assign(socket->release());
-  accept();
-  return {};
-}
-
-void AttachServer::accept() {
-  listener_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
-    if (error) return;
-    const int fd =
-        accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 && AcceptPause::is_needed(errno)) {
-      return pause_.wait(errno, [this] { accept(); });
-    }
-    if (fd >= 0) add(UniqueFd(fd));
-    accept();
-  });
 }
 
 void AttachServer::add(UniqueFd socket) {
@@ -259,10 +237,7 @@ AttachServer::Held AttachServer::held() const {
 }
 
 void AttachServer::close() {
-  error_code ignored;
-  pause_.cancel();
-  listener_.close(ignored);
-  unlink(config_.socket.c_str());  // one that stays is replaced at the next start
+  listener_.close();
   while (!connections_.empty()) disconnect(connections_.begin()->first);
 }
 

@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "apps/stackd/accept_pause.h"
 #include "apps/stackd/config.h"
 #include "apps/stackd/program.h"
+#include "apps/stackd/program_socket.h"
 
 namespace mercury {
 
@@ -65,8 +65,6 @@ class AttachServer {
   using Connections = std::map<ClientId, std::unique_ptr<Connection>>;
 
   AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host, Hooks hooks);
-  Status listen();
-  void accept();
   void add(UniqueFd socket);
   void refuse(UniqueFd socket);
   void answer_refused(int socket) const;
@@ -82,8 +80,7 @@ class AttachServer {
   const StackdConfig& config_;
   Host& host_;
   const Hooks hooks_;
-  boost::asio::posix::stream_descriptor listener_;
-  AcceptPause pause_;
+  ProgramSocket listener_;
   Connections connections_;
   std::map<ClientId, std::shared_ptr<Program>> leaving_;  // gone, but not let go by the engines
   ClientId next_id_ = 1;

@@ -1,14 +1,11 @@
 #include "apps/stackd/socket_server.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <boost/system/error_code.hpp>
-#include <cerrno>
 #include <utility>
 
 #include "apps/stackd/descriptors.h"
-#include "apps/stackd/program_socket.h"
 #include "shim/channel/seqpacket.h"
 #include "shim/host/clock.h"
 
@@ -40,11 +37,9 @@ SocketServer::SocketServer(boost::asio::io_context& io, const StackdConfig& conf
       config_(config),
       sockets_(sockets),
       hooks_(std::move(hooks)),
-      path_(sockets_path(config)),
       most_programs_(socket_room(config, descriptor_limit().soft).programs),
       knocks_(io, [this](KnockId id) { sockets_.knock_gone(id); }),
-      listener_(io),
-      pause_(io, path_) {
+      listener_(io, sockets_path(config)) {
   sockets_.set_local(local());
 }
 
@@ -67,24 +62,10 @@ Result<std::unique_ptr<SocketServer>> SocketServer::create(boost::asio::io_conte
                                                            const StackdConfig& config,
                                                            SocketManager& sockets, Hooks hooks) {
   std::unique_ptr<SocketServer> server(new SocketServer(io, config, sockets, std::move(hooks)));
-  Result<UniqueFd> socket = listen_for_programs(config, server->path_);
-  if (!socket) return socket.error();
-  server->listener_.assign(socket->release());
-  server->accept();
+  SocketServer* const own = server.get();
+  Status listens = own->listener_.listen(config, [own](UniqueFd fd) { own->add(std::move(fd)); });
+  if (!listens) return listens.error();
   return server;
-}
-
-void SocketServer::accept() {
-  listener_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
-    if (error) return;
-    const int fd =
-        accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 && AcceptPause::is_needed(errno)) {
-      return pause_.wait(errno, [this] { accept(); });
-    }
-    if (fd >= 0) add(UniqueFd(fd));
-    accept();
-  });
 }
 
 // One too many sees its connection end, which is as if there were no daemon: its sockets are the
@@ -98,7 +79,7 @@ void SocketServer::add(UniqueFd socket) {
   }
   const SocketProgram id = ++last_id_;
   auto caller = std::make_unique<Caller>(io_);
-  caller->elsewhere = namespace_of(socket.get()) != namespace_of(listener_.native_handle());
+  caller->elsewhere = namespace_of(socket.get()) != namespace_of(listener_.descriptor());
   if (caller->elsewhere) {
     hooks_.notice(
         program_text(id) +
@@ -170,10 +151,7 @@ void SocketServer::disconnect(SocketProgram id) {
 }
 
 void SocketServer::close() {
-  error_code ignored;
-  pause_.cancel();
-  listener_.close(ignored);
-  unlink(path_.c_str());  // one that stays is replaced at the next start
+  listener_.close();
   while (!programs_.empty()) disconnect(programs_.begin()->first);
   knocks_.clear();
 }

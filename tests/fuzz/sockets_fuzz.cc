@@ -5,9 +5,6 @@
 // Beyond not crashing: each request has one reply at most, with a descriptor if it is kConnected,
 // and one at least within the time that the policy gives; connections are only opened on sessions
 // that are open; limits hold; when all have gone nothing is kept, and no descriptor is left open.
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <array>
 #include <map>
 #include <memory>
@@ -17,6 +14,7 @@
 #include "shim/proof/secret.h"
 #include "shim/socket/control/socket_manager.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/play.h"
 
 namespace mercury::fuzz {
 namespace {
@@ -357,24 +355,10 @@ class World {
   std::unique_ptr<SocketManager> manager_;
 };
 
-int lowest_free() {
-  const int fd = ::eventfd(0, EFD_CLOEXEC);
-  ::close(fd);
-  return fd;
-}
-
 }  // namespace
 }  // namespace mercury::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace mercury::fuzz;
-  const int before = lowest_free();
-  {
-    World world;
-    Input input(data, size);
-    for (size_t i = 0; i < kMostRecords && !input.empty(); ++i) world.step(next_record(input));
-    world.end();
-  }
-  must(lowest_free() == before, "a descriptor is left open");
+  mercury::fuzz::play<mercury::fuzz::World>(data, size, mercury::fuzz::kMostRecords);
   return 0;
 }

@@ -42,7 +42,7 @@ struct RelayConfig {
   uint64_t patience_ns = 60'000'000'000;
 };
 
-class SocketRelay {
+class SocketRelay : public NoDatagrams {
  public:
   using Command = SocketCommand;
   using Event = SocketEvent;
@@ -62,25 +62,17 @@ class SocketRelay {
   // --- StreamService ---
   StreamConfig stream_config() const { return config_.streams; }
   void attach(StreamHost& host) { host_ = &host; }
-  void on_session_open(SessionSlot session, Token token) { sessions_[token] = session; }
+  void on_session_open(SessionSlot session, Token token) {
+    sessions_[token] = session;
+    tokens_[session] = token;
+  }
   void on_stream_opened(SessionSlot session, StreamId stream);
   void on_stream_readable(SessionSlot session, StreamId stream);
   void on_stream_writable(SessionSlot session, StreamId stream);
   void on_stream_closed(SessionSlot session, StreamId stream, Errc code);
   void on_streams_available(SessionSlot session);
 
-  // --- Service: datagrams there are none ---
-  Taken on_datagram(SessionSlot, const wire::Header&, std::span<const std::byte>,
-                    uint64_t) noexcept {
-    return Taken::kNo;
-  }
-  bool next(OutgoingDatagram&) noexcept { return false; }
-  void charge(JobSlot, uint32_t) noexcept {}
-  void on_acked(SessionSlot, const SentTag&) noexcept {}
-  void on_lost(SessionSlot, const SentTag&) noexcept {}
-  void block(SessionSlot) noexcept {}
-  void unblock(SessionSlot) noexcept {}
-  bool awaits_nic() noexcept { return false; }
+  // --- Service ---
   uint32_t poll(uint64_t now_ns) noexcept {
     now_ns_ = now_ns;
     return connections_ == 0 ? 0 : run();
@@ -159,6 +151,7 @@ class SocketRelay {
   std::vector<std::unique_ptr<Connection>> places_;
   std::vector<uint32_t> free_;
   std::unordered_map<Token, SessionSlot> sessions_;
+  std::unordered_map<SessionSlot, Token> tokens_;
   std::unordered_map<uint64_t, uint32_t> by_stream_;  // session and stream, to a place
   std::unordered_map<sockets::ConnectionId, uint32_t> by_id_;
   std::unordered_map<uint64_t, uint32_t> by_asked_;
