@@ -164,13 +164,23 @@ void SocketManager::State::give_up(Connection& connection) {
   kernel(asker.answer);
 }
 
+bool SocketManager::State::is_asking(ConnectionId id) {
+  const Connection* connection = connections.find(id);
+  return connection != nullptr && connection->state == Connection::State::kAsking;
+}
+
+void SocketManager::State::drop_settled_deadlines() {
+  answers.drop_settled([this](ConnectionId id) { return !is_asking(id); });
+  info_deadlines.drop_settled([this](uint64_t number) { return infos.count(number) == 0; });
+}
+
 void SocketManager::State::on_timer(uint64_t now_ns) {
   settle(peers.on_timer(now_ns), now_ns);
   while (const std::optional<ConnectionId> due = answers.take_due(now_ns)) {
-    Connection* connection = connections.find(*due);
-    if (connection == nullptr || connection->state != Connection::State::kAsking) continue;
-    host.send(connection->lane, command::AbortConnection{*due, Errc::kTimedOut});
-    give_up(*connection);
+    if (!is_asking(*due)) continue;
+    Connection& connection = *connections.find(*due);
+    host.send(connection.lane, command::AbortConnection{*due, Errc::kTimedOut});
+    give_up(connection);
   }
   while (const std::optional<uint64_t> due = info_deadlines.take_due(now_ns)) {
     auto waiting = infos.extract(*due);

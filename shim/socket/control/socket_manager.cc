@@ -180,6 +180,7 @@ void SocketManager::on_event(LaneId lane, SocketEvent event, uint64_t now_ns) {
                  [](const auto&) {},  // nothing that sockets ask for
              },
              event);
+  state.drop_settled_deadlines();
 }
 
 uint64_t SocketManager::next_deadline_ns() const {

@@ -101,6 +101,11 @@ class SocketRelay : public NoDatagrams {
     uint32_t place = 0;
     uint32_t life = 0;
   };
+  struct Awaited {
+    Ref ref;
+    uint64_t due_ns = 0;
+    bool to_finish = false;  // else: to say what it has opened a stream for
+  };
 
   void run(command::OpenConnection& request);
   void run(command::AnswerConnection& request);
@@ -141,6 +146,7 @@ class SocketRelay : public NoDatagrams {
   void end(Connection& connection, Errc code);
   void orphan(Connection& connection);
   void await_peer(const Connection& connection);
+  bool is_awaited(const Awaited& awaited);
   void lose_patience();
 
   const RelayConfig config_;
@@ -155,12 +161,8 @@ class SocketRelay : public NoDatagrams {
   std::unordered_map<uint64_t, uint32_t> by_stream_;  // session and stream, to a place
   std::unordered_map<sockets::ConnectionId, uint32_t> by_id_;
   std::unordered_map<uint64_t, uint32_t> by_asked_;
-  std::deque<Ref> waiting_;  // for streams
-  Fifo<Ref> line_;           // with something to do
-  struct Awaited {
-    Ref ref;
-    uint64_t due_ns = 0;
-  };
+  std::deque<Ref> waiting_;      // for streams
+  Fifo<Ref> line_;               // with something to do
   std::deque<Awaited> awaited_;  // their peers are, or were; by time
   std::deque<Event> events_;
   uint64_t last_asked_ = 0;
