@@ -7,11 +7,9 @@
 
 #include <boost/asio/post.hpp>
 #include <boost/system/error_code.hpp>
-#include <cerrno>
 #include <chrono>
 #include <string>
 
-#include "apps/stackd/program_socket.h"
 #include "shim/channel/seqpacket.h"
 
 namespace mercury {
@@ -44,13 +42,12 @@ std::string name_of(ClientId id) { return "program " + std::to_string(id); }
 }  // namespace
 
 AttachServer::AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host,
-                           Notice notice)
+                           Hooks hooks)
     : io_(io),
       config_(config),
       host_(host),
-      notice_(std::move(notice)),
-      listener_(io),
-      pause_(io, config.socket) {
+      hooks_(std::move(hooks)),
+      listener_(io, config.socket) {
   host_.set_channel_events([this](LaneId, const Event& event) { on_channel_event(event); });
 }
 
@@ -58,37 +55,18 @@ AttachServer::~AttachServer() { host_.set_channel_events({}); }
 
 Result<std::unique_ptr<AttachServer>> AttachServer::create(boost::asio::io_context& io,
                                                            const StackdConfig& config, Host& host,
-                                                           Notice notice) {
-  std::unique_ptr<AttachServer> server(new AttachServer(io, config, host, std::move(notice)));
-  if (Status listening = server->listen(); !listening) return listening.error();
+                                                           Hooks hooks) {
+  std::unique_ptr<AttachServer> server(new AttachServer(io, config, host, std::move(hooks)));
+  AttachServer* const own = server.get();
+  Status listens = own->listener_.listen(config, [own](UniqueFd fd) { own->add(std::move(fd)); });
+  if (!listens) return listens.error();
   return server;
-}
-
-Status AttachServer::listen() {
-  Result<UniqueFd> socket = listen_for_programs(config_, config_.socket);
-  if (!socket) return socket.error();
-  listener_.assign(socket->release());
-  accept();
-  return {};
-}
-
-void AttachServer::accept() {
-  listener_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
-    if (error) return;
-    const int fd =
-        accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 && AcceptPause::is_needed(errno)) {
-      return pause_.wait(errno, [this] { accept(); });
-    }
-    if (fd >= 0) add(UniqueFd(fd));
-    accept();
-  });
 }
 
 void AttachServer::add(UniqueFd socket) {
   if (connections_.size() + leaving_.size() >= config_.max_programs) {
-    notice_("attach.max_programs = " + std::to_string(config_.max_programs) +
-            " programs are attached; one more is refused");
+    hooks_.notice("attach.max_programs = " + std::to_string(config_.max_programs) +
+                  " programs are attached; one more is refused");
     return refuse(std::move(socket));
   }
   const ClientId id = next_id_++;
@@ -163,14 +141,15 @@ void AttachServer::on_readable(ClientId id) {
       attach::receive_packet(found->second->socket.native_handle(), 1, attach::Wait::kNo);
   if (!packet && packet.error().code == Errc::kAgain) return read(id);
   if (!packet || packet->bytes.empty()) {
-    if (!packet) notice_(name_of(id) + ": " + packet.error().message);
+    if (!packet) hooks_.notice(name_of(id) + ": " + packet.error().message);
     return disconnect(id);
   }
   const std::shared_ptr<Program> program = found->second->program;
   const bool good = program->on_packet(packet->bytes, std::move(packet->descriptors));
+  hooks_.asked();
   if (connections_.count(id) == 0) return;
   if (!good) {
-    notice_(name_of(id) + " broke the attach protocol and is disconnected");
+    hooks_.notice(name_of(id) + " broke the attach protocol and is disconnected");
     return disconnect(id);
   }
   read(id);
@@ -191,7 +170,7 @@ void AttachServer::send(ClientId id, const attach::ReplyMessage& message,
   }
   connection.unsent.push_back(std::move(bytes));
   if (connection.unsent.size() > kMostUnsent) {
-    notice_(name_of(id) + " does not read its replies and is disconnected");
+    hooks_.notice(name_of(id) + " does not read its replies and is disconnected");
     return disconnect(id);
   }
   if (!connection.writing) write(id);
@@ -227,6 +206,7 @@ void AttachServer::disconnect(ClientId id) {
     // Not from within the program's own call.
     boost::asio::post(io_, [this, id] { leaving_.erase(id); });
   });
+  hooks_.asked();
 }
 
 void AttachServer::on_channel_event(const Event& event) {
@@ -238,7 +218,7 @@ void AttachServer::on_channel_event(const Event& event) {
   if (const auto* broken = std::get_if<event::ChannelBroken>(&event)) {
     for (const auto& [id, connection] : connections_) {
       if (!connection->program->owns(broken->channel)) continue;
-      notice_(name_of(id) + ": " + broken->what + "; disconnected");
+      hooks_.notice(name_of(id) + ": " + broken->what + "; disconnected");
       return disconnect(id);
     }
   }
@@ -257,10 +237,7 @@ AttachServer::Held AttachServer::held() const {
 }
 
 void AttachServer::close() {
-  error_code ignored;
-  pause_.cancel();
-  listener_.close(ignored);
-  unlink(config_.socket.c_str());  // one that stays is replaced at the next start
+  listener_.close();
   while (!connections_.empty()) disconnect(connections_.begin()->first);
 }
 

@@ -14,20 +14,24 @@
 #include <string>
 #include <vector>
 
-#include "apps/stackd/accept_pause.h"
 #include "apps/stackd/config.h"
 #include "apps/stackd/program.h"
+#include "apps/stackd/program_socket.h"
 
 namespace mercury {
 
 class AttachServer {
  public:
-  // Takes a line for the log. Programs cause them as fast as they connect: it limits their number.
-  using Notice = std::function<void(const std::string& line)>;
+  struct Hooks {
+    std::function<void()> asked;  // a request, or a program that went, may have set a deadline
+    // Takes a line for the log. Programs cause them as fast as they connect: it limits their
+    // number.
+    std::function<void(const std::string& line)> notice;
+  };
   // Listens. Errors: kExists (another daemon), kPermission, kConfig (no such group).
   static Result<std::unique_ptr<AttachServer>> create(boost::asio::io_context& io,
                                                       const StackdConfig& config, Host& host,
-                                                      Notice notice);
+                                                      Hooks hooks);
   ~AttachServer();
   AttachServer(const AttachServer&) = delete;
   AttachServer& operator=(const AttachServer&) = delete;
@@ -60,9 +64,7 @@ class AttachServer {
   };
   using Connections = std::map<ClientId, std::unique_ptr<Connection>>;
 
-  AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host, Notice notice);
-  Status listen();
-  void accept();
+  AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host, Hooks hooks);
   void add(UniqueFd socket);
   void refuse(UniqueFd socket);
   void answer_refused(int socket) const;
@@ -77,9 +79,8 @@ class AttachServer {
   boost::asio::io_context& io_;
   const StackdConfig& config_;
   Host& host_;
-  const Notice notice_;
-  boost::asio::posix::stream_descriptor listener_;
-  AcceptPause pause_;
+  const Hooks hooks_;
+  ProgramSocket listener_;
   Connections connections_;
   std::map<ClientId, std::shared_ptr<Program>> leaving_;  // gone, but not let go by the engines
   ClientId next_id_ = 1;

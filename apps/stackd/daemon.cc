@@ -18,8 +18,10 @@ using boost::system::error_code;
 
 // Peers are told that the host stops; beyond this they find out by themselves.
 constexpr uint64_t kGoodbyeNs = 500'000'000;
-// Timers are looked at this often at least: a command to an engine may have moved them.
-constexpr uint64_t kLongestWaitNs = 100'000'000;
+// Whoever may have moved a timer says so; nothing is later than this all the same.
+constexpr uint64_t kLongestWaitNs = 1'000'000'000;
+// Commands that found an engine's ring full.
+constexpr uint64_t kBetweenTriesNs = 10'000'000;
 // Strangers and programs cause notices as fast as they like; the log takes so many of each kind in
 // so much time.
 constexpr uint64_t kMostNotices = 20;
@@ -39,9 +41,10 @@ Status Daemon::start() {
       build_host(config_, [this](NoticeKind kind, const std::string& line) { notice(kind, line); });
   if (!built) return built.error();
   built_ = std::move(*built);
-  Result<std::unique_ptr<AttachServer>> attach =
-      AttachServer::create(io_, config_, *built_.host,
-                           [this](const std::string& line) { notice(NoticeKind::kRefusal, line); });
+  Result<std::unique_ptr<AttachServer>> attach = AttachServer::create(
+      io_, config_, *built_.host,
+      {[this] { schedule(); },
+       [this](const std::string& line) { notice(NoticeKind::kRefusal, line); }});
   if (!attach) return attach.error();
   attach_ = std::move(*attach);
   if (Status served = serve_sockets(); !served) return served;
@@ -72,6 +75,7 @@ Status Daemon::serve_sockets() {
   }
   host.send = [this](LaneId lane, SocketCommand command) {
     built_.host->send(lane, widened<HostCommand>(std::move(command)));
+    if (built_.host->commands_wait()) schedule();
   };
   host.random = system_random;
   sockets_ = std::make_unique<SocketManager>(std::move(host), socket_policy(config_));
@@ -159,7 +163,8 @@ void Daemon::schedule() {
   const uint64_t now_ns = monotonic_ns();
   uint64_t deadline_ns = std::max(built_.host->next_deadline_ns(), now_ns);
   if (sockets_) deadline_ns = std::min(deadline_ns, std::max(sockets_->next_deadline_ns(), now_ns));
-  timer_.expires_after(std::chrono::nanoseconds(std::min(deadline_ns - now_ns, kLongestWaitNs)));
+  const uint64_t most_ns = built_.host->commands_wait() ? kBetweenTriesNs : kLongestWaitNs;
+  timer_.expires_after(std::chrono::nanoseconds(std::min(deadline_ns - now_ns, most_ns)));
   timer_.async_wait([this](const error_code& error) {
     if (error) return;  // superseded
     attend();

@@ -14,8 +14,9 @@ constexpr uint64_t kOwnPerEngine = 16;
 // Its connection, its process, and the memory that it is just sharing.
 constexpr uint64_t kPerProgram = 3;
 constexpr uint64_t kPerProgramAndEngine = 4;  // ChannelMemory: two memfds and two doorbells
-// One while it lasts; as it is set up also a program's end of it, and what tells its listener.
-constexpr uint64_t kPerConnection = 3;
+// Programs that ask for sockets have a quarter of what is left, if that is less than their limit:
+// connections are what they ask for.
+constexpr uint64_t kPartOfPrograms = 4;
 
 }  // namespace
 
@@ -48,10 +49,11 @@ std::string descriptors_lacking(const StackdConfig& config, uint64_t limit) {
          " in the unit (ulimit -n), or lower attach.max_programs";
 }
 
-uint64_t socket_connections(const StackdConfig& config, uint64_t limit) {
+SocketRoom socket_room(const StackdConfig& config, uint64_t limit) {
   const uint64_t others = descriptors_needed(config);
-  const uint64_t room = limit > others ? (limit - others) / kPerConnection : 0;
-  return std::min(config.sockets_max_connections, room);
+  const uint64_t left = limit > others ? limit - others : 0;
+  const uint64_t programs = std::min(config.sockets_max_programs, left / kPartOfPrograms);
+  return {programs, left - programs};
 }
 
 }  // namespace mercury

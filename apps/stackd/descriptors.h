@@ -21,8 +21,11 @@ uint64_t descriptors_needed(const StackdConfig& config);
 // What is wrong and how to mend it; empty if `limit` suffices.
 std::string descriptors_lacking(const StackdConfig& config, uint64_t limit);
 
-// How many of sockets.max_connections find room beside that: programs of jobs must not lack what
-// connections have taken.
-uint64_t socket_connections(const StackdConfig& config, uint64_t limit);
+// What sockets may take beside that: programs of jobs must not lack what they have taken.
+struct SocketRoom {
+  uint64_t programs = 0;     // of sockets.max_programs
+  uint64_t descriptors = 0;  // for connections (SocketPolicy::max_descriptors)
+};
+SocketRoom socket_room(const StackdConfig& config, uint64_t limit);
 
 }  // namespace mercury

@@ -117,8 +117,9 @@ SocketPolicy socket_policy(const StackdConfig& config) {
   policy.probe_ns = config.sockets_probe_ns;
   policy.silence_ns = config.sockets_silence_ns;
   policy.answer_ns = config.sockets_answer_ns;
-  policy.max_connections =
-      static_cast<uint32_t>(socket_connections(config, descriptor_limit().soft));
+  policy.max_connections = static_cast<uint32_t>(config.sockets_max_connections);
+  policy.max_descriptors = static_cast<uint32_t>(
+      std::min<uint64_t>(socket_room(config, descriptor_limit().soft).descriptors, UINT32_MAX));
   policy.max_listeners = static_cast<uint32_t>(config.sockets_max_listeners);
   policy.max_hosts = static_cast<uint32_t>(config.sockets_max_hosts);
   return policy;

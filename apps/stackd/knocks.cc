@@ -21,6 +21,8 @@ using boost::system::error_code;
 // is noticed sooner. Whoever connects waits for this, so not for long; then the kernel's own
 // connection takes its place, and waits for the queue as ever.
 constexpr std::chrono::milliseconds kAgain{20};
+// Between a program's word that it is about to listen and listen() is hardly any time.
+constexpr std::chrono::milliseconds kSoon{5};
 constexpr uint64_t kPatienceNs = 200'000'000;
 
 Result<UniqueFd> make_socket(int family) {
@@ -53,10 +55,9 @@ Knocks::Knock* Knocks::find(KnockId id) {
   return found == knocks_.end() ? nullptr : found->second.get();
 }
 
-void Knocks::start(KnockId id, const Endpoint& at, uint64_t cookie, Reply reply) {
+void Knocks::start(KnockId id, const KnockTarget& target, Reply reply) {
   auto knock = std::make_shared<Knock>(io_);
-  knock->at = at;
-  knock->cookie = cookie;
+  knock->target = target;
   knock->reply = std::move(reply);
   knock->deadline_ns = monotonic_ns() + kPatienceNs;
   knocks_[id] = std::move(knock);
@@ -65,15 +66,17 @@ void Knocks::start(KnockId id, const Endpoint& at, uint64_t cookie, Reply reply)
 
 Status Knocks::connect(Knock& knock) {
   // Somebody else may listen there by now, who expects a client that speaks.
-  if (Status listens = check_listening(knock.cookie, knock.at); !listens) return listens;
-  SocketAddress to = to_kernel(knock.at);
+  if (Status listens = check_listening(knock.target.cookie, knock.target.at); !listens)
+    return listens;
+  SocketAddress to = to_kernel(knock.target.at);
   Result<UniqueFd> socket = make_socket(to.family());
   if (!socket) return socket.error();
   if (::connect(socket->get(), to.get(), to.bytes) != 0 && errno != EINPROGRESS) {
-    return failure(errno, knock.at);
+    return failure(errno, knock.target.at);
   }
   SocketAddress own;
-  if (::getsockname(socket->get(), own.get(), &own.bytes) != 0) return failure(errno, knock.at);
+  if (::getsockname(socket->get(), own.get(), &own.bytes) != 0)
+    return failure(errno, knock.target.at);
   knock.from = from_kernel(own.get());
   error_code ignored;
   knock.socket.close(ignored);
@@ -85,24 +88,30 @@ Status Knocks::connect(Knock& knock) {
 // full.
 void Knocks::attempt(KnockId id) {
   Knock& knock = *find(id);
-  connecting_.erase({knock.from, knock.at});
-  if (Status begun = connect(knock); !begun) return finish(id, begun.error());
-  connecting_[{knock.from, knock.at}] = id;
+  connecting_.erase({knock.from, knock.target.at});
+  if (Status begun = connect(knock); !begun) {
+    const bool may_come = knock.target.soon && begun.error().code == Errc::kNotFound;
+    if (!may_come || monotonic_ns() >= knock.deadline_ns) return finish(id, begun.error());
+    return wait(id, kSoon);
+  }
+  connecting_[{knock.from, knock.target.at}] = id;
   if (is_writable(knock.socket.native_handle())) return connected(id);
   if (monotonic_ns() >= knock.deadline_ns) {
-    return finish(id, Error(Errc::kTimedOut, knock.at.to_string() + " takes no more connections"));
+    return finish(
+        id, Error(Errc::kTimedOut, knock.target.at.to_string() + " takes no more connections"));
   }
-  wait(id);
+  wait(id, kAgain);
 }
 
-void Knocks::wait(KnockId id) {
+void Knocks::wait(KnockId id, std::chrono::milliseconds again) {
   const std::weak_ptr<Knock> weak = knocks_[id];
   Knock& knock = *find(id);
-  knock.timer.expires_after(kAgain);
+  knock.timer.expires_after(again);
   knock.timer.async_wait([this, id, weak](const error_code& cancelled) {
     const auto same = weak.lock();
     if (!cancelled && same && same->reply) attempt(id);
   });
+  if (!knock.socket.is_open()) return;  // nobody listens yet
   knock.socket.async_wait(stream_descriptor::wait_write, [this, id, weak](const error_code& error) {
     const auto same = weak.lock();
     if (!error && same && same->reply) connected(id);
@@ -115,7 +124,7 @@ void Knocks::connected(KnockId id) {
   int error = 0;
   socklen_t bytes = sizeof error;
   ::getsockopt(knock->socket.native_handle(), SOL_SOCKET, SO_ERROR, &error, &bytes);
-  if (error != 0) return finish(id, failure(error, knock->at));
+  if (error != 0) return finish(id, failure(error, knock->target.at));
   knock->timer.cancel();
   // Whatever comes: an end, or words of somebody who takes it for a client's.
   knock->socket.async_wait(
@@ -130,7 +139,7 @@ void Knocks::connected(KnockId id) {
 
 void Knocks::finish(KnockId id, Result<Endpoint> result) {
   const std::shared_ptr<Knock> knock = knocks_[id];
-  connecting_.erase({knock->from, knock->at});
+  connecting_.erase({knock->from, knock->target.at});
   const Reply reply = std::exchange(knock->reply, nullptr);
   if (!result) knocks_.erase(id);
   reply(std::move(result));
@@ -139,7 +148,7 @@ void Knocks::finish(KnockId id, Result<Endpoint> result) {
 void Knocks::end(KnockId id) {
   const auto found = knocks_.find(id);
   if (found == knocks_.end()) return;
-  connecting_.erase({found->second->from, found->second->at});
+  connecting_.erase({found->second->from, found->second->target.at});
   knocks_.erase(found);
 }
 

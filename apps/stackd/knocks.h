@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -32,8 +33,9 @@ class Knocks {
   Knocks(const Knocks&) = delete;
   Knocks& operator=(const Knocks&) = delete;
 
-  // SocketManager::Local's. One that finds the listener's queue full tries again for a while.
-  void start(KnockId id, const Endpoint& at, uint64_t cookie, Reply reply);
+  // SocketManager::Local's. One that finds the listener's queue full, or a listener that is not
+  // there yet, tries again for a while.
+  void start(KnockId id, const KnockTarget& target, Reply reply);
   void end(KnockId id);
   // Somebody has accepted a connection from `from` at `at`. If it is a knock's, it is connected,
   // whether this has been seen or not: its reply comes now.
@@ -44,8 +46,7 @@ class Knocks {
  private:
   struct Knock {
     explicit Knock(boost::asio::io_context& io) : socket(io), timer(io) {}
-    Endpoint at;
-    uint64_t cookie = 0;
+    KnockTarget target;
     Endpoint from;
     Reply reply;  // until it is connected
     uint64_t deadline_ns = 0;
@@ -56,7 +57,7 @@ class Knocks {
 
   Status connect(Knock& knock);
   void attempt(KnockId id);
-  void wait(KnockId id);
+  void wait(KnockId id, std::chrono::milliseconds again);
   void connected(KnockId id);
   void finish(KnockId id, Result<Endpoint> result);
   Knock* find(KnockId id);

@@ -32,12 +32,18 @@ void provide_descriptors(const mercury::StackdConfig& config) {
       mercury::descriptors_lacking(config, mercury::descriptor_limit().soft);
   if (!lacking.empty()) spdlog::warn("{}", lacking);
   const uint64_t limit = mercury::descriptor_limit().soft;
-  const uint64_t room = mercury::socket_connections(config, limit);
-  if (config.sockets_serve && room < config.sockets_max_connections) {
+  const mercury::SocketRoom room = mercury::socket_room(config, limit);
+  if (!config.sockets_serve) return;
+  if (room.descriptors < config.sockets_max_connections) {
     spdlog::info(
         "{} of sockets.max_connections = {} fit into {} descriptors (ulimit -n); more are the "
         "kernel's",
-        room, config.sockets_max_connections, limit);
+        room.descriptors, config.sockets_max_connections, limit);
+  }
+  if (room.programs < config.sockets_max_programs) {
+    spdlog::info(
+        "{} of sockets.max_programs = {} fit into {} descriptors (ulimit -n); more are not served",
+        room.programs, config.sockets_max_programs, limit);
   }
 }
 

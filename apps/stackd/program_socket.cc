@@ -1,8 +1,10 @@
 #include "apps/stackd/program_socket.h"
 
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <boost/system/error_code.hpp>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -11,8 +13,12 @@
 #include "shim/channel/seqpacket.h"
 
 namespace mercury {
+namespace {
 
-Result<UniqueFd> listen_for_programs(const StackdConfig& config, const std::string& path) {
+using boost::asio::posix::stream_descriptor;
+using boost::system::error_code;
+
+Result<UniqueFd> listen_at(const std::string& path, const StackdConfig& config) {
   std::error_code ignored;  // listening says what is wrong with the folder
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   Result<UniqueFd> socket = attach::listen_socket(path);
@@ -24,6 +30,36 @@ Result<UniqueFd> listen_for_programs(const StackdConfig& config, const std::stri
     return Error::system(errno, "permissions of " + path);
   }
   return socket;
+}
+
+}  // namespace
+
+Status ProgramSocket::listen(const StackdConfig& config, std::function<void(UniqueFd)> accepted) {
+  Result<UniqueFd> socket = listen_at(path_, config);
+  if (!socket) return socket.error();
+  socket_.assign(socket->release());
+  accepted_ = std::move(accepted);
+  accept();
+  return {};
+}
+
+void ProgramSocket::accept() {
+  socket_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
+    if (error) return;
+    const int fd = accept4(socket_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && AcceptPause::is_needed(errno)) {
+      return pause_.wait(errno, [this] { accept(); });
+    }
+    if (fd >= 0) accepted_(UniqueFd(fd));
+    accept();
+  });
+}
+
+void ProgramSocket::close() {
+  error_code ignored;
+  pause_.cancel();
+  socket_.close(ignored);
+  unlink(path_.c_str());  // one that stays is replaced at the next start
 }
 
 }  // namespace mercury

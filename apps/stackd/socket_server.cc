@@ -1,13 +1,11 @@
 #include "apps/stackd/socket_server.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <boost/system/error_code.hpp>
-#include <cerrno>
 #include <utility>
 
-#include "apps/stackd/program_socket.h"
+#include "apps/stackd/descriptors.h"
 #include "shim/channel/seqpacket.h"
 #include "shim/host/clock.h"
 
@@ -19,6 +17,18 @@ using boost::system::error_code;
 
 std::string program_text(SocketProgram id) { return "sockets: program " + std::to_string(id); }
 
+// Of an accepted connection: where its program made it. 0: this kernel does not say (before 5.14).
+uint64_t namespace_of(int socket) {
+  uint64_t cookie = 0;
+  socklen_t length = sizeof cookie;
+  return getsockopt(socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &length) == 0 ? cookie : 0;
+}
+
+bool names_addresses(sockets::RequestKind kind) {
+  return kind == sockets::RequestKind::kConnect || kind == sockets::RequestKind::kListen ||
+         kind == sockets::RequestKind::kClaim;
+}
+
 }  // namespace
 
 SocketServer::SocketServer(boost::asio::io_context& io, const StackdConfig& config,
@@ -27,10 +37,9 @@ SocketServer::SocketServer(boost::asio::io_context& io, const StackdConfig& conf
       config_(config),
       sockets_(sockets),
       hooks_(std::move(hooks)),
-      path_(sockets_path(config)),
+      most_programs_(socket_room(config, descriptor_limit().soft).programs),
       knocks_(io, [this](KnockId id) { sockets_.knock_gone(id); }),
-      listener_(io),
-      pause_(io, path_) {
+      listener_(io, sockets_path(config)) {
   sockets_.set_local(local());
 }
 
@@ -42,8 +51,8 @@ SocketServer::~SocketServer() {
 
 SocketManager::Local SocketServer::local() {
   return {[this](const IpAddress& ip) { return addresses_.has(ip, monotonic_ns()); },
-          [this](KnockId id, const Endpoint& at, uint64_t cookie, Knocks::Reply reply) {
-            knocks_.start(id, at, cookie, std::move(reply));
+          [this](KnockId id, const KnockTarget& target, Knocks::Reply reply) {
+            knocks_.start(id, target, std::move(reply));
           },
           [this](KnockId id) { knocks_.end(id); },
           [this](const std::string& line) { hooks_.notice(line); }};
@@ -53,36 +62,31 @@ Result<std::unique_ptr<SocketServer>> SocketServer::create(boost::asio::io_conte
                                                            const StackdConfig& config,
                                                            SocketManager& sockets, Hooks hooks) {
   std::unique_ptr<SocketServer> server(new SocketServer(io, config, sockets, std::move(hooks)));
-  Result<UniqueFd> socket = listen_for_programs(config, server->path_);
-  if (!socket) return socket.error();
-  server->listener_.assign(socket->release());
-  server->accept();
+  SocketServer* const own = server.get();
+  Status listens = own->listener_.listen(config, [own](UniqueFd fd) { own->add(std::move(fd)); });
+  if (!listens) return listens.error();
   return server;
-}
-
-void SocketServer::accept() {
-  listener_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
-    if (error) return;
-    const int fd =
-        accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 && AcceptPause::is_needed(errno)) {
-      return pause_.wait(errno, [this] { accept(); });
-    }
-    if (fd >= 0) add(UniqueFd(fd));
-    accept();
-  });
 }
 
 // One too many sees its connection end, which is as if there were no daemon: its sockets are the
 // kernel's.
 void SocketServer::add(UniqueFd socket) {
-  if (programs_.size() >= config_.sockets_max_programs) {
-    return hooks_.notice("sockets.max_programs = " + std::to_string(config_.sockets_max_programs) +
+  if (programs_.size() >= most_programs_) {
+    const bool by_key = most_programs_ == config_.sockets_max_programs;
+    return hooks_.notice((by_key ? "sockets.max_programs = " : "as many as find descriptors, ") +
+                         std::to_string(most_programs_) +
                          " programs or their threads are connected; one more is not served");
   }
   const SocketProgram id = ++last_id_;
-  programs_[id] = std::make_unique<Caller>(io_);
-  programs_[id]->socket.assign(socket.release());
+  auto caller = std::make_unique<Caller>(io_);
+  caller->elsewhere = namespace_of(socket.get()) != namespace_of(listener_.descriptor());
+  if (caller->elsewhere) {
+    hooks_.notice(
+        program_text(id) +
+        " is in another network namespace than this daemon: its sockets are the kernel's");
+  }
+  caller->socket.assign(socket.release());
+  programs_[id] = std::move(caller);
   read(id);
 }
 
@@ -116,6 +120,9 @@ void SocketServer::on_readable(SocketProgram id) {
 }
 
 void SocketServer::serve(SocketProgram id, const sockets::Request& request) {
+  if (programs_[id]->elsewhere && names_addresses(request.kind)) {
+    return reply(id, {.kind = sockets::ReplyKind::kKernel, .value = sockets::kOtherNamespace}, {});
+  }
   if (request.kind == sockets::RequestKind::kEnded) hooks_.catch_up();
   if (request.kind == sockets::RequestKind::kClaim) knocks_.accepted(request.remote, request.local);
   sockets_.ask(id, request, monotonic_ns(),
@@ -144,10 +151,7 @@ void SocketServer::disconnect(SocketProgram id) {
 }
 
 void SocketServer::close() {
-  error_code ignored;
-  pause_.cancel();
-  listener_.close(ignored);
-  unlink(path_.c_str());  // one that stays is replaced at the next start
+  listener_.close();
   while (!programs_.empty()) disconnect(programs_.begin()->first);
   knocks_.clear();
 }

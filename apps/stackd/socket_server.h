@@ -12,10 +12,10 @@
 #include <memory>
 #include <string>
 
-#include "apps/stackd/accept_pause.h"
 #include "apps/stackd/config.h"
 #include "apps/stackd/knocks.h"
 #include "apps/stackd/local_addresses.h"
+#include "apps/stackd/program_socket.h"
 #include "shim/socket/control/socket_manager.h"
 
 namespace mercury {
@@ -31,7 +31,7 @@ class SocketServer {
     // number.
     std::function<void(const std::string& line)> notice;
   };
-  // Listens, and serves `sockets` until close(). Errors: as listen_for_programs().
+  // Listens, and serves `sockets` until close(). Errors: as ProgramSocket::listen().
   static Result<std::unique_ptr<SocketServer>> create(boost::asio::io_context& io,
                                                       const StackdConfig& config,
                                                       SocketManager& sockets, Hooks hooks);
@@ -48,13 +48,13 @@ class SocketServer {
   struct Caller {
     explicit Caller(boost::asio::io_context& io) : socket(io) {}
     boost::asio::posix::stream_descriptor socket;
-    bool waits = false;  // for the reply to its request
+    bool waits = false;      // for the reply to its request
+    bool elsewhere = false;  // in another network namespace, whose addresses are not this host's
   };
 
   SocketServer(boost::asio::io_context& io, const StackdConfig& config, SocketManager& sockets,
                Hooks hooks);
   SocketManager::Local local();
-  void accept();
   void add(UniqueFd socket);
   void read(SocketProgram id);
   void on_readable(SocketProgram id);
@@ -66,11 +66,10 @@ class SocketServer {
   const StackdConfig& config_;
   SocketManager& sockets_;
   const Hooks hooks_;
-  const std::string path_;
+  const uint64_t most_programs_;
   LocalAddresses addresses_;
   Knocks knocks_;
-  boost::asio::posix::stream_descriptor listener_;
-  AcceptPause pause_;
+  ProgramSocket listener_;
   std::map<SocketProgram, std::unique_ptr<Caller>> programs_;
   SocketProgram last_id_ = 0;
 };

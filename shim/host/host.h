@@ -45,6 +45,8 @@ class Host {
   // Hands the engines' reports to the control plane and runs its timers.
   virtual void process(uint64_t now_ns) = 0;
   virtual uint64_t next_deadline_ns() const = 0;
+  // Commands wait for room in an engine's ring, which the next process() looks for.
+  virtual bool commands_wait() const = 0;
 
   // Runs the engines on threads of their own, one ThreadConfig per lane.
   // An error: the system refused a thread; the host is good for nothing but to be destroyed.
@@ -124,6 +126,10 @@ class HostOf final : public Host {
     if (jobs_->next_deadline_ns() <= now_ns) jobs_->on_timer(now_ns);
   }
   uint64_t next_deadline_ns() const override { return jobs_->next_deadline_ns(); }
+  bool commands_wait() const override {
+    return std::any_of(lanes_.begin(), lanes_.end(),
+                       [](const auto& lane) { return lane->commands_wait(); });
+  }
 
   Status start(const std::vector<ThreadConfig>& threads) override {
     for (size_t i = 0; i < lanes_.size(); ++i) {

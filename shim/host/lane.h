@@ -71,6 +71,7 @@ class Lane {
     }
     if (pushed) eventfd_write(doorbell_, 1);
   }
+  bool commands_wait() const { return !backlog_.empty(); }
   bool take_event(HostEvent& out) {
     std::unique_ptr<HostEvent> event;
     if (!events_.pop(event)) return false;

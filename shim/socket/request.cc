@@ -133,6 +133,10 @@ Result<Request> decode_request(std::span<const std::byte> bytes) {
   }
   if (in->option > static_cast<uint8_t>(Option::kAbort)) return unknown("option", in->option);
   if (in->priority > kMostPriority) return unknown("priority", in->priority);
+  if (in->kind == static_cast<uint8_t>(RequestKind::kListen) &&
+      in->value > static_cast<uint32_t>(Listening::kNot)) {
+    return unknown("way of listening", in->value);
+  }
   Request request;
   request.kind = static_cast<RequestKind>(in->kind);
   request.option = static_cast<Option>(in->option);

@@ -12,7 +12,8 @@
 //   SET      -> kDone, or kFailed: EINVAL
 //   INFO     -> kDone + `info`, or kFailed: ENOTCONN
 //
-// kKernel: the program's own socket of the kernel is to do what was asked for.
+// kKernel: the program's own socket of the kernel is to do what was asked for. kOtherNamespace: so
+// it will be for all that it asks for, as its addresses are not the daemon's.
 #pragma once
 
 #include <array>
@@ -33,7 +34,7 @@ enum class RequestKind : uint8_t {
   // `local` is what the kernel's socket is bound to and listens at; `cookie` is that socket's
   // SO_COOKIE. For as long as it listens, and this connection lasts. Children of a fork, and a
   // program whose daemon was restarted, ask for the same socket again, on connections of their own:
-  // it is forgotten with the last of these.
+  // it is forgotten with the last of these. `value` says whether it listens by now (Listening).
   kListen = 2,
   // accept() has taken a connection of the kernel's whose other end, `remote`, is on this host:
   // whether it announces one of Mercury's. `local` is its own end. `priority` of what will be sent.
@@ -49,12 +50,16 @@ enum class Option : uint8_t {
   kAbort = 2,     // 1: whoever closes it resets it (SO_LINGER with a time of 0)
 };
 
+// A program says that it is about to listen before the kernel takes its first client: so nobody who
+// finds the listener by the kernel misses it here. Whoever connects meanwhile waits for it.
+enum class Listening : uint8_t { kNow = 0, kSoon = 1, kNot = 2 };
+
 struct Request {
   RequestKind kind = RequestKind::kConnect;
   Option option = Option::kNone;
   uint8_t priority = 0;
   bool v6_only = false;  // LISTEN: at [::], nothing of IPv4
-  uint32_t value = 0;
+  uint32_t value = 0;    // SET: of `option`; LISTEN: a Listening
   uint64_t cookie = 0;
   ConnectionId id = 0;
   Endpoint local;
@@ -67,9 +72,13 @@ enum class ReplyKind : uint8_t { kConnected = 1, kKernel = 2, kDone = 3, kFailed
 // daemon it goes on, and its end is one in order.
 inline constexpr uint32_t kBothEndsHere = 1;
 
+// The program speaks to the daemon of another network namespace, whose socket it shares.
+inline constexpr uint32_t kOtherNamespace = 1;
+
 struct Reply {
   ReplyKind kind = ReplyKind::kFailed;
-  uint32_t value = 0;  // kFailed: an errno; kConnected: kBothEndsHere, or 0
+  // kFailed: an errno; kConnected: kBothEndsHere, or 0; kKernel: kOtherNamespace, or 0
+  uint32_t value = 0;
   ConnectionId id = 0;
   Endpoint local;   // as getsockname is to say it
   Endpoint remote;  // as getpeername is

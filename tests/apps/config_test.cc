@@ -236,15 +236,19 @@ TEST_F(ConfigTest, NetworksOfSocketsArePrivateOnesUnlessOthersAreSaid) {
   EXPECT_TRUE(load("[sockets]\nnetworks = []\n")->sockets_networks.empty());
 }
 
-// Programs of jobs come first: connections have what is left.
-TEST_F(ConfigTest, ConnectionsHaveTheDescriptorsThatAreLeft) {
+// Programs of jobs come first: sockets have what is left, and who asks for them a part of it.
+TEST_F(ConfigTest, SocketsHaveTheDescriptorsThatAreLeft) {
   const StackdConfig config;
-  const uint64_t programs = descriptors_needed(config);
-  EXPECT_EQ(socket_connections(config, programs), 0U);
-  EXPECT_EQ(socket_connections(config, programs - 1), 0U);
-  EXPECT_EQ(socket_connections(config, programs + 3), 1U);
-  EXPECT_EQ(socket_connections(config, programs + 3 * 65536 - 1), 65535U);
-  EXPECT_EQ(socket_connections(config, 1 << 20), 65536U);
+  const uint64_t others = descriptors_needed(config);
+  const auto room = [&](uint64_t limit) {
+    const SocketRoom got = socket_room(config, limit);
+    return std::pair(got.programs, got.descriptors);
+  };
+  EXPECT_EQ(room(others - 1), (std::pair<uint64_t, uint64_t>(0, 0)));
+  EXPECT_EQ(room(others), (std::pair<uint64_t, uint64_t>(0, 0)));
+  EXPECT_EQ(room(others + 3), (std::pair<uint64_t, uint64_t>(0, 3)));
+  EXPECT_EQ(room(others + 400), (std::pair<uint64_t, uint64_t>(100, 300)));
+  EXPECT_EQ(room(others + 20000), (std::pair<uint64_t, uint64_t>(4096, 20000 - 4096)));
 }
 
 TEST_F(ConfigTest, SecretsComeFromFiles) {

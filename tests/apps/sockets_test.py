@@ -9,12 +9,14 @@ import ctypes
 import errno
 import ipaddress
 import os
+import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -26,6 +28,8 @@ MAGIC, VERSION = 0x4d534f43, 1
 CONNECT, LISTEN, CLAIM, ENDED, SET, INFO = range(1, 7)
 CONNECTED, KERNEL, DONE, FAILED = range(1, 5)
 PRIORITY, ABORT = 1, 2
+OTHER_NAMESPACE = 1
+NOW, SOON, NOT = range(3)  # of LISTEN
 REQUEST = struct.Struct("=IHBBBBHIQQ16sHH16sHH8x")
 REPLY = struct.Struct("=IHBBQI16sHH16sHHIQQQQQ8x")
 SO_COOKIE = 57
@@ -76,8 +80,8 @@ class Program:
         self.send(kind, **fields)
         return self.reply()
 
-    def listen(self, listener):
-        return self.ask(LISTEN, cookie=cookie_of(listener), local=listener.getsockname())
+    def listen(self, listener, listening=NOW):
+        return self.ask(LISTEN, value=listening, cookie=cookie_of(listener), local=listener.getsockname())
 
     def claim(self, accepted):
         return self.ask(CLAIM, local=accepted.getsockname(), remote=accepted.getpeername())
@@ -213,6 +217,39 @@ class TwoPrograms(SocketsTest):
         listener.settimeout(0.1)
         with self.assertRaises(TimeoutError):
             listener.accept()
+
+    def test_whoever_connects_before_it_listens_waits_for_it(self):
+        server, client = self.program(), self.program()
+        for _ in range(10):
+            with socket.socket() as listener:
+                listener.bind(("127.0.0.1", 0))
+                self.assertEqual(server.listen(listener, SOON).kind, DONE)
+                began = time.monotonic()
+                client.send(CONNECT, remote=listener.getsockname())
+                # By then the daemon has looked for it: it serves one request after the other.
+                self.assertEqual(server.ask(ENDED).kind, DONE)
+                waits = select.select([client.connection], [], [], 0)[0] == []
+                listener.listen()
+                in_time = time.monotonic() - began < 0.15  # the daemon waits for 0.2 s
+                connecting = client.reply()
+                if in_time:
+                    self.assertTrue(waits)
+                    self.assertEqual(connecting.kind, CONNECTED)
+                    connecting.end.close()
+                    return
+        self.fail("this machine is too busy to tell")
+
+    def test_one_that_never_listens_is_nobody(self):
+        server, client = self.program(), self.program()
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            server.listen(listener, SOON)
+            self.assertEqual(client.ask(CONNECT, remote=listener.getsockname()).kind, KERNEL)
+            server.listen(listener, SOON)
+            self.assertEqual(server.listen(listener, NOT).kind, DONE)
+            self.assertEqual(self.sockets()["listeners"], 0)
+            listener.listen()
+            self.assertEqual(client.ask(CONNECT, remote=listener.getsockname()).kind, KERNEL)
 
     def test_another_that_took_the_port_is_not_knocked_at(self):
         server, client, listener = self.program(), self.program(), self.listener()
@@ -380,6 +417,41 @@ class BadPrograms(SocketsTest):
             "local_connections": self.sockets()["local_connections"]}), self.sockets())
 
 
+class OtherNamespace(SocketsTest):
+    def stranger(self):
+        """A program on whose host 127.0.0.1 is another."""
+        made = []
+
+        def make():
+            unshare_network()
+            made.append(self.program())
+        thread = threading.Thread(target=make)
+        thread.start()
+        thread.join()
+        return made[0]
+
+    def test_all_that_a_program_there_asks_for_is_the_kernels(self):
+        server, client, listener = self.program(), self.program(), self.listener()
+        server.listen(listener)
+        stranger = self.stranger()
+        self.assertTrue(wait_until(lambda: "another network namespace" in self.daemon.log()))
+        with self.listener() as another:
+            for asked in (stranger.ask(CONNECT, remote=listener.getsockname()), stranger.listen(another)):
+                self.assertEqual((asked.kind, asked.value), (KERNEL, OTHER_NAMESPACE))
+            self.assertEqual(client.ask(CONNECT, remote=another.getsockname()).kind, KERNEL)
+        connecting = client.ask(CONNECT, remote=listener.getsockname())
+        self.assertEqual(connecting.kind, CONNECTED)
+        accepted, _ = listener.accept()
+        with accepted, connecting.end:
+            self.assertEqual(stranger.claim(accepted).kind, KERNEL)
+            claimed = server.claim(accepted)
+        self.assertEqual(claimed.kind, CONNECTED)
+        claimed.end.close()
+        # What names no address is answered as to anybody.
+        self.assertEqual(stranger.ask(ENDED, number=connecting.id).kind, DONE)
+        self.assertEqual(self.daemon.log().count("another network namespace"), 1)
+
+
 class Limits(SocketsTest):
     EXTRA = '[sockets]\nmax_programs = 3\nmax_connections = 2\nmax_listeners = 1\n'
 
@@ -416,10 +488,15 @@ class Switches(SocketsTest):
         self.assertFalse(os.path.exists(f"{folder}/own"))
 
 
-def enter_namespace():
+def unshare_network():
+    """Of this thread."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET) != 0:
         sys.exit(f"needs root: {os.strerror(ctypes.get_errno())}")
+
+
+def enter_namespace():
+    unshare_network()
     for arguments in (("link", "set", "lo", "up"), ("addr", "add", "10.9.0.1/24", "dev", "lo"),
                       ("addr", "add", "fd09::1/64", "dev", "lo", "nodad")):
         subprocess.run(["ip", *arguments], check=True)

@@ -21,6 +21,7 @@
 #include "shim/channel/region.h"
 #include "tests/fuzz/attached.h"
 #include "tests/fuzz/cluster.h"
+#include "tests/fuzz/play.h"
 
 namespace mercury::fuzz {
 namespace {
@@ -404,25 +405,10 @@ class World {
   uint32_t round_ = 0;
 };
 
-// The lowest number that is free: what was opened and not closed moves it up.
-int lowest_free_descriptor() {
-  const int fd = ::eventfd(0, EFD_CLOEXEC);
-  ::close(fd);
-  return fd;
-}
-
 }  // namespace
 }  // namespace mercury::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace mercury::fuzz;
-  const int before = lowest_free_descriptor();
-  {
-    World world;
-    Input input(data, size);
-    for (size_t i = 0; i < kMostRecords && !input.empty(); ++i) world.step(next_record(input));
-    world.end();
-  }
-  must(lowest_free_descriptor() == before, "a descriptor is left open");
+  mercury::fuzz::play<mercury::fuzz::World>(data, size, mercury::fuzz::kMostRecords);
   return 0;
 }

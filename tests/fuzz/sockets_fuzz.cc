@@ -5,9 +5,6 @@
 // Beyond not crashing: each request has one reply at most, with a descriptor if it is kConnected,
 // and one at least within the time that the policy gives; connections are only opened on sessions
 // that are open; limits hold; when all have gone nothing is kept, and no descriptor is left open.
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <array>
 #include <map>
 #include <memory>
@@ -17,6 +14,7 @@
 #include "shim/proof/secret.h"
 #include "shim/socket/control/socket_manager.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/play.h"
 
 namespace mercury::fuzz {
 namespace {
@@ -28,7 +26,7 @@ using sockets::RequestKind;
 constexpr size_t kMostRecords = 400;
 constexpr uint64_t kMs = 1'000'000;
 constexpr size_t kPrograms = 4;
-constexpr uint32_t kMostConnections = 8, kMostListeners = 6, kMostHosts = 4;
+constexpr uint32_t kMostConnections = 8, kMostListeners = 6, kMostHosts = 4, kMostDescriptors = 14;
 
 SocketPolicy policy() {
   SocketPolicy policy;
@@ -37,6 +35,7 @@ SocketPolicy policy() {
   policy.silence_ns = 100 * kMs;
   policy.answer_ns = 300 * kMs;
   policy.max_connections = kMostConnections;
+  policy.max_descriptors = kMostDescriptors;
   policy.max_listeners = kMostListeners;
   policy.max_hosts = kMostHosts;
   policy.kept_ends = 4;
@@ -73,9 +72,9 @@ class World {
     local.is_local = [](const IpAddress& ip) {
       return ip == IpAddress::v4(127, 0, 0, 1) || ip == IpAddress::v4(10, 0, 0, 1);
     };
-    local.knock = [this](KnockId id, const Endpoint& at, uint64_t,
+    local.knock = [this](KnockId id, const KnockTarget& target,
                          std::function<void(Result<Endpoint>)> reply) {
-      must(knocks_.try_emplace(id, Knock{at, {}, std::move(reply)}).second, "a knock twice");
+      must(knocks_.try_emplace(id, Knock{target.at, {}, std::move(reply)}).second, "a knock twice");
     };
     local.end_knock = [this](KnockId id) { knocks_.erase(id); };
     manager_->set_local(std::move(local));
@@ -113,9 +112,11 @@ class World {
       knocks_.erase(id);
       manager_->knock_gone(id);
     }
+    ends_.clear();
     for (const ConnectionId id : carried_) tell(event::ConnectionEnded{id, 0, Errc::kOk});
     must(manager_->idle(), "something is kept of nobody's");
     must(manager_->snapshot().connections == 0, "a connection is left");
+    must(manager_->snapshot().descriptors == 0, "descriptors are counted that nobody has");
   }
 
  private:
@@ -304,6 +305,8 @@ class World {
     const SocketManager::Snapshot now = manager_->snapshot();
     must(now.connections <= kMostConnections, "too many connections");
     must(now.unclaimed <= kMostConnections, "too many that are not accepted");
+    must(now.descriptors <= kMostDescriptors, "too many descriptors");
+    must(knocks_.size() + ends_.size() <= now.descriptors, "a descriptor is not counted");
     must(now.listeners <= kMostListeners, "too many listeners");
   }
 
@@ -352,24 +355,10 @@ class World {
   std::unique_ptr<SocketManager> manager_;
 };
 
-int lowest_free() {
-  const int fd = ::eventfd(0, EFD_CLOEXEC);
-  ::close(fd);
-  return fd;
-}
-
 }  // namespace
 }  // namespace mercury::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace mercury::fuzz;
-  const int before = lowest_free();
-  {
-    World world;
-    Input input(data, size);
-    for (size_t i = 0; i < kMostRecords && !input.empty(); ++i) world.step(next_record(input));
-    world.end();
-  }
-  must(lowest_free() == before, "a descriptor is left open");
+  mercury::fuzz::play<mercury::fuzz::World>(data, size, mercury::fuzz::kMostRecords);
   return 0;
 }

@@ -259,6 +259,29 @@ class Asyncio(Programs):
         self.assertEqual(said[True], said[False])
 
 
+class OtherNamespace(Asyncio):
+    """Programs of one host that were given the socket of the other's daemon."""
+
+    def over_others(self, *command):
+        return [*self.hosts.over_mercury("b"), DEBIAN_PYTHON, ASYNCIO, *command]
+
+    def warned(self, program):
+        said = self.hosts.words(program)["stderr"]
+        self.assertEqual(said.count("mercury: mercury-stackd is in another network namespace at "), 1, said)
+
+    def test_echo(self):
+        port, other = self.port(), self.port()
+        self.serve([DEBIAN_PYTHON, ASYNCIO, "serve", self.hosts.address("b"), port], port, True)
+        server = self.serve(self.over_others("serve", self.hosts.address("a"), other), other, False, host="a")
+        with self.moves(False, 0):
+            client = self.hosts.popen("a", self.over_others("ask", self.hosts.address("b"), port, self.CLIENTS, 1000), False)
+            self.hosts.output(client)
+            self.hosts.run("b", [DEBIAN_PYTHON, ASYNCIO, "ask", self.hosts.address("a"), other, self.CLIENTS, 1000])
+        self.assertEqual(self.hosts.sockets("b")["local_connections"], 0)
+        self.warned(client)
+        self.warned(server)
+
+
 class Socat(Programs):
     def target(self, port):
         return f"TCP{6 if self.hosts.ipv6 else 4}:{self.hosts.endpoint('b', port)}"

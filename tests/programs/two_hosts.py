@@ -132,7 +132,7 @@ class TwoHosts:
             raise AssertionError(f"{process.how}: status {status}: {self.words(process)}")
         return process.kept["stdout"].read() if "stdout" in process.kept else ""
 
-    def line(self, process):
+    def line(self, process, patience_s=PATIENCE_S):
         """The next that it writes, or "" if it ends before."""
         line = ""
 
@@ -141,8 +141,8 @@ class TwoHosts:
             ended = process.poll() is not None
             line += process.kept["stdout"].readline()
             return line.endswith("\n") or ended
-        if not wait_until(whole):
-            raise AssertionError(f"{process.how} has said nothing more for {PATIENCE_S} s: {self.words(process)}")
+        if not wait_until(whole, patience_s):
+            raise AssertionError(f"{process.how} has said nothing more for {patience_s} s: {self.words(process)}")
         return line.strip()
 
     @staticmethod

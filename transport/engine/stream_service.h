@@ -61,6 +61,25 @@ class StreamHost : public SessionHost {
   ~StreamHost() = default;
 };
 
+// The part of Service that a service of streams alone has no use for: of datagrams it has none.
+class NoDatagrams {
+ public:
+  Taken on_datagram(SessionSlot, const wire::Header&, std::span<const std::byte>,
+                    uint64_t) noexcept {
+    return Taken::kNo;
+  }
+  bool next(OutgoingDatagram&) noexcept { return false; }
+  void charge(JobSlot, uint32_t) noexcept {}
+  void on_acked(SessionSlot, const SentTag&) noexcept {}
+  void on_lost(SessionSlot, const SentTag&) noexcept {}
+  void block(SessionSlot) noexcept {}
+  void unblock(SessionSlot) noexcept {}
+  bool awaits_nic() noexcept { return false; }
+
+ protected:
+  ~NoDatagrams() = default;
+};
+
 // clang-format off
 // (Version 14 does not know concepts.)
 template <class S>

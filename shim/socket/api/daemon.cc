@@ -99,6 +99,11 @@ Asked receive(int fd) {
 
 }  // namespace
 
+bool is_other_namespace(const Asked& asked) {
+  return asked.error == 0 && asked.reply.kind == ReplyKind::kKernel &&
+         asked.reply.value == kOtherNamespace;
+}
+
 int errno_in(const Reply& reply) {
   constexpr uint32_t kMostErrno = 4095;  // of Linux
   return reply.value == 0 || reply.value > kMostErrno ? ECONNREFUSED

@@ -25,6 +25,9 @@ struct Asked {
   UniqueFd end;  // with kConnected, and only then
 };
 
+// All that this program asks for is the kernel's.
+bool is_other_namespace(const Asked& asked);
+
 // What a kFailed says; ECONNREFUSED if that is no errno.
 int errno_in(const Reply& reply);
 

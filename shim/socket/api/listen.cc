@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <optional>
 #include <utility>
 
 #include "shim/socket/api/address.h"
@@ -23,17 +24,42 @@ bool is_tcp(int fd) {
          option_of(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP;
 }
 
-void tell_of_listener(int fd) {
-  OwnProcess& own = process();
-  own.undecided.remove(fd);
+// What the daemon is to know of a socket that listens, or will; nothing: it is none of Mercury's.
+std::optional<Listeners::Own> listener_of(int fd) {
   const auto local = is_tcp(fd) ? kernel_name(fd) : std::nullopt;
-  if (!local || !own.settings.allows(*local)) return;
+  if (!local || !process().settings.allows(*local)) return std::nullopt;
   const int family = option_of(fd, SOL_SOCKET, SO_DOMAIN).value_or(AF_INET);
-  if (must_stay_kernels(fd, family)) return;
-  const Listeners::Own listener{
+  if (must_stay_kernels(fd, family)) return std::nullopt;
+  return Listeners::Own{
       cookie_of(fd).value_or(0), *local,
       family == AF_INET6 && option_of(fd, IPPROTO_IPV6, IPV6_V6ONLY).value_or(0) != 0};
-  const int error = own.listeners.add(own.settings.path.data(), listener);
+}
+
+struct Announced {
+  std::optional<Listeners::Own> listener;  // nothing: the daemon need not know before
+  int error = 0;                           // of Listeners::announce
+};
+
+// Before the kernel takes a client. Where the kernel is to choose the port nobody knows it yet.
+Announced announce(int fd) {
+  OwnProcess& own = process();
+  const auto listener = listener_of(fd);
+  if (!listener || listener->local.port == 0) return {};
+  if (option_of(fd, SOL_SOCKET, SO_ACCEPTCONN) != 0) return {};  // it listens already
+  return {listener, own.listeners.announce(own.settings.path.data(), *listener)};
+}
+
+void tell_of_listener(int fd, const Announced& announced) {
+  OwnProcess& own = process();
+  own.undecided.remove(fd);
+  const auto listener = listener_of(fd);
+  if (!listener) return;
+  int error = announced.error;
+  if (error != 0) {
+    own.listeners.remember(*listener);  // the daemon is told once it is there
+  } else {
+    error = own.listeners.add(own.settings.path.data(), *listener);
+  }
   if (error != 0) own.lost_daemon(error);
 }
 
@@ -80,10 +106,18 @@ int claim(int fd, int flags, Endpoint& remote) {
 namespace sockets = mercury::sockets;
 
 int mercury_listen(int fd, int backlog) {
-  const int rc = sockets::libc().listen(fd, backlog);
-  if (rc == 0) {
+  sockets::Announced announced;
+  {
     const sockets::ErrnoKept kept;
-    sockets::tell_of_listener(fd);
+    announced = sockets::announce(fd);
+  }
+  const int rc = sockets::libc().listen(fd, backlog);
+  const sockets::ErrnoKept kept;
+  if (rc == 0) {
+    sockets::tell_of_listener(fd, announced);
+  } else if (announced.listener && announced.error == 0) {
+    sockets::OwnProcess& own = sockets::process();
+    own.listeners.withdraw(own.settings.path.data(), *announced.listener);
   }
   return rc;
 }

@@ -13,36 +13,59 @@ constexpr uint64_t kBetweenTriesNs = 1'000'000'000;
 
 }  // namespace
 
-int Listeners::add(const char* path, const Own& own) {
-  const QuietLock lock(mutex_);
+void Listeners::keep(const Own& own) {
   const size_t count = count_.load(std::memory_order_relaxed);
   const auto end = own_.begin() + static_cast<ptrdiff_t>(count);
   const auto known =
       std::find_if(own_.begin(), end, [&own](const Own& o) { return o.cookie == own.cookie; });
   if (known != end) {
     *known = own;
-  } else {
-    if (count == kMost) drop_closed();
-    const size_t left = count_.load(std::memory_order_relaxed);
-    if (left < kMost) {
-      own_[left] = own;
-      count_.store(left + 1, std::memory_order_relaxed);
-    }
+    return;
   }
+  if (count == kMost) drop_closed();
+  const size_t left = count_.load(std::memory_order_relaxed);
+  if (left == kMost) return;
+  own_[left] = own;
+  count_.store(left + 1, std::memory_order_relaxed);
+}
+
+void Listeners::remember(const Own& own) {
+  const QuietLock lock(mutex_);
+  keep(own);
+}
+
+int Listeners::add(const char* path, const Own& own) {
+  const QuietLock lock(mutex_);
+  keep(own);
   return tell(path, own);
 }
 
-// On the own connection, which is opened if there is none. A new one knows nothing of the others.
+int Listeners::say(const char* path, const Own& own, Listening listening) {
+  const QuietLock lock(mutex_);
+  if (inherited_ || !link_.is_open()) {
+    if (const int error = open(path); error != 0) return error;
+  }
+  return ask(own, listening);
+}
+
+int Listeners::ask(const Own& own, Listening listening) {
+  Request request;
+  request.kind = RequestKind::kListen;
+  request.value = static_cast<uint32_t>(listening);
+  request.local = own.local;
+  request.cookie = own.cookie;
+  request.v6_only = own.v6_only;
+  const Asked asked = link_.ask(request);
+  return is_other_namespace(asked) ? ENONET : asked.error;
+}
+
 int Listeners::tell(const char* path, const Own& own) {
-  const auto ask = [this](const Own& one) {
-    Request request;
-    request.kind = RequestKind::kListen;
-    request.local = one.local;
-    request.cookie = one.cookie;
-    request.v6_only = one.v6_only;
-    return link_.ask(request).error;
-  };
-  if (!inherited_ && link_.is_open()) return ask(own);
+  if (!inherited_ && link_.is_open()) return ask(own, Listening::kNow);
+  return open(path);
+}
+
+// A connection of its own, on which all are told: a new one knows nothing of them.
+int Listeners::open(const char* path) {
   if (inherited_) {
     link_.forget();
     inherited_ = false;
@@ -53,7 +76,7 @@ int Listeners::tell(const char* path, const Own& own) {
   drop_closed();
   const size_t count = count_.load(std::memory_order_relaxed);
   int error = 0;
-  for (size_t i = 0; i < count && error == 0; ++i) error = ask(own_[i]);
+  for (size_t i = 0; i < count && error == 0; ++i) error = ask(own_[i], Listening::kNow);
   return error;
 }
 

@@ -24,8 +24,12 @@ class Listeners {
     Endpoint local;
     bool v6_only = false;
   };
-  // 0, or Asked::error; it is remembered either way.
+  // 0, Asked::error, or ENONET (is_other_namespace); it is remembered either way.
   int add(const char* path, const Own& own);
+  void remember(const Own& own);
+  // It is about to listen, or does not after all: nothing of it is remembered. As add().
+  int announce(const char* path, const Own& own) { return say(path, own, Listening::kSoon); }
+  int withdraw(const char* path, const Own& own) { return say(path, own, Listening::kNot); }
   // If the daemon has gone since they were told, they are told once more, about once a second.
   void refresh(const char* path);
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
@@ -40,7 +44,11 @@ class Listeners {
   static constexpr size_t kMost = 1024;
 
   bool is_told() const;
+  int say(const char* path, const Own& own, Listening listening);
+  int ask(const Own& own, Listening listening);
   int tell(const char* path, const Own& own);
+  void keep(const Own& own);
+  int open(const char* path);
   void drop_closed();
 
   QuietMutex mutex_;

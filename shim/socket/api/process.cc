@@ -69,18 +69,22 @@ std::optional<OwnConnection> OwnProcess::find(int fd) {
 
 Asked OwnProcess::ask(const Request& request) {
   Asked asked = daemon.ask(settings.path.data(), request);
-  if (asked.error != 0) lost_daemon(asked.error);
+  if (is_other_namespace(asked)) {
+    lost_daemon(ENONET);
+  } else if (asked.error != 0) {
+    lost_daemon(asked.error);
+  }
   return asked;
 }
 
 void OwnProcess::lost_daemon(int error) {
   if (error == EMFILE || warned.exchange(true)) return;
-  const std::string_view what = settings.on_error == OnError::kKernel
-                                    ? ": sockets go through the kernel"
-                                    : ": connect() fails";
+  const bool through_kernel = error == ENONET || settings.on_error == OnError::kKernel;
   warn(error == ENETDOWN ? "mercury-stackd does not answer at "
+       : error == ENONET ? "mercury-stackd is in another network namespace at "
                          : "no mercury-stackd to speak to at ",
-       settings.path.data(), what);
+       settings.path.data(),
+       through_kernel ? ": sockets go through the kernel" : ": connect() fails");
 }
 
 }  // namespace mercury::sockets

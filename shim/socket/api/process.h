@@ -24,7 +24,7 @@ struct OwnProcess {
   std::optional<OwnConnection> find(int fd);
   // Asks the daemon. If it cannot, the first time is told on standard error.
   Asked ask(const Request& request);
-  void lost_daemon(int error);
+  void lost_daemon(int error);  // Asked::error, or ENONET: is_other_namespace
 };
 
 // Ready to be used; the environment has been read.

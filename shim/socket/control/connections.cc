@@ -21,6 +21,30 @@ std::vector<ConnectionId> all_of(const Map& map, const typename Map::key_type& k
 
 }  // namespace
 
+// Being set up it has what tells its listener and both ends, or is about to; established, its
+// program has its own end, and within the host both programs have theirs.
+size_t Connection::descriptors() const {
+  const size_t engines = in_engine ? 1 : 0;
+  switch (state) {
+    case State::kKnocking:
+      return kMostDescriptors;
+    case State::kUnclaimed:
+      return 2 + engines;
+    case State::kAsking:
+      return 1 + engines;
+    case State::kOpen:
+      break;
+  }
+  return engines;
+}
+
+template <class Change>
+void Connections::change(Connection& connection, Change change) {
+  descriptors_ -= connection.descriptors();
+  change();
+  descriptors_ += connection.descriptors();
+}
+
 Connection& Connections::add(Connection connection) {
   do {
     connection.id = ids_.next(connection.within);
@@ -38,6 +62,7 @@ Connection& Connections::add(Connection connection) {
     taken_.emplace(connection.source, connection.destination);
   }
   if (connection.asker) askers_.emplace(connection.asker->program, id);
+  descriptors_ += connection.descriptors();
   return all_.emplace(id, std::move(connection)).first->second;
 }
 
@@ -66,11 +91,13 @@ void Connections::erase(ConnectionId id) {
   }
   if (connection->asker) take_asker(*connection);
   if (connection->state == Connection::State::kUnclaimed) claimed(*connection);
+  descriptors_ -= connection->descriptors();
+  if (connection->in_engine) left_in_engine_.insert(id);
   all_.erase(id);
 }
 
 void Connections::announce(Connection& connection, const Endpoint& from) {
-  connection.state = Connection::State::kUnclaimed;
+  change(connection, [&] { connection.state = Connection::State::kUnclaimed; });
   connection.knocked_from = from;
   announced_[{from, connection.knocked_at}] = connection.id;
 }
@@ -81,9 +108,23 @@ Connection* Connections::find_announced(const Endpoint& from, const Endpoint& at
 }
 
 void Connections::claimed(Connection& connection) {
-  connection.state = Connection::State::kOpen;
+  accepted(connection);
   const auto found = announced_.find({connection.knocked_from, connection.knocked_at});
   if (found != announced_.end() && found->second == connection.id) announced_.erase(found);
+}
+
+void Connections::accepted(Connection& connection) {
+  change(connection, [&] { connection.state = Connection::State::kOpen; });
+}
+
+void Connections::to_engine(Connection& connection) {
+  change(connection, [&] { connection.in_engine = true; });
+}
+
+void Connections::from_engine(ConnectionId id) {
+  left_in_engine_.erase(id);
+  Connection* connection = find(id);
+  if (connection != nullptr) change(*connection, [&] { connection->in_engine = false; });
 }
 
 Asker Connections::take_asker(Connection& connection) {

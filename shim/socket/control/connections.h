@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -38,8 +39,9 @@ struct Connection {
   uint8_t priority = 0;
   bool abort_on_close = false;
   std::optional<Asker> asker;
-  UniqueFd end;        // for who accepts it; kAsking: for `asker`
-  UniqueFd asker_end;  // kKnocking: for `asker`
+  UniqueFd end;            // for who accepts it; kAsking: for `asker`
+  UniqueFd asker_end;      // kKnocking: for `asker`
+  bool in_engine = false;  // an engine has the other end of it
 
   // Its listener, the address of the kernel's connection that tells it, and the own end of that.
   uint64_t cookie = 0;
@@ -52,13 +54,21 @@ struct Connection {
   Token token;
   uint64_t asked = 0;  // by it: the relay's number
   bool over = false;   // its end came before it was accepted
+
+  // Descriptors of this daemon that it has, or is about to have.
+  static constexpr size_t kMostDescriptors = 3;
+  size_t descriptors() const;
 };
 
 class Connections {
  public:
-  Connections(size_t most, uint64_t random) : most_(most), ids_(random) {}
+  Connections(size_t most, size_t most_descriptors, uint64_t random)
+      : most_(most), most_descriptors_(most_descriptors), ids_(random) {}
 
-  bool is_full() const { return all_.size() >= most_; }
+  // One more that is set up may not find all descriptors that it needs.
+  bool is_full() const {
+    return all_.size() >= most_ || descriptors() + Connection::kMostDescriptors > most_descriptors_;
+  }
   const ConnectionIds& ids() const { return ids_; }
   Connection& add(Connection connection);  // gives it its number
   Connection* find(ConnectionId id);
@@ -69,6 +79,10 @@ class Connections {
   void announce(Connection& connection, const Endpoint& from);
   Connection* find_announced(const Endpoint& from, const Endpoint& at);
   void claimed(Connection& connection);
+  void accepted(Connection& connection);  // by the other host
+  // An engine gets one end of it, and has closed it, whether the connection is known still or not.
+  void to_engine(Connection& connection);
+  void from_engine(ConnectionId id);
   // Its asker's, to be answered.
   Asker take_asker(Connection& connection);
 
@@ -81,6 +95,7 @@ class Connections {
   bool uses(Token token) const { return on_session_.count(token) > 0; }
   size_t size() const { return all_.size(); }
   size_t unclaimed() const { return announced_.size(); }
+  size_t descriptors() const { return descriptors_ + left_in_engine_.size(); }
   size_t with_other_hosts() const { return all_.size() - within_; }
   uint64_t within_total() const { return within_total_; }
 
@@ -88,11 +103,17 @@ class Connections {
   using Pair = std::pair<Endpoint, Endpoint>;
   static constexpr uint16_t kFirstPort = 32768, kLastPort = 60999;  // the kernel's own choice
 
+  template <class Change>
+  void change(Connection& connection, Change change);
+
   const size_t most_;
+  const size_t most_descriptors_;
   ConnectionIds ids_;
   uint16_t last_port_ = kLastPort;
   size_t within_ = 0;
   uint64_t within_total_ = 0;
+  size_t descriptors_ = 0;                           // of all_
+  std::unordered_set<ConnectionId> left_in_engine_;  // erased; the engine's end is open still
   std::unordered_map<ConnectionId, Connection> all_;
   std::set<Pair> taken_;                    // source, destination; of those from this host
   std::map<Pair, ConnectionId> announced_;  // from, at

@@ -53,6 +53,10 @@ void Listeners::forget(uint64_t cookie) {
   erase_if([cookie](const Listener& listener) { return listener.cookie == cookie; });
 }
 
+void Listeners::forget(SocketProgram program, uint64_t cookie) {
+  erase_if([=](const Listener& one) { return one.cookie == cookie && one.program == program; });
+}
+
 void Listeners::forget_program(SocketProgram program) {
   erase_if([program](const Listener& listener) { return listener.program == program; });
 }

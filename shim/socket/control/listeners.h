@@ -16,6 +16,7 @@ struct Listener {
   Endpoint local;
   uint64_t cookie = 0;
   bool v6_only = false;
+  bool soon = false;  // it is about to listen
 };
 
 class Listeners {
@@ -27,6 +28,7 @@ class Listeners {
   // listens at all. Null: nobody. Until the next change.
   const Listener* find(const Endpoint& destination) const;
   void forget(uint64_t cookie);  // whichever programs have it
+  void forget(SocketProgram program, uint64_t cookie);
   void forget_program(SocketProgram program);
   size_t size() const { return size_; }
 

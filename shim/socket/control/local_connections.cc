@@ -62,7 +62,7 @@ void SocketManager::State::knock(ConnectionId id) {
   if (!is_local(destination.ip)) {
     connection.knocked_at.ip = sockets::loopback_of(destination.ip);
   }
-  local.knock(id, connection.knocked_at, connection.cookie,
+  local.knock(id, {connection.knocked_at, connection.cookie, listener->soon},
               [this, id](const Result<Endpoint>& from) { on_knock(id, from); });
 }
 
@@ -96,6 +96,7 @@ void SocketManager::State::accept(Connection& connection) {
     return refuse(connection, sockets::Answer::kRefused);
   }
   connection.end = std::move(pair->first);
+  connections.to_engine(connection);
   host.send(connection.lane,
             command::AnswerConnection{connection.asked, sockets::Answer::kAccepted, id,
                                       connection.priority, std::move(pair->second)});

@@ -59,6 +59,8 @@ struct SocketManager::State {
   void on_ended(LaneId lane, const event::ConnectionEnded& ended);
   void on_described(const event::ConnectionDescribed& described);
   void on_timer(uint64_t now_ns);
+  bool is_asking(sockets::ConnectionId id);
+  void drop_settled_deadlines();
   void give_up(sockets::Connection& connection);  // that another host has not answered
 
   const Host host;

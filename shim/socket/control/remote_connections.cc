@@ -55,7 +55,9 @@ void SocketManager::State::open(const Peer& peer, Waiting waiting, uint64_t now_
   connection.end = std::move(pair->first);
   connection.lane = peer.lane;
   connection.token = peer.token;
-  const ConnectionId id = connections.add(std::move(connection)).id;
+  Connection& added = connections.add(std::move(connection));
+  connections.to_engine(added);
+  const ConnectionId id = added.id;
   answers.add(now_ns + policy.answer_ns, id);
   host.send(peer.lane,
             command::OpenConnection{
@@ -115,6 +117,7 @@ void SocketManager::State::on_asked(LaneId lane, const event::ConnectionAsked& a
 }
 
 void SocketManager::State::on_answered(const event::ConnectionAnswered& answered) {
+  if (answered.answer != sockets::Answer::kAccepted) connections.from_engine(answered.id);
   Connection* connection = connections.find(answered.id);
   if (connection == nullptr || connection->state != Connection::State::kAsking) return;
   const Asker asker = connections.take_asker(*connection);
@@ -122,7 +125,7 @@ void SocketManager::State::on_answered(const event::ConnectionAnswered& answered
     connections.erase(answered.id);
     return kernel(asker.answer);
   }
-  connection->state = Connection::State::kOpen;
+  connections.accepted(*connection);
   asker.answer({.kind = ReplyKind::kConnected,
                 .id = answered.id,
                 .local = connection->source,
@@ -131,6 +134,7 @@ void SocketManager::State::on_answered(const event::ConnectionAnswered& answered
 }
 
 void SocketManager::State::on_ended(LaneId lane, const event::ConnectionEnded& ended) {
+  connections.from_engine(ended.id);
   Connection* connection =
       ended.id != 0 ? connections.find(ended.id) : connections.find_asked(lane, ended.asked);
   if (connection == nullptr || connection->within || connection->over) return;
@@ -160,13 +164,23 @@ void SocketManager::State::give_up(Connection& connection) {
   kernel(asker.answer);
 }
 
+bool SocketManager::State::is_asking(ConnectionId id) {
+  const Connection* connection = connections.find(id);
+  return connection != nullptr && connection->state == Connection::State::kAsking;
+}
+
+void SocketManager::State::drop_settled_deadlines() {
+  answers.drop_settled([this](ConnectionId id) { return !is_asking(id); });
+  info_deadlines.drop_settled([this](uint64_t number) { return infos.count(number) == 0; });
+}
+
 void SocketManager::State::on_timer(uint64_t now_ns) {
   settle(peers.on_timer(now_ns), now_ns);
   while (const std::optional<ConnectionId> due = answers.take_due(now_ns)) {
-    Connection* connection = connections.find(*due);
-    if (connection == nullptr || connection->state != Connection::State::kAsking) continue;
-    host.send(connection->lane, command::AbortConnection{*due, Errc::kTimedOut});
-    give_up(*connection);
+    if (!is_asking(*due)) continue;
+    Connection& connection = *connections.find(*due);
+    host.send(connection.lane, command::AbortConnection{*due, Errc::kTimedOut});
+    give_up(connection);
   }
   while (const std::optional<uint64_t> due = info_deadlines.take_due(now_ns)) {
     auto waiting = infos.extract(*due);

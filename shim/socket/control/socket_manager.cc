@@ -23,7 +23,7 @@ SocketManager::State::State(Host h, SocketPolicy p)
     : host(std::move(h)),
       policy(std::move(p)),
       listeners(policy.max_listeners),
-      connections(policy.max_connections, host.random()),
+      connections(policy.max_connections, policy.max_descriptors, host.random()),
       ends(policy.kept_ends),
       peers(host, policy, connections, [this](const std::string& line) {
         if (local.notice) local.notice(line);
@@ -61,8 +61,14 @@ void SocketManager::State::connect(Asker asker, Request request, uint64_t now_ns
 
 void SocketManager::State::listen(SocketProgram program, const Request& request,
                                   const Answer& answer) {
+  const auto listening = static_cast<sockets::Listening>(request.value);
+  if (listening == sockets::Listening::kNot) {
+    listeners.forget(program, request.cookie);
+    return done(answer);
+  }
+  const bool soon = listening == sockets::Listening::kSoon;
   const bool added = policy.serve && request.local.port != 0 &&
-                     listeners.add({program, request.local, request.cookie, request.v6_only});
+                     listeners.add({program, request.local, request.cookie, request.v6_only, soon});
   return added ? done(answer) : kernel(answer);
 }
 
@@ -174,6 +180,7 @@ void SocketManager::on_event(LaneId lane, SocketEvent event, uint64_t now_ns) {
                  [](const auto&) {},  // nothing that sockets ask for
              },
              event);
+  state.drop_settled_deadlines();
 }
 
 uint64_t SocketManager::next_deadline_ns() const {
@@ -185,9 +192,12 @@ void SocketManager::on_timer(uint64_t now_ns) { state_->on_timer(now_ns); }
 
 SocketManager::Snapshot SocketManager::snapshot() const {
   const auto narrow = [](size_t count) { return static_cast<uint32_t>(count); };
-  return {narrow(state_->connections.with_other_hosts()), narrow(state_->connections.unclaimed()),
-          narrow(state_->listeners.size()), narrow(state_->peers.session_count()),
-          state_->connections.within_total()};
+  return {narrow(state_->connections.with_other_hosts()),
+          narrow(state_->connections.unclaimed()),
+          narrow(state_->listeners.size()),
+          narrow(state_->peers.session_count()),
+          state_->connections.within_total(),
+          narrow(state_->connections.descriptors())};
 }
 
 bool SocketManager::idle() const {

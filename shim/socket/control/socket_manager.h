@@ -49,6 +49,9 @@ struct SocketPolicy {
   // For the answer of a host with which there is a session.
   uint64_t answer_ns = 3'000'000'000;
   uint32_t max_connections = 65536;  // that this host's engines carry, or that are not accepted yet
+  // Of this daemon, for connections: kMostDescriptors for each that is set up, one for each with
+  // another host that is established.
+  uint32_t max_descriptors = 3 * 65536;
   uint32_t max_listeners = 4096;
   uint32_t max_hosts = 1024;   // with which there is a session, or which are remembered as silent
   uint32_t kept_ends = 65536;  // reasons of connections that ended, for programs that ask late
@@ -56,6 +59,12 @@ struct SocketPolicy {
 
 using SocketProgram = uint64_t;  // one connection of a program to the daemon, the caller's number
 using KnockId = uint64_t;        // never used twice
+
+struct KnockTarget {
+  Endpoint at;          // an address of this host
+  uint64_t cookie = 0;  // the kernel's, of the socket that listens there
+  bool soon = false;    // or is about to
+};
 
 class SocketManager {
  public:
@@ -67,11 +76,11 @@ class SocketManager {
   // What the kernel of this host is asked to do. Who calls back does so on the control thread.
   struct Local {
     std::function<bool(const IpAddress&)> is_local;  // an address of this host, 127.0.0.0/8 and ::1
-    // Connects to `at`, an address of this host where the socket with this cookie of the kernel's
-    // listens. The reply, maybe from within: the own end's address, or why not. kNotFound: that
-    // socket listens there no more, and no other is connected to. None after end_knock(). If what
-    // was connected breaks before end_knock(), knock_gone() follows.
-    std::function<void(KnockId id, const Endpoint& at, uint64_t cookie,
+    // Connects to a listener, and waits for one that is about to listen. The reply, maybe from
+    // within: the own end's address, or why not. kNotFound: that socket listens there no more, or
+    // not in time, and no other is connected to. None after end_knock(). If what was connected
+    // breaks before end_knock(), knock_gone() follows.
+    std::function<void(KnockId id, const KnockTarget& target,
                        std::function<void(Result<Endpoint>)> reply)>
         knock;
     std::function<void(KnockId id)> end_knock;       // closes it by a reset, whatever its state
@@ -109,6 +118,7 @@ class SocketManager {
     uint32_t listeners = 0;
     uint32_t sessions = 0;
     uint64_t local_total = 0;  // connections within this host so far: who has them does not say
+    uint32_t descriptors = 0;  // that connections of either kind take now, or are about to
   };
   Snapshot snapshot() const;
   bool idle() const;  // no listener, connection or request; sessions may be open

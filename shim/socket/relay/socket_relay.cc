@@ -144,9 +144,8 @@ void SocketRelay::run(const command::DescribeConnection& request) {
 
 void SocketRelay::on_stream_opened(SessionSlot session, StreamId stream) {
   Connection& connection = add(State::kAsked);
-  for (const auto& [token, slot] : sessions_) {
-    if (slot == session) connection.token = token;
-  }
+  const auto token = tokens_.find(session);
+  if (token != tokens_.end()) connection.token = token->second;
   bind(connection, session, stream);
   await_peer(connection);
 }
@@ -213,7 +212,7 @@ void SocketRelay::on_streams_available(SessionSlot session) {
 
 // Its streams end one by one; those that wait for one have none.
 void SocketRelay::forget(SessionSlot session) {
-  std::erase_if(sessions_, [session](const auto& entry) { return entry.second == session; });
+  if (const auto token = tokens_.extract(session)) sessions_.erase(token.mapped());
   for (const Ref ref : std::exchange(waiting_, {})) {
     Connection* connection = find(ref);
     if (connection == nullptr || connection->state != State::kWaiting) continue;

@@ -42,7 +42,7 @@ struct RelayConfig {
   uint64_t patience_ns = 60'000'000'000;
 };
 
-class SocketRelay {
+class SocketRelay : public NoDatagrams {
  public:
   using Command = SocketCommand;
   using Event = SocketEvent;
@@ -62,25 +62,17 @@ class SocketRelay {
   // --- StreamService ---
   StreamConfig stream_config() const { return config_.streams; }
   void attach(StreamHost& host) { host_ = &host; }
-  void on_session_open(SessionSlot session, Token token) { sessions_[token] = session; }
+  void on_session_open(SessionSlot session, Token token) {
+    sessions_[token] = session;
+    tokens_[session] = token;
+  }
   void on_stream_opened(SessionSlot session, StreamId stream);
   void on_stream_readable(SessionSlot session, StreamId stream);
   void on_stream_writable(SessionSlot session, StreamId stream);
   void on_stream_closed(SessionSlot session, StreamId stream, Errc code);
   void on_streams_available(SessionSlot session);
 
-  // --- Service: datagrams there are none ---
-  Taken on_datagram(SessionSlot, const wire::Header&, std::span<const std::byte>,
-                    uint64_t) noexcept {
-    return Taken::kNo;
-  }
-  bool next(OutgoingDatagram&) noexcept { return false; }
-  void charge(JobSlot, uint32_t) noexcept {}
-  void on_acked(SessionSlot, const SentTag&) noexcept {}
-  void on_lost(SessionSlot, const SentTag&) noexcept {}
-  void block(SessionSlot) noexcept {}
-  void unblock(SessionSlot) noexcept {}
-  bool awaits_nic() noexcept { return false; }
+  // --- Service ---
   uint32_t poll(uint64_t now_ns) noexcept {
     now_ns_ = now_ns;
     return connections_ == 0 ? 0 : run();
@@ -108,6 +100,11 @@ class SocketRelay {
   struct Ref {  // a connection, or one that was at its place before
     uint32_t place = 0;
     uint32_t life = 0;
+  };
+  struct Awaited {
+    Ref ref;
+    uint64_t due_ns = 0;
+    bool to_finish = false;  // else: to say what it has opened a stream for
   };
 
   void run(command::OpenConnection& request);
@@ -149,6 +146,7 @@ class SocketRelay {
   void end(Connection& connection, Errc code);
   void orphan(Connection& connection);
   void await_peer(const Connection& connection);
+  bool is_awaited(const Awaited& awaited);
   void lose_patience();
 
   const RelayConfig config_;
@@ -159,15 +157,12 @@ class SocketRelay {
   std::vector<std::unique_ptr<Connection>> places_;
   std::vector<uint32_t> free_;
   std::unordered_map<Token, SessionSlot> sessions_;
+  std::unordered_map<SessionSlot, Token> tokens_;
   std::unordered_map<uint64_t, uint32_t> by_stream_;  // session and stream, to a place
   std::unordered_map<sockets::ConnectionId, uint32_t> by_id_;
   std::unordered_map<uint64_t, uint32_t> by_asked_;
-  std::deque<Ref> waiting_;  // for streams
-  Fifo<Ref> line_;           // with something to do
-  struct Awaited {
-    Ref ref;
-    uint64_t due_ns = 0;
-  };
+  std::deque<Ref> waiting_;      // for streams
+  Fifo<Ref> line_;               // with something to do
   std::deque<Awaited> awaited_;  // their peers are, or were; by time
   std::deque<Event> events_;
   uint64_t last_asked_ = 0;

@@ -162,16 +162,24 @@ void SocketRelay::orphan(Connection& connection) {
 }
 
 void SocketRelay::await_peer(const Connection& connection) {
-  awaited_.push_back({ref_of(connection), now_ns_ + config_.patience_ns});
+  awaited_.push_back({ref_of(connection), now_ns_ + config_.patience_ns, connection.orphaned});
 }
 
+bool SocketRelay::is_awaited(const Awaited& awaited) {
+  const Connection* connection = find(awaited.ref);
+  if (connection == nullptr) return false;
+  return awaited.to_finish || (connection->state == State::kAsked && connection->asked == 0);
+}
+
+// Those that nobody waits for any more are dropped before they are due, or each connection that was
+// ever made would wake the engine once.
 void SocketRelay::lose_patience() {
-  while (!awaited_.empty() && awaited_.front().due_ns <= now_ns_) {
-    Connection* connection = find(awaited_.front().ref);
+  while (!awaited_.empty()) {
+    const Awaited first = awaited_.front();
+    const bool awaited = is_awaited(first);
+    if (awaited && first.due_ns > now_ns_) return;
     awaited_.pop_front();
-    if (connection == nullptr) continue;
-    const bool silent = connection->state == State::kAsked && connection->asked == 0;
-    if (silent || connection->orphaned) reset(*connection, Errc::kTimedOut);
+    if (awaited) reset(*find(first.ref), Errc::kTimedOut);
   }
 }
 

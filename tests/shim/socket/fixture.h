@@ -52,6 +52,7 @@ class SocketManagerTest : public testing::Test {
     KnockId id = 0;
     Endpoint at;
     uint64_t cookie = 0;
+    bool soon = false;
     std::function<void(Result<Endpoint>)> reply;
   };
 
@@ -76,9 +77,9 @@ class SocketManagerTest : public testing::Test {
       return (ip.is_v4() && ip.v4_bytes()[0] == 127) || ip == at("[::1]:0").ip ||
              local_addresses.count(ip) > 0;
     };
-    local.knock = [this](KnockId id, const Endpoint& to, uint64_t cookie,
+    local.knock = [this](KnockId id, const KnockTarget& to,
                          std::function<void(Result<Endpoint>)> reply) {
-      knocks.push_back({id, to, cookie, std::move(reply)});
+      knocks.push_back({id, to.at, to.cookie, to.soon, std::move(reply)});
     };
     local.end_knock = [this](KnockId id) { ended_knocks.push_back(id); };
     local.notice = [this](const std::string& line) { notices.push_back(line); };
@@ -101,10 +102,12 @@ class SocketManagerTest : public testing::Test {
     return ask(program, {.kind = RequestKind::kConnect, .local = local, .remote = remote});
   }
   std::shared_ptr<Outcome> listen(SocketProgram program, const Endpoint& local, uint64_t cookie,
-                                  bool v6_only = false) {
-    return ask(
-        program,
-        {.kind = RequestKind::kListen, .v6_only = v6_only, .cookie = cookie, .local = local});
+                                  bool v6_only = false, Listening listening = Listening::kNow) {
+    return ask(program, {.kind = RequestKind::kListen,
+                         .v6_only = v6_only,
+                         .value = static_cast<uint32_t>(listening),
+                         .cookie = cookie,
+                         .local = local});
   }
   std::shared_ptr<Outcome> claim(SocketProgram program, const Endpoint& remote,
                                  const Endpoint& local) {

@@ -39,7 +39,7 @@ TEST(ConnectionIds, SayWhichLifeAndWhetherWithinTheHost) {
 // The kernel's range; a port serves one connection to a place.
 TEST(ConnectionPorts, AreAllUsedAndFreeAgainAfterTheEnd) {
   constexpr size_t kPorts = 60999 - 32768 + 1;
-  Connections connections(kPorts + 1, 1);
+  Connections connections(kPorts + 1, 3 * (kPorts + 1), 1);
   const Endpoint destination{ip("10.0.0.2"), 80};
   const IpAddress source = ip("10.0.0.1");
   std::set<uint16_t> ports;
@@ -66,7 +66,7 @@ TEST(ConnectionPorts, AreAllUsedAndFreeAgainAfterTheEnd) {
 
 // The kernel may give a new knock the port of one whose end was not heard of yet.
 TEST(Announcements, TheLaterOfTwoWithOneAddressIsFound) {
-  Connections connections(10, 1);
+  Connections connections(10, 30, 1);
   const Endpoint from{ip("127.0.0.1"), 40000}, listener{ip("127.0.0.1"), 80};
   std::vector<ConnectionId> ids;
   for (int i = 0; i < 2; ++i) {

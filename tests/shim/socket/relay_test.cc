@@ -201,6 +201,27 @@ TEST(SocketRelay, AConnectionThatItsPeerDoesNotFinishEndsInTime) {
   EXPECT_EQ(lab.a().ended.at(1), Errc::kTimedOut);
 }
 
+TEST(SocketRelay, ThatTimeBeginsWhenTheProgramCloses) {
+  RelayConfig config;
+  config.patience_ns = 5'000 * kMs;
+  RelayLab lab(1, config);
+  auto [left, right] = lab.connected();
+  lab.run_for(4'000 * kMs);
+  right.fd.reset();
+  lab.run_for(4'000 * kMs);
+  EXPECT_EQ(lab.b().relay.connection_count(), 1U);
+  ASSERT_TRUE(lab.run([&] { return lab.empty(); }, 2'000 * kMs));
+  EXPECT_EQ(lab.b().ended.at(lab.last_id), Errc::kTimedOut);
+}
+
+TEST(SocketRelay, AnIdleConnectionWakesNobody) {
+  RelayLab lab(1);
+  auto [left, right] = lab.connected();
+  lab.run_for(10 * kMs);
+  EXPECT_EQ(lab.a().relay.next_deadline_ns(), kNever);
+  EXPECT_EQ(lab.b().relay.next_deadline_ns(), kNever);
+}
+
 // b opens a stream and writes on it what is no connection.
 void write_from_b(RelayLab& lab, std::vector<std::byte> bytes) {
   lab.b().relay.once = [bytes = std::move(bytes)](StreamHost& host) {

@@ -24,6 +24,8 @@ TEST_F(Outgoing, AcceptedGivesTheProgramItsEnd) {
   EXPECT_EQ(heard(opened.end), "to the engine");
   EXPECT_EQ(manager().snapshot().connections, 1U);
   EXPECT_EQ(end_of(opened.id), 0U) << "while it lasts, an end of stream is the peer's";
+  pass(policy.probe_ns);
+  EXPECT_EQ(manager().next_deadline_ns(), kNever) << "an established one wakes nobody";
   pass(policy.answer_ns);
   EXPECT_TRUE(commands.empty()) << "it was answered in time";
 }

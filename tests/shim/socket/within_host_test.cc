@@ -215,6 +215,23 @@ TEST_F(WithinHost, ListeningAgainReplacesAndAnotherProgramsStays) {
   EXPECT_EQ(take_knock().cookie, 11U);
 }
 
+TEST_F(WithinHost, OneThatIsAboutToListenIsWaitedForAndForgottenIfItDoesNot) {
+  listen(1, at("127.0.0.1:80"), 11, false, Listening::kSoon);
+  const auto early = connect(2, at("127.0.0.1:80"));
+  EXPECT_TRUE(take_knock().soon);
+  EXPECT_FALSE(early->reply);
+  listen(1, at("127.0.0.1:80"), 11);
+  EXPECT_EQ(manager().snapshot().listeners, 1U);
+  connect(2, at("127.0.0.1:80"));
+  EXPECT_FALSE(take_knock().soon);
+  listen(5, at("127.0.0.1:80"), 11);  // a child has it as well
+  EXPECT_EQ(listen(1, at("127.0.0.1:80"), 11, false, Listening::kNot)->kind(), ReplyKind::kDone);
+  EXPECT_EQ(manager().snapshot().listeners, 1U) << "the child's";
+  listen(5, at("127.0.0.1:80"), 11, false, Listening::kNot);
+  EXPECT_EQ(connect(2, at("127.0.0.1:80"))->kind(), ReplyKind::kKernel);
+  EXPECT_EQ(listen(5, at("127.0.0.1:80"), 99, false, Listening::kNot)->kind(), ReplyKind::kDone);
+}
+
 TEST_F(WithinHost, OptionsAndInfoOfAConnectionWithoutANetwork) {
   listen(1, at("127.0.0.1:80"), 11);
   const auto connecting = connect(2, at("127.0.0.1:80"));

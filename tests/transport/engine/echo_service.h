@@ -28,7 +28,7 @@ inline std::byte pattern(StreamId stream, uint64_t offset) {
   return static_cast<std::byte>((stream.value * 131 + offset * 7 + (offset >> 8) * 3) & 0xff);
 }
 
-class EchoService {
+class EchoService : public NoDatagrams {
  public:
   using Command = SessionCommandsAnd<StartEcho>;
   using Event = SessionEventsAnd<EchoDone>;
@@ -105,22 +105,11 @@ class EchoService {
     open_more();
   }
 
-  // --- Service: of chunks there are none ---
+  // --- Service ---
   void on_command(const StartEcho& start, SessionHost&) {
     unopened_.push_back(start);
     open_more();
   }
-  Taken on_datagram(SessionSlot, const wire::Header&, std::span<const std::byte>,
-                    uint64_t) noexcept {
-    return Taken::kNo;
-  }
-  bool next(OutgoingDatagram&) noexcept { return false; }
-  void charge(JobSlot, uint32_t) noexcept {}
-  void on_acked(SessionSlot, const SentTag&) noexcept {}
-  void on_lost(SessionSlot, const SentTag&) noexcept {}
-  void block(SessionSlot) noexcept {}
-  void unblock(SessionSlot) noexcept {}
-  bool awaits_nic() noexcept { return false; }
   uint64_t next_deadline_ns() noexcept { return posted_.empty() ? kNever : 0; }
   uint32_t poll(uint64_t) noexcept {
     uint32_t count = 0;

@@ -149,7 +149,7 @@ std::pair<Reply, UniqueFd> FakeDaemon::decide(int connection, const Request& req
       return claim(request);
     case RequestKind::kListen:
       if (manner_ == Manner::kKernel) return only(ReplyKind::kKernel);
-      listeners_.push_back({request.local, connection});
+      listen(connection, request);
       return only(ReplyKind::kDone);
     case RequestKind::kEnded:
       return only(ReplyKind::kDone, end_);
@@ -162,6 +162,22 @@ std::pair<Reply, UniqueFd> FakeDaemon::decide(int connection, const Request& req
   auto answer = only(ReplyKind::kDone);
   answer.first.info = info_;
   return answer;
+}
+
+void FakeDaemon::listen(int connection, const Request& request) {
+  std::erase_if(listeners_, [&](const Listener& one) {
+    return one.cookie == request.cookie && one.connection == connection;
+  });
+  switch (static_cast<sockets::Listening>(request.value)) {
+    case sockets::Listening::kSoon:
+      // Others may share the port, and listen already.
+      if (listeners_.empty() && knock_at(request.local)) late_ = true;
+      return;
+    case sockets::Listening::kNow:
+      return listeners_.push_back({request.local, request.cookie, connection});
+    case sockets::Listening::kNot:
+      return;
+  }
 }
 
 std::pair<Reply, UniqueFd> FakeDaemon::connect(const Request& request) {

@@ -38,6 +38,8 @@ class FakeDaemon {
   // What ENDED says of connections from now on, and INFO.
   void end_with(uint32_t error) { end_ = error; }
   void inform(const sockets::Info& info);
+  // The kernel took clients of a listener before the daemon was told of it.
+  bool was_late() const { return late_; }
 
   size_t asked(sockets::RequestKind kind) const;
   size_t connections() const;                      // of programs to it, now
@@ -52,6 +54,7 @@ class FakeDaemon {
   };
   struct Listener {
     Endpoint local;
+    uint64_t cookie = 0;
     int connection = -1;  // that told of it
   };
 
@@ -60,6 +63,7 @@ class FakeDaemon {
   void close_connection(int connection);
   void answer(int connection, const sockets::Request& request);
   std::pair<sockets::Reply, UniqueFd> decide(int connection, const sockets::Request& request);
+  void listen(int connection, const sockets::Request& request);
   std::pair<sockets::Reply, UniqueFd> connect(const sockets::Request& request);
   std::pair<sockets::Reply, UniqueFd> claim(const sockets::Request& request);
 
@@ -68,6 +72,7 @@ class FakeDaemon {
   UniqueFd stop_;
   std::atomic<Manner> manner_{Manner::kServes};
   std::atomic<uint32_t> end_{0};
+  std::atomic<bool> late_{false};
   mutable std::mutex mutex_;
   sockets::Info info_;
   std::vector<sockets::Request> requests_;

@@ -117,6 +117,55 @@ TEST(Trouble, AProgramIsUnharmedByALostDaemon) {
   });
 }
 
+// What the daemon is told of a listener: Listening.
+std::vector<uint32_t> told(const FakeDaemon& daemon) {
+  std::vector<uint32_t> values;
+  for (const sockets::Request& one : daemon.requests()) {
+    if (one.kind == RequestKind::kListen) values.push_back(one.value);
+  }
+  return values;
+}
+
+TEST(Trouble, TheDaemonIsToldOfAListenerBeforeTheKernelTakesItsClients) {
+  in_child([] {
+    FakeDaemon daemon(daemon_path());
+    use_daemon(daemon_path());
+    const UniqueFd listener = listener_at(loopback(AF_INET), AF_INET);
+    EXPECT_EQ(told(daemon), (std::vector<uint32_t>{1, 0}));
+    EXPECT_FALSE(daemon.was_late());
+    EXPECT_EQ(mercury_listen(listener.get(), 7), 0);  // a longer queue
+    EXPECT_EQ(told(daemon), (std::vector<uint32_t>{1, 0, 0})) << "it never ceased to listen";
+    const UniqueFd unbound(mercury_socket(AF_INET, SOCK_STREAM, 0));
+    EXPECT_EQ(mercury_listen(unbound.get(), 7), 0);
+    EXPECT_EQ(told(daemon), (std::vector<uint32_t>{1, 0, 0, 0})) << "nobody knew its port";
+  });
+}
+
+// The other socket has bound this port as well, and listens first.
+TEST(Trouble, WhatCannotListenIsTakenBack) {
+  in_child([] {
+    FakeDaemon daemon(daemon_path());
+    use_daemon(daemon_path());
+    std::array<UniqueFd, 2> sockets;
+    Endpoint at = loopback(AF_INET);
+    for (UniqueFd& one : sockets) {
+      one = UniqueFd(mercury_socket(AF_INET, SOCK_STREAM, 0));
+      const int on = 1;
+      ASSERT_EQ(mercury_setsockopt(one.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+      SocketAddress address = address_of(at, AF_INET);
+      ASSERT_EQ(mercury_bind(one.get(), address.get(), address.length), 0) << std::strerror(errno);
+      at = name_of(one.get());
+    }
+    ASSERT_EQ(mercury_listen(sockets[0].get(), 7), 0);
+    EXPECT_EQ(mercury_listen(sockets[1].get(), 7), -1);
+    EXPECT_EQ(errno, EADDRINUSE);
+    EXPECT_EQ(told(daemon), (std::vector<uint32_t>{1, 0, 1, 2}));
+    const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+    EXPECT_EQ(connect_to(client.get(), at, AF_INET), 0);
+    EXPECT_TRUE(is_mercurys(client.get())) << "the first's";
+  });
+}
+
 TEST(Trouble, ListenersAreToldToTheNextDaemon) {
   in_child([] {
     UniqueFd listener;
@@ -124,7 +173,7 @@ TEST(Trouble, ListenersAreToldToTheNextDaemon) {
       FakeDaemon daemon(daemon_path());
       use_daemon(daemon_path());
       listener = listener_at(loopback(AF_INET), AF_INET, SOCK_NONBLOCK);
-      EXPECT_EQ(daemon.asked(RequestKind::kListen), 1U);
+      EXPECT_EQ(daemon.asked(RequestKind::kListen), 2U) << "before, and after";
     }
     FakeDaemon daemon(daemon_path());
     while (daemon.asked(RequestKind::kListen) == 0) {  // it tries once a second

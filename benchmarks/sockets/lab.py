@@ -1,0 +1,44 @@
+"""Two virtual hosts with the daemons of a build, for the programs of this folder."""
+import pathlib
+import shutil
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "programs")]
+import built  # noqa: E402
+import netlab  # noqa: E402
+from two_hosts import SKIPPED, Built, TwoHosts  # noqa: E402
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    sys.exit(SKIPPED)
+
+
+def add_build(parser):
+    parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path, help="Meson's build folder (default: build)")
+
+
+def use_build(build, *programs):
+    """Ends the program if something of it is not built."""
+    Built.stackd, Built.ctl, Built.run = (str(build / path) for path in (
+        "apps/stackd/mercury-stackd", "apps/ctl/mercuryctl", "apps/run/mercury-run"))
+    built.need(Built.stackd, Built.ctl, Built.run, *programs)
+
+
+def two_hosts(**options):
+    """To be closed. MTU 9000, nothing shaped, TCP with its segmentation offload."""
+    try:
+        hosts = TwoHosts(**options)
+    except netlab.LabError as error:
+        skip(error)
+    for host in hosts.lab.hosts:
+        for interface, ns in (("eth0", host.ns), (host.port, hosts.lab.switch)):
+            netlab.sh("ethtool", "-K", interface, "tx", "on", "tso", "on", "gso", "on", ns=ns)
+    return hosts
+
+
+def need(*programs):
+    for name in programs:
+        if shutil.which(name) is None:
+            skip(f"{name} is missing")
