@@ -37,8 +37,8 @@ struct ThreadConfig {
 
 inline constexpr uint64_t kFirstNapNs = 5'000;
 inline constexpr uint64_t kLongestNapNs = 1'000'000;
-// No sleep is longer: a lost wake-up would cost time, not the exchange. None is known, and an idle
-// engine wakes for this alone and for signs of life of its sessions.
+// No sleep is longer: a lost wake-up would cost time, not the exchange. None is known, and an
+// engine without sessions wakes for this alone.
 inline constexpr uint64_t kLongestSleepNs = 1'000'000'000;
 
 template <Port P>
