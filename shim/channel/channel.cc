@@ -111,7 +111,10 @@ ClientChannel::ClientChannel(std::shared_ptr<ChannelMemory> memory) : memory_(st
 }
 ClientChannel::~ClientChannel() = default;
 
-bool ClientChannel::has_room() noexcept { return end_->has_room(); }
+bool ClientChannel::has_room(uint32_t count) noexcept {
+  return count == 1 ? end_->has_room() : end_->has_room_for(count);
+}
+uint32_t ClientChannel::slots() const noexcept { return end_->slots(); }
 
 bool ClientChannel::submit(const Submission& submission) noexcept {
   if (!end_->has_room()) return false;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "shim/channel/seqpacket.h"
+#include "shim/client/client_log.h"
 #include "shim/host/thread.h"
 #include "transport/base/signal_block.h"
 
@@ -45,6 +46,7 @@ class DaemonBackend final : public Backend {
   explicit DaemonBackend(UniqueFd socket)
       : socket_(std::move(socket)), lost_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
   ~DaemonBackend() override {
+    leaving_ = true;
     ::shutdown(socket_.get(), SHUT_RDWR);
     if (reader_.joinable()) reader_.join();
   }
@@ -105,6 +107,8 @@ class DaemonBackend final : public Backend {
     return ask(attach::SetPolicy{slot, policy});
   }
 
+  std::string host_name() const { return "mercury-stackd " + version_; }
+
   bool lost() const noexcept override { return lost_.load(std::memory_order_acquire); }
   int lost_fd() const noexcept override { return lost_fd_.get(); }
 
@@ -135,7 +139,8 @@ class DaemonBackend final : public Backend {
   std::vector<std::unique_ptr<ClientChannel>> channels_;
   std::thread reader_;
   std::atomic<bool> lost_{false};
-  std::mutex mutex_;  // guards what follows
+  std::atomic<bool> leaving_{false};  // it is this program that ends the connection
+  std::mutex mutex_;                  // guards what follows
   std::condition_variable answered_;
   uint32_t last_sequence_ = 0;
   std::map<uint32_t, Pending> pending_;
@@ -188,6 +193,9 @@ void DaemonBackend::read_replies() {
   for (;;) {
     Result<attach::Packet> packet = attach::receive_packet(socket_.get(), 0, attach::Wait::kYes);
     if (packet && !packet->bytes.empty() && deliver(*packet)) continue;
+    if (!leaving_.load()) {
+      log_line(MERCURY_LOG_WARNING, "mercury-stackd has gone, or does not keep to the protocol");
+    }
     const std::lock_guard lock(mutex_);
     lost_.store(true, std::memory_order_release);
     ::eventfd_write(lost_fd_.get(), 1);
@@ -306,6 +314,7 @@ Result<std::unique_ptr<Backend>> make_daemon_backend(const std::string& socket) 
   if (!connected) return connected.error();
   auto backend = std::make_unique<DaemonBackend>(std::move(*connected));
   if (Status status = backend->greet(); !status) return status.error();
+  log_line(MERCURY_LOG_INFO, "attached to " + backend->host_name() + " at " + socket);
   return std::unique_ptr<Backend>(std::move(backend));
 }
 
