@@ -48,6 +48,7 @@ Result<SlotMemory> SlotMemory::create(const AggregationTensor& spec, const Room&
   SlotMemory out;
   out.spec_ = spec;
   out.element_bytes_ = size_of(spec.dtype);
+  out.kernel_ = aggregation::kernel_index(spec.dtype, aggregation::merge_of(spec.op));
   out.before_sum_ = room.before_sum;
   out.sum_stride_ = sum_stride(spec, room);
   const Layout layout = layout_of(spec, room);

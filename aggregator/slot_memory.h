@@ -86,9 +86,7 @@ class SlotMemory {
   std::byte* sum(uint32_t index, uint32_t generation) const noexcept {
     return sums_ + (uint64_t{generation} * spec_.chunk_count + index) * sum_stride_ + before_sum_;
   }
-  const TypeKernels& kernel() const noexcept {
-    return kernels().types[static_cast<size_t>(spec_.dtype)];
-  }
+  const TypeKernels& kernel() const noexcept { return kernels().types[kernel_]; }
 
   // One more contribution to the open round. False: the payload does not match its CRC, and nothing
   // was counted.
@@ -102,6 +100,7 @@ class SlotMemory {
  private:
   AggregationTensor spec_;
   size_t element_bytes_ = 0;
+  uint8_t kernel_ = 0;  // kernel_index
   uint32_t before_sum_ = 0;
   uint64_t sum_stride_ = 0;
   MappedMemory memory_;    // all that follows lies in it

@@ -13,8 +13,8 @@ InOrder::InOrder(const AggregationTensor& spec, uint16_t workers) noexcept
 
 // Only where numbers are rounded, and only from three numbers on (IEEE addition commutes; NaNs are
 // made canonical).
-bool InOrder::matters(Dtype type, uint16_t workers) noexcept {
-  return type != Dtype::kI32 && type != Dtype::kI64 && workers > 2;
+bool InOrder::matters(const AggregationTensor& spec, uint16_t workers) noexcept {
+  return !is_integer(spec.dtype) && merge_of(spec.op) == Merge::kAdd && workers > 2;
 }
 
 SlotMemory::Room InOrder::room() const noexcept {

@@ -13,7 +13,7 @@ class InOrder : public All {
  public:
   InOrder(const AggregationTensor& spec, uint16_t workers) noexcept;
   // Whether the order of addition changes a bit of such a tensor's sum.
-  static bool matters(Dtype type, uint16_t workers) noexcept;
+  static bool matters(const AggregationTensor& spec, uint16_t workers) noexcept;
 
   SlotMemory::Room room() const noexcept;
   void place(const SlotMemory& memory) noexcept { kept_ = memory.room(); }

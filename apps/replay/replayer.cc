@@ -64,7 +64,9 @@ static_assert(static_cast<int>(Dtype::kF32) == MERCURY_DTYPE_F32 &&
               static_cast<int>(Dtype::kF16) == MERCURY_DTYPE_F16 &&
               static_cast<int>(Dtype::kBf16) == MERCURY_DTYPE_BF16 &&
               static_cast<int>(Dtype::kI32) == MERCURY_DTYPE_I32 &&
-              static_cast<int>(Dtype::kI64) == MERCURY_DTYPE_I64);
+              static_cast<int>(Dtype::kI64) == MERCURY_DTYPE_I64 &&
+              static_cast<int>(Dtype::kI8) == MERCURY_DTYPE_I8 &&
+              static_cast<int>(Dtype::kU8) == MERCURY_DTYPE_U8);
 
 Replayer::Replayer(const Trace& trace, const ReplayOptions& options, mercury_job* job,
                    PayloadWork work)

@@ -28,6 +28,8 @@ using Clock = std::chrono::steady_clock;
 // A daemon that accepts but does not greet is stopped or not a daemon.
 constexpr time_t kGreetingSeconds = 5;
 
+constexpr uint32_t kReductionsSince = 3;  // the minor version that knows all of element.h
+
 Error unexpected_reply() {
   return Error(Errc::kProtocol, "mercury-stackd gave an answer of another kind than asked for");
 }
@@ -78,6 +80,10 @@ class DaemonBackend final : public Backend {
 
   Status declare(uint16_t slot, std::span<const TensorSpec> tensors,
                  std::vector<Round>& rounds) override {
+    for (const TensorSpec& tensor : tensors) {
+      if (minor_ >= kReductionsSince || is_old(tensor.wire.dtype, tensor.wire.op)) continue;
+      return too_old(std::string(name_of(tensor.wire.dtype)) + " " + name_of(tensor.wire.op));
+    }
     size_t done = 0;
     while (!tensors.empty()) {
       attach::Declare batch;

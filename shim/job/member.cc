@@ -89,8 +89,9 @@ void Member::attach(LinkId control, uint64_t now_ns) {
     join.timeout_ms = std::max<uint64_t>(1, left_ns / 1'000'000);
   }
   join.served = served_;
-  join.features = kKnowsPolicies | kKnowsStalls |
-                  (spec_.role == Role::kServer ? kKnowsLostWorkers | kKnowsEndings : 0);
+  join.features =
+      kKnowsPolicies | kKnowsStalls |
+      (spec_.role == Role::kServer ? kKnowsLostWorkers | kKnowsEndings | kKnowsReductions : 0);
   join.lanes = context_.host.lanes;
   join.rendezvous = spec_.rendezvous;
   context_.links.send(control_, join);

@@ -124,7 +124,7 @@ TEST_F(ClientExchange, DeclarationsAreChecked) {
   EXPECT_EQ(declared([](T& t) { t.numel = 0; }), -EINVAL);
   EXPECT_EQ(declared([](T& t) { t.numel = ~uint64_t{0}; }), -EINVAL);
   EXPECT_EQ(declared([](T& t) { t.dtype = 9; }), -EINVAL);
-  EXPECT_EQ(declared([](T& t) { t.op = 2; }), -EINVAL);
+  EXPECT_EQ(declared([](T& t) { t.op = 4; }), -EINVAL);
   EXPECT_EQ(declared([](T& t) {
               t.dtype = MERCURY_DTYPE_I32;
               t.op = MERCURY_REDUCE_AVERAGE;

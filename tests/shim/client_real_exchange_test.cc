@@ -69,6 +69,8 @@ constexpr Element kElements[] = {
     {"bf16", MERCURY_DTYPE_BF16, 2, put_bf16, get_bf16},
     {"i32", MERCURY_DTYPE_I32, 4, put<int32_t>, get<int32_t>},
     {"i64", MERCURY_DTYPE_I64, 8, put<int64_t>, get<int64_t>},
+    {"i8", MERCURY_DTYPE_I8, 1, put<int8_t>, get<int8_t>},
+    {"u8", MERCURY_DTYPE_U8, 1, put<uint8_t>, get<uint8_t>},
 };
 
 double gradient(int rank, size_t i) { return static_cast<double>(i % 13) + rank + 1; }
@@ -96,8 +98,10 @@ void exchange(RealJob& job, int rank, uint32_t id, const Element& element, mercu
     for (size_t i = 0; i < numel; ++i) {
       double wanted = job.workers() * static_cast<double>(i % 13) + ranks;
       if (op == MERCURY_REDUCE_AVERAGE) wanted /= job.workers();
+      if (op == MERCURY_REDUCE_MIN) wanted = gradient(0, i);
+      if (op == MERCURY_REDUCE_MAX) wanted = gradient(job.workers() - 1, i);
       ASSERT_EQ(element.get(data + i * element.bytes), wanted)
-          << element.name << (op == MERCURY_REDUCE_SUM ? " sum" : " average") << ", element " << i;
+          << element.name << ", operation " << op << ", element " << i;
     }
   }
 }
@@ -173,9 +177,9 @@ TEST_P(RealExchange, EveryTypeIsSummedAndAveraged) {
   job.each_worker([&](int rank) {
     uint32_t id = 0;
     for (const Element& element : kElements) {
-      for (const mercury_reduce_op op : {MERCURY_REDUCE_SUM, MERCURY_REDUCE_AVERAGE}) {
-        const bool integer =
-            element.dtype == MERCURY_DTYPE_I32 || element.dtype == MERCURY_DTYPE_I64;
+      for (const mercury_reduce_op op :
+           {MERCURY_REDUCE_SUM, MERCURY_REDUCE_AVERAGE, MERCURY_REDUCE_MIN, MERCURY_REDUCE_MAX}) {
+        const bool integer = element.dtype >= MERCURY_DTYPE_I32;
         if (op == MERCURY_REDUCE_AVERAGE && integer) continue;
         // One element; a few; several frames.
         for (const size_t numel : {1U, 7U, 60'001U}) exchange(job, rank, id++, element, op, numel);

@@ -47,10 +47,13 @@ typedef struct mercury_job mercury_job;
 typedef uint64_t mercury_handle; /* one operation; never 0, never used twice in a context */
 
 typedef enum { MERCURY_DTYPE_F32 = 0, MERCURY_DTYPE_F64 = 1, MERCURY_DTYPE_F16 = 2,
-               MERCURY_DTYPE_BF16 = 3, MERCURY_DTYPE_I32 = 4, MERCURY_DTYPE_I64 = 5 } mercury_dtype;
+               MERCURY_DTYPE_BF16 = 3, MERCURY_DTYPE_I32 = 4, MERCURY_DTYPE_I64 = 5,
+               MERCURY_DTYPE_I8 = 6, MERCURY_DTYPE_U8 = 7 } mercury_dtype;
 typedef enum {
-  MERCURY_REDUCE_SUM = 0,
+  MERCURY_REDUCE_SUM = 0,     /* integers wrap around */
   MERCURY_REDUCE_AVERAGE = 1, /* floating point only */
+  MERCURY_REDUCE_MIN = 2,     /* -0 is less than +0; a NaN makes a NaN */
+  MERCURY_REDUCE_MAX = 3,
 } mercury_reduce_op;
 typedef enum { MERCURY_ROLE_WORKER = 0, MERCURY_ROLE_SERVER = 1 } mercury_role;
 typedef enum {

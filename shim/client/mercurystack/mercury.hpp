@@ -78,6 +78,14 @@ template <>
 constexpr mercury_dtype dtype_of<std::int64_t>() {
   return MERCURY_DTYPE_I64;
 }
+template <>
+constexpr mercury_dtype dtype_of<std::int8_t>() {
+  return MERCURY_DTYPE_I8;
+}
+template <>
+constexpr mercury_dtype dtype_of<std::uint8_t>() {
+  return MERCURY_DTYPE_U8;
+}
 
 // One operation. Dropping it leaves the operation in flight; its completion then goes to
 // Job::poll or the callback.
