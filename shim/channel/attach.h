@@ -125,6 +125,7 @@ struct JobOpened {
   uint16_t workers = 0;
   uint16_t servers = 0;
   uint32_t chunk_bytes = 0;
+  uint32_t features = 0;  // what all the job's servers, and this daemon, know (minor 3)
 };
 // A job has failed, or the daemon is about to end: what operations will fail with.
 struct Notice {

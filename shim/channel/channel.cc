@@ -22,9 +22,8 @@ ChannelWords encode(const Submission& s) noexcept {
 
 bool decode(const ChannelWords& words, Submission& out) noexcept {
   const auto op = static_cast<uint8_t>(words[0]);
-  if (op < static_cast<uint8_t>(SubmitOp::kPush) ||
-      op > static_cast<uint8_t>(SubmitOp::kPushPull) || (words[0] >> 8 & 0xff) != 0 ||
-      words[1] >> 31 != 0) {
+  if (op < static_cast<uint8_t>(SubmitOp::kPush) || op > static_cast<uint8_t>(kLastSubmitOp) ||
+      (words[0] >> 8 & 0xff) != 0 || words[1] >> 31 != 0) {
     return false;
   }
   out.op = static_cast<SubmitOp>(op);

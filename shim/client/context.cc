@@ -15,9 +15,6 @@ namespace {
 
 Status check_tensor(const mercury_tensor_options& t) {
   const std::string name = tensor_name(TensorId(t.id));
-  if (t.id > 0x7fffffff) {
-    return Error(Errc::kInvalidArgument, name + ": ids are 0 to 2^31-1");
-  }
   const int dtype = t.dtype;
   if (dtype < 0 || dtype >= kDtypeCount) {
     return Error(Errc::kInvalidArgument, name + ": unknown dtype " + std::to_string(dtype));
@@ -84,6 +81,7 @@ Result<Job*> Context::open_job(const attach::JobOpen& request) {
   job->rank = opened->rank;
   job->workers = opened->workers;
   job->servers = opened->servers;
+  job->features = opened->features;
   job->quorum = request.terms.quorum > 0 && request.terms.quorum < opened->workers;
   const Result<Policy> policy = parse_engine_policy(request.terms.policy);
   if (policy) job->place = policy->place;
@@ -113,6 +111,7 @@ bool Context::close_job(Job* job) {
     if (operation.job == job) operations_.release(operation);
   });
   for (const Tensor& tensor : job->tensors) unplace(tensor);
+  if (job->barrier.memory) (void)memory_.free(job->barrier.memory);
   if (job->epoll) --armed_jobs_;
   rearm();
   jobs_.remove_if([&](const auto& candidate) { return candidate.get() == job; });
@@ -193,7 +192,16 @@ void Context::unplace(const Tensor& tensor) {
   memory_.unpin(tensor.user);
 }
 
-Status Context::declare(Job& job, std::span<const mercury_tensor_options> options) {
+Status Context::declare(Job& job, std::span<const mercury_tensor_options> tensors) {
+  for (const mercury_tensor_options& tensor : tensors) {
+    if (tensor.id < kBarrierTensor.value) continue;
+    return Error(Errc::kInvalidArgument,
+                 tensor_name(TensorId(tensor.id)) + ": ids are 0 to 2^31-2");
+  }
+  return declare_tensors(job, tensors);
+}
+
+Status Context::declare_tensors(Job& job, std::span<const mercury_tensor_options> options) {
   std::vector<Tensor> tensors;
   std::vector<TensorSpec> specs;
   std::set<uint32_t> ids;

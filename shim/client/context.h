@@ -31,11 +31,15 @@ namespace mercury::client {
 
 inline constexpr int kLeastUrgent = 65535;
 
+// The tensor of barriers, above all that programs may have.
+inline constexpr TensorId kBarrierTensor{0x7fffffff};
+
 // One operation of a batch.
 struct Request {
-  SubmitOp op = SubmitOp::kPushPull;
+  mercury_operation_kind kind = MERCURY_OPERATION_PUSH_PULL;
   TensorId tensor;
   int priority = MERCURY_DEFAULT_PRIORITY;
+  uint32_t root = 0;  // of a broadcast
   uint64_t user_data = 0;
   mercury_handle handle = 0;  // filled
 };
@@ -64,6 +68,7 @@ class Context {
 
   // All of them or none.
   Status submit(Job& job, std::span<Request> batch);
+  Status barrier(Job& job, int timeout_ms);
   Status wait(Job& job, mercury_handle handle, int timeout_ms);
   Status wait_all(Job& job, int timeout_ms);
   // `size`: the caller's, of each element of `out`.
@@ -86,12 +91,15 @@ class Context {
   Status ask_about(Job& job, Question question);
   Result<Tensor> place(const mercury_tensor_options& options);
   void unplace(const Tensor& tensor);
-  Status check_submission(Job& job, SubmitOp op, TensorId tensor);
+  Status declare_tensors(Job& job, std::span<const mercury_tensor_options> tensors);
+  Status declare_barrier(Lock& lock, Job& job);
+  Status check_parts(const Job& job, const Tensor& tensor, const Request& request) const;
+  Status check_submission(Job& job, const Request& request);
   Status check_batch(Job& job, std::span<const Request> batch);
   bool has_room(uint32_t count);
   Status make_ready(Job& job, std::span<const Request> batch);
   bool copy_in(Lock& lock, Job& job, std::span<const Request> batch);
-  void start(Job& job, Request& request);
+  Operation& start(Job& job, Request& request);
   void copy(Lock& lock, Job& job, Tensor& tensor, std::byte* to, const std::byte* from);
   void take_sum(Lock& lock, Job& job, Tensor& tensor);
   size_t take_done(Job& job, std::span<std::byte> out, size_t size, Operation& failed,
@@ -146,7 +154,9 @@ class Context {
 };
 
 inline Error closing_error() { return Error(Errc::kClosed, "the job is being closed"); }
-inline std::string tensor_name(TensorId id) { return "tensor " + std::to_string(id.value); }
+inline std::string tensor_name(TensorId id) {
+  return id == kBarrierTensor ? "barrier" : "tensor " + std::to_string(id.value);
+}
 
 // How long a waiter may spin on this machine before it sleeps: nothing with one processor.
 std::chrono::nanoseconds longest_spin();

@@ -17,18 +17,6 @@ bool is_own_fault(Errc code) {
          code == Errc::kAgain;
 }
 
-mercury_operation_kind kind_of(SubmitOp op) {
-  switch (op) {
-    case SubmitOp::kPush:
-      return MERCURY_OPERATION_PUSH;
-    case SubmitOp::kPull:
-      return MERCURY_OPERATION_PULL;
-    case SubmitOp::kPushPull:
-      break;
-  }
-  return MERCURY_OPERATION_PUSH_PULL;
-}
-
 mercury_completion describe(const Operation& operation, const Job& job) {
   return {sizeof(mercury_completion),
           operation.handle,
@@ -36,7 +24,7 @@ mercury_completion describe(const Operation& operation, const Job& job) {
           -errno_of(operation.status),
           job.tensors[operation.tensor.value].wire.id.value,
           operation.round.value,
-          kind_of(operation.op),
+          operation.kind,
           reason_of(job, operation.status)};
 }
 
@@ -95,15 +83,19 @@ void Context::finish(Operation& operation, Errc status) {
   operation.state = Operation::State::kDone;
   end_round(job.tensors[operation.tensor.value], operation);
   if (status != Errc::kOk && !is_own_fault(status) && job.failed == Errc::kOk) job.failed = status;
-  if (status == Errc::kOk) {
+  if (status == Errc::kOk && !operation.internal) {
     const uint64_t bytes = job.tensors[operation.tensor.value].bytes;
     ++job.stats.operations;
-    if (operation.op != SubmitOp::kPull) job.stats.bytes_pushed += bytes;
+    if (operation.op == SubmitOp::kGather) {
+      job.stats.bytes_pushed += bytes / static_cast<uint64_t>(job.workers);
+    } else if (operation.op != SubmitOp::kPull && operation.op != SubmitOp::kReceive) {
+      job.stats.bytes_pushed += bytes;
+    }
     if (operation.op != SubmitOp::kPush) job.stats.bytes_pulled += bytes;
   }
   // Callbacks run on a thread that waits or polls: one that sleeps must come and call.
   if (operation.waited_for || job.callback) wake_due_ = true;
-  if (job.callback || !operation.waited_for) {
+  if ((job.callback || !operation.waited_for) && !operation.internal) {
     operations_.append(job.done, operation);
     signal_queue(job);
   }

@@ -5,9 +5,75 @@
 #include "shim/client/context.h"
 
 namespace mercury::client {
+namespace {
+
+// No chunk is longer: what lies farther from a part is in none of its chunks.
+constexpr uint64_t kLongestChunkBytes = 65536;
+
+// What the engine is asked for.
+SubmitOp op_of(const Job& job, const Request& request) {
+  switch (request.kind) {
+    case MERCURY_OPERATION_PUSH:
+      return SubmitOp::kPush;
+    case MERCURY_OPERATION_PULL:
+      return SubmitOp::kPull;
+    case MERCURY_OPERATION_BROADCAST:
+      return static_cast<uint32_t>(job.rank) == request.root ? SubmitOp::kPushPull
+                                                             : SubmitOp::kReceive;
+    case MERCURY_OPERATION_ALL_GATHER:
+      return SubmitOp::kGather;
+    case MERCURY_OPERATION_PUSH_PULL:
+      break;
+  }
+  return SubmitOp::kPushPull;
+}
+
+// Zeros to either side of this worker's part, as far as its first and last chunk may go: they are
+// added to the others' parts.
+void clear_beside_part(const Job& job, const Tensor& tensor) {
+  std::byte* const data = tensor.shadow ? tensor.shadow : tensor.user;
+  const uint64_t length = tensor.bytes / static_cast<uint64_t>(job.workers);
+  const uint64_t begin = length * static_cast<uint64_t>(job.rank);
+  const uint64_t before = std::min(begin, kLongestChunkBytes);
+  const uint64_t end = begin + length;
+  std::memset(data + begin - before, 0, before);
+  std::memset(data + end, 0, std::min(tensor.bytes - end, kLongestChunkBytes));
+}
+
+}  // namespace
+
+// What only operations to which workers contribute parts ask for.
+Status Context::check_parts(const Job& job, const Tensor& tensor, const Request& request) const {
+  const std::string name = tensor_name(tensor.wire.id);
+  const auto workers = static_cast<uint64_t>(job.workers);
+  if (job.quorum) {
+    return Error(Errc::kUnsupported,
+                 name + ": a job with a quorum may do without the worker that has the elements");
+  }
+  if ((job.features & kKnowsParts) == 0) {
+    return Error(Errc::kVersionMismatch, name +
+                                             ": this host's daemon or a server of the job is of "
+                                             "a version without broadcast and all-gather");
+  }
+  if (request.kind == MERCURY_OPERATION_BROADCAST) {
+    if (request.root < workers) return {};
+    return Error(Errc::kInvalidArgument, name + ": root " + std::to_string(request.root) + " of " +
+                                             std::to_string(workers) + " workers");
+  }
+  if (!is_integer(tensor.wire.dtype) || tensor.wire.op != ReduceOp::kSum) {
+    return Error(Errc::kInvalidArgument,
+                 name + ": to be gathered it is declared as a sum of integers, whatever its bytes");
+  }
+  if (tensor.wire.numel % workers == 0) return {};
+  return Error(Errc::kInvalidArgument, name + ": " + std::to_string(tensor.wire.numel) +
+                                           " elements are not a multiple of " +
+                                           std::to_string(workers) + " workers");
+}
 
 // Whether a tensor can take an operation behind what the same batch has planned for it already.
-Status Context::check_submission(Job& job, SubmitOp op, TensorId id) {
+Status Context::check_submission(Job& job, const Request& request) {
+  const TensorId id = request.tensor;
+  const SubmitOp op = op_of(job, request);
   if (job.closing) return closing_error();
   const auto known = job.index_of.find(id);
   const Tensor* const tensor =
@@ -20,6 +86,9 @@ Status Context::check_submission(Job& job, SubmitOp op, TensorId id) {
     return Error(job.failed, std::string("the job has failed: ") + reason_of(job, job.failed));
   }
   if (!tensor) return Error(Errc::kNotFound, tensor_name(id) + " is not declared");
+  if (request.kind > MERCURY_OPERATION_PULL) {
+    if (Status parts = check_parts(job, *tensor, request); !parts) return parts;
+  }
   if (op == SubmitOp::kPull) {
     if (pull_due) return {};
     return Error(Errc::kInvalidArgument,
@@ -42,9 +111,9 @@ Status Context::check_batch(Job& job, std::span<const Request> batch) {
   size_t planned = 0;
   for (; planned < batch.size(); ++planned) {
     const Request& request = batch[planned];
-    status = check_submission(job, request.op, request.tensor);
+    status = check_submission(job, request);
     if (!status) break;
-    job.tensors[job.index_of.find(request.tensor)->second.value].planned = request.op;
+    job.tensors[job.index_of.find(request.tensor)->second.value].planned = op_of(job, request);
   }
   for (const Request& request : batch.first(planned)) {
     job.tensors[job.index_of.find(request.tensor)->second.value].planned.reset();
@@ -118,7 +187,8 @@ bool Context::copy_in(Lock& lock, Job& job, std::span<const Request> batch) {
   std::vector<Tensor*> copied;
   for (const Request& request : batch) {
     Tensor& tensor = job.tensors[job.index_of.find(request.tensor)->second.value];
-    if (!tensor.shadow || request.op == SubmitOp::kPull) continue;
+    const SubmitOp op = op_of(job, request);
+    if (!tensor.shadow || op == SubmitOp::kPull || op == SubmitOp::kReceive) continue;
     tensor.copying = true;
     copied.push_back(&tensor);
   }
@@ -134,17 +204,20 @@ bool Context::copy_in(Lock& lock, Job& job, std::span<const Request> batch) {
 }
 
 // Cannot fail: make_ready, and the mutex.
-void Context::start(Job& job, Request& request) {
+Operation& Context::start(Job& job, Request& request) {
+  const SubmitOp op = op_of(job, request);
   const TensorIndex index = job.index_of.find(request.tensor)->second;
   Tensor& tensor = job.tensors[index.value];
   Operation* operation = operations_.acquire();
   operation->job = &job;
   operation->tensor = index;
-  operation->op = request.op;
+  operation->op = op;
+  operation->kind = static_cast<uint8_t>(request.kind);
   operation->user_data = request.user_data;
   operation->parts_left = static_cast<uint32_t>(backend_->channels().size());
-  tensor.pull_due = request.op == SubmitOp::kPush;
-  if (request.op == SubmitOp::kPull) {
+  tensor.pull_due = op == SubmitOp::kPush;
+  if (op == SubmitOp::kGather) clear_beside_part(job, tensor);
+  if (op == SubmitOp::kPull) {
     tensor.pull_in_flight = true;
   } else {
     tensor.push_in_flight = true;
@@ -155,10 +228,10 @@ void Context::start(Job& job, Request& request) {
   const uint16_t priority = request.priority == MERCURY_DEFAULT_PRIORITY
                                 ? tensor.wire.priority
                                 : static_cast<uint16_t>(request.priority);
-  const Submission submission{request.op, priority, job.client_job, request.tensor,
-                              operation->handle};
+  const Submission submission{op, priority, job.client_job, request.tensor, operation->handle};
   for (const auto& channel : backend_->channels()) (void)channel->submit(submission);
   request.handle = operation->handle;
+  return *operation;
 }
 
 Status Context::submit(Job& job, std::span<Request> batch) {
@@ -174,7 +247,7 @@ Status Context::submit(Job& job, std::span<Request> batch) {
   Status status = make_ready(job, batch);
   if (status.ok() && copy_in(lock, job, batch)) status = make_ready(job, batch);  // what holds now
   if (!status) return status;
-  for (Request& request : batch) start(job, request);
+  for (Request& request : batch) (void)start(job, request);
   for (const auto& channel : backend_->channels()) channel->ring();
   return {};
 }

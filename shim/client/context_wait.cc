@@ -136,7 +136,7 @@ Status Context::wait_all(Job& job, int timeout_ms) {
   Lock lock(mutex_);
   std::vector<mercury_handle> handles;
   operations_.for_each([&](const Operation& operation) {
-    if (operation.job == &job) handles.push_back(operation.handle);
+    if (operation.job == &job && !operation.internal) handles.push_back(operation.handle);
   });
   Status failed, late;
   for (const mercury_handle handle : handles) {

@@ -44,6 +44,13 @@ struct Tensor {
   std::optional<SubmitOp> planned;  // by the batch that is being checked, under the mutex
 };
 
+// The job's barriers, which are rounds of a tensor of the library's own.
+struct Barrier {
+  bool entered = false;         // a thread is inside
+  std::byte* memory = nullptr;  // of the tensor, once it is declared
+  mercury_handle handle = 0;    // of the round that is not over
+};
+
 struct Job {
   Context* context = nullptr;
   uint32_t client_job = 0;  // this context's number for it
@@ -53,6 +60,7 @@ struct Job {
   int workers = 0;
   int servers = 0;
   bool quorum = false;
+  uint32_t features = 0;  // what all servers and the host know (kKnowsParts and the like)
   Policy::Place place = Policy::Place::kSpread;  // of its tensors, as long as it lives
 
   // Everything below: under the context's mutex.
@@ -66,6 +74,7 @@ struct Job {
   mercury_callback callback = nullptr;
   void* callback_argument = nullptr;
   mercury_job_stats stats{};
+  Barrier barrier;
   UniqueFd epoll;   // what mercury_job_get_fd returns
   UniqueFd queued;  // readable while `done` is not empty
   bool queued_rung = false;

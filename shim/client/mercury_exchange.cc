@@ -10,7 +10,6 @@ using mercury::Errc;
 using mercury::Error;
 using mercury::Result;
 using mercury::Status;
-using mercury::SubmitOp;
 using mercury::client::check_out;
 using mercury::client::Context;
 using mercury::client::fail;
@@ -23,9 +22,8 @@ using mercury::client::with_job;
 
 namespace {
 
-int submit(mercury_job* job, SubmitOp op, uint32_t tensor, int priority, mercury_handle* out) {
+int submit(mercury_job* job, Request request, mercury_handle* out) {
   return with_job(job, [&](Context& context, Job& j) {
-    Request request{op, mercury::TensorId(tensor), priority};
     const Status submitted = context.submit(j, {&request, 1});
     if (!submitted) return fail(submitted.error());
     if (out) *out = request.handle;
@@ -33,29 +31,16 @@ int submit(mercury_job* job, SubmitOp op, uint32_t tensor, int priority, mercury
   });
 }
 
-Result<SubmitOp> op_of(const mercury_operation& operation) {
-  switch (operation.kind) {
-    case MERCURY_OPERATION_PUSH_PULL:
-      return SubmitOp::kPushPull;
-    case MERCURY_OPERATION_PUSH:
-      return SubmitOp::kPush;
-    case MERCURY_OPERATION_PULL:
-      return SubmitOp::kPull;
-    default:
-      return Error(Errc::kInvalidArgument, "unknown kind " + std::to_string(operation.kind));
-  }
-}
-
 Result<std::vector<Request>> requests_of(const std::vector<mercury_operation>& operations) {
   std::vector<Request> requests;
   for (const mercury_operation& operation : operations) {
-    const Result<SubmitOp> op = op_of(operation);
-    if (!op) {
-      return Error(op.error().code,
-                   "operation " + std::to_string(requests.size()) + ": " + op.error().message);
+    if (operation.kind < 0 || operation.kind > MERCURY_OPERATION_ALL_GATHER) {
+      return Error(Errc::kInvalidArgument, "operation " + std::to_string(requests.size()) +
+                                               ": unknown kind " + std::to_string(operation.kind));
     }
-    requests.push_back(
-        {*op, mercury::TensorId(operation.tensor), operation.priority, operation.user_data});
+    requests.push_back({static_cast<mercury_operation_kind>(operation.kind),
+                        mercury::TensorId(operation.tensor), operation.priority, operation.root,
+                        operation.user_data});
   }
   return requests;
 }
@@ -129,13 +114,25 @@ int mercury_submit(mercury_job* job, mercury_operation* operations, size_t count
 }
 
 int mercury_push_pull(mercury_job* job, uint32_t tensor, int priority, mercury_handle* out) {
-  return submit(job, SubmitOp::kPushPull, tensor, priority, out);
+  return submit(job, {MERCURY_OPERATION_PUSH_PULL, mercury::TensorId(tensor), priority}, out);
 }
 int mercury_push(mercury_job* job, uint32_t tensor, int priority, mercury_handle* out) {
-  return submit(job, SubmitOp::kPush, tensor, priority, out);
+  return submit(job, {MERCURY_OPERATION_PUSH, mercury::TensorId(tensor), priority}, out);
 }
 int mercury_pull(mercury_job* job, uint32_t tensor, int priority, mercury_handle* out) {
-  return submit(job, SubmitOp::kPull, tensor, priority, out);
+  return submit(job, {MERCURY_OPERATION_PULL, mercury::TensorId(tensor), priority}, out);
+}
+int mercury_broadcast(mercury_job* job, uint32_t tensor, uint32_t root, int priority,
+                      mercury_handle* out) {
+  return submit(job, {MERCURY_OPERATION_BROADCAST, mercury::TensorId(tensor), priority, root}, out);
+}
+int mercury_all_gather(mercury_job* job, uint32_t tensor, int priority, mercury_handle* out) {
+  return submit(job, {MERCURY_OPERATION_ALL_GATHER, mercury::TensorId(tensor), priority}, out);
+}
+
+int mercury_barrier(mercury_job* job, int timeout_ms) {
+  return with_job(
+      job, [&](Context& context, Job& j) { return result_of(context.barrier(j, timeout_ms)); });
 }
 
 int mercury_wait(mercury_job* job, mercury_handle handle, int timeout_ms) {

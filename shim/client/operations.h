@@ -30,6 +30,8 @@ struct Operation {
   uint32_t next = kNoOperation;
   Errc status = Errc::kOk;
   SubmitOp op = SubmitOp::kPushPull;
+  uint8_t kind = 0;       // mercury_operation_kind, as it was asked for
+  bool internal = false;  // a barrier's: nobody but its waiter hears of it
   State state = State::kFree;
   bool waited_for = false;
   bool listed = false;  // in its job's list, for mercury_poll or the callback

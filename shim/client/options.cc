@@ -39,6 +39,7 @@ static_assert(offsetof(mercury_tensor_options, data) == 32);
 static_assert(offsetof(mercury_operation, kind) == 8);
 static_assert(offsetof(mercury_operation, tensor) == 12);
 static_assert(offsetof(mercury_operation, priority) == 16);
+static_assert(offsetof(mercury_operation, root) == 20);
 static_assert(offsetof(mercury_operation, user_data) == 24);
 static_assert(offsetof(mercury_operation, handle) == 32);
 static_assert(offsetof(mercury_completion, handle) == 8);

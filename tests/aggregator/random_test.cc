@@ -36,6 +36,7 @@ class World {
         workers_(1 + pick(5)),
         deterministic_(pick(2) == 0),
         op_(pick_op()),
+        lacunae_(pick(2) == 0),
         first_round_(pick(2) == 0 ? 1 : 0xfffffff8),
         numel_(1 + pick(90)),
         chunk_elems_(1 + pick(40)),
@@ -80,6 +81,7 @@ class World {
     for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
       Bytes elements(elems_of(chunk) * size_of(type_));
       for (std::byte& byte : elements) byte = static_cast<std::byte>(random_());
+      if (lacunae_ && pick(3) == 0) elements.clear();
       current_[worker].push_back(
           {worker, incarnations_[worker], steps_[worker], chunk, std::move(elements)});
     }
@@ -135,7 +137,8 @@ class World {
     Contribution c =
         Bench::contribution(message.worker, first_round_ + message.step, message.chunk, elements);
     c.incarnation = message.incarnation;
-    if (damage) {
+    if (damage && elements.empty()) c.payload_crc ^= 1U << pick(32);
+    if (damage && !elements.empty()) {
       elements[pick(elements.size())] ^= static_cast<std::byte>(1 << pick(8));
     }
     const PushVerdict verdict = expected(message, damage);
@@ -149,7 +152,9 @@ class World {
     check_results(message.chunk);
   }
 
-  Bytes result_of(const std::vector<Bytes>& payloads) const {
+  // Of those who had elements.
+  Bytes result_of(const std::vector<Bytes>& payloads, uint32_t chunk) const {
+    if (payloads.empty()) return Bytes(elems_of(chunk) * size_of(type_));
     if (workers_ == 1) return payloads[0];
     const auto divisor = static_cast<uint32_t>(op_ == ReduceOp::kAverage ? payloads.size() : 1);
     return reference::sum_of(type_, payloads, divisor, op_);
@@ -162,9 +167,9 @@ class World {
     }
     std::vector<Bytes> payloads;
     for (const Message& message : chunk.order) {
-      payloads.push_back(message.elements);
+      if (!message.elements.empty()) payloads.push_back(message.elements);
     }
-    chunk.results[chunk.steps_done++] = result_of(payloads);
+    chunk.results[chunk.steps_done++] = result_of(payloads, chunk.order.front().chunk);
     chunk.in.clear();
     chunk.order.clear();
   }
@@ -190,6 +195,7 @@ class World {
   uint32_t workers_;
   bool deterministic_;
   ReduceOp op_;
+  bool lacunae_;  // workers contribute nothing at times
   uint32_t first_round_;
   uint32_t numel_;
   uint32_t chunk_elems_;

@@ -85,6 +85,7 @@ class RealJob {
   std::vector<mercury_job*> open_again(const std::string& name);
   void close(int rank);
   void detach(int rank);
+  void forget(int rank) { jobs_[static_cast<size_t>(rank)] = nullptr; }  // the test has closed it
   // Joins the servers, if they are in this process: what mercury_job_wait_end said to each.
   std::vector<int> server_results();
 

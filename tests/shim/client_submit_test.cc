@@ -222,5 +222,52 @@ TEST_F(ClientSubmit, WaitAllReportsAFailureRatherThanWhatIsLate) {
   EXPECT_EQ(std::string(mercury_last_error()), "tensor 0: server 0 is silent");
 }
 
+// A daemon, or a server behind it, of a version before.
+class ClientOfOldHosts : public ClientTest {
+ protected:
+  TestDaemon::Options daemon_options() const override {
+    TestDaemon::Options options;
+    options.features = 0;
+    options.minor = 2;
+    return options;
+  }
+};
+
+TEST_F(ClientOfOldHosts, WhatTheyDoNotKnowIsRefused) {
+  float* data = allocate();
+  declare(1, data);
+  EXPECT_EQ(mercury_broadcast(job_, 1, 0, 0, nullptr), -EPROTONOSUPPORT);
+  EXPECT_NE(std::string(mercury_last_error()).find("broadcast"), std::string::npos);
+  for (const auto& [dtype, op] : {std::pair(MERCURY_DTYPE_U8, MERCURY_REDUCE_SUM),
+                                  std::pair(MERCURY_DTYPE_F32, MERCURY_REDUCE_MIN)}) {
+    mercury_tensor_options options = tensor_options(2, allocate(), 10);
+    options.dtype = dtype;
+    options.op = op;
+    EXPECT_EQ(mercury_declare(job_, &options, 1), -EPROTONOSUPPORT);
+    EXPECT_NE(std::string(mercury_last_error()).find("does not know"), std::string::npos);
+  }
+  EXPECT_EQ(mercury_push_pull(job_, 1, 0, nullptr), 0) << "the rest works";
+  EXPECT_EQ(mercury_wait_all(job_, MERCURY_FOREVER), 0);
+}
+
+class ClientWithQuorum : public ClientTest {
+ protected:
+  void SetUp() override {
+    daemon_ = std::make_unique<TestDaemon>();
+    context_ = attach_to(*daemon_);
+    mercury_job_options options = job_options(kWorkers);
+    options.quorum = 2;
+    options.patience_ms = 10;
+    ASSERT_EQ(mercury_job_open(context_, &options, &job_), 0) << mercury_last_error();
+  }
+};
+
+TEST_F(ClientWithQuorum, WhatMayLackAWorkerIsNoBroadcastAndNoBarrier) {
+  float* data = allocate();
+  declare(1, data);
+  EXPECT_EQ(mercury_broadcast(job_, 1, 0, 0, nullptr), -ENOTSUP);
+  EXPECT_EQ(mercury_barrier(job_, 0), -ENOTSUP);
+}
+
 }  // namespace
 }  // namespace mercury::testing

@@ -158,7 +158,7 @@ MERCURY_API int mercury_job_wait_end(mercury_job *job, int timeout_ms);
 /* ---- tensors --------------------------------------------------------------------------------- */
 typedef struct {
   size_t size;              /* sizeof(mercury_tensor_options) */
-  uint32_t id;              /* the same on every worker; 0 to 2^31-1 */
+  uint32_t id;              /* the same on every worker; 0 to 2^31-2 */
   int32_t dtype;            /* mercury_dtype */
   uint64_t numel;           /* elements, 1.. */
   int32_t op;               /* mercury_reduce_op */
@@ -185,6 +185,13 @@ typedef enum {
                                       arrives in the tensor's memory... */
   MERCURY_OPERATION_PULL = 2,      /* ...and the pull of that round completes when it is there.
                                       One pull per push */
+  MERCURY_OPERATION_BROADCAST = 3, /* completes when worker `root`'s elements are in the tensor's
+                                      memory; a NaN of floating point arrives as the quiet NaN.
+                                      The others send no elements */
+  MERCURY_OPERATION_ALL_GATHER = 4, /* worker r has the r-th of `workers` equal parts of the tensor;
+                                      completes when all parts are in the memory of each. The
+                                      tensor is declared as a sum of integers, and can hold any
+                                      type's bytes; its elements are a multiple of `workers` */
 } mercury_operation_kind;
 
 typedef struct {
@@ -192,6 +199,7 @@ typedef struct {
   int32_t kind;             /* mercury_operation_kind */
   uint32_t tensor;
   int32_t priority;         /* 0 to 65535 or MERCURY_DEFAULT_PRIORITY */
+  uint32_t root;            /* of a broadcast: the same on every worker */
   uint64_t user_data;       /* comes back in the completion; Mercury does not look at it */
   mercury_handle handle;    /* filled by mercury_submit */
 } mercury_operation;
@@ -199,16 +207,28 @@ MERCURY_API int mercury_operation_init(mercury_operation *operation, size_t size
 /* Submits `count` operations, all or none: on failure none is in flight, no handle is filled, and
  * the message says which one it was. Elements follow each other at their `size`. The order of the
  * array is the order of the calls that it stands for: a pull may stand behind its push.
+ * In a round of a tensor every worker calls the same kind (or, of push and pull, any).
  * Round n of a tensor is its n-th push. From the call until completion the tensor's memory belongs
  * to Mercury. -EBUSY: the tensor's last round is not over, or lies in registered memory and has not
  * been collected; -ENOENT: not declared; -EAGAIN: too many operations in flight; -EINVAL: also if
- * the batch has more than 1,024; -ECONNRESET, -EHOSTDOWN: the job has failed. */
+ * the batch has more than 1,024; -ENOTSUP: broadcast or all-gather in a job with a quorum;
+ * -EPROTONOSUPPORT: the daemon or a server is too old for them; -ECONNRESET, -EHOSTDOWN: the job
+ * has failed. */
 MERCURY_API int mercury_submit(mercury_job *job, mercury_operation *operations, size_t count);
 /* One operation, without user_data. `out` may be NULL, and is left alone on failure. */
 MERCURY_API int mercury_push_pull(mercury_job *job, uint32_t tensor, int priority,
                                   mercury_handle *out);
 MERCURY_API int mercury_push(mercury_job *job, uint32_t tensor, int priority, mercury_handle *out);
 MERCURY_API int mercury_pull(mercury_job *job, uint32_t tensor, int priority, mercury_handle *out);
+MERCURY_API int mercury_broadcast(mercury_job *job, uint32_t tensor, uint32_t root, int priority,
+                                  mercury_handle *out);
+MERCURY_API int mercury_all_gather(mercury_job *job, uint32_t tensor, int priority,
+                                   mercury_handle *out);
+/* Workers: blocks until every worker of the job is in its barrier of the same number, at most
+ * timeout_ms. -ETIMEDOUT: not yet; the next call goes on with the same barrier. -EBUSY: another
+ * thread is in one. -ENOTSUP: the job has a quorum. Who is awaited for longer than the job's
+ * stall_timeout_ms counts as lost. */
+MERCURY_API int mercury_barrier(mercury_job *job, int timeout_ms);
 
 typedef struct {
   size_t size;              /* how much of this the library filled */

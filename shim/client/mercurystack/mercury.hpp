@@ -117,6 +117,15 @@ class Tensor {
   Expected<Handle> pull(int priority = MERCURY_DEFAULT_PRIORITY) const {
     return call(mercury_pull, priority);
   }
+  Expected<Handle> broadcast(std::uint32_t root, int priority = MERCURY_DEFAULT_PRIORITY) const {
+    mercury_handle handle = 0;
+    const int code = mercury_broadcast(job_, id_, root, priority, &handle);
+    if (code < 0) return Status::of(code);
+    return Handle(job_, handle);
+  }
+  Expected<Handle> all_gather(int priority = MERCURY_DEFAULT_PRIORITY) const {
+    return call(mercury_all_gather, priority);
+  }
   // That the next push belongs to.
   Expected<std::uint32_t> round() const {
     std::uint32_t out = 0;
@@ -251,6 +260,10 @@ class Job {
   // All of them or none.
   Status submit(std::vector<mercury_operation>& operations) const {
     return Status::of(mercury_submit(job_, operations.data(), operations.size()));
+  }
+  // Until every worker is in it.
+  Status barrier(int timeout_ms = MERCURY_FOREVER) const {
+    return Status::of(mercury_barrier(job_, timeout_ms));
   }
   // Every operation that is not collected yet.
   Status wait_all(int timeout_ms = MERCURY_FOREVER) const {

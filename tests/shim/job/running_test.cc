@@ -84,10 +84,12 @@ TEST_F(RunningTest, WhatAServerDoesNotKnowIsRefusedWhereItIsDeclared) {
     const auto* join = std::get_if<message::Join>(&*message);
     if (!join || join->role != Role::kServer || join->lanes.front() == address(3)) return;
     message::Join theirs = *join;
-    theirs.features &= ~kKnowsReductions;
+    theirs.features &= ~(kKnowsReductions | kKnowsParts);
     bytes = encode(theirs);
   };
   start(1);
+  EXPECT_EQ(a->opened.server_features & (kKnowsReductions | kKnowsParts), 0U);
+  EXPECT_NE(a->opened.server_features & kKnowsEndings, 0U) << "what both know";
   const auto code_of = [&](Dtype dtype, ReduceOp op) {
     auto list = tensors(9, 1);
     list[0].dtype = dtype;
