@@ -73,6 +73,8 @@ struct Contribution {
   Round round;
   ChunkIndex chunk;
   uint32_t payload_crc = 0;  // crc32c of `elements`
+  // As many as the chunk has; or none: who contributes nothing is in the round, and changes no sum,
+  // whatever the operation. (If nobody has any, the result is zeros.)
   std::span<const std::byte> elements;
   uint16_t priority = 0;  // with a quorum: the result's, if time completes it
   uint64_t now_ns = 0;
@@ -89,7 +91,7 @@ enum class PushVerdict : uint8_t {
   kNewRound,  // more than one round after the last completed one: no honest worker is there
   // Not taken, and never will be.
   kUnknownTensor,   // or job
-  kBadChunk,        // not this engine's, or not exactly as long as the chunk
+  kBadChunk,        // not this engine's, or neither as long as the chunk nor empty
   kBadWorker,       // rank beyond the job's workers
   kBadIncarnation,  // of this worker's past, or never admitted
 };

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <string>
 
 namespace mercury::aggregation {
@@ -48,6 +49,7 @@ Result<SlotMemory> SlotMemory::create(const AggregationTensor& spec, const Room&
   SlotMemory out;
   out.spec_ = spec;
   out.element_bytes_ = size_of(spec.dtype);
+  out.kernel_ = aggregation::kernel_index(spec.dtype, aggregation::merge_of(spec.op));
   out.before_sum_ = room.before_sum;
   out.sum_stride_ = sum_stride(spec, room);
   const Layout layout = layout_of(spec, room);
@@ -64,6 +66,18 @@ Result<SlotMemory> SlotMemory::create(const AggregationTensor& spec, const Room&
   out.room_ = base + layout.room_at;
   out.state_ = base + layout.state_at;
   return out;
+}
+
+void SlotMemory::clear_sum(uint32_t index, uint32_t generation) const noexcept {
+  std::memset(sum(index, generation), 0, elems(index) * accumulator_bytes(spec_.dtype));
+}
+
+void SlotMemory::add_checked(Slot& slot, std::byte* sum, const std::byte* wire,
+                             uint32_t index) const noexcept {
+  const TypeKernels& of_type = kernel();
+  if (slot.summed++ > 0) return of_type.add(sum, wire, elems(index));
+  if (of_type.widen != nullptr) return of_type.widen(sum, wire, elems(index));
+  std::memcpy(sum, wire, wire_bytes(index));
 }
 
 std::span<std::byte> SlotMemory::result_pages() const noexcept {

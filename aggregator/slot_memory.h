@@ -27,7 +27,8 @@ namespace mercury::aggregation {
 struct Slot {
   uint32_t rounds_done = 0;    // completed rounds, wrapping: the open round is first_round + this
   uint16_t contributions = 0;  // of the open round
-  uint16_t added = 0;  // of them, those in the accumulator: ranks 0 to added - 1 if kept in order
+  uint16_t summed = 0;         // of them, those whose elements are in the accumulator
+  uint16_t next_rank = 0;      // if they are added in order: the lowest that has not had its turn
   // Of each generation's result; until then its first contribution's.
   std::array<uint32_t, 2> crc{};
   std::array<uint16_t, 2> count{};  // contributions in each generation's result; 0: there is none
@@ -39,7 +40,8 @@ struct Slot {
   void begin_anew() noexcept {  // the open round
     contributors = {};
     contributions = 0;
-    added = 0;
+    summed = 0;
+    next_rank = 0;
   }
 };
 static_assert(sizeof(Slot) == 2 * kCacheLine);
@@ -86,13 +88,16 @@ class SlotMemory {
   std::byte* sum(uint32_t index, uint32_t generation) const noexcept {
     return sums_ + (uint64_t{generation} * spec_.chunk_count + index) * sum_stride_ + before_sum_;
   }
-  const TypeKernels& kernel() const noexcept {
-    return kernels().types[static_cast<size_t>(spec_.dtype)];
-  }
+  const TypeKernels& kernel() const noexcept { return kernels().types[kernel_]; }
 
   // One more contribution to the open round. False: the payload does not match its CRC, and nothing
   // was counted.
   bool add(Slot& slot, std::byte* sum, const Contribution& contribution) const noexcept;
+  // Nobody had elements: zeros.
+  void clear_sum(uint32_t index, uint32_t generation) const noexcept;
+  // One that has been checked, and kept as it came.
+  void add_checked(Slot& slot, std::byte* sum, const std::byte* wire,
+                   uint32_t index) const noexcept;
   // The first, left in the type that it came in.
   bool copy(Slot& slot, std::byte* sum, const Contribution& contribution) const noexcept;
 
@@ -102,6 +107,7 @@ class SlotMemory {
  private:
   AggregationTensor spec_;
   size_t element_bytes_ = 0;
+  uint8_t kernel_ = 0;  // kernel_index
   uint32_t before_sum_ = 0;
   uint64_t sum_stride_ = 0;
   MappedMemory memory_;    // all that follows lies in it
@@ -125,21 +131,21 @@ inline bool SlotMemory::copy(Slot& slot, std::byte* sum,
       contribution.payload_crc) {
     return false;
   }
-  ++slot.added;
+  ++slot.summed;
   return true;
 }
 
-// The first contribution overwrites. A later one is checked before it is added: a sum cannot be
-// taken back. The check brings it into the cache. (Inlined in each rule: it saves a contribution 20
-// instructions.)
+// The first contribution with elements overwrites. A later one is checked before it is added: a sum
+// cannot be taken back. The check brings it into the cache. (Inlined in each rule: it saves a
+// contribution 20 instructions.)
 [[gnu::always_inline]] inline bool SlotMemory::add(
     Slot& slot, std::byte* sum, const Contribution& contribution) const noexcept {
   const TypeKernels& of_type = kernel();
-  if (slot.added == 0 && of_type.widen == nullptr) return copy(slot, sum, contribution);
+  if (slot.summed == 0 && of_type.widen == nullptr) return copy(slot, sum, contribution);
   const std::span<const std::byte> wire = contribution.elements;
   if (wire::crc32c(wire) != contribution.payload_crc) return false;
-  (slot.added == 0 ? of_type.widen : of_type.add)(sum, wire.data(), wire.size() / element_bytes_);
-  ++slot.added;
+  (slot.summed == 0 ? of_type.widen : of_type.add)(sum, wire.data(), wire.size() / element_bytes_);
+  ++slot.summed;
   return true;
 }
 

@@ -1,5 +1,6 @@
 #include "aggregator/tensor_slots.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -83,8 +84,26 @@ PushVerdict TensorSlots::push_by(Rule& rule, const Contribution& contribution,
                                  const PortMemory& port) noexcept {
   const uint32_t index = index_of(contribution.chunk);  // wraps if it lies before
   if (index >= chunks()) return PushVerdict::kBadChunk;
-  if (contribution.elements.size() != memory_.wire_bytes(index)) return PushVerdict::kBadChunk;
+  if (contribution.elements.size() == memory_.wire_bytes(index)) [[likely]] {
+    return push_into<true>(rule, contribution, port);
+  }
+  const bool nothing = contribution.elements.empty();
+  return nothing ? push_nothing(rule, contribution, port) : PushVerdict::kBadChunk;
+}
 
+// Out of line: gradients have elements.
+template <class Rule>
+[[gnu::noinline]] PushVerdict TensorSlots::push_nothing(Rule& rule,
+                                                        const Contribution& contribution,
+                                                        const PortMemory& port) noexcept {
+  return push_into<false>(rule, contribution, port);
+}
+
+template <bool kElements, class Rule>
+[[gnu::always_inline]] inline PushVerdict TensorSlots::push_into(Rule& rule,
+                                                                 const Contribution& contribution,
+                                                                 const PortMemory& port) noexcept {
+  const uint32_t index = index_of(contribution.chunk);
   Slot& slot = memory_.slot(index);
   prefetch_behind(slot);
   const int32_t ahead = contribution.round.since(memory_.open_round(index));
@@ -101,7 +120,14 @@ PushVerdict TensorSlots::push_by(Rule& rule, const Contribution& contribution,
     slot.crc[generation] = contribution.payload_crc;  // the sum's, if it is the only one
   }
   std::byte* const sum = apart != nullptr ? apart : memory_.sum(index, generation);
-  if (!rule.take(memory_, index, sum, contribution)) return PushVerdict::kCorrupt;
+  if constexpr (!kElements) {
+    if (contribution.payload_crc != wire::crc32c(contribution.elements)) {
+      return PushVerdict::kCorrupt;
+    }
+    rule.take_nothing(memory_, index, sum, contribution.worker);
+  } else {
+    if (!rule.take(memory_, index, sum, contribution)) return PushVerdict::kCorrupt;
+  }
   insert(slot.contributors, contribution.worker);
   if (++slot.contributions == 1) {
     slot.opened_ns = contribution.now_ns;
@@ -115,11 +141,13 @@ PushVerdict TensorSlots::push_by(Rule& rule, const Contribution& contribution,
 template <class Rule>
 void TensorSlots::complete_by(Rule& rule, uint32_t index, uint32_t generation) noexcept {
   Slot& slot = memory_.slot(index);
-  if (!rule.as_it_came()) {
+  if (!rule.as_it_came() || slot.summed == 0) {
+    if (slot.summed == 0) [[unlikely]]
+      memory_.clear_sum(index, generation);
     const Accumulated chunk{.index = index,
                             .sum = memory_.sum(index, generation),
                             .elems = memory_.elems(index),
-                            .contributions = slot.contributions,
+                            .contributions = std::max<uint16_t>(slot.summed, 1),
                             .dtype = memory_.spec().dtype,
                             .round = memory_.open_round(index),
                             .kernel = memory_.kernel()};

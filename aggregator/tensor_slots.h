@@ -85,6 +85,12 @@ class TensorSlots {
   PushVerdict push_by(Rule& rule, const Contribution& contribution,
                       const PortMemory& port) noexcept;
   template <class Rule>
+  PushVerdict push_nothing(Rule& rule, const Contribution& contribution,
+                           const PortMemory& port) noexcept;
+  template <bool kElements, class Rule>
+  PushVerdict push_into(Rule& rule, const Contribution& contribution,
+                        const PortMemory& port) noexcept;
+  template <class Rule>
   void complete_by(Rule& rule, uint32_t index, uint32_t generation) noexcept;
 
   SlotMemory memory_;

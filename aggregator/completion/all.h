@@ -34,6 +34,8 @@ class All {
     return as_it_came() ? memory.copy(slot, sum, contribution)
                         : memory.add(slot, sum, contribution);
   }
+  // A contribution without elements, likewise: it changes no sum.
+  static void take_nothing(const SlotMemory&, uint32_t, std::byte*, Rank) noexcept {}
   // The round's first is in.
   static void opened(TensorSlots&, uint32_t, const Contribution&) noexcept {}
   bool is_complete(const SlotMemory& memory, uint32_t index) const noexcept {

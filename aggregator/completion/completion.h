@@ -21,7 +21,7 @@ using CompletionRule = std::variant<All, InOrder, Quorum>;
 inline CompletionRule rule_of(const AggregationTensor& spec, const AggregationJob& job,
                               JobQuorum& quorum, const Finish& finish) noexcept {
   if (quorum.exists()) return Quorum(spec, job.workers, quorum);
-  if (job.terms.deterministic && InOrder::matters(spec.dtype, job.workers)) {
+  if (job.terms.deterministic && InOrder::matters(spec, job.workers)) {
     return InOrder(spec, job.workers);
   }
   return All(job.workers, std::visit([](const auto& any) { return any.kNeededAlone; }, finish));

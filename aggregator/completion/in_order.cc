@@ -5,6 +5,14 @@
 #include "transport/wire/crc32c.h"
 
 namespace mercury::aggregation {
+namespace {
+
+constexpr uint64_t sets_bytes(uint32_t chunks) {
+  const uint64_t bytes = chunks * sizeof(WorkerSet);
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
+}  // namespace
 
 InOrder::InOrder(const AggregationTensor& spec, uint16_t workers) noexcept
     : All(workers, /*needed_alone=*/true),
@@ -13,35 +21,60 @@ InOrder::InOrder(const AggregationTensor& spec, uint16_t workers) noexcept
 
 // Only where numbers are rounded, and only from three numbers on (IEEE addition commutes; NaNs are
 // made canonical).
-bool InOrder::matters(Dtype type, uint16_t workers) noexcept {
-  return type != Dtype::kI32 && type != Dtype::kI64 && workers > 2;
+bool InOrder::matters(const AggregationTensor& spec, uint16_t workers) noexcept {
+  return !is_integer(spec.dtype) && merge_of(spec.op) == Merge::kAdd && workers > 2;
 }
 
 SlotMemory::Room InOrder::room() const noexcept {
-  return {.bytes = uint64_t{chunks_} * (workers_ - 1U) * stride_};
+  return {.bytes = sets_bytes(chunks_) + uint64_t{chunks_} * (workers_ - 1U) * stride_};
 }
 
-// Slot::added is the lowest rank that is missing: what is in, of higher ranks, is kept. (Out of
-// line, like a quorum's: the engine's loop has room for one rule's code, and most jobs' is All's.)
+void InOrder::place(const SlotMemory& memory) noexcept {
+  nothing_ = reinterpret_cast<WorkerSet*>(memory.room());
+  kept_ = memory.room() + sets_bytes(chunks_);
+}
+
+// What is in, of ranks above the lowest that is missing, is kept. (Out of line, like a quorum's:
+// the engine's loop has room for one rule's code, and most jobs' is All's.)
 [[gnu::noinline]] bool InOrder::take(const SlotMemory& memory, uint32_t index, std::byte* sum,
                                      const Contribution& contribution) const noexcept {
   Slot& slot = memory.slot(index);
-  if (contribution.worker != Rank(slot.added)) {
+  if (contribution.worker != Rank(slot.next_rank)) {
     const std::span<const std::byte> wire = contribution.elements;
-    return wire::copy_crc32c(kept(index, contribution.worker), wire.data(), wire.size()) ==
-           contribution.payload_crc;
+    if (wire::copy_crc32c(kept(index, contribution.worker), wire.data(), wire.size()) !=
+        contribution.payload_crc) {
+      return false;
+    }
+    erase(nothing_[index], contribution.worker);
+    return true;
   }
   if (!memory.add(slot, sum, contribution)) return false;
-  for (; slot.added < workers_ && slot.has(Rank(slot.added)); ++slot.added) {
-    memory.kernel().add(sum, kept(index, Rank(slot.added)), memory.elems(index));
-  }
+  ++slot.next_rank;
+  add_kept(memory, index, sum);
   return true;
+}
+
+void InOrder::take_nothing(const SlotMemory& memory, uint32_t index, std::byte* sum,
+                           Rank worker) const noexcept {
+  Slot& slot = memory.slot(index);
+  insert(nothing_[index], worker);
+  if (worker != Rank(slot.next_rank)) return;
+  ++slot.next_rank;
+  add_kept(memory, index, sum);
+}
+
+void InOrder::add_kept(const SlotMemory& memory, uint32_t index, std::byte* sum) const noexcept {
+  Slot& slot = memory.slot(index);
+  for (; slot.next_rank < workers_ && slot.has(Rank(slot.next_rank)); ++slot.next_rank) {
+    const Rank rank(slot.next_rank);
+    if (!contains(nothing_[index], rank)) memory.add_checked(slot, sum, kept(index, rank), index);
+  }
 }
 
 void InOrder::take_out(const SlotMemory& memory, uint32_t index, Rank worker) noexcept {
   Slot& slot = memory.slot(index);
   if (!slot.has(worker)) return;
-  if (worker < Rank(slot.added)) return slot.begin_anew();
+  if (worker < Rank(slot.next_rank)) return slot.begin_anew();
   erase(slot.contributors, worker);  // it is only kept
   --slot.contributions;
 }

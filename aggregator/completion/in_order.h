@@ -13,23 +13,27 @@ class InOrder : public All {
  public:
   InOrder(const AggregationTensor& spec, uint16_t workers) noexcept;
   // Whether the order of addition changes a bit of such a tensor's sum.
-  static bool matters(Dtype type, uint16_t workers) noexcept;
+  static bool matters(const AggregationTensor& spec, uint16_t workers) noexcept;
 
   SlotMemory::Room room() const noexcept;
-  void place(const SlotMemory& memory) noexcept { kept_ = memory.room(); }
+  void place(const SlotMemory& memory) noexcept;
 
   bool take(const SlotMemory& memory, uint32_t index, std::byte* sum,
             const Contribution& contribution) const noexcept;
+  void take_nothing(const SlotMemory& memory, uint32_t index, std::byte* sum,
+                    Rank worker) const noexcept;
   static void take_out(const SlotMemory& memory, uint32_t index, Rank worker) noexcept;
 
  private:
+  void add_kept(const SlotMemory& memory, uint32_t index, std::byte* sum) const noexcept;
   std::byte* kept(uint32_t index, Rank worker) const noexcept {
     return kept_ + ((worker.value - 1U) * uint64_t{chunks_} + index) * stride_;
   }
 
   uint32_t chunks_ = 0;
   uint64_t stride_ = 0;
-  std::byte* kept_ = nullptr;  // by rank - 1 (rank 0 is always added at once), then chunk
+  WorkerSet* nothing_ = nullptr;  // by chunk: who of the open round came without elements
+  std::byte* kept_ = nullptr;     // by rank - 1 (rank 0 is always added at once), then chunk
 };
 
 }  // namespace mercury::aggregation

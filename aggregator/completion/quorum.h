@@ -87,6 +87,7 @@ class Quorum {
   std::byte* apart(const SlotMemory& memory, uint32_t index) noexcept;
   static bool take(const SlotMemory& memory, uint32_t index, std::byte* sum,
                    const Contribution& contribution) noexcept;
+  static void take_nothing(const SlotMemory&, uint32_t, std::byte*, Rank) noexcept {}
   void opened(TensorSlots& tensor, uint32_t index, const Contribution& contribution) noexcept;
   bool is_complete(const SlotMemory& memory, uint32_t index) const noexcept;
   void completed(const SlotMemory& memory, uint32_t index, uint32_t generation) noexcept;

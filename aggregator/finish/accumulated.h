@@ -14,8 +14,8 @@ struct Accumulated {
   uint32_t index = 0;        // of the chunk in its tensor's share
   std::byte* sum = nullptr;  // `elems` numbers of the accumulator's type
   uint32_t elems = 0;
-  uint16_t contributions = 0;
-  Dtype dtype = Dtype::kF32;  // of the wire
+  uint16_t contributions = 0;  // that had elements; 1 if none had, and `sum` is zeros
+  Dtype dtype = Dtype::kF32;   // of the wire
   Round round;
   const TypeKernels& kernel;
 };

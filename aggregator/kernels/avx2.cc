@@ -37,6 +37,15 @@ struct F32 {
     const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
     return _mm256_blendv_ps(v, nan, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
   }
+  // The instruction gives its second operand where both are zeros or one is a NaN: of both orders
+  // together come the sign of either zero, and a NaN.
+  static __m256 lesser(__m256 a, __m256 b) noexcept {
+    return _mm256_or_ps(_mm256_min_ps(a, b), _mm256_min_ps(b, a));
+  }
+  static __m256 greater(__m256 a, __m256 b) noexcept {
+    const __m256 both = _mm256_and_ps(_mm256_max_ps(a, b), _mm256_max_ps(b, a));
+    return _mm256_or_ps(both, _mm256_cmp_ps(a, b, _CMP_UNORD_Q));
+  }
 };
 
 struct F16 : F32 {
@@ -83,10 +92,18 @@ struct F64 {
     const __m256d nan = _mm256_castsi256_pd(_mm256_set1_epi64x(0x7ff8000000000000));
     return _mm256_blendv_pd(v, nan, _mm256_cmp_pd(v, v, _CMP_UNORD_Q));
   }
+  static __m256d lesser(__m256d a, __m256d b) noexcept {
+    return _mm256_or_pd(_mm256_min_pd(a, b), _mm256_min_pd(b, a));
+  }
+  static __m256d greater(__m256d a, __m256d b) noexcept {
+    const __m256d both = _mm256_and_pd(_mm256_max_pd(a, b), _mm256_max_pd(b, a));
+    return _mm256_or_pd(both, _mm256_cmp_pd(a, b, _CMP_UNORD_Q));
+  }
 };
 
-template <size_t kBytes>
+template <Dtype kType>
 struct Integer {
+  static constexpr size_t kBytes = size_of(kType);
   static constexpr size_t kLanes = 32 / kBytes;
   static constexpr size_t kWireBytes = kBytes;
   static constexpr size_t kSumBytes = kBytes;
@@ -95,7 +112,20 @@ struct Integer {
   static __m256i load_wire(const std::byte* from) noexcept { return load(from); }
   static void store_sum(std::byte* to, __m256i v) noexcept { store(to, v); }
   static __m256i add(__m256i a, __m256i b) noexcept {
+    if constexpr (kBytes == 1) return _mm256_add_epi8(a, b);
     return kBytes == 4 ? _mm256_add_epi32(a, b) : _mm256_add_epi64(a, b);
+  }
+  static __m256i lesser(__m256i a, __m256i b) noexcept {
+    if constexpr (kType == Dtype::kI8) return _mm256_min_epi8(a, b);
+    if constexpr (kType == Dtype::kU8) return _mm256_min_epu8(a, b);
+    if constexpr (kType == Dtype::kI32) return _mm256_min_epi32(a, b);
+    return _mm256_blendv_epi8(a, b, _mm256_cmpgt_epi64(a, b));
+  }
+  static __m256i greater(__m256i a, __m256i b) noexcept {
+    if constexpr (kType == Dtype::kI8) return _mm256_max_epi8(a, b);
+    if constexpr (kType == Dtype::kU8) return _mm256_max_epu8(a, b);
+    if constexpr (kType == Dtype::kI32) return _mm256_max_epi32(a, b);
+    return _mm256_blendv_epi8(b, a, _mm256_cmpgt_epi64(a, b));
   }
 };
 
@@ -110,9 +140,13 @@ struct LanesOf<Dtype::kF16> : F16 {};
 template <>
 struct LanesOf<Dtype::kBf16> : Bf16 {};
 template <>
-struct LanesOf<Dtype::kI32> : Integer<4> {};
+struct LanesOf<Dtype::kI32> : Integer<Dtype::kI32> {};
 template <>
-struct LanesOf<Dtype::kI64> : Integer<8> {};
+struct LanesOf<Dtype::kI64> : Integer<Dtype::kI64> {};
+template <>
+struct LanesOf<Dtype::kI8> : Integer<Dtype::kI8> {};
+template <>
+struct LanesOf<Dtype::kU8> : Integer<Dtype::kU8> {};
 
 struct Avx2 {
   template <Dtype kType>

@@ -15,7 +15,7 @@ namespace mercury::aggregation {
 
 // Wide handles Wide::kLanes elements at a time, One handles the rest, one at a time. Both have
 //   kLanes, kWireBytes, kSumBytes (bytes per element on the wire and in the accumulator), kFloat,
-//   load_wire, load_sum, store_sum, add
+//   load_wire, load_sum, store_sum, add, lesser, greater
 // and, where kFloat is set, splat, divide, canonical, store_wire.
 template <class Wide, class One>
 struct Loops {
@@ -32,15 +32,16 @@ struct Loops {
     for (; i < elems; ++i) One::store_sum(sum + i * kSum, One::load_wire(wire + i * kWire));
   }
 
-  static void add(std::byte* sum, const std::byte* wire, size_t elems) noexcept {
+  template <Merge kMerge>
+  static void merge(std::byte* sum, const std::byte* wire, size_t elems) noexcept {
     size_t i = 0;
     for (; i + Wide::kLanes <= elems; i += Wide::kLanes) {
-      Wide::store_sum(sum + i * kSum,
-                      Wide::add(Wide::load_sum(sum + i * kSum), Wide::load_wire(wire + i * kWire)));
+      Wide::store_sum(sum + i * kSum, merged<Wide, kMerge>(Wide::load_sum(sum + i * kSum),
+                                                           Wide::load_wire(wire + i * kWire)));
     }
     for (; i < elems; ++i) {
-      One::store_sum(sum + i * kSum,
-                     One::add(One::load_sum(sum + i * kSum), One::load_wire(wire + i * kWire)));
+      One::store_sum(sum + i * kSum, merged<One, kMerge>(One::load_sum(sum + i * kSum),
+                                                         One::load_wire(wire + i * kWire)));
     }
   }
 
@@ -56,6 +57,16 @@ struct Loops {
   }
 
  private:
+  template <class Lanes, Merge kMerge, class Value>
+  static Value merged(Value a, Value b) noexcept {
+    if constexpr (kMerge == Merge::kLesser) {
+      return Lanes::lesser(a, b);
+    } else if constexpr (kMerge == Merge::kGreater) {
+      return Lanes::greater(a, b);
+    } else {
+      return Lanes::add(a, b);
+    }
+  }
   template <bool kDivide>
   static void finish_as(std::byte* sum, size_t elems, uint32_t divisor) noexcept {
     size_t i = 0;
@@ -74,32 +85,32 @@ struct Loops {
   }
 };
 
-template <class Wide, class One>
+template <class Wide, class One, Merge kMerge>
 constexpr TypeKernels type_kernels() {
   using L = Loops<Wide, One>;
   TypeKernels out;
   if constexpr (Wide::kWireBytes != Wide::kSumBytes) out.widen = L::widen;
-  out.add = L::add;
+  out.add = L::template merge<kMerge>;
   if constexpr (Wide::kFloat) out.finish = L::finish;
   return out;
 }
 
 // `Unit` is a type of the unit's unnamed namespace; Unit::Wide<D> and Unit::One<D> are its lanes.
+template <class Unit, Merge kMerge, int kType = 0>
+constexpr void fill_kernels(KernelSet& set) {
+  constexpr auto kDtype = static_cast<Dtype>(kType);
+  set.types[kernel_index(kDtype, kMerge)] =
+      type_kernels<typename Unit::template Wide<kDtype>, typename Unit::template One<kDtype>,
+                   kMerge>();
+  if constexpr (kType + 1 < kDtypeCount) fill_kernels<Unit, kMerge, kType + 1>(set);
+}
 template <class Unit>
 constexpr KernelSet kernel_set(const char* name) {
-  return {name,
-          {{type_kernels<typename Unit::template Wide<Dtype::kF32>,
-                         typename Unit::template One<Dtype::kF32>>(),
-            type_kernels<typename Unit::template Wide<Dtype::kF64>,
-                         typename Unit::template One<Dtype::kF64>>(),
-            type_kernels<typename Unit::template Wide<Dtype::kF16>,
-                         typename Unit::template One<Dtype::kF16>>(),
-            type_kernels<typename Unit::template Wide<Dtype::kBf16>,
-                         typename Unit::template One<Dtype::kBf16>>(),
-            type_kernels<typename Unit::template Wide<Dtype::kI32>,
-                         typename Unit::template One<Dtype::kI32>>(),
-            type_kernels<typename Unit::template Wide<Dtype::kI64>,
-                         typename Unit::template One<Dtype::kI64>>()}}};
+  KernelSet set{name, {}};
+  fill_kernels<Unit, Merge::kAdd>(set);
+  fill_kernels<Unit, Merge::kLesser>(set);
+  fill_kernels<Unit, Merge::kGreater>(set);
+  return set;
 }
 
 }  // namespace mercury::aggregation

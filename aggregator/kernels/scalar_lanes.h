@@ -35,13 +35,30 @@ struct FloatLane : NativeLane<Unit, Number> {
   static Number canonical(Number value) noexcept {
     return value == value ? value : static_cast<Number>(__builtin_nanf(""));
   }
+  static bool is_less(Number a, Number b) noexcept {
+    return a < b || (a == b && __builtin_signbit(a) != 0);
+  }
+  static Number lesser(Number a, Number b) noexcept {
+    if (a != a || b != b) return static_cast<Number>(__builtin_nanf(""));
+    return is_less(a, b) ? a : b;
+  }
+  static Number greater(Number a, Number b) noexcept {
+    if (a != a || b != b) return static_cast<Number>(__builtin_nanf(""));
+    return is_less(a, b) ? b : a;
+  }
   static void store_wire(std::byte* to, Number value) noexcept { FloatLane::store_sum(to, value); }
 };
 
-// Unsigned, so that sums wrap instead of being undefined.
-template <class Unit, class Number>
+// Unsigned, so that sums wrap instead of being undefined; compared as what they are.
+template <class Unit, class Number, class Compared>
 struct IntegerLane : NativeLane<Unit, Number> {
   static constexpr bool kFloat = false;
+  static Number lesser(Number a, Number b) noexcept {
+    return static_cast<Compared>(a) < static_cast<Compared>(b) ? a : b;
+  }
+  static Number greater(Number a, Number b) noexcept {
+    return static_cast<Compared>(a) < static_cast<Compared>(b) ? b : a;
+  }
 };
 
 template <class Unit>
@@ -122,8 +139,12 @@ struct ScalarLaneOf<Unit, Dtype::kF16> : F16Lane<Unit> {};
 template <class Unit>
 struct ScalarLaneOf<Unit, Dtype::kBf16> : Bf16Lane<Unit> {};
 template <class Unit>
-struct ScalarLaneOf<Unit, Dtype::kI32> : IntegerLane<Unit, uint32_t> {};
+struct ScalarLaneOf<Unit, Dtype::kI32> : IntegerLane<Unit, uint32_t, int32_t> {};
 template <class Unit>
-struct ScalarLaneOf<Unit, Dtype::kI64> : IntegerLane<Unit, uint64_t> {};
+struct ScalarLaneOf<Unit, Dtype::kI64> : IntegerLane<Unit, uint64_t, int64_t> {};
+template <class Unit>
+struct ScalarLaneOf<Unit, Dtype::kI8> : IntegerLane<Unit, uint8_t, int8_t> {};
+template <class Unit>
+struct ScalarLaneOf<Unit, Dtype::kU8> : IntegerLane<Unit, uint8_t, uint8_t> {};
 
 }  // namespace mercury::aggregation

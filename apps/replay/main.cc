@@ -51,14 +51,14 @@ struct AttachedJob {
 // What the launcher set. False after a message.
 bool take_environment(ReplayOptions& options) {
   mercury_job_options job;
-  mercury_job_options_init(&job);
+  mercury_job_options_init(&job, sizeof job);
   const int status = mercury_job_options_from_env(&job);
   if (status == -ENOENT) return true;
   if (status < 0) {
     fail(std::string("the launcher's environment: ") + mercury_last_error());
     return false;
   }
-  options.role = job.role == MERCURY_SERVER ? "server" : "worker";
+  options.role = job.role == MERCURY_ROLE_SERVER ? "server" : "worker";
   options.rank = job.rank;
   options.workers = job.workers;
   options.servers = job.servers;
@@ -69,18 +69,19 @@ bool take_environment(ReplayOptions& options) {
 
 // Empty on success.
 std::string open(const ReplayOptions& options, AttachedJob& attached) {
-  mercury_attach_options attach = MERCURY_ATTACH_OPTIONS_INIT;
-  if (options.mode == "daemon") attach.mode = MERCURY_DAEMON;
-  if (options.mode == "embedded") attach.mode = MERCURY_EMBEDDED;
+  mercury_attach_options attach;
+  mercury_attach_options_init(&attach, sizeof attach);
+  if (options.mode == "daemon") attach.mode = MERCURY_MODE_DAEMON;
+  if (options.mode == "embedded") attach.mode = MERCURY_MODE_EMBEDDED;
   if (!options.listen.empty()) attach.listen = options.listen.c_str();
   if (mercury_attach(&attach, &attached.context) < 0) {
     return std::string("cannot attach: ") + mercury_last_error();
   }
   mercury_job_options job;
-  mercury_job_options_init(&job);
+  mercury_job_options_init(&job, sizeof job);
   job.name = options.job.c_str();
   job.secret = std::getenv("MERCURY_SECRET");
-  job.role = options.role == "server" ? MERCURY_SERVER : MERCURY_WORKER;
+  job.role = options.role == "server" ? MERCURY_ROLE_SERVER : MERCURY_ROLE_WORKER;
   job.rank = options.rank;
   job.workers = options.workers;
   job.servers = options.servers;
@@ -97,7 +98,7 @@ int serve(const ReplayOptions& options) {
   if (const std::string error = open(options, attached); !error.empty()) return fail(error);
   mercury::catch_interruptions();
   int status = 0;
-  while ((status = mercury_job_wait(attached.job, 100)) == -ETIMEDOUT) {
+  while ((status = mercury_job_wait_end(attached.job, 100)) == -ETIMEDOUT) {
     if (!mercury::interrupted()) continue;
     return interrupted("job " + options.job + " loses this server");
   }
@@ -144,12 +145,12 @@ int work(const ReplayOptions& options, const Trace& trace) {
       return interrupted("no iteration was measured");
     }
   }
-  const bool daemon = mercury_mode_of(attached.context) == MERCURY_DAEMON;
+  const bool daemon = mercury_context_get_mode(attached.context) == MERCURY_MODE_DAEMON;
   const mercury::ReplaySummary summary{options,
                                        trace,
                                        replayer->figures(),
                                        replayer->found(),
-                                       mercury_job_rank(attached.job),
+                                       mercury_job_get_rank(attached.job),
                                        daemon ? "daemon" : "embedded",
                                        replayer->stopped()};
   std::fputs(table_text(summary).c_str(), stdout);

@@ -12,8 +12,8 @@
 namespace mercury {
 namespace {
 
-constexpr std::array kDtypes = {Dtype::kF32,  Dtype::kF64, Dtype::kF16,
-                                Dtype::kBf16, Dtype::kI32, Dtype::kI64};
+constexpr std::array kDtypes = {Dtype::kF32, Dtype::kF64, Dtype::kF16, Dtype::kBf16,
+                                Dtype::kI32, Dtype::kI64, Dtype::kI8,  Dtype::kU8};
 
 // CLI11's own range check lets "nan" through.
 CLI::Validator number_between(double low, double high) {
@@ -59,7 +59,7 @@ void describe(CLI::App& app, ReplayOptions& options) {
                  "divides the elements of each tensor (one stays), for small machines")
       ->check(number_between(1, 1e12));
   app.add_option("--dtype", options.dtype, "of all tensors, instead of the trace's")
-      ->check(CLI::IsMember({"f32", "f64", "f16", "bf16", "i32", "i64"}));
+      ->check(CLI::IsMember({"f32", "f64", "f16", "bf16", "i32", "i64", "i8", "u8"}));
   app.add_flag("!--no-verify", options.verify, "do not compare the sums with what they must be");
   app.add_option("--report", options.report, "file for the figures, JSON");
   app.add_option("--timeline", options.timeline, "file for a timeline in Chrome's trace format");

@@ -74,6 +74,9 @@ void encode(Dtype dtype, int64_t value, std::byte* out) {
       return put(static_cast<int32_t>(value), out);
     case Dtype::kI64:
       return put(value, out);
+    case Dtype::kI8:
+    case Dtype::kU8:
+      return put(static_cast<uint8_t>(value), out);  // wraps, as sums of them do
   }
 }
 
@@ -108,6 +111,10 @@ std::string element_text(Dtype dtype, const std::byte* data) {
       return std::to_string(take<int32_t>(data));
     case Dtype::kI64:
       return std::to_string(take<int64_t>(data));
+    case Dtype::kI8:
+      return std::to_string(take<int8_t>(data));
+    case Dtype::kU8:
+      return std::to_string(take<uint8_t>(data));
   }
   return {};
 }

@@ -46,7 +46,7 @@ Status declare(const Trace& trace, const std::vector<std::span<std::byte>>& memo
     tensor.id = static_cast<uint32_t>(tensors.size());
     tensor.numel = each.numel;
     tensor.dtype = static_cast<mercury_dtype>(each.dtype);
-    tensor.op = MERCURY_SUM;
+    tensor.op = MERCURY_REDUCE_SUM;
     tensor.priority = each.priority;
     tensor.data = memory[tensors.size()].data();
     tensors.push_back(tensor);
@@ -59,12 +59,14 @@ Status declare(const Trace& trace, const std::vector<std::span<std::byte>>& memo
 
 }  // namespace
 
-static_assert(static_cast<int>(Dtype::kF32) == MERCURY_F32 &&
-              static_cast<int>(Dtype::kF64) == MERCURY_F64 &&
-              static_cast<int>(Dtype::kF16) == MERCURY_F16 &&
-              static_cast<int>(Dtype::kBf16) == MERCURY_BF16 &&
-              static_cast<int>(Dtype::kI32) == MERCURY_I32 &&
-              static_cast<int>(Dtype::kI64) == MERCURY_I64);
+static_assert(static_cast<int>(Dtype::kF32) == MERCURY_DTYPE_F32 &&
+              static_cast<int>(Dtype::kF64) == MERCURY_DTYPE_F64 &&
+              static_cast<int>(Dtype::kF16) == MERCURY_DTYPE_F16 &&
+              static_cast<int>(Dtype::kBf16) == MERCURY_DTYPE_BF16 &&
+              static_cast<int>(Dtype::kI32) == MERCURY_DTYPE_I32 &&
+              static_cast<int>(Dtype::kI64) == MERCURY_DTYPE_I64 &&
+              static_cast<int>(Dtype::kI8) == MERCURY_DTYPE_I8 &&
+              static_cast<int>(Dtype::kU8) == MERCURY_DTYPE_U8);
 
 Replayer::Replayer(const Trace& trace, const ReplayOptions& options, mercury_job* job,
                    PayloadWork work)
@@ -82,8 +84,8 @@ Result<Replayer> Replayer::create(const Trace& trace, const ReplayOptions& optio
   auto memory = allocate(trace, context);
   if (!memory) return memory.error();
   if (Status declared = declare(trace, *memory, job); !declared) return declared.error();
-  PayloadWork work(trace, std::move(*memory), static_cast<uint32_t>(mercury_job_workers(job)),
-                   static_cast<uint32_t>(mercury_job_rank(job)), options.verify);
+  PayloadWork work(trace, std::move(*memory), static_cast<uint32_t>(mercury_job_get_workers(job)),
+                   static_cast<uint32_t>(mercury_job_get_rank(job)), options.verify);
   return Replayer(trace, options, job, std::move(work));
 }
 

@@ -22,10 +22,6 @@ constexpr uint64_t kGoodbyeNs = 500'000'000;
 constexpr uint64_t kLongestWaitNs = 1'000'000'000;
 // Commands that found an engine's ring full.
 constexpr uint64_t kBetweenTriesNs = 10'000'000;
-// Strangers and programs cause notices as fast as they like; the log takes so many of each kind in
-// so much time.
-constexpr uint64_t kMostNotices = 20;
-constexpr uint64_t kNoticesNs = 10'000'000'000;
 
 }  // namespace
 
@@ -94,16 +90,9 @@ Status Daemon::serve_sockets() {
 void Daemon::run() { io_.run(); }
 
 void Daemon::notice(NoticeKind kind, const std::string& line) {
-  const uint64_t now_ns = monotonic_ns();
   const auto level = kind == NoticeKind::kJob ? spdlog::level::info : spdlog::level::warn;
-  Notices& said = notices_[static_cast<size_t>(kind)];
-  if (now_ns >= said.until_ns) {
-    if (said.lines > kMostNotices) {
-      spdlog::log(level, "{} lines like the last not logged", said.lines - kMostNotices);
-    }
-    said = {now_ns + kNoticesNs, 0};
-  }
-  if (++said.lines <= kMostNotices) spdlog::log(level, "{}", line);
+  notices_.pass(kind, line, monotonic_ns(),
+                [level](const std::string& passed) { spdlog::log(level, "{}", passed); });
 }
 
 void Daemon::warn_of_offloads() {

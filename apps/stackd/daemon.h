@@ -1,7 +1,6 @@
 // mercury-stackd's control loop: the host, the programs, mercuryctl and signals on one io_context.
 #pragma once
 
-#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -17,6 +16,7 @@
 #include "apps/stackd/host_builder.h"
 #include "apps/stackd/socket_server.h"
 #include "apps/stackd/uncut_watch.h"
+#include "shim/host/notice_limit.h"
 
 namespace mercury {
 
@@ -53,11 +53,7 @@ class Daemon {
   boost::asio::steady_timer timer_{io_};
   boost::asio::signal_set signals_{io_};
   std::optional<UncutWatch> uncut_;  // of an af_packet port
-  struct Notices {
-    uint64_t until_ns = 0;
-    uint64_t lines = 0;
-  };
-  std::array<Notices, kNoticeKinds> notices_;
+  NoticeLimit notices_;
 };
 
 }  // namespace mercury

@@ -82,8 +82,11 @@ class WorkingSet {
   std::vector<mercury_tensor_options> declarations() const {
     std::vector<mercury_tensor_options> all;
     for (uint32_t tensor = 0; tensor < count(); ++tensor) {
-      all.push_back({sizeof(mercury_tensor_options), tensor, elements_, MERCURY_F32, MERCURY_SUM, 0,
-                     data(tensor)});
+      mercury_tensor_options& options = all.emplace_back();
+      mercury_tensor_options_init(&options, sizeof options);
+      options.id = tensor;
+      options.numel = elements_;
+      options.data = data(tensor);
     }
     return all;
   }
@@ -247,14 +250,14 @@ int fail(const Status& status) {
 }
 
 int run(const Options& options) {
-  const mercury_attach_options daemon{sizeof daemon, MERCURY_DAEMON, nullptr, nullptr};
+  const mercury_attach_options daemon{sizeof daemon, MERCURY_MODE_DAEMON, nullptr, nullptr};
   const Expected<Context> context = Context::attach(&daemon);
   if (!context) return fail(context.status());
   const uint64_t bytes = WorkingSet::memory_bytes(options.working_set_bytes);
   const Expected<Buffer<float>> memory = (*context).alloc<float>(bytes / sizeof(float));
   if (!memory) return fail(memory.status());
   mercury_job_options request;
-  mercury_job_options_init(&request);
+  mercury_job_options_init(&request, sizeof request);
   request.name = options.job.c_str();
   request.workers = request.servers = 1;
   request.rendezvous = options.server.c_str();

@@ -115,16 +115,17 @@ void run_reference(const Options& options, const digits::Data& data) {
 }
 
 void open_job(const Options& options, mercury_context** context, mercury_job** job) {
-  mercury_attach_options attach = MERCURY_ATTACH_OPTIONS_INIT;
-  if (options.mode == "daemon") attach.mode = MERCURY_DAEMON;
-  if (options.mode == "embedded") attach.mode = MERCURY_EMBEDDED;
+  mercury_attach_options attach;
+  mercury_attach_options_init(&attach, sizeof attach);
+  if (options.mode == "daemon") attach.mode = MERCURY_MODE_DAEMON;
+  if (options.mode == "embedded") attach.mode = MERCURY_MODE_EMBEDDED;
   if (!options.listen.empty()) attach.listen = options.listen.c_str();
   digits::check(mercury_attach(&attach, context), "attach");
   mercury_job_options open;
-  mercury_job_options_init(&open);
+  mercury_job_options_init(&open, sizeof open);
   open.name = options.job.c_str();
   open.secret = std::getenv("MERCURY_SECRET");
-  open.role = options.role == "server" ? MERCURY_SERVER : MERCURY_WORKER;
+  open.role = options.role == "server" ? MERCURY_ROLE_SERVER : MERCURY_ROLE_WORKER;
   open.rank = options.rank;
   open.workers = options.workers;
   open.servers = options.servers;
@@ -145,7 +146,7 @@ void run(const Options& options) {
   open_job(options, &attached.context, &attached.job);
   mercury::catch_interruptions();
   if (options.role == "server") {
-    const int ended = digits::wait([&](int ms) { return mercury_job_wait(attached.job, ms); });
+    const int ended = digits::wait([&](int ms) { return mercury_job_wait_end(attached.job, ms); });
     digits::check(ended, "serve");
   } else {
     train(options, data, attached.context, attached.job);

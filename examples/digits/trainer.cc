@@ -11,7 +11,7 @@ Trainer::Trainer(mercury_context* context, mercury_job* job, const Data& data,
       schedule_(schedule),
       turns_(turns),
       pace_(pace),
-      rank_(job == nullptr ? 0 : static_cast<size_t>(mercury_job_rank(job))),
+      rank_(job == nullptr ? 0 : static_cast<size_t>(mercury_job_get_rank(job))),
       model_(initial_model(schedule)) {
   memory_.reserve(2 * model_.layer_count());
   for (size_t l = 0; l < model_.layer_count(); ++l) {
@@ -33,8 +33,8 @@ std::span<float> Trainer::tensor(mercury_context* context, size_t layer, size_t 
   options.size = sizeof options;
   options.id = static_cast<uint32_t>(tensors_.size());
   options.numel = numel;
-  options.dtype = MERCURY_F32;
-  options.op = MERCURY_AVERAGE;
+  options.dtype = MERCURY_DTYPE_F32;
+  options.op = MERCURY_REDUCE_AVERAGE;
   options.priority = static_cast<uint16_t>(layer);  // the first layer is needed first
   options.data = memory;
   tensors_.push_back(options);

@@ -60,6 +60,9 @@ inline constexpr uint32_t kKnowsPolicies = 2;  // set_policy; all members
 inline constexpr uint32_t kKnowsStalls = 4;    // stall_ms; all members
 // Servers: they say which rounds those who have left would have to push (PeerLeft::ending).
 inline constexpr uint32_t kKnowsEndings = 8;
+// Servers: element types of one byte, the lesser and the greater (element.h: is_old).
+inline constexpr uint32_t kKnowsReductions = 16;
+inline constexpr uint32_t kKnowsParts = 32;  // servers: pushes without elements
 
 using TermField = std::variant<bool JobTerms::*, uint16_t JobTerms::*, uint32_t JobTerms::*,
                                std::string JobTerms::*>;

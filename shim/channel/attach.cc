@@ -85,8 +85,10 @@ json body_of(const HelloOk& m) {
           {"minor", m.minor}};
 }
 json body_of(const JobOpened& m) {
-  return {{"type", "job_opened"}, {"slot", m.slot},       {"rank", m.rank},
-          {"workers", m.workers}, {"servers", m.servers}, {"chunk_bytes", m.chunk_bytes}};
+  json body = {{"type", "job_opened"}, {"slot", m.slot},       {"rank", m.rank},
+               {"workers", m.workers}, {"servers", m.servers}, {"chunk_bytes", m.chunk_bytes}};
+  if (m.features > 0) body["features"] = m.features;
+  return body;
 }
 json body_of(const Notice& m) {
   return {{"type", "notice"},
@@ -220,10 +222,12 @@ Reply read_hello_ok(Fields& f) {
                  f.has("minor") ? f.number<uint32_t>("minor", 0, kMax32) : 0};
 }
 Reply read_job_opened(Fields& f) {
-  return JobOpened{f.number<uint16_t>("slot", 0, kMax16), f.number<uint16_t>("rank", 0, kMax16),
+  return JobOpened{f.number<uint16_t>("slot", 0, kMax16),
+                   f.number<uint16_t>("rank", 0, kMax16),
                    f.number<uint16_t>("workers", 1, kMaxWorkers),
                    f.number<uint16_t>("servers", 1, kMaxServers),
-                   f.number<uint32_t>("chunk_bytes", 0, kMax32)};
+                   f.number<uint32_t>("chunk_bytes", 0, kMax32),
+                   f.has("features") ? f.number<uint32_t>("features", 0, kMax32) : 0};
 }
 Reply read_notice(Fields& f) {
   return Notice{f.number<uint16_t>("slot", 0, kMax16), read_errc(f), f.text("text", kMaxTextBytes)};

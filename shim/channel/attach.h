@@ -35,7 +35,7 @@ namespace mercury::attach {
 
 inline constexpr uint32_t kMagic = 0x4d455243;  // "MERC"
 inline constexpr uint32_t kAbiMajor = 1;        // another major: refused
-inline constexpr uint32_t kAbiMinor = 2;        // a higher minor: more fields
+inline constexpr uint32_t kAbiMinor = 3;        // a higher minor: more fields
 inline constexpr char kDefaultSocket[] = "/run/mercury/stackd.sock";
 
 // Fits the default send buffer of a socket (208 KiB) with room for a few to wait.
@@ -125,6 +125,7 @@ struct JobOpened {
   uint16_t workers = 0;
   uint16_t servers = 0;
   uint32_t chunk_bytes = 0;
+  uint32_t features = 0;  // what all the job's servers, and this daemon, know (minor 3)
 };
 // A job has failed, or the daemon is about to end: what operations will fail with.
 struct Notice {

@@ -22,9 +22,8 @@ ChannelWords encode(const Submission& s) noexcept {
 
 bool decode(const ChannelWords& words, Submission& out) noexcept {
   const auto op = static_cast<uint8_t>(words[0]);
-  if (op < static_cast<uint8_t>(SubmitOp::kPush) ||
-      op > static_cast<uint8_t>(SubmitOp::kPushPull) || (words[0] >> 8 & 0xff) != 0 ||
-      words[1] >> 31 != 0) {
+  if (op < static_cast<uint8_t>(SubmitOp::kPush) || op > static_cast<uint8_t>(kLastSubmitOp) ||
+      (words[0] >> 8 & 0xff) != 0 || words[1] >> 31 != 0) {
     return false;
   }
   out.op = static_cast<SubmitOp>(op);
@@ -111,7 +110,10 @@ ClientChannel::ClientChannel(std::shared_ptr<ChannelMemory> memory) : memory_(st
 }
 ClientChannel::~ClientChannel() = default;
 
-bool ClientChannel::has_room() noexcept { return end_->has_room(); }
+bool ClientChannel::has_room(uint32_t count) noexcept {
+  return count == 1 ? end_->has_room() : end_->has_room_for(count);
+}
+uint32_t ClientChannel::slots() const noexcept { return end_->slots(); }
 
 bool ClientChannel::submit(const Submission& submission) noexcept {
   if (!end_->has_room()) return false;

@@ -95,8 +95,10 @@ class ClientChannel {
  public:
   explicit ClientChannel(std::shared_ptr<ChannelMemory> memory);
   ~ClientChannel();
-  // True: the next submit() cannot fail. An operation goes to all engines or to none.
-  bool has_room() noexcept;
+  // True: so many of the next submit()s cannot fail, at most slots(). An operation goes to all
+  // engines or to none.
+  bool has_room(uint32_t count = 1) noexcept;
+  uint32_t slots() const noexcept;
   [[nodiscard]] bool submit(const Submission& submission) noexcept;  // false: full
   // Rings the engine's doorbell if it is parked and submissions were added since the last call.
   void ring() noexcept;

@@ -52,6 +52,13 @@ bool ChannelEnd::has_room() noexcept {
   return false;
 }
 
+bool ChannelEnd::has_room_for(uint32_t count) noexcept {
+  if (count > setup_.out_slots || broken_) return false;
+  if (setup_.out_slots - (out_tail_ - out_head_) >= count) return true;
+  (void)read_their_position();
+  return !broken_ && setup_.out_slots - (out_tail_ - out_head_) >= count;
+}
+
 void ChannelEnd::push(const ChannelWords& words) noexcept {
   ChannelDescriptor& slot = setup_.mine->ring()[out_tail_ & (setup_.out_slots - 1)];
   for (size_t i = 0; i < words.size(); ++i) {

@@ -83,6 +83,8 @@ class ChannelEnd {
   bool broken() const noexcept { return broken_; }
   void set_broken() noexcept { broken_ = true; }
   bool has_room() noexcept;
+  bool has_room_for(uint32_t count) noexcept;  // more than one; nobody waits for it
+  uint32_t slots() const noexcept { return setup_.out_slots; }
   void push(const ChannelWords& words) noexcept;  // only after has_room()
   bool pop(ChannelWords& out) noexcept;
   bool ring() noexcept;

@@ -12,7 +12,17 @@
 
 namespace mercury {
 
-enum class SubmitOp : uint8_t { kPush = 1, kPull = 2, kPushPull = 3 };
+enum class SubmitOp : uint8_t {
+  kPush = 1,
+  kPull = 2,
+  kPushPull = 3,
+  // As kPushPull, but for what this worker contributes of the tensor: nothing; or the rank-th of as
+  // many equal parts as there are workers, and zeros beside it where a chunk begins or ends outside
+  // (the program's to write). The job's servers must know it (kKnowsParts).
+  kReceive = 4,
+  kGather = 5,
+};
+inline constexpr SubmitOp kLastSubmitOp = SubmitOp::kGather;
 
 struct Submission {
   SubmitOp op = SubmitOp::kPushPull;

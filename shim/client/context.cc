@@ -13,26 +13,22 @@
 namespace mercury::client {
 namespace {
 
-Error closing_error() { return Error(Errc::kClosed, "the job is being closed"); }
-
-std::string tensor_name(TensorId id) { return "tensor " + std::to_string(id.value); }
-
 Status check_tensor(const mercury_tensor_options& t) {
   const std::string name = tensor_name(TensorId(t.id));
-  if (t.id > 0x7fffffff) {
-    return Error(Errc::kInvalidArgument, name + ": ids are 0 to 2^31-1");
-  }
-  const int dtype = raw_value(t.dtype);
+  const int dtype = t.dtype;
   if (dtype < 0 || dtype >= kDtypeCount) {
     return Error(Errc::kInvalidArgument, name + ": unknown dtype " + std::to_string(dtype));
   }
   const auto type = static_cast<Dtype>(dtype);
-  const int op = raw_value(t.op);
+  const int op = t.op;
   if (op < 0 || op >= kReduceOpCount) {
     return Error(Errc::kInvalidArgument, name + ": unknown op " + std::to_string(op));
   }
   if (!applies(static_cast<ReduceOp>(op), type)) {
     return Error(Errc::kInvalidArgument, name + ": only floating point can be averaged");
+  }
+  if (t.priority < 0 || t.priority > kLeastUrgent) {
+    return Error(Errc::kInvalidArgument, name + ": priorities are 0 to 65535");
   }
   if (t.numel == 0 || t.numel > attach::kMaxRegionBytes / size_of(type)) {
     return Error(Errc::kInvalidArgument, name + ": bad number of elements");
@@ -84,6 +80,8 @@ Result<Job*> Context::open_job(const attach::JobOpen& request) {
   job->role = request.role;
   job->rank = opened->rank;
   job->workers = opened->workers;
+  job->servers = opened->servers;
+  job->features = opened->features;
   job->quorum = request.terms.quorum > 0 && request.terms.quorum < opened->workers;
   const Result<Policy> policy = parse_engine_policy(request.terms.policy);
   if (policy) job->place = policy->place;
@@ -113,6 +111,7 @@ bool Context::close_job(Job* job) {
     if (operation.job == job) operations_.release(operation);
   });
   for (const Tensor& tensor : job->tensors) unplace(tensor);
+  if (job->barrier.memory) (void)memory_.free(job->barrier.memory);
   if (job->epoll) --armed_jobs_;
   rearm();
   jobs_.remove_if([&](const auto& candidate) { return candidate.get() == job; });
@@ -132,6 +131,10 @@ Status Context::ask_about(Job& job, Question question) {
   --job.users;
   changed_.notify_all();
   return status;
+}
+
+Status Context::job_status(Job& job) {
+  return ask_about(job, [&] { return backend_->job_status(job.slot); });
 }
 
 Status Context::wait_job(Job& job, int timeout_ms) {
@@ -158,7 +161,7 @@ Result<Tensor> Context::place(const mercury_tensor_options& options) {
   tensor.wire.numel = options.numel;
   tensor.wire.dtype = static_cast<Dtype>(options.dtype);
   tensor.wire.op = static_cast<ReduceOp>(options.op);
-  tensor.wire.priority = options.priority;
+  tensor.wire.priority = static_cast<uint16_t>(options.priority);
   tensor.bytes = options.numel * size_of(tensor.wire.dtype);
   tensor.user = static_cast<std::byte*>(options.data);
   bool foreign = false;
@@ -189,7 +192,16 @@ void Context::unplace(const Tensor& tensor) {
   memory_.unpin(tensor.user);
 }
 
-Status Context::declare(Job& job, std::span<const mercury_tensor_options> options) {
+Status Context::declare(Job& job, std::span<const mercury_tensor_options> tensors) {
+  for (const mercury_tensor_options& tensor : tensors) {
+    if (tensor.id < kBarrierTensor.value) continue;
+    return Error(Errc::kInvalidArgument,
+                 tensor_name(TensorId(tensor.id)) + ": ids are 0 to 2^31-2");
+  }
+  return declare_tensors(job, tensors);
+}
+
+Status Context::declare_tensors(Job& job, std::span<const mercury_tensor_options> options) {
   std::vector<Tensor> tensors;
   std::vector<TensorSpec> specs;
   std::set<uint32_t> ids;
@@ -269,126 +281,6 @@ Result<mercury_contributors> Context::contributors(Job& job, TensorId id) {
         tensor.complete_round == Round() ? 0 : all & ~tensor.last_absent.in_all[word];
   }
   return out;
-}
-
-Status Context::check_submission(Job& job, SubmitOp op, TensorId id) {
-  if (job.closing) return closing_error();
-  // What was pushed before a peer left is complete, or will be: its sum can be had.
-  const auto owed = [&] {
-    const auto pushed = job.index_of.find(id);
-    return op == SubmitOp::kPull && job.failed == Errc::kPeerLeft && pushed != job.index_of.end() &&
-           job.tensors[pushed->second.value].pull_due;
-  };
-  if (job.failed != Errc::kOk && !owed()) {
-    return Error(job.failed, "the job has failed: " + (job.failure_text.empty()
-                                                           ? std::string(name_of(job.failed))
-                                                           : job.failure_text));
-  }
-  const auto known = job.index_of.find(id);
-  if (known == job.index_of.end()) {
-    return Error(Errc::kNotFound, tensor_name(id) + " is not declared");
-  }
-  const Tensor& tensor = job.tensors[known->second.value];
-  if (op == SubmitOp::kPull) {
-    if (tensor.pull_due) return {};
-    return Error(Errc::kInvalidArgument,
-                 tensor_name(id) + ": a pull must follow a push of its own");
-  }
-  if (tensor.copying || tensor.sum_due) {
-    return Error(Errc::kBusy,
-                 tensor_name(id) + (tensor.sum_due ? ": its last sum has not been collected"
-                                                   : ": another thread pushes it"));
-  }
-  if (tensor.round_over && !tensor.push_in_flight && !tensor.pull_in_flight) return {};
-  return Error(Errc::kBusy,
-               tensor_name(id) + (tensor.pull_due ? ": its last round has not been pulled"
-                                                  : ": its last round is not over"));
-}
-
-// Whether the operation can be submitted now. That stays so while the mutex is held.
-Status Context::make_ready(Job& job, SubmitOp op, TensorId id) {
-  Status status = check_submission(job, op, id);
-  const auto has_room = [](const auto& channel) { return channel->has_room(); };
-  const auto channels = backend_->channels();
-  // What has completed meanwhile may make the answer another one.
-  if (!status || !std::all_of(channels.begin(), channels.end(), has_room)) {
-    progress();
-    wake_waiters();
-    status = check_submission(job, op, id);
-  }
-  if (!status) return status;
-  if (lost_ || backend_->lost()) return lost_error();
-  if (!operations_.has_room() || !std::all_of(channels.begin(), channels.end(), has_room)) {
-    return Error(Errc::kAgain, "too many operations in flight; collect completions and try again");
-  }
-  return {};
-}
-
-// Without the mutex: other threads go on meanwhile. The memory stays, because it is pinned while
-// its tensor is declared; the tensor is nobody else's, because it is marked; and the job is not
-// closed before its users have gone.
-void Context::copy(Lock& lock, Job& job, Tensor& tensor, std::byte* to, const std::byte* from) {
-  tensor.copying = true;
-  ++job.users;
-  lock.unlock();
-  std::memcpy(to, from, tensor.bytes);
-  lock.lock();
-  --job.users;
-  tensor.copying = false;
-  changed_.notify_all();
-}
-
-// Of a tensor whose operation has completed: its sum lies in the program's memory after this.
-void Context::take_sum(Lock& lock, Job& job, Tensor& tensor) {
-  ++job.users;
-  while (tensor.sum_due && tensor.copying) changed_.wait(lock);  // another thread takes it
-  if (tensor.sum_due) {
-    copy(lock, job, tensor, tensor.user, tensor.shadow);
-    tensor.sum_due = false;
-    tensor.round_over = true;
-  }
-  --job.users;
-  if (job.closing) changed_.notify_all();
-}
-
-Status Context::submit(Job& job, SubmitOp op, TensorId id, int priority, mercury_handle* out) {
-  if (priority != MERCURY_DEFAULT_PRIORITY && (priority < 0 || priority > 65535)) {
-    return Error(Errc::kInvalidArgument, "priority must be 0 to 65535 or the default");
-  }
-  Lock lock(mutex_);
-  Status status = make_ready(job, op, id);
-  if (!status) return status;
-  const TensorIndex index = job.index_of.find(id)->second;
-  Tensor& tensor = job.tensors[index.value];
-  if (tensor.shadow && op != SubmitOp::kPull) {
-    copy(lock, job, tensor, tensor.shadow, tensor.user);
-    status = make_ready(job, op, id);  // what holds now
-    if (!status) return status;
-  }
-  Operation* operation = operations_.acquire();
-  operation->job = &job;
-  operation->tensor = index;
-  operation->op = op;
-  const auto channels = backend_->channels();
-  operation->parts_left = static_cast<uint32_t>(channels.size());
-  tensor.pull_due = op == SubmitOp::kPush;
-  if (op == SubmitOp::kPull) {
-    tensor.pull_in_flight = true;
-  } else {
-    tensor.push_in_flight = true;
-    tensor.round_over = false;
-    tensor.next_round = tensor.next_round.next();
-    tensor.absent = job.quorum ? Absentees::of_no_chunk() : Absentees{};
-  }
-  const Submission submission{op,
-                              priority < 0 ? tensor.wire.priority : static_cast<uint16_t>(priority),
-                              job.client_job, id, operation->handle};
-  for (const auto& channel : channels) {
-    (void)channel->submit(submission);  // cannot fail: make_ready, and the mutex
-    channel->ring();
-  }
-  if (out) *out = operation->handle;
-  return {};
 }
 
 void Context::set_callback(Job& job, mercury_callback callback, void* argument) {

@@ -29,6 +29,21 @@
 
 namespace mercury::client {
 
+inline constexpr int kLeastUrgent = 65535;
+
+// The tensor of barriers, above all that programs may have.
+inline constexpr TensorId kBarrierTensor{0x7fffffff};
+
+// One operation of a batch.
+struct Request {
+  mercury_operation_kind kind = MERCURY_OPERATION_PUSH_PULL;
+  TensorId tensor;
+  int priority = MERCURY_DEFAULT_PRIORITY;
+  uint32_t root = 0;  // of a broadcast
+  uint64_t user_data = 0;
+  mercury_handle handle = 0;  // filled
+};
+
 class Context {
  public:
   static Result<std::unique_ptr<Context>> create(std::unique_ptr<Backend> backend,
@@ -45,13 +60,17 @@ class Context {
   // False: called from a callback, whose caller may still need the job.
   bool close_job(Job* job);
   Status wait_job(Job& job, int timeout_ms);
+  Status job_status(Job& job);
   Status set_policy(Job& job, std::string_view policy);
   Status declare(Job& job, std::span<const mercury_tensor_options> tensors);
   Result<Round> tensor_round(Job& job, TensorId tensor);  // of its next push
   Result<mercury_contributors> contributors(Job& job, TensorId tensor);
 
-  Status submit(Job& job, SubmitOp op, TensorId tensor, int priority, mercury_handle* out);
+  // All of them or none.
+  Status submit(Job& job, std::span<Request> batch);
+  Status barrier(Job& job, int timeout_ms);
   Status wait(Job& job, mercury_handle handle, int timeout_ms);
+  Status wait_all(Job& job, int timeout_ms);
   // `size`: the caller's, of each element of `out`.
   int poll(Job& job, void* out, size_t count, size_t size);
   void set_callback(Job& job, mercury_callback callback, void* argument);
@@ -72,12 +91,20 @@ class Context {
   Status ask_about(Job& job, Question question);
   Result<Tensor> place(const mercury_tensor_options& options);
   void unplace(const Tensor& tensor);
-  Status check_submission(Job& job, SubmitOp op, TensorId tensor);
-  Status make_ready(Job& job, SubmitOp op, TensorId tensor);
+  Status declare_tensors(Job& job, std::span<const mercury_tensor_options> tensors);
+  Status declare_barrier(Lock& lock, Job& job);
+  Status check_parts(const Job& job, const Tensor& tensor, const Request& request) const;
+  Status check_submission(Job& job, const Request& request);
+  Status check_batch(Job& job, std::span<const Request> batch);
+  bool has_room(uint32_t count);
+  Status make_ready(Job& job, std::span<const Request> batch);
+  bool copy_in(Lock& lock, Job& job, std::span<const Request> batch);
+  Operation& start(Job& job, Request& request);
   void copy(Lock& lock, Job& job, Tensor& tensor, std::byte* to, const std::byte* from);
   void take_sum(Lock& lock, Job& job, Tensor& tensor);
   size_t take_done(Job& job, std::span<std::byte> out, size_t size, Operation& failed,
                    std::vector<TensorIndex>& pulled);
+  void learn_reason(Lock& lock, Job& job);
   Error why_failed(Lock& lock, Job& job, TensorId tensor, Errc code);
 
   // Under the mutex: takes what has completed out of the rings; true if anything had.
@@ -94,6 +121,8 @@ class Context {
   // Lead: one thread at a time, until its operation ends or `until`.
   void sleep_on_doorbells(Lock& lock, Clock::time_point until);
   bool spin(Lock& lock, Clock::time_point until);
+  static Clock::time_point deadline(int timeout_ms);
+  Status wait_for(Lock& lock, Job& job, Operation& operation, Clock::time_point until);
   Status collect(Lock& lock, Job& job, Operation& operation);
   bool park_all();
   void unpark_all();
@@ -119,10 +148,15 @@ class Context {
   bool leader_sleeps_ = false;
   bool wake_due_ = false;        // an operation with a waiter has ended
   const Job* polled_ = nullptr;  // poll() is about to take what completes of this job
-  int armed_jobs_ = 0;           // with a descriptor from mercury_eventfd
+  int armed_jobs_ = 0;           // with a descriptor from mercury_job_get_fd
   std::chrono::nanoseconds spin_budget_;
   std::atomic<uint64_t> rescued_{0};
 };
+
+inline Error closing_error() { return Error(Errc::kClosed, "the job is being closed"); }
+inline std::string tensor_name(TensorId id) {
+  return id == kBarrierTensor ? "barrier" : "tensor " + std::to_string(id.value);
+}
 
 // How long a waiter may spin on this machine before it sleeps: nothing with one processor.
 std::chrono::nanoseconds longest_spin();

@@ -17,12 +17,24 @@ bool is_own_fault(Errc code) {
          code == Errc::kAgain;
 }
 
-mercury_completion describe(const Operation& operation, const Tensor& tensor, void* user) {
-  return {sizeof(mercury_completion), operation.handle,      -errno_of(operation.status),
-          tensor.wire.id.value,       operation.round.value, user};
+mercury_completion describe(const Operation& operation, const Job& job) {
+  return {sizeof(mercury_completion),
+          operation.handle,
+          operation.user_data,
+          -errno_of(operation.status),
+          job.tensors[operation.tensor.value].wire.id.value,
+          operation.round.value,
+          operation.kind,
+          reason_of(job, operation.status)};
 }
 
 }  // namespace
+
+const char* reason_of(const Job& job, Errc code) {
+  if (code == Errc::kOk) return nullptr;
+  if (is_own_fault(code) || job.failure_text.empty()) return meaning_of(-errno_of(code));
+  return job.failure_text.c_str();
+}
 
 thread_local const Job* Context::current_callback_ = nullptr;
 
@@ -71,15 +83,19 @@ void Context::finish(Operation& operation, Errc status) {
   operation.state = Operation::State::kDone;
   end_round(job.tensors[operation.tensor.value], operation);
   if (status != Errc::kOk && !is_own_fault(status) && job.failed == Errc::kOk) job.failed = status;
-  if (status == Errc::kOk) {
+  if (status == Errc::kOk && !operation.internal) {
     const uint64_t bytes = job.tensors[operation.tensor.value].bytes;
     ++job.stats.operations;
-    if (operation.op != SubmitOp::kPull) job.stats.bytes_pushed += bytes;
+    if (operation.op == SubmitOp::kGather) {
+      job.stats.bytes_pushed += bytes / static_cast<uint64_t>(job.workers);
+    } else if (operation.op != SubmitOp::kPull && operation.op != SubmitOp::kReceive) {
+      job.stats.bytes_pushed += bytes;
+    }
     if (operation.op != SubmitOp::kPush) job.stats.bytes_pulled += bytes;
   }
   // Callbacks run on a thread that waits or polls: one that sleeps must come and call.
   if (operation.waited_for || job.callback) wake_due_ = true;
-  if (job.callback || !operation.waited_for) {
+  if ((job.callback || !operation.waited_for) && !operation.internal) {
     operations_.append(job.done, operation);
     signal_queue(job);
   }
@@ -138,20 +154,24 @@ Job* Context::callback_due() {
   return nullptr;
 }
 
-// Why an operation has failed, as text; of a failed job the host is asked, once. Without the mutex
-// meanwhile, so the caller is one of the job's users.
-Error Context::why_failed(Lock& lock, Job& job, TensorId tensor, Errc code) {
-  if (code == Errc::kDaemonLost && job.failure_text.empty()) {
-    job.failure_text = lost_error().message;
-  }
-  if (code == job.failed && job.failure_text.empty() && !lost_ && !job.closing) {
+// Of a failed job the host is asked why, once. Without the mutex meanwhile, so the caller is one of
+// the job's users.
+void Context::learn_reason(Lock& lock, Job& job) {
+  if (job.failed == Errc::kOk || !job.failure_text.empty() || job.closing) return;
+  std::string text = lost_error().message;
+  if (!lost_ && job.failed != Errc::kDaemonLost) {
     lock.unlock();
     const Status why = backend_->job_status(job.slot);
     lock.lock();
-    if (!why) job.failure_text = why.error().message;
+    text = why ? std::string() : why.error().message;
   }
-  return Error(code, "tensor " + std::to_string(tensor.value) + ": " +
-                         (job.failure_text.empty() ? name_of(code) : job.failure_text));
+  // Completions point to it: it never changes.
+  if (job.failure_text.empty()) job.failure_text = std::move(text);
+}
+
+Error Context::why_failed(Lock& lock, Job& job, TensorId tensor, Errc code) {
+  if (!is_own_fault(code)) learn_reason(lock, job);
+  return Error(code, tensor_name(tensor) + ": " + reason_of(job, code));
 }
 
 // Without the mutex while a callback runs, so that it may submit and wait.
@@ -162,19 +182,21 @@ void Context::run_callbacks(Lock& lock) {
     Tensor& tensor = job->tensors[operation.tensor.value];
     const Errc status = operation.status;
     const bool pulled = operation.op != SubmitOp::kPush;
-    const mercury_completion completion = describe(operation, tensor, job->callback_argument);
+    mercury_completion completion = describe(operation, *job);
     if (!operation.waited_for) operations_.release(operation);
     const mercury_callback callback = job->callback;
+    void* const argument = job->callback_argument;
     const Job* const outer = current_callback_;
     ++job->users;
     if (status == Errc::kOk) {
       if (pulled) take_sum(lock, *job, tensor);
     } else {
       (void)fail(why_failed(lock, *job, tensor.wire.id, status));
+      completion.message = reason_of(*job, status);
     }
     current_callback_ = job;
     lock.unlock();
-    callback(&completion, completion.user);
+    callback(&completion, argument);
     lock.lock();
     current_callback_ = outer;
     --job->users;
@@ -193,8 +215,7 @@ size_t Context::take_done(Job& job, std::span<std::byte> out, size_t size, Opera
     operations_.unlink(job.done, operation);
     // Listed for a callback that has been taken away since; its waiter collects it.
     if (operation.waited_for) continue;
-    write_sized(describe(operation, job.tensors[operation.tensor.value], nullptr), &out[n++ * size],
-                size);
+    write_sized(describe(operation, job), &out[n++ * size], size);
     if (operation.status != Errc::kOk) failed = operation;
     if (operation.status == Errc::kOk && operation.op != SubmitOp::kPush) {
       pulled.push_back(operation.tensor);
@@ -217,6 +238,7 @@ int Context::poll(Job& job, void* out, size_t count, size_t size) {
     rearm();
     run_callbacks(lock);
   }
+  if (!job.done.empty()) learn_reason(lock, job);  // before completions point to it
   Operation failed;
   const size_t most = std::min<size_t>(count, kMaxOperations) * size;
   std::vector<TensorIndex> pulled;

@@ -51,8 +51,8 @@ void Context::unpark_all() {
   for (const auto& channel : backend_->channels()) channel->unpark();
 }
 
-// While a program holds a descriptor from mercury_eventfd the rings are armed whenever no call is
-// draining them.
+// While a program holds a descriptor from mercury_job_get_fd the rings are armed whenever no call
+// is draining them.
 void Context::rearm() {
   while (armed_jobs_ > 0 && !lost_ && !park_all()) progress();
 }
@@ -113,10 +113,13 @@ void Context::sleep_on_doorbells(Lock& lock, Clock::time_point until) {
   unpark_all();
 }
 
+Context::Clock::time_point Context::deadline(int timeout_ms) {
+  return timeout_ms < 0 ? Clock::time_point::max()
+                        : Clock::now() + std::chrono::milliseconds(timeout_ms);
+}
+
 Status Context::wait(Job& job, mercury_handle handle, int timeout_ms) {
-  const Clock::time_point until = timeout_ms < 0
-                                      ? Clock::time_point::max()
-                                      : Clock::now() + std::chrono::milliseconds(timeout_ms);
+  const Clock::time_point until = deadline(timeout_ms);
   Lock lock(mutex_);
   Operation* operation = operations_.find(handle);
   if (!operation || operation->job != &job) {
@@ -125,10 +128,34 @@ Status Context::wait(Job& job, mercury_handle handle, int timeout_ms) {
   if (operation->waited_for) {
     return Error(Errc::kBusy, "another thread waits for this operation");
   }
-  operation->waited_for = true;
+  return wait_for(lock, job, *operation, until);
+}
+
+Status Context::wait_all(Job& job, int timeout_ms) {
+  const Clock::time_point until = deadline(timeout_ms);
+  Lock lock(mutex_);
+  std::vector<mercury_handle> handles;
+  operations_.for_each([&](const Operation& operation) {
+    if (operation.job == &job && !operation.internal) handles.push_back(operation.handle);
+  });
+  Status failed, late;
+  for (const mercury_handle handle : handles) {
+    Operation* const operation = operations_.find(handle);
+    if (!operation || operation->waited_for) continue;  // another thread collects it, or has
+    Status status = wait_for(lock, job, *operation, until);
+    if (status.ok()) continue;
+    Status& what = status.error().code == Errc::kTimedOut ? late : failed;
+    if (what.ok()) what = std::move(status);
+  }
+  return failed.ok() ? late : failed;
+}
+
+// By the thread that collects it if it ends by then. The caller has looked that no other does.
+Status Context::wait_for(Lock& lock, Job& job, Operation& operation, Clock::time_point until) {
+  operation.waited_for = true;
   ++job.users;
   bool leads = false;
-  const auto ended = [&] { return operation->state == Operation::State::kDone; };
+  const auto ended = [&] { return operation.state == Operation::State::kDone; };
   for (;;) {
     progress();
     wake_waiters();
@@ -142,7 +169,7 @@ Status Context::wait(Job& job, mercury_handle handle, int timeout_ms) {
     if (ended() || Clock::now() >= until) break;
     leads = leads || !has_leader_;
     if (!leads) {
-      if (timeout_ms < 0) {
+      if (until == Clock::time_point::max()) {
         changed_.wait(lock);
       } else {
         changed_.wait_until(lock, until);
@@ -159,7 +186,7 @@ Status Context::wait(Job& job, mercury_handle handle, int timeout_ms) {
   }
   rearm();
   wake_waiters();
-  Status status = collect(lock, job, *operation);
+  Status status = collect(lock, job, operation);
   --job.users;
   if (job.closing) changed_.notify_all();
   return status;

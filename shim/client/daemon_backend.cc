@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "shim/channel/seqpacket.h"
+#include "shim/client/client_log.h"
 #include "shim/host/thread.h"
 #include "transport/base/signal_block.h"
 
@@ -26,6 +27,8 @@ using Clock = std::chrono::steady_clock;
 
 // A daemon that accepts but does not greet is stopped or not a daemon.
 constexpr time_t kGreetingSeconds = 5;
+
+constexpr uint32_t kReductionsSince = 3;  // the minor version that knows all of element.h
 
 Error unexpected_reply() {
   return Error(Errc::kProtocol, "mercury-stackd gave an answer of another kind than asked for");
@@ -45,6 +48,7 @@ class DaemonBackend final : public Backend {
   explicit DaemonBackend(UniqueFd socket)
       : socket_(std::move(socket)), lost_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
   ~DaemonBackend() override {
+    leaving_ = true;
     ::shutdown(socket_.get(), SHUT_RDWR);
     if (reader_.joinable()) reader_.join();
   }
@@ -76,6 +80,10 @@ class DaemonBackend final : public Backend {
 
   Status declare(uint16_t slot, std::span<const TensorSpec> tensors,
                  std::vector<Round>& rounds) override {
+    for (const TensorSpec& tensor : tensors) {
+      if (minor_ >= kReductionsSince || is_old(tensor.wire.dtype, tensor.wire.op)) continue;
+      return too_old(std::string(name_of(tensor.wire.dtype)) + " " + name_of(tensor.wire.op));
+    }
     size_t done = 0;
     while (!tensors.empty()) {
       attach::Declare batch;
@@ -104,6 +112,8 @@ class DaemonBackend final : public Backend {
     if (minor_ == 0) return too_old("policies that change");
     return ask(attach::SetPolicy{slot, policy});
   }
+
+  std::string host_name() const { return "mercury-stackd " + version_; }
 
   bool lost() const noexcept override { return lost_.load(std::memory_order_acquire); }
   int lost_fd() const noexcept override { return lost_fd_.get(); }
@@ -135,7 +145,8 @@ class DaemonBackend final : public Backend {
   std::vector<std::unique_ptr<ClientChannel>> channels_;
   std::thread reader_;
   std::atomic<bool> lost_{false};
-  std::mutex mutex_;  // guards what follows
+  std::atomic<bool> leaving_{false};  // it is this program that ends the connection
+  std::mutex mutex_;                  // guards what follows
   std::condition_variable answered_;
   uint32_t last_sequence_ = 0;
   std::map<uint32_t, Pending> pending_;
@@ -188,6 +199,9 @@ void DaemonBackend::read_replies() {
   for (;;) {
     Result<attach::Packet> packet = attach::receive_packet(socket_.get(), 0, attach::Wait::kYes);
     if (packet && !packet->bytes.empty() && deliver(*packet)) continue;
+    if (!leaving_.load()) {
+      log_line(MERCURY_LOG_WARNING, "mercury-stackd has gone, or does not keep to the protocol");
+    }
     const std::lock_guard lock(mutex_);
     lost_.store(true, std::memory_order_release);
     ::eventfd_write(lost_fd_.get(), 1);
@@ -306,6 +320,7 @@ Result<std::unique_ptr<Backend>> make_daemon_backend(const std::string& socket) 
   if (!connected) return connected.error();
   auto backend = std::make_unique<DaemonBackend>(std::move(*connected));
   if (Status status = backend->greet(); !status) return status.error();
+  log_line(MERCURY_LOG_INFO, "attached to " + backend->host_name() + " at " + socket);
   return std::unique_ptr<Backend>(std::move(backend));
 }
 

@@ -13,7 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "shim/client/client_log.h"
+#include "shim/host/clock.h"
 #include "shim/host/embedded_host.h"
+#include "shim/host/notice_limit.h"
 #include "shim/host/open_job.h"
 #include "transport/base/signal_block.h"
 
@@ -176,12 +179,20 @@ class EmbeddedBackend final : public Backend {
     Result<std::vector<Endpoint>> places = listen_given_ ? std::vector{listen_} : places_for(job);
     if (!places) return places.error();
     const SignalBlock blocked;
-    Result<std::unique_ptr<EmbeddedHost>> host = EmbeddedHost::create(places->front());
+    const auto notice = [limit = std::make_shared<NoticeLimit>()](NoticeKind kind,
+                                                                  const std::string& line) {
+      const auto level = kind == NoticeKind::kJob ? MERCURY_LOG_INFO : MERCURY_LOG_WARNING;
+      limit->pass(kind, line, monotonic_ns(),
+                  [level](const std::string& passed) { log_line(level, passed); });
+    };
+    Result<std::unique_ptr<EmbeddedHost>> host = EmbeddedHost::create(places->front(), notice);
     for (size_t i = 1; !host && is_elsewhere(host.error()) && i < places->size(); ++i) {
-      host = EmbeddedHost::create((*places)[i]);
+      host = EmbeddedHost::create((*places)[i], notice);
     }
     if (!host) return host.error();
     host_ = std::move(*host);
+    log_line(MERCURY_LOG_INFO, "an engine of this program listens at " +
+                                   host_->port_info().local.to_string() + " over io_uring");
     host_->post(
         [this](JobManager&, uint64_t) { host_->send(command::AttachChannel{&engine_end_}); });
     return {};

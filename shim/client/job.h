@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -40,6 +41,14 @@ struct Tensor {
   // touches either memory, and no push is taken.
   bool sum_due = false;
   bool copying = false;
+  std::optional<SubmitOp> planned;  // by the batch that is being checked, under the mutex
+};
+
+// The job's barriers, which are rounds of a tensor of the library's own.
+struct Barrier {
+  bool entered = false;         // a thread is inside
+  std::byte* memory = nullptr;  // of the tensor, once it is declared
+  mercury_handle handle = 0;    // of the round that is not over
 };
 
 struct Job {
@@ -49,23 +58,29 @@ struct Job {
   Role role = Role::kWorker;
   int rank = 0;
   int workers = 0;
+  int servers = 0;
   bool quorum = false;
+  uint32_t features = 0;  // what all servers and the host know (kKnowsParts and the like)
   Policy::Place place = Policy::Place::kSpread;  // of its tensors, as long as it lives
 
   // Everything below: under the context's mutex.
   std::deque<Tensor> tensors;
   std::unordered_map<TensorId, TensorIndex> index_of;
   Errc failed = Errc::kOk;   // what every operation from now on fails with
-  std::string failure_text;  // the host's reason, once somebody has asked
+  std::string failure_text;  // the host's reason, once somebody has asked; stays as it is then
   bool closing = false;
   int users = 0;       // threads inside a call that may block or call back
   OperationList done;  // for mercury_poll, or for the callback
   mercury_callback callback = nullptr;
   void* callback_argument = nullptr;
   mercury_job_stats stats{};
-  UniqueFd epoll;   // what mercury_eventfd returns
+  Barrier barrier;
+  UniqueFd epoll;   // what mercury_job_get_fd returns
   UniqueFd queued;  // readable while `done` is not empty
   bool queued_rung = false;
 };
+
+// What an operation of the job failed of, for people; lives as long as the job. Null: nothing.
+const char* reason_of(const Job& job, Errc code);
 
 }  // namespace mercury::client

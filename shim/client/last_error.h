@@ -1,4 +1,4 @@
-// mercury_last_error: what went wrong last, per thread.
+// mercury_last_error: what went wrong last, per thread; and what a code means in any.
 #pragma once
 
 #include <string>
@@ -12,5 +12,8 @@ int fail(const Error& error) noexcept;
 int fail(Errc code, std::string message) noexcept;
 int fail_errno(int negative_errno, const char* message) noexcept;
 const char* last_error() noexcept;  // "" if none; until the thread's next failure
+
+// mercury_strerror: static.
+const char* meaning_of(int code) noexcept;
 
 }  // namespace mercury::client

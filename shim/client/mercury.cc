@@ -1,20 +1,17 @@
-// The C functions: checks of what C lets through, and the border that no exception crosses.
+// The C functions about contexts, memory, jobs and errors: checks of what C lets through.
 #include "shim/client/mercurystack/mercury.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <exception>
-#include <new>
+#include <mutex>
+#include <set>
 #include <string>
+#include <string_view>
 
-#include "shim/client/context.h"
+#include "shim/client/border.h"
+#include "shim/client/client_log.h"
 #include "shim/client/daemon_backend.h"
 #include "shim/client/embedded_backend.h"
-#include "shim/client/last_error.h"
 #include "shim/client/launcher.h"
-#include "shim/client/options.h"
 #include "transport/base/environment.h"
 
 using mercury::Errc;
@@ -22,54 +19,26 @@ using mercury::Error;
 using mercury::Result;
 using mercury::Role;
 using mercury::Status;
-using mercury::SubmitOp;
 using mercury::client::Backend;
 using mercury::client::Context;
 using mercury::client::fail;
+using mercury::client::guarded;
+using mercury::client::init;
 using mercury::client::Job;
+using mercury::client::null_argument;
+using mercury::client::result_of;
+using mercury::client::with_context;
+using mercury::client::with_job;
 
 namespace {
 
-Context* unwrap(mercury_context* context) { return reinterpret_cast<Context*>(context); }
-Job* unwrap(mercury_job* job) { return reinterpret_cast<Job*>(job); }
-
-template <class F>
-int guarded(F&& body) noexcept {
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return mercury::client::fail_errno(-ENOMEM, "out of memory");
-  } catch (const std::exception& e) {
-    return mercury::client::fail_errno(-EIO, e.what());
-  }
-}
-
-int result_of(const Status& status) { return status.ok() ? 0 : fail(status.error()); }
-int null_argument(const char* what) {
-  return fail(Errc::kInvalidArgument, std::string(what) + " may not be NULL");
-}
-int in_child() {
-  return mercury::client::fail_errno(-ENOTCONN,
-                                     "the parent attached, not this process; attach after fork");
-}
-
-// Calls body(Context&) where a call is possible at all.
-template <class F>
-int with_context(mercury_context* context, F&& body) noexcept {
-  return guarded([&] {
-    if (!context) return null_argument("context");
-    if (unwrap(context)->in_child()) return in_child();
-    return body(*unwrap(context));
-  });
-}
-template <class F>
-int with_job(mercury_job* job, F&& body) noexcept {
-  return guarded([&] {
-    if (!job) return null_argument("job");
-    if (unwrap(job)->context->in_child()) return in_child();
-    return body(*unwrap(job)->context, *unwrap(job));
-  });
-}
+// What the header says of its version, as text.
+#define MERCURY_TEXT(number) #number
+#define MERCURY_VERSION_OF(major, minor, patch) \
+  MERCURY_TEXT(major) "." MERCURY_TEXT(minor) "." MERCURY_TEXT(patch)
+static_assert(std::string_view(MERCURY_VERSION_OF(MERCURY_VERSION_MAJOR, MERCURY_VERSION_MINOR,
+                                                  MERCURY_VERSION_PATCH)) == MERCURY_VERSION,
+              "meson.build and mercury.h differ in the version");
 
 // A misspelt variable would be ignored, and the program wait for members that nobody starts.
 Status check_variables() {
@@ -87,44 +56,52 @@ std::string or_environment(const char* value, const char* variable, const char* 
 
 Result<std::unique_ptr<Backend>> make_backend(const mercury_attach_options& options,
                                               mercury_mode& mode) {
-  if (mode != MERCURY_EMBEDDED) {
+  if (mode != MERCURY_MODE_EMBEDDED) {
     const std::string named = or_environment(options.socket, "MERCURY_SOCKET", "");
     auto daemon = mercury::client::make_daemon_backend(
         named.empty() ? mercury::attach::kDefaultSocket : named);
     // Only where nobody asked for a daemon and none is there: one that refuses, or whose socket
     // this program may not open, or that was named and is not there, is not to be passed over in
     // silence.
-    if (daemon || mode == MERCURY_DAEMON || !named.empty() ||
+    if (daemon || mode == MERCURY_MODE_DAEMON || !named.empty() ||
         daemon.error().code != Errc::kDaemonLost) {
-      mode = MERCURY_DAEMON;
+      mode = MERCURY_MODE_DAEMON;
       return daemon;
     }
   }
-  mode = MERCURY_EMBEDDED;
+  mode = MERCURY_MODE_EMBEDDED;
   return mercury::client::make_embedded_backend(
       or_environment(options.listen, "MERCURY_LISTEN", ""));
 }
 
-int submit(mercury_job* job, SubmitOp op, uint32_t tensor, int priority, mercury_handle* out) {
-  return with_job(job, [&](Context& context, Job& j) {
-    return result_of(context.submit(j, op, mercury::TensorId(tensor), priority, out));
-  });
+// Strings that live as long as the process, each once.
+const char* keep(const std::string& text) {
+  static std::mutex mutex;
+  static auto* const kept = new std::set<std::string>();  // outlives static destruction
+  const std::lock_guard lock(mutex);
+  return kept->insert(text).first->c_str();
 }
 
 }  // namespace
 
 extern "C" {
 
+int mercury_attach_options_init(mercury_attach_options* options, size_t size) {
+  return init(options, size, mercury_attach_options{}, "mercury_attach_options");
+}
+
 int mercury_attach(const mercury_attach_options* options, mercury_context** out) {
   return guarded([&] {
     if (!out) return null_argument("out");
     *out = nullptr;
-    const mercury_attach_options defaults = MERCURY_ATTACH_OPTIONS_INIT;
+    mercury_attach_options defaults{};
+    defaults.size = sizeof defaults;
     auto read =
         mercury::client::read_sized(options ? options : &defaults, "mercury_attach_options");
     if (!read) return fail(read.error());
-    const int asked = mercury::client::raw_value(read->mode);
-    if (asked != MERCURY_AUTO && asked != MERCURY_DAEMON && asked != MERCURY_EMBEDDED) {
+    const int32_t asked = read->mode;
+    if (asked != MERCURY_MODE_AUTO && asked != MERCURY_MODE_DAEMON &&
+        asked != MERCURY_MODE_EMBEDDED) {
       return fail(Errc::kInvalidArgument, "mercury_attach_options.mode is unknown");
     }
     if (Status known = check_variables(); !known) return fail(known.error());
@@ -138,9 +115,9 @@ int mercury_attach(const mercury_attach_options* options, mercury_context** out)
   });
 }
 
-void mercury_detach(mercury_context* context) {
-  if (!context) return;
-  (void)with_context(context, [](Context& c) {
+int mercury_detach(mercury_context* context) {
+  if (!context) return 0;
+  return with_context(context, [](Context& c) {
     if (Context::in_callback()) {
       return fail(Errc::kBusy, "mercury_detach was called from a callback");
     }
@@ -149,8 +126,8 @@ void mercury_detach(mercury_context* context) {
   });
 }
 
-mercury_mode mercury_mode_of(const mercury_context* context) {
-  return context ? reinterpret_cast<const Context*>(context)->mode() : MERCURY_AUTO;
+mercury_mode mercury_context_get_mode(const mercury_context* context) {
+  return context ? reinterpret_cast<const Context*>(context)->mode() : MERCURY_MODE_AUTO;
 }
 
 int mercury_alloc(mercury_context* context, size_t bytes, void** out) {
@@ -179,15 +156,12 @@ int mercury_deregister(mercury_context* context, void* memory) {
                       [&](Context& c) { return result_of(c.memory().remove_foreign(memory)); });
 }
 
-void mercury_job_options_init_sized(mercury_job_options* options, size_t size) {
-  if (!options || size < mercury::client::kFirstSize<mercury_job_options>) return;
+int mercury_job_options_init(mercury_job_options* options, size_t size) {
   mercury_job_options defaults{};
-  defaults.size = size;
   defaults.rank = -1;
   defaults.timeout_ms = 30000;
   mercury::client::set_preset_terms(defaults);
-  std::memset(options, 0, size);
-  std::memcpy(options, &defaults, std::min(size, sizeof defaults));
+  return init(options, size, defaults, "mercury_job_options");
 }
 
 int mercury_job_options_from_env(mercury_job_options* options) {
@@ -196,18 +170,17 @@ int mercury_job_options_from_env(mercury_job_options* options) {
     if (!read) return fail(read.error());
     if (Status known = check_variables(); !known) return fail(known.error());
     const auto getenv = [](const char* name) -> const char* { return std::getenv(name); };
-    thread_local mercury::client::LaunchedMember member;  // owns the strings
-    auto found = mercury::client::read_launcher(getenv);
-    if (!found) return fail(found.error());
-    member = std::move(*found);
-    if (member.role)
-      options->role = *member.role == Role::kWorker ? MERCURY_WORKER : MERCURY_SERVER;
-    if (member.rank) options->rank = *member.rank;
-    if (member.workers) options->workers = *member.workers;
-    if (member.servers) options->servers = *member.servers;
-    if (member.name) options->name = member.name->c_str();
-    if (member.secret) options->secret = member.secret->c_str();
-    if (member.rendezvous) options->rendezvous = member.rendezvous->c_str();
+    const auto member = mercury::client::read_launcher(getenv);
+    if (!member) return fail(member.error());
+    if (member->role) {
+      options->role = *member->role == Role::kWorker ? MERCURY_ROLE_WORKER : MERCURY_ROLE_SERVER;
+    }
+    if (member->rank) options->rank = *member->rank;
+    if (member->workers) options->workers = *member->workers;
+    if (member->servers) options->servers = *member->servers;
+    if (member->name) options->name = keep(*member->name);
+    if (member->secret) options->secret = keep(*member->secret);
+    if (member->rendezvous) options->rendezvous = keep(*member->rendezvous);
     return 0;
   });
 }
@@ -226,23 +199,43 @@ int mercury_job_open(mercury_context* context, const mercury_job_options* option
   });
 }
 
-int mercury_job_rank(const mercury_job* job) {
+int mercury_job_get_rank(const mercury_job* job) {
   return job ? reinterpret_cast<const Job*>(job)->rank : null_argument("job");
 }
 
-int mercury_job_workers(const mercury_job* job) {
+int mercury_job_get_workers(const mercury_job* job) {
   return job ? reinterpret_cast<const Job*>(job)->workers : null_argument("job");
 }
 
-void mercury_job_close(mercury_job* job) {
-  if (!job) return;
-  (void)with_job(job, [](Context& context, Job& j) {
+int mercury_job_close(mercury_job* job) {
+  if (!job) return 0;
+  return with_job(job, [](Context& context, Job& j) {
     if (context.close_job(&j)) return 0;
     return fail(Errc::kBusy, "mercury_job_close was called from a callback");
   });
 }
 
-int mercury_job_wait(mercury_job* job, int timeout_ms) {
+int mercury_job_get_servers(const mercury_job* job) {
+  return job ? reinterpret_cast<const Job*>(job)->servers : null_argument("job");
+}
+
+int mercury_job_get_status(mercury_job* job, char* text, size_t bytes) {
+  if (text && bytes > 0) *text = 0;
+  return with_job(job, [&](Context& context, Job& j) {
+    if (!text && bytes > 0) return null_argument("text");
+    const Status status = context.job_status(j);
+    if (status.ok()) return 0;
+    const int code = fail(status.error());
+    if (bytes > 0) {
+      const std::string_view why = mercury_last_error();
+      const size_t length = why.copy(text, bytes - 1);
+      text[length] = 0;
+    }
+    return code;
+  });
+}
+
+int mercury_job_wait_end(mercury_job* job, int timeout_ms) {
   return with_job(
       job, [&](Context& context, Job& j) { return result_of(context.wait_job(j, timeout_ms)); });
 }
@@ -254,88 +247,20 @@ int mercury_job_set_policy(mercury_job* job, const char* policy) {
   });
 }
 
-int mercury_declare(mercury_job* job, const mercury_tensor_options* tensors, size_t count) {
-  return with_job(job, [&](Context& context, Job& j) {
-    auto read = mercury::client::read_tensors(tensors, count);
-    return read ? result_of(context.declare(j, *read)) : fail(read.error());
-  });
-}
-
-int mercury_tensor_round(mercury_job* job, uint32_t tensor, uint32_t* out) {
-  return with_job(job, [&](Context& context, Job& j) {
-    if (!out) return null_argument("out");
-    const auto round = context.tensor_round(j, mercury::TensorId(tensor));
-    if (!round) return fail(round.error());
-    *out = round->value;
-    return 0;
-  });
-}
-
-int mercury_get_contributors(mercury_job* job, uint32_t tensor, mercury_contributors* out) {
-  return with_job(job, [&](Context& context, Job& j) {
-    if (!out) return null_argument("out");
-    const size_t size = out->size;
-    const Status fits =
-        mercury::client::check_size<mercury_contributors>(size, "mercury_contributors");
-    if (!fits) return fail(fits.error());
-    const auto contributors = context.contributors(j, mercury::TensorId(tensor));
-    if (!contributors) return fail(contributors.error());
-    mercury::client::write_sized(*contributors, out, size);
-    return 0;
-  });
-}
-
-int mercury_push_pull(mercury_job* job, uint32_t tensor, int priority, mercury_handle* out) {
-  return submit(job, SubmitOp::kPushPull, tensor, priority, out);
-}
-int mercury_push(mercury_job* job, uint32_t tensor, int priority, mercury_handle* out) {
-  return submit(job, SubmitOp::kPush, tensor, priority, out);
-}
-int mercury_pull(mercury_job* job, uint32_t tensor, int priority, mercury_handle* out) {
-  return submit(job, SubmitOp::kPull, tensor, priority, out);
-}
-
-int mercury_wait(mercury_job* job, mercury_handle handle, int timeout_ms) {
-  return with_job(job, [&](Context& context, Job& j) {
-    return result_of(context.wait(j, handle, timeout_ms));
-  });
-}
-
-int mercury_poll_sized(mercury_job* job, mercury_completion* out, size_t count, size_t size) {
-  return with_job(job, [&](Context& context, Job& j) {
-    if (!out && count > 0) return null_argument("out");
-    const Status fits = mercury::client::check_size<mercury_completion>(size, "mercury_completion");
-    if (!fits) return fail(fits.error());
-    return context.poll(j, out, count, size);
-  });
-}
-
-int mercury_set_callback(mercury_job* job, mercury_callback callback, void* user) {
-  return with_job(job, [&](Context& context, Job& j) {
-    context.set_callback(j, callback, user);
-    return 0;
-  });
-}
-
-int mercury_eventfd(mercury_job* job) {
-  return with_job(job, [&](Context& context, Job& j) {
-    auto fd = context.event_fd(j);
-    return fd ? *fd : fail(fd.error());
-  });
-}
-
-int mercury_job_get_stats(mercury_job* job, mercury_job_stats* out) {
-  return with_job(job, [&](Context& context, Job& j) {
-    if (!out) return null_argument("out");
-    const size_t size = out->size;
-    const Status fits = mercury::client::check_size<mercury_job_stats>(size, "mercury_job_stats");
-    if (!fits) return fail(fits.error());
-    mercury::client::write_sized(context.stats(j), out, size);
-    return 0;
-  });
-}
-
 const char* mercury_last_error(void) { return mercury::client::last_error(); }
+const char* mercury_strerror(int code) { return mercury::client::meaning_of(code); }
+
+int mercury_set_log(mercury_log log, void* user, int32_t level) {
+  return guarded([&] {
+    if (log && level != MERCURY_LOG_WARNING && level != MERCURY_LOG_INFO) {
+      return fail(Errc::kInvalidArgument, "there is no log level " + std::to_string(level));
+    }
+    mercury::client::set_log(log, user, level);
+    return 0;
+  });
+}
+
 const char* mercury_version(void) { return MERCURY_VERSION; }
+int mercury_version_number(void) { return MERCURY_VERSION_NUMBER; }
 
 }  // extern "C"

@@ -29,6 +29,7 @@ Operation* OperationTable::acquire() noexcept {
   } else {
     return nullptr;
   }
+  ++held_;
   Operation* operation = new (&slots_[index]) Operation{};
   operation->handle = ++last_serial_ << kSlotBits | index;
   operation->state = Operation::State::kInFlight;
@@ -36,6 +37,7 @@ Operation* OperationTable::acquire() noexcept {
 }
 
 void OperationTable::release(Operation& operation) noexcept {
+  --held_;
   operation.state = Operation::State::kFree;
   operation.handle = 0;
   operation.next = free_;

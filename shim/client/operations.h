@@ -21,6 +21,7 @@ inline constexpr uint32_t kNoOperation = ~uint32_t{0};
 struct Operation {
   enum class State : uint8_t { kFree, kInFlight, kDone };
   uint64_t handle = 0;
+  uint64_t user_data = 0;
   Job* job = nullptr;
   TensorIndex tensor;  // in the job's tensors
   Round round;
@@ -29,6 +30,8 @@ struct Operation {
   uint32_t next = kNoOperation;
   Errc status = Errc::kOk;
   SubmitOp op = SubmitOp::kPushPull;
+  uint8_t kind = 0;       // mercury_operation_kind, as it was asked for
+  bool internal = false;  // a barrier's: nobody but its waiter hears of it
   State state = State::kFree;
   bool waited_for = false;
   bool listed = false;  // in its job's list, for mercury_poll or the callback
@@ -45,7 +48,8 @@ class OperationTable {
  public:
   // kNoMemory.
   static Result<OperationTable> create();
-  bool has_room() const noexcept { return free_ != kNoOperation || used_ < kMaxOperations; }
+  // How many more can be acquired.
+  uint32_t room() const noexcept { return kMaxOperations - held_; }
   // Null: all are in flight, or completed and not collected.
   Operation* acquire() noexcept;
   void release(Operation& operation) noexcept;
@@ -76,6 +80,7 @@ class OperationTable {
   explicit OperationTable(Slots slots) : slots_(std::move(slots)) {}
 
   Slots slots_;
+  uint32_t held_ = 0;  // acquired and not released
   uint32_t used_ = 0;  // slots beyond were never given out
   uint32_t free_ = kNoOperation;
   uint64_t last_serial_ = 0;

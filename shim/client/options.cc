@@ -12,7 +12,9 @@ namespace {
 
 // Programs that were built with an older header have the members where these say: a new one goes
 // behind the last.
-static_assert(offsetof(mercury_job_options, size) == 0);
+static_assert(offsetof(mercury_attach_options, mode) == 8);
+static_assert(offsetof(mercury_attach_options, socket) == 16);
+static_assert(offsetof(mercury_attach_options, listen) == 24);
 static_assert(offsetof(mercury_job_options, name) == 8);
 static_assert(offsetof(mercury_job_options, secret) == 16);
 static_assert(offsetof(mercury_job_options, role) == 24);
@@ -20,20 +22,33 @@ static_assert(offsetof(mercury_job_options, rank) == 28);
 static_assert(offsetof(mercury_job_options, workers) == 32);
 static_assert(offsetof(mercury_job_options, servers) == 36);
 static_assert(offsetof(mercury_job_options, rendezvous) == 40);
-static_assert(offsetof(mercury_job_options, deterministic) == 48);
-static_assert(offsetof(mercury_job_options, fifo) == 52);
-static_assert(offsetof(mercury_job_options, weight) == 56);
-static_assert(offsetof(mercury_job_options, timeout_ms) == 60);
-static_assert(offsetof(mercury_job_options, rejoin_ms) == 64);
-static_assert(offsetof(mercury_job_options, quorum) == 68);
-static_assert(offsetof(mercury_job_options, patience_ms) == 72);
-static_assert(offsetof(mercury_job_options, policy) == 80);
-static_assert(offsetof(mercury_job_options, stall_timeout_ms) == 88);
+static_assert(offsetof(mercury_job_options, timeout_ms) == 48);
+static_assert(offsetof(mercury_job_options, deterministic) == 52);
+static_assert(offsetof(mercury_job_options, policy) == 56);
+static_assert(offsetof(mercury_job_options, weight) == 64);
+static_assert(offsetof(mercury_job_options, rejoin_ms) == 68);
+static_assert(offsetof(mercury_job_options, quorum) == 72);
+static_assert(offsetof(mercury_job_options, patience_ms) == 76);
+static_assert(offsetof(mercury_job_options, stall_timeout_ms) == 80);
+static_assert(offsetof(mercury_tensor_options, id) == 8);
+static_assert(offsetof(mercury_tensor_options, dtype) == 12);
+static_assert(offsetof(mercury_tensor_options, numel) == 16);
+static_assert(offsetof(mercury_tensor_options, op) == 24);
+static_assert(offsetof(mercury_tensor_options, priority) == 28);
+static_assert(offsetof(mercury_tensor_options, data) == 32);
+static_assert(offsetof(mercury_operation, kind) == 8);
+static_assert(offsetof(mercury_operation, tensor) == 12);
+static_assert(offsetof(mercury_operation, priority) == 16);
+static_assert(offsetof(mercury_operation, root) == 20);
+static_assert(offsetof(mercury_operation, user_data) == 24);
+static_assert(offsetof(mercury_operation, handle) == 32);
 static_assert(offsetof(mercury_completion, handle) == 8);
-static_assert(offsetof(mercury_completion, status) == 16);
-static_assert(offsetof(mercury_completion, tensor) == 20);
-static_assert(offsetof(mercury_completion, round) == 24);
-static_assert(offsetof(mercury_completion, user) == 32);
+static_assert(offsetof(mercury_completion, user_data) == 16);
+static_assert(offsetof(mercury_completion, status) == 24);
+static_assert(offsetof(mercury_completion, tensor) == 28);
+static_assert(offsetof(mercury_completion, round) == 32);
+static_assert(offsetof(mercury_completion, kind) == 36);
+static_assert(offsetof(mercury_completion, message) == 40);
 static_assert(offsetof(mercury_contributors, round) == 8);
 static_assert(offsetof(mercury_contributors, workers) == 12);
 static_assert(offsetof(mercury_contributors, in_all) == 16);
@@ -46,10 +61,10 @@ constexpr TermOption kTermOptions[] = {
     {"deterministic", &mercury_job_options::deterministic},
     {"policy", &mercury_job_options::policy},
     {"weight", &mercury_job_options::weight},
-    {"rejoin_ms", &mercury_job_options::rejoin_ms},
+    {"rejoin_ms", &mercury_job_options::rejoin_ms, INT32_MAX},
     {"quorum", &mercury_job_options::quorum},
     {"patience_ms", &mercury_job_options::patience_ms},
-    {"stall_timeout_ms", &mercury_job_options::stall_timeout_ms},
+    {"stall_timeout_ms", &mercury_job_options::stall_timeout_ms, 0},
 };
 
 Error out_of_range(const char* field, int value, int min, int max) {
@@ -68,7 +83,7 @@ Status check_count(const char* field, const char* variable, int value, int max) 
 }
 
 // A struct of an older header, of `size` bytes, may end before `member`.
-bool has_member(const mercury_job_options& in, size_t size, const int& member) {
+bool has_member(const mercury_job_options& in, size_t size, const int32_t& member) {
   const auto end = reinterpret_cast<const char*>(&member + 1) - reinterpret_cast<const char*>(&in);
   return size >= static_cast<size_t>(end);
 }
@@ -77,19 +92,49 @@ Error in_options(const std::string& what) {
   return Error(Errc::kInvalidArgument, "mercury_job_options." + what);
 }
 
+Result<int32_t> value_of(const TermOption& option, int32_t number) {
+  if (!option.for_ever) return number;
+  if (number == MERCURY_FOREVER) return *option.for_ever;
+  if (number != 0 || *option.for_ever != 0) return number;
+  return in_options(std::string(option.term) + " is 0, must be 1 or more, or MERCURY_FOREVER: " +
+                    find_term(option.term)->meaning);
+}
+
+// Elements follow each other at the size that the first one says, and all say the same.
+template <class T>
+Result<std::vector<T>> read_array(const T* array, size_t count, const char* name,
+                                  const char* type) {
+  std::vector<T> out;
+  if (count == 0) return out;
+  if (!array) return Error(Errc::kInvalidArgument, std::string(name) + " may not be NULL");
+  const size_t stride = array->size;
+  const auto* bytes = reinterpret_cast<const char*>(array);
+  for (size_t i = 0; i < count; ++i) {
+    Result<T> one = read_sized(reinterpret_cast<const T*>(bytes + i * stride), type);
+    if (!one) return one.error();
+    if (one->size != stride) {
+      return Error(Errc::kInvalidArgument,
+                   std::string(name) + ": elements of one array differ in `size`");
+    }
+    out.push_back(*one);
+  }
+  return out;
+}
+
 // `size` is the caller's.
 Result<JobTerms> read_terms(const mercury_job_options& in, size_t size) {
   JobTerms terms = preset_terms();
-  if (in.fifo != 0) terms.policy = attach::kFifoPolicy;
   for (const TermOption& option : kTermOptions) {
     const Term& term = *find_term(option.term);
     if (const auto* text = std::get_if<TermText>(&option.member)) {
       if (in.*(*text)) terms.*std::get<std::string JobTerms::*>(term.field) = in.*(*text);
       continue;
     }
-    const int& number = in.*std::get<TermNumber>(option.member);
+    const int32_t& number = in.*std::get<TermNumber>(option.member);
     if (!has_member(in, size, number)) continue;
-    if (Status set = set_number(term, number, terms); !set) return in_options(set.error().message);
+    const Result<int32_t> value = value_of(option, number);
+    if (!value) return value.error();
+    if (Status set = set_number(term, *value, terms); !set) return in_options(set.error().message);
   }
   const std::string wrong = contradiction(terms, static_cast<uint32_t>(in.workers));
   if (!wrong.empty()) return in_options(wrong);
@@ -106,29 +151,19 @@ std::span<const TermOption> term_options() { return kTermOptions; }
 void set_preset_terms(mercury_job_options& options) {
   for (const TermOption& option : kTermOptions) {
     if (const auto* number = std::get_if<TermNumber>(&option.member)) {
-      options.*(*number) = static_cast<int>(find_term(option.term)->preset);
+      options.*(*number) = static_cast<int32_t>(find_term(option.term)->preset);
     }
   }
 }
 
 Result<std::vector<mercury_tensor_options>> read_tensors(const mercury_tensor_options* tensors,
                                                          size_t count) {
-  std::vector<mercury_tensor_options> out;
-  if (count == 0) return out;
-  if (!tensors) return Error(Errc::kInvalidArgument, "tensors may not be NULL");
-  const size_t stride = tensors->size;
-  const auto* bytes = reinterpret_cast<const char*>(tensors);
-  out.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    const auto* element = reinterpret_cast<const mercury_tensor_options*>(bytes + i * stride);
-    Result<mercury_tensor_options> one = read_sized(element, "mercury_tensor_options");
-    if (!one) return one.error();
-    if (one->size != stride) {
-      return Error(Errc::kInvalidArgument, "tensor options of one array differ in `size`");
-    }
-    out.push_back(*one);
-  }
-  return out;
+  return read_array(tensors, count, "tensors", "mercury_tensor_options");
+}
+
+Result<std::vector<mercury_operation>> read_operations(const mercury_operation* operations,
+                                                       size_t count) {
+  return read_array(operations, count, "operations", "mercury_operation");
 }
 
 Result<attach::JobOpen> read_job(const mercury_job_options* options) {
@@ -145,8 +180,8 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
     return Error(Errc::kInvalidArgument,
                  "the secret is longer than " + std::to_string(attach::kMaxSecretBytes) + " bytes");
   }
-  const int role = raw_value(in->role);
-  if (role != MERCURY_WORKER && role != MERCURY_SERVER) {
+  const int32_t role = in->role;
+  if (role != MERCURY_ROLE_WORKER && role != MERCURY_ROLE_SERVER) {
     return Error(Errc::kInvalidArgument, "mercury_job_options.role is unknown");
   }
   const int max_workers = static_cast<int>(kMaxWorkers);
@@ -157,9 +192,11 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
   if (Status s = check_count("servers", "MERCURY_SERVERS", in->servers, max_servers); !s) {
     return s.error();
   }
-  const int members = role == MERCURY_WORKER ? in->workers : in->servers;
+  const int members = role == MERCURY_ROLE_WORKER ? in->workers : in->servers;
   if (in->rank < -1 || in->rank >= members) return out_of_range("rank", in->rank, -1, members - 1);
-  if (in->timeout_ms < 1) return out_of_range("timeout_ms", in->timeout_ms, 1, 0x7fffffff);
+  if (in->timeout_ms < 1 && in->timeout_ms != MERCURY_FOREVER) {
+    return out_of_range("timeout_ms", in->timeout_ms, 1, INT32_MAX);
+  }
   Result<JobTerms> terms = read_terms(*in, options->size);
   if (!terms) return terms.error();
   if (!in->rendezvous || !*in->rendezvous) {
@@ -170,12 +207,13 @@ Result<attach::JobOpen> read_job(const mercury_job_options* options) {
   Result<std::vector<Endpoint>> rendezvous = resolve_rendezvous(in->rendezvous);
   if (!rendezvous) return rendezvous.error();
   job.rendezvous = std::move(*rendezvous);
-  job.role = role == MERCURY_WORKER ? Role::kWorker : Role::kServer;
+  job.role = role == MERCURY_ROLE_WORKER ? Role::kWorker : Role::kServer;
   job.rank = in->rank;
   job.workers = static_cast<uint16_t>(in->workers);
   job.servers = static_cast<uint16_t>(in->servers);
   job.terms = std::move(*terms);
-  job.timeout_ms = static_cast<uint32_t>(in->timeout_ms);
+  job.timeout_ms = static_cast<uint32_t>(
+      in->timeout_ms == MERCURY_FOREVER ? INT32_MAX : in->timeout_ms);  // what a message carries
   return job;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -23,13 +24,16 @@ template <>
 inline constexpr size_t kFirstSize<mercury_attach_options> = offsetof(mercury_attach_options,
                                                                       socket);
 template <>
-inline constexpr size_t kFirstSize<mercury_job_options> = offsetof(mercury_job_options, rejoin_ms);
+inline constexpr size_t kFirstSize<mercury_job_options> = offsetof(mercury_job_options,
+                                                                   deterministic);
 template <>
 inline constexpr size_t kFirstSize<mercury_contributors> = offsetof(mercury_contributors, in_all);
 template <>
 inline constexpr size_t kFirstSize<mercury_job_stats> = offsetof(mercury_job_stats, bytes_pushed);
 template <>
 inline constexpr size_t kFirstSize<mercury_completion> = offsetof(mercury_completion, round);
+template <>
+inline constexpr size_t kFirstSize<mercury_operation> = offsetof(mercury_operation, user_data);
 
 // What no struct will ever be longer than: more is a `size` that nobody set.
 template <class T>
@@ -68,25 +72,32 @@ void write_sized(T value, void* out, size_t size) {
   std::memcpy(out, &value, value.size);
 }
 
-// C lets an enum hold any int; C++ may not even look at it as the enum.
-template <class Enum>
-int raw_value(const Enum& field) {
-  static_assert(sizeof(Enum) == sizeof(int));
-  int value;
-  std::memcpy(&value, &field, sizeof value);
-  return value;
+// What mercury_*_init does.
+template <class T>
+Status init_sized(T* out, size_t size, T defaults, const char* what) {
+  if (!out) return Error(Errc::kInvalidArgument, std::string(what) + " may not be NULL");
+  if (Status fits = check_size<T>(size, what); !fits) return fits;
+  defaults.size = size;
+  std::memset(out, 0, size);
+  std::memcpy(out, &defaults, std::min(size, sizeof defaults));
+  return {};
 }
 
 // An array whose elements have the caller's size.
 Result<std::vector<mercury_tensor_options>> read_tensors(const mercury_tensor_options* tensors,
                                                          size_t count);
-// The member of mercury_job_options in which a program says a term of its job. (`fifo` is an older
-// word for one policy.)
-using TermNumber = int mercury_job_options::*;
+// Of mercury_submit.
+Result<std::vector<mercury_operation>> read_operations(const mercury_operation* operations,
+                                                       size_t count);
+
+// The member of mercury_job_options in which a program says a term of its job.
+using TermNumber = int32_t mercury_job_options::*;
 using TermText = const char* mercury_job_options::*;
 struct TermOption {
   const char* term;
   std::variant<TermNumber, TermText> member;
+  // What MERCURY_FOREVER stands for, if it may be said. Where that is 0, no other word for it is.
+  std::optional<int32_t> for_ever = std::nullopt;
 };
 std::span<const TermOption> term_options();
 

@@ -18,7 +18,7 @@ constexpr uint64_t kGoodbyeNs = 200'000'000;
 
 }  // namespace
 
-Result<std::unique_ptr<EmbeddedHost>> EmbeddedHost::create(const Endpoint& listen) {
+Result<std::unique_ptr<EmbeddedHost>> EmbeddedHost::create(const Endpoint& listen, Notice notice) {
   auto counters = std::make_unique<Counters>();
   uring::UringConfig port_config;
   port_config.local = listen;
@@ -27,6 +27,7 @@ Result<std::unique_ptr<EmbeddedHost>> EmbeddedHost::create(const Endpoint& liste
   HostConfig config;
   config.policy.serve = false;
   config.policy.hold_unknown_ns = kHoldUnknownNs;
+  config.notice = std::move(notice);
   std::vector<HostOf<uring::UringPort>::Part> parts;
   parts.push_back({std::move(counters), std::move(*port)});
   std::unique_ptr<EmbeddedHost> embedded(new EmbeddedHost());

@@ -12,8 +12,9 @@ namespace mercury {
 
 class EmbeddedHost {
  public:
-  // `listen`: this program's address; port 0 = any. Errors: as UringPort::create.
-  static Result<std::unique_ptr<EmbeddedHost>> create(const Endpoint& listen);
+  // `listen`: this program's address; port 0 = any. `notice` takes lines for a log, on the control
+  // thread. Errors: as UringPort::create.
+  static Result<std::unique_ptr<EmbeddedHost>> create(const Endpoint& listen, Notice notice);
   // Closes all sessions (peers are told), then ends both threads.
   ~EmbeddedHost();
   EmbeddedHost(const EmbeddedHost&) = delete;

@@ -27,7 +27,8 @@ Result<OpenJob> to_open_job(const attach::JobOpen& request, std::vector<EngineCh
 }
 
 attach::JobOpened to_job_opened(const OpenedJob& opened) {
-  return {opened.slot.value, opened.rank, opened.workers, opened.servers, opened.chunk_bytes};
+  return {opened.slot.value, opened.rank,        opened.workers,
+          opened.servers,    opened.chunk_bytes, opened.server_features};
 }
 
 TensorDeclaration to_declaration(const attach::DeclaredTensor& tensor, std::byte* data) {

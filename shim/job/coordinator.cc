@@ -189,6 +189,7 @@ void Coordinator::send_roster() {
   copy_terms(SaidBy::kWorker, JobTerms(), roster.terms);
   roster.workers.resize(shape_->workers);
   roster.servers.resize(shape_->servers);
+  roster.server_features = ~uint32_t{0};
   size_t lanes = kMaxLanes;
   for (size_t i = 0; i < seats_.size(); ++i) {
     message::Join& member = seats_[i].join;
@@ -199,6 +200,7 @@ void Coordinator::send_roster() {
       keep_largest(member.terms, roster.terms);
     } else {
       roster.servers[rank] = {member.incarnation, member.lanes};
+      roster.server_features &= member.features;
       lanes = std::min(lanes, member.lanes.size());
     }
   }

@@ -70,7 +70,8 @@ struct OpenedJob {
   uint16_t rank = 0;
   uint16_t workers = 0;
   uint16_t servers = 0;
-  uint32_t chunk_bytes = 0;  // payload per frame that the job agreed on
+  uint32_t chunk_bytes = 0;      // payload per frame that the job agreed on
+  uint32_t server_features = 0;  // what all its servers know (kKnowsParts and the like)
 };
 
 struct TensorDeclaration {

@@ -42,7 +42,7 @@ void Member::own(ClientId owner, OpenReply reply) {
 }
 
 OpenedJob Member::opened() const {
-  return {slot_, rank_, spec_.workers, spec_.servers, chunk_bytes_};
+  return {slot_, rank_, spec_.workers, spec_.servers, chunk_bytes_, roster_.server_features};
 }
 
 std::string Member::who() const {
@@ -90,7 +90,9 @@ void Member::attach(LinkId control, uint64_t now_ns) {
   }
   join.served = served_;
   join.features = kKnowsPolicies | kKnowsStalls |
-                  (spec_.role == Role::kServer ? kKnowsLostWorkers | kKnowsEndings : 0);
+                  (spec_.role == Role::kServer
+                       ? kKnowsLostWorkers | kKnowsEndings | kKnowsReductions | kKnowsParts
+                       : 0);
   join.lanes = context_.host.lanes;
   join.rendezvous = spec_.rendezvous;
   context_.links.send(control_, join);

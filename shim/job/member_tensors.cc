@@ -28,7 +28,13 @@ Status Member::check(const std::vector<TensorDeclaration>& tensors) const {
       return Error(Errc::kInvalidArgument, name + ": no such element type or operation");
     }
     if (!applies(t.op, t.dtype)) {
-      return Error(Errc::kUnsupported, name + ": integers have sums, no averages");
+      return Error(Errc::kUnsupported, name + ": integers have no averages");
+    }
+    if (!is_old(t.dtype, t.op) && (roster_.server_features & kKnowsReductions) == 0) {
+      return Error(Errc::kVersionMismatch, name +
+                                               ": a server of the job is of a version that does "
+                                               "not know " +
+                                               name_of(t.dtype) + " " + name_of(t.op));
     }
   }
   if (tensors_.size() + tensors.size() > context_.policy.max_tensors) {

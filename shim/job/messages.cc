@@ -140,6 +140,7 @@ void put(Json& out, const message::Roster& m) {
   out["rank"] = m.rank;
   put_terms(out, m.terms, not_by_members);
   if (m.frame_bytes > 0) out["frame_bytes"] = m.frame_bytes;
+  if (m.server_features > 0) out["server_features"] = m.server_features;
   out["workers"] = Json::array();
   for (const auto& w : m.workers) {
     out["workers"].push_back({w.incarnation, to_json(std::vector{w.address})});
@@ -162,6 +163,7 @@ void get(MessageReader& in, message::Roster& m) {
   get_terms(in, m.terms, not_by_members);
   check_together(in, m.terms, kMaxWorkers);
   in.read_optional("frame_bytes", m.frame_bytes, 0, 65535);
+  in.read_optional("server_features", m.server_features, 0, kMax32);
   in.rows("workers", kMaxWorkers, [&](const Json& row) {
     get_member(in, row, 1, [&](uint32_t incarnation, std::vector<Endpoint> lanes) {
       m.workers.push_back({incarnation, lanes.front()});

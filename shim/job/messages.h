@@ -79,6 +79,7 @@ struct Roster {  // coordinator: all are there
   JobTerms terms;     // the job's, now; those that all members say are not in it
   uint16_t frame_bytes =
       0;  // to a worker that comes back: the UDP payload that its paths must carry
+  uint32_t server_features = 0;      // what all servers know (Join::features)
   std::vector<WorkerEntry> workers;  // by rank
   std::vector<ServerEntry> servers;  // by rank
   uint16_t lanes() const { return static_cast<uint16_t>(servers.front().lanes.size()); }

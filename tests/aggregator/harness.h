@@ -14,8 +14,8 @@ namespace mercury {
 
 using Bytes = std::vector<std::byte>;
 
-inline constexpr Dtype kAllTypes[] = {Dtype::kF32,  Dtype::kF64, Dtype::kF16,
-                                      Dtype::kBf16, Dtype::kI32, Dtype::kI64};
+inline constexpr Dtype kAllTypes[] = {Dtype::kF32, Dtype::kF64, Dtype::kF16, Dtype::kBf16,
+                                      Dtype::kI32, Dtype::kI64, Dtype::kI8,  Dtype::kU8};
 
 template <class T>
 Bytes bytes_of(const std::vector<T>& values) {

@@ -26,8 +26,8 @@ std::vector<const KernelSet*> available() {
   return sets;
 }
 
-const TypeKernels& of(const KernelSet* set, Dtype type) {
-  return set->types[static_cast<size_t>(type)];
+const TypeKernels& of(const KernelSet* set, Dtype type, ReduceOp op = ReduceOp::kSum) {
+  return set->types[aggregation::kernel_index(type, aggregation::merge_of(op))];
 }
 
 // A cache line more than needed, so that overruns show, and an aligned start.
@@ -77,12 +77,12 @@ TEST(Kernels, AreForcedByName) {
   EXPECT_TRUE(force_aggregation_kernel(chosen.c_str()));
 }
 
-TEST(Kernels, SumAnyLengthAndAlignmentAsTheReferenceDoes) {
+void check_any_length_and_alignment(ReduceOp op) {
   std::mt19937_64 random(1);
   for (const KernelSet* set : available()) {
     for (const Dtype type : kAllTypes) {
       const size_t size = size_of(type);
-      for (size_t elems = 0; elems <= 70; ++elems) {
+      for (size_t elems = 0; elems <= 140; ++elems) {
         SCOPED_TRACE(std::string(set->name) + " " + name_of(type) + " " + std::to_string(elems));
         std::vector<std::vector<std::byte>> payloads;
         for (int k = 0; k < 3; ++k) payloads.push_back(random_elements(random, type, elems));
@@ -93,22 +93,58 @@ TEST(Kernels, SumAnyLengthAndAlignmentAsTheReferenceDoes) {
           std::byte* wire = shifted.data() + (elems + k) % 4;
           if (elems > 0) std::memcpy(wire, payloads[k].data(), elems * size);
           if (k > 0) {
-            of(set, type).add(sum.data(), wire, elems);
+            of(set, type, op).add(sum.data(), wire, elems);
           } else if (of(set, type).widen != nullptr) {
             of(set, type).widen(sum.data(), wire, elems);
           } else {
             std::memcpy(sum.data(), wire, elems * size);
           }
         }
-        const uint32_t divisor = of(set, type).finish == nullptr || elems % 2 == 0 ? 1 : 3;
+        const bool divides = op == ReduceOp::kSum && elems % 2 != 0;
+        const uint32_t divisor = of(set, type).finish != nullptr && divides ? 3 : 1;
         if (of(set, type).finish != nullptr) of(set, type).finish(sum.data(), elems, divisor);
         if (elems > 0) {
-          const std::vector<std::byte> expected = reference::sum_of(type, payloads, divisor);
+          const std::vector<std::byte> expected = reference::sum_of(type, payloads, divisor, op);
           EXPECT_EQ(std::memcmp(sum.data(), expected.data(), expected.size()), 0);
         }
         for (size_t i = elems * aggregation::accumulator_bytes(type); i < sum.bytes; ++i) {
           ASSERT_EQ(sum.data()[i], std::byte{0x5a}) << "wrote beyond the end";
         }
+      }
+    }
+  }
+}
+
+TEST(Kernels, SumAnyLengthAndAlignmentAsTheReferenceDoes) {
+  check_any_length_and_alignment(ReduceOp::kSum);
+}
+TEST(Kernels, TakeTheLeastAsTheReferenceDoes) { check_any_length_and_alignment(ReduceOp::kMin); }
+TEST(Kernels, TakeTheGreatestAsTheReferenceDoes) { check_any_length_and_alignment(ReduceOp::kMax); }
+
+// The least of random elements, of which many are special, is the same whoever comes first.
+TEST(Kernels, NoOrderChangesTheLeastOrTheGreatest) {
+  std::mt19937_64 random(3);
+  for (const KernelSet* set : available()) {
+    for (const Dtype type : kAllTypes) {
+      for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+        SCOPED_TRACE(std::string(set->name) + " " + name_of(type) + " " + name_of(op));
+        constexpr size_t kElems = 3000;
+        const Bytes a = random_elements(random, type, kElems);
+        const Bytes b = random_elements(random, type, kElems);
+        std::vector<Bytes> results;
+        for (const auto& [first, second] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+          Accumulator sum(kElems * aggregation::accumulator_bytes(type));
+          const TypeKernels& kernels = of(set, type, op);
+          if (kernels.widen != nullptr) {
+            kernels.widen(sum.data(), first->data(), kElems);
+          } else {
+            std::memcpy(sum.data(), first->data(), first->size());
+          }
+          kernels.add(sum.data(), second->data(), kElems);
+          if (kernels.finish != nullptr) kernels.finish(sum.data(), kElems, 1);
+          results.emplace_back(sum.data(), sum.data() + a.size());
+        }
+        EXPECT_EQ(results[0], results[1]);
       }
     }
   }

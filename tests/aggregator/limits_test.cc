@@ -44,9 +44,9 @@ TEST(AggregatorLimits, ImpossibleTensorsAreRefused) {
   EXPECT_EQ(code([](T& t) { t.chunk_count = 4; }), Errc::kInvalidArgument);
   EXPECT_EQ(code([](T& t) { t.first_chunk = 1; }), Errc::kInvalidArgument);
   EXPECT_EQ(code([](T& t) { t.first_chunk = 0xffffffff; }), Errc::kInvalidArgument);
-  EXPECT_EQ(code([](T& t) { t.dtype = static_cast<Dtype>(6); }), Errc::kInvalidArgument);
-  EXPECT_EQ(code([](T& t) { t.op = static_cast<ReduceOp>(2); }), Errc::kInvalidArgument);
-  for (const Dtype type : {Dtype::kI32, Dtype::kI64}) {
+  EXPECT_EQ(code([](T& t) { t.dtype = static_cast<Dtype>(8); }), Errc::kInvalidArgument);
+  EXPECT_EQ(code([](T& t) { t.op = static_cast<ReduceOp>(4); }), Errc::kInvalidArgument);
+  for (const Dtype type : {Dtype::kI32, Dtype::kI64, Dtype::kI8, Dtype::kU8}) {
     EXPECT_EQ(code([&](T& t) { t.dtype = type, t.op = ReduceOp::kAverage; }), Errc::kUnsupported);
   }
   EXPECT_EQ(bench.aggregator.memory_bytes(), 0U);

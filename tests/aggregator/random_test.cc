@@ -35,14 +35,14 @@ class World {
         type_(type),
         workers_(1 + pick(5)),
         deterministic_(pick(2) == 0),
-        average_(type != Dtype::kI32 && type != Dtype::kI64 && pick(3) == 0),
+        op_(pick_op()),
+        lacunae_(pick(2) == 0),
         first_round_(pick(2) == 0 ? 1 : 0xfffffff8),
         numel_(1 + pick(90)),
         chunk_elems_(1 + pick(40)),
         bench_(static_cast<uint16_t>(workers_), deterministic_) {
     chunks_.resize((numel_ + chunk_elems_ - 1) / chunk_elems_);
-    bench_.add_tensor(numel_, chunk_elems_, type, average_ ? ReduceOp::kAverage : ReduceOp::kSum,
-                      first_round_);
+    bench_.add_tensor(numel_, chunk_elems_, type, op_, first_round_);
     for (uint32_t w = 0; w < workers_; ++w) incarnations_.push_back(incarnation_of(w));
     steps_.assign(workers_, 0);
     for (uint32_t w = 0; w < workers_; ++w) send_round(w);
@@ -60,6 +60,10 @@ class World {
   }
 
  private:
+  ReduceOp pick_op() {
+    const auto op = static_cast<ReduceOp>(pick(kReduceOpCount));
+    return applies(op, type_) ? op : ReduceOp::kSum;
+  }
   uint32_t pick(uint64_t below) { return static_cast<uint32_t>(random_() % below); }
 
   // Mostly of the last rounds, sometimes as old as anything.
@@ -77,6 +81,7 @@ class World {
     for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
       Bytes elements(elems_of(chunk) * size_of(type_));
       for (std::byte& byte : elements) byte = static_cast<std::byte>(random_());
+      if (lacunae_ && pick(3) == 0) elements.clear();
       current_[worker].push_back(
           {worker, incarnations_[worker], steps_[worker], chunk, std::move(elements)});
     }
@@ -92,13 +97,13 @@ class World {
     incarnations_[worker] += 100000;
     ASSERT_TRUE(bench_.aggregator.set_incarnation(kJob, Rank(static_cast<uint16_t>(worker)),
                                                   incarnations_[worker]));
-    const bool in_order =
-        deterministic_ && type_ != Dtype::kI32 && type_ != Dtype::kI64 && workers_ > 2;
+    const bool added = op_ == ReduceOp::kSum || op_ == ReduceOp::kAverage;
+    const bool in_order = deterministic_ && !is_integer(type_) && added && workers_ > 2;
     for (ModelChunk& chunk : chunks_) {
       if (!chunk.in.contains(worker)) continue;
-      uint32_t added = 0;
-      while (chunk.in.contains(added)) ++added;
-      const bool alone = in_order && worker > added;  // it was kept apart
+      uint32_t turn = 0;
+      while (chunk.in.contains(turn)) ++turn;
+      const bool alone = in_order && worker > turn;  // it was kept apart
       std::erase_if(chunk.in, [&](uint32_t w) { return !alone || w == worker; });
       std::erase_if(chunk.order, [&](const Message& m) { return !alone || m.worker == worker; });
     }
@@ -132,7 +137,10 @@ class World {
     Contribution c =
         Bench::contribution(message.worker, first_round_ + message.step, message.chunk, elements);
     c.incarnation = message.incarnation;
-    if (damage) elements[pick(elements.size())] ^= static_cast<std::byte>(1 << pick(8));
+    if (damage && elements.empty()) c.payload_crc ^= 1U << pick(32);
+    if (damage && !elements.empty()) {
+      elements[pick(elements.size())] ^= static_cast<std::byte>(1 << pick(8));
+    }
     const PushVerdict verdict = expected(message, damage);
     ASSERT_EQ(bench_.aggregator.push(c).verdict, verdict);
     ModelChunk& chunk = chunks_[message.chunk];
@@ -144,15 +152,24 @@ class World {
     check_results(message.chunk);
   }
 
+  // Of those who had elements.
+  Bytes result_of(const std::vector<Bytes>& payloads, uint32_t chunk) const {
+    if (payloads.empty()) return Bytes(elems_of(chunk) * size_of(type_));
+    if (workers_ == 1) return payloads[0];
+    const auto divisor = static_cast<uint32_t>(op_ == ReduceOp::kAverage ? payloads.size() : 1);
+    return reference::sum_of(type_, payloads, divisor, op_);
+  }
+
   void complete(ModelChunk& chunk) {
     if (deterministic_) {
       std::sort(chunk.order.begin(), chunk.order.end(),
                 [](const Message& a, const Message& b) { return a.worker < b.worker; });
     }
     std::vector<Bytes> payloads;
-    for (const Message& message : chunk.order) payloads.push_back(message.elements);
-    chunk.results[chunk.steps_done++] =
-        workers_ == 1 ? payloads[0] : reference::sum_of(type_, payloads, average_ ? workers_ : 1);
+    for (const Message& message : chunk.order) {
+      if (!message.elements.empty()) payloads.push_back(message.elements);
+    }
+    chunk.results[chunk.steps_done++] = result_of(payloads, chunk.order.front().chunk);
     chunk.in.clear();
     chunk.order.clear();
   }
@@ -177,7 +194,8 @@ class World {
   Dtype type_;
   uint32_t workers_;
   bool deterministic_;
-  bool average_;
+  ReduceOp op_;
+  bool lacunae_;  // workers contribute nothing at times
   uint32_t first_round_;
   uint32_t numel_;
   uint32_t chunk_elems_;

@@ -70,6 +70,8 @@ struct FloatArithmetic {
   using Sum = Number;
   static Sum widen(Wire value) { return value; }
   static Sum add(Sum a, Sum b) { return a + b; }
+  static bool less(Sum a, Sum b) { return a < b || (a == b && std::signbit(a)); }
+  static bool is_nan(Sum a) { return std::isnan(a); }
   static Wire finish(Sum sum, uint32_t divisor) {
     const Sum value = divisor == 1 ? sum : sum / static_cast<Sum>(divisor);
     return std::isnan(value) ? std::numeric_limits<Number>::quiet_NaN() : value;
@@ -86,6 +88,8 @@ struct HalfArithmetic {
   using Sum = float;
   static Sum widen(Wire value) { return static_cast<float>(half_value(value, kFormat)); }
   static Sum add(Sum a, Sum b) { return a + b; }
+  static bool less(Sum a, Sum b) { return a < b || (a == b && std::signbit(a)); }
+  static bool is_nan(Sum a) { return std::isnan(a); }
   static Wire finish(Sum sum, uint32_t divisor) {
     return nearest_half(divisor == 1 ? sum : sum / static_cast<float>(divisor), kFormat);
   }
@@ -95,23 +99,39 @@ struct Arithmetic<Dtype::kF16> : HalfArithmetic<kF16Format> {};
 template <>
 struct Arithmetic<Dtype::kBf16> : HalfArithmetic<kBf16Format> {};
 
-template <class Number>
+template <class Number, class Compared>
 struct IntegerArithmetic {
   using Wire = Number;
   using Sum = Number;
   static Sum widen(Wire value) { return value; }
-  static Sum add(Sum a, Sum b) { return a + b; }
+  static Sum add(Sum a, Sum b) { return static_cast<Sum>(a + b); }
+  static bool less(Sum a, Sum b) { return static_cast<Compared>(a) < static_cast<Compared>(b); }
+  static bool is_nan(Sum) { return false; }
   static Wire finish(Sum sum, uint32_t) { return sum; }
 };
 template <>
-struct Arithmetic<Dtype::kI32> : IntegerArithmetic<uint32_t> {};
+struct Arithmetic<Dtype::kI32> : IntegerArithmetic<uint32_t, int32_t> {};
 template <>
-struct Arithmetic<Dtype::kI64> : IntegerArithmetic<uint64_t> {};
+struct Arithmetic<Dtype::kI64> : IntegerArithmetic<uint64_t, int64_t> {};
+template <>
+struct Arithmetic<Dtype::kI8> : IntegerArithmetic<uint8_t, int8_t> {};
+template <>
+struct Arithmetic<Dtype::kU8> : IntegerArithmetic<uint8_t, uint8_t> {};
 
-// The sum of `payloads`, added in that order.
+// What two contributions become.
 template <Dtype kType>
-std::vector<std::byte> sum_of(const std::vector<std::vector<std::byte>>& payloads,
-                              uint32_t divisor) {
+auto merged(ReduceOp op, typename Arithmetic<kType>::Sum a, typename Arithmetic<kType>::Sum b) {
+  using A = Arithmetic<kType>;
+  if (op != ReduceOp::kMin && op != ReduceOp::kMax) return A::add(a, b);
+  if (A::is_nan(a)) return a;
+  if (A::is_nan(b)) return b;
+  return A::less(a, b) == (op == ReduceOp::kMin) ? a : b;
+}
+
+// The sum of `payloads`, added in that order; or the least or the greatest of them.
+template <Dtype kType>
+std::vector<std::byte> sum_of(const std::vector<std::vector<std::byte>>& payloads, uint32_t divisor,
+                              ReduceOp op) {
   using A = Arithmetic<kType>;
   using Wire = typename A::Wire;
   std::vector<std::byte> out(payloads.front().size());
@@ -120,7 +140,7 @@ std::vector<std::byte> sum_of(const std::vector<std::vector<std::byte>>& payload
     for (size_t k = 0; k < payloads.size(); ++k) {
       Wire wire;
       std::memcpy(&wire, payloads[k].data() + at, sizeof wire);
-      sum = k == 0 ? A::widen(wire) : A::add(sum, A::widen(wire));
+      sum = k == 0 ? A::widen(wire) : merged<kType>(op, sum, A::widen(wire));
     }
     const Wire result = A::finish(sum, divisor);
     std::memcpy(out.data() + at, &result, sizeof result);
@@ -142,6 +162,10 @@ auto with_type(Dtype type, F f) {
       return f.template operator()<Dtype::kI32>();
     case Dtype::kI64:
       return f.template operator()<Dtype::kI64>();
+    case Dtype::kI8:
+      return f.template operator()<Dtype::kI8>();
+    case Dtype::kU8:
+      return f.template operator()<Dtype::kU8>();
     case Dtype::kF32:
       break;
   }
@@ -150,8 +174,8 @@ auto with_type(Dtype type, F f) {
 
 inline std::vector<std::byte> sum_of(Dtype type,
                                      const std::vector<std::vector<std::byte>>& payloads,
-                                     uint32_t divisor) {
-  return with_type(type, [&]<Dtype kType>() { return sum_of<kType>(payloads, divisor); });
+                                     uint32_t divisor, ReduceOp op = ReduceOp::kSum) {
+  return with_type(type, [&]<Dtype kType>() { return sum_of<kType>(payloads, divisor, op); });
 }
 
 }  // namespace mercury::reference

@@ -28,16 +28,15 @@ class AttachOptions(ctypes.Structure):
 class JobOptions(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("name", ctypes.c_char_p), ("secret", ctypes.c_char_p),
                 ("role", ctypes.c_int), ("rank", ctypes.c_int), ("workers", ctypes.c_int),
-                ("servers", ctypes.c_int), ("rendezvous", ctypes.c_char_p),
-                ("deterministic", ctypes.c_int), ("fifo", ctypes.c_int), ("weight", ctypes.c_int),
-                ("timeout_ms", ctypes.c_int), ("rejoin_ms", ctypes.c_int),
-                ("quorum", ctypes.c_int), ("patience_ms", ctypes.c_int),
-                ("policy", ctypes.c_char_p), ("stall_timeout_ms", ctypes.c_int)]
+                ("servers", ctypes.c_int), ("rendezvous", ctypes.c_char_p), ("timeout_ms", ctypes.c_int),
+                ("deterministic", ctypes.c_int), ("policy", ctypes.c_char_p), ("weight", ctypes.c_int),
+                ("rejoin_ms", ctypes.c_int), ("quorum", ctypes.c_int), ("patience_ms", ctypes.c_int),
+                ("stall_timeout_ms", ctypes.c_int)]
 
 
 class TensorOptions(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("id", ctypes.c_uint32), ("numel", ctypes.c_uint64),
-                ("dtype", ctypes.c_int), ("op", ctypes.c_int), ("priority", ctypes.c_uint16),
+    _fields_ = [("size", ctypes.c_size_t), ("id", ctypes.c_uint32), ("dtype", ctypes.c_int),
+                ("numel", ctypes.c_uint64), ("op", ctypes.c_int), ("priority", ctypes.c_int),
                 ("data", ctypes.c_void_p)]
 
 
@@ -63,7 +62,7 @@ class Worker:
 
     def open(self, **named):
         options = JobOptions()
-        self.mercury.mercury_job_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
+        self.mercury.mercury_job_options_init(ctypes.byref(options), ctypes.sizeof(options))
         for key, value in named.items():
             setattr(options, key, value.encode() if isinstance(value, str) else value)
         self.workers = options.workers
@@ -72,7 +71,7 @@ class Worker:
         if code != 0:
             return self.answer(code)
         self.job = job
-        self.rank = self.mercury.mercury_job_rank(job)
+        self.rank = self.mercury.mercury_job_get_rank(job)
         return self.answer(0, rank=self.rank)
 
     def declare(self, tensors):
@@ -89,7 +88,7 @@ class Worker:
         code = self.mercury.mercury_declare(self.job, options, ctypes.c_size_t(len(tensors)))
         for tensor, *_ in tensors if code == 0 else ():
             first = ctypes.c_uint32()
-            self.mercury.mercury_tensor_round(self.job, ctypes.c_uint32(tensor), ctypes.byref(first))
+            self.mercury.mercury_tensor_get_round(self.job, ctypes.c_uint32(tensor), ctypes.byref(first))
             self.rounds[tensor] = first.value - 1  # one that takes a lost worker's place begins later
         return self.answer(code)
 

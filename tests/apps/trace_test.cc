@@ -98,7 +98,7 @@ TEST(Trace, RefusesRowsThatAreNotRows) {
   EXPECT_EQ(error("1,\"b\",1,f32,0,0,0\n"),
             "m.csv:3: a quote: quoting is not supported, and no field needs it");
   EXPECT_EQ(error("1,b,1,float,0,0,0\n"),
-            "m.csv:3: unknown dtype 'float': one of f32, f64, f16, bf16, i32, i64");
+            "m.csv:3: unknown dtype 'float': one of f32, f64, f16, bf16, i32, i64, i8, u8");
   EXPECT_EQ(error("1,a,1,f32,0,0,0\n"), "m.csv:3: tensor 'a' stands in line 2 already");
   for (const std::string& name :
        {std::string(), std::string("a b"), std::string("a;b"), std::string("a\0b", 3),

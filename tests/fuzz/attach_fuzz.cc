@@ -293,9 +293,10 @@ class Hostile {
   void submit(Input& record) {
     if (!attached_->connected() || attached_->channel() == nullptr) return;
     for (size_t count = 1 + record.byte() % 4; count > 0; --count) {
-      (void)attached_->channel()->submit({static_cast<SubmitOp>(1 + record.byte() % 3),
-                                          record.byte(), record.byte() % 4U,
-                                          TensorId(record.byte() % 16U), record.take<uint32_t>()});
+      (void)attached_->channel()->submit(
+          {static_cast<SubmitOp>(1 + record.byte() % static_cast<uint8_t>(kLastSubmitOp)),
+           record.byte(), record.byte() % 4U, TensorId(record.byte() % 16U),
+           record.take<uint32_t>()});
     }
     Completion ignored;
     if (record.flag()) attached_->channel()->pop(ignored);

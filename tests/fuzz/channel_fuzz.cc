@@ -24,6 +24,8 @@
 namespace mercury::fuzz {
 namespace {
 
+constexpr auto kOps = static_cast<uint8_t>(kLastSubmitOp);
+
 constexpr size_t kMostRecords = 512;
 
 int copy_of(int fd) { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); }
@@ -138,7 +140,7 @@ class Harness {
 
  private:
   void submit(Input& record) {
-    const Submission s{static_cast<SubmitOp>(1 + record.byte() % 3), record.take<uint16_t>(),
+    const Submission s{static_cast<SubmitOp>(1 + record.byte() % kOps), record.take<uint16_t>(),
                        record.take<uint32_t>(), TensorId(record.take<uint32_t>() >> 1),
                        record.take<uint64_t>()};
     if (client_->submit(s) && honest_) submitted_.push_back(s);
@@ -156,9 +158,8 @@ class Harness {
         return;
       }
       ++popped_;
-      must(
-          got.op >= SubmitOp::kPush && got.op <= SubmitOp::kPushPull && got.tensor.value >> 31 == 0,
-          "an invalid submission was taken");
+      must(got.op >= SubmitOp::kPush && got.op <= kLastSubmitOp && got.tensor.value >> 31 == 0,
+           "an invalid submission was taken");
       if (!honest_) continue;
       must(!submitted_.empty(), "a submission came from nowhere");
       const Submission& sent = submitted_.front();

@@ -25,7 +25,7 @@ EXCEPTIONS = {
     'a program of this tree': 'mercuryctl',
     'Linux': 'DEFER_TASKRUN IP_PMTUDISC_OMIT MAX_TCP_KEEPIDLE PIPE_BUF SCHED_FLAG_RESET_ON_FORK SCM_MAX_FD SENDMSG_ZC '
              'SINGLE_ISSUER TCP_CA_NAME_MAX TCP_CLOSE TPACKET2_HDRLEN UDP_MAX_SEGMENTS XDP_PACKET_HEADROOM '
-             'local_address mem_max rem_address sched_attr user_data',
+             'local_address mem_max rem_address sched_attr',
     'the C library': 'closefrom readdir',
     'systemd': 'RootDirectory SYSLOG_IDENTIFIER',
     'DPDK': 'net_af_xdp0',

@@ -91,7 +91,7 @@ int main(void) {
   unsigned int major, minor, patch;
   hg_return_t got = HG_Version_get(&major, &minor, &patch);
   mercury_job_options options;
-  mercury_job_options_init(&options);
+  mercury_job_options_init(&options, sizeof options);
   printf("%%d %%u %%d %%s\\n", got == HG_SUCCESS, major, options.rank, mercury_version());
   return 0;
 }

@@ -114,8 +114,10 @@ TEST(AttachCodec, RefusesFieldsOutOfRange) {
   EXPECT_TRUE(refused(tensor([](DeclaredTensor& t) { t.id = 0x80000000; })));
   EXPECT_TRUE(refused(tensor([](DeclaredTensor& t) { t.numel = 0; })));
   EXPECT_TRUE(refused(tensor([](DeclaredTensor& t) { t.numel = ~uint64_t{0} / 4; })));
-  EXPECT_TRUE(refused(tensor([](DeclaredTensor& t) { t.dtype = static_cast<Dtype>(6); })));
-  EXPECT_TRUE(refused(tensor([](DeclaredTensor& t) { t.op = static_cast<ReduceOp>(2); })));
+  EXPECT_TRUE(
+      refused(tensor([](DeclaredTensor& t) { t.dtype = static_cast<Dtype>(kDtypeCount); })));
+  EXPECT_TRUE(
+      refused(tensor([](DeclaredTensor& t) { t.op = static_cast<ReduceOp>(kReduceOpCount); })));
   EXPECT_TRUE(refused(tensor([](DeclaredTensor& t) { t.offset_bytes = 4; })));
   EXPECT_TRUE(refused(RegionAdd{1, 0}));
   EXPECT_TRUE(refused(RegionAdd{1, kMaxRegionBytes + 1}));

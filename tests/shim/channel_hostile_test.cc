@@ -50,7 +50,7 @@ class ChannelHostile : public testing::Test {
 };
 
 TEST_F(ChannelHostile, AnUnknownOperationBreaksTheChannel) {
-  write(0, 4, 0);
+  write(0, static_cast<uint64_t>(kLastSubmitOp) + 1, 0);
   expect_broken_for_ever();
 }
 TEST_F(ChannelHostile, OperationZeroBreaksTheChannel) {

@@ -90,7 +90,7 @@ class ClientCopy : public ClientTest {
     std::fill(other_, other_ + kNumel, 2.0F);
     mercury_handle handle = 0;
     ASSERT_EQ(mercury_push_pull(job_, kOther, 0, &handle), 0) << mercury_last_error();
-    EXPECT_EQ(mercury_wait(job_, handle, kForever), 0);
+    EXPECT_EQ(mercury_wait(job_, handle, MERCURY_FOREVER), 0);
     expect_all(other_, 2.0F * kWorkers);
     ASSERT_EQ(mercury_push_pull(job_, kOther, 0, nullptr), 0);
     collect(kOther);
@@ -104,7 +104,8 @@ class ClientCopy : public ClientTest {
   void collect(uint32_t tensor) {
     mercury_completion done{};
     int n = 0;
-    while ((n = mercury_poll(job_, &done, 1)) == 0) std::this_thread::yield();
+    while ((n = mercury_poll(job_, &done, 1, sizeof(mercury_completion))) == 0)
+      std::this_thread::yield();
     EXPECT_EQ(n, 1);
     EXPECT_EQ(done.tensor, tensor);
     EXPECT_EQ(done.status, 0);
@@ -132,19 +133,19 @@ TEST_F(ClientCopy, OthersGoOnWhileAPushCopies) {
   expect_that_others_go_on();
   EXPECT_NE(std::string(mercury_last_error()), "");
   uint32_t round = 0;
-  EXPECT_EQ(mercury_tensor_round(job_, kSticky, &round), 0);
+  EXPECT_EQ(mercury_tensor_get_round(job_, kSticky, &round), 0);
   EXPECT_EQ(round, 1U) << "not pushed yet";
   sticky_.let_go();
   pusher.join();
   ASSERT_EQ(pushed, 0);
-  EXPECT_EQ(mercury_wait(job_, handle, kForever), 0);
+  EXPECT_EQ(mercury_wait(job_, handle, MERCURY_FOREVER), 0);
   expect_all(sticky_.data(), 5.0F * kWorkers);
 }
 
 TEST_F(ClientCopy, OthersGoOnWhileAWaiterTakesASum) {
   const mercury_handle handle = complete_sticky();
   int waited = 1;
-  std::thread waiter([&] { waited = mercury_wait(job_, handle, kForever); });
+  std::thread waiter([&] { waited = mercury_wait(job_, handle, MERCURY_FOREVER); });
   sticky_.until_a_thread_sticks();
   expect_that_others_go_on();
   sticky_.let_go();
@@ -154,7 +155,7 @@ TEST_F(ClientCopy, OthersGoOnWhileAWaiterTakesASum) {
 }
 
 TEST_F(ClientCopy, OthersGoOnWhileAPollerTakesASum) {
-  const int fd = mercury_eventfd(job_);
+  const int fd = mercury_job_get_fd(job_);
   ASSERT_GE(fd, 0);
   complete_sticky();
   std::thread poller([&] { collect(kSticky); });
@@ -180,12 +181,12 @@ TEST_F(ClientCopy, OthersGoOnWhileASumIsTakenForACallback) {
       ++s->others;
     }
   };
-  ASSERT_EQ(mercury_set_callback(job_, callback, &seen), 0);
+  ASSERT_EQ(mercury_job_set_callback(job_, callback, &seen), 0);
   const mercury_handle handle = complete_sticky();
-  std::thread waiter([&] { EXPECT_EQ(mercury_wait(job_, handle, kForever), 0); });
+  std::thread waiter([&] { EXPECT_EQ(mercury_wait(job_, handle, MERCURY_FOREVER), 0); });
   sticky_.until_a_thread_sticks();
   ASSERT_EQ(mercury_push_pull(job_, kOther, 0, nullptr), 0);
-  while (seen.others == 0) EXPECT_EQ(mercury_poll(job_, nullptr, 0), 0);
+  while (seen.others == 0) EXPECT_EQ(mercury_poll(job_, nullptr, 0, sizeof(mercury_completion)), 0);
   EXPECT_EQ(seen.sum, 0.0F);
   sticky_.let_go();
   waiter.join();
@@ -205,7 +206,7 @@ TEST_F(ClientCopy, ClosingWaitsForAPushThatCopies) {
   mercury_handle handle = 0;
   int rc = 0;
   while ((rc = mercury_push_pull(job_, kOther, 0, &handle)) != -ESHUTDOWN) {
-    if (rc == 0) rc = mercury_wait(job_, handle, kForever);
+    if (rc == 0) rc = mercury_wait(job_, handle, MERCURY_FOREVER);
     // Closing had not begun; when it has before the wait, the handle is gone.
     ASSERT_TRUE(rc == 0 || rc == -ESHUTDOWN || rc == -ENOENT) << rc;
   }
@@ -233,7 +234,7 @@ TEST_F(ClientCopy, APushWhoseJobFailsMeanwhileSaysSo) {
   daemon_->fail_jobs(Errc::kPeerLeft, "worker 2 has left");
   mercury_handle handle = 0;
   ASSERT_EQ(mercury_push_pull(job_, kOther, 0, &handle), 0);
-  EXPECT_EQ(mercury_wait(job_, handle, kForever), -ECONNRESET);
+  EXPECT_EQ(mercury_wait(job_, handle, MERCURY_FOREVER), -ECONNRESET);
   sticky_.let_go();
   pusher.join();
   EXPECT_EQ(pushed, -ECONNRESET);

@@ -21,8 +21,9 @@ static_assert(!std::is_copy_constructible_v<Buffer<float>> &&
 static_assert(std::is_copy_constructible_v<Tensor> && std::is_copy_constructible_v<Handle>);
 
 Expected<Context> embedded() {
-  mercury_attach_options options = MERCURY_ATTACH_OPTIONS_INIT;
-  options.mode = MERCURY_EMBEDDED;
+  mercury_attach_options options;
+  mercury_attach_options_init(&options, sizeof options);
+  options.mode = MERCURY_MODE_EMBEDDED;
   return Context::attach(&options);
 }
 
@@ -37,10 +38,10 @@ class ClientCpp : public ::testing::Test {
     server_ = std::thread([this] {
       Expected<Context> context = embedded();
       mercury_job_options options = options_;
-      options.role = MERCURY_SERVER;
+      options.role = MERCURY_ROLE_SERVER;
       Expected<Job> job = context->open_job(options);
       ASSERT_TRUE(job) << job.status().message();
-      const Status ended = job->wait();
+      const Status ended = job->wait_end();
       EXPECT_TRUE(ended) << ended.message();
     });
   }
@@ -54,7 +55,7 @@ class ClientCpp : public ::testing::Test {
 TEST_F(ClientCpp, ExchangesEveryWay) {
   Expected<Context> context = embedded();
   ASSERT_TRUE(context) << context.status().message();
-  EXPECT_EQ(context->mode(), MERCURY_EMBEDDED);
+  EXPECT_EQ(context->mode(), MERCURY_MODE_EMBEDDED);
   Expected<Buffer<double>> buffer = context->alloc<double>(1000);
   ASSERT_TRUE(buffer);
   EXPECT_EQ(buffer->size(), 1000U);
@@ -63,7 +64,8 @@ TEST_F(ClientCpp, ExchangesEveryWay) {
   ASSERT_TRUE(job) << job.status().message();
   EXPECT_EQ(job->rank(), 0);
   EXPECT_EQ(job->workers(), 1);
-  Expected<Tensor> tensor = job->declare(4, buffer->data(), buffer->size(), 2, MERCURY_AVERAGE);
+  Expected<Tensor> tensor =
+      job->declare(4, buffer->data(), buffer->size(), 2, MERCURY_REDUCE_AVERAGE);
   ASSERT_TRUE(tensor) << tensor.status().message();
   EXPECT_EQ(tensor->id(), 4U);
   (*buffer)[999] = 2.5;
@@ -98,12 +100,12 @@ TEST_F(ClientCpp, TypesWithoutANameAndManyAtOnce) {
   ASSERT_TRUE(halves);
   Expected<Job> job = context->open_job(options_);
   ASSERT_TRUE(job) << job.status().message();
-  const Expected<Tensor> half = job->declare(1, halves->data(), 32, MERCURY_BF16, 9);
+  const Expected<Tensor> half = job->declare(1, halves->data(), 32, MERCURY_DTYPE_BF16, 9);
   ASSERT_TRUE(half) << half.status().message();
   (*halves)[31] = 0x3f80;  // 1.0
   std::vector<mercury_tensor_options> more{
-      testing::tensor_options(2, halves->data() + 32, 16, MERCURY_F16),
-      testing::tensor_options(3, halves->data() + 48, 16, MERCURY_F16)};
+      testing::tensor_options(2, halves->data() + 32, 16, MERCURY_DTYPE_F16),
+      testing::tensor_options(3, halves->data() + 48, 16, MERCURY_DTYPE_F16)};
   EXPECT_TRUE(job->declare(more));
   const Status twice = job->declare(more);
   EXPECT_EQ(twice.code(), -EEXIST);
@@ -119,7 +121,7 @@ TEST_F(ClientCpp, PollsCallsBackAndHasADescriptor) {
   ASSERT_TRUE(job) << job.status().message();
   const Expected<Tensor> tensor = job->declare(1, buffer->data(), 10);
   ASSERT_TRUE(tensor);
-  const Expected<int> fd = job->event_fd();
+  const Expected<int> fd = job->fd();
   ASSERT_TRUE(fd) << fd.status().message();
   ASSERT_TRUE(tensor->push_pull());
   std::vector<mercury_completion> all;
@@ -172,8 +174,9 @@ TEST_F(ClientCpp, OwnersMoveAndEndWhatTheyOwn) {
 }
 
 TEST(ClientCppErrors, AreValues) {
-  mercury_attach_options options = MERCURY_ATTACH_OPTIONS_INIT;
-  options.mode = MERCURY_DAEMON;
+  mercury_attach_options options;
+  mercury_attach_options_init(&options, sizeof options);
+  options.mode = MERCURY_MODE_DAEMON;
   options.socket = "/nowhere/stackd.sock";
   const Expected<Context> none = Context::attach(&options);
   EXPECT_FALSE(none);
@@ -192,7 +195,7 @@ TEST(ClientCppErrors, AreValues) {
   EXPECT_EQ(from_env.status().code(), -EINVAL);
   EXPECT_EQ(from_env.status().message(), "MERCURY_ROLE='chief': must be worker or server");
   ::setenv("MERCURY_ROLE", "server", 1);
-  EXPECT_EQ(job_options_from_env()->role, MERCURY_SERVER);
+  EXPECT_EQ(job_options_from_env()->role, MERCURY_ROLE_SERVER);
   ::unsetenv("MERCURY_ROLE");
 }
 

@@ -27,6 +27,7 @@ class TestDaemon {
  public:
   struct Options {
     uint32_t engines = 2;
+    uint32_t features = kKnowsReductions | kKnowsParts;
     ChannelGeometry geometry;
     uint64_t max_region_bytes = uint64_t{1} << 30;
     uint32_t minor = attach::kAbiMinor;
@@ -242,7 +243,8 @@ class TestDaemon {
     const auto slot = static_cast<uint16_t>(next_slot_++);
     client.jobs[slot].open = m;
     const auto rank = static_cast<uint16_t>(std::max(m.rank, 0));
-    reply(client, sequence, attach::JobOpened{slot, rank, m.workers, m.servers, 1400});
+    reply(client, sequence,
+          attach::JobOpened{slot, rank, m.workers, m.servers, 1400, options_.features});
   }
   void serve(Client& client, uint32_t sequence, const attach::Declare& m, attach::Packet&) {
     for (const attach::DeclaredTensor& t : m.tensors) {

@@ -12,13 +12,13 @@
 
 namespace mercury::testing {
 
-inline constexpr int kForever = -1;
 inline constexpr int kGenerousMs = 10'000;
 
 inline mercury_context* attach_to(const TestDaemon& daemon) {
-  mercury_attach_options options = MERCURY_ATTACH_OPTIONS_INIT;
+  mercury_attach_options options;
+  mercury_attach_options_init(&options, sizeof options);
   const std::string path = daemon.path();
-  options.mode = MERCURY_DAEMON;
+  options.mode = MERCURY_MODE_DAEMON;
   options.socket = path.c_str();
   mercury_context* context = nullptr;
   EXPECT_EQ(mercury_attach(&options, &context), 0) << mercury_last_error();
@@ -27,7 +27,7 @@ inline mercury_context* attach_to(const TestDaemon& daemon) {
 
 inline mercury_job_options job_options(int workers = 3) {
   mercury_job_options options;
-  mercury_job_options_init(&options);
+  mercury_job_options_init(&options, sizeof options);
   options.name = "test";
   options.workers = workers;
   options.servers = 1;
@@ -40,7 +40,7 @@ inline mercury_tensor_options tensor_options(uint32_t id, float* data, size_t nu
   options.size = sizeof options;
   options.id = id;
   options.numel = numel;
-  options.dtype = MERCURY_F32;
+  options.dtype = MERCURY_DTYPE_F32;
   options.priority = 5;
   options.data = data;
   return options;

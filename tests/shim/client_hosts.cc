@@ -102,8 +102,9 @@ void StackDaemon::end(int signal) {
 }
 
 mercury_context* attach_daemon(const std::string& socket) {
-  mercury_attach_options options = MERCURY_ATTACH_OPTIONS_INIT;
-  options.mode = MERCURY_DAEMON;
+  mercury_attach_options options;
+  mercury_attach_options_init(&options, sizeof options);
+  options.mode = MERCURY_MODE_DAEMON;
   options.socket = socket.c_str();
   mercury_context* context = nullptr;
   EXPECT_EQ(mercury_attach(&options, &context), 0) << mercury_last_error();
@@ -111,8 +112,9 @@ mercury_context* attach_daemon(const std::string& socket) {
 }
 
 mercury_context* attach_embedded(const std::string& listen) {
-  mercury_attach_options options = MERCURY_ATTACH_OPTIONS_INIT;
-  options.mode = MERCURY_EMBEDDED;
+  mercury_attach_options options;
+  mercury_attach_options_init(&options, sizeof options);
+  options.mode = MERCURY_MODE_EMBEDDED;
   options.listen = listen.c_str();
   mercury_context* context = nullptr;
   EXPECT_EQ(mercury_attach(&options, &context), 0) << mercury_last_error();
@@ -149,7 +151,7 @@ mercury_context* RealJob::attach(int rank) const {
 
 mercury_job_options RealJob::member_options() const {
   mercury_job_options open;
-  mercury_job_options_init(&open);
+  mercury_job_options_init(&open, sizeof open);
   open.name = options_.name.c_str();
   if (!options_.secret.empty()) open.secret = options_.secret.c_str();
   open.workers = options_.workers;
@@ -162,12 +164,12 @@ mercury_job_options RealJob::member_options() const {
 void RealJob::serve(const std::string& name, int rank) {
   mercury_job_options open = member_options();
   open.name = name.c_str();
-  open.role = MERCURY_SERVER;
+  open.role = MERCURY_ROLE_SERVER;
   open.rank = rank;
   mercury_job* job = nullptr;
   EXPECT_EQ(mercury_job_open(server_contexts_[static_cast<size_t>(rank)], &open, &job), 0)
       << mercury_last_error();
-  const int result = mercury_job_wait(job, -1);
+  const int result = mercury_job_wait_end(job, MERCURY_FOREVER);
   {
     const std::lock_guard lock(mutex_);
     server_results_.push_back(result);
@@ -230,8 +232,8 @@ mercury_tensor_options tensor_options(uint32_t id, void* data, size_t numel, mer
   return options;
 }
 
-void* declare(RealJob& job, int rank, uint32_t id, size_t numel, mercury_dtype dtype, mercury_op op,
-              uint16_t priority) {
+void* declare(RealJob& job, int rank, uint32_t id, size_t numel, mercury_dtype dtype,
+              mercury_reduce_op op, uint16_t priority) {
   void* memory = nullptr;
   EXPECT_EQ(mercury_alloc(job.context(rank), numel * 8, &memory), 0) << mercury_last_error();
   mercury_tensor_options options = tensor_options(id, memory, numel, dtype);
@@ -244,8 +246,8 @@ void* declare(RealJob& job, int rank, uint32_t id, size_t numel, mercury_dtype d
 std::vector<float*> declare_everywhere(RealJob& job, uint32_t id, size_t numel, uint16_t priority) {
   std::vector<float*> memories(static_cast<size_t>(job.workers()));
   job.each_worker([&](int rank) {
-    memories[static_cast<size_t>(rank)] =
-        static_cast<float*>(declare(job, rank, id, numel, MERCURY_F32, MERCURY_SUM, priority));
+    memories[static_cast<size_t>(rank)] = static_cast<float*>(
+        declare(job, rank, id, numel, MERCURY_DTYPE_F32, MERCURY_REDUCE_SUM, priority));
   });
   return memories;
 }

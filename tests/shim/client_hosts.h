@@ -85,7 +85,8 @@ class RealJob {
   std::vector<mercury_job*> open_again(const std::string& name);
   void close(int rank);
   void detach(int rank);
-  // Joins the servers, if they are in this process: what mercury_job_wait said to each.
+  void forget(int rank) { jobs_[static_cast<size_t>(rank)] = nullptr; }  // the test has closed it
+  // Joins the servers, if they are in this process: what mercury_job_wait_end said to each.
   std::vector<int> server_results();
 
   void expect_servers_end(int status) { servers_end_with_ = status; }
@@ -110,13 +111,14 @@ class RealJob {
 };
 
 // Memory for tensor `id` of worker `rank`, declared.
-void* declare(RealJob& job, int rank, uint32_t id, size_t numel, mercury_dtype dtype = MERCURY_F32,
-              mercury_op op = MERCURY_SUM, uint16_t priority = 5);
+void* declare(RealJob& job, int rank, uint32_t id, size_t numel,
+              mercury_dtype dtype = MERCURY_DTYPE_F32, mercury_reduce_op op = MERCURY_REDUCE_SUM,
+              uint16_t priority = 5);
 // The same on all workers: their memories by rank, of floats.
 std::vector<float*> declare_everywhere(RealJob& job, uint32_t id, size_t numel,
                                        uint16_t priority = 5);
 mercury_tensor_options tensor_options(uint32_t id, void* data, size_t numel,
-                                      mercury_dtype dtype = MERCURY_F32);
+                                      mercury_dtype dtype = MERCURY_DTYPE_F32);
 
 mercury_handle push_pull(mercury_job* job, uint32_t tensor);
 

@@ -47,8 +47,9 @@ void exchange_at(RealJob& job, mercury_job* first, mercury_job* second, uint32_t
     std::fill(mine, mine + numel, static_cast<float>(round));
     std::fill(other, other + numel, 10.0F);
     const mercury_handle handle = push_pull(second, id);
-    ASSERT_EQ(mercury_wait(first, push_pull(first, id), -1), 0) << mercury_last_error();
-    ASSERT_EQ(mercury_wait(second, handle, -1), 0) << mercury_last_error();
+    ASSERT_EQ(mercury_wait(first, push_pull(first, id), MERCURY_FOREVER), 0)
+        << mercury_last_error();
+    ASSERT_EQ(mercury_wait(second, handle, MERCURY_FOREVER), 0) << mercury_last_error();
     for (size_t i = 0; i < numel; ++i) {
       ASSERT_EQ(mine[i], static_cast<float>(10 + round)) << name_of(job.engines());
     }
@@ -112,7 +113,7 @@ TEST_P(RealEnds, MemoryInUseIsNotFreed) {
   EXPECT_TRUE(said({"a declared tensor lies in the memory"}));
   data[1][99] = 5;
   push_pull(job.job(1), 1);
-  EXPECT_EQ(mercury_wait(job.job(0), handle, -1), 0);
+  EXPECT_EQ(mercury_wait(job.job(0), handle, MERCURY_FOREVER), 0);
   EXPECT_EQ(data[0][99], 5);
   EXPECT_EQ(mercury_free(job.context(0), data[0] + 1), -ENOENT) << "not where it begins";
   job.close(0);
@@ -129,21 +130,21 @@ TEST_P(RealEnds, WrongHandlesAreNotFound) {
   const mercury_handle handle = push_pull(job.job(0), 1);
   for (const mercury_handle wrong : {handle + 1, handle + (1 << 16), handle ^ ~uint64_t{0},
                                      mercury_handle{0}, mercury_handle{65535}}) {
-    EXPECT_EQ(mercury_wait(job.job(0), wrong, -1), -ENOENT);
+    EXPECT_EQ(mercury_wait(job.job(0), wrong, MERCURY_FOREVER), -ENOENT);
     EXPECT_TRUE(said({"no such operation"}));
   }
-  EXPECT_EQ(mercury_wait(others[0], handle, -1), -ENOENT) << "another job's";
-  EXPECT_EQ(mercury_wait(job.job(1), handle, -1), -ENOENT) << "another context's";
+  EXPECT_EQ(mercury_wait(others[0], handle, MERCURY_FOREVER), -ENOENT) << "another job's";
+  EXPECT_EQ(mercury_wait(job.job(1), handle, MERCURY_FOREVER), -ENOENT) << "another context's";
   push_pull(job.job(1), 1);
-  EXPECT_EQ(mercury_wait(job.job(0), handle, -1), 0);
-  EXPECT_EQ(mercury_wait(job.job(0), handle, -1), -ENOENT) << "collected";
+  EXPECT_EQ(mercury_wait(job.job(0), handle, MERCURY_FOREVER), 0);
+  EXPECT_EQ(mercury_wait(job.job(0), handle, MERCURY_FOREVER), -ENOENT) << "collected";
   EXPECT_EQ(mercury_push_pull(others[0], 1, 0, nullptr), -ENOENT) << "another job's tensor";
   EXPECT_TRUE(said({"tensor 1 is not declared"}));
   EXPECT_EQ(mercury_push(job.job(0), 1, 70'000, nullptr), -EINVAL);
   EXPECT_TRUE(said({"0 to 65535"}));
   EXPECT_EQ(mercury_pull(job.job(0), 1, 0, nullptr), -EINVAL);
   EXPECT_TRUE(said({"a pull must follow a push"}));
-  EXPECT_EQ(mercury_job_wait(job.job(0), 0), -ETIMEDOUT);
+  EXPECT_EQ(mercury_job_wait_end(job.job(0), 0), -ETIMEDOUT);
   EXPECT_TRUE(said({"still running"}));
   for (mercury_job* other : others) mercury_job_close(other);
 }
@@ -194,8 +195,8 @@ TEST_P(RealEnds, NullArgumentsOfAContextAreNamed) {
   expect_refusals(rows);
   EXPECT_EQ(mercury_free(context, nullptr), 0) << "as free(3)";
   mercury_detach(nullptr);
-  mercury_job_options_init(nullptr);
-  EXPECT_EQ(mercury_mode_of(nullptr), MERCURY_AUTO);
+  EXPECT_EQ(mercury_job_options_init(nullptr, sizeof options), -EINVAL);
+  EXPECT_EQ(mercury_context_get_mode(nullptr), MERCURY_MODE_AUTO);
 }
 
 TEST_P(RealEnds, NullArgumentsOfAJobAreNamed) {
@@ -206,30 +207,36 @@ TEST_P(RealEnds, NullArgumentsOfAJobAreNamed) {
   uint32_t round = 0;
   mercury_completion done{};
   const RefusedCall rows[] = {
-      {"job", [&] { return mercury_job_rank(nullptr); }},
-      {"job", [&] { return mercury_job_workers(nullptr); }},
-      {"job", [&] { return mercury_job_wait(nullptr, 0); }},
+      {"job", [&] { return mercury_job_get_rank(nullptr); }},
+      {"job", [&] { return mercury_job_get_workers(nullptr); }},
+      {"job", [&] { return mercury_job_get_servers(nullptr); }},
+      {"job", [&] { return mercury_job_get_status(nullptr, nullptr, 0); }},
+      {"text", [&] { return mercury_job_get_status(open, nullptr, 1); }},
+      {"job", [&] { return mercury_submit(nullptr, nullptr, 0); }},
+      {"operations", [&] { return mercury_submit(open, nullptr, 1); }},
+      {"job", [&] { return mercury_wait_all(nullptr, 0); }},
+      {"job", [&] { return mercury_job_wait_end(nullptr, 0); }},
       {"job", [&] { return mercury_declare(nullptr, &tensor, 1); }},
       {"tensors", [&] { return mercury_declare(open, nullptr, 1); }},
       {"data", [&] { return mercury_declare(open, &tensor, 1); }},
       {"job", [&] { return mercury_push_pull(nullptr, 1, 0, nullptr); }},
       {"job", [&] { return mercury_push(nullptr, 1, 0, nullptr); }},
       {"job", [&] { return mercury_pull(nullptr, 1, 0, nullptr); }},
-      {"job", [&] { return mercury_tensor_round(nullptr, 1, &round); }},
-      {"out", [&] { return mercury_tensor_round(open, 1, nullptr); }},
+      {"job", [&] { return mercury_tensor_get_round(nullptr, 1, &round); }},
+      {"out", [&] { return mercury_tensor_get_round(open, 1, nullptr); }},
       {"job", [&] { return mercury_wait(nullptr, 1, 0); }},
-      {"job", [&] { return mercury_poll(nullptr, &done, 1); }},
-      {"out", [&] { return mercury_poll(open, nullptr, 1); }},
-      {"job", [&] { return mercury_set_callback(nullptr, nullptr, nullptr); }},
-      {"job", [&] { return mercury_eventfd(nullptr); }},
+      {"job", [&] { return mercury_poll(nullptr, &done, 1, sizeof(mercury_completion)); }},
+      {"out", [&] { return mercury_poll(open, nullptr, 1, sizeof(mercury_completion)); }},
+      {"job", [&] { return mercury_job_set_callback(nullptr, nullptr, nullptr); }},
+      {"job", [&] { return mercury_job_get_fd(nullptr); }},
       {"job", [&] { return mercury_job_get_stats(nullptr, &no_size); }},
       {"out", [&] { return mercury_job_get_stats(open, nullptr); }},
       {"size", [&] { return mercury_job_get_stats(open, &no_size); }},
   };
   expect_refusals(rows);
   EXPECT_EQ(mercury_declare(open, nullptr, 0), 0);
-  EXPECT_EQ(mercury_poll(open, nullptr, 0), 0);
-  EXPECT_EQ(mercury_tensor_round(open, 1, &round), -ENOENT);
+  EXPECT_EQ(mercury_poll(open, nullptr, 0, sizeof(mercury_completion)), 0);
+  EXPECT_EQ(mercury_tensor_get_round(open, 1, &round), -ENOENT);
   mercury_job_close(nullptr);
 }
 
@@ -271,7 +278,8 @@ TEST_P(RealEnds, MembersThatDoNotFitAreRefusedAndTheJobGoesOn) {
   mercury_detach(context);
   data[0][0] = data[1][0] = 4;
   push_pull(job.job(1), 1);
-  EXPECT_EQ(mercury_wait(job.job(0), push_pull(job.job(0), 1), -1), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_wait(job.job(0), push_pull(job.job(0), 1), MERCURY_FOREVER), 0)
+      << mercury_last_error();
   EXPECT_EQ(data[0][0], 8);
 }
 
@@ -285,7 +293,7 @@ TEST_P(RealEnds, SizesAndRanksMustFitWhoIsThere) {
   std::string missing;
   int present_result = 0;
   mercury_job_options server = present;
-  server.role = MERCURY_SERVER;
+  server.role = MERCURY_ROLE_SERVER;
   mercury_context* server_context =
       GetParam() == Engines::kEmbedded ? running.server_context(0) : nullptr;
   int server_result = -ETIME;
@@ -322,11 +330,11 @@ TEST_P(RealEnds, DeclarationsOfAllWorkersMustAgree) {
   ASSERT_EQ(mercury_alloc(job.context(1), 4096, &memory), 0);
   EXPECT_EQ(declare_at(job.job(1), 7, memory, 101), -EPROTOTYPE);
   EXPECT_TRUE(said({"tensor 7", "100", "101"}));
-  mercury_tensor_options options = tensor_options(7, memory, 100, MERCURY_I32);
+  mercury_tensor_options options = tensor_options(7, memory, 100, MERCURY_DTYPE_I32);
   EXPECT_EQ(mercury_declare(job.job(1), &options, 1), -EPROTOTYPE);
   EXPECT_TRUE(said({"tensor 7", "i32", "f32"}));
   options = tensor_options(7, memory, 100);
-  options.op = MERCURY_AVERAGE;
+  options.op = MERCURY_REDUCE_AVERAGE;
   EXPECT_EQ(mercury_declare(job.job(1), &options, 1), -EPROTOTYPE);
   EXPECT_TRUE(said({"tensor 7", "average"}));
   EXPECT_EQ(mercury_free(job.context(1), memory), 0) << "no tensor lies in it";
@@ -334,7 +342,8 @@ TEST_P(RealEnds, DeclarationsOfAllWorkersMustAgree) {
   auto* right = static_cast<float*>(declare(job, 1, 7, 100));
   right[99] = 6;
   push_pull(job.job(0), 7);
-  EXPECT_EQ(mercury_wait(job.job(1), push_pull(job.job(1), 7), -1), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_wait(job.job(1), push_pull(job.job(1), 7), MERCURY_FOREVER), 0)
+      << mercury_last_error();
   EXPECT_EQ(right[99], 6);
 }
 
@@ -342,7 +351,7 @@ TEST(RealDaemon, KnowsOnlyItsJobs) {
   StackDaemon daemon(fresh_address(), "[jobs]\nopen = false\n");
   mercury_context* context = attach_daemon(daemon.socket());
   mercury_job_options options;
-  mercury_job_options_init(&options);
+  mercury_job_options_init(&options, sizeof options);
   const std::string rendezvous = daemon.address() + ":17470";
   options.name = "stranger";
   options.workers = options.servers = 1;
@@ -366,8 +375,9 @@ TEST(RealDaemon, TellsAProgramTooManyWhichLimitItMet) {
   StackDaemon daemon(fresh_address(), "max_programs = 1\n");
   mercury_context* first = attach_daemon(daemon.socket());
   const std::string socket = daemon.socket();
-  mercury_attach_options options = MERCURY_ATTACH_OPTIONS_INIT;
-  options.mode = MERCURY_DAEMON;
+  mercury_attach_options options;
+  mercury_attach_options_init(&options, sizeof options);
+  options.mode = MERCURY_MODE_DAEMON;
   options.socket = socket.c_str();
   mercury_context* second = nullptr;
   for (int i = 0; i < 50; ++i) {
@@ -391,11 +401,13 @@ TEST_P(RealEnds, ClosingEndsWhatIsInFlightAndThePeersHearOfIt) {
   declare_everywhere(job, 2, 100);
   const mercury_handle waited = push_pull(job.job(0), 1);
   push_pull(job.job(0), 2);
-  std::thread waiter([&] { EXPECT_EQ(mercury_wait(job.job(0), waited, -1), -ESHUTDOWN); });
-  std::thread member([&] { EXPECT_EQ(mercury_job_wait(job.job(0), -1), -ESHUTDOWN); });
+  std::thread waiter(
+      [&] { EXPECT_EQ(mercury_wait(job.job(0), waited, MERCURY_FOREVER), -ESHUTDOWN); });
+  std::thread member(
+      [&] { EXPECT_EQ(mercury_job_wait_end(job.job(0), MERCURY_FOREVER), -ESHUTDOWN); });
   while (mercury_wait(job.job(0), waited, 0) != -EBUSY) std::this_thread::yield();
   // Until `member` is inside, too: its call must not come after the end.
-  EXPECT_EQ(mercury_job_wait(job.job(0), 200), -ETIMEDOUT);
+  EXPECT_EQ(mercury_job_wait_end(job.job(0), 200), -ETIMEDOUT);
   job.close(0);
   waiter.join();
   member.join();
@@ -404,11 +416,11 @@ TEST_P(RealEnds, ClosingEndsWhatIsInFlightAndThePeersHearOfIt) {
   job.expect_servers_end(-ECONNRESET);
   declare(job, 1, 3, 100);
   const mercury_handle lonely = push_pull(job.job(1), 3);
-  EXPECT_EQ(mercury_wait(job.job(1), lonely, -1), -ECONNRESET);
+  EXPECT_EQ(mercury_wait(job.job(1), lonely, MERCURY_FOREVER), -ECONNRESET);
   EXPECT_TRUE(said({"tensor 3", "worker 0", "left"}));
   EXPECT_EQ(mercury_push_pull(job.job(1), 3, 0, nullptr), -ECONNRESET);
   EXPECT_TRUE(said({"the job has failed", "worker 0"}));
-  EXPECT_EQ(mercury_job_wait(job.job(1), -1), -ECONNRESET);
+  EXPECT_EQ(mercury_job_wait_end(job.job(1), MERCURY_FOREVER), -ECONNRESET);
 }
 
 TEST_P(RealEnds, WhatWasPushedBeforeAPeerLeftCanStillBePulled) {
@@ -418,17 +430,17 @@ TEST_P(RealEnds, WhatWasPushedBeforeAPeerLeftCanStillBePulled) {
   const mercury_handle both = push_pull(job.job(0), 1);
   mercury_handle pushed = 0;
   ASSERT_EQ(mercury_push(job.job(1), 1, 0, &pushed), 0) << mercury_last_error();
-  EXPECT_EQ(mercury_wait(job.job(0), both, -1), 0) << mercury_last_error();
-  EXPECT_EQ(mercury_wait(job.job(1), pushed, -1), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_wait(job.job(0), both, MERCURY_FOREVER), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_wait(job.job(1), pushed, MERCURY_FOREVER), 0) << mercury_last_error();
   job.close(0);
   job.expect_servers_end(-ECONNRESET);
   const mercury_handle lonely = push_pull(job.job(1), 2);
-  EXPECT_EQ(mercury_wait(job.job(1), lonely, -1), -ECONNRESET);
+  EXPECT_EQ(mercury_wait(job.job(1), lonely, MERCURY_FOREVER), -ECONNRESET);
   EXPECT_EQ(mercury_push_pull(job.job(1), 2, 0, nullptr), -ECONNRESET);
   // Tensor 1's round has both contributions.
   mercury_handle pulled = 0;
   ASSERT_EQ(mercury_pull(job.job(1), 1, 0, &pulled), 0) << mercury_last_error();
-  EXPECT_EQ(mercury_wait(job.job(1), pulled, -1), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_wait(job.job(1), pulled, MERCURY_FOREVER), 0) << mercury_last_error();
   EXPECT_EQ(mercury_pull(job.job(1), 1, 0, nullptr), -ECONNRESET);
 }
 
@@ -437,7 +449,7 @@ TEST_P(RealEnds, DetachingClosesEverything) {
   declare_everywhere(job, 1, 100);
   const std::vector<mercury_job*> others = job.open_again("other");
   push_pull(job.job(0), 1);
-  ASSERT_GE(mercury_eventfd(others[0]), 0) << mercury_last_error();
+  ASSERT_GE(mercury_job_get_fd(others[0]), 0) << mercury_last_error();
   job.detach(0);
   mercury_job_close(others[1]);
 }
@@ -459,10 +471,12 @@ TEST_P(RealEnds, AForkedChildIsInertAndTheParentGoesOn) {
     const mercury_tensor_options tensor = tensor_options(9, data[0], 1);
     for (const int rc :
          {mercury_push_pull(job.job(0), 1, 0, nullptr), mercury_push(job.job(0), 1, 0, nullptr),
-          mercury_pull(job.job(0), 1, 0, nullptr), mercury_wait(job.job(0), handle, -1),
-          mercury_poll(job.job(0), &done, 1), mercury_eventfd(job.job(0)),
-          mercury_job_wait(job.job(0), -1), mercury_declare(job.job(0), &tensor, 1),
-          mercury_set_callback(job.job(0), nullptr, nullptr),
+          mercury_pull(job.job(0), 1, 0, nullptr),
+          mercury_wait(job.job(0), handle, MERCURY_FOREVER),
+          mercury_poll(job.job(0), &done, 1, sizeof(mercury_completion)),
+          mercury_job_get_fd(job.job(0)), mercury_job_wait_end(job.job(0), MERCURY_FOREVER),
+          mercury_declare(job.job(0), &tensor, 1),
+          mercury_job_set_callback(job.job(0), nullptr, nullptr),
           mercury_job_get_stats(job.job(0), &stats), mercury_alloc(job.context(0), 1, &memory),
           mercury_free(job.context(0), data[0]), mercury_register(job.context(0), &done, 1),
           mercury_deregister(job.context(0), &done),
@@ -487,7 +501,7 @@ TEST_P(RealEnds, AForkedChildIsInertAndTheParentGoesOn) {
   EXPECT_EQ(WEXITSTATUS(status), 0) << "calls that were not refused";
   data[1][0] = 3;
   push_pull(job.job(1), 1);
-  EXPECT_EQ(mercury_wait(job.job(0), handle, -1), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_wait(job.job(0), handle, MERCURY_FOREVER), 0) << mercury_last_error();
   EXPECT_EQ(data[0][0], 3);
 }
 
@@ -515,9 +529,9 @@ constexpr char kImpatient[] = "[session]\npeer_timeout = \"500ms\"\n";
 TEST(RealEmbedded, SaysWhenDescriptorsRunOut) {
   const std::string rendezvous = fresh_address() + ":7470";
   mercury_job_options options;
-  mercury_job_options_init(&options);
+  mercury_job_options_init(&options, sizeof options);
   options.name = "few";
-  options.role = MERCURY_SERVER;
+  options.role = MERCURY_ROLE_SERVER;
   options.workers = options.servers = 1;
   options.rank = 0;
   options.rendezvous = rendezvous.c_str();
@@ -532,8 +546,9 @@ TEST(RealEmbedded, SaysWhenDescriptorsRunOut) {
     rlimit few = old;
     few.rlim_cur = static_cast<rlim_t>(first + more);
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-    mercury_attach_options attach = MERCURY_ATTACH_OPTIONS_INIT;
-    attach.mode = MERCURY_EMBEDDED;
+    mercury_attach_options attach;
+    mercury_attach_options_init(&attach, sizeof attach);
+    attach.mode = MERCURY_MODE_EMBEDDED;
     mercury_context* context = nullptr;
     mercury_job* job = nullptr;
     int code = mercury_attach(&attach, &context);
@@ -560,12 +575,12 @@ TEST(RealDaemon, WhoseEndIsToldToItsPrograms) {
   declare_everywhere(job, 1, 100);
   const mercury_handle handle = push_pull(job.job(0), 1);
   job.daemon(0).kill();
-  EXPECT_EQ(mercury_wait(job.job(0), handle, -1), -EPIPE);
+  EXPECT_EQ(mercury_wait(job.job(0), handle, MERCURY_FOREVER), -EPIPE);
   EXPECT_EQ(mercury_push_pull(job.job(0), 1, 0, nullptr), -EPIPE);
   void* memory = nullptr;
   EXPECT_EQ(mercury_alloc(job.context(0), 1U << 30, &memory), -EPIPE);
   EXPECT_TRUE(said({"mercury-stackd has gone"}));
-  EXPECT_EQ(mercury_job_wait(job.job(0), -1), -EPIPE);
+  EXPECT_EQ(mercury_job_wait_end(job.job(0), MERCURY_FOREVER), -EPIPE);
 }
 
 TEST(RealDaemon, WhoseHostIsSilentIsNamedToThePeers) {
@@ -575,7 +590,7 @@ TEST(RealDaemon, WhoseHostIsSilentIsNamedToThePeers) {
   declare_everywhere(job, 1, 100);
   const mercury_handle handle = push_pull(job.job(0), 1);
   job.daemon(1).kill();
-  EXPECT_EQ(mercury_wait(job.job(0), handle, -1), -EHOSTDOWN) << mercury_last_error();
+  EXPECT_EQ(mercury_wait(job.job(0), handle, MERCURY_FOREVER), -EHOSTDOWN) << mercury_last_error();
   EXPECT_TRUE(said({"tensor 1", job.daemon(1).address().c_str()}));
 }
 

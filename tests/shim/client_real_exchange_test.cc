@@ -63,18 +63,20 @@ struct Element {
   double (*get)(const void*);
 };
 constexpr Element kElements[] = {
-    {"f32", MERCURY_F32, 4, put<float>, get<float>},
-    {"f64", MERCURY_F64, 8, put<double>, get<double>},
-    {"f16", MERCURY_F16, 2, put_f16, get_f16},
-    {"bf16", MERCURY_BF16, 2, put_bf16, get_bf16},
-    {"i32", MERCURY_I32, 4, put<int32_t>, get<int32_t>},
-    {"i64", MERCURY_I64, 8, put<int64_t>, get<int64_t>},
+    {"f32", MERCURY_DTYPE_F32, 4, put<float>, get<float>},
+    {"f64", MERCURY_DTYPE_F64, 8, put<double>, get<double>},
+    {"f16", MERCURY_DTYPE_F16, 2, put_f16, get_f16},
+    {"bf16", MERCURY_DTYPE_BF16, 2, put_bf16, get_bf16},
+    {"i32", MERCURY_DTYPE_I32, 4, put<int32_t>, get<int32_t>},
+    {"i64", MERCURY_DTYPE_I64, 8, put<int64_t>, get<int64_t>},
+    {"i8", MERCURY_DTYPE_I8, 1, put<int8_t>, get<int8_t>},
+    {"u8", MERCURY_DTYPE_U8, 1, put<uint8_t>, get<uint8_t>},
 };
 
 double gradient(int rank, size_t i) { return static_cast<double>(i % 13) + rank + 1; }
 
 // Two rounds of one tensor on one worker: fused, and in two steps.
-void exchange(RealJob& job, int rank, uint32_t id, const Element& element, mercury_op op,
+void exchange(RealJob& job, int rank, uint32_t id, const Element& element, mercury_reduce_op op,
               size_t numel) {
   auto* data = static_cast<std::byte*>(declare(job, rank, id, numel, element.dtype, op));
   double ranks = 0;
@@ -88,16 +90,18 @@ void exchange(RealJob& job, int rank, uint32_t id, const Element& element, mercu
       mercury_handle push = 0;
       ASSERT_EQ(mercury_push(job.job(rank), id, 3, &push), 0) << mercury_last_error();
       if (rank == 0) {
-        EXPECT_EQ(mercury_wait(job.job(rank), push, -1), 0) << mercury_last_error();
+        EXPECT_EQ(mercury_wait(job.job(rank), push, MERCURY_FOREVER), 0) << mercury_last_error();
       }
       ASSERT_EQ(mercury_pull(job.job(rank), id, 3, &last), 0) << mercury_last_error();
     }
-    ASSERT_EQ(mercury_wait(job.job(rank), last, -1), 0) << mercury_last_error();
+    ASSERT_EQ(mercury_wait(job.job(rank), last, MERCURY_FOREVER), 0) << mercury_last_error();
     for (size_t i = 0; i < numel; ++i) {
       double wanted = job.workers() * static_cast<double>(i % 13) + ranks;
-      if (op == MERCURY_AVERAGE) wanted /= job.workers();
+      if (op == MERCURY_REDUCE_AVERAGE) wanted /= job.workers();
+      if (op == MERCURY_REDUCE_MIN) wanted = gradient(0, i);
+      if (op == MERCURY_REDUCE_MAX) wanted = gradient(job.workers() - 1, i);
       ASSERT_EQ(element.get(data + i * element.bytes), wanted)
-          << element.name << (op == MERCURY_SUM ? " sum" : " average") << ", element " << i;
+          << element.name << ", operation " << op << ", element " << i;
     }
   }
 }
@@ -113,8 +117,8 @@ TEST_P(RealExchange, ThePolicyChangesWhileSumsAreUnderWay) {
   job.each_worker([&](int rank) {
     std::array<int32_t*, kNumel.size()> data{};
     for (uint32_t id = 0; id < data.size(); ++id) {
-      data[id] =
-          static_cast<int32_t*>(declare(job, rank, id, kNumel[id], MERCURY_I32, MERCURY_SUM));
+      data[id] = static_cast<int32_t*>(
+          declare(job, rank, id, kNumel[id], MERCURY_DTYPE_I32, MERCURY_REDUCE_SUM));
     }
     for (uint32_t round = 1; round <= kRounds; ++round) {
       std::array<mercury_handle, kNumel.size()> handles{};
@@ -129,7 +133,8 @@ TEST_P(RealExchange, ThePolicyChangesWhileSumsAreUnderWay) {
         ASSERT_EQ(mercury_job_set_policy(job.job(rank), policy), 0) << mercury_last_error();
       }
       for (uint32_t id = 0; id < data.size(); ++id) {
-        ASSERT_EQ(mercury_wait(job.job(rank), handles[id], -1), 0) << mercury_last_error();
+        ASSERT_EQ(mercury_wait(job.job(rank), handles[id], MERCURY_FOREVER), 0)
+            << mercury_last_error();
         const int32_t ranks = job.workers() * (job.workers() - 1) / 2;
         for (size_t i = 0; i < kNumel[id]; ++i) {
           ASSERT_EQ(data[id][i], job.workers() * static_cast<int32_t>(i * 3 + round * 7) + ranks)
@@ -161,7 +166,8 @@ TEST_P(RealExchange, ManyTensorsAreDeclaredAtOnce) {
     }
     ASSERT_EQ(mercury_declare(job.job(rank), all.data(), all.size()), 0) << mercury_last_error();
     *(static_cast<float*>(memory) + kTensors - 1) = 1;
-    ASSERT_EQ(mercury_wait(job.job(rank), push_pull(job.job(rank), kTensors - 1), -1), 0);
+    ASSERT_EQ(mercury_wait(job.job(rank), push_pull(job.job(rank), kTensors - 1), MERCURY_FOREVER),
+              0);
     EXPECT_EQ(*(static_cast<float*>(memory) + kTensors - 1), 2);
   });
 }
@@ -171,9 +177,10 @@ TEST_P(RealExchange, EveryTypeIsSummedAndAveraged) {
   job.each_worker([&](int rank) {
     uint32_t id = 0;
     for (const Element& element : kElements) {
-      for (const mercury_op op : {MERCURY_SUM, MERCURY_AVERAGE}) {
-        const bool integer = element.dtype == MERCURY_I32 || element.dtype == MERCURY_I64;
-        if (op == MERCURY_AVERAGE && integer) continue;
+      for (const mercury_reduce_op op :
+           {MERCURY_REDUCE_SUM, MERCURY_REDUCE_AVERAGE, MERCURY_REDUCE_MIN, MERCURY_REDUCE_MAX}) {
+        const bool integer = element.dtype >= MERCURY_DTYPE_I32;
+        if (op == MERCURY_REDUCE_AVERAGE && integer) continue;
         // One element; a few; several frames.
         for (const size_t numel : {1U, 7U, 60'001U}) exchange(job, rank, id++, element, op, numel);
       }
@@ -221,7 +228,7 @@ class Rusher {
 
   void collect() {
     mercury_completion done[3];
-    const int n = mercury_poll(job_.job(rank_), done, 3);
+    const int n = mercury_poll(job_.job(rank_), done, 3, sizeof(mercury_completion));
     for (int k = 0; k < n; ++k) {
       const uint32_t tensor = done[k].tensor;
       ASSERT_EQ(done[k].status, 0);
@@ -275,12 +282,13 @@ TEST_P(RealExchange, AnUrgentTensorIsExchangedWhileALongOneIsInFlight) {
   const mercury_handle long_one = push_pull(job.job(0), 1);
   const mercury_handle urgent = push_pull(job.job(0), 2);
   // The other worker's part of the long one comes only when the urgent one is through.
-  ASSERT_EQ(mercury_wait(job.job(1), push_pull(job.job(1), 2), -1), 0) << mercury_last_error();
-  EXPECT_EQ(mercury_wait(job.job(0), urgent, -1), 0);
+  ASSERT_EQ(mercury_wait(job.job(1), push_pull(job.job(1), 2), MERCURY_FOREVER), 0)
+      << mercury_last_error();
+  EXPECT_EQ(mercury_wait(job.job(0), urgent, MERCURY_FOREVER), 0);
   EXPECT_EQ(small[0][9], 4);
   EXPECT_EQ(mercury_wait(job.job(0), long_one, 0), -ETIMEDOUT);
-  ASSERT_EQ(mercury_wait(job.job(1), push_pull(job.job(1), 1), -1), 0);
-  EXPECT_EQ(mercury_wait(job.job(0), long_one, -1), 0);
+  ASSERT_EQ(mercury_wait(job.job(1), push_pull(job.job(1), 1), MERCURY_FOREVER), 0);
+  EXPECT_EQ(mercury_wait(job.job(0), long_one, MERCURY_FOREVER), 0);
   EXPECT_EQ(big[0][0] + big[0][kLong - 1], 2);
 }
 
@@ -296,10 +304,10 @@ TEST_P(RealExchange, WaitingHasATimeLimit) {
   EXPECT_EQ(mercury_wait(job.job(0), handle, 5), -ETIMEDOUT);
   EXPECT_STREQ(mercury_last_error(), "the operation is still in flight");
   mercury_completion none{};
-  EXPECT_EQ(mercury_poll(job.job(0), &none, 1), 0);
+  EXPECT_EQ(mercury_poll(job.job(0), &none, 1, sizeof(mercury_completion)), 0);
   EXPECT_EQ(mercury_push_pull(job.job(0), 1, 0, nullptr), -EBUSY);
   push_pull(job.job(1), 1);
-  EXPECT_EQ(mercury_wait(job.job(0), handle, -1), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_wait(job.job(0), handle, MERCURY_FOREVER), 0) << mercury_last_error();
   EXPECT_EQ(data[0][99], 3);
   EXPECT_EQ(mercury_wait(job.job(0), handle, 0), -ENOENT);
 }
@@ -312,9 +320,9 @@ bool readable(int fd) {
 TEST_P(RealExchange, TheEventDescriptorWakesAnEventLoop) {
   RealJob job(GetParam());
   const auto data = declare_everywhere(job, 1, 3000);
-  const int fd = mercury_eventfd(job.job(0));
+  const int fd = mercury_job_get_fd(job.job(0));
   ASSERT_GE(fd, 0) << mercury_last_error();
-  EXPECT_EQ(mercury_eventfd(job.job(0)), fd);
+  EXPECT_EQ(mercury_job_get_fd(job.job(0)), fd);
   for (uint32_t round = 1; round <= 50; ++round) {
     data[0][2999] = data[1][2999] = static_cast<float>(round);
     push_pull(job.job(0), 1);
@@ -323,13 +331,14 @@ TEST_P(RealExchange, TheEventDescriptorWakesAnEventLoop) {
     int n = 0;
     while (n == 0) {
       ASSERT_TRUE(readable(fd)) << "round " << round;
-      n = mercury_poll(job.job(0), &done, 1);
+      n = mercury_poll(job.job(0), &done, 1, sizeof(mercury_completion));
     }
     ASSERT_EQ(n, 1) << mercury_last_error();
     EXPECT_EQ(done.round, round);
-    EXPECT_EQ(done.user, nullptr);
+    EXPECT_EQ(done.user_data, 0U);
+    EXPECT_EQ(done.message, nullptr);
     EXPECT_EQ(data[0][2999], 2.0F * static_cast<float>(round));
-    ASSERT_EQ(mercury_wait(job.job(1), other, -1), 0);
+    ASSERT_EQ(mercury_wait(job.job(1), other, MERCURY_FOREVER), 0);
   }
 }
 
@@ -342,11 +351,11 @@ struct Chain {
 
 void next_link(const mercury_completion* done, void* user) {
   auto* chain = static_cast<Chain*>(user);
-  chain->errors += done->status != 0 || done->user != user;
+  chain->errors += done->status != 0 || done->user_data != 0;
   if (done->tensor != 1) return;
   mercury_handle other = 0;
   chain->errors += mercury_push_pull(chain->job, 2, 0, &other) != 0;
-  chain->errors += mercury_wait(chain->job, other, -1) != 0;
+  chain->errors += mercury_wait(chain->job, other, MERCURY_FOREVER) != 0;
   // Closing is not for callbacks.
   mercury_job_close(chain->job);
   chain->errors += std::strstr(mercury_last_error(), "callback") == nullptr;
@@ -360,21 +369,23 @@ TEST_P(RealExchange, ACallbackMaySubmitAndWait) {
   std::thread peer([&] {
     for (int round = 0; round < 5; ++round) {
       for (const uint32_t tensor : {1U, 2U}) {
-        EXPECT_EQ(mercury_wait(job.job(1), push_pull(job.job(1), tensor), -1), 0);
+        EXPECT_EQ(mercury_wait(job.job(1), push_pull(job.job(1), tensor), MERCURY_FOREVER), 0);
       }
     }
   });
   Chain chain;
   chain.job = job.job(0);
-  ASSERT_EQ(mercury_set_callback(chain.job, next_link, &chain), 0);
+  ASSERT_EQ(mercury_job_set_callback(chain.job, next_link, &chain), 0);
   const mercury_handle first = push_pull(chain.job, 1);
-  EXPECT_EQ(mercury_wait(chain.job, first, -1), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_wait(chain.job, first, MERCURY_FOREVER), 0) << mercury_last_error();
   mercury_completion none{};
-  while (chain.rounds < 5) EXPECT_EQ(mercury_poll(chain.job, &none, 1), 0);
+  while (chain.rounds < 5)
+    EXPECT_EQ(mercury_poll(chain.job, &none, 1, sizeof(mercury_completion)), 0);
   peer.join();
   EXPECT_EQ(chain.errors, 0);
-  ASSERT_EQ(mercury_set_callback(chain.job, nullptr, nullptr), 0);
-  EXPECT_EQ(mercury_poll(chain.job, &none, 1), 0) << "all were told to the callback";
+  ASSERT_EQ(mercury_job_set_callback(chain.job, nullptr, nullptr), 0);
+  EXPECT_EQ(mercury_poll(chain.job, &none, 1, sizeof(mercury_completion)), 0)
+      << "all were told to the callback";
 }
 
 struct Slow {
@@ -392,12 +403,12 @@ TEST_P(RealExchange, ASlowCallbackHoldsUpNoOtherThread) {
     s->entered.set_value();
     s->may_return.get_future().wait();
   };
-  ASSERT_EQ(mercury_set_callback(job.job(0), callback, &slow), 0);
+  ASSERT_EQ(mercury_job_set_callback(job.job(0), callback, &slow), 0);
   const mercury_handle handles[] = {push_pull(job.job(0), 1), push_pull(job.job(0), 2),
                                     push_pull(job.job(0), 3)};
   // A thread that comes after the callback was told finds the handle gone.
   const auto wait = [&](mercury_handle handle) {
-    const int status = mercury_wait(job.job(0), handle, -1);
+    const int status = mercury_wait(job.job(0), handle, MERCURY_FOREVER);
     EXPECT_TRUE(status == 0 || status == -ENOENT) << status;
   };
   std::thread leader(wait, handles[0]);

@@ -97,7 +97,7 @@ struct DaemonWorker {
   }
   uint32_t round() const {
     uint32_t round = 0;
-    return mercury_tensor_round(job, 1, &round) == 0 ? round : 0;
+    return mercury_tensor_get_round(job, 1, &round) == 0 ? round : 0;
   }
   mercury_handle push(float value) {
     std::fill_n(data, kNumel, value);
@@ -141,7 +141,7 @@ class Failures : public ::testing::Test {
   }
   mercury_job_options options(int rank, int workers = 2) const {
     mercury_job_options open;
-    mercury_job_options_init(&open);
+    mercury_job_options_init(&open, sizeof open);
     open.name = "failing";
     open.rank = rank;
     open.workers = workers;
@@ -228,7 +228,7 @@ TEST_F(Failures, AJobWithAQuorumGoesOnWithoutASlowAndALostWorker) {
   const auto names = [](DaemonWorker& worker, uint64_t all, uint64_t any) {
     mercury_contributors in{};
     in.size = sizeof in;
-    return mercury_get_contributors(worker.job, 1, &in) == 0 && in.workers == 3 &&
+    return mercury_tensor_get_contributors(worker.job, 1, &in) == 0 && in.workers == 3 &&
            in.in_all[0] == all && in.in_any[0] == any && in.in_all[1] == 0;
   };
   Child slow([&] {
@@ -273,7 +273,7 @@ TEST_F(Failures, AQuorumOfAllIsAllAndIsNamed) {
   ASSERT_TRUE(worker.exchange(2, 2));
   mercury_contributors in{};
   in.size = sizeof in;
-  ASSERT_EQ(mercury_get_contributors(worker.job, 1, &in), 0);
+  ASSERT_EQ(mercury_tensor_get_contributors(worker.job, 1, &in), 0);
   EXPECT_EQ(in.in_all[0], 1U);
   EXPECT_EQ(in.in_any[0], 1U);
   worker.close();
@@ -354,7 +354,7 @@ TEST_F(SilentFailures, EveryProgramOfALostDaemonHearsOfItWithinASecond) {
   Child pushes([&] {
     DaemonWorker worker;
     if (worker.open(daemon(1), options(1, 3)) != 0 || !worker.exchange(10, 111)) return 1;
-    if (mercury_wait(worker.job, worker.push(1), -1) != -EPIPE) return 2;
+    if (mercury_wait(worker.job, worker.push(1), MERCURY_FOREVER) != -EPIPE) return 2;
     heard_ms[1] = now_ms();
     worker.close();
     return 0;
@@ -362,7 +362,7 @@ TEST_F(SilentFailures, EveryProgramOfALostDaemonHearsOfItWithinASecond) {
   Child idles([&] {
     DaemonWorker worker;
     if (worker.open(daemon(1), options(2, 3)) != 0 || !worker.exchange(100, 111)) return 1;
-    if (mercury_job_wait(worker.job, -1) != -EPIPE) return 2;
+    if (mercury_job_wait_end(worker.job, MERCURY_FOREVER) != -EPIPE) return 2;
     heard_ms[2] = now_ms();
     worker.close();
     return 0;
@@ -373,7 +373,7 @@ TEST_F(SilentFailures, EveryProgramOfALostDaemonHearsOfItWithinASecond) {
   const mercury_handle waiting = mine.push(1);
   EXPECT_EQ(mercury_wait(mine.job, waiting, 100), -ETIMEDOUT) << "one has not pushed";
   std::thread killer([this] { daemon(1).kill(); });
-  EXPECT_EQ(mercury_wait(mine.job, waiting, -1), -EPIPE);
+  EXPECT_EQ(mercury_wait(mine.job, waiting, MERCURY_FOREVER), -EPIPE);
   heard_ms[0] = now_ms();
   killer.join();
   const int64_t ended_ms = now_ms();
@@ -393,7 +393,7 @@ TEST_F(SilentFailures, ARestartedDaemonsProgramsHearOfItAtOnceAndAttachAgain) {
   const auto before = std::chrono::steady_clock::now();
   daemon(1).kill();
   // By the end of its socket: a time-out of the daemon's peers would be -EHOSTDOWN.
-  EXPECT_EQ(mercury_job_wait(worker.job, -1), -EPIPE);
+  EXPECT_EQ(mercury_job_wait_end(worker.job, MERCURY_FOREVER), -EPIPE);
   daemon(1).start();
   worker.close();
   // Until the coordinator's time-out for the daemon that is gone, 2 s, the rank is taken.

@@ -4,10 +4,12 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <thread>
 
 #include "tests/shim/client_fixture.h"
+#include "transport/base/result.h"
 
 namespace mercury::testing {
 namespace {
@@ -32,7 +34,8 @@ TEST_F(ClientReason, PollHasTheTextOfTheLastFailureThatItReturned) {
   mercury_completion done[2];
   int n = 0;
   while (n < 2) {
-    const int more = mercury_poll(job_, done + n, static_cast<size_t>(2 - n));
+    const int more =
+        mercury_poll(job_, done + n, static_cast<size_t>(2 - n), sizeof(mercury_completion));
     ASSERT_GE(more, 0);
     n += more;
   }
@@ -47,7 +50,7 @@ TEST_F(ClientReason, PollThatReturnsNoFailureLeavesTheTextAlone) {
   fail_otherwise();
   const std::string before = mercury_last_error();
   mercury_completion done{};
-  while (mercury_poll(job_, &done, 1) == 0) std::this_thread::yield();
+  while (mercury_poll(job_, &done, 1, sizeof(mercury_completion)) == 0) std::this_thread::yield();
   EXPECT_EQ(done.status, 0);
   EXPECT_EQ(std::string(mercury_last_error()), before);
 }
@@ -62,7 +65,7 @@ TEST_F(ClientReason, ACallbackHasTheTextOfItsOwnFailure) {
     s->failed += done->status == -EHOSTDOWN ? 1 : 0;
     s->text[done->tensor] = mercury_last_error();
   };
-  ASSERT_EQ(mercury_set_callback(job_, callback, &seen), 0);
+  ASSERT_EQ(mercury_job_set_callback(job_, callback, &seen), 0);
   daemon_->hold(true);
   mercury_handle handle = 0;
   ASSERT_EQ(mercury_push_pull(job_, 1, 0, nullptr), 0);
@@ -71,9 +74,9 @@ TEST_F(ClientReason, ACallbackHasTheTextOfItsOwnFailure) {
   daemon_->fail_jobs(Errc::kPeerLost, "server 0 (10.0.0.1) is silent");
   daemon_->hold(false);
   fail_otherwise();
-  EXPECT_EQ(mercury_wait(job_, handle, kForever), -EHOSTDOWN);
+  EXPECT_EQ(mercury_wait(job_, handle, MERCURY_FOREVER), -EHOSTDOWN);
   while (seen.text[1].empty() || seen.text[2].empty() || seen.text[3].empty()) {
-    ASSERT_EQ(mercury_poll(job_, nullptr, 0), 0);
+    ASSERT_EQ(mercury_poll(job_, nullptr, 0, sizeof(mercury_completion)), 0);
   }
   for (int id = 1; id <= 3; ++id) {
     EXPECT_EQ(seen.text[id], "tensor " + std::to_string(id) + ": server 0 (10.0.0.1) is silent");
@@ -87,9 +90,25 @@ TEST_F(ClientReason, ALostDaemonIsNamedToWhoPolls) {
   daemon_->kill();
   fail_otherwise();
   mercury_completion done{};
-  while (mercury_poll(job_, &done, 1) == 0) std::this_thread::yield();
+  while (mercury_poll(job_, &done, 1, sizeof(mercury_completion)) == 0) std::this_thread::yield();
   EXPECT_EQ(done.status, -EPIPE);
   EXPECT_NE(std::string(mercury_last_error()).find("mercury-stackd has gone"), std::string::npos);
+}
+
+TEST(ClientReasonCodes, EveryCodeThatACallReturnsHasAMeaningOfItsOwn) {
+  std::set<std::string> meanings;
+  for (uint16_t number = 0; number < 100; ++number) {
+    if (!is_known_errc(number)) continue;
+    const auto code = static_cast<Errc>(number);
+    const std::string meaning = mercury_strerror(-errno_of(code));
+    EXPECT_NE(meaning, mercury_strerror(-12345)) << name_of(code);
+    EXPECT_EQ(meaning, mercury_strerror(errno_of(code)));
+    meanings.insert(meaning);
+  }
+  EXPECT_EQ(meanings.size(), 25U) << "invalid_argument and config are one code";
+  EXPECT_NE(std::string(mercury_strerror(-ENOTCONN)), mercury_strerror(12345));
+  EXPECT_EQ(std::string(mercury_strerror(0)), "ok");
+  EXPECT_STREQ(mercury_strerror(INT32_MIN), mercury_strerror(12345));
 }
 
 // Sets a variable while it lives.
@@ -110,7 +129,7 @@ TEST(ClientEnvironment, AMisspeltVariableIsNamedWithWhatWasMeant) {
   const Variable workers("MERCURY_WORKERS", "3");
   mercury_context* context = nullptr;
   mercury_job_options options;
-  mercury_job_options_init(&options);
+  mercury_job_options_init(&options, sizeof options);
   {
     const Variable misspelt("MERCURY_SERVER", "2");
     EXPECT_EQ(mercury_attach(nullptr, &context), -EINVAL);

@@ -275,7 +275,7 @@ TEST(Launcher, TheCFunctionFillsWhatWasSaid) {
     ::unsetenv(name);
   }
   mercury_job_options options;
-  mercury_job_options_init(&options);
+  mercury_job_options_init(&options, sizeof options);
   EXPECT_EQ(mercury_job_options_from_env(&options), -ENOENT);
   ::setenv("MERCURY_ROLE", "worker", 1);
   ::setenv("MERCURY_RANK", "2", 1);

@@ -245,7 +245,8 @@ body[7] = function(tvb, tree)
 end
 
 body[8] = function(tvb, tree)
-  if tvb:len() > 0 then tree:add(f.elements, tvb()) end
+  if tvb:len() == 0 then return "without elements" end
+  tree:add(f.elements, tvb())
   return ""
 end
 

@@ -23,7 +23,7 @@ namespace mercury {
 namespace api {
 
 // 0, or a negative errno value with mercury_last_error()'s text.
-class Status {
+class [[nodiscard]] Status {
  public:
   Status() = default;
   // What a C function returned, taken right after the call.
@@ -41,7 +41,7 @@ class Status {
 
 // A value, or why there is none.
 template <class T>
-class Expected {
+class [[nodiscard]] Expected {
  public:
   Expected(T value) : value_(std::move(value)) {}          // NOLINT: implicit
   Expected(Status status) : status_(std::move(status)) {}  // NOLINT: implicit
@@ -60,23 +60,31 @@ class Expected {
 template <class T>
 constexpr mercury_dtype dtype_of() {
   static_assert(sizeof(T) == 0, "no Mercury element type; name a mercury_dtype");
-  return MERCURY_F32;
+  return MERCURY_DTYPE_F32;
 }
 template <>
 constexpr mercury_dtype dtype_of<float>() {
-  return MERCURY_F32;
+  return MERCURY_DTYPE_F32;
 }
 template <>
 constexpr mercury_dtype dtype_of<double>() {
-  return MERCURY_F64;
+  return MERCURY_DTYPE_F64;
 }
 template <>
 constexpr mercury_dtype dtype_of<std::int32_t>() {
-  return MERCURY_I32;
+  return MERCURY_DTYPE_I32;
 }
 template <>
 constexpr mercury_dtype dtype_of<std::int64_t>() {
-  return MERCURY_I64;
+  return MERCURY_DTYPE_I64;
+}
+template <>
+constexpr mercury_dtype dtype_of<std::int8_t>() {
+  return MERCURY_DTYPE_I8;
+}
+template <>
+constexpr mercury_dtype dtype_of<std::uint8_t>() {
+  return MERCURY_DTYPE_U8;
 }
 
 // One operation. Dropping it leaves the operation in flight; its completion then goes to
@@ -84,8 +92,8 @@ constexpr mercury_dtype dtype_of<std::int64_t>() {
 class Handle {
  public:
   Handle(mercury_job* job, mercury_handle handle) : job_(job), handle_(handle) {}
-  // Blocks at most timeout_ms (-1: for ever). -ETIMEDOUT: still in flight, wait again.
-  Status wait(int timeout_ms = -1) const {
+  // -ETIMEDOUT: still in flight, wait again.
+  Status wait(int timeout_ms = MERCURY_FOREVER) const {
     return Status::of(mercury_wait(job_, handle_, timeout_ms));
   }
   mercury_handle get() const { return handle_; }
@@ -109,17 +117,27 @@ class Tensor {
   Expected<Handle> pull(int priority = MERCURY_DEFAULT_PRIORITY) const {
     return call(mercury_pull, priority);
   }
+  Expected<Handle> broadcast(std::uint32_t root, int priority = MERCURY_DEFAULT_PRIORITY) const {
+    mercury_handle handle = 0;
+    const int code = mercury_broadcast(job_, id_, root, priority, &handle);
+    if (code < 0) return Status::of(code);
+    return Handle(job_, handle);
+  }
+  Expected<Handle> all_gather(int priority = MERCURY_DEFAULT_PRIORITY) const {
+    return call(mercury_all_gather, priority);
+  }
   // That the next push belongs to.
   Expected<std::uint32_t> round() const {
     std::uint32_t out = 0;
-    const int code = mercury_tensor_round(job_, id_, &out);
+    const int code = mercury_tensor_get_round(job_, id_, &out);
     if (code < 0) return Status::of(code);
     return out;
   }
   // Whose contributions are in the last complete round.
   Expected<mercury_contributors> contributors() const {
-    mercury_contributors out{sizeof(mercury_contributors), 0, 0, {}, {}};
-    const int code = mercury_get_contributors(job_, id_, &out);
+    mercury_contributors out;
+    mercury_contributors_init(&out, sizeof out);
+    const int code = mercury_tensor_get_contributors(job_, id_, &out);
     if (code < 0) return Status::of(code);
     return out;
   }
@@ -195,29 +213,41 @@ class Job {
     std::swap(job_, other.job_);
     return *this;
   }
-  ~Job() { mercury_job_close(job_); }
+  ~Job() { (void)mercury_job_close(job_); }
 
-  int rank() const { return mercury_job_rank(job_); }
-  int workers() const { return mercury_job_workers(job_); }
+  int rank() const { return mercury_job_get_rank(job_); }
+  int workers() const { return mercury_job_get_workers(job_); }
+  int servers() const { return mercury_job_get_servers(job_); }
+  // Ok while it runs and after it has ended in order, else what it failed of.
+  Status status() const { return Status::of(mercury_job_get_status(job_, nullptr, 0)); }
   // All members of the job follow it from now on.
   Status set_policy(const char* policy) const {
     return Status::of(mercury_job_set_policy(job_, policy));
   }
   // Servers: until the job has ended.
-  Status wait(int timeout_ms = -1) const { return Status::of(mercury_job_wait(job_, timeout_ms)); }
+  Status wait_end(int timeout_ms = MERCURY_FOREVER) const {
+    return Status::of(mercury_job_wait_end(job_, timeout_ms));
+  }
   // Leaves the job before the object goes; nothing may be called on it after.
-  void close() { mercury_job_close(std::exchange(job_, nullptr)); }
+  void close() { (void)mercury_job_close(std::exchange(job_, nullptr)); }
   // Blocks until the servers agree.
   template <class T>
   Expected<Tensor> declare(std::uint32_t id, T* data, std::size_t numel, std::uint16_t priority = 0,
-                           mercury_op op = MERCURY_SUM) const {
+                           mercury_reduce_op op = MERCURY_REDUCE_SUM) const {
     return declare(id, data, numel, dtype_of<T>(), priority, op);
   }
   // For element types that C++ has no name for.
   Expected<Tensor> declare(std::uint32_t id, void* data, std::size_t numel, mercury_dtype dtype,
-                           std::uint16_t priority = 0, mercury_op op = MERCURY_SUM) const {
-    const mercury_tensor_options options{
-        sizeof(mercury_tensor_options), id, numel, dtype, op, priority, data};
+                           std::uint16_t priority = 0,
+                           mercury_reduce_op op = MERCURY_REDUCE_SUM) const {
+    mercury_tensor_options options;
+    mercury_tensor_options_init(&options, sizeof options);
+    options.id = id;
+    options.numel = numel;
+    options.dtype = dtype;
+    options.op = op;
+    options.priority = priority;
+    options.data = data;
     const int code = mercury_declare(job_, &options, 1);
     if (code < 0) return Status::of(code);
     return Tensor(job_, id);
@@ -227,26 +257,38 @@ class Job {
     return Status::of(mercury_declare(job_, tensors.data(), tensors.size()));
   }
   Tensor tensor(std::uint32_t id) const { return Tensor(job_, id); }
-  // At most `most` completions that nobody waited for; mercury_last_error() has the text of the last
-  // of them that failed.
+  // All of them or none.
+  Status submit(std::vector<mercury_operation>& operations) const {
+    return Status::of(mercury_submit(job_, operations.data(), operations.size()));
+  }
+  // Until every worker is in it.
+  Status barrier(int timeout_ms = MERCURY_FOREVER) const {
+    return Status::of(mercury_barrier(job_, timeout_ms));
+  }
+  // Every operation that is not collected yet.
+  Status wait_all(int timeout_ms = MERCURY_FOREVER) const {
+    return Status::of(mercury_wait_all(job_, timeout_ms));
+  }
+  // At most `most` completions that nobody waited for.
   Expected<std::vector<mercury_completion>> poll(std::size_t most = 64) const {
     std::vector<mercury_completion> out(most);
-    const int n = mercury_poll(job_, out.data(), out.size());
+    const int n = mercury_poll(job_, out.data(), out.size(), sizeof(mercury_completion));
     if (n < 0) return Status::of(n);
     out.resize(static_cast<std::size_t>(n));
     return out;
   }
   Status set_callback(mercury_callback callback, void* user) const {
-    return Status::of(mercury_set_callback(job_, callback, user));
+    return Status::of(mercury_job_set_callback(job_, callback, user));
   }
   // The job's; readable while completions wait for poll.
-  Expected<int> event_fd() const {
-    const int fd = mercury_eventfd(job_);
+  Expected<int> fd() const {
+    const int fd = mercury_job_get_fd(job_);
     if (fd < 0) return Status::of(fd);
     return fd;
   }
   Expected<mercury_job_stats> stats() const {
-    mercury_job_stats out{sizeof(mercury_job_stats), 0, 0, 0};
+    mercury_job_stats out;
+    mercury_job_stats_init(&out, sizeof out);
     const int code = mercury_job_get_stats(job_, &out);
     if (code < 0) return Status::of(code);
     return out;
@@ -260,10 +302,20 @@ class Job {
 // What mercury_job_options_init gives.
 inline mercury_job_options job_options() {
   mercury_job_options options;
-  mercury_job_options_init(&options);
+  mercury_job_options_init(&options, sizeof options);
   return options;
 }
-// `options` with what a launcher said; its strings live until the thread's next call.
+// An operation, to be changed and submitted.
+inline mercury_operation operation(mercury_operation_kind kind, std::uint32_t tensor,
+                                   std::uint64_t user_data = 0) {
+  mercury_operation out;
+  mercury_operation_init(&out, sizeof out);
+  out.kind = kind;
+  out.tensor = tensor;
+  out.user_data = user_data;
+  return out;
+}
+// `options` with what a launcher said.
 inline Expected<mercury_job_options> job_options_from_env(
     mercury_job_options options = job_options()) {
   const int code = mercury_job_options_from_env(&options);
@@ -284,9 +336,9 @@ class Context {
     std::swap(context_, other.context_);
     return *this;
   }
-  ~Context() { mercury_detach(context_); }
+  ~Context() { (void)mercury_detach(context_); }
 
-  mercury_mode mode() const { return mercury_mode_of(context_); }
+  mercury_mode mode() const { return mercury_context_get_mode(context_); }
   template <class T>
   Expected<Buffer<T>> alloc(std::size_t count) const {
     void* memory = nullptr;

@@ -199,10 +199,24 @@ bool Worker::submit(EngineChannel* channel, const Submission& submission) noexce
     return refuse(tensor->hopeless, tensor->round.next());
   (op == SubmitOp::kPush ? tensor->push_cookie : tensor->pull_cookie) = submission.cookie;
   tensor->pull_allowed = op == SubmitOp::kPush;
+  tensor->in_parts = op == SubmitOp::kReceive || op == SubmitOp::kGather;
+  if (tensor->in_parts) tensor->part = part_of(op, *job, *tensor);
   begin_push(*job, *tensor,
              job->policy.order == Policy::Order::kFifo ? uint16_t{0} : submission.priority);
   complete_what_ended(*job, *tensor);  // an engine without a share of this tensor is done at once
   return true;
+}
+
+// The chunks of which this worker contributes elements; of the others it pushes none.
+ChunkSpan Worker::part_of(SubmitOp op, const WorkerJob& job, const WorkerTensor& tensor) noexcept {
+  if (op == SubmitOp::kReceive) return {};
+  const uint64_t elems = tensor.full_chunk_bytes / size_of(tensor.spec.dtype);
+  const uint64_t length = tensor.spec.numel / job.spec.workers;
+  const uint64_t begin = length * job.spec.rank.value;
+  if (length == 0) return {};
+  const auto first = static_cast<uint32_t>(begin / elems);
+  const auto last = static_cast<uint32_t>((begin + length - 1) / elems);
+  return {ChunkIndex(first), last - first + 1};
 }
 
 void Worker::begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority) noexcept {
@@ -289,6 +303,8 @@ bool Worker::prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcep
       .write(header);
   if (job->partitions && ends_partition(tensor, chunk.key.chunk)) header.flags = wire::kFlagAckNow;
   out.payload = {tensor.memory_of(chunk.key.chunk), tensor.bytes_of(chunk.key.chunk)};
+  if (tensor.in_parts && !tensor.part.contains(chunk.key.chunk)) [[unlikely]]
+    out.payload = {};
   return true;
 }
 

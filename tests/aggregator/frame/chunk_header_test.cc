@@ -20,6 +20,7 @@ struct Said {
 };
 const Said kSaid[] = {
     {"push", kPushFrame, wire::kFlagAckNow, {6, 17, 3, 42, 2, 0x5eed0001}},
+    {"push_of_nothing", kPushFrame, 0, {6, 17, 4, 42, 2, 0x5eed0001}},
     {"result", kResultFrame, 0, {6, 17, 3, 42, 4, 0x5eed0002}},
     {"partial_result", kResultFrame, kFlagPartial, {6, 17, 4, 42, 3, 0x5eed0002}},
 };

@@ -165,7 +165,7 @@ TEST(Terms, ThatAPeerOfAnEarlierVersionDoesNotSayAreWhatTheyWereThen) {
 
 mercury_job_options some_options() {
   mercury_job_options options;
-  mercury_job_options_init(&options);
+  mercury_job_options_init(&options, sizeof options);
   options.name = "train";
   options.workers = 4;
   options.servers = 1;
@@ -182,12 +182,13 @@ const TermOption* option_of(const Term& term) {
 }
 
 void say(const Term& term, const JobTerms& terms, mercury_job_options& options) {
-  const auto& member = option_of(term)->member;
+  const auto& [name, member, for_ever] = *option_of(term);
   visit_term(term, terms, [&](const auto& value) {
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::string>) {
       options.*std::get<TermText>(member) = value.c_str();
     } else {
-      options.*std::get<TermNumber>(member) = static_cast<int>(value);
+      const auto number = static_cast<int32_t>(value);
+      options.*std::get<TermNumber>(member) = number == for_ever ? MERCURY_FOREVER : number;
     }
   });
 }
@@ -216,7 +217,8 @@ TEST(Terms, OutOfRangeAreRefusedByNameWithWhatTheyMean) {
     const bool number =
         visit_term(term, terms, [](const auto& value) { return kIsNumber<decltype(value)>; });
     if (!number) continue;  // of a flag everything but 0 is 1, and a policy has rules of its own
-    for (const int64_t value : {int64_t{term.least} - 1, int64_t{term.most} + 1}) {
+    const bool may_last = option_of(term)->for_ever.has_value();  // -1 is MERCURY_FOREVER
+    for (const int64_t value : {int64_t{term.least} - (may_last ? 2 : 1), int64_t{term.most} + 1}) {
       if (value > 0x7fffffff) continue;
       mercury_job_options options = some_options();
       options.*std::get<TermNumber>(option_of(term)->member) = static_cast<int>(value);

@@ -190,8 +190,9 @@ TEST(Messages, RefusesValuesOutOfRange) {
   EXPECT_TRUE(refused(message::Fail{Errc::kPeerLost, ""}, "text", std::string(5000, 'x')));
   EXPECT_TRUE(refused(message::Start{1408}, "chunk_bytes", 3));
   const message::Declare declare{{{1, 1, Dtype::kF32, ReduceOp::kSum}}};
-  for (const Json& row : {Json{1, 0, 0, 0}, Json{1, 1, 6, 0}, Json{1, 1, 0, 2}, Json{-1, 1, 0, 0},
-                          Json{1, 1, 0}, Json{1, 1, 0, 0, 0}, Json(1)}) {
+  for (const Json& row :
+       {Json{1, 0, 0, 0}, Json{1, 1, kDtypeCount, 0}, Json{1, 1, 0, kReduceOpCount},
+        Json{-1, 1, 0, 0}, Json{1, 1, 0}, Json{1, 1, 0, 0, 0}, Json(1)}) {
     EXPECT_TRUE(refused(declare, "tensors", Json::array({row}))) << row;
   }
   EXPECT_TRUE(refused(declare, "tensors", Json::array()));

@@ -75,6 +75,37 @@ TEST_F(RunningTest, BadDeclarationsStayOnTheirHost) {
   end();
 }
 
+// One server of two is of the version before: it would take such a declaration for a breach of the
+// protocol, and the job would fail.
+TEST_F(RunningTest, WhatAServerDoesNotKnowIsRefusedWhereItIsDeclared) {
+  hosts.translate = [](std::vector<std::byte>& bytes) {
+    const Result<Message> message = decode_message(bytes);
+    ASSERT_TRUE(message);
+    const auto* join = std::get_if<message::Join>(&*message);
+    if (!join || join->role != Role::kServer || join->lanes.front() == address(3)) return;
+    message::Join theirs = *join;
+    theirs.features &= ~(kKnowsReductions | kKnowsParts);
+    bytes = encode(theirs);
+  };
+  start(1);
+  EXPECT_EQ(a->opened.server_features & (kKnowsReductions | kKnowsParts), 0U);
+  EXPECT_NE(a->opened.server_features & kKnowsEndings, 0U) << "what both know";
+  const auto code_of = [&](Dtype dtype, ReduceOp op) {
+    auto list = tensors(9, 1);
+    list[0].dtype = dtype;
+    list[0].op = op;
+    a->declare(std::move(list));
+    hosts.run();
+    return a->declared.ok() ? Errc::kOk : a->declared.error().code;
+  };
+  EXPECT_EQ(code_of(Dtype::kU8, ReduceOp::kSum), Errc::kVersionMismatch);
+  EXPECT_NE(a->declared.error().message.find("u8 sum"), std::string::npos)
+      << a->declared.error().message;
+  EXPECT_EQ(code_of(Dtype::kF32, ReduceOp::kMin), Errc::kVersionMismatch);
+  EXPECT_EQ(code_of(Dtype::kI64, ReduceOp::kSum), Errc::kOk) << "the job goes on";
+  end();
+}
+
 TEST_F(RunningTest, CoordinatorsTensorLimitIsAnAnswerNotAnEnd) {
   JobPolicy policy = serving();
   policy.max_tensors = 10;

@@ -114,6 +114,8 @@ EXPECTED = {
              'tensor': '17', 'chunk': '3', 'priority': '42', 'sender': '2',
              'incarnation': '0x5eed0001',
              'elements': '00:00:80:3f:00:00:00:c0:00:00:00:3f:00:00:50:40'},
+    'push_of_nothing': {'type': '8', 'payload_bytes': '0', 'round': '6', 'tensor': '17', 'chunk': '4', 'sender': '2',
+                        'elements': None},
     'result': {'type': '9', 'flags.partial': '0', 'contributors': '4', 'chunk': '3',
                'elements': '00:00:80:40:00:00:00:c1:00:00:00:40:00:00:50:41'},
     'partial_result': {'type': '9', 'flags.partial': '1', 'contributors': '3', 'chunk': '4',

@@ -16,7 +16,7 @@ struct GoldenFrame {
   std::string_view hex;  // blanks separate the fields, for the reader
 };
 
-inline constexpr std::array<GoldenFrame, 16> kGoldenFrames{{
+inline constexpr std::array<GoldenFrame, 17> kGoldenFrames{{
     {"hello",
      "4d55 01 01 0000 004f 00000000 ada469fe 0000000000000000 "
      "22770384 00000000 "
@@ -70,6 +70,10 @@ inline constexpr std::array<GoldenFrame, 16> kGoldenFrames{{
      "4d55 02 08 0001 0010 0badf00e d65e27b1 0102030405060708 "
      "00000006 00000011 00000003 002a 0002 5eed0001 974c06a8 "
      "0000803f 000000c0 0000003f 00005040"},
+    // Of a worker that contributes nothing to the chunk.
+    {"push_of_nothing",
+     "4d55 02 08 0000 0000 0badf00d bb97f8c0 0102030405060709 "
+     "00000006 00000011 00000004 002a 0002 5eed0001 00000000 "},
     {"stream",
      "4d55 02 0a 0000 0012 0badf00d 61d062d1 000000000000000c "
      "912438da 00000000 "

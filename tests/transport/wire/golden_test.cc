@@ -146,6 +146,7 @@ std::vector<Row> rows() {
        partial},
       {"tagged_push", chunk(FrameType::kDatagram0, kFlagAckNow, 0x0102030405060708, 3),
        elements({1.0F, -2.0F, 0.5F, 3.25F}), 0x54414721},
+      {"push_of_nothing", chunk(FrameType::kDatagram0, 0, 0x0102030405060709, 4), {}},
       {"stream", plain(FrameType::kStream, 0, 0x0badf00d, 12), stream_body(false)},
       {"stream_end", plain(FrameType::kStream, kFlagAckNow, 0x0badf00d, 13), stream_body(true)},
       {"stream_credit", plain(FrameType::kStreamCredit, 0, 0x0badf00d, 14),
@@ -158,6 +159,7 @@ std::vector<Row> rows() {
   all[11].header.half_word = 2;
   all[11].header.session = 0x0badf00e;
   all[11].header.tag = 0x7a61675f;
+  all[12].header.half_word = 2;
   return all;
 }
 
