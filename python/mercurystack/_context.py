@@ -1,0 +1,202 @@
+"""A program's attachment to an engine."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+import weakref
+from dataclasses import asdict, replace
+from types import TracebackType
+from typing import Optional, Union
+
+from mercurystack import _native
+from mercurystack._errors import MercuryError
+from mercurystack._job import Job, JobOptions
+from mercurystack._memory import AnyArray, ArrayLike, allocate, view_of
+
+_MODES = {"auto": _native.MODE_AUTO, "daemon": _native.MODE_DAEMON, "embedded": _native.MODE_EMBEDDED}
+
+
+class Attachment:
+    """The library's context. It ends when it is closed and no array is left in its memory: so an array that
+    outlives its context can still be read.
+
+    The garbage collector may call free() at any point of any thread, within the other calls too: it takes no lock.
+    """
+
+    def __init__(self, mode: str, socket: Optional[str], listen: Optional[str]) -> None:
+        if mode not in _MODES:
+            raise ValueError(f"mode: expected one of {', '.join(_MODES)}, got {mode!r}")
+        options = _native.AttachOptions.initial()
+        options.mode = _MODES[mode]
+        options.socket = _native.text(socket)
+        options.listen = _native.text(listen)
+        self.pointer = ctypes.c_void_p()
+        _native.check(_native.library.mercury_attach(ctypes.byref(options), ctypes.byref(self.pointer)))
+        self._lock = threading.RLock()
+        self._closed = False
+        self._arrays: set[int] = set()
+        self._to_detach = [self.pointer]  # taken by whoever ends it
+
+    def allocate(self, size: int) -> int:
+        memory = ctypes.c_void_p()
+        with self._lock:
+            self.check_open()
+            _native.check(_native.library.mercury_alloc(self.pointer, size, ctypes.byref(memory)))
+            assert memory.value is not None
+            self._arrays.add(memory.value)
+        return memory.value
+
+    def free(self, address: int) -> None:
+        # A failure leaves the memory to the end of the attachment: a finalizer has nobody to tell.
+        _native.library.mercury_free(self.pointer, address)
+        self._arrays.discard(address)
+        self._end_if_unused()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        self._end_if_unused()
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise ValueError("the context is closed")
+
+    def _end_if_unused(self) -> None:
+        if self._closed and not self._arrays:
+            try:
+                pointer = self._to_detach.pop()
+            except IndexError:
+                return
+            _native.library.mercury_detach(pointer)
+
+
+class Context:
+    """This program's attachment to an engine: the host's daemon, or a thread of this process.
+
+    mode: "daemon"; "embedded": the engine on a thread of this process, over io_uring; "auto": the daemon if its
+    socket answers, else embedded. socket: the daemon's (default $MERCURY_SOCKET, then /run/mercury/stackd.sock).
+    listen: "ADDRESS[:PORT]" of an embedded engine (default $MERCURY_LISTEN).
+
+    BrokenPipeError-like errors say what they are: MercuryError with errno EPIPE where no daemon is.
+    """
+
+    def __init__(self, mode: str = "auto", *, socket: Optional[str] = None, listen: Optional[str] = None) -> None:
+        self._attachment = Attachment(mode, socket, listen)
+        self._jobs: weakref.WeakSet[Job] = weakref.WeakSet()
+        # Without a close the end of the object, or of the interpreter, is one.
+        self._finalizer = weakref.finalize(self, _close, self._attachment, self._jobs)
+
+    @property
+    def mode(self) -> str:
+        """ "daemon" or "embedded"."""
+        self._attachment.check_open()
+        mode = _native.library.mercury_mode_of(self._attachment.pointer)
+        return next(name for name, value in _MODES.items() if value == mode)
+
+    def zeros(self, shape: Union[int, tuple[int, ...]], dtype: str = "float32") -> AnyArray:
+        """An array of zeros in memory of Mercury's: tensors that lie there travel without a copy. It may outlive
+        the context. bfloat16 arrays are of uint16, as NumPy has no such type."""
+        return allocate(self._attachment, shape, dtype)
+
+    def register(self, array: ArrayLike) -> None:
+        """Lets tensors lie in an array that is somebody else's. With a daemon each exchange then costs a copy at each
+        end. Keep the array until it is deregistered, or the context closed."""
+        self._attachment.check_open()
+        view = view_of(array, None)
+        _native.check(_native.library.mercury_register(self._attachment.pointer, view.address, view.bytes))
+
+    def deregister(self, array: ArrayLike) -> None:
+        """MercuryError (EBUSY): a tensor of an open job lies in it."""
+        self._attachment.check_open()
+        _native.check(_native.library.mercury_deregister(self._attachment.pointer, view_of(array, None).address))
+
+    def open_job(self, name: Optional[str] = None, *, serve: bool = False, **options: object) -> Job:
+        """Opens a job, and returns when all its members are there. What is not given comes from the launcher's
+        environment (torchrun, mpirun, srun, ps-lite's, MERCURY_*), if there is one, else is the default: see
+        JobOptions.
+
+        serve: each worker's process runs a server too, on an engine of its own, so that neither daemons nor processes
+        for servers are needed. All workers say so. Closing the job then waits until all have closed it."""
+        self._attachment.check_open()
+        asked = JobOptions(name=name, **options)  # type: ignore[arg-type]
+        server = None
+        if serve:
+            asked, server = _start_server(asked)
+        try:
+            job = Job(self._attachment, asked, server)
+        except BaseException:
+            if server is not None:
+                server.abandon()
+                if server.failure is not None:  # which the worker waited for in vain
+                    raise server.failure from None
+            raise
+        self._jobs.add(job)
+        return job
+
+    def close(self) -> None:
+        """Closes the jobs that are open, and detaches."""
+        self._finalizer()
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        if error is not None:
+            for job in list(self._jobs):
+                job.abandon()
+        self.close()
+
+
+class _Server:
+    """A server of a job in a worker's process. Its thread waits for the job's end."""
+
+    def __init__(self, options: JobOptions, listen: Optional[str]) -> None:
+        self.failure: Optional[MercuryError] = None  # of opening the job
+        self._context = Context("embedded", listen=listen)
+        self._context._finalizer.atexit = False  # it ends behind the worker, at exit too
+        self._options = options
+        self._thread = threading.Thread(target=self._run, name="mercury-server", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with self._context:
+            try:
+                job = self._context.open_job(**asdict(self._options))
+                job._finalizer.atexit = False
+            except MercuryError as failure:
+                self.failure = failure
+                return
+            # What a job fails of its workers know, from this server among others.
+            with contextlib.suppress(MercuryError, ValueError):
+                job.wait_end()
+
+    def join(self) -> None:
+        """Until all workers have closed the job."""
+        self._thread.join()
+
+    def abandon(self) -> None:
+        """The job's other members fail, if they have not closed it."""
+        self._context.close()
+        self._thread.join()
+
+
+def _start_server(asked: JobOptions) -> tuple[JobOptions, _Server]:
+    """The server of a worker's process, and what the worker itself asks for."""
+    known = asked.native()
+    rendezvous = (known.rendezvous or b"").decode()
+    if known.role != _native.ROLE_WORKER or known.rank < 0 or known.workers < 1 or not rendezvous:
+        raise ValueError("serve: every worker needs a rank, how many there are, and a rendezvous, which is worker 0's address: "
+                         "give them, or start the program by a launcher that says so")
+    asked = replace(asked, rank=known.rank, workers=known.workers, servers=known.workers,
+                    rendezvous=rendezvous.split(",", 1)[0])
+    server = _Server(replace(asked, role="server"), asked.rendezvous if known.rank == 0 else None)
+    return asked, server
+
+
+def _close(attachment: Attachment, jobs: weakref.WeakSet[Job]) -> None:
+    for job in list(jobs):
+        job.close()
+    attachment.close()

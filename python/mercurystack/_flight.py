@@ -1,0 +1,192 @@
+"""A job's pointer, which calls share and one close ends; and its operations in flight, which several threads and
+event loops may wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Callable, Optional, Sequence
+
+from mercurystack import _native
+from mercurystack._errors import error_of
+
+if TYPE_CHECKING:
+    from mercurystack._operation import Operation
+
+# A blocked call looks this often whether a signal came, whose handler runs between two calls, or a close.
+_SLICE_S = 0.1
+_BATCH = 64  # completions that one call collects
+
+
+class Use:
+    """`with use as pointer:` for a call that no close may overtake. close() waits until no other thread is in one.
+
+    A signal's handler may raise an exception at any point of the main thread, here too: what that leaves of a call is
+    its thread's name among the users, which does not keep the thread itself from closing. No lock can stay behind.
+    """
+
+    def __init__(self, pointer: ctypes.c_void_p) -> None:
+        self._pointer = pointer
+        self._users: set[int] = set()
+        self._left = threading.Event()
+        self._closed = False
+        self._to_close = [pointer]  # taken by whoever does
+        self._closing = threading.Lock()  # whoever comes second waits for the first
+
+    def __enter__(self) -> ctypes.c_void_p:
+        self._users.add(threading.get_ident())  # before it looks: close() looks in the other order
+        if self._closed:
+            self.__exit__(None, None, None)
+            raise ValueError("the job is closed")
+        return self._pointer
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self._users.discard(threading.get_ident())
+        if self._closed:
+            self._left.set()
+
+    def close(self, end: _native.Function) -> None:
+        self._closed = True
+        with self._closing:
+            while self._users - {threading.get_ident()}:
+                self._left.wait(_SLICE_S)
+                self._left.clear()
+            if self._to_close:
+                end(self._to_close.pop())
+
+    def wait(self, call: _native.Function, arguments: tuple[object, ...], timeout: Optional[float]) -> int:
+        """call(pointer, *arguments, milliseconds) until it says something else than that the time is over, or
+        `timeout` seconds have passed."""
+        due = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _SLICE_S if due is None else min(_SLICE_S, max(0.0, due - time.monotonic()))
+            with self as pointer:
+                code: int = call(pointer, *arguments, -int(-left * 1000 // 1))
+            if code != -errno.ETIMEDOUT or (due is not None and time.monotonic() >= due):
+                return code
+
+
+class Flight:
+    """Operations by their handles, until they end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._ended = threading.Condition()  # for those who wait behind another thread, and only where there are any
+        self._followers = 0
+        self._operations: dict[int, Operation] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, int] = {}  # how many operations each awaits
+        # Written by the library, and emptied as it is read: an exception of a signal's handler in between leaves
+        # what it has to the next call.
+        self._completions = _native.array_of(_native.Completion, _BATCH)
+
+    def submit(self, job: ctypes.c_void_p, operations: Sequence[Operation], kind: int, priority: int,
+               root: int = 0) -> None:
+        asked = _native.array_of(_native.SubmittedOperation, len(operations))
+        for one, operation in zip(asked, operations):
+            one.kind, one.tensor, one.priority, one.root = kind, operation.tensor.id, priority, root
+        with self._lock:  # nobody collects one before it is known
+            _native.check(_native.library.mercury_submit(job, asked, len(operations)))
+            for one, operation in zip(asked, operations):
+                operation._handle = one.handle
+                self._operations[one.handle] = operation
+
+    def collect(self, job: ctypes.c_void_p) -> int:
+        ended = 0
+        size = ctypes.sizeof(_native.Completion)
+        with self._lock:
+            while True:
+                ended += self._read_completions()  # what an exception left
+                got = _native.check(_native.library.mercury_poll(job, self._completions, _BATCH, size))
+                ended += self._read_completions()
+                if got < _BATCH:
+                    return ended
+
+    def _read_completions(self) -> int:
+        count = 0
+        while count < _BATCH and self._completions[count].handle:
+            count += 1
+        # From the last, so that what an exception leaves is still in front.
+        for place in range(count - 1, -1, -1):
+            completion = self._completions[place]
+            operation = self._operations.get(completion.handle)
+            if operation is not None:
+                message: bytes = completion.message or b""
+                self._end(operation, completion.status, message.decode(errors="replace"))
+            completion.handle = 0
+        return count
+
+    def wait(self, use: Use, operation: Operation, timeout: Optional[float]) -> None:
+        """Returns once it has ended, well or not. MercuryTimeoutError: it has not."""
+        due = None if timeout is None else time.monotonic() + timeout
+        while operation._status is None:
+            left = None if due is None else max(0.0, due - time.monotonic())
+            code = use.wait(_native.library.mercury_wait, (operation._handle,), left)
+            text = _native.last_error() if code < 0 else ""
+            if code == -errno.ETIMEDOUT:
+                raise error_of(code, text)
+            if code == -errno.EBUSY:  # another thread waits for it in the library
+                self._follow(operation)
+                continue
+            with self._lock:
+                if operation._status is None:
+                    self._end(operation, *self._collected(use) if code == -errno.ENOENT else (code, text))
+
+    def _follow(self, operation: Operation) -> None:
+        """Until it has ended, or for a while: whoever leads may have been interrupted."""
+        with self._ended:
+            self._followers += 1
+            try:
+                self._ended.wait_for(lambda: operation._status is not None, _SLICE_S)
+            finally:
+                self._followers -= 1
+
+    def _collected(self, use: Use) -> tuple[int, str]:
+        """Of an operation that was collected and whose status is not known: the exception of a signal's handler
+        came in between. Operations fail with their job."""
+        with use as job:
+            return _native.job_status(job)
+
+    async def until_ended(self, fd: int, collect: Callable[[], object], operation: Operation) -> None:
+        """Waits in the running loop, which calls `collect` whenever there may be something."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if operation._status is not None:
+                return
+            future: asyncio.Future[None] = loop.create_future()
+            operation._awaiting.append((loop, future))
+            self._loops[loop] = self._loops.get(loop, 0) + 1
+            if self._loops[loop] == 1:
+                loop.add_reader(fd, collect)
+        try:
+            await future
+        finally:
+            with self._lock:
+                self._loops[loop] -= 1
+                if not self._loops[loop]:
+                    del self._loops[loop]
+                    loop.remove_reader(fd)
+                if (loop, future) in operation._awaiting:  # it was cancelled
+                    operation._awaiting.remove((loop, future))
+
+    def _end(self, operation: Operation, status: int, text: str) -> None:
+        operation._text = text if status else ""
+        operation._status = status
+        self._operations.pop(operation._handle, None)
+        for loop, future in operation._awaiting:
+            with contextlib.suppress(RuntimeError):  # its loop was closed
+                loop.call_soon_threadsafe(_set_done, future)
+        operation._awaiting.clear()
+        if self._followers:
+            with self._ended:
+                self._ended.notify_all()
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

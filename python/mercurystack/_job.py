@@ -1,0 +1,263 @@
+"""A job, its tensors, and who waits for what of it."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+import weakref
+from dataclasses import dataclass, fields
+from types import TracebackType
+from typing import TYPE_CHECKING, Iterable, Mapping, NamedTuple, Optional
+
+from mercurystack import _native
+from mercurystack._flight import Flight, Use
+from mercurystack._memory import ArrayLike, View, view_of
+from mercurystack._operation import Operation
+
+if TYPE_CHECKING:
+    from mercurystack._context import Attachment, _Server
+
+_ROLES = {"worker": _native.ROLE_WORKER, "server": _native.ROLE_SERVER}
+_OPS = {"sum": _native.SUM, "average": _native.AVERAGE, "min": _native.MIN, "max": _native.MAX}
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What a member says of its job (docs/api.md, "Opening a job"). None: as the launcher says, else the default."""
+
+    name: Optional[str] = None
+    secret: Optional[str] = None
+    role: Optional[str] = None  # "worker" or "server"
+    rank: Optional[int] = None
+    workers: Optional[int] = None
+    servers: Optional[int] = None
+    rendezvous: Optional[str] = None  # "HOST[:PORT][,...]", server 0's first
+    timeout_ms: Optional[int] = None  # for everyone to be there
+    deterministic: Optional[bool] = None
+    weight: Optional[int] = None
+    rejoin_ms: Optional[int] = None
+    quorum: Optional[int] = None
+    patience_ms: Optional[int] = None
+    policy: Optional[str] = None
+    stall_timeout_ms: Optional[int] = None
+
+    def native(self) -> _native.JobOptions:
+        options = _native.JobOptions.initial()
+        _native.read_environment(options)
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is None:
+                continue
+            if field.name == "role":
+                if value not in _ROLES:
+                    raise ValueError(f"role: expected one of {', '.join(_ROLES)}, got {value!r}")
+                value = _ROLES[value]
+            setattr(options, field.name, _native.text(value) if isinstance(value, str) else int(value))
+        return options
+
+
+class Contributors(NamedTuple):
+    """Whose contributions are in a tensor's last complete round."""
+
+    round: int  # 0: none is complete yet
+    in_all: frozenset[int]  # in every element's sum
+    in_any: frozenset[int]  # in some element's
+
+
+class JobStats(NamedTuple):
+    operations: int  # completed
+    bytes_pushed: int  # of tensors, in this program's completed rounds
+    bytes_pulled: int
+
+
+class Tensor:
+    """An array that every worker has declared under the same number. From a push until that round's sum is there,
+    the array's memory is Mercury's: it is not to be written, and what is read may be half a sum."""
+
+    __slots__ = ("id", "array", "_job", "_view")
+
+    def __init__(self, job: Job, number: int, array: ArrayLike, view: View) -> None:
+        self.id = number
+        self.array = array
+        self._job = job
+        self._view = view
+
+    def push_pull(self, priority: Optional[int] = None) -> Operation:
+        """Sends the array; done when it holds the sum over all workers. priority: 0 (most urgent) to 65535, None:
+        the tensor's own."""
+        return self._job._submit([self], _native.PUSH_PULL, priority)[0]
+
+    def push(self, priority: Optional[int] = None) -> Operation:
+        """Done when the servers have all of it. The sum still arrives in the array: pull() is done when it is there."""
+        return self._job._submit([self], _native.PUSH, priority)[0]
+
+    def pull(self, priority: Optional[int] = None) -> Operation:
+        """Done when the array holds the sum of the round that was pushed last. One pull for each push."""
+        return self._job._submit([self], _native.PULL, priority)[0]
+
+    def broadcast(self, root: int, priority: Optional[int] = None) -> Operation:
+        """Done when the array holds worker `root`'s elements; the others send none."""
+        return self._job._submit([self], _native.BROADCAST, priority, root)[0]
+
+    def all_gather(self, priority: Optional[int] = None) -> Operation:
+        """Worker r has the r-th of as many equal parts as there are workers; done when the array holds all parts. Of a
+        tensor of integers with op "sum", which may stand for any type's bytes."""
+        return self._job._submit([self], _native.ALL_GATHER, priority)[0]
+
+    @property
+    def round(self) -> int:
+        """The round that the next push belongs to: 1 first; in a worker that came back, the one that the others are in."""
+        number = ctypes.c_uint32()
+        with self._job._use as job:
+            _native.check(_native.library.mercury_tensor_get_round(job, self.id, ctypes.byref(number)))
+        return number.value
+
+    def contributors(self) -> Contributors:
+        """Who is in the last complete round: all workers, but for a job with a quorum."""
+        found = _native.Contributors.initial()
+        with self._job._use as job:
+            _native.check(_native.library.mercury_tensor_get_contributors(job, self.id, ctypes.byref(found)))
+
+        def members(words: ctypes.Array[ctypes.c_uint64]) -> frozenset[int]:
+            return frozenset(64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1)
+        return Contributors(found.round, members(found.in_all), members(found.in_any))
+
+    def __repr__(self) -> str:
+        return f"<Tensor {self.id} of {self._view.elements} elements>"
+
+
+class Job:
+    """Workers that sum tensors with each other, and the servers that add them up. Opened by Context.open_job().
+
+    Any thread may call. Closing it ends what is in flight (ESHUTDOWN) and the waits for it."""
+
+    def __init__(self, attachment: Attachment, options: JobOptions, server: Optional[_Server] = None) -> None:
+        native = options.native()
+        pointer = ctypes.c_void_p()
+        _native.check(_native.library.mercury_job_open(attachment.pointer, ctypes.byref(native), ctypes.byref(pointer)))
+        self._attachment = attachment  # lives as long as its jobs
+        self._use: Use = Use(pointer)
+        self._flight: Flight = Flight()
+        self._server = server
+        self._finalizer = weakref.finalize(self, _leave, self._use, server)
+        self.role = next(name for name, value in _ROLES.items() if value == native.role)
+        self.rank: int = _native.library.mercury_job_get_rank(pointer)
+        self.workers: int = _native.library.mercury_job_get_workers(pointer)
+        self.servers: int = _native.library.mercury_job_get_servers(pointer)
+        self._tensors: dict[int, Tensor] = {}
+
+    # ---- tensors -------------------------------------------------------------------------------
+
+    def declare(self, number: int, array: ArrayLike, *, op: str = "sum", priority: int = 0,
+                dtype: Optional[str] = None) -> Tensor:
+        """Declares one tensor (see declare_all)."""
+        return self.declare_all({number: array}, op=op, priorities={number: priority}, dtype=dtype)[number]
+
+    def declare_all(self, arrays: Mapping[int, ArrayLike], *, op: str = "sum",
+                    priorities: Optional[Mapping[int, int]] = None, dtype: Optional[str] = None) -> dict[int, Tensor]:
+        """Declares arrays by their numbers, in one round trip to the servers; every worker declares the same. They lie
+        in memory of Context.zeros() or Context.register(), and are C-contiguous, of any shape. priorities: 0, the
+        most urgent, for each that it does not have. dtype: "bfloat16" for arrays of elements of two bytes."""
+        if op not in _OPS:
+            raise ValueError(f"op: expected one of {', '.join(_OPS)}, got {op!r}")
+        tensors = {number: Tensor(self, number, array, view_of(array, dtype)) for number, array in arrays.items()}
+        options = _native.array_of(_native.TensorOptions, len(tensors))
+        for one, tensor in zip(options, tensors.values()):
+            one.id, one.numel, one.dtype = tensor.id, tensor._view.elements, tensor._view.dtype
+            one.op, one.data = _OPS[op], tensor._view.address
+            one.priority = (priorities or {}).get(tensor.id, 0)
+        with self._use as job:
+            _native.check(_native.library.mercury_declare(job, options, len(tensors)))
+            self._tensors.update(tensors)  # their arrays stay as long as the job
+        return tensors
+
+    def push_pull_all(self, tensors: Iterable[Tensor], priority: Optional[int] = None) -> list[Operation]:
+        """Tensor.push_pull() of each, in this order, in one call: all of them, or none if it fails."""
+        return self._submit(tensors, _native.PUSH_PULL, priority)
+
+    # ---- completions ---------------------------------------------------------------------------
+
+    def poll(self) -> int:
+        """Marks operations that have ended as done; returns how many. Never waits."""
+        with self._use as job:
+            return self._flight.collect(job)
+
+    def wait_all(self, operations: Iterable[Operation], timeout: Optional[float] = None) -> None:
+        """Waits for each, at most `timeout` seconds for all; raises the first one's failure, once all have ended."""
+        due = None if timeout is None else time.monotonic() + timeout
+        waited = list(operations)
+        for operation in waited:
+            self._flight.wait(self._use, operation, None if due is None else max(0.0, due - time.monotonic()))
+        for operation in waited:
+            operation._raise_failure()
+
+    def fileno(self) -> int:
+        """For select and its like: readable while there is something to poll()."""
+        with self._use as job:
+            return _native.check(_native.library.mercury_job_get_fd(job))
+
+    # ---- the job as a whole --------------------------------------------------------------------
+
+    def barrier(self, timeout: Optional[float] = None) -> None:
+        """Blocks until every worker is in it. MercuryTimeoutError: not yet; the next call goes on with the same one."""
+        _native.check(self._use.wait(_native.library.mercury_barrier, (), timeout))
+
+    def wait_end(self, timeout: Optional[float] = None) -> None:
+        """Servers: blocks until the job has ended; JobFailedError: it failed. MercuryTimeoutError: it goes on."""
+        _native.check(self._use.wait(_native.library.mercury_job_wait_end, (), timeout))
+
+    def set_policy(self, policy: str) -> None:
+        """All members exchange gradients by another policy from now on (docs/simulator.md)."""
+        with self._use as job:
+            _native.check(_native.library.mercury_job_set_policy(job, _native.text(policy)))
+
+    def stats(self) -> JobStats:
+        found = _native.JobStats.initial()
+        with self._use as job:
+            _native.check(_native.library.mercury_job_get_stats(job, ctypes.byref(found)))
+        return JobStats(found.operations, found.bytes_pushed, found.bytes_pulled)
+
+    def close(self) -> None:
+        """Leaves the job in order. Nothing happens if it is closed. With a server here (Context.open_job, serve) it
+        waits until all workers have left; abandon() does not."""
+        self._finalizer()
+
+    def abandon(self) -> None:
+        """Leaves, and takes a server that is here with it: the job fails for those who have not left."""
+        self._use.close(_native.library.mercury_job_close)
+        if self._server is not None:
+            self._server.abandon()
+        self._finalizer()
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def __repr__(self) -> str:
+        return f"<Job, {self.role} {self.rank}>"
+
+    # ---- for tensors and operations ------------------------------------------------------------
+
+    def _submit(self, tensors: Iterable[Tensor], kind: int, priority: Optional[int], root: int = 0) -> list[Operation]:
+        operations = [Operation(self, tensor) for tensor in tensors]
+        with self._use as job:
+            self._flight.submit(job, operations, kind, -1 if priority is None else priority, root)
+        return operations
+
+    def _wait(self, operation: Operation, timeout: Optional[float]) -> None:
+        self._flight.wait(self._use, operation, timeout)
+
+    async def _awaited(self, operation: Operation) -> None:
+        await self._flight.until_ended(self.fileno(), self.poll, operation)
+
+
+def _leave(use: Use, server: Optional[_Server]) -> None:
+    use.close(_native.library.mercury_job_close)
+    if server is not None:
+        server.join()

@@ -1,0 +1,60 @@
+"""One push, pull or push-pull in flight."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Generator, Optional
+
+from mercurystack._errors import MercuryError, error_of
+
+if TYPE_CHECKING:
+    from mercurystack._job import Job, Tensor
+
+
+class Operation:
+    """In flight until its tensor holds the sum (push_pull, pull), or servers have all of it (push).
+
+    Wait for it, `await` it in asyncio, or ask whether it is `done`: in any number of ways and threads, any number
+    of times. All say the same: nothing, or the exception for what it failed of.
+    """
+
+    __slots__ = ("tensor", "_job", "_handle", "_status", "_text", "_awaiting")
+
+    def __init__(self, job: Job, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self._job = job
+        self._handle = 0
+        self._status: Optional[int] = None
+        self._text = ""
+        self._awaiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+    def wait(self, timeout: Optional[float] = None) -> None:
+        """Blocks without the GIL, at most `timeout` seconds (None: for ever). Signals interrupt it.
+
+        MercuryTimeoutError: still in flight. JobFailedError and MercuryError: it failed."""
+        self._job._wait(self, timeout)
+        self._raise_failure()
+
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        if self._status is None:
+            self._job.poll()
+        return self._status is not None
+
+    def exception(self) -> Optional[MercuryError]:
+        """What it failed of, None if it did not or is still in flight."""
+        return error_of(self._status, self._text) if self._status else None
+
+    def __await__(self) -> Generator[object, None, None]:
+        if self._status is None:
+            yield from self._job._awaited(self).__await__()
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        failure = self.exception()
+        if failure is not None:
+            raise failure
+
+    def __repr__(self) -> str:
+        state = "in flight" if self._status is None else "done" if self._status == 0 else "failed"
+        return f"<Operation on tensor {self.tensor.id}: {state}>"

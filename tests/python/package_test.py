@@ -1,0 +1,435 @@
+"""The Python package: two workers and a server, embedded, in processes of their own and in threads.
+
+usage: package_test.py PACKAGE_FOLDER LIBRARY
+"""
+import asyncio
+import errno
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import unittest
+
+PACKAGE, LIBRARY = sys.argv[1:3]
+del sys.argv[1:3]
+sys.path[:0] = [PACKAGE, os.path.dirname(os.path.abspath(__file__))]
+os.environ["MERCURY_LIBRARY"] = LIBRARY
+
+import numpy as np  # noqa: E402
+
+import mercurystack  # noqa: E402
+from cluster import FOREVER_S, Cluster, free_port  # noqa: E402
+
+
+class Sums(unittest.TestCase):
+    def setUp(self):
+        self.cluster = Cluster()
+        self.addCleanup(self.cluster.close)
+
+    def exchange(self, tensors):
+        operations = [tensor.push_pull() for tensor in tensors]
+        for operation in operations:
+            operation.wait(FOREVER_S)
+
+    def test_each_type_is_summed(self):
+        for number, dtype in enumerate(("float32", "float64", "float16", "int32", "int64", "int8", "uint8")):
+            with self.subTest(dtype=dtype):
+                tensors = self.cluster.declare(60, dtype, number)
+                for rank, tensor in enumerate(tensors):
+                    tensor.array[:] = np.arange(60) + rank
+                self.exchange(tensors)
+                for tensor in tensors:
+                    np.testing.assert_array_equal(tensor.array, 2 * np.arange(60) + 1)
+
+    def test_least_and_greatest(self):
+        for number, (op, expected) in enumerate((("min", [-5, 2]), ("max", [1, 7]))):
+            tensors = self.cluster.declare(2, "int32", number, op=op)
+            tensors[0].array[:] = [1, 7]
+            tensors[1].array[:] = [-5, 2]
+            self.exchange(tensors)
+            np.testing.assert_array_equal(tensors[0].array, expected)
+
+    def test_broadcast_all_gather_and_barrier(self):
+        whole = self.cluster.declare(5, number=1)
+        parts = self.cluster.declare(6, "int64", number=2)
+        for rank in range(2):
+            whole[rank].array[:] = rank + 1
+            parts[rank].array[3 * rank:3 * rank + 3] = rank + 10
+        flights = [tensor.broadcast(1) for tensor in whole] + [tensor.all_gather() for tensor in parts]
+        for operation in flights:
+            operation.wait(FOREVER_S)
+        for rank in range(2):
+            np.testing.assert_array_equal(whole[rank].array, np.full(5, 2, np.float32))
+            np.testing.assert_array_equal(parts[rank].array, [10, 10, 10, 11, 11, 11])
+        first, second = self.cluster.workers
+        with self.assertRaises(TimeoutError):
+            first.barrier(0.01)
+        waiting = threading.Thread(target=first.barrier)
+        waiting.start()
+        second.barrier(FOREVER_S)
+        waiting.join()
+
+    def test_bfloat16_is_summed_in_arrays_of_two_bytes(self):
+        tensors = self.cluster.declare(16, "bfloat16")
+        for tensor in tensors:
+            tensor.array[:] = 0x3FC0  # 1.5
+        self.exchange(tensors)
+        np.testing.assert_array_equal(tensors[0].array, np.full(16, 0x4040, np.uint16))  # 3.0
+
+    def test_averages_shapes_rounds_and_statistics(self):
+        tensors = self.cluster.declare((20, 50), op="average")
+        for round_ in range(1, 4):
+            self.assertEqual([tensor.round for tensor in tensors], [round_, round_])
+            for rank, tensor in enumerate(tensors):
+                tensor.array[:] = round_ * (rank + 1)
+            self.exchange(tensors)
+            np.testing.assert_array_equal(tensors[1].array, np.full((20, 50), 1.5 * round_, np.float32))
+        self.assertEqual(tensors[0].contributors(),
+                         mercurystack.Contributors(3, frozenset({0, 1}), frozenset({0, 1})))
+        self.assertEqual(self.cluster.workers[0].stats(), mercurystack.JobStats(3, 3 * 4000, 3 * 4000))
+        self.assertEqual([(job.rank, job.workers, job.servers) for job in self.cluster.workers], [(0, 2, 1), (1, 2, 1)])
+
+    def test_many_in_one_call(self):
+        jobs = self.cluster.workers
+        arrays = [{number: context.zeros(100) for number in range(161)} for context in self.cluster.contexts[1:]]
+        declared = [job.declare_all(mine, priorities={number: 160 - number for number in mine})
+                    for job, mine in zip(jobs, arrays)]
+        for rank, mine in enumerate(arrays):
+            for number, array in mine.items():
+                array[:] = number + rank
+        flights = [job.push_pull_all(tensors.values()) for job, tensors in zip(jobs, declared)]
+        for job, operations in zip(jobs, flights):
+            job.wait_all(operations, FOREVER_S)
+        for number in range(161):
+            self.assertEqual(arrays[1][number][99], 2 * number + 1)
+        # One that cannot go keeps all of a call back.
+        good, bad = declared[0][0], declared[0][1]
+        bad.push_pull()
+        with self.assertRaises(mercurystack.MercuryError) as failed:
+            jobs[0].push_pull_all([good, bad])
+        self.assertEqual(failed.exception.errno, errno.EBUSY)
+        self.assertEqual(good.round, 2)
+
+    def test_memory_of_somebody_else_and_dlpack(self):
+        arrays = [np.full(300, rank + 1, np.float32) for rank in range(2)]
+        tensors = []
+        for job, context, array in zip(self.cluster.workers, self.cluster.contexts[1:], arrays):
+            context.register(array)
+            tensors.append(job.declare(7, Exported(array)))
+        self.exchange(tensors)
+        np.testing.assert_array_equal(arrays[0], np.full(300, 3, np.float32))
+        with self.assertRaises(mercurystack.MercuryError) as failed:
+            self.cluster.contexts[1].deregister(arrays[0])
+        self.assertEqual(failed.exception.errno, errno.EBUSY)
+
+    def test_push_then_pull(self):
+        tensors = self.cluster.declare(10)
+        for tensor in tensors:
+            tensor.array[:] = 4
+        for operations in ([tensor.push() for tensor in tensors], [tensor.pull() for tensor in tensors]):
+            for operation in operations:
+                operation.wait(FOREVER_S)
+        self.assertEqual(tensors[0].array[9], 8)
+
+
+class Exported:
+    """A tensor of another library, as far as DLPack knows it."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, *, stream=None):
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+class Waiting(unittest.TestCase):
+    def setUp(self):
+        self.cluster = Cluster()
+        self.addCleanup(self.cluster.close)
+        self.first, self.second = self.cluster.declare(1000)
+
+    def test_a_limit_ends_a_wait_and_not_the_operation(self):
+        operation = self.first.push_pull()
+        self.assertFalse(operation.done())
+        with self.assertRaises(TimeoutError):
+            operation.wait(0.01)
+        with self.assertRaises(mercurystack.MercuryTimeoutError):
+            self.cluster.workers[0].wait_all([operation], 0)
+        self.second.push_pull()
+        operation.wait(FOREVER_S)
+        operation.wait(0)
+        self.assertTrue(operation.done())
+        self.assertIsNone(operation.exception())
+
+    def test_many_threads_wait_for_one_operation(self):
+        operation = self.first.push_pull()
+        done = []
+        threads = [threading.Thread(target=lambda: done.append(operation.wait(FOREVER_S))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        self.second.push_pull()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(done, [None] * 8)
+
+    def test_asyncio(self):
+        async def rounds(tensor, count):
+            for _ in range(count):
+                await tensor.push_pull()
+
+        async def both():
+            await asyncio.wait_for(asyncio.gather(rounds(self.first, 20), rounds(self.second, 20)), FOREVER_S)
+            # One that is cancelled leaves its operation to others.
+            operation = self.first.push_pull()
+            with self.assertRaises(asyncio.TimeoutError):
+                await asyncio.wait_for(wait_for(operation), 0.01)
+            await asyncio.wait_for(asyncio.gather(wait_for(self.second.push_pull()), wait_for(operation)), FOREVER_S)
+
+        async def wait_for(operation):
+            await operation
+
+        asyncio.run(both())
+        asyncio.run(both())  # in another loop
+        self.assertEqual(self.first.round, 43)
+
+    def test_a_signal_interrupts_a_wait_and_loses_nothing(self):
+        operation = self.first.push_pull()
+        interrupted = []
+
+        def interrupt(*_):
+            interrupted.append(True)
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGUSR1, interrupt)
+        self.addCleanup(signal.signal, signal.SIGUSR1, before)
+        threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
+        with self.assertRaises(KeyboardInterrupt):
+            operation.wait()
+        self.assertEqual(interrupted, [True])
+        self.second.push_pull()
+        operation.wait(FOREVER_S)
+
+    def test_interrupts_at_any_time_lose_no_operation(self):
+        before = signal.signal(signal.SIGALRM, self.interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)
+        self.interrupts, self.armed = 0, False
+        for _ in range(300):
+            other = self.second.push_pull()
+            operation = self.first.push_pull()
+            while not operation.done():
+                try:
+                    self.armed = True
+                    signal.setitimer(signal.ITIMER_REAL, random.uniform(10e-6, 200e-6))
+                    operation.wait(FOREVER_S)
+                    self.armed = False
+                except KeyboardInterrupt:
+                    self.armed = False  # and there is no other alarm
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            other.wait(FOREVER_S)
+        self.assertEqual(self.first.round, 301)
+        self.assertGreater(self.interrupts, 0)
+
+    def interrupt(self, *_):
+        if self.armed:
+            self.interrupts += 1
+            raise KeyboardInterrupt
+
+    def test_other_threads_run_while_one_waits(self):
+        operation = self.first.push_pull()
+        waiting = threading.Thread(target=operation.wait)
+        waiting.start()
+        counted = 0
+        while counted < 100_000:  # would stand still if the GIL were held
+            counted += 1
+        self.second.push_pull()
+        waiting.join()
+        self.assertTrue(operation.done())
+
+
+class Ends(unittest.TestCase):
+    def test_closing_ends_waits_and_what_follows_is_an_error(self):
+        cluster = Cluster()
+        self.addCleanup(cluster.close)
+        tensor, _ = cluster.declare(10)
+        operation = tensor.push_pull()
+        failures = []
+
+        def wait():
+            try:
+                operation.wait()
+            except (mercurystack.MercuryError, ValueError) as failure:
+                failures.append(failure)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        cluster.workers[0].close()
+        waiting.join()
+        self.assertEqual(len(failures), 1)
+        for call in (tensor.push_pull, cluster.workers[0].poll, cluster.workers[0].stats, lambda: tensor.round):
+            with self.assertRaises(ValueError):
+                call()
+        cluster.workers[0].close()
+
+    def test_a_member_that_leaves_fails_the_others_operations(self):
+        cluster = Cluster()
+        self.addCleanup(cluster.close)
+        tensor, _ = cluster.declare(10)
+        operation = tensor.push_pull()
+        cluster.workers[1].close()
+        with self.assertRaises(mercurystack.JobFailedError) as failed:
+            operation.wait(FOREVER_S)
+        self.assertEqual(failed.exception.errno, errno.ECONNRESET)
+        self.assertRegex(str(failed.exception), "worker 1")
+        self.assertIsInstance(operation.exception(), mercurystack.JobFailedError)
+        with self.assertRaises(mercurystack.JobFailedError):
+            tensor.push_pull()
+        cluster.workers[0].close()
+        with self.assertRaises(mercurystack.JobFailedError):
+            cluster.jobs[0].wait_end(FOREVER_S)
+
+    def test_an_array_outlives_its_context(self):
+        context = mercurystack.Context("embedded", listen="127.0.0.1")
+        array = context.zeros(1 << 20)
+        part = array[10:20]
+        del array
+        context.close()
+        part[:] = 3
+        self.assertEqual(part.sum(), 30)
+        with self.assertRaises(ValueError):
+            context.zeros(1)
+        del part
+        gc.collect()
+
+    def test_memory_of_arrays_that_are_gone_comes_back(self):
+        with mercurystack.Context("embedded", listen="127.0.0.1") as context:
+            for _ in range(2000):  # 128 GB, if none did
+                context.zeros(1 << 24)
+
+    def test_without_a_close_a_program_ends_in_order(self):
+        script = textwrap.dedent(f"""
+            import sys; sys.path.insert(0, {PACKAGE!r})
+            import mercurystack
+            context = mercurystack.Context("embedded", listen="127.0.0.1:{free_port()}")
+            job = None
+            array = context.zeros(10)
+            print("ready")
+            """)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=FOREVER_S, check=False)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "ready\n", ""))
+
+    def test_a_forked_child_has_nothing_and_disturbs_nobody(self):
+        cluster = Cluster()
+        self.addCleanup(cluster.close)
+        first, second = cluster.declare(10)
+        child = os.fork()
+        if child == 0:
+            try:
+                first.push_pull()
+            except mercurystack.MercuryError as failure:
+                os._exit(0 if failure.errno == errno.ENOTCONN else 1)
+            finally:
+                os._exit(2)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        operation = first.push_pull()
+        second.push_pull()
+        operation.wait(FOREVER_S)
+
+
+SERVING = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import mercurystack
+with mercurystack.Context("embedded") as context, context.open_job("serving", serve=True, timeout_ms=100000) as job:
+    array = context.zeros(100000)
+    tensor = job.declare(1, array)
+    for _ in range(3):
+        array[:] = job.rank + 1
+        tensor.push_pull().wait()
+        assert (array == job.workers * (job.workers + 1) / 2).all(), array
+        if os.environ.get("BREAK") == os.environ["RANK"]:
+            raise SystemExit("broken")
+    print(job.servers)
+"""
+
+
+class Serving(unittest.TestCase):
+    """Processes as torchrun starts them, without daemons and without processes for servers."""
+
+    def run_all(self, **variables):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MERCURY_")}
+        environment.update(MERCURY_LIBRARY=LIBRARY, WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500",
+                           MERCURY_RENDEZVOUS=f"127.0.0.1:{free_port()}", **variables)
+        processes = [subprocess.Popen([sys.executable, "-c", SERVING, PACKAGE], env={**environment, "RANK": str(rank)}, text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(3)]
+        try:
+            return [process.communicate(timeout=FOREVER_S) + (process.returncode,) for process in processes]
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+
+    def test_each_worker_serves(self):
+        self.assertEqual(self.run_all(), [("3\n", "", 0)] * 3)
+
+    def test_who_breaks_fails_the_others_by_name(self):
+        for rank, (_, errors, status) in enumerate(self.run_all(BREAK="1")):
+            self.assertEqual(status, 1)
+            self.assertRegex(errors, "^broken$" if rank == 1 else "JobFailedError.* 1 of 3")
+
+    def test_who_serves_must_know_who_it_is(self):
+        with mercurystack.Context("embedded", listen="127.0.0.1") as context:
+            with self.assertRaisesRegex(ValueError, "serve: every worker needs a rank"):
+                context.open_job("x", serve=True, workers=2)
+            with self.assertRaisesRegex(mercurystack.MercuryError, "[Aa]ddress"):
+                context.open_job("x", serve=True, rank=0, workers=2, rendezvous="192.0.2.1:7470", timeout_ms=500)
+
+
+class BadInput(unittest.TestCase):
+    def setUp(self):
+        self.cluster = Cluster()
+        self.addCleanup(self.cluster.close)
+        self.job, self.context = self.cluster.workers[0], self.cluster.contexts[1]
+
+    def refused(self, kind, pattern, call, *arguments, **options):
+        with self.assertRaisesRegex(kind, pattern):
+            call(*arguments, **options)
+
+    def test_arrays(self):
+        inside = self.context.zeros((10, 10))
+        self.refused(ValueError, "contiguous", self.job.declare, 1, inside[:, 1])
+        self.refused(TypeError, "complex64", self.job.declare, 1, np.zeros(4, np.complex64))
+        self.refused(TypeError, "float32", self.job.declare, 1, np.zeros(4, ">f4"))
+        self.refused(TypeError, "2 bytes", self.job.declare, 1, inside, dtype="bfloat16")
+        self.refused(TypeError, "__dlpack__", self.job.declare, 1, [1.0, 2.0])
+        self.refused(mercurystack.MercuryError, "memory", self.job.declare, 1, np.zeros(4, np.float32))
+        self.refused(ValueError, "no elements", self.context.zeros, 0)
+        self.refused(ValueError, "op: expected", self.job.declare, 1, inside, op="product")
+
+    def test_operations(self):
+        tensor = self.cluster.declare(10)[0]
+        self.refused(mercurystack.MercuryError, "priority", tensor.push_pull, priority=65536)
+        self.refused(mercurystack.MercuryError, "push", tensor.pull)
+        tensor.push_pull()
+        self.refused(mercurystack.MercuryError, "round", tensor.push_pull)
+
+    def test_jobs_and_contexts(self):
+        self.refused(ValueError, "mode: expected", mercurystack.Context, "both")
+        self.refused(mercurystack.MercuryError, "nowhere", mercurystack.Context, "daemon", socket="/nowhere/stackd.sock")
+        self.refused(ValueError, "role: expected", self.context.open_job, "x", role="scheduler")
+        self.refused(TypeError, "worker_count", self.context.open_job, "x", worker_count=2)
+        self.refused(mercurystack.MercuryError, "name", self.context.open_job, "a b", workers=1, servers=1, rank=0,
+                     rendezvous="127.0.0.1:1")
+        self.refused(mercurystack.MercuryError, "policy", self.job.set_policy, "fastest")
+
+
+if __name__ == "__main__":
+    unittest.main()
