@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""PyTorch's DDP over Gloo and over Mercury's backend, and ScheduledOptimizer: seconds of an iteration, on the same links
+in turns.
+
+Two workers, each a virtual host with a link of its own (needs root); Mercury's servers run in the workers' processes.
+Layers take their time asleep, as on an accelerator, so that programs do not compete for this machine's processors with
+computing. Links are so fast that the exchange of all gradients takes as long as computing (--exchange: so many times
+as long).
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+import netlab  # noqa: E402
+
+PYTHON = "/usr/bin/python3"  # whose PyTorch is Debian's
+COMPUTING_S = 0.24
+LAYERS = 12
+ELEMENTS = 3_000_000  # 12 MB
+# Of each layer's elements, in parts of all: where a model's weight lies.
+MODELS = {
+    "last": [1] * (LAYERS - 2) + [90, 100],  # as VGG's and AlexNet's classifiers
+    "even": [1] * LAYERS,                    # as a transformer's blocks
+    "first": [100, 90] + [1] * (LAYERS - 2),  # as an embedding
+}
+NAMES = {"gloo": "DDP over Gloo", "backend": "DDP over Mercury", "mercury": "ScheduledOptimizer"}
+WARM_UP = 4
+PATIENCE_S = 300
+
+
+def layers_of(model):
+    parts = MODELS[model]
+    return ",".join(f"{max(1, ELEMENTS * part // sum(parts))}:{COMPUTING_S / LAYERS:.6f}" for part in parts)
+
+
+class Run:
+    """The processes of one run."""
+
+    def __init__(self, lab, system, model, iterations, library):
+        self.lab, self.system, self.library = lab, system, library
+        self.command = [PYTHON, os.path.join(HERE, "paced_train.py"), system, "--layers", layers_of(model), "--iterations",
+                        str(iterations + WARM_UP)]
+
+    def start(self, host, **variables):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MERCURY_")}
+        environment.update({name: str(value) for name, value in variables.items()}, MERCURY_LIBRARY=self.library)
+        return self.lab[host].popen(self.command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def seconds(self):
+        """Of an iteration: the median of those of worker 0."""
+        meet = {"MASTER_ADDR": self.lab["worker0"].ip, "MASTER_PORT": 29500, "WORLD_SIZE": 2, "GLOO_SOCKET_IFNAME": "eth0"}
+        processes = [self.start(f"worker{rank}", RANK=rank, **meet) for rank in range(2)]
+        try:
+            said = [process.communicate(timeout=PATIENCE_S) for process in processes]
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+        for process, (_, errors) in zip(processes, said):
+            if process.returncode != 0:
+                sys.exit(f"{self.system}: status {process.returncode}\n{errors}")
+        return statistics.median(json.loads(said[0][0])[WARM_UP:])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--exchange", type=float, default=1.0, help="its time, in parts of computing (default: %(default)s)")
+    parser.add_argument("--iterations", type=int, default=30)
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each, in turns (default: %(default)s)")
+    parser.add_argument("--library", default=os.path.join(ROOT, "build/shim/client/libmercurystack.so"))
+    arguments = parser.parse_args()
+    rate_mbit = ELEMENTS * 4 * 8 / 1e6 / (COMPUTING_S * arguments.exchange)
+    print(f"{ELEMENTS * 4 / 1e6:.0f} MB of gradients, {1e3 * COMPUTING_S:.0f} ms of computing, links of {rate_mbit:.0f} Mbit/s; "
+          f"{arguments.repeat} runs of {arguments.iterations} iterations, their medians")
+    with netlab.Lab(f"pt{os.getpid()}", ["worker0", "worker1"], rate_mbit=rate_mbit, mtu=9000) as lab:
+        for model in arguments.models:
+            times = {"gloo": [], "backend": [], "mercury": []}
+            for _ in range(arguments.repeat):
+                for system, seconds in times.items():
+                    seconds.append(Run(lab, system, model, arguments.iterations, arguments.library).seconds())
+            gloo = statistics.median(times["gloo"])
+            print(f"{model:6}" + "; ".join(
+                f" {NAMES[system]} {1e3 * statistics.median(seconds):.0f} [{1e3 * min(seconds):.0f}, {1e3 * max(seconds):.0f}] ms"
+                + ("" if system == "gloo" else f", {statistics.median(seconds) / gloo:.2f}") for system, seconds in times.items()),
+                flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""One rank of distributed_test.py: checks, each of which all ranks make."""
+import os
+import sys
+
+sys.path.insert(0, sys.argv[1])
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+
+import mercurystack.distributed  # noqa: E402, F401
+
+
+def check_reductions(rank, size):
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.int8, torch.uint8):
+        tensor = torch.arange(10).to(dtype) + rank
+        dist.all_reduce(tensor)
+        assert torch.equal(tensor, (size * torch.arange(10) + size * (size - 1) // 2).to(dtype)), (dtype, tensor)
+    for op, expected in ((dist.ReduceOp.MIN, 0), (dist.ReduceOp.MAX, size - 1), (dist.ReduceOp.AVG, (size - 1) / 2)):
+        tensor = torch.full((3, 5), float(rank))
+        dist.all_reduce(tensor, op)
+        assert (tensor == expected).all(), (op, tensor)
+    tensor = torch.ones(4, 6).t() * rank  # not contiguous
+    dist.all_reduce(tensor)
+    assert (tensor == size * (size - 1) / 2).all()
+    dist.all_reduce(torch.ones(0))
+
+
+def check_the_others(rank, size):
+    tensor = torch.full((3, 3), float(rank))
+    dist.broadcast(tensor, 1)
+    assert (tensor == 1).all()
+    outputs = [torch.empty(5, dtype=torch.int64) for _ in range(size)]
+    dist.all_gather(outputs, torch.full((5,), rank))
+    assert all((output == place).all() for place, output in enumerate(outputs))
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank, "text": "x" * rank})
+    assert objects == [{"rank": place, "text": "x" * place} for place in range(size)], objects
+    output = torch.zeros(2)
+    dist.reduce_scatter(output, [torch.full((2,), float(place)) for place in range(size)])
+    assert (output == size * rank).all(), output
+    dist.barrier()
+
+
+def check_many_at_once(rank, size):
+    tensors = [torch.full((100_000,), float(place + rank)) for place in range(20)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    for place, (tensor, work) in enumerate(zip(tensors, works)):
+        work.wait()
+        assert (tensor == size * place + size * (size - 1) / 2).all(), place
+
+
+def check_a_subgroup(rank, size):
+    group = dist.new_group([0, size - 1])
+    if rank in (0, size - 1):
+        tensor = torch.ones(4)
+        dist.all_reduce(tensor, group=group)
+        assert (tensor == 2).all()
+
+
+def check_ddp(rank, size):
+    """Its weights are those of one process that averages the gradients itself."""
+    def net(seed):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 4))
+
+    def loss(model, worker, iteration):
+        random = torch.Generator().manual_seed(1000 * worker + iteration)
+        return model(torch.randn(16, 8, generator=random)).square().mean()
+    model = nn.parallel.DistributedDataParallel(net(rank))  # which begins with rank 0's weights
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    alone = net(0)
+    its_optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
+    for iteration in range(10):
+        optimizer.zero_grad()
+        loss(model, rank, iteration).backward()
+        optimizer.step()
+        its_optimizer.zero_grad()
+        (sum(loss(alone, worker, iteration) for worker in range(size)) / size).backward()
+        its_optimizer.step()
+    for one, other in zip(model.module.parameters(), alone.parameters()):
+        assert torch.allclose(one, other, atol=1e-6), (one, other)
+
+
+def check_refusals(rank, size):
+    for call, name in ((lambda: dist.send(torch.ones(1), (rank + 1) % size), "no send and recv"),
+                       (lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.PRODUCT), "sum, average, min and max"),
+                       (lambda: dist.all_reduce(torch.ones(2, dtype=torch.complex64).real.to(torch.int16)), "int16")):
+        try:
+            call()
+        except NotImplementedError as refused:
+            assert name in str(refused), refused
+        else:
+            raise AssertionError(name)
+
+
+dist.init_process_group("mercury")
+torch.set_num_threads(1)
+rank, size = dist.get_rank(), dist.get_world_size()
+if os.environ.get("JUST_EXITS"):
+    dist.all_reduce(torch.ones(3))
+    print("good", flush=True)
+    sys.exit(0)
+if os.environ.get("LEAVES"):
+    dist.all_reduce(torch.ones(3))
+    if rank == int(os.environ["LEAVES"]):
+        os._exit(7)
+    dist.all_reduce(torch.ones(3))
+else:
+    for check in (check_reductions, check_the_others, check_many_at_once, check_a_subgroup, check_ddp, check_refusals):
+        check(rank, size)
+    print("good", flush=True)
+dist.destroy_process_group()
