@@ -146,6 +146,11 @@ void MessageLink::set_peer(Incarnation peer) {
   peer_ = peer;
 }
 
+Incarnation MessageLink::peer() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return peer_;
+}
+
 void MessageLink::disconnect() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);

@@ -57,6 +57,7 @@ class MessageLink {
   void settle(uint64_t request);
   // The peer is this process. If it was another one, what was meant for that is dropped.
   void set_peer(Incarnation peer);
+  Incarnation peer();
   // Ends the connection that is there, so that connect() is asked for another.
   void disconnect();
   // Until the peer has all; false: not within that time.

@@ -89,12 +89,6 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="mercury-") as folder:
         cache = os.environ.get("PSLITE_CACHE", folder)
         TREE = TREE or pslite_tree.tree(cache)
-        van = os.path.join(source, "shim", "pslite")
-        flags = [f"-I{source}", f"-I{source}/shim/socket/api"]
-        libraries = [f"-L{library}", "-lmercurystack", f"-Wl,-rpath,{library}"]
-        out = os.path.join(cache, "van")
-        built = pslite_tree.build(pslite_tree.with_mercury(TREE, os.path.join(out, "tree")), os.path.join(out, "built"),
-                                  [f"{HERE}/pslite_patterns.cc"],
-                                  [f"{van}/mercury_van.cc", f"{van}/message_link.cc"], flags, libraries)
+        built = pslite_tree.build_with_van(TREE, cache, source, library, ["pslite_patterns"])
         PATTERNS = built["pslite_patterns"]
         main()

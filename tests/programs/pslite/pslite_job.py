@@ -10,20 +10,20 @@ class Job:
     without ever waiting, and in turns with those that send: a message may take some 10 ms."""
     next_port = 9100
 
-    def __init__(self, hosts, command, mercury=True, **environment):
-        """`mercury`: by mercury-run."""
+    def __init__(self, hosts, command, mercury=True, by_role=None, **environment):
+        """`mercury`: by mercury-run. `by_role`: the environment of some alone, as {"server": {...}}."""
         Job.next_port += 1
         self.hosts = hosts
         self.common = {"DMLC_PS_ROOT_URI": hosts.address("a"), "DMLC_PS_ROOT_PORT": Job.next_port, "DMLC_NUM_SERVER": 2,
                        "DMLC_NUM_WORKER": 2, **environment}
-        self.command, self.mercury = command, mercury
+        self.command, self.mercury, self.by_role = command, mercury, by_role or {}
         self.scheduler = self.start("a", "scheduler")
         self.servers = [self.start(host, "server") for host in "ab"]
         self.workers = [self.start(host, "worker") for host in "ba"]
 
     def start(self, host, role):
-        variables = {"MERCURY_PRELOAD_SOCKET": self.hosts.path(f"{host}.sock.tcp"), **self.common, "DMLC_ROLE": role,
-                     "DMLC_NODE_HOST": self.hosts.address(host)}
+        variables = {"MERCURY_PRELOAD_SOCKET": self.hosts.path(f"{host}.sock.tcp"), "MERCURY_SOCKET": self.hosts.path(f"{host}.sock"),
+                     **self.common, "DMLC_ROLE": role, "DMLC_NODE_HOST": self.hosts.address(host), **self.by_role.get(role, {})}
         return self.hosts.popen(host, ["env", *(f"{name}={value}" for name, value in variables.items()), *self.command],
                                 self.mercury)
 

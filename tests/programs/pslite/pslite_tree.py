@@ -102,3 +102,12 @@ def build(root, out, programs, sources=(), flags=(), libraries=()):
         if not is_newer(built[name], source, *objects):
             run(*flags, source, *objects, "-o", built[name], *libraries)
     return built
+
+
+def build_with_van(root, cache, source, library, programs):
+    """Programs of this folder, in a copy of the tree with the van of Mercury's source tree `source`."""
+    here, van, out = os.path.dirname(os.path.abspath(__file__)), os.path.join(source, "shim", "pslite"), os.path.join(cache, "van")
+    flags = [f"-I{source}", f"-I{source}/shim/socket/api", f"-I{source}/shim/client"]
+    libraries = [f"-L{library}", "-lmercurystack", f"-Wl,-rpath,{library}"]
+    return build(with_mercury(root, os.path.join(out, "tree")), os.path.join(out, "built"), [f"{here}/{name}.cc" for name in programs],
+                 sorted(glob.glob(os.path.join(van, "*.cc"))), flags, libraries)
