@@ -84,7 +84,9 @@ std::vector<Merger::ToServer> Merger::push(WorkerRequest request, Incarnation pr
   OpenRounds& rounds = open_[key];
   OpenRound& round = round_without(request.worker, rounds);
   for (size_t i = 0; i < workers_ && error->empty(); ++i) {
-    if (round.is_there[i]) *error = difference(round.pushes[i], request);
+    if (!round.is_there[i]) continue;
+    const WorkerRequest& other = round.pushes[i];
+    *error = i < place ? difference(other, request) : difference(request, other);
   }
   if (!error->empty()) return out;
   round.pushes[place] = std::move(request);

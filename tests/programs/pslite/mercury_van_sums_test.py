@@ -119,7 +119,7 @@ class Sums(ProgramsTest):
         self.refused("notify", "workers 0 and 1 push 40 and 44 bytes", "refused_lengths")
         self.refused("aggregate", "workers push a key differently", "refused_lengths")
         self.refused("notify", "push them apart", "both_keys", MERCURY_PSLITE_KEYS="0")
-        self.refused("notify", "by customers 0 and 1 of one worker", "two_customers")
+        self.refused("notify", "by customers 0 and 2 of one worker", "two_customers")
         for mode in ("aggregate", "notify"):
             self.refused(mode, "PS_RESEND is set", "one_key", PS_RESEND=1)
         self.refused("transparent", "MERCURY_PSLITE_MODE is 'both': expected transparent, aggregate or notify", "one_key",
