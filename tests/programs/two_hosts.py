@@ -7,6 +7,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -198,6 +199,23 @@ class TwoHosts:
 
     def lose_nothing(self, name):
         netlab.sh("nft", "delete table inet lossy", ns=self.lab[name].ns)
+
+    @contextlib.contextmanager
+    def counts_tcp(self):
+        """Gives a function: how many bytes of TCP, headers too, have come from either host to the other since."""
+        namespaces = [self.lab[name].ns for name in "ab"]
+        for ns in namespaces:
+            netlab.sh("nft", "add table inet counted { chain in { type filter hook input priority -1; "
+                      'iifname "eth0" meta l4proto tcp counter; }; }', ns=ns)
+
+        def counted():
+            tables = [netlab.sh("nft", "list", "table", "inet", "counted", ns=ns) for ns in namespaces]
+            return sum(int(re.search(r"bytes (\d+)", table).group(1)) for table in tables)
+        try:
+            yield counted
+        finally:
+            for ns in namespaces:
+                netlab.sh("nft", "delete table inet counted", ns=ns)
 
     def end_programs(self):
         for process in self.processes:

@@ -5,21 +5,21 @@ PUSH_THEN_PULL, PUSH_PULL, PUSH_ONLY, PULL_ONLY = range(4)  # what its benchmark
 
 
 class Job:
-    """A scheduler and a server on "a" with a worker of "b", a server on "b" with a worker of "a"; each
-    tensor of a server's neighbour passes between the hosts. All of their threads look for messages
+    """A scheduler on "a", and servers and workers on the hosts named. By default each tensor of a server's
+    neighbour passes between the hosts. All threads of BytePS's ps-lite look for messages
     without ever waiting, and in turns with those that send: a message may take some 10 ms."""
     next_port = 9100
 
-    def __init__(self, hosts, command, mercury=True, by_role=None, **environment):
+    def __init__(self, hosts, command, mercury=True, by_role=None, servers="ab", workers="ba", **environment):
         """`mercury`: by mercury-run. `by_role`: the environment of some alone, as {"server": {...}}."""
         Job.next_port += 1
         self.hosts = hosts
-        self.common = {"DMLC_PS_ROOT_URI": hosts.address("a"), "DMLC_PS_ROOT_PORT": Job.next_port, "DMLC_NUM_SERVER": 2,
-                       "DMLC_NUM_WORKER": 2, **environment}
+        self.common = {"DMLC_PS_ROOT_URI": hosts.address("a"), "DMLC_PS_ROOT_PORT": Job.next_port,
+                       "DMLC_NUM_SERVER": len(servers), "DMLC_NUM_WORKER": len(workers), **environment}
         self.command, self.mercury, self.by_role = command, mercury, by_role or {}
         self.scheduler = self.start("a", "scheduler")
-        self.servers = [self.start(host, "server") for host in "ab"]
-        self.workers = [self.start(host, "worker") for host in "ba"]
+        self.servers = [self.start(host, "server") for host in servers]
+        self.workers = [self.start(host, "worker") for host in workers]
 
     def start(self, host, role):
         variables = {"MERCURY_PRELOAD_SOCKET": self.hosts.path(f"{host}.sock.tcp"), "MERCURY_SOCKET": self.hosts.path(f"{host}.sock"),
