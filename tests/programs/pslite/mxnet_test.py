@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 sys.path.insert(0, HERE)
 import mxnet_wheel  # noqa: E402
 from pslite_job import Job  # noqa: E402
-from two_hosts import BOTH, PATIENT, ProgramsTest, main, wait_until  # noqa: E402
+from two_hosts import BOTH, PATIENT, ProgramsTest, main, netlab, wait_until  # noqa: E402
 
 PACKAGES = TRAIN = None
 UPDATE_ON = ("servers", "workers")
@@ -30,6 +30,7 @@ TENSOR_BYTES = MODEL_BYTES * (2 * 2 * EPOCHS * ITERATIONS + 1 + 2)
 # ps-lite's and ZeroMQ's own words, and the optimizer that is sent to the servers.
 MOST_BYTES = TENSOR_BYTES * 1.02
 FAULT_S = 3
+RESETS, GIVEN_UP_S = 3, 12  # of each kind; longer than a peer's time-out and than a job
 
 
 class MxNetTest(ProgramsTest):
@@ -149,6 +150,35 @@ class MxNet(MxNetTest):
 
     def test_a_daemon_that_is_stopped_for_a_while(self):
         self.survives(lambda job: self.stopped(self.hosts.daemons["a"]))
+
+    def reset_by_the_kernel(self):
+        reset = [netlab.sh("ss", "-HKnt", "state", "established", ns=self.hosts.lab[host].ns) for host in "ab"]
+        if not any(reset):
+            self.skipTest("ss -K resets nothing: this kernel is without INET_DIAG_DESTROY")
+
+    def restart_daemon(self):
+        self.hosts.kill_daemon("b")
+        self.hosts.start_daemon("b")
+
+    def test_connections_that_are_reset(self):
+        """What was on its way is lost, and ps-lite may wait for it forever; no digit changes, and the next job is well."""
+        for update_on in UPDATE_ON:
+            expected = self.undisturbed(update_on)
+            for mercury, reset in ((False, self.reset_by_the_kernel), (True, self.restart_daemon)):
+                done = 0
+                for _ in range(RESETS):
+                    with self.subTest(update_on=update_on, mercury=mercury):
+                        job = self.job(update_on, mercury)
+                        self.learns(job)
+                        reset()
+                        if wait_until(lambda: all(worker.poll() is not None for worker in job.workers), GIVEN_UP_S):
+                            self.assertEqual(self.result(job), expected)
+                            done += 1
+                        self.assertLessEqual(set(self.lines(job)), set(expected))
+                        self.hosts.end_programs()
+                print(f"\nreset {'with the daemon' if mercury else 'by the kernel'}, updates on {update_on}: {done} of {RESETS} go on ", end="")
+            with self.carries(TENSOR_BYTES):
+                self.assertEqual(self.result(self.job(update_on, mercury=True)), expected)
 
 
 class LongCut(MxNetTest):

@@ -28,7 +28,7 @@ def folder(cache):
                            *(("--no-index", "--find-links", where) if where else ()), *PACKAGES],
                           capture_output=True, text=True)
     if done.returncode != 0:
-        errors = [line for line in done.stderr.splitlines() if "rror" in line] or ["no word"]
-        pslite_tree.skip(f"no MXNet: pip cannot install {MXNET} ({errors[-1]}); MERCURY_MXNET_WHEELS can name a folder with it")
+        pslite_tree.skip(f"no MXNet: pip cannot install {MXNET} ({(done.stderr.strip().splitlines() or ['no word'])[-1]}); "
+                         "MERCURY_MXNET_WHEELS can name a folder with it")
     os.rename(partial, path)
     return path
