@@ -98,8 +98,11 @@ const ConfigRow kRows[] = {
     {"jobs", "max_tensors", &C::max_tensors, Unit::kNone, 1, 1 << 20, nullptr,
      "tensors of one job"},
     {"jobs", "leave_grace", &C::leave_grace_ns, Unit::kNanoseconds, 0, 600 * kS, nullptr,
-     "only in jobs with a server of an earlier version: how long a worker that waits hears nothing "
-     "after another one has left, until it gives up"},
+     "how long nothing of a job moves at a worker, after it was told that another one has left "
+     "with "
+     "rounds missing, until it gives up what it still waits for; with a server of an earlier "
+     "version, "
+     "after another one has left"},
     {"jobs", "memory", &C::job_memory_bytes, Unit::kBytes, 0, kAny, nullptr,
      "memory for one job's sums, all engines of this host together; 0 = a quarter of the host's"},
     {"jobs", "total_memory", &C::total_memory_bytes, Unit::kBytes, 0, kAny, nullptr,

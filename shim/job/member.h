@@ -120,7 +120,7 @@ class Member {
   void count_chunks(uint64_t now_ns);
   void end_grace();
   void withdraw(Rank rank, bool ending);
-  void fail_rounds(const message::PeerLeft& left);
+  void fail_rounds(const message::PeerLeft& left, uint64_t now_ns);
   void replace(const message::Replace& message);
 
   // --- data sessions (member_sessions.cc) ---

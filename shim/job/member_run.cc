@@ -166,7 +166,7 @@ void Member::on_peer_left(const message::PeerLeft& left, uint64_t now_ns) {
       spec_.role == Role::kServer) {
     withdraw(rank, left.ending);
   }
-  if (left.waiting) return fail_rounds(left);
+  if (left.waiting) return fail_rounds(left, now_ns);
   if (left.ending || spec_.role == Role::kServer) return;
   // A server of an earlier version says nothing: who waits in vain is found out by waiting.
   if (!peer_left_.empty() || phase_ != Phase::kRunning) return;  // the first is the reason
@@ -177,7 +177,7 @@ void Member::on_peer_left(const message::PeerLeft& left, uint64_t now_ns) {
 }
 
 // All of the job's operations but these go on: what needs nothing more of who has left still comes.
-void Member::fail_rounds(const message::PeerLeft& left) {
+void Member::fail_rounds(const message::PeerLeft& left, uint64_t now_ns) {
   if (phase_ != Phase::kRunning) return;
   const auto [tensor, round] = *left.waiting;
   if (status_) {
@@ -199,6 +199,12 @@ void Member::fail_rounds(const message::PeerLeft& left) {
   for (size_t lane = 0; lane < lanes_used_; ++lane) {
     to_lane(lane, command::FailRounds{slot_, *left.waiting, Errc::kPeerLeft});
   }
+  if (!peer_left_.empty() || context_.policy.leave_grace_ns == 0) return;
+  // All workers are told, and their programs push nothing new: what one of them had not pushed by
+  // then the others wait for in vain. It is found out as of an earlier version's servers.
+  peer_left_ = status_.error().message;
+  grace_until_ns_ = now_ns + context_.policy.leave_grace_ns;
+  count_chunks(now_ns);
 }
 
 // Whether anything still comes: a slow path brings what is complete without the one that left for

@@ -7,8 +7,9 @@ namespace mercury::disaster {
 namespace {
 
 constexpr uint64_t kFarNs = ~uint64_t{0} / 1'000'000;
-// Beyond all patience: servers say who waits in vain for one that has left, nobody guesses it.
-constexpr uint64_t kNoGraceNs = 3'600'000'000'000;
+// Servers say who waits in vain for one that has left. Whoever was told so guesses what else waits
+// in vain, for those who were told, too.
+constexpr uint64_t kGraceNs = 1'000'000'000;
 constexpr uint64_t kHandshakeTimeoutNs = 3'000'000'000;
 
 // Tables as small as the scenarios need: a host must be made in microseconds.
@@ -27,7 +28,7 @@ sim::VirtualHostConfig host_config(const Scenario& scenario, const HostPlan& pla
   config.lane.engine.max_in_flight_packets = scenario.in_flight_packets;
   config.lane.exchange.sends.scheduler = {32, 128, 2048, 65536};
   config.lane.exchange.sends.reserved_ranges = 256;
-  config.policy.leave_grace_ns = kNoGraceNs;
+  config.policy.leave_grace_ns = kGraceNs;
   config.policy.max_jobs = 32;
   for (const JobPlan& job : scenario.jobs) {
     if (!job.secret.empty() && !job.recovery) {

@@ -244,9 +244,7 @@ TEST_F(RunningTest, WhoWaitsForOneThatHasLeftIsToldAtOnce) {
   const auto pushed = [this](uint32_t tensor, uint32_t round) {
     hosts.host(4).lanes[0].events.push_back(
         event::RoundHopeless{JobSlot(0), {TensorId(tensor), Round(round)}, {1, 0, 0, 0}});
-    const uint64_t before_ns = hosts.now_ns();
-    hosts.run();
-    EXPECT_EQ(hosts.now_ns(), before_ns) << "nothing waits for a time limit";
+    hosts.run_for(kSecond / 1000);  // nothing waits for a time limit
   };
   const std::string why =
       "worker 0 of 2 (10.0.0.1:7470) left the job while tensor 4 waits for it in round 3; it had "
@@ -257,7 +255,7 @@ TEST_F(RunningTest, WhoWaitsForOneThatHasLeftIsToldAtOnce) {
   pushed(4, 3);
   EXPECT_EQ(b->waits, 1);
   b->wait();
-  hosts.run();
+  hosts.run_for(kSecond / 1000);
   EXPECT_EQ(b->waits, 2) << "at once";
   EXPECT_FALSE(b->waited.ok());
   ASSERT_FALSE(b->status().ok());
@@ -285,6 +283,31 @@ TEST_F(RunningTest, WhoWaitsForOneThatHasLeftIsToldAtOnce) {
     }
     EXPECT_EQ(said, std::vector{host + ": job 'train' failed (peer_left): " + why});
   }
+}
+
+// Whoever has been told that one has left pushes nothing new: what the others wait for of it would
+// never come.
+TEST_F(RunningTest, WhatAToldWorkerStillWaitsForIsGivenUpWhenNothingMoves) {
+  start();
+  b->declare(tensors(4, 2));
+  hosts.run();
+  a->close();
+  hosts.run();
+  hosts.host(4).lanes[0].events.push_back(
+      event::RoundHopeless{JobSlot(0), {TensorId(4), Round(3)}, {1, 0, 0, 0}});
+  hosts.run_for(kSecond);
+  const Error first = b->status().error();
+  auto& engine = engine_job(2, 0, b->slot);
+  for (int i = 0; i < 20; ++i) {
+    hosts.run_for(2 * kSecond);
+    ++engine.chunks_moved;
+    ASSERT_EQ(engine.failed, Errc::kOk) << "after " << i;
+  }
+  hosts.run_for(12 * kSecond);
+  EXPECT_EQ(engine.failed, Errc::kPeerLeft);
+  EXPECT_EQ(b->status().error().message, first.message);
+  b->close();
+  expect_nothing_left();
 }
 
 // Over a path that takes longer than the grace for what is complete. A server of the version before
