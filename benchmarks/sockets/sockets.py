@@ -82,6 +82,8 @@ class Bench:
             _, client, _ = self.ends("reply", "request", asked, size, mercury)
             self.add(f"ZeroMQ request and reply, {named(size)}, p50", "us", "less", mercury, client["p50_us"])
             self.add(f"ZeroMQ request and reply, {named(size)}, p99", "us", "less", mercury, client["p99_us"])
+            if self.where == "within":
+                continue  # who pushes is gone before all is pulled, which loses messages: docs/sockets.md
             server, _, cpu = self.ends("pull", "push", sent, size, mercury)
             if size < 1000:
                 self.add(f"ZeroMQ push, {named(size)}", "1000/s", "more", mercury, (sent - 1) / server["seconds"] / 1000)
