@@ -206,12 +206,13 @@ class ToldWorker {
 
 class JobSumsTest : public testing::Test {
  protected:
+  // Before any thread reads the environment. Of the workers: any port.
+  static void SetUpTestSuite() { ::setenv("MERCURY_LISTEN", "127.0.0.1", 1); }
+
   JobSumsTest() {
-    ::setenv("MERCURY_LISTEN", "127.0.0.1", 1);  // of the workers: any port
     start(0);
     start(1);
   }
-  ~JobSumsTest() override { ::unsetenv("MERCURY_LISTEN"); }
 
   void start(size_t rank) {
     worker[rank] = std::make_unique<SumsWorker>(address, static_cast<int>(rank));
