@@ -1,9 +1,9 @@
 // The whole stack over the simulated network: every sum is exact, whatever the network does.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 
+#include "tests/seeds.h"
 #include "tests/shim/sim_cluster.h"
 
 namespace mercury {
@@ -234,14 +234,9 @@ TEST(Cluster, FramesAreReleasedAtTheRateOnWhichTheLinkHasAgreed) {
   EXPECT_GT(most_queued_bytes(), 2 * kBound);
 }
 
-// One seed decides shape and faults of each run. MERCURY_SEEDS and MERCURY_FIRST_SEED choose
-// others.
+// One seed decides shape and faults of each run.
 TEST(Cluster, SumsExactlyWhateverTheNetworkDoes) {
-  const char* count = std::getenv("MERCURY_SEEDS");
-  const char* start = std::getenv("MERCURY_FIRST_SEED");
-  const uint64_t seeds = count ? std::strtoull(count, nullptr, 10) : 1000;
-  const uint64_t first = start ? std::strtoull(start, nullptr, 10) : 1;
-  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+  for_each_seed(1000, [](uint64_t seed) {
     Random random(seed);
     ClusterConfig config;
     config.seed = seed;
@@ -263,8 +258,7 @@ TEST(Cluster, SumsExactlyWhateverTheNetworkDoes) {
       tensors.push_back(tensor(static_cast<uint32_t>(t * 3), 1 + random.below(6000), Dtype::kI32));
     }
     run(config, tensors, 2);
-    if (HasFatalFailure()) return;
-  }
+  });
 }
 
 }  // namespace

@@ -4,11 +4,11 @@
 // lost and comes back.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <set>
 
+#include "tests/seeds.h"
 #include "tests/shim/sim_cluster.h"
 
 namespace mercury {
@@ -204,30 +204,11 @@ TEST(Parts, NothingIsNeutralForEveryOperation) {
   }
 }
 
-// One seed decides shape, faults, and who is lost when. MERCURY_SEEDS and MERCURY_FIRST_SEED choose
-// others.
+// One seed decides shape, faults, and who is lost when.
 TEST(Parts, EveryByteIsItsOwnersWhateverHappens) {
-  const char* count = std::getenv("MERCURY_SEEDS");
-  const char* start = std::getenv("MERCURY_FIRST_SEED");
-  const uint64_t seeds = count ? std::strtoull(count, nullptr, 10) : 100;
-  const uint64_t first = start ? std::strtoull(start, nullptr, 10) : 1;
-  for (uint64_t seed = first; seed < first + seeds; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+  for_each_seed(100, [](uint64_t seed) {
     Random random(seed);
-    ClusterConfig config;
-    config.seed = seed;
-    config.workers = static_cast<uint32_t>(1 + random.below(4));
-    config.servers = static_cast<uint32_t>(1 + random.below(2));
-    config.worker_lanes = static_cast<uint32_t>(1 + random.below(2));
-    config.server_lanes = static_cast<uint32_t>(1 + random.below(2));
-    config.lane.engine.session.peer_timeout_ns = 3 * kSecond;
-    config.link.mtu_bytes = random.chance(0.5) ? 1500 : 9000;
-    config.link.faults.loss =
-        random.chance(0.7) ? 0.001 * static_cast<double>(random.below(40)) : 0;
-    config.link.faults.duplicate = random.chance(0.5) ? 0.05 : 0;
-    config.link.faults.reorder = random.chance(0.5) ? 0.1 : 0;
-    config.link.faults.reorder_delay_ns = 10'000 + random.below(20'000'000);
-    config.link.faults.corrupt = random.chance(0.5) ? 0.02 : 0;
+    const ClusterConfig config = ClusterConfig::stormy(seed, random);
     std::vector<Exchanged> tensors{
         exchanged(0, 1 + random.below(20'000), Dtype::kF32, ReduceOp::kSum, false),
         exchanged(1, config.workers * (1 + random.below(9'000)), Dtype::kU8, ReduceOp::kSum, true)};
@@ -244,8 +225,7 @@ TEST(Parts, EveryByteIsItsOwnersWhateverHappens) {
     if (HasFailure()) return;
     ASSERT_TRUE(parts.run(60 * kSecond)) << "hangs";
     ASSERT_TRUE(parts.cluster().close(30 * kSecond));
-    if (HasFailure()) return;
-  }
+  });
 }
 
 }  // namespace

@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <set>
 #include <tuple>
 
+#include "tests/seeds.h"
 #include "tests/shim/sim_cluster.h"
 
 namespace mercury {
@@ -200,30 +200,11 @@ TEST(Rejoin, AHostThatRebootsComesBackWhenItsDeathIsKnown) {
   EXPECT_TRUE(training.cluster().close(30 * kSecond));
 }
 
-// One seed decides shape, faults, and who is lost when. MERCURY_SEEDS and MERCURY_FIRST_SEED choose
-// others.
+// One seed decides shape, faults, and who is lost when.
 TEST(Rejoin, EverySumIsExactWhoeverIsLostWhen) {
-  const char* count = std::getenv("MERCURY_SEEDS");
-  const char* start = std::getenv("MERCURY_FIRST_SEED");
-  const uint64_t seeds = count ? std::strtoull(count, nullptr, 10) : 100;
-  const uint64_t first = start ? std::strtoull(start, nullptr, 10) : 1;
-  for (uint64_t seed = first; seed < first + seeds; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+  for_each_seed(100, [](uint64_t seed) {
     Random random(seed);
-    ClusterConfig config;
-    config.seed = seed;
-    config.workers = static_cast<uint32_t>(1 + random.below(4));
-    config.servers = static_cast<uint32_t>(1 + random.below(2));
-    config.worker_lanes = static_cast<uint32_t>(1 + random.below(2));
-    config.server_lanes = static_cast<uint32_t>(1 + random.below(2));
-    config.lane.engine.session.peer_timeout_ns = 3 * kSecond;
-    config.link.mtu_bytes = random.chance(0.5) ? 1500 : 9000;
-    config.link.faults.loss =
-        random.chance(0.7) ? 0.001 * static_cast<double>(random.below(40)) : 0;
-    config.link.faults.duplicate = random.chance(0.5) ? 0.05 : 0;
-    config.link.faults.reorder = random.chance(0.5) ? 0.1 : 0;
-    config.link.faults.reorder_delay_ns = 10'000 + random.below(20'000'000);
-    config.link.faults.corrupt = random.chance(0.5) ? 0.02 : 0;
+    const ClusterConfig config = ClusterConfig::stormy(seed, random);
     std::vector<TensorDeclaration> tensors;
     for (uint32_t t = 0; t < 1 + random.below(3); ++t) {
       tensors.push_back(tensor(static_cast<uint32_t>(t * 3), 1 + random.below(20'000)));
@@ -241,8 +222,7 @@ TEST(Rejoin, EverySumIsExactWhoeverIsLostWhen) {
     if (HasFatalFailure()) return;
     ASSERT_TRUE(training.train(60 * kSecond)) << "hangs in round " << training.slowest() + 1;
     ASSERT_TRUE(training.cluster().close(30 * kSecond));
-    if (HasFailure()) return;
-  }
+  });
 }
 
 }  // namespace
