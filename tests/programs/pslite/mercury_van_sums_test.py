@@ -1,5 +1,5 @@
 """MercuryVan's three modes in a tree of ps-lite: some twenty-five ways to push what all workers push and to
-pull the sum, with packets lost, daemons started again and a worker started again; and what is refused.
+pull the sum, with packets lost and daemons started again; and what is refused.
 
 usage: mercury_van_sums_test.py STACKD CTL MERCURY_RUN SOURCE_ROOT LIBRARY_FOLDER TREE [unittest arguments]
 

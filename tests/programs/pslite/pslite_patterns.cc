@@ -16,51 +16,21 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <vector>
+
+#include "tests/programs/pslite/pslite_program.h"
 
 namespace {
 
-using ps::Key;
-using Values = std::vector<float>;
-
 enum Command { kSet, kAdd, kSumOfAll, kReverse };  // what the servers do with a push
-
-template <typename Meta, typename = void>
-struct HasPriority : std::false_type {};
-template <typename Meta>
-struct HasPriority<Meta, decltype(static_cast<void>(std::declval<Meta>().priority))>
-    : std::true_type {};
-// dmlc's tree has priorities; its queues, of what was received too, do not keep the order of
-// equals.
-constexpr bool kHasPriority = HasPriority<ps::Meta>::value;
-
-std::string pattern = "start";
-int iteration = 0;
-
-void expect(bool holds, const std::string& what) {
-  if (holds) return;
-  std::cerr << "wrong: rank " << ps::MyRank() << ", " << pattern << ", round " << iteration << ": "
-            << what << std::endl;
-  std::_Exit(3);
-}
 
 // The servers' part: what is pushed is kept by key.
 class Store {
  public:
   void handle(const ps::KVMeta& request, const ps::KVPairs<float>& data,
               ps::KVServer<float>* server) {
-    if (!request.push) return pull(request, data, server);
-    size_t from = 0;
-    for (size_t i = 0; i < data.keys.size(); ++i) {
-      const size_t count = data.lens.empty() ? data.vals.size() / data.keys.size()
-                                             : static_cast<size_t>(data.lens[i]);
-      Values& kept = kept_[data.keys[i]];
-      if (request.cmd == kSet || kept.size() != count) kept.assign(count, 0);
-      for (size_t j = 0; j < count; ++j) kept[j] += data.vals[from + j];
-      from += count;
-    }
-    expect(from == data.vals.size(), "a push of other lengths than it says");
+    if (!request.push) return kept_.answer_pull(request, data, server);
+    kept_.take(data, request.cmd != kSet);
     answer_push(request, data, server);
   }
 
@@ -77,23 +47,7 @@ class Store {
     waiting.clear();
   }
 
-  void pull(const ps::KVMeta& request, const ps::KVPairs<float>& data,
-            ps::KVServer<float>* server) {
-    ps::KVPairs<float> answer;
-    answer.keys = data.keys;
-    Values all;
-    std::vector<int> lens;
-    for (const Key key : data.keys) {
-      const Values& kept = kept_[key];
-      lens.push_back(static_cast<int>(kept.size()));
-      all.insert(all.end(), kept.begin(), kept.end());
-    }
-    answer.vals = ps::SArray<float>(all);
-    answer.lens = ps::SArray<int>(lens);
-    server->Response(request, answer);
-  }
-
-  std::map<Key, Values> kept_;
+  Kept kept_;
   std::map<Key, std::vector<ps::KVMeta>> waiting_;
 };
 
@@ -139,8 +93,6 @@ class PatternWorker {
   ps::KVWorker<float> kv;
   Key base = 0;
 };
-
-void barrier() { ps::Postoffice::Get()->Barrier(0, ps::kWorkerGroup); }
 
 void sum_of_all(PatternWorker& w, int command, size_t count) {
   const std::vector<Key> keys = w.keys(1, false);

@@ -18,34 +18,16 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <vector>
 
-namespace {
+#include "tests/programs/pslite/pslite_program.h"
 
-using ps::Key;
-using Values = std::vector<float>;
+namespace {
 
 // What servers do with a push: keep it; keep the sum of all workers'; add that to what they have.
 enum Command { kSet, kSum, kTotal };
 
-template <typename Meta, typename = void>
-struct HasPriority : std::false_type {};
-template <typename Meta>
-struct HasPriority<Meta, decltype(static_cast<void>(std::declval<Meta>().priority))>
-    : std::true_type {};
-// dmlc's tree has priorities; its queues do not keep the order of equals.
-constexpr bool kHasPriority = HasPriority<ps::Meta>::value;
-
-std::string mode, pattern = "start";
-int iteration = 0;
-
-void expect(bool holds, const std::string& what) {
-  if (holds) return;
-  std::cerr << "wrong: rank " << ps::MyRank() << ", " << pattern << ", round " << iteration << ": "
-            << what << std::endl;
-  std::_Exit(3);
-}
+std::string mode;
 
 // Servers' queues may change the order of a worker's requests for one key.
 bool keeps_order() { return !kHasPriority || mode == "aggregate"; }
@@ -58,11 +40,11 @@ class Summer {
     if (!request.push) {
       ++pulls;
       Open* const open = data.keys.empty() ? nullptr : last_with(request, open_[data.keys[0]]);
-      if (open == nullptr) return answer_pull(request, data, server);
+      if (open == nullptr) return kept_.answer_pull(request, data, server);
       open->pulls.emplace_back(request, data);
     } else if (request.cmd == kSet || data.vals.empty() || are_first_values(request)) {
       ++plain_pushes;
-      keep(data, false);
+      kept_.take(data, false);
       server->Response(request);
     } else {
       add(request, data, server);
@@ -94,23 +76,6 @@ class Summer {
     return found == rounds.rend() ? nullptr : &*found;
   }
 
-  static size_t length_of(const ps::KVPairs<float>& data, size_t i) {
-    return data.lens.empty() ? data.vals.size() / data.keys.size()
-                             : static_cast<size_t>(data.lens[i]);
-  }
-
-  void keep(const ps::KVPairs<float>& data, bool adds) {
-    size_t from = 0;
-    for (size_t i = 0; i < data.keys.size(); ++i) {
-      const size_t count = length_of(data, i);
-      Values& kept = kept_[data.keys[i]];
-      if (!adds || kept.size() != count) kept.assign(count, 0);
-      for (size_t j = 0; j < count; ++j) kept[j] += data.vals[from + j];
-      from += count;
-    }
-    expect(from == data.vals.size(), "a push of other lengths than it says");
-  }
-
   void add(const ps::KVMeta& request, const ps::KVPairs<float>& data, ps::KVServer<float>* server) {
     const bool is_merged = request.sender == ps::kWorkerGroup;
     expect(mode != "aggregate", "a server sees a push that Mercury sums");
@@ -133,16 +98,16 @@ class Summer {
     if (!is_merged && open.pushes.size() < static_cast<size_t>(ps::NumWorkers())) return;
     const Open whole = open;
     rounds.erase(at);
-    keep(whole.sum, request.cmd == kTotal);
+    kept_.take(whole.sum, request.cmd == kTotal);
     for (const ps::KVMeta& push : whole.pushes) answer_push(push, whole.sum, server, 0);
-    for (const auto& pull : whole.pulls) answer_pull(pull.first, pull.second, server);
+    for (const auto& pull : whole.pulls) kept_.answer_pull(pull.first, pull.second, server);
   }
 
   // Overloads: only dmlc's trees have a push that is a pull, too.
   template <typename M>
   auto answer_push(const M& request, const ps::KVPairs<float>& data, ps::KVServer<float>* server,
                    int) -> decltype(request.pull, void()) {
-    if (request.pull) return answer_pull(request, data, server);
+    if (request.pull) return kept_.answer_pull(request, data, server);
     server->Response(request);
   }
   template <typename M>
@@ -150,27 +115,9 @@ class Summer {
     server->Response(request);
   }
 
-  void answer_pull(const ps::KVMeta& request, const ps::KVPairs<float>& data,
-                   ps::KVServer<float>* server) {
-    ps::KVPairs<float> answer;
-    answer.keys = data.keys;
-    Values all;
-    std::vector<int> lens;
-    for (const Key key : data.keys) {
-      const Values& kept = kept_[key];
-      lens.push_back(static_cast<int>(kept.size()));
-      all.insert(all.end(), kept.begin(), kept.end());
-    }
-    answer.vals = ps::SArray<float>(all);
-    answer.lens = ps::SArray<int>(lens);
-    server->Response(request, answer);
-  }
-
-  std::map<Key, Values> kept_;
+  Kept kept_;
   std::map<Key, std::deque<Open>> open_;
 };
-
-void barrier() { ps::Postoffice::Get()->Barrier(0, ps::kWorkerGroup); }
 
 class SumWorker {
  public:

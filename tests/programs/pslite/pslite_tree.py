@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
 BYTEPS = "byteps-0.2.5.post15"
 SKIPPED = 77  # to Meson
 
@@ -83,7 +84,7 @@ def build(root, out, programs, sources=(), flags=(), libraries=()):
     if not os.path.exists("/usr/include/zmq.h"):
         skip("no zmq.h: apt-get install libzmq3-dev")
     os.makedirs(out, exist_ok=True)
-    flags = ["c++", "-std=c++14", "-O2", "-w", f"-I{root}/src", f"-I{root}/include", f"-I{out}", *flags]
+    flags = ["c++", "-std=c++14", "-O2", "-w", f"-I{root}/src", f"-I{root}/include", f"-I{out}", f"-I{ROOT}", *flags]
     sources = [f"{root}/src/{name}.cc" for name in ("customer", "postoffice", "van")] + list(sources)
     libraries = ["-lzmq", "-pthread", *libraries]
     if os.path.exists(f"{root}/src/meta.proto"):  # dmlc's
