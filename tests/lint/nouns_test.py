@@ -11,8 +11,9 @@ import tree
 ROOT = sys.argv.pop(1)
 NOUNS = {'Aggregator', 'Channel', 'Chunk', 'Engine', 'Job', 'Policy', 'Port', 'Program', 'Rank', 'Round', 'Scheduler',
          'Server', 'Service', 'Session', 'Shard', 'Stream', 'Streams', 'Tensor', 'Token', 'Worker'}
-# (noun, file): a second type of that name, for a time: until it has another one.
-EXCEPTIONS = set()
+# (noun, file): a second type of that name. What C++ programs see is called as they would call it, in a namespace of its
+# own, mercury::api.
+EXCEPTIONS = {('Job', 'shim/client/mercurystack/mercury.hpp'), ('Tensor', 'shim/client/mercurystack/mercury.hpp')}
 DEFINED = re.compile(r'\b(?:struct|class|union|enum)\s+(?:class\s+|struct\s+)?'
                      r'(?:(?:\[\[[^\]]*\]\]|alignas\([^)]*\))\s*)*(?:\w+::)*(\w+)(?:\s+final)?\s*(?::[^:;{()][^;{()]*)?\{'
                      r'|\bconcept\s+(\w+)\s*='

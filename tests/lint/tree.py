@@ -2,7 +2,7 @@
 import os
 import re
 
-SOURCE_SUFFIXES = ('.h', '.cc', '.c')
+SOURCE_SUFFIXES = ('.h', '.hpp', '.cc', '.c')
 
 TOKEN = re.compile(
     r'//(?:[^\n\\]|\\.|\\\n)*'  # line comment
