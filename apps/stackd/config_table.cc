@@ -98,11 +98,8 @@ const ConfigRow kRows[] = {
     {"jobs", "max_tensors", &C::max_tensors, Unit::kNone, 1, 1 << 20, nullptr,
      "tensors of one job"},
     {"jobs", "leave_grace", &C::leave_grace_ns, Unit::kNanoseconds, 0, 600 * kS, nullptr,
-     "how long nothing of a job moves at a worker, after it was told that another one has left "
-     "with "
-     "rounds missing, until it gives up what it still waits for; with a server of an earlier "
-     "version, "
-     "after another one has left"},
+     "how long nothing moves at a worker that was told of one that has left with rounds missing, "
+     "until it gives up the rest (0: never); with an older server, after any left (0: at once)"},
     {"jobs", "memory", &C::job_memory_bytes, Unit::kBytes, 0, kAny, nullptr,
      "memory for one job's sums, all engines of this host together; 0 = a quarter of the host's"},
     {"jobs", "total_memory", &C::total_memory_bytes, Unit::kBytes, 0, kAny, nullptr,

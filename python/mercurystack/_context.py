@@ -79,7 +79,7 @@ class Context:
     socket answers, else embedded. socket: the daemon's (default $MERCURY_SOCKET, then /run/mercury/stackd.sock).
     listen: "ADDRESS[:PORT]" of an embedded engine (default $MERCURY_LISTEN).
 
-    BrokenPipeError-like errors say what they are: MercuryError with errno EPIPE where no daemon is.
+    MercuryError with errno EPIPE: there is no daemon; EPERM: its socket may not be opened.
     """
 
     def __init__(self, mode: str = "auto", *, socket: Optional[str] = None, listen: Optional[str] = None) -> None:

@@ -16,8 +16,8 @@ class MercuryTimeoutError(MercuryError, TimeoutError):
 
 
 class JobFailedError(MercuryError, ConnectionError):
-    """The job has failed for all its members: a member left, was lost, or stalled. Every later call on it fails
-    likewise; close it."""
+    """The job has failed for all its members: a member left, was lost, stalled, or never came; or the daemon has gone,
+    or is not there. Every later call on the job fails likewise; close it."""
 
 
 # What a job fails of, in an operation's status as in a call's (docs/api.md, "Errors").

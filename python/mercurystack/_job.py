@@ -129,7 +129,7 @@ class Tensor:
 class Job:
     """Workers that sum tensors with each other, and the servers that add them up. Opened by Context.open_job().
 
-    Any thread may call. Closing it ends what is in flight (ESHUTDOWN) and the waits for it."""
+    Any thread may call. Closing it ends what is in flight, and other threads' waits: they raise ValueError."""
 
     def __init__(self, attachment: Attachment, options: JobOptions, server: Optional[_Server] = None) -> None:
         native = options.native()

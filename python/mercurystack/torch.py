@@ -8,7 +8,7 @@
 
 A parameter is updated when its own sum is back and the forward pass comes to its module. Gradients lie in memory of
 Mercury's; their priority is the place of their parameter in the forward pass, so that what the next pass needs first
-comes back first (Mercury, section 3).
+comes back first (Duan et al., TPDS 2023, sections II and IV).
 """
 
 from __future__ import annotations
@@ -111,7 +111,6 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._declare(first_number)
         if broadcast:
             self._broadcast(model, context, first_number)
-        self._hooks: list[Any] = []
         self._nodes: list[Any] = []
         self._watch(model)
         self.defaults = optimizer.defaults
@@ -185,13 +184,13 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         for module in model.modules():
             parameters = list(module.parameters(recurse=False))
             if parameters:
-                self._hooks.append(module.register_forward_pre_hook(self._before_forward(parameters)))
+                module.register_forward_pre_hook(self._before_forward(parameters))
         for one in self._parameters:
             one.parameter.grad = one.gradient
             with torch.enable_grad():
                 accumulate = one.parameter.expand_as(one.parameter).grad_fn.next_functions[0][0]
             self._nodes.append(accumulate)  # else it would go, and its hook with it
-            self._hooks.append(accumulate.register_hook(self._after_accumulation(one)))
+            accumulate.register_hook(self._after_accumulation(one))
         # Of the model as users know it: what both do is about gradients and values that may be under way.
         state_dict = model.state_dict
 

@@ -80,6 +80,7 @@ void MercuryVan::accept_workers() {
     } else if (errno == EINVAL || errno == EBADF) {
       return;  // stop() has shut it
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) {
+      // Nothing says when there is a descriptor again; the worker waits in the queue meanwhile.
       std::this_thread::sleep_for(std::chrono::milliseconds(kPatienceMs));
     }
   }
