@@ -67,7 +67,9 @@ void CreditAllocator::remove_session(SessionSlot slot) noexcept {
 }
 
 void CreditAllocator::set_rate(uint64_t link_bytes_per_second) noexcept {
+  told_ = link_bytes_per_second != 0;
   rate_ = link_bytes_per_second;
+  arrivals_ = ArrivalRate();
   queue_ = IncastQueue(queue_.configured_bytes(), longest_queue_bytes());
   // Who still sends is heard of again with its next datagram.
   for (Sender& sender : senders_) {
@@ -133,6 +135,15 @@ uint16_t CreditAllocator::units(uint64_t bytes) noexcept {
   if (bytes == kUnbounded) return 0;
   return static_cast<uint16_t>(
       std::clamp<uint64_t>(bytes / wire::kGrantUnitBytes, 1, uint64_t{UINT16_MAX}));
+}
+
+// An eighth is within what chance makes of an interval.
+void CreditAllocator::follow() noexcept {
+  const uint64_t rate = arrivals_.bytes_per_second();
+  if (8 * (std::max(rate, rate_) - std::min(rate, rate_)) <= rate_) return;
+  rate_ = rate;
+  queue_.set_longest(longest_queue_bytes());
+  next_ns_ = 0;
 }
 
 void CreditAllocator::note(uint32_t session, uint16_t priority, uint32_t bytes,

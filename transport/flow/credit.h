@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "transport/base/types.h"
+#include "transport/flow/arrival_rate.h"
 #include "transport/flow/incast_queue.h"
 
 namespace mercury {
@@ -53,7 +54,8 @@ class CreditAllocator {
   // the link, whatever its path is like; senders take more than `delay_target_ns` of waiting for
   // congestion (0: they do not look at it).
   CreditAllocator(uint64_t link_bytes_per_second, uint64_t queue_bytes, uint64_t delay_target_ns)
-      : rate_(link_bytes_per_second),
+      : told_(link_bytes_per_second != 0),
+        rate_(link_bytes_per_second),
         delay_target_ns_(delay_target_ns),
         queue_(queue_bytes, longest_queue_bytes()) {}
 
@@ -73,6 +75,8 @@ class CreditAllocator {
   // `bytes`: of the frame, as grants count them.
   void on_datagram(SessionSlot session, uint16_t priority, uint32_t bytes,
                    uint64_t now_ns) noexcept {
+    if (expected_ <= 1) return;  // nothing is to be divided
+    if (!told_ && arrivals_.add(bytes, now_ns)) follow();
     if (rate_ == 0) return;
     note(session.value, priority, bytes, now_ns);
   }
@@ -109,7 +113,7 @@ class CreditAllocator {
 
   // Products of two budgets fit into 64 bits; 512 of the largest grants are not more.
   uint64_t budget_bytes() const noexcept {
-    return std::min(carried_bytes(rtt_ns_) + queue_.bytes(), uint64_t{UINT32_MAX});
+    return std::min(in_flight_bytes() + queue_.bytes(), uint64_t{UINT32_MAX});
   }
   uint64_t grant_bytes(SessionSlot session) const noexcept;
   uint32_t active_senders() const noexcept { return active_; }
@@ -123,6 +127,9 @@ class CreditAllocator {
   // Round trips that are longer, and so many times as long as the shortest, are not the network's.
   static constexpr uint64_t kFarNs = 1'000'000;
   static constexpr uint64_t kFarTimes = 10;
+  // More in flight than a link carries that was measured: without it, it would never be seen to
+  // carry more. BBR's.
+  static constexpr uint64_t kProbe = 4;
 
   struct Sender {
     JobSlot job;
@@ -160,6 +167,12 @@ class CreditAllocator {
     uint64_t rest_bytes = 0;   // of all others
   };
 
+  // Of a full link, without a queue.
+  uint64_t in_flight_bytes() const noexcept {
+    const uint64_t bytes = carried_bytes(rtt_ns_);
+    return told_ ? bytes : bytes + bytes / kProbe;
+  }
+  void follow() noexcept;
   void note(uint32_t session, uint16_t priority, uint32_t bytes, uint64_t now_ns) noexcept;
   void plan(uint64_t now_ns) noexcept;
   void measure(uint64_t now_ns) noexcept;
@@ -200,7 +213,9 @@ class CreditAllocator {
     return delay_target_ns_ == 0 ? kUnbounded : carried_bytes(delay_target_ns_ / 2);
   }
 
+  bool told_;  // the rate; else it is what arrivals show
   uint64_t rate_;
+  ArrivalRate arrivals_;
   uint64_t delay_target_ns_;
   IncastQueue queue_;
   bool marked_ = false;  // a frame, since the last division

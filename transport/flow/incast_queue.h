@@ -46,6 +46,7 @@ class IncastQueue {
         longest_bytes_(std::max(longest_bytes, configured_bytes)),
         queue_bytes_(configured_bytes) {}
 
+  void set_longest(uint64_t bytes) noexcept { longest_bytes_ = std::max(bytes, configured_bytes_); }
   // Frames came marked, or after a gap.
   void on_signs(bool marked, bool missed, uint32_t active, uint64_t now_ns) noexcept;
   // `arrived_bytes` of the `carried_bytes` that the link could carry since the last measurement.

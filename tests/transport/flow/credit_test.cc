@@ -109,6 +109,32 @@ TEST_F(CreditTest, OneSenderAndALinkOfUnknownRateAreUnbounded) {
   EXPECT_EQ(unknown.idle_units(JobSlot(0)), 0);
 }
 
+// What fills the link says what it carries; the senders have that on their way, a quarter more, by
+// which a faster link would be found, and a queue.
+TEST_F(CreditTest, ARateThatNobodyToldIsWhatArrives) {
+  marks = false;
+  receivers = 1;  // so that the queue does not grow
+  credit = CreditAllocator(0, kQueue, kDelayTarget);
+  job(0, 8);
+  EXPECT_EQ(told[0].first, 0);
+  for (uint32_t i = 0; i < 8; ++i) active[i] = 5;
+  epoch(active, 100);
+  const auto path = static_cast<double>(kRate) / 1e9 * kPathRtt;
+  EXPECT_NEAR(static_cast<double>(credit.budget_bytes()), 1.25 * path + kQueue, 0.2 * path);
+  EXPECT_NEAR(static_cast<double>(granted()), 1.25 * path + kQueue, 0.2 * path);
+  // A link that became slower is believed, and one that is told again, too.
+  epoch(active, 20'000, {}, 0.1);
+  EXPECT_NEAR(static_cast<double>(credit.budget_bytes()), 0.125 * path + kQueue, 0.2 * path);
+  epoch(active, 100);
+  EXPECT_NEAR(static_cast<double>(credit.budget_bytes()), 1.25 * path + kQueue, 0.2 * path);
+  credit.set_rate(kRate);
+  divide();
+  EXPECT_NEAR(static_cast<double>(credit.budget_bytes()), path + kQueue, 1);
+  credit.set_rate(0);
+  divide();
+  EXPECT_EQ(told[5], std::pair(uint16_t{0}, uint16_t{0}));
+}
+
 TEST_F(CreditTest, AnotherRateOfTheLinkDividesAnew) {
   send_for_long(8);
   credit.set_rate(kRate / 10);
