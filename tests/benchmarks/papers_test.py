@@ -5,6 +5,7 @@ that is interrupted keeps what it finished. usage: papers_test.py SIM [Papers|Sw
 import csv
 import json
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ LIMIT_S = 240
 CHEAP = ("startups", "ablation", "table2", "header", "fig2", "fig10", "fig12", "fig14", "fig13", "fig20", "fig21",
          "fig5", "fig6", "fig7")
 SWEEPS = ("fig3", "fig4", "fig11", "fig17", "fig18", "fig19", "speed", "optimum")
+CHEAP_SETTING = 162  # of behind.py: MobileNet, two workers and servers
 # A simulator whose iterations under one policy are so much longer.
 OFF_BY = """#!{python}
 import json, subprocess, sys
@@ -97,6 +99,28 @@ class Sweeps(Computed):
         self.assertEqual(again.returncode, 1)
         self.assertIn("nonsense", again.stderr)
         self.assertEqual(self.answers(), computed)
+
+    def behind(self, sim, *options):
+        return subprocess.run([sys.executable, PROGRAM.with_name("behind.py"), "--sim", sim, "--out", self.out, "--settings",
+                               "1", "--policies", "wfbp", "--seed", str(CHEAP_SETTING), *options],
+                              capture_output=True, text=True, timeout=LIMIT_S, check=False)
+
+    def test_says_who_is_ahead_in_a_setting_that_is_drawn(self):
+        ahead = self.behind(SIM, "--most", "0.1")
+        self.assertEqual((ahead.returncode, ahead.stderr), (0, ""), ahead.stdout)
+        self.assertIn("behind in 0 of 1 settings, by -", ahead.stdout)
+        slower = self.out / "slower"
+        slower.write_text(OFF_BY.format(python=sys.executable, sim=SIM, policy="mercury", factor=3), encoding="utf-8")
+        slower.chmod(0o755)
+        behind = self.behind(slower, "--most", "0.1")
+        self.assertEqual((behind.returncode, behind.stderr), (1, ""))
+        self.assertIn("behind in 1 of 1 settings, by ", behind.stdout)
+        (row,) = csv.DictReader((self.out / "BEHIND.csv").read_text(encoding="utf-8").splitlines())
+        self.assertEqual(row["best"], "wfbp")
+        # What it says is a command line that the simulator takes.
+        again = subprocess.run([SIM, "--policy", "wfbp", "--quiet", "--json", "-", *shlex.split(row["setting"])],
+                               capture_output=True, text=True, timeout=LIMIT_S, check=True)
+        self.assertEqual(json.loads(again.stdout)["iteration_s"], float(row["best_s"]))
 
     def test_verdicts_that_held_still_hold(self):
         for name in SWEEPS:

@@ -17,8 +17,9 @@
 // round trip each has measured: they begin within that interval, none waits for much longer, and
 // while nearly all of them send it is their grant and they keep to it, so that a queue of fewer
 // frames than senders holds.
-// There are no frames of its own, no timers, and no bounds where a single sender is expected or the
-// link's rate is not known.
+// There are no frames of its own, no timers, and no bounds where a single sender is expected. A
+// link that does not say its rate is measured (flow/arrival_rate.h): until it is, there are no
+// bounds either.
 //
 // Invariant: the grants of the senders that are active sum to at most budget_bytes().
 // Paper: Homa (Montazeri et al., SIGCOMM 2018, sections 3.3 to 3.5; max_incoming and the oldest's
@@ -50,7 +51,7 @@ class CreditAllocator {
     uint32_t weight = 1;     // between jobs
   };
 
-  // `link_bytes_per_second` 0: not known, everything is unbounded. `queue_bytes` may wait before
+  // `link_bytes_per_second` 0: not known, to be measured. `queue_bytes` may wait before
   // the link, whatever its path is like; senders take more than `delay_target_ns` of waiting for
   // congestion (0: they do not look at it).
   CreditAllocator(uint64_t link_bytes_per_second, uint64_t queue_bytes, uint64_t delay_target_ns)

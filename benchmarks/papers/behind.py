@@ -1,0 +1,119 @@
+#!/usr/bin/python3
+"""Which policy is ahead of Mercury, in settings that are drawn at random.
+
+    benchmarks/papers/behind.py --settings 100
+    benchmarks/papers/behind.py --settings 1 --seed 23          one of them again
+
+Each seed draws a setting: model, workers and servers, bandwidth, links that are alike, differ or change, marks, room
+before links, delay, frames, jitter. All policies are simulated in it. Prints a line for each setting: how much longer
+Mercury's iteration is than the best of the others', in percent (below zero: it is ahead), and whose that is; the worst
+ones first. Leaves BEHIND.csv in out/papers. Answers are kept, as sweep.py's. Status: 0; 1 when a simulation fails or,
+with --most, where Mercury is further behind than that; 2 for a wrong command line.
+"""
+import argparse
+import csv
+import os
+import pathlib
+import random
+import shlex
+import sys
+
+from lab import ROOT, Lab, LabError
+
+MERCURY = "mercury"
+OTHERS = ("mercury-fifo", "p3", "byteps", "bytescheduler", "wfbp")
+MODELS = ("alexnet", "vgg16", "vgg19", "resnet50", "mobilenet", "bert-base")
+# A core simulates a million frames a second: more hosts than these are scale.csv's.
+CLUSTERS = ((2, 2), (2, 2), (2, 1), (2, 4), (4, 4), (4, 2), (8, 4))
+GBPS = (1, 2, 5, 10, 10, 25, 40, 100)
+# As in the paper's sections on links that change; P3 becomes steady after some iterations.
+STEADY = ("--iterations", "10", "--warmup", "4")
+COLUMNS = ("seed", "behind_percent", "best", "mercury_s", "best_s", "setting")
+
+
+def links(draw, gbps):
+    """Rules of links: most often none, or of those that one side has."""
+    who = draw.choice(("servers", "workers", "all", "servers.down", "servers.up", "workers.down", "workers.up"))
+    changing = f"{who}=random:{gbps * 100}Mbps-{gbps}Gbps/{draw.choice((50, 200, 500, 2000))}ms"
+    slower = f"{draw.choice(('server0', 'worker0', 'servers', 'workers'))}={gbps * draw.choice((100, 300, 500, 800))}Mbps"
+    return draw.choice(((), ("--link", changing), ("--link", changing), ("--link", slower)))
+
+
+def setting(seed):
+    """mercury-sim's options but for the policy."""
+    draw = random.Random(seed)
+    workers, servers = draw.choice(CLUSTERS)
+    gbps = draw.choice(GBPS)
+    options = ["--trace", draw.choice(MODELS), "--workers", str(workers), "--servers", str(servers),
+               "--bandwidth", f"{gbps}Gbps", "--seed", str(seed), *links(draw, gbps)]
+    frame = draw.choice((9000, 9000, 1500))
+    marks = draw.choice((None, None, f"{65 * frame // 6}B"))  # 65 frames of 1500 at 10 Gb/s, as DCTCP's
+    room = draw.choice((None, None, None, "400KB", "1MB"))
+    options += ["--mtu", str(frame), "--delay", draw.choice(("1us", "1us", "5us", "25us"))]
+    options += ["--ecn", marks] if marks else []
+    options += ["--queue", room] if room else []
+    options += ["--jitter", "0.1"] if draw.random() < 0.25 else []
+    return tuple(options)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--settings", type=int, default=20, metavar="N", help="[%(default)s]")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the first; the others follow [%(default)s]")
+    parser.add_argument("--policies", nargs="+", default=list(OTHERS), metavar="POLICY", help="the others %(default)s")
+    parser.add_argument("--most", type=float, metavar="PERCENT", help="fail where Mercury is further behind")
+    parser.add_argument("--sim", default=ROOT / "build" / "apps" / "sim" / "mercury-sim", help="[%(default)s]")
+    parser.add_argument("--out", default=ROOT / "out" / "papers", type=pathlib.Path, help="[%(default)s]")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster [the local cores]")
+    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="without --scheduler [%(default)s]")
+    arguments = parser.parse_args()
+    if arguments.settings < 1 or arguments.cores < 1:
+        parser.error("--settings, --cores: at least 1")
+    return arguments
+
+
+def row(seed, times, policies):
+    best = min(policies, key=lambda policy: times[seed, policy])
+    mine, theirs = times[seed, MERCURY], times[seed, best]
+    return {"seed": seed, "behind_percent": 100 * (mine / theirs - 1), "best": best, "mercury_s": mine, "best_s": theirs,
+            "setting": shlex.join((*setting(seed), *STEADY))}
+
+
+def report(rows, path):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    for one in rows:
+        print(f"{one['behind_percent']:+7.2f} %  {one['best']:<13} {one['mercury_s']:.6f} s, {one['best_s']:.6f} s  "
+              f"seed {one['seed']}: {one['setting']}")
+    behind = sum(one["behind_percent"] > 0.1 for one in rows)
+    print(f"Mercury is more than 0.1 % behind in {behind} of {len(rows)} settings, by {rows[0]['behind_percent']:.2f} % at most")
+
+
+def main():
+    arguments = parse()
+    lab = None
+    try:
+        lab = Lab(arguments.sim, arguments.out, scheduler=arguments.scheduler, cores=arguments.cores)
+        seeds = range(arguments.seed, arguments.seed + arguments.settings)
+        answers = lab.ask_all({(seed, policy): ("--quiet", "--policy", policy, *setting(seed), *STEADY)
+                               for seed in seeds for policy in (MERCURY, *arguments.policies)})
+        times = {key: answer["iteration_s"] for key, answer in answers.items()}
+        rows = sorted((row(seed, times, arguments.policies) for seed in seeds),
+                      key=lambda one: -one["behind_percent"])
+        report(rows, arguments.out / "BEHIND.csv")
+    except (LabError, OSError) as error:
+        print(f"behind.py: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ninterrupted; what was computed is kept", file=sys.stderr)
+        return 1
+    finally:
+        if lab is not None:
+            lab.close()
+    return int(arguments.most is not None and rows[0]["behind_percent"] > arguments.most)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
