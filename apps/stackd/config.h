@@ -61,6 +61,7 @@ struct StackdConfig {
   // [jobs]
   bool serve = true;
   bool open_jobs = true;
+  std::vector<IpPrefix> job_networks = private_networks();
   uint64_t max_jobs = 64;
   uint64_t max_tensors = 65536;
   uint64_t leave_grace_ns = 5'000'000'000;

@@ -94,6 +94,8 @@ const ConfigRow kRows[] = {
     {"jobs", "serve", &C::serve, Unit::kNone, 0, 0, nullptr, "sum gradients for jobs on this host"},
     {"jobs", "open", &C::open_jobs, Unit::kNone, 0, 0, nullptr,
      "serve jobs without a secret that no [[job]] names"},
+    {"jobs", "networks", &C::job_networks, Unit::kNone, 0, 0, nullptr,
+     "whose hosts an open job may have this one invite as servers"},
     {"jobs", "max_jobs", &C::max_jobs, Unit::kNone, 1, 1024, nullptr, "jobs at a time"},
     {"jobs", "max_tensors", &C::max_tensors, Unit::kNone, 1, 1 << 20, nullptr,
      "tensors of one job"},

@@ -38,6 +38,11 @@ HostConfig host_config(const StackdConfig& config) {
   host.lane.exchange.sends.scheduler.max_jobs = static_cast<uint32_t>(config.max_jobs);
   host.policy.serve = config.serve;
   host.policy.open_jobs = config.open_jobs;
+  host.policy.networks.emplace();
+  for (const IpPrefix& network : config.job_networks) {
+    host.policy.networks->push_back({network.ip, network.bits});
+  }
+  host.policy.max_sessions = engine.max_sessions;
   host.policy.max_jobs = static_cast<uint32_t>(config.max_jobs);
   host.policy.max_tensors = static_cast<uint32_t>(config.max_tensors);
   host.policy.leave_grace_ns = config.leave_grace_ns;

@@ -30,6 +30,13 @@ Error unknown_job(const std::string& job, const std::string& where, const JobPol
                    (only_open ? " (only jobs without a secret are open there)" : ""));
 }
 
+Error no_room_for_open_jobs(const JobContext& context) {
+  return Error(Errc::kLimit,
+               "open jobs have all sessions of " + context.host.lanes.front().to_string() +
+                   " that they may have, three quarters of engine.max_sessions: list the job "
+                   "there under [[job]]");
+}
+
 // Whether some job could have such a member; which members a job has is asked later. HELLOs for a
 // service that this host has do not come here.
 Status check_caller(const wire::Hello& hello) {
@@ -52,6 +59,13 @@ Status check_caller(const wire::Hello& hello) {
 
 bool JobManager::State::is_known(const std::string& job) const {
   return known.contains(job) || find_coordinator(job) || find_server(job);
+}
+
+bool JobManager::State::is_open(const std::string& job) const {
+  if (known.contains(job)) return false;
+  if (const Coordinator* coordinator = find_coordinator(job)) return coordinator->open();
+  const Member* server = find_server(job);
+  return !server || server->open();
 }
 
 std::optional<JobKey> JobManager::State::authority(const std::string& job) const {
@@ -110,10 +124,13 @@ bool JobManager::State::try_control_hello(const PendingHello& pending, uint64_t 
   } else if (!proven) {
     const std::string where = context.host.lanes.front().to_string();
     refuse(pending, unknown_job(hello.job, where, context.policy, key.has_value()));
+  } else if (is_open(hello.job) && !context.has_room_for_open_job(pending.lane)) {
+    refuse(pending, no_room_for_open_jobs(context));
   } else {
     if (greetings.size() >= kMaxGreetings) drop_oldest_greeting();
-    const LinkId link = context.links.accept(Link::Owner::kGreeting, 0, pending.lane, kNoJob,
-                                             pending.hello.hello, hello.nonce, 0, *key);
+    const LinkId link =
+        context.links.accept(Link::Owner::kGreeting, 0, pending.lane, kNoJob, pending.hello.hello,
+                             hello.nonce, 0, *key, is_open(hello.job));
     greetings[link] = {hello.job, *key, now_ns + kGreetingNs};
   }
   return true;
@@ -141,6 +158,8 @@ bool JobManager::State::try_data_hello(const PendingHello& pending) {
     refuse(pending, admission.error());
   } else if (*admission == Member::Admission::kHold) {
     return false;
+  } else if (server->open() && !context.has_room_for_open_job(pending.lane)) {
+    refuse(pending, no_room_for_open_jobs(context));
   } else {
     server->accept(pending.lane, pending.hello);
   }
@@ -186,7 +205,7 @@ void JobManager::State::on_first_message(LinkId link, const Message& message, ui
   if (!key || !same_key(*key, greeting.key)) {
     return context.links.drop(link, Error(Errc::kAgain, "job '" + greeting.job + "' has ended"));
   }
-  Coordinator* coordinator = coordinator_for(greeting.job, *key);
+  Coordinator* coordinator = coordinator_for(greeting.job, *key, false);
   if (!coordinator) return context.links.drop(link, no_room_for(greeting.job));
   Link* entry = context.links.find(link);
   entry->owner = Link::Owner::kCoordinator;
@@ -227,11 +246,14 @@ void JobManager::State::on_invite(LinkId link, const Greeting& greeting,
 
 // --- this host's own -------------------------------------------------------------------------
 
-Coordinator* JobManager::State::coordinator_for(const std::string& job, const JobKey& key) {
+// `local`: a program of this host asks for it.
+Coordinator* JobManager::State::coordinator_for(const std::string& job, const JobKey& key,
+                                                bool local) {
   if (Coordinator* coordinator = find_coordinator(job)) return coordinator;
   if (coordinators.size() >= context.policy.max_jobs) return nullptr;
   const uint64_t number = ++last_coordinator;
-  auto made = std::make_unique<Coordinator>(context, number, job, key);
+  const bool open = !local && is_open(job);
+  auto made = std::make_unique<Coordinator>(context, number, job, key, open);
   return (coordinators[number] = std::move(made)).get();
 }
 
@@ -247,13 +269,22 @@ bool JobManager::State::attach_locally(Member& member, uint64_t now_ns) {
                                       context.policy, key.has_value()));
     return true;
   }
-  Coordinator* coordinator = coordinator_for(member.job(), *key);
+  Coordinator* coordinator = coordinator_for(member.job(), *key, true);
   if (!coordinator) {
     member.fail(too_many_jobs());
     return true;
   }
   member.attach(context.links.pair(member.slot().value, coordinator->number()).first, now_ns);
   return true;
+}
+
+// What ended makes room for those whose turn it is.
+void JobManager::State::invite_where_due(uint64_t now_ns) {
+  auto next = coordinators.upper_bound(last_inviting);
+  for (size_t i = 0; i < coordinators.size(); ++i, ++next) {
+    if (next == coordinators.end()) next = coordinators.begin();
+    if (next->second->invite_due(now_ns)) last_inviting = next->first;
+  }
 }
 
 // A serving host is server 0 of every job that it coordinates, unless a program here is.

@@ -64,7 +64,9 @@ Result<Member*> JobManager::State::add_member(OpenJob spec, const JobKey& key, u
   const uint64_t limit = it != known.end() && it->second.memory_limit_bytes > 0
                              ? it->second.memory_limit_bytes
                              : context.policy.memory_limit_bytes;
-  auto made = std::make_unique<Member>(context, JobSlot(slot), std::move(spec), key, limit, now_ns);
+  const bool open = it == known.end() && spec.timeout_ns == 0;  // no program asks for it
+  auto made =
+      std::make_unique<Member>(context, JobSlot(slot), std::move(spec), key, limit, open, now_ns);
   return (members[slot] = std::move(made)).get();
 }
 
@@ -165,6 +167,7 @@ void JobManager::State::settle(uint64_t now_ns) {
       }
     }
     serve_where_due(now_ns);
+    invite_where_due(now_ns);
     retry_hellos(now_ns);
   } while (context.links.has_local());
   reap();

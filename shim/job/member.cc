@@ -19,13 +19,14 @@ uint32_t make_incarnation(const JobManager::Host& host) {
 }  // namespace
 
 Member::Member(JobContext& context, JobSlot slot, OpenJob spec, const JobKey& key,
-               uint64_t memory_limit_bytes, uint64_t now_ns)
+               uint64_t memory_limit_bytes, bool open, uint64_t now_ns)
     : context_(context),
       slot_(slot),
       spec_(std::move(spec)),
       key_(key),
       memory_limit_bytes_(memory_limit_bytes),
       incarnation_(make_incarnation(context.host)),
+      open_(open),
       served_(spec_.timeout_ns == 0) {
   spec_.secret.clear();
   if (spec_.rank >= 0) rank_ = static_cast<uint16_t>(spec_.rank);

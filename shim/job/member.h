@@ -26,9 +26,10 @@ class Member {
   using DoneReply = std::function<void()>;
   using StatusReply = std::function<void(Status)>;
 
-  // `spec.secret` is not used: `key` stands for it. Without an owner it serves for this host.
+  // `spec.secret` is not used: `key` stands for it. Without an owner it serves for this host;
+  // `open`: a stranger's job (JobPolicy::networks).
   Member(JobContext& context, JobSlot slot, OpenJob spec, const JobKey& key,
-         uint64_t memory_limit_bytes, uint64_t now_ns);
+         uint64_t memory_limit_bytes, bool open, uint64_t now_ns);
   void own(ClientId owner, OpenReply reply);  // replies when running, or failed and released
 
   // --- what it is ---
@@ -37,6 +38,7 @@ class Member {
   Role role() const { return spec_.role; }
   const JobKey& key() const { return key_; }
   bool served() const { return served_; }
+  bool open() const { return open_ && !owner_; }
   const OpenJob& spec() const { return spec_; }
   std::optional<ClientId> owner() const { return owner_; }
   bool live() const { return phase_ < Phase::kEnded && !closing_; }
@@ -165,6 +167,7 @@ class Member {
   const JobKey key_;
   const uint64_t memory_limit_bytes_;
   const uint32_t incarnation_;
+  const bool open_;
   const bool served_;  // by this host for its coordinator, which has called it: nothing to seek
   std::optional<ClientId> owner_;
   Phase phase_ = Phase::kSeeking;
