@@ -85,11 +85,14 @@ void JobManager::State::on_hello(LaneId lane, event::HelloReceived hello, uint64
   }
   if (try_hello(pending, now_ns)) return;
   // A worker that tries again has given its first attempt up: accepted, that would hold its place.
+  // If it was somebody else, with a HELLO that he had recorded, the worker asks again.
   std::erase_if(hellos, [&](const PendingHello& other) {
     const wire::Hello& old = other.hello.body;
     const wire::Hello& now = pending.hello.body;
-    return now.kind == wire::SessionKind::kData && old.kind == now.kind && old.job == now.job &&
-           other.lane == lane && old.rank == now.rank && old.incarnation == now.incarnation;
+    const bool same = now.kind == wire::SessionKind::kData && old.kind == now.kind &&
+                      old.job == now.job && other.lane == lane && old.rank == now.rank;
+    if (same) refuse(other, Error(Errc::kAgain, "the same session was asked for again"));
+    return same;
   });
   if (hellos.size() >= kMaxPendingHellos) {
     return refuse(pending, Error(Errc::kAgain, "too many hosts wait here for their jobs"));

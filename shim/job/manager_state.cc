@@ -119,7 +119,7 @@ void JobManager::State::close_to(const Link& link, LinkId id, const Error& why, 
     if (Coordinator* coordinator = coordinator_of(link)) coordinator->on_closed(id, why, now_ns);
   } else if (Member* member = member_of(link)) {
     link.owner == Link::Owner::kMember ? member->on_control_closed(why, now_ns)
-                                       : member->on_data_closed(id, why);
+                                       : member->on_data_closed(id, why, now_ns);
   }
 }
 

@@ -72,7 +72,7 @@ class Member {
   Result<Admission> admit(LaneId lane, const wire::Hello& hello) const;
   void accept(LaneId lane, const event::HelloReceived& hello);
   void on_data_opened(LinkId link, const wire::HelloAck& answer);
-  void on_data_closed(LinkId link, const Error& why);
+  void on_data_closed(LinkId link, const Error& why, uint64_t now_ns);
   void on_path(LinkId link, uint16_t max_udp_payload);
 
   // --- engines ---
@@ -102,8 +102,13 @@ class Member {
     Shard shard;  // a worker's: where it leads
     Rank rank;    // a server's: whose it is
     int attempt = 1;
+    uint32_t refused = 0;  // in a row, for now
     bool open = false;
     uint16_t max_udp_payload = 0;  // 0: not probed yet
+  };
+  struct Redial {  // a worker's session that a server refused for now
+    Data data;
+    uint64_t at_ns = 0;
   };
   struct Declaration {
     std::vector<TensorDeclaration> tensors;
@@ -126,7 +131,8 @@ class Member {
   void replace(const message::Replace& message);
 
   // --- data sessions (member_sessions.cc) ---
-  void connect_to(Shard shard, int attempt);
+  void connect_to(Shard shard, int attempt, uint32_t refused = 0);
+  void redial(uint64_t now_ns);
   void drop_sessions(const Data& seat);
   void drop_sessions_of(Rank rank, const Error& why);
   void drop_oldest_greeting(const Data& seat);
@@ -189,6 +195,7 @@ class Member {
   std::string peer_left_;
 
   std::unordered_map<LinkId, Data> data_;
+  std::vector<Redial> redials_;
   std::unordered_map<Rank, uint32_t> left_;       // workers that have left in order: incarnations
   std::unordered_map<TensorId, Round> hopeless_;  // the lowest round of a tensor that is
   bool ready_said_ = false;
