@@ -69,7 +69,7 @@ void Engine<P, S>::run(const command::Accept& request) {
     return;
   }
   SessionEntry& entry = sessions_.at(*slot);
-  entry.peer_hello = pending->body.session;
+  sessions_.set_hello(*slot, pending->body.session);
   wire::HelloAck answer = request.answer;
   answer.session = entry.session->local_number();
   answer.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(entry.path));
@@ -79,6 +79,10 @@ void Engine<P, S>::run(const command::Accept& request) {
 template <Port P, Service S>
 void Engine<P, S>::receive_hello(const RxFrame& frame, const wire::Header& header,
                                  std::span<const std::byte> payload) {
+  if (!gate_.take()) {
+    counters_.add(Counter::kDropHello);
+    return;
+  }
   std::optional<wire::Hello> hello;
   if (wire::crc32c(payload) == header.payload_crc) hello = wire::decode_hello(payload);
   if (!hello || hello->session == 0) {
@@ -99,8 +103,19 @@ void Engine<P, S>::receive_hello(const RxFrame& frame, const wire::Header& heade
     report(event::HelloRefused{frame.source, hello->job, version.error().message});
     return;
   }
+  if (handshakes_.size() >= HelloGate::kWithoutToken && !handshakes_.waits(frame.source, *hello) &&
+      !gate_.accepts(header.packet_number, frame.source, *hello, now_ns_)) {
+    ask_for_token(frame.source, *hello);
+    return;
+  }
   const PendingHello* pending = handshakes_.add(frame.source, *hello, now_ns_);
   if (pending) report(event::HelloReceived{pending->id, pending->remote, pending->body});
+}
+
+template <Port P, Service S>
+void Engine<P, S>::ask_for_token(const Endpoint& remote, const wire::Hello& hello) {
+  counters_.add(Counter::kTokensAsked);
+  answer(remote, hello, Errc::kRetry, wire::token_text(gate_.token(remote, hello, now_ns_)));
 }
 
 template <Port P, Service S>
@@ -114,6 +129,12 @@ template <Port P, Service S>
 void Engine<P, S>::send_reason(const Endpoint& remote, const wire::Hello& hello, Errc code,
                                std::string_view text) {
   counters_.add(Counter::kSessionsRefused);
+  answer(remote, hello, code, text);
+}
+
+template <Port P, Service S>
+void Engine<P, S>::answer(const Endpoint& remote, const wire::Hello& hello, Errc code,
+                          std::string_view text) {
   Result<PathId> path = port_.open_path(remote);
   if (!path) return;
   TxFrame frame;

@@ -30,6 +30,7 @@ template <Port P, Service S>
 uint32_t Engine<P, S>::receive() noexcept {
   const uint32_t count = port_.rx_burst(std::span(burst_).first(rx_burst_), now_ns_);
   wire::Header header;  // zeroed once, as send_datagrams' datagram
+  gate_.begin_pass();
   for (uint32_t i = 0; i < count; ++i) {
     if (i + 1 < count) __builtin_prefetch(burst_[i + 1].payload.data());
     receive_frame(burst_[i], header);

@@ -101,6 +101,10 @@ void Session::Impl::on_reason(wire::FrameType type, std::span<const std::byte> p
     count(Counter::kDropHandshake);
     return;
   }
+  if (refuse && reason->code == Errc::kRetry) {
+    if (!opening.take_token(reason->text)) count(Counter::kDropHandshake);
+    return;
+  }
   if (refuse) count(Counter::kSessionsRefused);
   finish(Error(reason->code, reason->text));
 }
