@@ -13,10 +13,9 @@ constexpr uint64_t kGreetingNs = 10'000'000'000;  // for the first message on a 
 // For the roster: the worker that sent the HELLO has it, so it is on its way.
 constexpr uint64_t kRosterNs = 10'000'000'000;
 
-// `only_open`: the job has a secret, and such without one are served.
-Error unknown_job(const std::string& job, const std::string& where, const JobPolicy& policy,
-                  bool only_open) {
-  const std::string what = "job '" + job + "' is not known on " + where;
+// The same whether the job is there or not: only who proves its secret hears which jobs there are.
+Error unknown_job(const std::string& job, const std::string& where, const JobPolicy& policy) {
+  const std::string what = "job '" + job + "' is not known on " + where + " with this secret";
   if (!policy.serve) {  // then listing it would not make a server of this host either
     return Error(Errc::kUnknownJob,
                  what +
@@ -25,9 +24,9 @@ Error unknown_job(const std::string& job, const std::string& where, const JobPol
   }
   return Error(Errc::kUnknownJob,
                what +
-                   ": start a server of it there, or list it under [[job]] in the daemon's "
-                   "configuration" +
-                   (only_open ? " (only jobs without a secret are open there)" : ""));
+                   ": start a server of it there, or list it with its secret under [[job]] in the "
+                   "daemon's configuration" +
+                   (policy.open_jobs ? " (only jobs without a secret are open there)" : ""));
 }
 
 Error no_room_for_open_jobs(const JobContext& context) {
@@ -120,13 +119,10 @@ bool JobManager::State::try_control_hello(const PendingHello& pending, uint64_t 
   if (!proven && !certain && now_ns < pending.deadline_ns && context.policy.hold_unknown_ns > 0) {
     return false;
   }
-  if (!proven && certain) {
-    refuse(pending, Error(Errc::kWrongSecret, "the secret of job '" + hello.job + "' on " +
-                                                  context.host.lanes.front().to_string() +
-                                                  " is another one"));
-  } else if (!proven) {
+  if (!proven) {
     const std::string where = context.host.lanes.front().to_string();
-    refuse(pending, unknown_job(hello.job, where, context.policy, key.has_value()));
+    refuse(pending, unknown_job(hello.job, where, context.policy),
+           certain ? "the job's secret is another one" : nullptr);
   } else if (is_open(hello.job) && !context.has_room_for_open_job(pending.lane)) {
     refuse(pending, no_room_for_open_jobs(context));
   } else {
@@ -151,9 +147,12 @@ void JobManager::State::drop_oldest_greeting() {
 bool JobManager::State::try_data_hello(const PendingHello& pending) {
   const wire::Hello& hello = pending.hello.body;
   Member* server = find_server(hello.job);
-  if (!server) {
-    refuse(pending, Error(Errc::kUnknownJob, "no server of job '" + hello.job + "' runs on " +
-                                                 context.host.lanes.front().to_string()));
+  if (!server || !verify(server->key(), hello)) {
+    refuse(
+        pending,
+        Error(Errc::kUnknownJob, "no server of job '" + hello.job + "' with this secret runs on " +
+                                     context.host.lanes.front().to_string()),
+        server ? "the job's secret is another one" : nullptr);
     return true;
   }
   const Result<Member::Admission> admission = server->admit(pending.lane, hello);
@@ -169,10 +168,11 @@ bool JobManager::State::try_data_hello(const PendingHello& pending) {
   return true;
 }
 
-void JobManager::State::refuse(const PendingHello& pending, const Error& why) {
+// `noted`: what the log says where the peer may not know.
+void JobManager::State::refuse(const PendingHello& pending, const Error& why, const char* noted) {
   context.host.send(pending.lane, command::Refuse{pending.hello.hello, why.code,
                                                   shortened(why.message, wire::kMaxReason)});
-  note_refusal(pending.hello.remote, pending.hello.body.job, why.message);
+  note_refusal(pending.hello.remote, pending.hello.body.job, noted ? noted : why.message);
 }
 
 void JobManager::State::note_refusal(const Endpoint& remote, const std::string& job,
@@ -266,10 +266,10 @@ bool JobManager::State::attach_locally(Member& member, uint64_t now_ns) {
   if (!key || !same_key(*key, member.key())) {
     const bool certain = is_known(member.job());
     if (!certain && context.policy.hold_unknown_ns > 0) return false;
-    member.fail(certain ? Error(Errc::kWrongSecret,
-                                "the secret of job '" + member.job() + "' is another one")
-                        : unknown_job(member.job(), "this host, which is its coordinator",
-                                      context.policy, key.has_value()));
+    member.fail(
+        certain
+            ? Error(Errc::kWrongSecret, "the secret of job '" + member.job() + "' is another one")
+            : unknown_job(member.job(), "this host, which is its coordinator", context.policy));
     return true;
   }
   Coordinator* coordinator = coordinator_for(member.job(), *key, true);

@@ -39,7 +39,7 @@ struct JobManager::State {
   bool try_control_hello(const PendingHello& pending, uint64_t now_ns);
   bool try_data_hello(const PendingHello& pending);
   void drop_oldest_greeting();
-  void refuse(const PendingHello& pending, const Error& why);
+  void refuse(const PendingHello& pending, const Error& why, const char* noted = nullptr);
   void note_refusal(const Endpoint& remote, const std::string& job, const std::string& why);
   void retry_hellos(uint64_t now_ns);
   void on_first_message(LinkId link, const Message& message, uint64_t now_ns);

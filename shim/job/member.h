@@ -68,7 +68,8 @@ class Member {
 
   // --- data sessions ---
   enum class Admission : uint8_t { kHold, kAccept };
-  // Server: whether the HELLO of a data session is one that the roster promises.
+  // Server: whether the HELLO of a data session, which proves the key, is one that the roster
+  // promises.
   Result<Admission> admit(LaneId lane, const wire::Hello& hello) const;
   void accept(LaneId lane, const event::HelloReceived& hello);
   void on_data_opened(LinkId link, const wire::HelloAck& answer);

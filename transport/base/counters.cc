@@ -55,6 +55,7 @@ constexpr CounterInfo kCounterInfo[] = {
     {"sessions_opened", "handshakes completed"},
     {"sessions_closed", "sessions closed, for any reason"},
     {"sessions_refused", "handshakes refused"},
+    {"refusals_unsaid", "refusals beyond those that are sent in a second"},
     {"tokens_asked", "HELLOs that were to be said again with a token, as many waited"},
     {"peers_lost", "sessions closed because nothing was heard for peer_timeout"},
     {"probe_timeouts", "tail probes sent"},

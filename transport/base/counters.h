@@ -68,6 +68,7 @@ enum class Counter : uint16_t {
   kSessionsOpened,
   kSessionsClosed,
   kSessionsRefused,
+  kRefusalsUnsaid,
   kTokensAsked,
   kPeersLost,
   kProbeTimeouts,

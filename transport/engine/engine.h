@@ -248,9 +248,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   void run(const command::CloseSession& request);
   void run(const command::Stop&) { stop(); }
   void refuse(uint64_t hello, Errc code, std::string_view text);
-  void send_reason(const Endpoint& remote, const wire::Hello& hello, Errc code,
-                   std::string_view text);
-  void answer(const Endpoint& remote, const wire::Hello& hello, Errc code, std::string_view text);
+  void send_reason(const PendingHello& to, Errc code, std::string_view text);
+  void answer(const PendingHello& to, Errc code, std::string_view text);
   template <class F>
   void with_session(Token token, F use);
   void stop();
@@ -261,7 +260,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   void release(JobSlot job, Errc code, std::string_view text) override;
   void receive_hello(const RxFrame& frame, const wire::Header& header,
                      std::span<const std::byte> payload);
-  void ask_for_token(const Endpoint& remote, const wire::Hello& hello);
+  void ask_for_token(const PendingHello& of);
   Result<SessionSlot> open_session(const Endpoint& remote, Token token, JobSlot job);
   void tick();
   void follow_link_rate();

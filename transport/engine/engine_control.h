@@ -64,7 +64,7 @@ void Engine<P, S>::run(const command::Accept& request) {
   }
   Result<SessionSlot> slot = open_session(pending->remote, request.token, request.job);
   if (!slot) {
-    send_reason(pending->remote, pending->body, slot.error().code, slot.error().message);
+    send_reason(*pending, slot.error().code, slot.error().message);
     report(event::SessionClosed{request.token, slot.error().code, slot.error().message});
     return;
   }
@@ -95,8 +95,9 @@ void Engine<P, S>::receive_hello(const RxFrame& frame, const wire::Header& heade
     return;
   }
   if (stopping_) return;
+  const PendingHello asked{0, frame.source, now_ns_, *hello, return_way(port_, frame)};
   if (Result<uint8_t> version = negotiate_version(*hello); !version) {
-    send_reason(frame.source, *hello, version.error().code, version.error().message);
+    send_reason(asked, version.error().code, version.error().message);
     // Whoever floods us with these does not flood the control plane.
     if (now_ns_ < next_refusal_report_ns_) return;
     next_refusal_report_ns_ = now_ns_ + kRefusalReportNs;
@@ -105,43 +106,45 @@ void Engine<P, S>::receive_hello(const RxFrame& frame, const wire::Header& heade
   }
   if (handshakes_.size() >= HelloGate::kWithoutToken && !handshakes_.waits(frame.source, *hello) &&
       !gate_.accepts(header.packet_number, frame.source, *hello, now_ns_)) {
-    ask_for_token(frame.source, *hello);
+    ask_for_token(asked);
     return;
   }
-  const PendingHello* pending = handshakes_.add(frame.source, *hello, now_ns_);
+  const PendingHello* pending = handshakes_.add(frame.source, *hello, asked.way, now_ns_);
   if (pending) report(event::HelloReceived{pending->id, pending->remote, pending->body});
 }
 
 template <Port P, Service S>
-void Engine<P, S>::ask_for_token(const Endpoint& remote, const wire::Hello& hello) {
+void Engine<P, S>::ask_for_token(const PendingHello& of) {
   counters_.add(Counter::kTokensAsked);
-  answer(remote, hello, Errc::kRetry, wire::token_text(gate_.token(remote, hello, now_ns_)));
+  answer(of, Errc::kRetry, wire::token_text(gate_.token(of.remote, of.body, now_ns_)));
 }
 
 template <Port P, Service S>
 void Engine<P, S>::refuse(uint64_t hello, Errc code, std::string_view text) {
   std::optional<PendingHello> pending = handshakes_.take(hello);
-  if (pending) send_reason(pending->remote, pending->body, code, text);
+  if (pending) send_reason(*pending, code, text);
 }
 
 // One REFUSE, not repeated: the peer repeats its HELLO until it hears one.
 template <Port P, Service S>
-void Engine<P, S>::send_reason(const Endpoint& remote, const wire::Hello& hello, Errc code,
-                               std::string_view text) {
+void Engine<P, S>::send_reason(const PendingHello& to, Errc code, std::string_view text) {
   counters_.add(Counter::kSessionsRefused);
-  answer(remote, hello, code, text);
+  if (gate_.may_refuse(now_ns_)) {
+    answer(to, code, text);
+  } else {
+    counters_.add(Counter::kRefusalsUnsaid);
+  }
 }
 
 template <Port P, Service S>
-void Engine<P, S>::answer(const Endpoint& remote, const wire::Hello& hello, Errc code,
-                          std::string_view text) {
-  Result<PathId> path = port_.open_path(remote);
+void Engine<P, S>::answer(const PendingHello& to, Errc code, std::string_view text) {
+  Result<PathId> path = open_answer_path(port_, to.remote, to.way);
   if (!path) return;
   TxFrame frame;
   if (port_.tx_alloc(frame)) {
-    const wire::Reason reason{hello.session, code, std::string(text.substr(0, wire::kMaxReason))};
+    const wire::Reason reason{to.body.session, code, std::string(text.substr(0, wire::kMaxReason))};
     const uint32_t bytes =
-        write_refusal({frame.data, frame.capacity}, wire::echo_of(hello.nonce), reason);
+        write_refusal({frame.data, frame.capacity}, wire::echo_of(to.body.nonce), reason);
     port_.tx_send(frame, *path, bytes);
     port_.tx_flush(now_ns_);
   }

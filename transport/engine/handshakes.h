@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "transport/engine/hello_gate.h"
+#include "transport/port/port.h"
 
 namespace mercury {
 
@@ -16,6 +17,7 @@ struct PendingHello {
   Endpoint remote;
   uint64_t arrived_ns = 0;
   wire::Hello body;
+  ReturnWay way;
 };
 
 class Handshakes {
@@ -28,11 +30,13 @@ class Handshakes {
     return ids_.contains({remote, body.session});
   }
   // The new pending HELLO, or null if this one is waiting already.
-  const PendingHello* add(const Endpoint& remote, const wire::Hello& body, uint64_t now_ns) {
+  const PendingHello* add(const Endpoint& remote, const wire::Hello& body, ReturnWay way,
+                          uint64_t now_ns) {
     if (!ids_.try_emplace({remote, body.session}, last_id_ + 1).second) return nullptr;
     if (pending_.size() == kMaxPending) take(pending_.begin()->first);
     ++last_id_;
-    return &pending_.emplace(last_id_, PendingHello{last_id_, remote, now_ns, body}).first->second;
+    return &pending_.emplace(last_id_, PendingHello{last_id_, remote, now_ns, body, way})
+                .first->second;
   }
   std::optional<PendingHello> take(uint64_t id) {
     const auto it = pending_.find(id);

@@ -45,10 +45,16 @@ class HelloGate {
   // That wait for the control plane's word before tokens are asked for.
   static constexpr size_t kWithoutToken = 64;
 
+  // Refusals in a second, and at once: all workers of a large job may be early at the same time.
+  static constexpr uint64_t kRefusals = 256;
+
   explicit HelloGate(uint64_t seed);  // random
 
   void begin_pass() noexcept { left_ = kPerPass; }
   bool take() noexcept { return left_ > 0 && left_-- > 0; }
+
+  // Whether one more refusal may be said: strangers choose to whom they go.
+  bool may_refuse(uint64_t now_ns) noexcept;
 
   // Never 0.
   uint64_t token(const Endpoint& remote, const wire::Hello& hello, uint64_t now_ns) const noexcept;
@@ -61,6 +67,7 @@ class HelloGate {
 
   std::array<unsigned char, 16> key_;
   uint32_t left_ = kPerPass;
+  uint64_t refusals_paid_ns_ = 0;  // each takes its part of a second; at most one ahead of now
 };
 
 }  // namespace mercury

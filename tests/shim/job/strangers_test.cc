@@ -1,4 +1,7 @@
 // What somebody may have a host do who can reach it, and who has shown nothing else.
+#include <algorithm>
+#include <set>
+
 #include "shim/job/messages.h"
 #include "tests/shim/job/fixture.h"
 
@@ -169,6 +172,50 @@ TEST_F(StrangersTest, AnOpenJobIsNotGatheredForLongerThanAnHour) {
   EXPECT_EQ(hosts.manager(1).snapshot().size(), 2U);
   hosts.run_for(2 * kMinute);
   EXPECT_EQ(hosts.manager(1).snapshot().size(), 0U);
+}
+
+// Who does not prove a job's secret is not told whether there is such a job.
+TEST_F(StrangersTest, AWrongSecretAndAnUnknownJobAreOneRefusal) {
+  for (const bool open_jobs : {false, true}) {
+    SCOPED_TRACE(open_jobs);
+    hosts = Hosts();
+    JobPolicy policy = serving();
+    policy.open_jobs = open_jobs;
+    policy.known = {{"listed", "secret", 0}, {"runs", "secret", 0}};
+    hosts.add(1, 1, policy);
+    hosts.add(2, 1, not_serving());
+    OpenJob request = job(Role::kWorker, 0, 1, 1, {address(1)});
+    request.name = "runs";
+    request.secret = "secret";
+    ProgramModel& worker = opens(2, request);
+    hosts.run();
+    ASSERT_TRUE(worker.is_open()) << worker.open_text;
+    for (const wire::SessionKind kind : {wire::SessionKind::kControl, wire::SessionKind::kData}) {
+      std::set<std::string> refusals;
+      for (const char* name : {"listed", "runs", "absent"}) {
+        wire::Hello hello;
+        hello.kind = kind;
+        hello.incarnation = 1;
+        hello.job = name;
+        hello.proof = prove(derive_job_key(name, "guess"), hello);
+        SessionModel& session = hosts.connect_raw(address(1), hello);
+        hosts.run_for(0);
+        std::string text = session.refusal;
+        ASSERT_FALSE(text.empty()) << name;
+        text.replace(text.find(name), std::string(name).size(), "NAME");
+        refusals.insert(text);
+      }
+      EXPECT_EQ(refusals.size(), 1U) << *refusals.begin() << *refusals.rbegin();
+    }
+    // The log of the host says which it was.
+    EXPECT_EQ(std::ranges::count_if(hosts.log,
+                                    [](const std::string& line) {
+                                      return says(line, "for job 'runs': the job's secret is");
+                                    }),
+              2);
+    worker.close();
+    expect_nothing_left();
+  }
 }
 
 TEST_F(StrangersTest, OpenJobsLeaveAQuarterOfTheSessions) {

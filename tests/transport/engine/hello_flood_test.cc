@@ -116,6 +116,25 @@ TEST_F(HelloFloodTest, ATokenOpensTheGate) {
   EXPECT_EQ(counters().get(Gauge::kHandshakes), HelloGate::kWithoutToken + 1);
 }
 
+// One of another version is refused by the engine itself, to whatever address he wrote.
+TEST_F(HelloFloodTest, RefusalsInASecondAreBounded) {
+  uint64_t frames = 0;
+  lab.network.set_tap([](void* context, uint64_t, const Endpoint&, const Endpoint&,
+                         std::span<const std::byte>) { ++*static_cast<uint64_t*>(context); },
+                      &frames);
+  for (uint32_t i = 0; i < 3000; ++i) {
+    wire::Hello hello = hello_of(i);
+    hello.version_min = hello.version_max = 9;
+    ASSERT_TRUE(lab.network.inject(stranger(i), lab.b().port->info().local, frame_of(hello)));
+    lab.run_for(kMs);
+  }
+  EXPECT_EQ(counters().get(Counter::kSessionsRefused), 3000U);
+  EXPECT_GE(frames, 3 * HelloGate::kRefusals);
+  EXPECT_LE(frames, 4 * HelloGate::kRefusals);
+  EXPECT_EQ(counters().get(Counter::kRefusalsUnsaid), 3000U - frames);
+  EXPECT_TRUE(lab.connect());
+}
+
 TEST_F(HelloFloodTest, OnePassReadsFewOfThem) {
   uint32_t heard = 0;
   lab.b().holds = [&](const event::HelloReceived&) {
