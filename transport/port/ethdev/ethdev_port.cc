@@ -81,6 +81,9 @@ EthdevPort::~EthdevPort() {
   rx_release();
   drop_pending();
   if (lends_) end_loans();
+  for (const Path& path : paths_) {
+    if (path.open) let_go(path);
+  }
   rte_pktmbuf_free_bulk(stash_.data(), stash_count_);
   rte_pktmbuf_free_bulk(foreign_.data() + foreign_first_, foreign_last_ - foreign_first_);
   if (wait_fd_ >= 0) ::close(wait_fd_);
@@ -184,8 +187,13 @@ Result<PathId> EthdevPort::open_answer_path(const Endpoint& remote, ReturnWay wa
   return PathId(slot);
 }
 
+void EthdevPort::let_go(const Path& path) {
+  if (!path.loops && !path.fixed) device_->neighbours().release(path.neighbour);
+}
+
 void EthdevPort::close_path(PathId path) {
   if (path.value >= paths_.size() || !paths_[path.value].open) return;
+  let_go(paths_[path.value]);
   paths_[path.value].open = false;
   free_paths_.push_back(path.value);
 }
@@ -226,7 +234,9 @@ void EthdevPort::reroute(uint64_t now_ns) {
     if (!path.open || path.loops || path.fixed || device_->neighbours().mac(path.neighbour) != 0)
       continue;
     const auto neighbour = device_->neighbours().resolve(path.remote.ip);
-    if (neighbour) path.neighbour = *neighbour;
+    if (!neighbour) continue;
+    let_go(path);
+    path.neighbour = *neighbour;
   }
 }
 

@@ -91,6 +91,7 @@ class EthdevPort {
   [[gnu::cold]] void answer(rte_mbuf* frame, FrameClass kind, uint64_t now_ns) noexcept;
   [[gnu::cold]] void wake_up() noexcept;
 
+  void let_go(const Path& path);  // of its neighbour
   // True if frames to the path can be addressed; brings its MAC address up to date.
   bool address(Path& path) noexcept;
   // The device fills in the checksum: what it must be told.
