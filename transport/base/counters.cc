@@ -26,6 +26,7 @@ constexpr CounterInfo kCounterInfo[] = {
     {"drop_no_session", "no session has the number in the frame"},
     {"drop_foreign_source", "the session belongs to another address"},
     {"drop_duplicate", "packet number already received"},
+    {"drop_far_ahead", "packet number that no peer can have come to"},
     {"drop_not_open", "data before the handshake ended"},
     {"drop_unknown_tensor", "tensor not declared"},
     {"drop_chunk_range", "chunk outside the tensor or of the wrong length"},

@@ -38,6 +38,7 @@ enum class Counter : uint16_t {
   kDropNoSession,
   kDropForeignSource,
   kDropDuplicate,
+  kDropFarAhead,
   kDropNotOpen,
   kDropUnknownTensor,
   kDropChunkRange,

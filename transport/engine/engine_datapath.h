@@ -91,7 +91,7 @@ void Engine<P, S>::receive_datagram(SessionSlot slot, SessionEntry& entry, wire:
     return;
   }
   if (!entry.session->is_new(header.packet_number)) [[unlikely]] {
-    counters_.add(Counter::kDropDuplicate);
+    counters_.add(entry.session->reason_of_drop(header.packet_number));
     return;
   }
   header.payload_crc ^= entry.tag.payload;
