@@ -124,6 +124,8 @@ const ConfigRow kRows[] = {
      "whose hosts may speak Mercury; connections to others are the kernel's at once"},
     {"sockets", "secret", &C::sockets_secret, Unit::kNone, 0, 0, nullptr,
      "what hosts must prove to each other; empty = none", true},
+    {"sockets", "secret_file", &C::sockets_secret_file, Unit::kNone, 0, 0, nullptr,
+     "instead of secret: the first line of a file; empty = none"},
     {"sockets", "probe", &C::sockets_probe_ns, Unit::kNanoseconds, kMs, 10 * kS, nullptr,
      "how long the first connection to a host waits for its answer, before it is the kernel's"},
     {"sockets", "silence", &C::sockets_silence_ns, Unit::kNanoseconds, 0, 3600 * kS, nullptr,

@@ -118,7 +118,9 @@ SocketPolicy socket_policy(const StackdConfig& config) {
   }
   for (const IpPrefix& address : config.addresses) policy.addresses.push_back(address.ip);
   policy.udp_port = static_cast<uint16_t>(config.udp_port);
-  policy.key = derive_job_key(kSocketService, config.sockets_secret);
+  policy.key = derive_job_key(kSocketService, config.sockets_secret_file.empty()
+                                                  ? config.sockets_secret
+                                                  : config.sockets_file_secret);
   policy.probe_ns = config.sockets_probe_ns;
   policy.silence_ns = config.sockets_silence_ns;
   policy.answer_ns = config.sockets_answer_ns;
@@ -137,11 +139,18 @@ Status check_host(const StackdConfig& config) {
   return port.check == nullptr ? Status() : port.check(config);
 }
 
+void wipe_secrets(StackdConfig& config) {
+  for (StackdConfig::JobSection& job : config.jobs) wipe(job.secret);
+  wipe(config.sockets_secret);
+  wipe(config.sockets_file_secret);
+}
+
 Result<BuiltHost> build_host(const StackdConfig& config, Notice notice) {
   if (Status good = check_host(config); !good) return good.error();
   HostConfig settings = host_config(config);
   settings.notice = std::move(notice);
   Result<std::unique_ptr<Host>> host = port_of(config).open(config, settings);
+  for (KnownJob& job : settings.policy.known) wipe(job.secret);
   if (!host) return host.error();
   return BuiltHost{std::move(*host), thread_configs(config)};
 }

@@ -11,7 +11,7 @@ JobManager::State::State(Host host, JobPolicy policy)
     : context(std::move(host), std::move(policy)) {
   for (KnownJob& job : context.policy.known) {
     known[job.name] = {derive_job_key(job.name, job.secret), job.memory_limit_bytes};
-    job.secret.clear();
+    wipe(job.secret);
   }
   if (context.host.lanes.size() > kMaxLanes) context.host.lanes.resize(kMaxLanes);
 }

@@ -28,7 +28,7 @@ Member::Member(JobContext& context, JobSlot slot, OpenJob spec, const JobKey& ke
       incarnation_(make_incarnation(context.host)),
       open_(open),
       served_(spec_.timeout_ns == 0) {
-  spec_.secret.clear();
+  wipe(spec_.secret);
   if (spec_.rank >= 0) rank_ = static_cast<uint16_t>(spec_.rank);
   if (spec_.timeout_ns > 0) open_until_ns_ = now_ns + spec_.timeout_ns;
 }
