@@ -60,7 +60,7 @@ struct StackdConfig {
   uint64_t peer_timeout_ns = 10'000'000'000;
   // [jobs]
   bool serve = true;
-  bool open_jobs = true;
+  bool open_jobs = false;
   std::vector<IpPrefix> job_networks = private_networks();
   uint64_t max_jobs = 64;
   uint64_t max_tensors = 65536;
