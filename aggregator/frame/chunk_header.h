@@ -9,7 +9,9 @@
 // incarnation; docs/protocol.md has the picture.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "scheduler/terms/chunk.h"
 #include "transport/wire/header.h"
@@ -42,5 +44,11 @@ struct ChunkHeader {
     header.last_word = incarnation;
   }
 };
+
+// Whether the payload is as it was sent. Whoever adds or copies one finds out as it does; of a
+// frame whose payload nobody wants this is asked, so that 64 bits, and not the header's 32 alone,
+// stand between a forger and what is believed of it: that it has arrived.
+[[gnu::cold]] bool is_intact(const wire::Header& header,
+                             std::span<const std::byte> payload) noexcept;
 
 }  // namespace mercury

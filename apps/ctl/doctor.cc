@@ -75,6 +75,29 @@ Check check_engine_scheduling(const StackdConfig& config) {
   return {"scheduling", true, kSchedulingTrouble, kSchedulingRemedy};  // the daemon warns, and runs
 }
 
+// Whose sums it adds.
+Check check_jobs(const StackdConfig& config) {
+  if (!config.serve) return {"jobs", true, "serves none (jobs.serve)", ""};
+  if (config.open_jobs) {
+    return {"jobs", true,
+            "whoever reaches this host's UDP ports has it serve jobs, and takes up to half of its "
+            "memory (jobs.open)",
+            "set jobs.open = false, and list jobs with their secrets under [[job]]"};
+  }
+  if (config.jobs.empty()) {
+    return {"jobs", true,
+            "serves those alone of which a server program runs here: no [[job]] lists one, and "
+            "jobs.open is false",
+            ""};
+  }
+  const auto secret = std::ranges::count_if(
+      config.jobs, [](const StackdConfig::JobSection& job) { return !job.secret.empty(); });
+  return {"jobs", true,
+          std::to_string(config.jobs.size()) + " listed, " + std::to_string(secret) +
+              " of them with a secret",
+          ""};
+}
+
 // The daemon raises its soft limit to the hard one.
 Check check_descriptors(const StackdConfig& config) {
   const uint64_t limit = descriptor_limit().hard;
@@ -123,6 +146,7 @@ int run_doctor(const std::string& config_path, bool as_json) {
   std::vector<Check> checks{check_configuration(path, config)};
   if (checks.front().ok) {  // else the rest would be about the defaults
     checks.push_back(check_attach_folder(config));
+    checks.push_back(check_jobs(config));
     if (!config.socket_group.empty()) checks.push_back(check_group(config));
     checks.push_back(check_descriptors(config));
     checks.push_back(check_engine_scheduling(config));

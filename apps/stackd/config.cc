@@ -18,6 +18,7 @@
 #include "shim/socket/request.h"
 #include "transport/base/environment.h"
 #include "transport/base/job_name.h"
+#include "transport/base/secret_file.h"
 
 namespace mercury {
 namespace {
@@ -174,23 +175,6 @@ Status set_node(StackdConfig& config, const ConfigRow& row, const toml::node& no
   return wrong(where, row, row.secret ? kHidden : describe(node));
 }
 
-Result<std::string> read_secret(const std::string& path) {
-  constexpr size_t kLongestSecret = 1024;  // as attach.h: a file may have no end
-  std::ifstream file(path);
-  std::array<char, kLongestSecret + 1> line{};
-  const bool read = file && file.getline(line.data(), line.size());
-  const std::string secret(line.data());
-  // With an empty one, or half of one, the job would be open to who guesses that.
-  const auto ending = static_cast<std::streamsize>(file.eof() ? 0 : 1);  // the newline was counted
-  if (!read || secret.empty() || std::ssize(secret) + ending != file.gcount()) {
-    return Error(Errc::kConfig, "secret_file: expected a readable file with the secret, 1 to " +
-                                    std::to_string(kLongestSecret) +
-                                    " bytes without zeros, in its first line, got \"" + path +
-                                    "\"");
-  }
-  return secret;
-}
-
 Status add_job(StackdConfig& config, const toml::table& table, const std::string& file) {
   StackdConfig::JobSection job;
   const auto at = [&file](const toml::node& node) {
@@ -218,8 +202,10 @@ Status add_job(StackdConfig& config, const toml::table& table, const std::string
     if (key == "name") job.name = text;
     if (key == "secret") job.secret = text;
     if (key == "secret_file") {
-      Result<std::string> secret = read_secret(text);
-      if (!secret) return Error(Errc::kConfig, at(node) + ": job." + secret.error().message);
+      Result<std::string> secret = read_secret_file(text);
+      if (!secret) {
+        return Error(Errc::kConfig, at(node) + ": job.secret_file: " + secret.error().message);
+      }
       job.secret = *secret;
     }
   }
@@ -333,6 +319,10 @@ Status check_together(const StackdConfig& config) {
                        "expected a path of at most " +
                            std::to_string(sizeof(sockaddr_un::sun_path) - 1) + " characters, got " +
                            std::to_string(config.sockets_socket.size()));
+  }
+  if (!config.sockets_secret_file.empty() && !config.sockets_secret.empty()) {
+    return wrong_value(config, "sockets.secret_file",
+                       "expected one of sockets.secret and sockets.secret_file, got both");
   }
   if (config.sockets_serve && sockets_path(config) == config.socket) {
     return wrong_value(config, "sockets.socket", "expected another path than attach.socket");
@@ -452,6 +442,11 @@ Result<StackdConfig> load_config(const std::string& path,
   if (Status read = read_environment(config); !read) return read.error();
   if (Status read = read_overrides(config, overrides); !read) return read.error();
   if (Status fits = check_together(config); !fits) return fits.error();
+  if (!config.sockets_secret_file.empty()) {
+    Result<std::string> secret = read_secret_file(config.sockets_secret_file);
+    if (!secret) return wrong_value(config, "sockets.secret_file", secret.error().message);
+    config.sockets_file_secret = std::move(*secret);
+  }
   return config;
 }
 

@@ -60,7 +60,8 @@ struct StackdConfig {
   uint64_t peer_timeout_ns = 10'000'000'000;
   // [jobs]
   bool serve = true;
-  bool open_jobs = true;
+  bool open_jobs = false;
+  std::vector<IpPrefix> job_networks = private_networks();
   uint64_t max_jobs = 64;
   uint64_t max_tensors = 65536;
   uint64_t leave_grace_ns = 5'000'000'000;
@@ -77,6 +78,7 @@ struct StackdConfig {
   std::string sockets_socket;  // sockets_path()
   std::vector<IpPrefix> sockets_networks = private_networks();
   std::string sockets_secret;
+  std::string sockets_secret_file;  // instead
   uint64_t sockets_probe_ns = 50'000'000;
   uint64_t sockets_silence_ns = 30'000'000'000;
   uint64_t sockets_answer_ns = 3'000'000'000;
@@ -93,6 +95,7 @@ struct StackdConfig {
     uint64_t memory_bytes = 0;
   };
   std::vector<JobSection> jobs;
+  std::string sockets_file_secret;  // what sockets_secret_file holds
 
   std::string file;  // that it was read from; empty: none
   // By "section.key", where what is not default was set: "FILE:LINE", "$VARIABLE" or "--set".

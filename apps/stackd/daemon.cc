@@ -44,6 +44,7 @@ Status Daemon::start() {
   if (!attach) return attach.error();
   attach_ = std::move(*attach);
   if (Status served = serve_sockets(); !served) return served;
+  wipe_secrets(config_);
   Result<std::unique_ptr<AdminServer>> admin =
       AdminServer::create(io_, config_, *built_.host, *attach_, socket_server_.get());
   if (!admin) return admin.error();

@@ -42,7 +42,7 @@ class Daemon {
   void schedule();
   void shut_down();
 
-  const StackdConfig config_;
+  StackdConfig config_;  // without its secrets once it has started
   boost::asio::io_context io_{1};
   BuiltHost built_;
   std::unique_ptr<AttachServer> attach_;

@@ -38,6 +38,11 @@ HostConfig host_config(const StackdConfig& config) {
   host.lane.exchange.sends.scheduler.max_jobs = static_cast<uint32_t>(config.max_jobs);
   host.policy.serve = config.serve;
   host.policy.open_jobs = config.open_jobs;
+  host.policy.networks.emplace();
+  for (const IpPrefix& network : config.job_networks) {
+    host.policy.networks->push_back({network.ip, network.bits});
+  }
+  host.policy.max_sessions = engine.max_sessions;
   host.policy.max_jobs = static_cast<uint32_t>(config.max_jobs);
   host.policy.max_tensors = static_cast<uint32_t>(config.max_tensors);
   host.policy.leave_grace_ns = config.leave_grace_ns;
@@ -113,7 +118,9 @@ SocketPolicy socket_policy(const StackdConfig& config) {
   }
   for (const IpPrefix& address : config.addresses) policy.addresses.push_back(address.ip);
   policy.udp_port = static_cast<uint16_t>(config.udp_port);
-  policy.key = derive_job_key(kSocketService, config.sockets_secret);
+  policy.key = derive_job_key(kSocketService, config.sockets_secret_file.empty()
+                                                  ? config.sockets_secret
+                                                  : config.sockets_file_secret);
   policy.probe_ns = config.sockets_probe_ns;
   policy.silence_ns = config.sockets_silence_ns;
   policy.answer_ns = config.sockets_answer_ns;
@@ -132,11 +139,18 @@ Status check_host(const StackdConfig& config) {
   return port.check == nullptr ? Status() : port.check(config);
 }
 
+void wipe_secrets(StackdConfig& config) {
+  for (StackdConfig::JobSection& job : config.jobs) wipe(job.secret);
+  wipe(config.sockets_secret);
+  wipe(config.sockets_file_secret);
+}
+
 Result<BuiltHost> build_host(const StackdConfig& config, Notice notice) {
   if (Status good = check_host(config); !good) return good.error();
   HostConfig settings = host_config(config);
   settings.notice = std::move(notice);
   Result<std::unique_ptr<Host>> host = port_of(config).open(config, settings);
+  for (KnownJob& job : settings.policy.known) wipe(job.secret);
   if (!host) return host.error();
   return BuiltHost{std::move(*host), thread_configs(config)};
 }

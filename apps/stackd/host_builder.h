@@ -32,6 +32,8 @@ SocketPolicy socket_policy(const StackdConfig& config);
 // the device's name and settings, its interface, the cores, the group. Errors: kConfig, naming the
 // key.
 Status check_host(const StackdConfig& config);
+// When nothing is derived from them any more.
+void wipe_secrets(StackdConfig& config);
 // `notice` takes lines for the log. Errors: kConfig (device), and what the port says of devices and
 // privileges.
 Result<BuiltHost> build_host(const StackdConfig& config, Notice notice);

@@ -3,7 +3,7 @@
 #include <ifaddrs.h>
 
 #include "apps/stackd/socket_addresses.h"
-#include "shim/socket/control/addresses.h"
+#include "transport/base/endpoint.h"
 
 namespace mercury {
 namespace {
@@ -14,7 +14,7 @@ constexpr uint64_t kStaleNs = 1'000'000'000;
 }  // namespace
 
 bool LocalAddresses::has(const IpAddress& ip, uint64_t now_ns) {
-  if (sockets::is_loopback(ip)) return true;
+  if (is_loopback(ip)) return true;
   if (looked_ns_ == 0 || now_ns - looked_ns_ > kStaleNs) look(now_ns);
   return known_.count(ip) > 0;
 }

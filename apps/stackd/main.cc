@@ -98,6 +98,7 @@ int main(int argc, char** argv) {
   }
   outlive_signals();
   mercury::Daemon daemon(*config);
+  mercury::wipe_secrets(*config);
   if (mercury::Status started = daemon.start(); !started) {
     if (path.empty())
       spdlog::info("there is no {}, and no --config: all is default", kSystemConfig);

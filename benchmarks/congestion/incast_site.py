@@ -138,7 +138,7 @@ class Site:
                 f'[port]\nkind = "uring"\naddress = ["{host.ip}/24"]\nmtu = 1500\nrate = "{MBIT}Mbit"\n'
                 f'[session]\ncongestion = "{self.options.congestion}"\n'
                 f'min_probe_timeout = "{self.options.min_probe_timeout}"\n'
-                f'[attach]\nsocket = "{path}.sock"\n', encoding="utf-8")
+                f'[jobs]\nopen = true\n[attach]\nsocket = "{path}.sock"\n', encoding="utf-8")
             stackd = str(self.build / "apps" / "stackd" / "mercury-stackd")
             with open(path.with_suffix(".log"), "w+", encoding="utf-8") as log:
                 try:

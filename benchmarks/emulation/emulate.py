@@ -125,7 +125,7 @@ class Hosts:
         base.with_suffix(".toml").write_text(
             f'[port]\nkind = "ethdev"\ndevice = "{self.options.device}"\ninterface = "eth0"\nhugepages = "off"\n'
             f'address = ["{host.ip}/24"]\nmtu = {self.options.mtu}\nrate = "{self.mbit[host.name]}Mbit"\n'
-            f'[engine]\nscheduling = "{self.options.scheduling}"\n[attach]\nsocket = "{base}.sock"\n', encoding="utf-8")
+            f'[engine]\nscheduling = "{self.options.scheduling}"\n[jobs]\nopen = true\n[attach]\nsocket = "{base}.sock"\n', encoding="utf-8")
         stackd = str(self.options.build / "apps/stackd/mercury-stackd")
         log = base.with_suffix(".log")
         with open(log, "w", encoding="utf-8") as file:

@@ -210,7 +210,7 @@ class Bench:
         path.with_suffix(".toml").write_text(
             f'[port]\nhugepages = "off"\n{place.daemon_port(side)}\n{self.session}'
             f'[engine]\ncores = {self.cores[side:side + 1]}\n{self.scheduling}'
-            f'[attach]\nsocket = "{path}.sock"\n', encoding="utf-8")
+            f'[jobs]\nopen = true\n[attach]\nsocket = "{path}.sock"\n', encoding="utf-8")
         start = functools.partial(self.programs.start, place.hosts[side], [self.stackd, "--config", f"{path}.toml"],
                                   stdout=subprocess.DEVNULL)
         try:

@@ -13,10 +13,9 @@ constexpr uint64_t kGreetingNs = 10'000'000'000;  // for the first message on a 
 // For the roster: the worker that sent the HELLO has it, so it is on its way.
 constexpr uint64_t kRosterNs = 10'000'000'000;
 
-// `only_open`: the job has a secret, and such without one are served.
-Error unknown_job(const std::string& job, const std::string& where, const JobPolicy& policy,
-                  bool only_open) {
-  const std::string what = "job '" + job + "' is not known on " + where;
+// The same whether the job is there or not: only who proves its secret hears which jobs there are.
+Error unknown_job(const std::string& job, const std::string& where, const JobPolicy& policy) {
+  const std::string what = "job '" + job + "' is not known on " + where + " with this secret";
   if (!policy.serve) {  // then listing it would not make a server of this host either
     return Error(Errc::kUnknownJob,
                  what +
@@ -25,9 +24,16 @@ Error unknown_job(const std::string& job, const std::string& where, const JobPol
   }
   return Error(Errc::kUnknownJob,
                what +
-                   ": start a server of it there, or list it under [[job]] in the daemon's "
-                   "configuration" +
-                   (only_open ? " (only jobs without a secret are open there)" : ""));
+                   ": start a server of it there, or list it with its secret under [[job]] in the "
+                   "daemon's configuration" +
+                   (policy.open_jobs ? " (only jobs without a secret are open there)" : ""));
+}
+
+Error no_room_for_open_jobs(const JobContext& context) {
+  return Error(Errc::kLimit,
+               "open jobs have all sessions of " + context.host.lanes.front().to_string() +
+                   " that they may have, three quarters of engine.max_sessions: list the job "
+                   "there under [[job]]");
 }
 
 // Whether some job could have such a member; which members a job has is asked later. HELLOs for a
@@ -54,6 +60,13 @@ bool JobManager::State::is_known(const std::string& job) const {
   return known.contains(job) || find_coordinator(job) || find_server(job);
 }
 
+bool JobManager::State::is_open(const std::string& job) const {
+  if (known.contains(job)) return false;
+  if (const Coordinator* coordinator = find_coordinator(job)) return coordinator->open();
+  const Member* server = find_server(job);
+  return !server || server->open();
+}
+
 std::optional<JobKey> JobManager::State::authority(const std::string& job) const {
   if (const auto it = known.find(job); it != known.end()) return it->second.key;
   if (const Coordinator* coordinator = find_coordinator(job)) return coordinator->key();
@@ -71,11 +84,14 @@ void JobManager::State::on_hello(LaneId lane, event::HelloReceived hello, uint64
   }
   if (try_hello(pending, now_ns)) return;
   // A worker that tries again has given its first attempt up: accepted, that would hold its place.
+  // If it was somebody else, with a HELLO that he had recorded, the worker asks again.
   std::erase_if(hellos, [&](const PendingHello& other) {
     const wire::Hello& old = other.hello.body;
     const wire::Hello& now = pending.hello.body;
-    return now.kind == wire::SessionKind::kData && old.kind == now.kind && old.job == now.job &&
-           other.lane == lane && old.rank == now.rank && old.incarnation == now.incarnation;
+    const bool same = now.kind == wire::SessionKind::kData && old.kind == now.kind &&
+                      old.job == now.job && other.lane == lane && old.rank == now.rank;
+    if (same) refuse(other, Error(Errc::kAgain, "the same session was asked for again"));
+    return same;
   });
   if (hellos.size() >= kMaxPendingHellos) {
     return refuse(pending, Error(Errc::kAgain, "too many hosts wait here for their jobs"));
@@ -103,17 +119,17 @@ bool JobManager::State::try_control_hello(const PendingHello& pending, uint64_t 
   if (!proven && !certain && now_ns < pending.deadline_ns && context.policy.hold_unknown_ns > 0) {
     return false;
   }
-  if (!proven && certain) {
-    refuse(pending, Error(Errc::kWrongSecret, "the secret of job '" + hello.job + "' on " +
-                                                  context.host.lanes.front().to_string() +
-                                                  " is another one"));
-  } else if (!proven) {
+  if (!proven) {
     const std::string where = context.host.lanes.front().to_string();
-    refuse(pending, unknown_job(hello.job, where, context.policy, key.has_value()));
+    refuse(pending, unknown_job(hello.job, where, context.policy),
+           certain ? "the job's secret is another one" : nullptr);
+  } else if (is_open(hello.job) && !context.has_room_for_open_job(pending.lane)) {
+    refuse(pending, no_room_for_open_jobs(context));
   } else {
     if (greetings.size() >= kMaxGreetings) drop_oldest_greeting();
-    const LinkId link = context.links.accept(Link::Owner::kGreeting, 0, pending.lane, kNoJob,
-                                             pending.hello.hello, hello.nonce, 0, *key);
+    const LinkId link =
+        context.links.accept(Link::Owner::kGreeting, 0, pending.lane, kNoJob, pending.hello.hello,
+                             hello.nonce, 0, *key, is_open(hello.job));
     greetings[link] = {hello.job, *key, now_ns + kGreetingNs};
   }
   return true;
@@ -131,9 +147,12 @@ void JobManager::State::drop_oldest_greeting() {
 bool JobManager::State::try_data_hello(const PendingHello& pending) {
   const wire::Hello& hello = pending.hello.body;
   Member* server = find_server(hello.job);
-  if (!server) {
-    refuse(pending, Error(Errc::kUnknownJob, "no server of job '" + hello.job + "' runs on " +
-                                                 context.host.lanes.front().to_string()));
+  if (!server || !verify(server->key(), hello)) {
+    refuse(
+        pending,
+        Error(Errc::kUnknownJob, "no server of job '" + hello.job + "' with this secret runs on " +
+                                     context.host.lanes.front().to_string()),
+        server ? "the job's secret is another one" : nullptr);
     return true;
   }
   const Result<Member::Admission> admission = server->admit(pending.lane, hello);
@@ -141,16 +160,19 @@ bool JobManager::State::try_data_hello(const PendingHello& pending) {
     refuse(pending, admission.error());
   } else if (*admission == Member::Admission::kHold) {
     return false;
+  } else if (server->open() && !context.has_room_for_open_job(pending.lane)) {
+    refuse(pending, no_room_for_open_jobs(context));
   } else {
     server->accept(pending.lane, pending.hello);
   }
   return true;
 }
 
-void JobManager::State::refuse(const PendingHello& pending, const Error& why) {
+// `noted`: what the log says where the peer may not know.
+void JobManager::State::refuse(const PendingHello& pending, const Error& why, const char* noted) {
   context.host.send(pending.lane, command::Refuse{pending.hello.hello, why.code,
                                                   shortened(why.message, wire::kMaxReason)});
-  note_refusal(pending.hello.remote, pending.hello.body.job, why.message);
+  note_refusal(pending.hello.remote, pending.hello.body.job, noted ? noted : why.message);
 }
 
 void JobManager::State::note_refusal(const Endpoint& remote, const std::string& job,
@@ -186,7 +208,7 @@ void JobManager::State::on_first_message(LinkId link, const Message& message, ui
   if (!key || !same_key(*key, greeting.key)) {
     return context.links.drop(link, Error(Errc::kAgain, "job '" + greeting.job + "' has ended"));
   }
-  Coordinator* coordinator = coordinator_for(greeting.job, *key);
+  Coordinator* coordinator = coordinator_for(greeting.job, *key, false);
   if (!coordinator) return context.links.drop(link, no_room_for(greeting.job));
   Link* entry = context.links.find(link);
   entry->owner = Link::Owner::kCoordinator;
@@ -227,11 +249,14 @@ void JobManager::State::on_invite(LinkId link, const Greeting& greeting,
 
 // --- this host's own -------------------------------------------------------------------------
 
-Coordinator* JobManager::State::coordinator_for(const std::string& job, const JobKey& key) {
+// `local`: a program of this host asks for it.
+Coordinator* JobManager::State::coordinator_for(const std::string& job, const JobKey& key,
+                                                bool local) {
   if (Coordinator* coordinator = find_coordinator(job)) return coordinator;
   if (coordinators.size() >= context.policy.max_jobs) return nullptr;
   const uint64_t number = ++last_coordinator;
-  auto made = std::make_unique<Coordinator>(context, number, job, key);
+  const bool open = !local && is_open(job);
+  auto made = std::make_unique<Coordinator>(context, number, job, key, open);
   return (coordinators[number] = std::move(made)).get();
 }
 
@@ -241,19 +266,28 @@ bool JobManager::State::attach_locally(Member& member, uint64_t now_ns) {
   if (!key || !same_key(*key, member.key())) {
     const bool certain = is_known(member.job());
     if (!certain && context.policy.hold_unknown_ns > 0) return false;
-    member.fail(certain ? Error(Errc::kWrongSecret,
-                                "the secret of job '" + member.job() + "' is another one")
-                        : unknown_job(member.job(), "this host, which is its coordinator",
-                                      context.policy, key.has_value()));
+    member.fail(
+        certain
+            ? Error(Errc::kWrongSecret, "the secret of job '" + member.job() + "' is another one")
+            : unknown_job(member.job(), "this host, which is its coordinator", context.policy));
     return true;
   }
-  Coordinator* coordinator = coordinator_for(member.job(), *key);
+  Coordinator* coordinator = coordinator_for(member.job(), *key, true);
   if (!coordinator) {
     member.fail(too_many_jobs());
     return true;
   }
   member.attach(context.links.pair(member.slot().value, coordinator->number()).first, now_ns);
   return true;
+}
+
+// What ended makes room for those whose turn it is.
+void JobManager::State::invite_where_due(uint64_t now_ns) {
+  auto next = coordinators.upper_bound(last_inviting);
+  for (size_t i = 0; i < coordinators.size(); ++i, ++next) {
+    if (next == coordinators.end()) next = coordinators.begin();
+    if (next->second->invite_due(now_ns)) last_inviting = next->first;
+  }
 }
 
 // A serving host is server 0 of every job that it coordinates, unless a program here is.

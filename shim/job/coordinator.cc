@@ -10,7 +10,8 @@ constexpr uint64_t kPartingNs = 5'000'000'000;
 // Room for all members and applicants of the largest job; who joins in vain, again and again, takes
 // no more of the engines' sessions.
 constexpr size_t kMaxParting = 768;
-constexpr uint64_t kRetryNs = 500'000'000;  // between attempts to reach a host that is not up yet
+// How long a stranger may have this host wait for members.
+constexpr uint64_t kMostOpenJobMs = 3'600'000;
 
 bool contains(const std::vector<Endpoint>& list, const Endpoint& endpoint) {
   return std::find(list.begin(), list.end(), endpoint) != list.end();
@@ -28,8 +29,9 @@ bool says(const message::Join& join, const Term& term) {
 
 }  // namespace
 
-Coordinator::Coordinator(JobContext& context, uint64_t number, std::string job, const JobKey& key)
-    : context_(context), number_(number), job_(std::move(job)), key_(key) {}
+Coordinator::Coordinator(JobContext& context, uint64_t number, std::string job, const JobKey& key,
+                         bool open)
+    : context_(context), number_(number), job_(std::move(job)), key_(key), open_(open) {}
 
 // --- gathering -------------------------------------------------------------------------------
 
@@ -51,17 +53,12 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
   }
   Seat seat;
   seat.link = link;
-  if (join.timeout_ms > 0) seat.deadline_ns = now_ns + join.timeout_ms * 1'000'000;
+  seat.deadline_ns = time_limit_ns(join, now_ns);
+  if (Invitation* invitation = invitation_of(link)) invitation->failures = 0;
   seat.join = std::move(join);
   seats_.push_back(std::move(seat));
 
-  if (first && context_.policy.serve && shape_->rendezvous.size() == shape_->servers) {
-    for (uint16_t rank = 1; rank < shape_->servers; ++rank) {
-      if (contains(context_.host.lanes, shape_->rendezvous[rank])) continue;
-      invitations_.push_back({rank, shape_->rendezvous[rank]});
-      invite(invitations_.back());
-    }
-  }
+  if (first) invite_servers(now_ns);
   if (seats_.size() < size_t{shape_->workers} + shape_->servers) return;
   if (Status known = check_servers(); !known) {
     return fail(known.error().code, known.error().message, now_ns);
@@ -77,6 +74,12 @@ void Coordinator::adopt_terms(const message::Join& join) {
     said_.push_back(&term);
     copy_term(term, join.terms, shape_->terms);
   }
+}
+
+uint64_t Coordinator::time_limit_ns(const message::Join& join, uint64_t now_ns) const {
+  uint64_t limit_ms = join.timeout_ms;
+  if (open_ && (limit_ms == 0 || limit_ms > kMostOpenJobMs)) limit_ms = kMostOpenJobMs;
+  return limit_ms == 0 ? kNever : now_ns + limit_ms * 1'000'000;
 }
 
 Status Coordinator::check_servers() const {
@@ -137,47 +140,6 @@ Status Coordinator::check_rank(message::Join& join) const {
     }
   }
   return {};
-}
-
-void Coordinator::invite(Invitation& invitation) {
-  wire::Hello hello;
-  hello.kind = wire::SessionKind::kControl;
-  hello.role = static_cast<uint8_t>(Role::kServer);
-  hello.rank = invitation.rank;
-  hello.job = job_;
-  invitation.retry_ns = kNever;
-  invitation.link = context_.links.connect(Link::Owner::kCoordinator, number_, LaneId(0), kNoJob,
-                                           invitation.address, hello, key_);
-}
-
-void Coordinator::on_opened(LinkId link) {
-  const Invitation* invitation = invitation_of(link);
-  if (!invitation) return;
-  context_.links.send(
-      link, message::Invite{invitation->rank, shape_->workers, shape_->servers, shape_->terms});
-}
-
-void Coordinator::invitation_closed(Invitation& invitation, const Error& why, uint64_t now_ns) {
-  invitation.link = 0;
-  if (why.code == Errc::kExists) return;  // a program there joins by itself
-  if (is_transient(why.code)) {           // that host is not up yet
-    invitation.retry_ns = now_ns + kRetryNs;
-    return;
-  }
-  // It may be this host's own doing: a route that it lacks.
-  fail(why.code,
-       "server 0 cannot have " +
-           describe(Role::kServer, invitation.rank, shape_->servers, invitation.address) + ": " +
-           why.message,
-       now_ns);
-}
-
-// Those that nobody has answered with a Join.
-void Coordinator::drop_invitations(const Error& why) {
-  for (const Invitation& invitation : invitations_) {
-    if (!seat_of(invitation.link)) context_.links.drop(invitation.link, why);
-  }
-  invitations_.clear();
 }
 
 void Coordinator::send_roster() {
@@ -262,8 +224,7 @@ void Coordinator::seat_closed(Seat& seat, const Error& why, uint64_t now_ns) {
   }
   // Nothing has begun: its place is free again, for a second attempt within the time limit.
   if (Invitation* invitation = invitation_of(seat.link)) {
-    invitation->link = 0;
-    invitation->retry_ns = now_ns + kRetryNs;
+    invite_again(*invitation, now_ns);
   }
   erase_seat(seat.link);
   if (std::all_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.join.served; })) {
@@ -279,9 +240,7 @@ void Coordinator::on_timer(uint64_t now_ns) {
     }
   }
   std::erase_if(parting_, [](const auto& parting) { return parting.first == 0; });
-  for (Invitation& invitation : invitations_) {
-    if (invitation.retry_ns <= now_ns) invite(invitation);
-  }
+  invite_due(now_ns);
   if (phase_ != Phase::kGathering && phase_ != Phase::kConnecting) return on_rejoin_timer(now_ns);
   for (const Seat& seat : seats_) {
     if (seat.deadline_ns > now_ns) continue;
@@ -297,7 +256,9 @@ void Coordinator::on_timer(uint64_t now_ns) {
 uint64_t Coordinator::next_deadline_ns() const {
   uint64_t next = kNever;
   for (const auto& parting : parting_) next = std::min(next, parting.second);
-  for (const Invitation& invitation : invitations_) next = std::min(next, invitation.retry_ns);
+  if (may_invite()) {  // else the end of another one is waited for
+    for (const Invitation& invitation : invitations_) next = std::min(next, invitation.retry_ns);
+  }
   for (const Vacancy& vacancy : vacancies_) next = std::min(next, vacancy.deadline_ns);
   for (const Applicant& applicant : applicants_) next = std::min(next, applicant.deadline_ns);
   for (const Seat& seat : seats_) {

@@ -21,11 +21,13 @@ namespace mercury {
 
 class Coordinator {
  public:
-  Coordinator(JobContext& context, uint64_t number, std::string job, const JobKey& key);
+  // `open`: the job is a stranger's (JobPolicy::networks), and bounded as such.
+  Coordinator(JobContext& context, uint64_t number, std::string job, const JobKey& key, bool open);
 
   const std::string& job() const { return job_; }
   const JobKey& key() const { return key_; }
   uint64_t number() const { return number_; }
+  bool open() const { return open_; }
   bool ended() const { return phase_ == Phase::kEnded; }
   bool done() const { return ended() && parting_.empty(); }  // nobody is left to talk to
   // What the first Join said; null before it.
@@ -37,6 +39,8 @@ class Coordinator {
   void on_opened(LinkId link);  // an invitation's session
   void on_closed(LinkId link, const Error& why, uint64_t now_ns);
   void on_timer(uint64_t now_ns);
+  // Sends what invitations are due, as far as there is room for them. False: none.
+  bool invite_due(uint64_t now_ns);
   uint64_t next_deadline_ns() const;
 
   // Ends the job with an error for everyone.
@@ -71,6 +75,8 @@ class Coordinator {
     Endpoint address;
     LinkId link = 0;  // 0: none now
     uint64_t retry_ns = kNever;
+    uint32_t failures = 0;    // in a row
+    bool unanswered = false;  // counted in JobContext::unanswered
   };
   struct Declaration {
     LinkId link = 0;
@@ -91,9 +97,17 @@ class Coordinator {
   }
   Status check_servers() const;  // whether they know what the job asks for
   Status check_rank(message::Join& join) const;
+  void invite_servers(uint64_t now_ns);
+  bool may_invite() const;  // one more, now
   void invite(Invitation& invitation);
+  void answered(Invitation& invitation);
+  uint32_t& unanswered_of_host() {
+    return open_ ? context_.unanswered.open : context_.unanswered.others;
+  }
+  void invite_again(Invitation& invitation, uint64_t now_ns);
   void invitation_closed(Invitation& invitation, const Error& why, uint64_t now_ns);
   void drop_invitations(const Error& why);
+  uint64_t time_limit_ns(const message::Join& join, uint64_t now_ns) const;
   void send_roster();
 
   // --- running (coordinator_run.cc) ---
@@ -174,12 +188,14 @@ class Coordinator {
   const uint64_t number_;
   const std::string job_;
   const JobKey key_;
+  const bool open_;
   Phase phase_ = Phase::kGathering;
   std::optional<message::Join> shape_;
   std::vector<const Term*> said_;  // by a worker, of what all workers say: shape_ has its value
   bool host_asked_ = false;
   std::vector<Seat> seats_;  // in the order of joining
   std::vector<Invitation> invitations_;
+  uint32_t unanswered_ = 0;  // of them
   // Links whose last word was said: they are closed by the other end, or by us after a while.
   std::vector<std::pair<LinkId, uint64_t>> parting_;
   message::Roster roster_;  // as it is now; `rank` is whose it was sent to last

@@ -47,7 +47,10 @@ std::string Coordinator::missing() const {
       if (seat) {
         name = who(*seat);
       } else if (role == Role::kServer && rank < shape_->rendezvous.size()) {
-        name += " (" + shape_->rendezvous[rank].to_string() + ")";
+        const Endpoint& address = shape_->rendezvous[rank];
+        const bool uninvited = gathering && open_ && !context_.may_invite(address.ip);
+        name += " (" + address.to_string() +
+                (uninvited ? ", not invited: in none of jobs.networks)" : ")");
       }
       if (text.size() + name.size() > kMaxMissingText) {
         ++more;

@@ -144,7 +144,7 @@ void Coordinator::rejoin(LinkId link, message::Join join, uint64_t now_ns) {
   if (!fits) return dismiss(link, message::Fail{fits.error().code, fits.error().message}, now_ns);
   if (take_vacancy(link, join, now_ns)) return begin_fence();
   // Its last life may be dead without that having been noticed yet.
-  const uint64_t deadline_ns = join.timeout_ms > 0 ? now_ns + join.timeout_ms * 1'000'000 : now_ns;
+  const uint64_t deadline_ns = join.timeout_ms > 0 ? time_limit_ns(join, now_ns) : now_ns;
   applicants_.push_back({link, std::move(join), deadline_ns});
 }
 
@@ -167,7 +167,7 @@ bool Coordinator::take_vacancy(LinkId link, message::Join& join, uint64_t now_ns
   }
   Seat seat;
   seat.link = link;
-  if (join.timeout_ms > 0) seat.deadline_ns = now_ns + join.timeout_ms * 1'000'000;
+  seat.deadline_ns = time_limit_ns(join, now_ns);
   seat.join = std::move(join);
   seat.join.rank = vacancy->rank.value;
   seat.came_back = true;

@@ -70,6 +70,7 @@ void JobManager::open_job(ClientId client, OpenJob request, uint64_t now_ns,
     return fail(fits.error());
   }
   const JobKey key = derive_job_key(request.name, request.secret);
+  wipe(request.secret);
   if (Member* server = state_->find_server(request.name); server && request.role == Role::kServer) {
     // This host serves the job already: the program waits for its end, and its leaving ends it.
     const OpenJob& spec = server->spec();

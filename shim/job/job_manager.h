@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,11 @@ struct JobPolicy {
   bool serve = true;      // this host's engines aggregate for jobs (a server host's daemon)
   bool open_jobs = true;  // jobs that are not in `known`, without a secret, are served too
   std::vector<KnownJob> known;
+  // An open job is a stranger's: no [[job]] lists it, and no program here has opened it. Whom it
+  // may have this host invite as servers; nothing: anybody.
+  std::optional<std::vector<IpNetwork>> networks;
+  // Sessions of one engine, of which open jobs have three quarters; 0: no bound.
+  uint32_t max_sessions = 0;
   uint32_t max_jobs = 64;
   uint32_t max_tensors = 65536;     // per job
   uint64_t memory_limit_bytes = 0;  // per job, where KnownJob has none; 0 = none

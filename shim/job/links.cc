@@ -7,25 +7,39 @@ namespace mercury {
 LinkId Links::add(Link link) {
   ++last_id_.value;
   links_.emplace(last_id_, link);
+  if (link.open_job) {
+    if (link.lane.value >= open_job_sessions_.size()) {
+      open_job_sessions_.resize(size_t{link.lane.value} + 1);
+    }
+    ++open_job_sessions_[link.lane.value];
+  }
   return last_id_;
 }
 
+void Links::forget(LinkId id) {
+  const auto it = links_.find(id);
+  if (it == links_.end()) return;
+  if (it->second.open_job) --open_job_sessions_[it->second.lane.value];
+  links_.erase(it);
+}
+
 LinkId Links::connect(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job,
-                      const Endpoint& remote, wire::Hello hello, const JobKey& key) {
+                      const Endpoint& remote, wire::Hello hello, const JobKey& key, bool open_job) {
   hello.nonce = draw_nonce(host_.random);
   hello.proof = prove(key, hello);
-  const LinkId id = add({owner, owner_id, lane, 0, true, key, hello.nonce});
+  const LinkId id = add({owner, owner_id, lane, 0, true, key, hello.nonce, open_job});
   host_.send(lane, command::Connect{id, job, remote, std::move(hello), key});
   return id;
 }
 
 LinkId Links::accept(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job, uint64_t hello,
-                     const wire::Nonce& nonce, uint32_t incarnation, const JobKey& key) {
+                     const wire::Nonce& nonce, uint32_t incarnation, const JobKey& key,
+                     bool open_job) {
   wire::HelloAck answer;
   answer.incarnation = incarnation;
   answer.nonce = draw_nonce(host_.random);
   answer.proof = prove(key, nonce, answer);
-  const LinkId id = add({owner, owner_id, lane, 0, false, key, nonce});
+  const LinkId id = add({owner, owner_id, lane, 0, false, key, nonce, open_job});
   host_.send(lane, command::Accept{hello, id, job, answer, key});
   return id;
 }
@@ -68,7 +82,7 @@ void Links::drop(LinkId id, const Error& why) {
     host_.send(link->lane,
                command::CloseSession{id, why.code, shortened(why.message, wire::kMaxReason)});
   }
-  links_.erase(id);
+  forget(id);
 }
 
 bool Links::take_local(Delivery& out) {
@@ -76,6 +90,12 @@ bool Links::take_local(Delivery& out) {
   out = std::move(local_.front());
   local_.pop_front();
   return true;
+}
+
+bool JobContext::may_invite(const IpAddress& ip) const {
+  if (!policy.networks || (is_loopback(ip) && is_loopback(host.lanes.front().ip))) return true;
+  return std::any_of(policy.networks->begin(), policy.networks->end(),
+                     [&ip](const IpNetwork& network) { return contains(network, ip); });
 }
 
 void JobContext::note(NoticeKind kind, const std::string& job, const std::string& what) const {

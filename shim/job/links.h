@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "shim/job/job_manager.h"
 #include "shim/job/messages.h"
@@ -35,6 +36,7 @@ struct Link {
   bool connected = false;  // by us: the answer must prove `key` for our HELLO's `nonce`
   JobKey key{};
   wire::Nonce nonce{};
+  bool open_job = false;  // a stranger's (JobPolicy::networks)
 };
 
 class Links {
@@ -45,9 +47,10 @@ class Links {
 
   // Opens a session; nonce and proof of `hello` are made here.
   LinkId connect(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job,
-                 const Endpoint& remote, wire::Hello hello, const JobKey& key);
+                 const Endpoint& remote, wire::Hello hello, const JobKey& key,
+                 bool open_job = false);
   LinkId accept(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job, uint64_t hello,
-                const wire::Nonce& nonce, uint32_t incarnation, const JobKey& key);
+                const wire::Nonce& nonce, uint32_t incarnation, const JobKey& key, bool open_job);
   // Two ends within the host: the member's, the coordinator's.
   std::pair<LinkId, LinkId> pair(uint64_t member, uint64_t coordinator);
 
@@ -58,7 +61,11 @@ class Links {
   void send(LinkId id, const Message& message);
   // The other end hears why; this one hears no more.
   void drop(LinkId id, const Error& why);
-  void forget(LinkId id) { links_.erase(id); }  // the engine has closed it
+  void forget(LinkId id);  // the engine has closed it
+  // Sessions of open jobs on one engine.
+  uint32_t open_job_sessions(LaneId lane) const {
+    return lane.value < open_job_sessions_.size() ? open_job_sessions_[lane.value] : 0;
+  }
   size_t size() const { return links_.size(); }
 
   // What waits for an end within this host: a message, or that the other end was dropped.
@@ -74,6 +81,7 @@ class Links {
   const JobManager::Host& host_;
   LinkId last_id_ = 0;
   std::unordered_map<LinkId, Link> links_;
+  std::vector<uint32_t> open_job_sessions_;  // by lane
   std::deque<Delivery> local_;
 };
 
@@ -81,12 +89,25 @@ class Links {
 struct JobContext {
   JobContext(JobManager::Host h, JobPolicy p)
       : host(std::move(h)), policy(std::move(p)), links(host) {}
+  // Whether one more session of open jobs leaves the others their part of the engine.
+  bool has_room_for_open_job(LaneId lane) const {
+    return policy.max_sessions == 0 ||
+           links.open_job_sessions(lane) < policy.max_sessions - policy.max_sessions / 4;
+  }
+  // Whether an open job may have this host invited.
+  bool may_invite(const IpAddress& ip) const;
   // "job 'NAME' WHAT" for the host's log, without what could steer a terminal: peers send texts.
   void note(NoticeKind kind, const std::string& job, const std::string& what) const;
 
   JobManager::Host host;
   JobPolicy policy;
   Links links;
+  // Invitations that nobody has answered yet, of open jobs and of the others: each keeps a session,
+  // and sends HELLOs to an address that a member has chosen.
+  struct {
+    uint32_t open = 0;
+    uint32_t others = 0;
+  } unanswered;
   std::deque<std::function<void()>> replies;  // to programs; called when nothing else is under way
 };
 

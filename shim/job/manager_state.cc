@@ -11,7 +11,7 @@ JobManager::State::State(Host host, JobPolicy policy)
     : context(std::move(host), std::move(policy)) {
   for (KnownJob& job : context.policy.known) {
     known[job.name] = {derive_job_key(job.name, job.secret), job.memory_limit_bytes};
-    job.secret.clear();
+    wipe(job.secret);
   }
   if (context.host.lanes.size() > kMaxLanes) context.host.lanes.resize(kMaxLanes);
 }
@@ -64,7 +64,9 @@ Result<Member*> JobManager::State::add_member(OpenJob spec, const JobKey& key, u
   const uint64_t limit = it != known.end() && it->second.memory_limit_bytes > 0
                              ? it->second.memory_limit_bytes
                              : context.policy.memory_limit_bytes;
-  auto made = std::make_unique<Member>(context, JobSlot(slot), std::move(spec), key, limit, now_ns);
+  const bool open = it == known.end() && spec.timeout_ns == 0;  // no program asks for it
+  auto made =
+      std::make_unique<Member>(context, JobSlot(slot), std::move(spec), key, limit, open, now_ns);
   return (members[slot] = std::move(made)).get();
 }
 
@@ -117,7 +119,7 @@ void JobManager::State::close_to(const Link& link, LinkId id, const Error& why, 
     if (Coordinator* coordinator = coordinator_of(link)) coordinator->on_closed(id, why, now_ns);
   } else if (Member* member = member_of(link)) {
     link.owner == Link::Owner::kMember ? member->on_control_closed(why, now_ns)
-                                       : member->on_data_closed(id, why);
+                                       : member->on_data_closed(id, why, now_ns);
   }
 }
 
@@ -165,6 +167,7 @@ void JobManager::State::settle(uint64_t now_ns) {
       }
     }
     serve_where_due(now_ns);
+    invite_where_due(now_ns);
     retry_hellos(now_ns);
   } while (context.links.has_local());
   reap();

@@ -39,14 +39,17 @@ struct JobManager::State {
   bool try_control_hello(const PendingHello& pending, uint64_t now_ns);
   bool try_data_hello(const PendingHello& pending);
   void drop_oldest_greeting();
-  void refuse(const PendingHello& pending, const Error& why);
+  void refuse(const PendingHello& pending, const Error& why, const char* noted = nullptr);
   void note_refusal(const Endpoint& remote, const std::string& job, const std::string& why);
   void retry_hellos(uint64_t now_ns);
   void on_first_message(LinkId link, const Message& message, uint64_t now_ns);
   void on_invite(LinkId link, const Greeting& greeting, const message::Invite& invite,
                  uint64_t now_ns);
   bool attach_locally(Member& member, uint64_t now_ns);
-  Coordinator* coordinator_for(const std::string& job, const JobKey& key);
+  Coordinator* coordinator_for(const std::string& job, const JobKey& key, bool local);
+  // A stranger's (JobPolicy::networks).
+  bool is_open(const std::string& job) const;
+  void invite_where_due(uint64_t now_ns);
   void serve_where_due(uint64_t now_ns);
 
   // --- tables (manager_state.cc) -----------------------------------------------------------------
@@ -85,6 +88,7 @@ struct JobManager::State {
   std::vector<PendingHello> hellos;
   std::vector<std::pair<ClientId, std::function<void()>>> leaving_clients;
   uint64_t last_coordinator = 0;
+  uint64_t last_inviting = 0;  // coordinator
 };
 
 }  // namespace mercury

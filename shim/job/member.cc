@@ -19,15 +19,16 @@ uint32_t make_incarnation(const JobManager::Host& host) {
 }  // namespace
 
 Member::Member(JobContext& context, JobSlot slot, OpenJob spec, const JobKey& key,
-               uint64_t memory_limit_bytes, uint64_t now_ns)
+               uint64_t memory_limit_bytes, bool open, uint64_t now_ns)
     : context_(context),
       slot_(slot),
       spec_(std::move(spec)),
       key_(key),
       memory_limit_bytes_(memory_limit_bytes),
       incarnation_(make_incarnation(context.host)),
+      open_(open),
       served_(spec_.timeout_ns == 0) {
-  spec_.secret.clear();
+  wipe(spec_.secret);
   if (spec_.rank >= 0) rank_ = static_cast<uint16_t>(spec_.rank);
   if (spec_.timeout_ns > 0) open_until_ns_ = now_ns + spec_.timeout_ns;
 }
@@ -138,12 +139,14 @@ void Member::on_timer(uint64_t now_ns) {
                                          (heard ? ", the coordinator, does not answer" : why)));
   }
   if (retry_ns_ <= now_ns) connect();
+  redial(now_ns);
 }
 
 uint64_t Member::next_deadline_ns() const {
   uint64_t next = std::min(leave_until_ns_, grace_until_ns_);
   if (phase_ >= Phase::kRunning) return next;
   next = std::min(next, retry_ns_);
+  for (const Redial& one : redials_) next = std::min(next, one.at_ns);
   if (open_until_ns_ == kNever) return next;
   return std::min(next, phase_ == Phase::kSeeking ? open_until_ns_ : open_until_ns_ + kPatienceNs);
 }
@@ -261,6 +264,7 @@ void Member::release(const Error& why) {
   leave_until_ns_ = kNever;
   for (const auto& [link, data] : data_) context_.links.forget(link);
   data_.clear();
+  redials_.clear();
   unreleased_ = lanes_used_;
   for (size_t lane = 0; lane < lanes_used_; ++lane) {
     to_lane(lane, command::RemoveJob{slot_, why.code, shortened(why.message, wire::kMaxReason)});

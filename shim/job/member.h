@@ -26,9 +26,10 @@ class Member {
   using DoneReply = std::function<void()>;
   using StatusReply = std::function<void(Status)>;
 
-  // `spec.secret` is not used: `key` stands for it. Without an owner it serves for this host.
+  // `spec.secret` is not used: `key` stands for it. Without an owner it serves for this host;
+  // `open`: a stranger's job (JobPolicy::networks).
   Member(JobContext& context, JobSlot slot, OpenJob spec, const JobKey& key,
-         uint64_t memory_limit_bytes, uint64_t now_ns);
+         uint64_t memory_limit_bytes, bool open, uint64_t now_ns);
   void own(ClientId owner, OpenReply reply);  // replies when running, or failed and released
 
   // --- what it is ---
@@ -37,6 +38,7 @@ class Member {
   Role role() const { return spec_.role; }
   const JobKey& key() const { return key_; }
   bool served() const { return served_; }
+  bool open() const { return open_ && !owner_; }
   const OpenJob& spec() const { return spec_; }
   std::optional<ClientId> owner() const { return owner_; }
   bool live() const { return phase_ < Phase::kEnded && !closing_; }
@@ -66,11 +68,12 @@ class Member {
 
   // --- data sessions ---
   enum class Admission : uint8_t { kHold, kAccept };
-  // Server: whether the HELLO of a data session is one that the roster promises.
+  // Server: whether the HELLO of a data session, which proves the key, is one that the roster
+  // promises.
   Result<Admission> admit(LaneId lane, const wire::Hello& hello) const;
   void accept(LaneId lane, const event::HelloReceived& hello);
   void on_data_opened(LinkId link, const wire::HelloAck& answer);
-  void on_data_closed(LinkId link, const Error& why);
+  void on_data_closed(LinkId link, const Error& why, uint64_t now_ns);
   void on_path(LinkId link, uint16_t max_udp_payload);
 
   // --- engines ---
@@ -100,8 +103,13 @@ class Member {
     Shard shard;  // a worker's: where it leads
     Rank rank;    // a server's: whose it is
     int attempt = 1;
+    uint32_t refused = 0;  // in a row, for now
     bool open = false;
     uint16_t max_udp_payload = 0;  // 0: not probed yet
+  };
+  struct Redial {  // a worker's session that a server refused for now
+    Data data;
+    uint64_t at_ns = 0;
   };
   struct Declaration {
     std::vector<TensorDeclaration> tensors;
@@ -124,7 +132,8 @@ class Member {
   void replace(const message::Replace& message);
 
   // --- data sessions (member_sessions.cc) ---
-  void connect_to(Shard shard, int attempt);
+  void connect_to(Shard shard, int attempt, uint32_t refused = 0);
+  void redial(uint64_t now_ns);
   void drop_sessions(const Data& seat);
   void drop_sessions_of(Rank rank, const Error& why);
   void drop_oldest_greeting(const Data& seat);
@@ -165,6 +174,7 @@ class Member {
   const JobKey key_;
   const uint64_t memory_limit_bytes_;
   const uint32_t incarnation_;
+  const bool open_;
   const bool served_;  // by this host for its coordinator, which has called it: nothing to seek
   std::optional<ClientId> owner_;
   Phase phase_ = Phase::kSeeking;
@@ -186,6 +196,7 @@ class Member {
   std::string peer_left_;
 
   std::unordered_map<LinkId, Data> data_;
+  std::vector<Redial> redials_;
   std::unordered_map<Rank, uint32_t> left_;       // workers that have left in order: incarnations
   std::unordered_map<TensorId, Round> hopeless_;  // the lowest round of a tensor that is
   bool ready_said_ = false;

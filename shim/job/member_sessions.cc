@@ -10,10 +10,13 @@ namespace {
 // A worker that comes back needs paths as wide as the job's frames are; a probe that was lost, or
 // ended a few bytes below, is no proof that they are not.
 constexpr int kPathAttempts = 4;
+// A server that has too many HELLOs to wait for its roster with soon has it.
+constexpr uint64_t kRedialNs = 100'000'000;
+constexpr uint32_t kMostRedialDoublings = 4;
 
 }  // namespace
 
-void Member::connect_to(Shard shard, int attempt) {
+void Member::connect_to(Shard shard, int attempt, uint32_t refused) {
   const auto lane = static_cast<uint16_t>(shard.value % lanes_used_);
   const auto server_lane = static_cast<uint16_t>(shard.value % roster_.lanes());
   wire::Hello hello;
@@ -26,13 +29,19 @@ void Member::connect_to(Shard shard, int attempt) {
   const LinkId link = context_.links.connect(
       Link::Owner::kData, slot_.value, LaneId(lane), slot_,
       roster_.servers[shard.value / roster_.lanes()].lanes[server_lane], hello, key_);
-  data_.emplace(link, Data{LaneId(lane), shard, {}, attempt});
+  data_.emplace(link, Data{LaneId(lane), shard, {}, attempt, refused});
+}
+
+void Member::redial(uint64_t now_ns) {
+  std::vector<Redial> due;
+  for (const Redial& one : redials_) {
+    if (one.at_ns <= now_ns) due.push_back(one);
+  }
+  std::erase_if(redials_, [&](const Redial& one) { return one.at_ns <= now_ns; });
+  for (const Redial& one : due) connect_to(one.data.shard, one.data.attempt, one.data.refused);
 }
 
 Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) const {
-  if (!verify(key_, hello)) {
-    return Error(Errc::kWrongSecret, "the secret of job '" + spec_.name + "' is another one");
-  }
   if (phase_ < Phase::kConnecting) return Admission::kHold;
   if (hello.role != static_cast<uint8_t>(Role::kWorker) || hello.incarnation == 0 ||
       hello.rank >= roster_.workers.size() ||
@@ -53,8 +62,9 @@ Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) c
 void Member::accept(LaneId lane, const event::HelloReceived& hello) {
   const Data seat{lane, {}, Rank(hello.body.rank)};
   drop_oldest_greeting(seat);
-  const LinkId link = context_.links.accept(Link::Owner::kData, slot_.value, lane, slot_,
-                                            hello.hello, hello.body.nonce, incarnation_, key_);
+  const LinkId link =
+      context_.links.accept(Link::Owner::kData, slot_.value, lane, slot_, hello.hello,
+                            hello.body.nonce, incarnation_, key_, open());
   data_.emplace(link, seat);
 }
 
@@ -145,7 +155,7 @@ void Member::say_ready() {
   context_.links.send(control_, message::Ready{payload});
 }
 
-void Member::on_data_closed(LinkId link, const Error& why) {
+void Member::on_data_closed(LinkId link, const Error& why, uint64_t now_ns) {
   const auto it = data_.find(link);
   if (it == data_.end()) return;
   const Data data = it->second;
@@ -159,6 +169,12 @@ void Member::on_data_closed(LinkId link, const Error& why) {
           control_, message::Lost{data.rank, roster_.workers[data.rank.value].incarnation});
     }
     return fail_self(Error(why.code, said_of(worker_name(data.rank), why.message)));
+  }
+  if (why.code == Errc::kAgain && phase_ == Phase::kConnecting) {  // until the time limit passes
+    Redial again{data, now_ns + (kRedialNs << std::min(data.refused, kMostRedialDoublings))};
+    ++again.data.refused;
+    redials_.push_back(again);
+    return;
   }
   const std::string server = server_name(static_cast<uint16_t>(data.shard.value / roster_.lanes()));
   // A server closes with the job's own error, which names who failed; the rest is between us.

@@ -22,6 +22,9 @@ class Hash {
   explicit Hash(std::span<const uint8_t> key) {
     crypto_generichash_init(&state_, key.empty() ? nullptr : key.data(), key.size(), kBytes);
   }
+  ~Hash() { sodium_memzero(&state_, sizeof state_); }  // it holds what was added last
+  Hash(const Hash&) = delete;
+  Hash& operator=(const Hash&) = delete;
   Hash& add(std::string_view text) {
     return add(std::as_bytes(std::span(text.data(), text.size())));
   }
@@ -52,6 +55,12 @@ JobKey derive_job_key(std::string_view job, std::string_view secret) {
       .add(job)
       .add(secret)
       .done();
+}
+
+void wipe(std::string& secret) {
+  secret.resize(secret.capacity());  // what was longer once may stand behind its end
+  sodium_memzero(secret.data(), secret.size());
+  secret.clear();
 }
 
 bool same_key(const JobKey& a, const JobKey& b) {

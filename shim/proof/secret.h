@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "transport/wire/hello.h"
@@ -20,6 +21,8 @@ namespace mercury {
 using JobKey = wire::Key;
 
 JobKey derive_job_key(std::string_view job, std::string_view secret);
+// Leaves nothing of it in memory: for when the key is derived.
+void wipe(std::string& secret);
 bool same_key(const JobKey& a, const JobKey& b);  // in constant time
 
 // What a HELLO and its answer carry, of a host's generator.

@@ -278,6 +278,23 @@ TEST_F(ConfigTest, SecretsComeFromFiles) {
   std::filesystem::remove(secret);
 }
 
+TEST_F(ConfigTest, TheSecretOfSocketsComesFromAFileToo) {
+  const std::filesystem::path secret = path_.string() + ".secret";
+  std::ofstream(secret) << "hush\n";
+  const std::string file = "secret_file = \"" + secret.string() + "\"\n";
+  Result<StackdConfig> config = load("[sockets]\n" + file);
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->sockets_file_secret, "hush");
+  EXPECT_EQ(print_config(*config, true).find("hush"), std::string::npos);
+  EXPECT_EQ(error("[sockets]\nsecret = \"x\"\n" + file),
+            "3: sockets.secret_file: expected one of sockets.secret and sockets.secret_file, got "
+            "both");
+  std::filesystem::remove(secret);
+  const std::string missing = error("[sockets]\n" + file);
+  EXPECT_NE(missing.find("2: sockets.secret_file: expected a readable file"), std::string::npos)
+      << missing;
+}
+
 // The packaged file is what the daemon prints, so it cannot fall behind the table.
 TEST_F(ConfigTest, PackagedFileHoldsEveryKeyWithItsDefault) {
   std::ifstream file(PACKAGED_CONFIG);

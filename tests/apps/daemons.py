@@ -54,6 +54,12 @@ socket = "{directory}/{name}.sock"
     return path
 
 
+def open_jobs(path):
+    """Tests' jobs have no secret, and are listed nowhere, unless the configuration speaks of open jobs itself."""
+    with open(path) as file:
+        return () if "\nopen = " in file.read() else ("--set", "jobs.open=true")
+
+
 class Daemon:
     """A running daemon; ready when the constructor returns."""
 
@@ -63,7 +69,7 @@ class Daemon:
         self.socket = f"{directory}/{name}.sock"
         self.log_path = f"{directory}/{name}.log"
         with open(self.log_path, "w") as log:
-            start = functools.partial(subprocess.Popen, [stackd, "--config", path], stderr=log)
+            start = functools.partial(subprocess.Popen, [stackd, "--config", path, *open_jobs(path)], stderr=log)
             try:
                 self.process = ready.start_ready(start, f"{directory}/{name}.notify")
             except ready.NotReady as error:

@@ -78,7 +78,7 @@ class DoctorTest(unittest.TestCase):
 
     def start(self, name, host, path):
         with open(f"{self.folder}/{name}.log", "w") as log:
-            process = ready.start_ready(functools.partial(host.popen, [STACKD, "--config", path], stderr=log),
+            process = ready.start_ready(functools.partial(host.popen, [STACKD, "--config", path, "--set", "jobs.open=true"], stderr=log),
                                         f"{self.folder}/{name}.notify")
         self.addCleanup(self.end, process)
 
@@ -104,6 +104,22 @@ class DoctorTest(unittest.TestCase):
              f"{server.ip}:7470", "--iterations", "3", "--batch", "16", "--weights", f"{self.folder}/weights"],
             capture_output=True, text=True, env={**os.environ, "MERCURY_SOCKET": f"{self.folder}/worker.sock"}, timeout=120)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_whom_the_host_serves_is_said(self):
+        path = self.config("jobs", 'kind = "uring"\naddress = ["127.0.0.1/8"]')
+        with open(path) as file:
+            text = file.read()
+        for jobs, level, said in (
+                ("", "ok", "a server program runs here"),
+                ("[jobs]\nserve = false\n", "ok", "serves none"),
+                ("[jobs]\nopen = true\n", "advice", "whoever reaches this host's UDP ports"),
+                ('[[job]]\nname = "a"\nsecret = "s"\n[[job]]\nname = "b"\n', "ok", "2 listed, 1 of them with a secret")):
+            with self.subTest(jobs=jobs):
+                with open(path, "w") as file:
+                    file.write(text + jobs)
+                check = self.doctor(path)[0]["jobs"]
+                self.assertEqual(check["level"], level)
+                self.assertIn(said, check["message"])
 
     def log(self, name):
         with open(f"{self.folder}/{name}.log") as file:

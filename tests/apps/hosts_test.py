@@ -49,7 +49,7 @@ class Site:
         with open(self.path(name + ".log"), "w") as log:
             try:
                 process = ready.start_ready(
-                    functools.partial(popen, [STACKD, "--config", file.name], stderr=log), self.path(name + ".notify"))
+                    functools.partial(popen, [STACKD, "--config", file.name, "--set", "jobs.open=true"], stderr=log), self.path(name + ".notify"))
             except ready.NotReady as error:
                 raise AssertionError(f"{name} {error}: {self.log(name)}") from None
         self.processes.append(process)

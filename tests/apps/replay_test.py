@@ -95,7 +95,7 @@ socket = "{self.path(f'{host}.sock')}"
 """)
         with open(self.path(f"{host}.log"), "w") as log:
             self.daemons.append(ready.start_ready(
-                functools.partial(subprocess.Popen, [STACKD, "--config", file.name], stderr=log),
+                functools.partial(subprocess.Popen, [STACKD, "--config", file.name, "--set", "jobs.open=true"], stderr=log),
                 self.path(f"{host}.notify"), LIMIT_S, clean_environment()))
 
     def start_worker(self, rank, stderr=subprocess.PIPE):

@@ -66,7 +66,7 @@ class Host:
         return output
 
     def write_config(self, port):
-        self.guest.write(f"{WORK}/stackd.toml", f'[port]\n{port}\n[attach]\nsocket = "{WORK}/stackd.sock"\n')
+        self.guest.write(f"{WORK}/stackd.toml", f'[port]\n{port}\n[jobs]\nopen = true\n[attach]\nsocket = "{WORK}/stackd.sock"\n')
 
     def config(self, nic, address, extra="", short=False):
         name = nic.address.removeprefix("0000:") if short else nic.address

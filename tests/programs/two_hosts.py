@@ -88,7 +88,7 @@ class TwoHosts:
         with open(self.path(f"{name}.toml"), "w") as file:
             file.write(f'[port]\n{self.port(self.lab[name])}\n[attach]\nsocket = "{self.path(name)}.sock"\n{self.extra}')
         with open(self.path(f"{name}.log"), "a") as log:
-            start = functools.partial(self.lab[name].popen, [*self.prefix, Built.stackd, "--config", file.name], stderr=log)
+            start = functools.partial(self.lab[name].popen, [*self.prefix, Built.stackd, "--config", file.name, "--set", "jobs.open=true"], stderr=log)
             try:
                 self.daemons[name] = ready.start_ready(start, self.path(f"{name}.notify"))
             except ready.NotReady as error:

@@ -65,7 +65,10 @@ void StackDaemon::start() {
     const int log = ::open((folder_ + "/log").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     ::dup2(log, STDERR_FILENO);
     ::setenv("NOTIFY_SOCKET", notify.c_str(), 1);
-    ::execl(STACKD, STACKD, "--config", config.c_str(), nullptr);
+    const bool says_open = extra_.find("\nopen = ") != std::string::npos;
+    const char* const open = says_open ? nullptr : "jobs.open=true";  // the tests' jobs are
+    ::execl(STACKD, STACKD, "--config", config.c_str(), says_open ? nullptr : "--set", open,
+            nullptr);
     ::_exit(127);
   }
   if (!wait_until_ready(notifications)) {

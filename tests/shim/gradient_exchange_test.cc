@@ -255,6 +255,13 @@ TEST_F(GradientExchangeTest, EachPushThatIsRefusedIsCountedUnderItsReasonAndChan
     EXPECT_EQ(exchange_.on_datagram(SessionSlot(0), wrong, elements, 0), row.taken) << row.what;
     EXPECT_EQ(counters_.get(row.counter), before + 1) << row.what;
     EXPECT_EQ(counters_.get(Counter::kPushChunks), 5U) << row.what;
+    if (row.taken == Taken::kNo) continue;
+    // Nobody reads its payload: if it is not the sender's, it has not arrived.
+    wrong.payload_crc ^= 1;
+    const uint64_t damaged = counters_.get(Counter::kDropPayloadCrc);
+    EXPECT_EQ(exchange_.on_datagram(SessionSlot(0), wrong, elements, 0), Taken::kNo) << row.what;
+    EXPECT_EQ(counters_.get(row.counter), before + 1) << row.what;
+    EXPECT_EQ(counters_.get(Counter::kDropPayloadCrc), damaged + 1) << row.what;
   }
   EXPECT_EQ(push(header), Taken::kYes) << "what was right with it is still awaited";
   EXPECT_EQ(counters_.get(Counter::kPushChunks), 6U);

@@ -1,9 +1,12 @@
 #include "shim/client/launcher.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 
@@ -52,6 +55,28 @@ TEST(Launcher, Mercury) {
       << "daemons serve: as many as the rendezvous lists";
   const auto secret = read({{"MERCURY_ROLE", "worker"}, {"MERCURY_SECRET", "s3"}});
   EXPECT_EQ(secret->secret, "s3");
+}
+
+TEST(Launcher, ASecretComesFromAFileWhereAskedFor) {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("launcher." + std::to_string(::getpid()));
+  std::ofstream(path) << "from a file\nnot this\n";
+  const auto from = [](Setting more) {
+    more["MERCURY_ROLE"] = "worker";
+    return read(more);
+  };
+  const auto secret = from({{"MERCURY_SECRET_FILE", path.string()}});
+  ASSERT_TRUE(secret) << secret.error().message;
+  EXPECT_EQ(secret->secret, "from a file");
+  const auto both = from({{"MERCURY_SECRET_FILE", path.string()}, {"MERCURY_SECRET", "s3"}});
+  ASSERT_FALSE(both);
+  EXPECT_NE(both.error().message.find("MERCURY_SECRET is set as well"), std::string::npos);
+  std::filesystem::remove(path);
+  const auto none = from({{"MERCURY_SECRET_FILE", path.string()}});
+  ASSERT_FALSE(none) << "no secret would be another job";
+  EXPECT_NE(none.error().message.find("MERCURY_SECRET_FILE: expected a readable file"),
+            std::string::npos)
+      << none.error().message;
 }
 
 TEST(Launcher, PsLite) {

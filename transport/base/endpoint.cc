@@ -9,7 +9,8 @@
 namespace mercury {
 namespace {
 constexpr std::array<uint8_t, 12> kV4Prefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-}
+constexpr unsigned kMappedBits = 8 * kV4Prefix.size();  // before an address of IPv4
+}  // namespace
 
 IpAddress IpAddress::v4(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {
   IpAddress ip;
@@ -55,6 +56,24 @@ std::string IpAddress::to_string() const {
     inet_ntop(AF_INET6, bytes.data(), text, sizeof text);
   }
   return text;
+}
+
+bool contains(const IpNetwork& network, const IpAddress& ip) {
+  if (network.ip.is_v4() != ip.is_v4()) return false;
+  const unsigned bits = network.bits + (ip.is_v4() ? kMappedBits : 0);
+  for (size_t i = 0; i < ip.bytes.size(); ++i) {
+    const unsigned left = bits > 8 * i ? bits - static_cast<unsigned>(8 * i) : 0;
+    const unsigned mask = left >= 8 ? 0xff : 0xffU << (8 - left);
+    if (((network.ip.bytes[i] ^ ip.bytes[i]) & mask & 0xff) != 0) return false;
+  }
+  return true;
+}
+
+bool is_loopback(const IpAddress& ip) {
+  if (ip.is_v4()) return ip.v4_bytes()[0] == 127;
+  IpAddress loopback;
+  loopback.bytes[15] = 1;
+  return ip == loopback;
 }
 
 Result<Endpoint> Endpoint::parse(std::string_view text, uint16_t default_port) {

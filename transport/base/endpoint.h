@@ -26,6 +26,14 @@ struct IpAddress {
   std::string to_string() const;
 };
 
+// Addresses that begin with the same bits.
+struct IpNetwork {
+  IpAddress ip;
+  uint8_t bits = 0;  // of the address as it was written: 8 for 10.0.0.0/8
+};
+bool contains(const IpNetwork& network, const IpAddress& ip);
+bool is_loopback(const IpAddress& ip);  // 127.0.0.0/8, ::1
+
 struct Endpoint {
   IpAddress ip;
   uint16_t port = 0;  // host byte order; 0 = none or any

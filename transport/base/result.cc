@@ -22,6 +22,7 @@ constexpr Row kRows[] = {
     {Errc::kAgain, "again", EAGAIN},
     {Errc::kNoMemory, "no_memory", ENOMEM},
     {Errc::kLimit, "limit", ENOSPC},
+    {Errc::kRetry, "retry", EAGAIN},
     {Errc::kUnknownJob, "unknown_job", ESRCH},
     {Errc::kWrongSecret, "wrong_secret", EKEYREJECTED},
     {Errc::kWrongSizes, "wrong_sizes", ERANGE},

@@ -27,6 +27,7 @@ enum class Errc : uint16_t {
   kAgain = 10,
   kNoMemory = 11,
   kLimit = 12,  // a per-job or per-daemon limit
+  kRetry = 13,  // of a REFUSE alone: HELLO is to be said again with the token in the text
   // The job refused.
   kUnknownJob = 20,
   kWrongSecret = 21,

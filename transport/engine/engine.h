@@ -21,6 +21,7 @@
 #include "transport/base/priority_fifo.h"
 #include "transport/base/spsc_ring.h"
 #include "transport/engine/handshakes.h"
+#include "transport/engine/hello_gate.h"
 #include "transport/engine/pacer.h"
 #include "transport/engine/service.h"
 #include "transport/engine/session_command.h"
@@ -96,7 +97,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
         events_(std::move(events)),
         sent_pool_(config.max_in_flight_packets / kSentBlockRecords),
         sessions_(config.max_sessions, config.session_seed),
-        handshakes_(config.session.handshake_timeout_ns),
+        gate_(config.session_seed),
+        handshakes_(config.session.handshake_timeout_ns, config.session_seed),
         pacer_(port.link_bytes_per_second(), config.tx_bound_bytes),
         credit_(port.link_bytes_per_second(), config.incast_queue_bytes,
                 config.session.delay_target_ns),
@@ -246,8 +248,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   void run(const command::CloseSession& request);
   void run(const command::Stop&) { stop(); }
   void refuse(uint64_t hello, Errc code, std::string_view text);
-  void send_reason(const Endpoint& remote, const wire::Hello& hello, Errc code,
-                   std::string_view text);
+  void send_reason(const PendingHello& to, Errc code, std::string_view text);
+  void answer(const PendingHello& to, Errc code, std::string_view text);
   template <class F>
   void with_session(Token token, F use);
   void stop();
@@ -258,6 +260,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   void release(JobSlot job, Errc code, std::string_view text) override;
   void receive_hello(const RxFrame& frame, const wire::Header& header,
                      std::span<const std::byte> payload);
+  void ask_for_token(const PendingHello& of);
   Result<SessionSlot> open_session(const Endpoint& remote, Token token, JobSlot job);
   void tick();
   void follow_link_rate();
@@ -274,6 +277,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   size_t reported_bytes_ = 0;  // of control messages since all reports had been fetched
   SentPool sent_pool_;         // before the sessions, which give their records back to it
   SessionTable sessions_;
+  HelloGate gate_;
   Handshakes handshakes_;
   // Sessions whose streams may send, each in turn. One may stand behind its place of before.
   PriorityFifo<SessionSlot, kStreamPriorities> line_;

@@ -64,12 +64,12 @@ void Engine<P, S>::run(const command::Accept& request) {
   }
   Result<SessionSlot> slot = open_session(pending->remote, request.token, request.job);
   if (!slot) {
-    send_reason(pending->remote, pending->body, slot.error().code, slot.error().message);
+    send_reason(*pending, slot.error().code, slot.error().message);
     report(event::SessionClosed{request.token, slot.error().code, slot.error().message});
     return;
   }
   SessionEntry& entry = sessions_.at(*slot);
-  entry.peer_hello = pending->body.session;
+  sessions_.set_hello(*slot, pending->body.session);
   wire::HelloAck answer = request.answer;
   answer.session = entry.session->local_number();
   answer.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(entry.path));
@@ -79,6 +79,10 @@ void Engine<P, S>::run(const command::Accept& request) {
 template <Port P, Service S>
 void Engine<P, S>::receive_hello(const RxFrame& frame, const wire::Header& header,
                                  std::span<const std::byte> payload) {
+  if (!gate_.take()) {
+    counters_.add(Counter::kDropHello);
+    return;
+  }
   std::optional<wire::Hello> hello;
   if (wire::crc32c(payload) == header.payload_crc) hello = wire::decode_hello(payload);
   if (!hello || hello->session == 0) {
@@ -91,36 +95,56 @@ void Engine<P, S>::receive_hello(const RxFrame& frame, const wire::Header& heade
     return;
   }
   if (stopping_) return;
+  const PendingHello asked{0, frame.source, now_ns_, *hello, return_way(port_, frame)};
   if (Result<uint8_t> version = negotiate_version(*hello); !version) {
-    send_reason(frame.source, *hello, version.error().code, version.error().message);
+    send_reason(asked, version.error().code, version.error().message);
     // Whoever floods us with these does not flood the control plane.
     if (now_ns_ < next_refusal_report_ns_) return;
     next_refusal_report_ns_ = now_ns_ + kRefusalReportNs;
     report(event::HelloRefused{frame.source, hello->job, version.error().message});
     return;
   }
-  const PendingHello* pending = handshakes_.add(frame.source, *hello, now_ns_);
+  if (handshakes_.size() >= HelloGate::kWithoutToken && !handshakes_.waits(frame.source, *hello) &&
+      !gate_.accepts(header.packet_number, frame.source, *hello, now_ns_)) {
+    ask_for_token(asked);
+    return;
+  }
+  const PendingHello* pending = handshakes_.add(frame.source, *hello, asked.way, now_ns_);
   if (pending) report(event::HelloReceived{pending->id, pending->remote, pending->body});
+}
+
+template <Port P, Service S>
+void Engine<P, S>::ask_for_token(const PendingHello& of) {
+  counters_.add(Counter::kTokensAsked);
+  answer(of, Errc::kRetry, wire::token_text(gate_.token(of.remote, of.body, now_ns_)));
 }
 
 template <Port P, Service S>
 void Engine<P, S>::refuse(uint64_t hello, Errc code, std::string_view text) {
   std::optional<PendingHello> pending = handshakes_.take(hello);
-  if (pending) send_reason(pending->remote, pending->body, code, text);
+  if (pending) send_reason(*pending, code, text);
 }
 
 // One REFUSE, not repeated: the peer repeats its HELLO until it hears one.
 template <Port P, Service S>
-void Engine<P, S>::send_reason(const Endpoint& remote, const wire::Hello& hello, Errc code,
-                               std::string_view text) {
+void Engine<P, S>::send_reason(const PendingHello& to, Errc code, std::string_view text) {
   counters_.add(Counter::kSessionsRefused);
-  Result<PathId> path = port_.open_path(remote);
+  if (gate_.may_refuse(now_ns_)) {
+    answer(to, code, text);
+  } else {
+    counters_.add(Counter::kRefusalsUnsaid);
+  }
+}
+
+template <Port P, Service S>
+void Engine<P, S>::answer(const PendingHello& to, Errc code, std::string_view text) {
+  Result<PathId> path = open_answer_path(port_, to.remote, to.way);
   if (!path) return;
   TxFrame frame;
   if (port_.tx_alloc(frame)) {
-    const wire::Reason reason{hello.session, code, std::string(text.substr(0, wire::kMaxReason))};
+    const wire::Reason reason{to.body.session, code, std::string(text.substr(0, wire::kMaxReason))};
     const uint32_t bytes =
-        write_refusal({frame.data, frame.capacity}, wire::echo_of(hello.nonce), reason);
+        write_refusal({frame.data, frame.capacity}, wire::echo_of(to.body.nonce), reason);
     port_.tx_send(frame, *path, bytes);
     port_.tx_flush(now_ns_);
   }

@@ -30,6 +30,7 @@ template <Port P, Service S>
 uint32_t Engine<P, S>::receive() noexcept {
   const uint32_t count = port_.rx_burst(std::span(burst_).first(rx_burst_), now_ns_);
   wire::Header header;  // zeroed once, as send_datagrams' datagram
+  gate_.begin_pass();
   for (uint32_t i = 0; i < count; ++i) {
     if (i + 1 < count) __builtin_prefetch(burst_[i + 1].payload.data());
     receive_frame(burst_[i], header);
@@ -90,7 +91,7 @@ void Engine<P, S>::receive_datagram(SessionSlot slot, SessionEntry& entry, wire:
     return;
   }
   if (!entry.session->is_new(header.packet_number)) [[unlikely]] {
-    counters_.add(Counter::kDropDuplicate);
+    counters_.add(entry.session->reason_of_drop(header.packet_number));
     return;
   }
   header.payload_crc ^= entry.tag.payload;

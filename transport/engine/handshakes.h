@@ -3,11 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <optional>
+#include <unordered_map>
 
-#include "transport/base/endpoint.h"
-#include "transport/wire/hello.h"
+#include "transport/engine/hello_gate.h"
+#include "transport/port/port.h"
 
 namespace mercury {
 
@@ -16,35 +17,38 @@ struct PendingHello {
   Endpoint remote;
   uint64_t arrived_ns = 0;
   wire::Hello body;
+  ReturnWay way;
 };
 
 class Handshakes {
  public:
   static constexpr size_t kMaxPending = 1024;
-  explicit Handshakes(uint64_t timeout_ns) : timeout_ns_(timeout_ns) {}
+  Handshakes(uint64_t timeout_ns, uint64_t seed)
+      : timeout_ns_(timeout_ns), ids_(0, HelloHash(seed)) {}
 
+  bool waits(const Endpoint& remote, const wire::Hello& body) const {
+    return ids_.contains({remote, body.session});
+  }
   // The new pending HELLO, or null if this one is waiting already.
-  const PendingHello* add(const Endpoint& remote, const wire::Hello& body, uint64_t now_ns) {
-    for (const PendingHello& pending : pending_) {
-      if (pending.remote == remote && pending.body.session == body.session) return nullptr;
-    }
-    if (pending_.size() == kMaxPending) pending_.pop_front();
-    pending_.push_back({++last_id_, remote, now_ns, body});
-    return &pending_.back();
+  const PendingHello* add(const Endpoint& remote, const wire::Hello& body, ReturnWay way,
+                          uint64_t now_ns) {
+    if (!ids_.try_emplace({remote, body.session}, last_id_ + 1).second) return nullptr;
+    if (pending_.size() == kMaxPending) take(pending_.begin()->first);
+    ++last_id_;
+    return &pending_.emplace(last_id_, PendingHello{last_id_, remote, now_ns, body, way})
+                .first->second;
   }
   std::optional<PendingHello> take(uint64_t id) {
-    for (auto it = pending_.begin(); it != pending_.end(); ++it) {
-      if (it->id == id) {
-        PendingHello found = *it;
-        pending_.erase(it);
-        return found;
-      }
-    }
-    return std::nullopt;
+    const auto it = pending_.find(id);
+    if (it == pending_.end()) return std::nullopt;
+    PendingHello found = std::move(it->second);
+    pending_.erase(it);
+    ids_.erase({found.remote, found.body.session});
+    return found;
   }
   void expire(uint64_t now_ns) {
-    while (!pending_.empty() && now_ns - pending_.front().arrived_ns > timeout_ns_) {
-      pending_.pop_front();
+    while (!pending_.empty() && now_ns - pending_.begin()->second.arrived_ns > timeout_ns_) {
+      take(pending_.begin()->first);
     }
   }
   size_t size() const { return pending_.size(); }
@@ -52,7 +56,8 @@ class Handshakes {
  private:
   uint64_t timeout_ns_;
   uint64_t last_id_ = 0;
-  std::deque<PendingHello> pending_;
+  std::map<uint64_t, PendingHello> pending_;  // by id, which is the order of arriving
+  std::unordered_map<HelloKey, uint64_t, HelloHash> ids_;
 };
 
 }  // namespace mercury

@@ -12,7 +12,7 @@ namespace {
 constexpr uint32_t kMaxSessions = (1U << 16) - 1;
 }  // namespace
 
-SessionTable::SessionTable(uint32_t capacity, uint64_t seed) {
+SessionTable::SessionTable(uint32_t capacity, uint64_t seed) : hellos_(0, HelloHash(seed)) {
   capacity = std::min(capacity, kMaxSessions);
   slot_bits_ = static_cast<uint32_t>(std::bit_width(capacity));  // of slot + 1
   entries_.resize(capacity);
@@ -37,6 +37,11 @@ bool SessionTable::allocate(SessionSlot& slot) {
 }
 
 void SessionTable::release(SessionSlot slot) {
+  const SessionEntry& entry = *entries_[slot.value];
+  if (const auto it = hellos_.find({entry.remote, entry.peer_hello});
+      it != hellos_.end() && it->second == slot) {
+    hellos_.erase(it);
+  }
   entries_[slot.value].reset();
   deadlines_.set(slot.value, kNever);
   ++generations_[slot.value];
@@ -69,14 +74,15 @@ SessionEntry* SessionTable::find_token(Token token, SessionSlot& slot) {
 }
 
 SessionEntry* SessionTable::find_hello(const Endpoint& remote, uint32_t peer_hello) {
-  for (uint32_t i = 0; i < high_water_; ++i) {
-    SessionEntry* entry = entries_[i].get();
-    if (entry && entry->peer_hello == peer_hello && entry->peer_hello != 0 &&
-        entry->remote == remote && !entry->closed) {
-      return entry;
-    }
-  }
-  return nullptr;
+  const auto it = hellos_.find({remote, peer_hello});
+  if (it == hellos_.end() || entries_[it->second.value]->closed) return nullptr;
+  return entries_[it->second.value].get();
+}
+
+void SessionTable::set_hello(SessionSlot slot, uint32_t peer_hello) {
+  SessionEntry& entry = *entries_[slot.value];
+  entry.peer_hello = peer_hello;
+  hellos_.insert_or_assign({entry.remote, peer_hello}, slot);  // one that has closed gives way
 }
 
 void SessionTable::touch(SessionSlot slot) noexcept {

@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "transport/base/deadlines.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/types.h"
+#include "transport/engine/hello_gate.h"
 #include "transport/flow/session.h"
 #include "transport/port/port.h"
 
@@ -54,7 +56,9 @@ class SessionTable {
     return slot.value < entries_.size() && entries_[slot.value] != nullptr;
   }
   SessionEntry* find_token(Token token, SessionSlot& slot);
+  // Passive side: the session that this HELLO opened, or null.
   SessionEntry* find_hello(const Endpoint& remote, uint32_t peer_hello);
+  void set_hello(SessionSlot slot, uint32_t peer_hello);        // its `remote` is known
   uint32_t high_water() const noexcept { return high_water_; }  // slots below it may be in use
   uint32_t size() const noexcept { return size_; }
 
@@ -80,6 +84,7 @@ class SessionTable {
  private:
   std::vector<std::unique_ptr<SessionEntry>> entries_;
   std::vector<uint32_t> generations_;
+  std::unordered_map<HelloKey, SessionSlot, HelloHash> hellos_;
   Deadlines deadlines_{1};  // by slot, of those that were in use at a time
   std::vector<SessionSlot> touched_;
   std::vector<uint32_t> free_;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "transport/base/counters.h"
 #include "transport/flow/ack_tracker.h"
 #include "transport/wire/ack.h"
 #include "transport/wire/header.h"
@@ -21,6 +22,9 @@ class AckSender {
       : tracker_(every_packets, max_delay_ns) {}
 
   bool is_new(uint64_t number) const noexcept { return tracker_.is_new(number); }
+  Counter reason_of_drop(uint64_t number) const noexcept {  // of one that is not
+    return tracker_.is_far_ahead(number) ? Counter::kDropFarAhead : Counter::kDropDuplicate;
+  }
   // A frame that is to be acknowledged; `marked` by the network.
   void on_received(uint64_t number, bool ack_now, uint64_t now_ns, bool marked) noexcept {
     const bool taken = tracker_.on_received(number, true, ack_now, now_ns);

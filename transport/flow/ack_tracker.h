@@ -28,7 +28,16 @@ class AckTracker {
   AckTracker(uint32_t every_packets, uint64_t max_delay_ns)
       : max_delay_ns_(max_delay_ns), every_packets_(every_packets) {}
 
+  // A number so far above the largest was never sent: all that a peer sends while nothing of it
+  // arrives is less, until it counts as lost.
+  static constexpr uint64_t kMostAhead = uint64_t{1} << 32;
+
   bool is_new(uint64_t number) const noexcept;
+  // Why it is not: too far ahead.
+  bool is_far_ahead(uint64_t number) const noexcept {
+    return count_ > 0 && number > ranges_[count_ - 1].last &&
+           number - ranges_[count_ - 1].last > kMostAhead;
+  }
   // False, and nothing changes, when !is_new(number). Packets that do not elicit acknowledgement
   // (acknowledgements, handshake) are recorded so that they leave no gaps.
   bool on_received(uint64_t number, bool eliciting, bool ack_now, uint64_t now_ns) noexcept {

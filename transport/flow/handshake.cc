@@ -71,6 +71,12 @@ void HelloTimer::on_timer(uint64_t now_ns) noexcept {
   retry_ns_ = kNever;
 }
 
+void HelloTimer::say_again() noexcept {
+  if (body_.empty()) return;
+  due_ = true;
+  retry_ns_ = kNever;
+}
+
 void HelloTimer::on_sent(uint64_t now_ns) noexcept {
   due_ = false;
   ++sent_;

@@ -22,7 +22,8 @@ Result<uint8_t> negotiate_version(const wire::Hello& hello);
 // `payload_tag` is combined with the payload's CRC. Returns the bytes of the frame.
 uint32_t finish_frame(std::span<std::byte> out, wire::Header header, uint32_t body_bytes,
                       uint32_t payload_tag = 0) noexcept;
-// The same for types without a tag; `echo`: HELLO 0, its answers wire::echo_of its nonce.
+// The same for types without a tag; `echo`: HELLO its token or 0, its answers wire::echo_of its
+// nonce.
 uint32_t finish_frame(std::span<std::byte> out, wire::FrameType type, uint32_t session,
                       uint64_t echo, uint32_t body_bytes) noexcept;
 
@@ -40,6 +41,7 @@ class HelloTimer {
   bool due() const noexcept { return due_; }
   bool expired(uint64_t now_ns) const noexcept { return now_ns >= expires_ns_; }
   void on_timer(uint64_t now_ns) noexcept;
+  void say_again() noexcept;  // now
   // The body of the HELLO that is due.
   std::span<const std::byte> body() const noexcept { return body_; }
   void on_sent(uint64_t now_ns) noexcept;

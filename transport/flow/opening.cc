@@ -5,6 +5,13 @@
 #include "transport/flow/mtu_probe.h"
 
 namespace mercury {
+namespace {
+
+// One is enough, and another after each minute. A peer that asks for more gets no more HELLOs than
+// time alone makes due.
+constexpr uint32_t kMostTokens = 16;
+
+}  // namespace
 
 static_assert(wire::kMaxHandshakeBytes + sizeof(wire::PlainHeader) <= kBasePayloadBytes);
 
@@ -55,6 +62,15 @@ void Opening::note_hearsay(const wire::Header& header, std::span<const std::byte
   }
 }
 
+bool Opening::take_token(std::string_view text) noexcept {
+  const std::optional<uint64_t> token = wire::token_of(text);
+  if (passive_ || !token || *token == token_ || tokens_ == kMostTokens) return false;
+  token_ = *token;
+  ++tokens_;
+  hello_.say_again();
+  return true;
+}
+
 std::optional<uint64_t> Opening::round_trip_ns(uint64_t now_ns) const noexcept {
   if (hello_.sent() != 1) return std::nullopt;
   return now_ns - hello_.last_sent_ns();
@@ -77,7 +93,7 @@ uint32_t Opening::write_hello(std::span<std::byte> out, uint64_t now_ns) noexcep
   const std::span<const std::byte> body = hello_.body();
   std::memcpy(out.data() + sizeof(wire::PlainHeader), body.data(), body.size());
   hello_.on_sent(now_ns);
-  return finish_frame(out, wire::FrameType::kHello, 0, 0, static_cast<uint32_t>(body.size()));
+  return finish_frame(out, wire::FrameType::kHello, 0, token_, static_cast<uint32_t>(body.size()));
 }
 
 uint32_t Opening::write_answer(std::span<std::byte> out) noexcept {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "transport/base/result.h"
 #include "transport/flow/frame_tag.h"
@@ -41,6 +42,9 @@ class Opening {
   // Active side: an answer of one who does not. Hosts of version 1 write zero there, and can but
   // refuse: what they say is told if nobody else answers (docs/protocol.md).
   void note_hearsay(const wire::Header& header, std::span<const std::byte> payload);
+  // Active side: HELLO is due again with this token. False: it is none, or the peer has asked for
+  // too many.
+  bool take_token(std::string_view text) noexcept;
   // Active side: what the first HELLO_ACK took to come. Nothing where HELLO was said more than
   // once, as it may answer any of them.
   std::optional<uint64_t> round_trip_ns(uint64_t now_ns) const noexcept;
@@ -88,6 +92,8 @@ class Opening {
   uint32_t features_asked_ = 0;
   wire::Nonce asked_{};  // the HELLO's nonce
   wire::Key key_{};      // active side
+  uint64_t token_ = 0;   // active side: what HELLO carries; 0: none was asked for
+  uint32_t tokens_ = 0;  // that were taken
   wire::HelloAck answer_;
   HelloTimer hello_;     // active side
   std::string hearsay_;  // active side

@@ -215,6 +215,10 @@ void Session::on_frame(const wire::Header& header, std::span<const std::byte> pa
                        uint64_t now_ns, bool marked) {
   impl_->on_frame(header, payload, now_ns, marked);
 }
+Counter Session::reason_of_drop(uint64_t packet_number) const noexcept {
+  return impl_->acks_out.reason_of_drop(packet_number);
+}
+
 bool Session::is_new(uint64_t packet_number) const noexcept {
   return impl_->state == State::kOpen && impl_->acks_out.is_new(packet_number);
 }

@@ -117,6 +117,7 @@ class Session {
   // For datagrams: first is_new (false: duplicate or not open, drop it), then received when the
   // datagram was taken, or is not needed any more; without it the peer will send it again.
   bool is_new(uint64_t packet_number) const noexcept;
+  Counter reason_of_drop(uint64_t packet_number) const noexcept;  // of one that is not
   void received(uint64_t packet_number, bool ack_now, uint64_t now_ns,
                 bool marked = false) noexcept;
   // How much the peer may have in flight towards this side, now and when it begins again after a

@@ -101,6 +101,10 @@ void Session::Impl::on_reason(wire::FrameType type, std::span<const std::byte> p
     count(Counter::kDropHandshake);
     return;
   }
+  if (refuse && reason->code == Errc::kRetry) {
+    if (!opening.take_token(reason->text)) count(Counter::kDropHandshake);
+    return;
+  }
   if (refuse) count(Counter::kSessionsRefused);
   finish(Error(reason->code, reason->text));
 }
@@ -112,7 +116,7 @@ void Session::Impl::on_open_frame(const wire::Header& header, std::span<const st
     return;
   }
   if (!acks_out.is_new(header.packet_number)) {
-    count(Counter::kDropDuplicate);
+    count(acks_out.reason_of_drop(header.packet_number));
     return;
   }
   liveness.on_heard(now_ns);

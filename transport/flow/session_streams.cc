@@ -21,7 +21,7 @@ void Session::Impl::on_stream_frame(const wire::Header& header, std::span<const 
     return;
   }
   if (!acks_out.is_new(header.packet_number)) {
-    count(Counter::kDropDuplicate);
+    count(acks_out.reason_of_drop(header.packet_number));
     return;
   }
   liveness.on_heard(now_ns);

@@ -35,6 +35,11 @@ struct RxFrame {
   bool ecn_ce = false;  // the network marked it (RFC 3168)
 };
 
+// How an answer finds back to whoever sent a frame, without anybody being asked: the port's.
+struct ReturnWay {
+  uint64_t opaque = 0;
+};
+
 // A frame being built: `data` has room for `capacity` bytes of UDP payload (at least what
 // PortInfo::max_udp_payload says). Got from tx_alloc, ends in exactly one of tx_send,
 // tx_send_shared, tx_cancel.
@@ -123,6 +128,26 @@ concept Port = requires(P port, const P& const_port, std::span<RxFrame> burst, T
   { port.prepare_sleep() } noexcept -> std::same_as<bool>;
 };
 // clang-format on
+
+// Cold. For one answer to somebody who may be anybody: a path that keeps nothing of him once it is
+// closed. Ports of interfaces of their own read the way out of his frame, before rx_release; to all
+// others he is like any peer.
+template <Port P>
+ReturnWay return_way(const P& port, const RxFrame& frame) noexcept {
+  if constexpr (requires { port.return_way(frame); }) {
+    return port.return_way(frame);
+  } else {
+    return {};
+  }
+}
+template <Port P>
+Result<PathId> open_answer_path(P& port, const Endpoint& remote, ReturnWay way) {
+  if constexpr (requires { port.open_answer_path(remote, way); }) {
+    return port.open_answer_path(remote, way);
+  } else {
+    return port.open_path(remote);
+  }
+}
 
 // What the owner of shared payloads asks of a port, without its type. Of a port that is gone
 // nothing may be asked. `map` may be null: then nothing has to be mapped.

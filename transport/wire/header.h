@@ -70,7 +70,7 @@ struct CommonHeader {
   Be16 payload_bytes;  // what follows the header of this type
   Be32 session;        // 0 in HELLO and in answers to a session that does not exist
   Be32 header_crc;     // over the whole header of this type
-  Be64 packet_number;  // HELLO_ACK, REFUSE: echo_of(HELLO's nonce) (hello.h); HELLO: 0
+  Be64 packet_number;  // HELLO_ACK, REFUSE: echo_of(HELLO's nonce) (hello.h); HELLO: token or 0
 };
 static_assert(sizeof(CommonHeader) == 24 && alignof(CommonHeader) == 1);
 static_assert(offsetof(CommonHeader, session) == 8 && offsetof(CommonHeader, header_crc) == 12 &&

@@ -1,6 +1,9 @@
 #include "transport/wire/hello.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
 
 #include "transport/wire/be.h"
@@ -144,6 +147,21 @@ std::optional<HelloAck> decode_hello_ack(std::span<const std::byte> body) {
                   wire.incarnation.value(),
                   wire.nonce,
                   wire.proof};
+}
+
+std::string token_text(uint64_t token) {
+  std::array<char, 17> text{};
+  snprintf(text.data(), text.size(), "%016" PRIx64, token);
+  return text.data();
+}
+
+std::optional<uint64_t> token_of(std::string_view text) {
+  uint64_t token = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), token, 16);
+  if (text.size() != 16 || error != std::errc() || end != text.data() + text.size()) {
+    return std::nullopt;
+  }
+  return token;
 }
 
 std::optional<Reason> decode_reason(std::span<const std::byte> body) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "transport/base/job_name.h"
 #include "transport/base/result.h"
@@ -73,6 +74,11 @@ struct Reason {
   Errc code = Errc::kClosed;
   std::string text;  // at most kMaxReason bytes
 };
+
+// A token of the answering side's, in the text of a REFUSE with kRetry: 16 hexadecimal digits. It
+// comes back as HELLO's packet number, which is 0 without one.
+std::string token_text(uint64_t token);
+std::optional<uint64_t> token_of(std::string_view text);
 
 // Encoders return the bytes written, at most kMaxHandshakeBytes, or 0 if `out` is too small or a
 // name too long; they cut a reason's text. Decoders check every length and range; nullopt is a

@@ -55,9 +55,9 @@ Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire:
   const ServerJob& job = jobs_[worker.job.value];
   const ChunkHeader chunk = ChunkHeader::of(header);
   if (chunk.sender != worker.rank.value || chunk.incarnation != worker.incarnation) {
-    counters_.add(chunk.sender != worker.rank.value ? Counter::kDropWorkerRank
-                                                    : Counter::kDropIncarnation);
-    return Taken::kYes;
+    return drop_unread(
+        chunk.sender != worker.rank.value ? Counter::kDropWorkerRank : Counter::kDropIncarnation,
+        header, payload);
   }
   if (sends_.short_of(job.spec.workers) || sends_.takes_others_part(worker.job, serving_)) {
     counters_.add(Counter::kDropSlotBusy);
@@ -67,24 +67,36 @@ Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire:
   if (pushed.verdict == PushVerdict::kCompleted) {
     on_complete(job, key_of(pushed, header), header.priority);
   }
-  return conclude(pushed, session, worker, header);
+  return conclude(pushed, session, worker, header, payload);
+}
+
+// Acknowledged, as its sender need not try again: if it is the sender's.
+Taken Server::drop_unread(Counter counter, const wire::Header& header,
+                          std::span<const std::byte> payload) noexcept {
+  const bool intact = is_intact(header, payload);
+  counters_.add(intact ? counter : Counter::kDropPayloadCrc);
+  return intact ? Taken::kYes : Taken::kNo;
 }
 
 Taken Server::conclude(const Pushed& pushed, SessionSlot session, const WorkerPeer& worker,
-                       const wire::Header& header) noexcept {
+                       const wire::Header& header, std::span<const std::byte> payload) noexcept {
   const auto drop = [this](Counter counter, Taken taken) {
     counters_.add(counter);
     return taken;
   };
+  const auto unread = [&](Counter counter) { return drop_unread(counter, header, payload); };
   switch (pushed.verdict) {
     case PushVerdict::kCompleted:
     case PushVerdict::kAdded:
       return drop(Counter::kPushChunks, Taken::kYes);
     case PushVerdict::kDuplicate:
-      return drop(Counter::kDropContributedTwice, Taken::kYes);
-    case PushVerdict::kOldRound:
-      answer_late(worker, session, key_of(pushed, header), header.priority);
-      return drop(Counter::kDropRoundOld, Taken::kYes);
+      return unread(Counter::kDropContributedTwice);
+    case PushVerdict::kOldRound: {
+      const Taken taken = unread(Counter::kDropRoundOld);
+      if (taken == Taken::kYes)
+        answer_late(worker, session, key_of(pushed, header), header.priority);
+      return taken;
+    }
     case PushVerdict::kCorrupt:
       return drop(Counter::kDropPayloadCrc, Taken::kNo);
     case PushVerdict::kSlotBusy:
@@ -94,11 +106,11 @@ Taken Server::conclude(const Pushed& pushed, SessionSlot session, const WorkerPe
     case PushVerdict::kUnknownTensor:  // its AddTensor may be on the way: the worker tries again
       return drop(Counter::kDropUnknownTensor, Taken::kNo);
     case PushVerdict::kBadChunk:
-      return drop(Counter::kDropChunkRange, Taken::kYes);
+      return unread(Counter::kDropChunkRange);
     case PushVerdict::kBadWorker:
-      return drop(Counter::kDropWorkerRank, Taken::kYes);
+      return unread(Counter::kDropWorkerRank);
     case PushVerdict::kBadIncarnation:
-      return drop(Counter::kDropIncarnation, Taken::kYes);
+      return unread(Counter::kDropIncarnation);
   }
   return Taken::kYes;
 }

@@ -60,11 +60,4 @@ std::optional<Endpoint> kernel_name(int fd) {
   return endpoint_of(address, length);
 }
 
-bool is_loopback(const IpAddress& ip) {
-  if (ip.is_v4()) return ip.v4_bytes()[0] == 127;
-  IpAddress loopback;
-  loopback.bytes[15] = 1;
-  return ip == loopback;
-}
-
 }  // namespace mercury::sockets

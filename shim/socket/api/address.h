@@ -17,6 +17,4 @@ void give_address(int family, const Endpoint& endpoint, sockaddr* address, sockl
 // What the descriptor's own end is bound to in the kernel. Nothing: as endpoint_of.
 std::optional<Endpoint> kernel_name(int fd);
 
-bool is_loopback(const IpAddress& ip);  // 127.0.0.0/8, mapped or not, and ::1
-
 }  // namespace mercury::sockets

@@ -6,9 +6,7 @@
 
 namespace mercury::sockets {
 
-bool is_loopback(const IpAddress& ip);       // 127.0.0.0/8, ::1
-IpAddress loopback_of(const IpAddress& ip);  // of its family
-bool contains(const IpNetwork& network, const IpAddress& ip);
+IpAddress loopback_of(const IpAddress& ip);                       // of its family
 bool may_speak(const SocketPolicy& policy, const IpAddress& ip);  // Mercury, as another host
 
 }  // namespace mercury::sockets

@@ -31,7 +31,7 @@ void SocketManager::State::connect_within(Asker asker, const Request& request) {
   // As the kernel's: from the address that is connected to.
   Endpoint source = request.local;
   if (source.ip.is_unspecified()) {
-    source.ip = sockets::is_loopback(remote.ip) ? sockets::loopback_of(remote.ip) : remote.ip;
+    source.ip = is_loopback(remote.ip) ? sockets::loopback_of(remote.ip) : remote.ip;
   }
   if (source.port == 0) source.port = connections.free_port(source.ip, remote).value_or(0);
   if (source.port == 0 || connections.is_taken(source, remote)) return kernel(asker.answer);

@@ -93,8 +93,8 @@ void SocketManager::State::on_session_closed(const event::SessionClosed& closed,
 bool SocketManager::State::is_for_this_host(const Preamble& preamble) const {
   const IpAddress& to = preamble.destination.ip;
   const IpAddress& from = preamble.source.ip;
-  return is_here(to) && !sockets::is_loopback(to) && sockets::may_speak(policy, from) &&
-         !is_here(from) && preamble.source.port != 0;
+  return is_here(to) && !is_loopback(to) && sockets::may_speak(policy, from) && !is_here(from) &&
+         preamble.source.port != 0;
 }
 
 void SocketManager::State::on_asked(LaneId lane, const event::ConnectionAsked& asked) {

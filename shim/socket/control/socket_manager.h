@@ -33,11 +33,6 @@
 
 namespace mercury {
 
-struct IpNetwork {
-  IpAddress ip;
-  uint8_t bits = 0;  // of the address as it was written: 8 for 10.0.0.0/8
-};
-
 struct SocketPolicy {
   bool serve = true;
   std::vector<IpNetwork> networks;   // whose hosts may speak Mercury; 127.0.0.0/8 and ::1 never do

@@ -155,5 +155,36 @@ TEST_F(JobTest, AServerThatWasStartedAgainIsToldFromTheOneInTheRoster) {
   expect_nothing_left();
 }
 
+// A server has its roster later than the worker, and no room to keep HELLOs until then.
+TEST_F(JobTest, AWorkerThatIsRefusedForNowAsksAgain) {
+  int refused = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(seed);
+    hosts = Hosts(seed);
+    hosts.add(1, 1, not_serving());
+    hosts.add(2, 1, serving());
+    hosts.add(3, 1, embedded_server());
+    const std::vector<Endpoint> servers{address(2), address(3)};
+    ProgramModel& server = opens(3, job(Role::kServer, 1, 1, 2, servers));
+    hosts.run_for(kSecond);
+    for (int i = 0; i < 300; ++i) {
+      hosts.connect_raw(address(3), control_hello("other" + std::to_string(i), ""));
+    }
+    hosts.run_for(0);
+    hosts.log.clear();
+    ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 2, servers));
+    hosts.run_for(5 * kSecond);
+    for (const std::string& line : hosts.log) {
+      refused += says(line, "for job 'train'") && says(line, "too many hosts wait here");
+    }
+    EXPECT_TRUE(worker.is_open()) << worker.open_text;
+    worker.close();
+    hosts.run();
+    server.close();
+    expect_nothing_left();
+  }
+  EXPECT_GT(refused, 0) << "nothing was shown";
+}
+
 }  // namespace
 }  // namespace mercury::test

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shim/job/job_manager.h"
+#include "shim/proof/secret.h"
 #include "tests/milliseconds.h"
 #include "tests/shim/job/hosts.h"
 
@@ -57,6 +58,14 @@ inline std::vector<TensorDeclaration> tensors(uint32_t first, uint32_t count,
     list.push_back(t);
   }
   return list;
+}
+
+// What a peer without a host of its own says first.
+inline wire::Hello control_hello(const std::string& name, const std::string& secret) {
+  wire::Hello hello;
+  hello.job = name;
+  hello.proof = prove(derive_job_key(name, secret), hello);
+  return hello;
 }
 
 class JobTest : public testing::Test {

@@ -1,16 +1,8 @@
 #include "shim/job/messages.h"
-#include "shim/proof/secret.h"
 #include "tests/shim/job/fixture.h"
 
 namespace mercury::test {
 namespace {
-
-wire::Hello control_hello(const std::string& name, const std::string& secret) {
-  wire::Hello hello;
-  hello.job = name;
-  hello.proof = prove(derive_job_key(name, secret), hello);
-  return hello;
-}
 
 TEST_F(RunningTest, GarbageClosesTheSessionThatSentIt) {
   start();

@@ -371,6 +371,13 @@ size_t Hosts::open_sessions() const {
       }));
 }
 
+size_t Hosts::unanswered_from(int number) const {
+  return static_cast<size_t>(
+      std::count_if(sessions_.begin(), sessions_.end(), [number](const auto& session) {
+        return session->ends[0].host == number && !session->ends[0].closed && !session->open;
+      }));
+}
+
 std::string Hosts::leftovers() const {
   std::string text;
   for (const auto& [number, host] : hosts_) {

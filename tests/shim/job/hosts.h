@@ -104,7 +104,8 @@ class Hosts {
   std::vector<std::string> violations;  // of the engine's contract
   std::vector<std::string> log;         // of all hosts: "HOST: LINE"
   size_t open_sessions() const;
-  std::string leftovers() const;  // "" when nothing is kept anywhere
+  size_t unanswered_from(int number) const;  // HELLOs of this host that are under way
+  std::string leftovers() const;             // "" when nothing is kept anywhere
 
   static constexpr uint64_t kPeerTimeoutNs = 10'000'000'000;
 

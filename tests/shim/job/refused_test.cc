@@ -48,7 +48,7 @@ TEST_F(JobTest, WrongSecretHurtsOnlyTheWrongOne) {
   ProgramModel& good = opens(2, right);
   ProgramModel& bad_here = opens(3, wrong);
   hosts.run();
-  EXPECT_EQ(bad.open_code, Errc::kWrongSecret);
+  EXPECT_EQ(bad.open_code, Errc::kUnknownJob) << "as a job that is not there";
   EXPECT_EQ(bad_here.open_code, Errc::kWrongSecret);
   EXPECT_EQ(bad.open_text.find("right"), std::string::npos);
   EXPECT_TRUE(good.is_open()) << good.open_text;

@@ -43,7 +43,7 @@ TEST_F(ReturnLimitsTest, OtherSizesAndOptionsAreRefused) {
   hosts.run_for(kSecond);
   EXPECT_EQ(larger.open_code, Errc::kWrongSizes) << larger.open_text;
   EXPECT_EQ(shorter.open_code, Errc::kWrongSizes) << shorter.open_text;
-  EXPECT_EQ(stranger.open_code, Errc::kWrongSecret) << stranger.open_text;
+  EXPECT_EQ(stranger.open_code, Errc::kUnknownJob) << stranger.open_text;
   b = &opens(2, request(1));  // the place is still there
   hosts.run_for(kSecond);
   EXPECT_TRUE(b->is_open()) << b->open_text;

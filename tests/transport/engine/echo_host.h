@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -48,9 +49,10 @@ class EchoHost {
   EchoService service;
   std::unique_ptr<P> port;
   Engine engine;
-  wire::Key key{1, 2, 3};                     // the service's own
-  uint32_t features = wire::kFeatureStreams;  // in answers
-  std::map<Token, Errc> closed;               // sessions, by token
+  wire::Key key{1, 2, 3};                                  // the service's own
+  uint32_t features = wire::kFeatureStreams;               // in answers
+  std::function<bool(const event::HelloReceived&)> holds;  // HELLOs that get no answer
+  std::map<Token, Errc> closed;                            // sessions, by token
   std::map<Token, std::string> closed_text;
   std::vector<Token> opened;
   std::vector<EchoDone> done;
@@ -74,6 +76,7 @@ class EchoHost {
 
   void on_event(const event::HelloReceived& hello) {
     EXPECT_EQ(hello.body.job, "echo");
+    if (holds && holds(hello)) return;
     wire::HelloAck answer;
     answer.features = features;
     answer.nonce[0] = static_cast<uint8_t>(next_token);

@@ -3,16 +3,12 @@
 
 #include <algorithm>
 
-#include "tests/transport/engine/echo_host.h"
-#include "transport/port/sim/sim_port.h"
+#include "tests/transport/engine/echo_lab.h"
 
 namespace mercury::echo {
 namespace {
 
-constexpr uint64_t kMs = 1'000'000;
-constexpr uint64_t kSecond = 1'000 * kMs;
 constexpr uint64_t kMegabyte = 1 << 20;
-constexpr Token kToken = 7;
 
 sim::Faults bad_weather() {
   sim::Faults faults;
@@ -22,87 +18,6 @@ sim::Faults bad_weather() {
   faults.corrupt = 0.01;
   return faults;
 }
-
-sim::NetworkConfig config_of(uint64_t seed) {
-  sim::NetworkConfig config;
-  config.seed = seed;
-  return config;
-}
-
-// Two hosts, of which `a` connects to `b`.
-struct Lab {
-  explicit Lab(uint64_t seed, const StreamConfig& streams = {}) : network(config_of(seed)) {
-    for (uint8_t i = 1; i <= 2; ++i) {
-      auto counters = std::make_unique<Counters>();
-      sim::SimPortConfig port_config;
-      port_config.counters = counters.get();
-      auto port = sim::SimPort::create(network, network.add_host(),
-                                       {IpAddress::v4(10, 0, 0, i), 7470}, port_config);
-      EngineConfig config;
-      config.session_seed = i;
-      hosts.push_back(std::make_unique<EchoHost<sim::SimPort>>(std::move(counters),
-                                                               std::move(*port), config, streams));
-    }
-  }
-  EchoHost<sim::SimPort>& a() { return *hosts[0]; }
-  EchoHost<sim::SimPort>& b() { return *hosts[1]; }
-
-  template <class F>
-  bool run(F done, uint64_t limit_ns = 60 * kSecond) {
-    const uint64_t end = network.now_ns() + limit_ns;
-    while (network.now_ns() < end) {
-      for (bool work = true; work;) {
-        work = false;
-        for (auto& host : hosts) work = host->poll(network.now_ns()) > 0 || work;
-      }
-      watch();
-      if (done()) return true;
-      uint64_t next = network.next_event_ns();
-      for (auto& host : hosts) next = std::min(next, host->engine.next_deadline_ns());
-      network.advance_to(std::min(end, std::max(next, network.now_ns() + 1)));
-    }
-    return false;
-  }
-  void watch() {
-    for (size_t i = 0; i < hosts.size(); ++i) {
-      for (const auto& [token, session] : hosts[i]->service.sessions) {
-        most_bytes[i] = std::max(most_bytes[i], hosts[i]->service.host->stream_bytes(session));
-      }
-    }
-  }
-  void run_for(uint64_t ns) {
-    run([] { return false; }, ns);
-  }
-  bool connect(Token token = kToken) {
-    a().connect(token, b().port->info().local);
-    return run([&] { return a().service.sessions.count(token) == 1 && b().opened.size() > 0; });
-  }
-  // With a connected session: all of it comes back.
-  void expect_echoes(uint32_t streams, uint64_t bytes) {
-    a().done.clear();
-    a().send(StartEcho{kToken, streams, bytes});
-    ASSERT_TRUE(run([&] { return !a().done.empty(); }));
-    EXPECT_EQ(a().done[0].intact, streams);
-  }
-  size_t bytes_held(size_t host) {
-    size_t held = 0;
-    for (const auto& [token, session] : hosts[host]->service.sessions) {
-      held += hosts[host]->service.host->stream_bytes(session);
-    }
-    return held;
-  }
-  std::vector<Errc> closed_codes(EchoHost<sim::SimPort>& host) {
-    std::vector<Errc> codes;
-    for (const auto& [key, stream] : host.service.streams) {
-      codes.push_back(stream.closed.value_or(Errc::kAgain));
-    }
-    return codes;
-  }
-
-  sim::SimNetwork network;
-  std::vector<std::unique_ptr<EchoHost<sim::SimPort>>> hosts;
-  std::array<size_t, 2> most_bytes{};
-};
 
 TEST(EchoSim, MegabytesEachWayOnSeveralStreamsAreExactInBadWeather) {
   for (uint64_t seed = 1; seed <= 4; ++seed) {

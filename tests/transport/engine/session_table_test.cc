@@ -102,5 +102,28 @@ TEST(SessionTable, TimersRunAtTheLastDeadlineThatWasSet) {
   EXPECT_EQ(table.next_deadline_ns(), 1005U);
 }
 
+TEST(SessionTable, FindsTheSessionThatAHelloOpenedWhileItIsThere) {
+  SessionTable table(8, 5);
+  const Endpoint remote{IpAddress::v4(10, 0, 0, 1), 7470};
+  const Endpoint other{IpAddress::v4(10, 0, 0, 2), 7470};
+  SessionSlot first;
+  ASSERT_TRUE(table.allocate(first));
+  table.at(first).remote = remote;
+  table.set_hello(first, 77);
+  EXPECT_EQ(table.find_hello(remote, 77), &table.at(first));
+  EXPECT_EQ(table.find_hello(remote, 78), nullptr);
+  EXPECT_EQ(table.find_hello(other, 77), nullptr);
+  table.at(first).closed = true;  // until the end of the pass its slot is taken
+  EXPECT_EQ(table.find_hello(remote, 77), nullptr);
+  SessionSlot second;
+  ASSERT_TRUE(table.allocate(second));
+  table.at(second).remote = remote;
+  table.set_hello(second, 77);
+  table.release(first);
+  EXPECT_EQ(table.find_hello(remote, 77), &table.at(second));
+  table.release(second);
+  EXPECT_EQ(table.find_hello(remote, 77), nullptr);
+}
+
 }  // namespace
 }  // namespace mercury

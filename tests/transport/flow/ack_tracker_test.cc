@@ -46,6 +46,24 @@ TEST(AckTracker, AcknowledgesAtOnceWhenAskedOrOutOfOrder) {
   EXPECT_EQ(tracker.ranges(), 1U);
 }
 
+// A forger who has found a session may claim any number; the next acknowledgement would say it.
+TEST(AckTracker, ANumberThatNoPeerCanHaveComeToIsNotNew) {
+  AckTracker tracker(kEvery, kDelay);
+  EXPECT_TRUE(tracker.is_new(uint64_t{1} << 63)) << "a peer begins where it likes";
+  tracker.on_received(7, true, false, 1);
+  const uint64_t far = 7 + AckTracker::kMostAhead;
+  EXPECT_TRUE(tracker.is_new(far));
+  EXPECT_FALSE(tracker.is_far_ahead(far));
+  for (const uint64_t number : {far + 1, uint64_t{1} << 63, ~uint64_t{0}}) {
+    EXPECT_FALSE(tracker.is_new(number));
+    EXPECT_TRUE(tracker.is_far_ahead(number));
+    EXPECT_FALSE(tracker.on_received(number, true, true, 2));
+  }
+  EXPECT_FALSE(tracker.is_far_ahead(7)) << "that one was received";
+  ASSERT_EQ(report(tracker).size(), 1U);
+  EXPECT_TRUE(tracker.is_new(8));
+}
+
 TEST(AckTracker, CountsWhatComesAfterAGapAndNotWhatFillsIt) {
   AckTracker acks(8, 1'000);
   for (const uint64_t number : {5U, 6U, 8U, 9U, 7U, 12U, 10U, 13U}) {

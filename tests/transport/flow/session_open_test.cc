@@ -92,6 +92,43 @@ TEST(SessionOpen, ARefusalForAnotherNumberIsIgnored) {
   EXPECT_EQ(net.host[0].counters.get(Counter::kDropHandshake), 1U);
 }
 
+// A host that many ask at the same time wants to see that we hear it.
+TEST(SessionOpen, ATokenIsSaidWithTheNextHelloAtOnce) {
+  Net net(1);
+  net.connect();
+  net.host[0].pump();
+  Session& session = *net.host[0].session;
+  const auto hears = [&](const std::string& text) {
+    Bytes body(512);
+    body.resize(wire::encode(wire::Reason{11, Errc::kRetry, text}, body));
+    session.on_frame(plain_header(wire::FrameType::kRefuse, body, wire::echo_of(Net::kNonce), {}),
+                     body, net.now_ns);
+  };
+  ASSERT_FALSE(session.has_pending(net.now_ns));
+  for (uint64_t token = 1; token <= 16; ++token) {
+    hears(wire::token_text(token));
+    ASSERT_TRUE(session.has_pending(net.now_ns));
+    Bytes frame(1472);
+    frame.resize(session.build(frame, net.now_ns));
+    wire::Header header;
+    std::span<const std::byte> payload;
+    ASSERT_EQ(wire::decode(frame, header, payload), wire::DecodeError::kNone);
+    EXPECT_EQ(header.type, wire::FrameType::kHello);
+    EXPECT_EQ(header.packet_number, token);
+    EXPECT_FALSE(session.has_pending(net.now_ns));
+  }
+  // What is none, one that was said, and more than anybody needs.
+  for (const std::string& text :
+       {std::string("no token"), wire::token_text(16), wire::token_text(17)}) {
+    hears(text);
+    EXPECT_FALSE(session.has_pending(net.now_ns)) << text;
+  }
+  EXPECT_EQ(net.host[0].counters.get(Counter::kDropHandshake), 3U);
+  EXPECT_EQ(net.host[0].counters.get(Counter::kSessionsRefused), 0U);
+  EXPECT_EQ(session.state(), Session::State::kConnecting);
+  ASSERT_TRUE(net.run_until_open());
+}
+
 // From somebody off the path, who has found port and session number but not seen the HELLO.
 TEST(SessionOpen, AnswersOfOneWhoHasNotSeenTheHelloChangeNothing) {
   for (const Errc code : {Errc::kWrongSecret, Errc::kVersionMismatch}) {

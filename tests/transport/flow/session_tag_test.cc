@@ -57,6 +57,28 @@ TEST(SessionTag, FramesWithoutItChangeNothing) {
   EXPECT_EQ(host.session->state(), Session::State::kClosed);
 }
 
+// Even with the tag: an acknowledgement of it would end the session at the honest peer.
+TEST(SessionTag, ANumberThatNoPeerCanHaveComeToChangesNothing) {
+  Net net(1);
+  net.connect();
+  ASSERT_TRUE(net.run_until_open());
+  net.run_for(kSecond / 10);
+  Host& host = net.host[0];
+  const FrameTag tag = host.session->tag();
+  const Bytes nothing;
+  for (const uint64_t number : {uint64_t{1} << 40, uint64_t{1} << 63, ~uint64_t{0}}) {
+    const wire::Header ping =
+        plain_header(wire::FrameType::kPing, nothing, number, tag, wire::kFlagAckNow);
+    host.session->on_frame(ping, nothing, net.now_ns);
+    EXPECT_FALSE(host.session->is_new(number));
+    EXPECT_EQ(host.session->reason_of_drop(number), Counter::kDropFarAhead);
+  }
+  EXPECT_EQ(host.counters.get(Counter::kDropFarAhead), 3U);
+  net.run_for(kSecond);
+  EXPECT_EQ(net.host[0].closed + net.host[1].closed, 0);
+  EXPECT_EQ(host.session->state(), Session::State::kOpen);
+}
+
 TEST(SessionTag, ARepeatedHelloOpensNothingAndIsForgotten) {
   Net net(1);
   net.connect();

@@ -123,6 +123,8 @@ EXPECTED = {
                        'elements': '00:00:40:40:00:00:c0:c0'},
     'tagged_push': {'type': '8', 'session': '0x0badf00e', 'tag': '0x7a61675f54414721',
                     'chunk': '3', 'elements': '00:00:80:3f:00:00:00:c0:00:00:00:3f:00:00:50:40'},
+    'refuse_with_token': {'type': '3', 'echo': ECHO, 'reason.code': '13', 'reason.text': '0123456789abcdef'},
+    'hello_with_token': {'type': '1', 'packet_number': '81985529216486895'},
     'stream': {'type': '10', 'packet_number': '12', 'stream': '5', 'stream.end': '0',
                'stream.offset': '8589934608', 'stream.bytes': '68:69'},
     'stream_end': {'type': '10', 'flags.ack_now': '1', 'stream': '5', 'stream.end': '1',

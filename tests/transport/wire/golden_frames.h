@@ -16,7 +16,7 @@ struct GoldenFrame {
   std::string_view hex;  // blanks separate the fields, for the reader
 };
 
-inline constexpr std::array<GoldenFrame, 17> kGoldenFrames{{
+inline constexpr std::array<GoldenFrame, 19> kGoldenFrames{{
     {"hello",
      "4d55 01 01 0000 004f 00000000 ada469fe 0000000000000000 "
      "22770384 00000000 "
@@ -90,6 +90,16 @@ inline constexpr std::array<GoldenFrame, 17> kGoldenFrames{{
      "4d55 02 0c 0001 0010 0badf00d b479b38b 000000000000000f "
      "2b62af2a 00000000 "
      "00000005 001f 0000 0000000200000012"},
+    {"refuse_with_token",
+     "4d55 01 03 0000 0018 00c0ffee 24c74601 08090a0b0c0d0e0f "
+     "27ae8f06 00000000 "
+     "00c0ffee 000d 0010 30313233343536373839616263646566"},
+    {"hello_with_token",
+     "4d55 01 01 0000 004f 00000000 dbfd04c4 0123456789abcdef "
+     "22770384 00000000 "
+     "01 03 01 00 00000000 00c0ffee 0002 0001 5eed0001 230c 0007 "
+     "000102030405060708090a0b0c0d0e0f "
+     "404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f 6d6e6973742d31"},
 }};
 
 inline std::vector<std::byte> bytes_of_hex(std::string_view hex) {

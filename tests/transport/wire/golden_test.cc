@@ -152,7 +152,11 @@ std::vector<Row> rows() {
       {"stream_credit", plain(FrameType::kStreamCredit, 0, 0x0badf00d, 14),
        stream_body(StreamCredit{5, 0x0000000200040010})},
       {"stream_reset", plain(FrameType::kStreamReset, kFlagAckNow, 0x0badf00d, 15),
-       stream_body(StreamReset{5, Errc::kPeerLeft, 0x0000000200000012})}};
+       stream_body(StreamReset{5, Errc::kPeerLeft, 0x0000000200000012})},
+      {"refuse_with_token", plain(FrameType::kRefuse, 0, 0x00c0ffee, echo_of(golden_hello().nonce)),
+       encoded(Reason{0x00c0ffee, Errc::kRetry, token_text(0x0123456789abcdef)})},
+      {"hello_with_token", plain(FrameType::kHello, 0, 0, 0x0123456789abcdef),
+       encoded(golden_hello())}};
   all[8].header.half_word = 2;   // rank
   all[9].header.half_word = 4;   // contributors
   all[10].header.half_word = 3;  // contributors

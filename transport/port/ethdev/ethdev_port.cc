@@ -81,6 +81,9 @@ EthdevPort::~EthdevPort() {
   rx_release();
   drop_pending();
   if (lends_) end_loans();
+  for (const Path& path : paths_) {
+    if (path.open) let_go(path);
+  }
   rte_pktmbuf_free_bulk(stash_.data(), stash_count_);
   rte_pktmbuf_free_bulk(foreign_.data() + foreign_first_, foreign_last_ - foreign_first_);
   if (wait_fd_ >= 0) ::close(wait_fd_);
@@ -126,7 +129,21 @@ void EthdevPort::unmap(MemoryKey key) {
   device_->unmap_memory(std::exchange(mapped_[key.value], {}));
 }
 
+// The frame lies in its buffer behind the headers with which it came.
+ReturnWay EthdevPort::return_way(const RxFrame& frame) const noexcept {
+  const size_t ip_bytes = frame.source.ip.is_v4() ? kIpv4HeaderBytes : kIpv6HeaderBytes;
+  const std::byte* const ether =
+      frame.payload.data() - kUdpHeaderBytes - ip_bytes - kEtherHeaderBytes;
+  MacAddress source;
+  std::memcpy(source.bytes.data(), ether + source.bytes.size(), source.bytes.size());
+  return {source.is_group() ? 0 : source.packed()};
+}
+
 Result<PathId> EthdevPort::open_path(const Endpoint& remote) {
+  return open_answer_path(remote, {});
+}
+
+Result<PathId> EthdevPort::open_answer_path(const Endpoint& remote, ReturnWay way) {
   const LocalIdentity& local = device_->local();
   const bool v4 = remote.ip.is_v4();
   const uint8_t first_byte = remote.ip.bytes[v4 ? 12 : 0];
@@ -151,6 +168,9 @@ Result<PathId> EthdevPort::open_path(const Endpoint& remote) {
     path.loops = true;
     path.loop_engine = static_cast<uint16_t>(remote.port - local.udp_port);
     destination = local.mac;
+  } else if (way.opaque != 0) {
+    path.fixed = true;
+    destination = MacAddress::unpack(way.opaque);
   } else {
     const auto neighbour = device_->neighbours().resolve(remote.ip);
     if (!neighbour) return neighbour.error();
@@ -167,15 +187,21 @@ Result<PathId> EthdevPort::open_path(const Endpoint& remote) {
   return PathId(slot);
 }
 
+void EthdevPort::let_go(const Path& path) {
+  if (!path.loops && !path.fixed) device_->neighbours().release(path.neighbour);
+}
+
 void EthdevPort::close_path(PathId path) {
   if (path.value >= paths_.size() || !paths_[path.value].open) return;
+  let_go(paths_[path.value]);
   paths_[path.value].open = false;
   free_paths_.push_back(path.value);
 }
 
 bool EthdevPort::path_ready(PathId path) const {
   const Path& at = paths_[path.value];
-  return at.loops || (device_->link_up() && device_->neighbours().mac(at.neighbour) != 0);
+  return at.loops || at.fixed ||
+         (device_->link_up() && device_->neighbours().mac(at.neighbour) != 0);
 }
 
 uint32_t EthdevPort::path_max_payload(PathId path) const {
@@ -205,9 +231,12 @@ void EthdevPort::reroute(uint64_t now_ns) {
   if (now_ns < next_reroute_ns_) return;
   next_reroute_ns_ = now_ns + kReroute;
   for (Path& path : paths_) {
-    if (!path.open || path.loops || device_->neighbours().mac(path.neighbour) != 0) continue;
+    if (!path.open || path.loops || path.fixed || device_->neighbours().mac(path.neighbour) != 0)
+      continue;
     const auto neighbour = device_->neighbours().resolve(path.remote.ip);
-    if (neighbour) path.neighbour = *neighbour;
+    if (!neighbour) continue;
+    let_go(path);
+    path.neighbour = *neighbour;
   }
 }
 

@@ -55,6 +55,8 @@ class EthdevPort {
   void unmap(MemoryKey key);
 
   Result<PathId> open_path(const Endpoint& remote);
+  ReturnWay return_way(const RxFrame& frame) const noexcept;
+  Result<PathId> open_answer_path(const Endpoint& remote, ReturnWay way);
   void close_path(PathId path);
   bool path_ready(PathId path) const;
   uint32_t path_max_payload(PathId path) const;
@@ -73,6 +75,7 @@ class EthdevPort {
     uint64_t mac = 0;        // in the header; 0: none yet
     uint32_t neighbour = 0;  // entry of Device::neighbours()
     uint16_t loop_engine = 0;
+    bool fixed = false;  // its header is as it stays, whatever neighbours say
     bool loops = false;  // to an engine of this very device: over its inbox
     bool open = false;
   };
@@ -88,6 +91,7 @@ class EthdevPort {
   [[gnu::cold]] void answer(rte_mbuf* frame, FrameClass kind, uint64_t now_ns) noexcept;
   [[gnu::cold]] void wake_up() noexcept;
 
+  void let_go(const Path& path);  // of its neighbour
   // True if frames to the path can be addressed; brings its MAC address up to date.
   bool address(Path& path) noexcept;
   // The device fills in the checksum: what it must be told.

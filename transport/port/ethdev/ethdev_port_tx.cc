@@ -38,7 +38,7 @@ void EthdevPort::tx_cancel(TxFrame& frame) noexcept {
 }
 
 bool EthdevPort::address(Path& path) noexcept {
-  if (path.loops) return true;
+  if (path.loops || path.fixed) return true;
   const uint64_t mac = device_->neighbours().mac(path.neighbour);
   if (mac != path.mac) [[unlikely]] {
     path.mac = mac;

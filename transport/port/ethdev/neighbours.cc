@@ -13,6 +13,8 @@ constexpr uint32_t kQuickRetries = 10;
 constexpr uint64_t kRefresh = 5 * kSecond;
 // Own mode: a neighbour that stays silent this long is gone (three unicast probes unanswered).
 constexpr uint32_t kProbesUntilGone = 3;
+// What nobody holds is neither asked for nor believed, and kept so long in case it is wanted again.
+constexpr uint64_t kKeep = 60 * kSecond;
 
 uint64_t retry_after(uint32_t unanswered) {
   return unanswered < kQuickRetries ? kFirstRetry : kSecond;
@@ -27,7 +29,10 @@ Neighbours::Neighbours(const LocalIdentity& local, std::optional<LocalAddress> v
       v6_(v6),
       kernel_(std::move(kernel)),
       storage_(std::make_unique<std::array<Entry, kMaxEntries>>()),
-      entries_(storage_->data()) {}
+      entries_(storage_->data()) {
+  free_.reserve(kMaxEntries);
+  for (uint32_t i = kMaxEntries; i > 0; --i) free_.push_back(i - 1);
+}
 
 Result<IpAddress> Neighbours::next_hop(const IpAddress& destination) {
   if (kernel_) return kernel_->next_hop(destination);
@@ -47,29 +52,76 @@ Result<uint32_t> Neighbours::resolve(const IpAddress& destination) {
   const std::scoped_lock lock(mutex_);
   const auto hop = next_hop(destination);
   if (!hop) return hop.error();
-  const uint32_t count = count_.load(std::memory_order_relaxed);
-  for (uint32_t i = 0; i < count; ++i) {
-    if (entries_[i].ip == *hop) return i;
+  if (const auto known = by_ip_.find(*hop); known != by_ip_.end()) {
+    ++entries_[known->second].holders;
+    return known->second;
   }
-  if (count == kMaxEntries) {
-    return Error(Errc::kLimit, "more than " + std::to_string(kMaxEntries) + " neighbours");
+  const std::optional<uint32_t> index = free_entry();
+  if (!index) {
+    return Error(Errc::kLimit,
+                 "paths lead to " + std::to_string(kMaxEntries) + " neighbours already");
   }
-  Entry& entry = entries_[count];
+  Entry& entry = entries_[*index];
   entry.ip = *hop;
+  entry.holders = 1;
   if (kernel_) tick_kernel(entry, 0);
-  count_.store(count + 1, std::memory_order_release);
-  return count;
+  by_ip_[*hop] = *index;
+  return *index;
+}
+
+void Neighbours::release(uint32_t entry) {
+  const std::scoped_lock lock(mutex_);
+  if (--entries_[entry].holders == 0) entries_[entry].idle_ns = 0;
+}
+
+// One that nobody holds gives way, first one that is not known to be there.
+std::optional<uint32_t> Neighbours::free_entry() {
+  if (free_.empty()) {
+    std::optional<uint32_t> gives_way;
+    for (const auto& [ip, index] : by_ip_) {
+      if (entries_[index].holders > 0) continue;
+      gives_way = index;
+      if (mac(index) == 0) break;
+    }
+    if (!gives_way) return std::nullopt;
+    forget(*gives_way);
+  }
+  const uint32_t index = free_.back();
+  free_.pop_back();
+  return index;
+}
+
+void Neighbours::forget(uint32_t index) {
+  Entry& entry = entries_[index];
+  by_ip_.erase(entry.ip);
+  entry.mac.store(0, std::memory_order_relaxed);
+  entry.idle_ns = entry.asked_ns = entry.seen_ns = 0;
+  entry.unanswered = 0;
+  entry.doubted = false;
+  free_.push_back(index);
+}
+
+uint32_t Neighbours::size() const {
+  const std::scoped_lock lock(mutex_);
+  return static_cast<uint32_t>(by_ip_.size());
 }
 
 void Neighbours::learn(const Sighting& sighting, uint64_t now_ns) noexcept {
   if (kernel_) return;
-  const uint32_t count = count_.load(std::memory_order_acquire);
-  for (uint32_t i = 0; i < count; ++i) {
-    if (entries_[i].ip != sighting.ip) continue;
-    entries_[i].mac.store(sighting.mac.packed(), std::memory_order_relaxed);
-    entries_[i].seen_ns.store(now_ns, std::memory_order_relaxed);
+  const std::scoped_lock lock(mutex_);
+  const auto known = by_ip_.find(sighting.ip);
+  if (known == by_ip_.end()) return;
+  Entry& entry = entries_[known->second];
+  if (entry.holders == 0) return;
+  const uint64_t packed = entry.mac.load(std::memory_order_relaxed);
+  if (packed != 0 && packed != sighting.mac.packed()) {
+    entry.doubted = true;
     return;
   }
+  if (packed != 0 && entry.seen_ns >= entry.asked_ns) return;  // nobody asks
+  entry.mac.store(sighting.mac.packed(), std::memory_order_relaxed);
+  entry.seen_ns = now_ns;
+  entry.doubted = false;
 }
 
 void Neighbours::tick_kernel(Entry& entry, uint64_t now_ns) {
@@ -85,11 +137,11 @@ void Neighbours::tick_kernel(Entry& entry, uint64_t now_ns) {
 }
 
 void Neighbours::tick_own(Entry& entry, uint64_t now_ns, const Send& send) {
-  const uint64_t seen_ns = entry.seen_ns.load(std::memory_order_relaxed);
   const uint64_t packed = entry.mac.load(std::memory_order_relaxed);
-  if (packed != 0 && seen_ns >= entry.asked_ns) {  // the last question was answered
+  if (packed != 0 && entry.seen_ns >= entry.asked_ns) {  // the last question was answered
     entry.unanswered = 0;
-    if (now_ns - seen_ns < kRefresh) return;
+    const bool asked_lately = entry.asked_ns != 0 && now_ns - entry.asked_ns < kFirstRetry;
+    if (entry.doubted ? asked_lately : now_ns - entry.seen_ns < kRefresh) return;
   } else if (entry.asked_ns != 0 && now_ns - entry.asked_ns < retry_after(entry.unanswered)) {
     return;
   }
@@ -97,6 +149,7 @@ void Neighbours::tick_own(Entry& entry, uint64_t now_ns, const Send& send) {
   if (packed != 0) probe = MacAddress::unpack(packed);
   if (probe && entry.unanswered >= kProbesUntilGone) {
     entry.mac.store(0, std::memory_order_relaxed);
+    entry.doubted = false;
     probe.reset();
   }
   ++entry.unanswered;
@@ -109,12 +162,16 @@ void Neighbours::tick_own(Entry& entry, uint64_t now_ns, const Send& send) {
 void Neighbours::tick(uint64_t now_ns, const Send& send) {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;  // another engine is at it
-  const uint32_t count = count_.load(std::memory_order_relaxed);
-  for (uint32_t i = 0; i < count; ++i) {
-    if (kernel_) {
-      tick_kernel(entries_[i], now_ns);
+  for (auto it = by_ip_.begin(); it != by_ip_.end();) {
+    const uint32_t index = (it++)->second;  // which may be forgotten
+    Entry& entry = entries_[index];
+    if (entry.holders == 0) {
+      if (entry.idle_ns == 0) entry.idle_ns = now_ns;
+      if (now_ns - entry.idle_ns >= kKeep) forget(index);
+    } else if (kernel_) {
+      tick_kernel(entry, now_ns);
     } else {
-      tick_own(entries_[i], now_ns, send);
+      tick_own(entry, now_ns, send);
     }
   }
 }

@@ -1,20 +1,28 @@
 // Who lives at which MAC address, for all engines of one device.
 //
 // Two ways to know: an interface that the kernel shares is asked by rtnetlink; an interface of our
-// own is asked by ARP and neighbour discovery. Either way an entry is made once, when a path is
-// opened, and read by the datapath with one relaxed load.
+// own is asked by ARP and neighbour discovery. Either way an entry is made when a path is opened,
+// lives as long as a path holds it (and a while longer, in case it is wanted again), and is read by
+// the datapath with one relaxed load.
 //
-// Owner/thread: mac() and learn() from any engine, without a lock; the rest takes a mutex, cold.
+// On an interface of our own anybody on the link can claim any address. A claim counts while a
+// question is open. One that contradicts what is known is no more than a reason to ask the known
+// neighbour (RFC 4861 section 7.3): only when it is silent is everybody asked.
+//
+// Owner/thread: mac() of an entry that the caller holds from any engine, without a lock; the rest
+// takes a mutex, cold.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
@@ -27,23 +35,25 @@ namespace mercury::ethdev {
 
 class Neighbours {
  public:
-  // On-link hosts and gateways that one device talks to. Entries stay: a job of 256 workers and 256
-  // servers fits several times, and a table that cannot grow cannot be made to.
+  // On-link hosts and gateways that paths lead to at a time: a job of 256 workers and 256 servers
+  // fits several times.
   static constexpr uint32_t kMaxEntries = 4096;
 
   // Kernel mode if `kernel` is given. `local`, `v4` and `v6` are used in own mode only.
   Neighbours(const LocalIdentity& local, std::optional<LocalAddress> v4,
              std::optional<LocalAddress> v6, std::optional<RouteSocket> kernel);
 
-  // The entry of the next hop to `destination`. Errors: kNotFound (no route), kLimit.
+  // The entry of the next hop to `destination`, for the caller to hold until release(). Errors:
+  // kNotFound (no route), kLimit.
   Result<uint32_t> resolve(const IpAddress& destination);
+  void release(uint32_t entry);
 
   // MacAddress::packed(); 0 while unresolved.
   uint64_t mac(uint32_t entry) const noexcept {
     return entries_[entry].mac.load(std::memory_order_relaxed);
   }
 
-  // Own mode: keeps what a frame told, if an entry asked for it.
+  // Own mode: keeps what a frame told, if it answers what an entry asks.
   void learn(const Sighting& sighting, uint64_t now_ns) noexcept;
 
   // Asks for what is unresolved, and again for what grew old. At most one engine does it at a time.
@@ -51,27 +61,36 @@ class Neighbours {
   using Send = std::function<void(std::span<const std::byte> frame)>;
   void tick(uint64_t now_ns, const Send& send);
 
+  uint32_t size() const;  // entries, held or not
+
  private:
   struct Entry {
-    IpAddress ip;  // constant once count_ covers it
     std::atomic<uint64_t> mac{0};
-    std::atomic<uint64_t> seen_ns{0};  // when learn() last heard of it
-    uint64_t asked_ns = 0;             // guarded by mutex_, as is the next
+    // Guarded by mutex_, all of them.
+    IpAddress ip;
+    uint32_t holders = 0;
+    uint64_t idle_ns = 0;   // since when nobody holds it, as tick() saw it; 0: not seen yet
+    uint64_t asked_ns = 0;  // 0: never
+    uint64_t seen_ns = 0;   // when it was last answered
     uint32_t unanswered = 0;
+    bool doubted = false;  // somebody else claims the address
   };
 
   Result<IpAddress> next_hop(const IpAddress& destination);
+  std::optional<uint32_t> free_entry();
+  void forget(uint32_t entry);
   void tick_kernel(Entry& entry, uint64_t now_ns);
   void tick_own(Entry& entry, uint64_t now_ns, const Send& send);
 
   const LocalIdentity local_;
   const std::optional<LocalAddress> v4_;
   const std::optional<LocalAddress> v6_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::optional<RouteSocket> kernel_;
   std::unique_ptr<std::array<Entry, kMaxEntries>> storage_;
   Entry* const entries_;
-  std::atomic<uint32_t> count_{0};
+  std::map<IpAddress, uint32_t> by_ip_;
+  std::vector<uint32_t> free_;
 };
 
 }  // namespace mercury::ethdev

@@ -46,7 +46,7 @@ TEST_P(Calls, NamesAreThoseOfTheConnection) {
   EXPECT_EQ(peer_of(ends.client.get()), listener);
   EXPECT_EQ(name_of(ends.server.get()), listener);
   EXPECT_EQ(name_of(ends.client.get()), peer_of(ends.server.get()));
-  EXPECT_TRUE(sockets::is_loopback(name_of(ends.client.get()).ip));
+  EXPECT_TRUE(is_loopback(name_of(ends.client.get()).ip));
   EXPECT_NE(name_of(ends.client.get()).port, 0);
   sockaddr_storage storage{};
   socklen_t length = 3;  // as the kernel: cut, and how long it is

@@ -269,17 +269,128 @@ TEST_F(NeighboursTest, KeepsOnlyWhatWasAskedFor) {
   EXPECT_EQ(*table_.resolve(host(3).v4), *entry + 1);
 }
 
-TEST_F(NeighboursTest, IsBounded) {
+IpAddress many(uint32_t number) {
+  IpAddress ip = host(1).v6;
+  ip.bytes[13] = 1;
+  ip.bytes[14] = uint8_t(number >> 8);
+  ip.bytes[15] = uint8_t(number);
+  return ip;
+}
+
+// However many hosts have come and gone, there is room for the next.
+TEST_F(NeighboursTest, WhatNobodyHoldsGivesWay) {
+  const auto held = table_.resolve(host(2).v4);
+  ASSERT_TRUE(held);
+  table_.learn({host(2).v4, host(2).mac}, kMs);
+  for (uint32_t i = 0; i < 3 * Neighbours::kMaxEntries; ++i) {
+    const auto entry = table_.resolve(many(i));
+    ASSERT_TRUE(entry) << i;
+    ASSERT_NE(*entry, *held);
+    EXPECT_EQ(table_.mac(*entry), 0U) << "of the one before it";
+    if (i % 2 == 0) table_.learn({many(i), host(9).mac}, kMs);
+    table_.release(*entry);
+  }
+  EXPECT_EQ(table_.size(), Neighbours::kMaxEntries);
+  EXPECT_EQ(table_.mac(*held), host(2).mac.packed());
+  EXPECT_EQ(*table_.resolve(host(2).v4), *held);
+}
+
+TEST_F(NeighboursTest, WhatPathsHoldIsBoundedAndStays) {
+  std::vector<uint32_t> entries;
   for (uint32_t i = 0; i < Neighbours::kMaxEntries; ++i) {
-    IpAddress ip = host(1).v6;
-    ip.bytes[14] = uint8_t(i >> 8);
-    ip.bytes[13] = 1;
-    ip.bytes[15] = uint8_t(i);
-    ASSERT_TRUE(table_.resolve(ip));
+    const auto entry = table_.resolve(many(i));
+    ASSERT_TRUE(entry);
+    entries.push_back(*entry);
   }
   const auto refused = table_.resolve(host(2).v6);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::kLimit);
+  table_.release(entries[77]);
+  const auto next = table_.resolve(host(2).v6);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(*next, entries[77]);
+}
+
+// Two paths to one neighbour: the first that closes takes nothing from the other.
+TEST_F(NeighboursTest, AnEntryStaysUntilTheLastHolderHasGone) {
+  const auto first = table_.resolve(host(2).v4);
+  const auto second = table_.resolve(host(2).v4);
+  ASSERT_EQ(*first, *second);
+  table_.learn({host(2).v4, host(2).mac}, kMs);
+  table_.release(*first);
+  for (uint64_t now = 1000 * kMs; now < 120'000 * kMs; now += 1000 * kMs) {
+    if (asked(now) > 0) table_.learn({host(2).v4, host(2).mac}, now);
+  }
+  EXPECT_EQ(table_.mac(*second), host(2).mac.packed());
+  table_.release(*second);
+  EXPECT_EQ(asked(121'000 * kMs), 0U);  // nobody wants to know
+  EXPECT_EQ(asked(140'000 * kMs), 0U);
+  EXPECT_EQ(table_.size(), 1U);
+  EXPECT_EQ(asked(190'000 * kMs), 0U);
+  EXPECT_EQ(table_.size(), 0U);
+}
+
+// Everybody on the link can say that an address is his.
+TEST_F(NeighboursTest, AClaimThatContradictsIsCheckedWithTheKnownNeighbour) {
+  const auto entry = table_.resolve(host(2).v4);
+  asked(1000 * kMs);
+  table_.learn({host(2).v4, host(2).mac}, 1001 * kMs);
+  const LocalIdentity known = host(2);
+  uint64_t now = 1100 * kMs;
+  for (int i = 0; i < 100; ++i, now += 10 * kMs) {
+    table_.learn({host(2).v4, host(9).mac}, now);
+    EXPECT_EQ(table_.mac(*entry), host(2).mac.packed());
+    if (asked(now) == 0) continue;
+    EXPECT_TRUE(
+        std::ranges::equal(std::span(last_).first(6), std::as_bytes(std::span(known.mac.bytes))))
+        << "the known one alone is asked";
+    table_.learn({host(2).v4, host(9).mac}, now);  // the thief is faster
+    table_.learn({host(2).v4, host(2).mac}, now);
+  }
+  EXPECT_EQ(table_.mac(*entry), host(2).mac.packed());
+}
+
+TEST_F(NeighboursTest, AClaimIsCheckedNoMoreOftenThanAnUnansweredQuestion) {
+  const auto entry = table_.resolve(host(2).v4);
+  asked(1000 * kMs);
+  table_.learn({host(2).v4, host(2).mac}, 1001 * kMs);
+  uint32_t probes = 0;
+  for (uint64_t now = 1100 * kMs; now < 2100 * kMs; now += 10 * kMs) {
+    table_.learn({host(2).v4, host(9).mac}, now);
+    const uint32_t asked_now = asked(now);
+    probes += asked_now;
+    if (asked_now > 0) table_.learn({host(2).v4, host(2).mac}, now);
+  }
+  EXPECT_GT(probes, 5U);
+  EXPECT_LE(probes, 21U);
+  EXPECT_NE(table_.mac(*entry), 0U);
+}
+
+// A host that has another card says so, and the old one does not answer any more.
+TEST_F(NeighboursTest, AHostThatMovedIsFoundOnceItsOldPlaceIsSilent) {
+  const auto entry = table_.resolve(host(2).v4);
+  asked(1000 * kMs);
+  table_.learn({host(2).v4, host(2).mac}, 1001 * kMs);
+  uint64_t now = 1100 * kMs;
+  table_.learn({host(2).v4, host(3).mac}, now);
+  while (table_.mac(*entry) != 0 && now < 10'000 * kMs) asked(now += 10 * kMs);
+  EXPECT_LE(now, 1500 * kMs) << "sooner than it would be asked anyway";
+  EXPECT_EQ(last_[0], std::byte{0xff}) << "now everybody is asked";
+  table_.learn({host(2).v4, host(3).mac}, now);
+  EXPECT_EQ(table_.mac(*entry), host(3).mac.packed());
+}
+
+TEST_F(NeighboursTest, WhatNobodyAskedForChangesNothing) {
+  const auto entry = table_.resolve(host(2).v4);
+  asked(1000 * kMs);
+  table_.learn({host(2).v4, host(2).mac}, 1001 * kMs);
+  // It says again and again that all is well, in the name of a host that has gone.
+  for (uint64_t now = 1100 * kMs; now < 6000 * kMs; now += 100 * kMs) {
+    table_.learn({host(2).v4, host(2).mac}, now);
+    EXPECT_EQ(asked(now), 0U);
+  }
+  EXPECT_EQ(asked(6010 * kMs), 1U) << "five seconds after the last answer";
+  EXPECT_NE(table_.mac(*entry), 0U);
 }
 
 }  // namespace

@@ -129,6 +129,45 @@ TEST_F(RingPort, ResolvesNeighboursAndCarriesBothFamilies) {
   EXPECT_EQ(b_->count(Counter::kDropBadIp), 0u);
 }
 
+// Whoever sends a frame gets his answer where it came from, whatever address he wrote into it:
+// nobody is asked who has that, and nothing is kept of him.
+TEST_F(RingPort, AnAnswerGoesBackTheWayThatTheFrameCame) {
+  open(1, 1);
+  EthdevPort& port = *a_->ports[0];
+  EthdevPort& other = *b_->ports[0];
+  for (const Endpoint& to : {b_->v4(), b_->v6()}) {
+    EXPECT_TRUE(send(port, ready_path(port, to), "question"));
+    now_ += kMs;
+    port.tx_flush(now_);
+    RxFrame burst[64];
+    uint32_t count = 0;
+    while ((count = other.rx_burst(burst, now_)) == 0) {
+    }
+    const RxFrame question = burst[count - 1];
+    const ReturnWay way = other.return_way(question);
+    EXPECT_EQ(way.opaque, a_->device->local().mac.packed());
+    other.rx_release();
+    for (uint32_t i = 0; i < 2 * Neighbours::kMaxEntries; ++i) {  // of which none is a neighbour
+      Endpoint stranger = question.source;
+      stranger.ip.bytes[14] = static_cast<uint8_t>(i >> 8);
+      stranger.ip.bytes[15] = static_cast<uint8_t>(i);
+      if (stranger.ip == to.ip) continue;
+      const auto path = other.open_answer_path(stranger, way);
+      ASSERT_TRUE(path) << path.error().message;
+      other.close_path(*path);
+    }
+    const auto answer = other.open_answer_path(question.source, way);
+    ASSERT_TRUE(answer);
+    EXPECT_TRUE(other.path_ready(*answer));
+    seen_.clear();
+    EXPECT_TRUE(send(other, *answer, "answer"));
+    other.close_path(*answer);
+    for (int i = 0; i < 3; ++i) pass();
+    EXPECT_EQ(seen_, std::vector<std::string>{"answer"});
+    EXPECT_EQ(b_->count(Counter::kDropNeighbor), 0U);
+  }
+}
+
 TEST_F(RingPort, DropsToAnUnresolvedNeighbourUnderItsCounter) {
   open(1, 1);
   EthdevPort& port = *a_->ports[0];

@@ -1,0 +1,111 @@
+// Coordinator: the invitations that it sends to other hosts' daemons, to be servers of the job. A
+// member chooses their addresses, so their number, their pace and, of strangers' jobs, the networks
+// are bounded.
+#include <algorithm>
+
+#include "shim/job/coordinator.h"
+
+namespace mercury {
+namespace {
+
+// Between attempts to reach a host that is not up yet. Each failure in a row doubles the wait.
+constexpr uint64_t kRetryNs = 500'000'000;
+constexpr uint32_t kMostDoublings = 4;
+
+// Of invitations that nobody has answered. Where hosts answer, a round trip makes room for more.
+constexpr uint32_t kMostOfOpenJobs = 32;  // some 70 HELLOs a second in all
+constexpr uint32_t kMostOfOpenJob = 8;
+constexpr uint32_t kMostOfOthers = 256;  // a quarter of the sessions that an engine has by default
+constexpr uint32_t kMostOfOther = 64;
+
+}  // namespace
+
+void Coordinator::invite_servers(uint64_t now_ns) {
+  if (!context_.policy.serve || shape_->rendezvous.size() != shape_->servers) return;
+  const std::vector<Endpoint>& here = context_.host.lanes;
+  for (uint16_t rank = 1; rank < shape_->servers; ++rank) {
+    const Endpoint& address = shape_->rendezvous[rank];
+    if (std::find(here.begin(), here.end(), address) != here.end()) continue;
+    if (open_ && !context_.may_invite(address.ip)) continue;  // a program there may still join
+    Invitation invitation;
+    invitation.rank = rank;
+    invitation.address = address;
+    invitation.retry_ns = now_ns;
+    invitations_.push_back(invitation);
+  }
+  invite_due(now_ns);
+}
+
+bool Coordinator::may_invite() const {
+  if (!open_) return unanswered_ < kMostOfOther && context_.unanswered.others < kMostOfOthers;
+  return unanswered_ < kMostOfOpenJob && context_.unanswered.open < kMostOfOpenJobs &&
+         context_.has_room_for_open_job(LaneId(0));
+}
+
+bool Coordinator::invite_due(uint64_t now_ns) {
+  bool invited = false;
+  for (Invitation& invitation : invitations_) {
+    if (!may_invite()) break;
+    if (invitation.retry_ns > now_ns) continue;
+    invite(invitation);
+    invited = true;
+  }
+  return invited;
+}
+
+void Coordinator::invite(Invitation& invitation) {
+  wire::Hello hello;
+  hello.kind = wire::SessionKind::kControl;
+  hello.role = static_cast<uint8_t>(Role::kServer);
+  hello.rank = invitation.rank;
+  hello.job = job_;
+  invitation.retry_ns = kNever;
+  invitation.unanswered = true;
+  ++unanswered_;
+  ++unanswered_of_host();
+  invitation.link = context_.links.connect(Link::Owner::kCoordinator, number_, LaneId(0), kNoJob,
+                                           invitation.address, hello, key_, open_);
+}
+
+void Coordinator::answered(Invitation& invitation) {
+  if (!std::exchange(invitation.unanswered, false)) return;
+  --unanswered_;
+  --unanswered_of_host();
+}
+
+void Coordinator::on_opened(LinkId link) {
+  Invitation* invitation = invitation_of(link);
+  if (!invitation) return;
+  answered(*invitation);
+  context_.links.send(
+      link, message::Invite{invitation->rank, shape_->workers, shape_->servers, shape_->terms});
+}
+
+void Coordinator::invite_again(Invitation& invitation, uint64_t now_ns) {
+  invitation.link = 0;
+  invitation.retry_ns = now_ns + (kRetryNs << std::min(invitation.failures++, kMostDoublings));
+}
+
+void Coordinator::invitation_closed(Invitation& invitation, const Error& why, uint64_t now_ns) {
+  answered(invitation);
+  invitation.link = 0;
+  if (why.code == Errc::kExists) return;  // a program there joins by itself
+  if (is_transient(why.code)) return invite_again(invitation, now_ns);  // that host is not up yet
+  // It may be this host's own doing: a route that it lacks.
+  fail(why.code,
+       "server 0 cannot have " +
+           describe(Role::kServer, invitation.rank, shape_->servers, invitation.address) + ": " +
+           why.message,
+       now_ns);
+}
+
+// Those that nobody has answered with a Join.
+void Coordinator::drop_invitations(const Error& why) {
+  for (Invitation& invitation : invitations_) {
+    answered(invitation);
+    if (!seat_of(invitation.link)) context_.links.drop(invitation.link, why);
+  }
+  invitations_.clear();
+}
+
+}  // namespace mercury

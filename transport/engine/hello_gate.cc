@@ -1,0 +1,86 @@
+#include "transport/engine/hello_gate.h"
+
+#include <sodium.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace mercury {
+namespace {
+
+constexpr uint64_t kEpochNs = 30'000'000'000;
+using ShortKey = std::array<unsigned char, crypto_shorthash_KEYBYTES>;
+
+ShortKey derive(uint64_t seed, unsigned char purpose) {
+  std::array<unsigned char, randombytes_SEEDBYTES> from{};
+  std::memcpy(from.data(), &seed, sizeof seed);
+  from.back() = purpose;  // session numbers have keys of the same seed with 0 here
+  ShortKey key{};
+  randombytes_buf_deterministic(key.data(), key.size(), from.data());
+  return key;
+}
+
+// Bytes one after another, for a hash.
+template <size_t kBytes>
+struct Message {
+  std::array<unsigned char, kBytes> bytes{};
+  size_t used = 0;
+  void add(const void* data, size_t count) noexcept {
+    std::memcpy(bytes.data() + used, data, count);
+    used += count;
+  }
+  uint64_t hash(const ShortKey& key) const noexcept {
+    uint64_t hash = 0;
+    crypto_shorthash(reinterpret_cast<unsigned char*>(&hash), bytes.data(), used, key.data());
+    return hash;
+  }
+};
+
+}  // namespace
+
+HelloHash::HelloHash(uint64_t seed) : key_(derive(seed, 1)) {}
+
+size_t HelloHash::operator()(const HelloKey& key) const noexcept {
+  Message<24> message;
+  message.add(key.remote.ip.bytes.data(), key.remote.ip.bytes.size());
+  message.add(&key.remote.port, sizeof key.remote.port);
+  message.add(&key.session, sizeof key.session);
+  return message.hash(key_);
+}
+
+HelloGate::HelloGate(uint64_t seed) : key_(derive(seed, 2)) {}
+
+bool HelloGate::may_refuse(uint64_t now_ns) noexcept {
+  constexpr uint64_t kSecondNs = 1'000'000'000;
+  const uint64_t paid_ns = std::max(refusals_paid_ns_, now_ns) + kSecondNs / kRefusals;
+  if (paid_ns > now_ns + kSecondNs) return false;
+  refusals_paid_ns_ = paid_ns;
+  return true;
+}
+
+uint64_t HelloGate::token_of(uint64_t epoch, const Endpoint& remote,
+                             const wire::Hello& hello) const noexcept {
+  Message<48> message;
+  message.add(&epoch, sizeof epoch);
+  message.add(remote.ip.bytes.data(), remote.ip.bytes.size());
+  message.add(&remote.port, sizeof remote.port);
+  message.add(&hello.session, sizeof hello.session);
+  message.add(hello.nonce.data(), hello.nonce.size());
+  const uint64_t token = message.hash(key_);
+  return token == 0 ? 1 : token;
+}
+
+uint64_t HelloGate::token(const Endpoint& remote, const wire::Hello& hello,
+                          uint64_t now_ns) const noexcept {
+  return token_of(now_ns / kEpochNs, remote, hello);
+}
+
+bool HelloGate::accepts(uint64_t token, const Endpoint& remote, const wire::Hello& hello,
+                        uint64_t now_ns) const noexcept {
+  if (token == 0) return false;  // most have none
+  const uint64_t epoch = now_ns / kEpochNs;
+  return token == token_of(epoch, remote, hello) ||
+         (epoch > 0 && token == token_of(epoch - 1, remote, hello));
+}
+
+}  // namespace mercury

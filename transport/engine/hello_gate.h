@@ -1,0 +1,73 @@
+// What stands between a HELLO and any state of it: anybody can send one, from any address that he
+// writes into it.
+//
+// While few wait for the control plane's word each is taken at once. When more do, whoever asks is
+// told a token, and says his HELLO again with it: that he hears what is sent to his address costs
+// him a round trip, and this engine nothing that it has to keep. A token is a keyed hash of
+// address, number and nonce, and good for a minute at most.
+//
+// Paper: RFC 9000 section 8.1 (address validation by Retry).
+// Owner/thread: one engine.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "transport/base/endpoint.h"
+#include "transport/wire/hello.h"
+
+namespace mercury {
+
+// Whose HELLO it is: he chooses the number, and can choose many.
+struct HelloKey {
+  Endpoint remote;
+  uint32_t session = 0;
+  friend bool operator==(const HelloKey&, const HelloKey&) = default;
+};
+
+// Of hash tables: nobody outside finds two keys that meet in one bucket.
+class HelloHash {
+ public:
+  explicit HelloHash(uint64_t seed);  // random
+  size_t operator()(const HelloKey& key) const noexcept;
+
+ private:
+  std::array<unsigned char, 16> key_;
+};
+
+class HelloGate {
+ public:
+  // HELLOs that a pass of the engine reads, half of the frames that it receives at most: a flood
+  // leaves the rest of its time to others. The sender of one that is dropped repeats it.
+  static constexpr uint32_t kPerPass = 16;
+  // That wait for the control plane's word before tokens are asked for.
+  static constexpr size_t kWithoutToken = 64;
+
+  // Refusals in a second, and at once: all workers of a large job may be early at the same time.
+  static constexpr uint64_t kRefusals = 256;
+
+  explicit HelloGate(uint64_t seed);  // random
+
+  void begin_pass() noexcept { left_ = kPerPass; }
+  bool take() noexcept { return left_ > 0 && left_-- > 0; }
+
+  // Whether one more refusal may be said: strangers choose to whom they go.
+  bool may_refuse(uint64_t now_ns) noexcept;
+
+  // Never 0.
+  uint64_t token(const Endpoint& remote, const wire::Hello& hello, uint64_t now_ns) const noexcept;
+  bool accepts(uint64_t token, const Endpoint& remote, const wire::Hello& hello,
+               uint64_t now_ns) const noexcept;
+
+ private:
+  uint64_t token_of(uint64_t epoch, const Endpoint& remote,
+                    const wire::Hello& hello) const noexcept;
+
+  std::array<unsigned char, 16> key_;
+  uint32_t left_ = kPerPass;
+  uint64_t refusals_paid_ns_ = 0;  // each takes its part of a second; at most one ahead of now
+};
+
+}  // namespace mercury
