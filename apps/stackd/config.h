@@ -63,6 +63,7 @@ struct StackdConfig {
   bool open_jobs = true;
   uint64_t max_jobs = 64;
   uint64_t max_tensors = 65536;
+  uint64_t max_weight = 1;
   uint64_t leave_grace_ns = 5'000'000'000;
   uint64_t job_memory_bytes = 0;  // memory_limits.h
   uint64_t total_memory_bytes = 0;
@@ -91,6 +92,7 @@ struct StackdConfig {
     std::string name;
     std::string secret;
     uint64_t memory_bytes = 0;
+    uint64_t weight = 0;  // 0: as programs ask, up to max_weight
   };
   std::vector<JobSection> jobs;
 

@@ -83,9 +83,9 @@ class TenantsLab {
     }
   };
 
-  // A server, which is host 0.
-  TenantsLab(const LaneConfig& lane, const sim::LinkConfig& link)
-      : lane_(lane), cluster(config(link)) {
+  // A server, which is host 0. `policy` is all hosts', but that no other one serves.
+  TenantsLab(const LaneConfig& lane, const sim::LinkConfig& link, const JobPolicy& policy = {})
+      : lane_(lane), policy_(policy), cluster(config(link)) {
     cluster.after_round = [this](uint32_t) {
       for (auto& tenant : tenants_) attend(*tenant);
       return true;
@@ -96,6 +96,7 @@ class TenantsLab {
   uint32_t add_host(bool serve = false) {
     sim::VirtualHostConfig host;
     host.host.lane = lane_;
+    host.host.policy = policy_;
     host.host.policy.serve = serve;
     const uint32_t index = cluster.add_host(host, [this](std::unique_ptr<sim::SimPort> port) {
       auto made = std::make_unique<MeanPort>(std::move(port));
@@ -190,6 +191,7 @@ class TenantsLab {
   }
 
   const LaneConfig lane_;
+  const JobPolicy policy_;
   std::vector<MeanPort*> ports_;  // by host
   std::vector<std::unique_ptr<Tenant>> tenants_;
 

@@ -21,9 +21,16 @@ std::vector<TensorDeclaration> tensors(uint32_t count, uint64_t numel) {
   return all;
 }
 
+sim::LinkConfig ten_gigabits() {
+  sim::LinkConfig link;
+  link.bytes_per_second = 1'250'000'000;
+  link.delay_ns = 5'000;
+  return link;
+}
+
 // A server, an innocent job of two workers, and the strangers' job, of many tensors of one element.
 struct Neighbours {
-  Neighbours() : lab(lane(), link()) {
+  Neighbours() : lab(lane(), ten_gigabits()) {
     innocent = lab.open("innocent", {}, {lab.add_host(), lab.add_host()}, tensors(1, 100'000));
     for (uint32_t i = 0; i < kStrangers; ++i) strangers.push_back(lab.add_host());
     neighbour = lab.open("neighbour", {}, strangers, tensors(kSmallTensors, 1));
@@ -32,12 +39,6 @@ struct Neighbours {
     LaneConfig lane = ClusterConfig::small_lane();
     lane.engine.max_in_flight_packets = kRecords;
     return lane;
-  }
-  static sim::LinkConfig link() {
-    sim::LinkConfig link;
-    link.bytes_per_second = 1'250'000'000;
-    link.delay_ns = 5'000;
-    return link;
   }
   // Rounds of the innocent in a tenth of a second, after the neighbour has opened its windows and
   // pushed all it has once more.
@@ -70,6 +71,35 @@ TEST(Tenants, WhoAcknowledgesOnlyTheOldestPacketHoldsUpItself) {
       << "it holds its part";
   EXPECT_GT(beside_honest, 50U);
   EXPECT_GE(beside_mean, beside_honest * 9 / 10);
+}
+
+// How many rounds a job that asks for a weight of 1,000 does for each of one that asks for 1, on
+// the same hosts, and so on the same links both ways.
+double rounds_for_each(const JobPolicy& policy) {
+  TenantsLab lab(ClusterConfig::small_lane(), ten_gigabits(), policy);
+  const std::vector<uint32_t> hosts{lab.add_host(), lab.add_host()};
+  JobTerms greedy;
+  greedy.weight = kMostWeight;
+  TenantsLab::Tenant* const heavy = lab.open("greedy", greedy, hosts, tensors(1, 100'000));
+  TenantsLab::Tenant* const light = lab.open("modest", {}, hosts, tensors(1, 100'000));
+  if (heavy == nullptr || light == nullptr) return 0;
+  lab.go_on(*heavy);
+  lab.go_on(*light);
+  lab.run_for(400 * kMs);
+  EXPECT_GT(light->rounds, 0U);
+  return static_cast<double>(heavy->rounds) / static_cast<double>(std::max(light->rounds, 1UL));
+}
+
+TEST(Tenants, AWeightIsTheHostsToGive) {
+  JobPolicy policy;
+  EXPECT_GT(rounds_for_each(policy), 1.5) << "without a limit it has what it asks for";
+  policy.max_weight = 1;
+  EXPECT_NEAR(rounds_for_each(policy), 1.0, 0.03);
+  KnownJob greedy;
+  greedy.name = "greedy";
+  greedy.fixed_weight = 2;
+  policy.known = {greedy};
+  EXPECT_NEAR(rounds_for_each(policy), 2.0, 0.1);
 }
 
 }  // namespace
