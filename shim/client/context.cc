@@ -49,7 +49,9 @@ Context::Context(std::unique_ptr<Backend> backend, mercury_mode mode, UniqueFd i
       memory_(*backend_),
       interrupt_(std::move(interrupt)),
       operations_(std::move(operations)),
-      spin_budget_(longest_spin()) {}
+      spin_budget_(longest_spin()) {
+  backend_->watch(operations_.held());
+}
 
 Result<std::unique_ptr<Context>> Context::create(std::unique_ptr<Backend> backend,
                                                  mercury_mode mode) {
