@@ -73,6 +73,7 @@ struct StackdConfig {
   std::string socket_group;
   uint64_t max_programs = 256;
   uint64_t program_memory_bytes = 16ULL * 1024 * 1024 * 1024;
+  uint64_t programs_memory_bytes = 0;  // memory_limits.h
   // [sockets]
   bool sockets_serve = true;
   std::string sockets_socket;  // sockets_path()

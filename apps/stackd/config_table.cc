@@ -117,6 +117,8 @@ const ConfigRow kRows[] = {
      "programs at a time"},
     {"attach", "program_memory", &C::program_memory_bytes, Unit::kBytes, kMi, kAny, nullptr,
      "memory that one program may share"},
+    {"attach", "total_memory", &C::programs_memory_bytes, Unit::kBytes, 0, kAny, nullptr,
+     "memory that all programs together may share; 0 = half of the host's"},
     {"sockets", "serve", &C::sockets_serve, Unit::kNone, 0, 0, nullptr,
      "carry stream sockets of programs that mercury-run starts"},
     {"sockets", "socket", &C::sockets_socket, Unit::kNone, 0, 0, nullptr,

@@ -1,4 +1,8 @@
-// What programs have of a daemon besides sums: how long they wait for one that stands still.
+// What programs have of a daemon besides sums: how long they wait for one that stands still, and
+// who has the memory that they share with it.
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <thread>
 #include <vector>
@@ -80,6 +84,43 @@ TEST(RealDaemon, ThatStandsStillIsLostToItsProgramsInTimeAndServesThemAgainAfter
   EXPECT_EQ(other, kept);
   mercury_job_close(next);
   mercury_detach(again);
+}
+
+TEST(RealDaemon, LimitsWhatAllProgramsShare) {
+  StackDaemon daemon(fresh_address(), "program_memory = \"16MiB\"\ntotal_memory = \"20MiB\"\n");
+  mercury_context* first = attach_daemon(daemon.socket());
+  mercury_context* second = attach_daemon(daemon.socket());
+  void *most = nullptr, *memory = nullptr;
+  EXPECT_EQ(mercury_alloc(first, 15U << 20, &most), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_alloc(second, 15U << 20, &memory), -ENOSPC);
+  EXPECT_TRUE(said({"for all programs (attach.total_memory)"}));
+  EXPECT_EQ(mercury_alloc(first, 15U << 20, &memory), -ENOSPC);
+  EXPECT_TRUE(said({"(attach.program_memory)"}));
+  EXPECT_EQ(mercury_free(first, most), 0);
+  EXPECT_EQ(mercury_alloc(second, 15U << 20, &memory), 0) << mercury_last_error();
+  mercury_detach(first);
+  mercury_detach(second);
+}
+
+// Nobody has touched them: the program that declares them has, and not the daemon.
+TEST(RealDaemon, FindsThePagesOfDeclaredTensorsInPlace) {
+  constexpr size_t kBytes = size_t{8} << 20;
+  RealJob::Options options;
+  options.workers = options.servers = 1;
+  RealJob job(Engines::kDaemon, options);
+  void* memory = nullptr;
+  ASSERT_EQ(mercury_alloc(job.context(0), 2 * kBytes, &memory), 0) << mercury_last_error();
+  const auto pages = [&](size_t offset) {
+    std::vector<unsigned char> there(kBytes / 4096);
+    EXPECT_EQ(::mincore(static_cast<std::byte*>(memory) + offset, kBytes, there.data()), 0);
+    return std::count_if(there.begin(), there.end(), [](unsigned char c) { return (c & 1) != 0; });
+  };
+  static_cast<float*>(memory)[1] = 7;
+  EXPECT_EQ(pages(0), 1);
+  ASSERT_EQ(declare_at(job.job(0), 1, memory, kBytes / 4), 0) << mercury_last_error();
+  EXPECT_EQ(pages(0), static_cast<long>(kBytes / 4096));
+  EXPECT_EQ(pages(kBytes), 0) << "what is not declared";
+  EXPECT_EQ(static_cast<float*>(memory)[1], 7);
 }
 
 }  // namespace
