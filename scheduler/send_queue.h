@@ -22,7 +22,7 @@ class SendQueue {
     uint32_t reserved_ranges = 8192;
     // Lost chunks that may wait for a range node before this allocates: as many as packets may be
     // in flight, since each is lost once and those that follow while nothing comes through are few.
-    uint32_t most_lost = 65536;
+    uint32_t most_lost = 131'072;
   };
 
   explicit SendQueue(const Limits& limits) : limits_(limits), scheduler_(limits.scheduler) {

@@ -41,8 +41,9 @@ LaneConfig lane_config(const TrainingClusterConfig& config) {
   const uint32_t sessions = std::min(60'000U, 2 * peers * (config.jobs + 1) + 16);
   const uint64_t window_packets = config.window_bytes / (config.mtu_bytes - 200) + 2;
   lane.engine.max_sessions = sessions;
+  // Twice: a job has a half at most.
   lane.engine.max_in_flight_packets = static_cast<uint32_t>(std::min<uint64_t>(
-      uint64_t{peers} * config.jobs * (window_packets + kSentBlockRecords) + 4096, 1 << 24));
+      2 * (uint64_t{peers} * config.jobs * (window_packets + kSentBlockRecords) + 4096), 1 << 24));
   lane.engine.session.window_bytes = config.window_bytes;
   lane.engine.incast_queue_bytes = config.incast_queue_bytes;
   lane.exchange.sends.scheduler = {config.jobs + 1, sessions, 1 << 18, 65536, config.turns};

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <string>
 
+#include "apps/stackd/memory_limits.h"
 #include "shim/channel/seqpacket.h"
 
 namespace mercury {
@@ -73,7 +74,8 @@ void AttachServer::add(UniqueFd socket) {
   auto connection = std::make_unique<Connection>(io_);
   connection->socket.assign(socket.release());
   connection->program = std::make_shared<Program>(
-      id, host_, config_.program_memory_bytes,
+      id, host_,
+      Program::MemoryLimit{config_.program_memory_bytes, [this] { return memory_left(); }},
       [this, id](const attach::ReplyMessage& message, std::span<const int> descriptors) {
         send(id, message, descriptors);
       });
@@ -81,6 +83,11 @@ void AttachServer::add(UniqueFd socket) {
   spdlog::debug("program {} attached", id);
   watch_process(id);
   read(id);
+}
+
+uint64_t AttachServer::memory_left() const {
+  const uint64_t all = memory_limits(config_, physical_memory_bytes()).programs_bytes;
+  return all - std::min(all, held().shared_bytes);
 }
 
 // A child that the program forked holds its connection open: peers would wait for a dead program

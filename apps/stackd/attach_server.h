@@ -66,6 +66,7 @@ class AttachServer {
 
   AttachServer(boost::asio::io_context& io, const StackdConfig& config, Host& host, Hooks hooks);
   void add(UniqueFd socket);
+  uint64_t memory_left() const;  // of attach.total_memory
   void refuse(UniqueFd socket);
   void answer_refused(int socket) const;
   void watch_process(ClientId id);

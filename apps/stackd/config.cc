@@ -15,6 +15,7 @@
 
 #include "apps/stackd/config_table.h"
 #include "apps/stackd/port_kinds.h"
+#include "scheduler/terms/job_terms.h"
 #include "shim/socket/request.h"
 #include "transport/base/environment.h"
 #include "transport/base/job_name.h"
@@ -175,6 +176,16 @@ Status set_node(StackdConfig& config, const ConfigRow& row, const toml::node& no
   return wrong(where, row, row.secret ? kHidden : describe(node));
 }
 
+Status set_weight(StackdConfig::JobSection& job, const toml::node& node, const std::string& where) {
+  const auto weight = node.value_exact<int64_t>();
+  if (!weight || *weight < 1 || *weight > static_cast<int64_t>(kMostWeight)) {
+    return Error(Errc::kConfig, where + ": expected a number from 1 to " +
+                                    std::to_string(kMostWeight) + ", got " + describe(node));
+  }
+  job.weight = static_cast<uint64_t>(*weight);
+  return {};
+}
+
 Status add_job(StackdConfig& config, const toml::table& table, const std::string& file) {
   StackdConfig::JobSection job;
   const auto at = [&file](const toml::node& node) {
@@ -191,9 +202,14 @@ Status add_job(StackdConfig& config, const toml::table& table, const std::string
       job.memory_bytes = *memory;
       continue;
     }
+    if (key == "weight") {
+      if (Status set = set_weight(job, node, where); !set) return set;
+      continue;
+    }
     if (key != "name" && key != "secret" && key != "secret_file" && key != "memory") {
-      return Error(Errc::kConfig,
-                   where + ": unknown key; a [[job]] has name, secret, secret_file, memory");
+      return Error(
+          Errc::kConfig,
+          where + ": unknown key; a [[job]] has name, secret, secret_file, memory, weight");
     }
     if (!node.is_string()) {  // what it is instead may be a secret
       return Error(Errc::kConfig, where + ": expected a string");
@@ -487,6 +503,7 @@ std::string print_config(const StackdConfig& config, bool with_secrets) {
     out << "\n[[job]]\nname = " << quoted(job.name)
         << "\nsecret = " << quoted(with_secrets || job.secret.empty() ? job.secret : kHidden)
         << "\nmemory = \"" << print_quantity(job.memory_bytes, Unit::kBytes) << "\"\n";
+    if (job.weight != 0) out << "weight = " << job.weight << "\n";
   }
   return out.str();
 }

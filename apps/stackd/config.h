@@ -64,6 +64,7 @@ struct StackdConfig {
   std::vector<IpPrefix> job_networks = private_networks();
   uint64_t max_jobs = 64;
   uint64_t max_tensors = 65536;
+  uint64_t max_weight = 1;
   uint64_t leave_grace_ns = 5'000'000'000;
   uint64_t job_memory_bytes = 0;  // memory_limits.h
   uint64_t total_memory_bytes = 0;
@@ -73,6 +74,7 @@ struct StackdConfig {
   std::string socket_group;
   uint64_t max_programs = 256;
   uint64_t program_memory_bytes = 16ULL * 1024 * 1024 * 1024;
+  uint64_t programs_memory_bytes = 0;  // memory_limits.h
   // [sockets]
   bool sockets_serve = true;
   std::string sockets_socket;  // sockets_path()
@@ -93,6 +95,7 @@ struct StackdConfig {
     std::string name;
     std::string secret;
     uint64_t memory_bytes = 0;
+    uint64_t weight = 0;  // 0: as programs ask, up to max_weight
   };
   std::vector<JobSection> jobs;
   std::string sockets_file_secret;  // what sockets_secret_file holds

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "apps/stackd/port_kinds.h"
+#include "scheduler/terms/job_terms.h"
 #include "shim/channel/attach.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/quantity.h"
@@ -99,6 +100,9 @@ const ConfigRow kRows[] = {
     {"jobs", "max_jobs", &C::max_jobs, Unit::kNone, 1, 1024, nullptr, "jobs at a time"},
     {"jobs", "max_tensors", &C::max_tensors, Unit::kNone, 1, 1 << 20, nullptr,
      "tensors of one job"},
+    {"jobs", "max_weight", &C::max_weight, Unit::kNone, 1, kMostWeight, nullptr,
+     "largest share among jobs on this host's links that programs may ask for; a [[job]] may have "
+     "its own weight"},
     {"jobs", "leave_grace", &C::leave_grace_ns, Unit::kNanoseconds, 0, 600 * kS, nullptr,
      "how long nothing moves at a worker that was told of one that has left with rounds missing, "
      "until it gives up the rest (0: never); with an older server, after any left (0: at once)"},
@@ -115,6 +119,8 @@ const ConfigRow kRows[] = {
      "programs at a time"},
     {"attach", "program_memory", &C::program_memory_bytes, Unit::kBytes, kMi, kAny, nullptr,
      "memory that one program may share"},
+    {"attach", "total_memory", &C::programs_memory_bytes, Unit::kBytes, 0, kAny, nullptr,
+     "memory that all programs together may share; 0 = half of the host's"},
     {"sockets", "serve", &C::sockets_serve, Unit::kNone, 0, 0, nullptr,
      "carry stream sockets of programs that mercury-run starts"},
     {"sockets", "socket", &C::sockets_socket, Unit::kNone, 0, 0, nullptr,

@@ -45,13 +45,15 @@ HostConfig host_config(const StackdConfig& config) {
   host.policy.max_sessions = engine.max_sessions;
   host.policy.max_jobs = static_cast<uint32_t>(config.max_jobs);
   host.policy.max_tensors = static_cast<uint32_t>(config.max_tensors);
+  host.policy.max_weight = static_cast<uint32_t>(config.max_weight);
   host.policy.leave_grace_ns = config.leave_grace_ns;
   const MemoryLimits memory = memory_limits(config, physical_memory_bytes());
   host.policy.memory_limit_bytes = memory.job_bytes;
   host.policy.total_memory_bytes = memory.total_bytes;
   host.lane.exchange.sum_bytes = std::max<uint64_t>(1, memory.total_bytes / config.engines);
   for (const StackdConfig::JobSection& job : config.jobs) {
-    host.policy.known.push_back({job.name, job.secret, job.memory_bytes});
+    host.policy.known.push_back(
+        {job.name, job.secret, job.memory_bytes, static_cast<uint32_t>(job.weight)});
   }
   return host;
 }

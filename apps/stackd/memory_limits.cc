@@ -5,9 +5,11 @@
 namespace mercury {
 
 MemoryLimits memory_limits(const StackdConfig& config, uint64_t physical_bytes) {
-  MemoryLimits limits{config.job_memory_bytes, config.total_memory_bytes};
+  MemoryLimits limits{config.job_memory_bytes, config.total_memory_bytes,
+                      config.programs_memory_bytes};
   if (limits.job_bytes == 0) limits.job_bytes = physical_bytes / 4;
   if (limits.total_bytes == 0) limits.total_bytes = physical_bytes / 2;
+  if (limits.programs_bytes == 0) limits.programs_bytes = physical_bytes / 2;
   return limits;
 }
 

@@ -10,8 +10,8 @@
 
 namespace mercury {
 
-Program::Program(ClientId id, Host& host, uint64_t memory_limit_bytes, Send send)
-    : id_(id), host_(host), memory_limit_bytes_(memory_limit_bytes), send_(std::move(send)) {}
+Program::Program(ClientId id, Host& host, MemoryLimit limit, Send send)
+    : id_(id), host_(host), memory_limit_(std::move(limit)), send_(std::move(send)) {}
 
 void Program::reply(uint32_t sequence, attach::Reply body, std::span<const int> descriptors) {
   if (sequence != 0) --unanswered_;
@@ -104,11 +104,16 @@ void Program::add_region(uint32_t sequence, const attach::RegionAdd& request, Un
                  Status(Error(Errc::kLimit,
                               "a program may share " + std::to_string(kMostRegions) + " regions")));
   }
+  const uint64_t own_left = memory_limit_.bytes - shared_bytes_;
+  const uint64_t host_left = memory_limit_.host_has_left();
   Result<std::unique_ptr<Region>> region =
-      Region::adopt(std::move(memfd), request.bytes, memory_limit_bytes_ - shared_bytes_);
+      Region::adopt(std::move(memfd), request.bytes, std::min(own_left, host_left));
   if (!region) {
     Error error = region.error();
-    if (error.code == Errc::kLimit) error.message += " (attach.program_memory)";
+    if (error.code == Errc::kLimit) {
+      error.message += own_left <= host_left ? " (attach.program_memory)"
+                                             : " for all programs (attach.total_memory)";
+    }
     return reply(sequence, Status(std::move(error)));
   }
   shared_bytes_ += (*region)->bytes();

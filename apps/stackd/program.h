@@ -31,7 +31,13 @@ class Program : public std::enable_shared_from_this<Program> {
   static constexpr size_t kMostUnanswered = 256;
   static constexpr size_t kMostRegions = 256;
 
-  Program(ClientId id, Host& host, uint64_t memory_limit_bytes, Send send);
+  // Of the memory that it shares: at most, and what the host has left for it and for all others.
+  struct MemoryLimit {
+    uint64_t bytes = 0;
+    std::function<uint64_t()> host_has_left;
+  };
+
+  Program(ClientId id, Host& host, MemoryLimit limit, Send send);
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
@@ -72,7 +78,7 @@ class Program : public std::enable_shared_from_this<Program> {
 
   const ClientId id_;
   Host& host_;
-  const uint64_t memory_limit_bytes_;
+  const MemoryLimit memory_limit_;
   Send send_;
   bool greeted_ = false;
   bool gone_ = false;

@@ -46,6 +46,7 @@ struct JobTerms {
 constexpr uint64_t to_ns(uint32_t ms) noexcept { return uint64_t{ms} * 1'000'000; }
 
 inline constexpr uint32_t kMaxPolicyBytes = 255;
+inline constexpr uint32_t kMostWeight = 1000;
 
 enum class SaidBy : uint8_t {
   kMembers,  // all members say the same

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
@@ -60,6 +61,25 @@ Result<std::unique_ptr<Region>> Region::adopt(UniqueFd memfd, uint64_t bytes, ui
   Result<MappedMemory> memory = map(memfd.get(), bytes);
   if (!memory) return memory.error();
   return std::unique_ptr<Region>(new Region(std::move(*memory), UniqueFd()));
+}
+
+Status Region::populate(std::byte* data, uint64_t bytes) {
+  constexpr int kPopulateWrite = 23;  // since Linux 5.14; older headers do not name it
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t first = reinterpret_cast<uintptr_t>(data) / page * page;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes + page - 1) / page * page;
+  int failed = 0;
+  do {
+    failed = ::madvise(reinterpret_cast<void*>(first), end - first, kPopulateWrite);
+  } while (failed != 0 && errno == EINTR);
+  if (failed == 0) return {};
+  if (errno != EINVAL) {
+    return Error(Errc::kNoMemory, errno, "no memory for " + std::to_string(bytes) + " bytes");
+  }
+  for (uintptr_t at = first; at < end; at += page) {  // an older kernel
+    __atomic_fetch_or(reinterpret_cast<unsigned char*>(at), 0, __ATOMIC_RELAXED);
+  }
+  return {};
 }
 
 void Region::discard(uint64_t offset, uint64_t bytes) noexcept {

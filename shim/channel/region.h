@@ -34,6 +34,9 @@ class Region {
   // The creator's memfd, to be sent; -1 after drop_fd() and for an adopted region.
   int fd() const { return fd_.get(); }
   void drop_fd() { fd_.reset(); }
+  // Takes pages for all of a range of memory, and changes nothing that is in it: whoever touches
+  // memory first pays for it, and waits for it. kNoMemory.
+  static Status populate(std::byte* data, uint64_t bytes);
   // Gives the pages of a range (whole pages) back; they read as zeros again.
   void discard(uint64_t offset, uint64_t bytes) noexcept;
 

@@ -1,10 +1,14 @@
 // What the client library asks of the host behind it: a daemon on the other end of a socket, or an
 // engine on threads of this process. Cold path; operations go through the channels.
 //
+// A daemon that stands still for 10 s, while it is asked for something or operations are in flight,
+// counts as lost.
+//
 // Owner/thread: any thread may call, several at once; calls block until answered, so callers hold
 // no lock that a completion needs. When the host is lost every call fails with kDaemonLost at once.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -27,7 +31,8 @@ struct TensorSpec {
 
 // What everything fails with once the host has gone.
 inline Error lost_error() {
-  return Error(Errc::kDaemonLost, "mercury-stackd has gone; attach again when it is back");
+  return Error(Errc::kDaemonLost,
+               "mercury-stackd has gone, or stands still; attach again when it is back");
 }
 
 class Backend {
@@ -59,6 +64,8 @@ class Backend {
   // Tells the job's coordinator. The text has been checked.
   virtual Status set_policy(uint16_t slot, const std::string& policy) = 0;
 
+  // How many operations are in flight, from now on. For one that can stand still alone.
+  virtual void watch(std::shared_ptr<const std::atomic<uint32_t>>) {}
   // True once the host has gone; lost_fd() is readable from then on.
   virtual bool lost() const noexcept = 0;
   virtual int lost_fd() const noexcept = 0;

@@ -49,7 +49,9 @@ Context::Context(std::unique_ptr<Backend> backend, mercury_mode mode, UniqueFd i
       memory_(*backend_),
       interrupt_(std::move(interrupt)),
       operations_(std::move(operations)),
-      spin_budget_(longest_spin()) {}
+      spin_budget_(longest_spin()) {
+  backend_->watch(operations_.held());
+}
 
 Result<std::unique_ptr<Context>> Context::create(std::unique_ptr<Backend> backend,
                                                  mercury_mode mode) {
@@ -178,6 +180,15 @@ Result<Tensor> Context::place(const mercury_tensor_options& options) {
     }
     tensor.shadow = *shadow;
     where = memory_.pin(tensor.shadow, tensor.bytes, foreign);
+  }
+  // By the program that asks for it: else the daemon would take these pages, one by one, while it
+  // works for others.
+  if (!backend_->sees_program_memory()) {
+    if (Status populated = Region::populate(where->data, tensor.bytes); !populated) {
+      unplace(tensor);
+      return Error(populated.error().code, populated.error().sys_errno,
+                   tensor_name(TensorId(options.id)) + ": " + populated.error().message);
+    }
   }
   tensor.wire.region = where->region;
   tensor.wire.offset_bytes = where->offset_bytes;

@@ -28,6 +28,14 @@ using Clock = std::chrono::steady_clock;
 // A daemon that accepts but does not greet is stopped or not a daemon.
 constexpr time_t kGreetingSeconds = 5;
 
+// A daemon says nothing as long as nothing ends. Who waits asks it every second whether it still
+// runs, and after so many without a word it stands still: stopped, frozen, or stuck. As long as its
+// peers wait for it by default (session.peer_timeout).
+constexpr time_t kAskEverySeconds = 1;
+constexpr uint32_t kMostUnanswered = 10;
+// A job that no program has: the answer is that it does not exist.
+constexpr uint16_t kNoSlot = 0xffff;
+
 constexpr uint32_t kReductionsSince = 3;  // the minor version that knows all of element.h
 
 Error unexpected_reply() {
@@ -115,6 +123,10 @@ class DaemonBackend final : public Backend {
 
   std::string host_name() const { return "mercury-stackd " + version_; }
 
+  void watch(std::shared_ptr<const std::atomic<uint32_t>> operations) override {
+    const std::lock_guard lock(mutex_);
+    operations_ = std::move(operations);
+  }
   bool lost() const noexcept override { return lost_.load(std::memory_order_acquire); }
   int lost_fd() const noexcept override { return lost_fd_.get(); }
 
@@ -137,6 +149,8 @@ class DaemonBackend final : public Backend {
   }
   void read_replies();
   bool deliver(const attach::Packet& packet);
+  bool is_awaited();
+  void ask_whether_it_runs();
 
   UniqueFd socket_;
   UniqueFd lost_fd_;
@@ -150,7 +164,8 @@ class DaemonBackend final : public Backend {
   std::condition_variable answered_;
   uint32_t last_sequence_ = 0;
   std::map<uint32_t, Pending> pending_;
-  std::map<uint16_t, uint32_t> waits_;  // slot -> sequence of its one JOB_WAIT
+  std::map<uint16_t, uint32_t> waits_;                       // slot -> sequence of its one JOB_WAIT
+  std::shared_ptr<const std::atomic<uint32_t>> operations_;  // how many are in flight
 };
 
 Status DaemonBackend::greet() {
@@ -185,8 +200,11 @@ Status DaemonBackend::greet() {
     if (!memory) return memory.error();
     channels_.push_back(std::make_unique<ClientChannel>(*memory));
   }
-  const timeval for_ever{};
-  ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &for_ever, sizeof for_ever);
+  const timeval ask_every{kAskEverySeconds, 0};
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &ask_every, sizeof ask_every);
+  // A daemon that stands still takes no requests, and whoever waits to send one is not woken.
+  const timeval most{kAskEverySeconds * kMostUnanswered, 0};
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
   const SignalBlock blocked;
   Result<std::thread> reader = start_thread([this] { read_replies(); });
   if (!reader) return reader.error();
@@ -195,13 +213,31 @@ Status DaemonBackend::greet() {
   return {};
 }
 
+// Seconds are counted as they are waited for: those in which this process stands still itself, with
+// or without the daemon, are none.
 void DaemonBackend::read_replies() {
+  uint32_t unanswered = 0;
   for (;;) {
     Result<attach::Packet> packet = attach::receive_packet(socket_.get(), 0, attach::Wait::kYes);
-    if (packet && !packet->bytes.empty() && deliver(*packet)) continue;
-    if (!leaving_.load()) {
+    if (packet && !packet->bytes.empty() && deliver(*packet)) {
+      unanswered = 0;
+      continue;
+    }
+    const bool silent = !packet && packet.error().code == Errc::kAgain;
+    if (silent && unanswered == 0 && !is_awaited()) continue;
+    if (silent && unanswered <= kMostUnanswered) {
+      if (unanswered++ == 0) ask_whether_it_runs();
+      continue;
+    }
+    if (silent) {
+      log_line(MERCURY_LOG_WARNING, "mercury-stackd has not answered for " +
+                                        std::to_string(kMostUnanswered * kAskEverySeconds) +
+                                        " s: it stands still");
+    } else if (!leaving_.load()) {
       log_line(MERCURY_LOG_WARNING, "mercury-stackd has gone, or does not keep to the protocol");
     }
+    // When it goes on it lets go of this program, as of one that has died.
+    ::shutdown(socket_.get(), SHUT_RDWR);
     const std::lock_guard lock(mutex_);
     lost_.store(true, std::memory_order_release);
     ::eventfd_write(lost_fd_.get(), 1);
@@ -223,6 +259,25 @@ bool DaemonBackend::deliver(const attach::Packet& packet) {
   return true;
 }
 
+// Whether anybody would wait for ever for a daemon that stands still.
+bool DaemonBackend::is_awaited() {
+  const std::lock_guard lock(mutex_);
+  return !pending_.empty() || (operations_ && operations_->load(std::memory_order_relaxed) > 0);
+}
+
+// Daemons of all versions answer it at once. One that takes nothing more does not answer either.
+void DaemonBackend::ask_whether_it_runs() {
+  uint32_t sequence = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    do {
+      sequence = ++last_sequence_;
+    } while (sequence == 0 || pending_.count(sequence) != 0);
+  }
+  const auto bytes = attach::encode(attach::RequestMessage{sequence, attach::JobStatus{kNoSlot}});
+  (void)attach::send_packet(socket_.get(), bytes, {}, attach::Wait::kNo);
+}
+
 // A sequence number with its place in pending_.
 Result<uint32_t> DaemonBackend::reserve_locked() {
   if (lost()) return lost_error();
@@ -237,8 +292,9 @@ Result<uint32_t> DaemonBackend::reserve_locked() {
 void DaemonBackend::transmit(uint32_t sequence, attach::Request request,
                              std::span<const int> descriptors) {
   const auto bytes = attach::encode(attach::RequestMessage{sequence, std::move(request)});
-  const Status sent = attach::send_packet(socket_.get(), bytes, descriptors, attach::Wait::kYes);
+  Status sent = attach::send_packet(socket_.get(), bytes, descriptors, attach::Wait::kYes);
   if (sent.ok()) return;
+  if (sent.error().code == Errc::kAgain) sent = lost_error();
   const std::lock_guard lock(mutex_);
   if (const auto it = pending_.find(sequence); it != pending_.end() && !it->second.reply) {
     it->second.reply = attach::Failed{sent.error().code, sent.error().message};

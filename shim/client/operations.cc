@@ -29,7 +29,7 @@ Operation* OperationTable::acquire() noexcept {
   } else {
     return nullptr;
   }
-  ++held_;
+  held_->fetch_add(1, std::memory_order_relaxed);
   Operation* operation = new (&slots_[index]) Operation{};
   operation->handle = ++last_serial_ << kSlotBits | index;
   operation->state = Operation::State::kInFlight;
@@ -37,7 +37,7 @@ Operation* OperationTable::acquire() noexcept {
 }
 
 void OperationTable::release(Operation& operation) noexcept {
-  --held_;
+  held_->fetch_sub(1, std::memory_order_relaxed);
   operation.state = Operation::State::kFree;
   operation.handle = 0;
   operation.next = free_;

@@ -1,9 +1,10 @@
 // The operations in flight of one context, by handle. Bounded; memory is touched as it is needed.
 //
 // A handle is a serial number above the slot's number, so that no handle ever comes twice.
-// Owner/thread: under the context's mutex. No heap after creation.
+// Owner/thread: under the context's mutex; how many are held, anybody. No heap after creation.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -49,7 +50,9 @@ class OperationTable {
   // kNoMemory.
   static Result<OperationTable> create();
   // How many more can be acquired.
-  uint32_t room() const noexcept { return kMaxOperations - held_; }
+  uint32_t room() const noexcept { return kMaxOperations - held_->load(std::memory_order_relaxed); }
+  // In flight, or completed and not collected. Any thread.
+  std::shared_ptr<const std::atomic<uint32_t>> held() const { return held_; }
   // Null: all are in flight, or completed and not collected.
   Operation* acquire() noexcept;
   void release(Operation& operation) noexcept;
@@ -77,11 +80,12 @@ class OperationTable {
   };
   using Slots = std::unique_ptr<Operation[], Free>;
 
-  explicit OperationTable(Slots slots) : slots_(std::move(slots)) {}
+  explicit OperationTable(Slots slots)
+      : slots_(std::move(slots)), held_(std::make_shared<std::atomic<uint32_t>>(0)) {}
 
   Slots slots_;
-  uint32_t held_ = 0;  // acquired and not released
-  uint32_t used_ = 0;  // slots beyond were never given out
+  std::shared_ptr<std::atomic<uint32_t>> held_;  // acquired and not released
+  uint32_t used_ = 0;                            // slots beyond were never given out
   uint32_t free_ = kNoOperation;
   uint64_t last_serial_ = 0;
 };

@@ -10,7 +10,10 @@ namespace mercury {
 JobManager::State::State(Host host, JobPolicy policy)
     : context(std::move(host), std::move(policy)) {
   for (KnownJob& job : context.policy.known) {
-    known[job.name] = {derive_job_key(job.name, job.secret), job.memory_limit_bytes};
+    JobLimits limits{context.policy.memory_limit_bytes, 1, context.policy.max_weight};
+    if (job.memory_limit_bytes > 0) limits.memory_bytes = job.memory_limit_bytes;
+    if (job.fixed_weight > 0) limits.least_weight = limits.most_weight = job.fixed_weight;
+    known[job.name] = {derive_job_key(job.name, job.secret), limits};
     wipe(job.secret);
   }
   if (context.host.lanes.size() > kMaxLanes) context.host.lanes.resize(kMaxLanes);
@@ -61,12 +64,12 @@ Result<Member*> JobManager::State::add_member(OpenJob spec, const JobKey& key, u
     return no_room_for(spec.name);
   }
   const auto it = known.find(spec.name);
-  const uint64_t limit = it != known.end() && it->second.memory_limit_bytes > 0
-                             ? it->second.memory_limit_bytes
-                             : context.policy.memory_limit_bytes;
+  const JobLimits limits = it != known.end() ? it->second.limits
+                                             : JobLimits{context.policy.memory_limit_bytes, 1,
+                                                         context.policy.max_weight};
   const bool open = it == known.end() && spec.timeout_ns == 0;  // no program asks for it
   auto made =
-      std::make_unique<Member>(context, JobSlot(slot), std::move(spec), key, limit, open, now_ns);
+      std::make_unique<Member>(context, JobSlot(slot), std::move(spec), key, limits, open, now_ns);
   return (members[slot] = std::move(made)).get();
 }
 

@@ -79,7 +79,7 @@ struct JobManager::State {
   JobContext context;
   struct Known {
     JobKey key{};
-    uint64_t memory_limit_bytes = 0;
+    JobLimits limits;
   };
   std::unordered_map<std::string, Known> known;
   std::map<uint16_t, std::unique_ptr<Member>> members;  // by slot

@@ -19,12 +19,12 @@ uint32_t make_incarnation(const JobManager::Host& host) {
 }  // namespace
 
 Member::Member(JobContext& context, JobSlot slot, OpenJob spec, const JobKey& key,
-               uint64_t memory_limit_bytes, bool open, uint64_t now_ns)
+               const JobLimits& limits, bool open, uint64_t now_ns)
     : context_(context),
       slot_(slot),
       spec_(std::move(spec)),
       key_(key),
-      memory_limit_bytes_(memory_limit_bytes),
+      limits_(limits),
       incarnation_(make_incarnation(context.host)),
       open_(open),
       served_(spec_.timeout_ns == 0) {
@@ -161,9 +161,9 @@ void Member::fail_self(const Error& why) {
 
 // Engines have shares of limits, and do not know the keys.
 void Member::on_command_failed(Error why) {
-  if (why.code == Errc::kLimit && memory_limit_bytes_ > 0) {
+  if (why.code == Errc::kLimit && limits_.memory_bytes > 0) {
     why.message += "; jobs.memory, or memory of its [[job]], is " +
-                   std::to_string(memory_limit_bytes_) + " bytes";
+                   std::to_string(limits_.memory_bytes) + " bytes";
   }
   if (why.code == Errc::kLimit && context_.policy.total_memory_bytes > 0) {
     why.message += "; jobs.total_memory, for all jobs, is " +

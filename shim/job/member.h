@@ -20,6 +20,14 @@
 
 namespace mercury {
 
+// What this host gives a job.
+struct JobLimits {
+  uint64_t memory_bytes = 0;  // for its sums; 0 = no limit of its own
+  // Of its share of links: what is asked for counts between these.
+  uint32_t least_weight = 1;
+  uint32_t most_weight = 1;
+};
+
 class Member {
  public:
   using OpenReply = std::function<void(Result<OpenedJob>)>;
@@ -29,7 +37,7 @@ class Member {
   // `spec.secret` is not used: `key` stands for it. Without an owner it serves for this host;
   // `open`: a stranger's job (JobPolicy::networks).
   Member(JobContext& context, JobSlot slot, OpenJob spec, const JobKey& key,
-         uint64_t memory_limit_bytes, bool open, uint64_t now_ns);
+         const JobLimits& limits, bool open, uint64_t now_ns);
   void own(ClientId owner, OpenReply reply);  // replies when running, or failed and released
 
   // --- what it is ---
@@ -172,7 +180,7 @@ class Member {
   const JobSlot slot_;
   OpenJob spec_;
   const JobKey key_;
-  const uint64_t memory_limit_bytes_;
+  const JobLimits limits_;
   const uint32_t incarnation_;
   const bool open_;
   const bool served_;  // by this host for its coordinator, which has called it: nothing to seek

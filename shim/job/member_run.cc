@@ -83,12 +83,14 @@ void Member::on_roster(const message::Roster& roster) {
   worker ? enter_as_worker() : enter_as_server();
 }
 
-// The job's, and what this member knows better.
+// The job's, what this member knows better, and no larger share of this host's links than the host
+// gives it: programs, also those of other hosts, only ask.
 JobTerms Member::terms_here() const {
   JobTerms terms = roster_.terms;
   copy_terms(SaidBy::kMembers, spec_.terms, terms);
+  if (spec_.role == Role::kWorker) copy_terms(SaidBy::kWorker, spec_.terms, terms);
+  terms.weight = std::clamp(terms.weight, limits_.least_weight, limits_.most_weight);
   if (spec_.role == Role::kServer) return terms;
-  copy_terms(SaidBy::kWorker, spec_.terms, terms);
   // A coordinator of an earlier version names none: a worker can still follow its own side of it.
   if (terms.policy.empty()) terms.policy = spec_.terms.policy;
   return terms;
@@ -122,8 +124,8 @@ void Member::enter_as_server() {
     add.lanes = static_cast<uint16_t>(lanes_used_);
     add.shard = Shard(static_cast<uint16_t>(rank_ * lanes_used_ + lane));
     add.terms = terms_here();
-    if (memory_limit_bytes_ > 0) {
-      add.memory_limit_bytes = std::max<uint64_t>(1, memory_limit_bytes_ / lanes_used_);
+    if (limits_.memory_bytes > 0) {
+      add.memory_limit_bytes = std::max<uint64_t>(1, limits_.memory_bytes / lanes_used_);
     }
     add.incarnation = incarnation_;
     to_lane(lane, add);
@@ -141,7 +143,12 @@ void Member::on_start(const message::Start& start) {
   }
   phase_ = Phase::kRunning;
   chunk_bytes_ = start.chunk_bytes;
-  context_.note(NoticeKind::kJob, spec_.name, "opened for " + who());
+  const uint32_t asked = spec_.role == Role::kWorker ? spec_.terms.weight : roster_.terms.weight;
+  const uint32_t given = terms_here().weight;
+  const std::string share = "; its weight here is " + std::to_string(given) + ", not " +
+                            std::to_string(asked) + " as asked for (jobs.max_weight, job.weight)";
+  context_.note(NoticeKind::kJob, spec_.name,
+                "opened for " + who() + (given == asked ? std::string() : share));
   if (!open_reply_) return;
   context_.replies.emplace_back(
       [reply = std::move(open_reply_), value = opened()] { reply(value); });

@@ -40,7 +40,7 @@ TEST_F(ConfigTest, ReadsEveryKindOfValue) {
   Result<StackdConfig> config = load(
       "[port]\naddress = [\"10.0.0.1/24\"]\nrate = \"200Mbit\"\nengines = 2\n"
       "[engine]\nspin = \"50us\"\ncores = [0, 1]\n[jobs]\nserve = false\n"
-      "[[job]]\nname = \"a\"\nsecret = \"s\"\nmemory = \"1GiB\"\n");
+      "[[job]]\nname = \"a\"\nsecret = \"s\"\nmemory = \"1GiB\"\nweight = 7\n");
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->addresses, (std::vector<IpPrefix>{{IpAddress::v4(10, 0, 0, 1), 24}}));
   EXPECT_EQ(config->rate_bits_per_second, 200'000'000U);
@@ -50,6 +50,8 @@ TEST_F(ConfigTest, ReadsEveryKindOfValue) {
   EXPECT_FALSE(config->serve);
   ASSERT_EQ(config->jobs.size(), 1U);
   EXPECT_EQ(config->jobs[0].memory_bytes, 1U << 30);
+  EXPECT_EQ(config->jobs[0].weight, 7U);
+  EXPECT_EQ(config->max_weight, 1U) << "shares are the operator's to give";
 }
 
 TEST_F(ConfigTest, ErrorsNameLineKeyAndWhatWasExpected) {
@@ -194,6 +196,11 @@ TEST_F(ConfigTest, JobsAreCheckedAndSecretsNotShown) {
             "3: job.name: expected each job once, got \"a\" again");
   EXPECT_EQ(error("[[job]]\nname = \"a\"\nsecret = 12345\n"), "3: job.secret: expected a string");
   EXPECT_NE(error("[[job]]\nname = \"a\"\nsecret_file = \"/nowhere\"\n"), "(accepted)");
+  for (const char* weight : {"0", "1001", "-1", "\"7\"", "1.5"}) {
+    EXPECT_EQ(error("[[job]]\nname = \"a\"\nweight = " + std::string(weight) + "\n").substr(0, 46),
+              "3: job.weight: expected a number from 1 to 100")
+        << weight;
+  }
   const std::string both =
       "[[job]]\nname = \"a\"\nsecret = \"hush\"\nsecret_file = \"" + path_.string() + "\"\n";
   EXPECT_EQ(error(both), "1: job.secret: expected one of secret and secret_file, got both");
@@ -339,13 +346,14 @@ TEST_F(ConfigTest, FlagsBeatEnvironmentBeatsFile) {
 TEST_F(ConfigTest, WhatItPrintsReadsBackTheSame) {
   Result<StackdConfig> config = load(
       "[port]\nrate = \"25Gbit\"\naddress = [\"fd00::1/64\"]\n"
-      "[[job]]\nname = \"a\"\nsecret = \"s\\\"q\"\n");
+      "[[job]]\nname = \"a\"\nsecret = \"s\\\"q\"\nweight = 12\n");
   ASSERT_TRUE(config);
   const std::string printed = print_config(*config, true);
   Result<StackdConfig> again = load(printed);
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(print_config(*again, true), printed);
   EXPECT_EQ(again->jobs[0].secret, "s\"q");
+  EXPECT_EQ(again->jobs[0].weight, 12U);
   EXPECT_EQ(print_config(*config, false).find("s\\\"q"), std::string::npos);
 
   // Every string of up to three of these: TOML has four kinds of quotes, each with its own escapes.

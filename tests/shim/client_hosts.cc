@@ -92,6 +92,8 @@ StackDaemon::~StackDaemon() {
 }
 
 void StackDaemon::kill() { end(SIGKILL); }
+void StackDaemon::stop() { EXPECT_EQ(::kill(pid_, SIGSTOP), 0); }
+void StackDaemon::go_on() { EXPECT_EQ(::kill(pid_, SIGCONT), 0); }
 
 void StackDaemon::end(int signal) {
   if (pid_ <= 0) return;

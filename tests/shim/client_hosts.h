@@ -30,6 +30,8 @@ class StackDaemon {
   StackDaemon& operator=(const StackDaemon&) = delete;
 
   void kill();   // as a crash does
+  void stop();   // it stands still...
+  void go_on();  // ...and does no longer
   void start();  // again, on the same address and socket
   const std::string& address() const { return address_; }
   std::string socket() const { return folder_ + "/stackd.sock"; }

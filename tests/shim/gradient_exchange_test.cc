@@ -309,6 +309,30 @@ TEST_F(GradientExchangeTest, AMemberThatTakesNoSumsLeavesRoomForOtherJobs) {
   EXPECT_GT(flood(), kRanges / 4) << "alone it may have them all";
 }
 
+// Every second chunk is complete, for all workers, and none of them is sent: the members of a large
+// job push in other orders than each other.
+TEST_F(GradientExchangeTest, OfTheMostWorkersHundredsOfSumsMayWaitOutOfOrder) {
+  serve(kMaxWorkers, uint64_t{16} * 8192);
+  for (uint16_t rank = 0; rank < kMaxWorkers; ++rank) {
+    ASSERT_TRUE(bind_worker(JobSlot(0), Rank(rank), 7, Token(uint64_t{rank})));
+  }
+  const std::vector<std::byte> elements(64);
+  test::ChunkFrame header;
+  header.incarnation = 7;
+  header.round = 1;
+  header.payload_crc = wire::crc32c(elements);
+  uint32_t complete = 0;
+  for (bool room = true; room && complete < 4096; header.chunk.value += 2) {
+    for (header.sender = 0; room && header.sender < kMaxWorkers; ++header.sender) {
+      const SessionSlot session(uint32_t{header.sender});
+      room = exchange_.on_datagram(session, header, elements, 0) == Taken::kYes;
+    }
+    if (room) ++complete;
+  }
+  EXPECT_GE(complete, 900U);
+  EXPECT_LT(complete, 4096U) << "it is bounded";
+}
+
 TEST_F(GradientExchangeTest, ASumThatTheNicStillReadsIsNotOverwrittenAndItsPushComesAgain) {
   serve(1, 16);
   ASSERT_TRUE(bind_worker(JobSlot(0), 0, 7, 0));

@@ -39,7 +39,8 @@ namespace mercury {
 struct EngineConfig {
   SessionConfig session;
   uint32_t max_sessions = 1024;
-  uint32_t max_in_flight_packets = 65536;  // records shared by all sessions
+  // Records that jobs share; one job alone has a half at most (flow/sent_pool.h).
+  uint32_t max_in_flight_packets = 131'072;
   // Bytes that may be ahead of the link when its rate is known. The most urgent datagram waits for
   // at most these and two frames.
   uint64_t tx_bound_bytes = 64 * 1024;
@@ -95,7 +96,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
         counters_(counters),
         commands_(std::move(commands)),
         events_(std::move(events)),
-        sent_pool_(config.max_in_flight_packets / kSentBlockRecords),
+        sent_pool_(config.max_in_flight_packets / kSentBlockRecords, config.max_sessions),
         sessions_(config.max_sessions, config.session_seed),
         gate_(config.session_seed),
         handshakes_(config.session.handshake_timeout_ns, config.session_seed),

@@ -31,6 +31,7 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Token tok
   session.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(*path));
   entry.session =
       std::make_unique<Session>(slot, sessions_.number_of(slot), remote, session, sent_pool_,
+                                job == kNoJob ? nullptr : &sent_pool_.part_of(job),
                                 static_cast<SessionEvents&>(*this), counters_);
   if constexpr (StreamService<S>) {
     entry.session->carry_streams(service_.stream_config(), static_cast<StreamEvents&>(*this));
@@ -291,7 +292,7 @@ void Engine<P, S>::tick() {
   counters_.set(Gauge::kHandshakes, handshakes_.size());
   counters_.set(Gauge::kSentBlocks, sent_pool_.blocks_in_use());
   counters_.set(Gauge::kPacketBuffers, port_.buffers_in_use());
-  // A session may have been refused room because others held all records of packets in flight.
+  // A session may have been refused room because others of its job held its part of the records.
   for (uint32_t i = 0; i < sessions_.high_water(); ++i) {
     const SessionSlot slot{i};
     if (sessions_.in_use(slot)) update_block(slot, sessions_.at(slot));

@@ -6,9 +6,9 @@
 
 namespace mercury {
 
-bool LossDetector::on_sent(uint64_t number, const SentTag& tag, uint32_t bytes,
+bool LossDetector::on_sent(SentKind kind, uint64_t number, const SentTag& tag, uint32_t bytes,
                            uint64_t now_ns) noexcept {
-  if (!history_.append(number, tag, bytes, now_ns)) return false;
+  if (!history_.append(kind, number, tag, bytes, now_ns)) return false;
   probe_base_ns_ = std::max(probe_base_ns_, now_ns);
   return true;
 }

@@ -43,12 +43,13 @@ enum class LossCause : uint8_t {
 // `packet_lost(const SentRecord&, LossCause)`, noexcept, which may send but not receive.
 class LossDetector {
  public:
-  LossDetector(const LossConfig& config, SentPool& pool)
-      : config_(config), rtt_(config.initial_rtt_ns), history_(pool) {}
+  LossDetector(const LossConfig& config, const SentSource& source)
+      : config_(config), rtt_(config.initial_rtt_ns), history_(source) {}
 
-  bool has_room() const noexcept { return history_.has_room(); }
+  bool has_room(SentKind kind) const noexcept { return history_.has_room(kind); }
   // False: no record left (has_room was false); the packet must not be sent.
-  bool on_sent(uint64_t number, const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
+  bool on_sent(SentKind kind, uint64_t number, const SentTag& tag, uint32_t bytes,
+               uint64_t now_ns) noexcept;
 
   // `ranges` as acknowledged, highest first, all of numbers that were sent.
   template <class Sink>

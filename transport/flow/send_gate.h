@@ -54,21 +54,16 @@ class SendGate {
     refused_bytes_ = 0;
     return true;
   }
-  // When time alone opens it; kNever if an acknowledgement or a loss must. `seen_ns`: the latest
-  // that is known.
-  uint64_t deadline_ns(const LossDetector& flight, uint64_t seen_ns) const noexcept {
-    if (refused_bytes_ == 0 || flight.packets_in_flight() != 0) return kNever;
-    return flight.has_room() ? paced_ns_ : seen_ns + kPoolRetryNs;
+  // When time alone opens it; kNever if an acknowledgement or a loss must. With nothing in flight
+  // there is a record for a frame (SentHistory).
+  uint64_t deadline_ns(const LossDetector& flight) const noexcept {
+    return refused_bytes_ == 0 || flight.packets_in_flight() != 0 ? kNever : paced_ns_;
   }
 
  private:
-  // A session that was refused for want of records in the pool, and has nothing in flight whose
-  // acknowledgement would wake it, asks again after this.
-  static constexpr uint64_t kPoolRetryNs = 1'000'000;
-
   bool fits(uint32_t bytes, const SendLimit& limit, const LossDetector& flight,
             uint64_t now_ns) const noexcept {
-    if (!flight.has_room()) return false;
+    if (!flight.has_room(SentKind::kData)) return false;
     const uint64_t in_flight = flight.bytes_in_flight();
     return in_flight + bytes <= limit.bytes() || (in_flight == 0 && now_ns >= paced_ns_);
   }

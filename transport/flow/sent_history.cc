@@ -10,10 +10,27 @@ void SentHistory::clear() noexcept {
   packets_in_flight_ = 0;
 }
 
-bool SentHistory::append(uint64_t number, const SentTag& tag, uint32_t bytes,
+bool SentHistory::may_grow(SentKind kind) const noexcept {
+  if (may_share()) return true;
+  const bool may_reserve = kind == SentKind::kOwn ? reserved_ < kReservedBlocks : blocks_ == 0;
+  return may_reserve && pool_.has_reserved();
+}
+
+SentBlock* SentHistory::grow(SentKind kind) noexcept {
+  if (!may_grow(kind)) return nullptr;
+  const bool shares = may_share();
+  ++blocks_;
+  if (shares) return pool_.take(part_);
+  ++reserved_;
+  SentBlock* const block = pool_.take_reserved();
+  if (kind == SentKind::kOwn) block->data_end = 0;
+  return block;
+}
+
+bool SentHistory::append(SentKind kind, uint64_t number, const SentTag& tag, uint32_t bytes,
                          uint64_t now_ns) noexcept {
-  if (tail_ == nullptr || tail_->used == kSentBlockRecords) {
-    SentBlock* block = pool_.take();
+  if (tail_ == nullptr || tail_->used >= end_for(kind, *tail_)) {
+    SentBlock* block = grow(kind);
     if (block == nullptr) return false;
     block->prev = tail_;
     if (tail_ != nullptr) {
@@ -79,7 +96,9 @@ void SentHistory::settle(Cursor& cursor) const noexcept {
 void SentHistory::unlink(SentBlock* block) noexcept {
   (block->prev != nullptr ? block->prev->next : head_) = block->next;
   (block->next != nullptr ? block->next->prev : tail_) = block->prev;
-  pool_.give(block);
+  --blocks_;
+  if (block->reserved) --reserved_;
+  pool_.give(block, part_);
 }
 
 }  // namespace mercury

@@ -1,19 +1,37 @@
 // The packets in flight of one session, in the order of their numbers.
 //
+// Data, what a service sends, is bounded by the session's part of the pool and by `most_blocks`,
+// however few bytes its packets have. The session's own packets (control messages, PINGs) are
+// bounded so too, and beside that have a block that data does not use: what a full window of data
+// waits for is never held up by it.
+//
 // Invariants: numbers ascend; a block in the chain has at least one record in flight;
-// bytes_in_flight() is the sum over records in flight.
+// bytes_in_flight() is the sum over records in flight; with nothing in flight there is room.
 // Owner/thread: one engine. Nothing allocates.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "transport/flow/sent_pool.h"
 
 namespace mercury {
 
+enum class SentKind : uint8_t { kData, kOwn };
+
+// Where a session has its records: `part` null means that it belongs to no job.
+struct SentSource {
+  SentPool& pool;
+  SentPart* part = nullptr;
+  uint32_t most_blocks = std::numeric_limits<uint32_t>::max();
+};
+
 class SentHistory {
  public:
-  explicit SentHistory(SentPool& pool) : pool_(pool) {}
+  explicit SentHistory(const SentSource& source)
+      : pool_(source.pool),
+        part_(source.part == nullptr ? own_part_ : *source.part),
+        most_blocks_(source.most_blocks) {}
   ~SentHistory();
   SentHistory(const SentHistory&) = delete;
   SentHistory& operator=(const SentHistory&) = delete;
@@ -21,11 +39,12 @@ class SentHistory {
   uint64_t bytes_in_flight() const noexcept { return bytes_in_flight_; }
   uint32_t packets_in_flight() const noexcept { return packets_in_flight_; }
 
-  bool has_room() const noexcept {
-    return (tail_ != nullptr && tail_->used < kSentBlockRecords) || !pool_.empty();
+  bool has_room(SentKind kind) const noexcept {
+    return (tail_ != nullptr && tail_->used < end_for(kind, *tail_)) || may_grow(kind);
   }
-  // False when the pool is empty; `number` is above all before it.
-  bool append(uint64_t number, const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
+  // False when there is no room; `number` is above all before it.
+  bool append(SentKind kind, uint64_t number, const SentTag& tag, uint32_t bytes,
+              uint64_t now_ns) noexcept;
   void clear() noexcept;
 
   // Walks the records in flight, oldest first. Appending does not disturb a cursor; remove() moves
@@ -60,12 +79,23 @@ class SentHistory {
   }
 
  private:
+  static uint16_t end_for(SentKind kind, const SentBlock& block) noexcept {
+    return kind == SentKind::kData ? block.data_end : kSentBlockRecords;
+  }
+  bool may_share() const noexcept { return blocks_ < most_blocks_ && pool_.may_grow(part_); }
+  bool may_grow(SentKind kind) const noexcept;
+  SentBlock* grow(SentKind kind) noexcept;
   static SentRecord* end(SentBlock& block) noexcept { return block.records.data() + block.used; }
   void enter(Cursor& cursor, SentBlock* block) const noexcept;
   void settle(Cursor& cursor) const noexcept;  // onto the next record in flight
   void unlink(SentBlock* block) noexcept;
 
   SentPool& pool_;
+  SentPart own_part_;
+  SentPart& part_;
+  const uint32_t most_blocks_;
+  uint32_t blocks_ = 0;
+  uint32_t reserved_ = 0;  // of these, its own
   SentBlock* head_ = nullptr;
   SentBlock* tail_ = nullptr;
   uint64_t bytes_in_flight_ = 0;

@@ -2,16 +2,27 @@
 // blocks as it sends and gives them back as packets are acknowledged or lost, so memory follows
 // what is in flight and an idle session holds none.
 //
+// Peers decide how long a packet is in flight, so nobody may take all. A job's part may grow while
+// it is smaller than what is free: one job has a half at most, two have a third each, and whoever
+// comes later still finds some (SentPart). Beside these, every session has kReservedBlocks of its
+// own, so that whatever others hold it may send a few packets, and say and ask what it must
+// (SentHistory).
+//
 // Owner/thread: one engine. take() and give() are O(1) and do not allocate: the pool reserves its
 // address space once, and the kernel backs a page when it is first written.
+//
+// Paper: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches",
+// Transactions on Networking 1998, with alpha = 1.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <new>
 
+#include "transport/base/types.h"
 #include "transport/flow/sent_tag.h"
 
 namespace mercury {
@@ -30,30 +41,67 @@ inline constexpr uint16_t kSentBlockRecords = 32;
 struct SentBlock {
   SentBlock* next = nullptr;
   SentBlock* prev = nullptr;
-  uint16_t used = 0;  // records written
-  uint16_t live = 0;  // of these, still in flight
+  uint16_t used = 0;                      // records written
+  uint16_t live = 0;                      // of these, still in flight
+  uint16_t data_end = kSentBlockRecords;  // data is written before it, other packets anywhere
+  bool reserved = false;                  // of its session's own, not of a part
   std::array<SentRecord, kSentBlockRecords> records;
+};
+
+// Of every session, beside what it shares: one that data may begin in when the session has nothing
+// in flight, and one that data may not use.
+inline constexpr uint32_t kReservedBlocks = 2;
+
+// What one job's sessions hold together, or one session that belongs to no job.
+struct SentPart {
+  uint32_t blocks = 0;
 };
 
 class SentPool {
  public:
-  // Default: 131,072 packets in flight in one engine (5.4 MB if all are used at once).
-  explicit SentPool(uint32_t blocks = 4096)
-      : blocks_(blocks),
-        storage_(std::make_unique_for_overwrite<std::byte[]>((blocks + 1) * sizeof(SentBlock))) {
+  // Default: 131,072 packets in flight in one engine (5.4 MB if all are used at once), and what is
+  // reserved for up to `sessions` at a time.
+  explicit SentPool(uint32_t blocks = 4096, uint32_t sessions = 1)
+      : blocks_(blocks), reserved_(sessions * kReservedBlocks) {
+    const size_t bytes = (size_t{blocks_} + reserved_) * sizeof(SentBlock);
+    size_t room = bytes + sizeof(SentBlock);
+    storage_ = std::make_unique_for_overwrite<std::byte[]>(room);
     void* aligned = storage_.get();
-    size_t room = (blocks + 1) * sizeof(SentBlock);
-    first_ = std::align(alignof(SentBlock), blocks * sizeof(SentBlock), aligned, room);
+    first_ = std::align(alignof(SentBlock), bytes, aligned, room);
   }
   SentPool(const SentPool&) = delete;
   SentPool& operator=(const SentPool&) = delete;
 
-  bool empty() const noexcept { return in_use_ == blocks_; }
+  // The part of all sessions of `job`, at the same address as long as the pool lives. Cold.
+  SentPart& part_of(JobSlot job) { return parts_[job]; }
+
+  bool may_grow(const SentPart& part) const noexcept { return part.blocks < blocks_ - shared_; }
+  bool has_reserved() const noexcept { return in_use_ - shared_ < reserved_; }
   uint32_t blocks_in_use() const noexcept { return in_use_; }
 
-  // nullptr when all blocks are in use.
+  // For `part`, which may grow.
+  SentBlock* take(SentPart& part) noexcept {
+    ++part.blocks;
+    ++shared_;
+    return take();
+  }
+  SentBlock* take_reserved() noexcept {
+    SentBlock* const block = take();
+    block->reserved = true;
+    return block;
+  }
+  void give(SentBlock* block, SentPart& part) noexcept {
+    if (!block->reserved) {
+      --part.blocks;
+      --shared_;
+    }
+    --in_use_;
+    block->next = free_;
+    free_ = block;
+  }
+
+ private:
   SentBlock* take() noexcept {
-    if (empty()) return nullptr;
     ++in_use_;
     if (free_ == nullptr) {
       return new (static_cast<std::byte*>(first_) + size_t{touched_++} * sizeof(SentBlock))
@@ -63,18 +111,17 @@ class SentPool {
     free_ = block->next;
     block->next = block->prev = nullptr;
     block->used = block->live = 0;  // records beyond `used` mean nothing
+    block->data_end = kSentBlockRecords;
+    block->reserved = false;
     return block;
   }
-  void give(SentBlock* block) noexcept {
-    --in_use_;
-    block->next = free_;
-    free_ = block;
-  }
 
- private:
-  uint32_t blocks_;
+  uint32_t blocks_;       // that parts share
+  uint32_t reserved_;     // and these beside them
   uint32_t touched_ = 0;  // blocks ever taken
   uint32_t in_use_ = 0;
+  uint32_t shared_ = 0;  // of these, what parts hold
+  std::map<JobSlot, SentPart> parts_;
   SentBlock* free_ = nullptr;
   std::unique_ptr<std::byte[]> storage_;
   void* first_ = nullptr;

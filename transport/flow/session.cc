@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 
 #include "transport/flow/session_impl.h"
 
@@ -26,6 +27,16 @@ LossConfig loss_config(const SessionConfig& config, uint32_t local_number) {
   return loss;
 }
 
+// Records that a session may hold: twice what its window needs where no frame is larger than every
+// path carries, as those of one block are not acknowledged at once. A window is counted in bytes,
+// and would hold twenty times as many of the smallest frames.
+uint32_t most_blocks(const SessionConfig& config) {
+  constexpr uint64_t kLeastBlocks = 8;
+  const uint64_t packets = config.window_bytes / kBasePayloadBytes + 1;
+  const uint64_t blocks = std::max(kLeastBlocks, 2 * (packets / kSentBlockRecords + 1));
+  return static_cast<uint32_t>(std::min<uint64_t>(blocks, std::numeric_limits<uint32_t>::max()));
+}
+
 std::string seconds(uint64_t time_ns) {
   char text[32];
   std::snprintf(text, sizeof text, "%.4g s", static_cast<double>(time_ns) / 1e9);
@@ -35,8 +46,8 @@ std::string seconds(uint64_t time_ns) {
 }  // namespace
 
 Session::Impl::Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& remote_,
-                    const SessionConfig& config_, SentPool& pool, SessionEvents& events_,
-                    Counters& counters_)
+                    const SessionConfig& config_, SentPool& pool, SentPart* part,
+                    SessionEvents& events_, Counters& counters_)
     : slot(slot_),
       local_number(local_number_),
       remote(remote_),
@@ -46,7 +57,7 @@ Session::Impl::Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& r
       opening(local_number_, config_.max_udp_payload, config_.handshake_timeout_ns),
       liveness(config_.peer_timeout_ns),
       numbers(config_.first_packet_number),
-      loss(loss_config(config_, local_number_), pool),
+      loss(loss_config(config_, local_number_), {pool, part, most_blocks(config_)}),
       limit(make_window(config_)),
       delivery(config_.peer_timeout_ns),
       acks_out(config_.ack_every_packets, config_.max_ack_delay_ns) {}
@@ -120,7 +131,7 @@ uint64_t Session::Impl::next_deadline_ns() const noexcept {
   if (streams && streams->has_events()) return 0;
   uint64_t deadline = std::min(loss.deadline_ns(), liveness.deadline_ns());
   if (acks_out.deadline_ns() != 0) deadline = std::min(deadline, acks_out.deadline_ns());
-  return std::min(deadline, gate.deadline_ns(loss, now_ns_seen));
+  return std::min(deadline, gate.deadline_ns(loss));
 }
 
 void Session::Impl::on_timer(uint64_t now_ns) {
@@ -183,9 +194,10 @@ void Session::Impl::after_progress() {
 }
 
 Session::Session(SessionSlot slot, uint32_t local_number, const Endpoint& remote,
-                 const SessionConfig& config, SentPool& pool, SessionEvents& events,
+                 const SessionConfig& config, SentPool& pool, SentPart* part, SessionEvents& events,
                  Counters& counters)
-    : impl_(std::make_unique<Impl>(slot, local_number, remote, config, pool, events, counters)) {}
+    : impl_(std::make_unique<Impl>(slot, local_number, remote, config, pool, part, events,
+                                   counters)) {}
 
 Session::~Session() = default;
 

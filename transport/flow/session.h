@@ -68,16 +68,19 @@ class SessionEvents {
 };
 
 class SentPool;  // sent_pool.h
-class Streams;   // stream/streams.h
+struct SentPart;
+class Streams;  // stream/streams.h
 
 class Session {
  public:
   enum class State : uint8_t { kConnecting, kOpen, kClosing, kClosed };
 
   // `local_number` is what the peer puts in every frame to this session (never 0); `remote` stands
-  // in error messages. `pool`, `events` and `counters` outlive the session.
+  // in error messages. `part` is its job's in `pool`; null: the session belongs to no job. `pool`,
+  // `events` and `counters` outlive the session.
   Session(SessionSlot slot, uint32_t local_number, const Endpoint& remote,
-          const SessionConfig& config, SentPool& pool, SessionEvents& events, Counters& counters);
+          const SessionConfig& config, SentPool& pool, SentPart* part, SessionEvents& events,
+          Counters& counters);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

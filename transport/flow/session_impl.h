@@ -44,7 +44,8 @@ inline uint16_t probed_bytes(const SentTag& tag) noexcept { return tag.half_word
 
 struct Session::Impl {
   Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& remote_,
-       const SessionConfig& config_, SentPool& pool, SessionEvents& events_, Counters& counters_);
+       const SessionConfig& config_, SentPool& pool, SentPart* part, SessionEvents& events_,
+       Counters& counters_);
 
   // Opening and ending (session.cc).
   void connect(const wire::Hello& hello, const wire::Key& key, uint64_t now_ns);

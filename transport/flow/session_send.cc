@@ -30,7 +30,7 @@ bool Session::Impl::can_send(uint32_t bytes, uint64_t now_ns) noexcept {
 uint64_t Session::Impl::on_send_datagram(const SentTag& tag, uint32_t bytes,
                                          uint64_t now_ns) noexcept {
   const uint64_t number = numbers.take();
-  loss.on_sent(number, tag, bytes, now_ns);
+  loss.on_sent(SentKind::kData, number, tag, bytes, now_ns);
   gate.on_sent(bytes, limit, loss, now_ns);
   return number;
 }
@@ -54,8 +54,9 @@ bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
   if (opening.answer_due() || acks_out.due(now_ns)) return true;
   if (!opening.confirmed()) return false;  // it may be nobody who asked
   // The rest is kept until it is acknowledged, and that needs a record.
-  return loss.has_room() && (loss.probes_due() > 0 || liveness.ask_due() || probe.escort_due() ||
-                             probe.due() != 0 || control_due() || signal_due());
+  return loss.has_room(SentKind::kOwn) &&
+         (loss.probes_due() > 0 || liveness.ask_due() || probe.escort_due() || probe.due() != 0 ||
+          control_due() || signal_due());
 }
 
 uint32_t Session::Impl::build(std::span<std::byte> out, uint64_t now_ns) {
@@ -76,7 +77,7 @@ uint32_t Session::Impl::build(std::span<std::byte> out, uint64_t now_ns) {
 uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
   if (opening.answer_due()) return opening.write_answer(out);
   if (acks_out.due(now_ns)) return build_ack(out, now_ns);
-  if (!opening.confirmed() || !loss.has_room()) return 0;
+  if (!opening.confirmed() || !loss.has_room(SentKind::kOwn)) return 0;
   if (loss.probes_due() > 0) {
     loss.probe_sent();
     return build_ping(out, 0, now_ns);
@@ -118,7 +119,7 @@ uint32_t Session::Impl::finish_tracked(std::span<std::byte> out, wire::Header he
                                        uint64_t now_ns) noexcept {
   header.packet_number = numbers.take();
   const uint32_t bytes = finish_tagged(out, header, body_bytes);
-  loss.on_sent(header.packet_number, tag, bytes, now_ns);
+  loss.on_sent(SentKind::kOwn, header.packet_number, tag, bytes, now_ns);
   return bytes;
 }
 

@@ -24,14 +24,14 @@ class LossTest : public ::testing::Test {
  protected:
   void send(uint64_t number, uint64_t now_ns, wire::FrameType type = wire::FrameType::kDatagram0) {
     const SentTag tag(type, 0, 0, 0, 0);
-    ASSERT_TRUE(detector.on_sent(number, tag, 1000, now_ns));
+    ASSERT_TRUE(detector.on_sent(SentKind::kData, number, tag, 1000, now_ns));
   }
   void ack(std::vector<NumberRange> ranges, uint64_t now_ns) {
     detector.on_ack(ranges, 0, now_ns, sink);
   }
   LossConfig config;
   SentPool pool;
-  LossDetector detector{config, pool};
+  LossDetector detector{config, {pool}};
   Sink sink;
 };
 
@@ -150,11 +150,11 @@ TEST_F(LossTest, SilenceNeverDeclaresAPingLost) {
 TEST_F(LossTest, JitterIsTheSameForTheSameSeed) {
   LossConfig other = config;
   other.jitter_seed = 99;
-  LossDetector same(config, pool);
-  LossDetector different(other, pool);
+  LossDetector same(config, {pool});
+  LossDetector different(other, {pool});
   send(0, 0);
-  same.on_sent(0, {}, 1, 0);
-  different.on_sent(0, {}, 1, 0);
+  same.on_sent(SentKind::kData, 0, {}, 1, 0);
+  different.on_sent(SentKind::kData, 0, {}, 1, 0);
   EXPECT_EQ(detector.deadline_ns(), same.deadline_ns());
   EXPECT_NE(detector.deadline_ns(), different.deadline_ns());
 }

@@ -49,8 +49,8 @@ class Host : public SessionEvents, public StreamEvents {
     make_session();
   }
   void make_session() {
-    session = std::make_unique<Session>(SessionSlot(7), number_, remote(), config_, pool, *this,
-                                        counters);
+    session = std::make_unique<Session>(SessionSlot(7), number_, remote(), config_, pool, nullptr,
+                                        *this, counters);
     if (with_streams) session->carry_streams(stream_config, *this);
   }
   // Before the session connects or accepts.

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <random>
 #include <set>
+#include <vector>
 
 namespace mercury {
 namespace {
@@ -18,10 +20,10 @@ std::set<uint64_t> numbers_of(const SentHistory& history) {
 
 TEST(SentHistory, HoldsNoBlockWhenNothingIsInFlight) {
   SentPool pool(4);
-  SentHistory history(pool);
+  SentHistory history({pool});
   EXPECT_EQ(history.oldest().record(), nullptr);
   EXPECT_EQ(pool.blocks_in_use(), 0U);
-  ASSERT_TRUE(history.append(7, {}, 100, 1));
+  ASSERT_TRUE(history.append(SentKind::kData, 7, {}, 100, 1));
   EXPECT_EQ(pool.blocks_in_use(), 1U);
   auto cursor = history.oldest();
   history.remove(cursor);
@@ -30,21 +32,76 @@ TEST(SentHistory, HoldsNoBlockWhenNothingIsInFlight) {
   EXPECT_EQ(history.bytes_in_flight(), 0U);
 }
 
-TEST(SentHistory, RefusesWhenThePoolIsEmptyAndGoesOnWhenItIsNot) {
-  SentPool pool(2);
-  SentHistory history(pool);
-  SentHistory other(pool);
-  for (uint64_t n = 0; n < 2 * kSentBlockRecords; ++n) ASSERT_TRUE(history.append(n, {}, 1, n));
-  EXPECT_FALSE(history.has_room());
-  EXPECT_FALSE(other.append(1, {}, 1, 1));
-  history.clear();
-  EXPECT_TRUE(other.append(1, {}, 1, 1));
+// Appends as long as there is room; how many packets that were.
+uint32_t fill(SentHistory& history, SentKind kind) {
+  uint32_t count = 0;
+  for (static uint64_t number = 1; history.has_room(kind); ++number, ++count) {
+    EXPECT_TRUE(history.append(kind, number, {}, 1, number));
+  }
+  EXPECT_FALSE(history.append(kind, ~uint64_t{0}, {}, 1, 1));
+  return count;
+}
+
+TEST(SentHistory, OneHasAHalfAndWhoComesLaterFindsSome) {
+  SentPool pool(64, 2);
+  SentHistory first({pool});
+  SentHistory later({pool});
+  EXPECT_EQ(fill(first, SentKind::kData), 32 * kSentBlockRecords);
+  EXPECT_EQ(fill(later, SentKind::kData), 16 * kSentBlockRecords);
+  first.clear();
+  EXPECT_EQ(fill(later, SentKind::kData), 16 * kSentBlockRecords) << "a half, with the first 16";
+}
+
+TEST(SentHistory, SessionsOfOneJobHaveOnePartAndOthersTheirs) {
+  SentPool pool(60, 20);
+  SentPart& job = pool.part_of(JobSlot(3));
+  EXPECT_EQ(&job, &pool.part_of(JobSlot(3)));
+  std::vector<std::unique_ptr<SentHistory>> sessions;
+  uint32_t packets = 0;
+  for (int i = 0; i < 10; ++i) {
+    sessions.push_back(std::make_unique<SentHistory>(SentSource{pool, &job, 6}));
+    packets += fill(*sessions.back(), SentKind::kData);
+  }
+  EXPECT_EQ(job.blocks, 30U) << "a half, whatever its sessions may have";
+  EXPECT_EQ(packets, (30 + 5) * kSentBlockRecords) << "and one of its own for each that found none";
+  SentHistory other({pool, &pool.part_of(JobSlot(4))});
+  EXPECT_EQ(fill(other, SentKind::kData), 15 * kSentBlockRecords);
+  sessions.clear();
+  EXPECT_EQ(job.blocks, 0U);
+  EXPECT_EQ(pool.blocks_in_use(), 15U);
+}
+
+// However many others hold, and however full its own window is, a session sends a few packets of
+// data, and some of its own beside them.
+TEST(SentHistory, EverySessionHasRoomOfItsOwn) {
+  SentPool pool(8, 10);
+  std::vector<std::unique_ptr<SentHistory>> others;
+  for (int i = 0; i < 9; ++i) {
+    others.push_back(std::make_unique<SentHistory>(SentSource{pool}));
+    (void)fill(*others.back(), SentKind::kData);
+    (void)fill(*others.back(), SentKind::kOwn);
+  }
+  SentHistory last({pool});
+  EXPECT_EQ(fill(last, SentKind::kData), uint32_t{kSentBlockRecords});
+  ASSERT_TRUE(last.append(SentKind::kOwn, 1'000'000, {}, 1, 1));
+  EXPECT_FALSE(last.has_room(SentKind::kData)) << "behind its own packets";
+  EXPECT_EQ(fill(last, SentKind::kOwn), kSentBlockRecords - 1U);
+  last.clear();
+  EXPECT_TRUE(last.has_room(SentKind::kData));
+  EXPECT_EQ(fill(last, SentKind::kOwn), kReservedBlocks * kSentBlockRecords);
+}
+
+TEST(SentHistory, ASessionIsBoundedByItself) {
+  SentPool pool(64);
+  SentHistory history({pool, nullptr, 5});
+  EXPECT_EQ(fill(history, SentKind::kData), 5 * kSentBlockRecords);
+  EXPECT_EQ(fill(history, SentKind::kOwn), kReservedBlocks * kSentBlockRecords);
 }
 
 TEST(SentHistory, SeekFindsTheFirstRecordAtOrAfterANumber) {
   SentPool pool;
-  SentHistory history(pool);
-  for (uint64_t n = 0; n < 1000; n += 10) ASSERT_TRUE(history.append(n, {}, 1, n));
+  SentHistory history({pool});
+  for (uint64_t n = 0; n < 1000; n += 10) ASSERT_TRUE(history.append(SentKind::kData, n, {}, 1, n));
   for (uint64_t wanted = 0; wanted <= 990; ++wanted) {
     auto cursor = history.oldest();
     history.seek(cursor, wanted);
@@ -61,13 +118,13 @@ TEST(SentHistory, AgreesWithASetUnderRandomUse) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     SentPool pool;
-    SentHistory history(pool);
+    SentHistory history({pool});
     std::set<uint64_t> model;
     uint64_t number = 0;
     for (int step = 0; step < 200; ++step) {
       for (uint64_t i = random() % 40; i > 0; --i) {
         number += 1 + random() % 3;
-        ASSERT_TRUE(history.append(number, {}, 10, number));
+        ASSERT_TRUE(history.append(SentKind::kData, number, {}, 10, number));
         model.insert(number);
       }
       auto cursor = history.oldest();

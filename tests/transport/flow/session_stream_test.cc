@@ -169,5 +169,30 @@ TEST(SessionStream, ALargerPathCarriesLargerSegments) {
   EXPECT_EQ(net.host[1].stream_bytes[id.value].size(), 100'000U);
 }
 
+// Each write of a byte is a segment, and so a packet; the window would hold 30,000 of them.
+TEST(SessionStream, SegmentsOfAByteTakeNoMoreRecordsThanAWindowOfFramesNeeds) {
+  SessionConfig config;
+  config.window = WindowKind::kFixed;
+  Net net(1, config, config);
+  ASSERT_TRUE(with_streams(net).run_until_open());
+  Host& host = net.host[0];
+  const StreamId id = *host.session->streams()->open();
+  net.weather.down = true;
+  constexpr uint32_t kWritten = 5000;
+  for (uint32_t i = 0; i < kWritten; ++i) {
+    ASSERT_EQ(host.session->streams()->write(id, numbered(1, i)), 1U);
+    host.pump();
+  }
+  const uint64_t window_packets = config.window_bytes / 1232 + 1;
+  EXPECT_LE(host.pool.blocks_in_use(), 2 * (window_packets / kSentBlockRecords + 1));
+  EXPECT_GE(host.pool.blocks_in_use(), window_packets / kSentBlockRecords);
+  net.weather.down = false;
+  ASSERT_TRUE(
+      net.run([&] { return net.host[1].stream_bytes[id.value].size() == kWritten; }, 60 * kSecond));
+  Bytes all;
+  for (uint32_t i = 0; i < kWritten; ++i) all.push_back(numbered(1, i)[0]);
+  EXPECT_EQ(net.host[1].stream_bytes[id.value], all);
+}
+
 }  // namespace
 }  // namespace mercury::test

@@ -1,0 +1,127 @@
+// What programs have of a daemon besides sums: how long they wait for one that stands still, and
+// who has the memory that they share with it.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+#include <vector>
+
+#include "tests/shim/client_hosts.h"
+
+namespace mercury::testing {
+namespace {
+
+// The last call's message has all of `parts`.
+bool said(std::initializer_list<const char*> parts) {
+  const std::string message = mercury_last_error();
+  for (const char* part : parts) {
+    if (message.find(part) == std::string::npos) {
+      ADD_FAILURE() << "'" << message << "' does not say '" << part << "'";
+      return false;
+    }
+  }
+  return true;
+}
+
+int declare_at(mercury_job* job, uint32_t id, void* data, size_t numel) {
+  const mercury_tensor_options options = tensor_options(id, data, numel);
+  return mercury_declare(job, &options, 1);
+}
+
+// For two seconds it is waited for, as peers would. For longer it counts as gone, whatever is asked
+// of it; and when it goes on it has let go of the programs that have, and serves them again.
+TEST(RealDaemon, ThatStandsStillIsLostToItsProgramsInTimeAndServesThemAgainAfterwards) {
+  constexpr size_t kNumel = 5000;
+  RealJob::Options options;
+  options.servers = 1;
+  RealJob job(Engines::kDaemon, options);
+  StackDaemon& daemon = job.daemon(0);
+  std::vector<float> mine(kNumel, 1.0F), other(kNumel, 2.0F);
+  ASSERT_EQ(mercury_register(job.context(0), mine.data(), kNumel * 4), 0);
+  ASSERT_EQ(mercury_register(job.context(1), other.data(), kNumel * 4), 0);
+  std::thread second([&] { EXPECT_EQ(declare_at(job.job(1), 1, other.data(), kNumel), 0); });
+  EXPECT_EQ(declare_at(job.job(0), 1, mine.data(), kNumel), 0) << mercury_last_error();
+  second.join();
+
+  const mercury_handle slow = push_pull(job.job(0), 1);
+  daemon.stop();
+  EXPECT_EQ(mercury_wait(job.job(0), slow, 2'500), -ETIMEDOUT);
+  daemon.go_on();
+  const mercury_handle theirs = push_pull(job.job(1), 1);
+  ASSERT_EQ(mercury_wait(job.job(0), slow, MERCURY_FOREVER), 0) << mercury_last_error();
+  ASSERT_EQ(mercury_wait(job.job(1), theirs, MERCURY_FOREVER), 0) << mercury_last_error();
+  EXPECT_EQ(mine, std::vector<float>(kNumel, 3.0F));
+
+  const mercury_handle lost = push_pull(job.job(0), 1);
+  daemon.stop();
+  push_pull(job.job(1), 1);
+  std::thread request([&] {
+    EXPECT_EQ(declare_at(job.job(1), 2, other.data(), kNumel), -EPIPE) << mercury_last_error();
+  });
+  EXPECT_EQ(mercury_wait(job.job(0), lost, MERCURY_FOREVER), -EPIPE);
+  EXPECT_TRUE(said({"mercury-stackd has gone", "stands still"}));
+  request.join();
+  job.detach(0);
+  job.detach(1);
+  const std::vector<float> kept(kNumel, 42.0F);
+  mine = other = kept;
+  daemon.go_on();  // sums of the old job may be complete now, and are nobody's
+
+  mercury_context* again = attach_daemon(daemon.socket());
+  ASSERT_NE(again, nullptr);
+  mercury_job_options one = job.member_options();
+  one.name = "afterwards";
+  one.workers = 1;
+  mercury_job* next = nullptr;
+  ASSERT_EQ(mercury_job_open(again, &one, &next), 0) << mercury_last_error();
+  std::vector<float> sum(kNumel, 5.0F);
+  ASSERT_EQ(mercury_register(again, sum.data(), kNumel * 4), 0);
+  ASSERT_EQ(declare_at(next, 1, sum.data(), kNumel), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_wait(next, push_pull(next, 1), MERCURY_FOREVER), 0) << mercury_last_error();
+  EXPECT_EQ(sum, std::vector<float>(kNumel, 5.0F));
+  EXPECT_EQ(mine, kept);
+  EXPECT_EQ(other, kept);
+  mercury_job_close(next);
+  mercury_detach(again);
+}
+
+TEST(RealDaemon, LimitsWhatAllProgramsShare) {
+  StackDaemon daemon(fresh_address(), "program_memory = \"16MiB\"\ntotal_memory = \"20MiB\"\n");
+  mercury_context* first = attach_daemon(daemon.socket());
+  mercury_context* second = attach_daemon(daemon.socket());
+  void *most = nullptr, *memory = nullptr;
+  EXPECT_EQ(mercury_alloc(first, 15U << 20, &most), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_alloc(second, 15U << 20, &memory), -ENOSPC);
+  EXPECT_TRUE(said({"for all programs (attach.total_memory)"}));
+  EXPECT_EQ(mercury_alloc(first, 15U << 20, &memory), -ENOSPC);
+  EXPECT_TRUE(said({"(attach.program_memory)"}));
+  EXPECT_EQ(mercury_free(first, most), 0);
+  EXPECT_EQ(mercury_alloc(second, 15U << 20, &memory), 0) << mercury_last_error();
+  mercury_detach(first);
+  mercury_detach(second);
+}
+
+// Nobody has touched them: the program that declares them has, and not the daemon.
+TEST(RealDaemon, FindsThePagesOfDeclaredTensorsInPlace) {
+  constexpr size_t kBytes = size_t{8} << 20;
+  RealJob::Options options;
+  options.workers = options.servers = 1;
+  RealJob job(Engines::kDaemon, options);
+  void* memory = nullptr;
+  ASSERT_EQ(mercury_alloc(job.context(0), 2 * kBytes, &memory), 0) << mercury_last_error();
+  const auto pages = [&](size_t offset) {
+    std::vector<unsigned char> there(kBytes / 4096);
+    EXPECT_EQ(::mincore(static_cast<std::byte*>(memory) + offset, kBytes, there.data()), 0);
+    return std::count_if(there.begin(), there.end(), [](unsigned char c) { return (c & 1) != 0; });
+  };
+  static_cast<float*>(memory)[1] = 7;
+  EXPECT_EQ(pages(0), 1);
+  ASSERT_EQ(declare_at(job.job(0), 1, memory, kBytes / 4), 0) << mercury_last_error();
+  EXPECT_EQ(pages(0), static_cast<long>(kBytes / 4096));
+  EXPECT_EQ(pages(kBytes), 0) << "what is not declared";
+  EXPECT_EQ(static_cast<float*>(memory)[1], 7);
+}
+
+}  // namespace
+}  // namespace mercury::testing

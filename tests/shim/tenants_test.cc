@@ -1,0 +1,106 @@
+// What one job does to another one in the same engine of a server, in virtual time.
+#include <gtest/gtest.h>
+
+#include "tests/shim/tenants_lab.h"
+
+namespace mercury {
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+constexpr uint32_t kSmallTensors = 1000;
+constexpr uint32_t kStrangers = 4;
+// Fewer than four windows hold of the smallest frames: each has 32 KiB by then, 468 of them.
+constexpr uint32_t kRecords = 1536;
+
+std::vector<TensorDeclaration> tensors(uint32_t count, uint64_t numel) {
+  std::vector<TensorDeclaration> all(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    all[i].tensor = TensorId(i);
+    all[i].numel = numel;
+  }
+  return all;
+}
+
+sim::LinkConfig ten_gigabits() {
+  sim::LinkConfig link;
+  link.bytes_per_second = 1'250'000'000;
+  link.delay_ns = 5'000;
+  return link;
+}
+
+// A server, an innocent job of two workers, and the strangers' job, of many tensors of one element.
+struct Neighbours {
+  Neighbours() : lab(lane(), ten_gigabits()) {
+    innocent = lab.open("innocent", {}, {lab.add_host(), lab.add_host()}, tensors(1, 100'000));
+    for (uint32_t i = 0; i < kStrangers; ++i) strangers.push_back(lab.add_host());
+    neighbour = lab.open("neighbour", {}, strangers, tensors(kSmallTensors, 1));
+  }
+  static LaneConfig lane() {
+    LaneConfig lane = ClusterConfig::small_lane();
+    lane.engine.max_in_flight_packets = kRecords;
+    return lane;
+  }
+  // Rounds of the innocent in a tenth of a second, after the neighbour has opened its windows and
+  // pushed all it has once more.
+  uint64_t rounds(bool mean) {
+    for (int i = 0; i < 4; ++i) EXPECT_TRUE(lab.push_all(*neighbour, kSmallTensors));
+    for (const uint32_t host : strangers) lab.port(host).mean = mean;
+    for (uint32_t tensor = 0; tensor < kSmallTensors; ++tensor) {
+      lab.push(*neighbour, tensor);
+      if (tensor % 128 == 127) lab.run_for(kMs);
+    }
+    lab.go_on(*innocent);
+    lab.run_for(100 * kMs);
+    return innocent->rounds;
+  }
+  const SentPool& records() { return lab.cluster[0].lane(0).engine().sent_pool(); }
+
+  TenantsLab lab;
+  std::vector<uint32_t> strangers;
+  TenantsLab::Tenant* innocent = nullptr;
+  TenantsLab::Tenant* neighbour = nullptr;
+};
+
+TEST(Tenants, WhoAcknowledgesOnlyTheOldestPacketHoldsUpItself) {
+  Neighbours honest, mean;
+  ASSERT_TRUE(honest.innocent && honest.neighbour && mean.innocent && mean.neighbour);
+  const uint64_t beside_honest = honest.rounds(false);
+  const uint64_t beside_mean = mean.rounds(true);
+  EXPECT_FALSE(mean.neighbour->done()) << "it has taken all that it was sent";
+  EXPECT_GT(mean.records().blocks_in_use(), kRecords / kSentBlockRecords / 3)
+      << "it holds its part";
+  EXPECT_GT(beside_honest, 50U);
+  EXPECT_GE(beside_mean, beside_honest * 9 / 10);
+}
+
+// How many rounds a job that asks for a weight of 1,000 does for each of one that asks for 1, on
+// the same hosts, and so on the same links both ways.
+double rounds_for_each(const JobPolicy& policy) {
+  TenantsLab lab(ClusterConfig::small_lane(), ten_gigabits(), policy);
+  const std::vector<uint32_t> hosts{lab.add_host(), lab.add_host()};
+  JobTerms greedy;
+  greedy.weight = kMostWeight;
+  TenantsLab::Tenant* const heavy = lab.open("greedy", greedy, hosts, tensors(1, 100'000));
+  TenantsLab::Tenant* const light = lab.open("modest", {}, hosts, tensors(1, 100'000));
+  if (heavy == nullptr || light == nullptr) return 0;
+  lab.go_on(*heavy);
+  lab.go_on(*light);
+  lab.run_for(400 * kMs);
+  EXPECT_GT(light->rounds, 0U);
+  return static_cast<double>(heavy->rounds) / static_cast<double>(std::max(light->rounds, 1UL));
+}
+
+TEST(Tenants, AWeightIsTheHostsToGive) {
+  JobPolicy policy;
+  EXPECT_GT(rounds_for_each(policy), 1.5) << "without a limit it has what it asks for";
+  policy.max_weight = 1;
+  EXPECT_NEAR(rounds_for_each(policy), 1.0, 0.03);
+  KnownJob greedy;
+  greedy.name = "greedy";
+  greedy.fixed_weight = 2;
+  policy.known = {greedy};
+  EXPECT_NEAR(rounds_for_each(policy), 2.0, 0.1);
+}
+
+}  // namespace
+}  // namespace mercury
