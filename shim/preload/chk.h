@@ -2,6 +2,8 @@
 // (_FORTIFY_SOURCE). The C library's end the program if more is asked for.
 #pragma once
 
+#include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
@@ -12,6 +14,9 @@ struct Chk {
   ssize_t (*recv)(int fd, void* data, size_t bytes, size_t room, int flags);
   ssize_t (*recvfrom)(int fd, void* data, size_t bytes, size_t room, int flags, sockaddr* from,
                       socklen_t* length);
+  int (*poll)(pollfd* fds, nfds_t count, int timeout_ms, size_t room);
+  int (*ppoll)(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask,
+               size_t room);
 };
 
 const Chk& next_chk();

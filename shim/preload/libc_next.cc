@@ -43,10 +43,20 @@ constinit Next next{};
   find(libc.sendto, "sendto");
   find(libc.sendmsg, "sendmsg");
   find(libc.sendmmsg, "sendmmsg");
+  find(libc.shutdown, "shutdown");
+  find(libc.poll, "poll");
+  find(libc.ppoll, "ppoll");
+  find(libc.epoll_create, "epoll_create");
+  find(libc.epoll_create1, "epoll_create1");
   find(libc.epoll_ctl, "epoll_ctl");
+  find(libc.epoll_wait, "epoll_wait");
+  find(libc.epoll_pwait, "epoll_pwait");
+  find(libc.epoll_pwait2, "epoll_pwait2");
   find(next.chk.read, "__read_chk");
   find(next.chk.recv, "__recv_chk");
   find(next.chk.recvfrom, "__recvfrom_chk");
+  find(next.chk.poll, "__poll_chk");
+  find(next.chk.ppoll, "__ppoll_chk");
   next.found.store(true, std::memory_order_release);
 }
 

@@ -1,5 +1,7 @@
 // libmercury_preload.so: the C library's functions of sockets, each of which is Mercury's. Their
 // types are the C library's own, or the compiler says so.
+#include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -63,8 +65,27 @@ int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   return mercury_sendmmsg(fd, messages, count, flags);
 }
 
+int shutdown(int fd, int how) noexcept { return mercury_shutdown(fd, how); }
+int poll(pollfd* fds, nfds_t count, int timeout_ms) {
+  return mercury_poll_fds(fds, count, timeout_ms);
+}
+int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  return mercury_ppoll(fds, count, timeout, mask);
+}
+int epoll_create(int size) noexcept { return mercury_epoll_create(size); }
+int epoll_create1(int flags) noexcept { return mercury_epoll_create1(flags); }
 int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) noexcept {
   return mercury_epoll_ctl(epoll, operation, fd, event);
+}
+int epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) {
+  return mercury_epoll_wait(epoll, events, most, timeout_ms);
+}
+int epoll_pwait(int epoll, epoll_event* events, int most, int timeout_ms, const sigset_t* mask) {
+  return mercury_epoll_pwait(epoll, events, most, timeout_ms, mask);
+}
+int epoll_pwait2(int epoll, epoll_event* events, int most, const timespec* timeout,
+                 const sigset_t* mask) {
+  return mercury_epoll_pwait2(epoll, events, most, timeout, mask);
 }
 
 // NOLINTBEGIN(bugprone-reserved-identifier): the C library's names
@@ -82,6 +103,17 @@ ssize_t __recvfrom_chk(int fd, void* data, size_t bytes, size_t room, int flags,
     return mercury::next_chk().recvfrom(fd, data, bytes, room, flags, from, length);
   }
   return mercury_recvfrom(fd, data, bytes, flags, from, length);
+}
+int __poll_chk(pollfd* fds, nfds_t count, int timeout_ms, size_t room) {
+  if (count > room / sizeof *fds) return mercury::next_chk().poll(fds, count, timeout_ms, room);
+  return mercury_poll_fds(fds, count, timeout_ms);
+}
+int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask,
+                size_t room) {
+  if (count > room / sizeof *fds) {
+    return mercury::next_chk().ppoll(fds, count, timeout, mask, room);
+  }
+  return mercury_ppoll(fds, count, timeout, mask);
 }
 // NOLINTEND(bugprone-reserved-identifier)
 }

@@ -354,9 +354,19 @@ def late_reader(end):
     socket = end.socket(zmq.PULL, rcvhwm=10)
     say("ready")
     count = int(sys.stdin.readline())  # when to start
+    size = int(end.options.get("size", 65_536))
     for number in range(count):
-        check(socket.recv(), payload(number % 7, 65_536), f"message {number}")
+        check(socket.recv(), payload(number % 7, size), f"message {number}")
     say("all")
+
+
+def leaver(end):
+    """Sends as many messages as the socket takes by itself, and ends."""
+    socket = end.socket(zmq.PUSH)
+    for number in range(int(end.options["count"])):
+        socket.send(payload(number % 7, int(end.options["size"])))
+    socket.close()
+    end.context.term()
 
 
 def endpoints(end):

@@ -216,6 +216,22 @@ class Options(ZeroMqTest):
         # What is on its way is bounded: by 64 MB, whatever that machine's buffers are.
         self.assertLess(counts[True], 1000)
 
+    def test_a_sender_that_has_ended_before_its_receiver_reads(self):
+        """The receiver's queue is full as the sender ends, so that libzmq does not read; what is in the socket is
+        not lost, over the kernel or over Mercury, from another host or from the same."""
+        count, size = 60, 500  # some in the queue of the receiver, which has room for 10; the rest in its socket
+        for mercury, from_ in ((False, "b"), (True, "b"), (True, "a")):
+            with self.subTest(mercury=mercury, from_=from_):
+                reader, endpoint = self.served("late_reader", mercury, stdin=subprocess.PIPE, size=size)
+                self.says(reader, "ready")
+                before = self.hosts.sockets("b")["local_connections"]
+                self.ends_well(self.zeromq(from_, "leaver", "connect", endpoint, mercury, count=count, size=size))
+                reader.stdin.write(f"{count}\n")
+                reader.stdin.close()
+                reader.stdin = None
+                self.assertEqual(self.ends_well(reader), ["all\n"])
+                self.assertEqual(self.hosts.sockets("b")["local_connections"] > before, mercury and from_ == "b")
+
     def test_events(self):
         """A monitor sees the same with the kernel and with Mercury."""
         seen = {}

@@ -43,6 +43,7 @@ bool Connections::add(const OwnConnection& connection) {
   }
   *slots_.find(connection.cookie) = connection;
   used_.fetch_add(1, std::memory_order_relaxed);
+  if (connection.on_host) any_on_host_.store(true, std::memory_order_relaxed);
   return true;
 }
 
@@ -58,6 +59,12 @@ void Connections::set_ended(uint64_t cookie) {
   const QuietLock lock(mutex_);
   OwnConnection* const slot = slots_.find(cookie);
   if (slot->cookie != 0) slot->ended = true;
+}
+
+void Connections::set_finished(uint64_t cookie, bool finished) {
+  const QuietLock lock(mutex_);
+  OwnConnection* const slot = slots_.find(cookie);
+  if (slot->cookie != 0) slot->finished = finished;
 }
 
 void Connections::set_value(uint64_t cookie, size_t row, int value) {

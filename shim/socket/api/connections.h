@@ -25,7 +25,9 @@ struct OwnConnection {
   Endpoint remote;
   int family = 0;
   bool on_host = false;  // the peer has the pair's other end
-  bool ended = false;    // how it ended has been asked, and told
+  // This side has shut down what it sends, or was reset: when the peer has ended too, all has.
+  bool finished = false;
+  bool ended = false;  // how it ended has been asked, and told
   OptionValues values{};
 };
 
@@ -35,10 +37,13 @@ class Connections {
 
   // Whether there ever was one: who has none pays for no look-up.
   bool empty() const { return used_.load(std::memory_order_relaxed) == 0; }
+  // Whether there ever was one within this host: who has none is told what the kernel says.
+  bool any_on_host() const { return any_on_host_.load(std::memory_order_relaxed); }
   bool add(const OwnConnection& connection);  // false: out of memory
   std::optional<OwnConnection> find(uint64_t cookie);
   // Changes what is there: if it is.
   void set_ended(uint64_t cookie);
+  void set_finished(uint64_t cookie, bool finished);
   void set_value(uint64_t cookie, size_t row, int value);
 
   // For tests: how many are remembered, closed ones among them.
@@ -62,6 +67,7 @@ class Connections {
   QuietMutex mutex_;
   Slots slots_;
   std::atomic<size_t> used_{0};
+  std::atomic<bool> any_on_host_{false};
 };
 
 }  // namespace mercury::sockets

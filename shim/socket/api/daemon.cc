@@ -139,7 +139,7 @@ bool DaemonLink::is_open() const {
   if (!is_own()) return false;
   pollfd asked{fd_, POLLIN, 0};
   // Nothing comes unasked: what is to be read is the end.
-  return ::poll(&asked, 1, 0) == 0;
+  return libc().poll(&asked, 1, 0) == 0;
 }
 
 void DaemonLink::close() {

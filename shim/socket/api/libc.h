@@ -2,6 +2,8 @@
 // so that libmercury_preload.so, which has functions of the same names, never calls itself.
 #pragma once
 
+#include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -31,7 +33,17 @@ struct Libc {
                     socklen_t length);
   ssize_t (*sendmsg)(int fd, const msghdr* message, int flags);
   int (*sendmmsg)(int fd, mmsghdr* messages, unsigned count, int flags);
+  int (*shutdown)(int fd, int how);
+  int (*poll)(pollfd* fds, nfds_t count, int timeout_ms);
+  int (*ppoll)(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask);
+  int (*epoll_create)(int size);
+  int (*epoll_create1)(int flags);
   int (*epoll_ctl)(int epoll, int operation, int fd, epoll_event* event);
+  int (*epoll_wait)(int epoll, epoll_event* events, int most, int timeout_ms);
+  int (*epoll_pwait)(int epoll, epoll_event* events, int most, int timeout_ms,
+                     const sigset_t* mask);
+  int (*epoll_pwait2)(int epoll, epoll_event* events, int most, const timespec* timeout,
+                      const sigset_t* mask);
 };
 
 // Of the program that this is linked into: libc_plain.cc, or shim/preload/libc_next.cc. Any thread,

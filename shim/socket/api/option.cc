@@ -42,11 +42,14 @@ int give_int(int level, int value, void* out, socklen_t* length) {
 }
 
 // A pending error of the pair's first: of a peer that closed before it had read everything.
-int pending_error(int fd) {
+int pending_error(int fd, const OwnConnection& connection) {
   const int pairs = option_of(fd, SOL_SOCKET, SO_ERROR).value_or(0);
-  if (pairs != 0) return pairs;
+  if (pairs != 0) {
+    process().connections.set_finished(connection.cookie, true);
+    return pairs;
+  }
   pollfd asked{fd, 0, 0};
-  const bool over = ::poll(&asked, 1, 0) == 1 && (asked.revents & POLLHUP) != 0;
+  const bool over = libc().poll(&asked, 1, 0) == 1 && (asked.revents & POLLHUP) != 0;
   return over ? ended_why(fd) : 0;
 }
 
@@ -60,7 +63,7 @@ int get_computed(int fd, const OwnConnection& connection, size_t row, void* out,
     }
     const int value = option.name == SO_DOMAIN     ? connection.family
                       : option.name == SO_PROTOCOL ? int{IPPROTO_TCP}
-                                                   : pending_error(fd);
+                                                   : pending_error(fd, connection);
     return give_int(option.level, value, out, length);
   }
   if (option.level == IPPROTO_TCP) {

@@ -27,14 +27,16 @@ void before_fork() {
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   the_process.listeners.lock();
   the_process.daemon.lock();
-  the_process.connections.lock();
   the_process.undecided.lock();
+  the_process.registrations.lock();
+  the_process.connections.lock();
   mask_before_fork = before;
 }
 void after_fork() {
   const sigset_t before = mask_before_fork;
-  the_process.undecided.unlock();
   the_process.connections.unlock();
+  the_process.registrations.unlock();
+  the_process.undecided.unlock();
   the_process.daemon.unlock();
   the_process.listeners.unlock();
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -7,6 +7,7 @@
 #include "shim/socket/api/connections.h"
 #include "shim/socket/api/daemon.h"
 #include "shim/socket/api/listeners.h"
+#include "shim/socket/api/registrations.h"
 #include "shim/socket/api/settings.h"
 #include "shim/socket/api/undecided.h"
 
@@ -18,6 +19,7 @@ struct OwnProcess {
   Listeners listeners;
   Connections connections;
   Undecided undecided;
+  Registrations registrations;
   std::atomic<bool> warned{false};
 
   // The connection that a descriptor is; nothing: it is none of Mercury's.

@@ -16,9 +16,16 @@
 namespace mercury::sockets {
 namespace {
 
-// The kernel said 0: the end, if anything had room.
-[[gnu::cold]] ssize_t at_end(int fd) {
+// The kernel said 0: the end, if anything had room; or it failed.
+[[gnu::cold]] ssize_t nothing_read(int fd, ssize_t got) {
+  if (got < 0 && errno != ECONNRESET) return got;
   ErrnoKept kept;
+  if (got < 0) {  // the pair's own, of a peer that closed before it had read everything
+    if (const auto connection = process().find(fd)) {
+      process().connections.set_finished(connection->cookie, true);
+    }
+    return got;
+  }
   const int error = ended_why(fd);
   return error == 0 ? 0 : kept.fail(error);
 }
@@ -51,42 +58,44 @@ namespace sockets = mercury::sockets;
 
 ssize_t mercury_read(int fd, void* data, size_t bytes) {
   const ssize_t got = sockets::libc().read(fd, data, bytes);
-  if (got != 0 || bytes == 0) [[likely]]
+  if (got > 0 || bytes == 0) [[likely]]
     return got;
-  return sockets::at_end(fd);
+  return sockets::nothing_read(fd, got);
 }
 
 ssize_t mercury_readv(int fd, const iovec* parts, int count) {
   const ssize_t got = sockets::libc().readv(fd, parts, count);
-  if (got != 0 || count <= 0 || sockets::room_of(parts, static_cast<size_t>(count)) == 0) {
+  if (got > 0 || count <= 0 ||
+      (got == 0 && sockets::room_of(parts, static_cast<size_t>(count)) == 0)) {
     return got;
   }
-  return sockets::at_end(fd);
+  return sockets::nothing_read(fd, got);
 }
 
 ssize_t mercury_recv(int fd, void* data, size_t bytes, int flags) {
   if (const int error = sockets::refuse(fd, flags); error != 0) return sockets::refused(error);
   const ssize_t got = sockets::libc().recv(fd, data, bytes, flags);
-  if (got != 0 || bytes == 0) [[likely]]
+  if (got > 0 || bytes == 0) [[likely]]
     return got;
-  return sockets::at_end(fd);
+  return sockets::nothing_read(fd, got);
 }
 
 ssize_t mercury_recvfrom(int fd, void* data, size_t bytes, int flags, sockaddr* from,
                          socklen_t* length) {
   if (const int error = sockets::refuse(fd, flags); error != 0) return sockets::refused(error);
   const ssize_t got = sockets::libc().recvfrom(fd, data, bytes, flags, from, length);
-  if (got != 0 || bytes == 0) [[likely]]
+  if (got > 0 || bytes == 0) [[likely]]
     return got;
-  return sockets::at_end(fd);
+  return sockets::nothing_read(fd, got);
 }
 
 ssize_t mercury_recvmsg(int fd, msghdr* message, int flags) {
   if (const int error = sockets::refuse(fd, flags); error != 0) return sockets::refused(error);
   const ssize_t got = sockets::libc().recvmsg(fd, message, flags);
-  if (got != 0 || sockets::room_of(message->msg_iov, message->msg_iovlen) == 0) [[likely]]
+  if (got > 0 || (got == 0 && sockets::room_of(message->msg_iov, message->msg_iovlen) == 0))
+      [[likely]]
     return got;
-  return sockets::at_end(fd);
+  return sockets::nothing_read(fd, got);
 }
 
 int mercury_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* patience) {
@@ -94,7 +103,7 @@ int mercury_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, times
     return static_cast<int>(sockets::refused(error));
   }
   const int got = sockets::libc().recvmmsg(fd, messages, count, flags, patience);
-  if (got <= 0) return got;
+  if (got <= 0) return got == 0 ? 0 : static_cast<int>(sockets::nothing_read(fd, got));
   // A stream's end fills every message behind it with nothing.
   int whole = 0;
   while (whole < got && (messages[whole].msg_len != 0 ||
@@ -104,5 +113,5 @@ int mercury_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, times
   }
   // What came before the end is told first, and the end by the next call.
   if (whole == got || whole > 0) return whole;
-  return sockets::at_end(fd) == 0 ? got : -1;
+  return sockets::nothing_read(fd, 0) == 0 ? got : -1;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "shim/socket/api/libc.h"
 #include "shim/socket/api/process.h"
 
 namespace mercury::sockets {
@@ -15,10 +16,12 @@ constexpr uint8_t kEstablishedState = 1;
 constexpr uint8_t kCloseState = 7;
 constexpr uint8_t kCloseWaitState = 8;
 
-uint8_t state_of(int fd) {
+uint8_t state_of(int fd, const OwnConnection& connection) {
   pollfd asked{fd, POLLRDHUP, 0};
-  if (::poll(&asked, 1, 0) != 1) return kEstablishedState;
-  if ((asked.revents & (POLLHUP | POLLERR)) != 0) return kCloseState;
+  if (libc().poll(&asked, 1, 0) != 1) return kEstablishedState;
+  const bool goes_on = connection.on_host && !connection.finished;  // the peer alone has ended
+  if ((asked.revents & POLLERR) != 0) return kCloseState;
+  if ((asked.revents & POLLHUP) != 0 && !goes_on) return kCloseState;
   return (asked.revents & POLLRDHUP) != 0 ? kCloseWaitState : kEstablishedState;
 }
 
@@ -30,7 +33,7 @@ uint32_t most_32(uint64_t value) {
 
 tcp_info tcp_facts(int fd, const OwnConnection& connection) {
   tcp_info facts{};
-  facts.tcpi_state = state_of(fd);
+  facts.tcpi_state = state_of(fd, connection);
   Request request;
   request.kind = RequestKind::kInfo;
   request.id = connection.id;

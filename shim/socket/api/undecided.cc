@@ -1,6 +1,7 @@
 #include "shim/socket/api/undecided.h"
 
 #include "shim/socket/api/descriptors.h"
+#include "shim/socket/api/epoll.h"
 #include "shim/socket/api/libc.h"
 
 namespace mercury::sockets {
@@ -54,7 +55,7 @@ void Undecided::put_back(int fd, uint64_t cookie) {
   const QuietLock lock(mutex_);
   for (Registration& slot : registrations_) {
     if (slot.cookie != cookie || slot.fd != fd) continue;
-    if (slot.taken_out) libc().epoll_ctl(slot.epoll, EPOLL_CTL_ADD, fd, &slot.event);
+    if (slot.taken_out) control_epoll(slot.epoll, EPOLL_CTL_ADD, fd, &slot.event);
     slot = {};
   }
 }

@@ -85,6 +85,7 @@ void SocketManager::State::accept(Connection& connection) {
   if (connection.within) {
     const Asker asker = connections.take_asker(connection);
     return asker.answer({.kind = ReplyKind::kConnected,
+                         .value = sockets::kBothEndsHere,
                          .id = id,
                          .local = connection.source,
                          .remote = connection.destination},
@@ -117,6 +118,7 @@ void SocketManager::State::claim(const Request& request, const Answer& answer) {
   Connection* connection = connections.find_announced(request.remote, request.local);
   if (connection == nullptr) return kernel(answer);
   const sockets::Reply reply{.kind = ReplyKind::kConnected,
+                             .value = connection->within ? sockets::kBothEndsHere : 0,
                              .id = connection->id,
                              .local = connection->destination,
                              .remote = connection->source};

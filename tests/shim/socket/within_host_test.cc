@@ -17,6 +17,7 @@ TEST_F(WithinHost, TwoProgramsGetTheTwoEndsOfOnePair) {
 
   // As the kernel: connected before it is accepted.
   ASSERT_EQ(connecting->kind(), ReplyKind::kConnected);
+  EXPECT_EQ(connecting->reply->value, sockets::kBothEndsHere);
   EXPECT_EQ(connecting->reply->remote, at("127.0.0.1:80"));
   EXPECT_EQ(connecting->reply->local.ip, at("127.0.0.1:0").ip);
   EXPECT_GE(connecting->reply->local.port, 32768);
@@ -26,6 +27,7 @@ TEST_F(WithinHost, TwoProgramsGetTheTwoEndsOfOnePair) {
 
   const auto accepted = claim(1, at("127.0.0.1:40000"), at("127.0.0.1:80"));
   ASSERT_EQ(accepted->kind(), ReplyKind::kConnected);
+  EXPECT_EQ(accepted->reply->value, sockets::kBothEndsHere);
   EXPECT_EQ(accepted->reply->local, connecting->reply->remote);
   EXPECT_EQ(accepted->reply->remote, connecting->reply->local);
   EXPECT_EQ(accepted->reply->id, connecting->reply->id);

@@ -4,8 +4,8 @@
  * Each function does what the C library's of the same name does, with the same arguments, results
  * and errno, and works on any descriptor. A stream socket of AF_INET or AF_INET6 that connects to,
  * or accepts, what Mercury reaches is Mercury's from then on; everything else is the kernel's by
- * itself. Descriptors are real: poll, epoll, select, write, sendfile, dup, fork, close are the
- * kernel's, and have no function here.
+ * itself. Descriptors are real: select, write, sendfile, dup, fork, close are the kernel's, and
+ * have no function here.
  *
  * The environment of mercury-run says what goes through Mercury, and where its daemon is; without,
  * everything but port 22 may. Threads: any; also in handlers of signals.
@@ -13,6 +13,8 @@
 #ifndef MERCURYSTACK_SOCKET_H
 #define MERCURYSTACK_SOCKET_H
 
+#include <poll.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -61,8 +63,23 @@ MERCURY_API ssize_t mercury_sendto(int fd, const void* data, size_t bytes, int f
 MERCURY_API ssize_t mercury_sendmsg(int fd, const struct msghdr* message, int flags);
 MERCURY_API int mercury_sendmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags);
 
-/* Needed for sockets that are registered before they connect; else the C library's will do. */
+/* These say POLLHUP and EPOLLHUP as TCP does: once both directions have ended. Between two programs
+ * of one host the C library's own say so as soon as the peer has ended. What waits in epoll is
+ * known by the numbers that mercury_epoll_ctl() had, of the epoll and the socket, and its data. */
+MERCURY_API int mercury_shutdown(int fd, int how);
+/* poll(): mercury_poll() is of jobs. */
+MERCURY_API int mercury_poll_fds(struct pollfd* fds, nfds_t count, int timeout_ms);
+MERCURY_API int mercury_ppoll(struct pollfd* fds, nfds_t count, const struct timespec* timeout,
+                              const sigset_t* mask);
+MERCURY_API int mercury_epoll_create(int size);
+MERCURY_API int mercury_epoll_create1(int flags);
+/* Also needed for sockets that are registered before they connect. */
 MERCURY_API int mercury_epoll_ctl(int epoll, int operation, int fd, struct epoll_event* event);
+MERCURY_API int mercury_epoll_wait(int epoll, struct epoll_event* events, int most, int timeout_ms);
+MERCURY_API int mercury_epoll_pwait(int epoll, struct epoll_event* events, int most, int timeout_ms,
+                                    const sigset_t* mask);
+MERCURY_API int mercury_epoll_pwait2(int epoll, struct epoll_event* events, int most,
+                                     const struct timespec* timeout, const sigset_t* mask);
 
 #ifdef __cplusplus
 }

@@ -165,7 +165,10 @@ TEST_P(Options, TcpInfoIsTheSessions) {
   EXPECT_EQ(length, 1U);
   mercurys.server.reset();
   ASSERT_EQ(mercury_getsockopt(mercurys.client.get(), IPPROTO_TCP, TCP_INFO, &info, &length), 0);
-  EXPECT_EQ(info.tcpi_state, 7);
+  EXPECT_EQ(info.tcpi_state, 8);  // the peer has ended
+  ASSERT_EQ(mercury_shutdown(mercurys.client.get(), SHUT_WR), 0);
+  ASSERT_EQ(mercury_getsockopt(mercurys.client.get(), IPPROTO_TCP, TCP_INFO, &info, &length), 0);
+  EXPECT_EQ(info.tcpi_state, 7);  // and this side
 }
 
 TEST_P(Options, WhatWasSetBeforeConnectIsKept) {

@@ -1,0 +1,108 @@
+// Waits in epoll while a peer's end is all that there is, and what threads do meanwhile.
+#include <sys/eventfd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/shim/socket/api/counted_libc.h"
+#include "tests/shim/socket/api/hang_up_fixture.h"
+
+namespace mercury {
+namespace {
+
+// Where nothing can be told, nothing is done: the kernel wakes nobody again and again.
+TEST_F(HangUp, WaitsForItsTimeAndDoesNotSpin) {
+  over_mercury([](BothEnds& ends) {
+    const int fd = ends.server.get();
+    const UniqueFd epoll = epoll_with(fd, 0);
+    ends.client.reset();
+    wait_for(fd, POLLRDHUP);
+    epoll_event event{};
+    const timespec time{.tv_sec = 0, .tv_nsec = 50'000'000};
+    for (const uint32_t how : kHow) {
+      control(epoll.get(), EPOLL_CTL_MOD, fd, how, 7);
+      const uint64_t before = kernel_waits();
+      const auto began = std::chrono::steady_clock::now();
+      EXPECT_EQ(mercury_epoll_wait(epoll.get(), &event, 1, 50), 0);
+      EXPECT_EQ(mercury_epoll_pwait(epoll.get(), &event, 1, 50, nullptr), 0);
+      EXPECT_EQ(mercury_epoll_pwait2(epoll.get(), &event, 1, &time, nullptr), 0);
+      EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(150));
+      // Each once; and at first as it is said, as it is quietened, and a look at who it is.
+      EXPECT_LE(kernel_waits() - before, 7U);
+    }
+  });
+}
+
+TEST_F(HangUp, AWaitIsWokenByWhatCanBeTold) {
+  over_mercury([](BothEnds& ends) {
+    const int fd = ends.server.get();
+    const UniqueFd other(::eventfd(0, EFD_CLOEXEC));
+    for (const bool of_other : {true, false}) {
+      const UniqueFd epoll = epoll_with(fd, 0);
+      control(epoll.get(), EPOLL_CTL_ADD, other.get(), EPOLLIN, 8);
+      ends.client.reset();
+      wait_for(fd, POLLRDHUP);
+      epoll_event event{};
+      std::thread waiter([&] { EXPECT_EQ(mercury_epoll_wait(epoll.get(), &event, 1, -1), 1); });
+      EXPECT_EQ(of_other ? ::eventfd_write(other.get(), 1) : mercury_shutdown(fd, SHUT_WR), 0);
+      waiter.join();
+      EXPECT_EQ(event.data.u64, of_other ? 8U : 7U);
+      EXPECT_EQ(named(event.events), of_other ? "IN" : "HUP");
+      eventfd_t value = 0;
+      if (of_other) {
+        EXPECT_EQ(::eventfd_read(other.get(), &value), 0);
+      }
+    }
+  });
+}
+
+// What one thread asks for while another quietens it is what counts.
+TEST_F(HangUp, ThreadsChangeWhatIsAskedFor) {
+  over_mercury([](BothEnds& ends) {
+    const int fd = ends.server.get();
+    const UniqueFd epoll = epoll_with(fd, 0);
+    const UniqueFd go_on(::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE));
+    ends.client.reset();
+    wait_for(fd, POLLRDHUP);
+    constexpr int kTurns = 2000;
+    std::thread changer([&] {
+      for (int i = 0; i < kTurns; ++i) {
+        control(epoll.get(), EPOLL_CTL_MOD, fd, EPOLLOUT | EPOLLONESHOT, 7);
+        control(epoll.get(), EPOLL_CTL_MOD, fd, 0, 7);
+        control(epoll.get(), EPOLL_CTL_MOD, fd, EPOLLPRI | EPOLLONESHOT, 7);
+        control(epoll.get(), EPOLL_CTL_MOD, fd, EPOLLIN | EPOLLONESHOT, 7);
+        eventfd_t value = 0;
+        ASSERT_EQ(::eventfd_read(go_on.get(), &value), 0);
+      }
+    });
+    int turns = 0;
+    while (turns < kTurns) {
+      epoll_event event{};
+      const int got = mercury_epoll_wait(epoll.get(), &event, 1, 60'000);
+      EXPECT_EQ(got, 1) << "in turn " << turns;
+      const std::string seen = named(event.events);
+      EXPECT_TRUE(seen == "IN" || seen == "OUT") << seen;
+      if (seen != "IN" && got == 1) continue;
+      ++turns;
+      EXPECT_EQ(::eventfd_write(go_on.get(), 1), 0);
+    }
+    changer.join();
+  });
+}
+
+TEST_F(HangUp, ThousandsOfConnectionsLeaveNothingBehind) {
+  over_mercury([](BothEnds&) {
+    const UniqueFd epoll(mercury_epoll_create1(EPOLL_CLOEXEC));
+    for (int i = 0; i < 2000; ++i) {
+      BothEnds ends = both_ends(AF_INET);
+      control(epoll.get(), EPOLL_CTL_ADD, ends.server.get(), 0, static_cast<uint64_t>(i));
+      ends.client.reset();
+      wait_for(ends.server.get(), POLLRDHUP);
+      EXPECT_EQ(said(epoll.get()), "[] ");
+    }
+    EXPECT_LE(sockets::process().registrations.size(), 200U);
+  });
+}
+
+}  // namespace
+}  // namespace mercury
