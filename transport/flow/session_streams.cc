@@ -72,8 +72,11 @@ uint32_t Session::Impl::build_stream(std::span<std::byte> out, uint64_t now_ns) 
   header.type = frame.type;
   header.packet_number = on_send_datagram(segment_tag(frame.type, frame.stream, frame.segment),
                                           static_cast<uint32_t>(kPlainBytes) + body, now_ns);
-  // As of control: whoever waits for the bytes waits for the last of a burst.
-  header.flags = gate.ask_now() || segment_bytes() == 0 ? uint16_t{wire::kFlagAckNow} : uint16_t{0};
+  // The last of a burst asks if it is awaited and too few are on the way for the peer to answer by
+  // itself. An answer costs as much as a short message, which has mostly an answer of its own.
+  const bool asks = gate.ask_now() || (frame.awaited && segment_bytes() == 0 &&
+                                       loss.packets_in_flight() < config.ack_every_packets);
+  header.flags = asks ? uint16_t{wire::kFlagAckNow} : uint16_t{0};
   return finish_tagged(out, header, frame.body_bytes);
 }
 

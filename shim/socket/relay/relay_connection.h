@@ -40,6 +40,7 @@ struct RelayConnection {
   bool stream_writable = false;
   bool queued = false;  // in the relay's line
   // What is over.
+  bool end_follows = false;    // behind what can be read
   bool program_ended = false;  // it writes no more
   bool program_gone = false;   // nor reads
   bool end_told = false;       // to the program

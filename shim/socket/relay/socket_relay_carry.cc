@@ -16,6 +16,18 @@ constexpr int kMostEdges = 64;  // that a pass looks at
 // begin, and a block more at most.
 constexpr size_t kTurnParts = SocketRelay::kTurnBytes / kStreamBlockBytes + 1;
 
+size_t room_of(const msghdr& message) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < message.msg_iovlen; ++i) bytes += message.msg_iov[i].iov_len;
+  return bytes;
+}
+
+// Whether a read that gave so many bytes gave all, so that more are told by an edge. It also stops
+// at descriptors that the program has sent along, which are lost.
+bool is_empty(const msghdr& message, size_t bytes) {
+  return bytes > 0 && bytes < room_of(message) && (message.msg_flags & MSG_CTRUNC) == 0;
+}
+
 }  // namespace
 
 uint32_t SocketRelay::run() {
@@ -47,6 +59,7 @@ void SocketRelay::on_edges(const epoll_event& event) {
   if ((event.events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) {
     connection->program_readable = true;
   }
+  if ((event.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) connection->end_follows = true;
   if ((event.events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) connection->program_writable = true;
   // It has closed its end, or both directions of it.
   if ((event.events & EPOLLHUP) != 0 && !connection->end_told) connection->program_gone = true;
@@ -93,6 +106,7 @@ size_t SocketRelay::carry_out(Connection& connection) {
   const ssize_t got = recvmsg(connection.end.get(), &message, MSG_DONTWAIT);
   const int error = errno;
   const size_t bytes = got > 0 ? static_cast<size_t>(got) : 0;
+  if (is_empty(message, bytes) && !connection.end_follows) connection.program_readable = false;
   host_->wrote_stream(connection.session, connection.stream, bytes);
   counters_.add(Counter::kSocketBytesSent, bytes);
   if (got == 0) {
@@ -115,8 +129,6 @@ size_t SocketRelay::carry_in(Connection& connection) {
     if (peeked.end) tell_end(connection);
     return 0;
   }
-  size_t offered = 0;
-  for (size_t i = 0; i < peeked.parts; ++i) offered += parts[i].iov_len;
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = peeked.parts;
@@ -126,7 +138,7 @@ size_t SocketRelay::carry_in(Connection& connection) {
     return 0;
   }
   const size_t bytes = sent > 0 ? static_cast<size_t>(sent) : 0;
-  connection.program_writable = bytes == offered;
+  connection.program_writable = bytes == room_of(message);
   host_->took_stream(connection.session, connection.stream, bytes);
   counters_.add(Counter::kSocketBytesReceived, bytes);
   return bytes;

@@ -1,4 +1,6 @@
 // The sockets' relay from program to program: real descriptors, simulated network.
+#include <cstring>
+
 #include "tests/shim/socket/relay_lab.h"
 
 namespace mercury {
@@ -127,6 +129,32 @@ TEST(SocketRelay, HalfAConnectionGoesOn) {
     return left.ended && lab.empty();
   }));
   EXPECT_EQ(lab.a().ended.at(1), Errc::kOk);
+}
+
+// A read of the relay's stops at them, and no edge tells of what is behind.
+TEST(SocketRelay, WhatStandsBehindDescriptorsThatAProgramSendsArrives) {
+  RelayLab lab(1);
+  auto [left, right] = lab.connected();
+  lab.run_for(10 * kMs);
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  iovec part{const_cast<char*>("two"), 3};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr& rights = *CMSG_FIRSTHDR(&message);
+  rights.cmsg_level = SOL_SOCKET;
+  rights.cmsg_type = SCM_RIGHTS;
+  rights.cmsg_len = CMSG_LEN(sizeof(int));
+  const int sent = left.fd.get();
+  std::memcpy(CMSG_DATA(&rights), &sent, sizeof sent);
+  left.write("one");
+  ASSERT_EQ(sendmsg(left.fd.get(), &message, 0), 3);
+  left.write("three");
+  std::string text;
+  ASSERT_TRUE(lab.run([&] { return (text += right.read_text()).size() == 11; }));
+  EXPECT_EQ(text, "onetwothree");
 }
 
 TEST(SocketRelay, AProgramThatDoesNotReadStopsTheOtherAndNobodyElse) {

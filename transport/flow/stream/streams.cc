@@ -381,7 +381,7 @@ Streams::Frame Streams::build_segment(std::span<std::byte> body, uint32_t most) 
   stream.out.on_sent(segment);
   queue(id, stream);  // behind the others
   return {wire::FrameType::kStream, static_cast<uint32_t>(wire::kStreamHeaderBytes) + segment.bytes,
-          id, segment.number};
+          id, segment.number, segment.end || lacks_room(stream)};
 }
 
 void Streams::on_acked(const Frame& frame) {
@@ -398,11 +398,15 @@ void Streams::on_acked(const Frame& frame) {
   settle(frame.stream, *stream);
 }
 
-// Told when a quarter is free: one event for many acknowledgements. Who wants room has bytes of his
-// own on the way, so his own acknowledgements are enough to wait for.
+// Less than a quarter is free.
+bool Streams::lacks_room(const Stream& stream) const noexcept {
+  return stream.out.kept_bytes() > send_limit_bytes(stream) / 4 * 3;
+}
+
+// One event for many acknowledgements. Who wants room has bytes of his own on the way, so his own
+// acknowledgements are enough to wait for.
 void Streams::note_room(uint32_t id, Stream& stream) {
-  if (!stream.wants_room || stream.gone) return;
-  if (stream.out.kept_bytes() > send_limit_bytes(stream) / 4 * 3) return;
+  if (!stream.wants_room || stream.gone || lacks_room(stream)) return;
   stream.wants_room = false;
   stream.writable_due = true;
   notice(id, stream);

@@ -85,6 +85,8 @@ class Streams {
     uint32_t body_bytes = 0;
     uint32_t stream = 0;  // both are to come back in on_acked and on_lost
     uint32_t segment = 0;
+    // Of a segment: the stream ends with it, or has no room for much more until it is acknowledged.
+    bool awaited = false;
   };
   bool signal_due() const noexcept { return count_due_ || !signals_.empty(); }
   Frame build_signal(std::span<std::byte> body);
@@ -153,6 +155,7 @@ class Streams {
   void note_read(uint32_t id, Stream& stream);
   uint64_t room_bytes(const Stream& stream) const noexcept;
   void note_kept(Stream& stream) noexcept;
+  bool lacks_room(const Stream& stream) const noexcept;
   void note_room(uint32_t id, Stream& stream);
   void signal(uint32_t id, Stream& stream);
   void notice(uint32_t id, Stream& stream);
