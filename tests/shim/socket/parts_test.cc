@@ -1,9 +1,11 @@
 // What the control plane of sockets is made of, where a whole one would need too much.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include "shim/socket/control/addresses.h"
 #include "shim/socket/control/connections.h"
 #include "shim/socket/control/ends.h"
+#include "shim/socket/control/manager_state.h"
 
 namespace mercury::sockets::test {
 namespace {
@@ -83,6 +85,25 @@ TEST(Announcements, TheLaterOfTwoWithOneAddressIsFound) {
   ASSERT_NE(connections.find_announced(from, listener), nullptr);
   connections.claimed(*connections.find(ids[1]));
   EXPECT_EQ(connections.find_announced(from, listener), nullptr);
+}
+
+int option(const UniqueFd& end, int name) {
+  int value = -1;
+  socklen_t bytes = sizeof value;
+  EXPECT_EQ(getsockopt(end.get(), SOL_SOCKET, name, &value, &bytes), 0);
+  return value;
+}
+
+TEST(Pairs, HoldMoreThanTheKernelGivesAndSayThatNobodySetIt) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const UniqueFd plain(ends[0]), other(ends[1]);
+  const std::optional<Pair> pair = make_pair();
+  ASSERT_TRUE(pair);
+  for (const UniqueFd* end : {&pair->first, &pair->second}) {
+    EXPECT_GT(option(*end, SO_SNDBUF), option(plain, SO_SNDBUF));
+    EXPECT_EQ(option(*end, SO_BUF_LOCK), 0);
+  }
 }
 
 }  // namespace
