@@ -2,7 +2,7 @@
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 ITERATIONS = 6
@@ -44,14 +44,13 @@ def trained(group, rank, hook=None, branch=lambda rank, iteration: True, accumul
     return model.state_dict()
 
 
-# Without bf16_compress_hook, which PyTorch refuses to all backends but NCCL.
+# Without bf16_compress_hook and post_localSGD_hook, which PyTorch refuses without CUDA.
 HOOKS = {
     "none": None,
     "allreduce": lambda group: (group, default_hooks.allreduce_hook),
     "fp16_compress": lambda group: (group, default_hooks.fp16_compress_hook),
     "fp16_compress around allreduce": lambda group: (group, default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook)),
     "powerSGD": lambda group: (powerSGD_hook.PowerSGDState(group, start_powerSGD_iter=2, min_compression_rate=1), powerSGD_hook.powerSGD_hook),
-    "post_localSGD": lambda group: (post_localSGD_hook.PostLocalSGDState(group, group, 3), post_localSGD_hook.post_localSGD_hook),
 }
 MODES = {
     "no_sync": {"accumulate": True},
