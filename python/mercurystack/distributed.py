@@ -4,9 +4,9 @@
     torch.distributed.init_process_group("mercury")
 
 Each process runs a server too, so that nothing else is to be started; with MERCURY_RENDEZVOUS set, the daemons that it
-names serve. Tensors are on the CPU. all_reduce (sum, average, min, max), broadcast, all_gather, reduce_scatter and
-barrier are there, and with them what PyTorch makes of these: DistributedDataParallel, objects, subgroups. What is not
-(send, recv, all_to_all, gather, scatter, reduce) is an error that names it.
+names serve. Tensors are on the CPU. Sums, averages, least and greatest are Mercury's, as are broadcasts and all-gathers;
+what Mercury does not add up (products, bits, types that it does not have) each rank reduces itself, of all ranks' tensors.
+send, recv, gather, scatter and all_to_all are messages between two ranks.
 
 A collective's elements are copied into memory of Mercury's and back. Four of one size, type and kind may be in flight;
 a fifth waits for the first. For every size that is used, memory stays until the group ends.
@@ -15,168 +15,174 @@ a fifth waits for the first. For every size that is used, memory stays until the
 from __future__ import annotations
 
 import datetime
-import os
-import secrets
-import select
-import socket
-import threading
-import weakref
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Union
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
-from torch.futures import Future
 
-from mercurystack._context import Context
-from mercurystack._job import Job, Tensor
-from mercurystack._operation import Operation
-
-# Mercury's name of a type, and the type of NumPy and PyTorch of the same width that memory of it has.
-_DTYPES = {torch.float32: ("float32", "float32"), torch.float64: ("float64", "float64"), torch.float16: ("float16", "float16"),
-           torch.bfloat16: ("bfloat16", "int16"), torch.int32: ("int32", "int32"), torch.int64: ("int64", "int64"),
-           torch.int8: ("int8", "int8"), torch.uint8: ("uint8", "uint8")}
-_REDUCTIONS = tuple((getattr(dist.ReduceOp, name), op) for name, op in (
-    ("SUM", "sum"), ("AVG", "average"), ("MIN", "min"), ("MAX", "max")))
-_IN_FLIGHT = 4
-_SMALL = 1 << 16  # elements: below, one size stands for all up to it
+from mercurystack._errors import MercuryError
+from mercurystack._exchange import Key
+from mercurystack._group import Group, Lists, Tensors, bytes_of, checked, copy, dense, only, reduction_of, root_of, same, split
+from mercurystack._sparse import sum_of
+from mercurystack._work import Work, timed_out
 
 
-class _Slot:
-    """Memory of Mercury's for one collective at a time."""
-
-    def __init__(self, tensor: Tensor, memory: torch.Tensor) -> None:
-        self.tensor = tensor
-        self.memory = memory
-        self.free = threading.Event()
-        self.free.set()
-
-
-class _Flight(NamedTuple):
-    slot: _Slot
-    operation: Operation
-    finish: Callable[[], Any]  # takes the elements back; what the future's result is
-    future: Future[Any]
-
-
-class _Progress(threading.Thread):
-    """Ends collectives whose operations have ended."""
-
-    def __init__(self, job: Job) -> None:
-        super().__init__(name="mercury-progress", daemon=True)
-        self._job = job
-        self._lock = threading.Lock()
-        self._flights: list[_Flight] = []
-        self._wake, self._woken = os.pipe()
-        self._ends = False
-
-    def add(self, flight: _Flight) -> None:
-        with self._lock:
-            self._flights.append(flight)
-        # It may have ended before it was added, and its completion be collected.
-        os.write(self._woken, b"x")
-
-    def stop(self) -> None:
-        self._ends = True
-        os.write(self._woken, b"x")
-        self.join()
-        os.close(self._wake)
-        os.close(self._woken)
-
-    def run(self) -> None:
-        poller = select.poll()
-        poller.register(self._wake, select.POLLIN)
-        poller.register(self._job.fileno(), select.POLLIN)
-        while not self._ends:
-            if any(fd == self._wake for fd, _ in poller.poll()):
-                os.read(self._wake, 4096)
-            self._job.poll()
-            with self._lock:
-                ended = [flight for flight in self._flights if flight.operation.done()]
-                self._flights = [flight for flight in self._flights if flight not in ended]
-            for flight in ended:
-                self._end(flight)
-
-    @staticmethod
-    def _end(flight: _Flight) -> None:
-        failure: Optional[Exception] = flight.operation.exception()
-        result = None
-        if failure is None:
-            try:
-                result = flight.finish()
-            except Exception as error:  # of a tensor that the caller has changed meanwhile
-                failure = error
-        flight.slot.free.set()
-        if failure is not None:
-            flight.future.set_exception(failure)
-        else:
-            flight.future.set_result(result)
-
-
-class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc, name-defined]
+class ProcessGroup(Group):
     """A job of Mercury's. Made by torch.distributed."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
-        super().__init__(rank, size)
-        self._rank, self._size = rank, size
-        daemons = os.environ.get("MERCURY_RENDEZVOUS")
-        if rank == 0:
-            store.set("mercury", f"torch-{secrets.token_hex(8)} {daemons or _own_place()}")
-        name, rendezvous = store.get("mercury").decode().split()
-        self._context = Context("auto" if daemons else "embedded")
-        options: dict[str, object] = {"servers": rendezvous.count(",") + 1} if daemons else {}
-        self._job = self._context.open_job(name, serve=not daemons, role="worker", rank=rank, workers=size, rendezvous=rendezvous,
-                                           timeout_ms=min(2**31 - 1, int(timeout.total_seconds() * 1000)), **options)
-        self._lock = threading.Lock()  # collectives are numbered in the order of their calls, which all ranks share
-        self._slots: dict[tuple[str, str, int], list[_Slot]] = {}
-        self._calls: dict[tuple[str, str, int], int] = {}
-        self._declared = 0
-        self._progress = _Progress(self._job)
-        self._progress.start()
-        weakref.finalize(self, _close, self._progress, self._context)
+    # ---- by Mercury's operations ---------------------------------------------------------------
 
-    # ---- collectives ---------------------------------------------------------------------------
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
+        if len(tensors) == 1 and tensors[0].is_sparse:
+            return self._all_reduce_sparse(tensors[0], reduction_of(opts))
+        tensor = only(tensors, "all_reduce")
+        return self._reduce("all_reduce", [tensor], reduction_of(opts), {0: tensor}, tensors)
 
-    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
-        tensor = _only(tensors, "all_reduce")
-        return self._reduce(tensor, opts.reduceOp, lambda reduced: [tensor.copy_(reduced.view_as(tensor))])
+    def _all_reduce_sparse(self, tensor: torch.Tensor, reduction: Any) -> Work:
+        """Has ended when it returns."""
+        if reduction != dist.ReduceOp.SUM:
+            raise NotImplementedError(f"the mercury backend has of sparse tensors the SUM alone, not {reduction}")
+        total = sum_of(tensor, self._size, self.allgather)
+        with torch.no_grad():
+            tensor.copy_(total)
+        work = self._collectives.work("all_reduce of a sparse tensor")
+        work.end(None, [tensor])
+        return work
 
-    def broadcast(self, tensors: list[torch.Tensor], opts: Any = None) -> Any:
-        tensor = _only(tensors, "broadcast")
-        data = _bytes_of(tensor)
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
+        dense(tensors, "all_reduce_coalesced")
+        return self._reduce("all_reduce_coalesced", tensors, reduction_of(opts), dict(enumerate(tensors)), tensors)
 
-        def finish(memory: torch.Tensor) -> list[torch.Tensor]:
-            return [tensor.copy_(memory.view(tensor.dtype).view_as(tensor))]
-        return self._exchange(("broadcast", "uint8", data.numel()), data, lambda sent: sent.broadcast(opts.rootRank), finish, tensors)
+    def reduce(self, tensors: Tensors, opts: Any = None) -> Work:
+        tensor = only(tensors, "reduce")
+        return self._reduce("reduce", [tensor], reduction_of(opts), {0: tensor} if root_of(opts) == self._rank else {}, tensors)
 
-    def allgather(self, output_tensors: list[list[torch.Tensor]], input_tensors: list[torch.Tensor], opts: Any = None) -> Any:
-        tensor, outputs = _only(input_tensors, "all_gather"), output_tensors[0]
-        size = _bytes_of(tensor).numel()
-        data = torch.zeros(size * self._size, dtype=torch.uint8)
-        data[size * self._rank:size * (self._rank + 1)] = _bytes_of(tensor)
+    def reduce_scatter(self, output_tensors: Tensors, input_tensors: Lists, opts: Any = None) -> Work:
+        output = only(output_tensors, "reduce_scatter")
+        parts = dense(input_tensors[0], "reduce_scatter")
+        same("reduce_scatter", [output], parts, self._size)
+        return self._reduce("reduce_scatter", parts, reduction_of(opts), {self._rank: output}, output_tensors)
 
-        def finish(memory: torch.Tensor) -> list[list[torch.Tensor]]:
-            for place, output in enumerate(outputs):
-                output.copy_(memory[size * place:size * (place + 1)].view(output.dtype).view_as(output))
-            return output_tensors
-        return self._exchange(("all_gather", "uint8", data.numel()), data, lambda sent: sent.all_gather(), finish, output_tensors)
+    def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
+        return self.reduce_scatter([output], [list(input.detach().reshape(-1).chunk(self._size))], opts)
 
-    def reduce_scatter(self, output_tensors: list[torch.Tensor], input_tensors: list[list[torch.Tensor]], opts: Any = None) -> Any:
-        output = _only(output_tensors, "reduce_scatter")
-        data = torch.cat([part.reshape(-1) for part in input_tensors[0]])
+    def broadcast(self, tensors: Tensors, opts: Any = None) -> Work:
+        tensor = only(tensors, "broadcast")
+        data = bytes_of(tensor)
 
-        def finish(reduced: torch.Tensor) -> list[torch.Tensor]:
-            return [output.copy_(reduced[output.numel() * self._rank:][:output.numel()].view_as(output))]
-        return self._reduce(data, opts.reduceOp, finish)
+        def finish(parts: Tensors) -> Tensors:
+            copy(tensor, parts[0])
+            return [tensor]
+        return self._exchange("broadcast", Key("broadcast", "uint8", data.numel(), 1), 0, data,
+                              lambda sent: sent.broadcast(root_of(opts)), finish, tensors)
 
-    def barrier(self, opts: Any = None) -> Any:
-        return self._reduce(torch.zeros(1, dtype=torch.int32), dist.ReduceOp.SUM, lambda _: None)
+    def allgather(self, output_tensors: Lists, input_tensors: Tensors, opts: Any = None) -> Work:
+        tensor, outputs = only(input_tensors, "all_gather"), output_tensors[0]
+        same("all_gather", [tensor], outputs, self._size)
+        return self._all_gather("all_gather", [tensor], [[output] for output in outputs], output_tensors)
 
-    def send(self, tensors: list[torch.Tensor], dst: int, tag: int) -> Any:
-        raise NotImplementedError("the mercury backend has no send and recv: use a gloo group beside it")
+    def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
+        if output.numel() != input.numel() * self._size or output.dtype != input.dtype:
+            raise ValueError(f"all_gather_into_tensor: the output has {output.numel()} elements of {output.dtype}; expected {self._size} "
+                             f"times the input's {input.numel()} of {input.dtype}")
+        # Parts of a tensor that is not contiguous lie apart: they come to a copy.
+        whole = output.detach() if output.is_contiguous() else output.detach().contiguous()
+        parts = [[part] for part in whole.view(-1).chunk(self._size)] if output.numel() else []
+        return self._all_gather("all_gather_into_tensor", [only([input], "all_gather_into_tensor")], parts, output,
+                                lambda: output.detach().copy_(whole))
 
-    def recv(self, tensors: list[torch.Tensor], src: int, tag: int) -> Any:
-        raise NotImplementedError("the mercury backend has no send and recv: use a gloo group beside it")
+    def allgather_coalesced(self, output_tensor_lists: Lists, input_tensors: Tensors, opts: Any = None) -> Work:
+        return self._all_gather("all_gather_coalesced", dense(input_tensors, "all_gather_coalesced"), output_tensor_lists, output_tensor_lists)
+
+    def barrier(self, opts: Any = None) -> Work:
+        return self._reduce("barrier", [torch.zeros(1, dtype=torch.int32)], dist.ReduceOp.SUM, {}, None)
+
+    # ---- by messages ---------------------------------------------------------------------------
+
+    def send(self, tensors: Tensors, dst: int, tag: int = 0) -> Work:
+        tensor = only(tensors, "send")
+        return self._swap(f"send to rank {dst}", checked(tag), {self._peer(dst, "send"): tensor}, {}, tensors)
+
+    def recv(self, tensors: Tensors, src: int, tag: int = 0) -> Work:
+        tensor = only(tensors, "recv")
+        return self._swap(f"recv from rank {src}", checked(tag), {}, {self._peer(src, "recv"): tensor}, tensors)
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
+        return self._swap("recv from any rank", checked(tag), {}, {None: only(tensors, "recv")}, tensors)
+
+    def gather(self, output_tensors: Lists, input_tensors: Tensors, opts: Any = None) -> Work:
+        tensor, tag = only(input_tensors, "gather"), self._next_tag()
+        if root_of(opts) != self._rank:
+            return self._swap("gather", tag, {root_of(opts): tensor}, {}, output_tensors)
+        same("gather", [tensor], output_tensors[0], self._size)
+        copy(output_tensors[0][self._rank], tensor)
+        return self._swap("gather", tag, {}, dict(enumerate(output_tensors[0])), output_tensors)
+
+    def scatter(self, output_tensors: Tensors, input_tensors: Lists, opts: Any = None) -> Work:
+        tensor, tag = only(output_tensors, "scatter"), self._next_tag()
+        if root_of(opts) != self._rank:
+            return self._swap("scatter", tag, {}, {root_of(opts): tensor}, output_tensors)
+        same("scatter", [tensor], input_tensors[0], self._size)
+        copy(tensor, input_tensors[0][self._rank])
+        return self._swap("scatter", tag, dict(enumerate(input_tensors[0])), {}, output_tensors)
+
+    def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None) -> Work:
+        outputs, inputs, tag = dense(output_tensors, "all_to_all"), dense(input_tensors, "all_to_all"), self._next_tag()
+        if len(outputs) != self._size or len(inputs) != self._size:
+            raise ValueError(f"all_to_all: {len(inputs)} inputs and {len(outputs)} outputs; expected one of each for {self._size} ranks")
+        copy(outputs[self._rank], inputs[self._rank])
+        return self._swap("all_to_all", tag, dict(enumerate(inputs)), dict(enumerate(outputs)), output_tensors)
+
+    def alltoall_base(self, output: torch.Tensor, input: torch.Tensor, output_split_sizes: list[int], input_split_sizes: list[int],
+                      opts: Any = None) -> Work:
+        whole = output.detach() if output.is_contiguous() else output.detach().contiguous()
+        work = self.alltoall(split(whole, output_split_sizes, self._size), split(input.detach(), input_split_sizes, self._size))
+        if whole.data_ptr() != output.data_ptr():
+            work.wait()
+            output.detach().copy_(whole)
+        return work
+
+    def monitored_barrier(self, timeout: Union[datetime.timedelta, float] = -1., wait_all_ranks: bool = False) -> None:
+        """Returns once all ranks are in it, else says on rank 0 who is not. Of this object: torch.distributed's function
+        of the name refuses all backends but Gloo."""
+        seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
+        if seconds < 0:
+            seconds = self._timeout
+        tag, word = self._next_tag(), torch.zeros(1, dtype=torch.uint8)
+        if self._rank == 0:
+            self._await_all(tag, seconds, wait_all_ranks)
+            self._swap("monitored_barrier", tag, {rank: word for rank in range(1, self._size)}, {}, None).wait()
+            return
+        try:
+            self._swap("monitored_barrier", tag, {0: word}, {}, None).wait()
+            self._swap("monitored_barrier", tag, {}, {0: word.clone()}, None, seconds).wait()
+        except MercuryError as error:
+            raise timed_out(f"Rank {self._rank} successfully reached monitoredBarrier, but received errors while waiting for send/recv from "
+                            f"rank 0, which says who did not: {error.strerror}") from error
+
+    def _await_all(self, tag: int, seconds: float, all_late: bool) -> None:
+        if seconds == 0:
+            raise timed_out("Rank 0 timed out in monitoredBarrier after 0 ms")
+        late = []
+        asked = {rank: self._swap("monitored_barrier", tag, {}, {rank: torch.zeros(1, dtype=torch.uint8)}, None, seconds)
+                 for rank in range(1, self._size)}
+        for rank, work in asked.items():
+            try:
+                work.wait()
+            except MercuryError as error:
+                late.append(str(rank))
+                if not all_late:
+                    raise timed_out(f"Rank {rank} failed to pass monitoredBarrier in {seconds * 1000:.0f} ms") from error
+        if late:
+            raise timed_out(f"Ranks {', '.join(late)} failed to pass monitoredBarrier in {seconds * 1000:.0f} ms")
+
+    # ---- about the group -----------------------------------------------------------------------
+
+    def _start_coalescing(self) -> None:
+        """Messages leave at once, in a batch too."""
+
+    def _end_coalescing(self, works: Any) -> None:
+        """Each has its own end."""
 
     def size(self) -> int:
         return self._size
@@ -186,82 +192,6 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc, name-defined]
 
     def getBackendName(self) -> str:
         return "mercury"
-
-    # ---- by Mercury's operations ---------------------------------------------------------------
-
-    def _reduce(self, tensor: torch.Tensor, reduction: Any, finish: Callable[[torch.Tensor], Any]) -> Any:
-        op = next((name for known, name in _REDUCTIONS if reduction == known), None)
-        if op is None:
-            raise NotImplementedError(f"the mercury backend has sum, average, min and max, not {reduction}")
-        if tensor.dtype not in _DTYPES:
-            raise NotImplementedError(f"the mercury backend does not reduce tensors of {tensor.dtype}")
-        data = tensor.detach().reshape(-1)
-        return self._exchange((op, _DTYPES[tensor.dtype][0], data.numel()), data, lambda sent: sent.push_pull(), finish, [tensor])
-
-    def _exchange(self, key: tuple[str, str, int], data: torch.Tensor, submit: Callable[[Tensor], Operation],
-                  finish: Callable[[torch.Tensor], Any], unchanged: Any) -> Any:
-        """`data` by an operation of Mercury's; `finish` gets what came of it."""
-        future: Future[Any] = Future()
-        if data.numel() == 0:
-            future.set_result(unchanged)
-            return _create_work_from_future(future)
-        with self._lock:
-            slot = self._next_slot(key, data.dtype)
-            slot.free.wait()
-            slot.free.clear()
-            try:
-                part = slot.memory[:data.numel()]
-                part.copy_(data)
-                operation = submit(slot.tensor)
-            except BaseException:
-                slot.free.set()
-                raise
-        self._progress.add(_Flight(slot, operation, lambda: finish(part), future))
-        return _create_work_from_future(future)
-
-    def _next_slot(self, key: tuple[str, str, int], dtype: torch.dtype) -> _Slot:
-        """The same on every rank, as all make the same calls in the same order."""
-        kind, name, numel = key
-        if kind != "all_gather" and numel < _SMALL:  # parts of a gathered tensor are equal
-            numel = 1 << (numel - 1).bit_length()
-        key = (kind, name, numel)
-        slots = self._slots.setdefault(key, [])
-        call = self._calls.get(key, 0)
-        self._calls[key] = call + 1
-        if len(slots) < _IN_FLIGHT:
-            array = self._context.zeros(numel, next(numpy for known, numpy in _DTYPES.values() if known == name))
-            op = kind if kind not in ("broadcast", "all_gather") else "sum"
-            tensor = self._job.declare(self._declared, array, op=op, dtype=name)
-            self._declared += 1
-            slots.append(_Slot(tensor, torch.from_numpy(array).view(dtype)))
-        return slots[call % _IN_FLIGHT]
-
-
-def _only(tensors: list[torch.Tensor], what: str) -> torch.Tensor:
-    if len(tensors) != 1 or tensors[0].device.type != "cpu" or tensors[0].is_sparse:
-        raise NotImplementedError(f"{what} of the mercury backend: expected one dense tensor on the CPU")
-    return tensors[0]
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().view(-1).view(torch.uint8)
-
-
-def _own_place() -> str:
-    """An address of this host that the others reach, and a port that is free there."""
-    master = socket.getaddrinfo(os.environ.get("MASTER_ADDR", "127.0.0.1"), 1, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(master[0], socket.SOCK_DGRAM) as probe:
-        probe.connect(master[4])
-        host = probe.getsockname()[0]
-    with socket.socket(master[0], socket.SOCK_DGRAM) as probe:
-        probe.bind((host, 0))
-        port = probe.getsockname()[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _close(progress: _Progress, context: Context) -> None:
-    progress.stop()
-    context.close()
 
 
 dist.Backend.register_backend("mercury", ProcessGroup)  # type: ignore[no-untyped-call]

@@ -1,4 +1,9 @@
-"""One rank of distributed_test.py: checks, each of which all ranks make."""
+"""One rank of distributed_test.py: checks, each of which all ranks make.
+
+usage: distributed_program.py PACKAGE_FOLDER WHAT
+"""
+import datetime
+import faulthandler
 import os
 import sys
 
@@ -8,6 +13,9 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 
+import distributed_ddp  # noqa: E402
+import distributed_failures  # noqa: E402
+import distributed_messages  # noqa: E402
 import mercurystack.distributed  # noqa: E402, F401
 
 
@@ -83,9 +91,10 @@ def check_ddp(rank, size):
 
 
 def check_refusals(rank, size):
-    for call, name in ((lambda: dist.send(torch.ones(1), (rank + 1) % size), "no send and recv"),
-                       (lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.PRODUCT), "sum, average, min and max"),
-                       (lambda: dist.all_reduce(torch.ones(2, dtype=torch.complex64).real.to(torch.int16)), "int16")):
+    for call, name in ((lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND), "BAND of integers"),
+                       (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.AVG), "not of torch.int32"),
+                       (lambda: dist.all_reduce(torch.ones(2).to_sparse(), dist.ReduceOp.MAX), "sparse"),
+                       (lambda: dist.broadcast(torch.ones(2).to_sparse(), 0), "sparse")):
         try:
             call()
         except NotImplementedError as refused:
@@ -94,20 +103,25 @@ def check_refusals(rank, size):
             raise AssertionError(name)
 
 
-dist.init_process_group("mercury")
+CHECKS = {"collectives": (check_reductions, check_the_others, check_many_at_once, check_a_subgroup, check_ddp, check_refusals),
+          "messages": distributed_messages.CHECKS, "ddp": distributed_ddp.CHECKS}
+CHECKS.update({check.__name__: (check,) for checks in list(CHECKS.values()) for check in checks})
+
+faulthandler.dump_traceback_later(150)  # where it hangs
 torch.set_num_threads(1)
+what = sys.argv[2]
+brief = {"timeout": datetime.timedelta(seconds=8)} if what == "missing" else {}
+dist.init_process_group("mercury", init_method=os.environ.get("INIT_METHOD"), rank=int(os.environ["RANK"]),
+                        world_size=int(os.environ["WORLD_SIZE"]), **brief)
 rank, size = dist.get_rank(), dist.get_world_size()
-if os.environ.get("JUST_EXITS"):
+if what == "just exits":
     dist.all_reduce(torch.ones(3))
     print("good", flush=True)
     sys.exit(0)
-if os.environ.get("LEAVES"):
-    dist.all_reduce(torch.ones(3))
-    if rank == int(os.environ["LEAVES"]):
-        os._exit(7)
-    dist.all_reduce(torch.ones(3))
+if what in distributed_failures.MODES:
+    distributed_failures.run(what, rank, size)
 else:
-    for check in (check_reductions, check_the_others, check_many_at_once, check_a_subgroup, check_ddp, check_refusals):
+    for check in CHECKS[what]:
         check(rank, size)
     print("good", flush=True)
 dist.destroy_process_group()

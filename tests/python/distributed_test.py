@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 
 PACKAGE, LIBRARY = sys.argv[1:3]
@@ -20,13 +21,13 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def run_all(size, **variables):
-    """(standard output, errors, status) of each rank."""
+def run_all(size, what, started=None, **variables):
+    """(standard output, errors, status) of each rank; of those that are `started`, if not all."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MERCURY_")}
     environment.update(MERCURY_LIBRARY=LIBRARY, WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()),
-                       **variables)
-    processes = [subprocess.Popen([sys.executable, PROGRAM, PACKAGE], env={**environment, "RANK": str(rank)}, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(size)]
+                       OMP_NUM_THREADS="1", **variables)
+    processes = [subprocess.Popen([sys.executable, PROGRAM, PACKAGE, what], env={**environment, "RANK": str(rank)}, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in started or range(size)]
     try:
         return [process.communicate(timeout=PATIENCE_S) + (process.returncode,) for process in processes]
     finally:
@@ -37,21 +38,69 @@ def run_all(size, **variables):
 
 
 class Distributed(unittest.TestCase):
+    def all_good(self, size, what):
+        for rank, (said, errors, status) in enumerate(run_all(size, what)):
+            self.assertEqual((said, status), ("good\n", 0), f"rank {rank} of {size}: {errors}")
+
     def test_collectives_subgroups_and_ddp(self):
         for size in (2, 3):
-            for rank, (said, errors, status) in enumerate(run_all(size)):
-                self.assertEqual((said, status), ("good\n", 0), f"rank {rank} of {size}: {errors}")
+            self.all_good(size, "collectives")
+
+    def test_messages(self):
+        for size in (2, 3):
+            self.all_good(size, "messages")
+
+    def test_ddp_with_hooks_as_over_gloo(self):
+        self.all_good(2, "ddp")
 
     def test_without_destroying_the_group_programs_end_in_order(self):
-        for _ in range(5):
-            for rank, (said, errors, status) in enumerate(run_all(2, JUST_EXITS="1")):
-                self.assertEqual((said, status), ("good\n", 0), f"rank {rank}: {errors}")
+        for _ in range(3):
+            self.all_good(2, "just exits")
 
-    def test_a_rank_that_is_gone_fails_the_others(self):
-        for rank, (_, errors, status) in enumerate(run_all(3, LEAVES="1")):
-            self.assertEqual(status, 7 if rank == 1 else 1, errors)
-            if rank != 1:
-                self.assertRegex(errors, "1 of 3")
+
+class Failures(unittest.TestCase):
+    """Each rank is told in bounded time, of the rank or the parameter."""
+
+    def all_told(self, what, text, but=(), size=3, **how):
+        for rank, (said, errors, status) in enumerate(run_all(size, what, **how)):
+            if rank not in but:
+                self.assertRegex(said, text, f"rank {rank}: {errors}")
+                self.assertEqual(status, 0, errors)
+
+    def test_a_rank_that_is_killed(self):
+        for what in ("lost_in_a_collective", "lost_in_a_future", "lost_in_ddp", "lost_in_a_recv", "ended_by_an_exception"):
+            with self.subTest(what):
+                self.all_told(what, r"told \w+: .*(worker|server|rank) 1 of 3", but=(1,))
+
+    def test_ctrl_c(self):
+        self.all_told("interrupted", r"told (KeyboardInterrupt|GroupError: .*(worker|server|rank) 1 of 3)")
+
+    def test_a_rank_that_stalls(self):
+        self.all_told("stalled", "told GroupError: .*worker 1", but=(1,))
+
+    def test_models_that_differ(self):
+        self.all_told("other_parameters", r"told RuntimeError: DDP expects same model across all ranks, but Rank \d has \d params")
+        self.all_told("other_shapes", r"told RuntimeError: .*params\[0\] in this process with sizes \[\d, 3\]", size=2, but=(0,))
+
+    def test_tensors_that_differ(self):
+        for what in ("other_sizes", "other_types"):
+            with self.subTest(what):
+                # Whoever is first to be told ends, and is lost to the others.
+                self.all_told(what, r"told \w+: .*(declared by worker|(worker|server) \d of 3)")
+
+    def test_not_numbers(self):
+        self.all_told("not_numbers", r"told \[nan, 3.0, inf\]")
+
+    def test_forked_processes(self):
+        for rank, (said, errors, status) in enumerate(run_all(2, "forked")):
+            self.assertEqual(status, 0, f"rank {rank}: {errors}")
+            self.assertRegex(said, "told MercuryError: .*was forked from a rank")
+
+    def test_a_rank_that_never_comes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for _, errors, status in run_all(3, "missing", started=(0, 1), INIT_METHOD=f"file://{folder}/store"):
+                self.assertEqual(status, 1)
+                self.assertRegex(errors, "GroupError: .*rank 2 of 3 did not come within 8 s")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,186 @@
+"""Collectives of torch.distributed by a job's operations, and who ends them."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from typing import Any, Callable, NamedTuple, Optional
+
+import torch
+
+from mercurystack import _native
+from mercurystack._context import Context
+from mercurystack._errors import JobFailedError, error_of
+from mercurystack._job import Job, Tensor
+from mercurystack._operation import Operation
+from mercurystack._work import Callbacks, Kept, Work, failure_of, gone
+
+# Mercury's name of a type, and the type of NumPy and PyTorch of the same width that memory of it has.
+DTYPES = {torch.float32: ("float32", "float32"), torch.float64: ("float64", "float64"), torch.float16: ("float16", "float16"),
+          torch.bfloat16: ("bfloat16", "int16"), torch.int32: ("int32", "int32"), torch.int64: ("int64", "int64"),
+          torch.int8: ("int8", "int8"), torch.uint8: ("uint8", "uint8")}
+_IN_FLIGHT = 4
+_SMALL = 1 << 16  # elements: below, one size stands for all up to it
+_LOOK_MS = 500  # how often it is asked whether the job has failed, where nothing of it is in flight
+
+
+class Key(NamedTuple):
+    """Collectives that share memory."""
+
+    kind: str  # sum, average, min, max, broadcast, all_gather
+    dtype: str  # Mercury's name
+    numel: int
+    parts: int  # 1, or how many equal parts of `numel` there are
+
+    def rounded(self) -> Key:
+        return self._replace(numel=1 << (self.numel - 1).bit_length()) if self.numel < _SMALL else self
+
+
+class _Slot:
+    """Memory of Mercury's for one collective at a time."""
+
+    def __init__(self, tensor: Tensor, memory: torch.Tensor) -> None:
+        self.tensor = tensor
+        self.memory = memory
+        self.free = threading.Event()
+        self.free.set()
+
+
+class _Flight(NamedTuple):
+    slot: _Slot
+    operation: Operation
+    finish: Callable[[], Any]  # takes the elements back; what the future's result is
+    work: Work
+
+
+class Progress(threading.Thread):
+    """Ends collectives whose operations have ended."""
+
+    def __init__(self, job: Job, failed: Callable[[Exception], None]) -> None:
+        super().__init__(name="mercury-progress", daemon=True)
+        self._job = job
+        self._failed = failed  # told of the job's failure, at least once
+        self._lock = threading.Lock()
+        self._flights: list[_Flight] = []
+        self._wake, self._woken = os.pipe()
+        self._ends = False
+        self.start()
+
+    def add(self, flight: _Flight) -> None:
+        with self._lock:
+            if not self._ends:
+                self._flights.append(flight)
+                # It may have ended before it was added, and its completion be collected.
+                os.write(self._woken, b"x")
+                return
+        flight.work.end(gone("the process group was destroyed"))
+
+    def stop(self) -> None:
+        with self._lock:
+            self._ends = True
+            os.write(self._woken, b"x")
+        self.join()
+        os.close(self._wake)
+        os.close(self._woken)
+        self._end_all(gone("the process group was destroyed"))
+
+    def _end_all(self, failure: Exception) -> None:
+        with self._lock:
+            self._ends = True
+            flights, self._flights = self._flights, []
+        for flight in flights:
+            flight.slot.free.set()
+            flight.work.end(failure)
+
+    def run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:  # who waits would wait for ever
+            self._end_all(error)
+            self._failed(failure_of(error))
+            raise
+
+    def _serve(self) -> None:
+        poller = select.poll()
+        poller.register(self._wake, select.POLLIN)
+        poller.register(self._job.fileno(), select.POLLIN)
+        while not self._ends:
+            if any(fd == self._wake for fd, _ in poller.poll(_LOOK_MS)):
+                os.read(self._wake, 4096)
+            self._job.poll()
+            with self._lock:
+                ended = [flight for flight in self._flights if flight.operation.done()]
+                gone_by = {id(flight) for flight in ended}
+                self._flights = [flight for flight in self._flights if id(flight) not in gone_by]
+            for flight in ended:
+                self._end(flight)
+            with self._job._use as job:
+                code, reason = _native.job_status(job)
+            if code < 0:
+                self._failed(failure_of(error_of(code, reason)))
+
+    @staticmethod
+    def _end(flight: _Flight) -> None:
+        failure: Optional[Exception] = flight.operation.exception()
+        result = None
+        if failure is None:
+            try:
+                result = flight.finish()
+            except Exception as error:  # of a tensor that the caller has changed meanwhile
+                failure = error
+        flight.slot.free.set()
+        flight.work.end(failure, result)
+
+
+class Exchange:
+    """A group's collectives by operations, in the order of the calls, which all ranks share."""
+
+    def __init__(self, context: Context, job: Job, failed: Callable[[Exception], None]) -> None:
+        self._context, self._job = context, job
+        self._kept, self._callbacks = Kept(), Callbacks()
+        self._progress = Progress(job, failed)
+        self._lock = threading.Lock()
+        self._declared = 0
+        self._slots: dict[Key, list[_Slot]] = {}
+        self._calls: dict[Key, int] = {}
+
+    def work(self, name: str) -> Work:
+        return Work(name, self._kept, self._callbacks)
+
+    def begin(self, name: str, key: Key, place: int, data: torch.Tensor, submit: Callable[[Tensor], Operation],
+              finish: Callable[[list[torch.Tensor]], Any]) -> Work:
+        """`data` as the part `place` of a tensor, by an operation of Mercury's; `finish` gets all parts of what came of it."""
+        rounded, work = key.rounded(), self.work(name)
+        try:
+            with self._lock:
+                slot = self._next_slot(rounded, data.dtype)
+                slot.free.wait()
+                slot.free.clear()
+                try:
+                    parts = [slot.memory[at * rounded.numel:][:key.numel] for at in range(key.parts)]
+                    parts[place].copy_(data)
+                    operation = submit(slot.tensor)
+                except BaseException:
+                    slot.free.set()
+                    raise
+        except JobFailedError as error:
+            raise failure_of(error) from error
+        self._progress.add(_Flight(slot, operation, lambda: finish(parts), work))
+        return work
+
+    def stop(self) -> None:
+        self._progress.stop()
+        self._callbacks.stop()
+
+    def _next_slot(self, key: Key, dtype: torch.dtype) -> _Slot:
+        slots = self._slots.setdefault(key, [])
+        call = self._calls.get(key, 0)
+        self._calls[key] = call + 1
+        if len(slots) < _IN_FLIGHT:
+            array = self._context.zeros(key.numel * key.parts, next(numpy for known, numpy in DTYPES.values() if known == key.dtype))
+            op = key.kind if key.kind not in ("broadcast", "all_gather") else "sum"
+            tensor = self._job.declare(self._declared, array, op=op, dtype=key.dtype)
+            self._declared += 1
+            slots.append(_Slot(tensor, torch.from_numpy(array).view(dtype)))
+        return slots[call % _IN_FLIGHT]

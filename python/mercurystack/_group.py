@@ -1,0 +1,205 @@
+"""What the collectives of a group are made of: exchanges by Mercury's operations, and messages."""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import os
+import secrets
+import sys
+import weakref
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+
+from mercurystack._context import Context
+from mercurystack._errors import MercuryError
+from mercurystack._exchange import DTYPES, Exchange, Key
+from mercurystack._job import Job, Tensor
+from mercurystack._messages import Messages
+from mercurystack._operation import Operation
+from mercurystack._place import own_host, own_place
+from mercurystack._reductions import name_of, operation_of, reduce_locally
+from mercurystack._work import Work, all_of
+
+Tensors = Sequence[torch.Tensor]
+Lists = Sequence[Tensors]
+
+
+class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
+    """A job and the messages beside it. One thread at a time calls, as all ranks have to call in one order."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
+        super().__init__(rank, size)
+        self._rank, self._size, self._timeout = rank, size, timeout.total_seconds()
+        daemons = os.environ.get("MERCURY_RENDEZVOUS")
+        if rank == 0:
+            store.set("mercury", f"torch-{secrets.token_hex(8)} {daemons or own_place()}")
+        self._messages = Messages(store, rank, size, own_host(), timeout)
+        name, rendezvous = store.get("mercury").decode().split()
+        self._context = Context("auto" if daemons else "embedded")
+        limit = max(1, min(2**31 - 1, int(self._timeout * 1000)))
+        options: dict[str, object] = {"servers": rendezvous.count(",") + 1} if daemons else {}
+        job = self._context.open_job(name, serve=not daemons, role="worker", rank=rank, workers=size, rendezvous=rendezvous,
+                                     timeout_ms=limit, stall_timeout_ms=limit, **options)
+        self._messages.begin(name)
+        self._collectives = Exchange(self._context, job, self._messages.fail)
+        self._tag = 0  # of collectives by messages: below zero, those of the program are above
+        self._process = os.getpid()
+        weakref.finalize(self, _close, job, self._collectives, self._context, self._messages, self._process)
+
+    def _reduce(self, what: str, inputs: Tensors, reduction: Any, outputs: Mapping[int, torch.Tensor], result: Any) -> Work:
+        """`inputs` as one; `outputs` says which of them go where."""
+        dtype = inputs[0].dtype
+        name = name_of(reduction, dtype)
+        flat = [one.detach().reshape(-1) for one in inputs]
+        data = flat[0] if len(flat) == 1 else torch.cat(flat)
+
+        def finish(reduced: torch.Tensor) -> Any:
+            for part, (place, _) in zip(torch.split(reduced, [one.numel() for one in flat]), enumerate(flat)):
+                if place in outputs:
+                    copy(outputs[place], part)
+            return result
+        op = operation_of(name, dtype)
+        if op is not None:
+            return self._exchange(what, Key(op, DTYPES[dtype][0], data.numel(), 1), 0, data, lambda sent: sent.push_pull(),
+                                  lambda parts: finish(parts[0]), result)
+        return self._all_bytes(what, bytes_of(data), lambda parts: finish(reduce_locally(name, [part.view(dtype) for part in parts])), result)
+
+    def _all_gather(self, what: str, inputs: Tensors, outputs: Lists, result: Any, then: Optional[Callable[[], object]] = None) -> Work:
+        """Every rank's `inputs`, each to its `outputs`."""
+        own = [bytes_of(one) for one in inputs]
+
+        def finish(parts: Tensors) -> Any:
+            for part, of_rank in zip(parts, outputs):
+                for data, output in zip(torch.split(part, [one.numel() for one in own]), of_rank):
+                    copy(output, data)
+            if then is not None:
+                then()
+            return result
+        return self._all_bytes(what, own[0] if len(own) == 1 else torch.cat(own), finish, result)
+
+    def _all_bytes(self, what: str, data: torch.Tensor, finish: Callable[[Tensors], Any], result: Any) -> Work:
+        return self._exchange(what, Key("all_gather", "uint8", data.numel(), self._size), self._rank, data,
+                              lambda sent: sent.all_gather(), finish, result)
+
+    def _exchange(self, what: str, key: Key, place: int, data: torch.Tensor, submit: Callable[[Tensor], Operation],
+                  finish: Callable[[Tensors], Any], result: Any) -> Work:
+        self._check_process()
+        if data.numel() == 0:
+            work = self._collectives.work(what)
+            work.end(None, result)
+            return work
+        return self._collectives.begin(what, key, place, data, submit, finish)
+
+    def _swap(self, what: str, tag: int, sends: Mapping[int, torch.Tensor], receives: Mapping[Optional[int], torch.Tensor], result: Any,
+              timeout: Optional[float] = None) -> Work:
+        """A message to each of `sends`, and one from each of `receives`, but for this rank itself."""
+        self._check_process()
+        limit = self._timeout if timeout is None else timeout
+        sends = {rank: tensor for rank, tensor in sends.items() if rank != self._rank}
+        receives = {rank: tensor for rank, tensor in receives.items() if rank != self._rank}
+        # What is not contiguous comes to a copy.
+        come = {rank: tensor if tensor.is_contiguous() else tensor.detach().contiguous() for rank, tensor in receives.items()}
+
+        def finish() -> Any:
+            for rank, tensor in receives.items():
+                if come[rank] is not tensor:
+                    copy(tensor, come[rank])
+            return result
+        work, ended = all_of(what, len(sends) + len(receives), finish)
+        for source, tensor in come.items():
+            self._messages.recv(source, tag, memory_of(tensor), ended, limit)
+        for rank, tensor in sends.items():
+            self._messages.send(rank, tag, memory_of(tensor), ended, limit)
+        return work
+
+    def _next_tag(self) -> int:
+        self._tag -= 1
+        return self._tag
+
+    def _peer(self, rank: int, what: str) -> int:
+        if not 0 <= rank < self._size or rank == self._rank:
+            raise ValueError(f"{what}: rank {rank} is none of the other ranks of a group of {self._size}, whose rank {self._rank} this is")
+        return rank
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise MercuryError(errno.ENOTCONN, "this process was forked from a rank of the group, and is none: do collectives there, or "
+                               "init_process_group in a process of its own")
+
+
+def _close(job: Job, collectives: Exchange, context: Context, messages: Messages, process: int) -> None:
+    if os.getpid() != process:  # whose threads are not here
+        return
+    collectives.stop()
+    if getattr(sys, "last_type", None) is not None:  # the program ends of an exception: the others would wait for it
+        job.abandon()
+    context.close()
+    messages.stop()  # behind the job, which may wait for the others: a stream that ends says that its rank is gone
+
+
+def reduction_of(opts: Any) -> Any:
+    """PyTorch's calls have options, those of a program to the group itself perhaps a ReduceOp, or nothing."""
+    return dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
+
+
+def root_of(opts: Any) -> int:
+    root: int = 0 if opts is None else getattr(opts, "rootRank", opts)
+    return root
+
+
+def checked(tag: int) -> int:
+    if not 0 <= tag < 2**63:
+        raise ValueError(f"tag: expected 0 to 2^63-1, got {tag}")
+    return tag
+
+
+def only(tensors: Tensors, what: str) -> torch.Tensor:
+    if len(tensors) != 1:
+        raise NotImplementedError(f"{what} of the mercury backend: expected one tensor, got {len(tensors)}")
+    return dense(tensors, what)[0]
+
+
+def dense(tensors: Tensors, what: str) -> Tensors:
+    for tensor in tensors:
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+            raise NotImplementedError(f"{what} of the mercury backend: expected dense tensors on the CPU, got one of {tensor.layout} on {tensor.device}")
+        if tensor.dtype != tensors[0].dtype:
+            raise ValueError(f"{what}: expected tensors of one type, got {tensors[0].dtype} and {tensor.dtype}")
+    return tensors
+
+
+def same(what: str, ones: Tensors, others: Tensors, size: int) -> None:
+    """That there is one for each rank, all alike."""
+    if len(others) != size:
+        raise ValueError(f"{what}: expected {size} tensors, one for each rank, got {len(others)}")
+    for place, other in enumerate(others):
+        if other.numel() != ones[0].numel() or other.dtype != ones[0].dtype:
+            raise ValueError(f"{what}: the tensor of rank {place} has {other.numel()} elements of {other.dtype}, and the other one "
+                             f"{ones[0].numel()} of {ones[0].dtype}")
+
+
+def copy(into: torch.Tensor, data: torch.Tensor) -> None:
+    """`data` is of that type, or its bytes."""
+    into.detach().copy_(data.detach().view(into.dtype).view(into.shape) if data.dtype == torch.uint8 else data.detach().reshape(into.shape))
+
+
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def memory_of(tensor: torch.Tensor) -> memoryview:
+    return memoryview(bytes_of(tensor).numpy()) if tensor.numel() else memoryview(bytearray())
+
+
+def split(tensor: torch.Tensor, sizes: Sequence[int], size: int) -> Tensors:
+    """Along the first dimension, in as many parts as there are ranks."""
+    if not sizes:
+        if tensor.shape[0] % size:
+            raise ValueError(f"all_to_all_single: the first dimension, {tensor.shape[0]}, is no multiple of {size} ranks: give split sizes")
+        sizes = [tensor.shape[0] // size] * size
+    if len(sizes) != size or sum(sizes) != tensor.shape[0]:
+        raise ValueError(f"all_to_all_single: split sizes {list(sizes)} of a first dimension of {tensor.shape[0]}; expected {size} that add up to it")
+    return torch.split(tensor, list(sizes))

@@ -1,0 +1,218 @@
+"""What calls of torch.distributed return: whether a collective has ended, and how."""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import queue
+import threading
+from typing import Any, Optional
+
+import torch.distributed as dist
+from torch.futures import Future
+
+from mercurystack._errors import JobFailedError, MercuryError, MercuryTimeoutError
+
+_KEPT = 64
+_NO_TIMEOUT = datetime.timedelta(0)  # PyTorch's default of Work.wait
+
+
+class GroupError(JobFailedError, RuntimeError):
+    """The group has failed, on every rank. A RuntimeError too, as other backends raise."""
+
+
+class GroupTimeoutError(MercuryTimeoutError, RuntimeError):
+    """The caller's time, or the group's, is over."""
+
+
+def failure_of(error: Exception) -> Exception:
+    """As a program that was written for another backend expects it."""
+    if isinstance(error, JobFailedError) and not isinstance(error, GroupError):
+        if error.errno == errno.ETIME:
+            return GroupError(error.errno, f"the group's timeout is over: {error.strerror}")
+        return GroupError(error.errno, error.strerror)
+    return error
+
+
+def timed_out(text: str) -> GroupTimeoutError:
+    return GroupTimeoutError(errno.ETIMEDOUT, text)
+
+
+def gone(text: str) -> GroupError:
+    return GroupError(errno.ECONNRESET, text)
+
+
+class Callbacks(threading.Thread):
+    """Ends futures one after the other, in the order in which they were asked for. Callbacks may begin collectives and wait for
+    them, as PowerSGD's do."""
+
+    def __init__(self) -> None:
+        super().__init__(name="mercury-callbacks", daemon=True)
+        self._asked: queue.SimpleQueue[Optional[tuple[Work, Future[Any]]]] = queue.SimpleQueue()
+        self.start()
+
+    def is_here(self) -> bool:
+        return threading.current_thread() is self
+
+    def add(self, work: Work, future: Future[Any]) -> None:
+        self._asked.put((work, future))
+
+    def stop(self) -> None:
+        """Once all works have ended."""
+        self._asked.put(None)
+        if not self.is_here():
+            self.join()
+
+    def run(self) -> None:
+        while True:
+            asked = self._asked.get()
+            if asked is None:
+                return
+            work, future = asked
+            work.end_future(future)
+
+
+class Kept:
+    """Works that the C++ side may hold alone. Its pointer does not keep the Python half of a work, without which a call
+    ends nowhere; so this does, until the call, which for whoever never makes it is some collectives later."""
+
+    def __init__(self) -> None:
+        self._works: dict[int, Work] = {}
+        self._lock = threading.Lock()
+
+    def add(self, work: Work) -> None:
+        with self._lock:
+            self._works[id(work)] = work
+            dropped = [self._works.pop(next(iter(self._works))) for _ in range(len(self._works) - _KEPT)]
+        del dropped  # their finalizers run without the lock
+
+    def drop(self, work: Work) -> None:
+        with self._lock:
+            self._works.pop(id(work), None)
+
+
+class Work(dist._Work):  # type: ignore[misc, name-defined]
+    """A collective, or a message. Any thread may wait for it."""
+
+    def __init__(self, name: str, kept: Optional[Kept] = None, callbacks: Optional[Callbacks] = None) -> None:
+        super().__init__()
+        self._name = name
+        self._kept = kept
+        self._callbacks = callbacks
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._failure: Optional[Exception] = None
+        self._result: Any = None
+        self._source = -1
+        self._futures: list[Future[Any]] = []
+        if kept is not None:
+            kept.add(self)
+
+    def end(self, failure: Optional[Exception] = None, result: Any = None, source: int = -1) -> None:
+        """By the backend, once."""
+        with self._lock:
+            self._failure = None if failure is None else failure_of(failure)
+            self._result, self._source = result, source
+            self._ended.set()
+            futures, self._futures = self._futures, []
+        for future in futures:
+            self.end_future(future)
+
+    def end_future(self, future: Future[Any]) -> None:
+        self._ended.wait()
+        future.set_result(self._result if self._failure is None else self._failure)
+
+    # ---- PyTorch's calls -----------------------------------------------------------------------
+
+    def wait(self, timeout: datetime.timedelta = _NO_TIMEOUT) -> bool:
+        """Raises what it failed of. GroupTimeoutError: it has not ended, and goes on."""
+        seconds = timeout.total_seconds() if timeout > _NO_TIMEOUT else None
+        ended = self._ended.wait(seconds)
+        self._drop()
+        if not ended:
+            raise timed_out(f"{self._name} has not ended within {seconds:g} s; it goes on")
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def get_future(self) -> Future[Any]:
+        """Its result is the list of tensors that came."""
+        future: Future[Any] = Future()
+        # A future's own exception is no error to C++; that of a callback is one to both.
+        outcome = future.then(_outcome)
+        with self._lock:
+            ended = self._ended.is_set()
+            # Callbacks wait for collectives that they begin: their futures end without them.
+            if not ended and (self._callbacks is None or self._callbacks.is_here()):
+                self._futures.append(future)
+            elif not ended:
+                assert self._callbacks is not None
+                self._callbacks.add(self, future)
+        if ended:
+            self.end_future(future)
+        self._drop()
+        return outcome
+
+    def is_completed(self) -> bool:
+        return self._ended.is_set()
+
+    def is_success(self) -> bool:
+        return self._ended.is_set() and self._failure is None
+
+    def exception(self) -> Optional[Exception]:
+        return self._failure
+
+    def result(self) -> Any:
+        self.wait()
+        return self._result
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def source_rank(self) -> int:
+        """Whom a message came from."""
+        self.wait()
+        return self._source
+
+    _source_rank = source_rank
+
+    def _drop(self) -> None:
+        if self._kept is not None:
+            self._kept.drop(self)
+
+    def __repr__(self) -> str:
+        state = "in flight" if not self._ended.is_set() else "done" if self._failure is None else "failed"
+        return f"<Work, {self._name}: {state}>"
+
+
+def _outcome(ended: Future[Any]) -> Any:
+    value = ended.value()
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+def all_of(name: str, count: int, finish: Any) -> tuple[Work, Any]:
+    """A work that ends when `count` messages have, and what each is told of its end. `finish` makes the result."""
+    work = Work(name)
+    lock = threading.Lock()
+    left = count
+    failed: list[Exception] = []
+
+    def ended(failure: Optional[Exception], source: int) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            if failure is not None:
+                failed.append(failure)
+            first_failure, last = failure is not None and len(failed) == 1, left == 0
+        if first_failure:
+            work.end(failure)
+        elif last and not failed:
+            work.end(None, finish(), source)
+    if count == 0:
+        work.end(None, finish())
+    return work, ended
+
+
+__all__ = ["Callbacks", "GroupError", "GroupTimeoutError", "Kept", "MercuryError", "Work", "all_of", "failure_of", "gone", "timed_out"]

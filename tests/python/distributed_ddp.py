@@ -1,0 +1,61 @@
+"""What distributed_program.py checks of DistributedDataParallel: the weights are those that it has over Gloo."""
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+ITERATIONS = 6
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.other, self.last = nn.Linear(20, 64), nn.Linear(64, 64), nn.Linear(64, 4)
+        self.normal = nn.BatchNorm1d(64)
+
+    def forward(self, inputs):
+        hidden = self.normal(torch.tanh(self.first(inputs)))
+        return self.last(torch.tanh(self.other(hidden)))
+
+
+def trained(group, rank, hook):
+    torch.manual_seed(1)
+    # Small buckets: several at once. But PowerSGD's callbacks begin collectives, of which several buckets' would come in
+    # another order on each rank, over Gloo too.
+    nested = hook is HOOKS["powerSGD"]
+    model = DistributedDataParallel(Net(), process_group=group, bucket_cap_mb=25 if nested else 0.005)
+    if hook is not None:
+        model.register_comm_hook(*hook(group))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for iteration in range(ITERATIONS):
+        random = torch.Generator().manual_seed(100 * iteration + rank)
+        model(torch.randn(16, 20, generator=random)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model.state_dict()
+
+
+# Without bf16_compress_hook and post_localSGD_hook, which PyTorch refuses without CUDA.
+HOOKS = {
+    "none": None,
+    "allreduce": lambda group: (group, default_hooks.allreduce_hook),
+    "fp16_compress": lambda group: (group, default_hooks.fp16_compress_hook),
+    "fp16_compress around allreduce": lambda group: (group, default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook)),
+    "powerSGD": lambda group: (powerSGD_hook.PowerSGDState(group, start_powerSGD_iter=2, min_compression_rate=1), powerSGD_hook.powerSGD_hook),
+}
+
+
+def check_ddp_as_over_gloo(rank, size):
+    gloo = dist.new_group(backend="gloo")
+    for name, hook in HOOKS.items():
+        compare(name, trained(None, rank, hook), trained(gloo, rank, hook), size)
+
+
+def compare(name, ours, its, size):
+    tolerance = 0 if size == 2 else 1e-5  # the sum of two is the same in each order
+    for key, value in ours.items():
+        assert torch.allclose(value.double(), its[key].double(), rtol=0, atol=tolerance), (name, key, (value - its[key]).abs().max())
+
+
+CHECKS = (check_ddp_as_over_gloo,)

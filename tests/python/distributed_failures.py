@@ -1,0 +1,139 @@
+"""What distributed_program.py does that has to fail, one each: `python distributed_program.py PACKAGE NAME`. A rank prints what
+it was told, and ends in order."""
+import datetime
+import os
+import signal
+import sys
+import threading
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+LOST = 1  # the rank that something happens to
+
+
+def told(call):
+    """Prints what the call raises; nothing of its kind may be raised by accident."""
+    try:
+        call()
+    except (RuntimeError, ValueError, OSError, KeyboardInterrupt) as error:
+        print(f"told {type(error).__name__}: {error}", flush=True)
+    else:
+        print("told nothing", flush=True)
+    os._exit(0)  # the group is of no more use, and its end would wait for the others
+
+
+def leave():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lost_in_a_collective(rank, size):
+    dist.all_reduce(torch.ones(3))
+    if rank == LOST:
+        leave()
+    told(lambda: dist.all_reduce(torch.ones(3)))
+
+
+def ended_by_an_exception(rank, size):
+    """Its process ends in order, but it will never do what the others wait for."""
+    dist.all_reduce(torch.ones(3))
+    if rank == LOST:
+        raise ValueError("of the program's own")
+    told(lambda: dist.all_reduce(torch.ones(3)))
+
+
+def lost_in_a_recv(rank, size):
+    dist.all_reduce(torch.ones(3))
+    if rank == LOST:
+        leave()
+    told(lambda: dist.recv(torch.empty(3), LOST))
+
+
+def lost_in_a_future(rank, size):
+    dist.all_reduce(torch.ones(3))
+    if rank == LOST:
+        leave()
+    told(lambda: dist.all_reduce(torch.ones(3), async_op=True).get_future().then(lambda ended: ended.value()).wait())
+
+
+def lost_in_ddp(rank, size):
+    model = nn.parallel.DistributedDataParallel(nn.Linear(30, 30))
+    model(torch.ones(2, 30)).sum().backward()
+    if rank == LOST:
+        leave()
+    told(lambda: model(torch.ones(2, 30)).sum().backward())
+
+
+def interrupted(rank, size):
+    """Ctrl-C in one rank, while it waits."""
+    dist.all_reduce(torch.ones(3))
+    if rank == LOST:
+        threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        told(lambda: dist.recv(torch.empty(3), 0))
+    told(lambda: dist.all_reduce(torch.ones(3)))
+
+
+def stalled(rank, size):
+    """One rank computes for longer than the group's time-out."""
+    brief = dist.new_group(timeout=datetime.timedelta(seconds=3))
+    if rank == LOST:
+        dist.recv(torch.empty(1), 0)  # which rank 0 sends once it was told
+        os._exit(0)
+
+    def fails():
+        try:
+            dist.all_reduce(torch.ones(3), group=brief)
+        finally:
+            if rank == 0:
+                dist.send(torch.ones(1), LOST)
+    told(fails)
+
+
+def other_parameters(rank, size):
+    told(lambda: nn.parallel.DistributedDataParallel(nn.Sequential(*[nn.Linear(3, 3) for _ in range(1 + (rank == LOST))])))
+
+
+def other_shapes(rank, size):
+    told(lambda: nn.parallel.DistributedDataParallel(nn.Linear(3, 4 if rank == LOST else 5)))
+
+
+def other_sizes(rank, size):
+    told(lambda: dist.all_reduce(torch.ones(70_000 + (rank == LOST))))
+
+
+def other_types(rank, size):
+    told(lambda: dist.all_reduce(torch.ones(100, dtype=torch.float64 if rank == LOST else torch.float32)))
+
+
+def forked(rank, size):
+    """DataLoader's workers are forked from a rank: training goes on, and a collective in a child is refused."""
+    data = TensorDataset(torch.arange(8.).view(8, 1) + rank)
+    total = torch.zeros(1)
+    for (batch,) in DataLoader(data, batch_size=2, num_workers=2):
+        part = batch.sum()
+        dist.all_reduce(part)
+        total += part
+    assert total == sum(sum(range(8)) + 8 * peer for peer in range(size)), total
+    child = os.fork()
+    if child == 0:
+        told(lambda: dist.all_reduce(torch.ones(1)))
+    assert os.waitpid(child, 0)[1] == 0
+    dist.barrier()
+
+
+def not_numbers(rank, size):
+    """They arrive at all, as over Gloo, and hurt nothing beside them."""
+    tensor = torch.tensor([float("nan") if rank == LOST else 1., 1., float("inf")])
+    dist.all_reduce(tensor)
+    print(f"told {tensor.tolist()}", flush=True)
+
+
+MODES = {name: function for name, function in list(globals().items())
+         if callable(function) and getattr(function, "__module__", "") == __name__ and name not in ("told", "leave")}
+
+
+def run(name, rank, size):
+    MODES[name](rank, size)
+    sys.stdout.flush()
