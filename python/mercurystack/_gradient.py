@@ -13,6 +13,8 @@ from mercurystack._operation import Operation
 # NumPy's type of the same width, and Mercury's name.
 DTYPES = {torch.float32: ("float32", "float32"), torch.float64: ("float64", "float64"),
           torch.float16: ("float16", "float16"), torch.bfloat16: ("int16", "bfloat16")}
+WIRE_DTYPES = (torch.float16, torch.bfloat16)
+_WIRE_BYTES = 2
 
 # What may be asked of a tensor without reading its elements.
 _FACTS = tuple(getattr(torch.Tensor, name).__get__ for name in (
@@ -56,14 +58,17 @@ class ManagedParameter:
     """One parameter, its gradient's memory and its place in a round."""
 
     def __init__(self, name: str, parameter: torch.nn.Parameter, group: int, context: Context,
-                 on_read: Callable[[], None]) -> None:
+                 on_read: Callable[[], None], wire_dtype: Optional[torch.dtype]) -> None:
         self.name = name
         self._on_read = on_read
         self.parameter = parameter
+        self._dtype = parameter.dtype
         self.group = group  # of the optimizer's groups, which loading a state replaces
-        numpy_type, self.mercury_type = DTYPES[parameter.dtype]
+        sent_as = wire_dtype if wire_dtype is not None and parameter.element_size() > _WIRE_BYTES else parameter.dtype
+        self._converted = sent_as != parameter.dtype
+        numpy_type, self.mercury_type = DTYPES[sent_as]
         self.array = context.zeros(max(1, parameter.numel()), numpy_type)
-        self._memory = torch.from_numpy(self.array).view(parameter.dtype)[:parameter.numel()].view_as(parameter)
+        self._memory = torch.from_numpy(self.array).view(sent_as)[:parameter.numel()].view_as(parameter)
         self.tensor: Optional[Tensor] = None  # stays so where there are no elements
         self.priority: Optional[int] = None  # known once the forward pass has come by
         self._lay()
@@ -76,30 +81,40 @@ class ManagedParameter:
         self.to_zero = False  # when it is updated
 
     def _lay(self) -> None:
-        """The tensor that parameter.grad is, over the memory."""
-        self.gradient = self._memory.detach()
+        """The tensor that parameter.grad is: over the memory, unless gradients are converted for the wire."""
+        self.gradient = torch.zeros_like(self.parameter, requires_grad=False) if self._converted else self._memory.detach()
         self.gradient._of_mercury = True  # type: ignore[attr-defined]
         self._address = self.gradient.data_ptr()
         self.in_flight: GradientInFlight = self.gradient.as_subclass(GradientInFlight)
         self.in_flight._read, self.in_flight._zero = self._on_read, self.zero_later
 
     def collect(self) -> bool:
-        """Brings the gradient into its memory, if somebody has put it elsewhere; whether that was a copy."""
+        """Brings the gradient into Mercury's memory, if it is not there; whether somebody had put it elsewhere."""
         found = self.parameter.grad
-        if found is self.gradient and found.data_ptr() == self._address:
+        in_place = found is self.gradient and found.data_ptr() == self._address
+        if in_place and not self._converted:
             return False
         if found is None:
-            self.gradient.zero_()
+            self._memory.zero_()
             return False
-        if found.dtype != self._memory.dtype or found.shape != self._memory.shape:
-            raise RuntimeError(f"{self.name}: it was {self._memory.dtype} of shape {tuple(self._memory.shape)} when the "
+        if found.dtype != self._dtype or found.shape != self._memory.shape:
+            raise RuntimeError(f"{self.name}: it was {self._dtype} of shape {tuple(self._memory.shape)} when the "
                                f"ScheduledOptimizer was made, and is {found.dtype} of shape {tuple(found.shape)}: make it behind "
                                "all that changes the model")
         with torch.no_grad():
             self._memory.copy_(found)
-        if found is self.gradient:  # its data was replaced
+        if found is self.gradient and not in_place:  # its data was replaced
             self._lay()
-        return True
+        return not in_place
+
+    def arrive(self) -> None:
+        """The sum is in Mercury's memory."""
+        self.operation = None
+        if self._converted:
+            self.gradient.copy_(self._memory)
+        if self.parameter.grad is None:
+            self.to_zero = True
+        self.to_use()
 
     def to_use(self) -> None:
         """Where the next backward pass adds to."""

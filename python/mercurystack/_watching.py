@@ -13,6 +13,8 @@ from mercurystack._gradient import ManagedParameter
 class Listener(Protocol):
     def _on_forward(self, place: Place) -> None: ...
 
+    def _on_forward_end(self) -> None: ...
+
     def _on_gradient(self, one: ManagedParameter) -> None: ...
 
     def _refuse_gradient(self, one: ManagedParameter) -> None: ...
@@ -69,6 +71,7 @@ class Watch:
         self._handles: list[Any] = []
         self._nodes: list[Any] = []
         of = {one.parameter: one for one in managed}
+        self._handles.append(model.register_forward_hook(_Hook(lambda *_: listener._on_forward_end())))
         for name, module in model.named_modules():
             if any(parameter in optimized for parameter in module.parameters()):
                 place = self._places[name] = Place(name)

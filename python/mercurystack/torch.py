@@ -25,8 +25,9 @@ import torch
 from mercurystack import _agreement
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
-from mercurystack._gradient import DTYPES, ManagedParameter
+from mercurystack._gradient import DTYPES, WIRE_DTYPES, ManagedParameter
 from mercurystack._job import Job
+from mercurystack._timeline import Summary, Timeline
 from mercurystack._watching import Place, Watch
 
 _LEAST_URGENT = 65535
@@ -62,6 +63,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     context, job: this worker's. Both are the caller's to close, after the last use of this.
     backward_passes_per_step: gradients are sent with the last of so many. See also no_sync().
     first_number: of the tensors that it declares, one for each parameter; for a second optimizer in the same job.
+    wire_dtype: torch.float16 or torch.bfloat16 halves what float32 gradients take of the network, and costs a conversion
+        at each end. Each gradient is rounded once, sums are added in float32 and rounded once.
+    timeline: how many spans are kept, the newest, for summary() and write_timeline(); 0: none are recorded.
     broadcast: workers compare their models, and worker 0's parameters and buffers go to all.
 
     All workers make it with the same model. From step() until the forward pass comes by, a parameter has its old
@@ -74,11 +78,14 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, model: torch.nn.Module, context: Context, job: Job, *,
-                 backward_passes_per_step: int = 1, first_number: int = 0, broadcast: bool = True) -> None:
+                 backward_passes_per_step: int = 1, first_number: int = 0, broadcast: bool = True,
+                 wire_dtype: Optional[torch.dtype] = None, timeline: int = 0) -> None:
         # The base's initialiser would make groups and state of its own; both are the optimizer's.
         _refuse(optimizer, model)
         if backward_passes_per_step < 1:
             raise ValueError(f"backward_passes_per_step: expected 1 or more, got {backward_passes_per_step}")
+        if wire_dtype not in (None, *WIRE_DTYPES):
+            raise ValueError(f"wire_dtype: expected torch.float16 or torch.bfloat16, got {wire_dtype}")
         if not 0 <= first_number < _MOST_NUMBERS:
             raise ValueError(f"first_number: expected 0 to {_MOST_NUMBERS - 1}, got {first_number}")
         self._optimizer = optimizer
@@ -91,9 +98,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._tried = False  # whether the optimizer has updated a parameter by itself
         self._count = _count_of(optimizer)
         self.copied = 0
-        self._parameters = self._manage(model, context)
+        self._timeline: Optional[Timeline] = None
+        self._parameters = self._manage(model, context, wire_dtype)
         if broadcast:
-            lines = _agreement.describe(model, (one.name for one in self._parameters), f"optimizer is {type(optimizer).__name__}")
+            lines = _agreement.describe(model, (one.name for one in self._parameters),
+                                        f"optimizer is {type(optimizer).__name__}, sends {wire_dtype or 'gradients as they are'}")
             _agreement.compare(lines, context, job, first_number)
         self._declare(first_number)
         if broadcast:
@@ -103,10 +112,12 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         optimized = {parameter for group in optimizer.param_groups for parameter in group["params"]}
         self._watch = Watch(model, self._parameters, optimized, self)
         self.defaults = optimizer.defaults
+        if timeline > 0:
+            self._timeline = Timeline(job, timeline)
 
     # ---- making it -----------------------------------------------------------------------------
 
-    def _manage(self, model: torch.nn.Module, context: Context) -> list[ManagedParameter]:
+    def _manage(self, model: torch.nn.Module, context: Context, wire_dtype: Optional[torch.dtype]) -> list[ManagedParameter]:
         names = {parameter: name for name, parameter in model.named_parameters()}
         managed: list[ManagedParameter] = []
         for place, group in enumerate(self._optimizer.param_groups):
@@ -121,7 +132,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                                      f"{parameter.device}")
                 if getattr(parameter.grad, "_of_mercury", False):
                     raise ValueError(f"{name}: another ScheduledOptimizer has it. close() that one first")
-                managed.append(ManagedParameter(name, parameter, place, context, self._on_read))
+                managed.append(ManagedParameter(name, parameter, place, context, self._on_read, wire_dtype))
         # Whatever order the optimizer has them in, the model's is the same on every worker.
         order = {name: place for place, name in enumerate(names.values())}
         managed.sort(key=lambda one: order[one.name])
@@ -154,6 +165,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     def _on_forward(self, place: Place) -> None:
         """The forward pass has come to a module."""
+        timeline = self._timeline
+        if timeline is not None:
+            timeline.pause()
         due = []
         for one in place.parameters:
             if one.priority is None:
@@ -164,6 +178,12 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 one.zero()
         if due:
             self._update(due)
+        if timeline is not None:
+            timeline.forward(place.name or "model")
+
+    def _on_forward_end(self) -> None:
+        if self._timeline is not None:
+            self._timeline.pause()
 
     def _rank(self, one: ManagedParameter) -> None:
         one.priority = min(self._next_priority, _LEAST_URGENT)
@@ -180,6 +200,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     def _on_gradient(self, one: ManagedParameter) -> None:
         """The backward pass has added to it."""
+        if self._timeline is not None:
+            self._timeline.gradient(one.name)
         if one.priority is None:
             place = self._watch.place_of(one)
             if place is not None:
@@ -197,18 +219,22 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             return
         one.operation = one.tensor.push_pull(one.priority)
         one.parameter.grad = one.in_flight
+        if self._timeline is not None:
+            self._timeline.sent(one)
 
     def _take(self, one: ManagedParameter) -> None:
         """Waits for its sum, if one is on its way."""
         if one.operation is not None:
             try:
-                one.operation.wait()
+                if self._timeline is None or one.operation.done():
+                    one.operation.wait()
+                else:
+                    with self._timeline.span("wait", one.name):
+                        one.operation.wait()
+                    self._timeline.taken()
             except MercuryError as failure:
                 raise type(failure)(failure.errno, f"the gradient of {one.name}: {failure.strerror}") from None
-            one.operation = None
-            if one.parameter.grad is None:
-                one.to_zero = True
-            one.to_use()
+            one.arrive()
 
     def _update(self, due: list[ManagedParameter]) -> None:
         groups: dict[int, dict[str, Any]] = {}
@@ -222,7 +248,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             if one.parameter.requires_grad and options is not None:
                 groups.setdefault(id(options), {**options, "params": []})["params"].append(one.parameter)
         if groups:
-            self._step_of(list(groups.values()))
+            with contextlib.nullcontext() if self._timeline is None else self._timeline.span("update", due[0].name):
+                self._step_of(list(groups.values()))
         for one in due:
             if one.to_zero:
                 one.zero()
@@ -261,6 +288,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if _count_of(self._optimizer) != self._count:
             raise RuntimeError("parameters were added to the optimizer: close() this, and make another ScheduledOptimizer")
         self.flush()  # of modules that were not called since
+        if self._timeline is not None:
+            self._timeline.step()
         groups = [dict(group) for group in self._optimizer.param_groups]  # a scheduler may change them meanwhile
         now = []
         for one in self._parameters:
@@ -316,6 +345,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     def _leave(self) -> None:
         self._watch.remove()
+        if self._timeline is not None:
+            self._timeline.close()
         for one in self._parameters:
             one.parameter.grad = None
         self._parameters = []
@@ -329,6 +360,22 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self.close()
         else:  # sums that never come are not to hold it up
             self._leave()
+
+    # ---- what happened when --------------------------------------------------------------------
+
+    def summary(self) -> Summary:
+        """How long iterations took, and which sums the forward pass waited for. RuntimeError: timeline= was not given."""
+        return self._recorded().summary()
+
+    def write_timeline(self, path: str) -> None:
+        """For ui.perfetto.dev (Chrome's trace format): the passes, waits and updates, and a row for each gradient from
+        its sending to its sum. Of several workers of one host times agree. RuntimeError: timeline= was not given."""
+        self._recorded().write(path)
+
+    def _recorded(self) -> Timeline:
+        if self._timeline is None:
+            raise RuntimeError("nothing is recorded: make the ScheduledOptimizer with timeline=, how many spans to keep")
+        return self._timeline
 
     # ---- as an optimizer -----------------------------------------------------------------------
 

@@ -162,7 +162,7 @@ class Workers(unittest.TestCase):
 
         def by_hand(rank, *_):
             mine = model(seed=0)
-            loop(rank, mine, AveragedByHand(make(mine.parameters()), meeting, rank))
+            loop(rank, mine, AveragedByHand(make(mine.parameters()), meeting, rank, options.get("wire_dtype")))
             return mine
         meeting = Meeting()
         for one, reference in zip(self.on_each(over_mercury), self.on_each(by_hand)):
@@ -187,17 +187,20 @@ class Meeting:
 class AveragedByHand(torch.optim.Optimizer):
     """What ScheduledOptimizer is to equal: gradients are averaged, then the optimizer steps."""
 
-    def __init__(self, optimizer, meeting, rank):
-        self.optimizer, self.meeting, self.rank = optimizer, meeting, rank
+    def __init__(self, optimizer, meeting, rank, wire_dtype=None):
+        self.optimizer, self.meeting, self.rank, self.wire_dtype = optimizer, meeting, rank, wire_dtype
         self.param_groups, self.defaults = optimizer.param_groups, optimizer.defaults
         self.averaged = False
 
     def synchronize(self):
         parameters = [one for group in self.param_groups for one in group["params"] if one.requires_grad]
         mine = [torch.zeros_like(one) if one.grad is None else one.grad.clone() for one in parameters]
-        for parameter, average in zip(parameters, self.meeting.average(self.rank, mine)):
-            parameter.grad = average
+        for parameter, average in zip(parameters, self.meeting.average(self.rank, [self.rounded(one) for one in mine])):
+            parameter.grad = self.rounded(average)
         self.averaged = True
+
+    def rounded(self, values):
+        return values if self.wire_dtype is None else values.to(self.wire_dtype).to(values.dtype)
 
     def step(self, closure=None):
         if not self.averaged:

@@ -72,6 +72,8 @@ class Refusals(unittest.TestCase):
             self.wrapped(nn.DataParallel(model))
         with self.assertRaisesRegex(ValueError, "1.weight: its gradient is sparse"):
             self.wrapped(nn.Sequential(nn.ReLU(), nn.Embedding(3, 3, sparse=True)))
+        with self.assertRaisesRegex(ValueError, "wire_dtype: expected torch.float16 or torch.bfloat16, got torch.int8"):
+            self.wrapped(model, wire_dtype=torch.int8)
         for number in (-1, 1 << 28):
             with self.assertRaisesRegex(ValueError, f"first_number: expected 0 to 268435455, got {number}"):
                 self.wrapped(model, first_number=number)

@@ -332,6 +332,51 @@ class Values(Workers):
             self.assertEqual((usual, copied), (0, count))
 
 
+class OnTheWire(Workers):
+    def test_each_gradient_and_each_sum_is_rounded_once(self):
+        def loop(rank, model, optimizer):
+            trained(6)(rank, model, optimizer)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                loss_of(model, batches(1, rank)[0]).backward()
+                if isinstance(optimizer, AveragedByHand):
+                    optimizer.synchronize()
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+        for place, dtype in enumerate((torch.float16, torch.bfloat16)):
+            with self.subTest(dtype=dtype):
+                self.compare(loop, adam, wire_dtype=dtype, first_number=100 * place)
+
+    def test_half_of_the_bytes_and_none_of_what_is_half_already(self):
+        def model(seed):
+            return seeded(seed, lambda: nn.Sequential(nn.Embedding(20, 50), nn.Linear(50, 20, dtype=torch.float64)))
+
+        def sent(rank, context, job, number=0, **options):
+            mine = model(rank)
+            before = job.stats().bytes_pushed
+            with ScheduledOptimizer(sgd(mine.parameters()), mine, context, job, broadcast=False, first_number=number,
+                                    **options) as optimizer:
+                nn.functional.cross_entropy(mine[1](mine[0](batches(1, rank)[0][0]).double()), batches(1, rank)[0][1]).backward()
+                optimizer.step()
+            return job.stats().bytes_pushed - before
+        whole, half = (self.on_each(lambda *of: sent(*of, number=number, wire_dtype=dtype))
+                       for number, dtype in ((0, None), (100, torch.bfloat16)))
+        self.assertEqual(whole, [4 * 1000 + 8 * 1020] * WORKERS)
+        self.assertEqual(half, [2 * 1000 + 2 * 1020] * WORKERS)
+
+    def test_what_float16_cannot_hold_is_infinite(self):
+        def work(rank, context, job):
+            model = nn.Linear(2, 1, bias=False)
+            optimizer = ScheduledOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model, context, job,
+                                           wire_dtype=torch.float16)
+            model(torch.tensor([7e4, 1.0])).backward()
+            optimizer.step()
+            optimizer.flush()
+            return model.weight.grad
+        for gradient in self.on_each(work):
+            self.assertTrue(torch.equal(gradient, torch.tensor([[float("inf"), 1.0]])))
+
+
 class Failures(Workers):
     """An exception in the middle of an iteration that the program catches."""
 
