@@ -125,7 +125,7 @@ def profile():
     """(path of the trace, seconds of computing, elements)"""
     trace = os.path.join(OUT, "digits.csv")
     subprocess.run([PYTHON, os.path.join(ROOT, "tools/mercury-trace"), f"{os.path.abspath(__file__)}:profiled", "--output", trace],
-                   check=True)
+                   check=True, env={**os.environ, "MERCURY_LIBRARY": LIBRARY})
     with open(trace, encoding="ascii") as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     computing = sum(int(row["forward_pass_ns"]) + int(row["backward_pass_ns"]) for row in rows) / 1e9
