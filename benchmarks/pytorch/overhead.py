@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """What ScheduledOptimizer costs the training's thread: microseconds of its processor time for each gradient, beside the
 optimizer alone. Layers of one small tensor each, so that nothing else takes time; one worker and one server, here."""
 import argparse
