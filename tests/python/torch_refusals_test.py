@@ -9,6 +9,7 @@ from torch_lab import FOREVER_S, ONE_AT_A_TIME, WORKERS, Cluster, ScheduledOptim
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from mercurystack import JobFailedError, MercuryError
 
@@ -114,6 +115,15 @@ class Refusals(unittest.TestCase):
         self.wrapped(model)
         with self.assertRaisesRegex(RuntimeError, "words.weight: its gradient is sparse"):
             nn.functional.embedding(torch.tensor([1]), model.words.weight, sparse=True).sum().backward()
+
+    def test_a_module_in_two_reentrant_checkpoints(self):
+        """Each of them is a backward pass of its own."""
+        model = nn.Linear(4, 4)
+        self.wrapped(model)
+        values = torch.ones(4, requires_grad=True)
+        twice = checkpoint(model, checkpoint(model, values, use_reentrant=True), use_reentrant=True)
+        with self.assertRaisesRegex(RuntimeError, "(weight|bias): its gradient was computed again .*use_reentrant=False"):
+            twice.sum().backward()
 
     def test_an_optimizer_that_needs_all_gradients_together(self):
         model = net()
