@@ -10,14 +10,17 @@ as long).
 import argparse
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
 import netlab  # noqa: E402
+import recording  # noqa: E402
 
 PYTHON = "/usr/bin/python3"  # whose PyTorch is Debian's
 COMPUTING_S = 0.24
@@ -69,6 +72,34 @@ class Run:
         return statistics.median(json.loads(said[0][0])[WARM_UP:])
 
 
+def predicted(model, rate_mbit, simulator):
+    """Seconds of an iteration with Mercury, as mercury-sim says: with processors free, and servers on hosts of their own.
+    None: it is not built."""
+    if not os.path.isfile(simulator):
+        return None
+    with tempfile.NamedTemporaryFile("w", suffix=".csv") as trace:
+        trace.write("layer_index,name,numel,dtype,forward_pass_ns,backward_pass_ns,priority\n")
+        for place, layer in enumerate(layers_of(model).split(",")):
+            numel, seconds = layer.split(":")
+            trace.write(f"{place},layer{place},{numel},f32,{round(float(seconds) * 1e9 / 3)},{round(float(seconds) * 2e9 / 3)},{place}\n")
+        trace.flush()
+        said = subprocess.run([simulator, "--trace", trace.name, "--policy", "mercury", "--bandwidth", f"{rate_mbit:.0f}Mbps",
+                               "--workers", "2", "--servers", "2", "--mtu", "9000", "--json", "-"], check=True,
+                              stdout=subprocess.PIPE, text=True)
+    return json.loads(said.stdout)["iteration_s"]
+
+
+def row_of(model, rate_mbit, times, promise):
+    """Of a record: milliseconds."""
+    row = {"model": model, "rate_mbit": round(rate_mbit), "predicted_ms": round(1e3 * promise, 1) if promise else ""}
+    for system, seconds in times.items():
+        for name, of in (("ms", statistics.median), ("least_ms", min), ("most_ms", max)):
+            row[f"{system}_{name}"] = round(1e3 * of(seconds), 1)
+    for system in ("backend", "mercury"):
+        row[f"{system}_of_gloo"] = round(row[f"{system}_ms"] / row["gloo_ms"], 3)
+    return row
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
@@ -76,7 +107,10 @@ def main():
     parser.add_argument("--iterations", type=int, default=30)
     parser.add_argument("--repeat", type=int, default=3, help="runs of each, in turns (default: %(default)s)")
     parser.add_argument("--library", default=os.path.join(ROOT, "build/shim/client/libmercurystack.so"))
+    parser.add_argument("--simulator", default=os.path.join(ROOT, "build/apps/sim/mercury-sim"))
+    parser.add_argument("--record", type=pathlib.Path, help="a file of docs/records to add rows to")
     arguments = parser.parse_args()
+    rows = []
     rate_mbit = ELEMENTS * 4 * 8 / 1e6 / (COMPUTING_S * arguments.exchange)
     print(f"{ELEMENTS * 4 / 1e6:.0f} MB of gradients, {1e3 * COMPUTING_S:.0f} ms of computing, links of {rate_mbit:.0f} Mbit/s; "
           f"{arguments.repeat} runs of {arguments.iterations} iterations, their medians")
@@ -86,11 +120,14 @@ def main():
             for _ in range(arguments.repeat):
                 for system, seconds in times.items():
                     seconds.append(Run(lab, system, model, arguments.iterations, arguments.library).seconds())
-            gloo = statistics.median(times["gloo"])
+            gloo, promise = statistics.median(times["gloo"]), predicted(model, rate_mbit, arguments.simulator)
+            rows.append(row_of(model, rate_mbit, times, promise))
             print(f"{model:6}" + "; ".join(
                 f" {NAMES[system]} {1e3 * statistics.median(seconds):.0f} [{1e3 * min(seconds):.0f}, {1e3 * max(seconds):.0f}] ms"
-                + ("" if system == "gloo" else f", {statistics.median(seconds) / gloo:.2f}") for system, seconds in times.items()),
-                flush=True)
+                + ("" if system == "gloo" else f", {statistics.median(seconds) / gloo:.2f}") for system, seconds in times.items())
+                + (f"; mercury-sim says {1e3 * promise:.0f} ms" if promise else ""), flush=True)
+    if arguments.record:
+        recording.append(arguments.record, rows)
 
 
 if __name__ == "__main__":

@@ -29,11 +29,15 @@ def images(path):
     return (pixels[~test][order], labels[~test][order]), (pixels[test], labels[test])
 
 
+def classifier(seed):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(),
+                         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1024, 256), nn.ReLU(), nn.Linear(256, 10))
+
+
 def train(arguments, rank, workers, wrap):
     (pixels, labels), (test_pixels, test_labels) = images(arguments.data)
-    torch.manual_seed(1 + rank)  # worker 0's weights are everybody's
-    model = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(),
-                          nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1024, 256), nn.ReLU(), nn.Linear(256, 10))
+    model = classifier(1 + rank)  # worker 0's weights are everybody's
     optimizer = wrap(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model)
     for epoch in range(arguments.epochs):
         total, batches = 0.0, range(0, len(labels) - arguments.batch + 1, arguments.batch)
@@ -51,18 +55,23 @@ def train(arguments, rank, workers, wrap):
     print(f"worker {rank}: right {right:.4f}, weights {hashlib.sha256(weights).hexdigest()[:16]}", flush=True)
 
 
-parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-parser.add_argument("--data", default=DIGITS, help="lines of 64 pixels from 0 to 16 and a digit (default: %(default)s)")
-parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--alone", action="store_true", help="without other workers, and without Mercury")
-parser.add_argument("--batch", type=int, default=128, help="images of an iteration, of all workers together")
-arguments = parser.parse_args()
-torch.set_num_threads(1)
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", default=DIGITS, help="lines of 64 pixels from 0 to 16 and a digit (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--alone", action="store_true", help="without other workers, and without Mercury")
+    parser.add_argument("--batch", type=int, default=128, help="images of an iteration, of all workers together")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
 
-if arguments.alone:
-    train(arguments, 0, 1, lambda optimizer, model: optimizer)
-else:
-    # Mercury
-    with mercurystack.Context() as context, context.open_job("digits", serve=True, deterministic=True) as job:
-        train(arguments, job.rank, job.workers, lambda optimizer, model: ScheduledOptimizer(optimizer, model, context, job))
-    # end
+    if arguments.alone:
+        train(arguments, 0, 1, lambda optimizer, model: optimizer)
+    else:
+        # Mercury
+        with mercurystack.Context() as context, context.open_job("digits", serve=True, deterministic=True) as job:
+            train(arguments, job.rank, job.workers, lambda optimizer, model: ScheduledOptimizer(optimizer, model, context, job))
+        # end
+
+
+if __name__ == "__main__":
+    main()

@@ -14,68 +14,47 @@ comes back first (Duan et al., TPDS 2023, sections II and IV).
 from __future__ import annotations
 
 import contextlib
+import inspect
 import warnings
 from collections import defaultdict
-from typing import Any, Callable, Iterator, Mapping, Optional
+from types import TracebackType
+from typing import Any, Iterator, Optional
 
-import numpy as np
 import torch
 
+from mercurystack import _agreement
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
-from mercurystack._job import Job, Tensor
-from mercurystack._operation import Operation
+from mercurystack._gradient import DTYPES, WIRE_DTYPES, ManagedParameter
+from mercurystack._job import Job
+from mercurystack._timeline import Summary, Timeline
+from mercurystack._watching import Place, Watch
 
-# NumPy's type of the same width, and Mercury's name.
-_DTYPES = {torch.float32: ("float32", "float32"), torch.float64: ("float64", "float64"),
-           torch.float16: ("float16", "float16"), torch.bfloat16: ("int16", "bfloat16")}
-_BROADCAST = 1 << 30  # the number of the tensor of first weights, behind those of gradients
-
-
-# What may be asked of a tensor without reading its elements.
-_FACTS = tuple(getattr(torch.Tensor, name).__get__ for name in (
-    "shape", "dtype", "device", "layout", "is_sparse", "requires_grad", "ndim", "is_leaf", "grad_fn", "names"))
+_LEAST_URGENT = 65535
+_MOST_NUMBERS = 1 << 28  # first_number is below
+# Why they are refused.
+_NOT_ONE_BY_ONE = {"LBFGS": "evaluates the model several times a step", "SparseAdam": "wants sparse gradients"}
 
 
-class _GradientInFlight(torch.Tensor):
-    """Stands for a gradient between its sending and its sum. Whoever reads it (clipping by the global norm, a loss
-    scaler, a log) waits for all sums first, and is warned once of what that costs."""
-
-    _wait: Callable[[], None]
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = None) -> Any:
-        if func not in _FACTS:
-            for one in _gradients_of(args):
-                one._wait()
-        with torch._C.DisableTorchFunction():  # type: ignore[no-untyped-call]
-            return func(*args, **(kwargs or {}))
-
-
-def _gradients_of(values: Any) -> Iterator[_GradientInFlight]:
-    for value in values:
-        if isinstance(value, _GradientInFlight):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _gradients_of(value)
+def _refuse(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
+    name = type(optimizer).__name__
+    for base in type(optimizer).__mro__:
+        if base.__name__ in _NOT_ONE_BY_ONE:
+            raise ValueError(f"{name} {_NOT_ONE_BY_ONE[base.__name__]}: it cannot update parameters one by one")
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise ValueError(f"{name} evaluates the model within the step: it cannot update parameters one by one")
+    if isinstance(optimizer, ScheduledOptimizer):
+        raise ValueError("expected an optimizer of torch.optim, got a ScheduledOptimizer")
+    if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+        raise ValueError(f"expected the model itself, got {type(model).__name__} around it, which sums gradients by itself")
+    for place, module in model.named_modules():
+        if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse:
+            raise ValueError(f"{place}.weight: its gradient is sparse, and would be sent whole: make the layer with sparse=False")
 
 
-class _Parameter:
-    """One parameter, its gradient's memory and its place in a round."""
-
-    def __init__(self, name: str, parameter: torch.nn.Parameter, group: int, gradient: torch.Tensor) -> None:
-        self.name = name
-        self.parameter = parameter
-        self.group = group  # of the optimizer's groups, which loading a state replaces
-        self.gradient = gradient
-        self.tensor: Optional[Tensor] = None
-        self.priority: Optional[int] = None  # known once the forward pass has come by
-        # One round: passes, then sent, then step() makes the update due, then the update ends it.
-        self.passes = 0  # backward passes
-        self.sent = False
-        self.operation: Optional[Operation] = None  # until its sum has been waited for
-        self.due: Optional[dict[str, Any]] = None  # the group's options at the time of step()
-        self.to_zero = False  # when it is updated
+def _count_of(optimizer: torch.optim.Optimizer) -> int:
+    return sum(len(group["params"]) for group in optimizer.param_groups)
 
 
 class ScheduledOptimizer(torch.optim.Optimizer):
@@ -84,69 +63,86 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     context, job: this worker's. Both are the caller's to close, after the last use of this.
     backward_passes_per_step: gradients are sent with the last of so many. See also no_sync().
     first_number: of the tensors that it declares, one for each parameter; for a second optimizer in the same job.
-    broadcast: worker 0's parameters and buffers go to all first.
+    wire_dtype: torch.float16 or torch.bfloat16 halves what float32 gradients take of the network, and costs a conversion
+        at each end. Each gradient is rounded once, sums are added in float32 and rounded once.
+    timeline: how many spans are kept, the newest, for summary() and write_timeline(); 0: none are recorded.
+    broadcast: workers compare their models, and worker 0's parameters and buffers go to all.
 
     All workers make it with the same model. From step() until the forward pass comes by, a parameter has its old
-    value: flush() updates all of them now, and state_dict() of both does so by itself.
+    value: flush() updates all of them now, and state_dict() of both does so by itself. `copied` counts gradients that
+    somebody had put elsewhere, so that they had to be copied into Mercury's memory.
 
     Errors: ValueError names the parameter that cannot be had (not on the CPU, no floating-point type, not in the
-    model); MercuryError as in docs/api.md, with the parameter's name where it is about one.
+    model, another than worker 0's) or the optimizer; MercuryError as in docs/api.md, with the parameter's name where
+    it is about one.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, model: torch.nn.Module, context: Context, job: Job, *,
-                 backward_passes_per_step: int = 1, first_number: int = 0, broadcast: bool = True) -> None:
+                 backward_passes_per_step: int = 1, first_number: int = 0, broadcast: bool = True,
+                 wire_dtype: Optional[torch.dtype] = None, timeline: int = 0) -> None:
         # The base's initialiser would make groups and state of its own; both are the optimizer's.
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise ValueError("LBFGS evaluates the model several times a step: it cannot update parameters one by one")
+        _refuse(optimizer, model)
         if backward_passes_per_step < 1:
             raise ValueError(f"backward_passes_per_step: expected 1 or more, got {backward_passes_per_step}")
+        if wire_dtype not in (None, *WIRE_DTYPES):
+            raise ValueError(f"wire_dtype: expected torch.float16 or torch.bfloat16, got {wire_dtype}")
+        if not 0 <= first_number < _MOST_NUMBERS:
+            raise ValueError(f"first_number: expected 0 to {_MOST_NUMBERS - 1}, got {first_number}")
         self._optimizer = optimizer
         self._job = job
         self._passes = backward_passes_per_step
         self._sends = True
         self._warned = False
         self._next_priority = 0
-        self._of: dict[torch.nn.Parameter, _Parameter] = {}
-        self._parameters = self._manage(model, context)
+        self._is_due = False  # whether any update is
+        self._tried = False  # whether the optimizer has updated a parameter by itself
+        self._count = _count_of(optimizer)
+        self.copied = 0
+        self._timeline: Optional[Timeline] = None
+        self._parameters = self._manage(model, context, wire_dtype)
+        if broadcast:
+            lines = _agreement.describe(model, (one.name for one in self._parameters),
+                                        f"optimizer is {type(optimizer).__name__}, sends {wire_dtype or 'gradients as they are'}")
+            _agreement.compare(lines, context, job, first_number)
         self._declare(first_number)
         if broadcast:
-            self._broadcast(model, context, first_number)
-        self._nodes: list[Any] = []
-        self._watch(model)
+            _agreement.broadcast(model, context, job, first_number)
+        for one in self._parameters:
+            one.to_use()
+        optimized = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+        self._watch = Watch(model, self._parameters, optimized, self)
         self.defaults = optimizer.defaults
+        if timeline > 0:
+            self._timeline = Timeline(job, timeline)
 
     # ---- making it -----------------------------------------------------------------------------
 
-    def _manage(self, model: torch.nn.Module, context: Context) -> list[_Parameter]:
+    def _manage(self, model: torch.nn.Module, context: Context, wire_dtype: Optional[torch.dtype]) -> list[ManagedParameter]:
         names = {parameter: name for name, parameter in model.named_parameters()}
-        managed: list[_Parameter] = []
+        managed: list[ManagedParameter] = []
         for place, group in enumerate(self._optimizer.param_groups):
             for parameter in group["params"]:
                 if parameter not in names:
                     raise ValueError(f"a parameter of shape {tuple(parameter.shape)} is the optimizer's and not the model's")
+                name = names[parameter]
                 if not parameter.requires_grad:
                     continue
-                name = names[parameter]
-                if parameter.device.type != "cpu" or parameter.dtype not in _DTYPES:
+                if parameter.device.type != "cpu" or parameter.dtype not in DTYPES:
                     raise ValueError(f"{name}: expected floating point on the CPU, got {parameter.dtype} on "
                                      f"{parameter.device}")
-                numpy_type, _ = _DTYPES[parameter.dtype]
-                memory = torch.from_numpy(context.zeros(max(1, parameter.numel()), numpy_type))
-                gradient = memory.view(parameter.dtype)[:parameter.numel()].view_as(parameter)
-                managed.append(_Parameter(name, parameter, place, gradient))
+                if getattr(parameter.grad, "_of_mercury", False):
+                    raise ValueError(f"{name}: another ScheduledOptimizer has it. close() that one first")
+                managed.append(ManagedParameter(name, parameter, place, context, self._on_read, wire_dtype))
         # Whatever order the optimizer has them in, the model's is the same on every worker.
         order = {name: place for place, name in enumerate(names.values())}
         managed.sort(key=lambda one: order[one.name])
-        self._of = {one.parameter: one for one in managed}
         return managed
 
     def _declare(self, first_number: int) -> None:
         by_type: dict[str, dict[int, Any]] = defaultdict(dict)
         for place, one in enumerate(self._parameters):
-            numpy_type, name = _DTYPES[one.parameter.dtype]
-            if one.gradient.numel():
-                array = one.gradient.view(-1).view(getattr(torch, numpy_type)).numpy()
-                by_type[name][first_number + place] = array
+            if one.parameter.numel():
+                by_type[one.mercury_type][first_number + place] = one.array
         for name, arrays in sorted(by_type.items()):
             try:
                 tensors = self._job.declare_all(arrays, op="average", dtype=name)
@@ -165,153 +161,157 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 break
         return type(failure)(failure.errno, text)
 
-    def _broadcast(self, model: torch.nn.Module, context: Context, first_number: int) -> None:
-        """As bytes, which arrive as they are."""
-        values = [one for one in (*model.parameters(), *model.buffers()) if one.numel()]
-        if not values:
-            return
-        parts = [value.detach().contiguous().view(-1).view(torch.uint8) for value in values]
-        sizes = [part.numel() for part in parts]
-        bytes_ = context.zeros(sum(sizes), "uint8")
-        memory = torch.from_numpy(bytes_)
-        torch.cat(parts, out=memory)
-        self._job.declare(_BROADCAST + first_number, bytes_).broadcast(0).wait()
-        with torch.no_grad():
-            for value, part in zip(values, torch.split(memory, sizes)):
-                value.copy_(part.clone().view(value.dtype).view_as(value))
-
-    def _watch(self, model: torch.nn.Module) -> None:
-        for module in model.modules():
-            parameters = list(module.parameters(recurse=False))
-            if parameters:
-                module.register_forward_pre_hook(self._before_forward(parameters))
-        for one in self._parameters:
-            one.parameter.grad = one.gradient
-            with torch.enable_grad():
-                accumulate = one.parameter.expand_as(one.parameter).grad_fn.next_functions[0][0]
-            self._nodes.append(accumulate)  # else it would go, and its hook with it
-            accumulate.register_hook(self._after_accumulation(one))
-        # Of the model as users know it: what both do is about gradients and values that may be under way.
-        state_dict = model.state_dict
-
-        def flushed_state_dict(*args: Any, **kwargs: Any) -> Any:
-            self.flush()
-            return state_dict(*args, **kwargs)
-
-        def zero_grad(set_to_none: bool = False) -> None:
-            self.zero_grad()
-        model.state_dict = flushed_state_dict  # type: ignore[assignment]
-        model.zero_grad = zero_grad  # type: ignore[assignment]
-
     # ---- an iteration --------------------------------------------------------------------------
 
-    def _before_forward(self, parameters: list[torch.nn.Parameter]) -> Callable[..., None]:
-        def hook(module: torch.nn.Module, _: Any) -> None:
-            for parameter in parameters:
-                one = self._of.get(parameter)
-                if one is not None:
-                    self._meet(one)
-                elif parameter.requires_grad:
-                    raise RuntimeError(f"a parameter of {type(module).__name__}, of shape {tuple(parameter.shape)}, wants a "
-                                       "gradient and is not the optimizer's: it was added, or thawed, afterwards")
-        return hook
-
-    def _meet(self, one: _Parameter) -> None:
-        """The forward pass has come to a module of it."""
-        if one.priority is None:
-            one.priority = min(self._next_priority, 65535)
-            self._next_priority += 1
-        if one.due is not None:
-            self._update(one, one.due)
-        elif one.parameter.grad is None and not one.sent:  # as `parameter.grad = None` zeroes
-            one.gradient.zero_()
-            one.parameter.grad = one.gradient
-
-    def _after_accumulation(self, one: _Parameter) -> Callable[..., None]:
-        def hook(*_: Any) -> None:
+    def _on_forward(self, place: Place) -> None:
+        """The forward pass has come to a module."""
+        timeline = self._timeline
+        if timeline is not None:
+            timeline.pause()
+        due = []
+        for one in place.parameters:
+            if one.priority is None:
+                self._rank(one)
             if one.due is not None:
-                raise RuntimeError(f"{one.name}: it was used without a call of the module that it belongs to, so that its last "
-                                   "step was not taken yet. Call the module, or flush() before the forward pass")
-            if one.sent:
-                raise RuntimeError(f"{one.name}: its gradient was computed again before step(), when the first was on its way. "
-                                   "To add gradients up, use no_sync() or backward_passes_per_step")
-            one.passes += 1
-            if self._sends and one.passes >= self._passes:
-                self._send(one)
-        return hook
+                due.append(one)
+            elif one.parameter.grad is None and not one.sent:  # as `parameter.grad = None` zeroes
+                one.zero()
+        if due:
+            self._update(due)
+        if timeline is not None:
+            timeline.forward(place.name or "model")
 
-    def _send(self, one: _Parameter) -> None:
+    def _on_forward_end(self) -> None:
+        if self._timeline is not None:
+            self._timeline.pause()
+
+    def _rank(self, one: ManagedParameter) -> None:
+        one.priority = min(self._next_priority, _LEAST_URGENT)
+        self._next_priority += 1
+
+    def _refuse_gradient(self, one: ManagedParameter) -> None:
+        """Before it is added to what is under way."""
+        if one.due is not None:
+            raise RuntimeError(f"{one.name}: it was used without a call of the module that it belongs to, so that its last "
+                               "step was not taken yet. Call the module, or flush() before the forward pass")
+        raise RuntimeError(f"{one.name}: its gradient was computed again before step(), when the first was on its way. "
+                           "To add gradients up, use no_sync() or backward_passes_per_step; reentrant checkpoints that "
+                           "share parameters, use_reentrant=False; after a backward pass that failed, step()")
+
+    def _on_gradient(self, one: ManagedParameter) -> None:
+        """The backward pass has added to it."""
+        if self._timeline is not None:
+            self._timeline.gradient(one.name)
+        if one.priority is None:
+            place = self._watch.place_of(one)
+            if place is not None:
+                place.parameters.append(one)
+                self._rank(one)
+        one.passes += 1
+        if self._sends and one.passes >= self._passes:
+            self._send(one)
+
+    def _send(self, one: ManagedParameter) -> None:
+        self.copied += one.collect()
         one.sent = True
-        if one.parameter.grad is not one.gradient:  # somebody has put another there, or none
-            if one.parameter.grad is None:
-                one.gradient.zero_()
-            else:
-                with torch.no_grad():
-                    one.gradient.copy_(one.parameter.grad)
         if one.tensor is None:  # it has no elements
+            one.to_use()
             return
         one.operation = one.tensor.push_pull(one.priority)
-        in_flight = one.gradient.as_subclass(_GradientInFlight)
-        in_flight._wait = self._wait_for_reader
-        one.parameter.grad = in_flight
+        one.parameter.grad = one.in_flight
+        if self._timeline is not None:
+            self._timeline.sent(one)
 
-    def _take(self, one: _Parameter) -> None:
+    def _take(self, one: ManagedParameter) -> None:
         """Waits for its sum, if one is on its way."""
         if one.operation is not None:
             try:
-                one.operation.wait()
+                if self._timeline is None or one.operation.done():
+                    one.operation.wait()
+                else:
+                    with self._timeline.span("wait", one.name):
+                        one.operation.wait()
+                    self._timeline.taken()
             except MercuryError as failure:
                 raise type(failure)(failure.errno, f"the gradient of {one.name}: {failure.strerror}") from None
-            one.operation = None
-            if one.parameter.grad is None:
-                one.to_zero = True
-            one.parameter.grad = one.gradient
+            one.arrive()
 
-    def _update(self, one: _Parameter, options: dict[str, Any]) -> None:
-        self._take(one)
-        one.due, one.sent, one.passes = None, False, 0
-        if one.parameter.requires_grad:
-            groups = self._optimizer.param_groups
-            self._optimizer.param_groups = [{**options, "params": [one.parameter]}]
-            try:
-                # Of the class: a learning-rate scheduler has put a counter of calls around the object's.
-                type(self._optimizer).step(self._optimizer)
-            finally:
-                self._optimizer.param_groups = groups
-        if one.to_zero:
-            one.gradient.zero_()
-            one.to_zero = False
+    def _update(self, due: list[ManagedParameter]) -> None:
+        groups: dict[int, dict[str, Any]] = {}
+        for one in due:
+            self._take(one)
+            if one.parameter._version != one.version:
+                raise RuntimeError(f"{one.name}: it was changed between step() and the forward pass, when its update was still to "
+                                   "come: flush() first")
+        for one in due:
+            options, one.due, one.sent, one.passes = one.due, None, False, 0
+            if one.parameter.requires_grad and options is not None:
+                groups.setdefault(id(options), {**options, "params": []})["params"].append(one.parameter)
+        if groups:
+            with contextlib.nullcontext() if self._timeline is None else self._timeline.span("update", due[0].name):
+                self._step_of(list(groups.values()))
+        for one in due:
+            if one.to_zero:
+                one.zero()
+                one.to_zero = False
 
-    def _wait_for_reader(self) -> None:
+    def _step_of(self, groups: list[dict[str, Any]]) -> None:
+        before = None if self._tried else [dict(group) for group in groups]
+        saved, self._optimizer.param_groups = self._optimizer.param_groups, groups
+        try:
+            # Of the class: a learning-rate scheduler has put a counter of calls around the object's.
+            type(self._optimizer).step(self._optimizer)
+        finally:
+            self._optimizer.param_groups = saved
+        for old, new in zip(before or (), groups):
+            for key in new:
+                if key not in old or new[key] is not old[key]:
+                    raise RuntimeError(f"{type(self._optimizer).__name__} changes '{key}' of its groups with each step: it needs "
+                                       "all gradients together, and cannot update parameters one by one")
+        self._tried = True
+
+    def _on_read(self) -> None:
         if not self._warned:
             self._warned = True
             warnings.warn("gradients are read before the next forward pass: all of them are waited for there, and nothing "
                           "overlaps it", stacklevel=4)
+        self.flush()
         self.synchronize()
 
     # ---- for the training loop -----------------------------------------------------------------
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Makes the step due. It is taken parameter by parameter, as their modules come in the next forward pass."""
+        """Makes the step due. It is taken module by module, as they come in the next forward pass; now for gradients
+        that were waited for already, and for parameters that no forward pass has come by."""
         if closure is not None:
             raise ValueError("a closure would evaluate the model within the step: that is not supported")
+        if _count_of(self._optimizer) != self._count:
+            raise RuntimeError("parameters were added to the optimizer: close() this, and make another ScheduledOptimizer")
         self.flush()  # of modules that were not called since
+        if self._timeline is not None:
+            self._timeline.step()
         groups = [dict(group) for group in self._optimizer.param_groups]  # a scheduler may change them meanwhile
+        now = []
         for one in self._parameters:
             if not one.sent:  # it took no part in the loss: the others wait for ours all the same
                 self._send(one)
             one.due = groups[one.group]
+            one.version = one.parameter._version
+            if one.operation is None or one.priority is None:
+                now.append(one)
+        self._is_due = True
+        if getattr(self._optimizer.step, "_with_counter", False):  # a scheduler of the inner one counts its steps
+            self._optimizer._step_count += 1  # type: ignore[attr-defined]
+        if now:
+            self._update(now)
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Gradients are zero when the next backward pass begins. They keep their memory: set_to_none is as False."""
         for one in self._parameters:
-            if one.due is not None:
-                one.to_zero = True
-            elif one.sent:
-                raise RuntimeError(f"{one.name}: its gradient is on its way to the other workers. step() ends the round")
+            if one.due is not None or one.sent:
+                one.zero_later()
             else:
-                one.gradient.zero_()
-                one.parameter.grad = one.gradient
+                one.zero()
                 one.passes = 0
 
     def synchronize(self) -> None:
@@ -321,9 +321,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     def flush(self) -> None:
         """Takes the step that is due, for all parameters."""
-        for one in self._parameters:
-            if one.due is not None:
-                self._update(one, one.due)
+        if self._is_due:
+            due = [one for one in self._parameters if one.due is not None]
+            if due:
+                self._update(due)
+            self._is_due = False
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -333,6 +335,47 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             yield
         finally:
             self._sends = before
+
+    def close(self) -> None:
+        """Takes the step that is due, and leaves the model as it found it, without gradients. Nothing happens if it is
+        closed. The job and the context stay open."""
+        self.flush()
+        self.synchronize()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._watch.remove()
+        if self._timeline is not None:
+            self._timeline.close()
+        for one in self._parameters:
+            one.parameter.grad = None
+        self._parameters = []
+
+    def __enter__(self) -> ScheduledOptimizer:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        if error is None:
+            self.close()
+        else:  # sums that never come are not to hold it up
+            self._leave()
+
+    # ---- what happened when --------------------------------------------------------------------
+
+    def summary(self) -> Summary:
+        """How long iterations took, and which sums the forward pass waited for. RuntimeError: timeline= was not given."""
+        return self._recorded().summary()
+
+    def write_timeline(self, path: str) -> None:
+        """For ui.perfetto.dev (Chrome's trace format): the passes, waits and updates, and a row for each gradient from
+        its sending to its sum. Of several workers of one host times agree. RuntimeError: timeline= was not given."""
+        self._recorded().write(path)
+
+    def _recorded(self) -> Timeline:
+        if self._timeline is None:
+            raise RuntimeError("nothing is recorded: make the ScheduledOptimizer with timeline=, how many spans to keep")
+        return self._timeline
 
     # ---- as an optimizer -----------------------------------------------------------------------
 

@@ -1,0 +1,68 @@
+"""What the workers' models have in common: that they are of the same parameters, and worker 0's values."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from typing import Iterable
+
+import numpy as np
+import torch
+
+from mercurystack._context import Context
+from mercurystack._job import Job
+
+# Numbers of tensors, behind those of gradients: the first one's number is added.
+_VALUES = 1 << 30
+_DIGESTS = 3 << 29
+_DESCRIPTIONS = 7 << 28
+_DIGEST_BYTES = 32
+_SIZE_BYTES = 8
+
+
+def describe(model: torch.nn.Module, managed: Iterable[str], more: str) -> list[str]:
+    """A line for each parameter and buffer, its name first; `more` is of the optimizer."""
+    trained = set(managed)
+    lines = [f"{name} is {value.dtype} of shape {list(value.shape)}{', trained' if name in trained else ''}"
+             for name, value in itertools.chain(model.named_parameters(), model.named_buffers())]
+    return [*lines, more]
+
+
+def compare(lines: list[str], context: Context, job: Job, first_number: int) -> None:
+    """ValueError, on all workers: the lines of one differ from worker 0's. It says which and how."""
+    text = "\n".join(lines).encode()
+    mine = hashlib.sha256(text).digest() + len(text).to_bytes(_SIZE_BYTES, "big")
+    all_of_them = _gather(mine, len(mine), context, job, _DIGESTS + first_number)
+    if len(set(all_of_them)) == 1:
+        return
+    longest = max(int.from_bytes(one[_DIGEST_BYTES:], "big") for one in all_of_them)
+    texts = _gather(text, longest, context, job, _DESCRIPTIONS + first_number)
+    theirs = [text.rstrip(b"\0").decode().split("\n") for text in texts]
+    for rank, others in enumerate(theirs):
+        for first, other in itertools.zip_longest(theirs[0], others, fillvalue="nothing more"):
+            if first != other:
+                raise ValueError(f"the workers' models differ: worker 0's {first}, worker {rank}'s {other}")
+
+
+def _gather(mine: bytes, size: int, context: Context, job: Job, number: int) -> list[bytes]:
+    array = context.zeros(size * job.workers, "uint8")
+    begin = size * job.rank
+    array[begin:begin + len(mine)] = np.frombuffer(mine, np.uint8)
+    job.declare(number, array).all_gather().wait()
+    return [array[place * size:(place + 1) * size].tobytes() for place in range(job.workers)]
+
+
+def broadcast(model: torch.nn.Module, context: Context, job: Job, first_number: int) -> None:
+    """Worker 0's parameters and buffers, as bytes, which arrive as they are."""
+    values = [one for one in (*model.parameters(), *model.buffers()) if one.numel()]
+    if not values:
+        return
+    parts = [value.detach().contiguous().view(-1).view(torch.uint8) for value in values]
+    sizes = [part.numel() for part in parts]
+    array = context.zeros(sum(sizes), "uint8")
+    memory = torch.from_numpy(array)
+    torch.cat(parts, out=memory)
+    job.declare(_VALUES + first_number, array).broadcast(0).wait()
+    with torch.no_grad():
+        for value, part in zip(values, torch.split(memory, sizes)):
+            value.copy_(part.clone().view(value.dtype).view_as(value))

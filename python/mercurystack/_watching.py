@@ -1,0 +1,130 @@
+"""Hooks in a model: they tell ScheduledOptimizer what the forward and the backward pass come by."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Callable, Optional, Protocol
+
+import torch
+
+from mercurystack._gradient import ManagedParameter
+
+
+class Listener(Protocol):
+    def _on_forward(self, place: Place) -> None: ...
+
+    def _on_forward_end(self) -> None: ...
+
+    def _on_gradient(self, one: ManagedParameter) -> None: ...
+
+    def _refuse_gradient(self, one: ManagedParameter) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+def _no_hook(*_: Any) -> None:
+    """What a copy of a model has in a hook's place, and one that was saved whole and loaded."""
+
+
+def _get_no_hook() -> Callable[..., None]:
+    return _no_hook
+
+
+class _Hook:
+    """Of one module. Copies of it, of an average of weights for example, are nobody's to watch."""
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any) -> None:
+        self._call(*arguments)
+
+    def __deepcopy__(self, memo: Any) -> Callable[..., None]:
+        return _no_hook
+
+    def __reduce__(self) -> Any:
+        return _get_no_hook, ()
+
+
+class Place:
+    """A module, and the parameters that have to be up to date when the forward pass comes to it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.parameters: list[ManagedParameter] = []
+        self.frozen: list[tuple[str, torch.nn.Parameter]] = []  # which the optimizer has too
+        self.called = False
+
+    def check_frozen(self) -> None:
+        for name, parameter in self.frozen:
+            if parameter.requires_grad:
+                raise RuntimeError(f"{name}: it was frozen when the ScheduledOptimizer was made, and wants a gradient now: close() "
+                                   "that, and make another with another first_number")
+
+
+class Watch:
+    """The hooks, until they are removed."""
+
+    def __init__(self, model: torch.nn.Module, managed: list[ManagedParameter], optimized: set[torch.nn.Parameter],
+                 listener: Listener) -> None:
+        self._places: dict[str, Place] = {}
+        self._handles: list[Any] = []
+        self._nodes: list[Any] = []
+        of = {one.parameter: one for one in managed}
+        self._handles.append(model.register_forward_hook(_Hook(lambda *_: listener._on_forward_end())))
+        for name, module in model.named_modules():
+            if any(parameter in optimized for parameter in module.parameters()):
+                place = self._places[name] = Place(name)
+                for own, parameter in module.named_parameters(name, recurse=False):
+                    if parameter in of:
+                        place.parameters.append(of[parameter])
+                    elif parameter in optimized:
+                        place.frozen.append((own, parameter))
+                self._watch(module, place, listener)
+        for one in managed:
+            with torch.enable_grad():
+                accumulate = one.parameter.expand_as(one.parameter).grad_fn.next_functions[0][0]
+            self._nodes.append(accumulate)  # else it would go, and its hook with it
+            self._handles += [one.parameter.register_hook(partial(_before_accumulation, listener, one)),  # type: ignore[no-untyped-call]
+                              accumulate.register_hook(partial(_on_accumulation, listener, one))]
+
+    def _watch(self, module: torch.nn.Module, place: Place, listener: Listener) -> None:
+        def forward(*_: Any) -> None:
+            place.called = True
+            place.check_frozen()
+            listener._on_forward(place)
+
+        def flush(*_: Any) -> None:
+            listener.flush()
+        handle = module.register_forward_pre_hook(_Hook(forward))
+        # Before those that compute weights from parameters, as weight_norm does.
+        module._forward_pre_hooks.move_to_end(handle.id, last=False)  # type: ignore[attr-defined]
+        self._handles += [handle, module._register_state_dict_hook(_Hook(flush)),  # type: ignore[no-untyped-call]
+                          module._register_load_state_dict_pre_hook(_Hook(flush))]  # type: ignore[no-untyped-call]
+
+    def place_of(self, one: ManagedParameter) -> Optional[Place]:
+        """For a parameter that is read without a call of its module, as attention reads its output projection: the
+        nearest module around it that was called."""
+        path = one.name.split(".")[:-1]
+        for depth in range(len(path), -1, -1):
+            place = self._places.get(".".join(path[:depth]))
+            if place is not None and place.called:
+                return place
+        return None
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._nodes.clear()
+
+
+def _before_accumulation(listener: Listener, one: ManagedParameter, gradient: torch.Tensor) -> None:
+    if gradient.is_sparse:
+        raise RuntimeError(f"{one.name}: its gradient is sparse, and would be sent whole: make the layer with sparse=False")
+    if one.sent:
+        listener._refuse_gradient(one)
+
+
+def _on_accumulation(listener: Listener, one: ManagedParameter, *_: Any) -> None:
+    listener._on_gradient(one)

@@ -1,0 +1,289 @@
+"""What ScheduledOptimizer refuses, and with which words; and how it ends.
+
+usage: torch_refusals_test.py PACKAGE_FOLDER LIBRARY
+"""
+import threading
+import unittest
+
+from torch_lab import FOREVER_S, ONE_AT_A_TIME, WORKERS, Cluster, ScheduledOptimizer, batches, loss_of, net, sgd
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from mercurystack import JobFailedError, MercuryError
+
+
+class OfClosures(torch.optim.SGD):
+    def __init__(self, parameters):
+        super().__init__(parameters, lr=0.1)
+
+    def step(self, closure):
+        closure()
+
+
+class OfAllTogether(torch.optim.SGD):
+    """Its rate hangs on the norm of all gradients."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, lr=0.1)
+        self.param_groups[0]["norm"] = 0.0
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["norm"] = float(sum(one.grad.norm() for one in group["params"]))
+
+
+def frozen(module):
+    module.weight.requires_grad_(False)
+    return module
+
+
+def on_threads(work):
+    """work(rank) on a thread for each worker; what they return."""
+    results = [None] * WORKERS
+
+    def run(rank):
+        results[rank] = work(rank)
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(FOREVER_S)
+    return results
+
+
+class Refusals(unittest.TestCase):
+    """Each names the parameter, and leaves the job as it was."""
+
+    def setUp(self):
+        self.cluster = Cluster(1)
+        self.addCleanup(self.cluster.close)
+        self.context, self.job = self.cluster.contexts[1], self.cluster.workers[0]
+
+    def wrapped(self, model, optimizer=None, **options):
+        return ScheduledOptimizer(optimizer or sgd(model.parameters()), model, self.context, self.job, **options)
+
+    def test_what_cannot_be_had(self):
+        model = net()
+        for make in (torch.optim.LBFGS, torch.optim.SparseAdam, OfClosures):
+            with self.assertRaisesRegex(ValueError, f"{make.__name__} .*cannot update parameters one by one"):
+                self.wrapped(model, make(list(model.parameters())))
+        with self.assertRaisesRegex(ValueError, "got DataParallel around it"):
+            self.wrapped(nn.DataParallel(model))
+        with self.assertRaisesRegex(ValueError, "1.weight: its gradient is sparse"):
+            self.wrapped(nn.Sequential(nn.ReLU(), nn.Embedding(3, 3, sparse=True)))
+        with self.assertRaisesRegex(ValueError, "wire_dtype: expected torch.float16 or torch.bfloat16, got torch.int8"):
+            self.wrapped(model, wire_dtype=torch.int8)
+        for number in (-1, 1 << 28):
+            with self.assertRaisesRegex(ValueError, f"first_number: expected 0 to 268435455, got {number}"):
+                self.wrapped(model, first_number=number)
+        with self.assertRaisesRegex(ValueError, "expected 1 or more, got 0"):
+            self.wrapped(model, backward_passes_per_step=0)
+        with self.assertRaisesRegex(ValueError, "shape .3,. is the optimizer's and not the model's"):
+            self.wrapped(model, sgd([*model.parameters(), nn.Parameter(torch.ones(3))]))
+        model.scale = nn.Parameter(torch.ones(8, dtype=torch.complex64))
+        with self.assertRaisesRegex(ValueError, "scale: expected floating point on the CPU, got torch.complex64"):
+            self.wrapped(model)
+
+    def test_misuse_between_two_steps(self):
+        model = net()
+        optimizer = self.wrapped(model)
+        batch = batches(1, 0)[0]
+        loss_of(model, batch).backward()
+        with self.assertRaisesRegex(RuntimeError, "its gradient was computed again before step"):
+            loss_of(model, batch).backward()
+        with self.assertRaisesRegex(RuntimeError, "its gradient is on its way"):
+            optimizer.zero_grad()
+        with self.assertRaisesRegex(ValueError, "closure"):
+            optimizer.step(lambda: None)
+        with self.assertRaisesRegex(RuntimeError, "cannot be added"):
+            optimizer.add_param_group({"params": []})
+        optimizer.step()
+        with self.assertRaisesRegex(RuntimeError, "scale: it was used without a call of the module"):
+            (model.scale * 2).sum().backward()
+
+    def test_a_parameter_that_is_thawed(self):
+        model = net()
+        self.wrapped(model)
+        model.frozen.requires_grad_(True)
+        with self.assertRaisesRegex(RuntimeError, "frozen.weight: it was frozen when"):
+            loss_of(model, batches(1, 0)[0])
+
+    def test_a_gradient_that_is_sparse_after_all(self):
+        model = net()
+        self.wrapped(model)
+        with self.assertRaisesRegex(RuntimeError, "words.weight: its gradient is sparse"):
+            nn.functional.embedding(torch.tensor([1]), model.words.weight, sparse=True).sum().backward()
+
+    def test_a_module_in_two_reentrant_checkpoints(self):
+        """Each of them is a backward pass of its own."""
+        model = nn.Linear(4, 4)
+        self.wrapped(model)
+        values = torch.ones(4, requires_grad=True)
+        twice = checkpoint(model, checkpoint(model, values, use_reentrant=True), use_reentrant=True)
+        with self.assertRaisesRegex(RuntimeError, "(weight|bias): its gradient was computed again .*use_reentrant=False"):
+            twice.sum().backward()
+
+    def test_an_optimizer_that_needs_all_gradients_together(self):
+        model = net()
+        optimizer = self.wrapped(model, OfAllTogether(model.parameters()))
+        loss_of(model, batches(1, 0)[0]).backward()
+        optimizer.step()
+        with self.assertRaisesRegex(RuntimeError, "OfAllTogether changes 'norm' of its groups"):
+            optimizer.flush()
+
+    def test_parameters_that_are_added_to_the_optimizer(self):
+        model, inner = net(), None
+        inner = sgd(model.parameters())
+        optimizer = self.wrapped(model, inner)
+        model.added = nn.Linear(8, 8)
+        inner.add_param_group({"params": list(model.added.parameters())})
+        loss_of(model, batches(1, 0)[0]).backward()
+        with self.assertRaisesRegex(RuntimeError, "parameters were added to the optimizer"):
+            optimizer.step()
+
+    def test_values_that_are_changed_when_the_step_is_due(self):
+        model = net()
+        optimizer = self.wrapped(model)
+        loss_of(model, batches(1, 0)[0]).backward()
+        optimizer.step()
+        with torch.no_grad():
+            model.first.bias.clamp_(-0.01, 0.01)
+        with self.assertRaisesRegex(RuntimeError, r"first.bias: it was changed between step\(\) and the forward pass"):
+            loss_of(model, batches(1, 0)[0])
+
+    def test_a_model_whose_type_changes(self):
+        model = nn.Sequential(nn.Linear(3, 3))
+        optimizer = self.wrapped(model)
+        model.double()
+        model(torch.ones(3, dtype=torch.float64)).sum().backward()
+        with self.assertRaisesRegex(RuntimeError, "0.(weight|bias): it was torch.float32 of shape .*, and is torch.float64"):
+            optimizer.step()
+
+    def test_two_for_the_same_parameters(self):
+        model = net()
+        optimizer = self.wrapped(model)
+        with self.assertRaisesRegex(ValueError, "scale: another ScheduledOptimizer has it"):
+            self.wrapped(model, sgd([model.scale]), first_number=100)
+        with self.assertRaisesRegex(ValueError, "got a ScheduledOptimizer"):
+            self.wrapped(model, optimizer, first_number=100)
+
+    def test_closing_leaves_the_model_as_it_was(self):
+        model, batch = net(), batches(1, 0)[0]
+        with self.wrapped(model) as optimizer:
+            loss_of(model, batch).backward()
+            before = model.scale.detach().clone()
+            optimizer.step()
+        self.assertFalse(torch.equal(model.scale, before))
+        optimizer.close()
+        for module in model.modules():
+            for hooks in (module._forward_pre_hooks, module._state_dict_hooks, module._load_state_dict_pre_hooks):
+                self.assertFalse(hooks)
+        self.assertTrue(all(parameter.grad is None and not parameter._backward_hooks for parameter in model.parameters()))
+        plain = sgd(model.parameters())
+        for _ in range(2):
+            loss_of(model, batch).backward()
+            plain.step()
+        self.assertEqual(self.job.stats().operations, self.operations_of_one_step(model))
+        with self.wrapped(model, first_number=100) as optimizer:  # and another one may have it
+            loss_of(model, batch).backward()
+            optimizer.step()
+
+    def operations_of_one_step(self, model):
+        gradients = sum(parameter.requires_grad for parameter in model.parameters())
+        return gradients + 2  # the comparison of models and the first values
+
+    def test_an_exception_out_of_it_does_not_wait(self):
+        """For sums that never come, as the others do not push."""
+        cluster = Cluster(WORKERS)
+        self.addCleanup(cluster.close)
+        models = [net() for _ in range(WORKERS)]
+        optimizers = on_threads(lambda rank: ScheduledOptimizer(sgd(models[rank].parameters()), models[rank],
+                                                                cluster.contexts[rank + 1], cluster.workers[rank]))
+        with self.assertRaises(IndexError), optimizers[0]:
+            loss_of(models[0], batches(1, 0)[0]).backward()
+            optimizers[0].step()
+            raise IndexError
+        self.assertFalse(models[0]._forward_pre_hooks)
+
+    def test_state_of_the_optimizer_and_of_the_model(self):
+        model, batch = net(), batches(1, 0)[0]
+        optimizer = self.wrapped(model)
+        loss_of(model, batch).backward()
+        before = model.scale.detach().clone()
+        optimizer.step()
+        self.assertTrue(torch.equal(model.scale, before))  # not yet
+        saved = model.state_dict()
+        self.assertFalse(torch.equal(saved["scale"], before))
+        state = optimizer.state_dict()
+        self.assertEqual(state["param_groups"][0]["lr"], 0.1)
+        self.assertIn("momentum_buffer", state["state"][0])
+        optimizer.load_state_dict(state)
+        loss_of(model, batch).backward()
+        optimizer.step()
+        optimizer.flush()
+        self.assertFalse(torch.equal(model.scale, before))
+
+
+class Disagreement(unittest.TestCase):
+    def setUp(self):
+        self.cluster = Cluster(WORKERS)
+        self.addCleanup(self.cluster.close)
+
+    def test_models_that_differ_are_refused_by_name_on_every_worker(self):
+        class Other(torch.optim.SGD):
+            pass
+        pairs = [  # what worker 0 has, what worker 1 has, and what both are told
+            (lambda: nn.Linear(4, 4), lambda: nn.Linear(4, 5), r"worker 0's weight is torch.float32 of shape \[4, 4\], trained, "
+             r"worker 1's weight is torch.float32 of shape \[5, 4\], trained"),
+            (lambda: nn.Linear(4, 4), lambda: nn.Linear(4, 4, bias=False), "worker 0's bias is .*, worker 1's optimizer is SGD"),
+            (lambda: nn.Linear(4, 4), lambda: nn.Linear(4, 4).double(), "weight is torch.float32 .*weight is torch.float64"),
+            (lambda: nn.Linear(4, 4), lambda: frozen(nn.Linear(4, 4)), r"trained, worker 1's weight is torch.float32 of shape \[4, 4\]$"),
+            (lambda: nn.Sequential(nn.Linear(2, 2)), lambda: nn.ModuleList([nn.ReLU(), nn.Linear(2, 2)]), "0.weight .*1.weight"),
+        ]
+        for place, (first, second, expected) in enumerate(pairs):
+            with self.subTest(expected):
+                for failure in on_threads(lambda rank: self.failure_of((first, second)[rank](), rank, 100 * place)):
+                    self.assertRegex(failure, "the workers' models differ: .*" + expected)
+
+    def failure_of(self, model, rank, number):
+        try:
+            ScheduledOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, self.cluster.contexts[rank + 1],
+                               self.cluster.workers[rank], first_number=number)
+        except ValueError as failure:
+            return str(failure)
+        return "none"
+
+    def test_without_comparing_them_servers_refuse_by_the_parameters_name(self):
+        failures = []
+
+        def make(rank):
+            with ONE_AT_A_TIME:
+                model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 5 + rank))
+            try:
+                ScheduledOptimizer(sgd(model.parameters()), model, self.cluster.contexts[rank + 1], self.cluster.workers[rank],
+                                   broadcast=False)
+            except MercuryError as failure:
+                failures.append(str(failure))
+
+        on_threads(make)
+        self.assertEqual(len(failures), 1, failures)  # the second to come
+        self.assertRegex(failures[0], r"the gradient of 1\.(weight|bias)")
+
+    def test_a_worker_that_is_lost_fails_the_others_by_the_parameters_name(self):
+        def work(rank):
+            model = net()
+            return model, ScheduledOptimizer(sgd(model.parameters()), model, self.cluster.contexts[rank + 1],
+                                             self.cluster.workers[rank], broadcast=False)
+        (model, optimizer), _ = work(0), work(1)
+        batch = batches(1, 0)[0]
+        loss_of(model, batch).backward()
+        optimizer.step()
+        self.cluster.workers[1].close()
+        with self.assertRaisesRegex(JobFailedError, "the gradient of scale: .*worker 1 of 2"):
+            loss_of(model, batch)
+
+
+if __name__ == "__main__":
+    unittest.main()
