@@ -19,12 +19,13 @@ import threading
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from program import Worker  # noqa: E402
 
-MODES = ("scribble", "resize", "stop", "flood", "attach", "die")
+MODES = ("scribble", "resize", "punch", "stop", "flood", "attach", "die")
 STEPS = ("attach", "open", "declare", "push", "wait", "close")
 NUMEL = 60000
+LARGE_NUMEL = 16 << 20  # 64 MiB: a hole takes long to punch, and longer to fill
 F_ADD_SEALS, F_SEAL_WRITE = 1033, 8
 MANY = 1 << 30
-MADV_REMOVE = 9
+MADV_REMOVE, MADV_POPULATE_WRITE = 9, 23
 
 
 def message(**fields):
@@ -75,7 +76,8 @@ class Hostile:
                                  timeout_ms=60000)
         assert reply["code"] == 0, reply
         self.step("declare")
-        reply = self.worker.declare([[0, NUMEL, "f32", "sum"], [1, 500, "f32", "sum"]])
+        numel = LARGE_NUMEL if self.mode in ("punch", "large") else NUMEL
+        reply = self.worker.declare([[0, numel, "f32", "sum"], [1, 500, "f32", "sum"]])
         assert reply["code"] == 0, reply
         say("ready")
 
@@ -141,6 +143,16 @@ class Hostile:
                 how()
                 yield what
 
+    def punch(self):
+        """All pages of a large tensor taken and given back, while the engine reads and writes them: a page that it
+        touches within a hole that is being punched comes when the hole is, and every other one from the kernel."""
+        threading.Thread(target=self.honest, daemon=True).start()  # who checks its sums would stop at the first
+        while True:
+            for address, size, _, name in shared_memory():
+                if name == "mercury-tensors":
+                    for advice in (MADV_POPULATE_WRITE, MADV_REMOVE):
+                        self.libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), advice)
+
     def stop(self):
         self.exchange_without_end()
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -163,6 +175,10 @@ class Hostile:
                 handles.append(handle.value)
             for number in handles:
                 mercury.mercury_wait(job, ctypes.c_uint64(number), -1)
+
+    def large(self):
+        """Not hostile: what the one that punches is compared with."""
+        self.honest()
 
     def greedy(self):
         """Not hostile either: exchanges each of its tensors as fast as it is served, and takes every completion."""

@@ -5,9 +5,10 @@ usage: hostile_program_test.py STACKD CTL LIBMERCURYSTACK [--seed S] [--measure 
 
 With --measure it tests nothing: it prints, for each way of being hostile, how fast the innocent job is
 beside it, in proportion to its speed right before and after beside something harmless that takes as much: a
-program that counts; for the flood, whose operations are as good as others while they are few, jobs that
-exchange without end, one that waits for both of its tensors and one that, like the flood, has each exchanged
-again as soon as it is there; for the one that is stopped, nothing. All are at idle priority, so that they take
+program that counts; for the one that punches, one that exchanges the same tensors; for the flood, whose
+operations are as good as others while they are few, jobs that exchange without end, one that waits for both of
+its tensors and one that, like the flood, has each exchanged again as soon as it is there; for the one that is
+stopped, nothing. All are at idle priority, so that they take
 caches and the other half of a core from the innocent, and no time; in the last row, where the flood and its
 neighbour are programs like others, time as well.
 """
@@ -176,6 +177,9 @@ class HostileProgramTest(unittest.TestCase):
             self.assertEqual(hostile.says(), "done []", f"seed {OPTIONS.seed}")
         self.beside("resize", LIVES, resized)
 
+    def test_one_that_punches_large_holes(self):
+        self.beside("punch", LIVES)
+
     def test_one_that_stops_in_mid_exchange(self):
         self.beside("stop", LIVES, lambda hostile: self.wait_for(lambda: hostile.state() == "T", hostile.state))
 
@@ -251,8 +255,9 @@ def measure():
                 process.wait()
 
         rows = [(mode, {"stop": contextlib.nullcontext}.get(mode, counting), lambda mode=mode: beside(mode))
-                for mode in hostile_program.MODES[:-1] if mode != "flood"]  # those that live
-        rows += [("flood, honest", lambda: beside("honest"), lambda: beside("flood")),
+                for mode in hostile_program.MODES[:-1] if mode not in ("punch", "flood")]  # those that live
+        rows += [("punch", lambda: beside("large"), lambda: beside("punch")),
+                 ("flood, honest", lambda: beside("honest"), lambda: beside("flood")),
                  ("flood, greedy", lambda: beside("greedy"), lambda: beside("flood")),
                  ("not idle", lambda: beside("greedy", False), lambda: beside("flood", False))]
         for label, harmless, hostile in rows:
