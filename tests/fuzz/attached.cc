@@ -11,7 +11,8 @@ int copy_of(int fd) { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); }
 
 Attached::Attached(Cluster& cluster, size_t host, ClientId id) {
   program_ = std::make_shared<Program>(
-      id, cluster.host(host), kProgramMemory,
+      id, cluster.host(host),
+      Program::MemoryLimit{kProgramMemory, [] { return uint64_t{kProgramMemory}; }},
       [this](const attach::ReplyMessage& message, std::span<const int> descriptors) {
         take(message, descriptors);
       });
