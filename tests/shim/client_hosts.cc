@@ -92,7 +92,13 @@ StackDaemon::~StackDaemon() {
 }
 
 void StackDaemon::kill() { end(SIGKILL); }
-void StackDaemon::stop() { EXPECT_EQ(::kill(pid_, SIGSTOP), 0); }
+// It stands still when this returns: a thread of it may run on for a while after the signal.
+void StackDaemon::stop() {
+  EXPECT_EQ(::kill(pid_, SIGSTOP), 0);
+  int status = 0;
+  EXPECT_EQ(::waitpid(pid_, &status, WUNTRACED), pid_);
+  EXPECT_TRUE(WIFSTOPPED(status));
+}
 void StackDaemon::go_on() { EXPECT_EQ(::kill(pid_, SIGCONT), 0); }
 
 void StackDaemon::end(int signal) {
