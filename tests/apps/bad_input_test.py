@@ -137,6 +137,9 @@ class Overheard:
         self.test.wait_for(lambda: server.counters()[counter] > before, counter)
 
 
+UNUSED = 1 << 31  # a packet number that nobody comes to, near enough to be believed
+
+
 class BadInputTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="mercury-")
@@ -387,7 +390,7 @@ class BadInputTest(unittest.TestCase):
             damaged = bytearray(payload)
             damaged[bit // 8] ^= 1 << bit % 8
             # A packet number that was never used: it is not a duplicate.
-            forge(frames.frame(frames.PUSH, bytes(damaged), session=session, number=1 << 40, payload_crc=frames.crc32c(payload),
+            forge(frames.frame(frames.PUSH, bytes(damaged), session=session, number=UNUSED, payload_crc=frames.crc32c(payload),
                                chunk=(number + 1, tensor, chunk, priority, sender, incarnation), tag=tag),
                   "drop_payload_crc")
         for byte in (4, 5, 12, 20, 25, 33, 47):
@@ -396,9 +399,11 @@ class BadInputTest(unittest.TestCase):
             forge(bytes(damaged), "drop_header_crc")
         # Whoever has not read the session's frames does not know its tag: all else of these is right.
         for guess in ((0, 0), (tag[0] ^ 1, tag[1]), (tag[0], tag[1] ^ 0x80000000)):
-            forge(frames.frame(frames.PUSH, payload, session=session, number=1 << 40, tag=guess,
+            forge(frames.frame(frames.PUSH, payload, session=session, number=UNUSED, tag=guess,
                                chunk=(number + 1, tensor, chunk, priority, sender, incarnation)),
                   "drop_payload_crc" if guess[0] == tag[0] else "drop_header_crc")
+        forge(frames.frame(frames.PUSH, payload, session=session, number=1 << 33, tag=tag,
+                           chunk=(number + 1, tensor, chunk, priority, sender, incarnation)), "drop_far_ahead")
         forge(frame, "drop_duplicate")
         forge(frame[:-1], "drop_length")
         second.begin("exchange", tensor=4000, rounds=1)
@@ -436,7 +441,7 @@ class BadInputTest(unittest.TestCase):
         )
         for i, (what, counter, worker, tag, header) in enumerate(rows):
             with self.subTest(what):
-                worker.forge(frames.frame(frames.PUSH, worker.payload, session=worker.session, number=(1 << 40) + i,
+                worker.forge(frames.frame(frames.PUSH, worker.payload, session=worker.session, number=(UNUSED) + i,
                                           tag=tag, chunk=header), counter)
         for host in ("left", "right"):
             self.daemons[host].process.send_signal(signal.SIGCONT)
