@@ -65,7 +65,7 @@ class Backend {
   virtual Status set_policy(uint16_t slot, const std::string& policy) = 0;
 
   // How many operations are in flight, from now on. For one that can stand still alone.
-  virtual void watch(std::shared_ptr<const std::atomic<uint32_t>>) {}
+  virtual void watch(const std::shared_ptr<const std::atomic<uint32_t>>&) {}
   // True once the host has gone; lost_fd() is readable from then on.
   virtual bool lost() const noexcept = 0;
   virtual int lost_fd() const noexcept = 0;

@@ -123,9 +123,9 @@ class DaemonBackend final : public Backend {
 
   std::string host_name() const { return "mercury-stackd " + version_; }
 
-  void watch(std::shared_ptr<const std::atomic<uint32_t>> operations) override {
+  void watch(const std::shared_ptr<const std::atomic<uint32_t>>& operations) override {
     const std::lock_guard lock(mutex_);
-    operations_ = std::move(operations);
+    operations_ = operations;
   }
   bool lost() const noexcept override { return lost_.load(std::memory_order_acquire); }
   int lost_fd() const noexcept override { return lost_fd_.get(); }

@@ -2,6 +2,8 @@
 // see what one does to another. Hosts may lie about what they have received (MeanPort).
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
