@@ -7,8 +7,8 @@
 namespace mercury {
 namespace {
 
-constexpr uint32_t kFrameBytes = 1'500;
-constexpr uint64_t kSecond = 1'000'000'000;
+constexpr uint32_t kArrivedBytes = 1'500;
+constexpr uint64_t kSecondNs = 1'000'000'000;
 
 class ArrivalRateTest : public ::testing::Test {
  protected:
@@ -16,14 +16,14 @@ class ArrivalRateTest : public ::testing::Test {
   void receive(uint64_t bytes_per_second, uint64_t for_ns, uint32_t batch = 1) {
     const uint64_t end_ns = now_ns + for_ns;
     while (now_ns < end_ns) {
-      now_ns += uint64_t{batch} * kFrameBytes * kSecond / bytes_per_second;
-      for (uint32_t i = 0; i < batch; ++i) changes += rate.add(kFrameBytes, now_ns) ? 1 : 0;
+      now_ns += uint64_t{batch} * kArrivedBytes * kSecondNs / bytes_per_second;
+      for (uint32_t i = 0; i < batch; ++i) changes += rate.add(kArrivedBytes, now_ns) ? 1 : 0;
     }
   }
   double measured() const { return static_cast<double>(rate.bytes_per_second()); }
 
   ArrivalRate rate;
-  uint64_t now_ns = 3 * kSecond;
+  uint64_t now_ns = 3 * kSecondNs;
   int changes = 0;
 };
 
@@ -41,7 +41,7 @@ TEST_F(ArrivalRateTest, FramesThatAreFoundAtOnceCountAsOfTheTimeBetween) {
 }
 
 TEST_F(ArrivalRateTest, ASlowLinkIsMeasuredOverMoreThanAFewFrames) {
-  receive(12'500, 20 * kSecond);  // a frame in 120 ms
+  receive(12'500, 20 * kSecondNs);  // a frame in 120 ms
   EXPECT_NEAR(measured(), 12'500, 1'000);
 }
 
@@ -58,7 +58,7 @@ TEST_F(ArrivalRateTest, MoreIsBelievedAtOnceAndLessOnlyAfterTwoPeriods) {
 // Who sends nothing says nothing of the link.
 TEST_F(ArrivalRateTest, APauseLeavesWhatWasSeen) {
   receive(1'250'000'000, 10'000'000);
-  now_ns += 100 * kSecond;
+  now_ns += 100 * kSecondNs;
   receive(1'250'000'000, 100'000);
   EXPECT_NEAR(measured(), 1.25e9, 1.25e8);
   receive(1'250'000'000, 600'000'000);
