@@ -92,7 +92,7 @@ class Context:
     def mode(self) -> str:
         """ "daemon" or "embedded"."""
         self._attachment.check_open()
-        mode = _native.library.mercury_mode_of(self._attachment.pointer)
+        mode = _native.library.mercury_context_get_mode(self._attachment.pointer)
         return next(name for name, value in _MODES.items() if value == mode)
 
     def zeros(self, shape: Union[int, tuple[int, ...]], dtype: str = "float32") -> AnyArray:

@@ -144,6 +144,8 @@ class Messages(threading.Thread):
         except OSError as error:
             self._lose(link.rank, error)
             return
+        if link.socket.fileno() < 0:  # lost by what the other stream said
+            return
         self._selector.modify(link.socket, selectors.EVENT_READ | (0 if drained else selectors.EVENT_WRITE), link)
 
     def _accept(self) -> None:
