@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The floor of any daemon between programs and the network: what the least one costs, beside Mercury.
+"""What processes between programs and the network cost that do nothing else, beside Mercury.
 
     sudo benchmarks/sockets/floor.py             5 runs of each, about ten minutes
     sudo benchmarks/sockets/floor.py --quick     one short run of each: a smoke test
@@ -12,8 +12,8 @@ The same programs of ZeroMQ on the same links as sockets.py, in turns, by:
     splice         the same without copies in the relays
     Mercury
 
-A relay does nothing but to hand bytes on, one read and one write at a time. So whatever two relays are slower than the kernel,
-every daemon is that reads from a program's socket and writes to the network on these processors. Needs root.
+A relay does nothing but to hand bytes on, one read and one write at a time. So what two relays are slower than the kernel
+comes of being in between, not of a protocol. It is no bound for every daemon: these sleep, and use the kernel's TCP. Needs root.
 
 Median, and in brackets least and largest. CPU: user and system time of programs, and of relays or daemons.
 """

@@ -1,6 +1,6 @@
 // The least that a daemon between programs and the network can do: it takes one connection, makes
 // one, and hands bytes on in both directions until both have ended. It checks, frames and shares
-// nothing. What it costs is the floor of any daemon there.
+// nothing. What it costs comes of being in between, by sleeping and with kernel TCP.
 //
 //   least_relay copy|splice FROM TO      FROM and TO: unix:PATH or tcp:IPv4 ADDRESS:PORT
 //
