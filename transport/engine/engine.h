@@ -44,9 +44,9 @@ struct EngineConfig {
   // Bytes that may be ahead of the link when its rate is known. The most urgent datagram waits for
   // at most these and two frames.
   uint64_t tx_bound_bytes = 64 * 1024;
-  // Bytes that may wait before this host's link when several send to it and its rate is known: the
-  // size of the queue that the senders' grants add to the link's round trip. It is twice as much
-  // for each sender where the path turns out to hold that (flow/incast_queue.h).
+  // Bytes that may wait before this host's link when several send to it, and its rate is known or
+  // measured: the size of the queue that the senders' grants add to the link's round trip. It is
+  // twice as much for each sender where the path turns out to hold that (flow/incast_queue.h).
   uint64_t incast_queue_bytes = 128 * 1024;
   // What session numbers begin with: random, so that nobody guesses them, and frames for sessions
   // of an engine that was here before (a daemon that was killed) reach none of this one's.
