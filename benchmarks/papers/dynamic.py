@@ -9,7 +9,7 @@ from report import Figure
 from static import AS_MEASURED, P3, SERIAL, around, tuned
 
 # Policies that tie end their iterations at different times and meet different draws. In percent, by how
-# much the median of the seeds may then be behind; single seeds are, by up to 0.7 (docs/papers.md).
+# much the median of the seeds may then be behind; single seeds are, by up to 0.2 (docs/papers.md).
 BEHIND = 0.1  # what counts as none
 
 Draws = collections.namedtuple("Draws", "period iterations seeds options")
