@@ -7,6 +7,7 @@ import errno
 import gc
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -92,6 +93,7 @@ class Sums(unittest.TestCase):
                          mercurystack.Contributors(3, frozenset({0, 1}), frozenset({0, 1})))
         self.assertEqual(self.cluster.workers[0].stats(), mercurystack.JobStats(3, 3 * 4000, 3 * 4000))
         self.assertEqual([(job.rank, job.workers, job.servers) for job in self.cluster.workers], [(0, 2, 1), (1, 2, 1)])
+        self.assertEqual(self.cluster.contexts[0].mode, "embedded")
 
     def test_many_in_one_call(self):
         jobs = self.cluster.workers
@@ -391,6 +393,13 @@ class Serving(unittest.TestCase):
                 context.open_job("x", serve=True, workers=2)
             with self.assertRaisesRegex(mercurystack.MercuryError, "[Aa]ddress"):
                 context.open_job("x", serve=True, rank=0, workers=2, rendezvous="192.0.2.1:7470", timeout_ms=500)
+
+
+class Installed(unittest.TestCase):
+    def test_every_file_of_the_package(self):
+        with open(os.path.join(PACKAGE, "meson.build"), encoding="utf-8") as file:
+            installed = re.findall(r"'mercurystack/([^']+)'", file.read())
+        self.assertEqual(sorted(installed), sorted(set(os.listdir(os.path.join(PACKAGE, "mercurystack"))) - {"__pycache__"}))
 
 
 class BadInput(unittest.TestCase):
