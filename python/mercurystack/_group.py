@@ -15,12 +15,13 @@ import torch.distributed as dist
 
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
-from mercurystack._exchange import DTYPES, Exchange, Key
+from mercurystack._exchange import Exchange, Key
 from mercurystack._job import Job, Tensor
 from mercurystack._messages import Messages
 from mercurystack._operation import Operation
 from mercurystack._place import own_host, own_place
 from mercurystack._reductions import name_of, operation_of, reduce_locally
+from mercurystack._tensors import NAMES, bytes_of
 from mercurystack._work import Work, all_of
 
 Tensors = Sequence[torch.Tensor]
@@ -57,13 +58,13 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
         data = flat[0] if len(flat) == 1 else torch.cat(flat)
 
         def finish(reduced: torch.Tensor) -> Any:
-            for part, (place, _) in zip(torch.split(reduced, [one.numel() for one in flat]), enumerate(flat)):
+            for place, part in enumerate(torch.split(reduced, [one.numel() for one in flat])):
                 if place in outputs:
                     copy(outputs[place], part)
             return result
         op = operation_of(name, dtype)
         if op is not None:
-            return self._exchange(what, Key(op, DTYPES[dtype][0], data.numel(), 1), 0, data, lambda sent: sent.push_pull(),
+            return self._exchange(what, Key(op, NAMES[dtype], data.numel(), 1), 0, data, lambda sent: sent.push_pull(),
                                   lambda parts: finish(parts[0]), result)
         return self._all_bytes(what, bytes_of(data), lambda parts: finish(reduce_locally(name, [part.view(dtype) for part in parts])), result)
 
@@ -184,10 +185,6 @@ def same(what: str, ones: Tensors, others: Tensors, size: int) -> None:
 def copy(into: torch.Tensor, data: torch.Tensor) -> None:
     """`data` is of that type, or its bytes."""
     into.detach().copy_(data.detach().view(into.dtype).view(into.shape) if data.dtype == torch.uint8 else data.detach().reshape(into.shape))
-
-
-def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().view(-1).view(torch.uint8)
 
 
 def memory_of(tensor: torch.Tensor) -> memoryview:

@@ -11,7 +11,7 @@ from typing import Any, Optional
 import torch.distributed as dist
 from torch.futures import Future
 
-from mercurystack._errors import JobFailedError, MercuryError, MercuryTimeoutError
+from mercurystack._errors import JobFailedError, MercuryTimeoutError
 
 _KEPT = 64
 _NO_TIMEOUT = datetime.timedelta(0)  # PyTorch's default of Work.wait
@@ -213,6 +213,3 @@ def all_of(name: str, count: int, finish: Any) -> tuple[Work, Any]:
     if count == 0:
         work.end(None, finish())
     return work, ended
-
-
-__all__ = ["Callbacks", "GroupError", "GroupTimeoutError", "Kept", "MercuryError", "Work", "all_of", "failure_of", "gone", "timed_out"]

@@ -22,8 +22,9 @@ import torch.distributed as dist
 
 from mercurystack._errors import MercuryError
 from mercurystack._exchange import Key
-from mercurystack._group import Group, Lists, Tensors, bytes_of, checked, copy, dense, only, reduction_of, root_of, same, split
+from mercurystack._group import Group, Lists, Tensors, checked, copy, dense, only, reduction_of, root_of, same, split
 from mercurystack._sparse import sum_of
+from mercurystack._tensors import bytes_of
 from mercurystack._work import Work, timed_out
 
 
@@ -89,7 +90,7 @@ class ProcessGroup(Group):
         whole = output.detach() if output.is_contiguous() else output.detach().contiguous()
         parts = [[part] for part in whole.view(-1).chunk(self._size)] if output.numel() else []
         return self._all_gather("all_gather_into_tensor", [only([input], "all_gather_into_tensor")], parts, output,
-                                lambda: output.detach().copy_(whole))
+                                None if output.is_contiguous() else lambda: output.detach().copy_(whole))
 
     def allgather_coalesced(self, output_tensor_lists: Lists, input_tensors: Tensors, opts: Any = None) -> Work:
         return self._all_gather("all_gather_coalesced", dense(input_tensors, "all_gather_coalesced"), output_tensor_lists, output_tensor_lists)
@@ -135,12 +136,7 @@ class ProcessGroup(Group):
 
     def alltoall_base(self, output: torch.Tensor, input: torch.Tensor, output_split_sizes: list[int], input_split_sizes: list[int],
                       opts: Any = None) -> Work:
-        whole = output.detach() if output.is_contiguous() else output.detach().contiguous()
-        work = self.alltoall(split(whole, output_split_sizes, self._size), split(input.detach(), input_split_sizes, self._size))
-        if whole.data_ptr() != output.data_ptr():
-            work.wait()
-            output.detach().copy_(whole)
-        return work
+        return self.alltoall(split(output.detach(), output_split_sizes, self._size), split(input.detach(), input_split_sizes, self._size))
 
     def monitored_barrier(self, timeout: Union[datetime.timedelta, float] = -1., wait_all_ranks: bool = False) -> None:
         """Returns once all ranks are in it, else says on rank 0 who is not. Of this object: torch.distributed's function

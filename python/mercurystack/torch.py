@@ -25,8 +25,9 @@ import torch
 from mercurystack import _agreement
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
-from mercurystack._gradient import DTYPES, WIRE_DTYPES, ManagedParameter
+from mercurystack._gradient import WIRE_DTYPES, ManagedParameter
 from mercurystack._job import Job
+from mercurystack._tensors import FLOATING
 from mercurystack._timeline import Summary, Timeline
 from mercurystack._watching import Place, Watch
 
@@ -127,7 +128,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 name = names[parameter]
                 if not parameter.requires_grad:
                     continue
-                if parameter.device.type != "cpu" or parameter.dtype not in DTYPES:
+                if parameter.device.type != "cpu" or parameter.dtype not in FLOATING:
                     raise ValueError(f"{name}: expected floating point on the CPU, got {parameter.dtype} on "
                                      f"{parameter.device}")
                 if getattr(parameter.grad, "_of_mercury", False):
