@@ -1,4 +1,4 @@
-"""Collectives of torch.distributed by a job's operations, and who ends them."""
+"""Collectives by a job's operations: elements are copied into memory of Mercury's, and a thread copies back what came of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mercurystack._tensors import over
 from mercurystack._work import Callbacks, Kept, Work, failure_of, gone
 
 _IN_FLIGHT = 4
-_SMALL = 1 << 16  # elements: below, one size stands for all up to it
+_SMALL = 1 << 16  # elements: below, powers of two stand for all sizes, so that not each takes memory of its own
 _LOOK_MS = 500  # how often it is asked whether the job has failed, where nothing of it is in flight
 
 

@@ -1,4 +1,5 @@
-"""What the collectives of a group are made of: exchanges by Mercury's operations, and messages."""
+"""A process group without its calls (distributed.py has those): its job, its messages, what calls of both kinds share, and
+checks of their arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ Lists = Sequence[Tensors]
 
 
 class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
-    """A job and the messages beside it. One thread at a time calls, as all ranks have to call in one order."""
+    """A job and the messages beside it. All ranks have to call in one order, so from one thread at a time."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
         super().__init__(rank, size)

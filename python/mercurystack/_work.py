@@ -1,4 +1,4 @@
-"""What calls of torch.distributed return: whether a collective has ended, and how."""
+"""What calls of torch.distributed return, what those fail of, and on which threads callbacks of their futures run."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def gone(text: str) -> GroupError:
 
 
 class Callbacks(threading.Thread):
-    """Ends futures one after the other, in the order in which they were asked for. Callbacks may begin collectives and wait for
-    them, as PowerSGD's do."""
+    """Ends collectives' futures one after the other, in the order in which they were asked for. Callbacks may begin collectives
+    and wait for them, as PowerSGD's do. Callbacks of those, and of messages, run where these end: they are not to wait."""
 
     def __init__(self) -> None:
         super().__init__(name="mercury-callbacks", daemon=True)

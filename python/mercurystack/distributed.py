@@ -8,8 +8,9 @@ names serve. Tensors are on the CPU. Sums, averages, least and greatest are Merc
 what Mercury does not add up (products, bits, types that it does not have) each rank reduces itself, of all ranks' tensors.
 send, recv, gather, scatter and all_to_all are messages between two ranks.
 
-A collective's elements are copied into memory of Mercury's and back. Four of one size, type and kind may be in flight;
-a fifth waits for the first. For every size that is used, memory stays until the group ends.
+A collective's elements are copied into memory of Mercury's and back; fewer than 65,536 are sent with as many as the next power
+of two. Four of one size, type and kind may be in flight; a fifth waits for the first. For every size that is used, memory
+stays until the group ends.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     wire_dtype: torch.float16 or torch.bfloat16 halves what float32 gradients take of the network, and costs a conversion
         at each end. Each gradient is rounded once, sums are added in float32 and rounded once.
     timeline: how many spans are kept, the newest, for summary() and write_timeline(); 0: none are recorded.
-    broadcast: workers compare their models, and worker 0's parameters and buffers go to all.
+    broadcast: workers compare their models, and worker 0's parameters and buffers go to all. That takes memory for a copy of
+        them, as long as the job lasts.
 
     All workers make it with the same model. From step() until the forward pass comes by, a parameter has its old
     value: flush() updates all of them now, and state_dict() of both does so by itself. `copied` counts gradients that
@@ -74,7 +75,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._sends = True
         self._warned = False
         self._next_priority = 0
-        self._is_due = False  # whether any update may be: else flush(), which each module's state_dict() calls, has nothing to look for
+        self._is_due = False  # whether any update may be: every module's state_dict() asks
         self._tried = False  # whether the optimizer has updated a parameter by itself
         self._count = _count_of(optimizer)
         self.copied = 0
