@@ -23,7 +23,8 @@ os.environ["MERCURY_LIBRARY"] = LIBRARY
 import numpy as np  # noqa: E402
 
 import mercurystack  # noqa: E402
-from cluster import FOREVER_S, Cluster, free_port  # noqa: E402
+from cluster import FOREVER_S, Cluster  # noqa: E402
+from programs import free_port, outcomes_of, start  # noqa: E402
 
 
 class Sums(unittest.TestCase):
@@ -366,18 +367,9 @@ class Serving(unittest.TestCase):
     """Processes as torchrun starts them, without daemons and without processes for servers."""
 
     def run_all(self, **variables):
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("MERCURY_")}
-        environment.update(MERCURY_LIBRARY=LIBRARY, WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500",
-                           MERCURY_RENDEZVOUS=f"127.0.0.1:{free_port()}", **variables)
-        processes = [subprocess.Popen([sys.executable, "-c", SERVING, PACKAGE], env={**environment, "RANK": str(rank)}, text=True,
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(3)]
-        try:
-            return [process.communicate(timeout=FOREVER_S) + (process.returncode,) for process in processes]
-        finally:
-            for process in processes:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
+        variables.update(WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", MERCURY_RENDEZVOUS=f"127.0.0.1:{free_port()}")
+        return outcomes_of([start([sys.executable, "-c", SERVING, PACKAGE], LIBRARY, RANK=str(rank), **variables)
+                            for rank in range(3)], FOREVER_S)
 
     def test_each_worker_serves(self):
         self.assertEqual(self.run_all(), [("3\n", "", 0)] * 3)

@@ -119,7 +119,7 @@ class Refusals(unittest.TestCase):
             optimizer.flush()
 
     def test_parameters_that_are_added_to_the_optimizer(self):
-        model, inner = net(), None
+        model = net()
         inner = sgd(model.parameters())
         optimizer = self.wrapped(model, inner)
         model.added = nn.Linear(8, 8)
