@@ -25,6 +25,24 @@ def sh(*args, ns=None, check=True):
     return done.stdout
 
 
+def outputs_of(programs, patience_s):
+    """What each has written to its standard output, once all have ended. LabError: one has failed, with its errors, or has
+    not ended. None of them is left running."""
+    try:
+        said = [program.communicate(timeout=patience_s) for program in programs]
+    except subprocess.TimeoutExpired as late:
+        raise LabError(f"not done after {patience_s} s") from late
+    finally:
+        for program in programs:
+            if program.poll() is None:
+                program.kill()
+                program.wait()
+    for program, (_, errors) in zip(programs, said):
+        if program.returncode != 0:
+            raise LabError(f"status {program.returncode}\n{errors}")
+    return [output for output, _ in said]
+
+
 class Host:
     def __init__(self, lab, index, name):
         self.name = name

@@ -60,16 +60,9 @@ class Run:
         meet = {"MASTER_ADDR": self.lab["worker0"].ip, "MASTER_PORT": 29500, "WORLD_SIZE": 2, "GLOO_SOCKET_IFNAME": "eth0"}
         processes = [self.start(f"worker{rank}", RANK=rank, **meet) for rank in range(2)]
         try:
-            said = [process.communicate(timeout=PATIENCE_S) for process in processes]
-        finally:
-            for process in processes:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
-        for process, (_, errors) in zip(processes, said):
-            if process.returncode != 0:
-                sys.exit(f"{self.system}: status {process.returncode}\n{errors}")
-        return statistics.median(json.loads(said[0][0])[WARM_UP:])
+            return statistics.median(json.loads(netlab.outputs_of(processes, PATIENCE_S)[0])[WARM_UP:])
+        except netlab.LabError as error:
+            sys.exit(f"{self.system}: {error}")
 
 
 def predicted(model, rate_mbit, simulator):

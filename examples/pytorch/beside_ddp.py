@@ -107,18 +107,9 @@ def run(lab, system):
                                             env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE,
                                             stderr=subprocess.PIPE) for rank in range(WORKERS)]
     try:
-        said = [process.communicate(timeout=PATIENCE_S) for process in processes]
-    except subprocess.TimeoutExpired:
-        sys.exit(f"{NAMES[system]}: not done after {PATIENCE_S} s")
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-    for process, (_, errors) in zip(processes, said):
-        if process.returncode != 0:
-            sys.exit(f"{NAMES[system]}: status {process.returncode}\n{errors}")
-    return [json.loads(output) for output, _ in said]
+        return [json.loads(output) for output in netlab.outputs_of(processes, PATIENCE_S)]
+    except netlab.LabError as error:
+        sys.exit(f"{NAMES[system]}: {error}")
 
 
 def profile():
@@ -140,17 +131,17 @@ def predicted(trace, rate_mbit):
 
 
 def print_table(results, computing, promise):
-    def line(what, form, value):
-        print(f"{what:34}" + "".join(f"{form.format(value(system)):>18}" for system in NAMES))
+    def line(what, value):
+        print(f"{what:34}" + "".join(f"{value(system):>18}" for system in NAMES))
     medians = {system: statistics.median(time for one in said for time in one["times"]) for system, said in results.items()}
     print(f"\n{'':34}" + "".join(f"{name:>18}" for name in NAMES.values()))
-    line("iteration, median", "{}", lambda system: f"{1e3 * medians[system]:.1f} ms")
-    line("  of it computing, profiled alone", "{}", lambda _: f"{1e3 * computing:.1f} ms")
-    line("  mercury-sim said", "{}", lambda system: f"{1e3 * promise:.1f} ms" if system == "mercury" else "")
-    line("speed", "{}", lambda system: f"{medians['gloo'] / medians[system]:.2f}")
-    line(f"loss of iteration {ITERATIONS}, both workers'", "{}",
+    line("iteration, median", lambda system: f"{1e3 * medians[system]:.1f} ms")
+    line("  of it computing, profiled alone", lambda _: f"{1e3 * computing:.1f} ms")
+    line("  mercury-sim said", lambda system: f"{1e3 * promise:.1f} ms" if system == "mercury" else "")
+    line("speed", lambda system: f"{medians['gloo'] / medians[system]:.2f}")
+    line(f"loss of iteration {ITERATIONS}, both workers'",
          lambda system: f"{statistics.mean(one['loss'] for one in results[system]):.4f}")
-    line("test accuracy", "{}", lambda system: f"{100 * results[system][0]['right']:.1f} %")
+    line("test accuracy", lambda system: f"{100 * results[system][0]['right']:.1f} %")
     print(f"\nMercury, worker 0: {results['mercury'][-WORKERS]['waited']}")
     print(f"Its timeline, for ui.perfetto.dev: {os.path.relpath(os.path.join(OUT, 'timeline-worker0.json'), ROOT)}")
 

@@ -11,6 +11,7 @@ import torch
 
 from mercurystack._context import Context
 from mercurystack._job import Job
+from mercurystack._tensors import bytes_of
 
 # Numbers of tensors, behind those of gradients: the first one's number is added.
 _VALUES = 1 << 30
@@ -57,7 +58,7 @@ def broadcast(model: torch.nn.Module, context: Context, job: Job, first_number: 
     values = [one for one in (*model.parameters(), *model.buffers()) if one.numel()]
     if not values:
         return
-    parts = [value.detach().contiguous().view(-1).view(torch.uint8) for value in values]
+    parts = [bytes_of(value) for value in values]
     sizes = [part.numel() for part in parts]
     array = context.zeros(sum(sizes), "uint8")
     memory = torch.from_numpy(array)

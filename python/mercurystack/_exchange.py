@@ -1,10 +1,11 @@
-"""Collectives of torch.distributed by a job's operations, and who ends them."""
+"""Collectives by a job's operations: elements are copied into memory of Mercury's, and a thread copies back what came of them."""
 
 from __future__ import annotations
 
 import os
 import select
 import threading
+from collections import deque
 from typing import Any, Callable, NamedTuple, Optional
 
 import torch
@@ -14,14 +15,11 @@ from mercurystack._context import Context
 from mercurystack._errors import JobFailedError, error_of
 from mercurystack._job import Job, Tensor
 from mercurystack._operation import Operation
+from mercurystack._tensors import over
 from mercurystack._work import Callbacks, Kept, Work, failure_of, gone
 
-# Mercury's name of a type, and the type of NumPy and PyTorch of the same width that memory of it has.
-DTYPES = {torch.float32: ("float32", "float32"), torch.float64: ("float64", "float64"), torch.float16: ("float16", "float16"),
-          torch.bfloat16: ("bfloat16", "int16"), torch.int32: ("int32", "int32"), torch.int64: ("int64", "int64"),
-          torch.int8: ("int8", "int8"), torch.uint8: ("uint8", "uint8")}
 _IN_FLIGHT = 4
-_SMALL = 1 << 16  # elements: below, one size stands for all up to it
+_SMALL = 1 << 16  # elements: below, powers of two stand for all sizes, so that not each takes memory of its own
 _LOOK_MS = 500  # how often it is asked whether the job has failed, where nothing of it is in flight
 
 
@@ -110,9 +108,11 @@ class Progress(threading.Thread):
                 os.read(self._wake, 4096)
             self._job.poll()
             with self._lock:
-                ended = [flight for flight in self._flights if flight.operation.done()]
-                gone_by = {id(flight) for flight in ended}
-                self._flights = [flight for flight in self._flights if id(flight) not in gone_by]
+                ended: list[_Flight] = []
+                under_way: list[_Flight] = []
+                for flight in self._flights:
+                    (ended if flight.operation.done() else under_way).append(flight)
+                self._flights = under_way
             for flight in ended:
                 self._end(flight)
             with self._job._use as job:
@@ -142,8 +142,7 @@ class Exchange:
         self._progress = Progress(job, failed)
         self._lock = threading.Lock()
         self._declared = 0
-        self._slots: dict[Key, list[_Slot]] = {}
-        self._calls: dict[Key, int] = {}
+        self._slots: dict[Key, deque[_Slot]] = {}  # the one whose turn is next first
 
     def work(self, name: str) -> Work:
         return Work(name, self._kept, self._callbacks)
@@ -174,13 +173,14 @@ class Exchange:
         self._callbacks.stop()
 
     def _next_slot(self, key: Key, dtype: torch.dtype) -> _Slot:
-        slots = self._slots.setdefault(key, [])
-        call = self._calls.get(key, 0)
-        self._calls[key] = call + 1
-        if len(slots) < _IN_FLIGHT:
-            array = self._context.zeros(key.numel * key.parts, next(numpy for known, numpy in DTYPES.values() if known == key.dtype))
-            op = key.kind if key.kind not in ("broadcast", "all_gather") else "sum"
-            tensor = self._job.declare(self._declared, array, op=op, dtype=key.dtype)
-            self._declared += 1
-            slots.append(_Slot(tensor, torch.from_numpy(array).view(dtype)))
-        return slots[call % _IN_FLIGHT]
+        slots = self._slots.setdefault(key, deque())
+        slot = slots.popleft() if len(slots) == _IN_FLIGHT else self._new_slot(key, dtype)
+        slots.append(slot)
+        return slot
+
+    def _new_slot(self, key: Key, dtype: torch.dtype) -> _Slot:
+        array = self._context.zeros(key.numel * key.parts, key.dtype)
+        op = key.kind if key.kind not in ("broadcast", "all_gather") else "sum"
+        tensor = self._job.declare(self._declared, array, op=op, dtype=key.dtype)
+        self._declared += 1
+        return _Slot(tensor, over(array, dtype))

@@ -9,10 +9,8 @@ import torch
 from mercurystack._context import Context
 from mercurystack._job import Tensor
 from mercurystack._operation import Operation
+from mercurystack._tensors import NAMES, over
 
-# NumPy's type of the same width, and Mercury's name.
-DTYPES = {torch.float32: ("float32", "float32"), torch.float64: ("float64", "float64"),
-          torch.float16: ("float16", "float16"), torch.bfloat16: ("int16", "bfloat16")}
 WIRE_DTYPES = (torch.float16, torch.bfloat16)
 _WIRE_BYTES = 2
 
@@ -66,9 +64,9 @@ class ManagedParameter:
         self.group = group  # of the optimizer's groups, which loading a state replaces
         sent_as = wire_dtype if wire_dtype is not None and parameter.element_size() > _WIRE_BYTES else parameter.dtype
         self._converted = sent_as != parameter.dtype
-        numpy_type, self.mercury_type = DTYPES[sent_as]
-        self.array = context.zeros(max(1, parameter.numel()), numpy_type)
-        self._memory = torch.from_numpy(self.array).view(sent_as)[:parameter.numel()].view_as(parameter)
+        self.mercury_type = NAMES[sent_as]
+        self.array = context.zeros(max(1, parameter.numel()), self.mercury_type)
+        self._memory = over(self.array, sent_as)[:parameter.numel()].view_as(parameter)
         self.tensor: Optional[Tensor] = None  # stays so where there are no elements
         self.priority: Optional[int] = None  # known once the forward pass has come by
         self._lay()

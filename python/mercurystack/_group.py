@@ -1,4 +1,5 @@
-"""What the collectives of a group are made of: exchanges by Mercury's operations, and messages."""
+"""A process group without its calls (distributed.py has those): its job, its messages, what calls of both kinds share, and
+checks of their arguments."""
 
 from __future__ import annotations
 
@@ -15,12 +16,13 @@ import torch.distributed as dist
 
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
-from mercurystack._exchange import DTYPES, Exchange, Key
+from mercurystack._exchange import Exchange, Key
 from mercurystack._job import Job, Tensor
 from mercurystack._messages import Messages
 from mercurystack._operation import Operation
 from mercurystack._place import own_host, own_place
 from mercurystack._reductions import name_of, operation_of, reduce_locally
+from mercurystack._tensors import NAMES, bytes_of
 from mercurystack._work import Work, all_of
 
 Tensors = Sequence[torch.Tensor]
@@ -28,7 +30,7 @@ Lists = Sequence[Tensors]
 
 
 class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
-    """A job and the messages beside it. One thread at a time calls, as all ranks have to call in one order."""
+    """A job and the messages beside it. All ranks have to call in one order, so from one thread at a time."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
         super().__init__(rank, size)
@@ -57,13 +59,13 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
         data = flat[0] if len(flat) == 1 else torch.cat(flat)
 
         def finish(reduced: torch.Tensor) -> Any:
-            for part, (place, _) in zip(torch.split(reduced, [one.numel() for one in flat]), enumerate(flat)):
+            for place, part in enumerate(torch.split(reduced, [one.numel() for one in flat])):
                 if place in outputs:
                     copy(outputs[place], part)
             return result
         op = operation_of(name, dtype)
         if op is not None:
-            return self._exchange(what, Key(op, DTYPES[dtype][0], data.numel(), 1), 0, data, lambda sent: sent.push_pull(),
+            return self._exchange(what, Key(op, NAMES[dtype], data.numel(), 1), 0, data, lambda sent: sent.push_pull(),
                                   lambda parts: finish(parts[0]), result)
         return self._all_bytes(what, bytes_of(data), lambda parts: finish(reduce_locally(name, [part.view(dtype) for part in parts])), result)
 
@@ -184,10 +186,6 @@ def same(what: str, ones: Tensors, others: Tensors, size: int) -> None:
 def copy(into: torch.Tensor, data: torch.Tensor) -> None:
     """`data` is of that type, or its bytes."""
     into.detach().copy_(data.detach().view(into.dtype).view(into.shape) if data.dtype == torch.uint8 else data.detach().reshape(into.shape))
-
-
-def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().view(-1).view(torch.uint8)
 
 
 def memory_of(tensor: torch.Tensor) -> memoryview:

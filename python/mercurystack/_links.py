@@ -49,6 +49,13 @@ class Outgoing:
         self.waiting: deque[Sent] = deque((Sent(b"", memoryview(hello), None, math.inf),))
         self._parts: list[memoryview] = []  # of the first one, what has not left
 
+    def drop(self, failure: Exception) -> None:
+        """What has not left, and never will."""
+        waiting, self.waiting = self.waiting, deque()
+        for sent in waiting:
+            if sent.ended is not None:
+                sent.ended(failure, -1)
+
     def write(self) -> bool:
         """As much as goes now; whether all has. OSError: the rank is gone."""
         while self.waiting:

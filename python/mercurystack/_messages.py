@@ -1,15 +1,14 @@
 """Messages between two ranks of a group: send, recv, and the collectives in which not all have the same to do.
 
 A message goes to whoever asks its source for its tag, in order for each source and tag; it may come before it is asked for, and
-is kept then. Streams are the kernel's. One thread has all of them: the calls leave it what to do, so that nothing is
-locked. A rank that is gone ends its streams, and what it owes or is owed fails with its number; one whose host is silent
+is kept then. Streams are the kernel's TCP. One thread has all of them: the calls leave it what to do, so that nothing is
+locked. It ends works too, so a callback that waited for a message there would wait for ever. A rank that is gone ends its streams, and what it owes or is owed fails with its number; one whose host is silent
 fails with the job.
 """
 
 from __future__ import annotations
 
 import datetime
-import errno
 import os
 import selectors
 import socket
@@ -19,7 +18,8 @@ from collections import deque
 from typing import Any, Callable, Optional
 
 from mercurystack._links import HEADER, Ended, Incoming, Outgoing, Posted, Sent, hello_of
-from mercurystack._work import GroupError, gone, timed_out
+from mercurystack._place import place_of, tell_place
+from mercurystack._work import gone, timed_out
 
 
 class Messages(threading.Thread):
@@ -31,8 +31,8 @@ class Messages(threading.Thread):
         self._group, self._rank, self._size = b"", rank, size
         self._listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=size)
         self._listener.setblocking(False)
-        store.set(f"messages-{rank}", f"{host} {self._listener.getsockname()[1]}")
-        self._places = [_place_of(store, peer, size, timeout) for peer in range(size)]
+        tell_place(store, rank, host, self._listener.getsockname()[1])
+        self._places = [place_of(store, peer, size, timeout) for peer in range(size)]
         self._asked: deque[Callable[[], None]] = deque()
         self._wake, self._woken = os.pipe()
         self._selector = selectors.DefaultSelector()
@@ -170,23 +170,23 @@ class Messages(threading.Thread):
             self._lose(link.rank, failure)
 
     def _begin(self, link: Incoming, tag: int, size: int) -> memoryview:
-        posted = next((one for one in self._posted if one.fits(link.rank, tag)), None)
-        if posted is not None:
-            self._posted.remove(posted)
-        fits = posted is not None and posted.memory.nbytes == size
-        memory = posted.memory if posted is not None and fits else memoryview(bytearray(size))
+        posted = self._take_posted(link.rank, tag)
+        memory = posted.memory if posted is not None and posted.memory.nbytes == size else memoryview(bytearray(size))
         self._arriving[link.rank] = (tag, memory, posted)
         return memory
 
     def _complete(self, link: Incoming) -> None:
         tag, memory, posted = self._arriving.pop(link.rank)
-        if posted is None:  # perhaps it was asked for meanwhile
-            posted = next((one for one in self._posted if one.fits(link.rank, tag)), None)
-            if posted is None:
-                self._arrived.append((link.rank, tag, memory))
-                return
-            self._posted.remove(posted)
-        self._deliver(posted, link.rank, memory)
+        posted = posted or self._take_posted(link.rank, tag)  # which may have been asked for meanwhile
+        if posted is None:
+            self._arrived.append((link.rank, tag, memory))
+        else:
+            self._deliver(posted, link.rank, memory)
+
+    def _take_posted(self, source: int, tag: int) -> Optional[Posted]:
+        """Who waits for it the longest."""
+        place = next((place for place, one in enumerate(self._posted) if one.fits(source, tag)), None)
+        return None if place is None else self._posted.pop(place)
 
     def _deliver(self, posted: Posted, source: int, memory: memoryview) -> None:
         failure: Optional[Exception] = None
@@ -206,10 +206,7 @@ class Messages(threading.Thread):
         if link is not None and link.socket.fileno() >= 0:
             self._selector.unregister(link.socket)
             link.socket.close()
-            waiting, link.waiting = link.waiting, deque()
-            for sent in waiting:
-                if sent.ended is not None:
-                    sent.ended(failure, -1)
+            link.drop(failure)
         # Its own stream may still have messages, behind whose end this is called again.
         if any(isinstance(key.data, Incoming) and key.data.rank == rank for key in self._selector.get_map().values()):
             return
@@ -230,10 +227,7 @@ class Messages(threading.Thread):
     def _fail(self, failure: Exception) -> None:
         self._failure = failure
         for link in self._outgoing.values():
-            waiting, link.waiting = link.waiting, deque()
-            for sent in waiting:
-                if sent.ended is not None:
-                    sent.ended(failure, -1)
+            link.drop(failure)
         arriving = [posted for _, _, posted in self._arriving.values() if posted is not None]
         self._arriving = {rank: (tag, memory, None) for rank, (tag, memory, _) in self._arriving.items()}
         for one in arriving:
@@ -265,13 +259,3 @@ class Messages(threading.Thread):
         self._listener.close()
         os.close(self._wake)
         os.close(self._woken)
-
-
-def _place_of(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> tuple[str, int]:
-    try:
-        store.wait([f"messages-{rank}"], timeout)
-    except RuntimeError as error:
-        text = f"rank {rank} of {size} did not come within {timeout.total_seconds():g} s: {error}"
-        raise GroupError(errno.ETIME, text) from error
-    host, port = store.get(f"messages-{rank}").decode().split()
-    return host, int(port)

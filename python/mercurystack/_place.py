@@ -1,9 +1,14 @@
-"""Where this process is reached by the others of a group."""
+"""Where the ranks of a group are reached, and how they tell each other."""
 
 from __future__ import annotations
 
+import datetime
+import errno
 import os
 import socket
+from typing import Any
+
+from mercurystack._work import GroupError
 
 
 def own_host() -> str:
@@ -22,3 +27,19 @@ def own_place() -> str:
         probe.bind((host, 0))
         port = probe.getsockname()[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def tell_place(store: Any, rank: int, host: str, port: int) -> None:
+    """Where this rank's messages go."""
+    store.set(f"messages-{rank}", f"{host} {port}")
+
+
+def place_of(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> tuple[str, int]:
+    """Of that rank, once it has told. GroupError: it has not within the time-out."""
+    try:
+        store.wait([f"messages-{rank}"], timeout)
+    except RuntimeError as error:
+        text = f"rank {rank} of {size} did not come within {timeout.total_seconds():g} s: {error}"
+        raise GroupError(errno.ETIME, text) from error
+    host, port = store.get(f"messages-{rank}").decode().split()
+    return host, int(port)

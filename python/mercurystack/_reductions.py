@@ -7,7 +7,7 @@ from typing import Callable, Optional, Sequence
 import torch
 import torch.distributed as dist
 
-from mercurystack._exchange import DTYPES
+from mercurystack._tensors import FLOATING, NAMES
 
 _OPS: dict[str, Optional[str]] = {"SUM": "sum", "AVG": "average", "MIN": "min", "MAX": "max", "PRODUCT": None, "BAND": None, "BOR": None,
                                   "BXOR": None}
@@ -26,8 +26,8 @@ def name_of(reduction: object, dtype: torch.dtype) -> str:
         raise NotImplementedError(f"the mercury backend has {', '.join(_OPS)}, not {reduction}")
     if name in _BITS and floating:
         raise NotImplementedError(f"the mercury backend has {name} of integers and bool, not of {dtype}")
-    if name == "AVG" and not (floating and dtype in DTYPES):
-        raise NotImplementedError(f"the mercury backend has AVG of {', '.join(str(one) for one in DTYPES if one.is_floating_point)}, not of {dtype}")
+    if name == "AVG" and dtype not in FLOATING:
+        raise NotImplementedError(f"the mercury backend has AVG of {', '.join(map(str, FLOATING))}, not of {dtype}")
     if name in ("MIN", "MAX") and dtype.is_complex:
         raise NotImplementedError(f"the mercury backend has no {name} of {dtype}, which has no order")
     return name
@@ -35,7 +35,7 @@ def name_of(reduction: object, dtype: torch.dtype) -> str:
 
 def operation_of(name: str, dtype: torch.dtype) -> Optional[str]:
     """Mercury's operation; None: reduce locally."""
-    return _OPS[name] if dtype in DTYPES else None
+    return _OPS[name] if dtype in NAMES else None
 
 
 def reduce_locally(name: str, parts: Sequence[torch.Tensor]) -> torch.Tensor:

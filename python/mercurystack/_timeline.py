@@ -154,15 +154,16 @@ class Timeline:
 
     def write(self, path: str) -> None:
         spans = sorted(self._spans, key=lambda span: span.begin_ns)
-        rows = list(dict.fromkeys(span.name for span in spans if span.kind == "exchange"))
+        tensors = dict.fromkeys(span.name for span in spans if span.kind == "exchange")
+        rows = {name: row for row, name in enumerate(tensors, 1)}
         worker = self._job.rank
         events: list[dict[str, Any]] = [{"name": "process_name", "ph": "M", "pid": worker, "args": {"name": f"worker {worker}"}}]
-        for place, row in enumerate(["computing", *rows]):
-            events.append({"name": "thread_name", "ph": "M", "pid": worker, "tid": place, "args": {"name": row}})
+        for name, row in [("computing", 0), *rows.items()]:
+            events.append({"name": "thread_name", "ph": "M", "pid": worker, "tid": row, "args": {"name": name}})
         for span in spans:
             events.append({"name": f"{span.kind} {span.name}", "cat": span.kind, "ph": "X", "ts": span.begin_ns / 1e3,
                            "dur": (span.end_ns - span.begin_ns) / 1e3, "pid": worker,
-                           "tid": rows.index(span.name) + 1 if span.kind == "exchange" else 0,
+                           "tid": rows[span.name] if span.kind == "exchange" else 0,
                            "args": {"iteration": span.iteration, "layer": span.name}})
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)

@@ -1,4 +1,4 @@
-"""What calls of torch.distributed return: whether a collective has ended, and how."""
+"""What calls of torch.distributed return, what those fail of, and on which threads callbacks of their futures run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Optional
 import torch.distributed as dist
 from torch.futures import Future
 
-from mercurystack._errors import JobFailedError, MercuryError, MercuryTimeoutError
+from mercurystack._errors import JobFailedError, MercuryTimeoutError
 
 _KEPT = 64
 _NO_TIMEOUT = datetime.timedelta(0)  # PyTorch's default of Work.wait
@@ -43,8 +43,8 @@ def gone(text: str) -> GroupError:
 
 
 class Callbacks(threading.Thread):
-    """Ends futures one after the other, in the order in which they were asked for. Callbacks may begin collectives and wait for
-    them, as PowerSGD's do."""
+    """Ends collectives' futures one after the other, in the order in which they were asked for. Callbacks may begin collectives
+    and wait for them, as PowerSGD's do. Callbacks of those, and of messages, run where these end: they are not to wait."""
 
     def __init__(self) -> None:
         super().__init__(name="mercury-callbacks", daemon=True)
@@ -213,6 +213,3 @@ def all_of(name: str, count: int, finish: Any) -> tuple[Work, Any]:
     if count == 0:
         work.end(None, finish())
     return work, ended
-
-
-__all__ = ["Callbacks", "GroupError", "GroupTimeoutError", "Kept", "MercuryError", "Work", "all_of", "failure_of", "gone", "timed_out"]

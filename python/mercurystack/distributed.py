@@ -8,8 +8,9 @@ names serve. Tensors are on the CPU. Sums, averages, least and greatest are Merc
 what Mercury does not add up (products, bits, types that it does not have) each rank reduces itself, of all ranks' tensors.
 send, recv, gather, scatter and all_to_all are messages between two ranks.
 
-A collective's elements are copied into memory of Mercury's and back. Four of one size, type and kind may be in flight;
-a fifth waits for the first. For every size that is used, memory stays until the group ends.
+A collective's elements are copied into memory of Mercury's and back; fewer than 65,536 are sent with as many as the next power
+of two. Four of one size, type and kind may be in flight; a fifth waits for the first. For every size that is used, memory
+stays until the group ends.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ import torch.distributed as dist
 
 from mercurystack._errors import MercuryError
 from mercurystack._exchange import Key
-from mercurystack._group import Group, Lists, Tensors, bytes_of, checked, copy, dense, only, reduction_of, root_of, same, split
+from mercurystack._group import Group, Lists, Tensors, checked, copy, dense, only, reduction_of, root_of, same, split
 from mercurystack._sparse import sum_of
+from mercurystack._tensors import bytes_of
 from mercurystack._work import Work, timed_out
 
 
@@ -89,7 +91,7 @@ class ProcessGroup(Group):
         whole = output.detach() if output.is_contiguous() else output.detach().contiguous()
         parts = [[part] for part in whole.view(-1).chunk(self._size)] if output.numel() else []
         return self._all_gather("all_gather_into_tensor", [only([input], "all_gather_into_tensor")], parts, output,
-                                lambda: output.detach().copy_(whole))
+                                None if output.is_contiguous() else lambda: output.detach().copy_(whole))
 
     def allgather_coalesced(self, output_tensor_lists: Lists, input_tensors: Tensors, opts: Any = None) -> Work:
         return self._all_gather("all_gather_coalesced", dense(input_tensors, "all_gather_coalesced"), output_tensor_lists, output_tensor_lists)
@@ -135,12 +137,7 @@ class ProcessGroup(Group):
 
     def alltoall_base(self, output: torch.Tensor, input: torch.Tensor, output_split_sizes: list[int], input_split_sizes: list[int],
                       opts: Any = None) -> Work:
-        whole = output.detach() if output.is_contiguous() else output.detach().contiguous()
-        work = self.alltoall(split(whole, output_split_sizes, self._size), split(input.detach(), input_split_sizes, self._size))
-        if whole.data_ptr() != output.data_ptr():
-            work.wait()
-            output.detach().copy_(whole)
-        return work
+        return self.alltoall(split(output.detach(), output_split_sizes, self._size), split(input.detach(), input_split_sizes, self._size))
 
     def monitored_barrier(self, timeout: Union[datetime.timedelta, float] = -1., wait_all_ranks: bool = False) -> None:
         """Returns once all ranks are in it, else says on rank 0 who is not. Of this object: torch.distributed's function

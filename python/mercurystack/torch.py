@@ -14,43 +14,22 @@ comes back first (Duan et al., TPDS 2023, sections II and IV).
 from __future__ import annotations
 
 import contextlib
-import inspect
 import warnings
-from collections import defaultdict
 from types import TracebackType
 from typing import Any, Iterator, Optional
 
 import torch
 
-from mercurystack import _agreement
+from mercurystack import _agreement, _making
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
-from mercurystack._gradient import DTYPES, WIRE_DTYPES, ManagedParameter
+from mercurystack._gradient import WIRE_DTYPES, ManagedParameter
 from mercurystack._job import Job
 from mercurystack._timeline import Summary, Timeline
 from mercurystack._watching import Place, Watch
 
 _LEAST_URGENT = 65535
 _MOST_NUMBERS = 1 << 28  # first_number is below
-# Why they are refused.
-_NOT_ONE_BY_ONE = {"LBFGS": "evaluates the model several times a step", "SparseAdam": "wants sparse gradients"}
-
-
-def _refuse(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
-    name = type(optimizer).__name__
-    for base in type(optimizer).__mro__:
-        if base.__name__ in _NOT_ONE_BY_ONE:
-            raise ValueError(f"{name} {_NOT_ONE_BY_ONE[base.__name__]}: it cannot update parameters one by one")
-    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
-    if closure is not None and closure.default is closure.empty:
-        raise ValueError(f"{name} evaluates the model within the step: it cannot update parameters one by one")
-    if isinstance(optimizer, ScheduledOptimizer):
-        raise ValueError("expected an optimizer of torch.optim, got a ScheduledOptimizer")
-    if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
-        raise ValueError(f"expected the model itself, got {type(model).__name__} around it, which sums gradients by itself")
-    for place, module in model.named_modules():
-        if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse:
-            raise ValueError(f"{place}.weight: its gradient is sparse, and would be sent whole: make the layer with sparse=False")
 
 
 def _count_of(optimizer: torch.optim.Optimizer) -> int:
@@ -66,7 +45,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     wire_dtype: torch.float16 or torch.bfloat16 halves what float32 gradients take of the network, and costs a conversion
         at each end. Each gradient is rounded once, sums are added in float32 and rounded once.
     timeline: how many spans are kept, the newest, for summary() and write_timeline(); 0: none are recorded.
-    broadcast: workers compare their models, and worker 0's parameters and buffers go to all.
+    broadcast: workers compare their models, and worker 0's parameters and buffers go to all. That takes memory for a copy of
+        them, as long as the job lasts.
 
     All workers make it with the same model. From step() until the forward pass comes by, a parameter has its old
     value: flush() updates all of them now, and state_dict() of both does so by itself. `copied` counts gradients that
@@ -81,7 +61,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                  backward_passes_per_step: int = 1, first_number: int = 0, broadcast: bool = True,
                  wire_dtype: Optional[torch.dtype] = None, timeline: int = 0) -> None:
         # The base's initialiser would make groups and state of its own; both are the optimizer's.
-        _refuse(optimizer, model)
+        if isinstance(optimizer, ScheduledOptimizer):
+            raise ValueError("expected an optimizer of torch.optim, got a ScheduledOptimizer")
+        _making.refuse(optimizer, model)
         if backward_passes_per_step < 1:
             raise ValueError(f"backward_passes_per_step: expected 1 or more, got {backward_passes_per_step}")
         if wire_dtype not in (None, *WIRE_DTYPES):
@@ -89,22 +71,21 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if not 0 <= first_number < _MOST_NUMBERS:
             raise ValueError(f"first_number: expected 0 to {_MOST_NUMBERS - 1}, got {first_number}")
         self._optimizer = optimizer
-        self._job = job
         self._passes = backward_passes_per_step
         self._sends = True
         self._warned = False
         self._next_priority = 0
-        self._is_due = False  # whether any update is
+        self._is_due = False  # whether any update may be: every module's state_dict() asks
         self._tried = False  # whether the optimizer has updated a parameter by itself
         self._count = _count_of(optimizer)
         self.copied = 0
         self._timeline: Optional[Timeline] = None
-        self._parameters = self._manage(model, context, wire_dtype)
+        self._parameters = _making.manage(optimizer, model, context, self._on_read, wire_dtype)
         if broadcast:
             lines = _agreement.describe(model, (one.name for one in self._parameters),
                                         f"optimizer is {type(optimizer).__name__}, sends {wire_dtype or 'gradients as they are'}")
             _agreement.compare(lines, context, job, first_number)
-        self._declare(first_number)
+        _making.declare(self._parameters, job, first_number)
         if broadcast:
             _agreement.broadcast(model, context, job, first_number)
         for one in self._parameters:
@@ -114,52 +95,6 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self.defaults = optimizer.defaults
         if timeline > 0:
             self._timeline = Timeline(job, timeline)
-
-    # ---- making it -----------------------------------------------------------------------------
-
-    def _manage(self, model: torch.nn.Module, context: Context, wire_dtype: Optional[torch.dtype]) -> list[ManagedParameter]:
-        names = {parameter: name for name, parameter in model.named_parameters()}
-        managed: list[ManagedParameter] = []
-        for place, group in enumerate(self._optimizer.param_groups):
-            for parameter in group["params"]:
-                if parameter not in names:
-                    raise ValueError(f"a parameter of shape {tuple(parameter.shape)} is the optimizer's and not the model's")
-                name = names[parameter]
-                if not parameter.requires_grad:
-                    continue
-                if parameter.device.type != "cpu" or parameter.dtype not in DTYPES:
-                    raise ValueError(f"{name}: expected floating point on the CPU, got {parameter.dtype} on "
-                                     f"{parameter.device}")
-                if getattr(parameter.grad, "_of_mercury", False):
-                    raise ValueError(f"{name}: another ScheduledOptimizer has it. close() that one first")
-                managed.append(ManagedParameter(name, parameter, place, context, self._on_read, wire_dtype))
-        # Whatever order the optimizer has them in, the model's is the same on every worker.
-        order = {name: place for place, name in enumerate(names.values())}
-        managed.sort(key=lambda one: order[one.name])
-        return managed
-
-    def _declare(self, first_number: int) -> None:
-        by_type: dict[str, dict[int, Any]] = defaultdict(dict)
-        for place, one in enumerate(self._parameters):
-            if one.parameter.numel():
-                by_type[one.mercury_type][first_number + place] = one.array
-        for name, arrays in sorted(by_type.items()):
-            try:
-                tensors = self._job.declare_all(arrays, op="average", dtype=name)
-            except MercuryError as failure:
-                raise self._with_names(failure, first_number) from None
-            for number, tensor in tensors.items():
-                self._parameters[number - first_number].tensor = tensor
-
-    def _with_names(self, failure: MercuryError, first_number: int) -> MercuryError:
-        text = failure.strerror or ""
-        words = text.replace(",", " ").replace(":", " ").split()
-        for place, word in enumerate(words[:-1]):
-            number = words[place + 1]
-            if word == "tensor" and number.isdigit() and 0 <= int(number) - first_number < len(self._parameters):
-                text += f" (the gradient of {self._parameters[int(number) - first_number].name})"
-                break
-        return type(failure)(failure.errno, text)
 
     # ---- an iteration --------------------------------------------------------------------------
 

@@ -1,16 +1,10 @@
 """Jobs of the Python package's tests: members that are embedded, in threads of one process."""
-import socket
 import threading
 
 import mercurystack
+from programs import free_port
 
 FOREVER_S = 120  # what a test waits for and must come
-
-
-def free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Cluster:

@@ -4,10 +4,11 @@ usage: distributed_test.py PACKAGE_FOLDER LIBRARY
 """
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 import unittest
+
+from programs import free_port, outcomes_of, start
 
 PACKAGE, LIBRARY = sys.argv[1:3]
 del sys.argv[1:3]
@@ -15,26 +16,11 @@ PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "distributed_
 PATIENCE_S = 200
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def run_all(size, what, started=None, **variables):
     """(standard output, errors, status) of each rank; of those that are `started`, if not all."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MERCURY_")}
-    environment.update(MERCURY_LIBRARY=LIBRARY, WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()),
-                       OMP_NUM_THREADS="1", **variables)
-    processes = [subprocess.Popen([sys.executable, PROGRAM, PACKAGE, what], env={**environment, "RANK": str(rank)}, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in started or range(size)]
-    try:
-        return [process.communicate(timeout=PATIENCE_S) + (process.returncode,) for process in processes]
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+    variables.update(WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port(socket.SOCK_STREAM)), OMP_NUM_THREADS="1")
+    return outcomes_of([start([sys.executable, PROGRAM, PACKAGE, what], LIBRARY, RANK=str(rank), **variables)
+                        for rank in started or range(size)], PATIENCE_S)
 
 
 class Distributed(unittest.TestCase):

@@ -7,6 +7,7 @@ import errno
 import gc
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,8 @@ os.environ["MERCURY_LIBRARY"] = LIBRARY
 import numpy as np  # noqa: E402
 
 import mercurystack  # noqa: E402
-from cluster import FOREVER_S, Cluster, free_port  # noqa: E402
+from cluster import FOREVER_S, Cluster  # noqa: E402
+from programs import free_port, outcomes_of, start  # noqa: E402
 
 
 class Sums(unittest.TestCase):
@@ -92,6 +94,7 @@ class Sums(unittest.TestCase):
                          mercurystack.Contributors(3, frozenset({0, 1}), frozenset({0, 1})))
         self.assertEqual(self.cluster.workers[0].stats(), mercurystack.JobStats(3, 3 * 4000, 3 * 4000))
         self.assertEqual([(job.rank, job.workers, job.servers) for job in self.cluster.workers], [(0, 2, 1), (1, 2, 1)])
+        self.assertEqual(self.cluster.contexts[0].mode, "embedded")
 
     def test_many_in_one_call(self):
         jobs = self.cluster.workers
@@ -364,18 +367,9 @@ class Serving(unittest.TestCase):
     """Processes as torchrun starts them, without daemons and without processes for servers."""
 
     def run_all(self, **variables):
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("MERCURY_")}
-        environment.update(MERCURY_LIBRARY=LIBRARY, WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500",
-                           MERCURY_RENDEZVOUS=f"127.0.0.1:{free_port()}", **variables)
-        processes = [subprocess.Popen([sys.executable, "-c", SERVING, PACKAGE], env={**environment, "RANK": str(rank)}, text=True,
-                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(3)]
-        try:
-            return [process.communicate(timeout=FOREVER_S) + (process.returncode,) for process in processes]
-        finally:
-            for process in processes:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
+        variables.update(WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", MERCURY_RENDEZVOUS=f"127.0.0.1:{free_port()}")
+        return outcomes_of([start([sys.executable, "-c", SERVING, PACKAGE], LIBRARY, RANK=str(rank), **variables)
+                            for rank in range(3)], FOREVER_S)
 
     def test_each_worker_serves(self):
         self.assertEqual(self.run_all(), [("3\n", "", 0)] * 3)
@@ -391,6 +385,13 @@ class Serving(unittest.TestCase):
                 context.open_job("x", serve=True, workers=2)
             with self.assertRaisesRegex(mercurystack.MercuryError, "[Aa]ddress"):
                 context.open_job("x", serve=True, rank=0, workers=2, rendezvous="192.0.2.1:7470", timeout_ms=500)
+
+
+class Installed(unittest.TestCase):
+    def test_every_file_of_the_package(self):
+        with open(os.path.join(PACKAGE, "meson.build"), encoding="utf-8") as file:
+            installed = re.findall(r"'mercurystack/([^']+)'", file.read())
+        self.assertEqual(sorted(installed), sorted(set(os.listdir(os.path.join(PACKAGE, "mercurystack"))) - {"__pycache__"}))
 
 
 class BadInput(unittest.TestCase):

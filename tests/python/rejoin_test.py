@@ -7,11 +7,11 @@ MERCURY_SEEDS: how many (default 2; each waits 10 s until an embedded worker cou
 import os
 import random
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import unittest
+
+import programs
 
 PACKAGE, LIBRARY = sys.argv[1:3]
 del sys.argv[1:3]
@@ -21,26 +21,17 @@ WORKERS, ITERATIONS, PATIENCE_S = 3, 8, 150
 PLACES = ("before the push", "behind the push", "before the state is saved", "behind the state")
 
 
-def free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Run:
     """A job's processes. What is left of them ends with it."""
 
     def __init__(self):
         self.folder = tempfile.TemporaryDirectory()
-        self.rendezvous = f"127.0.0.1:{free_port()}"
+        self.rendezvous = f"127.0.0.1:{programs.free_port()}"
         self.processes = []
 
     def start(self, role, rank, *kill):
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("MERCURY_")}
-        environment["MERCURY_LIBRARY"] = LIBRARY
-        self.processes.append(subprocess.Popen(
-            [sys.executable, PROGRAM, PACKAGE, role, str(rank), str(WORKERS), self.rendezvous, self.folder.name, str(ITERATIONS), *kill],
-            env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        self.processes.append(programs.start(
+            [sys.executable, PROGRAM, PACKAGE, role, str(rank), str(WORKERS), self.rendezvous, self.folder.name, str(ITERATIONS), *kill], LIBRARY))
         return self.processes[-1]
 
     def __enter__(self):
@@ -48,9 +39,7 @@ class Run:
 
     def __exit__(self, *_):
         for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
+            programs.end(process)
         self.folder.cleanup()
 
 

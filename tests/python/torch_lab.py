@@ -100,6 +100,29 @@ def together(model, make, rounds, step=None):
     return model
 
 
+def on_threads(work, failed=lambda rank: None):
+    """work(rank) on a thread for each worker; what they return, or what the first of them raised."""
+    results, failures = [None] * WORKERS, []
+
+    def run(rank):
+        try:
+            results[rank] = work(rank)
+        except BaseException as failure:  # of a thread, to be raised here
+            failures.append(failure)
+            failed(rank)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(FOREVER_S)
+    if failures:
+        raise failures[0]
+    for rank, thread in enumerate(threads):
+        assert not thread.is_alive(), f"worker {rank} has not ended within {FOREVER_S} s"
+    return results
+
+
 class Workers(unittest.TestCase):
     def setUp(self):
         self.cluster = Cluster(WORKERS, deterministic=True)
@@ -107,23 +130,8 @@ class Workers(unittest.TestCase):
 
     def on_each(self, work):
         """work(rank, context, job) on a thread for each worker; what they return."""
-        results, failures = [None] * WORKERS, []
-
-        def run(rank):
-            try:
-                results[rank] = work(rank, self.cluster.contexts[rank + 1], self.cluster.workers[rank])
-            except BaseException as failure:  # of a thread, to be raised here
-                failures.append(failure)
-                self.cluster.workers[rank].close()  # the other one waits for it
-
-        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(WORKERS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(FOREVER_S)
-        if failures:
-            raise failures[0]
-        return results
+        return on_threads(lambda rank: work(rank, self.cluster.contexts[rank + 1], self.cluster.workers[rank]),
+                          failed=lambda rank: self.cluster.workers[rank].close())  # the other one waits for it
 
     def same(self, model, reference):
         for (name, one), other in zip(model.named_parameters(), reference.parameters()):
@@ -166,6 +174,17 @@ class Workers(unittest.TestCase):
             return mine
         meeting = Meeting()
         for one, reference in zip(self.on_each(over_mercury), self.on_each(by_hand)):
+            self.same(one, reference)
+
+    def compare_two(self, play):
+        """As compare(), with two optimizers. play(rank, wrap) trains and returns a model; it makes them by wrap(optimizer,
+        model, first_number), with 0 and 100."""
+        meetings = {0: Meeting(), 100: Meeting()}
+        over_mercury = self.on_each(lambda rank, context, job: play(rank, lambda optimizer, model, number: ScheduledOptimizer(
+            optimizer, model, context, job, first_number=number)))
+        by_hand = self.on_each(lambda rank, *_: play(rank, lambda optimizer, _, number: AveragedByHand(
+            optimizer, meetings[number], rank)))
+        for one, reference in zip(over_mercury, by_hand):
             self.same(one, reference)
 
 

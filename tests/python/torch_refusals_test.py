@@ -2,10 +2,9 @@
 
 usage: torch_refusals_test.py PACKAGE_FOLDER LIBRARY
 """
-import threading
 import unittest
 
-from torch_lab import FOREVER_S, ONE_AT_A_TIME, WORKERS, Cluster, ScheduledOptimizer, batches, loss_of, net, sgd
+from torch_lab import ONE_AT_A_TIME, WORKERS, Cluster, ScheduledOptimizer, batches, loss_of, net, on_threads, sgd
 
 import torch
 from torch import nn
@@ -37,20 +36,6 @@ class OfAllTogether(torch.optim.SGD):
 def frozen(module):
     module.weight.requires_grad_(False)
     return module
-
-
-def on_threads(work):
-    """work(rank) on a thread for each worker; what they return."""
-    results = [None] * WORKERS
-
-    def run(rank):
-        results[rank] = work(rank)
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(WORKERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(FOREVER_S)
-    return results
 
 
 class Refusals(unittest.TestCase):
@@ -134,7 +119,7 @@ class Refusals(unittest.TestCase):
             optimizer.flush()
 
     def test_parameters_that_are_added_to_the_optimizer(self):
-        model, inner = net(), None
+        model = net()
         inner = sgd(model.parameters())
         optimizer = self.wrapped(model, inner)
         model.added = nn.Linear(8, 8)

@@ -61,35 +61,14 @@ class Training(Workers):
         self.assertEqual(len(said), WORKERS)
 
     def test_learning_rates_of_a_scheduler(self):
-        def train(rank, context, job):
-            model = net(rank)
-            optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job)
+        def loop(rank, model, optimizer):
             rates = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
-            for i in range(6):
-                loss_of(model, shares[rank][i]).backward()
+            for batch in batches(6, rank):
+                loss_of(model, batch).backward()
                 optimizer.step()
                 optimizer.zero_grad()
                 rates.step()
-            optimizer.flush()
-            return model
-        shares = [batches(6, worker) for worker in range(WORKERS)]
-        model = net()
-        optimizer = sgd(model.parameters())
-        rates = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
-        for i in range(6):
-            gradients = None
-            for rank in range(WORKERS):
-                optimizer.zero_grad(set_to_none=False)
-                loss_of(model, shares[rank][i]).backward()
-                mine = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
-                gradients = mine if gradients is None else [a + b for a, b in zip(gradients, mine)]
-            for parameter, gradient in zip(model.parameters(), gradients):
-                if parameter.requires_grad:
-                    parameter.grad = gradient / WORKERS
-            optimizer.step()
-            rates.step()
-        for trained in self.on_each(train):
-            self.same(trained, model)
+        self.compare(loop)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import io
 import unittest
 import warnings
 
-from torch_lab import (WORKERS, AveragedByHand, Meeting, ScheduledOptimizer, Workers, adam, batches, loss_of, net, seeded, sgd)
+from torch_lab import WORKERS, AveragedByHand, ScheduledOptimizer, Workers, adam, batches, loss_of, net, seeded, sgd
 
 import torch
 from torch import nn
@@ -92,14 +92,7 @@ class Optimizers(Workers):
             of_forger.flush()
             of_judge.flush()
             return nn.ModuleList([forger, judge])
-
-        def by_hand(rank, *_):
-            return play(rank, lambda optimizer, model, number: AveragedByHand(optimizer, meetings[number], rank))
-        meetings = {0: Meeting(), 100: Meeting()}
-        over_mercury = self.on_each(lambda rank, context, job: play(rank, lambda optimizer, model, number: ScheduledOptimizer(
-            optimizer, model, context, job, first_number=number)))
-        for one, reference in zip(over_mercury, self.on_each(by_hand)):
-            self.same(one, reference)
+        self.compare_two(play)
 
     def test_two_on_parts_of_one_model(self):
         def play(rank, wrap):
@@ -115,14 +108,7 @@ class Optimizers(Workers):
             for one in both:
                 one.flush()
             return model
-
-        meetings = {0: Meeting(), 100: Meeting()}
-        over_mercury = self.on_each(lambda rank, context, job: play(rank, lambda optimizer, model, number: ScheduledOptimizer(
-            optimizer, model, context, job, first_number=number)))
-        references = self.on_each(lambda rank, *_: play(rank, lambda optimizer, model, number: AveragedByHand(
-            optimizer, meetings[number], rank)))
-        for one, reference in zip(over_mercury, references):
-            self.same(one, reference)
+        self.compare_two(play)
 
 
 class Twice(nn.Module):
@@ -297,20 +283,37 @@ class Values(Workers):
         for part, values in self.on_each(work):
             self.assertTrue(torch.equal(part["weight"], values["weight"]))
 
+    def copies_of(self, model):
+        """One in memory, one that was saved and loaded."""
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        return copy.deepcopy(model), torch.load(file)
+
     def test_copies_of_the_model_are_nobodys(self):
         def loop(rank, model, optimizer):
             trained(2)(rank, model, optimizer)
             optimizer.flush()
-            file = io.BytesIO()
-            torch.save(model, file)
-            file.seek(0)
-            for other in (copy.deepcopy(model), torch.load(file)):
+            for other in self.copies_of(model):
                 loss_of(other, batches(1, rank)[0]).backward()
                 before = model.first.weight.clone()
                 with torch.no_grad():
                     other.first.weight.zero_()
                 self.assertFalse(other.state_dict()["first.weight"].any())
                 self.assertTrue(torch.equal(model.first.weight, before))
+            trained(2)(rank, model, optimizer)
+        self.compare(loop)
+
+    def test_copies_behind_a_step_have_old_values_and_keep_them(self):
+        def loop(rank, model, optimizer):
+            trained(2)(rank, model, optimizer)
+            if isinstance(optimizer, ScheduledOptimizer):
+                old, copies = model.first.weight.detach().clone(), self.copies_of(model)
+                optimizer.flush()
+                self.assertFalse(torch.equal(model.first.weight, old))
+                for other in copies:
+                    loss_of(other, batches(1, rank)[0])
+                    self.assertTrue(torch.equal(other.first.weight, old))
             trained(2)(rank, model, optimizer)
         self.compare(loop)
 
@@ -385,10 +388,10 @@ class Failures(Workers):
             for i, batch in enumerate(batches(6, rank)):
                 optimizer.zero_grad()
                 if i == 3 and rank == 1:
+                    handle = model.norm.register_forward_pre_hook(fail)
                     with self.assertRaises(IndexError):
-                        model.norm.register_forward_pre_hook(fail).id
                         loss_of(model, batch)
-                    model.norm._forward_pre_hooks.popitem()
+                    handle.remove()
                 loss_of(model, batch).backward()
                 optimizer.step()
 
@@ -427,6 +430,7 @@ class Failures(Workers):
                 else:
                     loss_of(model, batch).backward()
                 optimizer.step()
+
         def work(rank, context, job):
             model = net(0)
             optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job)

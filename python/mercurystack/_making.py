@@ -1,0 +1,83 @@
+"""Making a ScheduledOptimizer: what it refuses, the parameters that it takes, and the tensors that it declares for them."""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from typing import Any, Callable, Optional
+
+import torch
+
+from mercurystack._context import Context
+from mercurystack._errors import MercuryError
+from mercurystack._gradient import ManagedParameter
+from mercurystack._job import Job
+from mercurystack._tensors import FLOATING
+
+# Why they are refused.
+_NOT_ONE_BY_ONE = {"LBFGS": "evaluates the model several times a step", "SparseAdam": "wants sparse gradients"}
+
+
+def refuse(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
+    """ValueError: updates cannot be taken one by one, or gradients are sparse or summed by somebody else."""
+    name = type(optimizer).__name__
+    for base in type(optimizer).__mro__:
+        if base.__name__ in _NOT_ONE_BY_ONE:
+            raise ValueError(f"{name} {_NOT_ONE_BY_ONE[base.__name__]}: it cannot update parameters one by one")
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise ValueError(f"{name} evaluates the model within the step: it cannot update parameters one by one")
+    if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+        raise ValueError(f"expected the model itself, got {type(model).__name__} around it, which sums gradients by itself")
+    for place, module in model.named_modules():
+        if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse:
+            raise ValueError(f"{place}.weight: its gradient is sparse, and would be sent whole: make the layer with sparse=False")
+
+
+def manage(optimizer: torch.optim.Optimizer, model: torch.nn.Module, context: Context, on_read: Callable[[], None],
+           wire_dtype: Optional[torch.dtype]) -> list[ManagedParameter]:
+    """The optimizer's parameters, in the model's order: that is the same on every worker. ValueError: it has one that cannot
+    be had."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    managed: list[ManagedParameter] = []
+    for place, group in enumerate(optimizer.param_groups):
+        for parameter in group["params"]:
+            if parameter not in names:
+                raise ValueError(f"a parameter of shape {tuple(parameter.shape)} is the optimizer's and not the model's")
+            if parameter.requires_grad:
+                _check(names[parameter], parameter)
+                managed.append(ManagedParameter(names[parameter], parameter, place, context, on_read, wire_dtype))
+    order = {name: place for place, name in enumerate(names.values())}
+    return sorted(managed, key=lambda one: order[one.name])
+
+
+def _check(name: str, parameter: torch.nn.Parameter) -> None:
+    if parameter.device.type != "cpu" or parameter.dtype not in FLOATING:
+        raise ValueError(f"{name}: expected floating point on the CPU, got {parameter.dtype} on {parameter.device}")
+    if getattr(parameter.grad, "_of_mercury", False):
+        raise ValueError(f"{name}: another ScheduledOptimizer has it. close() that one first")
+
+
+def declare(parameters: list[ManagedParameter], job: Job, first_number: int) -> None:
+    """Gives each its tensor. MercuryError, with the parameter's name where it is about one."""
+    by_type: dict[str, dict[int, Any]] = defaultdict(dict)
+    for place, one in enumerate(parameters):
+        if one.parameter.numel():
+            by_type[one.mercury_type][first_number + place] = one.array
+    for name, arrays in sorted(by_type.items()):
+        try:
+            tensors = job.declare_all(arrays, op="average", dtype=name)
+        except MercuryError as failure:
+            raise _with_name(failure, parameters, first_number) from None
+        for number, tensor in tensors.items():
+            parameters[number - first_number].tensor = tensor
+
+
+def _with_name(failure: MercuryError, parameters: list[ManagedParameter], first_number: int) -> MercuryError:
+    text = failure.strerror or ""
+    words = text.replace(",", " ").replace(":", " ").split()
+    for word, number in zip(words, words[1:]):
+        if word == "tensor" and number.isdigit() and 0 <= int(number) - first_number < len(parameters):
+            text += f" (the gradient of {parameters[int(number) - first_number].name})"
+            break
+    return type(failure)(failure.errno, text)
