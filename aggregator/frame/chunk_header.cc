@@ -4,8 +4,11 @@
 
 namespace mercury {
 
-bool is_intact(const wire::Header& header, std::span<const std::byte> payload) noexcept {
-  return wire::crc32c(payload) == header.payload_crc;
+bool drop_unread(Counters& counters, Counter why, const wire::Header& header,
+                 std::span<const std::byte> payload) noexcept {
+  const bool intact = wire::crc32c(payload) == header.payload_crc;
+  counters.add(intact ? why : Counter::kDropPayloadCrc);
+  return intact;
 }
 
 }  // namespace mercury

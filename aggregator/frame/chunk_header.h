@@ -14,6 +14,7 @@
 #include <span>
 
 #include "scheduler/terms/chunk.h"
+#include "transport/base/counters.h"
 #include "transport/wire/header.h"
 
 namespace mercury {
@@ -45,10 +46,11 @@ struct ChunkHeader {
   }
 };
 
-// Whether the payload is as it was sent. Whoever adds or copies one finds out as it does; of a
-// frame whose payload nobody wants this is asked, so that 64 bits, and not the header's 32 alone,
-// stand between a forger and what is believed of it: that it has arrived.
-[[gnu::cold]] bool is_intact(const wire::Header& header,
-                             std::span<const std::byte> payload) noexcept;
+// Counts a frame whose payload nobody wants: as `why`, or kDropPayloadCrc. True: its payload is as
+// it was sent, so it has arrived, and its sender need not try again. Whoever adds or copies a
+// payload finds out as it does; here it is asked so that 64 bits, and not the header's 32 alone,
+// stand between a forger and what is believed of a frame.
+[[gnu::cold]] bool drop_unread(Counters& counters, Counter why, const wire::Header& header,
+                               std::span<const std::byte> payload) noexcept;
 
 }  // namespace mercury

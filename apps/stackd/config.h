@@ -14,12 +14,6 @@
 
 namespace mercury {
 
-struct IpPrefix {
-  IpAddress ip;
-  uint8_t bits = 0;
-  friend bool operator==(const IpPrefix&, const IpPrefix&) = default;
-};
-
 // Addresses that are routed within a site alone: RFC 1918's, RFC 4193's, and those of one link.
 std::vector<IpPrefix> private_networks();
 

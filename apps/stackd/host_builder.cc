@@ -38,10 +38,7 @@ HostConfig host_config(const StackdConfig& config) {
   host.lane.exchange.sends.scheduler.max_jobs = static_cast<uint32_t>(config.max_jobs);
   host.policy.serve = config.serve;
   host.policy.open_jobs = config.open_jobs;
-  host.policy.networks.emplace();
-  for (const IpPrefix& network : config.job_networks) {
-    host.policy.networks->push_back({network.ip, network.bits});
-  }
+  host.policy.networks = config.job_networks;
   host.policy.max_sessions = engine.max_sessions;
   host.policy.max_jobs = static_cast<uint32_t>(config.max_jobs);
   host.policy.max_tensors = static_cast<uint32_t>(config.max_tensors);
@@ -115,9 +112,7 @@ Result<gid_t> attach_group(const StackdConfig& config) {
 SocketPolicy socket_policy(const StackdConfig& config) {
   SocketPolicy policy;
   policy.serve = config.sockets_serve;
-  for (const IpPrefix& network : config.sockets_networks) {
-    policy.networks.push_back({network.ip, network.bits});
-  }
+  policy.networks = config.sockets_networks;
   for (const IpPrefix& address : config.addresses) policy.addresses.push_back(address.ip);
   policy.udp_port = static_cast<uint16_t>(config.udp_port);
   policy.key = derive_job_key(kSocketService, config.sockets_secret_file.empty()

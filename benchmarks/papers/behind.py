@@ -18,7 +18,7 @@ import random
 import shlex
 import sys
 
-from lab import ROOT, Lab, LabError
+from lab import ROOT, Lab, status_of
 
 MERCURY = "mercury"
 OTHERS = ("mercury-fifo", "p3", "byteps", "bytescheduler", "wfbp")
@@ -93,27 +93,15 @@ def report(rows, path):
 
 def main():
     arguments = parse()
-    lab = None
-    try:
-        lab = Lab(arguments.sim, arguments.out, scheduler=arguments.scheduler, cores=arguments.cores)
-        seeds = range(arguments.seed, arguments.seed + arguments.settings)
+    seeds = range(arguments.seed, arguments.seed + arguments.settings)
+    with Lab(arguments.sim, arguments.out, scheduler=arguments.scheduler, cores=arguments.cores) as lab:
         answers = lab.ask_all({(seed, policy): ("--quiet", "--policy", policy, *setting(seed), *STEADY)
                                for seed in seeds for policy in (MERCURY, *arguments.policies)})
-        times = {key: answer["iteration_s"] for key, answer in answers.items()}
-        rows = sorted((row(seed, times, arguments.policies) for seed in seeds),
-                      key=lambda one: -one["behind_percent"])
-        report(rows, arguments.out / "BEHIND.csv")
-    except (LabError, OSError) as error:
-        print(f"behind.py: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ninterrupted; what was computed is kept", file=sys.stderr)
-        return 1
-    finally:
-        if lab is not None:
-            lab.close()
+    times = {key: answer["iteration_s"] for key, answer in answers.items()}
+    rows = sorted((row(seed, times, arguments.policies) for seed in seeds), key=lambda one: -one["behind_percent"])
+    report(rows, arguments.out / "BEHIND.csv")
     return int(arguments.most is not None and rows[0]["behind_percent"] > arguments.most)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(status_of(main))

@@ -8,9 +8,8 @@ from lab import simulation
 from report import Figure
 from static import AS_MEASURED, P3, SERIAL, around, tuned
 
-# Policies that tie end their iterations at different times and meet different draws. In percent, by how
-# much the median of the seeds may then be behind; single seeds are, by up to 0.2 (docs/papers.md).
-BEHIND = 0.1  # what counts as none
+# In percent, by how much the median of the seeds may be behind and count as none.
+BEHIND = 0.1
 
 Draws = collections.namedtuple("Draws", "period iterations seeds options")
 # As the paper: a draw every 5 s, 100 iterations after a warm-up, packets of 30 KB (a queue that holds as many of them

@@ -77,7 +77,10 @@ class Lab:
         self.answers.mkdir(parents=True, exist_ok=True)
         self.computed = 0
 
-    def close(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         if self._client is not None:
             self._client.close()
         if self._cluster is not None:
@@ -167,3 +170,14 @@ class Lab:
                 raise LabError(f"Dask's scheduler at {self._scheduler or 'this host'}: "
                                f"{error}") from None
         return self._client, as_completed
+
+
+def status_of(main):
+    """A program's: what its main says; 1, with the reason, where a simulation fails or somebody interrupts it."""
+    try:
+        return main()
+    except (LabError, OSError) as error:
+        print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("\ninterrupted; what was computed is kept", file=sys.stderr)
+    return 1

@@ -30,7 +30,7 @@ import shared
 import startups
 import static
 import tables
-from lab import ROOT, Lab, LabError
+from lab import ROOT, Lab, LabError, status_of
 from report import draw
 
 FIGURES = {name: function for module in (tables, static, dynamic, shared, partitioned, startups, ablation)
@@ -170,14 +170,13 @@ def main():
         for name, (program, title) in ON_PORTS.items():
             print(f"  {name:<10} {title} (root; benchmarks/emulation/{program})")
         return 0
-    lab, failed = None, []
-    try:
-        if arguments.figures == ["table"]:
-            return 0 if records.write_table(arguments.check) else 1
-        cluster = {key: getattr(arguments, key) for key in ("workers", "servers", "mtu")
-                   if getattr(arguments, key) is not None}
-        lab = Lab(arguments.sim, arguments.out, arguments.quick, arguments.scheduler,
-                  arguments.cores, arguments.trace, cluster)
+    if arguments.figures == ["table"]:
+        return 0 if records.write_table(arguments.check) else 1
+    cluster = {key: getattr(arguments, key) for key in ("workers", "servers", "mtu")
+               if getattr(arguments, key) is not None}
+    failed = []
+    with Lab(arguments.sim, arguments.out, arguments.quick, arguments.scheduler, arguments.cores, arguments.trace,
+             cluster) as lab:
         for name in arguments.figures:
             try:
                 if not (run_on_ports(name) if name in ON_PORTS else compute(name, lab, not arguments.no_plot,
@@ -186,15 +185,6 @@ def main():
             except LabError as error:
                 print(f"  {error}", file=sys.stderr)
                 failed.append(name)
-    except LabError as error:
-        print(f"mercury.py: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ninterrupted; what was computed is kept", file=sys.stderr)
-        return 1
-    finally:
-        if lab is not None:
-            lab.close()
     if not arguments.quick:
         for line in records.changed_since([row for row in records.read() if row["figure"] in arguments.figures]):
             print(line)
@@ -204,4 +194,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(status_of(main))

@@ -16,7 +16,7 @@ import os
 import pathlib
 import sys
 
-from lab import ROOT, Lab, LabError, steady
+from lab import ROOT, Lab, status_of, steady
 from report import Figure, draw
 
 COLUMNS = ("model", "policy", "bandwidth", "iteration_s", "optimum_s", "oracle_s", "speed")
@@ -87,31 +87,20 @@ def plot(rows, path):
 
 def main():
     arguments = parse()
-    lab = None
-    try:
-        lab = Lab(arguments.sim, arguments.out, scheduler=arguments.scheduler, cores=arguments.cores)
+    with Lab(arguments.sim, arguments.out, scheduler=arguments.scheduler, cores=arguments.cores) as lab:
         answers = lab.ask_all(questions(arguments))
-        rows = [{"model": model, "policy": policy, "bandwidth": bandwidth,
-                 **{key: answer[key] for key in COLUMNS[3:]}}
-                for (model, policy, bandwidth), answer in answers.items()]
-        write(arguments.csv or arguments.out / "SWEEP.csv", rows)
-        if arguments.csv is None:
-            for row in rows:
-                print(f"  {row['model']:<16} {row['policy']:<16} {row['bandwidth']:>8}  {1e3 * row['iteration_s']:10.3f} ms  "
-                      f"speed {row['speed']:.4f}")
-        if not arguments.no_plot:
-            plot(rows, arguments.out / "SWEEP.svg")
-    except (LabError, OSError) as error:
-        print(f"sweep.py: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ninterrupted; what was computed is kept", file=sys.stderr)
-        return 1
-    finally:
-        if lab is not None:
-            lab.close()
+    rows = [{"model": model, "policy": policy, "bandwidth": bandwidth,
+             **{key: answer[key] for key in COLUMNS[3:]}}
+            for (model, policy, bandwidth), answer in answers.items()]
+    write(arguments.csv or arguments.out / "SWEEP.csv", rows)
+    if arguments.csv is None:
+        for row in rows:
+            print(f"  {row['model']:<16} {row['policy']:<16} {row['bandwidth']:>8}  {1e3 * row['iteration_s']:10.3f} ms  "
+                  f"speed {row['speed']:.4f}")
+    if not arguments.no_plot:
+        plot(rows, arguments.out / "SWEEP.svg")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(status_of(main))

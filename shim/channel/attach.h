@@ -30,6 +30,7 @@
 #include "transport/base/endpoint.h"
 #include "transport/base/job_name.h"
 #include "transport/base/result.h"
+#include "transport/base/secret_file.h"
 
 namespace mercury::attach {
 
@@ -45,7 +46,7 @@ inline constexpr uint32_t kMaxEngines = 32;
 inline constexpr size_t kDescriptorsPerEngine = 4;
 inline constexpr size_t kMaxDescriptors = kMaxEngines * kDescriptorsPerEngine;
 inline constexpr size_t kMaxNameBytes = 63;
-inline constexpr size_t kMaxSecretBytes = 1024;
+using mercury::kMaxSecretBytes;
 inline constexpr char kFifoPolicy[] = "mercury-fifo";  // the one that minor 0 knows besides its own
 inline constexpr size_t kMaxTextBytes = 4096;
 inline constexpr uint64_t kMaxRegionBytes = uint64_t{1} << 46;

@@ -1,7 +1,7 @@
 // What the client library asks of the host behind it: a daemon on the other end of a socket, or an
 // engine on threads of this process. Cold path; operations go through the channels.
 //
-// A daemon that stands still for 10 s, while it is asked for something or operations are in flight,
+// A daemon that says nothing for some 10 s, while it is asked for something or operations are held,
 // counts as lost.
 //
 // Owner/thread: any thread may call, several at once; calls block until answered, so callers hold
@@ -64,7 +64,8 @@ class Backend {
   // Tells the job's coordinator. The text has been checked.
   virtual Status set_policy(uint16_t slot, const std::string& policy) = 0;
 
-  // How many operations are in flight, from now on. For one that can stand still alone.
+  // How many operations are in flight, or completed and not collected, is to be read there from now
+  // on. Only a host that can stand still needs it.
   virtual void watch(const std::shared_ptr<const std::atomic<uint32_t>>&) {}
   // True once the host has gone; lost_fd() is readable from then on.
   virtual bool lost() const noexcept = 0;

@@ -28,9 +28,10 @@ using Clock = std::chrono::steady_clock;
 // A daemon that accepts but does not greet is stopped or not a daemon.
 constexpr time_t kGreetingSeconds = 5;
 
-// A daemon says nothing as long as nothing ends. Who waits asks it every second whether it still
-// runs, and after so many without a word it stands still: stopped, frozen, or stuck. As long as its
-// peers wait for it by default (session.peer_timeout).
+// A daemon says nothing as long as nothing ends. After a second without a word, who waits asks it
+// once whether it still runs; when more such seconds than these follow without a word, it stands
+// still: stopped, frozen, or stuck. As long as its peers wait for it by default
+// (session.peer_timeout).
 constexpr time_t kAskEverySeconds = 1;
 constexpr uint32_t kMostUnanswered = 10;
 // A job that no program has: the answer is that it does not exist.
@@ -140,6 +141,7 @@ class DaemonBackend final : public Backend {
     uint32_t users = 1;  // threads that wait for it
   };
 
+  uint32_t next_sequence_locked();
   Result<uint32_t> reserve_locked();
   void transmit(uint32_t sequence, attach::Request request, std::span<const int> descriptors);
   Result<attach::Reply> call(attach::Request request, std::span<const int> descriptors = {});
@@ -165,7 +167,7 @@ class DaemonBackend final : public Backend {
   uint32_t last_sequence_ = 0;
   std::map<uint32_t, Pending> pending_;
   std::map<uint16_t, uint32_t> waits_;                       // slot -> sequence of its one JOB_WAIT
-  std::shared_ptr<const std::atomic<uint32_t>> operations_;  // how many are in flight
+  std::shared_ptr<const std::atomic<uint32_t>> operations_;  // how many are held
 };
 
 Status DaemonBackend::greet() {
@@ -267,25 +269,26 @@ bool DaemonBackend::is_awaited() {
 
 // Daemons of all versions answer it at once. One that takes nothing more does not answer either.
 void DaemonBackend::ask_whether_it_runs() {
-  uint32_t sequence = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    do {
-      sequence = ++last_sequence_;
-    } while (sequence == 0 || pending_.count(sequence) != 0);
-  }
+  std::unique_lock lock(mutex_);
+  const uint32_t sequence = next_sequence_locked();
+  lock.unlock();
   const auto bytes = attach::encode(attach::RequestMessage{sequence, attach::JobStatus{kNoSlot}});
   (void)attach::send_packet(socket_.get(), bytes, {}, attach::Wait::kNo);
+}
+
+uint32_t DaemonBackend::next_sequence_locked() {
+  do {
+    ++last_sequence_;
+  } while (last_sequence_ == 0 || pending_.count(last_sequence_) != 0);
+  return last_sequence_;
 }
 
 // A sequence number with its place in pending_.
 Result<uint32_t> DaemonBackend::reserve_locked() {
   if (lost()) return lost_error();
-  do {
-    ++last_sequence_;
-  } while (last_sequence_ == 0 || pending_.count(last_sequence_) != 0);
-  pending_.emplace(last_sequence_, Pending{});
-  return last_sequence_;
+  const uint32_t sequence = next_sequence_locked();
+  pending_.emplace(sequence, Pending{});
+  return sequence;
 }
 
 // What cannot be sent is answered here.

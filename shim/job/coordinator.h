@@ -100,7 +100,7 @@ class Coordinator {
   void invite_servers(uint64_t now_ns);
   bool may_invite() const;  // one more, now
   void invite(Invitation& invitation);
-  void answered(Invitation& invitation);
+  void settle(Invitation& invitation);
   uint32_t& unanswered_of_host() {
     return open_ ? context_.unanswered.open : context_.unanswered.others;
   }

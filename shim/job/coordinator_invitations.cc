@@ -1,6 +1,6 @@
 // Coordinator: the invitations that it sends to other hosts' daemons, to be servers of the job. A
-// member chooses their addresses, so their number, their pace and, of strangers' jobs, the networks
-// are bounded.
+// member chooses their addresses, so how many are unanswered, how often each is sent and, of
+// strangers' jobs, the networks are bounded.
 #include <algorithm>
 
 #include "shim/job/coordinator.h"
@@ -67,7 +67,8 @@ void Coordinator::invite(Invitation& invitation) {
                                            invitation.address, hello, key_, open_);
 }
 
-void Coordinator::answered(Invitation& invitation) {
+// It was answered, or nobody waits for that any more.
+void Coordinator::settle(Invitation& invitation) {
   if (!std::exchange(invitation.unanswered, false)) return;
   --unanswered_;
   --unanswered_of_host();
@@ -76,7 +77,7 @@ void Coordinator::answered(Invitation& invitation) {
 void Coordinator::on_opened(LinkId link) {
   Invitation* invitation = invitation_of(link);
   if (!invitation) return;
-  answered(*invitation);
+  settle(*invitation);
   context_.links.send(
       link, message::Invite{invitation->rank, shape_->workers, shape_->servers, shape_->terms});
 }
@@ -87,7 +88,7 @@ void Coordinator::invite_again(Invitation& invitation, uint64_t now_ns) {
 }
 
 void Coordinator::invitation_closed(Invitation& invitation, const Error& why, uint64_t now_ns) {
-  answered(invitation);
+  settle(invitation);
   invitation.link = 0;
   if (why.code == Errc::kExists) return;  // a program there joins by itself
   if (is_transient(why.code)) return invite_again(invitation, now_ns);  // that host is not up yet
@@ -99,10 +100,10 @@ void Coordinator::invitation_closed(Invitation& invitation, const Error& why, ui
        now_ns);
 }
 
-// Those that nobody has answered with a Join.
+// All: the sessions of those that have brought a Join are the members' from now on.
 void Coordinator::drop_invitations(const Error& why) {
   for (Invitation& invitation : invitations_) {
-    answered(invitation);
+    settle(invitation);
     if (!seat_of(invitation.link)) context_.links.drop(invitation.link, why);
   }
   invitations_.clear();

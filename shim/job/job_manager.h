@@ -38,7 +38,7 @@ struct JobPolicy {
   std::vector<KnownJob> known;
   // An open job is a stranger's: no [[job]] lists it, and no program here has opened it. Whom it
   // may have this host invite as servers; nothing: anybody.
-  std::optional<std::vector<IpNetwork>> networks;
+  std::optional<std::vector<IpPrefix>> networks;
   // Sessions of one engine, of which open jobs have three quarters; 0: no bound.
   uint32_t max_sessions = 0;
   uint32_t max_jobs = 64;

@@ -95,7 +95,7 @@ bool Links::take_local(Delivery& out) {
 bool JobContext::may_invite(const IpAddress& ip) const {
   if (!policy.networks || (is_loopback(ip) && is_loopback(host.lanes.front().ip))) return true;
   return std::any_of(policy.networks->begin(), policy.networks->end(),
-                     [&ip](const IpNetwork& network) { return contains(network, ip); });
+                     [&ip](const IpPrefix& network) { return contains(network, ip); });
 }
 
 void JobContext::note(NoticeKind kind, const std::string& job, const std::string& what) const {

@@ -10,13 +10,17 @@ namespace mercury {
 JobManager::State::State(Host host, JobPolicy policy)
     : context(std::move(host), std::move(policy)) {
   for (KnownJob& job : context.policy.known) {
-    JobLimits limits{context.policy.memory_limit_bytes, 1, context.policy.max_weight};
+    JobLimits limits = limits_of_others();
     if (job.memory_limit_bytes > 0) limits.memory_bytes = job.memory_limit_bytes;
     if (job.fixed_weight > 0) limits.least_weight = limits.most_weight = job.fixed_weight;
     known[job.name] = {derive_job_key(job.name, job.secret), limits};
     wipe(job.secret);
   }
   if (context.host.lanes.size() > kMaxLanes) context.host.lanes.resize(kMaxLanes);
+}
+
+JobLimits JobManager::State::limits_of_others() const {
+  return {context.policy.memory_limit_bytes, 1, context.policy.max_weight};
 }
 
 bool JobManager::State::is_here(const Endpoint& endpoint) const {
@@ -64,9 +68,7 @@ Result<Member*> JobManager::State::add_member(OpenJob spec, const JobKey& key, u
     return no_room_for(spec.name);
   }
   const auto it = known.find(spec.name);
-  const JobLimits limits = it != known.end() ? it->second.limits
-                                             : JobLimits{context.policy.memory_limit_bytes, 1,
-                                                         context.policy.max_weight};
+  const JobLimits limits = it != known.end() ? it->second.limits : limits_of_others();
   const bool open = it == known.end() && spec.timeout_ns == 0;  // no program asks for it
   auto made =
       std::make_unique<Member>(context, JobSlot(slot), std::move(spec), key, limits, open, now_ns);

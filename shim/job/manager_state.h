@@ -58,6 +58,7 @@ struct JobManager::State {
   Member* find_member(ClientId client, JobSlot slot) const;
   // Errors: kLimit.
   Result<Member*> add_member(OpenJob spec, const JobKey& key, uint64_t now_ns);
+  JobLimits limits_of_others() const;  // of jobs that are not in `known`
   Error too_many_jobs() const;
   // That, and a line in the log, where no member is there whose end would be one.
   Error no_room_for(const std::string& job) const;

@@ -145,10 +145,12 @@ void Member::on_start(const message::Start& start) {
   chunk_bytes_ = start.chunk_bytes;
   const uint32_t asked = spec_.role == Role::kWorker ? spec_.terms.weight : roster_.terms.weight;
   const uint32_t given = terms_here().weight;
-  const std::string share = "; its weight here is " + std::to_string(given) + ", not " +
-                            std::to_string(asked) + " as asked for (jobs.max_weight, job.weight)";
-  context_.note(NoticeKind::kJob, spec_.name,
-                "opened for " + who() + (given == asked ? std::string() : share));
+  std::string line = "opened for " + who();
+  if (given != asked) {
+    line += "; its weight here is " + std::to_string(given) + ", not " + std::to_string(asked) +
+            " as asked for (jobs.max_weight, job.weight)";
+  }
+  context_.note(NoticeKind::kJob, spec_.name, line);
   if (!open_reply_) return;
   context_.replies.emplace_back(
       [reply = std::move(open_reply_), value = opened()] { reply(value); });

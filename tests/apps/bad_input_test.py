@@ -441,7 +441,7 @@ class BadInputTest(unittest.TestCase):
         )
         for i, (what, counter, worker, tag, header) in enumerate(rows):
             with self.subTest(what):
-                worker.forge(frames.frame(frames.PUSH, worker.payload, session=worker.session, number=(UNUSED) + i,
+                worker.forge(frames.frame(frames.PUSH, worker.payload, session=worker.session, number=UNUSED + i,
                                           tag=tag, chunk=header), counter)
         for host in ("left", "right"):
             self.daemons[host].process.send_signal(signal.SIGCONT)

@@ -263,11 +263,27 @@ std::vector<float*> declare_everywhere(RealJob& job, uint32_t id, size_t numel, 
   return memories;
 }
 
+int declare_at(mercury_job* job, uint32_t id, void* data, size_t numel) {
+  const mercury_tensor_options options = tensor_options(id, data, numel);
+  return mercury_declare(job, &options, 1);
+}
+
 mercury_handle push_pull(mercury_job* job, uint32_t tensor) {
   mercury_handle handle = 0;
   EXPECT_EQ(mercury_push_pull(job, tensor, MERCURY_DEFAULT_PRIORITY, &handle), 0)
       << mercury_last_error();
   return handle;
+}
+
+bool said(std::initializer_list<const char*> parts) {
+  const std::string message = mercury_last_error();
+  for (const char* part : parts) {
+    if (message.find(part) == std::string::npos) {
+      ADD_FAILURE() << "'" << message << "' does not say '" << part << "'";
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace mercury::testing

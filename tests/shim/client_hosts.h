@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -122,6 +123,12 @@ std::vector<float*> declare_everywhere(RealJob& job, uint32_t id, size_t numel,
 mercury_tensor_options tensor_options(uint32_t id, void* data, size_t numel,
                                       mercury_dtype dtype = MERCURY_DTYPE_F32);
 
+// Of memory that is the program's own.
+int declare_at(mercury_job* job, uint32_t id, void* data, size_t numel);
+
 mercury_handle push_pull(mercury_job* job, uint32_t tensor);
+
+// The last call's message has all of `parts`.
+bool said(std::initializer_list<const char*> parts);
 
 }  // namespace mercury::testing

@@ -12,23 +12,6 @@
 namespace mercury::testing {
 namespace {
 
-// The last call's message has all of `parts`.
-bool said(std::initializer_list<const char*> parts) {
-  const std::string message = mercury_last_error();
-  for (const char* part : parts) {
-    if (message.find(part) == std::string::npos) {
-      ADD_FAILURE() << "'" << message << "' does not say '" << part << "'";
-      return false;
-    }
-  }
-  return true;
-}
-
-int declare_at(mercury_job* job, uint32_t id, void* data, size_t numel) {
-  const mercury_tensor_options options = tensor_options(id, data, numel);
-  return mercury_declare(job, &options, 1);
-}
-
 // For two seconds it is waited for, as peers would. For longer it counts as gone, whatever is asked
 // of it; and when it goes on it has let go of the programs that have, and serves them again.
 TEST(RealDaemon, ThatStandsStillIsLostToItsProgramsInTimeAndServesThemAgainAfterwards) {
@@ -37,6 +20,8 @@ TEST(RealDaemon, ThatStandsStillIsLostToItsProgramsInTimeAndServesThemAgainAfter
   options.servers = 1;
   RealJob job(Engines::kDaemon, options);
   StackDaemon& daemon = job.daemon(0);
+  mercury_context* const asks = job.attach(0);  // has nothing in flight, and no job
+  ASSERT_NE(asks, nullptr);
   std::vector<float> mine(kNumel, 1.0F), other(kNumel, 2.0F);
   ASSERT_EQ(mercury_register(job.context(0), mine.data(), kNumel * 4), 0);
   ASSERT_EQ(mercury_register(job.context(1), other.data(), kNumel * 4), 0);
@@ -59,9 +44,16 @@ TEST(RealDaemon, ThatStandsStillIsLostToItsProgramsInTimeAndServesThemAgainAfter
   std::thread request([&] {
     EXPECT_EQ(declare_at(job.job(1), 2, other.data(), kNumel), -EPIPE) << mercury_last_error();
   });
+  std::thread question([asks] {
+    void* memory = nullptr;
+    EXPECT_EQ(mercury_alloc(asks, 4096, &memory), -EPIPE);
+    EXPECT_TRUE(said({"stands still"}));
+  });
   EXPECT_EQ(mercury_wait(job.job(0), lost, MERCURY_FOREVER), -EPIPE);
   EXPECT_TRUE(said({"mercury-stackd has gone", "stands still"}));
   request.join();
+  question.join();
+  mercury_detach(asks);
   job.detach(0);
   job.detach(1);
   const std::vector<float> kept(kNumel, 42.0F);

@@ -17,28 +17,11 @@
 namespace mercury::testing {
 namespace {
 
-// The last call's message has all of `parts`.
-bool said(std::initializer_list<const char*> parts) {
-  const std::string message = mercury_last_error();
-  for (const char* part : parts) {
-    if (message.find(part) == std::string::npos) {
-      ADD_FAILURE() << "'" << message << "' does not say '" << part << "'";
-      return false;
-    }
-  }
-  return true;
-}
-
 class RealEnds : public ::testing::TestWithParam<Engines> {};
 INSTANTIATE_TEST_SUITE_P(On, RealEnds, ::testing::Values(Engines::kEmbedded, Engines::kDaemon),
                          [](const auto& engines) { return name_of(engines.param); });
 
 // --- memory ----------------------------------------------------------------------------------
-
-int declare_at(mercury_job* job, uint32_t id, void* data, size_t numel) {
-  const mercury_tensor_options options = tensor_options(id, data, numel);
-  return mercury_declare(job, &options, 1);
-}
 
 // Both workers exchange tensor `id`, worker 0's being at `mine`.
 void exchange_at(RealJob& job, mercury_job* first, mercury_job* second, uint32_t id, float* mine,

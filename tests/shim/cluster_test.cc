@@ -238,21 +238,11 @@ TEST(Cluster, FramesAreReleasedAtTheRateOnWhichTheLinkHasAgreed) {
 TEST(Cluster, SumsExactlyWhateverTheNetworkDoes) {
   for_each_seed(1000, [](uint64_t seed) {
     Random random(seed);
-    ClusterConfig config;
-    config.seed = seed;
-    config.workers = static_cast<uint32_t>(1 + random.below(4));
-    config.servers = static_cast<uint32_t>(1 + random.below(3));
-    config.worker_lanes = static_cast<uint32_t>(1 + random.below(2));
-    config.server_lanes = static_cast<uint32_t>(1 + random.below(2));
+    ClusterConfig config = ClusterConfig::drawn(seed, random, 3);
     config.ipv6 = random.chance(0.3);
     config.link.mtu_bytes = random.chance(0.5) ? 1500 : 9000;
     config.link.queue_bytes = random.chance(0.3) ? 64 * 1024 : 1 << 20;
-    config.link.faults.loss =
-        random.chance(0.7) ? 0.001 * static_cast<double>(random.below(80)) : 0;
-    config.link.faults.duplicate = random.chance(0.5) ? 0.05 : 0;
-    config.link.faults.reorder = random.chance(0.5) ? 0.1 : 0;
-    config.link.faults.reorder_delay_ns = 10'000 + random.below(20'000'000);
-    config.link.faults.corrupt = random.chance(0.5) ? 0.02 : 0;
+    config.link.faults = ClusterConfig::drawn_faults(random, 80);
     std::vector<TensorDeclaration> tensors;
     for (uint32_t t = 0; t < 1 + random.below(4); ++t) {
       tensors.push_back(tensor(static_cast<uint32_t>(t * 3), 1 + random.below(6000), Dtype::kI32));

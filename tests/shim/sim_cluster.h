@@ -44,22 +44,32 @@ struct ClusterConfig {
     config.lane.engine.session.peer_timeout_ns = 2'000'000'000;
     return config;
   }
-  // A few hosts in weather that the seed decides, where whoever is lost is noticed after 3 s.
-  static ClusterConfig stormy(uint64_t seed, Random& random) {
+  // A few hosts, as the seed decides.
+  static ClusterConfig drawn(uint64_t seed, Random& random, uint64_t most_servers) {
     ClusterConfig config;
     config.seed = seed;
     config.workers = static_cast<uint32_t>(1 + random.below(4));
-    config.servers = static_cast<uint32_t>(1 + random.below(2));
+    config.servers = static_cast<uint32_t>(1 + random.below(most_servers));
     config.worker_lanes = static_cast<uint32_t>(1 + random.below(2));
     config.server_lanes = static_cast<uint32_t>(1 + random.below(2));
+    return config;
+  }
+  // Less than `most_lost` of a thousand frames are lost.
+  static sim::Faults drawn_faults(Random& random, uint64_t most_lost) {
+    sim::Faults faults;
+    faults.loss = random.chance(0.7) ? 0.001 * static_cast<double>(random.below(most_lost)) : 0;
+    faults.duplicate = random.chance(0.5) ? 0.05 : 0;
+    faults.reorder = random.chance(0.5) ? 0.1 : 0;
+    faults.reorder_delay_ns = 10'000 + random.below(20'000'000);
+    faults.corrupt = random.chance(0.5) ? 0.02 : 0;
+    return faults;
+  }
+  // Where whoever is lost is noticed after 3 s.
+  static ClusterConfig stormy(uint64_t seed, Random& random) {
+    ClusterConfig config = drawn(seed, random, 2);
     config.lane.engine.session.peer_timeout_ns = 3'000'000'000;
     config.link.mtu_bytes = random.chance(0.5) ? 1500 : 9000;
-    config.link.faults.loss =
-        random.chance(0.7) ? 0.001 * static_cast<double>(random.below(40)) : 0;
-    config.link.faults.duplicate = random.chance(0.5) ? 0.05 : 0;
-    config.link.faults.reorder = random.chance(0.5) ? 0.1 : 0;
-    config.link.faults.reorder_delay_ns = 10'000 + random.below(20'000'000);
-    config.link.faults.corrupt = random.chance(0.5) ? 0.02 : 0;
+    config.link.faults = drawn_faults(random, 40);
     return config;
   }
 };

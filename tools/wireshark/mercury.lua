@@ -25,7 +25,7 @@ local types = {
 local codes = {
   [0] = "ok", [1] = "invalid argument", [2] = "busy", [3] = "not found", [4] = "exists",
   [5] = "unsupported", [10] = "again", [11] = "no memory", [12] = "limit", [13] = "retry",
-  [20] = "unknown job",  [21] = "wrong secret", [22] = "wrong sizes", [23] = "rank taken", [24] = "tensor mismatch",
+  [20] = "unknown job", [21] = "wrong secret", [22] = "wrong sizes", [23] = "rank taken", [24] = "tensor mismatch",
   [25] = "version mismatch", [26] = "missing members", [30] = "peer lost", [31] = "peer left",
   [32] = "daemon lost", [33] = "timed out", [34] = "closed", [40] = "permission",
   [41] = "no device", [42] = "system", [43] = "config", [44] = "protocol",

@@ -58,7 +58,7 @@ std::string IpAddress::to_string() const {
   return text;
 }
 
-bool contains(const IpNetwork& network, const IpAddress& ip) {
+bool contains(const IpPrefix& network, const IpAddress& ip) {
   if (network.ip.is_v4() != ip.is_v4()) return false;
   const unsigned bits = network.bits + (ip.is_v4() ? kMappedBits : 0);
   for (size_t i = 0; i < ip.bytes.size(); ++i) {

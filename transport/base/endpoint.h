@@ -26,12 +26,13 @@ struct IpAddress {
   std::string to_string() const;
 };
 
-// Addresses that begin with the same bits.
-struct IpNetwork {
+// Addresses that begin with the same bits; or one of them, with its network.
+struct IpPrefix {
   IpAddress ip;
   uint8_t bits = 0;  // of the address as it was written: 8 for 10.0.0.0/8
+  friend bool operator==(const IpPrefix&, const IpPrefix&) = default;
 };
-bool contains(const IpNetwork& network, const IpAddress& ip);
+bool contains(const IpPrefix& network, const IpAddress& ip);
 bool is_loopback(const IpAddress& ip);  // 127.0.0.0/8, ::1
 
 struct Endpoint {

@@ -6,16 +6,15 @@
 namespace mercury {
 
 Result<std::string> read_secret_file(const std::string& path) {
-  constexpr size_t kLongestSecret = 1024;  // as attach.h: a file may have no end
   std::ifstream file(path);
-  std::array<char, kLongestSecret + 1> line{};
+  std::array<char, kMaxSecretBytes + 1> line{};  // a file may have no end
   const bool read = file && file.getline(line.data(), line.size());
   const std::string secret(line.data());
   // With an empty one, or half of one, the job would be open to who guesses that.
   const auto ending = static_cast<std::streamsize>(file.eof() ? 0 : 1);  // the newline was counted
   if (!read || secret.empty() || std::ssize(secret) + ending != file.gcount()) {
     return Error(Errc::kConfig, "expected a readable file with the secret, 1 to " +
-                                    std::to_string(kLongestSecret) +
+                                    std::to_string(kMaxSecretBytes) +
                                     " bytes without zeros, in its first line, got \"" + path +
                                     "\"");
   }

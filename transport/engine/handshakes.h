@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <unordered_map>
+#include <unordered_set>
 
 #include "transport/engine/hello_gate.h"
 #include "transport/port/port.h"
@@ -24,15 +24,15 @@ class Handshakes {
  public:
   static constexpr size_t kMaxPending = 1024;
   Handshakes(uint64_t timeout_ns, uint64_t seed)
-      : timeout_ns_(timeout_ns), ids_(0, HelloHash(seed)) {}
+      : timeout_ns_(timeout_ns), keys_(0, HelloHash(seed)) {}
 
   bool waits(const Endpoint& remote, const wire::Hello& body) const {
-    return ids_.contains({remote, body.session});
+    return keys_.contains({remote, body.session});
   }
   // The new pending HELLO, or null if this one is waiting already.
   const PendingHello* add(const Endpoint& remote, const wire::Hello& body, ReturnWay way,
                           uint64_t now_ns) {
-    if (!ids_.try_emplace({remote, body.session}, last_id_ + 1).second) return nullptr;
+    if (!keys_.insert({remote, body.session}).second) return nullptr;
     if (pending_.size() == kMaxPending) take(pending_.begin()->first);
     ++last_id_;
     return &pending_.emplace(last_id_, PendingHello{last_id_, remote, now_ns, body, way})
@@ -43,7 +43,7 @@ class Handshakes {
     if (it == pending_.end()) return std::nullopt;
     PendingHello found = std::move(it->second);
     pending_.erase(it);
-    ids_.erase({found.remote, found.body.session});
+    keys_.erase({found.remote, found.body.session});
     return found;
   }
   void expire(uint64_t now_ns) {
@@ -56,8 +56,8 @@ class Handshakes {
  private:
   uint64_t timeout_ns_;
   uint64_t last_id_ = 0;
-  std::map<uint64_t, PendingHello> pending_;  // by id, which is the order of arriving
-  std::unordered_map<HelloKey, uint64_t, HelloHash> ids_;
+  std::map<uint64_t, PendingHello> pending_;      // by id, which is the order of arriving
+  std::unordered_set<HelloKey, HelloHash> keys_;  // of these
 };
 
 }  // namespace mercury

@@ -4,7 +4,10 @@
 // While few wait for the control plane's word each is taken at once. When more do, whoever asks is
 // told a token, and says his HELLO again with it: that he hears what is sent to his address costs
 // him a round trip, and this engine nothing that it has to keep. A token is a keyed hash of
-// address, number and nonce, and good for a minute at most.
+// time, address, number and nonce, and good for half a minute at least and a minute at most.
+//
+// However few wait, a pass of the engine reads kPerPass HELLOs at most, and a second's refusals are
+// kRefusals.
 //
 // Paper: RFC 9000 section 8.1 (address validation by Retry).
 // Owner/thread: one engine.
@@ -39,24 +42,24 @@ class HelloHash {
 
 class HelloGate {
  public:
-  // HELLOs that a pass of the engine reads, half of the frames that it receives at most: a flood
-  // leaves the rest of its time to others. The sender of one that is dropped repeats it.
+  // HELLOs that a pass of the engine reads, half of kBurst frames (engine.h): a flood leaves the
+  // rest of its time to others. The sender of one that is dropped repeats it.
   static constexpr uint32_t kPerPass = 16;
   // That wait for the control plane's word before tokens are asked for.
   static constexpr size_t kWithoutToken = 64;
-
   // Refusals in a second, and at once: all workers of a large job may be early at the same time.
   static constexpr uint64_t kRefusals = 256;
 
   explicit HelloGate(uint64_t seed);  // random
 
   void begin_pass() noexcept { left_ = kPerPass; }
+  // Whether this pass reads one more.
   bool take() noexcept { return left_ > 0 && left_-- > 0; }
 
   // Whether one more refusal may be said: strangers choose to whom they go.
   bool may_refuse(uint64_t now_ns) noexcept;
 
-  // Never 0.
+  // What this HELLO has to carry; never 0.
   uint64_t token(const Endpoint& remote, const wire::Hello& hello, uint64_t now_ns) const noexcept;
   bool accepts(uint64_t token, const Endpoint& remote, const wire::Hello& hello,
                uint64_t now_ns) const noexcept;

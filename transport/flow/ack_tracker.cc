@@ -13,9 +13,7 @@ uint32_t AckTracker::find(uint64_t number) const noexcept {
 }
 
 bool AckTracker::is_new(uint64_t number) const noexcept {
-  if (count_ > 0 && number > ranges_[count_ - 1].last) {  // nearly all
-    return number - ranges_[count_ - 1].last <= kMostAhead;
-  }
+  if (is_ahead(number)) return !is_far_ahead(number);  // nearly all
   if (number < floor_) return false;
   const uint32_t index = find(number);
   if (index < count_ && ranges_[index].first <= number) return false;

@@ -35,8 +35,7 @@ class AckTracker {
   bool is_new(uint64_t number) const noexcept;
   // Why it is not: too far ahead.
   bool is_far_ahead(uint64_t number) const noexcept {
-    return count_ > 0 && number > ranges_[count_ - 1].last &&
-           number - ranges_[count_ - 1].last > kMostAhead;
+    return is_ahead(number) && number - ranges_[count_ - 1].last > kMostAhead;
   }
   // False, and nothing changes, when !is_new(number). Packets that do not elicit acknowledgement
   // (acknowledgements, handshake) are recorded so that they leave no gaps.
@@ -68,6 +67,9 @@ class AckTracker {
   uint32_t gaps() const noexcept { return gaps_; }
 
  private:
+  bool is_ahead(uint64_t number) const noexcept {
+    return count_ > 0 && number > ranges_[count_ - 1].last;
+  }
   static constexpr uint8_t kReports = 16;  // 0.2^16: all lost only when the path is down
 
   // Not the next after the largest.

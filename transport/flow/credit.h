@@ -18,8 +18,9 @@
 // while nearly all of them send it is their grant and they keep to it, so that a queue of fewer
 // frames than senders holds.
 // There are no frames of its own, no timers, and no bounds where a single sender is expected. A
-// link that does not say its rate is measured (flow/arrival_rate.h): until it is, there are no
-// bounds either.
+// link that does not say its rate is measured (flow/arrival_rate.h) while more are; until it is,
+// there are no bounds either. Then a quarter more than it was seen to carry is divided, by which a
+// faster link shows.
 //
 // Invariant: the grants of the senders that are active sum to at most budget_bytes().
 // Paper: Homa (Montazeri et al., SIGCOMM 2018, sections 3.3 to 3.5; max_incoming and the oldest's
@@ -51,9 +52,9 @@ class CreditAllocator {
     uint32_t weight = 1;     // between jobs
   };
 
-  // `link_bytes_per_second` 0: not known, to be measured. `queue_bytes` may wait before
-  // the link, whatever its path is like; senders take more than `delay_target_ns` of waiting for
-  // congestion (0: they do not look at it).
+  // `link_bytes_per_second` 0: not known, to be measured. `queue_bytes` may wait before the link,
+  // whatever its path is like; senders take more than `delay_target_ns` of waiting for congestion
+  // (0: they do not look at it).
   CreditAllocator(uint64_t link_bytes_per_second, uint64_t queue_bytes, uint64_t delay_target_ns)
       : told_(link_bytes_per_second != 0),
         rate_(link_bytes_per_second),
@@ -68,8 +69,8 @@ class CreditAllocator {
   void heed_urgency(JobSlot job, bool heed) noexcept;
   void add_session(SessionSlot session, JobSlot job);
   void remove_session(SessionSlot session) noexcept;
-  // The link has come up, or up at another rate: what was learnt of the queue before it is void.
-  // To be followed by divide().
+  // The link has come up, or up at another rate: what was learnt of it and of the queue before it
+  // is void. To be followed by divide().
   void set_rate(uint64_t link_bytes_per_second) noexcept;
 
   // --- datapath ---
@@ -128,8 +129,8 @@ class CreditAllocator {
   // Round trips that are longer, and so many times as long as the shortest, are not the network's.
   static constexpr uint64_t kFarNs = 1'000'000;
   static constexpr uint64_t kFarTimes = 10;
-  // More in flight than a link carries that was measured: without it, it would never be seen to
-  // carry more. BBR's.
+  // Of what a measured link carries: so much more in flight, or it would never be seen to carry
+  // more. BBR's.
   static constexpr uint64_t kProbe = 4;
 
   struct Sender {
@@ -168,7 +169,7 @@ class CreditAllocator {
     uint64_t rest_bytes = 0;   // of all others
   };
 
-  // Of a full link, without a queue.
+  // What fills the link, without a queue.
   uint64_t in_flight_bytes() const noexcept {
     const uint64_t bytes = carried_bytes(rtt_ns_);
     return told_ ? bytes : bytes + bytes / kProbe;

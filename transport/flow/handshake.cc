@@ -66,9 +66,7 @@ void HelloTimer::start(const wire::Hello& hello, uint64_t timeout_ns, uint64_t n
 uint64_t HelloTimer::deadline_ns() const noexcept { return std::min(expires_ns_, retry_ns_); }
 
 void HelloTimer::on_timer(uint64_t now_ns) noexcept {
-  if (now_ns < retry_ns_) return;
-  due_ = true;
-  retry_ns_ = kNever;
+  if (now_ns >= retry_ns_) say_again();
 }
 
 void HelloTimer::say_again() noexcept {

@@ -1,13 +1,14 @@
 // How many bytes may wait before this host's link, from what a path shows that it holds.
 //
-// What is configured is what every path is taken to hold. Twice as much for each sender is what one
-// may turn out to hold, where senders have as many receivers as a receiver has senders: their links
-// are as narrow as this one, and who may not send to one receiver sends to another what others do
-// not send yet. (More senders than that fill this link whatever waits
-// before it.) While the link is at least half full and no frame is marked or missing, an eighth
-// more is allowed at each measurement; after one that is, what is configured again for a second or,
-// where it is so each time, up to a minute. No more than what drains before the senders' windows
-// take it for congestion: windows that shrink by delay share a link worse than grants do.
+// What is configured is what every path is taken to hold. Twice as much for each of up to 16
+// senders is what one may turn out to hold, where senders have as many receivers as a receiver has
+// senders: their links are as narrow as this one, and who may not send to one receiver sends to
+// another what others do not send yet. (Where senders have fewer receivers they fill this link
+// whatever waits before it.) While the link is at least half full and no frame is marked or
+// missing, an eighth more is allowed at each measurement; after one that is, what is configured
+// again for a second or, where it is so each time, up to 64. It grows no further than what drains
+// before the senders' windows take it for congestion: windows that shrink by delay share a link
+// worse than grants do.
 //
 // While frames go on being marked or missing the queue is somebody else's, too, or shorter than
 // configured: a quarter less at each measurement, down to an eighth of what is configured for
@@ -15,8 +16,8 @@
 // then a twelfth more at a time.
 //
 // What is in flight may lie elsewhere: where few hosts answer many, acknowledgements of answers
-// wait behind what fills those hosts' links, and what they acknowledge counts as in
-// flight until then. It does not lie before a link that is not full. So while that is so, and no
+// wait behind what fills those hosts' links, and what they acknowledge counts as in flight until
+// then. It does not lie before a link that is not full. So while that is so, and no
 // frame is marked or missing, as much again as the queue may be in flight, and a quarter less of it
 // at each measurement that finds the link full.
 //
@@ -42,10 +43,12 @@ class IncastQueue {
 
   // `longest_bytes`: of a queue that has grown.
   IncastQueue(uint64_t configured_bytes, uint64_t longest_bytes)
-      : configured_bytes_(configured_bytes),
-        longest_bytes_(std::max(longest_bytes, configured_bytes)),
-        queue_bytes_(configured_bytes) {}
+      : configured_bytes_(configured_bytes), queue_bytes_(configured_bytes) {
+    set_longest(longest_bytes);
+  }
 
+  // The link's rate is another one. What is longer already stays until a frame comes marked or is
+  // missing.
   void set_longest(uint64_t bytes) noexcept { longest_bytes_ = std::max(bytes, configured_bytes_); }
   // Frames came marked, or after a gap.
   void on_signs(bool marked, bool missed, uint32_t active, uint64_t now_ns) noexcept;
@@ -64,7 +67,7 @@ class IncastQueue {
   void squeeze(const Senders& senders) noexcept;
 
   uint64_t configured_bytes_;
-  uint64_t longest_bytes_;
+  uint64_t longest_bytes_ = 0;
   uint64_t queue_bytes_;
   uint64_t elsewhere_bytes_ = 0;
   bool overrun_ = false;  // a frame was marked or missing, since the last measurement

@@ -8,8 +8,9 @@
 // own, so that whatever others hold it may send a few packets, and say and ask what it must
 // (SentHistory).
 //
-// Owner/thread: one engine. take() and give() are O(1) and do not allocate: the pool reserves its
-// address space once, and the kernel backs a page when it is first written.
+// Owner/thread: one engine. Taking and giving back is O(1) and does not allocate: the pool reserves
+// its address space once, and the kernel backs a page when it is first written. A job's part is
+// made when it is first asked for, and stays.
 //
 // Paper: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches",
 // Transactions on Networking 1998, with alpha = 1.

@@ -55,9 +55,9 @@ Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire:
   const ServerJob& job = jobs_[worker.job.value];
   const ChunkHeader chunk = ChunkHeader::of(header);
   if (chunk.sender != worker.rank.value || chunk.incarnation != worker.incarnation) {
-    return drop_unread(
-        chunk.sender != worker.rank.value ? Counter::kDropWorkerRank : Counter::kDropIncarnation,
-        header, payload);
+    const Counter why =
+        chunk.sender != worker.rank.value ? Counter::kDropWorkerRank : Counter::kDropIncarnation;
+    return drop_unread(counters_, why, header, payload) ? Taken::kYes : Taken::kNo;
   }
   if (sends_.short_of(job.spec.workers) || sends_.takes_others_part(worker.job, serving_)) {
     counters_.add(Counter::kDropSlotBusy);
@@ -70,21 +70,15 @@ Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire:
   return conclude(pushed, session, worker, header, payload);
 }
 
-// Acknowledged, as its sender need not try again: if it is the sender's.
-Taken Server::drop_unread(Counter counter, const wire::Header& header,
-                          std::span<const std::byte> payload) noexcept {
-  const bool intact = is_intact(header, payload);
-  counters_.add(intact ? counter : Counter::kDropPayloadCrc);
-  return intact ? Taken::kYes : Taken::kNo;
-}
-
 Taken Server::conclude(const Pushed& pushed, SessionSlot session, const WorkerPeer& worker,
                        const wire::Header& header, std::span<const std::byte> payload) noexcept {
   const auto drop = [this](Counter counter, Taken taken) {
     counters_.add(counter);
     return taken;
   };
-  const auto unread = [&](Counter counter) { return drop_unread(counter, header, payload); };
+  const auto unread = [&](Counter counter) {
+    return drop_unread(counters_, counter, header, payload) ? Taken::kYes : Taken::kNo;
+  };
   switch (pushed.verdict) {
     case PushVerdict::kCompleted:
     case PushVerdict::kAdded:

@@ -95,8 +95,6 @@ class Server {
 
   Taken conclude(const Pushed& pushed, SessionSlot session, const WorkerPeer& worker,
                  const wire::Header& header, std::span<const std::byte> payload) noexcept;
-  Taken drop_unread(Counter counter, const wire::Header& header,
-                    std::span<const std::byte> payload) noexcept;
   // At which sums are sent, of what was pushed at `pushed`.
   static uint16_t answer_priority(const ServerJob& job, uint16_t pushed) noexcept {
     return job.policy.answers == Policy::Order::kFifo ? uint16_t{0} : pushed;

@@ -321,7 +321,7 @@ bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
   if (!tensor || job->failed != Errc::kOk || !tensor->in_flight || chunk.round != tensor->round ||
       chunk.chunk.value >= tensor->chunks || tensor->summed.contains(chunk.chunk) ||
       ((header.flags & kFlagPartial) != 0 && job->spec.terms.quorum == 0)) {
-    return drop_unread(Counter::kDropResultUnexpected, header, payload);
+    return drop_unread(counters_, Counter::kDropResultUnexpected, header, payload);
   }
   const ChunkSpan share = tensor->shard_plan.span(shard);
   const bool partial = (header.flags & kFlagPartial) != 0;
@@ -330,7 +330,7 @@ bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
     bitmap_bytes = contributor_bytes(job->spec.workers);
   if (!share.contains(chunk.chunk) ||
       payload.size() != bitmap_bytes + tensor->bytes_of(chunk.chunk)) {
-    return drop_unread(Counter::kDropChunkRange, header, payload);
+    return drop_unread(counters_, Counter::kDropChunkRange, header, payload);
   }
   std::byte* const target = tensor->memory_of(chunk.chunk);
   const uint32_t crc = partial ? wire::crc32c(payload)
@@ -355,14 +355,6 @@ bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
   --tensor->missing_sums;
   note_pushed(*job, *tensor, chunk.chunk);
   return true;
-}
-
-// Acknowledged, as sending it again would not help: if it is the server's.
-bool Worker::drop_unread(Counter counter, const wire::Header& header,
-                         std::span<const std::byte> payload) noexcept {
-  const bool intact = is_intact(header, payload);
-  counters_.add(intact ? counter : Counter::kDropPayloadCrc);
-  return intact;
 }
 
 // False: the bitmap names other workers, or another number of them, than there can be.

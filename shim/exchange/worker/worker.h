@@ -110,8 +110,6 @@ class Worker {
   void begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority) noexcept;
   // Apart, as acknowledge: most chunks end nothing, and should not pay for what does.
   [[gnu::noinline]] void complete_what_ended(WorkerJob& job, WorkerTensor& tensor) noexcept;
-  bool drop_unread(Counter counter, const wire::Header& header,
-                   std::span<const std::byte> payload) noexcept;
   static bool note_absent(const WorkerJob& job, WorkerTensor& tensor, uint32_t contributors,
                           std::span<const std::byte> bitmap) noexcept;
   void complete_sums(const WorkerJob& job, WorkerTensor& tensor, uint64_t cookie) noexcept;

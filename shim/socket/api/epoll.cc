@@ -31,11 +31,11 @@ bool says_hang_up(const epoll_event* events, int count) {
 template <class Wait>
 int wait_in(int epoll, epoll_event* events, Wait wait) {
   int got = wait(false);
-  while (got > 0 && process().connections.any_on_host() && says_hang_up(events, got)) [[unlikely]] {
-      const int told = translate(epoll, events, got);
-      if (told > 0) return told;
-      got = wait(true);
-    }
+  while (got > 0 && process().connections.any_on_host() && says_hang_up(events, got)) {
+    const int told = translate(epoll, events, got);
+    if (told > 0) return told;
+    got = wait(true);
+  }
   return got;
 }
 

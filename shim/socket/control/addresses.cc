@@ -20,7 +20,7 @@ IpAddress loopback_of(const IpAddress& ip) {
 bool may_speak(const SocketPolicy& policy, const IpAddress& ip) {
   return !is_loopback(ip) &&
          std::any_of(policy.networks.begin(), policy.networks.end(),
-                     [&ip](const IpNetwork& network) { return contains(network, ip); });
+                     [&ip](const IpPrefix& network) { return contains(network, ip); });
 }
 
 }  // namespace mercury::sockets

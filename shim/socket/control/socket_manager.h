@@ -35,7 +35,7 @@ namespace mercury {
 
 struct SocketPolicy {
   bool serve = true;
-  std::vector<IpNetwork> networks;   // whose hosts may speak Mercury; 127.0.0.0/8 and ::1 never do
+  std::vector<IpPrefix> networks;    // whose hosts may speak Mercury; 127.0.0.0/8 and ::1 never do
   std::vector<IpAddress> addresses;  // this host's at its ports, the family of a lane's aside
   uint16_t udp_port = 7470;          // of a host's first engine
   wire::Key key{};                   // of all hosts that may speak to each other

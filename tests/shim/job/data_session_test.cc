@@ -161,10 +161,7 @@ TEST_F(JobTest, AWorkerThatIsRefusedForNowAsksAgain) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(seed);
     hosts = Hosts(seed);
-    hosts.add(1, 1, not_serving());
-    hosts.add(2, 1, serving());
-    hosts.add(3, 1, embedded_server());
-    const std::vector<Endpoint> servers{address(2), address(3)};
+    const std::vector<Endpoint> servers = add_worker_and_servers();
     ProgramModel& server = opens(3, job(Role::kServer, 1, 1, 2, servers));
     hosts.run_for(kSecond);
     for (int i = 0; i < 300; ++i) {

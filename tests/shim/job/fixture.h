@@ -82,6 +82,13 @@ class JobTest : public testing::Test {
     p.open(request);
     return p;
   }
+  // Host 1 for a worker; host 2, which serves, and host 3, of which a program is to: the servers.
+  std::vector<Endpoint> add_worker_and_servers() {
+    hosts.add(1, 1, not_serving());
+    hosts.add(2, 1, serving());
+    hosts.add(3, 1, embedded_server());
+    return {address(2), address(3)};
+  }
   // Everything closed, nothing may be left anywhere.
   void expect_nothing_left() {
     hosts.run();

@@ -243,10 +243,7 @@ TEST_F(JobTest, AHostThatKnowsTheJobButServesNoneSaysSo) {
 
 // Both an invitation and its own program bring the host in: it is there once.
 TEST_F(JobTest, AnInvitedHostWhoseProgramServesJoinsOnce) {
-  hosts.add(1, 1, not_serving());
-  hosts.add(2, 1, serving());
-  hosts.add(3, 1, embedded_server());
-  const std::vector<Endpoint> servers{address(2), address(3)};
+  const std::vector<Endpoint> servers = add_worker_and_servers();
   ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 2, servers));
   hosts.run_for(kSecond);
   ProgramModel& server = opens(3, job(Role::kServer, 1, 1, 2, servers));

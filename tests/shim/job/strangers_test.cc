@@ -8,7 +8,7 @@
 namespace mercury::test {
 namespace {
 
-IpNetwork network(const char* ip, uint8_t bits) { return {*IpAddress::parse(ip), bits}; }
+IpPrefix network(const char* ip, uint8_t bits) { return {*IpAddress::parse(ip), bits}; }
 
 class StrangersTest : public JobTest {
  protected:

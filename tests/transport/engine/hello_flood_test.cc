@@ -107,9 +107,7 @@ TEST_F(HelloFloodTest, ATokenOpensTheGate) {
   }
   lab.run_for(20 * kMs);
   ASSERT_EQ(counters().get(Gauge::kHandshakes), HelloGate::kWithoutToken);
-  EngineConfig config;
-  config.session_seed = 2;  // as the lab has it
-  const HelloGate same(config.session_seed);
+  const HelloGate same(2);  // as the lab's second host, by its seed
   inject(150, same.token(stranger(150), hello_of(150), lab.network.now_ns()));
   inject(151, same.token(stranger(150), hello_of(150), lab.network.now_ns()));
   lab.run_for(20 * kMs);

@@ -113,20 +113,34 @@ TEST(SentHistory, SeekFindsTheFirstRecordAtOrAfterANumber) {
   EXPECT_EQ(cursor.record(), nullptr);
 }
 
+// Of both kinds, and with so few blocks that there is no room now and then.
 TEST(SentHistory, AgreesWithASetUnderRandomUse) {
+  constexpr uint32_t kMostBlocks = 4;
+  uint32_t refused_data = 0, refused_own = 0;
   for (uint32_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
-    SentPool pool;
-    SentHistory history({pool});
+    SentPool pool(2 * kMostBlocks);
+    SentHistory history({pool, nullptr, kMostBlocks});
     std::set<uint64_t> model;
     uint64_t number = 0;
     for (int step = 0; step < 200; ++step) {
       for (uint64_t i = random() % 40; i > 0; --i) {
         number += 1 + random() % 3;
-        ASSERT_TRUE(history.append(SentKind::kData, number, {}, 10, number));
-        model.insert(number);
+        const SentKind kind = random() % 4 == 0 ? SentKind::kOwn : SentKind::kData;
+        const bool room = history.has_room(kind);
+        ASSERT_EQ(history.append(kind, number, {}, 10, number), room);
+        ASSERT_TRUE(room || !model.empty()) << "with nothing in flight there is room";
+        if (kind == SentKind::kData && room) {
+          ASSERT_TRUE(history.has_room(SentKind::kOwn)) << "beside data";
+        }
+        if (room) {
+          model.insert(number);
+        } else {
+          ++(kind == SentKind::kOwn ? refused_own : refused_data);
+        }
       }
+      ASSERT_LE(pool.blocks_in_use(), kMostBlocks + kReservedBlocks);
       auto cursor = history.oldest();
       const uint64_t from = number - std::min<uint64_t>(number, random() % 300);
       history.seek(cursor, from);
@@ -147,6 +161,8 @@ TEST(SentHistory, AgreesWithASetUnderRandomUse) {
     history.clear();
     EXPECT_EQ(pool.blocks_in_use(), 0U);
   }
+  EXPECT_GT(refused_data, 0U);
+  EXPECT_GT(refused_own, 0U);
 }
 
 }  // namespace

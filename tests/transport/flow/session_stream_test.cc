@@ -1,5 +1,6 @@
 // Streams within a session: what carries them, and what the session does about a peer's mistakes.
 #include "tests/transport/flow/pipe.h"
+#include "transport/flow/mtu_probe.h"
 #include "transport/wire/stream.h"
 
 namespace mercury::test {
@@ -169,6 +170,61 @@ TEST(SessionStream, ALargerPathCarriesLargerSegments) {
   EXPECT_EQ(net.host[1].stream_bytes[id.value].size(), 100'000U);
 }
 
+// The segments that host 0 sends of one stream while nothing is lost, in order: `!` for one that
+// asks for an acknowledgement at once, `.` for one that does not.
+std::string asked(Net& net, size_t bytes, bool finishes) {
+  std::string flags;
+  net.tap = [&flags](int from, std::span<const std::byte> frame) {
+    wire::Header header;
+    std::span<const std::byte> payload;
+    ASSERT_EQ(wire::decode(frame, header, payload), wire::DecodeError::kNone);
+    if (from != 0 || header.type != wire::FrameType::kStream) return;
+    flags += (header.flags & wire::kFlagAckNow) != 0 ? '!' : '.';
+  };
+  Streams& streams = *net.host[0].session->streams();
+  const StreamId id = *streams.open();
+  EXPECT_EQ(streams.write(id, Bytes(bytes)), bytes);
+  if (finishes) streams.finish(id);
+  net.run_for(kSecond);
+  EXPECT_EQ(net.host[1].stream_bytes[id.value].size(), bytes);
+  net.tap = nullptr;
+  return flags;
+}
+
+// An answer costs as much as a short message: only who waits for it asks, and only if the peer does
+// not answer by itself.
+TEST(SessionStream, ABurstAsksForAnAnswerWhereItIsAwaitedAndWouldNotCome) {
+  SessionConfig config;
+  config.window = WindowKind::kFixed;  // so large that no part of it asks
+  Net net(1, config, config);
+  ASSERT_TRUE(with_streams(net).run_until_open());
+  net.run_for(kSecond);
+  EXPECT_EQ(asked(net, 100, false), ".") << "a message";
+  EXPECT_EQ(asked(net, 3000, false), "...");
+  EXPECT_EQ(asked(net, 100, true), "!") << "nothing follows";
+  EXPECT_EQ(asked(net, 3000, true), "..!") << "the last one alone";
+  ASSERT_EQ(config.ack_every_packets, 8U);
+  EXPECT_EQ(asked(net, 14'000, true).find('!'), std::string::npos) << "the eighth is answered";
+}
+
+// Who has little room for more is to have it back.
+TEST(SessionStream, ABurstThatLeavesLittleRoomAsksForAnAnswer) {
+  StreamConfig streams;
+  streams.send_bytes = wire::kInitialStreamBytes;
+  SessionConfig config;
+  config.window = WindowKind::kFixed;
+  config.ack_every_packets = 64;
+  Net net(1, config, config);
+  for (Host& host : net.host) host.carry_streams(streams);
+  net.connect();
+  ASSERT_TRUE(net.run_until_open());
+  net.run_for(kSecond);
+  const std::string half = asked(net, wire::kInitialStreamBytes / 2, false);
+  EXPECT_EQ(half, std::string(half.size(), '.'));
+  const std::string full = asked(net, wire::kInitialStreamBytes, false);
+  EXPECT_EQ(full, std::string(full.size() - 1, '.') + '!');
+}
+
 // Each write of a byte is a segment, and so a packet; the window would hold 30,000 of them.
 TEST(SessionStream, SegmentsOfAByteTakeNoMoreRecordsThanAWindowOfFramesNeeds) {
   SessionConfig config;
@@ -183,7 +239,7 @@ TEST(SessionStream, SegmentsOfAByteTakeNoMoreRecordsThanAWindowOfFramesNeeds) {
     ASSERT_EQ(host.session->streams()->write(id, numbered(1, i)), 1U);
     host.pump();
   }
-  const uint64_t window_packets = config.window_bytes / 1232 + 1;
+  const uint64_t window_packets = config.window_bytes / kBasePayloadBytes + 1;
   EXPECT_LE(host.pool.blocks_in_use(), 2 * (window_packets / kSentBlockRecords + 1));
   EXPECT_GE(host.pool.blocks_in_use(), window_packets / kSentBlockRecords);
   net.weather.down = false;

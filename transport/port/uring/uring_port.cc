@@ -94,10 +94,11 @@ Status UringPort::open_socket(const UringConfig& config) {
   return {};
 }
 
-// IORING_SETUP_COOP_TASKRUN: what comes does not interrupt the engine's processor, which enters the
-// kernel or sees the ring's flag soon enough. Between virtual processors an interrupt costs its
-// sender as much as the frames. SINGLE_ISSUER with DEFER_TASKRUN moved no more frames over
-// loopback, and would tie the port to one thread for good.
+// IORING_SETUP_COOP_TASKRUN: what comes does not interrupt the engine's processor. It waits until
+// the engine enters the kernel for something else, or finds no completion and the ring's flag set:
+// then io_uring_peek_batch_cqe, which every pass calls, enters it. Between virtual processors an
+// interrupt costs its sender as much as the frames. SINGLE_ISSUER with DEFER_TASKRUN moved no more
+// frames over loopback, and would tie the port to one thread for good.
 Status UringPort::open_ring(const UringConfig& config) {
   rx_buffers_ = config.rx_buffers;
   io_uring_params params{};

@@ -4,11 +4,11 @@
 #include <sys/select.h>
 
 #include <chrono>
-#include <thread>
 #include <vector>
 
 #include "tests/shim/socket/api/counted_libc.h"
 #include "tests/shim/socket/api/hang_up_fixture.h"
+#include "tests/shim/socket/api/waiter.h"
 
 namespace mercury {
 namespace {
@@ -91,11 +91,14 @@ TEST_F(HangUp, PollIsWokenByWhatCanBeTold) {
     ends.client.reset();
     for (const bool of_other : {true, false}) {
       std::array<pollfd, 2> asked = {{{ends.server.get(), 0, 0}, {other.get(), POLLIN, 0}}};
-      std::thread waiter([&] { EXPECT_EQ(mercury_poll_fds(asked.data(), asked.size(), -1), 1); });
-      EXPECT_EQ(
-          of_other ? ::eventfd_write(other.get(), 1) : mercury_shutdown(ends.server.get(), SHUT_WR),
-          0);
-      waiter.join();
+      {
+        const Waiter waiter(
+            [&] { EXPECT_EQ(mercury_poll_fds(asked.data(), asked.size(), -1), 1); });
+        waiter.until_asleep();
+        EXPECT_EQ(of_other ? ::eventfd_write(other.get(), 1)
+                           : mercury_shutdown(ends.server.get(), SHUT_WR),
+                  0);
+      }
       EXPECT_EQ(asked[0].revents, of_other ? 0 : POLLHUP);
       EXPECT_EQ(asked[1].revents, of_other ? POLLIN : 0);
       eventfd_t value = 0;
@@ -113,11 +116,12 @@ TEST_F(HangUp, PollOfSeveralThatEnd) {
     std::array<pollfd, 2> asked = {{{ends.server.get(), 0, 0}, {others.server.get(), 0, 0}}};
     ends.client.reset();
     const uint64_t before = kernel_waits();
-    std::thread waiter([&] { EXPECT_EQ(mercury_poll_fds(asked.data(), asked.size(), -1), 1); });
-    while (kernel_waits() < before + 2) std::this_thread::yield();
-    others.client.reset();
-    EXPECT_EQ(mercury_shutdown(others.server.get(), SHUT_WR), 0);
-    waiter.join();
+    {
+      const Waiter waiter([&] { EXPECT_EQ(mercury_poll_fds(asked.data(), asked.size(), -1), 1); });
+      waiter.until_asleep();
+      others.client.reset();
+      EXPECT_EQ(mercury_shutdown(others.server.get(), SHUT_WR), 0);
+    }
     EXPECT_EQ(asked[0].revents, 0);
     EXPECT_EQ(asked[1].revents, POLLHUP);
     // Each end may wake it, with what is asked of both each time: some tens, as threads meet.

@@ -6,6 +6,7 @@
 
 #include "tests/shim/socket/api/counted_libc.h"
 #include "tests/shim/socket/api/hang_up_fixture.h"
+#include "tests/shim/socket/api/waiter.h"
 
 namespace mercury {
 namespace {
@@ -43,9 +44,11 @@ TEST_F(HangUp, AWaitIsWokenByWhatCanBeTold) {
       ends.client.reset();
       wait_for(fd, POLLRDHUP);
       epoll_event event{};
-      std::thread waiter([&] { EXPECT_EQ(mercury_epoll_wait(epoll.get(), &event, 1, -1), 1); });
-      EXPECT_EQ(of_other ? ::eventfd_write(other.get(), 1) : mercury_shutdown(fd, SHUT_WR), 0);
-      waiter.join();
+      {
+        const Waiter waiter([&] { EXPECT_EQ(mercury_epoll_wait(epoll.get(), &event, 1, -1), 1); });
+        waiter.until_asleep();
+        EXPECT_EQ(of_other ? ::eventfd_write(other.get(), 1) : mercury_shutdown(fd, SHUT_WR), 0);
+      }
       EXPECT_EQ(event.data.u64, of_other ? 8U : 7U);
       EXPECT_EQ(named(event.events), of_other ? "IN" : "HUP");
       eventfd_t value = 0;
