@@ -197,7 +197,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   Result<StreamId> open_stream(SessionSlot slot) override;
   size_t write_stream(SessionSlot slot, StreamId stream, std::span<const std::byte> bytes) override;
   StreamRead read_stream(SessionSlot slot, StreamId stream, std::span<std::byte> out) override;
-  size_t stream_room(SessionSlot slot, StreamId stream, std::span<iovec> parts) override;
+  size_t stream_room(SessionSlot slot, StreamId stream, size_t most,
+                     std::span<iovec> parts) override;
   void wrote_stream(SessionSlot slot, StreamId stream, size_t bytes) override;
   Streams::Peeked peek_stream(SessionSlot slot, StreamId stream, std::span<iovec> parts) override;
   void took_stream(SessionSlot slot, StreamId stream, size_t bytes) override;

@@ -6,7 +6,7 @@
 // runs out and the other program's writes block: no other connection waits for it.
 //
 // Descriptors are polled edge-triggered, once a pass; all connections with something to do take
-// turns of about kTurnBytes, as long as the pass has not carried kPassBytes.
+// turns of kTurnBytes, as long as the pass has not carried kPassBytes.
 //
 // Owner/thread: the engine's. Connections allocate as they open.
 #pragma once
@@ -46,7 +46,8 @@ class SocketRelay : public NoDatagrams {
  public:
   using Command = SocketCommand;
   using Event = SocketEvent;
-  static constexpr size_t kTurnBytes = 64 * 1024;
+  // As many as the kernel takes at once as one batch of frames (UDP GSO), with their headers.
+  static constexpr size_t kTurnBytes = 64'000;
   static constexpr size_t kPassBytes = 256 * 1024;
 
   SocketRelay(const RelayConfig& config, Counters& counters)
