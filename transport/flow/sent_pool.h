@@ -49,8 +49,8 @@ struct SentBlock {
   std::array<SentRecord, kSentBlockRecords> records;
 };
 
-// Of every session, beside what it shares: one that data may begin in when the session has nothing
-// in flight, and one that data may not use.
+// Of every session, beside what it shares: one that data may begin in when it has no other, and one
+// of the session's own packets.
 inline constexpr uint32_t kReservedBlocks = 2;
 
 // What one job's sessions hold together, or one session that belongs to no job.
