@@ -21,7 +21,7 @@ namespace mercury {
 
 enum class SentKind : uint8_t { kData, kOwn };
 
-// Where a session has its records: `part` null means that it belongs to no job.
+// Where a session has its records: `part` null means one of its own.
 struct SentSource {
   SentPool& pool;
   SentPart* part = nullptr;
