@@ -39,7 +39,8 @@ namespace mercury {
 struct EngineConfig {
   SessionConfig session;
   uint32_t max_sessions = 1024;
-  // Records that jobs share; one job alone has a half at most (flow/sent_pool.h).
+  // Records that jobs share; one job alone, or all sessions of no job, have a half at most
+  // (flow/sent_pool.h).
   uint32_t max_in_flight_packets = 131'072;
   // Bytes that may be ahead of the link when its rate is known. The most urgent datagram waits for
   // at most these and two frames.
