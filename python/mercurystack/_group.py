@@ -110,7 +110,8 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
                 if come[rank] is not tensor:
                     copy(tensor, come[rank])
             return result
-        work, ended = all_of(what, len(sends) + len(receives), finish)
+        work = self._collectives.work(what, in_order=False)
+        ended = all_of(work, len(sends) + len(receives), finish)
         for source, tensor in come.items():
             self._messages.recv(source, tag, memory_of(tensor), ended, limit)
         for rank, tensor in sends.items():
@@ -140,6 +141,7 @@ def _close(job: Job, collectives: Exchange, context: Context, messages: Messages
         job.abandon()
     context.close()
     messages.stop()  # behind the job, which may wait for the others: a stream that ends says that its rank is gone
+    collectives.stop_callbacks()
 
 
 def reduction_of(opts: Any) -> Any:
