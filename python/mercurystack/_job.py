@@ -222,6 +222,12 @@ class Job:
         waits until all workers have left; abandon() does not."""
         self._finalizer()
 
+    def _leave(self) -> Optional[_Server]:
+        """As close(), without waiting for anybody: returns the server that is here, which goes on until all have left."""
+        self._finalizer.detach()
+        self._use.close(_native.library.mercury_job_close)
+        return self._server
+
     def abandon(self) -> None:
         """Leaves, and takes a server that is here with it: the job fails for those who have not left."""
         self._use.close(_native.library.mercury_job_close)

@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional
 import torch.distributed as dist
 from torch.futures import Future
 
-from mercurystack._errors import JobFailedError, MercuryTimeoutError
+from mercurystack._errors import JobFailedError, MercuryError, MercuryTimeoutError
 
 _KEPT = 64
 _NO_TIMEOUT = datetime.timedelta(0)  # PyTorch's default of Work.wait
@@ -157,6 +157,9 @@ class Work(dist._Work):  # type: ignore[misc, name-defined]
         self._drop()
         if not ended:
             raise timed_out(f"{self._name} has not ended within {seconds:g} s; it goes on")
+        if isinstance(self._failure, MercuryError):
+            # Another object: one that the work keeps would keep each frame that it passes, and so the work itself and its group.
+            raise type(self._failure)(*self._failure.args)
         if self._failure is not None:
             raise self._failure
         return True
