@@ -1,9 +1,13 @@
 """What distributed_program.py checks of messages, and of the collectives that are made of them; each against Gloo
 where it has the same."""
 import datetime
+import os
+import unittest.mock
 
 import torch
 import torch.distributed as dist
+
+from mercurystack._place import own_host
 
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8, torch.bool,
          torch.complex64)
@@ -16,6 +20,17 @@ def raised(kind, text, call, *arguments, **named):
         assert text in str(error), error
     else:
         raise AssertionError(f"nothing was raised where {text!r} was expected")
+
+
+def check_the_own_address(rank, size):
+    """It is where the others are reached from."""
+    for variables, expected in (({}, "127.0.0.1"), ({"MASTER_ADDR": "::1", "MERCURY_RENDEZVOUS": "127.0.0.1"}, "::1"),
+                                ({"MERCURY_RENDEZVOUS": "[::1]:7470,127.0.0.1:7470"}, "::1"), ({"MERCURY_RENDEZVOUS": "::1"}, "::1"),
+                                ({"MERCURY_RENDEZVOUS": "127.0.0.1:7470,[::1]:7470"}, "127.0.0.1")):
+        with unittest.mock.patch.dict(os.environ, variables):
+            for name in {"MASTER_ADDR", "MERCURY_RENDEZVOUS"} - set(variables):
+                os.environ.pop(name, None)
+            assert own_host() == expected, (variables, own_host())
 
 
 def check_messages_of_all_types_and_sizes(rank, size):
@@ -208,7 +223,7 @@ def check_monitored_barrier(rank, size):
     dist.barrier()
 
 
-CHECKS = (check_messages_of_all_types_and_sizes, check_messages_in_order_by_tag_and_from_any, check_a_message_of_another_size,
-          check_time_outs_and_arguments, check_callbacks_that_wait_for_messages, check_a_tensor_that_was_changed_meanwhile,
+CHECKS = (check_the_own_address, check_messages_of_all_types_and_sizes, check_messages_in_order_by_tag_and_from_any,
+          check_a_message_of_another_size, check_time_outs_and_arguments, check_callbacks_that_wait_for_messages, check_a_tensor_that_was_changed_meanwhile,
           check_gather_scatter_and_all_to_all, check_gathers_into_one_and_reductions_to_one, check_reductions_as_gloo_has_them,
           check_sums_of_sparse_tensors, check_futures_and_works, check_monitored_barrier)
