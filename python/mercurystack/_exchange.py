@@ -144,8 +144,8 @@ class Exchange:
         self._declared = 0
         self._slots: dict[Key, deque[_Slot]] = {}  # the one whose turn is next first
 
-    def work(self, name: str) -> Work:
-        return Work(name, self._kept, self._callbacks)
+    def work(self, name: str, in_order: bool = True) -> Work:
+        return Work(name, self._kept, self._callbacks, in_order)
 
     def begin(self, name: str, key: Key, place: int, data: torch.Tensor, submit: Callable[[Tensor], Operation],
               finish: Callable[[list[torch.Tensor]], Any]) -> Work:
@@ -169,7 +169,11 @@ class Exchange:
         return work
 
     def stop(self) -> None:
+        """No collective begins or ends any more."""
         self._progress.stop()
+
+    def stop_callbacks(self) -> None:
+        """Once messages have ended too."""
         self._callbacks.stop()
 
     def _next_slot(self, key: Key, dtype: torch.dtype) -> _Slot:

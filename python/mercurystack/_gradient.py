@@ -105,6 +105,10 @@ class ManagedParameter:
             self._lay()
         return not in_place
 
+    def has_arrived(self) -> bool:
+        """As far as is known: whoever collects completions marks operations."""
+        return self.operation is None or self.operation._status is not None
+
     def arrive(self) -> None:
         """The sum is in Mercury's memory."""
         self.operation = None

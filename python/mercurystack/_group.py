@@ -18,6 +18,7 @@ from mercurystack._context import Context
 from mercurystack._errors import MercuryError
 from mercurystack._exchange import Exchange, Key
 from mercurystack._job import Job, Tensor
+from mercurystack._leaving import groups
 from mercurystack._messages import Messages
 from mercurystack._operation import Operation
 from mercurystack._place import own_host, own_place
@@ -49,7 +50,8 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
         self._collectives = Exchange(self._context, job, self._messages.fail)
         self._tag = 0  # of collectives by messages: below zero, those of the program are above
         self._process = os.getpid()
-        weakref.finalize(self, _close, job, self._collectives, self._context, self._messages, self._process)
+        groups.enter()
+        weakref.finalize(self, _close, job, self._collectives, self._context, self._messages, self._process, self._timeout)
 
     def _reduce(self, what: str, inputs: Tensors, reduction: Any, outputs: Mapping[int, torch.Tensor], result: Any) -> Work:
         """`inputs` as one; `outputs` says which of them go where."""
@@ -110,7 +112,8 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
                 if come[rank] is not tensor:
                     copy(tensor, come[rank])
             return result
-        work, ended = all_of(what, len(sends) + len(receives), finish)
+        work = self._collectives.work(what, in_order=False)
+        ended = all_of(work, len(sends) + len(receives), finish)
         for source, tensor in come.items():
             self._messages.recv(source, tag, memory_of(tensor), ended, limit)
         for rank, tensor in sends.items():
@@ -132,14 +135,22 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
                                "init_process_group in a process of its own")
 
 
-def _close(job: Job, collectives: Exchange, context: Context, messages: Messages, process: int) -> None:
+def _close(job: Job, collectives: Exchange, context: Context, messages: Messages, process: int, timeout: float) -> None:
     if os.getpid() != process:  # whose threads are not here
         return
     collectives.stop()
     if getattr(sys, "last_type", None) is not None:  # the program ends of an exception: the others would wait for it
         job.abandon()
+    server = job._leave()
     context.close()
-    messages.stop()  # behind the job, which may wait for the others: a stream that ends says that its rank is gone
+
+    def end() -> None:
+        messages.stop()  # a stream that ends says that its rank is gone
+        collectives.stop_callbacks()
+
+    def wait(seconds: float) -> bool:
+        return server is None or server.join(seconds)
+    groups.leave(wait, end, timeout)
 
 
 def reduction_of(opts: Any) -> Any:

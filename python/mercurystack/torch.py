@@ -6,7 +6,7 @@
         loss(model(inputs), targets).backward()   # each gradient is sent from here as it is complete
         optimizer.step()                          # returns at once
 
-A parameter is updated when its own sum is back and the forward pass comes to its module. Gradients lie in memory of
+A parameter is updated when its own sum is back and the forward pass begins, or comes to its module. Gradients lie in memory of
 Mercury's; their priority is the place of their parameter in the forward pass, so that what the next pass needs first
 comes back first (Duan et al., TPDS 2023, sections II and IV).
 """
@@ -45,8 +45,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     wire_dtype: torch.float16 or torch.bfloat16 halves what float32 gradients take of the network, and costs a conversion
         at each end. Each gradient is rounded once, sums are added in float32 and rounded once.
     timeline: how many spans are kept, the newest, for summary() and write_timeline(); 0: none are recorded.
-    broadcast: workers compare their models, and worker 0's parameters and buffers go to all. That takes memory for a copy of
-        them, as long as the job lasts.
+    broadcast: workers compare their models, and worker 0's parameters and buffers go to all. That takes 4 MiB, as long as
+        the job lasts.
 
     All workers make it with the same model. From step() until the forward pass comes by, a parameter has its old
     value: flush() updates all of them now, and state_dict() of both does so by itself. `copied` counts gradients that
@@ -71,6 +71,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if not 0 <= first_number < _MOST_NUMBERS:
             raise ValueError(f"first_number: expected 0 to {_MOST_NUMBERS - 1}, got {first_number}")
         self._optimizer = optimizer
+        self._job = job
         self._passes = backward_passes_per_step
         self._sends = True
         self._warned = False
@@ -103,6 +104,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         timeline = self._timeline
         if timeline is not None:
             timeline.pause()
+        if self._is_due and not place.name:  # nothing of the model was used yet
+            self._update_arrived()
         due = []
         for one in place.parameters:
             if one.priority is None:
@@ -171,6 +174,14 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 raise type(failure)(failure.errno, f"the gradient of {one.name}: {failure.strerror}") from None
             one.arrive()
 
+    def _update_arrived(self) -> None:
+        """What nobody has to wait for, together: a step of the optimizer costs more than what it does for one parameter."""
+        with contextlib.suppress(MercuryError):  # whoever waits for a sum says of which parameter it is
+            self._job.poll()
+        arrived = [one for one in self._parameters if one.due is not None and one.has_arrived()]
+        if arrived:
+            self._update(arrived)
+
     def _update(self, due: list[ManagedParameter]) -> None:
         groups: dict[int, dict[str, Any]] = {}
         for one in due:
@@ -185,9 +196,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if groups:
             with contextlib.nullcontext() if self._timeline is None else self._timeline.span("update", due[0].name):
                 self._step_of(list(groups.values()))
-        for one in due:
-            if one.to_zero:
-                one.zero()
+        to_zero = [one for one in due if one.to_zero]
+        if to_zero:
+            torch._foreach_zero_([one.gradient for one in to_zero])
+            for one in to_zero:
+                one.to_use()
                 one.to_zero = False
 
     def _step_of(self, groups: list[dict[str, Any]]) -> None:
@@ -216,7 +229,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     # ---- for the training loop -----------------------------------------------------------------
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Makes the step due. It is taken module by module, as they come in the next forward pass; now for gradients
+        """Makes the step due. It is taken in the next forward pass, at its beginning or module by module; now for gradients
         that were waited for already, and for parameters that no forward pass has come by."""
         if closure is not None:
             raise ValueError("a closure would evaluate the model within the step: that is not supported")

@@ -66,6 +66,26 @@ def check_a_subgroup(rank, size):
         assert (tensor == 2).all()
 
 
+def check_leaving_groups_in_different_orders(rank, size):
+    """Nobody waits in one for a rank that waits in another. Messages that were sent before arrive."""
+    groups = [dist.new_group() for _ in range(3)]
+    for group in groups:
+        dist.all_reduce(torch.ones(2), group=group)
+    large = torch.full((3_000_000,), float(rank))
+    work = dist.isend(large, (rank + 1) % size, group=groups[0])
+    into = torch.empty(3_000_000)
+    for place in range(3):
+        group = groups[(place + rank) % 3]
+        if group is groups[0]:
+            dist.recv(into, (rank - 1) % size, group=group)
+            work.wait()
+        dist.destroy_process_group(group)
+        del group
+        groups[(place + rank) % 3] = None
+    assert (into == (rank - 1) % size).all()
+    dist.barrier()
+
+
 def check_ddp(rank, size):
     """Its weights are those of one process that averages the gradients itself."""
     def net(seed):
@@ -103,7 +123,8 @@ def check_refusals(rank, size):
             raise AssertionError(name)
 
 
-CHECKS = {"collectives": (check_reductions, check_the_others, check_many_at_once, check_a_subgroup, check_ddp, check_refusals),
+CHECKS = {"collectives": (check_reductions, check_the_others, check_many_at_once, check_a_subgroup, check_leaving_groups_in_different_orders, check_ddp,
+                          check_refusals),
           "messages": distributed_messages.CHECKS, "ddp": distributed_ddp.CHECKS}
 CHECKS.update({check.__name__: (check,) for checks in list(CHECKS.values()) for check in checks})
 
