@@ -58,12 +58,12 @@ def broadcast(model: torch.nn.Module, context: Context, job: Job, first_number: 
     values = [one for one in (*model.parameters(), *model.buffers()) if one.numel()]
     if not values:
         return
-    parts = [bytes_of(value) for value in values]
-    sizes = [part.numel() for part in parts]
+    sizes = [value.numel() * value.element_size() for value in values]
     array = context.zeros(sum(sizes), "uint8")
-    memory = torch.from_numpy(array)
-    torch.cat(parts, out=memory)
+    parts = torch.split(torch.from_numpy(array), sizes)
+    for value, part in zip(values, parts):
+        part.copy_(bytes_of(value))
     job.declare(_VALUES + first_number, array).broadcast(0).wait()
     with torch.no_grad():
-        for value, part in zip(values, torch.split(memory, sizes)):
+        for value, part in zip(values, parts):
             value.copy_(part.clone().view(value.dtype).view_as(value))

@@ -6,8 +6,9 @@ import datetime
 import errno
 import queue
 import threading
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
+import torch
 import torch.distributed as dist
 from torch.futures import Future
 
@@ -94,8 +95,11 @@ class Kept:
 class Work(dist._Work):  # type: ignore[misc, name-defined]
     """A collective, or a message. Any thread may wait for it."""
 
-    def __init__(self, name: str, kept: Optional[Kept] = None, callbacks: Optional[Callbacks] = None) -> None:
+    def __init__(self, name: str, kept: Optional[Kept] = None, callbacks: Optional[Callbacks] = None,
+                 device: Optional[torch.device] = None) -> None:
         super().__init__()
+        # Of the tensors that its result has, where a future has to know.
+        self._devices: Optional[list[Union[int, str, torch.device]]] = None if device is None or device.type == "cpu" else [device]
         self._name = name
         self._kept = kept
         self._callbacks = callbacks
@@ -137,7 +141,7 @@ class Work(dist._Work):  # type: ignore[misc, name-defined]
 
     def get_future(self) -> Future[Any]:
         """Its result is the list of tensors that came."""
-        future: Future[Any] = Future()
+        future: Future[Any] = Future(devices=self._devices)
         # A future's own exception is no error to C++; that of a callback is one to both.
         outcome = future.then(_outcome)
         with self._lock:
@@ -192,9 +196,9 @@ def _outcome(ended: Future[Any]) -> Any:
     return value
 
 
-def all_of(name: str, count: int, finish: Any) -> tuple[Work, Any]:
-    """A work that ends when `count` messages have, and what each is told of its end. `finish` makes the result."""
-    work = Work(name)
+def all_of(name: str, count: int, finish: Any, device: Optional[torch.device] = None) -> tuple[Work, Any]:
+    """A work that ends when `count` messages have, and what each is told of its end. `finish` makes the result, on `device`."""
+    work = Work(name, device=device)
     lock = threading.Lock()
     left = count
     failed: list[Exception] = []
