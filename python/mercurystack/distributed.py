@@ -203,6 +203,12 @@ class ProcessGroup(Group):
     def rank(self) -> int:
         return self._rank
 
+    @property
+    def group_name(self) -> str:
+        """By which PyTorch 2's functional collectives find it; its own one is of groups made of backends."""
+        name: str = dist.distributed_c10d._world.pg_names[self]  # type: ignore[attr-defined]
+        return name
+
     def getBackendName(self) -> str:
         return "mercury"
 
