@@ -93,6 +93,7 @@ def check_ddp(rank, size):
 
 def check_functional_collectives(rank, size):
     """Of PyTorch 2, which its compiler understands."""
+    dist.barrier()  # rank 0, whose store the others begin with, is not to end before they have begun
     try:
         import torch.distributed._functional_collectives as functional
     except ImportError:
