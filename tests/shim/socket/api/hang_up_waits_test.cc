@@ -133,6 +133,45 @@ TEST_F(HangUp, EndsWhereAnotherAsksAgain) {
   }
 }
 
+// Another thread takes the error, and before the library knows of it a wait sees only the end.
+TEST_F(HangUp, IsToldWhereAnotherThreadTakesTheError) {
+  for (const bool by_poll : {false, true}) {
+    for (const bool by_option : {false, true}) {
+      over_mercury([by_poll, by_option](BothEnds& ends) {
+        const int fd = ends.server.get();
+        const UniqueFd epoll = epoll_with(fd, 0);
+        EXPECT_EQ(mercury_send(fd, "unread", 6, 0), 6);
+        wait_for(ends.client.get(), POLLIN);
+        ends.client.reset();
+        wait_for(fd, POLLERR);
+        epoll_event event{};
+        pollfd asked{fd, 0, 0};
+        std::unique_ptr<Waiter> waiter;
+        when_an_error_is_taken([&] {
+          waiter = std::make_unique<Waiter>([&] {
+            EXPECT_EQ(by_poll ? mercury_poll_fds(&asked, 1, 20'000)
+                              : mercury_epoll_wait(epoll.get(), &event, 1, 20'000),
+                      1);
+          });
+          waiter->until_asleep();
+        });
+        int error = 0;
+        socklen_t length = sizeof error;
+        if (by_option) {
+          EXPECT_EQ(mercury_getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length), 0);
+          EXPECT_EQ(error, ECONNRESET);
+        } else {
+          EXPECT_EQ(mercury_recv(fd, &error, sizeof error, 0), -1);
+          EXPECT_EQ(errno, ECONNRESET);
+        }
+        ASSERT_NE(waiter, nullptr);
+        waiter.reset();
+        EXPECT_EQ(by_poll ? static_cast<uint32_t>(asked.revents) : event.events, EPOLLHUP);
+      });
+    }
+  }
+}
+
 // As many as were woken before it was quiet, and each is as by TCP.
 TEST_F(HangUp, ManyThreadsThatWaitForTheSame) {
   over_mercury([](BothEnds& ends) {
