@@ -114,7 +114,7 @@ int room_of(int fd) {
   return bytes;
 }
 
-// As on a host of a larger net.core.wmem_default.
+// As on a host that gives every socket more by itself.
 TEST(Pairs, EndsAreMadeLargerAndNeverSmaller) {
   const auto pair = make_pair();
   ASSERT_TRUE(pair);

@@ -27,7 +27,7 @@ Error too_old() {
 
 Error ring_error(int error) {
   switch (error) {
-    case EINVAL:  // sizes have been checked, so it is a flag: before 5.19, COOP_TASKRUN
+    case EINVAL:  // sizes have been checked, so it is a flag that is not known before 5.19
       return too_old();
     case ENOMEM:
       return Error(Errc::kNoMemory, error,
