@@ -20,7 +20,8 @@ GradientExchange::GradientExchange(const ExchangeConfig& config, Counters& count
     : counters_(counters),
       sends_(config.sends),
       worker_(counters),
-      server_({config.sends.scheduler.max_jobs, config.sum_bytes}, sends_, counters, events_, port),
+      server_({config.sends.scheduler.max_jobs, config.sum_bytes, config.sums_thread}, sends_,
+              counters, events_, port),
       programs_(config.programs, counters, events_),
       bindings_(config.sends.scheduler.max_sessions),
       max_jobs_(config.sends.scheduler.max_jobs) {}

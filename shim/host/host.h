@@ -16,6 +16,7 @@
 #include "shim/host/lane.h"
 #include "shim/host/lane_thread.h"
 #include "shim/job/job_manager.h"
+#include "transport/base/memory_thread.h"
 
 namespace mercury {
 
@@ -59,6 +60,8 @@ struct HostConfig {
   LaneConfig lane;
   JobPolicy policy;
   Notice notice;  // takes lines for the log; may be empty
+  // Whether a thread beside the engines touches the memory of sums ahead, and gives it back.
+  bool sums_thread = false;
 };
 
 template <Port P>
@@ -73,6 +76,8 @@ class HostOf final : public Host {
       : event_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     JobManager::Host interface;
     LaneConfig each = config.lane;
+    if (config.sums_thread) sums_thread_ = std::make_unique<MemoryThread>();
+    each.exchange.sums_thread = sums_thread_.get();
     for (Part& part : parts) {
       interface.lanes.push_back(part.port->info().local);
       each.engine.session_seed = random();
@@ -185,6 +190,7 @@ class HostOf final : public Host {
   }
 
   int event_fd_;
+  std::unique_ptr<MemoryThread> sums_thread_;  // lives longer than the engines
   std::vector<std::unique_ptr<Lane<P>>> lanes_;
   std::unique_ptr<JobManager> jobs_;
   std::vector<std::unique_ptr<LaneThread<P>>> threads_;

@@ -47,7 +47,7 @@ Server::Server(const Limits& limits, SendQueue& sends, Counters& counters,
     : sends_(sends),
       counters_(counters),
       events_(events),
-      aggregator_(port, limits.sum_bytes),
+      aggregator_(port, limits.sum_bytes, limits.sums_thread),
       jobs_(limits.max_jobs) {}
 
 Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire::Header& header,
