@@ -5,6 +5,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "apps/command_line.h"
 #include "apps/ctl/ask.h"
@@ -92,9 +94,33 @@ void print_jobs(const json& answer) {
   }
 }
 
+// The classes' upper ends are what is known of those within.
+void print_passes(const json& passes) {
+  const auto classes = passes.value("below_ns", std::vector<std::pair<uint64_t, uint64_t>>());
+  uint64_t all = 0;
+  for (const auto& [below_ns, count] : classes) all += count;
+  if (all == 0) return;
+  const auto below_us = [&](double part) {
+    uint64_t passed = 0;
+    for (const auto& [below_ns, count] : classes) {
+      passed += count;
+      if (static_cast<double>(passed) >= part * static_cast<double>(all)) {
+        return static_cast<double>(below_ns) / 1e3;
+      }
+    }
+    return 0.0;
+  };
+  std::printf(
+      "  %lu passes with work: half below %.1f us, 99 %% below %.1f, 99.99 %% below %.1f, "
+      "longest %.1f\n",
+      all, below_us(0.5), below_us(0.99), below_us(0.9999),
+      static_cast<double>(passes.value("longest_ns", uint64_t{0})) / 1e3);
+}
+
 void print_stats(const json& stats) {
   for (const json& engine : stats.value("engines", json::array())) {
     std::printf("engine %ld\n", engine.value("engine", 0L));
+    print_passes(engine.value("passes", json::object()));
     const json counters = engine.value("counters", json::object());
     for (const auto& [name, value] : counters.items()) {
       if (value.get<uint64_t>() > 0) {

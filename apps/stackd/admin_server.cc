@@ -53,6 +53,15 @@ ProcessUse process_use() {
   return use;
 }
 
+// Those that happened: [below so many nanoseconds, how many], the shortest first.
+json passes_of(const PassTimes& passes) {
+  json classes = json::array();
+  for (size_t i = 0; i < PassTimes::kClasses; ++i) {
+    if (passes.count(i) > 0) classes.push_back({PassTimes::below_ns(i), passes.count(i)});
+  }
+  return {{"longest_ns", passes.longest_ns()}, {"below_ns", classes}};
+}
+
 // Names of interfaces need not be UTF-8.
 std::string text_of(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -211,7 +220,8 @@ std::string AdminServer::stats() const {
       const auto counter = static_cast<Counter>(i);
       counters[info_of(counter).name] = host_.counters(lane).get(counter);
     }
-    engines.push_back({{"engine", lane}, {"counters", counters}});
+    engines.push_back(
+        {{"engine", lane}, {"counters", counters}, {"passes", passes_of(host_.passes(lane))}});
   }
   return text_of({{"engines", engines}});
 }

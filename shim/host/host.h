@@ -29,6 +29,7 @@ class Host {
   virtual const PortInfo& port_info(size_t lane) const = 0;
   virtual uint64_t link_bytes_per_second(size_t lane) const = 0;  // see Port
   virtual const Counters& counters(size_t lane) const = 0;
+  virtual const PassTimes& passes(size_t lane) const = 0;  // none where no thread runs the engines
   virtual void send(LaneId lane, HostCommand command) = 0;
   // Who hears of ChannelDetached and ChannelBroken: whoever attached the channels.
   using ChannelEvents = std::function<void(LaneId lane, const Event& event)>;
@@ -103,6 +104,7 @@ class HostOf final : public Host {
     return lanes_[lane]->port().link_bytes_per_second();
   }
   const Counters& counters(size_t lane) const override { return lanes_[lane]->counters(); }
+  const PassTimes& passes(size_t lane) const override { return lanes_[lane]->passes(); }
   Lane<P>& lane(size_t index) { return *lanes_[index]; }
   void send(LaneId lane, HostCommand command) override {
     lanes_[lane.value]->send(std::move(command));
