@@ -1,7 +1,7 @@
 """The exit statuses of all programs that are installed, as docs/operations.md has them: 0 done, 1 failed,
 2 called in a wrong way.
 
-usage: statuses_test.py STACKD CTL SIM REPLAY TRACE [unittest arguments]
+usage: statuses_test.py STACKD CTL SIM REPLAY PERF TRACE [unittest arguments]
 """
 import os
 import random
@@ -13,13 +13,14 @@ import tempfile
 import threading
 import unittest
 
-STACKD, CTL, SIM, REPLAY, TRACE = map(os.path.abspath, sys.argv[1:6])
+STACKD, CTL, SIM, REPLAY, PERF, TRACE = map(os.path.abspath, sys.argv[1:7])
 ADDRESS = f"127.{random.randrange(1, 255)}.{random.randrange(256)}.{random.randrange(1, 255)}"
 
 RUN = [SIM, "--policy", "mercury", "--bandwidth", "10Gbps", "--trace"]
 MODEL = [SIM, "model", "--policy", "mercury", "--bandwidth", "10Gbps", "--trace"]
 JOB = [REPLAY, "--workers", "1", "--servers", "1", "--rank", "0", "--rendezvous", f"{ADDRESS}:7470"]
 WORK = [*JOB, "--trace", "alexnet"]
+SUMS = [PERF, "tensors", "--rendezvous", f"{ADDRESS}:7470"]
 
 # Whatever files, machine and peers are like, this cannot work: status 2, and what is wrong is named.
 WRONG = (
@@ -59,6 +60,12 @@ WRONG = (
     ([*WORK, "--mode", "nonsense"], "--mode"),
     ([*WORK, "--iterations", "0"], "--iterations"),
     ([REPLAY, "--trace", "alexnet", "--workers", "1", "--servers", "1", "--rank", "1", "--rendezvous", ADDRESS], "--rank 1 is not below the 1 workers"),
+    ([PERF], "which command"),
+    ([PERF, "--nonsense"], "--nonsense"),
+    ([PERF, "nonsense"], "nonsense"),
+    ([PERF, "tensors"], "--rendezvous"),
+    ([*SUMS, "--sizes", "few"], "few"),
+    ([*SUMS, "--sizes", "3"], "no whole number of elements"),
     ([TRACE], "FILE.py:FUNCTION"),
     ([TRACE, "model.py:make", "--nonsense"], "--nonsense"),
     ([TRACE, "model.py"], "FILE.py:FUNCTION"),
@@ -88,6 +95,9 @@ FAILING = (
     ([*JOB, "--trace", "bad.toml"], "bad.toml:1"),
     ([*WORK, "--mode", "daemon"], "none.sock"),
     ([*WORK, "--report", "none/report.json"], "none/report.json"),
+    ([*SUMS, "--mode", "daemon"], "none.sock"),
+    ([*SUMS, "--model", "none.csv"], "none.csv"),
+    ([*SUMS, "--json", "none/report.json"], "none/report.json"),
     ([TRACE, "model.py:make"], ""),  # no such file, or no PyTorch
     ([TRACE, "model.py:make", "--output", "none/trace.csv"], "none/trace.csv"),
 )
@@ -156,7 +166,7 @@ class StatusesTest(unittest.TestCase):
 
     def test_versions_and_help(self):
         versions = set()
-        for command in ([STACKD], [CTL], [CTL, "status"], [CTL, "doctor"], [SIM], [SIM, "model"], [REPLAY], [TRACE]):
+        for command in ([STACKD], [CTL], [CTL, "status"], [CTL, "doctor"], [SIM], [SIM, "model"], [REPLAY], [PERF], [PERF, "tensors"], [TRACE]):
             with self.subTest(command=command):
                 version = self.run_program([*command, "--version"])
                 self.assertEqual((version.returncode, version.stderr), (0, ""))
@@ -170,4 +180,4 @@ class StatusesTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[6:]])
+    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[7:]])

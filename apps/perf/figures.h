@@ -1,0 +1,57 @@
+// What several repeats of one measurement have in common, and the figures of a measurement: of
+// tensors, streams or messages alike.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/perf/costs.h"
+#include "apps/perf/latency.h"
+#include "transport/base/result.h"
+
+namespace mercury::perf {
+
+// One figure of each repeat; empty: nothing was measured.
+struct Repeats {
+  std::vector<double> values;
+  std::optional<double> median() const;
+  // (largest - smallest) / median.
+  std::optional<double> spread() const;
+};
+
+struct Figures {
+  uint64_t bytes = 0;       // of one operation; of a model, of all its tensors together
+  uint64_t operations = 0;  // of all repeats
+  uint64_t total_bytes = 0;
+  Repeats gbit_per_s, operations_per_s;
+  LatencyHistogram latency;
+  CostSample costs;
+  uint64_t checked = 0;      // elements or bytes that were compared, and right
+  std::string not_measured;  // why there are no figures; empty: there are
+};
+
+// null where there is no figure.
+nlohmann::ordered_json json_of(const Repeats& repeats);
+nlohmann::ordered_json json_of(const LatencyHistogram& latency);
+nlohmann::ordered_json json_of(const CostSample& costs, const Figures& figures,
+                               const CostMeter& meter);
+
+// "-" where there is no figure.
+std::string text_of(std::optional<double> figure, int decimals = 2);
+std::string rate_text(std::optional<double> rate);  // four digits
+std::string size_text(uint64_t bytes);
+
+// Two tables of rows: rates and times, then costs; and below why there is a "-". `bus_factor`: what
+// the rate is multiplied by for the rate of a bus (docs/perf.md); none: there is no such column.
+std::string tables_of(const std::vector<Figures>& rows, std::optional<double> bus_factor,
+                      const CostMeter& meter);
+
+// To `path`, or to standard output if that is "-". Error: kSystem.
+Status write_json(const nlohmann::ordered_json& json, const std::string& path);
+// Before a long run rather than after it. An empty path, and "-", are no files.
+Status check_json(const std::string& path);
+
+}  // namespace mercury::perf

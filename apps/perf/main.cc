@@ -1,0 +1,40 @@
+// mercury-perf: what Mercury carries between hosts, and what that costs. docs/perf.md.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "apps/attached_job.h"
+#include "apps/command_line.h"
+#include "apps/perf/costs.h"
+#include "apps/perf/tensors.h"
+
+namespace {
+
+int wrong_usage(const mercury::Status& why) {
+  std::fprintf(stderr, "mercury-perf: %s\nRun with --help for more information.\n",
+               why.error().message.c_str());
+  return mercury::kWrongUsage;
+}
+
+}  // namespace
+
+// What CLI11 throws outside read_command_line() is a mistake in the options below.
+// NOLINTNEXTLINE(bugprone-exception-escape)
+int main(int argc, char** argv) {
+  using namespace mercury::perf;
+  CostMeter meter;  // before there are other threads, which it counts
+  CLI::App app{"Measures what Mercury carries between hosts, and what that costs"};
+  app.name("mercury-perf");
+  app.require_subcommand(0, 1);
+  TensorOptions tensors;
+  if (mercury::Status taken = mercury::take_launcher(tensors); !taken) return wrong_usage(taken);
+  const CLI::App* tensors_command = add_tensors_command(app, tensors);
+  if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
+  if (!tensors_command->parsed()) {
+    std::fputs("mercury-perf: which command: tensors? --help says more\n", stderr);
+    return mercury::kWrongUsage;
+  }
+  if (mercury::Status sensible = check_tensors(*tensors_command, tensors); !sensible) {
+    return wrong_usage(sensible);
+  }
+  return run_tensors(tensors, meter);
+}
