@@ -45,21 +45,26 @@ std::optional<double> times(std::optional<double> figure, double factor) {
   text += part;
 }
 
-void put_rates(std::string& table, const Figures& row, std::optional<double> bus_factor) {
+void put_times(std::string& table, const LatencyHistogram& latency) {
+  for (const auto& [name, per_mille] : kPercentiles) {
+    put(table, " %9s", text_of(micros(latency.percentile_ns(per_mille)), 1).c_str());
+  }
+  put(table, " %9s", text_of(micros(latency.max_ns()), 1).c_str());
+}
+
+void put_rates(std::string& table, const Figures& row, const TableForm& form) {
   put(table, "%10s %11llu", size_text(row.bytes).c_str(),
       static_cast<unsigned long long>(row.operations));
   const std::optional<double> rate = row.gbit_per_s.median();
   put(table, " %9s %5s %%", rate_text(rate).c_str(),
       text_of(times(row.gbit_per_s.spread(), 100), 0).c_str());
-  if (bus_factor) {
+  if (form.bus_factor) {
     put(table, " %9s",
-        rate_text(*bus_factor > 0 ? times(rate, *bus_factor) : std::nullopt).c_str());
+        rate_text(*form.bus_factor > 0 ? times(rate, *form.bus_factor) : std::nullopt).c_str());
   }
   put(table, " %11s", rate_text(row.operations_per_s.median()).c_str());
-  for (const auto& [name, per_mille] : kPercentiles) {
-    put(table, " %9s", text_of(micros(row.latency.percentile_ns(per_mille)), 1).c_str());
-  }
-  put(table, " %9s\n", text_of(micros(row.latency.max_ns()), 1).c_str());
+  if (form.times) put_times(table, row.latency);
+  table += "\n";
 }
 
 void put_costs(std::string& table, const Figures& row) {
@@ -73,19 +78,19 @@ void put_costs(std::string& table, const Figures& row) {
       text_of(per(costs.cycles, row.total_bytes), 3).c_str());
 }
 
-void put_reasons(std::string& table, const std::vector<Figures>& rows,
-                 std::optional<double> bus_factor, const CostMeter& meter) {
-  for (const Figures& row : rows) {
-    if (row.not_measured.empty()) continue;
-    put(table, "%s: not measured: %s\n", size_text(row.bytes).c_str(), row.not_measured.c_str());
+void put_reasons(std::string& table, const std::vector<Figures>& rows, const TableForm& form,
+                 const CostMeter& meter) {
+  if (form.bus_factor && *form.bus_factor <= 0) {
+    table += "bus -: a ring of one worker sends nothing\n";
   }
-  if (bus_factor && *bus_factor <= 0) table += "bus -: a ring of one worker sends nothing\n";
   if (!meter.why_no_daemon().empty()) put(table, "daemon -: %s\n", meter.why_no_daemon().c_str());
   if (!meter.why_no_cycles().empty()) put(table, "cycles -: %s\n", meter.why_no_cycles().c_str());
   const bool few = std::any_of(rows.begin(), rows.end(), [](const Figures& row) {
     return row.not_measured.empty() && !row.latency.percentile_ns(kPercentiles.back().second);
   });
-  if (few) table += "p99.9 -, p99 -, p90 -: too few operations for one to lie beyond it\n";
+  if (few && form.times) {
+    table += "p99.9 -, p99 -, p90 -: too few operations for one to lie beyond it\n";
+  }
 }
 
 }  // namespace
@@ -125,6 +130,7 @@ Json json_of(const CostSample& costs, const Figures& figures, const CostMeter& m
   Json json = {{"program_cpu_ns", both(costs.program_ns, 1)},
                {"daemon_cpu_ns", both(costs.daemon_ns, 1)},
                {"program_cycles", both(costs.cycles, 1)}};
+  if (figures.peer_cpu_ns) json["peer_cpu_ns"] = both(figures.peer_cpu_ns, 1);
   if (!costs.daemon_ns) json["no_daemon_cpu"] = meter.why_no_daemon();
   if (!costs.cycles) json["no_cycles"] = meter.why_no_cycles();
   if (costs.cycles) json["cycles_of"] = meter.cycles_scope();
@@ -145,26 +151,32 @@ std::string rate_text(std::optional<double> rate) {
 
 std::string size_text(uint64_t bytes) { return print_bytes(bytes); }
 
-std::string tables_of(const std::vector<Figures>& rows, std::optional<double> bus_factor,
+std::string tables_of(const std::vector<Figures>& rows, const TableForm& form,
                       const CostMeter& meter) {
-  std::string rates, costs;
+  std::string rates, costs, tables;
   put(rates, "%10s %11s %9s %7s", "size", "operations", "Gbit/s", "spread");
-  if (bus_factor) put(rates, " %9s", "bus");
+  if (form.bus_factor) put(rates, " %9s", "bus");
   put(rates, " %11s", "op/s");
-  for (const auto& [name, per_mille] : kPercentiles) put(rates, " %6s us", name);
-  put(rates, " %6s us\n", "max");
-  put(costs, "%10s %12s %11s %12s %11s %10s %8s\n", "size", "program us", "ns/byte", "daemon us",
-      "ns/byte", "cycles/op", "/byte");
+  if (form.times) {
+    for (const auto& [name, per_mille] : kPercentiles) put(rates, " %6s us", name);
+    put(rates, " %6s us", "max");
+  }
+  put(costs, "\n\nprocessor time of an operation\n%10s %12s %11s %12s %11s %10s %8s\n", "size",
+      "program us", "ns/byte", "daemon us", "ns/byte", "cycles/op", "/byte");
+  rates += "\n";
+  bool any = false;
   for (const Figures& row : rows) {
     if (!row.not_measured.empty()) continue;
-    put_rates(rates, row, bus_factor);
+    any = true;
+    put_rates(rates, row, form);
     put_costs(costs, row);
   }
-  const bool any = std::any_of(rows.begin(), rows.end(),
-                               [](const Figures& row) { return row.not_measured.empty(); });
-  std::string tables;
-  if (any) tables = rates + "\nprocessor time of an operation\n" + costs + "\n";
-  put_reasons(tables, rows, any ? bus_factor : std::nullopt, meter);
+  if (any) tables = rates + costs.substr(1) + "\n";
+  for (const Figures& row : rows) {
+    if (row.not_measured.empty()) continue;
+    put(tables, "%s: not measured: %s\n", size_text(row.bytes).c_str(), row.not_measured.c_str());
+  }
+  if (any) put_reasons(tables, rows, form, meter);
   return tables;
 }
 

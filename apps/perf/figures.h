@@ -29,8 +29,9 @@ struct Figures {
   Repeats gbit_per_s, operations_per_s;
   LatencyHistogram latency;
   CostSample costs;
-  uint64_t checked = 0;      // elements or bytes that were compared, and right
-  std::string not_measured;  // why there are no figures; empty: there are
+  std::optional<uint64_t> peer_cpu_ns;  // of the other end's program
+  uint64_t checked = 0;                 // elements or bytes that were compared, and right
+  std::string not_measured;             // why there are no figures; empty: there are
 };
 
 // null where there is no figure.
@@ -44,9 +45,13 @@ std::string text_of(std::optional<double> figure, int decimals = 2);
 std::string rate_text(std::optional<double> rate);  // four digits
 std::string size_text(uint64_t bytes);
 
-// Two tables of rows: rates and times, then costs; and below why there is a "-". `bus_factor`: what
-// the rate is multiplied by for the rate of a bus (docs/perf.md); none: there is no such column.
-std::string tables_of(const std::vector<Figures>& rows, std::optional<double> bus_factor,
+struct TableForm {
+  // What the rate is multiplied by for that of a bus (docs/perf.md); none: no such column.
+  std::optional<double> bus_factor;
+  bool times = true;  // of an operation
+};
+// Two tables of rows: rates and times, then costs; and below why there is a "-".
+std::string tables_of(const std::vector<Figures>& rows, const TableForm& form,
                       const CostMeter& meter);
 
 // To `path`, or to standard output if that is "-". Error: kSystem.

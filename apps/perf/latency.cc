@@ -36,6 +36,12 @@ void LatencyHistogram::record(uint64_t ns) {
   max_ns_ = std::max(max_ns_, ns);
 }
 
+void LatencyHistogram::add(const LatencyHistogram& more) {
+  for (size_t place = 0; place < kPlaces; ++place) counts_[place] += more.counts_[place];
+  count_ += more.count_;
+  max_ns_ = std::max(max_ns_, more.max_ns_);
+}
+
 std::optional<uint64_t> LatencyHistogram::percentile_ns(uint64_t per_mille) const {
   if (count_ * (1000 - per_mille) < 1000) return std::nullopt;
   const uint64_t wanted = (count_ * per_mille + 999) / 1000;

@@ -12,6 +12,7 @@ class LatencyHistogram {
  public:
   LatencyHistogram();
   void record(uint64_t ns);
+  void add(const LatencyHistogram& more);
   uint64_t count() const { return count_; }
   uint64_t max_ns() const { return max_ns_; }
   // What `per_mille` thousandths of the times are at most. None where so few were recorded that no

@@ -5,6 +5,9 @@
 #include "apps/attached_job.h"
 #include "apps/command_line.h"
 #include "apps/perf/costs.h"
+#include "apps/perf/flow_options.h"
+#include "apps/perf/flow_sweep.h"
+#include "apps/perf/serve.h"
 #include "apps/perf/tensors.h"
 
 namespace {
@@ -27,14 +30,25 @@ int main(int argc, char** argv) {
   app.require_subcommand(0, 1);
   TensorOptions tensors;
   if (mercury::Status taken = mercury::take_launcher(tensors); !taken) return wrong_usage(taken);
+  FlowOptions stream, messages;
+  ServeOptions serve;
   const CLI::App* tensors_command = add_tensors_command(app, tensors);
+  const CLI::App* stream_command = add_stream_command(app, stream);
+  const CLI::App* messages_command = add_messages_command(app, messages);
+  const CLI::App* serve_command = add_serve_command(app, serve);
   if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
-  if (!tensors_command->parsed()) {
-    std::fputs("mercury-perf: which command: tensors? --help says more\n", stderr);
+  if (serve_command->parsed()) return run_serve(serve);
+  if (tensors_command->parsed()) {
+    const mercury::Status sensible = check_tensors(*tensors_command, tensors);
+    return sensible ? run_tensors(tensors, meter) : wrong_usage(sensible);
+  }
+  if (!stream_command->parsed() && !messages_command->parsed()) {
+    std::fputs(
+        "mercury-perf: which command: tensors, stream, messages or serve? --help says more\n",
+        stderr);
     return mercury::kWrongUsage;
   }
-  if (mercury::Status sensible = check_tensors(*tensors_command, tensors); !sensible) {
-    return wrong_usage(sensible);
-  }
-  return run_tensors(tensors, meter);
+  const FlowOptions& flows = stream_command->parsed() ? stream : messages;
+  const mercury::Status sensible = check_flows(flows);
+  return sensible ? run_flow_sweep(flows, meter) : wrong_usage(sensible);
 }

@@ -2,10 +2,10 @@
 
 #include "apps/command_line.h"
 #include "apps/perf/sizes.h"
+#include "apps/perf/times.h"
 #include "apps/replay/options.h"
 #include "apps/replay/scale.h"
 #include "apps/trace/shipped.h"
-#include "transport/base/quantity.h"
 
 namespace mercury::perf {
 namespace {
@@ -30,13 +30,6 @@ constexpr const char* kTensorsHelp =
     "and system; the daemon's is of all that it does. Of the server nothing: look there.\n\n"
     "Before the repeats and after them every element of every sum is compared with what it must "
     "be.";
-
-Result<uint64_t> parse_some_time(std::string_view text) {
-  constexpr uint64_t kLongest = 3'600'000'000'000;
-  const Result<uint64_t> ns = parse_ns(text);
-  if (!ns || (*ns > 0 && *ns <= kLongest)) return ns;
-  return Error(Errc::kInvalidArgument, "'" + std::string(text) + "' is not from 1ns to 3600s");
-}
 
 // One size's tensors, as a model of as many equal layers.
 Trace equal_tensors(uint64_t bytes, Dtype dtype, const TensorOptions& options) {

@@ -124,7 +124,7 @@ int work(const TensorOptions& options, const std::vector<Trace>& traces, CostMet
     std::vector<Figures> figures;
     for (const TensorRow& row : rows) figures.push_back(row.figures);
     std::fputs((what_was_run(options, attached.job, engine) + what_is_exchanged(options, rows) +
-                "\n" + tables_of(figures, bus_factor, meter))
+                "\n" + tables_of(figures, {.bus_factor = bus_factor}, meter))
                    .c_str(),
                stdout);
   }

@@ -18,9 +18,9 @@ using Sizes = std::vector<uint64_t>;
 TEST(Latency, IsWithinAThousandthOfWhatSortingSays) {
   LatencyHistogram histogram;
   std::vector<uint64_t> times;
-  uint64_t random = 1;
+  uint64_t state = 1;
   for (int n = 0; n < 100'000; ++n) {
-    random = split_mix(random);
+    const uint64_t random = split_mix(state);
     times.push_back(random >> (random % 60));  // of every magnitude
     histogram.record(times.back());
   }

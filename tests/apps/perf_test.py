@@ -5,6 +5,8 @@ usage: perf_test.py PERF STACKD CTL
 """
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +18,7 @@ from daemons import UDP_PORT, Daemon, config, some_address  # noqa: E402
 
 PERF, STACKD, CTL = sys.argv[1:4]
 LIMIT_S = 60
+PORT = 17480
 SHORT = ["--repeats", "2", "--rounds", "20", "--warmup", "1ms"]
 PERCENTILES = ["p50", "p90", "p99", "p99.9", "max"]
 
@@ -178,6 +181,133 @@ class Tensors(PerfCase):
         self.assertNotIn("gbit_per_s", rows[1])
 
 
+class Flows(PerfCase):
+    """Within one host, and by the kernel; between hosts there is tests/programs/perf_between_hosts_test.py."""
+
+    BRIEF = ["--repeats", "2", "--time", "50ms", "--warmup", "20ms", "--check", "--json", "-"]
+    ENDLESS = ["--time", "3600s", "--warmup", "1ms", "--json", "-"]
+
+    def setUp(self):
+        super().setUp()
+        self.address, daemon = self.daemon("stackd")
+        self.sockets = {"MERCURY_PRELOAD_SOCKET": f"{daemon.socket}.tcp"}
+
+    def serve(self):
+        server = self.start("serve", "--bind", self.address, "--port", PORT, **self.sockets)
+        self.assertEqual(server.stdout.readline(), f"listening at port {PORT}; SIGINT or SIGTERM ends it\n")
+        return server
+
+    def measure(self, command, *options, how=BRIEF):
+        return self.start(command, self.address, "--port", PORT, *how, *options, **self.sockets)
+
+    def report(self, command, *options):
+        return json.loads(self.finish(self.measure(command, *options))[0])
+
+    def test_streams_in_each_direction(self):
+        self.serve()
+        for over in ("mercury", "kernel"):
+            for direction, connections in (("up", 3), ("down", 3), ("both", 6)):
+                with self.subTest(over=over, direction=direction):
+                    report = self.report("stream", "--over", over, "--direction", direction, "--flows", 3, "--sizes", "1000,64KiB")
+                    for row in report["rows"]:
+                        self.check_rates(row, 2)
+                        self.assertEqual(len(row["flows_gbit_per_s"]), connections)
+                        self.assertGreaterEqual(row["checked_bytes"], row["operations"] * row["bytes"])
+                        self.assertEqual(row["up_gbit_per_s"]["median"] is None, direction == "down")
+                        self.assertEqual(row["down_gbit_per_s"]["median"] is None, direction == "up")
+                        self.assertEqual(row["within_host"], over == "mercury")
+                        self.assertGreater(row["cost"]["peer_cpu_ns"]["per_operation"], 0)
+
+    def test_messages_and_their_times(self):
+        self.serve()
+        for over in ("mercury", "kernel"):
+            report = self.report("messages", "--over", over, "--sizes", "1,70000", "--reply-size", 5, "--flows", 2)
+            for row in report["rows"]:
+                self.check_rates(row, 2)
+                self.check_latencies(row["latency_us"], row["operations"])
+                self.assertEqual(row["reply_bytes"], 5)
+                self.assertGreaterEqual(row["checked_bytes"], row["operations"] * (row["bytes"] + 5))
+
+    def test_many_to_one(self):
+        self.serve()
+        clients = [self.measure("stream") for _ in range(4)]
+        for client in clients:
+            self.check_rates(json.loads(self.finish(client)[0])["rows"][0], 2)
+
+    def test_people_get_a_table(self):
+        self.serve()
+        program = self.start("stream", self.address, "--port", PORT, "--repeats", 1, "--time", "50ms", **self.sockets)
+        out, _ = self.finish(program)
+        self.assertRegex(out, r"streams up, 1 connection with [\d.]+, over Mercury; 1 repeat\n\n +size .*\n +128KiB +\d+ ")
+        self.assertIn("within this host: such connections are pairs of the kernel's", out)
+
+    def test_a_server_that_is_killed_leaves_an_error_and_no_figure(self):
+        for direction in ("up", "down", "both"):
+            server = self.serve()
+            client = self.measure("stream", "--direction", direction, how=self.ENDLESS)
+            # A thread for each connection: it carries one by then.
+            self.assertTrue(wait_until(lambda: len(os.listdir(f"/proc/{server.pid}/task")) > 1))
+            server.kill()
+            server.wait(LIMIT_S)
+            out, errors = self.finish(client, status=1)
+            self.assertRegex(errors, "mercury-perf: 128KiB: not measured: .*(connection|Connection)")
+            self.assertNotIn("gbit_per_s", json.loads(out)["rows"][0])
+
+    def test_a_server_that_is_told_to_end_ends(self):
+        server = self.serve()
+        client = self.measure("stream", how=self.ENDLESS)
+        self.assertTrue(wait_until(lambda: len(os.listdir(f"/proc/{server.pid}/task")) > 1))
+        server.terminate()
+        self.finish(server)
+        self.finish(client, status=1)
+
+    def test_a_client_that_is_told_to_end_says_what_it_has(self):
+        self.serve()
+        client = self.measure("stream", "--sizes", "1KiB,2KiB", how=self.ENDLESS)
+        self.assertTrue(wait_until(lambda: len(os.listdir(f"/proc/{client.pid}/task")) > 1))
+        client.send_signal(signal.SIGINT)
+        out, errors = self.finish(client, status=130)
+        self.assertIn("not measured: interrupted by SIGINT", errors)
+        self.assertTrue(json.loads(out)["interrupted"])
+
+    def test_who_listens_there_and_is_no_mercury_perf_is_refused(self):
+        with socket.create_server((self.address, PORT)) as other:
+            client = self.measure("stream", "--over", "kernel")
+            connection, _ = other.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                self.assertIn("the peer is no mercury-perf", self.finish(client, status=1)[1])
+
+    def test_what_strangers_send_is_refused(self):
+        server = self.serve()
+        good = {"mercury_perf": 1, "do": "sink", "bytes": 1, "reply_bytes": 1, "time_ns": 0, "compare": False}
+        for sent, said in ((b"GET / HTTP/1.1\r\n", "no mercury-perf"), (b"x" * 5000, "no mercury-perf"), (b"{}\n", "another version"),
+                           (good | {"mercury_perf": 2}, "another version"), (good | {"do": "eat"}, "do"), (good | {"do": 1}, "do"),
+                           (good | {"bytes": 1 << 40}, "bytes"), (good | {"bytes": 0}, "bytes"), (good | {"bytes": -1}, "bytes"),
+                           (good | {"reply_bytes": "1"}, "reply_bytes"), (good | {"time_ns": 1 << 62}, "time_ns"),
+                           (good | {"compare": 1}, "compare")):
+            with self.subTest(sent=sent), socket.create_connection((self.address, PORT), LIMIT_S) as stranger:
+                stranger.sendall(sent if isinstance(sent, bytes) else json.dumps(sent).encode() + b"\n")
+                self.assertIn(said, json.loads(stranger.makefile().readline())["error"])
+        for blocks, said in ((b"x", "no mark before block 0"), (b"\x01\x00\x01?\x02", "wrong bytes in block 0"),
+                             (b"\x02\x02", "behind the end")):
+            with self.subTest(blocks=blocks), socket.create_connection((self.address, PORT), LIMIT_S) as stranger:
+                answers = stranger.makefile()
+                stranger.sendall(json.dumps(good | {"compare": True}).encode() + b"\n")
+                self.assertEqual(json.loads(answers.readline()), {"ok": True})
+                stranger.sendall(blocks)
+                self.assertIn(said, json.loads(answers.readline())["error"])
+        self.assertIsNone(server.poll())
+        self.report("stream")
+
+    def test_the_kernels_connection_is_not_measured_as_mercurys(self):
+        server = self.start("serve", "--bind", self.address, "--port", PORT, MERCURY_PRELOAD_SOCKET="/no/such/socket")
+        server.stdout.readline()
+        _, errors = self.finish(self.measure("stream"), status=1)
+        self.assertIn("went through the kernel, not over Mercury", errors)
+
+
 class BadInput(PerfCase):
     def check(self, status, said, *arguments, **more):
         done = subprocess.run([PERF, *arguments], env=environment(**more), text=True, capture_output=True, timeout=LIMIT_S)
@@ -203,6 +333,19 @@ class BadInput(PerfCase):
                 ("the workers say what is exchanged, not --sizes", "--role", "server", "--sizes", "4")):
             with self.subTest(options=options):
                 self.check(2, said, *tensors, *options)
+
+    def test_flows_that_cannot_be_are_refused_with_a_reason(self):
+        self.check(2, "HOST", "stream")
+        self.check(2, "--direction", "stream", "a", "--direction", "sideways")
+        self.check(2, "--reply-size", "stream", "a", "--reply-size", "4")
+        self.check(2, "1024 connections in all", "stream", "a", "b", "--flows", "512")
+        self.check(2, "at most 67108864 bytes", "stream", "a", "--sizes", "1GiB")
+        self.check(2, "at most 67108864 bytes", "messages", "a", "--reply-size", "1GiB")
+        self.check(2, "'4,8' is not one size", "messages", "a", "--reply-size", "4,8")
+        self.check(2, "--port", "serve", "--port", "65536")
+        self.check(1, "--bind: 'nowhere' is no address", "serve", "--bind", "nowhere")
+        self.check(1, "cannot listen at 192.0.2.1", "serve", "--bind", "192.0.2.1")  # of no host (RFC 5737)
+        self.check(1, "cannot write /no/such/folder/f", "stream", "127.0.78.1", "--json", "/no/such/folder/f")
 
     def test_what_is_missing_is_named(self):
         tensors = ["tensors", "--rendezvous", "127.0.78.1:1"]

@@ -64,6 +64,9 @@ WRONG = (
     ([PERF, "--nonsense"], "--nonsense"),
     ([PERF, "nonsense"], "nonsense"),
     ([PERF, "tensors"], "--rendezvous"),
+    ([PERF, "stream"], "HOST"),
+    ([PERF, "messages", "a", "--flows", "0"], "--flows"),
+    ([PERF, "serve", "more"], "more"),
     ([*SUMS, "--sizes", "few"], "few"),
     ([*SUMS, "--sizes", "3"], "no whole number of elements"),
     ([TRACE], "FILE.py:FUNCTION"),
@@ -98,6 +101,9 @@ FAILING = (
     ([*SUMS, "--mode", "daemon"], "none.sock"),
     ([*SUMS, "--model", "none.csv"], "none.csv"),
     ([*SUMS, "--json", "none/report.json"], "none/report.json"),
+    ([PERF, "stream", ADDRESS], "cannot connect"),
+    ([PERF, "messages", ADDRESS, "--json", "none/report.json"], "none/report.json"),
+    ([PERF, "serve", "--bind", "192.0.2.1"], "192.0.2.1"),
     ([TRACE, "model.py:make"], ""),  # no such file, or no PyTorch
     ([TRACE, "model.py:make", "--output", "none/trace.csv"], "none/trace.csv"),
 )
@@ -166,7 +172,7 @@ class StatusesTest(unittest.TestCase):
 
     def test_versions_and_help(self):
         versions = set()
-        for command in ([STACKD], [CTL], [CTL, "status"], [CTL, "doctor"], [SIM], [SIM, "model"], [REPLAY], [PERF], [PERF, "tensors"], [TRACE]):
+        for command in ([STACKD], [CTL], [CTL, "status"], [CTL, "doctor"], [SIM], [SIM, "model"], [REPLAY], [PERF], [PERF, "tensors"], [PERF, "stream"], [PERF, "messages"], [PERF, "serve"], [TRACE]):
             with self.subTest(command=command):
                 version = self.run_program([*command, "--version"])
                 self.assertEqual((version.returncode, version.stderr), (0, ""))
