@@ -32,7 +32,9 @@ WRONG = (
     ([STACKD, "--check", "--set", "port.mtu=many"], "port.mtu: expected a number from 0 to 16384"),
     ([STACKD, "--check", "--set", "port.mtu=7"], "port.mtu: expected 0 or at least 1280"),
     ([STACKD, "--check", "--set", "port.address=[10.0.0.1/24,10.0.0.2/24]"], "one address of each family"),
-    ([CTL], "status, jobs, stats or doctor"),
+    ([CTL], "status, jobs, stats, ping or doctor"),
+    ([CTL, "ping"], "HOST"),
+    ([CTL, "ping", "a", "--count", "0"], "--count"),
     ([CTL, "--nonsense"], "--nonsense"),
     ([CTL, "stauts"], "stauts"),
     ([CTL, "status", "more"], "more"),
@@ -87,6 +89,8 @@ FAILING = (
     ([CTL, "--socket", "none.sock", "status"], "no daemon answers"),
     ([CTL, "--socket", "none.sock", "jobs"], "no daemon answers"),
     ([CTL, "--socket", "none.sock", "stats"], "no daemon answers"),
+    ([CTL, "--socket", "none.sock", "ping", "127.0.0.1"], "no daemon answers"),
+    ([CTL, "ping", "no.such.host.invalid"], "no host no.such.host.invalid"),
     ([CTL, "doctor", "--config", "none.toml"], "none.toml"),
     ([CTL, "doctor", "--config", "bad.toml"], "port.mtu"),
     ([CTL, "doctor", "--config", "elsewhere.toml"], "192.0.2.1"),
@@ -148,7 +152,7 @@ class StatusesTest(unittest.TestCase):
     def test_answers_of_another_shape(self):
         for question, answer in (("status", "[1]"), ("status", '{"engines": [1]}'), ("status", '{"pid": "one"}'),
                                  ("jobs", '{"jobs": [{"members": [1]}]}'), ("stats", '{"engines": [{"counters": ["many"]}]}'),
-                                 ("stats", '"what?"'), ("jobs", "{"), ("stats", '{"error": "what?"}')):
+                                 ("stats", '"what?"'), ("ping", "[]"), ("ping", '{"error": "what?"}'), ("ping", '{"outcome": 1}'), ("jobs", "{"), ("stats", '{"error": "what?"}')):
             with self.subTest(answer=answer), socket.socket(socket.AF_UNIX) as daemon:
                 path = tempfile.mktemp(dir=self.folder)
                 daemon.bind(path + ".admin")
@@ -162,7 +166,7 @@ class StatusesTest(unittest.TestCase):
 
                 server = threading.Thread(target=serve)
                 server.start()
-                done = self.run_program([CTL, "--socket", path, question])
+                done = self.run_program([CTL, "--socket", path, *([question, "127.0.0.1"] if question == "ping" else [question])])
                 server.join()
                 self.assertEqual(done.returncode, 1, done.stderr)
                 self.assertEqual(done.stderr, f"mercuryctl: the daemon at {path}.admin is of another version\n")
@@ -172,7 +176,7 @@ class StatusesTest(unittest.TestCase):
 
     def test_versions_and_help(self):
         versions = set()
-        for command in ([STACKD], [CTL], [CTL, "status"], [CTL, "doctor"], [SIM], [SIM, "model"], [REPLAY], [PERF], [PERF, "tensors"], [PERF, "stream"], [PERF, "messages"], [PERF, "serve"], [TRACE]):
+        for command in ([STACKD], [CTL], [CTL, "status"], [CTL, "doctor"], [CTL, "ping"], [SIM], [SIM, "model"], [REPLAY], [PERF], [PERF, "tensors"], [PERF, "stream"], [PERF, "messages"], [PERF, "serve"], [TRACE]):
             with self.subTest(command=command):
                 version = self.run_program([*command, "--version"])
                 self.assertEqual((version.returncode, version.stderr), (0, ""))

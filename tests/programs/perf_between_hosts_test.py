@@ -4,9 +4,10 @@ usage: perf_between_hosts_test.py STACKD CTL MERCURY_RUN PERF [unittest argument
 """
 import json
 import os
+import subprocess
 import sys
 
-from two_hosts import PATIENCE_S, ProgramsTest, main, wait_until
+from two_hosts import PATIENCE_S, Built, ProgramsTest, main, wait_until
 
 PERF = os.path.abspath(sys.argv.pop(4))
 PORT = 7480
@@ -89,6 +90,72 @@ class PerfTest(ProgramsTest):
         self.assertEqual(program.wait(PATIENCE_S), 1)
         self.assertIn("not measured: ", self.hosts.words(program)["stderr"])
         self.assertNotIn("Gbit/s", self.hosts.words(program)["stdout"])
+
+
+class PingTest(ProgramsTest):
+    def ping(self, name, host, *options):
+        done = self.hosts.lab[name].popen([Built.ctl, "--socket", f"{self.hosts.path(name)}.sock", "ping", host, *options],
+                                          text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        out, errors = done.communicate(timeout=PATIENCE_S)
+        self.assertEqual(errors, "")
+        return done.returncode, out
+
+    def test_what_the_path_carries(self):
+        status, out = self.ping("a", self.hosts.address("b"), "--count", "3")
+        self.assertEqual(status, 0, out)
+        self.assertIn("\n3 asked, 3 answered, 0 % without an answer\nround trip  ", out)
+        self.assertRegex(out, r"\npath        IP packets up to \d+ bytes \(UDP payload \d+\)\n")
+        status, out = self.ping("b", self.hosts.address("a"), "--json")
+        report = json.loads(out)
+        self.assertEqual((status, report["asked"], report["answered"]), (0, 5, 5))
+        for answer in report["answers"]:
+            self.assertEqual(answer["outcome"], "answered")
+            self.assertGreater(answer["round_trip_ns"], 0)
+        # The interface's MTU is 9000; the engine has found that out by then, or is about to.
+        self.assertTrue(wait_until(lambda: json.loads(self.ping("b", self.hosts.address("a"), "--json", "--count", "1")[1])
+                                   ["answers"][0]["udp_payload"] == 8972))
+
+    def test_which_side_refuses(self):
+        status, out = self.ping("a", "192.0.2.1")  # RFC 5737: of no host
+        self.assertEqual(status, 1)
+        self.assertEqual(out, "192.0.2.1: refused by this host: 192.0.2.1 is in none of the networks (sockets.networks) of this host\n")
+        status, out = self.ping("a", self.hosts.address("a"))
+        self.assertEqual(status, 1)
+        self.assertIn("is this host's: no network lies between", out)
+
+
+class SecretPingTest(PingTest):
+    """Two hosts whose sockets have different secrets."""
+    HOSTS = {"extra": "[sockets]\nprobe = \"5s\"\nsecret = \"one\"\n"}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.hosts.kill_daemon("b")
+        cls.hosts.extra = cls.hosts.extra.replace("one", "another")
+        cls.hosts.start_daemon("b")
+
+    test_what_the_path_carries = None
+
+    def test_which_side_refuses(self):
+        status, out = self.ping("a", self.hosts.address("b"))
+        self.assertEqual(status, 1)
+        address = self.hosts.address("b")
+        self.assertEqual(out, f"{address}: refused by that host: the secret of sockets (sockets.secret) is another here\n")
+
+
+class SilentPingTest(PingTest):
+    HOSTS = {"extra": "[sockets]\nprobe = \"100ms\"\n"}
+    test_what_the_path_carries = test_which_side_refuses = None
+
+    def test_a_host_without_a_daemon_is_silent_and_is_asked_again(self):
+        self.hosts.kill_daemon("b")
+        status, out = self.ping("a", self.hosts.address("b"), "--count", "2")
+        self.assertEqual(status, 1)
+        self.assertRegex(out, r"silent: no answer to a HELLO within 100ms \(sockets.probe of this host\)\n")
+        self.assertIn("\n2 asked, 0 answered, 100 % without an answer\n", out)
+        self.hosts.start_daemon("b")
+        self.assertTrue(wait_until(lambda: self.ping("a", self.hosts.address("b"), "--count", "1")[0] == 0))
 
 
 if __name__ == "__main__":
