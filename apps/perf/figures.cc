@@ -14,8 +14,6 @@
 namespace mercury::perf {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr std::array<std::pair<const char*, uint64_t>, 4> kPercentiles = {
     {{"p50", 500}, {"p90", 900}, {"p99", 990}, {"p99.9", 999}}};
 

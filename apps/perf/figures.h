@@ -14,6 +14,8 @@
 
 namespace mercury::perf {
 
+using Json = nlohmann::ordered_json;  // of reports: figures stay in their order
+
 // One figure of each repeat; empty: nothing was measured.
 struct Repeats {
   std::vector<double> values;
@@ -35,10 +37,9 @@ struct Figures {
 };
 
 // null where there is no figure.
-nlohmann::ordered_json json_of(const Repeats& repeats);
-nlohmann::ordered_json json_of(const LatencyHistogram& latency);
-nlohmann::ordered_json json_of(const CostSample& costs, const Figures& figures,
-                               const CostMeter& meter);
+Json json_of(const Repeats& repeats);
+Json json_of(const LatencyHistogram& latency);
+Json json_of(const CostSample& costs, const Figures& figures, const CostMeter& meter);
 
 // "-" where there is no figure.
 std::string text_of(std::optional<double> figure, int decimals = 2);
@@ -55,7 +56,7 @@ std::string tables_of(const std::vector<Figures>& rows, const TableForm& form,
                       const CostMeter& meter);
 
 // To `path`, or to standard output if that is "-". Error: kSystem.
-Status write_json(const nlohmann::ordered_json& json, const std::string& path);
+Status write_json(const Json& json, const std::string& path);
 // Before a long run rather than after it. An empty path, and "-", are no files.
 Status check_json(const std::string& path);
 

@@ -15,8 +15,6 @@
 namespace mercury::perf {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct FlowRow {
   Figures figures;
   Repeats up, down;  // Gbit/s of streams that were sent to hosts and that came from them
@@ -168,6 +166,7 @@ int run_flow_sweep(const FlowOptions& options, CostMeter& meter) {
   const std::vector<FlowRow> rows = measure_sizes(options, meter);
   if (options.json != "-") {
     std::vector<Figures> figures;
+    figures.reserve(rows.size());
     for (const FlowRow& row : rows) figures.push_back(row.figures);
     const TableForm form{.bus_factor = std::nullopt, .times = options.messages};
     std::string text = flow_heading(options) + tables_of(figures, form, meter);

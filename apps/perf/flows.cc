@@ -17,8 +17,6 @@
 namespace mercury::perf {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::chrono::milliseconds kLook{100};  // between two looks at whether a signal has come
 
 // What all flows of a repeat share.
@@ -66,8 +64,8 @@ class Repeat {
 };
 
 // Of the server; an `error` in it is one.
-Result<Json> receive_answer(int fd) {
-  Result<Json> answer = receive_json(fd);
+Result<nlohmann::json> receive_answer(int fd) {
+  Result<nlohmann::json> answer = receive_json(fd);
   if (!answer) return answer;
   const auto error = answer->find("error");
   if (error == answer->end()) return answer;
@@ -77,7 +75,7 @@ Result<Json> receive_answer(int fd) {
 
 Status ask_for(int fd, const FlowRequest& request) {
   if (Status sent = send_json(fd, json_of(request)); !sent) return sent;
-  const Result<Json> answer = receive_answer(fd);
+  const Result<nlohmann::json> answer = receive_answer(fd);
   return answer ? Status() : Status(answer.error());
 }
 
@@ -90,7 +88,7 @@ Result<BlockCount> carry(int fd, Flow& flow, const Repeat& repeat) {
       return send_blocks(fd, contents, request.compare, go_on);
     case FlowRequest::Kind::kSource: {
       if (Status sent = send_json(fd, {{"go", true}}); !sent) return sent.error();
-      const Result<BlockCount> got = receive_blocks(fd, contents, request.compare);
+      Result<BlockCount> got = receive_blocks(fd, contents, request.compare);
       if (!got) return got;
       flow.end_ns = monotonic_ns();
       if (Status sent = send_json(fd, {{"done", true}}); !sent) return sent.error();
@@ -105,7 +103,7 @@ Result<BlockCount> carry(int fd, Flow& flow, const Repeat& repeat) {
 
 // Whoever sends may see that the connection is lost before he reads why.
 Status finish(int fd, Flow& flow, const Result<BlockCount>& carried) {
-  const Result<Json> report = receive_answer(fd);
+  const Result<nlohmann::json> report = receive_answer(fd);
   if (!carried && carried.error().code == Errc::kPeerLost && !report) return report.error();
   if (!carried) return carried.error();
   if (!report) return report.error();

@@ -23,8 +23,6 @@
 namespace mercury::perf {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr int kAcceptLookMs = 100;  // between two looks at whether a signal has come
 
 Error serve_error(int number, const std::string& what) { return Error::system(number, what); }
@@ -36,13 +34,13 @@ uint64_t thread_cpu_ns() {
 }
 
 Result<BlockCount> source(int fd, const FlowRequest& request, const BlockContents& contents) {
-  const Result<Json> go = receive_json(fd);
+  const Result<nlohmann::json> go = receive_json(fd);
   if (!go) return go.error();
   const uint64_t end_ns = monotonic_ns() + request.time_ns;
-  const auto sent = send_blocks(fd, contents, request.compare,
-                                [end_ns] { return monotonic_ns() < end_ns && !interrupted(); });
+  auto sent = send_blocks(fd, contents, request.compare,
+                          [end_ns] { return monotonic_ns() < end_ns && !interrupted(); });
   if (!sent) return sent;
-  const Result<Json> done = receive_json(fd);
+  const Result<nlohmann::json> done = receive_json(fd);
   if (!done) return done.error();
   return sent;
 }
@@ -63,7 +61,7 @@ Result<BlockCount> serve_flow(int fd, const FlowRequest& request) {
 // What went wrong is the client's to say: it gets the text if it is still there.
 void serve_connection(int fd) {
   limit_silence(fd);
-  const Result<Json> asked = receive_json(fd);
+  const Result<nlohmann::json> asked = receive_json(fd);
   const Result<FlowRequest> request =
       asked ? flow_request(*asked) : Result<FlowRequest>(asked.error());
   if (!request) {

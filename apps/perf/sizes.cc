@@ -12,7 +12,7 @@ constexpr uint64_t kFactor = 4;
 constexpr uint64_t kLargestSize = uint64_t{1} << 40;  // of a tensor; and no factor overflows
 
 Result<uint64_t> parse_size(std::string_view text) {
-  const Result<uint64_t> bytes = parse_bytes(text);
+  Result<uint64_t> bytes = parse_bytes(text);
   if (!bytes || (*bytes > 0 && *bytes <= kLargestSize)) return bytes;
   return Error(Errc::kInvalidArgument,
                "'" + std::string(text) + "' is not a size from 1 byte to 1 TiB");

@@ -16,8 +16,6 @@ namespace {
 
 constexpr size_t kLongestLine = 4096;
 
-using Json = nlohmann::json;
-
 bool is_mercurys(int fd) {
   std::array<char, 16> name{};
   socklen_t length = sizeof name;
@@ -82,13 +80,14 @@ Status receive_all(int fd, std::span<std::byte> data) {
   return {};
 }
 
-Status send_json(int fd, const Json& json) {
-  const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+Status send_json(int fd, const nlohmann::json& json) {
+  const std::string line =
+      json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   return send_all(fd, std::as_bytes(std::span(line)));
 }
 
 // Byte by byte: what follows the line is not for here.
-Result<Json> receive_json(int fd) {
+Result<nlohmann::json> receive_json(int fd) {
   std::string line;
   while (line.size() < kLongestLine) {
     std::byte next{};
@@ -97,7 +96,7 @@ Result<Json> receive_json(int fd) {
       line.push_back(static_cast<char>(next));
       continue;
     }
-    Json json = Json::parse(line, nullptr, false);
+    nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
     if (json.is_object()) return json;
     break;
   }

@@ -15,8 +15,6 @@
 namespace mercury::perf {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 int fail(const std::string& text) {
   std::fprintf(stderr, "mercury-perf: %s\n", text.c_str());
   return 1;
@@ -122,6 +120,7 @@ int work(const TensorOptions& options, const std::vector<Trace>& traces, CostMet
   const double bus_factor = 2.0 * (workers - 1) / workers;
   if (options.json != "-") {
     std::vector<Figures> figures;
+    figures.reserve(rows.size());
     for (const TensorRow& row : rows) figures.push_back(row.figures);
     std::fputs((what_was_run(options, attached.job, engine) + what_is_exchanged(options, rows) +
                 "\n" + tables_of(figures, {.bus_factor = bus_factor}, meter))
