@@ -1,8 +1,10 @@
 #include "apps/perf/flow_options.h"
 
 #include "apps/command_line.h"
+#include "apps/perf/flow_request.h"
 #include "apps/perf/sizes.h"
 #include "apps/perf/times.h"
+#include "transport/base/quantity.h"
 
 namespace mercury::perf {
 namespace {
@@ -85,6 +87,8 @@ CLI::App* add_serve_command(CLI::App& app, ServeOptions& options) {
       "reaches its port may have it send and receive.");
   command->add_option("--bind", options.bind, "an address of this host, instead of all");
   command->add_option("--port", options.port)->check(CLI::Range(1, 65535))->capture_default_str();
+  add_parsed(*command, "--memory", options.memory_bytes, parse_bytes,
+             "for the blocks and messages of all connections [1GiB]");
   return command;
 }
 
@@ -97,6 +101,15 @@ Status check_flows(const FlowOptions& options) {
   }
   const int in_all = options.flows * static_cast<int>(options.hosts.size()) *
                      (options.direction == "both" ? 2 : 1);
+  const uint64_t largest = options.sizes.back();
+  const uint64_t held =
+      held_bytes({options.messages ? FlowRequest::Kind::kEcho : FlowRequest::Kind::kSink, largest,
+                  options.reply_bytes > 0 ? options.reply_bytes : largest, 0, false});
+  if (in_all <= kMostFlows && held * static_cast<uint64_t>(in_all) > kMostHeld) {
+    return Error(Errc::kInvalidArgument, std::to_string(in_all) + " connections of " +
+                                             print_bytes(largest) + " would hold more than " +
+                                             print_bytes(kMostHeld) + " of memory");
+  }
   if (in_all <= kMostFlows) return {};
   return Error(Errc::kInvalidArgument,
                std::to_string(in_all) +

@@ -11,7 +11,8 @@
 
 namespace mercury::perf {
 
-inline constexpr uint64_t kLargestBlock = 64 << 20;  // both ends hold one for each flow
+inline constexpr uint64_t kLargestBlock = 64 << 20;       // both ends hold one for each flow
+inline constexpr uint64_t kMostHeld = uint64_t{1} << 30;  // by all flows of a client
 inline constexpr int kMostFlows = 512;
 
 struct FlowOptions {
@@ -32,6 +33,7 @@ struct FlowOptions {
 struct ServeOptions {
   std::string bind;  // an address; empty: all of this host
   uint16_t port = kDefaultPort;
+  uint64_t memory_bytes = kMostHeld;  // for all connections
 };
 
 // The options must outlive what these return.

@@ -24,6 +24,11 @@ uint64_t number(const nlohmann::json& json, const char* name) {
 
 }  // namespace
 
+uint64_t held_bytes(const FlowRequest& request) {
+  const bool messages = request.kind == FlowRequest::Kind::kEcho;
+  return messages ? 2 * (request.bytes + request.reply_bytes) : request.bytes;
+}
+
 nlohmann::json json_of(const FlowRequest& request) {
   return {{"mercury_perf", kTalkVersion}, {"do", kKinds[static_cast<size_t>(request.kind)]},
           {"bytes", request.bytes},       {"reply_bytes", request.reply_bytes},

@@ -17,6 +17,9 @@ struct FlowRequest {
   bool compare = false;  // what arrives, on either side
 };
 
+// What either end holds for it: contents, and of messages one of each kind beside them.
+uint64_t held_bytes(const FlowRequest& request);
+
 nlohmann::json json_of(const FlowRequest& request);
 // Error: kProtocol, for the client to read.
 Result<FlowRequest> flow_request(const nlohmann::json& json);

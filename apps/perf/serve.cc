@@ -19,6 +19,7 @@
 #include "apps/perf/talk.h"
 #include "apps/replay/clock.h"
 #include "shim/socket/api/mercurystack/socket.h"
+#include "transport/base/quantity.h"
 
 namespace mercury::perf {
 namespace {
@@ -58,14 +59,40 @@ Result<BlockCount> serve_flow(int fd, const FlowRequest& request) {
   return Error(Errc::kProtocol, "no such kind");
 }
 
+// Memory for a connection, as long as this lives.
+class HeldMemory {
+ public:
+  HeldMemory(std::atomic<uint64_t>& held, uint64_t bytes) : held_(held), bytes_(bytes) {
+    held_ += bytes_;
+  }
+  ~HeldMemory() { held_ -= bytes_; }
+  HeldMemory(const HeldMemory&) = delete;
+  HeldMemory& operator=(const HeldMemory&) = delete;
+
+ private:
+  std::atomic<uint64_t>& held_;
+  const uint64_t bytes_;
+};
+
+struct Memory {
+  const uint64_t most;
+  std::atomic<uint64_t> held = 0;
+};
+
 // What went wrong is the client's to say: it gets the text if it is still there.
-void serve_connection(int fd) {
+void serve_connection(int fd, Memory& memory) {
   limit_silence(fd);
   const Result<nlohmann::json> asked = receive_json(fd);
   const Result<FlowRequest> request =
       asked ? flow_request(*asked) : Result<FlowRequest>(asked.error());
   if (!request) {
     (void)send_json(fd, {{"error", request.error().message}});
+    return;
+  }
+  const HeldMemory own(memory.held, held_bytes(*request));
+  if (memory.held > memory.most) {
+    (void)send_json(fd, {{"error", "mercury-perf serve --memory is " + print_bytes(memory.most) +
+                                       ", and all connections would hold more"}});
     return;
   }
   if (!send_json(fd, {{"ok", true}})) return;
@@ -110,6 +137,7 @@ Result<UniqueFd> listen_at(const ServeOptions& options) {
 // Connections under way, each with a thread. Not shared between threads.
 class Served {
  public:
+  explicit Served(uint64_t memory_bytes) : memory_{memory_bytes} {}
   ~Served() {
     for (const auto& one : all_) mercury_shutdown(one->fd.get(), SHUT_RDWR);  // wakes its thread
   }
@@ -122,8 +150,8 @@ class Served {
     }
     One& one = *all_.emplace_back(std::make_unique<One>());
     one.fd = std::move(fd);
-    one.thread = std::jthread([&one] {
-      serve_connection(one.fd.get());
+    one.thread = std::jthread([&one, this] {
+      serve_connection(one.fd.get(), memory_);
       // The client's end says so at once, not when room is made for another.
       mercury_shutdown(one.fd.get(), SHUT_RDWR);
       one.done = true;
@@ -136,6 +164,7 @@ class Served {
     std::atomic<bool> done = false;
     std::jthread thread;
   };
+  Memory memory_;
   std::vector<std::unique_ptr<One>> all_;
 };
 
@@ -150,7 +179,7 @@ int run_serve(const ServeOptions& options) {
   catch_interruptions();
   std::printf("listening at port %u; SIGINT or SIGTERM ends it\n", unsigned{options.port});
   std::fflush(stdout);
-  Served served;
+  Served served(options.memory_bytes);
   while (!interrupted()) {
     pollfd ready{listener->get(), POLLIN, 0};
     if (mercury_poll_fds(&ready, 1, kAcceptLookMs) <= 0) continue;

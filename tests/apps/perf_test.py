@@ -301,6 +301,13 @@ class Flows(PerfCase):
         self.assertIsNone(server.poll())
         self.report("stream")
 
+    def test_a_server_lends_no_more_memory_than_it_has(self):
+        server = self.start("serve", "--bind", self.address, "--port", PORT, "--memory", "1MiB", **self.sockets)
+        server.stdout.readline()
+        _, errors = self.finish(self.measure("stream", "--sizes", "128KiB,2MiB"), status=1)
+        self.assertIn("2MiB: not measured: ", errors)
+        self.assertIn("the server says: mercury-perf serve --memory is 1MiB, and all connections would hold more", errors)
+
     def test_the_kernels_connection_is_not_measured_as_mercurys(self):
         server = self.start("serve", "--bind", self.address, "--port", PORT, MERCURY_PRELOAD_SOCKET="/no/such/socket")
         server.stdout.readline()
@@ -340,6 +347,8 @@ class BadInput(PerfCase):
         self.check(2, "--reply-size", "stream", "a", "--reply-size", "4")
         self.check(2, "1024 connections in all", "stream", "a", "b", "--flows", "512")
         self.check(2, "at most 67108864 bytes", "stream", "a", "--sizes", "1GiB")
+        self.check(2, "17 connections of 64MiB would hold more than 1GiB", "stream", "a", "--sizes", "64MiB", "--flows", "17")
+        self.check(2, "--memory", "serve", "--memory", "much")
         self.check(2, "at most 67108864 bytes", "messages", "a", "--reply-size", "1GiB")
         self.check(2, "'4,8' is not one size", "messages", "a", "--reply-size", "4,8")
         self.check(2, "--port", "serve", "--port", "65536")
