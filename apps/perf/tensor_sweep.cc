@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <functional>
 #include <string>
 
 #include "apps/interruption.h"
@@ -83,8 +82,10 @@ Status TensorSweep::compare_options() {
         options_.check ? 1.0 : 0.0}) {
     all += " " + std::to_string(number);
   }
-  // So small that no sum of them wraps.
-  const auto own = static_cast<int64_t>(std::hash<std::string>{}(all) >> 16);
+  // The same of the same text on every machine (FNV-1a), and so small that no sum of them wraps.
+  uint64_t hash = 14695981039346656037U;
+  for (const char c : all) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  const auto own = static_cast<int64_t>(hash >> 16);
   const Result<int64_t> sum = sum_of_all(own);
   if (!sum) return sum.error();
   if (*sum == own * mercury_job_get_workers(job_)) return {};
