@@ -79,9 +79,14 @@ Status ask_for(int fd, const FlowRequest& request) {
   return answer ? Status() : Status(answer.error());
 }
 
-Result<BlockCount> carry(int fd, Flow& flow, const Repeat& repeat) {
+// What is sent, made before anything is measured.
+struct FlowContents {
+  BlockContents sent, replies;
+};
+
+Result<BlockCount> carry(int fd, Flow& flow, const FlowContents& made, const Repeat& repeat) {
   const FlowRequest& request = flow.request;
-  const BlockContents contents(request.bytes);
+  const BlockContents& contents = made.sent;
   const auto go_on = [&repeat] { return repeat.go_on(); };
   switch (request.kind) {
     case FlowRequest::Kind::kSink:
@@ -95,18 +100,17 @@ Result<BlockCount> carry(int fd, Flow& flow, const Repeat& repeat) {
       return got;
     }
     case FlowRequest::Kind::kEcho:
-      return ask_messages(fd, contents, BlockContents(request.reply_bytes), request.compare,
-                          flow.latency, go_on);
+      return ask_messages(fd, contents, made.replies, request.compare, flow.latency, go_on);
   }
   return Error(Errc::kProtocol, "no such kind");
 }
 
 // Whoever sends may see that the connection is lost before he reads why.
 Status finish(int fd, Flow& flow, const Result<BlockCount>& carried) {
+  if (!carried && carried.error().code != Errc::kPeerLost) return carried.error();
   const Result<nlohmann::json> report = receive_answer(fd);
-  if (!carried && carried.error().code == Errc::kPeerLost && !report) return report.error();
-  if (!carried) return carried.error();
   if (!report) return report.error();
+  if (!carried) return carried.error();
   if (flow.end_ns == 0) flow.end_ns = monotonic_ns();
   flow.count = *carried;
   const auto blocks = report->find("blocks"), cpu = report->find("cpu_ns"),
@@ -164,6 +168,9 @@ Result<FlowsDone> run_flows(const FlowOptions& options, uint64_t bytes, uint64_t
                             bool compare) {
   FlowsDone done;
   done.flows = flows_of(options, bytes, time_ns, compare);
+  const FlowContents contents{
+      BlockContents(bytes),
+      BlockContents(options.messages ? done.flows[0].request.reply_bytes : 0)};
   std::vector<UniqueFd> fds;
   if (Status connected = connect_all(options, done.flows, fds); !connected)
     return connected.error();
@@ -173,9 +180,9 @@ Result<FlowsDone> run_flows(const FlowOptions& options, uint64_t bytes, uint64_t
   Repeat repeat(done.flows.size());
   std::vector<std::jthread> threads;
   for (size_t n = 0; n < fds.size(); ++n) {
-    threads.emplace_back([&flow = done.flows[n], fd = fds[n].get(), &repeat] {
+    threads.emplace_back([&flow = done.flows[n], fd = fds[n].get(), &contents, &repeat] {
       repeat.wait_for_start();
-      flow.failed = finish(fd, flow, carry(fd, flow, repeat));
+      flow.failed = finish(fd, flow, carry(fd, flow, contents, repeat));
       repeat.ended(flow);
     });
   }

@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -46,15 +47,15 @@ Result<BlockCount> source(int fd, const FlowRequest& request, const BlockContent
   return sent;
 }
 
-Result<BlockCount> serve_flow(int fd, const FlowRequest& request) {
-  const BlockContents contents(request.bytes);
+Result<BlockCount> serve_flow(int fd, const FlowRequest& request, const BlockContents& contents,
+                              const BlockContents& replies) {
   switch (request.kind) {
     case FlowRequest::Kind::kSink:
       return receive_blocks(fd, contents, request.compare);
     case FlowRequest::Kind::kSource:
       return source(fd, request, contents);
     case FlowRequest::Kind::kEcho:
-      return answer_messages(fd, contents, BlockContents(request.reply_bytes), request.compare);
+      return answer_messages(fd, contents, replies, request.compare);
   }
   return Error(Errc::kProtocol, "no such kind");
 }
@@ -95,9 +96,12 @@ void serve_connection(int fd, Memory& memory) {
                                        ", and all connections would hold more"}});
     return;
   }
+  // Before the client begins to measure.
+  const bool messages = request->kind == FlowRequest::Kind::kEcho;
+  const BlockContents contents(request->bytes), replies(messages ? request->reply_bytes : 0);
   if (!send_json(fd, {{"ok", true}})) return;
   const uint64_t begin_ns = thread_cpu_ns();
-  const Result<BlockCount> count = serve_flow(fd, *request);
+  const Result<BlockCount> count = serve_flow(fd, *request, contents, replies);
   if (!count) {
     (void)send_json(fd, {{"error", count.error().message}});
     return;
@@ -113,7 +117,10 @@ Result<UniqueFd> listen_at(const ServeOptions& options) {
   hints.ai_flags = AI_PASSIVE | AI_NUMERICHOST;
   addrinfo* found = nullptr;
   const std::string service = std::to_string(options.port);
-  const std::string address = options.bind.empty() ? "::" : options.bind;
+  // Of a host without IPv6, or of one with both.
+  const bool ipv6 = ::access("/proc/net/if_inet6", F_OK) == 0;
+  const std::string all = ipv6 ? "::" : "0.0.0.0";
+  const std::string address = options.bind.empty() ? all : options.bind;
   if (const int error = ::getaddrinfo(address.c_str(), service.c_str(), &hints, &found);
       error != 0) {
     return Error(Errc::kInvalidArgument,
@@ -124,7 +131,7 @@ Result<UniqueFd> listen_at(const ServeOptions& options) {
   if (!fd) return serve_error(errno, "socket");
   const int one = 1, both = 0;
   mercury_setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (options.bind.empty()) {
+  if (options.bind.empty() && ipv6) {
     mercury_setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &both, sizeof both);
   }
   if (mercury_bind(fd.get(), where->ai_addr, where->ai_addrlen) != 0 ||
