@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
   app.name("mercury-perf");
   app.require_subcommand(0, 1);
   TensorOptions tensors;
-  if (mercury::Status taken = mercury::take_launcher(tensors); !taken) return wrong_usage(taken);
+  const mercury::Status launcher = mercury::take_launcher(tensors);  // an option wins
   FlowOptions stream, messages;
   ServeOptions serve;
   const CLI::App* tensors_command = add_tensors_command(app, tensors);
@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
   if (serve_command->parsed()) return run_serve(serve);
   if (tensors_command->parsed()) {
+    if (!launcher) return wrong_usage(launcher);
     const mercury::Status sensible = check_tensors(*tensors_command, tensors);
     return sensible ? run_tensors(tensors, meter) : wrong_usage(sensible);
   }

@@ -341,6 +341,11 @@ class BadInput(PerfCase):
             with self.subTest(options=options):
                 self.check(2, said, *tensors, *options)
 
+    def test_a_malformed_launcher_environment_is_the_tensors_alone(self):
+        malformed = {"MERCURY_ROLE": "worker", "MERCURY_WORKERS": "many", "MERCURY_RANK": "0"}
+        self.check(2, "MERCURY_WORKERS", "tensors", "--rendezvous", "127.0.78.1:1", **malformed)
+        self.check(1, "--bind: 'nowhere' is no address", "serve", "--bind", "nowhere", **malformed)
+
     def test_flows_that_cannot_be_are_refused_with_a_reason(self):
         self.check(2, "HOST", "stream")
         self.check(2, "--direction", "stream", "a", "--direction", "sideways")
