@@ -1,6 +1,5 @@
 // mercuryctl: what a host's mercury-stackd is doing, and what is missing for it to run.
 #include <CLI/CLI.hpp>
-#include <array>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,8 @@
 #include "apps/command_line.h"
 #include "apps/ctl/ask.h"
 #include "apps/ctl/doctor.h"
+#include "apps/ctl/ping.h"
+#include "apps/ctl/rate.h"
 #include "shim/channel/attach.h"
 
 namespace {
@@ -46,15 +47,6 @@ json ask(const std::string& socket, const std::string& question, unsigned timeou
   return parsed;
 }
 
-// As NICs' rates are named: "1 Gbit/s", "400 Mbit/s".
-std::string rate_text(uint64_t bytes_per_second) {
-  const double mbit = static_cast<double>(bytes_per_second) * 8e-6;
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), mbit < 1000 ? "%.4g Mbit/s" : "%.4g Gbit/s",
-                mbit < 1000 ? mbit : mbit / 1000);
-  return text.data();
-}
-
 void print_status(const json& status) {
   std::printf("mercury-stackd %s, pid %ld, up %.0f s, %s; %ld programs, %ld jobs\n",
               status.value("version", "?").c_str(), status.value("pid", 0L),
@@ -75,7 +67,7 @@ void print_status(const json& status) {
                 port.value("port", "?").c_str(), port.value("address", "?").c_str(),
                 port.value("max_udp_payload", 0L));
     const auto rate = port.value("link_bytes_per_second", uint64_t{0});
-    if (rate > 0) std::printf(", paced at %s", rate_text(rate).c_str());
+    if (rate > 0) std::printf(", paced at %s", mercury::rate_text(rate).c_str());
     std::printf(", %ld sessions, %ld jobs\n", port.value("sessions", 0L), port.value("jobs", 0L));
   }
 }
@@ -157,13 +149,20 @@ int main(int argc, char** argv) {
       add("doctor", "what the configuration needs and this machine lacks, with the fix");
   std::string config;
   doctor->add_option("--config", config, "the daemon's configuration file");
+  CLI::App* ping =
+      add("ping",
+          "whether another host speaks Mercury, by which side not, and what the way to it is like");
+  mercury::PingOptions pinged;
+  mercury::describe_ping(*ping, pinged);
   if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
 
   if (app.get_subcommands().empty()) {
-    std::cerr << "mercuryctl: which command: status, jobs, stats or doctor? --help says more\n";
+    std::cerr
+        << "mercuryctl: which command: status, jobs, stats, ping or doctor? --help says more\n";
     return mercury::kWrongUsage;
   }
   if (doctor->parsed()) return mercury::run_doctor(config, as_json);
+  if (ping->parsed()) return mercury::run_ping(socket, pinged, timeout_s, as_json);
   const char* question = status->parsed() ? "status" : jobs->parsed() ? "jobs" : "stats";
   const json answer = ask(socket, question, timeout_s);
   try {

@@ -152,6 +152,10 @@ void SocketManager::ask(SocketProgram program, const Request& request, uint64_t 
 
 void SocketManager::program_gone(SocketProgram program) { state_->program_gone(program); }
 
+void SocketManager::ping(const IpAddress& host, uint64_t now_ns, PingAnswer answer) {
+  state_->ping(host, now_ns, std::move(answer));
+}
+
 void SocketManager::knock_gone(KnockId id) { state_->knock_gone(id); }
 
 namespace {
@@ -173,7 +177,7 @@ void SocketManager::on_event(LaneId lane, SocketEvent event, uint64_t now_ns) {
                    state.settle(state.peers.on_opened(e, now_ns), now_ns);
                  },
                  [&](const event::SessionClosed& e) { state.on_session_closed(e, now_ns); },
-                 [&](const event::ConnectionAnswered& e) { state.on_answered(e); },
+                 [&](const event::ConnectionAnswered& e) { state.on_answered(e, now_ns); },
                  [&](const event::ConnectionAsked& e) { state.on_asked(lane, e); },
                  [&](const event::ConnectionEnded& e) { state.on_ended(lane, e); },
                  [&](const event::ConnectionDescribed& e) { state.on_described(e); },
@@ -185,7 +189,7 @@ void SocketManager::on_event(LaneId lane, SocketEvent event, uint64_t now_ns) {
 
 uint64_t SocketManager::next_deadline_ns() const {
   return std::min({state_->peers.next_deadline_ns(), state_->answers.next_ns(),
-                   state_->info_deadlines.next_ns()});
+                   state_->info_deadlines.next_ns(), state_->pings.deadlines.next_ns()});
 }
 
 void SocketManager::on_timer(uint64_t now_ns) { state_->on_timer(now_ns); }
@@ -202,7 +206,7 @@ SocketManager::Snapshot SocketManager::snapshot() const {
 
 bool SocketManager::idle() const {
   return state_->listeners.size() == 0 && state_->connections.size() == 0 &&
-         state_->infos.empty() && !state_->peers.has_waiting();
+         state_->infos.empty() && state_->pings.all.empty() && !state_->peers.has_waiting();
 }
 
 }  // namespace mercury
