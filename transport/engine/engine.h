@@ -173,6 +173,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   }
   void receive_datagram(SessionSlot slot, SessionEntry& entry, wire::Header& header,
                         std::span<const std::byte> payload, bool marked) noexcept;
+  [[gnu::cold]] void refuse_datagram(SessionSlot slot, SessionEntry& entry,
+                                     const wire::Header& header, bool marked) noexcept;
   void divide_credit() noexcept;
   uint32_t send_session_frames();
   uint32_t send_datagrams() noexcept;
@@ -232,6 +234,9 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   }
   void on_lost(SessionSlot slot, const SentTag& tag) noexcept override {
     counters_.add(Counter::kRetransmits);
+    service_.on_lost(slot, tag);
+  }
+  void on_refused(SessionSlot slot, const SentTag& tag) noexcept override {
     service_.on_lost(slot, tag);
   }
   void on_window_open(SessionSlot slot) noexcept override {

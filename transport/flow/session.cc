@@ -239,6 +239,11 @@ void Session::received(uint64_t packet_number, bool ack_now, uint64_t now_ns,
   impl_->acks_out.on_received(packet_number, ack_now, now_ns, marked);
   impl_->liveness.on_heard(now_ns);
 }
+bool Session::refused(uint64_t packet_number, uint64_t now_ns, bool marked) noexcept {
+  if ((impl_->opening.features() & wire::kFeatureRefusals) == 0) return false;
+  impl_->liveness.on_heard(now_ns);
+  return impl_->acks_out.on_refused(packet_number, now_ns, marked);
+}
 void Session::set_grant(uint16_t now_units, uint16_t idle_units) noexcept {
   impl_->acks_out.set_grant(now_units, idle_units);
 }
