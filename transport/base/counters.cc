@@ -61,6 +61,7 @@ constexpr CounterInfo kCounterInfo[] = {
     {"sessions_refused", "handshakes refused"},
     {"refusals_unsaid", "refusals beyond those that are sent in a second"},
     {"tokens_asked", "HELLOs that were to be said again with a token, as many waited"},
+    {"closes_repeated", "CLOSE said again to a peer that went on sending after the session's end"},
     {"peers_lost", "sessions closed because nothing was heard for peer_timeout"},
     {"probe_timeouts", "tail probes sent"},
     {"spurious_losses", "packets declared lost that had arrived: the path reorders or delays"},

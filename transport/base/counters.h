@@ -73,6 +73,7 @@ enum class Counter : uint16_t {
   kSessionsRefused,
   kRefusalsUnsaid,
   kTokensAsked,
+  kClosesRepeated,
   kPeersLost,
   kProbeTimeouts,
   kSpuriousLosses,

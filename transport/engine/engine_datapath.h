@@ -64,6 +64,7 @@ void Engine<P, S>::receive_frame(const RxFrame& frame, wire::Header& header) noe
   SessionEntry* entry = sessions_.find(header.session);
   if (entry == nullptr || entry->closed) [[unlikely]] {
     counters_.add(Counter::kDropNoSession);
+    answer_absent(frame, header);
     return;
   }
   if (entry->remote != frame.source) [[unlikely]] {
@@ -176,9 +177,7 @@ uint32_t Engine<P, S>::send_session_frames() {
                              std::min(entry.session->next_deadline_ns(),
                                       entry.session->has_pending(now_ns_) ? now_ns_ : kNever));
     } else {
-      if (entry.has_path) port_.close_path(entry.path);
-      if (carries_streams(entry)) leave_line(slot, entry);
-      sessions_.release(slot);
+      free_session(slot, entry);
     }
   }
   sessions_.clear_touched();

@@ -160,8 +160,10 @@ void Session::Impl::on_open_timer(uint64_t now_ns, uint64_t unattended_ns) {
   }
   if (liveness.lost(now_ns)) {
     count(Counter::kPeersLost);
-    finish(Error(Errc::kPeerLost, "nothing heard from " + remote.to_string() + " for " +
-                                      seconds(config.peer_timeout_ns)));
+    const Error error(Errc::kPeerLost, "nothing heard from " + remote.to_string() + " for " +
+                                           seconds(config.peer_timeout_ns));
+    ending.begin(wire::FrameType::kClose, error, kFarewellCopies);  // if it is heard again
+    finish(error);
     return;
   }
   const uint64_t timeouts = loss.probe_timeouts();
@@ -264,6 +266,7 @@ bool Session::has_pending(uint64_t now_ns) const noexcept { return impl_->has_pe
 uint32_t Session::build(std::span<std::byte> out, uint64_t now_ns) noexcept {
   return impl_->build(out, now_ns);
 }
+uint32_t Session::repeat_close(std::span<std::byte> out) { return impl_->repeat_close(out); }
 Streams* Session::streams() noexcept {
   return impl_->state == State::kOpen ? impl_->streams.get() : nullptr;
 }

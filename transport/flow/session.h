@@ -155,6 +155,9 @@ class Session {
   // Writes the session's next own frame into `out` (at least 1232 bytes; what the port carries, or
   // MTU probes end there); returns its bytes, 0 when nothing is pending.
   uint32_t build(std::span<std::byte> out, uint64_t now_ns) noexcept;
+  // After on_closed: CLOSE once more, for whoever goes on sending, if this side ended the session
+  // or gave it up, and the peer knows its tag. 0: nobody waits for it. `out` as build's.
+  uint32_t repeat_close(std::span<std::byte> out);
   // Queues one control message (at most kMaxControlMessage bytes) on the ordered control stream;
   // while connecting it waits for the session to open. Errors: kInvalidArgument (too long), kLimit
   // (more than 1 MiB unacknowledged), kClosed.

@@ -97,6 +97,8 @@ struct Session::Impl {
   uint32_t build_ping(std::span<std::byte> out, uint16_t probed_bytes, uint64_t now_ns);
   uint32_t build_control(std::span<std::byte> out, uint64_t now_ns);
   uint32_t build_farewell(std::span<std::byte> out);
+  uint32_t write_close(std::span<std::byte> out);
+  uint32_t repeat_close(std::span<std::byte> out);
   uint32_t finish_tagged(std::span<std::byte> out, wire::Header header, size_t body_bytes) noexcept;
   // The same with the next packet number, of a frame whose `tag` is to come back.
   uint32_t finish_tracked(std::span<std::byte> out, wire::Header header, size_t body_bytes,
