@@ -38,8 +38,8 @@ Taken GradientExchange::on_datagram(SessionSlot session, const wire::Header& hea
   }
   // The control plane has not bound the session yet, or the job is gone: the sender tries again
   // until its session is closed.
-  counters_.add(Counter::kDropNotOpen);
-  return Taken::kNo;
+  return drop_unread(counters_, Counter::kDropNotOpen, header, payload) ? Taken::kLater
+                                                                        : Taken::kNo;
 }
 
 bool GradientExchange::next(OutgoingDatagram& out) noexcept {

@@ -26,6 +26,7 @@ void Links::forget(LinkId id) {
 LinkId Links::connect(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job,
                       const Endpoint& remote, wire::Hello hello, const JobKey& key, bool open_job) {
   hello.nonce = draw_nonce(host_.random);
+  hello.features |= wire::kFeatureRefusals;
   hello.proof = prove(key, hello);
   const LinkId id = add({owner, owner_id, lane, 0, true, key, hello.nonce, open_job});
   host_.send(lane, command::Connect{id, job, remote, std::move(hello), key});
@@ -36,6 +37,7 @@ LinkId Links::accept(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot 
                      const wire::Nonce& nonce, uint32_t incarnation, const JobKey& key,
                      bool open_job) {
   wire::HelloAck answer;
+  answer.features = wire::kFeatureRefusals;
   answer.incarnation = incarnation;
   answer.nonce = draw_nonce(host_.random);
   answer.proof = prove(key, nonce, answer);

@@ -25,6 +25,7 @@ enum Feature : uint32_t {
   kFeatureNone = 0,
   kFeatureStreams =
       1,  // byte streams beside the control stream: frames of type 10 to 12 (stream.h)
+  kFeatureRefusals = 4,  // ACKs that say which datagrams were refused for now (ack.h)
 };
 
 inline constexpr size_t kMaxReason = 255;

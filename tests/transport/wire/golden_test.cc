@@ -59,7 +59,7 @@ Ack golden_ack() {
 
 template <class Body>
 Bytes encoded(const Body& body) {
-  Bytes bytes(kMaxHandshakeBytes + ack_bytes(kMaxAckRanges));
+  Bytes bytes(kMaxHandshakeBytes + ack_bytes(kMaxAckRanges, kMaxRefusedRanges));
   bytes.resize(encode(body, bytes));
   return bytes;
 }
@@ -93,6 +93,20 @@ Header chunk(FrameType type, uint16_t flags, uint64_t number, uint32_t index) {
   header.priority = 42;
   header.last_word = push ? 0x5eed0001U : 0x5eed0002U;
   return header;
+}
+
+Header ack_of_refused_header() {
+  Header header = ack_header();
+  header.packet_number = 17;
+  return header;
+}
+
+Ack golden_ack_of_refused() {
+  Ack ack = golden_ack();
+  ack.refused = 2;
+  ack.refused_ranges[0] = {998, 999};
+  ack.refused_ranges[1] = {500, 500};
+  return ack;
 }
 
 Bytes stream_body(bool end) {
@@ -156,7 +170,8 @@ std::vector<Row> rows() {
       {"refuse_with_token", plain(FrameType::kRefuse, 0, 0x00c0ffee, echo_of(golden_hello().nonce)),
        encoded(Reason{0x00c0ffee, Errc::kRetry, token_text(0x0123456789abcdef)})},
       {"hello_with_token", plain(FrameType::kHello, 0, 0, 0x0123456789abcdef),
-       encoded(golden_hello())}};
+       encoded(golden_hello())},
+      {"ack_of_refused", ack_of_refused_header(), encoded(golden_ack_of_refused())}};
   all[8].header.half_word = 2;   // rank
   all[9].header.half_word = 4;   // contributors
   all[10].header.half_word = 3;  // contributors
@@ -239,6 +254,8 @@ TEST(Golden, BodiesDecodeToTheseValues) {
   Ack ack;
   ASSERT_TRUE(decode(payload_of("ack"), ack));
   EXPECT_EQ(encoded(ack), encoded(golden_ack()));
+  ASSERT_TRUE(decode(payload_of("ack_of_refused"), ack));
+  EXPECT_EQ(encoded(ack), encoded(golden_ack_of_refused()));
 
   const Bytes stream = payload_of("control");
   const auto piece = decode_control(stream);
