@@ -4,7 +4,10 @@
 // through here.
 #include <poll.h>
 
+#include <algorithm>
+
 #include "shim/socket/api/errno_kept.h"
+#include "shim/socket/api/held_signals.h"
 #include "shim/socket/api/libc.h"
 #include "shim/socket/api/mercurystack/socket.h"
 #include "shim/socket/api/patience.h"
@@ -51,7 +54,7 @@ struct Waited {
 };
 
 // All that poll() said of has nothing to tell.
-[[gnu::cold]] int wait_on(const Waited& asked) {
+int wait_on(const Waited& asked, const HeldSignals& held) {
   QuietEnds quiet;
   if (!quiet.open(asked.fds, asked.count)) return libc().poll(asked.fds, asked.count, 0);
   const auto look = [&] {
@@ -63,8 +66,8 @@ struct Waited {
   int told = look();
   while (told == 0) {
     timespec left;
-    const int got =
-        libc().ppoll(quiet.asked(), quiet.count(), asked.patience.left(left), asked.mask);
+    const int got = libc().ppoll(quiet.asked(), quiet.count(), asked.patience.left(left),
+                                 held.while_waiting(asked.mask));
     told = got > 0 ? look() : got;
     if (got <= 0 || asked.patience.is_spent()) break;
   }
@@ -73,11 +76,22 @@ struct Waited {
   return told;
 }
 
+[[gnu::cold]] int after_hang_up(int got, const Waited& asked) {
+  HeldSignals held;
+  held.hold();
+  int told = translate(asked.fds, asked.count, got, [](nfds_t) { return true; });
+  if (told == 0) told = wait_on(asked, held);
+  held.release();
+  return told;
+}
+
 int after(int got, const Waited& asked) {
   if (got <= 0 || !process().connections.any_on_host()) [[likely]]
     return got;
-  const int told = translate(asked.fds, asked.count, got, [](nfds_t) { return true; });
-  return told != 0 ? told : wait_on(asked);
+  const bool hung_up = std::any_of(asked.fds, asked.fds + asked.count, [](const pollfd& entry) {
+    return (entry.revents & POLLHUP) != 0;
+  });
+  return hung_up ? after_hang_up(got, asked) : got;
 }
 
 }  // namespace

@@ -13,4 +13,7 @@ uint64_t kernel_waits();
 // library hears of it.
 void when_an_error_is_taken(std::function<void()> then);
 
+// Once: called on the thread that registers something in an epoll next, once the kernel has it.
+void when_registered(std::function<void()> then);
+
 }  // namespace mercury
