@@ -53,23 +53,34 @@ struct Waited {
   const sigset_t* mask;
 };
 
+// What there is to tell now of what poll() was asked.
+int look(const Waited& asked, QuietEnds& quiet) {
+  const int got = libc().poll(asked.fds, asked.count, 0);
+  if (got <= 0) return got;
+  return translate(asked.fds, asked.count, got, [&](nfds_t i) { return quiet.leave_out(i); });
+}
+
+// Nothing can be kept from the program, for want of a descriptor or of memory.
+int as_the_kernel(const Waited& asked, const HeldSignals& held) {
+  timespec left;
+  return libc().ppoll(asked.fds, asked.count, asked.patience.left(left),
+                      held.while_waiting(asked.mask));
+}
+
 // All that poll() said of has nothing to tell.
 int wait_on(const Waited& asked, const HeldSignals& held) {
   QuietEnds quiet;
-  if (!quiet.open(asked.fds, asked.count)) return libc().poll(asked.fds, asked.count, 0);
-  const auto look = [&] {
-    const bool quietens = quiet.drain();
-    const int got = libc().poll(asked.fds, asked.count, 0);
-    if (got <= 0 || !quietens) return got;
-    return translate(asked.fds, asked.count, got, [&](nfds_t i) { return quiet.leave_out(i); });
-  };
-  int told = look();
-  while (told == 0) {
+  if (!quiet.open(asked.fds, asked.count)) return as_the_kernel(asked, held);
+  int told = 0;
+  while (true) {
+    told = quiet.drain() ? look(asked, quiet) : as_the_kernel(asked, held);
+    if (told != 0 || asked.patience.is_spent()) break;
     timespec left;
     const int got = libc().ppoll(quiet.asked(), quiet.count(), asked.patience.left(left),
                                  held.while_waiting(asked.mask));
-    told = got > 0 ? look() : got;
-    if (got <= 0 || asked.patience.is_spent()) break;
+    if (got > 0) continue;
+    told = got;
+    break;
   }
   const ErrnoKept kept;
   quiet.close();
