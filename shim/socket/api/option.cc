@@ -42,10 +42,10 @@ int give_int(int level, int value, void* out, socklen_t* length) {
 }
 
 // A pending error of the pair's first: of a peer that closed before it had read everything.
-int pending_error(int fd, const OwnConnection& connection) {
+int pending_error(int fd) {
   const int pairs = option_of(fd, SOL_SOCKET, SO_ERROR).value_or(0);
   if (pairs != 0) {
-    took_reset(fd, connection);
+    both_ended(fd);
     return pairs;
   }
   pollfd asked{fd, 0, 0};
@@ -63,7 +63,7 @@ int get_computed(int fd, const OwnConnection& connection, size_t row, void* out,
     }
     const int value = option.name == SO_DOMAIN     ? connection.family
                       : option.name == SO_PROTOCOL ? int{IPPROTO_TCP}
-                                                   : pending_error(fd, connection);
+                                                   : pending_error(fd);
     return give_int(option.level, value, out, length);
   }
   if (option.level == IPPROTO_TCP) {

@@ -23,7 +23,7 @@ void error_taken() { once(when_taken); }
 
 ssize_t recv_of_tests(int fd, void* data, size_t bytes, int flags) {
   const ssize_t got = ::recv(fd, data, bytes, flags);
-  if (got >= 0) return got;
+  if (got > 0) return got;
   const int error = errno;
   error_taken();
   errno = error;

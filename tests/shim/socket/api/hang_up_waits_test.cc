@@ -172,6 +172,31 @@ TEST_F(HangUp, IsToldWhereAnotherThreadTakesTheError) {
   }
 }
 
+// Another thread closes what this one reads, and opens a connection that gets its number.
+TEST_F(HangUp, AnotherConnectionOfTheSameNumberIsLeftAlone) {
+  for (const bool in_order : {true, false}) {
+    over_mercury([in_order](BothEnds& ends) {
+      const int fd = ends.server.get();
+      BothEnds others = both_ends(AF_INET);
+      if (!in_order) {
+        EXPECT_EQ(mercury_send(fd, "unread", 6, 0), 6);
+        wait_for(ends.client.get(), POLLIN);
+      }
+      ends.client.reset();
+      wait_for(fd, in_order ? POLLRDHUP : POLLERR);
+      when_an_error_is_taken([&] { EXPECT_EQ(::dup2(others.server.get(), fd), fd); });
+      std::array<char, 4> got{};
+      EXPECT_EQ(mercury_recv(fd, got.data(), got.size(), 0), in_order ? 0 : -1);
+      const auto other = sockets::process().find(fd);
+      ASSERT_TRUE(other);
+      EXPECT_FALSE(other->ended);
+      EXPECT_FALSE(other->finished);
+      EXPECT_EQ(mercury_send(fd, "on", 2, MSG_NOSIGNAL), 2);
+      EXPECT_EQ(mercury_recv(others.client.get(), got.data(), got.size(), 0), 2);
+    });
+  }
+}
+
 // As many as were woken before it was quiet, and each is as by TCP.
 TEST_F(HangUp, ManyThreadsThatWaitForTheSame) {
   over_mercury([](BothEnds& ends) {
