@@ -6,6 +6,7 @@
 #include "shim/socket/api/epoll.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "shim/socket/api/descriptors.h"
 #include "shim/socket/api/errno_kept.h"
@@ -23,9 +24,9 @@ bool says_hang_up(const epoll_event* events, int count) {
                      [](const epoll_event& event) { return (event.events & EPOLLHUP) != 0; });
 }
 
-[[gnu::cold]] int translate(int epoll, epoll_event* events, int count) {
+int translate(int epoll, epoll_event* events, int count, bool again) {
   const ErrnoKept kept;
-  return process().registrations.translate(epoll, events, count);
+  return process().registrations.translate(epoll, events, count, again);
 }
 
 // Made quiet, a registration is said once more; then the epoll has nothing, as one that it waits in
@@ -39,8 +40,9 @@ template <class Wait>
                           const Patience& patience, Wait wait) {
   HeldSignals held;
   held.hold();
+  bool again = false;
   for (int late = 0; got > 0 && says_hang_up(events, got); got = wait(held)) {
-    const int told = translate(epoll, events, got);
+    const int told = translate(epoll, events, got, std::exchange(again, true));
     if (told > 0) {
       got = told;
       break;

@@ -133,6 +133,24 @@ TEST_F(HangUp, EndsWhereAnotherAsksAgain) {
   }
 }
 
+// As long as one wait does not hear of it again and again, nobody has changed what was made quiet.
+TEST_F(HangUp, IsNotToldHoweverOftenItIsNew) {
+  for (const uint32_t how : {0U, uint32_t{EPOLLET}}) {
+    over_mercury([how](BothEnds& ends) {
+      const int fd = ends.server.get();
+      const UniqueFd epoll = epoll_with(fd, how);
+      ends.client.reset();
+      wait_for(fd, POLLRDHUP);
+      EXPECT_EQ(said_thrice(epoll.get()), "[] [] [] ");
+      for (int i = 0; i < 3000; ++i) {
+        epoll_event anew{.events = EPOLLET, .data = {.u64 = 7}};
+        ASSERT_EQ(::epoll_ctl(epoll.get(), EPOLL_CTL_MOD, fd, &anew), 0);
+        ASSERT_EQ(said(epoll.get()), "[] ") << "time " << i;
+      }
+    });
+  }
+}
+
 // Another thread takes the error, and before the library knows of it a wait sees only the end.
 TEST_F(HangUp, IsToldWhereAnotherThreadTakesTheError) {
   for (const bool by_poll : {false, true}) {
