@@ -11,7 +11,6 @@
 #include "shim/socket/api/process.h"
 
 namespace mercury::sockets {
-
 namespace {
 
 // What the call was about says this of itself still. Another thread may have closed it meanwhile,
@@ -26,17 +25,23 @@ bool says(int fd, short event) {
 int ended_why(int fd) {
   OwnProcess& own = process();
   const auto connection = own.find(fd);
-  if (!connection || connection->ended || !says(fd, POLLRDHUP)) return 0;
-  Request request;
-  request.kind = RequestKind::kEnded;
-  request.id = connection->id;
-  const Asked asked = own.daemon.ask(own.settings.path.data(), request);
+  if (!connection || connection->ended) return 0;
+  if (!says(fd, POLLRDHUP)) return 0;
+  if (connection->on_host && !says(fd, POLLHUP)) {  // in order, whatever its close() does then
+    own.connections.set_ended(connection->cookie);
+    return 0;
+  }
+  const Asked asked =
+      own.daemon.ask(own.settings.path.data(), request_about(RequestKind::kEnded, *connection));
   own.connections.set_ended(connection->cookie);
   // Whose bytes passed through a daemon that is gone may have lost some.
   if (asked.error != 0) return connection->on_host ? 0 : ECONNRESET;
   if (asked.reply.kind == ReplyKind::kFailed) return errno_in(asked.reply);
   constexpr uint32_t kMostErrno = 4095;
-  return asked.reply.value > kMostErrno ? ECONNRESET : static_cast<int>(asked.reply.value);
+  const int error =
+      asked.reply.value > kMostErrno ? ECONNRESET : static_cast<int>(asked.reply.value);
+  if (error != 0) both_ended(fd);
+  return error;
 }
 
 // One that waits may have been made quiet between the kernel's letting go of the error and this:

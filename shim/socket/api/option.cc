@@ -106,10 +106,8 @@ int get_option(int fd, const OwnConnection& connection, int level, int name, voi
 }
 
 void tell_daemon(const OwnConnection& connection, Option option, uint32_t value) {
-  Request request;
-  request.kind = RequestKind::kSet;
+  Request request = request_about(RequestKind::kSet, connection);
   request.option = option;
-  request.id = connection.id;
   request.value = value;
   process().ask(request);
 }
@@ -133,7 +131,9 @@ int set_pair(int fd, const OwnConnection& connection, int name, const void* valu
   if (name == SO_LINGER && length >= sizeof(linger)) {
     linger asked;
     std::memcpy(&asked, value, sizeof asked);
-    tell_daemon(connection, Option::kAbort, asked.l_onoff != 0 && asked.l_linger == 0 ? 1 : 0);
+    const bool has_ended = connection.on_host && connection.finished;
+    const bool resets = asked.l_onoff != 0 && asked.l_linger == 0 && !has_ended;
+    tell_daemon(connection, Option::kAbort, resets ? 1 : 0);
   }
   return 0;
 }
