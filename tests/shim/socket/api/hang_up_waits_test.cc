@@ -190,6 +190,25 @@ TEST_F(HangUp, IsToldWhereAnotherThreadTakesTheError) {
   }
 }
 
+// A write after the peer's end fails, by TCP only the second.
+TEST_F(HangUp, IsToldAfterAWriteThatFails) {
+  expect_as_kernel([](BothEnds& ends) {
+    const int fd = ends.server.get();
+    const UniqueFd epoll = epoll_with(fd, 0);
+    ends.client.reset();
+    wait_for(fd, POLLRDHUP);
+    std::string seen = said(epoll.get());
+    while (mercury_send(fd, "on", 2, MSG_NOSIGNAL) == 2) {
+    }
+    EXPECT_EQ(errno, EPIPE);
+    wait_for(fd, POLLHUP);
+    seen += said(epoll.get());
+    pollfd asked{fd, 0, 0};
+    EXPECT_EQ(mercury_poll_fds(&asked, 1, 0), 1);
+    return seen + named(static_cast<uint32_t>(asked.revents));
+  });
+}
+
 // Another thread closes what this one reads, and opens a connection that gets its number.
 TEST_F(HangUp, AnotherConnectionOfTheSameNumberIsLeftAlone) {
   for (const bool in_order : {true, false}) {
