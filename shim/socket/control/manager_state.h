@@ -78,6 +78,7 @@ struct SocketManager::State {
   sockets::Listeners listeners;
   sockets::Connections connections;
   sockets::Ends ends;
+  sockets::Resets resets;
   sockets::Peers peers;
   sockets::Deadlines<sockets::ConnectionId> answers;
   // Requests for what an engine knows, by the number that it gives back.

@@ -25,6 +25,7 @@ SocketManager::State::State(Host h, SocketPolicy p)
       listeners(policy.max_listeners),
       connections(policy.max_connections, policy.max_descriptors, host.random()),
       ends(policy.kept_ends),
+      resets(policy.kept_ends),
       peers(host, policy, connections, [this](const std::string& line) {
         if (local.notice) local.notice(line);
       }) {}
@@ -74,6 +75,9 @@ void SocketManager::State::listen(SocketProgram program, const Request& request,
 
 void SocketManager::State::ended(const Request& request, const Answer& answer) const {
   if (const int error = ends.of(request.id)) return done(answer, static_cast<uint32_t>(error));
+  if (const int error = resets.by_peer_of(request.id, request.local, request.remote)) {
+    return done(answer, static_cast<uint32_t>(error));
+  }
   // What is within this host has outlived the daemon that made it; what is not has ended with it.
   const bool lost =
       !connections.ids().is_of_this_life(request.id) && !ConnectionIds::is_within(request.id);
@@ -85,6 +89,10 @@ void SocketManager::State::set(const Request& request, const Answer& answer) {
                      : request.option == Option::kAbort  ? request.value <= 1
                                                          : false;
   if (!valid) return failed(answer, EINVAL);
+  if (ConnectionIds::is_within(request.id) && request.option == Option::kAbort) {
+    resets.set(request.id, request.local, request.remote, request.value == 1);
+    return done(answer);
+  }
   Connection* connection = connections.find(request.id);
   if (connection != nullptr && connection->state == Connection::State::kOpen) {
     if (request.option == Option::kPriority) {
