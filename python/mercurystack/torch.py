@@ -33,6 +33,8 @@ from mercurystack._state import State
 from mercurystack._timeline import Summary, Timeline
 from mercurystack._watching import Place, Watch
 
+__all__ = ["Elastic", "ScheduledOptimizer", "Step", "Summary"]
+
 _LEAST_URGENT = 65535
 _MOST_NUMBERS = 1 << 28  # first_number is below
 

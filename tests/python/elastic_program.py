@@ -1,6 +1,7 @@
 """One worker of elastic_test.py: trains, may kill itself on the way, and prints what the weights became.
 
 usage: elastic_program.py PACKAGE_FOLDER RANK WORKERS RENDEZVOUS ITERATIONS [KILL...]
+MERCURY_TEST_PACE_S: how long an iteration takes at least (default 0): as if a processor of its own computed
 KILL: [later-]gradient|votes|state:N:before|behind, at the N-th push of that kind; later-: since training began
 """
 import functools
@@ -8,10 +9,12 @@ import hashlib
 import os
 import signal
 import sys
+import time
 import warnings
 
 PACKAGE, RANK, WORKERS, RENDEZVOUS, ITERATIONS, *KILLS = sys.argv[1:]
 RANK, WORKERS, ITERATIONS = int(RANK), int(WORKERS), int(ITERATIONS)
+PACE_S = float(os.environ.pop("MERCURY_TEST_PACE_S", "0"))
 sys.path.insert(0, PACKAGE)
 warnings.filterwarnings("ignore")
 
@@ -47,6 +50,7 @@ def train(model, optimizer, rates):
             pushes[name] = 0
     attempts = 0
     for iteration in optimizer.iterations(ITERATIONS):
+        time.sleep(PACE_S)
         torch.manual_seed(1000 * iteration + RANK)  # of the batch, and of what is dropped
         optimizer.zero_grad()
         if iteration % 3 == 1:

@@ -2,6 +2,8 @@
 
 usage: elastic_test.py PACKAGE_FOLDER LIBRARY STACKD
 MERCURY_SEEDS: how many runs with kills drawn by seed (default 1)
+MERCURY_ELASTIC_SOAK_SECONDS: how long workers are killed one after the other (class Soak; default: not at all)
+MERCURY_ELASTIC_KILL_EVERY: seconds (default 30)
 """
 import os
 import random
@@ -14,6 +16,8 @@ import unittest
 PACKAGE, LIBRARY, STACKD = sys.argv[1:4]
 del sys.argv[1:4]
 SEEDS = int(os.environ.pop("MERCURY_SEEDS", "1"))
+SOAK_S = int(os.environ.pop("MERCURY_ELASTIC_SOAK_SECONDS", "0"))
+KILL_EVERY_S = int(os.environ.pop("MERCURY_ELASTIC_KILL_EVERY", "30"))
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "apps")]
 
@@ -24,7 +28,7 @@ PROGRAM = os.path.join(HERE, "elastic_program.py")
 WORKERS, ITERATIONS, PATIENCE_S = 3, 8, 300
 
 
-class Elastic(unittest.TestCase):
+class OverADaemon(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.directory = tempfile.TemporaryDirectory()
@@ -32,11 +36,17 @@ class Elastic(unittest.TestCase):
         cls.address = daemons.some_address()
         cls.daemon = daemons.Daemon(STACKD, None, cls.directory.name, daemons.config(cls.directory.name, cls.address))
         cls.addClassCleanup(cls.daemon.stop)
-        cls.undisturbed = cls("run_all").run_all({})
 
-    def start(self, rank, workers, *kills):
+    def start(self, rank, *kills, workers=WORKERS, iterations=ITERATIONS, **variables):
         return programs.start([sys.executable, PROGRAM, PACKAGE, str(rank), str(workers), f"{self.address}:{daemons.UDP_PORT}",
-                               str(ITERATIONS), *kills], LIBRARY, MERCURY_SOCKET=self.daemon.socket)
+                               str(iterations), *kills], LIBRARY, MERCURY_SOCKET=self.daemon.socket, **variables)
+
+
+class Elastic(OverADaemon):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.undisturbed = cls("run_all").run_all({})
 
     def run_all(self, lives, workers=WORKERS):
         """(standard output, errors, status) of each worker's last life. lives: of a rank, what kills each of its lives but the
@@ -44,7 +54,7 @@ class Elastic(unittest.TestCase):
         left = {rank: list(kills) for rank, kills in lives.items()}
 
         def begin(rank):
-            return self.start(rank, workers, *(left[rank].pop(0).split() if left.get(rank) else ()))
+            return self.start(rank, *(left[rank].pop(0).split() if left.get(rank) else ()), workers=workers)
         running = [begin(rank) for rank in range(workers)]
         due = time.monotonic() + PATIENCE_S
         try:
@@ -99,6 +109,35 @@ class Elastic(unittest.TestCase):
         for said, errors, status in self.run_all({0: ["state:1:behind"]}):
             self.assertEqual(status, 1, said)
             self.assertRegex(errors, "no worker has the training's state: all 3 of them are new|worker . of 3 .*left the job")
+
+
+@unittest.skipUnless(SOAK_S, "MERCURY_ELASTIC_SOAK_SECONDS")
+class Soak(OverADaemon):
+    """Kills whose moments nobody chooses."""
+
+    def test_a_worker_killed_again_and_again(self):
+        pace_s = 0.1
+        iterations = round((SOAK_S + KILL_EVERY_S) / pace_s)  # more than the kills leave time for
+        expected = [said for said, _, _ in programs.outcomes_of([self.start(rank, iterations=iterations) for rank in range(WORKERS)],
+                                                                SOAK_S + PATIENCE_S)]
+        self.assertEqual(len(set(expected)), 1, expected)
+        workers = [self.start(rank, iterations=iterations, MERCURY_TEST_PACE_S=str(pace_s)) for rank in range(WORKERS)]
+        try:
+            begun, chance = time.monotonic(), random.Random(SOAK_S)
+            for kill in range(1, SOAK_S // KILL_EVERY_S + 1):
+                time.sleep(max(0, begun + kill * KILL_EVERY_S - time.monotonic()))
+                lost = chance.randrange(WORKERS)
+                self.assertIsNone(workers[lost].poll(), f"worker {lost} has ended before kill {kill}")
+                workers[lost].kill()
+                programs.end(workers[lost])
+                workers[lost] = self.start(lost, iterations=iterations, MERCURY_TEST_PACE_S=str(pace_s))
+            for (said, errors, status), as_expected in zip(programs.outcomes_of(workers, SOAK_S + PATIENCE_S), expected):
+                self.assertEqual(status, 0, errors)
+                self.assertEqual(said.split()[:2], as_expected.split()[:2])
+            print(f"{kill} kills in {time.monotonic() - begun:.0f} s, {iterations} iterations", file=sys.stderr)
+        finally:
+            for worker in workers:
+                programs.end(worker)
 
 
 if __name__ == "__main__":
