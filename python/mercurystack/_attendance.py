@@ -6,11 +6,11 @@ import errno
 import time
 from typing import Optional
 
-from mercurystack._channel import Channel, Collected
 from mercurystack._errors import MercuryError
 from mercurystack._job import Contributors, Job
 from mercurystack._meeting import Step
 from mercurystack._state import State
+from mercurystack._state_tensor import StateTensor, Collected
 
 _GIVES_UP_S = 60.0  # without anything of worker 0's
 
@@ -34,22 +34,22 @@ class Attendance:
             self.last = Step(of.round - 1, in_all, in_any - in_all, 1)
 
 
-def give(state: State, channel: Channel, job: Job) -> None:
+def give(state: State, tensor: StateTensor, job: Job) -> None:
     """Worker 0's state to all. What it pushes too late is in no sum, and it pushes that again."""
-    if not channel.is_fresh:
+    if not tensor.is_fresh:
         raise MercuryError(errno.EALREADY, f"worker {job.rank} has come back to a job with a quorum, which goes on without it: a job with "
                            "rejoin_ms, and elastic= instead of quorum=, takes it in again")
     data = memoryview(state.pack(0) if job.rank == 0 else b"")
-    count = -(-len(data) // channel.most)
+    count = -(-len(data) // tensor.most)
     collected = Collected()
     index, heard = 0, time.monotonic()
     ended: Optional[bool] = None
     while not ended:
         if job.rank == 0:
-            channel.send(1, index, count, data[index * channel.most:][:channel.most])
+            tensor.send(1, index, count, data[index * tensor.most:][:tensor.most])
         else:
-            channel.listen(1)
-        piece = channel.take()
+            tensor.listen(1)
+        piece = tensor.take()
         if piece.sender >= 0:
             ended = collected.add(piece)
             index, heard = piece.place + 1, time.monotonic()

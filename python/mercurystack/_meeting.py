@@ -18,13 +18,13 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from mercurystack._channel import Channel, Collected, Piece
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
 from mercurystack._gradient import ManagedParameter
 from mercurystack._job import Job
 from mercurystack._operation import Operation
 from mercurystack._state import HasState, State
+from mercurystack._state_tensor import StateTensor, Collected, Piece
 
 # Numbers of tensors, behind those of gradients.
 VOTES = 2 << 28
@@ -59,7 +59,7 @@ class Meeting:
         self._state, self._job = state, job
         self._votes = np.asarray(context.zeros(job.workers, "uint8"))
         self._ballot = job.declare(VOTES, self._votes)
-        self._channel = Channel(context, job, STATE)
+        self._state_tensor = StateTensor(context, job, STATE)
         self._collected = Collected()
         self._came: dict[int, bool] = {}  # by attempt: whether a state was sent to its end
         self._attempt = self._ballot.round
@@ -136,7 +136,7 @@ class Meeting:
     def _void_attempt(self, parameters: list[ManagedParameter]) -> list[int]:
         """Zeros, for those whose sums lack this worker's. Everybody's votes."""
         if self._is_new:
-            self._channel.listen()  # others may be sending
+            self._state_tensor.listen()  # others may be sending
         operations = []
         for one in parameters:
             assert one.tensor is not None
@@ -157,15 +157,15 @@ class Meeting:
         return [int(vote) for vote in self._votes]
 
     def _wait(self, operations: list[Operation]) -> None:
-        if self._channel.operation is None:
+        if self._state_tensor.operation is None:
             self._job.wait_all(operations)
             return
         # Whoever is new takes part in what is sent, as the others do not come here before.
         while not all(operation.done() for operation in operations):
-            if self._channel.operation is not None and self._channel.operation.done():
-                piece = self._channel.take()
+            if self._state_tensor.operation is not None and self._state_tensor.operation.done():
+                piece = self._state_tensor.take()
                 if self._collect(piece) is None or piece.attempt != self._attempt:
-                    self._channel.listen()
+                    self._state_tensor.listen()
                 continue
             select.select([self._job.fileno()], [], [], _LOOK_S)
         self._job.wait_all(operations)
@@ -188,15 +188,15 @@ class Meeting:
         if sender is None:
             raise MercuryError(errno.ENODATA, f"no worker has the training's state: all {len(votes)} of them are new. Start again, from a checkpoint")
         data = memoryview(self._state.pack(self.iteration) if sender == self._job.rank else b"")
-        count = -(-len(data) // self._channel.most)
+        count = -(-len(data) // self._state_tensor.most)
         index = 0
         while attempt not in self._came:
             if sender == self._job.rank:
-                self._channel.send(attempt, index, count, data[index * self._channel.most:][:self._channel.most])
+                self._state_tensor.send(attempt, index, count, data[index * self._state_tensor.most:][:self._state_tensor.most])
                 index += 1
             else:
-                self._channel.listen(attempt)
-            self._collect(self._channel.take(), attempt)
+                self._state_tensor.listen(attempt)
+            self._collect(self._state_tensor.take(), attempt)
         return self._came[attempt]
 
     def _collect(self, piece: Piece, attempt: int = 0) -> Optional[bool]:

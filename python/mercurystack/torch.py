@@ -22,7 +22,6 @@ import torch
 
 from mercurystack import _agreement, _making
 from mercurystack._attendance import Attendance, give
-from mercurystack._channel import Channel
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
 from mercurystack._gradient import WIRE_DTYPES, ManagedParameter
@@ -30,6 +29,7 @@ from mercurystack._job import Job
 from mercurystack._meeting import STATE, Elastic, Meeting, Step
 from mercurystack._staging import Stages
 from mercurystack._state import State
+from mercurystack._state_tensor import StateTensor
 from mercurystack._timeline import Summary, Timeline
 from mercurystack._watching import Place, Watch
 
@@ -105,7 +105,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         elif quorum:
             _making.declare(self._parameters, job, first_number)
             if broadcast:
-                give(State(model, optimizer, (), lines), Channel(context, job, STATE + first_number), job)
+                give(State(model, optimizer, (), lines), StateTensor(context, job, STATE + first_number), job)
             self._attendance = Attendance(job, sum(one.tensor is not None for one in self._parameters))
         else:
             if broadcast:

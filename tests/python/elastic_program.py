@@ -79,7 +79,7 @@ def digest_of(model, optimizer):
 
 
 _job.Tensor.push_pull = push_pull
-_meeting.Channel = functools.partial(_meeting.Channel, most=10_000)  # so that a state has several pieces
+_meeting.StateTensor = functools.partial(_meeting.StateTensor, most=10_000)  # so that a state has several pieces
 torch.set_num_threads(1)
 torch.manual_seed(RANK)
 terms = {"role": "worker", "rank": RANK, "workers": WORKERS, "servers": 1, "rendezvous": RENDEZVOUS, "timeout_ms": 100_000, "rejoin_ms": 100_000}

@@ -31,7 +31,7 @@ class Piece(NamedTuple):
     data: bytes
 
 
-class Channel:
+class StateTensor:
     """One tensor, whose rounds are pieces. Before the header each worker has a place of its own for its attempt's number."""
 
     def __init__(self, context: Context, job: Job, number: int, most: int = PIECE_BYTES) -> None:
