@@ -41,9 +41,14 @@ def compare(lines: list[str], context: Context, job: Job, first_number: int) -> 
     texts = _gather(text, longest, context, job, _DESCRIPTIONS + first_number)
     theirs = [text.rstrip(b"\0").decode().split("\n") for text in texts]
     for rank, others in enumerate(theirs):
-        for first, other in itertools.zip_longest(theirs[0], others, fillvalue="nothing more"):
-            if first != other:
-                raise ValueError(f"the workers' models differ: worker 0's {first}, worker {rank}'s {other}")
+        refuse_difference(theirs[0], others, 0, rank)
+
+
+def refuse_difference(firsts: list[str], others: list[str], first_rank: int, rank: int) -> None:
+    """ValueError: it says which line differs, and how."""
+    for first, other in itertools.zip_longest(firsts, others, fillvalue="nothing more"):
+        if first != other:
+            raise ValueError(f"the workers' models differ: worker {first_rank}'s {first}, worker {rank}'s {other}")
 
 
 def _gather(mine: bytes, size: int, context: Context, job: Job, number: int) -> list[bytes]:

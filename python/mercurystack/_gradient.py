@@ -148,6 +148,11 @@ class ManagedParameter:
         self.gradient.zero_()
         self.to_use()
 
+    def drop(self) -> None:
+        """Its round was void."""
+        self.due, self.sent, self.passes, self.to_zero = None, False, 0, False
+        self.zero()
+
     def zero_later(self) -> None:
         """Of a gradient that is under way."""
         if self.due is None:

@@ -146,6 +146,8 @@ class Job:
         self.rank: int = _native.library.mercury_job_get_rank(pointer)
         self.workers: int = _native.library.mercury_job_get_workers(pointer)
         self.servers: int = _native.library.mercury_job_get_servers(pointer)
+        self.rejoin_ms: int = native.rejoin_ms
+        self.quorum: int = native.quorum
         self._tensors: dict[int, Tensor] = {}
 
     # ---- tensors -------------------------------------------------------------------------------

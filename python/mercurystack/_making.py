@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional
 
 import torch
 
+from mercurystack import _meeting
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
 from mercurystack._gradient import ManagedParameter
@@ -33,6 +34,32 @@ def refuse(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
     for place, module in model.named_modules():
         if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse:
             raise ValueError(f"{place}.weight: its gradient is sparse, and would be sent whole: make the layer with sparse=False")
+
+
+def check_job(job: Job, is_elastic: bool, quorum: int, broadcast: bool) -> None:
+    """ValueError: it has other terms."""
+    if quorum != job.quorum:
+        raise ValueError(f"quorum: worker {job.rank}'s job has {job.quorum} and its ScheduledOptimizer {quorum}: open the job with quorum= and "
+                         "patience_ms=, and say the same quorum here")
+    if not is_elastic:
+        return
+    if quorum:
+        raise ValueError("elastic: not in a job with a quorum, which goes on without workers that are lost")
+    if not job.rejoin_ms:
+        raise ValueError(f"elastic: open the job of worker {job.rank} with rejoin_ms=, how long it waits for a worker that was lost")
+    if job._server is not None:
+        raise ValueError("elastic: a worker that is killed takes the server in its process along, and with it the job: without serve=True "
+                         "daemons serve, or processes of their own")
+    if not broadcast:
+        raise ValueError("elastic: worker 0's weights go to all: leave broadcast= out")
+    if _meeting.VOTES in job._tensors:
+        raise ValueError("elastic: the job has an elastic ScheduledOptimizer already, and takes one: give that one all parameters")
+
+
+def check_elastic(parameters: list[ManagedParameter]) -> None:
+    for one in parameters:
+        if one.parameter.is_cuda:
+            raise ValueError(f"{one.name}: an elastic ScheduledOptimizer takes no parameters on GPUs")
 
 
 def manage(optimizer: torch.optim.Optimizer, model: torch.nn.Module, context: Context, on_read: Callable[[], None],

@@ -16,18 +16,24 @@ from __future__ import annotations
 import contextlib
 import warnings
 from types import TracebackType
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, Optional, Union
 
 import torch
 
 from mercurystack import _agreement, _making, _trace
+from mercurystack._attendance import Attendance, give
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
 from mercurystack._gradient import LEAST_URGENT, WIRE_DTYPES, ManagedParameter
 from mercurystack._job import Job
+from mercurystack._meeting import STATE, Elastic, Meeting, Step
 from mercurystack._staging import Stages
+from mercurystack._state import State
+from mercurystack._state_tensor import StateTensor
 from mercurystack._timeline import Summary, Timeline
 from mercurystack._watching import Place, Watch
+
+__all__ = ["Elastic", "ScheduledOptimizer", "Step", "Summary"]
 
 _MOST_NUMBERS = 1 << 28  # first_number is below
 
@@ -48,6 +54,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         write_trace(); 0: none are recorded.
     broadcast: workers compare their models, and worker 0's parameters and buffers go to all. That takes 4 MiB, as long as
         the job lasts.
+    elastic: True, or an Elastic: a worker that was lost and is started again takes its place, and the weights become those
+        of a run without losses (docs/pytorch.md). The job has rejoin_ms. Training goes by iterations(), and each step()
+        waits for all sums.
+    quorum: that of the job, which goes on without workers that are slow or lost. last_step() says who was in a step.
 
     All workers make it with the same model. From step() until the forward pass comes by, a parameter has its old
     value: flush() updates all of them now, and state_dict() of both does so by itself. `copied` counts gradients that
@@ -60,7 +70,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     def __init__(self, optimizer: torch.optim.Optimizer, model: torch.nn.Module, context: Context, job: Job, *,
                  backward_passes_per_step: int = 1, first_number: int = 0, broadcast: bool = True,
-                 wire_dtype: Optional[torch.dtype] = None, timeline: int = 0) -> None:
+                 wire_dtype: Optional[torch.dtype] = None, timeline: int = 0,
+                 elastic: Union[bool, Elastic] = False, quorum: int = 0) -> None:
         # The base's initialiser would make groups and state of its own; both are the optimizer's.
         if isinstance(optimizer, ScheduledOptimizer):
             raise ValueError("expected an optimizer of torch.optim, got a ScheduledOptimizer")
@@ -71,6 +82,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             raise ValueError(f"wire_dtype: expected torch.float16 or torch.bfloat16, got {wire_dtype}")
         if not 0 <= first_number < _MOST_NUMBERS:
             raise ValueError(f"first_number: expected 0 to {_MOST_NUMBERS - 1}, got {first_number}")
+        _making.check_job(job, bool(elastic), quorum, broadcast)
         self._optimizer = optimizer
         self._job = job
         self._passes = backward_passes_per_step
@@ -85,13 +97,23 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._tensors: list[_trace.TraceTensor] = []  # of the timeline, once this is closed
         self._stages = Stages()
         self._parameters = _making.manage(optimizer, model, context, self._on_read, wire_dtype, self._stages)
-        if broadcast:
-            lines = _agreement.describe(model, (one.name for one in self._parameters),
-                                        f"optimizer is {type(optimizer).__name__}, sends {wire_dtype or 'gradients as they are'}")
-            _agreement.compare(lines, context, job, first_number)
-        _making.declare(self._parameters, job, first_number)
-        if broadcast:
-            _agreement.broadcast(model, context, job, first_number)
+        self._meeting: Optional[Meeting] = None
+        self._attendance: Optional[Attendance] = None
+        lines = _agreement.describe(model, (one.name for one in self._parameters),
+                                    f"optimizer is {type(optimizer).__name__}, sends {wire_dtype or 'gradients as they are'}")
+        if elastic:
+            self._begin_elastic(Elastic() if elastic is True else elastic, model, context, lines, first_number)
+        elif quorum:
+            _making.declare(self._parameters, job, first_number)
+            if broadcast:
+                give(State(model, optimizer, (), lines), StateTensor(context, job, STATE + first_number), job)
+            self._attendance = Attendance(job, sum(one.tensor is not None for one in self._parameters))
+        else:
+            if broadcast:
+                _agreement.compare(lines, context, job, first_number)
+            _making.declare(self._parameters, job, first_number)
+            if broadcast:
+                _agreement.broadcast(model, context, job, first_number)
         for one in self._parameters:
             one.to_use()
         optimized = {parameter for group in optimizer.param_groups for parameter in group["params"]}
@@ -99,6 +121,12 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self.defaults = optimizer.defaults
         if timeline > 0:
             self._timeline = Timeline(job, timeline)
+
+    def _begin_elastic(self, options: Any, model: torch.nn.Module, context: Context, lines: list[str], first_number: int) -> None:
+        _making.check_elastic(self._parameters)
+        _making.declare(self._parameters, self._job, first_number)
+        self._meeting = Meeting(self._parameters, State(model, self._optimizer, options.carried, lines), context, self._job, options)
+        self._meeting.enter()
 
     # ---- an iteration --------------------------------------------------------------------------
 
@@ -176,6 +204,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 raise type(failure)(failure.errno, f"the gradient of {one.name}: {failure.strerror}") from None
             if self._timeline is not None:
                 self._timeline.taken()
+            if self._attendance is not None and one.tensor is not None:
+                self._attendance.note(one.tensor.contributors())
             one.arrive()
 
     def _update_arrived(self) -> None:
@@ -239,6 +269,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             raise ValueError("a closure would evaluate the model within the step: that is not supported")
         if _count_of(self._optimizer) != self._count:
             raise RuntimeError("parameters were added to the optimizer: close() this, and make another ScheduledOptimizer")
+        if self._meeting is not None:
+            self._meeting.check_inside()
         self.flush()  # of modules that were not called since
         if self._timeline is not None:
             self._timeline.step()
@@ -256,8 +288,19 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if getattr(self._optimizer.step, "_with_counter", False):
             self._optimizer._step_count += 1  # type: ignore[attr-defined]
         self._optimizer._opt_called = True  # type: ignore[attr-defined]
-        if now:
+        if self._meeting is not None:
+            self._meet(self._meeting)
+        elif now:
             self._update(now)
+
+    def _meet(self, meeting: Meeting) -> None:
+        """Takes the step if every worker's gradients are in it."""
+        self.synchronize()
+        if meeting.agrees():
+            self.flush()
+        else:
+            for one in self._parameters:
+                one.drop()
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Gradients are zero when the next backward pass begins. They keep their memory: set_to_none is as False."""
@@ -316,6 +359,24 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self.close()
         else:  # sums that never come are not to hold it up
             self._leave()
+
+    # ---- workers that are lost, and come back --------------------------------------------------
+
+    def iterations(self, until: int) -> Iterator[int]:
+        """For elastic=: the numbers of the iterations to do, up to `until`, which does not come. Each takes one step(). The
+        number comes again after an iteration in which a worker was lost: all workers compute it again, from where it began,
+        with the batch of that number. A worker that has come back begins with the others' number."""
+        if self._meeting is None:
+            raise RuntimeError("iterations() is for an elastic ScheduledOptimizer: make it with elastic=True")
+        return self._meeting.iterations(until)
+
+    def last_step(self) -> Optional[Step]:
+        """The newest one that was taken for all parameters, None before there is one: who was in it. With quorum=, where the
+        forward pass takes steps, that of the iteration before until flush(). RuntimeError: neither elastic= nor quorum= was given."""
+        found = self._meeting or self._attendance
+        if found is None:
+            raise RuntimeError("all workers are in each step: make the ScheduledOptimizer with elastic= or quorum=")
+        return found.last
 
     # ---- what happened when --------------------------------------------------------------------
 

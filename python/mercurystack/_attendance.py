@@ -1,0 +1,59 @@
+"""Training with a quorum: sums may lack workers that are slow or lost. All get the same sums, so their weights stay the same."""
+
+from __future__ import annotations
+
+import errno
+import time
+from typing import Optional
+
+from mercurystack._errors import MercuryError
+from mercurystack._job import Contributors, Job
+from mercurystack._meeting import Step
+from mercurystack._state import State
+from mercurystack._state_tensor import StateTensor, Collected
+
+_GIVES_UP_S = 60.0  # without anything of worker 0's
+
+
+class Attendance:
+    """Who is in the sums of a step."""
+
+    def __init__(self, job: Job, tensors: int) -> None:
+        self._everybody = frozenset(range(job.workers))
+        self._tensors = tensors
+        self._open: dict[int, tuple[int, frozenset[int], frozenset[int]]] = {}  # by round: sums, who is in all, who in any
+        self.last: Optional[Step] = None
+
+    def note(self, of: Contributors) -> None:
+        """A tensor's sum has been waited for. Of two rounds some may be waited for in turns: modules that a pass leaves out."""
+        count, in_all, in_any = self._open.pop(of.round, (0, self._everybody, frozenset()))
+        in_all, in_any = in_all & of.in_all, in_any | of.in_any
+        if count + 1 < self._tensors:
+            self._open[of.round] = (count + 1, in_all, in_any)
+        else:
+            self.last = Step(of.round - 1, in_all, in_any - in_all, 1)
+
+
+def give(state: State, tensor: StateTensor, job: Job) -> None:
+    """Worker 0's state to all. What it pushes too late is in no sum, and it pushes that again."""
+    if not tensor.is_fresh:
+        raise MercuryError(errno.EALREADY, f"worker {job.rank} has come back to a job with a quorum, which goes on without it: a job with "
+                           "rejoin_ms, and elastic= instead of quorum=, takes it in again")
+    data = memoryview(state.pack(0) if job.rank == 0 else b"")
+    count = -(-len(data) // tensor.most)
+    collected = Collected()
+    index, heard = 0, time.monotonic()
+    ended: Optional[bool] = None
+    while not ended:
+        if job.rank == 0:
+            tensor.send(1, index, count, data[index * tensor.most:][:tensor.most])
+        else:
+            tensor.listen(1)
+        piece = tensor.take()
+        if piece.sender >= 0:
+            ended = collected.add(piece)
+            index, heard = piece.place + 1, time.monotonic()
+        elif time.monotonic() - heard > _GIVES_UP_S:
+            raise MercuryError(errno.ETIME, f"worker 0 has given nothing of its weights to worker {job.rank} for {_GIVES_UP_S:g} s")
+    if job.rank != 0:
+        state.unpack(collected.data, 0, job.rank)
