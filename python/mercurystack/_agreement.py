@@ -65,7 +65,7 @@ def broadcast(model: torch.nn.Module, context: Context, job: Job, first_number: 
     tensor = job.declare(_VALUES + first_number, array)
     for piece in _pieces(parts, len(array)):
         sizes = [view.numel() for view in piece]
-        torch.cat(piece, out=memory[:sum(sizes)])
+        torch.cat([view.cpu() for view in piece], out=memory[:sum(sizes)])
         tensor.broadcast(0).wait()
         for view, come in zip(piece, torch.split(memory[:sum(sizes)], sizes)):
             view.copy_(come)

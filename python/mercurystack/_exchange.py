@@ -7,7 +7,7 @@ import select
 import threading
 from collections import deque
 from functools import partial
-from typing import Any, Callable, NamedTuple, Optional, Protocol
+from typing import Any, Callable, NamedTuple, Optional
 
 import torch
 
@@ -16,32 +16,15 @@ from mercurystack._context import Context
 from mercurystack._errors import JobFailedError, error_of
 from mercurystack._job import Job, Tensor
 from mercurystack._operation import Operation
-from mercurystack._pieces import Owners, compare, cut, put
+from mercurystack._pieces import SMALL, Ending, Key, Owners, Piece, compare, cut, put
+from mercurystack._staging import Stage, Stages, pin
 from mercurystack._tensors import over
 from mercurystack._work import Callbacks, Kept, Work, all_of, failure_of, gone
 
 _IN_FLIGHT = 4
-_SMALL = 1 << 16  # elements: below, powers of two stand for all sizes, so that not each takes memory of its own
-_PIECE_BYTES = 1 << 22
 _PIECES_IN_FLIGHT = 32  # of the largest: a collective of many does not wait for its own
 _OWN_BYTES = 1 << 30  # of all sizes that have memory of their own
 _LOOK_MS = 500  # how often it is asked whether the job has failed, where nothing of it is in flight
-
-
-class Key(NamedTuple):
-    """Collectives that share memory."""
-
-    kind: str  # sum, average, min, max, broadcast, all_gather
-    dtype: str  # Mercury's name
-    numel: int
-    parts: int  # 1, or how many equal parts of `numel` there are
-
-    def rounded(self) -> Key:
-        return self._replace(numel=1 << (self.numel - 1).bit_length()) if self.numel < _SMALL else self
-
-    def largest_piece(self, width: int) -> int:
-        """Elements of so many bytes each."""
-        return max(_SMALL, 1 << (max(1, _PIECE_BYTES // (width * self.parts)).bit_length() - 1))
 
 
 class _Slot:
@@ -50,31 +33,16 @@ class _Slot:
     def __init__(self, tensor: Tensor, memory: torch.Tensor) -> None:
         self.tensor = tensor
         self.memory = memory
+        self.is_pinned = False
         self.free = threading.Event()
         self.free.set()
-
-
-class _Ending(Protocol):
-    """A work, or what is told of the end of a part of one."""
-
-    def end(self, failure: Optional[Exception] = None, result: Any = None) -> None: ...
-
-
-class _Piece:
-    """Of a collective that is cut."""
-
-    def __init__(self, ended: Callable[[Optional[Exception], int], None]) -> None:
-        self._ended = ended
-
-    def end(self, failure: Optional[Exception] = None, result: Any = None) -> None:
-        self._ended(failure, -1)
 
 
 class _Flight(NamedTuple):
     slot: _Slot
     operation: Operation
     finish: Callable[[], Any]  # takes the elements back; what the future's result is
-    work: _Ending
+    work: Ending
 
 
 class Progress(threading.Thread):
@@ -165,27 +133,29 @@ class Exchange:
         self._context, self._job = context, job
         self._kept, self._callbacks = Kept(), Callbacks()
         self._progress = Progress(job, failed)
+        self._stages = Stages()
         self._lock = threading.Lock()
         self._declared = 0
         self._slots: dict[Key, deque[_Slot]] = {}  # the one whose turn is next first
         self._own: set[Key] = set()  # those that the owners have
         self._owners = Owners(_OWN_BYTES)
 
-    def work(self, name: str, in_order: bool = True) -> Work:
-        return Work(name, self._kept, self._callbacks, in_order)
+    def work(self, name: str, in_order: bool = True, device: Optional[torch.device] = None) -> Work:
+        return Work(name, self._kept, self._callbacks, in_order, device)
 
     def begin(self, name: str, key: Key, place: int, data: torch.Tensor, submit: Callable[[Tensor], Operation],
               finish: Callable[[list[torch.Tensor]], Any]) -> Work:
         """`data` as the part `place` of a tensor, by operations of Mercury's; `finish` gets all parts of what came of it."""
-        work = self.work(name)
+        work = self.work(name, device=data.device)
         try:
             with self._lock:
-                if key.numel < _SMALL or self._has_own(key, data.element_size()):
+                # Pieces of a tensor on a GPU would be put together on the CPU.
+                if key.numel < SMALL or data.is_cuda or self._has_own(key, data.element_size()):
                     self._begin(key, place, data, submit, finish, work)
                     return work
                 whole = torch.empty((key.parts, key.numel), dtype=data.dtype)
-                pieces = cut(key.numel, key.largest_piece(data.element_size()), _SMALL)
-                piece = _Piece(all_of(work, 1 + len(pieces), lambda: finish(list(whole))))
+                pieces = cut(key.numel, key.largest_piece(data.element_size()), SMALL)
+                piece = Piece(all_of(work, 1 + len(pieces), lambda: finish(list(whole))))
                 job, numel = self._job, torch.tensor([key.numel]).view(torch.uint8)
                 self._begin(Key("all_gather", "uint8", len(numel), job.workers), job.rank, numel, Tensor.all_gather,
                             partial(compare, name, job.rank), piece)
@@ -196,14 +166,16 @@ class Exchange:
         return work
 
     def _begin(self, key: Key, place: int, data: torch.Tensor, submit: Callable[[Tensor], Operation],
-               finish: Callable[[list[torch.Tensor]], Any], work: _Ending) -> None:
+               finish: Callable[[list[torch.Tensor]], Any], work: Ending) -> None:
         """As one operation."""
-        rounded = key.rounded()
+        rounded, stage = key.rounded(), self._stages.of(data)
         slot = self._next_slot(rounded, data)
         slot.free.wait()
         slot.free.clear()
         try:
             parts = [slot.memory[at * rounded.numel:][:key.numel] for at in range(key.parts)]
+            if stage is not None:
+                return self._leave(stage, slot, parts[place], data, partial(submit, slot.tensor), lambda: finish(parts), work)
             parts[place].copy_(data)
             operation = submit(slot.tensor)
         except BaseException:
@@ -220,8 +192,27 @@ class Exchange:
         self._own.add(key)
         return True
 
+    def _leave(self, stage: Stage, slot: _Slot, part: torch.Tensor, data: torch.Tensor, submit: Callable[[], Operation],
+               finish: Callable[[], Any], work: Ending) -> None:
+        """From a GPU, and back to it."""
+        if not slot.is_pinned:
+            pin(slot.tensor.array)
+            slot.is_pinned = True
+        mark = stage.mark()
+
+        def begin() -> None:
+            try:
+                operation = submit()
+            except Exception as error:
+                slot.free.set()
+                work.end(error)
+                raise
+            self._progress.add(_Flight(slot, operation, lambda: stage.finish(mark, finish), work))
+        stage.leave(part, data, begin)
+
     def stop(self) -> None:
         """No collective begins or ends any more."""
+        self._stages.close()
         self._progress.stop()
 
     def stop_callbacks(self) -> None:
@@ -235,7 +226,7 @@ class Exchange:
         return slot
 
     def _may_have_more(self, key: Key, slots: deque[_Slot], width: int) -> bool:
-        most = _PIECES_IN_FLIGHT if _SMALL < key.numel == key.largest_piece(width) else _IN_FLIGHT
+        most = _PIECES_IN_FLIGHT if SMALL < key.numel == key.largest_piece(width) else _IN_FLIGHT
         if not slots or len(slots) == most:
             return not slots
         return key not in self._own or self._owners.take(key.numel * key.parts * width)

@@ -69,6 +69,8 @@ class Messages(threading.Thread):
     def stop(self) -> None:
         self._ask(self._end)
         self.join()
+        os.close(self._wake)  # not by the thread, which may end before the call above has written
+        os.close(self._woken)
 
     def _ask(self, call: Callable[[], None]) -> None:
         if self._ends:
@@ -257,5 +259,3 @@ class Messages(threading.Thread):
                 key.data.socket.close()
         self._selector.close()
         self._listener.close()
-        os.close(self._wake)
-        os.close(self._woken)

@@ -4,13 +4,31 @@ leave nothing behind. All ranks see the same sizes in one order, and so decide a
 from __future__ import annotations
 
 import errno
-from typing import Hashable, Sequence
+from typing import Any, Callable, Hashable, NamedTuple, Optional, Protocol, Sequence
 
 import torch
 
 from mercurystack._errors import MercuryError
 
+SMALL = 1 << 16  # elements: below, powers of two stand for all sizes, so that not each takes memory of its own
+_PIECE_BYTES = 1 << 22
 _KNOWN = 1024  # sizes that are remembered
+
+
+class Key(NamedTuple):
+    """Collectives that share memory."""
+
+    kind: str  # sum, average, min, max, broadcast, all_gather
+    dtype: str  # Mercury's name
+    numel: int
+    parts: int  # 1, or how many equal parts of `numel` there are
+
+    def rounded(self) -> Key:
+        return self._replace(numel=1 << (self.numel - 1).bit_length()) if self.numel < SMALL else self
+
+    def largest_piece(self, width: int) -> int:
+        """Elements of so many bytes each."""
+        return max(SMALL, 1 << (max(1, _PIECE_BYTES // (width * self.parts)).bit_length() - 1))
 
 
 def cut(numel: int, most: int, least: int) -> list[tuple[int, int]]:
@@ -37,6 +55,22 @@ def compare(name: str, rank: int, sizes: Sequence[torch.Tensor]) -> None:
         if numel != numels[rank]:
             raise MercuryError(errno.EPROTOTYPE, f"{name}: {numels[rank]} elements of worker {rank} of {len(sizes)}, and {numel} of "
                                f"worker {other} of {len(sizes)}")
+
+
+class Ending(Protocol):
+    """A work, or what is told of the end of a part of one."""
+
+    def end(self, failure: Optional[Exception] = None, result: Any = None) -> None: ...
+
+
+class Piece:
+    """Of a collective that is cut."""
+
+    def __init__(self, ended: Callable[[Optional[Exception], int], None]) -> None:
+        self._ended = ended
+
+    def end(self, failure: Optional[Exception] = None, result: Any = None) -> None:
+        self._ended(failure, -1)
 
 
 class Owners:

@@ -6,8 +6,9 @@ import datetime
 import errno
 import threading
 from collections import deque
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
+import torch
 import torch.distributed as dist
 from torch.futures import Future
 
@@ -117,8 +118,10 @@ class Kept:
 class Work(dist._Work):  # type: ignore[misc, name-defined]
     """A collective, or a message. Any thread may wait for it."""
 
-    def __init__(self, name: str, kept: Kept, callbacks: Callbacks, in_order: bool) -> None:
+    def __init__(self, name: str, kept: Kept, callbacks: Callbacks, in_order: bool, device: Optional[torch.device] = None) -> None:
         super().__init__()
+        # Of the tensors that its result has, where a future has to know.
+        self._devices: Optional[list[Union[int, str, torch.device]]] = None if device is None or device.type == "cpu" else [device]
         self._name = name
         self._kept = kept
         self._callbacks = callbacks
@@ -166,7 +169,7 @@ class Work(dist._Work):  # type: ignore[misc, name-defined]
 
     def get_future(self) -> Future[Any]:
         """Its result is the list of tensors that came."""
-        future: Future[Any] = Future()
+        future: Future[Any] = Future(devices=self._devices)
         # A future's own exception is no error to C++; that of a callback is one to both.
         outcome = future.then(_outcome)
         with self._lock:

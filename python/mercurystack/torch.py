@@ -25,6 +25,7 @@ from mercurystack._context import Context
 from mercurystack._errors import MercuryError
 from mercurystack._gradient import WIRE_DTYPES, ManagedParameter
 from mercurystack._job import Job
+from mercurystack._staging import Stages
 from mercurystack._timeline import Summary, Timeline
 from mercurystack._watching import Place, Watch
 
@@ -52,7 +53,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     value: flush() updates all of them now, and state_dict() of both does so by itself. `copied` counts gradients that
     somebody had put elsewhere, so that they had to be copied into Mercury's memory.
 
-    Errors: ValueError names the parameter that cannot be had (not on the CPU, no floating-point type, not in the
+    Errors: ValueError names the parameter that cannot be had (neither on the CPU nor on a GPU of CUDA's, no floating-point type, not in the
     model, another than worker 0's) or the optimizer; MercuryError as in docs/api.md, with the parameter's name where
     it is about one.
     """
@@ -81,7 +82,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._count = _count_of(optimizer)
         self.copied = 0
         self._timeline: Optional[Timeline] = None
-        self._parameters = _making.manage(optimizer, model, context, self._on_read, wire_dtype)
+        self._stages = Stages()
+        self._parameters = _making.manage(optimizer, model, context, self._on_read, wire_dtype, self._stages)
         if broadcast:
             lines = _agreement.describe(model, (one.name for one in self._parameters),
                                         f"optimizer is {type(optimizer).__name__}, sends {wire_dtype or 'gradients as they are'}")
@@ -155,7 +157,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if one.tensor is None:  # it has no elements
             one.to_use()
             return
-        one.operation = one.tensor.push_pull(one.priority)
+        one.push()
         one.parameter.grad = one.in_flight
         if self._timeline is not None:
             self._timeline.sent(one)
@@ -248,8 +250,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             if one.operation is None or one.priority is None:
                 now.append(one)
         self._is_due = True
-        if getattr(self._optimizer.step, "_with_counter", False):  # a scheduler of the inner one counts its steps
+        # A scheduler of the inner one looks for its steps, by what it has put around them: a counter, in PyTorch 2 a flag.
+        if getattr(self._optimizer.step, "_with_counter", False):
             self._optimizer._step_count += 1  # type: ignore[attr-defined]
+        self._optimizer._opt_called = True  # type: ignore[attr-defined]
         if now:
             self._update(now)
 
@@ -295,6 +299,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._watch.remove()
         if self._timeline is not None:
             self._timeline.close()
+        self._stages.close()
         for one in self._parameters:
             one.parameter.grad = None
         self._parameters = []

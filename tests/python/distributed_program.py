@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 
 import distributed_ddp  # noqa: E402
 import distributed_failures  # noqa: E402
+import distributed_gpu  # noqa: E402
 import distributed_messages  # noqa: E402
 import mercurystack.distributed  # noqa: E402, F401
 from mercurystack import _exchange, _pieces  # noqa: E402
@@ -68,7 +69,7 @@ def kept_by(group):
 def check_many_sizes(rank, size):
     """Each comes once, and leaves no memory of its own behind. Pieces, those of one collective too, share theirs in turn."""
     group = dist.new_group()
-    with unittest.mock.patch.multiple(_exchange, _PIECE_BYTES=1 << 19, _PIECES_IN_FLIGHT=5):
+    with unittest.mock.patch.object(_pieces, "_PIECE_BYTES", 1 << 19), unittest.mock.patch.object(_exchange, "_PIECES_IN_FLIGHT", 5):
         for numel in range(1_000_000, 2_000_000, 50_003):  # 120 MB, three times
             tensor = torch.arange(numel, dtype=torch.float32) % 1000 + rank
             dist.all_reduce(tensor, group=group)
@@ -86,7 +87,7 @@ def check_many_sizes(rank, size):
 def check_sizes_that_come_again(rank, size):
     """They have memory of their own, of which there is so much; the others go on in pieces."""
     group = dist.new_group()
-    with unittest.mock.patch.multiple(_exchange, _PIECE_BYTES=1 << 19, _PIECES_IN_FLIGHT=5):
+    with unittest.mock.patch.object(_pieces, "_PIECE_BYTES", 1 << 19), unittest.mock.patch.object(_exchange, "_PIECES_IN_FLIGHT", 5):
         group._collectives._owners = _pieces.Owners(1 << 23)
         for numel in [70_000 + 10_000 * place for place in range(40)] * 3:  # 42 MB
             tensors = [torch.full((numel,), float(rank + place)) for place in range(2)]
@@ -150,6 +151,21 @@ def check_ddp(rank, size):
         assert torch.allclose(one, other, atol=1e-6), (one, other)
 
 
+def check_functional_collectives(rank, size):
+    """Of PyTorch 2, which its compiler understands."""
+    dist.barrier()  # rank 0, whose store the others begin with, is not to end before they have begun
+    try:
+        import torch.distributed._functional_collectives as functional
+    except ImportError:
+        return
+    group = dist.group.WORLD
+    assert (functional.all_reduce(torch.full((4,), rank + 1.), "sum", group) == size * (size + 1) / 2).all()
+    gathered = functional.all_gather_tensor(torch.full((2, 3), float(rank)), 0, group)
+    assert all((gathered[2 * peer:2 * peer + 2] == peer).all() for peer in range(size)), gathered
+    scattered = functional.reduce_scatter_tensor(torch.arange(2. * size), "sum", 0, group)
+    assert torch.equal(scattered + 0, size * torch.tensor([2. * rank, 2 * rank + 1])), scattered
+
+
 def check_refusals(rank, size):
     for call, name in ((lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND), "BAND of integers"),
                        (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.AVG), "not of torch.int32"),
@@ -165,14 +181,15 @@ def check_refusals(rank, size):
 
 CHECKS = {"collectives": (check_reductions, check_the_others, check_many_at_once, check_many_sizes, check_sizes_that_come_again,
                           check_a_subgroup, check_leaving_groups_in_different_orders, check_ddp, check_refusals),
-          "messages": distributed_messages.CHECKS, "ddp": distributed_ddp.CHECKS}
+          "messages": distributed_messages.CHECKS, "ddp": distributed_ddp.CHECKS, "gpu": distributed_gpu.CHECKS,
+          "functional": (check_functional_collectives,)}
 CHECKS.update({check.__name__: (check,) for checks in list(CHECKS.values()) for check in checks})
 
 faulthandler.dump_traceback_later(150)  # where it hangs
 torch.set_num_threads(1)
 what = sys.argv[2]
 brief = {"timeout": datetime.timedelta(seconds=8)} if what == "missing" else {}
-dist.init_process_group("mercury", init_method=os.environ.get("INIT_METHOD"), rank=int(os.environ["RANK"]),
+dist.init_process_group("cpu:mercury,cuda:mercury" if what == "gpu" else "mercury", init_method=os.environ.get("INIT_METHOD"), rank=int(os.environ["RANK"]),
                         world_size=int(os.environ["WORLD_SIZE"]), **brief)
 rank, size = dist.get_rank(), dist.get_world_size()
 if what == "just exits":
