@@ -120,7 +120,7 @@ class Timeline:
                 self._spans.append(Span("exchange", one.name, iteration, begin, now))
 
     def taken(self) -> None:
-        """The training's thread has waited for a sum by itself."""
+        """The training's thread has a sum, and what came with it: who collects completions leaves none to the other thread."""
         self._note_ended()
 
     def close(self) -> None:

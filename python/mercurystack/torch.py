@@ -171,9 +171,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 else:
                     with self._timeline.span("wait", one.name):
                         one.operation.wait()
-                    self._timeline.taken()
             except MercuryError as failure:
                 raise type(failure)(failure.errno, f"the gradient of {one.name}: {failure.strerror}") from None
+            if self._timeline is not None:
+                self._timeline.taken()
             one.arrive()
 
     def _update_arrived(self) -> None:

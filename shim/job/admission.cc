@@ -97,7 +97,7 @@ void JobManager::State::on_hello(LaneId lane, event::HelloReceived hello, uint64
 }
 
 // Anybody may repeat a worker's HELLO, and those of its earlier lives. None takes the place of one
-// that is held; so few of a life, and from one address for a worker, that others' find room.
+// that is held; few are held of a life, and from one address and port, so that others find room.
 bool JobManager::State::has_many_like(const PendingHello& pending) const {
   const wire::Hello& asked = pending.hello.body;
   if (asked.kind != wire::SessionKind::kData) return false;

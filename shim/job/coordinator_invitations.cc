@@ -12,7 +12,8 @@ namespace {
 constexpr uint64_t kRetryNs = 500'000'000;
 constexpr uint32_t kMostDoublings = 4;
 // Where each answers that it does not know the job, nobody's silence bounds how many are sent.
-constexpr uint32_t kMostDoublingsOfRefused = 7;  // of strangers' jobs; 255 a second in all
+// Of strangers' jobs: 64 of them, of 255 hosts each, send 255 a second.
+constexpr uint32_t kMostDoublingsOfRefused = 7;
 
 // Of invitations that nobody has answered. Where hosts answer, a round trip makes room for more.
 constexpr uint32_t kMostOfOpenJobs = 32;  // some 70 HELLOs a second in all
@@ -97,8 +98,7 @@ void Coordinator::invitation_closed(Invitation& invitation, const Error& why, ui
   invitation.refusal.clear();
   if (why.code == Errc::kExists) return;  // a program there joins by itself
   if (is_transient(why.code)) return invite_again(invitation, now_ns);  // that host is not up yet
-  if (why.code ==
-      Errc::kUnknownJob) {  // nor, perhaps, its program, which makes the job known there
+  if (why.code == Errc::kUnknownJob) {  // its program, which makes it known, may come later
     invitation.refusal = why.message;
     return invite_again(invitation, now_ns);
   }

@@ -49,7 +49,7 @@ HOOKS = {
 
 
 def hooks():
-    """Where there is a GPU PowerSGD waits for it, of tensors on the CPU too, and fails over Gloo as well (PyTorch 2.11)."""
+    """Where there is a GPU PyTorch 2.11's PowerSGD waits for the device of its tensors as for one, and fails for those on the CPU."""
     return {name: hook for name, hook in HOOKS.items() if name != "powerSGD" or not torch.cuda.is_available()}
 
 

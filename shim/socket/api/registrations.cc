@@ -13,7 +13,7 @@ namespace mercury::sockets {
 namespace {
 
 constexpr size_t kFirstRegistrations = 128;
-// As many threads may have been woken before it was quiet; and it is over in milliseconds.
+// So many threads may have been woken before it was quiet; and who spins does so for milliseconds.
 constexpr uint32_t kMostRepeats = 1024;
 
 // It is still that connection, whatever has been closed meanwhile, and it is this that has hung up.

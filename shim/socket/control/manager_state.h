@@ -86,7 +86,7 @@ struct Pair {
 };
 std::optional<Pair> make_pair();  // nothing: no descriptor is left
 // Makes room for 1 MiB, as the kernel counts, of what this end of a pair has written and its peer
-// has not read. Where the host gives more by itself, that stays.
+// has not read. Where the host gives as much by itself, that stays.
 void enlarge(int end);
 
 }  // namespace sockets

@@ -186,7 +186,7 @@ class Streams {
   bool wants_open_ = false;
   bool available_due_ = false;
   const char* broken_ = "";
-  uint32_t full_segment_bytes_ = 0;  // of a stream, in the last segment's place; 0: none was sent
+  uint32_t full_segment_bytes_ = 0;  // that fit into the last segment sent; 0: there was none
   PriorityFifo<uint32_t, kStreamPriorities> ready_;  // streams with a segment to send: by turns
   Fifo<uint32_t> signals_;                           // with credit or a reset to send
   Fifo<uint32_t> noticed_;                           // with something to tell

@@ -2,6 +2,8 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/select.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -156,7 +158,8 @@ TEST_F(HangUp, PollWhoseOwnDescriptorIsClosedSaysWhatThePairDoes) {
     });
     waiter.until_asleep();
     ASSERT_EQ(epolls_open().size(), 1U);
-    EXPECT_EQ(::close(epolls_open().front()), 0);
+    // By the system call: that another thread uses it is what this is about, not a mistake to tell.
+    EXPECT_EQ(::syscall(SYS_close, epolls_open().front()), 0);
     others.client.reset();
   });
 }
