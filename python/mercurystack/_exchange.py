@@ -16,25 +16,15 @@ from mercurystack._context import Context
 from mercurystack._errors import JobFailedError, error_of
 from mercurystack._job import Job, Tensor
 from mercurystack._operation import Operation
+from mercurystack._pieces import SMALL, Ending, Key, Owners, Piece, compare, cut, put
 from mercurystack._staging import Stage, Stages, pin
 from mercurystack._tensors import over
-from mercurystack._work import Callbacks, Kept, Work, failure_of, gone
+from mercurystack._work import Callbacks, Kept, Work, all_of, failure_of, gone
 
 _IN_FLIGHT = 4
-_SMALL = 1 << 16  # elements: below, powers of two stand for all sizes, so that not each takes memory of its own
+_PIECES_IN_FLIGHT = 32  # of the largest: a collective of many does not wait for its own
+_OWN_BYTES = 1 << 30  # of all sizes that have memory of their own
 _LOOK_MS = 500  # how often it is asked whether the job has failed, where nothing of it is in flight
-
-
-class Key(NamedTuple):
-    """Collectives that share memory."""
-
-    kind: str  # sum, average, min, max, broadcast, all_gather
-    dtype: str  # Mercury's name
-    numel: int
-    parts: int  # 1, or how many equal parts of `numel` there are
-
-    def rounded(self) -> Key:
-        return self._replace(numel=1 << (self.numel - 1).bit_length()) if self.numel < _SMALL else self
 
 
 class _Slot:
@@ -52,7 +42,7 @@ class _Flight(NamedTuple):
     slot: _Slot
     operation: Operation
     finish: Callable[[], Any]  # takes the elements back; what the future's result is
-    work: Work
+    work: Ending
 
 
 class Progress(threading.Thread):
@@ -147,37 +137,63 @@ class Exchange:
         self._lock = threading.Lock()
         self._declared = 0
         self._slots: dict[Key, deque[_Slot]] = {}  # the one whose turn is next first
+        self._own: set[Key] = set()  # those that the owners have
+        self._owners = Owners(_OWN_BYTES)
 
     def work(self, name: str, in_order: bool = True, device: Optional[torch.device] = None) -> Work:
         return Work(name, self._kept, self._callbacks, in_order, device)
 
     def begin(self, name: str, key: Key, place: int, data: torch.Tensor, submit: Callable[[Tensor], Operation],
               finish: Callable[[list[torch.Tensor]], Any]) -> Work:
-        """`data` as the part `place` of a tensor, by an operation of Mercury's; `finish` gets all parts of what came of it."""
-        rounded, work, stage = key.rounded(), self.work(name, device=data.device), self._stages.of(data)
+        """`data` as the part `place` of a tensor, by operations of Mercury's; `finish` gets all parts of what came of it."""
+        work = self.work(name, device=data.device)
         try:
             with self._lock:
-                slot = self._next_slot(rounded, data.dtype)
-                slot.free.wait()
-                slot.free.clear()
-                try:
-                    parts = [slot.memory[at * rounded.numel:][:key.numel] for at in range(key.parts)]
-                    if stage is None:
-                        parts[place].copy_(data)
-                        operation = submit(slot.tensor)
-                    else:
-                        self._leave(stage, slot, parts[place], data, partial(submit, slot.tensor), lambda: finish(parts), work)
-                        return work
-                except BaseException:
-                    slot.free.set()
-                    raise
+                # Pieces of a tensor on a GPU would be put together on the CPU.
+                if key.numel < SMALL or data.is_cuda or self._has_own(key, data.element_size()):
+                    self._begin(key, place, data, submit, finish, work)
+                    return work
+                whole = torch.empty((key.parts, key.numel), dtype=data.dtype)
+                pieces = cut(key.numel, key.largest_piece(data.element_size()), SMALL)
+                piece = Piece(all_of(work, 1 + len(pieces), lambda: finish(list(whole))))
+                job, numel = self._job, torch.tensor([key.numel]).view(torch.uint8)
+                self._begin(Key("all_gather", "uint8", len(numel), job.workers), job.rank, numel, Tensor.all_gather,
+                            partial(compare, name, job.rank), piece)
+                for at, count in pieces:
+                    self._begin(key._replace(numel=count), place, data[at:at + count], submit, partial(put, whole[:, at:at + count]), piece)
         except JobFailedError as error:
             raise failure_of(error) from error
-        self._progress.add(_Flight(slot, operation, lambda: finish(parts), work))
         return work
 
+    def _begin(self, key: Key, place: int, data: torch.Tensor, submit: Callable[[Tensor], Operation],
+               finish: Callable[[list[torch.Tensor]], Any], work: Ending) -> None:
+        """As one operation."""
+        rounded, stage = key.rounded(), self._stages.of(data)
+        slot = self._next_slot(rounded, data)
+        slot.free.wait()
+        slot.free.clear()
+        try:
+            parts = [slot.memory[at * rounded.numel:][:key.numel] for at in range(key.parts)]
+            if stage is not None:
+                return self._leave(stage, slot, parts[place], data, partial(submit, slot.tensor), lambda: finish(parts), work)
+            parts[place].copy_(data)
+            operation = submit(slot.tensor)
+        except BaseException:
+            slot.free.set()
+            raise
+        self._progress.add(_Flight(slot, operation, lambda: finish(parts), work))
+
+    def _has_own(self, key: Key, width: int) -> bool:
+        """Whether it has memory of its own, as a size that comes again does while there is some."""
+        if key in self._slots or key in self._own:
+            return True
+        if not self._owners.knew(key) or not self._owners.take(key.numel * key.parts * width):
+            return False
+        self._own.add(key)
+        return True
+
     def _leave(self, stage: Stage, slot: _Slot, part: torch.Tensor, data: torch.Tensor, submit: Callable[[], Operation],
-               finish: Callable[[], Any], work: Work) -> None:
+               finish: Callable[[], Any], work: Ending) -> None:
         """From a GPU, and back to it."""
         if not slot.is_pinned:
             pin(slot.tensor.array)
@@ -203,11 +219,17 @@ class Exchange:
         """Once messages have ended too."""
         self._callbacks.stop()
 
-    def _next_slot(self, key: Key, dtype: torch.dtype) -> _Slot:
+    def _next_slot(self, key: Key, data: torch.Tensor) -> _Slot:
         slots = self._slots.setdefault(key, deque())
-        slot = slots.popleft() if len(slots) == _IN_FLIGHT else self._new_slot(key, dtype)
+        slot = self._new_slot(key, data.dtype) if self._may_have_more(key, slots, data.element_size()) else slots.popleft()
         slots.append(slot)
         return slot
+
+    def _may_have_more(self, key: Key, slots: deque[_Slot], width: int) -> bool:
+        most = _PIECES_IN_FLIGHT if SMALL < key.numel == key.largest_piece(width) else _IN_FLIGHT
+        if not slots or len(slots) == most:
+            return not slots
+        return key not in self._own or self._owners.take(key.numel * key.parts * width)
 
     def _new_slot(self, key: Key, dtype: torch.dtype) -> _Slot:
         array = self._context.zeros(key.numel * key.parts, key.dtype)

@@ -16,11 +16,12 @@ import torch.distributed as dist
 
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
-from mercurystack._exchange import Exchange, Key
+from mercurystack._exchange import Exchange
 from mercurystack._job import Job, Tensor
 from mercurystack._leaving import groups
 from mercurystack._messages import Messages
 from mercurystack._operation import Operation
+from mercurystack._pieces import Key
 from mercurystack._place import own_host, own_place
 from mercurystack._reductions import name_of, operation_of, reduce_locally
 from mercurystack._staging import DEVICES

@@ -9,8 +9,9 @@ least and greatest are Mercury's, as are broadcasts and all-gathers; what Mercur
 send, recv, gather, scatter and all_to_all are messages between two ranks.
 
 A collective's elements are copied into memory of Mercury's and back; fewer than 65,536 are sent with as many as the next power
-of two. Four of one size, type and kind may be in flight; a fifth waits for the first. For every size that is used, memory
-stays until the group ends.
+of two. Larger ones go in pieces, powers of two of at most 4 MB, unless their size comes again and there is memory of its own
+for it. Four of one size, type and kind may be in flight, 32 of the largest pieces; one more waits for the first. Memory is
+kept until the group ends: for sizes of their own 1 GiB in all.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from mercurystack._errors import MercuryError
-from mercurystack._exchange import Key
+from mercurystack._pieces import Key
 from mercurystack._group import Group, Lists, Tensors, checked, copy, dense, only, reduction_of, root_of, same, split
 from mercurystack._sparse import sum_of
 from mercurystack._tensors import bytes_of

@@ -116,6 +116,7 @@ def check_a_tensor_that_was_changed_meanwhile(rank, size):
     into = torch.empty(3, 2).t()
     work = dist.irecv(into, left, tag=8)
     into.resize_(5)
+    dist.barrier()  # else the message comes to one that has not changed its tensor yet
     dist.send(torch.ones(2, 3), right, tag=8)
     raised(RuntimeError, "invalid for input of size 6", work.wait, datetime.timedelta(seconds=60))
     dist.barrier()  # the group goes on

@@ -6,6 +6,7 @@ import datetime
 import faulthandler
 import os
 import sys
+import unittest.mock
 
 sys.path.insert(0, sys.argv[1])
 
@@ -18,6 +19,7 @@ import distributed_failures  # noqa: E402
 import distributed_gpu  # noqa: E402
 import distributed_messages  # noqa: E402
 import mercurystack.distributed  # noqa: E402, F401
+from mercurystack import _exchange, _pieces  # noqa: E402
 
 
 def check_reductions(rank, size):
@@ -57,6 +59,44 @@ def check_many_at_once(rank, size):
     for place, (tensor, work) in enumerate(zip(tensors, works)):
         work.wait()
         assert (tensor == size * place + size * (size - 1) / 2).all(), place
+
+
+def kept_by(group):
+    """Bytes of Mercury's memory that its collectives have declared."""
+    return sum(tensor.array.nbytes for tensor in group._collectives._job._tensors.values())
+
+
+def check_many_sizes(rank, size):
+    """Each comes once, and leaves no memory of its own behind. Pieces, those of one collective too, share theirs in turn."""
+    group = dist.new_group()
+    with unittest.mock.patch.object(_pieces, "_PIECE_BYTES", 1 << 19), unittest.mock.patch.object(_exchange, "_PIECES_IN_FLIGHT", 5):
+        for numel in range(1_000_000, 2_000_000, 50_003):  # 120 MB, three times
+            tensor = torch.arange(numel, dtype=torch.float32) % 1000 + rank
+            dist.all_reduce(tensor, group=group)
+            assert torch.equal(tensor, size * (torch.arange(numel) % 1000) + size * (size - 1) / 2), numel
+            tensor = torch.arange(numel) % 1000 if rank == size - 1 else torch.zeros(numel, dtype=torch.int64)
+            dist.broadcast(tensor, size - 1, group=group)
+            assert torch.equal(tensor, torch.arange(numel) % 1000), numel
+            outputs = [torch.empty(numel, dtype=torch.int16) for _ in range(size)]
+            dist.all_gather(outputs, (torch.arange(numel) % 1000 + rank).to(torch.int16), group=group)
+            assert all(torch.equal(output, (torch.arange(numel) % 1000 + place).to(torch.int16)) for place, output in enumerate(outputs))
+        assert kept_by(group) < 20 << 20, kept_by(group)
+        dist.destroy_process_group(group)
+
+
+def check_sizes_that_come_again(rank, size):
+    """They have memory of their own, of which there is so much; the others go on in pieces."""
+    group = dist.new_group()
+    with unittest.mock.patch.object(_pieces, "_PIECE_BYTES", 1 << 19), unittest.mock.patch.object(_exchange, "_PIECES_IN_FLIGHT", 5):
+        group._collectives._owners = _pieces.Owners(1 << 23)
+        for numel in [70_000 + 10_000 * place for place in range(40)] * 3:  # 42 MB
+            tensors = [torch.full((numel,), float(rank + place)) for place in range(2)]
+            for work in [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors]:
+                work.wait()
+            assert all((tensor == size * place + size * (size - 1) / 2).all() for place, tensor in enumerate(tensors)), numel
+        own = sum(key.numel for key in group._collectives._own)
+        assert 4 * own <= 1 << 23 < kept_by(group) < 16 << 20, (own, kept_by(group))
+        dist.destroy_process_group(group)
 
 
 def check_a_subgroup(rank, size):
@@ -139,8 +179,8 @@ def check_refusals(rank, size):
             raise AssertionError(name)
 
 
-CHECKS = {"collectives": (check_reductions, check_the_others, check_many_at_once, check_a_subgroup, check_leaving_groups_in_different_orders,
-                          check_ddp, check_refusals),
+CHECKS = {"collectives": (check_reductions, check_the_others, check_many_at_once, check_many_sizes, check_sizes_that_come_again,
+                          check_a_subgroup, check_leaving_groups_in_different_orders, check_ddp, check_refusals),
           "messages": distributed_messages.CHECKS, "ddp": distributed_ddp.CHECKS, "gpu": distributed_gpu.CHECKS,
           "functional": (check_functional_collectives,)}
 CHECKS.update({check.__name__: (check,) for checks in list(CHECKS.values()) for check in checks})
