@@ -6,12 +6,14 @@
 #include <condition_variable>
 #include <latch>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "apps/interruption.h"
 #include "apps/perf/messages.h"
 #include "apps/perf/talk.h"
 #include "apps/replay/clock.h"
+#include "shim/host/thread.h"
 #include "shim/socket/api/mercurystack/socket.h"
 
 namespace mercury::perf {
@@ -179,12 +181,18 @@ Result<FlowsDone> run_flows(const FlowOptions& options, uint64_t bytes, uint64_t
   }
   Repeat repeat(done.flows.size());
   std::vector<std::jthread> threads;
-  for (size_t n = 0; n < fds.size(); ++n) {
-    threads.emplace_back([&flow = done.flows[n], fd = fds[n].get(), &contents, &repeat] {
-      repeat.wait_for_start();
-      flow.failed = finish(fd, flow, carry(fd, flow, contents, repeat));
-      repeat.ended(flow);
-    });
+  try {
+    for (size_t n = 0; n < fds.size(); ++n) {
+      threads.emplace_back([&flow = done.flows[n], fd = fds[n].get(), &contents, &repeat] {
+        repeat.wait_for_start();
+        flow.failed = finish(fd, flow, carry(fd, flow, contents, repeat));
+        repeat.ended(flow);
+      });
+    }
+  } catch (const std::system_error& refused) {
+    for (const UniqueFd& fd : fds) mercury_shutdown(fd.get(), SHUT_RDWR);
+    repeat.start(0);  // those that are there end
+    return Error::system(refused.code().value(), kThreadRefused);
   }
   done.begin_ns = monotonic_ns();
   repeat.start(done.begin_ns + time_ns);

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "apps/perf/messages.h"
 #include "apps/perf/talk.h"
 #include "apps/replay/clock.h"
+#include "shim/host/thread.h"
 #include "shim/socket/api/mercurystack/socket.h"
 #include "transport/base/quantity.h"
 
@@ -157,12 +159,17 @@ class Served {
     }
     One& one = *all_.emplace_back(std::make_unique<One>());
     one.fd = std::move(fd);
-    one.thread = std::jthread([&one, this] {
-      serve_connection(one.fd.get(), memory_);
-      // The client's end says so at once, not when room is made for another.
-      mercury_shutdown(one.fd.get(), SHUT_RDWR);
-      one.done = true;
-    });
+    try {
+      one.thread = std::jthread([&one, this] {
+        serve_connection(one.fd.get(), memory_);
+        // The client's end says so at once, not when room is made for another.
+        mercury_shutdown(one.fd.get(), SHUT_RDWR);
+        one.done = true;
+      });
+    } catch (const std::system_error&) {
+      (void)send_json(one.fd.get(), {{"error", std::string("serve: ") + kThreadRefused}});
+      all_.pop_back();
+    }
   }
 
  private:

@@ -78,8 +78,8 @@ struct AdminServer::Client : std::enable_shared_from_this<Client> {
   Client(AdminServer& server, stream_protocol::socket s)
       : seat(server.seats_), socket(std::move(s)), deadline(server.io_), buffer(kLongestQuestion) {}
   // Ends what is under way, and so the client.
-  void limit_time() {
-    deadline.expires_after(kPatience);
+  void limit_time(std::chrono::nanoseconds more = {}) {
+    deadline.expires_after(kPatience + more);
     deadline.async_wait([weak = weak_from_this()](const error_code& done) {
       error_code ignored;
       if (const auto client = weak.lock(); client && !done) client->socket.close(ignored);
@@ -137,6 +137,10 @@ void AdminServer::accept() {
             std::istream stream(&client->buffer);
             std::string question;
             std::getline(stream, question);
+            if (question.starts_with(kPing)) {  // another host has its own time to answer
+              client->limit_time(
+                  std::chrono::nanoseconds(config_.sockets_probe_ns + config_.sockets_answer_ns));
+            }
             answer(question, [client](std::string reply) {
               client->reply = std::move(reply);
               boost::asio::async_write(client->socket, boost::asio::buffer(client->reply),
@@ -158,7 +162,7 @@ void AdminServer::answer(const std::string& question, const Reply& reply) const 
 
 void AdminServer::ping(const std::string& host, const Reply& reply) const {
   const Result<IpAddress> ip = IpAddress::parse(host);
-  if (!ip) return reply(text_of({{"error", ip.error().message}}));
+  if (!ip) return reply(text_of({{"outcome", "refused_here"}, {"why", ip.error().message}}));
   if (sockets_ == nullptr) {
     return reply(text_of(
         {{"outcome", "refused_here"}, {"why", "this daemon serves no sockets (sockets.serve)"}}));

@@ -82,8 +82,10 @@ Status Daemon::serve_sockets() {
        [this](const std::string& line) { notice(NoticeKind::kRefusal, line); }});
   if (!server) return server.error();
   socket_server_ = std::move(*server);
-  built_.host->set_socket_events([this](LaneId lane, SocketEvent event, uint64_t now_ns) {
-    sockets_->on_event(lane, std::move(event), now_ns);
+  // By the clock, not by when this pass over events began: an engine may answer within it, and a
+  // ping says how long that took.
+  built_.host->set_socket_events([this](LaneId lane, SocketEvent event, uint64_t) {
+    sockets_->on_event(lane, std::move(event), monotonic_ns());
   });
   return {};
 }

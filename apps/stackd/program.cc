@@ -116,7 +116,6 @@ void Program::add_region(uint32_t sequence, const attach::RegionAdd& request, Un
     }
     return reply(sequence, Status(std::move(error)));
   }
-  if (memory_.thread) (*region)->leave_to(*memory_.thread);
   shared_bytes_ += (*region)->bytes();
   regions_[request.region] = std::move(*region);
   reply(sequence, Status());
@@ -225,6 +224,12 @@ void Program::on(uint32_t sequence, const attach::SetPolicy& request) {
   if (!policy) return reply(sequence, Status(policy.error()));
   reply(sequence,
         host_.jobs().set_policy(id_, JobSlot(request.slot), print_policy(*policy), monotonic_ns()));
+}
+
+// Who ends has often touched more than anybody gives back by a request.
+Program::~Program() {
+  if (memory_.thread == nullptr) return;
+  for (const auto& [number, region] : regions_) region->leave_to(*memory_.thread);
 }
 
 bool Program::owns(const EngineChannel* channel) const {

@@ -32,7 +32,7 @@ class Program : public std::enable_shared_from_this<Program> {
   static constexpr size_t kMostRegions = 256;
 
   // That it shares: at most, what the host has left for it and for all others, and who gives it
-  // back to the kernel (null: the program's object).
+  // back to the kernel when the program has gone (null: the control thread).
   struct Memory {
     uint64_t limit_bytes = 0;
     std::function<uint64_t()> host_has_left;
@@ -40,6 +40,7 @@ class Program : public std::enable_shared_from_this<Program> {
   };
 
   Program(ClientId id, Host& host, Memory memory, Send send);
+  ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 

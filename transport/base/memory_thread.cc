@@ -127,12 +127,27 @@ void MemoryThread::run() {
   }
 }
 
+// What prefault() was given is not among it: that is taken out of the queue when it is unmapped.
+void MemoryThread::unmap_waiting() noexcept {
+  while (to_unmap_ > 0) {
+    std::unique_lock lock(mutex_);
+    const auto due = std::find_if(tasks_.begin(), tasks_.end(),
+                                  [](const Task& task) { return task.kind == Kind::kUnmap; });
+    if (due == tasks_.end()) return;
+    const std::span<std::byte> memory = due->memory;
+    tasks_.erase(due);
+    lock.unlock();
+    unmap_in_steps(memory);
+  }
+}
+
 void MemoryThread::prefault_in_steps(std::span<std::byte> memory) noexcept {
   std::byte* const end = memory.data() + memory.size();
   for (std::byte* at = memory.data(); at < end && prefaulting_ == memory.data();) {
     std::byte* const next = step_end(at, end);
     if (::madvise(at, static_cast<size_t>(next - at), kPopulateWrite) != 0) return;
     at = next;
+    unmap_waiting();
   }
 }
 

@@ -29,9 +29,10 @@ class MemoryThread {
 
   // Private memory that nobody has touched yet: it is taken from the caller's NUMA node, in huge
   // pages where the kernel has some. It may be used meanwhile, and stays mapped until unmap() has
-  // it. Where there is no memory left, it is as if nothing had been asked.
+  // it. Where memory runs out it is as if the caller had touched all of it: the kernel may kill.
   void prefault(std::span<std::byte> memory) noexcept;
-  // Of a whole mapping, which nobody uses any more. What is not touched yet stays so.
+  // Of a whole mapping, which nobody uses any more. What is not touched yet stays so. It goes
+  // before all that is to be touched: who gives memory back may have other memory for it.
   void unmap(std::span<std::byte> memory) noexcept;
   // What unmap() was given and the kernel has not got back.
   uint64_t bytes_to_unmap() const noexcept { return to_unmap_.load(std::memory_order_relaxed); }
@@ -45,6 +46,7 @@ class MemoryThread {
 
   bool post(const Task& task) noexcept;
   void run();
+  void unmap_waiting() noexcept;
   void prefault_in_steps(std::span<std::byte> memory) noexcept;
   void unmap_in_steps(std::span<std::byte> memory) noexcept;
 

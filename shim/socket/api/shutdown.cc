@@ -14,9 +14,10 @@ namespace sockets = mercury::sockets;
 namespace {
 
 // By TCP who has heard of an end in order is told no reset that follows.
-void ends_in_order(const sockets::OwnConnection& connection) {
+void tell_whether_it_resets(const sockets::OwnConnection& connection, bool resets) {
   sockets::Request request = sockets::request_about(sockets::RequestKind::kSet, connection);
   request.option = sockets::Option::kAbort;
+  request.value = resets ? 1 : 0;
   sockets::process().ask(request);
 }
 
@@ -30,14 +31,12 @@ int mercury_shutdown(int fd, int how) {
   const auto connection = own.find(fd);
   const bool finishes = connection && !connection->finished;
   if (finishes) own.connections.set_finished(connection->cookie, true);
-  const int rc = sockets::libc().shutdown(fd, how);
-  if (rc == 0) {
-    if (connection && connection->on_host && sockets::resets_on_close(fd)) {
-      ends_in_order(*connection);
-    }
-    return 0;
-  }
+  // Before the peer is woken, which asks at once.
+  const bool resets = connection && connection->on_host && sockets::resets_on_close(fd);
+  if (resets) tell_whether_it_resets(*connection, false);
+  if (sockets::libc().shutdown(fd, how) == 0) return 0;
   const int error = errno;
+  if (resets && finishes) tell_whether_it_resets(*connection, true);
   if (finishes) own.connections.set_finished(connection->cookie, false);
   return kept.fail(error);
 }

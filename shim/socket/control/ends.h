@@ -52,7 +52,9 @@ class Resets {
   explicit Resets(size_t most) : of_sides_{Ends(most), Ends(most)} {}
   // Of the program whose end of the connection has these names.
   void set(ConnectionId id, const Endpoint& local, const Endpoint& remote, bool resets) {
-    of_sides_[side_of(local, remote)].keep(id, resets ? ECONNRESET : 0);
+    Ends& own = of_sides_[side_of(local, remote)];
+    // Who takes nothing back takes no place of those that asked.
+    if (resets || own.of(id) != 0) own.keep(id, resets ? ECONNRESET : 0);
   }
   // Of its peer: an errno, or 0.
   int by_peer_of(ConnectionId id, const Endpoint& local, const Endpoint& remote) const {
