@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import time
-from typing import Optional
+from typing import Iterable, Optional
 
 from mercurystack._errors import MercuryError
-from mercurystack._job import Contributors, Job
+from mercurystack._job import Contributors, Job, Tensor
 from mercurystack._meeting import Step
 from mercurystack._state import State
 from mercurystack._state_tensor import StateTensor, Collected
@@ -34,11 +34,15 @@ class Attendance:
             self.last = Step(of.round - 1, in_all, in_any - in_all, 1)
 
 
-def give(state: State, tensor: StateTensor, job: Job) -> None:
-    """Worker 0's state to all. What it pushes too late is in no sum, and it pushes that again."""
-    if not tensor.is_fresh:
+def refuse_next_life(tensors: Iterable[Tensor], job: Job) -> None:
+    """MercuryError: this worker was lost, and the others have gone on without it."""
+    if any(tensor.round > 1 for tensor in tensors):
         raise MercuryError(errno.EALREADY, f"worker {job.rank} has come back to a job with a quorum, which goes on without it: a job with "
                            "rejoin_ms, and elastic= instead of quorum=, takes it in again")
+
+
+def give(state: State, tensor: StateTensor, job: Job) -> None:
+    """Worker 0's state to all. What it pushes too late is in no sum, and it pushes that again."""
     data = memoryview(state.pack(0) if job.rank == 0 else b"")
     count = -(-len(data) // tensor.most)
     collected = Collected()

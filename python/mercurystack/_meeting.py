@@ -30,7 +30,7 @@ from mercurystack._state_tensor import StateTensor, Collected, Piece
 VOTES = 2 << 28
 STATE = 3 << 28
 _GENUINE, _NEW, _VOID = range(3)  # votes; void: zeros of a worker that has the state
-_LOOK_S = 0.1  # how often it is asked whether operations have ended that another thread collects
+_LOOK_MS = 100  # how often it is asked whether operations have ended that another thread collects
 
 
 class Elastic(NamedTuple):
@@ -50,7 +50,7 @@ class Step(NamedTuple):
     iteration: int  # 0 first
     workers: frozenset[int]  # whose gradients are in every element of every average
     partly: frozenset[int]  # in some; with a quorum alone
-    attempts: int  # that the iteration took: 1 where nobody was lost
+    attempts: int  # that the iteration took since this worker has the state: 1 where nobody was lost
 
 
 class Meeting:
@@ -161,13 +161,15 @@ class Meeting:
             self._job.wait_all(operations)
             return
         # Whoever is new takes part in what is sent, as the others do not come here before.
+        poller = select.poll()
+        poller.register(self._job.fileno(), select.POLLIN)
         while not all(operation.done() for operation in operations):
             if self._state_tensor.operation is not None and self._state_tensor.operation.done():
                 piece = self._state_tensor.take()
                 if self._collect(piece) is None or piece.attempt != self._attempt:
                     self._state_tensor.listen()
                 continue
-            select.select([self._job.fileno()], [], [], _LOOK_S)
+            poller.poll(_LOOK_MS)
         self._job.wait_all(operations)
 
     # ---- the state -----------------------------------------------------------------------------
@@ -179,6 +181,7 @@ class Meeting:
                 if self._is_new:
                     self.iteration = self._state.unpack(self._collected.data, self._collected.sender, self._job.rank)
                     self._is_new = False
+                self._collected.drop()
                 return
             votes = self._void_attempt(self._parameters)
 

@@ -41,20 +41,15 @@ class StateTensor:
         self.most = most  # bytes of a piece
         self._array = np.asarray(context.zeros(self._data_at + most, "uint8"))
         self._attempts = self._array[:self._places].view(_ATTEMPT)
-        self._tensor = job.declare(number, self._array)
+        self.tensor = job.declare(number, self._array)
         self.operation: Optional[Operation] = None  # of the round that this worker is in
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether no round of it has ended yet."""
-        return self._tensor.round == 1
 
     def listen(self, attempt: int = 0) -> None:
         """Takes part in a round, if it does not yet, and sends nothing."""
         if self.operation is None:
             self._array.fill(0)
             self._attempts[self._rank] = attempt
-            self.operation = self._tensor.push_pull()
+            self.operation = self.tensor.push_pull()
 
     def send(self, attempt: int, index: int, count: int, data: memoryview) -> None:
         assert self.operation is None
@@ -63,7 +58,7 @@ class StateTensor:
         header = _HEADER.pack(_MAGIC, self._rank, index, count, len(data), zlib.crc32(data))
         self._array[self._places:self._data_at] = np.frombuffer(header, np.uint8)
         self._array[self._data_at:self._data_at + len(data)] = np.frombuffer(data, np.uint8)
-        self.operation = self._tensor.push_pull()
+        self.operation = self.tensor.push_pull()
 
     def take(self) -> Piece:
         """Waits for the round that this worker is in."""
@@ -99,3 +94,7 @@ class Collected:
     @property
     def data(self) -> bytes:
         return b"".join(self._parts)
+
+    def drop(self) -> None:
+        """Its memory, once it was taken."""
+        self._parts.clear()

@@ -92,7 +92,7 @@ def text_of(timeline: Timeline, tensors: Sequence[TraceTensor]) -> str:
     reached = statistics.mean(end - begin for begin, end in middle)
     lines = [f"# {len(tensors)} tensors, {sum(tensor.numel for tensor in tensors)} parameters. Computing: means of the "
              f"{len(middle)} of {len(whole)} iterations that were neither short nor long, which took {reached / 1e6:.1f} ms each.",
-             f"# {timeline.summary()}.", _COLUMNS]
+             "# " + re.sub(r"[^ -~]", "_", str(timeline.summary())) + ".", _COLUMNS]
     return "\n".join(lines + _rows(tensors, mean.of, first_of)) + "\n"
 
 

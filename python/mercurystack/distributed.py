@@ -11,7 +11,8 @@ send, recv, gather, scatter and all_to_all are messages between two ranks.
 A collective's elements are copied into memory of Mercury's and back; fewer than 65,536 are sent with as many as the next power
 of two. Larger ones go in pieces, powers of two of at most 4 MB, unless their size comes again and there is memory of its own
 for it. Four of one size, type and kind may be in flight, 32 of the largest pieces; one more waits for the first. Memory is
-kept until the group ends: for sizes of their own 1 GiB in all.
+kept until the group ends: for sizes of their own 1 GiB in all. Tensors on a GPU are not cut: each of their sizes has memory of
+its own, without a bound.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import Any, Iterator, Optional, Union
 import torch
 
 from mercurystack import _agreement, _making, _trace
-from mercurystack._attendance import Attendance, give
+from mercurystack._attendance import Attendance, give, refuse_next_life
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
 from mercurystack._gradient import LEAST_URGENT, WIRE_DTYPES, ManagedParameter
@@ -105,8 +105,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._begin_elastic(Elastic() if elastic is True else elastic, model, context, lines, first_number)
         elif quorum:
             _making.declare(self._parameters, job, first_number)
+            refuse_next_life((one.tensor for one in self._parameters if one.tensor is not None), job)
             if broadcast:
-                give(State(model, optimizer, (), lines), StateTensor(context, job, STATE + first_number), job)
+                states = StateTensor(context, job, STATE + first_number)
+                refuse_next_life([states.tensor], job)
+                give(State(model, optimizer, (), lines), states, job)
             self._attendance = Attendance(job, sum(one.tensor is not None for one in self._parameters))
         else:
             if broadcast:

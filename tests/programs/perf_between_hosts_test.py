@@ -83,8 +83,7 @@ class PerfTest(ProgramsTest):
     def test_a_network_that_is_cut_ends_in_an_error(self):
         self.serve()
         program = self.perf("a", "stream", self.hosts.address("b"), "--time", "3600s", "--warmup", "1ms")
-        self.assertTrue(wait_until(lambda: min(map(min, self.hosts.bytes_carried().values())) >= 0
-                                   and self.hosts.sockets("a")["connections"] > 0))
+        self.assertTrue(wait_until(lambda: self.hosts.sockets("a")["connections"] > 0))
         self.hosts.cut("b")
         self.addCleanup(self.hosts.heal, "b")
         self.assertEqual(program.wait(PATIENCE_S), 1)

@@ -25,15 +25,19 @@ import mercurystack  # noqa: E402
 from mercurystack import _job, _meeting  # noqa: E402
 from mercurystack.torch import Elastic, ScheduledOptimizer  # noqa: E402
 
-pushes = {}
+pushes, training = {}, []  # training: not empty once it has begun
+
+
+def names_of(kind):
+    return (kind, f"later-{kind}") if training else (kind,)
 
 
 def pushed(tensor, where):
     kind = {_meeting.VOTES: "votes", _meeting.STATE: "state"}.get(tensor.id, "gradient")
     if where == "before":
-        for name in (kind, f"later-{kind}"):
+        for name in names_of(kind):
             pushes[name] = pushes.get(name, 0) + 1
-    if any(f"{name}:{pushes[name]}:{where}" in KILLS for name in (kind, f"later-{kind}")):
+    if any(f"{name}:{pushes[name]}:{where}" in KILLS for name in names_of(kind)):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -45,9 +49,7 @@ def push_pull(self, *arguments, original=_job.Tensor.push_pull):
 
 
 def train(model, optimizer, rates):
-    for name in list(pushes):
-        if name.startswith("later-"):
-            pushes[name] = 0
+    training.append(True)
     attempts = 0
     for iteration in optimizer.iterations(ITERATIONS):
         time.sleep(PACE_S)
