@@ -17,6 +17,11 @@ namespace {
 // Each engine has as much at least, or its part of the link would run dry between two frames.
 constexpr uint64_t kTwoFramesBytes = 2 * 9216;
 
+Authentication authentication_of(const std::string& word) {
+  if (word == "required") return Authentication::kRequired;
+  return word == "off" ? Authentication::kOff : Authentication::kOffered;
+}
+
 HostConfig host_config(const StackdConfig& config) {
   HostConfig host;
   EngineConfig& engine = host.lane.engine;
@@ -44,6 +49,7 @@ HostConfig host_config(const StackdConfig& config) {
   host.policy.max_tensors = static_cast<uint32_t>(config.max_tensors);
   host.policy.max_weight = static_cast<uint32_t>(config.max_weight);
   host.policy.leave_grace_ns = config.leave_grace_ns;
+  host.policy.authentication = authentication_of(config.job_authentication);
   const MemoryLimits memory = memory_limits(config, physical_memory_bytes());
   host.policy.memory_limit_bytes = memory.job_bytes;
   host.policy.total_memory_bytes = memory.total_bytes;
@@ -118,6 +124,7 @@ SocketPolicy socket_policy(const StackdConfig& config) {
   policy.key = derive_job_key(kSocketService, config.sockets_secret_file.empty()
                                                   ? config.sockets_secret
                                                   : config.sockets_file_secret);
+  policy.authentication = authentication_of(config.sockets_authentication);
   policy.probe_ns = config.sockets_probe_ns;
   policy.silence_ns = config.sockets_silence_ns;
   policy.answer_ns = config.sockets_answer_ns;

@@ -35,6 +35,7 @@ enum class Counter : uint16_t {
   kDropLength,
   kDropHeaderCrc,
   kDropPayloadCrc,
+  kDropSeal,
   kDropNoSession,
   kDropForeignSource,
   kDropDuplicate,
@@ -67,6 +68,7 @@ enum class Counter : uint16_t {
   kDropNetwork,
   // Events.
   kSessionsOpened,
+  kSessionsSealed,
   kSessionsClosed,
   kSessionsRefused,
   kRefusalsUnsaid,

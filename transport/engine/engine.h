@@ -28,6 +28,7 @@
 #include "transport/engine/session_table.h"
 #include "transport/engine/stream_service.h"
 #include "transport/flow/credit.h"
+#include "transport/flow/frame_keys.h"
 #include "transport/flow/sent_pool.h"
 #include "transport/flow/session.h"
 #include "transport/port/port.h"
@@ -177,6 +178,10 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   uint32_t send_datagrams() noexcept;
   void close_oversized(const OutgoingDatagram& datagram, SessionEntry& entry);
   void send_datagram(OutgoingDatagram& datagram, TxFrame& frame, SessionEntry& entry) noexcept;
+  static uint32_t bytes_on_wire(const OutgoingDatagram& datagram,
+                                const SessionEntry& entry) noexcept {
+    return frame_bytes(datagram) + entry.seal_bytes;
+  }
   [[gnu::noinline]] void send_own_frame(TxFrame& frame, const SessionEntry& entry,
                                         uint32_t bytes) noexcept;
   void count_sent(const SessionEntry& entry, uint32_t bytes) noexcept;

@@ -156,6 +156,12 @@ template <Port P, Service S>
 void Engine<P, S>::on_open(SessionSlot slot) {
   SessionEntry& entry = sessions_.at(slot);
   entry.tag = entry.session->tag();
+  entry.seals = entry.session->seals();
+  if (entry.seals != nullptr) {
+    entry.seal_bytes = wire::kSealBytes;
+    entry.frame_flags = wire::kFlagSealed;
+    counters_.add(Counter::kSessionsSealed);
+  }
   report(event::SessionOpened{entry.token, entry.session->answer()});
   if constexpr (StreamService<S>) {
     entry.has_streams = entry.session->streams() != nullptr;

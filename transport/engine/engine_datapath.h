@@ -94,6 +94,10 @@ void Engine<P, S>::receive_datagram(SessionSlot slot, SessionEntry& entry, wire:
     counters_.add(entry.session->reason_of_drop(header.packet_number));
     return;
   }
+  if (entry.seals != nullptr && !entry.seals->open(header, payload)) [[unlikely]] {
+    counters_.add(Counter::kDropSeal);
+    return;
+  }
   header.payload_crc ^= entry.tag.payload;
   if (service_.on_datagram(slot, header, payload, now_ns_) == Taken::kYes) {
     entry.session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, now_ns_,
@@ -191,17 +195,18 @@ uint32_t Engine<P, S>::send_datagrams() noexcept {
       break;
     }
     SessionEntry& entry = sessions_.at(datagram.session);
-    if (datagram.pin == nullptr && frame_bytes(datagram) > frame.capacity) [[unlikely]] {
+    const uint32_t bytes = bytes_on_wire(datagram, entry);
+    if (bytes > frame.capacity) [[unlikely]] {
       port_.tx_cancel(frame);
       close_oversized(datagram, entry);
       continue;
     }
-    if (entry.session->can_send(frame_bytes(datagram), now_ns_)) [[likely]] {
+    if (entry.session->can_send(bytes, now_ns_)) [[likely]] {
       send_datagram(datagram, frame, entry);
       entry.refused_bytes = 0;
       ++sent;
     } else {  // it begins a burst below one frame, or the last records of packets are taken
-      entry.refused_bytes = frame_bytes(datagram);
+      entry.refused_bytes = bytes;
       port_.tx_cancel(frame);
       service_.on_lost(datagram.session, datagram.tag);
     }
@@ -229,7 +234,7 @@ template <Port P, Service S>
 void Engine<P, S>::close_oversized(const OutgoingDatagram& datagram, SessionEntry& entry) {
   service_.on_lost(datagram.session, datagram.tag);
   entry.session->close(Errc::kProtocol,
-                       "a frame of " + std::to_string(frame_bytes(datagram)) +
+                       "a frame of " + std::to_string(bytes_on_wire(datagram, entry)) +
                            " bytes is more than the port carries",
                        now_ns_);
   sessions_.touch(datagram.session);
@@ -240,25 +245,33 @@ template <Port P, Service S>
 void Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame,
                                  SessionEntry& entry) noexcept {
   constexpr uint32_t kHeaderBytes = sizeof(wire::DatagramHeader);
+  const uint32_t head_bytes = kHeaderBytes + entry.seal_bytes;
   const auto payload_bytes = static_cast<uint32_t>(datagram.payload.size());
-  const uint32_t bytes = frame_bytes(datagram);
+  const uint32_t bytes = bytes_on_wire(datagram, entry);
   wire::Header& header = datagram.header;
   header.session = entry.session->peer_number();
   header.packet_number = entry.session->on_send_datagram(datagram.tag, bytes, now_ns_);
-  header.flags = static_cast<uint16_t>(header.flags | entry.session->datagram_flags());
-  header.payload_bytes = static_cast<uint16_t>(payload_bytes);
+  header.flags =
+      static_cast<uint16_t>(header.flags | entry.session->datagram_flags() | entry.frame_flags);
+  header.payload_bytes = static_cast<uint16_t>(payload_bytes + entry.seal_bytes);
   if (datagram.pin == nullptr) {
     const std::byte* const payload = datagram.payload.data();
-    header.payload_crc = wire::copy_crc32c_fetching(frame.data + kHeaderBytes, payload,
-                                                    payload_bytes, payload + payload_bytes);
+    header.payload_crc = wire::copy_crc32c_fetching(frame.data + head_bytes, payload, payload_bytes,
+                                                    payload + payload_bytes);
   }
   header.tag = entry.tag.header;
   header.payload_crc ^= entry.tag.payload;
   wire::encode(header, frame.data);
+  if (entry.seals != nullptr) [[unlikely]] {  // of what travels: a program may write meanwhile
+    const std::byte* const payload =
+        datagram.pin == nullptr ? frame.data + head_bytes : datagram.payload.data();
+    entry.seals->out.seal(header.packet_number, {frame.data, kHeaderBytes},
+                          {payload, payload_bytes}, frame.data + kHeaderBytes);
+  }
   if (datagram.pin == nullptr) {
     port_.tx_send(frame, entry.path, bytes);
   } else {
-    port_.tx_send_shared(frame, kHeaderBytes, entry.path, datagram.payload, *datagram.pin);
+    port_.tx_send_shared(frame, head_bytes, entry.path, datagram.payload, *datagram.pin);
   }
   count_sent(entry, bytes);
   service_.charge(datagram.job, bytes);

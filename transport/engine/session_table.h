@@ -26,6 +26,9 @@ struct SessionEntry {
   Token token;  // the control plane's name for it
   JobSlot job;
   FrameTag tag;                      // of the session, once the peer is known to know it
+  Seals* seals = nullptr;            // the same; null: its frames have none
+  uint32_t seal_bytes = 0;           // of each frame
+  uint16_t frame_flags = 0;          // of each datagram
   uint32_t link_overhead_bytes = 0;  // of the path's address family (pacer.h)
   uint32_t peer_hello = 0;           // passive side: the number in the HELLO that opened it
   bool has_path = false;

@@ -60,8 +60,9 @@ class SessionEvents {
   // or accept() was called on; what was in flight is neither acknowledged nor lost any more.
   virtual void on_closed(SessionSlot, const Error&) = 0;
   virtual void on_control(SessionSlot,
-                          std::span<const std::byte> message) = 0;          // one whole message
-  virtual void on_path_payload(SessionSlot, uint16_t max_udp_payload) = 0;  // probing ended
+                          std::span<const std::byte> message) = 0;  // one whole message
+  // Probing ended: the largest frame, less the seal where frames have one.
+  virtual void on_path_payload(SessionSlot, uint16_t max_udp_payload) = 0;
 
  protected:
   ~SessionEvents() = default;
@@ -70,6 +71,7 @@ class SessionEvents {
 class SentPool;  // sent_pool.h
 struct SentPart;
 class Streams;  // stream/streams.h
+struct Seals;   // frame_keys.h
 
 class Session {
  public:
@@ -105,6 +107,7 @@ class Session {
   uint32_t local_number() const noexcept;
   uint32_t peer_number() const noexcept;  // 0 until it is known
   FrameTag tag() const noexcept;          // once the state is kOpen
+  Seals* seals() const noexcept;          // the same; null: its frames have none
   const wire::HelloAck& answer()
       const noexcept;  // sent (passive) or received (active, since on_open)
 

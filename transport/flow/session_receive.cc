@@ -18,6 +18,10 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     count(Counter::kDropHeaderCrc);
     return;
   }
+  if (tagged && opening.seals() != nullptr && !opening.seals()->open(header, payload)) {
+    count(Counter::kDropSeal);
+    return;
+  }
   if ((wire::crc32c(payload) ^ (tagged ? opening.tag().payload : 0)) != header.payload_crc) {
     count(Counter::kDropPayloadCrc);
     return;
@@ -80,6 +84,10 @@ void Session::Impl::on_hello_ack(std::span<const std::byte> payload, uint64_t no
   }
   if (state != State::kConnecting) return;  // the answer to a HELLO that was said twice
   const std::optional<uint64_t> round_trip_ns = opening.round_trip_ns(now_ns);
+  if (!opening.confirms(*answer, payload)) {
+    count(Counter::kDropForgedAnswer);
+    return;
+  }
   if (Status answered = opening.on_answer(*answer); !answered) {
     begin_close(wire::FrameType::kClose, answered.error().code, answered.error().message);
     return;

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/flow/frame_keys.h"
 #include "transport/flow/sent_pool.h"
 #include "transport/flow/session.h"
 #include "transport/flow/stream/streams.h"
@@ -57,7 +58,7 @@ class Host : public SessionEvents, public StreamEvents {
   void carry_streams(const StreamConfig& config = {}) {
     with_streams = true;
     stream_config = config;
-    answer.features = wire::kFeatureStreams;
+    answer.features |= wire::kFeatureStreams;
     session->carry_streams(config, *this);
   }
 
@@ -156,12 +157,22 @@ class Net {
     wire::Hello hello;
     hello.job = "job";
     hello.nonce = kNonce;
-    if (host[0].with_streams) hello.features = wire::kFeatureStreams;
+    hello.features = offered | (host[0].with_streams ? wire::kFeatureStreams : 0U);
     host[0].session->connect(hello, key, now_ns);
+  }
+  void with_seals() {
+    offered |= wire::kFeatureSeals;
+    host[1].answer.features |= wire::kFeatureSeals;
   }
   void send(int from, std::span<const std::byte> frame) {
     ++host[static_cast<size_t>(from)].frames_sent;
     if (tap) tap(from, frame);
+    Bytes altered;
+    if (alter) {
+      altered.assign(frame.begin(), frame.end());
+      alter(from, altered);
+      frame = altered;
+    }
     if (weather.down || frame.size() > weather.largest_frame || chance(weather.loss)) return;
     int copies = chance(weather.duplication) ? 2 : 1;
     while (copies-- > 0) {
@@ -215,6 +226,8 @@ class Net {
   bool mark = false;    // the network marks every chunk
   uint64_t now_ns = 1'000'000'000;
   std::function<void(int, std::span<const std::byte>)> tap;
+  std::function<void(int, Bytes&)> alter;  // by somebody on the path
+  uint32_t offered = 0;                    // features in HELLO beside streams
   std::array<Host, 2> host;
 
  private:
@@ -246,26 +259,32 @@ inline wire::Header plain_header(wire::FrameType type, std::span<const std::byte
 }
 
 inline void Host::send_datagram() {
-  Bytes frame(sizeof(wire::DatagramHeader) + kChunkPayload);
+  Seals* const seals = session->seals();
+  const size_t head = sizeof(wire::DatagramHeader) + (seals != nullptr ? wire::kSealBytes : 0);
+  Bytes frame(head + kChunkPayload);
+  const std::span<std::byte> payload = std::span(frame).subspan(head);
   const SentTag tag(wire::FrameType::kDatagram0, 0, waiting.front(), 0, 0);
   waiting.pop_front();
   wire::Header header;
   header.type = tag.type();
-  header.payload_bytes = kChunkPayload;
+  header.payload_bytes = static_cast<uint16_t>(frame.size() - sizeof(wire::DatagramHeader));
   header.session = session->peer_number();
   header.words[2] = tag.word0();
-  for (size_t i = sizeof(wire::DatagramHeader); i < frame.size(); ++i) {
-    frame[i] = static_cast<std::byte>(tag.word0() + i);
+  for (size_t i = 0; i < payload.size(); ++i) {
+    payload[i] = static_cast<std::byte>(tag.word0() + i);
   }
-  header.payload_crc =
-      wire::crc32c(std::span<const std::byte>(frame).subspan(sizeof(wire::DatagramHeader))) ^
-      session->tag().payload;
+  header.payload_crc = wire::crc32c(payload) ^ session->tag().payload;
   header.tag = session->tag().header;
   header.packet_number =
       session->on_send_datagram(tag, static_cast<uint32_t>(frame.size()), net_.now_ns);
   header.flags = session->datagram_flags();
   in_flight.insert(tag.word0());
   wire::encode(header, frame.data());
+  if (seals != nullptr) {
+    std::byte* const seal = frame.data() + sizeof(wire::DatagramHeader);
+    seals->out.seal(header.packet_number, {frame.data(), sizeof(wire::DatagramHeader)}, payload,
+                    seal);
+  }
   net_.send(index_, frame);
 }
 
@@ -312,6 +331,10 @@ inline void Host::receive(Bytes& frame) {
   if (header.session != number_) return;
   if (!wire::is_datagram(header.type)) {
     session->on_frame(header, payload, net_.now_ns);
+    return;
+  }
+  if (session->seals() != nullptr && !session->seals()->open(header, payload)) {
+    counters.add(Counter::kDropSeal);
   } else if (header.tag == session->tag().header &&
              (wire::crc32c(payload) ^ session->tag().payload) == header.payload_crc &&
              session->is_new(header.packet_number)) {
