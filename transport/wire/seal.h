@@ -11,8 +11,8 @@
 // a key has sealed far below GCM's bounds.
 // Owner/thread: one engine each. Nothing allocates after construction.
 //
-// Paper: McGrew and Viega, "The Security and Performance of the Galois/Counter Mode", INDOCRYPT
-// 2004.
+// Paper: NIST SP 800-38D, sections 6 to 8 (GCM and GMAC, nonces made of a fixed field and a
+// counter).
 #pragma once
 
 #include <array>

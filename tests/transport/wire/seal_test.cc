@@ -1,4 +1,4 @@
-// Seals, beside those that OpenSSL's AES-GCM and Python's BLAKE2b give for the same frames.
+// Seals, beside those that another library's AES-GCM and Python's BLAKE2b give for the same frames.
 #include "transport/wire/seal.h"
 
 #include <gtest/gtest.h>
