@@ -22,7 +22,6 @@ sys.path.insert(0, os.path.join(ROOT, "tools"))
 import netlab  # noqa: E402
 import recording  # noqa: E402
 
-PYTHON = "/usr/bin/python3"  # whose PyTorch is Debian's
 COMPUTING_S = 0.24
 LAYERS = 12
 ELEMENTS = 3_000_000  # 12 MB
@@ -45,10 +44,10 @@ def layers_of(model):
 class Run:
     """The processes of one run."""
 
-    def __init__(self, lab, system, model, iterations, library):
-        self.lab, self.system, self.library = lab, system, library
-        self.command = [PYTHON, os.path.join(HERE, "paced_train.py"), system, "--layers", layers_of(model), "--iterations",
-                        str(iterations + WARM_UP)]
+    def __init__(self, lab, system, model, arguments):
+        self.lab, self.system, self.library = lab, system, arguments.library
+        self.command = [arguments.python, os.path.join(HERE, "paced_train.py"), system, "--layers", layers_of(model), "--iterations",
+                        str(arguments.iterations + WARM_UP), "--device", arguments.device]
 
     def start(self, host, **variables):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MERCURY_")}
@@ -100,6 +99,8 @@ def main():
     parser.add_argument("--iterations", type=int, default=30)
     parser.add_argument("--repeat", type=int, default=3, help="runs of each, in turns (default: %(default)s)")
     parser.add_argument("--library", default=os.path.join(ROOT, "build/shim/client/libmercurystack.so"))
+    parser.add_argument("--python", default="/usr/bin/python3", help="whose PyTorch is taken (default: %(default)s, Debian's)")
+    parser.add_argument("--device", default="cpu", help="where the model is: cpu or cuda, both workers on one GPU (default: %(default)s)")
     parser.add_argument("--simulator", default=os.path.join(ROOT, "build/apps/sim/mercury-sim"))
     parser.add_argument("--record", type=pathlib.Path, help="a file of docs/records to add rows to")
     arguments = parser.parse_args()
@@ -112,7 +113,7 @@ def main():
             times = {"gloo": [], "backend": [], "mercury": []}
             for _ in range(arguments.repeat):
                 for system, seconds in times.items():
-                    seconds.append(Run(lab, system, model, arguments.iterations, arguments.library).seconds())
+                    seconds.append(Run(lab, system, model, arguments).seconds())
             gloo, promise = statistics.median(times["gloo"]), predicted(model, rate_mbit, arguments.simulator)
             rows.append(row_of(model, rate_mbit, times, promise))
             print(f"{model:6}" + "; ".join(

@@ -45,17 +45,20 @@ def main():
     parser.add_argument("system", choices=("mercury", "gloo", "backend", "alone"))
     parser.add_argument("--layers", required=True, help="NUMEL:SECONDS,...")
     parser.add_argument("--iterations", type=int, required=True)
+    parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     layers = [part.split(":") for part in arguments.layers.split(",")]
-    model = nn.Sequential(*(Layer(int(numel), float(seconds)) for numel, seconds in layers))
+    model = nn.Sequential(*(Layer(int(numel), float(seconds)) for numel, seconds in layers)).to(arguments.device)
 
     def train(model, optimizer):
-        values, times, begin = torch.ones(8), [], time.perf_counter()
+        values, times, begin = torch.ones(8, device=arguments.device), [], time.perf_counter()
         for _ in range(arguments.iterations):
             optimizer.zero_grad()
             model(values).sum().backward()
             optimizer.step()
+            if arguments.device != "cpu":
+                torch.cuda.synchronize()
             end = time.perf_counter()
             times.append(end - begin)
             begin = end

@@ -101,13 +101,14 @@ class Floor(Bench):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     lab.add_build(parser)
+    lab.add_settings(parser)
     parser.add_argument("--repeat", type=int, default=5, help="runs of each (default 5)")
     parser.add_argument("--quick", action="store_true", help="one short run of each")
     parser.add_argument("--record", type=pathlib.Path, help="append to this CSV file, such as docs/records/sockets_floor.csv")
     arguments = parser.parse_args()
     folder = arguments.build.resolve() / "benchmarks/sockets"
     lab.use_build(arguments.build, folder / "zeromq_bench", folder / "least_relay")
-    hosts = lab.two_hosts()
+    hosts = lab.two_hosts(settings=arguments.settings)
     try:
         floor = Floor(hosts, folder / "zeromq_bench", folder / "least_relay", 0.02 if arguments.quick else 1)
         for _ in range(1 if arguments.quick else arguments.repeat):

@@ -19,6 +19,11 @@ def add_build(parser):
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path, help="Meson's build folder (default: build)")
 
 
+def add_settings(parser):
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="SECTION.KEY=VALUE",
+                        help="of both daemons' configuration, such as engine.spin=50us; more than once")
+
+
 def use_build(build, *programs):
     """Ends the program if something of it is not built."""
     Built.stackd, Built.ctl, Built.run = (str(build / path) for path in (

@@ -154,6 +154,7 @@ class Bench:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     lab.add_build(parser)
+    lab.add_settings(parser)
     parser.add_argument("--repeat", type=int, default=5, help="runs of each (default 5)")
     parser.add_argument("--where", nargs="+", choices=WHERE, default=list(WHERE), help="two hosts, one host (default: both)")
     parser.add_argument("--quick", action="store_true", help="one short run of each")
@@ -162,7 +163,7 @@ def main():
     program = arguments.build / "benchmarks/sockets/zeromq_bench"
     lab.use_build(arguments.build, program)
     lab.need("iperf3", "redis-server", "redis-benchmark")
-    hosts = lab.two_hosts()
+    hosts = lab.two_hosts(settings=arguments.settings)
     try:
         benches = [Bench(hosts, program, 0.02 if arguments.quick else 1, where) for where in arguments.where]
         for _ in range(1 if arguments.quick else arguments.repeat):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from typing import Iterable
+from typing import Iterable, Iterator
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ _DIGESTS = 3 << 29
 _DESCRIPTIONS = 7 << 28
 _DIGEST_BYTES = 32
 _SIZE_BYTES = 8
+PIECE_BYTES = 4 << 20  # large enough that a piece's round trip does not count
 
 
 def describe(model: torch.nn.Module, managed: Iterable[str], more: str) -> list[str]:
@@ -54,16 +55,37 @@ def _gather(mine: bytes, size: int, context: Context, job: Job, number: int) -> 
 
 
 def broadcast(model: torch.nn.Module, context: Context, job: Job, first_number: int) -> None:
-    """Worker 0's parameters and buffers, as bytes, which arrive as they are."""
+    """Worker 0's parameters and buffers, as bytes, which arrive as they are; in pieces, as the memory for one stays with the job."""
     values = [one for one in (*model.parameters(), *model.buffers()) if one.numel()]
     if not values:
         return
     parts = [bytes_of(value) for value in values]
-    sizes = [part.numel() for part in parts]
-    array = context.zeros(sum(sizes), "uint8")
+    array = context.zeros(min(sum(part.numel() for part in parts), PIECE_BYTES), "uint8")
     memory = torch.from_numpy(array)
-    torch.cat(parts, out=memory)
-    job.declare(_VALUES + first_number, array).broadcast(0).wait()
+    tensor = job.declare(_VALUES + first_number, array)
+    for piece in _pieces(parts, len(array)):
+        sizes = [view.numel() for view in piece]
+        torch.cat([view.cpu() for view in piece], out=memory[:sum(sizes)])
+        tensor.broadcast(0).wait()
+        for view, come in zip(piece, torch.split(memory[:sum(sizes)], sizes)):
+            view.copy_(come)
     with torch.no_grad():
-        for value, part in zip(values, torch.split(memory, sizes)):
-            value.copy_(part.clone().view(value.dtype).view_as(value))
+        for value, part in zip(values, parts):
+            if part.data_ptr() != value.data_ptr():  # it is not contiguous
+                value.copy_(part.view(value.dtype).view_as(value))
+
+
+def _pieces(parts: list[torch.Tensor], most: int) -> Iterator[list[torch.Tensor]]:
+    """Views of all parts, `most` elements together."""
+    piece: list[torch.Tensor] = []
+    room = most
+    for part in parts:
+        while part.numel():
+            piece.append(part[:room])
+            part = part[room:]
+            room -= piece[-1].numel()
+            if room == 0:
+                yield piece
+                piece, room = [], most
+    if piece:
+        yield piece

@@ -173,9 +173,10 @@ class _Server:
             with contextlib.suppress(MercuryError, ValueError):
                 job.wait_end()
 
-    def join(self) -> None:
-        """Until all workers have closed the job."""
-        self._thread.join()
+    def join(self, timeout: Optional[float] = None) -> bool:
+        """Until all workers have closed the job, at most `timeout` seconds; whether they have."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     def abandon(self) -> None:
         """The job's other members fail, if they have not closed it."""

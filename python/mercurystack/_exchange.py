@@ -6,6 +6,7 @@ import os
 import select
 import threading
 from collections import deque
+from functools import partial
 from typing import Any, Callable, NamedTuple, Optional
 
 import torch
@@ -15,6 +16,7 @@ from mercurystack._context import Context
 from mercurystack._errors import JobFailedError, error_of
 from mercurystack._job import Job, Tensor
 from mercurystack._operation import Operation
+from mercurystack._staging import Stage, Stages, pin
 from mercurystack._tensors import over
 from mercurystack._work import Callbacks, Kept, Work, failure_of, gone
 
@@ -41,6 +43,7 @@ class _Slot:
     def __init__(self, tensor: Tensor, memory: torch.Tensor) -> None:
         self.tensor = tensor
         self.memory = memory
+        self.is_pinned = False
         self.free = threading.Event()
         self.free.set()
 
@@ -140,17 +143,18 @@ class Exchange:
         self._context, self._job = context, job
         self._kept, self._callbacks = Kept(), Callbacks()
         self._progress = Progress(job, failed)
+        self._stages = Stages()
         self._lock = threading.Lock()
         self._declared = 0
         self._slots: dict[Key, deque[_Slot]] = {}  # the one whose turn is next first
 
-    def work(self, name: str) -> Work:
-        return Work(name, self._kept, self._callbacks)
+    def work(self, name: str, in_order: bool = True, device: Optional[torch.device] = None) -> Work:
+        return Work(name, self._kept, self._callbacks, in_order, device)
 
     def begin(self, name: str, key: Key, place: int, data: torch.Tensor, submit: Callable[[Tensor], Operation],
               finish: Callable[[list[torch.Tensor]], Any]) -> Work:
         """`data` as the part `place` of a tensor, by an operation of Mercury's; `finish` gets all parts of what came of it."""
-        rounded, work = key.rounded(), self.work(name)
+        rounded, work, stage = key.rounded(), self.work(name, device=data.device), self._stages.of(data)
         try:
             with self._lock:
                 slot = self._next_slot(rounded, data.dtype)
@@ -158,8 +162,12 @@ class Exchange:
                 slot.free.clear()
                 try:
                     parts = [slot.memory[at * rounded.numel:][:key.numel] for at in range(key.parts)]
-                    parts[place].copy_(data)
-                    operation = submit(slot.tensor)
+                    if stage is None:
+                        parts[place].copy_(data)
+                        operation = submit(slot.tensor)
+                    else:
+                        self._leave(stage, slot, parts[place], data, partial(submit, slot.tensor), lambda: finish(parts), work)
+                        return work
                 except BaseException:
                     slot.free.set()
                     raise
@@ -168,8 +176,31 @@ class Exchange:
         self._progress.add(_Flight(slot, operation, lambda: finish(parts), work))
         return work
 
+    def _leave(self, stage: Stage, slot: _Slot, part: torch.Tensor, data: torch.Tensor, submit: Callable[[], Operation],
+               finish: Callable[[], Any], work: Work) -> None:
+        """From a GPU, and back to it."""
+        if not slot.is_pinned:
+            pin(slot.tensor.array)
+            slot.is_pinned = True
+        mark = stage.mark()
+
+        def begin() -> None:
+            try:
+                operation = submit()
+            except Exception as error:
+                slot.free.set()
+                work.end(error)
+                raise
+            self._progress.add(_Flight(slot, operation, lambda: stage.finish(mark, finish), work))
+        stage.leave(part, data, begin)
+
     def stop(self) -> None:
+        """No collective begins or ends any more."""
+        self._stages.close()
         self._progress.stop()
+
+    def stop_callbacks(self) -> None:
+        """Once messages have ended too."""
         self._callbacks.stop()
 
     def _next_slot(self, key: Key, dtype: torch.dtype) -> _Slot:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, Mapping, Optional
+from functools import partial
+from typing import Any, Callable, Iterator, Mapping, Optional, Union
 
 import torch
 
 from mercurystack._context import Context
 from mercurystack._job import Tensor
 from mercurystack._operation import Operation
+from mercurystack._staging import Leaving, Stage, pin
 from mercurystack._tensors import NAMES, over
 
 WIRE_DTYPES = (torch.float16, torch.bfloat16)
@@ -56,16 +58,19 @@ class ManagedParameter:
     """One parameter, its gradient's memory and its place in a round."""
 
     def __init__(self, name: str, parameter: torch.nn.Parameter, group: int, context: Context,
-                 on_read: Callable[[], None], wire_dtype: Optional[torch.dtype]) -> None:
+                 on_read: Callable[[], None], wire_dtype: Optional[torch.dtype], stage: Optional[Stage]) -> None:
         self.name = name
         self._on_read = on_read
         self.parameter = parameter
         self._dtype = parameter.dtype
         self.group = group  # of the optimizer's groups, which loading a state replaces
         sent_as = wire_dtype if wire_dtype is not None and parameter.element_size() > _WIRE_BYTES else parameter.dtype
-        self._converted = sent_as != parameter.dtype
+        self._stage = stage  # of its GPU
+        self._is_apart = sent_as != parameter.dtype or stage is not None  # the gradient does not lie in Mercury's memory
         self.mercury_type = NAMES[sent_as]
         self.array = context.zeros(max(1, parameter.numel()), self.mercury_type)
+        if stage is not None:
+            pin(self.array)
         self._memory = over(self.array, sent_as)[:parameter.numel()].view_as(parameter)
         self.tensor: Optional[Tensor] = None  # stays so where there are no elements
         self.priority: Optional[int] = None  # known once the forward pass has come by
@@ -73,42 +78,62 @@ class ManagedParameter:
         # One round: passes, then sent, then step() makes the update due, then the update ends it.
         self.passes = 0  # backward passes
         self.sent = False
-        self.operation: Optional[Operation] = None  # until its sum has been waited for
+        self.operation: Union[None, Operation, Leaving] = None  # until its sum has been waited for
         self.due: Optional[dict[str, Any]] = None  # the group's options at the time of step()
         self.version = 0  # of its elements, at that time
         self.to_zero = False  # when it is updated
 
     def _lay(self) -> None:
-        """The tensor that parameter.grad is: over the memory, unless gradients are converted for the wire."""
-        self.gradient = torch.zeros_like(self.parameter, requires_grad=False) if self._converted else self._memory.detach()
+        """The tensor that parameter.grad is: over the memory, unless gradients are converted for the wire, or on a GPU."""
+        self.gradient = torch.zeros_like(self.parameter, requires_grad=False) if self._is_apart else self._memory.detach()
+        self._leaves = self.gradient  # what a GPU sends
         self.gradient._of_mercury = True  # type: ignore[attr-defined]
         self._address = self.gradient.data_ptr()
         self.in_flight: GradientInFlight = self.gradient.as_subclass(GradientInFlight)
         self.in_flight._read, self.in_flight._zero = self._on_read, self.zero_later
 
     def collect(self) -> bool:
-        """Brings the gradient into Mercury's memory, if it is not there; whether somebody had put it elsewhere."""
+        """Brings the gradient into Mercury's memory, if it is not there; whether somebody had put it elsewhere. From a GPU
+        push() does."""
         found = self.parameter.grad
         in_place = found is self.gradient and found.data_ptr() == self._address
-        if in_place and not self._converted:
+        if in_place and not self._is_apart:
             return False
         if found is None:
-            self._memory.zero_()
+            (self._memory if self._stage is None else self.gradient).zero_()
+            self._leaves = self.gradient
             return False
         if found.dtype != self._dtype or found.shape != self._memory.shape:
             raise RuntimeError(f"{self.name}: it was {self._dtype} of shape {tuple(self._memory.shape)} when the "
                                f"ScheduledOptimizer was made, and is {found.dtype} of shape {tuple(found.shape)}: make it behind "
                                "all that changes the model")
-        with torch.no_grad():
-            self._memory.copy_(found)
+        self._leaves = found
+        if self._stage is None:
+            with torch.no_grad():
+                self._memory.copy_(found)
         if found is self.gradient and not in_place:  # its data was replaced
             self._lay()
         return not in_place
 
+    def has_arrived(self) -> bool:
+        """As far as is known: whoever collects completions marks operations."""
+        return self.operation is None or self.operation._status is not None
+
+    def push(self) -> None:
+        """Sends what was collected."""
+        assert self.tensor is not None
+        if self._stage is None:
+            self.operation = self.tensor.push_pull(self.priority)
+        else:
+            push = partial(self.tensor.push_pull, self.priority)
+            self.operation = Leaving(self._stage.leave(self._memory, self._leaves, push))
+
     def arrive(self) -> None:
         """The sum is in Mercury's memory."""
         self.operation = None
-        if self._converted:
+        if self._stage is not None:
+            self._stage.bring(self.gradient, self._memory)
+        elif self._is_apart:
             self.gradient.copy_(self._memory)
         if self.parameter.grad is None:
             self.to_zero = True

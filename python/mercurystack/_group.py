@@ -18,10 +18,12 @@ from mercurystack._context import Context
 from mercurystack._errors import MercuryError
 from mercurystack._exchange import Exchange, Key
 from mercurystack._job import Job, Tensor
+from mercurystack._leaving import groups
 from mercurystack._messages import Messages
 from mercurystack._operation import Operation
 from mercurystack._place import own_host, own_place
 from mercurystack._reductions import name_of, operation_of, reduce_locally
+from mercurystack._staging import DEVICES
 from mercurystack._tensors import NAMES, bytes_of
 from mercurystack._work import Work, all_of
 
@@ -49,7 +51,8 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
         self._collectives = Exchange(self._context, job, self._messages.fail)
         self._tag = 0  # of collectives by messages: below zero, those of the program are above
         self._process = os.getpid()
-        weakref.finalize(self, _close, job, self._collectives, self._context, self._messages, self._process)
+        groups.enter()
+        weakref.finalize(self, _close, job, self._collectives, self._context, self._messages, self._process, self._timeout)
 
     def _reduce(self, what: str, inputs: Tensors, reduction: Any, outputs: Mapping[int, torch.Tensor], result: Any) -> Work:
         """`inputs` as one; `outputs` says which of them go where."""
@@ -90,7 +93,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
                   finish: Callable[[Tensors], Any], result: Any) -> Work:
         self._check_process()
         if data.numel() == 0:
-            work = self._collectives.work(what)
+            work = self._collectives.work(what, device=data.device)
             work.end(None, result)
             return work
         return self._collectives.begin(what, key, place, data, submit, finish)
@@ -102,19 +105,22 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
         limit = self._timeout if timeout is None else timeout
         sends = {rank: tensor for rank, tensor in sends.items() if rank != self._rank}
         receives = {rank: tensor for rank, tensor in receives.items() if rank != self._rank}
-        # What is not contiguous comes to a copy.
-        come = {rank: tensor if tensor.is_contiguous() else tensor.detach().contiguous() for rank, tensor in receives.items()}
+        # What is not contiguous, or on a GPU, comes to a copy.
+        come = {rank: tensor if tensor.is_contiguous() and not tensor.is_cuda else tensor.detach().cpu().contiguous()
+                for rank, tensor in receives.items()}
 
         def finish() -> Any:
             for rank, tensor in receives.items():
                 if come[rank] is not tensor:
                     copy(tensor, come[rank])
             return result
-        work, ended = all_of(what, len(sends) + len(receives), finish)
+        device = next((tensor.device for tensor in (*receives.values(), *sends.values()) if tensor.is_cuda), None)
+        work = self._collectives.work(what, in_order=False, device=device)
+        ended = all_of(work, len(sends) + len(receives), finish)
         for source, tensor in come.items():
             self._messages.recv(source, tag, memory_of(tensor), ended, limit)
         for rank, tensor in sends.items():
-            self._messages.send(rank, tag, memory_of(tensor), ended, limit)
+            self._messages.send(rank, tag, memory_of(tensor.cpu()), ended, limit)
         return work
 
     def _next_tag(self) -> int:
@@ -132,14 +138,22 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
                                "init_process_group in a process of its own")
 
 
-def _close(job: Job, collectives: Exchange, context: Context, messages: Messages, process: int) -> None:
+def _close(job: Job, collectives: Exchange, context: Context, messages: Messages, process: int, timeout: float) -> None:
     if os.getpid() != process:  # whose threads are not here
         return
     collectives.stop()
     if getattr(sys, "last_type", None) is not None:  # the program ends of an exception: the others would wait for it
         job.abandon()
+    server = job._leave()
     context.close()
-    messages.stop()  # behind the job, which may wait for the others: a stream that ends says that its rank is gone
+
+    def end() -> None:
+        messages.stop()  # a stream that ends says that its rank is gone
+        collectives.stop_callbacks()
+
+    def wait(seconds: float) -> bool:
+        return server is None or server.join(seconds)
+    groups.leave(wait, end, timeout)
 
 
 def reduction_of(opts: Any) -> Any:
@@ -166,10 +180,12 @@ def only(tensors: Tensors, what: str) -> torch.Tensor:
 
 def dense(tensors: Tensors, what: str) -> Tensors:
     for tensor in tensors:
-        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-            raise NotImplementedError(f"{what} of the mercury backend: expected dense tensors on the CPU, got one of {tensor.layout} on {tensor.device}")
-        if tensor.dtype != tensors[0].dtype:
-            raise ValueError(f"{what}: expected tensors of one type, got {tensors[0].dtype} and {tensor.dtype}")
+        if tensor.device.type not in DEVICES or tensor.layout != torch.strided:
+            raise NotImplementedError(f"{what} of the mercury backend: expected dense tensors on the CPU or a GPU of CUDA's, got one of "
+                                      f"{tensor.layout} on {tensor.device}")
+        if tensor.dtype != tensors[0].dtype or tensor.device != tensors[0].device:
+            raise ValueError(f"{what}: expected tensors of one type on one device, got {tensors[0].dtype} on {tensors[0].device} and "
+                             f"{tensor.dtype} on {tensor.device}")
     return tensors
 
 
@@ -178,9 +194,9 @@ def same(what: str, ones: Tensors, others: Tensors, size: int) -> None:
     if len(others) != size:
         raise ValueError(f"{what}: expected {size} tensors, one for each rank, got {len(others)}")
     for place, other in enumerate(others):
-        if other.numel() != ones[0].numel() or other.dtype != ones[0].dtype:
-            raise ValueError(f"{what}: the tensor of rank {place} has {other.numel()} elements of {other.dtype}, and the other one "
-                             f"{ones[0].numel()} of {ones[0].dtype}")
+        if other.numel() != ones[0].numel() or other.dtype != ones[0].dtype or other.device != ones[0].device:
+            raise ValueError(f"{what}: the tensor of rank {place} has {other.numel()} elements of {other.dtype} on {other.device}, and the "
+                             f"other one {ones[0].numel()} of {ones[0].dtype} on {ones[0].device}")
 
 
 def copy(into: torch.Tensor, data: torch.Tensor) -> None:

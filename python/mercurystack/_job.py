@@ -74,35 +74,37 @@ class Tensor:
     """An array that every worker has declared under the same number. From a push until that round's sum is there,
     the array's memory is Mercury's: it is not to be written, and what is read may be half a sum."""
 
-    __slots__ = ("id", "array", "_job", "_view")
+    __slots__ = ("id", "array", "_job", "_view", "_asked")
 
     def __init__(self, job: Job, number: int, array: ArrayLike, view: View) -> None:
         self.id = number
         self.array = array
         self._job = job
         self._view = view
+        self._asked = _native.array_of(_native.SubmittedOperation, 1)  # of its operations, one at a time
+        self._asked[0].tensor = number
 
     def push_pull(self, priority: Optional[int] = None) -> Operation:
         """Sends the array; done when it holds the sum over all workers. priority: 0 (most urgent) to 65535, None:
         the tensor's own."""
-        return self._job._submit([self], _native.PUSH_PULL, priority)[0]
+        return self._job._submit(self, _native.PUSH_PULL, priority)
 
     def push(self, priority: Optional[int] = None) -> Operation:
         """Done when the servers have all of it. The sum still arrives in the array: pull() is done when it is there."""
-        return self._job._submit([self], _native.PUSH, priority)[0]
+        return self._job._submit(self, _native.PUSH, priority)
 
     def pull(self, priority: Optional[int] = None) -> Operation:
         """Done when the array holds the sum of the round that was pushed last. One pull for each push."""
-        return self._job._submit([self], _native.PULL, priority)[0]
+        return self._job._submit(self, _native.PULL, priority)
 
     def broadcast(self, root: int, priority: Optional[int] = None) -> Operation:
         """Done when the array holds worker `root`'s elements; the others send none."""
-        return self._job._submit([self], _native.BROADCAST, priority, root)[0]
+        return self._job._submit(self, _native.BROADCAST, priority, root)
 
     def all_gather(self, priority: Optional[int] = None) -> Operation:
         """Worker r has the r-th of as many equal parts as there are workers; done when the array holds all parts. Of a
         tensor of integers with op "sum", which may stand for any type's bytes."""
-        return self._job._submit([self], _native.ALL_GATHER, priority)[0]
+        return self._job._submit(self, _native.ALL_GATHER, priority)
 
     @property
     def round(self) -> int:
@@ -173,7 +175,10 @@ class Job:
 
     def push_pull_all(self, tensors: Iterable[Tensor], priority: Optional[int] = None) -> list[Operation]:
         """Tensor.push_pull() of each, in this order, in one call: all of them, or none if it fails."""
-        return self._submit(tensors, _native.PUSH_PULL, priority)
+        operations = [Operation(self, tensor) for tensor in tensors]
+        with self._use as job:
+            self._flight.submit(job, operations, _native.PUSH_PULL, -1 if priority is None else priority)
+        return operations
 
     # ---- completions ---------------------------------------------------------------------------
 
@@ -222,6 +227,12 @@ class Job:
         waits until all workers have left; abandon() does not."""
         self._finalizer()
 
+    def _leave(self) -> Optional[_Server]:
+        """As close(), without waiting for anybody: returns the server that is here, which goes on until all have left."""
+        self._finalizer.detach()
+        self._use.close(_native.library.mercury_job_close)
+        return self._server
+
     def abandon(self) -> None:
         """Leaves, and takes a server that is here with it: the job fails for those who have not left."""
         self._use.close(_native.library.mercury_job_close)
@@ -244,11 +255,11 @@ class Job:
 
     # ---- for tensors and operations ------------------------------------------------------------
 
-    def _submit(self, tensors: Iterable[Tensor], kind: int, priority: Optional[int], root: int = 0) -> list[Operation]:
-        operations = [Operation(self, tensor) for tensor in tensors]
+    def _submit(self, tensor: Tensor, kind: int, priority: Optional[int], root: int = 0) -> Operation:
+        operation = Operation(self, tensor)
         with self._use as job:
-            self._flight.submit(job, operations, kind, -1 if priority is None else priority, root)
-        return operations
+            self._flight.submit_one(job, operation, kind, -1 if priority is None else priority, root)
+        return operation
 
     def _wait(self, operation: Operation, timeout: Optional[float]) -> None:
         self._flight.wait(self._use, operation, timeout)

@@ -12,6 +12,7 @@ from mercurystack._context import Context
 from mercurystack._errors import MercuryError
 from mercurystack._gradient import ManagedParameter
 from mercurystack._job import Job
+from mercurystack._staging import DEVICES, Stages
 from mercurystack._tensors import FLOATING
 
 # Why they are refused.
@@ -35,7 +36,7 @@ def refuse(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
 
 
 def manage(optimizer: torch.optim.Optimizer, model: torch.nn.Module, context: Context, on_read: Callable[[], None],
-           wire_dtype: Optional[torch.dtype]) -> list[ManagedParameter]:
+           wire_dtype: Optional[torch.dtype], stages: Stages) -> list[ManagedParameter]:
     """The optimizer's parameters, in the model's order: that is the same on every worker. ValueError: it has one that cannot
     be had."""
     names = {parameter: name for name, parameter in model.named_parameters()}
@@ -46,14 +47,14 @@ def manage(optimizer: torch.optim.Optimizer, model: torch.nn.Module, context: Co
                 raise ValueError(f"a parameter of shape {tuple(parameter.shape)} is the optimizer's and not the model's")
             if parameter.requires_grad:
                 _check(names[parameter], parameter)
-                managed.append(ManagedParameter(names[parameter], parameter, place, context, on_read, wire_dtype))
+                managed.append(ManagedParameter(names[parameter], parameter, place, context, on_read, wire_dtype, stages.of(parameter)))
     order = {name: place for place, name in enumerate(names.values())}
     return sorted(managed, key=lambda one: order[one.name])
 
 
 def _check(name: str, parameter: torch.nn.Parameter) -> None:
-    if parameter.device.type != "cpu" or parameter.dtype not in FLOATING:
-        raise ValueError(f"{name}: expected floating point on the CPU, got {parameter.dtype} on {parameter.device}")
+    if parameter.device.type not in DEVICES or parameter.dtype not in FLOATING:
+        raise ValueError(f"{name}: expected floating point on the CPU or on a GPU of CUDA's, got {parameter.dtype} on {parameter.device}")
     if getattr(parameter.grad, "_of_mercury", False):
         raise ValueError(f"{name}: another ScheduledOptimizer has it. close() that one first")
 

@@ -75,3 +75,8 @@ def allocate(attachment: Attachment, shape: int | tuple[int, ...], dtype: str) -
     # NumPy keeps `memory` for every array and view over it: with the last of them it goes.
     weakref.finalize(memory, attachment.free, address).atexit = False
     return np.ndarray(shape, kind, memoryview(memory))
+
+
+def owner_of(array: AnyArray) -> object:
+    """Of an array of allocate(): what the memory lives as long as."""
+    return array.base

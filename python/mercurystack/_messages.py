@@ -2,8 +2,8 @@
 
 A message goes to whoever asks its source for its tag, in order for each source and tag; it may come before it is asked for, and
 is kept then. Streams are the kernel's TCP. One thread has all of them: the calls leave it what to do, so that nothing is
-locked. It ends works too, so a callback that waited for a message there would wait for ever. A rank that is gone ends its streams, and what it owes or is owed fails with its number; one whose host is silent
-fails with the job.
+locked. A rank that is gone ends its streams, and what it owes or is owed fails with its number; one whose host is silent fails with
+the job.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ class Messages(threading.Thread):
     def stop(self) -> None:
         self._ask(self._end)
         self.join()
+        os.close(self._wake)  # not by the thread, which may end before the call above has written
+        os.close(self._woken)
 
     def _ask(self, call: Callable[[], None]) -> None:
         if self._ends:
@@ -257,5 +259,3 @@ class Messages(threading.Thread):
                 key.data.socket.close()
         self._selector.close()
         self._listener.close()
-        os.close(self._wake)
-        os.close(self._woken)

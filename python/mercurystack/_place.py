@@ -12,12 +12,21 @@ from mercurystack._work import GroupError
 
 
 def own_host() -> str:
-    """The address of this host that packets to the master come from."""
-    master = socket.getaddrinfo(os.environ.get("MASTER_ADDR", "127.0.0.1"), 1, type=socket.SOCK_DGRAM)[0]
+    """The address of this host that packets to the master come from; without MASTER_ADDR, to the first of the daemons."""
+    meeting = os.environ.get("MASTER_ADDR") or _host_of(os.environ.get("MERCURY_RENDEZVOUS", "")) or "127.0.0.1"
+    master = socket.getaddrinfo(meeting, 1, type=socket.SOCK_DGRAM)[0]
     with socket.socket(master[0], socket.SOCK_DGRAM) as probe:
         probe.connect(master[4])
         host: str = probe.getsockname()[0]
     return host
+
+
+def _host_of(rendezvous: str) -> str:
+    """Of HOST[:PORT][,...], where an IPv6 address that has a port is in brackets."""
+    first = rendezvous.split(",", 1)[0]
+    if first.startswith("["):
+        return first[1:].partition("]")[0]
+    return first if first.count(":") > 1 else first.partition(":")[0]
 
 
 def own_place() -> str:

@@ -10,12 +10,13 @@ import statistics
 import threading
 import time
 from collections import defaultdict, deque
-from typing import Any, Iterator, NamedTuple, Optional
+from typing import Any, Iterator, NamedTuple, Optional, Union
 
 from mercurystack._errors import MercuryError
 from mercurystack._gradient import ManagedParameter
 from mercurystack._job import Job
 from mercurystack._operation import Operation
+from mercurystack._staging import Leaving
 
 
 class Span(NamedTuple):
@@ -54,7 +55,7 @@ class Timeline:
         self._iteration = 0
         self._running: Optional[tuple[str, int]] = None  # a module of the forward pass, and its begin
         self._backward_from = time.monotonic_ns()
-        self._under_way: dict[Operation, tuple[ManagedParameter, int, int]] = {}
+        self._under_way: dict[Union[Operation, Leaving], tuple[ManagedParameter, int, int]] = {}
         self._awake, self._wake = os.pipe()
         os.set_blocking(self._wake, False)  # the thread ends with the job
         self._thread = threading.Thread(target=self._watch, name="mercury-timeline", daemon=True)
@@ -119,7 +120,7 @@ class Timeline:
                 self._spans.append(Span("exchange", one.name, iteration, begin, now))
 
     def taken(self) -> None:
-        """The training's thread has waited for a sum by itself."""
+        """The training's thread has a sum, and what came with it: who collects completions leaves none to the other thread."""
         self._note_ended()
 
     def close(self) -> None:

@@ -82,11 +82,17 @@ class Watch:
                         place.frozen.append((own, parameter))
                 self._watch(module, place, listener)
         for one in managed:
-            with torch.enable_grad():
-                accumulate = one.parameter.expand_as(one.parameter).grad_fn.next_functions[0][0]
-            self._nodes.append(accumulate)  # else it would go, and its hook with it
             self._handles += [one.parameter.register_hook(partial(_before_accumulation, listener, one)),  # type: ignore[no-untyped-call]
-                              accumulate.register_hook(partial(_on_accumulation, listener, one))]
+                              self._on_accumulated(one.parameter, partial(_on_accumulation, listener, one))]
+
+    def _on_accumulated(self, parameter: torch.nn.Parameter, call: Callable[..., None]) -> Any:
+        if hasattr(parameter, "register_post_accumulate_grad_hook"):
+            return parameter.register_post_accumulate_grad_hook(call)
+        # PyTorch 1 has it of the node alone, which the next pass that has the parameter finds again while somebody keeps it.
+        with torch.enable_grad():
+            accumulate: Any = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+        self._nodes.append(accumulate)
+        return accumulate.register_hook(call)
 
     def _watch(self, module: torch.nn.Module, place: Place, listener: Listener) -> None:
         def forward(*_: Any) -> None:

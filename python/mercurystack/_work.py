@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import datetime
 import errno
-import queue
 import threading
-from typing import Any, Optional
+from collections import deque
+from typing import Any, Callable, Optional, Union
 
+import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from mercurystack._errors import JobFailedError, MercuryTimeoutError
+from mercurystack._errors import JobFailedError, MercuryError, MercuryTimeoutError
 
 _KEPT = 64
 _NO_TIMEOUT = datetime.timedelta(0)  # PyTorch's default of Work.wait
@@ -43,33 +44,56 @@ def gone(text: str) -> GroupError:
 
 
 class Callbacks(threading.Thread):
-    """Ends collectives' futures one after the other, in the order in which they were asked for. Callbacks may begin collectives
-    and wait for them, as PowerSGD's do. Callbacks of those, and of messages, run where these end: they are not to wait."""
+    """Ends works' futures, one after the other: callbacks may begin collectives and messages, and wait for them, as PowerSGD's do.
+    Callbacks of those run where these end: they are not to wait.
+
+    Collectives' futures end in the order in which they were asked for: what their callbacks begin has to come in one order on all
+    ranks. Messages' end as the messages do, of which one may hang on what is behind it.
+    """
 
     def __init__(self) -> None:
         super().__init__(name="mercury-callbacks", daemon=True)
-        self._asked: queue.SimpleQueue[Optional[tuple[Work, Future[Any]]]] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._in_order: deque[tuple[Work, Future[Any]]] = deque()
+        self._ended: deque[tuple[Work, Future[Any]]] = deque()
+        self._stops = False
         self.start()
 
     def is_here(self) -> bool:
         return threading.current_thread() is self
 
     def add(self, work: Work, future: Future[Any]) -> None:
-        self._asked.put((work, future))
+        with self._changed:
+            self._in_order.append((work, future))
+
+    def end(self, work: Work, futures: list[Future[Any]]) -> None:
+        """The work has ended, and these futures of it are not in order."""
+        with self._changed:
+            self._ended.extend((work, future) for future in futures)
+            self._changed.notify()
 
     def stop(self) -> None:
         """Once all works have ended."""
-        self._asked.put(None)
+        with self._changed:
+            self._stops = True
+            self._changed.notify()
         if not self.is_here():
             self.join()
 
     def run(self) -> None:
         while True:
-            asked = self._asked.get()
-            if asked is None:
-                return
-            work, future = asked
+            with self._changed:
+                while (found := self._next()) is None:
+                    if self._stops:
+                        return
+                    self._changed.wait()
+            work, future = found
             work.end_future(future)
+
+    def _next(self) -> Optional[tuple[Work, Future[Any]]]:
+        if self._in_order and self._in_order[0][0].is_completed():
+            return self._in_order.popleft()
+        return self._ended.popleft() if self._ended else None
 
 
 class Kept:
@@ -94,19 +118,22 @@ class Kept:
 class Work(dist._Work):  # type: ignore[misc, name-defined]
     """A collective, or a message. Any thread may wait for it."""
 
-    def __init__(self, name: str, kept: Optional[Kept] = None, callbacks: Optional[Callbacks] = None) -> None:
+    def __init__(self, name: str, kept: Kept, callbacks: Callbacks, in_order: bool, device: Optional[torch.device] = None) -> None:
         super().__init__()
+        # Of the tensors that its result has, where a future has to know.
+        self._devices: Optional[list[Union[int, str, torch.device]]] = None if device is None or device.type == "cpu" else [device]
         self._name = name
         self._kept = kept
         self._callbacks = callbacks
+        self._in_order = in_order  # whether its futures end in the order of those that were asked for before
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._failure: Optional[Exception] = None
         self._result: Any = None
         self._source = -1
         self._futures: list[Future[Any]] = []
-        if kept is not None:
-            kept.add(self)
+        self._nested: list[Future[Any]] = []  # which callbacks wait for
+        kept.add(self)
 
     def end(self, failure: Optional[Exception] = None, result: Any = None, source: int = -1) -> None:
         """By the backend, once."""
@@ -115,11 +142,13 @@ class Work(dist._Work):  # type: ignore[misc, name-defined]
             self._result, self._source = result, source
             self._ended.set()
             futures, self._futures = self._futures, []
-        for future in futures:
+            nested, self._nested = self._nested, []
+        self._callbacks.end(self, futures)
+        for future in nested:
             self.end_future(future)
 
     def end_future(self, future: Future[Any]) -> None:
-        self._ended.wait()
+        """Once the work has ended."""
         future.set_result(self._result if self._failure is None else self._failure)
 
     # ---- PyTorch's calls -----------------------------------------------------------------------
@@ -131,23 +160,27 @@ class Work(dist._Work):  # type: ignore[misc, name-defined]
         self._drop()
         if not ended:
             raise timed_out(f"{self._name} has not ended within {seconds:g} s; it goes on")
+        if isinstance(self._failure, MercuryError):
+            # Another object: one that the work keeps would keep each frame that it passes, and so the work itself and its group.
+            raise type(self._failure)(*self._failure.args)
         if self._failure is not None:
             raise self._failure
         return True
 
     def get_future(self) -> Future[Any]:
         """Its result is the list of tensors that came."""
-        future: Future[Any] = Future()
+        future: Future[Any] = Future(devices=self._devices)
         # A future's own exception is no error to C++; that of a callback is one to both.
         outcome = future.then(_outcome)
         with self._lock:
             ended = self._ended.is_set()
-            # Callbacks wait for collectives that they begin: their futures end without them.
-            if not ended and (self._callbacks is None or self._callbacks.is_here()):
-                self._futures.append(future)
-            elif not ended:
-                assert self._callbacks is not None
+            # Callbacks wait for what they begin: the futures of that end without them.
+            if not ended and self._callbacks.is_here():
+                self._nested.append(future)
+            elif not ended and self._in_order:
                 self._callbacks.add(self, future)
+            elif not ended:
+                self._futures.append(future)
         if ended:
             self.end_future(future)
         self._drop()
@@ -177,8 +210,7 @@ class Work(dist._Work):  # type: ignore[misc, name-defined]
     _source_rank = source_rank
 
     def _drop(self) -> None:
-        if self._kept is not None:
-            self._kept.drop(self)
+        self._kept.drop(self)
 
     def __repr__(self) -> str:
         state = "in flight" if not self._ended.is_set() else "done" if self._failure is None else "failed"
@@ -192,9 +224,8 @@ def _outcome(ended: Future[Any]) -> Any:
     return value
 
 
-def all_of(name: str, count: int, finish: Any) -> tuple[Work, Any]:
-    """A work that ends when `count` messages have, and what each is told of its end. `finish` makes the result."""
-    work = Work(name)
+def all_of(work: Work, count: int, finish: Callable[[], Any]) -> Callable[[Optional[Exception], int], None]:
+    """What each of `count` messages is told of its end, with the last of which the work ends. `finish` makes the result."""
     lock = threading.Lock()
     left = count
     failed: list[Exception] = []
@@ -209,7 +240,15 @@ def all_of(name: str, count: int, finish: Any) -> tuple[Work, Any]:
         if first_failure:
             work.end(failure)
         elif last and not failed:
-            work.end(None, finish(), source)
+            end(source)
+
+    def end(source: int) -> None:
+        try:
+            result = finish()
+        except Exception as error:  # of a tensor that the caller has changed meanwhile
+            work.end(error)
+        else:
+            work.end(None, result, source)
     if count == 0:
-        work.end(None, finish())
-    return work, ended
+        end(-1)
+    return ended

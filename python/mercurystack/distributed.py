@@ -4,8 +4,8 @@
     torch.distributed.init_process_group("mercury")
 
 Each process runs a server too, so that nothing else is to be started; with MERCURY_RENDEZVOUS set, the daemons that it
-names serve. Tensors are on the CPU. Sums, averages, least and greatest are Mercury's, as are broadcasts and all-gathers;
-what Mercury does not add up (products, bits, types that it does not have) each rank reduces itself, of all ranks' tensors.
+names serve. Tensors are on the CPU, or on a GPU of CUDA's, from where they are copied through pinned memory. Sums, averages,
+least and greatest are Mercury's, as are broadcasts and all-gathers; what Mercury does not add up (products, bits, types that it does not have) each rank reduces itself, of all ranks' tensors.
 send, recv, gather, scatter and all_to_all are messages between two ranks.
 
 A collective's elements are copied into memory of Mercury's and back; fewer than 65,536 are sent with as many as the next power
@@ -16,6 +16,7 @@ stays until the group ends.
 from __future__ import annotations
 
 import datetime
+import inspect
 from typing import Any, Union
 
 import torch
@@ -47,7 +48,7 @@ class ProcessGroup(Group):
         total = sum_of(tensor, self._size, self.allgather)
         with torch.no_grad():
             tensor.copy_(total)
-        work = self._collectives.work("all_reduce of a sparse tensor")
+        work = self._collectives.work("all_reduce of a sparse tensor", device=tensor.device)
         work.end(None, [tensor])
         return work
 
@@ -68,6 +69,14 @@ class ProcessGroup(Group):
     def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
         return self.reduce_scatter([output], [list(input.detach().reshape(-1).chunk(self._size))], opts)
 
+    def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        """Of PyTorch 2's functional collectives."""
+        parts = [part for one in dense(inputs, "reduce_scatter_tensor") for part in one.detach().reshape(-1).chunk(self._size)]
+        for output, first in zip(outputs, parts[::self._size]):
+            same("reduce_scatter_tensor", [output], [first] * self._size, self._size)
+        return self._reduce("reduce_scatter_tensor", parts, reduction_of(opts),
+                            {place * self._size + self._rank: output for place, output in enumerate(outputs)}, outputs)
+
     def broadcast(self, tensors: Tensors, opts: Any = None) -> Work:
         tensor = only(tensors, "broadcast")
         data = bytes_of(tensor)
@@ -84,14 +93,21 @@ class ProcessGroup(Group):
         return self._all_gather("all_gather", [tensor], [[output] for output in outputs], output_tensors)
 
     def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
-        if output.numel() != input.numel() * self._size or output.dtype != input.dtype:
-            raise ValueError(f"all_gather_into_tensor: the output has {output.numel()} elements of {output.dtype}; expected {self._size} "
-                             f"times the input's {input.numel()} of {input.dtype}")
+        if output.numel() != input.numel() * self._size or output.dtype != input.dtype or output.device != input.device:
+            raise ValueError(f"all_gather_into_tensor: the output has {output.numel()} elements of {output.dtype} on {output.device}; expected "
+                             f"{self._size} times the input's {input.numel()} of {input.dtype} on {input.device}")
         # Parts of a tensor that is not contiguous lie apart: they come to a copy.
         whole = output.detach() if output.is_contiguous() else output.detach().contiguous()
         parts = [[part] for part in whole.view(-1).chunk(self._size)] if output.numel() else []
         return self._all_gather("all_gather_into_tensor", [only([input], "all_gather_into_tensor")], parts, output,
                                 None if output.is_contiguous() else lambda: output.detach().copy_(whole))
+
+    def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        """Of PyTorch 2's functional collectives, whose outputs are contiguous."""
+        whole = [output.detach().view(-1).chunk(self._size) for output in outputs]
+        for parts, one in zip(whole, dense(inputs, "all_gather_into_tensor")):
+            same("all_gather_into_tensor", [one], parts, self._size)
+        return self._all_gather("all_gather_into_tensor", inputs, list(zip(*whole)), outputs)
 
     def allgather_coalesced(self, output_tensor_lists: Lists, input_tensors: Tensors, opts: Any = None) -> Work:
         return self._all_gather("all_gather_coalesced", dense(input_tensors, "all_gather_coalesced"), output_tensor_lists, output_tensor_lists)
@@ -187,8 +203,22 @@ class ProcessGroup(Group):
     def rank(self) -> int:
         return self._rank
 
+    def _set_group_name(self, name: str) -> None:
+        self._group_name = name
+
+    @property
+    def group_name(self) -> str:
+        """By which PyTorch 2's functional collectives find it; PyTorch's own one is of groups made of backends."""
+        return self._group_name
+
     def getBackendName(self) -> str:
         return "mercury"
 
 
-dist.Backend.register_backend("mercury", ProcessGroup)  # type: ignore[no-untyped-call]
+def _register() -> None:
+    takes = inspect.signature(dist.Backend.register_backend).parameters
+    devices = {"devices": ["cpu", "cuda"]} if "devices" in takes else {}  # PyTorch 1 asks for none
+    dist.Backend.register_backend("mercury", ProcessGroup, **devices)  # type: ignore[no-untyped-call]
+
+
+_register()

@@ -6,7 +6,7 @@
         loss(model(inputs), targets).backward()   # each gradient is sent from here as it is complete
         optimizer.step()                          # returns at once
 
-A parameter is updated when its own sum is back and the forward pass comes to its module. Gradients lie in memory of
+A parameter is updated when its own sum is back and the forward pass begins, or comes to its module. Gradients lie in memory of
 Mercury's; their priority is the place of their parameter in the forward pass, so that what the next pass needs first
 comes back first (Duan et al., TPDS 2023, sections II and IV).
 """
@@ -25,6 +25,7 @@ from mercurystack._context import Context
 from mercurystack._errors import MercuryError
 from mercurystack._gradient import WIRE_DTYPES, ManagedParameter
 from mercurystack._job import Job
+from mercurystack._staging import Stages
 from mercurystack._timeline import Summary, Timeline
 from mercurystack._watching import Place, Watch
 
@@ -45,14 +46,14 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     wire_dtype: torch.float16 or torch.bfloat16 halves what float32 gradients take of the network, and costs a conversion
         at each end. Each gradient is rounded once, sums are added in float32 and rounded once.
     timeline: how many spans are kept, the newest, for summary() and write_timeline(); 0: none are recorded.
-    broadcast: workers compare their models, and worker 0's parameters and buffers go to all. That takes memory for a copy of
-        them, as long as the job lasts.
+    broadcast: workers compare their models, and worker 0's parameters and buffers go to all. That takes 4 MiB, as long as
+        the job lasts.
 
     All workers make it with the same model. From step() until the forward pass comes by, a parameter has its old
     value: flush() updates all of them now, and state_dict() of both does so by itself. `copied` counts gradients that
     somebody had put elsewhere, so that they had to be copied into Mercury's memory.
 
-    Errors: ValueError names the parameter that cannot be had (not on the CPU, no floating-point type, not in the
+    Errors: ValueError names the parameter that cannot be had (neither on the CPU nor on a GPU of CUDA's, no floating-point type, not in the
     model, another than worker 0's) or the optimizer; MercuryError as in docs/api.md, with the parameter's name where
     it is about one.
     """
@@ -71,6 +72,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if not 0 <= first_number < _MOST_NUMBERS:
             raise ValueError(f"first_number: expected 0 to {_MOST_NUMBERS - 1}, got {first_number}")
         self._optimizer = optimizer
+        self._job = job
         self._passes = backward_passes_per_step
         self._sends = True
         self._warned = False
@@ -80,7 +82,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._count = _count_of(optimizer)
         self.copied = 0
         self._timeline: Optional[Timeline] = None
-        self._parameters = _making.manage(optimizer, model, context, self._on_read, wire_dtype)
+        self._stages = Stages()
+        self._parameters = _making.manage(optimizer, model, context, self._on_read, wire_dtype, self._stages)
         if broadcast:
             lines = _agreement.describe(model, (one.name for one in self._parameters),
                                         f"optimizer is {type(optimizer).__name__}, sends {wire_dtype or 'gradients as they are'}")
@@ -103,6 +106,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         timeline = self._timeline
         if timeline is not None:
             timeline.pause()
+        if self._is_due and not place.name:  # nothing of the model was used yet
+            self._update_arrived()
         due = []
         for one in place.parameters:
             if one.priority is None:
@@ -152,7 +157,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if one.tensor is None:  # it has no elements
             one.to_use()
             return
-        one.operation = one.tensor.push_pull(one.priority)
+        one.push()
         one.parameter.grad = one.in_flight
         if self._timeline is not None:
             self._timeline.sent(one)
@@ -166,10 +171,19 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 else:
                     with self._timeline.span("wait", one.name):
                         one.operation.wait()
-                    self._timeline.taken()
             except MercuryError as failure:
                 raise type(failure)(failure.errno, f"the gradient of {one.name}: {failure.strerror}") from None
+            if self._timeline is not None:
+                self._timeline.taken()
             one.arrive()
+
+    def _update_arrived(self) -> None:
+        """What nobody has to wait for, together: a step of the optimizer costs more than what it does for one parameter."""
+        with contextlib.suppress(MercuryError):  # whoever waits for a sum says of which parameter it is
+            self._job.poll()
+        arrived = [one for one in self._parameters if one.due is not None and one.has_arrived()]
+        if arrived:
+            self._update(arrived)
 
     def _update(self, due: list[ManagedParameter]) -> None:
         groups: dict[int, dict[str, Any]] = {}
@@ -185,9 +199,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if groups:
             with contextlib.nullcontext() if self._timeline is None else self._timeline.span("update", due[0].name):
                 self._step_of(list(groups.values()))
-        for one in due:
-            if one.to_zero:
-                one.zero()
+        to_zero = [one for one in due if one.to_zero]
+        if to_zero:
+            torch._foreach_zero_([one.gradient for one in to_zero])
+            for one in to_zero:
+                one.to_use()
                 one.to_zero = False
 
     def _step_of(self, groups: list[dict[str, Any]]) -> None:
@@ -216,7 +232,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     # ---- for the training loop -----------------------------------------------------------------
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Makes the step due. It is taken module by module, as they come in the next forward pass; now for gradients
+        """Makes the step due. It is taken in the next forward pass, at its beginning or module by module; now for gradients
         that were waited for already, and for parameters that no forward pass has come by."""
         if closure is not None:
             raise ValueError("a closure would evaluate the model within the step: that is not supported")
@@ -235,8 +251,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             if one.operation is None or one.priority is None:
                 now.append(one)
         self._is_due = True
-        if getattr(self._optimizer.step, "_with_counter", False):  # a scheduler of the inner one counts its steps
+        # A scheduler of the inner one looks for its steps, by what it has put around them: a counter, in PyTorch 2 a flag.
+        if getattr(self._optimizer.step, "_with_counter", False):
             self._optimizer._step_count += 1  # type: ignore[attr-defined]
+        self._optimizer._opt_called = True  # type: ignore[attr-defined]
         if now:
             self._update(now)
 
@@ -282,6 +300,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._watch.remove()
         if self._timeline is not None:
             self._timeline.close()
+        self._stages.close()
         for one in self._parameters:
             one.parameter.grad = None
         self._parameters = []

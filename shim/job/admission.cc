@@ -8,6 +8,7 @@ namespace mercury {
 namespace {
 
 constexpr size_t kMaxPendingHellos = 256;
+constexpr int kMostHeldAlike = 4;
 constexpr size_t kMaxGreetings = 256;
 constexpr uint64_t kGreetingNs = 10'000'000'000;  // for the first message on a control session
 // For the roster: the worker that sent the HELLO has it, so it is on its way.
@@ -83,16 +84,9 @@ void JobManager::State::on_hello(LaneId lane, event::HelloReceived hello, uint64
     return refuse(pending, Error(Errc::kProtocol, "the job's name is not one"));
   }
   if (try_hello(pending, now_ns)) return;
-  // A worker that tries again has given its first attempt up: accepted, that would hold its place.
-  // If it was somebody else, with a HELLO that he had recorded, the worker asks again.
-  std::erase_if(hellos, [&](const PendingHello& other) {
-    const wire::Hello& old = other.hello.body;
-    const wire::Hello& now = pending.hello.body;
-    const bool same = now.kind == wire::SessionKind::kData && old.kind == now.kind &&
-                      old.job == now.job && other.lane == lane && old.rank == now.rank;
-    if (same) refuse(other, Error(Errc::kAgain, "the same session was asked for again"));
-    return same;
-  });
+  if (has_many_like(pending)) {
+    return refuse(pending, Error(Errc::kAgain, "others asked for the same session before"));
+  }
   if (hellos.size() >= kMaxPendingHellos) {
     return refuse(pending, Error(Errc::kAgain, "too many hosts wait here for their jobs"));
   }
@@ -100,6 +94,24 @@ void JobManager::State::on_hello(LaneId lane, event::HelloReceived hello, uint64
                                       ? kRosterNs
                                       : context.policy.hold_unknown_ns);
   hellos.push_back(std::move(pending));
+}
+
+// Anybody may repeat a worker's HELLO, and those of its earlier lives. None takes the place of one
+// that is held; few are held of a life, and from one address and port, so that others find room.
+bool JobManager::State::has_many_like(const PendingHello& pending) const {
+  const wire::Hello& asked = pending.hello.body;
+  if (asked.kind != wire::SessionKind::kData) return false;
+  int of_life = 0, from_there = 0;
+  for (const PendingHello& other : hellos) {
+    const wire::Hello& held = other.hello.body;
+    if (held.kind != asked.kind || held.job != asked.job || other.lane != pending.lane ||
+        held.rank != asked.rank) {
+      continue;
+    }
+    of_life += held.incarnation == asked.incarnation;
+    from_there += other.hello.remote == pending.hello.remote;
+  }
+  return std::max(of_life, from_there) >= kMostHeldAlike;
 }
 
 bool JobManager::State::try_hello(const PendingHello& pending, uint64_t now_ns) {

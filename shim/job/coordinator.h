@@ -77,6 +77,7 @@ class Coordinator {
     uint64_t retry_ns = kNever;
     uint32_t failures = 0;    // in a row
     bool unanswered = false;  // counted in JobContext::unanswered
+    std::string refusal;      // that host's words, if it did not know the job the last time
   };
   struct Declaration {
     LinkId link = 0;
@@ -165,6 +166,7 @@ class Coordinator {
   // --- who is who (coordinator_members.cc) ---
   std::vector<int> ranks_of_seats() const;  // as they would be given out now, by seat
   std::string missing() const;
+  std::string refused_invitation() const;  // what one of the missing servers' hosts said, if any
   bool parts(LinkId link) const;
   bool applies(LinkId link) const {
     return std::any_of(applicants_.begin(), applicants_.end(),

@@ -11,6 +11,9 @@ namespace {
 // Between attempts to reach a host that is not up yet. Each failure in a row doubles the wait.
 constexpr uint64_t kRetryNs = 500'000'000;
 constexpr uint32_t kMostDoublings = 4;
+// Where each answers that it does not know the job, nobody's silence bounds how many are sent.
+// Of strangers' jobs: 64 of them, of 255 hosts each, send 255 a second.
+constexpr uint32_t kMostDoublingsOfRefused = 7;
 
 // Of invitations that nobody has answered. Where hosts answer, a round trip makes room for more.
 constexpr uint32_t kMostOfOpenJobs = 32;  // some 70 HELLOs a second in all
@@ -83,15 +86,22 @@ void Coordinator::on_opened(LinkId link) {
 }
 
 void Coordinator::invite_again(Invitation& invitation, uint64_t now_ns) {
+  const bool seldom = open_ && !invitation.refusal.empty();
+  const uint32_t most = seldom ? kMostDoublingsOfRefused : kMostDoublings;
   invitation.link = 0;
-  invitation.retry_ns = now_ns + (kRetryNs << std::min(invitation.failures++, kMostDoublings));
+  invitation.retry_ns = now_ns + (kRetryNs << std::min(invitation.failures++, most));
 }
 
 void Coordinator::invitation_closed(Invitation& invitation, const Error& why, uint64_t now_ns) {
   settle(invitation);
   invitation.link = 0;
+  invitation.refusal.clear();
   if (why.code == Errc::kExists) return;  // a program there joins by itself
   if (is_transient(why.code)) return invite_again(invitation, now_ns);  // that host is not up yet
+  if (why.code == Errc::kUnknownJob) {  // its program, which makes it known, may come later
+    invitation.refusal = why.message;
+    return invite_again(invitation, now_ns);
+  }
   // It may be this host's own doing: a route that it lacks.
   fail(why.code,
        "server 0 cannot have " +

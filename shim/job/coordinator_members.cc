@@ -59,7 +59,16 @@ std::string Coordinator::missing() const {
       }
     }
   }
-  return more == 0 ? text : text + " and " + std::to_string(more) + " more";
+  if (more > 0) text += " and " + std::to_string(more) + " more";
+  return text + refused_invitation();
+}
+
+std::string Coordinator::refused_invitation() const {
+  for (const Invitation& invitation : invitations_) {
+    if (invitation.refusal.empty()) continue;
+    return "; " + invitation.address.to_string() + " was invited and says: " + invitation.refusal;
+  }
+  return {};
 }
 
 std::vector<std::string> Coordinator::members() const {

@@ -41,6 +41,7 @@ struct JobManager::State {
   void drop_oldest_greeting();
   void refuse(const PendingHello& pending, const Error& why, const char* noted = nullptr);
   void note_refusal(const Endpoint& remote, const std::string& job, const std::string& why);
+  bool has_many_like(const PendingHello& pending) const;
   void retry_hellos(uint64_t now_ns);
   void on_first_message(LinkId link, const Message& message, uint64_t now_ns);
   void on_invite(LinkId link, const Greeting& greeting, const message::Invite& invite,

@@ -7,6 +7,7 @@ namespace mercury {
 namespace {
 
 constexpr uint64_t kRendezvousRetryNs = 500'000'000;  // between attempts to reach a coordinator
+constexpr uint32_t kMostRetryDoublings = 3;           // while it does not know the job
 constexpr uint64_t kLeaveNs = 5'000'000'000;          // how long Leave waits for its answer
 // The coordinator names who is missing when the time limit passes; its word needs time to arrive.
 constexpr uint64_t kPatienceNs = 2'000'000'000;
@@ -110,6 +111,14 @@ void Member::on_control_closed(const Error& why, uint64_t now_ns) {
     phase_ = Phase::kSeeking;
     last_attempt_ = why;
     retry_ns_ = now_ns + kRendezvousRetryNs;
+    return;
+  }
+  // Server 0's program makes the job known there, and may start later. Workers are told at once:
+  // theirs is the name or the secret that somebody has mistyped.
+  if (phase_ == Phase::kSeeking && !served_ && spec_.role == Role::kServer &&
+      why.code == Errc::kUnknownJob && !coordinator_is_here) {
+    last_attempt_ = why;
+    retry_ns_ = now_ns + (kRendezvousRetryNs << std::min(refused_++, kMostRetryDoublings));
     return;
   }
   if (waiting && why.code == Errc::kVersionMismatch) {  // its text names versions, not hosts

@@ -194,6 +194,7 @@ class Member {
   LinkId control_ = 0;
   Error last_attempt_{Errc::kOk, ""};  // why the coordinator could not be reached
   uint64_t retry_ns_ = kNever;
+  uint32_t refused_ = 0;  // by a host that does not know the job, so often
   uint64_t open_until_ns_ = kNever;
   uint64_t leave_until_ns_ = kNever;  // without an answer to Leave we go all the same
   // A worker has left: when to look whether chunks still move.

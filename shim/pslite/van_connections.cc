@@ -1,6 +1,7 @@
 #include <mercurystack/socket.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -49,9 +50,19 @@ void set_patience(int fd, time_t seconds) {
   mercury_setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
 }
 
+// Else it is the kernel's, which finds by itself how much a way between hosts needs.
+bool is_mercurys(int fd) {
+  char name[16] = {};  // TCP_CA_NAME_MAX
+  socklen_t length = sizeof name - 1;
+  return mercury_getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length) == 0 &&
+         std::strcmp(name, "mercury") == 0;
+}
+
 bool exchange_greeting(int fd, Greeting* greeting, bool sends) {
   set_patience(fd, kGreetingSeconds);
-  mercury_setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof kSocketBytes);
+  if (is_mercurys(fd)) {
+    mercury_setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof kSocketBytes);
+  }
   const ssize_t moved = sends ? mercury_send(fd, greeting, sizeof *greeting, MSG_NOSIGNAL)
                               : mercury_recv(fd, greeting, sizeof *greeting, MSG_WAITALL);
   set_patience(fd, 0);

@@ -48,13 +48,14 @@ class Built:
 
 class TwoHosts:
     """Hosts "a" and "b". `port(host)` gives the [port] section; `prefix` comes before daemons and
-    programs, as taskset does. All of it ends with close()."""
+    programs, as taskset does; `settings` are the daemons' --set. All of it ends with close()."""
 
-    def __init__(self, port=None, ipv6=False, rate_mbit=None, mtu=9000, prefix=(), extra=PATIENT):
+    def __init__(self, port=None, ipv6=False, rate_mbit=None, mtu=9000, prefix=(), extra=PATIENT, settings=()):
         self.ipv6 = ipv6
         self.prefix = list(prefix)
         self.port = port or self.uring
         self.extra = extra
+        self.settings = [word for setting in ("jobs.open=true", *settings) for word in ("--set", setting)]
         self.daemons, self.processes = {}, []
         atexit.register(self.close)  # also if this is interrupted
         self.folder = tempfile.mkdtemp(prefix="mercury-")
@@ -88,7 +89,7 @@ class TwoHosts:
         with open(self.path(f"{name}.toml"), "w") as file:
             file.write(f'[port]\n{self.port(self.lab[name])}\n[attach]\nsocket = "{self.path(name)}.sock"\n{self.extra}')
         with open(self.path(f"{name}.log"), "a") as log:
-            start = functools.partial(self.lab[name].popen, [*self.prefix, Built.stackd, "--config", file.name, "--set", "jobs.open=true"], stderr=log)
+            start = functools.partial(self.lab[name].popen, [*self.prefix, Built.stackd, "--config", file.name, *self.settings], stderr=log)
             try:
                 self.daemons[name] = ready.start_ready(start, self.path(f"{name}.notify"))
             except ready.NotReady as error:

@@ -135,5 +135,6 @@ MODES = {name: function for name, function in list(globals().items())
 
 
 def run(name, rank, size):
+    dist.barrier()  # the store, which a rank that begins later asks, is rank 0's
     MODES[name](rank, size)
     sys.stdout.flush()

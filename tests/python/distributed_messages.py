@@ -1,9 +1,13 @@
 """What distributed_program.py checks of messages, and of the collectives that are made of them; each against Gloo
 where it has the same."""
 import datetime
+import os
+import unittest.mock
 
 import torch
 import torch.distributed as dist
+
+from mercurystack._place import own_host
 
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8, torch.bool,
          torch.complex64)
@@ -16,6 +20,17 @@ def raised(kind, text, call, *arguments, **named):
         assert text in str(error), error
     else:
         raise AssertionError(f"nothing was raised where {text!r} was expected")
+
+
+def check_the_own_address(rank, size):
+    """It is where the others are reached from."""
+    for variables, expected in (({}, "127.0.0.1"), ({"MASTER_ADDR": "::1", "MERCURY_RENDEZVOUS": "127.0.0.1"}, "::1"),
+                                ({"MERCURY_RENDEZVOUS": "[::1]:7470,127.0.0.1:7470"}, "::1"), ({"MERCURY_RENDEZVOUS": "::1"}, "::1"),
+                                ({"MERCURY_RENDEZVOUS": "127.0.0.1:7470,[::1]:7470"}, "127.0.0.1")):
+        with unittest.mock.patch.dict(os.environ, variables):
+            for name in {"MASTER_ADDR", "MERCURY_RENDEZVOUS"} - set(variables):
+                os.environ.pop(name, None)
+            assert own_host() == expected, (variables, own_host())
 
 
 def check_messages_of_all_types_and_sizes(rank, size):
@@ -79,9 +94,31 @@ def check_time_outs_and_arguments(rank, size):
     assert work.wait(datetime.timedelta(seconds=60))
     brief = dist.new_group(timeout=datetime.timedelta(seconds=2))
     raised(RuntimeError, "no message with tag 5 came from rank", dist.recv, torch.empty(1), (rank + 1) % size, group=brief, tag=5)
-    raised(ValueError, "none of the other ranks", dist.send, torch.ones(1), rank)
+    raised(ValueError, "rank", dist.send, torch.ones(1), rank)
     raised(ValueError, "tag: expected", dist.send, torch.ones(1), (rank + 1) % size, tag=-1)
     raised(NotImplementedError, "sparse", dist.send, torch.ones(2).to_sparse(), (rank + 1) % size)
+
+
+def check_callbacks_that_wait_for_messages(rank, size):
+    left, right = (rank - 1) % size, (rank + 1) % size
+    second = torch.empty(1)
+    waits = dist.irecv(torch.empty(1), left, tag=6).get_future().then(lambda _: dist.recv(second, left, tag=7))
+    # A message that has not come holds up no collective's callback.
+    sums = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(lambda ended: ended.value()[0] + 1)
+    assert sums.wait() == size + 1
+    dist.send(torch.ones(1), right, tag=6)
+    dist.send(torch.full((1,), 7.), right, tag=7)
+    assert waits.wait() == left and second == 7
+
+
+def check_a_tensor_that_was_changed_meanwhile(rank, size):
+    left, right = (rank - 1) % size, (rank + 1) % size
+    into = torch.empty(3, 2).t()
+    work = dist.irecv(into, left, tag=8)
+    into.resize_(5)
+    dist.send(torch.ones(2, 3), right, tag=8)
+    raised(RuntimeError, "invalid for input of size 6", work.wait, datetime.timedelta(seconds=60))
+    dist.barrier()  # the group goes on
 
 
 def check_gather_scatter_and_all_to_all(rank, size):
@@ -186,6 +223,7 @@ def check_monitored_barrier(rank, size):
     dist.barrier()
 
 
-CHECKS = (check_messages_of_all_types_and_sizes, check_messages_in_order_by_tag_and_from_any, check_a_message_of_another_size,
-          check_time_outs_and_arguments, check_gather_scatter_and_all_to_all, check_gathers_into_one_and_reductions_to_one,
-          check_reductions_as_gloo_has_them, check_sums_of_sparse_tensors, check_futures_and_works, check_monitored_barrier)
+CHECKS = (check_the_own_address, check_messages_of_all_types_and_sizes, check_messages_in_order_by_tag_and_from_any,
+          check_a_message_of_another_size, check_time_outs_and_arguments, check_callbacks_that_wait_for_messages, check_a_tensor_that_was_changed_meanwhile,
+          check_gather_scatter_and_all_to_all, check_gathers_into_one_and_reductions_to_one, check_reductions_as_gloo_has_them,
+          check_sums_of_sparse_tensors, check_futures_and_works, check_monitored_barrier)

@@ -15,6 +15,7 @@ from torch import nn  # noqa: E402
 
 import distributed_ddp  # noqa: E402
 import distributed_failures  # noqa: E402
+import distributed_gpu  # noqa: E402
 import distributed_messages  # noqa: E402
 import mercurystack.distributed  # noqa: E402, F401
 
@@ -66,6 +67,26 @@ def check_a_subgroup(rank, size):
         assert (tensor == 2).all()
 
 
+def check_leaving_groups_in_different_orders(rank, size):
+    """Nobody waits in one for a rank that waits in another. Messages that were sent before arrive."""
+    groups = [dist.new_group() for _ in range(3)]
+    for group in groups:
+        dist.all_reduce(torch.ones(2), group=group)
+    large = torch.full((3_000_000,), float(rank))
+    work = dist.isend(large, (rank + 1) % size, group=groups[0])
+    into = torch.empty(3_000_000)
+    for place in range(3):
+        group = groups[(place + rank) % 3]
+        if group is groups[0]:
+            dist.recv(into, (rank - 1) % size, group=group)
+            work.wait()
+        dist.destroy_process_group(group)
+        del group
+        groups[(place + rank) % 3] = None
+    assert (into == (rank - 1) % size).all()
+    dist.barrier()
+
+
 def check_ddp(rank, size):
     """Its weights are those of one process that averages the gradients itself."""
     def net(seed):
@@ -90,6 +111,21 @@ def check_ddp(rank, size):
         assert torch.allclose(one, other, atol=1e-6), (one, other)
 
 
+def check_functional_collectives(rank, size):
+    """Of PyTorch 2, which its compiler understands."""
+    dist.barrier()  # rank 0, whose store the others begin with, is not to end before they have begun
+    try:
+        import torch.distributed._functional_collectives as functional
+    except ImportError:
+        return
+    group = dist.group.WORLD
+    assert (functional.all_reduce(torch.full((4,), rank + 1.), "sum", group) == size * (size + 1) / 2).all()
+    gathered = functional.all_gather_tensor(torch.full((2, 3), float(rank)), 0, group)
+    assert all((gathered[2 * peer:2 * peer + 2] == peer).all() for peer in range(size)), gathered
+    scattered = functional.reduce_scatter_tensor(torch.arange(2. * size), "sum", 0, group)
+    assert torch.equal(scattered + 0, size * torch.tensor([2. * rank, 2 * rank + 1])), scattered
+
+
 def check_refusals(rank, size):
     for call, name in ((lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND), "BAND of integers"),
                        (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.AVG), "not of torch.int32"),
@@ -103,15 +139,17 @@ def check_refusals(rank, size):
             raise AssertionError(name)
 
 
-CHECKS = {"collectives": (check_reductions, check_the_others, check_many_at_once, check_a_subgroup, check_ddp, check_refusals),
-          "messages": distributed_messages.CHECKS, "ddp": distributed_ddp.CHECKS}
+CHECKS = {"collectives": (check_reductions, check_the_others, check_many_at_once, check_a_subgroup, check_leaving_groups_in_different_orders,
+                          check_ddp, check_refusals),
+          "messages": distributed_messages.CHECKS, "ddp": distributed_ddp.CHECKS, "gpu": distributed_gpu.CHECKS,
+          "functional": (check_functional_collectives,)}
 CHECKS.update({check.__name__: (check,) for checks in list(CHECKS.values()) for check in checks})
 
 faulthandler.dump_traceback_later(150)  # where it hangs
 torch.set_num_threads(1)
 what = sys.argv[2]
 brief = {"timeout": datetime.timedelta(seconds=8)} if what == "missing" else {}
-dist.init_process_group("mercury", init_method=os.environ.get("INIT_METHOD"), rank=int(os.environ["RANK"]),
+dist.init_process_group("cpu:mercury,cuda:mercury" if what == "gpu" else "mercury", init_method=os.environ.get("INIT_METHOD"), rank=int(os.environ["RANK"]),
                         world_size=int(os.environ["WORLD_SIZE"]), **brief)
 rank, size = dist.get_rank(), dist.get_world_size()
 if what == "just exits":

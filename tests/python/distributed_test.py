@@ -36,6 +36,9 @@ class Distributed(unittest.TestCase):
         for size in (2, 3):
             self.all_good(size, "messages")
 
+    def test_functional_collectives(self):
+        self.all_good(2, "functional")
+
     def test_ddp_with_hooks_as_over_gloo(self):
         self.all_good(2, "ddp")
 

@@ -14,6 +14,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE, LIBRARY, FOLDER = sys.argv[1:4]
 SKIPS = os.path.join(HERE, "torch_suite_skips.txt")
+EXPECTTEST = "expecttest==0.3.0 --hash=sha256:60f88103086e1754240b42175f622be83b6ffeac419434691ee5a5be819d0544"
 WORLD_SIZE = 3  # as PyTorch runs them
 SKIPPED = 77  # Meson's status of a test that was skipped
 
@@ -23,8 +24,8 @@ def bring_expecttest():
     target = os.path.join(FOLDER, "expecttest")
     sys.path.append(target)
     if importlib.util.find_spec("expecttest") is None:
-        pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--target", target, "expecttest"],
-                             stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", target, "--requirement", "/dev/stdin"],
+                             input=EXPECTTEST, capture_output=True, text=True)
         if pip.returncode:
             print("skipped: expecttest is not installed, and pip cannot bring it:", pip.stderr.strip().splitlines()[-1:])
             sys.exit(SKIPPED)

@@ -4,12 +4,15 @@ gradients itself: the same weights, bit for bit.
 usage: torch_test.py PACKAGE_FOLDER LIBRARY
 """
 import unittest
+import unittest.mock
 import warnings
 
-from torch_lab import WORKERS, Cluster, ScheduledOptimizer, Workers, adam, batches, loss_of, net, sgd, together
+from torch_lab import WORKERS, Cluster, ScheduledOptimizer, Workers, adam, batches, loss_of, net, seeded, sgd, together
 
 import torch
 from torch import nn
+
+from mercurystack._agreement import PIECE_BYTES
 
 
 class Training(Workers):
@@ -59,6 +62,32 @@ class Training(Workers):
             self.train(self.rounds(6), step=clip)
         said = [str(one.message) for one in said if "waited for" in str(one.message)]
         self.assertEqual(len(said), WORKERS)
+
+    def test_the_first_values_come_in_pieces(self):
+        """Of a model that is larger than a piece, also those that are not contiguous; memory for one piece is taken."""
+        def model(seed):
+            made = seeded(seed, lambda: nn.Sequential(nn.Linear(1500, 1500), nn.BatchNorm1d(1500), nn.Linear(1500, 3)))
+            made[2].weight = nn.Parameter(made[2].weight.detach().t().contiguous().t())
+            made.register_buffer("seed", torch.tensor(seed))
+            return made
+
+        def work(rank, context, job):
+            made, taken, zeros = model(rank), [], context.zeros
+
+            def counted(shape, dtype="float32"):
+                array = zeros(shape, dtype)
+                taken.append(array.nbytes)
+                return array
+            with unittest.mock.patch.object(context, "zeros", counted):
+                ScheduledOptimizer(sgd(made.parameters()), made, context, job).close()
+            return made.state_dict(), sum(taken)
+        first = model(0).state_dict()
+        gradients = 4 * sum(one.numel() for one in model(0).parameters())
+        self.assertGreater(gradients, 2 * PIECE_BYTES)
+        for values, taken in self.on_each(work):
+            for name, value in first.items():
+                self.assertTrue(torch.equal(values[name], value), name)
+            self.assertLess(taken, gradients + PIECE_BYTES + 4096)
 
     def test_learning_rates_of_a_scheduler(self):
         def loop(rank, model, optimizer):

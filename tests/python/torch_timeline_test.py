@@ -69,6 +69,23 @@ class Timelines(Workers):
                 for span in of["backward"]:
                     self.assertGreaterEqual(sent[span["args"]["layer"]], span["ts"] + span["dur"] - 1e-3)
 
+    def test_sums_that_the_training_collects_by_itself(self):
+        """The thread that watches for sums notes none here."""
+        def work(rank, context, job):
+            model = layers(rank)
+            optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job, timeline=10_000)
+            timeline, note = optimizer._timeline, optimizer._timeline._note_ended
+            timeline._note_ended = lambda: None if threading.current_thread() is timeline._thread else note()
+            for batch in batches(3, rank):
+                loss_of(model, batch).backward()
+                optimizer.step()
+                while not all(one.operation.done() for one in optimizer._parameters):
+                    pass
+            optimizer.close()
+            return [span.name for span in timeline._spans if span.kind == "exchange"]
+        for names in self.on_each(work):
+            self.assertEqual(sorted(names), sorted(3 * PARAMETERS))
+
     def test_it_says_which_sum_the_forward_pass_waited_for(self):
         """Worker 1 sends nothing before worker 0 waits. It does so in the first module of the second forward pass."""
         first = []

@@ -12,6 +12,24 @@
 namespace mercury::testing {
 namespace {
 
+// A job of one worker: a sum comes back as it went.
+void expect_served(const StackDaemon& daemon, const RealJob& job, size_t numel) {
+  mercury_context* context = attach_daemon(daemon.socket());
+  ASSERT_NE(context, nullptr);
+  mercury_job_options one = job.member_options();
+  one.name = "afterwards";
+  one.workers = 1;
+  mercury_job* next = nullptr;
+  ASSERT_EQ(mercury_job_open(context, &one, &next), 0) << mercury_last_error();
+  std::vector<float> sum(numel, 5.0F);
+  ASSERT_EQ(mercury_register(context, sum.data(), numel * 4), 0);
+  ASSERT_EQ(declare_at(next, 1, sum.data(), numel), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_wait(next, push_pull(next, 1), MERCURY_FOREVER), 0) << mercury_last_error();
+  EXPECT_EQ(sum, std::vector<float>(numel, 5.0F));
+  mercury_job_close(next);
+  mercury_detach(context);
+}
+
 // For two seconds it is waited for, as peers would. For longer it counts as gone, whatever is asked
 // of it; and when it goes on it has let go of the programs that have, and serves them again.
 TEST(RealDaemon, ThatStandsStillIsLostToItsProgramsInTimeAndServesThemAgainAfterwards) {
@@ -60,22 +78,9 @@ TEST(RealDaemon, ThatStandsStillIsLostToItsProgramsInTimeAndServesThemAgainAfter
   mine = other = kept;
   daemon.go_on();  // sums of the old job may be complete now, and are nobody's
 
-  mercury_context* again = attach_daemon(daemon.socket());
-  ASSERT_NE(again, nullptr);
-  mercury_job_options one = job.member_options();
-  one.name = "afterwards";
-  one.workers = 1;
-  mercury_job* next = nullptr;
-  ASSERT_EQ(mercury_job_open(again, &one, &next), 0) << mercury_last_error();
-  std::vector<float> sum(kNumel, 5.0F);
-  ASSERT_EQ(mercury_register(again, sum.data(), kNumel * 4), 0);
-  ASSERT_EQ(declare_at(next, 1, sum.data(), kNumel), 0) << mercury_last_error();
-  EXPECT_EQ(mercury_wait(next, push_pull(next, 1), MERCURY_FOREVER), 0) << mercury_last_error();
-  EXPECT_EQ(sum, std::vector<float>(kNumel, 5.0F));
+  expect_served(daemon, job, kNumel);
   EXPECT_EQ(mine, kept);
   EXPECT_EQ(other, kept);
-  mercury_job_close(next);
-  mercury_detach(again);
 }
 
 TEST(RealDaemon, LimitsWhatAllProgramsShare) {

@@ -40,7 +40,8 @@ namespace mercury {
 struct EngineConfig {
   SessionConfig session;
   uint32_t max_sessions = 1024;
-  // Records that jobs share; one job alone has a half at most (flow/sent_pool.h).
+  // Records that jobs share; one job alone, or all sessions of no job, have a half at most
+  // (flow/sent_pool.h).
   uint32_t max_in_flight_packets = 131'072;
   // Bytes that may be ahead of the link when its rate is known. The most urgent datagram waits for
   // at most these and two frames.
@@ -202,7 +203,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   Result<StreamId> open_stream(SessionSlot slot) override;
   size_t write_stream(SessionSlot slot, StreamId stream, std::span<const std::byte> bytes) override;
   StreamRead read_stream(SessionSlot slot, StreamId stream, std::span<std::byte> out) override;
-  size_t stream_room(SessionSlot slot, StreamId stream, std::span<iovec> parts) override;
+  size_t stream_room(SessionSlot slot, StreamId stream, size_t most,
+                     std::span<iovec> parts) override;
   void wrote_stream(SessionSlot slot, StreamId stream, size_t bytes) override;
   Streams::Peeked peek_stream(SessionSlot slot, StreamId stream, std::span<iovec> parts) override;
   void took_stream(SessionSlot slot, StreamId stream, size_t bytes) override;

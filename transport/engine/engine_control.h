@@ -29,10 +29,10 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Token tok
   entry.job = job;
   SessionConfig session = config_.session;
   session.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(*path));
-  entry.session =
-      std::make_unique<Session>(slot, sessions_.number_of(slot), remote, session, sent_pool_,
-                                job == kNoJob ? nullptr : &sent_pool_.part_of(job),
-                                static_cast<SessionEvents&>(*this), counters_);
+  // Those of no job have one part together: whoever may open many of them is one tenant.
+  entry.session = std::make_unique<Session>(slot, sessions_.number_of(slot), remote, session,
+                                            sent_pool_, &sent_pool_.part_of(job),
+                                            static_cast<SessionEvents&>(*this), counters_);
   if constexpr (StreamService<S>) {
     entry.session->carry_streams(service_.stream_config(), static_cast<StreamEvents&>(*this));
   }

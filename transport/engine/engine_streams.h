@@ -36,9 +36,10 @@ StreamRead Engine<P, S>::read_stream(SessionSlot slot, StreamId stream, std::spa
 }
 
 template <Port P, Service S>
-size_t Engine<P, S>::stream_room(SessionSlot slot, StreamId stream, std::span<iovec> parts) {
+size_t Engine<P, S>::stream_room(SessionSlot slot, StreamId stream, size_t most,
+                                 std::span<iovec> parts) {
   Streams* streams = streams_of(slot);
-  return streams == nullptr ? 0 : streams->room(stream, parts);
+  return streams == nullptr ? 0 : streams->room(stream, most, parts);
 }
 
 template <Port P, Service S>

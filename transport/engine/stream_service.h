@@ -41,7 +41,8 @@ class StreamHost : public SessionHost {
   virtual StreamRead read_stream(SessionSlot session, StreamId stream,
                                  std::span<std::byte> out) = 0;
   // Both without a copy (Streams::room and peek).
-  virtual size_t stream_room(SessionSlot session, StreamId stream, std::span<iovec> parts) = 0;
+  virtual size_t stream_room(SessionSlot session, StreamId stream, size_t most,
+                             std::span<iovec> parts) = 0;
   virtual void wrote_stream(SessionSlot session, StreamId stream, size_t bytes) = 0;
   virtual Streams::Peeked peek_stream(SessionSlot session, StreamId stream,
                                       std::span<iovec> parts) = 0;

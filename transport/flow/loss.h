@@ -8,7 +8,8 @@
 // exponential back-off. The first in a row comes early: it only asks, and where few frames are in
 // flight most of what is lost, or an acknowledgement of it, has nothing behind it that would tell.
 // From the second on the oldest packet that is not a PING is declared lost too, so that a path that
-// eats everything of one size still gets other packets to carry.
+// eats everything of one size still gets other packets to carry. PINGs keep their records until
+// something tells; where that leaves none for the next PING, those in reserve are given back.
 //
 // Paper: RFC 9002 section 6; RFC 8985 (RACK) sections 3.3.2 and 6.2 for reordering.
 // Owner/thread: one engine. Nothing allocates.
@@ -96,6 +97,8 @@ class LossDetector {
   void detect(uint64_t now_ns, Sink& sink) noexcept;
   template <class Sink>
   void declare_oldest(Sink& sink) noexcept;
+  template <class Sink>
+  void make_room_for_probes(Sink& sink) noexcept;
   void note_reordering(uint64_t distance) noexcept;
   void note_loss(const SentRecord& record) noexcept;
   void note_spurious(std::span<const NumberRange> ranges) noexcept;
@@ -187,6 +190,16 @@ void LossDetector::declare_oldest(Sink& sink) noexcept {
 }
 
 template <class Sink>
+void LossDetector::make_room_for_probes(Sink& sink) noexcept {
+  if (history_.has_room(SentKind::kOwn)) return;
+  for (SentHistory::Cursor cursor = history_.own_reserve(); history_.in_own_reserve(cursor);) {
+    const SentRecord record = *cursor.record();
+    history_.remove(cursor);
+    sink.packet_lost(record, LossCause::kSilence);
+  }
+}
+
+template <class Sink>
 void LossDetector::on_timer(uint64_t now_ns, Sink& sink) noexcept {
   if (now_ns < deadline_ns()) return;
   if (loss_time_ns_ != kNever) {
@@ -197,7 +210,9 @@ void LossDetector::on_timer(uint64_t now_ns, Sink& sink) noexcept {
   ++timeouts_in_a_row_;
   probe_base_ns_ = now_ns;
   probes_due_ = timeouts_in_a_row_ == 1 ? 1 : 2;
-  if (timeouts_in_a_row_ >= 2) declare_oldest(sink);
+  if (timeouts_in_a_row_ < 2) return;
+  declare_oldest(sink);
+  make_room_for_probes(sink);
 }
 
 }  // namespace mercury

@@ -1,6 +1,12 @@
 #include "transport/flow/sent_history.h"
 
 namespace mercury {
+namespace {
+
+// Of a block's records; the rest are enough for a probe time-out's PINGs and a question or two.
+constexpr uint16_t kDataBesideOwn = kSentBlockRecords - 8;
+
+}  // namespace
 
 SentHistory::~SentHistory() { clear(); }
 
@@ -10,20 +16,27 @@ void SentHistory::clear() noexcept {
   packets_in_flight_ = 0;
 }
 
+// Data begins in its reserve where it has no other block: that bounds it, and is enough to go on.
 bool SentHistory::may_grow(SentKind kind) const noexcept {
   if (may_share()) return true;
-  const bool may_reserve = kind == SentKind::kOwn ? reserved_ < kReservedBlocks : blocks_ == 0;
+  const bool may_reserve = kind == SentKind::kOwn ? own_reserve_ == nullptr
+                                                  : blocks_ == (own_reserve_ == nullptr ? 0U : 1U);
   return may_reserve && pool_.has_reserved();
 }
 
 SentBlock* SentHistory::grow(SentKind kind) noexcept {
   if (!may_grow(kind)) return nullptr;
   const bool shares = may_share();
+  // Behind the reserve of own packets nothing is left to them but the end of this block.
+  const uint16_t data_end = own_reserve_ == nullptr ? kSentBlockRecords : kDataBesideOwn;
   ++blocks_;
-  if (shares) return pool_.take(part_);
-  ++reserved_;
-  SentBlock* const block = pool_.take_reserved();
-  if (kind == SentKind::kOwn) block->data_end = 0;
+  SentBlock* const block = shares ? pool_.take(part_) : pool_.take_reserved();
+  block->data_end = data_end;
+  if (shares) return block;
+  if (kind == SentKind::kOwn) {
+    own_reserve_ = block;
+    block->data_end = 0;
+  }
   return block;
 }
 
@@ -55,6 +68,12 @@ bool SentHistory::append(SentKind kind, uint64_t number, const SentTag& tag, uin
 SentHistory::Cursor SentHistory::oldest() const noexcept {
   Cursor cursor;
   enter(cursor, head_);
+  return cursor;
+}
+
+SentHistory::Cursor SentHistory::own_reserve() const noexcept {
+  Cursor cursor;
+  enter(cursor, own_reserve_);
   return cursor;
 }
 
@@ -97,7 +116,7 @@ void SentHistory::unlink(SentBlock* block) noexcept {
   (block->prev != nullptr ? block->prev->next : head_) = block->next;
   (block->next != nullptr ? block->next->prev : tail_) = block->prev;
   --blocks_;
-  if (block->reserved) --reserved_;
+  if (block == own_reserve_) own_reserve_ = nullptr;
   pool_.give(block, part_);
 }
 

@@ -2,11 +2,13 @@
 //
 // Data, what a service sends, is bounded by the session's part of the pool and by `most_blocks`,
 // however few bytes its packets have. The session's own packets (control messages, PINGs) are
-// bounded so too, and beside that have a block that data does not use: what a full window of data
-// waits for is never held up by it.
+// bounded so too. Beside that each kind has a block in reserve, which the other cannot take: what a
+// full window of data waits for is never held up by it, and own packets that are always under way
+// never hold up all data.
 //
 // Invariants: numbers ascend; a block in the chain has at least one record in flight;
-// bytes_in_flight() is the sum over records in flight; with nothing in flight there is room.
+// bytes_in_flight() is the sum over records in flight; beside data there is room for own packets,
+// and beside a block of own packets for data.
 // Owner/thread: one engine. Nothing allocates.
 #pragma once
 
@@ -19,7 +21,7 @@ namespace mercury {
 
 enum class SentKind : uint8_t { kData, kOwn };
 
-// Where a session has its records: `part` null means that it belongs to no job.
+// Where a session has its records: `part` null means one of its own.
 struct SentSource {
   SentPool& pool;
   SentPart* part = nullptr;
@@ -62,6 +64,12 @@ class SentHistory {
   void next(Cursor& cursor) const noexcept;
   // To the first record in flight at or after the cursor whose number is at least `number`.
   void seek(Cursor& cursor, uint64_t number) const noexcept;
+  // The oldest in the reserve of own packets; at nothing if that is not in use. When all of these
+  // have been removed there is room for own packets.
+  Cursor own_reserve() const noexcept;
+  bool in_own_reserve(const Cursor& cursor) const noexcept {
+    return cursor.block_ != nullptr && cursor.block_ == own_reserve_;
+  }
   // The record is no longer in flight.
   void remove(Cursor& cursor) noexcept {
     SentBlock* const block = cursor.block_;
@@ -95,7 +103,7 @@ class SentHistory {
   SentPart& part_;
   const uint32_t most_blocks_;
   uint32_t blocks_ = 0;
-  uint32_t reserved_ = 0;  // of these, its own
+  SentBlock* own_reserve_ = nullptr;  // of these, if it is in use
   SentBlock* head_ = nullptr;
   SentBlock* tail_ = nullptr;
   uint64_t bytes_in_flight_ = 0;

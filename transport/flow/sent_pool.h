@@ -49,11 +49,11 @@ struct SentBlock {
   std::array<SentRecord, kSentBlockRecords> records;
 };
 
-// Of every session, beside what it shares: one that data may begin in when the session has nothing
-// in flight, and one that data may not use.
+// Of every session, beside what it shares: one that data may begin in when it has no other, and one
+// of the session's own packets.
 inline constexpr uint32_t kReservedBlocks = 2;
 
-// What one job's sessions hold together, or one session that belongs to no job.
+// What one job's sessions hold together, or all that belong to no job.
 struct SentPart {
   uint32_t blocks = 0;
 };
@@ -73,7 +73,8 @@ class SentPool {
   SentPool(const SentPool&) = delete;
   SentPool& operator=(const SentPool&) = delete;
 
-  // The part of all sessions of `job`, at the same address as long as the pool lives. Cold.
+  // The part of all sessions of `job`, or of kNoJob, at the same address as long as the pool lives.
+  // Cold.
   SentPart& part_of(JobSlot job) { return parts_[job]; }
 
   bool may_grow(const SentPart& part) const noexcept { return part.blocks < blocks_ - shared_; }

@@ -130,7 +130,7 @@ MERCURY_API int mercury_job_options_init(mercury_job_options *options, size_t si
  * or misspelt, named in the message. The strings live until the process ends. */
 MERCURY_API int mercury_job_options_from_env(mercury_job_options *options);
 
-/* Blocks until all members are there. -ESRCH unknown job, or its secret is another one there,
+/* Blocks until all members are there. -ESRCH (workers) unknown job, or another secret of it there,
  * -EKEYREJECTED the same on this host, or whoever answers does not prove the secret, -ERANGE sizes
  * differ, -EADDRINUSE rank taken, -ETIME members missing (the message names them), -EPROTONOSUPPORT
  * version, -ECONNRESET, -EHOSTDOWN, -ETIMEDOUT. */

@@ -1,7 +1,10 @@
 #include "shim/socket/api/ended.h"
 
+#include <sys/socket.h>
+
 #include <cerrno>
 
+#include "shim/socket/api/libc.h"
 #include "shim/socket/api/process.h"
 
 namespace mercury::sockets {
@@ -20,6 +23,13 @@ int ended_why(int fd) {
   if (asked.reply.kind == ReplyKind::kFailed) return errno_in(asked.reply);
   constexpr uint32_t kMostErrno = 4095;
   return asked.reply.value > kMostErrno ? ECONNRESET : static_cast<int>(asked.reply.value);
+}
+
+// One that waits may have been made quiet between the kernel's letting go of the error and this:
+// shutdown() wakes it, and says nothing to a peer that is gone.
+void took_reset(int fd, const OwnConnection& connection) {
+  process().connections.set_finished(connection.cookie, true);
+  if (connection.on_host && !connection.finished) libc().shutdown(fd, SHUT_WR);
 }
 
 }  // namespace mercury::sockets

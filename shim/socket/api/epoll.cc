@@ -27,13 +27,20 @@ bool says_hang_up(const epoll_event* events, int count) {
   return process().registrations.translate(epoll, events, count);
 }
 
-// Calls wait(again) until there is something to tell.
+// Made quiet, a registration is said once more; then the epoll has nothing, as one that it waits in
+// is to see.
+constexpr int kLooksWithoutTime = 2;
+
+// Calls wait(again) until there is something to tell, or no time. Where `most` were said there may
+// be more behind them.
 template <class Wait>
-int wait_in(int epoll, epoll_event* events, Wait wait) {
+int wait_in(int epoll, epoll_event* events, int most, const Patience& patience, Wait wait) {
   int got = wait(false);
+  int late = 0;
   while (got > 0 && process().connections.any_on_host() && says_hang_up(events, got)) {
     const int told = translate(epoll, events, got);
     if (told > 0) return told;
+    if (got < most && patience.is_spent() && ++late > kLooksWithoutTime) return 0;
     got = wait(true);
   }
   return got;
@@ -78,7 +85,7 @@ int mercury_epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
 
 int mercury_epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) {
   const sockets::Patience patience(timeout_ms);
-  return sockets::wait_in(epoll, events, [&](bool again) {
+  return sockets::wait_in(epoll, events, most, patience, [&](bool again) {
     return sockets::libc().epoll_wait(epoll, events, most, again ? patience.left_ms() : timeout_ms);
   });
 }
@@ -86,7 +93,7 @@ int mercury_epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms)
 int mercury_epoll_pwait(int epoll, epoll_event* events, int most, int timeout_ms,
                         const sigset_t* mask) {
   const sockets::Patience patience(timeout_ms);
-  return sockets::wait_in(epoll, events, [&](bool again) {
+  return sockets::wait_in(epoll, events, most, patience, [&](bool again) {
     return sockets::libc().epoll_pwait(epoll, events, most, again ? patience.left_ms() : timeout_ms,
                                        mask);
   });
@@ -96,7 +103,7 @@ int mercury_epoll_pwait2(int epoll, epoll_event* events, int most, const timespe
                          const sigset_t* mask) {
   const sockets::Patience patience(timeout);
   timespec left;
-  return sockets::wait_in(epoll, events, [&](bool again) {
+  return sockets::wait_in(epoll, events, most, patience, [&](bool again) {
     return sockets::libc().epoll_pwait2(epoll, events, most, again ? patience.left(left) : timeout,
                                         mask);
   });

@@ -45,7 +45,7 @@ int give_int(int level, int value, void* out, socklen_t* length) {
 int pending_error(int fd, const OwnConnection& connection) {
   const int pairs = option_of(fd, SOL_SOCKET, SO_ERROR).value_or(0);
   if (pairs != 0) {
-    process().connections.set_finished(connection.cookie, true);
+    took_reset(fd, connection);
     return pairs;
   }
   pollfd asked{fd, 0, 0};

@@ -26,6 +26,7 @@ class Patience {
                   : time->tv_sec == 0 && time->tv_nsec == 0 ? 0
                                                             : now_ns() + ns_of(*time)) {}
 
+  bool is_spent() const { return until_ns_ != kForever && left_ns() == 0; }
   int left_ms() const {  // whole ones, the last rounded up
     if (until_ns_ == kForever) return -1;
     return static_cast<int>(

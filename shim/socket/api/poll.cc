@@ -55,9 +55,9 @@ struct Waited {
   QuietEnds quiet;
   if (!quiet.open(asked.fds, asked.count)) return libc().poll(asked.fds, asked.count, 0);
   const auto look = [&] {
-    quiet.drain();
+    const bool quietens = quiet.drain();
     const int got = libc().poll(asked.fds, asked.count, 0);
-    if (got <= 0) return got;
+    if (got <= 0 || !quietens) return got;
     return translate(asked.fds, asked.count, got, [&](nfds_t i) { return quiet.leave_out(i); });
   };
   int told = look();
@@ -66,7 +66,7 @@ struct Waited {
     const int got =
         libc().ppoll(quiet.asked(), quiet.count(), asked.patience.left(left), asked.mask);
     told = got > 0 ? look() : got;
-    if (got <= 0) break;
+    if (got <= 0 || asked.patience.is_spent()) break;
   }
   const ErrnoKept kept;
   quiet.close();

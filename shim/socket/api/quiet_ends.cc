@@ -41,15 +41,19 @@ bool QuietEnds::leave_out(nfds_t place) {
   return true;
 }
 
-void QuietEnds::drain() {
+bool QuietEnds::drain() {
   std::array<epoll_event, 16> events;
-  while (libc().epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0) > 0) {
-  }
+  int got = 0;
+  do {
+    got = libc().epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
+  } while (got > 0);
+  lost_ = got < 0 && errno != EINTR;
+  return !lost_;
 }
 
 void QuietEnds::close() {
   if (asked_ != few_.data()) ::munmap(asked_, (count_ + 1) * sizeof(pollfd));
-  ::close(epoll_);
+  if (!lost_) ::close(epoll_);
 }
 
 }  // namespace mercury::sockets

@@ -18,7 +18,9 @@ class QuietEnds {
   bool open(const pollfd* asked, nfds_t count);
   // Leaves out the descriptor in that place. False: the kernel does not let it wait.
   bool leave_out(nfds_t place);
-  void drain();  // after news of those that are left out
+  // After news of those that are left out. False: somebody has closed the epoll, which happens to
+  // who closes all descriptors that it does not know; then nothing says what is new.
+  bool drain();
   void close();
 
   pollfd* asked() { return asked_; }
@@ -31,6 +33,7 @@ class QuietEnds {
   pollfd* asked_;
   nfds_t count_;  // without the epoll, which is the last
   int epoll_;
+  bool lost_ = false;  // epoll_ is no number of ours any more
 };
 
 }  // namespace mercury::sockets

@@ -13,6 +13,8 @@ namespace mercury::sockets {
 namespace {
 
 constexpr size_t kFirstRegistrations = 128;
+// So many threads may have been woken before it was quiet; and who spins does so for milliseconds.
+constexpr uint32_t kMostRepeats = 1024;
 
 // It is still that connection, whatever has been closed meanwhile, and it is this that has hung up.
 bool is_hung_up(int fd, uint64_t cookie) {
@@ -95,7 +97,7 @@ void Registrations::remember(uint64_t cookie, int epoll, int fd, const epoll_eve
   const auto place = static_cast<Place>(slot - slots_);
   Place& by_fd = bucket(by_fd_, static_cast<uint64_t>(fd));
   Place& by_data = bucket(by_data_, event.data.u64);
-  *slot = {cookie, epoll, fd, event, false, false, by_fd, by_data};
+  *slot = {cookie, epoll, fd, event, false, false, 0, by_fd, by_data};
   by_fd = by_data = place;
 }
 
@@ -144,7 +146,7 @@ uint32_t Registrations::told(int epoll, const epoll_event& event) {
 }
 
 uint32_t Registrations::told_of(Registration& slot, uint32_t events) {
-  if (slot.spent) return 0;
+  if (slot.spent && bears_repeat(slot)) return 0;
   OwnProcess& own = process();
   const auto connection = own.connections.find(slot.cookie);
   if (!connection) return events;
@@ -154,7 +156,10 @@ uint32_t Registrations::told_of(Registration& slot, uint32_t events) {
   } else if (!connection->finished) {
     told &= ~uint32_t{EPOLLHUP};
   }
-  if (told == 0) return quieten(slot) ? 0 : events;
+  if (told == 0) {
+    if (quieten(slot)) return 0;
+    told = events;
+  }
   wake(slot);
   return told;
 }
@@ -162,14 +167,22 @@ uint32_t Registrations::told_of(Registration& slot, uint32_t events) {
 bool Registrations::quieten(Registration& slot) {
   const uint32_t asked = slot.event.events;
   const bool only_what_is_new = (asked & EPOLLET) != 0 && (asked & EPOLLONESHOT) == 0;
-  if (slot.as_edges || only_what_is_new) return true;
+  if (slot.as_edges || only_what_is_new) return bears_repeat(slot);
   epoll_event edges = slot.event;
   edges.events = (asked & ~uint32_t{EPOLLONESHOT}) | EPOLLET;
   slot.as_edges = libc().epoll_ctl(slot.epoll, EPOLL_CTL_MOD, slot.fd, &edges) == 0;
   return slot.as_edges;
 }
 
+// False: the kernel has it otherwise than it was left, so wake() shall ask for it again.
+bool Registrations::bears_repeat(Registration& slot) {
+  if (++slot.repeats <= kMostRepeats) return true;
+  slot.as_edges = true;
+  return false;
+}
+
 void Registrations::wake(Registration& slot) {
+  slot.repeats = 0;
   if (!slot.as_edges) return;
   epoll_event asked = slot.event;
   slot.spent = (asked.events & EPOLLONESHOT) != 0;

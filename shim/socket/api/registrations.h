@@ -8,7 +8,9 @@
 //
 // An event that is on its way while another thread takes away what it is about, or gives that other
 // data, is told as the kernel has it. So is what was registered by another process or by another
-// number of the same epoll.
+// number of the same epoll, at once where it is not known here. Where it is, and the kernel says
+// again and again what was made quiet, somebody else has changed it: that is told once, and asked
+// for again as the program did.
 //
 // Owner/thread: any thread. What the kernel has and what is remembered change together, under one
 // lock. Memory comes from mmap, never from malloc, which a signal's handler may have interrupted.
@@ -53,6 +55,7 @@ class Registrations {
     epoll_event event{};    // as the program gave it
     bool as_edges = false;  // the kernel has it with EPOLLET, without EPOLLONESHOT
     bool spent = false;     // with EPOLLONESHOT, and it has been told
+    uint32_t repeats = 0;   // that told nothing, since it was quiet
     Place next_by_fd = 0;   // in its bucket; of free ones
     Place next_by_data = 0;
   };
@@ -68,6 +71,7 @@ class Registrations {
   uint32_t told(int epoll, const epoll_event& event);
   uint32_t told_of(Registration& slot, uint32_t events);
   static bool quieten(Registration& slot);
+  static bool bears_repeat(Registration& slot);
   static void wake(Registration& slot);
 
   QuietMutex mutex_;

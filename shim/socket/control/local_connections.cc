@@ -25,17 +25,20 @@ namespace {
 // a program and the engine wait for each other so often that bulk is slower by a sixth.
 constexpr int kPairBytes = 512 * 1024;  // the kernel doubles it, for its own
 
+}  // namespace
+
 // Unlocked again: a program that asks whether it has set a size has not. Without CAP_NET_ADMIN it
 // is what net.core.[rw]mem_max allows.
-void enlarge(int end) {
+void sockets::enlarge(int end) {
+  int now = 0;
+  socklen_t length = sizeof now;
+  if (getsockopt(end, SOL_SOCKET, SO_SNDBUF, &now, &length) == 0 && now >= 2 * kPairBytes) return;
   constexpr int kNotLocked = 0;
   if (setsockopt(end, SOL_SOCKET, SO_SNDBUFFORCE, &kPairBytes, sizeof kPairBytes) != 0) {
     setsockopt(end, SOL_SOCKET, SO_SNDBUF, &kPairBytes, sizeof kPairBytes);
   }
   setsockopt(end, SOL_SOCKET, SO_BUF_LOCK, &kNotLocked, sizeof kNotLocked);
 }
-
-}  // namespace
 
 std::optional<sockets::Pair> sockets::make_pair() {
   std::array<int, 2> ends{};

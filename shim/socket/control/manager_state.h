@@ -85,6 +85,9 @@ struct Pair {
   UniqueFd second;
 };
 std::optional<Pair> make_pair();  // nothing: no descriptor is left
+// Makes room for 1 MiB, as the kernel counts, of what this end of a pair has written and its peer
+// has not read. Where the host gives as much by itself, that stays.
+void enlarge(int end);
 
 }  // namespace sockets
 

@@ -46,7 +46,8 @@ class SocketRelay : public NoDatagrams {
  public:
   using Command = SocketCommand;
   using Event = SocketEvent;
-  static constexpr size_t kTurnBytes = 64 * 1024;
+  // As many as the kernel takes as two batches of frames (UDP GSO), with their headers.
+  static constexpr size_t kTurnBytes = 128'000;
   static constexpr size_t kPassBytes = 256 * 1024;
 
   SocketRelay(const RelayConfig& config, Counters& counters)

@@ -12,9 +12,9 @@ namespace mercury {
 namespace {
 
 constexpr int kMostEdges = 64;  // that a pass looks at
-// Of a stream's memory that a turn reads or writes: kTurnBytes at least, wherever in a block they
-// begin, and a block more at most.
-constexpr size_t kTurnParts = SocketRelay::kTurnBytes / kStreamBlockBytes + 1;
+// Of a stream's memory: kTurnBytes at least, wherever in a block they begin.
+constexpr size_t kTurnParts =
+    (SocketRelay::kTurnBytes + kStreamBlockBytes - 2) / kStreamBlockBytes + 1;
 
 size_t room_of(const msghdr& message) {
   size_t bytes = 0;
@@ -100,7 +100,7 @@ size_t SocketRelay::carry_out(Connection& connection) {
   std::array<iovec, kTurnParts> parts;
   msghdr message{};
   message.msg_iov = parts.data();
-  message.msg_iovlen = host_->stream_room(connection.session, connection.stream, parts);
+  message.msg_iovlen = host_->stream_room(connection.session, connection.stream, kTurnBytes, parts);
   connection.stream_writable = message.msg_iovlen > 0;
   if (!connection.stream_writable) return 0;
   const ssize_t got = recvmsg(connection.end.get(), &message, MSG_DONTWAIT);

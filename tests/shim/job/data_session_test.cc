@@ -155,6 +155,39 @@ TEST_F(JobTest, AServerThatWasStartedAgainIsToldFromTheOneInTheRoster) {
   expect_nothing_left();
 }
 
+// Held while its server has no roster, a worker's HELLO loses its place to no other: neither to one
+// of an earlier life nor to itself, said again by others. Of each few are held.
+TEST_F(JobTest, RepeatedHellosPushNoneOutThatIsHeld) {
+  hosts.add(2, 1, serving());
+  hosts.add(3, 1, embedded_server());
+  opens(3, job(Role::kServer, 1, 1, 2, {address(2), address(3)}));
+  hosts.run_for(kSecond);
+  wire::Hello hello;
+  hello.kind = wire::SessionKind::kData;
+  hello.job = "train";
+  const auto says_hello = [&](uint32_t incarnation, const Endpoint& from) -> SessionModel& {
+    hello.incarnation = incarnation;
+    hello.proof = prove(derive_job_key("train", ""), hello);
+    SessionModel& session = hosts.connect_raw(address(3), hello, from);
+    hosts.run_for(0);
+    return session;
+  };
+  const SessionModel& honest = says_hello(7, address(1));
+  std::vector<const SessionModel*> repeated;
+  for (int i = 0; i < 50; ++i) {
+    repeated.push_back(&says_hello(7, address(10 + i)));                            // itself
+    repeated.push_back(&says_hello(static_cast<uint32_t>(100 + i), address(200)));  // others
+    repeated.push_back(&says_hello(8, address(100 + i)));  // one of them, from everywhere
+  }
+  EXPECT_EQ(honest.refusal, "");
+  EXPECT_FALSE(honest.ends[0].closed);
+  EXPECT_EQ(std::count_if(repeated.begin(), repeated.end(),
+                          [](const SessionModel* s) { return s->refusal.empty(); }),
+            3 + 4 + 4);
+  says_hello(7, address(1));  // the worker's own, again: it is told to ask later
+  hosts.run();
+}
+
 // A server has its roster later than the worker, and no room to keep HELLOs until then.
 TEST_F(JobTest, AWorkerThatIsRefusedForNowAsksAgain) {
   int refused = 0;

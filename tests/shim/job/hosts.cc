@@ -354,9 +354,13 @@ void Hosts::run(uint64_t until_ns) {
   if (until_ns != kNever) now_ns_ = std::max(now_ns_, until_ns);
 }
 
-SessionModel& Hosts::connect_raw(const Endpoint& to, const wire::Hello& hello) {
+SessionModel& Hosts::connect_raw(const Endpoint& to, const wire::Hello& hello,
+                                 const Endpoint& from) {
   HostModel nobody;
   connect(nobody, 0, command::Connect{Token(~uint64_t{0}), JobSlot(), to, hello});
+  for (Event& event : sessions_.back()->ends[1].inbox) {
+    std::get<event::HelloReceived>(event).remote = from;
+  }
   return *sessions_.back();
 }
 

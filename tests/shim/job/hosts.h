@@ -92,7 +92,8 @@ class Hosts {
   std::mt19937_64& random() { return random_; }
 
   // Raw access for hostile peers: a session without a manager behind its first end.
-  SessionModel& connect_raw(const Endpoint& to, const wire::Hello& hello);
+  SessionModel& connect_raw(const Endpoint& to, const wire::Hello& hello,
+                            const Endpoint& from = address(0));
   void send_raw(SessionModel& session, std::vector<std::byte> message);
 
   uint16_t path_payload = 1472;

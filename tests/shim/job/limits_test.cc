@@ -236,7 +236,7 @@ TEST_F(JobTest, AHostThatKnowsTheJobButServesNoneSaysSo) {
   hosts.add(3, 1, knows);
   ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 2, {address(2), address(3)}));
   hosts.run();
-  EXPECT_EQ(worker.open_code, Errc::kUnknownJob);
+  EXPECT_EQ(worker.open_code, Errc::kMissingMembers);
   EXPECT_TRUE(says(worker.open_text, "this host serves no jobs (jobs.serve)")) << worker.open_text;
   expect_nothing_left();
 }

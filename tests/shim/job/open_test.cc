@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/shim/job/fixture.h"
 
 namespace mercury::test {
@@ -120,6 +122,65 @@ TEST_F(JobTest, InvitedHostStartsLast) {
   hosts.run();
   EXPECT_TRUE(worker.is_open()) << worker.open_text;
   worker.close();
+  expect_nothing_left();
+}
+
+// Each host knows the job only while its own program has opened it.
+TEST_F(JobTest, ServerProgramsOfDaemonsThatListNoJobStartInAnyOrder) {
+  JobPolicy closed = serving();
+  closed.open_jobs = false;
+  hosts.add(1, 1, not_serving());
+  for (int host : {2, 3, 4}) hosts.add(host, 1, closed);
+  const std::vector<Endpoint> servers{address(2), address(3), address(4)};
+  std::vector<int> order{2, 3, 4};
+  do {
+    std::vector<ProgramModel*> programs;
+    for (const int host : order) {
+      programs.push_back(&opens(host, job(Role::kServer, -1, 1, 3, servers)));
+      hosts.run_for(3 * kSecond);
+    }
+    programs.push_back(&opens(1, job(Role::kWorker, 0, 1, 3, servers)));
+    hosts.run_for(10 * kSecond);
+    for (const ProgramModel* p : programs) ASSERT_TRUE(p->is_open()) << p->open_text;
+    programs.back()->close();
+    hosts.run();
+    for (size_t i = 0; i < order.size(); ++i) {
+      EXPECT_EQ(programs[i]->opened.rank, order[i] - 2) << "as the rendezvous list has it";
+      programs[i]->close();
+    }
+    expect_nothing_left();
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_F(JobTest, AnInvitedHostThatNeverKnowsTheJobIsNamedWithItsWords) {
+  JobPolicy closed = serving();
+  closed.open_jobs = false;
+  hosts.add(1, 1, not_serving());
+  for (int host : {2, 3}) hosts.add(host, 1, closed);
+  const std::vector<Endpoint> servers{address(2), address(3)};
+  ProgramModel& first = opens(2, job(Role::kServer, -1, 1, 2, servers));
+  ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 2, servers));
+  hosts.run_for(20 * kSecond);
+  EXPECT_EQ(worker.opens, 0) << worker.open_text;
+  hosts.run();
+  for (const ProgramModel* p : {&first, &worker}) {
+    EXPECT_EQ(p->open_code, Errc::kMissingMembers);
+    EXPECT_TRUE(says(p->open_text,
+                     "server 1 of 2 (10.0.0.3:7470); 10.0.0.3:7470 was invited and "
+                     "says: job 'train' is not known on 10.0.0.3:7470"))
+        << p->open_text;
+  }
+  expect_nothing_left();
+}
+
+TEST_F(JobTest, AServerWhoseRendezvousNeverKnowsTheJobSaysWhy) {
+  hosts.add(1, 1, not_serving());
+  hosts.add(2, 1, not_serving());
+  ProgramModel& server = opens(1, job(Role::kServer, 1, 1, 2, {address(2)}));
+  hosts.run();
+  EXPECT_EQ(server.open_code, Errc::kMissingMembers);
+  EXPECT_TRUE(says(server.open_text, "server 0 of 2 (10.0.0.2:7470): job 'train' is not known"))
+      << server.open_text;
   expect_nothing_left();
 }
 

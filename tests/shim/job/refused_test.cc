@@ -222,7 +222,7 @@ TEST_F(JobTest, InvitedHostThatDoesNotServeIsNamed) {
   hosts.add(3, 1, not_serving());
   ProgramModel& worker = opens(1, job(Role::kWorker, 0, 1, 2, {address(2), address(3)}));
   hosts.run();
-  EXPECT_EQ(worker.open_code, Errc::kUnknownJob);
+  EXPECT_EQ(worker.open_code, Errc::kMissingMembers);
   EXPECT_NE(worker.open_text.find("server 1 of 2 (10.0.0.3:7470)"), std::string::npos)
       << worker.open_text;
   expect_nothing_left();

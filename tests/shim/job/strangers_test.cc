@@ -114,6 +114,24 @@ TEST_F(StrangersTest, AnInvitationThatFailsAgainIsSentLessOften) {
   expect_nothing_left();
 }
 
+// Hosts that answer hold no place among the unanswered; nobody has them asked without end.
+TEST_F(StrangersTest, HostsThatDoNotKnowAnOpenJobAreInvitedSeldom) {
+  hosts.add(1, 1, serving());
+  hosts.add(2, 1, not_serving());
+  message::Join join = scan(0);
+  join.servers = 2;
+  join.rendezvous = {address(1), address(2)};
+  SessionModel& stranger = says_join("scan", join);
+  hosts.run_for(10 * kMinute);
+  const auto refused = std::count_if(hosts.log.begin(), hosts.log.end(), [](const auto& line) {
+    return says(line, "2: refused 10.0.0.1:7470 for job 'scan'");
+  });
+  EXPECT_GT(refused, 10);
+  EXPECT_LT(refused, 20);  // 8 s apart they would be 79
+  leave(stranger);
+  expect_nothing_left();
+}
+
 TEST_F(StrangersTest, AnOpenJobInvitesNobodyOutsideTheNetworks) {
   JobPolicy policy = serving();
   policy.networks = {network("10.0.0.0", 16)};

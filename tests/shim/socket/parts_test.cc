@@ -106,5 +106,27 @@ TEST(Pairs, HoldMoreThanTheKernelGivesAndSayThatNobodySetIt) {
   }
 }
 
+// In bytes as the kernel counts them.
+int room_of(int fd) {
+  int bytes = 0;
+  socklen_t length = sizeof bytes;
+  EXPECT_EQ(::getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &length), 0);
+  return bytes;
+}
+
+// As on a host that gives every socket more by itself.
+TEST(Pairs, EndsAreMadeLargerAndNeverSmaller) {
+  const auto pair = make_pair();
+  ASSERT_TRUE(pair);
+  const int made = room_of(pair->first.get());
+  const int more = 1024 * 1024;
+  if (::setsockopt(pair->first.get(), SOL_SOCKET, SO_SNDBUFFORCE, &more, sizeof more) != 0) {
+    GTEST_SKIP() << "SO_SNDBUFFORCE needs CAP_NET_ADMIN";
+  }
+  EXPECT_GE(made, 1024 * 1024) << "with CAP_NET_ADMIN, whatever net.core.wmem_max is";
+  enlarge(pair->first.get());
+  EXPECT_EQ(room_of(pair->first.get()), 2 * more);
+}
+
 }  // namespace
 }  // namespace mercury::sockets::test

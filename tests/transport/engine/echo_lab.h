@@ -26,7 +26,8 @@ inline sim::NetworkConfig config_of(uint64_t seed, uint32_t mtu_bytes = 9000) {
 
 // Two hosts, of which `a` connects to `b`.
 struct Lab {
-  explicit Lab(uint64_t seed, const StreamConfig& streams = {}, uint32_t mtu_bytes = 9000)
+  explicit Lab(uint64_t seed, const StreamConfig& streams = {}, uint32_t mtu_bytes = 9000,
+               EngineConfig config = {})
       : network(config_of(seed, mtu_bytes)) {
     for (uint8_t i = 1; i <= 2; ++i) {
       auto counters = std::make_unique<Counters>();
@@ -34,7 +35,6 @@ struct Lab {
       port_config.counters = counters.get();
       auto port = sim::SimPort::create(network, network.add_host(),
                                        {IpAddress::v4(10, 0, 0, i), 7470}, port_config);
-      EngineConfig config;
       config.session_seed = i;
       hosts.push_back(std::make_unique<EchoHost<sim::SimPort>>(std::move(counters),
                                                                std::move(*port), config, streams));

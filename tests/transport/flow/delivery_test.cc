@@ -1,8 +1,14 @@
 // Paths that carry some frames and not others: the session must not wait for ever.
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "tests/transport/flow/pipe.h"
 #include "transport/flow/delivery_watch.h"
+#include "transport/flow/sent_history.h"
 
 namespace mercury::test {
 namespace {
@@ -93,6 +99,51 @@ TEST(SessionDelivery, HeavyLossAloneDoesNotEndIt) {
   net.host[0].queue_chunks(3000);
   ASSERT_TRUE(net.run([&] { return net.host[0].all_acked(); }, 600 * kSecond));
   EXPECT_EQ(net.host[0].closed, 0);
+}
+
+// Others' packets in flight, which leave a session nothing but what is in reserve for it.
+class Neighbours {
+ public:
+  explicit Neighbours(SentPool& pool) {
+    while (pool.may_grow(SentPart())) {
+      others_.push_back(std::make_unique<SentHistory>(SentSource{pool}));
+      for (uint64_t number = 0; others_.back()->has_room(SentKind::kData); ++number) {
+        EXPECT_TRUE(others_.back()->append(SentKind::kData, number, {}, 1, 1));
+      }
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<SentHistory>> others_;
+};
+
+// Each PING keeps its record until something tells what became of it. However long the path is
+// down, one goes out when it is back.
+TEST(SessionDelivery, APathThatComesBackIsFoundSoonWhereNoRecordsAreLeft) {
+  for (const bool crowded : {false, true}) {
+    for (const uint64_t blackout_ms :
+         {100, 1000, 2600, 4000, 6600, 10'000, 25'000, 38'000, 55'000}) {
+      SCOPED_TRACE(std::to_string(blackout_ms) + (crowded ? " ms, crowded" : " ms"));
+      SessionConfig config;
+      config.peer_timeout_ns = 60 * kSecond;
+      config.window_bytes = 16 * 1024;  // eight blocks at most
+      Net net(11, config, config);
+      net.connect();
+      ASSERT_TRUE(net.run_until_open());
+      net.run_for(kSecond);
+      std::optional<Neighbours> others;
+      if (crowded) others.emplace(net.host[0].pool);
+      net.host[0].queue_chunks(200);
+      net.run_for(200'000);
+      net.weather.down = true;
+      net.run_for(blackout_ms * 1'000'000);
+      net.weather.down = false;
+      ASSERT_EQ(net.host[0].closed, 0);
+      ASSERT_FALSE(net.host[0].all_acked());
+      ASSERT_TRUE(net.run([&] { return net.host[0].all_acked(); }, 2 * kSecond));
+      EXPECT_EQ(net.host[0].acked_twice, 0);
+    }
+  }
 }
 
 // Its answers are lost, but a peer that says HELLO again is alive.

@@ -17,7 +17,7 @@ using namespace stream_tests;
 // Room and bytes in place: parts that a reader or writer fills as far as it likes.
 size_t fill(Side& side, StreamId id, size_t most, uint64_t& next) {
   std::array<iovec, 5> parts;
-  const size_t count = side.streams.room(id, parts);
+  const size_t count = side.streams.room(id, 1 << 20, parts);
   size_t bytes = 0;
   for (const iovec& part : std::span(parts).first(count)) {
     for (size_t i = 0; i < part.iov_len && bytes < most; ++i, ++bytes) {
@@ -82,6 +82,31 @@ TEST(Streams, RoomThatNothingIsWrittenToHoldsNoMemory) {
   EXPECT_EQ(pair.a.streams.block_bytes(), kStreamBlockBytes);
   EXPECT_EQ(fill(pair.a, id, 0, written), 0U);
   EXPECT_EQ(pair.a.streams.block_bytes(), kStreamBlockBytes);
+}
+
+// What a service reads of a program that has more goes as full segments: one that is not full costs
+// a port as much, and is one more for it to send.
+TEST(Streams, RoomEndsWhereASegmentDoes) {
+  constexpr size_t kFull = kMost - wire::kStreamHeaderBytes;
+  Pair pair;
+  const StreamId id = *pair.a.streams.open();
+  const auto room = [&](size_t most) {
+    std::array<iovec, 16> parts;
+    const size_t count = pair.a.streams.room(id, most, parts);
+    size_t bytes = 0;
+    for (const iovec& part : std::span(parts).first(count)) bytes += part.iov_len;
+    pair.a.streams.wrote(id, 0);
+    return bytes;
+  };
+  EXPECT_EQ(room(10'000), 10'000U) << "nothing is known yet";
+  uint64_t next = 0;
+  EXPECT_EQ(fill(pair.a, id, 10, next), 10U);
+  pair.run();
+  EXPECT_EQ(room(3 * kFull + 1), 3 * kFull);
+  EXPECT_EQ(room(kFull), kFull);
+  EXPECT_EQ(room(kFull - 1), kFull - 1) << "less than one is better than none";
+  EXPECT_EQ(fill(pair.a, id, 100, next), 100U);
+  EXPECT_EQ(room(3 * kFull), 3 * kFull - 100) << "beside what waits";
 }
 
 TEST(Streams, WhoHasNoRoomIsToldOfSome) {

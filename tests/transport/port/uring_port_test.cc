@@ -2,16 +2,21 @@
 #include "transport/port/uring/uring_port.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <csignal>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <thread>
@@ -398,6 +403,31 @@ int shrinking_route() {
     if (!lab.a().tx_alloc(frame)) return 10;  // every buffer has come back
   }
   return testing::Test::HasFailure() ? 1 : 0;
+}
+
+// What a kernel before 5.19 says of the ring's flags. The filter is of this thread alone.
+void refuse_rings_as_old_kernels() {
+  std::array<sock_filter, 4> rules = {{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog program{static_cast<unsigned short>(rules.size()), rules.data()};
+  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+TEST(UringPort, AKernelThatKnowsNotTheRingsFlagsIsTooOld) {
+  std::thread([] {
+    refuse_rings_as_old_kernels();
+    Counters counters;
+    const auto port = UringPort::create({.local = *Endpoint::parse("127.0.0.1:0")}, counters);
+    ASSERT_FALSE(port);
+    EXPECT_EQ(port.error().code, Errc::kUnsupported);
+    EXPECT_NE(port.error().message.find("needs Linux 6.0"), std::string::npos)
+        << port.error().message;
+  }).join();
 }
 
 TEST(UringPort, WorksUnprivilegedAndDropsWhatTheRouteNoLongerCarries) {

@@ -83,12 +83,16 @@ uint64_t Streams::room_bytes(const Stream& stream) const noexcept {
   return limit - std::min(limit, stream.out.kept_bytes());
 }
 
-size_t Streams::room(StreamId id, std::span<iovec> parts) {
+size_t Streams::room(StreamId id, size_t most, std::span<iovec> parts) {
   Stream* stream = find_for_service(id);
   if (stream == nullptr || stream->out.finished()) return 0;
-  const uint64_t bytes = room_bytes(*stream);
+  uint64_t bytes = std::min<uint64_t>(room_bytes(*stream), most);
   stream->wants_room = stream->wants_room || bytes == 0;
-  return bytes == 0 ? 0 : stream->out.reserve(static_cast<size_t>(bytes), parts);
+  if (bytes == 0) return 0;
+  const uint64_t waiting = stream->out.end() - stream->out.sent_end();
+  const uint64_t rest = full_segment_bytes_ == 0 ? 0 : (waiting + bytes) % full_segment_bytes_;
+  if (rest < bytes) bytes -= rest;
+  return stream->out.reserve(static_cast<size_t>(bytes), parts);
 }
 
 void Streams::wrote(StreamId id, size_t bytes) {
@@ -375,6 +379,7 @@ Streams::Frame Streams::build_segment(std::span<std::byte> body, uint32_t most) 
   Stream& stream = *find(id);
   stream.queued = false;
   const uint32_t room = most - static_cast<uint32_t>(wire::kStreamHeaderBytes);
+  full_segment_bytes_ = room;
   const StreamSender::Segment segment = *stream.out.next(room, limit_of(stream));
   wire::encode_stream(id, segment.end, segment.offset, body.data());
   stream.out.read(segment, body.data() + wire::kStreamHeaderBytes);

@@ -53,8 +53,9 @@ class Streams {
   StreamRead read(StreamId stream, std::span<std::byte> out);
   // Both without a copy, for whoever reads or writes by iovec. What room() gave is valid until
   // wrote(), which says how much of it was written, maybe nothing; no room: on_stream_writable
-  // follows.
-  size_t room(StreamId stream, std::span<iovec> parts);
+  // follows. At most `most` bytes, and where that is more than a segment, so many that no segment
+  // is left half full.
+  size_t room(StreamId stream, size_t most, std::span<iovec> parts);
   void wrote(StreamId stream, size_t bytes);
   struct Peeked {
     size_t parts = 0;
@@ -185,6 +186,7 @@ class Streams {
   bool wants_open_ = false;
   bool available_due_ = false;
   const char* broken_ = "";
+  uint32_t full_segment_bytes_ = 0;  // that fit into the last segment sent; 0: there was none
   PriorityFifo<uint32_t, kStreamPriorities> ready_;  // streams with a segment to send: by turns
   Fifo<uint32_t> signals_;                           // with credit or a reset to send
   Fifo<uint32_t> noticed_;                           // with something to tell

@@ -21,8 +21,14 @@ constexpr uint32_t kLargestMtu = 9000;  // what the wire format is tuned for; lo
 constexpr uint32_t kLeastMtu = 1280;
 constexpr uint64_t kReadMissed = 1'000'000'000;
 
+Error too_old() {
+  return Error(Errc::kUnsupported, EINVAL, "the uring port needs Linux 6.0 or later");
+}
+
 Error ring_error(int error) {
   switch (error) {
+    case EINVAL:  // sizes have been checked, so it is a flag that is not known before 5.19
+      return too_old();
     case ENOMEM:
       return Error(Errc::kNoMemory, error,
                    "io_uring: not enough lockable memory; raise it with ulimit -l");
@@ -120,9 +126,8 @@ Status UringPort::open_buffers() {
   registration.ring_entries = rx_buffers_;
   registration.bgid = kBufferGroup;
   if (const int error = io_uring_register_buf_ring(&ring_, &registration, 0); error < 0) {
-    return error == -EINVAL
-               ? Error(Errc::kUnsupported, EINVAL, "the uring port needs Linux 6.0 or later")
-               : Error::system(-error, "io_uring: cannot register receive buffers");
+    return error == -EINVAL ? too_old()
+                            : Error::system(-error, "io_uring: cannot register receive buffers");
   }
   io_uring_buf_ring_init(buffer_ring_);
   received_.resize(rx_buffers_);

@@ -1,9 +1,12 @@
 // Stands in the place of shim/socket/api/libc_plain.cc.
 #include "tests/shim/socket/api/counted_libc.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <utility>
 
 #include "shim/socket/api/libc.h"
 
@@ -11,6 +14,26 @@ namespace mercury {
 namespace {
 
 std::atomic<uint64_t> waits{0};
+std::function<void()> when_taken;
+
+void error_taken() {
+  if (const std::function<void()> then = std::exchange(when_taken, nullptr)) then();
+}
+
+ssize_t recv_of_tests(int fd, void* data, size_t bytes, int flags) {
+  const ssize_t got = ::recv(fd, data, bytes, flags);
+  if (got >= 0) return got;
+  const int error = errno;
+  error_taken();
+  errno = error;
+  return got;
+}
+
+int getsockopt_of_tests(int fd, int level, int name, void* value, socklen_t* length) {
+  const int rc = ::getsockopt(fd, level, name, value, length);
+  if (rc == 0 && level == SOL_SOCKET && name == SO_ERROR) error_taken();
+  return rc;
+}
 
 template <auto function>
 struct Counted;
@@ -24,6 +47,8 @@ struct Counted<function> {
 
 }  // namespace
 
+void when_an_error_is_taken(std::function<void()> then) { when_taken = std::move(then); }
+
 uint64_t kernel_waits() { return waits.load(std::memory_order_relaxed); }
 
 namespace sockets {
@@ -36,11 +61,11 @@ const Libc& libc() {
       .connect = ::connect,
       .getsockname = ::getsockname,
       .getpeername = ::getpeername,
-      .getsockopt = ::getsockopt,
+      .getsockopt = getsockopt_of_tests,
       .setsockopt = ::setsockopt,
       .read = ::read,
       .readv = ::readv,
-      .recv = ::recv,
+      .recv = recv_of_tests,
       .recvfrom = ::recvfrom,
       .recvmsg = ::recvmsg,
       .recvmmsg = ::recvmmsg,

@@ -2,10 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 namespace mercury {
 
 // Calls of the kernel that may wait, of all threads so far.
 uint64_t kernel_waits();
+
+// Once: called on the thread that takes an error from the kernel by recv or getsockopt, before the
+// library hears of it.
+void when_an_error_is_taken(std::function<void()> then);
 
 }  // namespace mercury

@@ -2,8 +2,13 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/select.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <vector>
 
 #include "tests/shim/socket/api/counted_libc.h"
@@ -126,6 +131,36 @@ TEST_F(HangUp, PollOfSeveralThatEnd) {
     EXPECT_EQ(asked[1].revents, POLLHUP);
     // Each end may wake it, with what is asked of both each time: some tens, as threads meet.
     EXPECT_LE(kernel_waits() - before, 64U);
+  });
+}
+
+std::vector<int> epolls_open() {
+  std::vector<int> all;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entry.path(), gone) == "anon_inode:[eventpoll]") {
+      all.push_back(std::stoi(entry.path().filename()));
+    }
+  }
+  return all;
+}
+
+// As who closes all descriptors that it does not know.
+TEST_F(HangUp, PollWhoseOwnDescriptorIsClosedSaysWhatThePairDoes) {
+  over_mercury([](BothEnds& ends) {
+    BothEnds others = both_ends(AF_INET);
+    std::array<pollfd, 2> asked = {{{ends.server.get(), 0, 0}, {others.server.get(), 0, 0}}};
+    ends.client.reset();
+    ASSERT_EQ(epolls_open().size(), 0U);
+    const Waiter waiter([&] {
+      EXPECT_EQ(mercury_poll_fds(asked.data(), asked.size(), -1), 2);
+      EXPECT_EQ(asked[0].revents & asked[1].revents, POLLHUP);
+    });
+    waiter.until_asleep();
+    ASSERT_EQ(epolls_open().size(), 1U);
+    // By the system call: that another thread uses it is what this is about, not a mistake to tell.
+    EXPECT_EQ(::syscall(SYS_close, epolls_open().front()), 0);
+    others.client.reset();
   });
 }
 

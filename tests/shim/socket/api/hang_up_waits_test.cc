@@ -2,7 +2,9 @@
 #include <sys/eventfd.h>
 
 #include <chrono>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "tests/shim/socket/api/counted_libc.h"
 #include "tests/shim/socket/api/hang_up_fixture.h"
@@ -90,6 +92,99 @@ TEST_F(HangUp, ThreadsChangeWhatIsAskedFor) {
       EXPECT_EQ(::eventfd_write(go_on.get(), 1), 0);
     }
     changer.join();
+  });
+}
+
+// The kernel says level-triggered what the library has made quiet: by a copy of the epoll's number,
+// or by another process that has it, of which the library here knows nothing.
+void ask_again_behind_its_back(int epoll, int fd, bool by_fork) {
+  epoll_event event{.events = 0, .data = {.u64 = 7}};
+  if (by_fork) {
+    in_child([&] { EXPECT_EQ(::epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event), 0); });
+  } else {
+    const UniqueFd copy(::dup(epoll));
+    EXPECT_EQ(::epoll_ctl(copy.get(), EPOLL_CTL_MOD, fd, &event), 0);
+  }
+}
+
+TEST_F(HangUp, EndsWhereAnotherAsksAgain) {
+  for (const uint32_t how : kHow) {
+    for (const bool by_fork : {false, true}) {
+      over_mercury([how, by_fork](BothEnds& ends) {
+        const int fd = ends.server.get();
+        const UniqueFd epoll = epoll_with(fd, how);
+        ends.client.reset();
+        wait_for(fd, POLLRDHUP);
+        EXPECT_EQ(said_thrice(epoll.get()), "[] [] [] ");
+        ask_again_behind_its_back(epoll.get(), fd, by_fork);
+        EXPECT_EQ(said(epoll.get()), "[] ");  // there was room for more, and there is no time
+        const UniqueFd other(::eventfd(1, EFD_CLOEXEC));
+        control(epoll.get(), EPOLL_CTL_ADD, other.get(), EPOLLIN, 8);
+        EXPECT_EQ(said(epoll.get()), "[8: IN] ");
+        control(epoll.get(), EPOLL_CTL_DEL, other.get(), 0, 8);
+        epoll_event event{};
+        EXPECT_EQ(mercury_epoll_wait(epoll.get(), &event, 1, -1), 1);
+        EXPECT_EQ(named(event.events), "HUP");
+        // What the program asks for itself is as before.
+        control(epoll.get(), EPOLL_CTL_MOD, fd, how, 7);
+        EXPECT_EQ(said_thrice(epoll.get()), "[] [] [] ");
+      });
+    }
+  }
+}
+
+// Another thread takes the error, and before the library knows of it a wait sees only the end.
+TEST_F(HangUp, IsToldWhereAnotherThreadTakesTheError) {
+  for (const bool by_poll : {false, true}) {
+    for (const bool by_option : {false, true}) {
+      over_mercury([by_poll, by_option](BothEnds& ends) {
+        const int fd = ends.server.get();
+        const UniqueFd epoll = epoll_with(fd, 0);
+        EXPECT_EQ(mercury_send(fd, "unread", 6, 0), 6);
+        wait_for(ends.client.get(), POLLIN);
+        ends.client.reset();
+        wait_for(fd, POLLERR);
+        epoll_event event{};
+        pollfd asked{fd, 0, 0};
+        std::unique_ptr<Waiter> waiter;
+        when_an_error_is_taken([&] {
+          waiter = std::make_unique<Waiter>([&] {
+            EXPECT_EQ(by_poll ? mercury_poll_fds(&asked, 1, 20'000)
+                              : mercury_epoll_wait(epoll.get(), &event, 1, 20'000),
+                      1);
+          });
+          waiter->until_asleep();
+        });
+        int error = 0;
+        socklen_t length = sizeof error;
+        if (by_option) {
+          EXPECT_EQ(mercury_getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length), 0);
+          EXPECT_EQ(error, ECONNRESET);
+        } else {
+          EXPECT_EQ(mercury_recv(fd, &error, sizeof error, 0), -1);
+          EXPECT_EQ(errno, ECONNRESET);
+        }
+        ASSERT_NE(waiter, nullptr);
+        waiter.reset();
+        EXPECT_EQ(by_poll ? static_cast<uint32_t>(asked.revents) : event.events, EPOLLHUP);
+      });
+    }
+  }
+}
+
+// As many as were woken before it was quiet, and each is as by TCP.
+TEST_F(HangUp, ManyThreadsThatWaitForTheSame) {
+  over_mercury([](BothEnds& ends) {
+    const UniqueFd epoll = epoll_with(ends.server.get(), 0);
+    std::vector<std::unique_ptr<Waiter>> waiters;
+    for (int i = 0; i < 64; ++i) {
+      waiters.push_back(std::make_unique<Waiter>([&epoll] {
+        epoll_event event{};
+        EXPECT_EQ(mercury_epoll_wait(epoll.get(), &event, 1, 50), 0) << named(event.events);
+      }));
+      waiters.back()->until_asleep();
+    }
+    ends.client.reset();
   });
 }
 
