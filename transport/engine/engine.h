@@ -178,10 +178,15 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   uint32_t send_session_frames();
   uint32_t send_datagrams() noexcept;
   void close_oversized(const OutgoingDatagram& datagram, SessionEntry& entry);
-  void send_datagram(OutgoingDatagram& datagram, TxFrame& frame, SessionEntry& entry) noexcept;
+  void send_datagram(OutgoingDatagram& datagram, TxFrame& frame, SessionEntry& entry,
+                     uint32_t bytes) noexcept;
+  // By value: a reference to the caller's header would keep that out of registers.
+  [[gnu::cold, gnu::noinline]] bool has_seal(const SessionEntry& entry, uint32_t tag,
+                                             uint64_t number,
+                                             std::span<const std::byte> payload) noexcept;
   static uint32_t bytes_on_wire(const OutgoingDatagram& datagram,
                                 const SessionEntry& entry) noexcept {
-    return frame_bytes(datagram) + entry.seal_bytes;
+    return entry.head_bytes + static_cast<uint32_t>(datagram.payload.size());
   }
   [[gnu::noinline]] void send_own_frame(TxFrame& frame, const SessionEntry& entry,
                                         uint32_t bytes) noexcept;

@@ -157,8 +157,10 @@ void Engine<P, S>::on_open(SessionSlot slot) {
   SessionEntry& entry = sessions_.at(slot);
   entry.tag = entry.session->tag();
   entry.seals = entry.session->seals();
-  if (entry.seals != nullptr) {
-    entry.seal_bytes = wire::kSealBytes;
+  if (entry.seals == nullptr) {
+    entry.plain_tag = entry.tag.header;
+  } else {
+    entry.head_bytes += uint32_t{wire::kSealBytes};
     entry.frame_flags = wire::kFlagSealed;
     counters_.add(Counter::kSessionsSealed);
   }

@@ -86,16 +86,12 @@ void Engine<P, S>::receive_datagram(SessionSlot slot, SessionEntry& entry, wire:
     counters_.add(Counter::kDropNotOpen);
     return;
   }
-  if (header.tag != entry.tag.header) [[unlikely]] {
-    counters_.add(Counter::kDropHeaderCrc);
-    return;
+  if (header.tag != entry.plain_tag) [[unlikely]] {
+    if (!has_seal(entry, header.tag, header.packet_number, payload)) return;
+    payload = payload.subspan(wire::kSealBytes);
   }
   if (!entry.session->is_new(header.packet_number)) [[unlikely]] {
     counters_.add(entry.session->reason_of_drop(header.packet_number));
-    return;
-  }
-  if (entry.seals != nullptr && !entry.seals->open(header, payload)) [[unlikely]] {
-    counters_.add(Counter::kDropSeal);
     return;
   }
   header.payload_crc ^= entry.tag.payload;
@@ -105,6 +101,23 @@ void Engine<P, S>::receive_datagram(SessionSlot slot, SessionEntry& entry, wire:
     credit_.on_datagram(slot, header.priority, sizeof(wire::DatagramHeader) + header.payload_bytes,
                         now_ns_);
   }
+}
+
+// Whether a datagram without its session's plain tag has a seal that fits. If not, the drop is
+// counted.
+template <Port P, Service S>
+bool Engine<P, S>::has_seal(const SessionEntry& entry, uint32_t tag, uint64_t number,
+                            std::span<const std::byte> payload) noexcept {
+  if (entry.seals == nullptr || tag != entry.tag.header) {
+    counters_.add(Counter::kDropHeaderCrc);
+  } else if (!entry.session->is_new(number)) {
+    counters_.add(entry.session->reason_of_drop(number));
+  } else if (!entry.seals->fits(number, sizeof(wire::DatagramHeader), payload)) {
+    counters_.add(Counter::kDropSeal);
+  } else {
+    return true;
+  }
+  return false;
 }
 
 template <Port P, Service S>
@@ -202,7 +215,7 @@ uint32_t Engine<P, S>::send_datagrams() noexcept {
       continue;
     }
     if (entry.session->can_send(bytes, now_ns_)) [[likely]] {
-      send_datagram(datagram, frame, entry);
+      send_datagram(datagram, frame, entry, bytes);
       entry.refused_bytes = 0;
       ++sent;
     } else {  // it begins a burst below one frame, or the last records of packets are taken
@@ -242,18 +255,17 @@ void Engine<P, S>::close_oversized(const OutgoingDatagram& datagram, SessionEntr
 }
 
 template <Port P, Service S>
-void Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame,
-                                 SessionEntry& entry) noexcept {
+void Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, SessionEntry& entry,
+                                 uint32_t bytes) noexcept {
   constexpr uint32_t kHeaderBytes = sizeof(wire::DatagramHeader);
-  const uint32_t head_bytes = kHeaderBytes + entry.seal_bytes;
+  const uint32_t head_bytes = entry.head_bytes;
   const auto payload_bytes = static_cast<uint32_t>(datagram.payload.size());
-  const uint32_t bytes = bytes_on_wire(datagram, entry);
   wire::Header& header = datagram.header;
   header.session = entry.session->peer_number();
   header.packet_number = entry.session->on_send_datagram(datagram.tag, bytes, now_ns_);
   header.flags =
       static_cast<uint16_t>(header.flags | entry.session->datagram_flags() | entry.frame_flags);
-  header.payload_bytes = static_cast<uint16_t>(payload_bytes + entry.seal_bytes);
+  header.payload_bytes = static_cast<uint16_t>(bytes - kHeaderBytes);
   if (datagram.pin == nullptr) {
     const std::byte* const payload = datagram.payload.data();
     header.payload_crc = wire::copy_crc32c_fetching(frame.data + head_bytes, payload, payload_bytes,
@@ -264,9 +276,8 @@ void Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame,
   wire::encode(header, frame.data);
   if (entry.seals != nullptr) [[unlikely]] {  // of what travels: a program may write meanwhile
     const std::byte* const payload =
-        datagram.pin == nullptr ? frame.data + head_bytes : datagram.payload.data();
-    entry.seals->out.seal(header.packet_number, {frame.data, kHeaderBytes},
-                          {payload, payload_bytes}, frame.data + kHeaderBytes);
+        datagram.pin == nullptr ? frame.data + entry.head_bytes : datagram.payload.data();
+    entry.seals->seal(header.packet_number, kHeaderBytes, frame.data, {payload, payload_bytes});
   }
   if (datagram.pin == nullptr) {
     port_.tx_send(frame, entry.path, bytes);

@@ -40,15 +40,17 @@ FrameKeys derive_frame_keys(const wire::Key& key, std::span<const std::byte> hel
           hash(key, "mercury frames answering", all)};
 }
 
-// The header stands right before the payload; it is read again, as it was sealed.
-bool Seals::open(const wire::Header& header, std::span<const std::byte>& payload) noexcept {
-  if (payload.size() < wire::kSealBytes) return false;
-  const size_t head_bytes = wire::header_bytes(header.type);
-  const std::byte* const seal = payload.data();
-  const std::span<const std::byte> body = payload.subspan(wire::kSealBytes);
-  if (!in.fits(header.packet_number, {seal - head_bytes, head_bytes}, body, seal)) return false;
-  payload = body;
-  return true;
+void Seals::seal(uint64_t number, size_t header_bytes, std::byte* frame,
+                 std::span<const std::byte> payload) noexcept {
+  out_.seal(number, {frame, header_bytes}, payload, frame + header_bytes);
+}
+
+// The header stands right before the seal; it is read again, as it was sealed.
+bool Seals::fits(uint64_t number, size_t header_bytes, std::span<const std::byte> body) noexcept {
+  if (body.size() < wire::kSealBytes) return false;
+  const std::byte* const seal = body.data();
+  return in_.fits(number, {seal - header_bytes, header_bytes}, body.subspan(wire::kSealBytes),
+                  seal);
 }
 
 void wipe(FrameKeys& keys) noexcept { sodium_memzero(&keys, sizeof keys); }

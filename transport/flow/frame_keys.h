@@ -27,16 +27,26 @@ FrameKeys derive_frame_keys(const wire::Key& key, std::span<const std::byte> hel
 // Leaves nothing of them in memory.
 void wipe(FrameKeys& keys) noexcept;
 
-struct Seals {
+// Of one session. Out of line and by value, so that frames without seals take no more than a
+// branch.
+class Seals {
+ public:
   // `passive`: of the side that said HELLO_ACK.
   Seals(const FrameKeys& keys, bool passive)
-      : out(passive ? keys.answering : keys.asking), in(passive ? keys.asking : keys.answering) {}
-  // Whether a frame that arrived, as wire::decode gave it, is the peer's. Then its seal is taken
-  // off `payload`; the header's payload_bytes still counts it.
-  bool open(const wire::Header& header, std::span<const std::byte>& payload) noexcept;
+      : out_(passive ? keys.answering : keys.asking), in_(passive ? keys.asking : keys.answering) {}
 
-  wire::FrameSeal out;  // frames that this side sends
-  wire::FrameSeal in;   // and those of its peer
+  // Writes the seal of a frame that this side sends behind its header, which has `header_bytes` and
+  // is written. `payload` is what travels behind the seal.
+  [[gnu::cold, gnu::noinline]] void seal(uint64_t number, size_t header_bytes, std::byte* frame,
+                                         std::span<const std::byte> payload) noexcept;
+  // Whether a frame that arrived is the peer's. `body` is what stands behind its header: the seal,
+  // then the payload.
+  [[gnu::cold, gnu::noinline]] bool fits(uint64_t number, size_t header_bytes,
+                                         std::span<const std::byte> body) noexcept;
+
+ private:
+  wire::FrameSeal out_;
+  wire::FrameSeal in_;
 };
 
 }  // namespace mercury

@@ -71,7 +71,7 @@ class SessionEvents {
 class SentPool;  // sent_pool.h
 struct SentPart;
 class Streams;  // stream/streams.h
-struct Seals;   // frame_keys.h
+class Seals;    // frame_keys.h
 
 class Session {
  public:

@@ -66,6 +66,7 @@ struct Session::Impl {
   // Receiving (session_receive.cc).
   void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
                 bool marked);
+  [[gnu::cold]] bool has_seal(const wire::Header& header, std::span<const std::byte> payload);
   void on_hello_again(std::span<const std::byte> payload);
   bool shows_hello(const wire::Header& header, std::span<const std::byte> payload);
   void on_hello_ack(std::span<const std::byte> payload, uint64_t now_ns);

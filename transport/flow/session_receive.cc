@@ -18,9 +18,9 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     count(Counter::kDropHeaderCrc);
     return;
   }
-  if (tagged && opening.seals() != nullptr && !opening.seals()->open(header, payload)) {
-    count(Counter::kDropSeal);
-    return;
+  if (tagged && opening.seals() != nullptr) [[unlikely]] {
+    if (!has_seal(header, payload)) return;
+    payload = payload.subspan(wire::kSealBytes);
   }
   if ((wire::crc32c(payload) ^ (tagged ? opening.tag().payload : 0)) != header.payload_crc) {
     count(Counter::kDropPayloadCrc);
@@ -55,6 +55,18 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
       count(Counter::kDropType);
       return;
   }
+}
+
+// Whether a frame's seal fits. If not, the drop is counted.
+bool Session::Impl::has_seal(const wire::Header& header, std::span<const std::byte> payload) {
+  if (!acks_out.is_new(header.packet_number)) {
+    count(acks_out.reason_of_drop(header.packet_number));
+  } else if (!opening.seals()->fits(header.packet_number, kPlainBytes, payload)) {
+    count(Counter::kDropSeal);
+  } else {
+    return true;
+  }
+  return false;
 }
 
 void Session::Impl::confirm() {

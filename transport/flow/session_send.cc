@@ -113,7 +113,8 @@ uint32_t Session::Impl::finish_tagged(std::span<std::byte> out, wire::Header hea
                                       size_t body_bytes) noexcept {
   header.session = opening.peer_number();
   header.tag = opening.tag().header;
-  if (opening.seals() != nullptr) return finish_sealed(out, header, body_bytes);
+  if (opening.seals() != nullptr) [[unlikely]]
+    return finish_sealed(out, header, body_bytes);
   return finish_frame(out, header, static_cast<uint32_t>(body_bytes), opening.tag().payload);
 }
 
@@ -124,8 +125,7 @@ uint32_t Session::Impl::finish_sealed(std::span<std::byte> out, wire::Header hea
   header.payload_bytes = static_cast<uint16_t>(wire::kSealBytes + body_bytes);
   header.payload_crc = wire::crc32c(body) ^ opening.tag().payload;
   wire::encode(header, out.data());
-  opening.seals()->out.seal(header.packet_number, out.first(kPlainBytes), body,
-                            out.data() + kPlainBytes);
+  opening.seals()->seal(header.packet_number, kPlainBytes, out.data(), body);
   return head_bytes() + static_cast<uint32_t>(body_bytes);
 }
 

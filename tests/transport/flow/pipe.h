@@ -281,9 +281,7 @@ inline void Host::send_datagram() {
   in_flight.insert(tag.word0());
   wire::encode(header, frame.data());
   if (seals != nullptr) {
-    std::byte* const seal = frame.data() + sizeof(wire::DatagramHeader);
-    seals->out.seal(header.packet_number, {frame.data(), sizeof(wire::DatagramHeader)}, payload,
-                    seal);
+    seals->seal(header.packet_number, sizeof(wire::DatagramHeader), frame.data(), payload);
   }
   net_.send(index_, frame);
 }
@@ -333,11 +331,16 @@ inline void Host::receive(Bytes& frame) {
     session->on_frame(header, payload, net_.now_ns);
     return;
   }
-  if (session->seals() != nullptr && !session->seals()->open(header, payload)) {
+  Seals* const seals = session->seals();
+  if (seals != nullptr &&
+      !seals->fits(header.packet_number, sizeof(wire::DatagramHeader), payload)) {
     counters.add(Counter::kDropSeal);
-  } else if (header.tag == session->tag().header &&
-             (wire::crc32c(payload) ^ session->tag().payload) == header.payload_crc &&
-             session->is_new(header.packet_number)) {
+    return;
+  }
+  if (seals != nullptr) payload = payload.subspan(wire::kSealBytes);
+  if (header.tag == session->tag().header &&
+      (wire::crc32c(payload) ^ session->tag().payload) == header.payload_crc &&
+      session->is_new(header.packet_number)) {
     session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, net_.now_ns,
                       net_.mark);
     ++delivered[header.words[2]];
