@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "apps/stackd/authentication.h"
 #include "apps/stackd/descriptors.h"
 #include "apps/stackd/memory_limits.h"
 #include "apps/stackd/ports.h"
 #include "shim/proof/secret.h"
+#include "transport/wire/seal.h"
 
 namespace mercury {
 namespace {
@@ -138,6 +140,7 @@ SocketPolicy socket_policy(const StackdConfig& config) {
 
 Status check_host(const StackdConfig& config) {
   if (Status cores = check_cores(config); !cores) return cores;
+  if (Status can = check_authentication(config, wire::can_seal()); !can) return can;
   if (const Result<gid_t> group = attach_group(config); !group) return group.error();
   const PortRow& port = port_of(config);
   return port.check == nullptr ? Status() : port.check(config);
@@ -151,6 +154,8 @@ void wipe_secrets(StackdConfig& config) {
 
 Result<BuiltHost> build_host(const StackdConfig& config, Notice notice) {
   if (Status good = check_host(config); !good) return good.error();
+  const std::string lacking = authentication_lacking(config, wire::can_seal());
+  if (!lacking.empty()) notice(NoticeKind::kTrouble, lacking);
   HostConfig settings = host_config(config);
   settings.notice = std::move(notice);
   Result<std::unique_ptr<Host>> host = port_of(config).open(config, settings);
