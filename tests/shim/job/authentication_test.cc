@@ -25,6 +25,7 @@ class AuthenticationTest : public JobTest, public testing::WithParamInterface<Pa
     hosts.add(1, 1, asks);
     hosts.add(2, 1, serves);
     hosts.answered = [this](const wire::Hello& asked, wire::HelloAck& answer) {
+      if (strip_) answer.features = wire::kFeatureNone;
       features_.push_back(asked.features & answer.features);
     };
     OpenJob request = job(Role::kWorker, 0, 1, 1, {address(2)});
@@ -39,6 +40,8 @@ class AuthenticationTest : public JobTest, public testing::WithParamInterface<Pa
            std::all_of(features_.begin(), features_.end(),
                        [features](uint32_t have) { return have == features; });
   }
+  // Somebody on the path takes the offer out of every answer.
+  void strip_answers() { strip_ = true; }
   size_t lines_with(const std::string& text) const {
     return static_cast<size_t>(
         std::count_if(hosts.log.begin(), hosts.log.end(),
@@ -46,6 +49,7 @@ class AuthenticationTest : public JobTest, public testing::WithParamInterface<Pa
   }
 
  private:
+  bool strip_ = false;
   std::vector<uint32_t> features_;
 };
 
@@ -61,6 +65,15 @@ TEST_P(BothHaveIt, EverySessionHasSealsAndNothingIsSaid) {
   EXPECT_TRUE(all_have(wire::kFeatureSeals));
   EXPECT_EQ(lines_with("authenticat"), 0U);
   program.close();
+  expect_nothing_left();
+}
+
+TEST_P(BothHaveIt, AnAnswerWithoutTheOfferDoesNotProveTheSecret) {
+  strip_answers();
+  ProgramModel& program = open();
+  hosts.run();
+  EXPECT_FALSE(program.is_open());
+  EXPECT_TRUE(says(program.open_text, "does not prove the job's secret")) << program.open_text;
   expect_nothing_left();
 }
 
