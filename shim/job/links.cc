@@ -1,18 +1,19 @@
 #include "shim/job/links.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace mercury {
 
 LinkId Links::add(Link link) {
   ++last_id_.value;
-  links_.emplace(last_id_, link);
   if (link.open_job) {
     if (link.lane.value >= open_job_sessions_.size()) {
       open_job_sessions_.resize(size_t{link.lane.value} + 1);
     }
     ++open_job_sessions_[link.lane.value];
   }
+  links_.emplace(last_id_, std::move(link));
   return last_id_;
 }
 

@@ -195,12 +195,13 @@ std::vector<Row> rows() {
   all[12].header.half_word = 2;
   all.push_back({"hello_ack_of_seals", all[1].header, encoded(golden_ack_of_seals())});
   all.push_back(sealed("sealed_push", all[11].header, all[11].payload));
-  for (const auto& [name, plain] : {std::pair{"sealed_ping", "ping"},
-                                    {"sealed_control", "control"},
-                                    {"sealed_stream_end", "stream_end"}}) {
-    const auto is_plain = [plain](const Row& row) { return std::string(row.name) == plain; };
-    const Row row = *std::find_if(all.begin(), all.end(), is_plain);
-    all.push_back(sealed(name, row.header, row.payload));
+  const std::pair<const char*, const char*> others[] = {
+      {"sealed_ping", "ping"}, {"sealed_control", "control"}, {"sealed_stream_end", "stream_end"}};
+  for (const auto& other : others) {
+    const Row row = *std::find_if(all.begin(), all.end(), [&other](const Row& one) {
+      return std::string(one.name) == other.second;
+    });
+    all.push_back(sealed(other.first, row.header, row.payload));
   }
   return all;
 }
