@@ -69,6 +69,7 @@ Error no_memory() { return {Errc::kNoMemory, "no memory for the aggregator's tab
 
 struct Aggregator::State {
   PortMemory port;
+  MemoryThread* thread = nullptr;
   std::vector<std::unique_ptr<JobSums>> jobs;  // by JobSlot
   uint64_t memory_bytes = 0;
   uint64_t unmapped_bytes = 0;
@@ -83,9 +84,10 @@ struct Aggregator::State {
   }
 };
 
-Aggregator::Aggregator(const PortMemory& port, uint64_t memory_limit_bytes)
+Aggregator::Aggregator(const PortMemory& port, uint64_t memory_limit_bytes, MemoryThread* thread)
     : state_(std::make_unique<State>()) {
   state_->port = port;
+  state_->thread = thread;
   state_->memory_limit_bytes = memory_limit_bytes;
 }
 Aggregator::~Aggregator() = default;
@@ -170,7 +172,8 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
     return beyond("all jobs have ", state_->memory_bytes, "their", state_->memory_limit_bytes);
   }
   // NOLINTNEXTLINE(performance-move-const-arg): one that keeps something is moved only
-  Result<TensorSlots> slots = TensorSlots::create(spec, limits.workers, rule, std::move(*finish));
+  Result<TensorSlots> slots =
+      TensorSlots::create(spec, limits.workers, rule, std::move(*finish), state_->thread);
   if (!slots) return slots.error();
   try {
     owner->tensors.insert(std::move(*slots));

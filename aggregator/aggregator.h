@@ -31,6 +31,7 @@
 #include "scheduler/terms/element.h"
 #include "scheduler/terms/job_terms.h"
 #include "scheduler/terms/worker_set.h"
+#include "transport/base/memory_thread.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
 #include "transport/port/port.h"
@@ -139,8 +140,11 @@ class Aggregator {
  public:
   // `port` sends the results: it is told of the memory that they lie in when a tensor is added, and
   // again when its job is removed, and asked, rarely, whether it still reads one. It may go before
-  // the aggregator does. `memory_limit_bytes`: of all jobs together; 0 = none.
-  explicit Aggregator(const PortMemory& port, uint64_t memory_limit_bytes = 0);
+  // the aggregator does. `memory_limit_bytes`: of all jobs together; 0 = none. `thread`, which
+  // lives longer, touches the memory of tensors from when they are added on, and gives it back;
+  // null: it is touched as rounds arrive, and remove_job gives it back.
+  explicit Aggregator(const PortMemory& port, uint64_t memory_limit_bytes = 0,
+                      MemoryThread* thread = nullptr);
   ~Aggregator();
   Aggregator(const Aggregator&) = delete;
   Aggregator& operator=(const Aggregator&) = delete;
@@ -200,8 +204,7 @@ class Aggregator {
   // False: no such chunk, or not complete in that round.
   bool result(JobSlot job, const ChunkKey& key, ChunkResult& out) noexcept;
 
-  // Reserved for accumulators, slots, contributions kept apart and what a finish keeps; touched as
-  // rounds arrive.
+  // Reserved for accumulators, slots, contributions kept apart and what a finish keeps.
   uint64_t memory_bytes(JobSlot job) const noexcept;
   uint64_t memory_bytes() const noexcept;
   // Of it, what belongs to tensors whose results are copied, as the port could not map them.

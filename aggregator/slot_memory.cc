@@ -45,7 +45,8 @@ uint64_t SlotMemory::bytes_needed(const AggregationTensor& spec, const Room& roo
   return layout_of(spec, room).total;
 }
 
-Result<SlotMemory> SlotMemory::create(const AggregationTensor& spec, const Room& room) {
+Result<SlotMemory> SlotMemory::create(const AggregationTensor& spec, const Room& room,
+                                      MemoryThread* thread) {
   SlotMemory out;
   out.spec_ = spec;
   out.element_bytes_ = size_of(spec.dtype);
@@ -61,6 +62,10 @@ Result<SlotMemory> SlotMemory::create(const AggregationTensor& spec, const Room&
                      std::to_string(layout.total) + " bytes for its sums");
   }
   std::byte* const base = out.memory_.data();
+  if (thread != nullptr) {
+    out.memory_.leave_to(*thread);
+    thread->prefault({base, layout.total});
+  }
   out.slots_ = reinterpret_cast<Slot*>(base);  // zeroed, which is the first state of a slot
   out.sums_ = base + layout.sums_at;
   out.room_ = base + layout.room_at;

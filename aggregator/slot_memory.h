@@ -1,8 +1,9 @@
 // One tensor's share in one engine, as it lies in memory: a slot per chunk, two accumulators per
 // slot, and behind them what the completion rule and the finish ask for.
 //
-// Owner/thread: one engine. Allocates in create, never later. The memory is mapped zeroed and
-// touched when the first contribution of a chunk arrives, or by a port that holds it in place.
+// Owner/thread: one engine. Allocates in create, never later. The memory is mapped zeroed, and
+// touched by a thread beside the engine, by a port that holds it in place, or when the first
+// contribution of a chunk arrives: whoever comes first.
 #pragma once
 
 #include <array>
@@ -59,8 +60,10 @@ class SlotMemory {
   };
   // What create would map.
   static uint64_t bytes_needed(const AggregationTensor& spec, const Room& room);
-  // kNoMemory. The spec must be valid (check_tensor).
-  static Result<SlotMemory> create(const AggregationTensor& spec, const Room& room);
+  // kNoMemory. The spec must be valid (check_tensor). `thread` touches the memory ahead, and gives
+  // it back; null: neither.
+  static Result<SlotMemory> create(const AggregationTensor& spec, const Room& room,
+                                   MemoryThread* thread);
   // From one accumulator to the next, a multiple of a cache line.
   static uint64_t sum_stride(const AggregationTensor& spec, const Room& room);
   // The same of elements as they come, for who keeps them.

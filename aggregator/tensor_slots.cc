@@ -58,8 +58,9 @@ uint64_t TensorSlots::bytes_needed(const AggregationTensor& spec, const Completi
 }
 
 Result<TensorSlots> TensorSlots::create(const AggregationTensor& spec, uint16_t workers,
-                                        const CompletionRule& rule, Finish finish) {
-  Result<SlotMemory> memory = SlotMemory::create(spec, room_of(spec, rule, finish));
+                                        const CompletionRule& rule, Finish finish,
+                                        MemoryThread* thread) {
+  Result<SlotMemory> memory = SlotMemory::create(spec, room_of(spec, rule, finish), thread);
   if (!memory) return memory.error();
   // NOLINTNEXTLINE(performance-move-const-arg): one that keeps something is moved only
   return TensorSlots(std::move(*memory), workers, rule, std::move(finish));

@@ -30,7 +30,8 @@ class TensorSlots {
                                const Finish& finish);
   // They stay where they are from the first push on.
   static Result<TensorSlots> create(const AggregationTensor& spec, uint16_t workers,
-                                    const CompletionRule& rule, Finish finish);
+                                    const CompletionRule& rule, Finish finish,
+                                    MemoryThread* thread);
 
   // Job, worker and incarnation have been checked.
   PushVerdict push(const Contribution& contribution, const PortMemory& port) noexcept;

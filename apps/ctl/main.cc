@@ -1,14 +1,17 @@
 // mercuryctl: what a host's mercury-stackd is doing, and what is missing for it to run.
 #include <CLI/CLI.hpp>
-#include <array>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "apps/command_line.h"
 #include "apps/ctl/ask.h"
 #include "apps/ctl/doctor.h"
+#include "apps/ctl/ping.h"
+#include "apps/ctl/rate.h"
 #include "shim/channel/attach.h"
 
 namespace {
@@ -44,15 +47,6 @@ json ask(const std::string& socket, const std::string& question, unsigned timeou
   return parsed;
 }
 
-// As NICs' rates are named: "1 Gbit/s", "400 Mbit/s".
-std::string rate_text(uint64_t bytes_per_second) {
-  const double mbit = static_cast<double>(bytes_per_second) * 8e-6;
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), mbit < 1000 ? "%.4g Mbit/s" : "%.4g Gbit/s",
-                mbit < 1000 ? mbit : mbit / 1000);
-  return text.data();
-}
-
 void print_status(const json& status) {
   std::printf("mercury-stackd %s, pid %ld, up %.0f s, %s; %ld programs, %ld jobs\n",
               status.value("version", "?").c_str(), status.value("pid", 0L),
@@ -73,7 +67,7 @@ void print_status(const json& status) {
                 port.value("port", "?").c_str(), port.value("address", "?").c_str(),
                 port.value("max_udp_payload", 0L));
     const auto rate = port.value("link_bytes_per_second", uint64_t{0});
-    if (rate > 0) std::printf(", paced at %s", rate_text(rate).c_str());
+    if (rate > 0) std::printf(", paced at %s", mercury::rate_text(rate).c_str());
     std::printf(", %ld sessions, %ld jobs\n", port.value("sessions", 0L), port.value("jobs", 0L));
   }
 }
@@ -92,9 +86,33 @@ void print_jobs(const json& answer) {
   }
 }
 
+// The classes' upper ends are what is known of those within.
+void print_passes(const json& passes) {
+  const auto classes = passes.value("below_ns", std::vector<std::pair<uint64_t, uint64_t>>());
+  uint64_t all = 0;
+  for (const auto& [below_ns, count] : classes) all += count;
+  if (all == 0) return;
+  const auto below_us = [&](double part) {
+    uint64_t passed = 0;
+    for (const auto& [below_ns, count] : classes) {
+      passed += count;
+      if (static_cast<double>(passed) >= part * static_cast<double>(all)) {
+        return static_cast<double>(below_ns) / 1e3;
+      }
+    }
+    return 0.0;
+  };
+  std::printf(
+      "  %lu passes with work: half below %.1f us, 99 %% below %.1f, 99.99 %% below %.1f, "
+      "longest %.1f\n",
+      all, below_us(0.5), below_us(0.99), below_us(0.9999),
+      static_cast<double>(passes.value("longest_ns", uint64_t{0})) / 1e3);
+}
+
 void print_stats(const json& stats) {
   for (const json& engine : stats.value("engines", json::array())) {
     std::printf("engine %ld\n", engine.value("engine", 0L));
+    print_passes(engine.value("passes", json::object()));
     const json counters = engine.value("counters", json::object());
     for (const auto& [name, value] : counters.items()) {
       if (value.get<uint64_t>() > 0) {
@@ -131,13 +149,20 @@ int main(int argc, char** argv) {
       add("doctor", "what the configuration needs and this machine lacks, with the fix");
   std::string config;
   doctor->add_option("--config", config, "the daemon's configuration file");
+  CLI::App* ping =
+      add("ping",
+          "whether another host speaks Mercury, by which side not, and what the way to it is like");
+  mercury::PingOptions pinged;
+  mercury::describe_ping(*ping, pinged);
   if (const auto end = mercury::read_command_line(app, argc, argv)) return *end;
 
   if (app.get_subcommands().empty()) {
-    std::cerr << "mercuryctl: which command: status, jobs, stats or doctor? --help says more\n";
+    std::cerr
+        << "mercuryctl: which command: status, jobs, stats, ping or doctor? --help says more\n";
     return mercury::kWrongUsage;
   }
   if (doctor->parsed()) return mercury::run_doctor(config, as_json);
+  if (ping->parsed()) return mercury::run_ping(socket, pinged, timeout_s, as_json);
   const char* question = status->parsed() ? "status" : jobs->parsed() ? "jobs" : "stats";
   const json answer = ask(socket, question, timeout_s);
   try {

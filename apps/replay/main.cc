@@ -4,10 +4,10 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <string>
 
+#include "apps/attached_job.h"
 #include "apps/command_line.h"
 #include "apps/interruption.h"
 #include "apps/replay/options.h"
@@ -35,80 +35,6 @@ int interrupted(const std::string& text) {
               mercury::interruption_status());
 }
 
-// A context and a job in it, closed in reverse.
-struct AttachedJob {
-  mercury_context* context = nullptr;
-  mercury_job* job = nullptr;
-  AttachedJob() = default;
-  AttachedJob(const AttachedJob&) = delete;
-  AttachedJob& operator=(const AttachedJob&) = delete;
-  ~AttachedJob() {
-    mercury_job_close(job);
-    mercury_detach(context);
-  }
-};
-
-// What the launcher set. False after a message.
-bool take_environment(ReplayOptions& options) {
-  mercury_job_options job;
-  mercury_job_options_init(&job, sizeof job);
-  const int status = mercury_job_options_from_env(&job);
-  if (status == -ENOENT) return true;
-  if (status < 0) {
-    fail(std::string("the launcher's environment: ") + mercury_last_error());
-    return false;
-  }
-  options.role = job.role == MERCURY_ROLE_SERVER ? "server" : "worker";
-  options.rank = job.rank;
-  options.workers = job.workers;
-  options.servers = job.servers;
-  if (job.name != nullptr) options.job = job.name;
-  if (job.rendezvous != nullptr) options.rendezvous = job.rendezvous;
-  return true;
-}
-
-// Empty on success.
-std::string open(const ReplayOptions& options, AttachedJob& attached) {
-  mercury_attach_options attach;
-  mercury_attach_options_init(&attach, sizeof attach);
-  if (options.mode == "daemon") attach.mode = MERCURY_MODE_DAEMON;
-  if (options.mode == "embedded") attach.mode = MERCURY_MODE_EMBEDDED;
-  if (!options.listen.empty()) attach.listen = options.listen.c_str();
-  if (mercury_attach(&attach, &attached.context) < 0) {
-    return std::string("cannot attach: ") + mercury_last_error();
-  }
-  mercury_job_options job;
-  mercury_job_options_init(&job, sizeof job);
-  job.name = options.job.c_str();
-  job.secret = std::getenv("MERCURY_SECRET");
-  job.role = options.role == "server" ? MERCURY_ROLE_SERVER : MERCURY_ROLE_WORKER;
-  job.rank = options.rank;
-  job.workers = options.workers;
-  job.servers = options.servers;
-  job.rendezvous = options.rendezvous.c_str();
-  job.policy = options.policy.c_str();
-  if (mercury_job_open(attached.context, &job, &attached.job) < 0) {
-    return "cannot open job " + options.job + ": " + mercury_last_error();
-  }
-  return {};
-}
-
-int serve(const ReplayOptions& options) {
-  AttachedJob attached;
-  if (const std::string error = open(options, attached); !error.empty()) return fail(error);
-  mercury::catch_interruptions();
-  int status = 0;
-  while ((status = mercury_job_wait_end(attached.job, 100)) == -ETIMEDOUT) {
-    if (!mercury::interrupted()) continue;
-    return interrupted("job " + options.job + " loses this server");
-  }
-  if (status < 0) {
-    return fail("job " + options.job + " failed: " + mercury_last_error());
-  }
-  std::printf("job %s has ended\n", options.job.c_str());
-  return 0;
-}
-
 Replayer::Progress progress(const ReplayOptions& options) {
   if (isatty(STDERR_FILENO) == 0) return {};
   const int total = options.warmup + options.iterations;
@@ -131,8 +57,10 @@ int work(const ReplayOptions& options, const Trace& trace) {
   for (const std::string& path : {options.report, options.timeline}) {
     if (Status writable = check_writable(path); !writable) return fail(writable.error().message);
   }
-  AttachedJob attached;
-  if (const std::string error = open(options, attached); !error.empty()) return fail(error);
+  mercury::AttachedJob attached;
+  if (Status opened = mercury::open_job(options, attached); !opened) {
+    return fail(opened.error().message);
+  }
   auto replayer = Replayer::create(trace, options, attached.context, attached.job);
   if (!replayer) return fail(replayer.error().message);
   mercury::catch_interruptions();
@@ -173,13 +101,15 @@ int work(const ReplayOptions& options, const Trace& trace) {
 
 int main(int argc, char** argv) {
   ReplayOptions options;
-  if (!take_environment(options)) return mercury::kWrongUsage;
+  if (Status taken = mercury::take_launcher(options); !taken) {
+    return fail(taken.error().message, mercury::kWrongUsage);
+  }
   if (const auto status = parse_command_line(argc, argv, options)) return *status;
   if (options.list) {
     for (const std::string& name : mercury::shipped_models()) std::printf("%s\n", name.c_str());
     return 0;
   }
-  if (options.role == "server") return serve(options);
+  if (options.role == "server") return mercury::serve_job(options, "mercury-replay");
   mercury::Result<Trace> trace = mercury::read_trace(mercury::trace_path(options.trace));
   if (!trace) return fail(trace.error().message);
   scale_trace(*trace, options);

@@ -7,7 +7,6 @@
 #include <cstdio>
 
 #include "apps/command_line.h"
-#include "scheduler/policy.h"
 
 namespace mercury {
 namespace {
@@ -29,30 +28,14 @@ CLI::Validator number_between(double low, double high) {
       "NUMBER");
 }
 
-std::string wrong_policy(std::string& text) {
-  const Result<Policy> policy = parse_engine_policy(text);
-  return policy ? std::string() : policy.error().message;
-}
-
 void describe(CLI::App& app, ReplayOptions& options) {
   app.add_option("--trace", options.trace, "the model: a trace file, or a name that --list shows");
   app.add_flag("--list", options.list, "show the shipped traces and leave");
-  app.add_option("--role", options.role)->check(CLI::IsMember({"worker", "server"}));
-  app.add_option("--rank", options.rank, "within the role; -1: any free one")
-      ->check(CLI::Range(-1, 255));
-  app.add_option("--workers", options.workers)->check(CLI::Range(1, 256));
-  app.add_option("--servers", options.servers)->check(CLI::Range(1, 256));
-  app.add_option("--rendezvous", options.rendezvous, "server 0's ADDRESS:PORT, or all servers'");
-  app.add_option("--job", options.job, "the job's name; its secret is taken from $MERCURY_SECRET");
-  app.add_option("--mode", options.mode)->check(CLI::IsMember({"auto", "daemon", "embedded"}));
-  app.add_option("--listen", options.listen, "embedded: this program's ADDRESS[:PORT]");
+  describe_member(app, options);
   app.add_option("--iterations", options.iterations, "measured ones")
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--warmup", options.warmup, "iterations before them")
       ->check(CLI::Range(0, 1'000'000));
-  app.add_option("--policy", options.policy,
-                 "how gradients are exchanged: " + engine_policy_names())
-      ->check(CLI::Validator(wrong_policy, "POLICY"));
   app.add_option("--time-scale", options.time_scale, "multiplies compute times")
       ->check(number_between(0, 1000));
   app.add_option("--size-scale", options.size_scale,
@@ -65,23 +48,12 @@ void describe(CLI::App& app, ReplayOptions& options) {
   app.add_option("--timeline", options.timeline, "file for a timeline in Chrome's trace format");
 }
 
-// What no single option can tell.
-std::string contradiction(const ReplayOptions& options) {
+std::string replay_contradiction(const ReplayOptions& options) {
   if (options.list) return {};
-  const bool worker = options.role == "worker";
-  if (worker && options.trace.empty()) return "--trace is missing; --list shows the shipped ones";
-  if (options.rendezvous.empty()) {
-    return "--rendezvous is missing: server 0's ADDRESS:PORT (a launcher may set it: docs/api.md)";
+  if (options.role == "worker" && options.trace.empty()) {
+    return "--trace is missing; --list shows the shipped ones";
   }
-  // 1 without a launcher; 0: there is one, and it does not say.
-  if (options.workers == 0) return "--workers is missing (a launcher may set MERCURY_WORKERS)";
-  if (options.servers == 0) return "--servers is missing (a launcher may set MERCURY_SERVERS)";
-  const int members = worker ? options.workers : options.servers;
-  if (options.rank >= members) {
-    return "--rank " + std::to_string(options.rank) + " is not below the " +
-           std::to_string(members) + " " + options.role + "s of the job";
-  }
-  return {};
+  return contradiction(options);
 }
 
 }  // namespace
@@ -93,7 +65,7 @@ std::optional<int> parse_command_line(int argc, const char* const* argv, ReplayO
   app.name("mercury-replay");
   describe(app, options);
   if (const auto end = read_command_line(app, argc, argv)) return *end;
-  const std::string wrong = contradiction(options);
+  const std::string wrong = replay_contradiction(options);
   if (wrong.empty()) return std::nullopt;
   std::fprintf(stderr, "mercury-replay: %s\n", wrong.c_str());
   return kWrongUsage;

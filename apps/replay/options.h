@@ -5,17 +5,16 @@
 #include <optional>
 #include <string>
 
+#include "apps/member_options.h"
 #include "scheduler/terms/element.h"
 #include "transport/base/result.h"
 
 namespace mercury {
 
-struct ReplayOptions {
+struct ReplayOptions : MemberOptions {
+  ReplayOptions() { job = "replay"; }
   std::string trace;  // a shipped model's name or a file
-  std::string role = "worker", job = "replay", rendezvous, mode = "auto", listen;
-  std::string policy = "mercury", dtype;
-  std::string report, timeline;
-  int rank = -1, workers = 1, servers = 1;
+  std::string dtype, report, timeline;
   int iterations = 20, warmup = 2;
   double time_scale = 1, size_scale = 1;
   bool verify = true, list = false;

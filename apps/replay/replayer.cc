@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "apps/replay/clock.h"
+#include "apps/replay/tensors.h"
 
 namespace mercury {
 namespace {
@@ -17,56 +18,7 @@ Error call_failed(const std::string& what) {
   return Error(Errc::kSystem, what + ": " + mercury_last_error());
 }
 
-// One allocation for all tensors, each from a cache line of its own.
-Result<std::vector<std::span<std::byte>>> allocate(const Trace& trace, mercury_context* context) {
-  std::vector<size_t> begins;
-  size_t total_bytes = 0;
-  for (const TraceTensor& tensor : trace.tensors) {
-    begins.push_back(total_bytes);
-    total_bytes += (tensor.bytes() + kCacheLine - 1) / kCacheLine * kCacheLine;
-  }
-  void* memory = nullptr;
-  if (mercury_alloc(context, total_bytes, &memory) < 0) {
-    return call_failed("cannot allocate " + std::to_string(total_bytes) +
-                       " bytes for the tensors (--size-scale divides them)");
-  }
-  std::vector<std::span<std::byte>> parts;
-  for (size_t n = 0; n < begins.size(); ++n) {
-    parts.emplace_back(static_cast<std::byte*>(memory) + begins[n], trace.tensors[n].bytes());
-  }
-  return parts;
-}
-
-Status declare(const Trace& trace, const std::vector<std::span<std::byte>>& memory,
-               mercury_job* job) {
-  std::vector<mercury_tensor_options> tensors;
-  for (const TraceTensor& each : trace.tensors) {
-    mercury_tensor_options tensor{};
-    tensor.size = sizeof tensor;
-    tensor.id = static_cast<uint32_t>(tensors.size());
-    tensor.numel = each.numel;
-    tensor.dtype = static_cast<mercury_dtype>(each.dtype);
-    tensor.op = MERCURY_REDUCE_SUM;
-    tensor.priority = each.priority;
-    tensor.data = memory[tensors.size()].data();
-    tensors.push_back(tensor);
-  }
-  if (mercury_declare(job, tensors.data(), tensors.size()) < 0) {
-    return call_failed("cannot declare the tensors");
-  }
-  return {};
-}
-
 }  // namespace
-
-static_assert(static_cast<int>(Dtype::kF32) == MERCURY_DTYPE_F32 &&
-              static_cast<int>(Dtype::kF64) == MERCURY_DTYPE_F64 &&
-              static_cast<int>(Dtype::kF16) == MERCURY_DTYPE_F16 &&
-              static_cast<int>(Dtype::kBf16) == MERCURY_DTYPE_BF16 &&
-              static_cast<int>(Dtype::kI32) == MERCURY_DTYPE_I32 &&
-              static_cast<int>(Dtype::kI64) == MERCURY_DTYPE_I64 &&
-              static_cast<int>(Dtype::kI8) == MERCURY_DTYPE_I8 &&
-              static_cast<int>(Dtype::kU8) == MERCURY_DTYPE_U8);
 
 Replayer::Replayer(const Trace& trace, const ReplayOptions& options, mercury_job* job,
                    PayloadWork work)
@@ -81,9 +33,9 @@ Replayer::Replayer(const Trace& trace, const ReplayOptions& options, mercury_job
 
 Result<Replayer> Replayer::create(const Trace& trace, const ReplayOptions& options,
                                   mercury_context* context, mercury_job* job) {
-  auto memory = allocate(trace, context);
+  auto memory = allocate_tensors(trace, context);
   if (!memory) return memory.error();
-  if (Status declared = declare(trace, *memory, job); !declared) return declared.error();
+  if (Status declared = declare_tensors(trace, *memory, job, 0); !declared) return declared.error();
   PayloadWork work(trace, std::move(*memory), static_cast<uint32_t>(mercury_job_get_workers(job)),
                    static_cast<uint32_t>(mercury_job_get_rank(job)), options.verify);
   return Replayer(trace, options, job, std::move(work));

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "scheduler/policy.h"
 #include "transport/base/result.h"
 
@@ -31,23 +32,6 @@ struct SimOptions {
 using PolicyReader = Result<Policy> (*)(std::string_view);
 void describe(CLI::App& command, SimOptions& options, PolicyReader read_policy,
               const std::string& policies);
-
-// A command's own option for a value that `parse` reads into `value`.
-template <class Value>
-CLI::Option* add_parsed(CLI::App& command, const std::string& name, Value& value,
-                        Result<Value> (*parse)(std::string_view), const std::string& help) {
-  // CLI11 checks a value where it reads it; ours is read then, and nothing is left to convert.
-  const auto read = [&value, parse](const std::string& text) {
-    Result<Value> parsed = parse(text);
-    if (!parsed) return parsed.error().message;
-    value = std::move(*parsed);
-    return std::string();
-  };
-  return command
-      .add_option_function<std::string>(
-          name, [](const std::string&) {}, help)
-      ->check(CLI::Validator(read, ""));
-}
 
 // A whole bandwidth that a link can have.
 Result<uint64_t> parse_link_rate(std::string_view text);

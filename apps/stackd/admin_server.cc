@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/stackd/descriptors.h"
+#include "apps/stackd/ping_answer.h"
 #include "apps/stackd/version.h"
 
 namespace mercury {
@@ -30,6 +31,8 @@ constexpr size_t kLongestQuestion = 256;
 // away.
 constexpr std::chrono::seconds kPatience(5);
 constexpr size_t kMostClients = 64;
+
+constexpr std::string_view kPing = "ping ";
 
 struct ProcessUse {
   size_t descriptors = 0;  // beside the one that counts them
@@ -51,6 +54,15 @@ ProcessUse process_use() {
   const struct mallinfo2 heap = mallinfo2();
   use.heap_bytes = heap.uordblks + heap.hblkhd;
   return use;
+}
+
+// Those that happened: [below so many nanoseconds, how many], the shortest first.
+json passes_of(const PassTimes& passes) {
+  json classes = json::array();
+  for (size_t i = 0; i < PassTimes::kClasses; ++i) {
+    if (passes.count(i) > 0) classes.push_back({PassTimes::below_ns(i), passes.count(i)});
+  }
+  return {{"longest_ns", passes.longest_ns()}, {"below_ns", classes}};
 }
 
 // Names of interfaces need not be UTF-8.
@@ -82,7 +94,7 @@ struct AdminServer::Client : std::enable_shared_from_this<Client> {
 };
 
 AdminServer::AdminServer(boost::asio::io_context& io, const StackdConfig& config, Host& host,
-                         const AttachServer& attach, const SocketServer* sockets)
+                         const AttachServer& attach, SocketServer* sockets)
     : io_(io),
       config_(config),
       host_(host),
@@ -96,7 +108,7 @@ AdminServer::AdminServer(boost::asio::io_context& io, const StackdConfig& config
 Result<std::unique_ptr<AdminServer>> AdminServer::create(boost::asio::io_context& io,
                                                          const StackdConfig& config, Host& host,
                                                          const AttachServer& attach,
-                                                         const SocketServer* sockets) {
+                                                         SocketServer* sockets) {
   std::unique_ptr<AdminServer> server(new AdminServer(io, config, host, attach, sockets));
   // The attach socket is ours alone, so whatever is here was left by a daemon that is gone.
   unlink(server->path_.c_str());
@@ -125,20 +137,36 @@ void AdminServer::accept() {
             std::istream stream(&client->buffer);
             std::string question;
             std::getline(stream, question);
-            client->reply = answer(question);
-            boost::asio::async_write(client->socket, boost::asio::buffer(client->reply),
-                                     [client](const error_code&, size_t) {});
+            answer(question, [client](std::string reply) {
+              client->reply = std::move(reply);
+              boost::asio::async_write(client->socket, boost::asio::buffer(client->reply),
+                                       [client](const error_code&, size_t) {});
+            });
           });
     }
     accept();
   });
 }
 
-std::string AdminServer::answer(const std::string& question) const {
-  if (question == "status") return status();
-  if (question == "jobs") return jobs();
-  if (question == "stats") return stats();
-  return text_of({{"error", "unknown question; status, jobs or stats"}});
+void AdminServer::answer(const std::string& question, const Reply& reply) const {
+  if (question == "status") return reply(status());
+  if (question == "jobs") return reply(jobs());
+  if (question == "stats") return reply(stats());
+  if (question.starts_with(kPing)) return ping(question.substr(kPing.size()), reply);
+  reply(text_of({{"error", "unknown question; status, jobs, stats or ping ADDRESS"}}));
+}
+
+void AdminServer::ping(const std::string& host, const Reply& reply) const {
+  const Result<IpAddress> ip = IpAddress::parse(host);
+  if (!ip) return reply(text_of({{"error", ip.error().message}}));
+  if (sockets_ == nullptr) {
+    return reply(text_of(
+        {{"outcome", "refused_here"}, {"why", "this daemon serves no sockets (sockets.serve)"}}));
+  }
+  // Nobody's any more once the daemon ends, and so is the report then.
+  sockets_->ping(*ip, [this, reply](const PingReport& report) {
+    reply(ping_answer(report, host_.link_bytes_per_second(report.lane.value)));
+  });
 }
 
 std::string AdminServer::status() const {
@@ -211,7 +239,8 @@ std::string AdminServer::stats() const {
       const auto counter = static_cast<Counter>(i);
       counters[info_of(counter).name] = host_.counters(lane).get(counter);
     }
-    engines.push_back({{"engine", lane}, {"counters", counters}});
+    engines.push_back(
+        {{"engine", lane}, {"counters", counters}, {"passes", passes_of(host_.passes(lane))}});
   }
   return text_of({{"engines", engines}});
 }

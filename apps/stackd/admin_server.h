@@ -6,6 +6,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -27,15 +28,17 @@ class AdminServer {
   static Result<std::unique_ptr<AdminServer>> create(boost::asio::io_context& io,
                                                      const StackdConfig& config, Host& host,
                                                      const AttachServer& attach,
-                                                     const SocketServer* sockets);
+                                                     SocketServer* sockets);
   void close();
 
  private:
   struct Client;
   AdminServer(boost::asio::io_context& io, const StackdConfig& config, Host& host,
-              const AttachServer& attach, const SocketServer* sockets);
+              const AttachServer& attach, SocketServer* sockets);
   void accept();
-  std::string answer(const std::string& question) const;
+  using Reply = std::function<void(std::string)>;
+  void answer(const std::string& question, const Reply& reply) const;
+  void ping(const std::string& host, const Reply& reply) const;
   std::string status() const;
   nlohmann::json sockets() const;
   std::string jobs() const;
@@ -45,7 +48,7 @@ class AdminServer {
   const StackdConfig& config_;
   Host& host_;
   const AttachServer& attach_;
-  const SocketServer* const sockets_;  // null: it serves none
+  SocketServer* const sockets_;  // null: it serves none
   const std::string path_;
   const uint64_t started_ns_;
   const std::shared_ptr<const char> seats_ = std::make_shared<char>();  // each client has one, too

@@ -75,7 +75,8 @@ void AttachServer::add(UniqueFd socket) {
   connection->socket.assign(socket.release());
   connection->program = std::make_shared<Program>(
       id, host_,
-      Program::MemoryLimit{config_.program_memory_bytes, [this] { return memory_left(); }},
+      Program::Memory{config_.program_memory_bytes, [this] { return memory_left(); },
+                      regions_thread_},
       [this, id](const attach::ReplyMessage& message, std::span<const int> descriptors) {
         send(id, message, descriptors);
       });
@@ -234,6 +235,7 @@ void AttachServer::on_channel_event(const Event& event) {
 AttachServer::Held AttachServer::held() const {
   Held held;
   held.leaving = leaving_.size();
+  held.shared_bytes = regions_thread_->bytes_to_unmap();
   const auto count = [&held](const Program& program) {
     held.regions += program.region_count();
     held.shared_bytes += program.shared_bytes();

@@ -17,6 +17,7 @@
 #include "apps/stackd/config.h"
 #include "apps/stackd/program.h"
 #include "apps/stackd/program_socket.h"
+#include "transport/base/memory_thread.h"
 
 namespace mercury {
 
@@ -41,7 +42,7 @@ class AttachServer {
   struct Held {
     size_t leaving = 0;  // programs that have gone
     size_t regions = 0;
-    uint64_t shared_bytes = 0;
+    uint64_t shared_bytes = 0;  // until the kernel has it back
   };
   Held held() const;
   // No more programs; those attached see the connection end.
@@ -81,6 +82,7 @@ class AttachServer {
   const StackdConfig& config_;
   Host& host_;
   const Hooks hooks_;
+  const std::shared_ptr<MemoryThread> regions_thread_ = std::make_shared<MemoryThread>();
   ProgramSocket listener_;
   Connections connections_;
   std::map<ClientId, std::shared_ptr<Program>> leaving_;  // gone, but not let go by the engines

@@ -56,6 +56,7 @@ HostConfig host_config(const StackdConfig& config) {
   host.policy.memory_limit_bytes = memory.job_bytes;
   host.policy.total_memory_bytes = memory.total_bytes;
   host.lane.exchange.sum_bytes = std::max<uint64_t>(1, memory.total_bytes / config.engines);
+  host.sums_thread = true;
   for (const StackdConfig::JobSection& job : config.jobs) {
     host.policy.known.push_back(
         {job.name, job.secret, job.memory_bytes, static_cast<uint32_t>(job.weight)});

@@ -10,8 +10,8 @@
 
 namespace mercury {
 
-Program::Program(ClientId id, Host& host, MemoryLimit limit, Send send)
-    : id_(id), host_(host), memory_limit_(std::move(limit)), send_(std::move(send)) {}
+Program::Program(ClientId id, Host& host, Memory memory, Send send)
+    : id_(id), host_(host), memory_(std::move(memory)), send_(std::move(send)) {}
 
 void Program::reply(uint32_t sequence, attach::Reply body, std::span<const int> descriptors) {
   if (sequence != 0) --unanswered_;
@@ -104,8 +104,8 @@ void Program::add_region(uint32_t sequence, const attach::RegionAdd& request, Un
                  Status(Error(Errc::kLimit,
                               "a program may share " + std::to_string(kMostRegions) + " regions")));
   }
-  const uint64_t own_left = memory_limit_.bytes - shared_bytes_;
-  const uint64_t host_left = memory_limit_.host_has_left();
+  const uint64_t own_left = memory_.limit_bytes - shared_bytes_;
+  const uint64_t host_left = memory_.host_has_left();
   Result<std::unique_ptr<Region>> region =
       Region::adopt(std::move(memfd), request.bytes, std::min(own_left, host_left));
   if (!region) {
@@ -116,6 +116,7 @@ void Program::add_region(uint32_t sequence, const attach::RegionAdd& request, Un
     }
     return reply(sequence, Status(std::move(error)));
   }
+  if (memory_.thread) (*region)->leave_to(*memory_.thread);
   shared_bytes_ += (*region)->bytes();
   regions_[request.region] = std::move(*region);
   reply(sequence, Status());

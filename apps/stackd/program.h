@@ -31,13 +31,15 @@ class Program : public std::enable_shared_from_this<Program> {
   static constexpr size_t kMostUnanswered = 256;
   static constexpr size_t kMostRegions = 256;
 
-  // Of the memory that it shares: at most, and what the host has left for it and for all others.
-  struct MemoryLimit {
-    uint64_t bytes = 0;
+  // That it shares: at most, what the host has left for it and for all others, and who gives it
+  // back to the kernel (null: the program's object).
+  struct Memory {
+    uint64_t limit_bytes = 0;
     std::function<uint64_t()> host_has_left;
+    std::shared_ptr<MemoryThread> thread;
   };
 
-  Program(ClientId id, Host& host, MemoryLimit limit, Send send);
+  Program(ClientId id, Host& host, Memory memory, Send send);
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
@@ -78,7 +80,7 @@ class Program : public std::enable_shared_from_this<Program> {
 
   const ClientId id_;
   Host& host_;
-  const MemoryLimit memory_limit_;
+  const Memory memory_;
   Send send_;
   bool greeted_ = false;
   bool gone_ = false;

@@ -146,6 +146,11 @@ void SocketServer::reply(SocketProgram id, const sockets::Reply& reply, const Un
   disconnect(id);
 }
 
+void SocketServer::ping(const IpAddress& host, SocketManager::PingAnswer answer) {
+  sockets_.ping(host, monotonic_ns(), std::move(answer));
+  hooks_.asked();
+}
+
 void SocketServer::disconnect(SocketProgram id) {
   if (programs_.erase(id) > 0) sockets_.program_gone(id);
 }

@@ -41,6 +41,8 @@ class SocketServer {
 
   size_t program_count() const { return programs_.size(); }
   SocketManager::Snapshot snapshot() const { return sockets_.snapshot(); }
+  // As SocketManager::ping, now.
+  void ping(const IpAddress& host, SocketManager::PingAnswer answer);
   // No more programs; those that are there see the connection end.
   void close();
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""PyTorch's DDP over Gloo and over Mercury's backend, and ScheduledOptimizer: seconds of an iteration, on the same links
-in turns.
+"""PyTorch's DDP over Gloo and over Mercury's backend, and ScheduledOptimizer: milliseconds of an iteration, on the same links
+in turns, beside what mercury-sim says: before, and of the computing that each run of ScheduledOptimizer recorded.
 
-Two workers, each a virtual host with a link of its own (needs root); Mercury's servers run in the workers' processes.
+Each worker is a virtual host with a link of its own (needs root); servers run in the workers' processes, unless --servers.
 Layers take their time asleep, as on an accelerator, so that programs do not compete for this machine's processors with
 computing. Links are so fast that the exchange of all gradients takes as long as computing (--exchange: so many times
-as long).
+as long): with fewer servers than workers, through the servers' links.
 """
 import argparse
 import json
@@ -19,6 +19,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
+import built  # noqa: E402
 import netlab  # noqa: E402
 import recording  # noqa: E402
 
@@ -33,6 +34,7 @@ MODELS = {
 }
 NAMES = {"gloo": "DDP over Gloo", "backend": "DDP over Mercury", "mercury": "ScheduledOptimizer"}
 WARM_UP = 4
+MTU = 9000
 PATIENCE_S = 300
 
 
@@ -42,54 +44,104 @@ def layers_of(model):
 
 
 class Run:
-    """The processes of one run."""
+    """The processes of one run, and what is left of it in a folder."""
 
-    def __init__(self, lab, system, model, arguments):
-        self.lab, self.system, self.library = lab, system, arguments.library
+    def __init__(self, lab, system, model, arguments, folder):
+        self.lab, self.system, self.arguments = lab, system, arguments
         self.command = [arguments.python, os.path.join(HERE, "paced_train.py"), system, "--layers", layers_of(model), "--iterations",
                         str(arguments.iterations + WARM_UP), "--device", arguments.device]
+        self.trace = os.path.join(folder, f"{system}.csv")
 
-    def start(self, host, **variables):
+    def start(self, host, *more, **variables):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MERCURY_")}
-        environment.update({name: str(value) for name, value in variables.items()}, MERCURY_LIBRARY=self.library)
-        return self.lab[host].popen(self.command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        environment.update({name: str(value) for name, value in variables.items()}, MERCURY_LIBRARY=self.arguments.library)
+        return self.lab[host].popen([*self.command, *more], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def members(self):
+        """Workers, the first of which says and records what it took; servers, if they have hosts of their own."""
+        workers, servers = self.arguments.workers, self.arguments.servers if self.system == "mercury" else 0
+        meet = {"MASTER_ADDR": self.lab["worker0"].ip, "MASTER_PORT": 29500, "WORLD_SIZE": workers, "GLOO_SOCKET_IFNAME": "eth0"}
+        if servers:
+            meet = {"MERCURY_WORKERS": workers, "MERCURY_SERVERS": servers,
+                    "MERCURY_RENDEZVOUS": ",".join(f"{self.lab[f'server{rank}'].ip}:7470" for rank in range(servers))}
+        for rank in range(workers):
+            own = {"MERCURY_ROLE": "worker", "MERCURY_RANK": rank} if servers else {"RANK": rank}
+            yield self.start(f"worker{rank}", *(["--trace", self.trace] if rank == 0 else []), **meet, **own)
+        for rank in range(servers):
+            yield self.start(f"server{rank}", **meet, MERCURY_ROLE="server", MERCURY_RANK=rank,
+                             MERCURY_LISTEN=f"{self.lab[f'server{rank}'].ip}:7470")
 
     def seconds(self):
         """Of an iteration: the median of those of worker 0."""
-        meet = {"MASTER_ADDR": self.lab["worker0"].ip, "MASTER_PORT": 29500, "WORLD_SIZE": 2, "GLOO_SOCKET_IFNAME": "eth0"}
-        processes = [self.start(f"worker{rank}", RANK=rank, **meet) for rank in range(2)]
+        processes = list(self.members())
         try:
             return statistics.median(json.loads(netlab.outputs_of(processes, PATIENCE_S)[0])[WARM_UP:])
         except netlab.LabError as error:
             sys.exit(f"{self.system}: {error}")
 
 
-def predicted(model, rate_mbit, simulator):
-    """Seconds of an iteration with Mercury, as mercury-sim says: with processors free, and servers on hosts of their own.
-    None: it is not built."""
-    if not os.path.isfile(simulator):
-        return None
-    with tempfile.NamedTemporaryFile("w", suffix=".csv") as trace:
+def nominal_trace(model, folder):
+    """Of layers that take the time that they are to take, and nothing else."""
+    path = os.path.join(folder, f"{model}.csv")
+    with open(path, "w", encoding="ascii") as trace:
         trace.write("layer_index,name,numel,dtype,forward_pass_ns,backward_pass_ns,priority\n")
         for place, layer in enumerate(layers_of(model).split(",")):
             numel, seconds = layer.split(":")
             trace.write(f"{place},layer{place},{numel},f32,{round(float(seconds) * 1e9 / 3)},{round(float(seconds) * 2e9 / 3)},{place}\n")
-        trace.flush()
-        said = subprocess.run([simulator, "--trace", trace.name, "--policy", "mercury", "--bandwidth", f"{rate_mbit:.0f}Mbps",
-                               "--workers", "2", "--servers", "2", "--mtu", "9000", "--json", "-"], check=True,
-                              stdout=subprocess.PIPE, text=True)
+    return path
+
+
+def predicted(trace, lab, arguments):
+    """Seconds of an iteration with Mercury, as mercury-sim says: with processors free, and servers on hosts of their own."""
+    said = subprocess.run([arguments.simulator, "--trace", trace, "--policy", "mercury", "--bandwidth", f"{lab.rate_mbit:.0f}Mbps",
+                           "--workers", str(arguments.workers), "--servers", str(arguments.servers or arguments.workers), "--mtu",
+                           str(MTU), "--bucket", f"{lab.bucket_bytes}B", "--json", "-"], check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(said.stdout)["iteration_s"]
 
 
-def row_of(model, rate_mbit, times, promise):
-    """Of a record: milliseconds."""
-    row = {"model": model, "rate_mbit": round(rate_mbit), "predicted_ms": round(1e3 * promise, 1) if promise else ""}
-    for system, seconds in times.items():
-        for name, of in (("ms", statistics.median), ("least_ms", min), ("most_ms", max)):
-            row[f"{system}_{name}"] = round(1e3 * of(seconds), 1)
-    for system in ("backend", "mercury"):
-        row[f"{system}_of_gloo"] = round(row[f"{system}_ms"] / row["gloo_ms"], 3)
-    return row
+class Model:
+    """Iterations of one, in seconds: of each system, and what mercury-sim says."""
+
+    def __init__(self, name):
+        self.name = name
+        self.times = {system: [] for system in NAMES}
+        self.before = 0.0  # of the computing that layers are to take
+        self.recorded = []  # for the trace of each run of ScheduledOptimizer
+
+    def measure(self, lab, arguments, folder):
+        self.before = predicted(nominal_trace(self.name, folder), lab, arguments)
+        for _ in range(arguments.repeat):
+            for system, seconds in self.times.items():
+                run = Run(lab, system, self.name, arguments, folder)
+                seconds.append(run.seconds())
+            self.recorded.append(predicted(run.trace, lab, arguments))
+
+    def reached(self):
+        """Of what was predicted for the trace of the same run."""
+        return [seconds / said for seconds, said in zip(self.times["mercury"], self.recorded)]
+
+    def row(self, rate_mbit, arguments):
+        """Of a record: milliseconds."""
+        row = {"model": self.name, "workers": arguments.workers, "servers": arguments.servers, "rate_mbit": round(rate_mbit),
+               "predicted_ms": round(1e3 * self.before, 1)}
+        for what, seconds in (*self.times.items(), ("recorded", self.recorded)):
+            for name, of in (("ms", statistics.median), ("least_ms", min), ("most_ms", max)):
+                row[f"{what}_{name}"] = round(1e3 * of(seconds), 1)
+        for system in ("backend", "mercury"):
+            row[f"{system}_of_gloo"] = round(row[f"{system}_ms"] / row["gloo_ms"], 3)
+        for name, of in (("", statistics.median), ("_least", min), ("_most", max)):
+            row[f"mercury_of_recorded{name}"] = round(of(self.reached()), 3)
+        return row
+
+
+def text_of(row):
+    def of(what):
+        return f"{row[what + '_ms']:.0f} [{row[what + '_least_ms']:.0f}, {row[what + '_most_ms']:.0f}] ms"
+    parts = [f"{NAMES['gloo']} {of('gloo')}"]
+    parts += [f"{NAMES[system]} {of(system)}, {row[system + '_of_gloo']:.2f}" for system in ("backend", "mercury")]
+    return (f"{row['model']:6} " + "; ".join(parts) + f"; mercury-sim says {row['predicted_ms']:.0f} ms\n"
+            f"       for the computing that these runs recorded it says {of('recorded')}: reached {row['mercury_of_recorded']:.3f} "
+            f"[{row['mercury_of_recorded_least']:.3f}, {row['mercury_of_recorded_most']:.3f}] of that")
 
 
 def main():
@@ -97,6 +149,9 @@ def main():
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--exchange", type=float, default=1.0, help="its time, in parts of computing (default: %(default)s)")
     parser.add_argument("--iterations", type=int, default=30)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--servers", type=int, default=0,
+                        help="of ScheduledOptimizer's, on hosts of their own (default: in the workers' processes, as many as workers)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each, in turns (default: %(default)s)")
     parser.add_argument("--library", default=os.path.join(ROOT, "build/shim/client/libmercurystack.so"))
     parser.add_argument("--python", default="/usr/bin/python3", help="whose PyTorch is taken (default: %(default)s, Debian's)")
@@ -104,22 +159,18 @@ def main():
     parser.add_argument("--simulator", default=os.path.join(ROOT, "build/apps/sim/mercury-sim"))
     parser.add_argument("--record", type=pathlib.Path, help="a file of docs/records to add rows to")
     arguments = parser.parse_args()
-    rows = []
-    rate_mbit = ELEMENTS * 4 * 8 / 1e6 / (COMPUTING_S * arguments.exchange)
+    built.need(arguments.library, arguments.simulator)
+    rows, narrowest = [], max(1, arguments.workers / (arguments.servers or arguments.workers))
+    rate_mbit = ELEMENTS * 4 * 8 / 1e6 * narrowest / (COMPUTING_S * arguments.exchange)
+    hosts = [f"worker{rank}" for rank in range(arguments.workers)] + [f"server{rank}" for rank in range(arguments.servers)]
     print(f"{ELEMENTS * 4 / 1e6:.0f} MB of gradients, {1e3 * COMPUTING_S:.0f} ms of computing, links of {rate_mbit:.0f} Mbit/s; "
           f"{arguments.repeat} runs of {arguments.iterations} iterations, their medians")
-    with netlab.Lab(f"pt{os.getpid()}", ["worker0", "worker1"], rate_mbit=rate_mbit, mtu=9000) as lab:
-        for model in arguments.models:
-            times = {"gloo": [], "backend": [], "mercury": []}
-            for _ in range(arguments.repeat):
-                for system, seconds in times.items():
-                    seconds.append(Run(lab, system, model, arguments).seconds())
-            gloo, promise = statistics.median(times["gloo"]), predicted(model, rate_mbit, arguments.simulator)
-            rows.append(row_of(model, rate_mbit, times, promise))
-            print(f"{model:6}" + "; ".join(
-                f" {NAMES[system]} {1e3 * statistics.median(seconds):.0f} [{1e3 * min(seconds):.0f}, {1e3 * max(seconds):.0f}] ms"
-                + ("" if system == "gloo" else f", {statistics.median(seconds) / gloo:.2f}") for system, seconds in times.items())
-                + (f"; mercury-sim says {1e3 * promise:.0f} ms" if promise else ""), flush=True)
+    with netlab.Lab(f"pt{os.getpid()}", hosts, rate_mbit=rate_mbit, mtu=MTU) as lab, tempfile.TemporaryDirectory() as folder:
+        for name in arguments.models:
+            model = Model(name)
+            model.measure(lab, arguments, folder)
+            rows.append(model.row(rate_mbit, arguments))
+            print(text_of(rows[-1]), flush=True)
     if arguments.record:
         recording.append(arguments.record, rows)
 

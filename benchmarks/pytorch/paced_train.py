@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """One worker of compare.py: trains a model whose layers take the time that they are given, as on an accelerator, and
-prints the seconds of each iteration."""
+prints the seconds of each iteration. Or one of its servers, if the job's environment says so."""
 import argparse
 import json
 import os
@@ -12,7 +12,6 @@ import torch.distributed as dist
 from torch import nn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
-
 
 class Computing(torch.autograd.Function):
     """Takes time on another processor than this one."""
@@ -46,6 +45,8 @@ def main():
     parser.add_argument("--layers", required=True, help="NUMEL:SECONDS,...")
     parser.add_argument("--iterations", type=int, required=True)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--trace", help="a file for what ScheduledOptimizer recorded, as mercury-sim reads it")
+    parser.add_argument("--timeline", help="a file for the same, as ui.perfetto.dev reads it")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     layers = [part.split(":") for part in arguments.layers.split(",")]
@@ -75,8 +76,17 @@ def main():
     else:
         import mercurystack
         from mercurystack.torch import ScheduledOptimizer
-        with mercurystack.Context("embedded") as context, context.open_job("paced", serve=True) as job:
-            train(model, ScheduledOptimizer(torch.optim.SGD(model.parameters(), lr=1e-9, momentum=0.9), model, context, job))
+        own_hosts = "MERCURY_SERVERS" in os.environ
+        with mercurystack.Context("embedded") as context, context.open_job("paced", serve=not own_hosts) as job:
+            if job.role == "server":
+                job.wait_end()
+                return
+            sgd = torch.optim.SGD(model.parameters(), lr=1e-9, momentum=0.9)
+            with ScheduledOptimizer(sgd, model, context, job, timeline=100_000) as optimizer:
+                train(model, optimizer)
+                for path, write in ((arguments.trace, optimizer.write_trace), (arguments.timeline, optimizer.write_timeline)):
+                    if path:
+                        write(path)
 
 
 if __name__ == "__main__":

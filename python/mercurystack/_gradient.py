@@ -15,6 +15,7 @@ from mercurystack._tensors import NAMES, over
 
 WIRE_DTYPES = (torch.float16, torch.bfloat16)
 _WIRE_BYTES = 2
+LEAST_URGENT = 65535  # of priorities
 
 # What may be asked of a tensor without reading its elements.
 _FACTS = tuple(getattr(torch.Tensor, name).__get__ for name in (

@@ -136,10 +136,17 @@ class Timeline:
 
     # ---- what is in it -------------------------------------------------------------------------
 
+    def spans(self) -> list[Span]:
+        return list(self._spans)
+
+    def whole(self) -> list[tuple[int, int]]:
+        """Begin and end, from step() to step(), of the iterations of which all spans are kept."""
+        steps = list(self._steps)
+        oldest = min((span.begin_ns for span in self.spans()), default=0)
+        return [(begin, end) for begin, end in zip(steps, steps[1:]) if begin >= oldest]
+
     def summary(self) -> Summary:
-        steps, spans = list(self._steps), list(self._spans)
-        oldest = min((span.begin_ns for span in spans), default=0)
-        whole = [(begin, end) for begin, end in zip(steps, steps[1:]) if begin >= oldest]
+        whole, spans = self.whole(), self.spans()
         if not whole:
             return Summary(0, 0.0, 0.0, [])
         by_name: dict[str, int] = defaultdict(int)

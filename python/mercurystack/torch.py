@@ -20,16 +20,15 @@ from typing import Any, Iterator, Optional
 
 import torch
 
-from mercurystack import _agreement, _making
+from mercurystack import _agreement, _making, _trace
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
-from mercurystack._gradient import WIRE_DTYPES, ManagedParameter
+from mercurystack._gradient import LEAST_URGENT, WIRE_DTYPES, ManagedParameter
 from mercurystack._job import Job
 from mercurystack._staging import Stages
 from mercurystack._timeline import Summary, Timeline
 from mercurystack._watching import Place, Watch
 
-_LEAST_URGENT = 65535
 _MOST_NUMBERS = 1 << 28  # first_number is below
 
 
@@ -45,7 +44,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     first_number: of the tensors that it declares, one for each parameter; for a second optimizer in the same job.
     wire_dtype: torch.float16 or torch.bfloat16 halves what float32 gradients take of the network, and costs a conversion
         at each end. Each gradient is rounded once, sums are added in float32 and rounded once.
-    timeline: how many spans are kept, the newest, for summary() and write_timeline(); 0: none are recorded.
+    timeline: how many spans are kept, the newest, for summary(), write_timeline() and
+        write_trace(); 0: none are recorded.
     broadcast: workers compare their models, and worker 0's parameters and buffers go to all. That takes 4 MiB, as long as
         the job lasts.
 
@@ -82,6 +82,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._count = _count_of(optimizer)
         self.copied = 0
         self._timeline: Optional[Timeline] = None
+        self._tensors: list[_trace.TraceTensor] = []  # of the timeline, once this is closed
         self._stages = Stages()
         self._parameters = _making.manage(optimizer, model, context, self._on_read, wire_dtype, self._stages)
         if broadcast:
@@ -126,7 +127,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._timeline.pause()
 
     def _rank(self, one: ManagedParameter) -> None:
-        one.priority = min(self._next_priority, _LEAST_URGENT)
+        one.priority = min(self._next_priority, LEAST_URGENT)
         self._next_priority += 1
 
     def _refuse_gradient(self, one: ManagedParameter) -> None:
@@ -300,6 +301,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._watch.remove()
         if self._timeline is not None:
             self._timeline.close()
+            self._tensors = self._tensors or _trace.tensors_of(self._parameters, self._watch)
         self._stages.close()
         for one in self._parameters:
             one.parameter.grad = None
@@ -325,6 +327,14 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         """For ui.perfetto.dev (Chrome's trace format): the passes, waits and updates, and a row for each gradient from
         its sending to its sum. Of several workers of one host times agree. RuntimeError: timeline= was not given."""
         self._recorded().write(path)
+
+    def write_trace(self, path: str) -> None:
+        """For mercury-sim and mercury-replay (docs/trace.md): what this run computed when, so that the prediction is of the
+        same computing. Its comment says what an iteration took. RuntimeError: timeline= was not given, or no iteration is
+        recorded as a whole yet."""
+        text = _trace.text_of(self._recorded(), self._tensors or _trace.tensors_of(self._parameters, self._watch))
+        with open(path, "w", encoding="ascii") as file:
+            file.write(text)
 
     def _recorded(self) -> Timeline:
         if self._timeline is None:

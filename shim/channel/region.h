@@ -31,6 +31,8 @@ class Region {
     if (bytes == 0 || offset > this->bytes() || bytes > this->bytes() - offset) return nullptr;
     return data() + offset;
   }
+  // MappedMemory's.
+  void leave_to(MemoryThread& thread) noexcept { memory_.leave_to(thread); }
   // The creator's memfd, to be sent; -1 after drop_fd() and for an adopted region.
   int fd() const { return fd_.get(); }
   void drop_fd() { fd_.reset(); }

@@ -20,7 +20,8 @@ GradientExchange::GradientExchange(const ExchangeConfig& config, Counters& count
     : counters_(counters),
       sends_(config.sends),
       worker_(counters),
-      server_({config.sends.scheduler.max_jobs, config.sum_bytes}, sends_, counters, events_, port),
+      server_({config.sends.scheduler.max_jobs, config.sum_bytes, config.sums_thread}, sends_,
+              counters, events_, port),
       programs_(config.programs, counters, events_),
       bindings_(config.sends.scheduler.max_sessions),
       max_jobs_(config.sends.scheduler.max_jobs) {}
@@ -37,8 +38,8 @@ Taken GradientExchange::on_datagram(SessionSlot session, const wire::Header& hea
   }
   // The control plane has not bound the session yet, or the job is gone: the sender tries again
   // until its session is closed.
-  counters_.add(Counter::kDropNotOpen);
-  return Taken::kNo;
+  return drop_unread(counters_, Counter::kDropNotOpen, header, payload) ? Taken::kLater
+                                                                        : Taken::kNo;
 }
 
 bool GradientExchange::next(OutgoingDatagram& out) noexcept {

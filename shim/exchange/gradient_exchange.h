@@ -27,7 +27,8 @@ namespace mercury {
 struct ExchangeConfig {
   SendQueue::Limits sends;
   Programs::Limits programs;
-  uint64_t sum_bytes = 0;  // at most, of all jobs' sums in this engine; 0 = no limit
+  uint64_t sum_bytes = 0;               // at most, of all jobs' sums in this engine; 0 = no limit
+  MemoryThread* sums_thread = nullptr;  // Aggregator's
 };
 
 // What an exchange holds for jobs, sessions and programs: all zero when it has none of them.

@@ -26,6 +26,7 @@ Result<std::unique_ptr<EmbeddedHost>> EmbeddedHost::create(const Endpoint& liste
   if (!port) return port.error();
   HostConfig config;
   config.policy.serve = false;
+  config.sums_thread = true;
   config.policy.hold_unknown_ns = kHoldUnknownNs;
   config.notice = std::move(notice);
   std::vector<HostOf<uring::UringPort>::Part> parts;

@@ -16,6 +16,7 @@
 #include "shim/host/lane.h"
 #include "shim/host/lane_thread.h"
 #include "shim/job/job_manager.h"
+#include "transport/base/memory_thread.h"
 
 namespace mercury {
 
@@ -28,6 +29,7 @@ class Host {
   virtual const PortInfo& port_info(size_t lane) const = 0;
   virtual uint64_t link_bytes_per_second(size_t lane) const = 0;  // see Port
   virtual const Counters& counters(size_t lane) const = 0;
+  virtual const PassTimes& passes(size_t lane) const = 0;  // none where no thread runs the engines
   virtual void send(LaneId lane, HostCommand command) = 0;
   // Who hears of ChannelDetached and ChannelBroken: whoever attached the channels.
   using ChannelEvents = std::function<void(LaneId lane, const Event& event)>;
@@ -59,6 +61,8 @@ struct HostConfig {
   LaneConfig lane;
   JobPolicy policy;
   Notice notice;  // takes lines for the log; may be empty
+  // Whether a thread beside the engines touches the memory of sums ahead, and gives it back.
+  bool sums_thread = false;
 };
 
 template <Port P>
@@ -73,6 +77,8 @@ class HostOf final : public Host {
       : event_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     JobManager::Host interface;
     LaneConfig each = config.lane;
+    if (config.sums_thread) sums_thread_ = std::make_unique<MemoryThread>();
+    each.exchange.sums_thread = sums_thread_.get();
     for (Part& part : parts) {
       interface.lanes.push_back(part.port->info().local);
       each.engine.session_seed = random();
@@ -98,6 +104,7 @@ class HostOf final : public Host {
     return lanes_[lane]->port().link_bytes_per_second();
   }
   const Counters& counters(size_t lane) const override { return lanes_[lane]->counters(); }
+  const PassTimes& passes(size_t lane) const override { return lanes_[lane]->passes(); }
   Lane<P>& lane(size_t index) { return *lanes_[index]; }
   void send(LaneId lane, HostCommand command) override {
     lanes_[lane.value]->send(std::move(command));
@@ -185,6 +192,7 @@ class HostOf final : public Host {
   }
 
   int event_fd_;
+  std::unique_ptr<MemoryThread> sums_thread_;  // lives longer than the engines
   std::vector<std::unique_ptr<Lane<P>>> lanes_;
   std::unique_ptr<JobManager> jobs_;
   std::vector<std::unique_ptr<LaneThread<P>>> threads_;

@@ -15,6 +15,7 @@
 #include "shim/exchange/gradient_exchange.h"
 #include "shim/socket/relay/socket_relay.h"
 #include "transport/base/counters.h"
+#include "transport/base/pass_times.h"
 #include "transport/base/spsc_ring.h"
 #include "transport/engine/engine.h"
 #include "transport/engine/service_pair.h"
@@ -55,6 +56,7 @@ class Lane {
   SocketRelay& relay() { return services_.streams(); }
   P& port() { return *port_; }
   Counters& counters() { return *counters_; }
+  PassTimes& passes() { return passes_; }
   int doorbell() const { return doorbell_; }  // readable when commands wait; -1: no descriptor
 
   // --- the control thread ---
@@ -103,6 +105,7 @@ class Lane {
   }
 
   std::unique_ptr<Counters> counters_;
+  alignas(64) PassTimes passes_;
   HostServices services_;
   std::unique_ptr<P> port_;  // behind the services: it may still read results until it is gone
   Engine<P, HostServices> engine_;

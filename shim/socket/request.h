@@ -39,6 +39,7 @@ enum class RequestKind : uint8_t {
   // accept() has taken a connection of the kernel's whose other end, `remote`, is on this host:
   // whether it announces one of Mercury's. `local` is its own end. `priority` of what will be sent.
   kClaim = 3,
+  // Both name the asker's end of the connection, too: `local` and `remote` as it was given them.
   kEnded = 4,  // read() said that connection `id` is over: why?
   kSet = 5,    // `option` of connection `id` is `value`
   kInfo = 6,   // of connection `id`

@@ -182,8 +182,12 @@ class HostsTest(unittest.TestCase):
                 self.star(port, port)
                 parts = [engine["link_bytes_per_second"] for engine in self.site.engines("s0", "status")]
                 self.assertEqual(parts, [10e9 / 8 / 2] * 2)  # together no faster than the link
-                for engine in self.site.counters("s0"):
-                    self.assertGreater(engine["push_chunks"], 0)
+                for engine in self.site.engines("s0", "stats"):
+                    self.assertGreater(engine["counters"]["push_chunks"], 0)
+                    passes = sum(count for _, count in engine["passes"]["below_ns"])
+                    self.assertGreater(passes, 0)
+                    self.assertLess(passes, engine["counters"]["polls"])
+                    self.assertGreater(engine["passes"]["longest_ns"], 0)
                 if device == "af_xdp":  # one queue: the second engine is fed by hand-off
                     self.assertGreater(sum(engine["handoffs"] for engine in self.site.counters("s0")), 0)
 

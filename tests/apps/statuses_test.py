@@ -1,7 +1,7 @@
 """The exit statuses of all programs that are installed, as docs/operations.md has them: 0 done, 1 failed,
 2 called in a wrong way.
 
-usage: statuses_test.py STACKD CTL SIM REPLAY TRACE [unittest arguments]
+usage: statuses_test.py STACKD CTL SIM REPLAY PERF TRACE [unittest arguments]
 """
 import os
 import random
@@ -13,13 +13,14 @@ import tempfile
 import threading
 import unittest
 
-STACKD, CTL, SIM, REPLAY, TRACE = map(os.path.abspath, sys.argv[1:6])
+STACKD, CTL, SIM, REPLAY, PERF, TRACE = map(os.path.abspath, sys.argv[1:7])
 ADDRESS = f"127.{random.randrange(1, 255)}.{random.randrange(256)}.{random.randrange(1, 255)}"
 
 RUN = [SIM, "--policy", "mercury", "--bandwidth", "10Gbps", "--trace"]
 MODEL = [SIM, "model", "--policy", "mercury", "--bandwidth", "10Gbps", "--trace"]
 JOB = [REPLAY, "--workers", "1", "--servers", "1", "--rank", "0", "--rendezvous", f"{ADDRESS}:7470"]
 WORK = [*JOB, "--trace", "alexnet"]
+SUMS = [PERF, "tensors", "--rendezvous", f"{ADDRESS}:7470"]
 
 # Whatever files, machine and peers are like, this cannot work: status 2, and what is wrong is named.
 WRONG = (
@@ -31,7 +32,9 @@ WRONG = (
     ([STACKD, "--check", "--set", "port.mtu=many"], "port.mtu: expected a number from 0 to 16384"),
     ([STACKD, "--check", "--set", "port.mtu=7"], "port.mtu: expected 0 or at least 1280"),
     ([STACKD, "--check", "--set", "port.address=[10.0.0.1/24,10.0.0.2/24]"], "one address of each family"),
-    ([CTL], "status, jobs, stats or doctor"),
+    ([CTL], "status, jobs, stats, ping or doctor"),
+    ([CTL, "ping"], "HOST"),
+    ([CTL, "ping", "a", "--count", "0"], "--count"),
     ([CTL, "--nonsense"], "--nonsense"),
     ([CTL, "stauts"], "stauts"),
     ([CTL, "status", "more"], "more"),
@@ -59,6 +62,15 @@ WRONG = (
     ([*WORK, "--mode", "nonsense"], "--mode"),
     ([*WORK, "--iterations", "0"], "--iterations"),
     ([REPLAY, "--trace", "alexnet", "--workers", "1", "--servers", "1", "--rank", "1", "--rendezvous", ADDRESS], "--rank 1 is not below the 1 workers"),
+    ([PERF], "which command"),
+    ([PERF, "--nonsense"], "--nonsense"),
+    ([PERF, "nonsense"], "nonsense"),
+    ([PERF, "tensors"], "--rendezvous"),
+    ([PERF, "stream"], "HOST"),
+    ([PERF, "messages", "a", "--flows", "0"], "--flows"),
+    ([PERF, "serve", "more"], "more"),
+    ([*SUMS, "--sizes", "few"], "few"),
+    ([*SUMS, "--sizes", "3"], "no whole number of elements"),
     ([TRACE], "FILE.py:FUNCTION"),
     ([TRACE, "model.py:make", "--nonsense"], "--nonsense"),
     ([TRACE, "model.py"], "FILE.py:FUNCTION"),
@@ -77,6 +89,8 @@ FAILING = (
     ([CTL, "--socket", "none.sock", "status"], "no daemon answers"),
     ([CTL, "--socket", "none.sock", "jobs"], "no daemon answers"),
     ([CTL, "--socket", "none.sock", "stats"], "no daemon answers"),
+    ([CTL, "--socket", "none.sock", "ping", "127.0.0.1"], "no daemon answers"),
+    ([CTL, "ping", "no.such.host.invalid"], "no host no.such.host.invalid"),
     ([CTL, "doctor", "--config", "none.toml"], "none.toml"),
     ([CTL, "doctor", "--config", "bad.toml"], "port.mtu"),
     ([CTL, "doctor", "--config", "elsewhere.toml"], "192.0.2.1"),
@@ -88,6 +102,12 @@ FAILING = (
     ([*JOB, "--trace", "bad.toml"], "bad.toml:1"),
     ([*WORK, "--mode", "daemon"], "none.sock"),
     ([*WORK, "--report", "none/report.json"], "none/report.json"),
+    ([*SUMS, "--mode", "daemon"], "none.sock"),
+    ([*SUMS, "--model", "none.csv"], "none.csv"),
+    ([*SUMS, "--json", "none/report.json"], "none/report.json"),
+    ([PERF, "stream", ADDRESS], "cannot connect"),
+    ([PERF, "messages", ADDRESS, "--json", "none/report.json"], "none/report.json"),
+    ([PERF, "serve", "--bind", "192.0.2.1"], "192.0.2.1"),
     ([TRACE, "model.py:make"], ""),  # no such file, or no PyTorch
     ([TRACE, "model.py:make", "--output", "none/trace.csv"], "none/trace.csv"),
 )
@@ -132,7 +152,7 @@ class StatusesTest(unittest.TestCase):
     def test_answers_of_another_shape(self):
         for question, answer in (("status", "[1]"), ("status", '{"engines": [1]}'), ("status", '{"pid": "one"}'),
                                  ("jobs", '{"jobs": [{"members": [1]}]}'), ("stats", '{"engines": [{"counters": ["many"]}]}'),
-                                 ("stats", '"what?"'), ("jobs", "{"), ("stats", '{"error": "what?"}')):
+                                 ("stats", '"what?"'), ("ping", "[]"), ("ping", '{"error": "what?"}'), ("ping", '{"outcome": 1}'), ("jobs", "{"), ("stats", '{"error": "what?"}')):
             with self.subTest(answer=answer), socket.socket(socket.AF_UNIX) as daemon:
                 path = tempfile.mktemp(dir=self.folder)
                 daemon.bind(path + ".admin")
@@ -146,7 +166,7 @@ class StatusesTest(unittest.TestCase):
 
                 server = threading.Thread(target=serve)
                 server.start()
-                done = self.run_program([CTL, "--socket", path, question])
+                done = self.run_program([CTL, "--socket", path, *([question, "127.0.0.1"] if question == "ping" else [question])])
                 server.join()
                 self.assertEqual(done.returncode, 1, done.stderr)
                 self.assertEqual(done.stderr, f"mercuryctl: the daemon at {path}.admin is of another version\n")
@@ -156,7 +176,7 @@ class StatusesTest(unittest.TestCase):
 
     def test_versions_and_help(self):
         versions = set()
-        for command in ([STACKD], [CTL], [CTL, "status"], [CTL, "doctor"], [SIM], [SIM, "model"], [REPLAY], [TRACE]):
+        for command in ([STACKD], [CTL], [CTL, "status"], [CTL, "doctor"], [CTL, "ping"], [SIM], [SIM, "model"], [REPLAY], [PERF], [PERF, "tensors"], [PERF, "stream"], [PERF, "messages"], [PERF, "serve"], [TRACE]):
             with self.subTest(command=command):
                 version = self.run_program([*command, "--version"])
                 self.assertEqual((version.returncode, version.stderr), (0, ""))
@@ -170,4 +190,4 @@ class StatusesTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[6:]])
+    unittest.main(argv=[sys.argv[0], "-v", *sys.argv[7:]])

@@ -123,7 +123,7 @@ class InstallTest(unittest.TestCase):
         self.assertEqual(installed - set(this["depends"]), set())
 
     def test_programs_run_from_where_they_are(self):
-        programs = ("mercury-stackd", "mercuryctl", "mercury-sim", "mercury-replay", "mercury-run")
+        programs = ("mercury-stackd", "mercuryctl", "mercury-sim", "mercury-replay", "mercury-perf", "mercury-run")
         for program in programs:
             self.assertRegex(run(f"{PREFIX}/bin/{program}", "--version"), r"^\d+\.\d+\.\d+$")
         self.assertTrue(os.access(f"{PREFIX}/bin/mercury-trace", os.X_OK))

@@ -207,11 +207,11 @@ const Refused kRefused[] = {
     {"a round long gone", [](test::ChunkFrame& h) { h.round.value -= 1000; },
      Counter::kDropRoundOld, Taken::kYes},
     {"the round after the next", [](test::ChunkFrame& h) { h.round.value += 1; },
-     Counter::kDropRoundNew, Taken::kNo},
+     Counter::kDropRoundNew, Taken::kLater},
     {"a chunk that it has added to", [](test::ChunkFrame& h) { h.chunk = 0; },
      Counter::kDropContributedTwice, Taken::kYes},
     {"a tensor that nobody declared", [](test::ChunkFrame& h) { h.tensor = 1; },
-     Counter::kDropUnknownTensor, Taken::kNo},
+     Counter::kDropUnknownTensor, Taken::kLater},
     {"a chunk behind the last", [](test::ChunkFrame& h) { h.chunk = 2; }, Counter::kDropChunkRange,
      Taken::kYes},
     {"another worker's", [](test::ChunkFrame& h) { h.sender = 1; }, Counter::kDropWorkerRank,
@@ -221,7 +221,7 @@ const Refused kRefused[] = {
     {"a damaged one", [](test::ChunkFrame& h) { h.payload_crc ^= 1; }, Counter::kDropPayloadCrc,
      Taken::kNo},
     {"a result", [](test::ChunkFrame& h) { h.type = kResultFrame; }, Counter::kDropNotOpen,
-     Taken::kNo},
+     Taken::kLater},
 };
 
 // Round 1 is complete, and in round 2 the worker has sent one of two chunks.
@@ -344,7 +344,7 @@ TEST_F(GradientExchangeTest, ASumThatTheNicStillReadsIsNotOverwrittenAndItsPushC
     ASSERT_EQ(exchange_.on_datagram(SessionSlot(0), header, elements, 0), Taken::kYes);
   }
   port_.reads = true;
-  EXPECT_EQ(exchange_.on_datagram(SessionSlot(0), header, elements, 0), Taken::kNo);
+  EXPECT_EQ(exchange_.on_datagram(SessionSlot(0), header, elements, 0), Taken::kLater);
   EXPECT_EQ(counters_.get(Counter::kDropSlotBusy), 1U);
   port_.reads = false;
   EXPECT_EQ(exchange_.on_datagram(SessionSlot(0), header, elements, 0), Taken::kYes);

@@ -90,12 +90,15 @@ local f = {
   text = ProtoField.string("mercury.reason.text", "Text"),
   largest = ProtoField.uint64("mercury.ack.largest", "Largest packet number"),
   delay = ProtoField.uint32("mercury.ack.delay_us", "Delay (us)"),
-  ranges = ProtoField.uint16("mercury.ack.ranges", "Ranges"),
+  refused = ProtoField.uint8("mercury.ack.refused", "Ranges refused for now"),
+  ranges = ProtoField.uint8("mercury.ack.ranges", "Ranges"),
   marked = ProtoField.uint16("mercury.ack.marked", "Frames marked so far"),
   grant = ProtoField.uint16("mercury.ack.grant", "Grant (128 bytes)"),
   idle_grant = ProtoField.uint16("mercury.ack.idle_grant", "Grant after a pause (128 bytes)"),
   first = ProtoField.uint64("mercury.ack.first", "First"),
   last = ProtoField.uint64("mercury.ack.last", "Last"),
+  first_refused = ProtoField.uint64("mercury.ack.first_refused", "First refused"),
+  last_refused = ProtoField.uint64("mercury.ack.last_refused", "Last refused"),
   offset = ProtoField.uint64("mercury.control.offset", "Offset in the control stream"),
   bytes = ProtoField.bytes("mercury.control.bytes", "Bytes"),
   stream = ProtoField.uint32("mercury.stream", "Stream"),
@@ -221,15 +224,38 @@ body[3] = function(tvb, tree)
 end
 body[4] = body[3]
 
+-- Behind the ranges of an ACK: what of them was refused for now. Nil: malformed.
+local function refused_ranges(tvb, tree, above)
+  local said = {}
+  for at = 0, tvb:len() - 8, 8 do
+    local taken = UInt64(tvb(at, 4):uint())
+    local length_minus_1 = UInt64(tvb(at + 4, 4):uint())
+    if taken > above or length_minus_1 > above - taken then return nil end
+    local last = above - taken
+    local first = last - length_minus_1
+    local text = tostring(first) .. " to " .. tostring(last)
+    local item = tree:add(tvb(at, 8), "Refused packets " .. text)
+    item:add(f.first_refused, tvb(at, 8), first)
+    item:add(f.last_refused, tvb(at, 8), last)
+    said[#said + 1] = text
+    if at + 8 < tvb:len() and first == UInt64(0) then return nil end
+    above = first - UInt64(1)
+  end
+  return "; refused " .. table.concat(said, ", ", 1, math.min(#said, 4)) .. (#said > 4 and ", ..." or "")
+end
+
 body[5] = function(tvb, tree)
-  if tvb:len() < 24 or tvb:len() ~= 16 + 8 * tvb(12, 2):uint() then return nil end
+  if tvb:len() < 24 then return nil end
+  local ranges, refused = tvb(13, 1):uint(), tvb(12, 1):uint()
+  if tvb:len() ~= 16 + 8 * (ranges + refused) or ranges == 0 then return nil end
   tree:add(f.largest, tvb(0, 8))
   tree:add(f.delay, tvb(8, 4))
-  tree:add(f.ranges, tvb(12, 2))
+  tree:add(f.refused, tvb(12, 1))
+  tree:add(f.ranges, tvb(13, 1))
   tree:add(f.marked, tvb(14, 2))
   local last = tvb(0, 8):uint64()
   local said = {}
-  for i = 0, tvb(12, 2):uint() - 1 do
+  for i = 0, ranges - 1 do
     local range = tvb(16 + 8 * i, 8)
     local length_minus_1 = UInt64(tvb(16 + 8 * i, 4):uint())
     if length_minus_1 > last then return nil end
@@ -240,10 +266,13 @@ body[5] = function(tvb, tree)
     item:add(f.last, range, last)
     said[#said + 1] = text
     local down = UInt64(tvb(20 + 8 * i, 4):uint()) + UInt64(2)
-    if i + 1 < tvb(12, 2):uint() and down > first then return nil end
+    if i + 1 < ranges and down > first then return nil end
     last = first - down
   end
-  return table.concat(said, ", ", 1, math.min(#said, 4)) .. (#said > 4 and ", ..." or "")
+  local text = table.concat(said, ", ", 1, math.min(#said, 4)) .. (#said > 4 and ", ..." or "")
+  if refused == 0 then return text end
+  local rest = refused_ranges(tvb(16 + 8 * ranges):tvb(), tree, tvb(0, 8):uint64())
+  return rest and text .. rest
 end
 
 body[6] = function(tvb, tree)

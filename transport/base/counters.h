@@ -25,6 +25,8 @@ enum class Counter : uint16_t {
   kSocketBytesSent,
   kSocketBytesReceived,
   kRetransmits,
+  kDatagramsRefused,
+  kDatagramsSentBack,
   kAcksSent,
   kAcksReceived,
   // Frames dropped on the way in: each is one reason.
@@ -73,6 +75,7 @@ enum class Counter : uint16_t {
   kSessionsRefused,
   kRefusalsUnsaid,
   kTokensAsked,
+  kClosesRepeated,
   kPeersLost,
   kProbeTimeouts,
   kSpuriousLosses,

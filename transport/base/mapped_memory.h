@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <memory>
 
+#include "transport/base/memory_thread.h"
+
 namespace mercury {
 
 class MappedMemory {
@@ -30,17 +32,23 @@ class MappedMemory {
   std::byte* data() const noexcept { return memory_.get(); }  // of whole pages; null if empty
   // As many as were asked for; 0 if empty.
   size_t bytes() const noexcept { return memory_ ? memory_.get_deleter().bytes : 0; }
+  // The thread, which lives longer, is to give it back to the kernel.
+  void leave_to(MemoryThread& thread) noexcept { memory_.get_deleter().thread = &thread; }
 
  private:
   struct Unmap {
-    void operator()(std::byte* data) const noexcept { ::munmap(data, bytes); }
+    void operator()(std::byte* data) const noexcept {
+      if (thread != nullptr) return thread->unmap({data, bytes});
+      ::munmap(data, bytes);
+    }
     size_t bytes;
+    MemoryThread* thread;  // null: nobody else does it
   };
 
   static MappedMemory map(size_t bytes, int protection, int flags, int fd) noexcept {
     void* const data = ::mmap(nullptr, bytes, protection, flags, fd, 0);
     MappedMemory out;
-    if (data != MAP_FAILED) out.memory_ = {static_cast<std::byte*>(data), Unmap{bytes}};
+    if (data != MAP_FAILED) out.memory_ = {static_cast<std::byte*>(data), Unmap{bytes, nullptr}};
     return out;
   }
 

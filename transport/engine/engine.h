@@ -20,6 +20,7 @@
 #include "transport/base/counters.h"
 #include "transport/base/priority_fifo.h"
 #include "transport/base/spsc_ring.h"
+#include "transport/engine/farewells.h"
 #include "transport/engine/handshakes.h"
 #include "transport/engine/hello_gate.h"
 #include "transport/engine/pacer.h"
@@ -102,6 +103,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
         sessions_(config.max_sessions, config.session_seed),
         gate_(config.session_seed),
         handshakes_(config.session.handshake_timeout_ns, config.session_seed),
+        farewells_(config.session.peer_timeout_ns),
         pacer_(port.link_bytes_per_second(), config.tx_bound_bytes),
         credit_(port.link_bytes_per_second(), config.incast_queue_bytes,
                 config.session.delay_target_ns),
@@ -174,6 +176,10 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   }
   void receive_datagram(SessionSlot slot, SessionEntry& entry, wire::Header& header,
                         std::span<const std::byte> payload, bool marked) noexcept;
+  [[gnu::cold]] void refuse_datagram(SessionSlot slot, SessionEntry& entry,
+                                     const wire::Header& header, bool marked) noexcept;
+  [[gnu::cold]] void answer_absent(const RxFrame& frame, const wire::Header& header,
+                                   std::span<const std::byte> payload);
   void divide_credit() noexcept;
   uint32_t send_session_frames();
   uint32_t send_datagrams() noexcept;
@@ -188,6 +194,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
                                 const SessionEntry& entry) noexcept {
     return entry.head_bytes + static_cast<uint32_t>(datagram.payload.size());
   }
+  [[gnu::cold]] void free_session(SessionSlot slot, SessionEntry& entry);
   [[gnu::noinline]] void send_own_frame(TxFrame& frame, const SessionEntry& entry,
                                         uint32_t bytes) noexcept;
   void count_sent(const SessionEntry& entry, uint32_t bytes) noexcept;
@@ -244,6 +251,9 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     counters_.add(Counter::kRetransmits);
     service_.on_lost(slot, tag);
   }
+  void on_refused(SessionSlot slot, const SentTag& tag) noexcept override {
+    service_.on_lost(slot, tag);
+  }
   void on_window_open(SessionSlot slot) noexcept override {
     update_block(slot, sessions_.at(slot));
   }
@@ -263,6 +273,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   void refuse(uint64_t hello, Errc code, std::string_view text);
   void send_reason(const PendingHello& to, Errc code, std::string_view text);
   void answer(const PendingHello& to, Errc code, std::string_view text);
+  void answer(const Endpoint& to, ReturnWay way, std::span<const std::byte> bytes);
   template <class F>
   void with_session(Token token, F use);
   void stop();
@@ -292,6 +303,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   SessionTable sessions_;
   HelloGate gate_;
   Handshakes handshakes_;
+  Farewells farewells_;
   // Sessions whose streams may send, each in turn. One may stand behind its place of before.
   PriorityFifo<SessionSlot, kStreamPriorities> line_;
   Pacer pacer_;

@@ -139,17 +139,48 @@ void Engine<P, S>::send_reason(const PendingHello& to, Errc code, std::string_vi
 
 template <Port P, Service S>
 void Engine<P, S>::answer(const PendingHello& to, Errc code, std::string_view text) {
-  Result<PathId> path = open_answer_path(port_, to.remote, to.way);
+  std::array<std::byte, wire::kMinUdpPayload> frame{};
+  const wire::Reason reason{to.body.session, code, std::string(text.substr(0, wire::kMaxReason))};
+  const uint32_t bytes = write_refusal(frame, wire::echo_of(to.body.nonce), reason);
+  answer(to.remote, to.way, std::span(frame).first(bytes));
+}
+
+// In one place, so that what a port does to send a frame is inlined where datagrams are sent.
+template <Port P, Service S>
+void Engine<P, S>::answer(const Endpoint& to, ReturnWay way, std::span<const std::byte> bytes) {
+  Result<PathId> path = open_answer_path(port_, to, way);
   if (!path) return;
   TxFrame frame;
   if (port_.tx_alloc(frame)) {
-    const wire::Reason reason{to.body.session, code, std::string(text.substr(0, wire::kMaxReason))};
-    const uint32_t bytes =
-        write_refusal({frame.data, frame.capacity}, wire::echo_of(to.body.nonce), reason);
-    port_.tx_send(frame, *path, bytes);
+    std::copy(bytes.begin(), bytes.end(), frame.data);
+    port_.tx_send(frame, *path, static_cast<uint32_t>(bytes.size()));
     port_.tx_flush(now_ns_);
   }
   port_.close_path(*path);
+}
+
+// A frame for a session that has ended here, or that never was.
+template <Port P, Service S>
+void Engine<P, S>::answer_absent(const RxFrame& frame, const wire::Header& header,
+                                 std::span<const std::byte> payload) {
+  const std::span<const std::byte> close =
+      farewells_.answer(header, payload, frame.source, now_ns_);
+  if (close.empty()) return;
+  counters_.add(Counter::kClosesRepeated);
+  answer(frame.source, return_way(port_, frame), close);
+}
+
+template <Port P, Service S>
+void Engine<P, S>::free_session(SessionSlot slot, SessionEntry& entry) {
+  std::array<std::byte, wire::kMinUdpPayload> close{};
+  if (const uint32_t bytes = entry.session->repeat_close(close); bytes > 0) {
+    farewells_.keep(entry.session->local_number(),
+                    {entry.remote, entry.tag.header, entry.session->take_seals()},
+                    std::span(close).first(bytes), now_ns_);
+  }
+  if (entry.has_path) port_.close_path(entry.path);
+  if (carries_streams(entry)) leave_line(slot, entry);
+  sessions_.release(slot);
 }
 
 template <Port P, Service S>
@@ -296,6 +327,7 @@ void Engine<P, S>::tick() {
   port_.tick(now_ns_);
   follow_link_rate();
   handshakes_.expire(now_ns_);
+  farewells_.expire(now_ns_);
   counters_.set(Gauge::kSessions, sessions_.size());
   counters_.set(Gauge::kHandshakes, handshakes_.size());
   counters_.set(Gauge::kSentBlocks, sent_pool_.blocks_in_use());

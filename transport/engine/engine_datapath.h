@@ -64,6 +64,7 @@ void Engine<P, S>::receive_frame(const RxFrame& frame, wire::Header& header) noe
   SessionEntry* entry = sessions_.find(header.session);
   if (entry == nullptr || entry->closed) [[unlikely]] {
     counters_.add(Counter::kDropNoSession);
+    answer_absent(frame, header, payload);
     return;
   }
   if (entry->remote != frame.source) [[unlikely]] {
@@ -95,11 +96,14 @@ void Engine<P, S>::receive_datagram(SessionSlot slot, SessionEntry& entry, wire:
     return;
   }
   header.payload_crc ^= entry.tag.payload;
-  if (service_.on_datagram(slot, header, payload, now_ns_) == Taken::kYes) {
+  const Taken taken = service_.on_datagram(slot, header, payload, now_ns_);
+  if (taken == Taken::kYes) [[likely]] {
     entry.session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, now_ns_,
                             marked);
     credit_.on_datagram(slot, header.priority, sizeof(wire::DatagramHeader) + header.payload_bytes,
                         now_ns_);
+  } else if (taken == Taken::kLater) {
+    refuse_datagram(slot, entry, header, marked);
   }
 }
 
@@ -118,6 +122,17 @@ bool Engine<P, S>::has_seal(const SessionEntry& entry, uint32_t tag, uint64_t nu
     return true;
   }
   return false;
+}
+
+// It has come over the path as any other: that nobody has room for it is nothing that the network
+// did, and changes no grant.
+template <Port P, Service S>
+void Engine<P, S>::refuse_datagram(SessionSlot slot, SessionEntry& entry,
+                                   const wire::Header& header, bool marked) noexcept {
+  if (!entry.session->refused(header.packet_number, now_ns_, marked)) return;
+  counters_.add(Counter::kDatagramsRefused);
+  credit_.on_datagram(slot, header.priority, sizeof(wire::DatagramHeader) + header.payload_bytes,
+                      now_ns_);
 }
 
 template <Port P, Service S>
@@ -179,9 +194,7 @@ uint32_t Engine<P, S>::send_session_frames() {
                              std::min(entry.session->next_deadline_ns(),
                                       entry.session->has_pending(now_ns_) ? now_ns_ : kNever));
     } else {
-      if (entry.has_path) port_.close_path(entry.path);
-      if (carries_streams(entry)) leave_line(slot, entry);
-      sessions_.release(slot);
+      free_session(slot, entry);
     }
   }
   sessions_.clear_touched();

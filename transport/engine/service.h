@@ -41,8 +41,9 @@ inline uint32_t frame_bytes(const OutgoingDatagram& datagram) noexcept {
 }
 
 enum class Taken : uint8_t {
-  kYes,  // acknowledge it
-  kNo,   // do not: the sender shall try again
+  kYes,    // acknowledge it
+  kNo,     // do not: it did not arrive as it was sent
+  kLater,  // it did, and cannot be taken now: the sender shall try again later
 };
 
 // What a service may ask of its engine while it carries out a command. Cold.

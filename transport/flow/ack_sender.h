@@ -1,16 +1,20 @@
-// What this side's acknowledgements say: which packet numbers arrived (ack_tracker.h), how many of
-// these frames the network marked, and what the peer may have in flight (credit.h decides).
+// What this side's acknowledgements say: which packet numbers arrived (ack_tracker.h), which of
+// them carried datagrams that were refused for now (refused_numbers.h), how many of these frames
+// the network marked, and what the peer may have in flight (credit.h decides).
 //
 // Invariant: a mark is counted with the frame that carried it, and once: what is not taken, or is a
 // duplicate, counts nothing.
-// Owner/thread: one engine. Nothing allocates.
+// Owner/thread: one engine. Nothing allocates, but the first refusal of a session.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <new>
 
 #include "transport/base/counters.h"
 #include "transport/flow/ack_tracker.h"
+#include "transport/flow/refused_numbers.h"
 #include "transport/wire/ack.h"
 #include "transport/wire/header.h"
 
@@ -30,6 +34,14 @@ class AckSender {
     const bool taken = tracker_.on_received(number, true, ack_now, now_ns);
     if (taken && marked) ++marked_;
   }
+  // A datagram that arrived and is refused for now: said at once. False: it cannot be said, and the
+  // number has not been received.
+  bool on_refused(uint64_t number, uint64_t now_ns, bool marked) noexcept {
+    if (!refused_) refused_.reset(new (std::nothrow) RefusedNumbers);
+    if (!refused_ || !refused_->add(number)) return false;
+    on_received(number, true, now_ns, marked);
+    return true;
+  }
   // An acknowledgement: its number leaves no gap, and nothing answers it.
   void on_ack_received(uint64_t number, uint64_t now_ns) noexcept {
     tracker_.on_received(number, false, false, now_ns);
@@ -48,6 +60,8 @@ class AckSender {
     const uint64_t delay_us = tracker_.delay_ns(now_ns) / 1000;
     ack.delay_us = static_cast<uint32_t>(std::min<uint64_t>(delay_us, UINT32_MAX));
     ack.count = static_cast<uint16_t>(tracker_.report(ack.ranges));
+    if (refused_) [[unlikely]]
+      report_refused(ack);
     ack.marked = marked_;
     header.grant = grant_;
     header.idle_grant = idle_grant_;
@@ -57,7 +71,18 @@ class AckSender {
   uint32_t gaps() const noexcept { return tracker_.gaps(); }
 
  private:
+  // `ack` has its ranges.
+  [[gnu::cold]] void report_refused(wire::Ack& ack) noexcept {
+    const uint64_t floor = refused_->floor();
+    while (ack.count > 1 && ack.ranges[ack.count - 1].last < floor) --ack.count;
+    if (ack.count == 0) return;
+    wire::AckRange& lowest = ack.ranges[ack.count - 1];
+    lowest.first = std::max(lowest.first, floor);
+    ack.refused = static_cast<uint16_t>(refused_->report(ack.refused_ranges, tracker_.largest()));
+  }
+
   AckTracker tracker_;
+  std::unique_ptr<RefusedNumbers> refused_;  // once something was
   uint16_t marked_ = 0;
   uint16_t grant_ = 0;
   uint16_t idle_grant_ = 0;

@@ -63,6 +63,7 @@ class AckTracker {
   // How long the highest number has waited here, for the peer's round-trip time.
   uint64_t delay_ns(uint64_t now_ns) const noexcept { return now_ns - largest_at_ns_; }
   uint32_t ranges() const noexcept { return count_; }
+  uint64_t largest() const noexcept { return count_ == 0 ? 0 : ranges_[count_ - 1].last; }
   // How often a number came before one below it: a frame was lost or overtaken. Wraps.
   uint32_t gaps() const noexcept { return gaps_; }
 

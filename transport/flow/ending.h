@@ -24,6 +24,9 @@ class Ending {
   }
   wire::FrameType farewell() const noexcept { return farewell_; }
   const Error& error() const noexcept { return error_; }
+  bool closes() const noexcept {  // this side ended the session
+    return error_.code != Errc::kOk && farewell_ == wire::FrameType::kClose;
+  }
   // A copy is written. True: the last, and on_closed is owed.
   bool on_said() noexcept {
     if (--copies_left_ == 0) owed_ = true;

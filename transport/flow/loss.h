@@ -40,8 +40,9 @@ enum class LossCause : uint8_t {
   kSilence,    // probe time-outs: nothing arrives
 };
 
-// What the detector reports to, by template: `packet_acked(const SentRecord&)` and
-// `packet_lost(const SentRecord&, LossCause)`, noexcept, which may send but not receive.
+// What the detector reports to, by template: `packet_acked(const SentRecord&)`,
+// `packet_refused(const SentRecord&)` and `packet_lost(const SentRecord&, LossCause)`, noexcept,
+// which may send but not receive.
 class LossDetector {
  public:
   LossDetector(const LossConfig& config, const SentSource& source)
@@ -56,6 +57,12 @@ class LossDetector {
   template <class Sink>
   void on_ack(std::span<const NumberRange> ranges, uint64_t ack_delay_ns, uint64_t now_ns,
               Sink& sink) noexcept;
+
+  // Before on_ack of the same acknowledgement: those of its packets that arrived, and whose
+  // datagrams were refused for now. `largest` is the highest number that it names.
+  template <class Sink>
+  [[gnu::cold]] void on_refused(std::span<const NumberRange> ranges, uint64_t largest,
+                                uint64_t ack_delay_ns, uint64_t now_ns, Sink& sink) noexcept;
 
   uint64_t deadline_ns() const noexcept;  // kNever when nothing is in flight
   // Past the deadline: declares losses, or makes probes due.
@@ -102,6 +109,11 @@ class LossDetector {
   void note_reordering(uint64_t distance) noexcept;
   void note_loss(const SentRecord& record) noexcept;
   void note_spurious(std::span<const NumberRange> ranges) noexcept;
+  void note_progress(uint64_t now_ns) noexcept {
+    timeouts_in_a_row_ = 0;
+    probes_due_ = 0;
+    probe_base_ns_ = now_ns;
+  }
   uint64_t backed_off_ns() const noexcept;
 
   LossConfig config_;
@@ -149,12 +161,29 @@ void LossDetector::on_ack(std::span<const NumberRange> ranges, uint64_t ack_dela
       sink.packet_acked(record);
     }
   }
-  if (progress) {
-    timeouts_in_a_row_ = 0;
-    probes_due_ = 0;
-    probe_base_ns_ = now_ns;
-  }
+  if (progress) note_progress(now_ns);
   detect(now_ns, sink);
+}
+
+template <class Sink>
+void LossDetector::on_refused(std::span<const NumberRange> ranges, uint64_t largest,
+                              uint64_t ack_delay_ns, uint64_t now_ns, Sink& sink) noexcept {
+  SentHistory::Cursor cursor = history_.oldest();
+  for (size_t i = ranges.size(); i > 0; --i) {
+    for (history_.seek(cursor, ranges[i - 1].first); cursor.record() != nullptr;) {
+      const SentRecord record = *cursor.record();
+      if (record.number > ranges[i - 1].last) break;
+      history_.remove(cursor);
+      note_progress(now_ns);
+      if (record.number == largest) {
+        rtt_.sample(now_ns - record.sent_ns, ack_delay_ns, config_.max_ack_delay_ns);
+      }
+      if (any_acked_ && record.number < largest_acked_) {
+        note_reordering(largest_acked_ - record.number);
+      }
+      sink.packet_refused(record);
+    }
+  }
 }
 
 template <class Sink>

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "transport/base/result.h"
 #include "transport/flow/frame_keys.h"
@@ -81,7 +82,8 @@ class Opening {
   bool confirmed() const noexcept { return confirmed_; }
   uint32_t peer_number() const noexcept { return peer_number_; }
   const FrameTag& tag() const noexcept { return tag_; }
-  Seals* seals() const noexcept { return seals_.get(); }             // null: frames have none
+  Seals* seals() const noexcept { return seals_.get(); }  // null: frames have none
+  std::unique_ptr<Seals> take_seals() noexcept { return std::move(seals_); }
   const wire::HelloAck& answer() const noexcept { return answer_; }  // given or received
   uint32_t features() const noexcept { return features_asked_ & answer_.features; }  // both sides'
   const std::string& hearsay() const noexcept { return hearsay_; }

@@ -32,6 +32,11 @@ class SendGate {
   // so that many senders that begin at once do not arrive at once.
   void begin_burst(uint32_t bytes, SendLimit& limit, const LossDetector& flight, uint64_t now_ns,
                    uint64_t seed) noexcept;
+  // No frame leaves before. For as long as the limit is held it is one at a time after that.
+  void hold(uint64_t until_ns) noexcept {
+    paced_ns_ = std::max(paced_ns_, until_ns);
+    burst_drawn_ = false;
+  }
   // It left, and `flight` has it already.
   void on_sent(uint32_t bytes, const SendLimit& limit, const LossDetector& flight,
                uint64_t now_ns) noexcept {

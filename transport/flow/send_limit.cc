@@ -28,6 +28,7 @@ void SendLimit::update() noexcept {
   const uint64_t granted_bytes = uint64_t{grant_} * wire::kGrantUnitBytes;
   granted_ = grant_ != 0 && granted_bytes < bytes_;
   if (granted_) bytes_ = granted_bytes;
+  if (held_) bytes_ = 0;
 }
 
 void SendLimit::begin_burst() noexcept {

@@ -2,8 +2,8 @@
 // grant (credit.h) allow, the smaller; and, for a frame that is larger than that, which share of a
 // link it stands for: the interval until the next.
 //
-// Invariant: bytes() is the window or the grant as of the last update(), or begin_burst(). Between
-// the losses and acknowledgements of one frame it does not move.
+// Invariant: bytes() is the window or the grant as of the last update(), or begin_burst(), or 0
+// while it is held. Between the losses and acknowledgements of one frame it does not move.
 // Units: bytes of UDP payload; grants in wire::kGrantUnitBytes, 0 = none.
 // Owner/thread: one engine. Nothing allocates.
 #pragma once
@@ -35,6 +35,12 @@ class SendLimit {
     idle_grant_ = idle_units;
   }
   void update() noexcept;
+  // The peer's service has no room: nothing fits, whatever the path carries.
+  void hold(bool held) noexcept {
+    held_ = held;
+    update();
+  }
+  bool held() const noexcept { return held_; }
   // After a pause the grant of the last acknowledgement is out of date: it may have been one for a
   // sender that was alone.
   void begin_burst() noexcept;
@@ -51,6 +57,7 @@ class SendLimit {
   Window window_;
   uint64_t bytes_ = 0;
   bool granted_ = false;  // bytes_ is the grant's, not congestion control's
+  bool held_ = false;     // bytes_ is 0
   uint16_t grant_ = 0;
   uint16_t idle_grant_ = 0;
 };

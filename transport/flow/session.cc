@@ -161,8 +161,10 @@ void Session::Impl::on_open_timer(uint64_t now_ns, uint64_t unattended_ns) {
   }
   if (liveness.lost(now_ns)) {
     count(Counter::kPeersLost);
-    finish(Error(Errc::kPeerLost, "nothing heard from " + remote.to_string() + " for " +
-                                      seconds(config.peer_timeout_ns)));
+    const Error error(Errc::kPeerLost, "nothing heard from " + remote.to_string() + " for " +
+                                           seconds(config.peer_timeout_ns));
+    ending.begin(wire::FrameType::kClose, error, kFarewellCopies);  // if it is heard again
+    finish(error);
     return;
   }
   const uint64_t timeouts = loss.probe_timeouts();
@@ -241,6 +243,11 @@ void Session::received(uint64_t packet_number, bool ack_now, uint64_t now_ns,
   impl_->acks_out.on_received(packet_number, ack_now, now_ns, marked);
   impl_->liveness.on_heard(now_ns);
 }
+bool Session::refused(uint64_t packet_number, uint64_t now_ns, bool marked) noexcept {
+  if ((impl_->opening.features() & wire::kFeatureRefusals) == 0) return false;
+  impl_->liveness.on_heard(now_ns);
+  return impl_->acks_out.on_refused(packet_number, now_ns, marked);
+}
 void Session::set_grant(uint16_t now_units, uint16_t idle_units) noexcept {
   impl_->acks_out.set_grant(now_units, idle_units);
 }
@@ -261,6 +268,8 @@ bool Session::has_pending(uint64_t now_ns) const noexcept { return impl_->has_pe
 uint32_t Session::build(std::span<std::byte> out, uint64_t now_ns) noexcept {
   return impl_->build(out, now_ns);
 }
+uint32_t Session::repeat_close(std::span<std::byte> out) { return impl_->repeat_close(out); }
+std::unique_ptr<Seals> Session::take_seals() noexcept { return impl_->opening.take_seals(); }
 Streams* Session::streams() noexcept {
   return impl_->state == State::kOpen ? impl_->streams.get() : nullptr;
 }

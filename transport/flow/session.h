@@ -51,6 +51,9 @@ class SessionEvents {
  public:
   virtual void on_acked(SessionSlot, const SentTag&) noexcept = 0;  // datagrams only
   virtual void on_lost(SessionSlot, const SentTag&) noexcept = 0;  // datagrams only: schedule again
+  // Datagrams only: it arrived, and the peer's service could not take it: schedule again. The
+  // session itself sees to it that this is not soon where all are refused.
+  virtual void on_refused(SessionSlot, const SentTag&) noexcept = 0;
   virtual void on_window_open(
       SessionSlot) noexcept = 0;  // can_send() became true after it was false
   // The peer knows the key: active side, HELLO_ACK arrived (its proof is the control plane's to
@@ -126,6 +129,10 @@ class Session {
   Counter reason_of_drop(uint64_t packet_number) const noexcept;  // of one that is not
   void received(uint64_t packet_number, bool ack_now, uint64_t now_ns,
                 bool marked = false) noexcept;
+  // The datagram arrived, its payload is as it was sent, and it is to come again later: the peer is
+  // told so. False: the peer knows no refusals (kFeatureRefusals of both sides), or there are too
+  // many; it will take the datagram for lost.
+  bool refused(uint64_t packet_number, uint64_t now_ns, bool marked = false) noexcept;
   // How much the peer may have in flight towards this side, now and when it begins again after a
   // pause, in units of wire::kGrantUnitBytes; 0 = no bound. Travels on every acknowledgement.
   void set_grant(uint16_t now_units, uint16_t idle_units) noexcept;
@@ -151,6 +158,11 @@ class Session {
   // Writes the session's next own frame into `out` (at least 1232 bytes; what the port carries, or
   // MTU probes end there); returns its bytes, 0 when nothing is pending.
   uint32_t build(std::span<std::byte> out, uint64_t now_ns) noexcept;
+  // After on_closed: CLOSE once more, for whoever goes on sending, if this side ended the session
+  // or gave it up, and the peer knows its tag. 0: nobody waits for it. `out` as build's.
+  uint32_t repeat_close(std::span<std::byte> out);
+  // After that: for whoever answers with it and must know the peer's frames. seals() is then null.
+  std::unique_ptr<Seals> take_seals() noexcept;
   // Queues one control message (at most kMaxControlMessage bytes) on the ordered control stream;
   // while connecting it waits for the session to open. Errors: kInvalidArgument (too long), kLimit
   // (more than 1 MiB unacknowledged), kClosed.

@@ -19,6 +19,7 @@
 #include "transport/flow/mtu_probe.h"
 #include "transport/flow/opening.h"
 #include "transport/flow/packet_numbers.h"
+#include "transport/flow/refusal_pause.h"
 #include "transport/flow/send_gate.h"
 #include "transport/flow/send_limit.h"
 #include "transport/flow/session.h"
@@ -77,7 +78,10 @@ struct Session::Impl {
   bool on_control(std::span<const std::byte> payload);  // false: do not acknowledge
   void deliver_control();
   // From the loss detector.
-  void packet_acked(const SentRecord& record) noexcept;
+  [[gnu::always_inline]] inline void packet_acked(const SentRecord& record) noexcept;
+  [[gnu::cold]] void packet_refused(const SentRecord& record) noexcept;
+  [[gnu::cold]] void on_ack_of_refused(const wire::Ack& ack, uint64_t now_ns) noexcept;
+  [[gnu::cold]] void after_refusals(uint32_t packets, uint64_t now_ns) noexcept;
   void packet_lost(const SentRecord& record, LossCause cause) noexcept;
   void after_progress();
 
@@ -94,6 +98,8 @@ struct Session::Impl {
   uint32_t build_ping(std::span<std::byte> out, uint16_t probed_bytes, uint64_t now_ns);
   uint32_t build_control(std::span<std::byte> out, uint64_t now_ns);
   uint32_t build_farewell(std::span<std::byte> out);
+  uint32_t write_close(std::span<std::byte> out);
+  uint32_t repeat_close(std::span<std::byte> out);
   uint32_t seal_bytes() const noexcept {
     return opening.seals() == nullptr ? 0 : uint32_t{wire::kSealBytes};
   }
@@ -138,6 +144,7 @@ struct Session::Impl {
   LossDetector loss;
   SendLimit limit;
   SendGate gate;
+  RefusalPause refusals;
   AckReceiver acks_in;
   ControlSender control_out;
   DeliveryWatch delivery;

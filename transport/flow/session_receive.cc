@@ -179,12 +179,44 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
   }
   const uint64_t delay_ns = uint64_t{ack.delay_us} * 1000;
   const uint64_t spurious = loss.spurious_losses();
-  loss.on_ack(std::span(ack.ranges, ack.count), delay_ns, now_ns, *this);
+  const bool refusing = ack.refused != 0 || refusals.holding();
+  if (refusing) [[unlikely]] {
+    on_ack_of_refused(ack, now_ns);
+  } else {
+    loss.on_ack(std::span(ack.ranges, ack.count), delay_ns, now_ns, *this);
+  }
   if (loss.spurious_losses() != spurious) {
     counters.add(Counter::kSpuriousLosses, loss.spurious_losses() - spurious);
   }
-  limit.on_ack(acks_in.end(delay_ns));
+  const AckSample& sample = acks_in.end(delay_ns);
+  limit.on_ack(sample);
+  if (refusing) [[unlikely]]
+    after_refusals(sample.packets, now_ns);
   after_progress();
+}
+
+void Session::Impl::on_ack_of_refused(const wire::Ack& ack, uint64_t now_ns) noexcept {
+  struct Sink {  // looks for what is taken again; while nothing is refused nobody does
+    void packet_acked(const SentRecord& record) noexcept {
+      if (wire::is_datagram(record.tag.type())) session.refusals.on_taken(record.sent_ns);
+      session.packet_acked(record);
+    }
+    void packet_refused(const SentRecord& record) noexcept { session.packet_refused(record); }
+    void packet_lost(const SentRecord& record, LossCause cause) noexcept {
+      session.packet_lost(record, cause);
+    }
+    Impl& session;
+  } sink{*this};
+  const uint64_t delay_ns = uint64_t{ack.delay_us} * 1000;
+  loss.on_refused(std::span(ack.refused_ranges, ack.refused), ack.ranges[0].last, delay_ns, now_ns,
+                  sink);
+  loss.on_ack(std::span(ack.ranges, ack.count), delay_ns, now_ns, sink);
+}
+
+void Session::Impl::after_refusals(uint32_t packets, uint64_t now_ns) noexcept {
+  refusals.on_ack_end(packets, loss.rtt().smoothed_ns(), now_ns);
+  if (refusals.holding()) gate.hold(refusals.until_ns());
+  if (refusals.holding() != limit.held()) limit.hold(refusals.holding());
 }
 
 bool Session::Impl::on_control(std::span<const std::byte> payload) {
@@ -221,6 +253,19 @@ void Session::Impl::packet_acked(const SentRecord& record) noexcept {
   } else if (probed_bytes(record.tag) != 0) {
     probe.on_acked(probed_bytes(record.tag));
   }
+}
+
+// It arrived, so of the path it says what an acknowledged one says.
+void Session::Impl::packet_refused(const SentRecord& record) noexcept {
+  if (!wire::is_datagram(record.tag.type())) {  // nobody refuses these
+    packet_lost(record, LossCause::kOvertaken);
+    return;
+  }
+  acks_in.on_acked(record);
+  delivery.on_delivered(record.bytes);
+  refusals.on_refused(record.sent_ns);
+  count(Counter::kDatagramsSentBack);
+  events.on_refused(slot, record.tag);
 }
 
 void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexcept {

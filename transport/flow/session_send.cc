@@ -12,7 +12,8 @@ namespace {
 // so that a full window of datagrams does not hold them up.
 constexpr uint64_t kControlInFlightBytes = 32 * 1024;
 static_assert(kControlSegmentBytes + wire::kControlHeaderBytes + kPlainBytes <= kBasePayloadBytes);
-static_assert(wire::ack_bytes(wire::kMaxAckRanges) + kPlainBytes + wire::kSealBytes <=
+static_assert(wire::ack_bytes(wire::kMaxAckRanges, wire::kMaxRefusedRanges) + kPlainBytes +
+                  wire::kSealBytes <=
               kBasePayloadBytes);
 
 }  // namespace
@@ -169,14 +170,23 @@ uint32_t Session::Impl::build_farewell(std::span<std::byte> out) {
   if (ending.farewell() == wire::FrameType::kRefuse) {
     bytes = opening.write_refusal(out, ending.error());
   } else {
-    wire::Header header;
-    header.type = wire::FrameType::kClose;
-    header.packet_number = numbers.take();
-    const wire::Reason reason{local_number, ending.error().code, ending.error().message};
-    bytes = finish_tagged(out, header, wire::encode(reason, out.subspan(head_bytes())));
+    bytes = write_close(out);
   }
   if (ending.on_said()) enter_closed();
   return bytes;
+}
+
+uint32_t Session::Impl::write_close(std::span<std::byte> out) {
+  wire::Header header;
+  header.type = wire::FrameType::kClose;
+  header.packet_number = numbers.take();
+  const wire::Reason reason{local_number, ending.error().code, ending.error().message};
+  return finish_tagged(out, header, wire::encode(reason, out.subspan(head_bytes())));
+}
+
+uint32_t Session::Impl::repeat_close(std::span<std::byte> out) {
+  const bool awaited = state == State::kClosed && opening.confirmed() && ending.closes();
+  return awaited && out.size() >= kBasePayloadBytes ? write_close(out) : 0;
 }
 
 }  // namespace mercury

@@ -47,7 +47,7 @@ Server::Server(const Limits& limits, SendQueue& sends, Counters& counters,
     : sends_(sends),
       counters_(counters),
       events_(events),
-      aggregator_(port, limits.sum_bytes),
+      aggregator_(port, limits.sum_bytes, limits.sums_thread),
       jobs_(limits.max_jobs) {}
 
 Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire::Header& header,
@@ -60,8 +60,8 @@ Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire:
     return drop_unread(counters_, why, header, payload) ? Taken::kYes : Taken::kNo;
   }
   if (sends_.short_of(job.spec.workers) || sends_.takes_others_part(worker.job, serving_)) {
-    counters_.add(Counter::kDropSlotBusy);
-    return Taken::kNo;
+    return drop_unread(counters_, Counter::kDropSlotBusy, header, payload) ? Taken::kLater
+                                                                           : Taken::kNo;
   }
   const Pushed pushed = aggregator_.push(contribution_of(worker, header, payload, now_ns));
   if (pushed.verdict == PushVerdict::kCompleted) {
@@ -76,8 +76,8 @@ Taken Server::conclude(const Pushed& pushed, SessionSlot session, const WorkerPe
     counters_.add(counter);
     return taken;
   };
-  const auto unread = [&](Counter counter) {
-    return drop_unread(counters_, counter, header, payload) ? Taken::kYes : Taken::kNo;
+  const auto unread = [&](Counter counter, Taken intact = Taken::kYes) {
+    return drop_unread(counters_, counter, header, payload) ? intact : Taken::kNo;
   };
   switch (pushed.verdict) {
     case PushVerdict::kCompleted:
@@ -94,11 +94,11 @@ Taken Server::conclude(const Pushed& pushed, SessionSlot session, const WorkerPe
     case PushVerdict::kCorrupt:
       return drop(Counter::kDropPayloadCrc, Taken::kNo);
     case PushVerdict::kSlotBusy:
-      return drop(Counter::kDropSlotBusy, Taken::kNo);
+      return unread(Counter::kDropSlotBusy, Taken::kLater);
     case PushVerdict::kNewRound:
-      return drop(Counter::kDropRoundNew, Taken::kNo);
+      return unread(Counter::kDropRoundNew, Taken::kLater);
     case PushVerdict::kUnknownTensor:  // its AddTensor may be on the way: the worker tries again
-      return drop(Counter::kDropUnknownTensor, Taken::kNo);
+      return unread(Counter::kDropUnknownTensor, Taken::kLater);
     case PushVerdict::kBadChunk:
       return unread(Counter::kDropChunkRange);
     case PushVerdict::kBadWorker:

@@ -38,8 +38,9 @@ struct WorkerPeer {
 class Server {
  public:
   struct Limits {
-    uint32_t max_jobs = 0;   // job slots are below it
-    uint64_t sum_bytes = 0;  // at most, of all jobs' sums in this engine; 0 = no limit
+    uint32_t max_jobs = 0;                // job slots are below it
+    uint64_t sum_bytes = 0;               // at most, of all jobs' sums in this engine; 0 = no limit
+    MemoryThread* sums_thread = nullptr;  // Aggregator's
   };
   // All references outlive it; `port`, which sends the sums, may go first.
   Server(const Limits& limits, SendQueue& sends, Counters& counters, std::deque<Event>& events,

@@ -14,17 +14,13 @@
 #include "shim/socket/api/process.h"
 
 namespace mercury::sockets {
-namespace {
 
-// What SO_LINGER with a time of 0 asks of close().
 bool resets_on_close(int fd) {
   linger asked{};
   socklen_t length = sizeof asked;
   return libc().getsockopt(fd, SOL_SOCKET, SO_LINGER, &asked, &length) == 0 && asked.l_onoff != 0 &&
          asked.l_linger == 0;
 }
-
-}  // namespace
 
 uint8_t kernel_priority(int fd, int family) {
   const int traffic_class = family == AF_INET6
@@ -53,10 +49,8 @@ int adopt(int fd, int family, Asked asked, bool close_on_exec) {
   } while (rc < 0 && (errno == EINTR || errno == EBUSY));
   if (rc < 0) return errno;
   if (resets_on_close(end)) {
-    Request request;
-    request.kind = RequestKind::kSet;
+    Request request = request_about(RequestKind::kSet, connection);
     request.option = Option::kAbort;
-    request.id = connection.id;
     request.value = 1;
     process().ask(request);
   }

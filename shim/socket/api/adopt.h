@@ -12,4 +12,7 @@ int adopt(int fd, int family, Asked asked, bool close_on_exec);
 // SO_PRIORITY, or what the traffic class asks for.
 uint8_t kernel_priority(int fd, int family);
 
+// What SO_LINGER with a time of 0 asks of close().
+bool resets_on_close(int fd);
+
 }  // namespace mercury::sockets

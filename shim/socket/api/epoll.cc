@@ -6,9 +6,11 @@
 #include "shim/socket/api/epoll.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "shim/socket/api/descriptors.h"
 #include "shim/socket/api/errno_kept.h"
+#include "shim/socket/api/held_signals.h"
 #include "shim/socket/api/libc.h"
 #include "shim/socket/api/mercurystack/socket.h"
 #include "shim/socket/api/patience.h"
@@ -22,28 +24,48 @@ bool says_hang_up(const epoll_event* events, int count) {
                      [](const epoll_event& event) { return (event.events & EPOLLHUP) != 0; });
 }
 
-[[gnu::cold]] int translate(int epoll, epoll_event* events, int count) {
+int translate(int epoll, epoll_event* events, int count, bool again) {
   const ErrnoKept kept;
-  return process().registrations.translate(epoll, events, count);
+  return process().registrations.translate(epoll, events, count, again);
 }
 
 // Made quiet, a registration is said once more; then the epoll has nothing, as one that it waits in
 // is to see.
 constexpr int kLooksWithoutTime = 2;
 
-// Calls wait(again) until there is something to tell, or no time. Where `most` were said there may
-// be more behind them.
+// Waits again, by wait(held), until there is something to tell, or no time. Where `most` were said
+// there may be more behind them.
 template <class Wait>
-int wait_in(int epoll, epoll_event* events, int most, const Patience& patience, Wait wait) {
-  int got = wait(false);
-  int late = 0;
-  while (got > 0 && process().connections.any_on_host() && says_hang_up(events, got)) {
-    const int told = translate(epoll, events, got);
-    if (told > 0) return told;
-    if (got < most && patience.is_spent() && ++late > kLooksWithoutTime) return 0;
-    got = wait(true);
+[[gnu::cold]] int wait_on(int epoll, epoll_event* events, int got, int most,
+                          const Patience& patience, Wait wait) {
+  HeldSignals held;
+  held.hold();
+  bool again = false;
+  for (int late = 0; got > 0 && says_hang_up(events, got); got = wait(held)) {
+    const int told = translate(epoll, events, got, std::exchange(again, true));
+    if (told > 0) {
+      got = told;
+      break;
+    }
+    if (got < most && patience.is_spent() && ++late > kLooksWithoutTime) {
+      got = 0;
+      break;
+    }
   }
+  held.release();
   return got;
+}
+
+// Of a hang-up that the kernel says first.
+bool is_to_translate(const epoll_event* events, int got) {
+  return got > 0 && process().connections.any_on_host() && says_hang_up(events, got);
+}
+
+int wait_on_ms(int epoll, epoll_event* events, int got, int most, const Patience& patience,
+               const sigset_t* mask) {
+  return wait_on(epoll, events, got, most, patience, [&](const HeldSignals& held) {
+    return libc().epoll_pwait(epoll, events, most, patience.left_ms(), held.while_waiting(mask));
+  });
 }
 
 int made(int epoll) {
@@ -85,26 +107,30 @@ int mercury_epoll_ctl(int epoll, int operation, int fd, epoll_event* event) {
 
 int mercury_epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) {
   const sockets::Patience patience(timeout_ms);
-  return sockets::wait_in(epoll, events, most, patience, [&](bool again) {
-    return sockets::libc().epoll_wait(epoll, events, most, again ? patience.left_ms() : timeout_ms);
-  });
+  const int got = sockets::libc().epoll_wait(epoll, events, most, timeout_ms);
+  if (!sockets::is_to_translate(events, got)) [[likely]]
+    return got;
+  return sockets::wait_on_ms(epoll, events, got, most, patience, nullptr);
 }
 
 int mercury_epoll_pwait(int epoll, epoll_event* events, int most, int timeout_ms,
                         const sigset_t* mask) {
   const sockets::Patience patience(timeout_ms);
-  return sockets::wait_in(epoll, events, most, patience, [&](bool again) {
-    return sockets::libc().epoll_pwait(epoll, events, most, again ? patience.left_ms() : timeout_ms,
-                                       mask);
-  });
+  const int got = sockets::libc().epoll_pwait(epoll, events, most, timeout_ms, mask);
+  if (!sockets::is_to_translate(events, got)) [[likely]]
+    return got;
+  return sockets::wait_on_ms(epoll, events, got, most, patience, mask);
 }
 
 int mercury_epoll_pwait2(int epoll, epoll_event* events, int most, const timespec* timeout,
                          const sigset_t* mask) {
   const sockets::Patience patience(timeout);
-  timespec left;
-  return sockets::wait_in(epoll, events, most, patience, [&](bool again) {
-    return sockets::libc().epoll_pwait2(epoll, events, most, again ? patience.left(left) : timeout,
-                                        mask);
+  const int got = sockets::libc().epoll_pwait2(epoll, events, most, timeout, mask);
+  if (!sockets::is_to_translate(events, got)) [[likely]]
+    return got;
+  return sockets::wait_on(epoll, events, got, most, patience, [&](const sockets::HeldSignals& h) {
+    timespec left;
+    return sockets::libc().epoll_pwait2(epoll, events, most, patience.left(left),
+                                        h.while_waiting(mask));
   });
 }

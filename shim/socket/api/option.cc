@@ -42,10 +42,10 @@ int give_int(int level, int value, void* out, socklen_t* length) {
 }
 
 // A pending error of the pair's first: of a peer that closed before it had read everything.
-int pending_error(int fd, const OwnConnection& connection) {
+int pending_error(int fd) {
   const int pairs = option_of(fd, SOL_SOCKET, SO_ERROR).value_or(0);
   if (pairs != 0) {
-    took_reset(fd, connection);
+    both_ended(fd);
     return pairs;
   }
   pollfd asked{fd, 0, 0};
@@ -63,7 +63,7 @@ int get_computed(int fd, const OwnConnection& connection, size_t row, void* out,
     }
     const int value = option.name == SO_DOMAIN     ? connection.family
                       : option.name == SO_PROTOCOL ? int{IPPROTO_TCP}
-                                                   : pending_error(fd, connection);
+                                                   : pending_error(fd);
     return give_int(option.level, value, out, length);
   }
   if (option.level == IPPROTO_TCP) {
@@ -106,10 +106,8 @@ int get_option(int fd, const OwnConnection& connection, int level, int name, voi
 }
 
 void tell_daemon(const OwnConnection& connection, Option option, uint32_t value) {
-  Request request;
-  request.kind = RequestKind::kSet;
+  Request request = request_about(RequestKind::kSet, connection);
   request.option = option;
-  request.id = connection.id;
   request.value = value;
   process().ask(request);
 }
@@ -133,7 +131,9 @@ int set_pair(int fd, const OwnConnection& connection, int name, const void* valu
   if (name == SO_LINGER && length >= sizeof(linger)) {
     linger asked;
     std::memcpy(&asked, value, sizeof asked);
-    tell_daemon(connection, Option::kAbort, asked.l_onoff != 0 && asked.l_linger == 0 ? 1 : 0);
+    const bool has_ended = connection.on_host && connection.finished;
+    const bool resets = asked.l_onoff != 0 && asked.l_linger == 0 && !has_ended;
+    tell_daemon(connection, Option::kAbort, resets ? 1 : 0);
   }
   return 0;
 }

@@ -4,7 +4,10 @@
 // through here.
 #include <poll.h>
 
+#include <algorithm>
+
 #include "shim/socket/api/errno_kept.h"
+#include "shim/socket/api/held_signals.h"
 #include "shim/socket/api/libc.h"
 #include "shim/socket/api/mercurystack/socket.h"
 #include "shim/socket/api/patience.h"
@@ -50,34 +53,56 @@ struct Waited {
   const sigset_t* mask;
 };
 
+// What there is to tell now of what poll() was asked.
+int look(const Waited& asked, QuietEnds& quiet) {
+  const int got = libc().poll(asked.fds, asked.count, 0);
+  if (got <= 0) return got;
+  return translate(asked.fds, asked.count, got, [&](nfds_t i) { return quiet.leave_out(i); });
+}
+
+// Nothing can be kept from the program, for want of a descriptor or of memory.
+int as_the_kernel(const Waited& asked, const HeldSignals& held) {
+  timespec left;
+  return libc().ppoll(asked.fds, asked.count, asked.patience.left(left),
+                      held.while_waiting(asked.mask));
+}
+
 // All that poll() said of has nothing to tell.
-[[gnu::cold]] int wait_on(const Waited& asked) {
+int wait_on(const Waited& asked, const HeldSignals& held) {
   QuietEnds quiet;
-  if (!quiet.open(asked.fds, asked.count)) return libc().poll(asked.fds, asked.count, 0);
-  const auto look = [&] {
-    const bool quietens = quiet.drain();
-    const int got = libc().poll(asked.fds, asked.count, 0);
-    if (got <= 0 || !quietens) return got;
-    return translate(asked.fds, asked.count, got, [&](nfds_t i) { return quiet.leave_out(i); });
-  };
-  int told = look();
-  while (told == 0) {
+  if (!quiet.open(asked.fds, asked.count)) return as_the_kernel(asked, held);
+  int told = 0;
+  while (true) {
+    told = quiet.drain() ? look(asked, quiet) : as_the_kernel(asked, held);
+    if (told != 0 || asked.patience.is_spent()) break;
     timespec left;
-    const int got =
-        libc().ppoll(quiet.asked(), quiet.count(), asked.patience.left(left), asked.mask);
-    told = got > 0 ? look() : got;
-    if (got <= 0 || asked.patience.is_spent()) break;
+    const int got = libc().ppoll(quiet.asked(), quiet.count(), asked.patience.left(left),
+                                 held.while_waiting(asked.mask));
+    if (got > 0) continue;
+    told = got;
+    break;
   }
   const ErrnoKept kept;
   quiet.close();
   return told;
 }
 
+[[gnu::cold]] int after_hang_up(int got, const Waited& asked) {
+  HeldSignals held;
+  held.hold();
+  int told = translate(asked.fds, asked.count, got, [](nfds_t) { return true; });
+  if (told == 0) told = wait_on(asked, held);
+  held.release();
+  return told;
+}
+
 int after(int got, const Waited& asked) {
   if (got <= 0 || !process().connections.any_on_host()) [[likely]]
     return got;
-  const int told = translate(asked.fds, asked.count, got, [](nfds_t) { return true; });
-  return told != 0 ? told : wait_on(asked);
+  const bool hung_up = std::any_of(asked.fds, asked.fds + asked.count, [](const pollfd& entry) {
+    return (entry.revents & POLLHUP) != 0;
+  });
+  return hung_up ? after_hang_up(got, asked) : got;
 }
 
 }  // namespace

@@ -51,6 +51,15 @@ void in_child() {
 
 }  // namespace
 
+Request request_about(RequestKind kind, const OwnConnection& connection) {
+  Request request;
+  request.kind = kind;
+  request.id = connection.id;
+  request.local = connection.local;
+  request.remote = connection.remote;
+  return request;
+}
+
 OwnProcess& process() {
   if (!started.load(std::memory_order_acquire)) {
     const QuietLock lock(starting);

@@ -29,6 +29,8 @@ struct OwnProcess {
   void lost_daemon(int error);  // Asked::error, or ENONET: is_other_namespace
 };
 
+Request request_about(RequestKind kind, const OwnConnection& connection);
+
 // Ready to be used; the environment has been read.
 OwnProcess& process();
 

@@ -14,12 +14,13 @@ namespace mercury::sockets {
 // kernel waits, and then loses a descriptor.
 class QuietEnds {
  public:
-  // Copies what poll() was asked. False: there is no memory, or no descriptor.
+  // Of what poll() was asked, which stays where it is. False: there is no memory, or no descriptor.
   bool open(const pollfd* asked, nfds_t count);
   // Leaves out the descriptor in that place. False: the kernel does not let it wait.
   bool leave_out(nfds_t place);
-  // After news of those that are left out. False: somebody has closed the epoll, which happens to
-  // who closes all descriptors that it does not know; then nothing says what is new.
+  // After news of those that are left out. Where somebody has closed the epoll, as a program may
+  // that closes all descriptors that it does not know, there is another, and nobody is left out.
+  // False: there is none.
   bool drain();
   void close();
 
@@ -29,11 +30,14 @@ class QuietEnds {
  private:
   static constexpr size_t kFew = 64;  // needs no memory from the kernel
 
+  bool renew();
+  bool is_ours() const;
+
   std::array<pollfd, kFew> few_;
+  const pollfd* programs_;
   pollfd* asked_;
   nfds_t count_;  // without the epoll, which is the last
   int epoll_;
-  bool lost_ = false;  // epoll_ is no number of ours any more
 };
 
 }  // namespace mercury::sockets

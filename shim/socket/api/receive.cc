@@ -21,7 +21,7 @@ namespace {
   if (got < 0 && errno != ECONNRESET) return got;
   ErrnoKept kept;
   if (got < 0) {  // the pair's own, of a peer that closed before it had read everything
-    if (const auto connection = process().find(fd)) took_reset(fd, *connection);
+    both_ended(fd);
     return got;
   }
   const int error = ended_why(fd);

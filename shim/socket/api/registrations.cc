@@ -118,19 +118,19 @@ void Registrations::forget(int epoll) {
   erase_if([epoll](const Registration& slot) { return slot.epoll == epoll; });
 }
 
-int Registrations::translate(int epoll, epoll_event* events, int count) {
+int Registrations::translate(int epoll, epoll_event* events, int count, bool again) {
   const QuietLock lock(mutex_);
   int kept = 0;
   for (int i = 0; i < count; ++i) {
     epoll_event event = events[i];
-    if ((event.events & EPOLLHUP) != 0) event.events = told(epoll, event);
+    if ((event.events & EPOLLHUP) != 0) event.events = told(epoll, event, again);
     if (event.events != 0) events[kept++] = event;
   }
   return kept;
 }
 
 // Several may have the same data; nobody can tell which of them this is about.
-uint32_t Registrations::told(int epoll, const epoll_event& event) {
+uint32_t Registrations::told(int epoll, const epoll_event& event, bool again) {
   uint32_t told = 0;
   bool found = false;
   Place next = 0;
@@ -140,6 +140,7 @@ uint32_t Registrations::told(int epoll, const epoll_event& event) {
     if (slot.epoll != epoll || slot.event.data.u64 != event.data.u64) continue;
     if (!is_hung_up(slot.fd, slot.cookie)) continue;
     found = true;
+    if (!again) slot.repeats = 0;
     told |= told_of(slot, event.events);
   }
   return found ? told : event.events;

@@ -9,8 +9,8 @@
 // An event that is on its way while another thread takes away what it is about, or gives that other
 // data, is told as the kernel has it. So is what was registered by another process or by another
 // number of the same epoll, at once where it is not known here. Where it is, and the kernel says
-// again and again what was made quiet, somebody else has changed it: that is told once, and asked
-// for again as the program did.
+// again and again in one wait what was made quiet, somebody else has changed it: that is told once,
+// and asked for again as the program did.
 //
 // Owner/thread: any thread. What the kernel has and what is remembered change together, under one
 // lock. Memory comes from mmap, never from malloc, which a signal's handler may have interrupted.
@@ -34,8 +34,9 @@ class Registrations {
   int control(uint64_t cookie, int epoll, int operation, int fd, epoll_event* event);
   // `epoll` has just been made: what waited in one of the same number does so no more.
   void forget(int epoll);
-  // Takes out of what epoll_wait() got what TCP would not say. How many are left.
-  int translate(int epoll, epoll_event* events, int count);
+  // Takes out of what epoll_wait() got what TCP would not say. How many are left. `again`: this
+  // wait has got something before, which told nothing.
+  int translate(int epoll, epoll_event* events, int count, bool again);
 
   // For tests: how many are remembered, closed ones among them.
   size_t size() const { return used_; }
@@ -55,7 +56,7 @@ class Registrations {
     epoll_event event{};    // as the program gave it
     bool as_edges = false;  // the kernel has it with EPOLLET, without EPOLLONESHOT
     bool spent = false;     // with EPOLLONESHOT, and it has been told
-    uint32_t repeats = 0;   // that told nothing, since it was quiet
+    uint32_t repeats = 0;   // that told nothing, since a wait began with it
     Place next_by_fd = 0;   // in its bucket; of free ones
     Place next_by_data = 0;
   };
@@ -68,7 +69,7 @@ class Registrations {
   void erase(Registration& slot);
   template <class Gone>
   void erase_if(Gone gone);
-  uint32_t told(int epoll, const epoll_event& event);
+  uint32_t told(int epoll, const epoll_event& event, bool again);
   uint32_t told_of(Registration& slot, uint32_t events);
   static bool quieten(Registration& slot);
   static bool bears_repeat(Registration& slot);

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 
+#include "shim/socket/api/ended.h"
 #include "shim/socket/api/errno_kept.h"
 #include "shim/socket/api/libc.h"
 #include "shim/socket/api/mercurystack/socket.h"
@@ -24,6 +25,16 @@ bool is_refused(int fd, int flags) {
   return true;
 }
 
+// TCP's POLLHUP follows a write that its peer's end has made fail.
+template <class Count>
+Count sent(int fd, Count count) {
+  if (count >= 0 || errno != EPIPE) [[likely]]
+    return count;
+  const ErrnoKept kept;
+  both_ended(fd);
+  return count;
+}
+
 }  // namespace
 }  // namespace mercury::sockets
 
@@ -31,21 +42,21 @@ namespace sockets = mercury::sockets;
 
 ssize_t mercury_send(int fd, const void* data, size_t bytes, int flags) {
   if (sockets::is_refused(fd, flags)) return -1;
-  return sockets::libc().send(fd, data, bytes, flags);
+  return sockets::sent(fd, sockets::libc().send(fd, data, bytes, flags));
 }
 
 ssize_t mercury_sendto(int fd, const void* data, size_t bytes, int flags, const sockaddr* to,
                        socklen_t length) {
   if (sockets::is_refused(fd, flags)) return -1;
-  return sockets::libc().sendto(fd, data, bytes, flags, to, length);
+  return sockets::sent(fd, sockets::libc().sendto(fd, data, bytes, flags, to, length));
 }
 
 ssize_t mercury_sendmsg(int fd, const msghdr* message, int flags) {
   if (sockets::is_refused(fd, flags)) return -1;
-  return sockets::libc().sendmsg(fd, message, flags);
+  return sockets::sent(fd, sockets::libc().sendmsg(fd, message, flags));
 }
 
 int mercury_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   if (sockets::is_refused(fd, flags)) return -1;
-  return sockets::libc().sendmmsg(fd, messages, count, flags);
+  return sockets::sent(fd, sockets::libc().sendmmsg(fd, messages, count, flags));
 }

@@ -70,7 +70,8 @@ class Connections {
     return all_.size() >= most_ || descriptors() + Connection::kMostDescriptors > most_descriptors_;
   }
   const ConnectionIds& ids() const { return ids_; }
-  Connection& add(Connection connection);  // gives it its number
+  Connection& add(Connection connection);              // gives it its number
+  ConnectionId next_id() { return ids_.next(false); }  // of none of these
   Connection* find(ConnectionId id);
   Connection* find_asked(LaneId lane, uint64_t asked);
   void erase(ConnectionId id);

@@ -1,12 +1,15 @@
 // Numbers of connections, and why those ended that did not end in order.
 #pragma once
 
+#include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <unordered_map>
 
 #include "shim/socket/connection.h"
+#include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 
 namespace mercury::sockets {
@@ -40,6 +43,28 @@ class Ends {
   const size_t most_;
   std::unordered_map<ConnectionId, int> errors_;
   std::deque<ConnectionId> oldest_first_;
+};
+
+// Connections within this host of which one program wants the other to see a reset as it closes.
+// The programs have both ends, so the daemon is asked once that has happened.
+class Resets {
+ public:
+  explicit Resets(size_t most) : of_sides_{Ends(most), Ends(most)} {}
+  // Of the program whose end of the connection has these names.
+  void set(ConnectionId id, const Endpoint& local, const Endpoint& remote, bool resets) {
+    of_sides_[side_of(local, remote)].keep(id, resets ? ECONNRESET : 0);
+  }
+  // Of its peer: an errno, or 0.
+  int by_peer_of(ConnectionId id, const Endpoint& local, const Endpoint& remote) const {
+    return of_sides_[side_of(remote, local)].of(id);
+  }
+
+ private:
+  static size_t side_of(const Endpoint& local, const Endpoint& remote) {
+    return local < remote ? 1 : 0;
+  }
+
+  std::array<Ends, 2> of_sides_;
 };
 
 // What read() is to say of it.

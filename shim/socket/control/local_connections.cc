@@ -25,16 +25,30 @@ namespace {
 // a program and the engine wait for each other so often that bulk is slower by a sixth.
 constexpr int kPairBytes = 512 * 1024;  // the kernel doubles it, for its own
 
+int room_of(int end) {
+  int bytes = 0;
+  socklen_t length = sizeof bytes;
+  return getsockopt(end, SOL_SOCKET, SO_SNDBUF, &bytes, &length) == 0 ? bytes : 0;
+}
+
+// What a socket gets that asks for as much without CAP_NET_ADMIN: it may be less than it had.
+int room_without_privilege() {
+  const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!probe) return 0;
+  setsockopt(probe.get(), SOL_SOCKET, SO_SNDBUF, &kPairBytes, sizeof kPairBytes);
+  return room_of(probe.get());
+}
+
 }  // namespace
 
 // Unlocked again: a program that asks whether it has set a size has not. Without CAP_NET_ADMIN it
-// is what net.core.[rw]mem_max allows.
+// is what net.core.wmem_max allows, which a socket may have more than already.
 void sockets::enlarge(int end) {
-  int now = 0;
-  socklen_t length = sizeof now;
-  if (getsockopt(end, SOL_SOCKET, SO_SNDBUF, &now, &length) == 0 && now >= 2 * kPairBytes) return;
+  const int now = room_of(end);
+  if (now >= 2 * kPairBytes) return;
   constexpr int kNotLocked = 0;
   if (setsockopt(end, SOL_SOCKET, SO_SNDBUFFORCE, &kPairBytes, sizeof kPairBytes) != 0) {
+    if (room_without_privilege() <= now) return;
     setsockopt(end, SOL_SOCKET, SO_SNDBUF, &kPairBytes, sizeof kPairBytes);
   }
   setsockopt(end, SOL_SOCKET, SO_BUF_LOCK, &kNotLocked, sizeof kNotLocked);

@@ -11,6 +11,7 @@
 #include "shim/socket/control/ends.h"
 #include "shim/socket/control/listeners.h"
 #include "shim/socket/control/peers.h"
+#include "shim/socket/control/pings.h"
 #include "shim/socket/control/socket_manager.h"
 
 namespace mercury {
@@ -55,7 +56,7 @@ struct SocketManager::State {
   void on_session_closed(const event::SessionClosed& closed, uint64_t now_ns);
   void on_asked(LaneId lane, const event::ConnectionAsked& asked);
   bool is_for_this_host(const sockets::Preamble& preamble) const;
-  void on_answered(const event::ConnectionAnswered& answered);
+  void on_answered(const event::ConnectionAnswered& answered, uint64_t now_ns);
   void on_ended(LaneId lane, const event::ConnectionEnded& ended);
   void on_described(const event::ConnectionDescribed& described);
   void on_timer(uint64_t now_ns);
@@ -63,18 +64,28 @@ struct SocketManager::State {
   void drop_settled_deadlines();
   void give_up(sockets::Connection& connection);  // that another host has not answered
 
+  // --- whether another host is there (pings.cc) -------------------------------------------------
+  void ping(const IpAddress& ip, uint64_t now_ns, PingAnswer answer);
+  void ask_ping(const sockets::Peer& peer, uint64_t number, uint64_t now_ns);
+  void on_ping_answered(uint64_t number, uint64_t now_ns);
+  void end_ping(uint64_t number, PingReport::Outcome outcome, const std::string& why);
+  void on_ping_session_closed(const event::SessionClosed& closed);
+  void on_ping_timer(uint64_t now_ns);
+
   const Host host;
   const SocketPolicy policy;
   Local local;
   sockets::Listeners listeners;
   sockets::Connections connections;
   sockets::Ends ends;
+  sockets::Resets resets;
   sockets::Peers peers;
   sockets::Deadlines<sockets::ConnectionId> answers;
   // Requests for what an engine knows, by the number that it gives back.
   std::unordered_map<uint64_t, sockets::Asker> infos;
   sockets::Deadlines<uint64_t> info_deadlines;
   uint64_t last_info = 0;
+  sockets::Pings pings;
 };
 
 namespace sockets {

@@ -5,6 +5,7 @@
 
 #include "shim/proof/secret.h"
 #include "shim/socket/control/addresses.h"
+#include "transport/base/quantity.h"
 
 namespace mercury::sockets {
 
@@ -14,7 +15,7 @@ Peers::Peers(const SocketManager::Host& host, const SocketPolicy& policy,
 
 Token Peers::next_token() { return Token(kSocketTokens | ++last_token_); }
 
-Peer* Peers::reach(const IpAddress& ip, uint64_t now_ns) {
+Peer* Peers::reach(const IpAddress& ip, uint64_t now_ns, bool again) {
   if (host_.lanes.empty()) return nullptr;
   const auto found = peers_.find(ip);
   if (found == peers_.end()) {
@@ -25,7 +26,7 @@ Peer* Peers::reach(const IpAddress& ip, uint64_t now_ns) {
   }
   Peer& peer = found->second;
   if (peer.state != Peer::State::kSilent) return &peer;
-  if (now_ns < peer.silent_until_ns) return nullptr;
+  if (now_ns < peer.silent_until_ns && !again) return nullptr;
   if (peer.token != 0) {  // its HELLO is under way still
     peer.state = Peer::State::kAsked;
     probes_.add(now_ns + policy_.probe_ns, peer.token);
@@ -118,18 +119,21 @@ Peers::Settled Peers::on_opened(const event::SessionOpened& opened, uint64_t now
   if (!verify(policy_.key, peer.nonce, opened.answer)) {
     note(remote, "its answer does not prove the secret (sockets.secret) of this host");
     close(peer, Errc::kWrongSecret, "the answer does not prove the secret of sockets");
-    return {nullptr, silence(peer, now_ns)};
+    return {nullptr, silence(peer, now_ns), PingReport::Outcome::kRefusedHere,
+            "its answer does not prove the secret (sockets.secret) of this host"};
   }
   if ((opened.answer.features & wire::kFeatureStreams) == 0) {
     close(peer, Errc::kUnsupported, "sockets need byte streams");
-    return {nullptr, silence(peer, now_ns)};
+    return {nullptr, silence(peer, now_ns), PingReport::Outcome::kRefusedHere,
+            "its version has no byte streams, which sockets need"};
   }
   if (Status agreed = check_features(remote, opened.answer.features); !agreed) {
     close(peer, agreed.error().code, agreed.error().message);
-    return {nullptr, silence(peer, now_ns)};
+    return {nullptr, silence(peer, now_ns), PingReport::Outcome::kRefusedHere,
+            agreed.error().message};
   }
   peer.state = Peer::State::kOpen;
-  return {&peer, std::exchange(peer.waiting, {})};
+  return {&peer, std::exchange(peer.waiting, {}), {}, {}};
 }
 
 Peers::Settled Peers::on_closed(const event::SessionClosed& closed, uint64_t now_ns) {
@@ -148,11 +152,16 @@ Peers::Settled Peers::on_closed(const event::SessionClosed& closed, uint64_t now
       closed.code == Errc::kVersionMismatch) {
     note({ip, policy_.udp_port}, "refuses this host's sockets: " + closed.text);
   }
-  return {nullptr, silence(peer, now_ns)};
+  const bool silent = closed.code == Errc::kTimedOut;
+  return {nullptr, silence(peer, now_ns),
+          silent ? PingReport::Outcome::kSilent : PingReport::Outcome::kRefusedThere,
+          closed.text.empty() ? std::string("it does not say why") : closed.text};
 }
 
 Peers::Settled Peers::on_timer(uint64_t now_ns) {
-  Settled settled;
+  Settled settled{.outcome = PingReport::Outcome::kSilent,
+                  .why = "no answer to a HELLO within " + print_ns(policy_.probe_ns) +
+                         " (sockets.probe of this host)"};
   while (const std::optional<Token> due = probes_.take_due(now_ns)) {
     const auto token = tokens_.find(*due);
     if (token == tokens_.end()) continue;

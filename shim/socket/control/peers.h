@@ -27,6 +27,7 @@ namespace mercury::sockets {
 struct Waiting {  // for a host's answer
   Asker asker;
   Request request;
+  uint64_t ping = 0;  // not a program's request but this ping's
 };
 
 struct Peer {
@@ -52,13 +53,15 @@ class Peers {
         Notice notice);
 
   // A host that a program connects to: kOpen, or kAsked, and the request may wait with it. Null: it
-  // is the kernel's.
-  Peer* reach(const IpAddress& ip, uint64_t now_ns);
+  // is the kernel's. `again`: a host that was silent is asked all the same.
+  Peer* reach(const IpAddress& ip, uint64_t now_ns, bool again = false);
 
-  // Requests whose wait is over, and the host: null where they are the kernel's.
+  // Requests whose wait is over, and the host: null where they are the kernel's, and then why.
   struct Settled {
     Peer* peer = nullptr;
     std::vector<Waiting> waiting;
+    PingReport::Outcome outcome = PingReport::Outcome::kAnswered;
+    std::string why;
   };
   Settled on_opened(const event::SessionOpened& opened, uint64_t now_ns);
   Settled on_closed(const event::SessionClosed& closed, uint64_t now_ns);
@@ -67,6 +70,8 @@ class Peers {
   void on_hello(LaneId lane, const event::HelloReceived& hello);
 
   void drop_waiting(SocketProgram program);
+  // Whose session this is, which this host has opened.
+  IpAddress address_of(Token token) const { return tokens_.at(token); }
   size_t session_count() const;
   bool has_waiting() const;
 

@@ -67,7 +67,11 @@ void SocketManager::State::open(const Peer& peer, Waiting waiting, uint64_t now_
 
 void SocketManager::State::settle(sockets::Peers::Settled settled, uint64_t now_ns) {
   for (Waiting& waiting : settled.waiting) {
-    if (settled.peer != nullptr) {
+    if (waiting.ping != 0 && settled.peer != nullptr) {
+      ask_ping(*settled.peer, waiting.ping, now_ns);
+    } else if (waiting.ping != 0) {
+      end_ping(waiting.ping, settled.outcome, settled.why);
+    } else if (settled.peer != nullptr) {
       open(*settled.peer, std::move(waiting), now_ns);
     } else {
       kernel(waiting.asker.answer);
@@ -76,6 +80,7 @@ void SocketManager::State::settle(sockets::Peers::Settled settled, uint64_t now_
 }
 
 void SocketManager::State::on_session_closed(const event::SessionClosed& closed, uint64_t now_ns) {
+  on_ping_session_closed(closed);
   settle(peers.on_closed(closed, now_ns), now_ns);
   for (const ConnectionId id : connections.on_session(closed.token)) {
     Connection* connection = connections.find(id);
@@ -116,7 +121,8 @@ void SocketManager::State::on_asked(LaneId lane, const event::ConnectionAsked& a
   knock(connections.add(std::move(connection)).id);
 }
 
-void SocketManager::State::on_answered(const event::ConnectionAnswered& answered) {
+void SocketManager::State::on_answered(const event::ConnectionAnswered& answered, uint64_t now_ns) {
+  if (const uint64_t ping = pings.find(answered.id)) return on_ping_answered(ping, now_ns);
   if (answered.answer != sockets::Answer::kAccepted) connections.from_engine(answered.id);
   Connection* connection = connections.find(answered.id);
   if (connection == nullptr || connection->state != Connection::State::kAsking) return;
@@ -135,6 +141,9 @@ void SocketManager::State::on_answered(const event::ConnectionAnswered& answered
 
 void SocketManager::State::on_ended(LaneId lane, const event::ConnectionEnded& ended) {
   connections.from_engine(ended.id);
+  if (const uint64_t ping = ended.id == 0 ? 0 : pings.find(ended.id)) {
+    return end_ping(ping, PingReport::Outcome::kLost, "the session has ended");
+  }
   Connection* connection =
       ended.id != 0 ? connections.find(ended.id) : connections.find_asked(lane, ended.asked);
   if (connection == nullptr || connection->within || connection->over) return;
@@ -151,6 +160,10 @@ void SocketManager::State::on_ended(LaneId lane, const event::ConnectionEnded& e
 }
 
 void SocketManager::State::on_described(const event::ConnectionDescribed& described) {
+  if (const auto ping = pings.all.find(described.number); ping != pings.all.end()) {
+    ping->second.report.info = described.info;
+    return;
+  }
   auto waiting = infos.extract(described.number);
   if (waiting.empty()) return;
   const Answer& answer = waiting.mapped().answer;
@@ -172,10 +185,12 @@ bool SocketManager::State::is_asking(ConnectionId id) {
 void SocketManager::State::drop_settled_deadlines() {
   answers.drop_settled([this](ConnectionId id) { return !is_asking(id); });
   info_deadlines.drop_settled([this](uint64_t number) { return infos.count(number) == 0; });
+  pings.deadlines.drop_settled([this](uint64_t number) { return pings.all.count(number) == 0; });
 }
 
 void SocketManager::State::on_timer(uint64_t now_ns) {
   settle(peers.on_timer(now_ns), now_ns);
+  on_ping_timer(now_ns);
   while (const std::optional<ConnectionId> due = answers.take_due(now_ns)) {
     if (!is_asking(*due)) continue;
     Connection& connection = *connections.find(*due);

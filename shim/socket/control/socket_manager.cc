@@ -25,6 +25,7 @@ SocketManager::State::State(Host h, SocketPolicy p)
       listeners(policy.max_listeners),
       connections(policy.max_connections, policy.max_descriptors, host.random()),
       ends(policy.kept_ends),
+      resets(policy.kept_ends),
       peers(host, policy, connections, [this](const std::string& line) {
         if (local.notice) local.notice(line);
       }) {}
@@ -74,6 +75,9 @@ void SocketManager::State::listen(SocketProgram program, const Request& request,
 
 void SocketManager::State::ended(const Request& request, const Answer& answer) const {
   if (const int error = ends.of(request.id)) return done(answer, static_cast<uint32_t>(error));
+  if (const int error = resets.by_peer_of(request.id, request.local, request.remote)) {
+    return done(answer, static_cast<uint32_t>(error));
+  }
   // What is within this host has outlived the daemon that made it; what is not has ended with it.
   const bool lost =
       !connections.ids().is_of_this_life(request.id) && !ConnectionIds::is_within(request.id);
@@ -85,6 +89,10 @@ void SocketManager::State::set(const Request& request, const Answer& answer) {
                      : request.option == Option::kAbort  ? request.value <= 1
                                                          : false;
   if (!valid) return failed(answer, EINVAL);
+  if (ConnectionIds::is_within(request.id) && request.option == Option::kAbort) {
+    resets.set(request.id, request.local, request.remote, request.value == 1);
+    return done(answer);
+  }
   Connection* connection = connections.find(request.id);
   if (connection != nullptr && connection->state == Connection::State::kOpen) {
     if (request.option == Option::kPriority) {
@@ -152,6 +160,10 @@ void SocketManager::ask(SocketProgram program, const Request& request, uint64_t 
 
 void SocketManager::program_gone(SocketProgram program) { state_->program_gone(program); }
 
+void SocketManager::ping(const IpAddress& host, uint64_t now_ns, PingAnswer answer) {
+  state_->ping(host, now_ns, std::move(answer));
+}
+
 void SocketManager::knock_gone(KnockId id) { state_->knock_gone(id); }
 
 namespace {
@@ -173,7 +185,7 @@ void SocketManager::on_event(LaneId lane, SocketEvent event, uint64_t now_ns) {
                    state.settle(state.peers.on_opened(e, now_ns), now_ns);
                  },
                  [&](const event::SessionClosed& e) { state.on_session_closed(e, now_ns); },
-                 [&](const event::ConnectionAnswered& e) { state.on_answered(e); },
+                 [&](const event::ConnectionAnswered& e) { state.on_answered(e, now_ns); },
                  [&](const event::ConnectionAsked& e) { state.on_asked(lane, e); },
                  [&](const event::ConnectionEnded& e) { state.on_ended(lane, e); },
                  [&](const event::ConnectionDescribed& e) { state.on_described(e); },
@@ -185,7 +197,7 @@ void SocketManager::on_event(LaneId lane, SocketEvent event, uint64_t now_ns) {
 
 uint64_t SocketManager::next_deadline_ns() const {
   return std::min({state_->peers.next_deadline_ns(), state_->answers.next_ns(),
-                   state_->info_deadlines.next_ns()});
+                   state_->info_deadlines.next_ns(), state_->pings.deadlines.next_ns()});
 }
 
 void SocketManager::on_timer(uint64_t now_ns) { state_->on_timer(now_ns); }
@@ -202,7 +214,7 @@ SocketManager::Snapshot SocketManager::snapshot() const {
 
 bool SocketManager::idle() const {
   return state_->listeners.size() == 0 && state_->connections.size() == 0 &&
-         state_->infos.empty() && !state_->peers.has_waiting();
+         state_->infos.empty() && state_->pings.all.empty() && !state_->peers.has_waiting();
 }
 
 }  // namespace mercury

@@ -63,6 +63,23 @@ struct KnockTarget {
   bool soon = false;    // or is about to
 };
 
+// What asking another host whether it is there has come to.
+struct PingReport {
+  enum class Outcome : uint8_t {
+    kAnswered,
+    kRefusedHere,   // this host does not ask it, or does not believe its answer
+    kRefusedThere,  // it says so
+    kSilent,        // no answer to a HELLO
+    kLost,          // a session, and no answer on it
+  };
+  Outcome outcome = Outcome::kAnswered;
+  std::string why;             // empty: answered
+  LaneId lane;                 // by which it was asked; the rest is 0 where nothing was answered
+  uint64_t round_trip_ns = 0;  // of a question and its answer, between both control planes
+  uint64_t session_ns = 0;     // that a session took before that; 0: there was one
+  sockets::Info info;          // of the session, before the question
+};
+
 class SocketManager {
  public:
   struct Host {
@@ -103,6 +120,11 @@ class SocketManager {
   // The connection that a knock announced will not be accepted: its listener has closed, or
   // whoever accepted it does not speak Mercury.
   void knock_gone(KnockId id);
+
+  // Asks a host whether it speaks Mercury, also one that was silent a moment ago. The report, maybe
+  // from within, comes exactly once, within `probe_ns` and `answer_ns`.
+  using PingAnswer = std::function<void(const PingReport&)>;
+  void ping(const IpAddress& host, uint64_t now_ns, PingAnswer answer);
 
   // Those that are the sockets': by is_socket_token, or a HELLO's name.
   void on_event(LaneId lane, SocketEvent event, uint64_t now_ns);

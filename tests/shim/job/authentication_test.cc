@@ -25,7 +25,7 @@ class AuthenticationTest : public JobTest, public testing::WithParamInterface<Pa
     hosts.add(1, 1, asks);
     hosts.add(2, 1, serves);
     hosts.answered = [this](const wire::Hello& asked, wire::HelloAck& answer) {
-      if (strip_) answer.features = wire::kFeatureNone;
+      if (strip_) answer.features &= ~uint32_t{wire::kFeatureSeals};
       features_.push_back(asked.features & answer.features);
     };
     OpenJob request = job(Role::kWorker, 0, 1, 1, {address(2)});
@@ -62,7 +62,7 @@ EACH(BothHaveIt, Pair{kOffered, kOffered}, Pair{kOffered, kRequired}, Pair{kRequ
 TEST_P(BothHaveIt, EverySessionHasSealsAndNothingIsSaid) {
   ProgramModel& program = open();
   ASSERT_TRUE(program.is_open()) << program.open_text;
-  EXPECT_TRUE(all_have(wire::kFeatureSeals));
+  EXPECT_TRUE(all_have(wire::kFeatureRefusals | wire::kFeatureSeals));
   EXPECT_EQ(lines_with("authenticat"), 0U);
   program.close();
   expect_nothing_left();
@@ -83,7 +83,7 @@ EACH(NobodyHasASecret, Pair{kRequired, kRequired}, Pair{kRequired, kOff}, Pair{k
 TEST_P(NobodyHasASecret, ThereIsNothingToAuthenticateAndTheJobRuns) {
   ProgramModel& program = open("");
   ASSERT_TRUE(program.is_open()) << program.open_text;
-  EXPECT_TRUE(all_have(wire::kFeatureNone));
+  EXPECT_TRUE(all_have(wire::kFeatureRefusals));
   EXPECT_EQ(lines_with("authenticat"), 0U);
   program.close();
   expect_nothing_left();
@@ -95,7 +95,7 @@ EACH(OneHasItOff, Pair{kOffered, kOff}, Pair{kOff, kOffered});
 TEST_P(OneHasItOff, TheOtherSaysOnceOfTheJobThatFramesAreNotAuthenticated) {
   ProgramModel& program = open();
   ASSERT_TRUE(program.is_open()) << program.open_text;
-  EXPECT_TRUE(all_have(wire::kFeatureNone));
+  EXPECT_TRUE(all_have(wire::kFeatureRefusals));
   const char* who = GetParam().first == kOffered ? "1: " : "2: ";
   EXPECT_EQ(
       lines_with(std::string(who) + "job 'train' has a member whose frames are not authenticated"),
@@ -123,7 +123,7 @@ EACH(BothHaveItOff, Pair{kOff, kOff});
 TEST_P(BothHaveItOff, NothingIsOfferedOrSaid) {
   ProgramModel& program = open();
   ASSERT_TRUE(program.is_open()) << program.open_text;
-  EXPECT_TRUE(all_have(wire::kFeatureNone));
+  EXPECT_TRUE(all_have(wire::kFeatureRefusals));
   EXPECT_EQ(lines_with("authenticat"), 0U);
   program.close();
   expect_nothing_left();

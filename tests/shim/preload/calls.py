@@ -127,6 +127,11 @@ def ways_to_end():
     select.select([server], [], [])
     server.close()
     say("unread", attempt(client.recv, 10), attempt(client.recv, 10), attempt(client.send, b"x"))
+    for closes, other in (ends(), reversed(ends())):
+        closes.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        closes.sendall(b"last")
+        closes.close()
+        say("reset", other.recv(10), attempt(other.recv, 10), attempt(other.recv, 10))
     client, server = ends()
     reader = threading.Thread(target=lambda: say("woken", server.recv(10)))
     reader.start()

@@ -1,11 +1,42 @@
 // What the control plane of sockets is made of, where a whole one would need too much.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
 
 #include "shim/socket/control/addresses.h"
 #include "shim/socket/control/connections.h"
 #include "shim/socket/control/ends.h"
 #include "shim/socket/control/manager_state.h"
+
+namespace {
+
+// As of a program without CAP_NET_ADMIN: net.core.wmem_max, which is one for the whole machine. 0:
+// as it is.
+int most_for_who_asks = 0;
+
+}  // namespace
+
+// In the C library's place.
+extern "C" int setsockopt(int fd, int level, int name, const void* value,
+                          socklen_t length) noexcept {
+  int limited = 0;
+  if (most_for_who_asks != 0 && level == SOL_SOCKET && name == SO_SNDBUFFORCE) {
+    errno = EPERM;
+    return -1;
+  }
+  if (most_for_who_asks != 0 && level == SOL_SOCKET && name == SO_SNDBUF) {
+    std::memcpy(&limited, value, sizeof limited);
+    limited = std::min(limited, most_for_who_asks);
+    value = &limited;
+  }
+  return static_cast<int>(::syscall(SYS_setsockopt, fd, level, name, value, length));
+}
 
 namespace mercury::sockets::test {
 namespace {
@@ -126,6 +157,21 @@ TEST(Pairs, EndsAreMadeLargerAndNeverSmaller) {
   EXPECT_GE(made, 1024 * 1024) << "with CAP_NET_ADMIN, whatever net.core.wmem_max is";
   enlarge(pair->first.get());
   EXPECT_EQ(room_of(pair->first.get()), 2 * more);
+}
+
+// As on a host whose net.core.wmem_max is less than what sockets have by themselves.
+TEST(Pairs, EndsAreNeverMadeSmallerWithoutPrivilege) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const UniqueFd end(ends[0]), other(ends[1]);
+  const int before = room_of(end.get());
+  most_for_who_asks = before / 4;
+  enlarge(end.get());
+  EXPECT_EQ(room_of(end.get()), before);
+  most_for_who_asks = before;
+  enlarge(end.get());
+  EXPECT_EQ(room_of(end.get()), 2 * before) << "it is twice what is asked for";
+  most_for_who_asks = 0;
 }
 
 }  // namespace

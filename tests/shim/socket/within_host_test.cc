@@ -45,6 +45,41 @@ TEST_F(WithinHost, TwoProgramsGetTheTwoEndsOfOnePair) {
   EXPECT_TRUE(commands.empty()) << "no engine has to do with it";
 }
 
+// Each side says for itself what its close() does to the other.
+TEST_F(WithinHost, WhoAsksForItResetsItsPeer) {
+  listen(1, at("127.0.0.1:80"), 11);
+  const auto connecting = connect(2, at("127.0.0.1:80"));
+  take_knock().reply(at("127.0.0.1:40000"));
+  const auto accepted = claim(1, at("127.0.0.1:40000"), at("127.0.0.1:80"));
+  ASSERT_EQ(accepted->kind(), ReplyKind::kConnected);
+  const auto about = [](RequestKind kind, const Outcome& end) {
+    Request request;
+    request.kind = kind;
+    request.id = end.reply->id;
+    request.local = end.reply->local;
+    request.remote = end.reply->remote;
+    return request;
+  };
+  const auto resets = [&](const Outcome& end, bool on) {
+    Request request = about(RequestKind::kSet, end);
+    request.option = Option::kAbort;
+    request.value = on ? 1 : 0;
+    EXPECT_EQ(ask(1, request)->kind(), ReplyKind::kDone);
+  };
+  const auto ended = [&](const Outcome& end) {
+    return ask(1, about(RequestKind::kEnded, end))->reply->value;
+  };
+  EXPECT_EQ(ended(*connecting), 0U);
+  resets(*accepted, true);
+  EXPECT_EQ(ended(*connecting), uint32_t{ECONNRESET});
+  EXPECT_EQ(ended(*accepted), 0U);
+  resets(*connecting, true);
+  resets(*accepted, false);
+  EXPECT_EQ(ended(*connecting), 0U);
+  EXPECT_EQ(ended(*accepted), uint32_t{ECONNRESET});
+  EXPECT_TRUE(commands.empty()) << "no engine has to do with it";
+}
+
 TEST_F(WithinHost, NobodyListensIsTheKernels) {
   EXPECT_EQ(connect(2, at("127.0.0.1:80"))->kind(), ReplyKind::kKernel);
   listen(1, at("127.0.0.1:80"), 11);

@@ -81,6 +81,11 @@ class Host : public SessionEvents, public StreamEvents {
     ++lost;
     waiting.push_front(tag.word0());
   }
+  void on_refused(SessionSlot, const SentTag& tag) noexcept override {
+    EXPECT_EQ(in_flight.erase(tag.word0()), 1U);
+    ++sent_back;
+    waiting.push_front(tag.word0());
+  }
   void on_window_open(SessionSlot) noexcept override {
     ++window_opened;
     blocked = false;
@@ -118,17 +123,19 @@ class Host : public SessionEvents, public StreamEvents {
   SentPool pool;
   Counters counters;
   std::unique_ptr<Session> session;
-  wire::HelloAck answer;                               // for accept()
+  wire::HelloAck answer = refusing();                  // for accept()
   std::function<void(const wire::Hello&)> hello_hook;  // instead of accept()
   std::function<void(const Bytes&)> control_hook;
-  bool stalled = false;  // the engine does not run
+  std::function<bool(uint32_t chunk)> has_room;  // empty: it takes all
+  bool stalled = false;                          // the engine does not run
   bool blocked = false;  // can_send was false and on_window_open has not come
   std::deque<uint32_t> waiting;
   std::set<uint32_t> in_flight;
   std::set<uint32_t> acked;
   std::map<uint32_t, int> delivered;  // by the peer's chunk, new packet numbers only
   uint32_t next_chunk = 0;
-  int acked_twice = 0, lost = 0, window_opened = 0, opened = 0, closed = 0, path_reports = 0;
+  int acked_twice = 0, lost = 0, sent_back = 0, refused = 0, window_opened = 0, opened = 0,
+      closed = 0, path_reports = 0;
   uint64_t frames_sent = 0;
   Errc closed_code = Errc::kOk;
   std::string closed_text;
@@ -142,6 +149,11 @@ class Host : public SessionEvents, public StreamEvents {
   SessionConfig config_;
 
  private:
+  static wire::HelloAck refusing() {
+    wire::HelloAck answer;
+    answer.features = wire::kFeatureRefusals;
+    return answer;
+  }
   void send_datagram();
   Net& net_;
   int index_;
@@ -157,11 +169,12 @@ class Net {
     wire::Hello hello;
     hello.job = "job";
     hello.nonce = kNonce;
-    hello.features = offered | (host[0].with_streams ? wire::kFeatureStreams : 0U);
+    hello.features = features;
+    if (host[0].with_streams) hello.features |= wire::kFeatureStreams;
     host[0].session->connect(hello, key, now_ns);
   }
   void with_seals() {
-    offered |= wire::kFeatureSeals;
+    features |= wire::kFeatureSeals;
     host[1].answer.features |= wire::kFeatureSeals;
   }
   void send(int from, std::span<const std::byte> frame) {
@@ -222,12 +235,12 @@ class Net {
   static constexpr wire::Nonce kNonce{9, 8, 7, 6, 5, 4, 3, 2, 0xfe, 1, 2, 3, 4, 5, 6, 7};
   std::mt19937_64 random;
   Weather weather;
-  wire::Key key{7, 1};  // of the job; both hosts know it
-  bool mark = false;    // the network marks every chunk
+  wire::Key key{7, 1};                         // of the job; both hosts know it
+  bool mark = false;                           // the network marks every chunk
+  uint32_t features = wire::kFeatureRefusals;  // of who asks, beside streams
   uint64_t now_ns = 1'000'000'000;
   std::function<void(int, std::span<const std::byte>)> tap;
   std::function<void(int, Bytes&)> alter;  // by somebody on the path
-  uint32_t offered = 0;                    // features in HELLO beside streams
   std::array<Host, 2> host;
 
  private:
@@ -341,6 +354,10 @@ inline void Host::receive(Bytes& frame) {
   if (header.tag == session->tag().header &&
       (wire::crc32c(payload) ^ session->tag().payload) == header.payload_crc &&
       session->is_new(header.packet_number)) {
+    if (has_room && !has_room(header.words[2])) {
+      refused += session->refused(header.packet_number, net_.now_ns, net_.mark);
+      return;
+    }
     session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, net_.now_ns,
                       net_.mark);
     ++delivered[header.words[2]];

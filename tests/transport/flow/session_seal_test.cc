@@ -269,7 +269,7 @@ TEST(SessionSeal, WhereOneSideLacksThemThereAreNone) {
   for (const int side : {0, 1}) {
     Net net(1);
     net.with_seals();
-    if (side == 0) net.offered = 0;
+    if (side == 0) net.features = 0;
     if (side == 1) net.host[1].answer.features = 0;
     net.connect();
     ASSERT_TRUE(net.run([&] { return net.host[1].opened == 1; }, kSecond));

@@ -16,7 +16,7 @@ struct GoldenFrame {
   std::string_view hex;  // blanks separate the fields, for the reader
 };
 
-inline constexpr std::array<GoldenFrame, 24> kGoldenFrames{{
+inline constexpr std::array<GoldenFrame, 25> kGoldenFrames{{
     {"hello",
      "4d55 01 01 0000 004f 00000000 ada469fe 0000000000000000 "
      "22770384 00000000 "
@@ -100,6 +100,11 @@ inline constexpr std::array<GoldenFrame, 24> kGoldenFrames{{
      "01 03 01 00 00000000 00c0ffee 0002 0001 5eed0001 230c 0007 "
      "000102030405060708090a0b0c0d0e0f "
      "404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f 6d6e6973742d31"},
+    {"ack_of_refused",
+     "4d55 02 05 0000 0038 0badf00d 4bee9aaa 0000000000000011 "
+     "520b8c43 024a 0049 "
+     "00000000000003e8 000000fa 02 03 0007 00000005 00000003 00000000 00000058 00000320 "
+     "00000000 00000001 00000001 000001f1 00000000"},
     // With seals: HELLO_ACK's confirmation is 60 61 .. 7f, the secret of a direction 00 01 .. 1f,
     // the tag that of "tagged_push".
     {"hello_ack_of_seals",

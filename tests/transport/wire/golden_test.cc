@@ -70,7 +70,7 @@ Ack golden_ack() {
 
 template <class Body>
 Bytes encoded(const Body& body) {
-  Bytes bytes(kMaxHandshakeBytes + ack_bytes(kMaxAckRanges));
+  Bytes bytes(kMaxHandshakeBytes + ack_bytes(kMaxAckRanges, kMaxRefusedRanges));
   bytes.resize(encode(body, bytes));
   return bytes;
 }
@@ -104,6 +104,20 @@ Header chunk(FrameType type, uint16_t flags, uint64_t number, uint32_t index) {
   header.priority = 42;
   header.last_word = push ? 0x5eed0001U : 0x5eed0002U;
   return header;
+}
+
+Header ack_of_refused_header() {
+  Header header = ack_header();
+  header.packet_number = 17;
+  return header;
+}
+
+Ack golden_ack_of_refused() {
+  Ack ack = golden_ack();
+  ack.refused = 2;
+  ack.refused_ranges[0] = {998, 999};
+  ack.refused_ranges[1] = {500, 500};
+  return ack;
 }
 
 Bytes stream_body(bool end) {
@@ -143,6 +157,22 @@ Row sealed(const char* name, Header header, Bytes payload) {
   for (uint8_t i = 0; i < secret.size(); ++i) secret[i] = i;
   FrameSeal(secret).seal(header.packet_number, frame, payload, seal.data());
   return {name, header, std::move(payload), kPayloadTag, std::move(seal)};
+}
+
+// The same frames in a session with seals.
+void add_sealed(std::vector<Row>& all) {
+  Header answer = plain(FrameType::kHelloAck, 0, 0x00c0ffee, echo_of(golden_hello().nonce));
+  all.push_back({"hello_ack_of_seals", answer, encoded(golden_ack_of_seals())});
+  const std::pair<const char*, const char*> pairs[] = {{"sealed_push", "tagged_push"},
+                                                       {"sealed_ping", "ping"},
+                                                       {"sealed_control", "control"},
+                                                       {"sealed_stream_end", "stream_end"}};
+  for (const auto& [name, plain_name] : pairs) {
+    const Row row = *std::find_if(all.begin(), all.end(), [&](const Row& one) {
+      return std::string(one.name) == plain_name;
+    });
+    all.push_back(sealed(name, row.header, row.payload));
+  }
 }
 
 std::vector<Row> rows() {
@@ -185,7 +215,8 @@ std::vector<Row> rows() {
       {"refuse_with_token", plain(FrameType::kRefuse, 0, 0x00c0ffee, echo_of(golden_hello().nonce)),
        encoded(Reason{0x00c0ffee, Errc::kRetry, token_text(0x0123456789abcdef)})},
       {"hello_with_token", plain(FrameType::kHello, 0, 0, 0x0123456789abcdef),
-       encoded(golden_hello())}};
+       encoded(golden_hello())},
+      {"ack_of_refused", ack_of_refused_header(), encoded(golden_ack_of_refused())}};
   all[8].header.half_word = 2;   // rank
   all[9].header.half_word = 4;   // contributors
   all[10].header.half_word = 3;  // contributors
@@ -193,16 +224,7 @@ std::vector<Row> rows() {
   all[11].header.session = 0x0badf00e;
   all[11].header.tag = kTag;
   all[12].header.half_word = 2;
-  all.push_back({"hello_ack_of_seals", all[1].header, encoded(golden_ack_of_seals())});
-  all.push_back(sealed("sealed_push", all[11].header, all[11].payload));
-  const std::pair<const char*, const char*> others[] = {
-      {"sealed_ping", "ping"}, {"sealed_control", "control"}, {"sealed_stream_end", "stream_end"}};
-  for (const auto& other : others) {
-    const Row row = *std::find_if(all.begin(), all.end(), [&other](const Row& one) {
-      return std::string(one.name) == other.second;
-    });
-    all.push_back(sealed(other.first, row.header, row.payload));
-  }
+  add_sealed(all);
   return all;
 }
 
@@ -287,6 +309,8 @@ TEST(Golden, BodiesDecodeToTheseValues) {
   Ack ack;
   ASSERT_TRUE(decode(payload_of("ack"), ack));
   EXPECT_EQ(encoded(ack), encoded(golden_ack()));
+  ASSERT_TRUE(decode(payload_of("ack_of_refused"), ack));
+  EXPECT_EQ(encoded(ack), encoded(golden_ack_of_refused()));
 
   const Bytes stream = payload_of("control");
   const auto piece = decode_control(stream);

@@ -14,15 +14,16 @@ namespace mercury {
 namespace {
 
 std::atomic<uint64_t> waits{0};
-std::function<void()> when_taken;
+std::function<void()> when_taken, when_asked;
 
-void error_taken() {
-  if (const std::function<void()> then = std::exchange(when_taken, nullptr)) then();
+void once(std::function<void()>& what) {
+  if (const std::function<void()> then = std::exchange(what, nullptr)) then();
 }
+void error_taken() { once(when_taken); }
 
 ssize_t recv_of_tests(int fd, void* data, size_t bytes, int flags) {
   const ssize_t got = ::recv(fd, data, bytes, flags);
-  if (got >= 0) return got;
+  if (got > 0) return got;
   const int error = errno;
   error_taken();
   errno = error;
@@ -32,6 +33,12 @@ ssize_t recv_of_tests(int fd, void* data, size_t bytes, int flags) {
 int getsockopt_of_tests(int fd, int level, int name, void* value, socklen_t* length) {
   const int rc = ::getsockopt(fd, level, name, value, length);
   if (rc == 0 && level == SOL_SOCKET && name == SO_ERROR) error_taken();
+  return rc;
+}
+
+int epoll_ctl_of_tests(int epoll, int operation, int fd, epoll_event* event) {
+  const int rc = ::epoll_ctl(epoll, operation, fd, event);
+  if (rc == 0) once(when_asked);
   return rc;
 }
 
@@ -48,6 +55,8 @@ struct Counted<function> {
 }  // namespace
 
 void when_an_error_is_taken(std::function<void()> then) { when_taken = std::move(then); }
+
+void when_registered(std::function<void()> then) { when_asked = std::move(then); }
 
 uint64_t kernel_waits() { return waits.load(std::memory_order_relaxed); }
 
@@ -78,7 +87,7 @@ const Libc& libc() {
       .ppoll = Counted<::ppoll>::call,
       .epoll_create = ::epoll_create,
       .epoll_create1 = ::epoll_create1,
-      .epoll_ctl = ::epoll_ctl,
+      .epoll_ctl = epoll_ctl_of_tests,
       .epoll_wait = Counted<::epoll_wait>::call,
       .epoll_pwait = Counted<::epoll_pwait>::call,
       .epoll_pwait2 = Counted<::epoll_pwait2>::call,

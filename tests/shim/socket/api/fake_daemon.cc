@@ -152,8 +152,14 @@ std::pair<Reply, UniqueFd> FakeDaemon::decide(int connection, const Request& req
       listen(connection, request);
       return only(ReplyKind::kDone);
     case RequestKind::kEnded:
-      return only(ReplyKind::kDone, end_);
+      return only(ReplyKind::kDone, resets_.count({request.remote, request.local}) > 0
+                                        ? uint32_t{ECONNRESET}
+                                        : end_.load());
     case RequestKind::kSet:
+      if (request.option == sockets::Option::kAbort) {
+        resets_.erase({request.local, request.remote});
+        if (request.value == 1) resets_.insert({request.local, request.remote});
+      }
       return only(ReplyKind::kDone);
     case RequestKind::kInfo:
       break;

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -79,6 +80,7 @@ class FakeDaemon {
   std::map<int, UniqueFd> connections_;
   std::vector<Listener> listeners_;
   std::map<Endpoint, Knock> knocks_;
+  std::set<std::pair<Endpoint, Endpoint>> resets_;  // the names of the end whose close() resets
   uint64_t next_id_ = 1;
   std::thread thread_;
 };

@@ -133,6 +133,24 @@ TEST_F(HangUp, EndsWhereAnotherAsksAgain) {
   }
 }
 
+// As long as one wait does not hear of it again and again, nobody has changed what was made quiet.
+TEST_F(HangUp, IsNotToldHoweverOftenItIsNew) {
+  for (const uint32_t how : {0U, uint32_t{EPOLLET}}) {
+    over_mercury([how](BothEnds& ends) {
+      const int fd = ends.server.get();
+      const UniqueFd epoll = epoll_with(fd, how);
+      ends.client.reset();
+      wait_for(fd, POLLRDHUP);
+      EXPECT_EQ(said_thrice(epoll.get()), "[] [] [] ");
+      for (int i = 0; i < 3000; ++i) {
+        epoll_event anew{.events = EPOLLET, .data = {.u64 = 7}};
+        ASSERT_EQ(::epoll_ctl(epoll.get(), EPOLL_CTL_MOD, fd, &anew), 0);
+        ASSERT_EQ(said(epoll.get()), "[] ") << "time " << i;
+      }
+    });
+  }
+}
+
 // Another thread takes the error, and before the library knows of it a wait sees only the end.
 TEST_F(HangUp, IsToldWhereAnotherThreadTakesTheError) {
   for (const bool by_poll : {false, true}) {
@@ -169,6 +187,50 @@ TEST_F(HangUp, IsToldWhereAnotherThreadTakesTheError) {
         EXPECT_EQ(by_poll ? static_cast<uint32_t>(asked.revents) : event.events, EPOLLHUP);
       });
     }
+  }
+}
+
+// A write after the peer's end fails, by TCP only the second.
+TEST_F(HangUp, IsToldAfterAWriteThatFails) {
+  expect_as_kernel([](BothEnds& ends) {
+    const int fd = ends.server.get();
+    const UniqueFd epoll = epoll_with(fd, 0);
+    ends.client.reset();
+    wait_for(fd, POLLRDHUP);
+    std::string seen = said(epoll.get());
+    while (mercury_send(fd, "on", 2, MSG_NOSIGNAL) == 2) {
+    }
+    EXPECT_EQ(errno, EPIPE);
+    wait_for(fd, POLLHUP);
+    seen += said(epoll.get());
+    pollfd asked{fd, 0, 0};
+    EXPECT_EQ(mercury_poll_fds(&asked, 1, 0), 1);
+    return seen + named(static_cast<uint32_t>(asked.revents));
+  });
+}
+
+// Another thread closes what this one reads, and opens a connection that gets its number.
+TEST_F(HangUp, AnotherConnectionOfTheSameNumberIsLeftAlone) {
+  for (const bool in_order : {true, false}) {
+    over_mercury([in_order](BothEnds& ends) {
+      const int fd = ends.server.get();
+      BothEnds others = both_ends(AF_INET);
+      if (!in_order) {
+        EXPECT_EQ(mercury_send(fd, "unread", 6, 0), 6);
+        wait_for(ends.client.get(), POLLIN);
+      }
+      ends.client.reset();
+      wait_for(fd, in_order ? POLLRDHUP : POLLERR);
+      when_an_error_is_taken([&] { EXPECT_EQ(::dup2(others.server.get(), fd), fd); });
+      std::array<char, 4> got{};
+      EXPECT_EQ(mercury_recv(fd, got.data(), got.size(), 0), in_order ? 0 : -1);
+      const auto other = sockets::process().find(fd);
+      ASSERT_TRUE(other);
+      EXPECT_FALSE(other->ended);
+      EXPECT_FALSE(other->finished);
+      EXPECT_EQ(mercury_send(fd, "on", 2, MSG_NOSIGNAL), 2);
+      EXPECT_EQ(mercury_recv(others.client.get(), got.data(), got.size(), 0), 2);
+    });
   }
 }
 

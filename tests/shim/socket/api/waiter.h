@@ -29,6 +29,15 @@ class Waiter {
   void until_asleep() const {
     while (kernel_waits() == before_ || state() != 'S') std::this_thread::yield();
   }
+  // It has asked again, after it had done so `before` times, and sleeps. False: it asks on and on.
+  bool until_asleep_again(uint64_t before) const {
+    constexpr uint64_t kMost = 1000;
+    while (kernel_waits() == before || state() != 'S') {
+      if (kernel_waits() - before > kMost) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
 
  private:
   char state() const {

@@ -1,0 +1,149 @@
+#include "transport/base/memory_thread.h"
+
+#include <linux/mempolicy.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <csignal>
+#include <new>
+#include <system_error>
+#include <utility>
+
+namespace mercury {
+namespace {
+
+// A huge page of x86-64. Steps end at its multiples: less would make the kernel split one.
+constexpr uintptr_t kStepBytes = uintptr_t{2} << 20;
+constexpr int kPopulateWrite = 23;  // madvise: since Linux 5.14; older headers do not name it
+constexpr size_t kMostNodes = 1024;
+constexpr size_t kWordBits = sizeof(unsigned long) * CHAR_BIT;
+
+std::byte* step_end(std::byte* begin, std::byte* end) {
+  const auto next = (reinterpret_cast<uintptr_t>(begin) / kStepBytes + 1) * kStepBytes;
+  return std::min(end, begin + (next - reinterpret_cast<uintptr_t>(begin)));
+}
+
+std::byte* step_begin(std::byte* begin, std::byte* end) {
+  const auto last = (reinterpret_cast<uintptr_t>(end) - 1) / kStepBytes * kStepBytes;
+  return std::max(begin, end - (reinterpret_cast<uintptr_t>(end) - last));
+}
+
+// Whoever touches a page first decides where it lies, and that is another thread here. A kernel
+// without NUMA refuses, which changes nothing.
+void prefer_own_node(std::span<std::byte> memory) noexcept {
+  unsigned cpu = 0;
+  unsigned node = 0;
+  if (::getcpu(&cpu, &node) != 0 || node >= kMostNodes) return;
+  std::array<unsigned long, kMostNodes / kWordBits> nodes{};
+  nodes[node / kWordBits] = 1UL << node % kWordBits;
+  (void)::syscall(SYS_mbind, memory.data(), memory.size(), MPOL_PREFERRED, nodes.data(), kMostNodes,
+                  0);
+}
+
+// Signals are for the program's own threads.
+std::thread start_deaf(void (*run)(void*), void* of) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread;
+  try {
+    thread = std::thread(run, of);
+  } catch (const std::system_error&) {  // the caller does without
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+MemoryThread::MemoryThread()
+    : thread_(start_deaf([](void* self) { static_cast<MemoryThread*>(self)->run(); }, this)) {}
+
+MemoryThread::~MemoryThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+    prefaulting_ = nullptr;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void MemoryThread::prefault(std::span<std::byte> memory) noexcept {
+  if (memory.empty()) return;
+  prefer_own_node(memory);
+  if (memory.size() >= kStepBytes) ::madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
+  (void)post({Kind::kPrefault, memory});
+}
+
+void MemoryThread::unmap(std::span<std::byte> memory) noexcept {
+  if (memory.empty()) return;
+  to_unmap_ += memory.size();
+  if (!post({Kind::kUnmap, memory})) unmap_in_steps(memory);
+}
+
+bool MemoryThread::post(const Task& task) noexcept {
+  if (!thread_.joinable()) return false;
+  try {
+    const std::lock_guard lock(mutex_);
+    if (task.kind == Kind::kUnmap) {
+      std::byte* expected = task.memory.data();
+      prefaulting_.compare_exchange_strong(expected, nullptr);
+      std::erase_if(tasks_, [&](const Task& other) {
+        return other.kind == Kind::kPrefault && other.memory.data() == task.memory.data();
+      });
+    }
+    tasks_.push_back(task);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  wake_.notify_one();
+  return true;
+}
+
+void MemoryThread::run() {
+  pthread_setname_np(pthread_self(), "mercury-memory");
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [this] { return ends_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    const Task task = tasks_.front();
+    tasks_.pop_front();
+    if (task.kind == Kind::kPrefault) prefaulting_ = ends_ ? nullptr : task.memory.data();
+    lock.unlock();
+    if (task.kind == Kind::kPrefault) {
+      prefault_in_steps(task.memory);
+    } else {
+      unmap_in_steps(task.memory);
+    }
+    lock.lock();
+  }
+}
+
+void MemoryThread::prefault_in_steps(std::span<std::byte> memory) noexcept {
+  std::byte* const end = memory.data() + memory.size();
+  for (std::byte* at = memory.data(); at < end && prefaulting_ == memory.data();) {
+    std::byte* const next = step_end(at, end);
+    if (::madvise(at, static_cast<size_t>(next - at), kPopulateWrite) != 0) return;
+    at = next;
+  }
+}
+
+// From its end, so that what is left is one mapping at any time.
+void MemoryThread::unmap_in_steps(std::span<std::byte> memory) noexcept {
+  for (std::byte* end = memory.data() + memory.size(); end > memory.data();) {
+    std::byte* const begin = step_begin(memory.data(), end);
+    ::munmap(begin, static_cast<size_t>(end - begin));
+    to_unmap_ -= static_cast<uint64_t>(end - begin);
+    end = begin;
+  }
+}
+
+}  // namespace mercury

@@ -1,0 +1,60 @@
+// A thread that touches memory before others use it, and gives memory back to the kernel. For a GiB
+// either takes the kernel a quarter of a second or more: as long as that an engine would receive
+// nothing, and a daemon would answer nobody.
+//
+// It works in steps, between which whoever maps something else has his turn: all of them need the
+// lock of the process's address space. Where the system refuses a thread, nothing is touched ahead,
+// and who gives memory back does it himself.
+//
+// Owner/thread: any thread may call it. Its destructor ends when all memory is given back.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <span>
+#include <thread>
+
+namespace mercury {
+
+class MemoryThread {
+ public:
+  MemoryThread();
+  ~MemoryThread();
+  MemoryThread(const MemoryThread&) = delete;
+  MemoryThread& operator=(const MemoryThread&) = delete;
+
+  // Private memory that nobody has touched yet: it is taken from the caller's NUMA node, in huge
+  // pages where the kernel has some. It may be used meanwhile, and stays mapped until unmap() has
+  // it. Where there is no memory left, it is as if nothing had been asked.
+  void prefault(std::span<std::byte> memory) noexcept;
+  // Of a whole mapping, which nobody uses any more. What is not touched yet stays so.
+  void unmap(std::span<std::byte> memory) noexcept;
+  // What unmap() was given and the kernel has not got back.
+  uint64_t bytes_to_unmap() const noexcept { return to_unmap_.load(std::memory_order_relaxed); }
+
+ private:
+  enum class Kind : uint8_t { kPrefault, kUnmap };
+  struct Task {
+    Kind kind;
+    std::span<std::byte> memory;
+  };
+
+  bool post(const Task& task) noexcept;
+  void run();
+  void prefault_in_steps(std::span<std::byte> memory) noexcept;
+  void unmap_in_steps(std::span<std::byte> memory) noexcept;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Task> tasks_;
+  bool ends_ = false;
+  std::atomic<std::byte*> prefaulting_{nullptr};  // the memory's begin; another: it is to stop
+  std::atomic<uint64_t> to_unmap_{0};
+  std::thread thread_;  // of all that is above
+};
+
+}  // namespace mercury
