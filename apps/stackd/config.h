@@ -62,6 +62,7 @@ struct StackdConfig {
   uint64_t leave_grace_ns = 5'000'000'000;
   uint64_t job_memory_bytes = 0;  // memory_limits.h
   uint64_t total_memory_bytes = 0;
+  std::string job_authentication = "off";
   // [attach]
   std::string socket = "/run/mercury/stackd.sock";
   std::string socket_mode = "0660";
@@ -75,6 +76,7 @@ struct StackdConfig {
   std::vector<IpPrefix> sockets_networks = private_networks();
   std::string sockets_secret;
   std::string sockets_secret_file;  // instead
+  std::string sockets_authentication = "off";
   uint64_t sockets_probe_ns = 50'000'000;
   uint64_t sockets_silence_ns = 30'000'000'000;
   uint64_t sockets_answer_ns = 3'000'000'000;

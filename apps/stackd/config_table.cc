@@ -110,6 +110,9 @@ const ConfigRow kRows[] = {
      "memory for one job's sums, all engines of this host together; 0 = a quarter of the host's"},
     {"jobs", "total_memory", &C::total_memory_bytes, Unit::kBytes, 0, kAny, nullptr,
      "memory for the sums of all jobs together; 0 = half of the host's"},
+    {"jobs", "authentication", &C::job_authentication, Unit::kNone, 0, 0, "offered|required|off",
+     "of each frame of jobs with a secret; offered: with hosts that have it; required: other hosts "
+     "are refused"},
     {"attach", "socket", &C::socket, Unit::kNone, 0, 0, nullptr, "where programs attach"},
     {"attach", "mode", &C::socket_mode, Unit::kNone, 0, 0, "0600|0660|0666",
      "the socket's permissions"},
@@ -132,6 +135,8 @@ const ConfigRow kRows[] = {
      "what hosts must prove to each other; empty = none", true},
     {"sockets", "secret_file", &C::sockets_secret_file, Unit::kNone, 0, 0, nullptr,
      "instead of secret: the first line of a file; empty = none"},
+    {"sockets", "authentication", &C::sockets_authentication, Unit::kNone, 0, 0,
+     "offered|required|off", "of each frame, where there is a secret; as jobs.authentication"},
     {"sockets", "probe", &C::sockets_probe_ns, Unit::kNanoseconds, kMs, 10 * kS, nullptr,
      "how long the first connection to a host waits for its answer, before it is the kernel's"},
     {"sockets", "silence", &C::sockets_silence_ns, Unit::kNanoseconds, 0, 3600 * kS, nullptr,

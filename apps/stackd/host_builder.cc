@@ -6,16 +6,23 @@
 #include <algorithm>
 #include <utility>
 
+#include "apps/stackd/authentication.h"
 #include "apps/stackd/descriptors.h"
 #include "apps/stackd/memory_limits.h"
 #include "apps/stackd/ports.h"
 #include "shim/proof/secret.h"
+#include "transport/wire/seal.h"
 
 namespace mercury {
 namespace {
 
 // Each engine has as much at least, or its part of the link would run dry between two frames.
 constexpr uint64_t kTwoFramesBytes = 2 * 9216;
+
+Authentication authentication_of(const std::string& word) {
+  if (word == "required") return Authentication::kRequired;
+  return word == "off" ? Authentication::kOff : Authentication::kOffered;
+}
 
 HostConfig host_config(const StackdConfig& config) {
   HostConfig host;
@@ -44,6 +51,7 @@ HostConfig host_config(const StackdConfig& config) {
   host.policy.max_tensors = static_cast<uint32_t>(config.max_tensors);
   host.policy.max_weight = static_cast<uint32_t>(config.max_weight);
   host.policy.leave_grace_ns = config.leave_grace_ns;
+  host.policy.authentication = authentication_of(config.job_authentication);
   const MemoryLimits memory = memory_limits(config, physical_memory_bytes());
   host.policy.memory_limit_bytes = memory.job_bytes;
   host.policy.total_memory_bytes = memory.total_bytes;
@@ -119,6 +127,7 @@ SocketPolicy socket_policy(const StackdConfig& config) {
   policy.key = derive_job_key(kSocketService, config.sockets_secret_file.empty()
                                                   ? config.sockets_secret
                                                   : config.sockets_file_secret);
+  policy.authentication = authentication_of(config.sockets_authentication);
   policy.probe_ns = config.sockets_probe_ns;
   policy.silence_ns = config.sockets_silence_ns;
   policy.answer_ns = config.sockets_answer_ns;
@@ -132,6 +141,7 @@ SocketPolicy socket_policy(const StackdConfig& config) {
 
 Status check_host(const StackdConfig& config) {
   if (Status cores = check_cores(config); !cores) return cores;
+  if (Status can = check_authentication(config, wire::can_seal()); !can) return can;
   if (const Result<gid_t> group = attach_group(config); !group) return group.error();
   const PortRow& port = port_of(config);
   return port.check == nullptr ? Status() : port.check(config);
@@ -145,6 +155,8 @@ void wipe_secrets(StackdConfig& config) {
 
 Result<BuiltHost> build_host(const StackdConfig& config, Notice notice) {
   if (Status good = check_host(config); !good) return good.error();
+  const std::string lacking = authentication_lacking(config, wire::can_seal());
+  if (!lacking.empty()) notice(NoticeKind::kTrouble, lacking);
   HostConfig settings = host_config(config);
   settings.notice = std::move(notice);
   Result<std::unique_ptr<Host>> host = port_of(config).open(config, settings);

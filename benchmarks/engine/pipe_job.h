@@ -27,11 +27,13 @@ class PipeJob {
     uint32_t frames = 16'384;
     bool elide_payload = false;  // as PipeWire has it
     JobTerms terms;
+    bool sealed = false;  // it has a secret, and its frames are authenticated
   };
 
   explicit PipeJob(const Size& size)
       : wire_(size.frames, size.mtu - kUdpIpv4Bytes, size.elide_payload),
         terms_(size.terms),
+        sealed_(size.sealed),
         elems_(size.bytes / kTensors / sizeof(float)) {
     server_ = make_host(0, true);
     for (uint32_t i = 0; i < size.workers; ++i) {
@@ -49,11 +51,12 @@ class PipeJob {
   Status open(Clock now) {
     for (WorkerHost& worker : workers_) {
       OpenJob request;
-      request.name = "bench";
+      request.name = kJob;
       request.rank = static_cast<int>(&worker - workers_.data());
       request.workers = static_cast<uint16_t>(workers_.size());
       request.servers = 1;
       request.terms = terms_;
+      if (sealed_) request.secret = kSecret;
       request.rendezvous = {server_->port_info(0).local};
       request.channels = {worker.engine_end.get()};
       request.client_job = 1;
@@ -142,6 +145,8 @@ class PipeJob {
   static constexpr uint32_t kUdpIpv4Bytes = 28;
   static constexpr uint32_t kTensors = 2;
   static constexpr ClientId kClient = 1;
+  static constexpr const char* kJob = "bench";
+  static constexpr const char* kSecret = "the bench's";
   static constexpr uint64_t kRefusedCookie = 1000;
 
   struct WorkerHost {
@@ -159,6 +164,10 @@ class PipeJob {
     parts.push_back({std::make_unique<Counters>(), std::make_unique<PipePort>(wire_, local)});
     HostConfig config;
     config.policy.serve = serve;
+    if (sealed_) {
+      config.policy.authentication = Authentication::kRequired;
+      config.policy.known.push_back({.name = kJob, .secret = kSecret});
+    }
     return std::make_unique<PipeHost>(std::move(parts), config, [this] { return random_.next(); });
   }
 
@@ -187,6 +196,7 @@ class PipeJob {
   Random random_{1};
   PipeWire wire_;
   const JobTerms terms_;
+  const bool sealed_;
   const uint64_t elems_;
   std::unique_ptr<PipeHost> server_;
   std::vector<WorkerHost> workers_;

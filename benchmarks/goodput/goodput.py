@@ -16,7 +16,9 @@ configuration. "cores ns" is how long a cache line takes from one core to the ot
 median over the readings before and after each run: a virtual machine's cores may be neighbours now
 and far apart a second later, which changes either program by more than two. With --steady only those
 pairs of runs count that had the cores equally far apart before, between and after; each distance has a
-row of its own, with how many of the pairs that were tried were there.
+row of its own, with how many of the pairs that were tried were there. With --seals the job has a secret, and
+instead of the reference loop Mercury itself is the first of each pair, without authenticated frames; the second
+has them.
 """
 import argparse
 import contextlib
@@ -48,6 +50,7 @@ SETTINGS = {
     "af_packet-9000": ("af_packet", 9000),
     "uring": ("uring", 9000),
 }
+JOB, JOB_SECRET = "goodput", "of the benchmark"
 WORKING_SETS = {"1MB": 10**6, "256MB": 256 * 10**6}
 # Ethernet, IPv4 and UDP, which a testpmd frame has too but which are no payload.
 FRAME_OVERHEAD_BYTES = 14 + 20 + 8
@@ -205,12 +208,18 @@ class Bench:
         report["goodput_bytes_per_s"] = statistics.mean(r["goodput_bytes_per_s"] for r in reports)
         return report
 
-    def daemon(self, place, side):
+    def plain(self, place, working_set):
+        return self.mercury(place, working_set, "off")
+
+    def sealed(self, place, working_set):
+        return self.mercury(place, working_set, "required")
+
+    def daemon(self, place, side, authentication):
         path = self.scratch / f"{side}"
         path.with_suffix(".toml").write_text(
             f'[port]\nhugepages = "off"\n{place.daemon_port(side)}\n{self.session}'
             f'[engine]\ncores = {self.cores[side:side + 1]}\n{self.scheduling}'
-            f'[jobs]\nopen = true\n[attach]\nsocket = "{path}.sock"\n', encoding="utf-8")
+            f'[attach]\nsocket = "{path}.sock"\n[jobs]\nopen = true\n{authentication}', encoding="utf-8")
         start = functools.partial(self.programs.start, place.hosts[side], [self.stackd, "--config", f"{path}.toml"],
                                   stdout=subprocess.DEVNULL)
         try:
@@ -224,16 +233,22 @@ class Bench:
                                 check=True, capture_output=True, text=True)
         return json.loads(answer.stdout)["engines"][0]["counters"]
 
-    def mercury(self, place, working_set):
+    def mercury(self, place, working_set, authentication=None):
         place.next_run()
-        daemons = [self.daemon(place, side) for side in (0, 1)]
+        says = ""
+        if authentication:
+            says = f'authentication = "{authentication}"\n[[job]]\nname = "{JOB}"\nsecret = "{JOB_SECRET}"\n'
+        daemons = [self.daemon(place, side, says) for side in (0, 1)]
         pin = ["taskset", "--cpu-list", self.cores[1]] if self.cores else []
         client = self.programs.start(
             None, [*pin, self.folder / "goodput_client", "--server", place.server_endpoint(), "--working-set",
-                   working_set, "--seconds", self.seconds],
+                   working_set, "--seconds", self.seconds, *(["--secret", JOB_SECRET] if authentication else [])],
             env={**os.environ, "MERCURY_SOCKET": str(self.scratch / "1.sock")})
         report = json.loads(self.programs.finish(client, self.seconds + 2 * START_SECONDS))
-        report["retransmits"] = sum(self.counters(side)["retransmits"] for side in (0, 1))
+        counters = [self.counters(side) for side in (0, 1)]
+        report["retransmits"] = sum(of["retransmits"] for of in counters)
+        if any((of["sessions_sealed"] > 0) != (authentication == "required") for of in counters):
+            raise Failed(f"authentication = {authentication}, and {counters[0]['sessions_sealed']} sessions are sealed")
         for process in daemons:
             process.terminate()
         for process in daemons:
@@ -305,9 +320,11 @@ def measure(bench, name, options):
         for label in options.working_sets:
             pairs = Pairs(options.steady)
             distance = bench.core_distance()
+            programs = (bench.plain, bench.sealed) if options.seals else (bench.reference, bench.mercury)
+            names = ("without seals", "with seals") if options.seals else ("reference", "Mercury")
             for run in range(options.runs * (TRIES_PER_STEADY_RUN if options.steady else 1)):
                 readings, rates = [distance], []
-                for program in (bench.reference, bench.mercury):
+                for program in programs:
                     report = program(place, WORKING_SETS[label])
                     if not report["verified"] or not report["goodput_bytes_per_s"] > 0:
                         raise Failed(f"nothing arrived, or what arrived was wrong: {report}")
@@ -315,7 +332,7 @@ def measure(bench, name, options):
                     readings.append(bench.core_distance())
                 distance = readings[-1]
                 where = pairs.add(*rates, readings)
-                print(f"{name} {label} run {run + 1}: reference {rates[0] / 1e6:.0f} MB/s, Mercury "
+                print(f"{name} {label} run {run + 1}: {names[0]} {rates[0] / 1e6:.0f} MB/s, {names[1]} "
                       f"{rates[1] / 1e6:.0f} MB/s ({report['retransmits']} frames sent again), cores {where}",
                       file=sys.stderr)
                 if options.steady and pairs.most() >= options.runs:
@@ -382,6 +399,7 @@ def parse():
     parser.add_argument("--steady", action="store_true",
                         help=f"--pin, and --runs pairs that met cores that stayed where they were (of at most "
                              f"{TRIES_PER_STEADY_RUN} times as many)")
+    parser.add_argument("--seals", action="store_true", help="Mercury without and with authenticated frames")
     parser.add_argument("--no-testpmd", action="store_true")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
@@ -403,7 +421,8 @@ def main():
     rows, failed = [], False
     folder = tempfile.TemporaryDirectory(prefix="mercury-goodput-")
     bench = Bench(options, folder.name)
-    print(f"{'MB/s of payload':<23}{'reference':>16}{'Mercury':>16}{'ratio':>9}{'testpmd':>9}{'cores ns':>9}  cores, pairs",
+    first, second = ("no seals", "seals") if options.seals else ("reference", "Mercury")
+    print(f"{'MB/s of payload':<23}{first:>16}{second:>16}{'ratio':>9}{'testpmd':>9}{'cores ns':>9}  cores, pairs",
           flush=True)
     try:
         for name in options.settings:
@@ -419,7 +438,7 @@ def main():
         failed = True
     folder.cleanup()
     with open(options.json, "w", encoding="utf-8") as file:
-        json.dump({"seconds": options.seconds, "window": options.window, "pinned": options.pin, "cores": os.cpu_count(),
+        json.dump({"seconds": options.seconds, "window": options.window, "pinned": options.pin, "seals": options.seals, "cores": os.cpu_count(),
                    "rows": rows}, file, indent=1)
         file.write("\n")
     return 1 if failed else 0

@@ -49,6 +49,7 @@ constexpr uint64_t kSamples = 16;  // each costs a cache miss, beside engines th
 struct Options {
   std::string server;
   std::string job = "goodput";
+  std::string secret;  // empty: none
   uint64_t working_set_bytes = 1 << 20;
   double seconds = 2;
   bool progress = false;
@@ -259,6 +260,7 @@ int run(const Options& options) {
   mercury_job_options request;
   mercury_job_options_init(&request, sizeof request);
   request.name = options.job.c_str();
+  if (!options.secret.empty()) request.secret = options.secret.c_str();
   request.workers = request.servers = 1;
   request.rendezvous = options.server.c_str();
   const Expected<Job> job = (*context).open_job(request);
@@ -280,6 +282,7 @@ int main(int argc, char** argv) {
   CLI::App app("One worker that measures Mercury's goodput through its host's daemon.");
   app.add_option("--server", options.server, "ADDRESS:PORT of the daemon that sums")->required();
   app.add_option("--job", options.job, "the job's name: several at once need one each");
+  app.add_option("--secret", options.secret, "the job's; a benchmark's need not be kept");
   app.add_option("--working-set", options.working_set_bytes, "bytes of tensors")
       ->check(CLI::Range(uint64_t{4096}, mercury::goodput::kLargestWorkingSet));
   app.add_option("--seconds", options.seconds)->check(CLI::Range(0.1, 3600.0));

@@ -1,5 +1,5 @@
-// What a frame costs besides moving its bytes: headers, acknowledgements and CRC-32C, beside a
-// plain memcpy of the same bytes. 1424 and 8924 bytes are the elements of a chunk where frames
+// What a frame costs besides moving its bytes: headers, acknowledgements, CRC-32C and seals, beside
+// a plain memcpy of the same bytes. 1424 and 8924 bytes are the elements of a chunk where frames
 // are 1500 and 9000 bytes long; "memory" copies from 64 MiB, "cache" from one warm buffer.
 //
 //   build/benchmarks/wire/wire_bench --benchmark_enable_random_interleaving
@@ -14,6 +14,7 @@
 #include "transport/wire/ack.h"
 #include "transport/wire/crc32c.h"
 #include "transport/wire/header.h"
+#include "transport/wire/seal.h"
 
 namespace mercury::wire {
 namespace {
@@ -71,6 +72,22 @@ void sum(benchmark::State& state, const char* kernel) {
   const auto bytes = static_cast<size_t>(state.range(0));
   const std::vector<std::byte> data = pattern(bytes);
   for (auto _ : state) benchmark::DoNotOptimize(crc32c(data.data(), bytes));
+  set_rate(state, bytes);
+}
+
+// The seal of a datagram with so many bytes of payload, as its sender makes it and its receiver
+// makes it again.
+void seal(benchmark::State& state) {
+  if (!can_seal()) return state.SkipWithError("this CPU cannot seal");
+  const auto bytes = static_cast<size_t>(state.range(0));
+  const std::vector<std::byte> header = pattern(sizeof(DatagramHeader)), payload = pattern(bytes);
+  FrameSeal seals(SealSecret{});
+  std::array<std::byte, kSealBytes> out;
+  uint64_t number = 0;
+  for (auto _ : state) {
+    seals.seal(number++, header, payload, out.data());
+    benchmark::DoNotOptimize(out);
+  }
   set_rate(state, bytes);
 }
 
@@ -132,6 +149,7 @@ void register_all() {
         ->Arg(1424)
         ->Arg(8924);
   }
+  benchmark::RegisterBenchmark("seal", seal)->Arg(0)->Arg(256)->Arg(1424)->Arg(8924);
   for (const size_t bytes : {1424L, 8924L}) {
     for (const size_t source : {size_t{0}, kMemoryBytes}) {
       const std::string place = source == 0 ? "/cache" : "/memory";

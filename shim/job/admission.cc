@@ -135,13 +135,14 @@ bool JobManager::State::try_control_hello(const PendingHello& pending, uint64_t 
     const std::string where = context.host.lanes.front().to_string();
     refuse(pending, unknown_job(hello.job, where, context.policy),
            certain ? "the job's secret is another one" : nullptr);
+  } else if (Status agreed = context.check_features(hello.job, *key, hello.features); !agreed) {
+    refuse(pending, agreed.error());
   } else if (is_open(hello.job) && !context.has_room_for_open_job(pending.lane)) {
     refuse(pending, no_room_for_open_jobs(context));
   } else {
     if (greetings.size() >= kMaxGreetings) drop_oldest_greeting();
-    const LinkId link =
-        context.links.accept(Link::Owner::kGreeting, 0, pending.lane, kNoJob, pending.hello.hello,
-                             hello.nonce, 0, *key, is_open(hello.job));
+    const LinkId link = context.links.accept(Link::Owner::kGreeting, 0, pending.lane, kNoJob,
+                                             pending.hello, 0, *key, is_open(hello.job));
     greetings[link] = {hello.job, *key, now_ns + kGreetingNs};
   }
   return true;
@@ -170,6 +171,9 @@ bool JobManager::State::try_data_hello(const PendingHello& pending) {
   const Result<Member::Admission> admission = server->admit(pending.lane, hello);
   if (!admission) {
     refuse(pending, admission.error());
+  } else if (Status agreed = context.check_features(hello.job, server->key(), hello.features);
+             !agreed) {
+    refuse(pending, agreed.error());
   } else if (*admission == Member::Admission::kHold) {
     return false;
   } else if (server->open() && !context.has_room_for_open_job(pending.lane)) {

@@ -6,6 +6,7 @@
 #include "scheduler/plan/plan.h"
 #include "shim/job/coordinator.h"
 #include "transport/wire/hello.h"
+#include "transport/wire/seal.h"
 
 namespace mercury {
 namespace {
@@ -30,7 +31,7 @@ void Coordinator::on_message(LinkId link, const Message& message, uint64_t now_n
   }
   if (const auto* m = std::get_if<message::Ready>(&message);
       m && phase_ == Phase::kConnecting && !seat->ready &&
-      m->max_udp_payload >= wire::kMinUdpPayload) {
+      m->max_udp_payload >= wire::kMinUdpPayload - wire::kSealBytes) {
     return ready(*seat, *m);
   }
   if (const auto* m = std::get_if<message::Lost>(&message); m && !worker) {

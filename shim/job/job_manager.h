@@ -18,6 +18,7 @@
 #include "scheduler/terms/job_terms.h"
 #include "scheduler/terms/members.h"
 #include "shim/job/command.h"
+#include "shim/proof/secret.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
@@ -53,6 +54,7 @@ struct JobPolicy {
   // nothing of the job has moved for so long (looked at once in that time). 0: at once, and a slow
   // link loses the last round.
   uint64_t leave_grace_ns = 5'000'000'000;
+  Authentication authentication = Authentication::kOff;  // of frames of jobs with a secret
 };
 
 struct OpenJob {

@@ -1,18 +1,19 @@
 #include "shim/job/links.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace mercury {
 
 LinkId Links::add(Link link) {
   ++last_id_.value;
-  links_.emplace(last_id_, link);
   if (link.open_job) {
     if (link.lane.value >= open_job_sessions_.size()) {
       open_job_sessions_.resize(size_t{link.lane.value} + 1);
     }
     ++open_job_sessions_[link.lane.value];
   }
+  links_.emplace(last_id_, std::move(link));
   return last_id_;
 }
 
@@ -26,23 +27,24 @@ void Links::forget(LinkId id) {
 LinkId Links::connect(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job,
                       const Endpoint& remote, wire::Hello hello, const JobKey& key, bool open_job) {
   hello.nonce = draw_nonce(host_.random);
-  hello.features |= wire::kFeatureRefusals;
+  hello.features |= wire::kFeatureRefusals | seal_feature(authentication_, hello.job, key);
   hello.proof = prove(key, hello);
-  const LinkId id = add({owner, owner_id, lane, 0, true, key, hello.nonce, open_job});
+  const LinkId id = add({owner, owner_id, lane, 0, true, key, hello.nonce, open_job, hello.job});
   host_.send(lane, command::Connect{id, job, remote, std::move(hello), key});
   return id;
 }
 
-LinkId Links::accept(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job, uint64_t hello,
-                     const wire::Nonce& nonce, uint32_t incarnation, const JobKey& key,
+LinkId Links::accept(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job,
+                     const event::HelloReceived& hello, uint32_t incarnation, const JobKey& key,
                      bool open_job) {
+  const wire::Nonce& nonce = hello.body.nonce;
   wire::HelloAck answer;
-  answer.features = wire::kFeatureRefusals;
+  answer.features = wire::kFeatureRefusals | seal_feature(authentication_, hello.body.job, key);
   answer.incarnation = incarnation;
   answer.nonce = draw_nonce(host_.random);
   answer.proof = prove(key, nonce, answer);
-  const LinkId id = add({owner, owner_id, lane, 0, false, key, nonce, open_job});
-  host_.send(lane, command::Accept{hello, id, job, answer, key});
+  const LinkId id = add({owner, owner_id, lane, 0, false, key, nonce, open_job, hello.body.job});
+  host_.send(lane, command::Accept{hello.hello, id, job, answer, key});
   return id;
 }
 
@@ -106,6 +108,20 @@ void JobContext::note(NoticeKind kind, const std::string& job, const std::string
   std::replace_if(
       line.begin(), line.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   host.notice(kind, line);
+}
+
+Status JobContext::check_features(const std::string& job, const JobKey& key, uint32_t features) {
+  const Authentication how = policy.authentication;
+  if (Status good = check_seals(how, job, key, features); !good) return good;
+  constexpr size_t kMostNamed = 1024;
+  const uint32_t offered = seal_feature(how, job, key);
+  if ((offered & ~features) != 0 && unauthenticated.size() < kMostNamed &&
+      unauthenticated.insert(job).second) {
+    note(NoticeKind::kTrouble, job,
+         "has a member whose frames are not authenticated: its release is older, or it has them "
+         "off (jobs.authentication)");
+  }
+  return {};
 }
 
 bool is_transient(Errc code) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -37,11 +38,13 @@ struct Link {
   JobKey key{};
   wire::Nonce nonce{};
   bool open_job = false;  // a stranger's (JobPolicy::networks)
+  std::string job{};      // whose session it is
 };
 
 class Links {
  public:
-  explicit Links(const JobManager::Host& host) : host_(host) {}
+  Links(const JobManager::Host& host, Authentication authentication)
+      : host_(host), authentication_(authentication) {}
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
@@ -49,8 +52,9 @@ class Links {
   LinkId connect(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job,
                  const Endpoint& remote, wire::Hello hello, const JobKey& key,
                  bool open_job = false);
-  LinkId accept(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job, uint64_t hello,
-                const wire::Nonce& nonce, uint32_t incarnation, const JobKey& key, bool open_job);
+  LinkId accept(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job,
+                const event::HelloReceived& hello, uint32_t incarnation, const JobKey& key,
+                bool open_job);
   // Two ends within the host: the member's, the coordinator's.
   std::pair<LinkId, LinkId> pair(uint64_t member, uint64_t coordinator);
 
@@ -79,6 +83,7 @@ class Links {
  private:
   LinkId add(Link link);
   const JobManager::Host& host_;
+  const Authentication authentication_;
   LinkId last_id_ = 0;
   std::unordered_map<LinkId, Link> links_;
   std::vector<uint32_t> open_job_sessions_;  // by lane
@@ -88,7 +93,7 @@ class Links {
 // What coordinators and members share with the manager around them.
 struct JobContext {
   JobContext(JobManager::Host h, JobPolicy p)
-      : host(std::move(h)), policy(std::move(p)), links(host) {}
+      : host(std::move(h)), policy(std::move(p)), links(host, policy.authentication) {}
   // Whether one more session of open jobs leaves the others their part of the engine.
   bool has_room_for_open_job(LaneId lane) const {
     return policy.max_sessions == 0 ||
@@ -98,6 +103,9 @@ struct JobContext {
   bool may_invite(const IpAddress& ip) const;
   // "job 'NAME' WHAT" for the host's log, without what could steer a terminal: peers send texts.
   void note(NoticeKind kind, const std::string& job, const std::string& what) const;
+  // A session of the job has opened whose peer has these features. Whether it is as this host wants
+  // it; if its frames could be authenticated and are not, the log says so, once for each job.
+  Status check_features(const std::string& job, const JobKey& key, uint32_t features);
 
   JobManager::Host host;
   JobPolicy policy;
@@ -108,6 +116,7 @@ struct JobContext {
     uint32_t open = 0;
     uint32_t others = 0;
   } unanswered;
+  std::set<std::string> unauthenticated;      // jobs of which the log has said so
   std::deque<std::function<void()>> replies;  // to programs; called when nothing else is under way
 };
 

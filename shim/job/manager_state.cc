@@ -95,6 +95,13 @@ void JobManager::State::on_opened(const event::SessionOpened& opened, uint64_t n
     return close_to(link, opened.token,
                     Error(Errc::kWrongSecret, "the peer does not prove the job's secret"), now_ns);
   }
+  if (link.connected) {
+    if (Status agreed = context.check_features(link.job, link.key, opened.answer.features);
+        !agreed) {
+      context.links.drop(opened.token, agreed.error());
+      return close_to(link, opened.token, agreed.error(), now_ns);
+    }
+  }
   Coordinator* coordinator =
       link.owner == Link::Owner::kCoordinator ? coordinator_of(link) : nullptr;
   Member* member = link.owner == Link::Owner::kMember || link.owner == Link::Owner::kData

@@ -62,9 +62,8 @@ Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) c
 void Member::accept(LaneId lane, const event::HelloReceived& hello) {
   const Data seat{lane, {}, Rank(hello.body.rank)};
   drop_oldest_greeting(seat);
-  const LinkId link =
-      context_.links.accept(Link::Owner::kData, slot_.value, lane, slot_, hello.hello,
-                            hello.body.nonce, incarnation_, key_, open());
+  const LinkId link = context_.links.accept(Link::Owner::kData, slot_.value, lane, slot_, hello,
+                                            incarnation_, key_, open());
   data_.emplace(link, seat);
 }
 

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <span>
 
+#include "transport/wire/seal.h"
+
 namespace mercury {
 namespace {
 
@@ -67,6 +69,33 @@ bool same_key(const JobKey& a, const JobKey& b) {
   return sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
+namespace {
+
+// The key of a job without one is that of its name alone.
+bool has_secret(std::string_view job, const JobKey& key) {
+  return !same_key(key, derive_job_key(job, ""));
+}
+
+}  // namespace
+
+uint32_t seal_feature(Authentication how, std::string_view job, const JobKey& key) {
+  const bool offered = how != Authentication::kOff && wire::can_seal() && has_secret(job, key);
+  return offered ? wire::kFeatureSeals : wire::kFeatureNone;
+}
+
+Status check_seals(Authentication how, std::string_view job, const JobKey& key, uint32_t features) {
+  if (how != Authentication::kRequired || !has_secret(job, key)) return {};
+  if (!wire::can_seal()) {
+    return Error(Errc::kUnsupported,
+                 "this host takes only authenticated frames (authentication = \"required\"), and "
+                 "its own CPU lacks what they need");
+  }
+  if ((features & wire::kFeatureSeals) != 0) return {};
+  return Error(Errc::kUnsupported,
+               "only authenticated frames are taken here (authentication = \"required\"), and "
+               "the other host does not offer them: its release is older, or it has them off");
+}
+
 wire::Nonce draw_nonce(const std::function<uint64_t()>& random) {
   const uint64_t words[2] = {random(), random()};
   wire::Nonce nonce;
@@ -90,6 +119,7 @@ wire::Proof prove(const JobKey& key, const wire::Nonce& nonce, const wire::Hello
   covered.session = 0;
   covered.max_udp_payload = 0;
   covered.proof = {};
+  covered.confirmation.reset();
   std::array<std::byte, wire::kMaxHandshakeBytes> body{};
   const size_t bytes = wire::encode(covered, body);
   return Hash(key)

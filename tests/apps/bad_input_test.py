@@ -154,11 +154,11 @@ class BadInputTest(unittest.TestCase):
         self.addCleanup(self.daemons[name].stop, signal.SIGKILL)
         return self.daemons[name]
 
-    def cluster(self, server="", everywhere=""):
+    def cluster(self, server="", everywhere="", worker=""):
         """Hosts "left" and "right" for workers, "server" for the sums."""
         self.daemon("server", everywhere + server)
         for name in ("left", "right"):
-            self.daemon(name, everywhere + "[jobs]\nserve = false\n")
+            self.daemon(name, everywhere + "[jobs]\nserve = false\n" + worker)
         self.rendezvous = f"{self.addresses['server']}:{UDP_PORT}"
 
     def program(self, host):
@@ -363,9 +363,9 @@ class BadInputTest(unittest.TestCase):
         self.addCleanup(wire.close)
         return wire
 
-    def overheard_pair(self):
+    def overheard_pair(self, **options):
         """Two programs after a round of tensor 4000, and what their hosts pushed in it."""
-        first, second = self.pair()
+        first, second = self.pair(**options)
         wires = {host: self.capture(host, 4000) for host in ("left", "right")}
         for program in (first, second):
             program.begin("declare", tensors=[[4000, 1000, "f32", "sum"]])
@@ -448,6 +448,40 @@ class BadInputTest(unittest.TestCase):
         reply = first.result()
         self.assertIn("never sent", reply.text)
         bystander.stop(self)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may read and forge the frames of others")
+    def test_who_reads_frames_with_seals_forges_none(self):
+        """All that one frame shows is right, tag and sums too; the seal is the one that he has read."""
+        required = 'authentication = "required"\n'
+        self.cluster(f'[jobs]\n{required}[[job]]\nname = "train"\nsecret = "hush"\n', worker=required)
+        bystander = Bystander(self)
+        first, second, overheard = self.overheard_pair(secret="hush")
+        victim = overheard["right"]
+        server = self.daemons["server"].counters()
+        self.assertGreater(server["sessions_sealed"], 0)
+        self.assertLess(server["sessions_sealed"], server["sessions_opened"], "the bystander has no secret")
+        seal, payload = victim.payload[:16], victim.payload[16:]
+        tag = frames.tag_of(victim.frame[:48] + payload)
+        round_, tensor, chunk, priority, sender, incarnation = victim.chunk
+        first.begin("exchange", tensor=tensor, rounds=1)  # the round is open, and lacks the second worker
+        close = frames.reason(victim.session, 34, "go away")
+        for i, (kind, body, words) in enumerate(((frames.PUSH, payload, (round_ + 1, tensor, chunk, priority, sender, incarnation)),
+                                                 (frames.PUSH, bytes(len(payload)), victim.chunk),
+                                                 (frames.CLOSE, close, None), (frames.PING, b"", None))):
+            for wrong in (seal, bytes(16)):
+                victim.forge(frames.frame(kind, wrong + body, session=victim.session, number=UNUSED + i, tag=tag,
+                                          payload_crc=frames.crc32c(body), chunk=words), "drop_seal")
+        victim.forge(victim.frame, "drop_duplicate")
+        second.begin("exchange", tensor=tensor, rounds=1)
+        for program in (first, second):
+            reply = program.result()
+            self.assertEqual((reply.code, reply.text), (0, ""))
+        bystander.stop(self)
+
+    def test_who_requires_authentication_is_told_by_name_who_has_it_off(self):
+        self.cluster('[jobs]\nauthentication = "required"\n[[job]]\nname = "train"\nsecret = "hush"\n')
+        self.refused(self.open(self.program("left"), secret="hush"), errno.ENOTSUP, "only authenticated frames", "required")
+        self.wait_for(lambda: "only authenticated frames" in self.daemons["server"].log())
 
     def test_versions_that_differ_from_a_stranger(self):
         self.cluster()

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "apps/stackd/authentication.h"
 #include "apps/stackd/config_table.h"
 #include "apps/stackd/descriptors.h"
 
@@ -222,6 +223,47 @@ TEST_F(ConfigTest, TheSecretOfSocketsIsNotShown) {
                                 .error()
                                 .message;
   EXPECT_EQ(bytes, "--set: sockets.secret: expected text in UTF-8, got (hidden)");
+}
+
+TEST_F(ConfigTest, AuthenticationIsOffUnlessItIsAskedFor) {
+  const Result<StackdConfig> config = load("");
+  EXPECT_EQ(config->job_authentication, "off");
+  EXPECT_EQ(config->sockets_authentication, "off");
+  for (const char* section : {"jobs", "sockets"}) {
+    const std::string head = "[" + std::string(section) + "]\nauthentication = ";
+    for (const char* good : {"\"off\"", "\"offered\"", "\"required\""}) {
+      EXPECT_EQ(error(head + good + "\n"), "(accepted)");
+    }
+    for (const char* bad : {"\"on\"", "true", "\"\"", "1"}) {
+      const std::string text = error(head + bad + "\n");
+      EXPECT_EQ(text.find("2: " + std::string(section) + ".authentication: expected "), 0U) << text;
+      EXPECT_NE(text.find("offered"), std::string::npos) << text;
+    }
+  }
+}
+
+TEST_F(ConfigTest, WhatTheCpuCannotAuthenticateIsAnErrorIfRequiredAndSaidIfOffered) {
+  for (const char* section : {"jobs", "sockets"}) {
+    const std::string key = std::string(section) + ".authentication";
+    const auto loaded = [&](const std::string& word) {
+      return *load("[" + std::string(section) + "]\nauthentication = \"" + word + "\"\n");
+    };
+    for (const char* word : {"off", "offered", "required"}) {
+      EXPECT_TRUE(check_authentication(loaded(word), true));
+      EXPECT_EQ(authentication_lacking(loaded(word), true), "");
+    }
+    EXPECT_TRUE(check_authentication(loaded("off"), false));
+    EXPECT_EQ(authentication_lacking(loaded("off"), false), "");
+    EXPECT_TRUE(check_authentication(loaded("offered"), false));
+    const std::string said = authentication_lacking(loaded("offered"), false);
+    EXPECT_EQ(said.find(key + " = \"offered\" changes nothing: this CPU has no AES"), 0U) << said;
+    const Status required = check_authentication(loaded("required"), false);
+    ASSERT_FALSE(required);
+    EXPECT_EQ(required.error().code, Errc::kConfig);
+    const std::string where = path_.string() + ":2: " + key + ": expected \"off\" or \"offered\"";
+    EXPECT_EQ(required.error().message.find(where), 0U) << required.error().message;
+    EXPECT_NE(required.error().message.find("PCLMULQDQ"), std::string::npos);
+  }
 }
 
 TEST_F(ConfigTest, SocketsAreBesideTheAttachSocketThatIsNotTheDefault) {

@@ -30,6 +30,7 @@ sim::VirtualHostConfig host_config(const Scenario& scenario, const HostPlan& pla
   config.lane.exchange.sends.reserved_ranges = 256;
   config.policy.leave_grace_ns = kGraceNs;
   config.policy.max_jobs = 32;
+  if (scenario.sealed) config.policy.authentication = Authentication::kRequired;
   for (const JobPlan& job : scenario.jobs) {
     if (!job.secret.empty() && !job.recovery) {
       config.policy.known.push_back({.name = job.name, .secret = job.secret});
@@ -59,6 +60,7 @@ DisasterHost::DisasterHost(sim::SimNetwork& network, sim::HostId id, uint32_t in
     : VirtualHost(network, id, index, host_config(scenario, scenario.hosts[index]),
                   [this] { return random_.next(); }),
       plan_(scenario.hosts[index]),
+      sealed_(scenario.sealed),
       clock_(plan_.clock_ns, plan_.drift_ppm),
       random_(scenario.seed * 131 + index) {}
 
@@ -131,6 +133,10 @@ std::string DisasterHost::held() {
     note("jobs", usage.jobs);
     note("undelivered completions", usage.completions);
     note("bytes in the NIC", l.port().tx_queued_bytes());
+    const Counters& counters = host().counters(lane);
+    const uint64_t opened = counters.get(Counter::kSessionsOpened);
+    note("sessions that opened with or without seals, against the plan",
+         counters.get(Counter::kSessionsSealed) - (sealed_ ? opened : 0));
   }
   return text;
 }

@@ -69,6 +69,7 @@ class DisasterHost : public sim::VirtualHost<> {
   uint64_t next_due_ns(uint64_t now_ns);
 
   const HostPlan plan_;
+  const bool sealed_;
   Clock clock_;
   Random random_;
   uint32_t life_ = 0;

@@ -302,6 +302,7 @@ Scenario make_scenario(uint64_t seed) {
   if (seed % 2 == 0) {
     for (JobPlan& job : s.jobs) job.secret = "the secret of " + job.name;
   }
+  s.sealed = seed % 8 == 0;
   return s;
 }
 

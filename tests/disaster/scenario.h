@@ -103,6 +103,7 @@ struct Scenario {
   bool fixed_window = false;
   uint64_t first_packet_number = 0;
   uint32_t in_flight_packets = 0;  // records that the sessions of an engine share
+  bool sealed = false;             // frames are authenticated, as jobs have secrets
   std::vector<HostPlan> hosts;
   std::vector<JobPlan> jobs;
   std::vector<Fault> faults;

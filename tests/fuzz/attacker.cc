@@ -107,7 +107,7 @@ wire::Header Attacker::header_for(const Direction& way, FrameType type) const {
 
 void Attacker::send(const Direction& way, const wire::Header& header,
                     std::span<const std::byte> payload, Input& record) {
-  std::vector<std::byte> frame = frame_of(header, payload, way.known_tag());
+  std::vector<std::byte> frame = frame_of(header, payload, way);
   const uint8_t how = record.byte();
   if (how >= 240) frame[record.below(frame.size())] ^= std::byte{record.byte()};
   const Endpoint source = how % 16 == 15 ? pick_address(record) : way.source;
@@ -144,7 +144,8 @@ void Attacker::hello(Input& record) {
   hello.max_udp_payload = (how & 4) != 0 ? record.take<uint16_t>() : 1472;
   hello.job = kJobs[record.below(kJobs.size())];
   hello.nonce[0] = record.byte();
-  hello.proof = prove(derive_job_key(hello.job, (how & 8) != 0 ? "wrong" : ""), hello);
+  hello.proof =
+      prove(derive_job_key(hello.job, (how & 8) != 0 ? "wrong" : secret_of(hello.job)), hello);
   // As a member of the other job would say it: the incarnations are in what was heard.
   for (const Heard& heard : cluster_.ear().frames()) {
     wire::Header header;
@@ -158,7 +159,8 @@ void Attacker::hello(Input& record) {
     if (!known || known->job != hello.job || known->kind != hello.kind) continue;
     hello.rank = known->rank;
     hello.incarnation = known->incarnation + hello.incarnation % 3;
-    hello.proof = prove(derive_job_key(hello.job, ""), hello);
+    if (!secret_.empty()) hello.features = known->features;
+    hello.proof = prove(derive_job_key(hello.job, secret_of(hello.job)), hello);
     break;
   }
   std::array<std::byte, wire::kMaxHandshakeBytes> body{};
@@ -208,11 +210,11 @@ void Attacker::change(Input& record) {
     std::memcpy(frame.data() + offsetof(wire::CommonHeader, session), &session, sizeof session);
     std::memcpy(frame.data() + offsetof(wire::CommonHeader, packet_number), &number, sizeof number);
     source = way->source;
-    repair(frame, (how & 4) == 0, way->known_tag());
+    repair(frame, (how & 4) == 0, way);
     cluster_.inject(source, way->target, frame);
     return;
   }
-  repair(frame, (how & 4) == 0, cluster_.ear().tag_for(target, frame));
+  repair(frame, (how & 4) == 0, cluster_.ear().way_of(target, frame));
   cluster_.inject(source, target, frame);
 }
 
@@ -282,7 +284,7 @@ void Attacker::flood(Direction& way, Input& record) {
   for (size_t i = 0; i < frames; ++i) {
     wire::encode_control_offset(way.control_offset, payload.data());
     cluster_.inject(way.source, way.target,
-                    frame_of(header_for(way, FrameType::kControl), payload, way.known_tag()));
+                    frame_of(header_for(way, FrameType::kControl), payload, way));
     way.control_offset += payload.size() - wire::kControlHeaderBytes;
     ++way.next_packet;
   }
@@ -358,7 +360,7 @@ void Attacker::say(Input& record) {
         std::span(stream).subspan(at, std::min(kPiece, stream.size() - at));
     payload.insert(payload.end(), piece.begin(), piece.end());
     cluster_.inject(way->source, way->target,
-                    frame_of(header_for(*way, FrameType::kControl), payload, way->known_tag()));
+                    frame_of(header_for(*way, FrameType::kControl), payload, *way));
     way->control_offset += piece.size();
     ++way->next_packet;
   }

@@ -1,6 +1,8 @@
 // Who speaks on every wire of a fuzzed cluster (cluster.h): turns records of the input into frames.
 #pragma once
 
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "shim/job/messages.h"
@@ -10,8 +12,9 @@ namespace mercury::fuzz {
 
 class Attacker {
  public:
-  // `own`: his address, where nobody but him listens.
-  Attacker(Cluster& cluster, const Endpoint& own) : cluster_(cluster), own_(own) {}
+  // `own`: his address, where nobody but him listens. `secret`: that of the job "evil", if any.
+  Attacker(Cluster& cluster, const Endpoint& own, std::string secret)
+      : cluster_(cluster), own_(own), secret_(std::move(secret)) {}
 
   // One frame, or a few.
   void act(Input record);
@@ -39,8 +42,11 @@ class Attacker {
   message::Replaced replaced(Input& record) const;
   message::Stalled stalled(Input& record) const;
 
+  std::string secret_of(const std::string& job) const { return job == "evil" ? secret_ : ""; }
+
   Cluster& cluster_;
   const Endpoint own_;
+  const std::string secret_;
 };
 
 }  // namespace mercury::fuzz

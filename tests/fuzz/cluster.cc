@@ -4,8 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "transport/flow/frame_keys.h"
 #include "transport/wire/crc32c.h"
-#include "transport/wire/hello.h"
 
 namespace mercury::fuzz {
 namespace {
@@ -45,14 +45,28 @@ void Ear::hear(const Endpoint& source, const Endpoint& target, std::span<const s
   frames_.push_back({source, target, {bytes.begin(), bytes.end()}});
   if (frames_.size() > kMostFrames) frames_.pop_front();
   if (header.type == wire::FrameType::kHello) {
-    if (const auto hello = wire::decode_hello(payload)) direction(target, source, hello->session);
+    if (const auto hello = wire::decode_hello(payload)) {
+      direction(target, source, hello->session);
+      asked_.push_back({source, *hello, {payload.begin(), payload.end()}});
+      if (asked_.size() > kMostFrames) asked_.pop_front();
+    }
     return;
   }
-  if (header.type == wire::FrameType::kHelloAck) {
-    if (const auto ack = wire::decode_hello_ack(payload)) direction(target, source, ack->session);
-  }
   Direction& way = direction(source, target, header.session);
+  if (header.type == wire::FrameType::kHelloAck) {
+    if (const auto ack = wire::decode_hello_ack(payload)) {
+      on_answer(*ack, payload, direction(target, source, ack->session), way);
+    }
+  }
   if (way.source != source) return;  // a forger's
+  if (way.seal && wire::is_tagged(header.type)) {
+    const std::span<const std::byte> head = bytes.first(wire::header_bytes(header.type));
+    if (payload.size() < wire::kSealBytes) return;
+    const std::byte* const seal = payload.data();
+    payload = payload.subspan(wire::kSealBytes);
+    if (!way.seal->fits(header.packet_number, head, payload, seal)) return;
+    ++sealed_frames_;
+  }
   way.last = header;
   if (wire::is_tagged(header.type)) {
     way.tag = {header.tag, header.payload_crc ^ wire::crc32c(payload)};
@@ -62,6 +76,22 @@ void Ear::hear(const Endpoint& source, const Endpoint& target, std::span<const s
     if (const auto piece = wire::decode_control(payload)) {
       way.control_offset = std::max(way.control_offset, piece->offset + piece->bytes.size());
     }
+  }
+}
+
+// Both sides derive their keys from the HELLO that was answered, which the confirmation shows.
+void Ear::on_answer(const wire::HelloAck& ack, std::span<const std::byte> body, Direction& asking,
+                    Direction& answering) {
+  if (!ack.confirmation) return;
+  for (const Asked& asked : asked_) {
+    const auto key = keys_.find(asked.hello.job);
+    if (asked.source != asking.source || key == keys_.end()) continue;
+    const FrameKeys keys =
+        derive_frame_keys(key->second, asked.body, body.first(wire::kHelloAckBytes));
+    if (keys.confirmation != *ack.confirmation) continue;
+    asking.seal = std::make_unique<wire::FrameSeal>(keys.asking);
+    answering.seal = std::make_unique<wire::FrameSeal>(keys.answering);
+    return;
   }
 }
 
@@ -75,12 +105,12 @@ std::vector<Direction*> Ear::ways() {
   return found;
 }
 
-FrameTag Ear::tag_for(const Endpoint& target, std::span<const std::byte> frame) const {
-  if (frame.size() < sizeof(wire::CommonHeader)) return {};
+const Direction* Ear::way_of(const Endpoint& target, std::span<const std::byte> frame) const {
+  if (frame.size() < sizeof(wire::CommonHeader)) return nullptr;
   wire::CommonHeader common{};
   std::memcpy(&common, frame.data(), sizeof common);
   const auto way = directions_.find({target, common.session.value()});
-  return way == directions_.end() ? FrameTag{} : way->second.known_tag();
+  return way == directions_.end() ? nullptr : &way->second;
 }
 
 // --- Cluster -------------------------------------------------------------------------------------
@@ -181,28 +211,59 @@ std::vector<std::byte> frame_of(wire::Header header, std::span<const std::byte> 
   return frame;
 }
 
-void repair(std::vector<std::byte>& frame, bool payload_too, FrameTag tag) {
+namespace {
+
+size_t seal_bytes(wire::FrameType type, const Direction* way) {
+  return way != nullptr && way->seal && wire::is_tagged(type) ? wire::kSealBytes : 0;
+}
+
+// Of a frame that is right but for its seal. Who may not forge it has no key for one.
+void seal(std::span<std::byte> frame, size_t head, const Direction& way) {
+  if (!way.forgeable) return;
+  wire::CommonHeader common{};
+  std::memcpy(&common, frame.data(), sizeof common);
+  way.seal->seal(common.packet_number.value(), frame.first(head),
+                 frame.subspan(head + wire::kSealBytes), frame.data() + head);
+}
+
+}  // namespace
+
+std::vector<std::byte> frame_of(wire::Header header, std::span<const std::byte> payload,
+                                const Direction& way) {
+  if (seal_bytes(header.type, &way) == 0) return frame_of(header, payload, way.known_tag());
+  std::vector<std::byte> body(wire::kSealBytes);
+  body.insert(body.end(), payload.begin(), payload.end());
+  header.flags |= wire::kFlagSealed;
+  std::vector<std::byte> frame = frame_of(header, body);
+  repair(frame, true, &way);
+  return frame;
+}
+
+void repair(std::vector<std::byte>& frame, bool payload_too, const Direction* way) {
   if (frame.size() < sizeof(wire::PlainHeader)) return;
   wire::CommonHeader common{};
   std::memcpy(&common, frame.data(), sizeof common);
   common.magic = wire::Be16(wire::kMagic);
   common.type = static_cast<uint8_t>(1 + (common.type + 255U) % wire::kMaxFrameType);
-  common.version = wire::version_of(static_cast<wire::FrameType>(common.type));
-  const bool chunk = wire::is_datagram(static_cast<wire::FrameType>(common.type));
-  const size_t head = wire::header_bytes(static_cast<wire::FrameType>(common.type));
-  if (!wire::is_tagged(static_cast<wire::FrameType>(common.type))) tag = {};
-  if (frame.size() < head) return;
-  const std::span<const std::byte> payload = std::span(frame).subspan(head);
-  common.payload_bytes = wire::Be16(static_cast<uint16_t>(payload.size()));
+  const auto type = static_cast<wire::FrameType>(common.type);
+  common.version = wire::version_of(type);
+  const size_t head = wire::header_bytes(type);
+  const size_t seal_size = seal_bytes(type, way);
+  const FrameTag tag = way != nullptr && wire::is_tagged(type) ? way->known_tag() : FrameTag{};
+  if (frame.size() < head + seal_size) return;
+  common.payload_bytes = wire::Be16(static_cast<uint16_t>(frame.size() - head));
   common.header_crc = wire::Be32(0);
   std::memcpy(frame.data(), &common, sizeof common);
   if (payload_too) {
+    const auto payload = std::span<const std::byte>(frame).subspan(head + seal_size);
     const wire::Be32 sum(wire::crc32c(payload) ^ tag.payload);
-    const size_t at = chunk ? offsetof(wire::DatagramHeader, payload_crc) : sizeof common;
+    const size_t at =
+        wire::is_datagram(type) ? offsetof(wire::DatagramHeader, payload_crc) : sizeof common;
     std::memcpy(frame.data() + at, &sum, sizeof sum);
   }
   common.header_crc = wire::Be32(wire::crc32c(frame.data(), head) ^ tag.header);
   std::memcpy(frame.data(), &common, sizeof common);
+  if (seal_size > 0) seal(frame, head, *way);
 }
 
 }  // namespace mercury::fuzz

@@ -2,17 +2,19 @@
 // hosts whose programs exchange an innocent job, and a second job whose every session the attacker
 // speaks for: he hears every wire, may send any frame from any address, and what he forges has
 // checksums, session numbers, packet numbers, tags and proofs right unless the input says
-// otherwise. Of the innocent job he may repeat every frame from anywhere, and forge any but for the
-// tags of its sessions: he makes no use of what he reads there (docs/security.md says why: a host
-// on the path is not kept out).
+// otherwise. Of the innocent job he may repeat every frame from anywhere, and forge any, with the
+// tags that he reads there, but for their seals: its frames are authenticated, and he has not its
+// secret. The other job has a secret that he knows, or none, as the input says.
 //
 // Beyond not crashing: no engine works without end; the innocent job's operations end in order
 // with correct sums, during the attack and after it; when all programs have left, no session, job,
 // frame or timer is left.
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "shim/proof/secret.h"
 #include "tests/fuzz/attacker.h"
 #include "tests/fuzz/cluster.h"
 #include "tests/fuzz/member.h"
@@ -30,9 +32,14 @@ class World {
  public:
   // `setup`: how the attacked job is opened.
   explicit World(Input setup)
-      : good_(cluster_, "good", "secret", 1), evil_(cluster_, "evil", "", 11) {
+      : evil_options_(options(setup)),
+        evil_secret_(setup.flag() ? "known" : ""),
+        good_(cluster_, "good", "secret", 1),
+        evil_(cluster_, "evil", evil_secret_, 11) {
     JobPolicy serving;
+    serving.authentication = Authentication::kOffered;
     serving.known.push_back({"good", "secret", 1 << 20});
+    if (!evil_secret_.empty()) serving.known.push_back({"evil", evil_secret_, 1 << 20});
     serving.memory_limit_bytes = 1 << 20;
     serving.max_jobs = 6;
     serving.max_tensors = 64;
@@ -40,15 +47,19 @@ class World {
     JobPolicy plain;
     plain.serve = false;
     plain.open_jobs = false;
+    plain.authentication = Authentication::kOffered;
     for (size_t i = kFirst; i <= kEvil; ++i) cluster_.add_host(plain);
-    attacker_.emplace(cluster_, cluster_.add_listener());
+    attacker_.emplace(cluster_, cluster_.add_listener(), evil_secret_);
+    cluster_.ear().learn("good", derive_job_key("good", "secret"));
+    cluster_.ear().learn("evil", derive_job_key("evil", evil_secret_));
     cluster_.each_pass = [this] { good_.collect(), evil_.collect(); };
     good_.open({kFirst, kSecond_}, kServer);
     good_.declare(0, kElements);
     good_.declare(1, 1);
     must(good_.settle(kPatienceNs) && good_.healthy(), "the innocent job does not open");
+    must(cluster_.ear().sealed_frames() > 0, "the innocent job's frames are not authenticated");
     cluster_.ear().protect_known();
-    evil_.open({kEvil, kFirst}, kServer, options(setup));
+    evil_.open({kEvil, kFirst}, kServer, evil_options_);
     evil_.declare(0, kElements);
     must(evil_.settle(kPatienceNs) && evil_.healthy(), "the other job does not open");
     good_.begin_round();
@@ -113,6 +124,8 @@ class World {
   }
 
   Cluster cluster_;
+  const OpenJob evil_options_;
+  const std::string evil_secret_;  // which the attacker knows; empty: none
   TwoWorkerJob good_;
   TwoWorkerJob evil_;
   std::optional<Attacker> attacker_;

@@ -18,6 +18,7 @@ struct Load {
   uint16_t quorum = 0;  // 0: sums wait for everybody
   uint32_t lose_one_in = 0;
   bool refusals = false;
+  bool sealed = false;
 };
 
 class EngineAllocation : public testing::Test {
@@ -29,6 +30,7 @@ class EngineAllocation : public testing::Test {
     size.bytes = 256 * 1024;
     size.terms.quorum = load.quorum;
     size.terms.patience_ms = load.quorum > 0 ? 1 : 0;
+    size.sealed = load.sealed;
     bench::PipeJob job(size);
     uint64_t now_ns = 1'000'000;
     const Status opened = job.open([&] { return now_ns += kTurnNs; });
@@ -54,6 +56,9 @@ class EngineAllocation : public testing::Test {
     retransmits_ = job.retransmits();
     partial_ = job.count_of(Counter::kQuorumResults);
     refused_ = job.refused();
+    EXPECT_EQ(job.count_of(Counter::kSessionsSealed),
+              load.sealed ? job.count_of(Counter::kSessionsOpened) : 0U);
+    EXPECT_EQ(job.count_of(Counter::kDropSeal), 0U);
   }
   uint64_t retransmits_ = 0;
   uint64_t partial_ = 0;
@@ -76,6 +81,11 @@ TEST_F(EngineAllocation, NotWhereTimeCompletesSums) {
 TEST_F(EngineAllocation, NotWhereProgramsAreRefused) {
   run({.workers = 2, .refusals = true});
   EXPECT_EQ(refused_, 2U * kRounds);
+}
+
+TEST_F(EngineAllocation, NotWhereFramesAreAuthenticated) {
+  run({.workers = 2, .lose_one_in = 97, .sealed = true});
+  EXPECT_GT(retransmits_, 100U);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 --
 -- The CRCs of an open session's frames are combined with its tag, which only its ends know. The
 -- first frame of a session that is seen shows the tag; those with another one are shown as damaged.
+-- Seals are shown as they are: only the ends have the keys.
 
 local mercury = Proto("mercury", "Mercury")
 
@@ -14,6 +15,8 @@ local kVersion = 2           -- of an open session's frames
 local kHandshakeVersion = 1  -- of HELLO, HELLO_ACK and REFUSE, for ever
 local kPlainHeaderBytes = 32
 local kChunkHeaderBytes = 48
+local kSealBytes = 16
+local kSealedFlag = 4
 local kHello, kRefuse, kAck, kPush, kResult = 1, 3, 5, 8, 9
 
 local types = {
@@ -44,6 +47,8 @@ local f = {
   flags = ProtoField.uint16("mercury.flags", "Flags", base.HEX),
   ack_now = ProtoField.bool("mercury.flags.ack_now", "Acknowledge at once", 16, nil, 0x0001),
   partial = ProtoField.bool("mercury.flags.partial", "Contributor bitmap", 16, nil, 0x0002),
+  sealed = ProtoField.bool("mercury.flags.sealed", "Sealed", 16, nil, 0x0004),
+  seal = ProtoField.bytes("mercury.seal", "Seal"),
   payload_bytes = ProtoField.uint16("mercury.payload_bytes", "Payload bytes"),
   session = ProtoField.uint32("mercury.session", "Session", base.HEX),
   header_crc = ProtoField.uint32("mercury.header_crc", "Header CRC-32C", base.HEX),
@@ -71,6 +76,8 @@ local f = {
   kind = ProtoField.uint8("mercury.hello.kind", "Kind", base.DEC, kinds),
   role = ProtoField.uint8("mercury.hello.role", "Role", base.DEC, roles),
   features = ProtoField.uint32("mercury.hello.features", "Features", base.HEX),
+  has_streams = ProtoField.bool("mercury.hello.features.streams", "Streams", 32, nil, 0x0001),
+  has_seals = ProtoField.bool("mercury.hello.features.seals", "Seals", 32, nil, 0x0002),
   own_session = ProtoField.uint32("mercury.hello.session", "Sender's session", base.HEX),
   rank = ProtoField.uint16("mercury.hello.rank", "Rank"),
   lane = ProtoField.uint16("mercury.hello.lane", "Lane"),
@@ -78,6 +85,7 @@ local f = {
   job = ProtoField.string("mercury.hello.job", "Job"),
   nonce = ProtoField.bytes("mercury.hello.nonce", "Nonce"),
   proof = ProtoField.bytes("mercury.hello.proof", "Proof"),
+  confirmation = ProtoField.bytes("mercury.hello_ack.confirmation", "Confirmation of the handshake"),
   code = ProtoField.uint16("mercury.reason.code", "Code", base.DEC, codes),
   text = ProtoField.string("mercury.reason.text", "Text"),
   largest = ProtoField.uint64("mercury.ack.largest", "Largest packet number"),
@@ -159,6 +167,12 @@ local function expected_tag(tvb, pinfo, part, tag)
   return known[part]
 end
 
+local function features(tvb, tree)
+  local item = tree:add(f.features, tvb)
+  item:add(f.has_streams, tvb)
+  item:add(f.has_seals, tvb)
+end
+
 local function hex(range) return string.format("0x%08x", range:uint()) end
 
 -- Each body returns what the Info column says, or nil when it is malformed.
@@ -170,7 +184,7 @@ body[1] = function(tvb, tree)
   tree:add(f.version_max, tvb(1, 1))
   tree:add(f.kind, tvb(2, 1))
   tree:add(f.role, tvb(3, 1))
-  tree:add(f.features, tvb(4, 4))
+  features(tvb(4, 4), tree)
   tree:add(f.own_session, tvb(8, 4))
   tree:add(f.rank, tvb(12, 2))
   tree:add(f.lane, tvb(14, 2))
@@ -185,14 +199,15 @@ body[1] = function(tvb, tree)
 end
 
 body[2] = function(tvb, tree)
-  if tvb:len() ~= 68 then return nil end
+  if tvb:len() ~= 68 and tvb:len() ~= 100 then return nil end
   tree:add(f.chosen, tvb(0, 1))
-  tree:add(f.features, tvb(4, 4))
+  features(tvb(4, 4), tree)
   tree:add(f.own_session, tvb(8, 4))
   tree:add(f.incarnation, tvb(12, 4))
   tree:add(f.max_payload, tvb(16, 2))
   tree:add(f.nonce, tvb(20, 16))
   tree:add(f.proof, tvb(36, 32))
+  if tvb:len() > 68 then tree:add(f.confirmation, tvb(68, 32)) end
   return string.format("session %s, version %d", hex(tvb(8, 4)), tvb(0, 1):uint())
 end
 
@@ -328,10 +343,18 @@ local function chunk_header(tvb, tree, type)
     type == kPush and "from worker" or "contributors", tvb(38, 2):uint())
 end
 
+-- What stands before the payload: the header, and the seal if the frame says that it has one.
+local function head_bytes(tvb)
+  local type = tvb(3, 1):uint()
+  local sealed = type > kRefuse and bit.band(tvb(4, 2):uint(), kSealedFlag) ~= 0
+  return header_bytes(type) + (sealed and kSealBytes or 0)
+end
+
+-- `head` and `bytes`: of the payload.
 local function payload_crc(tvb, pinfo, tree, at, head)
   local item = tree:add(f.payload_crc, tvb(at, 4))
-  local bytes = tvb(6, 2):uint()
-  if not mercury.prefs.check_payload or tvb:captured_len() ~= head + bytes then return true end
+  local bytes = tvb:reported_len() - head
+  if not mercury.prefs.check_payload or bytes < 0 or tvb:captured_len() ~= head + bytes then return true end
   local text = bytes > 0 and tvb(head):raw() or ""
   local tag = bit.bxor(crc32c(text), tvb(at, 4):uint()) % 0x100000000
   local fits = tag == expected_tag(tvb, pinfo, "payload", tag)
@@ -347,6 +370,7 @@ local function common_header(tvb, pinfo, tree, head)
   local flags = tree:add(f.flags, tvb(4, 2))
   flags:add(f.ack_now, tvb(4, 2))
   flags:add(f.partial, tvb(4, 2))
+  flags:add(f.sealed, tvb(4, 2))
   tree:add(f.payload_bytes, tvb(6, 2))
   tree:add(f.session, tvb(8, 4))
   local tag = header_tag(tvb, head)
@@ -388,7 +412,8 @@ function mercury.dissector(tvb, pinfo, root)
   local info = types[type]
   if head == kChunkHeaderBytes then info = info .. " " .. chunk_header(tvb, tree, type) end
   local at = head == kChunkHeaderBytes and 44 or 24
-  local payload_fits, low = payload_crc(tvb, pinfo, tree, at, head)
+  local body_at = head_bytes(tvb)
+  local payload_fits, low = payload_crc(tvb, pinfo, tree, at, body_at)
   if type > kRefuse and low then tree:add(f.tag, UInt64(low, high)):set_generated() end
   local intact = header_fits and payload_fits
   if head == kPlainHeaderBytes then
@@ -399,8 +424,9 @@ function mercury.dissector(tvb, pinfo, root)
       tree:add(f.reserved, tvb(28, 4))
     end
   end
+  if body_at > head and tvb:captured_len() >= body_at then tree:add(f.seal, tvb(head, kSealBytes)) end
   local text
-  if tvb:reported_len() ~= head + tvb(6, 2):uint() then
+  if tvb:reported_len() ~= head + tvb(6, 2):uint() or tvb:reported_len() < body_at then
     text = nil
   elseif tvb:captured_len() < tvb:reported_len() then
     text = "(payload not captured in full)"
@@ -409,7 +435,7 @@ function mercury.dissector(tvb, pinfo, root)
     if type == kResult then
       decode = bit.band(tvb(4, 2):uint(), 2) ~= 0 and partial_body or body[kPush]
     end
-    text = decode(tvb(head):tvb(), tree)
+    text = decode(tvb(body_at):tvb(), tree)
   end
   if text == nil then
     tree:add_proto_expert_info(wrong.malformed)

@@ -37,6 +37,7 @@ enum class Counter : uint16_t {
   kDropLength,
   kDropHeaderCrc,
   kDropPayloadCrc,
+  kDropSeal,
   kDropNoSession,
   kDropForeignSource,
   kDropDuplicate,
@@ -69,6 +70,7 @@ enum class Counter : uint16_t {
   kDropNetwork,
   // Events.
   kSessionsOpened,
+  kSessionsSealed,
   kSessionsClosed,
   kSessionsRefused,
   kRefusalsUnsaid,

@@ -29,6 +29,7 @@
 #include "transport/engine/session_table.h"
 #include "transport/engine/stream_service.h"
 #include "transport/flow/credit.h"
+#include "transport/flow/frame_keys.h"
 #include "transport/flow/sent_pool.h"
 #include "transport/flow/session.h"
 #include "transport/port/port.h"
@@ -177,12 +178,22 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
                         std::span<const std::byte> payload, bool marked) noexcept;
   [[gnu::cold]] void refuse_datagram(SessionSlot slot, SessionEntry& entry,
                                      const wire::Header& header, bool marked) noexcept;
-  [[gnu::cold]] void answer_absent(const RxFrame& frame, const wire::Header& header);
+  [[gnu::cold]] void answer_absent(const RxFrame& frame, const wire::Header& header,
+                                   std::span<const std::byte> payload);
   void divide_credit() noexcept;
   uint32_t send_session_frames();
   uint32_t send_datagrams() noexcept;
   void close_oversized(const OutgoingDatagram& datagram, SessionEntry& entry);
-  void send_datagram(OutgoingDatagram& datagram, TxFrame& frame, SessionEntry& entry) noexcept;
+  void send_datagram(OutgoingDatagram& datagram, TxFrame& frame, SessionEntry& entry,
+                     uint32_t bytes) noexcept;
+  // By value: a reference to the caller's header would keep that out of registers.
+  [[gnu::cold, gnu::noinline]] bool has_seal(const SessionEntry& entry, uint32_t tag,
+                                             uint64_t number,
+                                             std::span<const std::byte> payload) noexcept;
+  static uint32_t bytes_on_wire(const OutgoingDatagram& datagram,
+                                const SessionEntry& entry) noexcept {
+    return entry.head_bytes + static_cast<uint32_t>(datagram.payload.size());
+  }
   [[gnu::cold]] void free_session(SessionSlot slot, SessionEntry& entry);
   [[gnu::noinline]] void send_own_frame(TxFrame& frame, const SessionEntry& entry,
                                         uint32_t bytes) noexcept;

@@ -161,8 +161,10 @@ void Engine<P, S>::answer(const Endpoint& to, ReturnWay way, std::span<const std
 
 // A frame for a session that has ended here, or that never was.
 template <Port P, Service S>
-void Engine<P, S>::answer_absent(const RxFrame& frame, const wire::Header& header) {
-  const std::span<const std::byte> close = farewells_.answer(header, frame.source, now_ns_);
+void Engine<P, S>::answer_absent(const RxFrame& frame, const wire::Header& header,
+                                 std::span<const std::byte> payload) {
+  const std::span<const std::byte> close =
+      farewells_.answer(header, payload, frame.source, now_ns_);
   if (close.empty()) return;
   counters_.add(Counter::kClosesRepeated);
   answer(frame.source, return_way(port_, frame), close);
@@ -172,7 +174,8 @@ template <Port P, Service S>
 void Engine<P, S>::free_session(SessionSlot slot, SessionEntry& entry) {
   std::array<std::byte, wire::kMinUdpPayload> close{};
   if (const uint32_t bytes = entry.session->repeat_close(close); bytes > 0) {
-    farewells_.keep(entry.session->local_number(), entry.remote, entry.tag.header,
+    farewells_.keep(entry.session->local_number(),
+                    {entry.remote, entry.tag.header, entry.session->take_seals()},
                     std::span(close).first(bytes), now_ns_);
   }
   if (entry.has_path) port_.close_path(entry.path);
@@ -184,6 +187,14 @@ template <Port P, Service S>
 void Engine<P, S>::on_open(SessionSlot slot) {
   SessionEntry& entry = sessions_.at(slot);
   entry.tag = entry.session->tag();
+  entry.seals = entry.session->seals();
+  if (entry.seals == nullptr) {
+    entry.plain_tag = entry.tag.header;
+  } else {
+    entry.head_bytes += uint32_t{wire::kSealBytes};
+    entry.frame_flags = wire::kFlagSealed;
+    counters_.add(Counter::kSessionsSealed);
+  }
   report(event::SessionOpened{entry.token, entry.session->answer()});
   if constexpr (StreamService<S>) {
     entry.has_streams = entry.session->streams() != nullptr;

@@ -64,7 +64,7 @@ void Engine<P, S>::receive_frame(const RxFrame& frame, wire::Header& header) noe
   SessionEntry* entry = sessions_.find(header.session);
   if (entry == nullptr || entry->closed) [[unlikely]] {
     counters_.add(Counter::kDropNoSession);
-    answer_absent(frame, header);
+    answer_absent(frame, header, payload);
     return;
   }
   if (entry->remote != frame.source) [[unlikely]] {
@@ -87,9 +87,9 @@ void Engine<P, S>::receive_datagram(SessionSlot slot, SessionEntry& entry, wire:
     counters_.add(Counter::kDropNotOpen);
     return;
   }
-  if (header.tag != entry.tag.header) [[unlikely]] {
-    counters_.add(Counter::kDropHeaderCrc);
-    return;
+  if (header.tag != entry.plain_tag) [[unlikely]] {
+    if (!has_seal(entry, header.tag, header.packet_number, payload)) return;
+    payload = payload.subspan(wire::kSealBytes);
   }
   if (!entry.session->is_new(header.packet_number)) [[unlikely]] {
     counters_.add(entry.session->reason_of_drop(header.packet_number));
@@ -105,6 +105,23 @@ void Engine<P, S>::receive_datagram(SessionSlot slot, SessionEntry& entry, wire:
   } else if (taken == Taken::kLater) {
     refuse_datagram(slot, entry, header, marked);
   }
+}
+
+// Whether a datagram without its session's plain tag has a seal that fits. If not, the drop is
+// counted.
+template <Port P, Service S>
+bool Engine<P, S>::has_seal(const SessionEntry& entry, uint32_t tag, uint64_t number,
+                            std::span<const std::byte> payload) noexcept {
+  if (entry.seals == nullptr || tag != entry.tag.header) {
+    counters_.add(Counter::kDropHeaderCrc);
+  } else if (!entry.session->is_new(number)) {
+    counters_.add(entry.session->reason_of_drop(number));
+  } else if (!entry.seals->fits(number, sizeof(wire::DatagramHeader), payload)) {
+    counters_.add(Counter::kDropSeal);
+  } else {
+    return true;
+  }
+  return false;
 }
 
 // It has come over the path as any other: that nobody has room for it is nothing that the network
@@ -204,17 +221,18 @@ uint32_t Engine<P, S>::send_datagrams() noexcept {
       break;
     }
     SessionEntry& entry = sessions_.at(datagram.session);
-    if (datagram.pin == nullptr && frame_bytes(datagram) > frame.capacity) [[unlikely]] {
+    const uint32_t bytes = bytes_on_wire(datagram, entry);
+    if (bytes > frame.capacity) [[unlikely]] {
       port_.tx_cancel(frame);
       close_oversized(datagram, entry);
       continue;
     }
-    if (entry.session->can_send(frame_bytes(datagram), now_ns_)) [[likely]] {
-      send_datagram(datagram, frame, entry);
+    if (entry.session->can_send(bytes, now_ns_)) [[likely]] {
+      send_datagram(datagram, frame, entry, bytes);
       entry.refused_bytes = 0;
       ++sent;
     } else {  // it begins a burst below one frame, or the last records of packets are taken
-      entry.refused_bytes = frame_bytes(datagram);
+      entry.refused_bytes = bytes;
       port_.tx_cancel(frame);
       service_.on_lost(datagram.session, datagram.tag);
     }
@@ -242,7 +260,7 @@ template <Port P, Service S>
 void Engine<P, S>::close_oversized(const OutgoingDatagram& datagram, SessionEntry& entry) {
   service_.on_lost(datagram.session, datagram.tag);
   entry.session->close(Errc::kProtocol,
-                       "a frame of " + std::to_string(frame_bytes(datagram)) +
+                       "a frame of " + std::to_string(bytes_on_wire(datagram, entry)) +
                            " bytes is more than the port carries",
                        now_ns_);
   sessions_.touch(datagram.session);
@@ -250,28 +268,34 @@ void Engine<P, S>::close_oversized(const OutgoingDatagram& datagram, SessionEntr
 }
 
 template <Port P, Service S>
-void Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame,
-                                 SessionEntry& entry) noexcept {
+void Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, SessionEntry& entry,
+                                 uint32_t bytes) noexcept {
   constexpr uint32_t kHeaderBytes = sizeof(wire::DatagramHeader);
+  const uint32_t head_bytes = entry.head_bytes;
   const auto payload_bytes = static_cast<uint32_t>(datagram.payload.size());
-  const uint32_t bytes = frame_bytes(datagram);
   wire::Header& header = datagram.header;
   header.session = entry.session->peer_number();
   header.packet_number = entry.session->on_send_datagram(datagram.tag, bytes, now_ns_);
-  header.flags = static_cast<uint16_t>(header.flags | entry.session->datagram_flags());
-  header.payload_bytes = static_cast<uint16_t>(payload_bytes);
+  header.flags =
+      static_cast<uint16_t>(header.flags | entry.session->datagram_flags() | entry.frame_flags);
+  header.payload_bytes = static_cast<uint16_t>(bytes - kHeaderBytes);
   if (datagram.pin == nullptr) {
     const std::byte* const payload = datagram.payload.data();
-    header.payload_crc = wire::copy_crc32c_fetching(frame.data + kHeaderBytes, payload,
-                                                    payload_bytes, payload + payload_bytes);
+    header.payload_crc = wire::copy_crc32c_fetching(frame.data + head_bytes, payload, payload_bytes,
+                                                    payload + payload_bytes);
   }
   header.tag = entry.tag.header;
   header.payload_crc ^= entry.tag.payload;
   wire::encode(header, frame.data);
+  if (entry.seals != nullptr) [[unlikely]] {  // of what travels: a program may write meanwhile
+    const std::byte* const payload =
+        datagram.pin == nullptr ? frame.data + entry.head_bytes : datagram.payload.data();
+    entry.seals->seal(header.packet_number, kHeaderBytes, frame.data, {payload, payload_bytes});
+  }
   if (datagram.pin == nullptr) {
     port_.tx_send(frame, entry.path, bytes);
   } else {
-    port_.tx_send_shared(frame, kHeaderBytes, entry.path, datagram.payload, *datagram.pin);
+    port_.tx_send_shared(frame, head_bytes, entry.path, datagram.payload, *datagram.pin);
   }
   count_sent(entry, bytes);
   service_.charge(datagram.job, bytes);

@@ -2,9 +2,10 @@
 // CLOSE may be lost with one full queue. What such a peer goes on sending is answered with the same
 // CLOSE again, so it learns of the end in a round trip of its next frame instead of by silence.
 //
-// A frame must come from the peer's address with the session's tag to be answered, and the answers
-// become seldom. So nobody but the peer is answered, and no two sides answer each other: a CLOSE
-// is not.
+// A frame must come from the peer's address with the session's tag to be answered, where frames
+// have seals with one that fits, and the answers become seldom. So nobody but the peer is answered,
+// and no two sides answer each other: a CLOSE is not. What was the peer's and is sent again by
+// another is answered, too: to the peer, with what it has a right to hear.
 //
 // Paper: RFC 9000 section 10.2.1 (closing state; the packet itself is kept).
 // Owner/thread: one engine. Cold.
@@ -13,11 +14,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "transport/base/endpoint.h"
+#include "transport/flow/frame_keys.h"
 #include "transport/wire/header.h"
 
 namespace mercury {
@@ -30,22 +33,28 @@ class Farewells {
   static constexpr uint64_t kFirstPauseNs = 1'000'000;  // between two answers; then twice as long
   static constexpr uint64_t kLongestPauseNs = 250'000'000;
 
+  // What shows that a frame is the peer's.
+  struct Peer {
+    Endpoint remote;
+    uint32_t tag = 0;
+    std::unique_ptr<Seals> seals;  // null: its frames have none
+  };
+
   explicit Farewells(uint64_t kept_ns) : kept_ns_(kept_ns) {}
 
-  // The session `number` has ended with this `close`, a whole frame; its frames carry `tag`.
-  void keep(uint32_t number, const Endpoint& remote, uint32_t tag, std::span<const std::byte> close,
-            uint64_t now_ns);
+  // The session `number` has ended with this `close`, a whole frame: the same bytes each time, as
+  // no other frame may have its packet number.
+  void keep(uint32_t number, Peer peer, std::span<const std::byte> close, uint64_t now_ns);
   // A frame came for a session that is not there: what it is to be answered with, valid until the
-  // next call; empty: nothing.
-  std::span<const std::byte> answer(const wire::Header& header, const Endpoint& source,
-                                    uint64_t now_ns);
+  // next call; empty: nothing. `payload` stands behind the header as it came.
+  std::span<const std::byte> answer(const wire::Header& header, std::span<const std::byte> payload,
+                                    const Endpoint& source, uint64_t now_ns);
   void expire(uint64_t now_ns);
   size_t size() const noexcept { return kept_.size(); }
 
  private:
   struct Farewell {
-    Endpoint remote;
-    uint32_t tag = 0;
+    Peer peer;
     uint64_t ended_ns = 0;
     uint64_t answer_ns = 0;  // no earlier
     uint64_t pause_ns = kFirstPauseNs;

@@ -19,15 +19,23 @@
 
 namespace mercury {
 
+// No header's tag: they have 32 bits.
+inline constexpr uint64_t kNoPlainTag = uint64_t{1} << 32;
+
 struct SessionEntry {
   std::unique_ptr<Session> session;
   PathId path;
   Endpoint remote;
   Token token;  // the control plane's name for it
   JobSlot job;
-  FrameTag tag;                      // of the session, once the peer is known to know it
-  uint32_t link_overhead_bytes = 0;  // of the path's address family (pacer.h)
-  uint32_t peer_hello = 0;           // passive side: the number in the HELLO that opened it
+  FrameTag tag;  // of the session, once the peer is known to know it
+  // tag.header where datagrams have no seals: one comparison finds both forgeries and seals.
+  uint64_t plain_tag = kNoPlainTag;
+  Seals* seals = nullptr;                              // of the session; null: its frames have none
+  uint32_t head_bytes = sizeof(wire::DatagramHeader);  // of each datagram, with its seal
+  uint16_t frame_flags = 0;                            // of each datagram
+  uint32_t link_overhead_bytes = 0;                    // of the path's address family (pacer.h)
+  uint32_t peer_hello = 0;  // passive side: the number in the HELLO that opened it
   bool has_path = false;
   bool touched = false;        // in touched()
   uint32_t refused_bytes = 0;  // the frame that did not fit last; larger than a path that shrank

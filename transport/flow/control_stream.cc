@@ -21,7 +21,7 @@ bool ControlSender::push(std::span<const std::byte> message) {
 
 std::optional<StreamSender::Segment> ControlSender::next() const noexcept {
   const std::optional<StreamSender::Segment> segment =
-      out_.next(kControlSegmentBytes, wire::kMaxStreamBytes);
+      out_.next(segment_bytes_, wire::kMaxStreamBytes);
   // What does not fit is not cut smaller: it waits until it does.
   if (segment && segment->offset + segment->bytes > out_.base() + kControlWindowBytes) return {};
   return segment;

@@ -44,9 +44,12 @@ class ControlSender {
   bool waits() const noexcept { return out_.waits(); }
   bool idle() const noexcept { return out_.idle(); }
   uint64_t in_flight_bytes() const noexcept { return out_.in_flight_bytes(); }
+  // Segments are so much smaller from now on: what stands beside them in each frame of the session.
+  void leave_room(uint32_t bytes) noexcept { segment_bytes_ = kControlSegmentBytes - bytes; }
 
  private:
   StreamSender out_;
+  uint32_t segment_bytes_ = kControlSegmentBytes;
 };
 
 class ControlReceiver {

@@ -1,5 +1,8 @@
 #include "transport/flow/opening.h"
 
+#include <sodium.h>
+
+#include <array>
 #include <cstring>
 
 #include "transport/flow/mtu_probe.h"
@@ -38,9 +41,22 @@ Status Opening::accept(const wire::Hello& hello, const wire::HelloAck& answer, c
   answer_.session = local_number_;
   if (answer_.max_udp_payload == 0) answer_.max_udp_payload = max_udp_payload_;
   tag_ = derive_frame_tag(key, asked_, answer_.nonce);
+  if (has_seals(answer_)) make_seals(hello, key);
   answer_due_ = true;
   accepted_ns_ = now_ns;
   return {};
+}
+
+void Opening::make_seals(const wire::Hello& hello, const wire::Key& key) {
+  std::array<std::byte, wire::kMaxHandshakeBytes> said{}, answered{};
+  const size_t said_bytes = wire::encode(hello, said);
+  answer_.confirmation.reset();
+  const size_t answered_bytes = wire::encode(answer_, answered);
+  FrameKeys keys = derive_frame_keys(key, std::span(said).first(said_bytes),
+                                     std::span(answered).first(answered_bytes));
+  answer_.confirmation = keys.confirmation;
+  seals_ = std::make_unique<Seals>(keys, passive_);
+  wipe(keys);
 }
 
 // HELLO_ACK was lost or is late: it is said again, as often as it is asked for.
@@ -74,6 +90,21 @@ bool Opening::take_token(std::string_view text) noexcept {
 std::optional<uint64_t> Opening::round_trip_ns(uint64_t now_ns) const noexcept {
   if (hello_.sent() != 1) return std::nullopt;
   return now_ns - hello_.last_sent_ns();
+}
+
+bool Opening::confirms(const wire::HelloAck& answer, std::span<const std::byte> body) {
+  if (!has_seals(answer)) return true;
+  FrameKeys keys = derive_frame_keys(key_, hello_.body(), body.first(wire::kHelloAckBytes));
+  const bool good =
+      answer.confirmation && sodium_memcmp(keys.confirmation.data(), answer.confirmation->data(),
+                                           keys.confirmation.size()) == 0;
+  if (good) {
+    seals_ = std::make_unique<Seals>(keys, passive_);
+  } else {
+    hearsay_ = "; an answer came that was altered on the way, or of one who read the wrong HELLO";
+  }
+  wipe(keys);
+  return good;
 }
 
 Status Opening::on_answer(const wire::HelloAck& answer) {

@@ -1,7 +1,8 @@
 // How a session opens, seen from either side. The active side says HELLO until it is answered; the
 // passive side has accepted one, and says its HELLO_ACK whenever it is asked. From both nonces and
-// the job's key follows the tag that every frame carries afterwards, and the passive side waits for
-// a frame that shows that the peer knows it.
+// the job's key follows the tag that every frame carries afterwards, and from the whole handshake
+// the keys of its seals, where both sides have them. The passive side waits for a frame that shows
+// that the peer knows them.
 //
 // Invariants: peer_number() is 0 until the peer has said it; once confirmed, a session stays so;
 // one that nobody answers or confirms expires.
@@ -9,12 +10,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "transport/base/result.h"
+#include "transport/flow/frame_keys.h"
 #include "transport/flow/frame_tag.h"
 #include "transport/flow/handshake.h"
 #include "transport/wire/header.h"
@@ -48,8 +52,11 @@ class Opening {
   // Active side: what the first HELLO_ACK took to come. Nothing where HELLO was said more than
   // once, as it may answer any of them.
   std::optional<uint64_t> round_trip_ns(uint64_t now_ns) const noexcept;
-  // Active side: answered. Error: kVersionMismatch, a version that was not offered; the peer is
-  // known, and can be told.
+  // Active side: whether nothing of HELLO and this answer, of which `body` is what arrived, was
+  // altered on the way. True too where they say nothing of seals: then the proof alone shows it.
+  bool confirms(const wire::HelloAck& answer, std::span<const std::byte> body);
+  // Active side: answered, and confirmed. Error: kVersionMismatch, a version that was not offered;
+  // the peer is known, and can be told.
   Status on_answer(const wire::HelloAck& answer);
   void confirm() noexcept { confirmed_ = true; }  // the peer knows the tag
 
@@ -75,12 +82,20 @@ class Opening {
   bool confirmed() const noexcept { return confirmed_; }
   uint32_t peer_number() const noexcept { return peer_number_; }
   const FrameTag& tag() const noexcept { return tag_; }
+  Seals* seals() const noexcept { return seals_.get(); }  // null: frames have none
+  std::unique_ptr<Seals> take_seals() noexcept { return std::move(seals_); }
   const wire::HelloAck& answer() const noexcept { return answer_; }  // given or received
   uint32_t features() const noexcept { return features_asked_ & answer_.features; }  // both sides'
   const std::string& hearsay() const noexcept { return hearsay_; }
 
  private:
+  void make_seals(const wire::Hello& hello, const wire::Key& key);  // passive side
+  bool has_seals(const wire::HelloAck& answer) const noexcept {
+    return (features_asked_ & answer.features & wire::kFeatureSeals) != 0;
+  }
+
   FrameTag tag_;
+  std::unique_ptr<Seals> seals_;
   uint32_t peer_number_ = 0;
   bool passive_ = false;
   bool confirmed_ = false;

@@ -82,6 +82,7 @@ void Session::Impl::open(uint16_t peer_max_payload, uint64_t now_ns) {
   state = State::kOpen;
   liveness.start(now_ns);
   now_ns_seen = now_ns;
+  if (opening.seals() != nullptr) control_out.leave_room(wire::kSealBytes);
   probe.start(std::min(config.max_udp_payload, peer_max_payload));
   start_streams();
 }
@@ -191,7 +192,7 @@ void Session::Impl::after_progress() {
   if (state == State::kOpen && probe.unreported()) {
     probe.on_reported();
     limit.set_frame_bytes(probe.path_payload());
-    events.on_path_payload(slot, probe.path_payload());
+    events.on_path_payload(slot, static_cast<uint16_t>(probe.path_payload() - seal_bytes()));
   }
 }
 
@@ -223,6 +224,7 @@ Session::State Session::state() const noexcept { return impl_->state; }
 uint32_t Session::local_number() const noexcept { return impl_->local_number; }
 uint32_t Session::peer_number() const noexcept { return impl_->opening.peer_number(); }
 FrameTag Session::tag() const noexcept { return impl_->opening.tag(); }
+Seals* Session::seals() const noexcept { return impl_->opening.seals(); }
 const wire::HelloAck& Session::answer() const noexcept { return impl_->opening.answer(); }
 
 void Session::on_frame(const wire::Header& header, std::span<const std::byte> payload,
@@ -267,6 +269,7 @@ uint32_t Session::build(std::span<std::byte> out, uint64_t now_ns) noexcept {
   return impl_->build(out, now_ns);
 }
 uint32_t Session::repeat_close(std::span<std::byte> out) { return impl_->repeat_close(out); }
+std::unique_ptr<Seals> Session::take_seals() noexcept { return impl_->opening.take_seals(); }
 Streams* Session::streams() noexcept {
   return impl_->state == State::kOpen ? impl_->streams.get() : nullptr;
 }

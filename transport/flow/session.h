@@ -63,8 +63,9 @@ class SessionEvents {
   // or accept() was called on; what was in flight is neither acknowledged nor lost any more.
   virtual void on_closed(SessionSlot, const Error&) = 0;
   virtual void on_control(SessionSlot,
-                          std::span<const std::byte> message) = 0;          // one whole message
-  virtual void on_path_payload(SessionSlot, uint16_t max_udp_payload) = 0;  // probing ended
+                          std::span<const std::byte> message) = 0;  // one whole message
+  // Probing ended: the largest frame, less the seal where frames have one.
+  virtual void on_path_payload(SessionSlot, uint16_t max_udp_payload) = 0;
 
  protected:
   ~SessionEvents() = default;
@@ -73,6 +74,7 @@ class SessionEvents {
 class SentPool;  // sent_pool.h
 struct SentPart;
 class Streams;  // stream/streams.h
+class Seals;    // frame_keys.h
 
 class Session {
  public:
@@ -108,6 +110,7 @@ class Session {
   uint32_t local_number() const noexcept;
   uint32_t peer_number() const noexcept;  // 0 until it is known
   FrameTag tag() const noexcept;          // once the state is kOpen
+  Seals* seals() const noexcept;          // the same; null: its frames have none
   const wire::HelloAck& answer()
       const noexcept;  // sent (passive) or received (active, since on_open)
 
@@ -158,6 +161,8 @@ class Session {
   // After on_closed: CLOSE once more, for whoever goes on sending, if this side ended the session
   // or gave it up, and the peer knows its tag. 0: nobody waits for it. `out` as build's.
   uint32_t repeat_close(std::span<std::byte> out);
+  // After that: for whoever answers with it and must know the peer's frames. seals() is then null.
+  std::unique_ptr<Seals> take_seals() noexcept;
   // Queues one control message (at most kMaxControlMessage bytes) on the ordered control stream;
   // while connecting it waits for the session to open. Errors: kInvalidArgument (too long), kLimit
   // (more than 1 MiB unacknowledged), kClosed.

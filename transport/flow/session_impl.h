@@ -67,6 +67,7 @@ struct Session::Impl {
   // Receiving (session_receive.cc).
   void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
                 bool marked);
+  [[gnu::cold]] bool has_seal(const wire::Header& header, std::span<const std::byte> payload);
   void on_hello_again(std::span<const std::byte> payload);
   bool shows_hello(const wire::Header& header, std::span<const std::byte> payload);
   void on_hello_ack(std::span<const std::byte> payload, uint64_t now_ns);
@@ -99,7 +100,14 @@ struct Session::Impl {
   uint32_t build_farewell(std::span<std::byte> out);
   uint32_t write_close(std::span<std::byte> out);
   uint32_t repeat_close(std::span<std::byte> out);
+  uint32_t seal_bytes() const noexcept {
+    return opening.seals() == nullptr ? 0 : uint32_t{wire::kSealBytes};
+  }
+  // What stands before the body of each of the session's own frames.
+  uint32_t head_bytes() const noexcept { return uint32_t{kPlainBytes} + seal_bytes(); }
   uint32_t finish_tagged(std::span<std::byte> out, wire::Header header, size_t body_bytes) noexcept;
+  [[gnu::cold]] uint32_t finish_sealed(std::span<std::byte> out, wire::Header header,
+                                       size_t body_bytes) noexcept;
   // The same with the next packet number, of a frame whose `tag` is to come back.
   uint32_t finish_tracked(std::span<std::byte> out, wire::Header header, size_t body_bytes,
                           const SentTag& tag, uint64_t now_ns) noexcept;

@@ -18,6 +18,10 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     count(Counter::kDropHeaderCrc);
     return;
   }
+  if (tagged && opening.seals() != nullptr) [[unlikely]] {
+    if (!has_seal(header, payload)) return;
+    payload = payload.subspan(wire::kSealBytes);
+  }
   if ((wire::crc32c(payload) ^ (tagged ? opening.tag().payload : 0)) != header.payload_crc) {
     count(Counter::kDropPayloadCrc);
     return;
@@ -53,6 +57,18 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
   }
 }
 
+// Whether a frame's seal fits. If not, the drop is counted.
+bool Session::Impl::has_seal(const wire::Header& header, std::span<const std::byte> payload) {
+  if (!acks_out.is_new(header.packet_number)) {
+    count(acks_out.reason_of_drop(header.packet_number));
+  } else if (!opening.seals()->fits(header.packet_number, kPlainBytes, payload)) {
+    count(Counter::kDropSeal);
+  } else {
+    return true;
+  }
+  return false;
+}
+
 void Session::Impl::confirm() {
   opening.confirm();
   count(Counter::kSessionsOpened);
@@ -80,6 +96,10 @@ void Session::Impl::on_hello_ack(std::span<const std::byte> payload, uint64_t no
   }
   if (state != State::kConnecting) return;  // the answer to a HELLO that was said twice
   const std::optional<uint64_t> round_trip_ns = opening.round_trip_ns(now_ns);
+  if (!opening.confirms(*answer, payload)) {
+    count(Counter::kDropForgedAnswer);
+    return;
+  }
   if (Status answered = opening.on_answer(*answer); !answered) {
     begin_close(wire::FrameType::kClose, answered.error().code, answered.error().message);
     return;

@@ -3,6 +3,7 @@
 
 #include "transport/flow/session_impl.h"
 #include "transport/wire/control.h"
+#include "transport/wire/crc32c.h"
 
 namespace mercury {
 namespace {
@@ -11,7 +12,9 @@ namespace {
 // so that a full window of datagrams does not hold them up.
 constexpr uint64_t kControlInFlightBytes = 32 * 1024;
 static_assert(kControlSegmentBytes + wire::kControlHeaderBytes + kPlainBytes <= kBasePayloadBytes);
-static_assert(wire::ack_bytes(wire::kMaxAckRanges) + kPlainBytes <= kBasePayloadBytes);
+static_assert(wire::ack_bytes(wire::kMaxAckRanges, wire::kMaxRefusedRanges) + kPlainBytes +
+                  wire::kSealBytes <=
+              kBasePayloadBytes);
 
 }  // namespace
 
@@ -102,7 +105,7 @@ uint32_t Session::Impl::build_ack(std::span<std::byte> out, uint64_t now_ns) {
   header.type = wire::FrameType::kAck;
   header.packet_number = numbers.take();
   acks_out.report(ack, header, now_ns);
-  const size_t bytes = wire::encode(ack, out.subspan(kPlainBytes));
+  const size_t bytes = wire::encode(ack, out.subspan(head_bytes()));
   count(Counter::kAcksSent);
   return finish_tagged(out, header, bytes);
 }
@@ -111,7 +114,20 @@ uint32_t Session::Impl::finish_tagged(std::span<std::byte> out, wire::Header hea
                                       size_t body_bytes) noexcept {
   header.session = opening.peer_number();
   header.tag = opening.tag().header;
+  if (opening.seals() != nullptr) [[unlikely]]
+    return finish_sealed(out, header, body_bytes);
   return finish_frame(out, header, static_cast<uint32_t>(body_bytes), opening.tag().payload);
+}
+
+uint32_t Session::Impl::finish_sealed(std::span<std::byte> out, wire::Header header,
+                                      size_t body_bytes) noexcept {
+  const std::span<std::byte> body = out.subspan(head_bytes(), body_bytes);
+  header.flags |= wire::kFlagSealed;
+  header.payload_bytes = static_cast<uint16_t>(wire::kSealBytes + body_bytes);
+  header.payload_crc = wire::crc32c(body) ^ opening.tag().payload;
+  wire::encode(header, out.data());
+  opening.seals()->seal(header.packet_number, kPlainBytes, out.data(), body);
+  return head_bytes() + static_cast<uint32_t>(body_bytes);
 }
 
 uint32_t Session::Impl::finish_tracked(std::span<std::byte> out, wire::Header header,
@@ -127,8 +143,8 @@ uint32_t Session::Impl::finish_tracked(std::span<std::byte> out, wire::Header he
 uint32_t Session::Impl::build_ping(std::span<std::byte> out, uint16_t probed_bytes,
                                    uint64_t now_ns) {
   if (probed_bytes == 0) liveness.on_asked();  // a probe may be too large to arrive
-  const size_t padding = probed_bytes == 0 ? 0 : probed_bytes - kPlainBytes;
-  std::memset(out.data() + kPlainBytes, 0, padding);
+  const size_t padding = probed_bytes == 0 ? 0 : probed_bytes - head_bytes();
+  std::memset(out.data() + head_bytes(), 0, padding);
   wire::Header header;
   header.type = wire::FrameType::kPing;
   header.flags = wire::kFlagAckNow;
@@ -137,7 +153,7 @@ uint32_t Session::Impl::build_ping(std::span<std::byte> out, uint16_t probed_byt
 
 uint32_t Session::Impl::build_control(std::span<std::byte> out, uint64_t now_ns) {
   const StreamSender::Segment segment = *control_out.next();
-  std::byte* body = out.data() + kPlainBytes;
+  std::byte* body = out.data() + head_bytes();
   wire::encode_control_offset(segment.offset, body);
   control_out.read(segment, body + wire::kControlHeaderBytes);
   control_out.on_sent(segment);
@@ -165,7 +181,7 @@ uint32_t Session::Impl::write_close(std::span<std::byte> out) {
   header.type = wire::FrameType::kClose;
   header.packet_number = numbers.take();
   const wire::Reason reason{local_number, ending.error().code, ending.error().message};
-  return finish_tagged(out, header, wire::encode(reason, out.subspan(kPlainBytes)));
+  return finish_tagged(out, header, wire::encode(reason, out.subspan(head_bytes())));
 }
 
 uint32_t Session::Impl::repeat_close(std::span<std::byte> out) {

@@ -3,7 +3,7 @@
 
 namespace mercury {
 
-static_assert(wire::kStreamHeaderBytes + kPlainBytes < kBasePayloadBytes);
+static_assert(wire::kStreamHeaderBytes + kPlainBytes + wire::kSealBytes < kBasePayloadBytes);
 
 void Session::Impl::start_streams() {
   if (stream_events == nullptr || (opening.features() & wire::kFeatureStreams) == 0) return;
@@ -45,7 +45,7 @@ void Session::Impl::stream_lost(const SentTag& tag) { streams->on_lost(stream_fr
 
 // Credit and resets are small, and what they set free waits for them.
 uint32_t Session::Impl::build_signal(std::span<std::byte> out, uint64_t now_ns) {
-  const Streams::Frame frame = streams->build_signal(out.subspan(kPlainBytes));
+  const Streams::Frame frame = streams->build_signal(out.subspan(head_bytes()));
   wire::Header header;
   header.type = frame.type;
   return finish_tracked(out, header, frame.body_bytes, segment_tag(frame.type, frame.stream, 0),
@@ -54,24 +54,24 @@ uint32_t Session::Impl::build_signal(std::span<std::byte> out, uint64_t now_ns) 
 
 uint32_t Session::Impl::segment_bytes() const noexcept {
   if (!streams || state != State::kOpen || !opening.confirmed()) return 0;
-  return streams->segment_bytes(probe.path_payload() - static_cast<uint32_t>(kPlainBytes));
+  return streams->segment_bytes(probe.path_payload() - head_bytes());
 }
 
 bool Session::Impl::can_send_stream(uint64_t now_ns) noexcept {
   const uint32_t body = segment_bytes();
-  return body != 0 && can_send(static_cast<uint32_t>(kPlainBytes) + body, now_ns);
+  return body != 0 && can_send(head_bytes() + body, now_ns);
 }
 
 // Counted, paced and acknowledged as a datagram is: a stream may be as large as anything else.
 uint32_t Session::Impl::build_stream(std::span<std::byte> out, uint64_t now_ns) {
   const uint32_t body = segment_bytes();
-  if (body == 0 || out.size() < kPlainBytes + body) return 0;
-  const uint32_t most = probe.path_payload() - static_cast<uint32_t>(kPlainBytes);
-  const Streams::Frame frame = streams->build_segment(out.subspan(kPlainBytes), most);
+  if (body == 0 || out.size() < head_bytes() + body) return 0;
+  const uint32_t most = probe.path_payload() - head_bytes();
+  const Streams::Frame frame = streams->build_segment(out.subspan(head_bytes()), most);
   wire::Header header;
   header.type = frame.type;
   header.packet_number = on_send_datagram(segment_tag(frame.type, frame.stream, frame.segment),
-                                          static_cast<uint32_t>(kPlainBytes) + body, now_ns);
+                                          head_bytes() + body, now_ns);
   // The last of a burst asks if it is awaited and too few are on the way for the peer to answer by
   // itself. An answer costs as much as a short message, which has mostly an answer of its own.
   const bool asks = gate.ask_now() || (frame.awaited && segment_bytes() == 0 &&

@@ -120,6 +120,7 @@ inline constexpr uint64_t kIdleGrantNs = 100'000;
 enum Flag : uint16_t {
   kFlagAckNow = 1,   // the receiver acknowledges at once
   kFlagService = 2,  // datagram: the service's
+  kFlagSealed = 4,   // a seal stands behind the header (seal.h): for who looks on, not believed
 };
 
 constexpr bool is_datagram(FrameType type) {

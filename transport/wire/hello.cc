@@ -40,7 +40,7 @@ struct HelloAckWire {
   Nonce nonce;
   Proof proof;
 };
-static_assert(sizeof(HelloAckWire) == 68 && alignof(HelloAckWire) == 1);
+static_assert(sizeof(HelloAckWire) == kHelloAckBytes && alignof(HelloAckWire) == 1);
 
 struct ReasonWire {
   Be32 session;
@@ -98,7 +98,11 @@ size_t encode(const HelloAck& ack, std::span<std::byte> out) {
                           Be16(0),
                           ack.nonce,
                           ack.proof};
-  return put(wire, {}, out);
+  const std::string_view confirmation =
+      ack.confirmation ? std::string_view(reinterpret_cast<const char*>(ack.confirmation->data()),
+                                          ack.confirmation->size())
+                       : std::string_view();
+  return put(wire, confirmation, out);
 }
 
 size_t encode(const Reason& reason, std::span<std::byte> out) {
@@ -134,19 +138,24 @@ std::optional<Hello> decode_hello(std::span<const std::byte> body) {
 
 std::optional<HelloAck> decode_hello_ack(std::span<const std::byte> body) {
   HelloAckWire wire;
-  if (body.size() != sizeof wire) return std::nullopt;
+  const bool confirms = body.size() == sizeof wire + sizeof(Proof);
+  if (body.size() != sizeof wire && !confirms) return std::nullopt;
   std::memcpy(&wire, body.data(), sizeof wire);
   if (wire.session.value() == 0 || wire.version == 0 ||
       wire.max_udp_payload.value() < kMinUdpPayload) {
     return std::nullopt;
   }
-  return HelloAck{wire.version,
-                  wire.features.value(),
-                  wire.session.value(),
-                  wire.max_udp_payload.value(),
-                  wire.incarnation.value(),
-                  wire.nonce,
-                  wire.proof};
+  HelloAck ack{wire.version,
+               wire.features.value(),
+               wire.session.value(),
+               wire.max_udp_payload.value(),
+               wire.incarnation.value(),
+               wire.nonce,
+               wire.proof,
+               std::nullopt};
+  if (confirms)
+    std::memcpy(ack.confirmation.emplace().data(), body.data() + sizeof wire, sizeof(Proof));
+  return ack;
 }
 
 std::string token_text(uint64_t token) {

@@ -24,7 +24,8 @@ enum class SessionKind : uint8_t {
 enum Feature : uint32_t {
   kFeatureNone = 0,
   kFeatureStreams =
-      1,  // byte streams beside the control stream: frames of type 10 to 12 (stream.h)
+      1,              // byte streams beside the control stream: frames of type 10 to 12 (stream.h)
+  kFeatureSeals = 2,  // each frame with a tag has a seal, too (seal.h); HELLO_ACK a confirmation
   kFeatureRefusals = 4,  // ACKs that say which datagrams were refused for now (ack.h)
 };
 
@@ -67,7 +68,12 @@ struct HelloAck {
   uint32_t incarnation = 0;
   Nonce nonce{};
   Proof proof{};  // over the HELLO's nonce as well
+  // Where both sides have kFeatureSeals: of all that stands in HELLO and HELLO_ACK
+  // (flow/frame_keys.h).
+  std::optional<Proof> confirmation;
 };
+// Of a HELLO_ACK, what the confirmation is of.
+inline constexpr size_t kHelloAckBytes = 68;
 
 // REFUSE and CLOSE.
 struct Reason {

@@ -80,7 +80,7 @@ void Peers::ask(const IpAddress& ip, Peer& peer, uint64_t now_ns) {
   tokens_[peer.token] = ip;
   wire::Hello hello;
   hello.kind = wire::SessionKind::kData;
-  hello.features = wire::kFeatureStreams;
+  hello.features = wire::kFeatureStreams | own_seals();
   hello.job = kSocketService;
   hello.nonce = peer.nonce;
   hello.proof = prove(policy_.key, hello);
@@ -126,6 +126,11 @@ Peers::Settled Peers::on_opened(const event::SessionOpened& opened, uint64_t now
     close(peer, Errc::kUnsupported, "sockets need byte streams");
     return {nullptr, silence(peer, now_ns), PingReport::Outcome::kRefusedHere,
             "its version has no byte streams, which sockets need"};
+  }
+  if (Status agreed = check_features(remote, opened.answer.features); !agreed) {
+    close(peer, agreed.error().code, agreed.error().message);
+    return {nullptr, silence(peer, now_ns), PingReport::Outcome::kRefusedHere,
+            agreed.error().message};
   }
   peer.state = Peer::State::kOpen;
   return {&peer, std::exchange(peer.waiting, {}), {}, {}};
@@ -193,6 +198,9 @@ void Peers::on_hello(LaneId lane, const event::HelloReceived& hello) {
   if ((hello.body.features & wire::kFeatureStreams) == 0) {
     return refuse(Errc::kUnsupported, "sockets need byte streams");
   }
+  if (Status agreed = check_features(hello.remote, hello.body.features); !agreed) {
+    return refuse(agreed.error().code, agreed.error().message);
+  }
   const auto opened = static_cast<size_t>(std::count_if(
       accepted_.begin(), accepted_.end(), [](const auto& entry) { return entry.second.opened; }));
   if (opened >= policy_.max_hosts) {
@@ -205,10 +213,27 @@ void Peers::on_hello(LaneId lane, const event::HelloReceived& hello) {
   const Token token = next_token();
   accepted_[token] = {lane};
   wire::HelloAck answer;
-  answer.features = wire::kFeatureStreams;
+  answer.features = wire::kFeatureStreams | own_seals();
   answer.nonce = draw_nonce(host_.random);
   answer.proof = prove(policy_.key, hello.body.nonce, answer);
   host_.send(lane, command::Accept{hello.hello, token, kNoJob, answer, policy_.key});
+}
+
+uint32_t Peers::own_seals() const {
+  return seal_feature(policy_.authentication, kSocketService, policy_.key);
+}
+
+Status Peers::check_features(const Endpoint& remote, uint32_t features) {
+  Status agreed = check_seals(policy_.authentication, kSocketService, policy_.key, features);
+  if (!agreed) {
+    note(remote, "refused: its frames are not authenticated (sockets.authentication)");
+  } else if ((own_seals() & ~features) != 0 && unauthenticated_.size() < policy_.max_hosts &&
+             unauthenticated_.insert(remote.ip).second) {
+    note(remote,
+         "its frames are not authenticated: its release is older, or it has them off "
+         "(sockets.authentication)");
+  }
+  return agreed;
 }
 
 void Peers::drop_waiting(SocketProgram program) {

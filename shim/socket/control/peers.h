@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -86,6 +87,10 @@ class Peers {
   void close(Peer& peer, Errc code, const std::string& text);
   std::vector<Waiting> silence(Peer& peer, uint64_t now_ns);
   void note(const Endpoint& remote, const std::string& what) const;
+  uint32_t own_seals() const;  // wire::kFeatureSeals, if this host offers it
+  // Whether this host speaks with one of these features. If it does without seals that it offers,
+  // the log says so, once.
+  Status check_features(const Endpoint& remote, uint32_t features);
   Token next_token();
 
   const SocketManager::Host& host_;
@@ -95,6 +100,7 @@ class Peers {
   std::map<IpAddress, Peer> peers_;
   std::unordered_map<Token, IpAddress> tokens_;  // Peer::token
   std::map<Token, Accepted> accepted_;           // the oldest first
+  std::set<IpAddress> unauthenticated_;          // hosts of which the log has said so
   Deadlines<Token> probes_;
   uint64_t last_token_ = 0;
   size_t last_lane_ = 0;

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "shim/channel/unique_fd.h"
+#include "shim/proof/secret.h"
 #include "shim/socket/command.h"
 #include "shim/socket/request.h"
 #include "transport/base/endpoint.h"
@@ -39,6 +40,7 @@ struct SocketPolicy {
   std::vector<IpAddress> addresses;  // this host's at its ports, the family of a lane's aside
   uint16_t udp_port = 7470;          // of a host's first engine
   wire::Key key{};                   // of all hosts that may speak to each other
+  Authentication authentication = Authentication::kOff;  // of their frames, with a secret
   uint64_t probe_ns = 50'000'000;
   uint64_t silence_ns = 30'000'000'000;
   // For the answer of a host with which there is a session.

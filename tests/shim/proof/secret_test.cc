@@ -68,6 +68,7 @@ TEST(AckProof, BindsTheAnswerToTheQuestion) {
   ack.proof = prove(key, nonce, ack);
   ack.session = 9;
   ack.max_udp_payload = 1400;
+  ack.confirmation.emplace().fill(1);
   EXPECT_TRUE(verify(key, nonce, ack));
   wire::HelloAck other = ack;
   other.incarnation = 6;

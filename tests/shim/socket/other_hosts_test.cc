@@ -307,5 +307,62 @@ TEST_F(OtherHosts, AHostWithoutEnginesHasOnlyItself) {
   EXPECT_EQ(connect(1, kServer)->kind(), ReplyKind::kKernel);
 }
 
+// --- Authenticated frames ------------------------------------------------------------------------
+
+TEST_F(OtherHosts, SealsAreOfferedWhereTheConfigurationSaysSoAndThereIsASecret) {
+  constexpr uint32_t kAll = wire::kFeatureStreams | wire::kFeatureSeals;
+  policy.authentication = Authentication::kOffered;
+  connect(1, kServer);
+  const auto asked = take<command::Connect>();
+  EXPECT_EQ(asked.hello.features, kAll);
+  wire::HelloAck answer = answer_to(asked.hello);
+  answer.features = kAll;
+  answer.proof = prove(policy.key, asked.hello.nonce, answer);
+  tell(event::SessionOpened{asked.token, answer});
+  EXPECT_EQ(take<command::OpenConnection>().token, asked.token);
+  EXPECT_TRUE(notices.empty()) << notices.front();
+}
+
+TEST_F(OtherHosts, WithoutASecretThereIsNothingToAuthenticate) {
+  policy.key = derive_job_key(kSocketService, "");
+  policy.authentication = Authentication::kRequired;
+  connect(1, kServer);
+  const auto asked = take<command::Connect>();
+  EXPECT_EQ(asked.hello.features, wire::kFeatureStreams);
+  tell(event::SessionOpened{asked.token, answer_to(asked.hello)});
+  EXPECT_EQ(take<command::OpenConnection>().token, asked.token);
+  EXPECT_TRUE(notices.empty()) << notices.front();
+}
+
+TEST_F(OtherHosts, AHostWithoutSealsIsNamedOnceWhereTheyAreOffered) {
+  policy.authentication = Authentication::kOffered;
+  open_session(1, kServer);
+  take<command::OpenConnection>();
+  EXPECT_EQ(notices.size(), 1U);
+  for (int i = 0; i < 2; ++i) accept_session(at("10.0.0.2:7470"));
+  ASSERT_EQ(notices.size(), 1U);
+  EXPECT_NE(notices[0].find("10.0.0.2"), std::string::npos) << notices[0];
+  EXPECT_NE(notices[0].find("not authenticated"), std::string::npos) << notices[0];
+}
+
+TEST_F(OtherHosts, AHostWithoutSealsIsRefusedWhereTheyAreRequired) {
+  policy.authentication = Authentication::kRequired;
+  const auto connecting = connect(1, kServer);
+  const auto asked = take<command::Connect>();
+  tell(event::SessionOpened{asked.token, answer_to(asked.hello)});
+  EXPECT_EQ(take<command::CloseSession>().token, asked.token);
+  EXPECT_EQ(connecting->kind(), ReplyKind::kKernel);
+
+  wire::Hello hello;
+  hello.kind = wire::SessionKind::kData;
+  hello.features = wire::kFeatureStreams;
+  hello.job = kSocketService;
+  hello.proof = prove(policy.key, hello);
+  tell(event::HelloReceived{++last_hello, at("10.0.0.3:7470"), hello});
+  const auto refused = take<command::Refuse>();
+  EXPECT_EQ(refused.code, Errc::kUnsupported);
+  EXPECT_NE(refused.text.find("authentication = \"required\""), std::string::npos) << refused.text;
+}
+
 }  // namespace
 }  // namespace mercury::sockets::test

@@ -112,6 +112,16 @@ TEST_F(PingsTest, TheSideThatRefusesIsNamed) {
   EXPECT_TRUE(commands.empty());
 }
 
+TEST_F(PingsTest, AHostWithoutSealsIsRefusedHereWhereTheyAreRequired) {
+  policy.authentication = Authentication::kRequired;
+  const auto report = ping();
+  const auto asked = take<command::Connect>();
+  tell(event::SessionOpened{asked.token, answer_to(asked.hello)});
+  take<command::CloseSession>();
+  expect(*report, PingOutcome::kRefusedHere, "only authenticated frames are taken here");
+  EXPECT_TRUE(commands.empty());
+}
+
 TEST_F(PingsTest, AHostThatServesNoSocketsAsksNobody) {
   policy.serve = false;
   expect(*ping(), PingOutcome::kRefusedHere, "serves no sockets");

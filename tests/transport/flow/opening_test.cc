@@ -23,9 +23,9 @@ class OpeningTest : public testing::Test {
   OpeningTest() {
     hello_.job = "job";
     hello_.nonce = {9, 8, 7, 6, 5, 4, 3, 2, 1, 2, 3, 4, 5, 6, 7, 8};
-    hello_.features = wire::kFeatureStreams | 2;
+    hello_.features = wire::kFeatureStreams | 64;
     answer_.nonce = {4, 5, 6};
-    answer_.features = wire::kFeatureStreams | 4;
+    answer_.features = wire::kFeatureStreams | 128;
   }
   Frame decoded(uint32_t bytes) {
     Frame frame;

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/flow/frame_keys.h"
 #include "transport/flow/sent_pool.h"
 #include "transport/flow/session.h"
 #include "transport/flow/stream/streams.h"
@@ -172,9 +173,19 @@ class Net {
     if (host[0].with_streams) hello.features |= wire::kFeatureStreams;
     host[0].session->connect(hello, key, now_ns);
   }
+  void with_seals() {
+    features |= wire::kFeatureSeals;
+    host[1].answer.features |= wire::kFeatureSeals;
+  }
   void send(int from, std::span<const std::byte> frame) {
     ++host[static_cast<size_t>(from)].frames_sent;
     if (tap) tap(from, frame);
+    Bytes altered;
+    if (alter) {
+      altered.assign(frame.begin(), frame.end());
+      alter(from, altered);
+      frame = altered;
+    }
     if (weather.down || frame.size() > weather.largest_frame || chance(weather.loss)) return;
     int copies = chance(weather.duplication) ? 2 : 1;
     while (copies-- > 0) {
@@ -229,6 +240,7 @@ class Net {
   uint32_t features = wire::kFeatureRefusals;  // of who asks, beside streams
   uint64_t now_ns = 1'000'000'000;
   std::function<void(int, std::span<const std::byte>)> tap;
+  std::function<void(int, Bytes&)> alter;  // by somebody on the path
   std::array<Host, 2> host;
 
  private:
@@ -260,26 +272,30 @@ inline wire::Header plain_header(wire::FrameType type, std::span<const std::byte
 }
 
 inline void Host::send_datagram() {
-  Bytes frame(sizeof(wire::DatagramHeader) + kChunkPayload);
+  Seals* const seals = session->seals();
+  const size_t head = sizeof(wire::DatagramHeader) + (seals != nullptr ? wire::kSealBytes : 0);
+  Bytes frame(head + kChunkPayload);
+  const std::span<std::byte> payload = std::span(frame).subspan(head);
   const SentTag tag(wire::FrameType::kDatagram0, 0, waiting.front(), 0, 0);
   waiting.pop_front();
   wire::Header header;
   header.type = tag.type();
-  header.payload_bytes = kChunkPayload;
+  header.payload_bytes = static_cast<uint16_t>(frame.size() - sizeof(wire::DatagramHeader));
   header.session = session->peer_number();
   header.words[2] = tag.word0();
-  for (size_t i = sizeof(wire::DatagramHeader); i < frame.size(); ++i) {
-    frame[i] = static_cast<std::byte>(tag.word0() + i);
+  for (size_t i = 0; i < payload.size(); ++i) {
+    payload[i] = static_cast<std::byte>(tag.word0() + i);
   }
-  header.payload_crc =
-      wire::crc32c(std::span<const std::byte>(frame).subspan(sizeof(wire::DatagramHeader))) ^
-      session->tag().payload;
+  header.payload_crc = wire::crc32c(payload) ^ session->tag().payload;
   header.tag = session->tag().header;
   header.packet_number =
       session->on_send_datagram(tag, static_cast<uint32_t>(frame.size()), net_.now_ns);
   header.flags = session->datagram_flags();
   in_flight.insert(tag.word0());
   wire::encode(header, frame.data());
+  if (seals != nullptr) {
+    seals->seal(header.packet_number, sizeof(wire::DatagramHeader), frame.data(), payload);
+  }
   net_.send(index_, frame);
 }
 
@@ -326,9 +342,18 @@ inline void Host::receive(Bytes& frame) {
   if (header.session != number_) return;
   if (!wire::is_datagram(header.type)) {
     session->on_frame(header, payload, net_.now_ns);
-  } else if (header.tag == session->tag().header &&
-             (wire::crc32c(payload) ^ session->tag().payload) == header.payload_crc &&
-             session->is_new(header.packet_number)) {
+    return;
+  }
+  Seals* const seals = session->seals();
+  if (seals != nullptr &&
+      !seals->fits(header.packet_number, sizeof(wire::DatagramHeader), payload)) {
+    counters.add(Counter::kDropSeal);
+    return;
+  }
+  if (seals != nullptr) payload = payload.subspan(wire::kSealBytes);
+  if (header.tag == session->tag().header &&
+      (wire::crc32c(payload) ^ session->tag().payload) == header.payload_crc &&
+      session->is_new(header.packet_number)) {
     if (has_room && !has_room(header.words[2])) {
       refused += session->refused(header.packet_number, net_.now_ns, net_.mark);
       return;

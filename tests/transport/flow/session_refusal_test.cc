@@ -12,6 +12,7 @@ constexpr uint64_t kMs = 1'000'000;
 struct Refusing {
   explicit Refusing(uint32_t seed, uint32_t features = wire::kFeatureRefusals) : net(seed) {
     net.features = features;
+    if ((features & wire::kFeatureSeals) != 0) net.with_seals();
     net.connect();
     EXPECT_TRUE(net.run_until_open());
     net.run_for(20 * kMs);  // paths are probed
@@ -83,10 +84,11 @@ TEST(SessionRefusal, SingleChunksComeAgainBesideTheOthers) {
 }
 
 // Whatever the path loses, every chunk is taken once by who had said that it has room, and nothing
-// that was refused counts as delivered.
+// that was refused counts as delivered; with seals and without.
 TEST(SessionRefusal, EveryChunkIsTakenInTheEndUnderLossAndReordering) {
   for (uint32_t seed = 1; seed <= 40; ++seed) {
-    Refusing pair(seed);
+    Refusing pair(seed, wire::kFeatureRefusals | (seed % 2 == 0 ? wire::kFeatureSeals : 0U));
+    ASSERT_EQ(pair.from().session->seals() != nullptr, seed % 2 == 0);
     pair.net.weather.loss = 0.1;
     pair.net.weather.duplication = 0.1;
     pair.net.weather.jitter_ns = 200'000;

@@ -88,6 +88,7 @@ def values(layer):
 
 
 PROOF = ':'.join(f'{i:02x}' for i in range(0x40, 0x60))
+CONFIRMATION = ':'.join(f'{i:02x}' for i in range(0x60, 0x80))
 NONCE = ':'.join(f'{i:02x}' for i in range(0x10, 0x20))
 ECHO = '0x08090a0b0c0d0e0f'
 EXPECTED = {
@@ -128,7 +129,19 @@ EXPECTED = {
                     'chunk': '3', 'elements': '00:00:80:3f:00:00:00:c0:00:00:00:3f:00:00:50:40'},
     'refuse_with_token': {'type': '3', 'echo': ECHO, 'reason.code': '13', 'reason.text': '0123456789abcdef'},
     'hello_with_token': {'type': '1', 'packet_number': '81985529216486895'},
-    'stream': {'type': '10', 'packet_number': '12', 'stream': '5', 'stream.end': '0',
+    'hello_ack_of_seals': {'type': '2', 'hello.features': '0x00000002', 'hello.features.seals': '1',
+                           'hello.proof': PROOF, 'hello_ack.confirmation': CONFIRMATION},
+    'sealed_push': {'type': '8', 'flags.sealed': '1', 'payload_bytes': '32', 'tag': '0x7a61675f54414721', 'tensor': '17',
+                    'seal': 'c1:e4:ec:14:54:ca:5b:85:17:2e:d3:1e:c3:09:4e:6d',
+                    'elements': '00:00:80:3f:00:00:00:c0:00:00:00:3f:00:00:50:40'},
+    'sealed_ping': {'type': '6', 'flags.sealed': '1', 'payload_bytes': '16', 'padding': None,
+                    'seal': '01:15:8c:c8:c8:0a:61:74:fe:63:e5:6d:fb:00:fe:99'},
+    'sealed_control': {'type': '7', 'flags.ack_now': '0', 'flags.sealed': '1', 'control.offset': '4294967296',
+                       'seal': '45:c9:d2:98:e9:8e:f0:94:e2:6e:e3:a9:47:23:f7:54',
+                       'control.bytes': '00:00:00:05:68:65:6c:6c:6f'},
+    'sealed_stream_end': {'type': '10', 'flags.sealed': '1', 'stream': '5', 'stream.end': '1',
+                          'seal': '02:1b:12:bf:43:c0:a5:46:86:39:89:bc:06:5f:6b:a5', 'stream.bytes': '68:69'},
+    'stream': {'type': '10', 'flags.sealed': '0', 'seal': None, 'packet_number': '12', 'stream': '5', 'stream.end': '0',
                'stream.offset': '8589934608', 'stream.bytes': '68:69'},
     'stream_end': {'type': '10', 'flags.ack_now': '1', 'stream': '5', 'stream.end': '1',
                    'stream.offset': '8589934608', 'stream.bytes': '68:69'},
@@ -218,6 +231,13 @@ class Dissector(unittest.TestCase):
                 self.assertIn('mercury.malformed', values(layers['mercury']))
             else:
                 self.assertNotIn('mercury', layers)
+
+    def test_a_frame_that_says_it_is_sealed_and_is_too_short_is_malformed(self):
+        frame = self.frames['sealed_ping']
+        for size in range(32, 48):
+            short = frame[:6] + struct.pack('>H', size - 32) + frame[8:size]
+            layers, = tshark([(data := packet(short, 4, PORT), len(data))])
+            self.assertIn('mercury.malformed', values(layers['mercury']), size)
 
     def test_a_capture_of_headers_alone_shows_them(self):
         data = packet(self.frames['push'], 4, PORT)

@@ -16,7 +16,7 @@ struct GoldenFrame {
   std::string_view hex;  // blanks separate the fields, for the reader
 };
 
-inline constexpr std::array<GoldenFrame, 20> kGoldenFrames{{
+inline constexpr std::array<GoldenFrame, 25> kGoldenFrames{{
     {"hello",
      "4d55 01 01 0000 004f 00000000 ada469fe 0000000000000000 "
      "22770384 00000000 "
@@ -105,6 +105,34 @@ inline constexpr std::array<GoldenFrame, 20> kGoldenFrames{{
      "520b8c43 024a 0049 "
      "00000000000003e8 000000fa 02 03 0007 00000005 00000003 00000000 00000058 00000320 "
      "00000000 00000001 00000001 000001f1 00000000"},
+    // With seals: HELLO_ACK's confirmation is 60 61 .. 7f, the secret of a direction 00 01 .. 1f,
+    // the tag that of "tagged_push".
+    {"hello_ack_of_seals",
+     "4d55 01 02 0000 0064 00c0ffee 5488d7a8 08090a0b0c0d0e0f "
+     "7b243e22 00000000 "
+     "01 000000 00000002 0badf00d 5eed0002 05c0 0000 "
+     "101112131415161718191a1b1c1d1e1f "
+     "404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f "
+     "606162636465666768696a6b6c6d6e6f707172737475767778797a7b7c7d7e7f"},
+    {"sealed_push",
+     "4d55 02 08 0005 0020 0badf00f ae38f7e9 0102030405060708 "
+     "00000006 00000011 00000003 002a 0002 5eed0001 974c06a8 "
+     "c1e4ec1454ca5b85172ed31ec3094e6d "
+     "0000803f 000000c0 0000003f 00005040"},
+    {"sealed_ping",
+     "4d55 02 06 0005 0010 0badf00f f79a2dcf 0000000000000008 "
+     "54414721 00000000 "
+     "01158cc8c80a6174fe63e56dfb00fe99"},
+    {"sealed_control",
+     "4d55 02 07 0004 0021 0badf00f 26cc691b 000000000000000a "
+     "586d2099 00000000 "
+     "45c9d298e98ef094e26ee3a94723f754 "
+     "0000000100000000 00000005 68656c6c6f"},
+    {"sealed_stream_end",
+     "4d55 02 0a 0005 0022 0badf00f 7769ec52 000000000000000d "
+     "f5b7479e 00000000 "
+     "021b12bf43c0a546863989bc065f6ba5 "
+     "00000005 0001 0000 0000000200000010 6869"},
 }};
 
 inline std::vector<std::byte> bytes_of_hex(std::string_view hex) {

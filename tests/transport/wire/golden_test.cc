@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/transport/wire/golden_frames.h"
@@ -10,6 +12,7 @@
 #include "transport/wire/crc32c.h"
 #include "transport/wire/header.h"
 #include "transport/wire/hello.h"
+#include "transport/wire/seal.h"
 #include "transport/wire/stream.h"
 
 namespace mercury::wire {
@@ -43,6 +46,14 @@ Hello golden_hello() {
 HelloAck golden_hello_ack() {
   HelloAck ack{1, 0, 0x0badf00d, 1472, 0x5eed0002, {}, golden_proof()};
   for (uint8_t i = 0; i < ack.nonce.size(); ++i) ack.nonce[i] = static_cast<uint8_t>(0x10 + i);
+  return ack;
+}
+
+HelloAck golden_ack_of_seals() {
+  HelloAck ack = golden_hello_ack();
+  ack.features = kFeatureSeals;
+  ack.confirmation.emplace();
+  for (uint8_t i = 0; i < sizeof(Proof); ++i) (*ack.confirmation)[i] = 0x60 + i;
   return ack;
 }
 
@@ -128,7 +139,41 @@ struct Row {
   Header header;  // payload_bytes and payload_crc follow from the payload
   Bytes payload;
   uint32_t payload_tag = 0;
+  Bytes seal = {};
 };
+
+constexpr uint32_t kTag = 0x7a61675f, kPayloadTag = 0x54414721;
+
+// Of the session that the golden frames with seals are of.
+Row sealed(const char* name, Header header, Bytes payload) {
+  header.flags |= kFlagSealed;
+  header.session = 0x0badf00f;
+  header.tag = kTag;
+  header.payload_bytes = static_cast<uint16_t>(kSealBytes + payload.size());
+  header.payload_crc = crc32c(payload) ^ kPayloadTag;
+  Bytes frame(header_bytes(header.type)), seal(kSealBytes);
+  encode(header, frame.data());
+  SealSecret secret;
+  for (uint8_t i = 0; i < secret.size(); ++i) secret[i] = i;
+  FrameSeal(secret).seal(header.packet_number, frame, payload, seal.data());
+  return {name, header, std::move(payload), kPayloadTag, std::move(seal)};
+}
+
+// The same frames in a session with seals.
+void add_sealed(std::vector<Row>& all) {
+  Header answer = plain(FrameType::kHelloAck, 0, 0x00c0ffee, echo_of(golden_hello().nonce));
+  all.push_back({"hello_ack_of_seals", answer, encoded(golden_ack_of_seals())});
+  const std::pair<const char*, const char*> pairs[] = {{"sealed_push", "tagged_push"},
+                                                       {"sealed_ping", "ping"},
+                                                       {"sealed_control", "control"},
+                                                       {"sealed_stream_end", "stream_end"}};
+  for (const auto& [name, plain_name] : pairs) {
+    const Row row = *std::find_if(all.begin(), all.end(), [&](const Row& one) {
+      return std::string(one.name) == plain_name;
+    });
+    all.push_back(sealed(name, row.header, row.payload));
+  }
+}
 
 std::vector<Row> rows() {
   Bytes control(kControlHeaderBytes);
@@ -159,7 +204,7 @@ std::vector<Row> rows() {
       {"partial_result", chunk(FrameType::kDatagram1, kFlagService, 0x1112131415161719, 4),
        partial},
       {"tagged_push", chunk(FrameType::kDatagram0, kFlagAckNow, 0x0102030405060708, 3),
-       elements({1.0F, -2.0F, 0.5F, 3.25F}), 0x54414721},
+       elements({1.0F, -2.0F, 0.5F, 3.25F}), kPayloadTag},
       {"push_of_nothing", chunk(FrameType::kDatagram0, 0, 0x0102030405060709, 4), {}},
       {"stream", plain(FrameType::kStream, 0, 0x0badf00d, 12), stream_body(false)},
       {"stream_end", plain(FrameType::kStream, kFlagAckNow, 0x0badf00d, 13), stream_body(true)},
@@ -177,8 +222,9 @@ std::vector<Row> rows() {
   all[10].header.half_word = 3;  // contributors
   all[11].header.half_word = 2;
   all[11].header.session = 0x0badf00e;
-  all[11].header.tag = 0x7a61675f;
+  all[11].header.tag = kTag;
   all[12].header.half_word = 2;
+  add_sealed(all);
   return all;
 }
 
@@ -186,10 +232,11 @@ TEST(Golden, EncodingGivesTheseBytes) {
   ASSERT_EQ(rows().size(), kGoldenFrames.size());
   for (const Row& row : rows()) {
     Header header = row.header;
-    header.payload_bytes = static_cast<uint16_t>(row.payload.size());
+    header.payload_bytes = static_cast<uint16_t>(row.seal.size() + row.payload.size());
     header.payload_crc = crc32c(row.payload) ^ row.payload_tag;
     Bytes frame(header_bytes(header.type));
     encode(header, frame.data());
+    frame.insert(frame.end(), row.seal.begin(), row.seal.end());
     frame.insert(frame.end(), row.payload.begin(), row.payload.end());
     EXPECT_EQ(frame, golden(row.name)) << row.name;
   }
@@ -213,8 +260,11 @@ TEST(Golden, DecodingGivesTheseValues) {
     EXPECT_EQ(header.last_word, row.header.last_word);
     EXPECT_EQ(header.grant, row.header.grant);
     EXPECT_EQ(header.idle_grant, row.header.idle_grant);
+    EXPECT_EQ(header.payload_bytes, payload.size());
+    const std::span<const std::byte> seal = payload.first(row.seal.size());
+    EXPECT_EQ(Bytes(seal.begin(), seal.end()), row.seal);
+    payload = payload.subspan(seal.size());
     EXPECT_EQ(Bytes(payload.begin(), payload.end()), row.payload);
-    EXPECT_EQ(header.payload_bytes, row.payload.size());
     EXPECT_EQ(header.payload_crc, crc32c(row.payload) ^ row.payload_tag);
   }
 }
@@ -243,6 +293,11 @@ TEST(Golden, BodiesDecodeToTheseValues) {
   EXPECT_EQ(answer->session, 0x0badf00dU);
   EXPECT_EQ(answer->max_udp_payload, 1472);
   EXPECT_EQ(answer->incarnation, 0x5eed0002U);
+  EXPECT_FALSE(answer->confirmation.has_value());
+  const auto of_seals = decode_hello_ack(payload_of("hello_ack_of_seals"));
+  ASSERT_TRUE(of_seals.has_value());
+  EXPECT_EQ(of_seals->features, kFeatureSeals);
+  EXPECT_EQ(of_seals->confirmation, golden_ack_of_seals().confirmation);
   EXPECT_EQ(answer->nonce, golden_hello_ack().nonce);
   EXPECT_EQ(answer->proof, golden_proof());
 

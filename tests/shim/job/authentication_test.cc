@@ -1,0 +1,133 @@
+// Whether frames of a job with a secret are authenticated, as its hosts' configurations say, and
+// what is said where they disagree.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/shim/job/fixture.h"
+
+namespace mercury::test {
+namespace {
+
+using enum Authentication;
+
+// What the host of a worker says, and that of its server.
+using Pair = std::pair<Authentication, Authentication>;
+
+class AuthenticationTest : public JobTest, public testing::WithParamInterface<Pair> {
+ protected:
+  ProgramModel& open(const std::string& secret = "s") {
+    JobPolicy asks = not_serving(), serves = serving();
+    asks.authentication = GetParam().first;
+    serves.authentication = GetParam().second;
+    serves.known = {{"train", secret, 0}};
+    hosts.add(1, 1, asks);
+    hosts.add(2, 1, serves);
+    hosts.answered = [this](const wire::Hello& asked, wire::HelloAck& answer) {
+      if (strip_) answer.features &= ~uint32_t{wire::kFeatureSeals};
+      features_.push_back(asked.features & answer.features);
+    };
+    OpenJob request = job(Role::kWorker, 0, 1, 1, {address(2)});
+    request.secret = secret;
+    ProgramModel& program = opens(1, request);
+    hosts.run_for(kSecond);
+    return program;
+  }
+  // What both sides of each session have.
+  bool all_have(uint32_t features) const {
+    return !features_.empty() &&
+           std::all_of(features_.begin(), features_.end(),
+                       [features](uint32_t have) { return have == features; });
+  }
+  // Somebody on the path takes the offer out of every answer.
+  void strip_answers() { strip_ = true; }
+  size_t lines_with(const std::string& text) const {
+    return static_cast<size_t>(
+        std::count_if(hosts.log.begin(), hosts.log.end(),
+                      [&text](const std::string& line) { return says(line, text); }));
+  }
+
+ private:
+  bool strip_ = false;
+  std::vector<uint32_t> features_;
+};
+
+#define EACH(name, ...) INSTANTIATE_TEST_SUITE_P(Policies, name, testing::Values(__VA_ARGS__))
+
+using BothHaveIt = AuthenticationTest;
+EACH(BothHaveIt, Pair{kOffered, kOffered}, Pair{kOffered, kRequired}, Pair{kRequired, kOffered},
+     Pair{kRequired, kRequired});
+
+TEST_P(BothHaveIt, EverySessionHasSealsAndNothingIsSaid) {
+  ProgramModel& program = open();
+  ASSERT_TRUE(program.is_open()) << program.open_text;
+  EXPECT_TRUE(all_have(wire::kFeatureRefusals | wire::kFeatureSeals));
+  EXPECT_EQ(lines_with("authenticat"), 0U);
+  program.close();
+  expect_nothing_left();
+}
+
+TEST_P(BothHaveIt, AnAnswerWithoutTheOfferDoesNotProveTheSecret) {
+  strip_answers();
+  ProgramModel& program = open();
+  hosts.run();
+  EXPECT_FALSE(program.is_open());
+  EXPECT_TRUE(says(program.open_text, "does not prove the job's secret")) << program.open_text;
+  expect_nothing_left();
+}
+
+using NobodyHasASecret = AuthenticationTest;
+EACH(NobodyHasASecret, Pair{kRequired, kRequired}, Pair{kRequired, kOff}, Pair{kOff, kRequired});
+
+TEST_P(NobodyHasASecret, ThereIsNothingToAuthenticateAndTheJobRuns) {
+  ProgramModel& program = open("");
+  ASSERT_TRUE(program.is_open()) << program.open_text;
+  EXPECT_TRUE(all_have(wire::kFeatureRefusals));
+  EXPECT_EQ(lines_with("authenticat"), 0U);
+  program.close();
+  expect_nothing_left();
+}
+
+using OneHasItOff = AuthenticationTest;
+EACH(OneHasItOff, Pair{kOffered, kOff}, Pair{kOff, kOffered});
+
+TEST_P(OneHasItOff, TheOtherSaysOnceOfTheJobThatFramesAreNotAuthenticated) {
+  ProgramModel& program = open();
+  ASSERT_TRUE(program.is_open()) << program.open_text;
+  EXPECT_TRUE(all_have(wire::kFeatureRefusals));
+  const char* who = GetParam().first == kOffered ? "1: " : "2: ";
+  EXPECT_EQ(
+      lines_with(std::string(who) + "job 'train' has a member whose frames are not authenticated"),
+      1U);
+  EXPECT_EQ(lines_with("not authenticated"), 1U);
+  program.close();
+  expect_nothing_left();
+}
+
+using OneRequiresIt = AuthenticationTest;
+EACH(OneRequiresIt, Pair{kRequired, kOff}, Pair{kOff, kRequired});
+
+TEST_P(OneRequiresIt, WhoHasItOffIsRefusedAndToldWhatToChange) {
+  ProgramModel& program = open();
+  hosts.run();
+  EXPECT_FALSE(program.is_open());
+  EXPECT_EQ(program.open_code, Errc::kUnsupported) << program.open_text;
+  EXPECT_TRUE(says(program.open_text, "authentication = \"required\"")) << program.open_text;
+  expect_nothing_left();
+}
+
+using BothHaveItOff = AuthenticationTest;
+EACH(BothHaveItOff, Pair{kOff, kOff});
+
+TEST_P(BothHaveItOff, NothingIsOfferedOrSaid) {
+  ProgramModel& program = open();
+  ASSERT_TRUE(program.is_open()) << program.open_text;
+  EXPECT_TRUE(all_have(wire::kFeatureRefusals));
+  EXPECT_EQ(lines_with("authenticat"), 0U);
+  program.close();
+  expect_nothing_left();
+}
+
+}  // namespace
+}  // namespace mercury::test

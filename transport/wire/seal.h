@@ -1,0 +1,54 @@
+// Seals: 16 bytes behind the header of each frame of a session whose key is a secret. They show
+// that all of the frame, header and payload, is what the peer has sent, in this session, in this
+// direction, under this packet number.
+//
+// A seal is the tag of AES-128-GCM with the frame as additional data and nothing to encrypt (GMAC,
+// NIST SP 800-38D), computed by intel-ipsec-mb, which DPDK's own cryptography uses. Whoever reads
+// the wire learns nothing from seals about the next; a guess is right once in 2^128 times.
+//
+// Units: a key is for one direction of one session. A nonce is its salt and the packet number, so a
+// number must not be sealed twice. After each 2^32 numbers another key is derived, which keeps what
+// a key has sealed far below GCM's bounds.
+// Owner/thread: one engine each. Nothing allocates after construction.
+//
+// Paper: NIST SP 800-38D, sections 6 to 8 (GCM and GMAC, nonces made of a fixed field and a
+// counter).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace mercury::wire {
+
+inline constexpr size_t kSealBytes = 16;
+// From which the keys of one direction follow.
+using SealSecret = std::array<uint8_t, 32>;
+
+// Whether this CPU has what seals need (x86's AES and PCLMULQDQ). Any thread.
+bool can_seal() noexcept;
+
+// One direction: its sender seals, its receiver looks.
+class FrameSeal {
+ public:
+  explicit FrameSeal(const SealSecret& secret);  // only where can_seal()
+  ~FrameSeal();
+  FrameSeal(const FrameSeal&) = delete;
+  FrameSeal& operator=(const FrameSeal&) = delete;
+
+  // Writes kSealBytes to `out`. `header` is the frame's as it travels, `payload` what stands behind
+  // the seal; both must not change meanwhile.
+  void seal(uint64_t packet_number, std::span<const std::byte> header,
+            std::span<const std::byte> payload, std::byte* out) noexcept;
+  // Whether the kSealBytes at `seal` are those of this frame. In constant time.
+  bool fits(uint64_t packet_number, std::span<const std::byte> header,
+            std::span<const std::byte> payload, const std::byte* seal) noexcept;
+
+ private:
+  struct Keys;
+  std::unique_ptr<Keys> keys_;
+};
+
+}  // namespace mercury::wire
