@@ -171,8 +171,8 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
       needed > state_->memory_limit_bytes - state_->memory_bytes) {
     return beyond("all jobs have ", state_->memory_bytes, "their", state_->memory_limit_bytes);
   }
-  // NOLINTNEXTLINE(performance-move-const-arg): one that keeps something is moved only
   Result<TensorSlots> slots =
+      // NOLINTNEXTLINE(performance-move-const-arg): one that keeps something is moved only
       TensorSlots::create(spec, limits.workers, rule, std::move(*finish), state_->thread);
   if (!slots) return slots.error();
   try {
