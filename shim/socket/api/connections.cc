@@ -91,7 +91,9 @@ void Connections::sweep() {
     *place = *slot;
     ++moved.used;
   };
-  const bool known = for_each_descriptor(keep, &move);
+  // Twice: a connection that is on its way from one descriptor to another, as adopt() moves it, may
+  // be missed once.
+  const bool known = for_each_descriptor(keep, &move) && for_each_descriptor(keep, &move);
   if (!known) std::swap(move.to, slots_);
   free_slots(slots_.at, slots_.count);
   slots_ = move.to;
