@@ -1,6 +1,6 @@
-// A thread that touches memory before others use it, and gives memory back to the kernel. For a GiB
-// either takes the kernel a quarter of a second or more: as long as that an engine would receive
-// nothing, and a daemon would answer nobody.
+// A thread that touches memory before others use it, and gives memory back to the kernel. To touch
+// a GiB takes the kernel a quarter of a second or more, and so does giving back what was shared: as
+// long as that an engine would receive nothing, and a daemon would answer nobody.
 //
 // It works in steps, between which whoever maps something else has his turn: all of them need the
 // lock of the process's address space. Where the system refuses a thread, nothing is touched ahead,
