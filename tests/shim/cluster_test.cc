@@ -234,6 +234,30 @@ TEST(Cluster, FramesAreReleasedAtTheRateOnWhichTheLinkHasAgreed) {
   EXPECT_GT(most_queued_bytes(), 2 * kBound);
 }
 
+// Where each worker's host serves as well, a half of what two workers push never leaves their
+// hosts, and so has no part in what their links carry, nor in what may be under way to them.
+TEST(Cluster, WhatStaysOnItsHostTakesNothingOfTheLink) {
+  ClusterConfig config;
+  config.colocated = true;
+  config.link.mtu_bytes = 9000;
+  SimCluster cluster(config);
+  OpenJob request = job();
+  ASSERT_TRUE(cluster.open_job(request, 20 * kSecond).ok());
+  constexpr uint64_t kNumel = 10'000'000;
+  ASSERT_TRUE(cluster.declare({tensor(0, kNumel, Dtype::kI32)}, 20 * kSecond).ok());
+  const uint64_t begin_ns = cluster.now_ns();
+  for (uint32_t w = 0; w < 2; ++w) cluster.program(w).submit(SubmitOp::kPushPull, 0, 0, 1);
+  ASSERT_TRUE(cluster.run([&] { return cluster.program(0).done(1) && cluster.program(1).done(1); },
+                          20 * kSecond));
+  // Each host sends a half of its tensor to the other, and the other half's sums.
+  const sim::LinkId up = cluster.network().uplink(sim::HostId(0));
+  const uint64_t rate = cluster.network().config(up).bytes_per_second;
+  const uint64_t least_ns = kNumel * 4 * kSecond / rate;
+  EXPECT_LT(cluster.now_ns() - begin_ns, least_ns + least_ns / 20);
+  EXPECT_EQ(cluster.total(Counter::kRetransmits), 0U);
+  EXPECT_TRUE(cluster.close(20 * kSecond));
+}
+
 // One seed decides shape and faults of each run.
 TEST(Cluster, SumsExactlyWhateverTheNetworkDoes) {
   for_each_seed(1000, [](uint64_t seed) {

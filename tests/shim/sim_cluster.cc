@@ -63,8 +63,8 @@ SimCluster::SimCluster(const ClusterConfig& config)
   lives_.resize(config.workers);
   programs_.resize(config.workers);
   for (uint32_t i = 0; i < config.workers; ++i) new_life(i);
-  for (uint32_t i = 0; i < config.workers + config.servers; ++i) {
-    const bool serve = i >= config.workers;
+  for (uint32_t i = 0; i < std::max(config.workers, first_server() + config.servers); ++i) {
+    const bool serve = i >= first_server() && i - first_server() < config.servers;
     sim::VirtualHostConfig host;
     host.lanes = serve ? config.server_lanes : config.worker_lanes;
     host.ipv6 = config.ipv6;
@@ -93,7 +93,7 @@ void SimCluster::crash_host(uint32_t index) {
 std::vector<Endpoint> SimCluster::rendezvous() const {
   std::vector<Endpoint> all;
   for (uint32_t i = 0; i < config_.servers; ++i) {
-    all.push_back(cluster_[config_.workers + i].endpoint(0));
+    all.push_back(cluster_[first_server() + i].endpoint(0));
   }
   return all;
 }

@@ -20,6 +20,7 @@ struct ClusterConfig {
   uint64_t seed = 1;
   uint32_t workers = 2;
   uint32_t servers = 2;
+  bool colocated = false;  // the first workers' hosts serve; else servers are hosts of their own
   uint32_t worker_lanes = 1;
   uint32_t server_lanes = 1;
   bool ipv6 = false;
@@ -141,7 +142,7 @@ class SimCluster {
   bool close(uint64_t limit_ns);
 
   HostOf<sim::SimPort>& worker_host(uint32_t i) { return cluster_[i].host(); }
-  HostOf<sim::SimPort>& server_host(uint32_t i) { return cluster_[config_.workers + i].host(); }
+  HostOf<sim::SimPort>& server_host(uint32_t i) { return cluster_[first_server() + i].host(); }
   SimProgram& program(uint32_t worker) { return *programs_[worker]; }
   sim::SimNetwork& network() { return cluster_.network(); }
   std::vector<Endpoint> rendezvous() const;
@@ -153,6 +154,7 @@ class SimCluster {
   uint64_t now_ns() const { return cluster_.now_ns(); }
 
  private:
+  uint32_t first_server() const { return config_.colocated ? 0 : config_.workers; }
   void new_life(uint32_t worker);
   void begin_open(sim::JobCalls<>& calls, uint32_t worker, const OpenJob& base);
   void begin_declare(sim::JobCalls<>& calls, uint32_t worker,

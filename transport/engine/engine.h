@@ -63,6 +63,9 @@ inline constexpr uint32_t kTxBurst = 64;  // datagrams per pass at most: receivi
 // the reverse. In eights: vector drivers take multiples of that.
 inline constexpr uint32_t kPassBytes = 144 * 1024;
 inline constexpr uint32_t kLeastBurst = 8;
+// Frames under way at most between engines of one host, which no link and no credit bounds: an
+// eighth of what may wait for an engine in its port's ring.
+inline constexpr uint32_t kOnHostFrames = 128;
 constexpr uint32_t frames_per_pass(uint32_t most, uint32_t frame_bytes) {
   return std::clamp(kPassBytes / std::max(frame_bytes, 1u) / 8 * 8, kLeastBurst, most);
 }

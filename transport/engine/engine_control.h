@@ -24,6 +24,7 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Token tok
   entry.path = *path;
   entry.has_path = true;
   entry.remote = remote;
+  entry.on_host = remote.ip == port_.info().local.ip;
   entry.link_overhead_bytes = link_overhead_bytes(remote.ip);
   entry.token = token;
   entry.job = job;
@@ -36,9 +37,14 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Token tok
   if constexpr (StreamService<S>) {
     entry.session->carry_streams(service_.stream_config(), static_cast<StreamEvents&>(*this));
   }
-  const bool near = remote.ip == port_.info().local.ip;
-  credit_.add_session(slot, job, near);
-  if (!near) entry.session->set_grant(credit_.idle_units(job), credit_.idle_units(job));
+  credit_.add_session(slot, job, entry.on_host);
+  if (entry.on_host) {
+    const auto units =
+        static_cast<uint16_t>(kOnHostFrames * session.max_udp_payload / wire::kGrantUnitBytes);
+    entry.session->set_grant(units, units);
+  } else {
+    entry.session->set_grant(credit_.idle_units(job), credit_.idle_units(job));
+  }
   sessions_.touch(slot);
   return slot;
 }

@@ -140,7 +140,7 @@ void Engine<P, S>::divide_credit() noexcept {
   credit_.divide(now_ns_, [this](SessionSlot slot, uint16_t now_units, uint16_t idle_units) {
     if (!sessions_.in_use(slot)) return CreditAllocator::PathState{};
     Session& session = *sessions_.at(slot).session;
-    session.set_grant(now_units, idle_units);
+    if (!sessions_.at(slot).on_host) session.set_grant(now_units, idle_units);
     return CreditAllocator::PathState{session.least_rtt_ns(), session.marked_frames(),
                                       session.gaps()};
   });
@@ -150,7 +150,9 @@ template <Port P, Service S>
 void Engine<P, S>::count_sent(const SessionEntry& entry, uint32_t bytes) noexcept {
   counters_.add(Counter::kTxFrames);
   counters_.add(Counter::kTxBytes, bytes);
-  pacer_.sent(bytes + entry.link_overhead_bytes, now_ns_);
+  if (!entry.on_host) [[likely]] {
+    pacer_.sent(bytes + entry.link_overhead_bytes, now_ns_);
+  }
 }
 
 // Apart, so that what a port does to send a frame is inlined where datagrams are sent.

@@ -34,8 +34,9 @@ struct SessionEntry {
   Seals* seals = nullptr;                              // of the session; null: its frames have none
   uint32_t head_bytes = sizeof(wire::DatagramHeader);  // of each datagram, with its seal
   uint16_t frame_flags = 0;                            // of each datagram
-  uint32_t link_overhead_bytes = 0;                    // of the path's address family (pacer.h)
-  uint32_t peer_hello = 0;  // passive side: the number in the HELLO that opened it
+  bool on_host = false;  // the path ends on this host: its frames take nothing of the link
+  uint32_t link_overhead_bytes = 0;  // of the path's address family (pacer.h)
+  uint32_t peer_hello = 0;           // passive side: the number in the HELLO that opened it
   bool has_path = false;
   bool touched = false;        // in touched()
   uint32_t refused_bytes = 0;  // the frame that did not fit last; larger than a path that shrank

@@ -58,6 +58,7 @@ void CreditAllocator::add_session(SessionSlot slot, JobSlot job, bool near) {
   sender.job = job;
   sender.present = sender.changed = true;
   sender.near = near;
+  sender.counted = !near;
   next_ns_ = 0;
   if (near) expect();
 }
@@ -156,7 +157,7 @@ void CreditAllocator::follow() noexcept {
 
 void CreditAllocator::note(uint32_t session, uint16_t priority, uint32_t bytes,
                            uint64_t now_ns) noexcept {
-  if (session >= senders_.size() || !senders_[session].present) return;
+  if (session >= senders_.size() || !senders_[session].counted) return;
   Sender& sender = senders_[session];
   sender.heard_ns = now_ns;
   sender.arrived_bytes += bytes;

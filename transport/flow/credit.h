@@ -79,8 +79,8 @@ class CreditAllocator {
   // `bytes`: of the frame, as grants count them.
   void on_datagram(SessionSlot session, uint16_t priority, uint32_t bytes,
                    uint64_t now_ns) noexcept {
-    if (expected_ <= 1 || is_near(session)) return;  // nothing is to be divided
-    if (!told_ && arrivals_.add(bytes, now_ns)) follow();
+    if (expected_ <= 1) return;  // nothing is to be divided
+    if (!told_ && !is_near(session) && arrivals_.add(bytes, now_ns)) follow();
     if (rate_ == 0) return;
     note(session.value, priority, bytes, now_ns);
   }
@@ -139,6 +139,7 @@ class CreditAllocator {
     JobSlot job;
     bool present = false;
     bool near = false;
+    bool counted = false;  // present, and not near
     bool active = false;
     bool changed = false;          // its session is to be told
     uint32_t heard = kNoPriority;  // most urgent since the last division
