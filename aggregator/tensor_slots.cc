@@ -172,12 +172,8 @@ bool TensorSlots::pins_busy(uint32_t index, const PortMemory& port) const noexce
   return port.busy(port.context, first) || port.busy(port.context, second);
 }
 
-void TensorSlots::take_out(Rank worker) noexcept {
-  std::visit(
-      [&](auto& rule) {
-        for (uint32_t index = 0; index < chunks(); ++index) rule.take_out(memory_, index, worker);
-      },
-      rule_);
+void TensorSlots::take_out(uint32_t index, Rank worker) noexcept {
+  std::visit([&](auto& rule) { rule.take_out(memory_, index, worker); }, rule_);
 }
 
 WorkerSet TensorSlots::awaited(uint32_t index, const WorkerSet& live) const noexcept {

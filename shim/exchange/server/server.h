@@ -60,7 +60,7 @@ class Server {
   const Policy& policy_of(JobSlot job) const noexcept { return jobs_[job.value].policy; }
   // Of its tensors' full chunks, at most; 0 before there are any.
   uint32_t chunk_bytes(JobSlot job) const noexcept;
-  Status replace_worker(const command::ReplaceWorker& request);  // WorkerReplaced follows
+  Status replace_worker(const command::ReplaceWorker& request);  // poll() reports WorkerReplaced
   void withdraw_worker(const command::WithdrawWorker& request) noexcept;
   // Its memory is given back, and JobRemoved follows, once no NIC reads its results any more.
   void remove_job(JobSlot job);
@@ -70,9 +70,9 @@ class Server {
                 std::span<const std::byte> payload, uint64_t now_ns) noexcept;
   // Fills header and payload of a scheduled sum. False: nobody needs it any more.
   bool prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcept;
-  // What time completes, stalls and rounds that wait in vain.
+  // What time completes, replaced workers, stalls and rounds that wait in vain.
   uint32_t poll(uint64_t now_ns) noexcept;
-  // Removed jobs whose results no NIC reads any more. Returns how many are gone for good.
+  // Goes on with removing jobs whose results no NIC reads any more. Returns what it did.
   uint32_t drain();
   bool awaits_nic() const noexcept { return !draining_.empty(); }
   uint64_t next_deadline_ns() const noexcept;
@@ -107,6 +107,7 @@ class Server {
   void count_partial(const ServerJob& job, const ChunkKey& key) noexcept;
   bool may_answer_all() const noexcept { return !sends_.short_of(kMaxWorkers); }
   uint32_t complete_overdue(uint64_t now_ns) noexcept;
+  uint32_t report_replaced();
   uint32_t report_stalls(uint64_t now_ns) noexcept;
   uint32_t report_hopeless() noexcept;
   // server_jobs.cc
@@ -121,6 +122,7 @@ class Server {
   std::vector<ServerJob> jobs_;  // by job slot
   uint32_t serving_ = 0;         // of them
   std::vector<JobSlot> draining_;
+  bool drains_on_ = false;  // more of them could be looked at than was
 };
 
 }  // namespace mercury

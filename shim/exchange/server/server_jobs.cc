@@ -30,7 +30,7 @@ Result<WorkerPeer> Server::bind_worker(JobSlot slot, Rank rank, uint32_t incarna
   if (!has_job(slot) || rank.value >= jobs_[slot.value].spec.workers) {
     return Error(Errc::kNotFound, "bind of a worker to a job that is not here");
   }
-  if (Status set = aggregator_.set_incarnation(slot, rank, incarnation); !set) return set.error();
+  if (Status let_in = aggregator_.admit(slot, rank, incarnation); !let_in) return let_in.error();
   ServerJob& job = jobs_[slot.value];
   job.workers[rank.value] = session;
   job.bound[rank.value] = 1;
@@ -49,13 +49,11 @@ Status Server::replace_worker(const command::ReplaceWorker& request) {
   if (!has_job(request.job) || request.rank.value >= jobs_[request.job.value].spec.workers) {
     return Error(Errc::kNotFound, "a worker was replaced in a job that is not here");
   }
-  Status set = aggregator_.set_incarnation(request.job, request.rank, request.incarnation);
-  if (!set) return set;
+  Status begun = aggregator_.replace(request.job, request.rank, request.incarnation);
+  if (!begun) return begun;
   ServerJob& job = jobs_[request.job.value];
   job.bound[request.rank.value] = 0;
   job.replaced[request.rank.value] = 1;
-  events_.emplace_back(event::WorkerReplaced{request.job, request.rank, request.incarnation,
-                                             aggregator_.open_rounds(request.job)});
   return {};
 }
 
