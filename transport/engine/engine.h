@@ -69,6 +69,8 @@ constexpr uint32_t frames_per_pass(uint32_t most, uint32_t frame_bytes) {
 static_assert(frames_per_pass(kTxBurst, 8972) == 16 && frames_per_pass(kTxBurst, 65507) == 8);
 // Segments of streams that one session sends before the next one's turn.
 inline constexpr uint32_t kStreamTurn = 8;
+// Commands that a pass carries out at most: some ask the kernel for memory, or for a route.
+inline constexpr uint32_t kCommandsPerPass = 32;
 inline constexpr uint64_t kTickNs = 10'000'000;  // Port::tick
 inline constexpr uint64_t kRefusalReportNs = 1'000'000'000;
 // Virtual devices do not say when there is room again.

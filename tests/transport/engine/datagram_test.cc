@@ -31,6 +31,7 @@ class PostService {
 
   // The payload of datagram n: its number in every byte.
   void on_command(const Post& post, SessionHost& host) {
+    ++posted;
     if (const auto claimed = host.claim(post.token)) {
       session = *claimed;
       waiting.push_back(post);
@@ -79,6 +80,7 @@ class PostService {
   std::deque<Post> waiting;
   bool blocked = true;
   bool sends_again = true;
+  uint32_t posted = 0;
   uint32_t lost = 0;
   uint64_t charged_bytes = 0;
   std::set<uint32_t> acked;
@@ -227,6 +229,22 @@ TEST(Datagrams, ArriveWholeAndWhoSentThemHearsOfEachOnce) {
     EXPECT_GT(lab.a().service.lost, 0U);
     EXPECT_GE(lab.a().service.charged_bytes, bytes + kCount * sizeof(wire::DatagramHeader));
   }
+}
+
+// Frames that have come are not kept waiting by what the control plane asks for.
+TEST(Datagrams, APassCarriesOutSoManyCommandsAtMost) {
+  Lab lab;
+  ASSERT_TRUE(lab.connect());
+  lab.a().service.blocked = true;
+  for (uint32_t i = 0; i < 2 * kCommandsPerPass; ++i) lab.a().send(Post{kToken, i, 100});
+  const auto taken = [&] { return lab.a().service.acked.size(); };
+  for (uint32_t pass = 1; pass <= 2; ++pass) {
+    EXPECT_TRUE(lab.a().engine.commands_waiting());
+    EXPECT_GT(lab.a().poll(lab.network.now_ns()), 0U) << "the engine does not sleep over the rest";
+    EXPECT_EQ(lab.a().service.posted, pass * kCommandsPerPass);
+  }
+  EXPECT_FALSE(lab.a().engine.commands_waiting());
+  ASSERT_TRUE(lab.run([&] { return taken() == 2 * kCommandsPerPass; }));
 }
 
 // A pass that takes time, as the network here does not know: its time is given to poll().
