@@ -1,5 +1,7 @@
 #include "shim/exchange/gradient_exchange.h"
 
+#include <utility>
+
 #include "aggregator/frame/chunk_header.h"
 
 namespace mercury {
@@ -88,7 +90,7 @@ void GradientExchange::unblock(SessionSlot session) noexcept {
 uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   uint32_t work = server_.poll(now_ns);
   work += sends_.poll();
-  work += programs_.take_submissions(worker_, sends_);
+  work += programs_.take_submissions(worker_, sends_, programs_.are_many() && frames_moved());
   if (worker_.has_steps()) work += end_jobs();
   if (now_ns >= worker_.release_due_ns()) worker_.release(now_ns);
   work += admit_ranges();
@@ -99,6 +101,12 @@ uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   }
   counters_.set(Gauge::kQueuedRanges, sends_.used_ranges());
   return work;
+}
+
+// Since the last call.
+bool GradientExchange::frames_moved() noexcept {
+  const uint64_t frames = counters_.get(Counter::kRxFrames) + counters_.get(Counter::kTxFrames);
+  return std::exchange(frames_seen_, frames) != frames;
 }
 
 uint32_t GradientExchange::end_jobs() {

@@ -98,6 +98,7 @@ class GradientExchange {
 
   uint32_t admit_ranges() noexcept;
   uint32_t end_jobs();
+  bool frames_moved() noexcept;
   // exchange_control.cc: one for each command, so that a command without one does not compile.
   Status run(const command::AddWorkerJob& spec, SessionHost& host);
   Status run(const command::BindShard& request, SessionHost& host);
