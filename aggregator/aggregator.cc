@@ -361,11 +361,9 @@ bool Aggregator::take_stalled(uint64_t now_ns, uint32_t& looks, StalledChunk& ou
   return found;
 }
 
-std::optional<Round> Aggregator::open_round(JobSlot job, TensorIndex tensor) const noexcept {
-  const JobSums* const owner = state_->find(job);
-  if (owner == nullptr || !owner->tensors.has(tensor)) return std::nullopt;
-  const TensorSlots& slots = owner->tensors.at(tensor);
-  return slots.empty() ? std::nullopt : std::optional(slots.open_round());
+Round Aggregator::open_round(JobSlot job, TensorIndex tensor, ChunkIndex chunk) const noexcept {
+  const TensorSlots& slots = state_->find(job)->tensors.at(tensor);
+  return slots.round_of(slots.index_of(chunk));
 }
 
 uint64_t Aggregator::next_stall_ns() const noexcept { return state_->next_stall_ns; }

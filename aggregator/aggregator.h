@@ -23,7 +23,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -188,8 +187,8 @@ class Aggregator {
   // counts that down. True: one worker is replaced.
   bool take_replaced(uint32_t& looks, ReplacedWorker& out);
   bool is_replacing() const noexcept;  // take_replaced is worth a call
-  // The lowest round that is open in a tensor's chunks; nothing: it has no chunks here. Cold.
-  std::optional<Round> open_round(JobSlot job, TensorIndex tensor) const noexcept;
+  // That a chunk which is here is in.
+  Round open_round(JobSlot job, TensorIndex tensor, ChunkIndex chunk) const noexcept;
 
   // Nothing is to be expected of this worker until replace admits it again. With a quorum the
   // others' sums do not wait for it; which of them are complete so is found in steps

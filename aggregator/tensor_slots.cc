@@ -190,16 +190,6 @@ WorkerSet TensorSlots::missing_for_good(uint32_t index, const WorkerSet& live) c
   return possible < needed ? gone : WorkerSet{};
 }
 
-// The rounds of a tensor's chunks differ by one at most, so serial numbers compare.
-Round TensorSlots::open_round() const noexcept {
-  Round lowest = memory_.open_round(0);
-  for (uint32_t index = 1; index < chunks(); ++index) {
-    const Round round = memory_.open_round(index);
-    if (round.since(lowest) < 0) lowest = round;
-  }
-  return lowest;
-}
-
 bool TensorSlots::result(Round round, ChunkIndex chunk, ChunkResult& out) noexcept {
   const uint32_t index = index_of(chunk);
   if (index >= chunks()) return false;

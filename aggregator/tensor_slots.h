@@ -42,7 +42,6 @@ class TensorSlots {
   // What this worker contributed to a chunk's open round does not count any more.
   void take_out(uint32_t index, Rank worker) noexcept;
   bool empty() const noexcept { return chunks() == 0; }
-  Round open_round() const noexcept;  // the lowest of any chunk; not of an empty share
 
   // By index, below chunks(): whether a port reads a result, since when its round has been open
   // (kNever: it is not), which it is, and whom of `live` it waits for.

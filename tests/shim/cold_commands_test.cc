@@ -59,9 +59,9 @@ class ColdCommands : public testing::Test {
       run(command::BindWorker{JobSlot(0), Rank(rank), 7, Token(uint64_t{rank})});
     }
   }
-  Taken push(uint16_t rank, uint32_t chunk, uint32_t incarnation = 7) {
+  Taken push(uint16_t rank, uint32_t chunk, uint32_t incarnation = 7, uint32_t round = 1) {
     test::ChunkFrame header;
-    header.round = 1;
+    header.round = Round(round);
     header.chunk = ChunkIndex(chunk);
     header.sender = rank;
     header.incarnation = incarnation;
@@ -94,6 +94,84 @@ TEST_F(ColdCommands, AWorkerIsReplaced) {
   EXPECT_EQ(push(0, 5, 8), Taken::kYes);
   EXPECT_EQ(counters_.get(Counter::kPushChunks), 2U);
   EXPECT_GT(exchange_->next_deadline_ns(), 0U) << "and goes to sleep";
+}
+
+class PolicyChanges : public ColdCommands {
+ protected:
+  static constexpr uint32_t kChunks = 5 * kPart;
+  void SetUp() override {
+    serve(kChunks);
+    for (uint32_t rank = 0; rank < 2; ++rank) exchange_->unblock(SessionSlot(rank));
+  }
+  void both_push(uint32_t first, uint32_t last, uint32_t round = 1) {
+    for (uint32_t chunk = first; chunk <= last; ++chunk) {
+      for (uint16_t rank = 0; rank < 2; ++rank) ASSERT_EQ(push(rank, chunk, 7, round), Taken::kYes);
+    }
+  }
+  uint32_t answers() {
+    uint32_t count = 0;
+    for (OutgoingDatagram out; exchange_->next(out);) ++count;
+    return count;
+  }
+  uint32_t polls_until_it_is_done() {
+    uint32_t polls = 0;
+    for (; exchange_->next_deadline_ns() == 0 && polls < kChunks; ++polls) exchange_->poll(0);
+    return polls;
+  }
+};
+
+TEST_F(PolicyChanges, ToOneThatHoldsSumsBackWhileSomeAreComplete) {
+  both_push(0, 9);
+  EXPECT_EQ(answers(), 20U);
+  run(command::SetPolicy{JobSlot(0), "wfbp"});  // whole tensors
+  exchange_->poll(0);
+  both_push(500, 500);    // which it has come to
+  both_push(4000, 4000);  // and not
+  EXPECT_EQ(answers(), 4U) << "as before, so far";
+  EXPECT_GE(polls_until_it_is_done(), kChunks / kPart - 1);
+  both_push(10, 499);
+  both_push(501, 3999);
+  both_push(4001, kChunks - 2);
+  EXPECT_EQ(answers(), 0U) << "one is missing";
+  both_push(kChunks - 1, kChunks - 1);
+  EXPECT_EQ(answers(), 2 * (kChunks - 12));
+  both_push(1, kChunks - 1, 2);
+  EXPECT_EQ(answers(), 0U);
+  both_push(0, 0, 2);
+  EXPECT_EQ(answers(), 2 * kChunks);
+}
+
+TEST_F(PolicyChanges, ToOneThatDoesNotWhileSomeAreHeldBack) {
+  run(command::SetPolicy{JobSlot(0), "wfbp"});
+  (void)polls_until_it_is_done();
+  for (uint32_t chunk = 0; chunk < kChunks - 1; chunk += 2) both_push(chunk, chunk);
+  EXPECT_EQ(answers(), 0U);
+  run(command::SetPolicy{JobSlot(0), "mercury"});
+  uint32_t all = 0;
+  for (uint32_t polls = 0; exchange_->next_deadline_ns() == 0; ++polls) {
+    ASSERT_LT(polls, kChunks);
+    exchange_->poll(0);
+    const uint32_t now = answers();
+    EXPECT_LE(now, 2 * kPart) << "in one poll";
+    all += now;
+  }
+  EXPECT_EQ(all, kChunks) << "of two workers, half of the chunks";
+  both_push(1, 1);
+  EXPECT_EQ(answers(), 2U);
+}
+
+TEST_F(PolicyChanges, AgainBeforeTheLastChangeIsDone) {
+  both_push(0, 9);
+  (void)answers();
+  run(command::SetPolicy{JobSlot(0), "wfbp"});
+  exchange_->poll(0);
+  run(command::SetPolicy{JobSlot(0), "mercury"});
+  run(command::SetPolicy{JobSlot(0), "wfbp"});
+  (void)polls_until_it_is_done();
+  both_push(10, kChunks - 2);
+  EXPECT_EQ(answers(), 0U);
+  both_push(kChunks - 1, kChunks - 1);
+  EXPECT_EQ(answers(), 2 * (kChunks - 10));
 }
 
 TEST_F(ColdCommands, AJobsChunksAreLookedAtWhenItIsRemoved) {

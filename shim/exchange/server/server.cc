@@ -13,8 +13,8 @@ namespace {
 // waiting.
 constexpr uint32_t kOverduePerPoll = 64;
 constexpr uint32_t kHopelessPerPoll = 16;  // events of rounds that wait in vain
-// Chunks of jobs that have closed, or have replaced a worker: a large model has millions, and other
-// jobs' frames wait.
+// Chunks of jobs that have closed, replaced a worker or follow another policy: a large model has
+// millions, and other jobs' frames wait.
 constexpr uint32_t kWalkedPerPoll = 1024;
 
 // The header has round, then tensor; were this their order here, too, the compiler could make one
@@ -50,7 +50,8 @@ Server::Server(const Limits& limits, SendQueue& sends, Counters& counters,
       counters_(counters),
       events_(events),
       aggregator_(port, limits.sum_bytes, limits.sums_thread),
-      jobs_(limits.max_jobs) {}
+      jobs_(limits.max_jobs),
+      gate_changes_(limits.max_jobs) {}
 
 Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire::Header& header,
                       std::span<const std::byte> payload, uint64_t now_ns) noexcept {
@@ -121,6 +122,8 @@ void Server::count_partial(const ServerJob& job, const ChunkKey& key) noexcept {
 void Server::on_complete(const ServerJob& job, const ChunkKey& key, uint16_t pushed_at) noexcept {
   if (job.spec.terms.quorum > 0) count_partial(job, key);
   const ChunkRange chunk = range_of(key, answer_priority(job, pushed_at));
+  if (changes_gates_) [[unlikely]]
+    gate_changes_[job.spec.job.value].note_complete(key);
   if (!job.gate) return answer_all(job, chunk);
   job.gate->complete(chunk, [&](const ChunkRange& range) { answer_all(job, range); });
 }
@@ -160,10 +163,19 @@ bool Server::prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcep
 }
 
 uint32_t Server::poll(uint64_t now_ns) noexcept {
-  uint32_t work = aggregator_.is_replacing() ? report_replaced() : 0;
+  uint32_t work = 0;
+  if (walks_) [[unlikely]]
+    work = walk_on();
   work += complete_overdue(now_ns);
   work += report_stalls(now_ns);
   if (aggregator_.seeks_hopeless()) work += report_hopeless();
+  return work;
+}
+
+uint32_t Server::walk_on() {
+  uint32_t work = aggregator_.is_replacing() ? report_replaced() : 0;
+  if (changes_gates_) work += change_gates(kWalkedPerPoll);
+  walks_ = changes_gates_ || aggregator_.is_replacing();
   return work;
 }
 
@@ -212,7 +224,7 @@ uint32_t Server::report_hopeless() noexcept {
 }
 
 uint64_t Server::next_deadline_ns() const noexcept {
-  if (aggregator_.seeks_hopeless() || aggregator_.is_replacing() || drains_on_) return 0;
+  if (walks_ || drains_on_ || aggregator_.seeks_hopeless()) return 0;
   const uint64_t overdue_ns = may_answer_all() ? aggregator_.next_overdue_ns() : kNever;
   return std::min(overdue_ns, aggregator_.next_stall_ns());
 }
