@@ -76,6 +76,7 @@ struct Contribution {
   // As many as the chunk has; or none: who contributes nothing is in the round, and changes no sum,
   // whatever the operation. (If nobody has any, the result is zeros.)
   std::span<const std::byte> elements;
+  bool in_part = false;   // who pushes wants its own part of the sum
   uint16_t priority = 0;  // with a quorum: the result's, if time completes it
   uint64_t now_ns = 0;
 };
@@ -109,6 +110,7 @@ struct ChunkResult {
   uint32_t crc = 0;                     // of `elements`
   uint16_t contributors = 0;
   bool partial = false;
+  bool in_parts = false;      // every contributor wants its own part of the tensor, and no more
   PayloadPin* pin = nullptr;  // null: the port could not map it, so it is to be copied
 };
 

@@ -30,6 +30,8 @@ struct Slot {
   uint16_t contributions = 0;  // of the open round
   uint16_t summed = 0;         // of them, those whose elements are in the accumulator
   uint16_t next_rank = 0;      // if they are added in order: the lowest that has not had its turn
+  // Of each generation: whether a contributor wants all of the sum, and not its own part.
+  std::array<bool, 2> whole{};
   // Of each generation's result; until then its first contribution's.
   std::array<uint32_t, 2> crc{};
   std::array<uint16_t, 2> count{};  // contributions in each generation's result; 0: there is none

@@ -118,6 +118,7 @@ template <bool kElements, class Rule>
     // From here on the result of round - 2 is gone, even if this payload turns out to be corrupt.
     if (port.busy(port.context, slot.pins[generation])) return PushVerdict::kSlotBusy;
     slot.count[generation] = 0;
+    slot.whole[generation] = false;
     slot.crc[generation] = contribution.payload_crc;  // the sum's, if it is the only one
   }
   std::byte* const sum = apart != nullptr ? apart : memory_.sum(index, generation);
@@ -130,6 +131,7 @@ template <bool kElements, class Rule>
     if (!rule.take(memory_, index, sum, contribution)) return PushVerdict::kCorrupt;
   }
   insert(slot.contributors, contribution.worker);
+  slot.whole[generation] |= !contribution.in_part;
   if (++slot.contributions == 1) {
     slot.opened_ns = contribution.now_ns;
     rule.opened(*this, index, contribution);
@@ -202,6 +204,7 @@ bool TensorSlots::result(Round round, ChunkIndex chunk, ChunkResult& out) noexce
   out.crc = slot.crc[generation];
   out.contributors = slot.count[generation];
   out.partial = out.contributors < workers_;
+  out.in_parts = !slot.whole[generation];
   if (out.partial) {
     const uint32_t bitmap_bytes = contributor_bytes(workers_);
     out.elements = {out.elements.data() - bitmap_bytes, out.elements.size() + bitmap_bytes};

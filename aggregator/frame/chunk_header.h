@@ -1,6 +1,7 @@
 // What a datagram's header says in an exchange of gradients: PUSH and RESULT.
 //
-// PUSH: `sender` is the worker's rank and `incarnation` its incarnation.
+// PUSH: `sender` is the worker's rank and `incarnation` its incarnation; kFlagInPart says that it
+// wants its own part of the sum: if all do, a RESULT outside it comes without elements.
 // RESULT: `sender` counts the contributors; kFlagPartial says that a bitmap of them stands before
 // the elements (contributors.h); without it all workers contributed.
 // Elements in a payload are little-endian, whole, and of one tensor.
@@ -22,7 +23,8 @@ namespace mercury {
 inline constexpr wire::FrameType kPushFrame =
     wire::FrameType::kDatagram0;  // of a worker's gradient
 inline constexpr wire::FrameType kResultFrame = wire::FrameType::kDatagram1;  // of the sum
-inline constexpr uint16_t kFlagPartial = wire::kFlagService;
+inline constexpr uint16_t kFlagPartial = wire::kFlagService;                  // of a RESULT
+inline constexpr uint16_t kFlagInPart = wire::kFlagService;                   // of a PUSH
 
 struct ChunkHeader {
   Round round;

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
-#include <fstream>
 
+#include "apps/output.h"
 #include "apps/replay/report.h"
 #include "transport/base/quantity.h"
 
@@ -180,24 +179,7 @@ std::string tables_of(const std::vector<Figures>& rows, const TableForm& form,
 
 Status write_json(const Json& json, const std::string& path) {
   // A file name, and so a model's, can hold bytes that are no UTF-8.
-  const std::string text = json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-  errno = 0;
-  if (path == "-") {
-    if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return {};
-    return Error::system(errno, "cannot write to standard output");
-  }
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) return Error::system(errno, "cannot write " + path);
-  return {};
-}
-
-Status check_json(const std::string& path) {
-  if (path.empty() || path == "-") return {};
-  errno = 0;
-  if (std::ofstream(path, std::ios::app)) return {};
-  return Error::system(errno, "cannot write " + path);
+  return write_output(path, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace mercury::perf

@@ -57,7 +57,5 @@ std::string tables_of(const std::vector<Figures>& rows, const TableForm& form,
 
 // To `path`, or to standard output if that is "-". Error: kSystem.
 Status write_json(const Json& json, const std::string& path);
-// Before a long run rather than after it. An empty path, and "-", are no files.
-Status check_json(const std::string& path);
 
 }  // namespace mercury::perf

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "apps/interruption.h"
+#include "apps/output.h"
 #include "apps/perf/figures.h"
 #include "apps/perf/flows.h"
 #include "shim/socket/request.h"
@@ -154,7 +155,7 @@ std::vector<FlowRow> measure_sizes(const FlowOptions& options, const CostMeter& 
 }  // namespace
 
 int run_flow_sweep(const FlowOptions& options, CostMeter& meter) {
-  if (Status writable = check_json(options.json); !writable) {
+  if (Status writable = check_output(options.json); !writable) {
     return flow_error(writable.error().message);
   }
   if (options.over_kernel()) {

@@ -8,6 +8,7 @@
 
 #include "apps/attached_job.h"
 #include "apps/interruption.h"
+#include "apps/output.h"
 #include "apps/perf/tensor_sweep.h"
 #include "apps/trace/shipped.h"
 #include "shim/channel/attach.h"
@@ -145,7 +146,8 @@ int run_tensors(const TensorOptions& options, CostMeter& meter) {
   if (options.role == "server") return serve_job(options, "mercury-perf");
   const Result<std::vector<Trace>> traces = traces_of(options);
   if (!traces) return fail(traces.error().message);
-  if (Status writable = check_json(options.json); !writable) return fail(writable.error().message);
+  if (Status writable = check_output(options.json); !writable)
+    return fail(writable.error().message);
   return work(options, *traces, meter);
 }
 

@@ -2,14 +2,13 @@
 // are verified at the receiver. docs/replay.md.
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <string>
 
 #include "apps/attached_job.h"
 #include "apps/command_line.h"
 #include "apps/interruption.h"
+#include "apps/output.h"
 #include "apps/replay/options.h"
 #include "apps/replay/replayer.h"
 #include "apps/replay/report.h"
@@ -45,17 +44,10 @@ Replayer::Progress progress(const ReplayOptions& options) {
   };
 }
 
-// Before a long run rather than after it. An empty path is no file.
-Status check_writable(const std::string& path) {
-  if (path.empty()) return {};
-  errno = 0;
-  if (std::ofstream(path, std::ios::app)) return {};
-  return mercury::Error::system(errno, "cannot write " + path);
-}
-
 int work(const ReplayOptions& options, const Trace& trace) {
   for (const std::string& path : {options.report, options.timeline}) {
-    if (Status writable = check_writable(path); !writable) return fail(writable.error().message);
+    if (Status writable = mercury::check_output(path); !writable)
+      return fail(writable.error().message);
   }
   mercury::AttachedJob attached;
   if (Status opened = mercury::open_job(options, attached); !opened) {

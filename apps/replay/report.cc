@@ -1,12 +1,11 @@
 #include "apps/replay/report.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "apps/output.h"
 #include "apps/trace/shipped.h"
 
 namespace mercury {
@@ -118,12 +117,9 @@ Status write_report(const ReplaySummary& summary, const std::string& path) {
                                  {"verified_elements", summary.found.verified_elements},
                                  {"mismatches", summary.found.mismatches},
                                  {"tensors", std::move(tensors)}};
-  std::ofstream file(path);
   // A file name, and so a model's, can hold bytes that are no UTF-8.
-  file << report.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-  file.close();
-  if (!file) return Error::system(errno, "cannot write " + path);
-  return {};
+  return write_output(path,
+                      report.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace mercury

@@ -1,8 +1,8 @@
 #include "apps/replay/timeline.h"
 
-#include <cerrno>
-#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "apps/output.h"
 
 namespace mercury {
 namespace {
@@ -28,11 +28,7 @@ Status Timeline::write(const std::string& path) const {
   for (const Span& span : spans_) {
     events.push_back(event(*span.name, span.kind, span.iteration, span.begin_ns, span.end_ns));
   }
-  std::ofstream file(path);
-  file << nlohmann::json{{"traceEvents", std::move(events)}} << "\n";
-  file.close();
-  if (!file) return Error::system(errno, "cannot write " + path);
-  return {};
+  return write_output(path, nlohmann::json{{"traceEvents", std::move(events)}}.dump() + "\n");
 }
 
 }  // namespace mercury

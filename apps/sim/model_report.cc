@@ -1,11 +1,10 @@
 #include "apps/sim/model_report.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "apps/output.h"
 #include "apps/trace/shipped.h"
 #include "transport/base/quantity.h"
 
@@ -126,16 +125,7 @@ Status report_model(const ModelReport& report) {
   // A file name, and so a model's, can hold bytes that are no UTF-8.
   const std::string text =
       json_of(report).dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  errno = 0;
-  if (path == "-") {
-    if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return {};
-    return Error::system(errno, "cannot write to standard output");
-  }
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) return Error::system(errno, "cannot write " + path);
-  return {};
+  return write_output(path, text);
 }
 
 }  // namespace mercury::simulator

@@ -1,11 +1,10 @@
 #include "apps/sim/options.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
+#include "apps/output.h"
 #include "scheduler/terms/members.h"
 #include "transport/base/quantity.h"
 
@@ -19,17 +18,6 @@ constexpr uint32_t kMaxMtu = 65535;
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code missing;
   return a == b || std::filesystem::equivalent(a, b, missing);
-}
-
-// Leaves nothing where nothing was: the run may end before it has anything to write.
-Status check_writable(const std::string& path) {
-  if (path == "-") return {};
-  std::error_code unknown;
-  const bool made = !std::filesystem::exists(path, unknown) && !unknown;
-  errno = 0;
-  if (!std::ofstream(path, std::ios::app)) return Error::system(errno, "cannot write " + path);
-  if (made) std::filesystem::remove(path, unknown);
-  return {};
 }
 
 }  // namespace
@@ -100,7 +88,7 @@ Status check_outputs(const std::string& trace, const std::vector<OutputOption>& 
     if (output->path == "-" && !output->to_standard_output) {
       return Error(Errc::kInvalidArgument, named + ": expected a file");
     }
-    if (Status writable = check_writable(output->path); !writable) return writable;
+    if (Status writable = check_output(output->path); !writable) return writable;
   }
   return {};
 }

@@ -1,10 +1,9 @@
 #include "apps/sim/run_report.h"
 
-#include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "apps/output.h"
 #include "apps/sim/run_expected.h"
 
 namespace mercury::simulator {
@@ -202,19 +201,6 @@ std::string timeline_of(const RunReport& report) {
   return Json{{"traceEvents", std::move(events)}}.dump() + "\n";
 }
 
-Status write(const std::string& path, const std::string& text) {
-  errno = 0;
-  if (path == "-") {
-    if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return {};
-    return Error::system(errno, "cannot write to standard output");
-  }
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) return Error::system(errno, "cannot write " + path);
-  return {};
-}
-
 }  // namespace
 
 Status report_run(const RunReport& report) {
@@ -222,7 +208,7 @@ Status report_run(const RunReport& report) {
   Status done;
   const auto put = [&](const std::string& path, auto text) {
     if (path.empty() || !done) return;
-    done = write(path, text());
+    done = write_output(path, text());
   };
   // A file name, and so a model's, can hold bytes that are no UTF-8.
   put(report.options.json, [&] {

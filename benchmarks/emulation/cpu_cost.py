@@ -77,7 +77,7 @@ def measure(hosts, way, trace, exchanged, mhz):
         row[kind] = {"ns_per_byte": 1e9 * seconds / exchanged, "cycles_per_byte": 1e6 * mhz * seconds / exchanged if mhz else None}
     row["program_ns_per_byte"] = 1e9 * cost.get(("workers", "program"), 0) / exchanged
     engines_s = sum(value for (_, what), value in more.items() if what == "engines")
-    row["busy"] = engines_s / hosts.run_s / len(Hosts.NAMES) if engines_s else None
+    row["busy"] = engines_s / hosts.run_s / len(hosts.names) if engines_s else None
     return row
 
 

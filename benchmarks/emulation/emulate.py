@@ -101,18 +101,19 @@ class Training(typing.NamedTuple):
 class Hosts:
     """The lab, with a daemon on each host."""
 
-    NAMES = [f"w{i}" for i in range(WORKERS)] + [f"s{i}" for i in range(SERVERS)]
-
-    def __init__(self, options, folder, stack):
+    def __init__(self, options, folder, stack, workers=WORKERS, servers=SERVERS):
+        """servers: how many hosts of their own; 0: the workers' hosts serve."""
         self.options, self.folder, self.stack = options, folder, stack
-        self.names = self.NAMES
+        self.workers = [f"w{i}" for i in range(workers)]
+        self.servers = [f"s{i}" for i in range(servers)] or self.workers
+        self.names = list(dict.fromkeys(self.workers + self.servers))
         self.mbit = dict.fromkeys(self.names, options.mbit)  # that their daemons know
         self.cpu_s = {}  # (host, "engines" or "program"): while programs ran
         self.run_s = 0  # how long the last ones did
         self.lab = stack.enter_context(
             Lab(f"em{os.getpid()}", self.names, rate_mbit=options.mbit, mtu=options.mtu, queue_bytes=options.queue,
                 bucket_bytes=options.bucket))
-        self.rendezvous = ",".join(f"{self.lab[f's{i}'].ip}:7470" for i in range(SERVERS))
+        self.rendezvous = ",".join(f"{self.lab[name].ip}:7470" for name in self.servers)
 
     @contextlib.contextmanager
     def daemons(self):
@@ -176,14 +177,14 @@ class Hosts:
 
     def train(self, trainings):
         """All at once: what the workers of each report, by rank, and how many chunks were sent again."""
-        options, cases = self.options, [*itertools.product(enumerate(trainings), range(WORKERS))]
+        options, cases = self.options, [*itertools.product(enumerate(trainings), range(len(self.workers)))]
         report = {(number, rank): self.folder / f"report{number}-{rank}.json" for (number, _), rank in cases}
         with self.daemons() as daemons:
             for name, daemon in daemons.items():
                 self.count_cpu(name, "engines", -cpu_seconds(daemon))
             self.run_all([(f"w{rank}",
                            [options.build / "apps/replay/mercury-replay", "--trace", one.trace, "--job", f"job{number}",
-                            "--rank", rank, "--workers", WORKERS, "--servers", SERVERS, "--rendezvous", self.rendezvous,
+                            "--rank", rank, "--workers", len(self.workers), "--servers", len(self.servers), "--rendezvous", self.rendezvous,
                             "--mode", "daemon", "--policy", one.policy, "--time-scale", one.slow.get(rank, 1),
                             "--iterations", one.iterations, "--warmup", 1, "--report", report[number, rank],
                             *([] if options.verify else ["--no-verify"])],
@@ -195,7 +196,7 @@ class Hosts:
         for (number, rank), answer in reports.items():
             if answer["mismatches"]:
                 raise LabError(f"{trainings[number].policy}, worker {rank}: a sum is wrong")
-        return [[reports[number, rank] for rank in range(WORKERS)] for number in range(len(trainings))], repeated
+        return [[reports[number, rank] for rank in range(len(self.workers))] for number in range(len(trainings))], repeated
 
     def counter(self, name, counter):
         answer = subprocess.run([self.options.build / "apps/ctl/mercuryctl", "--socket", f"{self.folder / name}.sock", "stats",
@@ -218,16 +219,17 @@ class Hosts:
         store = self.folder / "gloo"
         shutil.rmtree(store, ignore_errors=True)
         store.mkdir()
-        output = self.run_all([(f"w{rank}", self.replay("--trace", trace, "--library", "gloo", "--rank", rank, "--size", WORKERS,
-                                                        "--store", store, "--address", self.lab[f"w{rank}"].ip, *words), {})
-                               for rank in range(WORKERS)])
+        output = self.run_all([(name, self.replay("--trace", trace, "--library", "gloo", "--rank", rank, "--size", len(self.workers),
+                                                  "--store", store, "--address", self.lab[name].ip, *words), {})
+                               for rank, name in enumerate(self.workers)])
         return json.loads(output[0])["iterations_s"]
 
     def pslite(self, trace, words):
         """MXNet's way with it: workers and servers as Mercury's, and its scheduler on the first server."""
-        roles = [("s0", "scheduler"), *((f"s{i}", "server") for i in range(SERVERS)), *((f"w{i}", "worker") for i in range(WORKERS))]
-        environment = {"DMLC_PS_ROOT_URI": self.lab["s0"].ip, "DMLC_PS_ROOT_PORT": "9191", "DMLC_INTERFACE": "eth0",
-                       "DMLC_NUM_WORKER": str(WORKERS), "DMLC_NUM_SERVER": str(SERVERS)}
+        first = self.servers[0]
+        roles = [(first, "scheduler"), *((name, "server") for name in self.servers), *((name, "worker") for name in self.workers)]
+        environment = {"DMLC_PS_ROOT_URI": self.lab[first].ip, "DMLC_PS_ROOT_PORT": "9191", "DMLC_INTERFACE": "eth0",
+                       "DMLC_NUM_WORKER": str(len(self.workers)), "DMLC_NUM_SERVER": str(len(self.servers))}
         outputs = self.run_all([(name, self.replay("--trace", trace, "--library", "ps-lite", *words), {**environment, "DMLC_ROLE": role})
                                 for name, role in roles])
         return json.loads("".join(outputs))["iterations_s"]
@@ -235,14 +237,14 @@ class Hosts:
     def mpi(self, trace, words):
         """mpirun on the first worker; the others are other hosts to it, reached by entering their namespace."""
         agent = self.folder / "agent"
-        hosts = " ".join(f"{self.lab[f'w{i}'].ip}) ns={self.lab[f'w{i}'].ns} name=w{i};;" for i in range(WORKERS))
+        hosts = " ".join(f"{self.lab[name].ip}) ns={self.lab[name].ns} name={name};;" for name in self.workers)
         agent.write_text(f'#!/bin/sh\ncase $1 in {hosts} esac\nshift\n'
                          'exec nsenter --net=/run/netns/$ns unshare --uts sh -c "hostname $name; $*"\n', encoding="utf-8")
         agent.chmod(0o755)
-        addresses = ",".join(self.lab[f"w{rank}"].ip for rank in range(WORKERS))
+        addresses = ",".join(self.lab[name].ip for name in self.workers)
         words = ["mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", agent, "--mca", "btl", "tcp,self", "--mca",
                  "btl_tcp_if_include", "eth0", "--mca", "oob_tcp_if_include", "eth0", "--bind-to", "none", "-H", addresses, "-n",
-                 WORKERS, *self.replay("--trace", trace, "--library", "mpi", *words)]
+                 len(self.workers), *self.replay("--trace", trace, "--library", "mpi", *words)]
         command = " ".join(str(word) for word in words)
         output = self.run_all([("w0", ["unshare", "--uts", "sh", "-c", f"hostname w0; exec {command}"], {})])
         return json.loads(output[0].splitlines()[-1])["iterations_s"]

@@ -23,7 +23,6 @@ import built  # noqa: E402
 import netlab  # noqa: E402
 import recording  # noqa: E402
 
-COMPUTING_S = 0.24
 LAYERS = 12
 ELEMENTS = 3_000_000  # 12 MB
 # Of each layer's elements, in parts of all: where a model's weight lies.
@@ -38,9 +37,9 @@ MTU = 9000
 PATIENCE_S = 300
 
 
-def layers_of(model):
+def layers_of(model, computing_s):
     parts = MODELS[model]
-    return ",".join(f"{max(1, ELEMENTS * part // sum(parts))}:{COMPUTING_S / LAYERS:.6f}" for part in parts)
+    return ",".join(f"{max(1, ELEMENTS * part // sum(parts))}:{computing_s / LAYERS:.6f}" for part in parts)
 
 
 class Run:
@@ -48,8 +47,8 @@ class Run:
 
     def __init__(self, lab, system, model, arguments, folder):
         self.lab, self.system, self.arguments = lab, system, arguments
-        self.command = [arguments.python, os.path.join(HERE, "paced_train.py"), system, "--layers", layers_of(model), "--iterations",
-                        str(arguments.iterations + WARM_UP), "--device", arguments.device]
+        self.command = [arguments.python, os.path.join(HERE, "paced_train.py"), system, "--layers", layers_of(model, arguments.computing),
+                        "--iterations", str(arguments.iterations + WARM_UP), "--device", arguments.device]
         self.trace = os.path.join(folder, f"{system}.csv")
 
     def start(self, host, *more, **variables):
@@ -80,12 +79,12 @@ class Run:
             sys.exit(f"{self.system}: {error}")
 
 
-def nominal_trace(model, folder):
+def nominal_trace(model, folder, computing_s):
     """Of layers that take the time that they are to take, and nothing else."""
     path = os.path.join(folder, f"{model}.csv")
     with open(path, "w", encoding="ascii") as trace:
         trace.write("layer_index,name,numel,dtype,forward_pass_ns,backward_pass_ns,priority\n")
-        for place, layer in enumerate(layers_of(model).split(",")):
+        for place, layer in enumerate(layers_of(model, computing_s).split(",")):
             numel, seconds = layer.split(":")
             trace.write(f"{place},layer{place},{numel},f32,{round(float(seconds) * 1e9 / 3)},{round(float(seconds) * 2e9 / 3)},{place}\n")
     return path
@@ -109,7 +108,7 @@ class Model:
         self.recorded = []  # for the trace of each run of ScheduledOptimizer
 
     def measure(self, lab, arguments, folder):
-        self.before = predicted(nominal_trace(self.name, folder), lab, arguments)
+        self.before = predicted(nominal_trace(self.name, folder, arguments.computing), lab, arguments)
         for _ in range(arguments.repeat):
             for system, seconds in self.times.items():
                 run = Run(lab, system, self.name, arguments, folder)
@@ -147,6 +146,8 @@ def text_of(row):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--computing", type=float, default=0.24,
+                        help="seconds of an iteration; with more, links are slower, and processors have less to do (default: %(default)s)")
     parser.add_argument("--exchange", type=float, default=1.0, help="its time, in parts of computing (default: %(default)s)")
     parser.add_argument("--iterations", type=int, default=30)
     parser.add_argument("--workers", type=int, default=2)
@@ -161,9 +162,9 @@ def main():
     arguments = parser.parse_args()
     built.need(arguments.library, arguments.simulator)
     rows, narrowest = [], max(1, arguments.workers / (arguments.servers or arguments.workers))
-    rate_mbit = ELEMENTS * 4 * 8 / 1e6 * narrowest / (COMPUTING_S * arguments.exchange)
+    rate_mbit = ELEMENTS * 4 * 8 / 1e6 * narrowest / (arguments.computing * arguments.exchange)
     hosts = [f"worker{rank}" for rank in range(arguments.workers)] + [f"server{rank}" for rank in range(arguments.servers)]
-    print(f"{ELEMENTS * 4 / 1e6:.0f} MB of gradients, {1e3 * COMPUTING_S:.0f} ms of computing, links of {rate_mbit:.0f} Mbit/s; "
+    print(f"{ELEMENTS * 4 / 1e6:.0f} MB of gradients, {1e3 * arguments.computing:.0f} ms of computing, links of {rate_mbit:.0f} Mbit/s; "
           f"{arguments.repeat} runs of {arguments.iterations} iterations, their medians")
     with netlab.Lab(f"pt{os.getpid()}", hosts, rate_mbit=rate_mbit, mtu=MTU) as lab, tempfile.TemporaryDirectory() as folder:
         for name in arguments.models:

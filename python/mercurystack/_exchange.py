@@ -27,6 +27,13 @@ _OWN_BYTES = 1 << 30  # of all sizes that have memory of their own
 _LOOK_MS = 500  # how often it is asked whether the job has failed, where nothing of it is in flight
 
 
+ALL = slice(None)  # parts
+
+
+def part(place: int) -> slice:
+    return slice(place, place + 1)
+
+
 class _Slot:
     """Memory of Mercury's for one collective at a time."""
 
@@ -143,29 +150,31 @@ class Exchange:
     def work(self, name: str, in_order: bool = True, device: Optional[torch.device] = None) -> Work:
         return Work(name, self._kept, self._callbacks, in_order, device)
 
-    def begin(self, name: str, key: Key, place: int, data: torch.Tensor, submit: Callable[[Tensor], Operation],
-              finish: Callable[[list[torch.Tensor]], Any]) -> Work:
-        """`data` as the part `place` of a tensor, by operations of Mercury's; `finish` gets all parts of what came of it."""
+    def begin(self, name: str, key: Key, place: slice, data: torch.Tensor, submit: Callable[[Tensor], Operation],
+              back: slice, finish: Callable[[list[torch.Tensor]], Any]) -> Work:
+        """`data`, a row for each part at `place` of a tensor, by operations of Mercury's; `finish` gets the parts at `back` of what came
+        of it."""
         work = self.work(name, device=data.device)
         try:
             with self._lock:
                 # Pieces of a tensor on a GPU would be put together on the CPU.
                 if key.numel < SMALL or data.is_cuda or self._has_own(key, data.element_size()):
-                    self._begin(key, place, data, submit, finish, work)
+                    self._begin(key, place, data, submit, back, finish, work)
                     return work
-                whole = torch.empty((key.parts, key.numel), dtype=data.dtype)
+                whole = torch.empty((key.parts, key.numel), dtype=data.dtype)[back]
                 pieces = cut(key.numel, key.largest_piece(data.element_size()), SMALL)
                 piece = Piece(all_of(work, 1 + len(pieces), lambda: finish(list(whole))))
                 job, numel = self._job, torch.tensor([key.numel]).view(torch.uint8)
-                self._begin(Key("all_gather", "uint8", len(numel), job.workers), job.rank, numel, Tensor.all_gather,
+                self._begin(Key("all_gather", "uint8", len(numel), job.workers), part(job.rank), numel[None], Tensor.all_gather, ALL,
                             partial(compare, name, job.rank), piece)
                 for at, count in pieces:
-                    self._begin(key._replace(numel=count), place, data[at:at + count], submit, partial(put, whole[:, at:at + count]), piece)
+                    self._begin(key._replace(numel=count), place, data[:, at:at + count], submit, back, partial(put, whole[:, at:at + count]),
+                                piece)
         except JobFailedError as error:
             raise failure_of(error) from error
         return work
 
-    def _begin(self, key: Key, place: int, data: torch.Tensor, submit: Callable[[Tensor], Operation],
+    def _begin(self, key: Key, place: slice, data: torch.Tensor, submit: Callable[[Tensor], Operation], back: slice,
                finish: Callable[[list[torch.Tensor]], Any], work: Ending) -> None:
         """As one operation."""
         rounded, stage = key.rounded(), self._stages.of(data)
@@ -173,15 +182,16 @@ class Exchange:
         slot.free.wait()
         slot.free.clear()
         try:
-            parts = [slot.memory[at * rounded.numel:][:key.numel] for at in range(key.parts)]
+            parts = slot.memory.view(key.parts, rounded.numel)[:, :key.numel]
+            come = list(parts[back])
             if stage is not None:
-                return self._leave(stage, slot, parts[place], data, partial(submit, slot.tensor), lambda: finish(parts), work)
+                return self._leave(stage, slot, parts[place], data, partial(submit, slot.tensor), lambda: finish(come), work)
             parts[place].copy_(data)
             operation = submit(slot.tensor)
         except BaseException:
             slot.free.set()
             raise
-        self._progress.add(_Flight(slot, operation, lambda: finish(parts), work))
+        self._progress.add(_Flight(slot, operation, lambda: finish(come), work))
 
     def _has_own(self, key: Key, width: int) -> bool:
         """Whether it has memory of its own, as a size that comes again does while there is some."""
@@ -234,6 +244,8 @@ class Exchange:
     def _new_slot(self, key: Key, dtype: torch.dtype) -> _Slot:
         array = self._context.zeros(key.numel * key.parts, key.dtype)
         op = key.kind if key.kind not in ("broadcast", "all_gather") else "sum"
+        if key.parts > 1:  # rank r's part is then what server r adds up, which is on the same host where each rank serves
+            self._declared += -self._declared % self._job.servers
         tensor = self._job.declare(self._declared, array, op=op, dtype=key.dtype)
         self._declared += 1
         return _Slot(tensor, over(array, dtype))

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
-from mercurystack._exchange import Exchange
+from mercurystack._exchange import ALL, Exchange, part
 from mercurystack._job import Job, Tensor
 from mercurystack._leaving import groups
 from mercurystack._messages import Messages
@@ -69,9 +69,25 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
             return result
         op = operation_of(name, dtype)
         if op is not None:
-            return self._exchange(what, Key(op, NAMES[dtype], data.numel(), 1), 0, data, lambda sent: sent.push_pull(),
+            return self._exchange(what, Key(op, NAMES[dtype], data.numel(), 1), ALL, data[None], Tensor.push_pull, ALL,
                                   lambda parts: finish(parts[0]), result)
         return self._all_bytes(what, bytes_of(data), lambda parts: finish(reduce_locally(name, [part.view(dtype) for part in parts])), result)
+
+    def _reduce_scatter(self, what: str, inputs: Tensors, reduction: Any, outputs: Tensors, result: Any) -> Work:
+        """Of each of `inputs`, which has a row for each rank, this rank's goes to its output."""
+        dtype = inputs[0].dtype
+        op = operation_of(name_of(reduction, dtype), dtype)
+        if op is None:
+            mine = {place * self._size + self._rank: output for place, output in enumerate(outputs)}
+            return self._reduce(what, [row for one in inputs for row in one], reduction, mine, result)
+        data = inputs[0] if len(inputs) == 1 else torch.cat([*inputs], 1)
+
+        def finish(parts: Tensors) -> Any:
+            for output, part in zip(outputs, torch.split(parts[0], [output.numel() for output in outputs])):
+                copy(output, part)
+            return result
+        return self._exchange(what, Key(op, NAMES[dtype], data.shape[1], self._size), ALL, data, Tensor.reduce_scatter, part(self._rank),
+                              finish, result)
 
     def _all_gather(self, what: str, inputs: Tensors, outputs: Lists, result: Any, then: Optional[Callable[[], object]] = None) -> Work:
         """Every rank's `inputs`, each to its `outputs`."""
@@ -87,17 +103,17 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
         return self._all_bytes(what, own[0] if len(own) == 1 else torch.cat(own), finish, result)
 
     def _all_bytes(self, what: str, data: torch.Tensor, finish: Callable[[Tensors], Any], result: Any) -> Work:
-        return self._exchange(what, Key("all_gather", "uint8", data.numel(), self._size), self._rank, data,
-                              lambda sent: sent.all_gather(), finish, result)
+        return self._exchange(what, Key("all_gather", "uint8", data.numel(), self._size), part(self._rank), data[None], Tensor.all_gather,
+                              ALL, finish, result)
 
-    def _exchange(self, what: str, key: Key, place: int, data: torch.Tensor, submit: Callable[[Tensor], Operation],
+    def _exchange(self, what: str, key: Key, place: slice, data: torch.Tensor, submit: Callable[[Tensor], Operation], back: slice,
                   finish: Callable[[Tensors], Any], result: Any) -> Work:
         self._check_process()
         if data.numel() == 0:
             work = self._collectives.work(what, device=data.device)
             work.end(None, result)
             return work
-        return self._collectives.begin(what, key, place, data, submit, finish)
+        return self._collectives.begin(what, key, place, data, submit, back, finish)
 
     def _swap(self, what: str, tag: int, sends: Mapping[int, torch.Tensor], receives: Mapping[Optional[int], torch.Tensor], result: Any,
               timeout: Optional[float] = None) -> Work:

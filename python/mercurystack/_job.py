@@ -106,6 +106,18 @@ class Tensor:
         tensor of integers with op "sum", which may stand for any type's bytes."""
         return self._job._submit(self, _native.ALL_GATHER, priority)
 
+    def reduce_scatter(self, priority: Optional[int] = None) -> Operation:
+        """Sends the array; done when its part() holds that part of the sum over all workers. The rest has no meaning then."""
+        return self._job._submit(self, _native.REDUCE_SCATTER, priority)
+
+    def part(self, rank: Optional[int] = None) -> slice:
+        """Of the array's elements in a row, those that worker `rank` (None: this one) has of a reduce_scatter()."""
+        begin, numel = ctypes.c_uint64(), ctypes.c_uint64()
+        with self._job._use as job:
+            _native.check(_native.library.mercury_tensor_get_part(job, self.id, self._job.rank if rank is None else rank,
+                                                                  ctypes.byref(begin), ctypes.byref(numel)))
+        return slice(begin.value, begin.value + numel.value)
+
     @property
     def round(self) -> int:
         """The round that the next push belongs to: 1 first; in a worker that came back, the one that the others are in."""

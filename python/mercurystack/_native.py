@@ -30,7 +30,7 @@ Function = Any  # of ctypes, whose stubs know no better
 F32, F64, F16, BF16, I32, I64, I8, U8 = range(8)
 SUM, AVERAGE, MIN, MAX = range(4)
 ROLE_WORKER, ROLE_SERVER = range(2)
-PUSH_PULL, PUSH, PULL, BROADCAST, ALL_GATHER = range(5)
+PUSH_PULL, PUSH, PULL, BROADCAST, ALL_GATHER, REDUCE_SCATTER = range(6)
 MODE_AUTO, MODE_DAEMON, MODE_EMBEDDED = range(3)
 
 
@@ -115,6 +115,7 @@ _ARGUMENTS: dict[str, list[Any]] = {
     "mercury_job_get_fd": [c_void_p],
     "mercury_declare": [c_void_p, POINTER(TensorOptions), c_size_t],
     "mercury_tensor_get_round": [c_void_p, c_uint32, POINTER(c_uint32)],
+    "mercury_tensor_get_part": [c_void_p, c_uint32, c_uint32, POINTER(c_uint64), POINTER(c_uint64)],
     "mercury_tensor_get_contributors": [c_void_p, c_uint32, POINTER(Contributors)],
     "mercury_submit": [c_void_p, POINTER(SubmittedOperation), c_size_t],
     "mercury_wait": [c_void_p, c_uint64, c_int],

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Operation:
-    """In flight until its tensor holds the sum (push_pull, pull), or servers have all of it (push).
+    """In flight until its tensor holds the sum (push_pull, pull), or its part of it (reduce_scatter), or servers have all of it (push).
 
     Wait for it, `await` it in asyncio, or ask whether it is `done`: in any number of ways and threads, any number
     of times. All say the same: nothing, or the exception for what it failed of.

@@ -21,7 +21,7 @@ class Key(NamedTuple):
     kind: str  # sum, average, min, max, broadcast, all_gather
     dtype: str  # Mercury's name
     numel: int
-    parts: int  # 1, or how many equal parts of `numel` there are
+    parts: int  # 1, or how many equal parts of `numel` there are, those of an all-gather or of a reduce-scatter
 
     def rounded(self) -> Key:
         return self._replace(numel=1 << (self.numel - 1).bit_length()) if self.numel < SMALL else self

@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 
 from mercurystack._errors import MercuryError
+from mercurystack._exchange import ALL
 from mercurystack._pieces import Key
 from mercurystack._group import Group, Lists, Tensors, checked, copy, dense, only, reduction_of, root_of, same, split
 from mercurystack._sparse import sum_of
@@ -66,18 +67,22 @@ class ProcessGroup(Group):
         output = only(output_tensors, "reduce_scatter")
         parts = dense(input_tensors[0], "reduce_scatter")
         same("reduce_scatter", [output], parts, self._size)
-        return self._reduce("reduce_scatter", parts, reduction_of(opts), {self._rank: output}, output_tensors)
+        rows = torch.stack([part.detach().reshape(-1) for part in parts])
+        return self._reduce_scatter("reduce_scatter", [rows], reduction_of(opts), [output], output_tensors)
 
     def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
-        return self.reduce_scatter([output], [list(input.detach().reshape(-1).chunk(self._size))], opts)
+        rows = self._rows("reduce_scatter", only([output], "reduce_scatter"), only([input], "reduce_scatter"))
+        return self._reduce_scatter("reduce_scatter", [rows], reduction_of(opts), [output], [output])
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """Of PyTorch 2's functional collectives."""
-        parts = [part for one in dense(inputs, "reduce_scatter_tensor") for part in one.detach().reshape(-1).chunk(self._size)]
-        for output, first in zip(outputs, parts[::self._size]):
-            same("reduce_scatter_tensor", [output], [first] * self._size, self._size)
-        return self._reduce("reduce_scatter_tensor", parts, reduction_of(opts),
-                            {place * self._size + self._rank: output for place, output in enumerate(outputs)}, outputs)
+        rows = [self._rows("reduce_scatter_tensor", output, one) for output, one in zip(outputs, dense(inputs, "reduce_scatter_tensor"))]
+        return self._reduce_scatter("reduce_scatter_tensor", rows, reduction_of(opts), outputs, outputs)
+
+    def _rows(self, what: str, output: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+        """Of a tensor, one for each rank, each as long as the output."""
+        same(what, [output], data.detach().reshape(-1).tensor_split(self._size), self._size)
+        return data.detach().reshape(self._size, -1) if data.numel() else data.new_empty((self._size, 0))
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> Work:
         tensor = only(tensors, "broadcast")
@@ -86,8 +91,8 @@ class ProcessGroup(Group):
         def finish(parts: Tensors) -> Tensors:
             copy(tensor, parts[0])
             return [tensor]
-        return self._exchange("broadcast", Key("broadcast", "uint8", data.numel(), 1), 0, data,
-                              lambda sent: sent.broadcast(root_of(opts)), finish, tensors)
+        return self._exchange("broadcast", Key("broadcast", "uint8", data.numel(), 1), ALL, data[None],
+                              lambda sent: sent.broadcast(root_of(opts)), ALL, finish, tensors)
 
     def allgather(self, output_tensors: Lists, input_tensors: Tensors, opts: Any = None) -> Work:
         tensor, outputs = only(input_tensors, "all_gather"), output_tensors[0]

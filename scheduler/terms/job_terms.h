@@ -64,6 +64,8 @@ inline constexpr uint32_t kKnowsEndings = 8;
 // Servers: element types of one byte, the lesser and the greater (element.h: is_old).
 inline constexpr uint32_t kKnowsReductions = 16;
 inline constexpr uint32_t kKnowsParts = 32;  // servers: pushes without elements
+// Servers: pushes of those who want their own part of the sum.
+inline constexpr uint32_t kKnowsScatters = 64;
 
 using TermField = std::variant<bool JobTerms::*, uint16_t JobTerms::*, uint32_t JobTerms::*,
                                std::string JobTerms::*>;

@@ -36,7 +36,7 @@ namespace mercury::attach {
 
 inline constexpr uint32_t kMagic = 0x4d455243;  // "MERC"
 inline constexpr uint32_t kAbiMajor = 1;        // another major: refused
-inline constexpr uint32_t kAbiMinor = 3;        // a higher minor: more fields
+inline constexpr uint32_t kAbiMinor = 4;        // a higher minor: more fields
 inline constexpr char kDefaultSocket[] = "/run/mercury/stackd.sock";
 
 // Fits the default send buffer of a socket (208 KiB) with room for a few to wait.

@@ -21,8 +21,12 @@ enum class SubmitOp : uint8_t {
   // (the program's to write). The job's servers must know it (kKnowsParts).
   kReceive = 4,
   kGather = 5,
+  // As kPushPull, but that this worker gets its part of the sum (scheduler/terms/part.h), and where
+  // a chunk begins or ends outside what is beside it there. The job's servers must know it
+  // (kKnowsScatters).
+  kScatter = 6,
 };
-inline constexpr SubmitOp kLastSubmitOp = SubmitOp::kGather;
+inline constexpr SubmitOp kLastSubmitOp = SubmitOp::kScatter;
 
 struct Submission {
   SubmitOp op = SubmitOp::kPushPull;

@@ -64,13 +64,12 @@ Result<std::unique_ptr<Region>> Region::adopt(UniqueFd memfd, uint64_t bytes, ui
 }
 
 Status Region::populate(std::byte* data, uint64_t bytes) {
-  constexpr int kPopulateWrite = 23;  // since Linux 5.14; older headers do not name it
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const uintptr_t first = reinterpret_cast<uintptr_t>(data) / page * page;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes + page - 1) / page * page;
   int failed = 0;
   do {
-    failed = ::madvise(reinterpret_cast<void*>(first), end - first, kPopulateWrite);
+    failed = ::madvise(reinterpret_cast<void*>(first), end - first, MADV_POPULATE_WRITE);
   } while (failed != 0 && errno == EINTR);
   if (failed == 0) return {};
   if (errno != EINVAL) {

@@ -271,6 +271,19 @@ Result<Round> Context::tensor_round(Job& job, TensorId id) {
   return job.tensors[known->second.value].next_round;
 }
 
+Result<Part> Context::part(Job& job, TensorId id, uint32_t rank) {
+  const Lock lock(mutex_);
+  const auto known = job.index_of.find(id);
+  if (known == job.index_of.end()) {
+    return Error(Errc::kNotFound, tensor_name(id) + " is not declared");
+  }
+  if (rank >= static_cast<uint32_t>(job.workers)) {
+    return Error(Errc::kInvalidArgument, tensor_name(id) + ": worker " + std::to_string(rank) +
+                                             " of " + std::to_string(job.workers) + " workers");
+  }
+  return part_of(job, job.tensors[known->second.value], static_cast<int>(rank));
+}
+
 Result<mercury_contributors> Context::contributors(Job& job, TensorId id) {
   Lock lock(mutex_);
   progress();

@@ -64,6 +64,7 @@ class Context {
   Status set_policy(Job& job, std::string_view policy);
   Status declare(Job& job, std::span<const mercury_tensor_options> tensors);
   Result<Round> tensor_round(Job& job, TensorId tensor);  // of its next push
+  Result<Part> part(Job& job, TensorId tensor, uint32_t rank);
   Result<mercury_contributors> contributors(Job& job, TensorId tensor);
 
   // All of them or none.

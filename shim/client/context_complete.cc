@@ -11,6 +11,19 @@
 namespace mercury::client {
 namespace {
 
+void note_bytes(Job& job, const Tensor& tensor, SubmitOp op) {
+  const uint64_t part_bytes = part_of(job, tensor, job.rank).numel * size_of(tensor.wire.dtype);
+  ++job.stats.operations;
+  if (op == SubmitOp::kGather) {
+    job.stats.bytes_pushed += part_bytes;
+  } else if (op != SubmitOp::kPull && op != SubmitOp::kReceive) {
+    job.stats.bytes_pushed += tensor.bytes;
+  }
+  if (op != SubmitOp::kPush) {
+    job.stats.bytes_pulled += op == SubmitOp::kScatter ? part_bytes : tensor.bytes;
+  }
+}
+
 // Errors of one operation; every other one means that the job has failed.
 bool is_own_fault(Errc code) {
   return code == Errc::kInvalidArgument || code == Errc::kBusy || code == Errc::kNotFound ||
@@ -84,14 +97,7 @@ void Context::finish(Operation& operation, Errc status) {
   end_round(job.tensors[operation.tensor.value], operation);
   if (status != Errc::kOk && !is_own_fault(status) && job.failed == Errc::kOk) job.failed = status;
   if (status == Errc::kOk && !operation.internal) {
-    const uint64_t bytes = job.tensors[operation.tensor.value].bytes;
-    ++job.stats.operations;
-    if (operation.op == SubmitOp::kGather) {
-      job.stats.bytes_pushed += bytes / static_cast<uint64_t>(job.workers);
-    } else if (operation.op != SubmitOp::kPull && operation.op != SubmitOp::kReceive) {
-      job.stats.bytes_pushed += bytes;
-    }
-    if (operation.op != SubmitOp::kPush) job.stats.bytes_pulled += bytes;
+    note_bytes(job, job.tensors[operation.tensor.value], operation.op);
   }
   // Callbacks run on a thread that waits or polls: one that sleeps must come and call.
   if (operation.waited_for || job.callback) wake_due_ = true;

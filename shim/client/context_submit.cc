@@ -22,6 +22,8 @@ SubmitOp op_of(const Job& job, const Request& request) {
                                                              : SubmitOp::kReceive;
     case MERCURY_OPERATION_ALL_GATHER:
       return SubmitOp::kGather;
+    case MERCURY_OPERATION_REDUCE_SCATTER:
+      return SubmitOp::kScatter;
     case MERCURY_OPERATION_PUSH_PULL:
       break;
   }
@@ -32,17 +34,17 @@ SubmitOp op_of(const Job& job, const Request& request) {
 // added to the others' parts.
 void clear_beside_part(const Job& job, const Tensor& tensor) {
   std::byte* const data = tensor.shadow ? tensor.shadow : tensor.user;
-  const uint64_t length = tensor.bytes / static_cast<uint64_t>(job.workers);
-  const uint64_t begin = length * static_cast<uint64_t>(job.rank);
+  const uint64_t width = size_of(tensor.wire.dtype);
+  const Part part = part_of(job, tensor, job.rank);
+  const uint64_t begin = part.begin * width, end = part.end() * width;
   const uint64_t before = std::min(begin, kLongestChunkBytes);
-  const uint64_t end = begin + length;
   std::memset(data + begin - before, 0, before);
   std::memset(data + end, 0, std::min(tensor.bytes - end, kLongestChunkBytes));
 }
 
 }  // namespace
 
-// What only operations to which workers contribute parts ask for.
+// What only operations of which workers contribute or get parts ask for.
 Status Context::check_parts(const Job& job, const Tensor& tensor, const Request& request) const {
   const std::string name = tensor_name(tensor.wire.id);
   const auto workers = static_cast<uint64_t>(job.workers);
@@ -50,11 +52,13 @@ Status Context::check_parts(const Job& job, const Tensor& tensor, const Request&
     return Error(Errc::kUnsupported,
                  name + ": a job with a quorum may do without the worker that has the elements");
   }
-  if ((job.features & kKnowsParts) == 0) {
-    return Error(Errc::kVersionMismatch, name +
-                                             ": this host's daemon or a server of the job is of "
-                                             "a version without broadcast and all-gather");
+  const bool scatter = request.kind == MERCURY_OPERATION_REDUCE_SCATTER;
+  if ((job.features & (scatter ? kKnowsScatters : kKnowsParts)) == 0) {
+    return Error(Errc::kVersionMismatch,
+                 name + ": this host's daemon or a server of the job is of a version without " +
+                     (scatter ? "reduce-scatter" : "broadcast and all-gather"));
   }
+  if (scatter) return {};
   if (request.kind == MERCURY_OPERATION_BROADCAST) {
     if (request.root < workers) return {};
     return Error(Errc::kInvalidArgument, name + ": root " + std::to_string(request.root) + " of " +

@@ -38,6 +38,7 @@ constexpr uint32_t kMostUnanswered = 10;
 constexpr uint16_t kNoSlot = 0xffff;
 
 constexpr uint32_t kReductionsSince = 3;  // the minor version that knows all of element.h
+constexpr uint32_t kScattersSince = 4;    // the one that knows SubmitOp::kScatter
 
 Error unexpected_reply() {
   return Error(Errc::kProtocol, "mercury-stackd gave an answer of another kind than asked for");
@@ -82,7 +83,10 @@ class DaemonBackend final : public Backend {
     if (!unknown.first.empty()) return too_old(unknown.first);
     Result<attach::Reply> reply = call(job);
     if (!reply) return reply.error();
-    if (const auto* opened = std::get_if<attach::JobOpened>(&*reply)) return *opened;
+    if (auto* opened = std::get_if<attach::JobOpened>(&*reply)) {
+      if (minor_ < kScattersSince) opened->features &= ~kKnowsScatters;  // its servers know them
+      return *opened;
+    }
     const Status status = status_of(*reply);
     return status.ok() ? unexpected_reply() : status.error();
   }

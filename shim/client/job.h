@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "scheduler/policy.h"
+#include "scheduler/terms/part.h"
 #include "scheduler/terms/worker_set.h"
 #include "shim/channel/attach.h"
 #include "shim/channel/unique_fd.h"
@@ -79,6 +80,12 @@ struct Job {
   UniqueFd queued;  // readable while `done` is not empty
   bool queued_rung = false;
 };
+
+// Of one of the job's tensors, worker `rank`'s.
+inline Part part_of(const Job& job, const Tensor& tensor, int rank) {
+  return mercury::part_of(tensor.wire.numel, static_cast<uint64_t>(job.workers),
+                          Rank(static_cast<uint16_t>(rank)));
+}
 
 // What an operation of the job failed of, for people; lives as long as the job. Null: nothing.
 const char* reason_of(const Job& job, Errc code);

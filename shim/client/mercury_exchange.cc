@@ -34,7 +34,7 @@ int submit(mercury_job* job, Request request, mercury_handle* out) {
 Result<std::vector<Request>> requests_of(const std::vector<mercury_operation>& operations) {
   std::vector<Request> requests;
   for (const mercury_operation& operation : operations) {
-    if (operation.kind < 0 || operation.kind > MERCURY_OPERATION_ALL_GATHER) {
+    if (operation.kind < 0 || operation.kind > MERCURY_OPERATION_REDUCE_SCATTER) {
       return Error(Errc::kInvalidArgument, "operation " + std::to_string(requests.size()) +
                                                ": unknown kind " + std::to_string(operation.kind));
     }
@@ -74,6 +74,18 @@ int mercury_tensor_get_round(mercury_job* job, uint32_t tensor, uint32_t* out) {
     const auto round = context.tensor_round(j, mercury::TensorId(tensor));
     if (!round) return fail(round.error());
     *out = round->value;
+    return 0;
+  });
+}
+
+int mercury_tensor_get_part(mercury_job* job, uint32_t tensor, uint32_t rank, uint64_t* begin,
+                            uint64_t* numel) {
+  return with_job(job, [&](Context& context, Job& j) {
+    if (!begin || !numel) return null_argument(begin ? "numel" : "begin");
+    const auto part = context.part(j, mercury::TensorId(tensor), rank);
+    if (!part) return fail(part.error());
+    *begin = part->begin;
+    *numel = part->numel;
     return 0;
   });
 }
@@ -128,6 +140,9 @@ int mercury_broadcast(mercury_job* job, uint32_t tensor, uint32_t root, int prio
 }
 int mercury_all_gather(mercury_job* job, uint32_t tensor, int priority, mercury_handle* out) {
   return submit(job, {MERCURY_OPERATION_ALL_GATHER, mercury::TensorId(tensor), priority}, out);
+}
+int mercury_reduce_scatter(mercury_job* job, uint32_t tensor, int priority, mercury_handle* out) {
+  return submit(job, {MERCURY_OPERATION_REDUCE_SCATTER, mercury::TensorId(tensor), priority}, out);
 }
 
 int mercury_barrier(mercury_job* job, int timeout_ms) {

@@ -55,9 +55,9 @@ bool GradientExchange::next(OutgoingDatagram& out) noexcept {
     out.job = chunk.job;
     out.pin = nullptr;
     out.header.flags = 0;
-    const bool needed = bindings_[chunk.session.value].kind == Kind::kWorker
-                            ? server_.prepare(chunk, out)
-                            : worker_.prepare(chunk, out);
+    const Binding& binding = bindings_[chunk.session.value];
+    const bool needed = binding.kind == Kind::kWorker ? server_.prepare(chunk, binding.worker, out)
+                                                      : worker_.prepare(chunk, out);
     if (!needed) continue;
     out.tag = tag_of(chunk, out.header.type);
     return true;

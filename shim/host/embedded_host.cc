@@ -15,6 +15,10 @@ namespace {
 // has not opened yet: programs start in any order.
 constexpr uint64_t kHoldUnknownNs = 60'000'000'000;
 constexpr uint64_t kGoodbyeNs = 200'000'000;
+// A daemon tolerates 10 ms. Nobody tells this engine its link's rate, so nothing paces it, and what
+// a host sends waits before its link; a round trip has that wait in it in both directions, and that
+// for a processor which the program has, too.
+constexpr uint64_t kDelayTargetNs = 30'000'000;
 
 }  // namespace
 
@@ -27,6 +31,7 @@ Result<std::unique_ptr<EmbeddedHost>> EmbeddedHost::create(const Endpoint& liste
   HostConfig config;
   config.policy.serve = false;
   config.sums_thread = true;
+  config.lane.engine.session.delay_target_ns = kDelayTargetNs;
   config.policy.hold_unknown_ns = kHoldUnknownNs;
   config.notice = std::move(notice);
   std::vector<HostOf<uring::UringPort>::Part> parts;

@@ -92,9 +92,9 @@ void Member::attach(LinkId control, uint64_t now_ns) {
   }
   join.served = served_;
   join.features = kKnowsPolicies | kKnowsStalls |
-                  (spec_.role == Role::kServer
-                       ? kKnowsLostWorkers | kKnowsEndings | kKnowsReductions | kKnowsParts
-                       : 0);
+                  (spec_.role == Role::kServer ? kKnowsLostWorkers | kKnowsEndings |
+                                                     kKnowsReductions | kKnowsParts | kKnowsScatters
+                                               : 0);
   join.lanes = context_.host.lanes;
   join.rendezvous = spec_.rendezvous;
   context_.links.send(control_, join);

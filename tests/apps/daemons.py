@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
@@ -119,3 +120,13 @@ class Daemon:
             self.process.send_signal(how)
         self.process.wait(20)
         return self.process.returncode, self.log()
+
+
+def start_one(stackd, add_cleanup):
+    """(address, daemon): until the test case, or its class, whose addCleanup this is given has ended."""
+    directory = tempfile.TemporaryDirectory()
+    add_cleanup(directory.cleanup)
+    address = some_address()
+    daemon = Daemon(stackd, None, directory.name, config(directory.name, address))
+    add_cleanup(daemon.stop)
+    return address, daemon

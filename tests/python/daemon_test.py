@@ -4,7 +4,6 @@ usage: daemon_test.py PACKAGE_FOLDER LIBRARY STACKD
 """
 import os
 import sys
-import tempfile
 import unittest
 
 PACKAGE, LIBRARY, STACKD = sys.argv[1:4]
@@ -19,11 +18,7 @@ import mercurystack  # noqa: E402
 
 class Modes(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.address = daemons.some_address()
-        self.daemon = daemons.Daemon(STACKD, None, directory.name, daemons.config(directory.name, self.address))
-        self.addCleanup(self.daemon.stop)
+        self.address, self.daemon = daemons.start_one(STACKD, self.addCleanup)
 
     def test_a_context_says_what_it_is_attached_to(self):
         for asked in ("auto", "daemon"):

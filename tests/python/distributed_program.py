@@ -53,6 +53,36 @@ def check_the_others(rank, size):
     dist.barrier()
 
 
+def check_scattered_sums(rank, size):
+    """Twice as a whole, first in pieces and then in memory of its own; each rank receives its part alone."""
+    group = dist.new_group()
+    job = group._collectives._job
+    for numel, dtype in ((1, torch.float32), (1000, torch.bfloat16), (70_000, torch.int64), (70_000, torch.int64), (70_000, torch.int64)):
+        whole = (torch.arange(size * numel) % 50).to(dtype)
+        before = job.stats().bytes_pulled
+        output = torch.empty(numel, dtype=dtype)
+        dist.reduce_scatter_tensor(output, whole, group=group)
+        assert torch.equal(output, whole[rank * numel:][:numel] * size), (numel, dtype)
+        pulled = job.stats().bytes_pulled - before
+        assert pulled <= 2 * numel * whole.element_size() + 8 * size, (numel, dtype, pulled)
+        dist.reduce_scatter(output, [torch.full((numel,), place, dtype=dtype) for place in range(size)], group=group)
+        assert (output == size * rank).all(), (numel, dtype)
+    output = torch.empty(2, 3)
+    dist.reduce_scatter_tensor(output, torch.arange(6. * size).view(3, 2 * size).t(), dist.ReduceOp.AVG, group=group)  # not contiguous
+    assert torch.equal(output.view(-1), torch.arange(6. * size).view(3, 2 * size).t().reshape(size, -1)[rank])
+    output = torch.empty(3)
+    dist.reduce_scatter_tensor(output, torch.full((3 * size,), 2.), dist.ReduceOp.PRODUCT, group=group)
+    assert (output == 2 ** size).all()
+    dist.reduce_scatter_tensor(torch.empty(0), torch.empty(0), group=group)
+    try:
+        dist.reduce_scatter_tensor(torch.empty(3), torch.empty(3 * size + 1), group=group)
+    except (ValueError, RuntimeError) as error:
+        assert "elements" in str(error) or "size" in str(error), error
+    else:
+        raise AssertionError("of sizes that do not fit")
+    dist.destroy_process_group(group)
+
+
 def check_many_at_once(rank, size):
     tensors = [torch.full((100_000,), float(place + rank)) for place in range(20)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
@@ -97,6 +127,13 @@ def check_sizes_that_come_again(rank, size):
         own = sum(key.numel for key in group._collectives._own)
         assert 4 * own <= 1 << 23 < kept_by(group) < 16 << 20, (own, kept_by(group))
         dist.destroy_process_group(group)
+
+
+def check_the_daemon(rank, size):
+    """That one serves, and no server of this process."""
+    group = dist.distributed_c10d._get_default_group()
+    assert group._context.mode == "daemon"
+    assert group._collectives._job._server is None
 
 
 def check_a_subgroup(rank, size):
@@ -179,10 +216,11 @@ def check_refusals(rank, size):
             raise AssertionError(name)
 
 
-CHECKS = {"collectives": (check_reductions, check_the_others, check_many_at_once, check_many_sizes, check_sizes_that_come_again,
+CHECKS = {"collectives": (check_reductions, check_the_others, check_scattered_sums, check_many_at_once, check_many_sizes, check_sizes_that_come_again,
                           check_a_subgroup, check_leaving_groups_in_different_orders, check_ddp, check_refusals),
           "messages": distributed_messages.CHECKS, "ddp": distributed_ddp.CHECKS, "gpu": distributed_gpu.CHECKS,
-          "functional": (check_functional_collectives,)}
+          "functional": (check_functional_collectives,),
+          "daemons": (check_the_daemon, check_reductions, check_the_others, check_scattered_sums, check_a_subgroup, check_ddp)}
 CHECKS.update({check.__name__: (check,) for checks in list(CHECKS.values()) for check in checks})
 
 faulthandler.dump_traceback_later(150)  # where it hangs

@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
 import unittest
 
@@ -31,11 +30,7 @@ WORKERS, ITERATIONS, PATIENCE_S = 3, 8, 300
 class OverADaemon(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.directory = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.directory.cleanup)
-        cls.address = daemons.some_address()
-        cls.daemon = daemons.Daemon(STACKD, None, cls.directory.name, daemons.config(cls.directory.name, cls.address))
-        cls.addClassCleanup(cls.daemon.stop)
+        cls.address, cls.daemon = daemons.start_one(STACKD, cls.addClassCleanup)
 
     def start(self, rank, *kills, workers=WORKERS, iterations=ITERATIONS, **variables):
         return programs.start([sys.executable, PROGRAM, PACKAGE, str(rank), str(workers), f"{self.address}:{daemons.UDP_PORT}",

@@ -75,6 +75,20 @@ class Sums(unittest.TestCase):
         second.barrier(FOREVER_S)
         waiting.join()
 
+    def test_a_reduce_scatter_brings_each_its_part(self):
+        tensors = self.cluster.declare(7, "int64", number=1)
+        for rank, tensor in enumerate(tensors):
+            tensor.array[:] = np.arange(7) + rank
+        self.assertEqual([tensors[0].part(rank) for rank in range(2)], [slice(0, 4), slice(4, 7)])
+        self.assertEqual(tensors[1].part(), slice(4, 7))
+        for operation in [tensor.reduce_scatter() for tensor in tensors]:
+            operation.wait(FOREVER_S)
+        for tensor in tensors:
+            np.testing.assert_array_equal(tensor.array[tensor.part()], (2 * np.arange(7) + 1)[tensor.part()])
+        self.assertEqual([job.stats().bytes_pulled for job in self.cluster.workers], [4 * 8, 3 * 8])
+        with self.assertRaisesRegex(mercurystack.MercuryError, "worker 2 of 2 workers"):
+            tensors[0].part(2)
+
     def test_bfloat16_is_summed_in_arrays_of_two_bytes(self):
         tensors = self.cluster.declare(16, "bfloat16")
         for tensor in tensors:

@@ -5,7 +5,6 @@ usage: quorum_test.py PACKAGE_FOLDER LIBRARY STACKD
 import os
 import signal
 import sys
-import tempfile
 import unittest
 
 PACKAGE, LIBRARY, STACKD = sys.argv[1:4]
@@ -23,11 +22,7 @@ FOREVER_MS = 1000 * PATIENCE_S  # nobody who is there misses a sum
 
 class Quorum(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.address = daemons.some_address()
-        self.daemon = daemons.Daemon(STACKD, None, directory.name, daemons.config(directory.name, self.address))
-        self.addCleanup(self.daemon.stop)
+        self.address, self.daemon = daemons.start_one(STACKD, self.addCleanup)
 
     def start(self, rank, what="goes-on", patience_ms=FOREVER_MS):
         program = programs.start([sys.executable, PROGRAM, PACKAGE, str(rank), str(WORKERS), str(QUORUM), str(patience_ms),

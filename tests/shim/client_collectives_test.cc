@@ -1,5 +1,5 @@
-// Broadcast, all-gather and barrier over real hosts, embedded and with daemons; and what is
-// refused.
+// Broadcast, all-gather, reduce-scatter and barrier over real hosts, embedded and with daemons; and
+// what is refused.
 #include <atomic>
 #include <cerrno>
 #include <cmath>
@@ -10,6 +10,12 @@
 
 namespace mercury::testing {
 namespace {
+
+int declare_as_i32(mercury_job* job, uint32_t id, std::vector<int32_t>& data) {
+  const mercury_tensor_options options =
+      tensor_options(id, data.data(), data.size(), MERCURY_DTYPE_I32);
+  return mercury_declare(job, &options, 1);
+}
 
 class Collectives : public ::testing::TestWithParam<Engines> {
  protected:
@@ -55,9 +61,7 @@ TEST_P(Collectives, AnAllGatherBringsEveryPartToAll) {
     auto* data = static_cast<uint8_t*>(declare(job, rank, 1, 3 * kPart, MERCURY_DTYPE_U8));
     std::vector<int32_t> mine(3 * kPart);
     ASSERT_EQ(mercury_register(job.context(rank), mine.data(), mine.size() * 4), 0);
-    const mercury_tensor_options options =
-        tensor_options(2, mine.data(), mine.size(), MERCURY_DTYPE_I32);
-    ASSERT_EQ(mercury_declare(job.job(rank), &options, 1), 0) << mercury_last_error();
+    ASSERT_EQ(declare_as_i32(job.job(rank), 2, mine), 0) << mercury_last_error();
     for (int round = 1; round <= 3; ++round) {
       std::memset(data, 0xee, 3 * kPart);
       std::memset(data + static_cast<size_t>(rank) * kPart, 16 * rank + round, kPart);
@@ -76,6 +80,47 @@ TEST_P(Collectives, AnAllGatherBringsEveryPartToAll) {
       }
       EXPECT_EQ(wrong, 0U) << "rank " << rank << " round " << round;
     }
+    EXPECT_EQ(mercury_job_close(job.job(rank)), 0);
+    EXPECT_EQ(mercury_deregister(job.context(rank), mine.data()), 0);
+    job.forget(rank);
+  });
+}
+
+// The first parts are one element longer. With a daemon registered memory is copied.
+TEST_P(Collectives, APartOfASumComesToItsWorker) {
+  RealJob job(GetParam(), of_three());
+  constexpr size_t kNumel = 30'002;
+  job.each_worker([&](int rank) {
+    auto* data = static_cast<int32_t*>(declare(job, rank, 1, kNumel, MERCURY_DTYPE_I32));
+    std::vector<int32_t> mine(kNumel);
+    ASSERT_EQ(mercury_register(job.context(rank), mine.data(), mine.size() * 4), 0);
+    ASSERT_EQ(declare_as_i32(job.job(rank), 2, mine), 0) << mercury_last_error();
+    uint64_t begin = 0, numel = 0;
+    ASSERT_EQ(
+        mercury_tensor_get_part(job.job(rank), 2, static_cast<uint32_t>(rank), &begin, &numel), 0);
+    EXPECT_EQ(begin, 10'001U * static_cast<uint64_t>(rank));
+    EXPECT_EQ(numel, rank == 2 ? 10'000U : 10'001U);
+    for (int round = 1; round <= 3; ++round) {
+      for (size_t i = 0; i < kNumel; ++i) {
+        data[i] = mine[i] = static_cast<int32_t>(i) * round + rank;
+      }
+      for (const uint32_t id : {1, 2}) {
+        ASSERT_EQ(mercury_reduce_scatter(job.job(rank), id, MERCURY_DEFAULT_PRIORITY, nullptr), 0)
+            << mercury_last_error();
+      }
+      ASSERT_EQ(mercury_wait_all(job.job(rank), MERCURY_FOREVER), 0) << mercury_last_error();
+      size_t wrong = 0;
+      for (size_t i = begin; i < begin + numel; ++i) {
+        wrong += data[i] != 3 * static_cast<int32_t>(i) * round + 3;
+        wrong += mine[i] != 3 * static_cast<int32_t>(i) * round + 3;
+      }
+      EXPECT_EQ(wrong, 0U) << "rank " << rank << " round " << round;
+    }
+    mercury_job_stats stats;
+    mercury_job_stats_init(&stats, sizeof stats);
+    EXPECT_EQ(mercury_job_get_stats(job.job(rank), &stats), 0);
+    EXPECT_EQ(stats.bytes_pushed, 6 * kNumel * 4);
+    EXPECT_EQ(stats.bytes_pulled, 6 * numel * 4);
     EXPECT_EQ(mercury_job_close(job.job(rank)), 0);
     EXPECT_EQ(mercury_deregister(job.context(rank), mine.data()), 0);
     job.forget(rank);
@@ -140,6 +185,14 @@ TEST_P(Collectives, WhatCannotBeIsRefusedBeforeAnythingIsSent) {
   EXPECT_EQ(mercury_all_gather(job.job(0), 3, 0, nullptr), -EINVAL);
   EXPECT_EQ(mercury_all_gather(job.job(0), 2, 0, nullptr), -EINVAL);
   EXPECT_TRUE(said({"101 elements are not a multiple of 2 workers"}));
+  EXPECT_EQ(mercury_reduce_scatter(job.job(0), 4, 0, nullptr), -ENOENT);
+  EXPECT_EQ(mercury_reduce_scatter(job.job(0), 1, 65'536, nullptr), -EINVAL);
+  uint64_t begin = 0, numel = 0;
+  EXPECT_EQ(mercury_tensor_get_part(job.job(0), 4, 0, &begin, &numel), -ENOENT);
+  EXPECT_EQ(mercury_tensor_get_part(job.job(0), 1, 2, &begin, &numel), -EINVAL);
+  EXPECT_TRUE(said({"worker 2 of 2 workers"}));
+  EXPECT_EQ(mercury_tensor_get_part(job.job(0), 1, 0, nullptr, &numel), -EINVAL);
+  EXPECT_EQ(mercury_tensor_get_part(job.job(0), 1, 0, &begin, nullptr), -EINVAL);
   EXPECT_EQ(mercury_wait_all(job.job(0), 0), 0) << "nothing is in flight";
 }
 

@@ -27,7 +27,7 @@ class TestDaemon {
  public:
   struct Options {
     uint32_t engines = 2;
-    uint32_t features = kKnowsReductions | kKnowsParts;
+    uint32_t features = kKnowsReductions | kKnowsParts | kKnowsScatters;
     ChannelGeometry geometry;
     uint64_t max_region_bytes = uint64_t{1} << 30;
     uint32_t minor = attach::kAbiMinor;

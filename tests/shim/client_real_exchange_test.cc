@@ -75,12 +75,35 @@ constexpr Element kElements[] = {
 
 double gradient(int rank, size_t i) { return static_cast<double>(i % 13) + rank + 1; }
 
+double result(const RealJob& job, mercury_reduce_op op, size_t i) {
+  double sum = 0;
+  for (int r = 0; r < job.workers(); ++r) sum += gradient(r, i);
+  if (op == MERCURY_REDUCE_AVERAGE) return sum / job.workers();
+  if (op == MERCURY_REDUCE_MIN) return gradient(0, i);
+  return op == MERCURY_REDUCE_MAX ? gradient(job.workers() - 1, i) : sum;
+}
+
+// One worker's part of one round.
+void scatter(RealJob& job, int rank, uint32_t id, const Element& element, mercury_reduce_op op,
+             size_t numel) {
+  auto* data = static_cast<std::byte*>(declare(job, rank, id, numel, element.dtype, op));
+  for (size_t i = 0; i < numel; ++i) element.put(data + i * element.bytes, gradient(rank, i));
+  mercury_handle handle = 0;
+  ASSERT_EQ(mercury_reduce_scatter(job.job(rank), id, 3, &handle), 0) << mercury_last_error();
+  ASSERT_EQ(mercury_wait(job.job(rank), handle, MERCURY_FOREVER), 0) << mercury_last_error();
+  uint64_t begin = 0, part = 0;
+  ASSERT_EQ(mercury_tensor_get_part(job.job(rank), id, static_cast<uint32_t>(rank), &begin, &part),
+            0);
+  for (size_t i = begin; i < begin + part; ++i) {
+    ASSERT_EQ(element.get(data + i * element.bytes), result(job, op, i))
+        << element.name << ", operation " << op << ", element " << i;
+  }
+}
+
 // Two rounds of one tensor on one worker: fused, and in two steps.
 void exchange(RealJob& job, int rank, uint32_t id, const Element& element, mercury_reduce_op op,
               size_t numel) {
   auto* data = static_cast<std::byte*>(declare(job, rank, id, numel, element.dtype, op));
-  double ranks = 0;
-  for (int r = 0; r < job.workers(); ++r) ranks += r + 1;
   for (const bool fused : {true, false}) {
     for (size_t i = 0; i < numel; ++i) element.put(data + i * element.bytes, gradient(rank, i));
     mercury_handle last = 0;
@@ -96,11 +119,7 @@ void exchange(RealJob& job, int rank, uint32_t id, const Element& element, mercu
     }
     ASSERT_EQ(mercury_wait(job.job(rank), last, MERCURY_FOREVER), 0) << mercury_last_error();
     for (size_t i = 0; i < numel; ++i) {
-      double wanted = job.workers() * static_cast<double>(i % 13) + ranks;
-      if (op == MERCURY_REDUCE_AVERAGE) wanted /= job.workers();
-      if (op == MERCURY_REDUCE_MIN) wanted = gradient(0, i);
-      if (op == MERCURY_REDUCE_MAX) wanted = gradient(job.workers() - 1, i);
-      ASSERT_EQ(element.get(data + i * element.bytes), wanted)
+      ASSERT_EQ(element.get(data + i * element.bytes), result(job, op, i))
           << element.name << ", operation " << op << ", element " << i;
     }
   }
@@ -172,7 +191,7 @@ TEST_P(RealExchange, ManyTensorsAreDeclaredAtOnce) {
   });
 }
 
-TEST_P(RealExchange, EveryTypeIsSummedAndAveraged) {
+TEST_P(RealExchange, EveryTypeIsSummedAveragedAndScattered) {
   RealJob job(GetParam());
   job.each_worker([&](int rank) {
     uint32_t id = 0;
@@ -182,10 +201,21 @@ TEST_P(RealExchange, EveryTypeIsSummedAndAveraged) {
         const bool integer = element.dtype >= MERCURY_DTYPE_I32;
         if (op == MERCURY_REDUCE_AVERAGE && integer) continue;
         // One element; a few; several frames.
-        for (const size_t numel : {1U, 7U, 60'001U}) exchange(job, rank, id++, element, op, numel);
+        for (const size_t numel : {1U, 7U, 60'001U}) {
+          exchange(job, rank, id++, element, op, numel);
+          scatter(job, rank, id++, element, op, numel);
+        }
       }
     }
   });
+}
+
+TEST_P(RealExchange, TheOnlyWorkersPartIsAll) {
+  RealJob::Options options;
+  options.workers = 1;
+  RealJob job(GetParam(), options);
+  scatter(job, 0, 1, kElements[0], MERCURY_REDUCE_SUM, 60'001);
+  scatter(job, 0, 2, kElements[3], MERCURY_REDUCE_AVERAGE, 1);
 }
 
 // --- rounds in flight ------------------------------------------------------------------------

@@ -250,6 +250,31 @@ TEST_F(ClientOfOldHosts, WhatTheyDoNotKnowIsRefused) {
   EXPECT_EQ(mercury_wait_all(job_, MERCURY_FOREVER), 0);
 }
 
+// Of the version before, or behind which a server is of it: what is newer is refused alone.
+class ClientOfHosts : public ClientTest,
+                      public ::testing::WithParamInterface<std::pair<uint32_t, uint32_t>> {
+ protected:
+  TestDaemon::Options daemon_options() const override {
+    TestDaemon::Options options;
+    options.minor = GetParam().first;
+    options.features = GetParam().second;
+    return options;
+  }
+};
+
+TEST_P(ClientOfHosts, AReduceScatterThatTheyDoNotKnowIsRefused) {
+  declare(1, allocate());
+  EXPECT_EQ(mercury_reduce_scatter(job_, 1, 0, nullptr), -EPROTONOSUPPORT);
+  EXPECT_NE(std::string(mercury_last_error()).find("without reduce-scatter"), std::string::npos)
+      << mercury_last_error();
+  EXPECT_EQ(mercury_broadcast(job_, 1, 0, 0, nullptr), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_wait_all(job_, MERCURY_FOREVER), 0);
+}
+INSTANTIATE_TEST_SUITE_P(
+    Of, ClientOfHosts,
+    ::testing::Values(std::pair(3U, kKnowsReductions | kKnowsParts | kKnowsScatters),
+                      std::pair(attach::kAbiMinor, kKnowsReductions | kKnowsParts)));
+
 class ClientWithQuorum : public ClientTest {
  protected:
   void SetUp() override {

@@ -1,5 +1,6 @@
 // What the C API says of itself: versions, defaults, and the log.
 #include <cerrno>
+#include <condition_variable>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -40,14 +41,24 @@ TEST(ClientSurface, InitialisersCheckTheSizeThatTheyAreTold) {
 
 struct Lines {
   std::mutex mutex;
+  std::condition_variable more;
   std::vector<std::pair<int32_t, std::string>> all;
   static void write(int32_t level, const char* line, void* user) {
     auto* lines = static_cast<Lines*>(user);
     const std::lock_guard lock(lines->mutex);
     lines->all.emplace_back(level, line);
+    lines->more.notify_all();
   }
   bool have(int32_t level, const std::string& words) {
     const std::lock_guard lock(mutex);
+    return have_locked(level, words);
+  }
+  // Until another thread has said it.
+  void await(int32_t level, const std::string& words) {
+    std::unique_lock lock(mutex);
+    more.wait(lock, [&] { return have_locked(level, words); });
+  }
+  bool have_locked(int32_t level, const std::string& words) const {
     for (const auto& [at, line] : all) {
       if (at == level && line.find(words) != std::string::npos) return true;
     }
@@ -108,7 +119,7 @@ TEST_F(ClientLog, SaysWhenTheDaemonIsThereAndHasGone) {
   options.rendezvous = "127.0.0.1";
   mercury_job* job = nullptr;
   EXPECT_EQ(mercury_job_open(context, &options, &job), -EPIPE);
-  EXPECT_TRUE(lines_.have(MERCURY_LOG_WARNING, "mercury-stackd has gone"));
+  lines_.await(MERCURY_LOG_WARNING, "mercury-stackd has gone");
   EXPECT_EQ(mercury_detach(context), 0);
   daemon.start();
 }

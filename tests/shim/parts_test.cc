@@ -1,13 +1,15 @@
 // Rounds to which workers contribute parts of a tensor, over the simulated network: a broadcast, to
 // which one contributes all and the others nothing, and an all-gather, to which each contributes
 // its own part. Every byte is the one that its owner had, whatever the network does and whoever is
-// lost and comes back.
+// lost and comes back. And rounds of which each worker gets its own part: reduce-scatters.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <set>
 
+#include "scheduler/terms/part.h"
 #include "tests/seeds.h"
 #include "tests/shim/sim_cluster.h"
 
@@ -17,19 +19,33 @@ namespace {
 constexpr uint64_t kSecond = 1'000'000'000;
 constexpr uint32_t kRounds = 4;
 
-struct Exchanged {
-  TensorDeclaration spec;
-  bool gathered = false;  // else broadcast, by another root in each round
+enum class Kind : uint8_t {
+  kBroadcast,  // by another root in each round
+  kGathered,
+  kScattered,  // of 32-bit integers
+  kMixed,      // likewise, but that worker 0 wants all of the sum
 };
 
-Exchanged exchanged(uint32_t number, uint64_t numel, Dtype dtype, ReduceOp op, bool gathered) {
+struct Exchanged {
+  TensorDeclaration spec;
+  Kind kind = Kind::kBroadcast;
+
+  bool scattered() const { return kind == Kind::kScattered || kind == Kind::kMixed; }
+  SubmitOp op(uint32_t worker, bool owner) const {
+    if (kind == Kind::kGathered) return SubmitOp::kGather;
+    if (kind == Kind::kBroadcast) return owner ? SubmitOp::kPushPull : SubmitOp::kReceive;
+    return kind == Kind::kMixed && worker == 0 ? SubmitOp::kPushPull : SubmitOp::kScatter;
+  }
+};
+
+Exchanged exchanged(uint32_t number, uint64_t numel, Dtype dtype, ReduceOp op, Kind kind) {
   TensorDeclaration spec;
   spec.tensor = TensorId(number);
   spec.numel = numel;
   spec.dtype = dtype;
   spec.op = op;
   spec.priority = static_cast<uint16_t>(number);
-  return {spec, gathered};
+  return {spec, kind};
 }
 
 // What its owner writes into a round of a tensor: of floats also what adding zero would change.
@@ -48,6 +64,26 @@ std::vector<std::byte> content(const Exchanged& tensor, uint32_t round) {
   for (size_t i = 0; i < tensor.spec.numel; ++i) {
     std::memcpy(out.data() + 4 * i, &kSpecial[random.below(std::size(kSpecial))], 4);
   }
+  return out;
+}
+
+// What worker `worker` pushes in a reduce-scatter.
+std::vector<std::byte> pushed(const Exchanged& tensor, uint32_t round, uint32_t worker) {
+  return content(tensor, round * 100 + worker);
+}
+
+std::vector<std::byte> sum_of(const Exchanged& tensor, uint32_t round, uint32_t workers) {
+  std::vector<uint32_t> sum(tensor.spec.numel);
+  for (uint32_t w = 0; w < workers; ++w) {
+    const std::vector<std::byte> theirs = pushed(tensor, round, w);
+    for (size_t i = 0; i < sum.size(); ++i) {
+      uint32_t element = 0;
+      std::memcpy(&element, theirs.data() + 4 * i, 4);
+      sum[i] += element;
+    }
+  }
+  std::vector<std::byte> out(4 * sum.size());
+  std::memcpy(out.data(), sum.data(), out.size());
   return out;
 }
 
@@ -125,26 +161,44 @@ class Parts {
     std::vector<std::byte>& memory = program.memory(tensor.spec.tensor.value);
     if (p.cookie != 0 && program.done(p.cookie)) {
       EXPECT_EQ(program.status(p.cookie), Errc::kOk) << name_of(program.status(p.cookie));
-      EXPECT_EQ(memory == content(tensor, ++p.done), true)
+      EXPECT_TRUE(has_what_is_due(w, tensor, ++p.done, memory))
           << "worker " << w << " tensor " << tensor.spec.tensor.value << " round " << p.done;
       p.cookie = 0;
     }
     if (p.done == kRounds) return true;
     if (p.cookie != 0) return false;
-    const uint32_t round = p.done + 1;
-    const std::vector<std::byte> wanted = content(tensor, round);
-    const uint64_t part = tensor.gathered ? memory.size() / config_.workers : memory.size();
-    const bool owner = tensor.gathered || round % config_.workers == w;
-    const uint64_t begin = tensor.gathered ? part * w : 0;
-    // What nobody is asked for must not be seen; beside a part are zeros, as the program writes.
-    memory.assign(memory.size(), tensor.gathered ? std::byte{0} : std::byte{0x77});
-    if (owner) std::memcpy(memory.data() + begin, wanted.data() + begin, part);
+    fill(w, tensor, p.done + 1, memory);
     p.cookie = ++last_cookie_;
-    program.submit(tensor.gathered ? SubmitOp::kGather
-                   : owner         ? SubmitOp::kPushPull
-                                   : SubmitOp::kReceive,
-                   tensor.spec.tensor.value, tensor.spec.priority, p.cookie);
+    program.submit(tensor.op(w, (p.done + 1) % config_.workers == w), tensor.spec.tensor.value,
+                   tensor.spec.priority, p.cookie);
     return false;
+  }
+  void fill(uint32_t w, const Exchanged& tensor, uint32_t round,
+            std::vector<std::byte>& memory) const {
+    if (tensor.scattered()) {
+      const std::vector<std::byte> mine = pushed(tensor, round, w);
+      std::copy(mine.begin(), mine.end(), memory.begin());  // where the engine knows it
+      return;
+    }
+    const bool gathered = tensor.kind == Kind::kGathered;
+    const std::vector<std::byte> wanted = content(tensor, round);
+    const uint64_t part = gathered ? memory.size() / config_.workers : memory.size();
+    const uint64_t begin = gathered ? part * w : 0;
+    // What nobody is asked for must not be seen; beside a part are zeros, as the program writes.
+    memory.assign(memory.size(), gathered ? std::byte{0} : std::byte{0x77});
+    if (gathered || round % config_.workers == w) {
+      std::memcpy(memory.data() + begin, wanted.data() + begin, part);
+    }
+  }
+  bool has_what_is_due(uint32_t w, const Exchanged& tensor, uint32_t round,
+                       const std::vector<std::byte>& memory) const {
+    if (!tensor.scattered()) return memory == content(tensor, round);
+    const std::vector<std::byte> sum = sum_of(tensor, round, config_.workers);
+    if (tensor.kind == Kind::kMixed && w == 0) return memory == sum;
+    const Part part = part_of(tensor.spec.numel, config_.workers, Rank(static_cast<uint16_t>(w)));
+    return std::equal(sum.begin() + static_cast<std::ptrdiff_t>(4 * part.begin),
+                      sum.begin() + static_cast<std::ptrdiff_t>(4 * part.end()),
+                      memory.begin() + static_cast<std::ptrdiff_t>(4 * part.begin));
   }
 
   const ClusterConfig config_;
@@ -161,7 +215,7 @@ TEST(Parts, WhoContributesNothingSendsNoElements) {
   ClusterConfig config;
   config.workers = 3;
   constexpr uint64_t kNumel = 300'000;
-  Parts parts(config, {exchanged(0, kNumel, Dtype::kF32, ReduceOp::kSum, false)}, false);
+  Parts parts(config, {exchanged(0, kNumel, Dtype::kF32, ReduceOp::kSum, Kind::kBroadcast)}, false);
   parts.begin();
   ASSERT_TRUE(parts.run(60 * kSecond));
   for (uint32_t w = 0; w < config.workers; ++w) {
@@ -178,13 +232,46 @@ TEST(Parts, EachWorkersPartReachesAll) {
   config.workers = 4;
   config.worker_lanes = config.server_lanes = 2;
   Parts parts(config,
-              {exchanged(0, 4 * 9'001, Dtype::kU8, ReduceOp::kSum, true),
-               exchanged(1, 4, Dtype::kI64, ReduceOp::kSum, true),
-               exchanged(2, 4 * 20'000, Dtype::kI32, ReduceOp::kSum, true)},
+              {exchanged(0, 4 * 9'001, Dtype::kU8, ReduceOp::kSum, Kind::kGathered),
+               exchanged(1, 4, Dtype::kI64, ReduceOp::kSum, Kind::kGathered),
+               exchanged(2, 4 * 20'000, Dtype::kI32, ReduceOp::kSum, Kind::kGathered)},
               false);
   parts.begin();
   ASSERT_TRUE(parts.run(60 * kSecond));
   EXPECT_TRUE(parts.cluster().close(30 * kSecond));
+}
+
+// A server sends each element once, and of the chunks outside a worker's part the headers alone.
+TEST(Parts, WhoGetsAPartOfASumReceivesNoMore) {
+  ClusterConfig config;
+  config.workers = 3;
+  constexpr uint64_t kNumel = 300'001;
+  Parts parts(config, {exchanged(0, kNumel, Dtype::kI32, ReduceOp::kSum, Kind::kScattered)}, false);
+  parts.begin();
+  ASSERT_TRUE(parts.run(60 * kSecond));
+  for (uint32_t w = 0; w < config.workers; ++w) {
+    const uint64_t got = parts.cluster().worker_host(w).counters(0).get(Counter::kRxBytes);
+    EXPECT_GE(got, kRounds * kNumel * 4 / config.workers) << w;
+    EXPECT_LE(got, kRounds * kNumel * 4 / config.workers * 14 / 10) << w;
+  }
+  EXPECT_TRUE(parts.cluster().close(30 * kSecond));
+}
+
+TEST(Parts, EachWorkerGetsItsPartOfASum) {
+  for (const uint32_t workers : {1U, 4U}) {
+    ClusterConfig config;
+    config.workers = workers;
+    config.worker_lanes = config.server_lanes = 2;
+    Parts parts(config,
+                {exchanged(0, 4 * 9'001 + 3, Dtype::kI32, ReduceOp::kSum, Kind::kScattered),
+                 exchanged(1, 1, Dtype::kI32, ReduceOp::kSum, Kind::kScattered),
+                 exchanged(2, 20'000, Dtype::kI32, ReduceOp::kSum, Kind::kMixed),
+                 exchanged(3, 20'001, Dtype::kI32, ReduceOp::kSum, Kind::kScattered)},
+                workers == 4);
+    parts.begin();
+    ASSERT_TRUE(parts.run(60 * kSecond));
+    EXPECT_TRUE(parts.cluster().close(30 * kSecond));
+  }
 }
 
 // Who has nothing does not count in an average, and is neither the least nor the greatest.
@@ -193,10 +280,10 @@ TEST(Parts, NothingIsNeutralForEveryOperation) {
   config.workers = 3;
   for (const bool deterministic : {false, true}) {
     Parts parts(config,
-                {exchanged(0, 5'000, Dtype::kF32, ReduceOp::kAverage, false),
-                 exchanged(1, 5'000, Dtype::kF32, ReduceOp::kMin, false),
-                 exchanged(2, 5'000, Dtype::kI8, ReduceOp::kMax, false),
-                 exchanged(3, 5'000, Dtype::kF32, ReduceOp::kSum, false)},
+                {exchanged(0, 5'000, Dtype::kF32, ReduceOp::kAverage, Kind::kBroadcast),
+                 exchanged(1, 5'000, Dtype::kF32, ReduceOp::kMin, Kind::kBroadcast),
+                 exchanged(2, 5'000, Dtype::kI8, ReduceOp::kMax, Kind::kBroadcast),
+                 exchanged(3, 5'000, Dtype::kF32, ReduceOp::kSum, Kind::kBroadcast)},
                 deterministic);
     parts.begin();
     ASSERT_TRUE(parts.run(60 * kSecond));
@@ -205,13 +292,16 @@ TEST(Parts, NothingIsNeutralForEveryOperation) {
 }
 
 // One seed decides shape, faults, and who is lost when.
-TEST(Parts, EveryByteIsItsOwnersWhateverHappens) {
+TEST(Parts, EveryByteIsItsOwnersOrTheSumsWhateverHappens) {
   for_each_seed(100, [](uint64_t seed) {
     Random random(seed);
     const ClusterConfig config = ClusterConfig::stormy(seed, random);
     std::vector<Exchanged> tensors{
-        exchanged(0, 1 + random.below(20'000), Dtype::kF32, ReduceOp::kSum, false),
-        exchanged(1, config.workers * (1 + random.below(9'000)), Dtype::kU8, ReduceOp::kSum, true)};
+        exchanged(0, 1 + random.below(20'000), Dtype::kF32, ReduceOp::kSum, Kind::kBroadcast),
+        exchanged(1, config.workers * (1 + random.below(9'000)), Dtype::kU8, ReduceOp::kSum,
+                  Kind::kGathered),
+        exchanged(2, 1 + random.below(9'000), Dtype::kI32, ReduceOp::kSum,
+                  random.chance(0.8) ? Kind::kScattered : Kind::kMixed)};
     Parts parts(config, tensors, random.chance(0.5));
     parts.begin();
     for (int strike = 0; strike < 2 && !HasFailure(); ++strike) {

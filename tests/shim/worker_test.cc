@@ -86,6 +86,18 @@ class WorkerTest : public testing::Test {
     return worker_.on_result(kJob, shard_of(chunk), header, bytes);
   }
 
+  // A sum without elements.
+  bool deliver_nothing(uint32_t chunk, uint16_t flags = 0) {
+    test::ChunkFrame header;
+    header.type = kResultFrame;
+    header.flags = flags;
+    header.round = Round(1);
+    header.tensor = 5;
+    header.chunk = ChunkIndex(chunk);
+    header.sender = 2;
+    return worker_.on_result(kJob, shard_of(chunk), header, {});
+  }
+
   static constexpr JobSlot kJob{2};
   EngineChannel* channel_ = reinterpret_cast<EngineChannel*>(0x1000);  // never dereferenced
   Counters counters_;
@@ -123,6 +135,38 @@ TEST_F(WorkerTest, PreparesTheChunkOfTheRightBytes) {
   EXPECT_EQ(ChunkHeader::of(out.header).sender, 1U);
   EXPECT_EQ(ChunkHeader::of(out.header).incarnation, 7U);
   EXPECT_FALSE(worker_.prepare(scheduled(2, 0), out)) << "another round";
+}
+
+// Worker 1 of 2 has elements 500 to 999: chunk 7 begins before them.
+TEST_F(WorkerTest, OfAScatteredSumTheElementsOfItsPartAreNeededAlone) {
+  submit(SubmitOp::kScatter, 99);
+  OutgoingDatagram out;
+  ASSERT_TRUE(worker_.prepare(scheduled(1, 0), out));
+  EXPECT_EQ(out.header.flags, kFlagInPart);
+  EXPECT_EQ(out.payload.size(), kChunkBytes) << "all is pushed";
+  EXPECT_TRUE(deliver_nothing(7));
+  EXPECT_EQ(counters_.get(Counter::kDropChunkRange), 1U) << "some of it is in its part";
+  EXPECT_TRUE(deliver_nothing(0, kFlagPartial));
+  EXPECT_EQ(counters_.get(Counter::kDropResultUnexpected), 1U) << "of a quorum that there is not";
+  for (uint32_t chunk = 0; chunk < 6; ++chunk) EXPECT_TRUE(deliver_nothing(chunk));
+  EXPECT_TRUE(deliver(6, 1, 5.0F)) << "all, since another worker wants all";
+  for (uint32_t chunk = 7; chunk < kChunks; ++chunk) {
+    EXPECT_TRUE(completions().empty());
+    EXPECT_TRUE(deliver(chunk, 1, 5.0F));
+  }
+  const auto done = completions();
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_EQ(done[0].status, Errc::kOk);
+  EXPECT_EQ(memory_[0], 1.0F);
+  EXPECT_EQ(std::vector<float>(memory_.begin() + 500, memory_.end()),
+            std::vector<float>(500, 5.0F));
+}
+
+TEST_F(WorkerTest, WhoWantsAllOfASumTakesNoneWithoutElements) {
+  submit(SubmitOp::kPushPull, 99);
+  EXPECT_TRUE(deliver_nothing(0));
+  EXPECT_EQ(counters_.get(Counter::kDropChunkRange), 1U);
+  EXPECT_EQ(counters_.get(Counter::kResultChunks), 0U);
 }
 
 TEST_F(WorkerTest, DuplicateAndForeignSumsChangeNothing) {

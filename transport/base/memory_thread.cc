@@ -20,7 +20,6 @@ namespace {
 
 // A huge page of x86-64. Steps end at its multiples: less would make the kernel split one.
 constexpr uintptr_t kStepBytes = uintptr_t{2} << 20;
-constexpr int kPopulateWrite = 23;  // madvise: since Linux 5.14; older headers do not name it
 constexpr size_t kMostNodes = 1024;
 constexpr size_t kWordBits = sizeof(unsigned long) * CHAR_BIT;
 
@@ -145,7 +144,7 @@ void MemoryThread::prefault_in_steps(std::span<std::byte> memory) noexcept {
   std::byte* const end = memory.data() + memory.size();
   for (std::byte* at = memory.data(); at < end && prefaulting_ == memory.data();) {
     std::byte* const next = step_end(at, end);
-    if (::madvise(at, static_cast<size_t>(next - at), kPopulateWrite) != 0) return;
+    if (::madvise(at, static_cast<size_t>(next - at), MADV_POPULATE_WRITE) != 0) return;
     at = next;
     unmap_waiting();
   }

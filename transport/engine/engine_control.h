@@ -36,8 +36,9 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Token tok
   if constexpr (StreamService<S>) {
     entry.session->carry_streams(service_.stream_config(), static_cast<StreamEvents&>(*this));
   }
-  credit_.add_session(slot, job);
-  entry.session->set_grant(credit_.idle_units(job), credit_.idle_units(job));
+  const bool near = remote.ip == port_.info().local.ip;
+  credit_.add_session(slot, job, near);
+  if (!near) entry.session->set_grant(credit_.idle_units(job), credit_.idle_units(job));
   sessions_.touch(slot);
   return slot;
 }

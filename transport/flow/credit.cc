@@ -35,7 +35,7 @@ constexpr uint64_t kEpochPerSenderNs = 400;
 void CreditAllocator::add_job(JobSlot slot, const FanIn& fan_in) {
   if (jobs_.size() <= slot.value) jobs_.resize(slot.value + 1u);
   jobs_[slot.value] = JobCredit();
-  jobs_[slot.value].senders = std::max(fan_in.senders, 1U);
+  jobs_[slot.value].told = std::max(fan_in.senders, 1U);
   jobs_[slot.value].receivers = fan_in.receivers;
   jobs_[slot.value].weight = std::max(fan_in.weight, 1U);
   expect();
@@ -51,19 +51,22 @@ void CreditAllocator::remove_job(JobSlot slot) {
   expect();
 }
 
-void CreditAllocator::add_session(SessionSlot slot, JobSlot job) {
+void CreditAllocator::add_session(SessionSlot slot, JobSlot job, bool near) {
   if (senders_.size() <= slot.value) senders_.resize(slot.value + 1u);
   remove_session(slot);
   Sender& sender = senders_[slot.value];
   sender.job = job;
   sender.present = sender.changed = true;
+  sender.near = near;
   next_ns_ = 0;
+  if (near) expect();
 }
 
 void CreditAllocator::remove_session(SessionSlot slot) noexcept {
   if (slot.value >= senders_.size()) return;
   if (senders_[slot.value].active) --active_;
-  senders_[slot.value] = Sender();
+  const bool near = std::exchange(senders_[slot.value], Sender()).near;
+  if (near) expect();
 }
 
 void CreditAllocator::set_rate(uint64_t link_bytes_per_second) noexcept {
@@ -88,6 +91,11 @@ uint32_t CreditAllocator::registered_senders() const noexcept {
 void CreditAllocator::expect() noexcept {
   expected_ = divided_ = 0;
   weights_ = 0;
+  for (JobCredit& job : jobs_) job.senders = job.told;
+  for (const Sender& sender : senders_) {
+    JobCredit* const job = sender.near ? job_of(sender) : nullptr;
+    if (job != nullptr && job->senders > 1) --job->senders;
+  }
   for (const JobCredit& job : jobs_) {
     expected_ += job.senders;
     if (job.senders <= job.receivers) divided_ += job.senders;

@@ -17,7 +17,8 @@
 // round trip each has measured: they begin within that interval, none waits for much longer, and
 // while nearly all of them send it is their grant and they keep to it, so that a queue of fewer
 // frames than senders holds.
-// There are no frames of its own, no timers, and no bounds where a single sender is expected. A
+// There are no frames of its own, no timers, and no bounds where a single sender is expected, and
+// for peers on this host: what they send does not come over the link. A
 // link that does not say its rate is measured (flow/arrival_rate.h) while more are; until it is,
 // there are no bounds either. Then a quarter more than it was seen to carry is divided, by which a
 // faster link shows.
@@ -67,7 +68,8 @@ class CreditAllocator {
   // From the next division on: whether a sender's priority counts. Usual: true; false for
   // comparison, and then all of the job's have an equal share, and more as far as they fill it.
   void heed_urgency(JobSlot job, bool heed) noexcept;
-  void add_session(SessionSlot session, JobSlot job);
+  // `near`: of a peer on this host, whose datagrams do not come over the link.
+  void add_session(SessionSlot session, JobSlot job, bool near = false);
   void remove_session(SessionSlot session) noexcept;
   // The link has come up, or up at another rate: what was learnt of it and of the queue before it
   // is void. To be followed by divide().
@@ -77,7 +79,7 @@ class CreditAllocator {
   // `bytes`: of the frame, as grants count them.
   void on_datagram(SessionSlot session, uint16_t priority, uint32_t bytes,
                    uint64_t now_ns) noexcept {
-    if (expected_ <= 1) return;  // nothing is to be divided
+    if (expected_ <= 1 || is_near(session)) return;  // nothing is to be divided
     if (!told_ && arrivals_.add(bytes, now_ns)) follow();
     if (rate_ == 0) return;
     note(session.value, priority, bytes, now_ns);
@@ -136,6 +138,7 @@ class CreditAllocator {
   struct Sender {
     JobSlot job;
     bool present = false;
+    bool near = false;
     bool active = false;
     bool changed = false;          // its session is to be told
     uint32_t heard = kNoPriority;  // most urgent since the last division
@@ -150,7 +153,8 @@ class CreditAllocator {
     uint64_t target_bytes = 0;
   };
   struct JobCredit {
-    uint32_t senders = 0;    // expected; 0 = no such job
+    uint32_t told = 0;       // FanIn's senders; 0 = no such job
+    uint32_t senders = 0;    // of them, those that come over the link; at least one
     uint32_t receivers = 0;  // FanIn's
     uint32_t weight = 0;
     bool heeds_urgency = true;
@@ -190,7 +194,10 @@ class CreditAllocator {
   uint64_t idle_bytes(JobSlot job) const noexcept;
   uint64_t idle_bytes(const Sender& sender) const noexcept {
     const JobCredit* job = job_of(sender);
-    return job == nullptr ? kUnbounded : job->idle_bytes;
+    return job == nullptr || sender.near ? kUnbounded : job->idle_bytes;
+  }
+  bool is_near(SessionSlot session) const noexcept {
+    return session.value < senders_.size() && senders_[session.value].near;
   }
   uint64_t equal_share(const JobCredit& job, uint64_t of_bytes) const noexcept;
   uint16_t told_units(const Sender& sender) const noexcept;

@@ -193,6 +193,9 @@ typedef enum {
                                       completes when all parts are in the memory of each. The
                                       tensor is declared as a sum of integers, and can hold any
                                       type's bytes; its elements are a multiple of `workers` */
+  MERCURY_OPERATION_REDUCE_SCATTER = 5, /* as a push-pull, but that each worker gets its own part
+                                      of the sum alone (mercury_tensor_get_part); the rest of the
+                                      tensor's memory has no meaning then */
 } mercury_operation_kind;
 
 typedef struct {
@@ -212,9 +215,9 @@ MERCURY_API int mercury_operation_init(mercury_operation *operation, size_t size
  * Round n of a tensor is its n-th push. From the call until completion the tensor's memory belongs
  * to Mercury. -EBUSY: the tensor's last round is not over, or lies in registered memory and has not
  * been collected; -ENOENT: not declared; -EAGAIN: too many operations in flight; -EINVAL: also if
- * the batch has more than 1,024; -ENOTSUP: broadcast or all-gather in a job with a quorum;
- * -EPROTONOSUPPORT: the daemon or a server is too old for them; -ECONNRESET, -EHOSTDOWN: the job
- * has failed. */
+ * the batch has more than 1,024; -ENOTSUP: broadcast, all-gather or reduce-scatter in a job with a
+ * quorum; -EPROTONOSUPPORT: the daemon or a server is too old for them; -ECONNRESET, -EHOSTDOWN:
+ * the job has failed. */
 MERCURY_API int mercury_submit(mercury_job *job, mercury_operation *operations, size_t count);
 /* One operation, without user_data. `out` may be NULL, and is left alone on failure. */
 MERCURY_API int mercury_push_pull(mercury_job *job, uint32_t tensor, int priority,
@@ -225,6 +228,14 @@ MERCURY_API int mercury_broadcast(mercury_job *job, uint32_t tensor, uint32_t ro
                                   mercury_handle *out);
 MERCURY_API int mercury_all_gather(mercury_job *job, uint32_t tensor, int priority,
                                    mercury_handle *out);
+MERCURY_API int mercury_reduce_scatter(mercury_job *job, uint32_t tensor, int priority,
+                                       mercury_handle *out);
+/* Where worker `rank`'s part of a tensor begins, and how many elements it has (0: there are fewer
+ * than workers). Parts are in the order of ranks, and equal; where the elements are no multiple of
+ * the workers the first parts have one more. -ENOENT: not declared; -EINVAL: no such worker, or
+ * `begin` or `numel` is NULL. */
+MERCURY_API int mercury_tensor_get_part(mercury_job *job, uint32_t tensor, uint32_t rank,
+                                        uint64_t *begin, uint64_t *numel);
 /* Workers: blocks until every worker of the job is in its barrier of the same number, at most
  * timeout_ms. -ETIMEDOUT: not yet; the next call goes on with the same barrier. -EBUSY: another
  * thread is in one. -ENOTSUP: the job has a quorum. Who is awaited for longer than the job's

@@ -103,6 +103,12 @@ class Handle {
   mercury_handle handle_;
 };
 
+// A worker's part of a tensor, in elements.
+struct Part {
+  std::uint64_t begin = 0;
+  std::uint64_t numel = 0;
+};
+
 // A declared tensor.
 class Tensor {
  public:
@@ -125,6 +131,16 @@ class Tensor {
   }
   Expected<Handle> all_gather(int priority = MERCURY_DEFAULT_PRIORITY) const {
     return call(mercury_all_gather, priority);
+  }
+  Expected<Handle> reduce_scatter(int priority = MERCURY_DEFAULT_PRIORITY) const {
+    return call(mercury_reduce_scatter, priority);
+  }
+  // That worker `rank` has of a reduce-scatter.
+  Expected<Part> part(std::uint32_t rank) const {
+    Part out;
+    const int code = mercury_tensor_get_part(job_, id_, rank, &out.begin, &out.numel);
+    if (code < 0) return Status::of(code);
+    return out;
   }
   // That the next push belongs to.
   Expected<std::uint32_t> round() const {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "aggregator/frame/chunk_header.h"
+#include "scheduler/terms/part.h"
 
 namespace mercury {
 namespace {
@@ -32,6 +33,7 @@ Contribution contribution_of(const WorkerPeer& worker, const wire::Header& heade
           .chunk = chunk.chunk,
           .payload_crc = header.payload_crc,
           .elements = payload,
+          .in_part = (header.flags & kFlagInPart) != 0,
           .priority = chunk.priority,
           .now_ns = now_ns};
 }
@@ -145,7 +147,17 @@ void Server::answer_late(const WorkerPeer& worker, SessionSlot session, const Ch
   sends_.send_again(session, range_of(key, answer_priority(job, priority)));
 }
 
-bool Server::prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcept {
+// Whether some of the chunk is in the worker's part of the tensor.
+bool Server::is_in_part(const ServerJob& job, const WorkerPeer& worker,
+                        const ChunkKey& key) noexcept {
+  const command::AddTensor& tensor = job.tensors[key.tensor.value];
+  const uint32_t elems =
+      chunk_elems(tensor.chunk_bytes, static_cast<uint32_t>(size_of(tensor.dtype)));
+  return part_of(tensor.numel, job.spec.workers, worker.rank).chunks(elems).contains(key.chunk);
+}
+
+bool Server::prepare(const ScheduledChunk& chunk, const WorkerPeer& worker,
+                     OutgoingDatagram& out) noexcept {
   ChunkResult result;
   if (!aggregator_.result(chunk.job, chunk.key, result)) return false;
   const ServerJob& job = jobs_[chunk.job.value];
@@ -159,6 +171,10 @@ bool Server::prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcep
   // Pointer and size, as they were just written: one wide load of both would wait for the stores.
   out.payload = {result.elements.data(), result.elements.size()};
   out.pin = result.pin;
+  if (result.in_parts && !is_in_part(job, worker, chunk.key)) [[unlikely]] {
+    out.payload = {};
+    out.pin = nullptr;
+  }
   return true;
 }
 

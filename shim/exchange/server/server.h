@@ -70,7 +70,8 @@ class Server {
   Taken on_push(SessionSlot session, const WorkerPeer& worker, const wire::Header& header,
                 std::span<const std::byte> payload, uint64_t now_ns) noexcept;
   // Fills header and payload of a scheduled sum. False: nobody needs it any more.
-  bool prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcept;
+  bool prepare(const ScheduledChunk& chunk, const WorkerPeer& worker,
+               OutgoingDatagram& out) noexcept;
   // What time completes, replaced workers, stalls and rounds that wait in vain.
   uint32_t poll(uint64_t now_ns) noexcept;
   // Goes on with removing jobs whose results no NIC reads any more. Returns what it did.
@@ -119,6 +120,8 @@ class Server {
   void answer_all(const ServerJob& job, const ChunkRange& range) noexcept;
   void answer_late(const WorkerPeer& worker, SessionSlot session, const ChunkKey& key,
                    uint16_t priority) noexcept;
+  static bool is_in_part(const ServerJob& job, const WorkerPeer& worker,
+                         const ChunkKey& key) noexcept;
   void count_partial(const ServerJob& job, const ChunkKey& key) noexcept;
   bool may_answer_all() const noexcept { return !sends_.short_of(kMaxWorkers); }
   uint32_t complete_overdue(uint64_t now_ns) noexcept;

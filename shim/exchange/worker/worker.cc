@@ -8,6 +8,7 @@
 
 #include "aggregator/frame/chunk_header.h"
 #include "aggregator/frame/contributors.h"
+#include "scheduler/terms/part.h"
 #include "shim/exchange/worker/worker_state.h"
 #include "transport/wire/crc32c.h"
 
@@ -169,23 +170,21 @@ bool Worker::submit(EngineChannel* channel, const Submission& submission) noexce
   (op == SubmitOp::kPush ? tensor->push_cookie : tensor->pull_cookie) = submission.cookie;
   tensor->pull_allowed = op == SubmitOp::kPush;
   tensor->in_parts = op == SubmitOp::kReceive || op == SubmitOp::kGather;
-  if (tensor->in_parts) tensor->part = part_of(op, *job, *tensor);
+  tensor->scattered = op == SubmitOp::kScatter;
+  if (tensor->in_parts || tensor->scattered) tensor->part = chunks_of(op, *job, *tensor);
   begin_push(*job, *tensor,
              job->policy.order == Policy::Order::kFifo ? uint16_t{0} : submission.priority);
   complete_what_ended(*job, *tensor);  // an engine without a share of this tensor is done at once
   return true;
 }
 
-// The chunks of which this worker contributes elements; of the others it pushes none.
-ChunkSpan Worker::part_of(SubmitOp op, const WorkerJob& job, const WorkerTensor& tensor) noexcept {
+// The chunks of which this worker contributes elements, or of which it gets the sum; of the others
+// none.
+ChunkSpan Worker::chunks_of(SubmitOp op, const WorkerJob& job,
+                            const WorkerTensor& tensor) noexcept {
   if (op == SubmitOp::kReceive) return {};
   const uint64_t elems = tensor.full_chunk_bytes / size_of(tensor.spec.dtype);
-  const uint64_t length = tensor.spec.numel / job.spec.workers;
-  const uint64_t begin = length * job.spec.rank.value;
-  if (length == 0) return {};
-  const auto first = static_cast<uint32_t>(begin / elems);
-  const auto last = static_cast<uint32_t>((begin + length - 1) / elems);
-  return {ChunkIndex(first), last - first + 1};
+  return part_of(tensor.spec.numel, job.spec.workers, job.spec.rank).chunks(elems);
 }
 
 void Worker::begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority) noexcept {
@@ -276,6 +275,8 @@ bool Worker::prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcep
   out.payload = {tensor.memory_of(chunk.key.chunk), tensor.bytes_of(chunk.key.chunk)};
   if (tensor.in_parts && !tensor.part.contains(chunk.key.chunk)) [[unlikely]]
     out.payload = {};
+  if (tensor.scattered) [[unlikely]]
+    header.flags |= kFlagInPart;
   return true;
 }
 
@@ -299,8 +300,10 @@ bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
   size_t bitmap_bytes = 0;
   if (partial) [[unlikely]]
     bitmap_bytes = contributor_bytes(job->spec.workers);
+  const bool without =
+      payload.empty() && !partial && tensor->scattered && !tensor->part.contains(chunk.chunk);
   if (!share.contains(chunk.chunk) ||
-      payload.size() != bitmap_bytes + tensor->bytes_of(chunk.chunk)) {
+      (payload.size() != bitmap_bytes + tensor->bytes_of(chunk.chunk) && !without)) {
     return drop_unread(counters_, Counter::kDropChunkRange, header, payload);
   }
   std::byte* const target = tensor->memory_of(chunk.chunk);

@@ -116,7 +116,8 @@ class Worker {
   WorkerJob* find(JobSlot job) const noexcept;
   WorkerJob* find(const EngineChannel* channel, uint32_t client_job) const noexcept;
   void give_up(const WorkerJob& job, WorkerTensor& tensor, Errc code) noexcept;
-  static ChunkSpan part_of(SubmitOp op, const WorkerJob& job, const WorkerTensor& tensor) noexcept;
+  static ChunkSpan chunks_of(SubmitOp op, const WorkerJob& job,
+                             const WorkerTensor& tensor) noexcept;
   void begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority) noexcept;
   // Apart, as acknowledge: most chunks end nothing, and should not pay for what does.
   [[gnu::noinline]] void complete_what_ended(WorkerJob& job, WorkerTensor& tensor) noexcept;

@@ -28,8 +28,10 @@ struct Worker::WorkerTensor {
   bool in_flight = false;     // the round's sums are not all here
   bool pull_allowed = false;  // pushed, and nobody has pulled that round yet
   uint16_t priority = 0;      // of the last push
-  // Of the last push: whether only the chunks of `part` are pushed with their elements.
+  // Of the last push: whether only the chunks of `part` are pushed with their elements; and whether
+  // only they come back with theirs.
   bool in_parts = false;
+  bool scattered = false;
   ChunkSpan part;
   // The round is being pushed again: what was acknowledged is no longer sure to be in the sum, and
   // an acknowledgement may be of the first time. Only sums count until the round is over.

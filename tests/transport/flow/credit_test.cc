@@ -109,6 +109,37 @@ TEST_F(CreditTest, OneSenderAndALinkOfUnknownRateAreUnbounded) {
   EXPECT_EQ(unknown.idle_units(JobSlot(0)), 0);
 }
 
+// What it sends does not come over the link: it is not bounded, and takes nothing from the others.
+TEST_F(CreditTest, APeerOnThisHostIsNoSender) {
+  credit.add_job(JobSlot(0), {3, 3, 1});
+  credit.add_session(SessionSlot(0), JobSlot(0), true);
+  credit.add_session(SessionSlot(1), JobSlot(0));
+  credit.add_session(SessionSlot(2), JobSlot(0));
+  divide();
+  EXPECT_EQ(credit.expected_senders(), 2U);
+  active = senders(1, 2, 5);
+  epoch(active, 100);
+  const uint64_t before = grant(1);
+  for (uint32_t i = 0; i < 10'000; ++i) {
+    credit.on_datagram(SessionSlot(0), 1, kFrameBytes, now_ns);  // the most urgent
+  }
+  epoch(active, 10);
+  EXPECT_EQ(told[0], (std::pair<uint16_t, uint16_t>(0, 0)));
+  EXPECT_EQ(credit.active_senders(), 2U);
+  EXPECT_EQ(grant(1), before);
+  EXPECT_NEAR(static_cast<double>(grant(1)), static_cast<double>(grant(2)), 1024);
+  credit.remove_session(SessionSlot(0));
+  EXPECT_EQ(credit.expected_senders(), 3U);
+}
+
+TEST_F(CreditTest, BesideAPeerOnThisHostOneSenderIsUnbounded) {
+  credit.add_session(SessionSlot(0), JobSlot(0), true);
+  credit.add_session(SessionSlot(1), JobSlot(0));
+  credit.add_job(JobSlot(0), {2, 2, 1});  // known behind its sessions
+  epoch({{0, 1}, {1, 5}}, 100);
+  EXPECT_EQ(told[1], (std::pair<uint16_t, uint16_t>(0, 0)));
+}
+
 // What fills the link says what it carries; the senders have that on their way, a quarter more, by
 // which a faster link would be found, and a queue.
 TEST_F(CreditTest, ARateThatNobodyToldIsWhatArrives) {

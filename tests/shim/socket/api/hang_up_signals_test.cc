@@ -7,7 +7,8 @@
 #include "tests/shim/socket/api/counted_libc.h"
 #include "tests/shim/socket/api/hang_up_fixture.h"
 
-// The handlers here leave another errno on purpose, as some programs' do; thread sanitizer reports that.
+// The handlers here leave another errno on purpose, as some programs' do; thread sanitizer reports
+// that.
 extern "C" const char* __tsan_default_suppressions();
 extern "C" const char* __tsan_default_suppressions() { return "signal:hang_up_signals_test.cc"; }
 
