@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "aggregator/hopeless_watch.h"
+#include "aggregator/replacements.h"
 #include "aggregator/stall_watch.h"
 #include "aggregator/tensor_slots.h"
 #include "aggregator/tensor_table.h"
@@ -14,16 +15,23 @@
 namespace mercury {
 namespace {
 
+using aggregation::ChunkWalk;
 using aggregation::CompletionRule;
 using aggregation::Finish;
 using aggregation::HopelessWatch;
 using aggregation::JobQuorum;
+using aggregation::Replacements;
 using aggregation::StallWatch;
 using aggregation::TensorSlots;
 using aggregation::TensorTable;
 
+// What giving a tensor's memory back takes, in looks at chunks: one asks the memory's thread, and
+// maybe the port.
+constexpr uint32_t kLooksPerTensor = 64;
+
 struct Member {
   bool admitted = false;
+  uint16_t replacing = 0;  // lives that are not taken out yet: until then it is not admitted
   uint32_t incarnation = 0;
 };
 
@@ -33,6 +41,8 @@ struct JobSums {
   JobQuorum quorum{live};
   StallWatch watch;
   HopelessWatch hopeless;
+  Replacements replacements;
+  ChunkWalk waking;             // with a quorum: what may be complete as fewer are waited for
   std::vector<Member> members;  // by rank
   TensorTable tensors;
   uint64_t memory_bytes = 0;
@@ -40,6 +50,17 @@ struct JobSums {
   // How far drained() has come: whole tensors, and chunks of the next.
   uint32_t drained_tensors = 0;
   uint32_t drained_chunks = 0;
+
+  bool walks() const noexcept { return replacements.pending() || !waking.ended(); }
+  // Nobody pushes, and nothing is looked for any more.
+  void retire() noexcept {
+    members.clear();
+    quorum.retire();
+    watch = StallWatch();
+    hopeless = HopelessWatch();
+    replacements = Replacements();
+    waking = ChunkWalk();
+  }
 };
 
 Error no_such_job(JobSlot job) {
@@ -57,10 +78,9 @@ void map_results(const PortMemory& port, TensorSlots& slots) {
   }
 }
 
-void unmap_results(const PortMemory& port, TensorTable& tensors) {
-  for (uint32_t i = 0; i < tensors.size(); ++i) {
-    if (const auto key = tensors.at(TensorIndex(i)).mapped) port.unmap(port.context, *key);
-  }
+Error no_such_worker(const JobSums& job, Rank worker) {
+  return {Errc::kInvalidArgument, "worker " + std::to_string(worker.value) + " in a job of " +
+                                      std::to_string(job.members.size())};
 }
 
 Error no_memory() { return {Errc::kNoMemory, "no memory for the aggregator's tables"}; }
@@ -76,6 +96,8 @@ struct Aggregator::State {
   uint64_t memory_limit_bytes = 0;
   size_t quorum_jobs = 0;
   size_t next_overdue = 0;  // the job slot that take_overdue begins with
+  size_t next_walk = 0;     // and take_replaced
+  bool is_replacing = false;
   uint64_t next_stall_ns = kNever;
   bool seeks_hopeless = false;
 
@@ -134,13 +156,30 @@ bool Aggregator::drained(JobSlot job, uint32_t& looks) noexcept {
   return true;
 }
 
-void Aggregator::remove_job(JobSlot job) {
-  JobSums* gone = state_->find(job);
-  if (gone == nullptr) return;
-  unmap_results(state_->port, gone->tensors);
-  state_->memory_bytes -= gone->memory_bytes;
-  state_->unmapped_bytes -= gone->unmapped_bytes;
+bool Aggregator::give_back(JobSlot job, uint32_t& looks) {
+  JobSums* const gone = state_->find(job);
+  if (gone == nullptr) return true;
   state_->quorum_jobs -= gone->quorum.exists();
+  gone->retire();
+  TensorTable& tensors = gone->tensors;
+  for (; looks > 0 && tensors.size() > 0; looks -= std::min(looks, kLooksPerTensor)) {
+    const TensorSlots& last = tensors.at(TensorIndex(tensors.size() - 1));
+    if (last.mapped) state_->port.unmap(state_->port.context, *last.mapped);
+    const uint64_t bytes = last.memory().bytes();
+    gone->memory_bytes -= bytes;
+    state_->memory_bytes -= bytes;
+    if (last.copies_results()) {
+      gone->unmapped_bytes -= bytes;
+      state_->unmapped_bytes -= bytes;
+    }
+    tensors.drop_last();
+  }
+  return tensors.size() == 0;
+}
+
+void Aggregator::remove_job(JobSlot job) {
+  if (state_->find(job) == nullptr) return;
+  for (uint32_t looks = ~uint32_t{0}; !give_back(job, looks);) looks = ~uint32_t{0};
   state_->jobs[job.value].reset();
   state_->next_stall_ns = 0;  // it looks anew at what is left
 }
@@ -191,30 +230,69 @@ Status Aggregator::add_tensor(JobSlot job, const AggregationTensor& spec) {
   return {};
 }
 
-Status Aggregator::set_incarnation(JobSlot job, Rank worker, uint32_t incarnation) {
+Status Aggregator::admit(JobSlot job, Rank worker, uint32_t incarnation) {
   JobSums* const owner = state_->find(job);
   if (owner == nullptr) return no_such_job(job);
-  if (worker.value >= owner->members.size()) {
-    return Error(Errc::kInvalidArgument, "worker " + std::to_string(worker.value) +
-                                             " in a job of " +
-                                             std::to_string(owner->members.size()));
-  }
+  if (worker.value >= owner->members.size()) return no_such_worker(*owner, worker);
   Member& member = owner->members[worker.value];
-  if (member.admitted && member.incarnation != incarnation) {
-    owner->tensors.take_out(worker);
-    owner->watch.restart();
-    state_->next_stall_ns = std::min(state_->next_stall_ns, owner->watch.due_ns());
+  if ((member.admitted || member.replacing > 0) && member.incarnation != incarnation) {
+    return Error(Errc::kExists,
+                 "worker " + std::to_string(worker.value) + " has had another life here");
   }
-  member = {true, incarnation};
+  member.admitted = member.replacing == 0;
+  member.incarnation = incarnation;
   insert(owner->live, worker);
   return {};
 }
+
+Status Aggregator::replace(JobSlot job, Rank worker, uint32_t incarnation) {
+  JobSums* const owner = state_->find(job);
+  if (owner == nullptr) return no_such_job(job);
+  if (worker.value >= owner->members.size()) return no_such_worker(*owner, worker);
+  Member& member = owner->members[worker.value];
+  member.admitted = false;
+  ++member.replacing;
+  member.incarnation = incarnation;
+  insert(owner->live, worker);
+  owner->watch.restart();
+  state_->next_stall_ns = std::min(state_->next_stall_ns, owner->watch.due_ns());
+  owner->replacements.add(owner->tensors, worker, incarnation);
+  state_->is_replacing = true;
+  return {};
+}
+
+bool Aggregator::take_replaced(uint32_t& looks, ReplacedWorker& out) {
+  if (!state_->is_replacing) return false;
+  for (size_t tried = 0; looks > 0 && tried < state_->jobs.size(); ++tried) {
+    const size_t slot = state_->next_walk++ % state_->jobs.size();
+    JobSums* const job = state_->jobs[slot].get();
+    if (job == nullptr) continue;
+    job->waking.advance(job->tensors, looks, [](TensorSlots& slots, uint32_t index) {
+      slots.quorum().wake_open(slots, index);
+    });
+    if (!job->replacements.pending() || !job->replacements.advance(job->tensors, looks, out)) {
+      continue;
+    }
+    out.job = JobSlot(static_cast<uint16_t>(slot));
+    Member& member = job->members[out.worker.value];
+    member.admitted = --member.replacing == 0;
+    return true;
+  }
+  state_->is_replacing = std::any_of(state_->jobs.begin(), state_->jobs.end(),
+                                     [](const auto& job) { return job && job->walks(); });
+  return false;
+}
+
+bool Aggregator::is_replacing() const noexcept { return state_->is_replacing; }
 
 void Aggregator::withdraw(JobSlot job, Rank worker) noexcept {
   JobSums* const owner = state_->find(job);
   if (owner == nullptr || worker.value >= owner->members.size()) return;
   erase(owner->live, worker);
-  if (owner->quorum.exists()) owner->tensors.wake_open();
+  if (owner->quorum.exists()) {
+    owner->waking = ChunkWalk(owner->tensors);
+    state_->is_replacing = true;
+  }
   owner->watch.restart();
   state_->next_stall_ns = std::min(state_->next_stall_ns, owner->watch.due_ns());
   owner->hopeless.restart();
@@ -283,19 +361,12 @@ bool Aggregator::take_stalled(uint64_t now_ns, uint32_t& looks, StalledChunk& ou
   return found;
 }
 
-std::optional<Round> Aggregator::open_round(JobSlot job, TensorIndex tensor) const noexcept {
-  const JobSums* const owner = state_->find(job);
-  if (owner == nullptr || !owner->tensors.has(tensor)) return std::nullopt;
-  const TensorSlots& slots = owner->tensors.at(tensor);
-  return slots.empty() ? std::nullopt : std::optional(slots.open_round());
+Round Aggregator::open_round(JobSlot job, TensorIndex tensor, ChunkIndex chunk) const noexcept {
+  const TensorSlots& slots = state_->find(job)->tensors.at(tensor);
+  return slots.round_of(slots.index_of(chunk));
 }
 
 uint64_t Aggregator::next_stall_ns() const noexcept { return state_->next_stall_ns; }
-
-std::vector<TensorRound> Aggregator::open_rounds(JobSlot job) const {
-  const JobSums* const owner = state_->find(job);
-  return owner == nullptr ? std::vector<TensorRound>{} : owner->tensors.open_rounds();
-}
 
 Pushed Aggregator::push(const Contribution& contribution) noexcept {
   JobSums* const owner = state_->find(contribution.job);
@@ -303,7 +374,8 @@ Pushed Aggregator::push(const Contribution& contribution) noexcept {
   if (contribution.worker.value >= owner->members.size()) return {PushVerdict::kBadWorker, {}};
   const Member& member = owner->members[contribution.worker.value];
   if (!member.admitted || member.incarnation != contribution.incarnation) {
-    return {PushVerdict::kBadIncarnation, {}};
+    const bool soon = member.replacing > 0 && member.incarnation == contribution.incarnation;
+    return {soon ? PushVerdict::kSlotBusy : PushVerdict::kBadIncarnation, {}};
   }
   TensorSlots* const slots = owner->tensors.find(contribution.tensor);
   if (slots == nullptr) return {PushVerdict::kUnknownTensor, {}};

@@ -23,7 +23,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -89,7 +88,8 @@ enum class PushVerdict : uint8_t {
   kOldRound,   // the round has ended, with this worker in it unless there is a quorum: acknowledge
   // Not taken: do not acknowledge; the sender will try again.
   kCorrupt,   // payload CRC
-  kSlotBusy,  // the NIC still reads the result of two rounds ago
+  kSlotBusy,  // the NIC still reads the result of two rounds ago, or what the worker's last life
+              // added is being taken out
   kNewRound,  // more than one round after the last completed one: no honest worker is there
   // Not taken, and never will be.
   kUnknownTensor,   // or job
@@ -138,6 +138,15 @@ struct HopelessRound {
   WorkerSet missing{};
 };
 
+// A worker's last life is in no open round any more, and this is the round that each tensor with
+// chunks here is in: the lowest that is open in any of them.
+struct ReplacedWorker {
+  JobSlot job;
+  Rank worker;
+  uint32_t incarnation = 0;
+  std::vector<TensorRound> rounds;
+};
+
 class Aggregator {
  public:
   // `port` sends the results: it is told of the memory that they lie in when a tensor is added, and
@@ -158,25 +167,34 @@ class Aggregator {
   // on. Looks at `looks` chunks at most, which it counts down, and at each until it is not read:
   // false says nothing of those that it has not come to.
   bool drained(JobSlot job, uint32_t& looks) noexcept;
-  void remove_job(JobSlot job);  // caller has made sure that it is drained, or drained the port
+  // Gives back the memory of a job that is drained, tensor by tensor. Each counts `looks` down by
+  // as many chunks as could be looked at meanwhile. True: there is none left.
+  bool give_back(JobSlot job, uint32_t& looks);
+  // What is left of it at once: the caller has made sure that it is drained, or drained the port.
+  void remove_job(JobSlot job);
   // Its index is the number of those that the job has had before.
   Status add_tensor(JobSlot job, const AggregationTensor& spec);
 
-  // Admits a worker, or its next life: contributions of another incarnation are refused from now
-  // on, and what the last one added is taken out of every chunk whose open round is not complete. A
-  // sum cannot give a number back, so where it was added in, the chunk begins its open round anew
-  // and needs every worker's contribution again; complete rounds stay as they are.
-  // Cold: looks at every chunk if the incarnation is another one. Errors: kNotFound,
-  // kInvalidArgument.
-  Status set_incarnation(JobSlot job, Rank worker, uint32_t incarnation);
-  // The round that each tensor with chunks here is in: the lowest that is open in any of them.
-  // Cold.
-  std::vector<TensorRound> open_rounds(JobSlot job) const;
-  // Of one of them; nothing: it has no chunks here.
-  std::optional<Round> open_round(JobSlot job, TensorIndex tensor) const noexcept;
+  // Admits a worker that has had no other life here. Errors: kNotFound, kInvalidArgument, kExists
+  // (it has: replace).
+  Status admit(JobSlot job, Rank worker, uint32_t incarnation);
+  // Admits a worker's next life: contributions of another incarnation are refused from now on, and
+  // what the last one added is taken out of every chunk whose open round is not complete. A sum
+  // cannot give a number back, so where it was added in, the chunk begins its open round anew and
+  // needs every worker's contribution again; complete rounds stay as they are. All chunks are
+  // looked at, in steps: take_replaced follows, and until then the new life's contributions are not
+  // taken. Errors: kNotFound, kInvalidArgument.
+  Status replace(JobSlot job, Rank worker, uint32_t incarnation);
+  // Goes on with what replace and withdraw began, job by job: looks at `looks` chunks at most, and
+  // counts that down. True: one worker is replaced.
+  bool take_replaced(uint32_t& looks, ReplacedWorker& out);
+  bool is_replacing() const noexcept;  // take_replaced is worth a call
+  // That a chunk which is here is in.
+  Round open_round(JobSlot job, TensorIndex tensor, ChunkIndex chunk) const noexcept;
 
-  // Nothing is to be expected of this worker until set_incarnation admits it again. With a quorum
-  // the others' sums do not wait for it.
+  // Nothing is to be expected of this worker until replace admits it again. With a quorum the
+  // others' sums do not wait for it; which of them are complete so is found in steps
+  // (take_replaced, then take_overdue).
   void withdraw(JobSlot job, Rank worker) noexcept;
   // Nobody is admitted any more: what cannot be complete without those that are withdrawn is
   // hopeless, whether somebody has pushed it already or will.
@@ -195,7 +213,7 @@ class Aggregator {
 
   // Of one job, the chunk that has been open for longest, if that is too long, an eighth of
   // stall_ns later at most; again and again as long as it is. Lives that begin or end
-  // (set_incarnation, withdraw) give everybody the whole time anew. Looks at `looks` chunks at most
+  // (replace, withdraw) give everybody the whole time anew. Looks at `looks` chunks at most
   // and counts that down.
   bool take_stalled(uint64_t now_ns, uint32_t& looks, StalledChunk& out) noexcept;
   // When take_stalled has to look next; kNever.

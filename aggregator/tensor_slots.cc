@@ -174,12 +174,8 @@ bool TensorSlots::pins_busy(uint32_t index, const PortMemory& port) const noexce
   return port.busy(port.context, first) || port.busy(port.context, second);
 }
 
-void TensorSlots::take_out(Rank worker) noexcept {
-  std::visit(
-      [&](auto& rule) {
-        for (uint32_t index = 0; index < chunks(); ++index) rule.take_out(memory_, index, worker);
-      },
-      rule_);
+void TensorSlots::take_out(uint32_t index, Rank worker) noexcept {
+  std::visit([&](auto& rule) { rule.take_out(memory_, index, worker); }, rule_);
 }
 
 WorkerSet TensorSlots::awaited(uint32_t index, const WorkerSet& live) const noexcept {
@@ -194,16 +190,6 @@ WorkerSet TensorSlots::missing_for_good(uint32_t index, const WorkerSet& live) c
   const uint32_t possible = slot.contributions + count(absent) - count(gone);
   const uint32_t needed = std::visit([](const auto& rule) { return rule.needed(); }, rule_);
   return possible < needed ? gone : WorkerSet{};
-}
-
-// The rounds of a tensor's chunks differ by one at most, so serial numbers compare.
-Round TensorSlots::open_round() const noexcept {
-  Round lowest = memory_.open_round(0);
-  for (uint32_t index = 1; index < chunks(); ++index) {
-    const Round round = memory_.open_round(index);
-    if (round.since(lowest) < 0) lowest = round;
-  }
-  return lowest;
 }
 
 bool TensorSlots::result(Round round, ChunkIndex chunk, ChunkResult& out) noexcept {

@@ -39,10 +39,9 @@ class TensorSlots {
   // Ends the open round of a chunk whose rule says so without a push.
   void complete(uint32_t index, OverdueChunk& out) noexcept;
 
-  // What this worker contributed to rounds that are not complete does not count any more.
-  void take_out(Rank worker) noexcept;
+  // What this worker contributed to a chunk's open round does not count any more.
+  void take_out(uint32_t index, Rank worker) noexcept;
   bool empty() const noexcept { return chunks() == 0; }
-  Round open_round() const noexcept;  // the lowest of any chunk; not of an empty share
 
   // By index, below chunks(): whether a port reads a result, since when its round has been open
   // (kNever: it is not), which it is, and whom of `live` it waits for.

@@ -33,27 +33,17 @@ class TensorTable {
     place(owned_.back().get());
   }
 
-  // In the order of declaration; a tensor never leaves.
+  // The one that was declared last leaves, and none is found by its number any more.
+  void drop_last() noexcept {
+    places_.clear();
+    owned_.pop_back();
+  }
+
+  // In the order of declaration.
   uint32_t size() const noexcept { return static_cast<uint32_t>(owned_.size()); }
   bool has(TensorIndex index) const noexcept { return index.value < owned_.size(); }
   const TensorSlots& at(TensorIndex index) const noexcept { return *owned_[index.value]; }
   TensorSlots& at(TensorIndex index) noexcept { return *owned_[index.value]; }
-
-  void take_out(Rank worker) noexcept {
-    for (const auto& slots : owned_) slots->take_out(worker);
-  }
-
-  void wake_open() noexcept {  // of a job with a quorum
-    for (const auto& slots : owned_) slots->quorum().wake_open(*slots);
-  }
-
-  std::vector<TensorRound> open_rounds() const {
-    std::vector<TensorRound> rounds;
-    for (const auto& slots : owned_) {
-      if (!slots->empty()) rounds.push_back({slots->id(), slots->open_round()});
-    }
-    return rounds;
-  }
 
  private:
   struct Place {

@@ -1,8 +1,8 @@
 // What one session has queued: ranges of chunks by priority, first-in first-out inside a priority,
 // retransmissions before everything else of their priority in the order in which they came.
 //
-// Owner/thread: one engine. All operations take constant time but clear(), which takes as long as
-// there are ranges. Nothing allocates after the pools were made.
+// Owner/thread: one engine. All operations take constant time but drop(), which is told how long.
+// Nothing allocates after the pools were made.
 #pragma once
 
 #include <algorithm>
@@ -24,13 +24,15 @@ struct RangeNode {
 };
 
 // Shared by all sessions of an engine. A leaf or middle node holds at least one range and a session
-// at most 1,024 leaves and 16 middle nodes, so with these sizes the ranges always run out first.
+// at most 1,024 leaves and 16 middle nodes, so with these sizes the ranges always run out first,
+// unless more sessions than there can be have been removed and what they held is not dropped yet.
 // Worst case, all priorities of all ranges far apart: 24 + 520 + 264 bytes a range and 12 for the
 // free lists, 215 MB at 262,144 ranges; what is never used is never touched.
 struct RangePools {
   RangePools(uint32_t max_ranges, uint32_t max_sessions)
       : ranges(max_ranges),
-        trie(at_most(max_ranges, 16, max_sessions), at_most(max_ranges, 1024, max_sessions)) {}
+        trie(at_most(max_ranges, 2 * 16, max_sessions),
+             at_most(max_ranges, 2 * 1024, max_sessions)) {}
 
   NodePool<RangeNode> ranges;
   TriePools trie;
@@ -111,21 +113,19 @@ class RangeQueue {
     return {false, nullptr};
   }
 
-  // Drops everything and says how many chunks that was.
-  uint64_t clear(RangePools& pools) noexcept {
-    last_ = kNil;
-    uint64_t chunks = 0;
-    while (!trie_.empty()) {
+  // Drops ranges, `most` of them at most, which it counts down. Nothing is appended or cut from the
+  // first call on.
+  void drop(RangePools& pools, uint32_t& most) noexcept {
+    while (most > 0 && !trie_.empty()) {
       const uint16_t priority = trie_.top(pools.trie);
-      for (uint32_t index = trie_.at(priority, pools.trie).head; index != kNil;) {
-        const uint32_t next = pools.ranges[index].next;
-        chunks += pools.ranges[index].chunks.count;
+      PriorityList& list = trie_.at(priority, pools.trie);
+      for (; most > 0 && list.head != kNil; --most) {
+        const uint32_t index = list.head;
+        list.head = pools.ranges[index].next;
         pools.ranges.give(index);
-        index = next;
       }
-      trie_.erase(priority, pools.trie);
+      if (list.head == kNil) trie_.erase(priority, pools.trie);
     }
-    return chunks;
   }
 
  private:

@@ -62,6 +62,7 @@ struct Scheduler::State {
   const Scheduler::Turns turns;
   std::vector<JobNode> jobs;  // by slot; the last is all jobs' where they take no turns
   DeficitRound round;
+  std::vector<RangeQueue> removed;  // of sessions that are gone
   uint64_t chunks = 0;
   uint32_t linked_sessions = 0;
   LastCut last;
@@ -209,8 +210,19 @@ void Scheduler::remove_session(SessionSlot slot) {
   state_->last.range = nullptr;
   SessionNode& session = state_->sessions[slot.value];
   if (session.linked) state_->unlink(slot.value);
-  state_->count(session, 0, session.queue.clear(state_->pools));
+  state_->count(session, 0, session.chunks);
+  if (!session.queue.empty()) state_->removed.push_back(session.queue);
   session.present = false;
+}
+
+uint32_t Scheduler::drop_removed(uint32_t most) noexcept {
+  uint32_t left = most;
+  while (left > 0 && !state_->removed.empty()) {
+    RangeQueue& queue = state_->removed.back();
+    queue.drop(state_->pools, left);
+    if (queue.empty()) state_->removed.pop_back();
+  }
+  return most - left;
 }
 
 bool Scheduler::admit(SessionSlot slot, const ChunkRange& range) noexcept {

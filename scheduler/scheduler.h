@@ -73,8 +73,8 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Errors: kLimit, kExists, kNotFound, kInvalidArgument (weight). Removing drops what is queued;
-  // a job takes its sessions along.
+  // Errors: kLimit, kExists, kNotFound, kInvalidArgument (weight). Removing drops what is queued,
+  // whose ranges are free when drop_removed has come to them; a job takes its sessions along.
   Status add_job(JobSlot job, uint32_t weight = 1);
   void remove_job(JobSlot job);
   Status add_session(SessionSlot session, JobSlot job);
@@ -83,6 +83,8 @@ class Scheduler {
   // others. It ends with its range. Usual: 1. Cold.
   void set_unit(JobSlot job, uint32_t chunks);
   void remove_session(SessionSlot session);
+  // Frees `most` ranges of removed sessions at most. Returns how many.
+  uint32_t drop_removed(uint32_t most) noexcept;
 
   // Appends a range, or extends the last one of its priority in this session if it continues it
   // (same tensor, round, next chunk). False: max_ranges are in use, and for no other reason;

@@ -6,7 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
+#include <vector>
 
 #include "scheduler/scheduler.h"
 #include "transport/base/fifo.h"
@@ -27,6 +27,7 @@ class SendQueue {
 
   explicit SendQueue(const Limits& limits) : limits_(limits), scheduler_(limits.scheduler) {
     waiting_.reserve(limits.most_lost);
+    lives_.resize(limits.scheduler.max_sessions);
   }
 
   Scheduler& scheduler() noexcept { return scheduler_; }
@@ -55,13 +56,21 @@ class SendQueue {
     if (!scheduler_.admit(session, range)) send_again(session, range);
   }
   void send_again(SessionSlot session, const ChunkRange& chunk) noexcept {
-    if (!scheduler_.readmit(session, chunk)) waiting_.push({session, chunk});
+    if (!scheduler_.readmit(session, chunk)) [[unlikely]]
+      keep(session, chunk);
   }
-  // Those that found no room: how many do now.
-  uint32_t retry() noexcept {
+  // What sessions that are gone held is dropped, and lost chunks that found no room go on if they
+  // do now: kPerPoll of each at most. How many.
+  uint32_t poll() noexcept {
     uint32_t done = 0;
-    for (; !waiting_.empty() && scheduler_.readmit(waiting_.front().first, waiting_.front().second);
-         ++done) {
+    if (drops_) {
+      done = scheduler_.drop_removed(kPerPoll);
+      drops_ = done == kPerPoll;
+    }
+    for (uint32_t tried = 0; tried < kPerPoll && !waiting_.empty(); ++tried, ++done) {
+      const Lost& lost = waiting_.front();
+      const bool gone = lost.life != lives_[lost.session.value];
+      if (!gone && !scheduler_.readmit(lost.session, lost.chunk)) break;
       waiting_.pop();
     }
     return done;
@@ -69,13 +78,28 @@ class SendQueue {
   uint32_t waiting() const noexcept { return static_cast<uint32_t>(waiting_.size()); }
   void forget(SessionSlot session) {
     scheduler_.remove_session(session);
-    waiting_.erase_if([session](const auto& item) { return item.first == session; });
+    drops_ = true;
+    ++lives_[session.value];
   }
 
  private:
+  // A session may hold a hundred thousand ranges, and frames wait.
+  static constexpr uint32_t kPerPoll = 1024;
+  struct Lost {
+    SessionSlot session;
+    uint32_t life = 0;  // of those that have had the slot: a later one's is not sent this
+    ChunkRange chunk;
+  };
+
+  [[gnu::cold, gnu::noinline]] void keep(SessionSlot session, const ChunkRange& chunk) noexcept {
+    waiting_.push({session, lives_[session.value], chunk});
+  }
+
   const Limits limits_;
   Scheduler scheduler_;
-  Fifo<std::pair<SessionSlot, ChunkRange>> waiting_;
+  Fifo<Lost> waiting_;
+  std::vector<uint32_t> lives_;  // by session slot: how many are gone
+  bool drops_ = false;           // removed sessions may have held something
 };
 
 }  // namespace mercury

@@ -106,10 +106,8 @@ void Quorum::wake(TensorSlots& tensor, uint32_t index) noexcept {
   job_->first_woken_ = &slot;
 }
 
-void Quorum::wake_open(TensorSlots& tensor) noexcept {
-  for (uint32_t index = 0; index < chunks_; ++index) {
-    if (tensor.memory().slot(index).contributions > 0) wake(tensor, index);
-  }
+void Quorum::wake_open(TensorSlots& tensor, uint32_t index) noexcept {
+  if (tensor.memory().slot(index).contributions > 0) wake(tensor, index);
 }
 
 bool Quorum::settle(const SlotMemory& memory, QuorumSlot& chunk, const PortMemory& port) noexcept {

@@ -46,6 +46,10 @@ class JobQuorum {
     patience_ns_ = patience_ns;
   }
   bool exists() const noexcept { return contributions_ > 0; }
+  void retire() noexcept {  // nothing is completed any more
+    contributions_ = 0;
+    first_open_ = last_open_ = first_woken_ = first_read_ = nullptr;
+  }
 
   // Completes what time, or a slow worker's progress, lets complete, one chunk at a time. Looks at
   // `looks` chunks at most, which it counts down. False: nothing, or nothing yet.
@@ -105,7 +109,7 @@ class Quorum {
   uint32_t index_of(const QuorumSlot& chunk) const noexcept {
     return static_cast<uint32_t>(&chunk - slots_);
   }
-  void wake_open(TensorSlots& tensor) noexcept;  // fewer are waited for; cold
+  void wake_open(TensorSlots& tensor, uint32_t index) noexcept;  // fewer are waited for
 
  private:
   bool may_overwrite(const SlotMemory& memory, uint32_t index) const noexcept;

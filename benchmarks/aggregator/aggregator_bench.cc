@@ -112,8 +112,7 @@ void push(benchmark::State& state, Dtype type, Mode mode) {
                             .chunk_elems = chunk_elems,
                             .chunk_count = chunks})
           .ok();
-  for (uint16_t w = 0; w < kWorkers; ++w)
-    ready = ready && aggregator.set_incarnation(job, Rank(w), 1).ok();
+  for (uint16_t w = 0; w < kWorkers; ++w) ready = ready && aggregator.admit(job, Rank(w), 1).ok();
 
   Frames frames(chunk_bytes);
   const auto all_push = [&](uint32_t round) {

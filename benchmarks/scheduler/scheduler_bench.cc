@@ -86,6 +86,7 @@ void admit(benchmark::State& state) {
       state.PauseTiming();
       for (uint32_t s = 0; s < kSessions; ++s) {
         queue.scheduler.remove_session(SessionSlot(s));
+        queue.scheduler.drop_removed(Scheduler::Limits().max_ranges);
         if (!queue.scheduler.add_session(SessionSlot(s), JobSlot(0)).ok()) {
           return state.SkipWithError("refused");
         }

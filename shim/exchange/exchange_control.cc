@@ -120,10 +120,9 @@ Status GradientExchange::run(const command::RemoveJob& request, SessionHost& hos
     return {};
   }
   if (worker_.has_job(request.job)) {
-    worker_.remove_job(request.job, request.code);
+    worker_.remove_job(request.job, request.code);  // the same when its operations have ended
     sends_.scheduler().remove_job(request.job);
-    --worker_jobs_;
-    count_jobs();
+    return {};
   }
   events_.emplace_back(event::JobRemoved{request.job});
   return {};

@@ -1,9 +1,15 @@
 #include "shim/exchange/gradient_exchange.h"
 
+#include <utility>
+
 #include "aggregator/frame/chunk_header.h"
 
 namespace mercury {
 namespace {
+
+// Tensors of jobs that end, or are pushed again, and ranges of tensors that were pushed: other
+// jobs' frames wait.
+constexpr uint32_t kStepsPerPoll = 1024;
 
 SentTag tag_of(const ScheduledChunk& chunk, wire::FrameType type) noexcept {
   return {type, chunk.priority, chunk.key.tensor.value, chunk.key.round.value,
@@ -83,24 +89,46 @@ void GradientExchange::unblock(SessionSlot session) noexcept {
 
 uint32_t GradientExchange::poll(uint64_t now_ns) noexcept {
   uint32_t work = server_.poll(now_ns);
-  work += sends_.retry();
-  work += programs_.take_submissions(worker_, sends_);
+  work += sends_.poll();
+  work += programs_.take_submissions(worker_, sends_, programs_.are_many() && frames_moved());
+  if (worker_.has_steps()) work += end_jobs();
   if (now_ns >= worker_.release_due_ns()) worker_.release(now_ns);
   work += admit_ranges();
   work += programs_.deliver_completions(worker_);
-  if (const uint32_t gone = server_.awaits_nic() ? server_.drain() : 0; gone > 0) {
+  if (server_.awaits_nic()) {
+    work += server_.drain();
     count_jobs();
-    work += gone;
   }
   counters_.set(Gauge::kQueuedRanges, sends_.used_ranges());
   return work;
 }
 
+// Since the last call.
+bool GradientExchange::frames_moved() noexcept {
+  const uint64_t frames = counters_.get(Counter::kRxFrames) + counters_.get(Counter::kTxFrames);
+  return std::exchange(frames_seen_, frames) != frames;
+}
+
+uint32_t GradientExchange::end_jobs() {
+  uint32_t looks = kStepsPerPoll;
+  JobSlot gone;
+  while (worker_.take_removed(looks, gone)) {
+    --worker_jobs_;
+    count_jobs();
+    events_.emplace_back(event::JobRemoved{gone});
+  }
+  return kStepsPerPoll - looks + 1;
+}
+
 uint32_t GradientExchange::admit_ranges() noexcept {
   uint32_t admitted = 0;
   WorkerRange range;
-  while (worker_.take_range(range)) {
-    if (bindings_[range.session.value].kind != Kind::kShard) continue;  // the session has closed
+  for (uint32_t looks = kStepsPerPoll; looks > 0 && worker_.take_range(range); --looks) {
+    const bool bound = bindings_[range.session.value].kind == Kind::kShard;  // else it has closed
+    if (!bound || !worker_.is_wanted(range)) {
+      ++admitted;
+      continue;
+    }
     if (!sends_.admit(range.session, range.range)) {
       worker_.put_back(range);
       break;

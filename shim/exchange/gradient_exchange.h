@@ -58,6 +58,7 @@ class GradientExchange {
   uint32_t poll(uint64_t now_ns) noexcept;
   bool awaits_nic() const noexcept { return server_.awaits_nic(); }
   uint64_t next_deadline_ns() const noexcept {
+    if (worker_.has_steps()) return 0;
     return std::min(worker_.release_due_ns(), server_.next_deadline_ns());
   }
 
@@ -96,6 +97,8 @@ class GradientExchange {
   };
 
   uint32_t admit_ranges() noexcept;
+  uint32_t end_jobs();
+  bool frames_moved() noexcept;
   // exchange_control.cc: one for each command, so that a command without one does not compile.
   Status run(const command::AddWorkerJob& spec, SessionHost& host);
   Status run(const command::BindShard& request, SessionHost& host);
@@ -128,6 +131,7 @@ class GradientExchange {
   Server server_;
   Programs programs_;
   std::vector<Binding> bindings_;  // by session slot
+  uint64_t frames_seen_ = 0;       // that the engine had received and sent at the last poll
   const uint32_t max_jobs_;
   uint32_t worker_jobs_ = 0;
 };

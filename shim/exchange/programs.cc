@@ -1,19 +1,43 @@
 #include "shim/exchange/programs.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace mercury {
+namespace {
+
+// Looks in a row that found nothing, until a program is looked at by turns again.
+constexpr uint8_t kIdleLooks = 100;
+
+}  // namespace
 
 void Programs::attach(EngineChannel* channel) {
-  programs_.push_back({channel, false, {}});
+  programs_.push_back({.channel = channel});
+  index();
   make_room(channel, 0);
   counters_.set(Gauge::kChannels, programs_.size());
 }
 
 void Programs::detach(EngineChannel* channel) {
   std::erase_if(programs_, [channel](const AttachedProgram& p) { return p.channel == channel; });
+  index();
   counters_.set(Gauge::kChannels, programs_.size());
   events_.emplace_back(event::ChannelDetached{channel});
+}
+
+// Their places have changed.
+void Programs::index() {
+  place_of_.clear();
+  lately_.clear();
+  told_.clear();
+  lately_.reserve(programs_.size());
+  told_.reserve(programs_.size());
+  with_backlog_ = 0;
+  for (uint32_t i = 0; i < programs_.size(); ++i) {
+    place_of_[programs_[i].channel] = i;
+    programs_[i].lately = programs_[i].told = false;
+    with_backlog_ += !programs_[i].backlog.empty();
+  }
 }
 
 void Programs::make_room(const EngineChannel* channel, size_t completions) {
@@ -29,18 +53,54 @@ uint32_t Programs::waiting_completions() const noexcept {
   return static_cast<uint32_t>(waiting);
 }
 
-uint32_t Programs::take_submissions(Worker& worker, const SendQueue& sends) noexcept {
-  uint32_t taken = 0;
+uint32_t Programs::take_submissions(Worker& worker, const SendQueue& sends, bool busy) noexcept {
+  const size_t all = programs_.size();
   uint32_t refused = 0;
-  for (size_t i = 0; i < programs_.size() && refused < Worker::kRefusalsPerPass; ++i) {
-    AttachedProgram& program = programs_[(begin_with_ + i) % programs_.size()];
-    if (program.backlog.empty() && !program.broken) {
-      taken += take_submissions(program, worker, sends, refused);
+  if (!busy || !are_many()) {
+    uint32_t taken = 0;
+    for (size_t i = 0; i < all && refused < Worker::kRefusalsPerPass; ++i) {
+      taken += look_at(programs_[(begin_with_ + i) % all], worker, sends, refused);
     }
+    // Where refusals fill the pass, those that it did not come to are not always the same.
+    if (refused >= Worker::kRefusalsPerPass) begin_with_ = (begin_with_ + 1) % all;
+    return taken;
   }
-  // Where refusals fill the pass, those that it did not come to are not always the same.
-  if (refused >= Worker::kRefusalsPerPass) begin_with_ = (begin_with_ + 1) % programs_.size();
+  uint32_t taken = look_at_lately(worker, sends, refused);
+  for (uint32_t i = 0; i < limits_.looks_per_pass && refused < Worker::kRefusalsPerPass; ++i) {
+    const size_t place = begin_with_++ % all;
+    AttachedProgram& program = programs_[place];
+    if (program.lately) continue;
+    const uint32_t found = look_at(program, worker, sends, refused);
+    taken += found;
+    if (found == 0) continue;
+    program.lately = true;
+    program.idle_looks = 0;
+    lately_.push_back(static_cast<uint32_t>(place));
+  }
   return taken;
+}
+
+// The last one first, so that who submits nothing more leaves the list without moving it.
+uint32_t Programs::look_at_lately(Worker& worker, const SendQueue& sends,
+                                  uint32_t& refused) noexcept {
+  uint32_t taken = 0;
+  for (size_t i = lately_.size(); i-- > 0 && refused < Worker::kRefusalsPerPass;) {
+    AttachedProgram& program = programs_[lately_[i]];
+    const uint32_t found = look_at(program, worker, sends, refused);
+    taken += found;
+    program.idle_looks = found > 0 ? uint8_t{0} : static_cast<uint8_t>(program.idle_looks + 1);
+    if (program.idle_looks < kIdleLooks) continue;
+    program.lately = false;
+    lately_[i] = lately_.back();
+    lately_.pop_back();
+  }
+  return taken;
+}
+
+uint32_t Programs::look_at(AttachedProgram& program, Worker& worker, const SendQueue& sends,
+                           uint32_t& refused_by_all) noexcept {
+  if (!program.backlog.empty() || program.broken) return 0;
+  return take_submissions(program, worker, sends, refused_by_all);
 }
 
 uint32_t Programs::take_submissions(AttachedProgram& program, Worker& worker,
@@ -67,33 +127,41 @@ uint32_t Programs::take_submissions(AttachedProgram& program, Worker& worker,
 
 uint32_t Programs::deliver_completions(Worker& worker) noexcept {
   uint32_t delivered = 0;
-  for (AttachedProgram& program : programs_) {
-    while (!program.backlog.empty() && program.channel->complete(program.backlog.front())) {
+  for (uint32_t i = 0; with_backlog_ > 0 && i < programs_.size(); ++i) {
+    AttachedProgram& program = programs_[i];
+    if (program.backlog.empty()) continue;
+    for (; !program.backlog.empty() && program.channel->complete(program.backlog.front());
+         ++delivered) {
       program.backlog.pop();
-      ++delivered;
+      tell(i);
     }
+    with_backlog_ -= program.backlog.empty();
   }
   WorkerCompletion done;
   while (worker.take_completion(done)) {
-    const auto program =
-        std::find_if(programs_.begin(), programs_.end(),
-                     [&done](const AttachedProgram& p) { return p.channel == done.channel; });
-    if (program == programs_.end()) continue;
-    deliver(*program, done.told);
+    const auto place = place_of_.find(done.channel);
+    if (place == place_of_.end()) continue;
+    deliver(programs_[place->second], done.told);
+    tell(place->second);
     ++delivered;
   }
-  if (delivered > 0) {
-    for (AttachedProgram& program : programs_) {
-      if (program.channel->ring()) counters_.add(Counter::kWakeups);
-    }
+  for (const uint32_t place : told_) {
+    programs_[place].told = false;
+    if (programs_[place].channel->ring()) counters_.add(Counter::kWakeups);
   }
+  told_.clear();
   return delivered;
+}
+
+void Programs::tell(uint32_t place) noexcept {
+  if (!std::exchange(programs_[place].told, true)) told_.push_back(place);
 }
 
 void Programs::deliver(AttachedProgram& program, const Completion& completion) noexcept {
   counters_.add(Counter::kCompletions);
   if (program.backlog.empty() && program.channel->complete(completion)) return;
   counters_.add(Counter::kCompletionRingFull);
+  with_backlog_ += program.backlog.empty();
   program.backlog.push(completion);
 }
 

@@ -4,12 +4,18 @@
 // A program whose ring is full of completions that it does not read stops only itself: nothing more
 // is taken from it until they have found room. Allocates in attach and make_room, and to report a
 // program that breaks its ring.
+//
+// A pass in which frames have come or gone looks at the programs that have lately submitted
+// something, and at some of the others, by turns; a pass without looks at all, so that none is
+// overlooked. (A bitmap in which programs say that they have submitted something would be one
+// memory that all of them write: each could clear the others' bits.)
 // Owner/thread: one engine; park, unpark and doorbell: the same thread, before and after it sleeps.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <unordered_map>
 #include <vector>
 
 #include "scheduler/send_queue.h"
@@ -28,6 +34,8 @@ class Programs {
     // Such of them as were refused: no honest program has many, and one that has nothing else to
     // offer must not take the others' time.
     uint32_t refusals_per_pass = 8;  // of each program; of all, Worker::kRefusalsPerPass
+    // That a busy pass looks at besides those that have lately submitted something.
+    uint32_t looks_per_pass = 32;
   };
   // All references outlive it.
   Programs(const Limits& limits, Counters& counters, std::deque<Event>& events)
@@ -40,11 +48,12 @@ class Programs {
   // So many completions can be on the way to this program: its backlog has room for them.
   void make_room(const EngineChannel* channel, size_t completions);
   size_t size() const noexcept { return programs_.size(); }
+  bool are_many() const noexcept { return programs_.size() > limits_.looks_per_pass; }
   uint32_t waiting_completions() const noexcept;
 
   // --- datapath ----------------------------------------------------------------------------------
-  // While `sends` has room for new work.
-  uint32_t take_submissions(Worker& worker, const SendQueue& sends) noexcept;
+  // While `sends` has room for new work. `busy`: there is other work, so not all are looked at.
+  uint32_t take_submissions(Worker& worker, const SendQueue& sends, bool busy) noexcept;
   uint32_t deliver_completions(Worker& worker) noexcept;
 
   // --- for the engine's thread -------------------------------------------------------------------
@@ -57,16 +66,28 @@ class Programs {
   struct AttachedProgram {
     EngineChannel* channel = nullptr;
     bool broken = false;
+    bool told = false;    // something since its doorbell was rung
+    bool lately = false;  // in lately_
+    uint8_t idle_looks = 0;
     Fifo<Completion> backlog;  // found no room in its ring
   };
+  uint32_t look_at(AttachedProgram& program, Worker& worker, const SendQueue& sends,
+                   uint32_t& refused_by_all) noexcept;
   uint32_t take_submissions(AttachedProgram& program, Worker& worker, const SendQueue& sends,
                             uint32_t& refused_by_all) noexcept;
+  uint32_t look_at_lately(Worker& worker, const SendQueue& sends, uint32_t& refused) noexcept;
+  void index();
+  void tell(uint32_t place) noexcept;
   void deliver(AttachedProgram& program, const Completion& completion) noexcept;
 
   const Limits limits_;
   Counters& counters_;
   std::deque<Event>& events_;
   std::vector<AttachedProgram> programs_;
+  std::unordered_map<const EngineChannel*, uint32_t> place_of_;  // in programs_
+  std::vector<uint32_t> lately_;                                 // have submitted something
+  std::vector<uint32_t> told_;                                   // their doorbells are to be rung
+  uint32_t with_backlog_ = 0;
   size_t begin_with_ = 0;  // the program whose turn it is to be first
 };
 

@@ -115,6 +115,7 @@ bool JobManager::State::has_many_like(const PendingHello& pending) const {
 }
 
 bool JobManager::State::try_hello(const PendingHello& pending, uint64_t now_ns) {
+  ++hellos_tried;
   if (Status caller = check_caller(pending.hello.body); !caller) {
     refuse(pending, caller.error());
     return true;
@@ -199,8 +200,23 @@ void JobManager::State::note_refusal(const Endpoint& remote, const std::string& 
   context.host.notice(NoticeKind::kRefusal, "refused " + remote.to_string() + name + ": " + why);
 }
 
+uint64_t JobManager::State::whom_hellos_await() const {
+  uint64_t sum = 0;
+  const auto add = [&sum](uint64_t part) { sum = (sum ^ part) * 0x100000001b3; };  // FNV-1a's
+  for (const auto& [slot, member] : members) {
+    add(uint64_t{slot} << 2 | uint64_t{member->live()} << 1 | uint64_t{member->admits()});
+  }
+  for (const auto& [number, coordinator] : coordinators) {
+    add(~number << 1 | uint64_t{coordinator->ended()});
+  }
+  return sum;
+}
+
 void JobManager::State::retry_hellos(uint64_t now_ns) {
+  if (hellos.empty()) return;
+  const uint64_t seen = std::exchange(hellos_saw, whom_hellos_await());
   std::erase_if(hellos, [&](const PendingHello& pending) {
+    if (seen == hellos_saw && pending.deadline_ns > now_ns) return false;
     if (try_hello(pending, now_ns)) return true;
     if (pending.deadline_ns > now_ns) return false;
     refuse(pending, Error(Errc::kAgain, "the job's roster has not arrived here"));

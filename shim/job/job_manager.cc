@@ -217,6 +217,8 @@ void JobManager::on_timer(uint64_t now_ns) {
   state.reply_all();
 }
 
+uint64_t JobManager::hellos_tried() const { return state_->hellos_tried; }
+
 bool JobManager::idle() const {
   const State& s = *state_;
   return s.members.empty() && s.coordinators.empty() && s.greetings.empty() && s.hellos.empty() &&

@@ -163,6 +163,8 @@ class JobManager {
   std::vector<JobSnapshot> snapshot() const;
   // Nothing is kept for any job, peer or program: a host can stop without anyone noticing.
   bool idle() const;
+  // How often a HELLO was looked at: once as it came, and again as what it waits for may be there.
+  uint64_t hellos_tried() const;
 
  private:
   struct State;

@@ -42,7 +42,10 @@ struct JobManager::State {
   void refuse(const PendingHello& pending, const Error& why, const char* noted = nullptr);
   void note_refusal(const Endpoint& remote, const std::string& job, const std::string& why);
   bool has_many_like(const PendingHello& pending) const;
+  // All that are held if what they wait for may have come, and those whose time is up: to verify
+  // one costs two hashes, and a job's start brings thousands of events.
   void retry_hellos(uint64_t now_ns);
+  uint64_t whom_hellos_await() const;  // another number when that may have changed
   void on_first_message(LinkId link, const Message& message, uint64_t now_ns);
   void on_invite(LinkId link, const Greeting& greeting, const message::Invite& invite,
                  uint64_t now_ns);
@@ -88,6 +91,8 @@ struct JobManager::State {
   std::map<uint64_t, std::unique_ptr<Coordinator>> coordinators;
   std::unordered_map<LinkId, Greeting> greetings;
   std::vector<PendingHello> hellos;
+  uint64_t hellos_saw = 0;    // whom_hellos_await(), when all were tried
+  uint64_t hellos_tried = 0;  // JobManager::hellos_tried
   std::vector<std::pair<ClientId, std::function<void()>>> leaving_clients;
   uint64_t last_coordinator = 0;
   uint64_t last_inviting = 0;  // coordinator

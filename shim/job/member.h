@@ -50,6 +50,7 @@ class Member {
   const OpenJob& spec() const { return spec_; }
   std::optional<ClientId> owner() const { return owner_; }
   bool live() const { return phase_ < Phase::kEnded && !closing_; }
+  bool admits() const { return phase_ >= Phase::kConnecting; }  // else HELLOs of workers are held
   bool seeking() const { return phase_ == Phase::kSeeking; }
   // Nobody asks for it any more and the engines have let go of it.
   bool gone() const { return released_ && (closing_ || !owner_); }

@@ -42,7 +42,7 @@ void Member::redial(uint64_t now_ns) {
 }
 
 Result<Member::Admission> Member::admit(LaneId lane, const wire::Hello& hello) const {
-  if (phase_ < Phase::kConnecting) return Admission::kHold;
+  if (!admits()) return Admission::kHold;
   if (hello.role != static_cast<uint8_t>(Role::kWorker) || hello.incarnation == 0 ||
       hello.rank >= roster_.workers.size() ||
       roster_.workers[hello.rank].incarnation != hello.incarnation) {

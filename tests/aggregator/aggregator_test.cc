@@ -261,7 +261,7 @@ TEST(Aggregator, AcceptsCurrentIncarnationsOnly) {
   Bench bench(2);
   bench.add_tensor(1, 1);
   EXPECT_EQ(bench.push(0, 1, 0, floats({1})), PushVerdict::kAdded);
-  ASSERT_TRUE(bench.aggregator.set_incarnation(kJob, 0, 77));
+  replace(bench.aggregator, 0, 77);
   EXPECT_EQ(bench.push(0, 1, 0, floats({1})), PushVerdict::kBadIncarnation);
   Contribution restarted = Bench::contribution(0, 1, 0, floats({1}));
   const Bytes payload = floats({5});
@@ -286,8 +286,7 @@ TEST(Aggregator, ARestartedWorkerLosesItsOwnPartOfOpenRoundsOnly) {
     bench.push(1, 1, 1, floats({20}));
     bench.push(0, 1, 1, floats({10}));
     bench.push(1, 2, 2, floats({200}));
-    ASSERT_TRUE(bench.aggregator.set_incarnation(kJob, 0, 77));
-    const std::vector<TensorRound> rounds = bench.aggregator.open_rounds(kJob);
+    const std::vector<TensorRound> rounds = replace(bench.aggregator, 0, 77);
     ASSERT_EQ(rounds.size(), 1U);
     EXPECT_EQ(rounds[0].round, Round(1));
 
@@ -314,7 +313,7 @@ TEST(Aggregator, WhatIsKeptApartIsTakenOutAlone) {
   bench.add_tensor(1, 1);
   bench.push(1, 1, 0, floats({20}));
   bench.push(2, 1, 0, floats({30}));
-  ASSERT_TRUE(bench.aggregator.set_incarnation(kJob, 2, 77));
+  replace(bench.aggregator, 2, 77);
   EXPECT_EQ(bench.push(1, 1, 0, floats({20})), PushVerdict::kDuplicate) << "still counted";
   EXPECT_EQ(bench.push(0, 1, 0, floats({10})), PushVerdict::kAdded);
   const Bytes payload = floats({31});

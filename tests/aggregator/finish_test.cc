@@ -73,7 +73,7 @@ TEST(StatefulFinish, GetsARoundOnceWhenItIsComplete) {
     EXPECT_EQ(bench.push(0, round, 0, value(7)), PushVerdict::kAdded);
     EXPECT_EQ(bench.push(0, round, 0, value(7)), PushVerdict::kDuplicate);
     // Its next life takes that back, and the round begins anew.
-    ASSERT_TRUE(bench.aggregator.set_incarnation(kJob, 0, round));
+    replace(bench.aggregator, 0, round);
     const Bytes again = value(1);
     Contribution next_life = Bench::contribution(0, round, 0, again);
     next_life.incarnation = round;
@@ -81,7 +81,7 @@ TEST(StatefulFinish, GetsARoundOnceWhenItIsComplete) {
     EXPECT_EQ(bench.aggregator.push(next_life).verdict, PushVerdict::kCompleted);
     EXPECT_EQ(bench.push(1, round, 0, value(3)), PushVerdict::kOldRound);
     EXPECT_EQ(bench.values<double>(round, 0), std::vector{trained.step(2)});
-    ASSERT_TRUE(bench.aggregator.set_incarnation(kJob, 0, incarnation_of(0)));
+    replace(bench.aggregator, 0, incarnation_of(0));
   }
 }
 
@@ -133,7 +133,7 @@ TEST(StatefulFinish, FollowsAQuorum) {
   ASSERT_TRUE(
       aggregator.add_job(kJob, {.workers = 3, .terms = {.quorum = 2, .patience_ms = 1000}}));
   for (uint16_t w = 0; w < 3; ++w) {
-    ASSERT_TRUE(aggregator.set_incarnation(kJob, Rank(w), incarnation_of(w)));
+    ASSERT_TRUE(aggregator.admit(kJob, Rank(w), incarnation_of(w)));
   }
   ASSERT_TRUE(aggregator.add_tensor(
       kJob, {.tensor = 1, .numel = 1, .op = kMomentum, .chunk_elems = 1, .chunk_count = 1}));

@@ -35,6 +35,23 @@ std::vector<T> values_of(std::span<const std::byte> bytes) {
 inline constexpr JobSlot kJob{3};
 inline uint32_t incarnation_of(uint32_t worker) { return 1000 + worker; }
 
+// What replace and withdraw began is done at once. The rounds, if a worker is replaced.
+inline std::vector<TensorRound> walk_to_the_end(Aggregator& aggregator) {
+  ReplacedWorker replaced;
+  for (uint32_t looks = 1'000'000; aggregator.is_replacing();) {
+    (void)aggregator.take_replaced(looks, replaced);
+  }
+  return replaced.rounds;
+}
+inline std::vector<TensorRound> replace(Aggregator& aggregator, Rank worker, uint32_t incarnation) {
+  EXPECT_TRUE(aggregator.replace(kJob, worker, incarnation));
+  return walk_to_the_end(aggregator);
+}
+inline void withdraw(Aggregator& aggregator, Rank worker) {
+  aggregator.withdraw(kJob, worker);
+  walk_to_the_end(aggregator);
+}
+
 class Bench {
  public:
   explicit Bench(uint16_t workers, bool deterministic = false, uint64_t limit = 0)
@@ -45,7 +62,7 @@ class Bench {
                                           .terms = {.deterministic = deterministic},
                                           .memory_limit_bytes = limit}));
     for (uint16_t worker = 0; worker < workers; ++worker) {
-      EXPECT_TRUE(aggregator.set_incarnation(kJob, Rank(worker), incarnation_of(worker)));
+      EXPECT_TRUE(aggregator.admit(kJob, Rank(worker), incarnation_of(worker)));
     }
   }
 

@@ -14,7 +14,7 @@ class HopelessTest : public testing::Test {
                                                      .quorum = quorum,
                                                      .patience_ms = quorum > 0 ? 1U : 0U}}));
     for (uint16_t w = 0; w < workers; ++w) {
-      ASSERT_TRUE(aggregator_.set_incarnation(kJob, Rank(w), incarnation_of(w)));
+      ASSERT_TRUE(aggregator_.admit(kJob, Rank(w), incarnation_of(w)));
     }
     for (uint32_t tensor : {1, 2}) {
       ASSERT_TRUE(aggregator_.add_tensor(

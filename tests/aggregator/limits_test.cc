@@ -21,8 +21,8 @@ TEST(AggregatorLimits, JobsHaveBetweenOneAndTwoHundredFiftySixWorkers) {
 
 TEST(AggregatorLimits, UnknownJobsAndWorkersAreNamed) {
   Bench bench(2);
-  EXPECT_EQ(bench.aggregator.set_incarnation(JobSlot{8}, 0, 1).error().code, Errc::kNotFound);
-  EXPECT_EQ(bench.aggregator.set_incarnation(kJob, 2, 1).error().code, Errc::kInvalidArgument);
+  EXPECT_EQ(bench.aggregator.admit(JobSlot{8}, 0, 1).error().code, Errc::kNotFound);
+  EXPECT_EQ(bench.aggregator.admit(kJob, 2, 1).error().code, Errc::kInvalidArgument);
   EXPECT_EQ(bench.aggregator.add_tensor(JobSlot{8}, {}).error().code, Errc::kNotFound);
   EXPECT_EQ(bench.aggregator.memory_bytes(JobSlot{8}), 0U);
   bench.aggregator.remove_job(JobSlot{8});
@@ -168,7 +168,7 @@ TEST(AggregatorLimits, ARemovedJobGivesItsMemoryBack) {
   EXPECT_EQ(bench.push(0, 1, 0, Bytes(400)), PushVerdict::kUnknownTensor);
   ASSERT_TRUE(bench.aggregator.add_job(kJob, {.workers = 1}));
   EXPECT_EQ(bench.push(0, 1, 0, Bytes(400)), PushVerdict::kBadIncarnation);
-  ASSERT_TRUE(bench.aggregator.set_incarnation(kJob, 0, incarnation_of(0)));
+  ASSERT_TRUE(bench.aggregator.admit(kJob, 0, incarnation_of(0)));
   bench.add_tensor(1000, 100);
   EXPECT_EQ(bench.push(0, 1, 0, Bytes(400)), PushVerdict::kCompleted);
 }

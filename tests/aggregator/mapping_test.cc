@@ -56,7 +56,7 @@ void add(Aggregator& aggregator, uint32_t tensor, uint16_t workers, uint16_t quo
         kJob,
         {.workers = workers, .terms = {.quorum = quorum, .patience_ms = quorum > 0 ? 1U : 0U}}));
     for (uint16_t w = 0; w < workers; ++w) {
-      ASSERT_TRUE(aggregator.set_incarnation(kJob, Rank(w), incarnation_of(w)));
+      ASSERT_TRUE(aggregator.admit(kJob, Rank(w), incarnation_of(w)));
     }
   }
   ASSERT_TRUE(aggregator.add_tensor(kJob, {.tensor = TensorId(tensor),

@@ -22,7 +22,7 @@ class QuorumTest : public testing::Test {
         kJob,
         {.workers = workers, .terms = {.quorum = quorum, .patience_ms = to_ms(kPatienceNs)}}));
     for (uint16_t w = 0; w < workers; ++w) {
-      ASSERT_TRUE(aggregator_.set_incarnation(kJob, Rank(w), incarnation_of(w)));
+      ASSERT_TRUE(aggregator_.admit(kJob, Rank(w), incarnation_of(w)));
     }
     ASSERT_TRUE(aggregator_.add_tensor(
         kJob,
@@ -149,7 +149,7 @@ TEST_F(QuorumTest, SaysWhenTimeCompletesTheNextChunkOfAnyTensor) {
 
 TEST_F(QuorumTest, WhoIsWithdrawnIsNotWaitedFor) {
   make(3, 2);
-  aggregator_.withdraw(kJob, 1);
+  withdraw(aggregator_, 1);
   EXPECT_EQ(push(0, 1, 0, 1), PushVerdict::kAdded);
   EXPECT_EQ(push(2, 1, 0, 1), PushVerdict::kCompleted);
   EXPECT_EQ(members(1, 0), (Ranks{0, 2}));
@@ -222,7 +222,7 @@ TEST_F(QuorumTest, ARoundThatWaitsForALostWorkerEndsWithoutIt) {
     if (round < 3) now_ns_ += kPatienceNs;
     EXPECT_EQ(overdue(due), round < 3) << round;
   }
-  aggregator_.withdraw(kJob, 2);
+  withdraw(aggregator_, 2);
   ASSERT_TRUE(overdue(due)) << "nobody else is there: no need for patience";
   EXPECT_EQ(due.key.round.value, 3U);
   EXPECT_EQ(members(3, 0), (Ranks{0, 1}));
@@ -239,7 +239,7 @@ TEST_F(QuorumTest, ARoundThatWaitsIsBegunAnewByANextLife) {
     now_ns_ += kPatienceNs;
     EXPECT_EQ(overdue(due), round < 3) << round;
   }
-  ASSERT_TRUE(aggregator_.set_incarnation(kJob, 1, incarnation_of(1) + 1));
+  replace(aggregator_, 1, incarnation_of(1) + 1);
   EXPECT_EQ(push(2, 2, 0, 1), PushVerdict::kOldRound);
   EXPECT_FALSE(overdue(due)) << "nobody is in it";
   EXPECT_EQ(push(0, 3, 0, 1), PushVerdict::kAdded);
@@ -312,7 +312,7 @@ TEST_F(QuorumTest, OneCallLooksAtNoMoreChunksThanItIsTold) {
   for (uint32_t chunk = 0; chunk < 4; ++chunk) push(0, 1, chunk, 1);
   OverdueChunk due;
   // Woken by a withdrawal, and then by time: none has enough.
-  aggregator_.withdraw(kJob, 2);
+  withdraw(aggregator_, 2);
   for (int pass = 0; pass < 2; ++pass) {
     for (uint32_t looked = 0; looked < 4; ++looked) {
       EXPECT_LE(aggregator_.next_overdue_ns(), now_ns_) << "the engine would sleep over the rest";
@@ -333,8 +333,8 @@ TEST_F(QuorumTest, OneJobsChunksDoNotKeepAnothersWaiting) {
   make(2, 1);
   ASSERT_TRUE(aggregator_.add_job(
       kOther, {.workers = 2, .terms = {.quorum = 1, .patience_ms = to_ms(kPatienceNs)}}));
-  ASSERT_TRUE(aggregator_.set_incarnation(kOther, 0, incarnation_of(0)));
-  ASSERT_TRUE(aggregator_.set_incarnation(kOther, 1, incarnation_of(1)));
+  ASSERT_TRUE(aggregator_.admit(kOther, 0, incarnation_of(0)));
+  ASSERT_TRUE(aggregator_.admit(kOther, 1, incarnation_of(1)));
   ASSERT_TRUE(aggregator_.add_tensor(
       kOther, {.tensor = 1, .numel = 1, .chunk_elems = 1, .chunk_count = 1}));
   for (uint32_t chunk = 0; chunk < 4; ++chunk) push(0, 1, chunk, 1);
@@ -356,9 +356,9 @@ TEST_F(QuorumTest, ANextLifeIsWaitedForUntilItHasPushed) {
   for (uint32_t round = 1; round <= 2; ++round) {
     for (uint32_t w = 0; w < 3; ++w) push(w, round, 0, 1);
   }
-  aggregator_.withdraw(kJob, 2);
-  ASSERT_TRUE(aggregator_.set_incarnation(kJob, 2, incarnation_of(2) + 1));
-  EXPECT_EQ(aggregator_.open_rounds(kJob).front().round, Round(1)) << "of the other chunks";
+  withdraw(aggregator_, 2);
+  EXPECT_EQ(replace(aggregator_, 2, incarnation_of(2) + 1).front().round, Round(1))
+      << "of the other chunks";
   OverdueChunk due;
   push(0, 3, 0, 1);
   push(1, 3, 0, 1);
@@ -375,7 +375,7 @@ TEST_F(QuorumTest, ARestartInAnOpenRoundBeginsItAnew) {
   OverdueChunk due;
   push(2, 1, 0, 100);
   push(0, 1, 0, 1);
-  ASSERT_TRUE(aggregator_.set_incarnation(kJob, 2, incarnation_of(2) + 1));
+  replace(aggregator_, 2, incarnation_of(2) + 1);
   now_ns_ += 2 * kPatienceNs;
   EXPECT_FALSE(overdue(due)) << "nothing is in it";
   EXPECT_EQ(push(0, 1, 0, 1), PushVerdict::kAdded);
@@ -413,7 +413,7 @@ class RandomQuorum {
     ASSERT_TRUE(aggregator_.add_tensor(
         kJob, {.tensor = 1, .numel = 1, .dtype = Dtype::kI64, .chunk_elems = 1, .chunk_count = 1}));
     for (uint16_t w = 0; w < workers_; ++w) {
-      ASSERT_TRUE(aggregator_.set_incarnation(kJob, Rank(w), incarnation_of(w)));
+      ASSERT_TRUE(aggregator_.admit(kJob, Rank(w), incarnation_of(w)));
     }
     slow_ = static_cast<uint32_t>(pick(workers_));
   }
@@ -442,10 +442,9 @@ class RandomQuorum {
   // Back at once, or later: when it pushes next.
   void lose_and_replace(uint32_t w) {
     const Rank lost(static_cast<uint16_t>(w));
-    aggregator_.withdraw(kJob, lost);
+    withdraw(aggregator_, lost);
     ++life_[w];
-    ASSERT_TRUE(aggregator_.set_incarnation(kJob, lost, incarnation(w)));
-    round_[w] = aggregator_.open_rounds(kJob).front().round.value;
+    round_[w] = replace(aggregator_, lost, incarnation(w)).front().round.value;
   }
   PushVerdict push(uint32_t w) {
     const Bytes elements = bytes_of(std::vector<int64_t>{value_of(w)});

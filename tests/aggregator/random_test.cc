@@ -95,8 +95,7 @@ class World {
   // for the chunks that begin anew.
   void restart(uint32_t worker) {
     incarnations_[worker] += 100000;
-    ASSERT_TRUE(bench_.aggregator.set_incarnation(kJob, Rank(static_cast<uint16_t>(worker)),
-                                                  incarnations_[worker]));
+    replace(bench_.aggregator, Rank(static_cast<uint16_t>(worker)), incarnations_[worker]);
     const bool added = op_ == ReduceOp::kSum || op_ == ReduceOp::kAverage;
     const bool in_order = deterministic_ && !is_integer(type_) && added && workers_ > 2;
     for (ModelChunk& chunk : chunks_) {

@@ -18,7 +18,7 @@ class StallTest : public testing::Test {
                                              .patience_ms = to_ms(quorum > 0 ? kStallNs / 4 : 0),
                                              .stall_timeout_ms = to_ms(stall_ns)}}));
     for (uint16_t w = 0; w < workers; ++w) {
-      ASSERT_TRUE(aggregator_.set_incarnation(kJob, Rank(w), incarnation_of(w)));
+      ASSERT_TRUE(aggregator_.admit(kJob, Rank(w), incarnation_of(w)));
     }
     for (uint32_t tensor : {1, 2}) add_tensor(tensor);
   }
@@ -127,7 +127,7 @@ TEST_F(StallTest, ANextLifeGivesEverybodyTheWholeTimeAgain) {
   make(3);
   push(0, 1, 0);
   EXPECT_FALSE(stalls_within(kStallNs / 2));
-  ASSERT_TRUE(aggregator_.set_incarnation(kJob, 2, incarnation_of(2) + 1));
+  replace(aggregator_, 2, incarnation_of(2) + 1);
   const uint64_t back_ns = now_ns_;
   EXPECT_FALSE(stalls_within(kStallNs - 1));
   ASSERT_TRUE(stalls_within(kEighthNs + 1));
@@ -145,7 +145,7 @@ TEST_F(StallTest, AQuorumThatIsNotReached) {
   EXPECT_FALSE(stalls_within(kStallNs - 1));
   ASSERT_TRUE(stalls_within(kEighthNs + 1));
   EXPECT_EQ(stalled_.awaited, (WorkerSet{0b1100}));
-  aggregator_.withdraw(kJob, 3);
+  withdraw(aggregator_, 3);
   EXPECT_FALSE(stalls_within(kStallNs - 1));
   ASSERT_TRUE(stalls_within(kEighthNs + 1));
   EXPECT_EQ(stalled_.awaited, (WorkerSet{0b0100})) << "nothing is expected of 3";
@@ -167,7 +167,7 @@ TEST_F(StallTest, ASlowWorkerThatMayStillNeedASum) {
   ASSERT_TRUE(stalls_within(kEighthNs + 1));
   EXPECT_EQ(stalled_.at.round.value, 3U);
   EXPECT_EQ(stalled_.awaited, (WorkerSet{0b100}));
-  aggregator_.withdraw(kJob, 2);
+  withdraw(aggregator_, 2);
   EXPECT_FALSE(stalls_within(10 * kStallNs)) << "round 3 is complete without it";
 }
 

@@ -229,6 +229,7 @@ class Twins {
       plain_.add_job(job, weight);
     } else if (below(8) == 0) {
       real_.remove_job(JobSlot(job));
+      real_.drop_removed(max_ranges_);
       plain_.remove_job(job);
     }
   }
@@ -239,6 +240,7 @@ class Twins {
       if (added) plain_.add_session(session, job);
     } else if (below(8) == 0) {
       real_.remove_session(SessionSlot(session));
+      real_.drop_removed(max_ranges_);
       plain_.remove_session(session);
     }
   }

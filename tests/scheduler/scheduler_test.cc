@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace mercury {
@@ -232,6 +233,27 @@ TEST_F(SchedulerTest, RemovingASessionDropsWhatItHolds) {
   EXPECT_EQ(next(), 2);
   EXPECT_EQ(next(), -1);
   EXPECT_TRUE(scheduler_.empty());
+  EXPECT_EQ(scheduler_.free_ranges(), 998U);
+  EXPECT_EQ(scheduler_.drop_removed(10), 2U);
+  EXPECT_EQ(scheduler_.free_ranges(), 1000U);
+}
+
+TEST_F(SchedulerTest, WhatRemovedSessionsHeldIsDroppedInSteps) {
+  for (uint32_t i = 0; i < 600; ++i) {  // at a few priorities, in the middle of which a step ends
+    ASSERT_TRUE(scheduler_.admit(SessionSlot(i % 2), range(uint16_t(i / 200), i, 0, 3)));
+  }
+  scheduler_.remove_session(SessionSlot(0));
+  scheduler_.remove_session(SessionSlot(1));
+  EXPECT_TRUE(scheduler_.empty());
+  for (uint32_t left = 600; left > 0;) {
+    EXPECT_EQ(scheduler_.free_ranges(), 1000 - left);
+    const uint32_t dropped = scheduler_.drop_removed(70);
+    EXPECT_EQ(dropped, std::min(left, 70U));
+    left -= dropped;
+    ASSERT_TRUE(scheduler_.admit(SessionSlot(2), range(0, 1, left, 1)));
+    EXPECT_EQ(next(), 1) << "others go on";
+  }
+  EXPECT_EQ(scheduler_.drop_removed(70), 0U);
   EXPECT_EQ(scheduler_.free_ranges(), 1000U);
 }
 
@@ -408,6 +430,7 @@ TEST(SchedulerJobs, AJobRemovedInItsTurnLeavesNothingBehind) {
   jobs.scheduler.remove_job(JobSlot(0));
   jobs.scheduler.charge(JobSlot(0), 1000);
   EXPECT_EQ(jobs.scheduler.queued_chunks(JobSlot(0)), 0U);
+  EXPECT_EQ(jobs.scheduler.drop_removed(10), 2U);
   EXPECT_EQ(jobs.scheduler.free_ranges(), 999U);
   ASSERT_TRUE(jobs.scheduler.add_job(JobSlot(0)).ok());
   EXPECT_EQ(jobs.send(1000), 1U);

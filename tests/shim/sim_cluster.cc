@@ -9,7 +9,7 @@ namespace {
 constexpr uint64_t kLeastPauseNs = 1000;
 
 sim::VirtualClusterConfig cluster_config(const ClusterConfig& config) {
-  auto cluster = sim::VirtualClusterConfig::seeded(config.seed, sim::Look::kEveryHost);
+  auto cluster = sim::VirtualClusterConfig::seeded(config.seed, config.look);
   cluster.network.host_link = config.link;
   cluster.least_pause_ns = kLeastPauseNs;
   return cluster;

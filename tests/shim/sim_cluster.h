@@ -27,6 +27,8 @@ struct ClusterConfig {
   sim::LinkConfig link;
   sim::SimPortConfig port;  // but its counters
   LaneConfig lane = small_lane();
+  // For hundreds of hosts: those to which something happened. Who submits then wakes his host.
+  sim::Look look = sim::Look::kEveryHost;
 
   // Tables as small as the tests need, so that a thousand clusters are made in seconds.
   static LaneConfig small_lane() {
@@ -137,6 +139,7 @@ class SimCluster {
   // `index`: workers first, then servers.
   void crash_host(uint32_t index);
   void start_host(uint32_t index) { (void)cluster_.start(index); }
+  void wake_all() { cluster_.wake_all(); }
   // Every worker leaves, and every engine lets go. False: not in the time limit, or a port has read
   // a payload that was not mapped for it.
   bool close(uint64_t limit_ns);

@@ -44,13 +44,20 @@ class WorkerTest : public testing::Test {
   void submit(SubmitOp op, uint64_t cookie, TensorId number = 5, uint32_t client_job = 3) {
     worker_.submit(channel_, {op, 4, client_job, number, cookie});
   }
+  // What was begun is done, as by the polls that follow.
+  void take_steps() {
+    JobSlot gone;
+    for (uint32_t looks = 10'000; worker_.has_steps();) (void)worker_.take_removed(looks, gone);
+  }
   std::vector<WorkerRange> ranges() {
+    take_steps();
     std::vector<WorkerRange> all;
     WorkerRange range;
     while (worker_.take_range(range)) all.push_back(range);
     return all;
   }
   std::vector<Completion> completions() {
+    take_steps();
     std::vector<Completion> all;
     WorkerCompletion done;
     while (worker_.take_completion(done)) all.push_back(done.told);
@@ -359,6 +366,64 @@ TEST_F(WorkerTest, RefusesWhatCannotBe) {
   EXPECT_EQ(done[1].status, Errc::kClosed);
   EXPECT_EQ(done[2].status, Errc::kInvalidArgument);
   EXPECT_EQ(done[3].status, Errc::kBusy);
+}
+
+TEST_F(WorkerTest, WhatConcernsAllTensorsIsDoneInSteps) {
+  constexpr uint32_t kTensors = 1000;
+  for (uint32_t i = 0; i < kTensors; ++i) {
+    ASSERT_TRUE(worker_.add_tensor(tensor(TensorId(100 + i))).ok());
+    submit(SubmitOp::kPushPull, 1 + i, TensorId(100 + i));
+  }
+  const auto waiting = [this] {
+    WorkerRange range;
+    uint32_t count = 0;
+    while (worker_.take_range(range)) count += worker_.is_wanted(range);
+    WorkerCompletion done;
+    while (worker_.take_completion(done)) ++count;
+    return count;
+  };
+  EXPECT_EQ(waiting(), 2 * kTensors);
+  JobSlot gone;
+  const auto in_steps = [&](uint32_t most) {
+    uint32_t found = 0, all = 0;
+    for (bool removed = false; worker_.has_steps() && !removed; all += found) {
+      uint32_t looks = 100;
+      removed = worker_.take_removed(looks, gone);
+      found = waiting();
+      EXPECT_LE(found, most);
+    }
+    return all;
+  };
+  worker_.refill(kJob);
+  EXPECT_EQ(in_steps(200), 2 * kTensors) << "for two shards";
+  worker_.fail_job(kJob, Errc::kPeerLost);
+  EXPECT_EQ(waiting(), 0U) << "not at once";
+  submit(SubmitOp::kPull, 7777, TensorId(100 + kTensors - 1));
+  EXPECT_EQ(waiting(), 2U) << "but before another of the same tensor";
+  EXPECT_EQ(in_steps(100), kTensors - 1);
+  worker_.remove_job(kJob, Errc::kClosed);
+  uint32_t steps = 0;
+  for (uint32_t looks = 0; !worker_.take_removed(looks, gone); looks = 160, ++steps) {
+  }
+  EXPECT_GE(steps, kTensors / 10);
+  EXPECT_EQ(gone, kJob);
+  EXPECT_FALSE(worker_.has_job(kJob));
+  EXPECT_FALSE(worker_.has_steps());
+}
+
+// The sessions' places may be another job's when the ranges' turn comes.
+TEST_F(WorkerTest, RangesOfAJobThatIsGoneAreNotWanted) {
+  submit(SubmitOp::kPushPull, 1);
+  WorkerRange range;
+  ASSERT_TRUE(worker_.take_range(range));
+  EXPECT_TRUE(worker_.is_wanted(range));
+  worker_.put_back(range);
+  worker_.remove_job(kJob, Errc::kClosed);
+  completions();
+  SetUp();
+  const auto left = ranges();
+  ASSERT_EQ(left.size(), 2U);
+  for (const WorkerRange& old : left) EXPECT_FALSE(worker_.is_wanted(old));
 }
 
 TEST_F(WorkerTest, AFailedJobEndsWhatWaitsAndWhatComes) {

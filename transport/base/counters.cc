@@ -39,7 +39,9 @@ constexpr CounterInfo kCounterInfo[] = {
     {"drop_round_old", "push for a round that has ended"},
     {"drop_round_new", "push for a round that cannot have begun"},
     {"drop_contributed_twice", "the worker's contribution to this chunk is already in the sum"},
-    {"drop_slot_busy", "slot still being sent by the NIC; the sender tries again"},
+    {"drop_slot_busy",
+     "slot still being sent by the NIC, or its worker's last life still in it; the sender tries "
+     "again"},
     {"drop_result_unexpected", "result that this worker does not wait for"},
     {"drop_handshake", "malformed or unexpected handshake frame"},
     {"drop_hello", "HELLO beyond those that one pass of the engine reads"},

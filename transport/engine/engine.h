@@ -44,8 +44,8 @@ struct EngineConfig {
   // Records that jobs share; one job alone, or all sessions of no job, have a half at most
   // (flow/sent_pool.h).
   uint32_t max_in_flight_packets = 131'072;
-  // Bytes that may be ahead of the link when its rate is known. The most urgent datagram waits for
-  // at most these and two frames.
+  // Bytes that a pass may find ahead of the link when its rate is known. The most urgent datagram
+  // waits for at most these, two frames and what the link carries while a pass lasts.
   uint64_t tx_bound_bytes = 64 * 1024;
   // Bytes that may wait before this host's link when several send to it, and its rate is known or
   // measured: the size of the queue that the senders' grants add to the link's round trip. It is
@@ -72,6 +72,8 @@ constexpr uint32_t frames_per_pass(uint32_t most, uint32_t frame_bytes) {
 static_assert(frames_per_pass(kTxBurst, 8972) == 16 && frames_per_pass(kTxBurst, 65507) == 8);
 // Segments of streams that one session sends before the next one's turn.
 inline constexpr uint32_t kStreamTurn = 8;
+// Commands that a pass carries out at most: some ask the kernel for memory, or for a route.
+inline constexpr uint32_t kCommandsPerPass = 32;
 inline constexpr uint64_t kTickNs = 10'000'000;  // Port::tick
 inline constexpr uint64_t kRefusalReportNs = 1'000'000'000;
 // Virtual devices do not say when there is room again.
@@ -121,6 +123,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   // One pass. Returns how much was done; 0 means that it may sleep until next_deadline_ns().
   uint32_t poll_once(uint64_t now_ns) {
     now_ns_ = now_ns;
+    pacer_.begin_pass(now_ns, worked_);
     uint32_t work = receive();
     sessions_.run_timers(now_ns, [this](SessionSlot slot) {
       sessions_.at(slot).session->on_timer(now_ns_);
@@ -139,6 +142,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     port_.tx_flush(now_ns);
     counters_.add(Counter::kPolls);
     if (work == 0) counters_.add(Counter::kIdlePolls);
+    worked_ = work > 0;
     return work;
   }
 
@@ -317,7 +321,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   uint64_t now_ns_ = 0;
   uint64_t next_tick_ns_ = 0;
   uint64_t next_refusal_report_ns_ = 0;
-  bool paced_ = false;    // the last pass ended because the link is behind
+  bool worked_ = false;   // the last pass found work
+  bool paced_ = false;    // it pass ended because the link is behind
   bool stalled_ = false;  // or because the port had no room
   bool streams_first_ = false;
   bool reported_ = false;

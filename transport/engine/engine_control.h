@@ -235,7 +235,7 @@ template <Port P, Service S>
 uint32_t Engine<P, S>::take_commands() {
   uint32_t count = 0;
   std::unique_ptr<Command> next;
-  while (commands_.pop(next)) {
+  while (count < kCommandsPerPass && commands_.pop(next)) {
     std::visit(
         [this](auto& one) {  // which a service may take apart
           if constexpr (requires { this->run(one); }) {

@@ -6,6 +6,7 @@
 // Owner/thread: one engine. Allocates in add_tensor only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -21,7 +22,7 @@ class ForwardGate {
   // partition of `plan`.
   void add_tensor(const PartitionPlan& plan, Shard shard);
   ChunkSpan share_of(TensorIndex tensor) const { return tensors_[tensor.value].share; }
-  // The chunk has been answered already in the round that its tensor is in.
+  // One sum of the chunk has been answered already, or will be by another.
   void answered(TensorIndex tensor, ChunkIndex chunk) noexcept {
     count(tensors_[tensor.value], chunk);
   }
@@ -36,12 +37,22 @@ class ForwardGate {
       flush(chunk.tensor, group_of(tensor, chunk.chunks.first), answer);
     }
   }
-  // Everything that is held back.
+  // Everything that is held back, in steps: `looks` groups of 64 chunks at most, which it counts
+  // down. True: there is nothing left. Nothing else is asked of it from the first call on.
   template <class F>
-  void drain(F answer) noexcept {
-    for (uint32_t i = 0; i < tensors_.size(); ++i) {
-      flush(TensorIndex(i), tensors_[i].share, answer);
+  bool drain(uint32_t& looks, F answer) noexcept {
+    while (looks > 0 && drained_.value < tensors_.size()) {
+      --looks;
+      const ChunkSpan& share = tensors_[drained_.value].share;
+      const ChunkIndex first = share.at(drained_chunks_);
+      const uint32_t count = std::min(share.count - drained_chunks_, uint32_t{64});
+      flush(drained_, {first, count}, answer);
+      drained_chunks_ += count;
+      if (drained_chunks_ < share.count) continue;
+      ++drained_.value;
+      drained_chunks_ = 0;
     }
+    return drained_.value == tensors_.size();
   }
 
  private:
@@ -75,6 +86,8 @@ class ForwardGate {
   }
 
   std::vector<GatedTensor> tensors_;  // all of the job's
+  TensorIndex drained_;               // how far drain() has come
+  uint32_t drained_chunks_ = 0;
 };
 
 }  // namespace mercury

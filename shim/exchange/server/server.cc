@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "aggregator/frame/chunk_header.h"
 #include "scheduler/terms/part.h"
@@ -13,8 +14,9 @@ namespace {
 // waiting.
 constexpr uint32_t kOverduePerPoll = 64;
 constexpr uint32_t kHopelessPerPoll = 16;  // events of rounds that wait in vain
-// Chunks of closed jobs: a large model has hundreds of thousands, and other jobs' frames wait.
-constexpr uint32_t kDrainedPerPoll = 1024;
+// Chunks of jobs that have closed, replaced a worker or follow another policy: a large model has
+// millions, and other jobs' frames wait.
+constexpr uint32_t kWalkedPerPoll = 1024;
 
 // The header has round, then tensor; were this their order here, too, the compiler could make one
 // load of eight bytes of both, which waits for the two stores that have just written the header.
@@ -50,7 +52,8 @@ Server::Server(const Limits& limits, SendQueue& sends, Counters& counters,
       counters_(counters),
       events_(events),
       aggregator_(port, limits.sum_bytes, limits.sums_thread),
-      jobs_(limits.max_jobs) {}
+      jobs_(limits.max_jobs),
+      gate_changes_(limits.max_jobs) {}
 
 Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire::Header& header,
                       std::span<const std::byte> payload, uint64_t now_ns) noexcept {
@@ -121,6 +124,8 @@ void Server::count_partial(const ServerJob& job, const ChunkKey& key) noexcept {
 void Server::on_complete(const ServerJob& job, const ChunkKey& key, uint16_t pushed_at) noexcept {
   if (job.spec.terms.quorum > 0) count_partial(job, key);
   const ChunkRange chunk = range_of(key, answer_priority(job, pushed_at));
+  if (changes_gates_) [[unlikely]]
+    gate_changes_[job.spec.job.value].note_complete(key);
   if (!job.gate) return answer_all(job, chunk);
   job.gate->complete(chunk, [&](const ChunkRange& range) { answer_all(job, range); });
 }
@@ -174,10 +179,31 @@ bool Server::prepare(const ScheduledChunk& chunk, const WorkerPeer& worker,
 }
 
 uint32_t Server::poll(uint64_t now_ns) noexcept {
-  uint32_t work = complete_overdue(now_ns);
+  uint32_t work = 0;
+  if (walks_) [[unlikely]]
+    work = walk_on();
+  work += complete_overdue(now_ns);
   work += report_stalls(now_ns);
   if (aggregator_.seeks_hopeless()) work += report_hopeless();
   return work;
+}
+
+uint32_t Server::walk_on() {
+  uint32_t work = aggregator_.is_replacing() ? report_replaced() : 0;
+  if (changes_gates_) work += change_gates(kWalkedPerPoll);
+  walks_ = changes_gates_ || aggregator_.is_replacing();
+  return work;
+}
+
+uint32_t Server::report_replaced() {
+  uint32_t looks = kWalkedPerPoll;
+  ReplacedWorker done;
+  while (aggregator_.take_replaced(looks, done)) {
+    if (!has_job(done.job)) continue;
+    events_.emplace_back(
+        event::WorkerReplaced{done.job, done.worker, done.incarnation, std::move(done.rounds)});
+  }
+  return kWalkedPerPoll - looks + 1;
 }
 
 uint32_t Server::complete_overdue(uint64_t now_ns) noexcept {
@@ -214,27 +240,28 @@ uint32_t Server::report_hopeless() noexcept {
 }
 
 uint64_t Server::next_deadline_ns() const noexcept {
-  if (aggregator_.seeks_hopeless()) return 0;
+  if (walks_ || drains_on_ || aggregator_.seeks_hopeless()) return 0;
   const uint64_t overdue_ns = may_answer_all() ? aggregator_.next_overdue_ns() : kNever;
   return std::min(overdue_ns, aggregator_.next_stall_ns());
 }
 
 uint32_t Server::drain() {
   uint32_t gone = 0;
-  uint32_t looks = kDrainedPerPoll;
+  uint32_t looks = kWalkedPerPoll;
   for (size_t i = 0; i < draining_.size();) {
     const JobSlot job = draining_[i];
-    if (!aggregator_.drained(job, looks)) {
+    if (!aggregator_.drained(job, looks) || !aggregator_.give_back(job, looks)) {
       ++i;
       continue;
     }
     aggregator_.remove_job(job);
-    count_sums();
     events_.emplace_back(event::JobRemoved{job});
     draining_.erase(draining_.begin() + static_cast<std::ptrdiff_t>(i));
     ++gone;
   }
-  return gone;
+  count_sums();
+  drains_on_ = looks == 0 && !draining_.empty();
+  return gone + (drains_on_ ? 1 : 0);
 }
 
 }  // namespace mercury

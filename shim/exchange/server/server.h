@@ -55,12 +55,13 @@ class Server {
   bool has_job(JobSlot job) const noexcept {
     return job.value < jobs_.size() && jobs_[job.value].present;
   }
-  // What is held back under the policy before is answered at once.
+  // What is held back under the policy before is answered, and the new one holds back, within a few
+  // polls.
   void set_policy(JobSlot job, const Policy& policy);
   const Policy& policy_of(JobSlot job) const noexcept { return jobs_[job.value].policy; }
   // Of its tensors' full chunks, at most; 0 before there are any.
   uint32_t chunk_bytes(JobSlot job) const noexcept;
-  Status replace_worker(const command::ReplaceWorker& request);  // WorkerReplaced follows
+  Status replace_worker(const command::ReplaceWorker& request);  // poll() reports WorkerReplaced
   void withdraw_worker(const command::WithdrawWorker& request) noexcept;
   // Its memory is given back, and JobRemoved follows, once no NIC reads its results any more.
   void remove_job(JobSlot job);
@@ -71,9 +72,9 @@ class Server {
   // Fills header and payload of a scheduled sum. False: nobody needs it any more.
   bool prepare(const ScheduledChunk& chunk, const WorkerPeer& worker,
                OutgoingDatagram& out) noexcept;
-  // What time completes, stalls and rounds that wait in vain.
+  // What time completes, replaced workers, stalls and rounds that wait in vain.
   uint32_t poll(uint64_t now_ns) noexcept;
-  // Removed jobs whose results no NIC reads any more. Returns how many are gone for good.
+  // Goes on with removing jobs whose results no NIC reads any more. Returns what it did.
   uint32_t drain();
   bool awaits_nic() const noexcept { return !draining_.empty(); }
   uint64_t next_deadline_ns() const noexcept;
@@ -95,6 +96,20 @@ class Server {
     std::unique_ptr<ForwardGate> gate;  // null: chunks are forwarded as they are complete
   };
 
+  // server_policy.cc: the gate that will take the place of a job's, as far as it has been taught,
+  // and those before, whose sums are still to be answered. (Apart: jobs are looked at for each
+  // chunk.)
+  struct GateChange {
+    std::unique_ptr<ForwardGate> next;
+    TensorIndex tensor;
+    uint32_t chunks = 0;  // of this tensor
+    Round base;           // the rounds of this tensor's chunks count from here
+    std::vector<std::unique_ptr<ForwardGate>> old;
+
+    bool is_under_way() const noexcept { return next != nullptr || !old.empty(); }
+    void note_complete(const ChunkKey& key) noexcept;
+  };
+
   Taken conclude(const Pushed& pushed, SessionSlot session, const WorkerPeer& worker,
                  const wire::Header& header, std::span<const std::byte> payload) noexcept;
   // At which sums are sent, of what was pushed at `pushed`.
@@ -110,11 +125,18 @@ class Server {
   void count_partial(const ServerJob& job, const ChunkKey& key) noexcept;
   bool may_answer_all() const noexcept { return !sends_.short_of(kMaxWorkers); }
   uint32_t complete_overdue(uint64_t now_ns) noexcept;
+  uint32_t walk_on();
+  uint32_t report_replaced();
   uint32_t report_stalls(uint64_t now_ns) noexcept;
   uint32_t report_hopeless() noexcept;
   // server_jobs.cc
   void count_sums();
-  static void add_to_gate(ServerJob& job, const command::AddTensor& tensor);
+  // server_policy.cc
+  uint32_t change_gates(uint32_t looks);
+  void teach_gate(ServerJob& job, GateChange& change, uint32_t& looks);
+  static void take_next_gate(ServerJob& job, GateChange& change);
+  static void add_to_gate(const ServerJob& job, ForwardGate& gate,
+                          const command::AddTensor& tensor);
   static ShardPlan plan_of(const ServerJob& job, const command::AddTensor& tensor);
 
   SendQueue& sends_;
@@ -124,6 +146,10 @@ class Server {
   std::vector<ServerJob> jobs_;  // by job slot
   uint32_t serving_ = 0;         // of them
   std::vector<JobSlot> draining_;
+  std::vector<GateChange> gate_changes_;  // by job slot
+  bool changes_gates_ = false;
+  bool walks_ = false;      // walk_on() is worth a call
+  bool drains_on_ = false;  // more of them could be looked at than was
 };
 
 }  // namespace mercury

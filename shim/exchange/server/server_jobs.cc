@@ -1,4 +1,4 @@
-// Server: jobs, workers and tensors come and go, and a job's policy changes. Cold.
+// Server: jobs, workers and tensors come and go. Cold.
 #include <memory>
 #include <utility>
 
@@ -30,7 +30,7 @@ Result<WorkerPeer> Server::bind_worker(JobSlot slot, Rank rank, uint32_t incarna
   if (!has_job(slot) || rank.value >= jobs_[slot.value].spec.workers) {
     return Error(Errc::kNotFound, "bind of a worker to a job that is not here");
   }
-  if (Status set = aggregator_.set_incarnation(slot, rank, incarnation); !set) return set.error();
+  if (Status let_in = aggregator_.admit(slot, rank, incarnation); !let_in) return let_in.error();
   ServerJob& job = jobs_[slot.value];
   job.workers[rank.value] = session;
   job.bound[rank.value] = 1;
@@ -49,18 +49,18 @@ Status Server::replace_worker(const command::ReplaceWorker& request) {
   if (!has_job(request.job) || request.rank.value >= jobs_[request.job.value].spec.workers) {
     return Error(Errc::kNotFound, "a worker was replaced in a job that is not here");
   }
-  Status set = aggregator_.set_incarnation(request.job, request.rank, request.incarnation);
-  if (!set) return set;
+  Status begun = aggregator_.replace(request.job, request.rank, request.incarnation);
+  if (!begun) return begun;
+  walks_ = true;
   ServerJob& job = jobs_[request.job.value];
   job.bound[request.rank.value] = 0;
   job.replaced[request.rank.value] = 1;
-  events_.emplace_back(event::WorkerReplaced{request.job, request.rank, request.incarnation,
-                                             aggregator_.open_rounds(request.job)});
   return {};
 }
 
 void Server::withdraw_worker(const command::WithdrawWorker& request) noexcept {
   aggregator_.withdraw(request.job, request.rank);
+  walks_ = true;
   if (request.ending) aggregator_.end_admission(request.job);
 }
 
@@ -76,7 +76,7 @@ Status Server::add_tensor(const command::AddTensor& spec) {
   }
   count_sums();
   job.tensors.push_back(spec);
-  if (job.gate) add_to_gate(job, spec);
+  if (job.gate) add_to_gate(job, *job.gate, spec);
   return {};
 }
 
@@ -87,70 +87,10 @@ void Server::count_sums() {
 
 void Server::remove_job(JobSlot slot) {
   jobs_[slot.value] = ServerJob{};
+  gate_changes_[slot.value] = GateChange{};
   --serving_;
   sends_.scheduler().remove_job(slot);
   draining_.push_back(slot);
-}
-
-// --- policy -------------------------------------------------------------------------------------
-
-uint32_t Server::chunk_bytes(JobSlot slot) const noexcept {
-  const ServerJob& job = jobs_[slot.value];
-  return job.tensors.empty() ? 0 : job.tensors.front().chunk_bytes;
-}
-
-void Server::set_policy(JobSlot slot, const Policy& policy) {
-  ServerJob& job = jobs_[slot.value];
-  if (job.gate) job.gate->drain([&](const ChunkRange& range) { answer_all(job, range); });
-  job.gate.reset();
-  job.policy = policy;
-  if (policy.forward == Policy::Forward::kChunk && policy.unit_bytes == 0) return;
-  job.gate = std::make_unique<ForwardGate>();
-  for (const command::AddTensor& tensor : job.tensors) add_to_gate(job, tensor);
-  // What is complete in the rounds that are open has been answered: the others wait for it no more.
-  for (uint32_t i = 0; i < job.tensors.size(); ++i) {
-    const TensorIndex tensor(i);
-    const std::optional<Round> open = aggregator_.open_round(slot, tensor);
-    if (!open) continue;
-    const ChunkSpan share = job.gate->share_of(tensor);
-    for (uint32_t k = 0; k < share.count; ++k) {
-      ChunkResult result;
-      if (aggregator_.result(slot, {tensor, *open, share.at(k)}, result)) {
-        job.gate->answered(tensor, share.at(k));
-      }
-    }
-  }
-}
-
-ShardPlan Server::plan_of(const ServerJob& job, const command::AddTensor& tensor) {
-  const uint32_t elems =
-      chunk_elems(tensor.chunk_bytes, static_cast<uint32_t>(size_of(tensor.dtype)));
-  const uint32_t chunks = chunk_count(tensor.numel, elems);
-  return on_one_server(job.policy, tensor.numel)
-             ? ShardPlan::whole(tensor.tensor, chunks, job.spec.shards)
-             : ShardPlan(tensor.tensor, chunks, job.spec.shards);
-}
-
-// What is answered together: the shard's part of a partition, a unit of it, or all of its share.
-void Server::add_to_gate(ServerJob& job, const command::AddTensor& tensor) {
-  const auto element_bytes = static_cast<uint32_t>(size_of(tensor.dtype));
-  const uint32_t elems = chunk_elems(tensor.chunk_bytes, element_bytes);
-  const uint32_t chunks = chunk_count(tensor.numel, elems);
-  uint16_t shards = job.spec.shards;
-  Shard shard = job.spec.shard;
-  if (on_one_server(job.policy, tensor.numel)) {  // as the only shard, or as one beside it
-    shard = plan_of(job, tensor).span(shard).count == chunks ? Shard(0) : Shard(1);
-    shards = 1;
-  }
-  uint64_t group_bytes = 0;
-  if (job.policy.forward == Policy::Forward::kPartition) group_bytes = job.policy.partition_bytes;
-  if (job.policy.forward == Policy::Forward::kChunk) {
-    group_bytes =
-        uint64_t{unit_frames(job.policy, tensor.chunk_bytes)} * shards * elems * element_bytes;
-  }
-  job.gate->add_tensor(
-      PartitionPlan::make(tensor.tensor, chunks, shards, elems * element_bytes, group_bytes),
-      shard);
 }
 
 }  // namespace mercury

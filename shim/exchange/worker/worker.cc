@@ -20,9 +20,6 @@ template <class T>
 void make_room(std::vector<T>& list, size_t wanted) {
   if (list.capacity() < wanted) list.reserve(std::max(wanted, 2 * list.capacity()));
 }
-
-// That a tensor can have waiting at a time: a push's and a pull's.
-constexpr size_t kCompletionsOfTensor = 2;
 }  // namespace
 
 Worker::Worker(Counters& counters) : counters_(counters) { completions_.reserve(kRefusalsPerPass); }
@@ -59,6 +56,7 @@ Status Worker::add_job(const command::AddWorkerJob& spec) {
   if (jobs_.size() <= spec.job.value) jobs_.resize(spec.job.value + 1u);
   jobs_[spec.job.value] = std::make_unique<WorkerJob>();
   jobs_[spec.job.value]->spec = spec;
+  jobs_[spec.job.value]->life = ++lives_;
   return {};
 }
 
@@ -109,7 +107,8 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   job->tensors.push_back(std::move(tensor));
   most_completions_ += kCompletionsOfTensor;
   most_ranges_ += job->shards.size();
-  make_room(ranges_, 2 * most_ranges_);  // those taken stay in front until all are
+  // Those taken stay in front until all are, and some may be of jobs that are gone.
+  make_room(ranges_, ranges_.size() + 2 * most_ranges_);
   make_room(completions_, kRefusalsPerPass + most_completions_);
   return {};
 }
@@ -117,21 +116,6 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
 void Worker::complete(const WorkerJob& job, uint64_t cookie, TensorId tensor, Round round,
                       Errc status) noexcept {
   completions_.push_back({job.spec.channel, {cookie, status, job.spec.client_job, tensor, round}});
-}
-
-void Worker::fail_job(JobSlot slot, Errc code) noexcept {
-  WorkerJob* job = find(slot);
-  if (!job || job->failed != Errc::kOk) return;
-  job->failed = code;
-  job->partitions.reset();
-  for (WorkerTensor& tensor : job->tensors) give_up(*job, tensor, code);
-}
-
-void Worker::give_up(const WorkerJob& job, WorkerTensor& tensor, Errc code) noexcept {
-  for (const uint64_t cookie : {tensor.push_cookie, tensor.pull_cookie}) {
-    if (cookie != 0) complete(job, cookie, tensor.spec.tensor, tensor.round, code);
-  }
-  tensor.give_up();
 }
 
 // Partitions that still wait for their release go at once: the credit would wait for what is not
@@ -148,22 +132,6 @@ void Worker::fail_rounds(const command::FailRounds& request) {
   }
 }
 
-void Worker::remove_job(JobSlot slot, Errc code) {
-  WorkerJob* job = find(slot);
-  if (!job) return;
-  fail_job(slot, code);
-  most_completions_ -= job->tensors.size() * kCompletionsOfTensor;
-  most_ranges_ -= job->tensors.size() * job->shards.size();
-  ranges_.erase(ranges_.begin(), ranges_.begin() + static_cast<std::ptrdiff_t>(next_range_));
-  std::erase_if(ranges_, [job](const WorkerRange& range) {
-    return std::any_of(
-        job->shards.begin(), job->shards.end(),
-        [&range](const WorkerJob::Bound& shard) { return shard.session == range.session; });
-  });
-  next_range_ = 0;
-  jobs_[slot.value].reset();
-}
-
 bool Worker::submit(EngineChannel* channel, const Submission& submission) noexcept {
   counters_.add(Counter::kSubmissions);
   const SubmitOp op = submission.op;
@@ -178,6 +146,7 @@ bool Worker::submit(EngineChannel* channel, const Submission& submission) noexce
   if (job->failed != Errc::kOk) {
     // A sum that was there before the job ended is pulled as if it had not: the peers may have
     // taken theirs, and left.
+    if (tensor) give_up(*job, *tensor, job->failed);  // if no step has come to it yet
     if (!tensor || op != SubmitOp::kPull || !tensor->pull_allowed) return refuse(job->failed, 0);
     tensor->pull_allowed = false;
     complete_sums(*job, *tensor, submission.cookie);
@@ -234,10 +203,7 @@ void Worker::begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority)
     return;
   }
   for (const WorkerJob::Bound& shard : job.shards) {
-    const ChunkSpan span = tensor.shard_plan.span(shard.shard);
-    if (span.count > 0) {
-      ranges_.push_back({shard.session, {tensor.index, tensor.round, span, priority}});
-    }
+    queue_range(job, shard.session, tensor, tensor.shard_plan.span(shard.shard));
   }
 }
 
@@ -268,6 +234,11 @@ bool Worker::take_range(WorkerRange& out) noexcept {
   }
   out = ranges_[next_range_++];
   return true;
+}
+
+bool Worker::is_wanted(const WorkerRange& range) const noexcept {
+  const WorkerJob* job = find(range.job);
+  return job && job->life == range.life && job->failed == Errc::kOk;
 }
 
 void Worker::put_back(const WorkerRange& range) noexcept { ranges_[--next_range_] = range; }

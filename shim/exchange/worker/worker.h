@@ -8,8 +8,8 @@
 // and is not read again.
 //
 // Shape: a tensor's chunks are dealt to shards (scheduler/plan/plan.h); this engine has the shards
-// bound to it. Owner/thread: one engine. Allocates in add_*, bind and remove, never in submit,
-// prepare, on_*. Paper: Mercury, TPDS 2023, section IV.C (Mercury worker).
+// bound to it. Owner/thread: one engine. Allocates in add_* and bind, never in submit, prepare,
+// on_*. Paper: Mercury, TPDS 2023, section IV.C (Mercury worker).
 #pragma once
 
 #include <cstdint>
@@ -39,6 +39,8 @@ struct WorkerCompletion {
 struct WorkerRange {  // chunks to be scheduled
   SessionSlot session;
   ChunkRange range;
+  JobSlot job;
+  uint32_t life = 0;  // of the jobs that have had the slot
 };
 
 class Worker {
@@ -61,13 +63,19 @@ class Worker {
   // Of its tensors' full chunks, at most; 0 before there are any.
   uint32_t chunk_bytes(JobSlot job) const noexcept;
   // A server has begun some chunks anew: everything of open rounds that has no sum yet is pushed
-  // again (the ranges come out of take_range). Cold.
+  // again (the ranges come out of take_range), tensor by tensor (take_removed). Cold.
   void refill(JobSlot job);
-  // Waiting operations complete with `code`; later ones do at once.
+  // Waiting operations complete with `code`, tensor by tensor (take_removed); later ones do at
+  // once.
   void fail_job(JobSlot job, Errc code) noexcept;
   // The same for one tensor's operations from one round on. Cold.
   void fail_rounds(const command::FailRounds& request);
-  void remove_job(JobSlot job, Errc code);
+  // The same, and then its tensors go (take_removed).
+  void remove_job(JobSlot job, Errc code) noexcept;
+  // Goes on with these: looks at `looks` tensors at most, and counts that down. True: a job is
+  // gone.
+  bool take_removed(uint32_t& looks, JobSlot& out) noexcept;
+  bool has_steps() const noexcept { return has_steps_; }        // take_removed is worth a call
   const EngineChannel* channel_of(JobSlot job) const noexcept;  // of a job that is here
   // That operations of its jobs can have waiting at a time; refusals come on top. Cold.
   size_t most_completions(const EngineChannel* channel) const noexcept;
@@ -85,6 +93,8 @@ class Worker {
   uint64_t release_due_ns() const noexcept { return release_due_ns_; }
   // The next range that was released; put_back it if the scheduler has no room.
   bool take_range(WorkerRange& out) noexcept;
+  // Whether its job is still there, and goes on.
+  bool is_wanted(const WorkerRange& range) const noexcept;
   void put_back(const WorkerRange& range) noexcept;
   bool take_completion(WorkerCompletion& out) noexcept;
   void drop_completions(const EngineChannel* channel);  // of a program that is gone
@@ -123,6 +133,12 @@ class Worker {
   static bool ends_partition(const WorkerTensor& tensor, ChunkIndex chunk) noexcept;
   static void plan_partitions(WorkerJob& job, WorkerTensor& tensor);
   void release_all(WorkerJob& job);
+  bool has_room_for_ranges(const WorkerJob& job) const noexcept;
+  void queue_range(const WorkerJob& job, SessionSlot session, const WorkerTensor& tensor,
+                   const ChunkSpan& span) noexcept;
+  // worker_steps.cc
+  void refill_on(WorkerJob& job, uint32_t& looks) noexcept;
+  void give_up_on(WorkerJob& job, uint32_t& looks) noexcept;
 
   Counters& counters_;
   std::vector<std::unique_ptr<WorkerJob>> jobs_;  // by slot
@@ -135,6 +151,8 @@ class Worker {
   std::vector<WorkerCompletion> completions_;
   size_t next_completion_ = 0;
   uint64_t release_due_ns_ = kNever;
+  bool has_steps_ = false;
+  uint32_t lives_ = 0;  // jobs so far
 };
 
 }  // namespace mercury

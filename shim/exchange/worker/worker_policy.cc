@@ -1,4 +1,4 @@
-// Worker: what depends on the job's policy, and pushing again what a server has lost.
+// Worker: what depends on the job's policy.
 #include <algorithm>
 
 #include "shim/exchange/worker/worker.h"
@@ -41,33 +41,10 @@ void Worker::release_all(WorkerJob& job) {
     for (const WorkerJob::Bound& shard : job.shards) {
       const ChunkSpan share = tensor.shard_plan.span(shard.shard);
       const ChunkIndex first = tensor.plan.span(shard.shard, partition).first;
-      const ChunkSpan rest{first, share.end().value - first.value};
-      if (rest.count == 0) continue;
-      ranges_.push_back({shard.session, {tensor.index, tensor.round, rest, tensor.priority}});
+      queue_range(job, shard.session, tensor, {first, share.end().value - first.value});
     }
   });
   job.partitions.reset();
-}
-
-// A server has taken a worker's part out. The credit is given up: only sums acknowledge now, and
-// workers that release in different orders would wait for each other's partitions for ever.
-void Worker::refill(JobSlot slot) {
-  WorkerJob* job = find(slot);
-  if (!job || job->failed != Errc::kOk) return;
-  if (job->partitions) job->partitions->drain([](TensorIndex, uint32_t) {});
-  ranges_.reserve(ranges_.size() + 2 * job->tensors.size() * job->shards.size());
-  for (WorkerTensor& tensor : job->tensors) {
-    if (!tensor.in_flight || tensor.missing_sums == 0) continue;
-    tensor.acks_void = true;
-    tensor.missing_acks = tensor.missing_sums;
-    tensor.pushed = tensor.summed;
-    for (const WorkerJob::Bound& shard : job->shards) {
-      const ChunkSpan span = tensor.shard_plan.span(shard.shard);
-      if (span.count > 0) {
-        ranges_.push_back({shard.session, {tensor.index, tensor.round, span, tensor.priority}});
-      }
-    }
-  }
 }
 
 // --- partitions ---------------------------------------------------------------------------------
@@ -79,16 +56,13 @@ void Worker::release(uint64_t now_ns) noexcept {
     PartitionRelease::Released released;
     // Within what ranges_ has room for beside a range of every tensor: the rest follows on the next
     // pass.
-    while (ranges_.capacity() - ranges_.size() >= most_ranges_ + job->shards.size() &&
-           job->partitions->next(now_ns, released)) {
+    while (has_room_for_ranges(*job) && job->partitions->next(now_ns, released)) {
       const WorkerTensor& tensor = job->tensors[released.tensor.value];
       uint32_t chunks = 0;
       for (const WorkerJob::Bound& shard : job->shards) {
         const ChunkSpan span = tensor.plan.span(shard.shard, released.partition);
         chunks += span.count;
-        if (span.count > 0) {
-          ranges_.push_back({shard.session, {tensor.index, tensor.round, span, tensor.priority}});
-        }
+        queue_range(*job, shard.session, tensor, span);
       }
       job->partitions->expect(released, chunks);
     }

@@ -13,6 +13,9 @@
 
 namespace mercury {
 
+// That a tensor can have waiting at a time: a push's and a pull's.
+inline constexpr size_t kCompletionsOfTensor = 2;
+
 struct Worker::WorkerTensor {
   command::AddTensor spec;
   TensorIndex index;
@@ -83,7 +86,13 @@ struct Worker::WorkerJob {
   Policy policy;
   std::unique_ptr<PartitionRelease> partitions;  // null: whole tensors are released
   Errc failed = Errc::kOk;
+  uint32_t life = 0;  // of all jobs here: its own number
   uint64_t chunks_moved = 0;
+  // Steps (worker_steps.cc): the next tensor that is to be pushed again, how many of a failed job's
+  // have been given up, and whether they are to go.
+  TensorIndex not_refilled{~uint32_t{0}};
+  size_t given_up = 0;
+  bool removed = false;
   std::vector<Bound> shards;  // bound to this engine
   std::vector<WorkerTensor> tensors;
   std::unordered_map<TensorId, TensorIndex> index_of;
@@ -98,6 +107,10 @@ struct Worker::WorkerJob {
     found = it->second;
     return at(found);
   }
+  bool has_steps() const noexcept {
+    if (failed != Errc::kOk) return removed || given_up < tensors.size();
+    return not_refilled.value < tensors.size();
+  }
   WorkerTensor* at(TensorIndex index) noexcept {
     return index.value < tensors.size() ? &tensors[index.value] : nullptr;
   }
@@ -105,6 +118,18 @@ struct Worker::WorkerJob {
 
 inline Worker::WorkerJob* Worker::find(JobSlot job) const noexcept {
   return job.value < jobs_.size() ? jobs_[job.value].get() : nullptr;
+}
+
+inline void Worker::queue_range(const WorkerJob& job, SessionSlot session,
+                                const WorkerTensor& tensor, const ChunkSpan& span) noexcept {
+  if (span.count == 0) return;
+  ranges_.push_back(
+      {session, {tensor.index, tensor.round, span, tensor.priority}, job.spec.job, job.life});
+}
+
+// Beside a range of every tensor: the rest follows on the next pass.
+inline bool Worker::has_room_for_ranges(const WorkerJob& job) const noexcept {
+  return ranges_.capacity() - ranges_.size() >= most_ranges_ + job.shards.size();
 }
 
 }  // namespace mercury

@@ -31,6 +31,7 @@ class PostService {
 
   // The payload of datagram n: its number in every byte.
   void on_command(const Post& post, SessionHost& host) {
+    ++posted;
     if (const auto claimed = host.claim(post.token)) {
       session = *claimed;
       waiting.push_back(post);
@@ -79,6 +80,7 @@ class PostService {
   std::deque<Post> waiting;
   bool blocked = true;
   bool sends_again = true;
+  uint32_t posted = 0;
   uint32_t lost = 0;
   uint64_t charged_bytes = 0;
   std::set<uint32_t> acked;
@@ -93,7 +95,9 @@ class PostHost {
  public:
   using Engine = mercury::Engine<sim::SimPort, PostService>;
 
-  PostHost(sim::SimNetwork& network, uint8_t number) : PostHost(network, number, Rings()) {}
+  PostHost(sim::SimNetwork& network, uint8_t number, EngineConfig config = {},
+           sim::SimPortConfig port_config = {})
+      : PostHost(network, number, with_seed(config, number), port_config, Rings()) {}
   uint32_t poll(uint64_t now_ns) {
     const uint32_t work = engine.poll_once(now_ns);
     std::unique_ptr<PostService::Event> event;
@@ -122,16 +126,21 @@ class PostHost {
     decltype(Engine::CommandRing::create(1)) commands = Engine::CommandRing::create(64);
     decltype(Engine::EventRing::create(1)) events = Engine::EventRing::create(64);
   };
+  static EngineConfig with_seed(EngineConfig config, uint8_t number) {
+    config.session_seed = number;
+    return config;
+  }
   static std::unique_ptr<sim::SimPort> make_port(sim::SimNetwork& network, uint8_t number,
-                                                 Counters& counters) {
-    auto made =
-        sim::SimPort::create(network, network.add_host(), {IpAddress::v4(10, 0, 0, number), 7470},
-                             {.counters = &counters});
+                                                 sim::SimPortConfig config, Counters& counters) {
+    config.counters = &counters;
+    auto made = sim::SimPort::create(network, network.add_host(),
+                                     {IpAddress::v4(10, 0, 0, number), 7470}, config);
     return made ? std::move(*made) : nullptr;
   }
-  PostHost(sim::SimNetwork& network, uint8_t number, Rings rings)
-      : port(make_port(network, number, counters)),
-        engine(*port, service, {.session_seed = number}, counters, std::move(rings.commands.second),
+  PostHost(sim::SimNetwork& network, uint8_t number, const EngineConfig& config,
+           const sim::SimPortConfig& port_config, Rings rings)
+      : port(make_port(network, number, port_config, counters)),
+        engine(*port, service, config, counters, std::move(rings.commands.second),
                std::move(rings.events.first)),
         commands_(std::move(rings.commands.first)),
         events_(std::move(rings.events.second)) {}
@@ -151,8 +160,13 @@ class PostHost {
 };
 
 struct Lab {
-  explicit Lab(const sim::Faults& faults = {}, uint64_t seed = 1) : network(config(faults, seed)) {
-    for (uint8_t i = 1; i <= 2; ++i) hosts.push_back(std::make_unique<PostHost>(network, i));
+  explicit Lab(const sim::Faults& faults = {}, uint64_t seed = 1)
+      : Lab(config(faults, seed), EngineConfig(), sim::SimPortConfig()) {}
+  Lab(const sim::NetworkConfig& config, const EngineConfig& engine, const sim::SimPortConfig& port)
+      : network(config) {
+    for (uint8_t i = 1; i <= 2; ++i) {
+      hosts.push_back(std::make_unique<PostHost>(network, i, engine, port));
+    }
   }
   static sim::NetworkConfig config(const sim::Faults& faults, uint64_t seed) {
     sim::NetworkConfig config;
@@ -215,6 +229,53 @@ TEST(Datagrams, ArriveWholeAndWhoSentThemHearsOfEachOnce) {
     EXPECT_GT(lab.a().service.lost, 0U);
     EXPECT_GE(lab.a().service.charged_bytes, bytes + kCount * sizeof(wire::DatagramHeader));
   }
+}
+
+// Frames that have come are not kept waiting by what the control plane asks for.
+TEST(Datagrams, APassCarriesOutSoManyCommandsAtMost) {
+  Lab lab;
+  ASSERT_TRUE(lab.connect());
+  lab.a().service.blocked = true;
+  for (uint32_t i = 0; i < 2 * kCommandsPerPass; ++i) lab.a().send(Post{kToken, i, 100});
+  const auto taken = [&] { return lab.a().service.acked.size(); };
+  for (uint32_t pass = 1; pass <= 2; ++pass) {
+    EXPECT_TRUE(lab.a().engine.commands_waiting());
+    EXPECT_GT(lab.a().poll(lab.network.now_ns()), 0U) << "the engine does not sleep over the rest";
+    EXPECT_EQ(lab.a().service.posted, pass * kCommandsPerPass);
+  }
+  EXPECT_FALSE(lab.a().engine.commands_waiting());
+  ASSERT_TRUE(lab.run([&] { return taken() == 2 * kCommandsPerPass; }));
+}
+
+// A pass that takes time, as the network here does not know: its time is given to poll().
+TEST(Datagrams, AnEngineWhosePassesTakeTimeFillsItsLink) {
+  constexpr uint64_t kPassNs = 10'000;
+  constexpr uint64_t kPasses = 1'000;
+  constexpr uint64_t kRate = 6'250'000'000;  // an eighth of 400 Gb/s
+  constexpr uint32_t kBytes = 8000;
+  sim::NetworkConfig fast;
+  fast.host_link.bytes_per_second = kRate;
+  fast.host_link.queue_bytes = 4 << 20;
+  fast.host_link.mtu_bytes = 9000;
+  Lab lab(fast, {.tx_bound_bytes = 2 * 9216}, {.tx_queue_bytes = 4 << 20});
+  ASSERT_TRUE(lab.connect());
+  (void)lab.run([] { return false; }, 20 * kMs);  // MTU probes are over
+  lab.a().send(Post{kToken, 0, kBytes});
+  ASSERT_TRUE(lab.run([&] { return lab.a().service.acked.size() == 1; }));
+  for (uint32_t i = 1; i <= 10 * kPasses; ++i) {
+    lab.a().service.waiting.push_back({kToken, i, kBytes});
+  }
+  const auto arrived = [&] { return lab.b().counters.get(Counter::kRxBytes); };
+  uint64_t before = 0;
+  const uint64_t begin_ns = lab.network.now_ns();
+  for (uint64_t pass = 0; pass < kPasses; ++pass) {
+    if (pass == kPasses / 2) before = arrived();  // the window is open
+    for (auto& host : lab.hosts) host->poll(lab.network.now_ns());
+    lab.network.advance_to(begin_ns + (pass + 1) * kPassNs);
+  }
+  const double reached = static_cast<double>(arrived() - before) /
+                         (static_cast<double>(kRate) * kPassNs * 1e-9 * kPasses / 2);
+  EXPECT_GT(reached, 0.85) << "of the link, headers below UDP not counted";
 }
 
 // The peer, which says nothing itself, hears of it at once: not when it is next heard.

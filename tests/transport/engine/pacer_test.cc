@@ -32,6 +32,54 @@ TEST(Pacer, ReleasesNeitherMoreNorLessThanTheLinkCarries) {
   }
 }
 
+// 400 Gb/s shared by 8 engines, each with an eighth of 64 KiB or two frames, and other links and
+// passes: what is released at the begin of each keeps the link busy until the next one.
+TEST(Pacer, APassReleasesWhatTheLinkCarriesUntilTheNextOne) {
+  constexpr uint32_t kFrame = 1538;
+  struct Case {
+    uint64_t rate;  // of one engine
+    uint64_t bound;
+    uint64_t pass_ns;
+  };
+  for (const Case& c :
+       {Case{6'250'000'000, 2 * 9216, 10'000}, Case{12'500'000'000, 64 * 1024, 20'000},
+        Case{50'000'000'000, 64 * 1024, 14'000}, Case{1'250'000'000, 64 * 1024, 500},
+        Case{4'000'000, 64 * 1024, 90'000}}) {
+    Pacer pacer(c.rate, c.bound);
+    const double per_pass = static_cast<double>(c.rate) * 1e-9 * static_cast<double>(c.pass_ns);
+    uint64_t sent = 0;
+    uint64_t now_ns = 1'000;
+    constexpr uint64_t kPasses = 10'000;
+    for (uint64_t pass = 0; pass < kPasses; ++pass, now_ns += c.pass_ns) {
+      const double carried = static_cast<double>(pass) * per_pass;
+      const double ahead = static_cast<double>(sent) - carried;
+      EXPECT_LE(ahead, static_cast<double>(c.bound + kFrame) + 1) << "found by pass " << pass;
+      pacer.begin_pass(now_ns, pass > 0);
+      for (; pacer.allows(now_ns); sent += kFrame) pacer.sent(kFrame, now_ns);
+    }
+    EXPECT_GE(static_cast<double>(sent), 0.999 * static_cast<double>(kPasses - 1) * per_pass)
+        << c.rate << " bytes per second in passes of " << c.pass_ns << " ns";
+  }
+}
+
+TEST(Pacer, ASleepAndALongPassReleaseNoMore) {
+  constexpr uint32_t kFrame = 1000;
+  constexpr uint64_t kBound = 10'000;
+  Pacer pacer(1'000'000'000, kBound);  // a byte per nanosecond
+  const auto released = [&](uint64_t now_ns, bool follows) {
+    pacer.begin_pass(now_ns, follows);
+    uint64_t bytes = 0;
+    for (; pacer.allows(now_ns); bytes += kFrame) pacer.sent(kFrame, now_ns);
+    return bytes;
+  };
+  EXPECT_EQ(released(1'000, false), kBound);
+  EXPECT_EQ(released(1'000'000, false), kBound) << "it slept";
+  EXPECT_EQ(released(2'000'000, true), kBound + 100'000) << "100 us are the longest pass";
+  EXPECT_EQ(released(3'000'000, false), kBound + 100'000 / 8 * 7 + 500) << "by an eighth less";
+  for (uint64_t pass = 4; pass < 200; ++pass) released(pass * 1'000'000, false);
+  EXPECT_EQ(released(1'000'000'000, false), kBound) << "and forgotten";
+}
+
 TEST(Pacer, WhatIsAheadOfTheLinkStaysAheadWhenItsRateChanges) {
   Pacer pacer(0, 10'000);
   pacer.sent(1'000'000, 500);

@@ -18,6 +18,7 @@
 #include <csignal>
 #include <cstddef>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -222,7 +223,7 @@ TEST(UringPort, AFrameIsNotSentToWhoeverGotItsPathsPlace) {
   ASSERT_TRUE(send(lab.a(), next, 2, 100));
   lab.a().tx_flush(0);
   const PathId back = *lab.a().open_path(lab.b().info().local);
-  EXPECT_EQ(back, path) << "nothing waits: the place is free";
+  EXPECT_EQ(back, path) << "nothing waits for it: the place is free";
   ASSERT_TRUE(send(lab.a(), back, 3, 100));
   EXPECT_EQ(await(lab, lab.b(), 1).size(), 1U);
   RxFrame burst[8];
@@ -231,6 +232,32 @@ TEST(UringPort, AFrameIsNotSentToWhoeverGotItsPathsPlace) {
   EXPECT_EQ(arrived, 1U) << "its own alone";
   EXPECT_EQ(other->rx_burst(burst, 0), 0U);
   other->rx_release();
+}
+
+// As where the socket is full, and every HELLO that comes is refused over a path of its own.
+TEST(UringPort, PathsThatComeAndGoWhileFramesWaitTakeNoMorePlacesThanThereAreFrames) {
+  Lab<true> lab;
+  constexpr uint32_t kWaiting = 20;
+  const Endpoint peer = lab.b().info().local;
+  for (uint32_t i = 0; i < kWaiting; ++i) {
+    const PathId path = *lab.a().open_path(peer);
+    ASSERT_TRUE(send(lab.a(), path, i, 100));
+    lab.a().close_path(path);
+  }
+  for (uint32_t i = 0; i < 10'000; ++i) {
+    const PathId path = *lab.a().open_path(peer);
+    ASSERT_LE(path.value, kWaiting);
+    TxFrame frame;
+    ASSERT_TRUE(lab.a().tx_alloc(frame));
+    lab.a().tx_cancel(frame);
+    lab.a().close_path(path);
+    lab.a().close_path(path);  // says nothing new
+  }
+  lab.a().tx_flush(0);
+  std::set<uint32_t> open;
+  for (uint32_t i = 0; i <= kWaiting; ++i) open.insert(lab.a().open_path(peer)->value);
+  EXPECT_EQ(open.size(), kWaiting + 1) << "each its own";
+  EXPECT_EQ(*open.rbegin(), kWaiting);
 }
 
 TEST(UringPort, DestructionReleasesPinsOfWhatWasNeverSent) {

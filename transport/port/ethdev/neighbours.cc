@@ -1,5 +1,7 @@
 #include "transport/port/ethdev/neighbours.h"
 
+#include <algorithm>
+
 namespace mercury::ethdev {
 namespace {
 
@@ -13,6 +15,8 @@ constexpr uint32_t kQuickRetries = 10;
 constexpr uint64_t kRefresh = 5 * kSecond;
 // Own mode: a neighbour that stays silent this long is gone (three unicast probes unanswered).
 constexpr uint32_t kProbesUntilGone = 3;
+// Entries that a tick looks at: each is looked at every 80 ms, however many there are.
+constexpr size_t kLooksPerTick = 512;
 // What nobody holds is neither asked for nor believed, and kept so long in case it is wanted again.
 constexpr uint64_t kKeep = 60 * kSecond;
 
@@ -124,26 +128,27 @@ void Neighbours::learn(const Sighting& sighting, uint64_t now_ns) noexcept {
   entry.doubted = false;
 }
 
-void Neighbours::tick_kernel(Entry& entry, uint64_t now_ns) {
+bool Neighbours::tick_kernel(Entry& entry, uint64_t now_ns) {
   const bool known = entry.mac.load(std::memory_order_relaxed) != 0;
   const uint64_t wait = known ? kRefresh : retry_after(entry.unanswered);
-  if (entry.asked_ns != 0 && now_ns - entry.asked_ns < wait) return;
+  if (entry.asked_ns != 0 && now_ns - entry.asked_ns < wait) return false;
   entry.asked_ns = now_ns;
   // The kernel does not see our frames, so that it would forget the neighbour: keep it in use.
   kernel_->touch(entry.ip);
   const auto mac = kernel_->neighbour(entry.ip);
   entry.mac.store(mac ? mac->packed() : 0, std::memory_order_relaxed);
   entry.unanswered = mac ? 0 : entry.unanswered + 1;
+  return true;
 }
 
-void Neighbours::tick_own(Entry& entry, uint64_t now_ns, const Send& send) {
+bool Neighbours::tick_own(Entry& entry, uint64_t now_ns, const Send& send) {
   const uint64_t packed = entry.mac.load(std::memory_order_relaxed);
   if (packed != 0 && entry.seen_ns >= entry.asked_ns) {  // the last question was answered
     entry.unanswered = 0;
     const bool asked_lately = entry.asked_ns != 0 && now_ns - entry.asked_ns < kFirstRetry;
-    if (entry.doubted ? asked_lately : now_ns - entry.seen_ns < kRefresh) return;
+    if (entry.doubted ? asked_lately : now_ns - entry.seen_ns < kRefresh) return false;
   } else if (entry.asked_ns != 0 && now_ns - entry.asked_ns < retry_after(entry.unanswered)) {
-    return;
+    return false;
   }
   std::optional<MacAddress> probe;
   if (packed != 0) probe = MacAddress::unpack(packed);
@@ -157,23 +162,30 @@ void Neighbours::tick_own(Entry& entry, uint64_t now_ns, const Send& send) {
   std::byte frame[kSolicitationBytes];
   const uint32_t bytes = build_solicitation(entry.ip, local_, probe, frame);
   if (bytes != 0) send(std::span(frame, bytes));
+  return true;
+}
+
+bool Neighbours::tick_entry(uint32_t index, uint64_t now_ns, const Send& send) {
+  Entry& entry = entries_[index];
+  if (entry.holders > 0)
+    return kernel_ ? tick_kernel(entry, now_ns) : tick_own(entry, now_ns, send);
+  if (entry.idle_ns == 0) entry.idle_ns = now_ns;
+  if (now_ns - entry.idle_ns >= kKeep) forget(index);
+  return false;
 }
 
 void Neighbours::tick(uint64_t now_ns, const Send& send) {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;  // another engine is at it
-  for (auto it = by_ip_.begin(); it != by_ip_.end();) {
+  uint32_t asked = 0;
+  auto it = by_ip_.lower_bound(next_);
+  for (size_t left = std::min(by_ip_.size(), kLooksPerTick); left > 0 && asked < kAskedPerTick;
+       --left) {
+    if (it == by_ip_.end()) it = by_ip_.begin();
     const uint32_t index = (it++)->second;  // which may be forgotten
-    Entry& entry = entries_[index];
-    if (entry.holders == 0) {
-      if (entry.idle_ns == 0) entry.idle_ns = now_ns;
-      if (now_ns - entry.idle_ns >= kKeep) forget(index);
-    } else if (kernel_) {
-      tick_kernel(entry, now_ns);
-    } else {
-      tick_own(entry, now_ns, send);
-    }
+    asked += tick_entry(index, now_ns, send);
   }
+  next_ = it == by_ip_.end() ? IpAddress() : it->first;
 }
 
 }  // namespace mercury::ethdev

@@ -56,8 +56,10 @@ class Neighbours {
   // Own mode: keeps what a frame told, if it answers what an entry asks.
   void learn(const Sighting& sighting, uint64_t now_ns) noexcept;
 
-  // Asks for what is unresolved, and again for what grew old. At most one engine does it at a time.
-  // `send` puts a whole frame on the wire (own mode).
+  // Asks for what is unresolved, and again for what grew old: for kAskedPerTick at most, as its
+  // engine receives nothing meanwhile, and for the others at the next ticks. At most one engine
+  // does it at a time. `send` puts a whole frame on the wire (own mode).
+  static constexpr uint32_t kAskedPerTick = 8;
   using Send = std::function<void(std::span<const std::byte> frame)>;
   void tick(uint64_t now_ns, const Send& send);
 
@@ -79,8 +81,10 @@ class Neighbours {
   Result<IpAddress> next_hop(const IpAddress& destination);
   std::optional<uint32_t> free_entry();
   void forget(uint32_t entry);
-  void tick_kernel(Entry& entry, uint64_t now_ns);
-  void tick_own(Entry& entry, uint64_t now_ns, const Send& send);
+  // Whether it asked.
+  bool tick_entry(uint32_t entry, uint64_t now_ns, const Send& send);
+  bool tick_kernel(Entry& entry, uint64_t now_ns);
+  bool tick_own(Entry& entry, uint64_t now_ns, const Send& send);
 
   const LocalIdentity local_;
   const std::optional<LocalAddress> v4_;
@@ -90,6 +94,7 @@ class Neighbours {
   std::unique_ptr<std::array<Entry, kMaxEntries>> storage_;
   Entry* const entries_;
   std::map<IpAddress, uint32_t> by_ip_;
+  IpAddress next_;  // whose turn it is at the next tick, or who comes behind it
   std::vector<uint32_t> free_;
 };
 

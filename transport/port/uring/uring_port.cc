@@ -190,12 +190,14 @@ Result<PathId> UringPort::open_path(const Endpoint& remote) {
   if (remote.ip.is_unspecified() || remote.port == 0) {
     return Error(Errc::kInvalidArgument, remote.to_string() + " is no endpoint to send to");
   }
-  // A frame that waits for the socket, or is on its way to the kernel, still means the path that it
-  // was sent to: places are used again when there is none.
-  const bool idle = queue_.empty() && retry_.empty() && ops_in_flight_ == 0;
-  uint32_t index = 0;
-  while (index < paths_.size() && (paths_[index].open || !idle)) ++index;
-  if (index == paths_.size()) paths_.emplace_back();
+  if (free_paths_.empty()) {
+    free_paths_.push_back(static_cast<uint32_t>(paths_.size()));
+    paths_.emplace_back();
+    // Room for all at once: those that are closed come back on the datapath.
+    if (free_paths_.capacity() < paths_.size()) free_paths_.reserve(2 * paths_.size());
+  }
+  const uint32_t index = free_paths_.back();
+  free_paths_.pop_back();
   Path& path = paths_[index];
   path = Path{};
   path.open = true;
@@ -204,7 +206,9 @@ Result<PathId> UringPort::open_path(const Endpoint& remote) {
 }
 
 void UringPort::close_path(PathId path) {
-  if (path.value < paths_.size()) paths_[path.value].open = false;
+  if (path.value >= paths_.size() || !paths_[path.value].open) return;
+  paths_[path.value].open = false;
+  if (paths_[path.value].frames == 0) free_paths_.push_back(path.value);
 }
 
 void UringPort::tick(uint64_t now_ns) {

@@ -97,8 +97,11 @@ class UringPort {
     Endpoint source;
     bool ecn_ce = false;
   };
+  // Its place is used again when it is closed and no frame means it any more: one that waits for
+  // the socket, or is on its way to the kernel, is not sent to another.
   struct Path {
     bool open = false;
+    uint32_t frames = 0;  // queued or under way
     sockaddr_storage address{};
     socklen_t address_bytes = 0;
     uint32_t segment_limit = ~uint32_t{0};  // larger frames were refused in a batch
@@ -154,6 +157,7 @@ class UringPort {
   std::vector<uint32_t> free_ops_;
   uint32_t ops_in_flight_ = 0;
   std::deque<Path> paths_;  // the kernel reads their addresses: they stay where they are
+  std::vector<uint32_t> free_paths_;
 };
 
 static_assert(Port<UringPort>);

@@ -13,6 +13,8 @@ struct PinCount {
   uint32_t busy;
 };
 static_assert(sizeof(PinCount) <= sizeof(PayloadPin));
+constexpr PathId kNoPath{~uint32_t{0}};  // of a frame for a path that was not open
+
 PinCount& count_of(PayloadPin& pin) { return *reinterpret_cast<PinCount*>(pin.opaque); }
 
 Counter drop_counter(int error) noexcept {
@@ -45,7 +47,9 @@ void UringPort::tx_cancel(TxFrame& frame) noexcept { free_frames_.push_back(fram
 void UringPort::tx_send(TxFrame& frame, PathId path, uint32_t bytes) noexcept {
   Frame& queued = frames_[frame.handle];
   queued.bytes = bytes;
-  queued.path = path;
+  const bool known = path.value < paths_.size() && paths_[path.value].open;
+  queued.path = known ? path : kNoPath;
+  if (known) ++paths_[path.value].frames;
   queued.payload = {};
   queued.pin = nullptr;
   queued.alone = false;
@@ -66,6 +70,10 @@ void UringPort::free_frame(uint32_t index) noexcept {
   if (frames_[index].pin) --count_of(*frames_[index].pin).busy;
   frames_[index].pin = nullptr;
   free_frames_.push_back(index);
+  const PathId path = frames_[index].path;
+  if (path == kNoPath) return;
+  Path& meant = paths_[path.value];
+  if (--meant.frames == 0 && !meant.open) free_paths_.push_back(path.value);
 }
 
 void UringPort::on_sent(SendOp& op, int result) noexcept {
@@ -115,7 +123,7 @@ bool UringPort::start_sends() noexcept {
   uint32_t first = 0;
   while (first < queue_.size()) {
     const Frame& frame = frames_[queue_[first]];
-    const bool known = frame.path.value < paths_.size() && paths_[frame.path.value].open;
+    const bool known = frame.path != kNoPath && paths_[frame.path.value].open;
     if (!known || frame.total() > info_.max_udp_payload) {
       counters_.add(known ? Counter::kDropTooLarge : Counter::kDropNeighbor);
       free_frame(queue_[first++]);

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "transport/port/ethdev/neighbours.h"
@@ -248,6 +250,29 @@ TEST_F(NeighboursTest, ForgetsANeighbourThatFallsSilent) {
   EXPECT_GE(probes, 3);
   table_.learn({host(2).v6, host(3).mac}, now);  // it came back with another card
   EXPECT_EQ(table_.mac(*entry), host(3).mac.packed());
+}
+
+// All paths of a job are opened at once, and so all its neighbours grow old at once.
+TEST_F(NeighboursTest, NoTickAsksForMoreThanItsPartAndAllHaveTheirTurn) {
+  constexpr uint32_t kPeers = 512;
+  constexpr uint64_t kTick = 10 * kMs;
+  for (uint32_t i = 0; i < kPeers; ++i) {
+    const auto peer = *IpAddress::parse("fd00::1:" + std::to_string(i));
+    ASSERT_TRUE(table_.resolve(peer));
+  }
+  std::map<std::string, uint32_t> asked_for;
+  uint64_t now_ns = 1000 * kMs;
+  for (uint32_t tick = 0; tick < 3 * kPeers / Neighbours::kAskedPerTick; ++tick, now_ns += kTick) {
+    uint32_t frames = 0;
+    table_.tick(now_ns, [&](std::span<const std::byte> frame) {
+      ++frames;
+      const auto* target = reinterpret_cast<const char*>(frame.data()) + 14 + 40 + 8;
+      ++asked_for[std::string(target, 16)];
+    });
+    ASSERT_LE(frames, Neighbours::kAskedPerTick);
+  }
+  EXPECT_EQ(asked_for.size(), kPeers);
+  for (const auto& [peer, times] : asked_for) EXPECT_EQ(times, 3U) << "by turns";
 }
 
 TEST_F(NeighboursTest, UsesTheGatewayOutsideThePrefix) {

@@ -1,0 +1,98 @@
+// Worker: what concerns all tensors of a job, in steps: a job may have tens of thousands, and no
+// frame is received as long as one step takes.
+#include <algorithm>
+
+#include "shim/exchange/worker/worker.h"
+#include "shim/exchange/worker/worker_state.h"
+
+namespace mercury {
+namespace {
+
+// In looks at tensors that nothing waits for: to free one, and to copy 4,096 bits of its sets.
+constexpr uint32_t kLooksToFree = 16;
+constexpr uint32_t kChunksPerLook = 4096;
+
+}  // namespace
+
+void Worker::fail_job(JobSlot slot, Errc code) noexcept {
+  WorkerJob* job = find(slot);
+  if (!job || job->failed != Errc::kOk) return;
+  job->failed = code;
+  job->partitions.reset();
+  has_steps_ = true;
+}
+
+void Worker::remove_job(JobSlot slot, Errc code) noexcept {
+  WorkerJob* job = find(slot);
+  if (!job) return;
+  fail_job(slot, code);
+  job->removed = true;
+  has_steps_ = true;
+}
+
+// A server has taken a worker's part out. The credit is given up: only sums acknowledge now, and
+// workers that release in different orders would wait for each other's partitions for ever.
+void Worker::refill(JobSlot slot) {
+  WorkerJob* job = find(slot);
+  if (!job || job->failed != Errc::kOk) return;
+  if (job->partitions) job->partitions->drain([](TensorIndex, uint32_t) {});
+  job->not_refilled = TensorIndex(0);
+  has_steps_ = true;
+}
+
+bool Worker::take_removed(uint32_t& looks, JobSlot& out) noexcept {
+  if (!has_steps_) return false;
+  has_steps_ = false;
+  bool found = false;
+  for (size_t slot = 0; slot < jobs_.size(); ++slot) {
+    WorkerJob* const job = jobs_[slot].get();
+    if (job == nullptr) continue;
+    if (!found && job->failed == Errc::kOk) refill_on(*job, looks);
+    if (!found && job->failed != Errc::kOk) give_up_on(*job, looks);
+    if (!found && job->removed && job->tensors.empty()) {
+      found = true;
+      out = JobSlot(static_cast<uint16_t>(slot));
+      jobs_[slot].reset();
+      continue;
+    }
+    has_steps_ = has_steps_ || job->has_steps();
+  }
+  return found;
+}
+
+void Worker::refill_on(WorkerJob& job, uint32_t& looks) noexcept {
+  for (; looks > 0 && job.has_steps() && has_room_for_ranges(job); ++job.not_refilled.value) {
+    WorkerTensor& tensor = *job.at(job.not_refilled);
+    --looks;
+    if (!tensor.in_flight || tensor.missing_sums == 0) continue;
+    looks -= std::min(looks, tensor.chunks / kChunksPerLook);
+    tensor.acks_void = true;
+    tensor.missing_acks = tensor.missing_sums;
+    tensor.pushed = tensor.summed;
+    for (const WorkerJob::Bound& shard : job.shards) {
+      queue_range(job, shard.session, tensor, tensor.shard_plan.span(shard.shard));
+    }
+  }
+}
+
+void Worker::give_up_on(WorkerJob& job, uint32_t& looks) noexcept {
+  for (; looks > 0 && job.given_up < job.tensors.size(); --looks, ++job.given_up) {
+    give_up(job, job.tensors[job.given_up], job.failed);
+  }
+  if (!job.removed || job.given_up < job.tensors.size()) return;
+  for (; looks > 0 && !job.tensors.empty(); looks -= std::min(looks, kLooksToFree)) {
+    job.index_of.erase(job.tensors.back().spec.tensor);
+    job.tensors.pop_back();
+    most_completions_ -= kCompletionsOfTensor;
+    most_ranges_ -= job.shards.size();
+  }
+}
+
+void Worker::give_up(const WorkerJob& job, WorkerTensor& tensor, Errc code) noexcept {
+  for (const uint64_t cookie : {tensor.push_cookie, tensor.pull_cookie}) {
+    if (cookie != 0) complete(job, cookie, tensor.spec.tensor, tensor.round, code);
+  }
+  tensor.give_up();
+}
+
+}  // namespace mercury

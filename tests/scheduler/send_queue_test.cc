@@ -1,0 +1,86 @@
+#include "scheduler/send_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace mercury {
+namespace {
+
+constexpr JobSlot kJob{0};
+constexpr SessionSlot kFirst{0}, kSecond{1};
+constexpr uint32_t kRanges = 10'000;
+
+// Every chunk a range of its own, as none continues the one before.
+ChunkRange chunk(uint32_t index) { return {TensorIndex(0), 1, {ChunkIndex(2 * index), 1}, 7}; }
+
+class SendQueueTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(queue_.scheduler().add_job(kJob).ok());
+    for (const SessionSlot session : {kFirst, kSecond}) {
+      ASSERT_TRUE(queue_.scheduler().add_session(session, kJob).ok());
+    }
+  }
+  void fill(SessionSlot session) {
+    for (uint32_t i = 0; queue_.scheduler().free_ranges() > 0; ++i) {
+      ASSERT_TRUE(queue_.scheduler().admit(session, chunk(i)));
+    }
+  }
+  // The most that one poll does, and how many it takes.
+  uint32_t polls(uint32_t* most = nullptr) {
+    uint32_t count = 0;
+    for (uint32_t done = queue_.poll(); done > 0; done = queue_.poll(), ++count) {
+      if (most != nullptr) *most = std::max(*most, done);
+    }
+    return count;
+  }
+  uint32_t sent() {
+    uint32_t count = 0;
+    for (ScheduledChunk out; queue_.scheduler().next(out); ++count) {
+    }
+    return count;
+  }
+
+  SendQueue queue_{{.scheduler = {1, 4, kRanges}, .reserved_ranges = 0, .most_lost = kRanges}};
+};
+
+TEST_F(SendQueueTest, WhatASessionHeldIsDroppedInSteps) {
+  fill(kFirst);
+  queue_.forget(kFirst);
+  EXPECT_TRUE(queue_.scheduler().empty()) << "nothing of it is sent";
+  EXPECT_EQ(queue_.scheduler().free_ranges(), 0U);
+  uint32_t most = 0;
+  EXPECT_GE(polls(&most), kRanges / 1024);
+  EXPECT_LE(most, 1024U);
+  EXPECT_EQ(queue_.scheduler().free_ranges(), kRanges);
+}
+
+TEST_F(SendQueueTest, LostChunksWaitForRoomAndGoOnInSteps) {
+  fill(kFirst);
+  for (uint32_t i = 0; i < kRanges; ++i) queue_.send_again(kSecond, chunk(i));
+  EXPECT_EQ(queue_.poll(), 0U) << "no room";
+  EXPECT_EQ(queue_.waiting(), kRanges);
+  EXPECT_EQ(sent(), kRanges);
+  uint32_t most = 0;
+  EXPECT_GE(polls(&most), kRanges / 1024);
+  EXPECT_LE(most, 1024U);
+  EXPECT_EQ(sent(), kRanges);
+}
+
+TEST_F(SendQueueTest, ALostChunkOfASessionThatIsGoneIsNotSentByTheNextOneOfItsPlace) {
+  fill(kFirst);
+  for (uint32_t i = 0; i < kRanges; ++i) queue_.send_again(kSecond, chunk(i));
+  queue_.forget(kSecond);
+  ASSERT_TRUE(queue_.scheduler().add_session(kSecond, kJob).ok());
+  queue_.send_again(kSecond, chunk(0));
+  EXPECT_EQ(sent(), kRanges);
+  uint32_t most = 0;
+  EXPECT_GE(polls(&most), kRanges / 1024);
+  EXPECT_LE(most, 1024U);
+  EXPECT_EQ(queue_.waiting(), 0U);
+  EXPECT_EQ(queue_.scheduler().queued_chunks(kSecond), 1U) << "its own";
+}
+
+}  // namespace
+}  // namespace mercury

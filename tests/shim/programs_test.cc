@@ -1,0 +1,128 @@
+// Many programs on one host: what a pass of the exchange looks at, and that none is overlooked.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <memory>
+#include <vector>
+
+#include "shim/exchange/gradient_exchange.h"
+#include "tests/shim/fake_engine.h"
+
+namespace mercury {
+namespace {
+
+constexpr uint32_t kPrograms = 200;
+constexpr uint32_t kLooks = Programs::Limits().looks_per_pass;
+
+// None has a job, so that each of their operations completes at once, with an error.
+class ProgramsTest : public testing::Test {
+ protected:
+  struct AttachedProgram {
+    explicit AttachedProgram(const std::shared_ptr<ChannelMemory>& memory)
+        : engine(memory), client(memory) {}
+    EngineChannel engine;
+    ClientChannel client;
+  };
+  void attach(uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) {
+      auto memory = ChannelMemory::create({64, 64}, false);
+      ASSERT_TRUE(memory);
+      programs_.push_back(std::make_unique<AttachedProgram>(*memory));
+      exchange_.on_command(command::AttachChannel{&programs_.back()->engine}, host_);
+    }
+  }
+  void submit(uint32_t program, uint64_t cookie) {
+    ASSERT_TRUE(programs_[program]->client.submit({SubmitOp::kPush, 0, 1, 1, cookie}));
+  }
+  // How many submissions a poll takes after frames have come, or none.
+  uint64_t taken(bool frames) {
+    if (frames) counters_.add(Counter::kRxFrames);
+    const uint64_t before = counters_.get(Counter::kSubmissions);
+    exchange_.poll(0);
+    return counters_.get(Counter::kSubmissions) - before;
+  }
+  std::vector<uint64_t> completed(uint32_t program) {
+    std::vector<uint64_t> cookies;
+    for (Completion done; programs_[program]->client.pop(done);) cookies.push_back(done.cookie);
+    return cookies;
+  }
+
+  FakeEngine host_;
+  Counters counters_;
+  std::vector<std::unique_ptr<AttachedProgram>> programs_;
+  GradientExchange exchange_{ExchangeConfig(), counters_,
+                             PortMemory{[](void*, PayloadPin&) { return false; }}};
+};
+
+TEST_F(ProgramsTest, ABusyPassLooksAtSomeByTurns) {
+  attach(kPrograms);
+  for (uint32_t i = 0; i < kPrograms; ++i) submit(i, i + 1);
+  uint64_t all = 0;
+  for (uint32_t pass = 0; pass * kLooks < kPrograms; ++pass) {
+    const uint64_t now = taken(true);
+    EXPECT_LE(now, kLooks);
+    all += now;
+  }
+  EXPECT_EQ(all, kPrograms) << "each had its turn";
+  for (uint32_t i = 0; i < kPrograms; ++i) {
+    EXPECT_EQ(completed(i), std::vector<uint64_t>{i + 1}) << "of its own, and of no other";
+  }
+}
+
+TEST_F(ProgramsTest, WhoHasSubmittedLatelyIsLookedAtInEachPass) {
+  attach(kPrograms);
+  submit(150, 1);
+  for (uint32_t pass = 0; counters_.get(Counter::kSubmissions) == 0; ++pass) {
+    ASSERT_LE(pass * kLooks, kPrograms);
+    (void)taken(true);
+  }
+  for (uint64_t i = 2; i < 50; ++i) {
+    submit(150, i);
+    EXPECT_EQ(taken(true), 1U);
+  }
+  for (int pass = 0; pass < 150; ++pass) EXPECT_EQ(taken(true), 0U);
+  submit(150, 50);
+  uint32_t passes = 1;
+  while (taken(true) == 0) ASSERT_LE(++passes, kPrograms / kLooks + 1) << "by turns again";
+  EXPECT_EQ(completed(150).size(), 50U);
+}
+
+TEST_F(ProgramsTest, AnIdlePassLooksAtAll) {
+  attach(kPrograms);
+  for (uint32_t i = 0; i < kPrograms; ++i) submit(i, 1);
+  EXPECT_EQ(taken(false), kPrograms) << "else the engine would go to sleep";
+}
+
+TEST_F(ProgramsTest, FewAreAllLookedAt) {
+  attach(kLooks);
+  for (uint32_t i = 0; i < kLooks; ++i) submit(i, 1);
+  EXPECT_EQ(taken(true), kLooks);
+}
+
+TEST_F(ProgramsTest, WhoIsToldSomethingIsWokenAndNobodyElse) {
+  attach(kPrograms);
+  for (const auto& program : programs_) ASSERT_TRUE(program->client.park());
+  for (const uint32_t i : {3U, 77U}) submit(i, 1);
+  EXPECT_EQ(taken(false), 2U);
+  EXPECT_EQ(counters_.get(Counter::kWakeups), 2U);
+  for (uint32_t i = 0; i < kPrograms; ++i) {
+    pollfd doorbell{programs_[i]->client.client_doorbell(), POLLIN, 0};
+    EXPECT_EQ(::poll(&doorbell, 1, 0), i == 3 || i == 77 ? 1 : 0) << i;
+  }
+}
+
+TEST_F(ProgramsTest, OneThatGoesLeavesTheOthersWhereTheyAre) {
+  attach(kPrograms);
+  for (uint32_t i = 0; i < kPrograms; ++i) submit(i, 1);
+  while (taken(true) > 0) {
+  }
+  exchange_.on_command(command::DetachChannel{&programs_[10]->engine}, host_);
+  for (uint32_t i = 0; i < kPrograms; ++i) submit(i, 2);
+  for (uint32_t pass = 0; pass <= kPrograms / kLooks; ++pass) (void)taken(true);
+  for (uint32_t i = 0; i < kPrograms; ++i) {
+    EXPECT_EQ(completed(i).size(), i == 10 ? 1U : 2U) << i;
+  }
+}
+
+}  // namespace
+}  // namespace mercury
