@@ -19,6 +19,7 @@
 #include "transport/base/environment.h"
 #include "transport/base/job_name.h"
 #include "transport/base/secret_file.h"
+#include "transport/port/traffic_classes.h"
 
 namespace mercury {
 namespace {
@@ -294,6 +295,16 @@ Status read_file(StackdConfig& config, const std::string& path) {
   return {};
 }
 
+Status check_classes(const StackdConfig& config) {
+  if (TrafficClasses::parse(config.dscp)) return {};
+  return wrong_value(config, "port.dscp",
+                     "expected up to " + std::to_string(TrafficClasses::kMost) +
+                         " of PRIORITY:DSCP with a comma between, priorities growing from 1 to " +
+                         std::to_string(TrafficClasses::kPriorities) +
+                         ", DSCPs from 0 to 63, as in \"16:46, 256:26\"; got \"" + config.dscp +
+                         "\"");
+}
+
 Status check_together(const StackdConfig& config) {
   if (!config.cores.empty() && config.cores.size() != config.engines) {
     return wrong_value(config, "engine.cores",
@@ -347,7 +358,7 @@ Status check_together(const StackdConfig& config) {
                        std::string("expected the address to listen on, got ") +
                            (config.addresses.empty() ? "none" : "two"));
   }
-  return {};
+  return check_classes(config);
 }
 
 std::string environment_name(const ConfigRow& row) {

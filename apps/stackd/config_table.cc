@@ -56,6 +56,10 @@ const ConfigRow kRows[] = {
     {"port", "incast_queue", &C::incast_queue_bytes, Unit::kBytes, 0, kGi, nullptr,
      "bytes that all senders together may have waiting before this host's link, beside what is on "
      "it, and twice as much for each where no frame is marked or lost; needs rate"},
+    {"port", "dscp", &C::dscp, Unit::kNone, 0, 0, nullptr,
+     "traffic classes of what is sent, for switches that honour them: \"16:46, 256:26\": chunks of "
+     "priorities below 16, and all that chunks wait for, leave with DSCP 46, others below 256 with "
+     "26, the rest with none; empty = none"},
     {"port", "memif_socket", &C::memif_socket, Unit::kNone, 0, 0, nullptr, "memif: socket path"},
     {"port", "memif_role", &C::memif_role, Unit::kNone, 0, 0, "server|client", "memif: role"},
     {"port", "memif_id", &C::memif_id, Unit::kNone, 0, 65535, nullptr, "memif: connection number"},

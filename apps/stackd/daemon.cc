@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "apps/stackd/ports.h"
+#include "apps/stackd/reset_key.h"
 #include "shim/host/random.h"
 
 namespace mercury {
@@ -43,6 +44,9 @@ Status Daemon::start() {
        [this](const std::string& line) { notice(NoticeKind::kRefusal, line); }});
   if (!attach) return attach.error();
   attach_ = std::move(*attach);
+  if (Status kept = keep_reset_key(reset_key_path(config_.socket), built_.reset_key); !kept) {
+    return kept;
+  }
   if (Status served = serve_sockets(); !served) return served;
   wipe_secrets(config_);
   Result<std::unique_ptr<AdminServer>> admin =

@@ -10,6 +10,7 @@
 #include "apps/stackd/descriptors.h"
 #include "apps/stackd/memory_limits.h"
 #include "apps/stackd/ports.h"
+#include "apps/stackd/reset_key.h"
 #include "shim/proof/secret.h"
 #include "transport/wire/seal.h"
 
@@ -158,11 +159,14 @@ Result<BuiltHost> build_host(const StackdConfig& config, Notice notice) {
   const std::string lacking = authentication_lacking(config, wire::can_seal());
   if (!lacking.empty()) notice(NoticeKind::kTrouble, lacking);
   HostConfig settings = host_config(config);
+  const Result<ResetKeys> keys = read_reset_keys(reset_key_path(config.socket));
+  if (!keys) return keys.error();
+  settings.lane.engine.reset_keys = *keys;
   settings.notice = std::move(notice);
   Result<std::unique_ptr<Host>> host = port_of(config).open(config, settings);
   for (KnownJob& job : settings.policy.known) wipe(job.secret);
   if (!host) return host.error();
-  return BuiltHost{std::move(*host), thread_configs(config)};
+  return BuiltHost{std::move(*host), thread_configs(config), *keys->own};
 }
 
 }  // namespace mercury

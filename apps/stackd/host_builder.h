@@ -9,12 +9,14 @@
 #include "apps/stackd/config.h"
 #include "shim/host/host.h"
 #include "shim/socket/control/socket_manager.h"
+#include "transport/engine/reset_tokens.h"
 
 namespace mercury {
 
 struct BuiltHost {
   std::unique_ptr<Host> host;
   std::vector<ThreadConfig> threads;  // one per engine
+  ResetKey reset_key;                 // of this life, to be kept (reset_key.h)
 };
 
 // engine.scheduling.
@@ -35,7 +37,7 @@ Status check_host(const StackdConfig& config);
 // When nothing is derived from them any more.
 void wipe_secrets(StackdConfig& config);
 // `notice` takes lines for the log. Errors: kConfig (device), and what the port says of devices and
-// privileges.
+// privileges; those of read_reset_keys.
 Result<BuiltHost> build_host(const StackdConfig& config, Notice notice);
 
 }  // namespace mercury

@@ -10,6 +10,7 @@
 #include "shim/host/random.h"
 #include "transport/port/ethdev/config.h"
 #include "transport/port/ethdev/ethdev_port.h"
+#include "transport/port/traffic_classes.h"
 #include "transport/port/uring/uring_port.h"
 
 namespace mercury {
@@ -69,6 +70,7 @@ Result<ethdev::EthdevConfig> device_config(const StackdConfig& config) {
   device.mtu = static_cast<uint32_t>(config.mtu);
   device.udp_port = static_cast<uint16_t>(config.udp_port);
   device.link_bytes_per_second = config.rate_bits_per_second / kBitsPerByte;
+  device.classes = *TrafficClasses::parse(config.dscp);  // the configuration's check has seen it
   device.memif.server = config.memif_role == "server";
   device.memif.id = static_cast<uint32_t>(config.memif_id);
   device.extra_args = config.device_args;
@@ -192,6 +194,7 @@ Result<std::unique_ptr<Host>> open_uring(const StackdConfig& config, const HostC
     port_config.local = {address, static_cast<uint16_t>(config.udp_port + engine)};
     port_config.mtu = static_cast<uint32_t>(config.mtu);
     port_config.link_bytes_per_second = config.rate_bits_per_second / kBitsPerByte / config.engines;
+    port_config.classes = *TrafficClasses::parse(config.dscp);
     Result<std::unique_ptr<uring::UringPort>> port =
         uring::UringPort::create(port_config, *counters);
     if (!port) return port.error();

@@ -24,10 +24,14 @@ void Links::forget(LinkId id) {
   links_.erase(it);
 }
 
+uint32_t Links::own_features(const std::string& job, const JobKey& key) const {
+  return wire::kFeatureRefusals | wire::kFeatureResets | seal_feature(authentication_, job, key);
+}
+
 LinkId Links::connect(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot job,
                       const Endpoint& remote, wire::Hello hello, const JobKey& key, bool open_job) {
   hello.nonce = draw_nonce(host_.random);
-  hello.features |= wire::kFeatureRefusals | seal_feature(authentication_, hello.job, key);
+  hello.features |= own_features(hello.job, key);
   hello.proof = prove(key, hello);
   const LinkId id = add({owner, owner_id, lane, 0, true, key, hello.nonce, open_job, hello.job});
   host_.send(lane, command::Connect{id, job, remote, std::move(hello), key});
@@ -39,7 +43,7 @@ LinkId Links::accept(Link::Owner owner, uint64_t owner_id, LaneId lane, JobSlot 
                      bool open_job) {
   const wire::Nonce& nonce = hello.body.nonce;
   wire::HelloAck answer;
-  answer.features = wire::kFeatureRefusals | seal_feature(authentication_, hello.body.job, key);
+  answer.features = own_features(hello.body.job, key);
   answer.incarnation = incarnation;
   answer.nonce = draw_nonce(host_.random);
   answer.proof = prove(key, nonce, answer);

@@ -82,6 +82,7 @@ class Links {
 
  private:
   LinkId add(Link link);
+  uint32_t own_features(const std::string& job, const JobKey& key) const;  // in HELLOs and answers
   const JobManager::Host& host_;
   const Authentication authentication_;
   LinkId last_id_ = 0;

@@ -163,6 +163,10 @@ TEST_F(ConfigTest, WhatIsWrongTogetherIsNamedWhereItStands) {
             "2: port.gateway: expected an IPv4 address, got fd00::1");
   EXPECT_EQ(error("[port]\ngateway6 = \"10.0.0.1\"\n"),
             "2: port.gateway6: expected an IPv6 address, got 10.0.0.1");
+  EXPECT_EQ(
+      error("[port]\ndscp = \"16:64\"\n"),
+      "2: port.dscp: expected up to 8 of PRIORITY:DSCP with a comma between, priorities growing "
+      "from 1 to 65536, DSCPs from 0 to 63, as in \"16:46, 256:26\"; got \"16:64\"");
   EXPECT_EQ(error("[port]\nmtu = 1279\n"), "2: port.mtu: expected 0 or at least 1280, got 1279");
   EXPECT_EQ(error("[attach]\nsocket = \"/" + std::string(101, 'a') + "\"\n"),
             "2: attach.socket: expected a path of 1 to 101 characters, got 102");

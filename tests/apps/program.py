@@ -92,10 +92,10 @@ class Worker:
             self.rounds[tensor] = first.value - 1  # one that takes a lost worker's place begins later
         return self.answer(code)
 
-    def push_pull(self, tensor):
-        """Starts an exchange and waits for nothing."""
+    def push_pull(self, tensor, priority=-1):
+        """Starts an exchange and waits for nothing. -1: the tensor's own priority."""
         handle = ctypes.c_uint64()
-        code = self.mercury.mercury_push_pull(self.job, ctypes.c_uint32(tensor), -1, ctypes.byref(handle))
+        code = self.mercury.mercury_push_pull(self.job, ctypes.c_uint32(tensor), priority, ctypes.byref(handle))
         return self.answer(code, handle=handle.value)
 
     def wait(self, handle, timeout_ms):

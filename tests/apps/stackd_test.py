@@ -62,7 +62,7 @@ class StackdTest(unittest.TestCase):
         self.assertEqual(daemon.ctl("jobs").stdout, "")
         code, _ = daemon.stop()
         self.assertEqual(code, 0)
-        self.assertEqual([name for name in os.listdir(self.folder.name) if "sock" in name], [])
+        self.assertEqual([name for name in os.listdir(self.folder.name) if "sock" in name], ["stackd.sock.reset"])
 
     def test_foreign_frames_are_dropped_under_their_names(self):
         daemon = self.daemon()

@@ -17,12 +17,14 @@ local kPlainHeaderBytes = 32
 local kChunkHeaderBytes = 48
 local kSealBytes = 16
 local kSealedFlag = 4
-local kHello, kRefuse, kAck, kPush, kResult = 1, 3, 5, 8, 9
+local kHello, kRefuse, kAck, kPush, kResult, kReset = 1, 3, 5, 8, 9, 14
 
 local types = {
   [1] = "HELLO", [2] = "HELLO_ACK", [3] = "REFUSE", [4] = "CLOSE", [5] = "ACK", [6] = "PING",
   [7] = "CONTROL", [8] = "PUSH", [9] = "RESULT", [10] = "STREAM", [11] = "STREAM_CREDIT",
   [12] = "STREAM_RESET",
+  [13] = "RESET_TOKEN",
+  [14] = "RESET",
 }
 -- transport/base/result.h
 local codes = {
@@ -78,6 +80,8 @@ local f = {
   features = ProtoField.uint32("mercury.hello.features", "Features", base.HEX),
   has_streams = ProtoField.bool("mercury.hello.features.streams", "Streams", 32, nil, 0x0001),
   has_seals = ProtoField.bool("mercury.hello.features.seals", "Seals", 32, nil, 0x0002),
+  has_refusals = ProtoField.bool("mercury.hello.features.refusals", "Refusals", 32, nil, 0x0004),
+  has_resets = ProtoField.bool("mercury.hello.features.resets", "Resets", 32, nil, 0x0008),
   own_session = ProtoField.uint32("mercury.hello.session", "Sender's session", base.HEX),
   rank = ProtoField.uint16("mercury.hello.rank", "Rank"),
   lane = ProtoField.uint16("mercury.hello.lane", "Lane"),
@@ -98,6 +102,8 @@ local f = {
   first = ProtoField.uint64("mercury.ack.first", "First"),
   last = ProtoField.uint64("mercury.ack.last", "Last"),
   first_refused = ProtoField.uint64("mercury.ack.first_refused", "First refused"),
+  reset_masked = ProtoField.uint64("mercury.reset.masked", "Token, masked", base.HEX),
+  reset_token = ProtoField.uint64("mercury.reset.token", "Token", base.HEX),
   last_refused = ProtoField.uint64("mercury.ack.last_refused", "Last refused"),
   offset = ProtoField.uint64("mercury.control.offset", "Offset in the control stream"),
   bytes = ProtoField.bytes("mercury.control.bytes", "Bytes"),
@@ -159,7 +165,8 @@ local sessions = {}
 function mercury.init() sessions = {} end
 
 local function expected_tag(tvb, pinfo, part, tag)
-  if tvb(3, 1):uint() <= kRefuse then return 0 end
+  local type = tvb(3, 1):uint()
+  if type <= kRefuse or type == kReset then return 0 end
   local name = tostring(pinfo.dst) .. " " .. pinfo.dst_port .. " " .. tvb(8, 4):uint()
   local known = sessions[name] or {}
   sessions[name] = known
@@ -171,6 +178,8 @@ local function features(tvb, tree)
   local item = tree:add(f.features, tvb)
   item:add(f.has_streams, tvb)
   item:add(f.has_seals, tvb)
+  item:add(f.has_refusals, tvb)
+  item:add(f.has_resets, tvb)
 end
 
 local function hex(range) return string.format("0x%08x", range:uint()) end
@@ -322,6 +331,14 @@ body[12] = function(tvb, tree)
   return string.format("stream %d: %s", tvb(0, 4):uint(), codes[tvb(4, 2):uint()] or "unknown code")
 end
 
+body[13] = function(tvb, tree)
+  if tvb:len() ~= 8 then return nil end
+  tree:add(f.reset_masked, tvb(0, 8))
+  return ""
+end
+
+body[14] = function(tvb) return tvb:len() == 0 and "" or nil end
+
 local function partial_body(tvb, tree)
   if tvb:len() < 8 then return nil end
   tree:add(f.first_ranks, tvb(0, 8))
@@ -379,7 +396,8 @@ local function common_header(tvb, pinfo, tree, head)
   item:add(f.header_crc_ok, fits):set_generated()
   if not fits then item:add_proto_expert_info(wrong.header_crc) end
   local type = tvb(3, 1):uint()
-  tree:add(type > kHello and type <= kRefuse and f.echo or f.packet_number, tvb(16, 8))
+  local word = type > kHello and type <= kRefuse and f.echo or f.packet_number
+  tree:add(type == kReset and f.reset_token or word, tvb(16, 8))
   return fits, tag
 end
 
@@ -414,7 +432,7 @@ function mercury.dissector(tvb, pinfo, root)
   local at = head == kChunkHeaderBytes and 44 or 24
   local body_at = head_bytes(tvb)
   local payload_fits, low = payload_crc(tvb, pinfo, tree, at, body_at)
-  if type > kRefuse and low then tree:add(f.tag, UInt64(low, high)):set_generated() end
+  if type > kRefuse and type ~= kReset and low then tree:add(f.tag, UInt64(low, high)):set_generated() end
   local intact = header_fits and payload_fits
   if head == kPlainHeaderBytes then
     if type == kAck then

@@ -46,7 +46,8 @@ constexpr CounterInfo kCounterInfo[] = {
     {"drop_handshake", "malformed or unexpected handshake frame"},
     {"drop_hello", "HELLO beyond those that one pass of the engine reads"},
     {"drop_forged_answer",
-     "HELLO_ACK or REFUSE that does not show that its sender has seen the HELLO"},
+     "HELLO_ACK or REFUSE that does not show that its sender has seen the HELLO, or RESET without "
+     "the session's token"},
     {"drop_control", "malformed or out-of-window control frame"},
     {"drop_stream", "malformed frame of a stream, or one that leaves too many gaps to keep"},
     {"drop_not_mercury", "frame for another protocol on an interface of Mercury's own"},
@@ -66,6 +67,8 @@ constexpr CounterInfo kCounterInfo[] = {
     {"refusals_unsaid", "refusals beyond those that are sent in a second"},
     {"tokens_asked", "HELLOs that were to be said again with a token, as many waited"},
     {"closes_repeated", "CLOSE said again to a peer that went on sending after the session's end"},
+    {"resets_sent", "frames of sessions that are not known here, of which the sender was told"},
+    {"resets_received", "sessions that ended as the peer does not know them any more"},
     {"peers_lost", "sessions closed because nothing was heard for peer_timeout"},
     {"probe_timeouts", "tail probes sent"},
     {"spurious_losses", "packets declared lost that had arrived: the path reorders or delays"},

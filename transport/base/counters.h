@@ -76,6 +76,8 @@ enum class Counter : uint16_t {
   kRefusalsUnsaid,
   kTokensAsked,
   kClosesRepeated,
+  kResetsSent,
+  kResetsReceived,
   kPeersLost,
   kProbeTimeouts,
   kSpuriousLosses,

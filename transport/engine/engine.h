@@ -24,6 +24,7 @@
 #include "transport/engine/handshakes.h"
 #include "transport/engine/hello_gate.h"
 #include "transport/engine/pacer.h"
+#include "transport/engine/reset_tokens.h"
 #include "transport/engine/service.h"
 #include "transport/engine/session_command.h"
 #include "transport/engine/session_table.h"
@@ -54,6 +55,8 @@ struct EngineConfig {
   // What session numbers begin with: random, so that nobody guesses them, and frames for sessions
   // of an engine that was here before (a daemon that was killed) reach none of this one's.
   uint64_t session_seed = 1;
+  // By which peers learn at once that a host was started again.
+  ResetKeys reset_keys;
 };
 
 inline constexpr uint32_t kBurst = 32;    // frames per receive burst at most, as DPDK's examples
@@ -109,6 +112,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
         gate_(config.session_seed),
         handshakes_(config.session.handshake_timeout_ns, config.session_seed),
         farewells_(config.session.peer_timeout_ns),
+        resets_(config.reset_keys),
         pacer_(port.link_bytes_per_second(), config.tx_bound_bytes),
         credit_(port.link_bytes_per_second(), config.incast_queue_bytes,
                 config.session.delay_target_ns),
@@ -187,6 +191,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
                                      const wire::Header& header, bool marked) noexcept;
   [[gnu::cold]] void answer_absent(const RxFrame& frame, const wire::Header& header,
                                    std::span<const std::byte> payload);
+  [[gnu::cold]] void receive_reset(const RxFrame& frame, const wire::Header& header);
   void divide_credit() noexcept;
   uint32_t send_session_frames();
   uint32_t send_datagrams() noexcept;
@@ -266,6 +271,9 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   }
   void on_open(SessionSlot slot) override;
   void on_closed(SessionSlot slot, const Error& error) override;
+  void on_reset_token(SessionSlot slot, uint64_t token) override {
+    sessions_.set_reset_token(slot, sessions_.at(slot).session->peer_number(), token);
+  }
   void on_control(SessionSlot slot, std::span<const std::byte> message) override;
   void on_path_payload(SessionSlot slot, uint16_t max_udp_payload) override;
 
@@ -311,6 +319,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   HelloGate gate_;
   Handshakes handshakes_;
   Farewells farewells_;
+  ResetTokens resets_;
   // Sessions whose streams may send, each in turn. One may stand behind its place of before.
   PriorityFifo<SessionSlot, kStreamPriorities> line_;
   Pacer pacer_;

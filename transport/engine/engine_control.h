@@ -30,6 +30,7 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Token tok
   entry.job = job;
   SessionConfig session = config_.session;
   session.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(*path));
+  session.reset_token = resets_.own(sessions_.number_of(slot), remote);
   // Those of no job have one part together: whoever may open many of them is one tenant.
   entry.session = std::make_unique<Session>(slot, sessions_.number_of(slot), remote, session,
                                             sent_pool_, &sent_pool_.part_of(job),
@@ -172,9 +173,35 @@ void Engine<P, S>::answer_absent(const RxFrame& frame, const wire::Header& heade
                                  std::span<const std::byte> payload) {
   const std::span<const std::byte> close =
       farewells_.answer(header, payload, frame.source, now_ns_);
-  if (close.empty()) return;
-  counters_.add(Counter::kClosesRepeated);
-  answer(frame.source, return_way(port_, frame), close);
+  if (!close.empty()) {
+    counters_.add(Counter::kClosesRepeated);
+    answer(frame.source, return_way(port_, frame), close);
+    return;
+  }
+  const bool unknown = wire::is_tagged(header.type) && !farewells_.knows(header.session) &&
+                       sessions_.find(header.session) == nullptr;
+  if (!unknown) return;
+  const std::optional<uint64_t> token = resets_.answer(header.session, frame.source, now_ns_);
+  if (!token) return;
+  std::array<std::byte, wire::kMinUdpPayload> reset{};
+  const uint32_t bytes = finish_frame(reset, wire::FrameType::kReset, header.session, *token, 0);
+  counters_.add(Counter::kResetsSent);
+  answer(frame.source, return_way(port_, frame), std::span(reset).first(bytes));
+}
+
+template <Port P, Service S>
+void Engine<P, S>::receive_reset(const RxFrame& frame, const wire::Header& header) {
+  SessionEntry* const entry = sessions_.find_peer(frame.source, header.session);
+  if (entry == nullptr) {
+    counters_.add(Counter::kDropNoSession);
+    return;
+  }
+  if (entry->reset_token != header.packet_number) {
+    counters_.add(Counter::kDropForgedAnswer);
+    return;
+  }
+  sessions_.touch(sessions_.slot_of(entry->session->local_number()));
+  if (entry->session->reset(now_ns_)) counters_.add(Counter::kResetsReceived);
 }
 
 template <Port P, Service S>

@@ -53,13 +53,19 @@ void Engine<P, S>::receive_frame(const RxFrame& frame, wire::Header& header) noe
     return;
   }
   const bool datagram = wire::is_datagram(header.type);
-  if (!datagram && overloads_control(header.type)) [[unlikely]] {
-    counters_.add(Counter::kDropControl);
-    return;
-  }
-  if (header.type == wire::FrameType::kHello) [[unlikely]] {
-    receive_hello(frame, header, payload);
-    return;
+  if (!datagram) {
+    if (overloads_control(header.type)) [[unlikely]] {
+      counters_.add(Counter::kDropControl);
+      return;
+    }
+    if (header.type == wire::FrameType::kHello) [[unlikely]] {
+      receive_hello(frame, header, payload);
+      return;
+    }
+    if (header.type == wire::FrameType::kReset) [[unlikely]] {
+      receive_reset(frame, header);
+      return;
+    }
   }
   SessionEntry* entry = sessions_.find(header.session);
   if (entry == nullptr || entry->closed) [[unlikely]] {

@@ -49,6 +49,7 @@ class Farewells {
   // next call; empty: nothing. `payload` stands behind the header as it came.
   std::span<const std::byte> answer(const wire::Header& header, std::span<const std::byte> payload,
                                     const Endpoint& source, uint64_t now_ns);
+  bool knows(uint32_t number) const { return kept_.contains(number); }
   void expire(uint64_t now_ns);
   size_t size() const noexcept { return kept_.size(); }
 

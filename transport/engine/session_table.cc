@@ -12,7 +12,8 @@ namespace {
 constexpr uint32_t kMaxSessions = (1U << 16) - 1;
 }  // namespace
 
-SessionTable::SessionTable(uint32_t capacity, uint64_t seed) : hellos_(0, HelloHash(seed)) {
+SessionTable::SessionTable(uint32_t capacity, uint64_t seed)
+    : hellos_(0, HelloHash(seed)), peers_(0, HelloHash(seed)) {
   capacity = std::min(capacity, kMaxSessions);
   slot_bits_ = static_cast<uint32_t>(std::bit_width(capacity));  // of slot + 1
   entries_.resize(capacity);
@@ -41,6 +42,10 @@ void SessionTable::release(SessionSlot slot) {
   if (const auto it = hellos_.find({entry.remote, entry.peer_hello});
       it != hellos_.end() && it->second == slot) {
     hellos_.erase(it);
+  }
+  if (const auto it = peers_.find({entry.remote, entry.peer_number});
+      it != peers_.end() && it->second == slot) {
+    peers_.erase(it);
   }
   entries_[slot.value].reset();
   deadlines_.set(slot.value, kNever);
@@ -83,6 +88,19 @@ void SessionTable::set_hello(SessionSlot slot, uint32_t peer_hello) {
   SessionEntry& entry = *entries_[slot.value];
   entry.peer_hello = peer_hello;
   hellos_.insert_or_assign({entry.remote, peer_hello}, slot);  // one that has closed gives way
+}
+
+SessionEntry* SessionTable::find_peer(const Endpoint& remote, uint32_t peer_number) {
+  const auto it = peers_.find({remote, peer_number});
+  if (it == peers_.end() || entries_[it->second.value]->closed) return nullptr;
+  return entries_[it->second.value].get();
+}
+
+void SessionTable::set_reset_token(SessionSlot slot, uint32_t peer_number, uint64_t token) {
+  SessionEntry& entry = *entries_[slot.value];
+  entry.peer_number = peer_number;
+  entry.reset_token = token;
+  peers_.insert_or_assign({entry.remote, peer_number}, slot);
 }
 
 void SessionTable::touch(SessionSlot slot) noexcept {

@@ -34,9 +34,11 @@ struct SessionEntry {
   Seals* seals = nullptr;                              // of the session; null: its frames have none
   uint32_t head_bytes = sizeof(wire::DatagramHeader);  // of each datagram, with its seal
   uint16_t frame_flags = 0;                            // of each datagram
-  bool on_host = false;  // the path ends on this host: its frames take nothing of the link
   uint32_t link_overhead_bytes = 0;  // of the path's address family (pacer.h)
   uint32_t peer_hello = 0;           // passive side: the number in the HELLO that opened it
+  uint32_t peer_number = 0;          // once it has told its reset token
+  uint64_t reset_token = 0;
+  bool on_host = false;  // the path ends on this host: its frames take nothing of the link
   bool has_path = false;
   bool touched = false;        // in touched()
   uint32_t refused_bytes = 0;  // the frame that did not fit last; larger than a path that shrank
@@ -67,7 +69,10 @@ class SessionTable {
   SessionEntry* find_token(Token token, SessionSlot& slot);
   // Passive side: the session that this HELLO opened, or null.
   SessionEntry* find_hello(const Endpoint& remote, uint32_t peer_hello);
-  void set_hello(SessionSlot slot, uint32_t peer_hello);        // its `remote` is known
+  void set_hello(SessionSlot slot, uint32_t peer_hello);  // its `remote` is known
+  // The session that the peer at `remote` calls so, if it has told its token; or null.
+  SessionEntry* find_peer(const Endpoint& remote, uint32_t peer_number);
+  void set_reset_token(SessionSlot slot, uint32_t peer_number, uint64_t token);
   uint32_t high_water() const noexcept { return high_water_; }  // slots below it may be in use
   uint32_t size() const noexcept { return size_; }
 
@@ -94,6 +99,7 @@ class SessionTable {
   std::vector<std::unique_ptr<SessionEntry>> entries_;
   std::vector<uint32_t> generations_;
   std::unordered_map<HelloKey, SessionSlot, HelloHash> hellos_;
+  std::unordered_map<HelloKey, SessionSlot, HelloHash> peers_;  // that have told a token
   Deadlines deadlines_{1};  // by slot, of those that were in use at a time
   std::vector<SessionSlot> touched_;
   std::vector<uint32_t> free_;

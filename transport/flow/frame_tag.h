@@ -22,4 +22,13 @@ struct FrameTag {
 FrameTag derive_frame_tag(const wire::Key& key, const wire::Nonce& asked,
                           const wire::Nonce& answered);
 
+// What the tokens of both sides travel combined with (exclusive or), so that who reads the wire and
+// does not have the key knows none: of the side that said HELLO, and of the one that answered.
+struct ResetMasks {
+  uint64_t asking = 0;
+  uint64_t answering = 0;
+};
+ResetMasks derive_reset_masks(const wire::Key& key, const wire::Nonce& asked,
+                              const wire::Nonce& answered);
+
 }  // namespace mercury

@@ -1,8 +1,10 @@
 #include "transport/flow/handshake.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
+#include "transport/base/random.h"
 #include "transport/wire/crc32c.h"
 
 namespace mercury {
@@ -60,6 +62,7 @@ void HelloTimer::start(const wire::Hello& hello, uint64_t timeout_ns, uint64_t n
   expires_ns_ = now_ns + timeout_ns;
   version_min_ = hello.version_min;
   version_max_ = hello.version_max;
+  std::memcpy(&random_, hello.nonce.data(), sizeof random_);
   due_ = true;
 }
 
@@ -79,7 +82,7 @@ void HelloTimer::on_sent(uint64_t now_ns) noexcept {
   due_ = false;
   ++sent_;
   last_sent_ns_ = now_ns;
-  retry_ns_ = now_ns + interval_ns_;
+  retry_ns_ = now_ns + interval_ns_ + ((interval_ns_ / 4) * (split_mix(random_) >> 32) >> 32);
   interval_ns_ = std::min(interval_ns_ * 2, kLastRetryNs);
 }
 

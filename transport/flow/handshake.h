@@ -31,7 +31,8 @@ uint32_t finish_frame(std::span<std::byte> out, wire::FrameType type, uint32_t s
 // below 32 + wire::kMaxHandshakeBytes.
 uint32_t write_refusal(std::span<std::byte> out, uint64_t echo, const wire::Reason& reason);
 
-// The active side's HELLO, said again until it is answered.
+// The active side's HELLO, said again until it is answered: after longer and longer times, each up
+// to a quarter more, as the nonce says. Sessions that begin together do not meet again and again.
 class HelloTimer {
  public:
   void start(const wire::Hello& hello, uint64_t timeout_ns, uint64_t now_ns);
@@ -60,6 +61,7 @@ class HelloTimer {
   uint64_t expires_ns_ = kNever;
   uint64_t retry_ns_ = kNever;
   uint64_t interval_ns_ = kFirstRetryNs;
+  uint64_t random_ = 0;
   uint64_t last_sent_ns_ = 0;
   uint32_t sent_ = 0;
   bool due_ = false;

@@ -41,6 +41,7 @@ Status Opening::accept(const wire::Hello& hello, const wire::HelloAck& answer, c
   answer_.session = local_number_;
   if (answer_.max_udp_payload == 0) answer_.max_udp_payload = max_udp_payload_;
   tag_ = derive_frame_tag(key, asked_, answer_.nonce);
+  masks_ = derive_reset_masks(key, asked_, answer_.nonce);
   if (has_seals(answer_)) make_seals(hello, key);
   answer_due_ = true;
   accepted_ns_ = now_ns;
@@ -110,6 +111,7 @@ bool Opening::confirms(const wire::HelloAck& answer, std::span<const std::byte> 
 Status Opening::on_answer(const wire::HelloAck& answer) {
   peer_number_ = answer.session;
   tag_ = derive_frame_tag(key_, asked_, answer.nonce);
+  masks_ = derive_reset_masks(key_, asked_, answer.nonce);
   if (!hello_.offers(answer.version)) {
     return Error(Errc::kVersionMismatch, "the answering side chose wire version " +
                                              std::to_string(answer.version) +

@@ -87,6 +87,9 @@ class Opening {
   const wire::HelloAck& answer() const noexcept { return answer_; }  // given or received
   uint32_t features() const noexcept { return features_asked_ & answer_.features; }  // both sides'
   const std::string& hearsay() const noexcept { return hearsay_; }
+  // What this side's reset token travels combined with, and the peer's; once the tag is known.
+  uint64_t own_mask() const noexcept { return passive_ ? masks_.answering : masks_.asking; }
+  uint64_t peer_mask() const noexcept { return passive_ ? masks_.asking : masks_.answering; }
 
  private:
   void make_seals(const wire::Hello& hello, const wire::Key& key);  // passive side
@@ -96,6 +99,7 @@ class Opening {
 
   FrameTag tag_;
   std::unique_ptr<Seals> seals_;
+  ResetMasks masks_;
   uint32_t peer_number_ = 0;
   bool passive_ = false;
   bool confirmed_ = false;

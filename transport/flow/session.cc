@@ -220,6 +220,16 @@ void Session::close(Errc code, std::string_view text, uint64_t now_ns) {
   impl_->begin_close(wire::FrameType::kClose, code, text);
 }
 
+bool Session::reset(uint64_t now_ns) {
+  impl_->now_ns_seen = now_ns;
+  if (impl_->state != State::kOpen) return false;
+  impl_->count(Counter::kPeersLost);
+  impl_->finish(Error(Errc::kPeerLost, impl_->remote.to_string() +
+                                           " does not know this session any more: it was started "
+                                           "again"));
+  return true;
+}
+
 Session::State Session::state() const noexcept { return impl_->state; }
 uint32_t Session::local_number() const noexcept { return impl_->local_number; }
 uint32_t Session::peer_number() const noexcept { return impl_->opening.peer_number(); }

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -41,12 +42,14 @@ struct SessionConfig {
   uint64_t min_probe_timeout_ns = 2'000'000;  // virtual devices on busy cores stall this long
   uint64_t handshake_timeout_ns = 10'000'000'000;
   uint64_t peer_timeout_ns = 10'000'000'000;  // nothing heard for so long: the peer is lost
-  uint16_t max_udp_payload = 1472;   // this port's limit for the path: probing begins there
-  uint64_t first_packet_number = 0;  // tests begin near where counters wrap
+  uint16_t max_udp_payload = 1472;      // this port's limit for the path: probing begins there
+  uint64_t first_packet_number = 0;     // tests begin near where counters wrap
+  std::optional<uint64_t> reset_token;  // of the session; told to peers with kFeatureResets
 };
 
-// What a session tells its engine. Called from within on_frame and on_timer only; they may call the
-// session's send_control and close and its accessors, nothing else, and must not destroy it.
+// What a session tells its engine. Called from within on_frame, on_timer and reset only; they may
+// call the session's send_control and close and its accessors, nothing else, and must not destroy
+// it.
 class SessionEvents {
  public:
   virtual void on_acked(SessionSlot, const SentTag&) noexcept = 0;  // datagrams only
@@ -62,6 +65,8 @@ class SessionEvents {
   // Refused, closed by either side, lost, timed out. Exactly once for each session that connect()
   // or accept() was called on; what was in flight is neither acknowledged nor lost any more.
   virtual void on_closed(SessionSlot, const Error&) = 0;
+  // The peer's: who shows it later is the peer, and does not know the session any more.
+  virtual void on_reset_token(SessionSlot, uint64_t token) = 0;
   virtual void on_control(SessionSlot,
                           std::span<const std::byte> message) = 0;  // one whole message
   // Probing ended: the largest frame, less the seal where frames have one.
@@ -105,6 +110,10 @@ class Session {
   // on the passive side before on_open; nothing, if the peer is not known yet); after that only
   // kClosed, and on_closed with the same from on_timer, which is then due at once.
   void close(Errc code, std::string_view text, uint64_t now_ns);
+
+  // The peer has shown its reset token: the session ends as one of a peer that is lost. False: it
+  // ends already.
+  bool reset(uint64_t now_ns);
 
   State state() const noexcept;
   uint32_t local_number() const noexcept;

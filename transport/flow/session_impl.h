@@ -20,6 +20,7 @@
 #include "transport/flow/opening.h"
 #include "transport/flow/packet_numbers.h"
 #include "transport/flow/refusal_pause.h"
+#include "transport/flow/reset_notice.h"
 #include "transport/flow/send_gate.h"
 #include "transport/flow/send_limit.h"
 #include "transport/flow/session.h"
@@ -77,6 +78,7 @@ struct Session::Impl {
   void on_ack(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns);
   bool on_control(std::span<const std::byte> payload);  // false: do not acknowledge
   void deliver_control();
+  bool on_reset_token(std::span<const std::byte> payload);
   // From the loss detector.
   [[gnu::always_inline]] inline void packet_acked(const SentRecord& record) noexcept;
   [[gnu::cold]] void packet_refused(const SentRecord& record) noexcept;
@@ -97,6 +99,7 @@ struct Session::Impl {
   uint32_t build_ack(std::span<std::byte> out, uint64_t now_ns);
   uint32_t build_ping(std::span<std::byte> out, uint16_t probed_bytes, uint64_t now_ns);
   uint32_t build_control(std::span<std::byte> out, uint64_t now_ns);
+  uint32_t build_reset_token(std::span<std::byte> out, uint64_t now_ns);
   uint32_t build_farewell(std::span<std::byte> out);
   uint32_t write_close(std::span<std::byte> out);
   uint32_t repeat_close(std::span<std::byte> out);
@@ -138,6 +141,7 @@ struct Session::Impl {
   Opening opening;
   Liveness liveness;
   Ending ending;
+  ResetNotice reset_notice;
 
   // Sending.
   PacketNumbers numbers;

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <cstring>
 
 #include "transport/flow/session_impl.h"
+#include "transport/wire/be.h"
 #include "transport/wire/control.h"
 #include "transport/wire/crc32c.h"
 
@@ -43,6 +45,7 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     case wire::FrameType::kAck:
     case wire::FrameType::kPing:
     case wire::FrameType::kControl:
+    case wire::FrameType::kResetToken:
       on_open_frame(header, payload, now_ns, marked);
       return;
     case wire::FrameType::kStream:
@@ -50,6 +53,7 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     case wire::FrameType::kStreamReset:
       on_stream_frame(header, payload, now_ns, marked);
       return;
+    case wire::FrameType::kReset:  // the engine's to take, as datagrams
     case wire::FrameType::kDatagram0:
     case wire::FrameType::kDatagram1:
       count(Counter::kDropType);
@@ -71,6 +75,9 @@ bool Session::Impl::has_seal(const wire::Header& header, std::span<const std::by
 
 void Session::Impl::confirm() {
   opening.confirm();
+  if ((opening.features() & wire::kFeatureResets) != 0 && config.reset_token) {
+    reset_notice.start(*config.reset_token);
+  }
   count(Counter::kSessionsOpened);
   events.on_open(slot);
 }
@@ -155,10 +162,27 @@ void Session::Impl::on_open_frame(const wire::Header& header, std::span<const st
       acks_out.on_received(header.packet_number, ack_now, now_ns, marked);
       deliver_control();
       return;
+    case wire::FrameType::kResetToken:
+      if (!on_reset_token(payload)) {
+        count(Counter::kDropHandshake);
+        return;
+      }
+      acks_out.on_received(header.packet_number, ack_now, now_ns, marked);
+      return;
     default:
       acks_out.on_received(header.packet_number, ack_now, now_ns, marked);
       return;
   }
+}
+
+bool Session::Impl::on_reset_token(std::span<const std::byte> payload) {
+  wire::Be64 masked;
+  if ((opening.features() & wire::kFeatureResets) == 0 || payload.size() != sizeof masked) {
+    return false;
+  }
+  std::memcpy(&masked, payload.data(), sizeof masked);
+  events.on_reset_token(slot, masked.value() ^ opening.peer_mask());
+  return true;
 }
 
 void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte> payload,
@@ -248,7 +272,7 @@ void Session::Impl::packet_acked(const SentRecord& record) noexcept {
     events.on_acked(slot, record.tag);
   } else if (record.tag.type() == wire::FrameType::kControl) {
     control_out.on_acked(segment_of(record.tag));
-  } else if (record.tag.type() != wire::FrameType::kPing) {
+  } else if (wire::is_stream(record.tag.type())) {
     stream_acked(record.tag);
   } else if (probed_bytes(record.tag) != 0) {
     probe.on_acked(probed_bytes(record.tag));
@@ -281,6 +305,8 @@ void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexc
     events.on_lost(slot, record.tag);
   } else if (record.tag.type() == wire::FrameType::kControl) {
     control_out.on_lost(segment_of(record.tag));
+  } else if (record.tag.type() == wire::FrameType::kResetToken) {
+    reset_notice.on_lost();
   } else if (!ping) {
     stream_lost(record.tag);
   }

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "transport/flow/session_impl.h"
+#include "transport/wire/be.h"
 #include "transport/wire/control.h"
 #include "transport/wire/crc32c.h"
 
@@ -59,7 +60,7 @@ bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
   // The rest is kept until it is acknowledged, and that needs a record.
   return loss.has_room(SentKind::kOwn) &&
          (loss.probes_due() > 0 || liveness.ask_due() || probe.escort_due() || probe.due() != 0 ||
-          control_due() || signal_due());
+          reset_notice.due() || control_due() || signal_due());
 }
 
 uint32_t Session::Impl::build(std::span<std::byte> out, uint64_t now_ns) {
@@ -88,6 +89,7 @@ uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
   if (control_due()) return build_control(out, now_ns);
   if (signal_due()) return build_signal(out, now_ns);
   if (liveness.ask_due()) return build_ping(out, 0, now_ns);
+  if (reset_notice.due()) return build_reset_token(out, now_ns);
   if (probe.escort_due()) {
     probe.on_escort_sent();
     return build_ping(out, 0, now_ns);
@@ -149,6 +151,15 @@ uint32_t Session::Impl::build_ping(std::span<std::byte> out, uint16_t probed_byt
   header.type = wire::FrameType::kPing;
   header.flags = wire::kFlagAckNow;
   return finish_tracked(out, header, padding, ping_tag(probed_bytes), now_ns);
+}
+
+uint32_t Session::Impl::build_reset_token(std::span<std::byte> out, uint64_t now_ns) {
+  const wire::Be64 masked(reset_notice.token() ^ opening.own_mask());
+  std::memcpy(out.data() + head_bytes(), &masked, sizeof masked);
+  reset_notice.on_sent();
+  wire::Header header;
+  header.type = wire::FrameType::kResetToken;
+  return finish_tracked(out, header, sizeof masked, segment_tag(header.type, 0, 0), now_ns);
 }
 
 uint32_t Session::Impl::build_control(std::span<std::byte> out, uint64_t now_ns) {

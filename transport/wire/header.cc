@@ -64,7 +64,7 @@ DecodeError decode(std::span<const std::byte> frame, Header& header,
   const uint32_t sum = datagram ? crc32c_of_words(word0, unsummed, word2, word3, word4, word5)
                                 : crc_of_plain_header({word0, unsummed, word2, word3});
   header.tag = sum ^ low32(swapped(word1));
-  if (header.tag != 0 && !is_tagged(header.type)) return DecodeError::kBadHeaderCrc;
+  if (!datagram && header.tag != 0 && !is_tagged(header.type)) return DecodeError::kBadHeaderCrc;
   header.session = high32(swapped(word1));
   header.packet_number = swapped(word2);
   if (frame.size() != bytes + header.payload_bytes) return DecodeError::kBadLength;

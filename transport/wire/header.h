@@ -43,8 +43,11 @@ enum class FrameType : uint8_t {
   kStream = 10,        // bytes of one of the session's streams
   kStreamCredit = 11,  // how far a stream may go, or how many streams there may be
   kStreamReset = 12,   // ends a stream both ways at once: Errc
+  // Where both sides have kFeatureResets (hello.h):
+  kResetToken = 13,  // what its sender's kReset will show, masked
+  kReset = 14,       // of a host that does not know the session any more: its token
 };
-inline constexpr uint8_t kMaxFrameType = 12;
+inline constexpr uint8_t kMaxFrameType = 14;
 
 // Every frame begins with these 24 bytes.
 //
@@ -68,9 +71,10 @@ struct CommonHeader {
   uint8_t type;
   Be16 flags;
   Be16 payload_bytes;  // what follows the header of this type
-  Be32 session;        // 0 in HELLO and in answers to a session that does not exist
+  Be32 session;        // 0 in HELLO; in RESET the number that its sender does not know
   Be32 header_crc;     // over the whole header of this type
-  Be64 packet_number;  // HELLO_ACK, REFUSE: echo_of(HELLO's nonce) (hello.h); HELLO: token or 0
+  // HELLO_ACK, REFUSE: echo_of(HELLO's nonce) (hello.h); HELLO: token or 0; RESET: its token.
+  Be64 packet_number;
 };
 static_assert(sizeof(CommonHeader) == 24 && alignof(CommonHeader) == 1);
 static_assert(offsetof(CommonHeader, session) == 8 && offsetof(CommonHeader, header_crc) == 12 &&
@@ -129,8 +133,10 @@ constexpr bool is_datagram(FrameType type) {
 constexpr bool is_stream(FrameType type) {
   return type >= FrameType::kStream && type <= FrameType::kStreamReset;
 }
-// HELLO, HELLO_ACK and REFUSE travel before both sides know the tag.
-constexpr bool is_tagged(FrameType type) { return type > FrameType::kRefuse; }
+// HELLO, HELLO_ACK and REFUSE travel before both sides know the tag, RESET after one has lost it.
+constexpr bool is_tagged(FrameType type) {
+  return type > FrameType::kRefuse && type < FrameType::kReset;
+}
 // Hosts of any two versions must understand each other's handshakes.
 constexpr uint8_t version_of(FrameType type) {
   const bool handshake = type >= FrameType::kHello && type <= FrameType::kRefuse;

@@ -27,6 +27,7 @@ enum Feature : uint32_t {
       1,              // byte streams beside the control stream: frames of type 10 to 12 (stream.h)
   kFeatureSeals = 2,  // each frame with a tag has a seal, too (seal.h); HELLO_ACK a confirmation
   kFeatureRefusals = 4,  // ACKs that say which datagrams were refused for now (ack.h)
+  kFeatureResets = 8,    // a host that was started again says so: frames of type 13 and 14
 };
 
 inline constexpr size_t kMaxReason = 255;

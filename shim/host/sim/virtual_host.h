@@ -83,8 +83,12 @@ class VirtualHost {
       ports_.push_back(made->get());
       parts.push_back({std::move(counters), decorated(std::move(*made))});
     }
+    HostConfig host = config_.host;
+    // As a daemon's, whose next life finds them.
+    host.lane.engine.reset_keys = {reset_key(life_ + 1), reset_key(life_)};
+    ++life_;
     processors_.assign(config_.lanes, Processor(config_.frame_cost_ns));
-    host_ = std::make_unique<HostOf<P>>(std::move(parts), config_.host, random_);
+    host_ = std::make_unique<HostOf<P>>(std::move(parts), host, random_);
     if (host_->opened()) return {};
     return Error(Errc::kSystem, "too many hosts for this process's limit of open files");
   }
@@ -135,6 +139,7 @@ class VirtualHost {
   }
 
  private:
+  ResetKey reset_key(uint32_t life) const { return reset_key_of(uint64_t{index_} << 32 | life); }
   // Returns when the engine has to run next, unless something happens.
   uint64_t run(size_t number, uint64_t now_ns, bool one_pass, Visit& visit) {
     Lane<P>& lane = host_->lane(number);
@@ -178,6 +183,7 @@ class VirtualHost {
   const std::function<uint64_t()> random_;
   const Decorate decorate_;
   uint64_t deaf_until_ns_ = 0;
+  uint32_t life_ = 0;            // how many it has had
   std::vector<SimPort*> ports_;  // the host's
   std::vector<Processor> processors_;
   std::unique_ptr<HostOf<P>> host_;

@@ -80,7 +80,7 @@ void Peers::ask(const IpAddress& ip, Peer& peer, uint64_t now_ns) {
   tokens_[peer.token] = ip;
   wire::Hello hello;
   hello.kind = wire::SessionKind::kData;
-  hello.features = wire::kFeatureStreams | own_seals();
+  hello.features = own_features();
   hello.job = kSocketService;
   hello.nonce = peer.nonce;
   hello.proof = prove(policy_.key, hello);
@@ -213,10 +213,14 @@ void Peers::on_hello(LaneId lane, const event::HelloReceived& hello) {
   const Token token = next_token();
   accepted_[token] = {lane};
   wire::HelloAck answer;
-  answer.features = wire::kFeatureStreams | own_seals();
+  answer.features = own_features();
   answer.nonce = draw_nonce(host_.random);
   answer.proof = prove(policy_.key, hello.body.nonce, answer);
   host_.send(lane, command::Accept{hello.hello, token, kNoJob, answer, policy_.key});
+}
+
+uint32_t Peers::own_features() const {
+  return wire::kFeatureStreams | wire::kFeatureResets | own_seals();
 }
 
 uint32_t Peers::own_seals() const {

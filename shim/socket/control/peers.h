@@ -87,6 +87,7 @@ class Peers {
   void close(Peer& peer, Errc code, const std::string& text);
   std::vector<Waiting> silence(Peer& peer, uint64_t now_ns);
   void note(const Endpoint& remote, const std::string& what) const;
+  uint32_t own_features() const;
   uint32_t own_seals() const;  // wire::kFeatureSeals, if this host offers it
   // Whether this host speaks with one of these features. If it does without seals that it offers,
   // the log says so, once.

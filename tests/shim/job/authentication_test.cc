@@ -12,6 +12,8 @@ namespace {
 
 using enum Authentication;
 
+constexpr uint32_t kOurs = wire::kFeatureRefusals | wire::kFeatureResets;
+
 // What the host of a worker says, and that of its server.
 using Pair = std::pair<Authentication, Authentication>;
 
@@ -62,7 +64,7 @@ EACH(BothHaveIt, Pair{kOffered, kOffered}, Pair{kOffered, kRequired}, Pair{kRequ
 TEST_P(BothHaveIt, EverySessionHasSealsAndNothingIsSaid) {
   ProgramModel& program = open();
   ASSERT_TRUE(program.is_open()) << program.open_text;
-  EXPECT_TRUE(all_have(wire::kFeatureRefusals | wire::kFeatureSeals));
+  EXPECT_TRUE(all_have(kOurs | wire::kFeatureSeals));
   EXPECT_EQ(lines_with("authenticat"), 0U);
   program.close();
   expect_nothing_left();
@@ -83,7 +85,7 @@ EACH(NobodyHasASecret, Pair{kRequired, kRequired}, Pair{kRequired, kOff}, Pair{k
 TEST_P(NobodyHasASecret, ThereIsNothingToAuthenticateAndTheJobRuns) {
   ProgramModel& program = open("");
   ASSERT_TRUE(program.is_open()) << program.open_text;
-  EXPECT_TRUE(all_have(wire::kFeatureRefusals));
+  EXPECT_TRUE(all_have(kOurs));
   EXPECT_EQ(lines_with("authenticat"), 0U);
   program.close();
   expect_nothing_left();
@@ -95,7 +97,7 @@ EACH(OneHasItOff, Pair{kOffered, kOff}, Pair{kOff, kOffered});
 TEST_P(OneHasItOff, TheOtherSaysOnceOfTheJobThatFramesAreNotAuthenticated) {
   ProgramModel& program = open();
   ASSERT_TRUE(program.is_open()) << program.open_text;
-  EXPECT_TRUE(all_have(wire::kFeatureRefusals));
+  EXPECT_TRUE(all_have(kOurs));
   const char* who = GetParam().first == kOffered ? "1: " : "2: ";
   EXPECT_EQ(
       lines_with(std::string(who) + "job 'train' has a member whose frames are not authenticated"),
@@ -123,7 +125,7 @@ EACH(BothHaveItOff, Pair{kOff, kOff});
 TEST_P(BothHaveItOff, NothingIsOfferedOrSaid) {
   ProgramModel& program = open();
   ASSERT_TRUE(program.is_open()) << program.open_text;
-  EXPECT_TRUE(all_have(wire::kFeatureRefusals));
+  EXPECT_TRUE(all_have(kOurs));
   EXPECT_EQ(lines_with("authenticat"), 0U);
   program.close();
   expect_nothing_left();

@@ -6,6 +6,8 @@ namespace {
 
 using OtherHosts = SocketManagerTest;
 
+constexpr uint32_t kOurs = wire::kFeatureStreams | wire::kFeatureResets;
+
 TEST_F(OtherHosts, TheFirstConnectionSaysHelloAndTheAnswerOpensIt) {
   lanes = {at("10.0.0.1:7470"), at("10.0.0.1:7471")};
   const auto connecting = connect(1, kServer);
@@ -17,7 +19,7 @@ TEST_F(OtherHosts, TheFirstConnectionSaysHelloAndTheAnswerOpensIt) {
   EXPECT_EQ(asked.key, policy.key);
   EXPECT_EQ(asked.hello.kind, wire::SessionKind::kData);
   EXPECT_EQ(asked.hello.job, "mercury.sockets");
-  EXPECT_EQ(asked.hello.features, wire::kFeatureStreams);
+  EXPECT_EQ(asked.hello.features, kOurs);
   EXPECT_TRUE(verify(policy.key, asked.hello));
   const auto second = connect(2, at("10.0.0.2:81"));
   EXPECT_TRUE(commands.empty()) << "a second HELLO";
@@ -213,7 +215,7 @@ TEST_F(OtherHosts, HellosAreAnsweredByWhoProvesTheSecret) {
   EXPECT_TRUE(is_socket_token(accepted.token));
   EXPECT_EQ(accepted.job, kNoJob);
   EXPECT_EQ(accepted.key, policy.key);
-  EXPECT_EQ(accepted.answer.features, wire::kFeatureStreams);
+  EXPECT_EQ(accepted.answer.features, kOurs);
   EXPECT_TRUE(verify(policy.key, hello.nonce, accepted.answer));
   EXPECT_EQ(manager().snapshot().sessions, 0U);
   tell(event::SessionOpened{accepted.token, {}});
@@ -310,7 +312,7 @@ TEST_F(OtherHosts, AHostWithoutEnginesHasOnlyItself) {
 // --- Authenticated frames ------------------------------------------------------------------------
 
 TEST_F(OtherHosts, SealsAreOfferedWhereTheConfigurationSaysSoAndThereIsASecret) {
-  constexpr uint32_t kAll = wire::kFeatureStreams | wire::kFeatureSeals;
+  constexpr uint32_t kAll = kOurs | wire::kFeatureSeals;
   policy.authentication = Authentication::kOffered;
   connect(1, kServer);
   const auto asked = take<command::Connect>();
@@ -328,7 +330,7 @@ TEST_F(OtherHosts, WithoutASecretThereIsNothingToAuthenticate) {
   policy.authentication = Authentication::kRequired;
   connect(1, kServer);
   const auto asked = take<command::Connect>();
-  EXPECT_EQ(asked.hello.features, wire::kFeatureStreams);
+  EXPECT_EQ(asked.hello.features, kOurs);
   tell(event::SessionOpened{asked.token, answer_to(asked.hello)});
   EXPECT_EQ(take<command::OpenConnection>().token, asked.token);
   EXPECT_TRUE(notices.empty()) << notices.front();

@@ -30,15 +30,24 @@ struct Lab {
                EngineConfig config = {})
       : network(config_of(seed, mtu_bytes)) {
     for (uint8_t i = 1; i <= 2; ++i) {
-      auto counters = std::make_unique<Counters>();
-      sim::SimPortConfig port_config;
-      port_config.counters = counters.get();
-      auto port = sim::SimPort::create(network, network.add_host(),
-                                       {IpAddress::v4(10, 0, 0, i), 7470}, port_config);
-      config.session_seed = i;
-      hosts.push_back(std::make_unique<EchoHost<sim::SimPort>>(std::move(counters),
-                                                               std::move(*port), config, streams));
+      ids.push_back(network.add_host());
+      hosts.emplace_back();
+      start(i - 1U, config, i, streams);
     }
+  }
+  // A life of the host with this index, after the last one, if there was one, ended without a word.
+  void start(size_t index, EngineConfig config, uint64_t seed, const StreamConfig& streams = {}) {
+    hosts[index].reset();
+    auto counters = std::make_unique<Counters>();
+    sim::SimPortConfig port_config;
+    port_config.counters = counters.get();
+    auto port = sim::SimPort::create(network, ids[index], at(index), port_config);
+    config.session_seed = seed;
+    hosts[index] = std::make_unique<EchoHost<sim::SimPort>>(std::move(counters), std::move(*port),
+                                                            config, streams);
+  }
+  static Endpoint at(size_t index) {
+    return {IpAddress::v4(10, 0, 0, static_cast<uint8_t>(index + 1)), 7470};
   }
   EchoHost<sim::SimPort>& a() { return *hosts[0]; }
   EchoHost<sim::SimPort>& b() { return *hosts[1]; }
@@ -96,6 +105,7 @@ struct Lab {
   }
 
   sim::SimNetwork network;
+  std::vector<sim::HostId> ids;
   std::vector<std::unique_ptr<EchoHost<sim::SimPort>>> hosts;
   std::array<size_t, 2> most_bytes{};
 };

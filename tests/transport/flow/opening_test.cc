@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <map>
 
 #include "transport/flow/ending.h"
 #include "transport/flow/mtu_probe.h"
@@ -83,6 +84,29 @@ TEST_F(OpeningTest, HelloIsSaidAgainUntilItExpires) {
   EXPECT_EQ(asking_.deadline_ns(), kNowNs + kTimeoutNs);
   EXPECT_FALSE(asking_.expired(kNowNs + kTimeoutNs - 1));
   EXPECT_TRUE(asking_.expired(kNowNs + kTimeoutNs));
+}
+
+// 256 that begin together: what comes at once is less each time.
+TEST_F(OpeningTest, HellosThatAreSaidTogetherAreSaidAgainApart) {
+  constexpr uint64_t kMs = 1'000'000;
+  std::map<uint64_t, int> second, third;  // by millisecond
+  for (uint32_t i = 0; i < 256; ++i) {
+    Opening one(i + 1, 1472, kTimeoutNs);
+    hello_.nonce[0] = static_cast<uint8_t>(i);
+    one.ask(hello_, key_, kNowNs);
+    one.write_hello(buffer_, kNowNs);
+    const uint64_t again_ns = one.deadline_ns();
+    EXPECT_GE(again_ns, kNowNs + 20 * kMs);
+    EXPECT_LT(again_ns, kNowNs + 25 * kMs);
+    ++second[(again_ns - kNowNs) / kMs];
+    one.on_timer(again_ns);
+    one.write_hello(buffer_, again_ns);
+    EXPECT_GE(one.deadline_ns(), again_ns + 40 * kMs);
+    EXPECT_LT(one.deadline_ns(), again_ns + 50 * kMs);
+    ++third[(one.deadline_ns() - kNowNs) / kMs];
+  }
+  for (const auto& [ms, count] : second) EXPECT_LT(count, 256 / 3) << ms;
+  for (const auto& [ms, count] : third) EXPECT_LT(count, 256 / 4) << ms;
 }
 
 TEST_F(OpeningTest, OnlyAHelloSaidOnceMeasuresTheRoundTrip) {

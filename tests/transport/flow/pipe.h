@@ -96,6 +96,7 @@ class Host : public SessionEvents, public StreamEvents {
     closed_code = error.code;
     closed_text = error.message;
   }
+  void on_reset_token(SessionSlot, uint64_t token) override { reset_token = token; }
   void on_control(SessionSlot, std::span<const std::byte> message) override {
     messages.emplace_back(message.begin(), message.end());
     if (control_hook) control_hook(messages.back());
@@ -146,6 +147,7 @@ class Host : public SessionEvents, public StreamEvents {
   std::map<uint32_t, Errc> streams_closed;
   std::map<uint32_t, Bytes> stream_bytes;  // read
   uint16_t path = 0;
+  uint64_t reset_token = 0;  // the peer's
   SessionConfig config_;
 
  private:

@@ -45,12 +45,26 @@ uint64_t number_of(const Bytes& frame) {
 // Two hosts with seals, and one frame of each type that host 0 has sent and host 1 has not heard.
 class Sealed {
  public:
-  Sealed() : net(1) {
+  static constexpr uint64_t kResetToken = 0x1234;
+  static SessionConfig of_host() {
+    SessionConfig config;
+    config.reset_token = kResetToken;
+    return config;
+  }
+
+  Sealed() : net(1, of_host()) {
     net.with_seals();
+    net.features |= wire::kFeatureResets;
+    net.host[1].answer.features |= wire::kFeatureResets;
     for (Host& host : net.host) host.carry_streams();
+    net.alter = [this](int, Bytes& frame) {  // the first does not arrive, the next one does
+      if (is_reset_token(frame) && kept.emplace(13, frame).second) frame[0] = std::byte{0};
+    };
     net.connect();
     EXPECT_TRUE(net.run([&] { return net.host[1].opened == 1; }, kSecond));
     net.run_for(kSecond / 10);
+    EXPECT_EQ(net.host[1].reset_token, kResetToken);
+    net.host[1].reset_token = 0;
     net.tap = [this](int from, std::span<const std::byte> frame) {
       if (from == 0) {
         kept.emplace(static_cast<uint8_t>(frame[3]), Bytes(frame.begin(), frame.end()));
@@ -69,6 +83,9 @@ class Sealed {
     sender.session->close(Errc::kClosed, "farewell", net.now_ns);
     net.run_for(kSecond / 100);
     net.tap = nullptr;
+  }
+  static bool is_reset_token(std::span<const std::byte> frame) {
+    return frame[3] == static_cast<std::byte>(wire::FrameType::kResetToken);
   }
   Host& receiver() { return net.host[1]; }
 
@@ -133,7 +150,7 @@ TEST(SessionSeal, NothingIsLargerThanThePath) {
 
 TEST(SessionSeal, EveryFlippedBitIsDroppedAlthoughBothSumsAreRight) {
   Sealed lab;
-  ASSERT_EQ(lab.kept.size(), 6U) << "CLOSE, ACK, PING, CONTROL, a datagram, STREAM";
+  ASSERT_EQ(lab.kept.size(), 7U) << "CLOSE, ACK, PING, CONTROL, a datagram, STREAM, RESET_TOKEN";
   Host& host = lab.receiver();
   const FrameTag tag = tag_shown_by(lab.kept.at(7));
   uint64_t dropped = 0, bits = 0;
@@ -150,14 +167,14 @@ TEST(SessionSeal, EveryFlippedBitIsDroppedAlthoughBothSumsAreRight) {
                 host.counters.get(Counter::kDropFarAhead);
       ASSERT_EQ(host.session->state(), Session::State::kOpen) << int{type} << ", bit " << bit;
       ASSERT_EQ(host.session->is_new(number_of(forged)), fresh) << int{type} << ", bit " << bit;
-      ASSERT_TRUE(host.delivered.empty() && host.messages.empty());
+      ASSERT_TRUE(host.delivered.empty() && host.messages.empty() && host.reset_token == 0);
     }
   }
   // But for both sums, which were made right, and what says to whom and of what shape a frame is:
   // magic, version, type, length and session.
-  EXPECT_GE(dropped, bits - 6 * (64 + 80));
+  EXPECT_GE(dropped, bits - 7 * (64 + 80));
   const uint64_t seals_wrong = host.counters.get(Counter::kDropSeal);
-  EXPECT_GE(seals_wrong, bits - 6 * (64 + 80 + 64));
+  EXPECT_GE(seals_wrong, bits - 7 * (64 + 80 + 64));
   for (const auto& [type, frame] : lab.kept) {
     if (type == 4) continue;
     Bytes whole = frame;
@@ -165,6 +182,7 @@ TEST(SessionSeal, EveryFlippedBitIsDroppedAlthoughBothSumsAreRight) {
     EXPECT_FALSE(host.session->is_new(number_of(frame))) << int{type} << " itself is taken";
   }
   EXPECT_EQ(host.delivered.size(), 1U);
+  EXPECT_EQ(host.reset_token, Sealed::kResetToken);
   EXPECT_EQ(host.counters.get(Counter::kDropSeal), seals_wrong);
 }
 
@@ -225,7 +243,9 @@ TEST(SessionSeal, AFrameFitsItsDirectionSessionAndNumberAlone) {
     EXPECT_EQ(third.host[1].session->state(), Session::State::kOpen);
   }
   EXPECT_EQ(lab.receiver().counters.get(Counter::kDropSeal), lab.kept.size());
-  EXPECT_EQ(third.host[1].counters.get(Counter::kDropSeal), lab.kept.size());
+  // The number of one has been used there.
+  EXPECT_EQ(third.host[1].counters.get(Counter::kDropDuplicate), 1U);
+  EXPECT_EQ(third.host[1].counters.get(Counter::kDropSeal), lab.kept.size() - 1);
 
   // Back to its sender, under the number of the session there.
   Net back(1);

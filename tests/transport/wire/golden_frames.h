@@ -16,7 +16,7 @@ struct GoldenFrame {
   std::string_view hex;  // blanks separate the fields, for the reader
 };
 
-inline constexpr std::array<GoldenFrame, 25> kGoldenFrames{{
+inline constexpr std::array<GoldenFrame, 28> kGoldenFrames{{
     {"hello",
      "4d55 01 01 0000 004f 00000000 ada469fe 0000000000000000 "
      "22770384 00000000 "
@@ -133,6 +133,17 @@ inline constexpr std::array<GoldenFrame, 25> kGoldenFrames{{
      "f5b7479e 00000000 "
      "021b12bf43c0a546863989bc065f6ba5 "
      "00000005 0001 0000 0000000200000010 6869"},
+    {"sealed_reset_token",
+     "4d55 02 0d 0004 0018 0badf00f 04e80e6d 0000000000000012 "
+     "7b334801 00000000 "
+     "e3d20a4d121835c10c9757c44128581c "
+     "0123456789abcdef"},
+    {"reset_token",
+     "4d55 02 0d 0000 0008 0badf00d f734ec4f 0000000000000012 "
+     "2f720f20 00000000 0123456789abcdef"},
+    {"reset",
+     "4d55 02 0e 0000 0000 00c0ffee d41fd75b fedcba9876543210 "
+     "00000000 00000000"},
 }};
 
 inline std::vector<std::byte> bytes_of_hex(std::string_view hex) {

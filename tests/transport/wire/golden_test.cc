@@ -166,7 +166,8 @@ void add_sealed(std::vector<Row>& all) {
   const std::pair<const char*, const char*> pairs[] = {{"sealed_push", "tagged_push"},
                                                        {"sealed_ping", "ping"},
                                                        {"sealed_control", "control"},
-                                                       {"sealed_stream_end", "stream_end"}};
+                                                       {"sealed_stream_end", "stream_end"},
+                                                       {"sealed_reset_token", "reset_token"}};
   for (const auto& [name, plain_name] : pairs) {
     const Row row = *std::find_if(all.begin(), all.end(), [&](const Row& one) {
       return std::string(one.name) == plain_name;
@@ -216,7 +217,12 @@ std::vector<Row> rows() {
        encoded(Reason{0x00c0ffee, Errc::kRetry, token_text(0x0123456789abcdef)})},
       {"hello_with_token", plain(FrameType::kHello, 0, 0, 0x0123456789abcdef),
        encoded(golden_hello())},
-      {"ack_of_refused", ack_of_refused_header(), encoded(golden_ack_of_refused())}};
+      {"ack_of_refused", ack_of_refused_header(), encoded(golden_ack_of_refused())},
+      {"reset_token",
+       plain(FrameType::kResetToken, 0, 0x0badf00d, 18),
+       {std::byte{0x01}, std::byte{0x23}, std::byte{0x45}, std::byte{0x67}, std::byte{0x89},
+        std::byte{0xab}, std::byte{0xcd}, std::byte{0xef}}},
+      {"reset", plain(FrameType::kReset, 0, 0x00c0ffee, 0xfedcba9876543210), {}}};
   all[8].header.half_word = 2;   // rank
   all[9].header.half_word = 4;   // contributors
   all[10].header.half_word = 3;  // contributors

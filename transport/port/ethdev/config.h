@@ -9,6 +9,7 @@
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/port/ethdev/device_kind.h"
+#include "transport/port/traffic_classes.h"
 
 namespace mercury::ethdev {
 
@@ -44,6 +45,7 @@ struct EthdevConfig {
   // where an interface of the kernel's carries the frames; must be false elsewhere.
   std::optional<bool> shared;
   uint64_t link_bytes_per_second = 0;  // all engines; 0 = what the NIC's link says, if any
+  TrafficClasses classes;              // of what is sent
   MemifOptions memif;
   std::string extra_args;  // appended to the driver's arguments: "qdisc_bypass=0"
   Hugepages hugepages = Hugepages::kAuto;

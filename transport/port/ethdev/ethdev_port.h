@@ -94,6 +94,9 @@ class EthdevPort {
   void let_go(const Path& path);  // of its neighbour
   // True if frames to the path can be addressed; brings its MAC address up to date.
   bool address(Path& path) noexcept;
+  // Headers in front of the frame, of which `more` follows what it holds.
+  void head(const TxFrame& frame, uint32_t bytes, std::span<const std::byte> more, const Path& path,
+            bool offload) noexcept;
   // The device fills in the checksum: what it must be told.
   bool leave_checksum(rte_mbuf* frame, const Path& path) const noexcept;
   void end_loans();
@@ -114,6 +117,7 @@ class EthdevPort {
   const bool owns_queue_;
   const bool lends_;         // payloads to the NIC, which reads them after the call
   const size_t page_bytes_;  // that no segment of a payload may cross; 0: none
+  const TrafficClasses classes_;
   PortInfo info_;
   int wait_fd_ = -1;
   bool slept_ = false;

@@ -61,8 +61,16 @@ void EthdevPort::tx_send(TxFrame& frame, PathId path_id, uint32_t bytes) noexcep
   mbuf->data_len = static_cast<uint16_t>(total);
   mbuf->pkt_len = total;
   const bool offload = leave_checksum(mbuf, path);
-  write_headers(path.header, frame.data - path.header.length, {frame.data, bytes}, {}, offload);
+  head(frame, bytes, {}, path, offload);
   queue(mbuf, path);
+}
+
+void EthdevPort::head(const TxFrame& frame, uint32_t bytes, std::span<const std::byte> more,
+                      const Path& path, bool offload) noexcept {
+  std::byte* const at = frame.data - path.header.length;
+  write_headers(path.header, at, {frame.data, bytes}, more, offload);
+  if (classes_.any()) [[unlikely]]
+    set_class_byte(path.header, at, classes_.byte_of(frame.data));
 }
 
 bool EthdevPort::leave_checksum(rte_mbuf* frame, const Path& path) const noexcept {
@@ -96,8 +104,7 @@ void EthdevPort::tx_send_shared(TxFrame& frame, uint32_t bytes, PathId path_id,
   mbuf->nb_segs = segments;
   mbuf->next = tail;
   const bool offload = leave_checksum(mbuf, path);
-  write_headers(path.header, frame.data - path.header.length, {frame.data, bytes}, payload,
-                offload);
+  head(frame, bytes, payload, path, offload);
   queue(mbuf, path);
 }
 

@@ -231,4 +231,19 @@ void write_headers(const HeaderTemplate& header, std::byte* at, std::span<const 
   std::memcpy(udp + 6, &checksum, 2);
 }
 
+void set_class_byte(const HeaderTemplate& header, std::byte* at, uint8_t class_byte) noexcept {
+  uint8_t* ip = bytes_of(at) + kEtherHeaderBytes;
+  if (header.v6) {  // it begins in the middle of a byte, and no checksum covers it
+    ip[0] = static_cast<uint8_t>(0x60 | class_byte >> 4);
+    ip[1] = static_cast<uint8_t>(class_byte << 4);
+    return;
+  }
+  InternetSum sum = header.base;
+  sum.add_word(load_be16(ip + 2));
+  sum.add_word(static_cast<uint32_t>(class_byte - ip[1]));  // beside the bits that are there
+  ip[1] = class_byte;
+  const uint16_t checksum = sum.finish();
+  std::memcpy(ip + 10, &checksum, 2);
+}
+
 }  // namespace mercury::ethdev

@@ -76,5 +76,7 @@ void set_destination(HeaderTemplate& header, const MacAddress& to) noexcept;
 // unless `offload`: then the sum of the pseudo header is stored, and the device does the rest.
 void write_headers(const HeaderTemplate& header, std::byte* at, std::span<const std::byte> payload,
                    std::span<const std::byte> more, bool offload) noexcept;
+// Of headers that were written: IPv4's type of service, IPv6's traffic class (traffic_classes.h).
+void set_class_byte(const HeaderTemplate& header, std::byte* at, uint8_t class_byte) noexcept;
 
 }  // namespace mercury::ethdev

@@ -27,7 +27,9 @@ struct UringPort::SendOp {
   std::array<iovec, 2 * kMaxSegments> parts{};
   std::array<uint32_t, kMaxSegments> frames{};
   uint32_t frame_count = 0;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(uint16_t))> control{};
+  // How to cut it, and its traffic class.
+  alignas(
+      cmsghdr) std::array<char, CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(int))> control{};
 };
 
 }  // namespace mercury::uring

@@ -81,6 +81,7 @@ Status UringPort::open_socket(const UringConfig& config) {
   info_.name = "uring";
   info_.local = socket->local;
   link_rate_ = config.link_bytes_per_second;
+  classes_ = config.classes;
   const uint32_t headers = config.local.ip.is_v4() ? 28 : 48;
   const uint32_t mtu = std::min(config.mtu > 0 ? config.mtu : socket->mtu, socket->mtu);
   info_.max_udp_payload = std::clamp(mtu, kLeastMtu, kLargestMtu) - headers;

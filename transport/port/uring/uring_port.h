@@ -29,6 +29,7 @@
 #include "transport/base/counters.h"
 #include "transport/base/mapped_memory.h"
 #include "transport/port/port.h"
+#include "transport/port/traffic_classes.h"
 
 namespace mercury::uring {
 
@@ -36,6 +37,7 @@ struct UringConfig {
   Endpoint local;    // port 0: any
   uint32_t mtu = 0;  // largest IP packet; 0 = what the interface carries, at most 9000
   uint64_t link_bytes_per_second = 0;  // see Port
+  TrafficClasses classes;              // of what is sent
   uint32_t tx_frames = 512;            // frames that may be under way; a power of two
   uint32_t rx_buffers = 64;            // each takes a GRO batch; a power of two
 };
@@ -86,7 +88,8 @@ class UringPort {
     PathId path;
     std::span<const std::byte> payload;
     PayloadPin* pin = nullptr;
-    bool alone = false;  // the kernel refused the batch that it was in
+    uint8_t class_byte = kEcnCapable;  // as the socket's, or of its traffic class
+    bool alone = false;                // the kernel refused the batch that it was in
     uint32_t total() const { return bytes + static_cast<uint32_t>(payload.size()); }
   };
   struct SendOp;     // one SENDMSG and its frames
@@ -121,12 +124,15 @@ class UringPort {
   void free_frame(uint32_t index) noexcept;
   bool start_sends() noexcept;
   uint32_t start_send(uint32_t first) noexcept;
+  template <class Value>
+  static void add_control(SendOp& op, int level, int type, Value value) noexcept;
   uint32_t gather(SendOp& op, uint32_t first) noexcept;
   void recycle(uint16_t buffer) noexcept;
 
   Counters& counters_;
   PortInfo info_;
   uint64_t link_rate_ = 0;
+  TrafficClasses classes_;
   int socket_ = -1;
   uint64_t next_missed_ns_ = 0;
   uint32_t missed_ = 0;  // by the socket, as far as counted; wraps around

@@ -33,6 +33,18 @@ Counter drop_counter(int error) noexcept {
 
 }  // namespace
 
+// Behind what it has already: the kernel copies it when the message is sent.
+template <class Value>
+void UringPort::add_control(SendOp& op, int level, int type, Value value) noexcept {
+  auto* const at = reinterpret_cast<cmsghdr*>(op.control.data() + op.message.msg_controllen);
+  at->cmsg_level = level;
+  at->cmsg_type = type;
+  at->cmsg_len = CMSG_LEN(sizeof value);
+  std::memcpy(CMSG_DATA(at), &value, sizeof value);
+  op.message.msg_control = op.control.data();
+  op.message.msg_controllen += CMSG_SPACE(sizeof value);
+}
+
 bool UringPort::tx_alloc(TxFrame& frame) noexcept {
   if (free_frames_.empty()) return false;
   frame.handle = free_frames_.back();
@@ -52,6 +64,7 @@ void UringPort::tx_send(TxFrame& frame, PathId path, uint32_t bytes) noexcept {
   if (known) ++paths_[path.value].frames;
   queued.payload = {};
   queued.pin = nullptr;
+  queued.class_byte = classes_.any() ? classes_.byte_of(frame.data) : kEcnCapable;
   queued.alone = false;
   queue_.push_back(frame.handle);
 }
@@ -155,22 +168,20 @@ uint32_t UringPort::start_send(uint32_t first) noexcept {
   op.message.msg_iov = op.parts.data();
   op.message.msg_iovlen = gather(op, first);
   if (op.frame_count > 1) {
-    op.message.msg_control = op.control.data();
-    op.message.msg_controllen = op.control.size();
-    cmsghdr* const control = CMSG_FIRSTHDR(&op.message);
-    control->cmsg_level = SOL_UDP;
-    control->cmsg_type = UDP_SEGMENT;
-    control->cmsg_len = CMSG_LEN(sizeof(uint16_t));
-    const auto segment = static_cast<uint16_t>(leader.total());
-    std::memcpy(CMSG_DATA(control), &segment, sizeof segment);
+    add_control(op, SOL_UDP, UDP_SEGMENT, static_cast<uint16_t>(leader.total()));
+  }
+  if (leader.class_byte != kEcnCapable) {
+    const bool v4 = path.address.ss_family == AF_INET;
+    add_control(op, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS,
+                int{leader.class_byte});
   }
   io_uring_prep_sendmsg(sqe, socket_, &op.message, 0);
   io_uring_sqe_set_data64(sqe, index);
   return op.frame_count;
 }
 
-// Lists what goes into one SENDMSG: frames to one peer, all of one size except that the last may be
-// shorter. Returns the number of parts.
+// Lists what goes into one SENDMSG: frames to one peer and of one traffic class, all of one size
+// except that the last may be shorter. Returns the number of parts.
 uint32_t UringPort::gather(SendOp& op, uint32_t first) noexcept {
   const Frame& leader = frames_[queue_[first]];
   const bool batch =
@@ -179,8 +190,9 @@ uint32_t UringPort::gather(SendOp& op, uint32_t first) noexcept {
   op.frame_count = 0;
   for (uint32_t i = first; i < queue_.size() && op.frame_count < (batch ? kMaxSegments : 1); ++i) {
     Frame& frame = frames_[queue_[i]];
-    if (i > first && (frame.path != leader.path || frame.total() > leader.total() || frame.alone ||
-                      total + frame.total() > kMaxGsoBytes)) {
+    if (i > first &&
+        (frame.path != leader.path || frame.total() > leader.total() || frame.alone ||
+         frame.class_byte != leader.class_byte || total + frame.total() > kMaxGsoBytes)) {
       break;
     }
     op.parts[parts++] = {frame.data, frame.bytes};

@@ -53,6 +53,28 @@ void fix_checksum(Frame& frame) {
   std::memcpy(&frame[24], &value, 2);
 }
 
+TEST(Ip, ATrafficClassIsWrittenWhereItBelongsAndTheChecksumFits) {
+  for (const bool v6 : {false, true}) {
+    for (const unsigned dscp : {0U, 1U, 46U, 63U}) {
+      Frame frame = frame_with(100, v6);
+      const Frame before = frame;
+      const auto header = make_template(kTheirs, kOurs, v6 ? kThem6 : kThem4, v6 ? kUs6 : kUs4);
+      set_class_byte(header, frame.data(), static_cast<uint8_t>(dscp << 2 | kEcnCapable));
+      const unsigned first = std::to_integer<unsigned>(frame[14]);
+      const unsigned second = std::to_integer<unsigned>(frame[15]);
+      EXPECT_EQ(v6 ? (first << 4 | second >> 4) & 0xff : second, dscp << 2 | kEcnCapable);
+      EXPECT_EQ(first >> 4, v6 ? 6U : 4U);
+      ParsedFrame parsed;
+      RxFrame rx;
+      ASSERT_EQ(parse_frame(frame, identity(), parsed, rx), FrameClass::kUdp) << v6 << ' ' << dscp;
+      EXPECT_FALSE(rx.ecn_ce);
+      if (dscp == 0) {
+        EXPECT_EQ(frame, before) << "as they are without classes";
+      }
+    }
+  }
+}
+
 Counter reason_for(const Frame& frame) {
   ParsedFrame parsed;
   RxFrame rx;
