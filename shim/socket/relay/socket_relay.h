@@ -6,7 +6,8 @@
 // runs out and the other program's writes block: no other connection waits for it.
 //
 // Descriptors are polled edge-triggered, once a pass; all connections with something to do take
-// turns of about kTurnBytes, as long as the pass has not carried kPassBytes.
+// turns of about kTurnBytes outwards, and what is there inwards, as long as the pass has not
+// carried kPassBytes.
 //
 // Owner/thread: the engine's. Connections allocate as they open.
 #pragma once

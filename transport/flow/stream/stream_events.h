@@ -45,6 +45,8 @@ class StreamEvents {
   // what was not read is gone. Not after reset(). Exactly once otherwise.
   virtual void on_stream_closed(SessionSlot, StreamId, Errc) = 0;
   virtual void on_streams_available(SessionSlot) = 0;  // open() is worth another try after kAgain
+  // Not for the service: a payload was borrowed, and stays until Streams::keep().
+  virtual void on_payload_lent(SessionSlot) {}
 
  protected:
   ~StreamEvents() = default;

@@ -241,13 +241,33 @@ Streams::Verdict Streams::on_bytes(const wire::StreamPiece& piece) {
   if (stream->gone) {
     stream->in.discard_to(end);
     note_read(piece.stream, *stream);
-  } else if (!stream->in.on_bytes(piece.offset, piece.bytes)) {
+  } else if (!take_bytes(*stream, piece)) {
     return Verdict::kDropped;
   }
   if (piece.end) stream->final_bytes = end;
   note_arrived(piece.stream, *stream);
   settle(piece.stream, *stream);
   return Verdict::kTaken;
+}
+
+bool Streams::take_bytes(Stream& stream, const wire::StreamPiece& piece) {
+  if (!borrows_) return stream.in.on_bytes(piece.offset, piece.bytes);
+  if (!stream.in.on_lent_bytes(piece.offset, piece.bytes)) return false;
+  if (stream.in.has_lent_bytes() && !std::exchange(stream.lent, true)) {
+    lent_.push_back(piece.stream);
+    events_.on_payload_lent(session_);
+  }
+  return true;
+}
+
+void Streams::keep() {
+  for (const uint32_t id : lent_) {
+    Stream* stream = find(id);
+    if (stream == nullptr) continue;
+    stream->lent = false;
+    stream->in.keep();
+  }
+  lent_.clear();
 }
 
 Streams::Verdict Streams::on_credit(const wire::StreamCredit& credit) {

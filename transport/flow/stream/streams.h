@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "transport/base/fifo.h"
 #include "transport/base/priority_fifo.h"
@@ -76,6 +77,10 @@ class Streams {
     kBroken,   // the peer broke the protocol, as broken() says: close the session
   };
   Verdict on_frame(wire::FrameType type, std::span<const std::byte> payload);
+  // From now on payloads stay where they are until keep() is called: what a service takes before is
+  // not copied.
+  void borrow() noexcept { borrows_ = true; }
+  void keep();
   const char* broken() const noexcept { return broken_; }
 
   // What goes next; its body is written where the calls below are told to. Credit and resets
@@ -129,6 +134,7 @@ class Streams {
     bool signalled = false;  // in signals_
     bool queued = false;     // in ready_
     bool noticed = false;    // in noticed_
+    bool lent = false;       // in lent_
     bool wants_room = false;
     bool wants_bytes = true;
     // What is to be told.
@@ -149,6 +155,7 @@ class Streams {
   Verdict break_off(const char* why) noexcept;
 
   Verdict on_bytes(const wire::StreamPiece& piece);
+  bool take_bytes(Stream& stream, const wire::StreamPiece& piece);
   Verdict on_credit(const wire::StreamCredit& credit);
   Verdict on_reset(const wire::StreamReset& reset);
   void stop_sending(uint32_t id, Stream& stream, Errc code);
@@ -186,10 +193,12 @@ class Streams {
   bool wants_open_ = false;
   bool available_due_ = false;
   const char* broken_ = "";
+  bool borrows_ = false;
   uint32_t full_segment_bytes_ = 0;  // that fit into the last segment sent; 0: there was none
   PriorityFifo<uint32_t, kStreamPriorities> ready_;  // streams with a segment to send: by turns
   Fifo<uint32_t> signals_;                           // with credit or a reset to send
   Fifo<uint32_t> noticed_;                           // with something to tell
+  std::vector<uint32_t> lent_;                       // may have payloads that are borrowed
 };
 
 }  // namespace mercury
