@@ -39,6 +39,9 @@ class StreamSender {
   void read(const Segment& segment, std::byte* out) const noexcept {
     bytes_.read(segment.offset, {out, segment.bytes});
   }
+  uint32_t read_crc32c(uint32_t crc, const Segment& segment, std::byte* out) const noexcept {
+    return bytes_.read_crc32c(crc, segment.offset, {out, segment.bytes});
+  }
   void on_sent(const Segment& segment);
   void on_acked(uint32_t number) noexcept;
   void on_lost(uint32_t number) noexcept;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "transport/wire/crc32c.h"
+
 namespace mercury {
 namespace {
 
@@ -402,11 +404,16 @@ Streams::Frame Streams::build_segment(std::span<std::byte> body, uint32_t most) 
   full_segment_bytes_ = room;
   const StreamSender::Segment segment = *stream.out.next(room, limit_of(stream));
   wire::encode_stream(id, segment.end, segment.offset, body.data());
-  stream.out.read(segment, body.data() + wire::kStreamHeaderBytes);
+  const uint32_t crc = stream.out.read_crc32c(wire::crc32c(body.first(wire::kStreamHeaderBytes)),
+                                              segment, body.data() + wire::kStreamHeaderBytes);
   stream.out.on_sent(segment);
   queue(id, stream);  // behind the others
-  return {wire::FrameType::kStream, static_cast<uint32_t>(wire::kStreamHeaderBytes) + segment.bytes,
-          id, segment.number, segment.end || lacks_room(stream)};
+  return {wire::FrameType::kStream,
+          static_cast<uint32_t>(wire::kStreamHeaderBytes) + segment.bytes,
+          id,
+          segment.number,
+          segment.end || lacks_room(stream),
+          crc};
 }
 
 void Streams::on_acked(const Frame& frame) {

@@ -93,6 +93,7 @@ class Streams {
     uint32_t segment = 0;
     // Of a segment: the stream ends with it, or has no room for much more until it is acknowledged.
     bool awaited = false;
+    uint32_t crc = 0;  // of a segment's body: CRC-32C
   };
   bool signal_due() const noexcept { return count_due_ || !signals_.empty(); }
   Frame build_signal(std::span<std::byte> body);
