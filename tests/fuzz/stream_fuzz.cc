@@ -30,6 +30,8 @@ StreamConfig small_config() {
   config.shared_window_bytes = 40'000;
   config.send_bytes = 24 * 1024;
   config.shared_send_bytes = 50'000;
+  config.unsent_bytes = 20'000;
+  config.least_unsent_bytes = 3000;
   return config;
 }
 

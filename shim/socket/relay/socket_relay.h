@@ -37,7 +37,8 @@ struct RelayConfig {
                           .window_bytes = 1 << 20,
                           .send_bytes = 1 << 20,
                           .shared_window_bytes = 32 << 20,
-                          .shared_send_bytes = 32 << 20};
+                          .shared_send_bytes = 32 << 20,
+                          .unsent_bytes = 256 * 1024};
   // For a peer to finish a connection that the program has closed, as long as Linux waits; and to
   // say what it has opened a stream for.
   uint64_t patience_ns = 60'000'000'000;

@@ -49,7 +49,7 @@ class StreamSender {
   uint64_t abandon() noexcept;
 
   uint64_t sent_end() const noexcept { return cut_; }  // of all that was ever sent
-  uint64_t end() const noexcept { return end_; }       // of what was appended
+  uint64_t unsent_bytes() const noexcept { return end_ - cut_; }
   bool finished() const noexcept { return finished_; }
   uint64_t kept_bytes() const noexcept { return end_ - base(); }
   // Of what was appended: not acknowledged yet.

@@ -78,11 +78,24 @@ void Streams::note_kept(Stream& stream) noexcept {
   const uint64_t extra = kept - std::min<uint64_t>(kept, wire::kInitialStreamBytes);
   kept_extra_bytes_ += extra - stream.kept_extra_bytes;
   stream.kept_extra_bytes = extra;
+  note_unsent(stream);
+}
+
+void Streams::note_unsent(Stream& stream) noexcept {
+  const uint64_t unsent = stream.out.unsent_bytes();
+  unsent_bytes_ += unsent - stream.unsent_bytes;
+  stream.unsent_bytes = unsent;
+}
+
+uint64_t Streams::unsent_room_bytes(const Stream& stream) const noexcept {
+  const uint64_t shared = config_.unsent_bytes - std::min(config_.unsent_bytes, unsent_bytes_);
+  const uint64_t least = config_.least_unsent_bytes;
+  return std::max(shared, least - std::min(least, stream.unsent_bytes));
 }
 
 uint64_t Streams::room_bytes(const Stream& stream) const noexcept {
   const uint64_t limit = send_limit_bytes(stream);
-  return limit - std::min(limit, stream.out.kept_bytes());
+  return std::min(limit - std::min(limit, stream.out.kept_bytes()), unsent_room_bytes(stream));
 }
 
 size_t Streams::room(StreamId id, size_t most, std::span<iovec> parts) {
@@ -91,7 +104,7 @@ size_t Streams::room(StreamId id, size_t most, std::span<iovec> parts) {
   uint64_t bytes = std::min<uint64_t>(room_bytes(*stream), most);
   stream->wants_room = stream->wants_room || bytes == 0;
   if (bytes == 0) return 0;
-  const uint64_t waiting = stream->out.end() - stream->out.sent_end();
+  const uint64_t waiting = stream->out.unsent_bytes();
   const uint64_t rest = full_segment_bytes_ == 0 ? 0 : (waiting + bytes) % full_segment_bytes_;
   if (rest < bytes) bytes -= rest;
   return stream->out.reserve(static_cast<size_t>(bytes), parts);
@@ -407,6 +420,8 @@ Streams::Frame Streams::build_segment(std::span<std::byte> body, uint32_t most) 
   const uint32_t crc = stream.out.read_crc32c(wire::crc32c(body.first(wire::kStreamHeaderBytes)),
                                               segment, body.data() + wire::kStreamHeaderBytes);
   stream.out.on_sent(segment);
+  note_unsent(stream);
+  note_room(id, stream);
   queue(id, stream);  // behind the others
   return {wire::FrameType::kStream,
           static_cast<uint32_t>(wire::kStreamHeaderBytes) + segment.bytes,
@@ -435,10 +450,11 @@ bool Streams::lacks_room(const Stream& stream) const noexcept {
   return stream.out.kept_bytes() > send_limit_bytes(stream) / 4 * 3;
 }
 
-// One event for many acknowledgements. Who wants room has bytes of his own on the way, so his own
-// acknowledgements are enough to wait for.
+// One event for many segments and acknowledgements. Who wants room has bytes of his own that wait
+// or are on the way, so his own are enough to wait for.
 void Streams::note_room(uint32_t id, Stream& stream) {
   if (!stream.wants_room || stream.gone || lacks_room(stream)) return;
+  if (unsent_room_bytes(stream) < config_.least_unsent_bytes / 2) return;
   stream.wants_room = false;
   stream.writable_due = true;
   notice(id, stream);
@@ -483,6 +499,7 @@ void Streams::erase(uint32_t id, Stream& stream) {
   if (stream.queued) ready_.erase_if(is_it);
   if (stream.noticed) noticed_.erase_if(is_it);
   kept_extra_bytes_ -= stream.kept_extra_bytes;
+  unsent_bytes_ -= stream.unsent_bytes;
   forget_extra(stream, 0);
   streams_.erase(id);
   if (is_ours(id)) {
@@ -531,7 +548,7 @@ void Streams::close_all(Errc code) {
   ready_ = {};
   signals_ = noticed_ = {};
   count_due_ = available_due_ = false;
-  kept_extra_bytes_ = extra_bytes_ = 0;
+  kept_extra_bytes_ = unsent_bytes_ = extra_bytes_ = 0;
   opened_ = kMostOpened;  // nothing opens any more
   for (const auto& [id, stream] : over) {
     if (stream.gone) continue;

@@ -126,6 +126,7 @@ class Streams {
     uint64_t receive_limit = wire::kInitialStreamBytes;  // ours
     uint64_t extra_bytes = 0;                            // of the shared window
     uint64_t kept_extra_bytes = 0;                       // of what may be written
+    uint64_t unsent_bytes = 0;                           // as counted in the session's
     uint64_t final_bytes = kNever;                       // of the peer, once it is known
     Errc code = Errc::kOk;                               // of a reset
     Reset reset = Reset::kNone;
@@ -163,6 +164,8 @@ class Streams {
   void note_arrived(uint32_t id, Stream& stream);
   void note_read(uint32_t id, Stream& stream);
   uint64_t room_bytes(const Stream& stream) const noexcept;
+  uint64_t unsent_room_bytes(const Stream& stream) const noexcept;
+  void note_unsent(Stream& stream) noexcept;
   void note_kept(Stream& stream) noexcept;
   bool lacks_room(const Stream& stream) const noexcept;
   void note_room(uint32_t id, Stream& stream);
@@ -189,6 +192,7 @@ class Streams {
   uint64_t peer_may_open_;
   uint64_t peer_told_ = wire::kInitialStreams;  // of that
   uint64_t kept_extra_bytes_ = 0;               // written and not acknowledged, of what is shared
+  uint64_t unsent_bytes_ = 0;                   // written and never sent yet
   uint64_t extra_bytes_ = 0;                    // of the shared window, promised
   bool count_due_ = false;                      // the peer is to hear how many it may open
   bool wants_open_ = false;
