@@ -61,6 +61,8 @@ class SocketRelay : public NoDatagrams {
   // been no connection yet.
   int wake_fd() const { return poller_.get(); }
   size_t connection_count() const { return connections_; }
+  // When bytes of programs were carried last; 0: never.
+  uint64_t carried_ns() const { return carried_ns_; }
 
   // --- StreamService ---
   StreamConfig stream_config() const { return config_.streams; }
@@ -170,6 +172,7 @@ class SocketRelay : public NoDatagrams {
   std::deque<Event> events_;
   uint64_t last_asked_ = 0;
   uint64_t now_ns_ = 0;
+  uint64_t carried_ns_ = 0;
 };
 
 }  // namespace mercury

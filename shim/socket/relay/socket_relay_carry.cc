@@ -47,6 +47,7 @@ uint32_t SocketRelay::run() {
     connection->queued = false;
     carried += carry(*connection);
   }
+  if (carried > 0) carried_ns_ = now_ns_;
   return turns;
 }
 
