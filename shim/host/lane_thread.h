@@ -1,10 +1,10 @@
 // The thread of one engine: polls while there is work, and sleeps when there is none, so that a
 // daemon with more engines than cores works and an idle one costs next to nothing.
 //
-// Adaptive: without work it offers its core to whoever waits for one, and after `spin_ns` it arms
-// all that can wake it (programs' channels and sockets, commands, the port), looks once more, and
-// sleeps on their descriptors until the engine's next deadline. A port without a descriptor (memif,
-// ring) is napped on, from 5 us growing to 1 ms, with one look between two naps.
+// Adaptive: without work it offers its core to whoever waits for one, and after `spin_ns` (spin.h)
+// it arms all that can wake it (programs' channels and sockets, commands, the port), looks once
+// more, and sleeps on their descriptors until the engine's next deadline. A port without a
+// descriptor (memif, ring) is napped on, from 5 us growing to 1 ms, with one look between two naps.
 #pragma once
 
 #include <poll.h>
@@ -21,6 +21,7 @@
 #include "shim/host/clock.h"
 #include "shim/host/lane.h"
 #include "shim/host/scheduling.h"
+#include "shim/host/spin.h"
 #include "shim/host/thread.h"
 
 namespace mercury {
@@ -46,7 +47,10 @@ class LaneThread {
  public:
   // `event_fd` is written when the engine has reported events.
   LaneThread(Lane<P>& lane, const ThreadConfig& config, int event_fd)
-      : lane_(lane), config_(config), event_fd_(event_fd) {}
+      : lane_(lane),
+        config_(config),
+        event_fd_(event_fd),
+        spin_(config.polling == Polling::kAdaptive ? config.spin_ns : 0) {}
   ~LaneThread() { join(); }
 
   Status start() {
@@ -88,14 +92,16 @@ class LaneThread {
       if (work > 0) {
         idle_since_ns = now_ns;
         nap_ns_ = kFirstNapNs;
+        spin_.found();
         continue;
       }
       if (config_.polling == Polling::kBusy) continue;
-      const uint64_t spin_ns = config_.polling == Polling::kAdaptive ? config_.spin_ns : 0;
-      if (nap_ns_ == kFirstNapNs && now_ns - idle_since_ns < spin_ns) {
+      if (nap_ns_ == kFirstNapNs &&
+          spin_.looks_on(now_ns - idle_since_ns, now_ns - lane_.relay().carried_ns())) {
         sched_yield();
         continue;
       }
+      spin_.gave_up();
       sleep();
       idle_since_ns = monotonic_ns();
     }
@@ -144,6 +150,7 @@ class LaneThread {
   std::atomic<bool> abandoned_{false};
   std::vector<pollfd> fds_;
   uint64_t nap_ns_ = kFirstNapNs;
+  Spin spin_;
   std::thread thread_;
 };
 

@@ -30,12 +30,16 @@ StreamConfig small_config() {
   config.shared_window_bytes = 40'000;
   config.send_bytes = 24 * 1024;
   config.shared_send_bytes = 50'000;
+  config.unsent_bytes = 20'000;
+  config.least_unsent_bytes = 3000;
   return config;
 }
 
 struct Side final : StreamEvents {
   explicit Side(bool active_)
-      : active(active_), streams(SessionSlot(0), active_, small_config(), *this) {}
+      : active(active_), streams(SessionSlot(0), active_, small_config(), *this) {
+    if (!active) streams.borrow();
+  }
   void on_stream_opened(SessionSlot, StreamId id) override {
     must(known.insert(id.value).second, "a stream is opened twice");
   }
@@ -107,7 +111,8 @@ class Harness {
         return;
       }
       case 7:
-        return side.streams.tell();
+        side.streams.tell();
+        return end_pass();
       case 8:
       case 9:
         return build(side, 1 + record.byte() % 32);
@@ -175,11 +180,18 @@ class Harness {
 
   // Whether it is to be acknowledged.
   bool take(Side& side, wire::FrameType type, std::span<const std::byte> body) {
-    const Streams::Verdict verdict = side.streams.on_frame(type, body);
+    lent_.emplace_back(body.begin(), body.end());
+    const Streams::Verdict verdict = side.streams.on_frame(type, lent_.back());
     must(verdict == Streams::Verdict::kTaken || forged_ || verdict == Streams::Verdict::kDropped,
          side.streams.broken());
     broken_ = verdict == Streams::Verdict::kBroken;
     return verdict == Streams::Verdict::kTaken;
+  }
+
+  // Frames are gone, and what was not read of them is kept.
+  void end_pass() {
+    for (Side* side : {&a_, &b_}) side->streams.keep();
+    lent_.clear();
   }
 
   void forge(Side& side, Input& record) {
@@ -219,6 +231,7 @@ class Harness {
   Side a_{true};
   Side b_{false};
   std::vector<Flight> flights_;
+  std::vector<std::vector<std::byte>> lent_;  // what arrived in this pass
   bool forged_ = false;
   bool broken_ = false;
 };

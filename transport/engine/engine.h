@@ -135,6 +135,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     });
     work += take_commands();
     work += service_.poll(now_ns);
+    if (streams_borrow_) [[unlikely]]
+      return_frames();
     work += send_session_frames();
     if (!line_.empty()) [[unlikely]] {
       work += send_by_turns();
@@ -217,6 +219,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     return StreamService<S> && entry.has_streams;
   }
   Streams* streams_of(SessionSlot slot) noexcept;
+  [[gnu::cold]] void return_frames();
   void line_up(SessionSlot slot, SessionEntry& entry);
   void leave_line(SessionSlot slot, SessionEntry& entry);
   [[gnu::cold]] void settle_after_sending(SessionSlot slot, SessionEntry& entry);
@@ -239,6 +242,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   std::optional<SessionView> view_session(SessionSlot slot) override;
   void close_session(SessionSlot slot, Errc code, std::string_view text) override;
   // --- StreamEvents: no others' sessions carry streams ---
+  void on_payload_lent(SessionSlot) override { streams_borrow_ = true; }
   void on_stream_opened(SessionSlot slot, StreamId stream) override {
     if constexpr (StreamService<S>) service_.on_stream_opened(slot, stream);
   }
@@ -334,6 +338,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   bool paced_ = false;    // it pass ended because the link is behind
   bool stalled_ = false;  // or because the port had no room
   bool streams_first_ = false;
+  bool streams_borrow_ = false;  // of the frames received: they are not released yet
   bool reported_ = false;
   bool stopping_ = false;
   bool stopped_ = false;

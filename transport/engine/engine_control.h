@@ -232,7 +232,10 @@ void Engine<P, S>::on_open(SessionSlot slot) {
   report(event::SessionOpened{entry.token, entry.session->answer()});
   if constexpr (StreamService<S>) {
     entry.has_streams = entry.session->streams() != nullptr;
-    if (entry.has_streams) service_.on_session_open(slot, entry.token);
+    if (entry.has_streams) {
+      entry.session->streams()->borrow();
+      service_.on_session_open(slot, entry.token);
+    }
   }
 }
 

@@ -36,7 +36,8 @@ uint32_t Engine<P, S>::receive() noexcept {
     receive_frame(burst_[i], header);
   }
   if (count > 0) {
-    port_.rx_release();
+    if (!streams_borrow_) [[likely]]
+      port_.rx_release();
     if (credit_.due(now_ns_)) divide_credit();
   }
   return count;

@@ -97,6 +97,17 @@ void Engine<P, S>::close_session(SessionSlot slot, Errc code, std::string_view t
   sessions_.at(slot).session->close(code, text, now_ns_);
 }
 
+// The service has had its turn: what it has not taken of the frames received is copied.
+template <Port P, Service S>
+void Engine<P, S>::return_frames() {
+  for (const SessionSlot slot : sessions_.touched()) {
+    if (!sessions_.in_use(slot)) continue;
+    if (Streams* streams = sessions_.at(slot).session->streams()) streams->keep();
+  }
+  port_.rx_release();
+  streams_borrow_ = false;
+}
+
 // A session whose streams have segments that may go takes its place in the line.
 template <Port P, Service S>
 void Engine<P, S>::line_up(SessionSlot slot, SessionEntry& entry) {

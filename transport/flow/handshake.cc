@@ -36,16 +36,16 @@ uint32_t finish_frame(std::span<std::byte> out, wire::FrameType type, uint32_t s
   header.type = type;
   header.session = session;
   header.packet_number = echo;
-  return finish_frame(out, header, body_bytes);
+  const std::byte* const body = out.data() + wire::header_bytes(type);
+  return finish_frame(out, header, body_bytes, wire::crc32c(body, body_bytes));
 }
 
 uint32_t finish_frame(std::span<std::byte> out, wire::Header header, uint32_t body_bytes,
-                      uint32_t payload_tag) noexcept {
-  const size_t head_bytes = wire::header_bytes(header.type);
+                      uint32_t payload_crc) noexcept {
   header.payload_bytes = static_cast<uint16_t>(body_bytes);
-  header.payload_crc = wire::crc32c(out.data() + head_bytes, body_bytes) ^ payload_tag;
+  header.payload_crc = payload_crc;
   wire::encode(header, out.data());
-  return static_cast<uint32_t>(head_bytes) + body_bytes;
+  return static_cast<uint32_t>(wire::header_bytes(header.type)) + body_bytes;
 }
 
 uint32_t write_refusal(std::span<std::byte> out, uint64_t echo, const wire::Reason& reason) {

@@ -19,9 +19,10 @@ namespace mercury {
 Result<uint8_t> negotiate_version(const wire::Hello& hello);
 
 // Completes the plain frame whose `body_bytes` of payload already stand behind the header in `out`;
-// `payload_tag` is combined with the payload's CRC. Returns the bytes of the frame.
+// `payload_crc` is the payload's CRC, combined with the session's tag. Returns the bytes of the
+// frame.
 uint32_t finish_frame(std::span<std::byte> out, wire::Header header, uint32_t body_bytes,
-                      uint32_t payload_tag = 0) noexcept;
+                      uint32_t payload_crc) noexcept;
 // The same for types without a tag; `echo`: HELLO its token or 0, its answers wire::echo_of its
 // nonce.
 uint32_t finish_frame(std::span<std::byte> out, wire::FrameType type, uint32_t session,

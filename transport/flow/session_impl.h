@@ -109,6 +109,9 @@ struct Session::Impl {
   // What stands before the body of each of the session's own frames.
   uint32_t head_bytes() const noexcept { return uint32_t{kPlainBytes} + seal_bytes(); }
   uint32_t finish_tagged(std::span<std::byte> out, wire::Header header, size_t body_bytes) noexcept;
+  // The same where the body's CRC is known.
+  uint32_t finish_summed(std::span<std::byte> out, wire::Header header, size_t body_bytes,
+                         uint32_t crc) noexcept;
   [[gnu::cold]] uint32_t finish_sealed(std::span<std::byte> out, wire::Header header,
                                        size_t body_bytes) noexcept;
   // The same with the next packet number, of a frame whose `tag` is to come back.

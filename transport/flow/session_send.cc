@@ -114,11 +114,18 @@ uint32_t Session::Impl::build_ack(std::span<std::byte> out, uint64_t now_ns) {
 
 uint32_t Session::Impl::finish_tagged(std::span<std::byte> out, wire::Header header,
                                       size_t body_bytes) noexcept {
+  return finish_summed(out, header, body_bytes,
+                       wire::crc32c(out.data() + head_bytes(), body_bytes));
+}
+
+uint32_t Session::Impl::finish_summed(std::span<std::byte> out, wire::Header header,
+                                      size_t body_bytes, uint32_t crc) noexcept {
   header.session = opening.peer_number();
   header.tag = opening.tag().header;
+  header.payload_crc = crc ^ opening.tag().payload;
   if (opening.seals() != nullptr) [[unlikely]]
     return finish_sealed(out, header, body_bytes);
-  return finish_frame(out, header, static_cast<uint32_t>(body_bytes), opening.tag().payload);
+  return finish_frame(out, header, static_cast<uint32_t>(body_bytes), header.payload_crc);
 }
 
 uint32_t Session::Impl::finish_sealed(std::span<std::byte> out, wire::Header header,
@@ -126,7 +133,6 @@ uint32_t Session::Impl::finish_sealed(std::span<std::byte> out, wire::Header hea
   const std::span<std::byte> body = out.subspan(head_bytes(), body_bytes);
   header.flags |= wire::kFlagSealed;
   header.payload_bytes = static_cast<uint16_t>(wire::kSealBytes + body_bytes);
-  header.payload_crc = wire::crc32c(body) ^ opening.tag().payload;
   wire::encode(header, out.data());
   opening.seals()->seal(header.packet_number, kPlainBytes, out.data(), body);
   return head_bytes() + static_cast<uint32_t>(body_bytes);

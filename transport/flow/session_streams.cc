@@ -77,7 +77,7 @@ uint32_t Session::Impl::build_stream(std::span<std::byte> out, uint64_t now_ns) 
   const bool asks = gate.ask_now() || (frame.awaited && segment_bytes() == 0 &&
                                        loss.packets_in_flight() < config.ack_every_packets);
   header.flags = asks ? uint16_t{wire::kFlagAckNow} : uint16_t{0};
-  return finish_tagged(out, header, frame.body_bytes);
+  return finish_summed(out, header, frame.body_bytes, frame.crc);
 }
 
 }  // namespace mercury

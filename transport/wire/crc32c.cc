@@ -113,6 +113,11 @@ uint32_t copy_crc32c(std::byte* target, const std::byte* source, size_t bytes) n
   return copy_crc32c_fetching(target, source, bytes, target);
 }
 
+uint32_t copy_crc32c_extend(uint32_t crc, std::byte* target, const std::byte* source,
+                            size_t bytes) noexcept {
+  return ~kernel().copy(~crc, target, source, bytes, target);
+}
+
 void crc32c_use_kernel(const CrcKernel& kernel) noexcept {
   g_crc_kernel.store(&kernel, std::memory_order_relaxed);
 }

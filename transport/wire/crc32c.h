@@ -29,7 +29,11 @@ uint32_t crc32c_of_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_
 // if another thread writes `source` meanwhile (what is summed is what was stored).
 uint32_t copy_crc32c(std::byte* target, const std::byte* source, size_t bytes) noexcept;
 
-// The same, while about as many bytes at `next` come into the cache: what the next copy will
+// The same, continued: as crc32c_extend(crc, source, bytes).
+uint32_t copy_crc32c_extend(uint32_t crc, std::byte* target, const std::byte* source,
+                            size_t bytes) noexcept;
+
+// As copy_crc32c, while about as many bytes at `next` come into the cache: what the next copy will
 // probably read or write. A hint: nothing need be mapped there.
 inline uint32_t copy_crc32c_fetching(std::byte* target, const std::byte* source, size_t bytes,
                                      const std::byte* next) noexcept {

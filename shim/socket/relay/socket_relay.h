@@ -6,7 +6,8 @@
 // runs out and the other program's writes block: no other connection waits for it.
 //
 // Descriptors are polled edge-triggered, once a pass; all connections with something to do take
-// turns of about kTurnBytes, as long as the pass has not carried kPassBytes.
+// turns of about kTurnBytes outwards, and what is there inwards, as long as the pass has not
+// carried kPassBytes.
 //
 // Owner/thread: the engine's. Connections allocate as they open.
 #pragma once
@@ -36,7 +37,8 @@ struct RelayConfig {
                           .window_bytes = 1 << 20,
                           .send_bytes = 1 << 20,
                           .shared_window_bytes = 32 << 20,
-                          .shared_send_bytes = 32 << 20};
+                          .shared_send_bytes = 32 << 20,
+                          .unsent_bytes = 256 * 1024};
   // For a peer to finish a connection that the program has closed, as long as Linux waits; and to
   // say what it has opened a stream for.
   uint64_t patience_ns = 60'000'000'000;
@@ -59,6 +61,8 @@ class SocketRelay : public NoDatagrams {
   // been no connection yet.
   int wake_fd() const { return poller_.get(); }
   size_t connection_count() const { return connections_; }
+  // When bytes of programs were carried last; 0: never.
+  uint64_t carried_ns() const { return carried_ns_; }
 
   // --- StreamService ---
   StreamConfig stream_config() const { return config_.streams; }
@@ -168,6 +172,7 @@ class SocketRelay : public NoDatagrams {
   std::deque<Event> events_;
   uint64_t last_asked_ = 0;
   uint64_t now_ns_ = 0;
+  uint64_t carried_ns_ = 0;
 };
 
 }  // namespace mercury

@@ -16,6 +16,10 @@ constexpr int kMostEdges = 64;  // that a pass looks at
 constexpr size_t kTurnParts =
     (SocketRelay::kTurnBytes + kStreamBlockBytes - 2) / kStreamBlockBytes + 1;
 
+// To a program: what is kept, and behind it what a pass has received, which is copied if it does
+// not go now. A backlog of one pass's bytes must not stand in its way.
+constexpr size_t kInwardParts = SocketRelay::kPassBytes / kStreamBlockBytes + 1 + 32;
+
 size_t room_of(const msghdr& message) {
   size_t bytes = 0;
   for (size_t i = 0; i < message.msg_iovlen; ++i) bytes += message.msg_iov[i].iov_len;
@@ -43,6 +47,7 @@ uint32_t SocketRelay::run() {
     connection->queued = false;
     carried += carry(*connection);
   }
+  if (carried > 0) carried_ns_ = now_ns_;
   return turns;
 }
 
@@ -122,7 +127,7 @@ size_t SocketRelay::carry_out(Connection& connection) {
 
 size_t SocketRelay::carry_in(Connection& connection) {
   if (!connection.program_writable || !connection.stream_readable) return 0;
-  std::array<iovec, kTurnParts> parts;
+  std::array<iovec, kInwardParts> parts;
   const Streams::Peeked peeked = host_->peek_stream(connection.session, connection.stream, parts);
   connection.stream_readable = peeked.parts > 0;
   if (!connection.stream_readable) {

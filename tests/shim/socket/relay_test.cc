@@ -73,6 +73,27 @@ TEST(SocketRelay, CarriesMegabytesBothWaysInBadWeatherAndEndsInOrder) {
   }
 }
 
+// Bytes that come in order go from the frames that brought them to a program that reads.
+TEST(SocketRelay, WhatAProgramTakesAtOnceIsNotKept) {
+  RelayLab lab(1);
+  auto [left, right] = lab.connected();
+  lab.run_for(10 * kMs);
+  Talk from_a{left, 3 << 20, 0};
+  Talk from_b{right, 0, 3 << 20};
+  size_t most_kept = 0;
+  const auto look = [&](StreamHost& host) {
+    most_kept = std::max(most_kept, host.stream_bytes(SessionSlot(0)));
+  };
+  ASSERT_TRUE(lab.run([&] {
+    lab.b().relay.once = look;
+    const bool a = from_a.done();
+    return from_b.done() && a;
+  }));
+  from_a.expect_whole();
+  from_b.expect_whole();
+  EXPECT_LE(most_kept, kStreamBlockBytes);  // of the other direction: its end is on the way
+}
+
 TEST(SocketRelay, TheOtherHostLearnsWhoAsksForWhat) {
   RelayLab lab(1);
   lab.connected();

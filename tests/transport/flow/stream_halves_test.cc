@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 
 #include "transport/flow/stream/stream_receiver.h"
@@ -171,6 +172,91 @@ TEST(StreamReceiver, OverlapsOfEveryKindGiveTheSameBytes) {
     EXPECT_TRUE(std::equal(data.begin(), data.end(), out.begin() + 4090 * 2)) << seed;
     EXPECT_EQ(pool.in_use(), 0U);
   }
+}
+
+TEST(StreamReceiver, WhatIsLentIsHandedOnWhereItLies) {
+  BlockPool pool(8);
+  StreamReceiver receiver(&pool);
+  const Bytes first = random_bytes(9000, 1), second = random_bytes(500, 2);
+  EXPECT_TRUE(receiver.on_lent_bytes(0, first));
+  EXPECT_TRUE(receiver.on_lent_bytes(8900, std::span(first).last(100))) << "arrived before";
+  EXPECT_TRUE(receiver.on_lent_bytes(9000, second));
+  std::array<iovec, 8> parts;
+  ASSERT_EQ(receiver.peek(parts), 2U);
+  EXPECT_EQ(parts[0].iov_base, first.data());
+  EXPECT_EQ(parts[1].iov_base, second.data());
+  receiver.consume(9100);
+  ASSERT_EQ(receiver.peek(parts), 1U);
+  EXPECT_EQ(parts[0].iov_base, second.data() + 100);
+  EXPECT_EQ(parts[0].iov_len, 400U);
+  EXPECT_EQ(pool.in_use(), 0U);
+  receiver.keep();
+  EXPECT_EQ(pool.in_use(), 1U);
+  Bytes rest(400);
+  EXPECT_EQ(receiver.read(rest), 400U);
+  EXPECT_TRUE(std::equal(rest.begin(), rest.end(), second.begin() + 100));
+  EXPECT_EQ(pool.in_use(), 0U);
+}
+
+// A pass of an engine: frames of any size and order, of which something is taken, before their
+// memory is used for others.
+TEST(StreamReceiver, WhatIsLentIsTheSameBytesAsWhatIsKept) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const Bytes data = random_bytes(60'000, seed);
+    BlockPool pool(4);
+    StreamReceiver receiver(&pool);
+    Bytes got;
+    const auto take = [&] {
+      std::array<iovec, 3> parts;
+      const size_t count = receiver.peek(parts);
+      for (size_t i = 0; i < count; ++i) {
+        const auto* at = static_cast<const std::byte*>(parts[i].iov_base);
+        const size_t bytes = i + 1 < count ? parts[i].iov_len : random() % (parts[i].iov_len + 1);
+        got.insert(got.end(), at, at + bytes);
+      }
+      receiver.consume(got.size() - static_cast<size_t>(receiver.consumed()));
+      if (seed % 3 == 0 && random() % 4 == 0) {
+        Bytes out(random() % 3000);
+        out.resize(receiver.read(out));
+        got.insert(got.end(), out.begin(), out.end());
+      }
+    };
+    while (receiver.consumed() < data.size()) {
+      std::vector<Bytes> frames;
+      for (size_t left = 1 + random() % 5; left > 0; --left) {
+        // Mostly what is next; else again what came, or what leaves a gap.
+        const size_t next = static_cast<size_t>(receiver.arrived());
+        const size_t begin = std::min(
+            random() % 3 > 0 ? next : next - std::min<size_t>(next, 4000) + random() % 9000,
+            data.size());
+        const size_t bytes = std::min<size_t>(random() % 4000, data.size() - begin);
+        const auto from = data.begin() + static_cast<std::ptrdiff_t>(begin);
+        frames.emplace_back(from, from + static_cast<std::ptrdiff_t>(bytes));
+        ASSERT_TRUE(receiver.on_lent_bytes(begin, frames.back()));
+        if (random() % 3 == 0) take();
+      }
+      take();
+      receiver.keep();
+      for (Bytes& frame : frames) std::fill(frame.begin(), frame.end(), std::byte{});
+    }
+    EXPECT_EQ(got, data);
+    EXPECT_EQ(pool.in_use(), 0U);
+  }
+}
+
+TEST(StreamReceiver, WhatIsLentAndDiscardedIsForgotten) {
+  BlockPool pool(8);
+  StreamReceiver receiver(&pool);
+  {
+    const Bytes gone(3000);
+    EXPECT_TRUE(receiver.on_lent_bytes(0, gone));
+    receiver.discard_to(5000);
+  }
+  receiver.keep();
+  EXPECT_EQ(receiver.readable(), 0U);
+  EXPECT_EQ(pool.in_use(), 0U);
 }
 
 TEST(StreamReceiver, WhatIsDiscardedIsForgotten) {

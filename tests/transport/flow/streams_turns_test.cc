@@ -129,6 +129,61 @@ TEST(Streams, WhoHasNoRoomIsToldOfSome) {
   EXPECT_EQ(pair.b.readable[id.value], told + 1);
 }
 
+TEST(Streams, WhatWaitsToBeSentIsBoundedAndEachStreamHasSome) {
+  StreamConfig config;
+  config.unsent_bytes = 100'000;
+  config.least_unsent_bytes = 8000;
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Pair pair(config, seed);
+    std::map<uint32_t, Bytes> left;
+    std::vector<size_t> taken;
+    for (int i = 0; i < 4; ++i) {
+      const StreamId id = *pair.a.streams.open();
+      Bytes& bytes = left[id.value];
+      for (size_t at = 0; at < 300'000; ++at)
+        bytes.push_back(static_cast<std::byte>(at * id.value));
+      taken.push_back(pair.a.streams.write(id, bytes));
+      bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(taken.back()));
+    }
+    EXPECT_EQ(taken, (std::vector<size_t>{100'000, 8000, 8000, 8000}));
+    // Each is told when it has room: it never waits for others.
+    for (bool all = false; !all;) {
+      pair.run(seed % 2 == 0 ? 0 : 10);
+      all = true;
+      for (auto& [id, bytes] : left) {
+        ASSERT_TRUE(bytes.empty() || pair.a.writable[id] > 0) << id;
+        pair.a.writable[id] = 0;
+        const size_t some = pair.a.streams.write(StreamId(id), bytes);
+        bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(some));
+        all = all && bytes.empty();
+      }
+    }
+    pair.run();
+    for (const auto& [id, bytes] : pair.b.got) {
+      ASSERT_EQ(bytes.size(), 300'000U);
+      for (size_t at = 0; at < bytes.size(); ++at) {
+        ASSERT_EQ(bytes[at], static_cast<std::byte>(at * id)) << id << " " << at;
+      }
+    }
+  }
+}
+
+// Of bytes that were given up none waits.
+TEST(Streams, AResetMakesRoomForOthers) {
+  StreamConfig config;
+  config.unsent_bytes = 100'000;
+  config.least_unsent_bytes = 8000;
+  Pair pair(config);
+  const StreamId one = *pair.a.streams.open(), other = *pair.a.streams.open();
+  EXPECT_EQ(pair.a.streams.write(one, Bytes(200'000)), 100'000U);
+  pair.a.streams.reset(one, Errc::kBusy);
+  EXPECT_EQ(pair.a.streams.write(other, Bytes(200'000)), 100'000U);
+  pair.run();
+  EXPECT_EQ(pair.b.got[other.value].size(), 100'000U);
+  EXPECT_EQ(pair.a.writable[other.value], 1);
+}
+
 TEST(Streams, PrioritiesGoFirstAndTheRestTakeTurns) {
   Pair pair;
   const Bytes much(4 * kMost);

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "transport/wire/crc32c.h"
+
 namespace mercury {
 namespace {
 
@@ -47,6 +49,17 @@ void ByteWindow::read(uint64_t offset, std::span<std::byte> out) const noexcept 
                    const auto index = static_cast<size_t>(number - first_);
                    std::memcpy(out.data() + done, blocks_[index]->bytes + within, count);
                  });
+}
+
+uint32_t ByteWindow::read_crc32c(uint32_t crc, uint64_t offset,
+                                 std::span<std::byte> out) const noexcept {
+  for_each_block(
+      offset, out.size(), [&](uint64_t number, size_t within, size_t done, size_t count) {
+        const auto index = static_cast<size_t>(number - first_);
+        crc =
+            wire::copy_crc32c_extend(crc, out.data() + done, blocks_[index]->bytes + within, count);
+      });
+  return crc;
 }
 
 size_t ByteWindow::parts(uint64_t offset, size_t bytes, std::span<iovec> parts) const noexcept {

@@ -69,6 +69,8 @@ class ByteWindow {
   void write(uint64_t offset, std::span<const std::byte> bytes);
   // What was written there.
   void read(uint64_t offset, std::span<std::byte> out) const noexcept;
+  // The same; returns the CRC-32C of what `crc` is of, and of this behind it.
+  uint32_t read_crc32c(uint32_t crc, uint64_t offset, std::span<std::byte> out) const noexcept;
   // The same in place, as parts that follow one another; returns how many, at most parts.size().
   size_t parts(uint64_t offset, size_t bytes, std::span<iovec> parts) const noexcept;
   // Room for bytes from `offset` on, where nothing was written yet, in blocks that are new but for

@@ -31,6 +31,11 @@ struct StreamConfig {
   uint32_t send_bytes = 256 * 1024;
   uint64_t shared_window_bytes = 1 << 20;
   uint64_t shared_send_bytes = 2 << 20;
+  // Written and never sent yet, of all streams together: no stream is written to beyond it, but for
+  // least_unsent_bytes of its own. What waits here has left the processor's cache when it goes, and
+  // whoever writes may have it where it is.
+  uint64_t unsent_bytes = kNever;
+  uint32_t least_unsent_bytes = 64 * 1024;
 };
 
 // The session's calls; from within them all calls of a stream may be made (Streams).
@@ -45,6 +50,8 @@ class StreamEvents {
   // what was not read is gone. Not after reset(). Exactly once otherwise.
   virtual void on_stream_closed(SessionSlot, StreamId, Errc) = 0;
   virtual void on_streams_available(SessionSlot) = 0;  // open() is worth another try after kAgain
+  // Not for the service: a payload was borrowed, and stays until Streams::keep().
+  virtual void on_payload_lent(SessionSlot) {}
 
  protected:
   ~StreamEvents() = default;

@@ -39,6 +39,9 @@ class StreamSender {
   void read(const Segment& segment, std::byte* out) const noexcept {
     bytes_.read(segment.offset, {out, segment.bytes});
   }
+  uint32_t read_crc32c(uint32_t crc, const Segment& segment, std::byte* out) const noexcept {
+    return bytes_.read_crc32c(crc, segment.offset, {out, segment.bytes});
+  }
   void on_sent(const Segment& segment);
   void on_acked(uint32_t number) noexcept;
   void on_lost(uint32_t number) noexcept;
@@ -46,7 +49,7 @@ class StreamSender {
   uint64_t abandon() noexcept;
 
   uint64_t sent_end() const noexcept { return cut_; }  // of all that was ever sent
-  uint64_t end() const noexcept { return end_; }       // of what was appended
+  uint64_t unsent_bytes() const noexcept { return end_ - cut_; }
   bool finished() const noexcept { return finished_; }
   uint64_t kept_bytes() const noexcept { return end_ - base(); }
   // Of what was appended: not acknowledged yet.

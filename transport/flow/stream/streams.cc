@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "transport/wire/crc32c.h"
+
 namespace mercury {
 namespace {
 
@@ -76,11 +78,24 @@ void Streams::note_kept(Stream& stream) noexcept {
   const uint64_t extra = kept - std::min<uint64_t>(kept, wire::kInitialStreamBytes);
   kept_extra_bytes_ += extra - stream.kept_extra_bytes;
   stream.kept_extra_bytes = extra;
+  note_unsent(stream);
+}
+
+void Streams::note_unsent(Stream& stream) noexcept {
+  const uint64_t unsent = stream.out.unsent_bytes();
+  unsent_bytes_ += unsent - stream.unsent_bytes;
+  stream.unsent_bytes = unsent;
+}
+
+uint64_t Streams::unsent_room_bytes(const Stream& stream) const noexcept {
+  const uint64_t shared = config_.unsent_bytes - std::min(config_.unsent_bytes, unsent_bytes_);
+  const uint64_t least = config_.least_unsent_bytes;
+  return std::max(shared, least - std::min(least, stream.unsent_bytes));
 }
 
 uint64_t Streams::room_bytes(const Stream& stream) const noexcept {
   const uint64_t limit = send_limit_bytes(stream);
-  return limit - std::min(limit, stream.out.kept_bytes());
+  return std::min(limit - std::min(limit, stream.out.kept_bytes()), unsent_room_bytes(stream));
 }
 
 size_t Streams::room(StreamId id, size_t most, std::span<iovec> parts) {
@@ -89,7 +104,7 @@ size_t Streams::room(StreamId id, size_t most, std::span<iovec> parts) {
   uint64_t bytes = std::min<uint64_t>(room_bytes(*stream), most);
   stream->wants_room = stream->wants_room || bytes == 0;
   if (bytes == 0) return 0;
-  const uint64_t waiting = stream->out.end() - stream->out.sent_end();
+  const uint64_t waiting = stream->out.unsent_bytes();
   const uint64_t rest = full_segment_bytes_ == 0 ? 0 : (waiting + bytes) % full_segment_bytes_;
   if (rest < bytes) bytes -= rest;
   return stream->out.reserve(static_cast<size_t>(bytes), parts);
@@ -241,13 +256,33 @@ Streams::Verdict Streams::on_bytes(const wire::StreamPiece& piece) {
   if (stream->gone) {
     stream->in.discard_to(end);
     note_read(piece.stream, *stream);
-  } else if (!stream->in.on_bytes(piece.offset, piece.bytes)) {
+  } else if (!take_bytes(*stream, piece)) {
     return Verdict::kDropped;
   }
   if (piece.end) stream->final_bytes = end;
   note_arrived(piece.stream, *stream);
   settle(piece.stream, *stream);
   return Verdict::kTaken;
+}
+
+bool Streams::take_bytes(Stream& stream, const wire::StreamPiece& piece) {
+  if (!borrows_) return stream.in.on_bytes(piece.offset, piece.bytes);
+  if (!stream.in.on_lent_bytes(piece.offset, piece.bytes)) return false;
+  if (stream.in.has_lent_bytes() && !std::exchange(stream.lent, true)) {
+    lent_.push_back(piece.stream);
+    events_.on_payload_lent(session_);
+  }
+  return true;
+}
+
+void Streams::keep() {
+  for (const uint32_t id : lent_) {
+    Stream* stream = find(id);
+    if (stream == nullptr) continue;
+    stream->lent = false;
+    stream->in.keep();
+  }
+  lent_.clear();
 }
 
 Streams::Verdict Streams::on_credit(const wire::StreamCredit& credit) {
@@ -382,11 +417,18 @@ Streams::Frame Streams::build_segment(std::span<std::byte> body, uint32_t most) 
   full_segment_bytes_ = room;
   const StreamSender::Segment segment = *stream.out.next(room, limit_of(stream));
   wire::encode_stream(id, segment.end, segment.offset, body.data());
-  stream.out.read(segment, body.data() + wire::kStreamHeaderBytes);
+  const uint32_t crc = stream.out.read_crc32c(wire::crc32c(body.first(wire::kStreamHeaderBytes)),
+                                              segment, body.data() + wire::kStreamHeaderBytes);
   stream.out.on_sent(segment);
+  note_unsent(stream);
+  note_room(id, stream);
   queue(id, stream);  // behind the others
-  return {wire::FrameType::kStream, static_cast<uint32_t>(wire::kStreamHeaderBytes) + segment.bytes,
-          id, segment.number, segment.end || lacks_room(stream)};
+  return {wire::FrameType::kStream,
+          static_cast<uint32_t>(wire::kStreamHeaderBytes) + segment.bytes,
+          id,
+          segment.number,
+          segment.end || lacks_room(stream),
+          crc};
 }
 
 void Streams::on_acked(const Frame& frame) {
@@ -408,10 +450,11 @@ bool Streams::lacks_room(const Stream& stream) const noexcept {
   return stream.out.kept_bytes() > send_limit_bytes(stream) / 4 * 3;
 }
 
-// One event for many acknowledgements. Who wants room has bytes of his own on the way, so his own
-// acknowledgements are enough to wait for.
+// One event for many segments and acknowledgements. Who wants room has bytes of his own that wait
+// or are on the way, so his own are enough to wait for.
 void Streams::note_room(uint32_t id, Stream& stream) {
   if (!stream.wants_room || stream.gone || lacks_room(stream)) return;
+  if (unsent_room_bytes(stream) < config_.least_unsent_bytes / 2) return;
   stream.wants_room = false;
   stream.writable_due = true;
   notice(id, stream);
@@ -456,6 +499,7 @@ void Streams::erase(uint32_t id, Stream& stream) {
   if (stream.queued) ready_.erase_if(is_it);
   if (stream.noticed) noticed_.erase_if(is_it);
   kept_extra_bytes_ -= stream.kept_extra_bytes;
+  unsent_bytes_ -= stream.unsent_bytes;
   forget_extra(stream, 0);
   streams_.erase(id);
   if (is_ours(id)) {
@@ -504,7 +548,7 @@ void Streams::close_all(Errc code) {
   ready_ = {};
   signals_ = noticed_ = {};
   count_due_ = available_due_ = false;
-  kept_extra_bytes_ = extra_bytes_ = 0;
+  kept_extra_bytes_ = unsent_bytes_ = extra_bytes_ = 0;
   opened_ = kMostOpened;  // nothing opens any more
   for (const auto& [id, stream] : over) {
     if (stream.gone) continue;

@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "transport/base/fifo.h"
 #include "transport/base/priority_fifo.h"
@@ -76,6 +77,10 @@ class Streams {
     kBroken,   // the peer broke the protocol, as broken() says: close the session
   };
   Verdict on_frame(wire::FrameType type, std::span<const std::byte> payload);
+  // From now on payloads stay where they are until keep() is called: what a service takes before is
+  // not copied.
+  void borrow() noexcept { borrows_ = true; }
+  void keep();
   const char* broken() const noexcept { return broken_; }
 
   // What goes next; its body is written where the calls below are told to. Credit and resets
@@ -88,6 +93,7 @@ class Streams {
     uint32_t segment = 0;
     // Of a segment: the stream ends with it, or has no room for much more until it is acknowledged.
     bool awaited = false;
+    uint32_t crc = 0;  // of a segment's body: CRC-32C
   };
   bool signal_due() const noexcept { return count_due_ || !signals_.empty(); }
   Frame build_signal(std::span<std::byte> body);
@@ -120,6 +126,7 @@ class Streams {
     uint64_t receive_limit = wire::kInitialStreamBytes;  // ours
     uint64_t extra_bytes = 0;                            // of the shared window
     uint64_t kept_extra_bytes = 0;                       // of what may be written
+    uint64_t unsent_bytes = 0;                           // as counted in the session's
     uint64_t final_bytes = kNever;                       // of the peer, once it is known
     Errc code = Errc::kOk;                               // of a reset
     Reset reset = Reset::kNone;
@@ -129,6 +136,7 @@ class Streams {
     bool signalled = false;  // in signals_
     bool queued = false;     // in ready_
     bool noticed = false;    // in noticed_
+    bool lent = false;       // in lent_
     bool wants_room = false;
     bool wants_bytes = true;
     // What is to be told.
@@ -149,12 +157,15 @@ class Streams {
   Verdict break_off(const char* why) noexcept;
 
   Verdict on_bytes(const wire::StreamPiece& piece);
+  bool take_bytes(Stream& stream, const wire::StreamPiece& piece);
   Verdict on_credit(const wire::StreamCredit& credit);
   Verdict on_reset(const wire::StreamReset& reset);
   void stop_sending(uint32_t id, Stream& stream, Errc code);
   void note_arrived(uint32_t id, Stream& stream);
   void note_read(uint32_t id, Stream& stream);
   uint64_t room_bytes(const Stream& stream) const noexcept;
+  uint64_t unsent_room_bytes(const Stream& stream) const noexcept;
+  void note_unsent(Stream& stream) noexcept;
   void note_kept(Stream& stream) noexcept;
   bool lacks_room(const Stream& stream) const noexcept;
   void note_room(uint32_t id, Stream& stream);
@@ -181,15 +192,18 @@ class Streams {
   uint64_t peer_may_open_;
   uint64_t peer_told_ = wire::kInitialStreams;  // of that
   uint64_t kept_extra_bytes_ = 0;               // written and not acknowledged, of what is shared
+  uint64_t unsent_bytes_ = 0;                   // written and never sent yet
   uint64_t extra_bytes_ = 0;                    // of the shared window, promised
   bool count_due_ = false;                      // the peer is to hear how many it may open
   bool wants_open_ = false;
   bool available_due_ = false;
   const char* broken_ = "";
+  bool borrows_ = false;
   uint32_t full_segment_bytes_ = 0;  // that fit into the last segment sent; 0: there was none
   PriorityFifo<uint32_t, kStreamPriorities> ready_;  // streams with a segment to send: by turns
   Fifo<uint32_t> signals_;                           // with credit or a reset to send
   Fifo<uint32_t> noticed_;                           // with something to tell
+  std::vector<uint32_t> lent_;                       // may have payloads that are borrowed
 };
 
 }  // namespace mercury
