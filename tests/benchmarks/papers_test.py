@@ -122,6 +122,13 @@ class Sweeps(Computed):
                                capture_output=True, text=True, timeout=LIMIT_S, check=True)
         self.assertEqual(json.loads(again.stdout)["iteration_s"], float(row["best_s"]))
 
+    def test_draws_cheap_settings_of_slower_servers(self):
+        done = self.behind(SIM, "--light", "--most", "0.1")
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        (row,) = csv.DictReader((self.out / "BEHIND.csv").read_text(encoding="utf-8").splitlines())
+        self.assertIn("--iterations 6 --warmup 3", row["setting"])
+        self.assertEqual(len(self.answers()), 2)
+
     def test_verdicts_that_held_still_hold(self):
         for name in SWEEPS:
             with self.subTest(name):
