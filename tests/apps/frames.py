@@ -3,6 +3,7 @@ import hashlib
 import struct
 
 HELLO, HELLO_ACK, REFUSE, CLOSE, ACK, PING, CONTROL, PUSH, RESULT = range(1, 10)
+RESET_TOKEN, RESET = 13, 14
 MAGIC = 0x4D55
 VERSION = 2
 
