@@ -139,6 +139,8 @@ void body_of(wire::FrameType type, Bytes payload) {
     case wire::FrameType::kStreamReset:
       return stream(type, payload);
     case wire::FrameType::kPing:
+    case wire::FrameType::kResetToken:
+    case wire::FrameType::kReset:
     case wire::FrameType::kDatagram0:
     case wire::FrameType::kDatagram1:
       return;
