@@ -69,7 +69,7 @@ SimCluster::SimCluster(const ClusterConfig& config)
     host.lanes = serve ? config.server_lanes : config.worker_lanes;
     host.ipv6 = config.ipv6;
     host.port = config.port;
-    host.host.lane = config.lane;
+    host.host.lane = serve ? config.server_lane.value_or(config.lane) : config.lane;
     host.host.policy.serve = serve;
     start_host(cluster_.add_host(host));
   }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct ClusterConfig {
   sim::LinkConfig link;
   sim::SimPortConfig port;  // but its counters
   LaneConfig lane = small_lane();
+  std::optional<LaneConfig> server_lane;  // of hosts that serve, if it is another
   // For hundreds of hosts: those to which something happened. Who submits then wakes his host.
   sim::Look look = sim::Look::kEveryHost;
 

@@ -20,10 +20,10 @@ ClusterConfig config(uint32_t max_ranges) {
   config.workers = kWorkers;
   config.servers = 1;
   config.look = sim::Look::kWoken;
-  config.lane = LaneConfig();
-  config.lane.engine.max_in_flight_packets = 65'536;
-  config.lane.exchange.sends.scheduler.max_sessions = config.lane.engine.max_sessions;
-  config.lane.exchange.sends.scheduler.max_ranges = max_ranges;
+  LaneConfig& server = config.server_lane.emplace();
+  server.engine.max_in_flight_packets = 65'536;
+  server.exchange.sends.scheduler.max_sessions = server.engine.max_sessions;
+  server.exchange.sends.scheduler.max_ranges = max_ranges;
   config.link.mtu_bytes = 1500;
   config.link.faults.loss = 0.01;
   return config;
