@@ -121,7 +121,9 @@ void Server::count_partial(const ServerJob& job, const ChunkKey& key) noexcept {
 }
 
 // The sum of a chunk is complete: it goes to every worker.
-void Server::on_complete(const ServerJob& job, const ChunkKey& key, uint16_t pushed_at) noexcept {
+// Flattened: by calls, what a sum is put into the queue by costs a fourth more.
+[[gnu::flatten]] void Server::on_complete(const ServerJob& job, const ChunkKey& key,
+                                          uint16_t pushed_at) noexcept {
   if (job.spec.terms.quorum > 0) count_partial(job, key);
   const ChunkRange chunk = range_of(key, answer_priority(job, pushed_at));
   if (changes_gates_) [[unlikely]]
