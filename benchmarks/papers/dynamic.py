@@ -101,7 +101,7 @@ EXPECTED_19 = {(period, "largest", "native"): (reasons.EACH_LINK, 30, 71.7) for 
 EXPECTED_19 |= {(period, "largest", name): (reasons.OVERLAP, 2, 20)
                 for period in ("5s", "500ms") for name in ("BytePS", "ByteScheduler")}
 # The quick form has two models, one of them of those of (c), and two draws.
-EXPECTED_19 |= {("500ms", "least", "BytePS", "quick"): (reasons.DRAWS, -1, -BEHIND)}
+EXPECTED_19 |= {("500ms", "least", name, "quick"): (reasons.DRAWS, -1, -BEHIND) for name in ("BytePS", "ByteScheduler")}
 EXPECTED_19 |= {(period, "(c)", name, "quick"): (reasons.OVERLAP, 37.5, 60)
                 for period in ("5s", "500ms") for name in ("BytePS", "ByteScheduler")}
 EXPECTED_19 |= {("500ms", "(c)", name, "whole"): (reasons.OFTEN, -1, 4.9 if name == "BytePS" else 3.6)
