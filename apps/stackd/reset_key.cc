@@ -74,7 +74,7 @@ Status keep_reset_key(const std::string& path, const ResetKey& own) {
   const int file =
       open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
   if (file < 0) return failed("make", made);
-  const Status whole = write_key(file, own) ? Status() : failed("write", made);
+  Status whole = write_key(file, own) ? Status() : failed("write", made);
   close(file);
   if (!whole) return whole;
   if (rename(made.c_str(), path.c_str()) != 0) return failed("make", path);

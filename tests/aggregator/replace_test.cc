@@ -37,20 +37,20 @@ class ReplaceTest : public testing::Test {
 };
 
 TEST_F(ReplaceTest, NoStepLooksAtMoreChunksThanItIsTold) {
-  constexpr uint32_t kChunks = 100'000, kStep = 1000;
-  make(kChunks);
+  constexpr uint32_t kMany = 100'000, kEachTime = 1000;
+  make(kMany);
   ASSERT_TRUE(bench_.aggregator.replace(kJob, 0, kNext));
   EXPECT_EQ(looked_, 0U) << "nothing is looked at at once";
   uint32_t steps = 1;
-  for (; !step(kStep); ++steps) ASSERT_LE(looked_, uint64_t{steps} * kStep);
-  EXPECT_EQ(looked_, kChunks + 1) << "each chunk once, and the end";
+  for (; !step(kEachTime); ++steps) ASSERT_LE(looked_, uint64_t{steps} * kEachTime);
+  EXPECT_EQ(looked_, kMany + 1) << "each chunk once, and the end";
   EXPECT_EQ(replaced_.worker, Rank(0));
   EXPECT_EQ(replaced_.incarnation, kNext);
   ASSERT_EQ(replaced_.rounds.size(), 1U);
   EXPECT_EQ(replaced_.rounds[0], (TensorRound{1, 1}));
-  EXPECT_FALSE(step(kStep));
+  EXPECT_FALSE(step(kEachTime));
   EXPECT_FALSE(bench_.aggregator.is_replacing());
-  EXPECT_EQ(looked_, kChunks + 1);
+  EXPECT_EQ(looked_, kMany + 1);
 }
 
 TEST_F(ReplaceTest, BetweenStepsTheLastLifeIsRefusedAndTheNextOneIsNotTakenYet) {
@@ -131,7 +131,7 @@ TEST_F(ReplaceTest, AWorkerThatHasHadALifeIsReplacedNotAdmitted) {
 
 // With a quorum the withdrawal of one completes what only it was waited for in, in steps too.
 TEST(Withdraw, NoStepLooksAtMoreChunksThanItIsTold) {
-  constexpr uint32_t kChunks = 10'000, kStep = 100;
+  constexpr uint32_t kMany = 10'000, kEachTime = 100;
   Aggregator aggregator({[](void*, PayloadPin&) { return false; }});
   ASSERT_TRUE(
       aggregator.add_job(kJob, {.workers = 2, .terms = {.quorum = 1, .patience_ms = 1'000'000}}));
@@ -139,9 +139,9 @@ TEST(Withdraw, NoStepLooksAtMoreChunksThanItIsTold) {
     ASSERT_TRUE(aggregator.admit(kJob, Rank(w), incarnation_of(w)));
   }
   ASSERT_TRUE(aggregator.add_tensor(
-      kJob, {.tensor = 1, .numel = kChunks, .chunk_elems = 1, .chunk_count = kChunks}));
+      kJob, {.tensor = 1, .numel = kMany, .chunk_elems = 1, .chunk_count = kMany}));
   const Bytes payload = floats({1});
-  for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+  for (uint32_t chunk = 0; chunk < kMany; ++chunk) {
     ASSERT_EQ(aggregator.push(Bench::contribution(0, 1, chunk, payload)).verdict,
               PushVerdict::kAdded);
   }
@@ -149,18 +149,18 @@ TEST(Withdraw, NoStepLooksAtMoreChunksThanItIsTold) {
   OverdueChunk due;
   uint32_t completed = 0, steps = 0;
   ReplacedWorker none;
-  for (; completed < kChunks && steps < 10 * kChunks / kStep; ++steps) {
-    uint32_t looks = kStep;
+  for (; completed < kMany && steps < 10 * kMany / kEachTime; ++steps) {
+    uint32_t looks = kEachTime;
     EXPECT_FALSE(aggregator.take_replaced(looks, none));
-    for (looks = kStep; aggregator.take_overdue(0, looks, due);) ++completed;
-    ASSERT_LE(completed, (steps + 1) * kStep);
+    for (looks = kEachTime; aggregator.take_overdue(0, looks, due);) ++completed;
+    ASSERT_LE(completed, (steps + 1) * kEachTime);
   }
-  EXPECT_EQ(completed, kChunks);
+  EXPECT_EQ(completed, kMany);
 }
 
 // Random pushes between steps of any length: a sum holds each worker once, of one of its lives.
 TEST(ReplaceRandomly, NoSumHoldsTwoLivesOfAWorkerOrNone) {
-  constexpr uint32_t kWorkers = 3, kChunks = 40;
+  constexpr uint32_t kWorkers = 3, kMany = 40;
   for (uint64_t seed = 0; seed < 50; ++seed) {
     std::mt19937_64 random(seed);
     Aggregator aggregator({[](void*, PayloadPin&) { return false; }});
@@ -171,11 +171,11 @@ TEST(ReplaceRandomly, NoSumHoldsTwoLivesOfAWorkerOrNone) {
       ASSERT_TRUE(aggregator.admit(kJob, Rank(w), lives[w]));
     }
     ASSERT_TRUE(aggregator.add_tensor(kJob, {.tensor = 1,
-                                             .numel = kChunks,
+                                             .numel = kMany,
                                              .dtype = Dtype::kI64,
                                              .chunk_elems = 1,
-                                             .chunk_count = kChunks}));
-    std::vector<uint32_t> round(kChunks, 1);
+                                             .chunk_count = kMany}));
+    std::vector<uint32_t> round(kMany, 1);
     uint32_t replaced = 0, sums = 0;
     for (uint32_t turn = 0; turn < 20'000; ++turn) {
       const auto w = static_cast<uint16_t>(random() % kWorkers);
@@ -191,7 +191,7 @@ TEST(ReplaceRandomly, NoSumHoldsTwoLivesOfAWorkerOrNone) {
             << "and no chunk's round is lower later";
       }
       // A life's contribution is 1 in the byte of its worker: 2 there would be two lives.
-      const auto chunk = static_cast<uint32_t>(random() % kChunks);
+      const auto chunk = static_cast<uint32_t>(random() % kMany);
       const Bytes payload = bytes_of(std::vector<int64_t>{int64_t{1} << (8 * w)});
       Contribution c = Bench::contribution(w, round[chunk], chunk, payload);
       c.incarnation = lives[w];

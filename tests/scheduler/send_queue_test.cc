@@ -7,7 +7,7 @@
 namespace mercury {
 namespace {
 
-constexpr JobSlot kJob{0};
+constexpr JobSlot kOneJob{0};
 constexpr SessionSlot kFirst{0}, kSecond{1};
 constexpr uint32_t kRanges = 10'000;
 
@@ -17,9 +17,9 @@ ChunkRange chunk(uint32_t index) { return {TensorIndex(0), 1, {ChunkIndex(2 * in
 class SendQueueTest : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(queue_.scheduler().add_job(kJob).ok());
+    ASSERT_TRUE(queue_.scheduler().add_job(kOneJob).ok());
     for (const SessionSlot session : {kFirst, kSecond}) {
-      ASSERT_TRUE(queue_.scheduler().add_session(session, kJob).ok());
+      ASSERT_TRUE(queue_.scheduler().add_session(session, kOneJob).ok());
     }
   }
   void fill(SessionSlot session) {
@@ -72,7 +72,7 @@ TEST_F(SendQueueTest, ALostChunkOfASessionThatIsGoneIsNotSentByTheNextOneOfItsPl
   fill(kFirst);
   for (uint32_t i = 0; i < kRanges; ++i) queue_.send_again(kSecond, chunk(i));
   queue_.forget(kSecond);
-  ASSERT_TRUE(queue_.scheduler().add_session(kSecond, kJob).ok());
+  ASSERT_TRUE(queue_.scheduler().add_session(kSecond, kOneJob).ok());
   queue_.send_again(kSecond, chunk(0));
   EXPECT_EQ(sent(), kRanges);
   uint32_t most = 0;
