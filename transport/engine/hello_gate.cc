@@ -2,7 +2,6 @@
 
 #include <sodium.h>
 
-#include <algorithm>
 #include <cstring>
 
 namespace mercury {
@@ -49,14 +48,6 @@ size_t HelloHash::operator()(const HelloKey& key) const noexcept {
 }
 
 HelloGate::HelloGate(uint64_t seed) : key_(derive(seed, 2)) {}
-
-bool HelloGate::may_refuse(uint64_t now_ns) noexcept {
-  constexpr uint64_t kSecondNs = 1'000'000'000;
-  const uint64_t paid_ns = std::max(refusals_paid_ns_, now_ns) + kSecondNs / kRefusals;
-  if (paid_ns > now_ns + kSecondNs) return false;
-  refusals_paid_ns_ = paid_ns;
-  return true;
-}
 
 uint64_t HelloGate::token_of(uint64_t epoch, const Endpoint& remote,
                              const wire::Hello& hello) const noexcept {

@@ -19,6 +19,7 @@
 #include <string>
 
 #include "transport/base/endpoint.h"
+#include "transport/engine/rate_limit.h"
 #include "transport/wire/hello.h"
 
 namespace mercury {
@@ -57,7 +58,7 @@ class HelloGate {
   bool take() noexcept { return left_ > 0 && left_-- > 0; }
 
   // Whether one more refusal may be said: strangers choose to whom they go.
-  bool may_refuse(uint64_t now_ns) noexcept;
+  bool may_refuse(uint64_t now_ns) noexcept { return refusals_.take(now_ns); }
 
   // What this HELLO has to carry; never 0.
   uint64_t token(const Endpoint& remote, const wire::Hello& hello, uint64_t now_ns) const noexcept;
@@ -70,7 +71,7 @@ class HelloGate {
 
   std::array<unsigned char, 16> key_;
   uint32_t left_ = kPerPass;
-  uint64_t refusals_paid_ns_ = 0;  // each takes its part of a second; at most one ahead of now
+  RateLimit<kRefusals> refusals_;
 };
 
 }  // namespace mercury

@@ -2,7 +2,6 @@
 
 #include <sodium.h>
 
-#include <algorithm>
 #include <cstring>
 
 namespace mercury {
@@ -41,16 +40,8 @@ std::optional<uint64_t> ResetTokens::own(uint32_t session, const Endpoint& peer)
 
 std::optional<uint64_t> ResetTokens::answer(uint32_t session, const Endpoint& peer,
                                             uint64_t now_ns) noexcept {
-  if (!keys_.last || !take(now_ns)) return std::nullopt;
+  if (!keys_.last || !answers_.take(now_ns)) return std::nullopt;
   return token_of(*keys_.last, session, peer);
-}
-
-bool ResetTokens::take(uint64_t now_ns) noexcept {
-  constexpr uint64_t kSecondNs = 1'000'000'000;
-  const uint64_t paid_ns = std::max(paid_ns_, now_ns) + kSecondNs / kMost;
-  if (paid_ns > now_ns + kSecondNs) return false;
-  paid_ns_ = paid_ns;
-  return true;
 }
 
 }  // namespace mercury

@@ -21,6 +21,7 @@
 #include <optional>
 
 #include "transport/base/endpoint.h"
+#include "transport/engine/rate_limit.h"
 
 namespace mercury {
 
@@ -44,10 +45,8 @@ class ResetTokens {
   std::optional<uint64_t> answer(uint32_t session, const Endpoint& peer, uint64_t now_ns) noexcept;
 
  private:
-  bool take(uint64_t now_ns) noexcept;
-
   const ResetKeys keys_;
-  uint64_t paid_ns_ = 0;  // each takes its part of a second; at most one ahead of now
+  RateLimit<kMost> answers_;
 };
 
 }  // namespace mercury
