@@ -17,7 +17,7 @@ class Listener(Protocol):
 
     def _on_gradient(self, one: ManagedParameter) -> None: ...
 
-    def _refuse_gradient(self, one: ManagedParameter) -> None: ...
+    def _on_gradient_again(self, one: ManagedParameter) -> None: ...
 
     def flush(self) -> None: ...
 
@@ -129,7 +129,7 @@ def _before_accumulation(listener: Listener, one: ManagedParameter, gradient: to
     if gradient.is_sparse:
         raise RuntimeError(f"{one.name}: its gradient is sparse, and would be sent whole: make the layer with sparse=False")
     if one.sent:
-        listener._refuse_gradient(one)
+        listener._on_gradient_again(one)
 
 
 def _on_accumulation(listener: Listener, one: ManagedParameter, *_: Any) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from types import TracebackType
-from typing import Any, Iterator, Optional, Union
+from typing import Any, Callable, Iterator, Optional, Union
 
 import torch
 
@@ -40,6 +40,19 @@ _MOST_NUMBERS = 1 << 28  # first_number is below
 
 def _count_of(optimizer: torch.optim.Optimizer) -> int:
     return sum(len(group["params"]) for group in optimizer.param_groups)
+
+
+def _at_end_of_backward(call: Callable[[], None]) -> None:
+    """RuntimeError: no backward pass is under way on this thread."""
+    torch.autograd.Variable._execution_engine.queue_callback(call)
+
+
+def _is_in_backward() -> bool:
+    try:
+        _at_end_of_backward(lambda: None)
+    except RuntimeError:
+        return False
+    return True
 
 
 class ScheduledOptimizer(torch.optim.Optimizer):
@@ -90,6 +103,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._warned = False
         self._next_priority = 0
         self._is_due = False  # whether any update may be: every module's state_dict() asks
+        self._hears_end = False  # whether the backward pass will say when it has ended
         self._tried = False  # whether the optimizer has updated a parameter by itself
         self._count = _count_of(optimizer)
         self.copied = 0
@@ -161,8 +175,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         one.priority = min(self._next_priority, LEAST_URGENT)
         self._next_priority += 1
 
-    def _refuse_gradient(self, one: ManagedParameter) -> None:
-        """Before it is added to what is under way."""
+    def _on_gradient_again(self, one: ManagedParameter) -> None:
+        """Before the backward pass adds to a gradient that was sent."""
+        if self._is_skipped():
+            self._begin_round()
+            return
         if one.due is not None:
             raise RuntimeError(f"{one.name}: it was used without a call of the module that it belongs to, so that its last "
                                "step was not taken yet. Call the module, or flush() before the forward pass")
@@ -179,9 +196,21 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             if place is not None:
                 place.parameters.append(one)
                 self._rank(one)
+        if not self._hears_end:
+            self._hears_end = True
+            _at_end_of_backward(self._on_backward_end)
         one.passes += 1
         if self._sends and one.passes >= self._passes:
             self._send(one)
+
+    def _on_backward_end(self) -> None:
+        """Whoever reads a gradient now has to hear of it though this pass left it out: others may have sent it."""
+        self._hears_end = False
+        sent = [one.sent for one in self._parameters]
+        if any(sent) and not all(sent):
+            for one in self._parameters:
+                if not one.sent and one.parameter.grad is one.gradient:
+                    one.parameter.grad = one.in_flight
 
     def _send(self, one: ManagedParameter) -> None:
         self.copied += one.collect()
@@ -193,6 +222,22 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         one.parameter.grad = one.in_flight
         if self._timeline is not None:
             self._timeline.sent(one)
+
+    def _send_rest(self) -> None:
+        """The others wait for ours of those, too, that took no part in the loss."""
+        for one in self._parameters:
+            if not one.sent:
+                self._send(one)
+
+    def _is_skipped(self) -> bool:
+        """Whether all sums are back, and no step was made of them: as by a scaler of losses, if one is not finite."""
+        return all(one.sent and one.due is None and one.operation is None for one in self._parameters)
+
+    def _begin_round(self) -> None:
+        for one in self._parameters:
+            one.sent, one.passes = False, 0
+            if one.parameter.grad is None:
+                one.zero()
 
     def _take(self, one: ManagedParameter) -> None:
         """Waits for its sum, if one is on its way."""
@@ -261,7 +306,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             warnings.warn("gradients are read before the next forward pass: all of them are waited for there, and nothing "
                           "overlaps it", stacklevel=4)
         self.flush()
-        self.synchronize()
+        if _is_in_backward():
+            self._take_all()  # of those that the pass has come by
+        else:
+            self.synchronize()
 
     # ---- for the training loop -----------------------------------------------------------------
 
@@ -277,11 +325,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self.flush()  # of modules that were not called since
         if self._timeline is not None:
             self._timeline.step()
+        self._hears_end = False  # of a pass that failed it has not
+        self._send_rest()
         groups = [dict(group) for group in self._optimizer.param_groups]  # a scheduler may change them meanwhile
         now = []
         for one in self._parameters:
-            if not one.sent:  # it took no part in the loss: the others wait for ours all the same
-                self._send(one)
             one.due = groups[one.group]
             one.version = one.parameter._version
             if one.operation is None or one.priority is None:
@@ -307,6 +355,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Gradients are zero when the next backward pass begins. They keep their memory: set_to_none is as False."""
+        if self._is_skipped():
+            self._begin_round()
         for one in self._parameters:
             if one.due is not None or one.sent:
                 one.zero_later()
@@ -315,7 +365,13 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 one.passes = 0
 
     def synchronize(self) -> None:
-        """Waits for the sums of all gradients that are on their way: they can be read, and changed, until step()."""
+        """Waits for the sums of all gradients, if any is on its way: they can be read, and changed, until step()."""
+        if any(one.sent and one.due is None for one in self._parameters):
+            self.flush()  # of modules that were not called since the last step
+            self._send_rest()
+        self._take_all()
+
+    def _take_all(self) -> None:
         for one in self._parameters:
             self._take(one)
 
@@ -340,7 +396,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         """Takes the step that is due, and leaves the model as it found it, without gradients. Nothing happens if it is
         closed. The job and the context stay open."""
         self.flush()
-        self.synchronize()
+        self._take_all()
         self._leave()
 
     def _leave(self) -> None:

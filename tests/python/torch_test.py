@@ -63,6 +63,17 @@ class Training(Workers):
         said = [str(one.message) for one in said if "waited for" in str(one.message)]
         self.assertEqual(len(said), WORKERS)
 
+    def test_clipping_where_each_worker_leaves_out_another_layer(self):
+        """A norm is of averages, so also of those of layers that this worker did not use."""
+        def clip(model, optimizer):
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        shares = [batches(6, worker) for worker in range(WORKERS)]
+        rounds = [[[lambda model, batch=shares[worker][i], side=(i + worker) % 3 > 0: loss_of(model, batch, with_side=side)]
+                   for worker in range(WORKERS)] for i in range(6)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.train(rounds, step=clip)
+
     def test_the_first_values_come_in_pieces(self):
         """Of a model that is larger than a piece, also those that are not contiguous; memory for one piece is taken."""
         def model(seed):

@@ -200,6 +200,48 @@ class Models(Workers):
         for mine, reference in zip(seen["ScheduledOptimizer"][1], seen["AveragedByHand"][1]):
             self.assertTrue(torch.equal(mine, reference))
 
+    @unittest.skipUnless(hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"), "PyTorch 1 has scalers for GPUs alone")
+    def test_a_scaler_that_skips_steps(self):
+        skipped = []
+
+        def loop(rank, model, optimizer):
+            scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 127, growth_interval=2)
+            for batch in batches(9, rank):
+                optimizer.zero_grad()
+                scaler.scale(loss_of(model, batch)).backward()
+                if isinstance(optimizer, AveragedByHand):
+                    optimizer.synchronize()
+                before, was = model.scale.detach().clone(), scaler.get_scale()
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.flush()
+                skipped.append(scaler.get_scale() < was)
+                self.assertEqual(torch.equal(before, model.scale), skipped[-1])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.compare(loop)
+        self.assertIn(True, skipped)
+        self.assertIn(False, skipped)
+
+    def test_steps_that_are_skipped(self):
+        """As scalers of losses do when an average is not finite. Gradients are zeroed then, in each way."""
+        ways = {
+            "optimizer": lambda model, optimizer: optimizer.zero_grad(),
+            "model": lambda model, optimizer: model.zero_grad(set_to_none=False),
+            "none": lambda model, optimizer: model.zero_grad(set_to_none=True),
+            "not": lambda model, optimizer: None,  # the next ones are added to the averages
+        }
+        for place, (way, zero) in enumerate(ways.items()):
+            def loop(rank, model, optimizer):
+                for i, batch in enumerate(batches(7, rank)):
+                    loss_of(model, batch, with_side=(i + rank) % 3 > 0).backward()
+                    optimizer.synchronize()
+                    if i % 3 != 1:
+                        optimizer.step()
+                    zero(model, optimizer)
+            with self.subTest(way):
+                self.compare(loop, first_number=100 * place)
+
     def test_gradients_that_are_read_or_zeroed_when_the_step_is_due(self):
         def loop(rank, model, optimizer):
             for i, batch in enumerate(batches(6, rank)):
