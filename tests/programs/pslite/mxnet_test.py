@@ -38,8 +38,8 @@ class MxNetTest(ProgramsTest):
 
     def job(self, update_on, mercury, servers="aa", workers="bb", **environment):
         """By default no tensor stays on a host. One thread each: how many share a sum may change its last digits."""
-        return Job(self.hosts, [sys.executable, TRAIN, "--epochs", EPOCHS, "--update-on", update_on], mercury, servers, workers,
-                   PYTHONPATH=PACKAGES, OMP_NUM_THREADS=1, **environment)
+        return Job(self.hosts, [sys.executable, TRAIN, "--epochs", EPOCHS, "--update-on", update_on], mercury,
+                   servers=servers, workers=workers, PYTHONPATH=PACKAGES, OMP_NUM_THREADS=1, **environment)
 
     def lines(self, job):
         """What the workers have printed so far."""
