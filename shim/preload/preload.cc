@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -64,6 +65,18 @@ ssize_t sendmsg(int fd, const msghdr* message, int flags) {
 int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   return mercury_sendmmsg(fd, messages, count, flags);
 }
+ssize_t write(int fd, const void* data, size_t bytes) { return mercury_write(fd, data, bytes); }
+ssize_t writev(int fd, const iovec* parts, int count) { return mercury_writev(fd, parts, count); }
+// Compiled for large files, as this is, sendfile is the name of sendfile64; so the other is given
+// by its symbol.
+ssize_t sendfile(int out, int in, off_t* offset, size_t bytes) noexcept {
+  return mercury_sendfile(out, in, offset, bytes);
+}
+ssize_t plain_sendfile(int out, int in, off_t* offset, size_t bytes) noexcept __asm__("sendfile");
+ssize_t plain_sendfile(int out, int in, off_t* offset, size_t bytes) noexcept {
+  return mercury_sendfile(out, in, offset, bytes);
+}
+static_assert(sizeof(off_t) == sizeof(long), "both offsets are the same type");
 
 int shutdown(int fd, int how) noexcept { return mercury_shutdown(fd, how); }
 int poll(pollfd* fds, nfds_t count, int timeout_ms) {

@@ -15,7 +15,8 @@ RUN, PRELOAD = map(os.path.abspath, sys.argv[1:3])
 COMPILER = sys.argv[3]
 NAMES = {"socket", "listen", "accept", "accept4", "connect", "getsockname", "getpeername", "getsockopt", "setsockopt",
          "read", "readv", "recv", "recvfrom", "recvmsg", "recvmmsg", "send", "sendto", "sendmsg", "sendmmsg",
-         "shutdown", "poll", "ppoll", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2",
+         "write", "writev", "sendfile", "sendfile64", "shutdown", "poll", "ppoll",
+         "epoll_create", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "epoll_pwait2",
          "__read_chk", "__recv_chk", "__recvfrom_chk", "__poll_chk", "__ppoll_chk"}
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("MERCURY_", "LD_PRELOAD"))}
 

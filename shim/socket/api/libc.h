@@ -33,6 +33,9 @@ struct Libc {
                     socklen_t length);
   ssize_t (*sendmsg)(int fd, const msghdr* message, int flags);
   int (*sendmmsg)(int fd, mmsghdr* messages, unsigned count, int flags);
+  ssize_t (*write)(int fd, const void* data, size_t bytes);
+  ssize_t (*writev)(int fd, const iovec* parts, int count);
+  ssize_t (*sendfile)(int out, int in, off_t* offset, size_t bytes);
   int (*shutdown)(int fd, int how);
   int (*poll)(pollfd* fds, nfds_t count, int timeout_ms);
   int (*ppoll)(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask);

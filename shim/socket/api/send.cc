@@ -1,8 +1,8 @@
-// mercury_send, mercury_sendto, mercury_sendmsg, mercury_sendmmsg.
+// mercury_send, mercury_sendto, mercury_sendmsg, mercury_sendmmsg, mercury_write, mercury_writev,
+// mercury_sendfile.
 //
 // A pair takes MSG_OOB, and a daemon that reads its other end would not see the byte: it is
-// refused, which costs the others one test of a flag. write() has no flags, and so no function
-// here.
+// refused, which costs the others one test of a flag.
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -59,4 +59,16 @@ ssize_t mercury_sendmsg(int fd, const msghdr* message, int flags) {
 int mercury_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
   if (sockets::is_refused(fd, flags)) return -1;
   return sockets::sent(fd, sockets::libc().sendmmsg(fd, messages, count, flags));
+}
+
+ssize_t mercury_write(int fd, const void* data, size_t bytes) {
+  return sockets::sent(fd, sockets::libc().write(fd, data, bytes));
+}
+
+ssize_t mercury_writev(int fd, const iovec* parts, int count) {
+  return sockets::sent(fd, sockets::libc().writev(fd, parts, count));
+}
+
+ssize_t mercury_sendfile(int out, int in, off_t* offset, size_t bytes) {
+  return sockets::sent(out, sockets::libc().sendfile(out, in, offset, bytes));
 }

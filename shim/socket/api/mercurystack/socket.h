@@ -4,8 +4,8 @@
  * Each function does what the C library's of the same name does, with the same arguments, results
  * and errno, and works on any descriptor. A stream socket of AF_INET or AF_INET6 that connects to,
  * or accepts, what Mercury reaches is Mercury's from then on; everything else is the kernel's by
- * itself. Descriptors are real: select, write, sendfile, dup, fork, close are the kernel's, and
- * have no function here.
+ * itself. Descriptors are real: select, splice, dup, fork, close are the kernel's, and have no
+ * function here.
  *
  * The environment of mercury-run says what goes through Mercury, and where its daemon is; without,
  * everything but port 22 may. Threads: any; also in handlers of signals.
@@ -56,12 +56,16 @@ MERCURY_API ssize_t mercury_recvmsg(int fd, struct msghdr* message, int flags);
 MERCURY_API int mercury_recvmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags,
                                  struct timespec* patience);
 
-/* These refuse MSG_OOB (EOPNOTSUPP); without that flag they are the C library's. */
+/* Those with flags refuse MSG_OOB (EOPNOTSUPP). What the end of a peer on the same host makes fail
+ * with EPIPE is followed by POLLHUP and EPOLLHUP, as by TCP. Else they are the C library's. */
 MERCURY_API ssize_t mercury_send(int fd, const void* data, size_t bytes, int flags);
 MERCURY_API ssize_t mercury_sendto(int fd, const void* data, size_t bytes, int flags,
                                    const struct sockaddr* to, socklen_t length);
 MERCURY_API ssize_t mercury_sendmsg(int fd, const struct msghdr* message, int flags);
 MERCURY_API int mercury_sendmmsg(int fd, struct mmsghdr* messages, unsigned count, int flags);
+MERCURY_API ssize_t mercury_write(int fd, const void* data, size_t bytes);
+MERCURY_API ssize_t mercury_writev(int fd, const struct iovec* parts, int count);
+MERCURY_API ssize_t mercury_sendfile(int out, int in, off_t* offset, size_t bytes);
 
 /* These say POLLHUP and EPOLLHUP as TCP does: once both directions have ended. Between two programs
  * of one host the C library's own say so as soon as the peer has ended. What waits in epoll is

@@ -1,6 +1,7 @@
 // Stands in the place of shim/socket/api/libc_plain.cc.
 #include "tests/shim/socket/api/counted_libc.h"
 
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -82,6 +83,9 @@ const Libc& libc() {
       .sendto = ::sendto,
       .sendmsg = ::sendmsg,
       .sendmmsg = ::sendmmsg,
+      .write = ::write,
+      .writev = ::writev,
+      .sendfile = ::sendfile,
       .shutdown = ::shutdown,
       .poll = Counted<::poll>::call,
       .ppoll = Counted<::ppoll>::call,

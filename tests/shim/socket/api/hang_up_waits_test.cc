@@ -1,7 +1,9 @@
 // Waits in epoll while a peer's end is all that there is, and what threads do meanwhile.
+#include <fcntl.h>
 #include <sys/eventfd.h>
 
 #include <chrono>
+#include <csignal>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -190,23 +192,46 @@ TEST_F(HangUp, IsToldWhereAnotherThreadTakesTheError) {
   }
 }
 
+struct Write {
+  const char* name;
+  ssize_t (*two_bytes)(int fd);
+};
+constexpr std::array<Write, 4> kWrites = {
+    {{"send", [](int fd) { return mercury_send(fd, "on", 2, MSG_NOSIGNAL); }},
+     {"write", [](int fd) { return mercury_write(fd, "on", 2); }},
+     {"writev",
+      [](int fd) {
+        std::array<char, 2> bytes{'o', 'n'};
+        std::array<iovec, 2> parts{{{bytes.data(), 1}, {bytes.data() + 1, 1}}};
+        return mercury_writev(fd, parts.data(), 2);
+      }},
+     {"sendfile", [](int fd) {
+        const UniqueFd file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+        return mercury_sendfile(fd, file.get(), nullptr, 2);
+      }}}};
+
 // A write after the peer's end fails, by TCP only the second.
 TEST_F(HangUp, IsToldAfterAWriteThatFails) {
-  expect_as_kernel([](BothEnds& ends) {
-    const int fd = ends.server.get();
-    const UniqueFd epoll = epoll_with(fd, 0);
-    ends.client.reset();
-    wait_for(fd, POLLRDHUP);
-    std::string seen = said(epoll.get());
-    while (mercury_send(fd, "on", 2, MSG_NOSIGNAL) == 2) {
-    }
-    EXPECT_EQ(errno, EPIPE);
-    wait_for(fd, POLLHUP);
-    seen += said(epoll.get());
-    pollfd asked{fd, 0, 0};
-    EXPECT_EQ(mercury_poll_fds(&asked, 1, 0), 1);
-    return seen + named(static_cast<uint32_t>(asked.revents));
-  });
+  const auto old = std::signal(SIGPIPE, SIG_IGN);
+  for (const Write& write : kWrites) {
+    SCOPED_TRACE(write.name);
+    expect_as_kernel([&write](BothEnds& ends) {
+      const int fd = ends.server.get();
+      const UniqueFd epoll = epoll_with(fd, 0);
+      ends.client.reset();
+      wait_for(fd, POLLRDHUP);
+      std::string seen = said(epoll.get());
+      while (write.two_bytes(fd) == 2) {
+      }
+      EXPECT_EQ(errno, EPIPE);
+      wait_for(fd, POLLHUP);
+      seen += said(epoll.get());
+      pollfd asked{fd, 0, 0};
+      EXPECT_EQ(mercury_poll_fds(&asked, 1, 0), 1);
+      return seen + named(static_cast<uint32_t>(asked.revents));
+    });
+  }
+  std::signal(SIGPIPE, old);
 }
 
 // Another thread closes what this one reads, and opens a connection that gets its number.
