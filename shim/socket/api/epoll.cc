@@ -86,7 +86,7 @@ int control_epoll(int epoll, int operation, int fd, epoll_event* event) {
   errno = before;
   return connection && connection->on_host
              ? own.registrations.control(connection->cookie, epoll, operation, fd, event)
-             : libc().epoll_ctl(epoll, operation, fd, event);
+             : own.registrations.control_other(epoll, operation, fd, event);
 }
 
 }  // namespace mercury::sockets

@@ -113,6 +113,11 @@ int Registrations::control(uint64_t cookie, int epoll, int operation, int fd, ep
   return rc;
 }
 
+int Registrations::control_other(int epoll, int operation, int fd, epoll_event* event) {
+  const QuietLock lock(mutex_);
+  return libc().epoll_ctl(epoll, operation, fd, event);
+}
+
 void Registrations::forget(int epoll) {
   const QuietLock lock(mutex_);
   erase_if([epoll](const Registration& slot) { return slot.epoll == epoll; });

@@ -15,7 +15,7 @@ namespace mercury {
 namespace {
 
 std::atomic<uint64_t> waits{0};
-std::function<void()> when_taken, when_asked;
+std::function<void()> when_taken, before_asked, when_asked;
 
 void once(std::function<void()>& what) {
   if (const std::function<void()> then = std::exchange(what, nullptr)) then();
@@ -38,6 +38,7 @@ int getsockopt_of_tests(int fd, int level, int name, void* value, socklen_t* len
 }
 
 int epoll_ctl_of_tests(int epoll, int operation, int fd, epoll_event* event) {
+  once(before_asked);
   const int rc = ::epoll_ctl(epoll, operation, fd, event);
   if (rc == 0) once(when_asked);
   return rc;
@@ -58,6 +59,8 @@ struct Counted<function> {
 void when_an_error_is_taken(std::function<void()> then) { when_taken = std::move(then); }
 
 void when_registered(std::function<void()> then) { when_asked = std::move(then); }
+
+void before_registered(std::function<void()> then) { before_asked = std::move(then); }
 
 uint64_t kernel_waits() { return waits.load(std::memory_order_relaxed); }
 

@@ -16,4 +16,7 @@ void when_an_error_is_taken(std::function<void()> then);
 // Once: called on the thread that registers something in an epoll next, once the kernel has it.
 void when_registered(std::function<void()> then);
 
+// Once: called there before the kernel has it.
+void before_registered(std::function<void()> then);
+
 }  // namespace mercury

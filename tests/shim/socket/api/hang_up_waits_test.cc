@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <memory>
@@ -257,6 +258,32 @@ TEST_F(HangUp, AnotherConnectionOfTheSameNumberIsLeftAlone) {
       EXPECT_EQ(mercury_recv(others.client.get(), got.data(), got.size(), 0), 2);
     });
   }
+}
+
+// Between the look at a connection and its being made quiet another thread closes it, and asks for
+// something else that gets its number.
+TEST_F(HangUp, AnotherDescriptorOfTheSameNumberIsAskedForAsItWas) {
+  over_mercury([](BothEnds& ends) {
+    const int fd = ends.server.get();
+    const UniqueFd epoll = epoll_with(fd, 0);
+    const UniqueFd other(::eventfd(1, EFD_CLOEXEC));
+    ends.client.reset();
+    wait_for(fd, POLLRDHUP);
+    std::atomic<bool> done{false};
+    std::unique_ptr<Waiter> thread;
+    before_registered([&] {
+      thread = std::make_unique<Waiter>([&] {
+        EXPECT_EQ(::dup2(other.get(), fd), fd);
+        control(epoll.get(), EPOLL_CTL_ADD, fd, EPOLLIN, 8);
+        done = true;
+      });
+      thread->until_asleep_or(done);
+    });
+    said(epoll.get());  // of the connection or of nothing: its end was on its way
+    ASSERT_NE(thread, nullptr);
+    thread.reset();
+    EXPECT_EQ(said_thrice(epoll.get()), "[8: IN] [8: IN] [8: IN] ");
+  });
 }
 
 // As many as were woken before it was quiet, and each is as by TCP.

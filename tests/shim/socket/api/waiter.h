@@ -1,4 +1,4 @@
-// A thread that waits in the kernel, for tests of what wakes it.
+// A thread that waits, for tests of what wakes it.
 #pragma once
 
 #include <unistd.h>
@@ -37,6 +37,11 @@ class Waiter {
       std::this_thread::yield();
     }
     return true;
+  }
+
+  // It is `done`, or sleeps, as for a lock that the caller holds.
+  void until_asleep_or(const std::atomic<bool>& done) const {
+    while (!done && state() != 'S') std::this_thread::yield();
   }
 
  private:
