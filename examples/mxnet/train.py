@@ -42,6 +42,12 @@ net.initialize(init.Xavier())
 store = mx.kv.create("dist_sync")
 trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, kvstore=store,
                         update_on_kvstore=arguments.update_on == "servers")
+if arguments.update_on == "workers":
+    # MXNet would ask for the first weights and push gradients at the same time, and may then get the first sum of
+    # gradients in the weights' place. There is no public way to have them before the first step.
+    trainer._init_kvstore()
+    trainer._init_params()
+    mx.nd.waitall()
 cross_entropy = gluon.loss.SoftmaxCrossEntropyLoss()
 
 for epoch in range(arguments.epochs):
