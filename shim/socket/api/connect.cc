@@ -13,6 +13,7 @@
 #include "shim/socket/api/errno_kept.h"
 #include "shim/socket/api/libc.h"
 #include "shim/socket/api/mercurystack/socket.h"
+#include "shim/socket/api/now.h"
 #include "shim/socket/api/option_rows.h"
 #include "shim/socket/api/process.h"
 
@@ -59,6 +60,23 @@ Way way_of(int fd, const Endpoint& remote, int address_family) {
                                                                             : Way::kMercury;
 }
 
+// A daemon that has just gone is often started again. Who went to the kernel meanwhile would come
+// to the other host before it has heard that the last connections have ended.
+Asked ask_for_connection(const Request& request) {
+  constexpr int kLookMs = 10;
+  OwnProcess& own = process();
+  const Settings& settings = own.settings;
+  if (settings.on_error == OnError::kFail) return own.ask(request);
+  while (true) {
+    Asked asked = own.daemon.ask(settings.path.data(), request);
+    const uint64_t lost_ns = own.daemon.lost_ns();
+    const bool may_come_back =
+        asked.error == ECONNREFUSED && lost_ns != 0 && now_ns() - lost_ns < settings.come_back_ns;
+    if (!may_come_back) return own.answered(std::move(asked));
+    libc().poll(nullptr, 0, kLookMs);
+  }
+}
+
 // 0: connected; an errno; or -1: by the kernel.
 int connect_by_mercury(int fd, int family, const Endpoint& remote) {
   OwnProcess& own = process();
@@ -67,7 +85,7 @@ int connect_by_mercury(int fd, int family, const Endpoint& remote) {
   request.remote = remote;
   request.local = kernel_name(fd).value_or(Endpoint{});
   request.priority = kernel_priority(fd, family);
-  Asked asked = own.ask(request);
+  Asked asked = ask_for_connection(request);
   if (asked.error != 0) return own.settings.on_error == OnError::kFail ? asked.error : -1;
   if (asked.reply.kind == ReplyKind::kFailed) return errno_in(asked.reply);
   if (asked.reply.kind != ReplyKind::kConnected) return -1;

@@ -165,6 +165,7 @@ DaemonLink Daemon::take() {
     kept.owner = 0;
     if (kept.link.is_open()) return kept.link;
     kept.link.close();
+    lost_ns_.store(now_ns(), std::memory_order_relaxed);
   }
   return {};
 }
@@ -184,13 +185,15 @@ void Daemon::give_back(DaemonLink link) {
 Asked Daemon::ask(const char* path, const Request& request) {
   if (now_ns() < silent_until_ns_.load(std::memory_order_relaxed)) return failed(ENETDOWN);
   DaemonLink link = take();
-  if (link.fd() < 0) {
+  const bool known = link.fd() >= 0;
+  if (!known) {
     if (const int error = link.open(path); error != 0) return failed(error);
   }
   Asked asked = link.ask(request);
   if (asked.error == ENETDOWN) {
     silent_until_ns_.store(now_ns() + kSilenceNs, std::memory_order_relaxed);
   }
+  if (known && asked.error == ECONNREFUSED) lost_ns_.store(now_ns(), std::memory_order_relaxed);
   if (asked.error == 0) give_back(link);
   return asked;
 }

@@ -57,6 +57,9 @@ class Daemon {
   constexpr Daemon() = default;
 
   Asked ask(const char* path, const Request& request);
+  // When this process has seen last that a daemon which it had spoken to was gone, by now_ns(); 0:
+  // never.
+  uint64_t lost_ns() const { return lost_ns_.load(std::memory_order_relaxed); }
   // One for later, while this process may still open it: a server's child gives up its user.
   void prepare(const char* path);
 
@@ -80,6 +83,7 @@ class Daemon {
   std::array<Kept, kKept> kept_{};
   // Until then nobody waits for a daemon that has not answered.
   std::atomic<uint64_t> silent_until_ns_{0};
+  std::atomic<uint64_t> lost_ns_{0};
 };
 
 }  // namespace mercury::sockets

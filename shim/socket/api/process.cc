@@ -79,7 +79,10 @@ std::optional<OwnConnection> OwnProcess::find(int fd) {
 }
 
 Asked OwnProcess::ask(const Request& request) {
-  Asked asked = daemon.ask(settings.path.data(), request);
+  return answered(daemon.ask(settings.path.data(), request));
+}
+
+Asked OwnProcess::answered(Asked asked) {
   if (is_other_namespace(asked)) {
     lost_daemon(ENONET);
   } else if (asked.error != 0) {

@@ -26,6 +26,7 @@ struct OwnProcess {
   std::optional<OwnConnection> find(int fd);
   // Asks the daemon. If it cannot, the first time is told on standard error.
   Asked ask(const Request& request);
+  Asked answered(Asked asked);  // tells what ask() tells of it
   void lost_daemon(int error);  // Asked::error, or ENONET: is_other_namespace
 };
 

@@ -14,7 +14,10 @@ enum class OnError : bool { kKernel, kFail };  // what connect() does without a 
 struct Settings {
   // MERCURY_PRELOAD_SOCKET; of 108 bytes, as the kernel's addresses.
   std::array<char, 108> path{};
-  OnError on_error = OnError::kKernel;            // MERCURY_PRELOAD_ON_ERROR
+  OnError on_error = OnError::kKernel;  // MERCURY_PRELOAD_ON_ERROR
+  // For so long connect() waits for a daemon that has just gone, and may be started again. A
+  // supervisor does so within a tenth of it.
+  uint64_t come_back_ns = 1'000'000'000;
   std::array<char, kMostRulesBytes + 1> rules{};  // MERCURY_PRELOAD_RULES
   std::array<char, 256> program{};
 

@@ -11,7 +11,11 @@ namespace mercury::sockets {
 
 Peers::Peers(const SocketManager::Host& host, const SocketPolicy& policy,
              const Connections& connections, Notice notice)
-    : host_(host), policy_(policy), connections_(connections), notice_(std::move(notice)) {}
+    : host_(host),
+      policy_(policy),
+      connections_(connections),
+      notice_(std::move(notice)),
+      life_(static_cast<uint32_t>(host.random() >> 32) | 1) {}
 
 Token Peers::next_token() { return Token(kSocketTokens | ++last_token_); }
 
@@ -82,6 +86,7 @@ void Peers::ask(const IpAddress& ip, Peer& peer, uint64_t now_ns) {
   hello.kind = wire::SessionKind::kData;
   hello.features = own_features();
   hello.job = kSocketService;
+  hello.incarnation = life_;
   hello.nonce = peer.nonce;
   hello.proof = prove(policy_.key, hello);
   host_.send(peer.lane, command::Connect{peer.token, kNoJob, Endpoint{ip, policy_.udp_port},
@@ -94,6 +99,26 @@ void Peers::close(Peer& peer, Errc code, const std::string& text) {
   host_.send(peer.lane, command::CloseSession{peer.token, code, text});
   tokens_.erase(peer.token);
   peer.token = Token();
+}
+
+// A daemon that was started again knows nothing of its last life's sessions. Programs are to hear
+// of it before the next life's connections come: libzmq, for one, refuses a peer of the same name
+// as one that it has. By the whole endpoint, as several hosts may be behind one address.
+void Peers::end_earlier_lives(const Endpoint& remote, uint32_t life) {
+  if (life == 0) return;
+  constexpr const char* kWhy = "the peer was started again";
+  for (auto it = accepted_.begin(); it != accepted_.end();) {
+    const auto& [token, one] = *it;
+    const bool earlier = one.opened && one.remote == remote && one.life != 0 && one.life != life;
+    if (earlier) host_.send(one.lane, command::CloseSession{token, Errc::kPeerLeft, kWhy});
+    it = earlier ? accepted_.erase(it) : std::next(it);
+  }
+  const auto own = peers_.find(remote.ip);
+  if (own == peers_.end() || remote.port != policy_.udp_port) return;
+  Peer& peer = own->second;
+  if (peer.state != Peer::State::kOpen || peer.life == 0 || peer.life == life) return;
+  close(peer, Errc::kPeerLeft, kWhy);
+  peers_.erase(own);
 }
 
 std::vector<Waiting> Peers::silence(Peer& peer, uint64_t now_ns) {
@@ -110,6 +135,7 @@ Peers::Settled Peers::on_opened(const event::SessionOpened& opened, uint64_t now
   const auto accepted = accepted_.find(opened.token);
   if (accepted != accepted_.end()) {
     accepted->second.opened = true;
+    end_earlier_lives(accepted->second.remote, accepted->second.life);
     return {};
   }
   const auto token = tokens_.find(opened.token);
@@ -133,6 +159,8 @@ Peers::Settled Peers::on_opened(const event::SessionOpened& opened, uint64_t now
             agreed.error().message};
   }
   peer.state = Peer::State::kOpen;
+  peer.life = opened.answer.incarnation;
+  end_earlier_lives(remote, peer.life);
   return {&peer, std::exchange(peer.waiting, {}), {}, {}};
 }
 
@@ -211,9 +239,10 @@ void Peers::on_hello(LaneId lane, const event::HelloReceived& hello) {
   }
   if (accepted_.size() - opened >= kMostUnproven) drop_oldest_unproven();
   const Token token = next_token();
-  accepted_[token] = {lane};
+  accepted_[token] = {lane, hello.remote, hello.body.incarnation};
   wire::HelloAck answer;
   answer.features = own_features();
+  answer.incarnation = life_;
   answer.nonce = draw_nonce(host_.random);
   answer.proof = prove(policy_.key, hello.body.nonce, answer);
   host_.send(lane, command::Accept{hello.hello, token, kNoJob, answer, policy_.key});

@@ -36,6 +36,7 @@ struct Peer {
   Token token;  // of the session that this host has opened, or is opening; 0: of none
   LaneId lane;
   wire::Nonce nonce{};  // of its HELLO
+  uint32_t life = 0;    // of the daemon that has answered; 0: of a release that does not say
   uint64_t silent_until_ns = 0;
   std::vector<Waiting> waiting;
 };
@@ -78,6 +79,8 @@ class Peers {
  private:
   struct Accepted {
     LaneId lane;
+    Endpoint remote;
+    uint32_t life = 0;
     bool opened = false;
   };
   bool make_room();
@@ -85,6 +88,7 @@ class Peers {
   void drop_oldest_unproven();
   void ask(const IpAddress& ip, Peer& peer, uint64_t now_ns);
   void close(Peer& peer, Errc code, const std::string& text);
+  void end_earlier_lives(const Endpoint& remote, uint32_t life);
   std::vector<Waiting> silence(Peer& peer, uint64_t now_ns);
   void note(const Endpoint& remote, const std::string& what) const;
   uint32_t own_features() const;
@@ -98,6 +102,7 @@ class Peers {
   const SocketPolicy& policy_;
   const Connections& connections_;
   const Notice notice_;
+  const uint32_t life_;  // of this daemon, not 0
   std::map<IpAddress, Peer> peers_;
   std::unordered_map<Token, IpAddress> tokens_;  // Peer::token
   std::map<Token, Accepted> accepted_;           // the oldest first

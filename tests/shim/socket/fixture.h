@@ -146,8 +146,9 @@ class SocketManagerTest : public testing::Test {
     if (manager().next_deadline_ns() <= now_ns) manager().on_timer(now_ns);
   }
   // What an honest host says to a HELLO.
-  wire::HelloAck answer_to(const wire::Hello& hello) const {
+  wire::HelloAck answer_to(const wire::Hello& hello, uint32_t life = 0) const {
     wire::HelloAck ack;
+    ack.incarnation = life;
     ack.features = wire::kFeatureStreams;
     ack.proof = prove(policy.key, hello.nonce, ack);
     return ack;
@@ -155,16 +156,17 @@ class SocketManagerTest : public testing::Test {
   // A session to the host of `remote`, by a connection to it, whose request is then with the
   // engine: its OpenConnection is the next command.
   Token open_session(SocketProgram program, const Endpoint& remote,
-                     std::shared_ptr<Outcome>* outcome = nullptr) {
+                     std::shared_ptr<Outcome>* outcome = nullptr, uint32_t life = 0) {
     auto connecting = connect(program, remote);
     const auto asked = take<command::Connect>();
-    tell(event::SessionOpened{asked.token, answer_to(asked.hello)});
+    tell(event::SessionOpened{asked.token, answer_to(asked.hello, life)});
     if (outcome != nullptr) *outcome = connecting;
     return asked.token;
   }
   // A session that the other host has opened.
-  Token accept_session(const Endpoint& remote) {
+  Token accept_session(const Endpoint& remote, uint32_t life = 0) {
     wire::Hello hello;
+    hello.incarnation = life;
     hello.kind = wire::SessionKind::kData;
     hello.features = wire::kFeatureStreams;
     hello.job = kSocketService;

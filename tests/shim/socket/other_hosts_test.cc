@@ -263,6 +263,55 @@ TEST_F(OtherHosts, SoManySessionsOfOthersAreAccepted) {
   accept_session(at("10.0.0.4:7470"));
 }
 
+TEST_F(OtherHosts, ASessionOfTheNextLifeEndsTheLastOnes) {
+  constexpr uint32_t kLast = 5;
+  constexpr uint32_t kNext = 6;
+  std::shared_ptr<Outcome> connecting;
+  const Token own = open_session(1, kServer, &connecting, kLast);
+  take<command::OpenConnection>();
+  const Token last = accept_session(at("10.0.0.2:7470"), kLast);
+  accept_session(at("10.0.0.3:7470"), kNext);
+  accept_session(at("10.0.0.2:9999"), kNext);  // another host, behind the same address
+  accept_session(at("10.0.0.2:7470"), kLast);
+  accept_session(at("10.0.0.2:7470"), 0);  // it does not say
+  EXPECT_TRUE(commands.empty()) << "somebody else's, or no other life";
+  EXPECT_EQ(manager().snapshot().sessions, 6U);
+  accept_session(at("10.0.0.2:7470"), kNext);
+  const auto closed = take<command::CloseSession>();
+  EXPECT_EQ(closed.token, last);
+  EXPECT_EQ(closed.code, Errc::kPeerLeft);
+  EXPECT_NE(take<command::CloseSession>().token, own);
+  EXPECT_EQ(take<command::CloseSession>().token, own);
+  EXPECT_TRUE(commands.empty());
+  EXPECT_EQ(manager().snapshot().sessions, 4U);
+  // What waits for an answer of the last life's is the kernel's, and the host is asked anew.
+  tell(event::SessionClosed{own, Errc::kPeerLeft, ""});
+  EXPECT_EQ(connecting->kind(), ReplyKind::kKernel);
+  connect(1, kServer);
+  EXPECT_NE(take<command::Connect>().token, own);
+}
+
+TEST_F(OtherHosts, AnAnswerOfTheNextLifeEndsTheLastOnes) {
+  const Token last = accept_session(at("10.0.0.2:7470"), 5);
+  connect(1, kServer);
+  const auto asked = take<command::Connect>();
+  tell(event::SessionOpened{asked.token, answer_to(asked.hello, 6)});
+  EXPECT_EQ(take<command::CloseSession>().token, last);
+  EXPECT_EQ(take<command::OpenConnection>().token, asked.token);
+}
+
+TEST_F(OtherHosts, SaysWhichLifeItIs) {
+  connect(1, kServer);
+  const auto asked = take<command::Connect>();
+  EXPECT_NE(asked.hello.incarnation, 0U);
+  wire::Hello hello;
+  hello.features = wire::kFeatureStreams;
+  hello.job = kSocketService;
+  hello.proof = prove(policy.key, hello);
+  tell(event::HelloReceived{7, at("10.0.0.2:7470"), hello});
+  EXPECT_EQ(take<command::Accept>().answer.incarnation, asked.hello.incarnation);
+}
+
 // A HELLO that somebody has recorded opens nothing, and keeps nobody out.
 TEST_F(OtherHosts, SoManySessionsHaveShownNothing) {
   policy.max_hosts = 1;

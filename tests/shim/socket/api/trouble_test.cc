@@ -7,6 +7,7 @@
 
 #include <array>
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -114,6 +115,24 @@ TEST(Trouble, AProgramIsUnharmedByALostDaemon) {
     ends.client.reset();
     EXPECT_EQ(mercury_read(ends.server.get(), data.data(), data.size()), 0);
     expect_connected_by_kernel();
+  });
+}
+
+TEST(Trouble, AConnectionWaitsForADaemonThatIsStartedAgain) {
+  in_child([] {
+    use_daemon(daemon_path());
+    sockets::process().settings.come_back_ns = 60'000'000'000;
+    std::optional<FakeDaemon> daemon(std::in_place, daemon_path());
+    const BothEnds before = both_ends(AF_INET);
+    daemon.reset();
+    std::thread connecting([&before] {
+      const UniqueFd client(mercury_socket(AF_INET, SOCK_STREAM, 0));
+      EXPECT_EQ(connect_to(client.get(), name_of(before.listener.get()), AF_INET), 0);
+    });
+    while (sockets::process().daemon.lost_ns() == 0) std::this_thread::yield();
+    daemon.emplace(daemon_path());
+    connecting.join();
+    EXPECT_EQ(daemon->asked(RequestKind::kConnect), 1U);
   });
 }
 
