@@ -180,6 +180,19 @@ class MxNet(MxNetTest):
             with self.carries(TENSOR_BYTES):
                 self.assertEqual(self.result(self.job(update_on, mercury=True)), expected)
 
+    def test_connections_that_are_reset_while_messages_are_sent_again(self):
+        """By ps-lite's PS_RESEND, with which processes may abort as they end, over the kernel too: by then all is said."""
+        for update_on in UPDATE_ON:
+            expected = self.undisturbed(update_on)
+            for mercury, reset in ((False, self.reset_by_the_kernel), (True, self.restart_daemon)):
+                with self.subTest(update_on=update_on, mercury=mercury):
+                    job = self.job(update_on, mercury, PS_RESEND=1)
+                    self.learns(job)
+                    reset()
+                    wait_until(lambda: len(self.lines(job)) == len(expected))
+                    self.assertEqual(self.lines(job), expected)
+                    self.hosts.end_programs()
+
 
 class LongCut(MxNetTest):
     """The kernel goes on for minutes. Mercury does so for as long as it is told to."""
