@@ -42,6 +42,8 @@ bool Connections::add(const OwnConnection& connection) {
     if (used() * 4 >= slots_.count && !grow() && used() + 1 >= slots_.count) return false;
   }
   *slots_.find(connection.cookie) = connection;
+  lately(connection.cookie)
+      .store(answer(connection.cookie, connection.on_host), std::memory_order_relaxed);
   used_.fetch_add(1, std::memory_order_relaxed);
   if (connection.on_host) any_on_host_.store(true, std::memory_order_relaxed);
   return true;
@@ -53,6 +55,15 @@ std::optional<OwnConnection> Connections::find(uint64_t cookie) {
   const OwnConnection* const slot = slots_.find(cookie);
   if (slot->cookie == 0) return std::nullopt;
   return *slot;
+}
+
+bool Connections::is_on_host(uint64_t cookie) {
+  const uint64_t known = lately(cookie).load(std::memory_order_relaxed);
+  if (known >> 1 == cookie) return (known & 1) != 0;
+  const auto connection = find(cookie);
+  const bool on_host = connection && connection->on_host;
+  lately(cookie).store(answer(cookie, on_host), std::memory_order_relaxed);
+  return on_host;
 }
 
 void Connections::set_ended(uint64_t cookie) {

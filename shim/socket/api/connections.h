@@ -41,6 +41,9 @@ class Connections {
   bool any_on_host() const { return any_on_host_.load(std::memory_order_relaxed); }
   bool add(const OwnConnection& connection);  // false: out of memory
   std::optional<OwnConnection> find(uint64_t cookie);
+  // Whether it is one within this host: without a lock where that was asked for lately, as
+  // programs change what they wait for with every request.
+  bool is_on_host(uint64_t cookie);
   // Changes what is there: if it is.
   void set_ended(uint64_t cookie);
   void set_finished(uint64_t cookie, bool finished);
@@ -61,6 +64,11 @@ class Connections {
     OwnConnection* find(uint64_t cookie) const;  // its slot, or the free one where it belongs
   };
 
+  // Of a cookie no answer ever changes: they are not given twice.
+  static constexpr size_t kLately = 4096;
+  static uint64_t answer(uint64_t cookie, bool on_host) { return cookie << 1 | uint64_t{on_host}; }
+  std::atomic<uint64_t>& lately(uint64_t cookie) { return lately_[cookie % kLately]; }
+
   void sweep();
   bool grow();
 
@@ -68,6 +76,7 @@ class Connections {
   Slots slots_;
   std::atomic<size_t> used_{0};
   std::atomic<bool> any_on_host_{false};
+  std::array<std::atomic<uint64_t>, kLately> lately_{};  // answer(), or 0
 };
 
 }  // namespace mercury::sockets

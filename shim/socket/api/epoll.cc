@@ -82,11 +82,12 @@ int control_epoll(int epoll, int operation, int fd, epoll_event* event) {
   if (!own.connections.any_on_host()) [[likely]]
     return libc().epoll_ctl(epoll, operation, fd, event);
   const int before = errno;
-  const auto connection = own.find(fd);
+  const auto cookie = cookie_of(fd);
+  const bool on_host = cookie && own.connections.is_on_host(*cookie);
   errno = before;
-  return connection && connection->on_host
-             ? own.registrations.control(connection->cookie, epoll, operation, fd, event)
-             : own.registrations.control_other(epoll, operation, fd, event);
+  if (on_host) return own.registrations.control(*cookie, epoll, operation, fd, event);
+  return operation == EPOLL_CTL_ADD ? own.registrations.add_other(epoll, fd, event)
+                                    : libc().epoll_ctl(epoll, operation, fd, event);
 }
 
 }  // namespace mercury::sockets

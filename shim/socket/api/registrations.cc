@@ -113,9 +113,9 @@ int Registrations::control(uint64_t cookie, int epoll, int operation, int fd, ep
   return rc;
 }
 
-int Registrations::control_other(int epoll, int operation, int fd, epoll_event* event) {
+int Registrations::add_other(int epoll, int fd, epoll_event* event) {
   const QuietLock lock(mutex_);
-  return libc().epoll_ctl(epoll, operation, fd, event);
+  return libc().epoll_ctl(epoll, EPOLL_CTL_ADD, fd, event);
 }
 
 void Registrations::forget(int epoll) {

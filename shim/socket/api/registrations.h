@@ -32,9 +32,9 @@ class Registrations {
 
   // epoll_ctl() of a connection within this host, whose SO_COOKIE this is.
   int control(uint64_t cookie, int epoll, int operation, int fd, epoll_event* event);
-  // epoll_ctl() of anything else. It may have the number of a connection that has been closed since
-  // translate() looked at it, and is not to be asked for in its place.
-  int control_other(int epoll, int operation, int fd, epoll_event* event);
+  // epoll_ctl() with EPOLL_CTL_ADD of anything else. It may have the number of a connection that
+  // has been closed since translate() looked at it, and is not to be asked for in its place.
+  int add_other(int epoll, int fd, epoll_event* event);
   // `epoll` has just been made: what waited in one of the same number does so no more.
   void forget(int epoll);
   // Takes out of what epoll_wait() got what TCP would not say. How many are left. `again`: this

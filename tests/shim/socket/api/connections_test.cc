@@ -43,6 +43,23 @@ TEST(Connections, AreFoundByTheSocketWhateverItsNumber) {
   EXPECT_FALSE(connections.find(cookie + 1));
 }
 
+TEST(Connections, AreWithinTheHostOrNotWhateverWasAskedForLately) {
+  Connections connections;
+  constexpr uint64_t kSockets = 20000;  // more than are remembered without a lock
+  const auto on_host = [](uint64_t cookie) { return cookie % 3 == 0; };
+  for (uint64_t cookie = 1; cookie <= kSockets; ++cookie) {
+    OwnConnection connection;
+    connection.cookie = cookie;
+    connection.on_host = on_host(cookie);
+    ASSERT_FALSE(cookie % 2 == 0 && connections.is_on_host(kSockets + cookie));
+    // Those that nobody has open are dropped as the table grows, and then asked for no more.
+    ASSERT_TRUE(connections.add(connection));
+    ASSERT_EQ(connections.is_on_host(cookie), on_host(cookie));
+    ASSERT_EQ(connections.is_on_host(cookie), on_host(cookie));
+  }
+  EXPECT_FALSE(connections.is_on_host(kSockets + 1));
+}
+
 TEST(Connections, OpenOnesStayAndClosedOnesAreDropped) {
   Connections connections;
   std::vector<UniqueFd> open;
