@@ -9,7 +9,8 @@ an echo before and after all have been idle for --seconds. Needs root, and 20,00
 
 Of the daemons: memory and descriptors, after all connections are open less before, and after an echo on
 some; of daemons and programs: CPU time and wake-ups while all is idle. Memory of the kernel is not
-counted. Fails if one connection is not Mercury's, or costs a daemon more than 64 KB.
+counted. Fails if one connection is not Mercury's, or costs a daemon more than 64 KB; and, of 5 seconds and more, if
+an idle daemon takes more than 5 % of a core or wakes for more than its ticks, however many connections it has.
 """
 import argparse
 import json
@@ -28,6 +29,9 @@ CLIENTS = 4
 PORTS = {False: 7101, True: 7102}
 ECHOES = 50  # of each client
 MOST_BYTES = 64_000  # 640 MB for 10,000
+MOST_CORE = 0.05  # of a daemon
+MOST_WAKEUPS = 150  # of a daemon in a second: its engine ticks 100 times
+REST_S = 5  # for less, what the echoes have left to do weighs too much
 PATIENCE_S = 300
 
 
@@ -80,6 +84,7 @@ class Measured:
         self.resident = after[0]
         run, self.wakeups = idle([*daemons, *programs], seconds)
         self.cores = [sum(run[:2]), sum(run[2:])]
+        self.busiest = max(run[:2])
         echo(hosts, programs[1:])
         hosts.end_programs()
         if not wait_until(hosts.is_idle):
@@ -129,6 +134,10 @@ def main():
         raise SystemExit(f"idle.py: Mercury carried {mercury.carried} of {connections} connections")
     if max(mercury.bytes) > MOST_BYTES:
         raise SystemExit(f"idle.py: a connection costs a daemon {max(mercury.bytes):.0f} bytes, more than {MOST_BYTES}")
+    came_to_rest = arguments.seconds >= REST_S
+    if came_to_rest and (mercury.busiest > MOST_CORE or max(mercury.wakeups[:2]) > MOST_WAKEUPS):
+        raise SystemExit(f"idle.py: an idle daemon takes {100 * mercury.busiest:.2g} % of a core, at most {100 * MOST_CORE:.0f} %, and "
+                         f"wakes {max(mercury.wakeups[:2]):.0f} times a second, at most {MOST_WAKEUPS}")
     if arguments.record:
         recording.append(arguments.record, rows)
 
