@@ -306,6 +306,9 @@ Scenario make_scenario(uint64_t seed) {
   return s;
 }
 
+// IPv6's, which every path carries.
+constexpr uint64_t kLeastMtu = 1280;
+
 // A quarter of the time-out leaves room for the probe that follows an outage.
 bool Scenario::harmless(const Fault& fault) const {
   switch (fault.kind) {
@@ -316,6 +319,8 @@ bool Scenario::harmless(const Fault& fault) const {
     case FaultKind::kFlap:
     case FaultKind::kPause:
       return fault.for_ns <= peer_timeout_ns / 4;
+    case FaultKind::kBlackHole:  // what is more than the path carries goes in parts
+      return !sealed && fault.amount >= kLeastMtu;
     default:
       return false;
   }

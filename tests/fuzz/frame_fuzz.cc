@@ -6,6 +6,7 @@
 // Beyond not crashing: what decodes encodes again to the same, and what is encoded decodes.
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "transport/wire/crc32c.h"
 #include "transport/wire/header.h"
 #include "transport/wire/hello.h"
+#include "transport/wire/part.h"
 #include "transport/wire/stream.h"
 
 namespace mercury::fuzz {
@@ -121,6 +123,16 @@ void control_message(Bytes bytes) {
   must(second && *second == *first, "a control message changes when it is encoded again");
 }
 
+void part(Bytes payload) {
+  const auto one = wire::decode_part(payload);
+  if (!one) return;
+  must(one->offset + one->bytes.size() <= one->total, "a part beyond its frame's end");
+  std::vector<std::byte> again(wire::kPartHeaderBytes);
+  wire::encode_part(one->offset, one->total, again.data());
+  again.insert(again.end(), one->bytes.begin(), one->bytes.end());
+  must(std::ranges::equal(again, payload), "a PART changes");
+}
+
 void body_of(wire::FrameType type, Bytes payload) {
   switch (type) {
     case wire::FrameType::kHello:
@@ -138,6 +150,8 @@ void body_of(wire::FrameType type, Bytes payload) {
     case wire::FrameType::kStreamCredit:
     case wire::FrameType::kStreamReset:
       return stream(type, payload);
+    case wire::FrameType::kPart:
+      return part(payload);
     case wire::FrameType::kPing:
     case wire::FrameType::kResetToken:
     case wire::FrameType::kReset:

@@ -36,8 +36,8 @@ int32_t element(uint64_t seed, uint32_t worker, uint32_t tensor_number, uint32_t
 
 // Exchanges `rounds` rounds of all tensors on all workers and checks every element of every sum.
 void exchange(SimCluster& cluster, const ClusterConfig& config,
-              const std::vector<TensorDeclaration>& tensors, uint32_t rounds, uint64_t limit_ns) {
-  uint64_t cookie = 0;
+              const std::vector<TensorDeclaration>& tensors, uint32_t rounds, uint64_t limit_ns,
+              uint64_t cookie = 0) {
   for (uint32_t round = 1; round <= rounds; ++round) {
     std::vector<uint64_t> waits(config.workers);
     const uint64_t first = cookie + 1;
@@ -91,6 +91,28 @@ void run(const ClusterConfig& config, const std::vector<TensorDeclaration>& tens
   exchange(cluster, config, tensors, rounds, 60 * kSecond);
   if (testing::Test::HasFatalFailure()) return;
   ASSERT_TRUE(cluster.close(30 * kSecond)) << "seed " << config.seed;
+}
+
+TEST(Cluster, SumsAreExactOverPathsThatCarryLessThanTheyDid) {
+  for (const uint32_t bytes : {1'300U, 3'000U}) {
+    ClusterConfig config;
+    config.link.mtu_bytes = 9000;
+    SimCluster cluster(config);
+    ASSERT_TRUE(cluster.open_job(job(), 20 * kSecond).ok());
+    const std::vector<TensorDeclaration> tensors{tensor(1, 200'000, Dtype::kI32),
+                                                 tensor(2, 1'000, Dtype::kI32)};
+    ASSERT_TRUE(cluster.declare(tensors, 20 * kSecond).ok());
+    exchange(cluster, config, tensors, 2, 20 * kSecond);
+    sim::Faults faults;
+    faults.vanish_above_bytes = bytes;
+    cluster.network().set_faults(faults);
+    exchange(cluster, config, tensors, 3, 60 * kSecond, 1'000);
+    EXPECT_GT(cluster.total(Counter::kPartsSent), 0U);
+    cluster.network().set_faults(sim::Faults());
+    exchange(cluster, config, tensors, 2, 20 * kSecond, 2'000);
+    EXPECT_EQ(cluster.total(Counter::kPeersLost), 0U);
+    EXPECT_TRUE(cluster.close(20 * kSecond));
+  }
 }
 
 TEST(Cluster, SumsExactlyOnAQuietNetwork) {

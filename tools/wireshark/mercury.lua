@@ -17,7 +17,7 @@ local kPlainHeaderBytes = 32
 local kChunkHeaderBytes = 48
 local kSealBytes = 16
 local kSealedFlag = 4
-local kHello, kRefuse, kAck, kPush, kResult, kReset = 1, 3, 5, 8, 9, 14
+local kHello, kRefuse, kAck, kPush, kResult, kReset, kPart = 1, 3, 5, 8, 9, 14, 15
 
 local types = {
   [1] = "HELLO", [2] = "HELLO_ACK", [3] = "REFUSE", [4] = "CLOSE", [5] = "ACK", [6] = "PING",
@@ -25,6 +25,7 @@ local types = {
   [12] = "STREAM_RESET",
   [13] = "RESET_TOKEN",
   [14] = "RESET",
+  [15] = "PART",
 }
 -- transport/base/result.h
 local codes = {
@@ -82,6 +83,7 @@ local f = {
   has_seals = ProtoField.bool("mercury.hello.features.seals", "Seals", 32, nil, 0x0002),
   has_refusals = ProtoField.bool("mercury.hello.features.refusals", "Refusals", 32, nil, 0x0004),
   has_resets = ProtoField.bool("mercury.hello.features.resets", "Resets", 32, nil, 0x0008),
+  has_parts = ProtoField.bool("mercury.hello.features.parts", "Parts", 32, nil, 0x0010),
   own_session = ProtoField.uint32("mercury.hello.session", "Sender's session", base.HEX),
   rank = ProtoField.uint16("mercury.hello.rank", "Rank"),
   lane = ProtoField.uint16("mercury.hello.lane", "Lane"),
@@ -103,6 +105,11 @@ local f = {
   last = ProtoField.uint64("mercury.ack.last", "Last"),
   first_refused = ProtoField.uint64("mercury.ack.first_refused", "First refused"),
   reset_masked = ProtoField.uint64("mercury.reset.masked", "Token, masked", base.HEX),
+  part_priority = ProtoField.uint16("mercury.part.priority", "Priority of the frame"),
+  part_type = ProtoField.uint16("mercury.part.type", "Type of the frame", base.DEC, types),
+  part_offset = ProtoField.uint16("mercury.part.offset", "Offset in the frame"),
+  part_total = ProtoField.uint16("mercury.part.total", "Bytes of the frame"),
+  part_bytes = ProtoField.bytes("mercury.part.bytes", "Bytes"),
   reset_token = ProtoField.uint64("mercury.reset.token", "Token", base.HEX),
   last_refused = ProtoField.uint64("mercury.ack.last_refused", "Last refused"),
   offset = ProtoField.uint64("mercury.control.offset", "Offset in the control stream"),
@@ -180,6 +187,7 @@ local function features(tvb, tree)
   item:add(f.has_seals, tvb)
   item:add(f.has_refusals, tvb)
   item:add(f.has_resets, tvb)
+  item:add(f.has_parts, tvb)
 end
 
 local function hex(range) return string.format("0x%08x", range:uint()) end
@@ -339,6 +347,14 @@ end
 
 body[14] = function(tvb) return tvb:len() == 0 and "" or nil end
 
+body[15] = function(tvb, tree)
+  if tvb:len() <= 4 then return nil end
+  tree:add(f.part_offset, tvb(0, 2))
+  tree:add(f.part_total, tvb(2, 2))
+  tree:add(f.part_bytes, tvb(4))
+  return string.format("%d of %d bytes", tvb:len() - 4, tvb(2, 2):uint())
+end
+
 local function partial_body(tvb, tree)
   if tvb:len() < 8 then return nil end
   tree:add(f.first_ranks, tvb(0, 8))
@@ -438,6 +454,9 @@ function mercury.dissector(tvb, pinfo, root)
     if type == kAck then
       tree:add(f.grant, tvb(28, 2))
       tree:add(f.idle_grant, tvb(30, 2))
+    elseif type == kPart then
+      tree:add(f.part_priority, tvb(28, 2))
+      tree:add(f.part_type, tvb(30, 2))
     else
       tree:add(f.reserved, tvb(28, 4))
     end

@@ -69,6 +69,8 @@ constexpr CounterInfo kCounterInfo[] = {
     {"closes_repeated", "CLOSE said again to a peer that went on sending after the session's end"},
     {"resets_sent", "frames of sessions that are not known here, of which the sender was told"},
     {"resets_received", "sessions that ended as the peer does not know them any more"},
+    {"paths_doubted", "paths that were measured again, as large frames were lost over and over"},
+    {"parts_sent", "parts of frames that are more than their path carries any more"},
     {"peers_lost", "sessions closed because nothing was heard for peer_timeout"},
     {"probe_timeouts", "tail probes sent"},
     {"spurious_losses", "packets declared lost that had arrived: the path reorders or delays"},

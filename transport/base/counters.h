@@ -78,6 +78,8 @@ enum class Counter : uint16_t {
   kClosesRepeated,
   kResetsSent,
   kResetsReceived,
+  kPathsDoubted,
+  kPartsSent,
   kPeersLost,
   kProbeTimeouts,
   kSpuriousLosses,

@@ -113,6 +113,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
         handshakes_(config.session.handshake_timeout_ns, config.session_seed),
         farewells_(config.session.peer_timeout_ns),
         resets_(config.reset_keys),
+        whole_(port.info().max_udp_payload),
         pacer_(port.link_bytes_per_second(), config.tx_bound_bytes),
         credit_(port.link_bytes_per_second(), config.incast_queue_bytes,
                 config.session.delay_target_ns),
@@ -161,6 +162,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     deadline = std::min(deadline, service_.next_deadline_ns());
     if (paced_) deadline = std::min(deadline, pacer_.ready_at_ns());
     if (stalled_) deadline = std::min(deadline, now_ns_ + kStallRetryNs);
+    if (!wholes_.empty()) deadline = std::min(deadline, now_ns_);
     if constexpr (StreamService<S>) {  // asked for after the pass had sent its frames
       const bool waits = (!line_.empty() && !paced_) || !sessions_.touched().empty();
       if (waits && !stalled_) deadline = std::min(deadline, now_ns_);
@@ -194,6 +196,9 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   [[gnu::cold]] void answer_absent(const RxFrame& frame, const wire::Header& header,
                                    std::span<const std::byte> payload);
   [[gnu::cold]] void receive_reset(const RxFrame& frame, const wire::Header& header);
+  [[gnu::cold, gnu::noinline]] uint32_t take_wholes();
+  [[gnu::cold, gnu::noinline]] void send_in_parts(const SessionEntry& entry,
+                                                  uint32_t bytes) noexcept;
   void divide_credit() noexcept;
   uint32_t send_session_frames();
   uint32_t send_datagrams() noexcept;
@@ -201,6 +206,9 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   void send_datagram(OutgoingDatagram& datagram, TxFrame& frame, SessionEntry& entry,
                      uint32_t bytes) noexcept;
   // By value: a reference to the caller's header would keep that out of registers.
+  [[gnu::cold, gnu::noinline]] bool seal_or_cut(std::span<const std::byte> payload, uint64_t number,
+                                                std::byte* head,
+                                                const SessionEntry& entry) noexcept;
   [[gnu::cold, gnu::noinline]] bool has_seal(const SessionEntry& entry, uint32_t tag,
                                              uint64_t number,
                                              std::span<const std::byte> payload) noexcept;
@@ -280,6 +288,10 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   }
   void on_control(SessionSlot slot, std::span<const std::byte> message) override;
   void on_path_payload(SessionSlot slot, uint16_t max_udp_payload) override;
+  void on_path_changed(SessionSlot slot, uint16_t frame_bytes) override;
+  void on_whole(SessionSlot slot, std::vector<std::byte> frame, bool marked) override {
+    wholes_.push_back({std::move(frame), sessions_.at(slot).remote, marked});
+  }
 
   // --- cold (engine_control.h) ---
   uint32_t take_commands();
@@ -324,6 +336,14 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   Handshakes handshakes_;
   Farewells farewells_;
   ResetTokens resets_;
+  std::vector<std::byte> whole_;  // the frame that is sent in parts
+  struct WholeFrame {             // one that came so
+    std::vector<std::byte> bytes;
+    Endpoint source;
+    bool marked = false;
+  };
+  std::vector<WholeFrame> wholes_;  // to be received in the next pass
+  std::vector<WholeFrame> taken_wholes_;
   // Sessions whose streams may send, each in turn. One may stand behind its place of before.
   PriorityFifo<SessionSlot, kStreamPriorities> line_;
   Pacer pacer_;
@@ -348,4 +368,5 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
 
 #include "transport/engine/engine_control.h"
 #include "transport/engine/engine_datapath.h"
+#include "transport/engine/engine_parts.h"
 #include "transport/engine/engine_streams.h"

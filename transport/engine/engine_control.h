@@ -227,6 +227,7 @@ void Engine<P, S>::on_open(SessionSlot slot) {
   } else {
     entry.head_bytes += uint32_t{wire::kSealBytes};
     entry.frame_flags = wire::kFlagSealed;
+    entry.seals_or_cuts = true;
     counters_.add(Counter::kSessionsSealed);
   }
   report(event::SessionOpened{entry.token, entry.session->answer()});

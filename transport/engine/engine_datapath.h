@@ -28,7 +28,8 @@ inline Counter drop_counter(wire::DecodeError error) noexcept {
 
 template <Port P, Service S>
 uint32_t Engine<P, S>::receive() noexcept {
-  const uint32_t count = port_.rx_burst(std::span(burst_).first(rx_burst_), now_ns_);
+  const uint32_t count =
+      wholes_.empty() ? port_.rx_burst(std::span(burst_).first(rx_burst_), now_ns_) : take_wholes();
   wire::Header header;  // zeroed once, as send_datagrams' datagram
   gate_.begin_pass();
   for (uint32_t i = 0; i < count; ++i) {
@@ -296,10 +297,15 @@ void Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, Ses
   header.tag = entry.tag.header;
   header.payload_crc ^= entry.tag.payload;
   wire::encode(header, frame.data);
-  if (entry.seals != nullptr) [[unlikely]] {  // of what travels: a program may write meanwhile
+  if (entry.seals_or_cuts) [[unlikely]] {
     const std::byte* const payload =
         datagram.pin == nullptr ? frame.data + entry.head_bytes : datagram.payload.data();
-    entry.seals->seal(header.packet_number, kHeaderBytes, frame.data, {payload, payload_bytes});
+    if (!seal_or_cut({payload, payload_bytes}, header.packet_number, frame.data, entry)) {
+      port_.tx_cancel(frame);
+      send_in_parts(entry, bytes);
+      service_.charge(datagram.job, bytes);
+      return;
+    }
   }
   if (datagram.pin == nullptr) {
     port_.tx_send(frame, entry.path, bytes);

@@ -185,7 +185,13 @@ uint32_t Engine<P, S>::send_segments(SessionEntry& entry) {
                            now_ns_);
       break;
     }
-    send_own_frame(frame, entry, bytes);
+    if (bytes > entry.whole_bytes) {
+      std::copy_n(frame.data, bytes, whole_.begin());
+      port_.tx_cancel(frame);
+      send_in_parts(entry, bytes);
+    } else {
+      send_own_frame(frame, entry, bytes);
+    }
     ++sent;
   }
   return sent;

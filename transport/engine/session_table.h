@@ -40,7 +40,9 @@ struct SessionEntry {
   uint64_t reset_token = 0;
   bool on_host = false;  // the path ends on this host: its frames take nothing of the link
   bool has_path = false;
-  bool touched = false;        // in touched()
+  bool touched = false;                 // in touched()
+  bool seals_or_cuts = false;           // datagrams do not just go: they are sealed, or may be cut
+  uint32_t whole_bytes = ~uint32_t{0};  // frames above go in parts
   uint32_t refused_bytes = 0;  // the frame that did not fit last; larger than a path that shrank
   bool blocked = true;         // the service was told that its window is full
   bool has_streams = false;

@@ -1,10 +1,12 @@
 // Notices a path that carries small frames and no large ones: keepalives and acknowledgements
 // arrive, so the peer seems alive, and what it waits for never comes. Frames with content
 // (datagrams, control segments) of one size that are lost over and over for a whole peer time-out,
-// and none as large delivered in between, mean that the session is of no use.
+// and none as large delivered in between, mean that the session is of no use. Long before that the
+// path is measured again, and what is more than it carries now goes in parts, where both sides can
+// (wire/part.h); else the session ends with a reason.
 //
 // Paper: RFC 8899 section 4.3 calls it black hole detection; a shorter frame would need the job to
-// agree on another size, so the session ends with a reason instead.
+// agree on another size.
 // Owner/thread: one engine. Nothing allocates.
 #pragma once
 
@@ -36,11 +38,18 @@ class DeliveryWatch {
   bool hopeless() const noexcept {
     return losses_ >= kLeastLosses && last_loss_ns_ - first_loss_ns_ >= limit_ns_;
   }
+  // The path may carry less than it did. So it is where it is hopeless.
+  bool doubtful() const noexcept {
+    return losses_ >= kLeastLosses && last_loss_ns_ - first_loss_ns_ >= limit_ns_ / kDoubtPart;
+  }
+  void forget() noexcept { losses_ = 0; }
   uint32_t bytes() const noexcept { return bytes_; }  // of the frames that are lost
 
  private:
   // Probe time-outs back off to a quarter of a second: a time-out of 1 s sees so many.
   static constexpr uint32_t kLeastLosses = 4;
+  // Far more than probe time-outs of a path that works, far less than who waits is promised.
+  static constexpr uint64_t kDoubtPart = 16;
 
   uint64_t limit_ns_;
   uint64_t first_loss_ns_ = 0;

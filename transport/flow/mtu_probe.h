@@ -5,7 +5,7 @@
 // reported once.
 //
 // Paper: RFC 8899 (DPLPMTUD) sections 5.2 and 5.3, search by halves; black holes that appear later
-// are not looked for.
+// are found by loss (delivery_watch.h).
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,8 @@ class MtuProbe {
  public:
   // Not started: path_payload() is the base and nothing is due.
   MtuProbe() = default;
-  // `largest` is what both ports can do; below the base it is the answer, unprobed.
+  // `largest` is what both ports can do; below the base it is the answer, unprobed. Again: where
+  // the path may carry less than it did.
   void start(uint16_t largest) noexcept {
     good_ = std::min(largest, kBasePayloadBytes);
     bad_ = static_cast<uint16_t>(std::min<uint32_t>(largest + 1U, UINT16_MAX));

@@ -83,7 +83,8 @@ void Session::Impl::open(uint16_t peer_max_payload, uint64_t now_ns) {
   liveness.start(now_ns);
   now_ns_seen = now_ns;
   if (opening.seals() != nullptr) control_out.leave_room(wire::kSealBytes);
-  probe.start(std::min(config.max_udp_payload, peer_max_payload));
+  largest = std::min(config.max_udp_payload, peer_max_payload);
+  probe.start(largest);
   start_streams();
 }
 
@@ -180,20 +181,42 @@ void Session::Impl::on_open_timer(uint64_t now_ns, uint64_t unattended_ns) {
 void Session::Impl::after_progress() {
   if (state != State::kOpen) return;
   limit.update();
-  if (delivery.hopeless()) {
+  if (delivery.doubtful()) [[unlikely]]
+    doubt_path();
+  if (state != State::kOpen) return;
+  if (gate.opened(limit, loss, now_ns_seen)) events.on_window_open(slot);
+  if (state == State::kOpen && probe.unreported()) tell_path();
+}
+
+// Where frames may go in parts the path is measured again; what every path carries goes whole
+// meanwhile.
+void Session::Impl::doubt_path() {
+  const bool cuts = takes_parts() && delivery.bytes() > kBasePayloadBytes;
+  if (cuts && !probe.searching() && !probe.unreported()) {
+    count(Counter::kPathsDoubted);
+    delivery.forget();
+    probe.start(largest);
+    follow_path();
+  } else if (delivery.hopeless()) {
     count(Counter::kPeersLost);
     begin_close(wire::FrameType::kClose, Errc::kPeerLost,
                 "no frame of " + std::to_string(delivery.bytes()) + " bytes has reached " +
                     remote.to_string() + " for " + seconds(config.peer_timeout_ns) +
                     ", smaller ones do: the path's MTU may have shrunk");
-    return;
   }
-  if (gate.opened(limit, loss, now_ns_seen)) events.on_window_open(slot);
-  if (state == State::kOpen && probe.unreported()) {
-    probe.on_reported();
-    limit.set_frame_bytes(probe.path_payload());
-    events.on_path_payload(slot, static_cast<uint16_t>(probe.path_payload() - seal_bytes()));
-  }
+}
+
+void Session::Impl::tell_path() {
+  probe.on_reported();
+  if (path_told) return follow_path();
+  path_told = true;
+  limit.set_frame_bytes(probe.path_payload());
+  events.on_path_payload(slot, static_cast<uint16_t>(probe.path_payload() - seal_bytes()));
+}
+
+void Session::Impl::follow_path() {
+  limit.set_frame_bytes(probe.path_payload());
+  events.on_path_changed(slot, probe.path_payload());
 }
 
 Session::Session(SessionSlot slot, uint32_t local_number, const Endpoint& remote,

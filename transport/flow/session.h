@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "transport/base/counters.h"
 #include "transport/base/endpoint.h"
@@ -71,6 +72,10 @@ class SessionEvents {
                           std::span<const std::byte> message) = 0;  // one whole message
   // Probing ended: the largest frame, less the seal where frames have one.
   virtual void on_path_payload(SessionSlot, uint16_t max_udp_payload) = 0;
+  // From now on frames above so many bytes do not arrive whole: they are to be sent in parts.
+  virtual void on_path_changed(SessionSlot, uint16_t frame_bytes) = 0;
+  // A frame that came in parts, not checked: a datagram, or one for on_frame, which may be called.
+  virtual void on_whole(SessionSlot, std::vector<std::byte> frame, bool marked) = 0;
 
  protected:
   ~SessionEvents() = default;
@@ -126,10 +131,10 @@ class Session {
   // --- receiving -----------------------------------------------------------------------------
   // For every decoded frame of this session except datagrams: HELLO again (the engine knows it by
   // source and the number in its body), HELLO_ACK, REFUSE, CLOSE, ACK, PING, CONTROL, STREAM,
-  // STREAM_CREDIT, STREAM_RESET. Checks tag and payload CRC itself; what is wrong is dropped under
-  // its counter. A peer that acknowledges what was never sent, announces an impossible control
-  // message, or takes more of a stream than he may, is closed with kProtocol.
-  // `marked`: the network marked the frame (ECN).
+  // STREAM_CREDIT, STREAM_RESET, PART. Checks tag and payload CRC itself; what is wrong is dropped
+  // under its counter. A peer that acknowledges what was never sent, announces an impossible
+  // control message, or takes more of a stream than he may, is closed with kProtocol. `marked`: the
+  // network marked the frame (ECN).
   void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
                 bool marked = false);
   // For datagrams: first is_new (false: duplicate or not open, drop it), then received when the

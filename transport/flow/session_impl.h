@@ -14,6 +14,7 @@
 #include "transport/flow/control_stream.h"
 #include "transport/flow/delivery_watch.h"
 #include "transport/flow/ending.h"
+#include "transport/flow/frame_parts.h"
 #include "transport/flow/liveness.h"
 #include "transport/flow/loss.h"
 #include "transport/flow/mtu_probe.h"
@@ -79,6 +80,8 @@ struct Session::Impl {
   bool on_control(std::span<const std::byte> payload);  // false: do not acknowledge
   void deliver_control();
   bool on_reset_token(std::span<const std::byte> payload);
+  [[gnu::cold]] void on_part(const wire::Header& header, std::span<const std::byte> payload,
+                             bool marked);
   // From the loss detector.
   [[gnu::always_inline]] inline void packet_acked(const SentRecord& record) noexcept;
   [[gnu::cold]] void packet_refused(const SentRecord& record) noexcept;
@@ -130,6 +133,14 @@ struct Session::Impl {
   bool can_send_stream(uint64_t now_ns) noexcept;
   uint32_t build_stream(std::span<std::byte> out, uint64_t now_ns);
 
+  // The path's limit, told once when it is known, and again where it may have shrunk.
+  [[gnu::cold]] void doubt_path();
+  [[gnu::cold]] void tell_path();
+  void follow_path();
+  bool takes_parts() const noexcept {  // a part has no number of its own to be sealed under
+    return (opening.features() & wire::kFeatureParts) != 0 && opening.seals() == nullptr;
+  }
+
   void count(Counter counter) noexcept { counters.add(counter); }
 
   const SessionSlot slot;
@@ -156,11 +167,15 @@ struct Session::Impl {
   ControlSender control_out;
   DeliveryWatch delivery;
   MtuProbe probe;
+  bool path_told = false;
+  uint16_t largest = 0;       // what both ports can do
   uint64_t lost_packets = 0;  // MTU probes not counted
 
   // Receiving.
   AckSender acks_out;
   ControlReceiver control_in;
+
+  std::unique_ptr<FrameParts> parts;  // null: none has come
 
   // Streams, once both sides are known to have them.
   StreamConfig stream_config;

@@ -53,6 +53,9 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     case wire::FrameType::kStreamReset:
       on_stream_frame(header, payload, now_ns, marked);
       return;
+    case wire::FrameType::kPart:
+      on_part(header, payload, marked);
+      return;
     case wire::FrameType::kReset:  // the engine's to take, as datagrams
     case wire::FrameType::kDatagram0:
     case wire::FrameType::kDatagram1:
@@ -183,6 +186,28 @@ bool Session::Impl::on_reset_token(std::span<const std::byte> payload) {
   std::memcpy(&masked, payload.data(), sizeof masked);
   events.on_reset_token(slot, masked.value() ^ opening.peer_mask());
   return true;
+}
+
+// What becomes whole is checked as a frame that came so.
+void Session::Impl::on_part(const wire::Header& header, std::span<const std::byte> payload,
+                            bool marked) {
+  const std::optional<wire::Part> part = wire::decode_part(payload);
+  if (!part || part->total > largest || !takes_parts()) {
+    count(Counter::kDropType);
+    return;
+  }
+  if (!acks_out.is_new(header.packet_number)) {
+    count(acks_out.reason_of_drop(header.packet_number));
+    return;
+  }
+  if (parts == nullptr) parts = std::make_unique<FrameParts>();
+  std::optional<FrameParts::Whole> whole = parts->add(header.packet_number, *part, marked);
+  if (!whole) return;
+  if (wire::may_be_cut(whole->bytes, local_number, header.packet_number)) {
+    events.on_whole(slot, std::move(whole->bytes), whole->marked);
+  } else {
+    count(Counter::kDropType);
+  }
 }
 
 void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte> payload,

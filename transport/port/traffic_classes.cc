@@ -48,11 +48,18 @@ std::optional<TrafficClasses> TrafficClasses::parse(std::string_view text) {
 }
 
 uint8_t TrafficClasses::dscp_of(const std::byte* frame) const noexcept {
-  const auto type = static_cast<wire::FrameType>(frame[offsetof(wire::CommonHeader, type)]);
+  auto type = static_cast<wire::FrameType>(frame[offsetof(wire::CommonHeader, type)]);
+  size_t priority_at = offsetof(wire::DatagramHeader, priority);
+  if (type == wire::FrameType::kPart) {  // as what it is a part of
+    wire::Be16 of_type;
+    std::memcpy(&of_type, frame + offsetof(wire::PlainHeader, idle_grant), sizeof of_type);
+    type = static_cast<wire::FrameType>(of_type.value());
+    priority_at = offsetof(wire::PlainHeader, grant);
+  }
   if (type == wire::FrameType::kStream) return 0;
   if (!wire::is_datagram(type)) return classes_[0].dscp;
   wire::Be16 priority;
-  std::memcpy(&priority, frame + offsetof(wire::DatagramHeader, priority), sizeof priority);
+  std::memcpy(&priority, frame + priority_at, sizeof priority);
   for (size_t i = 0; i < count_; ++i) {
     if (priority.value() < classes_[i].below) return classes_[i].dscp;
   }

@@ -46,8 +46,9 @@ enum class FrameType : uint8_t {
   // Where both sides have kFeatureResets (hello.h):
   kResetToken = 13,  // what its sender's kReset will show, masked
   kReset = 14,       // of a host that does not know the session any more: its token
+  kPart = 15,        // where both have kFeatureParts: of a frame that is more than the path carries
 };
-inline constexpr uint8_t kMaxFrameType = 14;
+inline constexpr uint8_t kMaxFrameType = 15;
 
 // Every frame begins with these 24 bytes.
 //
@@ -108,7 +109,7 @@ static_assert(offsetof(DatagramHeader, words) == 24 && offsetof(DatagramHeader, 
 
 // All other types: 24 common bytes and the CRC of what follows. ACK: the receiver's grants, how
 // much the peer may have in flight towards it now, and when it begins again after a pause, both in
-// units of kGrantUnitBytes; 0 = no bound. All others: zero.
+// units of kGrantUnitBytes; 0 = no bound. PART: part.h. All others: zero.
 struct PlainHeader {
   CommonHeader common;
   Be32 payload_crc;
@@ -135,7 +136,7 @@ constexpr bool is_stream(FrameType type) {
 }
 // HELLO, HELLO_ACK and REFUSE travel before both sides know the tag, RESET after one has lost it.
 constexpr bool is_tagged(FrameType type) {
-  return type > FrameType::kRefuse && type < FrameType::kReset;
+  return type > FrameType::kRefuse && type != FrameType::kReset;
 }
 // Hosts of any two versions must understand each other's handshakes.
 constexpr uint8_t version_of(FrameType type) {
@@ -159,7 +160,7 @@ struct Header {
   uint16_t half_word = 0;
   uint32_t last_word = 0;
   uint32_t payload_crc = 0;  // as it travels
-  uint16_t grant = 0;        // ACK
+  uint16_t grant = 0;        // ACK, PART
   uint16_t idle_grant = 0;
 };
 

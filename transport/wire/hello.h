@@ -28,6 +28,7 @@ enum Feature : uint32_t {
   kFeatureSeals = 2,  // each frame with a tag has a seal, too (seal.h); HELLO_ACK a confirmation
   kFeatureRefusals = 4,  // ACKs that say which datagrams were refused for now (ack.h)
   kFeatureResets = 8,    // a host that was started again says so: frames of type 13 and 14
+  kFeatureParts = 16,    // frames that are more than the path carries come in parts (part.h)
 };
 
 inline constexpr size_t kMaxReason = 255;

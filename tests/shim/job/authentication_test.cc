@@ -12,7 +12,7 @@ namespace {
 
 using enum Authentication;
 
-constexpr uint32_t kOurs = wire::kFeatureRefusals | wire::kFeatureResets;
+constexpr uint32_t kOurs = wire::kFeatureRefusals | wire::kFeatureResets | wire::kFeatureParts;
 
 // What the host of a worker says, and that of its server.
 using Pair = std::pair<Authentication, Authentication>;

@@ -6,7 +6,7 @@ namespace {
 
 using OtherHosts = SocketManagerTest;
 
-constexpr uint32_t kOurs = wire::kFeatureStreams | wire::kFeatureResets;
+constexpr uint32_t kOurs = wire::kFeatureStreams | wire::kFeatureResets | wire::kFeatureParts;
 
 TEST_F(OtherHosts, TheFirstConnectionSaysHelloAndTheAnswerOpensIt) {
   lanes = {at("10.0.0.1:7470"), at("10.0.0.1:7471")};

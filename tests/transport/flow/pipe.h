@@ -101,6 +101,8 @@ class Host : public SessionEvents, public StreamEvents {
     messages.emplace_back(message.begin(), message.end());
     if (control_hook) control_hook(messages.back());
   }
+  void on_path_changed(SessionSlot, uint16_t) override {}
+  void on_whole(SessionSlot, std::vector<std::byte>, bool) override {}
   void on_path_payload(SessionSlot, uint16_t bytes) override {
     ++path_reports;
     path = bytes;

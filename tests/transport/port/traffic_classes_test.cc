@@ -35,6 +35,23 @@ TEST(TrafficClasses, PrioritiesHaveTheFirstClassThatTheyAreBelow) {
   }
 }
 
+TEST(TrafficClasses, PartsHaveTheClassOfTheirFrame) {
+  const auto classes = TrafficClasses::parse("16:46,65536:8");
+  ASSERT_TRUE(classes);
+  const auto part_of = [&](wire::FrameType type, uint16_t priority) {
+    std::array<std::byte, sizeof(wire::PlainHeader)> frame{};
+    wire::Header header;
+    header.type = wire::FrameType::kPart;
+    header.grant = priority;
+    header.idle_grant = static_cast<uint16_t>(type);
+    wire::encode(header, frame.data());
+    return classes->byte_of(frame.data());
+  };
+  EXPECT_EQ(part_of(wire::FrameType::kDatagram0, 15), marked(46));
+  EXPECT_EQ(part_of(wire::FrameType::kDatagram1, 16), marked(8));
+  EXPECT_EQ(part_of(wire::FrameType::kStream, 0), marked(0));
+}
+
 TEST(TrafficClasses, WhatIsInNoClassHasNone) {
   const auto classes = TrafficClasses::parse("16:46");
   ASSERT_TRUE(classes);

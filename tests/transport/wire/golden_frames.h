@@ -16,7 +16,7 @@ struct GoldenFrame {
   std::string_view hex;  // blanks separate the fields, for the reader
 };
 
-inline constexpr std::array<GoldenFrame, 28> kGoldenFrames{{
+inline constexpr std::array<GoldenFrame, 29> kGoldenFrames{{
     {"hello",
      "4d55 01 01 0000 004f 00000000 ada469fe 0000000000000000 "
      "22770384 00000000 "
@@ -144,6 +144,9 @@ inline constexpr std::array<GoldenFrame, 28> kGoldenFrames{{
     {"reset",
      "4d55 02 0e 0000 0000 00c0ffee d41fd75b fedcba9876543210 "
      "00000000 00000000"},
+    {"part",
+     "4d55 02 0f 0000 0008 0badf00d 352a6187 0000000000000048 "
+     "6c132490 002a 0008 04a4 230c 70617274"},
 }};
 
 inline std::vector<std::byte> bytes_of_hex(std::string_view hex) {

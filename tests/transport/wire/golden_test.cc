@@ -12,6 +12,7 @@
 #include "transport/wire/crc32c.h"
 #include "transport/wire/header.h"
 #include "transport/wire/hello.h"
+#include "transport/wire/part.h"
 #include "transport/wire/seal.h"
 #include "transport/wire/stream.h"
 
@@ -134,6 +135,13 @@ Bytes stream_body(const Body& value) {
   return body;
 }
 
+Bytes part_body() {
+  Bytes body(kPartHeaderBytes);
+  encode_part(1188, 8972, body.data());
+  for (char c : {'p', 'a', 'r', 't'}) body.push_back(static_cast<std::byte>(c));
+  return body;
+}
+
 struct Row {
   const char* name;
   Header header;  // payload_bytes and payload_crc follow from the payload
@@ -222,7 +230,10 @@ std::vector<Row> rows() {
        plain(FrameType::kResetToken, 0, 0x0badf00d, 18),
        {std::byte{0x01}, std::byte{0x23}, std::byte{0x45}, std::byte{0x67}, std::byte{0x89},
         std::byte{0xab}, std::byte{0xcd}, std::byte{0xef}}},
-      {"reset", plain(FrameType::kReset, 0, 0x00c0ffee, 0xfedcba9876543210), {}}};
+      {"reset", plain(FrameType::kReset, 0, 0x00c0ffee, 0xfedcba9876543210), {}},
+      {"part", plain(FrameType::kPart, 0, 0x0badf00d, 72), part_body()}};
+  all.back().header.grant = 42;
+  all.back().header.idle_grant = 8;
   all[8].header.half_word = 2;   // rank
   all[9].header.half_word = 4;   // contributors
   all[10].header.half_word = 3;  // contributors

@@ -1,0 +1,200 @@
+// Sessions whose path carries less than when they opened: what is larger goes in parts.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "tests/transport/engine/echo_lab.h"
+#include "transport/flow/frame_parts.h"
+#include "transport/flow/handshake.h"
+
+namespace mercury::echo {
+namespace {
+
+constexpr uint32_t kFeatures = wire::kFeatureStreams | wire::kFeatureParts;
+
+sim::Faults nothing_above(uint32_t bytes) {
+  sim::Faults faults;
+  faults.vanish_above_bytes = bytes;
+  return faults;
+}
+
+// An open session over a path of 9,000 bytes.
+struct Shrinking : Lab {
+  explicit Shrinking(uint32_t of_a = kFeatures, uint32_t of_b = kFeatures) : Lab(1) {
+    b().features = of_b;
+    a().connect(kToken, b().port->info().local, of_a);
+    EXPECT_TRUE(run([&] { return !a().opened.empty() && !b().opened.empty(); }));
+    echo(1, 100'000);
+    EXPECT_TRUE(come_back());
+    run_for(100 * kMs);
+  }
+  void echo(uint32_t count, uint64_t bytes) {
+    a().done.clear();
+    a().send(StartEcho{kToken, count, bytes});
+    streams += count;
+  }
+  // All that was ever sent.
+  bool come_back() {
+    run([&] { return !a().done.empty() || !a().closed.empty(); });
+    return !a().done.empty() && a().done[0].intact == streams;
+  }
+  // Some of it is under way when the path shrinks.
+  bool echoes_while_it_shrinks(uint32_t to_bytes) {
+    const uint64_t before = a().counters->get(Counter::kTxFrames);
+    echo(2, 2'000'000);
+    run([&] { return a().counters->get(Counter::kTxFrames) > before + 200; }, kSecond);
+    EXPECT_TRUE(a().done.empty());
+    network.set_faults(nothing_above(to_bytes));
+    return come_back();
+  }
+  uint64_t both(Counter counter) { return a().counters->get(counter) + b().counters->get(counter); }
+
+  uint32_t streams = 0;
+};
+
+TEST(Parts, ASessionGoesOnWhenItsPathCarriesLess) {
+  for (const uint32_t bytes : {1'280U, 1'500U, 4'000U, 8'999U}) {
+    Shrinking lab;
+    EXPECT_TRUE(lab.echoes_while_it_shrinks(bytes)) << bytes;
+    EXPECT_GE(lab.both(Counter::kPathsDoubted), 1U) << bytes;
+    EXPECT_GT(lab.both(Counter::kPartsSent), 0U) << bytes;
+    lab.run_for(20 * kSecond);
+    EXPECT_TRUE(lab.a().closed.empty() && lab.b().closed.empty()) << bytes;
+    const uint64_t doubted = lab.both(Counter::kPathsDoubted);
+    lab.echo(3, 500'000);
+    EXPECT_TRUE(lab.come_back());
+    EXPECT_EQ(lab.both(Counter::kPathsDoubted), doubted) << "it is known by now";
+  }
+}
+
+TEST(Parts, AShorterOneIsFoundToo) {
+  Shrinking lab;
+  EXPECT_TRUE(lab.echoes_while_it_shrinks(4'000));
+  lab.network.set_faults(nothing_above(1'500));
+  lab.echo(2, 1'000'000);
+  EXPECT_TRUE(lab.come_back());
+}
+
+// Frames go whole again once it is found that the path carries them.
+TEST(Parts, WhereFramesWereLostByChanceTheyGoWholeAgain) {
+  Shrinking lab;
+  sim::Faults nothing;
+  nothing.loss = 1;
+  lab.echo(1, 1'000'000);
+  lab.run_for(100'000);
+  lab.network.set_faults(nothing);
+  lab.run_for(2 * kSecond);
+  lab.network.set_faults({});
+  ASSERT_TRUE(lab.come_back());
+  EXPECT_GE(lab.both(Counter::kPathsDoubted), 1U);
+  lab.run_for(kSecond);
+  const uint64_t parts = lab.both(Counter::kPartsSent);
+  lab.echo(2, 1'000'000);
+  EXPECT_TRUE(lab.come_back());
+  EXPECT_EQ(lab.both(Counter::kPartsSent), parts);
+}
+
+TEST(Parts, WhereOneLacksThemOrFramesAreSealedTheSessionEndsByName) {
+  const uint32_t without = wire::kFeatureStreams, sealed = kFeatures | wire::kFeatureSeals;
+  for (const auto& [of_a, of_b] :
+       {std::pair{without, kFeatures}, std::pair{kFeatures, without}, std::pair{sealed, sealed}}) {
+    Shrinking lab(of_a, of_b);
+    EXPECT_FALSE(lab.echoes_while_it_shrinks(1'500));
+    EXPECT_EQ(lab.a().closed[kToken], Errc::kPeerLost);
+    EXPECT_NE(lab.a().closed_text[kToken].find("MTU may have shrunk"), std::string::npos);
+    EXPECT_EQ(lab.both(Counter::kPartsSent), 0U);
+  }
+}
+
+// --- The parts themselves ------------------------------------------------------------------------
+
+using Bytes = std::vector<std::byte>;
+
+Bytes frame_of(size_t bytes) {
+  Bytes frame(bytes);
+  for (size_t i = 0; i < bytes; ++i) frame[i] = static_cast<std::byte>(i * 7);
+  return frame;
+}
+wire::Part part_of(const Bytes& frame, size_t offset, size_t bytes) {
+  return {static_cast<uint16_t>(offset), static_cast<uint16_t>(frame.size()),
+          std::span(frame).subspan(offset, bytes)};
+}
+
+TEST(FramePartsTest, AnyOrderGivesTheFrameOnceAllAreThere) {
+  const Bytes frame = frame_of(2'500);
+  FrameParts parts;
+  EXPECT_FALSE(parts.add(7, part_of(frame, 2'000, 500), false));
+  EXPECT_FALSE(parts.add(7, part_of(frame, 0, 1'000), true));
+  EXPECT_FALSE(parts.add(7, part_of(frame, 0, 1'000), false)) << "once more";
+  EXPECT_FALSE(parts.add(8, part_of(frame, 1'000, 1'000), false)) << "another's";
+  const auto whole = parts.add(7, part_of(frame, 1'000, 1'000), false);
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_EQ(whole->bytes, frame);
+  EXPECT_TRUE(whole->marked);
+}
+
+TEST(FramePartsTest, OfAnotherSizeItIsAnotherFrames) {
+  const Bytes frame = frame_of(2'000), longer = frame_of(3'000);
+  FrameParts parts;
+  parts.add(7, part_of(frame, 0, 1'000), false);
+  EXPECT_FALSE(parts.add(7, part_of(longer, 1'000, 1'000), false));
+  EXPECT_TRUE(parts.add(7, part_of(frame, 1'000, 1'000), false));
+}
+
+TEST(FramePartsTest, TheOldestGivesWay) {
+  const Bytes frame = frame_of(2'000);
+  FrameParts parts;
+  for (uint64_t number = 0; number <= FrameParts::kMost; ++number) {
+    parts.add(number, part_of(frame, 0, 1'000), false);
+  }
+  EXPECT_TRUE(parts.add(1, part_of(frame, 1'000, 1'000), false));
+  EXPECT_FALSE(parts.add(0, part_of(frame, 1'000, 1'000), false));
+}
+
+TEST(FramePartsTest, WhatIsNoPartIsNone) {
+  const auto decoded = [](uint16_t offset, uint16_t total, size_t bytes) {
+    Bytes body(wire::kPartHeaderBytes + bytes);
+    wire::encode_part(offset, total, body.data());
+    return wire::decode_part(body).has_value();
+  };
+  EXPECT_TRUE(decoded(0, 100, 99));
+  EXPECT_TRUE(decoded(99, 100, 1));
+  EXPECT_FALSE(decoded(0, 100, 100)) << "a whole one";
+  EXPECT_FALSE(decoded(0, 100, 0));
+  EXPECT_FALSE(decoded(99, 100, 2));
+  EXPECT_FALSE(decoded(65'535, 65'535, 1));
+  EXPECT_FALSE(wire::decode_part(Bytes(3)).has_value());
+}
+
+// Who sends any parts has what comes of them checked like a frame that came whole.
+TEST(Parts, ForgedOnesChangeNothing) {
+  Shrinking lab;
+  const uint64_t opened = lab.both(Counter::kSessionsOpened);
+  SessionTable table(EngineConfig{}.max_sessions, 2);
+  SessionSlot slot;
+  ASSERT_TRUE(table.allocate(slot));
+  Bytes body(wire::kPartHeaderBytes + 40);
+  wire::encode_part(0, 80, body.data());
+  for (int i = 0; i < 2; ++i) {
+    std::array<std::byte, 128> frame{};
+    std::copy(body.begin(), body.end(), frame.begin() + sizeof(wire::PlainHeader));
+    wire::Header header;
+    header.type = wire::FrameType::kPart;
+    header.session = table.number_of(slot);
+    header.packet_number = 1'000'000;
+    const uint32_t bytes =
+        finish_frame(frame, header, static_cast<uint32_t>(body.size()), wire::crc32c(body));
+    lab.network.inject(lab.at(0), lab.at(1), std::span(frame).first(bytes));
+    lab.run_for(kMs);
+    wire::encode_part(40, 80, body.data());
+  }
+  EXPECT_EQ(lab.b().counters->get(Counter::kDropHeaderCrc), 2U);
+  lab.echo(1, 10'000);
+  EXPECT_TRUE(lab.come_back());
+  EXPECT_EQ(lab.both(Counter::kSessionsOpened), opened);
+}
+
+}  // namespace
+}  // namespace mercury::echo
