@@ -25,7 +25,7 @@ void Links::forget(LinkId id) {
 }
 
 uint32_t Links::own_features(const std::string& job, const JobKey& key) const {
-  return wire::kFeatureRefusals | wire::kFeatureResets | wire::kFeatureParts |
+  return wire::kFeatureRefusals | wire::kFeatureResets | wire::kFeatureParts | wire::kFeatureMoves |
          seal_feature(authentication_, job, key);
 }
 

@@ -20,6 +20,7 @@
 #include "transport/wire/header.h"
 #include "transport/wire/hello.h"
 #include "transport/wire/part.h"
+#include "transport/wire/path_data.h"
 #include "transport/wire/stream.h"
 
 namespace mercury::fuzz {
@@ -152,6 +153,14 @@ void body_of(wire::FrameType type, Bytes payload) {
       return stream(type, payload);
     case wire::FrameType::kPart:
       return part(payload);
+    case wire::FrameType::kPathChallenge:
+    case wire::FrameType::kPathResponse:
+      if (const auto data = wire::decode_path_data(payload)) {
+        std::array<std::byte, wire::kPathDataBytes> again{};
+        wire::encode_path_data(*data, again.data());
+        must(std::ranges::equal(again, payload), "a PATH_CHALLENGE or PATH_RESPONSE changes");
+      }
+      return;
     case wire::FrameType::kPing:
     case wire::FrameType::kResetToken:
     case wire::FrameType::kReset:

@@ -26,6 +26,8 @@ local types = {
   [13] = "RESET_TOKEN",
   [14] = "RESET",
   [15] = "PART",
+  [16] = "PATH_CHALLENGE",
+  [17] = "PATH_RESPONSE",
 }
 -- transport/base/result.h
 local codes = {
@@ -84,6 +86,7 @@ local f = {
   has_refusals = ProtoField.bool("mercury.hello.features.refusals", "Refusals", 32, nil, 0x0004),
   has_resets = ProtoField.bool("mercury.hello.features.resets", "Resets", 32, nil, 0x0008),
   has_parts = ProtoField.bool("mercury.hello.features.parts", "Parts", 32, nil, 0x0010),
+  has_moves = ProtoField.bool("mercury.hello.features.moves", "Moves", 32, nil, 0x0020),
   own_session = ProtoField.uint32("mercury.hello.session", "Sender's session", base.HEX),
   rank = ProtoField.uint16("mercury.hello.rank", "Rank"),
   lane = ProtoField.uint16("mercury.hello.lane", "Lane"),
@@ -109,6 +112,7 @@ local f = {
   part_type = ProtoField.uint16("mercury.part.type", "Type of the frame", base.DEC, types),
   part_offset = ProtoField.uint16("mercury.part.offset", "Offset in the frame"),
   part_total = ProtoField.uint16("mercury.part.total", "Bytes of the frame"),
+  path_data = ProtoField.uint64("mercury.path.data", "Challenge", base.HEX),
   part_bytes = ProtoField.bytes("mercury.part.bytes", "Bytes"),
   reset_token = ProtoField.uint64("mercury.reset.token", "Token", base.HEX),
   last_refused = ProtoField.uint64("mercury.ack.last_refused", "Last refused"),
@@ -188,6 +192,7 @@ local function features(tvb, tree)
   item:add(f.has_refusals, tvb)
   item:add(f.has_resets, tvb)
   item:add(f.has_parts, tvb)
+  item:add(f.has_moves, tvb)
 end
 
 local function hex(range) return string.format("0x%08x", range:uint()) end
@@ -354,6 +359,14 @@ body[15] = function(tvb, tree)
   tree:add(f.part_bytes, tvb(4))
   return string.format("%d of %d bytes", tvb:len() - 4, tvb(2, 2):uint())
 end
+
+body[16] = function(tvb, tree)
+  if tvb:len() ~= 8 then return nil end
+  tree:add(f.path_data, tvb(0, 8))
+  return ""
+end
+
+body[17] = body[16]
 
 local function partial_body(tvb, tree)
   if tvb:len() < 8 then return nil end

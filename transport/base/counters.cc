@@ -71,6 +71,8 @@ constexpr CounterInfo kCounterInfo[] = {
     {"resets_received", "sessions that ended as the peer does not know them any more"},
     {"paths_doubted", "paths that were measured again, as large frames were lost over and over"},
     {"parts_sent", "parts of frames that are more than their path carries any more"},
+    {"paths_challenged", "addresses from which a peer's frames came and that were asked for it"},
+    {"peers_moved", "sessions whose peer has shown that it has another address"},
     {"peers_lost", "sessions closed because nothing was heard for peer_timeout"},
     {"probe_timeouts", "tail probes sent"},
     {"spurious_losses", "packets declared lost that had arrived: the path reorders or delays"},

@@ -80,6 +80,8 @@ enum class Counter : uint16_t {
   kResetsReceived,
   kPathsDoubted,
   kPartsSent,
+  kPathsChallenged,
+  kPeersMoved,
   kPeersLost,
   kProbeTimeouts,
   kSpuriousLosses,

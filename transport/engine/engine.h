@@ -24,6 +24,7 @@
 #include "transport/engine/handshakes.h"
 #include "transport/engine/hello_gate.h"
 #include "transport/engine/pacer.h"
+#include "transport/engine/path_check.h"
 #include "transport/engine/reset_tokens.h"
 #include "transport/engine/service.h"
 #include "transport/engine/session_command.h"
@@ -113,6 +114,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
         handshakes_(config.session.handshake_timeout_ns, config.session_seed),
         farewells_(config.session.peer_timeout_ns),
         resets_(config.reset_keys),
+        challenges_(config.session_seed),
         whole_(port.info().max_udp_payload),
         pacer_(port.link_bytes_per_second(), config.tx_bound_bytes),
         credit_(port.link_bytes_per_second(), config.incast_queue_bytes,
@@ -197,6 +199,12 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
                                    std::span<const std::byte> payload);
   [[gnu::cold]] void receive_reset(const RxFrame& frame, const wire::Header& header);
   [[gnu::cold, gnu::noinline]] uint32_t take_wholes();
+  // --- peers that move (engine_moves.h) ---
+  [[gnu::cold, gnu::noinline]] void receive_foreign(const RxFrame& frame, SessionEntry& entry,
+                                                    const wire::Header& header,
+                                                    std::span<const std::byte> payload);
+  void challenge(const RxFrame& frame, SessionEntry& entry, uint64_t number);
+  void move(SessionEntry& entry, const Endpoint& remote);
   [[gnu::cold, gnu::noinline]] void send_in_parts(const SessionEntry& entry,
                                                   uint32_t bytes) noexcept;
   void divide_credit() noexcept;
@@ -336,6 +344,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   Handshakes handshakes_;
   Farewells farewells_;
   ResetTokens resets_;
+  PathChallenges challenges_;
   std::vector<std::byte> whole_;  // the frame that is sent in parts
   struct WholeFrame {             // one that came so
     std::vector<std::byte> bytes;
@@ -368,5 +377,6 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
 
 #include "transport/engine/engine_control.h"
 #include "transport/engine/engine_datapath.h"
+#include "transport/engine/engine_moves.h"
 #include "transport/engine/engine_parts.h"
 #include "transport/engine/engine_streams.h"

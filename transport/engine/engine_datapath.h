@@ -76,7 +76,7 @@ void Engine<P, S>::receive_frame(const RxFrame& frame, wire::Header& header) noe
     return;
   }
   if (entry->remote != frame.source) [[unlikely]] {
-    counters_.add(Counter::kDropForeignSource);
+    receive_foreign(frame, *entry, header, payload);
     return;
   }
   const SessionSlot slot = sessions_.slot_of(header.session);

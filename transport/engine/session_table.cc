@@ -37,7 +37,7 @@ bool SessionTable::allocate(SessionSlot& slot) {
   return true;
 }
 
-void SessionTable::release(SessionSlot slot) {
+void SessionTable::forget_addresses(SessionSlot slot) {
   const SessionEntry& entry = *entries_[slot.value];
   if (const auto it = hellos_.find({entry.remote, entry.peer_hello});
       it != hellos_.end() && it->second == slot) {
@@ -47,6 +47,10 @@ void SessionTable::release(SessionSlot slot) {
       it != peers_.end() && it->second == slot) {
     peers_.erase(it);
   }
+}
+
+void SessionTable::release(SessionSlot slot) {
+  forget_addresses(slot);
   entries_[slot.value].reset();
   deadlines_.set(slot.value, kNever);
   ++generations_[slot.value];
@@ -101,6 +105,14 @@ void SessionTable::set_reset_token(SessionSlot slot, uint32_t peer_number, uint6
   entry.peer_number = peer_number;
   entry.reset_token = token;
   peers_.insert_or_assign({entry.remote, peer_number}, slot);
+}
+
+void SessionTable::move(SessionSlot slot, const Endpoint& remote) {
+  forget_addresses(slot);
+  SessionEntry& entry = *entries_[slot.value];
+  entry.remote = remote;
+  if (entry.peer_hello != 0) hellos_.insert_or_assign({remote, entry.peer_hello}, slot);
+  if (entry.peer_number != 0) peers_.insert_or_assign({remote, entry.peer_number}, slot);
 }
 
 void SessionTable::touch(SessionSlot slot) noexcept {

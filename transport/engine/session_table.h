@@ -14,6 +14,7 @@
 #include "transport/base/endpoint.h"
 #include "transport/base/types.h"
 #include "transport/engine/hello_gate.h"
+#include "transport/engine/path_check.h"
 #include "transport/flow/session.h"
 #include "transport/port/port.h"
 
@@ -43,6 +44,7 @@ struct SessionEntry {
   bool touched = false;                 // in touched()
   bool seals_or_cuts = false;           // datagrams do not just go: they are sealed, or may be cut
   uint32_t whole_bytes = ~uint32_t{0};  // frames above go in parts
+  std::unique_ptr<PathCheck> check;     // null: its frames have always come from `remote`
   uint32_t refused_bytes = 0;  // the frame that did not fit last; larger than a path that shrank
   bool blocked = true;         // the service was told that its window is full
   bool has_streams = false;
@@ -72,6 +74,8 @@ class SessionTable {
   // Passive side: the session that this HELLO opened, or null.
   SessionEntry* find_hello(const Endpoint& remote, uint32_t peer_hello);
   void set_hello(SessionSlot slot, uint32_t peer_hello);  // its `remote` is known
+  // The peer is elsewhere from now on, and found there.
+  void move(SessionSlot slot, const Endpoint& remote);
   // The session that the peer at `remote` calls so, if it has told its token; or null.
   SessionEntry* find_peer(const Endpoint& remote, uint32_t peer_number);
   void set_reset_token(SessionSlot slot, uint32_t peer_number, uint64_t token);
@@ -98,6 +102,8 @@ class SessionTable {
   uint64_t next_deadline_ns() const noexcept { return deadlines_.earliest_ns(); }
 
  private:
+  void forget_addresses(SessionSlot slot);
+
   std::vector<std::unique_ptr<SessionEntry>> entries_;
   std::vector<uint32_t> generations_;
   std::unordered_map<HelloKey, SessionSlot, HelloHash> hellos_;

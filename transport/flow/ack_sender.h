@@ -26,6 +26,7 @@ class AckSender {
       : tracker_(every_packets, max_delay_ns) {}
 
   bool is_new(uint64_t number) const noexcept { return tracker_.is_new(number); }
+  uint64_t largest() const noexcept { return tracker_.largest(); }
   Counter reason_of_drop(uint64_t number) const noexcept {  // of one that is not
     return tracker_.is_far_ahead(number) ? Counter::kDropFarAhead : Counter::kDropDuplicate;
   }

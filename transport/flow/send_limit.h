@@ -35,6 +35,11 @@ class SendLimit {
     idle_grant_ = idle_units;
   }
   void update() noexcept;
+  // The peer is elsewhere: what it grants stays.
+  void begin_path(const Window& window) {
+    window_ = window;
+    update();
+  }
   // The peer's service has no room: nothing fits, whatever the path carries.
   void hold(bool held) noexcept {
     held_ = held;

@@ -206,6 +206,24 @@ void Session::Impl::doubt_path() {
   }
 }
 
+// Of another address nothing is known that was learnt of the one before; a translator's other port
+// is the same path (RFC 9000 section 9.4). The peer hears at once that it is heard again.
+void Session::Impl::move(const Endpoint& to, std::optional<uint64_t> reset_token, uint64_t now_ns) {
+  now_ns_seen = now_ns;
+  if (to.ip != remote.ip) {
+    limit.begin_path(make_window(config));
+    limit.set_frame_bytes(probe.path_payload());
+    loss.rtt() = RttEstimator(config.initial_rtt_ns);
+  }
+  remote = to;
+  delivery.forget();
+  liveness.on_heard(now_ns);
+  liveness.ask();
+  if ((opening.features() & wire::kFeatureResets) != 0 && reset_token) {
+    reset_notice.start(*reset_token);
+  }
+}
+
 void Session::Impl::tell_path() {
   probe.on_reported();
   if (path_told) return follow_path();
@@ -251,6 +269,17 @@ bool Session::reset(uint64_t now_ns) {
                                            " does not know this session any more: it was started "
                                            "again"));
   return true;
+}
+
+bool Session::is_newest(const wire::Header& header,
+                        std::span<const std::byte> payload) const noexcept {
+  return impl_->is_newest(header, payload);
+}
+uint32_t Session::build_challenge(std::span<std::byte> out, uint64_t data) noexcept {
+  return impl_->build_path_data(out, wire::FrameType::kPathChallenge, data);
+}
+void Session::move(const Endpoint& remote, std::optional<uint64_t> reset_token, uint64_t now_ns) {
+  impl_->move(remote, reset_token, now_ns);
 }
 
 Session::State Session::state() const noexcept { return impl_->state; }

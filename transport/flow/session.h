@@ -131,10 +131,10 @@ class Session {
   // --- receiving -----------------------------------------------------------------------------
   // For every decoded frame of this session except datagrams: HELLO again (the engine knows it by
   // source and the number in its body), HELLO_ACK, REFUSE, CLOSE, ACK, PING, CONTROL, STREAM,
-  // STREAM_CREDIT, STREAM_RESET, PART. Checks tag and payload CRC itself; what is wrong is dropped
-  // under its counter. A peer that acknowledges what was never sent, announces an impossible
-  // control message, or takes more of a stream than he may, is closed with kProtocol. `marked`: the
-  // network marked the frame (ECN).
+  // STREAM_CREDIT, STREAM_RESET, PART, PATH_CHALLENGE, PATH_RESPONSE. Checks tag and payload CRC
+  // itself; what is wrong is dropped under its counter. A peer that acknowledges what was never
+  // sent, announces an impossible control message, or takes more of a stream than he may, is closed
+  // with kProtocol. `marked`: the network marked the frame (ECN).
   void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
                 bool marked = false);
   // For datagrams: first is_new (false: duplicate or not open, drop it), then received when the
@@ -177,6 +177,15 @@ class Session {
   uint32_t repeat_close(std::span<std::byte> out);
   // After that: for whoever answers with it and must know the peer's frames. seals() is then null.
   std::unique_ptr<Seals> take_seals() noexcept;
+  // --- an address that changes ---------------------------------------------------------------
+  // Of a decoded frame of any type that has come from another address than the peer's: whether it
+  // is the peer's, and newer than all that were taken. Only of frames with seals, where both sides
+  // have kFeatureMoves, it is known.
+  bool is_newest(const wire::Header& header, std::span<const std::byte> payload) const noexcept;
+  // A PATH_CHALLENGE for there; `out` as build's. Its bytes.
+  uint32_t build_challenge(std::span<std::byte> out, uint64_t data) noexcept;
+  // The peer has answered from there. `reset_token`: of the session, for this address.
+  void move(const Endpoint& remote, std::optional<uint64_t> reset_token, uint64_t now_ns);
   // Queues one control message (at most kMaxControlMessage bytes) on the ordered control stream;
   // while connecting it waits for the session to open. Errors: kInvalidArgument (too long), kLimit
   // (more than 1 MiB unacknowledged), kClosed.

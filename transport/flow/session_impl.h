@@ -137,6 +137,18 @@ struct Session::Impl {
   [[gnu::cold]] void doubt_path();
   [[gnu::cold]] void tell_path();
   void follow_path();
+  // An address that changes (session.cc, session_receive.cc).
+  bool takes_moves() const noexcept {  // who has moved shows it by its seals
+    return (opening.features() & wire::kFeatureMoves) != 0 && opening.seals() != nullptr;
+  }
+  [[gnu::cold]] bool is_newest(const wire::Header& header,
+                               std::span<const std::byte> payload) const noexcept;
+  [[gnu::cold]] void on_path_data(const wire::Header& header, std::span<const std::byte> payload,
+                                  uint64_t now_ns);
+  [[gnu::cold]] uint32_t build_path_data(std::span<std::byte> out, wire::FrameType type,
+                                         uint64_t data) noexcept;
+  [[gnu::cold]] void move(const Endpoint& to, std::optional<uint64_t> reset_token, uint64_t now_ns);
+
   bool takes_parts() const noexcept {  // a part has no number of its own to be sealed under
     return (opening.features() & wire::kFeatureParts) != 0 && opening.seals() == nullptr;
   }
@@ -145,7 +157,7 @@ struct Session::Impl {
 
   const SessionSlot slot;
   const uint32_t local_number;
-  const Endpoint remote;
+  Endpoint remote;
   const SessionConfig config;
   SessionEvents& events;
   Counters& counters;
@@ -175,7 +187,8 @@ struct Session::Impl {
   AckSender acks_out;
   ControlReceiver control_in;
 
-  std::unique_ptr<FrameParts> parts;  // null: none has come
+  std::unique_ptr<FrameParts> parts;        // null: none has come
+  std::optional<uint64_t> path_challenged;  // the peer's challenge, to be answered
 
   // Streams, once both sides are known to have them.
   StreamConfig stream_config;

@@ -5,6 +5,7 @@
 #include "transport/wire/be.h"
 #include "transport/wire/control.h"
 #include "transport/wire/crc32c.h"
+#include "transport/wire/path_data.h"
 
 namespace mercury {
 
@@ -46,6 +47,8 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     case wire::FrameType::kPing:
     case wire::FrameType::kControl:
     case wire::FrameType::kResetToken:
+    case wire::FrameType::kPathChallenge:
+    case wire::FrameType::kPathResponse:
       on_open_frame(header, payload, now_ns, marked);
       return;
     case wire::FrameType::kStream:
@@ -165,6 +168,10 @@ void Session::Impl::on_open_frame(const wire::Header& header, std::span<const st
       acks_out.on_received(header.packet_number, ack_now, now_ns, marked);
       deliver_control();
       return;
+    case wire::FrameType::kPathChallenge:
+    case wire::FrameType::kPathResponse:
+      on_path_data(header, payload, now_ns);
+      return;
     case wire::FrameType::kResetToken:
       if (!on_reset_token(payload)) {
         count(Counter::kDropHandshake);
@@ -186,6 +193,26 @@ bool Session::Impl::on_reset_token(std::span<const std::byte> payload) {
   std::memcpy(&masked, payload.data(), sizeof masked);
   events.on_reset_token(slot, masked.value() ^ opening.peer_mask());
   return true;
+}
+
+bool Session::Impl::is_newest(const wire::Header& header,
+                              std::span<const std::byte> payload) const noexcept {
+  return state == State::kOpen && opening.confirmed() && takes_moves() &&
+         header.tag == opening.tag().header && header.packet_number > acks_out.largest() &&
+         acks_out.is_new(header.packet_number) &&
+         opening.seals()->fits(header.packet_number, wire::header_bytes(header.type), payload);
+}
+
+// From the peer, where it is known to be. A response from there is one that came too late.
+void Session::Impl::on_path_data(const wire::Header& header, std::span<const std::byte> payload,
+                                 uint64_t now_ns) {
+  const std::optional<uint64_t> data = wire::decode_path_data(payload);
+  if (!data || !takes_moves()) {
+    count(Counter::kDropType);
+    return;
+  }
+  acks_out.on_ack_received(header.packet_number, now_ns);
+  if (header.type == wire::FrameType::kPathChallenge) path_challenged = data;
 }
 
 // What becomes whole is checked as a frame that came so.

@@ -1,10 +1,13 @@
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "transport/flow/session_impl.h"
 #include "transport/wire/be.h"
 #include "transport/wire/control.h"
 #include "transport/wire/crc32c.h"
+#include "transport/wire/path_data.h"
 
 namespace mercury {
 namespace {
@@ -60,7 +63,7 @@ bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
   // The rest is kept until it is acknowledged, and that needs a record.
   return loss.has_room(SentKind::kOwn) &&
          (loss.probes_due() > 0 || liveness.ask_due() || probe.escort_due() || probe.due() != 0 ||
-          reset_notice.due() || control_due() || signal_due());
+          reset_notice.due() || path_challenged || control_due() || signal_due());
 }
 
 uint32_t Session::Impl::build(std::span<std::byte> out, uint64_t now_ns) {
@@ -90,6 +93,10 @@ uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
   if (signal_due()) return build_signal(out, now_ns);
   if (liveness.ask_due()) return build_ping(out, 0, now_ns);
   if (reset_notice.due()) return build_reset_token(out, now_ns);
+  if (path_challenged) {
+    return build_path_data(out, wire::FrameType::kPathResponse,
+                           *std::exchange(path_challenged, std::nullopt));
+  }
   if (probe.escort_due()) {
     probe.on_escort_sent();
     return build_ping(out, 0, now_ns);
@@ -166,6 +173,16 @@ uint32_t Session::Impl::build_reset_token(std::span<std::byte> out, uint64_t now
   wire::Header header;
   header.type = wire::FrameType::kResetToken;
   return finish_tracked(out, header, sizeof masked, segment_tag(header.type, 0, 0), now_ns);
+}
+
+// Not acknowledged: who has not heard the answer asks again.
+uint32_t Session::Impl::build_path_data(std::span<std::byte> out, wire::FrameType type,
+                                        uint64_t data) noexcept {
+  wire::encode_path_data(data, out.data() + head_bytes());
+  wire::Header header;
+  header.type = type;
+  header.packet_number = numbers.take();
+  return finish_tagged(out, header, wire::kPathDataBytes);
 }
 
 uint32_t Session::Impl::build_control(std::span<std::byte> out, uint64_t now_ns) {

@@ -47,8 +47,11 @@ enum class FrameType : uint8_t {
   kResetToken = 13,  // what its sender's kReset will show, masked
   kReset = 14,       // of a host that does not know the session any more: its token
   kPart = 15,        // where both have kFeatureParts: of a frame that is more than the path carries
+  // Where both have kFeatureMoves and frames have seals (path_data.h):
+  kPathChallenge = 16,  // to where frames of the peer come from, which is not where it was
+  kPathResponse = 17,   // from there
 };
-inline constexpr uint8_t kMaxFrameType = 15;
+inline constexpr uint8_t kMaxFrameType = 17;
 
 // Every frame begins with these 24 bytes.
 //

@@ -29,6 +29,7 @@ enum Feature : uint32_t {
   kFeatureRefusals = 4,  // ACKs that say which datagrams were refused for now (ack.h)
   kFeatureResets = 8,    // a host that was started again says so: frames of type 13 and 14
   kFeatureParts = 16,    // frames that are more than the path carries come in parts (part.h)
+  kFeatureMoves = 32,    // where frames have seals a peer's address may change (path_data.h)
 };
 
 inline constexpr size_t kMaxReason = 255;

@@ -249,7 +249,8 @@ void Peers::on_hello(LaneId lane, const event::HelloReceived& hello) {
 }
 
 uint32_t Peers::own_features() const {
-  return wire::kFeatureStreams | wire::kFeatureResets | wire::kFeatureParts | own_seals();
+  return wire::kFeatureStreams | wire::kFeatureResets | wire::kFeatureParts | wire::kFeatureMoves |
+         own_seals();
 }
 
 uint32_t Peers::own_seals() const {

@@ -6,7 +6,8 @@ namespace {
 
 using OtherHosts = SocketManagerTest;
 
-constexpr uint32_t kOurs = wire::kFeatureStreams | wire::kFeatureResets | wire::kFeatureParts;
+constexpr uint32_t kOurs =
+    wire::kFeatureStreams | wire::kFeatureResets | wire::kFeatureParts | wire::kFeatureMoves;
 
 TEST_F(OtherHosts, TheFirstConnectionSaysHelloAndTheAnswerOpensIt) {
   lanes = {at("10.0.0.1:7470"), at("10.0.0.1:7471")};

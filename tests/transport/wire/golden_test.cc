@@ -13,6 +13,7 @@
 #include "transport/wire/header.h"
 #include "transport/wire/hello.h"
 #include "transport/wire/part.h"
+#include "transport/wire/path_data.h"
 #include "transport/wire/seal.h"
 #include "transport/wire/stream.h"
 
@@ -135,6 +136,19 @@ Bytes stream_body(const Body& value) {
   return body;
 }
 
+Header part_header() {
+  Header header = plain(FrameType::kPart, 0, 0x0badf00d, 72);
+  header.grant = 42;
+  header.idle_grant = 8;
+  return header;
+}
+
+Bytes path_body() {
+  Bytes body(kPathDataBytes);
+  encode_path_data(0x0123456789abcdef, body.data());
+  return body;
+}
+
 Bytes part_body() {
   Bytes body(kPartHeaderBytes);
   encode_part(1188, 8972, body.data());
@@ -231,9 +245,9 @@ std::vector<Row> rows() {
        {std::byte{0x01}, std::byte{0x23}, std::byte{0x45}, std::byte{0x67}, std::byte{0x89},
         std::byte{0xab}, std::byte{0xcd}, std::byte{0xef}}},
       {"reset", plain(FrameType::kReset, 0, 0x00c0ffee, 0xfedcba9876543210), {}},
-      {"part", plain(FrameType::kPart, 0, 0x0badf00d, 72), part_body()}};
-  all.back().header.grant = 42;
-  all.back().header.idle_grant = 8;
+      {"part", part_header(), part_body()},
+      {"path_challenge", plain(FrameType::kPathChallenge, 0, 0x0badf00d, 73), path_body()},
+      {"path_response", plain(FrameType::kPathResponse, 0, 0x0badf00d, 74), path_body()}};
   all[8].header.half_word = 2;   // rank
   all[9].header.half_word = 4;   // contributors
   all[10].header.half_word = 3;  // contributors
