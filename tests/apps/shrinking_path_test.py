@@ -1,5 +1,5 @@
-"""A job whose path carries less from one moment to the next: real daemons on virtual hosts, whose cables' MTU is lowered
-while gradients travel. Needs root (network namespaces).
+"""A job whose path carries less from one moment to the next, while gradients travel: real daemons on virtual hosts.
+Needs root (network namespaces).
 
 usage: shrinking_path_test.py STACKD CTL LIBMERCURYSTACK
 """
@@ -19,12 +19,33 @@ TENSOR = [0, 200000, "f32", "sum"]
 HOSTS = ("left", "right", "server")
 
 
+def lower_mtu(lab):
+    for host in lab.hosts:
+        netlab.sh("ip", "link", "set", host.port, "mtu", "1500", ns=lab.switch)
+
+
+def add_switch(lab):
+    """The server's, and a cable between both. (Where the other end of its own veth refuses a frame, af_packet sends
+    nothing more; a switch farther away tells nobody.)"""
+    for command in (("add", "br1", "mtu", "9000", "type", "bridge", "mcast_snooping", "0"), ("set", "br1", "up"),
+                    ("add", "u0", "mtu", "9000", "type", "veth", "peer", "name", "u1", "mtu", "9000"),
+                    ("set", "u0", "master", "br0", "up"), ("set", "u1", "master", "br1", "up"),
+                    ("set", lab["server"].port, "master", "br1")):
+        netlab.sh("ip", "link", *command, ns=lab.switch)
+
+
+def lower_mtu_between(lab):
+    for end in ("u0", "u1"):
+        netlab.sh("ip", "link", "set", end, "mtu", "1500", ns=lab.switch)
+
+
 class ShrinkingPathTest(unittest.TestCase):
-    def expect_sums(self, port):
+    def expect_sums(self, port, prepare, shrink):
         folder = tempfile.TemporaryDirectory(prefix="mercury-")
         self.addCleanup(folder.cleanup)
         lab = netlab.Lab(f"mp{os.getpid()}", HOSTS, mtu=9000)
         self.addCleanup(lab.close)
+        prepare(lab)
         site = hosts_test.Site(folder.name)
         self.addCleanup(site.close)
         for host in lab.hosts:
@@ -45,8 +66,7 @@ class ShrinkingPathTest(unittest.TestCase):
         all_do("exchange", tensor=0, rounds=2)  # with frames of 9,000 bytes, each sum checked
         counted = lambda name: sum(site.counters(host)[0][name] for host in HOSTS)
         self.assertEqual(counted("parts_sent"), 0)
-        for host in lab.hosts:
-            netlab.sh("ip", "link", "set", host.port, "mtu", "1500", ns=lab.switch)
+        shrink(lab)
         all_do("exchange", tensor=0, rounds=3)
         self.assertGreater(counted("paths_doubted"), 0)
         self.assertGreater(counted("parts_sent"), 0)
@@ -54,7 +74,11 @@ class ShrinkingPathTest(unittest.TestCase):
         all_do("close")
 
     def test_io_uring(self):
-        self.expect_sums('kind = "uring"\n')
+        self.expect_sums('kind = "uring"\n', lambda lab: None, lower_mtu)
+
+    def test_af_packet(self):
+        self.expect_sums('kind = "ethdev"\ndevice = "af_packet"\ninterface = "eth0"\nmtu = 9000\n',
+                         add_switch, lower_mtu_between)
 
 
 if __name__ == "__main__":
