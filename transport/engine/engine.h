@@ -118,7 +118,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
         whole_(port.info().max_udp_payload),
         pacer_(port.link_bytes_per_second(), config.tx_bound_bytes),
         credit_(port.link_bytes_per_second(), config.incast_queue_bytes,
-                config.session.delay_target_ns),
+                config.session.delay_target_ns, config.tx_bound_bytes),
         rx_burst_(frames_per_pass(kBurst, port.info().max_udp_payload)),
         tx_burst_(frames_per_pass(kTxBurst, port.info().max_udp_payload)) {
     if constexpr (StreamService<S>) {

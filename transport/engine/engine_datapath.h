@@ -24,6 +24,9 @@ inline Counter drop_counter(wire::DecodeError error) noexcept {
   }
   return Counter::kDropTruncated;
 }
+inline CreditAllocator::Signs signs_of(const wire::Header& header, bool last) noexcept {
+  return {last, (header.flags & wire::kFlagLinkFree) != 0};
+}
 }  // namespace detail
 
 template <Port P, Service S>
@@ -105,11 +108,11 @@ void Engine<P, S>::receive_datagram(SessionSlot slot, SessionEntry& entry, wire:
   }
   header.payload_crc ^= entry.tag.payload;
   const Taken taken = service_.on_datagram(slot, header, payload, now_ns_);
-  if (taken == Taken::kYes) [[likely]] {
+  if (taken <= Taken::kLast) [[likely]] {
     entry.session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, now_ns_,
                             marked);
     credit_.on_datagram(slot, header.priority, sizeof(wire::DatagramHeader) + header.payload_bytes,
-                        now_ns_);
+                        now_ns_, detail::signs_of(header, taken == Taken::kLast));
   } else if (taken == Taken::kLater) {
     refuse_datagram(slot, entry, header, marked);
   }
@@ -140,7 +143,7 @@ void Engine<P, S>::refuse_datagram(SessionSlot slot, SessionEntry& entry,
   if (!entry.session->refused(header.packet_number, now_ns_, marked)) return;
   counters_.add(Counter::kDatagramsRefused);
   credit_.on_datagram(slot, header.priority, sizeof(wire::DatagramHeader) + header.payload_bytes,
-                      now_ns_);
+                      now_ns_, detail::signs_of(header, false));
 }
 
 template <Port P, Service S>
@@ -288,6 +291,10 @@ void Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, Ses
   header.packet_number = entry.session->on_send_datagram(datagram.tag, bytes, now_ns_);
   header.flags =
       static_cast<uint16_t>(header.flags | entry.session->datagram_flags() | entry.frame_flags);
+  if (pacer_.pauses() != entry.pauses) {
+    entry.pauses = pacer_.pauses();
+    header.flags |= wire::kFlagLinkFree;
+  }
   header.payload_bytes = static_cast<uint16_t>(bytes - kHeaderBytes);
   if (datagram.pin == nullptr) {
     const std::byte* const payload = datagram.payload.data();

@@ -42,11 +42,14 @@ class Pacer {
     if (rate_ == 0) return true;
     return backlog_bytes(now_ns) < ahead_bytes_;
   }
+  // How often the link has had nothing to send; may wrap.
+  uint32_t pauses() const noexcept { return pauses_; }
   void sent(uint32_t wire_bytes, uint64_t now_ns) noexcept {
     if (rate_ == 0) return;
     // What is left of the division is carried on: a nanosecond lost with each frame would let the
     // queue of a fast link grow without end.
     const uint64_t work = uint64_t{wire_bytes} * 1'000'000'000 + remainder_;
+    if (free_at_ns_ < now_ns) ++pauses_;
     free_at_ns_ = std::max(free_at_ns_, now_ns) + work / rate_;
     remainder_ = work % rate_;
   }
@@ -84,7 +87,8 @@ class Pacer {
   uint64_t begun_ns_ = 0;    // this pass
   uint64_t pass_ns_ = 0;     // how long the next is expected to be
   uint64_t free_at_ns_ = 0;  // when the link will have sent all that was released
-  uint64_t remainder_ = 0;   // of a nanosecond, in 1/rate_
+  uint32_t pauses_ = 0;
+  uint64_t remainder_ = 0;  // of a nanosecond, in 1/rate_
 };
 
 }  // namespace mercury

@@ -42,6 +42,7 @@ inline uint32_t frame_bytes(const OutgoingDatagram& datagram) noexcept {
 
 enum class Taken : uint8_t {
   kYes,    // acknowledge it
+  kLast,   // the same; others that came before waited for it (flow/sum_lag.h)
   kNo,     // do not: it did not arrive as it was sent
   kLater,  // it did, and cannot be taken now: the sender shall try again later
 };

@@ -36,6 +36,7 @@ struct SessionEntry {
   uint32_t head_bytes = sizeof(wire::DatagramHeader);  // of each datagram, with its seal
   uint16_t frame_flags = 0;                            // of each datagram
   uint32_t link_overhead_bytes = 0;                    // of the path's address family (pacer.h)
+  uint32_t pauses = 0;                                 // the pacer's, when its last datagram left
   uint32_t peer_hello = 0;   // passive side: the number in the HELLO that opened it
   uint32_t peer_number = 0;  // once it has told its reset token
   uint64_t reset_token = 0;

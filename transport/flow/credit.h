@@ -4,11 +4,12 @@
 //
 // The budget is divided between jobs by weight; within a job first come the senders whose last
 // datagrams were the most urgent (each sender's scheduler sends its most urgent first, so that is
-// what it still has). They have an equal share, and more as far as they fill it: a sender whose own
-// link is divided between several receivers cannot, and what it would hold in vain is the others'.
-// The one that has waited longest to be among the urgent has a tenth at least, and each other one
-// an eighth of an equal share, so that all are heard of. What is given to one is first taken from
-// another, a round trip earlier.
+// what it still has); where datagrams are parts of sums, those that are behind (flow/sum_lag.h):
+// what more urgent parts others send only waits for them. They have an equal share, and more as far
+// as they fill it: a sender whose own link is divided between several receivers cannot, and what it
+// would hold in vain is the others'. The one that has waited longest to be among the urgent has a
+// tenth at least, and each other one an eighth of an equal share, so that all are heard of. What is
+// given to one is first taken from another, a round trip earlier.
 //
 // A grant is a bound on bytes in flight, not a permit that is used up. It travels on every
 // acknowledgement, so the next one repeats what was lost with one; it is never zero, and a sender
@@ -24,9 +25,12 @@
 // faster link shows.
 //
 // Invariant: the grants of the senders that are active sum to at most budget_bytes().
+// Senders say whether their own links were idle (wire::kFlagLinkFree), as in SIRD; what follows is
+// in flow/incast_queue.h.
 // Paper: Homa (Montazeri et al., SIGCOMM 2018, sections 3.3 to 3.5; max_incoming and the oldest's
-// share as in HomaModule); ExpressPass (Cho et al., SIGCOMM 2017) for credits at the receiver.
-// Owner/thread: one engine. Allocates when sessions and jobs are added only.
+// share as in HomaModule); SIRD (Prasopoulos et al., NSDI 2025) for what senders say; ExpressPass
+// (Cho et al., SIGCOMM 2017) for credits at the receiver. Owner/thread: one engine. Allocates when
+// sessions and jobs are added only.
 #pragma once
 
 #include <algorithm>
@@ -36,6 +40,7 @@
 #include "transport/base/types.h"
 #include "transport/flow/arrival_rate.h"
 #include "transport/flow/incast_queue.h"
+#include "transport/flow/sum_lag.h"
 
 namespace mercury {
 
@@ -55,11 +60,14 @@ class CreditAllocator {
 
   // `link_bytes_per_second` 0: not known, to be measured. `queue_bytes` may wait before the link,
   // whatever its path is like; senders take more than `delay_target_ns` of waiting for congestion
-  // (0: they do not look at it).
-  CreditAllocator(uint64_t link_bytes_per_second, uint64_t queue_bytes, uint64_t delay_target_ns)
+  // (0: they do not look at it). Frames, and acknowledgements, wait behind `ahead_bytes` that
+  // their host has given to its link before.
+  CreditAllocator(uint64_t link_bytes_per_second, uint64_t queue_bytes, uint64_t delay_target_ns,
+                  uint64_t ahead_bytes = 0)
       : told_(link_bytes_per_second != 0),
         rate_(link_bytes_per_second),
         delay_target_ns_(delay_target_ns),
+        ahead_bytes_(ahead_bytes),
         queue_(queue_bytes, longest_queue_bytes()) {}
 
   // --- cold: what is expected ---
@@ -76,13 +84,17 @@ class CreditAllocator {
   void set_rate(uint64_t link_bytes_per_second) noexcept;
 
   // --- datapath ---
+  struct Signs {             // of a datagram
+    bool last = false;       // SumLag's
+    bool link_free = false;  // wire::kFlagLinkFree
+  };
   // `bytes`: of the frame, as grants count them.
-  void on_datagram(SessionSlot session, uint16_t priority, uint32_t bytes,
-                   uint64_t now_ns) noexcept {
+  void on_datagram(SessionSlot session, uint16_t priority, uint32_t bytes, uint64_t now_ns,
+                   Signs signs = {false, false}) noexcept {
     if (expected_ <= 1) return;  // nothing is to be divided
     if (!told_ && !is_near(session) && arrivals_.add(bytes, now_ns)) follow();
     if (rate_ == 0) return;
-    note(session.value, priority, bytes, now_ns);
+    note(session.value, priority, bytes, now_ns, signs);
   }
   bool due(uint64_t now_ns) const noexcept { return now_ns >= next_ns_; }
   // Divides anew. `use(SessionSlot, uint16_t now_units, uint16_t idle_units) -> PathState` takes a
@@ -141,9 +153,11 @@ class CreditAllocator {
     bool near = false;
     bool counted = false;  // present, and not near
     bool active = false;
-    bool changed = false;          // its session is to be told
-    uint32_t heard = kNoPriority;  // most urgent since the last division
-    uint32_t priority = kNoPriority;
+    bool changed = false;             // its session is to be told
+    uint32_t heard = kNoPriority;     // most urgent since the last division
+    uint32_t said = kNoPriority;      // the last that was heard
+    uint32_t priority = kNoPriority;  // in the division: that, or by `lag`
+    SumLag lag;
     uint64_t heard_ns = 0;
     uint64_t urgent_ns = 0;  // when it was last among the most urgent of its job
     uint32_t marked = 0;     // PathState's, as last seen
@@ -159,9 +173,11 @@ class CreditAllocator {
     uint32_t receivers = 0;  // FanIn's
     uint32_t weight = 0;
     bool heeds_urgency = true;
+    bool sums = false;  // its datagrams are parts of sums
     // Of the division under way.
     uint64_t idle_bytes = 0;  // idle_bytes() of its slot: divides, which is too slow per sender
     bool idle_by_rate = false;
+    bool by_lag = false;  // not by what they said, in which they differ
     uint32_t active = 0;
     uint32_t urgent = 0;
     uint32_t priority = kNoPriority;
@@ -180,11 +196,15 @@ class CreditAllocator {
     return told_ ? bytes : bytes + bytes / kProbe;
   }
   void follow() noexcept;
-  void note(uint32_t session, uint16_t priority, uint32_t bytes, uint64_t now_ns) noexcept;
+  void note(uint32_t session, uint16_t priority, uint32_t bytes, uint64_t now_ns,
+            Signs signs) noexcept;
   void plan(uint64_t now_ns) noexcept;
   void measure(uint64_t now_ns) noexcept;
+  IncastQueue::Senders senders(uint64_t arrived_bytes) noexcept;
   void find_idle() noexcept;
   void count_active(uint64_t now_ns) noexcept;
+  static void place(Sender& sender, JobCredit& job, uint32_t priority) noexcept;
+  void place_by_lag() noexcept;
   void find_oldest(uint64_t now_ns) noexcept;
   void share_out() noexcept;
   bool fill() noexcept;
@@ -227,10 +247,13 @@ class CreditAllocator {
   uint64_t rate_;
   ArrivalRate arrivals_;
   uint64_t delay_target_ns_;
+  uint64_t ahead_bytes_;
   IncastQueue queue_;
   bool marked_ = false;  // a frame, since the last division
   bool missed_ = false;
   uint32_t frame_bytes_ = 0;  // largest that came
+  uint64_t free_bytes_ = 0;   // since the last measurement, of senders whose links were free
+  uint64_t free_share_ = 0;   // of what came lately, in kWhole
   uint64_t measured_ns_ = 0;
   uint64_t rtt_ns_ = 50'000;  // until one is measured
   uint64_t next_ns_ = 0;

@@ -34,6 +34,7 @@ void IncastQueue::on_signs(bool marked, bool missed, uint32_t active, uint64_t n
   hold_ns_ = std::min(hold_ns_, kLongestHoldNs);
   queue_bytes_ = std::min(queue_bytes_, configured_bytes_);
   elsewhere_bytes_ = 0;
+  standing_bytes_ = kUnbounded;
   held_until_ns_ = now_ns + std::max(hold_ns_, kFirstHoldNs);
   overrun_ = true;
   marked_ = marked_ || marked;
@@ -55,9 +56,20 @@ void IncastQueue::on_measured(uint64_t arrived_bytes, uint64_t carried_bytes,
         std::min(elsewhere_bytes_ + bytes() / kQueueGrowth, longest(senders.expected));
   }
   if (2 * arrived_bytes < carried_bytes) return;
+  // Frames of 1500 bytes are 0.96 of what they take of a link, and acknowledgements come, too.
+  shorten(10 * arrived_bytes >= 9 * carried_bytes, senders, now_ns);
   if (queue_bytes_ >= most && !held(now_ns)) hold_ns_ = 0;  // it holds all that is asked
   const uint64_t growth = queue_bytes_ < configured_bytes_ ? kReturn : kQueueGrowth;
   queue_bytes_ = std::max(queue_bytes_, std::min(queue_bytes_ + queue_bytes_ / growth, most));
+}
+
+void IncastQueue::shorten(bool full, const Senders& senders, uint64_t now_ns) noexcept {
+  if (!senders.links_free || held(now_ns)) {
+    standing_bytes_ = kUnbounded;
+  } else if (full) {
+    const uint64_t now = std::min(queue_bytes_, standing_bytes_);
+    standing_bytes_ = std::max(now - now / kSqueeze, senders.enough_bytes);
+  }
 }
 
 // The queue is somebody else's, too, or was never so long. What is missing may have been lost for

@@ -21,6 +21,15 @@
 // frame is marked or missing, as much again as the queue may be in flight, and a quarter less of it
 // at each measurement that finds the link full.
 //
+// Where the senders' own links are idle at times, what waits before this one only stands there: it
+// keeps the link no fuller, and is in no order. So while that is so, the link is full, and no frame
+// was marked or missing lately, the queue is taken a quarter shorter at each measurement, down to
+// what is enough; and it is as long as ever at the first at which senders' links are busy, where
+// what may not wait here would hold up what goes to others.
+//
+// Paper: SIRD (Prasopoulos et al., NSDI 2025), in which senders say that they are congested and
+// receivers then ask less of them; here they say that they are not, so that a peer that says
+// nothing changes nothing. Nichols and Jacobson, ACM Queue 10(5), 2012, for queues that stand.
 // Owner/thread: one engine. Nothing allocates.
 #pragma once
 
@@ -37,8 +46,10 @@ class IncastQueue {
   struct Senders {
     uint32_t active = 0;
     uint32_t expected = 0;
-    uint32_t divided = 0;      // of them: those of jobs in which a sender has as many receivers
-    uint32_t frame_bytes = 0;  // largest that came
+    uint32_t divided = 0;       // of them: those of jobs in which a sender has as many receivers
+    uint32_t frame_bytes = 0;   // largest that came
+    bool links_free = false;    // their own were idle at times, since the last measurement
+    uint64_t enough_bytes = 0;  // of a queue that stands
   };
 
   // `longest_bytes`: of a queue that has grown.
@@ -58,18 +69,24 @@ class IncastQueue {
 
   uint64_t configured_bytes() const noexcept { return configured_bytes_; }
   // Beyond what the link carries in a round trip.
-  uint64_t bytes() const noexcept { return queue_bytes_ + elsewhere_bytes_; }
+  uint64_t bytes() const noexcept {
+    return std::min(queue_bytes_, standing_bytes_) + elsewhere_bytes_;
+  }
   // It has marked or lost lately, and is not to grow.
   bool held(uint64_t now_ns) const noexcept { return now_ns < held_until_ns_; }
 
  private:
+  static constexpr uint64_t kUnbounded = ~uint64_t{0};
+
   uint64_t longest(uint32_t senders) const noexcept;
+  void shorten(bool full, const Senders& senders, uint64_t now_ns) noexcept;
   void squeeze(const Senders& senders) noexcept;
 
   uint64_t configured_bytes_;
   uint64_t longest_bytes_ = 0;
   uint64_t queue_bytes_;
   uint64_t elsewhere_bytes_ = 0;
+  uint64_t standing_bytes_ = kUnbounded;  // no longer than that
   bool overrun_ = false;  // a frame was marked or missing, since the last measurement
   bool marked_ = false;
   uint64_t hold_ns_ = 0;

@@ -126,9 +126,10 @@ inline constexpr uint32_t kGrantUnitBytes = 128;
 inline constexpr uint64_t kIdleGrantNs = 100'000;
 
 enum Flag : uint16_t {
-  kFlagAckNow = 1,   // the receiver acknowledges at once
-  kFlagService = 2,  // datagram: the service's
-  kFlagSealed = 4,   // a seal stands behind the header (seal.h): for who looks on, not believed
+  kFlagAckNow = 1,    // the receiver acknowledges at once
+  kFlagService = 2,   // datagram: the service's
+  kFlagSealed = 4,    // a seal stands behind the header (seal.h): for who looks on, not believed
+  kFlagLinkFree = 8,  // datagram: its sender's link was idle since the session's one before it
 };
 
 constexpr bool is_datagram(FrameType type) {

@@ -86,6 +86,8 @@ Taken Server::conclude(const Pushed& pushed, SessionSlot session, const WorkerPe
   };
   switch (pushed.verdict) {
     case PushVerdict::kCompleted:
+      return drop(Counter::kPushChunks,
+                  jobs_[worker.job.value].spec.workers > 1 ? Taken::kLast : Taken::kYes);
     case PushVerdict::kAdded:
       return drop(Counter::kPushChunks, Taken::kYes);
     case PushVerdict::kDuplicate:

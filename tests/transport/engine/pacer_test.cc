@@ -80,6 +80,20 @@ TEST(Pacer, ASleepAndALongPassReleaseNoMore) {
   EXPECT_EQ(released(1'000'000'000, false), kBound) << "and forgotten";
 }
 
+TEST(Pacer, CountsHowOftenTheLinkHadNothingToSend) {
+  Pacer pacer(1'000'000'000, 10'000);
+  pacer.sent(1'000, 5'000);
+  EXPECT_EQ(pacer.pauses(), 1U);
+  pacer.sent(1'000, 5'500);  // the first takes until 6'000
+  pacer.sent(1'000, 7'000);
+  EXPECT_EQ(pacer.pauses(), 1U);
+  pacer.sent(1'000, 8'001);
+  EXPECT_EQ(pacer.pauses(), 2U);
+  Pacer unknown(0, 10'000);
+  unknown.sent(1'000, 5'000);
+  EXPECT_EQ(unknown.pauses(), 0U);
+}
+
 TEST(Pacer, WhatIsAheadOfTheLinkStaysAheadWhenItsRateChanges) {
   Pacer pacer(0, 10'000);
   pacer.sent(1'000'000, 500);

@@ -88,6 +88,43 @@ TEST_F(IncastQueueTest, NothingWaitsElsewhereWhereAFrameIsMarkedOrMissing) {
   EXPECT_LE(queue.bytes(), kConfigured);
 }
 
+// The senders' own links are idle at times: what waits only stands.
+TEST_F(IncastQueueTest, AQueueThatOnlyStandsGoesDownToWhatIsEnoughAndComesBackAtOnce) {
+  measure(1, 1000);
+  senders.enough_bytes = 40'000;
+  senders.links_free = true;
+  measure(1);
+  EXPECT_EQ(queue.bytes(), 3 * kConfigured);
+  measure(1, 20);
+  EXPECT_EQ(queue.bytes(), 40'000U);
+  measure(0.3);  // nobody sends much: nothing is learnt, and more may lie elsewhere
+  measure(1, 100);
+  EXPECT_NEAR(static_cast<double>(queue.bytes()), 40'000, 10);
+  senders.links_free = false;
+  measure(1);
+  EXPECT_GE(queue.bytes(), 4 * kConfigured);
+}
+
+TEST_F(IncastQueueTest, AQueueIsNoShorterThanItWasWhereTheLinkIsNotFull) {
+  senders = {2, 2, 0, 9'000, true, 40'000};
+  measure(0.8, 100);
+  EXPECT_GE(queue.bytes(), kConfigured);
+}
+
+// A path that marks or loses has its own rule.
+TEST_F(IncastQueueTest, NothingIsTakenOfAQueueForStandingWhereFramesWereMarkedLately) {
+  senders = {2, 2, 0, 9'000, true, 40'000};
+  measure(1, 20);
+  EXPECT_EQ(queue.bytes(), 40'000U);
+  marked = true;
+  measure(1);
+  EXPECT_EQ(queue.bytes(), kConfigured - kConfigured / 4);
+  marked = false;
+  measure(1, 100);
+  ASSERT_TRUE(queue.held(now_ns));
+  EXPECT_EQ(queue.bytes(), kConfigured);
+}
+
 TEST_F(IncastQueueTest, NothingIsEverGrantedForAQueueOfNothing) {
   IncastQueue none(0, kLongest);
   for (int i = 0; i < 1000; ++i) {

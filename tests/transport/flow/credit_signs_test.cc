@@ -1,0 +1,67 @@
+// What datagrams say beside their priority: that others waited for them, that a link was idle.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/transport/flow/credit_fixture.h"
+
+namespace mercury {
+namespace {
+
+TEST_F(CreditTest, WhoSendsWhatOthersWaitForComesBeforeTheMostUrgent) {
+  job(0, 4);
+  active = {{0, 1}, {1, 9}, {2, 9}, {3, 9}};
+  behind = 2;
+  epoch(active, 200);
+  EXPECT_GT(grant(2), 2 * grant(0));
+  EXPECT_GT(grant(2), 2 * grant(1));
+  behind = 1'000;  // all in step
+  for (int i = 0; i < 400; ++i) {
+    behind = static_cast<uint32_t>(i) % 4;
+    epoch(active);
+  }
+  EXPECT_LT(grant(0), 2 * grant(1));
+  active = {{0, 5}, {1, 5}, {2, 5}, {3, 5}};  // of one priority they are equals
+  behind = 2;
+  epoch(active, 200);
+  EXPECT_LT(grant(2), 2 * grant(0));
+}
+
+TEST_F(CreditTest, SendersWithIdleLinksLeaveAShortQueue) {
+  marks = false;
+  send_for_long(2);
+  const uint64_t carried = kRate / 1'000 * kPathRtt / 1'000'000;
+  EXPECT_GE(credit.budget_bytes(), carried + 4 * kQueue);
+  links_free = true;
+  epoch(active, 1000);
+  EXPECT_NEAR(static_cast<double>(credit.budget_bytes()),
+              static_cast<double>(carried + 4 * 2 * kFrameBytes), 100);
+  links_free = false;
+  epoch(active, 100);
+  EXPECT_GE(credit.budget_bytes(), carried + 4 * kQueue);
+}
+
+TEST_F(CreditTest, AShortQueueLastsWhileFramesAndAcknowledgementsWaitBehindOthers) {
+  constexpr uint64_t kAhead = 64 * 1024;
+  credit = CreditAllocator(kRate, kQueue, kDelayTarget, kAhead);
+  marks = false;
+  links_free = true;
+  send_for_long(2);
+  EXPECT_NEAR(
+      static_cast<double>(credit.budget_bytes()),
+      static_cast<double>(kRate / 1'000 * kPathRtt / 1'000'000 + 8 * kFrameBytes + 2 * kAhead),
+      100);
+}
+
+TEST_F(CreditTest, ALinkThatIsIdleForOnceMakesNoQueueShort) {
+  marks = false;
+  send_for_long(2);
+  for (int i = 0; i < 900; ++i) {  // a measurement takes nine
+    links_free = i % 90 < 2;
+    epoch(active);
+    ASSERT_GE(credit.budget_bytes(), kRate / 1'000 * kPathRtt / 1'000'000 + 4 * kQueue) << i;
+  }
+}
+
+}  // namespace
+}  // namespace mercury
