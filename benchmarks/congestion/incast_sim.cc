@@ -5,13 +5,16 @@
 //   incast_sim            all settings, a table and JSON
 //   incast_sim --check    a few of them; fails where a promise of docs/reliability.md is broken, or
 //                         where senders that obey nothing are said to keep one
+//   incast_sim --seed N   with another seed than 1: when hosts look at their ports
 //
 // Goodput is what the server took, as a share of the payload that full frames carry at the
 // bottleneck's rate.
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "benchmarks/congestion/incast_world.h"
@@ -43,6 +46,7 @@ struct Setting {
   uint64_t delay_target_ns = SessionConfig().delay_target_ns;
   bool credit = true;
   uint64_t phase_ns = 60'000'000;
+  uint64_t seed = 1;
 };
 
 // What docs/reliability.md promises of each phase of a setting.
@@ -136,6 +140,7 @@ class Run {
  private:
   static WorldConfig world_config(const Setting& setting) {
     WorldConfig config;
+    config.seed = setting.seed;
     config.jobs = setting.jobs;
     // Small enough that several rounds of each job pass in a phase.
     if (setting.jobs.size() > 1) config.tensor_bytes = 32 * 1024;
@@ -330,18 +335,20 @@ void print_head() {
               "sessions");
 }
 
-int run_all() {
+int run_all(uint64_t seed) {
   std::vector<Row> rows;
-  for (const Setting& setting : all_settings()) {
+  for (Setting setting : all_settings()) {
+    setting.seed = seed;
     if (!measure(setting, rows)) return 1;
   }
   print_json(rows);
   return 0;
 }
 
-int run_checks() {
+int run_checks(uint64_t seed) {
   bool kept = true;
-  for (const Checked& checked : checked_settings()) {
+  for (Checked checked : checked_settings()) {
+    checked.setting.seed = seed;
     std::vector<Row> rows;
     if (!measure(checked.setting, rows)) return 1;
     for (const Row& row : rows) kept = keeps(checked.promise, row) && kept;
@@ -353,11 +360,24 @@ int run_checks() {
 }  // namespace mercury::congestion
 
 int main(int argc, char** argv) {
-  const bool check = argc == 2 && std::strcmp(argv[1], "--check") == 0;
-  if (argc > 1 && !check) {
-    std::fprintf(stderr, "usage: %s [--check]\n", argv[0]);
+  bool check = false;
+  uint64_t seed = 1;
+  bool understood = true;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--check") == 0) {
+      check = true;
+    } else if (std::strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
+      const std::string_view text = argv[++i];
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+      understood = understood && error == std::errc() && end == text.data() + text.size();
+    } else {
+      understood = false;
+    }
+  }
+  if (!understood) {
+    std::fprintf(stderr, "usage: %s [--check] [--seed N]\n", argv[0]);
     return 2;
   }
   mercury::congestion::print_head();
-  return check ? mercury::congestion::run_checks() : mercury::congestion::run_all();
+  return check ? mercury::congestion::run_checks(seed) : mercury::congestion::run_all(seed);
 }
