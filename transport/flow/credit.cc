@@ -179,7 +179,7 @@ void CreditAllocator::note(uint32_t session, uint16_t priority, uint32_t bytes, 
   sender.heard = std::min<uint32_t>(sender.heard, priority);
   if (signs.link_free) free_bytes_ += bytes;
   sender.lag.add(signs.last);
-  if (JobCredit* job = job_of(sender); job != nullptr && signs.last) job->sums = true;
+  if (signs.last && sender.job.value < jobs_.size()) jobs_[sender.job.value].sums = true;
   if (sender.active) return;
   sender.active = sender.changed = true;
   sender.used_bytes = 0;
