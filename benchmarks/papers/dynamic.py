@@ -11,12 +11,13 @@ from static import AS_MEASURED, P3, SERIAL, around, tuned
 # In percent, by how much the median of the seeds may be behind and count as none.
 BEHIND = 0.1
 
-Draws = collections.namedtuple("Draws", "period iterations seeds options")
+Draws = collections.namedtuple("Draws", "period iterations seeds quick_seeds options")
 # As the paper: a draw every 5 s, 100 iterations after a warm-up, packets of 30 KB (a queue that holds as many of them
 # as the default holds of 9000 bytes). P3 waits for the last frame of each 160 KB, and has the default's 9000 bytes.
-AS_THE_PAPER = Draws("5s", 101, 3, ("--mtu", "30000", "--incast-queue", "512KiB"))
-# About a draw an iteration, which a tuned setting never gets used to; all settings at their defaults.
-OFTEN = Draws("500ms", 12, 5, ())
+AS_THE_PAPER = Draws("5s", 101, 3, 2, ("--mtu", "30000", "--incast-queue", "512KiB"))
+# About a draw an iteration, which a tuned setting never gets used to; all settings at their defaults. A single seed of
+# five iterations gives 3 % either way (VGG-16 over ByteScheduler): the median of three is ahead, that of two is chance.
+OFTEN = Draws("500ms", 12, 5, 3, ())
 
 
 def changing(lab, span, draws):
@@ -24,7 +25,7 @@ def changing(lab, span, draws):
     `span`. With one seed, all policies meet the same rates.
     """
     chosen = ("vgg16", "resnet50") if lab.quick else models.PAPER_MODELS
-    seeds = range(1, 1 + (min(2, draws.seeds) if lab.quick else draws.seeds))
+    seeds = range(1, 1 + (draws.quick_seeds if lab.quick else draws.seeds))
     iterations = min(draws.iterations, 5) if lab.quick else draws.iterations
     links = ("--link", f"all=random:{span}/{draws.period}", "--iterations", str(iterations))
     traces = {model: models.table2_trace(lab, model) for model in chosen}
@@ -100,8 +101,7 @@ EXPECTED_18 = {("5s", "largest", "BytePS"): (reasons.OVERLAP, 5, 20),
 EXPECTED_19 = {(period, "largest", "native"): (reasons.EACH_LINK, 30, 71.7) for period in ("5s", "500ms")}
 EXPECTED_19 |= {(period, "largest", name): (reasons.OVERLAP, 2, 20)
                 for period in ("5s", "500ms") for name in ("BytePS", "ByteScheduler")}
-# The quick form has two models, one of them of those of (c), and two draws.
-EXPECTED_19 |= {("500ms", "least", name, "quick"): (reasons.DRAWS, -1, -BEHIND) for name in ("BytePS", "ByteScheduler")}
+# The quick form has two models, one of them of those of (c).
 EXPECTED_19 |= {(period, "(c)", name, "quick"): (reasons.OVERLAP, 37.5, 60)
                 for period in ("5s", "500ms") for name in ("BytePS", "ByteScheduler")}
 EXPECTED_19 |= {("500ms", "(c)", name, "whole"): (reasons.OFTEN, -1, 4.9 if name == "BytePS" else 3.6)

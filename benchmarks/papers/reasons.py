@@ -14,8 +14,6 @@ PREEMPTION = ("what order is worth depends on how long the GPU computes beside t
 BOUND = ("where the link is the bottleneck, a partition and a credit can delay an iteration by no "
          "more than the time of their own bytes: of VGG-16 24 of 539 MB, 4 %; of MobileNet the last 4 of 17 MB")
 HIDDEN = ("an iteration of 0.580 s hides what start-ups cost at the best partition, with and without credits")
-DRAWS = ("policies that tie end their iterations at different times and meet different draws: seed by seed "
-         "one or the other is ahead")
 PULLS = ("equation 7 lets each pull have the whole downlink although others run; WFBP whose pulls share it "
          "needs more bandwidth than the paper's")
 NO_TRADE = "from two partitions on, a larger credit costs nothing while partitions are small"
