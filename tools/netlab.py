@@ -146,6 +146,11 @@ class Lab:
                               ns=self.switch))[0]["stats64"]
         return stats["rx"]["bytes"], stats["tx"]["bytes"]
 
+    def lost_frames(self, host):
+        """That found no room before the host's link, which is shaped: (from the host, to the host)."""
+        return tuple(sum(queue["drops"] for queue in json.loads(sh("tc", "-s", "-j", "qdisc", "show", "dev", interface, ns=self.switch))
+                         if queue["kind"] == "tbf") for interface in (host.ifb, host.port))
+
     def close(self):
         for ns in [host.ns for host in self.hosts] + [self.switch]:
             if os.path.exists(f"/run/netns/{ns}"):

@@ -79,6 +79,11 @@ class Run:
             sys.exit(f"{self.system}: {error}")
 
 
+def lost_frames(lab):
+    """Before all links: from hosts, to hosts."""
+    return [sum(lost) for lost in zip(*map(lab.lost_frames, lab.hosts))]
+
+
 def nominal_trace(model, folder, computing_s):
     """Of layers that take the time that they are to take, and nothing else."""
     path = os.path.join(folder, f"{model}.csv")
@@ -105,6 +110,7 @@ class Model:
         self.name = name
         self.times = {system: [] for system in NAMES}
         self.before = 0.0  # of the computing that layers are to take
+        self.lost = []  # frames before links in each run of ScheduledOptimizer: from hosts, to hosts
         self.recorded = []  # for the trace of each run of ScheduledOptimizer
 
     def measure(self, lab, arguments, folder):
@@ -112,7 +118,10 @@ class Model:
         for _ in range(arguments.repeat):
             for system, seconds in self.times.items():
                 run = Run(lab, system, self.name, arguments, folder)
+                before = lost_frames(lab)
                 seconds.append(run.seconds())
+                if system == "mercury":
+                    self.lost.append([lost - earlier for lost, earlier in zip(lost_frames(lab), before)])
             self.recorded.append(predicted(run.trace, lab, arguments))
 
     def reached(self):
@@ -171,7 +180,9 @@ def main():
             model = Model(name)
             model.measure(lab, arguments, folder)
             rows.append(model.row(rate_mbit, arguments))
-            print(text_of(rows[-1]), flush=True)
+            print(text_of(rows[-1]))
+            print("       frames that its runs lost, before hosts' own links and before others': " +
+                  ", ".join(f"{own} and {others}" for own, others in model.lost), flush=True)
     if arguments.record:
         recording.append(arguments.record, rows)
 
