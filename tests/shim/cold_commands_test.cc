@@ -69,6 +69,11 @@ class ColdCommands : public testing::Test {
     return exchange_->on_datagram(SessionSlot(uint32_t{rank}), header, elements_, 0);
   }
 
+  void both_take(uint32_t chunk, uint32_t round = 1) {
+    ASSERT_EQ(push(0, chunk, 7, round), Taken::kYes);
+    ASSERT_EQ(push(1, chunk, 7, round), Taken::kLast);
+  }
+
   const std::vector<std::byte> elements_ = std::vector<std::byte>(64);
   FakeEngine host_;
   Counters counters_;
@@ -104,9 +109,7 @@ class PolicyChanges : public ColdCommands {
     for (uint32_t rank = 0; rank < 2; ++rank) exchange_->unblock(SessionSlot(rank));
   }
   void both_push(uint32_t first, uint32_t last, uint32_t round = 1) {
-    for (uint32_t chunk = first; chunk <= last; ++chunk) {
-      for (uint16_t rank = 0; rank < 2; ++rank) ASSERT_EQ(push(rank, chunk, 7, round), Taken::kYes);
-    }
+    for (uint32_t chunk = first; chunk <= last; ++chunk) both_take(chunk, round);
   }
   uint32_t answers() {
     uint32_t count = 0;
@@ -212,9 +215,8 @@ TEST_F(ColdCommands, AJobsTensorsAreGivenBackOneByOne) {
 TEST_F(ColdCommands, WhatAJobHasQueuedIsDroppedInSteps) {
   constexpr uint32_t kChunks = 20 * kPart;
   serve(2 * kChunks);
-  for (uint32_t chunk = 0; chunk < 2 * kChunks; chunk += 2) {  // each sum a range for each worker
-    for (uint16_t rank = 0; rank < 2; ++rank) ASSERT_EQ(push(rank, chunk), Taken::kYes);
-  }
+  // Each sum is a range for each worker.
+  for (uint32_t chunk = 0; chunk < 2 * kChunks; chunk += 2) both_take(chunk);
   uint32_t held = exchange_->usage().ranges;
   ASSERT_EQ(held, 2 * kChunks);
   run(command::RemoveJob{JobSlot(0)});
