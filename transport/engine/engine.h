@@ -199,6 +199,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
                                    std::span<const std::byte> payload);
   [[gnu::cold]] void receive_reset(const RxFrame& frame, const wire::Header& header);
   [[gnu::cold, gnu::noinline]] uint32_t take_wholes();
+  [[gnu::cold]] bool came_in_parts(const RxFrame& frame) const noexcept;
   // --- peers that move (engine_moves.h) ---
   [[gnu::cold, gnu::noinline]] void receive_foreign(const RxFrame& frame, SessionEntry& entry,
                                                     const wire::Header& header,

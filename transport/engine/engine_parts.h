@@ -70,13 +70,31 @@ void Engine<P, S>::send_in_parts(const SessionEntry& entry, uint32_t bytes) noex
 }
 
 // What became whole in the pass before, as if it came so now: there is one place that takes frames,
-// so that all it calls is inlined there. It lies where it does until the next such pass.
+// so that all it calls is inlined there. It lies where it does until the next such pass, and not in
+// memory of the port.
 template <Port P, Service S>
 uint32_t Engine<P, S>::take_wholes() {
   taken_wholes_ = std::exchange(wholes_, {});
   uint32_t count = 0;
-  for (const WholeFrame& one : taken_wholes_) burst_[count++] = {one.bytes, one.source, one.marked};
+  for (const WholeFrame& one : taken_wholes_) {
+    wire::CommonHeader common;
+    std::memcpy(&common, one.bytes.data(), sizeof common);
+    const SessionEntry* const entry = sessions_.find(common.session.value());
+    if (entry != nullptr && !entry->closed) {
+      burst_[count++] = {one.bytes, one.source, one.marked};
+    } else {
+      counters_.add(Counter::kDropNoSession);
+    }
+  }
   return count;
+}
+
+// Such a frame shows no way back to who sent it.
+template <Port P, Service S>
+bool Engine<P, S>::came_in_parts(const RxFrame& frame) const noexcept {
+  return std::ranges::any_of(taken_wholes_, [&frame](const WholeFrame& one) {
+    return one.bytes.data() == frame.payload.data();
+  });
 }
 
 template <Port P, Service S>

@@ -108,6 +108,35 @@ TEST(Parts, WhereOneLacksThemOrFramesAreSealedTheSessionEndsByName) {
   }
 }
 
+// The last part of a frame and its session's end come at once. What became whole shows no way back
+// to its sender, whom a host in its second life answers otherwise that it knows no such session.
+TEST(Parts, WhatBecomesWholeAsItsSessionEndsIsNotAnswered) {
+  Shrinking lab;
+  EngineConfig second_life;
+  second_life.reset_keys.last = ResetKey{1};
+  lab.start(1, second_life, 3);
+  lab.b().features = kFeatures;
+  lab.a().closed.clear();
+  lab.a().connect(Token(8), lab.b().port->info().local, kFeatures);
+  ASSERT_TRUE(lab.run([&] { return lab.b().opened.size() == 1; }));
+  lab.a().send(StartEcho{Token(8), 1, 100'000'000});
+  lab.run_for(5 * kMs);
+  lab.network.set_faults(nothing_above(1'500));
+  ASSERT_TRUE(lab.run([&] { return lab.a().counters->get(Counter::kPartsSent) > 0; }));
+  const uint64_t since = lab.network.now_ns();
+  for (bool closes = false; lab.network.now_ns() < since + 50 * kMs;) {  // b reads nothing
+    while (lab.a().poll(lab.network.now_ns()) > 0) continue;
+    if (!closes) lab.a().send(command::CloseSession{Token(8), Errc::kClosed, "it is over"});
+    closes = true;
+    lab.network.advance_to(lab.network.now_ns() + 10'000);
+  }
+  lab.run_for(kSecond);
+  EXPECT_EQ(lab.b().closed.size(), 1U);
+  EXPECT_GT(lab.b().counters->get(Counter::kDropNoSession), 0U);
+  EXPECT_EQ(lab.b().counters->get(Counter::kResetsSent), 0U);
+  EXPECT_EQ(lab.b().counters->get(Counter::kClosesRepeated), 0U);
+}
+
 // --- The parts themselves ------------------------------------------------------------------------
 
 using Bytes = std::vector<std::byte>;
