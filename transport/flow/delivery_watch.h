@@ -3,7 +3,7 @@
 // (datagrams, control segments) of one size that are lost over and over for a whole peer time-out,
 // and none as large delivered in between, mean that the session is of no use. Long before that the
 // path is measured again, and what is more than it carries now goes in parts, where both sides can
-// (wire/part.h); else the session ends with a reason.
+// (wire/part.h). Where that does not help either the session ends with a reason.
 //
 // Paper: RFC 8899 section 4.3 calls it black hole detection; a shorter frame would need the job to
 // agree on another size.
@@ -19,18 +19,19 @@ class DeliveryWatch {
   explicit DeliveryWatch(uint64_t limit_ns) : limit_ns_(limit_ns) {}
 
   void on_delivered(uint32_t bytes) noexcept {
-    if (bytes >= bytes_) losses_ = 0;
+    if (bytes >= bytes_) forget();
   }
   void on_lost(uint32_t bytes, uint64_t now_ns) noexcept {
     // What is lost is sent again at once, so a long silence between two losses is one in which
     // there was nothing to send: the lost frame was not needed any more.
     if (losses_ == 0 || now_ns - last_loss_ns_ > limit_ns_ / 2) {
-      losses_ = 0;
+      forget();
       first_loss_ns_ = now_ns;
     } else if (bytes < bytes_) {
       return;  // by chance: it says nothing about the larger ones
     }
     ++losses_;
+    if (doubts_++ == 0) first_doubt_ns_ = now_ns;
     last_loss_ns_ = now_ns;
     bytes_ = bytes;
   }
@@ -38,11 +39,13 @@ class DeliveryWatch {
   bool hopeless() const noexcept {
     return losses_ >= kLeastLosses && last_loss_ns_ - first_loss_ns_ >= limit_ns_;
   }
-  // The path may carry less than it did. So it is where it is hopeless.
+  // The path may carry less than it did. Asked before hopeless(), which lasts far longer.
   bool doubtful() const noexcept {
-    return losses_ >= kLeastLosses && last_loss_ns_ - first_loss_ns_ >= limit_ns_ / kDoubtPart;
+    return doubts_ >= kLeastLosses && last_loss_ns_ - first_doubt_ns_ >= limit_ns_ / kDoubtPart;
   }
-  void forget() noexcept { losses_ = 0; }
+  // The path is measured again, from now on.
+  void doubted() noexcept { doubts_ = 0; }
+  void forget() noexcept { losses_ = doubts_ = 0; }
   uint32_t bytes() const noexcept { return bytes_; }  // of the frames that are lost
 
  private:
@@ -54,7 +57,9 @@ class DeliveryWatch {
   uint64_t limit_ns_;
   uint64_t first_loss_ns_ = 0;
   uint64_t last_loss_ns_ = 0;
+  uint64_t first_doubt_ns_ = 0;
   uint32_t losses_ = 0;
+  uint32_t doubts_ = 0;  // of them: since the path was measured again
   uint32_t bytes_ = 0;
 };
 

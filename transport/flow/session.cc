@@ -191,19 +191,20 @@ void Session::Impl::after_progress() {
 // Where frames may go in parts the path is measured again; what every path carries goes whole
 // meanwhile.
 void Session::Impl::doubt_path() {
-  const bool cuts = takes_parts() && delivery.bytes() > kBasePayloadBytes;
-  if (cuts && !probe.searching() && !probe.unreported()) {
-    count(Counter::kPathsDoubted);
-    delivery.forget();
-    probe.start(largest);
-    follow_path();
-  } else if (delivery.hopeless()) {
+  if (delivery.hopeless()) {
     count(Counter::kPeersLost);
     begin_close(wire::FrameType::kClose, Errc::kPeerLost,
                 "no frame of " + std::to_string(delivery.bytes()) + " bytes has reached " +
                     remote.to_string() + " for " + seconds(config.peer_timeout_ns) +
                     ", smaller ones do: the path's MTU may have shrunk");
+    return;
   }
+  const bool cuts = takes_parts() && delivery.bytes() > kBasePayloadBytes;
+  if (!cuts || probe.searching() || probe.unreported()) return;
+  count(Counter::kPathsDoubted);
+  delivery.doubted();
+  probe.start(largest);
+  follow_path();
 }
 
 // Of another address nothing is known that was learnt of the one before; a translator's other port

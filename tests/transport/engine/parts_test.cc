@@ -77,6 +77,15 @@ TEST(Parts, AShorterOneIsFoundToo) {
   EXPECT_TRUE(lab.come_back());
 }
 
+// Not even what each path has to carry.
+TEST(Parts, WherePartsAreLostTooTheSessionEndsByName) {
+  Shrinking lab;
+  EXPECT_FALSE(lab.echoes_while_it_shrinks(1'100));
+  EXPECT_EQ(lab.a().closed[kToken], Errc::kPeerLost);
+  EXPECT_GE(lab.both(Counter::kPathsDoubted), 1U);
+  EXPECT_NE(lab.a().closed_text[kToken].find("MTU may have shrunk"), std::string::npos);
+}
+
 // Frames go whole again once it is found that the path carries them.
 TEST(Parts, WhereFramesWereLostByChanceTheyGoWholeAgain) {
   Shrinking lab;
