@@ -187,8 +187,9 @@ void SimNetwork::on_departure(Frame* frame) noexcept {
   }
   frame->sender->departed(frame);
   if (tap_ != nullptr) [[unlikely]] {
-    tap_(tap_context_, now_ns(), addresses_[frame->source].endpoint,
-         addresses_[frame->target].endpoint, {frame->data, frame->size});
+    const Endpoint source = addresses_[frame->source].endpoint;  // a tap may add addresses
+    const Endpoint target = addresses_[frame->target].endpoint;
+    tap_(tap_context_, now_ns(), source, target, {frame->data, frame->size});
   }
   if (frame->hops == 0) {
     frame->stage = Stage::kFlying;
