@@ -4,20 +4,12 @@
 
 #include <cstring>
 
+#include "transport/engine/derived_key.h"
+
 namespace mercury {
 namespace {
 
 constexpr uint64_t kEpochNs = 30'000'000'000;
-using ShortKey = std::array<unsigned char, crypto_shorthash_KEYBYTES>;
-
-ShortKey derive(uint64_t seed, unsigned char purpose) {
-  std::array<unsigned char, randombytes_SEEDBYTES> from{};
-  std::memcpy(from.data(), &seed, sizeof seed);
-  from.back() = purpose;  // session numbers have keys of the same seed with 0 here
-  ShortKey key{};
-  randombytes_buf_deterministic(key.data(), key.size(), from.data());
-  return key;
-}
 
 // Bytes one after another, for a hash.
 template <size_t kBytes>
@@ -37,7 +29,7 @@ struct Message {
 
 }  // namespace
 
-HelloHash::HelloHash(uint64_t seed) : key_(derive(seed, 1)) {}
+HelloHash::HelloHash(uint64_t seed) : key_(derived_key(seed, KeyPurpose::kHelloTable)) {}
 
 size_t HelloHash::operator()(const HelloKey& key) const noexcept {
   Message<24> message;
@@ -47,7 +39,7 @@ size_t HelloHash::operator()(const HelloKey& key) const noexcept {
   return message.hash(key_);
 }
 
-HelloGate::HelloGate(uint64_t seed) : key_(derive(seed, 2)) {}
+HelloGate::HelloGate(uint64_t seed) : key_(derived_key(seed, KeyPurpose::kHelloToken)) {}
 
 uint64_t HelloGate::token_of(uint64_t epoch, const Endpoint& remote,
                              const wire::Hello& hello) const noexcept {

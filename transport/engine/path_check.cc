@@ -2,18 +2,12 @@
 
 #include <sodium.h>
 
-#include <cstring>
+#include "transport/engine/derived_key.h"
 
 namespace mercury {
 
-static_assert(sizeof(std::array<unsigned char, 16>) == crypto_shorthash_KEYBYTES);
-
-PathChallenges::PathChallenges(uint64_t seed) : key_{} {
-  std::array<unsigned char, randombytes_SEEDBYTES> from{};
-  std::memcpy(from.data(), &seed, sizeof seed);
-  from.back() = 4;  // others are derived from the same seed (hello_gate.cc, reset_tokens.cc)
-  randombytes_buf_deterministic(key_.data(), key_.size(), from.data());
-}
+PathChallenges::PathChallenges(uint64_t seed)
+    : key_(derived_key(seed, KeyPurpose::kPathChallenge)) {}
 
 uint64_t PathChallenges::next() noexcept {
   ++drawn_;

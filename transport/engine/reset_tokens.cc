@@ -4,18 +4,13 @@
 
 #include <cstring>
 
+#include "transport/engine/derived_key.h"
+
 namespace mercury {
 
 static_assert(sizeof(ResetKey) == crypto_shorthash_KEYBYTES);
 
-ResetKey reset_key_of(uint64_t seed) {
-  std::array<unsigned char, randombytes_SEEDBYTES> from{};
-  std::memcpy(from.data(), &seed, sizeof seed);
-  from.back() = 3;  // others are derived from the same seed (hello_gate.cc)
-  ResetKey key{};
-  randombytes_buf_deterministic(key.data(), key.size(), from.data());
-  return key;
-}
+ResetKey reset_key_of(uint64_t seed) { return derived_key(seed, KeyPurpose::kReset); }
 
 namespace {
 
