@@ -25,10 +25,7 @@ bool AckTracker::on_out_of_order(uint64_t number, bool eliciting, bool ack_now,
                                  uint64_t now_ns) noexcept {
   if (!is_new(number)) return false;
   const bool first = count_ == 0;
-  if (first || number > ranges_[count_ - 1].last) {
-    largest_at_ns_ = now_ns;
-    gaps_ += first ? 0 : 1;
-  }
+  if (first || number > ranges_[count_ - 1].last) largest_at_ns_ = now_ns;
   record(number);
   if (eliciting) note_eliciting(ack_now || !first, now_ns);
   return true;
@@ -42,6 +39,7 @@ void AckTracker::record(uint64_t number) noexcept {
     ranges_[index].first = ranges_[index - 1].first;
     reports_[index] = kReports;
     erase_range(index - 1);
+    --gaps_;
   } else if (joins_below) {
     ranges_[index - 1].last = number;
     reports_[index - 1] = kReports;
@@ -54,7 +52,8 @@ void AckTracker::record(uint64_t number) noexcept {
 }
 
 void AckTracker::insert_range(uint32_t index, uint64_t number) noexcept {
-  if (count_ == kMaxRanges) {
+  gaps_ += count_ == 0 ? 0 : 1;
+  if (count_ == kMaxRanges) {  // what is missing below it stays so
     floor_ = ranges_[0].last + 1;
     erase_range(0);
     --index;  // is_new() refused index 0

@@ -64,14 +64,20 @@ class AckTracker {
   uint64_t delay_ns(uint64_t now_ns) const noexcept { return now_ns - largest_at_ns_; }
   uint32_t ranges() const noexcept { return count_; }
   uint64_t largest() const noexcept { return count_ == 0 ? 0 : ranges_[count_ - 1].last; }
-  // How often a number came before one below it: a frame was lost or overtaken. Wraps.
-  uint32_t gaps() const noexcept { return gaps_; }
+  // Places where numbers are missing, and so many behind them are not that they seem lost. What was
+  // overtaken and comes after all makes one less; a lost frame's number is not sent again. Wraps.
+  uint32_t gaps() const noexcept {
+    if (count_ < 2) return gaps_;
+    const NumberRange& newest = ranges_[count_ - 1];
+    return newest.last - newest.first + 1 < kOvertaking ? gaps_ - 1 : gaps_;
+  }
 
  private:
   bool is_ahead(uint64_t number) const noexcept {
     return count_ > 0 && number > ranges_[count_ - 1].last;
   }
-  static constexpr uint8_t kReports = 16;  // 0.2^16: all lost only when the path is down
+  static constexpr uint64_t kOvertaking = 3;  // RFC 9002 6.1.1's packet threshold
+  static constexpr uint8_t kReports = 16;     // 0.2^16: all lost only when the path is down
 
   // Not the next after the largest.
   bool on_out_of_order(uint64_t number, bool eliciting, bool ack_now, uint64_t now_ns) noexcept;

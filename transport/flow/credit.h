@@ -49,7 +49,7 @@ class CreditAllocator {
   struct PathState {
     uint64_t least_rtt_ns = 0;  // 0: none is measured yet
     uint32_t marked = 0;        // frames of this peer that came marked; may wrap
-    uint32_t gaps = 0;          // frames that came after a gap; may wrap
+    uint32_t gaps = 0;          // among its frames' numbers, AckTracker's; may wrap
   };
 
   struct FanIn {  // of a job
@@ -110,7 +110,7 @@ class CreditAllocator {
       senders_[index].changed = sender.active;
       const PathState path = use(SessionSlot(index), told_units(sender), units(idle_bytes(sender)));
       marked_ = marked_ || path.marked != sender.marked;
-      missed_ = missed_ || path.gaps != sender.gaps;
+      missed_ = missed_ || static_cast<int32_t>(path.gaps - sender.gaps) > 0;
       senders_[index].marked = path.marked;
       senders_[index].gaps = path.gaps;
       if (!sender.active || path.least_rtt_ns == 0) continue;

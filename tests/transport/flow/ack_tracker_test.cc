@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <random>
 #include <set>
 #include <vector>
@@ -64,12 +65,29 @@ TEST(AckTracker, ANumberThatNoPeerCanHaveComeToIsNotNew) {
   EXPECT_TRUE(tracker.is_new(8));
 }
 
-TEST(AckTracker, CountsWhatComesAfterAGapAndNotWhatFillsIt) {
+uint32_t gaps_after(std::initializer_list<uint64_t> numbers) {
   AckTracker acks(8, 1'000);
-  for (const uint64_t number : {5U, 6U, 8U, 9U, 7U, 12U, 10U, 13U}) {
-    acks.on_received(number, true, false, 0);
-  }
-  EXPECT_EQ(acks.gaps(), 2U);
+  for (const uint64_t number : numbers) acks.on_received(number, true, false, 0);
+  return acks.gaps();
+}
+
+TEST(AckTracker, CountsGapsOnceTheySeemLostAndUntilTheyAreFilled) {
+  EXPECT_EQ(gaps_after({5, 6, 7}), 0U);
+  EXPECT_EQ(gaps_after({5, 8, 9}), 0U);
+  EXPECT_EQ(gaps_after({5, 8, 9, 10}), 1U);
+  EXPECT_EQ(gaps_after({5, 8, 9, 10, 7}), 1U) << "6 is still missing";
+  EXPECT_EQ(gaps_after({5, 8, 9, 10, 7, 6}), 0U);
+  EXPECT_EQ(gaps_after({5, 8, 10}), 1U) << "behind 9 came one";
+  EXPECT_EQ(gaps_after({5, 8, 10, 11, 12}), 2U);
+  EXPECT_EQ(gaps_after({5, 20, 21, 22, 8, 14}), 3U);
+}
+
+TEST(AckTracker, GapsThatAreForgottenStayCounted) {
+  AckTracker acks(8, 1'000);
+  for (uint64_t i = 0; i <= 3 * AckTracker::kMaxRanges; ++i)
+    acks.on_received(2 * i, true, false, 0);
+  EXPECT_EQ(acks.ranges(), AckTracker::kMaxRanges);
+  EXPECT_EQ(acks.gaps(), 3 * AckTracker::kMaxRanges - 1);
 }
 
 TEST(AckTracker, PacketsThatElicitNothingLeaveNoGapAndNoDeadline) {
