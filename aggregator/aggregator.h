@@ -106,7 +106,7 @@ struct Pushed {
 // A completed chunk. `elements` and `pin` stay until a contribution of round + 2 arrives while the
 // pin is not busy; with a quorum, also until nobody needs them any more.
 struct ChunkResult {
-  std::span<const std::byte> elements;  // if `partial`, behind the bitmap of its contributors
+  std::span<const std::byte> elements;  // if `partial`, behind who is in it
   uint32_t crc = 0;                     // of `elements`
   uint16_t contributors = 0;
   bool partial = false;

@@ -11,6 +11,14 @@ namespace {
 
 uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
+// Whole cache lines: contributions of neighbouring chunks do not meet in one.
+constexpr uint64_t stride_for(uint32_t workers) {
+  const uint64_t bytes = sizeof(Slot) + words_of(workers) * sizeof(uint64_t);
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+static_assert(stride_for(1) == 2 * kCacheLine && stride_for(256) == 2 * kCacheLine);
+static_assert(stride_for(kMaxWorkers) == 4 * kCacheLine);
+
 struct Layout {
   uint64_t sums_at = 0;
   uint64_t room_at = 0;
@@ -22,7 +30,7 @@ Layout layout_of(const AggregationTensor& spec, const SlotMemory::Room& room) {
   Layout layout;
   if (spec.chunk_count == 0) return layout;
   const uint64_t chunks = spec.chunk_count;
-  layout.sums_at = chunks * sizeof(Slot);
+  layout.sums_at = chunks * stride_for(room.workers);
   layout.room_at = layout.sums_at + 2 * chunks * SlotMemory::sum_stride(spec, room);
   layout.state_at = round_up(layout.room_at + room.bytes, kCacheLine);
   layout.total =
@@ -53,6 +61,8 @@ Result<SlotMemory> SlotMemory::create(const AggregationTensor& spec, const Room&
   out.kernel_ = aggregation::kernel_index(spec.dtype, aggregation::merge_of(spec.op));
   out.before_sum_ = room.before_sum;
   out.sum_stride_ = sum_stride(spec, room);
+  out.slot_stride_ = static_cast<uint32_t>(stride_for(room.workers));
+  out.worker_words_ = words_of(room.workers);
   const Layout layout = layout_of(spec, room);
   if (layout.total == 0) return out;
   out.memory_ = MappedMemory::anonymous(layout.total);
@@ -66,7 +76,7 @@ Result<SlotMemory> SlotMemory::create(const AggregationTensor& spec, const Room&
     out.memory_.leave_to(*thread);
     thread->prefault({base, layout.total});
   }
-  out.slots_ = reinterpret_cast<Slot*>(base);  // zeroed, which is the first state of a slot
+  out.slots_ = base;  // zeroed, which is the first state of a slot
   out.sums_ = base + layout.sums_at;
   out.room_ = base + layout.room_at;
   out.state_ = base + layout.state_at;

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "aggregator/aggregator.h"
@@ -23,9 +24,11 @@
 namespace mercury::aggregation {
 
 // All zeros is the state before the first round. At most one round of a chunk is open, so one set
-// of contributors serves both generations; a duplicate or a contribution that is added touches the
-// first cache line only.
+// of contributors serves both generations. It lies behind the slot, in as many words as the job
+// needs: with up to 256 workers a duplicate or a contribution that is added touches the second
+// cache line only, and a slot is two of them; with 1,024 it is four.
 struct Slot {
+  std::array<PayloadPin, 2> pins{};
   uint32_t rounds_done = 0;    // completed rounds, wrapping: the open round is first_round + this
   uint16_t contributions = 0;  // of the open round
   uint16_t summed = 0;         // of them, those whose elements are in the accumulator
@@ -35,19 +38,29 @@ struct Slot {
   // Of each generation's result; until then its first contribution's.
   std::array<uint32_t, 2> crc{};
   std::array<uint16_t, 2> count{};  // contributions in each generation's result; 0: there is none
-  alignas(8) WorkerSet contributors{};
-  uint64_t opened_ns = 0;  // the open round's first contribution
-  alignas(kCacheLine) std::array<PayloadPin, 2> pins{};
+  uint64_t opened_ns = 0;           // the open round's first contribution
 
-  bool has(Rank worker) const noexcept { return contains(contributors, worker); }
-  void begin_anew() noexcept {  // the open round
-    contributors = {};
+  static constexpr size_t kFirstWords = 4;  // that every slot has
+  // So many words of the job's: the slot does not know how many that is.
+  std::span<uint64_t> contributors(size_t words) noexcept {
+    return {reinterpret_cast<uint64_t*>(this + 1), words};
+  }
+  std::span<const uint64_t> contributors(size_t words) const noexcept {
+    return {reinterpret_cast<const uint64_t*>(this + 1), words};
+  }
+  bool has(Rank worker) const noexcept { return contains(contributors(kWorkerWords), worker); }
+  void note(Rank worker) noexcept { insert(contributors(kWorkerWords), worker); }
+  void begin_anew(size_t words) noexcept {  // the open round
+    uint64_t* const set = contributors(words).data();
+    std::memset(set, 0, kFirstWords * sizeof *set);
+    if (words > kFirstWords) [[unlikely]]
+      std::memset(set + kFirstWords, 0, (words - kFirstWords) * sizeof *set);
     contributions = 0;
     summed = 0;
     next_rank = 0;
   }
 };
-static_assert(sizeof(Slot) == 2 * kCacheLine);
+static_assert(sizeof(Slot) + Slot::kFirstWords * sizeof(uint64_t) == 2 * kCacheLine);
 
 // Where a round's result is, until the one after the next overwrites it.
 inline uint32_t generation_of(Round round) noexcept { return round.value & 1; }
@@ -56,6 +69,7 @@ class SlotMemory {
  public:
   // What a completion rule needs of it, and a finish.
   struct Room {
+    uint16_t workers = 1;      // whom a slot tells apart
     uint32_t before_sum = 0;   // bytes before each accumulator: whole cache lines
     uint64_t bytes = 0;        // behind the last, from a cache line on; zeroed
     uint64_t state_bytes = 0;  // the finish's, behind these; likewise
@@ -81,10 +95,18 @@ class SlotMemory {
   ChunkIndex chunk(uint32_t index) const noexcept {
     return ChunkIndex(spec_.first_chunk.value + index);
   }
-  Slot& slot(uint32_t index) const noexcept { return slots_[index]; }
-  Round open_round(uint32_t index) const noexcept {
-    return Round(spec_.first_round.value + slots_[index].rounds_done);
+  Slot& slot(uint32_t index) const noexcept {
+    return *reinterpret_cast<Slot*>(slots_ + uint64_t{index} * slot_stride_);
   }
+  Round open_round(uint32_t index) const noexcept { return open_round(slot(index)); }
+  Round open_round(const Slot& slot) const noexcept {
+    return Round(spec_.first_round.value + slot.rounds_done);
+  }
+  // Who is in a slot's open round.
+  std::span<uint64_t> contributors(uint32_t index) const noexcept {
+    return slot(index).contributors(worker_words_);
+  }
+  void begin_anew(Slot& slot) const noexcept { slot.begin_anew(worker_words_); }
   uint32_t elems(uint32_t index) const noexcept {
     const uint64_t left = spec_.numel - uint64_t{chunk(index).value} * spec_.chunk_elems;
     return left < spec_.chunk_elems ? static_cast<uint32_t>(left) : spec_.chunk_elems;
@@ -115,8 +137,10 @@ class SlotMemory {
   uint8_t kernel_ = 0;  // kernel_index
   uint32_t before_sum_ = 0;
   uint64_t sum_stride_ = 0;
-  MappedMemory memory_;    // all that follows lies in it
-  Slot* slots_ = nullptr;  // at its start
+  uint32_t slot_stride_ = 0;
+  uint32_t worker_words_ = 0;
+  MappedMemory memory_;         // all that follows lies in it
+  std::byte* slots_ = nullptr;  // at its start
   // By generation, then chunk: consecutive chunks lie side by side, which the CPU's prefetcher
   // follows (out of cache this doubles the rate of 1,424-byte chunks).
   std::byte* sums_ = nullptr;

@@ -15,9 +15,10 @@ constexpr uint64_t kMaxChunkBytes = 65536;
 
 // The next chunk's slot, which is probably the next that is asked for. Behind the last lie the
 // sums.
+// (With more than 256 workers it is the rest of this one.)
 void prefetch_behind(const Slot& slot) noexcept {
-  const auto* const next = reinterpret_cast<const std::byte*>(&slot + 1);
-  for (size_t line = 0; line < sizeof(Slot); line += kCacheLine) {
+  const auto* const next = reinterpret_cast<const std::byte*>(&slot) + 2 * kCacheLine;
+  for (size_t line = 0; line < 2 * kCacheLine; line += kCacheLine) {
     __builtin_prefetch(next + line, 1);
   }
 }
@@ -107,7 +108,7 @@ template <bool kElements, class Rule>
   const uint32_t index = index_of(contribution.chunk);
   Slot& slot = memory_.slot(index);
   prefetch_behind(slot);
-  const int32_t ahead = contribution.round.since(memory_.open_round(index));
+  const int32_t ahead = contribution.round.since(memory_.open_round(slot));
   if (ahead == 0 || ahead == -1) rule.note_pushed(*this, index, contribution.worker);
   if (ahead != 0) return ahead < 0 ? PushVerdict::kOldRound : PushVerdict::kNewRound;
   if (slot.has(contribution.worker)) return PushVerdict::kDuplicate;
@@ -128,22 +129,22 @@ template <bool kElements, class Rule>
     }
     rule.take_nothing(memory_, index, sum, contribution.worker);
   } else {
-    if (!rule.take(memory_, index, sum, contribution)) return PushVerdict::kCorrupt;
+    if (!rule.take(memory_, index, slot, sum, contribution)) return PushVerdict::kCorrupt;
   }
-  insert(slot.contributors, contribution.worker);
+  slot.note(contribution.worker);
   slot.whole[generation] |= !contribution.in_part;
   if (++slot.contributions == 1) {
     slot.opened_ns = contribution.now_ns;
     rule.opened(*this, index, contribution);
   }
-  if (!rule.is_complete(memory_, index)) return PushVerdict::kAdded;
-  complete_by(rule, index, generation);
+  if (!rule.is_complete(memory_, index, slot)) return PushVerdict::kAdded;
+  complete_by(rule, index, slot, generation);
   return PushVerdict::kCompleted;
 }
 
 template <class Rule>
-void TensorSlots::complete_by(Rule& rule, uint32_t index, uint32_t generation) noexcept {
-  Slot& slot = memory_.slot(index);
+void TensorSlots::complete_by(Rule& rule, uint32_t index, Slot& slot,
+                              uint32_t generation) noexcept {
   if (!rule.as_it_came() || slot.summed == 0) {
     if (slot.summed == 0) [[unlikely]]
       memory_.clear_sum(index, generation);
@@ -152,21 +153,23 @@ void TensorSlots::complete_by(Rule& rule, uint32_t index, uint32_t generation) n
                             .elems = memory_.elems(index),
                             .contributions = std::max<uint16_t>(slot.summed, 1),
                             .dtype = memory_.spec().dtype,
-                            .round = memory_.open_round(index),
+                            .round = memory_.open_round(slot),
                             .kernel = memory_.kernel()};
     std::visit([&](auto& finish) { finish.finish(chunk); }, finish_);
     slot.crc[generation] = wire::crc32c(chunk.sum, memory_.wire_bytes(index));
   }
   slot.count[generation] = slot.contributions;
   rule.completed(memory_, index, generation);
-  slot.begin_anew();
+  memory_.begin_anew(slot);
   ++slot.rounds_done;
 }
 
 void TensorSlots::complete(uint32_t index, OverdueChunk& out) noexcept {
-  out.key = {tensor_index, memory_.open_round(index), memory_.chunk(index)};
-  out.partial = memory_.slot(index).contributions < workers_;
-  std::visit([&](auto& rule) { complete_by(rule, index, generation_of(out.key.round)); }, rule_);
+  Slot& slot = memory_.slot(index);
+  out.key = {tensor_index, memory_.open_round(slot), memory_.chunk(index)};
+  out.partial = slot.contributions < workers_;
+  const uint32_t generation = generation_of(out.key.round);
+  std::visit([&](auto& rule) { complete_by(rule, index, slot, generation); }, rule_);
 }
 
 bool TensorSlots::pins_busy(uint32_t index, const PortMemory& port) const noexcept {
@@ -185,7 +188,7 @@ WorkerSet TensorSlots::awaited(uint32_t index, const WorkerSet& live) const noex
 WorkerSet TensorSlots::missing_for_good(uint32_t index, const WorkerSet& live) const noexcept {
   const Slot& slot = memory_.slot(index);
   if (slot.contributions == 0) return {};  // nobody waits for it
-  const WorkerSet absent = complement(slot.contributors, workers_);
+  const WorkerSet absent = complement(widened(memory_.contributors(index)), workers_);
   const WorkerSet gone = without(absent, live);
   const uint32_t possible = slot.contributions + count(absent) - count(gone);
   const uint32_t needed = std::visit([](const auto& rule) { return rule.needed(); }, rule_);
@@ -197,7 +200,7 @@ bool TensorSlots::result(Round round, ChunkIndex chunk, ChunkResult& out) noexce
   if (index >= chunks()) return false;
   Slot& slot = memory_.slot(index);
   prefetch_behind(slot);
-  const int32_t rounds_ago = memory_.open_round(index).since(round);  // 1: the last completed
+  const int32_t rounds_ago = memory_.open_round(slot).since(round);  // 1: the last completed
   const uint32_t generation = generation_of(round);
   if (rounds_ago < 1 || rounds_ago > 2 || slot.count[generation] == 0) return false;
   out.elements = {memory_.sum(index, generation), memory_.wire_bytes(index)};
@@ -206,8 +209,8 @@ bool TensorSlots::result(Round round, ChunkIndex chunk, ChunkResult& out) noexce
   out.partial = out.contributors < workers_;
   out.in_parts = !slot.whole[generation];
   if (out.partial) {
-    const uint32_t bitmap_bytes = contributor_bytes(workers_);
-    out.elements = {out.elements.data() - bitmap_bytes, out.elements.size() + bitmap_bytes};
+    const uint32_t bytes = contributor_bytes(workers_, out.contributors);
+    out.elements = {out.elements.data() - bytes, out.elements.size() + bytes};
   }
   out.pin = shared_ ? &slot.pins[generation] : nullptr;
   return true;

@@ -91,7 +91,7 @@ class TensorSlots {
   PushVerdict push_into(Rule& rule, const Contribution& contribution,
                         const PortMemory& port) noexcept;
   template <class Rule>
-  void complete_by(Rule& rule, uint32_t index, uint32_t generation) noexcept;
+  void complete_by(Rule& rule, uint32_t index, Slot& slot, uint32_t generation) noexcept;
 
   SlotMemory memory_;
   CompletionRule rule_;

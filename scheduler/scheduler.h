@@ -58,8 +58,8 @@ class Scheduler {
     uint32_t max_sessions = 4096;
     // Admitted and unfinished, all jobs together, retransmissions included. A range takes 28 bytes,
     // and up to 820 where its priority is far from all others of its session. A sum that is
-    // complete takes one for each worker, unless it continues the last: with 256 workers nearly a
-    // thousand may be complete in another order. What is never used is never touched.
+    // complete takes one for each worker, unless it continues the last: with 1,024 workers nearly
+    // 250 may be complete in another order. What is never used is never touched.
     uint32_t max_ranges = 262'144;
     // DRR: what a job of weight 1 may send per round. At least 1,024 is used; of the size of a
     // frame or more, so that a job is passed over at most once.

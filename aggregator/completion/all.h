@@ -17,7 +17,7 @@ class All {
       : workers_(workers), as_it_came_(workers == 1 && !needed_alone) {}
 
   // What it needs of a tensor's memory.
-  static SlotMemory::Room room() noexcept { return {}; }
+  SlotMemory::Room room() const noexcept { return {.workers = workers_}; }
   static void place(const SlotMemory&) noexcept {}
 
   // The only worker's contribution is the result, and its CRC the result's.
@@ -28,9 +28,9 @@ class All {
   // Where the open round is added up meanwhile, as it may not overwrite a result; null: it may.
   static std::byte* apart(const SlotMemory&, uint32_t) noexcept { return nullptr; }
   // A contribution that is not in the open round yet. False: its CRC does not match.
-  bool take(const SlotMemory& memory, uint32_t index, std::byte* sum,
+  // `slot` is the chunk's, here and in is_complete.
+  bool take(const SlotMemory& memory, uint32_t, Slot& slot, std::byte* sum,
             const Contribution& contribution) const noexcept {
-    Slot& slot = memory.slot(index);
     return as_it_came() ? memory.copy(slot, sum, contribution)
                         : memory.add(slot, sum, contribution);
   }
@@ -38,8 +38,8 @@ class All {
   static void take_nothing(const SlotMemory&, uint32_t, std::byte*, Rank) noexcept {}
   // The round's first is in.
   static void opened(TensorSlots&, uint32_t, const Contribution&) noexcept {}
-  bool is_complete(const SlotMemory& memory, uint32_t index) const noexcept {
-    return memory.slot(index).contributions == workers_;
+  bool is_complete(const SlotMemory&, uint32_t, const Slot& slot) const noexcept {
+    return slot.contributions == workers_;
   }
   // The result is there; the slot still says who is in it.
   static void completed(const SlotMemory&, uint32_t, uint32_t) noexcept {}
@@ -47,12 +47,12 @@ class All {
   // What the worker contributed to the chunk's open round does not count any more.
   static void take_out(const SlotMemory& memory, uint32_t index, Rank worker) noexcept {
     Slot& slot = memory.slot(index);
-    if (slot.has(worker)) slot.begin_anew();
+    if (slot.has(worker)) memory.begin_anew(slot);
   }
   // Whom of `live` the open round waits for, and how many it needs to be complete.
   static WorkerSet awaited(const SlotMemory& memory, uint32_t index,
                            const WorkerSet& live) noexcept {
-    return without(live, memory.slot(index).contributors);
+    return without(live, widened(memory.contributors(index)));
   }
   uint16_t needed() const noexcept { return workers_; }
 

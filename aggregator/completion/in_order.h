@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "aggregator/completion/all.h"
 
@@ -18,7 +19,7 @@ class InOrder : public All {
   SlotMemory::Room room() const noexcept;
   void place(const SlotMemory& memory) noexcept;
 
-  bool take(const SlotMemory& memory, uint32_t index, std::byte* sum,
+  bool take(const SlotMemory& memory, uint32_t index, Slot& slot, std::byte* sum,
             const Contribution& contribution) const noexcept;
   void take_nothing(const SlotMemory& memory, uint32_t index, std::byte* sum,
                     Rank worker) const noexcept;
@@ -30,10 +31,16 @@ class InOrder : public All {
     return kept_ + ((worker.value - 1U) * uint64_t{chunks_} + index) * stride_;
   }
 
+  // Who of the open round came without elements.
+  std::span<uint64_t> nothing(uint32_t index) const noexcept {
+    const uint32_t words = words_of(workers_);
+    return {nothing_ + uint64_t{index} * words, words};
+  }
+
   uint32_t chunks_ = 0;
   uint64_t stride_ = 0;
-  WorkerSet* nothing_ = nullptr;  // by chunk: who of the open round came without elements
-  std::byte* kept_ = nullptr;     // by rank - 1 (rank 0 is always added at once), then chunk
+  uint64_t* nothing_ = nullptr;  // by chunk, words_of(workers_) each
+  std::byte* kept_ = nullptr;    // by rank - 1 (rank 0 is always added at once), then chunk
 };
 
 }  // namespace mercury::aggregation

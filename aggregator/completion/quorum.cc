@@ -14,16 +14,16 @@ namespace {
 // How soon a result is looked at again that the NIC still reads.
 constexpr uint64_t kPinRetryNs = 1'000'000;
 
-// Before each accumulator, so that a partial result's bitmap and its elements lie in one piece.
-constexpr uint32_t kBitmapRoom = kCacheLine;
-static_assert(kBitmapRoom >= kMaxWorkers / 8);
+constexpr uint64_t cache_lines(uint64_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
 
 // If it has enough now; else the contribution that makes it enough completes it.
 bool complete(const QuorumSlot& chunk, OverdueChunk& out) noexcept {
   TensorSlots& tensor = *chunk.tensor;
   const Quorum& rule = tensor.quorum();
   const uint32_t index = rule.index_of(chunk);
-  if (!rule.is_complete(tensor.memory(), index)) return false;
+  if (!rule.is_complete(tensor.memory(), index, tensor.memory().slot(index))) return false;
   out.priority = chunk.priority;
   tensor.complete(index, out);
   return true;
@@ -64,26 +64,38 @@ bool JobQuorum::take_overdue(uint64_t now_ns, const PortMemory& port, uint32_t& 
 }
 
 Quorum::Quorum(const AggregationTensor& spec, uint16_t workers, JobQuorum& job) noexcept
-    : job_(&job), workers_(workers), chunks_(spec.chunk_count) {
-  sum_stride_ = SlotMemory::sum_stride(spec, {.before_sum = kBitmapRoom});
+    : job_(&job),
+      workers_(workers),
+      chunks_(spec.chunk_count),
+      before_sum_(
+          static_cast<uint32_t>(cache_lines(contributor_room(workers, job.contributions_)))) {
+  sum_stride_ = SlotMemory::sum_stride(spec, {.before_sum = before_sum_});
 }
 
 SlotMemory::Room Quorum::room() const noexcept {
-  return {.before_sum = kBitmapRoom, .bytes = apart_at() + chunks_ * sum_stride_};
+  return {
+      .workers = workers_, .before_sum = before_sum_, .bytes = apart_at() + chunks_ * sum_stride_};
 }
 
 void Quorum::place(const SlotMemory& memory) noexcept {
   slots_ = reinterpret_cast<QuorumSlot*>(memory.room());
+  ready_ = reinterpret_cast<uint64_t*>(slots_ + chunks_);
   apart_ = memory.room() + apart_at();
 }
 
 uint64_t Quorum::apart_at() const noexcept {
-  return (chunks_ * sizeof(QuorumSlot) + kCacheLine - 1) / kCacheLine * kCacheLine;
+  return cache_lines(chunks_ *
+                     (sizeof(QuorumSlot) + words_of(workers_) * uint64_t{sizeof *ready_}));
+}
+
+std::span<uint64_t> Quorum::ready(uint32_t index) const noexcept {
+  const uint32_t words = words_of(workers_);
+  return {ready_ + uint64_t{index} * words, words};
 }
 
 bool Quorum::may_overwrite(const SlotMemory& memory, uint32_t index) const noexcept {
   const uint32_t generation = generation_of(memory.open_round(index));
-  return memory.slot(index).count[generation] == 0 || contains(slots_[index].ready, job_->live_);
+  return memory.slot(index).count[generation] == 0 || contains(ready(index), job_->live_);
 }
 
 std::byte* Quorum::apart(const SlotMemory& memory, uint32_t index) noexcept {
@@ -93,7 +105,7 @@ std::byte* Quorum::apart(const SlotMemory& memory, uint32_t index) noexcept {
 }
 
 void Quorum::note_pushed(TensorSlots& tensor, uint32_t index, Rank worker) noexcept {
-  insert(slots_[index].ready, worker);
+  insert(ready(index), worker);
   if (slots_[index].waiting && may_overwrite(tensor.memory(), index)) wake(tensor, index);
 }
 
@@ -122,16 +134,16 @@ bool Quorum::settle(const SlotMemory& memory, QuorumSlot& chunk, const PortMemor
       return false;
     }
     slot.count[generation] = 0;
-    std::memcpy(memory.sum(index, generation), sum_apart(index), sum_stride_ - kBitmapRoom);
+    std::memcpy(memory.sum(index, generation), sum_apart(index), sum_stride_ - before_sum_);
     chunk.waiting = false;
   }
   chunk.woken = false;
   return true;
 }
 
-[[gnu::noinline]] bool Quorum::take(const SlotMemory& memory, uint32_t index, std::byte* sum,
+[[gnu::noinline]] bool Quorum::take(const SlotMemory& memory, uint32_t, Slot& slot, std::byte* sum,
                                     const Contribution& contribution) noexcept {
-  return memory.add(memory.slot(index), sum, contribution);
+  return memory.add(slot, sum, contribution);
 }
 
 void Quorum::opened(TensorSlots& tensor, uint32_t index,
@@ -156,11 +168,11 @@ void Quorum::unlist(uint32_t index) noexcept {
   (slot.next != nullptr ? slot.next->previous : job_->last_open_) = slot.previous;
 }
 
-bool Quorum::is_complete(const SlotMemory& memory, uint32_t index) const noexcept {
-  const Slot& slot = memory.slot(index);
+bool Quorum::is_complete(const SlotMemory& memory, uint32_t index,
+                         const Slot& slot) const noexcept {
   const QuorumSlot& chunk = slots_[index];
   return !chunk.waiting && slot.contributions >= needed() &&
-         (chunk.overdue || contains(slot.contributors, job_->live_));
+         (chunk.overdue || contains(memory.contributors(index), job_->live_));
 }
 
 void Quorum::expire(QuorumSlot& chunk) noexcept {
@@ -171,28 +183,30 @@ void Quorum::expire(QuorumSlot& chunk) noexcept {
 void Quorum::completed(const SlotMemory& memory, uint32_t index, uint32_t generation) noexcept {
   Slot& slot = memory.slot(index);
   unlist(index);
-  slots_[index].ready = slot.contributors;
+  const std::span<const uint64_t> contributors = memory.contributors(index);
+  std::copy(contributors.begin(), contributors.end(), ready(index).begin());
   if (slot.contributions == workers_) return;
-  const uint32_t bitmap_bytes = contributor_bytes(workers_);
-  std::byte* const bitmap = memory.sum(index, generation) - bitmap_bytes;
-  encode_contributors(slot.contributors, {bitmap, bitmap_bytes});
-  slot.crc[generation] = wire::crc32c(bitmap, bitmap_bytes + memory.wire_bytes(index));
+  const uint32_t bytes = contributor_bytes(workers_, slot.contributions);
+  std::byte* const at = memory.sum(index, generation) - bytes;
+  encode_contributors(contributors, workers_, {at, bytes});
+  slot.crc[generation] = wire::crc32c(at, bytes + memory.wire_bytes(index));
 }
 
 void Quorum::take_out(const SlotMemory& memory, uint32_t index, Rank worker) noexcept {
   Slot& slot = memory.slot(index);
-  erase(slots_[index].ready, worker);
+  erase(ready(index), worker);
   if (!slot.has(worker)) return;
-  slot.begin_anew();
+  memory.begin_anew(slot);
   unlist(index);
   slots_[index].waiting = false;
 }
 
 WorkerSet Quorum::awaited(const SlotMemory& memory, uint32_t index,
                           const WorkerSet& live) const noexcept {
-  const Slot& slot = memory.slot(index);
-  if (slot.contributions < needed()) return without(live, slot.contributors);
-  return slots_[index].waiting ? without(live, slots_[index].ready) : WorkerSet{};
+  if (memory.slot(index).contributions < needed()) {
+    return without(live, widened(memory.contributors(index)));
+  }
+  return slots_[index].waiting ? without(live, widened(ready(index))) : WorkerSet{};
 }
 
 }  // namespace mercury::aggregation

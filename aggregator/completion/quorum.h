@@ -12,6 +12,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "aggregator/slot_memory.h"
 
@@ -33,8 +34,6 @@ struct QuorumSlot {
   // The open round is added up apart, and not complete however many are in it, as somebody may
   // still need the result that it overwrites.
   bool waiting = false;
-  // Who has pushed the last completed round or the open one, and so has all that came before.
-  WorkerSet ready{};
 };
 
 // A job that time may complete (JobTerms::quorum), and what chunks of it wait for.
@@ -89,11 +88,11 @@ class Quorum {
 
   void note_pushed(TensorSlots& tensor, uint32_t index, Rank worker) noexcept;
   std::byte* apart(const SlotMemory& memory, uint32_t index) noexcept;
-  static bool take(const SlotMemory& memory, uint32_t index, std::byte* sum,
+  static bool take(const SlotMemory& memory, uint32_t index, Slot& slot, std::byte* sum,
                    const Contribution& contribution) noexcept;
   static void take_nothing(const SlotMemory&, uint32_t, std::byte*, Rank) noexcept {}
   void opened(TensorSlots& tensor, uint32_t index, const Contribution& contribution) noexcept;
-  bool is_complete(const SlotMemory& memory, uint32_t index) const noexcept;
+  bool is_complete(const SlotMemory& memory, uint32_t index, const Slot& slot) const noexcept;
   void completed(const SlotMemory& memory, uint32_t index, uint32_t generation) noexcept;
 
   void take_out(const SlotMemory& memory, uint32_t index, Rank worker) noexcept;
@@ -113,6 +112,8 @@ class Quorum {
 
  private:
   bool may_overwrite(const SlotMemory& memory, uint32_t index) const noexcept;
+  // Who has pushed the last completed round or the open one, and so has all that came before.
+  std::span<uint64_t> ready(uint32_t index) const noexcept;
   std::byte* sum_apart(uint32_t index) const noexcept { return apart_ + index * sum_stride_; }
   void wake(TensorSlots& tensor, uint32_t index) noexcept;
   void unlist(uint32_t index) noexcept;
@@ -121,8 +122,12 @@ class Quorum {
   JobQuorum* job_;
   uint16_t workers_ = 0;
   uint32_t chunks_ = 0;
+  // Before each accumulator, so that a partial result's contributors and its elements lie in one
+  // piece.
+  uint32_t before_sum_ = 0;
   uint64_t sum_stride_ = 0;
   QuorumSlot* slots_ = nullptr;
+  uint64_t* ready_ = nullptr;   // by chunk, words_of(workers_) each
   std::byte* apart_ = nullptr;  // where rounds that wait are added up, by chunk
 };
 

@@ -2,7 +2,7 @@
 //
 // PUSH: `sender` is the worker's rank and `incarnation` its incarnation; kFlagInPart says that it
 // wants its own part of the sum: if all do, a RESULT outside it comes without elements.
-// RESULT: `sender` counts the contributors; kFlagPartial says that a bitmap of them stands before
+// RESULT: `sender` counts the contributors; kFlagPartial says that who they are stands before
 // the elements (contributors.h); without it all workers contributed.
 // Elements in a payload are little-endian, whole, and of one tensor.
 //

@@ -25,9 +25,14 @@ int64_t exact_limit(Dtype dtype) {
   }
 }
 
-// What worker `rank` contributes at place `index` of its pattern.
+// What worker `rank` contributes at place `index` of its pattern. With more workers than there are
+// exact numbers, zero but for so many of them, who are others at each place.
 int64_t pattern(Dtype dtype, uint32_t workers, uint32_t rank, size_t index) {
-  const int64_t most = exact_limit(dtype) / static_cast<int64_t>(workers);
+  const int64_t speaking = std::min<int64_t>(workers, exact_limit(dtype));
+  if (workers > speaking && static_cast<int64_t>((mixed(index) + rank) % workers) >= speaking) {
+    return 0;
+  }
+  const int64_t most = exact_limit(dtype) / speaking;
   const uint64_t random = mixed(mixed(rank + 1) + index);
   return static_cast<int64_t>(random % static_cast<uint64_t>(2 * most + 1)) - most;
 }

@@ -17,8 +17,8 @@ double seconds(uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
 Framing framing_of(const SimOptions& options) {
   const uint32_t headers = (options.ipv6 ? kIpv6Bytes : kIpv4Bytes) + kUdpBytes +
                            static_cast<uint32_t>(sizeof(wire::DatagramHeader));
-  // Every chunk leaves room for a partial sum's set of contributors.
-  return {options.mtu - headers - contributor_bytes(options.workers), headers + kEthernetBytes};
+  const uint32_t beside = contributor_room(options.workers, /*quorum=*/0);
+  return {options.mtu - headers - beside, headers + kEthernetBytes};
 }
 
 uint64_t frames_of(const TraceTensor& tensor, const Framing& framing) {

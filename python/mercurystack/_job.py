@@ -132,9 +132,11 @@ class Tensor:
         with self._job._use as job:
             _native.check(_native.library.mercury_tensor_get_contributors(job, self.id, ctypes.byref(found)))
 
-        def members(words: ctypes.Array[ctypes.c_uint64]) -> frozenset[int]:
+        def members(*sets: ctypes.Array[ctypes.c_uint64]) -> frozenset[int]:
+            words = [word for words in sets for word in words]
             return frozenset(64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1)
-        return Contributors(found.round, members(found.in_all), members(found.in_any))
+        return Contributors(found.round, members(found.in_all, found.in_all_above),
+                            members(found.in_any, found.in_any_above))
 
     def __repr__(self) -> str:
         return f"<Tensor {self.id} of {self._view.elements} elements>"

@@ -80,7 +80,7 @@ class Completion(Sized):
 class Contributors(Sized):
     _initialiser = "mercury_contributors_init"
     _fields_ = [("size", c_size_t), ("round", c_uint32), ("workers", c_uint32), ("in_all", c_uint64 * 4),
-                ("in_any", c_uint64 * 4)]
+                ("in_any", c_uint64 * 4), ("in_all_above", c_uint64 * 12), ("in_any_above", c_uint64 * 12)]
 
 
 class JobStats(Sized):

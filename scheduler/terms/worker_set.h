@@ -1,10 +1,14 @@
-// A set of a job's workers, by rank: fixed size, no allocation.
+// Sets of a job's workers, by rank, without allocation: a WorkerSet has room for the largest job.
+// Where there is a set for each chunk it is as many words as the job needs (words_of), of the
+// holder's memory, and is passed as a span.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "scheduler/terms/chunk.h"
 #include "scheduler/terms/members.h"
@@ -23,20 +27,26 @@ constexpr uint64_t ranks_in_word(uint32_t workers, uint32_t word) noexcept {
   return left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
 }
 
-inline bool contains(const WorkerSet& set, Rank rank) noexcept {
+inline bool contains(std::span<const uint64_t> set, Rank rank) noexcept {
   return (set[rank.value / 64] >> (rank.value % 64) & 1) != 0;
 }
-inline void insert(WorkerSet& set, Rank rank) noexcept {
+inline void insert(std::span<uint64_t> set, Rank rank) noexcept {
   set[rank.value / 64] |= uint64_t{1} << (rank.value % 64);
 }
-inline void erase(WorkerSet& set, Rank rank) noexcept {
+inline void erase(std::span<uint64_t> set, Rank rank) noexcept {
   set[rank.value / 64] &= ~(uint64_t{1} << (rank.value % 64));
+}
+inline WorkerSet widened(std::span<const uint64_t> words) noexcept {
+  WorkerSet set{};
+  std::copy(words.begin(), words.end(), set.begin());
+  return set;
 }
 inline WorkerSet without(WorkerSet set, const WorkerSet& these) noexcept {
   for (size_t word = 0; word < set.size(); ++word) set[word] &= ~these[word];
   return set;
 }
-inline bool contains(const WorkerSet& set, const WorkerSet& all_of_these) noexcept {
+// All of these are workers of the set's job.
+inline bool contains(std::span<const uint64_t> set, const WorkerSet& all_of_these) noexcept {
   uint64_t missing = 0;
   for (size_t word = 0; word < set.size(); ++word) missing |= all_of_these[word] & ~set[word];
   return missing == 0;
@@ -65,10 +75,11 @@ struct Absentees {
     none.in_all.fill(~uint64_t{0});
     return none;
   }
-  void add(const Absentees& more) noexcept {
+  void add(const Absentees& more) noexcept { add(more.in_some, more.in_all); }
+  void add(const WorkerSet& some, const WorkerSet& all) noexcept {
     for (size_t word = 0; word < in_some.size(); ++word) {
-      in_some[word] |= more.in_some[word];
-      in_all[word] &= more.in_all[word];
+      in_some[word] |= some[word];
+      in_all[word] &= all[word];
     }
   }
   friend bool operator==(const Absentees&, const Absentees&) = default;

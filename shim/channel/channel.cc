@@ -14,7 +14,24 @@ namespace {
 // tensor (32), round (32) in word 1 and job (32), status (16), kind (16) in word 2. Kind 0, a
 // completion: word 0 is the cookie. Else an absence, which says something of the completion that
 // follows: word 0 is one word of a set of workers, of those that are missing in some chunk if the
-// kind is 1 to kWorkerWords, in all of this engine's if it is one of the kWorkerWords after that.
+// kind is 1 to 4, in all of this engine's if it is 5 to 8. These are the words that releases before
+// know; of the others kind 9 is word 4 of the first set, 10 that of the second, and so on.
+constexpr uint32_t kFirstWords = 4;
+
+struct Absence {
+  uint32_t word = 0;
+  bool in_all = false;
+};
+constexpr uint32_t kind_of(Absence what) noexcept {
+  if (what.word < kFirstWords) return 1 + what.word + (what.in_all ? kFirstWords : 0);
+  return 1 + 2 * what.word + (what.in_all ? 1 : 0);
+}
+constexpr Absence absence_of(uint32_t kind) noexcept {  // which is not 0
+  if (kind <= 2 * kFirstWords) return {(kind - 1) % kFirstWords, kind > kFirstWords};
+  return {(kind - 1) / 2, kind % 2 == 0};
+}
+static_assert(kind_of({3, true}) == 8 && kind_of({4, false}) == 9 && kind_of({4, true}) == 10);
+
 ChannelWords encode(const Submission& s) noexcept {
   return {static_cast<uint64_t>(s.op) | uint64_t{s.priority} << 16 | uint64_t{s.job} << 32,
           uint64_t{s.tensor.value}, s.cookie};
@@ -43,18 +60,16 @@ ChannelWords encode(const Completion& c) noexcept { return encode(c, c.cookie, c
 
 // The first words of both sets, then the second ones, and so on.
 ChannelWords encode_absence(const Completion& c, uint32_t index) noexcept {
-  const uint32_t word = index / 2;
-  const bool in_all = index % 2 != 0;
-  const uint64_t workers = in_all ? c.absent.in_all[word] : c.absent.in_some[word];
-  return encode(c, workers, Errc::kOk, 1 + word + (in_all ? kWorkerWords : 0));
+  const Absence what{index / 2, index % 2 != 0};
+  return encode(c, (what.in_all ? c.absent.in_all : c.absent.in_some)[what.word], Errc::kOk,
+                kind_of(what));
 }
 
 void decode_absence(const ChannelWords& words, Completion& out) noexcept {
-  const auto index = static_cast<uint16_t>(words[2] >> 48) - 1U;
-  if (index >= 2 * kWorkerWords) return;
-  const auto word = static_cast<uint16_t>(index % kWorkerWords);
-  (index < kWorkerWords ? out.absent.in_some : out.absent.in_all)[word] = words[0];
-  out.absent_words = std::max<uint16_t>(out.absent_words, word + 1);
+  const Absence what = absence_of(static_cast<uint16_t>(words[2] >> 48));
+  if (what.word >= kWorkerWords) return;
+  (what.in_all ? out.absent.in_all : out.absent.in_some)[what.word] = words[0];
+  out.absent_words = std::max(out.absent_words, static_cast<uint16_t>(what.word + 1));
 }
 
 bool is_absence(const ChannelWords& words) noexcept { return words[2] >> 48 != 0; }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <set>
 
 #include "scheduler/policy.h"
@@ -240,9 +241,10 @@ Status Context::declare_tensors(Job& job, std::span<const mercury_tensor_options
       status = give_up(tensor.error());
       break;
     }
-    tensors.push_back(*tensor);
     std::byte* data = tensor->shadow ? tensor->shadow : tensor->user;
     specs.push_back({tensor->wire, data});
+    if (job.quorum) tensor->missing = std::make_unique<Tensor::Missing>();
+    tensors.push_back(std::move(*tensor));
   }
   std::vector<Round> rounds;
   if (status.ok()) {
@@ -257,7 +259,7 @@ Status Context::declare_tensors(Job& job, std::span<const mercury_tensor_options
     tensors[i].next_round = rounds[i];
   for (Tensor& tensor : tensors) {
     job.index_of.emplace(tensor.wire.id, TensorIndex(static_cast<uint32_t>(job.tensors.size())));
-    job.tensors.push_back(tensor);
+    job.tensors.push_back(std::move(tensor));
   }
   return {};
 }
@@ -297,12 +299,15 @@ Result<mercury_contributors> Context::contributors(Job& job, TensorId id) {
   mercury_contributors out{};
   out.round = tensor.complete_round.value;
   out.workers = static_cast<uint32_t>(job.workers);
-  for (uint32_t word = 0; word < tensor.last_absent.in_some.size(); ++word) {
+  if (tensor.complete_round == Round()) return out;
+  const Absentees missing = tensor.missing ? tensor.missing->last : Absentees{};
+  constexpr uint32_t kFirst = std::size(decltype(out.in_all){});
+  for (uint32_t word = 0; word < kWorkerWords; ++word) {
     const uint64_t all = ranks_in_word(out.workers, word);
-    out.in_all[word] =
-        tensor.complete_round == Round() ? 0 : all & ~tensor.last_absent.in_some[word];
-    out.in_any[word] =
-        tensor.complete_round == Round() ? 0 : all & ~tensor.last_absent.in_all[word];
+    const bool above = word >= kFirst;
+    const uint32_t at = above ? word - kFirst : word;
+    (above ? out.in_all_above : out.in_all)[at] = all & ~missing.in_some[word];
+    (above ? out.in_any_above : out.in_any)[at] = all & ~missing.in_all[word];
   }
   return out;
 }

@@ -80,7 +80,8 @@ void Context::on_completion(const Completion& completion) {
   if (!operation || operation->state != Operation::State::kInFlight) return;
   if (operation->status == Errc::kOk) operation->status = completion.status;
   if (completion.absent_words > 0) {
-    operation->job->tensors[operation->tensor.value].absent.add(completion.absent);
+    Tensor& tensor = operation->job->tensors[operation->tensor.value];
+    if (tensor.missing) tensor.missing->now.add(completion.absent);
   }
   // Only the program closes its jobs. A daemon that does so lets go of the program: it is ending.
   if (operation->status == Errc::kClosed && !operation->job->closing) {
@@ -119,7 +120,7 @@ void Context::end_round(Tensor& tensor, const Operation& operation) {
     tensor.sum_due = tensor.shadow != nullptr;
     tensor.round_over = !tensor.sum_due;
     tensor.complete_round = operation.round;
-    tensor.last_absent = tensor.absent;
+    if (tensor.missing) tensor.missing->last = tensor.missing->now;
   }
 }
 

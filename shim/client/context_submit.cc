@@ -227,7 +227,7 @@ Operation& Context::start(Job& job, Request& request) {
     tensor.push_in_flight = true;
     tensor.round_over = false;
     tensor.next_round = tensor.next_round.next();
-    tensor.absent = job.quorum ? Absentees::of_no_chunk() : Absentees{};
+    if (tensor.missing) tensor.missing->now = Absentees::of_no_chunk();
   }
   const uint16_t priority = request.priority == MERCURY_DEFAULT_PRIORITY
                                 ? tensor.wire.priority

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -25,9 +26,12 @@ struct Tensor {
   uint64_t bytes = 0;
   Round next_round = 1;
   // Jobs with a quorum: who is missing in the open round, as far as the engines have said; and in
-  // the last complete round.
-  Absentees absent;
-  Absentees last_absent;
+  // the last complete round. Null: nobody ever is.
+  struct Missing {
+    Absentees now;
+    Absentees last;
+  };
+  std::unique_ptr<Missing> missing;
   Round complete_round;         // 0: none
   std::byte* user = nullptr;    // the program's memory
   std::byte* shadow = nullptr;  // where the engine reads and writes, if it cannot see `user`

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "scheduler/policy.h"
+#include "scheduler/terms/worker_set.h"
 #include "shim/client/rendezvous.h"
 
 namespace mercury::client {
@@ -53,6 +54,10 @@ static_assert(offsetof(mercury_contributors, round) == 8);
 static_assert(offsetof(mercury_contributors, workers) == 12);
 static_assert(offsetof(mercury_contributors, in_all) == 16);
 static_assert(offsetof(mercury_contributors, in_any) == 48);
+static_assert(offsetof(mercury_contributors, in_all_above) == 80);
+static_assert(offsetof(mercury_contributors, in_any_above) == 176);
+static_assert(sizeof(mercury_contributors::in_all) + sizeof(mercury_contributors::in_all_above) ==
+              sizeof(WorkerSet));
 static_assert(offsetof(mercury_job_stats, operations) == 8);
 static_assert(offsetof(mercury_job_stats, bytes_pushed) == 16);
 static_assert(offsetof(mercury_job_stats, bytes_pulled) == 24);

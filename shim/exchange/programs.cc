@@ -137,6 +137,18 @@ uint32_t Programs::deliver_completions(Worker& worker) noexcept {
     }
     with_backlog_ -= program.backlog.empty();
   }
+  if (worker.has_completion()) delivered += deliver_new(worker);
+  for (const uint32_t place : told_) {
+    programs_[place].told = false;
+    if (programs_[place].channel->ring()) counters_.add(Counter::kWakeups);
+  }
+  told_.clear();
+  return delivered;
+}
+
+// Most passes have none, and are spared the room that a completion has for many workers.
+uint32_t Programs::deliver_new(Worker& worker) noexcept {
+  uint32_t delivered = 0;
   WorkerCompletion done;
   while (worker.take_completion(done)) {
     const auto place = place_of_.find(done.channel);
@@ -145,11 +157,6 @@ uint32_t Programs::deliver_completions(Worker& worker) noexcept {
     tell(place->second);
     ++delivered;
   }
-  for (const uint32_t place : told_) {
-    programs_[place].told = false;
-    if (programs_[place].channel->ring()) counters_.add(Counter::kWakeups);
-  }
-  told_.clear();
   return delivered;
 }
 

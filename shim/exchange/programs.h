@@ -77,6 +77,7 @@ class Programs {
                             uint32_t& refused_by_all) noexcept;
   uint32_t look_at_lately(Worker& worker, const SendQueue& sends, uint32_t& refused) noexcept;
   void index();
+  uint32_t deliver_new(Worker& worker) noexcept;
   void tell(uint32_t place) noexcept;
   void deliver(AttachedProgram& program, const Completion& completion) noexcept;
 

@@ -7,9 +7,9 @@ namespace {
 
 // A member that was told its last word closes its session; one that cannot is closed after this.
 constexpr uint64_t kPartingNs = 5'000'000'000;
-// Room for all members and applicants of the largest job; who joins in vain, again and again, takes
+// Room for all members of the job and its applicants; who joins in vain, again and again, takes
 // no more of the engines' sessions.
-constexpr size_t kMaxParting = 768;
+constexpr size_t kLeastParting = 768;
 // How long a stranger may have this host wait for members.
 constexpr uint64_t kMostOpenJobMs = 3'600'000;
 
@@ -56,7 +56,8 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
   seat.deadline_ns = time_limit_ns(join, now_ns);
   if (Invitation* invitation = invitation_of(link)) invitation->failures = 0;
   seat.join = std::move(join);
-  seats_.push_back(std::move(seat));
+  seat.join.rendezvous.clear();  // shape_ has the job's
+  add_seat(std::move(seat));
 
   if (first) invite_servers(now_ns);
   if (seats_.size() < size_t{shape_->workers} + shape_->servers) return;
@@ -118,8 +119,7 @@ Status Coordinator::check_rank(message::Join& join) const {
       return seat.join.role == join.role && seat.join.rank == rank;
     });
   };
-  const auto there = std::count_if(seats_.begin(), seats_.end(),
-                                   [&](const Seat& seat) { return seat.join.role == join.role; });
+  const uint32_t there = seats_of_[static_cast<size_t>(join.role)];
   if (there == total(join.role)) {
     return Error(Errc::kRankTaken, "all " + std::to_string(there) + " " + name_of(join.role) +
                                        "s of job '" + job_ + "' are there already");
@@ -152,7 +152,7 @@ void Coordinator::send_roster() {
   roster.workers.resize(shape_->workers);
   roster.servers.resize(shape_->servers);
   roster.server_features = ~uint32_t{0};
-  size_t lanes = kMaxLanes;
+  size_t lanes = most_lanes(shape_->servers);
   for (size_t i = 0; i < seats_.size(); ++i) {
     message::Join& member = seats_[i].join;
     member.rank = ranks[i];
@@ -181,7 +181,8 @@ void Coordinator::send_roster_to(const Seat& seat) {
 
 void Coordinator::dismiss(LinkId link, const Message& last_word, uint64_t now_ns) {
   context_.links.send(link, last_word);
-  if (parting_.size() >= kMaxParting) {
+  const size_t members = shape_ ? size_t{shape_->workers} + shape_->servers : 0;
+  if (parting_.size() >= std::max(kLeastParting, members + kMaxApplicants)) {
     context_.links.drop(parting_.front().first, Error(Errc::kClosed, "others came since"));
     parting_.erase(parting_.begin());
   }

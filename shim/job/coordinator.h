@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -21,6 +22,9 @@ namespace mercury {
 
 class Coordinator {
  public:
+  // Workers that wait for a place of a job that runs.
+  static constexpr size_t kMaxApplicants = 256;
+
   // `open`: the job is a stranger's (JobPolicy::networks), and bounded as such.
   Coordinator(JobContext& context, uint64_t number, std::string job, const JobKey& key, bool open);
 
@@ -175,6 +179,8 @@ class Coordinator {
   // Of a worker's seat whose rank was given out: servers' are no Ranks.
   static Rank rank_of(const Seat& worker) { return Rank(static_cast<uint16_t>(worker.join.rank)); }
   Seat* seat_of(LinkId link);
+  void add_seat(Seat seat);
+  void index_seats();
   Invitation* invitation_of(LinkId link);
   uint16_t total(Role role) const {
     return role == Role::kWorker ? shape_->workers : shape_->servers;
@@ -195,7 +201,10 @@ class Coordinator {
   std::optional<message::Join> shape_;
   std::vector<const Term*> said_;  // by a worker, of what all workers say: shape_ has its value
   bool host_asked_ = false;
-  std::vector<Seat> seats_;  // in the order of joining
+  std::vector<Seat> seats_;                     // in the order of joining
+  std::unordered_map<LinkId, size_t> seat_at_;  // in seats_; may be of one that is gone
+  std::array<uint32_t, 2> seats_of_{};          // by role, while members join
+  size_t ready_ = 0;                            // of seats_, while they connect
   std::vector<Invitation> invitations_;
   uint32_t unanswered_ = 0;  // of them
   // Links whose last word was said: they are closed by the other end, or by us after a while.

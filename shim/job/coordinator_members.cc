@@ -102,9 +102,25 @@ bool Coordinator::parts(LinkId link) const {
 }
 
 Coordinator::Seat* Coordinator::seat_of(LinkId link) {
-  const auto it = std::find_if(seats_.begin(), seats_.end(),
-                               [&](const Seat& seat) { return seat.link == link; });
-  return it == seats_.end() ? nullptr : &*it;
+  const auto it = seat_at_.find(link);
+  if (it == seat_at_.end() || it->second >= seats_.size()) return nullptr;
+  Seat& seat = seats_[it->second];
+  return seat.link == link ? &seat : nullptr;
+}
+
+void Coordinator::add_seat(Seat seat) {
+  seat_at_[seat.link] = seats_.size();
+  ++seats_of_[static_cast<size_t>(seat.join.role)];
+  seats_.push_back(std::move(seat));
+}
+
+void Coordinator::index_seats() {
+  seat_at_.clear();
+  seats_of_ = {};
+  for (size_t i = 0; i < seats_.size(); ++i) {
+    seat_at_[seats_[i].link] = i;
+    ++seats_of_[static_cast<size_t>(seats_[i].join.role)];
+  }
 }
 
 Coordinator::Invitation* Coordinator::invitation_of(LinkId link) {
@@ -123,7 +139,10 @@ std::string Coordinator::who(const Seat& seat) const {
 }
 
 void Coordinator::erase_seat(LinkId link) {
-  std::erase_if(seats_, [&](const Seat& seat) { return seat.link == link; });
+  const Seat* seat = seat_of(link);
+  if (!seat) return;
+  seats_.erase(seats_.begin() + (seat - seats_.data()));
+  index_seats();
 }
 
 }  // namespace mercury

@@ -10,7 +10,6 @@
 namespace mercury {
 namespace {
 
-constexpr size_t kMaxApplicants = 256;
 constexpr size_t kNamedWorkers = 8;  // in a text of kMaxText; the rest are counted
 // A next life that came in time has as long again to be let in; this long if that is shorter.
 constexpr uint64_t kLetInNs = 10'000'000'000;
@@ -173,7 +172,7 @@ bool Coordinator::take_vacancy(LinkId link, message::Join& join, uint64_t now_ns
   seat.came_back = true;
   seat.returns_to = *vacancy;
   vacancies_.erase(vacancy);
-  seats_.push_back(std::move(seat));
+  add_seat(std::move(seat));
   fencing_.push_back(link);
   return true;
 }
@@ -273,6 +272,7 @@ void Coordinator::end_rejoining(uint64_t now_ns) {
     withdraw(seat);
   }
   std::erase_if(seats_, [](const Seat& seat) { return seat.returns_to.has_value(); });
+  index_seats();
 }
 
 uint64_t Coordinator::let_in_by_ns(const Seat& seat) const {

@@ -67,14 +67,14 @@ void Coordinator::on_message(LinkId link, const Message& message, uint64_t now_n
 void Coordinator::ready(Seat& seat, const message::Ready& message) {
   seat.ready = true;
   seat.max_udp_payload = message.max_udp_payload;
-  if (std::all_of(seats_.begin(), seats_.end(), [](const Seat& s) { return s.ready; })) start();
+  if (++ready_ == seats_.size()) start();
 }
 
 void Coordinator::start() {
   phase_ = Phase::kRunning;
   uint16_t payload = 65535;
   for (const Seat& seat : seats_) payload = std::min(payload, seat.max_udp_payload);
-  chunk_bytes_ = payload - chunk_overhead(shape_->workers);
+  chunk_bytes_ = payload - chunk_overhead(shape_->workers, shape_->terms.quorum);
   for (const Seat& seat : seats_) context_.links.send(seat.link, message::Start{chunk_bytes_});
 }
 
@@ -89,7 +89,7 @@ void Coordinator::set_policy(const message::SetPolicy& message) {
 }
 
 uint32_t Coordinator::needed_payload() const {
-  return chunk_bytes_ + chunk_overhead(shape_->workers);
+  return chunk_bytes_ + chunk_overhead(shape_->workers, shape_->terms.quorum);
 }
 
 void Coordinator::leave(Seat& leaver, uint64_t now_ns) {

@@ -9,6 +9,10 @@ namespace {
 
 Status check(const OpenJob& request, size_t lanes) {
   const auto wrong = [](const std::string& what) { return Error(Errc::kInvalidArgument, what); };
+  const auto out_of_range = [&wrong](const char* what, size_t given, uint32_t most) {
+    return wrong(what + (" is " + std::to_string(given)) + ", expected 1 to " +
+                 std::to_string(most));
+  };
   const bool worker = request.role == Role::kWorker;
   const int ranks = worker ? request.workers : request.servers;
   if (!is_job_name(request.name)) {
@@ -17,8 +21,12 @@ Status check(const OpenJob& request, size_t lanes) {
   if (is_service_name(request.name)) {
     return wrong("job '" + request.name + "': names that begin with \"mercury.\" are not for jobs");
   }
-  if (request.workers == 0 || request.workers > kMaxWorkers) return wrong("workers: 1 to 256");
-  if (request.servers == 0 || request.servers > kMaxServers) return wrong("servers: 1 to 256");
+  if (request.workers == 0 || request.workers > kMaxWorkers) {
+    return out_of_range("workers", request.workers, kMaxWorkers);
+  }
+  if (request.servers == 0 || request.servers > kMaxServers) {
+    return out_of_range("servers", request.servers, kMaxServers);
+  }
   if (request.rank < -1 || request.rank >= ranks) {
     return wrong("rank " + std::to_string(request.rank) + ": expected -1 to " +
                  std::to_string(ranks - 1));
@@ -26,7 +34,8 @@ Status check(const OpenJob& request, size_t lanes) {
   if (Status fits = check_terms(request.terms, request.workers); !fits) return fits;
   if (request.timeout_ns == 0) return wrong("the time limit must not be zero");
   if (request.rendezvous.empty() || request.rendezvous.size() > kMaxServers) {
-    return wrong("rendezvous: 1 to 256 addresses");
+    return out_of_range("rendezvous: the number of addresses", request.rendezvous.size(),
+                        kMaxServers);
   }
   for (const Endpoint& endpoint : request.rendezvous) {
     if (endpoint.port == 0 || endpoint.ip.is_unspecified()) {

@@ -143,6 +143,10 @@ class Member {
   // --- data sessions (member_sessions.cc) ---
   void connect_to(Shard shard, int attempt, uint32_t refused = 0);
   void redial(uint64_t now_ns);
+  static uint32_t seat_of(const Data& data) {
+    return uint32_t{data.lane.value} << 16 | data.rank.value;
+  }
+  std::vector<LinkId>& sessions_like(const Data& seat);
   void drop_sessions(const Data& seat);
   void drop_sessions_of(Rank rank, const Error& why);
   void drop_oldest_greeting(const Data& seat);
@@ -206,6 +210,9 @@ class Member {
   std::string peer_left_;
 
   std::unordered_map<LinkId, Data> data_;
+  // Server: those of each lane's worker, and some that are gone (seat_of).
+  std::unordered_map<uint32_t, std::vector<LinkId>> seated_;
+  size_t heard_of_data_ = 0;  // that a session is open, or its path is probed
   std::vector<Redial> redials_;
   std::unordered_map<Rank, uint32_t> left_;       // workers that have left in order: incarnations
   std::unordered_map<TensorId, Round> hopeless_;  // the lowest round of a tensor that is

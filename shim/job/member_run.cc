@@ -134,7 +134,8 @@ void Member::enter_as_server() {
 
 void Member::on_start(const message::Start& start) {
   constexpr uint32_t kHeader = sizeof(wire::DatagramHeader);
-  const uint32_t beside = roster_.terms.quorum > 0 ? chunk_overhead(spec_.workers) : kHeader;
+  const uint32_t quorum = roster_.terms.quorum;
+  const uint32_t beside = quorum > 0 ? chunk_overhead(spec_.workers, quorum) : kHeader;
   const uint32_t frame = start.chunk_bytes + beside;
   if (frame > ready_payload_) {
     return fail(Error(Errc::kProtocol, "the job's coordinator wants frames of " +

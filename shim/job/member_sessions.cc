@@ -65,6 +65,14 @@ void Member::accept(LaneId lane, const event::HelloReceived& hello) {
   const LinkId link = context_.links.accept(Link::Owner::kData, slot_.value, lane, slot_, hello,
                                             incarnation_, key_, open());
   data_.emplace(link, seat);
+  seated_[seat_of(seat)].push_back(link);
+}
+
+// Those that there are of the same worker and lane.
+std::vector<LinkId>& Member::sessions_like(const Data& seat) {
+  std::vector<LinkId>& links = seated_[seat_of(seat)];
+  std::erase_if(links, [this](LinkId link) { return !data_.contains(link); });
+  return links;
 }
 
 void Member::on_data_opened(LinkId link, const wire::HelloAck& answer) {
@@ -73,6 +81,7 @@ void Member::on_data_opened(LinkId link, const wire::HelloAck& answer) {
   if (spec_.role == Role::kServer) drop_sessions(it->second);
   Data& data = it->second;
   data.open = true;
+  ++heard_of_data_;
   if (spec_.role == Role::kServer) {
     to_lane(
         data.lane.value,
@@ -92,8 +101,8 @@ void Member::drop_oldest_greeting(const Data& seat) {
   constexpr size_t kMostGreetings = 4;
   LinkId oldest = 0;
   size_t waiting = 0;
-  for (const auto& [link, data] : data_) {
-    if (data.open || data.lane != seat.lane || data.rank != seat.rank) continue;
+  for (const LinkId link : sessions_like(seat)) {
+    if (data_.at(link).open) continue;
     oldest = waiting++ == 0 ? link : std::min(oldest, link);
   }
   if (waiting < kMostGreetings) return;
@@ -103,13 +112,10 @@ void Member::drop_oldest_greeting(const Data& seat) {
 
 // A worker that opens a session which it has in our eyes has given that one up.
 void Member::drop_sessions(const Data& seat) {
-  for (auto it = data_.begin(); it != data_.end();) {
-    if (it->second.lane != seat.lane || it->second.rank != seat.rank || !it->second.open) {
-      ++it;
-      continue;
-    }
-    context_.links.drop(it->first, Error(Errc::kClosed, "the worker opened another session"));
-    it = data_.erase(it);
+  for (const LinkId link : sessions_like(seat)) {
+    if (!data_.at(link).open) continue;
+    context_.links.drop(link, Error(Errc::kClosed, "the worker opened another session"));
+    data_.erase(link);
   }
 }
 
@@ -132,14 +138,16 @@ void Member::on_path(LinkId link, uint16_t max_udp_payload) {
     return connect_to(data.shard, data.attempt + 1);
   }
   it->second.max_udp_payload = max_udp_payload;
+  ++heard_of_data_;
   say_ready();
 }
 
-// Once: when all sessions are open, and this side's probes have come to an end.
+// Once: when all sessions are open, and this side's probes have come to an end. Looks at all of
+// them only where enough has been heard of them for that.
 void Member::say_ready() {
   const bool worker = spec_.role == Role::kWorker;
   const size_t sessions = worker ? roster_.shards() : size_t{spec_.workers} * lanes_used_;
-  if (ready_said_ || phase_ != Phase::kConnecting) return;
+  if (ready_said_ || phase_ != Phase::kConnecting || heard_of_data_ < 2 * sessions) return;
   uint16_t payload = std::numeric_limits<uint16_t>::max();
   size_t probed = 0;
   for (const auto& [link, data] : data_) {

@@ -174,6 +174,10 @@ void get(MessageReader& in, message::Roster& m) {
       m.servers.push_back({incarnation, std::move(lanes)});
     });
   });
+  const auto servers = static_cast<uint32_t>(std::max<size_t>(m.servers.size(), 1));
+  if (!m.servers.empty() && m.servers.front().lanes.size() > most_lanes(servers)) {
+    in.fail("'servers' have more than " + std::to_string(kMaxShards) + " lanes together");
+  }
   for (const auto& server : m.servers) {
     if (server.lanes.size() != m.servers.front().lanes.size()) in.fail("'lanes' differ in number");
   }

@@ -5,6 +5,7 @@
 // fields are skipped, so that a field can be added; an unknown kind of message is malformed.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -23,8 +24,14 @@
 namespace mercury {
 
 inline constexpr size_t kMaxControlBytes = 256 * 1024;  // Session::kMaxControlMessage
-// Engines per host that a job uses. With kMaxServers a ROSTER stays within kMaxControlBytes.
+// Engines per host that a job uses, and of all servers together: so a ROSTER stays within
+// kMaxControlBytes.
 inline constexpr uint16_t kMaxLanes = 32;
+inline constexpr uint32_t kMaxShards = 8192;
+// Of each server of a job with so many: 8 of 1,024.
+constexpr uint16_t most_lanes(uint32_t servers) {
+  return static_cast<uint16_t>(std::min<uint32_t>(kMaxLanes, kMaxShards / servers));
+}
 // Tensors per DECLARE: 20 bytes each at most, so a batch is a third of the largest message.
 inline constexpr size_t kDeclareBatch = 4096;
 inline constexpr size_t kMaxText = 1024;

@@ -345,11 +345,15 @@ TEST(Aggregator, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(bench.aggregator.push(c).verdict, PushVerdict::kBadIncarnation) << "never admitted";
 }
 
-TEST(Aggregator, ServesTwoHundredFiftySixWorkers) {
-  for (const bool deterministic : {false, true}) {
-    Bench bench(256, deterministic);
+TEST(Aggregator, ServesAsManyWorkersAsAJobMayHave) {
+  for (const auto& [workers, deterministic] : {std::pair<uint16_t, bool>{256, false},
+                                               {257, true},
+                                               {kMaxWorkers, false},
+                                               {kMaxWorkers, true}}) {
+    SCOPED_TRACE(workers);
+    Bench bench(workers, deterministic);
     bench.add_tensor(3, 3, Dtype::kF32, ReduceOp::kAverage);
-    std::vector<uint32_t> order(256);
+    std::vector<uint32_t> order(workers);
     std::iota(order.begin(), order.end(), 0U);
     std::mt19937 random(4);
     for (uint32_t round = 1; round <= 3; ++round) {
@@ -357,13 +361,14 @@ TEST(Aggregator, ServesTwoHundredFiftySixWorkers) {
       for (size_t i = 0; i < order.size(); ++i) {
         const float value = static_cast<float>(order[i]);
         EXPECT_EQ(bench.push(order[i], round, 0, floats({value, 1, -value})),
-                  i < 255 ? PushVerdict::kAdded : PushVerdict::kCompleted);
-        if (i < 255) {
+                  i + 1U < workers ? PushVerdict::kAdded : PushVerdict::kCompleted);
+        if (i + 1U < workers) {
           EXPECT_EQ(bench.push(order[i], round, 0, floats({value, 1, -value})),
                     PushVerdict::kDuplicate);
         }
       }
-      EXPECT_EQ(bench.values<float>(round, 0), (std::vector<float>{127.5, 1, -127.5}));
+      const float mean = static_cast<float>(workers - 1) / 2;
+      EXPECT_EQ(bench.values<float>(round, 0), (std::vector<float>{mean, 1, -mean}));
     }
   }
 }

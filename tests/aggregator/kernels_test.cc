@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "aggregator/aggregator.h"
+#include "scheduler/terms/members.h"
 #include "tests/aggregator/harness.h"
 #include "tests/aggregator/reference.h"
 
@@ -234,7 +235,7 @@ TEST(Kernels, RoundToTheNearestBf16) { check_rounding(Dtype::kBf16, reference::k
 TEST(Kernels, AverageDividesOnce) {
   const std::vector<float> sums = {1.0F, 10.0F, -7.5F, 3.4028235e38F, 1e-45F, -0.0F};
   for (const KernelSet* set : available()) {
-    for (uint32_t divisor = 1; divisor <= 256; ++divisor) {
+    for (uint32_t divisor = 1; divisor <= kMaxWorkers; ++divisor) {
       Accumulator sum(sums.size() * 4);
       std::memcpy(sum.data(), sums.data(), sums.size() * 4);
       of(set, Dtype::kF32).finish(sum.data(), sums.size(), divisor);

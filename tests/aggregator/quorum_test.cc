@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 
+#include "aggregator/frame/contributors.h"
 #include "tests/aggregator/harness.h"
 
 namespace mercury {
@@ -46,18 +48,16 @@ class QuorumTest : public testing::Test {
     ChunkResult out;
     if (!aggregator_.result(kJob, {0, Round(round), ChunkIndex(chunk)}, out)) return {};
     EXPECT_EQ(out.crc, wire::crc32c(out.elements));
-    const size_t bitmap = out.partial ? (workers_ + 63U) / 64 * 8 : 0;
-    if (value) std::memcpy(value, out.elements.data() + bitmap, sizeof *value);
+    const size_t set_bytes = out.partial ? contributor_bytes(workers_, out.contributors) : 0;
+    EXPECT_EQ(out.elements.size(), set_bytes + 4);
+    if (value) std::memcpy(value, out.elements.data() + set_bytes, sizeof *value);
+    const auto set = decode_contributors(out.elements.first(set_bytes), workers_, out.contributors);
+    EXPECT_TRUE(!out.partial || set.has_value());
     std::vector<uint32_t> in;
-    for (uint32_t w = 0; w < workers_; ++w) {
-      // Word w / 64 is big-endian; bit w % 64, the lowest is 0.
-      const size_t byte = w / 64 * 8 + 7 - w % 64 / 8;
-      if (!out.partial || (static_cast<uint8_t>(out.elements[byte]) >> w % 8 & 1) != 0) {
-        in.push_back(w);
-      }
+    for (uint16_t w = 0; w < workers_; ++w) {
+      if (!out.partial || contains(*set, Rank(w))) in.push_back(w);
     }
     EXPECT_EQ(in.size(), out.contributors);
-    EXPECT_EQ(out.elements.size(), bitmap + 4);
     return in;
   }
 
@@ -111,6 +111,32 @@ TEST_F(QuorumTest, TimeCompletesWhatHasEnough) {
   EXPECT_FALSE(overdue(due));
   EXPECT_EQ(push(4, 1, 1, 7), PushVerdict::kCompleted) << "the one that was missing";
   EXPECT_EQ(members(1, 1), (Ranks{3, 4}));
+}
+
+// With so many workers a sum lists who is missing where they are few, and else has a bitmap.
+TEST_F(QuorumTest, OfAThousandWorkersNamesWhoeverIsIn) {
+  make(1000, 500);
+  OverdueChunk due;
+  uint32_t chunk = 0;
+  for (const uint32_t missing : {2U, 5U, 300U}) {
+    Ranks in;
+    for (uint32_t w = 0; w < 1000; ++w) {
+      if (w % 3 == 1 && w / 3 < missing) continue;
+      in.push_back(w);
+      push(w, 1, chunk, static_cast<float>(w));
+      if (w % 100 == 0) {
+        EXPECT_EQ(push(w, 1, chunk, 1), PushVerdict::kDuplicate);
+      }
+    }
+    ASSERT_EQ(in.size(), 1000 - missing);
+    now_ns_ += kPatienceNs;
+    ASSERT_TRUE(overdue(due));
+    float sum = 0;
+    EXPECT_EQ(members(1, chunk, &sum), in);
+    EXPECT_EQ(sum, static_cast<float>(std::accumulate(in.begin(), in.end(), 0U)));
+    EXPECT_EQ(push(1, 1, chunk, 1), PushVerdict::kOldRound) << "it was missing";
+    ++chunk;
+  }
 }
 
 TEST_F(QuorumTest, SaysWhenTimeCompletesTheNextChunkOfAnyTensor) {

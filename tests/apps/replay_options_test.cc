@@ -116,7 +116,7 @@ TEST(ReplayOptions, RefusesWhatIsWrongWithStatus2) {
       {{"--policy", "wfbp-eq7"}, "the model alone"},
       {{"--dtype", "f8"}, "--dtype"},
       {{"--workers", "0"}, "--workers"},
-      {{"--workers", "257"}, "--workers"},
+      {{"--workers", "1025"}, "--workers"},
       {{"--workers", "two"}, "--workers"},
       {{"--servers", "-1"}, "--servers"},
       {{"--rank", "-2"}, "--rank"},

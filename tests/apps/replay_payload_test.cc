@@ -102,7 +102,7 @@ TEST(Payload, SumsOfNarrowTypesAreExactInAnyOrder) {
   const uint64_t numel = Payload::kBlock;
   for (const auto& [dtype, limit] : {std::pair(Dtype::kBf16, 256.0), {Dtype::kF16, 2048.0}}) {
     const std::map<double, uint16_t> codes = narrow_codes(dtype);
-    for (const uint32_t workers : {1U, 2U, 3U, 100U, 256U}) {
+    for (const uint32_t workers : {1U, 2U, 3U, 100U, 257U}) {
       std::vector<double> sums(numel), magnitudes(numel);
       for (uint32_t rank = 0; rank < workers; ++rank) {
         const Bytes data = contribution(dtype, workers, rank, 0, 0, numel);

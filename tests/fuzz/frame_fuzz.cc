@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <vector>
 
+#include "aggregator/frame/contributors.h"
 #include "shim/job/messages.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "transport/port/ethdev/ip.h"
@@ -134,6 +136,24 @@ void part(Bytes payload) {
   must(std::ranges::equal(again, payload), "a PART changes");
 }
 
+// Behind a job's number of workers and how many are in the sum, which no frame says in one piece.
+void contributors(Bytes payload) {
+  std::array<wire::Be16, 2> numbers;
+  if (payload.size() < sizeof numbers) return;
+  std::memcpy(&numbers, payload.data(), sizeof numbers);
+  const uint32_t workers = 1 + numbers[0].value() % kMaxWorkers;
+  const uint32_t in = numbers[1].value() % (workers + 1);
+  const auto set = payload.subspan(sizeof numbers);
+  const uint32_t bytes = contributor_bytes(workers, in);
+  must(bytes <= bitmap_bytes(workers) && bytes % 8 == 0, "a set of contributors is too long");
+  const auto decoded = decode_contributors(set, workers, in);
+  if (!decoded) return;
+  must(set.size() == bytes && count(*decoded) == in, "another number of contributors");
+  std::vector<std::byte> again(bytes);
+  encode_contributors(std::span(*decoded).first(words_of(workers)), workers, again);
+  must(std::ranges::equal(again, set), "a set of contributors is encoded differently");
+}
+
 void body_of(wire::FrameType type, Bytes payload) {
   switch (type) {
     case wire::FrameType::kHello:
@@ -165,8 +185,9 @@ void body_of(wire::FrameType type, Bytes payload) {
     case wire::FrameType::kResetToken:
     case wire::FrameType::kReset:
     case wire::FrameType::kDatagram0:
-    case wire::FrameType::kDatagram1:
       return;
+    case wire::FrameType::kDatagram1:
+      return contributors(payload);
   }
 }
 

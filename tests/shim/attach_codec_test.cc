@@ -103,13 +103,13 @@ TEST(AttachCodec, RefusesFieldsOutOfRange) {
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.name = "a/b"; })));
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.name.assign(64, 'a'); })));
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.workers = 0; })));
-  EXPECT_TRUE(refused(job([](JobOpen& m) { m.workers = 257; })));
+  EXPECT_TRUE(refused(job([](JobOpen& m) { m.workers = kMaxWorkers + 1; })));
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.servers = 0; })));
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.rank = -2; })));
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.rank = 2; })));
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.role = static_cast<Role>(2); })));
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.terms.weight = 0; })));
-  EXPECT_TRUE(refused(job([](JobOpen& m) { m.terms.quorum = 257; })));
+  EXPECT_TRUE(refused(job([](JobOpen& m) { m.terms.quorum = kMaxWorkers + 1; })));
   EXPECT_TRUE(refused(job([](JobOpen& m) { m.secret.assign(kMaxSecretBytes + 1, 'x'); })));
   EXPECT_TRUE(refused(tensor([](DeclaredTensor& t) { t.id = 0x80000000; })));
   EXPECT_TRUE(refused(tensor([](DeclaredTensor& t) { t.numel = 0; })));

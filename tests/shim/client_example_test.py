@@ -138,7 +138,7 @@ class ExampleTest(unittest.TestCase):
         settings = self.members(1, 1)[0][1]
         del settings["MERCURY_WORKERS"]
         for program in PROGRAMS.values():
-            self.assertIn("no number of workers: set mercury_job_options.workers or MERCURY_WORKERS to 1 to 256",
+            self.assertIn("no number of workers: set mercury_job_options.workers or MERCURY_WORKERS to 1 to 1024",
                           self.failure(program, settings))
 
     # --- launchers ---

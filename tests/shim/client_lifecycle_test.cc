@@ -125,9 +125,10 @@ TEST_F(ClientJobOptions, AreChecked) {
   EXPECT_EQ(opened([](O& o) { o.name = nullptr; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.name = "a b"; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.workers = 0; }), -EINVAL);
-  EXPECT_EQ(std::string(mercury_last_error()),
-            "no number of workers: set mercury_job_options.workers or MERCURY_WORKERS to 1 to 256");
-  EXPECT_EQ(opened([](O& o) { o.workers = 257; }), -EINVAL);
+  EXPECT_EQ(
+      std::string(mercury_last_error()),
+      "no number of workers: set mercury_job_options.workers or MERCURY_WORKERS to 1 to 1024");
+  EXPECT_EQ(opened([](O& o) { o.workers = 1025; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.servers = -1; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.rank = 3; }), -EINVAL);
   EXPECT_EQ(opened([](O& o) { o.weight = 0; }), -EINVAL);

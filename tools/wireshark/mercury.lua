@@ -41,6 +41,8 @@ local codes = {
 local kinds = { [0] = "control", [1] = "data" }
 local roles = { [0] = "worker", [1] = "server" }
 
+mercury.prefs.workers = Pref.uint("Workers of the job", 0,
+  "Of a job of more than 256: no frame says it, and its partial sums may list who is missing")
 mercury.prefs.port = Pref.uint("UDP port", 7470, "Frames on this port are Mercury's; 0: none")
 mercury.prefs.check_payload =
   Pref.bool("Check the payload's CRC", true, "Sums each payload; slow with large captures")
@@ -51,7 +53,7 @@ local f = {
   type = ProtoField.uint8("mercury.type", "Type", base.DEC, types),
   flags = ProtoField.uint16("mercury.flags", "Flags", base.HEX),
   ack_now = ProtoField.bool("mercury.flags.ack_now", "Acknowledge at once", 16, nil, 0x0001),
-  partial = ProtoField.bool("mercury.flags.partial", "Contributor bitmap (RESULT), own part wanted (PUSH)", 16, nil, 0x0002),
+  partial = ProtoField.bool("mercury.flags.partial", "Who contributed (RESULT), own part wanted (PUSH)", 16, nil, 0x0002),
   sealed = ProtoField.bool("mercury.flags.sealed", "Sealed", 16, nil, 0x0004),
   link_free = ProtoField.bool("mercury.flags.link_free", "Sender's link was idle", 16, nil, 0x0008),
   seal = ProtoField.bytes("mercury.seal", "Seal"),
@@ -74,6 +76,7 @@ local f = {
   incarnation = ProtoField.uint32("mercury.incarnation", "Incarnation", base.HEX),
   first_ranks = ProtoField.uint64("mercury.contributors.first64", "Contributors, ranks 0 to 63",
     base.HEX),
+  missing = ProtoField.uint16("mercury.contributors.missing", "Not a contributor (worker's rank)"),
   elements = ProtoField.bytes("mercury.elements", "Elements"),
   padding = ProtoField.bytes("mercury.padding", "Padding"),
   version_min = ProtoField.uint8("mercury.hello.version_min", "Lowest version"),
@@ -369,8 +372,24 @@ end
 
 body[17] = body[16]
 
-local function partial_body(tvb, tree)
-  if tvb:len() < 8 then return nil end
+-- Of jobs of more than 256 workers; 0: a bitmap. As contributor_bytes of aggregator/frame has it.
+local function list_bytes(contributors)
+  local workers = mercury.prefs.workers
+  if workers <= 256 or contributors >= workers then return 0 end
+  local list = math.floor((workers - contributors + 3) / 4) * 8
+  return list < math.floor((workers + 63) / 64) * 8 and list or 0
+end
+
+local function partial_body(tvb, tree, contributors)
+  local list = list_bytes(contributors)
+  if tvb:len() < math.max(list, 8) then return nil end
+  if list > 0 then
+    for at = 0, list - 2, 2 do
+      if tvb(at, 2):uint() ~= 0xffff then tree:add(f.missing, tvb(at, 2)) end
+    end
+    if tvb:len() > list then tree:add(f.elements, tvb(list)) end
+    return ""
+  end
   tree:add(f.first_ranks, tvb(0, 8))
   if tvb:len() > 8 then
     tree:add(f.elements, tvb(8)):append_text(" (behind further words of the bitmap, if any)")
@@ -487,7 +506,7 @@ function mercury.dissector(tvb, pinfo, root)
     if type == kResult then
       decode = bit.band(tvb(4, 2):uint(), 2) ~= 0 and partial_body or body[kPush]
     end
-    text = decode(tvb(body_at):tvb(), tree)
+    text = decode(tvb(body_at):tvb(), tree, type == kResult and tvb(38, 2):uint())
   end
   if text == nil then
     tree:add_proto_expert_info(wrong.malformed)

@@ -100,8 +100,8 @@ typedef struct {
   const char *secret;       /* NULL = none */
   int32_t role;             /* mercury_role */
   int32_t rank;             /* 0.. within the role; -1 = any free one */
-  int32_t workers;          /* 1 to 256 */
-  int32_t servers;          /* 1 to 256 */
+  int32_t workers;          /* 1 to 1024 */
+  int32_t servers;          /* 1 to 1024 */
   const char *rendezvous;   /* "ADDRESS:PORT[,ADDRESS:PORT...]": server 0's daemon (or embedded
                                program) first; the others follow, or join by themselves */
   int32_t timeout_ms;       /* for everyone to be there; 30000. MERCURY_FOREVER: 24 days */
@@ -283,6 +283,8 @@ typedef struct {
   uint32_t workers;
   uint64_t in_all[4];       /* in every element's sum */
   uint64_t in_any[4];       /* in some element's sum */
+  uint64_t in_all_above[12]; /* the same of workers 256 to 1023: bit r % 64 of word r / 64 - 4 */
+  uint64_t in_any_above[12];
 } mercury_contributors;
 MERCURY_API int mercury_contributors_init(mercury_contributors *contributors, size_t size);
 /* -ENOENT: not declared; -EINVAL: size is not set. */

@@ -123,7 +123,7 @@ class Server {
   static bool is_in_part(const ServerJob& job, const WorkerPeer& worker,
                          const ChunkKey& key) noexcept;
   void count_partial(const ServerJob& job, const ChunkKey& key) noexcept;
-  bool may_answer_all() const noexcept { return !sends_.short_of(kMaxWorkers); }
+  bool may_answer_all() const noexcept { return !sends_.short_of(most_workers_); }
   uint32_t complete_overdue(uint64_t now_ns) noexcept;
   uint32_t walk_on();
   uint32_t report_replaced();
@@ -145,6 +145,7 @@ class Server {
   Aggregator aggregator_;
   std::vector<ServerJob> jobs_;  // by job slot
   uint32_t serving_ = 0;         // of them
+  uint32_t most_workers_ = 0;    // of those that there have been
   std::vector<JobSlot> draining_;
   std::vector<GateChange> gate_changes_;  // by job slot
   bool changes_gates_ = false;

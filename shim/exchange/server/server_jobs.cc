@@ -1,4 +1,5 @@
 // Server: jobs, workers and tensors come and go. Cold.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -18,6 +19,7 @@ Status Server::add_job(const command::AddServerJob& spec) {
   }
   job.present = true;
   ++serving_;
+  most_workers_ = std::max<uint32_t>(most_workers_, spec.workers);
   job.spec = spec;
   job.workers.assign(spec.workers, SessionSlot());
   job.bound.assign(spec.workers, 0);

@@ -100,6 +100,7 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
     tensor.own_chunks += tensor.shard_plan.span(shard.shard).count;
   }
   tensor.round = spec.first_round.previous();
+  if (job->spec.terms.quorum > 0) tensor.absent = std::make_unique<Absentees>();
   tensor.summed = ChunkSet(tensor.chunks);
   tensor.pushed = ChunkSet(tensor.chunks);
   if (job->partitions) plan_partitions(*job, tensor);
@@ -110,12 +111,16 @@ Status Worker::add_tensor(const command::AddTensor& spec) {
   // Those taken stay in front until all are, and some may be of jobs that are gone.
   make_room(ranges_, ranges_.size() + 2 * most_ranges_);
   make_room(completions_, kRefusalsPerPass + most_completions_);
+  if (job->spec.terms.quorum > 0) {
+    most_absent_words_ += job->absent_words_of_tensor();
+    make_room(absent_words_, most_absent_words_);
+  }
   return {};
 }
 
 void Worker::complete(const WorkerJob& job, uint64_t cookie, TensorId tensor, Round round,
                       Errc status) noexcept {
-  completions_.push_back({job.spec.channel, {cookie, status, job.spec.client_job, tensor, round}});
+  completions_.push_back({job.spec.channel, cookie, job.spec.client_job, tensor, round, status});
 }
 
 // Partitions that still wait for their release go at once: the credit would wait for what is not
@@ -137,7 +142,7 @@ bool Worker::submit(EngineChannel* channel, const Submission& submission) noexce
   const SubmitOp op = submission.op;
   const auto refuse = [&](Errc code, Round round) {
     completions_.push_back(
-        {channel, {submission.cookie, code, submission.job, submission.tensor, round}});
+        {channel, submission.cookie, submission.job, submission.tensor, round, code});
     return false;
   };
   WorkerJob* job = find(channel, submission.job);
@@ -192,7 +197,7 @@ void Worker::begin_push(WorkerJob& job, WorkerTensor& tensor, uint16_t priority)
   tensor.in_flight = true;
   tensor.priority = priority;
   tensor.acks_void = false;
-  tensor.absent = Absentees::of_no_chunk();
+  if (tensor.absent) *tensor.absent = Absentees::of_no_chunk();
   tensor.missing_sums = tensor.missing_acks = tensor.own_chunks;
   tensor.summed.clear();
   tensor.pushed.clear();
@@ -220,10 +225,13 @@ void Worker::complete_what_ended(WorkerJob& job, WorkerTensor& tensor) noexcept 
 
 void Worker::complete_sums(const WorkerJob& job, WorkerTensor& tensor, uint64_t cookie) noexcept {
   complete(job, cookie, tensor.spec.tensor, tensor.round, Errc::kOk);
-  if (job.spec.terms.quorum == 0) return;
-  Completion& told = completions_.back().told;
-  told.absent_words = static_cast<uint16_t>(words_of(job.spec.workers));
-  told.absent = tensor.absent;
+  if (!tensor.absent) return;
+  Ended& ended = completions_.back();
+  ended.absent_words = static_cast<uint16_t>(words_of(job.spec.workers));
+  ended.absent_at = absent_words_.size();
+  for (const WorkerSet& set : {tensor.absent->in_some, tensor.absent->in_all}) {
+    absent_words_.insert(absent_words_.end(), set.begin(), set.begin() + ended.absent_words);
+  }
 }
 
 bool Worker::take_range(WorkerRange& out) noexcept {
@@ -246,10 +254,19 @@ void Worker::put_back(const WorkerRange& range) noexcept { ranges_[--next_range_
 bool Worker::take_completion(WorkerCompletion& out) noexcept {
   if (next_completion_ == completions_.size()) {
     completions_.clear();
+    absent_words_.clear();
     next_completion_ = 0;
     return false;
   }
-  out = completions_[next_completion_++];
+  const Ended& ended = completions_[next_completion_++];
+  out.channel = ended.channel;
+  out.told = {ended.cookie, ended.status, ended.client_job, ended.tensor, ended.round};
+  if (ended.absent_words > 0) [[unlikely]] {
+    const uint64_t* const words = absent_words_.data() + ended.absent_at;
+    out.told.absent_words = ended.absent_words;
+    std::copy_n(words, ended.absent_words, out.told.absent.in_some.begin());
+    std::copy_n(words + ended.absent_words, ended.absent_words, out.told.absent.in_all.begin());
+  }
   return true;
 }
 
@@ -257,8 +274,7 @@ void Worker::drop_completions(const EngineChannel* channel) {
   completions_.erase(completions_.begin(),
                      completions_.begin() + static_cast<std::ptrdiff_t>(next_completion_));
   next_completion_ = 0;
-  std::erase_if(completions_,
-                [channel](const WorkerCompletion& done) { return done.channel == channel; });
+  std::erase_if(completions_, [channel](const Ended& done) { return done.channel == channel; });
 }
 
 bool Worker::prepare(const ScheduledChunk& chunk, OutgoingDatagram& out) noexcept {
@@ -297,13 +313,13 @@ bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
   }
   const ChunkSpan share = tensor->shard_plan.span(shard);
   const bool partial = (header.flags & kFlagPartial) != 0;
-  size_t bitmap_bytes = 0;
+  size_t set_bytes = 0;
   if (partial) [[unlikely]]
-    bitmap_bytes = contributor_bytes(job->spec.workers);
+    set_bytes = contributor_bytes(job->spec.workers, chunk.sender);
   const bool without =
       payload.empty() && !partial && tensor->scattered && !tensor->part.contains(chunk.chunk);
   if (!share.contains(chunk.chunk) ||
-      (payload.size() != bitmap_bytes + tensor->bytes_of(chunk.chunk) && !without)) {
+      (payload.size() != set_bytes + tensor->bytes_of(chunk.chunk) && !without)) {
     return drop_unread(counters_, Counter::kDropChunkRange, header, payload);
   }
   std::byte* const target = tensor->memory_of(chunk.chunk);
@@ -315,13 +331,13 @@ bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
     return false;
   }
   if (partial) {
-    if (!note_absent(*job, *tensor, chunk.sender, payload.first(bitmap_bytes))) {
+    if (!note_absent(*job, *tensor, chunk.sender, payload.first(set_bytes))) {
       counters_.add(Counter::kDropResultUnexpected);
       return true;
     }
-    std::memcpy(target, payload.data() + bitmap_bytes, payload.size() - bitmap_bytes);
-  } else if (job->spec.terms.quorum > 0) {
-    tensor->absent.add({});  // nobody
+    std::memcpy(target, payload.data() + set_bytes, payload.size() - set_bytes);
+  } else if (tensor->absent) [[unlikely]] {
+    tensor->absent->add(WorkerSet{}, WorkerSet{});  // nobody
   }
   counters_.add(Counter::kResultChunks);
   ++job->chunks_moved;
@@ -331,13 +347,13 @@ bool Worker::on_result(JobSlot slot, Shard shard, const wire::Header& header,
   return true;
 }
 
-// False: the bitmap names other workers, or another number of them, than there can be.
+// False: the set names other workers, or another number of them, than there can be.
 bool Worker::note_absent(const WorkerJob& job, WorkerTensor& tensor, uint32_t contributors,
-                         std::span<const std::byte> bitmap) noexcept {
-  const std::optional<WorkerSet> present = decode_contributors(bitmap, job.spec.workers);
-  if (!present || count(*present) != contributors) return false;
+                         std::span<const std::byte> set) noexcept {
+  const std::optional<WorkerSet> present = decode_contributors(set, job.spec.workers, contributors);
+  if (!present) return false;
   const WorkerSet absent = complement(*present, job.spec.workers);
-  tensor.absent.add({absent, absent});
+  tensor.absent->add(absent, absent);
   return true;
 }
 

@@ -96,6 +96,7 @@ class Worker {
   // Whether its job is still there, and goes on.
   bool is_wanted(const WorkerRange& range) const noexcept;
   void put_back(const WorkerRange& range) noexcept;
+  bool has_completion() const noexcept { return !completions_.empty(); }
   bool take_completion(WorkerCompletion& out) noexcept;
   void drop_completions(const EngineChannel* channel);  // of a program that is gone
 
@@ -122,7 +123,7 @@ class Worker {
   // Apart, as acknowledge: most chunks end nothing, and should not pay for what does.
   [[gnu::noinline]] void complete_what_ended(WorkerJob& job, WorkerTensor& tensor) noexcept;
   static bool note_absent(const WorkerJob& job, WorkerTensor& tensor, uint32_t contributors,
-                          std::span<const std::byte> bitmap) noexcept;
+                          std::span<const std::byte> set) noexcept;
   void complete_sums(const WorkerJob& job, WorkerTensor& tensor, uint64_t cookie) noexcept;
   void complete(const WorkerJob& job, uint64_t cookie, TensorId tensor, Round round,
                 Errc status) noexcept;
@@ -148,7 +149,20 @@ class Worker {
   size_t most_ranges_ = 0;       // that can wait at a time: one for each tensor and shard
   std::vector<WorkerRange> ranges_;
   size_t next_range_ = 0;
-  std::vector<WorkerCompletion> completions_;
+  // A WorkerCompletion, with the words of both of its sets in absent_words_: most have none.
+  struct Ended {
+    EngineChannel* channel = nullptr;
+    uint64_t cookie = 0;
+    uint32_t client_job = 0;
+    TensorId tensor;
+    Round round;
+    Errc status = Errc::kOk;
+    uint16_t absent_words = 0;  // of each
+    size_t absent_at = 0;
+  };
+  std::vector<Ended> completions_;
+  std::vector<uint64_t> absent_words_;
+  size_t most_absent_words_ = 0;
   size_t next_completion_ = 0;
   uint64_t release_due_ns_ = kNever;
   bool has_steps_ = false;

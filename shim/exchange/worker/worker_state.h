@@ -43,8 +43,9 @@ struct Worker::WorkerTensor {
   Round hopeless_from;
   PartitionPlan plan;  // of a job that releases partitions
   ChunkSet summed;
-  ChunkSet pushed;   // the server has our contribution: acknowledged, or its sum is here
-  Absentees absent;  // jobs with a quorum: whose contributions are missing in the round's sums
+  ChunkSet pushed;  // the server has our contribution: acknowledged, or its sum is here
+  // Jobs with a quorum: whose contributions are missing in the round's sums. Null: it has none.
+  std::unique_ptr<Absentees> absent;
   uint64_t push_cookie = 0;  // 0 = nobody waits
   uint64_t pull_cookie = 0;
 
@@ -106,6 +107,10 @@ struct Worker::WorkerJob {
     if (it == index_of.end()) return nullptr;
     found = it->second;
     return at(found);
+  }
+  // Of what a tensor can have waiting at a time, with a quorum.
+  size_t absent_words_of_tensor() const noexcept {
+    return kCompletionsOfTensor * 2 * words_of(spec.workers);
   }
   bool has_steps() const noexcept {
     if (failed != Errc::kOk) return removed || given_up < tensors.size();

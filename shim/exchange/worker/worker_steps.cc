@@ -82,6 +82,7 @@ void Worker::give_up_on(WorkerJob& job, uint32_t& looks) noexcept {
   if (!job.removed || job.given_up < job.tensors.size()) return;
   for (; looks > 0 && !job.tensors.empty(); looks -= std::min(looks, kLooksToFree)) {
     job.index_of.erase(job.tensors.back().spec.tensor);
+    if (job.tensors.back().absent) most_absent_words_ -= job.absent_words_of_tensor();
     job.tensors.pop_back();
     most_completions_ -= kCompletionsOfTensor;
     most_ranges_ -= job.shards.size();

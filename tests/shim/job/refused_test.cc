@@ -181,7 +181,7 @@ TEST_F(JobTest, BadRequestsAreRefusedAtOnceButRepliedLater) {
   std::vector<OpenJob> bad(10, good);
   bad[0].name = "no spaces";
   bad[1].workers = 0;
-  bad[2].servers = 257;
+  bad[2].servers = kMaxServers + 1;
   bad[3].rank = 1;
   bad[4].rendezvous.clear();
   bad[5].rendezvous = {Endpoint{IpAddress::v4(10, 0, 0, 1), 0}};

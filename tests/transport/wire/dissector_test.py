@@ -265,6 +265,17 @@ class Dissector(unittest.TestCase):
         after, = tshark([(data, len(data))], '-o', 'mercury.port:9999')
         self.assertEqual(values(after['mercury'])['mercury.version'], '9')
 
+    def test_a_large_jobs_list_of_who_is_missing_is_shown(self):
+        frame = bytearray(self.frames['partial_result'])
+        frame[38:40] = (998).to_bytes(2, 'big')
+        frame[48:56] = bytes.fromhex('00010203ffffffff')
+        data = packet(bytes(frame), 4, PORT)  # with wrong checksums, which it says
+        layers, = tshark([(data, len(data))], '-o', 'mercury.workers:1000')
+        fields = values(layers['mercury'])
+        self.assertEqual(fields['mercury.contributors.missing'], ['1', '515'])
+        self.assertEqual(fields['mercury.elements'], '00:00:40:40:00:00:c0:c0')
+        self.assertNotIn('mercury.contributors.first64', fields)
+
     def test_what_is_not_mercury_is_left_alone(self):
         data = packet(b'GET / HTTP/1.1\r\nHost: somebody.example\r\n\r\n', 4, PORT)
         layers, = tshark([(data, len(data))])

@@ -35,8 +35,8 @@ namespace mercury::ethdev {
 
 class Neighbours {
  public:
-  // On-link hosts and gateways that paths lead to at a time: a job of 256 workers and 256 servers
-  // fits several times.
+  // On-link hosts and gateways that paths lead to at a time: a job of 1,024 workers and 1,024
+  // servers fits twice.
   static constexpr uint32_t kMaxEntries = 4096;
 
   // Kernel mode if `kernel` is given. `local`, `v4` and `v6` are used in own mode only.
