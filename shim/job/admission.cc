@@ -7,9 +7,14 @@
 namespace mercury {
 namespace {
 
-constexpr size_t kMaxPendingHellos = 256;
 constexpr int kMostHeldAlike = 4;
-constexpr size_t kMaxGreetings = 256;
+// Hosts that wait here for their jobs, and those that have not said yet what they want. Or a
+// quarter of what an engine has of sessions, which 256 is by default: where a job of a thousand
+// workers starts, all may come at once.
+constexpr size_t kLeastWaiting = 256;
+size_t most_waiting(const JobPolicy& policy) {
+  return std::max<size_t>(kLeastWaiting, policy.max_sessions / 4);
+}
 constexpr uint64_t kGreetingNs = 10'000'000'000;  // for the first message on a control session
 // For the roster: the worker that sent the HELLO has it, so it is on its way.
 constexpr uint64_t kRosterNs = 10'000'000'000;
@@ -87,7 +92,7 @@ void JobManager::State::on_hello(LaneId lane, event::HelloReceived hello, uint64
   if (has_many_like(pending)) {
     return refuse(pending, Error(Errc::kAgain, "others asked for the same session before"));
   }
-  if (hellos.size() >= kMaxPendingHellos) {
+  if (hellos.size() >= most_waiting(context.policy)) {
     return refuse(pending, Error(Errc::kAgain, "too many hosts wait here for their jobs"));
   }
   pending.deadline_ns = now_ns + (pending.hello.body.kind == wire::SessionKind::kData
@@ -141,7 +146,7 @@ bool JobManager::State::try_control_hello(const PendingHello& pending, uint64_t 
   } else if (is_open(hello.job) && !context.has_room_for_open_job(pending.lane)) {
     refuse(pending, no_room_for_open_jobs(context));
   } else {
-    if (greetings.size() >= kMaxGreetings) drop_oldest_greeting();
+    if (greetings.size() >= most_waiting(context.policy)) drop_oldest_greeting();
     const LinkId link = context.links.accept(Link::Owner::kGreeting, 0, pending.lane, kNoJob,
                                              pending.hello, 0, *key, is_open(hello.job));
     greetings[link] = {hello.job, *key, now_ns + kGreetingNs};

@@ -156,6 +156,7 @@ Round JobManager::first_round(ClientId client, JobSlot job, TensorId tensor) con
 
 void JobManager::on_event(LaneId lane, Event event, uint64_t now_ns) {
   State& state = *state_;
+  ++state.work.events;
   if (auto* hello = std::get_if<event::HelloReceived>(&event)) {
     state.on_hello(lane, std::move(*hello), now_ns);
   } else if (const auto* refused = std::get_if<event::HelloRefused>(&event)) {
@@ -227,6 +228,7 @@ void JobManager::on_timer(uint64_t now_ns) {
 }
 
 uint64_t JobManager::hellos_tried() const { return state_->hellos_tried; }
+const ControlWork& JobManager::work() const { return state_->work; }
 
 bool JobManager::idle() const {
   const State& s = *state_;

@@ -120,6 +120,16 @@ struct JobSnapshot {
   std::vector<std::string> members;  // "worker 0 10.0.0.1:7470", or "worker 1 missing"
 };
 
+// What a host's control plane has done since it began: what a job's start costs it.
+struct ControlWork {
+  uint64_t events = 0;             // of its engines
+  uint64_t commands = 0;           // to them
+  uint64_t messages_received = 0;  // of other hosts, and their bytes
+  uint64_t received_bytes = 0;
+  uint64_t messages_sent = 0;
+  uint64_t sent_bytes = 0;
+};
+
 class JobManager {
  public:
   // `send` hands a command to the engine of lane N; `lanes` is where peers reach each engine.
@@ -165,6 +175,7 @@ class JobManager {
   bool idle() const;
   // How often a HELLO was looked at: once as it came, and again as what it waits for may be there.
   uint64_t hellos_tried() const;
+  const ControlWork& work() const;
 
  private:
   struct State;

@@ -8,7 +8,7 @@ namespace mercury {
 // --- tables ----------------------------------------------------------------------------------
 
 JobManager::State::State(Host host, JobPolicy policy)
-    : context(std::move(host), std::move(policy)) {
+    : context(counted(std::move(host)), std::move(policy)) {
   for (KnownJob& job : context.policy.known) {
     JobLimits limits = limits_of_others();
     if (job.memory_limit_bytes > 0) limits.memory_bytes = job.memory_limit_bytes;
@@ -17,6 +17,18 @@ JobManager::State::State(Host host, JobPolicy policy)
     wipe(job.secret);
   }
   if (context.host.lanes.size() > kMaxLanes) context.host.lanes.resize(kMaxLanes);
+}
+
+JobManager::Host JobManager::State::counted(Host host) {
+  host.send = [this, send = std::move(host.send)](LaneId lane, Command command) {
+    ++work.commands;
+    if (const auto* control = std::get_if<command::SendControl>(&command)) {
+      ++work.messages_sent;
+      work.sent_bytes += control->message.size();
+    }
+    send(lane, std::move(command));
+  };
+  return host;
 }
 
 JobLimits JobManager::State::limits_of_others() const {
@@ -136,6 +148,8 @@ void JobManager::State::close_to(const Link& link, LinkId id, const Error& why, 
 }
 
 void JobManager::State::on_control(const event::ControlReceived& received, uint64_t now_ns) {
+  ++work.messages_received;
+  work.received_bytes += received.message.size();
   const Link* link = context.links.find(received.token);
   if (!link) return;
   Result<Message> message = decode_message(received.message);

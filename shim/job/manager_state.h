@@ -19,6 +19,7 @@ namespace mercury {
 
 struct JobManager::State {
   State(Host host, JobPolicy policy);
+  Host counted(Host host);  // what goes through it is in `work`
 
   // --- admission (admission.cc) ---------------------------------------------------------------
   struct PendingHello {  // waits for its job, or its job's roster
@@ -93,6 +94,7 @@ struct JobManager::State {
   std::vector<PendingHello> hellos;
   uint64_t hellos_saw = 0;    // whom_hellos_await(), when all were tried
   uint64_t hellos_tried = 0;  // JobManager::hellos_tried
+  ControlWork work;
   std::vector<std::pair<ClientId, std::function<void()>>> leaving_clients;
   uint64_t last_coordinator = 0;
   uint64_t last_inviting = 0;  // coordinator

@@ -49,8 +49,8 @@ class QuorumTest : public testing::Test {
     ASSERT_TRUE(done(worker));
     EXPECT_EQ(cluster.program(worker).status(cookies_[worker]), Errc::kOk);
     for (size_t i = 0; i < 20'000; ++i) ASSERT_EQ(data(worker)[i], sum) << "element " << i;
-    EXPECT_EQ(cluster.program(worker).absent(4).in_some, absent);
-    EXPECT_EQ(cluster.program(worker).absent(4).in_all, absent);
+    EXPECT_EQ(cluster.program(worker).absent(4).in_some[0], absent);
+    EXPECT_EQ(cluster.program(worker).absent(4).in_all[0], absent);
   }
 
   SimCluster cluster{ClusterConfig::three_workers()};
@@ -152,8 +152,8 @@ TEST_P(QuorumForwardTest, CountsWhatTimeCompleted) {
       ASSERT_TRUE(data(w)[i] == of_two || data(w)[i] == of_two + value(2, 5)) << i;
       ASSERT_EQ(data(w)[i], data(0)[i]) << i;
     }
-    EXPECT_EQ(cluster.program(w).absent(4).in_some, cluster.program(0).absent(4).in_some);
-    EXPECT_EQ(cluster.program(w).absent(4).in_all, cluster.program(0).absent(4).in_all);
+    EXPECT_EQ(cluster.program(w).absent(4).in_some[0], cluster.program(0).absent(4).in_some[0]);
+    EXPECT_EQ(cluster.program(w).absent(4).in_all[0], cluster.program(0).absent(4).in_all[0]);
   }
   EXPECT_TRUE(cluster.close(10 * kSecond));
 }

@@ -31,7 +31,7 @@ std::vector<EngineChannel*> SimProgram::engine_ends() {
 
 void SimProgram::submit(SubmitOp op, uint32_t tensor, uint16_t priority, uint64_t cookie) {
   waiting_[cookie] = channels_.size();
-  if (op != SubmitOp::kPull) absent_[tensor] = {};
+  if (op != SubmitOp::kPull) absent_[tensor] = Absentees::of_no_chunk();
   for (Pair& pair : channels_) {
     if (!pair.client->submit({op, priority, 1, TensorId(tensor), cookie})) {
       first_error_[cookie] = Errc::kAgain;
@@ -44,9 +44,7 @@ void SimProgram::collect() {
     Completion completion;
     while (pair.client->pop(completion)) {
       if (completion.absent_words > 0) {
-        Absent& absent = absent_[completion.tensor.value];
-        absent.in_some |= completion.absent.in_some[0];
-        absent.in_all &= completion.absent.in_all[0];
+        absent_[completion.tensor.value].add(completion.absent);
       }
       if (completion.status != Errc::kOk)
         first_error_.emplace(completion.cookie, completion.status);
@@ -71,7 +69,14 @@ SimCluster::SimCluster(const ClusterConfig& config)
     host.port = config.port;
     host.host.lane = serve ? config.server_lane.value_or(config.lane) : config.lane;
     host.host.policy.serve = serve;
+    host.host.policy.max_sessions = config.policy_sessions;
     start_host(cluster_.add_host(host));
+  }
+  if (config.look != sim::Look::kEveryHost) {  // who is not visited has nothing to collect
+    cluster_.after_visit = [this](uint32_t host) {
+      if (host < programs_.size()) programs_[host]->collect();
+    };
+    return;
   }
   cluster_.after_round = [this](uint32_t) {
     for (auto& program : programs_) program->collect();

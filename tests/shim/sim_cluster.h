@@ -29,6 +29,7 @@ struct ClusterConfig {
   sim::SimPortConfig port;  // but its counters
   LaneConfig lane = small_lane();
   std::optional<LaneConfig> server_lane;  // of hosts that serve, if it is another
+  uint32_t policy_sessions = 0;           // JobPolicy::max_sessions
   // For hundreds of hosts: those to which something happened. Who submits then wakes his host.
   sim::Look look = sim::Look::kEveryHost;
 
@@ -87,11 +88,6 @@ class SimProgram {
     uint32_t tensor;
     uint32_t round;
   };
-  // Jobs with a quorum: who is missing in some chunk of the tensor's last round, and in all.
-  struct Absent {
-    uint64_t in_some = 0;
-    uint64_t in_all = ~uint64_t{0};
-  };
   std::vector<EngineChannel*> engine_ends();
   void add_channel();
   // Submits to every engine of the host, as libmercurystack does.
@@ -99,7 +95,8 @@ class SimProgram {
   void collect();
   bool done(uint64_t cookie) const { return finished_.count(cookie) > 0; }
   Errc status(uint64_t cookie) const { return finished_.at(cookie).status; }
-  const Absent& absent(uint32_t tensor) { return absent_[tensor]; }  // of up to 64 workers
+  // Jobs with a quorum: who is missing in the tensor's last round.
+  const Absentees& absent(uint32_t tensor) { return absent_[tensor]; }
   std::vector<std::byte>& memory(uint32_t tensor) { return memory_[tensor]; }
 
   JobSlot slot;
@@ -114,7 +111,7 @@ class SimProgram {
   std::map<uint64_t, size_t> waiting_;  // engines that have not answered
   std::map<uint64_t, Done> finished_;
   std::map<uint64_t, Errc> first_error_;
-  std::map<uint32_t, Absent> absent_;
+  std::map<uint32_t, Absentees> absent_;
   std::map<uint32_t, std::vector<std::byte>> memory_;
 };
 
