@@ -183,7 +183,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
 
  private:
   // --- datapath (engine_datapath.h) ---
-  uint32_t receive() noexcept;
+  // Apart, so that what the pass does besides does not take its registers.
+  [[gnu::noinline]] uint32_t receive() noexcept;
   void receive_frame(const RxFrame& frame, wire::Header& header) noexcept;
   // The control plane is to read what it has been told before it is told more of this.
   bool overloads_control(wire::FrameType type) const noexcept {
