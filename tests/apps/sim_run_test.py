@@ -338,6 +338,18 @@ class Run(unittest.TestCase):
         self.assertTrue(json_["interrupted"])
         self.assertTrue(1 < json_["iterations"] < iterations, json_["iterations"])
 
+    def test_takes_as_many_workers_and_as_many_servers_as_a_job_may_have(self):
+        tiny = os.path.join(self.folder, "tiny.csv")
+        with open(tiny, "w", encoding="utf-8") as file:
+            file.write(f"{HEADER}\n0,a,4448,i32,1000000,2000000,0\n")
+        for workers, servers in ((1024, 1), (1, 1024)):
+            done = self.run_sim("--trace", tiny, "--policy", "mercury", "--json", "-", "--iterations", "2",
+                                "--workers", str(workers), "--servers", str(servers))
+            self.assertEqual(len(json.loads(done.stdout)["hosts"]), workers + servers)
+        for option in ("--workers", "--servers"):
+            done = self.run_sim("--trace", tiny, "--policy", "mercury", option, "1025", status=2)
+            self.assertIn("1025 not in range 1 to 1024", done.stderr)
+
     def test_refuses_what_makes_no_sense(self):
         def refusal(*options, status=2):
             done = self.run_sim(*options, status=status)
