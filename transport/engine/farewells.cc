@@ -29,10 +29,7 @@ std::span<const std::byte> Farewells::answer(const wire::Header& header,
   if (peer.remote != source || peer.tag != header.tag) return {};
   if (now_ns >= farewell.ended_ns + kept_ns_ || header.type == wire::FrameType::kClose) return {};
   if (now_ns < farewell.answer_ns) return {};
-  if (peer.seals != nullptr &&
-      !peer.seals->fits(header.packet_number, wire::header_bytes(header.type), payload)) {
-    return {};
-  }
+  if (peer.seals != nullptr && !peer.seals->fits(header, payload)) return {};
   farewell.answer_ns = now_ns + farewell.pause_ns;
   farewell.pause_ns = std::min(2 * farewell.pause_ns, kLongestPauseNs);
   return farewell.close;

@@ -41,16 +41,17 @@ FrameKeys derive_frame_keys(const wire::Key& key, std::span<const std::byte> hel
 }
 
 void Seals::seal(uint64_t number, size_t header_bytes, std::byte* frame,
-                 std::span<const std::byte> payload) noexcept {
-  out_.seal(number, {frame, header_bytes}, payload, frame + header_bytes);
+                 std::span<const std::byte> payload, uint32_t piece) noexcept {
+  out_.seal(number, {frame, header_bytes}, payload, frame + header_bytes, piece);
 }
 
 // The header stands right before the seal; it is read again, as it was sealed.
-bool Seals::fits(uint64_t number, size_t header_bytes, std::span<const std::byte> body) noexcept {
+bool Seals::fits(uint64_t number, size_t header_bytes, std::span<const std::byte> body,
+                 uint32_t piece) noexcept {
   if (body.size() < wire::kSealBytes) return false;
   const std::byte* const seal = body.data();
-  return in_.fits(number, {seal - header_bytes, header_bytes}, body.subspan(wire::kSealBytes),
-                  seal);
+  return in_.fits(number, {seal - header_bytes, header_bytes}, body.subspan(wire::kSealBytes), seal,
+                  piece);
 }
 
 void wipe(FrameKeys& keys) noexcept { sodium_memzero(&keys, sizeof keys); }

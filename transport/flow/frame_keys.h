@@ -10,7 +10,9 @@
 #include <cstddef>
 #include <span>
 
+#include "transport/wire/header.h"
 #include "transport/wire/hello.h"
+#include "transport/wire/part.h"
 #include "transport/wire/seal.h"
 
 namespace mercury {
@@ -36,13 +38,20 @@ class Seals {
       : out_(passive ? keys.answering : keys.asking), in_(passive ? keys.asking : keys.answering) {}
 
   // Writes the seal of a frame that this side sends behind its header, which has `header_bytes` and
-  // is written. `payload` is what travels behind the seal.
+  // is written. `payload` is what travels behind the seal; `piece` is 0 but of parts (wire/part.h).
   [[gnu::cold, gnu::noinline]] void seal(uint64_t number, size_t header_bytes, std::byte* frame,
-                                         std::span<const std::byte> payload) noexcept;
+                                         std::span<const std::byte> payload,
+                                         uint32_t piece = 0) noexcept;
   // Whether a frame that arrived is the peer's. `body` is what stands behind its header: the seal,
   // then the payload.
   [[gnu::cold, gnu::noinline]] bool fits(uint64_t number, size_t header_bytes,
-                                         std::span<const std::byte> body) noexcept;
+                                         std::span<const std::byte> body,
+                                         uint32_t piece = 0) noexcept;
+  // The same of a decoded frame of any type.
+  bool fits(const wire::Header& header, std::span<const std::byte> body) noexcept {
+    return fits(header.packet_number, wire::header_bytes(header.type), body,
+                wire::seal_piece(header, body));
+  }
 
  private:
   wire::FrameSeal out_;

@@ -71,7 +71,7 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
 bool Session::Impl::has_seal(const wire::Header& header, std::span<const std::byte> payload) {
   if (!acks_out.is_new(header.packet_number)) {
     count(acks_out.reason_of_drop(header.packet_number));
-  } else if (!opening.seals()->fits(header.packet_number, kPlainBytes, payload)) {
+  } else if (!opening.seals()->fits(header, payload)) {
     count(Counter::kDropSeal);
   } else {
     return true;
@@ -200,7 +200,7 @@ bool Session::Impl::is_newest(const wire::Header& header,
   return state == State::kOpen && opening.confirmed() && takes_moves() &&
          header.tag == opening.tag().header && header.packet_number > acks_out.largest() &&
          acks_out.is_new(header.packet_number) &&
-         opening.seals()->fits(header.packet_number, wire::header_bytes(header.type), payload);
+         opening.seals()->fits(header, payload);
 }
 
 // From the peer, where it is known to be. A response from there is one that came too late.

@@ -15,6 +15,7 @@
 
 #include "transport/wire/be.h"
 #include "transport/wire/header.h"
+#include "transport/wire/seal.h"
 
 namespace mercury::wire {
 
@@ -53,6 +54,16 @@ inline std::optional<Part> decode_part(std::span<const std::byte> payload) noexc
     return std::nullopt;
   }
   return part;
+}
+
+// The seal of a part (seal.h) is that of this piece of its packet number's frame.
+inline uint32_t seal_piece(uint16_t offset) noexcept { return offset + 1U; }
+// Of a frame whose header is decoded, and what stands behind that: the seal, then the payload.
+inline uint32_t seal_piece(const Header& header, std::span<const std::byte> sealed) noexcept {
+  Be16 offset;
+  if (header.type != FrameType::kPart || sealed.size() < kSealBytes + sizeof offset) return 0;
+  std::memcpy(&offset, sealed.data() + kSealBytes, sizeof offset);
+  return seal_piece(offset.value());
 }
 
 }  // namespace mercury::wire

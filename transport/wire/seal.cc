@@ -31,7 +31,7 @@ const IMB_MGR* library() noexcept {
   return made;
 }
 
-constexpr size_t kSaltBytes = 4;
+constexpr size_t kSaltBytes = sizeof(Be32);
 constexpr size_t kKeyBytes = 16;
 constexpr size_t kNonceBytes = kSaltBytes + sizeof(Be64);
 static_assert(kNonceBytes == IMB_GCM_IV_DATA_LEN);
@@ -40,7 +40,7 @@ static_assert(kNonceBytes == IMB_GCM_IV_DATA_LEN);
 struct GenerationKey {
   alignas(kCacheLine) gcm_key_data expanded;  // the library's code loads it so
   uint32_t generation = 0;
-  std::array<unsigned char, kSaltBytes> salt{};
+  Be32 salt{};
 };
 
 constexpr uint32_t generation_of(uint64_t packet_number) {
@@ -59,7 +59,7 @@ void derive(const SealSecret& secret, uint32_t generation, const IMB_MGR* librar
   crypto_generichash(hash.data(), hash.size(), input.data(), input.size(), secret.data(),
                      secret.size());
   IMB_AES128_GCM_PRE(library, hash.data(), &out.expanded);
-  std::memcpy(out.salt.data(), hash.data() + kKeyBytes, kSaltBytes);
+  std::memcpy(&out.salt, hash.data() + kKeyBytes, kSaltBytes);
   out.generation = generation;
   sodium_memzero(hash.data(), hash.size());
 }
@@ -98,12 +98,13 @@ FrameSeal::FrameSeal(const SealSecret& secret) : keys_(std::make_unique<Keys>(se
 FrameSeal::~FrameSeal() = default;
 
 void FrameSeal::seal(uint64_t packet_number, std::span<const std::byte> header,
-                     std::span<const std::byte> payload, std::byte* out) noexcept {
+                     std::span<const std::byte> payload, std::byte* out, uint32_t piece) noexcept {
   const GenerationKey& key = keys_->of(packet_number);
   const IMB_MGR* const library = keys_->library;
   std::array<unsigned char, kNonceBytes> nonce;
   const Be64 number(packet_number);
-  std::memcpy(nonce.data(), key.salt.data(), kSaltBytes);
+  const Be32 fixed(key.salt.value() ^ piece);
+  std::memcpy(nonce.data(), &fixed, kSaltBytes);
   std::memcpy(nonce.data() + kSaltBytes, &number, sizeof number);
   gcm_context_data context;
   IMB_AES128_GMAC_INIT(library, &key.expanded, &context, nonce.data(), nonce.size());
@@ -118,9 +119,10 @@ void FrameSeal::seal(uint64_t packet_number, std::span<const std::byte> header,
 }
 
 bool FrameSeal::fits(uint64_t packet_number, std::span<const std::byte> header,
-                     std::span<const std::byte> payload, const std::byte* seal) noexcept {
+                     std::span<const std::byte> payload, const std::byte* seal,
+                     uint32_t piece) noexcept {
   std::array<std::byte, kSealBytes> expected;
-  this->seal(packet_number, header, payload, expected.data());
+  this->seal(packet_number, header, payload, expected.data(), piece);
   return sodium_memcmp(expected.data(), seal, kSealBytes) == 0;
 }
 

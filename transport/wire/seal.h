@@ -6,10 +6,11 @@
 // NIST SP 800-38D), computed by intel-ipsec-mb, which DPDK's own cryptography uses. Whoever reads
 // the wire learns nothing from seals about the next; a guess is right once in 2^128 times.
 //
-// Units: a key is for one direction of one session. A nonce is its salt and the packet number, so a
-// number must not be sealed twice. After each 2^32 numbers another key is derived, which keeps what
-// a key has sealed far below GCM's bounds.
-// Owner/thread: one engine each. Nothing allocates after construction.
+// Units: a key is for one direction of one session. A nonce is its salt, exclusive or the piece,
+// and the packet number: piece 0 of a number is the whole frame, others are its parts (part.h).
+// None must be sealed twice. After each 2^32 numbers another key is derived, which keeps what a key
+// has sealed far below GCM's bounds. Owner/thread: one engine each. Nothing allocates after
+// construction.
 //
 // Paper: NIST SP 800-38D, sections 6 to 8 (GCM and GMAC, nonces made of a fixed field and a
 // counter).
@@ -41,10 +42,10 @@ class FrameSeal {
   // Writes kSealBytes to `out`. `header` is the frame's as it travels, `payload` what stands behind
   // the seal; both must not change meanwhile.
   void seal(uint64_t packet_number, std::span<const std::byte> header,
-            std::span<const std::byte> payload, std::byte* out) noexcept;
+            std::span<const std::byte> payload, std::byte* out, uint32_t piece = 0) noexcept;
   // Whether the kSealBytes at `seal` are those of this frame. In constant time.
   bool fits(uint64_t packet_number, std::span<const std::byte> header,
-            std::span<const std::byte> payload, const std::byte* seal) noexcept;
+            std::span<const std::byte> payload, const std::byte* seal, uint32_t piece = 0) noexcept;
 
  private:
   struct Keys;

@@ -143,6 +143,8 @@ EXPECTED = {
     'sealed_push': {'type': '8', 'flags.sealed': '1', 'payload_bytes': '32', 'tag': '0x7a61675f54414721', 'tensor': '17',
                     'seal': 'c1:e4:ec:14:54:ca:5b:85:17:2e:d3:1e:c3:09:4e:6d',
                     'elements': '00:00:80:3f:00:00:00:c0:00:00:00:3f:00:00:50:40'},
+    'sealed_part': {'type': '15', 'flags.sealed': '1', 'packet_number': '72', 'part.offset': '1188', 'part.total': '8972',
+                    'seal': 'bc:85:56:c4:60:a8:b5:72:9e:64:89:7c:79:0b:77:ad', 'part.bytes': '70:61:72:74'},
     'sealed_ping': {'type': '6', 'flags.sealed': '1', 'payload_bytes': '16', 'padding': None,
                     'seal': '01:15:8c:c8:c8:0a:61:74:fe:63:e5:6d:fb:00:fe:99'},
     'sealed_control': {'type': '7', 'flags.ack_now': '0', 'flags.sealed': '1', 'control.offset': '4294967296',

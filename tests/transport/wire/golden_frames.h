@@ -16,7 +16,7 @@ struct GoldenFrame {
   std::string_view hex;  // blanks separate the fields, for the reader
 };
 
-inline constexpr std::array<GoldenFrame, 31> kGoldenFrames{{
+inline constexpr std::array<GoldenFrame, 32> kGoldenFrames{{
     {"hello",
      "4d55 01 01 0000 004f 00000000 ada469fe 0000000000000000 "
      "22770384 00000000 "
@@ -147,6 +147,11 @@ inline constexpr std::array<GoldenFrame, 31> kGoldenFrames{{
     {"part",
      "4d55 02 0f 0000 0008 0badf00d 352a6187 0000000000000048 "
      "6c132490 002a 0008 04a4 230c 70617274"},
+    {"sealed_part",
+     "4d55 02 0f 0004 0018 0badf00f c6f683a5 0000000000000048 "
+     "385263b1 002a 0008 "
+     "bc8556c460a8b5729e64897c790b77ad "
+     "04a4 230c 70617274"},
     {"path_challenge",
      "4d55 02 10 0000 0008 0badf00d 38a098f1 0000000000000049 "
      "2f720f20 00000000 0123456789abcdef"},

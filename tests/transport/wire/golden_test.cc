@@ -177,7 +177,10 @@ Row sealed(const char* name, Header header, Bytes payload) {
   encode(header, frame.data());
   SealSecret secret;
   for (uint8_t i = 0; i < secret.size(); ++i) secret[i] = i;
-  FrameSeal(secret).seal(header.packet_number, frame, payload, seal.data());
+  Bytes behind(kSealBytes);  // the header
+  behind.insert(behind.end(), payload.begin(), payload.end());
+  FrameSeal(secret).seal(header.packet_number, frame, payload, seal.data(),
+                         seal_piece(header, behind));
   return {name, header, std::move(payload), kPayloadTag, std::move(seal)};
 }
 
@@ -185,11 +188,10 @@ Row sealed(const char* name, Header header, Bytes payload) {
 void add_sealed(std::vector<Row>& all) {
   Header answer = plain(FrameType::kHelloAck, 0, 0x00c0ffee, echo_of(golden_hello().nonce));
   all.push_back({"hello_ack_of_seals", answer, encoded(golden_ack_of_seals())});
-  const std::pair<const char*, const char*> pairs[] = {{"sealed_push", "tagged_push"},
-                                                       {"sealed_ping", "ping"},
-                                                       {"sealed_control", "control"},
-                                                       {"sealed_stream_end", "stream_end"},
-                                                       {"sealed_reset_token", "reset_token"}};
+  const std::pair<const char*, const char*> pairs[] = {
+      {"sealed_push", "tagged_push"},        {"sealed_ping", "ping"},
+      {"sealed_control", "control"},         {"sealed_stream_end", "stream_end"},
+      {"sealed_reset_token", "reset_token"}, {"sealed_part", "part"}};
   for (const auto& [name, plain_name] : pairs) {
     const Row row = *std::find_if(all.begin(), all.end(), [&](const Row& one) {
       return std::string(one.name) == plain_name;

@@ -23,9 +23,10 @@ Bytes bytes_from(size_t count, unsigned step) {
   for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(i * step);
   return bytes;
 }
-Bytes sealed(FrameSeal& seal, uint64_t number, const Bytes& header, const Bytes& payload) {
+Bytes sealed(FrameSeal& seal, uint64_t number, const Bytes& header, const Bytes& payload,
+             uint32_t piece = 0) {
   Bytes out(kSealBytes);
-  seal.seal(number, header, payload, out.data());
+  seal.seal(number, header, payload, out.data(), piece);
   return out;
 }
 
@@ -34,6 +35,7 @@ struct Known {
   size_t header_bytes;
   size_t payload_bytes;
   std::string_view seal;
+  uint32_t piece = 0;
 };
 // Key and salt: BLAKE2b-256 of "mercury frame key" and the number's upper half, keyed with 00 01 ..
 // 1f. Header: 00 01 02 .., payload: 00 07 0e ..
@@ -46,6 +48,9 @@ constexpr Known kKnown[] = {
     {0xffffffff, 48, 1000, "19460a287879c6f12a00b39dea15ec13"},
     {0x100000000, 48, 1000, "d32fdb121764564c04bc2e56ca19de55"},  // another key
     {0x0102030405060708, 48, 1000, "8439baf3800b7059cad75cde6f79b8a3"},
+    {9, 32, 5, "0ea4aa22da3eed0f1a461beae946a43b", 1},
+    {9, 32, 5, "5b94e9d76a6801e19d894da0d8f31b7a", 1189},
+    {0x100000000, 32, 1000, "af8cde5973ec69761f8f11247b93396e", 65'536},
 };
 
 TEST(Seal, IsWhatOtherLibrariesCompute) {
@@ -54,9 +59,12 @@ TEST(Seal, IsWhatOtherLibrariesCompute) {
   for (const Known& known : kKnown) {
     const Bytes header = bytes_from(known.header_bytes, 1);
     const Bytes payload = bytes_from(known.payload_bytes, 7);
-    EXPECT_EQ(sealed(seal, known.number, header, payload), bytes_of_hex(known.seal))
+    EXPECT_EQ(sealed(seal, known.number, header, payload, known.piece), bytes_of_hex(known.seal))
         << known.number << ", " << known.payload_bytes << " bytes";
-    EXPECT_TRUE(seal.fits(known.number, header, payload, bytes_of_hex(known.seal).data()));
+    EXPECT_TRUE(
+        seal.fits(known.number, header, payload, bytes_of_hex(known.seal).data(), known.piece));
+    EXPECT_FALSE(
+        seal.fits(known.number, header, payload, bytes_of_hex(known.seal).data(), known.piece + 1));
   }
 }
 
