@@ -320,7 +320,7 @@ bool Scenario::harmless(const Fault& fault) const {
     case FaultKind::kPause:
       return fault.for_ns <= peer_timeout_ns / 4;
     case FaultKind::kBlackHole:  // what is more than the path carries goes in parts
-      return !sealed && fault.amount >= kLeastMtu;
+      return fault.amount >= kLeastMtu;
     default:
       return false;
   }

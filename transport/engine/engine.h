@@ -20,6 +20,7 @@
 #include "transport/base/counters.h"
 #include "transport/base/priority_fifo.h"
 #include "transport/base/spsc_ring.h"
+#include "transport/engine/cut_frame.h"
 #include "transport/engine/farewells.h"
 #include "transport/engine/handshakes.h"
 #include "transport/engine/hello_gate.h"
@@ -115,7 +116,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
         farewells_(config.session.peer_timeout_ns),
         resets_(config.reset_keys),
         challenges_(config.session_seed),
-        whole_(port.info().max_udp_payload),
+        cut_(port.info().max_udp_payload),
         pacer_(port.link_bytes_per_second(), config.tx_bound_bytes),
         credit_(port.link_bytes_per_second(), config.incast_queue_bytes,
                 config.session.delay_target_ns, config.tx_bound_bytes),
@@ -164,7 +165,6 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     deadline = std::min(deadline, service_.next_deadline_ns());
     if (paced_) deadline = std::min(deadline, pacer_.ready_at_ns());
     if (stalled_) deadline = std::min(deadline, now_ns_ + kStallRetryNs);
-    if (!wholes_.empty()) deadline = std::min(deadline, now_ns_);
     if constexpr (StreamService<S>) {  // asked for after the pass had sent its frames
       const bool waits = (!line_.empty() && !paced_) || !sessions_.touched().empty();
       if (waits && !stalled_) deadline = std::min(deadline, now_ns_);
@@ -185,7 +185,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   // --- datapath (engine_datapath.h) ---
   // Apart, so that what the pass does besides does not take its registers.
   [[gnu::noinline]] uint32_t receive() noexcept;
-  void receive_frame(const RxFrame& frame, wire::Header& header) noexcept;
+  bool receive_frame(const RxFrame& frame, wire::Header& header) noexcept;
   // The control plane is to read what it has been told before it is told more of this.
   bool overloads_control(wire::FrameType type) const noexcept {
     if (type == wire::FrameType::kHello) return outbox_.size() >= kMostReportsBeforeHello;
@@ -199,26 +199,27 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   [[gnu::cold]] void answer_absent(const RxFrame& frame, const wire::Header& header,
                                    std::span<const std::byte> payload);
   [[gnu::cold]] void receive_reset(const RxFrame& frame, const wire::Header& header);
-  [[gnu::cold, gnu::noinline]] uint32_t take_wholes();
-  [[gnu::cold]] bool came_in_parts(const RxFrame& frame) const noexcept;
+  // --- frames in parts (engine_parts.h) ---
+  // By value: a reference to the caller's header would keep that out of registers.
+  [[gnu::cold, gnu::noinline]] bool seal_or_cut(std::span<const std::byte> payload, uint64_t number,
+                                                std::byte* head,
+                                                const SessionEntry& entry) noexcept;
+  [[gnu::cold, gnu::noinline]] bool send_in_parts(const SessionEntry& entry,
+                                                  uint32_t bytes) noexcept;
+  [[gnu::cold, gnu::noinline]] uint32_t send_parts() noexcept;
+  [[gnu::cold, gnu::noinline]] size_t put_whole_in_place(RxFrame& last) noexcept;
   // --- peers that move (engine_moves.h) ---
   [[gnu::cold, gnu::noinline]] void receive_foreign(const RxFrame& frame, SessionEntry& entry,
                                                     const wire::Header& header,
                                                     std::span<const std::byte> payload);
   void challenge(const RxFrame& frame, SessionEntry& entry, uint64_t number);
   void move(SessionEntry& entry, const Endpoint& remote);
-  [[gnu::cold, gnu::noinline]] void send_in_parts(const SessionEntry& entry,
-                                                  uint32_t bytes) noexcept;
   void divide_credit() noexcept;
   uint32_t send_session_frames();
   uint32_t send_datagrams() noexcept;
   void close_oversized(const OutgoingDatagram& datagram, SessionEntry& entry);
-  void send_datagram(OutgoingDatagram& datagram, TxFrame& frame, SessionEntry& entry,
+  bool send_datagram(OutgoingDatagram& datagram, TxFrame& frame, SessionEntry& entry,
                      uint32_t bytes) noexcept;
-  // By value: a reference to the caller's header would keep that out of registers.
-  [[gnu::cold, gnu::noinline]] bool seal_or_cut(std::span<const std::byte> payload, uint64_t number,
-                                                std::byte* head,
-                                                const SessionEntry& entry) noexcept;
   [[gnu::cold, gnu::noinline]] bool has_seal(const SessionEntry& entry, uint32_t tag,
                                              uint64_t number,
                                              std::span<const std::byte> payload) noexcept;
@@ -299,8 +300,10 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   void on_control(SessionSlot slot, std::span<const std::byte> message) override;
   void on_path_payload(SessionSlot slot, uint16_t max_udp_payload) override;
   void on_path_changed(SessionSlot slot, uint16_t frame_bytes) override;
-  void on_whole(SessionSlot slot, std::vector<std::byte> frame, bool marked) override {
-    wholes_.push_back({std::move(frame), sessions_.at(slot).remote, marked});
+  void on_whole(SessionSlot, std::vector<std::byte> frame, bool marked) override {
+    wholes_.push_back(std::move(frame));
+    whole_marked_ = marked;
+    whole_came_ = true;
   }
 
   // --- cold (engine_control.h) ---
@@ -347,14 +350,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   Farewells farewells_;
   ResetTokens resets_;
   PathChallenges challenges_;
-  std::vector<std::byte> whole_;  // the frame that is sent in parts
-  struct WholeFrame {             // one that came so
-    std::vector<std::byte> bytes;
-    Endpoint source;
-    bool marked = false;
-  };
-  std::vector<WholeFrame> wholes_;  // to be received in the next pass
-  std::vector<WholeFrame> taken_wholes_;
+  CutFrame cut_;                                // the frame that is sent in parts
+  std::vector<std::vector<std::byte>> wholes_;  // that came so in this pass
   // Sessions whose streams may send, each in turn. One may stand behind its place of before.
   PriorityFifo<SessionSlot, kStreamPriorities> line_;
   Pacer pacer_;
@@ -365,9 +362,11 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   uint64_t now_ns_ = 0;
   uint64_t next_tick_ns_ = 0;
   uint64_t next_refusal_report_ns_ = 0;
-  bool worked_ = false;   // the last pass found work
-  bool paced_ = false;    // it pass ended because the link is behind
-  bool stalled_ = false;  // or because the port had no room
+  bool worked_ = false;        // the last pass found work
+  bool paced_ = false;         // it pass ended because the link is behind
+  bool stalled_ = false;       // or because the port had no room
+  bool whole_came_ = false;    // the last of wholes_, and it is to be received
+  bool whole_marked_ = false;  // by the network
   bool streams_first_ = false;
   bool streams_borrow_ = false;  // of the frames received: they are not released yet
   bool reported_ = false;

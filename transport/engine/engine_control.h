@@ -171,7 +171,6 @@ void Engine<P, S>::answer(const Endpoint& to, ReturnWay way, std::span<const std
 template <Port P, Service S>
 void Engine<P, S>::answer_absent(const RxFrame& frame, const wire::Header& header,
                                  std::span<const std::byte> payload) {
-  if (came_in_parts(frame)) return;
   const std::span<const std::byte> close =
       farewells_.answer(header, payload, frame.source, now_ns_);
   if (!close.empty()) {

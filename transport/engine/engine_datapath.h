@@ -31,15 +31,23 @@ inline CreditAllocator::Signs signs_of(const wire::Header& header, bool last) no
 
 template <Port P, Service S>
 uint32_t Engine<P, S>::receive() noexcept {
-  const uint32_t count =
-      wholes_.empty() ? port_.rx_burst(std::span(burst_).first(rx_burst_), now_ns_) : take_wholes();
+  if (!wholes_.empty()) [[unlikely]]
+    wholes_.clear();
+  const uint32_t count = port_.rx_burst(std::span(burst_).first(rx_burst_), now_ns_);
   wire::Header header;  // zeroed once, as send_datagrams' datagram
   gate_.begin_pass();
+  uint64_t bytes = 0;
   for (uint32_t i = 0; i < count; ++i) {
     if (i + 1 < count) __builtin_prefetch(burst_[i + 1].payload.data());
-    receive_frame(burst_[i], header);
+    bytes += burst_[i].payload.size();
+    if (receive_frame(burst_[i], header)) [[unlikely]] {
+      bytes -= put_whole_in_place(burst_[i]);  // which is not counted again
+      --i;
+    }
   }
   if (count > 0) {
+    counters_.add(Counter::kRxFrames, count);
+    counters_.add(Counter::kRxBytes, bytes);
     if (!streams_borrow_) [[likely]]
       port_.rx_release();
     if (credit_.due(now_ns_)) divide_credit();
@@ -47,48 +55,48 @@ uint32_t Engine<P, S>::receive() noexcept {
   return count;
 }
 
+// True: with it a frame that came in parts is whole, and is received next, in its place.
 template <Port P, Service S>
-void Engine<P, S>::receive_frame(const RxFrame& frame, wire::Header& header) noexcept {
-  counters_.add(Counter::kRxFrames);
-  counters_.add(Counter::kRxBytes, frame.payload.size());
+bool Engine<P, S>::receive_frame(const RxFrame& frame, wire::Header& header) noexcept {
   std::span<const std::byte> payload;
   const wire::DecodeError error = wire::decode(frame.payload, header, payload);
   if (error != wire::DecodeError::kNone) [[unlikely]] {
     counters_.add(detail::drop_counter(error));
-    return;
+    return false;
   }
   const bool datagram = wire::is_datagram(header.type);
   if (!datagram) {
     if (overloads_control(header.type)) [[unlikely]] {
       counters_.add(Counter::kDropControl);
-      return;
+      return false;
     }
     if (header.type == wire::FrameType::kHello) [[unlikely]] {
       receive_hello(frame, header, payload);
-      return;
+      return false;
     }
     if (header.type == wire::FrameType::kReset) [[unlikely]] {
       receive_reset(frame, header);
-      return;
+      return false;
     }
   }
   SessionEntry* entry = sessions_.find(header.session);
   if (entry == nullptr || entry->closed) [[unlikely]] {
     counters_.add(Counter::kDropNoSession);
     answer_absent(frame, header, payload);
-    return;
+    return false;
   }
   if (entry->remote != frame.source) [[unlikely]] {
     receive_foreign(frame, *entry, header, payload);
-    return;
+    return false;
   }
   const SessionSlot slot = sessions_.slot_of(header.session);
   sessions_.touch(slot);
   if (datagram) {
     receive_datagram(slot, *entry, header, payload, frame.ecn_ce);
-  } else {
-    entry->session->on_frame(header, payload, now_ns_, frame.ecn_ce);
+    return false;
   }
+  entry->session->on_frame(header, payload, now_ns_, frame.ecn_ce);
+  return header.type == wire::FrameType::kPart && whole_came_;
 }
 
 template <Port P, Service S>
@@ -180,6 +188,8 @@ template <Port P, Service S>
 uint32_t Engine<P, S>::send_session_frames() {
   uint32_t sent = 0;
   paced_ = stalled_ = false;
+  if (cut_.waits()) [[unlikely]]
+    sent = send_parts();
   for (size_t i = 0; i < sessions_.touched().size(); ++i) {
     const SessionSlot slot = sessions_.touched()[i];
     if (!sessions_.in_use(slot)) continue;
@@ -240,8 +250,9 @@ uint32_t Engine<P, S>::send_datagrams() noexcept {
       close_oversized(datagram, entry);
       continue;
     }
+    bool has_room = true;
     if (entry.session->can_send(bytes, now_ns_)) [[likely]] {
-      send_datagram(datagram, frame, entry, bytes);
+      has_room = send_datagram(datagram, frame, entry, bytes);
       entry.refused_bytes = 0;
       ++sent;
     } else {  // it begins a burst below one frame, or the last records of packets are taken
@@ -251,6 +262,8 @@ uint32_t Engine<P, S>::send_datagrams() noexcept {
     }
     sessions_.touch(datagram.session);
     update_block(datagram.session, entry);
+    if (!has_room) [[unlikely]]
+      break;
   }
   for (const SessionSlot slot : sessions_.touched()) {
     if (sessions_.in_use(slot)) {
@@ -280,8 +293,9 @@ void Engine<P, S>::close_oversized(const OutgoingDatagram& datagram, SessionEntr
   update_block(datagram.session, entry);
 }
 
+// False: it goes in parts, for which the port has no room now.
 template <Port P, Service S>
-void Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, SessionEntry& entry,
+bool Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, SessionEntry& entry,
                                  uint32_t bytes) noexcept {
   constexpr uint32_t kHeaderBytes = sizeof(wire::DatagramHeader);
   const uint32_t head_bytes = entry.head_bytes;
@@ -309,9 +323,8 @@ void Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, Ses
         datagram.pin == nullptr ? frame.data + entry.head_bytes : datagram.payload.data();
     if (!seal_or_cut({payload, payload_bytes}, header.packet_number, frame.data, entry)) {
       port_.tx_cancel(frame);
-      send_in_parts(entry, bytes);
       service_.charge(datagram.job, bytes);
-      return;
+      return send_in_parts(entry, bytes);
     }
   }
   if (datagram.pin == nullptr) {
@@ -321,6 +334,7 @@ void Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, Ses
   }
   count_sent(entry, bytes);
   service_.charge(datagram.job, bytes);
+  return true;
 }
 
 // Keeps the promise that service_.next() only names sessions with room for one more frame.

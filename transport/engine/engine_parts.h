@@ -3,37 +3,14 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "transport/engine/engine.h"
-#include "transport/flow/handshake.h"
-#include "transport/wire/part.h"
 
 namespace mercury {
 
-namespace detail {
-// Of the parts of a frame, which begins with a header.
-inline wire::Header header_of_parts(std::span<const std::byte> frame, const SessionEntry& entry) {
-  wire::CommonHeader common;
-  std::memcpy(&common, frame.data(), sizeof common);
-  wire::Header header;
-  header.type = wire::FrameType::kPart;
-  header.session = common.session.value();
-  header.packet_number = common.packet_number.value();
-  header.tag = entry.tag.header;
-  header.idle_grant = common.type;
-  if (wire::is_datagram(static_cast<wire::FrameType>(common.type))) {
-    wire::Be16 priority;
-    std::memcpy(&priority, frame.data() + offsetof(wire::DatagramHeader, priority), 2);
-    header.grant = priority.value();
-  }
-  return header;
-}
-}  // namespace detail
-
 // What is left to do to a datagram's frame, whose header stands at `head`; `payload` behind it, or
-// elsewhere. False: it lies in whole_, to go in parts.
+// elsewhere. False: it lies in cut_, to go in parts.
 template <Port P, Service S>
 bool Engine<P, S>::seal_or_cut(std::span<const std::byte> payload, uint64_t number, std::byte* head,
                                const SessionEntry& entry) noexcept {
@@ -41,60 +18,47 @@ bool Engine<P, S>::seal_or_cut(std::span<const std::byte> payload, uint64_t numb
     entry.seals->seal(number, sizeof(wire::DatagramHeader), head, payload);
   }
   if (entry.head_bytes + payload.size() <= entry.whole_bytes) return true;
-  std::ranges::copy(payload, std::copy_n(head, entry.head_bytes, whole_.begin()));
+  std::ranges::copy(payload, std::copy_n(head, entry.head_bytes, cut_.data()));
   return false;
 }
 
-// What lies in whole_; nothing is held of the port, which may have room for little more. Where it
-// has too little, the frame is lost, and noticed as any other.
+// The frame that lies in cut_, of so many `bytes`. False: the port has no room for all of its
+// parts. The rest is what the next pass sends first, and nothing else is to be sent in this one.
 template <Port P, Service S>
-void Engine<P, S>::send_in_parts(const SessionEntry& entry, uint32_t bytes) noexcept {
-  constexpr uint32_t kHead = sizeof(wire::PlainHeader) + wire::kPartHeaderBytes;
-  const wire::Header header = detail::header_of_parts(whole_, entry);
-  const uint32_t most = entry.whole_bytes - kHead;
-  for (uint32_t offset = 0; offset < bytes; offset += most) {
+bool Engine<P, S>::send_in_parts(const SessionEntry& entry, uint32_t bytes) noexcept {
+  cut_.cut(entry, bytes);
+  send_parts();
+  return !cut_.waits();
+}
+
+// Those that are left. How many have gone.
+template <Port P, Service S>
+uint32_t Engine<P, S>::send_parts() noexcept {
+  const SessionEntry* const entry = sessions_.find(cut_.session());
+  if (entry == nullptr || entry->closed) cut_.drop();
+  uint32_t sent = 0;
+  for (; cut_.waits(); ++sent) {
     TxFrame part;
     if (!port_.tx_alloc(part)) {
       counters_.add(Counter::kTxBackpressure);
-      return;
+      stalled_ = true;
+      break;
     }
-    const uint32_t piece = std::min(most, bytes - offset);
-    const uint32_t body_bytes = uint32_t{wire::kPartHeaderBytes} + piece;
-    std::byte* const body = part.data + sizeof(wire::PlainHeader);
-    wire::encode_part(static_cast<uint16_t>(offset), static_cast<uint16_t>(bytes), body);
-    std::memcpy(body + wire::kPartHeaderBytes, whole_.data() + offset, piece);
-    const uint32_t crc = wire::crc32c(body, body_bytes) ^ entry.tag.payload;
     counters_.add(Counter::kPartsSent);
-    send_own_frame(part, entry, finish_frame({part.data, part.capacity}, header, body_bytes, crc));
+    send_own_frame(part, *entry, cut_.write_part(*entry, {part.data, part.capacity}));
   }
+  return sent;
 }
 
-// What became whole in the pass before, as if it came so now: there is one place that takes frames,
-// so that all it calls is inlined there. It lies where it does until the next such pass, and not in
-// memory of the port.
+// A frame that came in parts takes the place of the last of them, so that no frame overtakes
+// another here. Its bytes. Nothing is answered to it, as to a frame of a session that is gone: it
+// lies in no memory of the port, which alone shows a way back.
 template <Port P, Service S>
-uint32_t Engine<P, S>::take_wholes() {
-  taken_wholes_ = std::exchange(wholes_, {});
-  uint32_t count = 0;
-  for (const WholeFrame& one : taken_wholes_) {
-    wire::CommonHeader common;
-    std::memcpy(&common, one.bytes.data(), sizeof common);
-    const SessionEntry* const entry = sessions_.find(common.session.value());
-    if (entry != nullptr && !entry->closed) {
-      burst_[count++] = {one.bytes, one.source, one.marked};
-    } else {
-      counters_.add(Counter::kDropNoSession);
-    }
-  }
-  return count;
-}
-
-// Such a frame shows no way back to who sent it.
-template <Port P, Service S>
-bool Engine<P, S>::came_in_parts(const RxFrame& frame) const noexcept {
-  return std::ranges::any_of(taken_wholes_, [&frame](const WholeFrame& one) {
-    return one.bytes.data() == frame.payload.data();
-  });
+size_t Engine<P, S>::put_whole_in_place(RxFrame& last) noexcept {
+  last.payload = wholes_.back();
+  last.ecn_ce = whole_marked_;
+  whole_came_ = false;
+  return last.payload.size();
 }
 
 template <Port P, Service S>

@@ -186,9 +186,9 @@ uint32_t Engine<P, S>::send_segments(SessionEntry& entry) {
       break;
     }
     if (bytes > entry.whole_bytes) {
-      std::copy_n(frame.data, bytes, whole_.begin());
+      std::copy_n(frame.data, bytes, cut_.data());
       port_.tx_cancel(frame);
-      send_in_parts(entry, bytes);
+      if (!send_in_parts(entry, bytes)) return sent + 1;
     } else {
       send_own_frame(frame, entry, bytes);
     }

@@ -2,8 +2,9 @@
 // again. Of a frame that lacks a part nothing is kept for long: it is lost, and its content comes
 // again in another frame.
 //
-// Invariants: at most kMost frames at a time, the oldest gives way; a part counts once; who sends
-// nonsense gets a frame whose checksums are wrong.
+// Invariants: at most kMost frames at a time, and that with the lowest number gives way, so that
+// parts of older ones, repeated by whoever saw them, take no newer one's place; a part counts once;
+// who sends nonsense gets a frame whose checksums are wrong.
 // Owner/thread: one engine. Cold; allocates.
 #pragma once
 
@@ -31,7 +32,9 @@ class FrameParts {
   };
   // A part of the frame with this packet number has come. Nothing: others are missing.
   std::optional<Whole> add(uint64_t number, const wire::Part& part, bool marked) {
-    Frame& frame = find(number, part.total);
+    Frame* const found = find(number, part.total);
+    if (found == nullptr) return std::nullopt;
+    Frame& frame = *found;
     frame.marked = frame.marked || marked;
     const auto seen = std::find(frame.offsets.begin(), frame.offsets.end(), part.offset);
     if (frame.bytes.size() != part.total || seen != frame.offsets.end() ||
@@ -56,23 +59,25 @@ class FrameParts {
     std::vector<uint16_t> offsets;
   };
 
-  Frame& find(uint64_t number, uint16_t total) {
+  // Null: it is older than all that are kept.
+  Frame* find(uint64_t number, uint16_t total) {
+    Frame* place = nullptr;  // a free one, else the lowest number's
     for (Frame& frame : frames_) {
-      if (frame.used && frame.number == number) return frame;
+      if (frame.used && frame.number == number) return &frame;
+      const bool before = place == nullptr || (place->used && frame.number < place->number);
+      if (before || !frame.used) place = &frame;
     }
-    Frame& fresh = frames_[next_];
-    next_ = (next_ + 1) % kMost;
-    fresh.used = true;
-    fresh.marked = false;
-    fresh.number = number;
-    fresh.missing = total;
-    fresh.bytes.assign(total, std::byte{0});
-    fresh.offsets.clear();
-    return fresh;
+    if (place->used && place->number > number) return nullptr;
+    place->used = true;
+    place->marked = false;
+    place->number = number;
+    place->missing = total;
+    place->bytes.assign(total, std::byte{0});
+    place->offsets.clear();
+    return place;
   }
 
   std::array<Frame, kMost> frames_;
-  size_t next_ = 0;
 };
 
 }  // namespace mercury

@@ -149,9 +149,7 @@ struct Session::Impl {
                                          uint64_t data) noexcept;
   [[gnu::cold]] void move(const Endpoint& to, std::optional<uint64_t> reset_token, uint64_t now_ns);
 
-  bool takes_parts() const noexcept {  // a part has no number of its own to be sealed under
-    return (opening.features() & wire::kFeatureParts) != 0 && opening.seals() == nullptr;
-  }
+  bool takes_parts() const noexcept { return (opening.features() & wire::kFeatureParts) != 0; }
 
   void count(Counter counter) noexcept { counters.add(counter); }
 

@@ -2,6 +2,7 @@
 // simulated network, in sessions of no job.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <deque>
 #include <map>
 #include <set>
@@ -111,6 +112,7 @@ class PostHost {
     command::Connect connect{.token = kToken, .remote = remote};
     connect.hello.kind = wire::SessionKind::kData;
     connect.hello.job = "post";
+    connect.hello.features = features;
     send(connect);
   }
 
@@ -118,6 +120,7 @@ class PostHost {
   PostService service;
   std::unique_ptr<sim::SimPort> port;
   Engine engine;
+  uint32_t features = 0;
   bool open = false;
   std::optional<event::SessionClosed> closed;
 
@@ -147,7 +150,9 @@ class PostHost {
 
   void take(const PostService::Event& event) {
     if (const auto* hello = std::get_if<event::HelloReceived>(&event)) {
-      send(command::Accept{.hello = hello->hello, .token = kToken});
+      wire::HelloAck answer;
+      answer.features = features;
+      send(command::Accept{.hello = hello->hello, .token = kToken, .answer = answer});
     } else if (std::get_if<event::SessionOpened>(&event) != nullptr) {
       open = true;
     } else if (const auto* end = std::get_if<event::SessionClosed>(&event)) {
@@ -193,9 +198,13 @@ struct Lab {
       network.advance_to(next_ns);
     }
   }
-  bool connect() {
+  bool connect(uint32_t features = 0) {
+    for (auto& host : hosts) host->features = features;
     a().connect(b().port->info().local);
     return run([this] { return a().open && b().open; });
+  }
+  void run_for(uint64_t ns) {
+    (void)run([] { return false; }, ns);
   }
 
   sim::SimNetwork network;
@@ -293,6 +302,150 @@ TEST(Datagrams, OneThatThePortCannotCarryEndsItsSessionAndIsNotSent) {
       << lab.b().closed->text;
   EXPECT_EQ(lab.a().service.lost, 1U) << "it is its service's again";
   EXPECT_TRUE(lab.b().service.arrived.empty());
+}
+
+// --- Over a path that carries less than when the session opened
+// ------------------------------------
+
+constexpr uint32_t kLarge = 8'000;  // in parts
+constexpr uint32_t kSmall = 100;    // whole
+
+// It is known that frames of kLarge bytes go in parts.
+struct InParts : Lab {
+  explicit InParts(uint32_t features = wire::kFeatureParts, sim::SimPortConfig port = {})
+      : Lab(jumbo(), EngineConfig(), port) {
+    EXPECT_TRUE(connect(features));
+    run_for(20 * kMs);  // MTU probes are over
+    sim::Faults narrow;
+    narrow.vanish_above_bytes = 1'500;
+    network.set_faults(narrow);
+    post(8, kLarge);
+    EXPECT_TRUE(all_acked());
+    run_for(100 * kMs);
+    for (size_t i = 0; i < 2; ++i) {
+      for (size_t c = 0; c < kCounterCount; ++c) {
+        before[i][c] = hosts[i]->counters.get(static_cast<Counter>(c));
+      }
+    }
+  }
+  static sim::NetworkConfig jumbo() {
+    sim::NetworkConfig config;
+    config.host_link.mtu_bytes = 9'000;
+    return config;
+  }
+  void post(uint32_t count, uint32_t bytes) {
+    for (uint32_t i = 0; i < count; ++i) a().service.waiting.push_back({kToken, posted++, bytes});
+  }
+  bool all_acked() {
+    return run([this] { return a().service.acked.size() == posted || a().closed; }) && !a().closed;
+  }
+  uint64_t since(size_t host, Counter counter) const {
+    return hosts[host]->counters.get(counter) - before[host][static_cast<size_t>(counter)];
+  }
+
+  uint32_t posted = 0;
+  std::array<std::array<uint64_t, kCounterCount>, 2> before{};
+};
+
+TEST(DatagramsInParts, ArriveWithAndWithoutSeals) {
+  for (const uint32_t features :
+       {uint32_t{wire::kFeatureParts}, wire::kFeatureParts | wire::kFeatureSeals}) {
+    SCOPED_TRACE(features);
+    InParts lab(features);
+    lab.post(200, kLarge);
+    ASSERT_TRUE(lab.all_acked());
+    EXPECT_GE(lab.since(0, Counter::kPartsSent), 200U * 6);
+    EXPECT_EQ(lab.since(0, Counter::kRetransmits), 0U);
+    EXPECT_EQ(lab.since(1, Counter::kDropSeal), 0U);
+    lab.run_for(20 * kSecond);
+    EXPECT_FALSE(lab.a().closed || lab.b().closed);
+  }
+}
+
+// Who stands still for a while finds all that has come at once.
+TEST(DatagramsInParts, NoneIsOvertakenByWhatCameBehindIt) {
+  InParts lab;
+  for (uint32_t i = 0; i < 200; ++i) {
+    lab.post(1, kLarge);
+    lab.post(6, kSmall);
+  }
+  for (uint32_t step = 0; step < 5'000; ++step) {
+    while (lab.a().poll(lab.network.now_ns()) > 0) continue;
+    for (bool reads = step % 20 == 0; reads;) reads = lab.b().poll(lab.network.now_ns()) > 0;
+    lab.network.advance_to(lab.network.now_ns() + 10'000);
+  }
+  ASSERT_TRUE(lab.all_acked());
+  EXPECT_EQ(lab.since(0, Counter::kSpuriousLosses), 0U);
+  EXPECT_EQ(lab.since(0, Counter::kRetransmits), 0U);
+}
+
+TEST(DatagramsInParts, EachPacketIsCountedOnce) {
+  InParts lab;
+  lab.post(100, kLarge);
+  ASSERT_TRUE(lab.all_acked());
+  lab.run_for(100 * kMs);
+  ASSERT_GT(lab.since(0, Counter::kPartsSent), 0U);
+  for (const size_t host : {0, 1}) {
+    EXPECT_EQ(lab.since(host, Counter::kTxFrames), lab.since(1 - host, Counter::kRxFrames));
+    EXPECT_EQ(lab.since(host, Counter::kTxBytes), lab.since(1 - host, Counter::kRxBytes));
+  }
+}
+
+// A port that takes three packets of a frame's six at a time.
+TEST(DatagramsInParts, NoneIsHalfSentWhereThePortHasNoRoom) {
+  InParts lab(wire::kFeatureParts, {.tx_queue_bytes = 4'000});
+  const uint64_t refused = lab.since(0, Counter::kTxBackpressure);
+  lab.post(100, kLarge);
+  ASSERT_TRUE(lab.all_acked());
+  EXPECT_GT(lab.since(0, Counter::kTxBackpressure), refused);
+  EXPECT_EQ(lab.since(0, Counter::kRetransmits), 0U);
+}
+
+// The rest of its last frame is no later session's.
+TEST(DatagramsInParts, WhatIsLeftOfOneGoesWithItsSession) {
+  InParts lab(wire::kFeatureParts, {.tx_queue_bytes = 4'000});
+  lab.post(1, kLarge);
+  ASSERT_GT(lab.a().poll(lab.network.now_ns()), 0U);  // half of it
+  lab.a().send(command::CloseSession{kToken, Errc::kClosed, "it is over"});
+  ASSERT_TRUE(lab.run([&] { return lab.a().closed && lab.b().closed; }, kSecond));
+  lab.a().open = lab.b().open = false;
+  ASSERT_TRUE(lab.connect());
+  lab.post(1, kSmall);
+  EXPECT_TRUE(lab.run([&] { return lab.a().service.acked.count(lab.posted - 1) == 1; }, kSecond));
+}
+
+// --- What the link says --------------------------------------------------------------------------
+
+struct LinkFree {
+  static void see(void* context, uint64_t, const Endpoint&, const Endpoint&,
+                  std::span<const std::byte> frame) {
+    wire::Header header;
+    std::span<const std::byte> payload;
+    if (wire::decode(frame, header, payload) != wire::DecodeError::kNone) return;
+    if (!wire::is_datagram(header.type)) return;
+    static_cast<LinkFree*>(context)->seen.push_back((header.flags & wire::kFlagLinkFree) != 0);
+  }
+  std::vector<bool> seen;  // of each datagram: its link was free
+};
+
+// The first of a burst finds the link idle, and the next one says so.
+TEST(Datagrams, SayThatTheirLinkHasBeenIdle) {
+  for (const bool known : {true, false}) {
+    SCOPED_TRACE(known);
+    Lab lab(Lab::config({}, 1), EngineConfig(), {.report_rate = known});
+    ASSERT_TRUE(lab.connect());
+    lab.run_for(20 * kMs);  // MTU probes are over
+    LinkFree link;
+    lab.network.set_tap(LinkFree::see, &link);
+    for (uint32_t burst = 0; burst < 3; ++burst) {
+      link.seen.clear();
+      for (uint32_t i = 0; i < 4; ++i) lab.a().send(Post{kToken, 4 * burst + i, 1'400});
+      ASSERT_TRUE(lab.run([&] { return lab.a().service.acked.size() == 4 * (burst + 1); }));
+      lab.run_for(10 * kMs);
+      if (burst == 0) continue;  // what came before, as probes, counts too
+      EXPECT_EQ(link.seen, (std::vector<bool>{false, known, false, false}));
+    }
+  }
 }
 
 }  // namespace

@@ -54,9 +54,9 @@ struct Shrinking : Lab {
   uint32_t streams = 0;
 };
 
-TEST(Parts, ASessionGoesOnWhenItsPathCarriesLess) {
+void goes_on(uint32_t features) {
   for (const uint32_t bytes : {1'280U, 1'500U, 4'000U, 8'999U}) {
-    Shrinking lab;
+    Shrinking lab(features, features);
     EXPECT_TRUE(lab.echoes_while_it_shrinks(bytes)) << bytes;
     EXPECT_GE(lab.both(Counter::kPathsDoubted), 1U) << bytes;
     EXPECT_GT(lab.both(Counter::kPartsSent), 0U) << bytes;
@@ -66,8 +66,11 @@ TEST(Parts, ASessionGoesOnWhenItsPathCarriesLess) {
     lab.echo(3, 500'000);
     EXPECT_TRUE(lab.come_back());
     EXPECT_EQ(lab.both(Counter::kPathsDoubted), doubted) << "it is known by now";
+    EXPECT_EQ(lab.both(Counter::kDropSeal), 0U);
   }
 }
+TEST(Parts, ASessionGoesOnWhenItsPathCarriesLess) { goes_on(kFeatures); }
+TEST(Parts, SoDoesOneWithSeals) { goes_on(kFeatures | wire::kFeatureSeals); }
 
 TEST(Parts, AShorterOneIsFoundToo) {
   Shrinking lab;
@@ -105,10 +108,9 @@ TEST(Parts, WhereFramesWereLostByChanceTheyGoWholeAgain) {
   EXPECT_EQ(lab.both(Counter::kPartsSent), parts);
 }
 
-TEST(Parts, WhereOneLacksThemOrFramesAreSealedTheSessionEndsByName) {
-  const uint32_t without = wire::kFeatureStreams, sealed = kFeatures | wire::kFeatureSeals;
-  for (const auto& [of_a, of_b] :
-       {std::pair{without, kFeatures}, std::pair{kFeatures, without}, std::pair{sealed, sealed}}) {
+TEST(Parts, WhereOneLacksThemTheSessionEndsByName) {
+  const uint32_t without = wire::kFeatureStreams;
+  for (const auto& [of_a, of_b] : {std::pair{without, kFeatures}, std::pair{kFeatures, without}}) {
     Shrinking lab(of_a, of_b);
     EXPECT_FALSE(lab.echoes_while_it_shrinks(1'500));
     EXPECT_EQ(lab.a().closed[kToken], Errc::kPeerLost);
@@ -117,8 +119,8 @@ TEST(Parts, WhereOneLacksThemOrFramesAreSealedTheSessionEndsByName) {
   }
 }
 
-// The last part of a frame and its session's end come at once. What became whole shows no way back
-// to its sender, whom a host in its second life answers otherwise that it knows no such session.
+// The last part of a frame and its session's end come at once, to a host in its second life, which
+// answers that it knows no such session: not to what became whole, which shows no way back.
 TEST(Parts, WhatBecomesWholeAsItsSessionEndsIsNotAnswered) {
   Shrinking lab;
   EngineConfig second_life;
@@ -181,7 +183,7 @@ TEST(FramePartsTest, OfAnotherSizeItIsAnotherFrames) {
   EXPECT_TRUE(parts.add(7, part_of(frame, 1'000, 1'000), false));
 }
 
-TEST(FramePartsTest, TheOldestGivesWay) {
+TEST(FramePartsTest, TheLowestNumberGivesWay) {
   const Bytes frame = frame_of(2'000);
   FrameParts parts;
   for (uint64_t number = 0; number <= FrameParts::kMost; ++number) {
@@ -206,32 +208,163 @@ TEST(FramePartsTest, WhatIsNoPartIsNone) {
   EXPECT_FALSE(wire::decode_part(Bytes(3)).has_value());
 }
 
-// Who sends any parts has what comes of them checked like a frame that came whole.
-TEST(Parts, ForgedOnesChangeNothing) {
-  Shrinking lab;
-  const uint64_t opened = lab.both(Counter::kSessionsOpened);
-  SessionTable table(EngineConfig{}.max_sessions, 2);
-  SessionSlot slot;
-  ASSERT_TRUE(table.allocate(slot));
-  Bytes body(wire::kPartHeaderBytes + 40);
-  wire::encode_part(0, 80, body.data());
-  for (int i = 0; i < 2; ++i) {
-    std::array<std::byte, 128> frame{};
-    std::copy(body.begin(), body.end(), frame.begin() + sizeof(wire::PlainHeader));
-    wire::Header header;
-    header.type = wire::FrameType::kPart;
-    header.session = table.number_of(slot);
-    header.packet_number = 1'000'000;
-    const uint32_t bytes =
-        finish_frame(frame, header, static_cast<uint32_t>(body.size()), wire::crc32c(body));
-    lab.network.inject(lab.at(0), lab.at(1), std::span(frame).first(bytes));
-    lab.run_for(kMs);
-    wire::encode_part(40, 80, body.data());
+TEST(FramePartsTest, PartsOfOlderFramesTakeNoNewerOnesPlace) {
+  const Bytes frame = frame_of(2'000);
+  FrameParts parts;
+  for (uint64_t number = 10; number < 10 + FrameParts::kMost; ++number) {
+    parts.add(number, part_of(frame, 0, 1'000), false);
   }
-  EXPECT_EQ(lab.b().counters->get(Counter::kDropHeaderCrc), 2U);
-  lab.echo(1, 10'000);
-  EXPECT_TRUE(lab.come_back());
-  EXPECT_EQ(lab.both(Counter::kSessionsOpened), opened);
+  EXPECT_FALSE(parts.add(9, part_of(frame, 0, 1'000), false));
+  EXPECT_FALSE(parts.add(9, part_of(frame, 1'000, 1'000), false)) << "nothing of it is kept";
+  EXPECT_TRUE(parts.add(10, part_of(frame, 1'000, 1'000), false));
+  EXPECT_FALSE(parts.add(9, part_of(frame, 0, 1'000), false)) << "there is a place again";
+  EXPECT_TRUE(parts.add(9, part_of(frame, 1'000, 1'000), false));
+}
+
+// --- Forged ones ---------------------------------------------------------------------------------
+
+// Sends parts in the first host's name, whose session's tag he has read from one of its frames.
+struct Forger : Shrinking {
+  static constexpr uint64_t kNumber = 1'000'000;  // far above all that the host has used
+
+  explicit Forger(uint32_t features = kFeatures) : Shrinking(features, features) {
+    network.set_tap(see, this);
+    echo(1, 10'000);
+    EXPECT_TRUE(come_back());
+    network.set_tap(nullptr, nullptr);
+  }
+  static void see(void* context, uint64_t, const Endpoint& source, const Endpoint&,
+                  std::span<const std::byte> frame) {
+    auto& self = *static_cast<Forger*>(context);
+    std::span<const std::byte> payload;
+    if (source != at(0) || wire::decode(frame, self.seen, payload) != wire::DecodeError::kNone) {
+      return;
+    }
+    if ((self.seen.flags & wire::kFlagSealed) != 0) payload = payload.subspan(wire::kSealBytes);
+    self.payload_tag = wire::crc32c(payload) ^ self.seen.payload_crc;
+  }
+  // A frame of his, which is right but for what `spoil` makes of its header.
+  template <class F>
+  Bytes stream_frame(F spoil) {
+    Bytes frame(120);
+    wire::Header header;
+    header.type = wire::FrameType::kStream;
+    header.session = seen.session;
+    header.packet_number = kNumber;
+    header.tag = seen.tag;
+    const auto body = static_cast<uint32_t>(frame.size() - sizeof(wire::PlainHeader));
+    uint32_t crc = wire::crc32c(frame.data() + sizeof(wire::PlainHeader), body) ^ payload_tag;
+    spoil(header, crc);
+    finish_frame(frame, header, body, crc);
+    return frame;
+  }
+  // `frame` in two parts, of which each says that it has so many bytes.
+  void send_in_parts(const Bytes& frame, size_t total) {
+    for (const size_t offset : {size_t{0}, frame.size() / 2}) {
+      Bytes body(wire::kPartHeaderBytes + frame.size() / 2);
+      wire::encode_part(static_cast<uint16_t>(offset), static_cast<uint16_t>(total), body.data());
+      std::copy_n(frame.data() + offset, frame.size() / 2, body.data() + wire::kPartHeaderBytes);
+      Bytes part(sizeof(wire::PlainHeader));
+      part.insert(part.end(), body.begin(), body.end());
+      wire::Header header;
+      header.type = wire::FrameType::kPart;
+      header.session = seen.session;
+      header.packet_number = kNumber;
+      header.tag = seen.tag;
+      finish_frame(part, header, static_cast<uint32_t>(body.size()),
+                   wire::crc32c(body) ^ payload_tag);
+      network.inject(at(0), at(1), part);
+    }
+    run_for(kMs);
+  }
+  uint64_t dropped(Counter counter) { return b().counters->get(counter); }
+  bool changed_nothing() {
+    echo(1, 10'000);
+    return come_back() && b().counters->get(Counter::kDropStream) == 0 &&
+           b().counters->get(Counter::kDropFarAhead) == 0 && b().closed.empty();
+  }
+
+  wire::Header seen;
+  uint32_t payload_tag = 0;
+};
+
+const auto kRight = [](wire::Header&, uint32_t&) {};
+
+TEST(ForgedParts, WhoseWholeIsNoFrameOfTheirsAreDropped) {
+  Forger lab;
+  lab.send_in_parts(frame_of(80), 80);
+  lab.send_in_parts(lab.stream_frame([](auto& header, uint32_t&) { ++header.session; }), 120);
+  lab.send_in_parts(lab.stream_frame([](auto& header, uint32_t&) { ++header.packet_number; }), 120);
+  lab.send_in_parts(
+      lab.stream_frame([](auto& header, uint32_t&) { header.type = wire::FrameType::kPing; }), 120);
+  EXPECT_EQ(lab.dropped(Counter::kDropType), 4U);
+  EXPECT_TRUE(lab.changed_nothing());
+}
+
+TEST(ForgedParts, WhoseWholeHasAWrongSumAreDroppedAsItWouldBe) {
+  Forger lab;
+  lab.send_in_parts(lab.stream_frame([](auto& header, uint32_t&) { header.tag ^= 1; }), 120);
+  EXPECT_EQ(lab.dropped(Counter::kDropHeaderCrc), 1U);
+  lab.send_in_parts(lab.stream_frame([](auto&, uint32_t& crc) { crc ^= 1; }), 120);
+  EXPECT_EQ(lab.dropped(Counter::kDropPayloadCrc), 1U);
+  EXPECT_TRUE(lab.changed_nothing());
+  lab.send_in_parts(lab.stream_frame(kRight), 120);
+  EXPECT_EQ(lab.dropped(Counter::kDropHeaderCrc) + lab.dropped(Counter::kDropPayloadCrc), 2U);
+  EXPECT_EQ(lab.dropped(Counter::kDropStream), 1U) << "but for them it is a frame, of no stream";
+}
+
+TEST(ForgedParts, OfMoreThanBothPortsCarryAreDropped) {
+  Forger lab;
+  const uint32_t most = lab.a().port->info().max_udp_payload;
+  lab.send_in_parts(lab.stream_frame(kRight), most + 1);
+  EXPECT_EQ(lab.dropped(Counter::kDropType), 2U);
+  lab.send_in_parts(lab.stream_frame(kRight), most);
+  EXPECT_EQ(lab.dropped(Counter::kDropType), 2U) << "so many may come";
+  EXPECT_TRUE(lab.changed_nothing());
+}
+
+TEST(ForgedParts, InASessionWithoutPartsAreDropped) {
+  Forger lab(wire::kFeatureStreams);
+  lab.send_in_parts(lab.stream_frame(kRight), 120);
+  EXPECT_EQ(lab.dropped(Counter::kDropType), 2U);
+  EXPECT_TRUE(lab.changed_nothing());
+}
+
+// He has read the tag, and can make every sum right.
+TEST(ForgedParts, InASessionWithSealsAreNotKept) {
+  Forger lab(kFeatures | wire::kFeatureSeals);
+  lab.send_in_parts(lab.stream_frame(kRight), 120);
+  EXPECT_EQ(lab.dropped(Counter::kDropSeal), 2U);
+  EXPECT_TRUE(lab.changed_nothing());
+}
+
+// He repeats each part as it comes, with one byte altered, before the part itself.
+TEST(ForgedParts, AlteredCopiesSpoilNoFrameOfASessionWithSeals) {
+  struct Copier : Shrinking {
+    Copier() : Shrinking(kFeatures | wire::kFeatureSeals, kFeatures | wire::kFeatureSeals) {}
+    static void copy(void* context, uint64_t, const Endpoint& source, const Endpoint& target,
+                     std::span<const std::byte> frame) {
+      if (frame[3] != static_cast<std::byte>(wire::FrameType::kPart)) return;
+      Bytes forged(frame.begin(), frame.end());
+      auto& self = *static_cast<Copier*>(context);
+      // What stands at the end changes the payload's sum by as much wherever the tag is.
+      const size_t body = sizeof(wire::PlainHeader) + wire::kSealBytes;
+      const uint32_t sum = wire::crc32c(std::span(forged).subspan(body));
+      forged.back() ^= std::byte{1};
+      wire::Header header;
+      std::span<const std::byte> payload;
+      if (wire::decode(frame, header, payload) != wire::DecodeError::kNone) return;
+      header.payload_crc ^= sum ^ wire::crc32c(std::span(forged).subspan(body));
+      wire::encode(header, forged.data());
+      self.network.inject(source, target, forged);
+      ++self.copies;
+    }
+    uint64_t copies = 0;
+  } lab;
+  lab.network.set_tap(Copier::copy, &lab);
+  EXPECT_TRUE(lab.echoes_while_it_shrinks(1'500));
+  EXPECT_GT(lab.copies, 0U);
+  EXPECT_EQ(lab.both(Counter::kDropSeal), lab.copies);
 }
 
 }  // namespace
