@@ -29,10 +29,9 @@ template <Port P, Service S>
 void Engine<P, S>::challenge(const RxFrame& frame, SessionEntry& entry, uint64_t number) {
   if (!entry.check) entry.check = std::make_unique<PathCheck>();
   if (!entry.check->may_ask(number, entry.session->smoothed_rtt_ns(), now_ns_)) return;
-  const uint64_t data = challenges_.next();
+  const uint64_t data = entry.check->ask(frame.source, number, challenges_, now_ns_);
   std::array<std::byte, wire::kMinUdpPayload> bytes{};
   const uint32_t size = entry.session->build_challenge(bytes, data);
-  entry.check->on_asked(frame.source, number, data, now_ns_);
   counters_.add(Counter::kPathsChallenged);
   answer(frame.source, return_way(port_, frame), std::span(bytes).first(size));
 }
@@ -48,7 +47,8 @@ void Engine<P, S>::move(SessionEntry& entry, const Endpoint& remote) {
   const uint32_t number = entry.session->local_number();
   const SessionSlot slot = sessions_.slot_of(number);
   sessions_.move(slot, remote);
-  entry.session->move(remote, resets_.own(number, remote), now_ns_);
+  entry.session->move(remote, static_cast<uint16_t>(port_.path_max_payload(entry.path)),
+                      resets_.own(number, remote), now_ns_);
   sessions_.touch(slot);
   counters_.add(Counter::kPeersMoved);
 }

@@ -4,7 +4,9 @@
 //
 // Whoever can copy the peer's frames can have challenges sent to an address of his choice. So each
 // frame, which must be newer than all before it, is good for one at most, and a round trip of the
-// session, or kLeastNs, has one.
+// session, or kLeastNs, has one. An address that is asked again is asked with the same bytes: the
+// answer may take longer than that. Several are open at a time, so that a copy from elsewhere does
+// not close the peer's.
 //
 // Paper: RFC 9000 sections 8.2 (path validation) and 9.3 (responding to connection migration).
 // Owner/thread: one engine. Cold.
@@ -39,22 +41,36 @@ class PathCheck {
     if (asked_ns_ == 0) return true;
     return number > number_ && now_ns - asked_ns_ >= std::max(rtt_ns, kLeastNs);
   }
-  void on_asked(const Endpoint& from, uint64_t number, uint64_t data, uint64_t now_ns) noexcept {
-    from_ = from;
+  // It is sent: the bytes that it has.
+  uint64_t ask(const Endpoint& from, uint64_t number, PathChallenges& challenges,
+               uint64_t now_ns) noexcept {
     number_ = number;
-    data_ = data;
     asked_ns_ = now_ns;
+    for (const Challenge& one : open_) {
+      if (one.data && one.from == from) return *one.data;
+    }
+    Challenge& oldest = open_[next_];
+    next_ = (next_ + 1) % kMost;
+    oldest = {from, challenges.next()};
+    return *oldest.data;
   }
-  // The peer has answered from there: once.
+  // The peer has answered from there: once, and then the others are not open any more either.
   bool confirms(const Endpoint& from, std::optional<uint64_t> data) noexcept {
-    if (!data || !data_ || *data != *data_ || from != from_) return false;
-    data_.reset();
-    return true;
+    const bool open = data && std::ranges::any_of(open_, [&](const Challenge& one) {
+                        return one.from == from && one.data == data;
+                      });
+    if (open) open_ = {};
+    return open;
   }
 
  private:
-  Endpoint from_;
-  std::optional<uint64_t> data_;
+  static constexpr size_t kMost = 4;
+  struct Challenge {
+    Endpoint from;
+    std::optional<uint64_t> data;  // nothing: it is not open
+  };
+  std::array<Challenge, kMost> open_;
+  size_t next_ = 0;
   uint64_t number_ = 0;
   uint64_t asked_ns_ = 0;
 };

@@ -38,6 +38,8 @@ class AckReceiver {
     sample_.newest_sent_ns = std::max(sample_.newest_sent_ns, record.sent_ns);
     if (record.number == largest_) sample_.rtt_ns = sample_.now_ns - record.sent_ns;
   }
+  // What the network marked of its packets does not count.
+  void forget_marks() noexcept { sample_.marked = 0; }
   // It ends; `delay_ns` is how long the peer says that it waited.
   const AckSample& end(uint64_t delay_ns) noexcept {
     if (sample_.rtt_ns > delay_ns) sample_.rtt_ns -= delay_ns;

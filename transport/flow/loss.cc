@@ -38,6 +38,17 @@ void LossDetector::clear() noexcept {
   probes_due_ = 0;
 }
 
+void LossDetector::move(uint64_t number, bool other_path, uint64_t now_ns) noexcept {
+  moved_number_ = number;
+  history_.weigh_nothing();
+  declared_count_ = declared_next_ = 0;
+  note_progress(now_ns);
+  if (!other_path) return;
+  rtt_ = RttEstimator(config_.initial_rtt_ns);
+  packet_threshold_ = kFirstPacketThreshold;
+  time_eighths_ = kFirstTimeEighths;
+}
+
 // Twice what was seen: a packet that was late by less than the threshold would teach nothing else.
 void LossDetector::note_reordering(uint64_t distance) noexcept {
   const uint64_t wanted = std::min<uint64_t>(2 * distance, kMaxPacketThreshold);
@@ -45,6 +56,7 @@ void LossDetector::note_reordering(uint64_t distance) noexcept {
 }
 
 void LossDetector::note_loss(const SentRecord& record) noexcept {
+  if (sent_before_move(record.number)) return;
   declared_[declared_next_] = Declared{record.number, largest_acked_ - record.number};
   declared_next_ = (declared_next_ + 1) % kRemembered;
   declared_count_ = std::min(declared_count_ + 1, kRemembered);

@@ -76,6 +76,18 @@ class LossDetector {
   // The session ends: nothing is in flight any more, nothing is reported.
   void clear() noexcept;
 
+  // The peer is elsewhere, and `number` is the next to be sent. What is in flight was sent where it
+  // was: it is reported as ever, but weighs nothing, and says nothing of round trips and
+  // reordering. `other_path`: nor does what was learnt before.
+  [[gnu::cold]] void move(uint64_t number, bool other_path, uint64_t now_ns) noexcept;
+  // Whether a packet was sent where the peer was before.
+  bool sent_before_move(uint64_t number) const noexcept { return number < moved_number_; }
+  // Whether any such packet is in flight. Cold.
+  bool any_before_move() const noexcept {
+    const SentRecord* const record = history_.oldest().record();
+    return record != nullptr && sent_before_move(record->number);
+  }
+
   RttEstimator& rtt() noexcept { return rtt_; }
   const RttEstimator& rtt() const noexcept { return rtt_; }
   uint64_t bytes_in_flight() const noexcept { return history_.bytes_in_flight(); }
@@ -106,6 +118,15 @@ class LossDetector {
   void declare_oldest(Sink& sink) noexcept;
   template <class Sink>
   void make_room_for_probes(Sink& sink) noexcept;
+  void note_round_trip(const SentRecord& record, uint64_t ack_delay_ns, uint64_t now_ns) noexcept {
+    if (sent_before_move(record.number)) [[unlikely]]
+      return;
+    rtt_.sample(now_ns - record.sent_ns, ack_delay_ns, config_.max_ack_delay_ns);
+  }
+  // It was acknowledged after `largest` was.
+  void note_late(const SentRecord& record, uint64_t largest) noexcept {
+    if (!sent_before_move(record.number)) note_reordering(largest - record.number);
+  }
   void note_reordering(uint64_t distance) noexcept;
   void note_loss(const SentRecord& record) noexcept;
   void note_spurious(std::span<const NumberRange> ranges) noexcept;
@@ -120,6 +141,7 @@ class LossDetector {
   RttEstimator rtt_;
   SentHistory history_;
   uint64_t largest_acked_ = 0;
+  uint64_t moved_number_ = 0;  // what is below it was sent where the peer was before
   bool any_acked_ = false;
   uint64_t loss_time_ns_ = kNever;  // when the time threshold of the next packet passes
   uint64_t probe_base_ns_ = 0;      // last send, progress or time-out
@@ -152,11 +174,9 @@ void LossDetector::on_ack(std::span<const NumberRange> ranges, uint64_t ack_dela
       if (record.number > range.last) break;
       history_.remove(cursor);
       progress = true;
-      if (record.number == ranges.front().last) {
-        rtt_.sample(now_ns - record.sent_ns, ack_delay_ns, config_.max_ack_delay_ns);
-      }
+      if (record.number == ranges.front().last) note_round_trip(record, ack_delay_ns, now_ns);
       if (had_largest && record.number < previous_largest) {
-        note_reordering(previous_largest - record.number);
+        note_late(record, previous_largest);
       }
       sink.packet_acked(record);
     }
@@ -175,12 +195,8 @@ void LossDetector::on_refused(std::span<const NumberRange> ranges, uint64_t larg
       if (record.number > ranges[i - 1].last) break;
       history_.remove(cursor);
       note_progress(now_ns);
-      if (record.number == largest) {
-        rtt_.sample(now_ns - record.sent_ns, ack_delay_ns, config_.max_ack_delay_ns);
-      }
-      if (any_acked_ && record.number < largest_acked_) {
-        note_reordering(largest_acked_ - record.number);
-      }
+      if (record.number == largest) note_round_trip(record, ack_delay_ns, now_ns);
+      if (any_acked_ && record.number < largest_acked_) note_late(record, largest_acked_);
       sink.packet_refused(record);
     }
   }

@@ -16,6 +16,13 @@ void SentHistory::clear() noexcept {
   packets_in_flight_ = 0;
 }
 
+void SentHistory::weigh_nothing() noexcept {
+  for (Cursor cursor = oldest(); cursor.record() != nullptr; next(cursor)) {
+    cursor.record_->bytes = 0;
+  }
+  bytes_in_flight_ = 0;
+}
+
 // Data begins in its reserve where it has no other block: that bounds it, and is enough to go on.
 bool SentHistory::may_grow(SentKind kind) const noexcept {
   if (may_share()) return true;

@@ -48,6 +48,8 @@ class SentHistory {
   bool append(SentKind kind, uint64_t number, const SentTag& tag, uint32_t bytes,
               uint64_t now_ns) noexcept;
   void clear() noexcept;
+  // What is in flight takes nothing of bytes_in_flight() from now on.
+  [[gnu::cold]] void weigh_nothing() noexcept;
 
   // Walks the records in flight, oldest first. Appending does not disturb a cursor; remove() moves
   // it to the next record.

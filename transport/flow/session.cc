@@ -83,7 +83,7 @@ void Session::Impl::open(uint16_t peer_max_payload, uint64_t now_ns) {
   liveness.start(now_ns);
   now_ns_seen = now_ns;
   if (opening.seals() != nullptr) control_out.leave_room(wire::kSealBytes);
-  largest = std::min(config.max_udp_payload, peer_max_payload);
+  largest = path_largest = std::min(config.max_udp_payload, peer_max_payload);
   probe.start(largest);
   start_streams();
 }
@@ -203,26 +203,37 @@ void Session::Impl::doubt_path() {
   if (!cuts || probe.searching() || probe.unreported()) return;
   count(Counter::kPathsDoubted);
   delivery.doubted();
-  probe.start(largest);
+  probe.start(path_largest);
   follow_path();
 }
 
 // Of another address nothing is known that was learnt of the one before; a translator's other port
 // is the same path (RFC 9000 section 9.4). The peer hears at once that it is heard again.
-void Session::Impl::move(const Endpoint& to, std::optional<uint64_t> reset_token, uint64_t now_ns) {
+// What was sent before says nothing of either.
+void Session::Impl::move(const Endpoint& to, uint16_t max_udp_payload,
+                         std::optional<uint64_t> reset_token, uint64_t now_ns) {
   now_ns_seen = now_ns;
-  if (to.ip != remote.ip) {
-    limit.begin_path(make_window(config));
-    limit.set_frame_bytes(probe.path_payload());
-    loss.rtt() = RttEstimator(config.initial_rtt_ns);
-  }
+  const bool other_path = to.ip != remote.ip;
   remote = to;
+  moved = true;
+  loss.move(numbers.next(), other_path, now_ns);
   delivery.forget();
+  if (other_path) begin_path(max_udp_payload);
   liveness.on_heard(now_ns);
   liveness.ask();
   if ((opening.features() & wire::kFeatureResets) != 0 && reset_token) {
     reset_notice.start(*reset_token);
   }
+}
+
+// What it carries is measured anew. Until that is known frames go as over one that carries little,
+// where they may go in parts.
+void Session::Impl::begin_path(uint16_t max_udp_payload) {
+  path_number = numbers.next();
+  path_largest = std::min(largest, max_udp_payload);
+  limit.begin_path(make_window(config));
+  probe.start(path_largest);
+  if (path_told) follow_path();
 }
 
 void Session::Impl::tell_path() {
@@ -235,7 +246,7 @@ void Session::Impl::tell_path() {
 
 void Session::Impl::follow_path() {
   limit.set_frame_bytes(probe.path_payload());
-  events.on_path_changed(slot, probe.path_payload());
+  if (takes_parts()) events.on_path_changed(slot, probe.path_payload());
 }
 
 Session::Session(SessionSlot slot, uint32_t local_number, const Endpoint& remote,
@@ -279,8 +290,9 @@ bool Session::is_newest(const wire::Header& header,
 uint32_t Session::build_challenge(std::span<std::byte> out, uint64_t data) noexcept {
   return impl_->build_path_data(out, wire::FrameType::kPathChallenge, data);
 }
-void Session::move(const Endpoint& remote, std::optional<uint64_t> reset_token, uint64_t now_ns) {
-  impl_->move(remote, reset_token, now_ns);
+void Session::move(const Endpoint& remote, uint16_t max_udp_payload,
+                   std::optional<uint64_t> reset_token, uint64_t now_ns) {
+  impl_->move(remote, max_udp_payload, reset_token, now_ns);
 }
 
 Session::State Session::state() const noexcept { return impl_->state; }

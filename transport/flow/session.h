@@ -48,9 +48,9 @@ struct SessionConfig {
   std::optional<uint64_t> reset_token;  // of the session; told to peers with kFeatureResets
 };
 
-// What a session tells its engine. Called from within on_frame, on_timer and reset only; they may
-// call the session's send_control and close and its accessors, nothing else, and must not destroy
-// it.
+// What a session tells its engine. Called from within on_frame, on_timer, reset and move only; they
+// may call the session's send_control and close and its accessors, nothing else, and must not
+// destroy it.
 class SessionEvents {
  public:
   virtual void on_acked(SessionSlot, const SentTag&) noexcept = 0;  // datagrams only
@@ -184,8 +184,10 @@ class Session {
   bool is_newest(const wire::Header& header, std::span<const std::byte> payload) const noexcept;
   // A PATH_CHALLENGE for there; `out` as build's. Its bytes.
   uint32_t build_challenge(std::span<std::byte> out, uint64_t data) noexcept;
-  // The peer has answered from there. `reset_token`: of the session, for this address.
-  void move(const Endpoint& remote, std::optional<uint64_t> reset_token, uint64_t now_ns);
+  // The peer has answered from there. `max_udp_payload`: this port's limit for the path there;
+  // `reset_token`: of the session, for this address.
+  void move(const Endpoint& remote, uint16_t max_udp_payload, std::optional<uint64_t> reset_token,
+            uint64_t now_ns);
   // Queues one control message (at most kMaxControlMessage bytes) on the ordered control stream;
   // while connecting it waits for the session to open. Errors: kInvalidArgument (too long), kLimit
   // (more than 1 MiB unacknowledged), kClosed.

@@ -84,8 +84,9 @@ struct Session::Impl {
                              bool marked);
   // From the loss detector.
   [[gnu::always_inline]] inline void packet_acked(const SentRecord& record) noexcept;
+  [[gnu::always_inline]] inline void give_back_acked(const SentRecord& record) noexcept;
   [[gnu::cold]] void packet_refused(const SentRecord& record) noexcept;
-  [[gnu::cold]] void on_ack_of_refused(const wire::Ack& ack, uint64_t now_ns) noexcept;
+  [[gnu::cold]] void on_rare_ack(const wire::Ack& ack, uint64_t now_ns) noexcept;
   [[gnu::cold]] void after_refusals(uint32_t packets, uint64_t now_ns) noexcept;
   void packet_lost(const SentRecord& record, LossCause cause) noexcept;
   void after_progress();
@@ -147,7 +148,9 @@ struct Session::Impl {
                                   uint64_t now_ns);
   [[gnu::cold]] uint32_t build_path_data(std::span<std::byte> out, wire::FrameType type,
                                          uint64_t data) noexcept;
-  [[gnu::cold]] void move(const Endpoint& to, std::optional<uint64_t> reset_token, uint64_t now_ns);
+  [[gnu::cold]] void move(const Endpoint& to, uint16_t max_udp_payload,
+                          std::optional<uint64_t> reset_token, uint64_t now_ns);
+  [[gnu::cold]] void begin_path(uint16_t max_udp_payload);
 
   bool takes_parts() const noexcept { return (opening.features() & wire::kFeatureParts) != 0; }
 
@@ -179,6 +182,9 @@ struct Session::Impl {
   MtuProbe probe;
   bool path_told = false;
   uint16_t largest = 0;       // what both ports can do
+  uint16_t path_largest = 0;  // of it, what this one can do on this path
+  uint64_t path_number = 0;   // what is below it was sent over another path
+  bool moved = false;         // packets sent where the peer was before may be in flight
   uint64_t lost_packets = 0;  // MTU probes not counted
 
   // Receiving.

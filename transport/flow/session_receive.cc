@@ -199,8 +199,7 @@ bool Session::Impl::is_newest(const wire::Header& header,
                               std::span<const std::byte> payload) const noexcept {
   return state == State::kOpen && opening.confirmed() && takes_moves() &&
          header.tag == opening.tag().header && header.packet_number > acks_out.largest() &&
-         acks_out.is_new(header.packet_number) &&
-         opening.seals()->fits(header, payload);
+         acks_out.is_new(header.packet_number) && opening.seals()->fits(header, payload);
 }
 
 // From the peer, where it is known to be. A response from there is one that came too late.
@@ -256,8 +255,8 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
   const uint64_t delay_ns = uint64_t{ack.delay_us} * 1000;
   const uint64_t spurious = loss.spurious_losses();
   const bool refusing = ack.refused != 0 || refusals.holding();
-  if (refusing) [[unlikely]] {
-    on_ack_of_refused(ack, now_ns);
+  if (refusing || moved) [[unlikely]] {
+    on_rare_ack(ack, now_ns);
   } else {
     loss.on_ack(std::span(ack.ranges, ack.count), delay_ns, now_ns, *this);
   }
@@ -271,11 +270,16 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
   after_progress();
 }
 
-void Session::Impl::on_ack_of_refused(const wire::Ack& ack, uint64_t now_ns) noexcept {
+// One that refuses datagrams, or that may be of packets sent where the peer was before.
+void Session::Impl::on_rare_ack(const wire::Ack& ack, uint64_t now_ns) noexcept {
   struct Sink {  // looks for what is taken again; while nothing is refused nobody does
     void packet_acked(const SentRecord& record) noexcept {
       if (wire::is_datagram(record.tag.type())) session.refusals.on_taken(record.sent_ns);
-      session.packet_acked(record);
+      if (session.loss.sent_before_move(record.number)) {
+        session.give_back_acked(record);
+      } else {
+        session.packet_acked(record);
+      }
     }
     void packet_refused(const SentRecord& record) noexcept { session.packet_refused(record); }
     void packet_lost(const SentRecord& record, LossCause cause) noexcept {
@@ -287,6 +291,9 @@ void Session::Impl::on_ack_of_refused(const wire::Ack& ack, uint64_t now_ns) noe
   loss.on_refused(std::span(ack.refused_ranges, ack.refused), ack.ranges[0].last, delay_ns, now_ns,
                   sink);
   loss.on_ack(std::span(ack.ranges, ack.count), delay_ns, now_ns, sink);
+  if (!moved) return;
+  acks_in.forget_marks();  // of which some may be the other path's
+  moved = loss.any_before_move();
 }
 
 void Session::Impl::after_refusals(uint32_t packets, uint64_t now_ns) noexcept {
@@ -320,13 +327,18 @@ void Session::Impl::deliver_control() {
 void Session::Impl::packet_acked(const SentRecord& record) noexcept {
   acks_in.on_acked(record);
   delivery.on_delivered(record.bytes);
+  give_back_acked(record);
+}
+
+// Of the path it says nothing.
+void Session::Impl::give_back_acked(const SentRecord& record) noexcept {
   if (wire::is_datagram(record.tag.type())) {
     events.on_acked(slot, record.tag);
   } else if (record.tag.type() == wire::FrameType::kControl) {
     control_out.on_acked(segment_of(record.tag));
   } else if (wire::is_stream(record.tag.type())) {
     stream_acked(record.tag);
-  } else if (probed_bytes(record.tag) != 0) {
+  } else if (probed_bytes(record.tag) != 0 && record.number >= path_number) {
     probe.on_acked(probed_bytes(record.tag));
   }
 }
@@ -337,8 +349,10 @@ void Session::Impl::packet_refused(const SentRecord& record) noexcept {
     packet_lost(record, LossCause::kOvertaken);
     return;
   }
-  acks_in.on_acked(record);
-  delivery.on_delivered(record.bytes);
+  if (!loss.sent_before_move(record.number)) {
+    acks_in.on_acked(record);
+    delivery.on_delivered(record.bytes);
+  }
   refusals.on_refused(record.sent_ns);
   count(Counter::kDatagramsSentBack);
   events.on_refused(slot, record.tag);
@@ -346,13 +360,17 @@ void Session::Impl::packet_refused(const SentRecord& record) noexcept {
 
 void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexcept {
   const bool ping = record.tag.type() == wire::FrameType::kPing;
+  const bool here = !loss.sent_before_move(record.number);  // else nothing of this path did it
   if (ping && probed_bytes(record.tag) != 0) {
-    probe.on_lost(probed_bytes(record.tag), cause == LossCause::kOvertaken);
+    if (record.number < path_number) return;
+    probe.on_lost(probed_bytes(record.tag), here && cause == LossCause::kOvertaken);
     return;
   }
   ++lost_packets;
-  limit.on_lost(cause == LossCause::kSilence, now_ns_seen);
-  if (!ping) delivery.on_lost(record.bytes, now_ns_seen);
+  if (here) {
+    limit.on_lost(cause == LossCause::kSilence, now_ns_seen);
+    if (!ping) delivery.on_lost(record.bytes, now_ns_seen);
+  }
   if (wire::is_datagram(record.tag.type())) {
     events.on_lost(slot, record.tag);
   } else if (record.tag.type() == wire::FrameType::kControl) {

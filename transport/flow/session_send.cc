@@ -60,10 +60,11 @@ bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
   }
   if (opening.answer_due() || acks_out.due(now_ns)) return true;
   if (!opening.confirmed()) return false;  // it may be nobody who asked
+  if (path_challenged) return true;
   // The rest is kept until it is acknowledged, and that needs a record.
   return loss.has_room(SentKind::kOwn) &&
          (loss.probes_due() > 0 || liveness.ask_due() || probe.escort_due() || probe.due() != 0 ||
-          reset_notice.due() || path_challenged || control_due() || signal_due());
+          reset_notice.due() || control_due() || signal_due());
 }
 
 uint32_t Session::Impl::build(std::span<std::byte> out, uint64_t now_ns) {
@@ -84,7 +85,12 @@ uint32_t Session::Impl::build(std::span<std::byte> out, uint64_t now_ns) {
 uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
   if (opening.answer_due()) return opening.write_answer(out);
   if (acks_out.due(now_ns)) return build_ack(out, now_ns);
-  if (!opening.confirmed() || !loss.has_room(SentKind::kOwn)) return 0;
+  if (!opening.confirmed()) return 0;
+  if (path_challenged) {
+    return build_path_data(out, wire::FrameType::kPathResponse,
+                           *std::exchange(path_challenged, std::nullopt));
+  }
+  if (!loss.has_room(SentKind::kOwn)) return 0;
   if (loss.probes_due() > 0) {
     loss.probe_sent();
     return build_ping(out, 0, now_ns);
@@ -93,10 +99,6 @@ uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
   if (signal_due()) return build_signal(out, now_ns);
   if (liveness.ask_due()) return build_ping(out, 0, now_ns);
   if (reset_notice.due()) return build_reset_token(out, now_ns);
-  if (path_challenged) {
-    return build_path_data(out, wire::FrameType::kPathResponse,
-                           *std::exchange(path_challenged, std::nullopt));
-  }
   if (probe.escort_due()) {
     probe.on_escort_sent();
     return build_ping(out, 0, now_ns);

@@ -313,25 +313,90 @@ TEST_F(MovesInTime, AHostThatIsStartedAgainTellsWhoHasMoved) {
   EXPECT_LT(world.now_ns() - before_ns, 2 * kSecond);
 }
 
+// The way over which the peer is seen from now on has a round trip of 400 ms: longer than the
+// pauses between the frames of one who hears nothing (loss.h).
+TEST_F(MovesInTime, AWayThatIsFarLongerIsFoundTooAndWhileFramesCome) {
+  open();
+  sim::SimNetwork& network = world.network;
+  for (const sim::LinkId link : {network.uplink(world.ids[4]), network.downlink(world.ids[4])}) {
+    sim::LinkConfig far = network.config(link);
+    far.delay_ns = 200 * kMs;
+    network.set_config(link, far);
+  }
+  echo_until_half(2'000'000);
+  move_to(7480);
+  EXPECT_TRUE(run([&] { return all_back(); }));
+  EXPECT_EQ(of_b(Counter::kPeersMoved), 1U);
+  EXPECT_TRUE(a().closed.empty() && b().closed.empty());
+}
+
+// `b` measures it before it sends large frames there; `a` does not know that it has moved.
+TEST_F(MovesInTime, AWayThatCarriesLessIsMeasured) {
+  constexpr uint32_t kWithParts = kSealed | wire::kFeatureParts;
+  open(kWithParts, kWithParts);
+  sim::Faults narrow;
+  narrow.vanish_above_bytes = 1'500;
+  world.network.set_faults(world.network.uplink(world.ids[4]), narrow);
+  world.network.set_faults(world.network.downlink(world.ids[4]), narrow);
+  echo_until_half(2'000'000);
+  move_to(7480);
+  EXPECT_TRUE(run([&] { return all_back(); }));
+  EXPECT_EQ(of_b(Counter::kPeersMoved), 1U);
+  EXPECT_EQ(of_b(Counter::kPathsDoubted), 0U);
+  EXPECT_GE(a().counters->get(Counter::kPathsDoubted), 1U);
+  EXPECT_TRUE(a().closed.empty() && b().closed.empty());
+}
+
 // --- The check itself ----------------------------------------------------------------------------
 
 const Endpoint kHere{IpAddress::v4(10, 0, 0, 1), 1}, kThere{IpAddress::v4(10, 0, 0, 1), 2};
 
+Endpoint elsewhere(uint16_t port) { return {IpAddress::v4(10, 0, 0, 9), port}; }
+
 TEST(PathCheckTest, ConfirmsOnceWhoHasTheDataAndIsThere) {
+  PathChallenges challenges(1);
   PathCheck check;
-  EXPECT_FALSE(check.confirms(kHere, 5));
-  check.on_asked(kHere, 10, 5, kSecond);
-  EXPECT_FALSE(check.confirms(kThere, 5));
-  EXPECT_FALSE(check.confirms(kHere, 6));
+  EXPECT_FALSE(check.confirms(kHere, 0));
+  const uint64_t data = check.ask(kHere, 10, challenges, kSecond);
+  EXPECT_FALSE(check.confirms(kThere, data));
+  EXPECT_FALSE(check.confirms(kHere, data ^ 1));
   EXPECT_FALSE(check.confirms(kHere, std::nullopt));
-  EXPECT_TRUE(check.confirms(kHere, 5));
-  EXPECT_FALSE(check.confirms(kHere, 5)) << "again";
+  EXPECT_TRUE(check.confirms(kHere, data));
+  EXPECT_FALSE(check.confirms(kHere, data)) << "again";
+}
+
+// The answer may take longer than the pauses between the frames that ask.
+TEST(PathCheckTest, AnAddressThatIsAskedAgainIsAskedTheSame) {
+  PathChallenges challenges(1);
+  PathCheck check;
+  const uint64_t here = check.ask(kHere, 10, challenges, kSecond);
+  const uint64_t there = check.ask(kThere, 11, challenges, 2 * kSecond);
+  EXPECT_NE(here, there);
+  EXPECT_EQ(check.ask(kHere, 12, challenges, 3 * kSecond), here);
+  EXPECT_EQ(check.ask(kThere, 13, challenges, 4 * kSecond), there);
+  EXPECT_FALSE(check.confirms(kHere, there));
+  EXPECT_TRUE(check.confirms(kHere, here)) << "another was asked since";
+  EXPECT_FALSE(check.confirms(kThere, there)) << "it is known where the peer is";
+  EXPECT_NE(check.ask(kHere, 14, challenges, 5 * kSecond), here) << "that one has been answered";
+}
+
+TEST(PathCheckTest, SoManyAreOpenAndTheOldestGivesWay) {
+  PathChallenges challenges(1);
+  PathCheck check;
+  const uint64_t first = check.ask(kHere, 1, challenges, kSecond);
+  const uint64_t second = check.ask(kThere, 2, challenges, 2 * kSecond);
+  for (uint16_t i = 0; i < 3; ++i) {
+    check.ask(elsewhere(i), uint64_t{3} + i, challenges, (3 + i) * kSecond);
+  }
+  EXPECT_FALSE(check.confirms(kHere, first));
+  EXPECT_TRUE(check.confirms(kThere, second));
 }
 
 TEST(PathCheckTest, AFrameIsGoodForOneChallengeAndARoundTripHasOne) {
+  PathChallenges challenges(1);
   PathCheck check;
   EXPECT_TRUE(check.may_ask(10, 5 * kMs, kSecond));
-  check.on_asked(kHere, 10, 5, kSecond);
+  check.ask(kHere, 10, challenges, kSecond);
   EXPECT_FALSE(check.may_ask(10, 5 * kMs, 2 * kSecond)) << "the same frame";
   EXPECT_FALSE(check.may_ask(9, 5 * kMs, 2 * kSecond)) << "an older one";
   EXPECT_FALSE(check.may_ask(11, 5 * kMs, kSecond + 5 * kMs - 1));

@@ -106,6 +106,27 @@ TEST_F(LossTest, ALateArrivalTeachesTheDistanceOfReordering) {
   EXPECT_EQ(detector.packet_threshold(), 4U);
 }
 
+// What was declared lost before the peer moved, late or not, says nothing; what is from then on
+// does.
+TEST_F(LossTest, AMoveForgetsWhatTheOtherPathTaught) {
+  for (uint64_t n = 0; n < 10; ++n) send(n, n);
+  ack({{2, 6}}, kRoundTrip);
+  ASSERT_EQ(sink.lost, (std::vector<uint64_t>{0, 1}));
+  detector.move(10, true, kRoundTrip);
+  EXPECT_EQ(detector.bytes_in_flight(), 0U);
+  EXPECT_EQ(detector.packets_in_flight(), 3U);
+  ack({{0, 6}}, kRoundTrip);
+  EXPECT_EQ(detector.spurious_losses(), 0U);
+  for (uint64_t n = 10; n < 20; ++n) send(n, kRoundTrip);
+  EXPECT_EQ(detector.bytes_in_flight(), 10'000U);
+  ack({{11, 16}, {7, 7}}, 2 * kRoundTrip);
+  EXPECT_EQ(detector.packet_threshold(), 3U);
+  EXPECT_EQ(sink.lost, (std::vector<uint64_t>{0, 1, 8, 9, 10}));
+  ack({{7, 16}}, 2 * kRoundTrip);
+  EXPECT_EQ(detector.spurious_losses(), 1U) << "8 and 9 were sent elsewhere";
+  EXPECT_FALSE(detector.any_before_move());
+}
+
 TEST_F(LossTest, ProbesWhenNothingIsAcknowledgedAndBacksOff) {
   send(0, 0);
   uint64_t previous = 0;
