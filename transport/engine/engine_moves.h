@@ -51,6 +51,7 @@ void Engine<P, S>::move(SessionEntry& entry, const Endpoint& remote) {
                       resets_.own(number, remote), now_ns_);
   sessions_.touch(slot);
   counters_.add(Counter::kPeersMoved);
+  report(event::SessionMoved{entry.token, remote});
 }
 
 }  // namespace mercury

@@ -91,6 +91,10 @@ struct PathProbed {  // largest UDP payload that the path carries both ports' li
   Token token;
   uint16_t max_udp_payload = 0;
 };
+struct SessionMoved {  // its peer has shown that it is elsewhere
+  Token token;
+  Endpoint remote;
+};
 struct Stopped {};
 
 }  // namespace event
@@ -102,7 +106,7 @@ using SessionCommandsAnd =
 template <class... Own>
 using SessionEventsAnd =
     std::variant<event::HelloReceived, event::HelloRefused, event::SessionOpened,
-                 event::SessionClosed, event::ControlReceived, event::PathProbed, event::Stopped,
-                 Own...>;
+                 event::SessionClosed, event::ControlReceived, event::PathProbed,
+                 event::SessionMoved, event::Stopped, Own...>;
 
 }  // namespace mercury

@@ -101,23 +101,37 @@ void Peers::close(Peer& peer, Errc code, const std::string& text) {
   peer.token = Token();
 }
 
+// Of those that are known, which have spoken from `remote` and are not this one. By the whole
+// endpoint, as several hosts may be behind one address.
+std::set<uint32_t> Peers::earlier_lives(const Endpoint& remote, uint32_t life) const {
+  std::set<uint32_t> lives;
+  for (const auto& [token, one] : accepted_) {
+    if (one.opened && one.remote == remote) lives.insert(one.life);
+  }
+  const auto own = peers_.find(remote.ip);
+  if (own != peers_.end() && remote.port == policy_.udp_port) lives.insert(own->second.life);
+  lives.erase(life);
+  lives.erase(0);  // it does not say
+  return lives;
+}
+
 // A daemon that was started again knows nothing of its last life's sessions. Programs are to hear
 // of it before the next life's connections come: libzmq, for one, refuses a peer of the same name
-// as one that it has. By the whole endpoint, as several hosts may be behind one address.
+// as one that it has. Engines of one daemon speak from a port each, and all of its sessions end.
 void Peers::end_earlier_lives(const Endpoint& remote, uint32_t life) {
   if (life == 0) return;
+  const std::set<uint32_t> earlier = earlier_lives(remote, life);
   constexpr const char* kWhy = "the peer was started again";
   for (auto it = accepted_.begin(); it != accepted_.end();) {
     const auto& [token, one] = *it;
-    const bool earlier = one.opened && one.remote == remote && one.life != 0 && one.life != life;
-    if (earlier) host_.send(one.lane, command::CloseSession{token, Errc::kPeerLeft, kWhy});
-    it = earlier ? accepted_.erase(it) : std::next(it);
+    const bool ends = one.opened && one.remote.ip == remote.ip && earlier.contains(one.life);
+    if (ends) host_.send(one.lane, command::CloseSession{token, Errc::kPeerLeft, kWhy});
+    it = ends ? accepted_.erase(it) : std::next(it);
   }
   const auto own = peers_.find(remote.ip);
-  if (own == peers_.end() || remote.port != policy_.udp_port) return;
-  Peer& peer = own->second;
-  if (peer.state != Peer::State::kOpen || peer.life == 0 || peer.life == life) return;
-  close(peer, Errc::kPeerLeft, kWhy);
+  if (own == peers_.end() || own->second.state != Peer::State::kOpen) return;
+  if (!earlier.contains(own->second.life)) return;
+  close(own->second, Errc::kPeerLeft, kWhy);
   peers_.erase(own);
 }
 
@@ -184,6 +198,12 @@ Peers::Settled Peers::on_closed(const event::SessionClosed& closed, uint64_t now
   return {nullptr, silence(peer, now_ns),
           silent ? PingReport::Outcome::kSilent : PingReport::Outcome::kRefusedThere,
           closed.text.empty() ? std::string("it does not say why") : closed.text};
+}
+
+// Where it was may be another host's soon.
+void Peers::on_moved(const event::SessionMoved& moved) {
+  const auto accepted = accepted_.find(moved.token);
+  if (accepted != accepted_.end()) accepted->second.remote = moved.remote;
 }
 
 Peers::Settled Peers::on_timer(uint64_t now_ns) {

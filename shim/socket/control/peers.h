@@ -66,6 +66,7 @@ class Peers {
   };
   Settled on_opened(const event::SessionOpened& opened, uint64_t now_ns);
   Settled on_closed(const event::SessionClosed& closed, uint64_t now_ns);
+  void on_moved(const event::SessionMoved& moved);
   Settled on_timer(uint64_t now_ns);
   uint64_t next_deadline_ns() const { return probes_.next_ns(); }
   void on_hello(LaneId lane, const event::HelloReceived& hello);
@@ -89,6 +90,7 @@ class Peers {
   void ask(const IpAddress& ip, Peer& peer, uint64_t now_ns);
   void close(Peer& peer, Errc code, const std::string& text);
   void end_earlier_lives(const Endpoint& remote, uint32_t life);
+  std::set<uint32_t> earlier_lives(const Endpoint& remote, uint32_t life) const;
   std::vector<Waiting> silence(Peer& peer, uint64_t now_ns);
   void note(const Endpoint& remote, const std::string& what) const;
   uint32_t own_features() const;

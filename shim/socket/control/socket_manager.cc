@@ -185,6 +185,7 @@ void SocketManager::on_event(LaneId lane, SocketEvent event, uint64_t now_ns) {
                    state.settle(state.peers.on_opened(e, now_ns), now_ns);
                  },
                  [&](const event::SessionClosed& e) { state.on_session_closed(e, now_ns); },
+                 [&](const event::SessionMoved& e) { state.peers.on_moved(e); },
                  [&](const event::ConnectionAnswered& e) { state.on_answered(e, now_ns); },
                  [&](const event::ConnectionAsked& e) { state.on_asked(lane, e); },
                  [&](const event::ConnectionEnded& e) { state.on_ended(lane, e); },

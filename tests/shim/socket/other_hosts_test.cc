@@ -292,6 +292,30 @@ TEST_F(OtherHosts, ASessionOfTheNextLifeEndsTheLastOnes) {
   EXPECT_NE(take<command::Connect>().token, own);
 }
 
+// A daemon with several engines speaks from a port each; behind a translator, so do several
+// daemons.
+TEST_F(OtherHosts, ASessionOfTheNextLifeEndsThoseOfAllItsEngines) {
+  const Token first = accept_session(at("10.0.0.2:7470"), 5);
+  const Token second = accept_session(at("10.0.0.2:7471"), 5);
+  accept_session(at("10.0.0.2:7472"), 7);  // another daemon's
+  accept_session(at("10.0.0.3:7471"), 5);  // another host's, by chance
+  EXPECT_TRUE(commands.empty());
+  accept_session(at("10.0.0.2:7470"), 6);
+  EXPECT_EQ(take<command::CloseSession>().token, first);
+  EXPECT_EQ(take<command::CloseSession>().token, second);
+  EXPECT_TRUE(commands.empty());
+}
+
+// A translator has given the address of who has moved to another host.
+TEST_F(OtherHosts, WhereAPeerHasMovedFromMayBeAnotherHost) {
+  const Token moved = accept_session(at("10.0.0.2:4001"), 5);
+  tell(event::SessionMoved{moved, at("10.0.0.2:4002")});
+  accept_session(at("10.0.0.2:4001"), 6);
+  EXPECT_TRUE(commands.empty());
+  accept_session(at("10.0.0.2:4002"), 7);
+  EXPECT_EQ(take<command::CloseSession>().token, moved);
+}
+
 TEST_F(OtherHosts, AnAnswerOfTheNextLifeEndsTheLastOnes) {
   const Token last = accept_session(at("10.0.0.2:7470"), 5);
   connect(1, kServer);

@@ -54,6 +54,7 @@ class EchoHost {
   std::function<bool(const event::HelloReceived&)> holds;  // HELLOs that get no answer
   std::map<Token, Errc> closed;                            // sessions, by token
   std::map<Token, std::string> closed_text;
+  std::map<Token, Endpoint> moved;  // sessions: where their peer is now
   std::vector<Token> opened;
   std::vector<EchoDone> done;
   uint64_t next_token = 1000;
@@ -88,6 +89,7 @@ class EchoHost {
     closed[session.token] = session.code;
     closed_text[session.token] = session.text;
   }
+  void on_event(const event::SessionMoved& session) { moved[session.token] = session.remote; }
   void on_event(const EchoDone& one) { done.push_back(one); }
   template <class Other>
   void on_event(const Other&) {}

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -183,6 +184,9 @@ TYPED_TEST_P(Moves, ASealedSessionGoesOnAtAnotherPort) {
   EXPECT_TRUE(this->run([&] { return this->all_back(); }));
   EXPECT_EQ(this->of_b(Counter::kPeersMoved), 1U);
   EXPECT_GE(this->of_b(Counter::kPathsChallenged), 1U);
+  const std::map<Token, Endpoint> now{{this->b().opened[0], this->translator->outside()}};
+  EXPECT_EQ(this->b().moved, now);
+  EXPECT_TRUE(this->a().moved.empty());
 }
 
 TYPED_TEST_P(Moves, AndAtAnotherAddress) {
