@@ -17,6 +17,7 @@ from program import Program  # noqa: E402
 LIBRARY = sys.argv[3]
 TENSOR = [0, 200000, "f32", "sum"]
 HOSTS = ("left", "right", "server")
+SEALED = '[jobs]\nauthentication = "required"\n[[job]]\nname = "train"\nsecret = "hush"\n'
 
 
 def lower_mtu(lab):
@@ -40,7 +41,7 @@ def lower_mtu_between(lab):
 
 
 class ShrinkingPathTest(unittest.TestCase):
-    def expect_sums(self, port, prepare, shrink):
+    def expect_sums(self, port, prepare, shrink, sealed=False):
         folder = tempfile.TemporaryDirectory(prefix="mercury-")
         self.addCleanup(folder.cleanup)
         lab = netlab.Lab(f"mp{os.getpid()}", HOSTS, mtu=9000)
@@ -49,7 +50,7 @@ class ShrinkingPathTest(unittest.TestCase):
         site = hosts_test.Site(folder.name)
         self.addCleanup(site.close)
         for host in lab.hosts:
-            site.daemon(host.name, host.popen, f'{port}address = ["{host.ip}/24"]\n')
+            site.daemon(host.name, host.popen, f'{port}address = ["{host.ip}/24"]\n' + (SEALED if sealed else ""))
         programs = [Program(LIBRARY, site.path(f"{name}.sock")) for name in ("left", "right")]
         for program in programs:
             self.addCleanup(program.kill)
@@ -61,20 +62,25 @@ class ShrinkingPathTest(unittest.TestCase):
                 reply = program.result()
                 self.assertEqual((reply.code, reply.text), (0, ""))
 
-        all_do("open", name="train", workers=2, servers=1, rendezvous=f"{lab['server'].ip}:7470")
+        secret = {"secret": "hush"} if sealed else {}
+        all_do("open", name="train", workers=2, servers=1, rendezvous=f"{lab['server'].ip}:7470", **secret)
         all_do("declare", tensors=[TENSOR])
         all_do("exchange", tensor=0, rounds=2)  # with frames of 9,000 bytes, each sum checked
         counted = lambda name: sum(site.counters(host)[0][name] for host in HOSTS)
         self.assertEqual(counted("parts_sent"), 0)
+        self.assertEqual(counted("sessions_sealed") > 0, sealed)
         shrink(lab)
         all_do("exchange", tensor=0, rounds=3)
         self.assertGreater(counted("paths_doubted"), 0)
         self.assertGreater(counted("parts_sent"), 0)
-        self.assertEqual(counted("peers_lost"), 0)
+        self.assertEqual((counted("peers_lost"), counted("drop_seal")), (0, 0))
         all_do("close")
 
     def test_io_uring(self):
         self.expect_sums('kind = "uring"\n', lambda lab: None, lower_mtu)
+
+    def test_with_seals(self):
+        self.expect_sums('kind = "uring"\n', lambda lab: None, lower_mtu, sealed=True)
 
     def test_af_packet(self):
         self.expect_sums('kind = "ethdev"\ndevice = "af_packet"\ninterface = "eth0"\nmtu = 9000\n',
