@@ -305,6 +305,18 @@ Status check_classes(const StackdConfig& config) {
                          "\"");
 }
 
+// Of a socket's frames the kernel knows the VLAN by the address.
+Status check_vlan(const StackdConfig& config) {
+  if (config.vlan == 0 || !port_kind(config.port_kind).one_address) return {};
+  const std::string vlan = std::to_string(config.vlan);
+  return wrong_value(
+      config, "port.vlan",
+      "expected 0 with kind \"" + config.port_kind + "\", got " + vlan +
+          ": set port.address to one of the kernel's interface for the VLAN (ip link "
+          "add link INTERFACE name INTERFACE." +
+          vlan + " type vlan id " + vlan + ")");
+}
+
 Status check_together(const StackdConfig& config) {
   if (!config.cores.empty() && config.cores.size() != config.engines) {
     return wrong_value(config, "engine.cores",
@@ -358,6 +370,7 @@ Status check_together(const StackdConfig& config) {
                        std::string("expected the address to listen on, got ") +
                            (config.addresses.empty() ? "none" : "two"));
   }
+  if (Status vlan = check_vlan(config); !vlan) return vlan;
   return check_classes(config);
 }
 

@@ -31,6 +31,7 @@ struct StackdConfig {
   uint64_t rate_bits_per_second = 0;
   uint64_t tx_bound_bytes = 64 * 1024;
   uint64_t incast_queue_bytes = 128 * 1024;
+  uint64_t vlan = 0;
   std::string dscp;  // TrafficClasses::parse
   std::string memif_socket = "/run/mercury/memif.sock";
   std::string memif_role = "server";

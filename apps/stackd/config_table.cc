@@ -60,6 +60,9 @@ const ConfigRow kRows[] = {
      "traffic classes of what is sent, for switches that honour them: \"16:46, 256:26\": chunks of "
      "priorities below 16, and all that chunks wait for, leave with DSCP 46, others below 256 with "
      "26, the rest with none; empty = none"},
+    {"port", "vlan", &C::vlan, Unit::kNone, 0, 4094, nullptr,
+     "interfaces of Mercury's own: the VLAN whose tag all frames carry, with the priority of their "
+     "traffic class; 0 = no tags. Elsewhere the kernel has an interface for each VLAN"},
     {"port", "memif_socket", &C::memif_socket, Unit::kNone, 0, 0, nullptr, "memif: socket path"},
     {"port", "memif_role", &C::memif_role, Unit::kNone, 0, 0, "server|client", "memif: role"},
     {"port", "memif_id", &C::memif_id, Unit::kNone, 0, 65535, nullptr, "memif: connection number"},

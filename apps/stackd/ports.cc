@@ -71,6 +71,7 @@ Result<ethdev::EthdevConfig> device_config(const StackdConfig& config) {
   device.udp_port = static_cast<uint16_t>(config.udp_port);
   device.link_bytes_per_second = config.rate_bits_per_second / kBitsPerByte;
   device.classes = *TrafficClasses::parse(config.dscp);  // the configuration's check has seen it
+  device.vlan = static_cast<uint16_t>(config.vlan);
   device.memif.server = config.memif_role == "server";
   device.memif.id = static_cast<uint32_t>(config.memif_id);
   device.extra_args = config.device_args;

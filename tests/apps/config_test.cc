@@ -167,6 +167,13 @@ TEST_F(ConfigTest, WhatIsWrongTogetherIsNamedWhereItStands) {
       error("[port]\ndscp = \"16:64\"\n"),
       "2: port.dscp: expected up to 8 of PRIORITY:DSCP with a comma between, priorities growing "
       "from 1 to 65536, DSCPs from 0 to 63, as in \"16:46, 256:26\"; got \"16:64\"");
+  EXPECT_EQ(error("[port]\nvlan = 4095\n"),
+            "2: port.vlan: expected a number from 0 to 4094, got \"4095\"");
+  EXPECT_EQ(
+      error("[port]\nkind = \"uring\"\naddress = [\"10.0.0.1\"]\nvlan = 5\n"),
+      "4: port.vlan: expected 0 with kind \"uring\", got 5: set port.address to one of the "
+      "kernel's interface for the VLAN (ip link add link INTERFACE name INTERFACE.5 type vlan "
+      "id 5)");
   EXPECT_EQ(error("[port]\nmtu = 1279\n"), "2: port.mtu: expected 0 or at least 1280, got 1279");
   EXPECT_EQ(error("[attach]\nsocket = \"/" + std::string(101, 'a') + "\"\n"),
             "2: attach.socket: expected a path of 1 to 101 characters, got 102");

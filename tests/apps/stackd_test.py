@@ -333,6 +333,7 @@ class StackdTest(unittest.TestCase):
             ('[port]\nkind = "uring"\naddress = ["192.0.2.1/24"]\n' + attach, "192.0.2.1", "ip address add 192.0.2.1/24 dev"),
             ('[port]\nkind = "uring"\naddress = ["fe80::1/64"]\n' + attach, "fe80::1", "not link-local"),
             ('[port]\ndevice = "af_packet"\n' + attach, "port.interface: expected", "set it in /"),
+            ('[port]\ndevice = "af_packet"\ninterface = "lo"\nvlan = 5\n' + attach, 'interface "lo.5"', "correct it in [port]"),
             ('[port]\ndevice = "eth1"\n' + attach, 'af_packet, tap, memif, ring or a PCI address', "set it in /"),
             ('[port]\ndevice = "af_packet"\ninterface = "nosuch0"\n' + attach, "nosuch0", "set port.interface"),
             (f'[port]\ndevice = "memif"\naddress = ["10.0.0.1/24"]\nmemif_socket = "{folder}/none/m.sock"\n' + attach,

@@ -51,6 +51,7 @@ constexpr CounterInfo kCounterInfo[] = {
     {"drop_control", "malformed or out-of-window control frame"},
     {"drop_stream", "malformed frame of a stream, or one that leaves too many gaps to keep"},
     {"drop_not_mercury", "frame for another protocol on an interface of Mercury's own"},
+    {"drop_vlan", "frame of another VLAN than the port's, or with a tag where it has none"},
     {"drop_bad_ip", "malformed or fragmented IP packet"},
     {"drop_ip_checksum", "wrong IPv4 header checksum"},
     {"drop_neighbor", "no link-layer address for the next hop yet"},

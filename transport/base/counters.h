@@ -59,6 +59,7 @@ enum class Counter : uint16_t {
   kDropStream,
   // The same at the port.
   kDropNotMercury,
+  kDropVlan,
   kDropBadIp,
   kDropIpChecksum,
   kDropNeighbor,

@@ -115,6 +115,17 @@ Status validate(const EthdevConfig& config) {
   if (config.is_shared() && !config.has_netdev()) {
     return refuse("device " + name + ": only af_xdp and af_packet can share with the kernel");
   }
+  if (config.vlan > kMostVlan) {
+    return refuse("device " + name + ": vlan must be 1 to " + std::to_string(kMostVlan) +
+                  ", or 0 for none");
+  }
+  if (config.vlan != 0 && config.is_shared()) {
+    const std::string interface = config.device + "." + std::to_string(config.vlan);
+    return refuse("device " + name +
+                  ": the kernel has an interface for each VLAN: leave vlan out, " +
+                  "and give interface \"" + interface + "\" (ip link add link " + config.device +
+                  " name " + interface + " type vlan id " + std::to_string(config.vlan) + ")");
+  }
   if (!config.is_shared() && !config.v4 && !config.v6) {
     return refuse("device " + name + ": needs an address (v4 or v6): the kernel has none for it");
   }

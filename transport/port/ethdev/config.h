@@ -27,6 +27,8 @@ struct MemifOptions {
   bool abstract = false;  // abstract sockets do not cross network namespaces, paths do
 };
 
+inline constexpr uint16_t kMostVlan = 4094;  // 4095 is reserved (IEEE 802.1Q)
+
 enum class Hugepages : uint8_t { kAuto, kNever, kAlways };
 
 struct EthdevConfig {
@@ -44,6 +46,10 @@ struct EthdevConfig {
   // The kernel uses the interface too, and answers ARP, neighbour discovery and ping. Default:
   // where an interface of the kernel's carries the frames; must be false elsewhere.
   std::optional<bool> shared;
+  // All frames carry the tag of this VLAN, 1 to 4094, and those of others are dropped; 0: none do.
+  // On an interface shared with the kernel tags are the kernel's business: it has an interface for
+  // each VLAN.
+  uint16_t vlan = 0;
   uint64_t link_bytes_per_second = 0;  // all engines; 0 = what the NIC's link says, if any
   TrafficClasses classes;              // of what is sent
   MemifOptions memif;

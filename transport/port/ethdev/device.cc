@@ -180,12 +180,14 @@ Status Device::configure() {
   gather_ = gather_of(info);
   if (Status pools = create_pools(); !pools) return pools;
   rte_eth_conf conf{};
+  if (row_.is_nic()) conf.rxmode.mtu = mtu_;
+  offload_tags(info, conf);
   if (row_.is_nic()) {
     // Virtual devices report 1,518 bytes at most, and carry what fits their buffers.
-    conf.rxmode.mtu = mtu_;
-    if (mtu_ > info.max_mtu) {
+    if (conf.rxmode.mtu > info.max_mtu) {
       return Error(Errc::kConfig, "device " + name_ + ": mtu " + std::to_string(mtu_) +
-                                      " is more than its " + std::to_string(info.max_mtu));
+                                      " is more than its " + std::to_string(info.max_mtu) +
+                                      (conf.rxmode.mtu > mtu_ ? ", less the VLAN's tag" : ""));
     }
     checksum_offload_ = (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0;
     if (checksum_offload_) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
@@ -245,6 +247,7 @@ Status Device::start() {
     if (failed != 0) return driver_error("does not start", failed);
     started_ = true;
   }
+  if (Status receives = receive_vlan(); !receives) return receives;
   if (!config_.is_shared()) rte_eth_allmulticast_enable(port_id_);  // neighbour discovery
   if (local_.mac.is_zero() && row_.has_mac) {
     rte_ether_addr mac{};

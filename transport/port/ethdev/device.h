@@ -30,6 +30,7 @@
 #include "transport/port/ethdev/neighbours.h"
 #include "transport/port/ethdev/steer.h"
 
+struct rte_eth_conf;
 struct rte_eth_dev_info;
 struct rte_mempool;
 struct rte_ring;
@@ -86,6 +87,7 @@ class Device {
   Status map_memory(std::span<std::byte> memory);
   void unmap_memory(std::span<std::byte> memory);
   bool checksum_offload() const { return checksum_offload_; }
+  bool inserts_tags() const { return inserts_tags_; }  // of the VLAN, into what is sent
 
   // The device is started and its link is up: frames may be given to it.
   bool link_up() const noexcept { return link_up_.load(std::memory_order_relaxed); }
@@ -101,6 +103,8 @@ class Device {
   Status attach_ring();
   Gather gather_of(const rte_eth_dev_info& info);
   Status configure();
+  Status receive_vlan();
+  void offload_tags(const rte_eth_dev_info& info, rte_eth_conf& conf);
   Status create_pools();
   Status create_lanes();
   Status start();
@@ -123,6 +127,8 @@ class Device {
   uint16_t port_id_ = 0;
   bool attached_ = false;
   bool checksum_offload_ = false;
+  bool inserts_tags_ = false;
+  bool filters_tags_ = false;
   LocalIdentity local_;
   BufferPlan plan_;
   std::vector<rte_mempool*> pools_;         // one per queue

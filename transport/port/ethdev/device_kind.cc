@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "transport/port/ethdev/config.h"
+#include "transport/port/ethdev/l2.h"
 
 namespace mercury::ethdev {
 namespace {
@@ -74,7 +75,8 @@ std::string tap_arguments(const EthdevConfig& config, uint32_t, uint16_t, const 
 // One buffer per frame: chained buffers would arrive as chained mbufs.
 std::string memif_arguments(const EthdevConfig& config, uint32_t mtu, uint16_t, const BufferPlan&,
                             const std::string&) {
-  const uint32_t buffer = round_up(mtu + kEtherHeader, 64);
+  const uint32_t tag = config.vlan == 0 ? 0 : kVlanTagBytes;
+  const uint32_t buffer = round_up(mtu + kEtherHeader + tag, 64);
   const auto log2 =
       std::min(static_cast<uint32_t>(std::bit_width(kMemifRingBytes / buffer)) - 1, 10U);
   return std::string("role=") + (config.memif.server ? "server" : "client") +

@@ -41,7 +41,8 @@ EthdevPort::EthdevPort(std::shared_ptr<Device> device, uint16_t engine, Counters
       owns_queue_(lane_.owns_queue),
       lends_(device_->gather() == Gather::kByDma && lane_.gather_pool != nullptr),
       page_bytes_(device_->reads_by_page() ? static_cast<size_t>(::sysconf(_SC_PAGESIZE)) : 0),
-      classes_(device_->config().classes) {
+      classes_(device_->config().classes),
+      vlan_(device_->config().vlan) {
   const LocalIdentity& local = device_->local();
   const uint32_t headers = (local.has_v4 ? kIpv4HeaderBytes : kIpv6HeaderBytes) + kUdpHeaderBytes;
   info_.name = "ethdev:" + device_->name();

@@ -87,6 +87,9 @@ class EthdevPort {
                    uint64_t now_ns) noexcept;
   uint32_t take_inbox(std::span<RxFrame> burst, uint32_t filled, uint32_t limit,
                       uint64_t now_ns) noexcept;
+  // From the device, those of the port's VLAN.
+  uint16_t take(rte_mbuf** frames, uint16_t most) noexcept;
+  [[gnu::cold, gnu::noinline]] uint16_t keep_own_vlan(std::span<rte_mbuf*> frames) noexcept;
   void hand_off(rte_mbuf* frame, uint16_t engine) noexcept;
   [[gnu::cold]] void answer(rte_mbuf* frame, FrameClass kind, uint64_t now_ns) noexcept;
   [[gnu::cold]] void wake_up() noexcept;
@@ -95,7 +98,7 @@ class EthdevPort {
   // True if frames to the path can be addressed; brings its MAC address up to date.
   bool address(Path& path) noexcept;
   // Headers in front of the frame, of which `more` follows what it holds.
-  void head(const TxFrame& frame, uint32_t bytes, std::span<const std::byte> more, const Path& path,
+  void head(TxFrame& frame, uint32_t bytes, std::span<const std::byte> more, const Path& path,
             bool offload) noexcept;
   // The device fills in the checksum: what it must be told.
   bool leave_checksum(rte_mbuf* frame, const Path& path) const noexcept;
@@ -118,6 +121,7 @@ class EthdevPort {
   const bool lends_;         // payloads to the NIC, which reads them after the call
   const size_t page_bytes_;  // that no segment of a payload may cross; 0: none
   const TrafficClasses classes_;
+  const uint16_t vlan_;  // 0: none
   PortInfo info_;
   int wait_fd_ = -1;
   bool slept_ = false;

@@ -9,6 +9,7 @@
 #include "transport/port/ethdev/eal.h"
 #include "transport/port/ethdev/ethdev_port.h"
 #include "transport/port/ethdev/nd.h"
+#include "transport/port/ethdev/vlan.h"
 
 namespace mercury::ethdev {
 namespace {
@@ -39,10 +40,28 @@ uint32_t EthdevPort::rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcep
   if (owns_queue_ && filled < room && device_->link_up()) {
     std::array<rte_mbuf*, kBurst> fresh;
     const auto wanted = static_cast<uint16_t>(std::min(room - filled, kBurst));
-    const uint16_t count = rte_eth_rx_burst(dpdk_port_, lane_.queue, fresh.data(), wanted);
+    const uint16_t count = take(fresh.data(), wanted);
     filled = receive(std::span(fresh).first(count), burst, filled, now_ns);
   }
   return filled;
+}
+
+uint16_t EthdevPort::take(rte_mbuf** frames, uint16_t most) noexcept {
+  const uint16_t count = rte_eth_rx_burst(dpdk_port_, lane_.queue, frames, most);
+  return vlan_ == 0 ? count : keep_own_vlan({frames, count});
+}
+
+uint16_t EthdevPort::keep_own_vlan(std::span<rte_mbuf*> frames) noexcept {
+  uint16_t kept = 0;
+  for (rte_mbuf* frame : frames) {
+    if (take_tag(frame) == vlan_) {
+      frames[kept++] = frame;
+    } else {
+      counters_.add(Counter::kDropVlan);
+      rte_pktmbuf_free(frame);
+    }
+  }
+  return kept;
 }
 
 // Sorts frames: ours into `burst`, others' into their inboxes, the rest answered or dropped.
@@ -138,7 +157,7 @@ bool EthdevPort::prepare_sleep() noexcept {
   bool waiting =
       !rte_ring_empty(lane_.inbox) || (lane_.outbox != nullptr && !rte_ring_empty(lane_.outbox));
   if (owns_queue_ && !waiting && device_->link_up()) {
-    stash_count_ = rte_eth_rx_burst(dpdk_port_, lane_.queue, stash_.data(), kBurst);
+    stash_count_ = take(stash_.data(), kBurst);
     waiting = stash_count_ != 0;
   }
   if (waiting) wake_up();

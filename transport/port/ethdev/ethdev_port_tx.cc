@@ -9,11 +9,13 @@
 
 #include "transport/port/ethdev/ethdev_port.h"
 #include "transport/port/ethdev/loan.h"
+#include "transport/port/ethdev/vlan.h"
 
 namespace mercury::ethdev {
 namespace {
 
-static_assert(RTE_PKTMBUF_HEADROOM >= kMaxHeaderBytes, "headers are written into the headroom");
+static_assert(RTE_PKTMBUF_HEADROOM >= kMaxHeaderBytes + kVlanTagBytes,
+              "headers are written into the headroom");
 
 rte_mbuf* mbuf_of(const TxFrame& frame) { return static_cast<rte_mbuf*>(frame.cookie); }
 
@@ -65,12 +67,15 @@ void EthdevPort::tx_send(TxFrame& frame, PathId path_id, uint32_t bytes) noexcep
   queue(mbuf, path);
 }
 
-void EthdevPort::head(const TxFrame& frame, uint32_t bytes, std::span<const std::byte> more,
+void EthdevPort::head(TxFrame& frame, uint32_t bytes, std::span<const std::byte> more,
                       const Path& path, bool offload) noexcept {
   std::byte* const at = frame.data - path.header.length;
   write_headers(path.header, at, {frame.data, bytes}, more, offload);
-  if (classes_.any()) [[unlikely]]
-    set_class_byte(path.header, at, classes_.byte_of(frame.data));
+  if (classes_.any()) [[unlikely]] {
+    const uint8_t class_byte = classes_.byte_of(frame.data);
+    set_class_byte(path.header, at, class_byte);
+    mbuf_of(frame)->vlan_tci = tag_priority(class_byte);
+  }
 }
 
 bool EthdevPort::leave_checksum(rte_mbuf* frame, const Path& path) const noexcept {
@@ -118,6 +123,11 @@ bool EthdevPort::pin_busy(PayloadPin& pin) noexcept {
 void EthdevPort::queue(rte_mbuf* frame, const Path& path) noexcept {
   if (path.loops) [[unlikely]] {
     hand_off(frame, path.loop_engine);
+    return;
+  }
+  if (vlan_ != 0 && !put_tag(frame, vlan_, device_->inserts_tags())) [[unlikely]] {
+    counters_.add(Counter::kDropTxFull);
+    rte_pktmbuf_free(frame);
     return;
   }
   if (pending_last_ == kPending) [[unlikely]] {

@@ -164,6 +164,8 @@ FrameClass parse_frame(std::span<const std::byte> frame, const LocalIdentity& lo
       return parse_ipv6(packet, to_group, local, out, rx);
     case kEtherArp:
       return FrameClass::kArp;
+    case kEtherVlan:
+      return drop(out, Counter::kDropVlan);
     default:
       return drop(out, Counter::kDropNotMercury);
   }

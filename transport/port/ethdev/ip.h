@@ -55,7 +55,8 @@ struct ParsedFrame {
 };
 
 // Classifies a whole Ethernet frame; of kUdp all of `rx` is written, in place. Never reads past
-// `frame`. Fragments, IP options, extension headers and VLAN tags are not accepted.
+// `frame`. Fragments, IP options and extension headers are not accepted, nor VLAN tags: of frames
+// of the port's own VLAN they are gone.
 FrameClass parse_frame(std::span<const std::byte> frame, const LocalIdentity& local,
                        ParsedFrame& out, RxFrame& rx) noexcept;
 

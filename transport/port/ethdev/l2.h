@@ -13,6 +13,7 @@
 namespace mercury::ethdev {
 
 inline constexpr uint32_t kEtherHeaderBytes = 14;
+inline constexpr uint32_t kVlanTagBytes = 4;
 inline constexpr uint32_t kIpv4HeaderBytes = 20;
 inline constexpr uint32_t kIpv6HeaderBytes = 40;
 inline constexpr uint32_t kUdpHeaderBytes = 8;
@@ -21,6 +22,7 @@ inline constexpr uint32_t kMaxHeaderBytes = kEtherHeaderBytes + kIpv6HeaderBytes
 
 inline constexpr uint16_t kEtherIpv4 = 0x0800;
 inline constexpr uint16_t kEtherArp = 0x0806;
+inline constexpr uint16_t kEtherVlan = 0x8100;  // a tag (IEEE 802.1Q), and the type behind it
 inline constexpr uint16_t kEtherIpv6 = 0x86dd;
 
 struct MacAddress {

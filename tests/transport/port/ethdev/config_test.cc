@@ -74,7 +74,7 @@ TEST(Plan, EveryKindHoldsItsLargestFrame) {
     const EthdevConfig config = parsed(text);
     const uint32_t mtu = config.row().max_mtu;
     const uint32_t kernel = config.row().uses_xdp() ? 256 : 0;
-    EXPECT_GE(plan_buffers(config, mtu, 1).data_room, 128 + kernel + mtu + 14) << text;
+    EXPECT_GE(plan_buffers(config, mtu, 1).data_room, 128 + kernel + mtu + 14 + 4) << text;
   }
 }
 
@@ -96,6 +96,11 @@ TEST(VdevArgs, Golden) {
             "role=server,id=3,socket=/m.sock,socket-abstract=no,bsize=9024,rsize=8");
   EXPECT_TRUE(vdev_args(config, 1500, 1, plan_buffers(config, 1500, 1), "")
                   .ends_with("bsize=1536,rsize=10"));
+  EXPECT_TRUE(vdev_args(config, 9010, 1, plan_buffers(config, 9010, 1), "")
+                  .ends_with("bsize=9024,rsize=8"));
+  config.vlan = 5;
+  EXPECT_TRUE(vdev_args(config, 9010, 1, plan_buffers(config, 9010, 1), "")
+                  .ends_with("bsize=9088,rsize=8"));
 }
 
 TEST(Validate, RefusesWhatCannotWork) {
@@ -119,7 +124,22 @@ TEST(Validate, RefusesWhatCannotWork) {
   EXPECT_NE(refusal([](auto& c) { c.shared = true; }).find("share"), std::string::npos);
   EXPECT_NE(refusal([](auto& c) { c.v4->prefix_bits = 33; }).find("prefix"), std::string::npos);
   EXPECT_NE(refusal([](auto& c) { c.v6 = c.v4; }).find("v6"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.vlan = 4095; }).find("1 to 4094"), std::string::npos);
   EXPECT_NE(refusal([](auto& c) { c.device = "a,b"; }).find("','"), std::string::npos);
+}
+
+TEST(Validate, LeavesTheTagsOfASharedInterfaceToTheKernel) {
+  EthdevConfig config = parsed("af_xdp:eth1");
+  config.v4 = LocalAddress{IpAddress::v4(10, 0, 0, 1), 24, {}};
+  config.vlan = 5;
+  const Status status = validate(config);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(
+      status.error().message,
+      "device af_xdp:eth1: the kernel has an interface for each VLAN: leave vlan out, and give "
+      "interface \"eth1.5\" (ip link add link eth1 name eth1.5 type vlan id 5)");
+  config.shared = false;
+  EXPECT_TRUE(validate(config).ok());
 }
 
 TEST(Checks, NameAMissingInterfaceAndTheCommand) {

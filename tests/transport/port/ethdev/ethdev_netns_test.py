@@ -1,7 +1,7 @@
-"""The ethdev port over real devices in network namespaces: ethdev_netns_test.py PINGPONG FOREIGN CASE.
+"""The ethdev port over real devices in network namespaces: ethdev_netns_test.py PINGPONG FOREIGN ACCESS_PORT CASE.
 
-PINGPONG is ethdev_pingpong, FOREIGN an XDP object file that is not Mercury's. Needs root; exits 77
-(skipped) without.
+PINGPONG is ethdev_pingpong, FOREIGN an XDP object file that is not Mercury's, ACCESS_PORT one that
+makes a switch's port one of a VLAN. Needs root; exits 77 (skipped) without.
 """
 import json
 import os
@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[4]
 sys.path.insert(0, str(ROOT / "tools"))
 from netlab import Lab, sh  # noqa: E402
 
-PINGPONG = FOREIGN = ""
+PINGPONG = FOREIGN = ACCESS_PORT = ""
 PORT = 7470
 INTERFACE = "eth0"  # of each host
 
@@ -325,6 +325,66 @@ class Memif(EthdevCase):
         self.over_memif(1500, client_first=True)
 
 
+class VlanTags(EthdevCase):
+    """One host's frames have tags, which the kernel that plays the switch takes off and puts on; the other's have none."""
+
+    VLAN = 5  # access_port.bpf.c
+
+    def tagged_host(self, lab, kind):
+        """The first host, whose interface is Mercury's alone: what it is started with."""
+        host = lab.hosts[0]
+        sh("ip", "address", "flush", "dev", INTERFACE, ns=host.ns)
+        # XDP does not see a tag that travels beside the frame.
+        sh("ethtool", "-K", host.port, "txvlan", "off", ns=lab.switch)
+        sh("tc", "qdisc", "add", "dev", host.port, "clsact", ns=lab.switch)
+        for way, section in (("ingress", "from_host"), ("egress", "to_host")):
+            sh("tc", "filter", "add", "dev", host.port, way, "bpf", "direct-action", "object-file", ACCESS_PORT,
+               "section", section, ns=lab.switch)
+        return ["--device", f"{kind}:{INTERFACE}", "--shared", 0, "--vlan", self.VLAN,
+                "--v4", f"{host.ip}/24", "--v6", f"{host.ip6}/64"]
+
+    def talks_to_a_host_without_tags(self, kind):
+        with two_hosts() as lab:
+            first, second = lab.hosts
+            server = self.tagged_host(lab, kind)
+            serving = self.start(first, "server", *server, "--share-payload", 1).wait_ready()
+            largest = 1500 - 8
+            for ip, header in ((first.ip, 20), (first.ip6, 40)):
+                sh("ping", "-c", "2", "-i", "0.2", "-W", "5", "-M", "do", "-s", str(largest - header), ip, ns=second.ns)
+            echo_from_kernel(second, first.ip, first.ip6)
+            calling = self.start(second, "client", "--device", f"af_packet:{INTERFACE}", "--frames", 1000,
+                                 *self.peers(first))
+            status, reports, err = calling.finish()
+            _, served, server_err = serving.finish(stop=True)
+            self.assertEqual(status, 0, f"{reports}\n{err}\n{served}\n{server_err}")
+            self.assertEqual(reports[0]["max_udp_payload"], served[0]["max_udp_payload"])
+
+    def test_af_packet_fills_them_in(self):
+        self.talks_to_a_host_without_tags("af_packet")
+
+    def test_af_xdp_leaves_it_to_the_port(self):
+        self.talks_to_a_host_without_tags("af_xdp")
+
+    def test_of_another_vlan_nothing_is_taken(self):
+        with two_hosts() as lab:
+            first, second = lab.hosts
+            device = self.tagged_host(lab, "af_packet")
+            device[device.index(self.VLAN)] = self.VLAN + 1
+            serving = self.start(first, "server", *device).wait_ready()
+            sh("ping", "-c", "2", "-i", "0.2", "-W", "1", first.ip, ns=second.ns, check=False)
+            _, (report,), err = serving.finish(stop=True)
+            self.assertGreater(report.get("drop_vlan", 0), 0, f"{report}\n{err}")
+
+    def test_memif(self):
+        """As long as a buffer allows, whose size the tag decides."""
+        with two_hosts() as lab, tempfile.TemporaryDirectory() as folder:
+            device = ["--device", f"memif:{folder}/memif.sock", "--mtu", 9010, "--vlan", self.VLAN]
+            addresses = [["--v4", f"{host.ip}/24", "--v6", f"{host.ip6}/64"] for host in lab.hosts]
+            _, called = self.exchange(lab, [*device, *addresses[0], "--memif-server", 1, "--share-payload", 1],
+                                      [*device, *addresses[1]])
+            self.assertEqual(called[0]["max_udp_payload"], 9010 - 28)
+
+
 class OwnInterface(EthdevCase):
     """A tap: the kernel at its other end sees a host that Mercury alone plays."""
 
@@ -399,5 +459,5 @@ if __name__ == "__main__":
     if os.geteuid() != 0:
         print("needs root for network namespaces: skipped")
         sys.exit(77)
-    PINGPONG, FOREIGN, case = sys.argv[1:]
+    PINGPONG, FOREIGN, ACCESS_PORT, case = sys.argv[1:]
     unittest.main(argv=[sys.argv[0], case, "-v"])

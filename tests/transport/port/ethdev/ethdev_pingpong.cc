@@ -305,6 +305,8 @@ bool parse_option(const std::string& name, const std::string& value, Options& op
     options.limit_seconds = static_cast<int>(number);
   else if (name == "--mtu")
     options.config.mtu = number;
+  else if (name == "--vlan")
+    options.config.vlan = static_cast<uint16_t>(number);
   else if (name == "--port")
     options.config.udp_port = static_cast<uint16_t>(number);
   else if (name == "--engines")

@@ -221,7 +221,7 @@ struct Hostile {
 TEST(ParseFrame, DropsEachMalformationUnderItsReason) {
   const Hostile cases[] = {
       {"another MAC", false, 5, 9, Counter::kDropNotMercury},
-      {"VLAN tag", false, 12, 0x81, Counter::kDropNotMercury},
+      {"VLAN tag", false, 12, 0x81, Counter::kDropVlan},
       {"IP options", false, 14, 0x46, Counter::kDropBadIp},
       {"IP version", false, 14, 0x65, Counter::kDropBadIp},
       {"length beyond the frame", false, 16, 0xff, Counter::kDropBadIp},
