@@ -89,8 +89,8 @@ const ConfigRow kRows[] = {
     {"session", "window", &C::window_bytes, Unit::kBytes, 16 * kKi, kGi, nullptr,
      "bytes in flight to one peer; adaptive: at most"},
     {"session", "delay_target", &C::delay_target_ns, Unit::kNanoseconds, 0, kS, nullptr,
-     "adaptive: queueing delay that is tolerated, the hosts' own included; 0 = any; 50us suits "
-     "engines on cores of their own"},
+     "adaptive: queueing delay in the network that is tolerated; 0 = any; 50us suits engines on "
+     "cores of their own"},
     {"session", "ack_delay", &C::ack_delay_ns, Unit::kNanoseconds, 0, 100 * kMs, nullptr,
      "longest wait of an acknowledgement"},
     {"session", "min_probe_timeout", &C::min_probe_timeout_ns, Unit::kNanoseconds, 100 * kUs, kS,

@@ -51,6 +51,10 @@ class Lane {
 
   // --- the engine's thread ---
   uint32_t poll(uint64_t now_ns) { return engine_.poll_once(now_ns); }
+  template <class Clock>
+  uint32_t poll(uint64_t now_ns, Clock clock) {
+    return engine_.poll_once(now_ns, clock);
+  }
   Engine<P, HostServices>& engine() { return engine_; }
   GradientExchange& exchange() { return services_.datagrams(); }
   SocketRelay& relay() { return services_.streams(); }

@@ -86,7 +86,7 @@ class LaneThread {
     while (!lane_.engine().stopped() && !abandoned_.load(std::memory_order_relaxed)) {
       const uint64_t now_ns = monotonic_ns();
       if (worked_since_ns != 0) lane_.passes().add(now_ns - worked_since_ns);
-      const uint32_t work = lane_.poll(now_ns);
+      const uint32_t work = lane_.poll(now_ns, monotonic_ns);
       worked_since_ns = work > 0 ? now_ns : 0;
       if (lane_.engine().take_reported()) eventfd_write(event_fd_, 1);
       if (work > 0) {

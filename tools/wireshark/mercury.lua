@@ -55,6 +55,7 @@ local f = {
   ack_now = ProtoField.bool("mercury.flags.ack_now", "Acknowledge at once", 16, nil, 0x0001),
   partial = ProtoField.bool("mercury.flags.partial", "Who contributed (RESULT), own part wanted (PUSH)", 16, nil, 0x0002),
   sealed = ProtoField.bool("mercury.flags.sealed", "Sealed", 16, nil, 0x0004),
+  at_most = ProtoField.bool("mercury.flags.at_most", "Microseconds are a bound (ACK)", 16, nil, 0x0010),
   link_free = ProtoField.bool("mercury.flags.link_free", "Sender's link was idle", 16, nil, 0x0008),
   seal = ProtoField.bytes("mercury.seal", "Seal"),
   payload_bytes = ProtoField.uint16("mercury.payload_bytes", "Payload bytes"),
@@ -438,6 +439,7 @@ local function common_header(tvb, pinfo, tree, head)
   flags:add(f.partial, tvb(4, 2))
   flags:add(f.sealed, tvb(4, 2))
   flags:add(f.link_free, tvb(4, 2))
+  flags:add(f.at_most, tvb(4, 2))
   tree:add(f.payload_bytes, tvb(6, 2))
   tree:add(f.session, tvb(8, 4))
   local tag = header_tag(tvb, head)

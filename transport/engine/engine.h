@@ -17,6 +17,7 @@
 #include <span>
 #include <utility>
 
+#include "transport/base/arrival.h"
 #include "transport/base/counters.h"
 #include "transport/base/priority_fifo.h"
 #include "transport/base/spsc_ring.h"
@@ -130,6 +131,13 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
 
   // One pass. Returns how much was done; 0 means that it may sleep until next_deadline_ns().
   uint32_t poll_once(uint64_t now_ns) {
+    return poll_once(now_ns, [now_ns] { return now_ns; });
+  }
+  // The same where a pass takes time: `clock` is asked what time it is when the pass has received
+  // something and begins to send, so that what it took counts for this host and not for the
+  // network.
+  template <class Clock>
+  uint32_t poll_once(uint64_t now_ns, Clock clock) {
     now_ns_ = now_ns;
     pacer_.begin_pass(now_ns, worked_);
     uint32_t work = receive();
@@ -141,6 +149,9 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     work += service_.poll(now_ns);
     if (streams_borrow_) [[unlikely]]
       return_frames();
+    if (work > 0) {
+      if (const uint64_t later_ns = clock(); later_ns > now_ns) now_ns_ = later_ns;
+    }
     work += send_session_frames();
     if (!line_.empty()) [[unlikely]] {
       work += send_by_turns();
@@ -193,9 +204,9 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
            (outbox_.size() >= kMostReports || reported_bytes_ >= kMostReportedBytes);
   }
   void receive_datagram(SessionSlot slot, SessionEntry& entry, wire::Header& header,
-                        std::span<const std::byte> payload, bool marked) noexcept;
+                        std::span<const std::byte> payload, const Arrival& arrival) noexcept;
   [[gnu::cold]] void refuse_datagram(SessionSlot slot, SessionEntry& entry,
-                                     const wire::Header& header, bool marked) noexcept;
+                                     const wire::Header& header, const Arrival& arrival) noexcept;
   [[gnu::cold]] void answer_absent(const RxFrame& frame, const wire::Header& header,
                                    std::span<const std::byte> payload);
   [[gnu::cold]] void receive_reset(const RxFrame& frame, const wire::Header& header);

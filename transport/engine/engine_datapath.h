@@ -92,16 +92,17 @@ bool Engine<P, S>::receive_frame(const RxFrame& frame, wire::Header& header) noe
   const SessionSlot slot = sessions_.slot_of(header.session);
   sessions_.touch(slot);
   if (datagram) {
-    receive_datagram(slot, *entry, header, payload, frame.ecn_ce);
+    receive_datagram(slot, *entry, header, payload, frame);
     return false;
   }
-  entry->session->on_frame(header, payload, now_ns_, frame.ecn_ce);
+  entry->session->on_frame(header, payload, now_ns_, frame);
   return header.type == wire::FrameType::kPart && whole_came_;
 }
 
 template <Port P, Service S>
 void Engine<P, S>::receive_datagram(SessionSlot slot, SessionEntry& entry, wire::Header& header,
-                                    std::span<const std::byte> payload, bool marked) noexcept {
+                                    std::span<const std::byte> payload,
+                                    const Arrival& arrival) noexcept {
   if (entry.session->state() != Session::State::kOpen) [[unlikely]] {
     counters_.add(Counter::kDropNotOpen);
     return;
@@ -118,11 +119,11 @@ void Engine<P, S>::receive_datagram(SessionSlot slot, SessionEntry& entry, wire:
   const Taken taken = service_.on_datagram(slot, header, payload, now_ns_);
   if (taken <= Taken::kLast) [[likely]] {
     entry.session->received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, now_ns_,
-                            marked);
+                            arrival);
     credit_.on_datagram(slot, header.priority, sizeof(wire::DatagramHeader) + header.payload_bytes,
                         now_ns_, detail::signs_of(header, taken == Taken::kLast));
   } else if (taken == Taken::kLater) {
-    refuse_datagram(slot, entry, header, marked);
+    refuse_datagram(slot, entry, header, arrival);
   }
 }
 
@@ -147,8 +148,8 @@ bool Engine<P, S>::has_seal(const SessionEntry& entry, uint32_t tag, uint64_t nu
 // did, and changes no grant.
 template <Port P, Service S>
 void Engine<P, S>::refuse_datagram(SessionSlot slot, SessionEntry& entry,
-                                   const wire::Header& header, bool marked) noexcept {
-  if (!entry.session->refused(header.packet_number, now_ns_, marked)) return;
+                                   const wire::Header& header, const Arrival& arrival) noexcept {
+  if (!entry.session->refused(header.packet_number, now_ns_, arrival)) return;
   counters_.add(Counter::kDatagramsRefused);
   credit_.on_datagram(slot, header.priority, sizeof(wire::DatagramHeader) + header.payload_bytes,
                       now_ns_, detail::signs_of(header, false));

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "transport/base/arrival.h"
 #include "transport/flow/congestion.h"
 #include "transport/flow/sent_pool.h"
 #include "transport/wire/ack.h"
@@ -40,13 +41,31 @@ class AckReceiver {
   }
   // What the network marked of its packets does not count.
   void forget_marks() noexcept { sample_.marked = 0; }
-  // It ends; `delay_ns` is how long the peer says that it waited.
-  const AckSample& end(uint64_t delay_ns) noexcept {
-    if (sample_.rtt_ns > delay_ns) sample_.rtt_ns -= delay_ns;
+  // It ends, having come so; `delay_ns` is how long the peer says that it waited, or with `at_most`
+  // waited at most.
+  const AckSample& end(uint64_t delay_ns, bool at_most = false,
+                       const Arrival& arrival = {}) noexcept {
+    if (at_most || arrival.waited_ns != 0) [[unlikely]] {
+      take_waits(delay_ns, at_most, arrival);
+    } else if (sample_.rtt_ns > delay_ns) {
+      sample_.rtt_ns -= delay_ns;
+    }
     return sample_;
   }
 
  private:
+  // A bound may hide what the network did, so it is taken from the one figure and not from the
+  // other.
+  [[gnu::cold]] void take_waits(uint64_t delay_ns, bool at_most, const Arrival& arrival) noexcept {
+    const uint64_t whole_ns = sample_.rtt_ns;
+    if (whole_ns == 0) return;
+    const uint64_t waited_ns = delay_ns + arrival.waited_ns;
+    const uint64_t known_ns = (at_most ? 0 : delay_ns) + (arrival.at_most ? 0 : arrival.waited_ns);
+    const uint64_t least_ns = at_most || arrival.at_most ? 1 : whole_ns;
+    sample_.rtt_ns = whole_ns > waited_ns ? whole_ns - waited_ns : least_ns;
+    sample_.rtt_most_ns = whole_ns > known_ns ? whole_ns - known_ns : whole_ns;
+  }
+
   AckSample sample_;
   uint64_t largest_ = 0;  // that the acknowledgement names
   uint64_t next_ = 0;     // above the newest acknowledgement's packet number

@@ -30,17 +30,18 @@ class AckSender {
   Counter reason_of_drop(uint64_t number) const noexcept {  // of one that is not
     return tracker_.is_far_ahead(number) ? Counter::kDropFarAhead : Counter::kDropDuplicate;
   }
-  // A frame that is to be acknowledged; `marked` by the network.
-  void on_received(uint64_t number, bool ack_now, uint64_t now_ns, bool marked) noexcept {
-    const bool taken = tracker_.on_received(number, true, ack_now, now_ns);
-    if (taken && marked) ++marked_;
+  // A frame that is to be acknowledged, and how it came.
+  void on_received(uint64_t number, bool ack_now, uint64_t now_ns,
+                   const Arrival& arrival) noexcept {
+    const bool taken = tracker_.on_received(number, true, ack_now, now_ns, arrival);
+    if (taken && arrival.ecn_ce) ++marked_;
   }
   // A datagram that arrived and is refused for now: said at once. False: it cannot be said, and the
   // number has not been received.
-  bool on_refused(uint64_t number, uint64_t now_ns, bool marked) noexcept {
+  bool on_refused(uint64_t number, uint64_t now_ns, const Arrival& arrival) noexcept {
     if (!refused_) refused_.reset(new (std::nothrow) RefusedNumbers);
     if (!refused_ || !refused_->add(number)) return false;
-    on_received(number, true, now_ns, marked);
+    on_received(number, true, now_ns, arrival);
     return true;
   }
   // An acknowledgement: its number leaves no gap, and nothing answers it.
@@ -63,6 +64,7 @@ class AckSender {
     ack.count = static_cast<uint16_t>(tracker_.report(ack.ranges));
     if (refused_) [[unlikely]]
       report_refused(ack);
+    if (tracker_.delay_at_most()) header.flags |= wire::kFlagAtMost;
     ack.marked = marked_;
     header.grant = grant_;
     header.idle_grant = idle_grant_;

@@ -21,11 +21,14 @@ bool AckTracker::is_new(uint64_t number) const noexcept {
   return index > 0 || count_ < kMaxRanges || number + 1 == ranges_[0].first;
 }
 
-bool AckTracker::on_out_of_order(uint64_t number, bool eliciting, bool ack_now,
-                                 uint64_t now_ns) noexcept {
+bool AckTracker::on_out_of_order(uint64_t number, bool eliciting, bool ack_now, uint64_t now_ns,
+                                 const Arrival& arrival) noexcept {
   if (!is_new(number)) return false;
   const bool first = count_ == 0;
-  if (first || number > ranges_[count_ - 1].last) largest_at_ns_ = now_ns;
+  if (first || number > ranges_[count_ - 1].last) {
+    largest_at_ns_ = now_ns;
+    largest_arrival_ = arrival;
+  }
   record(number);
   if (eliciting) note_eliciting(ack_now || !first, now_ns);
   return true;

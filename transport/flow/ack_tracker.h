@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 
+#include "transport/base/arrival.h"
 #include "transport/base/types.h"
 #include "transport/wire/ack.h"
 
@@ -39,14 +40,17 @@ class AckTracker {
   }
   // False, and nothing changes, when !is_new(number). Packets that do not elicit acknowledgement
   // (acknowledgements, handshake) are recorded so that they leave no gaps.
-  bool on_received(uint64_t number, bool eliciting, bool ack_now, uint64_t now_ns) noexcept {
+  // `arrival`: it may have come before `now_ns`, when it was taken.
+  bool on_received(uint64_t number, bool eliciting, bool ack_now, uint64_t now_ns,
+                   const Arrival& arrival = {}) noexcept {
     // Nothing follows the largest number there is.
     if (count_ == 0 || number == 0 || number - 1 != ranges_[count_ - 1].last) [[unlikely]] {
-      return on_out_of_order(number, eliciting, ack_now, now_ns);
+      return on_out_of_order(number, eliciting, ack_now, now_ns, arrival);
     }
     ranges_[count_ - 1].last = number;
     reports_[count_ - 1] = kReports;
     largest_at_ns_ = now_ns;
+    largest_arrival_ = arrival;
     if (eliciting) note_eliciting(ack_now, now_ns);
     return true;
   }
@@ -60,8 +64,12 @@ class AckTracker {
 
   // Fills `out` with the ranges to report, highest first, and takes the acknowledgement as sent.
   uint32_t report(std::span<NumberRange> out) noexcept;
-  // How long the highest number has waited here, for the peer's round-trip time.
-  uint64_t delay_ns(uint64_t now_ns) const noexcept { return now_ns - largest_at_ns_; }
+  // How long the highest number has waited here, for the peer's round-trip time; exactly, or at
+  // most so long.
+  uint64_t delay_ns(uint64_t now_ns) const noexcept {
+    return now_ns - largest_at_ns_ + largest_arrival_.waited_ns;
+  }
+  bool delay_at_most() const noexcept { return largest_arrival_.at_most; }
   uint32_t ranges() const noexcept { return count_; }
   uint64_t largest() const noexcept { return count_ == 0 ? 0 : ranges_[count_ - 1].last; }
   // Places where numbers are missing, and so many behind them are not that they seem lost. What was
@@ -80,7 +88,8 @@ class AckTracker {
   static constexpr uint8_t kReports = 16;     // 0.2^16: all lost only when the path is down
 
   // Not the next after the largest.
-  bool on_out_of_order(uint64_t number, bool eliciting, bool ack_now, uint64_t now_ns) noexcept;
+  bool on_out_of_order(uint64_t number, bool eliciting, bool ack_now, uint64_t now_ns,
+                       const Arrival& arrival) noexcept;
   void note_eliciting(bool ack_now, uint64_t now_ns) noexcept {
     ++unacknowledged_;
     if (ack_now || unacknowledged_ >= every_packets_) {
@@ -98,8 +107,9 @@ class AckTracker {
   std::array<NumberRange, kMaxRanges> ranges_;
   std::array<uint8_t, kMaxRanges> reports_{};
   uint32_t count_ = 0;
-  uint64_t floor_ = 0;  // numbers below are not new
-  uint64_t largest_at_ns_ = 0;
+  uint64_t floor_ = 0;          // numbers below are not new
+  uint64_t largest_at_ns_ = 0;  // when it was taken
+  Arrival largest_arrival_;
   uint64_t deadline_ns_ = kNever;
   uint64_t max_delay_ns_;
   uint32_t every_packets_;

@@ -14,8 +14,8 @@ constexpr double kShareGain = 1.0 / 8;
 constexpr double kMostCut = 0.5;
 // Swift's beta: how much of the excess delay is taken back at once.
 constexpr double kDelayGain = 0.8;
-// Delay is measured by the hosts too, whose schedulers hold packets up: it alone never takes a
-// window below this.
+// Delay has in it what hosts do that no port sees (a late kernel, a processor that is not theirs):
+// it alone never takes a window below this.
 constexpr uint32_t kDelayFloorFrames = 4;
 constexpr double kLossGain = 1.0 / 128;
 constexpr double kLossBelieved = 1.0 / 8;
@@ -37,20 +37,22 @@ uint64_t AdaptiveWindow::base_rtt_ns() const noexcept {
   return std::min(base_rtt_ns_, previous_base_rtt_ns_);
 }
 
-void AdaptiveWindow::note_rtt(uint64_t rtt_ns, uint64_t now_ns) noexcept {
-  if (now_ns - period_began_ns_ >= kBasePeriodNs) {
-    period_began_ns_ = now_ns;
+// What a host's wait may hide is no queue of the network's, and no shorter way either.
+void AdaptiveWindow::note_rtt(const AckSample& sample) noexcept {
+  const uint64_t at_most_ns = std::max(sample.rtt_ns, sample.rtt_most_ns);
+  if (sample.now_ns - period_began_ns_ >= kBasePeriodNs) {
+    period_began_ns_ = sample.now_ns;
     previous_base_rtt_ns_ = base_rtt_ns_;
-    base_rtt_ns_ = rtt_ns;
+    base_rtt_ns_ = at_most_ns;
   }
-  base_rtt_ns_ = std::min(base_rtt_ns_, rtt_ns);
-  round_.least_rtt_ns = std::min(round_.least_rtt_ns, rtt_ns);
-  round_.most_rtt_ns = std::max(round_.most_rtt_ns, rtt_ns);
+  base_rtt_ns_ = std::min(base_rtt_ns_, at_most_ns);
+  round_.least_rtt_ns = std::min(round_.least_rtt_ns, sample.rtt_ns);
+  round_.most_rtt_ns = std::max(round_.most_rtt_ns, sample.rtt_ns);
 }
 
 void AdaptiveWindow::on_ack(const AckSample& sample) noexcept {
   if (sample.packets == 0) return;
-  if (sample.rtt_ns != 0) note_rtt(sample.rtt_ns, sample.now_ns);
+  if (sample.rtt_ns != 0) note_rtt(sample);
   round_.packets += sample.packets;
   round_.bytes += sample.bytes;
   round_.marked += std::min(sample.marked, sample.packets);

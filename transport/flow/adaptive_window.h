@@ -61,7 +61,7 @@ class AdaptiveWindow {
     uint64_t most_in_flight_bytes = 0;
   };
 
-  void note_rtt(uint64_t rtt_ns, uint64_t now_ns) noexcept;
+  void note_rtt(const AckSample& sample) noexcept;
   void end_round() noexcept;
   double cut() noexcept;  // share of the window to give up
   double delay_cut() const noexcept;

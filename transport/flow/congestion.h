@@ -12,11 +12,15 @@ namespace mercury {
 
 // What one ACK frame says.
 struct AckSample {
-  uint64_t bytes = 0;            // newly acknowledged
-  uint32_t packets = 0;          // newly acknowledged
-  uint32_t marked = 0;           // that the network marked, of what arrived since the last ACK
-  uint64_t newest_sent_ns = 0;   // when the latest of them was sent
-  uint64_t rtt_ns = 0;           // without the delay that the peer admits; 0 = no sample
+  uint64_t bytes = 0;           // newly acknowledged
+  uint32_t packets = 0;         // newly acknowledged
+  uint32_t marked = 0;          // that the network marked, of what arrived since the last ACK
+  uint64_t newest_sent_ns = 0;  // when the latest of them was sent
+  // The network's part of the round trip: without what the frame waited at the peer, and its
+  // acknowledgement here, until an engine took it. 0 = no sample. Where of a wait only a bound is
+  // known it lies between these two.
+  uint64_t rtt_ns = 0;
+  uint64_t rtt_most_ns = 0;      // 0: the same
   uint64_t in_flight_bytes = 0;  // before this ACK
   uint64_t now_ns = 0;
 };

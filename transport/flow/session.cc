@@ -303,8 +303,8 @@ Seals* Session::seals() const noexcept { return impl_->opening.seals(); }
 const wire::HelloAck& Session::answer() const noexcept { return impl_->opening.answer(); }
 
 void Session::on_frame(const wire::Header& header, std::span<const std::byte> payload,
-                       uint64_t now_ns, bool marked) {
-  impl_->on_frame(header, payload, now_ns, marked);
+                       uint64_t now_ns, const Arrival& arrival) {
+  impl_->on_frame(header, payload, now_ns, arrival);
 }
 Counter Session::reason_of_drop(uint64_t packet_number) const noexcept {
   return impl_->acks_out.reason_of_drop(packet_number);
@@ -314,14 +314,14 @@ bool Session::is_new(uint64_t packet_number) const noexcept {
   return impl_->state == State::kOpen && impl_->acks_out.is_new(packet_number);
 }
 void Session::received(uint64_t packet_number, bool ack_now, uint64_t now_ns,
-                       bool marked) noexcept {
-  impl_->acks_out.on_received(packet_number, ack_now, now_ns, marked);
+                       const Arrival& arrival) noexcept {
+  impl_->acks_out.on_received(packet_number, ack_now, now_ns, arrival);
   impl_->liveness.on_heard(now_ns);
 }
-bool Session::refused(uint64_t packet_number, uint64_t now_ns, bool marked) noexcept {
+bool Session::refused(uint64_t packet_number, uint64_t now_ns, const Arrival& arrival) noexcept {
   if ((impl_->opening.features() & wire::kFeatureRefusals) == 0) return false;
   impl_->liveness.on_heard(now_ns);
-  return impl_->acks_out.on_refused(packet_number, now_ns, marked);
+  return impl_->acks_out.on_refused(packet_number, now_ns, arrival);
 }
 void Session::set_grant(uint16_t now_units, uint16_t idle_units) noexcept {
   impl_->acks_out.set_grant(now_units, idle_units);

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "transport/base/arrival.h"
 #include "transport/base/counters.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
@@ -134,19 +135,19 @@ class Session {
   // STREAM_CREDIT, STREAM_RESET, PART, PATH_CHALLENGE, PATH_RESPONSE. Checks tag and payload CRC
   // itself; what is wrong is dropped under its counter. A peer that acknowledges what was never
   // sent, announces an impossible control message, or takes more of a stream than he may, is closed
-  // with kProtocol. `marked`: the network marked the frame (ECN).
+  // with kProtocol.
   void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
-                bool marked = false);
+                const Arrival& arrival = {});
   // For datagrams: first is_new (false: duplicate or not open, drop it), then received when the
   // datagram was taken, or is not needed any more; without it the peer will send it again.
   bool is_new(uint64_t packet_number) const noexcept;
   Counter reason_of_drop(uint64_t packet_number) const noexcept;  // of one that is not
   void received(uint64_t packet_number, bool ack_now, uint64_t now_ns,
-                bool marked = false) noexcept;
+                const Arrival& arrival = {}) noexcept;
   // The datagram arrived, its payload is as it was sent, and it is to come again later: the peer is
   // told so. False: the peer knows no refusals (kFeatureRefusals of both sides), or there are too
   // many; it will take the datagram for lost.
-  bool refused(uint64_t packet_number, uint64_t now_ns, bool marked = false) noexcept;
+  bool refused(uint64_t packet_number, uint64_t now_ns, const Arrival& arrival = {}) noexcept;
   // How much the peer may have in flight towards this side, now and when it begins again after a
   // pause, in units of wire::kGrantUnitBytes; 0 = no bound. Travels on every acknowledgement.
   void set_grant(uint16_t now_units, uint16_t idle_units) noexcept;

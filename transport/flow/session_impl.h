@@ -68,15 +68,16 @@ struct Session::Impl {
 
   // Receiving (session_receive.cc).
   void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
-                bool marked);
+                const Arrival& arrival);
   [[gnu::cold]] bool has_seal(const wire::Header& header, std::span<const std::byte> payload);
   void on_hello_again(std::span<const std::byte> payload);
   bool shows_hello(const wire::Header& header, std::span<const std::byte> payload);
   void on_hello_ack(std::span<const std::byte> payload, uint64_t now_ns);
   void on_reason(wire::FrameType type, std::span<const std::byte> payload);
   void on_open_frame(const wire::Header& header, std::span<const std::byte> payload,
-                     uint64_t now_ns, bool marked);
-  void on_ack(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns);
+                     uint64_t now_ns, const Arrival& arrival);
+  void on_ack(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
+              const Arrival& arrival);
   bool on_control(std::span<const std::byte> payload);  // false: do not acknowledge
   void deliver_control();
   bool on_reset_token(std::span<const std::byte> payload);
@@ -125,7 +126,7 @@ struct Session::Impl {
   // Streams (session_streams.cc): cold where there are none.
   void start_streams();
   [[gnu::cold]] void on_stream_frame(const wire::Header& header, std::span<const std::byte> payload,
-                                     uint64_t now_ns, bool marked);
+                                     uint64_t now_ns, const Arrival& arrival);
   [[gnu::cold]] void stream_acked(const SentTag& tag);
   [[gnu::cold]] void stream_lost(const SentTag& tag);
   [[gnu::cold]] uint32_t build_signal(std::span<std::byte> out, uint64_t now_ns);

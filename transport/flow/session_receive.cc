@@ -10,7 +10,7 @@
 namespace mercury {
 
 void Session::Impl::on_frame(const wire::Header& header, std::span<const std::byte> payload,
-                             uint64_t now_ns, bool marked) {
+                             uint64_t now_ns, const Arrival& arrival) {
   now_ns_seen = now_ns;
   if (state == State::kClosing || state == State::kClosed) {
     count(Counter::kDropNotOpen);
@@ -49,15 +49,15 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     case wire::FrameType::kResetToken:
     case wire::FrameType::kPathChallenge:
     case wire::FrameType::kPathResponse:
-      on_open_frame(header, payload, now_ns, marked);
+      on_open_frame(header, payload, now_ns, arrival);
       return;
     case wire::FrameType::kStream:
     case wire::FrameType::kStreamCredit:
     case wire::FrameType::kStreamReset:
-      on_stream_frame(header, payload, now_ns, marked);
+      on_stream_frame(header, payload, now_ns, arrival);
       return;
     case wire::FrameType::kPart:
-      on_part(header, payload, marked);
+      on_part(header, payload, arrival.ecn_ce);
       return;
     case wire::FrameType::kReset:  // the engine's to take, as datagrams
     case wire::FrameType::kDatagram0:
@@ -143,7 +143,7 @@ void Session::Impl::on_reason(wire::FrameType type, std::span<const std::byte> p
 }
 
 void Session::Impl::on_open_frame(const wire::Header& header, std::span<const std::byte> payload,
-                                  uint64_t now_ns, bool marked) {
+                                  uint64_t now_ns, const Arrival& arrival) {
   if (state != State::kOpen) {
     count(Counter::kDropNotOpen);
     return;
@@ -157,7 +157,7 @@ void Session::Impl::on_open_frame(const wire::Header& header, std::span<const st
   switch (header.type) {
     case wire::FrameType::kAck:
       acks_out.on_ack_received(header.packet_number, now_ns);
-      on_ack(header, payload, now_ns);
+      on_ack(header, payload, now_ns, arrival);
       if (streams && state == State::kOpen) streams->tell();
       return;
     case wire::FrameType::kControl:
@@ -165,7 +165,7 @@ void Session::Impl::on_open_frame(const wire::Header& header, std::span<const st
         count(Counter::kDropControl);
         return;
       }
-      acks_out.on_received(header.packet_number, ack_now, now_ns, marked);
+      acks_out.on_received(header.packet_number, ack_now, now_ns, arrival);
       deliver_control();
       return;
     case wire::FrameType::kPathChallenge:
@@ -177,10 +177,10 @@ void Session::Impl::on_open_frame(const wire::Header& header, std::span<const st
         count(Counter::kDropHandshake);
         return;
       }
-      acks_out.on_received(header.packet_number, ack_now, now_ns, marked);
+      acks_out.on_received(header.packet_number, ack_now, now_ns, arrival);
       return;
     default:
-      acks_out.on_received(header.packet_number, ack_now, now_ns, marked);
+      acks_out.on_received(header.packet_number, ack_now, now_ns, arrival);
       return;
   }
 }
@@ -237,7 +237,7 @@ void Session::Impl::on_part(const wire::Header& header, std::span<const std::byt
 }
 
 void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte> payload,
-                           uint64_t now_ns) {
+                           uint64_t now_ns, const Arrival& arrival) {
   wire::Ack ack;
   if (!wire::decode(payload, ack)) {
     count(Counter::kDropControl);
@@ -263,7 +263,7 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
   if (loss.spurious_losses() != spurious) {
     counters.add(Counter::kSpuriousLosses, loss.spurious_losses() - spurious);
   }
-  const AckSample& sample = acks_in.end(delay_ns);
+  const AckSample& sample = acks_in.end(delay_ns, (header.flags & wire::kFlagAtMost) != 0, arrival);
   limit.on_ack(sample);
   if (refusing) [[unlikely]]
     after_refusals(sample.packets, now_ns);

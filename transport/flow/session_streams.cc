@@ -11,7 +11,7 @@ void Session::Impl::start_streams() {
 }
 
 void Session::Impl::on_stream_frame(const wire::Header& header, std::span<const std::byte> payload,
-                                    uint64_t now_ns, bool marked) {
+                                    uint64_t now_ns, const Arrival& arrival) {
   if (!streams) {
     count(Counter::kDropType);
     return;
@@ -28,7 +28,7 @@ void Session::Impl::on_stream_frame(const wire::Header& header, std::span<const 
   switch (streams->on_frame(header.type, payload)) {
     case Streams::Verdict::kTaken:
       acks_out.on_received(header.packet_number, (header.flags & wire::kFlagAckNow) != 0, now_ns,
-                           marked);
+                           arrival);
       streams->tell();
       return;
     case Streams::Verdict::kDropped:

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 
+#include "transport/base/arrival.h"
 #include "transport/base/counters.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
@@ -23,17 +24,17 @@ namespace mercury {
 
 // The ECN field of IPv4's type of service and IPv6's traffic class (RFC 3168). Every port sends
 // ECT(0): without it routers drop what they could have marked. What is marked on the way arrives as
-// RxFrame::ecn_ce.
+// Arrival::ecn_ce.
 inline constexpr uint8_t kEcnMask = 3;
 inline constexpr uint8_t kEcnCapable = 2;  // ECT(0)
 inline constexpr uint8_t kEcnCe = 3;       // congestion experienced
 
-// A received frame: valid until the next rx_release().
-struct RxFrame {
+struct ReceivedBytes {
   std::span<const std::byte> payload;  // the UDP payload
   Endpoint source;
-  bool ecn_ce = false;  // the network marked it (RFC 3168)
 };
+// A received frame: valid until the next rx_release().
+struct RxFrame : ReceivedBytes, Arrival {};
 
 // How an answer finds back to whoever sent a frame, without anybody being asked: the port's.
 struct ReturnWay {

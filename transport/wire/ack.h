@@ -17,6 +17,9 @@
 // before it, of the first from the largest number on. Only peers that share kFeatureRefusals
 // (hello.h) name any.
 //
+// The microseconds are exact, or with kFlagAtMost in the header at most so many: a port may not
+// know when a packet came.
+//
 // "Marked so far" counts, modulo 2^16, the peer's frames that ask for an acknowledgement and came
 // with the network's congestion mark (RFC 3168). As it goes on counting, nothing of it is lost with
 // an ACK that is lost; a peer that does not count writes zero.

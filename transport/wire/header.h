@@ -130,6 +130,7 @@ enum Flag : uint16_t {
   kFlagService = 2,   // datagram: the service's
   kFlagSealed = 4,    // a seal stands behind the header (seal.h): for who looks on, not believed
   kFlagLinkFree = 8,  // datagram: its sender's link was idle since the session's one before it
+  kFlagAtMost = 16,   // ACK: of its microseconds some may have been the network's
 };
 
 constexpr bool is_datagram(FrameType type) {

@@ -28,7 +28,11 @@ class EchoHost {
                  Engine::CommandRing::create(1024), Engine::EventRing::create(1024)) {}
 
   uint32_t poll(uint64_t now_ns) {
-    const uint32_t work = engine.poll_once(now_ns);
+    return poll(now_ns, [now_ns] { return now_ns; });
+  }
+  template <class Clock>
+  uint32_t poll(uint64_t now_ns, Clock clock) {
+    const uint32_t work = engine.poll_once(now_ns, clock);
     std::unique_ptr<Event> event;
     while (events_.pop(event)) std::visit([this](const auto& one) { on_event(one); }, *event);
     return work;

@@ -36,10 +36,10 @@ struct Lab {
     }
   }
   // A life of the host with this index, after the last one, if there was one, ended without a word.
-  void start(size_t index, EngineConfig config, uint64_t seed, const StreamConfig& streams = {}) {
+  void start(size_t index, EngineConfig config, uint64_t seed, const StreamConfig& streams = {},
+             sim::SimPortConfig port_config = {}) {
     hosts[index].reset();
     auto counters = std::make_unique<Counters>();
-    sim::SimPortConfig port_config;
     port_config.counters = counters.get();
     auto port = sim::SimPort::create(network, ids[index], at(index), port_config);
     config.session_seed = seed;

@@ -67,6 +67,21 @@ TEST(AckSender, SaysTheLatestGrantAndHowLongItWaited) {
   EXPECT_EQ(say(sender, 100'000 + (uint64_t{1} << 32) * 1000).ack.delay_us, UINT32_MAX);
 }
 
+// The wait on the host before the engine took it is among it.
+TEST(AckSender, SaysHowLongTheLargestHasBeenHereAndWhetherThatIsABound) {
+  AckSender sender(8, 1'000'000);
+  sender.on_received(1, false, 100'000, {false, false, 40'000});
+  EXPECT_EQ(say(sender, 120'000).ack.delay_us, 60U);
+  EXPECT_EQ(say(sender, 120'000).header.flags & wire::kFlagAtMost, 0);
+  sender.on_received(2, false, 200'000, {false, true, 90'000});
+  EXPECT_EQ(say(sender, 200'000).ack.delay_us, 90U);
+  EXPECT_NE(say(sender, 200'000).header.flags & wire::kFlagAtMost, 0);
+  sender.on_received(4, false, 300'000, {false, false, 10'000});  // behind a gap
+  EXPECT_EQ(say(sender, 300'000).ack.delay_us, 10U);
+  EXPECT_EQ(say(sender, 300'000).header.flags & wire::kFlagAtMost, 0);
+  EXPECT_GT(sender.deadline_ns(), 300'000U) << "it was not taken earlier: nothing is overdue";
+}
+
 class AckReceiverTest : public testing::Test {
  protected:
   static wire::Ack ack(uint64_t largest, uint16_t marked) {
@@ -118,6 +133,35 @@ TEST_F(AckReceiverTest, AWaitLongerThanTheRoundTripIsNotBelieved) {
   receiver_.begin(0, ack(5, 0), 0, 10'000);
   receiver_.on_acked(sent(5, 4'000, 200));
   EXPECT_EQ(receiver_.end(6'000).rtt_ns, 6'000U);
+}
+
+TEST_F(AckReceiverTest, TheAcknowledgementsOwnWaitIsNoneOfTheNetworks) {
+  receiver_.begin(0, ack(5, 0), 0, 10'000);
+  receiver_.on_acked(sent(5, 4'000, 200));
+  const AckSample& sample = receiver_.end(1'000, false, {false, false, 2'500});
+  EXPECT_EQ(sample.rtt_ns, 2'500U);
+  EXPECT_EQ(sample.rtt_most_ns, 2'500U);
+}
+
+TEST_F(AckReceiverTest, OfABoundTheNetworkMayHaveHadAll) {
+  receiver_.begin(0, ack(5, 0), 0, 10'000);
+  receiver_.on_acked(sent(5, 4'000, 200));
+  const AckSample first = receiver_.end(1'000, false, {false, true, 2'500});
+  EXPECT_EQ(first.rtt_ns, 2'500U);
+  EXPECT_EQ(first.rtt_most_ns, 5'000U);
+  receiver_.begin(1, ack(6, 0), 0, 20'000);
+  receiver_.on_acked(sent(6, 14'000, 200));
+  const AckSample& sample = receiver_.end(3'000, true, {false, false, 2'000});
+  EXPECT_EQ(sample.rtt_ns, 1'000U);
+  EXPECT_EQ(sample.rtt_most_ns, 4'000U);
+}
+
+TEST_F(AckReceiverTest, ABoundAboveTheRoundTripLeavesTheNetworkNothing) {
+  receiver_.begin(0, ack(5, 0), 0, 10'000);
+  receiver_.on_acked(sent(5, 4'000, 200));
+  const AckSample& sample = receiver_.end(0, false, {false, true, 90'000});
+  EXPECT_EQ(sample.rtt_ns, 1U);
+  EXPECT_EQ(sample.rtt_most_ns, 6'000U);
 }
 
 TEST_F(AckReceiverTest, NothingIsLeftOfTheOneBefore) {

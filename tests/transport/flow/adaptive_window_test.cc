@@ -14,7 +14,9 @@ class AdaptiveWindowTest : public ::testing::Test {
     window.set_frame_bytes(kFrame);
   }
   // One round trip in which a full window is acknowledged; `marked` and `lost` are shares.
-  void round(double marked = 0, double lost = 0, uint64_t queued_ns = 0, bool full = true) {
+  // Of what it takes `bounded_ns` may have been the hosts'.
+  void round(double marked = 0, double lost = 0, uint64_t queued_ns = 0, bool full = true,
+             uint64_t bounded_ns = 0) {
     const uint64_t bytes = window.window_bytes();
     const auto packets = static_cast<uint32_t>(std::max<uint64_t>(bytes / kFrame, 1));
     const uint64_t sent_ns = now_ns;
@@ -27,7 +29,8 @@ class AdaptiveWindowTest : public ::testing::Test {
     sample.packets = packets;
     sample.marked = static_cast<uint32_t>(marked * packets + 0.5);
     sample.newest_sent_ns = sent_ns;
-    sample.rtt_ns = kRtt + queued_ns;
+    sample.rtt_ns = kRtt + queued_ns - bounded_ns;
+    sample.rtt_most_ns = kRtt + queued_ns;
     sample.in_flight_bytes = full ? bytes : 0;
     sample.now_ns = now_ns;
     window.on_ack(sample);
@@ -100,6 +103,18 @@ TEST_F(AdaptiveWindowTest, AStandingQueueIsTakenBackAScheduledOutHostIsNot) {
   rounds(40, 0, 0, 5'000'000);
   EXPECT_LE(window.window_bytes(), 4 * kFrame + kFrame);
   EXPECT_GE(window.window_bytes(), 2 * kFrame) << "delay alone goes no lower";
+}
+
+// What hosts may have taken is neither the network's queue nor a shorter way through it.
+TEST_F(AdaptiveWindowTest, WhatTheHostsMayHaveWaitedCutsNothingAndMakesNoPathShorter) {
+  rounds(10);
+  const uint64_t before = window.window_bytes();
+  for (int i = 0; i < 20; ++i) round(0, 0, 5'000'000, true, 5'000'000);
+  EXPECT_GE(window.window_bytes(), before);
+  for (int i = 0; i < 20; ++i) round(0, 0, 0, true, kRtt - 1);
+  EXPECT_EQ(window.base_rtt_ns(), kRtt);
+  round(0, 0, 5'000'000, true, 4'000'000);
+  EXPECT_LT(window.window_bytes(), before) << "the rest is the network's";
 }
 
 TEST_F(AdaptiveWindowTest, RandomLossIsNotObeyedWhereNothingQueues) {

@@ -372,6 +372,26 @@ TEST(SimNetwork, AFullReceiveRingDrops) {
   EXPECT_EQ(star.network.frames_in_use(), 0u);
 }
 
+TEST(SimNetwork, AFrameSaysHowLongItHasWaitedInTheReceiveRing) {
+  Star star(2);
+  ASSERT_TRUE(star.send(0, 1, 100));
+  const auto arrives_ns = [&] {
+    while (!star.ports[1]->rx_waiting()) star.network.advance_to(star.network.next_event_ns());
+    return star.network.now_ns();
+  };
+  const uint64_t arrived_ns = arrives_ns();
+  star.network.advance_to(arrived_ns + 12'345);
+  std::array<RxFrame, 4> burst;
+  ASSERT_EQ(star.ports[1]->rx_burst(burst, star.network.now_ns()), 1U);
+  EXPECT_EQ(burst[0].waited_ns, 12'345U);
+  star.ports[1]->rx_release();
+  ASSERT_TRUE(star.send(0, 1, 100));
+  arrives_ns();
+  ASSERT_EQ(star.ports[1]->rx_burst(burst, star.network.now_ns()), 1U);
+  EXPECT_EQ(burst[0].waited_ns, 0U);
+  star.ports[1]->rx_release();
+}
+
 TEST(SimNetwork, APortCanGoWithFramesInItsNicAndComeBack) {
   Star star(2);
   std::vector<std::byte> payload(500, std::byte{0x5a});

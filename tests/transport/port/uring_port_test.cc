@@ -15,8 +15,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
 #include <set>
 #include <string>
@@ -89,6 +91,39 @@ TEST(UringPort, TheDescriptorWakesOnFrames) {
   lab.a().tx_flush(0);
   EXPECT_EQ(poll(&fd, 1, 10'000), 1);
   EXPECT_FALSE(lab.b().prepare_sleep());
+}
+
+TEST(UringPort, SaysHowLongAFrameHasWaited) {
+  const auto monotonic_ns = [] {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return static_cast<uint64_t>(std::chrono::nanoseconds(now).count());
+  };
+  Lab<true> lab;
+  const PathId path = *lab.a().open_path(lab.b().info().local);
+  std::array<RxFrame, 4> burst;
+  EXPECT_EQ(lab.b().rx_burst(burst, monotonic_ns()), 0U);
+  // The wall clock may be set meanwhile: then the round says nothing.
+  const auto set_by_ns = [&] { return static_cast<int64_t>(wall_ns() - monotonic_ns()); };
+  for (int round = 0; round < 3; ++round) {
+    const int64_t wall_at_ns = set_by_ns();
+    const uint64_t before_ns = monotonic_ns();
+    ASSERT_TRUE(send(lab.a(), path, 1, 100));
+    lab.a().tx_flush(0);
+    const uint64_t sent_ns = monotonic_ns();
+    uint64_t now_ns = sent_ns;
+    while (now_ns < sent_ns + 2'000'000) now_ns = monotonic_ns();
+    uint32_t count = 0;
+    while (count == 0) count = lab.b().rx_burst(burst, now_ns = monotonic_ns());
+    EXPECT_EQ(count, 1U);
+    EXPECT_FALSE(burst[0].at_most);
+    if (std::abs(set_by_ns() - wall_at_ns) > 50'000) {
+      lab.b().rx_release();
+      continue;
+    }
+    EXPECT_GE(burst[0].waited_ns, 1'900'000U);
+    EXPECT_LE(burst[0].waited_ns, now_ns - before_ns + 100'000) << "since before it was sent";
+    lab.b().rx_release();
+  }
 }
 
 // Made here, driven there, destroyed here: as the control thread and an engine do.

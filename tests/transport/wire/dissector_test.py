@@ -120,7 +120,7 @@ EXPECTED = {
     'mtu_probe': {'type': '6', 'payload_bytes': '24', 'padding': ':'.join(['00'] * 24)},
     'control': {'type': '7', 'control.offset': '4294967296',
                 'control.bytes': '00:00:00:05:68:65:6c:6c:6f'},
-    'push': {'type': '8', 'flags.ack_now': '1', 'flags.link_free': '0', 'packet_number': '72623859790382856', 'round': '6',
+    'push': {'type': '8', 'flags.ack_now': '1', 'flags.link_free': '0', 'flags.at_most': '0', 'packet_number': '72623859790382856', 'round': '6',
              'tensor': '17', 'chunk': '3', 'priority': '42', 'sender': '2',
              'incarnation': '0x5eed0001',
              'elements': '00:00:80:3f:00:00:00:c0:00:00:00:3f:00:00:50:40'},

@@ -83,12 +83,14 @@ class EthdevPort {
   EthdevPort(std::shared_ptr<Device> device, uint16_t engine, Counters& counters);
   Status open_wait_fd();
 
+  // `waited_most_ns`: how long the frames may have lain in the device's queue.
   uint32_t receive(std::span<rte_mbuf*> frames, std::span<RxFrame> burst, uint32_t filled,
-                   uint64_t now_ns) noexcept;
+                   uint64_t now_ns, uint32_t waited_most_ns = 0) noexcept;
   uint32_t take_inbox(std::span<RxFrame> burst, uint32_t filled, uint32_t limit,
                       uint64_t now_ns) noexcept;
   // From the device, those of the port's VLAN.
-  uint16_t take(rte_mbuf** frames, uint16_t most) noexcept;
+  uint16_t take(rte_mbuf** frames, uint16_t most, bool& drained) noexcept;
+  uint32_t since_drained(uint64_t now_ns) const noexcept;
   [[gnu::cold, gnu::noinline]] uint16_t keep_own_vlan(std::span<rte_mbuf*> frames) noexcept;
   void hand_off(rte_mbuf* frame, uint16_t engine) noexcept;
   [[gnu::cold]] void answer(rte_mbuf* frame, FrameClass kind, uint64_t now_ns) noexcept;
@@ -124,6 +126,7 @@ class EthdevPort {
   const uint16_t vlan_;  // 0: none
   PortInfo info_;
   int wait_fd_ = -1;
+  uint64_t drained_ns_ = 0;  // when the device's queue had nothing left
   bool slept_ = false;
   bool registered_ = false;
 

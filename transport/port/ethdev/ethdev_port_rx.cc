@@ -14,6 +14,9 @@
 namespace mercury::ethdev {
 namespace {
 
+// A pass that finds nothing takes no longer.
+constexpr uint64_t kNoWaitNs = 2'000;
+
 std::span<const std::byte> bytes_of_frame(const rte_mbuf* frame) {
   return {rte_pktmbuf_mtod(frame, const std::byte*), rte_pktmbuf_data_len(frame)};
 }
@@ -31,7 +34,7 @@ uint32_t EthdevPort::rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcep
   uint32_t filled = 0;
   if (stash_count_ > 0) [[unlikely]] {
     const uint32_t count = std::min(stash_count_, room);
-    filled = receive(std::span(stash_).first(count), burst, filled, now_ns);
+    filled = receive(std::span(stash_).first(count), burst, filled, now_ns, since_drained(now_ns));
     std::copy(stash_.begin() + count, stash_.begin() + stash_count_, stash_.begin());
     stash_count_ -= count;
   }
@@ -40,14 +43,25 @@ uint32_t EthdevPort::rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcep
   if (owns_queue_ && filled < room && device_->link_up()) {
     std::array<rte_mbuf*, kBurst> fresh;
     const auto wanted = static_cast<uint16_t>(std::min(room - filled, kBurst));
-    const uint16_t count = take(fresh.data(), wanted);
-    filled = receive(std::span(fresh).first(count), burst, filled, now_ns);
+    bool drained = false;
+    const uint16_t count = take(fresh.data(), wanted, drained);
+    const uint32_t waited_most_ns = since_drained(now_ns);
+    if (drained) drained_ns_ = now_ns;
+    filled = receive(std::span(fresh).first(count), burst, filled, now_ns, waited_most_ns);
   }
   return filled;
 }
 
-uint16_t EthdevPort::take(rte_mbuf** frames, uint16_t most) noexcept {
+// The device does not say when a frame came: after the queue had nothing left, and before this
+// pass.
+uint32_t EthdevPort::since_drained(uint64_t now_ns) const noexcept {
+  const uint64_t ns = drained_ns_ == 0 ? 0 : now_ns - drained_ns_;
+  return ns < kNoWaitNs ? 0 : static_cast<uint32_t>(std::min<uint64_t>(ns, UINT32_MAX));
+}
+
+uint16_t EthdevPort::take(rte_mbuf** frames, uint16_t most, bool& drained) noexcept {
   const uint16_t count = rte_eth_rx_burst(dpdk_port_, lane_.queue, frames, most);
+  drained = count < most;
   return vlan_ == 0 ? count : keep_own_vlan({frames, count});
 }
 
@@ -66,7 +80,7 @@ uint16_t EthdevPort::keep_own_vlan(std::span<rte_mbuf*> frames) noexcept {
 
 // Sorts frames: ours into `burst`, others' into their inboxes, the rest answered or dropped.
 uint32_t EthdevPort::receive(std::span<rte_mbuf*> frames, std::span<RxFrame> burst, uint32_t filled,
-                             uint64_t now_ns) noexcept {
+                             uint64_t now_ns, uint32_t waited_most_ns) noexcept {
   for (rte_mbuf* frame : frames) {
     ParsedFrame parsed;
     FrameClass kind = FrameClass::kDropped;
@@ -77,6 +91,8 @@ uint32_t EthdevPort::receive(std::span<rte_mbuf*> frames, std::span<RxFrame> bur
       kind = parse_frame(bytes_of_frame(frame), device_->local(), parsed, burst[filled]);
     }
     if (kind == FrameClass::kUdp && parsed.engine == engine_) [[likely]] {
+      burst[filled].at_most = waited_most_ns != 0;
+      burst[filled].waited_ns = waited_most_ns;
       ++filled;
       held_[held_count_++] = frame;
     } else if (kind == FrameClass::kUdp) {
@@ -157,7 +173,8 @@ bool EthdevPort::prepare_sleep() noexcept {
   bool waiting =
       !rte_ring_empty(lane_.inbox) || (lane_.outbox != nullptr && !rte_ring_empty(lane_.outbox));
   if (owns_queue_ && !waiting && device_->link_up()) {
-    stash_count_ = take(stash_.data(), kBurst);
+    bool drained = false;
+    stash_count_ = take(stash_.data(), kBurst, drained);
     waiting = stash_count_ != 0;
   }
   if (waiting) wake_up();

@@ -44,7 +44,8 @@ struct Frame {
   uint8_t hops = 0;
   uint8_t size_class = 0;
   Stage stage = Stage::kOwned;
-  bool ecn_ce = false;
+  Arrival arrival;
+  uint64_t arrived_ns = 0;  // in the receive ring
 };
 
 // A first-in first-out list through Frame::next.

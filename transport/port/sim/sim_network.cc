@@ -158,7 +158,7 @@ void SimNetwork::transmit(Frame* frame, uint32_t host) noexcept {
   route(frame, host, target);
   Link& link = links_[hosts_[host].up.value];
   if (link.marks(now_ps_)) {
-    frame->ecn_ce = true;
+    frame->arrival.ecn_ce = true;
     ++link.stats.ecn_marked;
   }
   events_.push(link.enqueue(now_ps_, frame->wire_bytes), frame);
@@ -263,7 +263,7 @@ void SimNetwork::enter(Frame* frame, Link& link) noexcept {
   if (frame->ip_bytes > link.config().mtu_bytes) return drop(frame, Drop::kMtu, &link);
   if (link.full(now_ps_, frame->wire_bytes)) return drop(frame, Drop::kQueueFull, &link);
   if (link.marks(now_ps_)) {
-    frame->ecn_ce = true;
+    frame->arrival.ecn_ce = true;
     ++link.stats.ecn_marked;
   }
   fly(frame, link, link.enqueue(now_ps_, frame->wire_bytes));

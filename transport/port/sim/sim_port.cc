@@ -17,6 +17,11 @@ uint32_t& readers_of(PayloadPin& pin) noexcept {
   return *std::launder(reinterpret_cast<uint32_t*>(pin.opaque));
 }
 
+uint32_t since(uint64_t then_ns, uint64_t now_ns) noexcept {
+  return then_ns < now_ns ? static_cast<uint32_t>(std::min<uint64_t>(now_ns - then_ns, UINT32_MAX))
+                          : 0;
+}
+
 Frame* frame_of(const TxFrame& frame) noexcept { return static_cast<Frame*>(frame.cookie); }
 
 }  // namespace
@@ -71,14 +76,18 @@ SimPort::~SimPort() {
   }
 }
 
-uint32_t SimPort::rx_burst(std::span<RxFrame> burst, uint64_t) noexcept {
+uint32_t SimPort::rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcept {
+  // They have come in this order.
+  const bool waited = !arrived_.empty() && arrived_.front()->arrived_ns < now_ns;
   uint32_t count = 0;
   while (count < burst.size()) {
     Frame* frame = arrived_.pop();
     if (frame == nullptr) break;
     burst[count].payload = {frame->data, frame->size};
     burst[count].source = network_.addresses_[frame->source].endpoint;
-    burst[count].ecn_ce = frame->ecn_ce;
+    static_cast<Arrival&>(burst[count]) = frame->arrival;
+    if (waited) [[unlikely]]
+      burst[count].waited_ns = since(frame->arrived_ns, now_ns);
     lent_.push(frame);
     ++count;
   }
@@ -172,6 +181,7 @@ bool SimPort::receive(Frame* frame) noexcept {
     counters_->add(Counter::kDropNoBuffer);
     return false;
   }
+  frame->arrived_ns = (network_.now_ps_ + 999) / 1000;  // when an engine is told of it
   arrived_.push(frame);
   network_.touch(this);
   return true;

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <ctime>
 
 namespace mercury::uring {
 
@@ -19,7 +20,8 @@ inline constexpr uint32_t kRxBufferBytes =
     sizeof(io_uring_recvmsg_out) + kNameBytes + kControlBytes + kMaxDatagram;
 
 static_assert(sizeof(sockaddr_in6) <= kNameBytes);
-static_assert(CMSG_SPACE(sizeof(int)) * 2 <= kControlBytes);  // UDP_GRO, IP_TOS or IPV6_TCLASS
+// UDP_GRO, IP_TOS or IPV6_TCLASS, SO_TIMESTAMPNS.
+static_assert(CMSG_SPACE(sizeof(int)) * 2 + CMSG_SPACE(sizeof(timespec)) <= kControlBytes);
 static_assert((sizeof(io_uring_recvmsg_out) + kNameBytes) % alignof(cmsghdr) == 0);
 static_assert((kRxBufferBytes - kMaxDatagram) % 64 == 0 && kRxBufferBytes % 64 == 0);
 

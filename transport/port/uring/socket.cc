@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <string>
 #include <thread>
 
@@ -28,6 +29,10 @@ void set_buffer(int fd, int forced, int plain) {
   if (setsockopt(fd, SOL_SOCKET, forced, &kSocketBufferBytes, sizeof kSocketBufferBytes) != 0) {
     setsockopt(fd, SOL_SOCKET, plain, &kSocketBufferBytes, sizeof kSocketBufferBytes);
   }
+}
+
+uint64_t to_ns(const timespec& time) {
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
 }
 
 bool set(int fd, int level, int option, int value) {
@@ -113,18 +118,28 @@ bool read_source(const void* name, uint32_t bytes, Endpoint& out) noexcept {
   return false;
 }
 
-void read_control(const cmsghdr& control, uint32_t& segment_bytes, bool& ecn_ce) noexcept {
+void read_control(const cmsghdr& control, ReceivedFacts& facts) noexcept {
   const void* data = CMSG_DATA(&control);
   if (control.cmsg_level == SOL_UDP && control.cmsg_type == UDP_GRO) {
     int bytes;
     std::memcpy(&bytes, data, sizeof bytes);
-    segment_bytes = static_cast<uint32_t>(std::max(bytes, 0));
+    facts.segment_bytes = static_cast<uint32_t>(std::max(bytes, 0));
   } else if ((control.cmsg_level == IPPROTO_IP && control.cmsg_type == IP_TOS) ||
              (control.cmsg_level == IPPROTO_IPV6 && control.cmsg_type == IPV6_TCLASS)) {
     uint8_t class_byte;  // an int for IPv6: its low byte comes first on a little-endian host
     std::memcpy(&class_byte, data, sizeof class_byte);
-    ecn_ce = (class_byte & kEcnMask) == kEcnCe;
+    facts.ecn_ce = (class_byte & kEcnMask) == kEcnCe;
+  } else if (control.cmsg_level == SOL_SOCKET && control.cmsg_type == SCM_TIMESTAMPNS) {
+    timespec at;
+    std::memcpy(&at, data, sizeof at);
+    facts.arrived_ns = to_ns(at);
   }
+}
+
+uint64_t wall_ns() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return to_ns(now);
 }
 
 uint32_t missed_datagrams(int fd) noexcept {
@@ -154,7 +169,8 @@ Result<UdpSocket> open_udp(const Endpoint& local) {
                                 set(result.fd, IPPROTO_IPV6, IPV6_TCLASS, kEcnCapable) &&
                                 set(result.fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
   if (!options) return fail("UDP socket options");
-  set(result.fd, SOL_UDP, UDP_GRO, 1);  // without it each frame comes alone
+  set(result.fd, SOL_UDP, UDP_GRO, 1);            // without it each frame comes alone
+  set(result.fd, SOL_SOCKET, SO_TIMESTAMPNS, 1);  // without it nobody knows how long one has waited
   set_buffer(result.fd, SO_RCVBUFFORCE, SO_RCVBUF);
   set_buffer(result.fd, SO_SNDBUFFORCE, SO_SNDBUF);
   sockaddr_storage address;

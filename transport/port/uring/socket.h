@@ -1,4 +1,4 @@
-// The UDP socket behind a uring port. Cold, except read_source and read_control.
+// The UDP socket behind a uring port. Cold, except read_source, read_control and wall_ns.
 #pragma once
 
 #include <netinet/in.h>
@@ -26,7 +26,15 @@ socklen_t write_address(const Endpoint& endpoint, sockaddr_storage& out);
 bool read_source(const void* name, uint32_t bytes, Endpoint& out) noexcept;
 // Datagrams that found no room in the socket's buffer, since it was opened; wraps around.
 uint32_t missed_datagrams(int fd) noexcept;
-// A received control message: the size of GRO's segments, the ECN mark.
-void read_control(const cmsghdr& control, uint32_t& segment_bytes, bool& ecn_ce) noexcept;
+// What the kernel says beside a packet that came.
+struct ReceivedFacts {
+  uint32_t segment_bytes = 0;  // of GRO's segments
+  bool ecn_ce = false;
+  uint64_t arrived_ns = 0;  // wall clock, the first of several; 0: not said
+};
+// One of its control messages.
+void read_control(const cmsghdr& control, ReceivedFacts& facts) noexcept;
+// The clock of `arrived_ns`.
+uint64_t wall_ns() noexcept;
 
 }  // namespace mercury::uring

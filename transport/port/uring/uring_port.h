@@ -30,6 +30,7 @@
 #include "transport/base/mapped_memory.h"
 #include "transport/port/port.h"
 #include "transport/port/traffic_classes.h"
+#include "transport/port/uring/socket.h"
 
 namespace mercury::uring {
 
@@ -96,9 +97,8 @@ class UringPort {
   struct Received {  // a filled buffer, consumed frame by frame
     uint16_t buffer = 0;
     std::span<const std::byte> rest;
-    uint32_t segment_bytes = 0;
     Endpoint source;
-    bool ecn_ce = false;
+    ReceivedFacts facts;
   };
   // Its place is used again when it is closed and no frame means it any more: one that waits for
   // the socket, or is on its way to the kernel, is not sent to another.
@@ -150,6 +150,7 @@ class UringPort {
   uint32_t received_head_ = 0;
   uint32_t received_count_ = 0;
   std::vector<uint16_t> consumed_;  // buffers to give back by rx_release
+  uint64_t drained_ns_ = 0;         // when nothing was left to receive
 
   // Sending.
   bool gso_ = true;

@@ -48,12 +48,12 @@ void UringPort::on_received(const io_uring_cqe& cqe) noexcept {
   received.buffer = buffer;
   received.rest = {static_cast<const std::byte*>(io_uring_recvmsg_payload(out, &rx_message_)),
                    bytes};
-  received.segment_bytes = bytes;
+  received.facts.segment_bytes = bytes;
   for (cmsghdr* c = io_uring_recvmsg_cmsg_firsthdr(out, &rx_message_); c != nullptr;
        c = io_uring_recvmsg_cmsg_nexthdr(out, &rx_message_, c)) {
-    read_control(*c, received.segment_bytes, received.ecn_ce);
+    read_control(*c, received.facts);
   }
-  if (bytes == 0 || received.segment_bytes == 0) {
+  if (bytes == 0 || received.facts.segment_bytes == 0) {
     counters_.add(Counter::kDropTruncated);
     recycle(buffer);
     return;
@@ -61,20 +61,33 @@ void UringPort::on_received(const io_uring_cqe& cqe) noexcept {
   received_[(received_head_ + received_count_++) % rx_buffers_] = received;
 }
 
-uint32_t UringPort::rx_burst(std::span<RxFrame> burst, uint64_t) noexcept {
+uint32_t UringPort::rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcept {
   if (!armed_) arm_receive();
   reap();
+  if (received_count_ == 0) {
+    drained_ns_ = now_ns;
+    return 0;
+  }
+  const uint64_t wall = wall_ns();
+  // Whatever was done to the wall clock meanwhile.
+  const uint64_t most_ns = std::min<uint64_t>(now_ns - drained_ns_, UINT32_MAX);
   uint32_t count = 0;
   while (count < burst.size() && received_count_ > 0) {
     Received& received = received_[received_head_];
-    const size_t bytes = std::min<size_t>(received.segment_bytes, received.rest.size());
-    burst[count++] = {received.rest.first(bytes), received.source, received.ecn_ce};
+    const ReceivedFacts& facts = received.facts;
+    const size_t bytes = std::min<size_t>(facts.segment_bytes, received.rest.size());
+    const bool known = facts.arrived_ns != 0 && facts.arrived_ns < wall;
+    const uint64_t waited_ns = known ? wall - facts.arrived_ns : 0;
+    burst[count++] = {
+        received.rest.first(bytes), received.source,
+        Arrival(facts.ecn_ce, false, static_cast<uint32_t>(std::min(waited_ns, most_ns)))};
     received.rest = received.rest.subspan(bytes);
     if (!received.rest.empty()) continue;
     consumed_.push_back(received.buffer);
     received_head_ = (received_head_ + 1) % rx_buffers_;
     --received_count_;
   }
+  if (received_count_ == 0) drained_ns_ = now_ns;
   return count;
 }
 

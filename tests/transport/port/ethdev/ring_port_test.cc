@@ -91,6 +91,37 @@ TEST_F(RingPort, EnginesShareTheRate) {
   for (const auto& port : a_->ports) EXPECT_EQ(port->link_bytes_per_second(), kRate / 2);
 }
 
+// The device does not say when a frame came: since its queue was empty.
+TEST_F(RingPort, SaysHowLongAFrameHasWaitedAtMost) {
+  open(1, 1);
+  EthdevPort& port = *a_->ports[0];
+  EthdevPort& peer = *b_->ports[0];
+  const PathId path = ready_path(port, b_->v4());
+  RxFrame burst[64];
+  const auto receive = [&](uint64_t at_ns, uint32_t most) {
+    const uint32_t count = peer.rx_burst(std::span(burst).first(most), at_ns);
+    peer.rx_release();
+    return count;
+  };
+  while (receive(now_, 64) > 0) continue;
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(send(port, path, "x"));
+  port.tx_flush(now_);
+  EXPECT_EQ(receive(now_ + 5 * kMs, 4), 4U);
+  EXPECT_TRUE(burst[0].at_most);
+  EXPECT_EQ(burst[3].waited_ns, 5 * kMs);
+  EXPECT_EQ(receive(now_ + 7 * kMs, 4), 2U);  // which were there all the time
+  EXPECT_EQ(burst[1].waited_ns, 7 * kMs);
+  EXPECT_TRUE(send(port, path, "x"));
+  port.tx_flush(now_);
+  EXPECT_EQ(receive(now_ + 8 * kMs, 4), 1U);
+  EXPECT_EQ(burst[0].waited_ns, kMs);
+  EXPECT_TRUE(send(port, path, "x"));
+  port.tx_flush(now_);
+  EXPECT_EQ(receive(now_ + 8 * kMs + 1'000, 4), 1U);  // a pass that found nothing before it
+  EXPECT_FALSE(burst[0].at_most);
+  EXPECT_EQ(burst[0].waited_ns, 0U);
+}
+
 TEST_F(RingPort, RefusesPathsThatLeadNowhere) {
   open(1, 1);
   EthdevPort& port = *a_->ports[0];
