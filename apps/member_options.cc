@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "scheduler/policy.h"
+#include "scheduler/terms/members.h"
 
 namespace mercury {
 namespace {
@@ -17,9 +18,9 @@ std::string wrong_policy(std::string& text) {
 void describe_member(CLI::App& app, MemberOptions& member) {
   app.add_option("--role", member.role)->check(CLI::IsMember({"worker", "server"}));
   app.add_option("--rank", member.rank, "within the role; -1: any free one")
-      ->check(CLI::Range(-1, 255));
-  app.add_option("--workers", member.workers)->check(CLI::Range(1, 256));
-  app.add_option("--servers", member.servers)->check(CLI::Range(1, 256));
+      ->check(CLI::Range(-1, int{kMaxWorkers} - 1));
+  app.add_option("--workers", member.workers)->check(CLI::Range(1, int{kMaxWorkers}));
+  app.add_option("--servers", member.servers)->check(CLI::Range(1, int{kMaxServers}));
   app.add_option("--rendezvous", member.rendezvous, "server 0's ADDRESS:PORT, or all servers'");
   app.add_option("--job", member.job, "the job's name; its secret is taken from $MERCURY_SECRET");
   app.add_option("--mode", member.mode)->check(CLI::IsMember({"auto", "daemon", "embedded"}));

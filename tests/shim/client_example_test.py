@@ -126,7 +126,7 @@ class ExampleTest(unittest.TestCase):
     def test_a_wrong_variable_is_named(self):
         settings = {**self.members(1, 1)[0][1], "MERCURY_RANK": "first"}
         for program in PROGRAMS.values():
-            self.assertIn("MERCURY_RANK='first': must be -1 to 255", self.failure(program, settings))
+            self.assertIn("MERCURY_RANK='first': must be -1 to 1023", self.failure(program, settings))
 
     def test_a_misspelt_variable_is_named(self):
         settings = {**self.members(1, 1)[0][1], "MERCURY_SERVER": "1"}

@@ -56,7 +56,7 @@ class Rust(unittest.TestCase):
         process = self.start(MERCURY_ROLE="worker", MERCURY_RANK="first")
         _, errors = process.communicate(timeout=LIMIT_S)
         self.assertNotEqual(process.returncode, 0)
-        self.assertIn("MERCURY_RANK='first': must be -1 to 255", errors)
+        self.assertIn("MERCURY_RANK='first': must be -1 to 1023", errors)
 
 
 if __name__ == "__main__":
