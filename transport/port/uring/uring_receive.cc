@@ -79,7 +79,7 @@ uint32_t UringPort::rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcept
     const bool known = facts.arrived_ns != 0 && facts.arrived_ns < wall;
     const uint64_t waited_ns = known ? wall - facts.arrived_ns : 0;
     burst[count++] = {
-        received.rest.first(bytes), received.source,
+        {received.rest.first(bytes), received.source},
         Arrival(facts.ecn_ce, false, static_cast<uint32_t>(std::min(waited_ns, most_ns)))};
     received.rest = received.rest.subspan(bytes);
     if (!received.rest.empty()) continue;
