@@ -17,9 +17,6 @@
 namespace mercury {
 namespace {
 
-// Each engine has as much at least, or its part of the link would run dry between two frames.
-constexpr uint64_t kTwoFramesBytes = 2 * 9216;
-
 Authentication authentication_of(const std::string& word) {
   if (word == "required") return Authentication::kRequired;
   return word == "off" ? Authentication::kOff : Authentication::kOffered;
@@ -37,8 +34,8 @@ HostConfig host_config(const StackdConfig& config) {
   engine.session.handshake_timeout_ns = config.handshake_timeout_ns;
   engine.session.peer_timeout_ns = config.peer_timeout_ns;
   engine.max_sessions = static_cast<uint32_t>(config.max_sessions);
-  engine.tx_bound_bytes = std::max(config.tx_bound_bytes / config.engines,
-                                   std::min(config.tx_bound_bytes, kTwoFramesBytes));
+  engine.tx_bound_bytes = config.tx_bound_bytes;
+  if (config.engines > 1) engine.link = std::make_shared<SharedLink>();
   host.lane.exchange.sends.scheduler.max_sessions = engine.max_sessions;
   if (config.turns == "urgency") {
     host.lane.exchange.sends.scheduler.turns = Scheduler::Turns::kUrgency;

@@ -194,7 +194,7 @@ Result<std::unique_ptr<Host>> open_uring(const StackdConfig& config, const HostC
     uring::UringConfig port_config;
     port_config.local = {address, static_cast<uint16_t>(config.udp_port + engine)};
     port_config.mtu = static_cast<uint32_t>(config.mtu);
-    port_config.link_bytes_per_second = config.rate_bits_per_second / kBitsPerByte / config.engines;
+    port_config.link_bytes_per_second = config.rate_bits_per_second / kBitsPerByte;
     port_config.classes = *TrafficClasses::parse(config.dscp);
     Result<std::unique_ptr<uring::UringPort>> port =
         uring::UringPort::create(port_config, *counters);

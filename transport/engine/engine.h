@@ -51,6 +51,8 @@ struct EngineConfig {
   // Bytes that a pass may find ahead of the link when its rate is known. The most urgent datagram
   // waits for at most these, two frames and what the link carries while a pass lasts.
   uint64_t tx_bound_bytes = 64 * 1024;
+  // What other engines of this process send over too, if any: tx_bound_bytes are all of theirs.
+  std::shared_ptr<SharedLink> link;
   // Bytes that may wait before this host's link when several send to it, and its rate is known or
   // measured: the size of the queue that the senders' grants add to the link's round trip. It is
   // twice as much for each sender where the path turns out to hold that (flow/incast_queue.h).
@@ -118,9 +120,10 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
         resets_(config.reset_keys),
         challenges_(config.session_seed),
         cut_(port.info().max_udp_payload),
-        pacer_(port.link_bytes_per_second(), config.tx_bound_bytes),
-        credit_(port.link_bytes_per_second(), config.incast_queue_bytes,
-                config.session.delay_target_ns, config.tx_bound_bytes),
+        pacer_(port.link_bytes_per_second(), config.tx_bound_bytes, config.link),
+        credit_rate_(part_of_link()),
+        credit_(credit_rate_, config.incast_queue_bytes, config.session.delay_target_ns,
+                config.tx_bound_bytes),
         rx_burst_(frames_per_pass(kBurst, port.info().max_udp_payload)),
         tx_burst_(frames_per_pass(kTxBurst, port.info().max_udp_payload)) {
     if constexpr (StreamService<S>) {
@@ -343,6 +346,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   Result<SessionSlot> open_session(const Endpoint& remote, Token token, JobSlot job);
   void tick();
   void follow_link_rate();
+  // What peers may send to this engine: it does not follow who else is sent to.
+  uint64_t part_of_link() const noexcept { return pacer_.rate() / pacer_.engines(); }
   void report(Event event) { outbox_.push_back(std::make_unique<Event>(std::move(event))); }
   uint32_t report_events();
 
@@ -366,6 +371,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   // Sessions whose streams may send, each in turn. One may stand behind its place of before.
   PriorityFifo<SessionSlot, kStreamPriorities> line_;
   Pacer pacer_;
+  uint64_t credit_rate_;    // part_of_link(), as credit_ knows it
   CreditAllocator credit_;  // what peers may have in flight towards this engine
   const uint32_t rx_burst_;
   const uint32_t tx_burst_;

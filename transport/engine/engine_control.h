@@ -353,9 +353,10 @@ void Engine<P, S>::stop() {
 template <Port P, Service S>
 void Engine<P, S>::follow_link_rate() {
   const uint64_t rate = port_.link_bytes_per_second();
-  if (rate == pacer_.rate()) return;
-  pacer_.set_rate(rate, now_ns_);
-  credit_.set_rate(rate);
+  if (rate != pacer_.rate()) pacer_.set_rate(rate, now_ns_);
+  if (part_of_link() == credit_rate_) return;
+  credit_rate_ = part_of_link();
+  credit_.set_rate(credit_rate_);
   divide_credit();
 }
 

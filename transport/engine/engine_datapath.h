@@ -231,6 +231,7 @@ uint32_t Engine<P, S>::send_datagrams() noexcept {
   OutgoingDatagram datagram;  // zeroed once: for each datagram it takes longer than filling it
   while (sent < tx_burst_) {
     if (!pacer_.allows(now_ns_)) {
+      pacer_.wait();
       paced_ = true;
       break;
     }

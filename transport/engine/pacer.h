@@ -6,13 +6,19 @@
 // The engine reads the time once a pass, and comes back when the pass is over. So it may release as
 // much more as the link carries meanwhile: at 400 Gb/s a pass takes longer than the link needs for
 // the bound. What a pass finds ahead of the link is the bound at most.
-// Paper: ours; Homa (ATC 2021, section 5) caps the NIC's backlog for the same reason.
+//
+// Engines that share a link (shared_link.h) have one bound together, and each a frame more: who
+// asks at the same time as others may find room for the same. Paper: ours; Homa (ATC 2021, section
+// 5) caps the NIC's backlog for the same reason.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "transport/base/endpoint.h"
+#include "transport/engine/shared_link.h"
 
 namespace mercury {
 
@@ -25,9 +31,14 @@ inline uint32_t link_overhead_bytes(const IpAddress& peer) noexcept {
 class Pacer {
  public:
   // `rate` bytes per second, 0 = the link's rate is unknown: never waits. `bound_bytes` is how many
-  // bytes may be ahead of the link.
-  Pacer(uint64_t rate, uint64_t bound_bytes)
-      : rate_(rate), bound_bytes_(bound_bytes), ahead_bytes_(bound_bytes) {}
+  // bytes may be ahead of the link. `link`: what other engines send over too; they have the same
+  // rate.
+  Pacer(uint64_t rate, uint64_t bound_bytes, std::shared_ptr<SharedLink> link = nullptr)
+      : rate_(rate), bound_bytes_(bound_bytes), ahead_bytes_(bound_bytes) {
+    if (!link) return;
+    clock_ = &link->clock();
+    place_ = std::make_unique<SharedLink::Place>(std::move(link));
+  }
 
   // A pass begins. `follows`: the last one had work, so it lasted until now; else the engine slept.
   void begin_pass(uint64_t now_ns, bool follows) noexcept {
@@ -37,10 +48,15 @@ class Pacer {
     // Short ones in between say little of how long the next is: what is known falls by eighths.
     pass_ns_ = std::max(took_ns, pass_ns_ - (pass_ns_ + 7) / 8);
     ahead_bytes_ = bound_bytes_ + carried_bytes(pass_ns_);
+    if (place_) begin_turn();
   }
   bool allows(uint64_t now_ns) noexcept {
     if (rate_ == 0) return true;
     return backlog_bytes(now_ns) < ahead_bytes_;
+  }
+  // allows() was false, and there may be more to send.
+  void wait() noexcept {
+    if (place_) place_->wait();
   }
   // How often the link has had nothing to send; may wrap.
   uint32_t pauses() const noexcept { return pauses_; }
@@ -49,32 +65,48 @@ class Pacer {
     // What is left of the division is carried on: a nanosecond lost with each frame would let the
     // queue of a fast link grow without end.
     const uint64_t work = uint64_t{wire_bytes} * 1'000'000'000 + remainder_;
-    if (free_at_ns_ < now_ns) ++pauses_;
-    free_at_ns_ = std::max(free_at_ns_, now_ns) + work / rate_;
+    const uint64_t free_at_ns = clock_->free_at_ns();
+    if (free_at_ns < now_ns) ++pauses_;
+    if (place_) [[unlikely]] {
+      clock_->give(work / rate_, now_ns);
+      place_->sent(wire_bytes);
+    } else {
+      clock_->set_free_at(std::max(free_at_ns, now_ns) + work / rate_);
+    }
     remainder_ = work % rate_;
   }
   // When allows() turns true; 0 when it is true already.
   uint64_t ready_at_ns() const noexcept {
     if (rate_ == 0) return 0;
     const uint64_t bound_ns = to_ns(ahead_bytes_);
-    return free_at_ns_ < bound_ns ? 0 : free_at_ns_ - bound_ns + 1;
+    const uint64_t free_at_ns = clock_->free_at_ns();
+    return free_at_ns < bound_ns ? 0 : free_at_ns - bound_ns + 1;
   }
   uint64_t bound_bytes() const noexcept { return bound_bytes_; }
   uint64_t rate() const noexcept { return rate_; }
-  // The link carries another rate from now on: what is ahead of it stays ahead.
+  // Of engines that share the link; one without others.
+  uint32_t engines() const noexcept { return place_ ? place_->engines() : 1; }
+  // The link carries another rate from now on: what is ahead of it stays ahead, but for what
+  // several engines have there, for each of which it changes.
   void set_rate(uint64_t rate, uint64_t now_ns) noexcept {
-    const uint64_t ahead_bytes = rate_ == 0 ? 0 : backlog_bytes(now_ns);
+    const uint64_t ahead_bytes = rate_ == 0 || place_ ? 0 : backlog_bytes(now_ns);
     rate_ = rate;
     remainder_ = 0;
-    free_at_ns_ = rate == 0 ? 0 : now_ns + to_ns(ahead_bytes);
+    if (!place_) clock_->set_free_at(rate == 0 ? 0 : now_ns + to_ns(ahead_bytes));
   }
 
  private:
+  // Who waits for its turn is waited for until half of the bound has gone.
+  void begin_turn() noexcept {
+    place_->begin_pass();
+    if (place_->is_anothers_turn()) ahead_bytes_ /= 2;
+  }
   uint64_t to_ns(uint64_t bytes) const noexcept { return bytes * 1'000'000'000 / rate_; }
   uint64_t backlog_bytes(uint64_t now_ns) const noexcept {
-    if (free_at_ns_ <= now_ns) return 0;
-    // At most the bound, a pass and one frame, so the product fits.
-    return carried_bytes(free_at_ns_ - now_ns);
+    const uint64_t free_at_ns = clock_->free_at_ns();
+    if (free_at_ns <= now_ns) return 0;
+    // At most the bound, a pass and a frame of each engine, so the product fits.
+    return carried_bytes(free_at_ns - now_ns);
   }
   uint64_t carried_bytes(uint64_t ns) const noexcept { return ns * (rate_ / 1000) / 1'000'000; }
 
@@ -83,12 +115,14 @@ class Pacer {
 
   uint64_t rate_;
   uint64_t bound_bytes_;
-  uint64_t ahead_bytes_;     // that this pass may have ahead of the link
-  uint64_t begun_ns_ = 0;    // this pass
-  uint64_t pass_ns_ = 0;     // how long the next is expected to be
-  uint64_t free_at_ns_ = 0;  // when the link will have sent all that was released
+  uint64_t ahead_bytes_;   // that this pass may have ahead of the link
+  uint64_t begun_ns_ = 0;  // this pass
+  uint64_t pass_ns_ = 0;   // how long the next is expected to be
+  LinkClock own_clock_;
+  LinkClock* clock_ = &own_clock_;  // or what others send by, too
   uint32_t pauses_ = 0;
-  uint64_t remainder_ = 0;  // of a nanosecond, in 1/rate_
+  uint64_t remainder_ = 0;                    // of a nanosecond, in 1/rate_
+  std::unique_ptr<SharedLink::Place> place_;  // none: no other engine sends over the link
 };
 
 }  // namespace mercury

@@ -81,7 +81,7 @@ concept Port = requires(P port, const P& const_port, std::span<RxFrame> burst, T
                         std::span<const std::byte> payload, PayloadPin& pin,
                         std::span<std::byte> memory, MemoryKey key) {
   { const_port.info() } -> std::same_as<const PortInfo&>;
-  // This engine's part of the link's rate; 0 = unknown: not paced. Links agree on a rate when they
+  // The link's, whoever else sends over it; 0 = unknown: not paced. Links agree on a rate when they
   // come up, and may agree on another later: it changes in tick(). Any thread.
   { const_port.link_bytes_per_second() } noexcept -> std::same_as<uint64_t>;
 

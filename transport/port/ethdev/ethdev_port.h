@@ -34,9 +34,7 @@ class EthdevPort {
   EthdevPort& operator=(const EthdevPort&) = delete;
 
   const PortInfo& info() const { return info_; }
-  uint64_t link_bytes_per_second() const noexcept {
-    return device_->link_bytes_per_second() / device_->config().engines;
-  }
+  uint64_t link_bytes_per_second() const noexcept { return device_->link_bytes_per_second(); }
 
   uint32_t rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcept;
   void rx_release() noexcept;

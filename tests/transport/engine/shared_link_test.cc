@@ -1,0 +1,181 @@
+// Engines that send over one link: it is never idle while one of them has something to send, they
+// have equal parts of it however late their threads wake up, and none waits for one that stands
+// still.
+#include "transport/engine/shared_link.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "transport/engine/pacer.h"
+
+namespace mercury {
+namespace {
+
+constexpr uint64_t kRate = 50'000'000;  // 400 Mb/s: 20 ns a byte
+constexpr uint64_t kByteNs = 1'000'000'000 / kRate;
+constexpr uint64_t kBound = 64 * 1024;
+constexpr uint32_t kFrame = 1538;
+constexpr uint64_t kNever = ~uint64_t{0};
+
+// An engine as the pacer sees it, in virtual time.
+struct Sender {
+  Sender(std::shared_ptr<SharedLink> link, uint64_t wakes_late_ns, uint64_t rate = kRate)
+      : pacer(rate, kBound, std::move(link)), late_ns(wakes_late_ns) {}
+  // What it may send, sends it, and says when it wakes up again.
+  void pass(uint64_t now_ns) {
+    pacer.begin_pass(now_ns, false);
+    wakes_ns = kNever;
+    while (bytes < wanted) {
+      if (!pacer.allows(now_ns)) {
+        pacer.wait();
+        wakes_ns = std::max(pacer.ready_at_ns(), now_ns) + late_ns;
+        return;
+      }
+      pacer.sent(kFrame, now_ns);
+      bytes += kFrame;
+    }
+  }
+  Pacer pacer;
+  uint64_t late_ns;  // after it could have sent: at least 1
+  uint64_t wanted = kNever;
+  uint64_t bytes = 0;
+  uint64_t wakes_ns = 0;
+};
+
+class Engines {
+ public:
+  Sender& add(uint64_t wakes_late_ns) {
+    return *senders_.emplace_back(std::make_unique<Sender>(link_, wakes_late_ns));
+  }
+  void run_until(uint64_t until_ns) {
+    for (;;) {
+      Sender& next = **std::ranges::min_element(
+          senders_, {}, [](const auto& sender) { return sender->wakes_ns; });
+      if (next.wakes_ns >= until_ns) break;
+      now_ns_ = std::max(now_ns_, next.wakes_ns);
+      next.pass(now_ns_);
+      const uint64_t ahead =
+          (link_->clock().free_at_ns() - std::min(link_->clock().free_at_ns(), now_ns_)) / kByteNs;
+      ASSERT_LE(ahead, kBound + kFrame * (senders_.size() + 1)) << "at " << now_ns_;
+    }
+    now_ns_ = until_ns;
+  }
+  uint64_t sent() const {
+    uint64_t bytes = 0;
+    for (const auto& sender : senders_) bytes += sender->bytes;
+    return bytes;
+  }
+  uint64_t carried() const { return now_ns_ / kByteNs; }
+
+ private:
+  std::shared_ptr<SharedLink> link_ = std::make_shared<SharedLink>();
+  std::vector<std::unique_ptr<Sender>> senders_;
+  uint64_t now_ns_ = 0;
+};
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+TEST(SharedLink, EachHasAnEqualPartHoweverLateItWakesUp) {
+  for (const uint64_t late_ns : {uint64_t{1}, uint64_t{50'000}, uint64_t{500'000}}) {
+    Engines engines;
+    const Sender& prompt = engines.add(1);
+    const Sender& late = engines.add(late_ns);
+    engines.run_until(10 * kSecond);
+    EXPECT_GE(engines.sent(), engines.carried()) << "the link has been idle";
+    EXPECT_NEAR(static_cast<double>(prompt.bytes), static_cast<double>(late.bytes),
+                kBound + SharedLink::kTurnBytes)
+        << late_ns;
+  }
+}
+
+TEST(SharedLink, WhoHasNothingToSendLeavesItsPartToTheOthers) {
+  Engines engines;
+  Sender& first = engines.add(1);
+  Sender& second = engines.add(1);
+  second.wanted = 0;
+  engines.run_until(kSecond);
+  EXPECT_GE(first.bytes, engines.carried());
+  // It has saved nothing meanwhile.
+  second.wanted = kNever;
+  second.wakes_ns = kSecond;
+  const uint64_t before = first.bytes;
+  engines.run_until(kSecond + kSecond / 10);
+  EXPECT_NEAR(static_cast<double>(first.bytes - before), static_cast<double>(second.bytes),
+              kBound + SharedLink::kTurnBytes);
+  // What it wants is less than its part.
+  second.wanted = second.bytes;
+  for (uint64_t ms = 101; ms <= 200; ++ms) {
+    second.wanted += 10 * kFrame;
+    second.wakes_ns = kSecond + ms * 1'000'000 - 1'000'000;
+    engines.run_until(kSecond + ms * 1'000'000);
+  }
+  EXPECT_GE(second.bytes + 50 * kFrame, second.wanted);
+  EXPECT_GE(engines.sent(), engines.carried());
+}
+
+TEST(SharedLink, NobodyWaitsForAThreadThatStandsStill) {
+  Engines engines;
+  const Sender& first = engines.add(1);
+  Sender& second = engines.add(1);
+  engines.run_until(kSecond);
+  ASSERT_NE(second.wakes_ns, kNever) << "it is to stand still where the others could wait for it";
+  second.wakes_ns = kNever;
+  const uint64_t before = first.bytes;
+  engines.run_until(2 * kSecond);
+  EXPECT_GE(engines.sent(), engines.carried());
+  EXPECT_GE(first.bytes - before, kSecond / kByteNs - kBound);
+}
+
+TEST(SharedLink, OneThatIsSlowAndManyThatAreNot) {
+  Engines engines;
+  std::vector<const Sender*> senders;
+  for (uint64_t i = 0; i < 8; ++i)
+    senders.push_back(&engines.add(i == 0 ? 400'000 : 1 + i * 3'000));
+  engines.run_until(10 * kSecond);
+  EXPECT_GE(engines.sent(), engines.carried());
+  for (const Sender* sender : senders) {
+    EXPECT_NEAR(static_cast<double>(sender->bytes), static_cast<double>(engines.sent()) / 8,
+                kBound + SharedLink::kTurnBytes);
+  }
+}
+
+TEST(SharedLink, APlaceIsTakenAgainAndThoseWithoutAreStillPaced) {
+  const auto link = std::make_shared<SharedLink>();
+  for (int times = 0; times < 3; ++times) {
+    std::vector<std::unique_ptr<Sender>> senders;
+    for (uint32_t i = 0; i < SharedLink::kTurns + 2; ++i) {
+      senders.push_back(std::make_unique<Sender>(link, 1));
+    }
+    EXPECT_EQ(link->engines(), SharedLink::kTurns + 2);
+    const uint64_t now_ns = link->clock().free_at_ns() + 1;
+    for (auto& sender : senders) sender->pass(now_ns);
+    EXPECT_GT(senders[0]->bytes, kBound - kFrame);
+    for (size_t i = 1; i < senders.size(); ++i) EXPECT_EQ(senders[i]->bytes, 0U) << i;
+  }
+  EXPECT_EQ(link->engines(), 0U);
+}
+
+TEST(SharedLink, ThreadsLoseNothingOfWhatOthersGaveIt) {
+  const auto link = std::make_shared<SharedLink>();
+  constexpr uint64_t kFrames = 100'000;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&link] {
+      Sender sender(link, 1, kSecond);  // a byte per nanosecond
+      for (uint64_t frame = 0; frame < kFrames; ++frame) {
+        sender.pacer.begin_pass(0, false);
+        sender.pacer.allows(0);
+        sender.pacer.sent(kFrame, 0);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(link->clock().free_at_ns(), 4 * kFrames * kFrame);
+}
+
+}  // namespace
+}  // namespace mercury
