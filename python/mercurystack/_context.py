@@ -25,13 +25,14 @@ class Attachment:
     The garbage collector may call free() at any point of any thread, within the other calls too: it takes no lock.
     """
 
-    def __init__(self, mode: str, socket: Optional[str], listen: Optional[str]) -> None:
+    def __init__(self, mode: str, socket: Optional[str], listen: Optional[str], rate: Optional[str]) -> None:
         if mode not in _MODES:
             raise ValueError(f"mode: expected one of {', '.join(_MODES)}, got {mode!r}")
         options = _native.AttachOptions.initial()
         options.mode = _MODES[mode]
         options.socket = _native.text(socket)
         options.listen = _native.text(listen)
+        options.rate = _native.text(rate)
         self.pointer = ctypes.c_void_p()
         _native.check(_native.library.mercury_attach(ctypes.byref(options), ctypes.byref(self.pointer)))
         self._lock = threading.RLock()
@@ -77,13 +78,18 @@ class Context:
 
     mode: "daemon"; "embedded": the engine on a thread of this process, over io_uring; "auto": the daemon if its
     socket answers, else embedded. socket: the daemon's (default $MERCURY_SOCKET, then /run/mercury/stackd.sock).
-    listen: "ADDRESS[:PORT]" of an embedded engine (default $MERCURY_LISTEN).
+    listen: "ADDRESS[:PORT]" of an embedded engine (default $MERCURY_LISTEN). rate: what its link carries, such as
+    "10Gbps" (default $MERCURY_RATE, then not known): then the most urgent gradient overtakes what waits for the link.
+    This process's engines share it; where several processes use a link, say each one's part.
 
-    MercuryError with errno EPIPE: there is no daemon; EPERM: its socket may not be opened.
+    MercuryError with errno EPIPE: there is no daemon; EPERM: its socket may not be opened; EINVAL: `listen` or `rate`
+    is none.
     """
 
-    def __init__(self, mode: str = "auto", *, socket: Optional[str] = None, listen: Optional[str] = None) -> None:
-        self._attachment = Attachment(mode, socket, listen)
+    def __init__(self, mode: str = "auto", *, socket: Optional[str] = None, listen: Optional[str] = None,
+                 rate: Optional[str] = None) -> None:
+        self._attachment = Attachment(mode, socket, listen, rate)
+        self._rate = rate
         self._jobs: weakref.WeakSet[Job] = weakref.WeakSet()
         # Without a close the end of the object, or of the interpreter, is one.
         self._finalizer = weakref.finalize(self, _close, self._attachment, self._jobs)
@@ -123,7 +129,7 @@ class Context:
         asked = JobOptions(name=name, **options)  # type: ignore[arg-type]
         server = None
         if serve:
-            asked, server = _start_server(asked)
+            asked, server = _start_server(asked, self._rate)
         try:
             job = Job(self._attachment, asked, server)
         except BaseException:
@@ -153,9 +159,9 @@ class Context:
 class _Server:
     """A server of a job in a worker's process. Its thread waits for the job's end."""
 
-    def __init__(self, options: JobOptions, listen: Optional[str]) -> None:
+    def __init__(self, options: JobOptions, listen: Optional[str], rate: Optional[str]) -> None:
         self.failure: Optional[MercuryError] = None  # of opening the job
-        self._context = Context("embedded", listen=listen)
+        self._context = Context("embedded", listen=listen, rate=rate)
         self._context._finalizer.atexit = False  # it ends behind the worker, at exit too
         self._options = options
         self._thread = threading.Thread(target=self._run, name="mercury-server", daemon=True)
@@ -184,7 +190,7 @@ class _Server:
         self._thread.join()
 
 
-def _start_server(asked: JobOptions) -> tuple[JobOptions, _Server]:
+def _start_server(asked: JobOptions, rate: Optional[str]) -> tuple[JobOptions, _Server]:
     """The server of a worker's process, and what the worker itself asks for."""
     known = asked.native()
     rendezvous = (known.rendezvous or b"").decode()
@@ -193,7 +199,7 @@ def _start_server(asked: JobOptions) -> tuple[JobOptions, _Server]:
                          "give them, or start the program by a launcher that says so")
     asked = replace(asked, rank=known.rank, workers=known.workers, servers=known.workers,
                     rendezvous=rendezvous.split(",", 1)[0])
-    server = _Server(replace(asked, role="server"), asked.rendezvous if known.rank == 0 else None)
+    server = _Server(replace(asked, role="server"), asked.rendezvous if known.rank == 0 else None, rate)
     return asked, server
 
 

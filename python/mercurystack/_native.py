@@ -48,7 +48,8 @@ class Sized(Structure):
 
 class AttachOptions(Sized):
     _initialiser = "mercury_attach_options_init"
-    _fields_ = [("size", c_size_t), ("mode", c_int32), ("socket", c_char_p), ("listen", c_char_p)]
+    _fields_ = [("size", c_size_t), ("mode", c_int32), ("socket", c_char_p), ("listen", c_char_p),
+                ("rate", c_char_p)]
 
 
 class JobOptions(Sized):

@@ -10,6 +10,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,12 +19,20 @@
 #include "shim/host/embedded_host.h"
 #include "shim/host/notice_limit.h"
 #include "shim/host/open_job.h"
+#include "transport/base/quantity.h"
 #include "transport/base/signal_block.h"
 
 namespace mercury::client {
 namespace {
 
 constexpr ClientId kClient = 1;  // the only program of this host
+constexpr uint64_t kBitsPerByte = 8;
+
+// What a program says of its engine.
+struct Listening {
+  std::optional<Endpoint> at;     // none: where the first job's rendezvous is reached from
+  uint64_t bytes_per_second = 0;  // of the link; 0: not known
+};
 
 // The address from which this machine reaches `remote`; port 0.
 Result<Endpoint> address_towards(const Endpoint& remote) {
@@ -77,8 +86,8 @@ bool is_elsewhere(const Error& error) {
 
 class EmbeddedBackend final : public Backend {
  public:
-  EmbeddedBackend(std::shared_ptr<ChannelMemory> memory, Endpoint listen, bool listen_given)
-      : engine_end_(memory), listen_(listen), listen_given_(listen_given) {
+  EmbeddedBackend(std::shared_ptr<ChannelMemory> memory, const Listening& listening)
+      : engine_end_(memory), listening_(listening) {
     channels_.push_back(std::make_unique<ClientChannel>(std::move(memory)));
   }
   ~EmbeddedBackend() override {
@@ -176,7 +185,8 @@ class EmbeddedBackend final : public Backend {
   Status start(const attach::JobOpen& job) {
     const std::lock_guard lock(mutex_);
     if (host_) return {};
-    Result<std::vector<Endpoint>> places = listen_given_ ? std::vector{listen_} : places_for(job);
+    Result<std::vector<Endpoint>> places =
+        listening_.at ? std::vector{*listening_.at} : places_for(job);
     if (!places) return places.error();
     const SignalBlock blocked;
     const auto notice = [limit = std::make_shared<NoticeLimit>()](NoticeKind kind,
@@ -185,9 +195,12 @@ class EmbeddedBackend final : public Backend {
       limit->pass(kind, line, monotonic_ns(),
                   [level](const std::string& passed) { log_line(level, passed); });
     };
-    Result<std::unique_ptr<EmbeddedHost>> host = EmbeddedHost::create(places->front(), notice);
+    const auto create = [&](const Endpoint& place) {
+      return EmbeddedHost::create(place, listening_.bytes_per_second, notice);
+    };
+    Result<std::unique_ptr<EmbeddedHost>> host = create(places->front());
     for (size_t i = 1; !host && is_elsewhere(host.error()) && i < places->size(); ++i) {
-      host = EmbeddedHost::create((*places)[i], notice);
+      host = create((*places)[i]);
     }
     if (!host) return host.error();
     host_ = std::move(*host);
@@ -215,8 +228,7 @@ class EmbeddedBackend final : public Backend {
 
   EngineChannel engine_end_;
   std::vector<std::unique_ptr<ClientChannel>> channels_;
-  const Endpoint listen_;
-  const bool listen_given_;
+  const Listening listening_;
   std::mutex mutex_;                                     // guards what follows
   std::unique_ptr<EmbeddedHost> host_;                   // set once, by the first job
   std::map<uint16_t, std::shared_future<Status>> ends_;  // slot -> how its job ends
@@ -224,17 +236,22 @@ class EmbeddedBackend final : public Backend {
 
 }  // namespace
 
-Result<std::unique_ptr<Backend>> make_embedded_backend(const std::string& listen) {
-  Endpoint endpoint;
+Result<std::unique_ptr<Backend>> make_embedded_backend(const std::string& listen,
+                                                       const std::string& rate) {
+  Listening listening;
   if (!listen.empty()) {
     Result<Endpoint> parsed = Endpoint::parse(listen);
     if (!parsed) return Error(parsed.error().code, "listen: " + parsed.error().message);
-    endpoint = *parsed;
+    listening.at = *parsed;
+  }
+  if (!rate.empty()) {
+    Result<uint64_t> parsed = parse_bits_per_second(rate);
+    if (!parsed) return Error(parsed.error().code, "rate: " + parsed.error().message);
+    listening.bytes_per_second = *parsed / kBitsPerByte;
   }
   Result<std::shared_ptr<ChannelMemory>> memory = ChannelMemory::create(ChannelGeometry{}, false);
   if (!memory) return memory.error();
-  return std::unique_ptr<Backend>(
-      std::make_unique<EmbeddedBackend>(std::move(*memory), endpoint, !listen.empty()));
+  return std::unique_ptr<Backend>(std::make_unique<EmbeddedBackend>(std::move(*memory), listening));
 }
 
 }  // namespace mercury::client

@@ -8,8 +8,10 @@
 
 namespace mercury::client {
 
-// `listen`: "ADDRESS[:PORT]"; empty: found from the first job's rendezvous. kUnsupported: this
-// build has no port for it.
-Result<std::unique_ptr<Backend>> make_embedded_backend(const std::string& listen);
+// `listen`: "ADDRESS[:PORT]"; empty: found from the first job's rendezvous. `rate`: of the link,
+// such as "10Gbps"; empty: not known. kInvalidArgument: one of them is something else.
+// kUnsupported: this build has no port for it.
+Result<std::unique_ptr<Backend>> make_embedded_backend(const std::string& listen,
+                                                       const std::string& rate);
 
 }  // namespace mercury::client

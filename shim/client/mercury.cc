@@ -71,7 +71,8 @@ Result<std::unique_ptr<Backend>> make_backend(const mercury_attach_options& opti
   }
   mode = MERCURY_MODE_EMBEDDED;
   return mercury::client::make_embedded_backend(
-      or_environment(options.listen, "MERCURY_LISTEN", ""));
+      or_environment(options.listen, "MERCURY_LISTEN", ""),
+      or_environment(options.rate, "MERCURY_RATE", ""));
 }
 
 // Strings that live as long as the process, each once.

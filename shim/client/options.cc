@@ -16,6 +16,7 @@ namespace {
 static_assert(offsetof(mercury_attach_options, mode) == 8);
 static_assert(offsetof(mercury_attach_options, socket) == 16);
 static_assert(offsetof(mercury_attach_options, listen) == 24);
+static_assert(offsetof(mercury_attach_options, rate) == 32);
 static_assert(offsetof(mercury_job_options, name) == 8);
 static_assert(offsetof(mercury_job_options, secret) == 16);
 static_assert(offsetof(mercury_job_options, role) == 24);

@@ -1,8 +1,11 @@
 #include "shim/host/embedded_host.h"
 
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "shim/host/random.h"
@@ -15,23 +18,40 @@ namespace {
 // has not opened yet: programs start in any order.
 constexpr uint64_t kHoldUnknownNs = 60'000'000'000;
 constexpr uint64_t kGoodbyeNs = 200'000'000;
-// A daemon tolerates 10 ms. Nobody tells this engine its link's rate, so nothing paces it, and what
-// a host sends waits before its link; a round trip has that wait in it in both directions, and that
-// for a processor which the program has, too.
+// A daemon tolerates 10 ms. Where nobody tells this engine its link's rate, nothing paces it, and
+// what a host sends waits before its link; a round trip has that wait in it in both directions, and
+// that for a processor which the program has, too.
 constexpr uint64_t kDelayTargetNs = 30'000'000;
+
+// What the hosts of this process send over from one address: one link. A child by fork has its
+// parent's map, and none of its engines.
+std::shared_ptr<SharedLink> link_of(const IpAddress& address) {
+  static std::mutex mutex;
+  // Outlives static destruction: a context may be used until then.
+  static auto& links = *new std::map<std::pair<pid_t, std::string>, std::weak_ptr<SharedLink>>();
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<SharedLink>& known = links[{getpid(), address.to_string()}];
+  std::shared_ptr<SharedLink> link = known.lock();
+  if (!link) known = link = std::make_shared<SharedLink>();
+  return link;
+}
 
 }  // namespace
 
-Result<std::unique_ptr<EmbeddedHost>> EmbeddedHost::create(const Endpoint& listen, Notice notice) {
+Result<std::unique_ptr<EmbeddedHost>> EmbeddedHost::create(const Endpoint& listen,
+                                                           uint64_t link_bytes_per_second,
+                                                           Notice notice) {
   auto counters = std::make_unique<Counters>();
   uring::UringConfig port_config;
   port_config.local = listen;
+  port_config.link_bytes_per_second = link_bytes_per_second;
   Result<std::unique_ptr<uring::UringPort>> port = uring::UringPort::create(port_config, *counters);
   if (!port) return port.error();
   HostConfig config;
   config.policy.serve = false;
   config.sums_thread = true;
   config.lane.engine.session.delay_target_ns = kDelayTargetNs;
+  if (link_bytes_per_second > 0) config.lane.engine.link = link_of(listen.ip);
   config.policy.hold_unknown_ns = kHoldUnknownNs;
   config.notice = std::move(notice);
   std::vector<HostOf<uring::UringPort>::Part> parts;

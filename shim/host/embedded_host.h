@@ -12,9 +12,12 @@ namespace mercury {
 
 class EmbeddedHost {
  public:
-  // `listen`: this program's address; port 0 = any. `notice` takes lines for a log, on the control
-  // thread. Errors: as UringPort::create.
-  static Result<std::unique_ptr<EmbeddedHost>> create(const Endpoint& listen, Notice notice);
+  // `listen`: this program's address; port 0 = any. `link_bytes_per_second`: as a Port's; the hosts
+  // of one process that listen at one address share it. `notice` takes lines for a log, on the
+  // control thread. Errors: as UringPort::create.
+  static Result<std::unique_ptr<EmbeddedHost>> create(const Endpoint& listen,
+                                                      uint64_t link_bytes_per_second,
+                                                      Notice notice);
   // Closes all sessions (peers are told), then ends both threads.
   ~EmbeddedHost();
   EmbeddedHost(const EmbeddedHost&) = delete;

@@ -1,0 +1,111 @@
+// The rate of an embedded engine's link: what is understood, and that what a process's engines send
+// together is no faster. Nothing here depends on how fast this machine is: no more than that the
+// link that was told may not be exceeded.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/shim/client_hosts.h"
+
+namespace mercury::testing {
+namespace {
+
+int attach(const char* listen, const char* rate, mercury_context*& context) {
+  mercury_attach_options options;
+  mercury_attach_options_init(&options, sizeof options);
+  options.mode = MERCURY_MODE_EMBEDDED;
+  options.listen = listen;
+  options.rate = rate;
+  return mercury_attach(&options, &context);
+}
+
+TEST(ClientRate, IsANumberWithAUnitThatAnErrorNames) {
+  mercury_context* context = nullptr;
+  ASSERT_EQ(attach("127.0.0.1", "10Gbps", context), 0) << mercury_last_error();
+  mercury_detach(context);
+  EXPECT_EQ(attach("127.0.0.1", "10 gigabit", context), -EINVAL);
+  EXPECT_EQ(std::string(mercury_last_error()).find("rate: "), 0U) << mercury_last_error();
+  ::setenv("MERCURY_RATE", "fast", 1);
+  EXPECT_EQ(attach("127.0.0.1", nullptr, context), -EINVAL);
+  EXPECT_NE(std::string(mercury_last_error()).find("fast"), std::string::npos);
+  EXPECT_EQ(attach("127.0.0.1", "1Gbps", context), 0) << "what a program says goes first";
+  mercury_detach(context);
+  ::unsetenv("MERCURY_RATE");
+}
+
+constexpr double kBytesPerSecond = 100e6 / 8;
+constexpr int kHosts = 2;
+constexpr size_t kBytes = 3'000'000;
+
+mercury_job* open_member(mercury_context* context, mercury_role role, const std::string& places) {
+  mercury_job_options options;
+  mercury_job_options_init(&options, sizeof options);
+  options.name = "rate";
+  options.role = role;
+  options.workers = kHosts;
+  options.servers = kHosts;
+  options.rendezvous = places.c_str();
+  mercury_job* job = nullptr;
+  EXPECT_EQ(mercury_job_open(context, &options, &job), 0) << mercury_last_error();
+  return job;
+}
+
+void serve(const std::string& place, const std::string& places) {
+  mercury_context* context = nullptr;
+  ASSERT_EQ(attach(place.c_str(), "100Mbps", context), 0) << mercury_last_error();
+  mercury_job* const job = open_member(context, MERCURY_ROLE_SERVER, places);
+  EXPECT_EQ(mercury_job_wait_end(job, MERCURY_FOREVER), 0) << mercury_last_error();
+  mercury_job_close(job);
+  mercury_detach(context);
+}
+
+// How long the exchange of a tensor took.
+void work(const std::string& address, const std::string& places, double& seconds) {
+  mercury_context* context = nullptr;
+  ASSERT_EQ(attach(address.c_str(), "100Mbps", context), 0) << mercury_last_error();
+  mercury_job* const job = open_member(context, MERCURY_ROLE_WORKER, places);
+  void* memory = nullptr;
+  ASSERT_EQ(mercury_alloc(context, kBytes, &memory), 0) << mercury_last_error();
+  mercury_tensor_options tensor{};
+  tensor.size = sizeof tensor;
+  tensor.numel = kBytes / sizeof(float);
+  tensor.dtype = MERCURY_DTYPE_F32;
+  tensor.data = memory;
+  ASSERT_EQ(mercury_declare(job, &tensor, 1), 0) << mercury_last_error();
+  const auto begin = std::chrono::steady_clock::now();
+  mercury_handle handle = 0;
+  ASSERT_EQ(mercury_push_pull(job, 0, 0, &handle), 0) << mercury_last_error();
+  ASSERT_EQ(mercury_wait(job, handle, MERCURY_FOREVER), 0) << mercury_last_error();
+  seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  mercury_job_close(job);
+  mercury_detach(context);
+}
+
+// Two hosts, each an address at which a worker and a server listen, with engines of their own. Half
+// of a gradient, and half of the sums, go to the other host: over one link.
+TEST(ClientRate, EnginesOfOneProcessAtOneAddressShareALink) {
+  std::string addresses[kHosts];
+  std::string places;
+  for (std::string& address : addresses) {
+    address = fresh_address();
+    places += (places.empty() ? "" : ",") + address + ":7470";
+  }
+  double seconds[kHosts] = {};
+  std::vector<std::thread> members;
+  for (int i = 0; i < kHosts; ++i) {
+    members.emplace_back([&, i] { serve(addresses[i] + ":7470", places); });
+    members.emplace_back([&, i] { work(addresses[i], places, seconds[i]); });
+  }
+  for (std::thread& member : members) member.join();
+  // But for what may be ahead of the link when the last frame leaves, and a frame of each engine.
+  constexpr double kAhead = 64 * 1024 + 100e-6 * kBytesPerSecond + 2 * 9216;
+  for (const double took : seconds) EXPECT_GE(took, (kBytes - kAhead) / kBytesPerSecond);
+}
+
+}  // namespace
+}  // namespace mercury::testing
