@@ -54,6 +54,8 @@ class Run:
     def start(self, host, *more, **variables):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MERCURY_")}
         environment.update({name: str(value) for name, value in variables.items()}, MERCURY_LIBRARY=self.arguments.library)
+        if not self.arguments.untold:
+            environment["MERCURY_RATE"] = f"{self.lab.rate_mbit:.0f}Mbps"
         return self.lab[host].popen([*self.command, *more], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def members(self):
@@ -131,6 +133,7 @@ class Model:
     def row(self, rate_mbit, arguments):
         """Of a record: milliseconds."""
         row = {"model": self.name, "workers": arguments.workers, "servers": arguments.servers, "rate_mbit": round(rate_mbit),
+               "told": int(not arguments.untold),
                "predicted_ms": round(1e3 * self.before, 1)}
         for what, seconds in (*self.times.items(), ("recorded", self.recorded)):
             for name, of in (("ms", statistics.median), ("least_ms", min), ("most_ms", max)):
@@ -162,6 +165,7 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--servers", type=int, default=0,
                         help="of ScheduledOptimizer's, on hosts of their own (default: in the workers' processes, as many as workers)")
+    parser.add_argument("--untold", action="store_true", help="nobody tells Mercury its links' rate (MERCURY_RATE)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each, in turns (default: %(default)s)")
     parser.add_argument("--library", default=os.path.join(ROOT, "build/shim/client/libmercurystack.so"))
     parser.add_argument("--python", default="/usr/bin/python3", help="whose PyTorch is taken (default: %(default)s, Debian's)")

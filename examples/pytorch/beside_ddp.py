@@ -102,7 +102,7 @@ def run(lab, system):
     """What both workers say."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MERCURY_")}
     environment.update(MERCURY_LIBRARY=LIBRARY, MASTER_ADDR=lab["worker0"].ip, MASTER_PORT="29500", WORLD_SIZE=str(WORKERS),
-                       GLOO_SOCKET_IFNAME="eth0")
+                       GLOO_SOCKET_IFNAME="eth0", MERCURY_RATE=f"{lab.rate_mbit:.0f}Mbps")
     processes = [lab[f"worker{rank}"].popen([PYTHON, os.path.abspath(__file__), "--work", system], text=True,
                                             env={**environment, "RANK": str(rank)}, stdout=subprocess.PIPE,
                                             stderr=subprocess.PIPE) for rank in range(WORKERS)]
