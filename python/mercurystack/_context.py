@@ -80,10 +80,10 @@ class Context:
     socket answers, else embedded. socket: the daemon's (default $MERCURY_SOCKET, then /run/mercury/stackd.sock).
     listen: "ADDRESS[:PORT]" of an embedded engine (default $MERCURY_LISTEN). rate: what its link carries, such as
     "10Gbps" (default $MERCURY_RATE, then not known): then the most urgent gradient overtakes what waits for the link.
-    This process's engines share it; where several processes use a link, say each one's part.
+    This process's engines at one address share it; where several processes use a link, say each one's part.
 
     MercuryError with errno EPIPE: there is no daemon; EPERM: its socket may not be opened; EINVAL: `listen` or `rate`
-    is none.
+    cannot be read.
     """
 
     def __init__(self, mode: str = "auto", *, socket: Optional[str] = None, listen: Optional[str] = None,

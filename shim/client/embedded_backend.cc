@@ -27,6 +27,7 @@ namespace {
 
 constexpr ClientId kClient = 1;  // the only program of this host
 constexpr uint64_t kBitsPerByte = 8;
+constexpr uint64_t kLeastRate = 1'000'000;  // bits per second
 
 // What a program says of its engine.
 struct Listening {
@@ -247,6 +248,10 @@ Result<std::unique_ptr<Backend>> make_embedded_backend(const std::string& listen
   if (!rate.empty()) {
     Result<uint64_t> parsed = parse_bits_per_second(rate);
     if (!parsed) return Error(parsed.error().code, "rate: " + parsed.error().message);
+    if (*parsed != 0 && *parsed < kLeastRate) {
+      return Error(Errc::kInvalidArgument, "rate: expected " + print_bits_per_second(kLeastRate) +
+                                               " or more, or 0, got \"" + rate + "\"");
+    }
     listening.bytes_per_second = *parsed / kBitsPerByte;
   }
   Result<std::shared_ptr<ChannelMemory>> memory = ChannelMemory::create(ChannelGeometry{}, false);

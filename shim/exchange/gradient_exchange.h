@@ -50,6 +50,7 @@ class GradientExchange {
   Taken on_datagram(SessionSlot session, const wire::Header& header,
                     std::span<const std::byte> payload, uint64_t now_ns) noexcept;
   bool next(OutgoingDatagram& out) noexcept;
+  bool wants_to_send() const noexcept { return !sends_.scheduler().idle(); }
   void charge(JobSlot job, uint32_t bytes) noexcept { sends_.scheduler().charge(job, bytes); }
   void on_acked(SessionSlot session, const SentTag& tag) noexcept;
   void on_lost(SessionSlot session, const SentTag& tag) noexcept;

@@ -1,14 +1,17 @@
 #include "shim/host/embedded_host.h"
 
+#include <pthread.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <map>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "shim/host/random.h"
+#include "transport/base/quantity.h"
 #include "transport/port/uring/uring_port.h"
 
 namespace mercury {
@@ -18,22 +21,62 @@ namespace {
 // has not opened yet: programs start in any order.
 constexpr uint64_t kHoldUnknownNs = 60'000'000'000;
 constexpr uint64_t kGoodbyeNs = 200'000'000;
-// A daemon tolerates 10 ms. Where nobody tells this engine its link's rate, nothing paces it, and
-// what a host sends waits before its link; a round trip has that wait in it in both directions, and
-// that for a processor which the program has, too.
+// A daemon tolerates 10 ms. This engine has no processor of its own, so that a round trip has waits
+// for one in it that no port sees; and where nobody tells the link's rate, nothing paces it, and
+// what a host sends waits before its link, in both directions.
 constexpr uint64_t kDelayTargetNs = 30'000'000;
 
-// What the hosts of this process send over from one address: one link. A child by fork has its
-// parent's map, and none of its engines.
-std::shared_ptr<SharedLink> link_of(const IpAddress& address) {
-  static std::mutex mutex;
-  // Outlives static destruction: a context may be used until then.
-  static auto& links = *new std::map<std::pair<pid_t, std::string>, std::weak_ptr<SharedLink>>();
-  const std::lock_guard lock(mutex);
-  std::weak_ptr<SharedLink>& known = links[{getpid(), address.to_string()}];
-  std::shared_ptr<SharedLink> link = known.lock();
-  if (!link) known = link = std::make_shared<SharedLink>();
-  return link;
+// What the hosts of this process send over from one address: one link, of one rate.
+class LinkRegister {
+ public:
+  // `bytes_per_second` 0: whatever is known. Nothing: nothing is. kInvalidArgument: others said
+  // another rate; kLimit: too many have it.
+  Result<std::shared_ptr<SharedLink>> join(const IpAddress& address, uint64_t& bytes_per_second) {
+    const std::lock_guard lock(mutex_);
+    Known& known = links_[address];
+    std::shared_ptr<SharedLink> link = known.link.lock();
+    if (!link) {
+      if (bytes_per_second == 0) return link;
+      link = std::make_shared<SharedLink>();
+      known = {link, bytes_per_second};
+      return link;
+    }
+    if (bytes_per_second == 0) bytes_per_second = known.bytes_per_second;
+    if (bytes_per_second != known.bytes_per_second) {
+      return Error(Errc::kInvalidArgument, "rate: the link of " + address.to_string() +
+                                               " carries " +
+                                               print_bits_per_second(8 * known.bytes_per_second) +
+                                               ", another context of this process says, not " +
+                                               print_bits_per_second(8 * bytes_per_second));
+    }
+    if (link->engines() >= SharedLink::kTurns) {
+      return Error(Errc::kLimit, "rate: at most " + std::to_string(SharedLink::kTurns) +
+                                     " contexts of a process share the link of " +
+                                     address.to_string());
+    }
+    return link;
+  }
+
+ private:
+  struct Known {
+    std::weak_ptr<SharedLink> link;
+    uint64_t bytes_per_second = 0;
+  };
+  std::mutex mutex_;
+  std::map<IpAddress, Known> links_;
+};
+
+// Outlives static destruction: a context may be used until then. A child by fork has a register of
+// its own, as it has none of its parent's engines, and a thread of those may have held the mutex.
+LinkRegister& link_register() {
+  static std::atomic<LinkRegister*> own{nullptr};
+  static const bool renewed = [] {
+    own = new LinkRegister();
+    pthread_atfork(nullptr, nullptr, [] { own = new LinkRegister(); });
+    return true;
+  }();
+  static_cast<void>(renewed);
+  return *own;
 }
 
 }  // namespace
@@ -41,6 +84,8 @@ std::shared_ptr<SharedLink> link_of(const IpAddress& address) {
 Result<std::unique_ptr<EmbeddedHost>> EmbeddedHost::create(const Endpoint& listen,
                                                            uint64_t link_bytes_per_second,
                                                            Notice notice) {
+  Result<std::shared_ptr<SharedLink>> link = link_register().join(listen.ip, link_bytes_per_second);
+  if (!link) return link.error();
   auto counters = std::make_unique<Counters>();
   uring::UringConfig port_config;
   port_config.local = listen;
@@ -51,7 +96,7 @@ Result<std::unique_ptr<EmbeddedHost>> EmbeddedHost::create(const Endpoint& liste
   config.policy.serve = false;
   config.sums_thread = true;
   config.lane.engine.session.delay_target_ns = kDelayTargetNs;
-  if (link_bytes_per_second > 0) config.lane.engine.link = link_of(listen.ip);
+  config.lane.engine.link = std::move(*link);
   config.policy.hold_unknown_ns = kHoldUnknownNs;
   config.notice = std::move(notice);
   std::vector<HostOf<uring::UringPort>::Part> parts;

@@ -13,8 +13,9 @@ namespace mercury {
 class EmbeddedHost {
  public:
   // `listen`: this program's address; port 0 = any. `link_bytes_per_second`: as a Port's; the hosts
-  // of one process that listen at one address share it. `notice` takes lines for a log, on the
-  // control thread. Errors: as UringPort::create.
+  // of one process that listen at one address share it, and 0 is what the first of them said.
+  // `notice` takes lines for a log, on the control thread. Errors: as UringPort::create;
+  // kInvalidArgument: another rate than they have; kLimit.
   static Result<std::unique_ptr<EmbeddedHost>> create(const Endpoint& listen,
                                                       uint64_t link_bytes_per_second,
                                                       Notice notice);

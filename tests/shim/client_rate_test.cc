@@ -33,9 +33,14 @@ TEST(ClientRate, IsANumberWithAUnitThatAnErrorNames) {
   ::setenv("MERCURY_RATE", "fast", 1);
   EXPECT_EQ(attach("127.0.0.1", nullptr, context), -EINVAL);
   EXPECT_NE(std::string(mercury_last_error()).find("fast"), std::string::npos);
-  EXPECT_EQ(attach("127.0.0.1", "1Gbps", context), 0) << "what a program says goes first";
-  mercury_detach(context);
+  for (const char* rate : {"1Gbps", "0"}) {
+    EXPECT_EQ(attach("127.0.0.1", rate, context), 0) << "what a program says goes first";
+    mercury_detach(context);
+  }
   ::unsetenv("MERCURY_RATE");
+  EXPECT_EQ(attach("127.0.0.1", "999kbps", context), -EINVAL);
+  EXPECT_NE(std::string(mercury_last_error()).find("1Mbps or more"), std::string::npos)
+      << mercury_last_error();
 }
 
 constexpr double kBytesPerSecond = 100e6 / 8;
@@ -105,6 +110,38 @@ TEST(ClientRate, EnginesOfOneProcessAtOneAddressShareALink) {
   // But for what may be ahead of the link when the last frame leaves, and a frame of each engine.
   constexpr double kAhead = 64 * 1024 + 100e-6 * kBytesPerSecond + 2 * 9216;
   for (const double took : seconds) EXPECT_GE(took, (kBytes - kAhead) / kBytesPerSecond);
+}
+
+// Engines start with their first job.
+TEST(ClientRate, AnotherRateAtOneAddressIsRefusedByName) {
+  const std::string address = fresh_address();
+  const std::string place = address + ":7470";
+  mercury_context* serving = nullptr;
+  ASSERT_EQ(attach(place.c_str(), "100Mbps", serving), 0) << mercury_last_error();
+  mercury_job_options options;
+  mercury_job_options_init(&options, sizeof options);
+  options.name = "rate";
+  options.role = MERCURY_ROLE_SERVER;
+  options.workers = options.servers = 1;
+  options.rendezvous = place.c_str();
+  options.timeout_ms = 1;  // nobody comes
+  mercury_job* job = nullptr;
+  EXPECT_EQ(mercury_job_open(serving, &options, &job), -ETIME) << mercury_last_error();
+  options.role = MERCURY_ROLE_WORKER;
+  for (const char* rate : {"200Mbps", "100Mbps", static_cast<const char*>(nullptr)}) {
+    mercury_context* working = nullptr;
+    ASSERT_EQ(attach(address.c_str(), rate, working), 0) << mercury_last_error();
+    const bool other = rate != nullptr && std::string(rate) == "200Mbps";
+    EXPECT_EQ(mercury_job_open(working, &options, &job), other ? -EINVAL : -ETIME)
+        << mercury_last_error();
+    if (other) {
+      EXPECT_EQ(std::string(mercury_last_error()),
+                "rate: the link of " + address +
+                    " carries 100Mbps, another context of this process says, not 200Mbps");
+    }
+    mercury_detach(working);
+  }
+  mercury_detach(serving);
 }
 
 }  // namespace

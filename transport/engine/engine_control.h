@@ -353,10 +353,15 @@ void Engine<P, S>::stop() {
 template <Port P, Service S>
 void Engine<P, S>::follow_link_rate() {
   const uint64_t rate = port_.link_bytes_per_second();
-  if (rate != pacer_.rate()) pacer_.set_rate(rate, now_ns_);
+  const bool other_rate = rate != pacer_.rate();
+  if (other_rate) pacer_.set_rate(rate, now_ns_);
   if (part_of_link() == credit_rate_) return;
   credit_rate_ = part_of_link();
-  credit_.set_rate(credit_rate_);
+  if (other_rate) {
+    credit_.set_rate(credit_rate_);
+  } else {
+    credit_.set_part(credit_rate_);
+  }
   divide_credit();
 }
 

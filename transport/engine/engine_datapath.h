@@ -231,8 +231,9 @@ uint32_t Engine<P, S>::send_datagrams() noexcept {
   OutgoingDatagram datagram;  // zeroed once: for each datagram it takes longer than filling it
   while (sent < tx_burst_) {
     if (!pacer_.allows(now_ns_)) {
-      pacer_.wait();
-      paced_ = true;
+      const bool waits = service_.wants_to_send();
+      if (waits) pacer_.note_waiting();
+      paced_ = paced_ || waits;
       break;
     }
     TxFrame frame;

@@ -152,7 +152,7 @@ uint32_t Engine<P, S>::send_streams() {
   uint32_t sent = 0;
   while (!line_.empty() && sent < tx_burst_ && !stalled_) {
     if (!pacer_.allows(now_ns_)) {
-      pacer_.wait();
+      pacer_.note_waiting();
       paced_ = true;
       break;
     }

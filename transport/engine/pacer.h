@@ -8,8 +8,9 @@
 // the bound. What a pass finds ahead of the link is the bound at most.
 //
 // Engines that share a link (shared_link.h) have one bound together, and each a frame more: who
-// asks at the same time as others may find room for the same. Paper: ours; Homa (ATC 2021, section
-// 5) caps the NIC's backlog for the same reason.
+// asks at the same time as others may find room for the same. Who has had more than one that waits
+// leaves it half of the bound; what is left then keeps the link busy, whether that one comes or
+// not. Paper: ours; Homa (ATC 2021, section 5) caps the NIC's backlog for the same reason.
 #pragma once
 
 #include <algorithm>
@@ -48,30 +49,28 @@ class Pacer {
     // Short ones in between say little of how long the next is: what is known falls by eighths.
     pass_ns_ = std::max(took_ns, pass_ns_ - (pass_ns_ + 7) / 8);
     ahead_bytes_ = bound_bytes_ + carried_bytes(pass_ns_);
-    if (place_) begin_turn();
+    if (place_) begin_turn(now_ns);
   }
   bool allows(uint64_t now_ns) noexcept {
     if (rate_ == 0) return true;
     return backlog_bytes(now_ns) < ahead_bytes_;
   }
-  // allows() was false, and there may be more to send.
-  void wait() noexcept {
-    if (place_) place_->wait();
+  // allows() was false, and there is something to send.
+  void note_waiting() noexcept {
+    if (place_) place_->note_waiting();
   }
   // How often the link has had nothing to send; may wrap.
-  uint32_t pauses() const noexcept { return pauses_; }
+  uint32_t pauses() const noexcept { return clock_->pauses(); }
   void sent(uint32_t wire_bytes, uint64_t now_ns) noexcept {
     if (rate_ == 0) return;
     // What is left of the division is carried on: a nanosecond lost with each frame would let the
     // queue of a fast link grow without end.
     const uint64_t work = uint64_t{wire_bytes} * 1'000'000'000 + remainder_;
-    const uint64_t free_at_ns = clock_->free_at_ns();
-    if (free_at_ns < now_ns) ++pauses_;
     if (place_) [[unlikely]] {
       clock_->give(work / rate_, now_ns);
       place_->sent(wire_bytes);
     } else {
-      clock_->set_free_at(std::max(free_at_ns, now_ns) + work / rate_);
+      clock_->give_alone(work / rate_, now_ns);
     }
     remainder_ = work % rate_;
   }
@@ -92,14 +91,19 @@ class Pacer {
     const uint64_t ahead_bytes = rate_ == 0 || place_ ? 0 : backlog_bytes(now_ns);
     rate_ = rate;
     remainder_ = 0;
-    if (!place_) clock_->set_free_at(rate == 0 ? 0 : now_ns + to_ns(ahead_bytes));
+    if (place_) {
+      place_->note_nothing_waits();
+    } else {
+      clock_->set_free_at(rate == 0 ? 0 : now_ns + to_ns(ahead_bytes));
+    }
   }
 
  private:
-  // Who waits for its turn is waited for until half of the bound has gone.
-  void begin_turn() noexcept {
-    place_->begin_pass();
-    if (place_->is_anothers_turn()) ahead_bytes_ /= 2;
+  void begin_turn(uint64_t now_ns) noexcept {
+    const SharedLink::Place::Waiting waiting = place_->begin_pass(now_ns, pass_ns_);
+    const uint64_t bound_bytes = waiting.comes_first ? bound_bytes_ / 2 : bound_bytes_;
+    const uint64_t pass_bytes = carried_bytes(std::max(pass_ns_, waiting.pass_ns));
+    ahead_bytes_ = bound_bytes + (waiting.is_awake ? pass_bytes / 2 : pass_bytes);
   }
   uint64_t to_ns(uint64_t bytes) const noexcept { return bytes * 1'000'000'000 / rate_; }
   uint64_t backlog_bytes(uint64_t now_ns) const noexcept {
@@ -119,8 +123,7 @@ class Pacer {
   uint64_t begun_ns_ = 0;  // this pass
   uint64_t pass_ns_ = 0;   // how long the next is expected to be
   LinkClock own_clock_;
-  LinkClock* clock_ = &own_clock_;  // or what others send by, too
-  uint32_t pauses_ = 0;
+  LinkClock* clock_ = &own_clock_;            // or what others send by, too
   uint64_t remainder_ = 0;                    // of a nanosecond, in 1/rate_
   std::unique_ptr<SharedLink::Place> place_;  // none: no other engine sends over the link
 };

@@ -75,6 +75,8 @@ concept Service = requires(S service, SessionSlot session, const wire::Header& h
   // The most urgent datagram that may go. False: nothing. `out` may hold the last one: all of it is
   // written that OutgoingDatagram does not leave to the engine, flags too.
   { service.next(out) } noexcept -> std::same_as<bool>;
+  // Whether it may have one.
+  { service.wants_to_send() } noexcept -> std::same_as<bool>;
   { service.charge(job, bytes) } noexcept;
   { service.on_acked(session, tag) } noexcept;
   { service.on_lost(session, tag) } noexcept;

@@ -92,6 +92,7 @@ class ServicePair {
     return datagrams_.on_datagram(session, header, payload, now_ns);
   }
   bool next(OutgoingDatagram& out) noexcept { return datagrams_.next(out); }
+  bool wants_to_send() const noexcept { return datagrams_.wants_to_send(); }
   void charge(JobSlot job, uint32_t bytes) noexcept { datagrams_.charge(job, bytes); }
   void on_acked(SessionSlot session, const SentTag& tag) noexcept {
     datagrams_.on_acked(session, tag);

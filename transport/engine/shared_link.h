@@ -1,9 +1,7 @@
 // One link over which several engines of a process send: what all of them have ahead of it, and
 // whose turn it is. An engine that has nothing to send leaves its part to the others; of those that
-// have, each sends as many bytes as another, but for kTurnBytes.
-//
-// The link never waits for an engine whose turn it is: as it runs dry, whoever asks sends (Pacer).
-// So an engine's thread that stands still costs the others nothing.
+// have, each sends as many bytes as another, but for kTurnBytes. One whose thread stood still gets
+// kArrearsBytes of what it missed, and the link never waits for it (Pacer).
 //
 // Paper: start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996), with engines as flows. Here
 // the tags are read, not sorted, and the readers race: what that costs is a frame's turn.
@@ -20,29 +18,39 @@
 
 namespace mercury {
 
-// When a link will have sent all that was given to it.
+// When a link will have sent all that was given to it, and how often it had nothing to send.
 class LinkClock {
  public:
   uint64_t free_at_ns() const noexcept { return free_at_ns_.load(std::memory_order_relaxed); }
-  // Of a link that nobody else gives anything to.
-  void set_free_at(uint64_t ns) noexcept { free_at_ns_.store(ns, std::memory_order_relaxed); }
+  uint32_t pauses() const noexcept { return pauses_.load(std::memory_order_relaxed); }
   // A frame that takes the link `work_ns`, whatever others give to it meanwhile.
   void give(uint64_t work_ns, uint64_t now_ns) noexcept {
     uint64_t before_ns = free_at_ns();
     while (!free_at_ns_.compare_exchange_weak(before_ns, std::max(before_ns, now_ns) + work_ns,
                                               std::memory_order_relaxed)) {
     }
+    if (before_ns < now_ns) pauses_.fetch_add(1, std::memory_order_relaxed);
   }
+  // The same of a link that nobody else gives anything to.
+  void give_alone(uint64_t work_ns, uint64_t now_ns) noexcept {
+    const uint64_t before_ns = free_at_ns();
+    if (before_ns < now_ns) pauses_.store(pauses() + 1, std::memory_order_relaxed);
+    set_free_at(std::max(before_ns, now_ns) + work_ns);
+  }
+  void set_free_at(uint64_t ns) noexcept { free_at_ns_.store(ns, std::memory_order_relaxed); }
 
  private:
   std::atomic<uint64_t> free_at_ns_{0};
+  std::atomic<uint32_t> pauses_{0};
 };
 
 class SharedLink {
  public:
   // What one engine may be ahead of another that waits, when it begins a pass.
   static constexpr uint64_t kTurnBytes = 16 * 1024;
-  // Engines that take turns. Those beyond are paced with the others, and have no turn.
+  // What an engine that could not send for a while may send before the others do.
+  static constexpr uint64_t kArrearsBytes = 4 * kTurnBytes;
+  // Engines that take turns. Those beyond have none: they get what nobody else takes.
   static constexpr uint32_t kTurns = 64;
 
   class Place;
@@ -55,12 +63,16 @@ class SharedLink {
   static constexpr uint64_t kWaitsNot = ~uint64_t{0};
   struct alignas(64) Turn {
     std::atomic<bool> taken{false};
-    std::atomic<uint64_t> waits_at{kWaitsNot};  // the start tag of its next frame
+    std::atomic<uint64_t> waits_at_bytes{kWaitsNot};  // the start tag of its next frame
+    std::atomic<uint64_t> pass_ns{0};                 // how long its passes take
+    std::atomic<uint64_t> begun_ns{0};                // the last of them
   };
 
-  LinkClock clock_;
-  std::atomic<uint64_t> served_{0};  // the start tag of the last frame: bytes
-  std::atomic<uint32_t> engines_{0};
+  // With every frame.
+  alignas(64) LinkClock clock_;
+  std::atomic<uint64_t> served_bytes_{0};  // the highest start tag of a frame that was sent
+  // As engines come and go.
+  alignas(64) std::atomic<uint32_t> engines_{0};
   std::atomic<uint32_t> turns_used_{0};  // those from here on never were
   std::array<Turn, kTurns> turns_;
 };
@@ -73,16 +85,12 @@ class SharedLink::Place {
     for (uint32_t i = 0; i < kTurns && own_ == nullptr; ++i) {
       if (link_->turns_[i].taken.exchange(true, std::memory_order_acquire)) continue;
       own_ = &link_->turns_[i];
-      uint32_t used = link_->turns_used_.load(std::memory_order_relaxed);
-      while (used < i + 1 && !link_->turns_used_.compare_exchange_weak(used, i + 1)) {
-      }
+      raise(link_->turns_used_, i + 1);
     }
   }
   ~Place() {
-    if (own_ != nullptr) {
-      own_->waits_at.store(kWaitsNot, std::memory_order_relaxed);
-      own_->taken.store(false, std::memory_order_release);
-    }
+    note_nothing_waits();
+    if (own_ != nullptr) own_->taken.store(false, std::memory_order_release);
     link_->engines_.fetch_sub(1, std::memory_order_relaxed);
   }
   Place(const Place&) = delete;
@@ -90,46 +98,72 @@ class SharedLink::Place {
 
   uint32_t engines() const noexcept { return link_->engines(); }
 
-  // Whoever was not told to wait in its last pass had nothing more to send.
-  void begin_pass() noexcept {
+  // What those say that wait for the link.
+  struct Waiting {
+    bool comes_first = false;  // one of them has had so much less
+    bool is_awake = false;     // that one, and is about to begin its next pass
+    uint64_t pass_ns = 0;      // the longest of their passes
+  };
+  // Who had nothing that waits when its last pass ended begins behind the others.
+  Waiting begin_pass(uint64_t now_ns, uint64_t pass_ns) noexcept {
     goes_on_ = waits_;
+    note_nothing_waits();
+    Waiting waiting;
+    const uint64_t start_bytes = next_start_bytes();
+    const uint32_t used = link_->turns_used_.load(std::memory_order_relaxed);
+    for (uint32_t i = 0; i < used; ++i) {
+      const Turn& turn = link_->turns_[i];
+      const uint64_t at_bytes = turn.waits_at_bytes.load(std::memory_order_relaxed);
+      if (at_bytes == kWaitsNot) continue;
+      const uint64_t its_pass_ns = turn.pass_ns.load(std::memory_order_relaxed);
+      waiting.pass_ns = std::max(waiting.pass_ns, its_pass_ns);
+      if (at_bytes + kTurnBytes >= start_bytes) continue;
+      waiting.comes_first = true;
+      const uint64_t begun_ns = turn.begun_ns.load(std::memory_order_relaxed);
+      waiting.is_awake = waiting.is_awake || now_ns < begun_ns + 2 * std::max(its_pass_ns, pass_ns);
+    }
+    if (own_ != nullptr) {
+      own_->pass_ns.store(pass_ns, std::memory_order_relaxed);
+      own_->begun_ns.store(now_ns, std::memory_order_relaxed);
+    }
+    return waiting;
+  }
+  // It has something to send for which the link has no room.
+  void note_waiting() noexcept {
+    next_bytes_ = next_start_bytes();
+    goes_on_ = waits_ = true;
+    if (own_ != nullptr) own_->waits_at_bytes.store(next_bytes_, std::memory_order_relaxed);
+  }
+  void note_nothing_waits() noexcept {
     if (!waits_) return;
     waits_ = false;
-    if (own_ != nullptr) own_->waits_at.store(kWaitsNot, std::memory_order_relaxed);
-  }
-  // Whether somebody waits who has had so much less.
-  bool is_anothers_turn() const noexcept {
-    const uint64_t start = next_start();
-    const uint32_t used = link_->turns_used_.load(std::memory_order_relaxed);
-    return std::any_of(link_->turns_.begin(), link_->turns_.begin() + used, [&](const Turn& turn) {
-      const uint64_t waits_at = turn.waits_at.load(std::memory_order_relaxed);
-      return waits_at != kWaitsNot && &turn != own_ && waits_at + kTurnBytes < start;
-    });
-  }
-  // It was told to, and may have more to send.
-  void wait() noexcept {
-    next_ = next_start();
-    goes_on_ = true;
-    waits_ = true;
-    if (own_ != nullptr) own_->waits_at.store(next_, std::memory_order_relaxed);
+    if (own_ != nullptr) own_->waits_at_bytes.store(kWaitsNot, std::memory_order_relaxed);
   }
   void sent(uint32_t bytes) noexcept {
-    const uint64_t start = next_start();
-    link_->served_.store(start, std::memory_order_relaxed);
-    next_ = start + bytes;
+    const uint64_t start_bytes = next_start_bytes();
+    raise(link_->served_bytes_, start_bytes);
+    next_bytes_ = start_bytes + bytes;
     goes_on_ = true;
   }
 
  private:
-  // Who had nothing to send for a while has saved nothing by it.
-  uint64_t next_start() const noexcept {
-    return goes_on_ ? next_ : std::max(next_, link_->served_.load(std::memory_order_relaxed));
+  template <class T>
+  static void raise(std::atomic<T>& number, T to) noexcept {
+    T before = number.load(std::memory_order_relaxed);
+    while (before < to && !number.compare_exchange_weak(before, to, std::memory_order_relaxed)) {
+    }
+  }
+  // Who had nothing to send for a while has saved nothing by it; who could not, a little.
+  uint64_t next_start_bytes() const noexcept {
+    const uint64_t served = link_->served_bytes_.load(std::memory_order_relaxed);
+    const uint64_t arrears = goes_on_ ? std::min(served, kArrearsBytes) : 0;
+    return std::max(next_bytes_, served - arrears);
   }
 
   std::shared_ptr<SharedLink> link_;
   Turn* own_ = nullptr;
-  uint64_t next_ = 0;     // the start tag of the frame behind its last
-  bool goes_on_ = false;  // since its last frame it has had more to send
+  uint64_t next_bytes_ = 0;  // the start tag of the frame behind its last
+  bool goes_on_ = false;     // since its last frame it has had more to send
   bool waits_ = false;
 };
 

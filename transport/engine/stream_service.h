@@ -70,6 +70,7 @@ class NoDatagrams {
     return Taken::kNo;
   }
   bool next(OutgoingDatagram&) noexcept { return false; }
+  bool wants_to_send() const noexcept { return false; }
   void charge(JobSlot, uint32_t) noexcept {}
   void on_acked(SessionSlot, const SentTag&) noexcept {}
   void on_lost(SessionSlot, const SentTag&) noexcept {}

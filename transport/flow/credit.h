@@ -82,6 +82,11 @@ class CreditAllocator {
   // The link has come up, or up at another rate: what was learnt of it and of the queue before it
   // is void. To be followed by divide().
   void set_rate(uint64_t link_bytes_per_second) noexcept;
+  // Others have a larger or smaller part of the same link from now on: what was learnt of it stays.
+  void set_part(uint64_t bytes_per_second) noexcept {
+    rate_ = bytes_per_second;
+    next_ns_ = 0;
+  }
 
   // --- datapath ---
   struct Signs {             // of a datagram

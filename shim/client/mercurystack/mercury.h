@@ -71,11 +71,12 @@ typedef struct {
                                Where one is named, MERCURY_MODE_AUTO does not embed instead */
   const char *listen;       /* embedded: "ADDRESS[:PORT]"; NULL = $MERCURY_LISTEN, then the address
                                that routes to the job's rendezvous, any port */
-  const char *rate;         /* embedded: what its link carries, such as "10Gbps"; NULL =
-                               $MERCURY_RATE, then not known. Where it is known frames leave at that
-                               rate, so that the most urgent overtakes what waits. Contexts of one
-                               process that listen at one address share it; where several processes
-                               use a link, say each one's part */
+  const char *rate;         /* embedded: what its link carries, "1Mbps" or more (kbps, Mbps, Gbps,
+                               Tbps); NULL = $MERCURY_RATE, then not known, as "0". Where it is known
+                               frames leave at that rate, so that the most urgent overtakes what
+                               waits, and peers may send at it. Contexts of one process that listen
+                               at one address share it, and say the same; where several processes, or
+                               addresses, use a link, say each one's part */
 } mercury_attach_options;
 MERCURY_API int mercury_attach_options_init(mercury_attach_options *options, size_t size);
 

@@ -38,8 +38,9 @@ class PostService {
       waiting.push_back(post);
     }
   }
+  bool wants_to_send() const noexcept { return !waiting.empty() && !blocked; }
   bool next(OutgoingDatagram& out) noexcept {
-    if (waiting.empty() || blocked) return false;
+    if (!wants_to_send()) return false;
     const Post post = waiting.front();
     waiting.pop_front();
     payload_.assign(post.bytes, static_cast<std::byte>(post.number));

@@ -23,33 +23,39 @@ constexpr uint64_t kNever = ~uint64_t{0};
 
 // An engine as the pacer sees it, in virtual time.
 struct Sender {
-  Sender(std::shared_ptr<SharedLink> link, uint64_t wakes_late_ns, uint64_t rate = kRate)
-      : pacer(rate, kBound, std::move(link)), late_ns(wakes_late_ns) {}
-  // What it may send, sends it, and says when it wakes up again.
+  Sender(std::shared_ptr<SharedLink> link, uint64_t wakes_late_ns, uint64_t of_rate = kRate)
+      : pacer(of_rate, kBound, std::move(link)), late_ns(wakes_late_ns) {}
+  // What it may send, sends it, and says when its next pass begins.
   void pass(uint64_t now_ns) {
-    pacer.begin_pass(now_ns, false);
+    pacer.begin_pass(now_ns, worked && pass_ns > 0);
+    worked = false;
     wakes_ns = kNever;
     while (bytes < wanted) {
       if (!pacer.allows(now_ns)) {
-        pacer.wait();
+        pacer.note_waiting();
         wakes_ns = std::max(pacer.ready_at_ns(), now_ns) + late_ns;
-        return;
+        break;
       }
       pacer.sent(kFrame, now_ns);
       bytes += kFrame;
+      worked = true;
     }
+    if (worked && pass_ns > 0) wakes_ns = now_ns + pass_ns;
   }
   Pacer pacer;
-  uint64_t late_ns;  // after it could have sent: at least 1
+  uint64_t late_ns;      // after it could have sent: at least 1
+  uint64_t pass_ns = 0;  // what a pass takes that has sent something
   uint64_t wanted = kNever;
   uint64_t bytes = 0;
   uint64_t wakes_ns = 0;
+  bool worked = false;
 };
 
 class Engines {
  public:
+  explicit Engines(uint64_t rate = kRate) : rate_(rate) {}
   Sender& add(uint64_t wakes_late_ns) {
-    return *senders_.emplace_back(std::make_unique<Sender>(link_, wakes_late_ns));
+    return *senders_.emplace_back(std::make_unique<Sender>(link_, wakes_late_ns, rate_));
   }
   void run_until(uint64_t until_ns) {
     for (;;) {
@@ -58,9 +64,12 @@ class Engines {
       if (next.wakes_ns >= until_ns) break;
       now_ns_ = std::max(now_ns_, next.wakes_ns);
       next.pass(now_ns_);
-      const uint64_t ahead =
-          (link_->clock().free_at_ns() - std::min(link_->clock().free_at_ns(), now_ns_)) / kByteNs;
-      ASSERT_LE(ahead, kBound + kFrame * (senders_.size() + 1)) << "at " << now_ns_;
+      const uint64_t free_at_ns = link_->clock().free_at_ns();
+      const uint64_t ahead_ns = free_at_ns - std::min(free_at_ns, now_ns_);
+      const uint64_t pass_ns = std::max(longest_pass_ns_, next.pass_ns);
+      longest_pass_ns_ = pass_ns;
+      ASSERT_LE(bytes_in(ahead_ns), kBound + bytes_in(pass_ns) + kFrame * (senders_.size() + 1))
+          << "at " << now_ns_;
     }
     now_ns_ = until_ns;
   }
@@ -69,9 +78,13 @@ class Engines {
     for (const auto& sender : senders_) bytes += sender->bytes;
     return bytes;
   }
-  uint64_t carried() const { return now_ns_ / kByteNs; }
+  uint64_t carried() const { return bytes_in(now_ns_); }
 
  private:
+  uint64_t bytes_in(uint64_t ns) const { return ns * (rate_ / 1'000'000) / 1000; }
+
+  const uint64_t rate_;
+  uint64_t longest_pass_ns_ = 0;
   std::shared_ptr<SharedLink> link_ = std::make_shared<SharedLink>();
   std::vector<std::unique_ptr<Sender>> senders_;
   uint64_t now_ns_ = 0;
@@ -128,6 +141,70 @@ TEST(SharedLink, NobodyWaitsForAThreadThatStandsStill) {
   engines.run_until(2 * kSecond);
   EXPECT_GE(engines.sent(), engines.carried());
   EXPECT_GE(first.bytes - before, kSecond / kByteNs - kBound);
+}
+
+TEST(SharedLink, WhoStoodStillGetsLittleOfWhatItMissed) {
+  Engines engines;
+  Sender& first = engines.add(1);
+  Sender& second = engines.add(1);
+  Sender& third = engines.add(1);
+  third.wakes_ns = kNever;
+  engines.run_until(kSecond);
+  second.wakes_ns = kNever;
+  engines.run_until(2 * kSecond);
+  second.wakes_ns = 2 * kSecond;
+  uint64_t before = first.bytes;
+  engines.run_until(2 * kSecond + 10'000'000);
+  EXPECT_GE(first.bytes - before + SharedLink::kArrearsBytes + kBound, 10'000'000 / kByteNs / 2);
+  third.wakes_ns = 2 * kSecond + 10'000'000;
+  before = second.bytes;
+  engines.run_until(3 * kSecond);
+  EXPECT_NEAR(static_cast<double>(second.bytes - before), static_cast<double>(third.bytes),
+              2 * kBound);
+}
+
+// The time of a pass is what the link carries meanwhile: more than the bound on these links.
+TEST(SharedLink, PassesThatTakeTimeLeaveNobodyBehindAndTheLinkBusy) {
+  for (const uint64_t rate : {12'500'000'000ULL, 50'000'000'000ULL}) {
+    for (const uint64_t late_ns : {1ULL, 5'000ULL}) {
+      Engines engines(rate);
+      Sender& first = engines.add(1);
+      Sender& second = engines.add(late_ns);
+      first.pass_ns = second.pass_ns = 14'000;
+      engines.run_until(kSecond / 10);
+      EXPECT_GE(engines.sent(), engines.carried() * 999 / 1000) << rate << ' ' << late_ns;
+      EXPECT_GE(first.bytes, engines.sent() / 4) << rate << ' ' << late_ns;
+      EXPECT_GE(second.bytes, engines.sent() / 4) << rate << ' ' << late_ns;
+      second.wakes_ns = kNever;
+      const uint64_t before = first.bytes;
+      const uint64_t carried = engines.carried();
+      engines.run_until(kSecond / 5);
+      EXPECT_GE(first.bytes - before, (engines.carried() - carried) * 999 / 1000);
+    }
+  }
+}
+
+TEST(SharedLink, EachKnowsThatTheLinkWasIdleWhoeverSentThen) {
+  const auto link = std::make_shared<SharedLink>();
+  Sender first(link, 1), second(link, 1);
+  first.pacer.sent(kFrame, 0);
+  const uint32_t before = first.pacer.pauses();
+  second.pacer.sent(kFrame, kSecond);
+  first.pacer.sent(kFrame, kSecond);
+  EXPECT_EQ(first.pacer.pauses(), before + 1);
+  EXPECT_EQ(second.pacer.pauses(), first.pacer.pauses());
+}
+
+TEST(SharedLink, WhoseRateIsNoLongerKnownWaitsForNothing) {
+  const auto link = std::make_shared<SharedLink>();
+  Sender first(link, 1), second(link, 1);
+  first.pass(1);
+  second.pass(1);
+  EXPECT_EQ(SharedLink::Place(link).begin_pass(2, 0).comes_first, false);
+  second.pacer.set_rate(0, 2);
+  first.bytes = 0;
+  first.pass(kSecond);
+  EXPECT_GT(first.bytes, kBound - kFrame) << "half of the bound would be left to the other";
 }
 
 TEST(SharedLink, OneThatIsSlowAndManyThatAreNot) {

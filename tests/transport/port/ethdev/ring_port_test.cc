@@ -85,7 +85,7 @@ TEST_F(RingPort, DropsToAnUnresolvedNeighbourUnderItsCounter) {
   EXPECT_EQ(a_->count(Counter::kDropNeighbor), 1u);
 }
 
-TEST_F(RingPort, EnginesShareTheRate) {
+TEST_F(RingPort, EachEngineKnowsTheLinksRate) {
   open(2, 1);
   EXPECT_EQ(a_->device->link_bytes_per_second(), kRate);
   for (const auto& port : a_->ports) EXPECT_EQ(port->link_bytes_per_second(), kRate);
