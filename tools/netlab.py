@@ -5,8 +5,10 @@ direction into the switch through an IFB, because AF_XDP and packet sockets send
 qdisc. Everything that was made is removed by close(), and by the next Lab of the same prefix if this
 process was killed.
 """
+import contextlib
 import json
 import os
+import re
 import subprocess
 
 
@@ -53,9 +55,13 @@ class Host:
         self.port = f"p{index}"
         self.ifb = f"ifb{index}"
 
+    def command(self, command):
+        """The same, run on this host."""
+        return ["nsenter", f"--net=/run/netns/{self.ns}", *command]
+
     def popen(self, command, **options):
         """Starts a program on this host."""
-        return subprocess.Popen(["nsenter", f"--net=/run/netns/{self.ns}"] + command, **options)
+        return subprocess.Popen(self.command(command), **options)
 
 
 class Lab:
@@ -150,6 +156,26 @@ class Lab:
         """That found no room before the host's link, which is shaped: (from the host, to the host)."""
         return tuple(sum(queue["drops"] for queue in json.loads(sh("tc", "-s", "-j", "qdisc", "show", "dev", interface, ns=self.switch))
                          if queue["kind"] == "tbf") for interface in (host.ifb, host.port))
+
+    def add_rule(self, text):
+        """Of nftables, for every frame that the switch forwards from now on. Returns what takes it back."""
+        chain = "bridge lab forward"
+        said = sh("nft", "-e", "-a", f"add table bridge lab; add chain {chain} {{ type filter hook forward priority 0; }}; add rule {chain} {text}",
+                  ns=self.switch)
+        handle = said.rpartition("handle ")[2].strip()
+        return lambda: sh("nft", f"delete rule {chain} handle {handle}", ns=self.switch)
+
+    @contextlib.contextmanager
+    def losses(self, percent):
+        """Meanwhile each link loses so many of a hundred frames either way, at random: a frame between two hosts may be lost on
+        either link. nftables draws, and takes no seed: no two runs lose the same. Gives a function: how many were lost so far."""
+        undo = [self.add_rule(f"{side} {host.port} numgen random mod 100 < {percent} counter drop")
+                for host in self.hosts for side in ("iifname", "oifname")]
+        try:
+            yield lambda: sum(map(int, re.findall(r"counter packets (\d+) ", sh("nft", "list", "table", "bridge", "lab", ns=self.switch))))
+        finally:
+            for each in undo:
+                each()
 
     def close(self):
         for ns in [host.ns for host in self.hosts] + [self.switch]:
