@@ -1,7 +1,8 @@
-"""One worker of elastic_test.py: trains, may kill itself on the way, and prints what the weights became.
+"""One worker of elastic_test.py and lossy_test.py: trains, may kill itself on the way, and prints what the weights became.
 
 usage: elastic_program.py PACKAGE_FOLDER RANK WORKERS RENDEZVOUS ITERATIONS [KILL...]
 MERCURY_TEST_PACE_S: how long an iteration takes at least (default 0): as if a processor of its own computed
+MERCURY_TEST_WIDTH: of the hidden layer (default 64): 132 bytes of gradients for each of its units
 KILL: [later-]gradient|votes|state:N:before|behind, at the N-th push of that kind; later-: since training began
 """
 import functools
@@ -15,6 +16,7 @@ import warnings
 PACKAGE, RANK, WORKERS, RENDEZVOUS, ITERATIONS, *KILLS = sys.argv[1:]
 RANK, WORKERS, ITERATIONS = int(RANK), int(WORKERS), int(ITERATIONS)
 PACE_S = float(os.environ.pop("MERCURY_TEST_PACE_S", "0"))
+WIDTH = int(os.environ.pop("MERCURY_TEST_WIDTH", "64"))
 sys.path.insert(0, PACKAGE)
 warnings.filterwarnings("ignore")
 
@@ -50,9 +52,10 @@ def push_pull(self, *arguments, original=_job.Tensor.push_pull):
 
 def train(model, optimizer, rates):
     training.append(True)
-    attempts = 0
+    attempts, begun = 0, time.monotonic()
     for iteration in optimizer.iterations(ITERATIONS):
-        time.sleep(PACE_S)
+        time.sleep(max(0, begun + PACE_S - time.monotonic()))
+        begun = time.monotonic()
         torch.manual_seed(1000 * iteration + RANK)  # of the batch, and of what is dropped
         optimizer.zero_grad()
         if iteration % 3 == 1:
@@ -86,7 +89,7 @@ torch.set_num_threads(1)
 torch.manual_seed(RANK)
 terms = {"role": "worker", "rank": RANK, "workers": WORKERS, "servers": 1, "rendezvous": RENDEZVOUS, "timeout_ms": 100_000, "rejoin_ms": 100_000}
 with mercurystack.Context("daemon") as context, context.open_job("elastic", deterministic=True, **terms) as job:
-    net = nn.Sequential(nn.Linear(20, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 10))
+    net = nn.Sequential(nn.Linear(20, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Dropout(0.1), nn.Linear(WIDTH, 10))
     inner = torch.optim.Adam(net.parameters(), lr=0.01)
     rate = torch.optim.lr_scheduler.StepLR(inner, 2, 0.7)
     with ScheduledOptimizer(inner, net, context, job, elastic=Elastic(carried=(rate,))) as scheduled:

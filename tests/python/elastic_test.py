@@ -2,39 +2,32 @@
 
 usage: elastic_test.py PACKAGE_FOLDER LIBRARY STACKD
 MERCURY_SEEDS: how many runs with kills drawn by seed (default 1)
-MERCURY_ELASTIC_SOAK_SECONDS: how long workers are killed one after the other (class Soak; default: not at all)
-MERCURY_ELASTIC_KILL_EVERY: seconds (default 30)
+Those of elastic_runs.py, for the class Soak.
 """
 import os
 import random
-import signal
 import sys
-import time
 import unittest
 
 PACKAGE, LIBRARY, STACKD = sys.argv[1:4]
 del sys.argv[1:4]
 SEEDS = int(os.environ.pop("MERCURY_SEEDS", "1"))
-SOAK_S = int(os.environ.pop("MERCURY_ELASTIC_SOAK_SECONDS", "0"))
-KILL_EVERY_S = int(os.environ.pop("MERCURY_ELASTIC_KILL_EVERY", "30"))
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", "apps")]
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "apps")]
 
 import daemons  # noqa: E402
+import elastic_runs  # noqa: E402
 import programs  # noqa: E402
-
-PROGRAM = os.path.join(HERE, "elastic_program.py")
-WORKERS, ITERATIONS, PATIENCE_S = 3, 8, 300
+from elastic_runs import ITERATIONS, WORKERS  # noqa: E402
 
 
-class OverADaemon(unittest.TestCase):
+class OverADaemon(elastic_runs.Runs):
     @classmethod
     def setUpClass(cls):
         cls.address, cls.daemon = daemons.start_one(STACKD, cls.addClassCleanup)
 
-    def start(self, rank, *kills, workers=WORKERS, iterations=ITERATIONS, **variables):
-        return programs.start([sys.executable, PROGRAM, PACKAGE, str(rank), str(workers), f"{self.address}:{daemons.UDP_PORT}",
-                               str(iterations), *kills], LIBRARY, MERCURY_SOCKET=self.daemon.socket, **variables)
+    def start(self, rank, *kills, iterations=ITERATIONS, **variables):
+        return programs.start(elastic_runs.command(PACKAGE, rank, f"{self.address}:{daemons.UDP_PORT}", iterations, kills), LIBRARY,
+                              MERCURY_SOCKET=self.daemon.socket, **variables)
 
 
 class Elastic(OverADaemon):
@@ -43,39 +36,12 @@ class Elastic(OverADaemon):
         super().setUpClass()
         cls.undisturbed = cls("run_all").run_all({})
 
-    def run_all(self, lives, workers=WORKERS):
-        """(standard output, errors, status) of each worker's last life. lives: of a rank, what kills each of its lives but the
-        last, by which it is started again."""
-        left, self.kills = {rank: list(kills) for rank, kills in lives.items()}, 0
-
-        def begin(rank):
-            return self.start(rank, *(left[rank].pop(0).split() if left.get(rank) else ()), workers=workers)
-        running = [begin(rank) for rank in range(workers)]
-        due = time.monotonic() + PATIENCE_S
-        try:
-            while any(process.poll() is None or process.returncode == -signal.SIGKILL for process in running):
-                self.assertLess(time.monotonic(), due, f"it hangs: {[process.returncode for process in running]}, {left} to come")
-                for rank, process in enumerate(running):
-                    if process.poll() == -signal.SIGKILL:
-                        self.kills += 1
-                        programs.end(process)
-                        running[rank] = begin(rank)
-                time.sleep(0.02)
-            self.assertFalse(any(left.values()), f"lives that were not lived: {left}")
-            return programs.outcomes_of(running, PATIENCE_S)
-        finally:
-            for process in running:
-                programs.end(process)
-
     def check(self, lives, every_kill=True):
-        """Weights, optimizer and rate, to the bit, and as many kills as were asked for."""
+        """As many kills as were asked for, and nothing to be seen of them."""
         outcomes = self.run_all(lives)
         if every_kill:
             self.assertEqual(self.kills, sum(map(len, lives.values())), lives)
-        for (said, errors, status), (expected, its_errors, _) in zip(outcomes, self.undisturbed):
-            self.assertEqual(status, 0, errors)
-            self.assertTrue(expected, its_errors)
-            self.assertEqual(said.split()[:2], expected.split()[:2], lives)
+        self.expect_same(outcomes, self.undisturbed, why=lives)
 
     def test_all_have_the_same_weights(self):
         self.assertEqual([status for _, _, status in self.undisturbed], [0] * WORKERS, self.undisturbed)
@@ -110,33 +76,10 @@ class Elastic(OverADaemon):
             self.assertRegex(errors, "no worker has the training's state: all 3 of them are new|worker . of 3 .*left the job")
 
 
-@unittest.skipUnless(SOAK_S, "MERCURY_ELASTIC_SOAK_SECONDS")
+@elastic_runs.soaks
 class Soak(OverADaemon):
-    """Kills whose moments nobody chooses."""
-
     def test_a_worker_killed_again_and_again(self):
-        pace_s = 0.1
-        iterations = round((SOAK_S + KILL_EVERY_S) / pace_s)  # more than the kills leave time for
-        expected = [said for said, _, _ in programs.outcomes_of([self.start(rank, iterations=iterations) for rank in range(WORKERS)],
-                                                                SOAK_S + PATIENCE_S)]
-        self.assertEqual(len(set(expected)), 1, expected)
-        workers = [self.start(rank, iterations=iterations, MERCURY_TEST_PACE_S=str(pace_s)) for rank in range(WORKERS)]
-        try:
-            begun, chance = time.monotonic(), random.Random(SOAK_S)
-            for kill in range(1, SOAK_S // KILL_EVERY_S + 1):
-                time.sleep(max(0, begun + kill * KILL_EVERY_S - time.monotonic()))
-                lost = chance.randrange(WORKERS)
-                self.assertIsNone(workers[lost].poll(), f"worker {lost} has ended before kill {kill}")
-                workers[lost].kill()
-                programs.end(workers[lost])
-                workers[lost] = self.start(lost, iterations=iterations, MERCURY_TEST_PACE_S=str(pace_s))
-            for (said, errors, status), as_expected in zip(programs.outcomes_of(workers, SOAK_S + PATIENCE_S), expected):
-                self.assertEqual(status, 0, errors)
-                self.assertEqual(said.split()[:2], as_expected.split()[:2])
-            print(f"{kill} kills in {time.monotonic() - begun:.0f} s, {iterations} iterations", file=sys.stderr)
-        finally:
-            for worker in workers:
-                programs.end(worker)
+        self.soak(self.soak_undisturbed())
 
 
 if __name__ == "__main__":
