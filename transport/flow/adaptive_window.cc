@@ -47,7 +47,7 @@ void AdaptiveWindow::note_rtt(const AckSample& sample) noexcept {
   }
   base_rtt_ns_ = std::min(base_rtt_ns_, at_most_ns);
   round_.least_rtt_ns = std::min(round_.least_rtt_ns, sample.rtt_ns);
-  round_.most_rtt_ns = std::max(round_.most_rtt_ns, sample.rtt_ns);
+  round_.most_rtt_queues_ns = std::max(round_.most_rtt_queues_ns, sample.rtt_queues_ns);
 }
 
 void AdaptiveWindow::on_ack(const AckSample& sample) noexcept {
@@ -97,7 +97,7 @@ double AdaptiveWindow::cut() noexcept {
 }
 
 double AdaptiveWindow::delay_cut() const noexcept {
-  if (config_.delay_target_ns == 0 || round_.most_rtt_ns == 0) return 0;
+  if (config_.delay_target_ns == 0 || round_.least_rtt_ns == ~uint64_t{0}) return 0;
   if (window_bytes_ <= uint64_t{kDelayFloorFrames} * frame_bytes_) return 0;
   const uint64_t queued_ns = round_.least_rtt_ns - std::min(round_.least_rtt_ns, base_rtt_ns());
   if (queued_ns <= config_.delay_target_ns) return 0;
@@ -108,9 +108,9 @@ double AdaptiveWindow::delay_cut() const noexcept {
 bool AdaptiveWindow::loss_counts() const noexcept {
   if (round_.lost == 0) return false;
   if (loss_share_ > kLossBelieved) return true;
-  if (marks_seen_ || round_.most_rtt_ns == 0) return false;
+  if (marks_seen_) return false;
   const uint64_t base_ns = base_rtt_ns();
-  return round_.most_rtt_ns > base_ns + std::max(base_ns / 2, kLossDelayNs);
+  return round_.most_rtt_queues_ns > base_ns + std::max(base_ns / 2, kLossDelayNs);
 }
 
 void AdaptiveWindow::grow() noexcept {
