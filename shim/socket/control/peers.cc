@@ -8,6 +8,11 @@
 #include "transport/base/quantity.h"
 
 namespace mercury::sockets {
+namespace {
+
+constexpr const char* kUnused = "nobody uses the session";
+
+}  // namespace
 
 Peers::Peers(const SocketManager::Host& host, const SocketPolicy& policy,
              const Connections& connections, Notice notice)
@@ -56,7 +61,7 @@ bool Peers::make_room() {
     victim = it;
   }
   if (victim == peers_.end()) return false;
-  close(victim->second, Errc::kClosed, "nobody uses the session");
+  close(victim->second, Errc::kClosed, kUnused);
   peers_.erase(victim);
   return true;
 }
@@ -105,7 +110,7 @@ void Peers::close(Peer& peer, Errc code, const std::string& text) {
 // endpoint, as several hosts may be behind one address.
 std::set<uint32_t> Peers::earlier_lives(const Endpoint& remote, uint32_t life) const {
   std::set<uint32_t> lives;
-  for (const auto& [token, one] : accepted_) {
+  for (const auto& [token, one] : passive_) {
     if (one.opened && one.remote == remote) lives.insert(one.life);
   }
   const auto own = peers_.find(remote.ip);
@@ -122,11 +127,11 @@ void Peers::end_earlier_lives(const Endpoint& remote, uint32_t life) {
   if (life == 0) return;
   const std::set<uint32_t> earlier = earlier_lives(remote, life);
   constexpr const char* kWhy = "the peer was started again";
-  for (auto it = accepted_.begin(); it != accepted_.end();) {
+  for (auto it = passive_.begin(); it != passive_.end();) {
     const auto& [token, one] = *it;
     const bool ends = one.opened && one.remote.ip == remote.ip && earlier.contains(one.life);
     if (ends) host_.send(one.lane, command::CloseSession{token, Errc::kPeerLeft, kWhy});
-    it = ends ? accepted_.erase(it) : std::next(it);
+    it = ends ? passive_.erase(it) : std::next(it);
   }
   const auto own = peers_.find(remote.ip);
   if (own == peers_.end() || own->second.state != Peer::State::kOpen) return;
@@ -146,10 +151,10 @@ void Peers::note(const Endpoint& remote, const std::string& what) const {
 }
 
 Peers::Settled Peers::on_opened(const event::SessionOpened& opened, uint64_t now_ns) {
-  const auto accepted = accepted_.find(opened.token);
-  if (accepted != accepted_.end()) {
-    accepted->second.opened = true;
-    end_earlier_lives(accepted->second.remote, accepted->second.life);
+  const auto passive = passive_.find(opened.token);
+  if (passive != passive_.end()) {
+    passive->second.opened = true;
+    end_earlier_lives(passive->second.remote, passive->second.life);
     return {};
   }
   const auto token = tokens_.find(opened.token);
@@ -179,7 +184,7 @@ Peers::Settled Peers::on_opened(const event::SessionOpened& opened, uint64_t now
 }
 
 Peers::Settled Peers::on_closed(const event::SessionClosed& closed, uint64_t now_ns) {
-  if (accepted_.erase(closed.token) > 0) return {};
+  if (passive_.erase(closed.token) > 0) return {};
   const auto token = tokens_.find(closed.token);
   if (token == tokens_.end()) return {};
   const IpAddress ip = token->second;
@@ -202,8 +207,30 @@ Peers::Settled Peers::on_closed(const event::SessionClosed& closed, uint64_t now
 
 // Where it was may be another host's soon.
 void Peers::on_moved(const event::SessionMoved& moved) {
-  const auto accepted = accepted_.find(moved.token);
-  if (accepted != accepted_.end()) accepted->second.remote = moved.remote;
+  const auto passive = passive_.find(moved.token);
+  if (passive != passive_.end()) passive->second.remote = moved.remote;
+  const auto token = tokens_.find(moved.token);
+  if (token == tokens_.end()) return;
+  const auto peer = peers_.find(token->second);
+  passive_[moved.token] = {peer->second.lane, moved.remote, peer->second.life, true, true};
+  moved_.insert(moved.token);
+  peers_.erase(peer);
+  tokens_.erase(token);
+}
+
+void Peers::close_unused() {
+  for (auto it = moved_.begin(); it != moved_.end();) {
+    if (connections_.uses(*it)) {
+      ++it;
+      continue;
+    }
+    const auto passive = passive_.find(*it);
+    if (passive != passive_.end()) {
+      host_.send(passive->second.lane, command::CloseSession{*it, Errc::kClosed, kUnused});
+      passive_.erase(passive);
+    }
+    it = moved_.erase(it);
+  }
 }
 
 Peers::Settled Peers::on_timer(uint64_t now_ns) {
@@ -221,11 +248,17 @@ Peers::Settled Peers::on_timer(uint64_t now_ns) {
 }
 
 void Peers::drop_oldest_unproven() {
-  const auto oldest = std::find_if(accepted_.begin(), accepted_.end(),
+  const auto oldest = std::find_if(passive_.begin(), passive_.end(),
                                    [](const auto& entry) { return !entry.second.opened; });
   host_.send(oldest->second.lane,
              command::CloseSession{oldest->first, Errc::kLimit, "too many that show nothing"});
-  accepted_.erase(oldest);
+  passive_.erase(oldest);
+}
+
+size_t Peers::open_of_others() const {
+  return static_cast<size_t>(std::count_if(passive_.begin(), passive_.end(), [](const auto& entry) {
+    return entry.second.opened && !entry.second.own;
+  }));
 }
 
 void Peers::on_hello(LaneId lane, const event::HelloReceived& hello) {
@@ -249,17 +282,17 @@ void Peers::on_hello(LaneId lane, const event::HelloReceived& hello) {
   if (Status agreed = check_features(hello.remote, hello.body.features); !agreed) {
     return refuse(agreed.error().code, agreed.error().message);
   }
-  const auto opened = static_cast<size_t>(std::count_if(
-      accepted_.begin(), accepted_.end(), [](const auto& entry) { return entry.second.opened; }));
-  if (opened >= policy_.max_hosts) {
+  if (open_of_others() >= policy_.max_hosts) {
     note(hello.remote, "refused: sockets.max_hosts = " + std::to_string(policy_.max_hosts) +
                            " sessions of other hosts are open");
     return refuse(Errc::kLimit, "this host has sockets.max_hosts = " +
                                     std::to_string(policy_.max_hosts) + " sessions of others");
   }
-  if (accepted_.size() - opened >= kMostUnproven) drop_oldest_unproven();
+  const auto unproven = std::count_if(passive_.begin(), passive_.end(),
+                                      [](const auto& entry) { return !entry.second.opened; });
+  if (static_cast<size_t>(unproven) >= kMostUnproven) drop_oldest_unproven();
   const Token token = next_token();
-  accepted_[token] = {lane, hello.remote, hello.body.incarnation};
+  passive_[token] = {lane, hello.remote, hello.body.incarnation};
   wire::HelloAck answer;
   answer.features = own_features();
   answer.incarnation = life_;
@@ -301,7 +334,7 @@ size_t Peers::session_count() const {
   const auto open = std::count_if(peers_.begin(), peers_.end(), [](const auto& entry) {
     return entry.second.state == Peer::State::kOpen;
   });
-  const auto opened = std::count_if(accepted_.begin(), accepted_.end(),
+  const auto opened = std::count_if(passive_.begin(), passive_.end(),
                                     [](const auto& entry) { return entry.second.opened; });
   return static_cast<size_t>(open + opened);
 }

@@ -6,6 +6,9 @@
 //                          +--time, closed--> silent --a late answer
 //                                               +--silence_ns, connect--> asked
 //
+// A host is known by the address that programs connect to: where its peer has moved from there, the
+// session carries what it carries until nobody uses it, and who is there now is asked.
+//
 // Two hosts that connect to each other have two sessions, each opened by who connects over it.
 #pragma once
 
@@ -67,26 +70,30 @@ class Peers {
   Settled on_opened(const event::SessionOpened& opened, uint64_t now_ns);
   Settled on_closed(const event::SessionClosed& closed, uint64_t now_ns);
   void on_moved(const event::SessionMoved& moved);
+  // Sessions of those who have moved from where this host connected to.
+  void close_unused();
   Settled on_timer(uint64_t now_ns);
   uint64_t next_deadline_ns() const { return probes_.next_ns(); }
   void on_hello(LaneId lane, const event::HelloReceived& hello);
 
   void drop_waiting(SocketProgram program);
-  // Whose session this is, which this host has opened.
+  // Whose session this is, which this host has opened and connects over.
   IpAddress address_of(Token token) const { return tokens_.at(token); }
   size_t session_count() const;
   bool has_waiting() const;
 
  private:
-  struct Accepted {
+  struct Passive {  // this host connects to nobody over it
     LaneId lane;
     Endpoint remote;
     uint32_t life = 0;
     bool opened = false;
+    bool own = false;  // this host has opened it, and its peer has moved
   };
   bool make_room();
   bool make_room_for_hello();
   void drop_oldest_unproven();
+  size_t open_of_others() const;
   void ask(const IpAddress& ip, Peer& peer, uint64_t now_ns);
   void close(Peer& peer, Errc code, const std::string& text);
   void end_earlier_lives(const Endpoint& remote, uint32_t life);
@@ -107,7 +114,8 @@ class Peers {
   const uint32_t life_;  // of this daemon, not 0
   std::map<IpAddress, Peer> peers_;
   std::unordered_map<Token, IpAddress> tokens_;  // Peer::token
-  std::map<Token, Accepted> accepted_;           // the oldest first
+  std::map<Token, Passive> passive_;             // the oldest first
+  std::set<Token> moved_;                        // those that are own; they may have ended
   std::set<IpAddress> unauthenticated_;          // hosts of which the log has said so
   Deadlines<Token> probes_;
   uint64_t last_token_ = 0;

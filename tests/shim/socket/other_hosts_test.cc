@@ -316,6 +316,68 @@ TEST_F(OtherHosts, WhereAPeerHasMovedFromMayBeAnotherHost) {
   EXPECT_EQ(take<command::CloseSession>().token, moved);
 }
 
+// Who is asked for at an address is whoever is there now.
+TEST_F(OtherHosts, NothingNewGoesToWhoHasMovedFromWhereItWasAskedFor) {
+  const Token moved = open_session(1, kServer, nullptr, 5);
+  const auto carried = take<command::OpenConnection>();
+  tell(event::ConnectionAnswered{carried.id, sockets::Answer::kAccepted});
+  tell(event::SessionMoved{moved, at("10.0.0.9:7470")});
+  EXPECT_TRUE(commands.empty()) << "its connections go on";
+  EXPECT_EQ(manager().snapshot().sessions, 1U);
+  connect(1, kServer);
+  const auto asked = take<command::Connect>();
+  EXPECT_EQ(asked.remote, at("10.0.0.2:7470"));
+  tell(event::SessionOpened{asked.token, answer_to(asked.hello, 6)});
+  EXPECT_EQ(take<command::OpenConnection>().token, asked.token);
+  EXPECT_TRUE(commands.empty()) << "another host, and no next life of who was there";
+  EXPECT_EQ(manager().snapshot().sessions, 2U);
+  // Its last connection is over.
+  tell(event::ConnectionEnded{carried.id, 0, Errc::kOk});
+  const auto closed = take<command::CloseSession>();
+  EXPECT_EQ(closed.token, moved);
+  EXPECT_EQ(closed.code, Errc::kClosed);
+  EXPECT_EQ(manager().snapshot().sessions, 1U);
+  tell(event::SessionClosed{moved, Errc::kClosed, ""});
+  tell(event::SessionMoved{moved, at("10.0.0.2:7470")});  // they crossed
+  connect(1, kServer);
+  EXPECT_EQ(take<command::OpenConnection>().token, asked.token);
+}
+
+// From another port of its address, too.
+TEST_F(OtherHosts, ASessionThatNobodyUsesEndsAsItsPeerMoves) {
+  const Token moved = open_session(1, kServer);
+  const auto refused = take<command::OpenConnection>();
+  tell(event::ConnectionAnswered{refused.id, sockets::Answer::kNobody});
+  EXPECT_TRUE(commands.empty());
+  tell(event::SessionMoved{moved, at("10.0.0.2:4001")});
+  EXPECT_EQ(take<command::CloseSession>().token, moved);
+  EXPECT_EQ(manager().snapshot().sessions, 0U);
+}
+
+TEST_F(OtherHosts, TheNextLifeOfWhoHasMovedEndsWhatWasOpenedFromHere) {
+  const Token moved = open_session(1, kServer, nullptr, 5);
+  const auto carried = take<command::OpenConnection>();
+  tell(event::SessionMoved{moved, at("10.0.0.9:4001")});
+  accept_session(at("10.0.0.2:7470"), 6);
+  accept_session(at("10.0.0.9:4002"), 7);
+  EXPECT_TRUE(commands.empty()) << "other hosts";
+  accept_session(at("10.0.0.9:4001"), 8);
+  EXPECT_EQ(take<command::CloseSession>().token, moved);
+  tell(event::SessionClosed{moved, Errc::kPeerLeft, ""});
+  tell(event::ConnectionEnded{carried.id, 0, Errc::kPeerLeft});
+  EXPECT_TRUE(commands.empty());
+}
+
+// They are this host's own, and in use.
+TEST_F(OtherHosts, SessionsWhosePeersHaveMovedKeepNobodyElseOut) {
+  policy.max_hosts = 1;
+  const Token moved = open_session(1, kServer, nullptr, 5);
+  take<command::OpenConnection>();
+  tell(event::SessionMoved{moved, at("10.0.0.9:7470")});
+  accept_session(at("10.0.0.3:7470"), 6);
+  EXPECT_EQ(manager().snapshot().sessions, 2U);
+}
+
 TEST_F(OtherHosts, AnAnswerOfTheNextLifeEndsTheLastOnes) {
   const Token last = accept_session(at("10.0.0.2:7470"), 5);
   connect(1, kServer);
