@@ -71,7 +71,7 @@ class AckSender {
   }
 
   uint16_t marked() const noexcept { return marked_; }  // wraps
-  uint32_t gaps() const noexcept { return tracker_.gaps(); }
+  bool take_missing() noexcept { return tracker_.take_missing(); }
 
  private:
   // `ack` has its ranges.

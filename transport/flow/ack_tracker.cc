@@ -42,7 +42,6 @@ void AckTracker::record(uint64_t number) noexcept {
     ranges_[index].first = ranges_[index - 1].first;
     reports_[index] = kReports;
     erase_range(index - 1);
-    --gaps_;
   } else if (joins_below) {
     ranges_[index - 1].last = number;
     reports_[index - 1] = kReports;
@@ -55,7 +54,6 @@ void AckTracker::record(uint64_t number) noexcept {
 }
 
 void AckTracker::insert_range(uint32_t index, uint64_t number) noexcept {
-  gaps_ += count_ == 0 ? 0 : 1;
   if (count_ == kMaxRanges) {  // what is missing below it stays so
     floor_ = ranges_[0].last + 1;
     erase_range(0);
@@ -76,6 +74,19 @@ void AckTracker::erase_range(uint32_t index) noexcept {
     reports_[i] = reports_[i + 1];
   }
   --count_;
+}
+
+// What is missing below a number that arrived before is told, if it is one gap or has become
+// several.
+bool AckTracker::find_missing() noexcept {
+  uint64_t behind = 0;
+  for (uint32_t i = count_ - 1; i > 0 && ranges_[i].first > missing_below_; --i) {
+    behind += ranges_[i].last - ranges_[i].first + 1;
+    if (behind < kOvertaking) continue;
+    missing_below_ = ranges_[i].first;
+    return true;
+  }
+  return false;
 }
 
 uint32_t AckTracker::report(std::span<NumberRange> out) noexcept {

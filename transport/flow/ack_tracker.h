@@ -72,13 +72,10 @@ class AckTracker {
   bool delay_at_most() const noexcept { return largest_arrival_.at_most; }
   uint32_t ranges() const noexcept { return count_; }
   uint64_t largest() const noexcept { return count_ == 0 ? 0 : ranges_[count_ - 1].last; }
-  // Places where numbers are missing, and so many behind them are not that they seem lost. What was
-  // overtaken and comes after all makes one less; a lost frame's number is not sent again. Wraps.
-  uint32_t gaps() const noexcept {
-    if (count_ < 2) return gaps_;
-    const NumberRange& newest = ranges_[count_ - 1];
-    return newest.last - newest.first + 1 < kOvertaking ? gaps_ - 1 : gaps_;
-  }
+  // Whether numbers are missing, with so many behind them that they seem lost, where they did not
+  // when this was last asked. What was overtaken and has come since is not among them, and hides
+  // none that is: a lost frame's number is not sent again.
+  bool take_missing() noexcept { return count_ > 1 && find_missing(); }
 
  private:
   bool is_ahead(uint64_t number) const noexcept {
@@ -98,6 +95,7 @@ class AckTracker {
       deadline_ns_ = now_ns + max_delay_ns_;
     }
   }
+  bool find_missing() noexcept;
   uint32_t find(uint64_t number) const noexcept;
   void insert_range(uint32_t index, uint64_t number) noexcept;
   void erase_range(uint32_t index) noexcept;
@@ -113,7 +111,7 @@ class AckTracker {
   uint64_t deadline_ns_ = kNever;
   uint64_t max_delay_ns_;
   uint32_t every_packets_;
-  uint32_t gaps_ = 0;
+  uint64_t missing_below_ = 0;   // this number, which arrived, is what was told of
   uint32_t unacknowledged_ = 0;  // eliciting packets since the last report
 };
 

@@ -49,7 +49,7 @@ class CreditAllocator {
   struct PathState {
     uint64_t least_rtt_ns = 0;  // 0: none is measured yet
     uint32_t marked = 0;        // frames of this peer that came marked; may wrap
-    uint32_t gaps = 0;          // among its frames' numbers, AckTracker's; may wrap
+    bool missing = false;       // some seem lost, that did not before
   };
 
   struct FanIn {  // of a job
@@ -115,9 +115,8 @@ class CreditAllocator {
       senders_[index].changed = sender.active;
       const PathState path = use(SessionSlot(index), told_units(sender), units(idle_bytes(sender)));
       marked_ = marked_ || path.marked != sender.marked;
-      missed_ = missed_ || static_cast<int32_t>(path.gaps - sender.gaps) > 0;
+      missed_ = missed_ || path.missing;
       senders_[index].marked = path.marked;
-      senders_[index].gaps = path.gaps;
       if (!sender.active || path.least_rtt_ns == 0) continue;
       least_ns = least_ns < path.least_rtt_ns ? least_ns : path.least_rtt_ns;
       most_ns = most_ns < path.least_rtt_ns ? path.least_rtt_ns : most_ns;
@@ -164,9 +163,8 @@ class CreditAllocator {
     uint32_t priority = kNoPriority;  // in the division: that, or by `lag`
     SumLag lag;
     uint64_t heard_ns = 0;
-    uint64_t urgent_ns = 0;  // when it was last among the most urgent of its job
-    uint32_t marked = 0;     // PathState's, as last seen
-    uint32_t gaps = 0;
+    uint64_t urgent_ns = 0;      // when it was last among the most urgent of its job
+    uint32_t marked = 0;         // PathState's, as last seen
     uint64_t arrived_bytes = 0;  // since the last measurement
     uint64_t used_bytes = 0;     // of the budget: its part of what the link could carry
     uint64_t grant_bytes = kUnbounded;

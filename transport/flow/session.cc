@@ -381,7 +381,7 @@ uint64_t Session::window_bytes() const noexcept { return impl_->limit.bytes(); }
 uint64_t Session::bytes_in_flight() const noexcept { return impl_->loss.bytes_in_flight(); }
 uint16_t Session::path_payload() const noexcept { return impl_->probe.path_payload(); }
 uint32_t Session::marked_frames() const noexcept { return impl_->acks_out.marked(); }
-uint32_t Session::gaps() const noexcept { return impl_->acks_out.gaps(); }
+bool Session::take_missing() noexcept { return impl_->acks_out.take_missing(); }
 uint64_t Session::lost_packets() const noexcept { return impl_->lost_packets; }
 
 }  // namespace mercury

@@ -216,10 +216,10 @@ class Session {
       const noexcept;  // of congestion control and the peer's grant, the smaller
   uint64_t bytes_in_flight() const noexcept;
   uint16_t path_payload() const noexcept;  // probed so far
-  // Of the path from the peer to here: frames that came marked, and gaps among their numbers, less
-  // those that were filled. They wrap.
+  // Of the path from the peer to here: frames that came marked (it wraps), and whether since this
+  // was last asked some seem lost, which later ones have overtaken and which have not come.
   uint32_t marked_frames() const noexcept;
-  uint32_t gaps() const noexcept;
+  bool take_missing() noexcept;
   uint64_t lost_packets() const noexcept;  // MTU probes not counted
 
  private:

@@ -65,29 +65,47 @@ TEST(AckTracker, ANumberThatNoPeerCanHaveComeToIsNotNew) {
   EXPECT_TRUE(tracker.is_new(8));
 }
 
-uint32_t gaps_after(std::initializer_list<uint64_t> numbers) {
-  AckTracker acks(8, 1'000);
-  for (const uint64_t number : numbers) acks.on_received(number, true, false, 0);
-  return acks.gaps();
+class Missing : public testing::Test {
+ protected:
+  bool after(std::initializer_list<uint64_t> numbers) {
+    for (const uint64_t number : numbers) acks_.on_received(number, true, false, 0);
+    return acks_.take_missing();
+  }
+  AckTracker acks_{8, 1'000};
+};
+
+TEST_F(Missing, IsToldOnceItSeemsLost) {
+  EXPECT_FALSE(after({5, 6, 7}));
+  EXPECT_FALSE(after({9, 10}));
+  EXPECT_TRUE(after({11}));
+  EXPECT_FALSE(after({12, 13, 14})) << "again";
+  EXPECT_FALSE(after({16, 18})) << "behind the first gap came two";
+  EXPECT_TRUE(after({20}));
+  EXPECT_TRUE(after({22})) << "of the next gap it is known now";
+  EXPECT_TRUE(after({25, 26, 27, 30, 31, 32})) << "two at a time";
+  EXPECT_FALSE(after({33}));
 }
 
-TEST(AckTracker, CountsGapsOnceTheySeemLostAndUntilTheyAreFilled) {
-  EXPECT_EQ(gaps_after({5, 6, 7}), 0U);
-  EXPECT_EQ(gaps_after({5, 8, 9}), 0U);
-  EXPECT_EQ(gaps_after({5, 8, 9, 10}), 1U);
-  EXPECT_EQ(gaps_after({5, 8, 9, 10, 7}), 1U) << "6 is still missing";
-  EXPECT_EQ(gaps_after({5, 8, 9, 10, 7, 6}), 0U);
-  EXPECT_EQ(gaps_after({5, 8, 10}), 1U) << "behind 9 came one";
-  EXPECT_EQ(gaps_after({5, 8, 10, 11, 12}), 2U);
-  EXPECT_EQ(gaps_after({5, 20, 21, 22, 8, 14}), 3U);
+TEST_F(Missing, WhatIsFilledBeforeSomebodyAsksIsNone) {
+  EXPECT_FALSE(after({5, 8, 9, 10, 11, 7, 6}));
+  EXPECT_TRUE(after({20, 21, 22, 16})) << "the rest is still missing";
 }
 
-TEST(AckTracker, GapsThatAreForgottenStayCounted) {
-  AckTracker acks(8, 1'000);
+TEST_F(Missing, WhatIsFilledLateHidesNoLossAndIsNone) {
+  EXPECT_TRUE(after({5, 8, 9, 10}));
+  EXPECT_TRUE(after({6, 7, 12, 13, 14})) << "11";
+  EXPECT_TRUE(after({20, 21, 22}));
+  EXPECT_FALSE(after({17})) << "of one gap two were made";
+  EXPECT_FALSE(after({15, 16, 18, 19, 23}));
+  EXPECT_FALSE(after({11}));
+}
+
+TEST_F(Missing, WhatIsForgottenIsToldAndNotAgain) {
   for (uint64_t i = 0; i <= 3 * AckTracker::kMaxRanges; ++i)
-    acks.on_received(2 * i, true, false, 0);
-  EXPECT_EQ(acks.ranges(), AckTracker::kMaxRanges);
-  EXPECT_EQ(acks.gaps(), 3 * AckTracker::kMaxRanges - 1);
+    acks_.on_received(2 * i, true, false, 0);
+  EXPECT_EQ(acks_.ranges(), AckTracker::kMaxRanges);
+  EXPECT_TRUE(acks_.take_missing());
+  EXPECT_FALSE(acks_.take_missing());
 }
 
 TEST(AckTracker, PacketsThatElicitNothingLeaveNoGapAndNoDeadline) {

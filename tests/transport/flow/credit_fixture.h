@@ -31,11 +31,10 @@ class CreditTest : public ::testing::Test {
   }
   void divide() {
     if (marks) ++signs;
-    if (misses) ++gaps;
     credit.divide(now_ns, [this](SessionSlot slot, uint16_t now_units, uint16_t idle_units) {
       told[slot.value] = {now_units, idle_units};
       const auto far = rtts.find(slot.value);
-      return CreditAllocator::PathState{far == rtts.end() ? kPathRtt : far->second, signs, gaps};
+      return CreditAllocator::PathState{far == rtts.end() ? kPathRtt : far->second, signs, misses};
     });
   }
   // These senders send chunks of these priorities for a while, each as much of what the link
@@ -93,7 +92,6 @@ class CreditTest : public ::testing::Test {
   bool links_free = false;
   uint32_t behind = 1'000;  // the session whose datagrams the others' wait for
   uint32_t signs = 0;
-  uint32_t gaps = 0;
 };
 
 inline std::map<uint32_t, uint16_t> senders(uint32_t first, uint32_t count, uint16_t priority) {
