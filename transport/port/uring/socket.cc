@@ -136,10 +136,12 @@ void read_control(const cmsghdr& control, ReceivedFacts& facts) noexcept {
   }
 }
 
-uint64_t wall_ns() noexcept {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return to_ns(now);
+int64_t wall_ahead_ns() noexcept {
+  timespec wall{};
+  timespec monotonic{};
+  clock_gettime(CLOCK_REALTIME, &wall);
+  clock_gettime(CLOCK_MONOTONIC, &monotonic);
+  return static_cast<int64_t>(to_ns(wall) - to_ns(monotonic));
 }
 
 uint32_t missed_datagrams(int fd) noexcept {

@@ -1,4 +1,4 @@
-// The UDP socket behind a uring port. Cold, except read_source, read_control and wall_ns.
+// The UDP socket behind a uring port. Cold, except read_source, read_control and wall_ahead_ns.
 #pragma once
 
 #include <netinet/in.h>
@@ -30,11 +30,13 @@ uint32_t missed_datagrams(int fd) noexcept;
 struct ReceivedFacts {
   uint32_t segment_bytes = 0;  // of GRO's segments
   bool ecn_ce = false;
-  uint64_t arrived_ns = 0;  // wall clock, the first of several; 0: not said
+  // Wall clock; of what GRO has made of several, when the last had come; 0: not said.
+  uint64_t arrived_ns = 0;
 };
 // One of its control messages.
 void read_control(const cmsghdr& control, ReceivedFacts& facts) noexcept;
-// The clock of `arrived_ns`.
-uint64_t wall_ns() noexcept;
+// How far the clock of `arrived_ns` is ahead of CLOCK_MONOTONIC, or a little less: they are read
+// one after the other.
+int64_t wall_ahead_ns() noexcept;
 
 }  // namespace mercury::uring

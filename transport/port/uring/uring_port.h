@@ -55,6 +55,8 @@ class UringPort {
 
   const PortInfo& info() const { return info_; }
   uint64_t link_bytes_per_second() const noexcept { return link_rate_; }
+  // How long frames have waited is known where `now_ns` is CLOCK_MONOTONIC's: when the pass began,
+  // which counts itself what it takes.
   uint32_t rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcept;
   void rx_release() noexcept;
   bool tx_alloc(TxFrame& frame) noexcept;

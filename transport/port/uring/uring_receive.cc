@@ -68,7 +68,7 @@ uint32_t UringPort::rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcept
     drained_ns_ = now_ns;
     return 0;
   }
-  const uint64_t wall = wall_ns();
+  const uint64_t pass_wall_ns = now_ns + static_cast<uint64_t>(wall_ahead_ns());
   // Whatever was done to the wall clock meanwhile.
   const uint64_t most_ns = std::min<uint64_t>(now_ns - drained_ns_, UINT32_MAX);
   uint32_t count = 0;
@@ -76,8 +76,8 @@ uint32_t UringPort::rx_burst(std::span<RxFrame> burst, uint64_t now_ns) noexcept
     Received& received = received_[received_head_];
     const ReceivedFacts& facts = received.facts;
     const size_t bytes = std::min<size_t>(facts.segment_bytes, received.rest.size());
-    const bool known = facts.arrived_ns != 0 && facts.arrived_ns < wall;
-    const uint64_t waited_ns = known ? wall - facts.arrived_ns : 0;
+    const bool known = facts.arrived_ns != 0 && facts.arrived_ns < pass_wall_ns;
+    const uint64_t waited_ns = known ? pass_wall_ns - facts.arrived_ns : 0;
     burst[count++] = {
         {received.rest.first(bytes), received.source},
         Arrival(facts.ecn_ce, false, static_cast<uint32_t>(std::min(waited_ns, most_ns)))};
