@@ -239,13 +239,13 @@ bool Coordinator::progressed(const Vacancy& vacancy, uint64_t now_ns) {
 }
 
 void Coordinator::started_again(Seat& seat, const message::Ready& message, uint64_t now_ns) {
-  if (message.max_udp_payload < needed_payload()) {
-    return unseat(
-        seat,
-        Error(Errc::kUnsupported, "its path carries " + std::to_string(message.max_udp_payload) +
-                                      " bytes, the job's frames have up to " +
-                                      std::to_string(needed_payload())),
-        now_ns);
+  const uint32_t carried = std::max(message.max_udp_payload, message.in_parts);
+  if (carried < needed_payload()) {
+    return unseat(seat,
+                  Error(Errc::kUnsupported, "its path carries " + std::to_string(carried) +
+                                                " bytes, the job's frames have up to " +
+                                                std::to_string(needed_payload())),
+                  now_ns);
   }
   seat.ready = true;
   seat.returns_to.reset();

@@ -171,7 +171,7 @@ void JobManager::on_event(LaneId lane, Event event, uint64_t now_ns) {
   } else if (const auto* probed = std::get_if<event::PathProbed>(&event)) {
     const Link* link = state.context.links.find(probed->token);
     Member* member = link && link->owner == Link::Owner::kData ? state.member_of(*link) : nullptr;
-    if (member) member->on_path(probed->token, probed->max_udp_payload);
+    if (member) member->on_path(*probed);
   } else if (const auto* confirmed = std::get_if<event::Confirmed>(&event)) {
     const auto it = state.members.find(confirmed->job.value);
     if (it != state.members.end()) it->second->on_confirmed(confirmed->number);

@@ -83,7 +83,7 @@ class Member {
   void accept(LaneId lane, const event::HelloReceived& hello);
   void on_data_opened(LinkId link, const wire::HelloAck& answer);
   void on_data_closed(LinkId link, const Error& why, uint64_t now_ns);
-  void on_path(LinkId link, uint16_t max_udp_payload);
+  void on_path(const event::PathProbed& probed);
 
   // --- engines ---
   void on_job_removed();
@@ -115,6 +115,7 @@ class Member {
     uint32_t refused = 0;  // in a row, for now
     bool open = false;
     uint16_t max_udp_payload = 0;  // 0: not probed yet
+    uint16_t in_parts = 0;
   };
   struct Redial {  // a worker's session that a server refused for now
     Data data;

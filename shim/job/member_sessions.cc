@@ -7,8 +7,8 @@
 namespace mercury {
 namespace {
 
-// A worker that comes back needs paths as wide as the job's frames are; a probe that was lost, or
-// ended a few bytes below, is no proof that they are not.
+// Of a worker that comes back the job's frames go whole over paths that are as wide; a probe that
+// was lost, or ended a few bytes below, is no proof that they are not.
 constexpr int kPathAttempts = 4;
 // A server that has too many HELLOs to wait for its roster with soon has it.
 constexpr uint64_t kRedialNs = 100'000'000;
@@ -127,17 +127,19 @@ void Member::drop_sessions_of(Rank rank, const Error& why) {
   });
 }
 
-void Member::on_path(LinkId link, uint16_t max_udp_payload) {
+void Member::on_path(const event::PathProbed& probed) {
+  const LinkId link = probed.token;
   const auto it = data_.find(link);
   if (it == data_.end()) return;
   const Data data = it->second;
-  if (max_udp_payload < roster_.frame_bytes && data.attempt < kPathAttempts &&
+  if (probed.max_udp_payload < roster_.frame_bytes && data.attempt < kPathAttempts &&
       phase_ == Phase::kConnecting) {
     data_.erase(it);
     context_.links.drop(link, Error(Errc::kClosed, "its path is probed again"));
     return connect_to(data.shard, data.attempt + 1);
   }
-  it->second.max_udp_payload = max_udp_payload;
+  it->second.max_udp_payload = probed.max_udp_payload;
+  it->second.in_parts = probed.in_parts;
   ++heard_of_data_;
   say_ready();
 }
@@ -149,17 +151,20 @@ void Member::say_ready() {
   const size_t sessions = worker ? roster_.shards() : size_t{spec_.workers} * lanes_used_;
   if (ready_said_ || phase_ != Phase::kConnecting || heard_of_data_ < 2 * sessions) return;
   uint16_t payload = std::numeric_limits<uint16_t>::max();
+  uint16_t in_parts = payload;
   size_t probed = 0;
   for (const auto& [link, data] : data_) {
     if (!data.open) continue;
     if (data.max_udp_payload == 0) return;
     payload = std::min(payload, data.max_udp_payload);
+    in_parts = std::min(in_parts, data.in_parts);
     ++probed;
   }
   if (probed != sessions) return;
   ready_said_ = true;
-  ready_payload_ = payload;
-  context_.links.send(control_, message::Ready{payload});
+  if (payload >= roster_.frame_bytes) in_parts = 0;
+  ready_payload_ = std::max(payload, in_parts);
+  context_.links.send(control_, message::Ready{payload, in_parts});
 }
 
 void Member::on_data_closed(LinkId link, const Error& why, uint64_t now_ns) {

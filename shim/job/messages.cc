@@ -183,9 +183,13 @@ void get(MessageReader& in, message::Roster& m) {
   }
 }
 
-void put(Json& out, const message::Ready& m) { out["max_udp_payload"] = m.max_udp_payload; }
+void put(Json& out, const message::Ready& m) {
+  out["max_udp_payload"] = m.max_udp_payload;
+  if (m.in_parts > 0) out["in_parts"] = m.in_parts;
+}
 void get(MessageReader& in, message::Ready& m) {
   in.read("max_udp_payload", m.max_udp_payload, 0, 65535);
+  in.read_optional("in_parts", m.in_parts, 0, 65535);
 }
 void put(Json& out, const message::Start& m) { out["chunk_bytes"] = m.chunk_bytes; }
 void get(MessageReader& in, message::Start& m) { in.read("chunk_bytes", m.chunk_bytes, 64, 65535); }

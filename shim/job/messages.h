@@ -84,8 +84,8 @@ struct Roster {  // coordinator: all are there
   };
   uint16_t rank = 0;  // the receiver's, among the members of its role
   JobTerms terms;     // the job's, now; those that all members say are not in it
-  uint16_t frame_bytes =
-      0;  // to a worker that comes back: the UDP payload that its paths must carry
+  // To a worker that comes back: the UDP payload that its paths must carry, if need be in parts.
+  uint16_t frame_bytes = 0;
   uint32_t server_features = 0;      // what all servers know (Join::features)
   std::vector<WorkerEntry> workers;  // by rank
   std::vector<ServerEntry> servers;  // by rank
@@ -95,6 +95,8 @@ struct Roster {  // coordinator: all are there
 };
 struct Ready {  // member: its data sessions are open, their paths measured
   uint16_t max_udp_payload = 0;
+  // A worker that comes back, where `frame_bytes` is more: the most that goes in parts over all.
+  uint16_t in_parts = 0;
   friend bool operator==(const Ready&, const Ready&) = default;
 };
 struct Start {  // coordinator: all are ready

@@ -384,13 +384,9 @@ bool World::disturbed(uint32_t job) const {
   const auto has = [&plan](uint32_t host) {
     return contains(plan.worker_hosts, host) || contains(plan.server_hosts, host);
   };
-  bool narrow = false;      // a path carries less than it did: who comes back over it is refused
-  bool comes_back = false;  // a worker
   for (size_t i = 0; i < scenario_.faults.size(); ++i) {
     const Fault& fault = scenario_.faults[i];
-    if (fault.at_ns > now_ns()) continue;
-    narrow = narrow || (fault.kind == FaultKind::kBlackHole && has(fault.host));
-    if (scenario_.harmless(fault)) continue;
+    if (fault.at_ns > now_ns() || scenario_.harmless(fault)) continue;
     if (fault.kind == FaultKind::kProgramLeave) {
       if (departures_.contains(job) && programs_[fault.program]->job() == job && !survived_[i]) {
         return true;
@@ -398,14 +394,12 @@ bool World::disturbed(uint32_t job) const {
     } else if (fault.kind == FaultKind::kProgramStall) {
       if (programs_[fault.program]->job() == job) return true;
     } else if (fault.kind == FaultKind::kProgramCrash) {
-      if (programs_[fault.program]->job() != job) continue;
-      if (!survived_[i]) return true;
-      comes_back = true;
+      if (programs_[fault.program]->job() == job && !survived_[i]) return true;
     } else if (has(fault.host) && (fault.other == ~0U || has(fault.other))) {
       return true;
     }
   }
-  return narrow && comes_back;
+  return false;
 }
 
 const Departure* World::departure(uint32_t job) const {

@@ -201,6 +201,29 @@ TEST(Rejoin, AHostThatRebootsComesBackWhenItsDeathIsKnown) {
 }
 
 // One seed decides shape, faults, and who is lost when.
+// What the job's frames are more than its path carries now goes in parts, both ways.
+TEST(Rejoin, OneThatComesBackOverAPathThatCarriesLessIsLetIn) {
+  for (const bool host : {false, true}) {
+    SCOPED_TRACE(host);
+    ClusterConfig config;
+    config.workers = 3;
+    config.link.mtu_bytes = 9000;
+    Training training(config, {tensor(0, 5'000), tensor(1, 100'000)});
+    training.begin();
+    training.train(3 * kSecond / 1000);
+    training.lose(1, host);
+    training.train(kSecond);
+    sim::Faults faults;
+    faults.vanish_above_bytes = 1'500;
+    training.cluster().network().set_faults(faults);
+    training.come_back(1, host);
+    if (testing::Test::HasFatalFailure()) return;
+    ASSERT_TRUE(training.train(60 * kSecond));
+    EXPECT_GT(training.cluster().total(Counter::kPartsSent), 0U);
+    EXPECT_TRUE(training.cluster().close(30 * kSecond));
+  }
+}
+
 TEST(Rejoin, EverySumIsExactWhoeverIsLostWhen) {
   for_each_seed(100, [](uint64_t seed) {
     Random random(seed);

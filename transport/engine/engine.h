@@ -312,7 +312,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
     sessions_.set_reset_token(slot, sessions_.at(slot).session->peer_number(), token);
   }
   void on_control(SessionSlot slot, std::span<const std::byte> message) override;
-  void on_path_payload(SessionSlot slot, uint16_t max_udp_payload) override;
+  void on_path_payload(SessionSlot slot, uint16_t max_udp_payload, uint16_t in_parts) override;
   void on_path_changed(SessionSlot slot, uint16_t frame_bytes) override;
   void on_whole(SessionSlot, std::vector<std::byte> frame, bool marked) override {
     wholes_.push_back(std::move(frame));

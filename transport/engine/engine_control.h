@@ -258,8 +258,8 @@ void Engine<P, S>::on_control(SessionSlot slot, std::span<const std::byte> messa
 }
 
 template <Port P, Service S>
-void Engine<P, S>::on_path_payload(SessionSlot slot, uint16_t max_udp_payload) {
-  report(event::PathProbed{sessions_.at(slot).token, max_udp_payload});
+void Engine<P, S>::on_path_payload(SessionSlot slot, uint16_t max_udp_payload, uint16_t in_parts) {
+  report(event::PathProbed{sessions_.at(slot).token, max_udp_payload, in_parts});
 }
 
 template <Port P, Service S>

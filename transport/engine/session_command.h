@@ -87,9 +87,10 @@ struct ControlReceived {
   Token token;
   std::vector<std::byte> message;
 };
-struct PathProbed {  // largest UDP payload that the path carries both ports' limits considered
+struct PathProbed {  // largest UDP payload that the path carries, both ports' limits considered
   Token token;
   uint16_t max_udp_payload = 0;
+  uint16_t in_parts = 0;  // what goes over it, in parts where it is more; at least as much
 };
 struct SessionMoved {  // its peer has shown that it is elsewhere
   Token token;

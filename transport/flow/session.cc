@@ -240,8 +240,15 @@ void Session::Impl::tell_path() {
   probe.on_reported();
   if (path_told) return follow_path();
   path_told = true;
-  limit.set_frame_bytes(probe.path_payload());
-  events.on_path_payload(slot, static_cast<uint16_t>(probe.path_payload() - seal_bytes()));
+  const uint16_t whole = probe.path_payload();
+  const uint16_t in_parts = takes_parts() ? largest : whole;
+  if (whole < in_parts) {
+    follow_path();
+  } else {
+    limit.set_frame_bytes(whole);
+  }
+  events.on_path_payload(slot, static_cast<uint16_t>(whole - seal_bytes()),
+                         static_cast<uint16_t>(in_parts - seal_bytes()));
 }
 
 void Session::Impl::follow_path() {

@@ -71,8 +71,9 @@ class SessionEvents {
   virtual void on_reset_token(SessionSlot, uint64_t token) = 0;
   virtual void on_control(SessionSlot,
                           std::span<const std::byte> message) = 0;  // one whole message
-  // Probing ended: the largest frame, less the seal where frames have one.
-  virtual void on_path_payload(SessionSlot, uint16_t max_udp_payload) = 0;
+  // Probing ended: the largest frame that goes whole, and that goes in parts (the same where none
+  // do), less the seal where frames have one.
+  virtual void on_path_payload(SessionSlot, uint16_t max_udp_payload, uint16_t in_parts) = 0;
   // From now on frames above so many bytes do not arrive whole: they are to be sent in parts.
   virtual void on_path_changed(SessionSlot, uint16_t frame_bytes) = 0;
   // A frame that came in parts, not checked: a datagram, or one for on_frame, which may be called.

@@ -91,8 +91,9 @@ void Hosts::accept(HostModel& host, uint16_t lane, const command::Accept& c) {
     if (session->mute) return;
     end.inbox.push_back(event::SessionOpened{0, c.answer});
     if (!probes) return;
-    session->ends[0].inbox.push_back(event::PathProbed{0, path_payload});
-    end.inbox.push_back(event::PathProbed{0, path_payload});
+    const event::PathProbed probed{0, path_payload, std::max(path_payload, in_parts)};
+    session->ends[0].inbox.push_back(probed);
+    end.inbox.push_back(probed);
     return;
   }
   host.lanes[lane].events.push_back(

@@ -97,7 +97,8 @@ class Hosts {
   void send_raw(SessionModel& session, std::vector<std::byte> message);
 
   uint16_t path_payload = 1472;
-  bool probes = true;  // false: what paths carry is never found out
+  uint16_t in_parts = 0;  // what a path carries in parts, if that is more
+  bool probes = true;     // false: what paths carry is never found out
   // What control messages become on their way: a peer of another version.
   std::function<void(std::vector<std::byte>& message)> translate;
   // What the answer to a HELLO becomes: of one who does not know the secret.

@@ -51,7 +51,7 @@ std::vector<Message> one_of_each() {
   return {join(),
           message::Invite{1, 3, 2, {.deterministic = true}},
           roster(),
-          message::Ready{1472},
+          message::Ready{1232, 1472},
           message::Start{1408},
           message::Declare{{{0, 1, Dtype::kF32, ReduceOp::kSum},
                             {kMaxTensorId, kMaxElements, Dtype::kBf16, ReduceOp::kAverage}}},
@@ -119,7 +119,7 @@ TEST(Messages, LargestRosterAndBatchFit) {
 bool is_optional(const Message& message, const std::string& key) {
   return key == "rejoin_ms" || key == "frame_bytes" || key == "lacked" || key == "quorum" ||
          key == "patience_ms" || key == "stall_ms" || key == "features" || key == "refused" ||
-         key == "ending" || key == "waiting" || key == "gone" ||
+         key == "ending" || key == "waiting" || key == "gone" || key == "in_parts" ||
          (key == "policy" && !std::holds_alternative<message::SetPolicy>(message)) ||
          (key == "rounds" && std::holds_alternative<message::Declared>(message));
 }
@@ -142,6 +142,7 @@ TEST(Messages, AFieldAddedLaterMayBeMissing) {
   EXPECT_FALSE(to_json(plain).contains("policy"));
   EXPECT_FALSE(to_json(message::Declared{}).contains("rounds"));
   EXPECT_EQ(to_json(message::PeerLeft{3}).size(), 2U);
+  EXPECT_FALSE(to_json(message::Ready{1472}).contains("in_parts"));
   EXPECT_FALSE(to_json(message::Stalled{}).contains("gone"));
 }
 

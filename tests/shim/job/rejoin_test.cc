@@ -329,6 +329,23 @@ TEST_F(RejoinTest, ANarrowPathIsRefusedByName) {
   end();
 }
 
+// What its path does not carry whole goes in parts, if its port carries it.
+TEST_F(RejoinTest, ANarrowPathThatCarriesTheJobsFramesInPartsIsEnough) {
+  start();
+  b->gone();
+  hosts.run_for(kSecond);
+  hosts.path_payload = 1232;
+  hosts.in_parts = 1471;
+  ProgramModel& narrow = opens(2, request(1));
+  hosts.run_for(kSecond);
+  EXPECT_EQ(narrow.open_code, Errc::kUnsupported) << narrow.open_text;
+  hosts.in_parts = 1472;
+  b = &opens(2, request(1));
+  hosts.run_for(kSecond);
+  EXPECT_TRUE(b->is_open()) << b->open_text;
+  end();
+}
+
 // Three workers, two of whom are enough.
 class QuorumJobTest : public JobTest {
  protected:

@@ -431,7 +431,7 @@ TEST_F(OtherHosts, WhatSocketsDoNotKnowIsNothing) {
   tell(event::SessionOpened{token, {}});
   tell(event::SessionClosed{token, Errc::kPeerLost, ""});
   tell(event::ControlReceived{token, {}});
-  tell(event::PathProbed{token, 1400});
+  tell(event::PathProbed{token, 1400, 1400});
   tell(event::ConnectionAnswered{77, sockets::Answer::kAccepted});
   tell(event::ConnectionEnded{77, 0, Errc::kPeerLost});
   tell(event::ConnectionEnded{0, 77, Errc::kPeerLost});

@@ -363,6 +363,20 @@ TEST(DatagramsInParts, ArriveWithAndWithoutSeals) {
   }
 }
 
+// Nothing has to be lost first.
+TEST(DatagramsInParts, GoOverAPathThatCarriedLessWhenItsSessionOpened) {
+  Lab lab(InParts::jumbo(), EngineConfig(), sim::SimPortConfig());
+  sim::Faults narrow;
+  narrow.vanish_above_bytes = 1'500;
+  lab.network.set_faults(narrow);
+  ASSERT_TRUE(lab.connect(wire::kFeatureParts));
+  lab.run_for(20 * kMs);  // MTU probes are over
+  for (uint32_t i = 0; i < 100; ++i) lab.a().service.waiting.push_back({kToken, i, kLarge});
+  ASSERT_TRUE(lab.run([&] { return lab.a().service.acked.size() == 100; }));
+  EXPECT_EQ(lab.a().counters.get(Counter::kRetransmits), 0U);
+  EXPECT_EQ(lab.a().counters.get(Counter::kPathsDoubted), 0U);
+}
+
 // Who stands still for a while finds all that has come at once.
 TEST(DatagramsInParts, NoneIsOvertakenByWhatCameBehindIt) {
   InParts lab;

@@ -103,7 +103,7 @@ class Host : public SessionEvents, public StreamEvents {
   }
   void on_path_changed(SessionSlot, uint16_t) override {}
   void on_whole(SessionSlot, std::vector<std::byte>, bool) override {}
-  void on_path_payload(SessionSlot, uint16_t bytes) override {
+  void on_path_payload(SessionSlot, uint16_t bytes, uint16_t) override {
     ++path_reports;
     path = bytes;
   }
