@@ -29,27 +29,28 @@ class NodePool {
   explicit NodePool(uint32_t capacity)
       : nodes_(static_cast<Node*>(::operator new(capacity * sizeof(Node)))),
         next_free_(std::make_unique_for_overwrite<uint32_t[]>(capacity)),
-        capacity_(capacity) {}
+        capacity_(capacity),
+        available_(capacity) {}
   // kNil when all are in use. The node is not cleared.
   uint32_t take() noexcept {
     if (free_ != kNil) {
       const uint32_t index = free_;
       free_ = next_free_[index];
-      ++used_;
+      --available_;
       return index;
     }
     if (fresh_ == capacity_) return kNil;
-    ++used_;
+    --available_;
     return fresh_++;
   }
   void give(uint32_t index) noexcept {
     next_free_[index] = free_;
     free_ = index;
-    --used_;
+    ++available_;
   }
   Node& operator[](uint32_t index) noexcept { return nodes_[index]; }
   const Node& operator[](uint32_t index) const noexcept { return nodes_[index]; }
-  uint32_t available() const noexcept { return capacity_ - used_; }
+  uint32_t available() const noexcept { return available_; }
 
  private:
   struct Free {
@@ -60,7 +61,7 @@ class NodePool {
   uint32_t capacity_;
   uint32_t fresh_ = 0;  // nodes from here on were never used
   uint32_t free_ = kNil;
-  uint32_t used_ = 0;
+  uint32_t available_;
 };
 
 struct PriorityList {
@@ -95,6 +96,14 @@ class PriorityTrie {
     const TrieLeaf& leaf = pools.leaf[middle.leaves[mid]];
     const auto low = static_cast<uint32_t>(std::countr_zero(leaf.bits));
     return static_cast<uint16_t>(high << 12 | mid << 6 | low);
+  }
+
+  bool contains(uint16_t priority, const TriePools& pools) const noexcept {
+    const uint32_t high = priority >> 12, mid = (priority >> 6) & 63, low = priority & 63;
+    if ((bits_ >> high & 1) == 0) return false;
+    const TrieMiddle& middle = pools.middle[middles_[high]];
+    if ((middle.bits >> mid & 1) == 0) return false;
+    return (pools.leaf[middle.leaves[mid]].bits >> low & 1) != 0;
   }
 
   // The list of `priority`, made if it is not there; null when a pool has run out. The caller puts

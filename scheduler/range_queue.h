@@ -21,21 +21,39 @@ struct RangeNode {
   // In the first node of a list: the last retransmission of the list, kNil if it holds none. The
   // other nodes' is not read before they come first.
   uint32_t last_again;
+  uint32_t holders;  // of a range that sessions share (SharedRanges)
 };
 
-// Shared by all sessions of an engine. A leaf or middle node holds at least one range and a session
-// at most 1,024 leaves and 16 middle nodes, so with these sizes the ranges always run out first,
-// unless more sessions than there can be have been removed and what they held is not dropped yet.
-// Worst case, all priorities of all ranges far apart: 24 + 520 + 264 bytes a range and 12 for the
-// free lists, 215 MB at 262,144 ranges; what is never used is never touched.
+// The chunks of `range` become the last of a range that they continue. In 64 bits, so that neither
+// the end of a range nor its length wraps. False: they do not, and nothing has changed.
+inline bool extend(RangeNode& last, const ChunkRange& range) noexcept {
+  const uint64_t count = uint64_t{last.chunks.count} + range.chunks.count;
+  if (last.tensor != range.tensor || last.round != range.round ||
+      uint64_t{last.chunks.first.value} + last.chunks.count != range.chunks.first.value ||
+      count > ~uint32_t{0}) {
+    return false;
+  }
+  last.chunks.count = static_cast<uint32_t>(count);
+  return true;
+}
+
+// Shared by all sessions of an engine. A session needs at most 1,024 leaves and 16 middle nodes for
+// its own ranges, and as many for its places in those that are shared (SharedPlaces). So where
+// sessions are few, all find what they may use, and as much again is there for those that are
+// removed and not dropped yet. Otherwise there are as many leaves as ranges: own ranges alone never
+// run out of them, places may (leaves_are_scarce). Worst case, all priorities of all ranges far
+// apart: 28 + 520 + 264 bytes a range and 12 for the free lists, 216 MB at 262,144 ranges; what is
+// never used is never touched.
 struct RangePools {
   RangePools(uint32_t max_ranges, uint32_t max_sessions)
       : ranges(max_ranges),
-        trie(at_most(max_ranges, 2 * 16, max_sessions),
-             at_most(max_ranges, 2 * 1024, max_sessions)) {}
+        trie(at_most(max_ranges, 3 * 16, max_sessions),
+             at_most(max_ranges, 3 * 1024, max_sessions)),
+        leaves_are_scarce(trie.leaf.available() == max_ranges) {}
 
   NodePool<RangeNode> ranges;
   TriePools trie;
+  const bool leaves_are_scarce;
 
  private:
   static uint32_t at_most(uint32_t ranges, uint64_t per_session, uint32_t sessions) {
@@ -48,6 +66,9 @@ class RangeQueue {
   bool empty() const noexcept { return trie_.empty(); }
   // The most urgent priority that is queued. Only when not empty.
   uint16_t top(const RangePools& pools) const noexcept { return trie_.top(pools.trie); }
+  bool holds(uint16_t priority, const RangePools& pools) const noexcept {
+    return trie_.contains(priority, pools.trie);
+  }
 
   // kNot: no node is free, nothing changed. kLonger: the last range is, nothing else changed.
   enum class Appended : uint8_t { kNot, kLonger, kNew };
@@ -129,22 +150,11 @@ class RangeQueue {
   }
 
  private:
-  // In 64 bits, so that neither the end of a range nor its length wraps.
-  static bool extend(RangeNode& last, const ChunkRange& range) noexcept {
-    const uint64_t count = uint64_t{last.chunks.count} + range.chunks.count;
-    if (last.tensor != range.tensor || last.round != range.round ||
-        uint64_t{last.chunks.first.value} + last.chunks.count != range.chunks.first.value ||
-        count > ~uint32_t{0}) {
-      return false;
-    }
-    last.chunks.count = static_cast<uint32_t>(count);
-    return true;
-  }
   // A node for `range`; kNil if there is none, and then an empty `list` leaves the trie again.
   uint32_t take(const PriorityList& list, const ChunkRange& range, RangePools& pools) noexcept {
     const uint32_t node = pools.ranges.take();
     if (node != kNil) {
-      pools.ranges[node] = {range.tensor, range.round, range.chunks, kNil, kNil};
+      pools.ranges[node] = {range.tensor, range.round, range.chunks, kNil, kNil, 0};
     } else if (list.head == kNil) {
       trie_.erase(range.priority, pools.trie);
     }

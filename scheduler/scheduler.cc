@@ -1,18 +1,25 @@
 #include "scheduler/scheduler.h"
 
+#include <algorithm>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "scheduler/deficit_round.h"
 #include "scheduler/priority_trie.h"
 #include "scheduler/range_queue.h"
+#include "scheduler/shared_ranges.h"
 
 namespace mercury {
 namespace {
 
-struct SessionNode {
-  uint64_t chunks = 0;
+// A power of two: sessions are looked up by number for each chunk, in a shift.
+struct alignas(128) SessionNode {
+  uint64_t chunks = 0;  // of its own ranges
   RangeQueue queue;
+  SharedPlaces places;
+  uint64_t shared_chunks = 0;
   uint32_t next = kNil;  // in its job's list at priority linked_at
   uint32_t prev = kNil;
   JobSlot job;
@@ -23,14 +30,17 @@ struct SessionNode {
   bool blocked = false;
   bool linked = false;  // it may send, and its job knows
 };
-static_assert(sizeof(SessionNode) <= 112, "an idle session holds nothing but this");
+static_assert(sizeof(SessionNode) == 256, "an idle session holds nothing but this");
 
-struct JobNode {
+struct alignas(128) JobNode {
   PriorityTrie sessions;  // those that may send, by their most urgent priority
-  uint64_t chunks = 0;
+  uint64_t chunks = 0;    // as its sessions'
+  uint64_t shared_chunks = 0;
+  std::shared_ptr<SharedRanges> shared;  // also of sessions that are removed and not dropped yet
   uint32_t unit_chunks = 1;
   bool present = false;
 };
+static_assert(sizeof(JobNode) == 128);
 
 // Where the last chunk was cut. As long as nothing else changes, the next one is cut there too
 // without the dozen lookups of the tries, each of which waits for the one before.
@@ -38,6 +48,19 @@ struct LastCut {
   RangeNode* range = nullptr;  // of a session that is alone at its priority; null: look it up
   SessionNode* session = nullptr;
   ScheduledChunk chunk;
+};
+
+struct LastSharedCut {
+  RangeNode* range = nullptr;
+  PriorityList* place = nullptr;  // of the session in it; null: look it up
+  SessionNode* session = nullptr;
+  ScheduledChunk chunk;
+};
+
+struct Removed {  // what a session that is gone had queued
+  RangeQueue queue;
+  SharedPlaces places;
+  std::shared_ptr<SharedRanges> shared;
 };
 
 }  // namespace
@@ -62,10 +85,11 @@ struct Scheduler::State {
   const Scheduler::Turns turns;
   std::vector<JobNode> jobs;  // by slot; the last is all jobs' where they take no turns
   DeficitRound round;
-  std::vector<RangeQueue> removed;  // of sessions that are gone
+  std::vector<Removed> removed;
   uint64_t chunks = 0;
   uint32_t linked_sessions = 0;
   LastCut last;
+  LastSharedCut last_shared;
 
   bool has(SessionSlot slot) const noexcept {
     return slot.value < sessions.size() && sessions[slot.value].present;
@@ -77,9 +101,24 @@ struct Scheduler::State {
   uint32_t turn_of(JobSlot job) const noexcept {
     return turns == Scheduler::Turns::kFair ? job.value : max_jobs;
   }
+  static bool has_chunks(const SessionNode& s) noexcept {
+    return !s.queue.empty() || !s.places.empty();
+  }
+  // The most urgent priority of a session that is not empty.
+  uint16_t top(const SessionNode& s) const noexcept {
+    if (s.places.empty()) return s.queue.top(pools);
+    const uint16_t shared = s.places.top(pools);
+    return s.queue.empty() ? shared : std::min(shared, s.queue.top(pools));
+  }
   // Where the session stands among others; not empty.
   uint16_t rank(const SessionNode& s) const noexcept {
-    return s.unit_left == 0 ? s.queue.top(pools) : uint16_t{0};
+    return s.unit_left == 0 ? top(s) : uint16_t{0};
+  }
+
+  // Whether a range for so many sessions finds all that it may take.
+  bool has_room_for(size_t count) const noexcept {
+    return pools.ranges.available() != 0 && pools.trie.leaf.available() >= count &&
+           pools.trie.middle.available() >= count;
   }
 
   // Puts a session that may send at the end of the list of its most urgent priority.
@@ -119,13 +158,18 @@ struct Scheduler::State {
   // After a change of what the session holds or may do: where it stands in its job follows.
   void place(uint32_t index) noexcept {
     const SessionNode& s = sessions[index];
-    const bool wanted = !s.blocked && !s.queue.empty();
+    const bool wanted = !s.blocked && has_chunks(s);
     if (s.linked && (!wanted || rank(s) != s.linked_at)) unlink(index);
     if (wanted && !s.linked) link(index);
   }
   void count(SessionNode& s, uint64_t added, uint64_t taken) noexcept {
     s.chunks += added - taken;
     jobs[s.job.value].chunks += added - taken;
+    chunks += added - taken;
+  }
+  void count_shared(SessionNode& s, uint64_t added, uint64_t taken) noexcept {
+    s.shared_chunks += added - taken;
+    jobs[s.job.value].shared_chunks += added - taken;
     chunks += added - taken;
   }
   bool cut_again(ScheduledChunk& out) noexcept {
@@ -136,6 +180,42 @@ struct Scheduler::State {
     out = last.chunk;
     out.key.chunk = last.range->chunks.take_first();
     count(*last.session, 0, 1);
+    return true;
+  }
+  // The same where the session has a place in a range.
+  bool cut_shared_again(ScheduledChunk& out) noexcept {
+    if (last_shared.place == nullptr ||
+        last_shared.range->chunks.count - last_shared.place->tail < 2 ||
+        !round.keeps_turn(turn_of(last_shared.chunk.job))) {
+      return false;
+    }
+    out = last_shared.chunk;
+    out.key.chunk = last_shared.range->chunks.at(last_shared.place->tail++);
+    count_shared(*last_shared.session, 0, 1);
+    return true;
+  }
+  // Something has changed.
+  void forget_last() noexcept {
+    last.range = nullptr;
+    last_shared.place = nullptr;
+  }
+
+  // Where a range for several sessions begins this one has a place, which it may not have had.
+  [[gnu::noinline]] void stand(SessionSlot slot, const SharedRanges::Appended& at,
+                               uint16_t priority) noexcept {
+    SessionNode& s = sessions[slot.value];
+    if (!s.places.stand(at, priority, *jobs[s.job.value].shared, pools)) return;
+    forget_last();
+    place(slot.value);
+  }
+  // Of a session that has places, and ranges of its own: beside places, those are retransmissions,
+  // and so go first. False: there is none of `priority`.
+  [[gnu::noinline]] bool cut_own(SessionNode& s, uint16_t priority, ScheduledChunk& out,
+                                 RangeQueue::Cut& cut) noexcept {
+    if (!s.queue.holds(priority, pools)) return false;
+    cut = s.queue.cut(priority, out, pools);
+    cut.more = cut.more || s.places.top(pools) == priority;
+    count(s, 0, 1);
     return true;
   }
   // After a cut from the session that stands first at its rank, in a job whose units are longer
@@ -171,6 +251,14 @@ Status Scheduler::add_job(JobSlot slot, uint32_t weight) {
   return {};
 }
 
+Status Scheduler::share(JobSlot slot) {
+  if (!state_->has(slot)) return Error(Errc::kNotFound, "shared ranges of a job that is not here");
+  MappedMemory memory = SharedRanges::memory();
+  if (!memory) return Error(Errc::kNoMemory, "no memory for the last ranges of priorities");
+  state_->jobs[slot.value].shared = std::make_shared<SharedRanges>(std::move(memory));
+  return {};
+}
+
 void Scheduler::remove_job(JobSlot slot) {
   if (!state_->has(slot)) return;
   for (uint32_t i = 0; i < state_->sessions.size(); ++i) {
@@ -178,6 +266,7 @@ void Scheduler::remove_job(JobSlot slot) {
       remove_session(SessionSlot(i));
   }
   state_->jobs[slot.value].present = false;
+  state_->jobs[slot.value].shared.reset();
 }
 
 Status Scheduler::add_session(SessionSlot slot, JobSlot job) {
@@ -196,7 +285,7 @@ Status Scheduler::add_session(SessionSlot slot, JobSlot job) {
 void Scheduler::set_unit(JobSlot slot, uint32_t chunks) {
   if (!state_->has(slot) || state_->jobs[slot.value].unit_chunks == chunks) return;
   state_->jobs[slot.value].unit_chunks = chunks;
-  state_->last.range = nullptr;
+  state_->forget_last();
   for (uint32_t i = 0; i < state_->sessions.size(); ++i) {
     SessionNode& session = state_->sessions[i];
     if (!session.present || session.job != slot) continue;
@@ -207,20 +296,36 @@ void Scheduler::set_unit(JobSlot slot, uint32_t chunks) {
 
 void Scheduler::remove_session(SessionSlot slot) {
   if (!state_->has(slot)) return;
-  state_->last.range = nullptr;
+  state_->forget_last();
   SessionNode& session = state_->sessions[slot.value];
   if (session.linked) state_->unlink(slot.value);
   state_->count(session, 0, session.chunks);
-  if (!session.queue.empty()) state_->removed.push_back(session.queue);
+  state_->count_shared(session, 0, session.shared_chunks);
+  if (State::has_chunks(session)) {
+    state_->removed.push_back(
+        {session.queue, session.places, state_->jobs[session.job.value].shared});
+  }
   session.present = false;
+}
+
+void Scheduler::leave_shared(SessionSlot slot) {
+  if (!state_->has(slot) || state_->sessions[slot.value].places.empty()) return;
+  state_->forget_last();
+  SessionNode& session = state_->sessions[slot.value];
+  state_->removed.push_back({{}, session.places, state_->jobs[session.job.value].shared});
+  session.places = SharedPlaces();
+  session.unit_left = 0;
+  state_->count_shared(session, 0, session.shared_chunks);
+  state_->place(slot.value);
 }
 
 uint32_t Scheduler::drop_removed(uint32_t most) noexcept {
   uint32_t left = most;
   while (left > 0 && !state_->removed.empty()) {
-    RangeQueue& queue = state_->removed.back();
-    queue.drop(state_->pools, left);
-    if (queue.empty()) state_->removed.pop_back();
+    Removed& gone = state_->removed.back();
+    gone.queue.drop(state_->pools, left);
+    if (!gone.places.empty()) gone.places.drop(*gone.shared, state_->pools, left);
+    if (gone.queue.empty() && gone.places.empty()) state_->removed.pop_back();
   }
   return most - left;
 }
@@ -233,9 +338,26 @@ bool Scheduler::admit(SessionSlot slot, const ChunkRange& range) noexcept {
   if (appended == RangeQueue::Appended::kNot) return false;
   st.count(session, range.chunks.count, 0);
   if (appended == RangeQueue::Appended::kNew) {
-    st.last.range = nullptr;
+    st.forget_last();
     st.place(slot.value);
   }
+  return true;
+}
+
+bool Scheduler::admit_all(JobSlot slot, std::span<const SessionSlot> sessions,
+                          const ChunkRange& range) noexcept {
+  State& st = *state_;
+  if (!st.has(slot) || sessions.empty() || range.chunks.count == 0) return true;
+  if (st.jobs[slot.value].shared == nullptr || !st.has_room_for(sessions.size())) return false;
+  const SharedRanges::Appended at = st.jobs[slot.value].shared->append(range, st.pools);
+  for (const SessionSlot one : sessions) {
+    SessionNode& session = st.sessions[one.value];
+    session.shared_chunks += range.chunks.count;
+    if (!session.places.stands_in(range.priority)) st.stand(one, at, range.priority);
+  }
+  const uint64_t chunks = uint64_t{sessions.size()} * range.chunks.count;
+  st.jobs[slot.value].shared_chunks += chunks;
+  st.chunks += chunks;
   return true;
 }
 
@@ -243,7 +365,7 @@ bool Scheduler::readmit(SessionSlot slot, const ChunkRange& one_chunk) noexcept 
   State& st = *state_;
   if (!st.has(slot) || one_chunk.chunks.count == 0) return true;
   SessionNode& session = st.sessions[slot.value];
-  st.last.range = nullptr;
+  st.forget_last();
   if (!session.queue.append_again(one_chunk, st.pools)) return false;
   st.count(session, one_chunk.chunks.count, 0);
   st.place(slot.value);
@@ -252,8 +374,8 @@ bool Scheduler::readmit(SessionSlot slot, const ChunkRange& one_chunk) noexcept 
 
 bool Scheduler::next(ScheduledChunk& out) noexcept {
   State& st = *state_;
-  if (st.cut_again(out)) return true;
-  st.last.range = nullptr;
+  if (st.cut_again(out) || st.cut_shared_again(out)) return true;
+  st.forget_last();
   const uint32_t job_index =
       st.round.current([&st](uint32_t index) { return !st.jobs[index].sessions.empty(); });
   if (job_index == kNil) return false;
@@ -264,16 +386,25 @@ bool Scheduler::next(ScheduledChunk& out) noexcept {
   const uint16_t priority = session.unit_left == 0 ? rank : session.unit_priority;
   out.session = SessionSlot(index);
   out.job = session.job;
-  const auto [more, range] = session.queue.cut(priority, out, st.pools);
-  st.count(session, 0, 1);
+  RangeQueue::Cut cut;
+  PriorityList* place = nullptr;
+  if (session.places.empty()) {
+    cut = session.queue.cut(priority, out, st.pools);
+    st.count(session, 0, 1);
+  } else if (session.queue.empty() || !st.cut_own(session, priority, out, cut)) {
+    place = session.places.cut(priority, out, *st.jobs[session.job.value].shared, st.pools, cut);
+    st.count_shared(session, 0, 1);
+  }
   if (st.jobs[session.job.value].unit_chunks > 1) {
-    st.go_on_with_unit(index, range != nullptr, out);
-  } else if (!more) {
+    st.go_on_with_unit(index, cut.range != nullptr, out);
+  } else if (!cut.more) {
     st.place(index);
-  } else if (session.next == kNil) {
-    st.last = {range, &session, out};
-  } else {
+  } else if (session.next != kNil) {
     st.rotate(index);
+  } else if (place == nullptr) {
+    st.last = {cut.range, &session, out};
+  } else {
+    st.last_shared = {cut.range, place, &session, out};
   }
   return true;
 }
@@ -284,26 +415,43 @@ void Scheduler::charge(JobSlot job, uint32_t bytes) noexcept {
 
 void Scheduler::block(SessionSlot slot) noexcept {
   if (!state_->has(slot)) return;
-  state_->last.range = nullptr;
+  state_->forget_last();
   state_->sessions[slot.value].blocked = true;
   state_->place(slot.value);
 }
 
 void Scheduler::unblock(SessionSlot slot) noexcept {
   if (!state_->has(slot)) return;
-  state_->last.range = nullptr;
+  state_->forget_last();
   state_->sessions[slot.value].blocked = false;
   state_->place(slot.value);
 }
 
 bool Scheduler::empty() const noexcept { return state_->chunks == 0; }
 bool Scheduler::idle() const noexcept { return state_->linked_sessions == 0; }
-uint64_t Scheduler::queued_chunks(JobSlot job) const noexcept {
-  return state_->has(job) ? state_->jobs[job.value].chunks : 0;
+uint64_t Scheduler::queued_chunks(JobSlot slot) const noexcept {
+  if (!state_->has(slot)) return 0;
+  const JobNode& job = state_->jobs[slot.value];
+  return job.chunks + job.shared_chunks;
 }
-uint64_t Scheduler::queued_chunks(SessionSlot session) const noexcept {
-  return state_->has(session) ? state_->sessions[session.value].chunks : 0;
+uint64_t Scheduler::queued_chunks(SessionSlot slot) const noexcept {
+  if (!state_->has(slot)) return 0;
+  const SessionNode& session = state_->sessions[slot.value];
+  return session.chunks + session.shared_chunks;
+}
+uint64_t Scheduler::held_ranges(JobSlot slot) const noexcept {
+  if (!state_->has(slot)) return 0;
+  const JobNode& job = state_->jobs[slot.value];
+  return job.chunks + (job.shared ? job.shared->ranges() : 0);
+}
+uint32_t Scheduler::held_leaves(JobSlot slot) const noexcept {
+  if (!state_->has(slot) || !state_->jobs[slot.value].shared) return 0;
+  return state_->jobs[slot.value].shared->leaves();
 }
 uint32_t Scheduler::free_ranges() const noexcept { return state_->pools.ranges.available(); }
+uint32_t Scheduler::free_leaves() const noexcept {
+  const RangePools& pools = state_->pools;
+  return pools.leaves_are_scarce ? pools.trie.leaf.available() : kPlenty;
+}
 
 }  // namespace mercury

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "scheduler/terms/chunk.h"
 #include "transport/base/result.h"
@@ -56,10 +57,11 @@ class Scheduler {
   struct Limits {
     uint32_t max_jobs = 64;
     uint32_t max_sessions = 4096;
-    // Admitted and unfinished, all jobs together, retransmissions included. A range takes 28 bytes,
-    // and up to 820 where its priority is far from all others of its session. A sum that is
-    // complete takes one for each worker, unless it continues the last: with 1,024 workers nearly
-    // 250 may be complete in another order. What is never used is never touched.
+    // Admitted and unfinished, all jobs together, retransmissions included. A range takes 32 bytes,
+    // and up to 824 where its priority is far from all others of its session. A sum that is
+    // complete takes one for all workers, unless it continues the last; and each worker that it
+    // waits for a leaf of 524 bytes for each 64 consecutive priorities of such sums. Of leaves
+    // there are as many: 1,024 workers may have 248 each. What is never used is never touched.
     uint32_t max_ranges = 262'144;
     // DRR: what a job of weight 1 may send per round. At least 1,024 is used; of the size of a
     // frame or more, so that a job is passed over at most once.
@@ -77,19 +79,29 @@ class Scheduler {
   // whose ranges are free when drop_removed has come to them; a job takes its sessions along.
   Status add_job(JobSlot job, uint32_t weight = 1);
   void remove_job(JobSlot job);
+  // What admit_all needs. Once, before it. Errors: kNotFound, kNoMemory.
+  Status share(JobSlot job);
   Status add_session(SessionSlot session, JobSlot job);
   // From now on so many consecutive chunks of a range are a unit: once a session has begun one, the
   // rest of it goes before anything more urgent in this session, and as the most urgent things of
   // others. It ends with its range. Usual: 1. Cold.
   void set_unit(JobSlot job, uint32_t chunks);
   void remove_session(SessionSlot session);
+  // What was admitted for all sessions of its job is not this one's any more. Cold.
+  void leave_shared(SessionSlot session);
   // Frees `most` ranges of removed sessions at most. Returns how many.
   uint32_t drop_removed(uint32_t most) noexcept;
 
   // Appends a range, or extends the last one of its priority in this session if it continues it
-  // (same tensor, round, next chunk). False: max_ranges are in use, and for no other reason;
-  // nothing changed, try later. True, and nothing is queued: no such session, or no chunks.
+  // (same tensor, round, next chunk). False: max_ranges are in use, or as many leaves; nothing
+  // changed, try later. True, and nothing is queued: no such session, or no chunks.
   [[nodiscard]] bool admit(SessionSlot session, const ChunkRange& range) noexcept;
+  // The same for several sessions of a job that shares ranges, all of which are there: it takes one
+  // range. Who is among them once is each time, until it is removed or leaves (leave_shared).
+  // False: as much as it may take is not free, which is a range and a leaf for each session;
+  // nothing changed.
+  [[nodiscard]] bool admit_all(JobSlot job, std::span<const SessionSlot> sessions,
+                               const ChunkRange& range) noexcept;
   // A lost chunk: in front of everything of its priority and session, behind earlier readmitted
   // ones. Otherwise as admit().
   [[nodiscard]] bool readmit(SessionSlot session, const ChunkRange& one_chunk) noexcept;
@@ -109,6 +121,13 @@ class Scheduler {
   uint64_t queued_chunks(JobSlot job) const noexcept;
   uint64_t queued_chunks(SessionSlot session) const noexcept;
   uint32_t free_ranges() const noexcept;
+  // Of max_ranges; a session holds one for each 64 consecutive priorities of which it has something
+  // queued. kPlenty where they cannot run out, as there are too few sessions.
+  uint32_t free_leaves() const noexcept;
+  static constexpr uint32_t kPlenty = ~uint32_t{0};
+  // What the job has at most: chunks of sessions' own, and ranges that are shared; and leaves.
+  uint64_t held_ranges(JobSlot job) const noexcept;
+  uint32_t held_leaves(JobSlot job) const noexcept;
 
  private:
   struct State;
