@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "scheduler/scheduler.h"
@@ -35,25 +36,36 @@ class SendQueue {
   uint32_t used_ranges() const noexcept {
     return limits_.scheduler.max_ranges - scheduler_.free_ranges();
   }
-  // Whether so many new ranges would take from what is reserved.
-  bool short_of(uint32_t wanted) const noexcept {
-    return scheduler_.free_ranges() < wanted + limits_.reserved_ranges;
+  // Whether a range for so many sessions, which share it, would take from what is reserved.
+  bool short_of(uint32_t sessions) const noexcept {
+    return scheduler_.free_ranges() <= limits_.reserved_ranges ||
+           (sessions > 1 && scheduler_.free_leaves() < sessions + limits_.reserved_ranges);
   }
   // A member that takes its sums slowly, or in another order than others push them, must not take
   // the ranges of the jobs beside its own: once half are in use, who has more than its part waits.
   bool takes_others_part(JobSlot job, uint32_t jobs) const noexcept {
-    const uint32_t all = limits_.scheduler.max_ranges;
-    if (jobs < 2 || 2 * scheduler_.free_ranges() >= all) return false;
-    return scheduler_.queued_chunks(job) > all / (2 * jobs);
+    if (jobs < 2) return false;
+    const uint64_t all = limits_.scheduler.max_ranges;
+    const uint64_t part = all / (2 * jobs);
+    return (2 * uint64_t{scheduler_.free_ranges()} < all && scheduler_.held_ranges(job) > part) ||
+           (2 * uint64_t{scheduler_.free_leaves()} < all && scheduler_.held_leaves(job) > part);
   }
 
   // False: short of ranges; nothing changed.
   bool admit(SessionSlot session, const ChunkRange& range) noexcept {
-    return !short_of(0) && scheduler_.admit(session, range);
+    const bool reserved = scheduler_.free_ranges() < limits_.reserved_ranges;
+    return !reserved && scheduler_.admit(session, range);
   }
   // What must not be lost: into the reserve, or kept until there is room.
   void answer(SessionSlot session, const ChunkRange& range) noexcept {
     if (!scheduler_.admit(session, range)) send_again(session, range);
+  }
+  // The same, for several sessions of a job (Scheduler::admit_all).
+  void answer_all(JobSlot job, std::span<const SessionSlot> sessions,
+                  const ChunkRange& range) noexcept {
+    if (scheduler_.admit_all(job, sessions, range)) [[likely]]
+      return;
+    for (const SessionSlot session : sessions) send_again(session, range);
   }
   void send_again(SessionSlot session, const ChunkRange& chunk) noexcept {
     if (!scheduler_.readmit(session, chunk)) [[unlikely]]
@@ -80,6 +92,11 @@ class SendQueue {
     scheduler_.remove_session(session);
     drops_ = true;
     ++lives_[session.value];
+  }
+  // What was answered to several, and has not been sent to this one, is not.
+  void leave_shared(SessionSlot session) {
+    scheduler_.leave_shared(session);
+    drops_ = true;
   }
 
  private:

@@ -112,13 +112,12 @@ Status GradientExchange::run(const command::FailRounds& request, SessionHost&) {
 
 Status GradientExchange::run(const command::RemoveJob& request, SessionHost& host) {
   host.release(request.job, request.code, request.text);
+  const bool serves = server_.has_job(request.job);
+  if (serves) server_.remove_job(request.job);  // JobRemoved follows when it is drained
   for (uint32_t i = 0; i < bindings_.size(); ++i) {
     if (bindings_[i].kind != Kind::kNone && bindings_[i].job == request.job) forget(SessionSlot(i));
   }
-  if (server_.has_job(request.job)) {
-    server_.remove_job(request.job);  // JobRemoved follows when it is drained
-    return {};
-  }
+  if (serves) return {};
   if (worker_.has_job(request.job)) {
     worker_.remove_job(request.job, request.code);  // the same when its operations have ended
     sends_.scheduler().remove_job(request.job);

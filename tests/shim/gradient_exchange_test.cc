@@ -315,38 +315,141 @@ TEST_F(GradientExchangeTest, AMemberThatTakesNoSumsLeavesRoomForOtherJobs) {
 // job push in other orders than each other.
 class SumsOutOfOrder : public GradientExchangeTest {
  protected:
-  uint32_t sums(uint16_t workers) {
-    serve(workers, uint64_t{16} * 8192);
+  void join(uint16_t workers, uint32_t priorities = 1) {
+    serve(workers, uint64_t{16} * 2 * kMost);
     for (uint16_t rank = 0; rank < workers; ++rank) {
-      EXPECT_TRUE(bind_worker(JobSlot(0), Rank(rank), 7, Token(uint64_t{rank})));
+      ASSERT_TRUE(bind_worker(JobSlot(0), Rank(rank), 7, Token(uint64_t{rank})));
     }
-    const std::vector<std::byte> elements(64);
-    test::ChunkFrame header;
-    header.incarnation = 7;
-    header.round = 1;
-    header.payload_crc = wire::crc32c(elements);
-    for (uint32_t complete = 0; complete < kMost; header.chunk.value += 2, ++complete) {
-      for (header.sender = 0; header.sender < workers; ++header.sender) {
-        const SessionSlot session(uint32_t{header.sender});
-        if (exchange_.on_datagram(session, header, elements, 0) > Taken::kLast) return complete;
+    workers_ = workers;
+    priorities_ = priorities;
+    header_.incarnation = 7;
+    header_.round = 1;
+    header_.payload_crc = wire::crc32c(elements_);
+  }
+  // Until one is refused, or `most` are there, less urgent ones first. How many.
+  uint32_t sums(uint32_t most) {
+    for (uint32_t complete = 0; complete < most; header_.chunk.value += 2, ++complete) {
+      const uint32_t urgency = priorities_ - 1 - (header_.chunk.value / 2) % priorities_;
+      header_.priority = static_cast<uint16_t>(urgency * priority_step_);
+      for (header_.sender = 0; header_.sender < workers_; ++header_.sender) {
+        const SessionSlot session(uint32_t{header_.sender});
+        if (exchange_.on_datagram(session, header_, elements_, 0) > Taken::kLast) return complete;
       }
     }
-    return kMost;
+    return most;
   }
-  static constexpr uint32_t kMost = 4096;
+  static constexpr uint32_t kMost = 8192;
+  const std::vector<std::byte> elements_ = std::vector<std::byte>(64);
+  test::ChunkFrame header_;
+  uint16_t workers_ = 0;
+  uint32_t priorities_ = 1, priority_step_ = 1;
 };
 
-TEST_F(SumsOutOfOrder, HundredsMayWaitFor256Workers) {
-  const uint32_t complete = sums(256);
-  EXPECT_GE(complete, 900U);
-  EXPECT_LT(complete, kMost) << "it is bounded";
+TEST_F(SumsOutOfOrder, ThousandsMayWaitFor64Workers) {
+  join(64);
+  EXPECT_EQ(sums(kMost), kMost);
+  EXPECT_EQ(exchange_.usage().ranges, kMost) << "each is one range";
 }
 
-// Each takes a range of each worker: a fourth of those.
-TEST_F(SumsOutOfOrder, OneIn4OfThoseMayWaitForTheMostWorkers) {
-  const uint32_t complete = sums(kMaxWorkers);
-  EXPECT_GE(complete, 225U);
-  EXPECT_LT(complete, kMost) << "it is bounded";
+TEST_F(SumsOutOfOrder, NoFewerMayWaitForTheMostWorkers) {
+  join(kMaxWorkers);
+  EXPECT_EQ(sums(kMost), kMost);
+  EXPECT_EQ(exchange_.usage().ranges, kMost) << "each is one range";
+}
+
+// As many layers as large models have, the last of them first.
+TEST_F(SumsOutOfOrder, OfThousandsOfPrioritiesToo) {
+  join(kMaxWorkers, 4096);
+  EXPECT_EQ(sums(kMost), kMost);
+}
+
+// Priorities so far apart that each worker needs a leaf for each sum: there are 262,144, of which
+// one job gets a half while another is served, and all it may use when it is alone.
+TEST_F(SumsOutOfOrder, FarApartTheyLeaveRoomForOtherJobs) {
+  constexpr uint16_t kWorkers = 512;
+  constexpr uint32_t kLeaves = Scheduler::Limits().max_ranges;
+  join(kWorkers, kPriorities / 64);
+  priority_step_ = 64;
+  command::AddServerJob other;
+  other.job = JobSlot(1);
+  other.workers = 2;
+  other.shards = 1;
+  ASSERT_TRUE(does(other));
+  const uint32_t waiting = sums(kMost);
+  EXPECT_EQ(waiting, kLeaves / 2 / kWorkers + 1);
+  command::AddTensor tensor;
+  tensor.job = JobSlot(1);
+  tensor.numel = 16;
+  tensor.chunk_bytes = 64;
+  ASSERT_TRUE(does(tensor));
+  test::ChunkFrame innocent = header_;
+  innocent.chunk = 0;
+  for (const uint16_t rank : {uint16_t{0}, uint16_t{1}}) {
+    ASSERT_TRUE(bind_worker(JobSlot(1), Rank(rank), 7, Token(uint64_t{kWorkers} + rank)));
+    innocent.sender = rank;
+    EXPECT_EQ(exchange_.on_datagram(SessionSlot(uint32_t{kWorkers} + rank), innocent, elements_, 0),
+              rank == 0 ? Taken::kYes : Taken::kLast);
+  }
+  command::RemoveJob end;
+  end.job = JobSlot(1);
+  ASSERT_TRUE(does(end));
+  exchange_.poll(0);
+  const uint32_t alone = waiting + sums(kMost);
+  EXPECT_GT(alone, kLeaves / kWorkers * 9 / 10) << "alone it may have them all";
+  EXPECT_LT(alone, kMost) << "it is bounded";
+  for (uint32_t session = 0; session < kWorkers; ++session) exchange_.unblock(SessionSlot(session));
+  OutgoingDatagram out;
+  for (uint32_t i = 0; i < alone * kWorkers; ++i) ASSERT_TRUE(exchange_.next(out)) << i;
+  EXPECT_FALSE(exchange_.next(out));
+  EXPECT_EQ(exchange_.usage().ranges, 0U);
+  header_.sender = 0;
+  EXPECT_EQ(exchange_.on_datagram(SessionSlot(0), header_, elements_, 0), Taken::kYes)
+      << "what was refused is taken now";
+}
+
+// All are sent, to each worker the most urgent first, and nothing is held any more.
+TEST_F(SumsOutOfOrder, EachWorkerIsSentAllOfThem) {
+  constexpr uint16_t kWorkers = 100;
+  join(kWorkers, 7);
+  ASSERT_EQ(sums(700), 700U);
+  std::vector<uint32_t> sent(kWorkers);
+  std::vector<uint16_t> before(kWorkers);
+  OutgoingDatagram out;
+  for (uint32_t slow : {0U, 1U}) {  // the first worker's window is full until all others have them
+    for (uint32_t session = slow == 0 ? 1 : 0; session < kWorkers; ++session) {
+      exchange_.unblock(SessionSlot(session));
+    }
+    while (exchange_.next(out)) {
+      const uint32_t session = out.session.value;
+      ++sent[session];
+      EXPECT_GE(out.header.priority, before[session]);
+      before[session] = out.header.priority;
+    }
+    for (uint32_t session = 1; session < kWorkers; ++session) ASSERT_EQ(sent[session], 700U);
+    EXPECT_EQ(sent[0], 700 * slow);
+    EXPECT_EQ(exchange_.usage().ranges, slow == 0 ? 700U : 0U);
+  }
+}
+
+// Its sums have been waiting for one worker alone: when it is gone they do no more.
+TEST_F(SumsOutOfOrder, WhatWaitedForAWorkerThatIsGoneWaitsNoMore) {
+  constexpr uint16_t kWorkers = 3;
+  join(kWorkers);
+  ASSERT_EQ(sums(3000), 3000U);
+  OutgoingDatagram out;
+  for (uint32_t session : {1U, 2U}) exchange_.unblock(SessionSlot(session));
+  while (exchange_.next(out)) {
+  }
+  EXPECT_EQ(exchange_.usage().ranges, 3000U);
+  exchange_.forget(SessionSlot(0));
+  for (uint32_t before = 3000; before > 0;) {
+    exchange_.poll(0);
+    const uint32_t now = exchange_.usage().ranges;
+    ASSERT_LT(now, before);
+    ASSERT_LE(before - now, 1024U) << "in steps";
+    before = now;
+  }
+  EXPECT_FALSE(exchange_.next(out));
 }
 
 TEST_F(GradientExchangeTest, ASumThatTheNicStillReadsIsNotOverwrittenAndItsPushComesAgain) {

@@ -135,9 +135,9 @@ void Server::count_partial(const ServerJob& job, const ChunkKey& key) noexcept {
 }
 
 void Server::answer_all(const ServerJob& job, const ChunkRange& range) noexcept {
-  for (size_t rank = 0; rank < job.workers.size(); ++rank) {
-    if (job.bound[rank]) sends_.answer(job.workers[rank], range);  // else its job is about to fail
-  }
+  // Who is not among them has gone: its job is about to fail, or goes on without it.
+  if (job.workers.size() > 1) return sends_.answer_all(job.spec.job, job.answered, range);
+  for (const SessionSlot session : job.answered) sends_.answer(session, range);
 }
 
 // A worker that took a lost one's place pushes the round that its tensor is in, and one that a

@@ -88,9 +88,10 @@ class Server {
   struct ServerJob {
     bool present = false;
     command::AddServerJob spec;
-    std::vector<SessionSlot> workers;  // by rank
-    std::vector<uint8_t> bound;        // whether workers[rank] is a session
-    std::vector<uint8_t> replaced;     // whether it has had a life before
+    std::vector<SessionSlot> workers;   // by rank
+    std::vector<uint8_t> bound;         // whether workers[rank] is a session
+    std::vector<uint8_t> replaced;      // whether it has had a life before
+    std::vector<SessionSlot> answered;  // the sessions among workers, by rank
     std::vector<command::AddTensor> tensors;
     Policy policy;
     std::unique_ptr<ForwardGate> gate;  // null: chunks are forwarded as they are complete
@@ -118,6 +119,7 @@ class Server {
   }
   void on_complete(const ServerJob& job, const ChunkKey& key, uint16_t pushed_at) noexcept;
   void answer_all(const ServerJob& job, const ChunkRange& range) noexcept;
+  static void note_answered(ServerJob& job);
   void answer_late(const WorkerPeer& worker, SessionSlot session, const ChunkKey& key,
                    uint16_t priority) noexcept;
   static bool is_in_part(const ServerJob& job, const WorkerPeer& worker,

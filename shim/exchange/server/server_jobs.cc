@@ -13,7 +13,12 @@ Status Server::add_job(const command::AddServerJob& spec) {
   if (job.present) return Error(Errc::kExists, "the job slot is taken in this engine");
   const AggregationJob aggregation{spec.workers, spec.terms, spec.memory_limit_bytes};
   if (Status added = aggregator_.add_job(spec.job, aggregation); !added) return added;
-  if (Status added = sends_.scheduler().add_job(spec.job, spec.terms.weight); !added) {
+  Status added = sends_.scheduler().add_job(spec.job, spec.terms.weight);
+  if (added && spec.workers > 1) {
+    added = sends_.scheduler().share(spec.job);
+    if (!added) sends_.scheduler().remove_job(spec.job);
+  }
+  if (!added) {
     aggregator_.remove_job(spec.job);
     return added;
   }
@@ -24,7 +29,15 @@ Status Server::add_job(const command::AddServerJob& spec) {
   job.workers.assign(spec.workers, SessionSlot());
   job.bound.assign(spec.workers, 0);
   job.replaced.assign(spec.workers, 0);
+  job.answered.reserve(spec.workers);
   return {};
+}
+
+void Server::note_answered(ServerJob& job) {
+  job.answered.clear();
+  for (size_t rank = 0; rank < job.workers.size(); ++rank) {
+    if (job.bound[rank]) job.answered.push_back(job.workers[rank]);
+  }
 }
 
 Result<WorkerPeer> Server::bind_worker(JobSlot slot, Rank rank, uint32_t incarnation,
@@ -34,8 +47,10 @@ Result<WorkerPeer> Server::bind_worker(JobSlot slot, Rank rank, uint32_t incarna
   }
   if (Status let_in = aggregator_.admit(slot, rank, incarnation); !let_in) return let_in.error();
   ServerJob& job = jobs_[slot.value];
+  if (job.bound[rank.value]) sends_.leave_shared(job.workers[rank.value]);
   job.workers[rank.value] = session;
   job.bound[rank.value] = 1;
+  note_answered(job);
   return WorkerPeer{slot, rank, incarnation, job.replaced[rank.value] != 0};
 }
 
@@ -44,6 +59,7 @@ void Server::forget(SessionSlot session, const WorkerPeer& worker) noexcept {
   ServerJob& job = jobs_[worker.job.value];
   if (job.bound[worker.rank.value] && job.workers[worker.rank.value] == session) {
     job.bound[worker.rank.value] = 0;
+    note_answered(job);
   }
 }
 
@@ -55,8 +71,10 @@ Status Server::replace_worker(const command::ReplaceWorker& request) {
   if (!begun) return begun;
   walks_ = true;
   ServerJob& job = jobs_[request.job.value];
+  if (job.bound[request.rank.value]) sends_.leave_shared(job.workers[request.rank.value]);
   job.bound[request.rank.value] = 0;
   job.replaced[request.rank.value] = 1;
+  note_answered(job);
   return {};
 }
 
