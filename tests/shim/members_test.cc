@@ -3,7 +3,8 @@
 //
 //   members_test            as CI runs it: starts of up to 32 workers and 32 servers
 //   MERCURY_MEMBERS=1024    starts of up to so many of each, doubling from an eighth: 1,024 of each
-//                           take 13 GB of memory and three minutes (tools/nightly members)
+//                           take 13 GB of memory and three minutes (tools/nightly members);
+//                           and 256 sums that wait for 1,024 workers, most of a minute
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -241,6 +242,80 @@ TEST_F(MostWorkersTest, AWorkerThatIsLostComesBackAndIsInTheSum) {
   push(kLost, 1);
   ASSERT_TRUE(all_done(all, 1));
   expect_sum(all, all, 1);
+}
+
+// --- the most workers, and a server whose link is slow for a while -------------------------------
+
+constexpr uint32_t kSums = 256;  // each of a tensor of its own; the least urgent is pushed first
+
+class MostWorkersWait : public testing::Test {
+ protected:
+  static ClusterConfig most() {
+    ClusterConfig with = config(kMaxWorkers, 1);
+    with.server_lane->exchange.sends.scheduler.max_ranges = Scheduler::Limits().max_ranges;
+    return with;
+  }
+  void SetUp() override {
+    if (std::getenv("MERCURY_MEMBERS") == nullptr) GTEST_SKIP() << "takes most of a minute";
+    cluster_.emplace(most());
+    OpenJob job;
+    job.name = "most";
+    const Status opened = cluster_->open_job(job, 20 * kSecond);
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    std::vector<TensorDeclaration> tensors(kSums);
+    for (uint32_t i = 0; i < kSums; ++i) {
+      tensors[i].tensor = TensorId(i + 1);
+      tensors[i].numel = 4;
+      tensors[i].dtype = Dtype::kI32;
+    }
+    ASSERT_TRUE(cluster_->declare(tensors, 20 * kSecond).ok());
+  }
+  void push_all() {
+    for (uint32_t w = 0; w < kMaxWorkers; ++w) {
+      for (uint32_t i = 1; i <= kSums; ++i) {
+        auto& memory = cluster_->program(w).memory(i);
+        std::fill_n(reinterpret_cast<uint32_t*>(memory.data()), 4, w + i);
+        cluster_->program(w).submit(SubmitOp::kPushPull, i, static_cast<uint16_t>(kSums - i), i);
+      }
+    }
+    cluster_->wake_all();
+  }
+  bool done(uint32_t worker) {
+    for (uint32_t i = 1; i <= kSums; ++i) {
+      if (!cluster_->program(worker).done(i)) return false;
+    }
+    return true;
+  }
+  uint32_t ranges() { return cluster_->server_host(0).lane(0).exchange().usage().ranges; }
+
+  std::optional<SimCluster> cluster_;
+};
+
+TEST_F(MostWorkersWait, AllSumsAtOnceEachInOneRange) {
+  const auto uplink = cluster_->network().uplink(sim::HostId(kMaxWorkers));
+  cluster_->network().set_rate(uplink, 5'000'000);
+  push_all();
+  uint32_t most = 0;
+  cluster_->run([&] { return (most = std::max(most, ranges())) >= kSums; }, 10 * kSecond);
+  EXPECT_EQ(most, kSums) << "with a range for each worker there were 248 at most";
+  cluster_->network().set_rate(uplink, sim::LinkConfig().bytes_per_second);
+  ASSERT_TRUE(cluster_->run(
+      [&] {
+        for (uint32_t w = 0; w < kMaxWorkers; ++w) {
+          if (!done(w)) return false;
+        }
+        return true;
+      },
+      60 * kSecond));
+  for (uint32_t w = 0; w < kMaxWorkers; ++w) {
+    for (uint32_t i = 1; i <= kSums; ++i) {
+      auto& memory = cluster_->program(w).memory(i);
+      const auto* sums = reinterpret_cast<const uint32_t*>(memory.data());
+      ASSERT_EQ(sums[0], kMaxWorkers * (kMaxWorkers - 1) / 2 + kMaxWorkers * i);
+    }
+  }
+  EXPECT_EQ(cluster_->total(Counter::kDropSlotBusy), 0U);
+  EXPECT_EQ(ranges(), 0U);
 }
 
 }  // namespace
