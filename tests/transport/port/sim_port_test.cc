@@ -78,6 +78,60 @@ TEST(PortDecorator, ACallDefinedAnewIsCalledAndHandsOn) {
   EXPECT_EQ(lab.b().decorated().decorated().rx_waiting_frames(), 1U);
 }
 
+// A translator stands before the port: other hosts see it elsewhere, and find it there alone.
+TEST(SimNetwork, ShowsAPortElsewhere) {
+  sim::Star star(2);
+  const Endpoint own = star.ports[1]->info().local;
+  const Endpoint first = sim::endpoint(77, 7), second = sim::endpoint(78, 8);
+  const auto source_at_0 = [&star] {
+    EXPECT_TRUE(star.send(1, 0, 100));
+    star.network.advance_to(star.network.now_ns() + 1'000'000);
+    std::array<RxFrame, 1> burst;
+    EXPECT_EQ(star.ports[0]->rx_burst(burst, star.network.now_ns()), 1U);
+    const Endpoint source = burst[0].source;
+    star.ports[0]->rx_release();
+    return source;
+  };
+  const auto arrives = [&star](const Endpoint& target) {
+    star.received.clear();
+    TxFrame frame;
+    EXPECT_TRUE(star.ports[0]->tx_alloc(frame));
+    star.ports[0]->tx_send(frame, *star.ports[0]->open_path(target), 100);
+    star.ports[0]->tx_flush(star.network.now_ns());
+    star.run(1);
+    return !star.received.empty();
+  };
+  ASSERT_TRUE(star.network.show_as(*star.ports[1], first));
+  EXPECT_EQ(source_at_0(), first);
+  EXPECT_TRUE(arrives(first));
+  EXPECT_FALSE(arrives(own));
+  ASSERT_TRUE(star.network.show_as(*star.ports[1], second));
+  EXPECT_EQ(source_at_0(), second);
+  EXPECT_TRUE(arrives(second));
+  EXPECT_FALSE(arrives(first));
+  EXPECT_EQ(star.ports[1]->info().local, own);
+  ASSERT_TRUE(star.network.show_as(*star.ports[1], own));
+  EXPECT_EQ(source_at_0(), own);
+  EXPECT_TRUE(arrives(own));
+  EXPECT_FALSE(arrives(second));
+  EXPECT_EQ(star.network.show_as(*star.ports[1], star.ports[0]->info().local).error().code,
+            Errc::kExists);
+  EXPECT_EQ(star.network.show_as(*star.ports[1], *Endpoint::parse("[fd00::9]:9")).error().code,
+            Errc::kInvalidArgument);
+}
+
+// What it was seen as goes with it.
+TEST(SimNetwork, APortThatGoesLeavesNothingWhereItWasSeen) {
+  sim::Star star(2);
+  ASSERT_TRUE(star.network.show_as(*star.ports[1], sim::endpoint(77)));
+  ASSERT_TRUE(star.network.show_as(*star.ports[0], sim::endpoint(78)));
+  EXPECT_TRUE(star.send(0, 1, 100));
+  star.ports[1].reset();
+  star.run(0);
+  EXPECT_TRUE(star.network.show_as(*star.ports[0], sim::endpoint(77)));
+  EXPECT_EQ(star.network.frames_in_use(), 0U);
+}
+
 }  // namespace
 }  // namespace mercury::port_suite
 

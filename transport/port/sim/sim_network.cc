@@ -84,6 +84,23 @@ void SimNetwork::set_rate(LinkId id, uint64_t bytes_per_second) {
   });
 }
 
+Status SimNetwork::show_as(SimPort& port, const Endpoint& seen) {
+  if (seen.ip.is_v4() != port.info_.local.ip.is_v4()) {
+    return Error(Errc::kInvalidArgument,
+                 seen.to_string() + " is of another address family than the port");
+  }
+  const uint32_t number = intern(seen);
+  Address& shown = addresses_[number];
+  if (shown.port != nullptr && shown.port != &port) {
+    return Error(Errc::kExists, seen.to_string() + " is another simulated port's");
+  }
+  if (port.seen_ != port.address_) addresses_[port.seen_].port = nullptr;
+  shown.host = port.host_.value;
+  shown.port = &port;
+  port.seen_ = number;
+  return {};
+}
+
 void SimNetwork::block(HostId from, HostId to) { blocked_.insert(pair_of(from.value, to.value)); }
 void SimNetwork::unblock(HostId from, HostId to) { blocked_.erase(pair_of(from.value, to.value)); }
 
@@ -140,7 +157,7 @@ void SimNetwork::clear_touched() noexcept {
 }
 
 void SimNetwork::forget(SimPort* port) noexcept {
-  addresses_[port->address_].port = nullptr;
+  addresses_[port->address_].port = addresses_[port->seen_].port = nullptr;
   // Its payloads may go next, so what its NIC has not read yet must not be read later.
   for (const Event& event : events_.all()) {
     if (event.frame->sender == port) port->departed(event.frame);
@@ -155,6 +172,7 @@ void SimNetwork::transmit(Frame* frame, uint32_t host) noexcept {
     events_.push(now_ps_, frame);
     return;
   }
+  frame->source = frame->sender->seen_;
   route(frame, host, target);
   Link& link = links_[hosts_[host].up.value];
   if (link.marks(now_ps_)) {
@@ -271,7 +289,10 @@ void SimNetwork::enter(Frame* frame, Link& link) noexcept {
 
 void SimNetwork::deliver(Frame* frame) noexcept {
   SimPort* const port = addresses_[frame->target].port;
-  if (port == nullptr) return drop(frame, Drop::kNoEndpoint, nullptr);
+  const bool from_others = frame->hops > 0;
+  if (port == nullptr || (from_others && port->seen_ != frame->target)) {
+    return drop(frame, Drop::kNoEndpoint, nullptr);
+  }
   frame->stage = Stage::kOwned;
   trace(*frame, kDeliveredMark);
   if (!port->receive(frame)) return drop(frame, Drop::kRxRingFull, nullptr);

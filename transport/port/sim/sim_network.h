@@ -24,6 +24,7 @@
 
 #include "transport/base/endpoint.h"
 #include "transport/base/random.h"
+#include "transport/base/result.h"
 #include "transport/base/types.h"
 #include "transport/port/sim/event_queue.h"
 #include "transport/port/sim/frame_pool.h"
@@ -88,6 +89,11 @@ class SimNetwork {
   void set_faults(LinkId link, const Faults& faults) { links_[link.value].set_faults(faults); }
   void set_faults(const Faults& faults);  // every link that exists
   void set_up(LinkId link, bool up) { links_[link.value].up = up; }
+  // From now on a translator of addresses shows a port's frames to other hosts as from `seen`, and
+  // brings it what they send there; what they send to where it was seen before is lost. Its own
+  // address again: nothing stands between. On its host nothing changes, nor in PortInfo.
+  // kExists: the address is another port's; kInvalidArgument: it is of another family.
+  Status show_as(SimPort& port, const Endpoint& seen);
   void block(HostId from, HostId to);  // one way
   void unblock(HostId from, HostId to);
   void partition(std::span<const HostId> one, std::span<const HostId> other);  // both ways

@@ -51,6 +51,7 @@ SimPort::SimPort(SimNetwork& network, HostId host, const Endpoint& local,
     : network_(network),
       host_(host),
       address_(network.intern(local)),
+      seen_(address_),
       config_(config),
       counters_(config.counters != nullptr ? config.counters : &own_counters_) {
   const LinkConfig& up = network.config(network.uplink(host));

@@ -86,6 +86,7 @@ class SimPort {
   SimNetwork& network_;
   HostId host_;
   uint32_t address_;
+  uint32_t seen_;  // by other hosts: its address, or what a translator shows
   SimPortConfig config_;
   PortInfo info_;
   uint64_t reported_rate_ = 0;
