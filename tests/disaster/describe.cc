@@ -80,8 +80,8 @@ std::string describe(const JobPlan& job) {
 
 const char* name_of(FaultKind kind) {
   static constexpr const char* kNames[kFaultKinds] = {
-      "partition",  "one-way partition", "link flap",     "black hole", "storm",         "pause",
-      "clock jump", "program stall",     "program crash", "host crash", "program leaves"};
+      "partition",  "one-way partition", "link flap",     "black hole", "storm",          "pause",
+      "clock jump", "program stall",     "program crash", "host crash", "program leaves", "move"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -100,6 +100,7 @@ std::string describe(const Fault& fault) {
   if (fault.kind == FaultKind::kFlap) out << ", period " << ms(fault.amount);
   if (fault.kind == FaultKind::kBlackHole) out << ", above " << fault.amount << " bytes";
   if (fault.kind == FaultKind::kClockJump) out << ", by " << ms(fault.amount);
+  if (fault.kind == FaultKind::kMove) out << ", to place " << fault.amount;
   if (fault.kind == FaultKind::kStorm) out << ", " << weather(fault.weather);
   return out.str();
 }

@@ -73,6 +73,10 @@ class DisasterProgram {
   // back when it is killed now.
   bool trains() const { return state_ == State::kTraining && !job_failed_; }
   bool would_come_back() const;
+  // In no job: before its first one, or after its last.
+  bool is_out() const {
+    return state_ == State::kDone || (state_ == State::kWaiting && attempts_ == 0);
+  }
   bool done() const { return state_ == State::kDone; }
   bool succeeded() const { return succeeded_; }
   bool left_behind() const { return left_behind_; }

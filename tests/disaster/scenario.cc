@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "shim/host/sim/virtual_host.h"
 #include "transport/base/random.h"
 
 namespace mercury::disaster {
@@ -18,6 +19,10 @@ Random generator(uint64_t seed, uint64_t part) {
 template <class T, size_t kSize>
 T one_of(Random& random, const T (&values)[kSize]) {
   return values[random.below(kSize)];
+}
+
+bool contains(const std::vector<uint32_t>& list, uint32_t value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
 }
 
 double share(Random& random, double chance, double most) {
@@ -175,7 +180,7 @@ uint64_t draw_outage(const Scenario& s, Random& random) {
   return s.peer_timeout_ns / 2 + random.below(3 * s.peer_timeout_ns);
 }
 
-// Who leaves early is drawn by draw_leaver().
+// Who leaves early is drawn by draw_leaver(), who moves by draw_moves().
 Fault draw_fault(const Scenario& s, Random& random) {
   Fault fault;
   fault.kind = static_cast<FaultKind>(random.below(uint64_t(FaultKind::kProgramLeave)));
@@ -226,11 +231,7 @@ void draw_shared_host(Scenario& s, Random random) {
   if (!random.chance(0.15)) return;
   JobPlan& job = s.jobs[random.below(s.jobs.size())];
   const auto host = static_cast<uint32_t>(random.below(s.hosts.size()));
-  const auto& servers = job.server_hosts;
-  if (job.worker_hosts.size() < 2 ||
-      std::find(servers.begin(), servers.end(), host) != servers.end()) {
-    return;
-  }
+  if (job.worker_hosts.size() < 2 || contains(job.server_hosts, host)) return;
   const uint64_t together = 2 + random.below(job.worker_hosts.size() - 1);
   std::fill_n(job.worker_hosts.begin(), together, host);
   job.rejoin_ns = 2 * kSecond + random.below(4 * kSecond);
@@ -260,8 +261,9 @@ void draw_stalls(Scenario& s, Random random) {
   }
   if (bounded.empty()) return;
   for (Fault& fault : s.faults) {
-    const bool known = std::find(bounded.begin(), bounded.end(), fault.program) != bounded.end();
-    if (fault.kind == FaultKind::kProgramStall && known) fault.for_ns = kEndlessNs;
+    if (fault.kind == FaultKind::kProgramStall && contains(bounded, fault.program)) {
+      fault.for_ns = kEndlessNs;
+    }
   }
   if (!random.chance(0.2)) return;
   Fault fault;
@@ -282,7 +284,40 @@ void draw_leaver(Scenario& s, Random random) {
   s.faults.push_back(fault);
 }
 
+// Translators of addresses before one or two hosts, where frames have the seals that moves need: a
+// host is seen somewhere else once, or from one moment to the next. One that serves comes home, as
+// nobody would find it elsewhere who did not know it before.
+void draw_moves(Scenario& s, Random random) {
+  if (!s.sealed || !random.chance(0.75)) return;
+  for (uint64_t hosts = 1 + random.below(2); hosts > 0; --hosts) {
+    Fault fault;
+    fault.kind = FaultKind::kMove;
+    fault.host = static_cast<uint32_t>(random.below(s.hosts.size()));
+    fault.at_ns = random.below(random.chance(0.5) ? 12 * kMs : 100 * kMs);
+    const uint64_t most_ns = random.chance(0.6) ? 5 * kMs : random.chance(0.5) ? 50 * kMs : kSecond;
+    for (uint64_t moves = 1 + random.below(5); moves > 0; --moves) {
+      fault.amount = random.below(5);
+      s.faults.push_back(fault);
+      fault.at_ns += 1 + random.below(most_ns);
+    }
+    const bool serves = std::any_of(s.jobs.begin(), s.jobs.end(), [&fault](const JobPlan& job) {
+      return contains(job.server_hosts, fault.host);
+    });
+    fault.amount = 0;
+    if (random.chance(0.5) || serves) s.faults.push_back(fault);
+  }
+}
+
 }  // namespace
+
+Endpoint place_of(uint32_t host, size_t lane, uint64_t place, bool ipv6) {
+  constexpr uint32_t kElsewhere = 1'000;  // beyond all hosts
+  const auto at = static_cast<uint32_t>(place);
+  const bool same_address = place % 2 == 1;
+  const uint32_t index = place == 0 || same_address ? host : kElsewhere + 16 * host + at;
+  const uint64_t port = sim::kVirtualUdpPort + lane + (same_address ? 100 * place : 0);
+  return {sim::virtual_address(index, ipv6), static_cast<uint16_t>(port)};
+}
 
 Scenario make_scenario(uint64_t seed) {
   Scenario s;
@@ -298,11 +333,12 @@ Scenario make_scenario(uint64_t seed) {
   draw_leaver(s, generator(seed, 8));
   draw_shared_host(s, generator(seed, 10));
   draw_stalls(s, generator(seed, 9));
+  s.sealed = seed % 8 == 0;
+  draw_moves(s, generator(seed, 11));
   s.jobs.push_back(recovery_job(s, generator(seed, 5)));
   if (seed % 2 == 0) {
     for (JobPlan& job : s.jobs) job.secret = "the secret of " + job.name;
   }
-  s.sealed = seed % 8 == 0;
   return s;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "scheduler/terms/element.h"
+#include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/port/sim/link.h"
 
@@ -31,6 +32,7 @@ enum class FaultKind : uint8_t {
   kProgramCrash,  // a program ends in mid-flight; another is started in its place
   kHostCrash,     // a daemon is killed and started again
   kProgramLeave,  // a program closes its job in order, long before the others are through
+  kMove,          // others see a host at another port or address from now on, or at its own
   kCount
 };
 // For ever, to whoever waits: far beyond every bound. Then it goes on, so that a run ends.
@@ -45,10 +47,12 @@ struct Fault {
   uint32_t host = 0;
   uint32_t other = ~uint32_t{0};  // the other host, or all
   uint32_t program = 0;           // kProgram*
-  uint64_t amount = 0;            // kFlap: period in ns; kBlackHole: MTU; kClockJump: ns
+  uint64_t amount = 0;  // kFlap: period in ns; kBlackHole: MTU; kClockJump: ns; kMove: where
   sim::Faults weather;            // kStorm
 };
 std::string describe(const Fault& fault);
+// Where others see the engine of a host (kMove); place 0 is its own address.
+Endpoint place_of(uint32_t host, size_t lane, uint64_t place, bool ipv6);
 
 struct HostPlan {
   uint32_t lanes = 1;

@@ -162,6 +162,9 @@ void World::happen(const Happening& happening) {
     case FaultKind::kProgramLeave:
       if (happening.begins) leave(happening.fault);
       break;
+    case FaultKind::kMove:
+      if (happening.begins && host.up()) move(happening.fault);
+      break;
     case FaultKind::kHostCrash:
       if (happening.begins && host.up()) kill_host(fault.host);
       if (!happening.begins && !host.up()) start_host(fault.host);
@@ -201,6 +204,23 @@ void World::leave(uint32_t fault) {
                      });
   std::optional<Departure> departure = leaver.leave();
   if (departure) departures_.emplace(leaver.job(), std::move(*departure));
+}
+
+// Sessions that are open go on. Those that are being opened may have to be opened again, and nobody
+// finds a server elsewhere who has no session with it.
+void World::move(uint32_t index) {
+  const Fault& fault = scenario_.faults[index];
+  survived_[index] = std::all_of(programs_.begin(), programs_.end(), [&](const auto& program) {
+    const JobPlan& job = scenario_.jobs[program->job()];
+    const bool serves = contains(job.server_hosts, fault.host);
+    return program->trains() || (program->is_out() && (program->done() || !serves)) ||
+           !(serves || contains(job.worker_hosts, fault.host));
+  });
+  DisasterHost& host = cluster_[fault.host];
+  for (size_t lane = 0; lane < host.lanes(); ++lane) {
+    const Endpoint seen = place_of(fault.host, lane, fault.amount, scenario_.ipv6);
+    if (!cluster_.network().show_as(host.port(lane), seen)) violation("a host cannot move");
+  }
 }
 
 void World::start_host(uint32_t index) {
@@ -384,10 +404,15 @@ bool World::disturbed(uint32_t job) const {
   const auto has = [&plan](uint32_t host) {
     return contains(plan.worker_hosts, host) || contains(plan.server_hosts, host);
   };
+  bool away = false;        // a server is: who comes back does not find it
+  bool comes_back = false;  // a worker
   for (size_t i = 0; i < scenario_.faults.size(); ++i) {
     const Fault& fault = scenario_.faults[i];
     if (fault.at_ns > now_ns() || scenario_.harmless(fault)) continue;
-    if (fault.kind == FaultKind::kProgramLeave) {
+    if (fault.kind == FaultKind::kMove) {
+      if (has(fault.host) && !survived_[i]) return true;
+      away = away || contains(plan.server_hosts, fault.host);
+    } else if (fault.kind == FaultKind::kProgramLeave) {
       if (departures_.contains(job) && programs_[fault.program]->job() == job && !survived_[i]) {
         return true;
       }
@@ -399,7 +424,7 @@ bool World::disturbed(uint32_t job) const {
       return true;
     }
   }
-  return false;
+  return away && comes_back;
 }
 
 const Departure* World::departure(uint32_t job) const {

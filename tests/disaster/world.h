@@ -75,6 +75,7 @@ class World final : private Surroundings {
   void happen(const Happening& happening);
   bool survivable(const Fault& crash) const;
   void leave(uint32_t fault);
+  void move(uint32_t fault);
   void start_host(uint32_t index);
   void kill_host(uint32_t index);
   bool after_round(uint32_t round);
@@ -92,7 +93,7 @@ class World final : private Surroundings {
   std::unique_ptr<sim::FaultSchedule> network_faults_;
   std::vector<Happening> happenings_;  // by time
   size_t next_happening_ = 0;
-  // By fault: a crash, or a program's leaving, that its job must survive.
+  // By fault: a crash, a program's leaving or a host's move that jobs must survive.
   std::vector<bool> survived_;
   std::map<uint32_t, Departure> departures_;  // by job
   Stage stage_ = Stage::kDisasters;
