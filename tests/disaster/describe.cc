@@ -60,7 +60,7 @@ std::string describe(const JobPlan& job) {
       << joined(job.server_hosts) << ", " << job.rounds << " rounds, computing up to "
       << ms(job.compute_ns) << ", " << job.attempts << " attempts"
       << (job.deterministic ? ", deterministic" : "") << (job.fifo ? ", fifo" : "")
-      << (job.any_rank ? ", ranks given out" : "");
+      << (job.any_rank ? ", ranks given out" : "") << (job.hostile ? ", hostile" : "");
   if (job.quorum > 0) out << ", " << job.quorum << " are enough after " << ms(job.patience_ns);
   if (job.rejoin_ns > 0) out << ", waits for lost workers " << ms(job.rejoin_ns);
   if (job.stall_ns > 0) out << ", bears with stalled workers " << ms(job.stall_ns);
@@ -81,8 +81,15 @@ std::string describe(const JobPlan& job) {
 const char* name_of(FaultKind kind) {
   static constexpr const char* kNames[kFaultKinds] = {
       "partition",  "one-way partition", "link flap",     "black hole", "storm",          "pause",
-      "clock jump", "program stall",     "program crash", "host crash", "program leaves", "move"};
+      "clock jump", "program stall",     "program crash", "host crash", "program leaves", "move",
+      "stranger",   "hostile member"};
   return kNames[static_cast<size_t>(kind)];
+}
+
+const char* name_of(Attack attack) {
+  static constexpr const char* kNames[static_cast<size_t>(Attack::kCount)] = {
+      "HELLOs", "replay", "copies", "forgeries", "hoarding", "far ahead", "chatter"};
+  return kNames[static_cast<size_t>(attack)];
 }
 
 std::string describe(const Fault& fault) {
@@ -93,6 +100,9 @@ std::string describe(const Fault& fault) {
     out << ", program " << fault.program;
     return out.str();
   }
+  const bool stranger = fault.kind == FaultKind::kStranger;
+  if (stranger || fault.kind == FaultKind::kHostile) out << ", " << name_of(fault.attack);
+  if (stranger) return out.str();
   out << ", host " << fault.host;
   if (fault.kind == FaultKind::kPartition || fault.kind == FaultKind::kOneWay) {
     out << (fault.other == ~0U ? " and all others" : " and host " + std::to_string(fault.other));

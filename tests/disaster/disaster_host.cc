@@ -24,12 +24,14 @@ sim::VirtualHostConfig host_config(const Scenario& scenario, const HostPlan& pla
   session.window_bytes = scenario.window_bytes;
   session.window = scenario.fixed_window ? WindowKind::kFixed : WindowKind::kAdaptive;
   session.first_packet_number = scenario.first_packet_number;
-  config.lane.engine.max_sessions = 128;
+  // As a daemon has, where strangers ask for them: the bounds on those add up to fewer.
+  config.lane.engine.max_sessions = scenario.attacked() ? 1024 : 128;
   config.lane.engine.max_in_flight_packets = scenario.in_flight_packets;
-  config.lane.exchange.sends.scheduler = {32, 128, 2048, 65536};
+  config.lane.exchange.sends.scheduler = {32, config.lane.engine.max_sessions, 2048, 65536};
   config.lane.exchange.sends.reserved_ranges = 256;
   config.policy.leave_grace_ns = kGraceNs;
   config.policy.max_jobs = 32;
+  config.policy.max_sessions = config.lane.engine.max_sessions;
   if (scenario.sealed) config.policy.authentication = Authentication::kRequired;
   for (const JobPlan& job : scenario.jobs) {
     if (!job.secret.empty() && !job.recovery) {

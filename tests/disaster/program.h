@@ -126,7 +126,9 @@ class DisasterProgram {
   bool can_run();
   void enter(State state);
   uint64_t patience_ns() const;
-  void wrong(const std::string& what) { around_.violation(name_ + ": " + what); }
+  void wrong(const std::string& what) {
+    if (!plan_.hostile) around_.violation(name_ + ": " + what);
+  }
   void open();
   void on_opened(const Result<OpenedJob>& opened);
   void declare();

@@ -308,6 +308,56 @@ void draw_moves(Scenario& s, Random random) {
   }
 }
 
+// A job beside the others, on the same servers, with a host of its own: of tiny tensors, which take
+// no bandwidth and many packets. Its host goes wrong while it runs, or dies now and then.
+void draw_hostile_member(Scenario& s, Random random) {
+  if (!random.chance(0.1)) return;
+  const auto host = static_cast<uint32_t>(s.hosts.size());
+  HostPlan plan;
+  plan.lanes = static_cast<uint32_t>(1 + random.below(2));
+  plan.clock_ns = random.below(uint64_t{1} << 50);
+  s.hosts.push_back(plan);
+  JobPlan job;
+  job.name = "evil";
+  job.hostile = true;
+  job.worker_hosts.assign(1 + random.below(3), host);
+  job.server_hosts = s.jobs[random.below(s.jobs.size())].server_hosts;
+  job.weight = static_cast<uint32_t>(1 + random.below(3));
+  for (uint32_t t = 0; t < 4; ++t) {
+    job.tensors.push_back({t, 1 + random.below(4), Dtype::kI32, ReduceOp::kSum, 0, false});
+  }
+  job.rounds = 60;
+  job.compute_ns = 2 * kMs;
+  job.attempts = static_cast<uint32_t>(1 + random.below(3));
+  job.open_timeout_ns = 6 * kSecond;
+  if (random.chance(0.5)) job.rejoin_ns = kSecond + random.below(4 * kSecond);
+  s.jobs.push_back(std::move(job));
+  Fault fault;
+  fault.kind = random.chance(0.8) ? FaultKind::kHostile : FaultKind::kHostCrash;
+  fault.host = host;
+  for (uint64_t times = 1 + random.below(3); times > 0; --times) {
+    constexpr Attack kAttacks[] = {Attack::kHoard, Attack::kHoard, Attack::kFarAhead,
+                                   Attack::kChatter};
+    fault.at_ns += kMs + random.below(random.chance(0.6) ? 40 * kMs : 400 * kMs);
+    fault.for_ns = kMs + random.below(random.chance(0.5) ? 100 * kMs : 4 * kSecond);
+    fault.attack = one_of(random, kAttacks);
+    s.faults.push_back(fault);
+    fault.at_ns += fault.for_ns;
+  }
+}
+
+void draw_strangers(Scenario& s, Random random) {
+  if (!random.chance(0.12)) return;
+  for (uint64_t attacks = 1 + random.below(3); attacks > 0; --attacks) {
+    Fault fault;
+    fault.kind = FaultKind::kStranger;
+    fault.attack = static_cast<Attack>(random.below(uint64_t(Attack::kHoard)));
+    fault.at_ns = random.below(random.chance(0.7) ? 5 * kMs : 100 * kMs);
+    fault.for_ns = kMs + random.below(random.chance(0.7) ? 100 * kMs : 2 * kSecond);
+    s.faults.push_back(fault);
+  }
+}
+
 }  // namespace
 
 Endpoint place_of(uint32_t host, size_t lane, uint64_t place, bool ipv6) {
@@ -335,6 +385,8 @@ Scenario make_scenario(uint64_t seed) {
   draw_stalls(s, generator(seed, 9));
   s.sealed = seed % 8 == 0;
   draw_moves(s, generator(seed, 11));
+  draw_hostile_member(s, generator(seed, 12));
+  draw_strangers(s, generator(seed, 13));
   s.jobs.push_back(recovery_job(s, generator(seed, 5)));
   if (seed % 2 == 0) {
     for (JobPlan& job : s.jobs) job.secret = "the secret of " + job.name;
@@ -348,6 +400,9 @@ constexpr uint64_t kLeastMtu = 1280;
 // A quarter of the time-out leaves room for the probe that follows an outage.
 bool Scenario::harmless(const Fault& fault) const {
   switch (fault.kind) {
+    case FaultKind::kStranger:
+    case FaultKind::kHostile:
+      return true;
     case FaultKind::kProgramStall:
       return !endless(fault);
     case FaultKind::kPartition:
@@ -368,11 +423,17 @@ bool Scenario::corrupts() const {
                      [](const Fault& fault) { return fault.weather.corrupt > 0; });
 }
 
+bool Scenario::attacked() const {
+  return std::any_of(faults.begin(), faults.end(), [](const Fault& fault) {
+    return fault.kind == FaultKind::kStranger || fault.kind == FaultKind::kHostile;
+  });
+}
+
 bool Scenario::in_order() const {
   const auto keeps = [](const sim::Faults& weather) {
     return weather.reorder == 0 && weather.jitter_ns == 0;
   };
-  return keeps(link.faults) &&
+  return keeps(link.faults) && !attacked() &&
          std::all_of(faults.begin(), faults.end(),
                      [&keeps](const Fault& fault) { return keeps(fault.weather); });
 }

@@ -33,12 +33,27 @@ enum class FaultKind : uint8_t {
   kHostCrash,     // a daemon is killed and started again
   kProgramLeave,  // a program closes its job in order, long before the others are through
   kMove,          // others see a host at another port or address from now on, or at its own
+  kStranger,      // somebody who is no member attacks all hosts (hostile.h)
+  kHostile,       // the daemon of the evil job's host is killed, and its sessions' peers attacked
   kCount
 };
 // For ever, to whoever waits: far beyond every bound. Then it goes on, so that a run ends.
 inline constexpr uint64_t kEndlessNs = 150 * kSecond;
 inline constexpr size_t kFaultKinds = static_cast<size_t>(FaultKind::kCount);
 const char* name_of(FaultKind kind);
+
+// What a stranger does, and a member (hostile.h).
+enum class Attack : uint8_t {
+  kHellos,    // says HELLOs without end, from addresses of his own
+  kReplay,    // says again what he has heard, from where it came and from elsewhere
+  kCopies,    // says what he hears from elsewhere, before it is there
+  kForge,     // says what no one said, without the tag
+  kHoard,     // a member: takes sums, and acknowledges the oldest alone
+  kFarAhead,  // a member: counts on far beyond, and acknowledges what nobody sent
+  kChatter,   // a member: says in the control stream what it likes
+  kCount
+};
+const char* name_of(Attack attack);
 
 struct Fault {
   FaultKind kind = FaultKind::kPartition;
@@ -49,6 +64,7 @@ struct Fault {
   uint32_t program = 0;           // kProgram*
   uint64_t amount = 0;  // kFlap: period in ns; kBlackHole: MTU; kClockJump: ns; kMove: where
   sim::Faults weather;            // kStorm
+  Attack attack = Attack::kHellos;  // kStranger, kHostile
 };
 std::string describe(const Fault& fault);
 // Where others see the engine of a host (kMove); place 0 is its own address.
@@ -93,6 +109,7 @@ struct JobPlan {
   uint16_t quorum = 0;
   uint64_t patience_ns = 0;
   uint64_t stall_ns = 0;  // how long it bears with workers that do not push; 0: for ever
+  bool hostile = false;   // nothing is promised to it
   bool recovery = false;  // runs when all is over, and must succeed: nothing stays broken
 };
 
@@ -119,6 +136,7 @@ struct Scenario {
   }
   bool corrupts() const;
   bool in_order() const;  // no frame overtakes another on its way
+  bool attacked() const;  // by a stranger or a member
 };
 
 // What --shrink takes away. Text: "faults=0.3 no=loss.jitter jobs=1 rounds=2 tensors=1 numel=10".

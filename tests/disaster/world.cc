@@ -54,10 +54,38 @@ World::World(const Scenario& scenario, std::FILE* log)
   cluster_.on_timer = [this](size_t timer) { on_timer(timer); };
   cluster_.after_round = [this](uint32_t round) { return after_round(round); };
   cluster_.network().set_tap(
-      [](void* world, uint64_t, const Endpoint&, const Endpoint&,
-         std::span<const std::byte> payload) { static_cast<World*>(world)->read_head(payload); },
+      [](void* world, uint64_t, const Endpoint& source, const Endpoint& target,
+         std::span<const std::byte> payload) {
+        static_cast<World*>(world)->on_frame(source, target, payload);
+      },
       this);
+  if (scenario_.attacked()) hostile_.emplace(cluster_.network(), scenario_);
   plan_happenings();
+}
+
+void World::on_frame(const Endpoint& source, const Endpoint& target,
+                     std::span<const std::byte> frame) {
+  read_head(frame);
+  check_freshness(frame);
+  if (hostile_) hostile_->hear(source, target, frame);
+}
+
+// A session's keys and tag are new as long as either side's nonce is.
+void World::check_freshness(std::span<const std::byte> frame) {
+  wire::Header header;
+  std::span<const std::byte> payload;
+  if (frame.size() < sizeof(wire::CommonHeader) ||
+      frame[offsetof(wire::CommonHeader, type)] > std::byte(wire::FrameType::kHelloAck) ||
+      wire::decode(frame, header, payload) != wire::DecodeError::kNone) {
+    return;
+  }
+  const auto said = [this](const auto& body) {
+    if (body && nonces_.try_emplace(body->nonce, body->session).first->second != body->session) {
+      violation("two handshakes have the same nonce");
+    }
+  };
+  if (header.type == wire::FrameType::kHello) said(wire::decode_hello(payload));
+  if (header.type == wire::FrameType::kHelloAck) said(wire::decode_hello_ack(payload));
 }
 
 void World::read_head(std::span<const std::byte> frame) noexcept {
@@ -165,6 +193,10 @@ void World::happen(const Happening& happening) {
     case FaultKind::kMove:
       if (happening.begins && host.up()) move(happening.fault);
       break;
+    case FaultKind::kStranger:
+    case FaultKind::kHostile:
+      attack(fault, happening.begins);
+      break;
     case FaultKind::kHostCrash:
       if (happening.begins && host.up()) kill_host(fault.host);
       if (!happening.begins && !host.up()) start_host(fault.host);
@@ -223,6 +255,21 @@ void World::move(uint32_t index) {
   }
 }
 
+// Where the host's daemon was, there is nobody, and whoever speaks for it.
+void World::attack(const Fault& fault, bool begins) {
+  DisasterHost& host = cluster_[fault.host];
+  if (fault.kind == FaultKind::kHostile) {
+    if (begins && host.up()) kill_host(fault.host);
+    if (!begins && !host.up()) start_host(fault.host);
+  }
+  if (begins) {
+    hostile_->begin(fault, now_ns());
+  } else {
+    hostile_->end(fault);
+  }
+  cluster_.set_timer(kAttacks, hostile_->next_ns());
+}
+
 void World::start_host(uint32_t index) {
   DisasterHost& host = cluster_[index];
   (void)cluster_.start(index);
@@ -254,6 +301,9 @@ void World::on_timer(size_t timer) {
   } else if (timer == kHappenings) {
     happen(happenings_[next_happening_++]);
     set_happenings_timer();
+  } else if (timer == kAttacks) {
+    hostile_->act(now_ns());
+    cluster_.set_timer(kAttacks, hostile_->next_ns());
   }
 }
 
@@ -401,6 +451,7 @@ void World::note(const std::string& who, const char* what, uint64_t a, uint64_t 
 bool World::disturbed(uint32_t job) const {
   const JobPlan& plan = scenario_.jobs[job];
   if (plan.recovery) return false;
+  if (plan.hostile) return true;
   const auto has = [&plan](uint32_t host) {
     return contains(plan.worker_hosts, host) || contains(plan.server_hosts, host);
   };

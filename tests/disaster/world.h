@@ -9,12 +9,14 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "shim/host/sim/virtual_cluster.h"
 #include "tests/disaster/disaster_host.h"
+#include "tests/disaster/hostile.h"
 #include "tests/disaster/ledger.h"
 #include "tests/disaster/program.h"
 #include "tests/disaster/scenario.h"
@@ -54,7 +56,13 @@ class World final : private Surroundings {
     bool begins = true;
     bool host_starts = false;  // `fault` is the host
   };
-  enum Timer : size_t { kNetworkFaults, kHappenings, kInspection, kPrograms };  // in this order
+  enum Timer : size_t {
+    kNetworkFaults,
+    kHappenings,
+    kInspection,
+    kPrograms,
+    kAttacks
+  };  // in this order
 
   // --- Surroundings ---
   uint64_t now_ns() const override { return cluster_.now_ns(); }
@@ -67,7 +75,9 @@ class World final : private Surroundings {
   const Departure* departure(uint32_t job) const override;
   uint64_t excused_ns(uint64_t since_ns) const override;
 
+  void on_frame(const Endpoint& source, const Endpoint& target, std::span<const std::byte> frame);
   void read_head(std::span<const std::byte> frame) noexcept;
+  void check_freshness(std::span<const std::byte> frame);
   void plan_happenings();
   void set_happenings_timer();
   void add_network_fault(const Fault& fault);
@@ -76,6 +86,7 @@ class World final : private Surroundings {
   bool survivable(const Fault& crash) const;
   void leave(uint32_t fault);
   void move(uint32_t fault);
+  void attack(const Fault& fault, bool begins);
   void start_host(uint32_t index);
   void kill_host(uint32_t index);
   bool after_round(uint32_t round);
@@ -102,7 +113,9 @@ class World final : private Surroundings {
   uint64_t notes_ = 0;
   bool over_ = false;
   Verdict verdict_;
+  std::map<wire::Nonce, uint32_t> nonces_;     // of handshakes, with their sessions' numbers
   sim::VirtualCluster<DisasterHost> cluster_;  // before the programs' memory goes
+  std::optional<Hostile> hostile_;             // where anybody attacks
 };
 
 // The whole of it: draw, cut down, run.
