@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 
 #include "aggregator/frame/chunk_header.h"
 #include "shim/host/sim/virtual_host.h"
-#include "shim/job/messages.h"
 #include "transport/wire/ack.h"
-#include "transport/wire/be.h"
 
 namespace mercury::disaster {
 namespace {
@@ -25,9 +22,10 @@ std::vector<std::byte> zeros(size_t bytes) { return std::vector<std::byte>(bytes
 Hostile::Hostile(sim::SimNetwork& network, const Scenario& scenario)
     : network_(network), scenario_(scenario), random_(scenario.seed * 7'919 + 1) {
   for (const JobPlan& job : scenario.jobs) {
+    if (knows_secret(job)) ear_.learn(job.name, derive_job_key(job.name, job.secret));
     if (!job.hostile) continue;
+    evil_ = &job;
     evil_ip_ = place_of(job.worker_hosts.front(), 0, 0, scenario.ipv6).ip;
-    ear_.learn(job.name, derive_job_key(job.name, job.secret));
   }
 }
 
@@ -38,7 +36,12 @@ void Hostile::hear(const Endpoint& source, const Endpoint& target,
   std::span<const std::byte> payload;
   if (wire::decode(bytes, header, payload) != wire::DecodeError::kNone) return;
   if (header.type == FrameType::kRefuse) on_refusal(header, payload);
-  if (header.type == kPushFrame && is_evil(source)) remember_push(target, bytes);
+  if (header.type == FrameType::kHelloAck) on_answer(header, payload, source);
+  if (header.type == FrameType::kHello && is_evil(source)) {
+    const auto said = wire::decode_hello(payload);
+    if (said && said->kind == wire::SessionKind::kData) seats_.push_back(*said);
+  }
+  if (is_evil(source)) remember(target, bytes);
   if (copying_ > 0 && wire::is_tagged(header.type) && random_.chance(0.7)) {
     inject(elsewhere(random_.below(2)), target, bytes);  // before the frame itself
   }
@@ -46,7 +49,8 @@ void Hostile::hear(const Endpoint& source, const Endpoint& target,
 
 void Hostile::begin(const Fault& fault, uint64_t now_ns) {
   constexpr uint64_t kPauses[] = {100'000, kMs, 5 * kMs};
-  const uint64_t pause_ns = std::max(kPauses[random_.below(std::size(kPauses))], fault.for_ns / 200);
+  const uint64_t pause_ns =
+      std::max(kPauses[random_.below(std::size(kPauses))], fault.for_ns / 200);
   running_.push_back({&fault, now_ns, pause_ns});
   copying_ += fault.attack == Attack::kCopies;
 }
@@ -128,11 +132,28 @@ void Hostile::hello() {
   hello.max_udp_payload = 1'472;
   hello.job = random_.chance(0.1) ? "nobody" : job.name;
   for (uint8_t& byte : hello.nonce) byte = static_cast<uint8_t>(random_.next());
-  const bool known = job.secret.empty() || job.hostile;
-  hello.proof = prove(derive_job_key(hello.job, known ? job.secret : "a guess"), hello);
+  hello.proof = prove(derive_job_key(hello.job, knows_secret(job) ? job.secret : "a guess"), hello);
+  if (!seats_.empty() && random_.chance(0.3)) say_as_member(asked);
   asked_.push_back(asked);
   if (asked_.size() > kMostAsked) asked_.pop_front();
   ask(asked, 0);
+}
+
+// On whichever engine.
+void Hostile::say_as_member(Asked& asked) {
+  const wire::Hello& seat = seats_[random_.below(seats_.size())];
+  wire::Hello& hello = asked.hello;
+  hello.kind = seat.kind;
+  hello.role = seat.role;
+  hello.features = seat.features;
+  hello.rank = seat.rank;
+  hello.incarnation = seat.incarnation;
+  hello.job = seat.job;
+  const uint64_t lane = random_.below(2);
+  const uint64_t server = random_.below(evil_->server_hosts.size());
+  asked.target = place_of(evil_->server_hosts[server], lane, 0, scenario_.ipv6);
+  hello.lane = static_cast<uint16_t>(lane);
+  hello.proof = prove(derive_job_key(hello.job, evil_->secret), hello);
 }
 
 void Hostile::ask(const Asked& asked, uint64_t token) {
@@ -141,7 +162,9 @@ void Hostile::ask(const Asked& asked, uint64_t token) {
   wire::Header header;
   header.type = FrameType::kHello;
   header.packet_number = token;
-  inject(asked.source, asked.target, fuzz::frame_of(header, std::span(body).first(bytes)));
+  const std::vector<std::byte> frame = fuzz::frame_of(header, std::span(body).first(bytes));
+  ear_.hear(asked.source, asked.target, frame);
+  inject(asked.source, asked.target, frame);
 }
 
 // He hears what goes to his addresses, so tokens do not keep him out.
@@ -152,6 +175,25 @@ void Hostile::on_refusal(const wire::Header& header, std::span<const std::byte> 
   for (const Asked& asked : asked_) {
     if (token && wire::echo_of(asked.hello.nonce) == header.packet_number) {
       return ask(asked, *token);
+    }
+  }
+}
+
+// Half of the sessions that he may open he opens, and says nothing more in them.
+void Hostile::on_answer(const wire::Header& header, std::span<const std::byte> payload,
+                        const Endpoint& source) {
+  const auto answer = wire::decode_hello_ack(payload);
+  const auto asked = std::find_if(asked_.begin(), asked_.end(), [&header](const Asked& one) {
+    return wire::echo_of(one.hello.nonce) == header.packet_number;
+  });
+  if (!answer || asked == asked_.end() || random_.chance(0.5)) return;
+  for (const JobPlan& job : scenario_.jobs) {
+    if (job.name != asked->hello.job || !knows_secret(job)) continue;
+    for (Direction* way : ear_.ways()) {
+      if (way->target != source || way->session != answer->session) continue;
+      const JobKey key = derive_job_key(job.name, job.secret);
+      way->tag = derive_frame_tag(key, asked->hello.nonce, answer->nonce);
+      return ping(*way);
     }
   }
 }
@@ -170,11 +212,11 @@ void Hostile::replay() {
 
 // All is right but what only those know who have the secret, and who have read the session's tag.
 void Hostile::forge() {
-  constexpr std::array kTypes{FrameType::kHelloAck,      FrameType::kRefuse,  FrameType::kClose,
-                              FrameType::kAck,           FrameType::kPing,    FrameType::kControl,
-                              kPushFrame,                kResultFrame,        FrameType::kReset,
-                              FrameType::kResetToken,    FrameType::kPart,    FrameType::kPathChallenge,
-                              FrameType::kPathResponse};
+  constexpr std::array kTypes{
+      FrameType::kHelloAck,    FrameType::kRefuse,     FrameType::kClose, FrameType::kAck,
+      FrameType::kPing,        FrameType::kControl,    kPushFrame,        kResultFrame,
+      FrameType::kReset,       FrameType::kResetToken, FrameType::kPart,  FrameType::kPathChallenge,
+      FrameType::kPathResponse};
   const std::vector<Direction*> ways = ear_.ways();
   if (ways.empty()) return;
   const Direction& way = *ways[random_.below(ways.size())];
@@ -221,14 +263,21 @@ std::vector<std::byte> Hostile::lie_of(wire::Header& header, const Direction& wa
 
 // --- a member --------------------------------------------------------------------------------
 
-void Hostile::remember_push(const Endpoint& target, std::span<const std::byte> bytes) {
+void Hostile::remember(const Endpoint& target, std::span<const std::byte> bytes) {
+  wire::Header header;
+  std::span<const std::byte> payload;
+  (void)wire::decode(bytes, header, payload);
   const Direction* const way = ear_.way_of(target, bytes);
   if (way == nullptr) return;
-  Member& member = members_[way];
-  std::span<const std::byte> payload;
-  (void)wire::decode(bytes, member.push, payload);
   if (way->seal && payload.size() >= wire::kSealBytes) payload = payload.subspan(wire::kSealBytes);
-  member.elements.assign(payload.begin(), payload.end());
+  Member& member = members_[way];
+  if (header.type == kPushFrame) {
+    member.push = header;
+    member.elements.assign(payload.begin(), payload.end());
+  } else if (header.type == FrameType::kControl) {
+    const auto piece = wire::decode_control(payload);
+    if (piece) member.said.assign(piece->bytes.begin(), piece->bytes.end());
+  }
 }
 
 void Hostile::say(Direction& way, wire::Header header, std::span<const std::byte> payload) {
@@ -293,23 +342,17 @@ void Hostile::jump_ahead(Direction& way) {
   }
 }
 
-// Messages that its place in the control stream makes believable, and that no member says then.
+// What it has said before, again, whether or not messages end where that did.
 void Hostile::chatter(Direction& way) {
-  const std::array<Message, 6> messages{message::Ready{1'500},
-                                        message::Declare{},
-                                        message::Left{},
-                                        message::SetPolicy{"mercury-fifo"},
-                                        message::Lost{Rank(0), 1},
-                                        message::Fail{Errc::kPeerLeft, "so he says"}};
-  const std::vector<std::byte> body = encode(messages[random_.below(messages.size())]);
-  const wire::Be32 length(static_cast<uint32_t>(body.size()));
-  const auto head = std::as_bytes(std::span(&length, 1));
+  const Member& member = members_[&way];
+  if (member.said.empty()) return;
   std::vector<std::byte> payload = zeros(wire::kControlHeaderBytes);
   wire::encode_control_offset(way.control_offset, payload.data());
   for (uint64_t times = 1 + random_.below(8); times > 0; --times) {
-    payload.insert(payload.end(), head.begin(), head.end());
-    payload.insert(payload.end(), body.begin(), body.end());
+    if (payload.size() + member.said.size() > 1'200) break;
+    payload.insert(payload.end(), member.said.begin(), member.said.end());
   }
+  if (payload.size() == wire::kControlHeaderBytes) return;
   way.control_offset += payload.size() - wire::kControlHeaderBytes;
   wire::Header header;
   header.type = FrameType::kControl;

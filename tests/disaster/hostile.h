@@ -1,8 +1,8 @@
 // Who wishes the jobs of the virtual cluster ill. As a stranger he hears every wire and sends what
-// he likes from any address: HELLOs without end, frames that he has heard, later or from elsewhere,
-// and forged ones for sessions of which he has no tag. As a member of the job "evil" he has the
-// sessions of a host that was killed, and all that they need to be spoken for: he holds what is in
-// flight to him, says what no member says, and is gone.
+// he likes from any address: HELLOs without end, some of which open sessions, frames that he has
+// heard, later or from elsewhere, and forged ones for sessions of which he has no tag. As a member
+// of the job "evil" he has the sessions of a host that was killed, and all that they need to be
+// spoken for: he holds what is in flight to him, says what no member says, and is gone.
 //
 // Owner/thread: the world. Times are the network's.
 #pragma once
@@ -50,7 +50,8 @@ class Hostile {
   struct Member {  // what he knows of a session of the evil host, by the direction from there
     wire::Header push;
     std::vector<std::byte> elements;
-    uint64_t oldest = 0;  // number of the peer's that is acknowledged next; 0: none yet
+    std::vector<std::byte> said;  // in the control stream
+    uint64_t oldest = 0;          // number of the peer's that is acknowledged next; 0: none yet
   };
 
   void step(Attack attack);
@@ -59,12 +60,16 @@ class Hostile {
   void inject(const Endpoint& source, const Endpoint& target, std::span<const std::byte> bytes,
               uint64_t delay_ns = 0);
   void hello();
+  void say_as_member(Asked& asked);
   void ask(const Asked& asked, uint64_t token);
   void on_refusal(const wire::Header& header, std::span<const std::byte> payload);
+  void on_answer(const wire::Header& header, std::span<const std::byte> payload,
+                 const Endpoint& source);
   void replay();
   void forge();
   std::vector<std::byte> lie_of(wire::Header& header, const Direction& way);
-  void remember_push(const Endpoint& target, std::span<const std::byte> bytes);
+  bool knows_secret(const JobPlan& job) const { return job.secret.empty() || job.hostile; }
+  void remember(const Endpoint& target, std::span<const std::byte> bytes);
   void say(Direction& way, wire::Header header, std::span<const std::byte> payload);
   void acknowledge(Direction& way, uint64_t number);
   void ping(Direction& way);
@@ -76,10 +81,12 @@ class Hostile {
   sim::SimNetwork& network_;
   const Scenario& scenario_;
   Random random_;
+  const JobPlan* evil_ = nullptr;
   IpAddress evil_ip_;
   fuzz::Ear ear_;
   std::vector<Running> running_;
   std::deque<Asked> asked_;
+  std::vector<wire::Hello> seats_;  // HELLOs of the evil job's data sessions
   std::map<const Direction*, Member> members_;
   uint32_t copying_ = 0;  // attacks that copy all that they hear
 };

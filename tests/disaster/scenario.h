@@ -50,7 +50,7 @@ enum class Attack : uint8_t {
   kForge,     // says what no one said, without the tag
   kHoard,     // a member: takes sums, and acknowledges the oldest alone
   kFarAhead,  // a member: counts on far beyond, and acknowledges what nobody sent
-  kChatter,   // a member: says in the control stream what it likes
+  kChatter,   // a member: says in the control stream what it has said before, without end
   kCount
 };
 const char* name_of(Attack attack);
@@ -63,7 +63,7 @@ struct Fault {
   uint32_t other = ~uint32_t{0};  // the other host, or all
   uint32_t program = 0;           // kProgram*
   uint64_t amount = 0;  // kFlap: period in ns; kBlackHole: MTU; kClockJump: ns; kMove: where
-  sim::Faults weather;            // kStorm
+  sim::Faults weather;  // kStorm
   Attack attack = Attack::kHellos;  // kStranger, kHostile
 };
 std::string describe(const Fault& fault);

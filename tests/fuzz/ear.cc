@@ -132,8 +132,8 @@ void seal(std::span<std::byte> frame, size_t head, const Direction& way) {
 std::vector<std::byte> frame_of(wire::Header header, std::span<const std::byte> payload,
                                 const Direction& way) {
   if (seal_bytes(header.type, &way) == 0) return frame_of(header, payload, way.known_tag());
-  std::vector<std::byte> body(wire::kSealBytes);
-  body.insert(body.end(), payload.begin(), payload.end());
+  std::vector<std::byte> body(wire::kSealBytes + payload.size());
+  std::copy(payload.begin(), payload.end(), body.begin() + wire::kSealBytes);
   header.flags |= wire::kFlagSealed;
   std::vector<std::byte> frame = frame_of(header, body);
   repair(frame, true, &way);

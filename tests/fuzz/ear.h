@@ -30,12 +30,12 @@ struct Heard {
 struct Direction {
   Endpoint source;
   Endpoint target;
-  uint32_t session = 0;         // that the target chose
-  wire::Header last;            // the last frame's
-  FrameTag tag;                 // as the last frame shows it
-  uint64_t next_packet = 0;     // beyond all that were heard
-  uint64_t control_offset = 0;  // where the control stream goes on
-  bool forgeable = true;        // the attacker may speak for it
+  uint32_t session = 0;             // that the target chose
+  wire::Header last;                // the last frame's
+  FrameTag tag;                     // as the last frame shows it
+  uint64_t next_packet = 0;         // beyond all that were heard
+  uint64_t control_offset = 0;      // where the control stream goes on
+  bool forgeable = true;            // the attacker may speak for it
   const Direction* back = nullptr;  // the other one, once its session was answered
   // Of its frames, where they have one; it is the ear's own, with the ends' keys.
   std::unique_ptr<wire::FrameSeal> seal;
