@@ -470,7 +470,9 @@ bool World::disturbed(uint32_t job) const {
     } else if (fault.kind == FaultKind::kProgramStall) {
       if (programs_[fault.program]->job() == job) return true;
     } else if (fault.kind == FaultKind::kProgramCrash) {
-      if (programs_[fault.program]->job() == job && !survived_[i]) return true;
+      if (programs_[fault.program]->job() != job) continue;
+      if (!survived_[i]) return true;
+      comes_back = true;
     } else if (has(fault.host) && (fault.other == ~0U || has(fault.other))) {
       return true;
     }
