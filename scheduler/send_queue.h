@@ -1,8 +1,8 @@
 // What one engine has to send: the scheduler, and who may use how much of it.
 //
-// New work leaves some range nodes free, which only retransmissions may use. A lost chunk that
-// finds none even so waits here, in order, and is tried again at each poll. Owner/thread: one
-// engine.
+// New work leaves some range nodes and leaves free, which only retransmissions may use. A lost
+// chunk that finds none even so waits here, in order, and is tried again at each poll.
+// Owner/thread: one engine.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class SendQueue {
   // Whether a range for so many sessions, which share it, would take from what is reserved.
   bool short_of(uint32_t sessions) const noexcept {
     return scheduler_.free_ranges() <= limits_.reserved_ranges ||
-           (sessions > 1 && scheduler_.free_leaves() < sessions + limits_.reserved_ranges);
+           scheduler_.free_leaves() < sessions + limits_.reserved_ranges;
   }
   // A member that takes its sums slowly, or in another order than others push them, must not take
   // the ranges of the jobs beside its own: once half are in use, who has more than its part waits.
@@ -51,9 +51,10 @@ class SendQueue {
            (2 * uint64_t{scheduler_.free_leaves()} < all && scheduler_.held_leaves(job) > part);
   }
 
-  // False: short of ranges; nothing changed.
+  // False: short of ranges, or of leaves; nothing changed.
   bool admit(SessionSlot session, const ChunkRange& range) noexcept {
-    const bool reserved = scheduler_.free_ranges() < limits_.reserved_ranges;
+    const bool reserved = scheduler_.free_ranges() < limits_.reserved_ranges ||
+                          scheduler_.free_leaves() < limits_.reserved_ranges;
     return !reserved && scheduler_.admit(session, range);
   }
   // What must not be lost: into the reserve, or kept until there is room.

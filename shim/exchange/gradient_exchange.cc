@@ -50,7 +50,8 @@ Taken GradientExchange::on_datagram(SessionSlot session, const wire::Header& hea
 
 bool GradientExchange::next(OutgoingDatagram& out) noexcept {
   ScheduledChunk chunk;
-  while (sends_.scheduler().next(chunk)) {
+  looks_again_ = false;
+  for (uint32_t looks = 0; sends_.scheduler().next(chunk); ++looks) {
     out.session = chunk.session;
     out.job = chunk.job;
     out.pin = nullptr;
@@ -58,7 +59,12 @@ bool GradientExchange::next(OutgoingDatagram& out) noexcept {
     const Binding& binding = bindings_[chunk.session.value];
     const bool needed = binding.kind == Kind::kWorker ? server_.prepare(chunk, binding.worker, out)
                                                       : worker_.prepare(chunk, out);
-    if (!needed) continue;
+    if (!needed) {
+      // Whoever takes no sums, or comes back late, may have left behind all of a job's.
+      looks_again_ = looks + 1 == kLooks;
+      if (looks_again_) return false;
+      continue;
+    }
     out.tag = tag_of(chunk, out.header.type);
     return true;
   }

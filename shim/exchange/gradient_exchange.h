@@ -59,7 +59,7 @@ class GradientExchange {
   uint32_t poll(uint64_t now_ns) noexcept;
   bool awaits_nic() const noexcept { return server_.awaits_nic(); }
   uint64_t next_deadline_ns() const noexcept {
-    if (worker_.has_steps()) return 0;
+    if (worker_.has_steps() || looks_again_) return 0;
     return std::min(worker_.release_due_ns(), server_.next_deadline_ns());
   }
 
@@ -135,6 +135,9 @@ class GradientExchange {
   uint64_t frames_seen_ = 0;       // that the engine had received and sent at the last poll
   const uint32_t max_jobs_;
   uint32_t worker_jobs_ = 0;
+  // What next() looks at before frames that have come are read again.
+  static constexpr uint32_t kLooks = 1024;
+  bool looks_again_ = false;
 };
 
 }  // namespace mercury

@@ -456,10 +456,13 @@ bool World::disturbed(uint32_t job) const {
     return contains(plan.worker_hosts, host) || contains(plan.server_hosts, host);
   };
   bool away = false;        // a server is: who comes back does not find it
+  bool narrow = false;      // a sealed path is: who comes back over it is refused
   bool comes_back = false;  // a worker
   for (size_t i = 0; i < scenario_.faults.size(); ++i) {
     const Fault& fault = scenario_.faults[i];
-    if (fault.at_ns > now_ns() || scenario_.harmless(fault)) continue;
+    if (fault.at_ns > now_ns()) continue;
+    narrow = narrow || (scenario_.sealed && fault.kind == FaultKind::kBlackHole && has(fault.host));
+    if (scenario_.harmless(fault)) continue;
     if (fault.kind == FaultKind::kMove) {
       if (has(fault.host) && !survived_[i]) return true;
       away = away || contains(plan.server_hosts, fault.host);
@@ -477,7 +480,7 @@ bool World::disturbed(uint32_t job) const {
       return true;
     }
   }
-  return away && comes_back;
+  return (away || narrow) && comes_back;
 }
 
 const Departure* World::departure(uint32_t job) const {

@@ -407,6 +407,58 @@ TEST_F(SumsOutOfOrder, FarApartTheyLeaveRoomForOtherJobs) {
       << "what was refused is taken now";
 }
 
+// A job of one worker needs a leaf as others do: what finds none is refused, not kept.
+TEST_F(SumsOutOfOrder, WithoutLeavesJobsOfOneWorkerAreRefusedToo) {
+  constexpr uint16_t kWorkers = 512;
+  join(kWorkers, kPriorities / 64);
+  priority_step_ = 64;
+  sums(kMost);
+  uint32_t refused = 0;
+  header_.sender = 0;
+  for (uint16_t job = 1; job <= 10; ++job) {
+    command::AddServerJob small;
+    small.job = JobSlot(job);
+    small.workers = small.shards = 1;
+    ASSERT_TRUE(does(small));
+    command::AddTensor tensor;
+    tensor.job = JobSlot(job);
+    tensor.numel = uint64_t{16} * 2 * kMost;
+    tensor.chunk_bytes = 64;
+    ASSERT_TRUE(does(tensor));
+    const SessionSlot session(uint32_t{kWorkers} - 1 + job);
+    ASSERT_TRUE(bind_worker(JobSlot(job), Rank(0), 7, Token(uint64_t{session.value})));
+    header_.chunk = 0;
+    for (uint32_t sum = 0; sum < kPriorities / 64; ++sum, header_.chunk.value += 2) {
+      header_.priority = static_cast<uint16_t>(64 * sum);
+      refused += exchange_.on_datagram(session, header_, elements_, 0) > Taken::kLast ? 1 : 0;
+    }
+  }
+  EXPECT_GT(refused, 0U);
+  EXPECT_EQ(exchange_.usage().lost_chunks, 0U);
+}
+
+// Sums of rounds that all have passed: frames that have come are read between looks at them.
+TEST_F(SumsOutOfOrder, ThoseThatNobodyNeedsAreLeftInSteps) {
+  constexpr uint32_t kRounds = 2000;
+  constexpr uint16_t kWorkers = 64;
+  join(kWorkers);
+  for (uint32_t round = 1; round <= kRounds; ++round) {
+    header_.round = Round(round);
+    for (header_.sender = 0; header_.sender < workers_; ++header_.sender) {
+      const SessionSlot session(uint32_t{header_.sender});
+      ASSERT_LE(exchange_.on_datagram(session, header_, elements_, 0), Taken::kLast) << round;
+    }
+  }
+  for (uint32_t session = 0; session < kWorkers; ++session) exchange_.unblock(SessionSlot(session));
+  OutgoingDatagram out;
+  uint32_t steps = 0;
+  while (!exchange_.next(out)) {
+    ASSERT_EQ(exchange_.next_deadline_ns(), 0U) << "there is more to look at";
+    ASSERT_LT(++steps, kRounds * kWorkers);
+  }
+  EXPECT_GT(steps, 10U);
+}
+
 // All are sent, to each worker the most urgent first, and nothing is held any more.
 TEST_F(SumsOutOfOrder, EachWorkerIsSentAllOfThem) {
   constexpr uint16_t kWorkers = 100;

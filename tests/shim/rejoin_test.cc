@@ -200,8 +200,7 @@ TEST(Rejoin, AHostThatRebootsComesBackWhenItsDeathIsKnown) {
   EXPECT_TRUE(training.cluster().close(30 * kSecond));
 }
 
-// One seed decides shape, faults, and who is lost when.
-// What the job's frames are more than its path carries now goes in parts, both ways.
+// What the job's frames are more than its path carries now goes in parts.
 TEST(Rejoin, OneThatComesBackOverAPathThatCarriesLessIsLetIn) {
   for (const bool host : {false, true}) {
     SCOPED_TRACE(host);
@@ -224,6 +223,7 @@ TEST(Rejoin, OneThatComesBackOverAPathThatCarriesLessIsLetIn) {
   }
 }
 
+// One seed decides shape, faults, and who is lost when.
 TEST(Rejoin, EverySumIsExactWhoeverIsLostWhen) {
   for_each_seed(100, [](uint64_t seed) {
     Random random(seed);

@@ -357,11 +357,7 @@ void Engine<P, S>::follow_link_rate() {
   if (other_rate) pacer_.set_rate(rate, now_ns_);
   if (part_of_link() == credit_rate_) return;
   credit_rate_ = part_of_link();
-  if (other_rate) {
-    credit_.set_rate(credit_rate_);
-  } else {
-    credit_.set_part(credit_rate_);
-  }
+  other_rate ? credit_.set_rate(credit_rate_) : credit_.set_part(credit_rate_);
   divide_credit();
 }
 

@@ -19,6 +19,9 @@ constexpr double kDelayGain = 0.8;
 constexpr uint32_t kDelayFloorFrames = 4;
 constexpr double kLossGain = 1.0 / 128;
 constexpr double kLossBelieved = 1.0 / 8;
+// What a round loses by overflow, and hardly ever by chance.
+constexpr uint64_t kLeastOverflow = 4;
+constexpr uint64_t kOverflowPart = 16;
 constexpr double kLossCut = 0.3;  // CUBIC's
 constexpr uint64_t kLossDelayNs = 50'000;
 constexpr uint32_t kPatientRounds = 4;
@@ -47,6 +50,7 @@ void AdaptiveWindow::note_rtt(const AckSample& sample) noexcept {
   }
   base_rtt_ns_ = std::min(base_rtt_ns_, at_most_ns);
   round_.least_rtt_ns = std::min(round_.least_rtt_ns, sample.rtt_ns);
+  round_.most_rtt_ns = std::max(round_.most_rtt_ns, sample.rtt_ns);
   round_.most_rtt_queues_ns = std::max(round_.most_rtt_queues_ns, sample.rtt_queues_ns);
 }
 
@@ -110,7 +114,11 @@ bool AdaptiveWindow::loss_counts() const noexcept {
   if (loss_share_ > kLossBelieved) return true;
   if (marks_seen_) return false;
   const uint64_t base_ns = base_rtt_ns();
-  return round_.most_rtt_queues_ns > base_ns + std::max(base_ns / 2, kLossDelayNs);
+  const uint64_t waited_ns = base_ns + std::max(base_ns / 2, kLossDelayNs);
+  if (round_.most_rtt_ns > waited_ns) return true;
+  // A host that is late may be so for any reason, and lose nothing by it.
+  return round_.most_rtt_queues_ns > waited_ns && round_.lost >= kLeastOverflow &&
+         round_.lost * kOverflowPart > round_.packets;
 }
 
 void AdaptiveWindow::grow() noexcept {

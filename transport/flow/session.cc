@@ -241,7 +241,8 @@ void Session::Impl::tell_path() {
   if (path_told) return follow_path();
   path_told = true;
   const uint16_t whole = probe.path_payload();
-  const uint16_t in_parts = takes_parts() ? largest : whole;
+  // Hosts of the release before take parts, and none that are sealed: the same feature says both.
+  const uint16_t in_parts = takes_parts() && opening.seals() == nullptr ? largest : whole;
   if (whole < in_parts) {
     follow_path();
   } else {

@@ -72,11 +72,11 @@ typedef struct {
   const char *listen;       /* embedded: "ADDRESS[:PORT]"; NULL = $MERCURY_LISTEN, then the address
                                that routes to the job's rendezvous, any port */
   const char *rate;         /* embedded: what its link carries, "1Mbps" or more (kbps, Mbps, Gbps,
-                               Tbps); NULL = $MERCURY_RATE, then not known, as "0". Where it is known
-                               frames leave at that rate, so that the most urgent overtakes what
-                               waits, and peers may send at it. Contexts of one process that listen
-                               at one address share it, and say the same; where several processes, or
-                               addresses, use a link, say each one's part */
+                               Tbps); NULL = $MERCURY_RATE, then not known, as "0". Where it is
+                               known frames leave at that rate, so that the most urgent overtakes
+                               what waits, and peers may send at it. Contexts of one process that
+                               listen at one address share it, and say the same; where several
+                               processes, or addresses, use a link, say each one's part */
 } mercury_attach_options;
 MERCURY_API int mercury_attach_options_init(mercury_attach_options *options, size_t size);
 

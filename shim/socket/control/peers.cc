@@ -46,8 +46,10 @@ Peer* Peers::reach(const IpAddress& ip, uint64_t now_ns, bool again) {
   return &peer;
 }
 
-// Who is silent is forgotten first, the longest known; then a session that nobody uses.
+// Those go first that nobody uses and whose peers have moved; then who is silent, the longest
+// known; then a session that nobody uses.
 bool Peers::make_room() {
+  if (peers_.size() + moved_.size() >= policy_.max_hosts) close_unused();
   if (peers_.size() < policy_.max_hosts) return true;
   auto victim = peers_.end();
   uint64_t least = kNever;
@@ -184,6 +186,7 @@ Peers::Settled Peers::on_opened(const event::SessionOpened& opened, uint64_t now
 }
 
 Peers::Settled Peers::on_closed(const event::SessionClosed& closed, uint64_t now_ns) {
+  moved_.erase(closed.token);
   if (passive_.erase(closed.token) > 0) return {};
   const auto token = tokens_.find(closed.token);
   if (token == tokens_.end()) return {};

@@ -70,8 +70,6 @@ class Peers {
   Settled on_opened(const event::SessionOpened& opened, uint64_t now_ns);
   Settled on_closed(const event::SessionClosed& closed, uint64_t now_ns);
   void on_moved(const event::SessionMoved& moved);
-  // Sessions of those who have moved from where this host connected to.
-  void close_unused();
   Settled on_timer(uint64_t now_ns);
   uint64_t next_deadline_ns() const { return probes_.next_ns(); }
   void on_hello(LaneId lane, const event::HelloReceived& hello);
@@ -90,6 +88,9 @@ class Peers {
     bool opened = false;
     bool own = false;  // this host has opened it, and its peer has moved
   };
+  // Sessions of those who have moved from where this host connected to. Not as their last
+  // connection ends: programs there may still read what it has brought.
+  void close_unused();
   bool make_room();
   bool make_room_for_hello();
   void drop_oldest_unproven();
@@ -115,7 +116,7 @@ class Peers {
   std::map<IpAddress, Peer> peers_;
   std::unordered_map<Token, IpAddress> tokens_;  // Peer::token
   std::map<Token, Passive> passive_;             // the oldest first
-  std::set<Token> moved_;                        // those that are own; they may have ended
+  std::set<Token> moved_;                        // those that are own
   std::set<IpAddress> unauthenticated_;          // hosts of which the log has said so
   Deadlines<Token> probes_;
   uint64_t last_token_ = 0;

@@ -193,7 +193,6 @@ void SocketManager::on_event(LaneId lane, SocketEvent event, uint64_t now_ns) {
                  [](const auto&) {},  // nothing that sockets ask for
              },
              event);
-  state.peers.close_unused();
   state.drop_settled_deadlines();
 }
 

@@ -198,9 +198,12 @@ TEST(SharedLink, EachKnowsThatTheLinkWasIdleWhoeverSentThen) {
 TEST(SharedLink, WhoseRateIsNoLongerKnownWaitsForNothing) {
   const auto link = std::make_shared<SharedLink>();
   Sender first(link, 1), second(link, 1);
+  first.wanted = second.wanted = SharedLink::kTurnBytes;
   first.pass(1);
+  second.wanted = kNever;
   second.pass(1);
-  EXPECT_EQ(SharedLink::Place(link).begin_pass(2, 0).comes_first, false);
+  first.wanted = kNever;
+  first.pass(link->clock().free_at_ns() - 1);
   second.pacer.set_rate(0, 2);
   first.bytes = 0;
   first.pass(kSecond);
