@@ -134,9 +134,10 @@ class Context:
             job = Job(self._attachment, asked, server)
         except BaseException:
             if server is not None:
+                failure = server.failure  # of its own accord: abandoned, it fails of that
                 server.abandon()
-                if server.failure is not None:  # which the worker waited for in vain
-                    raise server.failure from None
+                if failure is not None:  # which the worker waited for in vain
+                    raise failure from None
             raise
         self._jobs.add(job)
         return job

@@ -9,11 +9,14 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import threading
 import unittest
+import unittest.mock
+from dataclasses import replace
 
 PACKAGE, LIBRARY = sys.argv[1:3]
 del sys.argv[1:3]
@@ -399,6 +402,41 @@ class Serving(unittest.TestCase):
                 context.open_job("x", serve=True, workers=2)
             with self.assertRaisesRegex(mercurystack.MercuryError, "[Aa]ddress"):
                 context.open_job("x", serve=True, rank=0, workers=2, rendezvous="192.0.2.1:7470", timeout_ms=500)
+
+    def open_two_sizes(self):
+        """What worker 0 of two and worker 1 of three are told, in one job."""
+        port, told = free_port(), {}
+
+        def open_one(rank, workers):
+            with mercurystack.Context("embedded") as context, self.assertRaises(mercurystack.MercuryError) as failed:
+                context.open_job("sizes", serve=True, role="worker", rank=rank, workers=workers, rendezvous=f"127.0.0.1:{port}",
+                                 timeout_ms=3000)
+            told[rank] = str(failed.exception)
+
+        threads = [threading.Thread(target=open_one, args=(rank, rank + 2)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(FOREVER_S)
+        return told
+
+    def test_workers_that_disagree_about_their_number(self):
+        """Worker 1's server asks where nobody answers, so that it fails of being abandoned: that is not what its worker is told."""
+        job, silent = mercurystack._context.Job, socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(silent.close)
+        silent.bind(("127.0.0.1", 0))
+        silent.settimeout(FOREVER_S)
+
+        def elsewhere(attachment, options, server=None):
+            if options.rank == 1 and options.role == "server":
+                options = replace(options, rendezvous=f"127.0.0.1:{silent.getsockname()[1]}")
+            elif options.rank == 1:
+                silent.recv(2048)  # the server is waiting
+            return job(attachment, options, server)
+        with unittest.mock.patch.object(mercurystack._context, "Job", elsewhere):
+            told = self.open_two_sizes()
+        self.assertRegex(told[1], "was opened with 2 workers, .* asks for 3 workers")
+        self.assertRegex(told[0], "1 of 2")
 
 
 class Installed(unittest.TestCase):
