@@ -8,6 +8,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Union
 import torch
 
 from mercurystack._context import Context
+from mercurystack._errors import MercuryError
 from mercurystack._job import Tensor
 from mercurystack._operation import Operation
 from mercurystack._staging import Leaving, Stage, pin
@@ -126,10 +127,17 @@ class ManagedParameter:
         """Sends what was collected."""
         assert self.tensor is not None
         if self._stage is None:
-            self.operation = self.tensor.push_pull(self.priority)
+            try:
+                self.operation = self.tensor.push_pull(self.priority)
+            except MercuryError as failure:
+                raise self.named(failure) from None
         else:
             push = partial(self.tensor.push_pull, self.priority)
             self.operation = Leaving(self._stage.leave(self._memory, self._leaves, push))
+
+    def named(self, failure: MercuryError) -> MercuryError:
+        """The same one, about this parameter."""
+        return type(failure)(failure.errno, f"the gradient of {self.name}: {failure.strerror}")
 
     def arrive(self) -> None:
         """The sum is in Mercury's memory."""

@@ -249,7 +249,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                     with self._timeline.span("wait", one.name):
                         one.operation.wait()
             except MercuryError as failure:
-                raise type(failure)(failure.errno, f"the gradient of {one.name}: {failure.strerror}") from None
+                raise one.named(failure) from None
             if self._timeline is not None:
                 self._timeline.taken()
             if self._attendance is not None and one.tensor is not None:

@@ -2,9 +2,11 @@
 
 usage: torch_refusals_test.py PACKAGE_FOLDER LIBRARY
 """
+import os
+import signal
 import unittest
 
-from torch_lab import ONE_AT_A_TIME, WORKERS, Cluster, ScheduledOptimizer, batches, loss_of, net, on_threads, sgd
+from torch_lab import FOREVER_S, ONE_AT_A_TIME, WORKERS, Cluster, ScheduledOptimizer, batches, loss_of, net, on_threads, sgd
 
 import torch
 from torch import nn
@@ -209,6 +211,37 @@ class Refusals(unittest.TestCase):
         optimizer.step()
         optimizer.flush()
         self.assertFalse(torch.equal(model.scale, before))
+
+    def told_in_a_child(self, work):
+        """What work() raises in a forked process."""
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(FOREVER_S)
+            try:
+                work()
+            except Exception as failure:  # of any kind, to be told
+                os.write(write, f"{type(failure).__name__} {failure}".encode())
+            finally:
+                os._exit(0)
+        os.close(write)
+        with open(read, encoding="utf-8") as pipe:
+            told = pipe.read()
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        return told
+
+    def test_training_in_a_forked_process(self):
+        """It has no part in the job, whether it pushes or waits, and its parent goes on."""
+        model, batch = net(), batches(1, 0)[0]
+        optimizer = self.wrapped(model)
+        expected = "^MercuryError .* the gradient of .*[a-z]: the parent attached, not this process"
+        self.assertRegex(self.told_in_a_child(lambda: loss_of(model, batch).backward()), expected)
+        loss_of(model, batch).backward()
+        optimizer.step()
+        self.assertRegex(self.told_in_a_child(lambda: loss_of(model, batch)), expected)
+        loss_of(model, batch).backward()
+        optimizer.step()
+        optimizer.close()
 
 
 class Disagreement(unittest.TestCase):
