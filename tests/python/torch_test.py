@@ -3,15 +3,17 @@ gradients itself: the same weights, bit for bit.
 
 usage: torch_test.py PACKAGE_FOLDER LIBRARY
 """
+import threading
 import unittest
 import unittest.mock
 import warnings
 
-from torch_lab import WORKERS, Cluster, ScheduledOptimizer, Workers, adam, batches, loss_of, net, seeded, sgd, together
+from torch_lab import FOREVER_S, WORKERS, Cluster, ScheduledOptimizer, Workers, adam, batches, loss_of, net, seeded, sgd, together
 
 import torch
 from torch import nn
 
+from mercurystack import Tensor
 from mercurystack._agreement import PIECE_BYTES
 
 
@@ -109,6 +111,61 @@ class Training(Workers):
                 optimizer.zero_grad()
                 rates.step()
         self.compare(loop)
+
+
+class UsedBackwards(nn.Module):
+    """Its parameters are in another order than the forward pass comes by them."""
+
+    def __init__(self):
+        super().__init__()
+        self.third, self.second, self.first = nn.Linear(8, 4), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, values):
+        return self.third(torch.tanh(self.second(torch.tanh(self.first(values)))))
+
+
+class Order(Workers):
+    def test_priorities_are_places_in_the_forward_pass(self):
+        asked, push_pull = [], Tensor.push_pull
+
+        def noted(tensor, priority=None):
+            asked.append((tensor, priority))
+            return push_pull(tensor, priority)
+
+        def work(rank, context, job):
+            model = seeded(0, UsedBackwards)
+            optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job)
+            for _ in range(3):
+                model(torch.ones(4, 8)).sum().backward()
+                optimizer.step()
+            optimizer.flush()
+            return {one.tensor: one.name for one in optimizer._parameters}
+        with unittest.mock.patch.object(Tensor, "push_pull", noted):
+            found = self.on_each(work)
+        forward = [f"{layer}.{kind}" for layer in ("first", "second", "third") for kind in ("weight", "bias")]
+        for names in found:
+            mine = [(names[tensor], priority) for tensor, priority in asked if tensor in names]
+            self.assertEqual(sorted(mine), sorted(3 * [(name, place) for place, name in enumerate(forward)]))
+
+    def test_the_forward_pass_waits_for_no_later_layer(self):
+        """Worker 1 sends the last one's gradient when worker 0's second forward pass has come by those before."""
+        came_by = threading.Event()
+
+        def work(rank, context, job):
+            model = seeded(0, lambda: nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4)))
+            optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job)
+            values = torch.ones(4, 8)
+            if rank == 0:
+                model(values).sum().backward()
+                optimizer.step()
+                model[3].register_forward_hook(lambda *_: came_by.set())
+                model(values)
+            else:
+                model[:4](values).sum().backward()  # the last layer has no part in it, so step() sends zeros for it
+                self.assertTrue(came_by.wait(FOREVER_S), "worker 0 waits for the last layer first")
+                optimizer.step()
+            optimizer.flush()
+        self.on_each(work)
 
 
 if __name__ == "__main__":
