@@ -10,13 +10,15 @@ import statistics
 import threading
 import time
 from collections import defaultdict, deque
-from typing import Any, Iterator, NamedTuple, Optional, Union
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from mercurystack._errors import MercuryError
 from mercurystack._gradient import ManagedParameter
 from mercurystack._job import Job
 from mercurystack._operation import Operation
 from mercurystack._staging import Leaving
+
+_COMPUTING = 0  # the row of what the training's thread does
 
 
 class Span(NamedTuple):
@@ -94,6 +96,17 @@ class Timeline:
         finally:
             self._add(kind, name, begin, time.monotonic_ns())
 
+    @contextlib.contextmanager
+    def update(self, names: Sequence[str]) -> Iterator[None]:
+        """Of several at once: each has a span of all that time."""
+        begin = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            end = time.monotonic_ns()
+            for name in names:
+                self._add("update", name, begin, end)
+
     def step(self) -> None:
         self.pause()
         self._iteration += 1
@@ -166,12 +179,23 @@ class Timeline:
         rows = {name: row for row, name in enumerate(tensors, 1)}
         worker = self._job.rank
         events: list[dict[str, Any]] = [{"name": "process_name", "ph": "M", "pid": worker, "args": {"name": f"worker {worker}"}}]
-        for name, row in [("computing", 0), *rows.items()]:
+        for name, row in [("computing", _COMPUTING), *rows.items()]:
             events.append({"name": "thread_name", "ph": "M", "pid": worker, "tid": row, "args": {"name": name}})
-        for span in spans:
+        for span, row in _placed(spans, rows):
             events.append({"name": f"{span.kind} {span.name}", "cat": span.kind, "ph": "X", "ts": span.begin_ns / 1e3,
-                           "dur": (span.end_ns - span.begin_ns) / 1e3, "pid": worker,
-                           "tid": rows[span.name] if span.kind == "exchange" else 0,
+                           "dur": (span.end_ns - span.begin_ns) / 1e3, "pid": worker, "tid": row,
                            "args": {"iteration": span.iteration, "layer": span.name}})
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"traceEvents": events, "displayTimeUnit": "ms"}, file)
+
+
+def _placed(spans: Sequence[Span], rows: Mapping[str, int]) -> Iterator[tuple[Span, int]]:
+    """Each with its row. An update is in its tensor's, too; of those that are one step, the first stands among what is computed."""
+    updated = 0
+    for span in spans:
+        if span.kind in ("exchange", "update") and span.name in rows:
+            yield span, rows[span.name]
+        if span.kind != "exchange" and not (span.kind == "update" and span.begin_ns == updated):
+            yield span, _COMPUTING
+        if span.kind == "update":
+            updated = span.begin_ns

@@ -276,7 +276,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             if one.parameter.requires_grad and options is not None:
                 groups.setdefault(id(options), {**options, "params": []})["params"].append(one.parameter)
         if groups:
-            with contextlib.nullcontext() if self._timeline is None else self._timeline.span("update", due[0].name):
+            updated = [one.name for one in due if one.parameter.requires_grad]
+            with contextlib.nullcontext() if self._timeline is None else self._timeline.update(updated):
                 self._step_of(list(groups.values()))
         to_zero = [one for one in due if one.to_zero]
         if to_zero:
@@ -445,7 +446,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     def write_timeline(self, path: str) -> None:
         """For ui.perfetto.dev (Chrome's trace format): the passes, waits and updates, and a row for each gradient from
-        its sending to its sum. Of several workers of one host times agree. RuntimeError: timeline= was not given."""
+        its sending to its sum, with its update. Of several workers of one host times agree. RuntimeError: timeline= was not given."""
         self._recorded().write(path)
 
     def write_trace(self, path: str) -> None:

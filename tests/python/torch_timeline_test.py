@@ -75,6 +75,31 @@ class Timelines(Workers):
                 for span in of["backward"]:
                     self.assertGreaterEqual(sent[span["args"]["layer"]], span["ts"] + span["dur"] - 1e-3)
 
+    def test_each_tensor_has_its_update_behind_its_sum(self):
+        """In its own row. That of several at once is one among what is computed."""
+        def work(rank, context, job):
+            optimizer = self.trained(rank, context, job)
+            optimizer.close()
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "timeline.json")
+                optimizer.write_timeline(path)
+                with open(path) as file:
+                    return json.load(file)["traceEvents"]
+        for events in self.on_each(work):
+            rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+            updates = [event for event in events if event.get("cat") == "update"]
+            own = [event for event in updates if event["tid"]]
+            self.assertEqual([rows[event["tid"]] for event in own], [event["args"]["layer"] for event in own])
+            back = {(event["args"]["layer"], event["args"]["iteration"]): event["ts"] + event["dur"]
+                    for event in events if event.get("cat") == "exchange"}
+            for iteration in range(5):  # its update is behind its step()
+                mine = [event for event in own if event["args"]["iteration"] == iteration + 1]
+                self.assertEqual(sorted(event["args"]["layer"] for event in mine), sorted(PARAMETERS))
+                for event in mine:
+                    self.assertGreaterEqual(event["ts"] + 1e-3, back[event["args"]["layer"], iteration])
+            steps = sorted(event["ts"] for event in updates if not event["tid"])
+            self.assertEqual(steps, sorted({event["ts"] for event in own}))
+
     def test_sums_that_the_training_collects_by_itself(self):
         """The thread that watches for sums notes none here."""
         def work(rank, context, job):
