@@ -3,6 +3,7 @@
 usage: package_test.py PACKAGE_FOLDER LIBRARY
 """
 import asyncio
+import ctypes
 import errno
 import gc
 import os
@@ -26,6 +27,7 @@ os.environ["MERCURY_LIBRARY"] = LIBRARY
 import numpy as np  # noqa: E402
 
 import mercurystack  # noqa: E402
+from mercurystack import _native  # noqa: E402
 from cluster import FOREVER_S, Cluster  # noqa: E402
 from programs import free_port, outcomes_of, start  # noqa: E402
 
@@ -263,15 +265,27 @@ class Waiting(unittest.TestCase):
             raise KeyboardInterrupt
 
     def test_other_threads_run_while_one_waits(self):
-        operation = self.first.push_pull()
-        waiting = threading.Thread(target=operation.wait)
+        """In one call: waits of the package's own are many short ones, between which others would run anyway."""
+        operation, most_ms = self.first.push_pull(), 20_000  # over which nobody could push, were the GIL held
+        entering, codes = threading.Event(), []
+
+        def wait():
+            with self.cluster.workers[0]._use as job:
+                entering.set()
+                codes.append(_native.library.mercury_wait(job, operation._handle, most_ms))
+        # So long no thread has to yield: the other one pushes when this one gives the GIL up, which is in the call.
+        self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(FOREVER_S)
+        waiting = threading.Thread(target=wait)
         waiting.start()
-        counted = 0
-        while counted < 100_000:  # would stand still if the GIL were held
-            counted += 1
+        entering.wait()
         self.second.push_pull()
         waiting.join()
-        self.assertTrue(operation.done())
+        self.assertEqual(codes, [0])
+
+    def test_no_call_holds_the_gil(self):
+        for name in _native._ARGUMENTS:
+            self.assertFalse(getattr(_native.library, name)._flags_ & ctypes.PyDLL._func_flags_ & ~ctypes.CDLL._func_flags_, name)
 
 
 class Ends(unittest.TestCase):
