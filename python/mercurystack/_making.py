@@ -36,7 +36,7 @@ def refuse(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
             raise ValueError(f"{place}.weight: its gradient is sparse, and would be sent whole: make the layer with sparse=False")
 
 
-def check_job(job: Job, is_elastic: bool, quorum: int, broadcast: bool) -> None:
+def check_job(job: Job, is_elastic: bool, quorum: int, broadcast: bool, finite: bool) -> None:
     """ValueError: it has other terms."""
     if quorum != job.quorum:
         raise ValueError(f"quorum: worker {job.rank}'s job has {job.quorum} and its ScheduledOptimizer {quorum}: open the job with quorum= and "
@@ -50,6 +50,8 @@ def check_job(job: Job, is_elastic: bool, quorum: int, broadcast: bool) -> None:
     if job._server is not None:
         raise ValueError("elastic: a worker that is killed takes the server in its process along, and with it the job: without serve=True "
                          "daemons serve, or processes of their own")
+    if finite:
+        raise ValueError("elastic: not with finite=, as a worker that comes back sees no averages of the iteration that it comes into")
     if not broadcast:
         raise ValueError("elastic: worker 0's weights go to all: leave broadcast= out")
     if _meeting.VOTES in job._tensors:

@@ -71,6 +71,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         of a run without losses (docs/pytorch.md). The job has rejoin_ms. Training goes by iterations(), and each step()
         waits for all sums.
     quorum: that of the job, which goes on without workers that are slow or lost. last_step() says who was in a step.
+    finite: an average that has a NaN or an infinity is a FloatingPointError where it is waited for, which names the parameter and the
+        iteration. All workers get the same averages, so it is each one's. Reads every average once more. Without it they pass, as
+        scalers of losses need it; with elastic= it is refused.
 
     All workers make it with the same model. From step() until the forward pass comes by, a parameter has its old
     value: flush() updates all of them now, and state_dict() of both does so by itself. `copied` counts gradients that
@@ -84,7 +87,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     def __init__(self, optimizer: torch.optim.Optimizer, model: torch.nn.Module, context: Context, job: Job, *,
                  backward_passes_per_step: int = 1, first_number: int = 0, broadcast: bool = True,
                  wire_dtype: Optional[torch.dtype] = None, timeline: int = 0,
-                 elastic: Union[bool, Elastic] = False, quorum: int = 0) -> None:
+                 elastic: Union[bool, Elastic] = False, quorum: int = 0, finite: bool = False) -> None:
         # The base's initialiser would make groups and state of its own; both are the optimizer's.
         if isinstance(optimizer, ScheduledOptimizer):
             raise ValueError("expected an optimizer of torch.optim, got a ScheduledOptimizer")
@@ -95,12 +98,14 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             raise ValueError(f"wire_dtype: expected torch.float16 or torch.bfloat16, got {wire_dtype}")
         if not 0 <= first_number < _MOST_NUMBERS:
             raise ValueError(f"first_number: expected 0 to {_MOST_NUMBERS - 1}, got {first_number}")
-        _making.check_job(job, bool(elastic), quorum, broadcast)
+        _making.check_job(job, bool(elastic), quorum, broadcast, finite)
         self._optimizer = optimizer
         self._job = job
         self._passes = backward_passes_per_step
         self._sends = True
         self._warned = False
+        self._finite = finite
+        self._steps = 0  # that were made due
         self._next_priority = 0
         self._is_due = False  # whether any update may be: every module's state_dict() asks
         self._hears_end = False  # whether the backward pass will say when it has ended
@@ -255,6 +260,14 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             if self._attendance is not None and one.tensor is not None:
                 self._attendance.note(one.tensor.contributors())
             one.arrive()
+            if self._finite:
+                self._check_finite(one)
+
+    def _check_finite(self, one: ManagedParameter) -> None:
+        if not bool(torch.isfinite(one.gradient).all()):
+            iteration = self._steps - (one.due is not None)  # step() has come since it was sent, or not yet
+            raise FloatingPointError(f"the gradient of {one.name} is not finite in iteration {iteration}: a worker's has a NaN or an "
+                                     "infinity in it, or their sum is beyond what it is sent as")
 
     def _update_arrived(self) -> None:
         """What nobody has to wait for, together: a step of the optimizer costs more than what it does for one parameter."""
@@ -336,6 +349,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             if one.operation is None or one.priority is None:
                 now.append(one)
         self._is_due = True
+        self._steps += 1
         # A scheduler of the inner one looks for its steps, by what it has put around them: a counter, in PyTorch 2 a flag.
         if getattr(self._optimizer.step, "_with_counter", False):
             self._optimizer._step_count += 1  # type: ignore[attr-defined]

@@ -30,6 +30,7 @@ class Alone(unittest.TestCase):
                                      ({}, {"quorum": 1}, "worker 0's job has 0 and its ScheduledOptimizer 1"),
                                      ({"quorum": 1, "patience_ms": 100}, {}, "worker 0's job has 1 and its ScheduledOptimizer 0"),
                                      ({"quorum": 1, "patience_ms": 100, "rejoin_ms": 60_000}, {"quorum": 1, "elastic": True}, "not in a job with a quorum"),
+                                     ({"rejoin_ms": 60_000}, {"elastic": True, "finite": True}, "not with finite="),
                                      ({"rejoin_ms": 60_000}, {"elastic": True, "broadcast": False}, "worker 0's weights go to all")):
             with self.subTest(text):
                 cluster = Cluster(1, **terms)

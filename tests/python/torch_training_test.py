@@ -287,6 +287,35 @@ class Models(Workers):
         for model in self.on_each(work):
             self.assertTrue(model.first.weight.isnan().all())
 
+    def told_of_an_infinity(self, read, number, **options):
+        """What each worker is told when worker 1 makes one in the second iteration; read(model): between two passes."""
+        def work(rank, context, job):
+            model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 4))
+            optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job, finite=True, first_number=number, **options)
+            try:
+                for i in range(4):
+                    optimizer.zero_grad()
+                    out = model(torch.ones(2, 8))
+                    if rank == 1 and i == 1:  # in one parameter's alone
+                        model[1].bias.register_hook(lambda gradient: gradient * float("inf"))
+                    out.sum().backward()
+                    read(optimizer)
+                    optimizer.step()
+            except FloatingPointError as failure:
+                return str(failure)
+            return "nothing"
+        return self.on_each(work)
+
+    def test_a_sum_that_is_not_finite_is_refused_on_every_worker(self):
+        for place, (way, read) in enumerate({"forward": lambda optimizer: None, "read": lambda optimizer: optimizer.synchronize()}.items()):
+            for dtype in (None, torch.bfloat16):
+                with self.subTest(way=way, dtype=dtype):
+                    for told in self.told_of_an_infinity(read, 100 * place + (10 if dtype else 0), wire_dtype=dtype):
+                        self.assertRegex(told, "^the gradient of 1.bias is not finite in iteration 1:")
+
+    def test_finite_sums_pass(self):
+        self.compare(trained(), finite=True)
+
 
 class Values(Workers):
     def test_a_checkpoint_in_the_middle(self):
