@@ -1,5 +1,5 @@
-"""Workers of an elastic ScheduledOptimizer on virtual hosts whose links lose frames, and that are killed beside: the weights of
-a run without losses, bit for bit. No seed says which frames are lost (netlab). Needs root (network namespaces).
+"""Workers of a ScheduledOptimizer on virtual hosts whose links lose frames; of an elastic one, that are killed beside: the weights
+of a run without losses, bit for bit. No seed says which frames are lost (netlab). Needs root (network namespaces).
 
 usage: lossy_test.py STACKD CTL LIBRARY PACKAGE_FOLDER [unittest arguments]
 MERCURY_ELASTIC_LOSS: percent of each link's frames, in turns, for the class Soak (default: 1 5)
@@ -19,6 +19,7 @@ import programs  # noqa: E402
 from elastic_runs import ITERATIONS, WORKERS  # noqa: E402
 
 LIBRARY, PACKAGE = sys.argv[3:5]
+PLAIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "plain_program.py")
 SOAK_PERCENT = [int(percent) for percent in os.environ.pop("MERCURY_ELASTIC_LOSS", "1 5").split()]
 WIDTH = 1024  # some hundred frames of gradients, each way, in an iteration of a worker
 
@@ -37,9 +38,11 @@ class OverHosts(elastic_runs.Runs):
         for host in cls.lab.hosts:
             cls.site.daemon(host.name, host.popen, hosts_test.HostsTest.uring(host, False))
 
+    command = staticmethod(elastic_runs.command)
+
     def start(self, rank, *kills, iterations=ITERATIONS, **variables):
         name = f"w{rank}"
-        command = elastic_runs.command(PACKAGE, rank, f"{self.lab['server'].ip}:7470", iterations, kills)
+        command = self.command(PACKAGE, rank, f"{self.lab['server'].ip}:7470", iterations, kills)
         return programs.start(self.lab[name].command(command), LIBRARY, MERCURY_SOCKET=self.site.path(f"{name}.sock"),
                               MERCURY_TEST_WIDTH=str(WIDTH), **variables)
 
@@ -48,7 +51,7 @@ class OverHosts(elastic_runs.Runs):
         return [sum(engine["retransmits"] for engine in self.site.counters(host.name)) for host in self.lab.hosts]
 
 
-class Lossy(OverHosts):
+class Compared(OverHosts):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -66,6 +69,8 @@ class Lossy(OverHosts):
         self.assertGreater(min(again), 0, again)
         self.assertEqual(self.kills, sum(map(len, lives.values())))
 
+
+class Lossy(Compared):
     def test_frames_are_lost(self):
         """Nobody is taken for lost with them: each iteration takes one attempt."""
         for percent in (1, 5):
@@ -74,6 +79,17 @@ class Lossy(OverHosts):
 
     def test_frames_and_a_worker_are_lost(self):
         self.expect_undisturbed(5, {1: ["later-gradient:15:behind"]}, words=2)
+
+
+class Plain(Compared):
+    """Not elastic: sums come back beside the next forward pass, and each module waits for its own."""
+
+    @staticmethod
+    def command(package, rank, rendezvous, iterations, _):
+        return [sys.executable, PLAIN, package, str(rank), str(WORKERS), rendezvous, str(iterations)]
+
+    def test_frames_are_lost(self):
+        self.expect_undisturbed(5, {}, words=1)
 
 
 @elastic_runs.soaks
