@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 
 import distributed_ddp  # noqa: E402
 import distributed_failures  # noqa: E402
+import distributed_fsdp  # noqa: E402
 import distributed_gpu  # noqa: E402
 import distributed_messages  # noqa: E402
 import mercurystack.distributed  # noqa: E402, F401
@@ -219,7 +220,7 @@ def check_refusals(rank, size):
 CHECKS = {"collectives": (check_reductions, check_the_others, check_scattered_sums, check_many_at_once, check_many_sizes, check_sizes_that_come_again,
                           check_a_subgroup, check_leaving_groups_in_different_orders, check_ddp, check_refusals),
           "messages": distributed_messages.CHECKS, "ddp": distributed_ddp.CHECKS, "gpu": distributed_gpu.CHECKS,
-          "functional": (check_functional_collectives,),
+          "functional": (check_functional_collectives,), "fully_shard": distributed_fsdp.CHECKS,
           "daemons": (check_the_daemon, check_reductions, check_the_others, check_scattered_sums, check_a_subgroup, check_ddp)}
 CHECKS.update({check.__name__: (check,) for checks in list(CHECKS.values()) for check in checks})
 

@@ -41,6 +41,10 @@ class Distributed(unittest.TestCase):
     def test_functional_collectives(self):
         self.all_good(2, "functional")
 
+    def test_fully_shard(self):
+        for size in (2, 3):
+            self.all_good(size, "fully_shard")
+
     def test_ddp_with_hooks_as_over_gloo(self):
         self.all_good(2, "ddp")
 
