@@ -42,11 +42,9 @@ class AckReceiver {
   // What the network marked of its packets does not count.
   void forget_marks() noexcept { sample_.marked = 0; }
   // It ends, having come so; `delay_ns` is how long the peer says that it waited, or with `at_most`
-  // waited at most. On purpose it waits no longer than `max_delay_ns`.
-  const AckSample& end(uint64_t delay_ns, uint64_t max_delay_ns, bool at_most = false,
+  // waited at most.
+  const AckSample& end(uint64_t delay_ns, bool at_most = false,
                        const Arrival& arrival = {}) noexcept {
-    const uint64_t on_purpose_ns = std::min(delay_ns, max_delay_ns);
-    sample_.rtt_queues_ns = sample_.rtt_ns - std::min(sample_.rtt_ns, on_purpose_ns);
     if (at_most || arrival.waited_ns != 0) [[unlikely]] {
       take_waits(delay_ns, at_most, arrival);
     } else if (sample_.rtt_ns > delay_ns) {
@@ -57,17 +55,15 @@ class AckReceiver {
 
  private:
   // A bound may hide what the network did, so it is taken from the one figure and not from the
-  // others.
+  // other.
   [[gnu::cold]] void take_waits(uint64_t delay_ns, bool at_most, const Arrival& arrival) noexcept {
     const uint64_t whole_ns = sample_.rtt_ns;
     if (whole_ns == 0) return;
     const uint64_t waited_ns = delay_ns + arrival.waited_ns;
-    const uint64_t here_ns = arrival.at_most ? 0 : arrival.waited_ns;
-    const uint64_t known_ns = (at_most ? 0 : delay_ns) + here_ns;
+    const uint64_t known_ns = (at_most ? 0 : delay_ns) + (arrival.at_most ? 0 : arrival.waited_ns);
     const uint64_t least_ns = at_most || arrival.at_most ? 1 : whole_ns;
     sample_.rtt_ns = whole_ns > waited_ns ? whole_ns - waited_ns : least_ns;
     sample_.rtt_most_ns = whole_ns > known_ns ? whole_ns - known_ns : whole_ns;
-    sample_.rtt_queues_ns -= std::min(sample_.rtt_queues_ns, here_ns);
   }
 
   AckSample sample_;

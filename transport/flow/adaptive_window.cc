@@ -19,9 +19,6 @@ constexpr double kDelayGain = 0.8;
 constexpr uint32_t kDelayFloorFrames = 4;
 constexpr double kLossGain = 1.0 / 128;
 constexpr double kLossBelieved = 1.0 / 8;
-// What a round loses by overflow, and hardly ever by chance.
-constexpr uint64_t kLeastOverflow = 4;
-constexpr uint64_t kOverflowPart = 16;
 constexpr double kLossCut = 0.3;  // CUBIC's
 constexpr uint64_t kLossDelayNs = 50'000;
 constexpr uint32_t kPatientRounds = 4;
@@ -51,7 +48,6 @@ void AdaptiveWindow::note_rtt(const AckSample& sample) noexcept {
   base_rtt_ns_ = std::min(base_rtt_ns_, at_most_ns);
   round_.least_rtt_ns = std::min(round_.least_rtt_ns, sample.rtt_ns);
   round_.most_rtt_ns = std::max(round_.most_rtt_ns, sample.rtt_ns);
-  round_.most_rtt_queues_ns = std::max(round_.most_rtt_queues_ns, sample.rtt_queues_ns);
 }
 
 void AdaptiveWindow::on_ack(const AckSample& sample) noexcept {
@@ -101,7 +97,7 @@ double AdaptiveWindow::cut() noexcept {
 }
 
 double AdaptiveWindow::delay_cut() const noexcept {
-  if (config_.delay_target_ns == 0 || round_.least_rtt_ns == ~uint64_t{0}) return 0;
+  if (config_.delay_target_ns == 0 || round_.most_rtt_ns == 0) return 0;
   if (window_bytes_ <= uint64_t{kDelayFloorFrames} * frame_bytes_) return 0;
   const uint64_t queued_ns = round_.least_rtt_ns - std::min(round_.least_rtt_ns, base_rtt_ns());
   if (queued_ns <= config_.delay_target_ns) return 0;
@@ -112,13 +108,9 @@ double AdaptiveWindow::delay_cut() const noexcept {
 bool AdaptiveWindow::loss_counts() const noexcept {
   if (round_.lost == 0) return false;
   if (loss_share_ > kLossBelieved) return true;
-  if (marks_seen_) return false;
+  if (marks_seen_ || round_.most_rtt_ns == 0) return false;
   const uint64_t base_ns = base_rtt_ns();
-  const uint64_t waited_ns = base_ns + std::max(base_ns / 2, kLossDelayNs);
-  if (round_.most_rtt_ns > waited_ns) return true;
-  // A host that is late may be so for any reason, and lose nothing by it.
-  return round_.most_rtt_queues_ns > waited_ns && round_.lost >= kLeastOverflow &&
-         round_.lost * kOverflowPart > round_.packets;
+  return round_.most_rtt_ns > base_ns + std::max(base_ns / 2, kLossDelayNs);
 }
 
 void AdaptiveWindow::grow() noexcept {

@@ -3,10 +3,9 @@
 // Signals, in this order of trust: the share of frames that the network marked (ECN); the queueing
 // delay, where even the fastest packet of a round trip waited longer than the target; loss. The
 // first two come before queues overflow. Loss alone is believed where the path has never marked
-// anything and packets waited on it, where packets waited at a peer that is late and a round lost
-// one of 16, or where an eighth of all packets are lost: random loss of a few per cent is repaired,
-// not obeyed. Because marks and delay are obeyed at once and windows go down to a fraction of a
-// frame, Mercury yields to traffic that fills queues.
+// anything and packets waited, or where an eighth of all packets are lost: random loss of a few
+// per cent is repaired, not obeyed. Because marks and delay are obeyed at once and windows go down
+// to a fraction of a frame, Mercury yields to traffic that fills queues.
 //
 // Start: kFirstBytes, doubled per round trip until the first sign of congestion. Increase:
 // one frame per round trip (an eighth of one while the window is below a frame), doubled each round
@@ -59,7 +58,6 @@ class AdaptiveWindow {
     uint64_t bytes = 0;
     uint64_t least_rtt_ns = ~uint64_t{0};
     uint64_t most_rtt_ns = 0;
-    uint64_t most_rtt_queues_ns = 0;  // with what frames waited at a peer that is late
     uint64_t most_in_flight_bytes = 0;
   };
 

@@ -20,10 +20,7 @@ struct AckSample {
   // acknowledgement here, until an engine took it. 0 = no sample. Where of a wait only a bound is
   // known it lies between these two.
   uint64_t rtt_ns = 0;
-  uint64_t rtt_most_ns = 0;  // 0: the same
-  // With what the frame waited at the peer, before which frames find no room as before a link: less
-  // what an acknowledgement may wait on purpose, and what this one is known to have waited here.
-  uint64_t rtt_queues_ns = 0;
+  uint64_t rtt_most_ns = 0;      // 0: the same
   uint64_t in_flight_bytes = 0;  // before this ACK
   uint64_t now_ns = 0;
 };

@@ -263,8 +263,7 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
   if (loss.spurious_losses() != spurious) {
     counters.add(Counter::kSpuriousLosses, loss.spurious_losses() - spurious);
   }
-  const AckSample& sample = acks_in.end(delay_ns, config.max_ack_delay_ns,
-                                        (header.flags & wire::kFlagAtMost) != 0, arrival);
+  const AckSample& sample = acks_in.end(delay_ns, (header.flags & wire::kFlagAtMost) != 0, arrival);
   limit.on_ack(sample);
   if (refusing) [[unlikely]]
     after_refusals(sample.packets, now_ns);
