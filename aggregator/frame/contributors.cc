@@ -72,7 +72,8 @@ void encode_contributors(std::span<const uint64_t> set, uint32_t workers,
   size_t listed = 0;
   for (uint32_t word = 0; word < set.size(); ++word) {
     for (uint64_t left = ranks_in_word(workers, word) & ~set[word]; left != 0; left &= left - 1) {
-      const auto rank = static_cast<uint16_t>(word * 64 + std::countr_zero(left));
+      const auto rank =
+          static_cast<uint16_t>(word * 64 + static_cast<uint32_t>(std::countr_zero(left)));
       put(wire::Be16(rank), out, listed++);
     }
   }
