@@ -21,10 +21,6 @@ T one_of(Random& random, const T (&values)[kSize]) {
   return values[random.below(kSize)];
 }
 
-bool contains(const std::vector<uint32_t>& list, uint32_t value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
-}
-
 double share(Random& random, double chance, double most) {
   return random.chance(chance) ? most * random.uniform() : 0;
 }

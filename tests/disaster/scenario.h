@@ -5,6 +5,7 @@
 // Shape: hosts are numbered; jobs name them. Times are virtual, from the start of the run.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -16,6 +17,10 @@
 #include "transport/port/sim/link.h"
 
 namespace mercury::disaster {
+
+inline bool contains(const std::vector<uint32_t>& list, uint32_t value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
 
 inline constexpr uint64_t kMs = 1'000'000;
 inline constexpr uint64_t kSecond = 1'000 * kMs;

@@ -32,10 +32,6 @@ sim::LinkConfig link_of(const Scenario& scenario, const HostPlan& plan) {
   return link;
 }
 
-bool contains(const std::vector<uint32_t>& list, uint32_t value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
-}
-
 }  // namespace
 
 World::World(const Scenario& scenario, std::FILE* log)
