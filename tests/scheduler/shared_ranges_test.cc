@@ -9,7 +9,7 @@
 
 #include "scheduler/scheduler.h"
 
-namespace mercury {
+namespace mercury::sharing {
 namespace {
 
 constexpr JobSlot kJob{0};
@@ -310,4 +310,4 @@ TEST(SharedRanges, ChangeNothingOfTheOrderOverManySeeds) {
 }
 
 }  // namespace
-}  // namespace mercury
+}  // namespace mercury::sharing
