@@ -1,6 +1,7 @@
 // One link over which several engines of a process send: what all of them have ahead of it, and
 // whose turn it is. An engine that has nothing to send leaves its part to the others; of those that
-// have, each sends as many bytes as another, but for kTurnBytes. One whose thread stood still gets
+// have, each sends about as many bytes as another, less evenly where the link carries more during a
+// pass than the bound (Pacer). One whose thread stood still gets
 // kArrearsBytes of what it missed, and the link never waits for it (Pacer).
 //
 // Paper: start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996), with engines as flows. Here

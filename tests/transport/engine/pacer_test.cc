@@ -32,7 +32,7 @@ TEST(Pacer, ReleasesNeitherMoreNorLessThanTheLinkCarries) {
   }
 }
 
-// 400 Gb/s shared by 8 engines, each with an eighth of 64 KiB or two frames, and other links and
+// An eighth of 400 Gb/s with a bound of two frames, and other links and
 // passes: what is released at the begin of each keeps the link busy until the next one.
 TEST(Pacer, APassReleasesWhatTheLinkCarriesUntilTheNextOne) {
   constexpr uint32_t kFrame = 1538;
