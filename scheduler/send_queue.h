@@ -46,7 +46,7 @@ class SendQueue {
   bool takes_others_part(JobSlot job, uint32_t jobs) const noexcept {
     if (jobs < 2) return false;
     const uint64_t all = limits_.scheduler.max_ranges;
-    const uint64_t part = all / (2 * jobs);
+    const uint64_t part = all / (2 * uint64_t{jobs});
     return (2 * uint64_t{scheduler_.free_ranges()} < all && scheduler_.held_ranges(job) > part) ||
            (2 * uint64_t{scheduler_.free_leaves()} < all && scheduler_.held_leaves(job) > part);
   }
