@@ -48,7 +48,7 @@ Expected expected(const SimOptions& options, const RunOptions& run, const Simula
   for (const uint64_t bps : all)
     out.latency_s += 8.0 * (options.mtu + 38) / static_cast<double>(bps);
 
-  if (slowest != fastest || run.jitter != 0) return out;
+  if (slowest != fastest || run.jitter != 0 || run.colocated > 0) return out;
   SimOptions even = options;
   even.worker_up_bps = links.worker_up;
   even.worker_down_bps = links.worker_down;

@@ -1,5 +1,5 @@
 // What the equations say of a simulated job, as if it were alone, where they can: they know workers
-// that compute alike and links that are alike and stay as they are.
+// that compute alike, links that are alike and stay as they are, and servers on hosts of their own.
 #pragma once
 
 #include "apps/sim/run_options.h"

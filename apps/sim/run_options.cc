@@ -1,10 +1,12 @@
 #include "apps/sim/run_options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <tuple>
 
 #include "apps/trace/shipped.h"
+#include "scheduler/terms/members.h"
 #include "transport/base/quantity.h"
 
 namespace mercury::simulator {
@@ -116,6 +118,11 @@ void describe_run(CLI::App& app, SimOptions& options, RunOptions& run) {
   app.add_option("--warmup", run.warmup, "of them that the figures leave out")
       ->capture_default_str()
       ->check(CLI::Range(0U, 99'999U));
+  app.add_option("--colocated", run.colocated,
+                 "of the servers: they run on the hosts of the workers of the same numbers, and "
+                 "share their links")
+      ->capture_default_str()
+      ->check(CLI::Range(0U, kMaxServers));
   add_parsed(app, "--seed", run.seed, parse_seed,
              "of everything random; the same seed, the same output [1]");
   add_parsed(app, "--delay", run.delay_ns, parse_ns, "of each link; a way has two [1us]");
@@ -196,11 +203,21 @@ Status check_run(const SimOptions& options, const RunOptions& run) {
                    std::to_string(options.workers) + " workers");
     }
   }
+  if (run.colocated > std::min(options.workers, options.servers)) {
+    return wrong("--colocated " + std::to_string(run.colocated) + ": there are " +
+                 std::to_string(options.workers) + " workers and " +
+                 std::to_string(options.servers) + " servers");
+  }
   if (Status fast = check_rates(options, run); !fast) return fast;
   for (const LinkRule& rule : run.links) {
-    const uint32_t hosts = rule.workers ? options.workers : options.servers;
-    if (rule.index >= 0 && static_cast<uint32_t>(rule.index) >= hosts) {
+    if (rule.index < 0) continue;
+    const auto number = static_cast<uint32_t>(rule.index);
+    if (number >= (rule.workers ? options.workers : options.servers)) {
       return wrong("--link " + rule.text + ": there is no such host");
+    }
+    if (!rule.workers && number < run.colocated) {
+      return wrong("--link " + rule.text + ": with --colocated the link is worker" +
+                   std::to_string(number) + "'s");
     }
   }
   if (run.others.size() > 31) return wrong("--also: at most 32 jobs");

@@ -26,6 +26,7 @@ struct OtherJob {  // TRACE[@POLICY]
 
 struct RunOptions {
   uint32_t iterations = 3, warmup = 1;
+  uint32_t colocated = 0;  // of the servers, on the hosts of the workers of the same numbers
   uint64_t seed = 1;
   uint64_t delay_ns = 1000;
   uint64_t queue_bytes = 0;  // 0: room for all windows

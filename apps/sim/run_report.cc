@@ -58,7 +58,7 @@ Json hosts_json(const RunReport& report) {
     const bool worker = host < report.options.workers;
     hosts.push_back(
         {{"role", worker ? "worker" : "server"},
-         {"rank", worker ? host : host - report.options.workers},
+         {"rank", worker ? host : host - report.options.workers + report.run.colocated},
          {"wire_bytes_up", static_cast<double>(result.up[host].wire_bytes) / measured},
          {"wire_bytes_down", static_cast<double>(result.down[host].wire_bytes) / measured},
          {"longest_wait_up_s", 1e-12 * static_cast<double>(result.up[host].longest_wait_ps)},
@@ -75,6 +75,7 @@ Json json_of(const RunReport& report) {
   Json json = {{"source", "simulation"},
                {"workers", options.workers},
                {"servers", options.servers},
+               {"colocated", report.run.colocated},
                {"mtu", options.mtu},
                {"ipv6", options.ipv6},
                {"seed", report.run.seed},
@@ -113,7 +114,8 @@ void print_table(const RunReport& report) {
     if (model.optimum_s > 0) {
       std::printf("  %-20s %.3f ms, no framing\n", "least possible", 1e3 * model.optimum_s);
     } else {
-      std::printf("  %-20s unknown: links or workers differ, or change\n", "least possible");
+      std::printf("  %-20s unknown: links or workers differ, or change, or servers share links\n",
+                  "least possible");
     }
     if (model.model_s > 0) std::printf("  %-20s %.3f ms\n", "equations", 1e3 * model.model_s);
     std::printf("  %-20s %.3f ms: speed %.4f\n", "one worker alone", 1e3 * model.oracle_s,

@@ -34,6 +34,7 @@ TrainingClusterConfig cluster_config(const SimOptions& options, const RunOptions
   config.seed = run.seed;
   config.workers = options.workers;
   config.servers = options.servers;
+  config.colocated = run.colocated;
   config.jobs = static_cast<uint32_t>(1 + run.others.size());
   config.ipv6 = options.ipv6;
   config.elide = !run.payload;
@@ -46,9 +47,9 @@ TrainingClusterConfig cluster_config(const SimOptions& options, const RunOptions
   config.incast_queue_bytes = run.incast_queue_bytes;
   config.frame_cost_ns = run.frame_cost_ns;
   if (run.turns == "urgency") config.turns = Scheduler::Turns::kUrgency;
-  for (uint32_t host = 0; host < options.workers + options.servers; ++host) {
+  for (uint32_t host = 0; host < options.workers + options.servers - run.colocated; ++host) {
     const bool worker = host < options.workers;
-    const uint32_t number = worker ? host : host - options.workers;
+    const uint32_t number = worker ? host : host - options.workers + run.colocated;
     config.links.push_back({schedule_of(options, run, worker, number, true),
                             schedule_of(options, run, worker, number, false)});
   }
@@ -61,7 +62,7 @@ class Simulation {
       : options_(options), run_(run), hooks_(hooks), cluster_(cluster_config(options, run)) {}
 
   Result<SimulationResult> run() {
-    if (Status made = cluster_.create_hosts(); !made) return made.error();
+    if (Status made = cluster_.create_members(); !made) return made.error();
     if (!run_.pcap.empty()) {
       if (Status opened = pcap_.open(run_.pcap); !opened) return opened.error();
       cluster_.network().set_tap(&PcapWriter::tap, &pcap_);
@@ -188,7 +189,7 @@ class Simulation {
   }
 
   void count_traffic(bool end) {
-    const uint32_t hosts = options_.workers + options_.servers;
+    const uint32_t hosts = cluster_.hosts();
     for (const bool up : {true, false}) {
       std::vector<Traffic>& traffic = up ? result_.up : result_.down;
       traffic.resize(hosts);

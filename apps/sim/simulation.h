@@ -43,7 +43,7 @@ struct LinkSample {  // of a worker's links, since the run began
 
 struct SimulationResult {
   std::vector<SimulatedJob> jobs;
-  std::vector<Traffic> up, down;    // by host: workers, then servers
+  std::vector<Traffic> up, down;    // by host: workers, then servers of hosts of their own
   std::vector<LinkSample> samples;  // with a timeline: every millisecond, workers in their order
   uint64_t begin_ns = 0;            // when the training began
   uint64_t frames = 0;              // delivered, all of them

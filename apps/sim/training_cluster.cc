@@ -55,27 +55,31 @@ LaneConfig lane_config(const TrainingClusterConfig& config) {
 TrainingCluster::TrainingCluster(const TrainingClusterConfig& config)
     : config_(config),
       link_random_(config.seed + 1),
-      clients_of_(hosts_total()),
+      clients_of_(members()),
       schedules_(config.links),
       cluster_(cluster_config(config)) {
   for (HostLinks& host : schedules_) {
     host.up.begin(link_random_);
     host.down.begin(link_random_);
   }
-  cluster_.after_visit = [this](uint32_t host) {
-    for (const uint32_t number : clients_of_[host]) collect(number);
+  for (uint32_t host = 0; host < hosts(); ++host) {
+    shared_.push_back(host < config.colocated ? std::make_shared<SharedLink>() : nullptr);
+  }
+  cluster_.after_visit = [this](uint32_t member) {
+    for (const uint32_t number : clients_of_[member]) collect(number);
   };
   cluster_.on_timer = [this](size_t timer) { on_timer(timer); };
 }
 
-Status TrainingCluster::create_hosts() {
-  for (uint32_t host = 0; host < hosts_total(); ++host) {
-    if (Status made = create_host(host); !made) return made;
+Status TrainingCluster::create_members() {
+  for (uint32_t number = 0; number < members(); ++number) {
+    if (Status made = create_member(number); !made) return made;
   }
   return {};
 }
 
-Status TrainingCluster::create_host(uint32_t host) {
+Status TrainingCluster::create_member(uint32_t number) {
+  const uint32_t host = host_of(number);
   const HostLinks& links = schedules_[host];
   sim::VirtualHostConfig made;
   made.ipv6 = config_.ipv6;
@@ -83,25 +87,27 @@ Status TrainingCluster::create_host(uint32_t host) {
   made.port.report_rate = links.up.change_ns() == kNever && links.down.change_ns() == kNever;
   made.frame_cost_ns = config_.frame_cost_ns;
   made.host.lane = lane_config(config_);
-  made.host.policy.serve = host >= config_.workers;
+  made.host.lane.engine.link = shared_[host];
+  made.host.policy.serve = number >= config_.workers;
   made.host.policy.max_jobs = config_.jobs + 1;
+  if (is_beside(number)) return cluster_.start(cluster_.add_beside(host, made));
   return cluster_.start(
       cluster_.add_host(made, link_config(config_, links.up), link_config(config_, links.down)));
 }
 
-Result<uint32_t> TrainingCluster::add_client(uint32_t host, size_t tensors) {
+Result<uint32_t> TrainingCluster::add_client(uint32_t worker, size_t tensors) {
   const auto slots =
       static_cast<uint32_t>(std::clamp<size_t>(std::bit_ceil(tensors + 1), 64, 65'536));
   auto memory = ChannelMemory::create({slots, slots}, false);
   if (!memory) return memory.error();
   const auto number = static_cast<uint32_t>(clients_.size());
   auto client = std::make_unique<Client>();
-  client->host = host;
+  client->worker = worker;
   client->client_job = 1;
   client->engine_end = std::make_unique<EngineChannel>(*memory);
   client->end = std::make_unique<ClientChannel>(*memory);
   clients_.push_back(std::move(client));
-  clients_of_[host].push_back(number);
+  clients_of_[worker].push_back(number);
   return number;
 }
 
@@ -146,7 +152,7 @@ void TrainingCluster::push_pull(uint32_t number, uint32_t tensor, uint16_t prior
   // One operation per tensor is in flight at most, and there is room for all.
   (void)client.end->submit(
       {SubmitOp::kPushPull, priority, client.client_job, TensorId(tensor), tensor + 1});
-  cluster_.wake(client.host);
+  cluster_.wake(client.worker);
 }
 
 void TrainingCluster::on_timer(size_t timer) {
@@ -176,7 +182,7 @@ void TrainingCluster::begin_schedules() {
 
 void TrainingCluster::change_links() {
   uint64_t next_ns = kNever;
-  for (uint32_t host = 0; host < hosts_total(); ++host) {
+  for (uint32_t host = 0; host < hosts(); ++host) {
     const sim::HostId id(host);
     for (const bool up : {true, false}) {
       LinkSchedule& schedule = up ? schedules_[host].up : schedules_[host].down;
@@ -205,7 +211,7 @@ const sim::LinkStats& TrainingCluster::downlink(uint32_t host) const {
 
 Status TrainingCluster::job_status(uint32_t number) const {
   const Client& client = *clients_[number];
-  return cluster_[client.host].host().jobs().job_status(number + 1, client.slot);
+  return cluster_[client.worker].host().jobs().job_status(number + 1, client.slot);
 }
 
 }  // namespace mercury::simulator

@@ -1,7 +1,8 @@
 // Workers that train and servers that sum, on a virtual cluster: the jobs of programs, and links
 // whose rates change.
 //
-// Shape: hosts are numbered, workers first, then servers. One thread.
+// Shape: members are numbered, workers first, then servers; hosts likewise, but for the servers
+// that run on workers' hosts. One thread.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@ struct HostLinks {
 struct TrainingClusterConfig {
   uint64_t seed = 1;
   uint32_t workers = 2, servers = 2;
+  uint32_t colocated = 0;  // the first so many servers run on the hosts of the first workers
   uint32_t jobs = 1;
   bool ipv6 = false;
   bool elide = true;  // a PayloadElision lives as long as the cluster
@@ -54,7 +56,7 @@ class TrainingCluster {
   TrainingCluster& operator=(const TrainingCluster&) = delete;
 
   // Errors: kSystem (descriptors, memory).
-  Status create_hosts();
+  Status create_members();
   // Opens a job on every worker and declares its tensors; `data(worker, tensor)` is their memory.
   // The programs of its workers get consecutive numbers, the first of which comes back.
   using TensorData = std::function<std::byte*(uint32_t worker, uint32_t tensor)>;
@@ -77,14 +79,15 @@ class TrainingCluster {
 
   uint64_t now_ns() const { return cluster_.now_ns(); }
   sim::SimNetwork& network() { return cluster_.network(); }
+  uint32_t hosts() const { return members() - config_.colocated; }
   const sim::LinkStats& uplink(uint32_t host) const;
   const sim::LinkStats& downlink(uint32_t host) const;
   uint64_t total(Counter counter) const { return cluster_.total(counter); }
   Status job_status(uint32_t number) const;
 
  private:
-  struct Client {  // a program on a host
-    uint32_t host = 0;
+  struct Client {  // a worker's program
+    uint32_t worker = 0;
     JobSlot slot;
     uint32_t client_job = 0;
     std::unique_ptr<EngineChannel> engine_end;
@@ -92,20 +95,28 @@ class TrainingCluster {
     VirtualProgram* program = nullptr;
   };
 
-  Status create_host(uint32_t host);
-  Result<uint32_t> add_client(uint32_t host, size_t tensors);
+  Status create_member(uint32_t number);
+  Result<uint32_t> add_client(uint32_t worker, size_t tensors);
   void on_timer(size_t timer);
   void collect(uint32_t number);
   void change_links();
   // The cluster's timers: programs by their number, then the links'.
   size_t link_timer() const { return size_t{config_.jobs} * config_.workers; }
-  uint32_t hosts_total() const { return config_.workers + config_.servers; }
+  uint32_t members() const { return config_.workers + config_.servers; }
+  bool is_beside(uint32_t member) const {
+    return member >= config_.workers && member - config_.workers < config_.colocated;
+  }
+  uint32_t host_of(uint32_t member) const {
+    if (member < config_.workers) return member;
+    return member - (is_beside(member) ? config_.workers : config_.colocated);
+  }
 
   const TrainingClusterConfig config_;
   Random link_random_;
   std::vector<std::unique_ptr<Client>> clients_;
-  std::vector<std::vector<uint32_t>> clients_of_;  // by host
-  std::vector<HostLinks> schedules_;
+  std::vector<std::vector<uint32_t>> clients_of_;    // by worker
+  std::vector<HostLinks> schedules_;                 // by host
+  std::vector<std::shared_ptr<SharedLink>> shared_;  // by host; null where one member runs
   uint64_t schedules_begin_ns_ = 0;
   sim::VirtualCluster<> cluster_;  // behind the clients: engines read their channels
 };

@@ -369,6 +369,8 @@ class Run(unittest.TestCase):
         self.assertIn("needs --payload", refusal(*job, "--pcap", "x.pcap"))
         self.assertIn("no such host", refusal(*job, "--link", "worker2=1Gbps"))
         self.assertIn("there are 2 workers", refusal(*job, "--slow", "2=2"))
+        self.assertIn("there are 2 workers and 3 servers", refusal(*job, "--servers", "3", "--colocated", "3"))
+        self.assertIn("the link is worker1's", refusal(*job, "--colocated", "2", "--link", "server1=1Gbps"))
         self.assertIn("leaves no iteration", refusal(*job, "--iterations", "1"))
         self.assertIn("less than 1280B", refusal(*job, "--queue", "1279B"))
         self.assertIn("more than 500ms", refusal(*job, "--delay", "501ms"))
@@ -417,6 +419,30 @@ class Run(unittest.TestCase):
         self.assertGreater(slow["other_jobs"][0]["iterations"], 10)
         (tensor,) = slow["other_jobs"][0]["tensors"]
         self.assertLess(tensor["pulled_s"], slow["other_jobs"][0]["iteration_s"])
+
+    def test_servers_on_workers_hosts_share_their_links(self):
+        large = os.path.join(self.folder, "large.csv")
+        numel, workers = 2_000_000, 4
+        with open(large, "w", encoding="utf-8") as file:
+            file.write(f"{HEADER}\n0,a,{numel},f32,1000000,2000000,0\n")
+        times = {}
+        for servers, colocated in ((4, 0), (4, 4), (6, 4), (6, 1)):
+            said = json.loads(self.run_sim("--trace", large, "--policy", "mercury", "--bandwidth", "1Gbps", "--json", "-", "--payload",
+                                           "--workers", str(workers), "--servers", str(servers), "--colocated", str(colocated)).stdout)
+            self.assertEqual([(host["role"], host["rank"]) for host in said["hosts"]],
+                             [("worker", rank) for rank in range(workers)] +
+                             [("server", rank) for rank in range(colocated, servers)])
+            self.assertEqual((said["colocated"], said["optimum_s"] == 0), (colocated, colocated > 0))
+            # Up go gradients for servers on other hosts, and the own server's sums for the other workers.
+            share = 1 / servers
+            for host in said["hosts"]:
+                up = {"worker": 1, "server": workers * share}[host["role"]]
+                if host["role"] == "worker" and host["rank"] < colocated:
+                    up += (workers - 2) * share
+                self.assertAlmostEqual(host["wire_bytes_up"] / (4 * numel), up, delta=0.05, msg=(servers, colocated, host))
+            times[servers, colocated] = said["iteration_s"]
+        self.assertLess(times[6, 4], 0.95 * times[4, 4])
+        self.assertLess(times[4, 0], 0.8 * times[4, 4])
 
     def test_leaves_no_empty_file_when_it_fails(self):
         path = os.path.join(self.folder, "figures.json")

@@ -93,6 +93,11 @@ class VirtualCluster {
   uint32_t add_host(const VirtualHostConfig& host, const LinkConfig& up, const LinkConfig& down) {
     return add(network_.add_host(up, down), host, draws());
   }
+  // On that host, beside its other program.
+  uint32_t add_beside(uint32_t other, VirtualHostConfig host) {
+    host.beside = other;
+    return add(hosts_[other]->id(), std::move(host), draws());
+  }
   // With what the host's constructor takes behind the network, its id and its number.
   template <class... More>
   uint32_t add(HostId id, More&&... more) {

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -39,6 +40,8 @@ inline IpAddress virtual_address(uint32_t index, bool ipv6) {
 struct VirtualHostConfig {
   size_t lanes = 1;  // engines, each with a port of its own
   bool ipv6 = false;
+  // It is a second program on this host, which has as many lanes: at its address, on its links.
+  std::optional<uint32_t> beside;
   SimPortConfig port;  // of each; the host sets its tag, which is `index`, and its counters
   HostConfig host;
   // Of an engine's time, for each frame received or sent. Not under Look::kEveryHost, which would
@@ -122,7 +125,9 @@ class VirtualHost {
   SimPort& port(size_t lane) const { return *ports_[lane]; }  // without what decorates it
   size_t lanes() const { return config_.lanes; }
   Endpoint endpoint(size_t lane) const {
-    return {virtual_address(index_, config_.ipv6), static_cast<uint16_t>(kVirtualUdpPort + lane)};
+    const size_t port = kVirtualUdpPort + (config_.beside ? config_.lanes : 0) + lane;
+    return {virtual_address(config_.beside.value_or(index_), config_.ipv6),
+            static_cast<uint16_t>(port)};
   }
   HostId id() const { return id_; }
   bool commands_waiting() const {  // for an engine
