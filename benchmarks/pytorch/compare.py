@@ -61,15 +61,17 @@ class Run:
     def members(self):
         """Workers, the first of which says and records what it took; servers, if they have hosts of their own."""
         workers, servers = self.arguments.workers, self.arguments.servers if self.system == "mercury" else 0
+        serving = self.system == "mercury" and self.arguments.workers_serve
         meet = {"MASTER_ADDR": self.lab["worker0"].ip, "MASTER_PORT": 29500, "WORLD_SIZE": workers, "GLOO_SOCKET_IFNAME": "eth0"}
         if servers:
-            meet = {"MERCURY_WORKERS": workers, "MERCURY_SERVERS": servers,
-                    "MERCURY_RENDEZVOUS": ",".join(f"{self.lab[f'server{rank}'].ip}:7470" for rank in range(servers))}
+            hosts = [f"worker{rank}" for rank in range(workers if serving else 0)] + [f"server{rank}" for rank in range(servers)]
+            meet = {"MERCURY_WORKERS": workers, "MERCURY_SERVERS": len(hosts), "MERCURY_RENDEZVOUS": f"{self.lab[hosts[0]].ip}:7470"}
         for rank in range(workers):
             own = {"MERCURY_ROLE": "worker", "MERCURY_RANK": rank} if servers else {"RANK": rank}
-            yield self.start(f"worker{rank}", *(["--trace", self.trace] if rank == 0 else []), **meet, **own)
+            yield self.start(f"worker{rank}", *(["--serve"] if serving else []), *(["--trace", self.trace] if rank == 0 else []),
+                             **meet, **own)
         for rank in range(servers):
-            yield self.start(f"server{rank}", **meet, MERCURY_ROLE="server", MERCURY_RANK=rank,
+            yield self.start(f"server{rank}", **meet, MERCURY_ROLE="server", MERCURY_RANK=rank + (workers if serving else 0),
                              MERCURY_LISTEN=f"{self.lab[f'server{rank}'].ip}:7470")
 
     def seconds(self):
@@ -98,10 +100,12 @@ def nominal_trace(model, folder, computing_s):
 
 
 def predicted(trace, lab, arguments):
-    """Seconds of an iteration with Mercury, as mercury-sim says: with processors free, and servers on hosts of their own."""
+    """Seconds of an iteration with Mercury, as mercury-sim says: with processors free."""
+    colocated = arguments.workers if arguments.workers_serve else 0
     said = subprocess.run([arguments.simulator, "--trace", trace, "--policy", "mercury", "--bandwidth", f"{lab.rate_mbit:.0f}Mbps",
-                           "--workers", str(arguments.workers), "--servers", str(arguments.servers or arguments.workers), "--mtu",
-                           str(MTU), "--bucket", f"{lab.bucket_bytes}B", "--json", "-"], check=True, stdout=subprocess.PIPE, text=True)
+                           "--workers", str(arguments.workers), "--servers", str(arguments.servers + colocated),
+                           "--colocated", str(colocated), "--mtu", str(MTU), "--bucket", f"{lab.bucket_bytes}B", "--json", "-"],
+                          check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(said.stdout)["iteration_s"]
 
 
@@ -132,8 +136,8 @@ class Model:
 
     def row(self, rate_mbit, arguments):
         """Of a record: milliseconds."""
-        row = {"model": self.name, "workers": arguments.workers, "servers": arguments.servers, "rate_mbit": round(rate_mbit),
-               "told": int(not arguments.untold),
+        row = {"model": self.name, "workers": arguments.workers, "servers": arguments.servers,
+               "workers_serve": int(arguments.workers_serve), "rate_mbit": round(rate_mbit), "told": int(not arguments.untold),
                "predicted_ms": round(1e3 * self.before, 1)}
         for what, seconds in (*self.times.items(), ("recorded", self.recorded)):
             for name, of in (("ms", statistics.median), ("least_ms", min), ("most_ms", max)):
@@ -165,6 +169,8 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--servers", type=int, default=0,
                         help="of ScheduledOptimizer's, on hosts of their own (default: in the workers' processes, as many as workers)")
+    parser.add_argument("--workers-serve", action="store_true",
+                        help="servers run in the workers' processes, too, beside those of --servers (without: only there)")
     parser.add_argument("--untold", action="store_true", help="nobody tells Mercury its links' rate (MERCURY_RATE)")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each, in turns (default: %(default)s)")
     parser.add_argument("--library", default=os.path.join(ROOT, "build/shim/client/libmercurystack.so"))
@@ -173,6 +179,7 @@ def main():
     parser.add_argument("--simulator", default=os.path.join(ROOT, "build/apps/sim/mercury-sim"))
     parser.add_argument("--record", type=pathlib.Path, help="a file of docs/records to add rows to")
     arguments = parser.parse_args()
+    arguments.workers_serve |= not arguments.servers
     built.need(arguments.library, arguments.simulator)
     rows, narrowest = [], max(1, arguments.workers / (arguments.servers or arguments.workers))
     rate_mbit = ELEMENTS * 4 * 8 / 1e6 * narrowest / (arguments.computing * arguments.exchange)

@@ -45,6 +45,7 @@ def main():
     parser.add_argument("--layers", required=True, help="NUMEL:SECONDS,...")
     parser.add_argument("--iterations", type=int, required=True)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--serve", action="store_true", help="a server runs in this worker's process, too")
     parser.add_argument("--trace", help="a file for what ScheduledOptimizer recorded, as mercury-sim reads it")
     parser.add_argument("--timeline", help="a file for the same, as ui.perfetto.dev reads it")
     arguments = parser.parse_args()
@@ -76,8 +77,7 @@ def main():
     else:
         import mercurystack
         from mercurystack.torch import ScheduledOptimizer
-        own_hosts = "MERCURY_SERVERS" in os.environ
-        with mercurystack.Context("embedded") as context, context.open_job("paced", serve=not own_hosts) as job:
+        with mercurystack.Context("embedded") as context, context.open_job("paced", serve=arguments.serve) as job:
             if job.role == "server":
                 job.wait_end()
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import threading
 import weakref
 from dataclasses import asdict, replace
@@ -124,7 +125,9 @@ class Context:
         JobOptions.
 
         serve: each worker's process runs a server too, on an engine of its own, so that neither daemons nor processes
-        for servers are needed. All workers say so. Closing the job then waits until all have closed it."""
+        for servers are needed. All workers say so. Closing the job then waits until all have closed it. With more
+        `servers` than workers the ranks behind the workers' are those of processes that open the job as servers, on
+        hosts of their own: they relieve the workers' links."""
         self._attachment.check_open()
         asked = JobOptions(name=name, **options)  # type: ignore[arg-type]
         server = None
@@ -198,7 +201,8 @@ def _start_server(asked: JobOptions, rate: Optional[str]) -> tuple[JobOptions, _
     if known.role != _native.ROLE_WORKER or known.rank < 0 or known.workers < 1 or not rendezvous:
         raise ValueError("serve: every worker needs a rank, how many there are, and a rendezvous, which is worker 0's address: "
                          "give them, or start the program by a launcher that says so")
-    asked = replace(asked, rank=known.rank, workers=known.workers, servers=known.workers,
+    servers = asked.servers or int(os.environ.get("MERCURY_SERVERS", 0))  # which native() has read, so it is a number
+    asked = replace(asked, rank=known.rank, workers=known.workers, servers=max(known.workers, servers),
                     rendezvous=rendezvous.split(",", 1)[0])
     server = _Server(replace(asked, role="server"), asked.rendezvous if known.rank == 0 else None, rate)
     return asked, server

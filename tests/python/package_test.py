@@ -394,6 +394,16 @@ with mercurystack.Context("embedded") as context, context.open_job("serving", se
 """
 
 
+SERVER_ALONE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import mercurystack
+with mercurystack.Context("embedded") as context, context.open_job("serving", timeout_ms=100000) as job:
+    job.wait_end()
+    print("ended")
+"""
+
+
 class Serving(unittest.TestCase):
     """Processes as torchrun starts them, without daemons and without processes for servers."""
 
@@ -404,6 +414,14 @@ class Serving(unittest.TestCase):
 
     def test_each_worker_serves(self):
         self.assertEqual(self.run_all(), [("3\n", "", 0)] * 3)
+
+    def test_servers_of_their_own_beside_those_of_the_workers(self):
+        port = str(free_port())
+        size = {"MERCURY_WORKERS": "2", "MERCURY_SERVERS": "3", "MERCURY_RENDEZVOUS": f"127.0.0.1:{port}"}
+        workers = [start([sys.executable, "-c", SERVING, PACKAGE], LIBRARY, RANK=str(rank), MERCURY_ROLE="worker",
+                         MERCURY_RANK=str(rank), **size) for rank in range(2)]
+        server = start([sys.executable, "-c", SERVER_ALONE, PACKAGE], LIBRARY, MERCURY_ROLE="server", MERCURY_RANK="2", **size)
+        self.assertEqual(outcomes_of([*workers, server], FOREVER_S), [("3\n", "", 0)] * 2 + [("ended\n", "", 0)])
 
     def test_who_breaks_fails_the_others_by_name(self):
         for rank, (_, errors, status) in enumerate(self.run_all(BREAK="1")):
