@@ -149,6 +149,13 @@ class Model:
         return row
 
 
+def columns(arguments):
+    """Of a record."""
+    any_model = Model("even")
+    any_model.times, any_model.recorded = {system: [1.0] for system in NAMES}, [1.0]
+    return list(any_model.row(1.0, arguments))
+
+
 def text_of(row):
     def of(what):
         return f"{row[what + '_ms']:.0f} [{row[what + '_least_ms']:.0f}, {row[what + '_most_ms']:.0f}] ms"
@@ -181,6 +188,8 @@ def main():
     arguments = parser.parse_args()
     arguments.workers_serve |= not arguments.servers
     built.need(arguments.library, arguments.simulator)
+    if arguments.record:
+        recording.check(arguments.record, columns(arguments))
     rows, narrowest = [], max(1, arguments.workers / (arguments.servers or arguments.workers))
     rate_mbit = ELEMENTS * 4 * 8 / 1e6 * narrowest / (arguments.computing * arguments.exchange)
     hosts = [f"worker{rank}" for rank in range(arguments.workers)] + [f"server{rank}" for rank in range(arguments.servers)]
