@@ -18,6 +18,6 @@ from mercurystack._job import Contributors, Job, JobOptions, JobStats, Tensor
 from mercurystack._native import version
 from mercurystack._operation import Operation
 
-__version__ = version()
+__version__ = "0.1.0"  # of the package, as pyproject.toml says; version() is the library's
 __all__ = ["Context", "Contributors", "Job", "JobFailedError", "JobOptions", "JobStats", "MercuryError",
            "MercuryTimeoutError", "Operation", "Tensor", "version"]

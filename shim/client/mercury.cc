@@ -38,7 +38,7 @@ namespace {
   MERCURY_TEXT(major) "." MERCURY_TEXT(minor) "." MERCURY_TEXT(patch)
 static_assert(std::string_view(MERCURY_VERSION_OF(MERCURY_VERSION_MAJOR, MERCURY_VERSION_MINOR,
                                                   MERCURY_VERSION_PATCH)) == MERCURY_VERSION,
-              "meson.build and mercury.h differ in the version");
+              "shim/client/meson.build and mercury.h differ in the version");
 
 // A misspelt variable would be ignored, and the program wait for members that nobody starts.
 Status check_variables() {

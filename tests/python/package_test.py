@@ -477,6 +477,11 @@ class Installed(unittest.TestCase):
             installed = re.findall(r"'mercurystack/([^']+)'", file.read())
         self.assertEqual(sorted(installed), sorted(set(os.listdir(os.path.join(PACKAGE, "mercurystack"))) - {"__pycache__"}))
 
+    def test_the_version_is_pip_s(self):
+        with open(os.path.join(PACKAGE, "..", "pyproject.toml"), encoding="utf-8") as file:
+            self.assertIn(f'\nversion = "{mercurystack.__version__}"\n', file.read())
+        self.assertRegex(mercurystack.version(), r"^1\.\d+\.\d+$")  # the library's
+
 
 class BadInput(unittest.TestCase):
     def setUp(self):

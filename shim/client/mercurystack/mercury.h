@@ -33,9 +33,10 @@ extern "C" {
 #define MERCURY_API __attribute__((visibility("default")))
 #endif
 
-/* Of this header; what mercury_version says is of the library. */
-#define MERCURY_VERSION_MAJOR 0
-#define MERCURY_VERSION_MINOR 1
+/* Of this header; what mercury_version says is of the library. What a program built with 1.x uses
+ * stays as it is as long as the library is libmercurystack.so.1 (docs/api.md, "Versions"). */
+#define MERCURY_VERSION_MAJOR 1
+#define MERCURY_VERSION_MINOR 0
 #define MERCURY_VERSION_PATCH 0
 #define MERCURY_VERSION_NUMBER \
   (MERCURY_VERSION_MAJOR * 1000000 + MERCURY_VERSION_MINOR * 1000 + MERCURY_VERSION_PATCH)
@@ -323,7 +324,7 @@ typedef void (*mercury_log)(int32_t level, const char *line, void *user);
  * any more. -EINVAL: no such level. */
 MERCURY_API int mercury_set_log(mercury_log log, void *user, int32_t level);
 
-MERCURY_API const char *mercury_version(void);    /* "0.1.0" */
+MERCURY_API const char *mercury_version(void);    /* "1.0.0" */
 MERCURY_API int mercury_version_number(void);     /* as MERCURY_VERSION_NUMBER */
 
 #ifdef __cplusplus
