@@ -17,6 +17,7 @@ sim::VirtualHostConfig host_config(const Scenario& scenario, const HostPlan& pla
   sim::VirtualHostConfig made;
   made.lanes = plan.lanes;
   made.ipv6 = scenario.ipv6;
+  made.frame_cost_ns = plan.frame_cost_ns;
   HostConfig& config = made.host;
   SessionConfig& session = config.lane.engine.session;
   session.peer_timeout_ns = scenario.peer_timeout_ns;
@@ -87,7 +88,11 @@ sim::Visit DisasterHost::visit(uint64_t now_ns, bool) {
   uint32_t work = 0;
   for (size_t i = 0; i < lanes(); ++i) {
     if (!all && !lane_due(i, local_ns)) continue;
-    work += lane(i).poll(local_ns);
+    if (!may_work(i, now_ns)) {
+      stirred_ |= all;
+      continue;
+    }
+    work += pass(i, now_ns, local_ns);
     if (lane(i).engine().take_reported()) {
       control_due_ns_ = std::min(control_due_ns_, now_ns + plan_.control_delay_ns);
     }
@@ -102,12 +107,15 @@ sim::Visit DisasterHost::visit(uint64_t now_ns, bool) {
 }
 
 uint64_t DisasterHost::next_due_ns(uint64_t now_ns) {
-  uint64_t local_ns = host().next_deadline_ns();
+  uint64_t due_ns = std::min(control_due_ns_, clock_.network_ns(host().next_deadline_ns()));
   for (size_t i = 0; i < lanes(); ++i) {
-    if (lane(i).port().rx_waiting() || lane(i).engine().commands_waiting()) return now_ns;
-    local_ns = std::min(local_ns, lane(i).engine().next_deadline_ns());
+    const bool waits =
+        stirred_ || lane(i).port().rx_waiting() || lane(i).engine().commands_waiting();
+    const uint64_t lane_ns =
+        waits ? now_ns : clock_.network_ns(lane(i).engine().next_deadline_ns());
+    due_ns = std::min(due_ns, std::max(lane_ns, free_ns(i)));
   }
-  return std::min(control_due_ns_, clock_.network_ns(local_ns));
+  return due_ns;
 }
 
 std::string DisasterHost::held() {

@@ -74,6 +74,18 @@ void draw_hosts(Scenario& s, Random random) {
   }
 }
 
+// Engines that take their time, so that frames wait for them, and what they do is not over at once.
+void draw_processors(Scenario& s, Random random) {
+  if (!random.chance(0.2)) return;
+  const uint64_t most_ns = random.chance(0.5) ? 1'000 : 30'000;
+  const bool one_is_slow = random.chance(0.3);
+  const uint64_t slow = random.below(s.hosts.size());
+  for (uint64_t host = 0; host < s.hosts.size(); ++host) {
+    const uint64_t cost_ns = 1 + random.below(most_ns);
+    if (!one_is_slow || host == slow) s.hosts[host].frame_cost_ns = cost_ns;
+  }
+}
+
 // A path in the middle takes less than both its ends say, from the start and for good.
 void draw_narrow_path(Scenario& s, Random random) {
   if (random.chance(0.15))
@@ -386,6 +398,7 @@ Scenario make_scenario(uint64_t seed) {
   draw_moves(s, generator(seed, 11));
   draw_hostile_member(s, generator(seed, 12));
   draw_strangers(s, generator(seed, 13));
+  draw_processors(s, generator(seed, 15));
   s.jobs.push_back(recovery_job(s, generator(seed, 5)));
   if (seed % 2 == 0) {
     for (JobPlan& job : s.jobs) job.secret = "the secret of " + job.name;

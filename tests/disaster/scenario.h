@@ -82,6 +82,7 @@ struct HostPlan {
   int64_t drift_ppm = 0;
   uint64_t clock_ns = 0;  // what its clock shows at the start
   uint32_t mtu_bytes = 1500;
+  uint64_t frame_cost_ns = 0;  // of an engine's time, for each frame received or sent
 };
 
 struct TensorPlan {

@@ -143,34 +143,43 @@ class VirtualHost {
     return sum;
   }
 
+ protected:
+  // Whether an engine may do a pass now; if not, it is to be asked again at free_ns().
+  bool may_work(size_t lane, uint64_t now_ns) {
+    const SimPort& port = *ports_[lane];
+    const uint32_t burst = frames_per_pass(kBurst, port.info().max_udp_payload);
+    return processors_[lane].may_work(now_ns, port.rx_waiting_frames(), burst);
+  }
+  uint64_t free_ns(size_t lane) const { return processors_[lane].free_ns(); }
+  // A pass, of an engine that may: whose clock shows `local_ns` at `now_ns`. Returns its work.
+  uint32_t pass(size_t number, uint64_t now_ns, uint64_t local_ns) {
+    Lane<P>& lane = host_->lane(number);
+    const Counters& counters = lane.counters();
+    const auto frames = [&counters] {
+      return counters.get(Counter::kRxFrames) + counters.get(Counter::kTxFrames);
+    };
+    const uint64_t before = frames();
+    const uint32_t work = lane.poll(local_ns);
+    processors_[number].worked(now_ns, frames() - before);
+    return work;
+  }
+
  private:
   ResetKey reset_key(uint32_t life) const { return reset_key_of(uint64_t{index_} << 32 | life); }
   // Returns when the engine has to run next, unless something happens.
   uint64_t run(size_t number, uint64_t now_ns, bool one_pass, Visit& visit) {
     Lane<P>& lane = host_->lane(number);
     const SimPort& port = *ports_[number];
-    Processor& processor = processors_[number];
-    const uint32_t burst = frames_per_pass(kBurst, port.info().max_udp_payload);
     bool more = true;
-    while (more && processor.may_work(now_ns, port.rx_waiting_frames(), burst)) {
+    while (more && may_work(number, now_ns)) {
       visit.reported = visit.reported || lane.engine().commands_waiting();
-      const uint32_t work = pass(lane, processor, now_ns);
+      const uint32_t work = pass(number, now_ns, now_ns);
       visit.work += work;
       // A pass that did less than any of its limits has left nothing.
       more = !one_pass && (work >= kLeastBurst || port.rx_waiting());
     }
     visit.reported = lane.engine().take_reported() || visit.reported;
-    return more ? processor.free_ns() : lane.engine().next_deadline_ns();
-  }
-  static uint32_t pass(Lane<P>& lane, Processor& processor, uint64_t now_ns) {
-    const Counters& counters = lane.counters();
-    const auto frames = [&counters] {
-      return counters.get(Counter::kRxFrames) + counters.get(Counter::kTxFrames);
-    };
-    const uint64_t before = frames();
-    const uint32_t work = lane.poll(now_ns);
-    processor.worked(now_ns, frames() - before);
-    return work;
+    return more ? free_ns(number) : lane.engine().next_deadline_ns();
   }
 
   std::unique_ptr<P> decorated(std::unique_ptr<SimPort> port) {
