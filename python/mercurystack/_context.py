@@ -9,7 +9,7 @@ import threading
 import weakref
 from dataclasses import asdict, replace
 from types import TracebackType
-from typing import Optional, Union
+from typing import Iterator, Optional, Union
 
 from mercurystack import _native
 from mercurystack._errors import MercuryError
@@ -24,6 +24,7 @@ class Attachment:
     outlives its context can still be read.
 
     The garbage collector may call free() at any point of any thread, within the other calls too: it takes no lock.
+    Other threads may be in a call when it is closed, or about to make one: the library's context stays until they are not.
     """
 
     def __init__(self, mode: str, socket: Optional[str], listen: Optional[str], rate: Optional[str]) -> None:
@@ -39,6 +40,8 @@ class Attachment:
         self._lock = threading.RLock()
         self._closed = False
         self._arrays: set[int] = set()
+        self._users: set[object] = set()  # of `use`
+        self._jobs: weakref.WeakSet[Job] = weakref.WeakSet()
         self._to_detach = [self.pointer]  # taken by whoever ends it
 
     def allocate(self, size: int) -> int:
@@ -50,6 +53,29 @@ class Attachment:
             self._arrays.add(memory.value)
         return memory.value
 
+    @contextlib.contextmanager
+    def use(self) -> Iterator[ctypes.c_void_p]:
+        """The context, for a call that another thread's close() may overtake: it ends what blocks then."""
+        user = object()
+        self._users.add(user)  # before it looks: close() looks in the other order
+        try:
+            self.check_open()
+            yield self.pointer
+        finally:
+            self._users.discard(user)
+            self._end_if_unused()
+
+    @contextlib.contextmanager
+    def joined_by(self, job: Job) -> Iterator[None]:
+        """Within it the job that was opened is there. ValueError: it is not, as the context was closed meanwhile."""
+        with self._lock:
+            self.check_open()
+            yield
+            self._jobs.add(job)
+
+    def jobs(self) -> list[Job]:
+        return list(self._jobs)
+
     def free(self, address: int) -> None:
         # A failure leaves the memory to the end of the attachment: a finalizer has nobody to tell.
         _native.library.mercury_free(self.pointer, address)
@@ -57,16 +83,25 @@ class Attachment:
         self._end_if_unused()
 
     def close(self) -> None:
+        user = object()
+        self._users.add(user)  # who lets go of the last array meanwhile leaves the rest to this
         with self._lock:
             self._closed = True
-        self._end_if_unused()
+        try:
+            for job in self.jobs():
+                job.close()
+            if self._to_detach:
+                _native.library.mercury_context_close(self.pointer)
+        finally:
+            self._users.discard(user)
+            self._end_if_unused()
 
     def check_open(self) -> None:
         if self._closed:
             raise ValueError("the context is closed")
 
     def _end_if_unused(self) -> None:
-        if self._closed and not self._arrays:
+        if self._closed and not self._arrays and not self._users:
             try:
                 pointer = self._to_detach.pop()
             except IndexError:
@@ -91,9 +126,8 @@ class Context:
                  rate: Optional[str] = None) -> None:
         self._attachment = Attachment(mode, socket, listen, rate)
         self._rate = rate
-        self._jobs: weakref.WeakSet[Job] = weakref.WeakSet()
         # Without a close the end of the object, or of the interpreter, is one.
-        self._finalizer = weakref.finalize(self, _close, self._attachment, self._jobs)
+        self._finalizer = weakref.finalize(self, self._attachment.close)
 
     @property
     def mode(self) -> str:
@@ -110,14 +144,15 @@ class Context:
     def register(self, array: ArrayLike) -> None:
         """Lets tensors lie in an array that is somebody else's. With a daemon each exchange then costs a copy at each
         end. Keep the array until it is deregistered, or the context closed."""
-        self._attachment.check_open()
         view = view_of(array, None)
-        _native.check(_native.library.mercury_register(self._attachment.pointer, view.address, view.bytes))
+        with self._attachment.use() as context:
+            _native.check(_native.library.mercury_register(context, view.address, view.bytes))
 
     def deregister(self, array: ArrayLike) -> None:
         """MercuryError (EBUSY): a tensor of an open job lies in it."""
-        self._attachment.check_open()
-        _native.check(_native.library.mercury_deregister(self._attachment.pointer, view_of(array, None).address))
+        view = view_of(array, None)
+        with self._attachment.use() as context:
+            _native.check(_native.library.mercury_deregister(context, view.address))
 
     def open_job(self, name: Optional[str] = None, *, serve: bool = False, **options: object) -> Job:
         """Opens a job, and returns when all its members are there. What is not given comes from the launcher's
@@ -142,11 +177,10 @@ class Context:
                 if failure is not None:  # which the worker waited for in vain
                     raise failure from None
             raise
-        self._jobs.add(job)
         return job
 
     def close(self) -> None:
-        """Closes the jobs that are open, and detaches."""
+        """Closes the jobs that are open, and detaches. Whoever is opening one in another thread gets a ValueError."""
         self._finalizer()
 
     def __enter__(self) -> Context:
@@ -155,7 +189,7 @@ class Context:
     def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
         if error is not None:
-            for job in list(self._jobs):
+            for job in self._attachment.jobs():
                 job.abandon()
         self.close()
 
@@ -178,6 +212,8 @@ class _Server:
                 job._finalizer.atexit = False
             except MercuryError as failure:
                 self.failure = failure
+                return
+            except ValueError:  # abandoned meanwhile
                 return
             # What a job fails of its workers know, from this server among others.
             with contextlib.suppress(MercuryError, ValueError):
@@ -206,9 +242,3 @@ def _start_server(asked: JobOptions, rate: Optional[str]) -> tuple[JobOptions, _
                     rendezvous=rendezvous.split(",", 1)[0])
     server = _Server(replace(asked, role="server"), asked.rendezvous if known.rank == 0 else None, rate)
     return asked, server
-
-
-def _close(attachment: Attachment, jobs: weakref.WeakSet[Job]) -> None:
-    for job in list(jobs):
-        job.close()
-    attachment.close()

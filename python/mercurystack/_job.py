@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import time
 import weakref
 from dataclasses import dataclass, fields
@@ -150,16 +151,20 @@ class Job:
     def __init__(self, attachment: Attachment, options: JobOptions, server: Optional[_Server] = None) -> None:
         native = options.native()
         pointer = ctypes.c_void_p()
-        _native.check(_native.library.mercury_job_open(attachment.pointer, ctypes.byref(native), ctypes.byref(pointer)))
         self._attachment = attachment  # lives as long as its jobs
-        self._use: Use = Use(pointer)
-        self._flight: Flight = Flight()
-        self._server = server
-        self._finalizer = weakref.finalize(self, _leave, self._use, server)
+        with attachment.use() as context:
+            code = _native.library.mercury_job_open(context, ctypes.byref(native), ctypes.byref(pointer))
+            if code != -errno.ESHUTDOWN:
+                _native.check(code)
+            with attachment.joined_by(self):
+                self._use: Use = Use(pointer)
+                self._flight: Flight = Flight()
+                self._server = server
+                self._finalizer = weakref.finalize(self, _leave, self._use, server)
+                self.rank: int = _native.library.mercury_job_get_rank(pointer)
+                self.workers: int = _native.library.mercury_job_get_workers(pointer)
+                self.servers: int = _native.library.mercury_job_get_servers(pointer)
         self.role = next(name for name, value in _ROLES.items() if value == native.role)
-        self.rank: int = _native.library.mercury_job_get_rank(pointer)
-        self.workers: int = _native.library.mercury_job_get_workers(pointer)
-        self.servers: int = _native.library.mercury_job_get_servers(pointer)
         self.rejoin_ms: int = native.rejoin_ms
         self.quorum: int = native.quorum
         self._tensors: dict[int, Tensor] = {}

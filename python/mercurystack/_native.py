@@ -96,6 +96,7 @@ STRUCTS = {"mercury_attach_options": AttachOptions, "mercury_job_options": JobOp
 # What each function takes. Those that are not in _RESULTS return an int.
 _ARGUMENTS: dict[str, list[Any]] = {
     "mercury_attach": [POINTER(AttachOptions), POINTER(c_void_p)],
+    "mercury_context_close": [c_void_p],
     "mercury_detach": [c_void_p],
     "mercury_context_get_mode": [c_void_p],
     "mercury_alloc": [c_void_p, c_size_t, POINTER(c_void_p)],

@@ -35,6 +35,9 @@ inline Error lost_error() {
                "mercury-stackd has gone, or stands still; attach again when it is back");
 }
 
+// What calls fail with that leave() ended.
+inline Error left_error() { return Error(Errc::kClosed, "the context has been closed"); }
+
 class Backend {
  public:
   // Leaves all jobs and ends the attachment.
@@ -63,6 +66,10 @@ class Backend {
 
   // Tells the job's coordinator. The text has been checked.
   virtual Status set_policy(uint16_t slot, const std::string& policy) = 0;
+
+  // The program ends: calls under way end with kClosed, and so do those that come. Its memory stays
+  // where it is. Returns when no engine works for it any more.
+  virtual void leave() = 0;
 
   // How many operations are in flight, or completed and not collected, is to be read there from now
   // on. Only a host that can stand still needs it.

@@ -36,13 +36,21 @@ inline int in_child() {
   return fail_errno(-ENOTCONN, "the parent attached, not this process; attach after fork");
 }
 
-// Calls body(Context&) where a call is possible at all.
+// Calls body(Context&) where a call is possible at all: a call that ends or awaits others.
 template <class F>
-int with_context(mercury_context* context, F&& body) noexcept {
+int with_whole_context(mercury_context* context, F&& body) noexcept {
   return guarded([&] {
     if (!context) return null_argument("context");
     if (unwrap(context)->in_child()) return in_child();
     return body(*unwrap(context));
+  });
+}
+// Any other.
+template <class F>
+int with_context(mercury_context* context, F&& body) noexcept {
+  return with_whole_context(context, [&](Context& c) {
+    const Context::Call call(c);
+    return body(c);
   });
 }
 template <class F>

@@ -64,14 +64,27 @@ Result<std::unique_ptr<Context>> Context::create(std::unique_ptr<Backend> backen
       new Context(std::move(backend), mode, std::move(interrupt), std::move(*operations)));
 }
 
-Context::~Context() {
-  while (!jobs_.empty()) (void)close_job(jobs_.front().get());
+// Jobs first, so that their peers hear that they were left in order; then whoever is opening one.
+bool Context::close() {
+  if (in_callback()) return false;
+  Lock lock(mutex_);
+  closed_ = true;
+  const auto next = [&] {
+    return std::find_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return !job->closing; });
+  };
+  for (auto job = next(); job != jobs_.end(); job = next()) close_job(lock, **job);
+  lock.unlock();
+  backend_->leave();
+  lock.lock();
+  changed_.wait(lock, [&] { return calls_ == 0 && jobs_.empty(); });
+  return true;
 }
 
 Result<Job*> Context::open_job(const attach::JobOpen& request) {
   attach::JobOpen numbered = request;
   {
     const Lock lock(mutex_);
+    if (closed_) return left_error();
     numbered.client_job = ++last_client_job_;
   }
   Result<attach::JobOpened> opened = backend_->open_job(numbered);
@@ -88,37 +101,45 @@ Result<Job*> Context::open_job(const attach::JobOpen& request) {
   job->quorum = request.terms.quorum > 0 && request.terms.quorum < opened->workers;
   const Result<Policy> policy = parse_engine_policy(request.terms.policy);
   if (policy) job->place = policy->place;
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   jobs_.push_back(std::move(job));
-  return jobs_.back().get();
+  if (!closed_) return jobs_.back().get();
+  close_job(lock, *jobs_.back());
+  return left_error();
 }
 
 bool Context::close_job(Job* job) {
   if (in_callback()) return false;
   Lock lock(mutex_);
-  job->closing = true;
+  close_job(lock, *job);
+  return true;
+}
+
+// Whoever awaits the job's end may destroy the context as soon as this lets go of the mutex.
+void Context::close_job(Lock& lock, Job& job) {
+  job.closing = true;
   lock.unlock();
-  backend_->close_job(job->slot);  // from here on no engine touches its tensors
+  backend_->close_job(job.slot);  // from here on no engine touches its tensors
   lock.lock();
   progress();
   operations_.for_each([&](Operation& operation) {
-    if (operation.job == job && operation.state == Operation::State::kInFlight) {
+    if (operation.job == &job && operation.state == Operation::State::kInFlight) {
       finish(operation, lost_ ? Errc::kDaemonLost : Errc::kClosed);
     }
   });
   run_callbacks(lock);
   wake_waiters();
   changed_.notify_all();
-  changed_.wait(lock, [&] { return job->users == 0; });
+  changed_.wait(lock, [&] { return job.users == 0; });
   operations_.for_each([&](Operation& operation) {
-    if (operation.job == job) operations_.release(operation);
+    if (operation.job == &job) operations_.release(operation);
   });
-  for (const Tensor& tensor : job->tensors) unplace(tensor);
-  if (job->barrier.memory) (void)memory_.free(job->barrier.memory);
-  if (job->epoll) --armed_jobs_;
+  for (const Tensor& tensor : job.tensors) unplace(tensor);
+  if (job.barrier.memory) (void)memory_.free(job.barrier.memory);
+  if (job.epoll) --armed_jobs_;
   rearm();
-  jobs_.remove_if([&](const auto& candidate) { return candidate.get() == job; });
-  return true;
+  jobs_.remove_if([&](const auto& candidate) { return candidate.get() == &job; });
+  changed_.notify_all();
 }
 
 // What the host answers, without the mutex; the job stays meanwhile.

@@ -48,14 +48,34 @@ class Context {
  public:
   static Result<std::unique_ptr<Context>> create(std::unique_ptr<Backend> backend,
                                                  mercury_mode mode);
-  // Closes the jobs that are open.
-  ~Context();
+  ~Context() { (void)close(); }
+
+  // What a call on the context itself is under way in; close() awaits it.
+  class Call {
+   public:
+    explicit Call(Context& context) : context_(context) {
+      const Lock lock(context_.mutex_);
+      ++context_.calls_;
+    }
+    ~Call() {
+      const Lock lock(context_.mutex_);
+      if (--context_.calls_ == 0) context_.changed_.notify_all();
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    Context& context_;
+  };
 
   mercury_mode mode() const { return mode_; }
   static bool in_callback() { return current_callback_ != nullptr; }
   bool in_child() const noexcept { return fork_guard_.in_child(); }
   MemoryMap& memory() { return memory_; }
 
+  // Closes the jobs, ends calls of other threads with kClosed, and awaits them. No job can be
+  // opened any more. False: called from a callback.
+  bool close();
   Result<Job*> open_job(const attach::JobOpen& request);
   // False: called from a callback, whose caller may still need the job.
   bool close_job(Job* job);
@@ -88,6 +108,7 @@ class Context {
   Context(std::unique_ptr<Backend> backend, mercury_mode mode, UniqueFd interrupt,
           OperationTable operations);
 
+  void close_job(Lock& lock, Job& job);
   template <class Question>
   Status ask_about(Job& job, Question question);
   Result<Tensor> place(const mercury_tensor_options& options);
@@ -144,7 +165,9 @@ class Context {
   std::list<std::unique_ptr<Job>> jobs_;
   OperationTable operations_;
   uint32_t last_client_job_ = 0;
-  bool lost_ = false;  // backend_->lost() has been dealt with
+  bool closed_ = false;  // close() has begun
+  uint32_t calls_ = 0;   // under way on the context itself
+  bool lost_ = false;    // backend_->lost() has been dealt with
   bool has_leader_ = false;
   bool leader_sleeps_ = false;
   bool wake_due_ = false;        // an operation with a waiter has ended

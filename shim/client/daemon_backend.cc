@@ -58,8 +58,7 @@ class DaemonBackend final : public Backend {
   explicit DaemonBackend(UniqueFd socket)
       : socket_(std::move(socket)), lost_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
   ~DaemonBackend() override {
-    leaving_ = true;
-    ::shutdown(socket_.get(), SHUT_RDWR);
+    DaemonBackend::leave();
     if (reader_.joinable()) reader_.join();
   }
 
@@ -126,6 +125,12 @@ class DaemonBackend final : public Backend {
     return ask(attach::SetPolicy{slot, policy});
   }
 
+  // The daemon lets go of whose connection ends.
+  void leave() override {
+    leaving_ = true;
+    ::shutdown(socket_.get(), SHUT_RDWR);
+  }
+
   std::string host_name() const { return "mercury-stackd " + version_; }
 
   void watch(const std::shared_ptr<const std::atomic<uint32_t>>& operations) override {
@@ -140,6 +145,8 @@ class DaemonBackend final : public Backend {
     return {Errc::kVersionMismatch,
             "mercury-stackd here is " + version_ + ", which does not know " + what};
   }
+  // What calls fail with once no answer can come.
+  Error gone_error() const { return leaving_.load() ? left_error() : lost_error(); }
   struct Pending {
     std::optional<attach::Reply> reply;
     uint32_t users = 1;  // threads that wait for it
@@ -289,7 +296,7 @@ uint32_t DaemonBackend::next_sequence_locked() {
 
 // A sequence number with its place in pending_.
 Result<uint32_t> DaemonBackend::reserve_locked() {
-  if (lost()) return lost_error();
+  if (lost()) return gone_error();
   const uint32_t sequence = next_sequence_locked();
   pending_.emplace(sequence, Pending{});
   return sequence;
@@ -301,7 +308,7 @@ void DaemonBackend::transmit(uint32_t sequence, attach::Request request,
   const auto bytes = attach::encode(attach::RequestMessage{sequence, std::move(request)});
   Status sent = attach::send_packet(socket_.get(), bytes, descriptors, attach::Wait::kYes);
   if (sent.ok()) return;
-  if (sent.error().code == Errc::kAgain) sent = lost_error();
+  if (sent.error().code == Errc::kAgain || leaving_.load()) sent = gone_error();
   const std::lock_guard lock(mutex_);
   if (const auto it = pending_.find(sequence); it != pending_.end() && !it->second.reply) {
     it->second.reply = attach::Failed{sent.error().code, sent.error().message};
@@ -320,7 +327,7 @@ Result<attach::Reply> DaemonBackend::call(attach::Request request,
   const auto it = pending_.find(*sequence);
   answered_.wait(lock, [&] { return it->second.reply || lost(); });
   Result<attach::Reply> result =
-      it->second.reply ? Result<attach::Reply>(std::move(*it->second.reply)) : lost_error();
+      it->second.reply ? Result<attach::Reply>(std::move(*it->second.reply)) : gone_error();
   pending_.erase(it);
   return result;
 }
@@ -350,7 +357,7 @@ Status DaemonBackend::wait_job(uint16_t slot, int timeout_ms) {
     --pending.users;  // the request stays for the next caller
     return Error(Errc::kTimedOut, "the job is still running");
   }
-  Status status = pending.reply ? status_of(*pending.reply) : Status(lost_error());
+  Status status = pending.reply ? status_of(*pending.reply) : Status(gone_error());
   if (--pending.users == 0) {
     pending_.erase(sequence);
     if (const auto it = waits_.find(slot); it != waits_.end() && it->second == sequence) {

@@ -92,10 +92,7 @@ class EmbeddedBackend final : public Backend {
     channels_.push_back(std::make_unique<ClientChannel>(std::move(memory)));
   }
   ~EmbeddedBackend() override {
-    if (!host_) return;
-    ask<bool>([](JobManager& jobs, uint64_t now_ns, auto answer) {
-      jobs.client_gone(kClient, now_ns, [answer] { answer(true); });
-    });
+    EmbeddedBackend::leave();
     host_.reset();  // ends the engine's thread: nobody uses the channel any more
   }
 
@@ -109,7 +106,8 @@ class EmbeddedBackend final : public Backend {
     Result<OpenJob> open = to_open_job(job, {&engine_end_});
     if (!open) return open.error();
     Result<OpenedJob> opened =
-        ask<Result<OpenedJob>>([&open](JobManager& jobs, uint64_t now_ns, auto answer) {
+        ask<Result<OpenedJob>>([&open, this](JobManager& jobs, uint64_t now_ns, auto answer) {
+          if (gone_) return answer(left_error());
           jobs.open_job(kClient, std::move(*open), now_ns, answer);
         });
     if (!opened) return opened.error();
@@ -161,6 +159,17 @@ class EmbeddedBackend final : public Backend {
     });
   }
 
+  void leave() override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::exchange(left_, true) || !host_) return;
+    }
+    ask<bool>([this](JobManager& jobs, uint64_t now_ns, auto answer) {
+      gone_ = true;
+      jobs.client_gone(kClient, now_ns, [answer] { answer(true); });
+    });
+  }
+
   bool lost() const noexcept override { return false; }
   int lost_fd() const noexcept override { return -1; }
 
@@ -185,6 +194,7 @@ class EmbeddedBackend final : public Backend {
   // does.
   Status start(const attach::JobOpen& job) {
     const std::lock_guard lock(mutex_);
+    if (left_) return left_error();
     if (host_) return {};
     Result<std::vector<Endpoint>> places =
         listening_.at ? std::vector{*listening_.at} : places_for(job);
@@ -230,7 +240,9 @@ class EmbeddedBackend final : public Backend {
   EngineChannel engine_end_;
   std::vector<std::unique_ptr<ClientChannel>> channels_;
   const Listening listening_;
+  bool gone_ = false;                                    // on the control thread: it knows of left_
   std::mutex mutex_;                                     // guards what follows
+  bool left_ = false;                                    // leave() has begun
   std::unique_ptr<EmbeddedHost> host_;                   // set once, by the first job
   std::map<uint16_t, std::shared_future<Status>> ends_;  // slot -> how its job ends
 };

@@ -29,6 +29,7 @@ using mercury::client::null_argument;
 using mercury::client::result_of;
 using mercury::client::with_context;
 using mercury::client::with_job;
+using mercury::client::with_whole_context;
 
 namespace {
 
@@ -116,12 +117,18 @@ int mercury_attach(const mercury_attach_options* options, mercury_context** out)
   });
 }
 
+int mercury_context_close(mercury_context* context) {
+  if (!context) return 0;
+  return with_whole_context(context, [](Context& c) {
+    if (c.close()) return 0;
+    return fail(Errc::kBusy, "mercury_context_close was called from a callback");
+  });
+}
+
 int mercury_detach(mercury_context* context) {
   if (!context) return 0;
-  return with_context(context, [](Context& c) {
-    if (Context::in_callback()) {
-      return fail(Errc::kBusy, "mercury_detach was called from a callback");
-    }
+  return with_whole_context(context, [](Context& c) {
+    if (!c.close()) return fail(Errc::kBusy, "mercury_detach was called from a callback");
     delete &c;
     return 0;
   });

@@ -342,6 +342,43 @@ class Ends(unittest.TestCase):
         del part
         gc.collect()
 
+    def test_closing_a_context_ends_who_opens_a_job_on_it_or_is_about_to(self):
+        """With an array that keeps its memory too, and then what it was opened for comes to nothing."""
+        for turn in range(100):
+            context = mercurystack.Context("embedded", listen="127.0.0.1")
+            array = context.zeros(1) if turn % 2 else None
+            told = []
+
+            def open_one():
+                try:
+                    context.open_job("lonely", role="worker", rank=0, workers=2, servers=1, rendezvous="127.0.0.1:7470",
+                                     timeout_ms=60_000)
+                except ValueError as error:
+                    told.append(str(error))
+
+            opener = threading.Thread(target=open_one)
+            opener.start()
+            opener.join(turn / 50_000)  # somewhere
+            context.close()
+            opener.join(FOREVER_S)
+            self.assertEqual(told, ["the context is closed"], turn)
+            del array
+
+    def test_a_serving_worker_that_fails_takes_along_its_server_that_still_opens_the_job(self):
+        job = mercurystack._context.Job
+
+        def refused(attachment, options, server=None):
+            if options.role == "worker":
+                raise mercurystack.MercuryError(errno.ERANGE, "refused")
+            return job(attachment, options, server)
+
+        with unittest.mock.patch.object(mercurystack._context, "Job", refused):
+            for _ in range(50):
+                with mercurystack.Context("embedded", listen="127.0.0.1") as context, \
+                        self.assertRaisesRegex(mercurystack.MercuryError, "refused"):
+                    context.open_job("x", serve=True, role="worker", rank=1, workers=2, rendezvous="127.0.0.1:7999",
+                                     timeout_ms=60_000)
+
     def test_memory_of_arrays_that_are_gone_comes_back(self):
         with mercurystack.Context("embedded", listen="127.0.0.1") as context:
             for _ in range(2000):  # 128 GB, if none did

@@ -33,6 +33,8 @@ class TestDaemon {
     uint32_t minor = attach::kAbiMinor;
     attach::Reply greeting = attach::Ok{};  // anything but Ok instead of HelloOk
     attach::Reply opening = attach::Ok{};   // anything but Ok instead of JobOpened
+    bool opens = true;                      // false: members are missing, for ever
+    bool declares = true;                   // false: servers do not answer
   };
   TestDaemon() : TestDaemon(Options()) {}
   explicit TestDaemon(Options options) : options_(std::move(options)) {
@@ -92,6 +94,16 @@ class TestDaemon {
     });
     return n;
   }
+  int opens() {  // JOB_OPENs that came
+    int n = 0;
+    sync([&] { n = opens_; });
+    return n;
+  }
+  int declarations() {  // DECLAREs that came
+    int n = 0;
+    sync([&] { n = declarations_; });
+    return n;
+  }
   int waits() {  // JOB_WAITs that came
     int n = 0;
     sync([&] { n = waits_; });
@@ -117,6 +129,7 @@ class TestDaemon {
   struct ClientJob {
     attach::JobOpen open;
     uint32_t wait_sequence = 0;
+    std::vector<uint32_t> declarations;  // without an answer
     std::map<uint32_t, ClientTensor> tensors;
   };
   struct Client {
@@ -237,6 +250,8 @@ class TestDaemon {
   }
   void serve(Client& client, uint32_t sequence, const attach::JobOpen& m, attach::Packet&) {
     last_job_ = m;
+    ++opens_;
+    if (!options_.opens) return;
     if (!std::holds_alternative<attach::Ok>(options_.opening)) {
       return reply(client, sequence, options_.opening);
     }
@@ -247,6 +262,11 @@ class TestDaemon {
           attach::JobOpened{slot, rank, m.workers, m.servers, 1400, options_.features});
   }
   void serve(Client& client, uint32_t sequence, const attach::Declare& m, attach::Packet&) {
+    ++declarations_;
+    if (!options_.declares) {
+      client.jobs[m.slot].declarations.push_back(sequence);
+      return;
+    }
     for (const attach::DeclaredTensor& t : m.tensors) {
       const auto region = client.regions.find(t.region);
       std::byte* data = region == client.regions.end()
@@ -260,6 +280,9 @@ class TestDaemon {
     reply(client, sequence, attach::Ok{});
   }
   void serve(Client& client, uint32_t sequence, const attach::JobClose& m, attach::Packet&) {
+    for (const uint32_t declaration : client.jobs[m.slot].declarations) {
+      reply(client, declaration, attach::Failed{Errc::kClosed, "the job was closed"});
+    }
     client.jobs.erase(m.slot);
     reply(client, sequence, attach::Ok{});
   }
@@ -329,6 +352,8 @@ class TestDaemon {
   attach::Failed failure_{Errc::kOk, ""};
   attach::JobOpen last_job_;
   std::vector<uint16_t> priorities_;
+  int opens_ = 0;
+  int declarations_ = 0;
   int waits_ = 0;
   std::vector<std::string> policies_;  // asked for while the job runs
   uint32_t next_slot_ = 0;

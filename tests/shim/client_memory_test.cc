@@ -33,6 +33,7 @@ class Recorder final : public Backend {
   Status wait_job(uint16_t, int) override { return {}; }
   Status job_status(uint16_t) override { return {}; }
   Status set_policy(uint16_t, const std::string&) override { return {}; }
+  void leave() override {}
   bool lost() const noexcept override { return false; }
   int lost_fd() const noexcept override { return -1; }
 

@@ -9,7 +9,9 @@
  * Errors: every function that can fail returns 0 (or a count, or a descriptor) or a negative errno
  * value; mercury_last_error() then holds, for the calling thread, what was wrong and what to do.
  * Threads: every function may be called from any thread; calls on one context are serialised, but a
- * call that blocks lets others pass. Nothing may be called on what another thread closes.
+ * call that blocks lets others pass. Nothing may be called on what another thread closes, except
+ * that closing ends what blocks by then (mercury_job_open, _wait, _wait_all, _barrier, _declare,
+ * _job_wait_end: -ESHUTDOWN), and awaits it.
  * After fork the child may not use what the parent opened: calls return -ENOTCONN there.
  * Strings passed in are copied. Enumerations travel as int32_t.
  * Times are in milliseconds; MERCURY_FOREVER stands for no limit wherever one is asked for.
@@ -84,8 +86,13 @@ MERCURY_API int mercury_attach_options_init(mercury_attach_options *options, siz
 /* -EPIPE: no daemon there; -EPROTONOSUPPORT: another ABI version; -EPERM; -EINVAL: also for a
  * MERCURY_ variable that is nearly one of Mercury's. options may be NULL. */
 MERCURY_API int mercury_attach(const mercury_attach_options *options, mercury_context **out);
-/* Closes what is still open. Memory from mercury_alloc is gone after this. NULL is allowed. -EBUSY:
- * called from a callback, and nothing happened. */
+/* Ends a context's work, whatever other threads do: its jobs are closed, as by mercury_job_close,
+ * and gone; calls under way on them and on the context end, mercury_job_open with -ESHUTDOWN, and
+ * are awaited. No job can be opened after this, by a thread that comes late either; memory stays
+ * until mercury_detach. NULL is allowed. -EBUSY: called from a callback, and nothing happened. */
+MERCURY_API int mercury_context_close(mercury_context *context);
+/* As mercury_context_close; then the context is gone, and memory from mercury_alloc. Where another
+ * thread may be about to call, close the context first, and detach when that thread has gone. */
 MERCURY_API int mercury_detach(mercury_context *context);
 MERCURY_API mercury_mode mercury_context_get_mode(const mercury_context *context);
 

@@ -1,0 +1,119 @@
+// Closing a context, or detaching, while other threads are inside calls that block.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <thread>
+
+#include "tests/shim/client_fixture.h"
+
+namespace mercury::testing {
+namespace {
+
+TestDaemon::Options without_members() {
+  TestDaemon::Options options;
+  options.opens = false;
+  return options;
+}
+
+// Opens a job that nobody else joins, on a thread; inside the call when the constructor returns.
+class Opener {
+ public:
+  Opener(TestDaemon& daemon, mercury_context* context)
+      : thread_([this, context] {
+          const mercury_job_options options = job_options();
+          mercury_job* job = nullptr;
+          result_ = mercury_job_open(context, &options, &job);
+          EXPECT_EQ(job, nullptr);
+          text_ = mercury_last_error();
+        }) {
+    while (daemon.opens() == 0) std::this_thread::yield();
+  }
+  void expect_closed() {
+    thread_.join();
+    EXPECT_EQ(result_, -ESHUTDOWN);
+    EXPECT_EQ(text_, "the context has been closed");
+  }
+
+ private:
+  int result_ = 0;
+  std::string text_;
+  std::thread thread_;
+};
+
+TEST(ClientClose, DetachingEndsWhoOpensAJobAndAwaitsIt) {
+  TestDaemon daemon(without_members());
+  mercury_context* context = attach_to(daemon);
+  Opener opener(daemon, context);
+  EXPECT_EQ(mercury_detach(context), 0);
+  opener.expect_closed();
+}
+
+TEST(ClientClose, AClosedContextRefusesWhoComesLateAndKeepsItsMemory) {
+  TestDaemon daemon(without_members());
+  mercury_context* context = attach_to(daemon);
+  void* memory = nullptr;
+  ASSERT_EQ(mercury_alloc(context, 4096, &memory), 0);
+  Opener opener(daemon, context);
+  EXPECT_EQ(mercury_context_close(context), 0);
+  opener.expect_closed();
+  const mercury_job_options options = job_options();
+  mercury_job* job = nullptr;
+  EXPECT_EQ(mercury_job_open(context, &options, &job), -ESHUTDOWN);
+  EXPECT_EQ(daemon.opens(), 1) << "nobody was asked";
+  EXPECT_EQ(mercury_context_get_mode(context), MERCURY_MODE_DAEMON);
+  static_cast<char*>(memory)[4095] = 1;
+  EXPECT_EQ(mercury_free(context, memory), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_context_close(context), 0) << "again";
+  EXPECT_EQ(mercury_context_close(nullptr), 0);
+  EXPECT_EQ(mercury_detach(context), 0);
+}
+
+class ClientCloseOfAJob : public ClientTest {
+ protected:
+  TestDaemon::Options daemon_options() const override {
+    TestDaemon::Options options;
+    options.declares = false;
+    return options;
+  }
+  void TearDown() override {
+    mercury_detach(context_);
+    context_ = nullptr;
+  }
+};
+
+TEST_F(ClientCloseOfAJob, EndsWhateverBlocksOnItsJobs) {
+  float* const data = allocate();
+  std::thread declarer([&] {
+    const mercury_tensor_options options = tensor_options(1, data, kNumel);
+    EXPECT_EQ(mercury_declare(job_, &options, 1), -ESHUTDOWN);
+  });
+  std::thread in_barrier([&] { EXPECT_EQ(mercury_barrier(job_, MERCURY_FOREVER), -ESHUTDOWN); });
+  std::thread member([&] { EXPECT_EQ(mercury_job_wait_end(job_, MERCURY_FOREVER), -ESHUTDOWN); });
+  while (daemon_->declarations() < 2 || daemon_->waits() == 0) std::this_thread::yield();
+  EXPECT_EQ(mercury_context_close(context_), 0);
+  declarer.join();
+  in_barrier.join();
+  member.join();
+  EXPECT_EQ(mercury_free(context_, data), 0) << "no tensor lies in it any more";
+}
+
+TEST_F(ClientTest, ACallbackCannotCloseItsContext) {
+  float* const data = allocate();
+  declare(1, data);
+  struct Seen {
+    mercury_context* context;
+    int result = 0;
+  } seen{context_};
+  const auto callback = [](const mercury_completion*, void* user) {
+    auto* s = static_cast<Seen*>(user);
+    s->result = mercury_context_close(s->context);
+  };
+  ASSERT_EQ(mercury_job_set_callback(job_, callback, &seen), 0);
+  mercury_handle handle = 0;
+  ASSERT_EQ(mercury_push_pull(job_, 1, 0, &handle), 0);
+  EXPECT_EQ(mercury_wait(job_, handle, MERCURY_FOREVER), 0);
+  EXPECT_EQ(seen.result, -EBUSY);
+}
+
+}  // namespace
+}  // namespace mercury::testing
