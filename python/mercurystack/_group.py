@@ -3,13 +3,16 @@ checks of their arguments."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import errno
+import logging
 import os
 import secrets
 import sys
+import threading
 import weakref
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -26,10 +29,13 @@ from mercurystack._place import own_host, own_place
 from mercurystack._reductions import name_of, operation_of, reduce_locally
 from mercurystack._staging import DEVICES
 from mercurystack._tensors import NAMES, bytes_of
-from mercurystack._work import Work, all_of
+from mercurystack._work import GroupError, Work, all_of
 
 Tensors = Sequence[torch.Tensor]
 Lists = Sequence[Tensors]
+
+# Until a user of a terminal wonders. All ranks have begun by then, so that a job opens in less.
+_FIRST_TOLD_S = 5.0
 
 
 class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
@@ -44,16 +50,27 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
         self._messages = Messages(store, rank, size, own_host(), timeout)
         name, rendezvous = store.get("mercury").decode().split()
         self._context = Context("auto" if daemons else "embedded")
-        limit = max(1, min(2**31 - 1, int(self._timeout * 1000)))
-        options: dict[str, object] = {"servers": rendezvous.count(",") + 1} if daemons else {}
-        job = self._context.open_job(name, serve=not daemons, role="worker", rank=rank, workers=size, rendezvous=rendezvous,
-                                     timeout_ms=limit, stall_timeout_ms=limit, **options)
+        job = self._open(name, rendezvous, bool(daemons))
         self._messages.begin(name)
         self._collectives = Exchange(self._context, job, self._messages.fail)
         self._tag = 0  # of collectives by messages: below zero, those of the program are above
         self._process = os.getpid()
         groups.enter()
         weakref.finalize(self, _close, job, self._collectives, self._context, self._messages, self._process, self._timeout)
+
+    def _open(self, name: str, rendezvous: str, daemons: bool) -> Job:
+        """All ranks are there by now. GroupError: one of them, or a server, does not come into the job."""
+        limit = max(1, min(2**31 - 1, int(self._timeout * 1000)))
+        options: dict[str, object] = {"servers": rendezvous.count(",") + 1} if daemons else {}
+        servers = f"the daemons at {rendezvous} (MERCURY_RENDEZVOUS)" if daemons else f"the ranks themselves, of which rank 0 is at {rendezvous}"
+        waits = f"rank {self._rank} of {self._size} waits for the group's job: for its servers, {servers}, and for each rank to reach them"
+        with told_meanwhile(waits):
+            try:
+                return self._context.open_job(name, serve=not daemons, role="worker", rank=self._rank, workers=self._size,
+                                              rendezvous=rendezvous, timeout_ms=limit, stall_timeout_ms=limit, **options)
+            except MercuryError as error:
+                raise GroupError(error.errno, f"rank {self._rank} of {self._size} did not come into the group's job, whose servers are "
+                                 f"{servers}: {error.strerror}") from error
 
     def _reduce(self, what: str, inputs: Tensors, reduction: Any, outputs: Mapping[int, torch.Tensor], result: Any) -> Work:
         """`inputs` as one; `outputs` says which of them go where."""
@@ -171,6 +188,24 @@ def _close(job: Job, collectives: Exchange, context: Context, messages: Messages
     def wait(seconds: float) -> bool:
         return server is None or server.join(seconds)
     groups.leave(wait, end, timeout)
+
+
+@contextlib.contextmanager
+def told_meanwhile(waits: str) -> Iterator[None]:
+    """Says what is waited for while that lasts, less often as it goes on."""
+    over = threading.Event()
+
+    def tell() -> None:
+        seconds = _FIRST_TOLD_S
+        while not over.wait(seconds):
+            logging.getLogger("mercurystack").warning("%s", waits)
+            seconds *= 2
+
+    threading.Thread(target=tell, name="mercury-waits", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def reduction_of(opts: Any) -> Any:

@@ -227,7 +227,7 @@ CHECKS.update({check.__name__: (check,) for checks in list(CHECKS.values()) for 
 faulthandler.dump_traceback_later(150)  # where it hangs
 torch.set_num_threads(1)
 what = sys.argv[2]
-brief = {"timeout": datetime.timedelta(seconds=8)} if what == "missing" else {}
+brief = {"timeout": datetime.timedelta(seconds=8)} if what in ("missing", "daemons missing") else {}
 dist.init_process_group("cpu:mercury,cuda:mercury" if what == "gpu" else "mercury", init_method=os.environ.get("INIT_METHOD"), rank=int(os.environ["RANK"]),
                         world_size=int(os.environ["WORLD_SIZE"]), **brief)
 rank, size = dist.get_rank(), dist.get_world_size()

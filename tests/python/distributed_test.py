@@ -3,6 +3,7 @@
 usage: distributed_test.py PACKAGE_FOLDER LIBRARY
 """
 import os
+import random
 import socket
 import sys
 import tempfile
@@ -96,6 +97,13 @@ class Failures(unittest.TestCase):
             for _, errors, status in run_all(3, "missing", started=(0, 1), INIT_METHOD=f"file://{folder}/store"):
                 self.assertEqual(status, 1)
                 self.assertRegex(errors, "GroupError: .*rank 2 of 3 did not come within 8 s")
+
+    def test_daemons_that_are_not_there(self):
+        place = f"127.{random.randrange(1, 255)}.0.7:7470"  # which nobody listens at
+        for rank, (_, errors, status) in enumerate(run_all(2, "daemons missing", MERCURY_RENDEZVOUS=place)):
+            self.assertEqual(status, 1)
+            self.assertRegex(errors, rf"GroupError: .*rank {rank} of 2 .*daemons at {place} .*missing.*: server 0 of 1 \({place}\)")
+            self.assertIn(f"rank {rank} of 2 waits for the group's job: for its servers, the daemons at {place}", errors)
 
 
 if __name__ == "__main__":
