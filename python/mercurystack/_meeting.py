@@ -12,6 +12,7 @@ All decide by the same sums, and so alike. Owner/thread: the training's thread."
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import select
 from typing import Iterator, NamedTuple, Optional, Sequence
@@ -143,8 +144,15 @@ class Meeting:
             if one.sent and one.due is None:
                 raise RuntimeError(f"{one.name}: worker {self._job.rank} has sent its gradient in a backward pass that no step() followed")
             np.asarray(one.array).fill(0)
-            operations.append(one.tensor.push_pull(one.priority))
-        self._wait(operations)
+            with self._named(f"the zeros that stand for the gradient of {one.name}"):
+                operations.append(one.tensor.push_pull(one.priority))
+        try:
+            self._wait(operations)
+        except MercuryError:
+            for one, operation in zip(parameters, operations):
+                with self._named(f"the zeros that stand for the gradient of {one.name}"):
+                    operation._raise_failure()
+            raise
         for one in parameters:
             np.asarray(one.array).fill(0)
         return self._vote(_NEW if self._is_new else _VOID)
@@ -152,9 +160,20 @@ class Meeting:
     def _vote(self, mine: int) -> list[int]:
         self._votes.fill(0)
         self._votes[self._job.rank] = mine
-        self._wait([self._ballot.push_pull(0)])
+        with self._named("the vote"):
+            self._wait([self._ballot.push_pull(0)])
         self._attempt += 1
         return [int(vote) for vote in self._votes]
+
+    @contextlib.contextmanager
+    def _named(self, what: str) -> Iterator[None]:
+        """What fails within is about that: a user knows iterations and workers, and no tensors of this class's own."""
+        try:
+            yield
+        except MercuryError as failure:
+            when = "before it has the training's state" if self._is_new else f"in iteration {self.iteration}"
+            text = (failure.strerror or "").removeprefix(f"tensor {VOTES}: ").removeprefix(f"tensor {STATE}: ")
+            raise type(failure)(failure.errno, f"{what}, of worker {self._job.rank} {when}: {text}") from None
 
     def _wait(self, operations: list[Operation]) -> None:
         if self._state_tensor.operation is None:
@@ -194,12 +213,14 @@ class Meeting:
         count = -(-len(data) // self._state_tensor.most)
         index = 0
         while attempt not in self._came:
-            if sender == self._job.rank:
-                self._state_tensor.send(attempt, index, count, data[index * self._state_tensor.most:][:self._state_tensor.most])
-                index += 1
-            else:
-                self._state_tensor.listen(attempt)
-            self._collect(self._state_tensor.take(), attempt)
+            with self._named(f"the training's state, which worker {sender} sends"):
+                if sender == self._job.rank:
+                    self._state_tensor.send(attempt, index, count, data[index * self._state_tensor.most:][:self._state_tensor.most])
+                    index += 1
+                else:
+                    self._state_tensor.listen(attempt)
+                piece = self._state_tensor.take()
+            self._collect(piece, attempt)
         return self._came[attempt]
 
     def _collect(self, piece: Piece, attempt: int = 0) -> Optional[bool]:

@@ -3,6 +3,7 @@
 usage: torch_elastic_refusals_test.py PACKAGE_FOLDER LIBRARY
 """
 import unittest
+import unittest.mock
 
 from torch_lab import Cluster, ScheduledOptimizer, batches, loss_of, net, on_threads, seeded, sgd
 
@@ -11,6 +12,8 @@ from torch import nn
 
 import mercurystack
 from mercurystack import MercuryError
+from mercurystack._meeting import Meeting
+from mercurystack._state_tensor import StateTensor
 from mercurystack.torch import Elastic
 from programs import free_port
 
@@ -106,6 +109,53 @@ class Models(unittest.TestCase):
         failures = self.failures_of(lambda rank: net(), lambda rank: (nn.Linear(1, 1),) * rank)
         self.assertEqual(list(failures), [1], failures)
         self.assertIn("carried: worker 0 has 0 objects in it, worker 1 1", failures[1])
+
+
+class Losses(unittest.TestCase):
+    """Worker 1 leaves within what an elastic optimizer does by itself: what worker 0 is told is in words of the training."""
+
+    def told(self, method, turn):
+        """Of worker 0, where worker 1 leaves at its call number `turn` of Meeting's `method`."""
+        cluster = Cluster(2, rejoin_ms=60_000)
+        self.addCleanup(cluster.close)
+        original, turns, told = getattr(Meeting, method), iter(range(turn + 1)), []
+
+        def leave_in(meeting, *arguments):
+            if meeting._job.rank == 1 and next(turns) == turn:
+                meeting._job.close()
+                raise KeyboardInterrupt
+            return original(meeting, *arguments)
+
+        def work(rank):
+            try:
+                model = net()
+                optimizer = ScheduledOptimizer(sgd(model.parameters()), model, cluster.contexts[rank + 1], cluster.workers[rank],
+                                               elastic=Elastic(first_iteration=5))
+                for _ in optimizer.iterations(9):
+                    optimizer.zero_grad()
+                    loss_of(model, batches(1, rank)[0]).backward()
+                    optimizer.step()
+            except KeyboardInterrupt:
+                pass
+            except MercuryError as failure:
+                told.append(str(failure))
+
+        with unittest.mock.patch.object(Meeting, method, leave_in):
+            on_threads(work)
+        self.assertEqual(len(told), 1, told)
+        return told[0]
+
+    def test_in_a_vote(self):
+        self.assertRegex(self.told("_vote", 2), r"the vote, of worker 0 in iteration 6: worker 1 of 2 .*left the job")
+
+    def test_in_an_attempt_of_zeros(self):
+        self.assertRegex(self.told("_void_attempt", 0), r"the zeros that stand for the gradient of \S+, of worker 0 in iteration 5: "
+                                                        r".*worker 1 of 2 .*left the job")
+
+    def test_as_the_state_is_sent(self):
+        with unittest.mock.patch.object(StateTensor.__init__, "__defaults__", (1024,)):  # of several pieces, so it is not done with one
+            told = self.told("_send", 0)
+        self.assertRegex(told, r"the training's state, which worker 0 sends, of worker 0 in iteration 5: worker 1 of 2 .*left the job")
 
 
 if __name__ == "__main__":
