@@ -1,9 +1,11 @@
 """Programs built with another header than the library's: one whose structs are two fields longer (a
-newer one), and one whose structs are two fields shorter (an older one). Each calls every function that
-takes a struct.
+newer one), one whose structs are two fields shorter (an older one), and the previous ones themselves,
+which client_headers/ keeps as they were: the first whose surface is as it stays, and from each release
+on that release's. Each calls every function that takes a struct.
 
 usage: client_structs_test.py HEADERS LIBRARY SANITIZERS
 """
+import glob
 import os
 import random
 import re
@@ -15,6 +17,7 @@ import unittest
 HEADERS, LIBRARY, SANITIZERS = sys.argv[1:4]
 STRUCTS = {"mercury_attach_options", "mercury_job_options", "mercury_tensor_options", "mercury_completion",
            "mercury_contributors", "mercury_job_stats", "mercury_operation"}
+PREVIOUS = sorted(glob.glob(os.path.join(os.path.dirname(os.path.abspath(__file__)), "client_headers", "*.h.txt")))
 NEVER_SHORTER = "mercury_tensor_options"  # without its data a tensor is none
 
 PROGRAM = r"""
@@ -233,15 +236,38 @@ def shorter(name, fields):
     return fields if name == NEVER_SHORTER else fields[:-2]
 
 
+def read(path):
+    with open(path) as file:
+        return file.read()
+
+
+def write_program(folder, header, program):
+    os.mkdir(f"{folder}/mercurystack")
+    for path, text in (("mercurystack/mercury.h", header), ("program.c", program)):
+        with open(f"{folder}/{path}", "w") as file:
+            file.write(text)
+
+
+def sizes(header):
+    """Bytes of each struct."""
+    prints = "".join(f'printf("%zu ", sizeof({name}));' for name in sorted(STRUCTS))
+    with tempfile.TemporaryDirectory(prefix="mercury-") as folder:
+        write_program(folder, header, "#include <mercurystack/mercury.h>\n#include <stdio.h>\n"
+                      f"int main(void) {{ {prints} }}")
+        subprocess.run(["cc", f"-I{folder}", f"{folder}/program.c", "-o", f"{folder}/program"], check=True)
+        said = subprocess.run([f"{folder}/program"], check=True, capture_output=True, text=True).stdout
+    return [int(size) for size in said.split()]
+
+
 class StructsTest(unittest.TestCase):
+    header = read(os.path.join(HEADERS, "mercurystack", "mercury.h"))
+
     def check(self, change, *flags):
-        with open(os.path.join(HEADERS, "mercurystack", "mercury.h")) as file:
-            header = file.read()
+        self.check_with(changed(self.header, change), *flags)
+
+    def check_with(self, header, *flags):
         with tempfile.TemporaryDirectory(prefix="mercury-") as folder:
-            os.mkdir(f"{folder}/mercurystack")
-            for path, text in (("mercurystack/mercury.h", changed(header, change)), ("program.c", PROGRAM)):
-                with open(f"{folder}/{path}", "w") as file:
-                    file.write(text)
+            write_program(folder, header, PROGRAM)
             sanitizers = [] if SANITIZERS == "none" else [f"-fsanitize={SANITIZERS}"]
             subprocess.run(["cc", "-std=gnu11", "-g", "-pthread", "-Wall", "-Wextra", "-Werror",
                             "-Wno-missing-field-initializers", *sanitizers, *flags, f"-I{folder}",
@@ -261,6 +287,19 @@ class StructsTest(unittest.TestCase):
 
     def test_an_older_header(self):
         self.check(shorter, "-DSHORTER")
+
+    def test_previous_headers(self):
+        self.assertTrue(PREVIOUS)
+        now = sizes(self.header)
+        for path in PREVIOUS:
+            with self.subTest(os.path.basename(path)):
+                header = read(path)
+                self.assertEqual(changed(header, lambda _, fields: fields).count("typedef struct {"), len(STRUCTS))
+                before = sizes(header)
+                self.assertTrue(all(old <= new for old, new in zip(before, now)), (before, now))
+                self.check_with(header)
+        # Else none of them tells more than the header itself.
+        self.assertNotEqual(sizes(read(PREVIOUS[0])), now)
 
 
 if __name__ == "__main__":
