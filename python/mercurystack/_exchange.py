@@ -24,6 +24,10 @@ from mercurystack._work import Callbacks, Kept, Work, all_of, failure_of, gone
 _IN_FLIGHT = 4
 _PIECES_IN_FLIGHT = 32  # of the largest: a collective of many does not wait for its own
 _OWN_BYTES = 1 << 30  # of all sizes that have memory of their own
+# Priorities. Small collectives are often what a program computes on with, as SyncBatchNorm's sums in the middle of a backward pass;
+# larger ones, as DDP's buckets, it waits for at the end. All of a kind go in the order of the calls: DDP's step waits for all
+# buckets, so that it does not matter which of them is first.
+_URGENT, _PATIENT = 0, 1
 _LOOK_MS = 500  # how often it is asked whether the job has failed, where nothing of it is in flight
 
 
@@ -246,6 +250,6 @@ class Exchange:
         op = key.kind if key.kind not in ("broadcast", "all_gather") else "sum"
         if key.parts > 1:  # rank r's part is then what server r adds up, which is on the same host where each rank serves
             self._declared += -self._declared % self._job.servers
-        tensor = self._job.declare(self._declared, array, op=op, dtype=key.dtype)
+        tensor = self._job.declare(self._declared, array, op=op, dtype=key.dtype, priority=_URGENT if key.numel < SMALL else _PATIENT)
         self._declared += 1
         return _Slot(tensor, over(array, dtype))

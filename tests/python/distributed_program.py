@@ -217,10 +217,27 @@ def check_refusals(rank, size):
             raise AssertionError(name)
 
 
+def check_small_ones_overtake(rank, size):
+    """What a program computes on with, as SyncBatchNorm's sums, does not wait behind gradients."""
+    def all_at_once():
+        return [dist.all_reduce(torch.ones(1 << 20), async_op=True) for _ in range(2)], dist.all_reduce(small, async_op=True)
+
+    for _ in range(3):  # in the last one all tensors are declared, those of a size that came again too
+        small = torch.ones(3)
+        dist.barrier()
+        large, first = all_at_once()
+        first.wait()
+        came_behind = any(one.is_completed() for one in large)
+        for one in large:
+            one.wait()
+    assert not came_behind
+    assert small.tolist() == [size] * 3
+
+
 CHECKS = {"collectives": (check_reductions, check_the_others, check_scattered_sums, check_many_at_once, check_many_sizes, check_sizes_that_come_again,
                           check_a_subgroup, check_leaving_groups_in_different_orders, check_ddp, check_refusals),
           "messages": distributed_messages.CHECKS, "ddp": distributed_ddp.CHECKS, "gpu": distributed_gpu.CHECKS,
-          "functional": (check_functional_collectives,), "fully_shard": distributed_fsdp.CHECKS,
+          "functional": (check_functional_collectives,), "overtaking": (check_small_ones_overtake,), "fully_shard": distributed_fsdp.CHECKS,
           "daemons": (check_the_daemon, check_reductions, check_the_others, check_scattered_sums, check_a_subgroup, check_ddp)}
 CHECKS.update({check.__name__: (check,) for checks in list(CHECKS.values()) for check in checks})
 

@@ -35,6 +35,16 @@ class Distributed(unittest.TestCase):
         for size in (2, 3):
             self.all_good(size, "collectives")
 
+    def test_small_collectives_overtake_large_ones(self):
+        """On links of which the larger ones take most of a second. Two addresses: what one host says to itself crosses none."""
+        terms = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port(socket.SOCK_STREAM)), "OMP_NUM_THREADS": "1",
+                 "MERCURY_RATE": "100Mbps"}
+        own = ({}, {"MERCURY_LISTEN": f"127.{random.randrange(1, 255)}.0.2"})
+        outcomes = outcomes_of([start([sys.executable, PROGRAM, PACKAGE, "overtaking"], LIBRARY, RANK=str(rank), **own[rank], **terms)
+                                for rank in range(2)], PATIENCE_S)
+        for rank, (said, errors, status) in enumerate(outcomes):
+            self.assertEqual((said, status), ("good\n", 0), f"rank {rank}: {errors}")
+
     def test_messages(self):
         for size in (2, 3):
             self.all_good(size, "messages")
