@@ -72,11 +72,13 @@ bool Context::close() {
   const auto next = [&] {
     return std::find_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return !job->closing; });
   };
-  for (auto job = next(); job != jobs_.end(); job = next()) close_job(lock, **job);
+  for (auto job = next(); job != jobs_.end(); job = next()) end_job(lock, **job);
   lock.unlock();
   backend_->leave();
   lock.lock();
-  changed_.wait(lock, [&] { return calls_ == 0 && jobs_.empty(); });
+  const auto ended = [](const auto& job) { return job->ended; };
+  changed_.wait(lock,
+                [&] { return calls_ == 0 && std::all_of(jobs_.begin(), jobs_.end(), ended); });
   return true;
 }
 
@@ -104,19 +106,34 @@ Result<Job*> Context::open_job(const attach::JobOpen& request) {
   Lock lock(mutex_);
   jobs_.push_back(std::move(job));
   if (!closed_) return jobs_.back().get();
-  close_job(lock, *jobs_.back());
+  Job& late = *jobs_.back();
+  end_job(lock, late);
+  remove(late);
   return left_error();
 }
 
 bool Context::close_job(Job* job) {
   if (in_callback()) return false;
   Lock lock(mutex_);
-  close_job(lock, *job);
+  if (job->closing) {  // with its context, which awaits this call then
+    ++calls_;
+    changed_.wait(lock, [&] { return job->ended; });
+    --calls_;
+  } else {
+    end_job(lock, *job);
+  }
+  remove(*job);
   return true;
 }
 
-// Whoever awaits the job's end may destroy the context as soon as this lets go of the mutex.
-void Context::close_job(Lock& lock, Job& job) {
+// Whoever awaits that may destroy the context as soon as this thread lets go of the mutex.
+void Context::remove(Job& job) {
+  jobs_.remove_if([&](const auto& candidate) { return candidate.get() == &job; });
+  changed_.notify_all();
+}
+
+// What remains refuses every call, until the program closes it.
+void Context::end_job(Lock& lock, Job& job) {
   job.closing = true;
   lock.unlock();
   backend_->close_job(job.slot);  // from here on no engine touches its tensors
@@ -134,11 +151,16 @@ void Context::close_job(Lock& lock, Job& job) {
   operations_.for_each([&](Operation& operation) {
     if (operation.job == &job) operations_.release(operation);
   });
+  job.done = {};
   for (const Tensor& tensor : job.tensors) unplace(tensor);
+  job.index_of.clear();
+  job.tensors.clear();
   if (job.barrier.memory) (void)memory_.free(job.barrier.memory);
   if (job.epoll) --armed_jobs_;
+  job.queued.reset();
+  job.epoll.reset();
   rearm();
-  jobs_.remove_if([&](const auto& candidate) { return candidate.get() == &job; });
+  job.ended = true;
   changed_.notify_all();
 }
 
@@ -350,6 +372,7 @@ mercury_job_stats Context::stats(Job& job) {
 // or when the host is lost.
 Result<int> Context::event_fd(Job& job) {
   const Lock lock(mutex_);
+  if (job.closing) return closing_error();
   if (job.epoll) return job.epoll.get();
   UniqueFd queued(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));

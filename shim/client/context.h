@@ -108,7 +108,8 @@ class Context {
   Context(std::unique_ptr<Backend> backend, mercury_mode mode, UniqueFd interrupt,
           OperationTable operations);
 
-  void close_job(Lock& lock, Job& job);
+  void end_job(Lock& lock, Job& job);
+  void remove(Job& job);
   template <class Question>
   Status ask_about(Job& job, Question question);
   Result<Tensor> place(const mercury_tensor_options& options);

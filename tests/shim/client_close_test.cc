@@ -97,6 +97,38 @@ TEST_F(ClientCloseOfAJob, EndsWhateverBlocksOnItsJobs) {
   EXPECT_EQ(mercury_free(context_, data), 0) << "no tensor lies in it any more";
 }
 
+// As a thread does that does not know of it yet.
+TEST_F(ClientTest, JobsOfAClosedContextRefuseEveryCallUntilTheyAreClosed) {
+  float* const data = allocate();
+  declare(1, data);
+  declare(2, allocate());
+  ASSERT_GE(mercury_job_get_fd(job_), 0) << mercury_last_error();
+  daemon_->hold(true);
+  mercury_handle handle = 0;
+  ASSERT_EQ(mercury_push_pull(job_, 1, 0, &handle), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_context_close(context_), 0);
+  const mercury_tensor_options tensor = tensor_options(3, data, kNumel);
+  EXPECT_EQ(mercury_declare(job_, &tensor, 1), -ESHUTDOWN);
+  EXPECT_EQ(mercury_push_pull(job_, 2, 0, nullptr), -ESHUTDOWN);
+  EXPECT_EQ(mercury_barrier(job_, MERCURY_FOREVER), -ESHUTDOWN);
+  EXPECT_EQ(mercury_job_wait_end(job_, MERCURY_FOREVER), -ESHUTDOWN);
+  EXPECT_EQ(mercury_job_get_status(job_, nullptr, 0), -ESHUTDOWN);
+  EXPECT_EQ(mercury_job_set_policy(job_, "p3"), -ESHUTDOWN);
+  EXPECT_EQ(mercury_job_get_fd(job_), -ESHUTDOWN);
+  EXPECT_EQ(mercury_wait(job_, handle, MERCURY_FOREVER), -ENOENT);
+  EXPECT_EQ(mercury_wait_all(job_, MERCURY_FOREVER), 0);
+  mercury_completion done{};
+  EXPECT_EQ(mercury_poll(job_, &done, 1, sizeof done), 0);
+  uint32_t round = 0;
+  EXPECT_EQ(mercury_tensor_get_round(job_, 1, &round), -ENOENT);
+  mercury_contributors contributors;
+  mercury_contributors_init(&contributors, sizeof contributors);
+  EXPECT_EQ(mercury_tensor_get_contributors(job_, 1, &contributors), -ENOENT);
+  EXPECT_EQ(mercury_job_get_workers(job_), kWorkers);
+  EXPECT_EQ(mercury_free(context_, data), 0) << mercury_last_error();
+  EXPECT_EQ(mercury_job_close(job_), 0);
+}
+
 TEST_F(ClientTest, ACallbackCannotCloseItsContext) {
   float* const data = allocate();
   declare(1, data);

@@ -86,10 +86,11 @@ MERCURY_API int mercury_attach_options_init(mercury_attach_options *options, siz
 /* -EPIPE: no daemon there; -EPROTONOSUPPORT: another ABI version; -EPERM; -EINVAL: also for a
  * MERCURY_ variable that is nearly one of Mercury's. options may be NULL. */
 MERCURY_API int mercury_attach(const mercury_attach_options *options, mercury_context **out);
-/* Ends a context's work, whatever other threads do: its jobs are closed, as by mercury_job_close,
- * and gone; calls under way on them and on the context end, mercury_job_open with -ESHUTDOWN, and
- * are awaited. No job can be opened after this, by a thread that comes late either; memory stays
- * until mercury_detach. NULL is allowed. -EBUSY: called from a callback, and nothing happened. */
+/* Ends a context's work, whatever other threads do: its jobs are left, as by mercury_job_close, and
+ * calls under way on them and on the context end (-ESHUTDOWN) and are awaited. Who comes later is
+ * refused: no job can be opened, and the closed ones have no tensors any more; mercury_job_close
+ * frees them. Memory stays until mercury_detach, which frees all. NULL is allowed. -EBUSY: called
+ * from a callback, and nothing happened. */
 MERCURY_API int mercury_context_close(mercury_context *context);
 /* As mercury_context_close; then the context is gone, and memory from mercury_alloc. Where another
  * thread may be about to call, close the context first, and detach when that thread has gone. */
