@@ -256,6 +256,12 @@ Status Context::declare(Job& job, std::span<const mercury_tensor_options> tensor
   return declare_tensors(job, tensors);
 }
 
+// Finding memory may take long. A job that was closed meanwhile has lost its number to another.
+bool Context::is_closing(const Job& job) {
+  const Lock lock(mutex_);
+  return job.closing;
+}
+
 Status Context::declare_tensors(Job& job, std::span<const mercury_tensor_options> options) {
   std::vector<Tensor> tensors;
   std::vector<TensorSpec> specs;
@@ -289,6 +295,7 @@ Status Context::declare_tensors(Job& job, std::span<const mercury_tensor_options
     if (job.quorum) tensor->missing = std::make_unique<Tensor::Missing>();
     tensors.push_back(std::move(*tensor));
   }
+  if (status.ok() && is_closing(job)) status = give_up(closing_error());
   std::vector<Round> rounds;
   if (status.ok()) {
     status = backend_->declare(job.slot, specs, rounds);

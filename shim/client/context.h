@@ -114,6 +114,7 @@ class Context {
   Status ask_about(Job& job, Question question);
   Result<Tensor> place(const mercury_tensor_options& options);
   void unplace(const Tensor& tensor);
+  bool is_closing(const Job& job);
   Status declare_tensors(Job& job, std::span<const mercury_tensor_options> tensors);
   Status declare_barrier(Lock& lock, Job& job);
   Status check_parts(const Job& job, const Tensor& tensor, const Request& request) const;

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <thread>
+#include <vector>
 
 #include "tests/shim/client_fixture.h"
 
@@ -95,6 +96,25 @@ TEST_F(ClientCloseOfAJob, EndsWhateverBlocksOnItsJobs) {
   in_barrier.join();
   member.join();
   EXPECT_EQ(mercury_free(context_, data), 0) << "no tensor lies in it any more";
+}
+
+// The job's number may be another job's by then.
+TEST_F(ClientTest, WhoHasFoundItsMemoryWhenTheJobIsClosedDeclaresNothing) {
+  std::vector<float> mine(kNumel);
+  ASSERT_EQ(mercury_register(context_, mine.data(), kNumel * sizeof(float)), 0);
+  daemon_->hold_regions(true);
+  std::thread declarer([&] {
+    const mercury_tensor_options options = tensor_options(1, mine.data(), kNumel);
+    EXPECT_EQ(mercury_declare(job_, &options, 1), -ESHUTDOWN);
+  });
+  while (daemon_->regions() == 0) std::this_thread::yield();  // for what the daemon sees of it
+  std::thread closer([&] { EXPECT_EQ(mercury_job_close(job_), 0); });
+  while (mercury_push_pull(job_, 1, 0, nullptr) != -ESHUTDOWN) std::this_thread::yield();
+  daemon_->hold_regions(false);
+  declarer.join();
+  closer.join();
+  EXPECT_EQ(daemon_->declarations(), 0);
+  EXPECT_EQ(mercury_deregister(context_, mine.data()), 0) << mercury_last_error();
 }
 
 // As a thread does that does not know of it yet.

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "shim/channel/attach.h"
@@ -71,6 +72,14 @@ class TestDaemon {
   // Operations stay in flight while held.
   void hold(bool on) {
     sync([this, on] { holding_ = on; });
+  }
+  // Regions are mapped, but their programs are not told before this is over.
+  void hold_regions(bool on) {
+    sync([this, on] {
+      holding_regions_ = on;
+      for (const auto& [client, sequence] : held_regions_) reply(*client, sequence, attach::Ok{});
+      held_regions_.clear();
+    });
   }
   // All later completions carry `code`, and JOB_STATUS and JOB_WAIT `text`; waiting ones at once.
   void fail_jobs(Errc code, const std::string& text) {
@@ -242,6 +251,10 @@ class TestDaemon {
       return reply(client, sequence, attach::Failed{region.error().code, region.error().message});
     }
     client.regions[m.region] = std::move(*region);
+    if (holding_regions_) {
+      held_regions_.emplace_back(&client, sequence);
+      return;
+    }
     reply(client, sequence, attach::Ok{});
   }
   void serve(Client& client, uint32_t sequence, const attach::RegionDel& m, attach::Packet&) {
@@ -349,6 +362,8 @@ class TestDaemon {
   // On the daemon's thread.
   bool stopping_ = false;
   bool holding_ = false;
+  bool holding_regions_ = false;
+  std::vector<std::pair<Client*, uint32_t>> held_regions_;
   attach::Failed failure_{Errc::kOk, ""};
   attach::JobOpen last_job_;
   std::vector<uint16_t> priorities_;
