@@ -47,22 +47,36 @@ void LossDetector::move(uint64_t number, bool other_path, uint64_t now_ns) noexc
   rtt_ = RttEstimator(config_.initial_rtt_ns);
   packet_threshold_ = kFirstPacketThreshold;
   time_eighths_ = kFirstTimeEighths;
+  late_ns_ = real_losses_ = 0;
 }
 
 // Twice what was seen: a packet that was late by less than the threshold would teach nothing else.
-void LossDetector::note_reordering(uint64_t distance) noexcept {
+void LossDetector::note_reordering(uint64_t distance, uint64_t took_ns) noexcept {
   const uint64_t wanted = std::min<uint64_t>(2 * distance, kMaxPacketThreshold);
   packet_threshold_ = std::max(packet_threshold_, static_cast<uint32_t>(wanted));
+  late_ns_ = std::max(late_ns_, took_ns);
+}
+
+// No longer than silence is borne with.
+uint64_t LossDetector::late_delay_ns() const noexcept {
+  const uint64_t most_ns =
+      std::max(rtt_.probe_timeout_ns(config_.max_ack_delay_ns), config_.min_probe_timeout_ns);
+  return std::min(late_ns_ * kFirstTimeEighths / 8, most_ns);
 }
 
 void LossDetector::note_loss(const SentRecord& record) noexcept {
   if (sent_before_move(record.number)) return;
-  declared_[declared_next_] = Declared{record.number, largest_acked_ - record.number};
+  if (declared_[declared_next_].distance != 0 && ++real_losses_ == kRemembered) {
+    real_losses_ = 0;
+    late_ns_ /= 2;
+  }
+  declared_[declared_next_] =
+      Declared{record.number, largest_acked_ - record.number, record.sent_ns};
   declared_next_ = (declared_next_ + 1) % kRemembered;
   declared_count_ = std::min(declared_count_ + 1, kRemembered);
 }
 
-void LossDetector::note_spurious(std::span<const NumberRange> ranges) noexcept {
+void LossDetector::note_spurious(std::span<const NumberRange> ranges, uint64_t now_ns) noexcept {
   if (declared_count_ == 0) return;
   for (uint32_t i = 0; i < declared_count_; ++i) {
     Declared& declared = declared_[i];
@@ -71,7 +85,9 @@ void LossDetector::note_spurious(std::span<const NumberRange> ranges) noexcept {
       if (declared.number > range.last) break;
       if (declared.number < range.first) continue;
       ++spurious_losses_;
-      note_reordering(std::max<uint64_t>(declared.distance, largest_acked_ - declared.number));
+      note_reordering(std::max<uint64_t>(declared.distance, largest_acked_ - declared.number),
+                      now_ns - declared.sent_ns);
+      real_losses_ = 0;
       time_eighths_ = std::min(time_eighths_ + 1, kMaxTimeEighths);
       declared.distance = 0;
       break;

@@ -3,13 +3,16 @@
 // A packet is lost when a later one was acknowledged and either `packet_threshold` numbers or the
 // time threshold lie between them. Both thresholds grow when the path proves to reorder (a packet
 // acknowledged late, or after it was declared lost), so that multipath does not look like loss; the
-// packet threshold is never lowered again, as the time threshold bounds what that costs. When
-// nothing is acknowledged for a probe time-out, a PING asks for an acknowledgement, with
-// exponential back-off. The first in a row comes early: it only asks, and where few frames are in
-// flight most of what is lost, or an acknowledgement of it, has nothing behind it that would tell.
-// From the second on the oldest packet that is not a PING is declared lost too, so that a path that
-// eats everything of one size still gets other packets to carry. PINGs keep their records until
-// something tells; where that leaves none for the next PING, those in reserve are given back.
+// packet threshold is never lowered again, as the time threshold bounds what that costs. Round
+// trips are the newest packets', so the fastest path's: where paths differ in delay a packet is
+// given an eighth more than late ones took, and a probe time-out at most; when kRemembered in a row
+// were lost in earnest, half of that. When nothing is acknowledged for a probe time-out, a PING
+// asks for an acknowledgement, with exponential back-off. The first in a row comes early: it only
+// asks, and where few frames are in flight most of what is lost, or an acknowledgement of it, has
+// nothing behind it that would tell. From the second on the oldest packet that is not a PING is
+// declared lost too, so that a path that eats everything of one size still gets other packets to
+// carry. PINGs keep their records until something tells; where that leaves none for the next PING,
+// those in reserve are given back.
 //
 // Paper: RFC 9002 section 6; RFC 8985 (RACK) sections 3.3.2 and 6.2 for reordering.
 // Owner/thread: one engine. Nothing allocates.
@@ -110,6 +113,7 @@ class LossDetector {
   struct Declared {  // a packet declared lost: if it is acknowledged after all, the path reorders
     uint64_t number = 0;
     uint64_t distance = 0;  // behind the largest acknowledged when it was declared
+    uint64_t sent_ns = 0;
   };
 
   template <class Sink>
@@ -124,12 +128,19 @@ class LossDetector {
     rtt_.sample(now_ns - record.sent_ns, ack_delay_ns, config_.max_ack_delay_ns);
   }
   // It was acknowledged after `largest` was.
-  void note_late(const SentRecord& record, uint64_t largest) noexcept {
-    if (!sent_before_move(record.number)) note_reordering(largest - record.number);
+  void note_late(const SentRecord& record, uint64_t largest, uint64_t now_ns) noexcept {
+    if (sent_before_move(record.number)) return;
+    note_reordering(largest - record.number, now_ns - record.sent_ns);
   }
-  void note_reordering(uint64_t distance) noexcept;
+  [[gnu::cold]] void note_reordering(uint64_t distance, uint64_t took_ns) noexcept;
+  // After which one that others have overtaken is lost.
+  uint64_t loss_delay_ns() const noexcept {
+    const uint64_t delay_ns = rtt_.loss_delay_ns(time_eighths_);
+    return late_ns_ <= delay_ns ? delay_ns : std::max(delay_ns, late_delay_ns());
+  }
+  [[gnu::cold]] uint64_t late_delay_ns() const noexcept;
   void note_loss(const SentRecord& record) noexcept;
-  void note_spurious(std::span<const NumberRange> ranges) noexcept;
+  void note_spurious(std::span<const NumberRange> ranges, uint64_t now_ns) noexcept;
   void note_progress(uint64_t now_ns) noexcept {
     timeouts_in_a_row_ = 0;
     probes_due_ = 0;
@@ -149,6 +160,8 @@ class LossDetector {
   uint32_t probes_due_ = 0;
   uint32_t packet_threshold_ = kFirstPacketThreshold;
   uint32_t time_eighths_ = kFirstTimeEighths;
+  uint64_t late_ns_ = 0;      // the longest that one took which later ones overtook
+  uint32_t real_losses_ = 0;  // in a row, that were not acknowledged after all
   uint64_t spurious_losses_ = 0;
   uint64_t probe_timeouts_ = 0;
   std::array<Declared, kRemembered> declared_;
@@ -164,7 +177,7 @@ void LossDetector::on_ack(std::span<const NumberRange> ranges, uint64_t ack_dela
   const bool had_largest = any_acked_;
   if (!any_acked_ || ranges.front().last > largest_acked_) largest_acked_ = ranges.front().last;
   any_acked_ = true;
-  note_spurious(ranges);
+  note_spurious(ranges, now_ns);
   bool progress = false;
   SentHistory::Cursor cursor = history_.oldest();
   for (size_t i = ranges.size(); i > 0; --i) {
@@ -176,7 +189,7 @@ void LossDetector::on_ack(std::span<const NumberRange> ranges, uint64_t ack_dela
       progress = true;
       if (record.number == ranges.front().last) note_round_trip(record, ack_delay_ns, now_ns);
       if (had_largest && record.number < previous_largest) {
-        note_late(record, previous_largest);
+        note_late(record, previous_largest, now_ns);
       }
       sink.packet_acked(record);
     }
@@ -196,7 +209,7 @@ void LossDetector::on_refused(std::span<const NumberRange> ranges, uint64_t larg
       history_.remove(cursor);
       note_progress(now_ns);
       if (record.number == largest) note_round_trip(record, ack_delay_ns, now_ns);
-      if (any_acked_ && record.number < largest_acked_) note_late(record, largest_acked_);
+      if (any_acked_ && record.number < largest_acked_) note_late(record, largest_acked_, now_ns);
       sink.packet_refused(record);
     }
   }
@@ -206,7 +219,7 @@ template <class Sink>
 void LossDetector::detect(uint64_t now_ns, Sink& sink) noexcept {
   loss_time_ns_ = kNever;
   if (!any_acked_) return;
-  const uint64_t delay_ns = rtt_.loss_delay_ns(time_eighths_);
+  const uint64_t delay_ns = loss_delay_ns();
   SentHistory::Cursor cursor = history_.oldest();
   while (cursor.record() != nullptr && cursor.record()->number < largest_acked_) {
     const SentRecord record = *cursor.record();

@@ -108,6 +108,56 @@ TEST_F(LossTest, ALateArrivalTeachesTheDistanceOfReordering) {
 
 // What was declared lost before the peer moved, late or not, says nothing; what is from then on
 // does.
+// One path of two is slower: its packets are not taken for lost each time anew.
+TEST_F(LossTest, APacketIsGivenWhatLateOnesTookUntilManyAreLost) {
+  constexpr uint64_t kLate = kRoundTrip * 16 / 10;
+  uint64_t number = 0, now_ns = 0;
+  const auto one_overtakes_another = [&] {
+    send(number, now_ns);
+    send(number + 1, now_ns);
+    ack({{number + 1, number + 1}}, now_ns + kRoundTrip);
+  };
+  one_overtakes_another();
+  detector.on_timer(detector.deadline_ns(), sink);
+  ASSERT_EQ(sink.lost, std::vector<uint64_t>{0});
+  ack({{0, 1}}, kLate);
+  ASSERT_EQ(detector.spurious_losses(), 1U);
+  for (int i = 0; i < 10; ++i) {
+    number += 2;
+    now_ns += 10 * kRoundTrip;
+    one_overtakes_another();
+    EXPECT_EQ(detector.deadline_ns(), now_ns + kLate * 9 / 8);
+    ack({{number, number + 1}}, now_ns + kLate);
+  }
+  EXPECT_EQ(sink.lost.size(), 1U);
+  for (int i = 0; i < 40; ++i) {
+    number += 2;
+    now_ns += 10 * kRoundTrip;
+    one_overtakes_another();
+    detector.on_timer(detector.deadline_ns(), sink);
+  }
+  EXPECT_EQ(sink.lost.size(), 41U);
+  number += 2;
+  now_ns += 10 * kRoundTrip;
+  one_overtakes_another();
+  EXPECT_EQ(detector.deadline_ns(), now_ns + kRoundTrip * 10 / 8);
+}
+
+// However late one was.
+TEST_F(LossTest, NoPacketIsGivenMoreThanAProbeTimeout) {
+  send(0, 0);
+  send(1, 0);
+  ack({{1, 1}}, kRoundTrip);
+  ack({{0, 1}}, 500 * kRoundTrip);
+  const uint64_t now_ns = 600 * kRoundTrip;
+  send(2, now_ns);
+  send(3, now_ns);
+  ack({{3, 3}}, now_ns + kRoundTrip);
+  const uint64_t given_ns = detector.deadline_ns() - now_ns;
+  EXPECT_GT(given_ns, 2 * kRoundTrip);
+  EXPECT_LE(given_ns, detector.rtt().probe_timeout_ns(config.max_ack_delay_ns));
+}
+
 TEST_F(LossTest, AMoveForgetsWhatTheOtherPathTaught) {
   for (uint64_t n = 0; n < 10; ++n) send(n, n);
   ack({{2, 6}}, kRoundTrip);
