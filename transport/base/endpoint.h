@@ -45,4 +45,13 @@ struct Endpoint {
   std::string to_string() const;
 };
 
+// Consecutive UDP ports; none where `count` is 0. `first` + `count` is at most 65,536.
+struct PortRange {
+  uint16_t first = 0;
+  uint16_t count = 0;
+  friend bool operator==(const PortRange&, const PortRange&) = default;
+
+  bool contains(uint16_t port) const noexcept { return uint32_t{port} - first < count; }
+};
+
 }  // namespace mercury

@@ -19,6 +19,7 @@
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 #include "transport/base/types.h"
+#include "transport/wire/source_ports.h"
 
 namespace mercury {
 
@@ -64,10 +65,22 @@ struct PayloadPin {
 // Memory that a port was told of: unmap takes it back.
 using MemoryKey = Id<struct MemoryTag, uint32_t>;
 
+// Of an engine of several, the source ports that it has beside the one at which it hears, which is
+// `udp_port` + `engine`: those of all engines follow each other behind the last of these. `each` is
+// how many an engine has in all, 1 to kMostSourcePorts.
+inline constexpr uint16_t kMostSourcePorts = wire::kMostSourcePorts + 1;
+constexpr PortRange source_ports(uint32_t udp_port, uint32_t engines, uint32_t engine,
+                                 uint32_t each) {
+  if (each <= 1) return {};
+  return {static_cast<uint16_t>(udp_port + engines + engine * (each - 1)),
+          static_cast<uint16_t>(each - 1)};
+}
+
 struct PortInfo {
   std::string name;                 // "ethdev:net_af_xdp0", "uring", "sim"
   Endpoint local;                   // where peers reach this engine
   uint32_t max_udp_payload = 1232;  // largest UDP payload it can carry (IPv6, MTU 1280: 1232)
+  PortRange source_ports;  // beside `local`'s: frames may leave from them, and none is heard there
   bool reports_completion = false;  // false: what tx_flush accepted may still wait in a queue
 };
 
@@ -147,6 +160,17 @@ Result<PathId> open_answer_path(P& port, const Endpoint& remote, ReturnWay way) 
     return port.open_answer_path(remote, way);
   } else {
     return port.open_path(remote);
+  }
+}
+
+// Cold. As open_path, of frames that leave from the port's source port `source`, one of
+// PortInfo::source_ports: 0 is the first. Ports that have none need not know it.
+template <Port P>
+Result<PathId> open_path_from(P& port, const Endpoint& remote, uint16_t source) {
+  if constexpr (requires { port.open_path_from(remote, source); }) {
+    return port.open_path_from(remote, source);
+  } else {
+    return Error(Errc::kUnsupported, "the port has no source ports");
   }
 }
 

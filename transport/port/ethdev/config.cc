@@ -4,6 +4,8 @@
 #include <cctype>
 #include <optional>
 
+#include "transport/port/port.h"
+
 namespace mercury::ethdev {
 namespace {
 
@@ -105,7 +107,11 @@ Status validate(const EthdevConfig& config) {
   if (config.queues > config.engines) {
     return refuse("device " + name + ": more queues than engines");
   }
-  if (config.udp_port == 0 || uint32_t{config.udp_port} + config.engines > 65536) {
+  if (config.source_ports == 0 || config.source_ports > kMostSourcePorts) {
+    return refuse("device " + name + ": source_ports must be 1 to " +
+                  std::to_string(kMostSourcePorts));
+  }
+  if (config.udp_port == 0 || config.udp_port + config.udp_ports() > 65536) {
     return refuse("device " + name + ": UDP ports must lie in 1 to 65535");
   }
   if (config.mtu != 0 && (config.mtu < 1280 || config.mtu > row.max_mtu)) {

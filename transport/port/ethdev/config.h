@@ -43,6 +43,10 @@ struct EthdevConfig {
   std::optional<LocalAddress> v4;  // neither: the interface's own addresses (shared only)
   std::optional<LocalAddress> v6;
   uint16_t udp_port = 7470;
+  // From which each engine's datagrams leave, the one where it listens among them: 1 to 16. The
+  // others of engine e are the source_ports - 1 from udp_port + engines + e * (source_ports - 1)
+  // on.
+  uint16_t source_ports = 1;
   // The kernel uses the interface too, and answers ARP, neighbour discovery and ping. Default:
   // where an interface of the kernel's carries the frames; must be false elsewhere.
   std::optional<bool> shared;
@@ -57,6 +61,8 @@ struct EthdevConfig {
   Hugepages hugepages = Hugepages::kAuto;
   uint32_t memory_mb = 0;  // of DPDK, for all devices of the process; 0 = what this device needs
 
+  // How many UDP ports all engines take, from udp_port on.
+  uint32_t udp_ports() const { return uint32_t{engines} * source_ports; }
   const DeviceRow& row() const { return row_of(kind); }
   bool is_shared() const { return shared.value_or(has_netdev()); }
   // An interface of the kernel carries the frames.

@@ -63,8 +63,8 @@ Status Device::settle_addresses() {
   local_.udp_port = config_.udp_port;
   local_.udp_ports = config_.engines;
   if (!config_.is_shared()) return {};
-  for (uint16_t engine = 0; engine < config_.engines; ++engine) {
-    const uint16_t port = static_cast<uint16_t>(config_.udp_port + engine);
+  for (uint32_t i = 0; i < config_.udp_ports(); ++i) {
+    const auto port = static_cast<uint16_t>(config_.udp_port + i);
     for (const auto& address : {config_.v4, config_.v6}) {
       if (!address) continue;
       if (Status held = guard_.hold({address->ip, port}); !held) return held;

@@ -48,6 +48,8 @@ EthdevPort::EthdevPort(std::shared_ptr<Device> device, uint16_t engine, Counters
   info_.name = "ethdev:" + device_->name();
   info_.local.ip = local.has_v4 ? local.v4 : local.v6;
   info_.local.port = static_cast<uint16_t>(local.udp_port + engine);
+  info_.source_ports = source_ports(local.udp_port, device_->config().engines, engine,
+                                    device_->config().source_ports);
   info_.max_udp_payload = device_->mtu() - headers;
 }
 
@@ -142,10 +144,21 @@ ReturnWay EthdevPort::return_way(const RxFrame& frame) const noexcept {
 }
 
 Result<PathId> EthdevPort::open_path(const Endpoint& remote) {
-  return open_answer_path(remote, {});
+  return add_path(remote, info_.local.port, {});
 }
 
 Result<PathId> EthdevPort::open_answer_path(const Endpoint& remote, ReturnWay way) {
+  return add_path(remote, info_.local.port, way);
+}
+
+Result<PathId> EthdevPort::open_path_from(const Endpoint& remote, uint16_t source) {
+  if (source >= info_.source_ports.count) {
+    return Error(Errc::kInvalidArgument, "the port has no such source port");
+  }
+  return add_path(remote, static_cast<uint16_t>(info_.source_ports.first + source), {});
+}
+
+Result<PathId> EthdevPort::add_path(const Endpoint& remote, uint16_t source_port, ReturnWay way) {
   const LocalIdentity& local = device_->local();
   const bool v4 = remote.ip.is_v4();
   const uint8_t first_byte = remote.ip.bytes[v4 ? 12 : 0];
@@ -161,7 +174,7 @@ Result<PathId> EthdevPort::open_answer_path(const Endpoint& remote, ReturnWay wa
   Path path;
   path.open = true;
   path.remote = remote;
-  const Endpoint self{v4 ? local.v4 : local.v6, info_.local.port};
+  const Endpoint self{v4 ? local.v4 : local.v6, source_port};
   MacAddress destination;
   if (remote.ip == self.ip) {
     if (remote.port < local.udp_port || remote.port >= local.udp_port + local.udp_ports) {

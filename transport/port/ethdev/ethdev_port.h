@@ -53,6 +53,7 @@ class EthdevPort {
   void unmap(MemoryKey key);
 
   Result<PathId> open_path(const Endpoint& remote);
+  Result<PathId> open_path_from(const Endpoint& remote, uint16_t source);
   ReturnWay return_way(const RxFrame& frame) const noexcept;
   Result<PathId> open_answer_path(const Endpoint& remote, ReturnWay way);
   void close_path(PathId path);
@@ -80,6 +81,7 @@ class EthdevPort {
 
   EthdevPort(std::shared_ptr<Device> device, uint16_t engine, Counters& counters);
   Status open_wait_fd();
+  Result<PathId> add_path(const Endpoint& remote, uint16_t source_port, ReturnWay way);
 
   // `waited_most_ns`: how long the frames may have lain in the device's queue.
   uint32_t receive(std::span<rte_mbuf*> frames, std::span<RxFrame> burst, uint32_t filled,

@@ -43,6 +43,7 @@ struct Frame {
   uint8_t hop = 0;
   uint8_t hops = 0;
   uint8_t size_class = 0;
+  uint8_t source_port = 0;  // 0: the sender's own; else one of its source ports
   Stage stage = Stage::kOwned;
   Arrival arrival;
   uint64_t arrived_ns = 0;  // in the receive ring

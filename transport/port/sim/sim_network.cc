@@ -30,9 +30,12 @@ LinkId SimNetwork::add_link(const LinkConfig& config) {
   return LinkId(static_cast<uint32_t>(links_.size() - 1));
 }
 
-RackId SimNetwork::add_rack(const LinkConfig& up, const LinkConfig& down) {
-  const LinkId up_id = add_link(up);
-  racks_.push_back({up_id, add_link(down)});
+RackId SimNetwork::add_rack(const LinkConfig& up, const LinkConfig& down, uint32_t paths) {
+  Rack& rack = racks_.emplace_back();
+  for (uint32_t path = 0; path < paths; ++path) {
+    rack.up.push_back(add_link(up));
+    rack.down.push_back(add_link(down));
+  }
   return RackId(static_cast<uint32_t>(racks_.size() - 1));
 }
 
@@ -98,7 +101,31 @@ Status SimNetwork::show_as(SimPort& port, const Endpoint& seen) {
   shown.host = port.host_.value;
   shown.port = &port;
   port.seen_ = number;
+  show_sources(port, seen);
   return {};
+}
+
+// Ports that nobody answers to: a translator changes their address alone.
+void SimNetwork::show_sources(SimPort& port, const Endpoint& seen) {
+  port.sources_.clear();
+  for (uint32_t i = 0; i < port.info_.source_ports.count; ++i) {
+    const auto from = static_cast<uint16_t>(port.info_.source_ports.first + i);
+    port.sources_.push_back(intern({seen.ip, from}));
+    addresses_[port.sources_.back()].host = port.host_.value;
+  }
+}
+
+uint64_t SimNetwork::path_hash(const Endpoint& source, const Endpoint& target) const noexcept {
+  uint64_t state = config_.seed;
+  for (const Endpoint& end : {source, target}) {
+    uint64_t words[2];
+    std::memcpy(words, end.ip.bytes.data(), sizeof words);
+    for (const uint64_t word : {words[0], words[1], uint64_t{end.port}}) {
+      state ^= word;
+      state = split_mix(state);
+    }
+  }
+  return state;
 }
 
 void SimNetwork::block(HostId from, HostId to) { blocked_.insert(pair_of(from.value, to.value)); }
@@ -172,7 +199,8 @@ void SimNetwork::transmit(Frame* frame, uint32_t host) noexcept {
     events_.push(now_ps_, frame);
     return;
   }
-  frame->source = frame->sender->seen_;
+  const SimPort& sender = *frame->sender;
+  frame->source = frame->source_port == 0 ? sender.seen_ : sender.sources_[frame->source_port - 1U];
   route(frame, host, target);
   Link& link = links_[hosts_[host].up.value];
   if (link.marks(now_ps_)) {
@@ -180,6 +208,13 @@ void SimNetwork::transmit(Frame* frame, uint32_t host) noexcept {
     ++link.stats.ecn_marked;
   }
   events_.push(link.enqueue(now_ps_, frame->wire_bytes), frame);
+}
+
+uint32_t SimNetwork::choose(const std::vector<LinkId>& paths, const Frame& frame) const noexcept {
+  if (paths.size() == 1) return paths[0].value;
+  const uint64_t hash =
+      path_hash(addresses_[frame.source].endpoint, addresses_[frame.target].endpoint);
+  return paths[hash % paths.size()].value;
 }
 
 // An unknown target is found out at the switch, as in a real network.
@@ -190,8 +225,8 @@ void SimNetwork::route(Frame* frame, uint32_t from, uint32_t to) const noexcept 
   if (to != kNone) {
     const Host& target = hosts_[to];
     if (source.rack != target.rack) {
-      if (source.rack != kNone) frame->route[hops++] = racks_[source.rack].up.value;
-      if (target.rack != kNone) frame->route[hops++] = racks_[target.rack].down.value;
+      if (source.rack != kNone) frame->route[hops++] = choose(racks_[source.rack].up, *frame);
+      if (target.rack != kNone) frame->route[hops++] = choose(racks_[target.rack].down, *frame);
     }
     frame->route[hops++] = target.down.value;
   }

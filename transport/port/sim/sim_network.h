@@ -5,8 +5,9 @@
 // earliest of next_event_ns() and the engines' own deadlines; repeat. touched() names the ports for
 // which something changed, so that thousands of idle engines need not be polled.
 //
-// Way of a frame: NIC queue -> host uplink -> (rack uplink -> rack downlink) -> host downlink ->
-// receive ring. Frames between two endpoints of one host take neither link nor fault.
+// Way of a frame: NIC queue -> host uplink -> (rack uplink -> rack downlink, of several equal ones
+// those that its addresses and ports choose) -> host downlink -> receive ring. Frames between two
+// endpoints of one host take neither link nor fault.
 //
 // Not modelled: checksums (corruption is delivered), fragmentation, ICMP, neighbour discovery,
 // interrupts, and the processor time of the engines.
@@ -60,14 +61,19 @@ class SimNetwork {
   ~SimNetwork() = default;
 
   // Topology. Hosts of a rack share its links to the core; hosts without one hang on the core.
-  RackId add_rack(const LinkConfig& up, const LinkConfig& down);
+  // A rack's frames to others take one of `paths` equal links up, and its frames from others one of
+  // as many down, each with this configuration: a hash of both ends' addresses and ports says which
+  // (RFC 2992), another one for each seed.
+  RackId add_rack(const LinkConfig& up, const LinkConfig& down, uint32_t paths = 1);
   HostId add_host();
   HostId add_host(const LinkConfig& up, const LinkConfig& down);
   HostId add_host(const LinkConfig& up, const LinkConfig& down, RackId rack);
   LinkId uplink(HostId host) const { return hosts_[host.value].up; }
   LinkId downlink(HostId host) const { return hosts_[host.value].down; }
-  LinkId uplink(RackId rack) const { return racks_[rack.value].up; }
-  LinkId downlink(RackId rack) const { return racks_[rack.value].down; }
+  LinkId uplink(RackId rack, uint32_t path = 0) const { return racks_[rack.value].up[path]; }
+  LinkId downlink(RackId rack, uint32_t path = 0) const { return racks_[rack.value].down[path]; }
+  // What says which path a rack's frames take between these: modulo its number of paths.
+  uint64_t path_hash(const Endpoint& source, const Endpoint& target) const noexcept;
 
   // Virtual time.
   uint64_t now_ns() const noexcept { return now_ps_ / 1000; }
@@ -134,8 +140,8 @@ class SimNetwork {
     uint32_t rack = kNone;
   };
   struct Rack {
-    LinkId up;
-    LinkId down;
+    std::vector<LinkId> up;  // one for each path, as many
+    std::vector<LinkId> down;
   };
   struct Address {
     Endpoint endpoint;
@@ -147,12 +153,15 @@ class SimNetwork {
   uint32_t intern(const Endpoint& endpoint);
   uint32_t ip_overhead(uint32_t address) const noexcept;
 
+  void show_sources(SimPort& port, const Endpoint& seen);
+
   // For SimPort: hands a frame to the NIC; forgets a port and what its NIC holds.
   void transmit(Frame* frame, uint32_t host) noexcept;
   void forget(SimPort* port) noexcept;
   void touch(SimPort* port) noexcept;
 
   void route(Frame* frame, uint32_t from, uint32_t to) const noexcept;
+  uint32_t choose(const std::vector<LinkId>& paths, const Frame& frame) const noexcept;
   void on_departure(Frame* frame) noexcept;
   void on_arrival(Frame* frame) noexcept;
   void enter(Frame* frame, Link& link) noexcept;

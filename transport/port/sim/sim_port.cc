@@ -36,11 +36,11 @@ Result<std::unique_ptr<SimPort>> SimPort::create(SimNetwork& network, HostId hos
     return Error(Errc::kInvalidArgument,
                  local.to_string() + ": a simulated port needs an address and a UDP port");
   }
-  SimNetwork::Address& address = network.addresses_[network.intern(local)];
-  if (address.port != nullptr) {
+  if (network.addresses_[network.intern(local)].port != nullptr) {
     return Error(Errc::kExists, local.to_string() + " is taken by another simulated port");
   }
   std::unique_ptr<SimPort> port(new SimPort(network, host, local, config));
+  SimNetwork::Address& address = network.addresses_[port->address_];
   address.port = port.get();
   address.host = host.value;
   return port;
@@ -59,6 +59,8 @@ SimPort::SimPort(SimNetwork& network, HostId host, const Endpoint& local,
   info_.name = "sim";
   info_.local = local;
   info_.max_udp_payload = mtu_bytes_ - network.ip_overhead(address_);
+  info_.source_ports = config.source_ports;
+  network_.show_sources(*this, local);
   if (config.report_rate) reported_rate_ = up.bytes_per_second;
   info_.reports_completion = true;
   if (config_.tx_queue_bytes == 0) {
@@ -112,16 +114,18 @@ bool SimPort::tx_alloc(TxFrame& frame) noexcept {
 void SimPort::queue(TxFrame& tx, PathId path, uint32_t total_bytes) noexcept {
   Frame* const frame = frame_of(tx);
   const NetworkConfig& config = network_.config_;
-  if (path.value >= network_.addresses_.size() || total_bytes > info_.max_udp_payload) {
-    counters_->add(path.value < network_.addresses_.size() ? Counter::kDropTooLarge
-                                                           : Counter::kDropNeighbor);
+  const uint32_t target = target_of(path);
+  if (target >= network_.addresses_.size() || total_bytes > info_.max_udp_payload) {
+    counters_->add(target < network_.addresses_.size() ? Counter::kDropTooLarge
+                                                       : Counter::kDropNeighbor);
     tx_cancel(tx);
     return;
   }
   queued_bytes_ -= frame->wire_bytes;
   frame->source = address_;
-  frame->target = path.value;
-  frame->ip_bytes = total_bytes + network_.ip_overhead(path.value);
+  frame->target = target;
+  frame->source_port = static_cast<uint8_t>(source_of(path));
+  frame->ip_bytes = total_bytes + network_.ip_overhead(target);
   frame->wire_bytes = std::max(frame->ip_bytes + config.ethernet_bytes, config.least_wire_bytes);
   frame->sender = this;
   queued_bytes_ += frame->wire_bytes;
@@ -229,6 +233,15 @@ Result<PathId> SimPort::open_path(const Endpoint& remote) {
                                              " are of different address families");
   }
   return PathId(network_.intern(remote));
+}
+
+Result<PathId> SimPort::open_path_from(const Endpoint& remote, uint16_t source) {
+  Result<PathId> path = open_path(remote);
+  if (path && source >= info_.source_ports.count) {
+    return Error(Errc::kInvalidArgument, "the simulated port has no such source port");
+  }
+  if (path) path->value |= (source + 1U) << kSourceShift;
+  return path;
 }
 
 uint32_t SimPort::path_max_payload(PathId) const { return info_.max_udp_payload; }

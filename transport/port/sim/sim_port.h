@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "transport/port/port.h"
 #include "transport/port/sim/sim_network.h"
@@ -23,6 +24,7 @@ namespace mercury::sim {
 struct SimPortConfig {
   uint32_t rx_ring_frames = 4'096;
   uint64_t tx_queue_bytes = 0;   // on the wire; 0 = two of the largest frames
+  PortRange source_ports;        // PortInfo::source_ports
   bool report_rate = true;       // else it says none: for links whose rate changes
   uint32_t tag = 0;              // the caller's, e.g. which engine drives the port
   Counters* counters = nullptr;  // the engine's; null = the port's own
@@ -63,7 +65,10 @@ class SimPort {
   Result<MemoryKey> map(std::span<std::byte> memory);
   void unmap(MemoryKey key);
   Result<PathId> open_path(const Endpoint& remote);
-  void close_path(PathId) {}  // a path is the network's number of the endpoint
+  Result<PathId> open_path_from(const Endpoint& remote, uint16_t source);
+  // A path is the network's number of the endpoint, and above that which source port it leaves
+  // from, 0 for the port's own.
+  void close_path(PathId) {}
   bool path_ready(PathId) const { return true; }
   uint32_t path_max_payload(PathId path) const;
   uint32_t buffers_in_use() const noexcept {
@@ -77,6 +82,12 @@ class SimPort {
   friend class SimNetwork;
   SimPort(SimNetwork& network, HostId host, const Endpoint& local, const SimPortConfig& config);
 
+  // Paths' numbers: 2^26 endpoints, and more source ports than may be told.
+  static constexpr uint32_t kSourceShift = 26;
+  static constexpr uint32_t target_of(PathId path) noexcept {
+    return path.value & ((1U << kSourceShift) - 1);
+  }
+  static constexpr uint32_t source_of(PathId path) noexcept { return path.value >> kSourceShift; }
   void queue(TxFrame& frame, PathId path, uint32_t total_bytes) noexcept;
   // For the network: the NIC has read the frame (gathers, unpins) and no longer counts it.
   void departed(Frame* frame) noexcept;
@@ -86,7 +97,8 @@ class SimPort {
   SimNetwork& network_;
   HostId host_;
   uint32_t address_;
-  uint32_t seen_;  // by other hosts: its address, or what a translator shows
+  uint32_t seen_;                  // by other hosts: its address, or what a translator shows
+  std::vector<uint32_t> sources_;  // its source ports, as other hosts see them
   SimPortConfig config_;
   PortInfo info_;
   uint64_t reported_rate_ = 0;

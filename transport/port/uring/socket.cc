@@ -1,6 +1,7 @@
 #include "transport/port/uring/socket.h"
 
 #include <ifaddrs.h>
+#include <linux/filter.h>
 #include <linux/sock_diag.h>
 #include <net/if.h>
 #include <netinet/ip.h>
@@ -74,6 +75,39 @@ bool bind_when_free(int fd, const sockaddr_storage& address, socklen_t bytes) {
     std::this_thread::sleep_for(kBindInterval);
   }
   return true;
+}
+
+Error closed(int fd, const std::string& what) {
+  const int error = errno;
+  ::close(fd);
+  return Error::system(error, what);
+}
+
+// Frames beyond the path's MTU are dropped, not fragmented, and the kernel keeps no opinion of the
+// path: Mercury probes it.
+Result<int> open_socket(const Endpoint& local) {
+  const bool v4 = local.ip.is_v4();
+  const int fd = socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return Error::system(errno, "UDP socket");
+  const bool options = v4 ? set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE) &&
+                                set(fd, IPPROTO_IP, IP_TOS, kEcnCapable)
+                          : set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE) &&
+                                set(fd, IPPROTO_IPV6, IPV6_TCLASS, kEcnCapable) &&
+                                set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+  if (!options) return closed(fd, "UDP socket options");
+  set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF);
+  return fd;
+}
+
+// Not, and the socket closed: an error that names the address.
+Status bind_to(int fd, const Endpoint& local) {
+  sockaddr_storage address;
+  const socklen_t bytes = write_address(local, address);
+  if (bind_when_free(fd, address, bytes)) return {};
+  const char* hint = errno == EADDRINUSE      ? " (ss -ulpn shows who does)"
+                     : errno == EADDRNOTAVAIL ? " (ip address shows this host's addresses)"
+                                              : "";
+  return closed(fd, "cannot listen on " + local.to_string() + hint);
 }
 
 }  // namespace
@@ -151,42 +185,35 @@ uint32_t missed_datagrams(int fd) noexcept {
   return memory[SK_MEMINFO_DROPS];
 }
 
-Result<UdpSocket> open_udp(const Endpoint& local) {
-  const bool v4 = local.ip.is_v4();
-  UdpSocket result;
-  result.fd = socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (result.fd < 0) return Error::system(errno, "UDP socket");
-  const auto fail = [&result](const std::string& what) {
-    const int error = errno;
-    ::close(result.fd);
-    return Error::system(error, what);
-  };
-  // Frames beyond the path's MTU are dropped, not fragmented, and the kernel keeps no opinion of
-  // the path: Mercury probes it.
-  const bool options = v4 ? set(result.fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE) &&
-                                set(result.fd, IPPROTO_IP, IP_RECVTOS, 1) &&
-                                set(result.fd, IPPROTO_IP, IP_TOS, kEcnCapable)
-                          : set(result.fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE) &&
-                                set(result.fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1) &&
-                                set(result.fd, IPPROTO_IPV6, IPV6_TCLASS, kEcnCapable) &&
-                                set(result.fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
-  if (!options) return fail("UDP socket options");
-  set(result.fd, SOL_UDP, UDP_GRO, 1);            // without it each frame comes alone
-  set(result.fd, SOL_SOCKET, SO_TIMESTAMPNS, 1);  // without it nobody knows how long one has waited
-  set_buffer(result.fd, SO_RCVBUFFORCE, SO_RCVBUF);
-  set_buffer(result.fd, SO_SNDBUFFORCE, SO_SNDBUF);
-  sockaddr_storage address;
-  const socklen_t bytes = write_address(local, address);
-  if (!bind_when_free(result.fd, address, bytes)) {
-    const char* hint = errno == EADDRINUSE      ? " (ss -ulpn shows who does)"
-                       : errno == EADDRNOTAVAIL ? " (ip address shows this host's addresses)"
-                                                : "";
-    return fail("cannot listen on " + local.to_string() + hint);
+Result<int> open_source(const Endpoint& local) {
+  Result<int> fd = open_socket(local);
+  if (!fd) return fd;
+  sock_filter drop_all = BPF_STMT(BPF_RET | BPF_K, 0);
+  const sock_fprog program{1, &drop_all};
+  if (setsockopt(*fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) != 0) {
+    return closed(*fd, "filter of a UDP socket");
   }
+  if (Status bound = bind_to(*fd, local); !bound) return bound.error();
+  return fd;
+}
+
+Result<UdpSocket> open_udp(const Endpoint& local) {
+  const Result<int> fd = open_socket(local);
+  if (!fd) return fd.error();
+  UdpSocket result;
+  result.fd = *fd;
+  const bool options = local.ip.is_v4() ? set(*fd, IPPROTO_IP, IP_RECVTOS, 1)
+                                        : set(*fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+  if (!options) return closed(*fd, "UDP socket options");
+  set(*fd, SOL_UDP, UDP_GRO, 1);            // without it each frame comes alone
+  set(*fd, SOL_SOCKET, SO_TIMESTAMPNS, 1);  // without it nobody knows how long one has waited
+  set_buffer(*fd, SO_RCVBUFFORCE, SO_RCVBUF);
+  if (Status bound = bind_to(*fd, local); !bound) return bound.error();
+  sockaddr_storage address;
   socklen_t length = sizeof address;
   if (getsockname(result.fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
       !read_source(&address, length, result.local)) {
-    return fail("getsockname");
+    return closed(*fd, "getsockname");
   }
   result.mtu = mtu_of(result.fd, local);
   return result;

@@ -21,6 +21,10 @@ struct UdpSocket {
 // up to a second: a process that was just killed may still hold it. Errors name the address.
 Result<UdpSocket> open_udp(const Endpoint& local);
 
+// One that sends from `local`, by which nothing is heard: what comes there is dropped by a filter.
+// The caller's. Errors as open_udp's.
+Result<int> open_source(const Endpoint& local);
+
 socklen_t write_address(const Endpoint& endpoint, sockaddr_storage& out);
 // False: not an address of a known family.
 bool read_source(const void* name, uint32_t bytes, Endpoint& out) noexcept;

@@ -53,6 +53,7 @@ UringPort::~UringPort() {
   }
   if (ring_open_) io_uring_queue_exit(&ring_);
   if (socket_ >= 0) ::close(socket_);
+  for (const int source : sources_) ::close(source);
 }
 
 Result<std::unique_ptr<UringPort>> UringPort::create(const UringConfig& config,
@@ -80,6 +81,13 @@ Status UringPort::open_socket(const UringConfig& config) {
   socket_ = socket->fd;
   info_.name = "uring";
   info_.local = socket->local;
+  info_.source_ports = config.source_ports;
+  for (uint32_t i = 0; i < config.source_ports.count; ++i) {
+    const auto from = static_cast<uint16_t>(config.source_ports.first + i);
+    const Result<int> source = open_source({config.local.ip, from});
+    if (!source) return source.error();
+    sources_.push_back(*source);
+  }
   link_rate_ = config.link_bytes_per_second;
   classes_ = config.classes;
   const uint32_t headers = config.local.ip.is_v4() ? 28 : 48;
@@ -202,8 +210,18 @@ Result<PathId> UringPort::open_path(const Endpoint& remote) {
   Path& path = paths_[index];
   path = Path{};
   path.open = true;
+  path.socket = socket_;
   path.address_bytes = write_address(remote, path.address);
   return PathId(index);
+}
+
+Result<PathId> UringPort::open_path_from(const Endpoint& remote, uint16_t source) {
+  if (source >= sources_.size()) {
+    return Error(Errc::kInvalidArgument, "the port has no such source port");
+  }
+  Result<PathId> path = open_path(remote);
+  if (path) paths_[path->value].socket = sources_[source];
+  return path;
 }
 
 void UringPort::close_path(PathId path) {

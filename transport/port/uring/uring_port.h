@@ -10,6 +10,8 @@
 // pages, answers twice, and copies every payload all the same before a local socket gets it
 // (benchmarks/goodput/uring_zero_copy_bench; not measured: a NIC).
 //
+// Each source port has a socket, by which frames of its paths leave; what comes there is dropped.
+//
 // What the kernel has no room for stays here, in order: while a send waits for room in the socket,
 // no other is started, and tx_alloc fails once all frames are in use.
 //
@@ -35,8 +37,9 @@
 namespace mercury::uring {
 
 struct UringConfig {
-  Endpoint local;    // port 0: any
-  uint32_t mtu = 0;  // largest IP packet; 0 = what the interface carries, at most 9000
+  Endpoint local;          // port 0: any
+  PortRange source_ports;  // PortInfo::source_ports
+  uint32_t mtu = 0;        // largest IP packet; 0 = what the interface carries, at most 9000
   uint64_t link_bytes_per_second = 0;  // see Port
   TrafficClasses classes;              // of what is sent
   uint32_t tx_frames = 512;            // frames that may be under way; a power of two
@@ -71,6 +74,7 @@ class UringPort {
   Result<MemoryKey> map(std::span<std::byte>) { return MemoryKey(); }
   void unmap(MemoryKey) {}
   Result<PathId> open_path(const Endpoint& remote);
+  Result<PathId> open_path_from(const Endpoint& remote, uint16_t source);
   void close_path(PathId path);
   bool path_ready(PathId) const { return true; }
   uint32_t path_max_payload(PathId) const { return info_.max_udp_payload; }
@@ -106,6 +110,7 @@ class UringPort {
   // the socket, or is on its way to the kernel, is not sent to another.
   struct Path {
     bool open = false;
+    int socket = -1;
     uint32_t frames = 0;  // queued or under way
     sockaddr_storage address{};
     socklen_t address_bytes = 0;
@@ -136,6 +141,7 @@ class UringPort {
   uint64_t link_rate_ = 0;
   TrafficClasses classes_;
   int socket_ = -1;
+  std::vector<int> sources_;  // sockets of the source ports
   uint64_t next_missed_ns_ = 0;
   uint32_t missed_ = 0;  // by the socket, as far as counted; wraps around
   io_uring ring_{};

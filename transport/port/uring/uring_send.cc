@@ -175,7 +175,7 @@ uint32_t UringPort::start_send(uint32_t first) noexcept {
     add_control(op, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS,
                 int{leader.class_byte});
   }
-  io_uring_prep_sendmsg(sqe, socket_, &op.message, 0);
+  io_uring_prep_sendmsg(sqe, path.socket, &op.message, 0);
   io_uring_sqe_set_data64(sqe, index);
   return op.frame_count;
 }

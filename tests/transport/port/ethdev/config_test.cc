@@ -117,6 +117,11 @@ TEST(Validate, RefusesWhatCannotWork) {
   EXPECT_NE(refusal([](auto& c) { c.mtu = 1279; }).find("1280 to 9600"), std::string::npos);
   EXPECT_NE(refusal([](auto& c) { c.mtu = 9601; }).find("mtu"), std::string::npos);
   EXPECT_NE(refusal([](auto& c) { c.engines = 0; }).find("engines"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.source_ports = 0; }).find("source_ports"), std::string::npos);
+  EXPECT_NE(refusal([](auto& c) { c.source_ports = 17; }).find("source_ports"), std::string::npos);
+  EXPECT_NE(
+      refusal([](auto& c) { c.udp_port = 65'520, c.source_ports = 16, c.engines = 2; }).find("UDP"),
+      std::string::npos);
   EXPECT_NE(refusal([](auto& c) { c.queues = 2; }).find("queues"), std::string::npos);
   EXPECT_NE(refusal([](auto& c) { c.udp_port = 0; }).find("UDP"), std::string::npos);
   EXPECT_NE(refusal([](auto& c) { c.udp_port = 65535, c.engines = 2; }).find("UDP"),

@@ -132,6 +132,40 @@ TEST_F(RingPort, RefusesPathsThatLeadNowhere) {
   EXPECT_FALSE(port.open_path(a_->v4(5)));  // this host has no such engine
 }
 
+// Those of each engine behind the last engine's own, none twice, and nobody hears there.
+TEST_F(RingPort, FramesLeaveFromSourcePorts) {
+  open(2, 2, 3);
+  EXPECT_EQ(a_->ports[0]->info().source_ports, (PortRange{7472, 2}));
+  EXPECT_EQ(a_->ports[1]->info().source_ports, (PortRange{7474, 2}));
+  EXPECT_EQ(b_->ports[0]->info().source_ports, PortRange{});
+  for (uint16_t engine = 0; engine < 2; ++engine) {
+    EthdevPort& port = *a_->ports[engine];
+    for (const Endpoint& to : {b_->v4(), b_->v6()}) {
+      (void)ready_path(port, to);
+      EXPECT_FALSE(port.open_path_from(to, 2));
+      for (uint16_t source = 0; source < 2; ++source) {
+        const auto path = port.open_path_from(to, source);
+        ASSERT_TRUE(path && port.path_ready(*path));
+        seen_.clear();
+        sources_.clear();
+        EXPECT_TRUE(send(port, *path, "hello"));
+        for (int i = 0; i < 3; ++i) pass();
+        ASSERT_EQ(seen_, std::vector<std::string>{"hello"});
+        Endpoint from = to.ip.is_v4() ? a_->v4() : a_->v6();
+        from.port = static_cast<uint16_t>(7472 + 2 * engine + source);
+        EXPECT_EQ(sources_[0], from);
+        port.close_path(*path);
+        seen_.clear();
+        EXPECT_TRUE(send(*b_->ports[0], ready_path(*b_->ports[0], from), "back"));
+        for (int i = 0; i < 3; ++i) pass();
+        EXPECT_TRUE(seen_.empty());
+      }
+    }
+  }
+  EXPECT_EQ(a_->count(Counter::kDropNotMercury), 8U);
+  EXPECT_EQ(b_->count(Counter::kDropBadIp), 0U);
+}
+
 TEST_F(RingPort, ReusesClosedPaths) {
   open(1, 1);
   EthdevPort& port = *a_->ports[0];

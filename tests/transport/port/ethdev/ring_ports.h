@@ -24,7 +24,7 @@ struct Side {
   std::vector<std::unique_ptr<EthdevPort>> ports;
 
   Side(const std::string& ring, uint8_t number, uint16_t engines, uint16_t queues,
-       uint16_t vlan = 0, const std::string& classes = "")
+       uint16_t vlan = 0, const std::string& classes = "", uint16_t source_ports = 1)
       : counters(engines) {
     EthdevConfig config;
     config.kind = DeviceKind::kRing;
@@ -34,6 +34,7 @@ struct Side {
     config.mtu = 1500;
     config.link_bytes_per_second = kRate;
     config.vlan = vlan;
+    config.source_ports = source_ports;
     config.classes = *TrafficClasses::parse(classes);
     config.hugepages = Hugepages::kNever;
     config.memory_mb = 512;
@@ -62,10 +63,10 @@ struct Side {
 
 class RingPort : public testing::Test {
  protected:
-  void open(uint16_t engines, uint16_t queues) {
+  void open(uint16_t engines, uint16_t queues, uint16_t source_ports = 1) {
     static int number = 0;
     const std::string ring = "test" + std::to_string(number++);
-    a_.emplace(ring, uint8_t{1}, engines, queues);
+    a_.emplace(ring, uint8_t{1}, engines, queues, uint16_t{0}, "", source_ports);
     b_.emplace(ring, uint8_t{2}, engines, queues);
     ASSERT_TRUE(a_->device && b_->device);
   }
