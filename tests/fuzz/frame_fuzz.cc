@@ -23,6 +23,7 @@
 #include "transport/wire/hello.h"
 #include "transport/wire/part.h"
 #include "transport/wire/path_data.h"
+#include "transport/wire/source_ports.h"
 #include "transport/wire/stream.h"
 
 namespace mercury::fuzz {
@@ -179,6 +180,14 @@ void body_of(wire::FrameType type, Bytes payload) {
         std::array<std::byte, wire::kPathDataBytes> again{};
         wire::encode_path_data(*data, again.data());
         must(std::ranges::equal(again, payload), "a PATH_CHALLENGE or PATH_RESPONSE changes");
+      }
+      return;
+    case wire::FrameType::kSourcePorts:
+      if (const auto ports = wire::decode_source_ports(payload)) {
+        std::array<std::byte, wire::kSourcePortsBytes> again{};
+        wire::encode_source_ports(*ports, again.data());
+        must(std::ranges::equal(again, payload), "SOURCE_PORTS change");
+        must(ports->first > 0 && ports->first + ports->count <= 65'536, "no UDP port");
       }
       return;
     case wire::FrameType::kPing:

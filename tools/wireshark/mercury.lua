@@ -28,6 +28,7 @@ local types = {
   [15] = "PART",
   [16] = "PATH_CHALLENGE",
   [17] = "PATH_RESPONSE",
+  [18] = "SOURCE_PORTS",
 }
 -- transport/base/result.h
 local codes = {
@@ -57,6 +58,7 @@ local f = {
   sealed = ProtoField.bool("mercury.flags.sealed", "Sealed", 16, nil, 0x0004),
   at_most = ProtoField.bool("mercury.flags.at_most", "Microseconds are a bound (ACK)", 16, nil, 0x0010),
   link_free = ProtoField.bool("mercury.flags.link_free", "Sender's link was idle", 16, nil, 0x0008),
+  spread = ProtoField.bool("mercury.flags.spread", "Nobody hears at its source port", 16, nil, 0x0020),
   seal = ProtoField.bytes("mercury.seal", "Seal"),
   payload_bytes = ProtoField.uint16("mercury.payload_bytes", "Payload bytes"),
   session = ProtoField.uint32("mercury.session", "Session", base.HEX),
@@ -92,6 +94,7 @@ local f = {
   has_resets = ProtoField.bool("mercury.hello.features.resets", "Resets", 32, nil, 0x0008),
   has_parts = ProtoField.bool("mercury.hello.features.parts", "Parts", 32, nil, 0x0010),
   has_moves = ProtoField.bool("mercury.hello.features.moves", "Moves", 32, nil, 0x0020),
+  has_source_ports = ProtoField.bool("mercury.hello.features.source_ports", "Source ports", 32, nil, 0x0040),
   own_session = ProtoField.uint32("mercury.hello.session", "Sender's session", base.HEX),
   rank = ProtoField.uint16("mercury.hello.rank", "Rank"),
   lane = ProtoField.uint16("mercury.hello.lane", "Lane"),
@@ -118,6 +121,8 @@ local f = {
   part_offset = ProtoField.uint16("mercury.part.offset", "Offset in the frame"),
   part_total = ProtoField.uint16("mercury.part.total", "Bytes of the frame"),
   path_data = ProtoField.uint64("mercury.path.data", "Challenge", base.HEX),
+  first_source_port = ProtoField.uint16("mercury.source_ports.first", "First of its source ports"),
+  source_ports = ProtoField.uint16("mercury.source_ports.count", "How many source ports"),
   part_bytes = ProtoField.bytes("mercury.part.bytes", "Bytes"),
   reset_token = ProtoField.uint64("mercury.reset.token", "Token", base.HEX),
   last_refused = ProtoField.uint64("mercury.ack.last_refused", "Last refused"),
@@ -198,6 +203,7 @@ local function features(tvb, tree)
   item:add(f.has_resets, tvb)
   item:add(f.has_parts, tvb)
   item:add(f.has_moves, tvb)
+  item:add(f.has_source_ports, tvb)
 end
 
 local function hex(range) return string.format("0x%08x", range:uint()) end
@@ -373,6 +379,14 @@ end
 
 body[17] = body[16]
 
+body[18] = function(tvb, tree)
+  if tvb:len() ~= 4 then return nil end
+  tree:add(f.first_source_port, tvb(0, 2))
+  tree:add(f.source_ports, tvb(2, 2))
+  local first, count = tvb(0, 2):uint(), tvb(2, 2):uint()
+  return string.format("%d to %d", first, first + count - 1)
+end
+
 -- Of jobs of more than 256 workers; 0: a bitmap. As contributor_bytes of aggregator/frame has it.
 local function list_bytes(contributors)
   local workers = mercury.prefs.workers
@@ -440,6 +454,7 @@ local function common_header(tvb, pinfo, tree, head)
   flags:add(f.sealed, tvb(4, 2))
   flags:add(f.link_free, tvb(4, 2))
   flags:add(f.at_most, tvb(4, 2))
+  flags:add(f.spread, tvb(4, 2))
   tree:add(f.payload_bytes, tvb(6, 2))
   tree:add(f.session, tvb(8, 4))
   local tag = header_tag(tvb, head)

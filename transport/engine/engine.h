@@ -31,6 +31,7 @@
 #include "transport/engine/service.h"
 #include "transport/engine/session_command.h"
 #include "transport/engine/session_table.h"
+#include "transport/engine/spread_paths.h"
 #include "transport/engine/stream_service.h"
 #include "transport/flow/credit.h"
 #include "transport/flow/frame_keys.h"
@@ -311,14 +312,12 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
   void on_reset_token(SessionSlot slot, uint64_t token) override {
     sessions_.set_reset_token(slot, sessions_.at(slot).session->peer_number(), token);
   }
+  void on_source_ports(SessionSlot slot, const PortRange& ports) override;
+  void on_source_ports_known(SessionSlot slot) override;
   void on_control(SessionSlot slot, std::span<const std::byte> message) override;
   void on_path_payload(SessionSlot slot, uint16_t max_udp_payload, uint16_t in_parts) override;
   void on_path_changed(SessionSlot slot, uint16_t frame_bytes) override;
-  void on_whole(SessionSlot, std::vector<std::byte> frame, bool marked) override {
-    wholes_.push_back(std::move(frame));
-    whole_marked_ = marked;
-    whole_came_ = true;
-  }
+  void on_whole(SessionSlot, std::vector<std::byte> frame, bool marked) override;
 
   // --- cold (engine_control.h) ---
   uint32_t take_commands();
@@ -393,6 +392,7 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
 
 }  // namespace mercury
 
+#include "transport/engine/engine_absent.h"
 #include "transport/engine/engine_control.h"
 #include "transport/engine/engine_datapath.h"
 #include "transport/engine/engine_moves.h"

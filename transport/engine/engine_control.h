@@ -21,7 +21,7 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Token tok
                                    std::to_string(config_.max_sessions) + ")");
   }
   SessionEntry& entry = sessions_.at(slot);
-  entry.path = *path;
+  entry.path = entry.datagram_path = *path;
   entry.has_path = true;
   entry.remote = remote;
   entry.on_host = remote.ip == port_.info().local.ip;
@@ -31,6 +31,7 @@ Result<SessionSlot> Engine<P, S>::open_session(const Endpoint& remote, Token tok
   SessionConfig session = config_.session;
   session.max_udp_payload = static_cast<uint16_t>(port_.path_max_payload(*path));
   session.reset_token = resets_.own(sessions_.number_of(slot), remote);
+  if (!entry.on_host) session.source_ports = port_.info().source_ports;
   // Those of no job have one part together: whoever may open many of them is one tenant.
   entry.session = std::make_unique<Session>(slot, sessions_.number_of(slot), remote, session,
                                             sent_pool_, &sent_pool_.part_of(job),
@@ -167,43 +168,6 @@ void Engine<P, S>::answer(const Endpoint& to, ReturnWay way, std::span<const std
   port_.close_path(*path);
 }
 
-// A frame for a session that has ended here, or that never was.
-template <Port P, Service S>
-void Engine<P, S>::answer_absent(const RxFrame& frame, const wire::Header& header,
-                                 std::span<const std::byte> payload) {
-  const std::span<const std::byte> close =
-      farewells_.answer(header, payload, frame.source, now_ns_);
-  if (!close.empty()) {
-    counters_.add(Counter::kClosesRepeated);
-    answer(frame.source, return_way(port_, frame), close);
-    return;
-  }
-  const bool unknown = wire::is_tagged(header.type) && !farewells_.knows(header.session) &&
-                       sessions_.find(header.session) == nullptr;
-  if (!unknown) return;
-  const std::optional<uint64_t> token = resets_.answer(header.session, frame.source, now_ns_);
-  if (!token) return;
-  std::array<std::byte, wire::kMinUdpPayload> reset{};
-  const uint32_t bytes = finish_frame(reset, wire::FrameType::kReset, header.session, *token, 0);
-  counters_.add(Counter::kResetsSent);
-  answer(frame.source, return_way(port_, frame), std::span(reset).first(bytes));
-}
-
-template <Port P, Service S>
-void Engine<P, S>::receive_reset(const RxFrame& frame, const wire::Header& header) {
-  SessionEntry* const entry = sessions_.find_peer(frame.source, header.session);
-  if (entry == nullptr) {
-    counters_.add(Counter::kDropNoSession);
-    return;
-  }
-  if (entry->reset_token != header.packet_number) {
-    counters_.add(Counter::kDropForgedAnswer);
-    return;
-  }
-  sessions_.touch(sessions_.slot_of(entry->session->local_number()));
-  if (entry->session->reset(now_ns_)) counters_.add(Counter::kResetsReceived);
-}
-
 template <Port P, Service S>
 void Engine<P, S>::free_session(SessionSlot slot, SessionEntry& entry) {
   std::array<std::byte, wire::kMinUdpPayload> close{};
@@ -212,6 +176,7 @@ void Engine<P, S>::free_session(SessionSlot slot, SessionEntry& entry) {
                     {entry.remote, entry.tag.header, entry.session->take_seals()},
                     std::span(close).first(bytes), now_ns_);
   }
+  close_spread(port_, entry);
   if (entry.has_path) port_.close_path(entry.path);
   if (carries_streams(entry)) leave_line(slot, entry);
   sessions_.release(slot);
@@ -226,7 +191,7 @@ void Engine<P, S>::on_open(SessionSlot slot) {
     entry.plain_tag = entry.tag.header;
   } else {
     entry.head_bytes += uint32_t{wire::kSealBytes};
-    entry.frame_flags = wire::kFlagSealed;
+    entry.frame_flags |= wire::kFlagSealed;
     entry.seals_or_cuts = true;
     counters_.add(Counter::kSessionsSealed);
   }
@@ -249,6 +214,16 @@ void Engine<P, S>::on_closed(SessionSlot slot, const Error& error) {
   service_.forget(slot);
   credit_.remove_session(slot);
   report(event::SessionClosed{entry.token, error.code, error.message});
+}
+
+template <Port P, Service S>
+void Engine<P, S>::on_source_ports(SessionSlot slot, const PortRange& ports) {
+  sessions_.at(slot).peer_ports = ports;
+}
+
+template <Port P, Service S>
+void Engine<P, S>::on_source_ports_known(SessionSlot slot) {
+  begin_spread(port_, sessions_.at(slot));
 }
 
 template <Port P, Service S>

@@ -86,8 +86,10 @@ bool Engine<P, S>::receive_frame(const RxFrame& frame, wire::Header& header) noe
     return false;
   }
   if (entry->remote != frame.source) [[unlikely]] {
-    receive_foreign(frame, *entry, header, payload);
-    return false;
+    if (!entry->spreads_from(frame.source)) {
+      receive_foreign(frame, *entry, header, payload);
+      return false;
+    }
   }
   const SessionSlot slot = sessions_.slot_of(header.session);
   sessions_.touch(slot);
@@ -270,7 +272,10 @@ uint32_t Engine<P, S>::send_datagrams() noexcept {
   }
   for (const SessionSlot slot : sessions_.touched()) {
     if (sessions_.in_use(slot)) {
-      if (SessionEntry& entry = sessions_.at(slot); carries_streams(entry)) [[unlikely]] {
+      SessionEntry& entry = sessions_.at(slot);
+      if (entry.spread) [[unlikely]]
+        take_next_path(entry);
+      if (carries_streams(entry)) [[unlikely]] {
         settle_after_sending(slot, entry);
       } else {
         const Session& session = *entry.session;
@@ -331,9 +336,9 @@ bool Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, Ses
     }
   }
   if (datagram.pin == nullptr) {
-    port_.tx_send(frame, entry.path, bytes);
+    port_.tx_send(frame, entry.datagram_path, bytes);
   } else {
-    port_.tx_send_shared(frame, head_bytes, entry.path, datagram.payload, *datagram.pin);
+    port_.tx_send_shared(frame, head_bytes, entry.datagram_path, datagram.payload, *datagram.pin);
   }
   count_sent(entry, bytes);
   service_.charge(datagram.job, bytes);

@@ -15,6 +15,8 @@ template <Port P, Service S>
 void Engine<P, S>::receive_foreign(const RxFrame& frame, SessionEntry& entry,
                                    const wire::Header& header, std::span<const std::byte> payload) {
   counters_.add(Counter::kDropForeignSource);
+  // From a new address, and from where the peer hears nothing. What it says itself comes, too.
+  if (entry.peer_ports.contains(frame.source.port)) return;
   const bool on_host = frame.source.ip == port_.info().local.ip;
   if (on_host != entry.on_host || !entry.session->is_newest(header, payload)) return;
   if (header.type == wire::FrameType::kPathResponse) {
@@ -41,12 +43,14 @@ template <Port P, Service S>
 void Engine<P, S>::move(SessionEntry& entry, const Endpoint& remote) {
   Result<PathId> path = port_.open_path(remote);
   if (!path) return;
+  close_spread(port_, entry);
   port_.close_path(entry.path);
   entry.path = *path;
   entry.link_overhead_bytes = link_overhead_bytes(remote.ip);
   const uint32_t number = entry.session->local_number();
   const SessionSlot slot = sessions_.slot_of(number);
   sessions_.move(slot, remote);
+  open_spread(port_, entry);
   entry.session->move(remote, static_cast<uint16_t>(port_.path_max_payload(entry.path)),
                       resets_.own(number, remote), now_ns_);
   sessions_.touch(slot);

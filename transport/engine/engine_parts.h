@@ -62,6 +62,13 @@ size_t Engine<P, S>::put_whole_in_place(RxFrame& last) noexcept {
 }
 
 template <Port P, Service S>
+void Engine<P, S>::on_whole(SessionSlot, std::vector<std::byte> frame, bool marked) {
+  wholes_.push_back(std::move(frame));
+  whole_marked_ = marked;
+  whole_came_ = true;
+}
+
+template <Port P, Service S>
 void Engine<P, S>::on_path_changed(SessionSlot slot, uint16_t frame_bytes) {
   SessionEntry& entry = sessions_.at(slot);
   entry.whole_bytes = frame_bytes;

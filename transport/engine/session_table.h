@@ -23,9 +23,17 @@ namespace mercury {
 // No header's tag: they have 32 bits.
 inline constexpr uint64_t kNoPlainTag = uint64_t{1} << 32;
 
+// The paths that a session's datagrams take in turn, from source ports of their own.
+struct SpreadPaths {
+  std::vector<PathId> paths;  // the session's own is the first, and not to be closed
+  size_t current = 0;
+  uint64_t since_number = 0;  // the session's next packet number when its turn began
+};
+
 struct SessionEntry {
   std::unique_ptr<Session> session;
   PathId path;
+  PathId datagram_path;  // the same, or in its turn one of spread->paths
   Endpoint remote;
   Token token;  // the control plane's name for it
   JobSlot job;
@@ -46,11 +54,18 @@ struct SessionEntry {
   bool seals_or_cuts = false;           // datagrams do not just go: they are sealed, or may be cut
   uint32_t whole_bytes = ~uint32_t{0};  // frames above go in parts
   std::unique_ptr<PathCheck> check;     // null: its frames have always come from `remote`
+  std::unique_ptr<SpreadPaths> spread;  // null: its datagrams leave from one port
+  PortRange peer_ports;                 // from which the peer's come, too
   uint32_t refused_bytes = 0;  // the frame that did not fit last; larger than a path that shrank
   bool blocked = true;         // the service was told that its window is full
   bool has_streams = false;
   int8_t line_priority = -1;  // with which its streams wait for their turn; -1: they do not
   bool closed = false;        // to be freed at the end of the pass
+
+  // Whether the peer, which is not there, has said that it sends from there.
+  bool spreads_from(const Endpoint& source) const noexcept {
+    return peer_ports.contains(source.port) && source.ip == remote.ip;
+  }
 };
 
 class SessionTable {

@@ -222,7 +222,7 @@ void Session::Impl::move(const Endpoint& to, uint16_t max_udp_payload,
   liveness.on_heard(now_ns);
   liveness.ask();
   if ((opening.features() & wire::kFeatureResets) != 0 && reset_token) {
-    reset_notice.start(*reset_token);
+    notices.tell_reset_token(*reset_token);
   }
 }
 
@@ -347,6 +347,7 @@ uint16_t Session::datagram_flags() const noexcept {
                                                     uint64_t now_ns) noexcept {
   return impl_->on_send_datagram(tag, bytes, now_ns);
 }
+uint64_t Session::next_number() const noexcept { return impl_->numbers.next(); }
 bool Session::has_pending(uint64_t now_ns) const noexcept { return impl_->has_pending(now_ns); }
 uint32_t Session::build(std::span<std::byte> out, uint64_t now_ns) noexcept {
   return impl_->build(out, now_ns);

@@ -47,6 +47,7 @@ struct SessionConfig {
   uint16_t max_udp_payload = 1472;      // this port's limit for the path: probing begins there
   uint64_t first_packet_number = 0;     // tests begin near where counters wrap
   std::optional<uint64_t> reset_token;  // of the session; told to peers with kFeatureResets
+  PortRange source_ports;               // of datagrams; told to peers with kFeatureSourcePorts
 };
 
 // What a session tells its engine. Called from within on_frame, on_timer, reset and move only; they
@@ -69,6 +70,10 @@ class SessionEvents {
   virtual void on_closed(SessionSlot, const Error&) = 0;
   // The peer's: who shows it later is the peer, and does not know the session any more.
   virtual void on_reset_token(SessionSlot, uint64_t token) = 0;
+  // From these ports, too, the peer's datagrams will come. Once for each session at most.
+  virtual void on_source_ports(SessionSlot, const PortRange& ports) = 0;
+  // The peer knows this side's (SessionConfig::source_ports): datagrams may come from them.
+  virtual void on_source_ports_known(SessionSlot) = 0;
   virtual void on_control(SessionSlot,
                           std::span<const std::byte> message) = 0;  // one whole message
   // Probing ended: the largest frame that goes whole, and that goes in parts (the same where none
@@ -133,10 +138,10 @@ class Session {
   // --- receiving -----------------------------------------------------------------------------
   // For every decoded frame of this session except datagrams: HELLO again (the engine knows it by
   // source and the number in its body), HELLO_ACK, REFUSE, CLOSE, ACK, PING, CONTROL, STREAM,
-  // STREAM_CREDIT, STREAM_RESET, PART, PATH_CHALLENGE, PATH_RESPONSE. Checks tag and payload CRC
-  // itself; what is wrong is dropped under its counter. A peer that acknowledges what was never
-  // sent, announces an impossible control message, or takes more of a stream than he may, is closed
-  // with kProtocol.
+  // STREAM_CREDIT, STREAM_RESET, PART, PATH_CHALLENGE, PATH_RESPONSE, SOURCE_PORTS. Checks tag and
+  // payload CRC itself; what is wrong is dropped under its counter. A peer that acknowledges what
+  // was never sent, announces an impossible control message, or takes more of a stream than he may,
+  // is closed with kProtocol.
   void on_frame(const wire::Header& header, std::span<const std::byte> payload, uint64_t now_ns,
                 const Arrival& arrival = {});
   // For datagrams: first is_new (false: duplicate or not open, drop it), then received when the
@@ -165,6 +170,7 @@ class Session {
   // A datagram frame leaves: its packet number. `bytes` is the UDP payload, for which can_send was
   // true.
   uint64_t on_send_datagram(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
+  uint64_t next_number() const noexcept;  // of packets
   // Flags for the header of the datagram that on_send_datagram was called for last: kFlagAckNow at
   // each quarter of the window and where it is full, so that a small window does not wait for
   // ack_every_packets.

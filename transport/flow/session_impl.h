@@ -18,10 +18,10 @@
 #include "transport/flow/liveness.h"
 #include "transport/flow/loss.h"
 #include "transport/flow/mtu_probe.h"
+#include "transport/flow/notices.h"
 #include "transport/flow/opening.h"
 #include "transport/flow/packet_numbers.h"
 #include "transport/flow/refusal_pause.h"
-#include "transport/flow/reset_notice.h"
 #include "transport/flow/send_gate.h"
 #include "transport/flow/send_limit.h"
 #include "transport/flow/session.h"
@@ -81,6 +81,7 @@ struct Session::Impl {
   bool on_control(std::span<const std::byte> payload);  // false: do not acknowledge
   void deliver_control();
   bool on_reset_token(std::span<const std::byte> payload);
+  [[gnu::cold]] bool on_source_ports(std::span<const std::byte> payload);
   [[gnu::cold]] void on_part(const wire::Header& header, std::span<const std::byte> payload,
                              bool marked);
   // From the loss detector.
@@ -105,6 +106,7 @@ struct Session::Impl {
   uint32_t build_ping(std::span<std::byte> out, uint16_t probed_bytes, uint64_t now_ns);
   uint32_t build_control(std::span<std::byte> out, uint64_t now_ns);
   uint32_t build_reset_token(std::span<std::byte> out, uint64_t now_ns);
+  [[gnu::cold]] uint32_t build_source_ports(std::span<std::byte> out, uint64_t now_ns);
   uint32_t build_farewell(std::span<std::byte> out);
   uint32_t write_close(std::span<std::byte> out);
   uint32_t repeat_close(std::span<std::byte> out);
@@ -169,7 +171,8 @@ struct Session::Impl {
   Opening opening;
   Liveness liveness;
   Ending ending;
-  ResetNotice reset_notice;
+  Notices notices;
+  PortRange peer_ports;
 
   // Sending.
   PacketNumbers numbers;

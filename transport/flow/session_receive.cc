@@ -6,6 +6,7 @@
 #include "transport/wire/control.h"
 #include "transport/wire/crc32c.h"
 #include "transport/wire/path_data.h"
+#include "transport/wire/source_ports.h"
 
 namespace mercury {
 
@@ -49,6 +50,7 @@ void Session::Impl::on_frame(const wire::Header& header, std::span<const std::by
     case wire::FrameType::kResetToken:
     case wire::FrameType::kPathChallenge:
     case wire::FrameType::kPathResponse:
+    case wire::FrameType::kSourcePorts:
       on_open_frame(header, payload, now_ns, arrival);
       return;
     case wire::FrameType::kStream:
@@ -82,7 +84,10 @@ bool Session::Impl::has_seal(const wire::Header& header, std::span<const std::by
 void Session::Impl::confirm() {
   opening.confirm();
   if ((opening.features() & wire::kFeatureResets) != 0 && config.reset_token) {
-    reset_notice.start(*config.reset_token);
+    notices.tell_reset_token(*config.reset_token);
+  }
+  if ((opening.features() & wire::kFeatureSourcePorts) != 0 && config.source_ports.count > 0) {
+    notices.tell(Notices::kSourcePorts);
   }
   count(Counter::kSessionsOpened);
   events.on_open(slot);
@@ -179,6 +184,13 @@ void Session::Impl::on_open_frame(const wire::Header& header, std::span<const st
       }
       acks_out.on_received(header.packet_number, ack_now, now_ns, arrival);
       return;
+    case wire::FrameType::kSourcePorts:
+      if (!on_source_ports(payload)) {
+        count(Counter::kDropHandshake);
+        return;
+      }
+      acks_out.on_received(header.packet_number, ack_now, now_ns, arrival);
+      return;
     default:
       acks_out.on_received(header.packet_number, ack_now, now_ns, arrival);
       return;
@@ -192,6 +204,16 @@ bool Session::Impl::on_reset_token(std::span<const std::byte> payload) {
   }
   std::memcpy(&masked, payload.data(), sizeof masked);
   events.on_reset_token(slot, masked.value() ^ opening.peer_mask());
+  return true;
+}
+
+// They are told again where that was not heard, and never others.
+bool Session::Impl::on_source_ports(std::span<const std::byte> payload) {
+  const std::optional<PortRange> ports = wire::decode_source_ports(payload);
+  if (!ports || (opening.features() & wire::kFeatureSourcePorts) == 0) return false;
+  if (peer_ports.count > 0) return peer_ports == *ports;
+  peer_ports = *ports;
+  events.on_source_ports(slot, peer_ports);
   return true;
 }
 
@@ -338,6 +360,8 @@ void Session::Impl::give_back_acked(const SentRecord& record) noexcept {
     control_out.on_acked(segment_of(record.tag));
   } else if (wire::is_stream(record.tag.type())) {
     stream_acked(record.tag);
+  } else if (record.tag.type() == wire::FrameType::kSourcePorts) {
+    events.on_source_ports_known(slot);
   } else if (probed_bytes(record.tag) != 0 && record.number >= path_number) {
     probe.on_acked(probed_bytes(record.tag));
   }
@@ -376,7 +400,9 @@ void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexc
   } else if (record.tag.type() == wire::FrameType::kControl) {
     control_out.on_lost(segment_of(record.tag));
   } else if (record.tag.type() == wire::FrameType::kResetToken) {
-    reset_notice.on_lost();
+    notices.on_lost(Notices::kResetToken);
+  } else if (record.tag.type() == wire::FrameType::kSourcePorts) {
+    notices.on_lost(Notices::kSourcePorts);
   } else if (!ping) {
     stream_lost(record.tag);
   }

@@ -8,6 +8,7 @@
 #include "transport/wire/control.h"
 #include "transport/wire/crc32c.h"
 #include "transport/wire/path_data.h"
+#include "transport/wire/source_ports.h"
 
 namespace mercury {
 namespace {
@@ -64,7 +65,7 @@ bool Session::Impl::has_pending(uint64_t now_ns) const noexcept {
   // The rest is kept until it is acknowledged, and that needs a record.
   return loss.has_room(SentKind::kOwn) &&
          (loss.probes_due() > 0 || liveness.ask_due() || probe.escort_due() || probe.due() != 0 ||
-          reset_notice.due() || control_due() || signal_due());
+          notices.due() || control_due() || signal_due());
 }
 
 uint32_t Session::Impl::build(std::span<std::byte> out, uint64_t now_ns) {
@@ -98,7 +99,8 @@ uint32_t Session::Impl::build_open(std::span<std::byte> out, uint64_t now_ns) {
   if (control_due()) return build_control(out, now_ns);
   if (signal_due()) return build_signal(out, now_ns);
   if (liveness.ask_due()) return build_ping(out, 0, now_ns);
-  if (reset_notice.due()) return build_reset_token(out, now_ns);
+  if (notices.due(Notices::kResetToken)) return build_reset_token(out, now_ns);
+  if (notices.due(Notices::kSourcePorts)) return build_source_ports(out, now_ns);
   if (probe.escort_due()) {
     probe.on_escort_sent();
     return build_ping(out, 0, now_ns);
@@ -169,12 +171,22 @@ uint32_t Session::Impl::build_ping(std::span<std::byte> out, uint16_t probed_byt
 }
 
 uint32_t Session::Impl::build_reset_token(std::span<std::byte> out, uint64_t now_ns) {
-  const wire::Be64 masked(reset_notice.token() ^ opening.own_mask());
+  const wire::Be64 masked(notices.reset_token() ^ opening.own_mask());
   std::memcpy(out.data() + head_bytes(), &masked, sizeof masked);
-  reset_notice.on_sent();
+  notices.on_sent(Notices::kResetToken);
   wire::Header header;
   header.type = wire::FrameType::kResetToken;
   return finish_tracked(out, header, sizeof masked, segment_tag(header.type, 0, 0), now_ns);
+}
+
+uint32_t Session::Impl::build_source_ports(std::span<std::byte> out, uint64_t now_ns) {
+  wire::encode_source_ports(config.source_ports, out.data() + head_bytes());
+  notices.on_sent(Notices::kSourcePorts);
+  wire::Header header;
+  header.type = wire::FrameType::kSourcePorts;
+  header.flags = wire::kFlagAckNow;  // datagrams are spread once it is known
+  return finish_tracked(out, header, wire::kSourcePortsBytes, segment_tag(header.type, 0, 0),
+                        now_ns);
 }
 
 // Not acknowledged: who has not heard the answer asks again.

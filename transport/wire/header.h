@@ -50,8 +50,10 @@ enum class FrameType : uint8_t {
   // Where both have kFeatureMoves and frames have seals (path_data.h):
   kPathChallenge = 16,  // to where frames of the peer come from, which is not where it was
   kPathResponse = 17,   // from there
+  // Where both have kFeatureSourcePorts (source_ports.h): where datagrams will come from, too.
+  kSourcePorts = 18,
 };
-inline constexpr uint8_t kMaxFrameType = 17;
+inline constexpr uint8_t kMaxFrameType = 18;
 
 // Every frame begins with these 24 bytes.
 //
@@ -131,6 +133,7 @@ enum Flag : uint16_t {
   kFlagSealed = 4,    // a seal stands behind the header (seal.h): for who looks on, not believed
   kFlagLinkFree = 8,  // datagram: its sender's link was idle since the session's one before it
   kFlagAtMost = 16,   // ACK: of its microseconds some may have been the network's
+  kFlagSpread = 32,   // datagram: from a port at which nobody hears (source_ports.h)
 };
 
 constexpr bool is_datagram(FrameType type) {

@@ -26,10 +26,11 @@ enum Feature : uint32_t {
   kFeatureStreams =
       1,              // byte streams beside the control stream: frames of type 10 to 12 (stream.h)
   kFeatureSeals = 2,  // each frame with a tag has a seal, too (seal.h); HELLO_ACK a confirmation
-  kFeatureRefusals = 4,  // ACKs that say which datagrams were refused for now (ack.h)
-  kFeatureResets = 8,    // a host that was started again says so: frames of type 13 and 14
-  kFeatureParts = 16,    // frames that are more than the path carries come in parts (part.h)
-  kFeatureMoves = 32,    // where frames have seals a peer's address may change (path_data.h)
+  kFeatureRefusals = 4,      // ACKs that say which datagrams were refused for now (ack.h)
+  kFeatureResets = 8,        // a host that was started again says so: frames of type 13 and 14
+  kFeatureParts = 16,        // frames that are more than the path carries come in parts (part.h)
+  kFeatureMoves = 32,        // where frames have seals a peer's address may change (path_data.h)
+  kFeatureSourcePorts = 64,  // datagrams come from ports that SOURCE_PORTS told (source_ports.h)
 };
 
 inline constexpr size_t kMaxReason = 255;

@@ -12,8 +12,8 @@ namespace {
 
 using enum Authentication;
 
-constexpr uint32_t kOurs =
-    wire::kFeatureRefusals | wire::kFeatureResets | wire::kFeatureParts | wire::kFeatureMoves;
+constexpr uint32_t kOurs = wire::kFeatureRefusals | wire::kFeatureResets | wire::kFeatureParts |
+                           wire::kFeatureMoves | wire::kFeatureSourcePorts;
 
 // What the host of a worker says, and that of its server.
 using Pair = std::pair<Authentication, Authentication>;

@@ -102,6 +102,11 @@ class Host : public SessionEvents, public StreamEvents {
     if (control_hook) control_hook(messages.back());
   }
   void on_path_changed(SessionSlot, uint16_t) override {}
+  void on_source_ports(SessionSlot, const PortRange& ports) override {
+    peer_ports = ports;
+    ++ports_told;
+  }
+  void on_source_ports_known(SessionSlot) override { ++ports_known; }
   void on_whole(SessionSlot, std::vector<std::byte>, bool) override {}
   void on_path_payload(SessionSlot, uint16_t bytes, uint16_t) override {
     ++path_reports;
@@ -150,6 +155,8 @@ class Host : public SessionEvents, public StreamEvents {
   std::map<uint32_t, Bytes> stream_bytes;  // read
   uint16_t path = 0;
   uint64_t reset_token = 0;  // the peer's
+  PortRange peer_ports;
+  uint32_t ports_told = 0, ports_known = 0;  // on_source_ports, on_source_ports_known
   SessionConfig config_;
 
  private:

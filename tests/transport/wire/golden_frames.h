@@ -16,7 +16,7 @@ struct GoldenFrame {
   std::string_view hex;  // blanks separate the fields, for the reader
 };
 
-inline constexpr std::array<GoldenFrame, 32> kGoldenFrames{{
+inline constexpr std::array<GoldenFrame, 33> kGoldenFrames{{
     {"hello",
      "4d55 01 01 0000 004f 00000000 ada469fe 0000000000000000 "
      "22770384 00000000 "
@@ -158,6 +158,9 @@ inline constexpr std::array<GoldenFrame, 32> kGoldenFrames{{
     {"path_response",
      "4d55 02 11 0000 0008 0badf00d d6d45ffd 000000000000004a "
      "2f720f20 00000000 0123456789abcdef"},
+    {"source_ports",
+     "4d55 02 12 0001 0004 0badf00d 38eba163 000000000000004b "
+     "a227812a 00000000 1d36 0003"},
 }};
 
 inline std::vector<std::byte> bytes_of_hex(std::string_view hex) {

@@ -15,6 +15,7 @@
 #include "transport/wire/part.h"
 #include "transport/wire/path_data.h"
 #include "transport/wire/seal.h"
+#include "transport/wire/source_ports.h"
 #include "transport/wire/stream.h"
 
 namespace mercury::wire {
@@ -143,7 +144,7 @@ Header part_header() {
   return header;
 }
 
-Bytes path_body() {
+Bytes eight_bytes() {
   Bytes body(kPathDataBytes);
   encode_path_data(0x0123456789abcdef, body.data());
   return body;
@@ -165,6 +166,12 @@ struct Row {
 };
 
 constexpr uint32_t kTag = 0x7a61675f, kPayloadTag = 0x54414721;
+
+Row source_ports() {
+  Bytes body(kSourcePortsBytes);
+  encode_source_ports({7478, 3}, body.data());
+  return {"source_ports", plain(FrameType::kSourcePorts, kFlagAckNow, 0x0badf00d, 75), body};
+}
 
 // Of the session that the golden frames with seals are of.
 Row sealed(const char* name, Header header, Bytes payload) {
@@ -242,14 +249,12 @@ std::vector<Row> rows() {
       {"hello_with_token", plain(FrameType::kHello, 0, 0, 0x0123456789abcdef),
        encoded(golden_hello())},
       {"ack_of_refused", ack_of_refused_header(), encoded(golden_ack_of_refused())},
-      {"reset_token",
-       plain(FrameType::kResetToken, 0, 0x0badf00d, 18),
-       {std::byte{0x01}, std::byte{0x23}, std::byte{0x45}, std::byte{0x67}, std::byte{0x89},
-        std::byte{0xab}, std::byte{0xcd}, std::byte{0xef}}},
+      {"reset_token", plain(FrameType::kResetToken, 0, 0x0badf00d, 18), eight_bytes()},
       {"reset", plain(FrameType::kReset, 0, 0x00c0ffee, 0xfedcba9876543210), {}},
       {"part", part_header(), part_body()},
-      {"path_challenge", plain(FrameType::kPathChallenge, 0, 0x0badf00d, 73), path_body()},
-      {"path_response", plain(FrameType::kPathResponse, 0, 0x0badf00d, 74), path_body()}};
+      {"path_challenge", plain(FrameType::kPathChallenge, 0, 0x0badf00d, 73), eight_bytes()},
+      {"path_response", plain(FrameType::kPathResponse, 0, 0x0badf00d, 74), eight_bytes()},
+      source_ports()};
   all[8].header.half_word = 2;   // rank
   all[9].header.half_word = 4;   // contributors
   all[10].header.half_word = 3;  // contributors

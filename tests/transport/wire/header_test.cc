@@ -53,7 +53,7 @@ TEST(Header, EachWrongFieldHasItsError) {
       {"version 1", 2, 1, DecodeError::kBadVersion},
       {"version 3", 2, 3, DecodeError::kBadVersion},
       {"type 0", 3, 0, DecodeError::kBadType},
-      {"type 18", 3, 18, DecodeError::kBadType},
+      {"type 19", 3, 19, DecodeError::kBadType},
       {"type 255", 3, 255, DecodeError::kBadType},
       {"payload one byte longer than said", 7, 15, DecodeError::kBadLength},
       {"payload one byte shorter than said", 7, 17, DecodeError::kBadLength},

@@ -1,0 +1,69 @@
+// Datagrams that leave from several source ports, so that routers which choose a path by ports
+// spread them.
+//
+// All that the session itself says goes from the port at which it hears, and so do frames in parts.
+// The port changes when a pass has sent datagrams, and kRunFrames at least have left: what leaves
+// together stays together, in one system call and on one path, and frames overtake each other by
+// such runs.
+//
+// Owner/thread: one engine. Cold but for take_next_path, once in a pass.
+#pragma once
+
+#include <memory>
+
+#include "transport/engine/session_table.h"
+#include "transport/port/port.h"
+#include "transport/wire/header.h"
+
+namespace mercury {
+
+// As many as an acknowledgement is for: a window of a few of them has all ports within few round
+// trips, and a path that is slower than the link has few before it at a time.
+inline constexpr uint64_t kRunFrames = 8;
+
+// The session has its path; if it has a spread, this begins anew. Where a port's path cannot be
+// opened the others do.
+template <Port P>
+void open_spread(P& port, SessionEntry& entry) {
+  entry.datagram_path = entry.path;
+  entry.frame_flags &= static_cast<uint16_t>(~wire::kFlagSpread);
+  if (!entry.spread) return;
+  entry.spread->current = 0;
+  entry.spread->paths.assign(1, entry.path);
+  for (uint16_t source = 0; source < port.info().source_ports.count; ++source) {
+    const Result<PathId> path = open_path_from(port, entry.remote, source);
+    if (path) entry.spread->paths.push_back(*path);
+  }
+}
+
+// The peer knows the ports: until then it would drop what comes from them.
+template <Port P>
+void begin_spread(P& port, SessionEntry& entry) {
+  if (entry.spread) return;
+  entry.spread = std::make_unique<SpreadPaths>();
+  open_spread(port, entry);
+}
+
+template <Port P>
+void close_spread(P& port, SessionEntry& entry) {
+  if (!entry.spread) return;
+  for (size_t i = 1; i < entry.spread->paths.size(); ++i) port.close_path(entry.spread->paths[i]);
+  entry.spread->paths.clear();
+}
+
+// It has a spread, and may have sent.
+[[gnu::cold, gnu::noinline]] inline void take_next_path(SessionEntry& entry) noexcept {
+  SpreadPaths& spread = *entry.spread;
+  const uint64_t number = entry.session->next_number();
+  if (number - spread.since_number < kRunFrames) return;
+  spread.since_number = number;
+  spread.current = (spread.current + 1) % spread.paths.size();
+  entry.datagram_path = spread.paths[spread.current];
+  if (spread.current == 0) {
+    entry.frame_flags &= static_cast<uint16_t>(~wire::kFlagSpread);
+  } else {
+    entry.frame_flags |= wire::kFlagSpread;
+  }
+}
+
+}  // namespace mercury
