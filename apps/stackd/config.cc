@@ -317,6 +317,16 @@ Status check_vlan(const StackdConfig& config) {
           vlan + " type vlan id " + vlan + ")");
 }
 
+Status check_source_ports(const StackdConfig& config) {
+  const uint64_t all = config.engines * config.source_ports;
+  if (config.udp_port + all <= 65'536) return {};
+  return wrong_value(config, "port.source_ports",
+                     "expected at most 65535 for the last of " + std::to_string(all) +
+                         " UDP ports (port.engines times port.source_ports) from " +
+                         std::to_string(config.udp_port) + " (port.udp_port) on, got " +
+                         std::to_string(config.udp_port + all - 1));
+}
+
 Status check_together(const StackdConfig& config) {
   if (!config.cores.empty() && config.cores.size() != config.engines) {
     return wrong_value(config, "engine.cores",
@@ -371,6 +381,7 @@ Status check_together(const StackdConfig& config) {
                            (config.addresses.empty() ? "none" : "two"));
   }
   if (Status vlan = check_vlan(config); !vlan) return vlan;
+  if (Status ports = check_source_ports(config); !ports) return ports;
   return check_classes(config);
 }
 

@@ -27,6 +27,7 @@ struct StackdConfig {
   IpAddress gateway6;
   uint64_t udp_port = 7470;
   uint64_t engines = 1;
+  uint64_t source_ports = 1;
   uint64_t mtu = 0;
   uint64_t rate_bits_per_second = 0;
   uint64_t tx_bound_bytes = 64 * 1024;

@@ -9,6 +9,7 @@
 #include "shim/channel/attach.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/quantity.h"
+#include "transport/port/port.h"
 
 namespace mercury {
 namespace {
@@ -46,6 +47,9 @@ const ConfigRow kRows[] = {
      "UDP port of the first engine; each further engine takes the next"},
     {"port", "engines", &C::engines, Unit::kNone, 1, attach::kMaxEngines, nullptr,
      "engines, each with a thread; where the device has fewer queues they share by hand-off"},
+    {"port", "source_ports", &C::source_ports, Unit::kNone, 1, kMostSourcePorts, nullptr,
+     "UDP ports from which each engine's gradients leave, so that routers that choose among equal "
+     "paths by ports spread them; those beyond the first follow the last engine's"},
     {"port", "mtu", &C::mtu, Unit::kNone, 0, 16384, nullptr,
      "largest IP packet; 0 = what interface and driver carry"},
     {"port", "rate", &C::rate_bits_per_second, Unit::kBitsPerSecond, 0, kAny, nullptr,

@@ -11,6 +11,7 @@ namespace {
 // Sockets, io_uring or the DPDK device, hugepages, the log, mercuryctl, programs being refused.
 constexpr uint64_t kOwn = 128;
 constexpr uint64_t kOwnPerEngine = 16;
+constexpr uint64_t kPerSourcePort = 2;  // a socket for each address
 // Its connection, its process, and the memory that it is just sharing.
 constexpr uint64_t kPerProgram = 3;
 constexpr uint64_t kPerProgramAndEngine = 4;  // ChannelMemory: two memfds and two doorbells
@@ -36,7 +37,7 @@ Status raise_descriptor_limit() {
 }
 
 uint64_t descriptors_needed(const StackdConfig& config) {
-  return kOwn + kOwnPerEngine * config.engines +
+  return kOwn + (kOwnPerEngine + kPerSourcePort * (config.source_ports - 1)) * config.engines +
          config.max_programs * (kPerProgram + kPerProgramAndEngine * config.engines);
 }
 

@@ -69,6 +69,7 @@ Result<ethdev::EthdevConfig> device_config(const StackdConfig& config) {
   device.engines = static_cast<uint16_t>(config.engines);
   device.mtu = static_cast<uint32_t>(config.mtu);
   device.udp_port = static_cast<uint16_t>(config.udp_port);
+  device.source_ports = static_cast<uint16_t>(config.source_ports);
   device.link_bytes_per_second = config.rate_bits_per_second / kBitsPerByte;
   device.classes = *TrafficClasses::parse(config.dscp);  // the configuration's check has seen it
   device.vlan = static_cast<uint16_t>(config.vlan);
@@ -193,6 +194,9 @@ Result<std::unique_ptr<Host>> open_uring(const StackdConfig& config, const HostC
     auto counters = std::make_unique<Counters>();
     uring::UringConfig port_config;
     port_config.local = {address, static_cast<uint16_t>(config.udp_port + engine)};
+    port_config.source_ports =
+        source_ports(static_cast<uint32_t>(config.udp_port), static_cast<uint32_t>(config.engines),
+                     static_cast<uint32_t>(engine), static_cast<uint32_t>(config.source_ports));
     port_config.mtu = static_cast<uint32_t>(config.mtu);
     port_config.link_bytes_per_second = config.rate_bits_per_second / kBitsPerByte;
     port_config.classes = *TrafficClasses::parse(config.dscp);

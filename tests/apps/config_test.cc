@@ -58,6 +58,12 @@ TEST_F(ConfigTest, ReadsEveryKindOfValue) {
 TEST_F(ConfigTest, ErrorsNameLineKeyAndWhatWasExpected) {
   EXPECT_EQ(error("[port]\n\nudp_port = 70000\n"),
             "3: port.udp_port: expected a number from 1 to 65471, got \"70000\"");
+  EXPECT_EQ(error("[port]\nsource_ports = 17\n"),
+            "2: port.source_ports: expected a number from 1 to 16, got \"17\"");
+  EXPECT_EQ(error("[port]\nudp_port = 65400\nengines = 12\nsource_ports = 12\n"),
+            "4: port.source_ports: expected at most 65535 for the last of 144 UDP ports "
+            "(port.engines times port.source_ports) from 65400 (port.udp_port) on, got 65543");
+  EXPECT_EQ(load("[port]\nudp_port = 65392\nengines = 12\nsource_ports = 12\n")->source_ports, 12U);
   EXPECT_EQ(error("[port]\nengines = 33\n"),
             "2: port.engines: expected a number from 1 to 32, got \"33\"");
   EXPECT_EQ(error("[port]\nrate = \"fast\"\n"),
