@@ -127,10 +127,10 @@ std::string describe(const Scenario& s) {
       << (s.sealed ? ", frames are authenticated" : "") << "\n";
   for (size_t i = 0; i < s.hosts.size(); ++i) {
     const HostPlan& host = s.hosts[i];
-    out << "  host " << i << ": " << host.lanes << " engines, MTU " << host.mtu_bytes
-        << ", starts at " << ms(host.start_ns) << ", control plane late by "
-        << ms(host.control_delay_ns) << ", clock drifts " << host.drift_ppm
-        << " ppm, a frame takes " << host.frame_cost_ns << " ns\n";
+    out << "  host " << i << ": " << host.lanes << " engines, " << host.source_ports
+        << " source ports each, MTU " << host.mtu_bytes << ", starts at " << ms(host.start_ns)
+        << ", control plane late by " << ms(host.control_delay_ns) << ", clock drifts "
+        << host.drift_ppm << " ppm, a frame takes " << host.frame_cost_ns << " ns\n";
   }
   for (const JobPlan& job : s.jobs) out << "  " << describe(job);
   for (size_t i = 0; i < s.faults.size(); ++i) {

@@ -18,6 +18,7 @@ sim::VirtualHostConfig host_config(const Scenario& scenario, const HostPlan& pla
   made.lanes = plan.lanes;
   made.ipv6 = scenario.ipv6;
   made.frame_cost_ns = plan.frame_cost_ns;
+  made.source_ports = plan.source_ports;
   HostConfig& config = made.host;
   SessionConfig& session = config.lane.engine.session;
   session.peer_timeout_ns = scenario.peer_timeout_ns;

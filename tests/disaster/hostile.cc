@@ -6,6 +6,7 @@
 #include "aggregator/frame/chunk_header.h"
 #include "shim/host/sim/virtual_host.h"
 #include "transport/wire/ack.h"
+#include "transport/wire/source_ports.h"
 
 namespace mercury::disaster {
 namespace {
@@ -212,11 +213,20 @@ void Hostile::replay() {
 
 // All is right but what only those know who have the secret, and who have read the session's tag.
 void Hostile::forge() {
-  constexpr std::array kTypes{
-      FrameType::kHelloAck,    FrameType::kRefuse,     FrameType::kClose, FrameType::kAck,
-      FrameType::kPing,        FrameType::kControl,    kPushFrame,        kResultFrame,
-      FrameType::kReset,       FrameType::kResetToken, FrameType::kPart,  FrameType::kPathChallenge,
-      FrameType::kPathResponse};
+  constexpr std::array kTypes{FrameType::kHelloAck,
+                              FrameType::kRefuse,
+                              FrameType::kClose,
+                              FrameType::kAck,
+                              FrameType::kPing,
+                              FrameType::kControl,
+                              kPushFrame,
+                              kResultFrame,
+                              FrameType::kReset,
+                              FrameType::kResetToken,
+                              FrameType::kPart,
+                              FrameType::kPathChallenge,
+                              FrameType::kPathResponse,
+                              FrameType::kSourcePorts};
   const std::vector<Direction*> ways = ear_.ways();
   if (ways.empty()) return;
   const Direction& way = *ways[random_.below(ways.size())];
@@ -256,6 +266,12 @@ std::vector<std::byte> Hostile::lie_of(wire::Header& header, const Direction& wa
     case FrameType::kPathResponse:
     case FrameType::kResetToken:
       return zeros(sizeof(uint64_t));
+    case FrameType::kSourcePorts: {
+      body.resize(wire::kSourcePortsBytes);
+      const auto first = static_cast<uint16_t>(1 + random_.below(65'535 - wire::kMostSourcePorts));
+      wire::encode_source_ports({first, wire::kMostSourcePorts}, body.data());
+      return body;
+    }
     default:
       return zeros(random_.below(1'200));
   }

@@ -86,6 +86,13 @@ void draw_processors(Scenario& s, Random random) {
   }
 }
 
+// From none to all that there may be, and mostly not the same on all hosts.
+void draw_source_ports(Scenario& s, Random random) {
+  if (!random.chance(0.5)) return;
+  constexpr uint32_t kPorts[] = {1, 1, 2, 3, 8, 16};
+  for (HostPlan& host : s.hosts) host.source_ports = one_of(random, kPorts);
+}
+
 // A path in the middle takes less than both its ends say, from the start and for good.
 void draw_narrow_path(Scenario& s, Random random) {
   if (random.chance(0.15))
@@ -398,6 +405,7 @@ Scenario make_scenario(uint64_t seed) {
   draw_moves(s, generator(seed, 11));
   draw_hostile_member(s, generator(seed, 12));
   draw_strangers(s, generator(seed, 13));
+  draw_source_ports(s, generator(seed, 14));
   draw_processors(s, generator(seed, 15));
   s.jobs.push_back(recovery_job(s, generator(seed, 5)));
   if (seed % 2 == 0) {
@@ -480,6 +488,7 @@ Scenario reduced(Scenario s, const Reduction& cut) {
     if (calm("drift")) host.drift_ppm = 0;
     if (calm("late")) host.start_ns = 0;
     if (calm("lanes")) host.lanes = 1;
+    if (calm("ports")) host.source_ports = 1;
   }
   for (JobPlan& job : s.jobs) {
     if (calm("straggler")) job.straggler = ~0U;
@@ -501,8 +510,8 @@ std::vector<std::string> weather_of(const Scenario& s) {
   if (weather.corrupt > 0) names.emplace_back("corrupt");
   if (weather.jitter_ns > 0) names.emplace_back("jitter");
   if (weather.vanish_above_bytes != sim::Faults().vanish_above_bytes) names.emplace_back("narrow");
-  for (const char* name :
-       {"control", "drift", "late", "lanes", "straggler", "retry", "rejoin", "quorum", "stall"}) {
+  for (const char* name : {"control", "drift", "late", "lanes", "ports", "straggler", "retry",
+                           "rejoin", "quorum", "stall"}) {
     names.emplace_back(name);
   }
   return names;

@@ -83,6 +83,7 @@ struct HostPlan {
   uint64_t clock_ns = 0;  // what its clock shows at the start
   uint32_t mtu_bytes = 1500;
   uint64_t frame_cost_ns = 0;  // of an engine's time, for each frame received or sent
+  uint32_t source_ports = 1;   // of each engine
 };
 
 struct TensorPlan {

@@ -42,7 +42,9 @@ struct VirtualHostConfig {
   bool ipv6 = false;
   // It is a second program on this host, which has as many lanes: at its address, on its links.
   std::optional<uint32_t> beside;
-  SimPortConfig port;  // of each; the host sets its tag, which is `index`, and its counters
+  // Of each; the host sets its tag, which is `index`, its counters and its source ports.
+  SimPortConfig port;
+  uint32_t source_ports = 1;  // of each engine, its own among them; not `beside` another
   HostConfig host;
   // Of an engine's time, for each frame received or sent. Not under Look::kEveryHost, which would
   // have an engine look, as long as commands wait for it, that may not work yet.
@@ -80,6 +82,8 @@ class VirtualHost {
       auto counters = std::make_unique<Counters>();
       SimPortConfig port = config_.port;
       port.tag = index_;
+      port.source_ports = source_ports(kVirtualUdpPort, static_cast<uint32_t>(config_.lanes),
+                                       static_cast<uint32_t>(lane), config_.source_ports);
       port.counters = counters.get();
       auto made = SimPort::create(network_, id_, endpoint(lane), port);
       if (!made) return made.error();
