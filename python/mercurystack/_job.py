@@ -24,16 +24,26 @@ _OPS = {"sum": _native.SUM, "average": _native.AVERAGE, "min": _native.MIN, "max
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What a member says of its job (docs/api.md, "Opening a job"). None: as the launcher says, else the default."""
+    """What a member says of its job (docs/api.md, "Opening a job"). None: as the launcher says, else the default.
+
+    name: 1 to 63 letters, digits, "_", "." and "-", the same on all members. secret: the same on all members, if it has one.
+    role: "worker" or "server". rank: 0 to 1023 within the role, or -1, any free one. workers, servers: how many there are, 1
+    to 1024 of each. rendezvous: "HOST[:PORT][,...]", server 0's first. timeout_ms: milliseconds for everyone to be there (default
+    30,000). deterministic: sums are the same bits whatever the order of arrival. weight: the job's share among those on a
+    link, 1 to 1000 (default 1). rejoin_ms: milliseconds that the job waits for a worker that was lost to be started again (default 0: it
+    fails at once). quorum: how many workers' contributions are enough for a sum, once patience_ms, milliseconds, have passed since the
+    first (default 0: all workers'). policy: how gradients are exchanged (docs/simulator.md). stall_timeout_ms: milliseconds after
+    which a worker that has not pushed what others have counts as lost (default 1,800,000).
+    """
 
     name: Optional[str] = None
     secret: Optional[str] = None
-    role: Optional[str] = None  # "worker" or "server"
+    role: Optional[str] = None
     rank: Optional[int] = None
     workers: Optional[int] = None
     servers: Optional[int] = None
-    rendezvous: Optional[str] = None  # "HOST[:PORT][,...]", server 0's first
-    timeout_ms: Optional[int] = None  # for everyone to be there
+    rendezvous: Optional[str] = None
+    timeout_ms: Optional[int] = None
     deterministic: Optional[bool] = None
     weight: Optional[int] = None
     rejoin_ms: Optional[int] = None
@@ -43,6 +53,7 @@ class JobOptions:
     stall_timeout_ms: Optional[int] = None
 
     def native(self) -> _native.JobOptions:
+        """As the library takes them, with what the launcher says."""
         options = _native.JobOptions.initial()
         _native.read_environment(options)
         for field in fields(self):
@@ -58,22 +69,32 @@ class JobOptions:
 
 
 class Contributors(NamedTuple):
-    """Whose contributions are in a tensor's last complete round."""
+    """Whose contributions are in a tensor's last complete round.
 
-    round: int  # 0: none is complete yet
-    in_all: frozenset[int]  # in every element's sum
-    in_any: frozenset[int]  # in some element's
+    round: its number, from 1; 0: none is complete yet. in_all: ranks of the workers that are in every element's sum. in_any:
+    of those that are in some element's."""
+
+    round: int
+    in_all: frozenset[int]
+    in_any: frozenset[int]
 
 
 class JobStats(NamedTuple):
-    operations: int  # completed
-    bytes_pushed: int  # of tensors, in this program's completed rounds
+    """What this program has exchanged in the job so far.
+
+    operations: how many have completed. bytes_pushed, bytes_pulled: bytes of tensors, without headers and what was sent again,
+    that went to servers and came back in rounds that are complete."""
+
+    operations: int
+    bytes_pushed: int
     bytes_pulled: int
 
 
 class Tensor:
     """An array that every worker has declared under the same number. From a push until that round's sum is there,
-    the array's memory is Mercury's: it is not to be written, and what is read may be half a sum."""
+    the array's memory is Mercury's: it is not to be written, and what is read may be half a sum.
+
+    id: the number that it was declared under, 0 to 2^31-2. array: what was declared."""
 
     __slots__ = ("id", "array", "_job", "_view", "_asked")
 
@@ -161,13 +182,45 @@ class Job:
                 self._flight: Flight = Flight()
                 self._server = server
                 self._finalizer = weakref.finalize(self, _leave, self._use, server)
-                self.rank: int = _native.library.mercury_job_get_rank(pointer)
-                self.workers: int = _native.library.mercury_job_get_workers(pointer)
-                self.servers: int = _native.library.mercury_job_get_servers(pointer)
-        self.role = next(name for name, value in _ROLES.items() if value == native.role)
-        self.rejoin_ms: int = native.rejoin_ms
-        self.quorum: int = native.quorum
+                self._rank: int = _native.library.mercury_job_get_rank(pointer)
+                self._workers: int = _native.library.mercury_job_get_workers(pointer)
+                self._servers: int = _native.library.mercury_job_get_servers(pointer)
+        self._role = next(name for name, value in _ROLES.items() if value == native.role)
+        self._rejoin_ms: int = native.rejoin_ms
+        self._quorum: int = native.quorum
         self._tensors: dict[int, Tensor] = {}
+
+    # ---- about this member, also when the job is closed ----------------------------------------
+
+    @property
+    def role(self) -> str:
+        """ "worker" or "server"."""
+        return self._role
+
+    @property
+    def rank(self) -> int:
+        """0 up to the number of members of its role, less one."""
+        return self._rank
+
+    @property
+    def workers(self) -> int:
+        """How many workers the job has, 1 to 1024: with those that are lost."""
+        return self._workers
+
+    @property
+    def servers(self) -> int:
+        """How many servers the job has, 1 to 1024."""
+        return self._servers
+
+    @property
+    def rejoin_ms(self) -> int:
+        """Milliseconds that the job waits for a worker that was lost to be started again; 0: it fails at once; -1: 24 days."""
+        return self._rejoin_ms
+
+    @property
+    def quorum(self) -> int:
+        """How many workers' contributions are enough for a sum (JobOptions); 0: all workers'."""
+        return self._quorum
 
     # ---- tensors -------------------------------------------------------------------------------
 
@@ -225,11 +278,12 @@ class Job:
     # ---- the job as a whole --------------------------------------------------------------------
 
     def barrier(self, timeout: Optional[float] = None) -> None:
-        """Blocks until every worker is in it. MercuryTimeoutError: not yet; the next call goes on with the same one."""
+        """Blocks until every worker is in it, at most `timeout` seconds (None: for ever). MercuryTimeoutError: not yet; the next call goes on with the same one."""
         _native.check(self._use.wait(_native.library.mercury_barrier, (), timeout))
 
     def wait_end(self, timeout: Optional[float] = None) -> None:
-        """Servers: blocks until the job has ended; JobFailedError: it failed. MercuryTimeoutError: it goes on."""
+        """Servers: blocks until the job has ended, at most `timeout` seconds (None: for ever). JobFailedError: it failed.
+        MercuryTimeoutError: it goes on."""
         _native.check(self._use.wait(_native.library.mercury_job_wait_end, (), timeout))
 
     def set_policy(self, policy: str) -> None:
@@ -238,6 +292,7 @@ class Job:
             _native.check(_native.library.mercury_job_set_policy(job, _native.text(policy)))
 
     def stats(self) -> JobStats:
+        """Operations, and bytes of tensors, that this program has completed in the job so far. ValueError: the job is closed."""
         found = _native.JobStats.initial()
         with self._use as job:
             _native.check(_native.library.mercury_job_get_stats(job, ctypes.byref(found)))

@@ -15,7 +15,7 @@ class Operation:
     """In flight until its tensor holds the sum (push_pull, pull), or its part of it (reduce_scatter), or servers have all of it (push).
 
     Wait for it, `await` it in asyncio, or ask whether it is `done`: in any number of ways and threads, any number
-    of times. All say the same: nothing, or the exception for what it failed of.
+    of times. All say the same: nothing, or the exception for what it failed of. tensor: what it is an operation of.
     """
 
     __slots__ = ("tensor", "_job", "_handle", "_status", "_text", "_awaiting")

@@ -508,6 +508,39 @@ class Serving(unittest.TestCase):
         self.assertRegex(told[0], "1 of 2")
 
 
+class Documented(unittest.TestCase):
+    """help() says what each name is, of times and sizes in which unit."""
+
+    def own(self, kind):
+        """A class's public members, but for those of what it is derived from."""
+        return {name: member for name, member in vars(kind).items() if not name.startswith("_")}
+
+    def test_every_public_name(self):
+        self.assertTrue(mercurystack.__doc__)
+        for name in mercurystack.__all__:
+            public = getattr(mercurystack, name)
+            self.assertTrue(public.__doc__, name)
+            fields = {*getattr(public, "_fields", ()), *getattr(public, "__dataclass_fields__", ()), *getattr(public, "__slots__", ())}
+            for member, value in self.own(public).items() if isinstance(public, type) else ():
+                if member in fields:  # which has no text of its own
+                    self.assertRegex(public.__doc__, rf"\b{member}\b", name)
+                else:
+                    self.assertTrue(value.__doc__, f"{name}.{member}")
+
+    def test_every_attribute_of_a_job_is_there_to_be_read(self):
+        cluster = Cluster()
+        self.addCleanup(cluster.close)
+        self.assertEqual([name for name in vars(cluster.workers[0]) if not name.startswith("_")], [])
+
+    def test_times_have_their_unit(self):
+        for field in mercurystack.JobOptions.__dataclass_fields__:
+            if field.endswith("_ms"):
+                self.assertRegex(mercurystack.JobOptions.__doc__, rf"\b{field}\b[^.]*\bmilliseconds\b")
+        self.assertIn("Milliseconds", mercurystack.Job.rejoin_ms.__doc__)
+        for method in (mercurystack.Job.wait_all, mercurystack.Job.barrier, mercurystack.Job.wait_end, mercurystack.Operation.wait):
+            self.assertIn("`timeout` seconds", method.__doc__)
+
+
 class Installed(unittest.TestCase):
     def test_every_file_of_the_package(self):
         with open(os.path.join(PACKAGE, "meson.build"), encoding="utf-8") as file:
