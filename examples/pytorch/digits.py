@@ -1,9 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a classifier of handwritten digits with PyTorch, and with other workers over Mercury.
-
-Each process of the job runs this; its launcher says which it is (docs/pytorch.md). Workers train on their share of
-every batch. With --alone one process trains by itself: the lines between "Mercury" and "end" are the difference.
-"""
+"""Trains a classifier of handwritten digits with PyTorch and other workers, each on its share of every batch (docs/pytorch.md)."""
 import argparse
 import hashlib
 import os
@@ -12,10 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-# Mercury
 import mercurystack
 from mercurystack.torch import ScheduledOptimizer
-# end
 
 DIGITS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "digits", "digits.csv")
 
@@ -35,42 +29,36 @@ def classifier(seed):
                          nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1024, 256), nn.ReLU(), nn.Linear(256, 10))
 
 
-def train(arguments, rank, workers, wrap):
+def train(arguments, context, job):
     (pixels, labels), (test_pixels, test_labels) = images(arguments.data)
-    model = classifier(1 + rank)  # worker 0's weights are everybody's
-    optimizer = wrap(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model)
+    model = classifier(1 + job.rank)  # worker 0's weights are everybody's
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = ScheduledOptimizer(optimizer, model, context, job)
     for epoch in range(arguments.epochs):
         total, batches = 0.0, range(0, len(labels) - arguments.batch + 1, arguments.batch)
         for start in batches:
-            mine = slice(start + rank, start + arguments.batch, workers)
+            mine = slice(start + job.rank, start + arguments.batch, job.workers)
             loss = nn.functional.cross_entropy(model(pixels[mine]), labels[mine])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             total += float(loss)
-        print(f"worker {rank}: epoch {epoch}: loss {total / len(batches):.6f}", flush=True)
+        print(f"worker {job.rank}: epoch {epoch}: loss {total / len(batches):.6f}", flush=True)
     with torch.no_grad():
         right = (model(test_pixels).argmax(1) == test_labels).float().mean()
     weights = b"".join(value.numpy().tobytes() for value in model.state_dict().values())
-    print(f"worker {rank}: right {right:.4f}, weights {hashlib.sha256(weights).hexdigest()[:16]}", flush=True)
+    print(f"worker {job.rank}: right {right:.4f}, weights {hashlib.sha256(weights).hexdigest()[:16]}", flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", default=DIGITS, help="lines of 64 pixels from 0 to 16 and a digit (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--alone", action="store_true", help="without other workers, and without Mercury")
-    parser.add_argument("--batch", type=int, default=128, help="images of an iteration, of all workers together")
+    parser.add_argument("--batch", type=int, default=128, help="images of an iteration")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-
-    if arguments.alone:
-        train(arguments, 0, 1, lambda optimizer, model: optimizer)
-    else:
-        # Mercury
-        with mercurystack.Context() as context, context.open_job("digits", serve=True, deterministic=True) as job:
-            train(arguments, job.rank, job.workers, lambda optimizer, model: ScheduledOptimizer(optimizer, model, context, job))
-        # end
+    with mercurystack.Context() as context, context.open_job("digits", serve=True, deterministic=True) as job:
+        train(arguments, context, job)
 
 
 if __name__ == "__main__":
