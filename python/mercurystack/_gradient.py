@@ -18,9 +18,10 @@ WIRE_DTYPES = (torch.float16, torch.bfloat16)
 _WIRE_BYTES = 2
 LEAST_URGENT = 65535  # of priorities
 
-# What may be asked of a tensor without reading its elements.
+# What may be asked of a tensor without reading its elements. PyTorch's newer versions have no names.
 _FACTS = tuple(getattr(torch.Tensor, name).__get__ for name in (
-    "shape", "dtype", "device", "layout", "is_sparse", "requires_grad", "ndim", "is_leaf", "grad_fn", "names"))
+    "shape", "dtype", "device", "layout", "is_sparse", "requires_grad", "ndim", "is_leaf", "grad_fn", "names")
+               if hasattr(torch.Tensor, name))
 # What zero_grad() of modules and optimizers does before it writes zeros.
 _NOTHING = (torch.Tensor.requires_grad_, torch.Tensor.detach_)
 

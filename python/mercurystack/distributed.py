@@ -196,6 +196,23 @@ class ProcessGroup(Group):
         if late:
             raise timed_out(f"Ranks {', '.join(late)} failed to pass monitoredBarrier in {seconds * 1000:.0f} ms")
 
+    # ---- by the names that PyTorch's newer versions have for them (2.15 calls no other) --------
+
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
+
+    def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Work:
+        """The root's output has all ranks' inputs in a row; the others' outputs have no meaning."""
+        if root_of(opts) != self._rank:
+            return self.gather([], [input], opts)
+        if not output.is_contiguous() or output.numel() != input.numel() * self._size:
+            raise ValueError(f"gather_single: the output has {output.numel()} elements, {'' if output.is_contiguous() else 'not '}contiguous; "
+                             f"expected {self._size} times the input's {input.numel()}, contiguous")
+        return self.gather([output.detach().view(self._size, *input.shape).unbind()], [input], opts)
+
     # ---- about the group -----------------------------------------------------------------------
 
     def _start_coalescing(self) -> None:

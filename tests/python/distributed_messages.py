@@ -164,6 +164,37 @@ def check_gathers_into_one_and_reductions_to_one(rank, size):
         assert (tensor == (size * (size + 1) / 2 if rank == root else rank + 1)).all(), "the others' stay as they are"
 
 
+def check_a_gather_into_one(rank, size):
+    """By the group itself: PyTorch has a function of it from 2.15 on."""
+    group = dist.distributed_c10d._get_default_group()
+    for root in range(size):
+        options = dist.distributed_c10d.GatherOptions()
+        options.rootRank = root
+        whole = torch.zeros(size * 2, 3) if rank == root else torch.empty(0)
+        group.gather_single(whole, torch.full((2, 3), float(rank)), options).wait()
+        assert rank != root or all((whole[2 * peer:2 * peer + 2] == peer).all() for peer in range(size)), whole
+        if rank == root:
+            raised(ValueError, f"expected {size} times the input's 3", group.gather_single, torch.empty(2), torch.empty(3), options)
+            raised(ValueError, "not contiguous", group.gather_single, torch.empty(3, size).t(), torch.empty(3), options)
+
+
+def check_collectives_that_are_collected(rank, size):
+    """Of PyTorch 2, which begins them at the end."""
+    collected = getattr(dist.distributed_c10d, "_coalescing_manager", None)
+    if collected is None or int(torch.__version__.split(".")[0]) < 2:
+        return
+    wholes, parts = [torch.empty(size * 2), torch.empty(size * 3)], [torch.empty(2), torch.empty(3)]
+    with collected():
+        for whole in wholes:
+            dist.all_gather_into_tensor(whole, torch.full((whole.numel() // size,), float(rank)))
+    assert all((whole.view(size, -1)[peer] == peer).all() for whole in wholes for peer in range(size)), wholes
+    with collected():
+        for part in parts:
+            dist.reduce_scatter_tensor(part, torch.arange(float(size * part.numel())))
+    for part in parts:
+        assert torch.equal(part, size * torch.arange(float(size * part.numel())).view(size, -1)[rank]), part
+
+
 def check_reductions_as_gloo_has_them(rank, size):
     gloo = dist.new_group(backend="gloo")
     values = torch.arange(1, 9) * (rank + 1)
@@ -226,5 +257,6 @@ def check_monitored_barrier(rank, size):
 
 CHECKS = (check_the_own_address, check_messages_of_all_types_and_sizes, check_messages_in_order_by_tag_and_from_any,
           check_a_message_of_another_size, check_time_outs_and_arguments, check_callbacks_that_wait_for_messages, check_a_tensor_that_was_changed_meanwhile,
-          check_gather_scatter_and_all_to_all, check_gathers_into_one_and_reductions_to_one, check_reductions_as_gloo_has_them,
+          check_gather_scatter_and_all_to_all, check_gathers_into_one_and_reductions_to_one, check_a_gather_into_one,
+          check_collectives_that_are_collected, check_reductions_as_gloo_has_them,
           check_sums_of_sparse_tensors, check_futures_and_works, check_monitored_barrier)
