@@ -3,7 +3,9 @@
 
 usage: torch_suite.py PACKAGE_FOLDER LIBRARY FOLDER_FOR_EXPECTTEST [TEST...]
 """
+import concurrent.futures
 import importlib.util
+import multiprocessing
 import os
 import re
 import subprocess
@@ -16,6 +18,7 @@ PACKAGE, LIBRARY, FOLDER = sys.argv[1:4]
 SKIPS = os.path.join(HERE, "torch_suite_skips.txt")
 EXPECTTEST = "expecttest==0.3.0 --hash=sha256:60f88103086e1754240b42175f622be83b6ffeac419434691ee5a5be819d0544"
 WORLD_SIZE = 3  # as PyTorch runs them
+AT_A_TIME = 3  # tests: their ranks wait for each other, and for time-outs, most of the time
 SKIPPED = 77  # Meson's status of a test that was skipped
 
 
@@ -109,29 +112,35 @@ def read_skips():
 
 
 def outcome_of(name):
-    """(passed, skipped or failed, what was said)"""
+    """(passed, skipped or failed, what was said, seconds)"""
+    begun = time.monotonic()
     result = unittest.TestResult()
     DistributedSuite(name).run(result)
+    outcome, said = "passed", ""
     if result.errors or result.failures:
-        return "failed", (result.errors + result.failures)[0][1]
-    if result.skipped:
-        return "skipped", result.skipped[0][1]
-    return "passed", ""
+        outcome, said = "failed", (result.errors + result.failures)[0][1]
+    elif result.skipped:
+        outcome, said = "skipped", result.skipped[0][1]
+    return outcome, said, time.monotonic() - begun
+
+
+def outcomes_of(names):
+    """Of each test in turn, of which some run beside each other. Who runs them is forked too, while nothing of Mercury runs here."""
+    with concurrent.futures.ProcessPoolExecutor(AT_A_TIME, multiprocessing.get_context("fork")) as runners:
+        yield from zip(names, runners.map(outcome_of, names))
 
 
 def main():
     skips = read_skips()
     names = sys.argv[4:] or sorted(name for name in dir(DistributedSuite) if name.startswith("test_"))
     counts, wrong = {"passed": 0, "skipped": 0, "failed": 0}, []
-    for name in names:
-        begun = time.monotonic()
-        outcome, said = outcome_of(name)
+    for name, (outcome, said, seconds) in outcomes_of(names):
         counts[outcome] += 1
         expected = "failed" if name in skips else "passed"
         if outcome not in (expected, "skipped") or (outcome == "skipped" and name in skips):
             wrong.append(name)
             said += f"\n{SKIPS} lists it: take it out" if name in skips else ""
-        print(f"{outcome} {name} {time.monotonic() - begun:.1f} s" + (f": {skips[name]}" if name in skips else ""), flush=True)
+        print(f"{outcome} {name} {seconds:.1f} s" + (f": {skips[name]}" if name in skips else ""), flush=True)
         if said and (name in wrong or outcome == "skipped"):
             print("    " + said.strip().replace("\n", "\n    "), flush=True)
     print(f"{counts['passed']} passed; {counts['skipped']} skipped by PyTorch itself; {counts['failed']} failed, of which "
