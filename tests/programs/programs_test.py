@@ -54,7 +54,7 @@ class Programs(ProgramsTest):
 
 
 class Iperf3(Programs):
-    STREAM = 120 * MB  # of which eight streams may have 7 MiB each on their way
+    STREAM = 200 * MB  # of which eight streams may have 8 MB each on their way (over TCP some 10): less than half
 
     def runs(self, *how):
         port, streams = self.port(), int(how[how.index("-P") + 1]) if "-P" in how else 1
@@ -70,7 +70,7 @@ class Iperf3(Programs):
             self.assertEqual(len(end["streams"]), streams)
             # iperf3 counts what has come by the time that its client says that it is done: the rest is in buffers.
             self.assertGreaterEqual(end["sum_sent"]["bytes"], self.STREAM)
-            self.assertGreater(end["sum_received"]["bytes"], self.STREAM / 4)
+            self.assertGreater(end["sum_received"]["bytes"], self.STREAM / 2)
             self.assertLessEqual(end["sum_received"]["bytes"], end["sum_sent"]["bytes"])
 
     def test_one_stream(self):
