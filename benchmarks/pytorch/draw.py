@@ -3,7 +3,7 @@
 
     benchmarks/pytorch/draw.py docs/records/pytorch.csv docs/images/pytorch.svg
 
-Of each model the newest row of two workers that are servers too: medians as bars, the least and the most run as lines.
+Of each model the newest row of two workers that are servers too and know their links' rate: medians as bars, the least and the most run as lines.
 """
 import argparse
 import csv
@@ -22,7 +22,7 @@ HEIGHT = 0.36  # of a bar, of which two are side by side
 def newest(path):
     """The row of each model."""
     with open(path, newline="", encoding="utf-8") as file:
-        rows = {row["model"]: row for row in csv.DictReader(file) if (row["workers"], row["servers"]) == ("2", "0")}
+        rows = {row["model"]: row for row in csv.DictReader(file) if (row["workers"], row["servers"], row["told"]) == ("2", "0", "1")}
     missing = [model for model in MODELS if model not in rows]
     if missing:
         sys.exit(f"{path}: no row of two workers for {', '.join(missing)}: sudo benchmarks/pytorch/compare.py --record {path}")
