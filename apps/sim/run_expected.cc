@@ -10,9 +10,13 @@
 namespace mercury::simulator {
 namespace {
 
+// Servers on workers' hosts have no links.
 uint64_t even_bps(const SimOptions& options, const RunOptions& run, bool worker, bool uplink) {
-  const uint64_t bps = schedule_of(options, run, worker, 0, uplink).bps();
-  for (uint32_t n = 0; n < (worker ? options.workers : options.servers); ++n) {
+  const uint32_t first = worker ? 0 : run.colocated;
+  const uint32_t end = worker ? options.workers : options.servers;
+  if (first == end) return 0;
+  const uint64_t bps = schedule_of(options, run, worker, first, uplink).bps();
+  for (uint32_t n = first; n < end; ++n) {
     const LinkSchedule schedule = schedule_of(options, run, worker, n, uplink);
     if (schedule.changes() || schedule.bps() != bps) return 0;
   }

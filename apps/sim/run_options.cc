@@ -209,7 +209,14 @@ Status check_run(const SimOptions& options, const RunOptions& run) {
                  std::to_string(options.servers) + " servers");
   }
   if (Status fast = check_rates(options, run); !fast) return fast;
+  const bool own_links = run.colocated < options.servers;  // of some server
+  if (!own_links && (options.server_up_bps != 0 || options.server_down_bps != 0)) {
+    return wrong("--server-up, --server-down: with --colocated no server has a link of its own");
+  }
   for (const LinkRule& rule : run.links) {
+    if (!own_links && !rule.workers && rule.index < 0) {
+      return wrong("--link " + rule.text + ": with --colocated no server has a link of its own");
+    }
     if (rule.index < 0) continue;
     const auto number = static_cast<uint32_t>(rule.index);
     if (number >= (rule.workers ? options.workers : options.servers)) {

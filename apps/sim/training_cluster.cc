@@ -27,7 +27,8 @@ sim::LinkConfig link_config(const TrainingClusterConfig& config, const LinkSched
   link.mtu_bytes = config.mtu_bytes;
   link.ecn_mark_bytes = config.ecn_bytes;
   link.bucket_bytes = config.bucket_bytes;
-  const uint64_t peers = std::max(config.workers, config.servers);
+  const uint64_t peers = config.colocated > 0 ? config.workers + config.servers
+                                              : std::max(config.workers, config.servers);
   link.queue_bytes = config.queue_bytes != 0
                          ? config.queue_bytes
                          : (peers * config.jobs + 2) * (config.window_bytes + 64 * 1024);

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import threading
 import weakref
 from dataclasses import asdict, replace
@@ -237,7 +236,8 @@ def _start_server(asked: JobOptions, rate: Optional[str]) -> tuple[JobOptions, _
     if known.role != _native.ROLE_WORKER or known.rank < 0 or known.workers < 1 or not rendezvous:
         raise ValueError("serve: every worker needs a rank, how many there are, and a rendezvous, which is worker 0's address: "
                          "give them, or start the program by a launcher that says so")
-    servers = asked.servers or int(os.environ.get("MERCURY_SERVERS", 0))  # which native() has read, so it is a number
+    # Where nobody says how many, the library counts the rendezvous: several of them would be daemons, which do not serve here.
+    servers = asked.servers or (known.servers if "," not in rendezvous else 0)
     asked = replace(asked, rank=known.rank, workers=known.workers, servers=max(known.workers, servers),
                     rendezvous=rendezvous.split(",", 1)[0])
     server = _Server(replace(asked, role="server"), asked.rendezvous if known.rank == 0 else None, rate)

@@ -25,8 +25,8 @@ _IN_FLIGHT = 4
 _PIECES_IN_FLIGHT = 32  # of the largest: a collective of many does not wait for its own
 _OWN_BYTES = 1 << 30  # of all sizes that have memory of their own
 # Priorities. Small collectives are often what a program computes on with, as SyncBatchNorm's sums in the middle of a backward pass;
-# larger ones, as DDP's buckets, it waits for at the end. All of a kind go in the order of the calls: DDP's step waits for all
-# buckets, so that it does not matter which of them is first.
+# larger ones, as DDP's buckets, it waits for at the end. A barrier overtakes nothing. All of a kind go in the order of the calls:
+# DDP's step waits for all buckets, so that it does not matter which of them is first.
 _URGENT, _PATIENT = 0, 1
 _LOOK_MS = 500  # how often it is asked whether the job has failed, where nothing of it is in flight
 
@@ -159,6 +159,7 @@ class Exchange:
         """`data`, a row for each part at `place` of a tensor, by operations of Mercury's; `finish` gets the parts at `back` of what came
         of it."""
         work = self.work(name, device=data.device)
+        key = key._replace(urgent=key.urgent and key.numel < SMALL)
         try:
             with self._lock:
                 # Pieces of a tensor on a GPU would be put together on the CPU.
@@ -169,7 +170,7 @@ class Exchange:
                 pieces = cut(key.numel, key.largest_piece(data.element_size()), SMALL)
                 piece = Piece(all_of(work, 1 + len(pieces), lambda: finish(list(whole))))
                 job, numel = self._job, torch.tensor([key.numel]).view(torch.uint8)
-                self._begin(Key("all_gather", "uint8", len(numel), job.workers), part(job.rank), numel[None], Tensor.all_gather, ALL,
+                self._begin(Key("all_gather", "uint8", len(numel), job.workers, urgent=False), part(job.rank), numel[None], Tensor.all_gather, ALL,
                             partial(compare, name, job.rank), piece)
                 for at, count in pieces:
                     self._begin(key._replace(numel=count), place, data[:, at:at + count], submit, back, partial(put, whole[:, at:at + count]),
@@ -250,6 +251,6 @@ class Exchange:
         op = key.kind if key.kind not in ("broadcast", "all_gather") else "sum"
         if key.parts > 1:  # rank r's part is then what server r adds up, which is on the same host where each rank serves
             self._declared += -self._declared % self._job.servers
-        tensor = self._job.declare(self._declared, array, op=op, dtype=key.dtype, priority=_URGENT if key.numel < SMALL else _PATIENT)
+        tensor = self._job.declare(self._declared, array, op=op, dtype=key.dtype, priority=_URGENT if key.urgent else _PATIENT)
         self._declared += 1
         return _Slot(tensor, over(array, dtype))

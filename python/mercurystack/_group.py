@@ -61,13 +61,13 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
     def _open(self, name: str, rendezvous: str, daemons: bool) -> Job:
         """All ranks are there by now. GroupError: one of them, or a server, does not come into the job."""
         limit = max(1, min(2**31 - 1, int(self._timeout * 1000)))
-        options: dict[str, object] = {"servers": rendezvous.count(",") + 1} if daemons else {}
+        count = rendezvous.count(",") + 1 if daemons else self._size  # whatever the environment says of other jobs
         servers = f"the daemons at {rendezvous} (MERCURY_RENDEZVOUS)" if daemons else f"the ranks themselves, of which rank 0 is at {rendezvous}"
         waits = f"rank {self._rank} of {self._size} waits for the group's job: for its servers, {servers}, and for each rank to reach them"
         with told_meanwhile(waits):
             try:
                 return self._context.open_job(name, serve=not daemons, role="worker", rank=self._rank, workers=self._size,
-                                              rendezvous=rendezvous, timeout_ms=limit, stall_timeout_ms=limit, **options)
+                                              servers=count, rendezvous=rendezvous, timeout_ms=limit, stall_timeout_ms=limit)
             except MercuryError as error:
                 raise GroupError(error.errno, f"rank {self._rank} of {self._size} did not come into the group's job, whose servers are "
                                  f"{servers}: {error.strerror}") from error

@@ -137,7 +137,8 @@ class Meeting:
     def _void_attempt(self, parameters: list[ManagedParameter]) -> list[int]:
         """Zeros, for those whose sums lack this worker's. Everybody's votes."""
         if self._is_new:
-            self._state_tensor.listen()  # others may be sending
+            with self._named("the training's state"):
+                self._state_tensor.listen()  # others may be sending
         operations = []
         for one in parameters:
             assert one.tensor is not None

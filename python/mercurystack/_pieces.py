@@ -22,6 +22,7 @@ class Key(NamedTuple):
     dtype: str  # Mercury's name
     numel: int
     parts: int  # 1, or how many equal parts of `numel` there are, those of an all-gather or of a reduce-scatter
+    urgent: bool = True  # overtakes the others; small ones may
 
     def rounded(self) -> Key:
         return self._replace(numel=1 << (self.numel - 1).bit_length()) if self.numel < SMALL else self

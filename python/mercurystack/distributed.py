@@ -27,6 +27,7 @@ import torch.distributed as dist
 from mercurystack._errors import MercuryError
 from mercurystack._exchange import ALL
 from mercurystack._pieces import Key
+from mercurystack._job import Tensor
 from mercurystack._group import Group, Lists, Tensors, checked, copy, dense, only, reduction_of, root_of, same, split
 from mercurystack._sparse import sum_of
 from mercurystack._tensors import bytes_of
@@ -120,7 +121,8 @@ class ProcessGroup(Group):
         return self._all_gather("all_gather_coalesced", dense(input_tensors, "all_gather_coalesced"), output_tensor_lists, output_tensor_lists)
 
     def barrier(self, opts: Any = None) -> Work:
-        return self._reduce("barrier", [torch.zeros(1, dtype=torch.int32)], dist.ReduceOp.SUM, {}, None)
+        return self._exchange("barrier", Key("sum", "int32", 1, 1, urgent=False), ALL, torch.zeros(1, 1, dtype=torch.int32),
+                              Tensor.push_pull, ALL, lambda parts: None, None)
 
     # ---- by messages ---------------------------------------------------------------------------
 

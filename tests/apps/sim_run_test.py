@@ -370,7 +370,9 @@ class Run(unittest.TestCase):
         self.assertIn("no such host", refusal(*job, "--link", "worker2=1Gbps"))
         self.assertIn("there are 2 workers", refusal(*job, "--slow", "2=2"))
         self.assertIn("there are 2 workers and 3 servers", refusal(*job, "--servers", "3", "--colocated", "3"))
-        self.assertIn("the link is worker1's", refusal(*job, "--colocated", "2", "--link", "server1=1Gbps"))
+        self.assertIn("the link is worker0's", refusal(*job, "--colocated", "1", "--link", "server0=1Gbps"))
+        for links in (("--link", "servers=1Gbps"), ("--server-up", "1Gbps")):
+            self.assertIn("no server has a link", refusal(*job, "--colocated", "2", *links))
         self.assertIn("leaves no iteration", refusal(*job, "--iterations", "1"))
         self.assertIn("less than 1280B", refusal(*job, "--queue", "1279B"))
         self.assertIn("more than 500ms", refusal(*job, "--delay", "501ms"))
@@ -433,6 +435,7 @@ class Run(unittest.TestCase):
                              [("worker", rank) for rank in range(workers)] +
                              [("server", rank) for rank in range(colocated, servers)])
             self.assertEqual((said["colocated"], said["optimum_s"] == 0), (colocated, colocated > 0))
+            self.assertEqual(said["server_up_bps"], 0 if colocated == servers else 1e9)
             # Up go gradients for servers on other hosts, and the own server's sums for the other workers.
             share = 1 / servers
             for host in said["hosts"]:

@@ -222,16 +222,21 @@ def check_small_ones_overtake(rank, size):
     def all_at_once():
         return [dist.all_reduce(torch.ones(1 << 20), async_op=True) for _ in range(2)], dist.all_reduce(small, async_op=True)
 
-    for _ in range(3):  # in the last one all tensors are declared, those of a size that came again too
-        small = torch.ones(3)
-        dist.barrier()
-        large, first = all_at_once()
-        first.wait()
-        came_behind = any(one.is_completed() for one in large)
-        for one in large:
-            one.wait()
-    assert not came_behind
-    assert small.tolist() == [size] * 3
+    for numel in (3, 40_000):
+        for _ in range(3):  # in the last one all tensors are declared, those of a size that came again too
+            small = torch.ones(numel)
+            dist.barrier()
+            large, first = all_at_once()
+            behind = dist.barrier(async_op=True)
+            first.wait()
+            came_behind = any(one.is_completed() for one in large)
+            behind.wait()
+            overtook = not large[0].is_completed()
+            for one in large:
+                one.wait()
+        assert not came_behind, numel
+        assert not overtook, "a barrier"
+        assert small.tolist() == [size] * numel
 
 
 CHECKS = {"collectives": (check_reductions, check_the_others, check_scattered_sums, check_many_at_once, check_many_sizes, check_sizes_that_come_again,
