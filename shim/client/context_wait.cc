@@ -134,6 +134,7 @@ Status Context::wait(Job& job, mercury_handle handle, int timeout_ms) {
 Status Context::wait_all(Job& job, int timeout_ms) {
   const Clock::time_point until = deadline(timeout_ms);
   Lock lock(mutex_);
+  if (job.closing) return closing_error();  // operations have gone whose sums never came
   std::vector<mercury_handle> handles;
   operations_.for_each([&](const Operation& operation) {
     if (operation.job == &job && !operation.internal) handles.push_back(operation.handle);

@@ -136,7 +136,7 @@ TEST_F(ClientTest, JobsOfAClosedContextRefuseEveryCallUntilTheyAreClosed) {
   EXPECT_EQ(mercury_job_set_policy(job_, "p3"), -ESHUTDOWN);
   EXPECT_EQ(mercury_job_get_fd(job_), -ESHUTDOWN);
   EXPECT_EQ(mercury_wait(job_, handle, MERCURY_FOREVER), -ENOENT);
-  EXPECT_EQ(mercury_wait_all(job_, MERCURY_FOREVER), 0);
+  EXPECT_EQ(mercury_wait_all(job_, MERCURY_FOREVER), -ESHUTDOWN) << "the sum never came";
   mercury_completion done{};
   EXPECT_EQ(mercury_poll(job_, &done, 1, sizeof done), 0);
   uint32_t round = 0;

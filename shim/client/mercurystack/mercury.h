@@ -273,7 +273,8 @@ MERCURY_API int mercury_completion_init(mercury_completion *completion, size_t s
 MERCURY_API int mercury_wait(mercury_job *job, mercury_handle handle, int timeout_ms);
 /* As mercury_wait, for each operation of the job that was submitted before the call and is not
  * collected yet, but for those that another thread waits for or polls meanwhile: the first status
- * that is not 0, else -ETIMEDOUT with the rest still in flight, else 0. */
+ * that is not 0, else -ETIMEDOUT with the rest still in flight, else 0. -ESHUTDOWN: the job was
+ * closed, with its context or by another thread; sums that were in flight have not come. */
 MERCURY_API int mercury_wait_all(mercury_job *job, int timeout_ms);
 /* Up to `count` completions that nobody waited for, in elements of `size` bytes,
  * sizeof(mercury_completion); the number, or a negative errno. Never waits for the network; at a
