@@ -12,6 +12,7 @@ from typing import Iterator, Optional, Union
 
 from mercurystack import _native
 from mercurystack._errors import MercuryError
+from mercurystack._flight import Use
 from mercurystack._job import Job, JobOptions
 from mercurystack._memory import AnyArray, ArrayLike, allocate, view_of
 
@@ -19,11 +20,12 @@ _MODES = {"auto": _native.MODE_AUTO, "daemon": _native.MODE_DAEMON, "embedded": 
 
 
 class Attachment:
-    """The library's context. It ends when it is closed and no array is left in its memory: so an array that
-    outlives its context can still be read.
+    """The library's context. It ends when it is closed, its jobs too, and no array is left in its memory: so an array
+    that outlives its context can still be read.
 
-    The garbage collector may call free() at any point of any thread, within the other calls too: it takes no lock.
-    Other threads may be in a call when it is closed, or about to make one: the library's context stays until they are not.
+    The garbage collector may call free() and end_job() at any point of any thread, within the other calls too: they take
+    no lock that the thread may hold. Other threads may be in a call when it is closed, or about to make one: the library's
+    context stays until they are not.
     """
 
     def __init__(self, mode: str, socket: Optional[str], listen: Optional[str], rate: Optional[str]) -> None:
@@ -39,7 +41,8 @@ class Attachment:
         self._lock = threading.RLock()
         self._closed = False
         self._arrays: set[int] = set()
-        self._users: set[object] = set()  # of `use`
+        self._users: set[object] = set()  # of `use` and `kept`
+        self._uses: set[Use] = set()  # of the jobs that are not ended, also when the program has dropped them
         self._jobs: weakref.WeakSet[Job] = weakref.WeakSet()
         self._to_detach = [self.pointer]  # taken by whoever ends it
 
@@ -55,22 +58,34 @@ class Attachment:
     @contextlib.contextmanager
     def use(self) -> Iterator[ctypes.c_void_p]:
         """The context, for a call that another thread's close() may overtake: it ends what blocks then."""
-        user = object()
-        self._users.add(user)  # before it looks: close() looks in the other order
-        try:
+        with self.kept():  # before it looks: close() looks in the other order
             self.check_open()
             yield self.pointer
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Within it the library's context is there, if it was."""
+        user = object()
+        self._users.add(user)
+        try:
+            yield
         finally:
             self._users.discard(user)
             self._end_if_unused()
 
-    @contextlib.contextmanager
-    def joined_by(self, job: Job) -> Iterator[None]:
-        """Within it the job that was opened is there. ValueError: it is not, as the context was closed meanwhile."""
-        with self._lock:
+    def join(self, job: Job, use: Use) -> None:
+        """Closing ends the job that was opened, from now on. ValueError: it was closed meanwhile, and so is the job."""
+        self._jobs.add(job)
+        self._uses.add(use)  # before it looks: close() looks in the other order
+        if self._closed:
+            self.end_job(use)
             self.check_open()
-            yield
-            self._jobs.add(job)
+
+    def end_job(self, use: Use) -> None:
+        """Returns when it has ended, whoever ends it."""
+        with self.kept():
+            use.close(_native.library.mercury_job_close)
+            self._uses.discard(use)
 
     def jobs(self) -> list[Job]:
         return list(self._jobs)
@@ -82,30 +97,37 @@ class Attachment:
         self._end_if_unused()
 
     def close(self) -> None:
-        user = object()
-        self._users.add(user)  # who lets go of the last array meanwhile leaves the rest to this
-        with self._lock:
-            self._closed = True
-        try:
-            for job in self.jobs():
-                job.close()
-            if self._to_detach:
-                _native.library.mercury_context_close(self.pointer)
-        finally:
-            self._users.discard(user)
-            self._end_if_unused()
+        """Any number of times, by any threads. An exception of a signal's handler leaves to the next, or to the jobs'
+        own ends, what it keeps from being waited for."""
+        with self.kept():
+            with self._lock:
+                self._closed = True
+            try:
+                for job in self.jobs():
+                    job.close()
+                for use in self._uses.copy():  # of jobs that other threads close, or the garbage collector
+                    self.end_job(use)
+            finally:
+                if self._to_detach:
+                    _native.library.mercury_context_close(self.pointer)
 
     def check_open(self) -> None:
         if self._closed:
             raise ValueError("the context is closed")
 
     def _end_if_unused(self) -> None:
-        if self._closed and not self._arrays and not self._users:
+        while self._to_detach and self._is_unused():
             try:
                 pointer = self._to_detach.pop()
             except IndexError:
                 return
-            _native.library.mercury_detach(pointer)
+            if self._is_unused():  # nobody has come who found it there
+                _native.library.mercury_detach(pointer)
+            else:
+                self._to_detach.append(pointer)
+
+    def _is_unused(self) -> bool:
+        return self._closed and not self._users and not self._arrays and not self._uses
 
 
 class Context:
@@ -131,8 +153,8 @@ class Context:
     @property
     def mode(self) -> str:
         """ "daemon" or "embedded"."""
-        self._attachment.check_open()
-        mode = _native.library.mercury_context_get_mode(self._attachment.pointer)
+        with self._attachment.use() as context:
+            mode = _native.library.mercury_context_get_mode(context)
         return next(name for name, value in _MODES.items() if value == mode)
 
     def zeros(self, shape: Union[int, tuple[int, ...]], dtype: str = "float32") -> AnyArray:
@@ -180,7 +202,8 @@ class Context:
 
     def close(self) -> None:
         """Closes the jobs that are open, and detaches. Whoever is opening one in another thread gets a ValueError."""
-        self._finalizer()
+        self._attachment.close()
+        self._finalizer.detach()  # an exception of a signal's handler leaves it to the end of the interpreter
 
     def __enter__(self) -> Context:
         return self

@@ -36,7 +36,8 @@ class Use:
         self._left = threading.Event()
         self._closed = False
         self._to_close = [pointer]  # taken by whoever does
-        self._closing = threading.Lock()  # whoever comes second waits for the first
+        # Whoever comes second waits for the first, but for who interrupts it: the garbage collector, a signal's handler.
+        self._closing = threading.RLock()
 
     def __enter__(self) -> ctypes.c_void_p:
         self._users.add(threading.get_ident())  # before it looks: close() looks in the other order
@@ -52,6 +53,7 @@ class Use:
             self._left.set()
 
     def close(self, end: _native.Function) -> None:
+        """Any number of times, by any threads: when it returns, no other thread is in a call, and end() has been called."""
         self._closed = True
         with self._closing:
             while self._users - {threading.get_ident()}:

@@ -175,16 +175,17 @@ class Job:
         self._attachment = attachment  # lives as long as its jobs
         with attachment.use() as context:
             code = _native.library.mercury_job_open(context, ctypes.byref(native), ctypes.byref(pointer))
-            if code != -errno.ESHUTDOWN:
-                _native.check(code)
-            with attachment.joined_by(self):
-                self._use: Use = Use(pointer)
-                self._flight: Flight = Flight()
-                self._server = server
-                self._finalizer = weakref.finalize(self, _leave, self._use, server)
-                self._rank: int = _native.library.mercury_job_get_rank(pointer)
-                self._workers: int = _native.library.mercury_job_get_workers(pointer)
-                self._servers: int = _native.library.mercury_job_get_servers(pointer)
+            if code == -errno.ESHUTDOWN:
+                attachment.check_open()
+            _native.check(code)
+            self._rank: int = _native.library.mercury_job_get_rank(pointer)
+            self._workers: int = _native.library.mercury_job_get_workers(pointer)
+            self._servers: int = _native.library.mercury_job_get_servers(pointer)
+            self._use: Use = Use(pointer)
+            self._flight: Flight = Flight()
+            self._server = server
+            self._finalizer = weakref.finalize(self, _leave, attachment, self._use, server)
+            attachment.join(self, self._use)
         self._role = next(name for name, value in _ROLES.items() if value == native.role)
         self._rejoin_ms: int = native.rejoin_ms
         self._quorum: int = native.quorum
@@ -306,12 +307,12 @@ class Job:
     def _leave(self) -> Optional[_Server]:
         """As close(), without waiting for anybody: returns the server that is here, which goes on until all have left."""
         self._finalizer.detach()
-        self._use.close(_native.library.mercury_job_close)
+        self._attachment.end_job(self._use)
         return self._server
 
     def abandon(self) -> None:
         """Leaves, and takes a server that is here with it: the job fails for those who have not left."""
-        self._use.close(_native.library.mercury_job_close)
+        self._attachment.end_job(self._use)
         if self._server is not None:
             self._server.abandon()
         self._finalizer()
@@ -344,7 +345,7 @@ class Job:
         await self._flight.until_ended(self.fileno(), self.poll, operation)
 
 
-def _leave(use: Use, server: Optional[_Server]) -> None:
-    use.close(_native.library.mercury_job_close)
+def _leave(attachment: Attachment, use: Use, server: Optional[_Server]) -> None:
+    attachment.end_job(use)
     if server is not None:
         server.join()

@@ -364,6 +364,95 @@ class Ends(unittest.TestCase):
             self.assertEqual(told, ["the context is closed"], turn)
             del array
 
+    def test_closing_a_context_awaits_whoever_ends_its_jobs(self):
+        """A thread that closes a job, or drops it, waits for another one's call."""
+        for drops in False, True:
+            with self.subTest(drops=drops):
+                cluster = Cluster()
+                context, job, use = cluster.contexts[1], cluster.jobs[1], cluster.jobs[1]._use
+                inside, let_go, early, ranks = threading.Event(), threading.Event(), [], []
+                detach = _native.library.mercury_detach
+
+                def call():
+                    with use as pointer:
+                        inside.set()
+                        let_go.wait(FOREVER_S)
+                        ranks.append(_native.library.mercury_job_get_rank(pointer))
+
+                def end(jobs):
+                    if drops:
+                        jobs.clear()
+                    else:
+                        jobs[0].close()
+
+                def watched(pointer):
+                    if use._to_close:
+                        early.append(pointer)
+                        return 0
+                    return detach(pointer)
+
+                caller = threading.Thread(target=call)
+                ender = threading.Thread(target=end, args=([job],))
+                closer = threading.Thread(target=context.close)
+                cluster.jobs[1] = job = None
+                with unittest.mock.patch.object(_native.library, "mercury_detach", watched):
+                    caller.start()
+                    inside.wait(FOREVER_S)
+                    ender.start()
+                    while not use._closed:
+                        pass
+                    closer.start()
+                    closer.join(0.1)  # as far as it gets
+                    let_go.set()
+                    for thread in caller, ender, closer:
+                        thread.join(FOREVER_S)
+                self.assertEqual((early, ranks), ([], [0]))
+                self.assertFalse(context._attachment._to_detach)
+                cluster.close()
+
+    def test_what_interrupts_a_close_leaves_the_rest_to_the_next(self):
+        cluster = Cluster()
+        context, job = cluster.contexts[1], cluster.jobs[1]
+        with unittest.mock.patch.object(mercurystack.Job, "close", side_effect=KeyboardInterrupt), \
+                self.assertRaises(KeyboardInterrupt):
+            context.close()
+        with self.assertRaisesRegex(mercurystack.MercuryError, "the job is being closed"):  # its context is closed
+            job.barrier(0)
+        self.assertTrue(context._attachment._to_detach)  # which is there, like the job
+        context.close()
+        self.assertFalse(context._attachment._to_detach)
+        with self.assertRaises(ValueError):
+            job.barrier(0)
+        cluster.close()
+
+    def test_a_handler_that_closes_the_context_amid_the_opening_of_a_job(self):
+        rendezvous = f"127.0.0.1:{free_port()}"
+        member = {"workers": 1, "servers": 1, "rendezvous": rendezvous, "timeout_ms": FOREVER_S * 1000}
+        with mercurystack.Context("embedded", listen=rendezvous) as server:
+            serving = threading.Thread(target=server.open_job, args=("x",), kwargs={"role": "server", "rank": 0, **member})
+            serving.start()
+            context = mercurystack.Context("embedded", listen="127.0.0.1")
+
+            def interrupted(pointer):
+                if threading.current_thread() is threading.main_thread():
+                    context.close()
+                return 1
+
+            with unittest.mock.patch.object(_native.library, "mercury_job_get_servers", interrupted), \
+                    self.assertRaisesRegex(ValueError, "the context is closed"):
+                context.open_job("x", role="worker", rank=0, **member)
+            self.assertFalse(context._attachment._to_detach)
+            serving.join(FOREVER_S)
+        with self.assertRaisesRegex(ValueError, "the context is closed"):
+            context.mode
+
+    def test_no_job_is_made_of_a_refusal(self):
+        with mercurystack.Context("embedded", listen="127.0.0.1") as context, \
+                unittest.mock.patch.object(_native.library, "mercury_job_open", lambda *_: -errno.ESHUTDOWN), \
+                self.assertRaises(mercurystack.MercuryError) as caught:
+            context.open_job("x", role="worker", rank=0, workers=1, servers=1, rendezvous="127.0.0.1:7999")
+        self.assertEqual(caught.exception.errno, errno.ESHUTDOWN)
+
     def test_a_serving_worker_that_fails_takes_along_its_server_that_still_opens_the_job(self):
         job = mercurystack._context.Job
 
