@@ -64,21 +64,38 @@ Result<std::unique_ptr<Context>> Context::create(std::unique_ptr<Backend> backen
       new Context(std::move(backend), mode, std::move(interrupt), std::move(*operations)));
 }
 
+Context::~Context() {
+  (void)close();
+  Lock lock(mutex_);
+  changed_.wait(lock, [&] { return closers_ == 0; });
+}
+
 // Jobs first, so that their peers hear that they were left in order; then whoever is opening one.
+// Only then are users awaited: one job's callback may wait for another job, or open one.
 bool Context::close() {
   if (in_callback()) return false;
   Lock lock(mutex_);
   closed_ = true;
+  ++closers_;
+  const auto all = [&](bool Job::*state) {
+    return std::all_of(jobs_.begin(), jobs_.end(), [&](const auto& job) { return (*job).*state; });
+  };
   const auto next = [&] {
     return std::find_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return !job->closing; });
   };
-  for (auto job = next(); job != jobs_.end(); job = next()) end_job(lock, **job);
+  std::vector<Job*> ending;  // by this thread: they stay until they have ended
+  for (auto job = next(); job != jobs_.end(); job = next()) {
+    ending.push_back(job->get());
+    leave_job(lock, *ending.back());
+  }
+  changed_.wait(lock, [&] { return all(&Job::left); });
   lock.unlock();
   backend_->leave();
   lock.lock();
-  const auto ended = [](const auto& job) { return job->ended; };
-  changed_.wait(lock,
-                [&] { return calls_ == 0 && std::all_of(jobs_.begin(), jobs_.end(), ended); });
+  for (Job* const job : ending) end_job(lock, *job);
+  changed_.wait(lock, [&] { return calls_ == 0 && all(&Job::ended); });
+  --closers_;
+  changed_.notify_all();
   return true;
 }
 
@@ -107,6 +124,7 @@ Result<Job*> Context::open_job(const attach::JobOpen& request) {
   jobs_.push_back(std::move(job));
   if (!closed_) return jobs_.back().get();
   Job& late = *jobs_.back();
+  leave_job(lock, late);
   end_job(lock, late);
   remove(late);
   return left_error();
@@ -120,6 +138,7 @@ bool Context::close_job(Job* job) {
     changed_.wait(lock, [&] { return job->ended; });
     --calls_;
   } else {
+    leave_job(lock, *job);
     end_job(lock, *job);
   }
   remove(*job);
@@ -132,8 +151,9 @@ void Context::remove(Job& job) {
   changed_.notify_all();
 }
 
-// What remains refuses every call, until the program closes it.
-void Context::end_job(Lock& lock, Job& job) {
+// Ends what is under way in it, and awaits nobody. No callback is called: it may wait for a job
+// that is to be left next.
+void Context::leave_job(Lock& lock, Job& job) {
   job.closing = true;
   lock.unlock();
   backend_->close_job(job.slot);  // from here on no engine touches its tensors
@@ -144,9 +164,15 @@ void Context::end_job(Lock& lock, Job& job) {
       finish(operation, lost_ ? Errc::kDaemonLost : Errc::kClosed);
     }
   });
-  run_callbacks(lock);
+  job.left = true;
   wake_waiters();
   changed_.notify_all();
+}
+
+// What remains of a job that was left refuses every call, until the program closes it.
+void Context::end_job(Lock& lock, Job& job) {
+  run_callbacks(lock);
+  wake_waiters();
   changed_.wait(lock, [&] { return job.users == 0; });
   operations_.for_each([&](Operation& operation) {
     if (operation.job == &job) operations_.release(operation);

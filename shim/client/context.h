@@ -48,7 +48,7 @@ class Context {
  public:
   static Result<std::unique_ptr<Context>> create(std::unique_ptr<Backend> backend,
                                                  mercury_mode mode);
-  ~Context() { (void)close(); }
+  ~Context();  // once no close() is under way
 
   // What a call on the context itself is under way in; close() awaits it.
   class Call {
@@ -108,6 +108,7 @@ class Context {
   Context(std::unique_ptr<Backend> backend, mercury_mode mode, UniqueFd interrupt,
           OperationTable operations);
 
+  void leave_job(Lock& lock, Job& job);
   void end_job(Lock& lock, Job& job);
   void remove(Job& job);
   template <class Question>
@@ -167,9 +168,10 @@ class Context {
   std::list<std::unique_ptr<Job>> jobs_;
   OperationTable operations_;
   uint32_t last_client_job_ = 0;
-  bool closed_ = false;  // close() has begun
-  uint32_t calls_ = 0;   // under way on the context itself
-  bool lost_ = false;    // backend_->lost() has been dealt with
+  bool closed_ = false;   // close() has begun
+  uint32_t calls_ = 0;    // under way on the context itself
+  uint32_t closers_ = 0;  // threads inside close()
+  bool lost_ = false;     // backend_->lost() has been dealt with
   bool has_leader_ = false;
   bool leader_sleeps_ = false;
   bool wake_due_ = false;        // an operation with a waiter has ended

@@ -74,6 +74,7 @@ struct Job {
   Errc failed = Errc::kOk;   // what every operation from now on fails with
   std::string failure_text;  // the host's reason, once somebody has asked; stays as it is then
   bool closing = false;
+  bool left = false;   // by the host, too: no engine touches its tensors
   bool ended = false;  // closed with its context: nothing of it is left but this
   int users = 0;       // threads inside a call that may block or call back
   OperationList done;  // for mercury_poll, or for the callback

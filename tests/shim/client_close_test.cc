@@ -149,6 +149,100 @@ TEST_F(ClientTest, JobsOfAClosedContextRefuseEveryCallUntilTheyAreClosed) {
   EXPECT_EQ(mercury_job_close(job_), 0);
 }
 
+// A callback of one job that blocks on another job of the context, or on one that it opens.
+class ClientCloseAmidCallback : public ClientTest {
+ protected:
+  void SetUp() override {
+    ClientTest::SetUp();
+    const mercury_job_options options = job_options(kWorkers);
+    ASSERT_EQ(mercury_job_open(context_, &options, &second_), 0) << mercury_last_error();
+    declare(1, allocate());
+  }
+  void TearDown() override {
+    mercury_detach(context_);
+    context_ = nullptr;
+  }
+  void calls(mercury_callback callback) {
+    ASSERT_EQ(mercury_job_set_callback(job_, callback, this), 0);
+    ASSERT_EQ(mercury_push_pull(job_, 1, 0, &handle_), 0) << mercury_last_error();
+  }
+  static void await_second(const mercury_completion*, void* test) {
+    auto* t = static_cast<ClientCloseAmidCallback*>(test);
+    t->result_ = mercury_job_wait_end(t->second_, MERCURY_FOREVER);
+  }
+  static void open_third(const mercury_completion*, void* test) {
+    auto* t = static_cast<ClientCloseAmidCallback*>(test);
+    const mercury_job_options options = job_options(kWorkers);
+    mercury_job* third = nullptr;
+    t->result_ = mercury_job_open(t->context_, &options, &third);
+  }
+
+  mercury_job* second_ = nullptr;
+  mercury_handle handle_ = 0;
+  int result_ = 0;
+};
+
+TEST_F(ClientCloseAmidCallback, EndsTheOtherJobBeforeItAwaitsTheFirstOnes) {
+  calls(await_second);
+  std::thread waiter([&] { EXPECT_EQ(mercury_wait(job_, handle_, MERCURY_FOREVER), 0); });
+  while (daemon_->waits() == 0) std::this_thread::yield();
+  EXPECT_EQ(mercury_context_close(context_), 0);
+  waiter.join();
+  EXPECT_EQ(result_, -ESHUTDOWN);
+}
+
+// The completion that closing makes, on the thread that closes.
+TEST_F(ClientCloseAmidCallback, CallsBackWhenAllJobsWereLeft) {
+  daemon_->hold(true);
+  calls(await_second);
+  EXPECT_EQ(mercury_context_close(context_), 0);
+  EXPECT_EQ(result_, -ESHUTDOWN);
+}
+
+TEST_F(ClientCloseAmidCallback, EndsTheOpeningOfAThirdJob) {
+  daemon_->hold_opens(true);
+  calls(open_third);
+  std::thread waiter([&] { EXPECT_EQ(mercury_wait(job_, handle_, MERCURY_FOREVER), 0); });
+  while (daemon_->opens() < 3) std::this_thread::yield();
+  EXPECT_EQ(mercury_context_close(context_), 0);
+  waiter.join();
+  EXPECT_EQ(result_, -ESHUTDOWN);
+}
+
+class ClientCloseBesideACloser : public ClientTest {
+ protected:
+  // Until a closing thread would have got as far as it can.
+  void expect_attached() {
+    for (int turn = 0; turn < 2000 && !HasFailure(); ++turn) {
+      EXPECT_EQ(daemon_->clients(), 1U) << "the attachment ended amid a close";
+    }
+  }
+};
+
+// Else peers hear that its program ended.
+TEST_F(ClientCloseBesideACloser, ContextCloseAwaitsThatTheHostLeftTheJob) {
+  daemon_->hold_closes(true);
+  std::thread closer([&] { EXPECT_EQ(mercury_job_close(job_), 0); });
+  while (daemon_->closes() == 0) std::this_thread::yield();
+  std::thread context_closer([&] { EXPECT_EQ(mercury_context_close(context_), 0); });
+  expect_attached();
+  daemon_->hold_closes(false);
+  closer.join();
+  context_closer.join();
+}
+
+TEST_F(ClientCloseBesideACloser, DetachAwaitsContextClose) {
+  daemon_->hold_closes(true);
+  std::thread closer([&] { EXPECT_EQ(mercury_context_close(context_), 0); });
+  while (daemon_->closes() == 0) std::this_thread::yield();
+  std::thread detacher([&] { EXPECT_EQ(mercury_detach(context_), 0); });
+  expect_attached();
+  daemon_->hold_closes(false);
+  closer.join();
+  detacher.join();
+  context_ = nullptr;
+}
+
 TEST_F(ClientTest, ACallbackCannotCloseItsContext) {
   float* const data = allocate();
   declare(1, data);

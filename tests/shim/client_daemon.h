@@ -74,13 +74,10 @@ class TestDaemon {
     sync([this, on] { holding_ = on; });
   }
   // Regions are mapped, but their programs are not told before this is over.
-  void hold_regions(bool on) {
-    sync([this, on] {
-      holding_regions_ = on;
-      for (const auto& [client, sequence] : held_regions_) reply(*client, sequence, attach::Ok{});
-      held_regions_.clear();
-    });
-  }
+  void hold_regions(bool on) { hold(on, holding_regions_, held_regions_); }
+  // What was asked is not answered before this is over.
+  void hold_opens(bool on) { hold(on, holding_opens_, held_opens_); }
+  void hold_closes(bool on) { hold(on, holding_closes_, held_closes_); }
   // All later completions carry `code`, and JOB_STATUS and JOB_WAIT `text`; waiting ones at once.
   void fail_jobs(Errc code, const std::string& text) {
     sync([=, this] {
@@ -103,21 +100,11 @@ class TestDaemon {
     });
     return n;
   }
-  int opens() {  // JOB_OPENs that came
-    int n = 0;
-    sync([&] { n = opens_; });
-    return n;
-  }
-  int declarations() {  // DECLAREs that came
-    int n = 0;
-    sync([&] { n = declarations_; });
-    return n;
-  }
-  int waits() {  // JOB_WAITs that came
-    int n = 0;
-    sync([&] { n = waits_; });
-    return n;
-  }
+  // Requests that came.
+  int opens() { return read(opens_); }
+  int closes() { return read(closes_); }
+  int declarations() { return read(declarations_); }
+  int waits() { return read(waits_); }
   attach::JobOpen last_job() {
     attach::JobOpen job;
     sync([&] { job = last_job_; });
@@ -149,6 +136,28 @@ class TestDaemon {
     std::map<uint16_t, ClientJob> jobs;
     bool gone = false;
   };
+
+  int read(const int& count) {
+    int n = 0;
+    sync([&] { n = count; });
+    return n;
+  }
+  struct Held {
+    Client* client;
+    uint32_t sequence;
+    attach::Reply answer;
+  };
+  void hold(bool on, bool& holding, std::vector<Held>& held) {
+    sync([&, on] {
+      holding = on;
+      for (const Held& one : held) {
+        for (const auto& client : clients_) {
+          if (client.get() == one.client) reply(*client, one.sequence, one.answer);
+        }
+      }
+      held.clear();
+    });
+  }
 
   void post(std::function<void()> task) {
     {
@@ -252,7 +261,7 @@ class TestDaemon {
     }
     client.regions[m.region] = std::move(*region);
     if (holding_regions_) {
-      held_regions_.emplace_back(&client, sequence);
+      held_regions_.push_back({&client, sequence, attach::Ok{}});
       return;
     }
     reply(client, sequence, attach::Ok{});
@@ -271,8 +280,12 @@ class TestDaemon {
     const auto slot = static_cast<uint16_t>(next_slot_++);
     client.jobs[slot].open = m;
     const auto rank = static_cast<uint16_t>(std::max(m.rank, 0));
-    reply(client, sequence,
-          attach::JobOpened{slot, rank, m.workers, m.servers, 1400, options_.features});
+    const attach::JobOpened opened{slot, rank, m.workers, m.servers, 1400, options_.features};
+    if (holding_opens_) {
+      held_opens_.push_back({&client, sequence, opened});
+      return;
+    }
+    reply(client, sequence, opened);
   }
   void serve(Client& client, uint32_t sequence, const attach::Declare& m, attach::Packet&) {
     ++declarations_;
@@ -297,6 +310,11 @@ class TestDaemon {
       reply(client, declaration, attach::Failed{Errc::kClosed, "the job was closed"});
     }
     client.jobs.erase(m.slot);
+    ++closes_;
+    if (holding_closes_) {
+      held_closes_.push_back({&client, sequence, attach::Ok{}});
+      return;
+    }
     reply(client, sequence, attach::Ok{});
   }
   void serve(Client& client, uint32_t sequence, const attach::JobWait& m, attach::Packet&) {
@@ -363,11 +381,16 @@ class TestDaemon {
   bool stopping_ = false;
   bool holding_ = false;
   bool holding_regions_ = false;
-  std::vector<std::pair<Client*, uint32_t>> held_regions_;
+  std::vector<Held> held_regions_;
+  bool holding_opens_ = false;
+  std::vector<Held> held_opens_;
+  bool holding_closes_ = false;
+  std::vector<Held> held_closes_;
   attach::Failed failure_{Errc::kOk, ""};
   attach::JobOpen last_job_;
   std::vector<uint16_t> priorities_;
   int opens_ = 0;
+  int closes_ = 0;
   int declarations_ = 0;
   int waits_ = 0;
   std::vector<std::string> policies_;  // asked for while the job runs
