@@ -183,10 +183,9 @@ void Context::end_job(Lock& lock, Job& job) {
   job.tensors.clear();
   if (job.barrier.memory) (void)memory_.free(job.barrier.memory);
   if (job.epoll) --armed_jobs_;
-  job.queued.reset();
-  job.epoll.reset();
   rearm();
   job.ended = true;
+  signal_queue(job);  // the descriptor stays, for whoever sleeps on it
   changed_.notify_all();
 }
 

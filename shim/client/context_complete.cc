@@ -142,7 +142,7 @@ void Context::fail_everything(const Error& why) {
 }
 
 void Context::signal_queue(Job& job) {
-  const bool ring = !job.done.empty();
+  const bool ring = job.ended || !job.done.empty();
   if (!job.queued || ring == job.queued_rung || &job == polled_) return;
   eventfd_t value;
   if (ring) {
@@ -234,6 +234,7 @@ size_t Context::take_done(Job& job, std::span<std::byte> out, size_t size, Opera
 
 int Context::poll(Job& job, void* out, size_t count, size_t size) {
   Lock lock(mutex_);
+  if (job.ended) return fail(closing_error());
   // Doorbells are cleared before the rings are drained, and armed again after.
   if (armed_jobs_ > 0) unpark_all();
   polled_ = &job;

@@ -83,7 +83,7 @@ struct Job {
   mercury_job_stats stats{};
   Barrier barrier;
   UniqueFd epoll;   // what mercury_job_get_fd returns
-  UniqueFd queued;  // readable while `done` is not empty
+  UniqueFd queued;  // readable while `done` is not empty, and from the end on
   bool queued_rung = false;
 };
 

@@ -1,5 +1,6 @@
 // Closing a context, or detaching, while other threads are inside calls that block.
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <cerrno>
 #include <thread>
@@ -117,12 +118,31 @@ TEST_F(ClientTest, WhoHasFoundItsMemoryWhenTheJobIsClosedDeclaresNothing) {
   EXPECT_EQ(mercury_deregister(context_, mine.data()), 0) << mercury_last_error();
 }
 
+// An event loop hears of it, and watches no other file under its number.
+TEST_F(ClientTest, TheDescriptorOfAClosedContextsJobStaysAndIsReadable) {
+  pollfd watched{mercury_job_get_fd(job_), POLLIN, 0};
+  ASSERT_GE(watched.fd, 0) << mercury_last_error();
+  EXPECT_EQ(::poll(&watched, 1, 0), 0);
+  std::thread loop([&] { EXPECT_EQ(::poll(&watched, 1, -1), 1); });
+  EXPECT_EQ(mercury_context_close(context_), 0);
+  loop.join();
+  EXPECT_EQ(watched.revents, POLLIN);
+  for (int turn = 0; turn < 2; ++turn) {
+    mercury_completion done{};
+    EXPECT_EQ(mercury_poll(job_, &done, 1, sizeof done), -ESHUTDOWN);
+    EXPECT_EQ(::poll(&watched, 1, 0), 1) << "it can still be watched";
+    EXPECT_EQ(watched.revents, POLLIN);
+  }
+  EXPECT_EQ(mercury_job_close(job_), 0);
+  EXPECT_EQ(::poll(&watched, 1, 0), 1);
+  EXPECT_EQ(watched.revents, POLLNVAL);
+}
+
 // As a thread does that does not know of it yet.
 TEST_F(ClientTest, JobsOfAClosedContextRefuseEveryCallUntilTheyAreClosed) {
   float* const data = allocate();
   declare(1, data);
   declare(2, allocate());
-  ASSERT_GE(mercury_job_get_fd(job_), 0) << mercury_last_error();
   daemon_->hold(true);
   mercury_handle handle = 0;
   ASSERT_EQ(mercury_push_pull(job_, 1, 0, &handle), 0) << mercury_last_error();
@@ -138,7 +158,7 @@ TEST_F(ClientTest, JobsOfAClosedContextRefuseEveryCallUntilTheyAreClosed) {
   EXPECT_EQ(mercury_wait(job_, handle, MERCURY_FOREVER), -ENOENT);
   EXPECT_EQ(mercury_wait_all(job_, MERCURY_FOREVER), -ESHUTDOWN) << "the sum never came";
   mercury_completion done{};
-  EXPECT_EQ(mercury_poll(job_, &done, 1, sizeof done), 0);
+  EXPECT_EQ(mercury_poll(job_, &done, 1, sizeof done), -ESHUTDOWN);
   uint32_t round = 0;
   EXPECT_EQ(mercury_tensor_get_round(job_, 1, &round), -ENOENT);
   mercury_contributors contributors;

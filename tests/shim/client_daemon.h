@@ -326,8 +326,7 @@ class TestDaemon {
     reply(client, sequence, failure_);
   }
 
-  void serve(Client& client, uint32_t sequence, const attach::SetPolicy& m, attach::Packet&) {
-    policies_.push_back(m.policy);
+  void serve(Client& client, uint32_t sequence, const attach::SetPolicy&, attach::Packet&) {
     reply(client, sequence, attach::Ok{});
   }
 
@@ -393,7 +392,6 @@ class TestDaemon {
   int closes_ = 0;
   int declarations_ = 0;
   int waits_ = 0;
-  std::vector<std::string> policies_;  // asked for while the job runs
   uint32_t next_slot_ = 0;
   std::vector<std::unique_ptr<Client>> clients_;
   std::thread thread_;

@@ -278,15 +278,17 @@ MERCURY_API int mercury_wait(mercury_job *job, mercury_handle handle, int timeou
 MERCURY_API int mercury_wait_all(mercury_job *job, int timeout_ms);
 /* Up to `count` completions that nobody waited for, in elements of `size` bytes,
  * sizeof(mercury_completion); the number, or a negative errno. Never waits for the network; at a
- * job's first failure it asks the daemon why, once. */
+ * job's first failure it asks the daemon why, once. -ESHUTDOWN: the job was closed with its
+ * context. */
 MERCURY_API int mercury_poll(mercury_job *job, mercury_completion *out, size_t count, size_t size);
 /* Called instead of queueing for mercury_poll, on a thread that calls mercury_poll, mercury_wait or
  * mercury_wait_all, and on several at once. It may submit, wait and poll, not close jobs or detach.
  * `completion` is valid during the call. A NULL callback: queue again. */
 typedef void (*mercury_callback)(const mercury_completion *completion, void *user);
 MERCURY_API int mercury_job_set_callback(mercury_job *job, mercury_callback callback, void *user);
-/* Readable while completions wait for mercury_poll. Owned by the job: never read, write or close
- * it. Negative errno on failure. */
+/* Readable while completions wait for mercury_poll, and once the job was closed with its context.
+ * Owned by the job, until mercury_job_close: never read, write or close it. Negative errno on
+ * failure. */
 MERCURY_API int mercury_job_get_fd(mercury_job *job);
 
 /* Whose contributions are in a tensor's last complete round: bit r % 64 of word r / 64 is worker r.
