@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 from typing import Iterable, Iterator
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from mercurystack._context import Context
+from mercurystack._errors import MercuryError
 from mercurystack._job import Job
 from mercurystack._tensors import bytes_of
 
@@ -34,7 +36,10 @@ def compare(lines: list[str], context: Context, job: Job, first_number: int) -> 
     """ValueError, on all workers: the lines of one differ from worker 0's. It says which and how."""
     text = "\n".join(lines).encode()
     mine = hashlib.sha256(text).digest() + len(text).to_bytes(_SIZE_BYTES, "big")
-    all_of_them = _gather(mine, len(mine), context, job, _DIGESTS + first_number)
+    try:
+        all_of_them = _gather(mine, len(mine), context, job, _DIGESTS + first_number)
+    except MercuryError as failure:
+        raise with_first_number(failure, first_number) from None
     if len(set(all_of_them)) == 1:
         return
     longest = max(int.from_bytes(one[_DIGEST_BYTES:], "big") for one in all_of_them)
@@ -42,6 +47,14 @@ def compare(lines: list[str], context: Context, job: Job, first_number: int) -> 
     theirs = [text.rstrip(b"\0").decode().split("\n") for text in texts]
     for rank, others in enumerate(theirs):
         refuse_difference(theirs[0], others, 0, rank)
+
+
+def with_first_number(failure: MercuryError, first_number: int) -> MercuryError:
+    """With what to do, where another optimizer has declared the same tensors."""
+    if failure.errno != errno.EEXIST:
+        return failure
+    return type(failure)(failure.errno, f"{failure.strerror}: another optimizer of this job, open or closed, has first_number={first_number} "
+                         "or numbers that overlap: give this one a first_number= behind all of them")
 
 
 def refuse_difference(firsts: list[str], others: list[str], first_rank: int, rank: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
+import os
 import threading
 import weakref
 from dataclasses import asdict, replace
@@ -16,6 +18,7 @@ from mercurystack._flight import Use
 from mercurystack._job import Job, JobOptions
 from mercurystack._memory import AnyArray, ArrayLike, allocate, view_of
 
+_UDP_PORT = 7470  # of a rendezvous that names none
 _MODES = {"auto": _native.MODE_AUTO, "daemon": _native.MODE_DAEMON, "embedded": _native.MODE_EMBEDDED}
 
 
@@ -190,15 +193,16 @@ class Context:
         if serve:
             asked, server = _start_server(asked, self._rate)
         try:
-            job = Job(self._attachment, asked, server)
-        except BaseException:
+            return Job(self._attachment, asked, server)
+        except BaseException as error:
+            failure = None
             if server is not None:
                 failure = server.failure  # of its own accord: abandoned, it fails of that
                 server.abandon()
-                if failure is not None:  # which the worker waited for in vain
-                    raise failure from None
-            raise
-        return job
+            if not isinstance(error, MercuryError):  # a signal's handler, perhaps
+                raise
+            # What its server failed of the worker waited for in vain.
+            raise _with_hint(failure or error, serve, "timeout_ms" in options) from None
 
     def close(self) -> None:
         """Closes the jobs that are open, and detaches. Whoever is opening one in another thread gets a ValueError."""
@@ -263,5 +267,23 @@ def _start_server(asked: JobOptions, rate: Optional[str]) -> tuple[JobOptions, _
     servers = asked.servers or (known.servers if "," not in rendezvous else 0)
     asked = replace(asked, rank=known.rank, workers=known.workers, servers=max(known.workers, servers),
                     rendezvous=rendezvous.split(",", 1)[0])
-    server = _Server(replace(asked, role="server"), asked.rendezvous if known.rank == 0 else None, rate)
+    # The library has the server of rank 0 listen at the rendezvous, unless the environment names a place for the worker.
+    listen = _with_port(rendezvous.split(",", 1)[0]) if known.rank == 0 and os.environ.get("MERCURY_LISTEN") else None
+    server = _Server(replace(asked, role="server"), listen, rate)
     return asked, server
+
+
+def _with_port(rendezvous: str) -> str:
+    """As the library reads it: HOST, HOST:PORT, [IPV6], [IPV6]:PORT."""
+    has_port = rendezvous.rpartition("]")[2].startswith(":") if "]" in rendezvous else rendezvous.count(":") == 1
+    return rendezvous if has_port else f"{rendezvous}:{_UDP_PORT}"
+
+
+def _with_hint(error: MercuryError, serve: bool, told_how_long: bool) -> MercuryError:
+    """With what can be done where members did not come, unless the program has chosen how long it waits."""
+    if error.errno != errno.ETIME or told_how_long:
+        return error
+    hint = "timeout_ms= lets it wait longer"
+    if not serve and "server" in (error.strerror or ""):
+        hint = f"with serve=True each worker's process serves, else start daemons or processes for servers; {hint}"
+    return type(error)(error.errno, f"{error.strerror}; {hint}")

@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 
 import torch
 
-from mercurystack import _meeting
+from mercurystack import _agreement, _meeting
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
 from mercurystack._gradient import ManagedParameter
@@ -110,4 +110,4 @@ def _with_name(failure: MercuryError, parameters: list[ManagedParameter], first_
         if word == "tensor" and number.isdigit() and 0 <= int(number) - first_number < len(parameters):
             text += f" (the gradient of {parameters[int(number) - first_number].name})"
             break
-    return type(failure)(failure.errno, text)
+    return _agreement.with_first_number(type(failure)(failure.errno, text), first_number)

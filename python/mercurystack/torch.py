@@ -255,6 +255,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                         one.operation.wait()
             except MercuryError as failure:
                 raise one.named(failure) from None
+            except ValueError:
+                raise ValueError(f"{one.name}: its job was closed before its last step was taken: close the optimizer first "
+                                 "(ScheduledOptimizer.close(), or its `with` block)") from None
             if self._timeline is not None:
                 self._timeline.taken()
             if self._attendance is not None and one.tensor is not None:
@@ -271,7 +274,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     def _update_arrived(self) -> None:
         """What nobody has to wait for, together: a step of the optimizer costs more than what it does for one parameter."""
-        with contextlib.suppress(MercuryError):  # whoever waits for a sum says of which parameter it is
+        with contextlib.suppress(MercuryError, ValueError):  # whoever waits for a sum says of which parameter it is
             self._job.poll()
         arrived = [one for one in self._parameters if one.due is not None and one.has_arrived()]
         if arrived:

@@ -27,7 +27,7 @@ os.environ["MERCURY_LIBRARY"] = LIBRARY
 import numpy as np  # noqa: E402
 
 import mercurystack  # noqa: E402
-from mercurystack import _native  # noqa: E402
+from mercurystack import _context, _native  # noqa: E402
 from cluster import FOREVER_S, Cluster  # noqa: E402
 from programs import free_port, outcomes_of, start  # noqa: E402
 
@@ -553,6 +553,24 @@ class Serving(unittest.TestCase):
         for rank, (_, errors, status) in enumerate(self.run_all(BREAK="1")):
             self.assertEqual(status, 1)
             self.assertRegex(errors, "^broken$" if rank == 1 else "JobFailedError.* 1 of 3")
+
+    def test_a_rendezvous_by_name(self):
+        self.assertEqual(self.run_all(MERCURY_RENDEZVOUS=f"localhost:{free_port()}"), [("3\n", "", 0)] * 3)
+
+    def test_a_place_of_the_worker_is_not_its_server_s(self):
+        self.assertEqual(self.run_all(MERCURY_LISTEN="127.0.0.1"), [("3\n", "", 0)] * 3)
+        for rendezvous, listen in (("h", "h:7470"), ("h:1", "h:1"), ("[::1]", "[::1]:7470"), ("[::1]:1", "[::1]:1"), ("10.0.0.1", "10.0.0.1:7470")):
+            self.assertEqual(_context._with_port(rendezvous), listen)
+
+    def test_who_forgets_to_serve_is_told_so(self):
+        place = {"role": "worker", "rank": 0, "workers": 1, "servers": 1, "rendezvous": f"127.0.0.1:{free_port()}"}
+        with mercurystack.Context("embedded") as context, self.assertRaisesRegex(mercurystack.JobFailedError, "server 0 of 1 [^;]*$") as failed:
+            context.open_job("alone", timeout_ms=300, **place)
+        for serve, text in ((False, "with serve=True each worker's process serves, .*; timeout_ms= lets it wait longer$"),
+                            (True, "[^;]*; timeout_ms= lets it wait longer$")):  # of one that waited as long as it does unless told
+            hinted = _context._with_hint(failed.exception, serve, False)
+            self.assertIs(type(hinted), mercurystack.JobFailedError)
+            self.assertRegex(hinted.strerror, text)
 
     def test_who_serves_must_know_who_it_is(self):
         with mercurystack.Context("embedded", listen="127.0.0.1") as context:

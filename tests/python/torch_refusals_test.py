@@ -156,6 +156,24 @@ class Refusals(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "got a ScheduledOptimizer"):
             self.wrapped(model, optimizer, first_number=100)
 
+    def test_a_second_one_says_what_numbers_it_needs(self):
+        self.wrapped(net()).close()
+        other = net()
+        with self.assertRaisesRegex(MercuryError, "another optimizer of this job, open or closed, has first_number=0"):
+            self.wrapped(other)
+        self.wrapped(other, first_number=100).close()
+
+    def test_a_model_behind_the_end_of_its_job_says_which_step_is_missing(self):
+        cluster = Cluster(1)
+        model = net()
+        optimizer = ScheduledOptimizer(sgd(model.parameters()), model, cluster.contexts[1], cluster.workers[0])
+        loss_of(model, batches(1, 0)[0]).backward()
+        optimizer.step()
+        cluster.close()
+        for use in (lambda: loss_of(model, batches(1, 0)[0]), model.state_dict, optimizer.close):
+            with self.assertRaisesRegex(ValueError, r"\w: its job was closed before its last step was taken: close the optimizer first"):
+                use()
+
     def test_closing_leaves_the_model_as_it_was(self):
         model, batch = net(), batches(1, 0)[0]
         with self.wrapped(model) as optimizer:
