@@ -29,6 +29,16 @@ struct TensorSpec {
   std::byte* data = nullptr;
 };
 
+// A job of this attachment. The host gives its slot to another one once it is closed; the number is
+// the program's (attach::JobOpen::client_job), and no other job's.
+struct HostJob {
+  uint16_t slot = 0;
+  uint32_t number = 0;
+};
+
+// What is asked of a job fails with once close_job() has begun: another job may have its slot.
+inline Error closed_error() { return Error(Errc::kClosed, "the job was closed"); }
+
 // What everything fails with once the host has gone.
 inline Error lost_error() {
   return Error(Errc::kDaemonLost,
@@ -55,17 +65,18 @@ class Backend {
   virtual Result<attach::JobOpened> open_job(const attach::JobOpen& job) = 0;
   // Any number of tensors; those before the one that failed may have been declared. `rounds`: what
   // the first push of each belongs to; stays empty where all begin at 1.
-  virtual Status declare(uint16_t slot, std::span<const TensorSpec> tensors,
+  virtual Status declare(HostJob job, std::span<const TensorSpec> tensors,
                          std::vector<Round>& rounds) = 0;
   // Returns when no engine touches the job's memory any more; ends its wait_job with kClosed.
-  virtual void close_job(uint16_t slot) = 0;
+  // Whatever is asked of the job from then on fails with kClosed.
+  virtual void close_job(HostJob job) = 0;
   // Ok when the job ended in order, kTimedOut after timeout_ms (-1: never), else why it failed.
-  virtual Status wait_job(uint16_t slot, int timeout_ms) = 0;
+  virtual Status wait_job(HostJob job, int timeout_ms) = 0;
   // Ok while the job runs, else why it failed.
-  virtual Status job_status(uint16_t slot) = 0;
+  virtual Status job_status(HostJob job) = 0;
 
   // Tells the job's coordinator. The text has been checked.
-  virtual Status set_policy(uint16_t slot, const std::string& policy) = 0;
+  virtual Status set_policy(HostJob job, const std::string& policy) = 0;
 
   // The program ends: calls under way end with kClosed, and so do those that come. Its memory stays
   // where it is. Returns when no engine works for it any more.

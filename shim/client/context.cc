@@ -110,8 +110,7 @@ Result<Job*> Context::open_job(const attach::JobOpen& request) {
   if (!opened) return opened.error();
   auto job = std::make_unique<Job>();
   job->context = this;
-  job->client_job = numbered.client_job;
-  job->slot = opened->slot;
+  job->host = {opened->slot, numbered.client_job};
   job->role = request.role;
   job->rank = opened->rank;
   job->workers = opened->workers;
@@ -156,7 +155,7 @@ void Context::remove(Job& job) {
 void Context::leave_job(Lock& lock, Job& job) {
   job.closing = true;
   lock.unlock();
-  backend_->close_job(job.slot);  // from here on no engine touches its tensors
+  backend_->close_job(job.host);  // from here on no engine touches its tensors
   lock.lock();
   progress();
   operations_.for_each([&](Operation& operation) {
@@ -201,15 +200,16 @@ Status Context::ask_about(Job& job, Question question) {
   const Lock lock(mutex_);
   --job.users;
   changed_.notify_all();
+  if (!status && job.closing) return closing_error();
   return status;
 }
 
 Status Context::job_status(Job& job) {
-  return ask_about(job, [&] { return backend_->job_status(job.slot); });
+  return ask_about(job, [&] { return backend_->job_status(job.host); });
 }
 
 Status Context::wait_job(Job& job, int timeout_ms) {
-  return ask_about(job, [&] { return backend_->wait_job(job.slot, timeout_ms); });
+  return ask_about(job, [&] { return backend_->wait_job(job.host, timeout_ms); });
 }
 
 Status Context::set_policy(Job& job, std::string_view text) {
@@ -220,7 +220,7 @@ Status Context::set_policy(Job& job, std::string_view text) {
                  "policy '" + std::string(text) +
                      "' would place tensors on other servers: open a job with it instead");
   }
-  return ask_about(job, [&] { return backend_->set_policy(job.slot, print_policy(*policy)); });
+  return ask_about(job, [&] { return backend_->set_policy(job.host, print_policy(*policy)); });
 }
 
 // Checks a declaration and finds its memory; what the daemon does not see gets a shadow that it
@@ -323,12 +323,13 @@ Status Context::declare_tensors(Job& job, std::span<const mercury_tensor_options
   if (status.ok() && is_closing(job)) status = give_up(closing_error());
   std::vector<Round> rounds;
   if (status.ok()) {
-    status = backend_->declare(job.slot, specs, rounds);
+    status = backend_->declare(job.host, specs, rounds);
     if (!status) status = give_up(status.error());
   }
   const Lock lock(mutex_);
   --job.users;
   changed_.notify_all();
+  if (!status && job.closing) return closing_error();
   if (!status) return status;
   for (size_t i = 0; i < rounds.size() && i < tensors.size(); ++i)
     tensors[i].next_round = rounds[i];

@@ -168,7 +168,7 @@ void Context::learn_reason(Lock& lock, Job& job) {
   std::string text = lost_error().message;
   if (!lost_ && job.failed != Errc::kDaemonLost) {
     lock.unlock();
-    const Status why = backend_->job_status(job.slot);
+    const Status why = backend_->job_status(job.host);
     lock.lock();
     text = why ? std::string() : why.error().message;
   }

@@ -232,7 +232,7 @@ Operation& Context::start(Job& job, Request& request) {
   const uint16_t priority = request.priority == MERCURY_DEFAULT_PRIORITY
                                 ? tensor.wire.priority
                                 : static_cast<uint16_t>(request.priority);
-  const Submission submission{op, priority, job.client_job, request.tensor, operation->handle};
+  const Submission submission{op, priority, job.host.number, request.tensor, operation->handle};
   for (const auto& channel : backend_->channels()) (void)channel->submit(submission);
   request.handle = operation->handle;
   return *operation;

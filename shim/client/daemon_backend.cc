@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -83,6 +84,10 @@ class DaemonBackend final : public Backend {
     Result<attach::Reply> reply = call(job);
     if (!reply) return reply.error();
     if (auto* opened = std::get_if<attach::JobOpened>(&*reply)) {
+      {
+        const std::lock_guard order(order_);
+        open_.insert(job.client_job);
+      }
       if (minor_ < kScattersSince) opened->features &= ~kKnowsScatters;  // its servers know them
       return *opened;
     }
@@ -90,7 +95,7 @@ class DaemonBackend final : public Backend {
     return status.ok() ? unexpected_reply() : status.error();
   }
 
-  Status declare(uint16_t slot, std::span<const TensorSpec> tensors,
+  Status declare(HostJob job, std::span<const TensorSpec> tensors,
                  std::vector<Round>& rounds) override {
     for (const TensorSpec& tensor : tensors) {
       if (minor_ >= kReductionsSince || is_old(tensor.wire.dtype, tensor.wire.op)) continue;
@@ -99,10 +104,10 @@ class DaemonBackend final : public Backend {
     size_t done = 0;
     while (!tensors.empty()) {
       attach::Declare batch;
-      batch.slot = slot;
+      batch.slot = job.slot;
       const size_t count = std::min(tensors.size(), attach::kMaxTensorsPerDeclare);
       for (const TensorSpec& tensor : tensors.first(count)) batch.tensors.push_back(tensor.wire);
-      Result<attach::Reply> reply = call(std::move(batch));
+      Result<attach::Reply> reply = call(std::move(batch), {}, &job);
       if (!reply) return reply.error();
       if (Status status = status_of(*reply); !status) return status;
       const auto& answered = std::get<attach::Ok>(*reply).rounds;
@@ -116,13 +121,13 @@ class DaemonBackend final : public Backend {
     return {};
   }
 
-  void close_job(uint16_t slot) override;
-  Status wait_job(uint16_t slot, int timeout_ms) override;
-  Status job_status(uint16_t slot) override { return ask(attach::JobStatus{slot}); }
+  void close_job(HostJob job) override;
+  Status wait_job(HostJob job, int timeout_ms) override;
+  Status job_status(HostJob job) override { return ask(attach::JobStatus{job.slot}, {}, &job); }
 
-  Status set_policy(uint16_t slot, const std::string& policy) override {
+  Status set_policy(HostJob job, const std::string& policy) override {
     if (minor_ == 0) return too_old("policies that change");
-    return ask(attach::SetPolicy{slot, policy});
+    return ask(attach::SetPolicy{job.slot, policy}, {}, &job);
   }
 
   // The daemon lets go of whose connection ends.
@@ -154,10 +159,16 @@ class DaemonBackend final : public Backend {
 
   uint32_t next_sequence_locked();
   Result<uint32_t> reserve_locked();
-  void transmit(uint32_t sequence, attach::Request request, std::span<const int> descriptors);
-  Result<attach::Reply> call(attach::Request request, std::span<const int> descriptors = {});
-  Status ask(attach::Request request, std::span<const int> descriptors = {}) {
-    Result<attach::Reply> reply = call(std::move(request), descriptors);
+  void transmit(uint32_t sequence, attach::Request request, std::span<const int> descriptors,
+                const HostJob* of = nullptr);
+  void send(uint32_t sequence, attach::Request request, std::span<const int> descriptors);
+  void answer(uint32_t sequence, const Error& error);
+  // `of`: the job that it is of, if it is of one that has to be open.
+  Result<attach::Reply> call(attach::Request request, std::span<const int> descriptors = {},
+                             const HostJob* of = nullptr);
+  Status ask(attach::Request request, std::span<const int> descriptors = {},
+             const HostJob* of = nullptr) {
+    Result<attach::Reply> reply = call(std::move(request), descriptors, of);
     return reply ? status_of(*reply) : reply.error();
   }
   void read_replies();
@@ -173,11 +184,15 @@ class DaemonBackend final : public Backend {
   std::thread reader_;
   std::atomic<bool> lost_{false};
   std::atomic<bool> leaving_{false};  // it is this program that ends the connection
-  std::mutex mutex_;                  // guards what follows
+  // Held while what is asked of a job is sent, so that the daemon gets it before its JOB_CLOSE or
+  // not at all. Never taken under mutex_.
+  std::mutex order_;
+  std::set<uint32_t> open_;  // numbers of the jobs
+  std::mutex mutex_;         // guards what follows
   std::condition_variable answered_;
   uint32_t last_sequence_ = 0;
   std::map<uint32_t, Pending> pending_;
-  std::map<uint16_t, uint32_t> waits_;                       // slot -> sequence of its one JOB_WAIT
+  std::map<uint32_t, uint32_t> waits_;  // a job's number -> sequence of its one JOB_WAIT
   std::shared_ptr<const std::atomic<uint32_t>> operations_;  // how many are held
 };
 
@@ -302,27 +317,42 @@ Result<uint32_t> DaemonBackend::reserve_locked() {
   return sequence;
 }
 
-// What cannot be sent is answered here.
 void DaemonBackend::transmit(uint32_t sequence, attach::Request request,
-                             std::span<const int> descriptors) {
+                             std::span<const int> descriptors, const HostJob* of) {
+  if (!of) return send(sequence, std::move(request), descriptors);
+  const std::lock_guard order(order_);
+  const bool closes = std::holds_alternative<attach::JobClose>(request);
+  if (closes ? open_.erase(of->number) == 0 : open_.count(of->number) == 0) {
+    return answer(sequence, closed_error());
+  }
+  send(sequence, std::move(request), descriptors);
+}
+
+// What cannot be sent is answered here.
+void DaemonBackend::send(uint32_t sequence, attach::Request request,
+                         std::span<const int> descriptors) {
   const auto bytes = attach::encode(attach::RequestMessage{sequence, std::move(request)});
   Status sent = attach::send_packet(socket_.get(), bytes, descriptors, attach::Wait::kYes);
   if (sent.ok()) return;
   if (sent.error().code == Errc::kAgain || leaving_.load()) sent = gone_error();
+  answer(sequence, sent.error());
+}
+
+void DaemonBackend::answer(uint32_t sequence, const Error& error) {
   const std::lock_guard lock(mutex_);
   if (const auto it = pending_.find(sequence); it != pending_.end() && !it->second.reply) {
-    it->second.reply = attach::Failed{sent.error().code, sent.error().message};
+    it->second.reply = attach::Failed{error.code, error.message};
   }
   answered_.notify_all();
 }
 
-Result<attach::Reply> DaemonBackend::call(attach::Request request,
-                                          std::span<const int> descriptors) {
+Result<attach::Reply> DaemonBackend::call(attach::Request request, std::span<const int> descriptors,
+                                          const HostJob* of) {
   std::unique_lock lock(mutex_);
   Result<uint32_t> sequence = reserve_locked();
   if (!sequence) return sequence.error();
   lock.unlock();
-  transmit(*sequence, std::move(request), descriptors);
+  transmit(*sequence, std::move(request), descriptors, of);
   lock.lock();
   const auto it = pending_.find(*sequence);
   answered_.wait(lock, [&] { return it->second.reply || lost(); });
@@ -333,19 +363,19 @@ Result<attach::Reply> DaemonBackend::call(attach::Request request,
 }
 
 // One JOB_WAIT per job, however often and from however many threads the program asks.
-Status DaemonBackend::wait_job(uint16_t slot, int timeout_ms) {
+Status DaemonBackend::wait_job(HostJob job, int timeout_ms) {
   std::unique_lock lock(mutex_);
   uint32_t sequence = 0;
-  if (const auto known = waits_.find(slot); known != waits_.end()) {
+  if (const auto known = waits_.find(job.number); known != waits_.end()) {
     sequence = known->second;
     ++pending_[sequence].users;
   } else {
     Result<uint32_t> fresh = reserve_locked();
     if (!fresh) return fresh.error();
     sequence = *fresh;
-    waits_[slot] = sequence;
+    waits_[job.number] = sequence;
     lock.unlock();
-    transmit(sequence, attach::JobWait{slot}, {});
+    transmit(sequence, attach::JobWait{job.slot}, {}, &job);
     lock.lock();
   }
   Pending& pending = pending_[sequence];
@@ -360,24 +390,23 @@ Status DaemonBackend::wait_job(uint16_t slot, int timeout_ms) {
   Status status = pending.reply ? status_of(*pending.reply) : Status(gone_error());
   if (--pending.users == 0) {
     pending_.erase(sequence);
-    if (const auto it = waits_.find(slot); it != waits_.end() && it->second == sequence) {
+    if (const auto it = waits_.find(job.number); it != waits_.end() && it->second == sequence) {
       waits_.erase(it);
     }
   }
   return status;
 }
 
-void DaemonBackend::close_job(uint16_t slot) {
-  (void)ask(attach::JobClose{slot});  // a daemon that has gone has let go, too
+void DaemonBackend::close_job(HostJob job) {
+  (void)ask(attach::JobClose{job.slot}, {}, &job);  // a daemon that has gone has let go, too
   const std::lock_guard lock(mutex_);
-  const auto wait = waits_.find(slot);
+  const auto wait = waits_.find(job.number);
   if (wait == waits_.end()) return;
-  // The slot may belong to another job next.
   Pending& pending = pending_[wait->second];
   if (pending.users == 0) {
     pending_.erase(wait->second);
   } else if (!pending.reply) {
-    pending.reply = attach::Failed{Errc::kClosed, "the job was closed"};
+    pending.reply = attach::Failed{Errc::kClosed, closed_error().message};
   }
   waits_.erase(wait);
   answered_.notify_all();

@@ -106,19 +106,25 @@ class EmbeddedBackend final : public Backend {
     Result<OpenJob> open = to_open_job(job, {&engine_end_});
     if (!open) return open.error();
     Result<OpenedJob> opened =
-        ask<Result<OpenedJob>>([&open, this](JobManager& jobs, uint64_t now_ns, auto answer) {
+        ask<Result<OpenedJob>>([&open, &job, this](JobManager& jobs, uint64_t now_ns, auto answer) {
           if (gone_) return answer(left_error());
-          jobs.open_job(kClient, std::move(*open), now_ns, answer);
+          jobs.open_job(kClient, std::move(*open), now_ns,
+                        [this, answer, number = job.client_job](Result<OpenedJob> made) {
+                          if (made) numbers_[made->slot.value] = number;
+                          answer(std::move(made));
+                        });
         });
     if (!opened) return opened.error();
     return to_job_opened(*opened);
   }
 
-  Status declare(uint16_t slot, std::span<const TensorSpec> specs,
+  Status declare(HostJob job, std::span<const TensorSpec> specs,
                  std::vector<Round>& rounds) override {
     std::vector<TensorDeclaration> tensors;
     for (const TensorSpec& spec : specs) tensors.push_back(to_declaration(spec.wire, spec.data));
     return ask<Status>([&](JobManager& jobs, uint64_t now_ns, auto answer) {
+      if (!is_open(job)) return answer(closed_error());
+      const uint16_t slot = job.slot;
       jobs.declare(kClient, JobSlot(slot), std::move(tensors), now_ns,
                    [&jobs, &rounds, specs, slot, answer](Status status) {
                      for (const TensorSpec& spec : specs) {
@@ -129,17 +135,18 @@ class EmbeddedBackend final : public Backend {
     });
   }
 
-  void close_job(uint16_t slot) override {
-    ask<bool>([this, slot](JobManager& jobs, uint64_t now_ns, auto answer) {
-      jobs.close_job(kClient, JobSlot(slot), now_ns, [this, slot, answer] {
-        forget_end(slot);  // before the slot can be another job's
+  void close_job(HostJob job) override {
+    ask<bool>([this, job](JobManager& jobs, uint64_t now_ns, auto answer) {
+      numbers_.erase(job.slot);
+      jobs.close_job(kClient, JobSlot(job.slot), now_ns, [this, job, answer] {
+        forget_end(job);
         answer(true);
       });
     });
   }
 
-  Status wait_job(uint16_t slot, int timeout_ms) override {
-    const std::shared_future<Status> ended = end_of(slot);
+  Status wait_job(HostJob job, int timeout_ms) override {
+    const std::shared_future<Status> ended = end_of(job);
     if (timeout_ms >= 0 &&
         ended.wait_for(std::chrono::milliseconds(timeout_ms)) != std::future_status::ready) {
       return Error(Errc::kTimedOut, "the job is still running");
@@ -147,15 +154,16 @@ class EmbeddedBackend final : public Backend {
     return ended.get();
   }
 
-  Status job_status(uint16_t slot) override {
-    return ask<Status>([slot](JobManager& jobs, uint64_t, auto answer) {
-      answer(jobs.job_status(kClient, JobSlot(slot)));
+  Status job_status(HostJob job) override {
+    return ask<Status>([this, job](JobManager& jobs, uint64_t, auto answer) {
+      answer(is_open(job) ? jobs.job_status(kClient, JobSlot(job.slot)) : closed_error());
     });
   }
 
-  Status set_policy(uint16_t slot, const std::string& policy) override {
-    return ask<Status>([slot, policy](JobManager& jobs, uint64_t now_ns, auto answer) {
-      answer(jobs.set_policy(kClient, JobSlot(slot), policy, now_ns));
+  Status set_policy(HostJob job, const std::string& policy) override {
+    return ask<Status>([this, job, policy](JobManager& jobs, uint64_t now_ns, auto answer) {
+      answer(is_open(job) ? jobs.set_policy(kClient, JobSlot(job.slot), policy, now_ns)
+                          : closed_error());
     });
   }
 
@@ -175,19 +183,25 @@ class EmbeddedBackend final : public Backend {
 
  private:
   // One question per job, however often and from however many threads the program asks.
-  std::shared_future<Status> end_of(uint16_t slot) {
+  std::shared_future<Status> end_of(HostJob job) {
     const std::lock_guard lock(mutex_);
-    std::shared_future<Status>& end = ends_[slot];
+    std::shared_future<Status>& end = ends_[job.number];
     if (!end.valid()) {
-      end = begin<Status>([slot](JobManager& jobs, uint64_t, auto answer) {
-        jobs.wait_job(kClient, JobSlot(slot), answer);
+      end = begin<Status>([this, job](JobManager& jobs, uint64_t, auto answer) {
+        if (!is_open(job)) return answer(closed_error());
+        jobs.wait_job(kClient, JobSlot(job.slot), answer);
       });
     }
     return end;
   }
-  void forget_end(uint16_t slot) {
+  void forget_end(HostJob job) {
     const std::lock_guard lock(mutex_);
-    ends_.erase(slot);
+    ends_.erase(job.number);
+  }
+  // On the control thread.
+  bool is_open(HostJob job) const {
+    const auto found = numbers_.find(job.slot);
+    return found != numbers_.end() && found->second == job.number;
   }
 
   // The engine starts with the first job, whose rendezvous says where to listen if nothing else
@@ -240,11 +254,13 @@ class EmbeddedBackend final : public Backend {
   EngineChannel engine_end_;
   std::vector<std::unique_ptr<ClientChannel>> channels_;
   const Listening listening_;
-  bool gone_ = false;                                    // on the control thread: it knows of left_
+  // On the control thread.
+  bool gone_ = false;                                    // it knows of left_
+  std::map<uint16_t, uint32_t> numbers_;                 // of the open jobs, by slot
   std::mutex mutex_;                                     // guards what follows
   bool left_ = false;                                    // leave() has begun
   std::unique_ptr<EmbeddedHost> host_;                   // set once, by the first job
-  std::map<uint16_t, std::shared_future<Status>> ends_;  // slot -> how its job ends
+  std::map<uint32_t, std::shared_future<Status>> ends_;  // by the job's number: how it ends
 };
 
 }  // namespace

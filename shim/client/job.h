@@ -14,6 +14,7 @@
 #include "scheduler/terms/worker_set.h"
 #include "shim/channel/attach.h"
 #include "shim/channel/unique_fd.h"
+#include "shim/client/backend.h"
 #include "shim/client/mercurystack/mercury.h"
 #include "shim/client/operations.h"
 
@@ -58,8 +59,7 @@ struct Barrier {
 
 struct Job {
   Context* context = nullptr;
-  uint32_t client_job = 0;  // this context's number for it
-  uint16_t slot = 0;        // the host's
+  HostJob host;
   Role role = Role::kWorker;
   int rank = 0;
   int workers = 0;

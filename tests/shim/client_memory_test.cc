@@ -28,11 +28,11 @@ class Recorder final : public Backend {
   Result<attach::JobOpened> open_job(const attach::JobOpen&) override {
     return attach::JobOpened{};
   }
-  Status declare(uint16_t, std::span<const TensorSpec>, std::vector<Round>&) override { return {}; }
-  void close_job(uint16_t) override {}
-  Status wait_job(uint16_t, int) override { return {}; }
-  Status job_status(uint16_t) override { return {}; }
-  Status set_policy(uint16_t, const std::string&) override { return {}; }
+  Status declare(HostJob, std::span<const TensorSpec>, std::vector<Round>&) override { return {}; }
+  void close_job(HostJob) override {}
+  Status wait_job(HostJob, int) override { return {}; }
+  Status job_status(HostJob) override { return {}; }
+  Status set_policy(HostJob, const std::string&) override { return {}; }
   void leave() override {}
   bool lost() const noexcept override { return false; }
   int lost_fd() const noexcept override { return -1; }
