@@ -41,27 +41,38 @@ void LossDetector::clear() noexcept {
 void LossDetector::move(uint64_t number, bool other_path, uint64_t now_ns) noexcept {
   moved_number_ = number;
   history_.weigh_nothing();
+  declared_.fill({});
   declared_count_ = declared_next_ = 0;
+  real_losses_ = 0;
   note_progress(now_ns);
   if (!other_path) return;
   rtt_ = RttEstimator(config_.initial_rtt_ns);
   packet_threshold_ = kFirstPacketThreshold;
   time_eighths_ = kFirstTimeEighths;
-  late_ns_ = real_losses_ = 0;
+  late_ns_ = lately_ns_ = trips_ = 0;
 }
 
 // Twice what was seen: a packet that was late by less than the threshold would teach nothing else.
 void LossDetector::note_reordering(uint64_t distance, uint64_t took_ns) noexcept {
   const uint64_t wanted = std::min<uint64_t>(2 * distance, kMaxPacketThreshold);
   packet_threshold_ = std::max(packet_threshold_, static_cast<uint32_t>(wanted));
-  late_ns_ = std::max(late_ns_, took_ns);
+  const uint64_t late_ns = std::min(took_ns * kFirstTimeEighths / 8, most_delay_ns());
+  late_ns_ = std::max(late_ns_, late_ns);
+  lately_ns_ = std::max(lately_ns_, late_ns);
 }
 
-// No longer than silence is borne with.
-uint64_t LossDetector::late_delay_ns() const noexcept {
-  const uint64_t most_ns =
-      std::max(rtt_.probe_timeout_ns(config_.max_ack_delay_ns), config_.min_probe_timeout_ns);
-  return std::min(late_ns_ * kFirstTimeEighths / 8, most_ns);
+// As long as silence is borne with.
+uint64_t LossDetector::most_delay_ns() const noexcept {
+  return std::max(rtt_.probe_timeout_ns(config_.max_ack_delay_ns), config_.min_probe_timeout_ns);
+}
+
+// Time in which nothing is acknowledged says nothing of paths.
+void LossDetector::age_lateness(uint64_t now_ns) noexcept {
+  if (now_ns - trip_ns_ < rtt_.smoothed_ns()) return;
+  trip_ns_ = now_ns;
+  if (++trips_ < kTripsRemembered) return;
+  late_ns_ = std::max(late_ns_ / 2, lately_ns_);
+  lately_ns_ = trips_ = 0;
 }
 
 void LossDetector::note_loss(const SentRecord& record) noexcept {
@@ -69,6 +80,7 @@ void LossDetector::note_loss(const SentRecord& record) noexcept {
   if (declared_[declared_next_].distance != 0 && ++real_losses_ == kRemembered) {
     real_losses_ = 0;
     late_ns_ /= 2;
+    lately_ns_ = 0;
   }
   declared_[declared_next_] =
       Declared{record.number, largest_acked_ - record.number, record.sent_ns};

@@ -5,14 +5,15 @@
 // acknowledged late, or after it was declared lost), so that multipath does not look like loss; the
 // packet threshold is never lowered again, as the time threshold bounds what that costs. Round
 // trips are the newest packets', so the fastest path's: where paths differ in delay a packet is
-// given an eighth more than late ones took, and a probe time-out at most; when kRemembered in a row
-// were lost in earnest, half of that. When nothing is acknowledged for a probe time-out, a PING
-// asks for an acknowledgement, with exponential back-off. The first in a row comes early: it only
-// asks, and where few frames are in flight most of what is lost, or an acknowledgement of it, has
-// nothing behind it that would tell. From the second on the oldest packet that is not a PING is
-// declared lost too, so that a path that eats everything of one size still gets other packets to
-// carry. PINGs keep their records until something tells; where that leaves none for the next PING,
-// those in reserve are given back.
+// given an eighth more than late ones took, and what is a probe time-out then at most; after
+// kTripsRemembered round trips half of that, or as long as late ones took in these if that is more;
+// half, too, when kRemembered in a row were lost in earnest. When nothing is acknowledged for a
+// probe time-out, a PING asks for an acknowledgement, with exponential back-off. The first in a row
+// comes early: it only asks, and where few frames are in flight most of what is lost, or an
+// acknowledgement of it, has nothing behind it that would tell. From the second on the oldest
+// packet that is not a PING is declared lost too, so that a path that eats everything of one size
+// still gets other packets to carry. PINGs keep their records until something tells; where that
+// leaves none for the next PING, those in reserve are given back.
 //
 // Paper: RFC 9002 section 6; RFC 8985 (RACK) sections 3.3.2 and 6.2 for reordering.
 // Owner/thread: one engine. Nothing allocates.
@@ -109,6 +110,9 @@ class LossDetector {
   static constexpr uint32_t kFirstTimeEighths = 9;  // RFC 9002 6.1.2: 9/8
   static constexpr uint32_t kMaxTimeEighths = 16;   // RFC 8985 6.2: at most one more round trip
   static constexpr uint32_t kRemembered = 16;
+  // 16 source ports that take turns by runs have each had several. What one frame that was held up
+  // for a probe time-out of 2 ms costs at round trips of 50 us ends after 400.
+  static constexpr uint32_t kTripsRemembered = 64;
 
   struct Declared {  // a packet declared lost: if it is acknowledged after all, the path reorders
     uint64_t number = 0;
@@ -136,9 +140,11 @@ class LossDetector {
   // After which one that others have overtaken is lost.
   uint64_t loss_delay_ns() const noexcept {
     const uint64_t delay_ns = rtt_.loss_delay_ns(time_eighths_);
-    return late_ns_ <= delay_ns ? delay_ns : std::max(delay_ns, late_delay_ns());
+    return late_ns_ <= delay_ns ? delay_ns
+                                : std::max(delay_ns, std::min(late_ns_, most_delay_ns()));
   }
-  [[gnu::cold]] uint64_t late_delay_ns() const noexcept;
+  [[gnu::cold]] uint64_t most_delay_ns() const noexcept;
+  [[gnu::cold]] void age_lateness(uint64_t now_ns) noexcept;  // something was acknowledged
   void note_loss(const SentRecord& record) noexcept;
   void note_spurious(std::span<const NumberRange> ranges, uint64_t now_ns) noexcept;
   void note_progress(uint64_t now_ns) noexcept {
@@ -160,7 +166,10 @@ class LossDetector {
   uint32_t probes_due_ = 0;
   uint32_t packet_threshold_ = kFirstPacketThreshold;
   uint32_t time_eighths_ = kFirstTimeEighths;
-  uint64_t late_ns_ = 0;      // the longest that one took which later ones overtook
+  uint64_t late_ns_ = 0;    // 9/8 of the longest that one took which later ones overtook
+  uint64_t lately_ns_ = 0;  // the same in the last trips_ round trips
+  uint64_t trip_ns_ = 0;    // when a round trip began in which something was acknowledged
+  uint32_t trips_ = 0;
   uint32_t real_losses_ = 0;  // in a row, that were not acknowledged after all
   uint64_t spurious_losses_ = 0;
   uint64_t probe_timeouts_ = 0;
@@ -195,6 +204,8 @@ void LossDetector::on_ack(std::span<const NumberRange> ranges, uint64_t ack_dela
     }
   }
   if (progress) note_progress(now_ns);
+  if (progress && late_ns_ != 0) [[unlikely]]
+    age_lateness(now_ns);
   detect(now_ns, sink);
 }
 

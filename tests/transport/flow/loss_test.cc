@@ -106,8 +106,6 @@ TEST_F(LossTest, ALateArrivalTeachesTheDistanceOfReordering) {
   EXPECT_EQ(detector.packet_threshold(), 4U);
 }
 
-// What was declared lost before the peer moved, late or not, says nothing; what is from then on
-// does.
 // One path of two is slower: its packets are not taken for lost each time anew.
 TEST_F(LossTest, APacketIsGivenWhatLateOnesTookUntilManyAreLost) {
   constexpr uint64_t kLate = kRoundTrip * 16 / 10;
@@ -158,6 +156,74 @@ TEST_F(LossTest, NoPacketIsGivenMoreThanAProbeTimeout) {
   EXPECT_LE(given_ns, detector.rtt().probe_timeout_ns(config.max_ack_delay_ns));
 }
 
+// It was held up once, for hundreds of round trips. Nothing is lost.
+TEST_F(LossTest, WhatOnePacketTookIsForgottenWhenNoneIsThatLateForLong) {
+  send(0, 0);
+  send(1, 0);
+  ack({{1, 1}}, kRoundTrip);
+  ack({{0, 1}}, 500 * kRoundTrip);
+  uint64_t number = 2, now_ns = 600 * kRoundTrip;
+  const auto given_ns = [&] {
+    send(number, now_ns);
+    send(number + 1, now_ns);
+    ack({{number + 1, number + 1}}, now_ns + kRoundTrip);
+    const uint64_t ns = detector.deadline_ns() - now_ns;
+    ack({{number, number + 1}}, now_ns + kRoundTrip);
+    number += 2;
+    now_ns += kRoundTrip;
+    return ns;
+  };
+  EXPECT_GT(given_ns(), kRoundTrip * 9 / 8);
+  for (int trip = 0; trip < 200; ++trip) (void)given_ns();
+  EXPECT_EQ(given_ns(), kRoundTrip * 9 / 8);
+  EXPECT_TRUE(sink.lost.empty());
+}
+
+// Nothing is learnt of paths while nothing is sent.
+TEST_F(LossTest, WhatLateOnesTookIsKnownAfterSilence) {
+  constexpr uint64_t kLate = 2 * kRoundTrip;
+  for (const uint64_t now_ns : {uint64_t{0}, 10'000 * kRoundTrip}) {
+    const uint64_t number = now_ns == 0 ? 0 : 2;
+    send(number, now_ns);
+    send(number + 1, now_ns);
+    ack({{number + 1, number + 1}}, now_ns + kRoundTrip);
+    if (now_ns > 0) {
+      EXPECT_EQ(detector.deadline_ns(), now_ns + kLate * 9 / 8);
+    }
+    ack({{number, number + 1}}, now_ns + kLate);
+  }
+  EXPECT_TRUE(sink.lost.empty());
+}
+
+// What stays lost of what was sent before is not counted with what is lost from then on.
+TEST_F(LossTest, AMoveToAnotherPortForgetsLossesOnTheWay) {
+  constexpr uint64_t kLate = kRoundTrip * 16 / 10;
+  uint64_t number = 0, now_ns = 0;
+  const auto one_overtakes_another = [&] {
+    send(number, now_ns);
+    send(number + 1, now_ns);
+    ack({{number + 1, number + 1}}, now_ns + kRoundTrip);
+    const uint64_t given_ns = detector.deadline_ns() - now_ns;
+    number += 2;
+    now_ns += 10 * kRoundTrip;
+    return given_ns;
+  };
+  const auto lose = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      (void)one_overtakes_another();
+      detector.on_timer(detector.deadline_ns(), sink);
+    }
+  };
+  (void)one_overtakes_another();
+  ack({{0, 1}}, kLate);
+  lose(24);
+  detector.move(number, false, now_ns);
+  lose(24);
+  EXPECT_EQ(one_overtakes_another(), kLate * 9 / 8);
+}
+
+// What was declared lost before the peer moved, late or not, says nothing; what is from then on
+// does.
 TEST_F(LossTest, AMoveForgetsWhatTheOtherPathTaught) {
   for (uint64_t n = 0; n < 10; ++n) send(n, n);
   ack({{2, 6}}, kRoundTrip);
