@@ -164,7 +164,7 @@ void Engine<P, S>::divide_credit() noexcept {
     Session& session = *sessions_.at(slot).session;
     if (!sessions_.at(slot).on_host) session.set_grant(now_units, idle_units);
     return CreditAllocator::PathState{session.least_rtt_ns(), session.marked_frames(),
-                                      session.take_missing()};
+                                      session.take_missing(now_ns_)};
   });
 }
 

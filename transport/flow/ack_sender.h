@@ -72,6 +72,9 @@ class AckSender {
 
   uint16_t marked() const noexcept { return marked_; }  // wraps
   bool take_missing() noexcept { return tracker_.take_missing(); }
+  bool take_missing_for_long(uint64_t now_ns, uint64_t bear_ns) noexcept {
+    return tracker_.take_missing_for_long(now_ns, bear_ns);
+  }
 
  private:
   // `ack` has its ranges.

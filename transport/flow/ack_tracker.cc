@@ -89,6 +89,23 @@ bool AckTracker::find_missing() noexcept {
   return false;
 }
 
+bool AckTracker::take_missing_for_long(uint64_t now_ns, uint64_t bear_ns) noexcept {
+  if (watched_to_ == 0) {
+    const uint64_t known = missing_below_;
+    if (!take_missing()) return false;
+    watched_from_ = std::max(known, ranges_[0].first);
+    watched_to_ = missing_below_;
+    watched_ns_ = now_ns;
+    return false;
+  }
+  if (now_ns - watched_ns_ < bear_ns) return false;
+  const uint32_t index = find(watched_from_);
+  const bool all_came =
+      index < count_ && ranges_[index].first <= watched_from_ && ranges_[index].last >= watched_to_;
+  watched_to_ = 0;
+  return !all_came;
+}
+
 uint32_t AckTracker::report(std::span<NumberRange> out) noexcept {
   uint32_t written = 0;
   for (uint32_t i = count_; i > 0 && written < out.size(); --i) {

@@ -76,6 +76,9 @@ class AckTracker {
   // when this was last asked. What was overtaken and has come since is not among them, and hides
   // none that is: a lost frame's number is not sent again.
   bool take_missing() noexcept { return count_ > 1 && find_missing(); }
+  // The same of a peer whose packets take several paths and overtake each other in earnest: whether
+  // of numbers that seemed lost some have not come `bear_ns` later.
+  [[gnu::cold]] bool take_missing_for_long(uint64_t now_ns, uint64_t bear_ns) noexcept;
 
  private:
   bool is_ahead(uint64_t number) const noexcept {
@@ -112,6 +115,9 @@ class AckTracker {
   uint64_t max_delay_ns_;
   uint32_t every_packets_;
   uint64_t missing_below_ = 0;   // this number, which arrived, is what was told of
+  uint64_t watched_from_ = 0;    // it arrived, and between it and watched_to_ some seemed lost
+  uint64_t watched_to_ = 0;      // it arrived; 0: none
+  uint64_t watched_ns_ = 0;      // since when
   uint32_t unacknowledged_ = 0;  // eliciting packets since the last report
 };
 

@@ -92,6 +92,9 @@ class LossDetector {
     return record != nullptr && sent_before_move(record->number);
   }
 
+  // What a late packet is given at most.
+  [[gnu::cold]] uint64_t most_delay_ns() const noexcept;
+
   RttEstimator& rtt() noexcept { return rtt_; }
   const RttEstimator& rtt() const noexcept { return rtt_; }
   uint64_t bytes_in_flight() const noexcept { return history_.bytes_in_flight(); }
@@ -143,7 +146,6 @@ class LossDetector {
     return late_ns_ <= delay_ns ? delay_ns
                                 : std::max(delay_ns, std::min(late_ns_, most_delay_ns()));
   }
-  [[gnu::cold]] uint64_t most_delay_ns() const noexcept;
   [[gnu::cold]] void age_lateness(uint64_t now_ns) noexcept;  // something was acknowledged
   void note_loss(const SentRecord& record) noexcept;
   void note_spurious(std::span<const NumberRange> ranges, uint64_t now_ns) noexcept;

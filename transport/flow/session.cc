@@ -390,7 +390,10 @@ uint64_t Session::window_bytes() const noexcept { return impl_->limit.bytes(); }
 uint64_t Session::bytes_in_flight() const noexcept { return impl_->loss.bytes_in_flight(); }
 uint16_t Session::path_payload() const noexcept { return impl_->probe.path_payload(); }
 uint32_t Session::marked_frames() const noexcept { return impl_->acks_out.marked(); }
-bool Session::take_missing() noexcept { return impl_->acks_out.take_missing(); }
+bool Session::take_missing(uint64_t now_ns) noexcept {
+  if (impl_->peer_ports.count == 0) return impl_->acks_out.take_missing();
+  return impl_->acks_out.take_missing_for_long(now_ns, impl_->loss.most_delay_ns());
+}
 uint64_t Session::lost_packets() const noexcept { return impl_->lost_packets; }
 
 }  // namespace mercury

@@ -224,9 +224,10 @@ class Session {
   uint64_t bytes_in_flight() const noexcept;
   uint16_t path_payload() const noexcept;  // probed so far
   // Of the path from the peer to here: frames that came marked (it wraps), and whether since this
-  // was last asked some seem lost, which later ones have overtaken and which have not come.
+  // was last asked some seem lost, which later ones have overtaken and which have not come; from
+  // several source ports, not for as long as one may be late.
   uint32_t marked_frames() const noexcept;
-  bool take_missing() noexcept;
+  bool take_missing(uint64_t now_ns) noexcept;
   uint64_t lost_packets() const noexcept;  // MTU probes not counted
 
  private:

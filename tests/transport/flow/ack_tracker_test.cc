@@ -108,6 +108,38 @@ TEST_F(Missing, WhatIsForgottenIsToldAndNotAgain) {
   EXPECT_FALSE(acks_.take_missing());
 }
 
+// Runs of a peer's packets take several paths: that one overtakes another is no loss.
+TEST_F(Missing, FromSeveralPathsIsWhatHasNotComeForLong) {
+  constexpr uint64_t kBear = 100;
+  uint64_t now_ns = 0;
+  const auto lasting_after = [&](std::initializer_list<uint64_t> numbers) {
+    for (const uint64_t number : numbers) acks_.on_received(number, true, false, now_ns);
+    return acks_.take_missing_for_long(now_ns += kBear / 2, kBear);
+  };
+  EXPECT_FALSE(lasting_after({5, 6, 7, 10, 11, 12, 13}));
+  EXPECT_FALSE(lasting_after({8, 9}));
+  EXPECT_FALSE(lasting_after({16, 17, 18, 14, 15})) << "all came";
+  EXPECT_FALSE(lasting_after({22, 23, 24})) << "19 to 21";
+  EXPECT_FALSE(lasting_after({19, 21}));
+  EXPECT_TRUE(lasting_after({25})) << "20";
+  EXPECT_FALSE(lasting_after({26}));
+  EXPECT_FALSE(lasting_after({27}));
+  EXPECT_FALSE(lasting_after({28})) << "it is known";
+  EXPECT_FALSE(lasting_after({30, 31, 32}));
+  EXPECT_FALSE(lasting_after({33}));
+  EXPECT_TRUE(lasting_after({34})) << "29";
+}
+
+TEST_F(Missing, FromSeveralPathsIsWhatIsForgotten) {
+  EXPECT_FALSE(after({0}));
+  for (uint64_t i = 1; i <= 4; ++i) acks_.on_received(2 * i, true, false, 0);
+  EXPECT_FALSE(acks_.take_missing_for_long(0, 100));
+  for (uint64_t i = 5; i <= 3 * AckTracker::kMaxRanges; ++i) {
+    acks_.on_received(2 * i, true, false, 0);
+  }
+  EXPECT_TRUE(acks_.take_missing_for_long(100, 100));
+}
+
 TEST(AckTracker, PacketsThatElicitNothingLeaveNoGapAndNoDeadline) {
   AckTracker tracker(kEvery, kDelay);
   tracker.on_received(1, true, false, 1);

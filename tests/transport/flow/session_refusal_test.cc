@@ -29,7 +29,7 @@ TEST(SessionRefusal, IsNoLossAndNoGapAndTheWindowStays) {
   pair.from().queue_chunks(400);
   ASSERT_TRUE(pair.net.run([&] { return pair.from().all_acked(); }, kSecond));
   const uint64_t window = pair.from().session->window_bytes();
-  EXPECT_FALSE(pair.to().session->take_missing());
+  EXPECT_FALSE(pair.to().session->take_missing(pair.net.now_ns));
   pair.room = false;
   pair.from().queue_chunks(100);
   pair.net.run_for(200 * kMs);
@@ -39,7 +39,7 @@ TEST(SessionRefusal, IsNoLossAndNoGapAndTheWindowStays) {
             static_cast<uint64_t>(pair.to().refused));
   EXPECT_EQ(pair.from().lost, 0);
   EXPECT_EQ(pair.from().session->lost_packets(), 0U);
-  EXPECT_FALSE(pair.to().session->take_missing());
+  EXPECT_FALSE(pair.to().session->take_missing(pair.net.now_ns));
   pair.room = true;
   ASSERT_TRUE(pair.net.run([&] { return pair.from().all_acked(); }, kSecond));
   EXPECT_GE(pair.from().session->window_bytes(), window);
