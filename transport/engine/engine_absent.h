@@ -19,7 +19,7 @@ void Engine<P, S>::answer_absent(const RxFrame& frame, const wire::Header& heade
     return;
   }
   // Nobody would hear it. What follows from where its sender hears is answered.
-  if (wire::is_datagram(header.type) && (header.flags & wire::kFlagSpread) != 0) return;
+  if (is_spread(header)) return;
   const bool unknown = wire::is_tagged(header.type) && !farewells_.knows(header.session) &&
                        sessions_.find(header.session) == nullptr;
   if (!unknown) return;

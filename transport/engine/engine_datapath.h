@@ -86,7 +86,7 @@ bool Engine<P, S>::receive_frame(const RxFrame& frame, wire::Header& header) noe
     return false;
   }
   if (entry->remote != frame.source) [[unlikely]] {
-    if (!entry->spreads_from(frame.source)) {
+    if (!is_spread(header) || !entry->spreads_from(frame.source)) {
       receive_foreign(frame, *entry, header, payload);
       return false;
     }
@@ -329,6 +329,10 @@ bool Engine<P, S>::send_datagram(OutgoingDatagram& datagram, TxFrame& frame, Ses
   if (entry.seals_or_cuts) [[unlikely]] {
     const std::byte* const payload =
         datagram.pin == nullptr ? frame.data + entry.head_bytes : datagram.payload.data();
+    if (bytes > entry.whole_bytes) {  // its parts leave from where this side hears
+      header.flags &= static_cast<uint16_t>(~wire::kFlagSpread);
+      wire::encode(header, frame.data);
+    }
     if (!seal_or_cut({payload, payload_bytes}, header.packet_number, frame.data, entry)) {
       port_.tx_cancel(frame);
       service_.charge(datagram.job, bytes);

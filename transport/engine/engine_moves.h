@@ -15,8 +15,9 @@ template <Port P, Service S>
 void Engine<P, S>::receive_foreign(const RxFrame& frame, SessionEntry& entry,
                                    const wire::Header& header, std::span<const std::byte> payload) {
   counters_.add(Counter::kDropForeignSource);
-  // From a new address, and from where the peer hears nothing. What it says itself comes, too.
-  if (entry.peer_ports.contains(frame.source.port)) return;
+  // From where the peer hears nothing, whatever its port has become on the way. What it says itself
+  // comes, too.
+  if (is_spread(header)) return;
   const bool on_host = frame.source.ip == port_.info().local.ip;
   if (on_host != entry.on_host || !entry.session->is_newest(header, payload)) return;
   if (header.type == wire::FrameType::kPathResponse) {

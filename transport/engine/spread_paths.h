@@ -21,6 +21,11 @@ namespace mercury {
 // trips, and a path that is slower than the link has few before it at a time.
 inline constexpr uint64_t kRunFrames = 8;
 
+// It comes from where its sender hears nothing.
+inline bool is_spread(const wire::Header& header) noexcept {
+  return wire::is_datagram(header.type) && (header.flags & wire::kFlagSpread) != 0;
+}
+
 // The session has its path; if it has a spread, this begins anew. Where a port's path cannot be
 // opened the others do.
 template <Port P>

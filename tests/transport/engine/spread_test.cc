@@ -49,14 +49,24 @@ struct Spread : Lab {
   static void see(void* context, uint64_t, const Endpoint& source, const Endpoint& target,
                   std::span<const std::byte> frame) {
     Spread& lab = *static_cast<Spread*>(context);
-    if (target != PostHost::at(2)) return;
     const auto type = static_cast<wire::FrameType>(frame[3]);
+    if (type == wire::FrameType::kReset) lab.reset_at.push_back(target);
+    if (target != PostHost::at(2)) return;
     const bool spread = (frame[5] & std::byte{wire::kFlagSpread}) != std::byte{0};
     lab.left.push_back({source.port, type, wire::is_datagram(type) && spread});
     if (wire::is_datagram(type)) lab.datagrams.emplace_back(frame.begin(), frame.end());
   }
   void post(uint32_t count, uint32_t bytes = 1000) {
     for (uint32_t i = 0; i < count; ++i) a().service.waiting.push_back({kToken, next++, bytes});
+  }
+  // Sent now, with the flag or without it; null: none was.
+  const std::vector<std::byte>* datagram_that_is(bool spread) {
+    post(40);
+    run_for(kMs / 2);
+    const auto found = std::ranges::find_if(datagrams, [spread](const auto& frame) {
+      return ((frame[5] & std::byte{wire::kFlagSpread}) != std::byte{0}) == spread;
+    });
+    return found == datagrams.end() ? nullptr : &*found;
   }
   bool all_acked() {
     return run([this] { return a().service.acked.size() == next; });
@@ -71,6 +81,7 @@ struct Spread : Lab {
 
   uint32_t next = 0;
   std::vector<Seen> left;
+  std::vector<Endpoint> reset_at;  // where RESETs went
   std::vector<std::vector<std::byte>> datagrams;
 };
 
@@ -184,14 +195,28 @@ TEST_P(Ports, ThatWereNotToldBringNothing) {
     lab.run_for(20 * kMs);
     lab.a().service.sends_again = false;
     lab.network.set_up(lab.network.uplink(sim::HostId(0)), false);
-    lab.post(1);
-    lab.run_for(kMs / 2);
-    ASSERT_EQ(lab.datagrams.size(), 1U);
-    lab.network.inject({IpAddress::v4(10, 0, 0, host), port}, PostHost::at(2), lab.datagrams[0]);
+    const auto* const datagram = lab.datagram_that_is(true);
+    ASSERT_NE(datagram, nullptr);
+    lab.network.inject({IpAddress::v4(10, 0, 0, host), port}, PostHost::at(2), *datagram);
     lab.run_for(kMs / 2);
     EXPECT_EQ(lab.b().service.arrived.size(), taken ? 1U : 0U);
     EXPECT_EQ(lab.dropped(Counter::kDropForeignSource), taken ? 0U : 1U);
   }
+}
+
+// What has no flag leaves from where its sender hears.
+TEST_P(Ports, BringNothingElse) {
+  Spread lab;
+  ASSERT_TRUE(lab.connect(GetParam()));
+  lab.run_for(20 * kMs);
+  lab.a().service.sends_again = false;
+  lab.network.set_up(lab.network.uplink(sim::HostId(0)), false);
+  const auto* const datagram = lab.datagram_that_is(false);
+  ASSERT_NE(datagram, nullptr);
+  lab.network.inject({PostHost::at(1).ip, 7600}, PostHost::at(2), *datagram);
+  lab.run_for(kMs / 2);
+  EXPECT_EQ(lab.b().service.arrived.size(), 0U);
+  EXPECT_EQ(lab.dropped(Counter::kDropForeignSource), 1U);
 }
 
 // Its session frames come from another address, and its datagrams with them.
@@ -217,6 +242,37 @@ TEST(SpreadTest, APeerThatMovesTakesItsPortsAlong) {
   }
 }
 
+// A translator gives its own port the number of one that was told.
+TEST(SpreadTest, APeerThatMovesToOneOfItsPortsIsFound) {
+  for (const Endpoint& seen :
+       {Endpoint{IpAddress::v4(10, 9, 9, 9), 7600}, Endpoint{PostHost::at(1).ip, 7601}}) {
+    SCOPED_TRACE(seen.to_string());
+    Spread lab;
+    ASSERT_TRUE(lab.connect(kSealed));
+    lab.run_for(20 * kMs);
+    lab.post(200);
+    ASSERT_TRUE(lab.all_acked());
+    ASSERT_TRUE(lab.network.show_as(*lab.a().port, seen));
+    lab.post(200);
+    ASSERT_TRUE(lab.all_acked());
+    EXPECT_EQ(lab.b().counters.get(Counter::kPeersMoved), 1U);
+  }
+}
+
+// A translator gives one of its ports another number: there it is not to be looked for.
+TEST(SpreadTest, APortThatIsTranslatedIsNotAskedWhetherItIsThePeer) {
+  Spread lab;
+  ASSERT_TRUE(lab.connect(kSealed));
+  lab.run_for(20 * kMs);
+  lab.network.set_up(lab.network.uplink(sim::HostId(0)), false);
+  const auto* const datagram = lab.datagram_that_is(true);
+  ASSERT_NE(datagram, nullptr);
+  lab.network.inject({PostHost::at(1).ip, 40'000}, PostHost::at(2), *datagram);
+  lab.run_for(kMs / 2);
+  EXPECT_EQ(lab.dropped(Counter::kDropForeignSource), 1U);
+  EXPECT_EQ(lab.b().counters.get(Counter::kPathsChallenged), 0U);
+}
+
 // Nobody hears at most of the ports that its datagrams come from.
 TEST_P(Ports, DoNotHideARestart) {
   Spread lab;
@@ -224,14 +280,23 @@ TEST_P(Ports, DoNotHideARestart) {
   lab.run_for(20 * kMs);
   lab.post(500);
   ASSERT_TRUE(lab.all_acked());
+  // Until the next leave from where nobody hears.
+  do {
+    lab.left.clear();
+    lab.post(kRunFrames);
+    ASSERT_TRUE(lab.all_acked());
+  } while (!lab.datagrams_by_port().contains(7470));
   lab.hosts[1].reset();
   lab.hosts[1] =
       std::make_unique<PostHost>(lab.network, sim::HostId(1), uint8_t{2}, Spread::with_keys(2));
   const uint64_t from_ns = lab.network.now_ns();
+  lab.left.clear();
   lab.post(2'000);
   ASSERT_TRUE(lab.run([&] { return lab.a().closed.has_value(); }, kSecond));
   EXPECT_LT(lab.network.now_ns() - from_ns, 3 * kMs) << "a probe time-out at most";
   EXPECT_LE(lab.b().counters.get(Counter::kResetsSent), 256U);
+  EXPECT_TRUE(lab.datagrams_by_port().contains(7600));
+  for (const Endpoint& target : lab.reset_at) EXPECT_EQ(target, PostHost::at(1));
 }
 
 // --- Several paths of equal cost
