@@ -131,12 +131,13 @@ Check check_taken(const Endpoint& local, pid_t daemon) {
 }
 
 Check check_ports(const StackdConfig& config, const IpAddress& ip, pid_t daemon) {
-  for (uint64_t engine = 0; engine < config.engines; ++engine) {
-    const Endpoint local{ip, static_cast<uint16_t>(config.udp_port + engine)};
+  const uint64_t count = config.engines * config.source_ports;
+  for (uint64_t i = 0; i < count; ++i) {
+    const Endpoint local{ip, static_cast<uint16_t>(config.udp_port + i)};
     const int why = try_bind(local);
     if (why == EADDRINUSE) {
       Check taken = check_taken(local, daemon);
-      if (!taken.ok || engine + 1 == config.engines) return taken;
+      if (!taken.ok || i + 1 == count) return taken;
     }
     if (why == EACCES) {
       return {"UDP port", false, "no permission for UDP " + local.to_string(),
@@ -144,8 +145,7 @@ Check check_ports(const StackdConfig& config, const IpAddress& ip, pid_t daemon)
     }
     // Others (no such address) are the address's own check's to say.
   }
-  const std::string last =
-      config.engines > 1 ? " to " + std::to_string(config.udp_port + config.engines - 1) : "";
+  const std::string last = count > 1 ? " to " + std::to_string(config.udp_port + count - 1) : "";
   return {"UDP port", true,
           "UDP " + Endpoint{ip, static_cast<uint16_t>(config.udp_port)}.to_string() + last +
               " can be had",

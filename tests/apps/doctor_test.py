@@ -211,6 +211,24 @@ class DoctorTest(unittest.TestCase):
             checks, _ = self.doctor(path, worker.ns)
             self.assertEqual(checks["UDP port"]["level"], "ok", checks)
 
+    def test_a_source_port_that_another_program_has(self):
+        lab = self.lab(["worker"])
+        worker = lab["worker"]
+        path = self.config("worker", 'device = "af_packet"\ninterface = "eth0"\nsource_ports = 4')
+        checks, _ = self.doctor(path, worker.ns)
+        self.assertIn(":7470 to 7473 can be had", checks["UDP port"]["message"])
+        holder = worker.popen(["/usr/bin/python3", "-c", "import socket; s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); "
+                               "s.bind(('::', 7473)); print(flush=True); input()"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with holder:
+            self.addCleanup(holder.kill)
+            holder.stdout.readline()
+            done = subprocess.run(["nsenter", f"--net=/run/netns/{worker.ns}", CTL, "doctor", "--config", path],
+                                  capture_output=True, text=True)
+            holder.kill()
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, rf"MISSING  UDP port +UDP {re.escape(worker.ip)}:7473 is held by python3")
+
     def test_a_user_with_the_capabilities_that_doctor_names(self):
         """All of them, or its daemon would not start; and each, or doctor would not say so."""
         os.chmod(self.folder, 0o777)
