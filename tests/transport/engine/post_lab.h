@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "transport/engine/engine.h"
+#include "transport/port/port_decorator.h"
 #include "transport/port/sim/sim_port.h"
 #include "transport/wire/crc32c.h"
 
@@ -97,9 +98,33 @@ class PostService {
 };
 static_assert(Service<PostService> && !StreamService<PostService>);
 
+// Counts its paths, and may refuse to open some.
+class CountedPort : public PortDecorator<sim::SimPort> {
+ public:
+  using PortDecorator::PortDecorator;
+  Result<PathId> open_path(const Endpoint& remote) { return note(decorated().open_path(remote)); }
+  Result<PathId> open_path_from(const Endpoint& remote, uint16_t source) {
+    if (refused.contains(source)) return Error(Errc::kNotFound, "the test refuses this port");
+    return note(decorated().open_path_from(remote, source));
+  }
+  void close_path(PathId path) {
+    open_paths.erase(path.value);
+    decorated().close_path(path);
+  }
+
+  std::set<uint32_t> open_paths;
+  std::set<uint16_t> refused;  // source ports, from 0 on
+
+ private:
+  Result<PathId> note(Result<PathId> path) {
+    if (path) open_paths.insert(path->value);
+    return path;
+  }
+};
+
 class PostHost {
  public:
-  using Engine = mercury::Engine<sim::SimPort, PostService>;
+  using Engine = mercury::Engine<CountedPort, PostService>;
 
   PostHost(sim::SimNetwork& network, sim::HostId id, uint8_t number,
            const EngineConfig& config = {}, const sim::SimPortConfig& port_config = {})
@@ -124,7 +149,7 @@ class PostHost {
 
   Counters counters;
   PostService service;
-  std::unique_ptr<sim::SimPort> port;
+  std::unique_ptr<CountedPort> port;
   Engine engine;
   uint32_t features = 0;
   bool open = false;
@@ -139,12 +164,12 @@ class PostHost {
     config.session_seed = number;
     return config;
   }
-  static std::unique_ptr<sim::SimPort> make_port(sim::SimNetwork& network, sim::HostId id,
-                                                 uint8_t number, sim::SimPortConfig config,
-                                                 Counters& counters) {
+  static std::unique_ptr<CountedPort> make_port(sim::SimNetwork& network, sim::HostId id,
+                                                uint8_t number, sim::SimPortConfig config,
+                                                Counters& counters) {
     config.counters = &counters;
     auto made = sim::SimPort::create(network, id, at(number), config);
-    return made ? std::move(*made) : nullptr;
+    return made ? std::make_unique<CountedPort>(std::move(*made)) : nullptr;
   }
   PostHost(sim::SimNetwork& network, sim::HostId id, uint8_t number, const EngineConfig& config,
            const sim::SimPortConfig& port_config, Rings rings)

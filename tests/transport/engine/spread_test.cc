@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -228,7 +229,7 @@ TEST(SpreadTest, APeerThatMovesTakesItsPortsAlong) {
   ASSERT_TRUE(lab.all_acked());
   for (const Endpoint& seen :
        {Endpoint{IpAddress::v4(10, 9, 9, 9), 7470}, Endpoint{IpAddress::v4(10, 9, 9, 9), 9000}}) {
-    ASSERT_TRUE(lab.network.show_as(*lab.a().port, seen));
+    ASSERT_TRUE(lab.network.show_as(lab.a().port->decorated(), seen));
     const uint64_t moved = lab.b().counters.get(Counter::kPeersMoved);
     lab.post(2'000);
     ASSERT_TRUE(lab.all_acked());
@@ -252,7 +253,7 @@ TEST(SpreadTest, APeerThatMovesToOneOfItsPortsIsFound) {
     lab.run_for(20 * kMs);
     lab.post(200);
     ASSERT_TRUE(lab.all_acked());
-    ASSERT_TRUE(lab.network.show_as(*lab.a().port, seen));
+    ASSERT_TRUE(lab.network.show_as(lab.a().port->decorated(), seen));
     lab.post(200);
     ASSERT_TRUE(lab.all_acked());
     EXPECT_EQ(lab.b().counters.get(Counter::kPeersMoved), 1U);
@@ -271,6 +272,44 @@ TEST(SpreadTest, APortThatIsTranslatedIsNotAskedWhetherItIsThePeer) {
   lab.run_for(kMs / 2);
   EXPECT_EQ(lab.dropped(Counter::kDropForeignSource), 1U);
   EXPECT_EQ(lab.b().counters.get(Counter::kPathsChallenged), 0U);
+}
+
+// When its session ends, and when its peer moves: a session has a path from each port, and no more.
+TEST(SpreadTest, EveryPathIsClosed) {
+  Spread lab;
+  const std::set<uint32_t>& paths = lab.a().port->open_paths;
+  ASSERT_TRUE(lab.connect(kSealed));
+  lab.run_for(20 * kMs);
+  EXPECT_EQ(paths.size(), 4U);
+  ASSERT_TRUE(
+      lab.network.show_as(lab.b().port->decorated(), {IpAddress::v4(10, 9, 9, 9), uint16_t{9000}}));
+  lab.post(200);
+  ASSERT_TRUE(lab.all_acked());
+  EXPECT_EQ(lab.a().counters.get(Counter::kPeersMoved), 1U);
+  EXPECT_EQ(paths.size(), 4U);
+  lab.a().send(command::CloseSession{.token = kToken});
+  ASSERT_TRUE(lab.run([&] { return lab.a().closed.has_value(); }));
+  EXPECT_EQ(paths.size(), 0U);
+}
+
+// It goes on with those it has.
+TEST(SpreadTest, APortWithoutAPathIsLeftOut) {
+  for (const std::set<uint16_t>& refused : {std::set<uint16_t>{0}, {1}, {2}, {0, 2}, {0, 1, 2}}) {
+    Spread lab;
+    lab.a().port->refused = refused;
+    ASSERT_TRUE(lab.connect(kFeatures));
+    lab.run_for(20 * kMs);
+    lab.post(500);
+    ASSERT_TRUE(lab.all_acked());
+    EXPECT_EQ(lab.datagrams_by_port().size(), 4 - refused.size());
+    for (const uint16_t source : refused) {
+      EXPECT_FALSE(lab.datagrams_by_port().contains(static_cast<uint16_t>(7600 + source)));
+    }
+    EXPECT_EQ(lab.a().port->open_paths.size(), 4 - refused.size());
+    lab.a().send(command::CloseSession{.token = kToken});
+    ASSERT_TRUE(lab.run([&] { return lab.a().closed.has_value(); }));
+    EXPECT_EQ(lab.a().port->open_paths.size(), 0U);
+  }
 }
 
 // Nobody hears at most of the ports that its datagrams come from.
