@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import threading
 import time
 import weakref
 from dataclasses import dataclass, fields
@@ -164,6 +165,47 @@ class Tensor:
         return f"<Tensor {self.id} of {self._view.elements} elements>"
 
 
+class _Opening(threading.Thread):
+    """mercury_job_open, which no signal interrupts, on a thread of its own, so that its caller can be."""
+
+    def __init__(self, attachment: Attachment, options: _native.JobOptions) -> None:
+        super().__init__(name="mercury-open", daemon=True)
+        self._attachment, self._options = attachment, options
+        self._pointer = ctypes.c_void_p()
+        self._failure: Optional[BaseException] = None
+        self._lock = threading.Lock()
+        self._is_open = self._is_left = False
+
+    def run(self) -> None:
+        try:
+            with self._attachment.use() as context:
+                code = _native.library.mercury_job_open(context, ctypes.byref(self._options), ctypes.byref(self._pointer))
+                if code == -errno.ESHUTDOWN:
+                    self._attachment.check_open()
+                _native.check(code)
+                with self._lock:
+                    self._is_open = True
+                    if self._is_left:
+                        _native.library.mercury_job_close(self._pointer)
+        except BaseException as failure:  # the caller's
+            self._failure = failure
+
+    def result(self) -> ctypes.c_void_p:
+        """The job. What comes of an interrupted call is closed as soon as it is there; closing the context ends the call."""
+        self.start()
+        try:
+            self.join()
+        except BaseException:
+            with self._lock:
+                self._is_left = True
+                if self._is_open:
+                    _native.library.mercury_job_close(self._pointer)
+            raise
+        if self._failure is not None:
+            raise self._failure
+        return self._pointer
+
+
 class Job:
     """Workers that sum tensors with each other, and the servers that add them up. Opened by Context.open_job().
 
@@ -171,13 +213,9 @@ class Job:
 
     def __init__(self, attachment: Attachment, options: JobOptions, server: Optional[_Server] = None) -> None:
         native = options.native()
-        pointer = ctypes.c_void_p()
         self._attachment = attachment  # lives as long as its jobs
-        with attachment.use() as context:
-            code = _native.library.mercury_job_open(context, ctypes.byref(native), ctypes.byref(pointer))
-            if code == -errno.ESHUTDOWN:
-                attachment.check_open()
-            _native.check(code)
+        with attachment.use():
+            pointer = _Opening(attachment, native).result()
             self._rank: int = _native.library.mercury_job_get_rank(pointer)
             self._workers: int = _native.library.mercury_job_get_workers(pointer)
             self._servers: int = _native.library.mercury_job_get_servers(pointer)

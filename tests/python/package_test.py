@@ -562,6 +562,21 @@ class Serving(unittest.TestCase):
         for rendezvous, listen in (("h", "h:7470"), ("h:1", "h:1"), ("[::1]", "[::1]:7470"), ("[::1]:1", "[::1]:1"), ("10.0.0.1", "10.0.0.1:7470")):
             self.assertEqual(_context._with_port(rendezvous), listen)
 
+    def test_opening_can_be_interrupted(self):
+        """As by Ctrl-C; the context ends what goes on."""
+        def interrupt(number, frame):
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        for serve in (False, True):
+            port = free_port()
+            with mercurystack.Context("embedded", listen="127.0.0.1") as context, self.assertRaises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.5)
+                context.open_job("alone", serve=serve, role="worker", rank=0, workers=2, servers=2, rendezvous=f"127.0.0.1:{port}",
+                                 timeout_ms=FOREVER_S * 1000)
+        self.assertNotIn("mercury-open", [thread.name for thread in threading.enumerate()])
+
     def test_who_forgets_to_serve_is_told_so(self):
         place = {"role": "worker", "rank": 0, "workers": 1, "servers": 1, "rendezvous": f"127.0.0.1:{free_port()}"}
         with mercurystack.Context("embedded") as context, self.assertRaisesRegex(mercurystack.JobFailedError, "server 0 of 1 [^;]*$") as failed:
