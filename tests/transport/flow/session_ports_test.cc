@@ -10,9 +10,9 @@ namespace {
 constexpr PortRange kPorts{7600, 3};
 
 // Host 0 has source ports, host 1 none; both know what they are.
-struct Lab {
-  explicit Lab(uint32_t asks = wire::kFeatureSourcePorts,
-               uint32_t answers = wire::kFeatureSourcePorts, PortRange ports = kPorts)
+struct PortsLab {
+  explicit PortsLab(uint32_t asks = wire::kFeatureSourcePorts,
+                    uint32_t answers = wire::kFeatureSourcePorts, PortRange ports = kPorts)
       : net(1, of(ports)) {
     net.features |= asks;
     net.host[1].answer.features |= answers;
@@ -44,7 +44,7 @@ struct Lab {
 };
 
 TEST(SessionPorts, AreToldAndKnown) {
-  Lab lab;
+  PortsLab lab;
   EXPECT_EQ(lab.net.host[1].peer_ports, kPorts);
   EXPECT_EQ(lab.net.host[1].ports_told, 1U);
   EXPECT_EQ(lab.net.host[0].ports_known, 1U);
@@ -59,14 +59,14 @@ TEST(SessionPorts, NothingIsSaidWhereOneSideDoesNotKnowThemOrThereAreNone) {
     PortRange ports;
   };
   for (const Row& row : {Row{0, kKnown, kPorts}, Row{kKnown, 0, kPorts}, Row{kKnown, kKnown, {}}}) {
-    Lab lab(row.asks, row.answers, row.ports);
+    PortsLab lab(row.asks, row.answers, row.ports);
     EXPECT_EQ(lab.told, 0U);
     EXPECT_EQ(lab.net.host[0].ports_known + lab.net.host[1].ports_told, 0U);
   }
 }
 
 TEST(SessionPorts, OthersAreNotTakenLater) {
-  Lab lab;
+  PortsLab lab;
   EXPECT_EQ(lab.say(kPorts), 0U) << "said again";
   EXPECT_EQ(lab.say({7601, 3}), 1U);
   EXPECT_EQ(lab.say({7600, 4}), 1U);
@@ -75,7 +75,7 @@ TEST(SessionPorts, OthersAreNotTakenLater) {
 }
 
 TEST(SessionPorts, ThatNobodyMayHaveAreDropped) {
-  Lab lab(wire::kFeatureSourcePorts, wire::kFeatureSourcePorts, PortRange{});
+  PortsLab lab(wire::kFeatureSourcePorts, wire::kFeatureSourcePorts, PortRange{});
   for (const PortRange& bad :
        {PortRange{7600, 0}, PortRange{7600, 16}, PortRange{0, 3}, PortRange{65'534, 3}}) {
     EXPECT_EQ(lab.say(bad), 1U) << bad.first;
@@ -83,7 +83,7 @@ TEST(SessionPorts, ThatNobodyMayHaveAreDropped) {
   EXPECT_EQ(lab.net.host[1].ports_told, 0U);
   EXPECT_EQ(lab.say(kPorts), 0U);
   EXPECT_EQ(lab.net.host[1].peer_ports, kPorts);
-  Lab old(wire::kFeatureSourcePorts, 0);
+  PortsLab old(wire::kFeatureSourcePorts, 0);
   EXPECT_EQ(old.say(kPorts), 1U) << "it was not asked for";
   EXPECT_EQ(old.net.host[1].ports_told, 0U);
 }
