@@ -191,23 +191,28 @@ class DoctorTest(unittest.TestCase):
             netlab.sh("ethtool", "-K", "eth0", "tx", "off", ns=worker.ns)
             self.assertEqual(self.doctor(path, worker.ns)[0]["offload"]["fix"], "")
 
+    def doctor_beside_holder(self, worker, port, path):
+        """What it says where it fails, while another program has a port of the host; and that one's process."""
+        holder = worker.popen(["/usr/bin/python3", "-c", "import socket; s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); "
+                               f"s.bind(('::', {port})); print(flush=True); input()"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with holder:
+            self.addCleanup(holder.kill)
+            holder.stdout.readline()
+            done = subprocess.run(["nsenter", f"--net=/run/netns/{worker.ns}", CTL, "doctor", "--config", path],
+                                  capture_output=True, text=True)
+            holder.kill()
+        self.assertEqual(done.returncode, 1)
+        return done.stdout, holder.pid
+
     def test_a_port_that_the_kernel_gave_to_another_program(self):
         lab = self.lab(["worker"])
         worker = lab["worker"]
         for device in ("af_packet", "af_xdp"):
             path = self.config("worker", f'device = "{device}"\ninterface = "eth0"')
-            holder = worker.popen(["/usr/bin/python3", "-c", "import socket; s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); "
-                                   "s.bind(('::', 7470)); print(flush=True); input()"],
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            with holder:
-                self.addCleanup(holder.kill)
-                holder.stdout.readline()
-                done = subprocess.run(["nsenter", f"--net=/run/netns/{worker.ns}", CTL, "doctor", "--config", path],
-                                      capture_output=True, text=True)
-                self.assertEqual(done.returncode, 1)
-                for ip in (f"{worker.ip}:7470", f"[{worker.ip6}]:7470"):
-                    self.assertRegex(done.stdout, rf"MISSING  UDP port +UDP {re.escape(ip)} is held by python3.* \(pid {holder.pid}\)")
-                holder.kill()
+            said, pid = self.doctor_beside_holder(worker, 7470, path)
+            for ip in (f"{worker.ip}:7470", f"[{worker.ip6}]:7470"):
+                self.assertRegex(said, rf"MISSING  UDP port +UDP {re.escape(ip)} is held by python3.* \(pid {pid}\)")
             checks, _ = self.doctor(path, worker.ns)
             self.assertEqual(checks["UDP port"]["level"], "ok", checks)
 
@@ -217,17 +222,8 @@ class DoctorTest(unittest.TestCase):
         path = self.config("worker", 'device = "af_packet"\ninterface = "eth0"\nsource_ports = 4')
         checks, _ = self.doctor(path, worker.ns)
         self.assertIn(":7470 to 7473 can be had", checks["UDP port"]["message"])
-        holder = worker.popen(["/usr/bin/python3", "-c", "import socket; s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); "
-                               "s.bind(('::', 7473)); print(flush=True); input()"],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        with holder:
-            self.addCleanup(holder.kill)
-            holder.stdout.readline()
-            done = subprocess.run(["nsenter", f"--net=/run/netns/{worker.ns}", CTL, "doctor", "--config", path],
-                                  capture_output=True, text=True)
-            holder.kill()
-        self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stdout, rf"MISSING  UDP port +UDP {re.escape(worker.ip)}:7473 is held by python3")
+        said, _ = self.doctor_beside_holder(worker, 7473, path)
+        self.assertRegex(said, rf"MISSING  UDP port +UDP {re.escape(worker.ip)}:7473 is held by python3")
 
     def test_a_user_with_the_capabilities_that_doctor_names(self):
         """All of them, or its daemon would not start; and each, or doctor would not say so."""

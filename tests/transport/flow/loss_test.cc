@@ -29,6 +29,12 @@ class LossTest : public ::testing::Test {
   void ack(std::vector<NumberRange> ranges, uint64_t now_ns) {
     detector.on_ack(ranges, 0, now_ns, sink);
   }
+  // Both are sent now; the next one is acknowledged after a round trip, this one is not.
+  void send_overtaken(uint64_t number, uint64_t now_ns) {
+    send(number, now_ns);
+    send(number + 1, now_ns);
+    ack({{number + 1, number + 1}}, now_ns + kRoundTrip);
+  }
   LossConfig config;
   SentPool pool;
   LossDetector detector{config, {pool}};
@@ -110,11 +116,7 @@ TEST_F(LossTest, ALateArrivalTeachesTheDistanceOfReordering) {
 TEST_F(LossTest, APacketIsGivenWhatLateOnesTookUntilManyAreLost) {
   constexpr uint64_t kLate = kRoundTrip * 16 / 10;
   uint64_t number = 0, now_ns = 0;
-  const auto one_overtakes_another = [&] {
-    send(number, now_ns);
-    send(number + 1, now_ns);
-    ack({{number + 1, number + 1}}, now_ns + kRoundTrip);
-  };
+  const auto one_overtakes_another = [&] { send_overtaken(number, now_ns); };
   one_overtakes_another();
   detector.on_timer(detector.deadline_ns(), sink);
   ASSERT_EQ(sink.lost, std::vector<uint64_t>{0});
@@ -164,9 +166,7 @@ TEST_F(LossTest, WhatOnePacketTookIsForgottenWhenNoneIsThatLateForLong) {
   ack({{0, 1}}, 500 * kRoundTrip);
   uint64_t number = 2, now_ns = 600 * kRoundTrip;
   const auto given_ns = [&] {
-    send(number, now_ns);
-    send(number + 1, now_ns);
-    ack({{number + 1, number + 1}}, now_ns + kRoundTrip);
+    send_overtaken(number, now_ns);
     const uint64_t ns = detector.deadline_ns() - now_ns;
     ack({{number, number + 1}}, now_ns + kRoundTrip);
     number += 2;
@@ -184,9 +184,7 @@ TEST_F(LossTest, WhatLateOnesTookIsKnownAfterSilence) {
   constexpr uint64_t kLate = 2 * kRoundTrip;
   for (const uint64_t now_ns : {uint64_t{0}, 10'000 * kRoundTrip}) {
     const uint64_t number = now_ns == 0 ? 0 : 2;
-    send(number, now_ns);
-    send(number + 1, now_ns);
-    ack({{number + 1, number + 1}}, now_ns + kRoundTrip);
+    send_overtaken(number, now_ns);
     if (now_ns > 0) {
       EXPECT_EQ(detector.deadline_ns(), now_ns + kLate * 9 / 8);
     }
@@ -200,9 +198,7 @@ TEST_F(LossTest, AMoveToAnotherPortForgetsLossesOnTheWay) {
   constexpr uint64_t kLate = kRoundTrip * 16 / 10;
   uint64_t number = 0, now_ns = 0;
   const auto one_overtakes_another = [&] {
-    send(number, now_ns);
-    send(number + 1, now_ns);
-    ack({{number + 1, number + 1}}, now_ns + kRoundTrip);
+    send_overtaken(number, now_ns);
     const uint64_t given_ns = detector.deadline_ns() - now_ns;
     number += 2;
     now_ns += 10 * kRoundTrip;
