@@ -268,8 +268,8 @@ std::vector<std::byte> Hostile::lie_of(wire::Header& header, const Direction& wa
       return zeros(sizeof(uint64_t));
     case FrameType::kSourcePorts: {
       body.resize(wire::kSourcePortsBytes);
-      const auto first = static_cast<uint16_t>(1 + random_.below(65'535 - wire::kMostSourcePorts));
-      wire::encode_source_ports({first, wire::kMostSourcePorts}, body.data());
+      const auto first = static_cast<uint16_t>(1 + random_.below(65'535 - wire::kMostFurtherPorts));
+      wire::encode_source_ports({first, wire::kMostFurtherPorts}, body.data());
       return body;
     }
     default:

@@ -178,14 +178,9 @@ void Session::Impl::on_open_frame(const wire::Header& header, std::span<const st
       on_path_data(header, payload, now_ns);
       return;
     case wire::FrameType::kResetToken:
-      if (!on_reset_token(payload)) {
-        count(Counter::kDropHandshake);
-        return;
-      }
-      acks_out.on_received(header.packet_number, ack_now, now_ns, arrival);
-      return;
     case wire::FrameType::kSourcePorts:
-      if (!on_source_ports(payload)) {
+      if (header.type == wire::FrameType::kResetToken ? !on_reset_token(payload)
+                                                      : !on_source_ports(payload)) {
         count(Counter::kDropHandshake);
         return;
       }

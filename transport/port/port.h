@@ -68,7 +68,7 @@ using MemoryKey = Id<struct MemoryTag, uint32_t>;
 // Of an engine of several, the source ports that it has beside the one at which it hears, which is
 // `udp_port` + `engine`: those of all engines follow each other behind the last of these. `each` is
 // how many an engine has in all, 1 to kMostSourcePorts.
-inline constexpr uint16_t kMostSourcePorts = wire::kMostSourcePorts + 1;
+inline constexpr uint16_t kMostSourcePorts = wire::kMostFurtherPorts + 1;
 constexpr PortRange source_ports(uint32_t udp_port, uint32_t engines, uint32_t engine,
                                  uint32_t each) {
   if (each <= 1) return {};

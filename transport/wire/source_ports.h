@@ -21,7 +21,7 @@ namespace mercury::wire {
 
 // With the one at which it hears a sender has 16: of four paths the fullest then has more than
 // half of the datagrams in 3 of 100 sessions. A peer that may name more names ports of others.
-inline constexpr uint16_t kMostSourcePorts = 15;
+inline constexpr uint16_t kMostFurtherPorts = 15;
 inline constexpr size_t kSourcePortsBytes = 4;
 
 inline void encode_source_ports(const PortRange& ports, std::byte* out) noexcept {
@@ -36,7 +36,7 @@ inline std::optional<PortRange> decode_source_ports(std::span<const std::byte> p
   if (payload.size() != sizeof wire) return std::nullopt;
   std::memcpy(wire, payload.data(), sizeof wire);
   const PortRange ports{wire[0].value(), wire[1].value()};
-  const bool good = ports.first > 0 && ports.count > 0 && ports.count <= kMostSourcePorts &&
+  const bool good = ports.first > 0 && ports.count > 0 && ports.count <= kMostFurtherPorts &&
                     uint32_t{ports.first} + ports.count <= 65'536;
   return good ? std::optional(ports) : std::nullopt;
 }
