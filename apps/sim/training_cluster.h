@@ -114,7 +114,7 @@ class TrainingCluster {
   const TrainingClusterConfig config_;
   Random link_random_;
   std::vector<std::unique_ptr<Client>> clients_;
-  std::vector<std::vector<uint32_t>> clients_of_;    // by worker
+  std::vector<std::vector<uint32_t>> clients_of_;    // by member; servers have none
   std::vector<HostLinks> schedules_;                 // by host
   std::vector<std::shared_ptr<SharedLink>> shared_;  // by host; null where one member runs
   uint64_t schedules_begin_ns_ = 0;

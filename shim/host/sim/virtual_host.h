@@ -64,8 +64,9 @@ class VirtualHost {
   // The port that an engine is to drive, made of the simulated one.
   using Decorate = std::function<std::unique_ptr<P>(std::unique_ptr<SimPort> port)>;
 
-  // `index` decides its addresses. `random` gives nonces and incarnations in all its lives;
-  // `decorate` may be empty if P is SimPort. It is down until start().
+  // `index` decides its addresses, unless it is beside another. `random` gives nonces and
+  // incarnations in all its lives; `decorate` may be empty if P is SimPort. It is down until
+  // start().
   VirtualHost(SimNetwork& network, HostId id, uint32_t index, VirtualHostConfig config,
               std::function<uint64_t()> random, Decorate decorate = {})
       : network_(network),
