@@ -8,7 +8,7 @@ import errno
 import os
 import threading
 import weakref
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Iterator, Optional, Union
 
@@ -181,7 +181,7 @@ class Context:
     def open_job(self, name: Optional[str] = None, *, serve: bool = False, **options: object) -> Job:
         """Opens a job, and returns when all its members are there. What is not given comes from the launcher's
         environment (torchrun, mpirun, srun, ps-lite's, MERCURY_*), if there is one, else is the default: see
-        JobOptions.
+        JobOptions. While it waits it says for what, on the logger "mercurystack", from the fifth second on.
 
         serve: each worker's process runs a server too, on an engine of its own, so that neither daemons nor processes
         for servers are needed. All workers say so. Closing the job then waits until all have closed it. With more
@@ -234,7 +234,7 @@ class _Server:
     def _run(self) -> None:
         with self._context:
             try:
-                job = self._context.open_job(**asdict(self._options))
+                job = Job(self._context._attachment, self._options, tells=False)  # the worker does
                 job._finalizer.atexit = False
             except MercuryError as failure:
                 self.failure = failure
@@ -260,9 +260,12 @@ def _start_server(asked: JobOptions, rate: Optional[str]) -> tuple[JobOptions, _
     """The server of a worker's process, and what the worker itself asks for."""
     known = asked.native()
     rendezvous = (known.rendezvous or b"").decode()
-    if known.role != _native.ROLE_WORKER or known.rank < 0 or known.workers < 1 or not rendezvous:
-        raise ValueError("serve: every worker needs a rank, how many there are, and a rendezvous, which is worker 0's address: "
-                         "give them, or start the program by a launcher that says so")
+    if known.role != _native.ROLE_WORKER:
+        raise ValueError("serve: it is a worker's process that serves, too: the role must be worker")
+    lacks = [what for what, there in (("rank", known.rank >= 0), ("workers", known.workers >= 1), ("rendezvous", rendezvous)) if not there]
+    if lacks:
+        raise ValueError(f"serve: neither the call nor a launcher's environment says {' or '.join(lacks)}: every worker needs a rank, how many "
+                         "workers there are, and a rendezvous, which is worker 0's address")
     # Where nobody says how many, the library counts the rendezvous: several of them would be daemons, which do not serve here.
     servers = asked.servers or (known.servers if "," not in rendezvous else 0)
     asked = replace(asked, rank=known.rank, workers=known.workers, servers=max(known.workers, servers),

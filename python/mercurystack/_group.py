@@ -3,16 +3,13 @@ checks of their arguments."""
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import errno
-import logging
 import os
 import secrets
 import sys
-import threading
 import weakref
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -33,10 +30,6 @@ from mercurystack._work import GroupError, Work, all_of
 
 Tensors = Sequence[torch.Tensor]
 Lists = Sequence[Tensors]
-
-# Until a user of a terminal wonders. All ranks have begun by then, so that a job opens in less.
-_FIRST_TOLD_S = 5.0
-
 
 class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
     """A job and the messages beside it. All ranks have to call in one order, so from one thread at a time."""
@@ -63,14 +56,12 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
         limit = max(1, min(2**31 - 1, int(self._timeout * 1000)))
         count = rendezvous.count(",") + 1 if daemons else self._size  # whatever the environment says of other jobs
         servers = f"the daemons at {rendezvous} (MERCURY_RENDEZVOUS)" if daemons else f"the ranks themselves, of which rank 0 is at {rendezvous}"
-        waits = f"rank {self._rank} of {self._size} waits for the group's job: for its servers, {servers}, and for each rank to reach them"
-        with told_meanwhile(waits):
-            try:
-                return self._context.open_job(name, serve=not daemons, role="worker", rank=self._rank, workers=self._size,
-                                              servers=count, rendezvous=rendezvous, timeout_ms=limit, stall_timeout_ms=limit)
-            except MercuryError as error:
-                raise GroupError(error.errno, f"rank {self._rank} of {self._size} did not come into the group's job, whose servers are "
-                                 f"{servers}: {error.strerror}") from error
+        try:
+            return self._context.open_job(name, serve=not daemons, role="worker", rank=self._rank, workers=self._size,
+                                          servers=count, rendezvous=rendezvous, timeout_ms=limit, stall_timeout_ms=limit)
+        except MercuryError as error:
+            raise GroupError(error.errno, f"rank {self._rank} of {self._size} did not come into the group's job, whose servers are "
+                             f"{servers}: {error.strerror}") from error
 
     def _reduce(self, what: str, inputs: Tensors, reduction: Any, outputs: Mapping[int, torch.Tensor], result: Any) -> Work:
         """`inputs` as one; `outputs` says which of them go where."""
@@ -188,24 +179,6 @@ def _close(job: Job, collectives: Exchange, context: Context, messages: Messages
     def wait(seconds: float) -> bool:
         return server is None or server.join(seconds)
     groups.leave(wait, end, timeout)
-
-
-@contextlib.contextmanager
-def told_meanwhile(waits: str) -> Iterator[None]:
-    """Says what is waited for while that lasts, less often as it goes on."""
-    over = threading.Event()
-
-    def tell() -> None:
-        seconds = _FIRST_TOLD_S
-        while not over.wait(seconds):
-            logging.getLogger("mercurystack").warning("%s", waits)
-            seconds *= 2
-
-    threading.Thread(target=tell, name="mercury-waits", daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
 
 
 def reduction_of(opts: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import logging
 import threading
 import time
 import weakref
@@ -18,6 +19,9 @@ from mercurystack._operation import Operation
 
 if TYPE_CHECKING:
     from mercurystack._context import Attachment, _Server
+
+# Until a user of a terminal wonders. A job whose members have all been started opens in less.
+_FIRST_TOLD_S = 5.0
 
 _ROLES = {"worker": _native.ROLE_WORKER, "server": _native.ROLE_SERVER}
 _OPS = {"sum": _native.SUM, "average": _native.AVERAGE, "min": _native.MIN, "max": _native.MAX}
@@ -168,9 +172,9 @@ class Tensor:
 class _Opening(threading.Thread):
     """mercury_job_open, which no signal interrupts, on a thread of its own, so that its caller can be."""
 
-    def __init__(self, attachment: Attachment, options: _native.JobOptions) -> None:
+    def __init__(self, attachment: Attachment, options: _native.JobOptions, tells: bool) -> None:
         super().__init__(name="mercury-open", daemon=True)
-        self._attachment, self._options = attachment, options
+        self._attachment, self._options, self._tells = attachment, options, tells
         self._pointer = ctypes.c_void_p()
         self._failure: Optional[BaseException] = None
         self._lock = threading.Lock()
@@ -194,7 +198,7 @@ class _Opening(threading.Thread):
         """The job. What comes of an interrupted call is closed as soon as it is there; closing the context ends the call."""
         self.start()
         try:
-            self.join()
+            self._await()
         except BaseException:
             with self._lock:
                 self._is_left = True
@@ -205,17 +209,37 @@ class _Opening(threading.Thread):
             raise self._failure
         return self._pointer
 
+    def _await(self) -> None:
+        """Says what it waits for while that lasts, less often as it goes on."""
+        seconds = _FIRST_TOLD_S
+        while self._tells:
+            self.join(seconds)
+            if not self.is_alive():
+                return
+            logging.getLogger("mercurystack").warning("%s", self._what_it_waits_for())
+            seconds *= 2
+        self.join()
+
+    def _what_it_waits_for(self) -> str:
+        asked, rendezvous = self._options, (self._options.rendezvous or b"").decode()
+        servers = asked.servers or rendezvous.count(",") + 1
+        who, total = ("worker", asked.workers) if asked.role == _native.ROLE_WORKER else ("server", servers)
+        rank = f"{who} {asked.rank} of {total}" if asked.rank >= 0 else f"one {who} of {total}"
+        limit = f"; after {asked.timeout_ms / 1000:g} s it fails, and says which are missing" if asked.timeout_ms > 0 else ""
+        return (f"{rank} waits for the members of job {(asked.name or b'').decode()!r} (workers: {asked.workers}, servers: {servers}, "
+                f"rendezvous: {rendezvous}){limit}")
+
 
 class Job:
     """Workers that sum tensors with each other, and the servers that add them up. Opened by Context.open_job().
 
     Any thread may call. Closing it ends what is in flight, and other threads' waits: they raise ValueError."""
 
-    def __init__(self, attachment: Attachment, options: JobOptions, server: Optional[_Server] = None) -> None:
+    def __init__(self, attachment: Attachment, options: JobOptions, server: Optional[_Server] = None, tells: bool = True) -> None:
         native = options.native()
         self._attachment = attachment  # lives as long as its jobs
         with attachment.use():
-            pointer = _Opening(attachment, native).result()
+            pointer = _Opening(attachment, native, tells).result()
             self._rank: int = _native.library.mercury_job_get_rank(pointer)
             self._workers: int = _native.library.mercury_job_get_workers(pointer)
             self._servers: int = _native.library.mercury_job_get_servers(pointer)

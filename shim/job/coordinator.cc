@@ -49,6 +49,7 @@ void Coordinator::join(LinkId link, message::Join join, uint64_t now_ns) {
   if (fits) fits = check_rank(join);
   if (!fits) {
     if (Invitation* invitation = invitation_of(link)) invitation->link = 0;  // not again
+    note_refused(join, fits.error());
     return dismiss(link, message::Fail{fits.error().code, fits.error().message}, now_ns);
   }
   Seat seat;

@@ -171,6 +171,8 @@ class Coordinator {
   std::vector<int> ranks_of_seats() const;  // as they would be given out now, by seat
   std::string missing() const;
   std::string refused_invitation() const;  // what one of the missing servers' hosts said, if any
+  // While members are missing: this one came, and is none.
+  void note_refused(const message::Join& join, const Error& why);
   bool parts(LinkId link) const;
   bool applies(LinkId link) const {
     return std::any_of(applicants_.begin(), applicants_.end(),
@@ -201,6 +203,7 @@ class Coordinator {
   std::optional<message::Join> shape_;
   std::vector<const Term*> said_;  // by a worker, of what all workers say: shape_ has its value
   bool host_asked_ = false;
+  std::string refused_member_;                  // the first one, and why
   std::vector<Seat> seats_;                     // in the order of joining
   std::unordered_map<LinkId, size_t> seat_at_;  // in seats_; may be of one that is gone
   std::array<uint32_t, 2> seats_of_{};          // by role, while members join

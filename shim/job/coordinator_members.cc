@@ -8,6 +8,14 @@ namespace {
 
 constexpr size_t kMaxMissingText = 180;  // of the 255 bytes that a REFUSE or CLOSE carries
 
+// `total`: of its role, as it or the job has it.
+std::string member_text(const message::Join& join, uint16_t total) {
+  const Endpoint& address = join.lanes.front();
+  if (join.rank < 0)
+    return std::string("a ") + name_of(join.role) + " (" + address.to_string() + ")";
+  return describe(join.role, static_cast<uint16_t>(join.rank), total, address);
+}
+
 }  // namespace
 
 std::vector<int> Coordinator::ranks_of_seats() const {
@@ -60,7 +68,15 @@ std::string Coordinator::missing() const {
     }
   }
   if (more > 0) text += " and " + std::to_string(more) + " more";
-  return text + refused_invitation();
+  return text + refused_invitation() + (gathering ? refused_member_ : std::string());
+}
+
+// Whoever waits for those that are missing is told, too: a member that was started with another
+// job's size, or twice, is why they are.
+void Coordinator::note_refused(const message::Join& join, const Error& why) {
+  if (phase_ != Phase::kGathering || !refused_member_.empty()) return;
+  const uint16_t total = join.role == Role::kWorker ? join.workers : join.servers;
+  refused_member_ = "; " + member_text(join, total) + " was refused: " + why.message;
 }
 
 std::string Coordinator::refused_invitation() const {
@@ -130,12 +146,7 @@ Coordinator::Invitation* Coordinator::invitation_of(LinkId link) {
 }
 
 std::string Coordinator::who(const Seat& seat) const {
-  const Endpoint& address = seat.join.lanes.front();
-  if (seat.join.rank < 0) {
-    return std::string("a ") + name_of(seat.join.role) + " (" + address.to_string() + ")";
-  }
-  return describe(seat.join.role, static_cast<uint16_t>(seat.join.rank), total(seat.join.role),
-                  address);
+  return member_text(seat.join, total(seat.join.role));
 }
 
 void Coordinator::erase_seat(LinkId link) {

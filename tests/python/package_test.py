@@ -456,10 +456,10 @@ class Ends(unittest.TestCase):
     def test_a_serving_worker_that_fails_takes_along_its_server_that_still_opens_the_job(self):
         job = mercurystack._context.Job
 
-        def refused(attachment, options, server=None):
+        def refused(attachment, options, *more, **named):
             if options.role == "worker":
                 raise mercurystack.MercuryError(errno.ERANGE, "refused")
-            return job(attachment, options, server)
+            return job(attachment, options, *more, **named)
 
         with unittest.mock.patch.object(mercurystack._context, "Job", refused):
             for _ in range(50):
@@ -587,10 +587,25 @@ class Serving(unittest.TestCase):
             self.assertIs(type(hinted), mercurystack.JobFailedError)
             self.assertRegex(hinted.strerror, text)
 
+    def test_who_waits_says_for_what(self):
+        """Once for each member, not for the server in its process too, and less often as it goes on."""
+        for serve in False, True:
+            place = f"127.0.0.1:{free_port()}"
+            with self.subTest(serve=serve), mercurystack.Context("embedded", listen="127.0.0.1") as context, \
+                    unittest.mock.patch.object(mercurystack._job, "_FIRST_TOLD_S", 0.1), \
+                    self.assertLogs("mercurystack", "WARNING") as logs, self.assertRaises(mercurystack.JobFailedError):
+                context.open_job("alone", serve=serve, role="worker", rank=0, workers=2, servers=2, rendezvous=place, timeout_ms=1500)
+            lines = [record.getMessage() for record in logs.records]
+            self.assertEqual(set(lines), {f"worker 0 of 2 waits for the members of job 'alone' (workers: 2, servers: 2, rendezvous: {place}); "
+                                          "after 1.5 s it fails, and says which are missing"})
+            self.assertLessEqual(len(lines), 5)
+
     def test_who_serves_must_know_who_it_is(self):
         with mercurystack.Context("embedded", listen="127.0.0.1") as context:
-            with self.assertRaisesRegex(ValueError, "serve: every worker needs a rank"):
+            with self.assertRaisesRegex(ValueError, "serve: .* says rank or rendezvous: every worker needs a rank"):
                 context.open_job("x", serve=True, workers=2)
+            with self.assertRaisesRegex(ValueError, "serve: .* the role must be worker"):
+                context.open_job("x", serve=True, role="server", rank=0, workers=2, rendezvous="127.0.0.1")
             with self.assertRaisesRegex(mercurystack.MercuryError, "[Aa]ddress"):
                 context.open_job("x", serve=True, rank=0, workers=2, rendezvous="192.0.2.1:7470", timeout_ms=500)
 
@@ -618,16 +633,16 @@ class Serving(unittest.TestCase):
         silent.bind(("127.0.0.1", 0))
         silent.settimeout(FOREVER_S)
 
-        def elsewhere(attachment, options, server=None):
+        def elsewhere(attachment, options, *more, **named):
             if options.rank == 1 and options.role == "server":
                 options = replace(options, rendezvous=f"127.0.0.1:{silent.getsockname()[1]}")
             elif options.rank == 1:
                 silent.recv(2048)  # the server is waiting
-            return job(attachment, options, server)
+            return job(attachment, options, *more, **named)
         with unittest.mock.patch.object(mercurystack._context, "Job", elsewhere):
             told = self.open_two_sizes()
         self.assertRegex(told[1], "was opened with 2 workers, .* asks for 3 workers")
-        self.assertRegex(told[0], "1 of 2")
+        self.assertRegex(told[0], r"1 of 2.*; (worker|server) 1 of 3 \(.*\) was refused: .* asks for 3 workers")
 
 
 class Documented(unittest.TestCase):

@@ -153,6 +153,26 @@ TEST_F(JobTest, AServersOwnTensorLimitFailsTheJobByName) {
   expect_nothing_left();
 }
 
+// Who waits in vain is told of the first that came, and was refused.
+TEST_F(JobTest, AMemberOfAnotherSizeIsWhyOneIsMissing) {
+  hosts.add(1, 1, serving());
+  for (int host : {2, 3, 4}) hosts.add(host, 1, not_serving());
+  ProgramModel& waits = opens(2, job(Role::kWorker, 0, 2, 1, {address(1)}));
+  hosts.run_for(kSecond);
+  ProgramModel& larger = opens(3, job(Role::kWorker, 1, 3, 1, {address(1)}));
+  hosts.run_for(kSecond);
+  ProgramModel& twice = opens(4, job(Role::kWorker, 0, 2, 1, {address(1)}));
+  hosts.run();
+  EXPECT_EQ(larger.open_code, Errc::kWrongSizes) << larger.open_text;
+  EXPECT_EQ(twice.open_code, Errc::kRankTaken) << twice.open_text;
+  EXPECT_EQ(waits.open_code, Errc::kMissingMembers);
+  EXPECT_EQ(waits.open_text,
+            "missing when the time limit passed: worker 1 of 2; worker 1 of 3 (10.0.0.3:7470) was "
+            "refused: job 'train' was opened with 2 workers, 1 servers, this member asks for 3 "
+            "workers, 1 servers");
+  expect_nothing_left();
+}
+
 // What the logs of the hosts have about jobs.max_jobs.
 std::vector<std::string> lines_about_max_jobs(const Hosts& hosts) {
   std::vector<std::string> lines;
