@@ -140,6 +140,20 @@ TEST_F(ClientCpp, PollsCallsBackAndHasADescriptor) {
   EXPECT_EQ(calls, 1);
 }
 
+TEST_F(ClientCpp, AClosedContextKeepsItsMemoryAndTakesNoCalls) {
+  Expected<Context> context = embedded();
+  Expected<Buffer<float>> buffer = context->alloc<float>(10);
+  Expected<Job> job = context->open_job(options_);
+  ASSERT_TRUE(job) << job.status().message();
+  const Expected<Tensor> tensor = job->declare(1, buffer->data(), 10);
+  ASSERT_TRUE(tensor);
+  EXPECT_TRUE(context->close());
+  EXPECT_TRUE(context->close()) << "again";
+  EXPECT_EQ(context->open_job(options_).status().code(), -ESHUTDOWN);
+  EXPECT_FALSE(tensor->push_pull());
+  (*buffer)[9] = 1;
+}
+
 TEST_F(ClientCpp, OwnersMoveAndEndWhatTheyOwn) {
   Expected<Context> made = embedded();
   Context context = std::move(*made);  // the other one is empty now, and its end harmless

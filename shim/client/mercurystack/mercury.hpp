@@ -354,6 +354,9 @@ class Context {
   }
   ~Context() { (void)mercury_detach(context_); }
 
+  // Other threads' calls on it and its jobs end and are awaited, later ones are refused. Its memory
+  // stays until the object goes. -EBUSY: called from a callback.
+  Status close() const { return Status::of(mercury_context_close(context_)); }
   mercury_mode mode() const { return mercury_context_get_mode(context_); }
   template <class T>
   Expected<Buffer<T>> alloc(std::size_t count) const {
