@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Sums of one tensor, by its size, over Mercury, Gloo, Open MPI and ps-lite: what one takes.
 
-    sudo benchmarks/emulation/sizes.py                                   2 workers and 1 server, 4 KB to 512 MB
+    sudo benchmarks/emulation/sizes.py                                   2 workers and 1 server, 4 B to 512 MB
     sudo benchmarks/emulation/sizes.py --workers 4 --servers 4 --mbit 250
     sudo benchmarks/emulation/sizes.py --servers 0                       the workers' hosts serve
 
@@ -30,8 +30,8 @@ import tempfile
 from emulate import BUCKET_FRAMES, RIVALS, ROOT, Hosts, LabError, middle, say, spread, write_json
 import recording  # beside netlab, which emulate has found
 
-SIZES = ["4KB", "32KB", "256KB", "1MB", "8MB", "64MB", "512MB"]
-UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
+SIZES = ["4B", "4KB", "32KB", "256KB", "1MB", "8MB", "64MB", "512MB"]
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 RUN_S = 2  # about; one with few sums takes longer
 ROUNDS = (3, 500)  # least and most
 LIBRARIES = {"gloo": "gloo-unfused", "mpi": "mpi-unfused", "pslite": "pslite"}
@@ -41,9 +41,13 @@ FIELDS = ["workers", "servers", "link", "size", "library", "scheduling", "run", 
 
 def bytes_of(text):
     unit = text.lstrip("0123456789")
-    if not text[0].isdigit() or unit not in UNITS:
-        raise argparse.ArgumentTypeError(f"{text}: expected a number and KB, MB or GB")
-    return int(text[:-2]) * UNITS[unit] // 4 * 4
+    number = text.removesuffix(unit)
+    if not number or unit not in UNITS:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number and B, KB, MB or GB")
+    size = int(number) * UNITS[unit] // 4 * 4
+    if size == 0:
+        raise argparse.ArgumentTypeError(f"{text}: not one float32")
+    return size
 
 
 class Sizes(Hosts):

@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "benchmarks" / "emulation"))
 import emulate  # noqa: E402
 import figures  # noqa: E402
 import recording  # noqa: E402
+import sizes  # noqa: E402
 from stretch import STARTUPS, stretched_policy, stretched_time  # noqa: E402
 
 
@@ -53,7 +54,7 @@ class Commands(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="mercury-")
         self.addCleanup(folder.cleanup)
         self.out = pathlib.Path(folder.name)
-        self.simulated, self.replayed, self.traces = [], [], {}
+        self.simulated, self.replayed, self.traces, self.no_pslite = [], [], {}, False
         patches = contextlib.ExitStack()
         self.addCleanup(patches.close)
         for target, name, value in ((emulate, "Lab", FakeLab), (emulate.Hosts, "daemons", self.daemons),
@@ -63,7 +64,7 @@ class Commands(unittest.TestCase):
                                     (recording, "COMMIT", "1234567"), (recording, "machine", lambda: "a CPU, 2 cores")):
             patches.enter_context(mock.patch.object(target, name, value))
         for program in ("apps/stackd/mercury-stackd", "apps/replay/mercury-replay", "apps/sim/mercury-sim",
-                        "benchmarks/emulation/rival_replay"):
+                        "apps/perf/mercury-perf", "benchmarks/emulation/rival_replay"):
             (self.out / program).parent.mkdir(parents=True, exist_ok=True)
             (self.out / program).touch()
 
@@ -88,18 +89,21 @@ class Commands(unittest.TestCase):
                 pathlib.Path(words[words.index("--report") + 1]).write_text(
                     json.dumps({"iterations_s": [2.0] * int(words[words.index("--iterations") + 1]), "mismatches": 0,
                                 "tensors": tensors}), encoding="utf-8")
-        return [json.dumps({"iterations_s": [2.0]}), *("" for _ in commands[1:])]  # rank 0 alone says it
+        if any("ps-lite" in words for words in self.replayed[-len(commands):]) and self.no_pslite:
+            raise emulate.LabError("rival_replay: built without ps-lite")
+        said = {"iterations_s": [2.0], "rows": [{"operations_per_s": {"median": 0.25}}]}
+        return [json.dumps(said), *("" for _ in commands[1:])]  # rank 0 alone says it
 
     def keep_trace(self, words):
         path = words[words.index("--trace") + 1]
         self.traces[path] = pathlib.Path(path).read_text(encoding="utf-8")
 
-    def run_program(self, program, *words):
+    def run_program(self, program, *words, status=0):
         words = (*words, *(["--no-verdict"] if program is figures else []))
         with mock.patch.object(sys, "argv", [str(ROOT / f"benchmarks/emulation/{program.__name__}.py"), *words, "--build",
                                              str(self.out), "--out", str(self.out)]), \
                 contextlib.redirect_stdout(io.StringIO()) as said, contextlib.redirect_stderr(io.StringIO()):
-            self.assertEqual(program.main(), 0)
+            self.assertEqual(program.main(), status)
         return said.getvalue()
 
     def policies(self, commands):
@@ -182,6 +186,21 @@ class Commands(unittest.TestCase):
             self.assertEqual([(row["figure"], row["run"]) for row in csv.DictReader(file)], [("fig7", "1"), ("fig7", "2")])
         with self.assertRaisesRegex(recording.RecordError, "emulation.csv:1: has the columns date,.*record to another file"):
             self.run_program(figures, "--repeats", "1", "fig7", "--record", str(path))
+
+    def test_a_library_that_cannot_run_has_no_figure_of_any_size(self):
+        self.no_pslite = True
+        said = self.run_program(sizes, "--sizes", "4B", "64KB", "--runs", "2", "--workers", "8", "--servers", "8",
+                                "--record", str(self.out / "sizes.csv"), status=1)
+        self.assertIn("| 4 B | 3.2e-05 | 5.6e-05 | 4e+03 [4e+03, 4e+03] | 2e+03 [2e+03, 2e+03] | 2e+03 [2e+03, 2e+03] | 0.50 |", said)
+        self.assertIn("ps-lite was not run: rival_replay: built without ps-lite", said)
+        with open(self.out / "sizes.csv", newline="", encoding="utf-8") as file:
+            rows = [*csv.DictReader(file)]
+        self.assertEqual({row["library"] for row in rows}, {"mercury", "gloo", "mpi"})
+        self.assertEqual({row["size"] for row in rows}, {"4 B", "64 KB"})
+        gloo = [words for words in self.replayed if "--size" in words]
+        self.assertEqual({words[words.index("--size") + 1] for words in gloo}, {"8"})  # ranks
+        report = json.loads((self.out / "sizes.json").read_text(encoding="utf-8"))
+        self.assertEqual({row["library"] for row in report["rows"]}, {"mercury", "gloo", "mpi"})
 
 
 class Stretched(unittest.TestCase):
