@@ -92,18 +92,23 @@ class Bench:
                 self.add(f"ZeroMQ push, {named(size)}", "MB/s", "more", mercury, (sent - 1) * size / server["seconds"] / 1e6)
                 self.add(f"ZeroMQ push, {named(size)}, CPU", "ns/byte", "less", mercury, cpu / (sent * size) * 1e9)
 
+    def iperf3_once(self, streams, mercury):
+        """Gbit/s, and nanoseconds of CPU time of a byte."""
+        port, before = self.port(), self.daemons_cpu_s()
+        self.serve(["iperf3", "-s", "-1", "-p", port], port, mercury)
+        end = json.loads(self.ask(["iperf3", "-J", "-c", self.address, "-p", port, "-P", streams,
+                                   "-n", max(IPERF3_LEAST_BYTES, int(IPERF3_BYTES * self.scale))], mercury))["end"]
+        received, busy = end["sum_received"], end["cpu_utilization_percent"]
+        cpu = (busy["host_total"] + busy["remote_total"]) / 100 * received["seconds"]
+        cpu += self.daemons_cpu_s() - before if mercury else 0
+        return received["bits_per_second"] / 1e9, cpu / received["bytes"] * 1e9
+
     def iperf3(self, mercury):
         for streams in (1, 8):
-            port, before = self.port(), self.daemons_cpu_s()
-            self.serve(["iperf3", "-s", "-1", "-p", port], port, mercury)
-            end = json.loads(self.ask(["iperf3", "-J", "-c", self.address, "-p", port, "-P", streams,
-                                       "-n", max(IPERF3_LEAST_BYTES, int(IPERF3_BYTES * self.scale))], mercury))["end"]
-            received, busy = end["sum_received"], end["cpu_utilization_percent"]
-            cpu = (busy["host_total"] + busy["remote_total"]) / 100 * received["seconds"]
-            cpu += self.daemons_cpu_s() - before if mercury else 0
             name = f"iperf3, {streams} stream{'s' * (streams > 1)}"
-            self.add(name, "Gbit/s", "more", mercury, received["bits_per_second"] / 1e9)
-            self.add(f"{name}, CPU", "ns/byte", "less", mercury, cpu / received["bytes"] * 1e9)
+            rate, cpu = self.iperf3_once(streams, mercury)
+            self.add(name, "Gbit/s", "more", mercury, rate)
+            self.add(f"{name}, CPU", "ns/byte", "less", mercury, cpu)
 
     def redis(self, mercury):
         port = self.port()
