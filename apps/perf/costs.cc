@@ -47,12 +47,12 @@ std::optional<uint64_t> difference(std::optional<uint64_t> later, std::optional<
   return *later - *earlier;
 }
 
+}  // namespace
+
 std::optional<uint64_t> sum(std::optional<uint64_t> one, std::optional<uint64_t> other) {
   if (!one || !other) return std::nullopt;
   return *one + *other;
 }
-
-}  // namespace
 
 CostSample CostSample::since(const CostSample& before) const {
   return {program_ns - before.program_ns, difference(daemon_ns, before.daemon_ns),

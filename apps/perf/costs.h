@@ -21,6 +21,9 @@ struct CostSample {
   void add(const CostSample& more);
 };
 
+// None where one of them is.
+std::optional<uint64_t> sum(std::optional<uint64_t> one, std::optional<uint64_t> other);
+
 class CostMeter {
  public:
   // Counts the cycles of this thread and of those that are made after this call.

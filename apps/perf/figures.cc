@@ -127,7 +127,10 @@ Json json_of(const CostSample& costs, const Figures& figures, const CostMeter& m
   Json json = {{"program_cpu_ns", both(costs.program_ns, 1)},
                {"daemon_cpu_ns", both(costs.daemon_ns, 1)},
                {"program_cycles", both(costs.cycles, 1)}};
-  if (figures.peer_cpu_ns) json["peer_cpu_ns"] = both(figures.peer_cpu_ns, 1);
+  if (figures.peer_cpu_ns) {
+    json["peer_cpu_ns"] = both(figures.peer_cpu_ns, 1);
+    json["peer_daemon_cpu_ns"] = both(figures.peer_daemon_ns, 1);
+  }
   if (!costs.daemon_ns) json["no_daemon_cpu"] = meter.why_no_daemon();
   if (!costs.cycles) json["no_cycles"] = meter.why_no_cycles();
   if (costs.cycles) json["cycles_of"] = meter.cycles_scope();

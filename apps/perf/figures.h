@@ -31,9 +31,10 @@ struct Figures {
   Repeats gbit_per_s, operations_per_s;
   LatencyHistogram latency;
   CostSample costs;
-  std::optional<uint64_t> peer_cpu_ns;  // of the other end's program
-  uint64_t checked = 0;                 // elements or bytes that were compared, and right
-  std::string not_measured;             // why there are no figures; empty: there are
+  std::optional<uint64_t> peer_cpu_ns;     // of the other ends' programs
+  std::optional<uint64_t> peer_daemon_ns;  // and of their daemons: all that these did
+  uint64_t checked = 0;                    // elements or bytes that were compared, and right
+  std::string not_measured;                // why there are no figures; empty: there are
 };
 
 // null where there is no figure.

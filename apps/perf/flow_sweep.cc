@@ -4,14 +4,15 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "apps/interruption.h"
 #include "apps/output.h"
 #include "apps/perf/figures.h"
 #include "apps/perf/flows.h"
-#include "shim/socket/request.h"
+#include "apps/perf/talk.h"
 
 namespace mercury::perf {
 namespace {
@@ -28,14 +29,21 @@ int flow_error(const std::string& text) {
   return 1;
 }
 
-// Where the library asks for sockets.
-std::string sockets_path() {
-  const char* named = std::getenv("MERCURY_PRELOAD_SOCKET");
-  return named != nullptr && *named != 0 ? named : sockets::kDefaultSocketsPath;
-}
-
 double gbit_per_s(uint64_t bytes, uint64_t ns) {
   return static_cast<double>(bytes) * 8 / static_cast<double>(ns);
+}
+
+// Of the other hosts' daemons. Each of a host's flows saw all that its daemon did meanwhile.
+std::optional<uint64_t> peer_daemons_ns(const FlowsDone& done) {
+  std::map<std::string, uint64_t> of_hosts;
+  for (const Flow& flow : done.flows) {
+    if (!flow.peer_daemon_ns) return std::nullopt;
+    uint64_t& most = of_hosts[flow.host];
+    most = std::max(most, *flow.peer_daemon_ns);
+  }
+  uint64_t sum = 0;
+  for (const auto& [host, ns] : of_hosts) sum += ns;
+  return sum;
 }
 
 void add_repeat(const FlowsDone& done, FlowRow& row) {
@@ -52,6 +60,7 @@ void add_repeat(const FlowsDone& done, FlowRow& row) {
     figures.latency.add(flow.latency);
     figures.peer_cpu_ns = figures.peer_cpu_ns.value_or(0) + flow.peer_cpu_ns;
   }
+  figures.peer_daemon_ns = sum(figures.peer_daemon_ns, peer_daemons_ns(done));
   figures.operations += operations;
   figures.total_bytes += up_bytes + down_bytes;
   row.up.values.push_back(gbit_per_s(up_bytes, taken_ns));
@@ -73,6 +82,7 @@ Status measure_flows(const FlowOptions& options, const CostMeter& meter, FlowRow
   add_checked(*warm, row);
   const CostSample none = meter.sample();
   row.figures.costs = none.since(none);
+  if (!options.over_kernel()) row.figures.peer_daemon_ns = 0;
   for (int repeat = 0; repeat < options.repeats; ++repeat) {
     const CostSample before = meter.sample();
     const Result<FlowsDone> done = run_flows(options, bytes, options.time_ns, options.check);

@@ -123,6 +123,10 @@ Status finish(int fd, Flow& flow, const Result<BlockCount>& carried) {
   }
   if (!whole) return Error(Errc::kProtocol, "the server's report is none");
   flow.peer_cpu_ns = cpu->get<uint64_t>();
+  const auto daemon = report->find("daemon_ns");
+  if (daemon != report->end() && daemon->is_number_unsigned()) {
+    flow.peer_daemon_ns = daemon->get<uint64_t>();
+  }
   flow.count.compared_bytes += compared->get<uint64_t>();
   if (blocks->get<uint64_t>() == carried->blocks) return {};
   return Error(Errc::kProtocol, "one end counts " + std::to_string(carried->blocks) +

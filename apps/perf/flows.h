@@ -23,6 +23,8 @@ struct Flow {
   LatencyHistogram latency;
   uint64_t end_ns = 0;       // the other end has all, or this one
   uint64_t peer_cpu_ns = 0;  // of the other program's thread
+  std::optional<uint64_t>
+      peer_daemon_ns;  // of that host's daemon, meanwhile; none: it is not known
   Status failed;
 };
 

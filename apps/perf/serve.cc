@@ -16,6 +16,7 @@
 
 #include "apps/interruption.h"
 #include "apps/perf/blocks.h"
+#include "apps/perf/costs.h"
 #include "apps/perf/flow_request.h"
 #include "apps/perf/messages.h"
 #include "apps/perf/talk.h"
@@ -83,7 +84,7 @@ struct Memory {
 };
 
 // What went wrong is the client's to say: it gets the text if it is still there.
-void serve_connection(int fd, Memory& memory) {
+void serve_connection(int fd, Memory& memory, const CostMeter& meter) {
   limit_silence(fd);
   const Result<nlohmann::json> asked = receive_json(fd);
   const Result<FlowRequest> request =
@@ -103,14 +104,18 @@ void serve_connection(int fd, Memory& memory) {
   const BlockContents contents(request->bytes), replies(messages ? request->reply_bytes : 0);
   if (!send_json(fd, {{"ok", true}})) return;
   const uint64_t begin_ns = thread_cpu_ns();
+  const CostSample before = meter.sample();
   const Result<BlockCount> count = serve_flow(fd, *request, contents, replies);
   if (!count) {
     (void)send_json(fd, {{"error", count.error().message}});
     return;
   }
-  (void)send_json(fd, {{"blocks", count->blocks},
-                       {"compared_bytes", count->compared_bytes},
-                       {"cpu_ns", thread_cpu_ns() - begin_ns}});
+  nlohmann::json report = {{"blocks", count->blocks},
+                           {"compared_bytes", count->compared_bytes},
+                           {"cpu_ns", thread_cpu_ns() - begin_ns}};
+  const CostSample costs = meter.sample().since(before);
+  if (costs.daemon_ns) report["daemon_ns"] = *costs.daemon_ns;
+  (void)send_json(fd, report);
 }
 
 Result<UniqueFd> listen_at(const ServeOptions& options) {
@@ -146,7 +151,7 @@ Result<UniqueFd> listen_at(const ServeOptions& options) {
 // Connections under way, each with a thread. Not shared between threads.
 class Served {
  public:
-  explicit Served(uint64_t memory_bytes) : memory_{memory_bytes} {}
+  Served(uint64_t memory_bytes, const CostMeter& meter) : memory_{memory_bytes}, meter_(meter) {}
   ~Served() {
     for (const auto& one : all_) mercury_shutdown(one->fd.get(), SHUT_RDWR);  // wakes its thread
   }
@@ -161,7 +166,7 @@ class Served {
     one.fd = std::move(fd);
     try {
       one.thread = std::jthread([&one, this] {
-        serve_connection(one.fd.get(), memory_);
+        serve_connection(one.fd.get(), memory_, meter_);
         // The client's end says so at once, not when room is made for another.
         mercury_shutdown(one.fd.get(), SHUT_RDWR);
         one.done = true;
@@ -179,6 +184,7 @@ class Served {
     std::jthread thread;
   };
   Memory memory_;
+  const CostMeter& meter_;
   std::vector<std::unique_ptr<One>> all_;
 };
 
@@ -193,7 +199,9 @@ int run_serve(const ServeOptions& options) {
   catch_interruptions();
   std::printf("listening at port %u; SIGINT or SIGTERM ends it\n", unsigned{options.port});
   std::fflush(stdout);
-  Served served(options.memory_bytes);
+  CostMeter meter;
+  meter.watch_daemon(sockets_path());
+  Served served(options.memory_bytes, meter);
   while (!interrupted()) {
     pollfd ready{listener->get(), POLLIN, 0};
     if (mercury_poll_fds(&ready, 1, kAcceptLookMs) <= 0) continue;

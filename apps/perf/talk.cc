@@ -7,9 +7,11 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
 
 #include "shim/socket/api/mercurystack/socket.h"
+#include "shim/socket/request.h"
 
 namespace mercury::perf {
 namespace {
@@ -44,6 +46,11 @@ Result<UniqueFd> connect_one(const addrinfo& where, const std::string& name, boo
 }
 
 }  // namespace
+
+std::string sockets_path() {
+  const char* named = std::getenv("MERCURY_PRELOAD_SOCKET");
+  return named != nullptr && *named != 0 ? named : sockets::kDefaultSocketsPath;
+}
 
 Error lost(int number) {
   if (number == 0) return Error(Errc::kPeerLost, "the peer has ended the connection");

@@ -30,6 +30,8 @@ Result<nlohmann::json> receive_json(int fd);
 Error lost(int number);
 void limit_silence(int fd);
 
+// Of the daemon, where the library asks for sockets.
+std::string sockets_path();
 // Whether a connection of Mercury's is one of two programs of one host: a pair of the kernel's,
 // with which no daemon has to do.
 bool is_within_host(int fd);

@@ -8,9 +8,11 @@ import subprocess
 import sys
 
 from two_hosts import PATIENCE_S, Built, ProgramsTest, main, wait_until
+from usage import cpu_s
 
 PERF = os.path.abspath(sys.argv.pop(4))
 PORT = 7480
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 BRIEF = ["--repeats", 2, "--time", "50ms", "--warmup", "20ms", "--check"]
 
 
@@ -43,6 +45,15 @@ class PerfTest(ProgramsTest):
                 self.assertFalse(row["within_host"])
                 self.assertGreaterEqual(row["checked_bytes"], row["operations"] * row["bytes"])
                 self.assertGreater(row["cost"]["daemon_cpu_ns"]["per_byte"], 0)
+                self.assertGreater(row["cost"]["peer_daemon_cpu_ns"]["per_byte"], 0)
+
+    def test_what_the_other_daemon_did_is_counted_once_for_all_connections(self):
+        self.serve()
+        before = cpu_s(self.hosts.daemons["b"])
+        program = self.perf("a", "stream", self.hosts.address("b"), "--flows", 8, *BRIEF, "--json", "-")
+        (row,) = self.report(program)["rows"]
+        said_s = row["cost"]["peer_daemon_cpu_ns"]["per_operation"] * row["operations"] / 1e9
+        self.assertLessEqual(said_s, cpu_s(self.hosts.daemons["b"]) - before + 2 * TICK_S)
 
     def test_by_the_kernel_no_daemon_carries_anything(self):
         self.serve()
@@ -51,6 +62,7 @@ class PerfTest(ProgramsTest):
             (row,) = self.report(program)["rows"]
         self.check(row)
         self.assertIsNone(row["cost"]["daemon_cpu_ns"]["per_byte"])
+        self.assertIsNone(row["cost"]["peer_daemon_cpu_ns"]["per_byte"])
 
     def test_messages(self):
         self.serve()
