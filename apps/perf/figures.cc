@@ -64,10 +64,12 @@ void put_rates(std::string& table, const Figures& row, const TableForm& form) {
   table += "\n";
 }
 
-void put_costs(std::string& table, const Figures& row) {
+void put_costs(std::string& table, const Figures& row, const TableForm& form) {
   const CostSample& costs = row.costs;
   put(table, "%10s", size_text(row.bytes).c_str());
-  for (const std::optional<uint64_t> ns : {std::optional(costs.program_ns), costs.daemon_ns}) {
+  std::vector<std::optional<uint64_t>> spent = {costs.program_ns, costs.daemon_ns};
+  if (form.peers) spent.insert(spent.end(), {row.peer_cpu_ns, row.peer_daemon_ns});
+  for (const std::optional<uint64_t> ns : spent) {
     put(table, " %12s %11s", text_of(times(per(ns, row.operations), 1e-3)).c_str(),
         text_of(per(ns, row.total_bytes), 3).c_str());
   }
@@ -82,6 +84,14 @@ void put_reasons(std::string& table, const std::vector<Figures>& rows, const Tab
   }
   if (!meter.why_no_daemon().empty()) put(table, "daemon -: %s\n", meter.why_no_daemon().c_str());
   if (!meter.why_no_cycles().empty()) put(table, "cycles -: %s\n", meter.why_no_cycles().c_str());
+  const bool untold = std::any_of(rows.begin(), rows.end(), [](const Figures& row) {
+    return row.not_measured.empty() && !row.peer_daemon_ns;
+  });
+  if (untold && form.peers) {
+    const std::string& why = meter.why_no_daemon();
+    put(table, "its daemon -: %s\n",
+        why.empty() ? "a mercury-perf serve could not tell" : why.c_str());
+  }
   const bool few = std::any_of(rows.begin(), rows.end(), [](const Figures& row) {
     return row.not_measured.empty() && !row.latency.percentile_ns(kPercentiles.back().second);
   });
@@ -161,15 +171,17 @@ std::string tables_of(const std::vector<Figures>& rows, const TableForm& form,
     for (const auto& [name, per_mille] : kPercentiles) put(rates, " %6s us", name);
     put(rates, " %6s us", "max");
   }
-  put(costs, "\n\nprocessor time of an operation\n%10s %12s %11s %12s %11s %10s %8s\n", "size",
-      "program us", "ns/byte", "daemon us", "ns/byte", "cycles/op", "/byte");
+  put(costs, "\n\nprocessor time of an operation\n%10s %12s %11s %12s %11s", "size", "program us",
+      "ns/byte", "daemon us", "ns/byte");
+  if (form.peers) put(costs, " %12s %11s %12s %11s", "peer us", "ns/byte", "its daemon", "ns/byte");
+  put(costs, " %10s %8s\n", "cycles/op", "/byte");
   rates += "\n";
   bool any = false;
   for (const Figures& row : rows) {
     if (!row.not_measured.empty()) continue;
     any = true;
     put_rates(rates, row, form);
-    put_costs(costs, row);
+    put_costs(costs, row, form);
   }
   if (any) tables = rates + costs.substr(1) + "\n";
   for (const Figures& row : rows) {

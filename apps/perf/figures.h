@@ -50,7 +50,8 @@ std::string size_text(uint64_t bytes);
 struct TableForm {
   // What the rate is multiplied by for that of a bus (docs/perf.md); none: no such column.
   std::optional<double> bus_factor;
-  bool times = true;  // of an operation
+  bool times = true;   // of an operation
+  bool peers = false;  // what the other ends' programs and daemons took
 };
 // Two tables of rows: rates and times, then costs; and below why there is a "-".
 std::string tables_of(const std::vector<Figures>& rows, const TableForm& form,

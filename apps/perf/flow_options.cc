@@ -17,7 +17,8 @@ constexpr const char* kStreamHelp =
     "op/s    blocks, each of which is one call of the sender's.\n"
     "spread  (largest - smallest) / median of the repeats; rates are medians.\n"
     "program, daemon  processor time of this program and of this host's daemon, all threads, user "
-    "and system; the daemon's is of all that it does. JSON has that of the other program, too.\n\n"
+    "and system; the daemon's is of all that it does. peer, its daemon: the same at the other "
+    "ends.\n\n"
     "In the warm-up all bytes are compared with what was sent.";
 constexpr const char* kMessagesHelp =
     "Requests and replies over stream sockets: each of --flows connections with each HOST, where "
@@ -26,7 +27,8 @@ constexpr const char* kMessagesHelp =
     "us      from the call that sends a request until the whole reply is there, of all repeats.\n"
     "spread  (largest - smallest) / median of the repeats; rates are medians.\n"
     "program, daemon  processor time of this program and of this host's daemon, all threads, user "
-    "and system; the daemon's is of all that it does. JSON has that of the other program, too.\n\n"
+    "and system; the daemon's is of all that it does. peer, its daemon: the same at the other "
+    "ends.\n\n"
     "In the warm-up all bytes are compared with what was sent.";
 
 void add_common(CLI::App& command, FlowOptions& options, const char* sizes, const char* of_what) {

@@ -179,7 +179,7 @@ int run_flow_sweep(const FlowOptions& options, CostMeter& meter) {
     std::vector<Figures> figures;
     figures.reserve(rows.size());
     for (const FlowRow& row : rows) figures.push_back(row.figures);
-    const TableForm form{.bus_factor = std::nullopt, .times = options.messages};
+    const TableForm form{.bus_factor = std::nullopt, .times = options.messages, .peers = true};
     std::string text = flow_heading(options) + tables_of(figures, form, meter);
     if (std::any_of(rows.begin(), rows.end(), [](const FlowRow& row) { return row.within_host; })) {
       text +=

@@ -245,6 +245,7 @@ class Flows(PerfCase):
         program = self.start("stream", self.address, "--port", PORT, "--repeats", 1, "--time", "50ms", **self.sockets)
         out, _ = self.finish(program)
         self.assertRegex(out, r"streams up, 1 connection with [\d.]+, over Mercury; 1 repeat\n\n +size .*\n +128KiB +\d+ ")
+        self.assertRegex(out, r"\n +size +program us +ns/byte +daemon us +ns/byte +peer us +ns/byte +its daemon +ns/byte +cycles/op +/byte\n")
         self.assertIn("within this host: such connections are pairs of the kernel's", out)
 
     def test_a_server_that_is_killed_leaves_an_error_and_no_figure(self):
