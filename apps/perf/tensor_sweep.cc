@@ -155,7 +155,9 @@ Status TensorSweep::measure_repeats(TensorRounds& exchange, TensorRow& row) {
         !done) {
       return done;
     }
-    const double seconds = static_cast<double>(monotonic_ns() - begin_ns) * 1e-9;
+    const uint64_t end_ns = monotonic_ns();
+    const double seconds = static_cast<double>(end_ns - begin_ns) * 1e-9;
+    row.repeats_ns.emplace_back(begin_ns, end_ns);
     figures.costs.add(meter_.sample().since(before));
     const uint64_t operations = row.rounds * row.tensors, bytes = row.rounds * round_bytes;
     figures.operations += operations;

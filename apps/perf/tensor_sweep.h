@@ -2,8 +2,10 @@
 // tensors does once its job is open.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/perf/costs.h"
@@ -20,6 +22,8 @@ struct TensorRow {
   LatencyHistogram first;  // of the most urgent tensor
   size_t tensors = 0;
   uint64_t rounds = 0;  // in a repeat
+  // Begin and end of each repeat, on this host's monotonic clock.
+  std::vector<std::pair<uint64_t, uint64_t>> repeats_ns;
 };
 
 class TensorSweep {

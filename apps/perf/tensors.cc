@@ -57,6 +57,9 @@ Json row_json(const TensorRow& row, const TensorOptions& options, double bus_fac
     return json;
   }
   json["rounds"] = row.rounds;
+  for (const auto& [begin_ns, end_ns] : row.repeats_ns) {
+    json["repeats_ns"].push_back({begin_ns, end_ns});
+  }
   json["operations"] = figures.operations;
   json["gbit_per_s"] = json_of(figures.gbit_per_s);
   const auto rate = figures.gbit_per_s.median();

@@ -104,6 +104,10 @@ class Tensors(PerfCase):
             for row in report["rows"]:
                 self.check_rates(row, 2)
                 self.assertEqual(row["operations"], 2 * 20 * 3)
+                times = [time for repeat in row["repeats_ns"] for time in repeat]
+                self.assertEqual((len(times), times), (4, sorted(times)))
+                for rate, (begin, end) in zip(row["gbit_per_s"]["repeats"], row["repeats_ns"]):
+                    self.assertAlmostEqual(rate, 20 * 3 * row["bytes"] * 8 / (end - begin), places=6)
                 # Before, in both repeats, after.
                 self.assertEqual(row["checked_elements"], (1 + 2 * 20 + 1) * 3 * row["bytes"] // 4)
                 self.check_latencies(row["latency_us"], 120)
