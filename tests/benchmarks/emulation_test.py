@@ -19,6 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks" / "emulation"))
 import emulate  # noqa: E402
 import figures  # noqa: E402
+import many  # noqa: E402
 import recording  # noqa: E402
 import sizes  # noqa: E402
 from stretch import STARTUPS, stretched_policy, stretched_time  # noqa: E402
@@ -201,6 +202,29 @@ class Commands(unittest.TestCase):
         self.assertEqual({words[words.index("--size") + 1] for words in gloo}, {"8"})  # ranks
         report = json.loads((self.out / "sizes.json").read_text(encoding="utf-8"))
         self.assertEqual({row["library"] for row in report["rows"]}, {"mercury", "gloo", "mpi"})
+
+
+class Together(unittest.TestCase):
+    """What several jobs carried while all of them ran."""
+
+    @staticmethod
+    def job(*repeats_ns):
+        return {"rounds": 10, "bytes": 100, "repeats_ns": [*repeats_ns]}  # 8,000 bits a repeat
+
+    def test_a_job_alone_is_counted_from_its_begin_to_its_end(self):
+        self.assertEqual(many.rates_together([self.job((0, 1000), (1000, 3000))]), [16_000 / 3000])
+
+    def test_what_one_did_before_the_others_began_or_after_they_ended_does_not_count(self):
+        alone = self.job((0, 1000), (1000, 2000), (2000, 3000), (3000, 4000))
+        short = self.job((1500, 2500))
+        self.assertEqual(many.rates_together([alone, short]), [8.0, 8.0])
+
+    def test_what_lies_between_two_repeats_carries_nothing(self):
+        self.assertEqual(many.rates_together([self.job((0, 1000), (3000, 4000)), self.job((0, 4000))]), [4.0, 2.0])
+
+    def test_jobs_that_did_not_meet_are_an_error(self):
+        with self.assertRaisesRegex(emulate.LabError, "did not run at the same time"):
+            many.rates_together([self.job((0, 1000)), self.job((1000, 2000))])
 
 
 class Stretched(unittest.TestCase):
