@@ -8,6 +8,7 @@
 Mercury is one program that pushes and pulls through its host's mercury-stackd, which exchanges with
 the mercury-stackd of another host. For each setting and working set, reference loop and Mercury take
 turns (so that a machine that slows down slows both), and dpdk-testpmd's flowgen, which touches no payload, is printed beside.
+The loop fetches ahead as Mercury does, where that is faster. "checked" is the loop that checks a CRC-32C, too: what the check alone costs is in it.
 Bytes per second are payload, one direction of two that are busy at once. Spread is (largest -
 smallest) / median; the ratio is the median of the runs' own. With --pin each end has a core of its
 own, for its loop, or its engine and its program, which have the same priority there, as nothing else
@@ -18,7 +19,7 @@ and far apart a second later, which changes either program by more than two. Wit
 pairs of runs count that had the cores equally far apart before, between and after; each distance has a
 row of its own, with how many of the pairs that were tried were there. With --seals the job has a secret, and
 instead of the reference loop Mercury itself is the first of each pair, without authenticated frames; the second
-has them.
+has them, and no loop runs.
 """
 import argparse
 import contextlib
@@ -28,6 +29,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -191,7 +193,10 @@ class Bench:
             return None
         return json.loads(subprocess.run(self.distance_command, check=True, capture_output=True, text=True).stdout)
 
-    def reference(self, place, working_set):
+    def checked(self, place, working_set):
+        return self.reference(place, working_set, "--check")
+
+    def reference(self, place, working_set, *words):
         place.next_run()
         sides = []
         for side in (0, 1):
@@ -199,7 +204,7 @@ class Bench:
             sides.append(self.programs.start(
                 place.hosts[side], [*(["taskset", "--cpu-list", self.cores[side]] if self.cores else []),
                                     self.folder / "reference_loop", "--hold", *own, *peer, "--working-set",
-                                    working_set, "--seconds", self.seconds], stdin=subprocess.PIPE))
+                                    working_set, "--seconds", self.seconds, *words], stdin=subprocess.PIPE))
         reports = [json.loads(self.programs.first_line(process)) for process in sides]
         for process in sides:
             self.programs.finish(process, START_SECONDS)
@@ -304,7 +309,12 @@ def place_of_cores(distance):
     return "one cache" if distance["round_trip_ns"] < 150 else "apart"
 
 
+def beside(mercury, others):
+    return [one / other for one, other in zip(mercury, others)]
+
+
 def summary(values):
+    values = list(values)
     middle = statistics.median(values)
     return {"median": middle, "spread": (max(values) - min(values)) / middle, "runs": values}
 
@@ -314,48 +324,48 @@ def measure(bench, name, options):
     with contextlib.ExitStack() as stack:
         place = Place(kind, mtu, stack)
         stack.callback(bench.programs.end_all)  # before the hosts that they run on go
-        beside = None
+        testpmd = None
         if kind != "uring" and not options.no_testpmd:
-            beside = bench.testpmd(place)
+            testpmd = bench.testpmd(place)
         for label in options.working_sets:
             pairs = Pairs(options.steady)
             distance = bench.core_distance()
-            programs = (bench.plain, bench.sealed) if options.seals else (bench.reference, bench.mercury)
-            names = ("without seals", "with seals") if options.seals else ("reference", "Mercury")
+            programs = {"without seals": bench.plain, "with seals": bench.sealed} if options.seals else \
+                {"checked": bench.checked, "reference": bench.reference, "Mercury": bench.mercury}
             for run in range(options.runs * (TRIES_PER_STEADY_RUN if options.steady else 1)):
                 readings, rates = [distance], []
-                for program in programs:
+                for program in programs.values():
                     report = program(place, WORKING_SETS[label])
                     if not report["verified"] or not report["goodput_bytes_per_s"] > 0:
                         raise Failed(f"nothing arrived, or what arrived was wrong: {report}")
                     rates.append(report["goodput_bytes_per_s"])
                     readings.append(bench.core_distance())
                 distance = readings[-1]
-                where = pairs.add(*rates, readings)
-                print(f"{name} {label} run {run + 1}: {names[0]} {rates[0] / 1e6:.0f} MB/s, {names[1]} "
-                      f"{rates[1] / 1e6:.0f} MB/s ({report['retransmits']} frames sent again), cores {where}",
-                      file=sys.stderr)
+                where = pairs.add(rates, readings)
+                said = ", ".join(f"{what} {rate / 1e6:.0f} MB/s" for what, rate in zip(programs, rates))
+                print(f"{name} {label} run {run + 1}: {said} ({report['retransmits']} frames sent again), cores {where}", file=sys.stderr)
                 if options.steady and pairs.most() >= options.runs:
                     break
             for row in pairs.rows():
-                yield {"setting": name, "working_set": label, "testpmd": beside} | row
+                yield {"setting": name, "working_set": label, "testpmd": testpmd} | row
 
 
 class Pairs:
-    """Runs of the reference and of Mercury just after it, by where the machine had the cores meanwhile."""
+    """Runs of the reference and of Mercury just after it, by where the machine had the cores meanwhile. The checked loop's,
+    where there is one, was just before both."""
 
     def __init__(self, only_steady):
         self.only_steady, self.tried, self.kept = only_steady, 0, {}
 
-    def add(self, reference, mercury, readings):
-        """What is said of this pair."""
+    def add(self, rates, readings):
+        """What is said of this pair: rates of [the checked loop,] the reference and Mercury."""
         self.tried += 1
         if None in readings:  # a machine of one core
             where = "alone"
         else:
             where = place_of_cores(readings[1]) if steady(readings) else "moved"
         if not (self.only_steady and where == "moved"):
-            self.kept.setdefault(where if self.only_steady else "any", []).append((reference, mercury, readings))
+            self.kept.setdefault(where if self.only_steady else "any", []).append((rates, readings))
         return where
 
     def most(self):
@@ -366,21 +376,25 @@ class Pairs:
             raise Failed(f"the cores moved during each of {self.tried} pairs of runs")
         for where, pairs in self.kept.items():
             # Of each run and the one just before it: a machine that slows down slows both.
-            ratios = [mercury / reference for reference, mercury, _ in pairs]
-            yield {"cores": where, "reference": summary([pair[0] for pair in pairs]),
-                   "mercury": summary([pair[1] for pair in pairs]), "ratios": ratios,
+            *checked, reference, mercury = zip(*(rates for rates, _ in pairs))
+            ratios = beside(mercury, reference)
+            row = {"cores": where, "reference": summary(reference), "mercury": summary(mercury), "ratios": ratios,
                    "ratio": statistics.median(ratios), "pairs": len(pairs), "tried": self.tried,
-                   "distances": [pair[2] for pair in pairs]}
+                   "distances": [readings for _, readings in pairs]}
+            for each in checked:
+                row |= {"checked": summary(each), "checked_ratio": statistics.median(beside(mercury, each))}
+            yield row
 
 
 def print_row(row):
     def cell(part):
         return f"{part['median'] / 1e6:9.0f} {part['spread'] * 100:4.0f} %"
-    beside = f"{row['testpmd'] / 1e6:9.0f}" if row["testpmd"] else f"{'-':>9}"
+    testpmd = f"{row['testpmd'] / 1e6:9.0f}" if row["testpmd"] else f"{'-':>9}"
+    checked = f"{cell(row['checked'])}{row['checked_ratio']:9.2f}" if "checked" in row else f"{'-':>16}{'-':>9}"
     known = [reading["round_trip_ns"] for pair in row["distances"] for reading in pair if reading]
     apart = f"{statistics.median(known):8.0f}" if known else f"{'-':>8}"
     print(f"{row['setting']:<16}{row['working_set']:>7}{cell(row['reference'])}"
-          f"{cell(row['mercury'])}{row['ratio']:9.2f}{beside} {apart}  "
+          f"{cell(row['mercury'])}{row['ratio']:9.2f}{checked}{testpmd} {apart}  "
           f"{row['cores']}, {row['pairs']} of {row['tried']}", flush=True)
 
 
@@ -403,6 +417,9 @@ def parse():
     parser.add_argument("--no-testpmd", action="store_true")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
+    if not options.no_testpmd and shutil.which("dpdk-testpmd") is None:
+        print("dpdk-testpmd is not run: it is missing: apt-get install dpdk", file=sys.stderr)
+        options.no_testpmd = True
     if options.quick:
         options.settings, options.working_sets = ["uring"], ["1MB"]
         options.runs, options.seconds, options.json = 1, 1, os.devnull
@@ -422,7 +439,7 @@ def main():
     folder = tempfile.TemporaryDirectory(prefix="mercury-goodput-")
     bench = Bench(options, folder.name)
     first, second = ("no seals", "seals") if options.seals else ("reference", "Mercury")
-    print(f"{'MB/s of payload':<23}{first:>16}{second:>16}{'ratio':>9}{'testpmd':>9}{'cores ns':>9}  cores, pairs",
+    print(f"{'MB/s of payload':<23}{first:>16}{second:>16}{'ratio':>9}{'checked':>16}{'ratio':>9}{'testpmd':>9}{'cores ns':>9}  cores, pairs",
           flush=True)
     try:
         for name in options.settings:

@@ -73,7 +73,8 @@ class Called:
 class Ports(Called):
     """goodput.py: payload from one program's memory to another's, both ways at once."""
     NAME = "ports"
-    LOOP, TESTPMD = "a loop without a protocol, same port", "dpdk-testpmd, same wire"
+    LOOP, CHECKED = "a loop without a protocol, same port", "the same loop with a CRC-32C"
+    TESTPMD = "dpdk-testpmd, same wire"
 
     def check(self, pairs):
         if shutil.which("dpdk-testpmd") is None:
@@ -97,6 +98,7 @@ class Ports(Called):
         mercury = row["mercury"]["median"] / 1e6
         measure = Measure(f"goodput over {row['setting']}, {row['working_set']}", "MB/s", "more")
         pairs.add(self.NAME, self.LOOP, measure, row["reference"]["median"] / 1e6, mercury)
+        pairs.add(self.NAME, self.CHECKED, measure, row["checked"]["median"] / 1e6, mercury)
         if row["testpmd"]:
             pairs.add(self.NAME, self.TESTPMD, measure, row["testpmd"] / 1e6, mercury)
         elif row["setting"] != "uring":  # which is no port of DPDK's

@@ -138,11 +138,13 @@ class CalledTest(unittest.TestCase):
         return {row["peer"]: row["ratio"] for row in found.rows()}, {each["peer"]: each["why"] for each in found.reasons()}
 
     def ports(self, settings, testpmd):
-        rows = [{"setting": "memif-1500", "working_set": "1MB", "testpmd": testpmd, "reference": {"median": 2e6}, "mercury": {"median": 1e6}}]
+        rows = [{"setting": "memif-1500", "working_set": "1MB", "testpmd": testpmd, "reference": {"median": 2e6}, "checked": {"median": 1e6},
+                 "mercury": {"median": 1e6}}]
         return self.group(called.Ports, {"json": json.dumps({"rows": rows})}, seconds=1, port_settings=settings, working_sets=["1MB"])
 
     def test_a_port_without_testpmd_has_the_other_figure(self):
-        self.assertEqual(self.ports(["memif-1500"], None), ({called.Ports.LOOP: 0.5}, {called.Ports.TESTPMD: "no dpdk-testpmd: apt-get install dpdk"}))
+        self.assertEqual(self.ports(["memif-1500"], None),
+                         ({called.Ports.LOOP: 0.5, called.Ports.CHECKED: 1.0}, {called.Ports.TESTPMD: "no dpdk-testpmd: apt-get install dpdk"}))
 
     def test_a_port_that_was_not_measured_is_named(self):
         figures, reasons = self.ports(["memif-1500", "af_xdp-1500"], None)
@@ -214,7 +216,7 @@ class HostsTest(unittest.TestCase):
         missing = {(each["group"], each["peer"]): each["why"] for each in report["not_measured"]}
         self.assertFalse(measured & set(missing))
         self.assertTrue(all(missing.values()))
-        plain = [("sockets", wire.Sockets.PEERS[name]) for name in ("epoll", "io_uring")] + [("ports", called.Ports.LOOP)]
+        plain = [("sockets", wire.Sockets.PEERS[name]) for name in ("epoll", "io_uring")] + [("ports", loop) for loop in (called.Ports.LOOP, called.Ports.CHECKED)]
         self.assertLessEqual(set(plain), measured, missing)
         expected = {("sockets", peer) for peer in wire.Sockets.PEERS.values()} | {("sums", peer) for peer in called.Sums.PEERS.values()}
         self.assertEqual(expected | set(plain), measured | set(missing))
