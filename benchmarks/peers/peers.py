@@ -87,26 +87,23 @@ class Session:
         self.groups = [GROUPS[name](options) for name in options.groups]
 
     def run(self):
-        """Whatever happens, no host or daemon stays."""
-        try:
-            self.open()
-            for run in range(self.options.runs):
-                for group in self.groups:
-                    if not self.pairs.misses(group.NAME, MERCURY):
-                        group.turn(run, self.pairs)
-                        say(f"run {run + 1} of {self.options.runs}: {group.NAME}")
-                self.save()
-        finally:
+        for run in range(self.options.runs):
             for group in self.groups:
-                group.close()
+                if not self.pairs.misses(group.NAME, MERCURY):
+                    self.one(group, run)
+                    say(f"run {run + 1} of {self.options.runs}: {group.NAME}")
+            self.save()
 
-    def open(self):
-        for group in self.groups:
-            try:
-                group.open()
-                group.check(self.pairs)
-            except (AssertionError, NotMeasured) as why:
-                self.pairs.miss(group.NAME, MERCURY, why)
+    def one(self, group, run):
+        """Hosts and daemons of a group are there while it is measured. Whatever happens, none stays."""
+        try:
+            group.open()
+            group.check(self.pairs)
+            group.turn(run, self.pairs)
+        except (AssertionError, NotMeasured) as why:  # TwoHosts says so that a daemon has failed
+            self.pairs.miss(group.NAME, MERCURY, why)
+        finally:
+            group.close()
 
     def save(self):
         if self.options.json:

@@ -210,6 +210,7 @@ class Sockets:
     def close(self):
         if self.hosts:
             self.hosts.close()
+        self.hosts = None
 
     def check(self, pairs):
         """Who cannot run here, before anything is measured."""
