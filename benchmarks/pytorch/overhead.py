@@ -1,13 +1,15 @@
 #!/usr/bin/python3
 """What ScheduledOptimizer costs the training's thread: microseconds of its processor time for each gradient, beside the
 optimizer alone, and beside a call by ctypes that does nothing. Layers of one small tensor each, so that nothing else takes time;
-one worker and one server, here."""
+one worker and one server, here. Sums are back when the forward pass begins, which takes one step for all tensors then; and once
+as where each module waits for its own, which takes a step for each: beside the optimizer alone that takes a step for each."""
 import argparse
 import os
 import pathlib
 import statistics
 import sys
 import time
+import unittest.mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [os.path.join(ROOT, *folder) for folder in (("python",), ("tests", "python"), ("tools",))]
@@ -34,6 +36,23 @@ class Layer(nn.Module):
 
     def forward(self, values):
         return values * self.weight
+
+
+class TensorByTensor:
+    """A step of the optimizer for each of its tensors."""
+
+    def __init__(self, optimizer):
+        self.optimizer, self.groups = optimizer, optimizer.param_groups
+
+    def zero_grad(self):
+        self.optimizer.param_groups = self.groups
+        self.optimizer.zero_grad(set_to_none=False)
+
+    def step(self):
+        for group in self.groups:
+            for parameter in group["params"]:
+                self.optimizer.param_groups = [{**group, "params": [parameter]}]
+                self.optimizer.step()
 
 
 def microseconds(count, iterations, make, wrap):
@@ -70,17 +89,21 @@ class Overhead:
         self.first_number += self.arguments.tensors
         return wrapped
 
-    def once(self, make):
+    def once(self, make, apart):
         """(alone, more with ScheduledOptimizer, an empty call): microseconds"""
         each = self.arguments.tensors, self.arguments.iterations
-        alone = microseconds(*each, make, lambda optimizer, _: optimizer)
-        return alone, microseconds(*each, make, self.wrap) - alone, empty_call_us()
+        alone = microseconds(*each, make, lambda optimizer, _: TensorByTensor(optimizer) if apart else optimizer)
+        if not apart:
+            return alone, microseconds(*each, make, self.wrap) - alone, empty_call_us()
+        with unittest.mock.patch.object(ScheduledOptimizer, "_update_arrived", lambda _: None):
+            return alone, microseconds(*each, make, self.wrap) - alone, empty_call_us()
 
     def rows(self):
-        times = {name: [] for name in OPTIMIZERS}
+        kinds = {name + (", a step for each tensor" if apart else ""): (make, apart) for apart in (False, True) for name, make in OPTIMIZERS.items()}
+        times = {kind: [] for kind in kinds}
         for _ in range(self.arguments.repeat):
-            for name, make in OPTIMIZERS.items():
-                times[name].append(self.once(make))
+            for kind, how in kinds.items():
+                times[kind].append(self.once(*how))
         for name, runs in times.items():
             alone, more, empty = zip(*runs)
             yield {"optimizer": name, "tensors": self.arguments.tensors, "alone_us": round(statistics.median(alone), 2),

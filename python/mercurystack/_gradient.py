@@ -84,6 +84,7 @@ class ManagedParameter:
         self.operation: Union[None, Operation, Leaving] = None  # until its sum has been waited for
         self.due: Optional[dict[str, Any]] = None  # the group's options at the time of step()
         self.version = 0  # of its elements, at that time
+        self.moves = True  # whether the step is for it
         self.to_zero = False  # when it is updated
 
     def _lay(self) -> None:
@@ -109,9 +110,7 @@ class ManagedParameter:
             self._leaves = self.gradient
             return False
         if found.dtype != self._dtype or found.shape != self._memory.shape:
-            raise RuntimeError(f"{self.name}: it was {self._dtype} of shape {tuple(self._memory.shape)} when the "
-                               f"ScheduledOptimizer was made, and is {found.dtype} of shape {tuple(found.shape)}: make it behind "
-                               "all that changes the model")
+            raise self._changed(found)
         self._leaves = found
         if self._stage is None:
             with torch.no_grad():
@@ -119,6 +118,10 @@ class ManagedParameter:
         if found is self.gradient and not in_place:  # its data was replaced
             self._lay()
         return not in_place
+
+    def _changed(self, found: torch.Tensor) -> RuntimeError:
+        return RuntimeError(f"{self.name}: it was {self._dtype} of shape {tuple(self._memory.shape)} when the ScheduledOptimizer was made, "
+                            f"and is {found.dtype} of shape {tuple(found.shape)}: make it behind all that changes the model")
 
     def has_arrived(self) -> bool:
         """As far as is known: whoever collects completions marks operations."""
@@ -132,6 +135,8 @@ class ManagedParameter:
                 self.operation = self.tensor.push_pull(self.priority)
             except MercuryError as failure:
                 raise self.named(failure) from None
+            except ValueError as failure:  # the job is closed
+                raise ValueError(f"the gradient of {self.name}: {failure}") from None
         else:
             push = partial(self.tensor.push_pull, self.priority)
             self.operation = Leaving(self._stage.leave(self._memory, self._leaves, push))
@@ -153,7 +158,10 @@ class ManagedParameter:
 
     def to_use(self) -> None:
         """Where the next backward pass adds to."""
-        self.parameter.grad = self.gradient
+        try:
+            self.parameter.grad = self.gradient
+        except RuntimeError:  # PyTorch's names nobody
+            raise self._changed(self.parameter) from None
 
     def zero(self) -> None:
         self.gradient.zero_()

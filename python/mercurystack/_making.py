@@ -111,3 +111,13 @@ def _with_name(failure: MercuryError, parameters: list[ManagedParameter], first_
             text += f" (the gradient of {parameters[int(number) - first_number].name})"
             break
     return _agreement.with_first_number(type(failure)(failure.errno, text), first_number)
+
+
+def difference(found: list[torch.nn.Parameter], known: list[torch.nn.Parameter], model: torch.nn.Module) -> str:
+    """What has happened to the optimizer's parameters, which were `known`."""
+    place = next((place for place, (one, other) in enumerate(zip(found, known)) if one is not other), min(len(found), len(known)))
+    if place == len(found):
+        return f"the optimizer has lost {len(known) - len(found)} of its parameters"
+    names = (name for name, parameter in model.named_parameters() if parameter is found[place])
+    name = next(names, f"a parameter of shape {tuple(found[place].shape)}, which is not the model's,")
+    return f"{name} was added to the optimizer, or put in another's place,"

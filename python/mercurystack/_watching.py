@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Optional, Protocol
+from typing import Any, Callable, Mapping, Optional, Protocol
 
 import torch
 
@@ -49,11 +49,16 @@ class _Hook:
 class Place:
     """A module, and the parameters that have to be up to date when the forward pass comes to it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, module: torch.nn.Module, of: Mapping[torch.nn.Parameter, ManagedParameter]) -> None:
         self.name = name
+        self._module, self._of = module, of
         self.parameters: list[ManagedParameter] = []
         self.frozen: list[tuple[str, torch.nn.Parameter]] = []  # which the optimizer has too
         self.called = False
+
+    def all(self) -> list[ManagedParameter]:
+        """Also those of the modules in it."""
+        return [self._of[one] for one in self._module.parameters() if one in self._of]
 
     def check_frozen(self) -> None:
         for name, parameter in self.frozen:
@@ -70,11 +75,12 @@ class Watch:
         self._places: dict[str, Place] = {}
         self._handles: list[Any] = []
         self._nodes: list[Any] = []
+        self.model = model
         of = {one.parameter: one for one in managed}
         self._handles.append(model.register_forward_hook(_Hook(lambda *_: listener._on_forward_end())))
         for name, module in model.named_modules():
             if any(parameter in optimized for parameter in module.parameters()):
-                place = self._places[name] = Place(name)
+                place = self._places[name] = Place(name, module, of)
                 for own, parameter in module.named_parameters(name, recurse=False):
                     if parameter in of:
                         place.parameters.append(of[parameter])

@@ -14,7 +14,9 @@ comes back first (Duan et al., TPDS 2023, sections II and IV).
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
+from operator import is_
 from types import TracebackType
 from typing import Any, Callable, Iterator, Optional, Union
 
@@ -35,11 +37,13 @@ from mercurystack._watching import Place, Watch
 
 __all__ = ["Elastic", "ScheduledOptimizer", "Step", "Summary"]
 
+# Calls of the inner optimizer that read or set what its updates use.
+_STATES = ("state_dict", "load_state_dict")
 _MOST_NUMBERS = 1 << 28  # first_number is below
 
 
-def _count_of(optimizer: torch.optim.Optimizer) -> int:
-    return sum(len(group["params"]) for group in optimizer.param_groups)
+def _parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _at_end_of_backward(call: Callable[[], None]) -> None:
@@ -110,7 +114,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._is_due = False  # whether any update may be: every module's state_dict() asks
         self._hears_end = False  # whether the backward pass will say when it has ended
         self._tried = False  # whether the optimizer has updated a parameter by itself
-        self._count = _count_of(optimizer)
+        self._optimized = _parameters_of(optimizer)
         self.copied = 0
         self._timeline: Optional[Timeline] = None
         self._tensors: list[_trace.TraceTensor] = []  # of the timeline, once this is closed
@@ -138,8 +142,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 _agreement.broadcast(model, context, job, first_number)
         for one in self._parameters:
             one.to_use()
-        optimized = {parameter for group in optimizer.param_groups for parameter in group["params"]}
-        self._watch = Watch(model, self._parameters, optimized, self)
+        self._watch = Watch(model, self._parameters, set(self._optimized), self)
+        self._is_closed = False
+        for name in _STATES:  # this one's takes the step that is due first, and so does its own
+            setattr(optimizer, name, self._behind_flush(getattr(optimizer, name)))
         self.defaults = optimizer.defaults
         if timeline > 0:
             self._timeline = Timeline(job, timeline)
@@ -159,16 +165,17 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             timeline.pause()
         if self._is_due and not place.name:  # nothing of the model was used yet
             self._update_arrived()
-        due = []
         for one in place.parameters:
             if one.priority is None:
                 self._rank(one)
-            if one.due is not None:
-                due.append(one)
-            elif one.parameter.grad is None and not one.sent:  # as `parameter.grad = None` zeroes
+            if one.due is None and one.parameter.grad is None and not one.sent:  # as `parameter.grad = None` zeroes
                 one.zero()
-        if due:
-            self._update(due)
+        if self._is_due:
+            # Without gradients a module may read the parameters of those in it without calling them, as a transformer's
+            # encoder does when it evaluates.
+            due = [one for one in (place.parameters if torch.is_grad_enabled() else place.all()) if one.due is not None]
+            if due:
+                self._update(due)
         if timeline is not None:
             timeline.forward(place.name or "model")
 
@@ -214,6 +221,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         sent = [one.sent for one in self._parameters]
         if any(sent) and not all(sent):
             for one in self._parameters:
+                if not one.sent and one.parameter.grad is None:  # as `parameter.grad = None` zeroes
+                    one.zero()
                 if not one.sent and one.parameter.grad is one.gradient:
                     one.parameter.grad = one.in_flight
 
@@ -248,7 +257,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         """Waits for its sum, if one is on its way."""
         if one.operation is not None:
             try:
-                if self._timeline is None or one.operation.done():
+                # Asking collects all that have ended: of those that come next nobody has to ask then.
+                if one.operation.done() or self._timeline is None:
                     one.operation.wait()
                 else:
                     with self._timeline.span("wait", one.name):
@@ -289,11 +299,15 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                                    "come: flush() first")
         for one in due:
             options, one.due, one.sent, one.passes = one.due, None, False, 0
-            if one.parameter.requires_grad and options is not None:
-                groups.setdefault(id(options), {**options, "params": []})["params"].append(one.parameter)
-        if groups:
-            updated = [one.name for one in due if one.parameter.requires_grad]
-            with contextlib.nullcontext() if self._timeline is None else self._timeline.update(updated):
+            if one.moves and options is not None:
+                group = groups.get(id(options))
+                if group is None:
+                    group = groups[id(options)] = {**options, "params": []}
+                group["params"].append(one.parameter)
+        if groups and self._timeline is None:
+            self._step_of(list(groups.values()))
+        elif groups and self._timeline is not None:
+            with self._timeline.update([one.name for one in due if one.moves]):
                 self._step_of(list(groups.values()))
         to_zero = [one for one in due if one.to_zero]
         if to_zero:
@@ -335,14 +349,18 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         that were waited for already, and for parameters that no forward pass has come by."""
         if closure is not None:
             raise ValueError("a closure would evaluate the model within the step: that is not supported")
-        if _count_of(self._optimizer) != self._count:
-            raise RuntimeError("parameters were added to the optimizer: close() this, and make another ScheduledOptimizer")
+        if self._is_closed:
+            raise RuntimeError("the ScheduledOptimizer is closed")
+        self._check_optimized()
         if self._meeting is not None:
             self._meeting.check_inside()
         self.flush()  # of modules that were not called since
         if self._timeline is not None:
             self._timeline.step()
         self._hears_end = False  # of a pass that failed it has not
+        # Frozen ones stay as they are, but for gradients of before; and whose gradient the program has taken away.
+        for one in self._parameters:
+            one.moves = (one.parameter.requires_grad or one.passes > 0) and not (one.sent and one.parameter.grad is None)
         self._send_rest()
         groups = [dict(group) for group in self._optimizer.param_groups]  # a scheduler may change them meanwhile
         now = []
@@ -361,6 +379,13 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._meet(self._meeting)
         elif now:
             self._update(now)
+
+    def _check_optimized(self) -> None:
+        found = _parameters_of(self._optimizer)
+        if len(found) == len(self._optimized) and all(map(is_, found, self._optimized)):
+            return
+        raise RuntimeError(f"{_making.difference(found, self._optimized, self._watch.model)} since the ScheduledOptimizer was made: "
+                           "close() that, and make another with another first_number")
 
     def _meet(self, meeting: Meeting) -> None:
         """Takes the step if every worker's gradients are in it."""
@@ -419,6 +444,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     def _leave(self) -> None:
         self._watch.remove()
+        self._is_closed = True
+        for name in _STATES:
+            vars(self._optimizer).pop(name, None)
         if self._timeline is not None:
             self._timeline.close()
             self._tensors = self._tensors or _trace.tensors_of(self._parameters, self._watch)
@@ -490,12 +518,17 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         return self._optimizer.state
 
     def state_dict(self) -> dict[str, Any]:
-        self.flush()
         return self._optimizer.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.flush()
         self._optimizer.load_state_dict(state_dict)
+
+    def _behind_flush(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def flushed(*arguments: Any, **named: Any) -> Any:
+            self.flush()
+            return call(*arguments, **named)
+        return flushed
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         raise RuntimeError("parameters cannot be added: make another ScheduledOptimizer, with another first_number")

@@ -127,8 +127,42 @@ class Refusals(unittest.TestCase):
         model.added = nn.Linear(8, 8)
         inner.add_param_group({"params": list(model.added.parameters())})
         loss_of(model, batches(1, 0)[0]).backward()
-        with self.assertRaisesRegex(RuntimeError, "parameters were added to the optimizer"):
+        with self.assertRaisesRegex(RuntimeError, "^added.weight was added to the optimizer, .*another with another first_number"):
             optimizer.step()
+        del inner.param_groups[1:]
+        first = inner.param_groups[0]["params"][0]
+        model.last = nn.Linear(8, 20, bias=False)
+        inner.param_groups[0]["params"][0] = model.last.weight
+        with self.assertRaisesRegex(RuntimeError, "^last.weight was added to the optimizer, or put in another's place"):
+            optimizer.step()
+        inner.param_groups[0]["params"][0] = first
+        del inner.param_groups[0]["params"][-2:]
+        with self.assertRaisesRegex(RuntimeError, "^the optimizer has lost 2 of its parameters"):
+            optimizer.step()
+
+    def test_who_is_closed(self):
+        model = net()
+        optimizer = self.wrapped(model)
+        optimizer.close()
+        optimizer.close()
+        loss_of(model, batches(1, 0)[0]).backward()
+        with self.assertRaisesRegex(RuntimeError, "the ScheduledOptimizer is closed"):
+            optimizer.step()
+
+    def test_a_type_that_changes_and_a_job_that_is_closed_meanwhile(self):
+        model = net()
+        optimizer = self.wrapped(model)
+        model.double()
+        with self.assertRaisesRegex(RuntimeError, "^[a-z.]+: it was torch.float32 .* and is torch.float64"):
+            loss_of(model, batches(1, 0)[0]).backward()
+            optimizer.step()
+        model, second = net(), None
+        second = self.wrapped(model, first_number=100)
+        loss = loss_of(model, batches(1, 0)[0])
+        self.job.close()
+        with self.assertRaisesRegex(ValueError, "^the gradient of [a-z.]+: the job is closed"):
+            loss.backward()
+        del second
 
     def test_values_that_are_changed_when_the_step_is_due(self):
         model = net()

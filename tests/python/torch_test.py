@@ -69,12 +69,19 @@ class Training(Workers):
         """A norm is of averages, so also of those of layers that this worker did not use."""
         def clip(model, optimizer):
             nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+
+        def zeroed(model, batch, side, to_none):
+            if to_none:  # as zero_grad() does in PyTorch 2
+                for parameter in model.parameters():
+                    parameter.grad = None
+            return loss_of(model, batch, with_side=side)
         shares = [batches(6, worker) for worker in range(WORKERS)]
-        rounds = [[[lambda model, batch=shares[worker][i], side=(i + worker) % 3 > 0: loss_of(model, batch, with_side=side)]
-                   for worker in range(WORKERS)] for i in range(6)]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self.train(rounds, step=clip)
+        for place, to_none in enumerate((False, True)):
+            rounds = [[[lambda model, batch=shares[worker][i], side=(i + worker) % 3 > 0, to_none=to_none: zeroed(model, batch, side, to_none)]
+                       for worker in range(WORKERS)] for i in range(6)]
+            with self.subTest(to_none=to_none), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.train(rounds, step=clip, first_number=100 * place)
 
     def test_the_first_values_come_in_pieces(self):
         """Of a model that is larger than a piece, also those that are not contiguous; memory for one piece is taken."""

@@ -274,6 +274,57 @@ class Models(Workers):
         for rank in range(WORKERS):
             self.assertEqual(said["ScheduledOptimizer", rank], said["AveragedByHand", rank])
 
+    def test_evaluation_of_a_module_that_reads_others_in_it_without_calling_them(self):
+        """As PyTorch's encoder does where nobody wants gradients."""
+        said = {}
+
+        def loop(rank, model, optimizer):
+            values = torch.randn(16, 1, 8, generator=torch.Generator().manual_seed(rank))
+            for _ in range(4):
+                optimizer.zero_grad()
+                model(values).square().mean().backward()
+                optimizer.step()
+                model.eval()
+                with torch.no_grad():
+                    said.setdefault((type(optimizer).__name__, rank), []).append(float(model(values).sum()))
+                model.train()
+        self.compare(loop, model=lambda seed: seeded(seed, lambda: nn.Sequential(
+            nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 2), nn.Linear(8, 4))))
+        for rank in range(WORKERS):
+            self.assertEqual(said["ScheduledOptimizer", rank], said["AveragedByHand", rank])
+
+    def test_layers_that_are_frozen_behind_a_step_that_is_due(self):
+        """The step is taken all the same; the next ones are not for them."""
+        for place, (way, when) in enumerate({"before": 2, "last": 5}.items()):
+            def loop(rank, model, optimizer):
+                for i, batch in enumerate(batches(6, rank)):
+                    optimizer.zero_grad()
+                    loss_of(model, batch).backward()
+                    if i == when:
+                        if isinstance(optimizer, AveragedByHand):
+                            optimizer.synchronize()
+                        model.norm.requires_grad_(False)
+                    optimizer.step()
+                    if i == when:
+                        model.first.requires_grad_(False)
+            with self.subTest(way):
+                self.compare(loop, lambda parameters: torch.optim.SGD(parameters, lr=0.1), first_number=100 * place)
+
+    def test_gradients_that_are_taken_away_before_the_step(self):
+        """Whose gradient is None has no step, as with every optimizer: in flight, and when sums are back."""
+        for place, waits in enumerate((False, True)):
+            def loop(rank, model, optimizer):
+                for i, batch in enumerate(batches(6, rank)):
+                    optimizer.zero_grad()
+                    loss_of(model, batch).backward()
+                    if waits or isinstance(optimizer, AveragedByHand):
+                        optimizer.synchronize()
+                    if i % 2:
+                        model.first.weight.grad = None
+                    optimizer.step()
+            with self.subTest(waits=waits):
+                self.compare(loop, adam, first_number=100 * place)
+
     def test_a_nan_is_everybodys_and_nothing_stops(self):
         def work(rank, context, job):
             model = net(0)
@@ -341,6 +392,31 @@ class Values(Workers):
                         loss_of(model, again).backward()
                         optimizer.step()
         self.compare(loop, adam)
+
+    def test_the_inner_optimizers_state_in_the_middle(self):
+        """Behind a step that is due, saved before the model's."""
+        def loop(rank, model, optimizer):
+            inner = getattr(optimizer, "_optimizer", getattr(optimizer, "optimizer", None))
+            for i, batch in enumerate(batches(8, rank)):
+                optimizer.zero_grad()
+                loss_of(model, batch).backward()
+                optimizer.step()
+                if i == 2:
+                    saved = copy.deepcopy((inner.state_dict(), model.state_dict()))
+                elif i == 5:
+                    inner.load_state_dict(saved[0])
+                    model.load_state_dict(saved[1])
+        self.compare(loop, adam)
+
+    def test_the_inner_optimizer_is_as_it_was_when_it_is_closed(self):
+        def work(rank, context, job):
+            model = net(0)
+            inner = sgd(model.parameters())
+            before = set(vars(inner))
+            ScheduledOptimizer(inner, model, context, job).close()
+            return before, set(vars(inner))
+        for before, after in self.on_each(work):
+            self.assertEqual(before | {"_opt_called"}, after | {"_opt_called"})
 
     def test_the_state_of_a_part_of_the_model(self):
         def work(rank, context, job):
