@@ -71,6 +71,8 @@ constexpr CounterInfo kCounterInfo[] = {
     {"resets_sent", "frames of sessions that are not known here, of which the sender was told"},
     {"resets_received", "sessions that ended as the peer does not know them any more"},
     {"paths_doubted", "paths that were measured again, as large frames were lost over and over"},
+    {"source_ports_unheard",
+     "sessions that send from one port only, as the peer hears of no other"},
     {"parts_sent", "parts of frames that are more than their path carries any more"},
     {"paths_challenged", "addresses from which a peer's frames came and that were asked for it"},
     {"peers_moved", "sessions whose peer has shown that it has another address"},

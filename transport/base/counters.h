@@ -80,6 +80,7 @@ enum class Counter : uint16_t {
   kResetsSent,
   kResetsReceived,
   kPathsDoubted,
+  kSourcePortsUnheard,
   kPartsSent,
   kPathsChallenged,
   kPeersMoved,

@@ -397,7 +397,8 @@ void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexc
   } else if (record.tag.type() == wire::FrameType::kResetToken) {
     notices.on_lost(Notices::kResetToken);
   } else if (record.tag.type() == wire::FrameType::kSourcePorts) {
-    notices.on_lost(Notices::kSourcePorts);
+    const bool again = notices.on_ports_lost(here && cause == LossCause::kOvertaken);
+    if (!again) count(Counter::kSourcePortsUnheard);
   } else if (!ping) {
     stream_lost(record.tag);
   }

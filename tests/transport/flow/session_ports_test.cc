@@ -9,16 +9,25 @@ namespace {
 
 constexpr PortRange kPorts{7600, 3};
 
+bool tells_ports(std::span<const std::byte> frame) {
+  return frame[3] == static_cast<std::byte>(wire::FrameType::kSourcePorts);
+}
+void drop_ports(Net& net) {
+  net.alter = [](int, Bytes& frame) {
+    if (tells_ports(frame)) frame.back() ^= std::byte{1};
+  };
+}
+
 // Host 0 has source ports, host 1 none; both know what they are.
 struct PortsLab {
   explicit PortsLab(uint32_t asks = wire::kFeatureSourcePorts,
-                    uint32_t answers = wire::kFeatureSourcePorts, PortRange ports = kPorts)
+                    uint32_t answers = wire::kFeatureSourcePorts, PortRange ports = kPorts,
+                    const std::function<void(Net&)>& prepare = {})
       : net(1, of(ports)) {
+    if (prepare) prepare(net);
     net.features |= asks;
     net.host[1].answer.features |= answers;
-    net.tap = [this](int, std::span<const std::byte> frame) {
-      told += frame[3] == static_cast<std::byte>(wire::FrameType::kSourcePorts) ? 1 : 0;
-    };
+    net.tap = [this](int, std::span<const std::byte> frame) { told += tells_ports(frame) ? 1 : 0; };
     net.connect();
     net.run_for(kSecond / 10);
   }
@@ -72,6 +81,39 @@ TEST(SessionPorts, OthersAreNotTakenLater) {
   EXPECT_EQ(lab.say({7600, 4}), 1U);
   EXPECT_EQ(lab.net.host[1].peer_ports, kPorts);
   EXPECT_EQ(lab.net.host[1].ports_told, 1U);
+}
+
+// Whoever is on the way drops what it does not know: all else goes on, from one port.
+TEST(SessionPorts, OfWhichThePeerNeverHearsAreToldNoMore) {
+  for (const bool sealed : {false, true}) {
+    PortsLab lab(wire::kFeatureSourcePorts, wire::kFeatureSourcePorts, kPorts, [&](Net& net) {
+      if (sealed) net.with_seals();
+      drop_ports(net);
+    });
+    lab.net.host[0].queue_chunks(2'000);
+    ASSERT_TRUE(lab.net.run([&] { return lab.net.host[0].all_acked(); }, kSecond));
+    lab.net.run_for(10 * kSecond);
+    EXPECT_EQ(lab.told, 16U);
+    EXPECT_EQ(lab.net.host[0].counters.get(Counter::kSourcePortsUnheard), 1U);
+    EXPECT_EQ(lab.net.host[0].ports_known, 0U);
+    EXPECT_EQ(lab.net.host[0].closed, 0);
+    EXPECT_EQ(lab.net.host[0].lost, 0);
+  }
+}
+
+// Silence says nothing of them.
+TEST(SessionPorts, AreToldOnceThePathHasHealed) {
+  PortsLab lab(wire::kFeatureSourcePorts, wire::kFeatureSourcePorts, kPorts, [](Net& net) {
+    net.alter = [&net](int, const Bytes& frame) { net.weather.down |= tells_ports(frame); };
+  });
+  lab.net.run_for(5 * kSecond);
+  EXPECT_GT(lab.told, 16U);
+  EXPECT_EQ(lab.net.host[0].ports_known, 0U);
+  lab.net.alter = nullptr;
+  lab.net.weather.down = false;
+  lab.net.run_for(kSecond);
+  EXPECT_EQ(lab.net.host[0].ports_known, 1U);
+  EXPECT_EQ(lab.net.host[0].counters.get(Counter::kSourcePortsUnheard), 0U);
 }
 
 TEST(SessionPorts, ThatNobodyMayHaveAreDropped) {
