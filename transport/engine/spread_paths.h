@@ -36,7 +36,7 @@ void open_spread(P& port, SessionEntry& entry) {
   entry.spread->current = 0;
   entry.spread->paths.assign(1, entry.path);
   for (uint16_t source = 0; source < port.info().source_ports.count; ++source) {
-    const Result<PathId> path = open_path_from(port, entry.remote, source);
+    const Result<PathId> path = open_path_from(port, entry.path, source);
     if (path) entry.spread->paths.push_back(*path);
   }
 }

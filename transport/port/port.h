@@ -163,12 +163,13 @@ Result<PathId> open_answer_path(P& port, const Endpoint& remote, ReturnWay way) 
   }
 }
 
-// Cold. As open_path, of frames that leave from the port's source port `source`, one of
-// PortInfo::source_ports: 0 is the first. Ports that have none need not know it.
+// Cold. As `path`, which is open, of frames that leave from the port's source port `source`, one of
+// PortInfo::source_ports: 0 is the first. The way to the peer is looked for once, for `path`. Each
+// is closed for itself. Ports that have none need not know it.
 template <Port P>
-Result<PathId> open_path_from(P& port, const Endpoint& remote, uint16_t source) {
-  if constexpr (requires { port.open_path_from(remote, source); }) {
-    return port.open_path_from(remote, source);
+Result<PathId> open_path_from(P& port, PathId path, uint16_t source) {
+  if constexpr (requires { port.open_path_from(path, source); }) {
+    return port.open_path_from(path, source);
   } else {
     return Error(Errc::kUnsupported, "the port has no source ports");
   }

@@ -40,8 +40,8 @@ class PortDecorator {
   Result<MemoryKey> map(std::span<std::byte> memory) { return port_->map(memory); }
   void unmap(MemoryKey key) { port_->unmap(key); }
   Result<PathId> open_path(const Endpoint& remote) { return port_->open_path(remote); }
-  Result<PathId> open_path_from(const Endpoint& remote, uint16_t source) {
-    return mercury::open_path_from(*port_, remote, source);
+  Result<PathId> open_path_from(PathId path, uint16_t source) {
+    return mercury::open_path_from(*port_, path, source);
   }
   void close_path(PathId path) { port_->close_path(path); }
   bool path_ready(PathId path) const { return port_->path_ready(path); }

@@ -103,9 +103,9 @@ class CountedPort : public PortDecorator<sim::SimPort> {
  public:
   using PortDecorator::PortDecorator;
   Result<PathId> open_path(const Endpoint& remote) { return note(decorated().open_path(remote)); }
-  Result<PathId> open_path_from(const Endpoint& remote, uint16_t source) {
+  Result<PathId> open_path_from(PathId path, uint16_t source) {
     if (refused.contains(source)) return Error(Errc::kNotFound, "the test refuses this port");
-    return note(decorated().open_path_from(remote, source));
+    return note(decorated().open_path_from(path, source));
   }
   void close_path(PathId path) {
     open_paths.erase(path.value);

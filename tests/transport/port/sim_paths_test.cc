@@ -23,8 +23,8 @@ TEST(SimPaths, ARacksPathIsChosenByAddressesAndPorts) {
       *SimPort::create(network, network.add_host({}, {}, here), endpoint(1), with_sources));
   auto b = std::move(*SimPort::create(network, network.add_host({}, {}, there), endpoint(2)));
   std::vector<PathId> paths{*a->open_path(endpoint(2))};
-  for (uint16_t i = 0; i < 15; ++i) paths.push_back(*a->open_path_from(endpoint(2), i));
-  EXPECT_FALSE(a->open_path_from(endpoint(2), 15));
+  for (uint16_t i = 0; i < 15; ++i) paths.push_back(*a->open_path_from(paths[0], i));
+  EXPECT_FALSE(a->open_path_from(paths[0], 15));
   std::array<uint64_t, kPaths> expected{};
   std::vector<uint16_t> heard_from;
   for (size_t i = 0; i < paths.size(); ++i) {
@@ -58,7 +58,7 @@ TEST(SimPaths, NobodyHearsAtSourcePorts) {
   star.run(0);
   EXPECT_TRUE(star.received.empty());
   EXPECT_EQ(star.network.drops(Drop::kNoEndpoint), 1U);
-  const PathId path = *star.ports[0]->open_path_from(endpoint(2), 1);
+  const PathId path = *star.ports[0]->open_path_from(*star.ports[0]->open_path(endpoint(2)), 1);
   for (const Endpoint& seen : {endpoint(9, 9000), endpoint(1)}) {
     ASSERT_TRUE(star.network.show_as(*star.ports[0], seen));
     TxFrame frame;

@@ -223,11 +223,9 @@ TEST(UringPort, FramesLeaveFromSourcePortsAndNoneIsHeardThere) {
     }
     ASSERT_TRUE(a) << a.error().message;
     ASSERT_EQ((*a)->info().source_ports, config.source_ports);
-    EXPECT_FALSE((*a)->open_path_from((*b)->info().local, 3));
     std::vector<PathId> paths{*(*a)->open_path((*b)->info().local)};
-    for (uint16_t i = 0; i < 3; ++i) {
-      paths.push_back(*(*a)->open_path_from((*b)->info().local, i));
-    }
+    EXPECT_FALSE((*a)->open_path_from(paths[0], 3));
+    for (uint16_t i = 0; i < 3; ++i) paths.push_back(*(*a)->open_path_from(paths[0], i));
     std::vector<uint16_t> expected;
     for (const PathId path : paths) {
       for (uint32_t i = 0; i < 5; ++i) ASSERT_TRUE(port_suite::send(**a, path, i, 1000));

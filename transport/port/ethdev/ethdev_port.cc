@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "transport/port/ethdev/loan.h"
@@ -143,22 +145,23 @@ ReturnWay EthdevPort::return_way(const RxFrame& frame) const noexcept {
   return {source.is_group() ? 0 : source.packed()};
 }
 
-Result<PathId> EthdevPort::open_path(const Endpoint& remote) {
-  return add_path(remote, info_.local.port, {});
-}
+Result<PathId> EthdevPort::open_path(const Endpoint& remote) { return open_path(remote, {}); }
 
 Result<PathId> EthdevPort::open_answer_path(const Endpoint& remote, ReturnWay way) {
-  return add_path(remote, info_.local.port, way);
+  return open_path(remote, way);
 }
 
-Result<PathId> EthdevPort::open_path_from(const Endpoint& remote, uint16_t source) {
+Result<PathId> EthdevPort::open_path_from(PathId like, uint16_t source) {
   if (source >= info_.source_ports.count) {
     return Error(Errc::kInvalidArgument, "the port has no such source port");
   }
-  return add_path(remote, static_cast<uint16_t>(info_.source_ports.first + source), {});
+  Path path = paths_[like.value];
+  set_source_port(path.header, static_cast<uint16_t>(info_.source_ports.first + source));
+  if (has_neighbour(path)) device_->neighbours().hold(path.neighbour);
+  return add_path(path);
 }
 
-Result<PathId> EthdevPort::add_path(const Endpoint& remote, uint16_t source_port, ReturnWay way) {
+Result<PathId> EthdevPort::open_path(const Endpoint& remote, ReturnWay way) {
   const LocalIdentity& local = device_->local();
   const bool v4 = remote.ip.is_v4();
   const uint8_t first_byte = remote.ip.bytes[v4 ? 12 : 0];
@@ -174,7 +177,7 @@ Result<PathId> EthdevPort::add_path(const Endpoint& remote, uint16_t source_port
   Path path;
   path.open = true;
   path.remote = remote;
-  const Endpoint self{v4 ? local.v4 : local.v6, source_port};
+  const Endpoint self{v4 ? local.v4 : local.v6, info_.local.port};
   MacAddress destination;
   if (remote.ip == self.ip) {
     if (remote.port < local.udp_port || remote.port >= local.udp_port + local.udp_ports) {
@@ -192,6 +195,10 @@ Result<PathId> EthdevPort::add_path(const Endpoint& remote, uint16_t source_port
     path.neighbour = *neighbour;
   }
   path.header = make_template(local.mac, destination, self, remote);
+  return add_path(path);
+}
+
+PathId EthdevPort::add_path(const Path& path) {
   if (free_paths_.empty()) {
     paths_.push_back(path);
     return PathId(static_cast<uint32_t>(paths_.size() - 1));
@@ -203,7 +210,7 @@ Result<PathId> EthdevPort::add_path(const Endpoint& remote, uint16_t source_port
 }
 
 void EthdevPort::let_go(const Path& path) {
-  if (!path.loops && !path.fixed) device_->neighbours().release(path.neighbour);
+  if (has_neighbour(path)) device_->neighbours().release(path.neighbour);
 }
 
 void EthdevPort::close_path(PathId path) {
@@ -241,17 +248,24 @@ void EthdevPort::tick(uint64_t now_ns) {
   reroute(now_ns);
 }
 
-// Looks for another way to peers whose next hop does not answer: routes change.
+// Looks for another way to peers whose next hop does not answer: routes change. Once for all paths
+// to one.
 void EthdevPort::reroute(uint64_t now_ns) {
   if (now_ns < next_reroute_ns_) return;
   next_reroute_ns_ = now_ns + kReroute;
+  Neighbours& neighbours = device_->neighbours();
+  std::map<IpAddress, std::optional<uint32_t>> ways;
   for (Path& path : paths_) {
-    if (!path.open || path.loops || path.fixed || device_->neighbours().mac(path.neighbour) != 0)
-      continue;
-    const auto neighbour = device_->neighbours().resolve(path.remote.ip);
-    if (!neighbour) continue;
+    if (!path.open || !has_neighbour(path) || neighbours.mac(path.neighbour) != 0) continue;
+    const auto [way, is_new] = ways.try_emplace(path.remote.ip);
+    if (is_new) {
+      if (const auto found = neighbours.resolve(path.remote.ip)) way->second = *found;
+    } else if (way->second) {
+      neighbours.hold(*way->second);
+    }
+    if (!way->second) continue;
     let_go(path);
-    path.neighbour = *neighbour;
+    path.neighbour = *way->second;
   }
 }
 

@@ -53,7 +53,7 @@ class EthdevPort {
   void unmap(MemoryKey key);
 
   Result<PathId> open_path(const Endpoint& remote);
-  Result<PathId> open_path_from(const Endpoint& remote, uint16_t source);
+  Result<PathId> open_path_from(PathId like, uint16_t source);
   ReturnWay return_way(const RxFrame& frame) const noexcept;
   Result<PathId> open_answer_path(const Endpoint& remote, ReturnWay way);
   void close_path(PathId path);
@@ -81,7 +81,8 @@ class EthdevPort {
 
   EthdevPort(std::shared_ptr<Device> device, uint16_t engine, Counters& counters);
   Status open_wait_fd();
-  Result<PathId> add_path(const Endpoint& remote, uint16_t source_port, ReturnWay way);
+  Result<PathId> open_path(const Endpoint& remote, ReturnWay way);
+  PathId add_path(const Path& path);
 
   // `waited_most_ns`: how long the frames may have lain in the device's queue.
   uint32_t receive(std::span<rte_mbuf*> frames, std::span<RxFrame> burst, uint32_t filled,
@@ -96,7 +97,8 @@ class EthdevPort {
   [[gnu::cold]] void answer(rte_mbuf* frame, FrameClass kind, uint64_t now_ns) noexcept;
   [[gnu::cold]] void wake_up() noexcept;
 
-  void let_go(const Path& path);  // of its neighbour
+  static bool has_neighbour(const Path& path) noexcept { return !path.loops && !path.fixed; }
+  void let_go(const Path& path);  // of its neighbour, if it has one
   // True if frames to the path can be addressed; brings its MAC address up to date.
   bool address(Path& path) noexcept;
   // Headers in front of the frame, of which `more` follows what it holds.

@@ -109,6 +109,15 @@ void build_ipv4(HeaderTemplate& header, const Endpoint& local, const Endpoint& r
   header.base.add(std::as_bytes(std::span(ip, kIpv4HeaderBytes)));
 }
 
+// The pseudo header without its length, and the ports.
+void sum_ipv6(HeaderTemplate& header) {
+  const uint8_t* ip = header.bytes + kEtherHeaderBytes;
+  header.base = InternetSum();
+  header.base.add(std::as_bytes(std::span(ip + 8, 32)));
+  header.base.add_word(kProtocolUdp);
+  header.base.add(std::as_bytes(std::span(ip + kIpv6HeaderBytes, 4)));
+}
+
 void build_ipv6(HeaderTemplate& header, const Endpoint& local, const Endpoint& remote) {
   uint8_t* ip = header.bytes + kEtherHeaderBytes;
   ip[0] = 0x60;
@@ -117,8 +126,7 @@ void build_ipv6(HeaderTemplate& header, const Endpoint& local, const Endpoint& r
   ip[7] = kHopLimit;
   std::memcpy(ip + 8, local.ip.bytes.data(), 16);
   std::memcpy(ip + 24, remote.ip.bytes.data(), 16);
-  header.base.add(std::as_bytes(std::span(ip + 8, 32)));
-  header.base.add_word(kProtocolUdp);
+  sum_ipv6(header);
 }
 
 }  // namespace
@@ -182,7 +190,6 @@ HeaderTemplate make_template(const MacAddress& from, const MacAddress& to, const
   store_be16(udp + 2, remote.port);
   if (header.v6) {
     build_ipv6(header, local, remote);
-    header.base.add(std::as_bytes(std::span(udp, 4)));
   } else {
     build_ipv4(header, local, remote);
   }
@@ -191,6 +198,11 @@ HeaderTemplate make_template(const MacAddress& from, const MacAddress& to, const
 
 void set_destination(HeaderTemplate& header, const MacAddress& to) noexcept {
   std::memcpy(header.bytes, to.bytes.data(), 6);
+}
+
+void set_source_port(HeaderTemplate& header, uint16_t port) noexcept {
+  store_be16(header.bytes + header.length - kUdpHeaderBytes, port);
+  if (header.v6) sum_ipv6(header);
 }
 
 void write_headers(const HeaderTemplate& header, std::byte* at, std::span<const std::byte> payload,

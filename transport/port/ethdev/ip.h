@@ -71,6 +71,7 @@ struct HeaderTemplate {
 HeaderTemplate make_template(const MacAddress& from, const MacAddress& to, const Endpoint& local,
                              const Endpoint& remote);
 void set_destination(HeaderTemplate& header, const MacAddress& to) noexcept;
+void set_source_port(HeaderTemplate& header, uint16_t port) noexcept;
 
 // Writes the headers to `at` (header.length bytes). IPv4: UDP checksum zero, which means none. IPv6
 // must have one: it is computed over `payload` and `more`, which are what follows the headers,

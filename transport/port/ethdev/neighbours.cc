@@ -54,6 +54,7 @@ Result<IpAddress> Neighbours::next_hop(const IpAddress& destination) {
 
 Result<uint32_t> Neighbours::resolve(const IpAddress& destination) {
   const std::scoped_lock lock(mutex_);
+  ++ways_sought_;
   const auto hop = next_hop(destination);
   if (!hop) return hop.error();
   if (const auto known = by_ip_.find(*hop); known != by_ip_.end()) {
@@ -71,6 +72,11 @@ Result<uint32_t> Neighbours::resolve(const IpAddress& destination) {
   if (kernel_) tick_kernel(entry, 0);
   by_ip_[*hop] = *index;
   return *index;
+}
+
+void Neighbours::hold(uint32_t entry) {
+  const std::scoped_lock lock(mutex_);
+  ++entries_[entry].holders;
 }
 
 void Neighbours::release(uint32_t entry) {
@@ -108,6 +114,11 @@ void Neighbours::forget(uint32_t index) {
 uint32_t Neighbours::size() const {
   const std::scoped_lock lock(mutex_);
   return static_cast<uint32_t>(by_ip_.size());
+}
+
+uint64_t Neighbours::ways_sought() const {
+  const std::scoped_lock lock(mutex_);
+  return ways_sought_;
 }
 
 void Neighbours::learn(const Sighting& sighting, uint64_t now_ns) noexcept {

@@ -46,6 +46,7 @@ class Neighbours {
   // The entry of the next hop to `destination`, for the caller to hold until release(). Errors:
   // kNotFound (no route), kLimit.
   Result<uint32_t> resolve(const IpAddress& destination);
+  void hold(uint32_t entry);  // once more, which is held
   void release(uint32_t entry);
 
   // MacAddress::packed(); 0 while unresolved.
@@ -63,7 +64,8 @@ class Neighbours {
   using Send = std::function<void(std::span<const std::byte> frame)>;
   void tick(uint64_t now_ns, const Send& send);
 
-  uint32_t size() const;  // entries, held or not
+  uint32_t size() const;         // entries, held or not
+  uint64_t ways_sought() const;  // how often resolve() asked for the way, the kernel if that knows
 
  private:
   struct Entry {
@@ -96,6 +98,7 @@ class Neighbours {
   std::map<IpAddress, uint32_t> by_ip_;
   IpAddress next_;  // whose turn it is at the next tick, or who comes behind it
   std::vector<uint32_t> free_;
+  uint64_t ways_sought_ = 0;
 };
 
 }  // namespace mercury::ethdev

@@ -235,13 +235,11 @@ Result<PathId> SimPort::open_path(const Endpoint& remote) {
   return PathId(network_.intern(remote));
 }
 
-Result<PathId> SimPort::open_path_from(const Endpoint& remote, uint16_t source) {
-  Result<PathId> path = open_path(remote);
-  if (path && source >= info_.source_ports.count) {
+Result<PathId> SimPort::open_path_from(PathId path, uint16_t source) {
+  if (source >= info_.source_ports.count) {
     return Error(Errc::kInvalidArgument, "the simulated port has no such source port");
   }
-  if (path) path->value |= (source + 1U) << kSourceShift;
-  return path;
+  return PathId(target_of(path) | (source + 1U) << kSourceShift);
 }
 
 uint32_t SimPort::path_max_payload(PathId) const { return info_.max_udp_payload; }

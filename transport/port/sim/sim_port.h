@@ -65,7 +65,7 @@ class SimPort {
   Result<MemoryKey> map(std::span<std::byte> memory);
   void unmap(MemoryKey key);
   Result<PathId> open_path(const Endpoint& remote);
-  Result<PathId> open_path_from(const Endpoint& remote, uint16_t source);
+  Result<PathId> open_path_from(PathId path, uint16_t source);
   // A path is the network's number of the endpoint, and above that which source port it leaves
   // from, 0 for the port's own.
   void close_path(PathId) {}

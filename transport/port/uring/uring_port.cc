@@ -199,6 +199,28 @@ Result<PathId> UringPort::open_path(const Endpoint& remote) {
   if (remote.ip.is_unspecified() || remote.port == 0) {
     return Error(Errc::kInvalidArgument, remote.to_string() + " is no endpoint to send to");
   }
+  const uint32_t index = take_path();
+  Path& path = paths_[index];
+  path.open = true;
+  path.socket = socket_;
+  path.address_bytes = write_address(remote, path.address);
+  return PathId(index);
+}
+
+Result<PathId> UringPort::open_path_from(PathId like, uint16_t source) {
+  if (source >= sources_.size()) {
+    return Error(Errc::kInvalidArgument, "the port has no such source port");
+  }
+  const uint32_t index = take_path();
+  Path& path = paths_[index];
+  path.open = true;
+  path.socket = sources_[source];
+  path.address = paths_[like.value].address;
+  path.address_bytes = paths_[like.value].address_bytes;
+  return PathId(index);
+}
+
+uint32_t UringPort::take_path() {
   if (free_paths_.empty()) {
     free_paths_.push_back(static_cast<uint32_t>(paths_.size()));
     paths_.emplace_back();
@@ -207,21 +229,8 @@ Result<PathId> UringPort::open_path(const Endpoint& remote) {
   }
   const uint32_t index = free_paths_.back();
   free_paths_.pop_back();
-  Path& path = paths_[index];
-  path = Path{};
-  path.open = true;
-  path.socket = socket_;
-  path.address_bytes = write_address(remote, path.address);
-  return PathId(index);
-}
-
-Result<PathId> UringPort::open_path_from(const Endpoint& remote, uint16_t source) {
-  if (source >= sources_.size()) {
-    return Error(Errc::kInvalidArgument, "the port has no such source port");
-  }
-  Result<PathId> path = open_path(remote);
-  if (path) paths_[path->value].socket = sources_[source];
-  return path;
+  paths_[index] = Path{};
+  return index;
 }
 
 void UringPort::close_path(PathId path) {

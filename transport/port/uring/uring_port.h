@@ -74,7 +74,7 @@ class UringPort {
   Result<MemoryKey> map(std::span<std::byte>) { return MemoryKey(); }
   void unmap(MemoryKey) {}
   Result<PathId> open_path(const Endpoint& remote);
-  Result<PathId> open_path_from(const Endpoint& remote, uint16_t source);
+  Result<PathId> open_path_from(PathId like, uint16_t source);
   void close_path(PathId path);
   bool path_ready(PathId) const { return true; }
   uint32_t path_max_payload(PathId) const { return info_.max_udp_payload; }
@@ -118,6 +118,7 @@ class UringPort {
   };
 
   explicit UringPort(Counters& counters);
+  uint32_t take_path();  // whose number is free, closed
   Status open_socket(const UringConfig& config);
   Status open_ring(const UringConfig& config);
   Status open_buffers();

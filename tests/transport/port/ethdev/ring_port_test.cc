@@ -92,6 +92,35 @@ TEST_F(RingPort, EachEngineKnowsTheLinksRate) {
 }
 
 // The device does not say when a frame came: since its queue was empty.
+// However many paths lead to a peer, the kernel would be asked once.
+TEST_F(RingPort, TheWayToAPeerIsSoughtOnceForAllSourcePorts) {
+  open(1, 1, 16);
+  EthdevPort& port = *a_->ports[0];
+  const Neighbours& neighbours = a_->device->neighbours();
+  for (const IpAddress& nobody :
+       {IpAddress::v4(10, 0, 0, 77), *IpAddress::parse("fd00::77"), b_->device->local().v4}) {
+    const bool answers = nobody == b_->device->local().v4;
+    const uint64_t before = neighbours.ways_sought();
+    const PathId own = *port.open_path({nobody, 7470});
+    std::vector<PathId> paths{own};
+    for (uint16_t source = 0; source < 15; ++source) {
+      paths.push_back(*port.open_path_from(own, source));
+    }
+    EXPECT_EQ(neighbours.ways_sought() - before, 1U);
+    for (int i = 0; i < 2'500; ++i) pass();  // ms
+    const uint64_t again = neighbours.ways_sought() - before - 1;
+    EXPECT_LE(again, answers ? 1U : 3U) << "once a second, of who does not answer: routes change";
+    EXPECT_GE(again, answers ? 0U : 2U);
+    // The last to be closed still had its neighbour.
+    for (const PathId path : paths) EXPECT_EQ(port.path_ready(path), answers);
+    port.close_path(own);
+    for (size_t i = 1; i < paths.size(); ++i) {
+      EXPECT_EQ(port.path_ready(paths[i]), answers);
+      port.close_path(paths[i]);
+    }
+  }
+}
+
 TEST_F(RingPort, SaysHowLongAFrameHasWaitedAtMost) {
   open(1, 1);
   EthdevPort& port = *a_->ports[0];
@@ -141,10 +170,10 @@ TEST_F(RingPort, FramesLeaveFromSourcePorts) {
   for (uint16_t engine = 0; engine < 2; ++engine) {
     EthdevPort& port = *a_->ports[engine];
     for (const Endpoint& to : {b_->v4(), b_->v6()}) {
-      (void)ready_path(port, to);
-      EXPECT_FALSE(port.open_path_from(to, 2));
+      const PathId own = ready_path(port, to);
+      EXPECT_FALSE(port.open_path_from(own, 2));
       for (uint16_t source = 0; source < 2; ++source) {
-        const auto path = port.open_path_from(to, source);
+        const auto path = port.open_path_from(own, source);
         ASSERT_TRUE(path && port.path_ready(*path));
         seen_.clear();
         sources_.clear();
