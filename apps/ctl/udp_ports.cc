@@ -112,15 +112,19 @@ std::string name_of(pid_t pid) {
   return name;
 }
 
-Check check_taken(const Endpoint& local, pid_t daemon) {
-  const std::string where = "UDP " + local.to_string();
+Check check_taken(const Endpoint& local, bool is_source, pid_t daemon) {
+  const std::string where =
+      "UDP " + local.to_string() + (is_source ? ", one of port.source_ports," : "");
   const std::optional<std::string> inode = socket_at(local);
   const pid_t holder = inode ? holder_of(*inode) : 0;
   if (daemon != 0 && (holder == 0 || holder == daemon)) {
     return {"UDP port", true,
-            where + ": of mercury-stackd, which runs (pid " + std::to_string(daemon) + ")", ""};
+            "UDP " + local.to_string() + ": of mercury-stackd, which runs (pid " +
+                std::to_string(daemon) + ")",
+            ""};
   }
-  const std::string other = ", or set port.udp_port to one that is free";
+  const std::string other = is_source ? ", or set port.source_ports = 1, or another port.udp_port"
+                                      : ", or set port.udp_port to one that is free";
   if (holder == 0) {
     return {"UDP port", false, where + " is held by a program that this user does not see",
             "stop it; ss -ulpn, as root and outside of a container, names it" + other};
@@ -136,7 +140,7 @@ Check check_ports(const StackdConfig& config, const IpAddress& ip, pid_t daemon)
     const Endpoint local{ip, static_cast<uint16_t>(config.udp_port + i)};
     const int why = try_bind(local);
     if (why == EADDRINUSE) {
-      Check taken = check_taken(local, daemon);
+      Check taken = check_taken(local, i >= config.engines, daemon);
       if (!taken.ok || i + 1 == count) return taken;
     }
     if (why == EACCES) {

@@ -223,7 +223,8 @@ class DoctorTest(unittest.TestCase):
         checks, _ = self.doctor(path, worker.ns)
         self.assertIn(":7470 to 7473 can be had", checks["UDP port"]["message"])
         said, _ = self.doctor_beside_holder(worker, 7473, path)
-        self.assertRegex(said, rf"MISSING  UDP port +UDP {re.escape(worker.ip)}:7473 is held by python3")
+        self.assertRegex(said, rf"MISSING  UDP port +UDP {re.escape(worker.ip)}:7473, one of port.source_ports, is held by python3")
+        self.assertIn("or set port.source_ports = 1, or another port.udp_port", said)
 
     def test_a_user_with_the_capabilities_that_doctor_names(self):
         """All of them, or its daemon would not start; and each, or doctor would not say so."""

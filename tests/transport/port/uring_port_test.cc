@@ -207,65 +207,6 @@ TEST(UringPort, ManyPortsInOneProcessOnAddressesOf127) {
   }
 }
 
-// Frames that are joined in one system call leave from one port.
-TEST(UringPort, FramesLeaveFromSourcePortsAndNoneIsHeardThere) {
-  Counters counters_a, counters_b;
-  for (const IpAddress& ip : {IpAddress::v4(127, 0, 0, 1), *IpAddress::parse("::1")}) {
-    UringConfig config;
-    config.local = {ip, 0};
-    auto b = UringPort::create(config, counters_b);
-    ASSERT_TRUE(b);
-    // A range that is free, as far as one can know.
-    Result<std::unique_ptr<UringPort>> a = Error(Errc::kAgain, "");
-    for (uint16_t first = 20'000; !a && first < 30'000; first = static_cast<uint16_t>(first + 7)) {
-      config.source_ports = {first, 3};
-      a = UringPort::create(config, counters_a);
-    }
-    ASSERT_TRUE(a) << a.error().message;
-    ASSERT_EQ((*a)->info().source_ports, config.source_ports);
-    std::vector<PathId> paths{*(*a)->open_path((*b)->info().local)};
-    EXPECT_FALSE((*a)->open_path_from(paths[0], 3));
-    for (uint16_t i = 0; i < 3; ++i) paths.push_back(*(*a)->open_path_from(paths[0], i));
-    std::vector<uint16_t> expected;
-    for (const PathId path : paths) {
-      for (uint32_t i = 0; i < 5; ++i) ASSERT_TRUE(port_suite::send(**a, path, i, 1000));
-      const uint16_t port =
-          path == paths[0]
-              ? (*a)->info().local.port
-              : static_cast<uint16_t>(config.source_ports.first + expected.size() / 5 - 1);
-      expected.insert(expected.end(), 5, port);
-    }
-    std::vector<port_suite::Received> received;
-    for (int i = 0; i < 1000 && received.size() < expected.size(); ++i) {
-      (*a)->tx_flush(0);
-      port_suite::receive(**b, received);
-    }
-    ASSERT_EQ(received.size(), expected.size());
-    for (size_t i = 0; i < received.size(); ++i) {
-      EXPECT_EQ(received[i].source, (Endpoint{ip, expected[i]}));
-      EXPECT_TRUE(port_suite::holds(received[i].bytes, static_cast<uint32_t>(i % 5)));
-    }
-    // The other way.
-    for (uint16_t i = 0; i < 3; ++i) {
-      const auto port = static_cast<uint16_t>(config.source_ports.first + i);
-      ASSERT_TRUE(port_suite::send(**b, *(*b)->open_path({ip, port}), 1, 100));
-    }
-    ASSERT_TRUE(port_suite::send(**b, *(*b)->open_path((*a)->info().local), 7, 100));
-    received.clear();
-    for (int i = 0; i < 1000 && received.empty(); ++i) {
-      (*b)->tx_flush(0);
-      port_suite::receive(**a, received);
-    }
-    ASSERT_EQ(received.size(), 1U);
-    EXPECT_TRUE(port_suite::holds(received[0].bytes, 7));
-    EXPECT_EQ(counters_b.get(Counter::kDropNetwork), 0U) << "nobody says that a port is closed";
-    // They are this host's alone.
-    UringConfig other;
-    other.local = {ip, config.source_ports.first};
-    EXPECT_FALSE(UringPort::create(other, counters_b));
-  }
-}
-
 TEST(UringPort, CreateSaysWhatIsWrong) {
   Counters counters;
   auto first = open("127.0.0.1:0", counters);

@@ -67,7 +67,8 @@ Status Device::settle_addresses() {
     const auto port = static_cast<uint16_t>(config_.udp_port + i);
     for (const auto& address : {config_.v4, config_.v6}) {
       if (!address) continue;
-      if (Status held = guard_.hold({address->ip, port}); !held) return held;
+      const bool is_source = i >= config_.engines;
+      if (Status held = guard_.hold({address->ip, port}, is_source); !held) return held;
     }
   }
   return {};

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string>
 
 namespace mercury::ethdev {
 namespace {
@@ -57,14 +58,17 @@ KernelGuard::~KernelGuard() {
   for (const int fd : sockets_) ::close(fd);
 }
 
-Status KernelGuard::hold(const Endpoint& local) {
+Status KernelGuard::hold(const Endpoint& local, bool is_source) {
   const int fd = local.ip.is_v4() ? bind_v4(local) : bind_v6(local);
   if (fd < 0) {
     const int why = errno;
     if (why == EADDRINUSE) {
+      const std::string which = is_source ? ", one of port.source_ports," : "";
+      const std::string choice = is_source ? "set port.source_ports = 1, or another port.udp_port"
+                                           : "choose another udp_port";
       return Error(Errc::kBusy, why,
-                   "UDP port " + local.to_string() +
-                       " is in use; find the program with: ss -ulpn, or choose another udp_port");
+                   "UDP port " + local.to_string() + which +
+                       " is in use; find the program with: ss -ulpn, or " + choice);
     }
     return Error(Errc::kSystem, why,
                  "reserving UDP port " + local.to_string() + ": " + errno_text(why) +

@@ -22,8 +22,9 @@ class KernelGuard {
   KernelGuard& operator=(KernelGuard&&) = delete;
   ~KernelGuard();
 
-  // Errors: kBusy if a program uses the port.
-  Status hold(const Endpoint& local);
+  // Errors: kBusy if a program uses the port; what is said of a source port names the setting that
+  // it is of.
+  Status hold(const Endpoint& local, bool is_source = false);
 
  private:
   std::vector<int> sockets_;

@@ -99,11 +99,16 @@ Result<int> open_socket(const Endpoint& local) {
   return fd;
 }
 
-// Not, and the socket closed: an error that names the address.
-Status bind_to(int fd, const Endpoint& local) {
+// Not, and the socket closed: an error that names the address, of a source port as that.
+Status bind_to(int fd, const Endpoint& local, bool is_source) {
   sockaddr_storage address;
   const socklen_t bytes = write_address(local, address);
   if (bind_when_free(fd, address, bytes)) return {};
+  if (is_source) {
+    return closed(fd, "cannot send from " + local.to_string() +
+                          ", one of port.source_ports (ss -ulpn shows who has it; or set "
+                          "port.source_ports = 1, or another port.udp_port)");
+  }
   const char* hint = errno == EADDRINUSE      ? " (ss -ulpn shows who does)"
                      : errno == EADDRNOTAVAIL ? " (ip address shows this host's addresses)"
                                               : "";
@@ -193,7 +198,7 @@ Result<int> open_source(const Endpoint& local) {
   if (setsockopt(*fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) != 0) {
     return closed(*fd, "filter of a UDP socket");
   }
-  if (Status bound = bind_to(*fd, local); !bound) return bound.error();
+  if (Status bound = bind_to(*fd, local, true); !bound) return bound.error();
   return fd;
 }
 
@@ -208,7 +213,7 @@ Result<UdpSocket> open_udp(const Endpoint& local) {
   set(*fd, SOL_UDP, UDP_GRO, 1);            // without it each frame comes alone
   set(*fd, SOL_SOCKET, SO_TIMESTAMPNS, 1);  // without it nobody knows how long one has waited
   set_buffer(*fd, SO_RCVBUFFORCE, SO_RCVBUF);
-  if (Status bound = bind_to(*fd, local); !bound) return bound.error();
+  if (Status bound = bind_to(*fd, local, false); !bound) return bound.error();
   sockaddr_storage address;
   socklen_t length = sizeof address;
   if (getsockname(result.fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
