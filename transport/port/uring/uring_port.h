@@ -11,6 +11,8 @@
 // (benchmarks/goodput/uring_zero_copy_bench; not measured: a NIC).
 //
 // Each source port has a socket, by which frames of its paths leave; what comes there is dropped.
+// It may hold as much as the other one, which is a bound and takes no memory, and over IPv6 the
+// kernel gives it a flow label of its own (sysctl net.ipv6.auto_flowlabels).
 //
 // What the kernel has no room for stays here, in order: while a send waits for room in the socket,
 // no other is started, and tx_alloc fails once all frames are in use.
