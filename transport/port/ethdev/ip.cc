@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "transport/base/random.h"
 #include "transport/port/port.h"
 
 namespace mercury::ethdev {
@@ -118,6 +119,22 @@ void sum_ipv6(HeaderTemplate& header) {
   header.base.add(std::as_bytes(std::span(ip + kIpv6HeaderBytes, 4)));
 }
 
+// Others' of one flow lie far apart, and those of one pair of addresses are never the same but for
+// the last, in place of zero (RFC 6437 section 3).
+void label_flow(HeaderTemplate& header, uint16_t port) {
+  constexpr uint32_t kBits = 0xfffff;
+  uint8_t* ip = header.bytes + kEtherHeaderBytes;
+  uint64_t ends = 0;
+  for (size_t at = 8; at < kIpv6HeaderBytes; at += sizeof(uint16_t)) {
+    ends ^= load_be16(ip + at);
+    ends = split_mix(ends);
+  }
+  const auto label = static_cast<uint32_t>(ends + uint64_t{port} * 0x9e377) & kBits;
+  const uint32_t shown = label == 0 ? kBits : label;
+  ip[1] = static_cast<uint8_t>((ip[1] & 0xf0) | shown >> 16);
+  store_be16(ip + 2, shown & 0xffff);
+}
+
 void build_ipv6(HeaderTemplate& header, const Endpoint& local, const Endpoint& remote) {
   uint8_t* ip = header.bytes + kEtherHeaderBytes;
   ip[0] = 0x60;
@@ -202,7 +219,9 @@ void set_destination(HeaderTemplate& header, const MacAddress& to) noexcept {
 
 void set_source_port(HeaderTemplate& header, uint16_t port) noexcept {
   store_be16(header.bytes + header.length - kUdpHeaderBytes, port);
-  if (header.v6) sum_ipv6(header);
+  if (!header.v6) return;
+  label_flow(header, port);
+  sum_ipv6(header);
 }
 
 void write_headers(const HeaderTemplate& header, std::byte* at, std::span<const std::byte> payload,
@@ -249,7 +268,7 @@ void set_class_byte(const HeaderTemplate& header, std::byte* at, uint8_t class_b
   uint8_t* ip = bytes_of(at) + kEtherHeaderBytes;
   if (header.v6) {  // it begins in the middle of a byte, and no checksum covers it
     ip[0] = static_cast<uint8_t>(0x60 | class_byte >> 4);
-    ip[1] = static_cast<uint8_t>(class_byte << 4);
+    ip[1] = static_cast<uint8_t>(class_byte << 4 | (ip[1] & 0x0f));  // before the flow label
     return;
   }
   InternetSum sum = header.base;

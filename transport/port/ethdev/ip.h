@@ -71,6 +71,9 @@ struct HeaderTemplate {
 HeaderTemplate make_template(const MacAddress& from, const MacAddress& to, const Endpoint& local,
                              const Endpoint& remote);
 void set_destination(HeaderTemplate& header, const MacAddress& to) noexcept;
+// One beside the port where this host hears. IPv6: with a flow label of its own, which no checksum
+// covers, as routers may choose a path by addresses and label alone (RFC 6438); else that is zero,
+// as no other frame has to be told apart.
 void set_source_port(HeaderTemplate& header, uint16_t port) noexcept;
 
 // Writes the headers to `at` (header.length bytes). IPv4: UDP checksum zero, which means none. IPv6

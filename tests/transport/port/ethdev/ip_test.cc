@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "transport/port/port.h"
@@ -168,6 +169,43 @@ TEST(WriteHeaders, Ipv6ChecksumIsNeverZero) {
     met = met || checksum == 0xffff;
   }
   EXPECT_TRUE(met);
+}
+
+uint32_t flow_label(const Frame& frame) {
+  return (std::to_integer<uint32_t>(frame[15]) & 0xf) << 16 |
+         std::to_integer<uint32_t>(frame[16]) << 8 | std::to_integer<uint32_t>(frame[17]);
+}
+
+TEST(WriteHeaders, EachSourcePortHasAFlowLabelOfItsOwn) {
+  std::set<uint32_t> labels;
+  for (const char* peer : {"fd00::2", "fd00::3"}) {
+    const Endpoint to{*IpAddress::parse(peer), 7470};
+    for (uint16_t port = 7470; port < 7486; ++port) {
+      HeaderTemplate header = make_template(kOurs, kTheirs, kUs6, to);
+      if (port != kUs6.port) set_source_port(header, port);
+      Frame frame(header.length + 100);
+      const auto payload = std::span(frame).subspan(header.length);
+      write_headers(header, frame.data(), payload, {}, false);
+      set_class_byte(header, frame.data(), 46 << 2 | kEcnCapable);
+      EXPECT_EQ(std::to_integer<unsigned>(frame[14]), 0x60U | 46 >> 2);
+      EXPECT_EQ(std::to_integer<unsigned>(frame[15]) >> 4, (46U << 2 | kEcnCapable) & 0xf);
+      EXPECT_EQ(residue_v6(frame), 0);
+      if (port == kUs6.port) {
+        EXPECT_EQ(flow_label(frame), 0U);
+      } else {
+        labels.insert(flow_label(frame));
+      }
+    }
+  }
+  EXPECT_EQ(labels.size(), 30U);
+  EXPECT_FALSE(labels.contains(0));
+  // By whatever bits a router goes, they have some of each.
+  for (uint32_t bit = 0; bit < 20; ++bit) {
+    const auto ones =
+        std::ranges::count_if(labels, [bit](uint32_t label) { return (label >> bit & 1) != 0; });
+    EXPECT_GT(ones, 5) << bit;
+    EXPECT_LT(ones, 25) << bit;
+  }
 }
 
 TEST(ParseFrame, ReturnsPayloadSourceAndEngine) {
