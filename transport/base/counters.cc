@@ -73,6 +73,8 @@ constexpr CounterInfo kCounterInfo[] = {
     {"paths_doubted", "paths that were measured again, as large frames were lost over and over"},
     {"source_ports_unheard",
      "sessions that send from one port only, as the peer hears of no other"},
+    {"source_ports_left_out",
+     "times that a source port was left out for a while, as nothing arrived from there"},
     {"parts_sent", "parts of frames that are more than their path carries any more"},
     {"paths_challenged", "addresses from which a peer's frames came and that were asked for it"},
     {"peers_moved", "sessions whose peer has shown that it has another address"},

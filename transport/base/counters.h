@@ -81,6 +81,7 @@ enum class Counter : uint16_t {
   kResetsReceived,
   kPathsDoubted,
   kSourcePortsUnheard,
+  kSourcePortsLeftOut,
   kPartsSent,
   kPathsChallenged,
   kPeersMoved,

@@ -274,7 +274,7 @@ uint32_t Engine<P, S>::send_datagrams() noexcept {
     if (sessions_.in_use(slot)) {
       SessionEntry& entry = sessions_.at(slot);
       if (entry.spread) [[unlikely]]
-        take_next_path(entry);
+        take_next_path(entry, now_ns_);
       if (carries_streams(entry)) [[unlikely]] {
         settle_after_sending(slot, entry);
       } else {

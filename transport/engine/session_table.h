@@ -26,8 +26,6 @@ inline constexpr uint64_t kNoPlainTag = uint64_t{1} << 32;
 // The paths that a session's datagrams take in turn, from source ports of their own.
 struct SpreadPaths {
   std::vector<PathId> paths;  // the session's own is the first, and not to be closed
-  size_t current = 0;
-  uint64_t since_number = 0;  // the session's next packet number when its turn began
 };
 
 struct SessionEntry {

@@ -2,24 +2,22 @@
 // spread them.
 //
 // All that the session itself says goes from the port at which it hears, and so do frames in parts.
-// The port changes when a pass has sent datagrams, and kRunFrames at least have left: what leaves
-// together stays together, in one system call and on one path, and frames overtake each other by
-// such runs.
+// The port changes when a pass has sent datagrams, and enough of them have left
+// (flow/port_turns.h): what leaves together stays together, in one system call and on one path, and
+// frames overtake each other by such runs.
 //
 // Owner/thread: one engine. Cold but for take_next_path, once in a pass.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "transport/engine/session_table.h"
 #include "transport/port/port.h"
 #include "transport/wire/header.h"
 
 namespace mercury {
-
-// As many as an acknowledgement is for: a window of a few of them has all ports within few round
-// trips, and a path that is slower than the link has few before it at a time.
-inline constexpr uint64_t kRunFrames = 8;
 
 // It comes from where its sender hears nothing.
 inline bool is_spread(const wire::Header& header) noexcept {
@@ -33,12 +31,12 @@ void open_spread(P& port, SessionEntry& entry) {
   entry.datagram_path = entry.path;
   entry.frame_flags &= static_cast<uint16_t>(~wire::kFlagSpread);
   if (!entry.spread) return;
-  entry.spread->current = 0;
   entry.spread->paths.assign(1, entry.path);
   for (uint16_t source = 0; source < port.info().source_ports.count; ++source) {
     const Result<PathId> path = open_path_from(port, entry.path, source);
     if (path) entry.spread->paths.push_back(*path);
   }
+  entry.session->take_turns(static_cast<uint32_t>(entry.spread->paths.size()));
 }
 
 // The peer knows the ports: until then it would drop what comes from them.
@@ -57,14 +55,12 @@ void close_spread(P& port, SessionEntry& entry) {
 }
 
 // It has a spread, and may have sent.
-[[gnu::cold, gnu::noinline]] inline void take_next_path(SessionEntry& entry) noexcept {
-  SpreadPaths& spread = *entry.spread;
-  const uint64_t number = entry.session->next_number();
-  if (number - spread.since_number < kRunFrames) return;
-  spread.since_number = number;
-  spread.current = (spread.current + 1) % spread.paths.size();
-  entry.datagram_path = spread.paths[spread.current];
-  if (spread.current == 0) {
+[[gnu::cold, gnu::noinline]] inline void take_next_path(SessionEntry& entry,
+                                                        uint64_t now_ns) noexcept {
+  const std::optional<uint32_t> turn = entry.session->next_turn(now_ns);
+  if (!turn) return;
+  entry.datagram_path = entry.spread->paths[*turn];
+  if (*turn == 0) {
     entry.frame_flags &= static_cast<uint16_t>(~wire::kFlagSpread);
   } else {
     entry.frame_flags |= wire::kFlagSpread;

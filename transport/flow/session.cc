@@ -347,7 +347,14 @@ uint16_t Session::datagram_flags() const noexcept {
                                                     uint64_t now_ns) noexcept {
   return impl_->on_send_datagram(tag, bytes, now_ns);
 }
-uint64_t Session::next_number() const noexcept { return impl_->numbers.next(); }
+void Session::take_turns(uint32_t ports) {
+  impl_->turns = std::make_unique<PortTurns>(ports, impl_->numbers.next());
+}
+std::optional<uint32_t> Session::next_turn(uint64_t now_ns) noexcept {
+  PortTurns& turns = *impl_->turns;
+  if (!turns.end_pass(impl_->numbers.next(), now_ns)) return std::nullopt;
+  return turns.current();
+}
 bool Session::has_pending(uint64_t now_ns) const noexcept { return impl_->has_pending(now_ns); }
 uint32_t Session::build(std::span<std::byte> out, uint64_t now_ns) noexcept {
   return impl_->build(out, now_ns);

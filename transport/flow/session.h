@@ -170,7 +170,11 @@ class Session {
   // A datagram frame leaves: its packet number. `bytes` is the UDP payload, for which can_send was
   // true.
   uint64_t on_send_datagram(const SentTag& tag, uint32_t bytes, uint64_t now_ns) noexcept;
-  uint64_t next_number() const noexcept;  // of packets
+  // Datagrams leave from so many ports in turn (port_turns.h), the first of them where this side
+  // hears, which has its turn. Again where the peer has moved: nothing is known of its paths.
+  void take_turns(uint32_t ports);
+  // A pass has sent. The port from which datagrams leave from now on; none: the same as before.
+  std::optional<uint32_t> next_turn(uint64_t now_ns) noexcept;
   // Flags for the header of the datagram that on_send_datagram was called for last: kFlagAckNow at
   // each quarter of the window and where it is full, so that a small window does not wait for
   // ack_every_packets.

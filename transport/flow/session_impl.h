@@ -21,6 +21,7 @@
 #include "transport/flow/notices.h"
 #include "transport/flow/opening.h"
 #include "transport/flow/packet_numbers.h"
+#include "transport/flow/port_turns.h"
 #include "transport/flow/refusal_pause.h"
 #include "transport/flow/send_gate.h"
 #include "transport/flow/send_limit.h"
@@ -89,6 +90,10 @@ struct Session::Impl {
   [[gnu::always_inline]] inline void give_back_acked(const SentRecord& record) noexcept;
   [[gnu::cold]] void packet_refused(const SentRecord& record) noexcept;
   [[gnu::cold]] void on_rare_ack(const wire::Ack& ack, uint64_t now_ns) noexcept;
+  // Whether a datagram took its turn: what goes in parts leaves from where this side hears.
+  bool took_turn(const SentRecord& record) const noexcept {
+    return turns && wire::is_datagram(record.tag.type()) && record.bytes <= probe.path_payload();
+  }
   [[gnu::cold]] void after_refusals(uint32_t packets, uint64_t now_ns) noexcept;
   void packet_lost(const SentRecord& record, LossCause cause) noexcept;
   void after_progress();
@@ -176,6 +181,7 @@ struct Session::Impl {
 
   // Sending.
   PacketNumbers numbers;
+  std::unique_ptr<PortTurns> turns;  // null: datagrams leave from one port
   LossDetector loss;
   SendLimit limit;
   SendGate gate;

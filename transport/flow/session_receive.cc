@@ -272,13 +272,14 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
   const uint64_t delay_ns = uint64_t{ack.delay_us} * 1000;
   const uint64_t spurious = loss.spurious_losses();
   const bool refusing = ack.refused != 0 || refusals.holding();
-  if (refusing || moved) [[unlikely]] {
+  if (refusing || moved || turns) [[unlikely]] {
     on_rare_ack(ack, now_ns);
   } else {
     loss.on_ack(std::span(ack.ranges, ack.count), delay_ns, now_ns, *this);
   }
   if (loss.spurious_losses() != spurious) {
     counters.add(Counter::kSpuriousLosses, loss.spurious_losses() - spurious);
+    if (turns) turns->forgive();
   }
   const AckSample& sample = acks_in.end(delay_ns, (header.flags & wire::kFlagAtMost) != 0, arrival);
   limit.on_ack(sample);
@@ -287,7 +288,8 @@ void Session::Impl::on_ack(const wire::Header& header, std::span<const std::byte
   after_progress();
 }
 
-// One that refuses datagrams, or that may be of packets sent where the peer was before.
+// One that refuses datagrams, or that may be of packets sent where the peer was before, or from
+// several ports.
 void Session::Impl::on_rare_ack(const wire::Ack& ack, uint64_t now_ns) noexcept {
   struct Sink {  // looks for what is taken again; while nothing is refused nobody does
     void packet_acked(const SentRecord& record) noexcept {
@@ -295,6 +297,7 @@ void Session::Impl::on_rare_ack(const wire::Ack& ack, uint64_t now_ns) noexcept 
       if (session.loss.sent_before_move(record.number)) {
         session.give_back_acked(record);
       } else {
+        if (session.took_turn(record)) session.turns->on_arrived(record.number);
         session.packet_acked(record);
       }
     }
@@ -369,6 +372,7 @@ void Session::Impl::packet_refused(const SentRecord& record) noexcept {
     return;
   }
   if (!loss.sent_before_move(record.number)) {
+    if (took_turn(record)) turns->on_arrived(record.number);
     acks_in.on_acked(record);
     delivery.on_delivered(record.bytes);
   }
@@ -389,6 +393,9 @@ void Session::Impl::packet_lost(const SentRecord& record, LossCause cause) noexc
   if (here) {
     limit.on_lost(cause == LossCause::kSilence, now_ns_seen);
     if (!ping) delivery.on_lost(record.bytes, now_ns_seen);
+    if (took_turn(record) && turns->on_lost(record.number, now_ns_seen)) {
+      count(Counter::kSourcePortsLeftOut);
+    }
   }
   if (wire::is_datagram(record.tag.type())) {
     events.on_lost(slot, record.tag);

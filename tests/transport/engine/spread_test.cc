@@ -8,9 +8,11 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/transport/engine/post_lab.h"
+#include "transport/flow/port_turns.h"
 #include "transport/wire/source_ports.h"
 
 namespace mercury::post {
@@ -369,16 +371,21 @@ struct Paths : Spread {
     EXPECT_TRUE(connect(kFeatures));
     run_for(20 * kMs);
   }
-  // Of the source ports that this many are, the part that the fullest path has.
-  double fullest(uint16_t ports) const {
+  // How many of so many source ports each path has.
+  std::vector<uint32_t> ports_on(uint16_t ports) const {
     std::vector<uint32_t> on(count);
     for (uint16_t i = 0; i < ports; ++i) {
       Endpoint source = PostHost::at(1);
       if (i > 0) source.port = static_cast<uint16_t>(7600 + i - 1);
       ++on[network.path_hash(source, PostHost::at(2)) % count];
     }
-    return static_cast<double>(*std::ranges::max_element(on)) / ports;
+    return on;
   }
+  // Of so many, the part that the fullest path has.
+  double fullest(uint16_t ports) const {
+    return static_cast<double>(std::ranges::max(ports_on(ports))) / ports;
+  }
+  uint64_t left_out() { return a().counters.get(Counter::kSourcePortsLeftOut); }
   // Bytes in a second, of datagrams as long as there are some.
   double goodput() {
     post(40'000, 8'000);
@@ -418,6 +425,7 @@ TEST(SpreadTest, OnePortHasOnePathAndManyHaveNearlyAllThatTheirTurnsAllow) {
       Paths lab(kPaths, ports, seed);
       const double reached = lab.goodput() / kPathRate;
       EXPECT_GT(reached, 0.75 / lab.fullest(ports)) << ports;
+      EXPECT_EQ(lab.left_out(), 0U);
       if (ports == 16) sum += reached;
     }
   }
@@ -434,7 +442,57 @@ TEST(SpreadTest, PathsOfDifferentDelayAreNotTakenForLoss) {
       EXPECT_GT(reached, 0.9 * 0.5 / lab.fullest(8));
       EXPECT_LT(lab.lost(), 10U) << "of thousands";
       EXPECT_LT(lab.lost_before, 100U) << "while it learnt how far";
+      EXPECT_EQ(lab.left_out(), 0U);
     }
+  }
+}
+
+// One of the paths takes all that comes, and nothing arrives: the ports on it are left out, and
+// have their turns again once it is mended.
+TEST(SpreadTest, ABrokenPathCostsWhatItWouldHaveCarried) {
+  constexpr uint32_t kPaths = 4;
+  constexpr uint16_t kMany = 16;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    SCOPED_TRACE(seed);
+    Paths lab(kPaths, kMany, seed);
+    const auto own = lab.network.path_hash(PostHost::at(1), PostHost::at(2)) % kPaths;
+    const auto broken = static_cast<uint32_t>(own + 1) % kPaths;
+    std::vector<uint32_t> on = lab.ports_on(kMany);
+    const uint32_t dead = std::exchange(on[broken], 0);
+    ASSERT_GT(dead, 0U);
+    lab.network.set_up(lab.network.uplink(lab.racks[0], broken), false);
+    const double reached = lab.goodput() / (static_cast<double>(kLinkRate) / kPaths);
+    EXPECT_GT(reached, 0.75 * (kMany - dead) / std::ranges::max(on));
+    EXPECT_EQ(lab.left_out(), dead);
+    EXPECT_EQ(lab.lost(), 0U) << "once it was known";
+
+    ASSERT_TRUE(lab.all_acked());
+    lab.network.set_up(lab.network.uplink(lab.racks[0], broken), true);
+    lab.run_for(PortTurns::kFirstPauseNs);
+    lab.post(1'000);
+    ASSERT_TRUE(lab.all_acked());
+    lab.left.clear();
+    lab.post(3'000);
+    ASSERT_TRUE(lab.all_acked());
+    EXPECT_EQ(lab.datagrams_by_port().size(), kMany);
+    EXPECT_EQ(lab.left_out(), dead);
+  }
+}
+
+// Chance, and a queue that is full for all, are nothing that one port has.
+TEST(SpreadTest, LossesThatAllPortsHaveLeaveNoneOut) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE(seed);
+    sim::Faults weather;
+    weather.loss = 0.2;
+    weather.reorder = 0.2;
+    Spread lab({7600, 15}, {}, seed, weather);
+    ASSERT_TRUE(lab.connect(kFeatures));
+    lab.run_for(kSecond);
+    lab.post(4'000);
+    ASSERT_TRUE(lab.all_acked());
+    EXPECT_GT(lab.a().service.lost, 1'000U);
+    EXPECT_EQ(lab.a().counters.get(Counter::kSourcePortsLeftOut), 0U);
   }
 }
 

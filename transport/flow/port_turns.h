@@ -1,0 +1,80 @@
+// Which of its source ports a session's datagrams leave from: all in turn, but those of which
+// nothing arrives.
+//
+// Routers choose a path by the port, so a path that is broken takes all that leaves from some ports
+// and nothing of the others. A port is left out when its last kMostLost datagrams were lost, in
+// kLeastTurns turns or more, while as many from others arrived: where all are lost alike nothing is
+// wrong with one. It has a turn again after kFirstPauseNs, then after twice that each time,
+// kMostPauseNs at most; the first of its datagrams that is acknowledged brings it back.
+//
+// A run's packets have consecutive numbers, so a turn is remembered by where it begins, and costs
+// the datapath nothing. Of packets older than kTurns turns nothing is known.
+//
+// Owner/thread: one engine. Nothing allocates once it is made.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace mercury {
+
+// As many as an acknowledgement is for: a window of a few of them has all ports within few round
+// trips, and a path that is slower than the link has few before it at a time.
+inline constexpr uint64_t kRunFrames = 8;
+
+class PortTurns {
+ public:
+  // A port with half of all datagrams lost by chance would be left out once in 2^32 of its turns. A
+  // run that found a queue full is one turn.
+  static constexpr uint32_t kMostLost = 32;
+  static constexpr uint32_t kLeastTurns = 4;
+  // What a turn in vain costs is one run in a second: less than one in ten thousand at 10 Gb/s.
+  static constexpr uint64_t kFirstPauseNs = 1'000'000'000;
+  static constexpr uint64_t kMostPauseNs = 16 * kFirstPauseNs;
+  static constexpr size_t kTurns = 256;
+
+  // Of so many ports, at least one; the first has its turn, from packet `number` on, in the pass
+  // that goes on.
+  PortTurns(uint32_t ports, uint64_t number);
+
+  uint32_t current() const noexcept { return turn(last_).port; }
+  // A pass has sent, and `number` is the next packet's. True: it is another port's turn.
+  bool end_pass(uint64_t number, uint64_t now_ns) noexcept;
+
+  // Of datagrams, by their packets' numbers, in any order.
+  void on_arrived(uint64_t number) noexcept;
+  // True: its port is left out from now on.
+  bool on_lost(uint64_t number, uint64_t now_ns) noexcept;
+  // What was declared lost had arrived: so may others have.
+  void forgive() noexcept;
+
+ private:
+  struct Turn {
+    uint64_t first = 0;  // packet number
+    uint32_t port = 0;
+  };
+  struct SourcePort {
+    uint32_t lost = 0;   // datagrams in a row
+    uint32_t turns = 0;  // in which they left
+    uint64_t last_turn = 0;
+    uint64_t arrived_before = 0;  // from all ports, when the row began
+    uint64_t until_ns = 0;        // left out until then; 0: it is not
+    uint64_t pause_ns = 0;        // after its next turn
+  };
+
+  const Turn& turn(uint64_t index) const noexcept { return turns_[index % kTurns]; }
+  // Where `number` left. False: too long ago.
+  bool find(uint64_t number, uint64_t& index) noexcept;
+  bool may_send(SourcePort& port, uint64_t now_ns) const noexcept;
+
+  std::vector<SourcePort> ports_;
+  std::array<Turn, kTurns> turns_{};
+  uint64_t last_ = 0;   // index of the turn that goes on
+  uint64_t found_ = 0;  // by find; acknowledgements come mostly in order
+  uint64_t since_number_ = 0;
+  uint64_t arrived_ = 0;
+};
+
+}  // namespace mercury
