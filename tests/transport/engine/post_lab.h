@@ -183,7 +183,8 @@ class PostHost {
     if (const auto* hello = std::get_if<event::HelloReceived>(&event)) {
       wire::HelloAck answer;
       answer.features = features;
-      send(command::Accept{.hello = hello->hello, .token = kToken, .answer = answer});
+      const Token token(kToken.value + accepted_++);
+      send(command::Accept{.hello = hello->hello, .token = token, .answer = answer});
     } else if (std::get_if<event::SessionOpened>(&event) != nullptr) {
       open = true;
     } else if (const auto* end = std::get_if<event::SessionClosed>(&event)) {
@@ -191,6 +192,7 @@ class PostHost {
     }
   }
 
+  uint32_t accepted_ = 0;
   Engine::CommandRing::Producer commands_;
   Engine::EventRing::Consumer events_;
 };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -357,11 +358,9 @@ struct Paths : Spread {
     link.ecn_mark_bytes = 64 * 1024;
     const sim::LinkConfig host = network_config(seed).host_link;
     for (size_t i = 0; i < 2; ++i) racks.push_back(network.add_rack(link, link, paths));
-    const PortRange range =
-        ports > 1 ? PortRange{7600, static_cast<uint16_t>(ports - 1)} : PortRange{};
     for (size_t i = 0; i < 2; ++i) {
       add(network.add_host(host, host, racks[i]), EngineConfig(),
-          from(i == 0 ? range : PortRange{}));
+          from(i == 0 ? range(ports) : PortRange{}));
     }
     for (uint32_t path = 1; path < paths && slower_ns > 0; path += 2) {
       sim::LinkConfig longer = link;
@@ -371,11 +370,22 @@ struct Paths : Spread {
     EXPECT_TRUE(connect(kFeatures));
     run_for(20 * kMs);
   }
-  // How many of so many source ports each path has.
-  std::vector<uint32_t> ports_on(uint16_t ports) const {
+  // Beside `a` a second sender, to `b` too.
+  PostHost& add_sender(uint16_t ports) {
+    const sim::LinkConfig link = network.config(network.uplink(sim::HostId(0)));
+    add(network.add_host(link, link, racks[0]), EngineConfig(), from(range(ports)));
+    PostHost& sender = *hosts.back();
+    sender.features = kFeatures;
+    sender.connect(PostHost::at(2));
+    EXPECT_TRUE(run([&] { return sender.open; }));
+    run_for(20 * kMs);
+    return sender;
+  }
+  // How many of so many source ports of a host each path has.
+  std::vector<uint32_t> ports_on(uint16_t ports, uint8_t host = 1) const {
     std::vector<uint32_t> on(count);
     for (uint16_t i = 0; i < ports; ++i) {
-      Endpoint source = PostHost::at(1);
+      Endpoint source = PostHost::at(host);
       if (i > 0) source.port = static_cast<uint16_t>(7600 + i - 1);
       ++on[network.path_hash(source, PostHost::at(2)) % count];
     }
@@ -402,6 +412,9 @@ struct Paths : Spread {
   std::vector<sim::RackId> racks;
 
  private:
+  static PortRange range(uint16_t ports) {
+    return ports > 1 ? PortRange{7600, static_cast<uint16_t>(ports - 1)} : PortRange{};
+  }
   static sim::NetworkConfig network_config(uint64_t seed) {
     sim::NetworkConfig config = Lab::config({}, seed);
     config.host_link.bytes_per_second = kLinkRate;
@@ -444,6 +457,43 @@ TEST(SpreadTest, PathsOfDifferentDelayAreNotTakenForLoss) {
       EXPECT_LT(lab.lost_before, 100U) << "while it learnt how far";
       EXPECT_EQ(lab.left_out(), 0U);
     }
+  }
+}
+
+// Two senders, each with half of its ports or so on a path of half the other's rate: they share
+// what that path lets through, and what waits before it is not taken for lost.
+TEST(SpreadTest, TwoSendersShareUnequalPaths) {
+  constexpr uint16_t kMany = 16;
+  constexpr uint64_t kSlow = kLinkRate / 4;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    SCOPED_TRACE(seed);
+    Paths lab(2, kMany, seed);
+    lab.network.set_rate(lab.network.uplink(lab.racks[0], 1), kSlow);
+    const std::array<PostHost*, 2> senders{&lab.a(), &lab.add_sender(kMany)};
+    lab.network.set_tap(nullptr, nullptr);
+    for (PostHost* sender : senders) {
+      for (uint32_t i = 0; i < 40'000; ++i) sender->service.waiting.push_back({kToken, i, 8'000});
+    }
+    lab.run_for(50 * kMs);
+    std::array<double, 2> acked{}, lost{};
+    for (size_t i = 0; i < 2; ++i) {
+      acked[i] = static_cast<double>(senders[i]->service.acked.size());
+      lost[i] = senders[i]->service.lost;
+    }
+    lab.run_for(100 * kMs);
+    for (size_t i = 0; i < 2; ++i) {
+      acked[i] = static_cast<double>(senders[i]->service.acked.size()) - acked[i];
+      lost[i] = senders[i]->service.lost - lost[i];
+      EXPECT_LT(lost[i], 0.02 * acked[i]) << "as the other path is faster";
+      EXPECT_EQ(senders[i]->counters.get(Counter::kSourcePortsLeftOut), 0U);
+    }
+    EXPECT_EQ(lab.network.drops(sim::Drop::kQueueFull), 0U) << "none was lost";
+    // What each would have if both had the same, and the slower path all it can carry.
+    const uint32_t on_slow = lab.ports_on(kMany, 1)[1] + lab.ports_on(kMany, 3)[1];
+    const double fair = 0.1 * kSlow / 8'000 * kMany / on_slow;
+    EXPECT_GT(acked[0] + acked[1], 0.9 * 2 * fair);
+    EXPECT_GT(std::ranges::min(acked), 0.6 * fair);
+    EXPECT_LT(std::ranges::max(acked), 1.5 * fair);
   }
 }
 
