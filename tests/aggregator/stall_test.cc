@@ -171,6 +171,21 @@ TEST_F(StallTest, ASlowWorkerThatMayStillNeedASum) {
   EXPECT_FALSE(stalls_within(10 * kStallNs)) << "round 3 is complete without it";
 }
 
+// As many are in as a quorum needs: who has all sums and comes later is not whom they wait for.
+TEST_F(StallTest, AtExactlyTheQuorumNobodyIsNamedButWhomItWaitsFor) {
+  make(4, 2);
+  for (uint32_t round = 1; round <= 2; ++round) {
+    for (const uint32_t worker : {0, 1, 2}) push(worker, round, 0);
+    EXPECT_FALSE(stalls_within(kStallNs / 2)) << "time completes round " << round;
+  }
+  push(0, 3, 0);
+  push(1, 3, 0);
+  EXPECT_FALSE(stalls_within(kStallNs - 1));
+  ASSERT_TRUE(stalls_within(kEighthNs + 1));
+  EXPECT_EQ(stalled_.at.round.value, 3U);
+  EXPECT_EQ(stalled_.awaited, (WorkerSet{0b1000})) << "not worker 2, which has pushed round 2";
+}
+
 TEST_F(StallTest, EachJobHasItsOwnLimit) {
   make(2);
   constexpr JobSlot kOther{9};

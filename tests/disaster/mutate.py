@@ -6,6 +6,12 @@ the tree. Each is built into a program of its own, build/tests/disaster/mutants/
 from the objects of the plain program and new ones of the files that the patch reaches. The sources
 of the tree and the programs of the build stay as they are.
 
+What no disaster shows a test shows, which the second line names by its program and one of its cases:
+
+  Found by tests/transport/engine/moves_test MovesInTime.CopiesOfItsFramesFromElsewhereMoveNobody
+
+Such a bug is built into mutants/moves_test-NAME, and is found if that case fails with it alone.
+
   mutate.py                      build all, run seeds until each is found, report
   mutate.py NAME...              the same for some
   mutate.py --rotate 3           three of them, others every day
@@ -30,8 +36,17 @@ PATCHES = HERE / "mutations"
 TARGET = "tests/disaster/mercury-disaster"
 
 
+FOUND_BY = re.compile(r"^Found by (\S+) (\S+)$", re.M)
+
+
 def names():
     return sorted(p.stem for p in PATCHES.glob("*.patch"))
+
+
+def finder(name):
+    """The program that shows the bug, and which of its cases does; None: seeds do."""
+    found = FOUND_BY.search((PATCHES / f"{name}.patch").read_text().split("\n--- ")[0])
+    return found.groups() if found else (TARGET, None)
 
 
 def what(name):
@@ -50,7 +65,8 @@ def print_table():
     print("std::span<const Mutation> mutations() {")
     print("  static constexpr Mutation kTable[] = {")
     for name in names():
-        print(f"      {{{json.dumps(name)}, {json.dumps(what(name))}}},")
+        if finder(name)[0] == TARGET:
+            print(f"      {{{json.dumps(name)}, {json.dumps(what(name))}}},")
     print("  };\n  return kTable;\n}\n}  // namespace mercury::disaster")
 
 
@@ -58,8 +74,9 @@ class Mutant:
     def __init__(self, build, name):
         self.build = build
         self.name = name
+        self.target, self.case = finder(name)
         self.folder = build / "tests/disaster/mutants" / name
-        self.program = build / "tests/disaster/mutants" / f"mercury-disaster-{name}"
+        self.program = build / "tests/disaster/mutants" / f"{pathlib.Path(self.target).name}-{name}"
         patch = (PATCHES / f"{name}.patch").read_text()
         self.files = re.findall(r"^\+\+\+ b/(\S+)", patch, re.M)
         self.patch = patch
@@ -85,7 +102,7 @@ class Mutant:
 
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(compile_one, replaced))
-        subprocess.run(self.link_command(commands[TARGET], replaced), cwd=self.build, check=True)
+        subprocess.run(self.link_command(commands[self.target], replaced), cwd=self.build, check=True)
 
     def compile_command(self, command, object_, new, prefix):
         words = shlex.split(command)
@@ -106,12 +123,13 @@ class Mutant:
 
     def link_command(self, command, replaced):
         words = shlex.split(command)
-        words[words.index(TARGET)] = str(self.program)
+        words[words.index(self.target)] = str(self.program)
         own = [replaced.get(word, word) for word in words]
-        # New objects of libraries stand before the archives, which then have nothing to add.
+        # New objects of libraries stand before the archives, which then have nothing to add; what an
+        # archive's object is taken for all the same, as for a template that GoogleTest needs, the first counts.
         first = next(i for i, word in enumerate(own) if word.endswith(".o"))
         extra = [new for object_, new in replaced.items() if object_ not in words]
-        return own[:first] + extra + own[first:]
+        return own[:first] + ["-Wl,--allow-multiple-definition"] + extra + own[first:]
 
 
 def ninja(build, *arguments):
@@ -119,10 +137,10 @@ def ninja(build, *arguments):
                           capture_output=True).stdout
 
 
-def commands_of(build):
+def commands_of(build, target):
     """What makes each object of the program, and the program."""
     commands = {}
-    for line in ninja(build, "-t", "commands", TARGET).splitlines():
+    for line in ninja(build, "-t", "commands", target).splitlines():
         words = shlex.split(line) if " -o " in line else []
         if "-o" in words:
             commands[words[words.index("-o") + 1]] = line
@@ -144,7 +162,24 @@ def deps_of(build, objects):
     return deps
 
 
+def run_case(mutant):
+    """Whether the case that is to find the bug does, and passes without it."""
+    def run(program):
+        result = subprocess.run([str(program), f"--gtest_filter={mutant.case}"], text=True, capture_output=True)
+        return result.returncode if "Running 1 test " in result.stdout else None
+
+    begin = time.monotonic()
+    if run(mutant.build / mutant.target) != 0:
+        print(f"{mutant.name:28} not shown: {mutant.case} fails without it too, or is not there")
+        return False
+    found = run(mutant.program) not in (0, None)
+    print(f"{mutant.name:28} {'found' if found else 'NOT FOUND'} by {mutant.case}, {time.monotonic() - begin:.1f} s")
+    return found
+
+
 def hunt(mutant, options):
+    if mutant.case:
+        return run_case(mutant)
     begin = time.monotonic()
     result = subprocess.run(
         [str(mutant.program), "--from", str(options.first), "--seeds", str(options.seeds),
@@ -192,16 +227,18 @@ def main():
         print(f"patches that do not fit the tree any more: {' '.join(gone)}")
         return 1
     build = options.build.resolve()
-    ninja(build, TARGET)
-    commands = commands_of(build)
-    deps = deps_of(build, [name for name in commands if name.endswith(".o")])
+    mutants = [Mutant(build, name) for name in chosen]
+    programs = sorted({mutant.target for mutant in mutants})
+    ninja(build, *programs)
+    commands = {program: commands_of(build, program) for program in programs}
+    deps = {program: deps_of(build, [name for name in commands[program] if name.endswith(".o")])
+            for program in programs}
     prefix = ["ccache"] if shutil.which("ccache") else []
     missed = []
-    for name in chosen:
-        mutant = Mutant(build, name)
-        mutant.make(commands, deps, prefix)
+    for mutant in mutants:
+        mutant.make(commands[mutant.target], deps[mutant.target], prefix)
         if not options.build_only and not hunt(mutant, options):
-            missed.append(name)
+            missed.append(mutant.name)
     if missed:
         print(f"{len(missed)} of {len(chosen)} not found: {' '.join(missed)}")
         return 1

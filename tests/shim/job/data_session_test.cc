@@ -106,6 +106,25 @@ TEST_F(DataSessionTest, StrangersGetNone) {
   expect_nothing_left();
 }
 
+// One of the job's servers has one engine, so it uses one of each.
+TEST_F(DataSessionTest, NoneOnAnEngineThatTheJobDoesNotUse) {
+  for (const int host : {1, 2}) hosts.add(host, 2, not_serving());
+  hosts.add(3, 2, serving());
+  hosts.add(4, 1, serving());
+  a = &opens(1, request(0));
+  b = &opens(2, request(1));
+  hosts.run_for(kSecond);
+  ASSERT_TRUE(a->is_open() && b->is_open());
+  wire::Hello hello = hello_of(0);
+  hello.lane = 1;
+  sign(hello);
+  const SessionModel& session = hosts.connect_raw(address(3, 1), hello);
+  hosts.run_for(0);
+  EXPECT_TRUE(session.ends[0].closed && !session.open);
+  EXPECT_TRUE(a->status().ok() && b->status().ok());
+  end();
+}
+
 // A recorded HELLO, said again by somebody who does not know the key: few wait, and the worker
 // keeps its own session.
 TEST_F(DataSessionTest, RepeatedHellosAreFewAndTakeNothing) {

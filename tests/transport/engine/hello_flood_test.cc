@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "tests/transport/engine/echo_lab.h"
+#include "transport/engine/handshakes.h"
 #include "transport/engine/hello_gate.h"
 #include "transport/flow/handshake.h"
 
@@ -112,6 +113,51 @@ TEST_F(HelloFloodTest, ATokenOpensTheGate) {
   inject(151, same.token(stranger(150), hello_of(150), lab.network.now_ns()));
   lab.run_for(20 * kMs);
   EXPECT_EQ(counters().get(Gauge::kHandshakes), HelloGate::kWithoutToken + 1);
+}
+
+TEST(Handshakes, OneTooManyForgetsTheOldestAlone) {
+  Handshakes held(10 * kSecond, 1);
+  std::vector<uint64_t> ids;
+  for (uint32_t i = 0; i <= Handshakes::kMaxPending; ++i) {
+    const PendingHello* const one = held.add(stranger(i), hello_of(i), {}, i);
+    ASSERT_NE(one, nullptr);
+    ids.push_back(one->id);
+  }
+  EXPECT_EQ(held.size(), Handshakes::kMaxPending);
+  EXPECT_FALSE(held.waits(stranger(0), hello_of(0)));
+  EXPECT_FALSE(held.take(ids[0]));
+  for (uint32_t i = 1; i <= Handshakes::kMaxPending; ++i) {
+    EXPECT_TRUE(held.waits(stranger(i), hello_of(i))) << i;
+    EXPECT_TRUE(held.take(ids[i])) << i;
+  }
+}
+
+// An engine whose control plane reads none of what it is told.
+struct UnreadTest : HelloFloodTest {
+  void pass() {
+    lab.network.advance_to(lab.network.now_ns() + 10'000);
+    lab.a().poll(lab.network.now_ns());
+    lab.b().engine.poll_once(lab.network.now_ns());
+  }
+  size_t reports() { return lab.b().engine.reports_waiting(); }
+};
+
+TEST_F(UnreadTest, HellosLeaveRoomForWhatOpenSessionsSay) {
+  ASSERT_TRUE(lab.connect());
+  const HelloGate same(2);
+  for (uint32_t i = 0; i < 6'000; ++i) {
+    inject(i, same.token(stranger(i), hello_of(i), lab.network.now_ns()));
+    pass();
+  }
+  EXPECT_EQ(reports(), kMostReportsBeforeHello);
+  EXPECT_GT(counters().get(Counter::kDropControl), 0U);
+  constexpr size_t kSaid = 200;
+  for (size_t i = 0; i < kSaid; ++i) {
+    lab.a().send(command::SendControl{kToken, std::vector<std::byte>(10)});
+    pass();
+  }
+  for (int i = 0; i < 100; ++i) pass();
+  EXPECT_EQ(reports(), kMostReportsBeforeHello + kSaid);
 }
 
 // One of another version is refused by the engine itself, to whatever address he wrote.

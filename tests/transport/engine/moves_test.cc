@@ -302,6 +302,16 @@ TEST_F(MovesInTime, WithoutSealsOrTheFeatureTheAddressStays) {
   }
 }
 
+// Grants and the pacer do not count what stays on a host.
+TEST_F(MovesInTime, NobodyMovesOntoTheHostOfTheOtherEnd) {
+  open();
+  echo_until_half(8'000'000);
+  translator->appear_as(world.open(1, 7480, nobodys));
+  ASSERT_TRUE(run([&] { return !b().closed.empty(); }));
+  EXPECT_EQ(of_b(Counter::kPathsChallenged), 0U);
+  EXPECT_EQ(of_b(Counter::kPeersMoved), 0U);
+}
+
 // The token of before was for the address of before.
 TEST_F(MovesInTime, AHostThatIsStartedAgainTellsWhoHasMoved) {
   open();

@@ -17,12 +17,14 @@ constexpr uint16_t kLargest = 8900;
 
 // An open session with seals over a path of kLargest bytes.
 struct Lab {
-  static SessionConfig config() {
+  static SessionConfig config(uint64_t peer_timeout_ns = SessionConfig().peer_timeout_ns) {
     SessionConfig config;
     config.max_udp_payload = kLargest;
+    config.peer_timeout_ns = peer_timeout_ns;
     return config;
   }
-  Lab() : net(1, config(), config()) {
+  explicit Lab(uint64_t peer_timeout_ns = SessionConfig().peer_timeout_ns)
+      : net(1, config(peer_timeout_ns), config()) {
     net.with_seals();
     net.features |= wire::kFeatureMoves | wire::kFeatureParts;
     net.host[1].answer.features |= wire::kFeatureMoves | wire::kFeatureParts;
@@ -105,6 +107,73 @@ TEST(SessionMove, ARoundTripThatBeganBeforeIsNone) {
   }
 }
 
+// What was sent before is acknowledged after the peer has moved.
+TEST(SessionMove, AcknowledgementsOfThePathBeforeOpenNoWindow) {
+  Lab lab;
+  lab.net.weather.delay_ns = 10 * kMillisecond;
+  lab.open();
+  lab.here().queue_chunks(2'000);
+  ASSERT_TRUE(lab.all_arrive());
+  lab.here().queue_chunks(100);
+  lab.net.run_for(15 * kMillisecond);
+  ASSERT_FALSE(lab.here().all_acked());
+  lab.move(true);
+  ASSERT_TRUE(lab.net.run([&] { return lab.here().all_acked(); }, 10 * kMillisecond));
+  EXPECT_EQ(lab.session().window_bytes(), AdaptiveWindow::kFirstBytes);
+}
+
+// It was marked on its way, and is acknowledged together with what was not.
+TEST(SessionMove, MarksOfThePathBeforeCutNoWindow) {
+  Lab lab;
+  lab.net.weather.delay_ns = 10 * kMillisecond;
+  lab.open();
+  lab.here().queue_chunks(2'000);
+  ASSERT_TRUE(lab.all_arrive());
+  lab.net.mark = true;
+  lab.here().queue_chunks(100);
+  lab.net.run_for(5 * kMillisecond);
+  lab.net.weather.down = true;  // acknowledgements alone: the chunks are on their way
+  lab.net.run_for(10 * kMillisecond);
+  ASSERT_EQ(lab.net.host[1].session->marked_frames(), 100U);
+  lab.net.weather.down = lab.net.mark = false;
+  lab.move(true);
+  lab.here().queue_chunks(20);
+  ASSERT_TRUE(lab.net.run(
+      [&] {
+        EXPECT_GE(lab.session().window_bytes(), AdaptiveWindow::kFirstBytes);
+        return lab.here().all_acked();
+      },
+      kSecond));
+}
+
+// Together the losses of both paths last for longer than a peer time-out.
+TEST(SessionMove, LossesOfThePathBeforeMakeTheNextOneNotHopeless) {
+  Lab lab(2 * kSecond);
+  lab.open();
+  lab.net.weather.largest_frame = 600;
+  lab.here().queue_chunks(3);
+  lab.net.run_for(3 * kSecond / 2);
+  lab.move(true);
+  lab.net.run_for(kSecond);
+  EXPECT_EQ(lab.here().closed, 0);
+  lab.net.weather.largest_frame = 65'535;
+  EXPECT_TRUE(lab.all_arrive());
+}
+
+// It was silent where it was before, and is far away now.
+TEST(SessionMove, WhoHasMovedHasTimeToAnswer) {
+  Lab lab(2 * kSecond);
+  lab.open();
+  lab.net.weather.down = true;
+  lab.net.run_for(17 * kSecond / 10);
+  ASSERT_EQ(lab.here().closed, 0);
+  lab.net.weather.down = false;
+  lab.net.weather.delay_ns = 200 * kMillisecond;
+  lab.move(true);
+  lab.net.run_for(kSecond);
+  EXPECT_EQ(lab.here().closed, 0);
+}
+
 TEST(SessionMove, AnotherAddressIsMeasuredAnewAndAnotherPortIsNot) {
   for (const bool other_address : {true, false}) {
     SCOPED_TRACE(other_address);
@@ -144,6 +213,33 @@ TEST(SessionMove, AProbeOfThePathBeforeProvesNothing) {
   lab.net.weather.largest_frame = 3000;
   lab.net.run_for(10 * kSecond);
   EXPECT_LE(lab.session().path_payload(), 3000);
+}
+
+// Whoever holds a frame up brings it in later, from wherever he likes.
+TEST(SessionMove, OnlyTheNewestFrameSaysWhereThePeerIs) {
+  Lab lab;
+  lab.open();
+  Bytes held;
+  lab.net.tap = [&](int from, std::span<const std::byte> frame) {
+    const bool datagram = from == 0 && wire::is_datagram(static_cast<wire::FrameType>(frame[3]));
+    lab.net.weather.down = datagram && held.empty();
+    if (lab.net.weather.down) held.assign(frame.begin(), frame.end());
+  };
+  const auto is_newest = [&] {
+    wire::Header header;
+    std::span<const std::byte> payload;
+    EXPECT_EQ(wire::decode(held, header, payload), wire::DecodeError::kNone);
+    return lab.net.host[1].session->is_newest(header, payload);
+  };
+  lab.here().queue_chunks(1);
+  ASSERT_TRUE(lab.net.run([&] { return !held.empty(); }, kSecond));
+  EXPECT_TRUE(is_newest());
+  held.back() ^= std::byte{1};
+  EXPECT_FALSE(is_newest()) << "its seal does not fit";
+  held.back() ^= std::byte{1};
+  lab.here().queue_chunks(1);
+  ASSERT_TRUE(lab.all_arrive());
+  EXPECT_FALSE(is_newest()) << "others have come since";
 }
 
 // All records of what may be under way of the session's own are in use: an answer to a challenge

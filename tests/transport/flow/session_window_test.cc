@@ -55,6 +55,29 @@ TEST(SessionWindow, AfterAPauseTheIdleGrantCountsUntilTheNextAcknowledgement) {
   EXPECT_GT(session.window_bytes(), 2560U);
 }
 
+// It was on the way for longer than those that say more.
+TEST(SessionWindow, AnAcknowledgementThatWasOvertakenBringsBackNoGrant) {
+  Net net(1);
+  net.connect();
+  ASSERT_TRUE(net.run_until_open());
+  net.run_for(kSecond);
+  Bytes late;
+  net.tap = [&](int from, std::span<const std::byte> frame) {
+    const bool ack = from == 1 && frame[3] == static_cast<std::byte>(wire::FrameType::kAck);
+    net.weather.down = ack && late.empty();
+    if (net.weather.down) late.assign(frame.begin(), frame.end());
+  };
+  net.host[1].session->set_grant(units(64 * 1024), units(64 * 1024));
+  net.host[0].queue_chunks(8);
+  ASSERT_TRUE(net.run([&] { return !late.empty(); }, kSecond));
+  net.host[1].session->set_grant(units(4096), units(4096));
+  net.host[0].queue_chunks(8);
+  ASSERT_TRUE(net.run([&] { return net.host[0].all_acked(); }, kSecond));
+  ASSERT_EQ(net.host[0].session->window_bytes(), 4096U);
+  net.host[0].receive(late);
+  EXPECT_EQ(net.host[0].session->window_bytes(), 4096U);
+}
+
 // A grant of a quarter of a frame is a frame in four round trips; however many acknowledgements are
 // lost, frames go on.
 TEST(SessionWindow, AGrantBelowOneFrameIsARateAndNothingStalls) {
