@@ -210,6 +210,7 @@ Peers::Settled Peers::on_closed(const event::SessionClosed& closed, uint64_t now
 
 // Where it was may be another host's soon.
 void Peers::on_moved(const event::SessionMoved& moved) {
+  if (!may_speak(policy_, moved.remote.ip)) return turn_out(moved);
   const auto passive = passive_.find(moved.token);
   if (passive != passive_.end()) passive->second.remote = moved.remote;
   const auto token = tokens_.find(moved.token);
@@ -219,6 +220,26 @@ void Peers::on_moved(const event::SessionMoved& moved) {
   moved_.insert(moved.token);
   peers_.erase(peer);
   tokens_.erase(token);
+}
+
+// Of whoever asked from there no session would have been opened.
+void Peers::turn_out(const event::SessionMoved& moved) {
+  const Errc code = Errc::kPermission;
+  const std::string why = moved.remote.ip.to_string() +
+                          ", to which this peer has moved, is in none of the networks "
+                          "(sockets.networks) of this host";
+  note(moved.remote, "closed: it has moved there, and is in none of sockets.networks any more");
+  const auto passive = passive_.find(moved.token);
+  if (passive != passive_.end()) {
+    host_.send(passive->second.lane, command::CloseSession{moved.token, code, why});
+    passive_.erase(passive);
+    moved_.erase(moved.token);
+  }
+  const auto token = tokens_.find(moved.token);
+  if (token == tokens_.end()) return;
+  const auto peer = peers_.find(token->second);
+  close(peer->second, code, why);
+  peers_.erase(peer);
 }
 
 void Peers::close_unused() {

@@ -88,6 +88,7 @@ class Peers {
     bool opened = false;
     bool own = false;  // this host has opened it, and its peer has moved
   };
+  void turn_out(const event::SessionMoved& moved);
   // Sessions of those who have moved from where this host connected to. Not as their last
   // connection ends: programs there may still read what it has brought.
   void close_unused();

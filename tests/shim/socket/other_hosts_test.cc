@@ -381,6 +381,37 @@ TEST_F(OtherHosts, SessionsWhosePeersHaveMovedKeepNobodyElseOut) {
   EXPECT_EQ(manager().snapshot().sessions, 2U);
 }
 
+// Who would not have been let in from there is not kept: neither who said HELLO, nor whom this host
+// asked, nor who has moved before. Connections end as their session does.
+TEST_F(OtherHosts, WhoMovesOutOfTheNetworksOfTheListLosesTheSession) {
+  const Token theirs = accept_session(at("10.0.0.2:4001"), 5);
+  const Token ours = open_session(1, at("10.0.0.3:80"), nullptr, 6);
+  const auto carried = take<command::OpenConnection>();
+  tell(event::ConnectionAnswered{carried.id, sockets::Answer::kAccepted});
+  const Token twice = open_session(1, at("10.0.0.4:80"), nullptr, 7);
+  take<command::OpenConnection>();
+  tell(event::SessionMoved{theirs, at("10.9.0.2:4001")});
+  tell(event::SessionMoved{twice, at("10.0.0.5:4001")});
+  EXPECT_TRUE(commands.empty()) << "these are in the list";
+  EXPECT_EQ(manager().snapshot().sessions, 3U);
+  for (const Token token : {theirs, ours, twice}) {
+    notices.clear();
+    tell(event::SessionMoved{token, at("8.8.8.8:7470")});
+    const auto closed = take<command::CloseSession>();
+    EXPECT_EQ(closed.token, token);
+    EXPECT_EQ(closed.code, Errc::kPermission);
+    EXPECT_NE(closed.text.find("8.8.8.8"), std::string::npos) << closed.text;
+    ASSERT_EQ(notices.size(), 1U);
+    EXPECT_NE(notices[0].find("sockets.networks"), std::string::npos) << notices[0];
+    tell(event::SessionMoved{token, at("10.0.0.9:7470")});  // they crossed
+    tell(event::SessionClosed{token, Errc::kPermission, closed.text});
+  }
+  EXPECT_TRUE(commands.empty());
+  EXPECT_EQ(manager().snapshot().sessions, 0U);
+  connect(1, at("10.0.0.3:80"));
+  EXPECT_EQ(take<command::Connect>().remote, at("10.0.0.3:7470")) << "whoever is there now";
+}
+
 TEST_F(OtherHosts, AnAnswerOfTheNextLifeEndsTheLastOnes) {
   const Token last = accept_session(at("10.0.0.2:7470"), 5);
   connect(1, kServer);
