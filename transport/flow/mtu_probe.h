@@ -2,7 +2,7 @@
 // do first, then binary search between what arrived and what did not. A size is given up when
 // kTries probes of it were overtaken by packets that arrived; losing one is neither congestion nor
 // loss of data. Small PINGs escort each probe, so that something overtakes it. What was found is
-// reported once.
+// reported once. By chance it may be too little: it is asked again (probe_again.h).
 //
 // Paper: RFC 8899 (DPLPMTUD) sections 5.2 and 5.3, search by halves; black holes that appear later
 // are found by loss (delivery_watch.h).
@@ -27,6 +27,10 @@ class MtuProbe {
   // the path may carry less than it did.
   void start(uint16_t largest) noexcept {
     good_ = std::min(largest, kBasePayloadBytes);
+    start_above(largest);
+  }
+  // The same where it carries what was found, and may carry more.
+  void start_above(uint16_t largest) noexcept {
     bad_ = static_cast<uint16_t>(std::min<uint32_t>(largest + 1U, UINT16_MAX));
     size_ = static_cast<uint16_t>(bad_ - 1);
     tries_ = 0;

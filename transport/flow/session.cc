@@ -60,6 +60,7 @@ Session::Impl::Impl(SessionSlot slot_, uint32_t local_number_, const Endpoint& r
       loss(loss_config(config_, local_number_), {pool, part, most_blocks(config_)}),
       limit(make_window(config_)),
       delivery(config_.peer_timeout_ns),
+      probe_again(config_.peer_timeout_ns),
       acks_out(config_.ack_every_packets, config_.max_ack_delay_ns) {}
 
 void Session::Impl::connect(const wire::Hello& hello, const wire::Key& key, uint64_t now_ns) {
@@ -186,6 +187,10 @@ void Session::Impl::after_progress() {
   if (state != State::kOpen) return;
   if (gate.opened(limit, loss, now_ns_seen)) events.on_window_open(slot);
   if (state == State::kOpen && probe.unreported()) tell_path();
+  if (probe_again.due(now_ns_seen)) [[unlikely]] {
+    probe_again.on_asked();
+    probe.start_above(path_largest);
+  }
 }
 
 // Where frames may go in parts the path is measured again; what every path carries goes whole
@@ -203,6 +208,7 @@ void Session::Impl::doubt_path() {
   if (!cuts || probe.searching() || probe.unreported()) return;
   count(Counter::kPathsDoubted);
   delivery.doubted();
+  probe_again.begin();
   probe.start(path_largest);
   follow_path();
 }
@@ -232,12 +238,14 @@ void Session::Impl::begin_path(uint16_t max_udp_payload) {
   path_number = numbers.next();
   path_largest = std::min(largest, max_udp_payload);
   limit.begin_path(make_window(config));
+  probe_again.begin();
   probe.start(path_largest);
   if (path_told) follow_path();
 }
 
 void Session::Impl::tell_path() {
   probe.on_reported();
+  probe_again.on_found(probe.path_payload(), path_largest, now_ns_seen);
   if (path_told) return follow_path();
   path_told = true;
   const uint16_t whole = probe.path_payload();

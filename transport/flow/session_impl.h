@@ -22,6 +22,7 @@
 #include "transport/flow/opening.h"
 #include "transport/flow/packet_numbers.h"
 #include "transport/flow/port_turns.h"
+#include "transport/flow/probe_again.h"
 #include "transport/flow/refusal_pause.h"
 #include "transport/flow/send_gate.h"
 #include "transport/flow/send_limit.h"
@@ -190,6 +191,7 @@ struct Session::Impl {
   ControlSender control_out;
   DeliveryWatch delivery;
   MtuProbe probe;
+  ProbeAgain probe_again;
   bool path_told = false;
   uint16_t largest = 0;       // what both ports can do
   uint16_t path_largest = 0;  // of it, what this one can do on this path

@@ -108,6 +108,23 @@ TEST(Parts, WhereFramesWereLostByChanceTheyGoWholeAgain) {
   EXPECT_EQ(lab.both(Counter::kPartsSent), parts);
 }
 
+// So do they where the path came to carry less for a while, or each probe of it was lost by chance.
+TEST(Parts, WhereThePathCarriesMoreAgainFramesGoWholeAgain) {
+  for (const uint32_t features : {kFeatures, kFeatures | wire::kFeatureSeals}) {
+    Shrinking lab(features, features);
+    ASSERT_TRUE(lab.echoes_while_it_shrinks(1'500));
+    ASSERT_GT(lab.both(Counter::kPartsSent), 0U);
+    lab.network.set_faults({});
+    lab.run_for(EngineConfig().session.peer_timeout_ns * 5 / 4);
+    const uint64_t parts = lab.both(Counter::kPartsSent);
+    const uint64_t doubted = lab.both(Counter::kPathsDoubted);
+    lab.echo(2, 1'000'000);
+    EXPECT_TRUE(lab.come_back());
+    EXPECT_EQ(lab.both(Counter::kPartsSent), parts);
+    EXPECT_EQ(lab.both(Counter::kPathsDoubted), doubted);
+  }
+}
+
 TEST(Parts, WhereOneLacksThemTheSessionEndsByName) {
   const uint32_t without = wire::kFeatureStreams;
   for (const auto& [of_a, of_b] : {std::pair{without, kFeatures}, std::pair{kFeatures, without}}) {

@@ -8,6 +8,7 @@
 
 #include "tests/transport/flow/pipe.h"
 #include "transport/flow/delivery_watch.h"
+#include "transport/flow/mtu_probe.h"
 #include "transport/flow/sent_history.h"
 
 namespace mercury::test {
@@ -98,6 +99,54 @@ TEST(SessionDelivery, HeavyLossAloneDoesNotEndIt) {
   net.weather.loss = 0.4;
   net.host[0].queue_chunks(3000);
   ASSERT_TRUE(net.run([&] { return net.host[0].all_acked(); }, 600 * kSecond));
+  EXPECT_EQ(net.host[0].closed, 0);
+}
+
+// Probes of what it carries now were lost three times each, as by chance.
+TEST(SessionDelivery, APathThatWasFoundNarrowIsProbedAgain) {
+  SessionConfig config;
+  config.peer_timeout_ns = 2 * kSecond;
+  config.max_udp_payload = 8900;
+  for (const uint32_t later : {1400U, 4000U, 8900U}) {
+    SCOPED_TRACE(later);
+    Net net(9, config, config);
+    net.weather.largest_frame = 1300;
+    net.connect();
+    ASSERT_TRUE(net.run_until_open());
+    net.run_for(kSecond);
+    const Session& session = *net.host[0].session;
+    ASSERT_LE(session.path_payload(), 1300);
+    net.weather.largest_frame = later;
+    net.run_for(2 * kSecond);  // nothing is sent but signs of life
+    EXPECT_LE(session.path_payload(), later);
+    EXPECT_GT(session.path_payload() + kProbeGranularityBytes, later);
+    EXPECT_EQ(net.host[0].path_reports, 1) << "what a job was told stays";
+    net.host[0].queue_chunks(100);
+    ASSERT_TRUE(net.run([&] { return net.host[0].all_acked(); }, kSecond));
+  }
+}
+
+// One that stays as it is costs little: three frames of each size that is tried, every 64 time-outs
+// at last.
+TEST(SessionDelivery, APathThatStaysNarrowIsProbedLessAndLessOften) {
+  SessionConfig config;
+  config.peer_timeout_ns = 10 * kSecond;
+  config.max_udp_payload = 8900;
+  Net net(10, config, config);
+  net.weather.largest_frame = 1400;
+  uint64_t searches = 0;
+  uint64_t large = 0;
+  net.tap = [&](int from, std::span<const std::byte> frame) {
+    searches += from == 0 && frame.size() == 8900;
+    large += from == 0 && frame.size() > 1400;
+  };
+  net.connect();
+  ASSERT_TRUE(net.run_until_open());
+  constexpr uint64_t kHour = 3600 * kSecond;
+  net.run_for(kHour);
+  const uint64_t waits = 6 + (kHour / kSecond - 630) / 640;  // 10 to 320 s, then 640
+  EXPECT_EQ(searches, 3 * (1 + waits));
+  EXPECT_LE(large, searches * 11) << "the largest, and ten halves between it and 1,232";
   EXPECT_EQ(net.host[0].closed, 0);
 }
 

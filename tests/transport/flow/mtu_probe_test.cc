@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "transport/flow/probe_again.h"
+
 namespace mercury {
 namespace {
 
@@ -47,6 +49,58 @@ TEST(MtuProbe, OneProbeSufficesWhereThePathCarriesTheLargest) {
 TEST(MtuProbe, NeedsNoProbeAtOrBelowTheBase) {
   EXPECT_EQ(run(kBasePayloadBytes, 9000).probes, 0);
   EXPECT_EQ(run(1000, 9000).answer, 1000);
+}
+
+TEST(MtuProbe, WhatIsKnownStaysWhereItLooksForMore) {
+  MtuProbe probe;
+  probe.start(1500);
+  for (int i = 0; i < 3; ++i) {
+    probe.on_sent();
+    probe.on_lost(1500, true);
+  }
+  const uint16_t first_half = probe.due();
+  probe.on_sent();
+  probe.on_acked(first_half);
+  while (probe.searching()) {
+    const uint16_t size = probe.due();
+    probe.on_sent();
+    probe.on_lost(size, true);
+  }
+  ASSERT_EQ(probe.path_payload(), first_half);
+  probe.on_reported();
+  probe.start_above(1500);
+  EXPECT_EQ(probe.path_payload(), first_half);
+  EXPECT_EQ(probe.due(), 1500);
+  probe.on_sent();
+  probe.on_acked(1500);
+  EXPECT_FALSE(probe.searching());
+  EXPECT_TRUE(probe.unreported());
+  EXPECT_EQ(probe.path_payload(), 1500);
+}
+
+TEST(ProbeAgain, LaterEachTimeThatThePathCarriesNoMore) {
+  constexpr uint64_t kFirst = 10;
+  ProbeAgain again(kFirst);
+  EXPECT_FALSE(again.due(1'000'000)) << "nothing is known";
+  uint64_t now = 100;
+  for (const uint64_t wait : {10, 20, 40, 80, 160, 320, 640, 640, 640}) {
+    again.on_found(1400, 8972, now);
+    EXPECT_FALSE(again.due(now + wait - 1)) << wait;
+    EXPECT_TRUE(again.due(now + wait)) << wait;
+    now += wait;
+    again.on_asked();
+    EXPECT_FALSE(again.due(now + 1'000'000)) << "it is being asked";
+  }
+  again.on_found(4000, 8972, now);
+  EXPECT_TRUE(again.due(now + kFirst)) << "it carries more than it did";
+  again.on_found(4000, 8972, now);
+  EXPECT_FALSE(again.due(now + kFirst));
+  again.begin();
+  EXPECT_FALSE(again.due(now + 1'000'000));
+  again.on_found(1400, 8972, now);
+  EXPECT_TRUE(again.due(now + kFirst)) << "another path";
+  again.on_found(8972, 8972, now);
+  EXPECT_FALSE(again.due(now + 1'000'000)) << "it carries all";
 }
 
 TEST(MtuProbe, SilenceIsNoVerdict) {

@@ -174,6 +174,20 @@ TEST(SessionMove, WhoHasMovedHasTimeToAnswer) {
   EXPECT_EQ(lab.here().closed, 0);
 }
 
+// That the path before was found as narrow again and again says nothing of this one.
+TEST(SessionMove, ANarrowPathToAnotherAddressIsSoonProbedAgain) {
+  Lab lab;
+  lab.net.weather.largest_frame = 1300;
+  lab.open();
+  lab.net.run_for(200 * kSecond);
+  lab.move(true);
+  lab.net.run_for(kSecond);
+  ASSERT_LE(lab.session().path_payload(), 1300);
+  lab.net.weather.largest_frame = 65'535;
+  lab.net.run_for(SessionConfig().peer_timeout_ns * 5 / 4);
+  EXPECT_EQ(lab.session().path_payload(), kLargest);
+}
+
 TEST(SessionMove, AnotherAddressIsMeasuredAnewAndAnotherPortIsNot) {
   for (const bool other_address : {true, false}) {
     SCOPED_TRACE(other_address);
