@@ -22,6 +22,22 @@ Authentication authentication_of(const std::string& word) {
   return word == "off" ? Authentication::kOff : Authentication::kOffered;
 }
 
+std::vector<ThreadConfig> thread_configs(const StackdConfig& config) {
+  std::vector<ThreadConfig> threads(config.engines);
+  for (size_t i = 0; i < threads.size(); ++i) {
+    threads[i].polling = config.polling == "busy"        ? Polling::kBusy
+                         : config.polling == "interrupt" ? Polling::kInterrupt
+                                                         : Polling::kAdaptive;
+    threads[i].spin_ns = config.spin_ns;
+    threads[i].scheduling = scheduling_of(config);
+    threads[i].name = "mercury-eng" + std::to_string(i);
+    if (i < config.cores.size()) threads[i].core = static_cast<int>(config.cores[i]);
+  }
+  return threads;
+}
+
+}  // namespace
+
 HostConfig host_config(const StackdConfig& config) {
   HostConfig host;
   EngineConfig& engine = host.lane.engine;
@@ -61,22 +77,6 @@ HostConfig host_config(const StackdConfig& config) {
   }
   return host;
 }
-
-std::vector<ThreadConfig> thread_configs(const StackdConfig& config) {
-  std::vector<ThreadConfig> threads(config.engines);
-  for (size_t i = 0; i < threads.size(); ++i) {
-    threads[i].polling = config.polling == "busy"        ? Polling::kBusy
-                         : config.polling == "interrupt" ? Polling::kInterrupt
-                                                         : Polling::kAdaptive;
-    threads[i].spin_ns = config.spin_ns;
-    threads[i].scheduling = scheduling_of(config);
-    threads[i].name = "mercury-eng" + std::to_string(i);
-    if (i < config.cores.size()) threads[i].core = static_cast<int>(config.cores[i]);
-  }
-  return threads;
-}
-
-}  // namespace
 
 Scheduling scheduling_of(const StackdConfig& config) {
   if (config.scheduling == "realtime") return Scheduling::kRealtime;

@@ -19,6 +19,9 @@ struct BuiltHost {
   ResetKey reset_key;                 // of this life, to be kept (reset_key.h)
 };
 
+// What the host's engines and its jobs are told. Engines send over one link: if there are several
+// they share it.
+HostConfig host_config(const StackdConfig& config);
 // engine.scheduling.
 Scheduling scheduling_of(const StackdConfig& config);
 // The CPUs that this process may run on.

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/shim/client_hosts.h"
@@ -112,22 +113,61 @@ TEST(ClientRate, EnginesOfOneProcessAtOneAddressShareALink) {
   for (const double took : seconds) EXPECT_GE(took, (kBytes - kAhead) / kBytesPerSecond);
 }
 
-// Engines start with their first job.
-TEST(ClientRate, AnotherRateAtOneAddressIsRefusedByName) {
-  const std::string address = fresh_address();
-  const std::string place = address + ":7470";
-  mercury_context* serving = nullptr;
-  ASSERT_EQ(attach(place.c_str(), "100Mbps", serving), 0) << mercury_last_error();
+// A server's context whose engine has started: nobody comes to its job.
+int serve_alone(const std::string& place, const char* rate, mercury_context*& context) {
+  EXPECT_EQ(attach(place.c_str(), rate, context), 0) << mercury_last_error();
   mercury_job_options options;
   mercury_job_options_init(&options, sizeof options);
   options.name = "rate";
   options.role = MERCURY_ROLE_SERVER;
   options.workers = options.servers = 1;
   options.rendezvous = place.c_str();
-  options.timeout_ms = 1;  // nobody comes
+  options.timeout_ms = 1;
   mercury_job* job = nullptr;
-  EXPECT_EQ(mercury_job_open(serving, &options, &job), -ETIME) << mercury_last_error();
+  return mercury_job_open(context, &options, &job);
+}
+
+// Each engine has a turn among those that wait for the link. There are 64.
+TEST(ClientRate, OneEngineTooManyForALinkIsRefusedByName) {
+  constexpr uint32_t kTurns = 64;
+  const std::string address = fresh_address();
+  const auto place = [&](uint32_t i) { return address + ":" + std::to_string(7470 + i); };
+  std::vector<mercury_context*> contexts(kTurns);
+  for (uint32_t i = 0; i < kTurns; ++i) {
+    ASSERT_EQ(serve_alone(place(i), "100Mbps", contexts[i]), -ETIME) << mercury_last_error();
+  }
+  const auto one_more = [&](const char* rate) {
+    mercury_context* context = nullptr;
+    const int opened = serve_alone(place(kTurns), rate, context);
+    const std::string why = mercury_last_error();
+    mercury_detach(context);
+    return std::pair(opened, why);
+  };
+  for (const char* rate : {"100Mbps", static_cast<const char*>(nullptr)}) {
+    const auto [opened, why] = one_more(rate);
+    EXPECT_EQ(opened, -ENOSPC);
+    EXPECT_EQ(why, "rate: at most 64 contexts of a process share the link of " + address);
+  }
+  mercury_detach(contexts.back());
+  contexts.pop_back();
+  EXPECT_EQ(one_more("100Mbps").first, -ETIME) << "there is room again";
+  for (mercury_context* context : contexts) mercury_detach(context);
+}
+
+// Engines start with their first job.
+TEST(ClientRate, AnotherRateAtOneAddressIsRefusedByName) {
+  const std::string address = fresh_address();
+  const std::string place = address + ":7470";
+  mercury_context* serving = nullptr;
+  ASSERT_EQ(serve_alone(place, "100Mbps", serving), -ETIME) << mercury_last_error();
+  mercury_job_options options;
+  mercury_job_options_init(&options, sizeof options);
+  options.name = "rate";
   options.role = MERCURY_ROLE_WORKER;
+  options.workers = options.servers = 1;
+  options.rendezvous = place.c_str();
+  options.timeout_ms = 1;
+  mercury_job* job = nullptr;
   for (const char* rate : {"200Mbps", "100Mbps", static_cast<const char*>(nullptr)}) {
     mercury_context* working = nullptr;
     ASSERT_EQ(attach(address.c_str(), rate, working), 0) << mercury_last_error();
