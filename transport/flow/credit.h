@@ -85,7 +85,7 @@ class CreditAllocator {
   // Others have a larger or smaller part of the same link from now on: what was learnt of it stays.
   void set_part(uint64_t bytes_per_second) noexcept {
     rate_ = bytes_per_second;
-    queue_.set_longest(longest_queue_bytes());
+    queue_.cut_to_longest(longest_queue_bytes());
     next_ns_ = 0;
   }
 

@@ -40,9 +40,12 @@ void IncastQueue::on_signs(bool marked, bool missed, uint32_t active, uint64_t n
   marked_ = marked_ || marked;
 }
 
+uint64_t IncastQueue::for_senders(uint32_t senders) const noexcept {
+  return configured_bytes_ * std::clamp<uint64_t>(kQueuesPerSender * senders, 1, kMostQueues);
+}
+
 uint64_t IncastQueue::longest(uint32_t senders) const noexcept {
-  const uint64_t queues = std::clamp<uint64_t>(kQueuesPerSender * senders, 1, kMostQueues);
-  return std::min(longest_bytes_, configured_bytes_ * queues);
+  return std::min(longest_bytes_, for_senders(senders));
 }
 
 void IncastQueue::on_measured(uint64_t arrived_bytes, uint64_t carried_bytes,
@@ -61,6 +64,10 @@ void IncastQueue::on_measured(uint64_t arrived_bytes, uint64_t carried_bytes,
   if (queue_bytes_ >= most && !held(now_ns)) hold_ns_ = 0;  // it holds all that is asked
   const uint64_t growth = queue_bytes_ < configured_bytes_ ? kReturn : kQueueGrowth;
   queue_bytes_ = std::max(queue_bytes_, std::min(queue_bytes_ + queue_bytes_ / growth, most));
+  const uint64_t theirs = for_senders(senders.divided);
+  if (queue_bytes_ > theirs) {
+    queue_bytes_ = std::max(queue_bytes_ - queue_bytes_ / kSqueeze, theirs);
+  }
 }
 
 void IncastQueue::shorten(bool full, const Senders& senders, uint64_t now_ns) noexcept {

@@ -8,7 +8,8 @@
 // missing, an eighth more is allowed at each measurement; after one that is, what is configured
 // again for a second or, where it is so each time, up to 64. It grows no further than what drains
 // before the senders' windows take it for congestion: windows that shrink by delay share a link
-// worse than grants do.
+// worse than grants do. What it has grown to for a job goes with the job's senders: a quarter less
+// at each measurement, down to what it may grow to for those that are left.
 //
 // While frames go on being marked or missing the queue is somebody else's, too, or shorter than
 // configured: a quarter less at each measurement, down to an eighth of what is configured for
@@ -59,8 +60,13 @@ class IncastQueue {
   }
 
   // The link's rate is another one. What is longer already stays until a frame comes marked or is
-  // missing.
+  // missing: of a rate that is measured, less may be seen for a while.
   void set_longest(uint64_t bytes) noexcept { longest_bytes_ = std::max(bytes, configured_bytes_); }
+  // The part of the link is: what is longer does not stay.
+  void cut_to_longest(uint64_t bytes) noexcept {
+    set_longest(bytes);
+    queue_bytes_ = std::min(queue_bytes_, longest_bytes_);
+  }
   // Frames came marked, or after a gap.
   void on_signs(bool marked, bool missed, uint32_t active, uint64_t now_ns) noexcept;
   // `arrived_bytes` of the `carried_bytes` that the link could carry since the last measurement.
@@ -79,6 +85,7 @@ class IncastQueue {
   static constexpr uint64_t kUnbounded = ~uint64_t{0};
 
   uint64_t longest(uint32_t senders) const noexcept;
+  uint64_t for_senders(uint32_t senders) const noexcept;
   void shorten(bool full, const Senders& senders, uint64_t now_ns) noexcept;
   void squeeze(const Senders& senders) noexcept;
 

@@ -36,6 +36,33 @@ TEST_F(IncastQueueTest, GrowsToTwiceForEachSenderWhoseOwnLinkIsDivided) {
   EXPECT_EQ(queue.bytes(), 16 * kConfigured);
 }
 
+// Who comes later may be others, whose paths hold no more than is configured.
+TEST_F(IncastQueueTest, WhatItHasGrownToGoesWithThoseForWhomItDid) {
+  senders = {16, 16, 16, 9'000};
+  measure(1, 1000);
+  ASSERT_EQ(queue.bytes(), 32 * kConfigured);
+  senders = {2, 2, 2, 9'000};
+  measure(1);
+  EXPECT_EQ(queue.bytes(), 24 * kConfigured);
+  measure(1, 20);
+  EXPECT_EQ(queue.bytes(), 4 * kConfigured);
+  senders.divided = 0;
+  measure(1, 20);
+  EXPECT_EQ(queue.bytes(), kConfigured);
+}
+
+TEST_F(IncastQueueTest, ASmallerPartOfTheLinkHasAShorterQueue) {
+  senders.divided = 16;
+  measure(1, 1000);
+  ASSERT_EQ(queue.bytes(), 32 * kConfigured);
+  queue.set_longest(10 * kConfigured);
+  EXPECT_EQ(queue.bytes(), 32 * kConfigured) << "what is measured may be less for a while";
+  queue.cut_to_longest(10 * kConfigured);
+  EXPECT_EQ(queue.bytes(), 10 * kConfigured);
+  queue.cut_to_longest(kConfigured / 2);
+  EXPECT_EQ(queue.bytes(), kConfigured);
+}
+
 // They fill this link whatever waits before it; more would only wait longer.
 TEST_F(IncastQueueTest, DoesNotGrowForSendersWithLinksOfTheirOwn) {
   senders = {64, 64, 0, 9'000};
