@@ -308,6 +308,10 @@ void Scheduler::remove_session(SessionSlot slot) {
   session.present = false;
 }
 
+JobSlot Scheduler::job_of(SessionSlot slot) const noexcept {
+  return state_->sessions[slot.value].job;
+}
+
 void Scheduler::leave_shared(SessionSlot slot) {
   if (!state_->has(slot) || state_->sessions[slot.value].places.empty()) return;
   state_->forget_last();

@@ -87,6 +87,7 @@ class Scheduler {
   // others. It ends with its range. Usual: 1. Cold.
   void set_unit(JobSlot job, uint32_t chunks);
   void remove_session(SessionSlot session);
+  JobSlot job_of(SessionSlot session) const noexcept;  // of one that is here
   // What was admitted for all sessions of its job is not this one's any more. Cold.
   void leave_shared(SessionSlot session);
   // Frees `most` ranges of removed sessions at most. Returns how many.

@@ -1,7 +1,7 @@
 // What one engine has to send: the scheduler, and who may use how much of it.
 //
 // New work leaves some range nodes and leaves free, which only retransmissions may use. A lost
-// chunk that finds none even so waits here, in order, and is tried again at each poll.
+// chunk that finds none even so waits here, in its job's order, and is tried again at each poll.
 // Owner/thread: one engine.
 #pragma once
 
@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "scheduler/lost_chunks.h"
 #include "scheduler/scheduler.h"
-#include "transport/base/fifo.h"
 #include "transport/base/types.h"
 
 namespace mercury {
@@ -26,8 +26,10 @@ class SendQueue {
     uint32_t most_lost = 131'072;
   };
 
-  explicit SendQueue(const Limits& limits) : limits_(limits), scheduler_(limits.scheduler) {
-    waiting_.reserve(limits.most_lost);
+  explicit SendQueue(const Limits& limits)
+      : limits_(limits),
+        scheduler_(limits.scheduler),
+        waiting_(limits.scheduler.max_jobs, limits.most_lost) {
     lives_.resize(limits.scheduler.max_sessions);
   }
 
@@ -46,9 +48,13 @@ class SendQueue {
   bool takes_others_part(JobSlot job, uint32_t jobs) const noexcept {
     if (jobs < 2) return false;
     const uint64_t all = limits_.scheduler.max_ranges;
+    const bool few_ranges = 2 * uint64_t{scheduler_.free_ranges()} < all;
+    const bool few_leaves = 2 * uint64_t{scheduler_.free_leaves()} < all;
+    if (!few_ranges && !few_leaves) [[likely]]
+      return false;
     const uint64_t part = all / (2 * uint64_t{jobs});
-    return (2 * uint64_t{scheduler_.free_ranges()} < all && scheduler_.held_ranges(job) > part) ||
-           (2 * uint64_t{scheduler_.free_leaves()} < all && scheduler_.held_leaves(job) > part);
+    return (few_ranges && scheduler_.held_ranges(job) > part) ||
+           (few_leaves && scheduler_.held_leaves(job) > part);
   }
 
   // False: short of ranges, or of leaves; nothing changed.
@@ -80,15 +86,14 @@ class SendQueue {
       done = scheduler_.drop_removed(kPerPoll);
       drops_ = done == kPerPoll;
     }
-    for (uint32_t tried = 0; tried < kPerPoll && !waiting_.empty(); ++tried, ++done) {
-      const Lost& lost = waiting_.front();
+    if (waiting_.size() == 0) [[likely]]
+      return done;
+    return done + waiting_.take(kPerPoll, [this](const LostChunk& lost) {
       const bool gone = lost.life != lives_[lost.session.value];
-      if (!gone && !scheduler_.readmit(lost.session, lost.chunk)) break;
-      waiting_.pop();
-    }
-    return done;
+      return gone || scheduler_.readmit(lost.session, lost.chunk);
+    });
   }
-  uint32_t waiting() const noexcept { return static_cast<uint32_t>(waiting_.size()); }
+  uint32_t waiting() const noexcept { return waiting_.size(); }
   void forget(SessionSlot session) {
     scheduler_.remove_session(session);
     drops_ = true;
@@ -103,19 +108,14 @@ class SendQueue {
  private:
   // A session may hold a hundred thousand ranges, and frames wait.
   static constexpr uint32_t kPerPoll = 1024;
-  struct Lost {
-    SessionSlot session;
-    uint32_t life = 0;  // of those that have had the slot: a later one's is not sent this
-    ChunkRange chunk;
-  };
 
   [[gnu::cold, gnu::noinline]] void keep(SessionSlot session, const ChunkRange& chunk) noexcept {
-    waiting_.push({session, lives_[session.value], chunk});
+    waiting_.add(scheduler_.job_of(session), {session, lives_[session.value], chunk});
   }
 
   const Limits limits_;
   Scheduler scheduler_;
-  Fifo<Lost> waiting_;
+  LostChunks waiting_;
   std::vector<uint32_t> lives_;  // by session slot: how many are gone
   bool drops_ = false;           // removed sessions may have held something
 };

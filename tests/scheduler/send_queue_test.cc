@@ -42,7 +42,7 @@ class SendQueueTest : public testing::Test {
     return count;
   }
 
-  SendQueue queue_{{.scheduler = {1, 4, kRanges}, .reserved_ranges = 0, .most_lost = kRanges}};
+  SendQueue queue_{{.scheduler = {2, 4, kRanges}, .reserved_ranges = 0, .most_lost = kRanges}};
 };
 
 TEST_F(SendQueueTest, WhatASessionHeldIsDroppedInSteps) {
@@ -80,6 +80,30 @@ TEST_F(SendQueueTest, ALostChunkOfASessionThatIsGoneIsNotSentByTheNextOneOfItsPl
   EXPECT_LE(most, 1024U);
   EXPECT_EQ(queue_.waiting(), 0U);
   EXPECT_EQ(queue_.scheduler().queued_chunks(kSecond), 1U) << "its own";
+}
+
+// The other job's session is gone from the network, say, and has lost all that it had under way.
+TEST_F(SendQueueTest, AJobThatHasLostManyChunksHoldsUpNoOther) {
+  constexpr JobSlot kOther{1};
+  constexpr SessionSlot kOthers{2};
+  ASSERT_TRUE(queue_.scheduler().add_job(kOther).ok());
+  ASSERT_TRUE(queue_.scheduler().add_session(kOthers, kOther).ok());
+  queue_.scheduler().block(kOthers);
+  ASSERT_TRUE(queue_.scheduler().admit(kFirst, chunk(0)));
+  ASSERT_TRUE(queue_.scheduler().admit(kFirst, chunk(1)));
+  fill(kOthers);
+  for (uint32_t i = 0; i < kRanges; ++i) queue_.send_again(kOthers, chunk(i));
+  queue_.send_again(kSecond, chunk(7));
+  queue_.send_again(kSecond, chunk(3));
+  EXPECT_EQ(sent(), 2U);  // what is free then is divided
+  EXPECT_EQ(queue_.poll(), 2U);
+  EXPECT_EQ(queue_.scheduler().queued_chunks(kSecond), 1U);
+  ScheduledChunk out;
+  ASSERT_TRUE(queue_.scheduler().next(out));
+  EXPECT_EQ(out.key.chunk, chunk(7).chunks.first) << "the first that was lost";
+  EXPECT_EQ(queue_.poll(), 1U) << "one is free";
+  EXPECT_EQ(queue_.poll(), 0U);
+  EXPECT_EQ(queue_.waiting(), kRanges - 1);
 }
 
 }  // namespace
