@@ -44,9 +44,9 @@ class SendQueue {
            scheduler_.free_leaves() < sessions + limits_.reserved_ranges;
   }
   // A member that takes its sums slowly, or in another order than others push them, must not take
-  // the ranges of the jobs beside its own: once half are in use, who has more than its part waits.
+  // the ranges of the jobs beside its own, or of those that come later: once half are in use, who
+  // has more than its part waits. All of a job that is alone are no more than half.
   bool takes_others_part(JobSlot job, uint32_t jobs) const noexcept {
-    if (jobs < 2) return false;
     const uint64_t all = limits_.scheduler.max_ranges;
     const bool few_ranges = 2 * uint64_t{scheduler_.free_ranges()} < all;
     const bool few_leaves = 2 * uint64_t{scheduler_.free_leaves()} < all;
