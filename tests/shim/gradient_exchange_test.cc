@@ -45,13 +45,16 @@ class GradientExchangeTest : public testing::Test {
     return cookies;
   }
 
-  // Tensor 0 of job 0, all of it, in chunks of 16 elements.
-  void serve(uint16_t workers, uint64_t numel) {
+  // Tensor 0 of the job, all of it, in chunks of 16 elements.
+  void serve(uint16_t workers, uint64_t numel, JobSlot slot = {}, const JobTerms& terms = {}) {
     command::AddServerJob job;
+    job.job = slot;
     job.workers = workers;
     job.shards = 1;
+    job.terms = terms;
     ASSERT_TRUE(does(job));
     command::AddTensor tensor;
+    tensor.job = slot;
     tensor.numel = numel;
     tensor.chunk_bytes = 64;
     ASSERT_TRUE(does(tensor));
@@ -324,17 +327,7 @@ class SumsOutOfOrder : public GradientExchangeTest {
   }
   // Whose sums come next.
   void join_job(JobSlot slot, uint16_t workers, const JobTerms& terms = {}) {
-    command::AddServerJob job;
-    job.job = slot;
-    job.workers = workers;
-    job.shards = 1;
-    job.terms = terms;
-    ASSERT_TRUE(does(job));
-    command::AddTensor tensor;
-    tensor.job = slot;
-    tensor.numel = uint64_t{16} * 2 * kMost;
-    tensor.chunk_bytes = 64;
-    ASSERT_TRUE(does(tensor));
+    serve(workers, uint64_t{16} * 2 * kMost, slot, terms);
     first_session_ += workers_;
     workers_ = workers;
     for (uint16_t rank = 0; rank < workers; ++rank) {
@@ -448,6 +441,30 @@ TEST_F(SumsOutOfOrder, WithoutLeavesJobsOfOneWorkerAreRefusedToo) {
   }
   EXPECT_GT(refused, 0U);
   EXPECT_EQ(exchange_.usage().lost_chunks, 0U);
+}
+
+// It counts until it has ended: as many leaves as its workers would take are kept for its sums.
+TEST_F(SumsOutOfOrder, AJobOfManyWorkersThatHasEndedHoldsUpNobodysQuorum) {
+  const JobTerms quorum{.quorum = 2, .patience_ms = 1};
+  command::AddServerJob many;
+  many.job = JobSlot(1);
+  many.workers = kMaxWorkers;
+  many.shards = 1;
+  many.terms = quorum;
+  ASSERT_TRUE(does(many));
+  command::RemoveJob end;
+  end.job = many.job;
+  ASSERT_TRUE(does(end));
+  join(1);
+  join_job(JobSlot(2), 3, quorum);
+  for (header_.sender = 0; header_.sender < 2; ++header_.sender) {
+    ASSERT_EQ(exchange_.on_datagram(session_of(header_.sender), header_, elements_, 0),
+              Taken::kYes);
+  }
+  take_leaves(3, 7, 500);
+  EXPECT_EQ(counters_.get(Counter::kQuorumResults), 0U);
+  exchange_.poll(1'000'000'000);
+  EXPECT_EQ(counters_.get(Counter::kQuorumResults), 1U);
 }
 
 // Sums of rounds that all have passed: frames that have come are read between looks at them.

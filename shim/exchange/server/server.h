@@ -120,6 +120,7 @@ class Server {
   void on_complete(const ServerJob& job, const ChunkKey& key, uint16_t pushed_at) noexcept;
   void answer_all(const ServerJob& job, const ChunkRange& range) noexcept;
   static void note_answered(ServerJob& job);
+  void note_most_workers();
   void answer_late(const WorkerPeer& worker, SessionSlot session, const ChunkKey& key,
                    uint16_t priority) noexcept;
   static bool is_in_part(const ServerJob& job, const WorkerPeer& worker,
@@ -147,7 +148,7 @@ class Server {
   Aggregator aggregator_;
   std::vector<ServerJob> jobs_;  // by job slot
   uint32_t serving_ = 0;         // of them
-  uint32_t most_workers_ = 0;    // of those that there have been
+  uint32_t most_workers_ = 0;    // of those with a quorum: what time completes goes to so many
   std::vector<JobSlot> draining_;
   std::vector<GateChange> gate_changes_;  // by job slot
   bool changes_gates_ = false;
