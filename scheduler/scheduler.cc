@@ -20,6 +20,7 @@ struct alignas(128) SessionNode {
   RangeQueue queue;
   SharedPlaces places;
   uint64_t shared_chunks = 0;
+  uint32_t ranges = 0;   // its own
   uint32_t next = kNil;  // in its job's list at priority linked_at
   uint32_t prev = kNil;
   JobSlot job;
@@ -37,6 +38,7 @@ struct alignas(128) JobNode {
   uint64_t chunks = 0;    // as its sessions'
   uint64_t shared_chunks = 0;
   std::shared_ptr<SharedRanges> shared;  // also of sessions that are removed and not dropped yet
+  uint32_t ranges = 0;                   // as its sessions'
   uint32_t unit_chunks = 1;
   bool present = false;
 };
@@ -167,6 +169,10 @@ struct Scheduler::State {
     jobs[s.job.value].chunks += added - taken;
     chunks += added - taken;
   }
+  void count_ranges(SessionNode& s, uint32_t added, uint32_t taken) noexcept {
+    s.ranges += added - taken;
+    jobs[s.job.value].ranges += added - taken;
+  }
   void count_shared(SessionNode& s, uint64_t added, uint64_t taken) noexcept {
     s.shared_chunks += added - taken;
     jobs[s.job.value].shared_chunks += added - taken;
@@ -216,6 +222,7 @@ struct Scheduler::State {
     cut = s.queue.cut(priority, out, pools);
     cut.more = cut.more || s.places.top(pools) == priority;
     count(s, 0, 1);
+    count_ranges(s, 0, cut.range == nullptr);
     return true;
   }
   // After a cut from the session that stands first at its rank, in a job whose units are longer
@@ -300,6 +307,7 @@ void Scheduler::remove_session(SessionSlot slot) {
   SessionNode& session = state_->sessions[slot.value];
   if (session.linked) state_->unlink(slot.value);
   state_->count(session, 0, session.chunks);
+  state_->count_ranges(session, 0, session.ranges);
   state_->count_shared(session, 0, session.shared_chunks);
   if (State::has_chunks(session)) {
     state_->removed.push_back(
@@ -342,6 +350,7 @@ bool Scheduler::admit(SessionSlot slot, const ChunkRange& range) noexcept {
   if (appended == RangeQueue::Appended::kNot) return false;
   st.count(session, range.chunks.count, 0);
   if (appended == RangeQueue::Appended::kNew) {
+    st.count_ranges(session, 1, 0);
     st.forget_last();
     st.place(slot.value);
   }
@@ -370,7 +379,9 @@ bool Scheduler::readmit(SessionSlot slot, const ChunkRange& one_chunk) noexcept 
   if (!st.has(slot) || one_chunk.chunks.count == 0) return true;
   SessionNode& session = st.sessions[slot.value];
   st.forget_last();
+  const uint32_t before = st.pools.ranges.available();
   if (!session.queue.append_again(one_chunk, st.pools)) return false;
+  st.count_ranges(session, before - st.pools.ranges.available(), 0);
   st.count(session, one_chunk.chunks.count, 0);
   st.place(slot.value);
   return true;
@@ -395,6 +406,7 @@ bool Scheduler::next(ScheduledChunk& out) noexcept {
   if (session.places.empty()) {
     cut = session.queue.cut(priority, out, st.pools);
     st.count(session, 0, 1);
+    st.count_ranges(session, 0, cut.range == nullptr);
   } else if (session.queue.empty() || !st.cut_own(session, priority, out, cut)) {
     place = session.places.cut(priority, out, *st.jobs[session.job.value].shared, st.pools, cut);
     st.count_shared(session, 0, 1);
@@ -446,7 +458,7 @@ uint64_t Scheduler::queued_chunks(SessionSlot slot) const noexcept {
 uint64_t Scheduler::held_ranges(JobSlot slot) const noexcept {
   if (!state_->has(slot)) return 0;
   const JobNode& job = state_->jobs[slot.value];
-  return job.chunks + (job.shared ? job.shared->ranges() : 0);
+  return uint64_t{job.ranges} + (job.shared ? job.shared->ranges() : 0);
 }
 uint32_t Scheduler::held_leaves(JobSlot slot) const noexcept {
   if (!state_->has(slot) || !state_->jobs[slot.value].shared) return 0;

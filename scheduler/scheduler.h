@@ -127,7 +127,8 @@ class Scheduler {
   // queued. kPlenty where they cannot run out, as there are too few sessions.
   uint32_t free_leaves() const noexcept;
   static constexpr uint32_t kPlenty = ~uint32_t{0};
-  // What the job has at most: chunks of sessions' own, and ranges that are shared; and leaves.
+  // What the job has: ranges, its sessions' own and those that they share; and leaves of the
+  // latter.
   uint64_t held_ranges(JobSlot job) const noexcept;
   uint32_t held_leaves(JobSlot job) const noexcept;
 

@@ -5,6 +5,7 @@
 // Owner/thread: one engine.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -48,13 +49,30 @@ class SendQueue {
   // has more than its part waits. All of a job that is alone are no more than half.
   bool takes_others_part(JobSlot job, uint32_t jobs) const noexcept {
     const uint64_t all = limits_.scheduler.max_ranges;
-    const bool few_ranges = 2 * uint64_t{scheduler_.free_ranges()} < all;
+    const bool few_ranges = has_few_ranges();
     const bool few_leaves = 2 * uint64_t{scheduler_.free_leaves()} < all;
     if (!few_ranges && !few_leaves) [[likely]]
       return false;
     const uint64_t part = all / (2 * uint64_t{jobs});
     return (few_ranges && scheduler_.held_ranges(job) > part) ||
            (few_leaves && scheduler_.held_leaves(job) > part);
+  }
+
+  // Whether a chunk of a job of so many sessions, of so many jobs, is refused for either reason:
+  // asked for every one. One look suffices where much is free.
+  bool refuses(JobSlot job, uint32_t sessions, uint32_t jobs) const noexcept {
+    const uint32_t free = std::min(scheduler_.free_ranges(), scheduler_.free_leaves());
+    if (free >= plenty_ + sessions) [[likely]]
+      return false;
+    return short_of(sessions) || takes_others_part(job, jobs);
+  }
+  bool has_few_ranges() const noexcept {
+    return 2 * uint64_t{scheduler_.free_ranges()} < limits_.scheduler.max_ranges;
+  }
+  // The same of a program that has so many ranges, of so many programs: nothing more is taken of
+  // it.
+  bool takes_others_part(uint64_t ranges, size_t programs) const noexcept {
+    return has_few_ranges() && ranges > limits_.scheduler.max_ranges / (2 * programs);
   }
 
   // False: short of ranges, or of leaves; nothing changed.
@@ -114,6 +132,7 @@ class SendQueue {
   }
 
   const Limits limits_;
+  const uint32_t plenty_ = std::max(limits_.scheduler.max_ranges / 2, limits_.reserved_ranges) + 1;
   Scheduler scheduler_;
   LostChunks waiting_;
   std::vector<uint32_t> lives_;  // by session slot: how many are gone

@@ -8,6 +8,9 @@ namespace {
 
 // Looks in a row that found nothing, until a program is looked at by turns again.
 constexpr uint8_t kIdleLooks = 100;
+// Ranges that wait for the scheduler, as many as a poll puts there: what has them waits its turn
+// where all of its program's are counted.
+constexpr size_t kMostWaitingRanges = 1024;
 
 }  // namespace
 
@@ -100,6 +103,10 @@ uint32_t Programs::look_at_lately(Worker& worker, const SendQueue& sends,
 uint32_t Programs::look_at(AttachedProgram& program, Worker& worker, const SendQueue& sends,
                            uint32_t& refused_by_all) noexcept {
   if (!program.backlog.empty() || program.broken) return 0;
+  if (sends.has_few_ranges()) [[unlikely]] {
+    const uint64_t ranges = worker.ranges_of(program.channel, sends.scheduler());
+    if (sends.takes_others_part(ranges, programs_.size())) return 0;
+  }
   return take_submissions(program, worker, sends, refused_by_all);
 }
 
@@ -109,7 +116,8 @@ uint32_t Programs::take_submissions(AttachedProgram& program, Worker& worker,
   uint32_t refused = 0;
   Submission submission;
   while (taken < limits_.submissions_per_pass && refused < limits_.refusals_per_pass &&
-         refused_by_all + refused < Worker::kRefusalsPerPass && !sends.short_of(0)) {
+         refused_by_all + refused < Worker::kRefusalsPerPass && !sends.short_of(0) &&
+         worker.waiting_ranges() < kMostWaitingRanges) {
     const EngineChannel::Pop pop = program.channel->pop(submission);
     if (pop == EngineChannel::Pop::kEmpty) break;
     if (pop == EngineChannel::Pop::kBroken) {

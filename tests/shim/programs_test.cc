@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -122,6 +123,111 @@ TEST_F(ProgramsTest, OneThatGoesLeavesTheOthersWhereTheyAre) {
   for (uint32_t i = 0; i < kPrograms; ++i) {
     EXPECT_EQ(completed(i).size(), i == 10 ? 1U : 2U) << i;
   }
+}
+
+// Programs whose tensors travel, to servers that take nothing: each push is a range that stays.
+class ProgramsThatPush : public testing::Test {
+ protected:
+  static constexpr uint32_t kRanges = 8192;
+  static constexpr uint32_t kReserved = 64;
+  static constexpr uint16_t kMostShards = 128;
+
+  // Each tensor has a chunk for each shard.
+  void add(uint32_t tensors, uint16_t shards = 1) {
+    const auto number = static_cast<uint16_t>(programs_.size());
+    auto memory = ChannelMemory::create({64, 64}, false);
+    ASSERT_TRUE(memory);
+    programs_.push_back(std::make_unique<AttachedProgram>(*memory));
+    run(command::AttachChannel{&programs_.back()->engine});
+    command::AddWorkerJob job;
+    job.job = JobSlot(number);
+    job.workers = 2;
+    job.shards = shards;
+    job.channel = &programs_.back()->engine;
+    run(job);
+    for (uint16_t shard = 0; shard < shards; ++shard) {
+      run(command::BindShard{JobSlot(number), Shard(shard), Token(sessions_++)});
+    }
+    programs_.back()->tensors = tensors;
+    for (uint32_t tensor = 0; tensor < tensors; ++tensor) {
+      command::AddTensor spec;
+      spec.job = JobSlot(number);
+      spec.tensor = TensorId(tensor);
+      spec.numel = uint64_t{16} * shards;
+      spec.chunk_bytes = 64;
+      spec.data = reinterpret_cast<std::byte*>(elements_.data());
+      run(spec);
+    }
+  }
+  // As many as are taken of it, of tensors that it has not pushed yet.
+  void push(uint32_t program, uint32_t most = ~uint32_t{0}) {
+    AttachedProgram& one = *programs_[program];
+    const uint32_t end = one.pushed + std::min(most, one.tensors - one.pushed);
+    for (uint64_t before = ~uint64_t{0}; counters_.get(Counter::kSubmissions) != before;) {
+      before = counters_.get(Counter::kSubmissions);
+      while (one.pushed < end &&
+             one.client.submit({SubmitOp::kPushPull, 0, 0, TensorId(one.pushed), one.pushed + 1})) {
+        ++one.pushed;
+      }
+      exchange_.poll(0);
+    }
+  }
+
+  struct AttachedProgram {
+    explicit AttachedProgram(const std::shared_ptr<ChannelMemory>& memory)
+        : engine(memory), client(memory) {}
+    EngineChannel engine;
+    ClientChannel client;
+    uint32_t tensors = 0;
+    uint32_t pushed = 0;
+  };
+  template <class OneCommand>
+  void run(const OneCommand& command) {
+    exchange_.on_command(command, host_);
+    while (const auto event = exchange_.take_event()) {
+      EXPECT_FALSE(std::holds_alternative<event::CommandFailed>(*event));
+    }
+  }
+
+  FakeEngine host_;
+  Counters counters_;
+  uint64_t sessions_ = 0;
+  std::vector<float> elements_ = std::vector<float>(16 * kMostShards);
+  std::vector<std::unique_ptr<AttachedProgram>> programs_;
+  GradientExchange exchange_{
+      ExchangeConfig{.sends = {.scheduler = {8, 256, kRanges, 4096}, .reserved_ranges = kReserved}},
+      counters_, PortMemory{[](void*, PayloadPin&) { return false; }}};
+};
+
+TEST_F(ProgramsThatPush, OneWhoseServersTakeNothingLeavesRoomForOthers) {
+  add(kRanges);
+  push(0);
+  const uint32_t taken = exchange_.usage().ranges;
+  EXPECT_GE(taken, kRanges / 2) << "alone it has half";
+  EXPECT_LE(taken, kRanges / 2 + 64) << "and what a pass has read of it";
+  add(kRanges);
+  push(1, 100);
+  EXPECT_EQ(exchange_.usage().ranges, taken + 100);
+  push(1);
+  EXPECT_GE(exchange_.usage().ranges, taken + kRanges / 4);
+  EXPECT_LE(exchange_.usage().ranges, taken + kRanges / 4 + 64);
+  exchange_.unblock(SessionSlot(0));
+  OutgoingDatagram out;
+  for (uint32_t sent = 0; sent < taken; ++sent) ASSERT_TRUE(exchange_.next(out));
+  push(0);
+  EXPECT_GE(programs_[0]->pushed, taken + kRanges / 4) << "what it has sent is not held any more";
+}
+
+// What a pass could read of it is more ranges than there are: they would wait before the others'.
+TEST_F(ProgramsThatPush, NorDoesOneOfManyShardsStandInTheirWay) {
+  add(kRanges / kMostShards, kMostShards);
+  push(0);
+  const uint32_t taken = exchange_.usage().ranges;
+  EXPECT_GE(taken, kRanges / 2);
+  EXPECT_LT(taken, kRanges - kReserved);
+  add(100);
+  push(1);
+  EXPECT_EQ(exchange_.usage().ranges, taken + 100);
 }
 
 }  // namespace

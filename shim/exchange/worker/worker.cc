@@ -46,6 +46,15 @@ size_t Worker::most_completions(const EngineChannel* channel) const noexcept {
   return most;
 }
 
+uint64_t Worker::ranges_of(const EngineChannel* channel,
+                           const Scheduler& scheduler) const noexcept {
+  uint64_t ranges = 0;
+  for (const auto& job : jobs_) {
+    if (job && job->spec.channel == channel) ranges += scheduler.held_ranges(job->spec.job);
+  }
+  return ranges;
+}
+
 uint64_t Worker::chunks_moved(JobSlot slot) const noexcept {
   const WorkerJob* job = find(slot);
   return job ? job->chunks_moved : 0;

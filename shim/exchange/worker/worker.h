@@ -77,6 +77,10 @@ class Worker {
   bool take_removed(uint32_t& looks, JobSlot& out) noexcept;
   bool has_steps() const noexcept { return has_steps_; }        // take_removed is worth a call
   const EngineChannel* channel_of(JobSlot job) const noexcept;  // of a job that is here
+  // What its jobs have in the scheduler. Cold.
+  uint64_t ranges_of(const EngineChannel* channel, const Scheduler& scheduler) const noexcept;
+  // Released, and not in the scheduler yet; of all programs.
+  size_t waiting_ranges() const noexcept { return ranges_.size() - next_range_; }
   // That operations of its jobs can have waiting at a time; refusals come on top. Cold.
   size_t most_completions(const EngineChannel* channel) const noexcept;
   // Submissions of all programs that may be refused before their completions are taken.
