@@ -192,7 +192,7 @@ class ProgramsThatPush : public testing::Test {
   FakeEngine host_;
   Counters counters_;
   uint64_t sessions_ = 0;
-  std::vector<float> elements_ = std::vector<float>(16 * kMostShards);
+  std::vector<float> elements_ = std::vector<float>(size_t{16} * kMostShards);
   std::vector<std::unique_ptr<AttachedProgram>> programs_;
   GradientExchange exchange_{
       ExchangeConfig{.sends = {.scheduler = {8, 256, kRanges, 4096}, .reserved_ranges = kReserved}},

@@ -83,7 +83,7 @@ TEST(ProbeAgain, LaterEachTimeThatThePathCarriesNoMore) {
   ProbeAgain again(kFirst);
   EXPECT_FALSE(again.due(1'000'000)) << "nothing is known";
   uint64_t now = 100;
-  for (const uint64_t wait : {10, 20, 40, 80, 160, 320, 640, 640, 640}) {
+  for (const uint64_t wait : {10U, 20U, 40U, 80U, 160U, 320U, 640U, 640U, 640U}) {
     again.on_found(1400, 8972, now);
     EXPECT_FALSE(again.due(now + wait - 1)) << wait;
     EXPECT_TRUE(again.due(now + wait)) << wait;
