@@ -3,7 +3,8 @@
 //
 // A program whose ring is full of completions that it does not read stops only itself: nothing more
 // is taken from it until they have found room. Nor is it while ranges are few and it has more than
-// its part of them. Allocates in attach and make_room, and to report a program that breaks its ring.
+// its part of them. Allocates in attach and make_room, and to report a program that breaks its
+// ring.
 //
 // A pass in which frames have come or gone looks at the programs that have lately submitted
 // something, and at some of the others, by turns; a pass without looks at all, so that none is
