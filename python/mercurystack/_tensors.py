@@ -16,5 +16,5 @@ def over(array: AnyArray, dtype: torch.dtype) -> torch.Tensor:
 
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """In place where the tensor is contiguous."""
-    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+    """In place where the tensor is contiguous. So are those of one element, whatever their strides."""
+    return tensor.detach().contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8)

@@ -43,6 +43,11 @@ def check_messages_of_all_types_and_sizes(rank, size):
             dist.recv(comes, left)
             work.wait()
             assert torch.equal(comes, (torch.arange(numel) + left).to(dtype)), dtype
+    wide = torch.full((2, 1, 8), float(rank))
+    work = dist.isend(wide[0, :, 0], right)  # one element, with a stride
+    dist.recv(wide[1, :, 0], left)
+    work.wait()
+    assert wide[1, 0, 0] == left and wide[1, 0, 1] == rank, wide
     large, into = torch.full((3_000_000,), float(rank)), torch.empty(1000, 3000).t()  # which is not contiguous
     work = dist.isend(large.view(1000, 3000).t(), right)
     dist.recv(into, left)

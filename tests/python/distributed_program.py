@@ -42,6 +42,13 @@ def check_the_others(rank, size):
     tensor = torch.full((3, 3), float(rank))
     dist.broadcast(tensor, 1)
     assert (tensor == 1).all()
+    wide = torch.full((1, 8), float(rank))
+    tensor = wide[:, 0]  # one element, with a stride
+    dist.broadcast(tensor, 1)
+    assert wide[0, 0] == 1 and wide[0, 1] == rank, wide
+    outputs = [torch.empty(1) for _ in range(size)]
+    dist.all_gather(outputs, wide[:, 1])
+    assert outputs == [place for place in range(size)], outputs
     outputs = [torch.empty(5, dtype=torch.int64) for _ in range(size)]
     dist.all_gather(outputs, torch.full((5,), rank))
     assert all((output == place).all() for place, output in enumerate(outputs))
