@@ -12,16 +12,18 @@ from typing import Any, Callable, NamedTuple, Optional
 import torch
 
 from mercurystack import _native
+from mercurystack._calls import LINE_BYTES, Agreement, Call, compare
 from mercurystack._context import Context
-from mercurystack._errors import JobFailedError, error_of
+from mercurystack._errors import JobFailedError, MercuryError, error_of
 from mercurystack._job import Job, Tensor
 from mercurystack._operation import Operation
-from mercurystack._pieces import SMALL, Ending, Key, Owners, Piece, compare, cut, put
+from mercurystack._pieces import SMALL, Ending, Key, Owners, Piece, cut, put
 from mercurystack._staging import Stage, Stages, pin
 from mercurystack._tensors import over
-from mercurystack._work import Callbacks, Kept, Work, all_of, failure_of, gone
+from mercurystack._work import Callbacks, Kept, Work, again, all_of, failure_of, gone
 
 _IN_FLIGHT = 4
+_CALLS_IN_FLIGHT = 64  # collectives of which it is not known yet whether all ranks have called the same
 _PIECES_IN_FLIGHT = 32  # of the largest: a collective of many does not wait for its own
 _OWN_BYTES = 1 << 30  # of all sizes that have memory of their own
 # Priorities. Small collectives are often what a program computes on with, as SyncBatchNorm's sums in the middle of a backward pass;
@@ -66,17 +68,33 @@ class Progress(threading.Thread):
         self._lock = threading.Lock()
         self._flights: list[_Flight] = []
         self._wake, self._woken = os.pipe()
+        self._is_woken = False  # and has not looked yet
         self._ends = False
+        self._failure: Exception = gone("the process group was destroyed")  # of what begins once it ends
         self.start()
+
+    def check(self) -> None:
+        """Raises what the group has failed of, so that no collective can begin any more."""
+        if self._ends:
+            raise again(self._failure)
+
+    def fail(self, failure: Exception) -> None:
+        """All collectives end of it, and messages do."""
+        if not self._ends:
+            self._end_all(failure_of(failure))
+            self._failed(failure_of(failure))
 
     def add(self, flight: _Flight) -> None:
         with self._lock:
             if not self._ends:
                 self._flights.append(flight)
                 # It may have ended before it was added, and its completion be collected.
-                os.write(self._woken, b"x")
+                if not self._is_woken:
+                    os.write(self._woken, b"x")
+                self._is_woken = True
                 return
-        flight.work.end(gone("the process group was destroyed"))
+        flight.slot.free.set()
+        flight.work.end(self._failure)
 
     def stop(self) -> None:
         with self._lock:
@@ -85,11 +103,12 @@ class Progress(threading.Thread):
         self.join()
         os.close(self._wake)
         os.close(self._woken)
-        self._end_all(gone("the process group was destroyed"))
+        self._end_all(self._failure)
 
     def _end_all(self, failure: Exception) -> None:
         with self._lock:
             self._ends = True
+            self._failure = failure
             flights, self._flights = self._flights, []
         for flight in flights:
             flight.slot.free.set()
@@ -99,8 +118,7 @@ class Progress(threading.Thread):
         try:
             self._serve()
         except Exception as error:  # who waits would wait for ever
-            self._end_all(error)
-            self._failed(failure_of(error))
+            self.fail(error)
             raise
 
     def _serve(self) -> None:
@@ -109,13 +127,15 @@ class Progress(threading.Thread):
         poller.register(self._job.fileno(), select.POLLIN)
         while not self._ends:
             if any(fd == self._wake for fd, _ in poller.poll(_LOOK_MS)):
-                os.read(self._wake, 4096)
+                with self._lock:
+                    os.read(self._wake, 4096)
+                    self._is_woken = False
             self._job.poll()
             with self._lock:
                 ended: list[_Flight] = []
                 under_way: list[_Flight] = []
                 for flight in self._flights:
-                    (ended if flight.operation.done() else under_way).append(flight)
+                    (ended if flight.operation.is_known_done() else under_way).append(flight)
                 self._flights = under_way
             for flight in ended:
                 self._end(flight)
@@ -146,38 +166,75 @@ class Exchange:
         self._progress = Progress(job, failed)
         self._stages = Stages()
         self._lock = threading.Lock()
-        self._declared = 0
         self._slots: dict[Key, deque[_Slot]] = {}  # the one whose turn is next first
         self._own: set[Key] = set()  # those that the owners have
         self._owners = Owners(_OWN_BYTES)
+        self._calls = self._declare_calls()
+        self._declared = _CALLS_IN_FLIGHT * job.servers
 
     def work(self, name: str, in_order: bool = True, device: Optional[torch.device] = None) -> Work:
         return Work(name, self._kept, self._callbacks, in_order, device)
 
-    def begin(self, name: str, key: Key, place: slice, data: torch.Tensor, submit: Callable[[Tensor], Operation],
+    def begin(self, call: Call, key: Key, place: slice, data: torch.Tensor, submit: Callable[[Tensor], Operation],
               back: slice, finish: Callable[[list[torch.Tensor]], Any]) -> Work:
         """`data`, a row for each part at `place` of a tensor, by operations of Mercury's; `finish` gets the parts at `back` of what came
-        of it."""
-        work = self.work(name, device=data.device)
+        of it, if there are elements. It ends once it is known, too, that all ranks have called the same. If they have not, the group
+        fails on all of them."""
+        work = self.work(call.name, device=data.device)
         key = key._replace(urgent=key.urgent and key.numel < SMALL)
-        try:
-            with self._lock:
-                # Pieces of a tensor on a GPU would be put together on the CPU.
-                if key.numel < SMALL or data.is_cuda or self._has_own(key, data.element_size()):
-                    self._begin(key, place, data, submit, back, finish, work)
-                    return work
-                whole = torch.empty((key.parts, key.numel), dtype=data.dtype)[back]
-                pieces = cut(key.numel, key.largest_piece(data.element_size()), SMALL)
-                piece = Piece(all_of(work, 1 + len(pieces), lambda: finish(list(whole))))
-                job, numel = self._job, torch.tensor([key.numel]).view(torch.uint8)
-                self._begin(Key("all_gather", "uint8", len(numel), job.workers, urgent=False), part(job.rank), numel[None], Tensor.all_gather, ALL,
-                            partial(compare, name, job.rank), piece)
-                for at, count in pieces:
-                    self._begin(key._replace(numel=count), place, data[:, at:at + count], submit, back, partial(put, whole[:, at:at + count]),
-                                piece)
-        except JobFailedError as error:
-            raise failure_of(error) from error
+        with self._lock:
+            self._progress.check()
+            try:
+                self._begin_all(call, key, place, data, submit, back, finish, work)
+            except JobFailedError as error:
+                raise failure_of(error) from error
         return work
+
+    def _begin_all(self, call: Call, key: Key, place: slice, data: torch.Tensor, submit: Callable[[Tensor], Operation],
+                   back: slice, finish: Callable[[list[torch.Tensor]], Any], work: Work) -> None:
+        """What the ranks call, and the elements."""
+        # Pieces of a tensor on a GPU would be put together on the CPU.
+        is_whole = 0 < key.numel and (key.numel < SMALL or data.is_cuda or self._has_own(key, data.element_size()))
+        pieces = [(0, key.numel)] if is_whole else cut(key.numel, key.largest_piece(data.element_size()), SMALL)
+        results: list[Any] = []
+        whole = torch.empty((key.parts, 0 if is_whole else key.numel), dtype=data.dtype)[back]
+        ended = all_of(work, 1 + len(pieces), lambda: results[0] if is_whole else finish(list(whole)))
+
+        def take_whole(parts: list[torch.Tensor]) -> None:
+            results.append(finish(parts))
+        agreement = Agreement(ended, self._progress.fail)
+        flight = self._agree(call, agreement)
+        try:
+            for at, count in pieces:
+                part_of_all: Callable[[list[torch.Tensor]], None] = partial(put, whole[:, at:at + count])
+                self._begin(key._replace(numel=count), place, data[:, at:at + count], submit, back, take_whole if is_whole else part_of_all,
+                            Piece(ended))
+        except MercuryError as error:
+            self._progress.add(flight)
+            # Of a tensor that ranks have declared differently, perhaps, or of a rank that has ended of it: what they have called says more.
+            raise again(agreement.wait() or error) from None
+        self._progress.add(flight)  # at last, so that the thread looks once
+
+    def _declare_calls(self) -> deque[_Slot]:
+        """Each rank's line of text to all, of some calls. Part r is added up on rank r's host."""
+        job = self._job
+        array = self._context.zeros((_CALLS_IN_FLIGHT, LINE_BYTES * job.workers), "uint8")
+        tensors = job.declare_all({turn * job.servers: row for turn, row in enumerate(array)})
+        return deque(_Slot(tensor, torch.from_numpy(row).view(job.workers, LINE_BYTES)) for tensor, row in zip(tensors.values(), array))
+
+    def _agree(self, call: Call, agreement: Agreement) -> _Flight:
+        slot = self._calls[0]
+        self._calls.rotate(-1)
+        slot.free.wait()
+        slot.free.clear()
+        rank = self._job.rank
+        try:
+            slot.memory[rank] = torch.frombuffer(bytearray(call.line()), dtype=torch.uint8)
+            operation = slot.tensor.all_gather()
+        except BaseException:
+            slot.free.set()
+            raise
+        return _Flight(slot, operation, lambda: compare(rank, list(slot.memory)), agreement)
 
     def _begin(self, key: Key, place: slice, data: torch.Tensor, submit: Callable[[Tensor], Operation], back: slice,
                finish: Callable[[list[torch.Tensor]], Any], work: Ending) -> None:

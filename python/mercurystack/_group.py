@@ -14,6 +14,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import torch
 import torch.distributed as dist
 
+from mercurystack._calls import Call
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
 from mercurystack._exchange import ALL, Exchange, part
@@ -63,7 +64,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
             raise GroupError(error.errno, f"rank {self._rank} of {self._size} did not come into the group's job, whose servers are "
                              f"{servers}: {error.strerror}") from error
 
-    def _reduce(self, what: str, inputs: Tensors, reduction: Any, outputs: Mapping[int, torch.Tensor], result: Any) -> Work:
+    def _reduce(self, what: str, inputs: Tensors, reduction: Any, outputs: Mapping[int, torch.Tensor], result: Any, root: str = "") -> Work:
         """`inputs` as one; `outputs` says which of them go where."""
         dtype = inputs[0].dtype
         name = name_of(reduction, dtype)
@@ -75,16 +76,17 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
                 if place in outputs:
                     copy(outputs[place], part)
             return result
-        op = operation_of(name, dtype)
+        op, call = operation_of(name, dtype), Call(what, data.numel(), dtype, name + root)
         if op is not None:
-            return self._exchange(what, Key(op, NAMES[dtype], data.numel(), 1), ALL, data[None], Tensor.push_pull, ALL,
+            return self._exchange(call, Key(op, NAMES[dtype], data.numel(), 1), ALL, data[None], Tensor.push_pull, ALL,
                                   lambda parts: finish(parts[0]), result)
-        return self._all_bytes(what, bytes_of(data), lambda parts: finish(reduce_locally(name, [part.view(dtype) for part in parts])), result)
+        return self._all_bytes(call, bytes_of(data), lambda parts: finish(reduce_locally(name, [part.view(dtype) for part in parts])), result)
 
     def _reduce_scatter(self, what: str, inputs: Tensors, reduction: Any, outputs: Tensors, result: Any) -> Work:
         """Of each of `inputs`, which has a row for each rank, this rank's goes to its output."""
         dtype = inputs[0].dtype
-        op = operation_of(name_of(reduction, dtype), dtype)
+        name = name_of(reduction, dtype)
+        op = operation_of(name, dtype)
         if op is None:
             mine = {place * self._size + self._rank: output for place, output in enumerate(outputs)}
             return self._reduce(what, [row for one in inputs for row in one], reduction, mine, result)
@@ -94,12 +96,13 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
             for output, part in zip(outputs, torch.split(parts[0], [output.numel() for output in outputs])):
                 copy(output, part)
             return result
-        return self._exchange(what, Key(op, NAMES[dtype], data.shape[1], self._size), ALL, data, Tensor.reduce_scatter, part(self._rank),
-                              finish, result)
+        return self._exchange(Call(what, data.numel(), dtype, name), Key(op, NAMES[dtype], data.shape[1], self._size), ALL, data, Tensor.reduce_scatter,
+                              part(self._rank), finish, result)
 
     def _all_gather(self, what: str, inputs: Tensors, outputs: Lists, result: Any, then: Optional[Callable[[], object]] = None) -> Work:
         """Every rank's `inputs`, each to its `outputs`."""
         own = [bytes_of(one) for one in inputs]
+        call = Call(what, sum(one.numel() for one in inputs), inputs[0].dtype)
 
         def finish(parts: Tensors) -> Any:
             for part, of_rank in zip(parts, outputs):
@@ -108,20 +111,16 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
             if then is not None:
                 then()
             return result
-        return self._all_bytes(what, own[0] if len(own) == 1 else torch.cat(own), finish, result)
+        return self._all_bytes(call, own[0] if len(own) == 1 else torch.cat(own), finish, result)
 
-    def _all_bytes(self, what: str, data: torch.Tensor, finish: Callable[[Tensors], Any], result: Any) -> Work:
-        return self._exchange(what, Key("all_gather", "uint8", data.numel(), self._size), part(self._rank), data[None], Tensor.all_gather,
+    def _all_bytes(self, call: Call, data: torch.Tensor, finish: Callable[[Tensors], Any], result: Any) -> Work:
+        return self._exchange(call, Key("all_gather", "uint8", data.numel(), self._size), part(self._rank), data[None], Tensor.all_gather,
                               ALL, finish, result)
 
-    def _exchange(self, what: str, key: Key, place: slice, data: torch.Tensor, submit: Callable[[Tensor], Operation], back: slice,
+    def _exchange(self, call: Call, key: Key, place: slice, data: torch.Tensor, submit: Callable[[Tensor], Operation], back: slice,
                   finish: Callable[[Tensors], Any], result: Any) -> Work:
         self._check_process()
-        if data.numel() == 0:
-            work = self._collectives.work(what, device=data.device)
-            work.end(None, result)
-            return work
-        return self._collectives.begin(what, key, place, data, submit, back, finish)
+        return self._collectives.begin(call, key, place, data, submit, back, finish if data.numel() else lambda _: result)
 
     def _swap(self, what: str, tag: int, sends: Mapping[int, torch.Tensor], receives: Mapping[Optional[int], torch.Tensor], result: Any,
               timeout: Optional[float] = None) -> Work:

@@ -41,6 +41,10 @@ class Operation:
             self._job.poll()
         return self._status is not None
 
+    def is_known_done(self) -> bool:
+        """As done(), of what has been collected: whoever asks for many polls the job once."""
+        return self._status is not None
+
     def exception(self) -> Optional[MercuryError]:
         """What it failed of, None if it did not or is still in flight."""
         return error_of(self._status, self._text) if self._status else None

@@ -3,12 +3,9 @@ leave nothing behind. All ranks see the same sizes in one order, and so decide a
 
 from __future__ import annotations
 
-import errno
 from typing import Any, Callable, Hashable, NamedTuple, Optional, Protocol, Sequence
 
 import torch
-
-from mercurystack._errors import MercuryError
 
 SMALL = 1 << 16  # elements: below, powers of two stand for all sizes, so that not each takes memory of its own
 _PIECE_BYTES = 1 << 22
@@ -47,15 +44,6 @@ def put(rows: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
     """A piece of each rank's part where it belongs."""
     for row, part in zip(rows, parts):
         row.copy_(part)
-
-
-def compare(name: str, rank: int, sizes: Sequence[torch.Tensor]) -> None:
-    """MercuryError: ranks have another number of elements, which pieces, most of them alike, do not show."""
-    numels = [int(size.view(torch.int64)) for size in sizes]
-    for other, numel in enumerate(numels):
-        if numel != numels[rank]:
-            raise MercuryError(errno.EPROTOTYPE, f"{name}: {numels[rank]} elements of worker {rank} of {len(sizes)}, and {numel} of "
-                               f"worker {other} of {len(sizes)}")
 
 
 class Ending(Protocol):

@@ -35,6 +35,11 @@ def failure_of(error: Exception) -> Exception:
     return error
 
 
+def again(failure: Exception) -> Exception:
+    """To be raised: another object, as one that is kept would keep each frame that it passes, and so the group."""
+    return type(failure)(*failure.args) if isinstance(failure, MercuryError) else failure
+
+
 def timed_out(text: str) -> GroupTimeoutError:
     return GroupTimeoutError(errno.ETIMEDOUT, text)
 
@@ -160,11 +165,8 @@ class Work(dist._Work):  # type: ignore[misc, name-defined]
         self._drop()
         if not ended:
             raise timed_out(f"{self._name} has not ended within {seconds:g} s; it goes on")
-        if isinstance(self._failure, MercuryError):
-            # Another object: one that the work keeps would keep each frame that it passes, and so the work itself and its group.
-            raise type(self._failure)(*self._failure.args)
         if self._failure is not None:
-            raise self._failure
+            raise again(self._failure)
         return True
 
     def get_future(self) -> Future[Any]:

@@ -8,6 +8,8 @@ names serve. Tensors are on the CPU, or on a GPU of CUDA's, from where they are 
 least and greatest are Mercury's, as are broadcasts and all-gathers; what Mercury does not add up (products, bits, types that it does not have) each rank reduces itself, of all ranks' tensors.
 send, recv, gather, scatter and all_to_all are messages between two ranks.
 
+Beside each collective all ranks say what they have called: if it is not the same, the group fails on all of them.
+
 A collective's elements are copied into memory of Mercury's and back; fewer than 65,536 are sent with as many as the next power
 of two. Larger ones go in pieces, powers of two of at most 4 MB, unless their size comes again and there is memory of its own
 for it. Four of one size, type and kind may be in flight, 32 of the largest pieces; one more waits for the first. Memory is
@@ -24,6 +26,7 @@ from typing import Any, Union
 import torch
 import torch.distributed as dist
 
+from mercurystack._calls import Call
 from mercurystack._errors import MercuryError
 from mercurystack._exchange import ALL
 from mercurystack._pieces import Key
@@ -62,7 +65,8 @@ class ProcessGroup(Group):
 
     def reduce(self, tensors: Tensors, opts: Any = None) -> Work:
         tensor = only(tensors, "reduce")
-        return self._reduce("reduce", [tensor], reduction_of(opts), {0: tensor} if root_of(opts) == self._rank else {}, tensors)
+        return self._reduce("reduce", [tensor], reduction_of(opts), {0: tensor} if root_of(opts) == self._rank else {}, tensors,
+                            f", root {root_of(opts)}")
 
     def reduce_scatter(self, output_tensors: Tensors, input_tensors: Lists, opts: Any = None) -> Work:
         output = only(output_tensors, "reduce_scatter")
@@ -92,7 +96,7 @@ class ProcessGroup(Group):
         def finish(parts: Tensors) -> Tensors:
             copy(tensor, parts[0])
             return [tensor]
-        return self._exchange("broadcast", Key("broadcast", "uint8", data.numel(), 1), ALL, data[None],
+        return self._exchange(Call("broadcast", tensor.numel(), tensor.dtype, f"root {root_of(opts)}"), Key("broadcast", "uint8", data.numel(), 1), ALL, data[None],
                               lambda sent: sent.broadcast(root_of(opts)), ALL, finish, tensors)
 
     def allgather(self, output_tensors: Lists, input_tensors: Tensors, opts: Any = None) -> Work:
@@ -121,8 +125,7 @@ class ProcessGroup(Group):
         return self._all_gather("all_gather_coalesced", dense(input_tensors, "all_gather_coalesced"), output_tensor_lists, output_tensor_lists)
 
     def barrier(self, opts: Any = None) -> Work:
-        return self._exchange("barrier", Key("sum", "int32", 1, 1, urgent=False), ALL, torch.zeros(1, 1, dtype=torch.int32),
-                              Tensor.push_pull, ALL, lambda parts: None, None)
+        return self._exchange(Call("barrier"), Key("sum", "int32", 1, 1, urgent=False), ALL, torch.zeros(1, 1, dtype=torch.int32), Tensor.push_pull, ALL, lambda parts: None, None)
 
     # ---- by messages ---------------------------------------------------------------------------
 

@@ -99,12 +99,81 @@ def other_shapes(rank, size):
     told(lambda: nn.parallel.DistributedDataParallel(nn.Linear(3, 4 if rank == LOST else 5)))
 
 
+def told_of_both(rank, size, call):
+    """And that the group is of no use any more. No rank ends before all are told: its process serves, and one of them has the store."""
+    try:
+        call()
+    except OSError as error:
+        if isinstance(error, RuntimeError):
+            raise AssertionError("expected that what ranks have called is told") from error
+        print(f"told {type(error).__name__}: {error}", flush=True)
+        try:
+            dist.barrier()
+        except OSError as later:
+            assert str(later) == str(error), later
+    else:
+        print("told nothing", flush=True)
+    store = dist.distributed_c10d._get_default_store()
+    for what in ("told", "ends"):
+        store.set(f"{what} {rank}", "")
+        if what == "told" or rank == 0:
+            store.wait([f"{what} {peer}" for peer in range(size)])
+    os._exit(0)
+
+
 def other_sizes(rank, size):
-    told(lambda: dist.all_reduce(torch.ones(70_000 + (rank == LOST))))
+    told_of_both(rank, size, lambda: dist.all_reduce(torch.ones(70_000 + (rank == LOST))))
+
+
+def other_sizes_in_memory_of_their_own(rank, size):
+    for numel in (70_000, 70_001):
+        for _ in range(3):
+            dist.all_reduce(torch.ones(numel))
+    told_of_both(rank, size, lambda: dist.all_reduce(torch.ones(70_000 + (rank == LOST))))
 
 
 def other_types(rank, size):
-    told(lambda: dist.all_reduce(torch.ones(100, dtype=torch.float64 if rank == LOST else torch.float32)))
+    told_of_both(rank, size, lambda: dist.all_reduce(torch.ones(100, dtype=torch.float64 if rank == LOST else torch.float32)))
+
+
+def other_small_sizes(rank, size):
+    """Which share memory, where a call before has left something."""
+    for _ in range(5):
+        dist.all_reduce(torch.full((8,), 100.))
+    told_of_both(rank, size, lambda: dist.all_reduce(torch.ones(7 if rank == LOST else 5)))
+
+
+def other_sizes_to_gather(rank, size):
+    mine = torch.ones(5 if rank == LOST else 6)
+    told_of_both(rank, size, lambda: dist.all_gather([torch.zeros_like(mine) for _ in range(size)], mine))
+
+
+def none_to_gather(rank, size):
+    mine = torch.ones(0 if rank == LOST else 6)
+    told_of_both(rank, size, lambda: dist.all_gather([torch.zeros_like(mine) for _ in range(size)], mine))
+
+
+def other_types_of_as_many_bytes(rank, size):
+    told_of_both(rank, size, lambda: dist.broadcast(torch.ones(3, dtype=torch.int64) if rank == LOST else torch.ones(6), 0))
+
+
+def other_roots(rank, size):
+    told_of_both(rank, size, lambda: dist.broadcast(torch.ones(4), int(rank == LOST)))
+
+
+def other_reductions(rank, size):
+    told_of_both(rank, size, lambda: dist.all_reduce(torch.ones(4), dist.ReduceOp.MAX if rank == LOST else dist.ReduceOp.SUM))
+
+
+def another_order(rank, size):
+    def both():
+        for call in (dist.barrier, lambda: dist.all_reduce(torch.ones(1, dtype=torch.int32)))[::-1 if rank == LOST else 1]:
+            call()
+    told_of_both(rank, size, both)
+
+
+def other_dtypes_in_ddp(rank, size):
+    told_of_both(rank, size, lambda: nn.parallel.DistributedDataParallel(nn.Linear(3, 4).to(torch.float64 if rank == LOST else torch.float32)))
 
 
 def forked(rank, size):
@@ -131,7 +200,7 @@ def not_numbers(rank, size):
 
 
 MODES = {name: function for name, function in list(globals().items())
-         if callable(function) and getattr(function, "__module__", "") == __name__ and name not in ("told", "leave")}
+         if callable(function) and getattr(function, "__module__", "") == __name__ and name not in ("told", "told_of_both", "leave")}
 
 
 def run(name, rank, size):

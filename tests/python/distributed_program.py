@@ -21,6 +21,7 @@ import distributed_gpu  # noqa: E402
 import distributed_messages  # noqa: E402
 import mercurystack.distributed  # noqa: E402, F401
 from mercurystack import _exchange, _pieces  # noqa: E402
+from mercurystack._calls import LINE_BYTES  # noqa: E402
 
 
 def check_reductions(rank, size):
@@ -72,7 +73,7 @@ def check_scattered_sums(rank, size):
         dist.reduce_scatter_tensor(output, whole, group=group)
         assert torch.equal(output, whole[rank * numel:][:numel] * size), (numel, dtype)
         pulled = job.stats().bytes_pulled - before
-        assert pulled <= 2 * numel * whole.element_size() + 8 * size, (numel, dtype, pulled)
+        assert pulled <= 2 * numel * whole.element_size() + LINE_BYTES * size, (numel, dtype, pulled)
         dist.reduce_scatter(output, [torch.full((numel,), place, dtype=dtype) for place in range(size)], group=group)
         assert (output == size * rank).all(), (numel, dtype)
     output = torch.empty(2, 3)

@@ -88,11 +88,23 @@ class Failures(unittest.TestCase):
         self.all_told("other_parameters", r"told RuntimeError: DDP expects same model across all ranks, but Rank \d has \d params")
         self.all_told("other_shapes", r"told RuntimeError: .*params\[0\] in this process with sizes \[\d, 3\]", size=2, but=(0,))
 
-    def test_tensors_that_differ(self):
-        for what in ("other_sizes", "other_types"):
+    def test_calls_that_differ(self):
+        """Each rank is told of both, though some of these would share memory, or bytes, and be nobody's sum."""
+        for what, mine, another in (
+                ("other_sizes", "all_reduce of 70000 elements of float32, SUM", "all_reduce of 70001 elements of float32, SUM"),
+                ("other_sizes_in_memory_of_their_own", "all_reduce of 70000 elements of float32, SUM", "all_reduce of 70001 elements of float32, SUM"),
+                ("other_types", "all_reduce of 100 elements of float32, SUM", "all_reduce of 100 elements of float64, SUM"),
+                ("other_small_sizes", "all_reduce of 5 elements of float32, SUM", "all_reduce of 7 elements of float32, SUM"),
+                ("other_sizes_to_gather", "all_gather of 6 elements of float32", "all_gather of 5 elements of float32"),
+                ("none_to_gather", "all_gather of 6 elements of float32", "all_gather of 0 elements of float32"),
+                ("other_types_of_as_many_bytes", "broadcast of 6 elements of float32, root 0", "broadcast of 3 elements of int64, root 0"),
+                ("other_roots", "broadcast of 4 elements of float32, root 0", "broadcast of 4 elements of float32, root 1"),
+                ("other_reductions", "all_reduce of 4 elements of float32, SUM", "all_reduce of 4 elements of float32, MAX"),
+                ("another_order", "barrier", "all_reduce of 1 elements of int32, SUM"),
+                ("other_dtypes_in_ddp", r"\w+ of \d+ elements of float32\b.*", r"\w+ of \d+ elements of float64\b.*")):
             with self.subTest(what):
-                # Whoever is first to be told ends, and is lost to the others.
-                self.all_told(what, r"told \w+: .*(declared by worker|(worker|server) \d of 3)")
+                one, other = (rf"rank [02] of 3 {mine}", rf"rank 1 of 3 {another}")
+                self.all_told(what, rf"told MercuryError: .* called different collectives: ({one}, and {other}|{other}, and {one})\n")
 
     def test_not_numbers(self):
         self.all_told("not_numbers", r"told \[nan, 3.0, inf\]")
