@@ -29,6 +29,8 @@ class Attachment:
     The garbage collector may call free() and end_job() at any point of any thread, within the other calls too: they take
     no lock that the thread may hold. Other threads may be in a call when it is closed, or about to make one: the library's
     context stays until they are not.
+
+    In a process that was forked nothing is closed or freed: its end does that, and the parent goes on with all of it.
     """
 
     def __init__(self, mode: str, socket: Optional[str], listen: Optional[str], rate: Optional[str]) -> None:
@@ -41,6 +43,7 @@ class Attachment:
         options.rate = _native.text(rate)
         self.pointer = ctypes.c_void_p()
         _native.check(_native.library.mercury_attach(ctypes.byref(options), ctypes.byref(self.pointer)))
+        self._process = os.getpid()
         self._lock = threading.RLock()
         self._closed = False
         self._arrays: set[int] = set()
@@ -86,6 +89,8 @@ class Attachment:
 
     def end_job(self, use: Use) -> None:
         """Returns when it has ended, whoever ends it."""
+        if self._is_forked():
+            return
         with self.kept():
             use.close(_native.library.mercury_job_close)
             self._uses.discard(use)
@@ -94,6 +99,8 @@ class Attachment:
         return list(self._jobs)
 
     def free(self, address: int) -> None:
+        if self._is_forked():
+            return
         # A failure leaves the memory to the end of the attachment: a finalizer has nobody to tell.
         _native.library.mercury_free(self.pointer, address)
         self._arrays.discard(address)
@@ -102,6 +109,8 @@ class Attachment:
     def close(self) -> None:
         """Any number of times, by any threads. An exception of a signal's handler leaves to the next, or to the jobs'
         own ends, what it keeps from being waited for."""
+        if self._is_forked():
+            return
         with self.kept():
             with self._lock:
                 self._closed = True
@@ -118,8 +127,11 @@ class Attachment:
         if self._closed:
             raise ValueError("the context is closed")
 
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._process
+
     def _end_if_unused(self) -> None:
-        while self._to_detach and self._is_unused():
+        while not self._is_forked() and self._to_detach and self._is_unused():
             try:
                 pointer = self._to_detach.pop()
             except IndexError:

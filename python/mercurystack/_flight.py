@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import ctypes
 import errno
+import os
 import threading
 import time
 from types import TracebackType
@@ -28,6 +29,9 @@ class Use:
 
     A signal's handler may raise an exception at any point of the main thread, here too: what that leaves of a call is
     its thread's name among the users, which does not keep the thread itself from closing. No lock can stay behind.
+
+    A process that was forked has neither the library's threads nor the users', and its locks may be held for ever: nothing
+    is closed there, which the end of the process does.
     """
 
     def __init__(self, pointer: ctypes.c_void_p) -> None:
@@ -35,6 +39,7 @@ class Use:
         self._users: set[int] = set()
         self._left = threading.Event()
         self._closed = False
+        self._process = os.getpid()
         self._to_close = [pointer]  # taken by whoever does
         # Whoever comes second waits for the first, but for who interrupts it: the garbage collector, a signal's handler.
         self._closing = threading.RLock()
@@ -55,6 +60,8 @@ class Use:
     def close(self, end: _native.Function) -> None:
         """Any number of times, by any threads: when it returns, no other thread is in a call, and end() has been called."""
         self._closed = True
+        if os.getpid() != self._process:
+            return
         with self._closing:
             while self._users - {threading.get_ident()}:
                 self._left.wait(_SLICE_S)

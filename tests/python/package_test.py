@@ -502,6 +502,34 @@ class Ends(unittest.TestCase):
         second.push_pull()
         operation.wait(FOREVER_S)
 
+    def test_a_forked_child_leaves_without_waiting_for_anybody(self):
+        """Whose threads are the parent's, as the one that waits for the end of the server of its process."""
+        for how, status in (("sys.exit(3)", 3), ("raise ValueError('mine')", 1), ("job.close(); context.close(); os._exit(4)", 4),
+                            ("job.abandon(); os._exit(5)", 5), ("del array; os._exit(6)", 6), ("pass", 0)):
+            with self.subTest(how):
+                done = outcomes_of([start([sys.executable, "-c", FORKING, PACKAGE, how, f"127.0.0.1:{free_port()}"], LIBRARY)],
+                                   FOREVER_S)
+                self.assertEqual([(said, ended) for said, _, ended in done], [(f"{status}\n3.0\n", 0)], done)
+
+
+FORKING = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import mercurystack
+with mercurystack.Context("embedded") as context, context.open_job("forking", serve=True, role="worker", rank=0, workers=1, rendezvous=sys.argv[3]) as job:
+    array = context.zeros(10)
+    tensor = job.declare(1, array)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        exec(sys.argv[2])
+    else:
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        array[:] = 3
+        tensor.push_pull().wait(60)
+        print(array[9])
+"""
+
 
 SERVING = """
 import os, sys
