@@ -94,25 +94,32 @@ class Flight:
         # what it has to the next call.
         self._completions = _native.array_of(_native.Completion, _BATCH)
 
-    def submit(self, job: ctypes.c_void_p, operations: Sequence[Operation], kind: int, priority: int) -> None:
+    def submit(self, job: ctypes.c_void_p, operations: Sequence[Operation], kind: int, priority: int) -> bool:
+        """Whether there was room for all; else none is in flight, and the caller tries again later."""
         asked = _native.array_of(_native.SubmittedOperation, len(operations))
         for one, operation in zip(asked, operations):
             one.kind, one.tensor, one.priority = kind, operation.tensor.id, priority
         with self._lock:  # nobody collects one before it is known
-            _native.check(_native.library.mercury_submit(job, asked, len(operations)))
+            if (code := _native.library.mercury_submit(job, asked, len(operations))) == -errno.EAGAIN:
+                return False
+            _native.check(code)
             for one, operation in zip(asked, operations):
                 operation._handle = one.handle
                 self._operations[one.handle] = operation
+        return True
 
-    def submit_one(self, job: ctypes.c_void_p, operation: Operation, kind: int, priority: int, root: int) -> None:
-        """By its tensor's own struct: making one takes longer than the call."""
+    def submit_one(self, job: ctypes.c_void_p, operation: Operation, kind: int, priority: int, root: int) -> bool:
+        """As submit(), by its tensor's own struct: making one takes longer than the call."""
         asked = operation.tensor._asked
         one = asked[0]
         with self._lock:
             one.kind, one.priority, one.root = kind, priority, root
-            _native.check(_native.library.mercury_submit(job, asked, 1))
+            if (code := _native.library.mercury_submit(job, asked, 1)) == -errno.EAGAIN:
+                return False
+            _native.check(code)
             operation._handle = handle = one.handle
             self._operations[handle] = operation
+        return True
 
     def collect(self, job: ctypes.c_void_p) -> int:
         ended = 0

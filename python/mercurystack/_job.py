@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import logging
+import select
 import threading
 import time
 import weakref
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # Until a user of a terminal wonders. A job whose members have all been started opens in less.
 _FIRST_TOLD_S = 5.0
+_MOST_PAUSE_MS = 100  # between two tries to submit
 
 _ROLES = {"worker": _native.ROLE_WORKER, "server": _native.ROLE_SERVER}
 _OPS = {"sum": _native.SUM, "average": _native.AVERAGE, "min": _native.MIN, "max": _native.MAX}
@@ -311,11 +313,14 @@ class Job:
         return tensors
 
     def push_pull_all(self, tensors: Iterable[Tensor], priority: Optional[int] = None) -> list[Operation]:
-        """Tensor.push_pull() of each, in this order, in one call: all of them, or none if it fails."""
+        """Tensor.push_pull() of each, in this order, in one call: all of them, or none if it fails. At most 1,024."""
         operations = [Operation(self, tensor) for tensor in tensors]
-        with self._use as job:
-            self._flight.submit(job, operations, _native.PUSH_PULL, -1 if priority is None else priority)
-        return operations
+        pause_ms = 1
+        while True:
+            with self._use as job:
+                if self._flight.submit(job, operations, _native.PUSH_PULL, -1 if priority is None else priority):
+                    return operations
+            pause_ms = self._await_room(pause_ms)
 
     # ---- completions ---------------------------------------------------------------------------
 
@@ -396,9 +401,21 @@ class Job:
 
     def _submit(self, tensor: Tensor, kind: int, priority: Optional[int], root: int = 0) -> Operation:
         operation = Operation(self, tensor)
-        with self._use as job:
-            self._flight.submit_one(job, operation, kind, -1 if priority is None else priority, root)
-        return operation
+        pause_ms = 1
+        while True:
+            with self._use as job:
+                if self._flight.submit_one(job, operation, kind, -1 if priority is None else priority, root):
+                    return operation
+            pause_ms = self._await_room(pause_ms)
+
+    def _await_room(self, pause_ms: int) -> int:
+        """Until an operation has ended, as more than 65,536 are not in flight, or for a pause: an engine takes 1,024 at a time, and says
+        nothing when it has. Returns the next pause. The library refuses what is submitted once the job has failed."""
+        if not self.poll():
+            poller = select.poll()
+            poller.register(self.fileno(), select.POLLIN)
+            poller.poll(pause_ms)
+        return min(2 * pause_ms, _MOST_PAUSE_MS)
 
     def _wait(self, operation: Operation, timeout: Optional[float]) -> None:
         self._flight.wait(self._use, operation, timeout)

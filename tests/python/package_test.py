@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import errno
 import gc
+import itertools
 import os
 import random
 import re
@@ -135,6 +136,68 @@ class Sums(unittest.TestCase):
             jobs[0].push_pull_all([good, bad])
         self.assertEqual(failed.exception.errno, errno.EBUSY)
         self.assertEqual(good.round, 2)
+
+    def declared(self, count):
+        """So many tensors of each worker, in one array."""
+        arrays = [context.zeros((count, 2)) for context in self.cluster.contexts[1:]]
+        for rank, array in enumerate(arrays):
+            array[:] = rank + 1
+        tensors = [list(job.declare_all(dict(enumerate(array))).values()) for job, array in zip(self.cluster.workers, arrays)]
+        return arrays, tensors
+
+    def test_who_finds_no_place_tries_again(self):
+        """Every other call is told that there is none."""
+        arrays, tensors = self.declared(4000)
+        real, turns = _native.library.mercury_submit, itertools.count()
+
+        def every_other(*arguments):
+            return real(*arguments) if next(turns) % 2 else -errno.EAGAIN
+
+        def submit(job, mine, outcome):
+            operations = [tensor.push_pull() for tensor in mine[:2000]]
+            for begin in range(2000, 4000, 500):
+                operations += job.push_pull_all(mine[begin:begin + 500])
+            job.wait_all(operations, FOREVER_S)
+            outcome.append(len(operations))
+        outcome = []
+        threads = [threading.Thread(target=submit, args=(job, mine, outcome)) for job, mine in zip(self.cluster.workers, tensors)]
+        with unittest.mock.patch.object(_native.library, "mercury_submit", every_other):
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(outcome, [4000, 4000])
+        for array in arrays:
+            self.assertTrue((array == 3).all())
+
+    def test_who_waits_for_a_place_is_told_of_the_end(self):
+        """Of the job's failure, and of a close here."""
+        real = _native.library.mercury_submit
+        for end, expected in ((lambda jobs: jobs[1].close(), mercurystack.JobFailedError), (lambda jobs: jobs[0].close(), ValueError)):
+            with self.subTest(expected.__name__):
+                self.cluster.close()
+                self.cluster = Cluster()
+                self.addCleanup(self.cluster.close)
+                _, tensors = self.declared(1)
+                full, ends, raised = threading.Event(), threading.Event(), []
+
+                def submit():
+                    try:
+                        tensors[0][0].push_pull().wait(FOREVER_S)
+                    except (mercurystack.MercuryError, ValueError) as error:
+                        raised.append(type(error))
+
+                def none_until_the_end(*arguments):
+                    full.set()
+                    return real(*arguments) if ends.is_set() else -errno.EAGAIN
+                with unittest.mock.patch.object(_native.library, "mercury_submit", none_until_the_end):
+                    thread = threading.Thread(target=submit)
+                    thread.start()
+                    self.assertTrue(full.wait(FOREVER_S))
+                    end(self.cluster.workers)
+                    ends.set()
+                    thread.join()
+                self.assertEqual(raised, [expected])
 
     def test_memory_of_somebody_else_and_dlpack(self):
         arrays = [np.full(300, rank + 1, np.float32) for rank in range(2)]
