@@ -332,10 +332,11 @@ void DaemonBackend::transmit(uint32_t sequence, attach::Request request,
 void DaemonBackend::send(uint32_t sequence, attach::Request request,
                          std::span<const int> descriptors) {
   const auto bytes = attach::encode(attach::RequestMessage{sequence, std::move(request)});
-  Status sent = attach::send_packet(socket_.get(), bytes, descriptors, attach::Wait::kYes);
+  const Status sent = attach::send_packet(socket_.get(), bytes, descriptors, attach::Wait::kYes);
   if (sent.ok()) return;
-  if (sent.error().code == Errc::kAgain || leaving_.load()) sent = gone_error();
-  answer(sequence, sent.error());
+  // It takes nothing, or the thread that reads has not seen yet that its end is closed.
+  const bool gone = sent.error().code == Errc::kAgain || sent.error().code == Errc::kDaemonLost;
+  answer(sequence, gone || leaving_.load() ? gone_error() : sent.error());
 }
 
 void DaemonBackend::answer(uint32_t sequence, const Error& error) {

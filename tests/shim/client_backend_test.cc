@@ -57,6 +57,21 @@ TEST(ClientBackend, NothingReachesTheNextJobInAClosedOnesSlotOfADaemon) {
   EXPECT_EQ(code_of((*backend)->wait_job(jobs[1], 0)), Errc::kTimedOut);
 }
 
+// As long as the thread that reads has not seen it: what is asked meanwhile cannot be sent.
+TEST(ClientBackend, ADaemonThatEndsIsSaidToHaveGoneByWhoeverSeesItFirst) {
+  TestDaemon daemon;
+  Result<std::unique_ptr<Backend>> backend = client::make_daemon_backend(daemon.path());
+  ASSERT_TRUE(backend);
+  auto opened = (*backend)->open_job(job_of_one(Role::kWorker, "test", Endpoint(), 1));
+  ASSERT_TRUE(opened) << opened.error().message;
+  daemon.stop_reading();
+  const Status status = (*backend)->job_status({opened->slot, 1});
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Errc::kDaemonLost);
+  EXPECT_EQ(status.error().message, client::lost_error().message);
+  EXPECT_FALSE((*backend)->lost());
+}
+
 TEST(ClientBackend, NothingReachesTheNextJobInAClosedOnesSlotOfAnEmbeddedEngine) {
   const std::string host = "127." + std::to_string(1 + ::getpid() / 256 % 254) + "." +
                            std::to_string(::getpid() % 256) + ".";

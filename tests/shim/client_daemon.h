@@ -73,6 +73,13 @@ class TestDaemon {
   void hold(bool on) {
     sync([this, on] { holding_ = on; });
   }
+  // Programs can send nothing any more, and are not told that it ends: they read on.
+  void stop_reading() {
+    sync([this] {
+      deaf_ = true;
+      for (const auto& client : clients_) ::shutdown(client->socket.get(), SHUT_RD);
+    });
+  }
   // Regions are mapped, but their programs are not told before this is over.
   void hold_regions(bool on) { hold(on, holding_regions_, held_regions_); }
   // What was asked is not answered before this is over.
@@ -195,7 +202,7 @@ class TestDaemon {
       if ((fds[0].revents & POLLIN) != 0) accept();
       for (const auto& client : clients_) {
         if (!holding_) serve_rings(*client);
-        serve_socket(*client);
+        if (!deaf_) serve_socket(*client);
       }
       std::erase_if(clients_, [](const auto& client) { return client->gone; });
     }
@@ -379,6 +386,7 @@ class TestDaemon {
   // On the daemon's thread.
   bool stopping_ = false;
   bool holding_ = false;
+  bool deaf_ = false;
   bool holding_regions_ = false;
   std::vector<Held> held_regions_;
   bool holding_opens_ = false;
