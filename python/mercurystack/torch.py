@@ -142,13 +142,16 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 _agreement.broadcast(model, context, job, first_number)
         for one in self._parameters:
             one.to_use()
-        self._watch = Watch(model, self._parameters, set(self._optimized), self)
-        self._is_closed = False
-        for name in _STATES:  # this one's takes the step that is due first, and so does its own
-            setattr(optimizer, name, self._behind_flush(getattr(optimizer, name)))
+        self._begin_watch(model)
         self.defaults = optimizer.defaults
         if timeline > 0:
             self._timeline = Timeline(job, timeline)
+
+    def _begin_watch(self, model: torch.nn.Module) -> None:
+        self._is_closed = False
+        self._watch = Watch(model, self._parameters, set(self._optimized), self)
+        for name in _STATES:
+            setattr(self._optimizer, name, self._behind_flush(getattr(self._optimizer, name)))
 
     def _begin_elastic(self, options: Any, model: torch.nn.Module, context: Context, lines: list[str], first_number: int) -> None:
         _making.check_elastic(self._parameters)

@@ -21,6 +21,7 @@
 #include "shim/channel/channel.h"
 #include "shim/channel/region.h"
 #include "shim/channel/seqpacket.h"
+#include "tests/shim/client_tensor.h"
 
 namespace mercury::testing {
 
@@ -124,11 +125,6 @@ class TestDaemon {
   }
 
  private:
-  struct ClientTensor {
-    attach::DeclaredTensor wire;
-    std::byte* data = nullptr;
-    std::vector<uint32_t> rounds;  // per engine
-  };
   struct ClientJob {
     attach::JobOpen open;
     uint32_t wait_sequence = 0;
@@ -360,21 +356,13 @@ class TestDaemon {
       uint32_t& round = tensor->second.rounds[engine];
       if (in.op != SubmitOp::kPull) {
         ++round;
-        if (done.status == Errc::kOk) add_all_workers(tensor->second, engine, job.open.workers);
+        if (done.status == Errc::kOk) tensor->second.add_all_workers(engine, job.open.workers);
       }
       done.round = Round(round);
       return done;
     }
     done.status = Errc::kNotFound;
     return done;
-  }
-  // This engine's share of the sum of `workers` equal gradients, in place.
-  void add_all_workers(const ClientTensor& tensor, size_t engine, uint16_t workers) const {
-    auto* values = reinterpret_cast<float*>(tensor.data);
-    const uint64_t n = tensor.wire.numel;
-    for (uint64_t i = n * engine / options_.engines; i < n * (engine + 1) / options_.engines; ++i) {
-      values[i] *= static_cast<float>(workers);
-    }
   }
 
   const Options options_;
