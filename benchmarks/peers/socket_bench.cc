@@ -12,7 +12,6 @@
 #include <liburing.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,8 +26,11 @@
 #include <string_view>
 #include <vector>
 
+#include "benchmarks/sockets/cpu_time.h"
+
 namespace {
 
+using mercury::bench::cpu_seconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kReadBytes = 256 << 10;  // what one call takes, as mercury-perf's
@@ -45,14 +47,6 @@ void check(bool good, const char* what) {
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-double seconds(const timeval& time) {
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-}
-double cpu_seconds() {
-  rusage used{};
-  getrusage(RUSAGE_SELF, &used);
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
 class ByEpoll {

@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -23,6 +22,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "benchmarks/sockets/cpu_time.h"
 
 namespace {
 
@@ -158,10 +159,6 @@ class Way {
   std::array<int, 2> pipe_{-1, -1};
 };
 
-double seconds(const timeval& time) {
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -180,8 +177,6 @@ int main(int argc, char** argv) {
     if (wanted[0].revents != 0) there.go();
     if (wanted[1].revents != 0) back.go();
   }
-  rusage used{};
-  getrusage(RUSAGE_SELF, &used);
-  std::printf("{\"cpu_s\": %.6f}\n", seconds(used.ru_utime) + seconds(used.ru_stime));
+  std::printf("{\"cpu_s\": %.6f}\n", mercury::bench::cpu_seconds());
   return 0;
 }

@@ -3,7 +3,6 @@
 //
 //   zeromq_bench reply ENDPOINT MESSAGES BYTES       zeromq_bench pull ENDPOINT MESSAGES BYTES
 //   zeromq_bench request ENDPOINT MESSAGES BYTES     zeromq_bench push ENDPOINT MESSAGES BYTES
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,21 +13,14 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "benchmarks/sockets/cpu_time.h"
+
 namespace {
 
+using mercury::bench::cpu_seconds;
 using Clock = std::chrono::steady_clock;
 
 double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
-
-double seconds(const timeval& time) {
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-}
-
-double cpu_seconds() {
-  rusage used{};
-  getrusage(RUSAGE_SELF, &used);
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
-}
 
 struct Run {
   const char* endpoint = nullptr;

@@ -167,7 +167,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if timeline is not None:
             timeline.pause()
         if self._is_due and not place.name:  # nothing of the model was used yet
-            self._update_arrived()
+            if torch.is_grad_enabled():
+                self._update_arrived()
+            else:
+                self.flush()
         for one in place.parameters:
             if one.priority is None:
                 self._rank(one)

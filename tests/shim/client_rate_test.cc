@@ -113,16 +113,22 @@ TEST(ClientRate, EnginesOfOneProcessAtOneAddressShareALink) {
   for (const double took : seconds) EXPECT_GE(took, (kBytes - kAhead) / kBytesPerSecond);
 }
 
-// A server's context whose engine has started: nobody comes to its job.
-int serve_alone(const std::string& place, const char* rate, mercury_context*& context) {
-  EXPECT_EQ(attach(place.c_str(), rate, context), 0) << mercury_last_error();
+// A job to which nobody comes.
+mercury_job_options job_at(const std::string& place, int role) {
   mercury_job_options options;
   mercury_job_options_init(&options, sizeof options);
   options.name = "rate";
-  options.role = MERCURY_ROLE_SERVER;
+  options.role = role;
   options.workers = options.servers = 1;
   options.rendezvous = place.c_str();
   options.timeout_ms = 1;
+  return options;
+}
+
+// A server's context whose engine has started.
+int serve_alone(const std::string& place, const char* rate, mercury_context*& context) {
+  EXPECT_EQ(attach(place.c_str(), rate, context), 0) << mercury_last_error();
+  const mercury_job_options options = job_at(place, MERCURY_ROLE_SERVER);
   mercury_job* job = nullptr;
   return mercury_job_open(context, &options, &job);
 }
@@ -160,13 +166,7 @@ TEST(ClientRate, AnotherRateAtOneAddressIsRefusedByName) {
   const std::string place = address + ":7470";
   mercury_context* serving = nullptr;
   ASSERT_EQ(serve_alone(place, "100Mbps", serving), -ETIME) << mercury_last_error();
-  mercury_job_options options;
-  mercury_job_options_init(&options, sizeof options);
-  options.name = "rate";
-  options.role = MERCURY_ROLE_WORKER;
-  options.workers = options.servers = 1;
-  options.rendezvous = place.c_str();
-  options.timeout_ms = 1;
+  const mercury_job_options options = job_at(place, MERCURY_ROLE_WORKER);
   mercury_job* job = nullptr;
   for (const char* rate : {"200Mbps", "100Mbps", static_cast<const char*>(nullptr)}) {
     mercury_context* working = nullptr;
