@@ -41,7 +41,9 @@ class OneHostTest(ScriptsTest):
         said = self.run_script(PYTHON, "benchmarks/pytorch/overhead.py", "--tensors", 20, "--iterations", 3, "--repeat", 1, "--record",
                                self.out / "record.csv", MERCURY_LIBRARY=str(LIBRARY))
         rows = self.recorded()
-        self.assertEqual([(row["optimizer"], row["tensors"]) for row in rows], [("SGD", "20"), ("Adam", "20")])
+        each = "a step for each tensor"
+        self.assertEqual([(row["optimizer"], row["tensors"]) for row in rows],
+                         [("SGD", "20"), ("Adam", "20"), (f"SGD, {each}", "20"), (f"Adam, {each}", "20")])
         for row, line in zip(rows, said.splitlines(), strict=True):
             self.assertEqual(line, "{optimizer}: {alone_us} us a tensor alone, with ScheduledOptimizer {more_us} [{more_least_us}, {more_most_us}] "
                              "us more; an empty call by ctypes {empty_call_us} us".format(**row))
