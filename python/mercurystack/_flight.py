@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # A blocked call looks this often whether a signal came, whose handler runs between two calls, or a close.
 _SLICE_S = 0.1
 _BATCH = 64  # completions that one call collects
+_ident = threading.get_ident
 
 
 class Use:
@@ -41,11 +42,12 @@ class Use:
         self._closed = False
         self._process = os.getpid()
         self._to_close = [pointer]  # taken by whoever does
+        self.lock = threading.RLock()  # who has it, and has seen that it is not closed, is a user too: for calls that never wait
         # Whoever comes second waits for the first, but for who interrupts it: the garbage collector, a signal's handler.
         self._closing = threading.RLock()
 
     def __enter__(self) -> ctypes.c_void_p:
-        self._users.add(threading.get_ident())  # before it looks: close() looks in the other order
+        self._users.add(_ident())  # before it looks: close() looks in the other order
         if self._closed:
             self.__exit__(None, None, None)
             raise ValueError("the job is closed")
@@ -53,7 +55,7 @@ class Use:
 
     def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
-        self._users.discard(threading.get_ident())
+        self._users.discard(_ident())
         if self._closed:
             self._left.set()
 
@@ -66,8 +68,15 @@ class Use:
             while self._users - {threading.get_ident()}:
                 self._left.wait(_SLICE_S)
                 self._left.clear()
-            if self._to_close:
-                end(self._to_close.pop())
+            with self.lock:
+                if self._to_close:
+                    end(self._to_close.pop())
+
+    def pointer(self) -> ctypes.c_void_p:
+        """For who has the lock, as long as that is so."""
+        if self._closed:
+            raise ValueError("the job is closed")
+        return self._pointer
 
     def wait(self, call: _native.Function, arguments: tuple[object, ...], timeout: Optional[float]) -> int:
         """call(pointer, *arguments, milliseconds) until it says something else than that the time is over, or
@@ -84,8 +93,9 @@ class Use:
 class Flight:
     """Operations by their handles, until they end."""
 
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
+    def __init__(self, use: Use) -> None:
+        self._use = use
+        self._lock = use.lock
         self._ended = threading.Condition()  # for those who wait behind another thread, and only where there are any
         self._followers = 0
         self._operations: dict[int, Operation] = {}
@@ -93,6 +103,7 @@ class Flight:
         # Written by the library, and emptied as it is read: an exception of a signal's handler in between leaves
         # what it has to the next call.
         self._completions = _native.array_of(_native.Completion, _BATCH)
+        self._each = list(self._completions)  # which an array makes anew for who asks for one
 
     def submit(self, job: ctypes.c_void_p, operations: Sequence[Operation], kind: int, priority: int) -> bool:
         """Whether there was room for all; else none is in flight, and the caller tries again later."""
@@ -108,15 +119,16 @@ class Flight:
                 self._operations[one.handle] = operation
         return True
 
-    def submit_one(self, job: ctypes.c_void_p, operation: Operation, kind: int, priority: int, root: int) -> bool:
+    def submit_one(self, operation: Operation, kind: int, priority: int, root: int) -> bool:
         """As submit(), by its tensor's own struct: making one takes longer than the call."""
-        asked = operation.tensor._asked
-        one = asked[0]
+        one = operation.tensor._asked
         with self._lock:
             one.kind, one.priority, one.root = kind, priority, root
-            if (code := _native.library.mercury_submit(job, asked, 1)) == -errno.EAGAIN:
-                return False
-            _native.check(code)
+            code = _native.library.mercury_submit(self._use.pointer(), one, 1)
+            if code < 0:
+                if code == -errno.EAGAIN:
+                    return False
+                _native.check(code)
             operation._handle = handle = one.handle
             self._operations[handle] = operation
         return True
@@ -134,15 +146,14 @@ class Flight:
 
     def _read_completions(self) -> int:
         count = 0
-        while count < _BATCH and self._completions[count].handle:
+        while count < _BATCH and self._each[count].handle:
             count += 1
         # From the last, so that what an exception leaves is still in front.
         for place in range(count - 1, -1, -1):
-            completion = self._completions[place]
+            completion = self._each[place]
             operation = self._operations.get(completion.handle)
             if operation is not None:
-                message: bytes = completion.message or b""
-                self._end(operation, completion.status, message.decode(errors="replace"))
+                self._end(operation, completion.status, _text_of(completion) if completion.status else "")
             completion.handle = 0
         return count
 
@@ -200,16 +211,22 @@ class Flight:
                     operation._awaiting.remove((loop, future))
 
     def _end(self, operation: Operation, status: int, text: str) -> None:
-        operation._text = text if status else ""
+        operation._text = text
         operation._status = status
         self._operations.pop(operation._handle, None)
-        for loop, future in operation._awaiting:
-            with contextlib.suppress(RuntimeError):  # its loop was closed
-                loop.call_soon_threadsafe(_set_done, future)
-        operation._awaiting.clear()
+        if operation._awaiting:
+            for loop, future in operation._awaiting:
+                with contextlib.suppress(RuntimeError):  # its loop was closed
+                    loop.call_soon_threadsafe(_set_done, future)
+            operation._awaiting.clear()
         if self._followers:
             with self._ended:
                 self._ended.notify_all()
+
+
+def _text_of(completion: _native.Completion) -> str:
+    message: bytes = completion.message or b""
+    return message.decode(errors="replace")
 
 
 def _set_done(future: asyncio.Future[None]) -> None:

@@ -100,6 +100,8 @@ class ManagedParameter:
         """Brings the gradient into Mercury's memory, if it is not there; whether somebody had put it elsewhere. From a GPU
         push() does."""
         found = self.parameter.grad
+        if found is self.gradient and not self._is_apart and found.data_ptr() == self._address:
+            return False
         if found is self.in_flight:  # it took no part in the last pass
             found = self.gradient
         in_place = found is self.gradient and found.data_ptr() == self._address

@@ -110,8 +110,8 @@ class Tensor:
         self.array = array
         self._job = job
         self._view = view
-        self._asked = _native.array_of(_native.SubmittedOperation, 1)  # of its operations, one at a time
-        self._asked[0].tensor = number
+        self._asked = _native.SubmittedOperation.initial()  # of its operations, one at a time
+        self._asked.tensor = number
 
     def push_pull(self, priority: Optional[int] = None) -> Operation:
         """Sends the array; done when it holds the sum over all workers. priority: 0 (most urgent) to 65535, None:
@@ -246,7 +246,7 @@ class Job:
             self._workers: int = _native.library.mercury_job_get_workers(pointer)
             self._servers: int = _native.library.mercury_job_get_servers(pointer)
             self._use: Use = Use(pointer)
-            self._flight: Flight = Flight()
+            self._flight: Flight = Flight(self._use)
             self._server = server
             self._finalizer = weakref.finalize(self, _leave, attachment, self._use, server)
             attachment.join(self, self._use)
@@ -402,11 +402,9 @@ class Job:
     def _submit(self, tensor: Tensor, kind: int, priority: Optional[int], root: int = 0) -> Operation:
         operation = Operation(self, tensor)
         pause_ms = 1
-        while True:
-            with self._use as job:
-                if self._flight.submit_one(job, operation, kind, -1 if priority is None else priority, root):
-                    return operation
+        while not self._flight.submit_one(operation, kind, -1 if priority is None else priority, root):
             pause_ms = self._await_room(pause_ms)
+        return operation
 
     def _await_room(self, pause_ms: int) -> int:
         """Until an operation has ended, as more than 65,536 are not in flight, or for a pause: an engine takes 1,024 at a time, and says

@@ -15,7 +15,7 @@ class Listener(Protocol):
 
     def _on_forward_end(self) -> None: ...
 
-    def _on_gradient(self, one: ManagedParameter) -> None: ...
+    def _on_gradient(self, one: ManagedParameter, *_: Any) -> None: ...
 
     def _on_gradient_again(self, one: ManagedParameter) -> None: ...
 
@@ -44,6 +44,20 @@ class _Hook:
 
     def __reduce__(self) -> Any:
         return _get_no_hook, ()
+
+
+class _ForwardHook(_Hook):
+    """As the others, but that no call is to cost time between."""
+
+    def __init__(self, place: Place, listener: Listener) -> None:
+        self._place, self._come_by = place, listener._on_forward
+
+    def __call__(self, *_: Any) -> None:
+        place = self._place
+        place.called = True
+        if place.frozen:
+            place.check_frozen()
+        self._come_by(place)
 
 
 class Place:
@@ -89,7 +103,7 @@ class Watch:
                 self._watch(module, place, listener)
         for one in managed:
             self._handles += [one.parameter.register_hook(partial(_before_accumulation, listener, one)),  # type: ignore[no-untyped-call]
-                              self._on_accumulated(one.parameter, partial(_on_accumulation, listener, one))]
+                              self._on_accumulated(one.parameter, partial(listener._on_gradient, one))]
 
     def _on_accumulated(self, parameter: torch.nn.Parameter, call: Callable[..., None]) -> Any:
         if hasattr(parameter, "register_post_accumulate_grad_hook"):
@@ -101,14 +115,9 @@ class Watch:
         return accumulate.register_hook(call)
 
     def _watch(self, module: torch.nn.Module, place: Place, listener: Listener) -> None:
-        def forward(*_: Any) -> None:
-            place.called = True
-            place.check_frozen()
-            listener._on_forward(place)
-
         def flush(*_: Any) -> None:
             listener.flush()
-        handle = module.register_forward_pre_hook(_Hook(forward))
+        handle = module.register_forward_pre_hook(_ForwardHook(place, listener))
         # Before those that compute weights from parameters, as weight_norm does.
         module._forward_pre_hooks.move_to_end(handle.id, last=False)  # type: ignore[attr-defined]
         self._handles += [handle, module._register_state_dict_hook(_Hook(flush)),  # type: ignore[no-untyped-call]
@@ -136,7 +145,3 @@ def _before_accumulation(listener: Listener, one: ManagedParameter, gradient: to
         raise RuntimeError(f"{one.name}: its gradient is sparse, and would be sent whole: make the layer with sparse=False")
     if one.sent:
         listener._on_gradient_again(one)
-
-
-def _on_accumulation(listener: Listener, one: ManagedParameter, *_: Any) -> None:
-    listener._on_gradient(one)

@@ -29,9 +29,11 @@ from mercurystack._errors import MercuryError
 from mercurystack._gradient import LEAST_URGENT, WIRE_DTYPES, ManagedParameter
 from mercurystack._job import Job
 from mercurystack._meeting import STATE, Elastic, Meeting, Step
-from mercurystack._staging import Stages
+from mercurystack._operation import Operation
+from mercurystack._staging import Leaving, Stages
 from mercurystack._state import State
 from mercurystack._state_tensor import StateTensor
+from mercurystack._stepping import Stepper
 from mercurystack._timeline import Summary, Timeline
 from mercurystack._watching import Place, Watch
 
@@ -104,6 +106,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             raise ValueError(f"first_number: expected 0 to {_MOST_NUMBERS - 1}, got {first_number}")
         _making.check_job(job, bool(elastic), quorum, broadcast, finite)
         self._optimizer = optimizer
+        self._stepper = Stepper(optimizer)
         self._job = job
         self._passes = backward_passes_per_step
         self._sends = True
@@ -113,7 +116,6 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._next_priority = 0
         self._is_due = False  # whether any update may be: every module's state_dict() asks
         self._hears_end = False  # whether the backward pass will say when it has ended
-        self._tried = False  # whether the optimizer has updated a parameter by itself
         self._optimized = _parameters_of(optimizer)
         self.copied = 0
         self._timeline: Optional[Timeline] = None
@@ -171,17 +173,20 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 self._update_arrived()
             else:
                 self.flush()
+        due = []
         for one in place.parameters:
             if one.priority is None:
                 self._rank(one)
-            if one.due is None and one.parameter.grad is None and not one.sent:  # as `parameter.grad = None` zeroes
+            if one.due is not None:
+                due.append(one)
+            elif one.parameter.grad is None and not one.sent:  # as `parameter.grad = None` zeroes
                 one.zero()
-        if self._is_due:
+        if self._is_due and not torch.is_grad_enabled():
             # Without gradients a module may read the parameters of those in it without calling them, as a transformer's
             # encoder does when it evaluates.
-            due = [one for one in (place.parameters if torch.is_grad_enabled() else place.all()) if one.due is not None]
-            if due:
-                self._update(due)
+            due = [one for one in place.all() if one.due is not None]
+        if due:
+            self._update(due)
         if timeline is not None:
             timeline.forward(place.name or "model")
 
@@ -205,7 +210,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                            "To add gradients up, use no_sync() or backward_passes_per_step; reentrant checkpoints that "
                            "share parameters, use_reentrant=False; after a backward pass that failed, step()")
 
-    def _on_gradient(self, one: ManagedParameter) -> None:
+    def _on_gradient(self, one: ManagedParameter, *_: Any) -> None:
         """The backward pass has added to it."""
         if self._timeline is not None:
             self._timeline.gradient(one.name)
@@ -261,26 +266,31 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     def _take(self, one: ManagedParameter) -> None:
         """Waits for its sum, if one is on its way."""
-        if one.operation is not None:
-            try:
-                # Asking collects all that have ended: of those that come next nobody has to ask then.
-                if one.operation.done() or self._timeline is None:
-                    one.operation.wait()
-                else:
-                    with self._timeline.span("wait", one.name):
-                        one.operation.wait()
-            except MercuryError as failure:
-                raise one.named(failure) from None
-            except ValueError:
-                raise ValueError(f"{one.name}: its job was closed before its last step was taken: close the optimizer first "
-                                 "(ScheduledOptimizer.close(), or its `with` block)") from None
-            if self._timeline is not None:
-                self._timeline.taken()
-            if self._attendance is not None and one.tensor is not None:
-                self._attendance.note(one.tensor.contributors())
-            one.arrive()
-            if self._finite:
-                self._check_finite(one)
+        if one.operation is None:
+            return
+        if one.operation._status != 0:  # it is not known to be back
+            self._await(one, one.operation)
+        if self._timeline is not None:
+            self._timeline.taken()
+        if self._attendance is not None and one.tensor is not None:
+            self._attendance.note(one.tensor.contributors())
+        one.arrive()
+        if self._finite:
+            self._check_finite(one)
+
+    def _await(self, one: ManagedParameter, operation: Union[Operation, Leaving]) -> None:
+        try:
+            # Asking collects all that have ended: of those that come next nobody has to ask then.
+            if operation.done() or self._timeline is None:
+                operation.wait()
+            else:
+                with self._timeline.span("wait", one.name):
+                    operation.wait()
+        except MercuryError as failure:
+            raise one.named(failure) from None
+        except ValueError:
+            raise ValueError(f"{one.name}: its job was closed before its last step was taken: close the optimizer first "
+                             "(ScheduledOptimizer.close(), or its `with` block)") from None
 
     def _check_finite(self, one: ManagedParameter) -> None:
         if not bool(torch.isfinite(one.gradient).all()):
@@ -297,45 +307,35 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._update(arrived)
 
     def _update(self, due: list[ManagedParameter]) -> None:
-        groups: dict[int, dict[str, Any]] = {}
         for one in due:
             self._take(one)
             if one.parameter._version != one.version:
                 raise RuntimeError(f"{one.name}: it was changed between step() and the forward pass, when its update was still to "
                                    "come: flush() first")
+        groups: dict[int, dict[str, Any]] = {}
+        to_zero = []
         for one in due:
+            if one.to_zero:
+                to_zero.append(one)
             options, one.due, one.sent, one.passes = one.due, None, False, 0
             if one.moves and options is not None:
-                group = groups.get(id(options))
-                if group is None:
-                    group = groups[id(options)] = {**options, "params": []}
-                group["params"].append(one.parameter)
+                if id(options) not in groups:
+                    groups[id(options)] = options  # nobody else's, but of those that are updated later
+                    options["params"] = []
+                options["params"].append(one.parameter)
         if groups and self._timeline is None:
-            self._step_of(list(groups.values()))
+            self._stepper.step(list(groups.values()))
         elif groups and self._timeline is not None:
             with self._timeline.update([one.name for one in due if one.moves]):
-                self._step_of(list(groups.values()))
-        to_zero = [one for one in due if one.to_zero]
-        if to_zero:
+                self._stepper.step(list(groups.values()))
+        if len(to_zero) == 1:
+            to_zero[0].gradient.zero_()
+        elif to_zero:
             torch._foreach_zero_([one.gradient for one in to_zero])
-            for one in to_zero:
+        for one in to_zero:
+            if one.parameter.grad is not one.gradient:
                 one.to_use()
-                one.to_zero = False
-
-    def _step_of(self, groups: list[dict[str, Any]]) -> None:
-        before = None if self._tried else [dict(group) for group in groups]
-        saved, self._optimizer.param_groups = self._optimizer.param_groups, groups
-        try:
-            # Of the class: a learning-rate scheduler has put a counter of calls around the object's.
-            type(self._optimizer).step(self._optimizer)
-        finally:
-            self._optimizer.param_groups = saved
-        for old, new in zip(before or (), groups):
-            for key in new:
-                if key not in old or new[key] is not old[key]:
-                    raise RuntimeError(f"{type(self._optimizer).__name__} changes '{key}' of its groups with each step: it needs "
-                                       "all gradients together, and cannot update parameters one by one")
-        self._tried = True
+            one.to_zero = False
 
     def _on_read(self) -> None:
         if not self._warned:
@@ -366,7 +366,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._hears_end = False  # of a pass that failed it has not
         # Frozen ones stay as they are, but for gradients of before; and whose gradient the program has taken away.
         for one in self._parameters:
-            one.moves = (one.parameter.requires_grad or one.passes > 0) and not (one.sent and one.parameter.grad is None)
+            one.moves = (one.passes > 0 or one.parameter.requires_grad) and not (one.sent and one.parameter.grad is None)
         self._send_rest()
         groups = [dict(group) for group in self._optimizer.param_groups]  # a scheduler may change them meanwhile
         now = []
@@ -407,7 +407,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if self._is_skipped():
             self._begin_round()
         for one in self._parameters:
-            if one.due is not None or one.sent:
+            if one.due is not None:
+                one.to_zero = True
+            elif one.sent:
                 one.zero_later()
             else:
                 one.zero()

@@ -4,6 +4,7 @@ The same weights, bit for bit.
 usage: torch_training_test.py PACKAGE_FOLDER LIBRARY
 """
 import copy
+import functools
 import io
 import unittest
 import warnings
@@ -73,6 +74,43 @@ class Optimizers(Workers):
                 with self.subTest(kind=kind, inner=inner), warnings.catch_warnings():
                     warnings.simplefilter("error")
                     self.compare(loop, first_number=1000 * place + 100 * inner)
+
+    def test_a_step_that_says_it_is_another_one(self):
+        """As a decorator leaves it, around the step of the class above, which PyTorch has wrapped by then."""
+        sgd([nn.Parameter(torch.ones(1))])
+
+        class Halves(torch.optim.SGD):
+            @functools.wraps(torch.optim.SGD.step)
+            def step(self, closure=None):
+                for group in self.param_groups:
+                    for parameter in group["params"]:
+                        if parameter.grad is not None:
+                            parameter.grad.mul_(0.5)
+                super().step()
+        self.compare(trained(), lambda parameters: Halves(parameters, lr=0.1, momentum=0.9))
+
+    def test_a_profiler_sees_each_step(self):
+        def work(rank, context, job):
+            model = net(0)
+            optimizer = ScheduledOptimizer(sgd(model.parameters()), model, context, job)
+            trained(2)(rank, model, optimizer)
+            with torch.autograd.profiler.profile(enabled=rank == 0) as seen:
+                optimizer.flush()
+            return [one.count for one in seen.key_averages() if one.key == "Optimizer.step#SGD.step"] if rank == 0 else [1]
+        self.assertEqual(self.on_each(work), [[1]] * WORKERS)
+
+    @unittest.skipUnless(hasattr(torch.optim.Optimizer, "register_step_pre_hook"), "PyTorch 1 has no hooks of steps")
+    def test_hooks_of_the_inner_optimizers_steps(self):
+        def work(rank, context, job):
+            model, seen = net(0), []
+            inner = sgd(model.parameters())
+            optimizer = ScheduledOptimizer(inner, model, context, job)
+            trained(2)(rank, model, optimizer)
+            inner.register_step_pre_hook(lambda *_: seen.append("before"))
+            inner.register_step_post_hook(lambda *_: seen.append("behind"))
+            optimizer.flush()
+            return seen
+        self.assertEqual(self.on_each(work), [["before", "behind"]] * WORKERS)
 
     def test_two_that_fight(self):
         """A generator and what tells its works from real ones, in one job."""
