@@ -2,8 +2,12 @@
 """What ScheduledOptimizer costs the training's thread: microseconds of its processor time for each gradient, beside the
 optimizer alone, and beside a call by ctypes that does nothing. Layers of one small tensor each, so that nothing else takes time;
 one worker and one server, here. Sums are back when the forward pass begins, which takes one step for all tensors then; and once
-as where each module waits for its own, which takes a step for each: beside the optimizer alone that takes a step for each."""
+as where each module waits for its own, which takes a step for each: beside the optimizer alone that takes a step for each, by the
+function that PyTorch has wrapped in a record for its profiler; what calls of the wrapped one take more, which nobody has to do, is
+said beside. What of it are PyTorch's hooks is measured with the optimizer alone, too: with as many hooks of the same kinds, which do
+nothing but take each step in the forward pass."""
 import argparse
+import contextlib
 import os
 import pathlib
 import statistics
@@ -21,6 +25,7 @@ from torch import nn  # noqa: E402
 import recording  # noqa: E402
 from cluster import Cluster  # noqa: E402
 from mercurystack import _native  # noqa: E402
+from mercurystack._stepping import without_record  # noqa: E402
 from mercurystack.torch import ScheduledOptimizer  # noqa: E402
 
 WARM_UP = 5
@@ -41,18 +46,54 @@ class Layer(nn.Module):
 class TensorByTensor:
     """A step of the optimizer for each of its tensors."""
 
-    def __init__(self, optimizer):
-        self.optimizer, self.groups = optimizer, optimizer.param_groups
+    def __init__(self, optimizer, recorded=False):
+        (group,) = self.groups = optimizer.param_groups
+        self.optimizer, step = optimizer, type(optimizer).step
+        self.groups_of = {parameter: [{**group, "params": [parameter]}] for parameter in group["params"]}
+        self.step_of_all = step if recorded else without_record(step)
 
     def zero_grad(self):
         self.optimizer.param_groups = self.groups
         self.optimizer.zero_grad(set_to_none=False)
 
     def step(self):
-        for group in self.groups:
-            for parameter in group["params"]:
-                self.optimizer.param_groups = [{**group, "params": [parameter]}]
-                self.optimizer.step()
+        for parameter in self.groups_of:
+            self.step_for(parameter)
+
+    def step_for(self, parameter):
+        self.optimizer.param_groups = self.groups_of[parameter]
+        self.step_of_all(self.optimizer)
+
+
+class Hooked:
+    """Around the optimizer alone: hooks of the kinds that ScheduledOptimizer has, and as many."""
+
+    def __init__(self, optimizer, model, apart):
+        self.optimizer, self.apart, self.is_due, self.nodes = optimizer, TensorByTensor(optimizer) if apart else None, False, []
+        model.register_forward_hook(lambda *_: None)
+        model.register_forward_pre_hook(lambda *_: None)
+        for layer in model:
+            layer.register_forward_pre_hook(self.before if apart else lambda *_: None)
+            layer.weight.register_hook(lambda _: None)
+            if hasattr(layer.weight, "register_post_accumulate_grad_hook"):
+                layer.weight.register_post_accumulate_grad_hook(lambda _: None)
+            else:
+                self.nodes.append(layer.weight.expand_as(layer.weight).grad_fn.next_functions[0][0])
+                self.nodes[-1].register_hook(lambda *_: None)
+
+    def before(self, layer, _):
+        if self.is_due:
+            self.apart.step_for(layer.weight)
+            layer.weight.grad.zero_()
+
+    def zero_grad(self):
+        if not self.apart:
+            self.optimizer.zero_grad(set_to_none=False)
+
+    def step(self):
+        self.is_due = True
+        if not self.apart:
+            self.optimizer.step()
 
 
 def microseconds(count, iterations, make, wrap):
@@ -90,13 +131,16 @@ class Overhead:
         return wrapped
 
     def once(self, make, apart):
-        """(alone, more with ScheduledOptimizer, an empty call): microseconds"""
-        each = self.arguments.tensors, self.arguments.iterations
-        alone = microseconds(*each, make, lambda optimizer, _: TensorByTensor(optimizer) if apart else optimizer)
-        if not apart:
-            return alone, microseconds(*each, make, self.wrap) - alone, empty_call_us()
-        with unittest.mock.patch.object(ScheduledOptimizer, "_update_arrived", lambda _: None):
-            return alone, microseconds(*each, make, self.wrap) - alone, empty_call_us()
+        """Microseconds, by what they are of."""
+        def of(wrap):
+            return microseconds(self.arguments.tensors, self.arguments.iterations, make, wrap)
+        alone = of(lambda optimizer, _: TensorByTensor(optimizer) if apart else optimizer)
+        record = of(lambda optimizer, _: TensorByTensor(optimizer, recorded=True)) - alone if apart else 0.0
+        hooks = of(lambda optimizer, model: Hooked(optimizer, model, apart)) - alone
+        nobody_asks = unittest.mock.patch.object(ScheduledOptimizer, "_update_arrived", lambda _: None)
+        with nobody_asks if apart else contextlib.nullcontext():
+            more = of(self.wrap) - alone
+        return {"alone": alone, "record": record, "hooks": hooks, "more": more, "own": more - hooks, "empty_call": empty_call_us()}
 
     def rows(self):
         kinds = {name + (", a step for each tensor" if apart else ""): (make, apart) for apart in (False, True) for name, make in OPTIMIZERS.items()}
@@ -105,10 +149,11 @@ class Overhead:
             for kind, how in kinds.items():
                 times[kind].append(self.once(*how))
         for name, runs in times.items():
-            alone, more, empty = zip(*runs)
-            yield {"optimizer": name, "tensors": self.arguments.tensors, "alone_us": round(statistics.median(alone), 2),
-                   "more_us": round(statistics.median(more), 2), "more_least_us": round(min(more), 2),
-                   "more_most_us": round(max(more), 2), "empty_call_us": round(statistics.median(empty), 3)}
+            of = {what: [run[what] for run in runs] for what in runs[0]}
+            row = {f"{what}_us": round(statistics.median(of[what]), 3 if what == "empty_call" else 2) for what in of}
+            for what in ("more", "own"):
+                row.update({f"{what}_least_us": round(min(of[what]), 2), f"{what}_most_us": round(max(of[what]), 2)})
+            yield {"optimizer": name, "tensors": self.arguments.tensors, **row}
 
 
 def main():
@@ -125,8 +170,9 @@ def main():
     finally:
         cluster.close()
     for row in rows:
-        print("{optimizer}: {alone_us} us a tensor alone, with ScheduledOptimizer {more_us} [{more_least_us}, {more_most_us}] us more; "
-              "an empty call by ctypes {empty_call_us} us".format(**row))
+        print("{optimizer}: {alone_us} us a tensor alone, with ScheduledOptimizer {more_us} [{more_least_us}, {more_most_us}] us more: {hooks_us} us "
+              "of PyTorch's hooks, {own_us} [{own_least_us}, {own_most_us}] us of its own; an empty call by ctypes {empty_call_us} us; "
+              "PyTorch's record of each step {record_us} us".format(**row))
     if arguments.record:
         recording.append(arguments.record, rows)
 

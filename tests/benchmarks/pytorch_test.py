@@ -45,8 +45,9 @@ class OneHostTest(ScriptsTest):
         self.assertEqual([(row["optimizer"], row["tensors"]) for row in rows],
                          [("SGD", "20"), ("Adam", "20"), (f"SGD, {each}", "20"), (f"Adam, {each}", "20")])
         for row, line in zip(rows, said.splitlines(), strict=True):
-            self.assertEqual(line, "{optimizer}: {alone_us} us a tensor alone, with ScheduledOptimizer {more_us} [{more_least_us}, {more_most_us}] "
-                             "us more; an empty call by ctypes {empty_call_us} us".format(**row))
+            self.assertEqual(line, "{optimizer}: {alone_us} us a tensor alone, with ScheduledOptimizer {more_us} [{more_least_us}, {more_most_us}] us "
+                             "more: {hooks_us} us of PyTorch's hooks, {own_us} [{own_least_us}, {own_most_us}] us of its own; an empty call by ctypes "
+                             "{empty_call_us} us; PyTorch's record of each step {record_us} us".format(**row))
             self.assertGreater(float(row["alone_us"]), 0)
 
 
