@@ -4,7 +4,7 @@
     tests/results.py BUILD
 
 Standard output: one line, how many passed, failed and were skipped. Standard error: each test that
-failed, and the last lines that it printed. A run without a log, or with one that ends in the middle of a
+failed, and the last lines that it printed; then which took longest. A run without a log, or with one that ends in the middle of a
 line, counts as one more that failed. Status: 0.
 """
 import json
@@ -12,6 +12,7 @@ import os
 import sys
 
 LAST_LINES = 100
+SLOWEST = 12
 PASSED = ("OK", "EXPECTEDFAIL")
 SKIPPED = ("SKIP",)
 
@@ -35,15 +36,22 @@ def explain(test):
     return lines
 
 
+def slowest(seconds):
+    """A line about which of the tests, seconds by name, took longest."""
+    longest = sorted(seconds.items(), key=lambda test: -test[1])[:SLOWEST]
+    return "-- slowest, s: " + ", ".join(f"{name.split(' / ')[-1]} {took:.0f}" for name, took in longest)
+
+
 def summary(log):
-    """((passed, failed, skipped), lines about what failed) of the lines of a log, one test each."""
-    passed, failed, skipped, lines = 0, 0, 0, []
+    """((passed, failed, skipped), lines about what failed and what took longest) of the lines of a log, one test each."""
+    passed, failed, skipped, lines, seconds = 0, 0, 0, [], {}
     tests = 0
     for number, line in enumerate(log, 1):
         tests += 1
         try:
             test = json.loads(line)
             result = test["result"]
+            seconds[test["name"]] = float(test["duration"])
             if result in PASSED:
                 passed += 1
             elif result in SKIPPED:
@@ -54,6 +62,8 @@ def summary(log):
         except (ValueError, KeyError, TypeError) as error:
             failed += 1
             lines.append(f"-- testlog.json:{number}: expected a test as Meson logs it: {error!r}")
+    if seconds:
+        lines.append(slowest(seconds))
     if tests == 0:
         failed += 1
         lines.append("-- no test ran: what stands above says why")

@@ -26,7 +26,11 @@ class ResultsTest(unittest.TestCase):
 
     def test_all_is_counted(self):
         counts, said = self.run_script(logged("a", "OK") + logged("b", "SKIP", returncode=77) + logged("c", "OK"))
-        self.assertEqual((counts, said), ("2 0 1\n", ""))
+        self.assertEqual((counts, said), ("2 0 1\n", "-- slowest, s: a 2, b 2, c 2\n"))
+
+    def test_the_slowest_are_named(self):
+        _, said = self.run_script("".join(logged(f"mercury:unit / {i}", "OK", duration=i) for i in range(30)))
+        self.assertEqual(said, "-- slowest, s: " + ", ".join(f"{i} {i}" for i in range(29, 17, -1)) + "\n")
 
     def test_whatever_is_not_fine_failed(self):
         results = ["FAIL", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS", "ERROR", "RUNNING", "what comes later"]
