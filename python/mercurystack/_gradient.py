@@ -1,4 +1,4 @@
-"""A parameter of ScheduledOptimizer's, and its gradient: in memory of Mercury's, and while it is under way."""
+"""A parameter of ScheduledOptimizer's, and its gradient in memory of Mercury's, of which it is noticed who reads it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ _FACTS = tuple(getattr(torch.Tensor, name).__get__ for name in (
                if hasattr(torch.Tensor, name))
 # What zero_grad() of modules and optimizers does before it writes zeros.
 _NOTHING = (torch.Tensor.requires_grad_, torch.Tensor.detach_)
+_SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 
-class GradientInFlight(torch.Tensor):
-    """Stands for a gradient between its sending and its sum. Whoever reads it (clipping by the global norm, a loss
-    scaler, a log) waits for all sums first, and is warned once of what that costs."""
+class Watched(torch.Tensor):
+    """Stands for a gradient that is not, or not yet, an average. Of a round whose gradients are on their way, whoever reads it (clipping
+    by the global norm, a loss scaler, a log) waits for all sums first, and is warned once of what that costs."""
 
     _read: Callable[[], None]
     _zero: Callable[[], None]
+    _moved: bool  # somebody has put it elsewhere
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = None) -> Any:
@@ -43,18 +45,20 @@ class GradientInFlight(torch.Tensor):
         if func is torch._foreach_zero_:
             return [one.zero_() for one in args[0]]
         if func not in _FACTS:
-            for one in _in_flight([*args, *(kwargs or {}).values()]):
+            for one in _watched([*args, *(kwargs or {}).values()]):
                 one._read()
+        if func == _SET_DATA:  # which is made anew each time
+            args[0]._moved = True
         with torch._C.DisableTorchFunction():  # type: ignore[no-untyped-call]
             return func(*args, **(kwargs or {}))
 
 
-def _in_flight(values: Any) -> Iterator[GradientInFlight]:
+def _watched(values: Any) -> Iterator[Watched]:
     for value in values:
-        if isinstance(value, GradientInFlight):
+        if isinstance(value, Watched):
             yield value
         elif isinstance(value, (list, tuple)):
-            yield from _in_flight(value)
+            yield from _watched(value)
 
 
 class ManagedParameter:
@@ -74,10 +78,14 @@ class ManagedParameter:
         self.array = context.zeros(max(1, parameter.numel()), self.mercury_type)
         if stage is not None:
             pin(self.array)
-        self._memory = over(self.array, sent_as)[:parameter.numel()].view_as(parameter)
+        self._sent_as = sent_as
+        self._memory = self._view()
+        self._memory_address = self._memory.data_ptr()
         self.tensor: Optional[Tensor] = None  # stays so where there are no elements
         self.priority: Optional[int] = None  # known once the forward pass has come by
         self._lay()
+        if parameter.grad is not None and parameter.grad.layout == torch.strided:
+            self.gradient.copy_(parameter.grad)
         # One round: passes, then sent, then step() makes the update due, then the update ends it.
         self.passes = 0  # backward passes
         self.sent = False
@@ -87,38 +95,46 @@ class ManagedParameter:
         self.moves = True  # whether the step is for it
         self.to_zero = False  # when it is updated
 
+    def _view(self) -> torch.Tensor:
+        return over(self.array, self._sent_as)[:self.parameter.numel()].view_as(self.parameter)
+
     def _lay(self) -> None:
-        """The tensor that parameter.grad is: over the memory, unless gradients are converted for the wire, or on a GPU."""
+        """The tensors that parameter.grad is: over the memory, unless gradients are converted for the wire, or on a GPU."""
+        if self._memory.data_ptr() != self._memory_address:  # somebody has moved what shares its elements, as share_memory() does
+            self._memory = self._view()
         self.gradient = torch.zeros_like(self.parameter, requires_grad=False) if self._is_apart else self._memory.detach()
         self._leaves = self.gradient  # what a GPU sends
-        self.gradient._of_mercury = True  # type: ignore[attr-defined]
         self._address = self.gradient.data_ptr()
-        self.in_flight: GradientInFlight = self.gradient.as_subclass(GradientInFlight)
-        self.in_flight._read, self.in_flight._zero = self._on_read, self.zero_later
+        self.watched: Watched = self.gradient.as_subclass(Watched)
+        self.watched._read, self.watched._zero, self.watched._moved = self._on_read, self.zero_later, False
+        for one in (self.gradient, self.watched):
+            one._of_mercury = True  # type: ignore[attr-defined]
 
     def collect(self) -> bool:
         """Brings the gradient into Mercury's memory, if it is not there; whether somebody had put it elsewhere. From a GPU
         push() does."""
         found = self.parameter.grad
-        if found is self.gradient and not self._is_apart and found.data_ptr() == self._address:
-            return False
-        if found is self.in_flight:  # it took no part in the last pass
-            found = self.gradient
-        in_place = found is self.gradient and found.data_ptr() == self._address
+        in_place = (found is self.watched and not self.watched._moved or found is self.gradient) and self.gradient.data_ptr() == self._address
         if in_place and not self._is_apart:
             return False
+        with torch._C.DisableTorchFunction():  # type: ignore[no-untyped-call]
+            return self._bring(self.gradient if in_place else found, in_place)
+
+    def _bring(self, found: Optional[torch.Tensor], in_place: bool) -> bool:
         if found is None:
             (self._memory if self._stage is None else self.gradient).zero_()
             self._leaves = self.gradient
             return False
         if found.dtype != self._dtype or found.shape != self._memory.shape:
             raise self._changed(found)
+        if not in_place:
+            if found is self.watched or found is self.gradient:
+                self._lay()
+            self.parameter.grad = self.watched
         self._leaves = found
         if self._stage is None:
             with torch.no_grad():
                 self._memory.copy_(found)
-        if found is self.gradient and not in_place:  # its data was replaced
-            self._lay()
         return not in_place
 
     def _changed(self, found: torch.Tensor) -> RuntimeError:
@@ -156,16 +172,21 @@ class ManagedParameter:
             self.gradient.copy_(self._memory)
         if self.parameter.grad is None:
             self.to_zero = True
-        self.to_use()
+        self._show(self.gradient)
 
     def to_use(self) -> None:
         """Where the next backward pass adds to."""
+        self._show(self.watched)
+
+    def _show(self, gradient: torch.Tensor) -> None:
         try:
-            self.parameter.grad = self.gradient
+            self.parameter.grad = gradient
         except RuntimeError:  # PyTorch's names nobody
             raise self._changed(self.parameter) from None
 
     def zero(self) -> None:
+        if self.watched._moved or self.gradient.data_ptr() != self._address:
+            self._lay()
         self.gradient.zero_()
         self.to_use()
 
@@ -175,7 +196,10 @@ class ManagedParameter:
         self.zero()
 
     def zero_later(self) -> None:
-        """Of a gradient that is under way."""
+        """By somebody who zeroes gradients one by one; later, where it is under way."""
+        if not self.sent:
+            self.zero()
+            return
         if self.due is None:
             raise RuntimeError(f"{self.name}: its gradient is on its way to the other workers. step() ends the round; a backward "
                                "pass whose gradients are not for step() belongs into no_sync()")

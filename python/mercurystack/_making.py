@@ -29,9 +29,14 @@ def refuse(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is closure.empty:
         raise ValueError(f"{name} evaluates the model within the step: it cannot update parameters one by one")
+    step = vars(optimizer).get("step")
+    if step is not None and not getattr(step, "_with_counter", False) and not getattr(step, "_wrapped_by_lr_sched", False):
+        raise ValueError(f"{name}.step was replaced in this object, and the class's is what would be called: wrap it before that")
     if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
         raise ValueError(f"expected the model itself, got {type(model).__name__} around it, which sums gradients by itself")
     for place, module in model.named_modules():
+        if isinstance(module, torch.jit._script.ScriptModule):
+            raise ValueError(f"{place or 'the model'}: it is scripted, so that nothing can be put around its calls: script it behind the training")
         if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and module.sparse:
             raise ValueError(f"{place}.weight: its gradient is sparse, and would be sent whole: make the layer with sparse=False")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import torch
 
@@ -12,6 +13,35 @@ _OWN_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _ALL_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
 _TORCHS = torch.optim.Optimizer.__init__.__code__.co_filename
 _is_profiled: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: True)
+
+
+_is_any_autocast: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled",
+                                               lambda: torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled())
+
+
+def options_of(group: dict[str, Any]) -> dict[str, Any]:
+    """Of a group, as they are now: what changes in place is copied."""
+    options = dict(group)
+    for key, value in group.items():
+        if isinstance(value, torch.Tensor):
+            options[key] = value.detach().clone()
+        elif isinstance(value, list) and key != "params":
+            options[key] = list(value)
+    return options
+
+
+def refuse_in_trace() -> None:
+    """RuntimeError: the step would be recorded, and taken with each call of what torch.jit.trace() makes."""
+    if torch._C._get_tracing_state() is not None:
+        raise RuntimeError("torch.jit.trace() has come to a module whose step is due, and would record it: flush() first")
+
+
+@contextlib.contextmanager
+def _as_in_step() -> Iterator[None]:
+    """Without what the program has around a forward pass."""
+    plain = torch.amp.autocast_mode.autocast
+    with torch.inference_mode(mode=False), plain("cpu", enabled=False), plain("cuda", enabled=False):  # type: ignore[no-untyped-call]
+        yield
 
 
 def without_record(step: Callable[..., Any]) -> Optional[Callable[..., Any]]:
@@ -26,9 +56,9 @@ def without_record(step: Callable[..., Any]) -> Optional[Callable[..., Any]]:
 class Stepper:
     """Calls the class's step, as a learning-rate scheduler has put a counter of calls around the object's."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self._optimizer = optimizer
-        self._tried = False  # whether the optimizer has updated a parameter by itself
+    def __init__(self, optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter]) -> None:
+        self._optimizer, self._parameters = optimizer, parameters
+        self._tried = False  # whether the optimizer has updated some of its parameters alone
         self._known: Optional[Callable[..., Any]] = None
         self._bare: Optional[Callable[..., Any]] = None  # of the known one
         self._hooks = [getattr(optimizer, name) for name in _OWN_HOOKS if hasattr(optimizer, name)]
@@ -37,8 +67,15 @@ class Stepper:
 
     def step(self, groups: list[dict[str, Any]]) -> None:
         """With these instead of the optimizer's. RuntimeError: it cannot update parameters one by one."""
+        if torch.is_inference_mode_enabled() or _is_any_autocast():
+            with _as_in_step():
+                self._step(groups)
+        else:
+            self._step(groups)
+
+    def _step(self, groups: list[dict[str, Any]]) -> None:
         optimizer = self._optimizer
-        before = None if self._tried else [dict(group) for group in groups]
+        before = None if self._tried else _Before(groups, self._parameters)
         saved, optimizer.param_groups = optimizer.param_groups, groups
         try:
             step = type(optimizer).step
@@ -51,12 +88,28 @@ class Stepper:
         finally:
             optimizer.param_groups = saved
         if before is not None:
-            self._check(before, groups)
+            before.check(type(optimizer).__name__, groups)
+            self._tried = bool(before.others)
 
-    def _check(self, before: list[dict[str, Any]], groups: list[dict[str, Any]]) -> None:
-        for old, new in zip(before, groups):
-            for key in new:
-                if key not in old or new[key] is not old[key]:
-                    raise RuntimeError(f"{type(self._optimizer).__name__} changes '{key}' of its groups with each step: it needs "
-                                       "all gradients together, and cannot update parameters one by one")
-        self._tried = True
+
+class _Before:
+    """What a step for some parameters must leave as it is."""
+
+    def __init__(self, groups: list[dict[str, Any]], parameters: list[torch.nn.Parameter]) -> None:
+        self._groups = [{key: (value, _version_of(value)) for key, value in group.items()} for group in groups]
+        those = {parameter for group in groups for parameter in group["params"]}
+        self.others = [(parameter, parameter._version) for parameter in parameters if parameter not in those]
+
+    def check(self, name: str, groups: list[dict[str, Any]]) -> None:
+        for old, new in zip(self._groups, groups):
+            for key, value in new.items():
+                if key not in old or value is not old[key][0] or _version_of(value) != old[key][1]:
+                    raise RuntimeError(f"{name} changes '{key}' of its groups with each step: it needs all gradients together, and cannot "
+                                       "update parameters one by one")
+        if any(parameter._version != version for parameter, version in self.others):
+            raise RuntimeError(f"{name} updates parameters that are not in its groups, as one does that hands steps on to another optimizer: "
+                               "wrap that one")
+
+
+def _version_of(value: Any) -> int:
+    return value._version if isinstance(value, torch.Tensor) else 0

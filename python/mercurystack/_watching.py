@@ -33,6 +33,8 @@ def _get_no_hook() -> Callable[..., None]:
 class _Hook:
     """Of one module. Copies of it, of an average of weights for example, are nobody's to watch."""
 
+    __name__ = "mercury_hook"  # torch.jit.script() asks for it
+
     def __init__(self, call: Callable[..., None]) -> None:
         self._call = call
 
@@ -102,17 +104,14 @@ class Watch:
                         place.frozen.append((own, parameter))
                 self._watch(module, place, listener)
         for one in managed:
-            self._handles += [one.parameter.register_hook(partial(_before_accumulation, listener, one)),  # type: ignore[no-untyped-call]
-                              self._on_accumulated(one.parameter, partial(listener._on_gradient, one))]
-
-    def _on_accumulated(self, parameter: torch.nn.Parameter, call: Callable[..., None]) -> Any:
-        if hasattr(parameter, "register_post_accumulate_grad_hook"):
-            return parameter.register_post_accumulate_grad_hook(call)
-        # PyTorch 1 has it of the node alone, which the next pass that has the parameter finds again while somebody keeps it.
-        with torch.enable_grad():
-            accumulate: Any = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-        self._nodes.append(accumulate)
-        return accumulate.register_hook(call)
+            # The parameter's own hooks are called where torch.autograd.grad() computes its gradient, too. The next pass that has the parameter
+            # finds the node again while somebody keeps it.
+            with torch.enable_grad():
+                node: Any = one.parameter.expand_as(one.parameter).grad_fn.next_functions[0][0]
+            self._nodes.append(node)
+            self._handles.append(node.register_prehook(partial(_before_accumulation, listener, one)))
+            accumulated = getattr(one.parameter, "register_post_accumulate_grad_hook", node.register_hook)  # PyTorch 1 has it of the node alone
+            self._handles.append(accumulated(partial(listener._on_gradient, one)))
 
     def _watch(self, module: torch.nn.Module, place: Place, listener: Listener) -> None:
         def flush(*_: Any) -> None:
@@ -140,8 +139,8 @@ class Watch:
         self._nodes.clear()
 
 
-def _before_accumulation(listener: Listener, one: ManagedParameter, gradient: torch.Tensor) -> None:
-    if gradient.is_sparse:
+def _before_accumulation(listener: Listener, one: ManagedParameter, gradients: tuple[torch.Tensor, ...]) -> None:
+    if gradients[0].is_sparse:
         raise RuntimeError(f"{one.name}: its gradient is sparse, and would be sent whole: make the layer with sparse=False")
     if one.sent:
         listener._on_gradient_again(one)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import warnings
 from operator import is_
 from types import TracebackType
@@ -33,7 +34,7 @@ from mercurystack._operation import Operation
 from mercurystack._staging import Leaving, Stages
 from mercurystack._state import State
 from mercurystack._state_tensor import StateTensor
-from mercurystack._stepping import Stepper
+from mercurystack._stepping import Stepper, options_of, refuse_in_trace
 from mercurystack._timeline import Summary, Timeline
 from mercurystack._watching import Place, Watch
 
@@ -106,16 +107,18 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             raise ValueError(f"first_number: expected 0 to {_MOST_NUMBERS - 1}, got {first_number}")
         _making.check_job(job, bool(elastic), quorum, broadcast, finite)
         self._optimizer = optimizer
-        self._stepper = Stepper(optimizer)
+        self._stepper = Stepper(optimizer, _parameters_of(optimizer))
         self._job = job
         self._passes = backward_passes_per_step
         self._sends = True
-        self._warned = False
-        self._finite = finite
+        self._warned, self._finite = False, finite
         self._steps = 0  # that were made due
         self._next_priority = 0
         self._is_due = False  # whether any update may be: every module's state_dict() asks
         self._hears_end = False  # whether the backward pass will say when it has ended
+        # Since the last step(): has anything of a round come? Were this worker's own gradients read, behind the last backward pass?
+        self._has_begun = self._read_alone = False
+        self._lock = threading.RLock()  # around updates, which change the optimizer's groups: several threads may evaluate the model
         self._optimized = _parameters_of(optimizer)
         self.copied = 0
         self._timeline: Optional[Timeline] = None
@@ -168,27 +171,28 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         timeline = self._timeline
         if timeline is not None:
             timeline.pause()
-        if self._is_due and not place.name:  # nothing of the model was used yet
+        for one in place.parameters:
+            if one.priority is None:
+                self._rank(one)
+            if one.due is None and one.parameter.grad is None and not one.sent:  # as `parameter.grad = None` zeroes
+                one.zero()
+        if self._is_due:
+            with self._lock:
+                self._update_at(place)
+        if timeline is not None:
+            timeline.forward(place.name or "model")
+
+    def _update_at(self, place: Place) -> None:
+        if not place.name:  # nothing of the model was used yet
             if torch.is_grad_enabled():
                 self._update_arrived()
             else:
                 self.flush()
-        due = []
-        for one in place.parameters:
-            if one.priority is None:
-                self._rank(one)
-            if one.due is not None:
-                due.append(one)
-            elif one.parameter.grad is None and not one.sent:  # as `parameter.grad = None` zeroes
-                one.zero()
-        if self._is_due and not torch.is_grad_enabled():
-            # Without gradients a module may read the parameters of those in it without calling them, as a transformer's
-            # encoder does when it evaluates.
-            due = [one for one in place.all() if one.due is not None]
+        # Without gradients a module may read the parameters of those in it without calling them, as a transformer's encoder does when it
+        # evaluates.
+        due = [one for one in (place.parameters if torch.is_grad_enabled() else place.all()) if one.due is not None]
         if due:
             self._update(due)
-        if timeline is not None:
-            timeline.forward(place.name or "model")
 
     def _on_forward_end(self) -> None:
         if self._timeline is not None:
@@ -220,22 +224,18 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 place.parameters.append(one)
                 self._rank(one)
         if not self._hears_end:
-            self._hears_end = True
+            self._hears_end, self._has_begun, self._read_alone = True, True, False
             _at_end_of_backward(self._on_backward_end)
         one.passes += 1
         if self._sends and one.passes >= self._passes:
             self._send(one)
 
     def _on_backward_end(self) -> None:
-        """Whoever reads a gradient now has to hear of it though this pass left it out: others may have sent it."""
+        """Whoever reads gradients now is to find those that this pass left out: others may have sent them."""
         self._hears_end = False
-        sent = [one.sent for one in self._parameters]
-        if any(sent) and not all(sent):
-            for one in self._parameters:
-                if not one.sent and one.parameter.grad is None:  # as `parameter.grad = None` zeroes
-                    one.zero()
-                if not one.sent and one.parameter.grad is one.gradient:
-                    one.parameter.grad = one.in_flight
+        for one in self._parameters:
+            if not one.sent and one.parameter.grad is None:  # as `parameter.grad = None` zeroes
+                one.zero()
 
     def _send(self, one: ManagedParameter) -> None:
         self.copied += one.collect()
@@ -244,7 +244,6 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             one.to_use()
             return
         one.push()
-        one.parameter.grad = one.in_flight
         if self._timeline is not None:
             self._timeline.sent(one)
 
@@ -263,19 +262,20 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             one.sent, one.passes = False, 0
             if one.parameter.grad is None:
                 one.zero()
+            elif one.parameter.grad is one.gradient:
+                one.to_use()
 
     def _take(self, one: ManagedParameter) -> None:
         """Waits for its sum, if one is on its way."""
-        if one.operation is None:
-            return
-        if one.operation._status != 0:  # it is not known to be back
-            self._await(one, one.operation)
-        if self._timeline is not None:
-            self._timeline.taken()
-        if self._attendance is not None and one.tensor is not None:
-            self._attendance.note(one.tensor.contributors())
-        one.arrive()
-        if self._finite:
+        if one.operation is not None:
+            if one.operation._status != 0:  # it is not known to be back
+                self._await(one, one.operation)
+            if self._timeline is not None:
+                self._timeline.taken()
+            if self._attendance is not None and one.tensor is not None:
+                self._attendance.note(one.tensor.contributors())
+            one.arrive()
+        if self._finite and one.sent:  # each time that somebody wants it
             self._check_finite(one)
 
     def _await(self, one: ManagedParameter, operation: Union[Operation, Leaving]) -> None:
@@ -307,6 +307,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._update(arrived)
 
     def _update(self, due: list[ManagedParameter]) -> None:
+        refuse_in_trace()
         for one in due:
             self._take(one)
             if one.parameter._version != one.version:
@@ -333,16 +334,19 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         elif to_zero:
             torch._foreach_zero_([one.gradient for one in to_zero])
         for one in to_zero:
-            if one.parameter.grad is not one.gradient:
-                one.to_use()
             one.to_zero = False
+        for one in due:
+            one.to_use()
 
     def _on_read(self) -> None:
+        self.flush()
+        if not any(one.sent for one in self._parameters):
+            self._read_alone = True
+            return
         if not self._warned:
             self._warned = True
             warnings.warn("gradients are read before the next forward pass: all of them are waited for there, and nothing "
                           "overlaps it", stacklevel=4)
-        self.flush()
         if _is_in_backward():
             self._take_all()  # of those that the pass has come by
         else:
@@ -357,18 +361,23 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             raise ValueError("a closure would evaluate the model within the step: that is not supported")
         if self._is_closed:
             raise RuntimeError("the ScheduledOptimizer is closed")
-        self._check_optimized()
-        if self._meeting is not None:
-            self._meeting.check_inside()
-        self.flush()  # of modules that were not called since
+        with self._lock:
+            self._check_optimized()
+            self._check_read()
+            if self._meeting is not None:
+                self._meeting.check_inside()
+            self.flush()  # of modules that were not called since
+            self._make_due()
+
+    def _make_due(self) -> None:
         if self._timeline is not None:
             self._timeline.step()
-        self._hears_end = False  # of a pass that failed it has not
+        self._hears_end = self._has_begun = False  # of a pass that failed it has not
         # Frozen ones stay as they are, but for gradients of before; and whose gradient the program has taken away.
         for one in self._parameters:
             one.moves = (one.passes > 0 or one.parameter.requires_grad) and not (one.sent and one.parameter.grad is None)
         self._send_rest()
-        groups = [dict(group) for group in self._optimizer.param_groups]  # a scheduler may change them meanwhile
+        groups = [options_of(group) for group in self._optimizer.param_groups]  # a scheduler may change them meanwhile
         now = []
         for one in self._parameters:
             one.due = groups[one.group]
@@ -393,9 +402,16 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         raise RuntimeError(f"{_making.difference(found, self._optimized, self._watch.model)} since the ScheduledOptimizer was made: "
                            "close() that, and make another with another first_number")
 
+    def _check_read(self) -> None:
+        """Whoever has read gradients that nobody has averaged (to clip them, say) has found others than the other workers have."""
+        if self._read_alone and self._job.workers > 1:
+            raise RuntimeError("gradients were read, and none has been sent since the step before: their averages are not known, as the last "
+                               "backward passes were in no_sync(), or fewer than backward_passes_per_step, or there was none. synchronize() "
+                               "before they are read")
+
     def _meet(self, meeting: Meeting) -> None:
         """Takes the step if every worker's gradients are in it."""
-        self.synchronize()
+        self._take_all()
         if meeting.agrees():
             self.flush()
         else:
@@ -406,6 +422,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         """Gradients are zero when the next backward pass begins. They keep their memory: set_to_none is as False."""
         if self._is_skipped():
             self._begin_round()
+        self._has_begun, self._read_alone = True, False
         for one in self._parameters:
             if one.due is not None:
                 one.to_zero = True
@@ -416,9 +433,12 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 one.passes = 0
 
     def synchronize(self) -> None:
-        """Waits for the sums of all gradients, if any is on its way: they can be read, and changed, until step()."""
-        if any(one.sent and one.due is None for one in self._parameters):
-            self.flush()  # of modules that were not called since the last step
+        """Sends the gradients that were not sent yet, and waits for the averages of all: they can be read, and changed, until step().
+        All workers call it, or read gradients. Before anything has come of the next step (a backward pass, zero_grad()) it is
+        as flush()."""
+        self.flush()
+        if self._has_begun:
+            self._read_alone = False
             self._send_rest()
         self._take_all()
 
@@ -429,10 +449,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     def flush(self) -> None:
         """Takes the step that is due, for all parameters."""
         if self._is_due:
-            due = [one for one in self._parameters if one.due is not None]
-            if due:
-                self._update(due)
-            self._is_due = False
+            with self._lock:
+                due = [one for one in self._parameters if one.due is not None]
+                if due:
+                    self._update(due)
+                self._is_due = False
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -444,11 +465,15 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._sends = before
 
     def close(self) -> None:
-        """Takes the step that is due, and leaves the model as it found it, without gradients. Nothing happens if it is
-        closed. The job and the context stay open."""
-        self.flush()
-        self._take_all()
-        self._leave()
+        """Takes the step that is due, and leaves the model as it found it, without gradients, also where that step cannot be taken
+        (its error is raised). Nothing happens if it is closed. The job and the context stay open."""
+        try:
+            self.flush()
+            if any(one.sent for one in self._parameters):  # of a round without step(): the others wait for the rest
+                self._send_rest()
+            self._take_all()
+        finally:
+            self._leave()
 
     def _leave(self) -> None:
         self._watch.remove()
@@ -537,6 +562,14 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self.flush()
             return call(*arguments, **named)
         return flushed
+
+    def register_step_pre_hook(self, hook: Any) -> Any:
+        raise RuntimeError("a step is taken in parts: hooks around it are not called for all of it at once")
+
+    register_step_post_hook = register_step_pre_hook
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a ScheduledOptimizer cannot be copied or pickled: its state_dict() can")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         raise RuntimeError("parameters cannot be added: make another ScheduledOptimizer, with another first_number")
