@@ -7,7 +7,7 @@ import select
 import threading
 from collections import deque
 from functools import partial
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 import torch
 
@@ -16,7 +16,7 @@ from mercurystack._calls import LINE_BYTES, Agreement, Call, compare
 from mercurystack._context import Context
 from mercurystack._errors import JobFailedError, MercuryError, error_of
 from mercurystack._job import Job, Tensor
-from mercurystack._operation import Operation
+from mercurystack._operation import How, Operation
 from mercurystack._pieces import SMALL, Ending, Key, Owners, Piece, cut, put
 from mercurystack._staging import Stage, Stages, pin
 from mercurystack._tensors import over
@@ -34,10 +34,15 @@ _LOOK_MS = 500  # how often it is asked whether the job has failed, where nothin
 
 
 ALL = slice(None)  # parts
+SUM, GATHER, SCATTER = How(_native.PUSH_PULL), How(_native.ALL_GATHER), How(_native.REDUCE_SCATTER)
 
 
 def part(place: int) -> slice:
     return slice(place, place + 1)
+
+
+def from_root(root: int) -> How:
+    return How(_native.BROADCAST, root=root)
 
 
 class _Slot:
@@ -51,11 +56,26 @@ class _Slot:
         self.free.set()
 
 
-class _Flight(NamedTuple):
+class _LineSlot(_Slot):
+    """For a line of each rank."""
+
+    def __init__(self, tensor: Tensor, memory: torch.Tensor) -> None:
+        super().__init__(tensor, memory)
+        self.lines = memoryview(memory.numpy())
+
+
+class _Ready(NamedTuple):
+    """To be submitted."""
+
     slot: _Slot
-    operation: Operation
+    how: How
     finish: Callable[[], Any]  # takes the elements back; what the future's result is
     work: Ending
+
+
+class _Flight(NamedTuple):
+    operation: Operation
+    of: _Ready
 
 
 class Progress(threading.Thread):
@@ -84,17 +104,18 @@ class Progress(threading.Thread):
             self._end_all(failure_of(failure))
             self._failed(failure_of(failure))
 
-    def add(self, flight: _Flight) -> None:
+    def add(self, flights: Sequence[_Flight]) -> None:
         with self._lock:
             if not self._ends:
-                self._flights.append(flight)
-                # It may have ended before it was added, and its completion be collected.
-                if not self._is_woken:
+                self._flights += flights
+                # Of those that have ended before they were added, and whose completions were collected, the job says nothing more.
+                if not self._is_woken and any(flight.operation.is_known_done() for flight in flights):
                     os.write(self._woken, b"x")
-                self._is_woken = True
+                    self._is_woken = True
                 return
-        flight.slot.free.set()
-        flight.work.end(self._failure)
+        for flight in flights:
+            flight.of.slot.free.set()
+            flight.of.work.end(self._failure)
 
     def stop(self) -> None:
         with self._lock:
@@ -111,8 +132,8 @@ class Progress(threading.Thread):
             self._failure = failure
             flights, self._flights = self._flights, []
         for flight in flights:
-            flight.slot.free.set()
-            flight.work.end(failure)
+            flight.of.slot.free.set()
+            flight.of.work.end(failure)
 
     def run(self) -> None:
         try:
@@ -150,11 +171,11 @@ class Progress(threading.Thread):
         result = None
         if failure is None:
             try:
-                result = flight.finish()
+                result = flight.of.finish()
             except Exception as error:  # of a tensor that the caller has changed meanwhile
                 failure = error
-        flight.slot.free.set()
-        flight.work.end(failure, result)
+        flight.of.slot.free.set()
+        flight.of.work.end(failure, result)
 
 
 class Exchange:
@@ -175,7 +196,7 @@ class Exchange:
     def work(self, name: str, in_order: bool = True, device: Optional[torch.device] = None) -> Work:
         return Work(name, self._kept, self._callbacks, in_order, device)
 
-    def begin(self, call: Call, key: Key, place: slice, data: torch.Tensor, submit: Callable[[Tensor], Operation],
+    def begin(self, call: Call, key: Key, place: slice, data: torch.Tensor, how: How,
               back: slice, finish: Callable[[list[torch.Tensor]], Any]) -> Work:
         """`data`, a row for each part at `place` of a tensor, by operations of Mercury's; `finish` gets the parts at `back` of what came
         of it, if there are elements. It ends once it is known, too, that all ranks have called the same. If they have not, the group
@@ -185,75 +206,100 @@ class Exchange:
         with self._lock:
             self._progress.check()
             try:
-                self._begin_all(call, key, place, data, submit, back, finish, work)
+                self._begin_all(call, key, place, data, how, back, finish, work)
             except JobFailedError as error:
                 raise failure_of(error) from error
         return work
 
-    def _begin_all(self, call: Call, key: Key, place: slice, data: torch.Tensor, submit: Callable[[Tensor], Operation],
+    def _begin_all(self, call: Call, key: Key, place: slice, data: torch.Tensor, how: How,
                    back: slice, finish: Callable[[list[torch.Tensor]], Any], work: Work) -> None:
         """What the ranks call, and the elements."""
         # Pieces of a tensor on a GPU would be put together on the CPU.
         is_whole = 0 < key.numel and (key.numel < SMALL or data.is_cuda or self._has_own(key, data.element_size()))
         pieces = [(0, key.numel)] if is_whole else cut(key.numel, key.largest_piece(data.element_size()), SMALL)
         results: list[Any] = []
-        whole = torch.empty((key.parts, 0 if is_whole else key.numel), dtype=data.dtype)[back]
         ended = all_of(work, 1 + len(pieces), lambda: results[0] if is_whole else finish(list(whole)))
 
         def take_whole(parts: list[torch.Tensor]) -> None:
             results.append(finish(parts))
         agreement = Agreement(ended, self._progress.fail)
-        flight = self._agree(call, agreement)
+        if is_whole and not data.is_cuda and self._is_declared(key.rounded(), data):
+            own = self._ready(key, place, data, how, back, take_whole, Piece(ended))
+            self._submit_behind_line(call, agreement, key, [own])
+            return
+        whole = torch.empty((key.parts, 0 if is_whole else key.numel), dtype=data.dtype)[back]
+        self._submit_behind_line(call, agreement, key, [])
         try:
             for at, count in pieces:
                 part_of_all: Callable[[list[torch.Tensor]], None] = partial(put, whole[:, at:at + count])
-                self._begin(key._replace(numel=count), place, data[:, at:at + count], submit, back, take_whole if is_whole else part_of_all,
+                self._begin(key._replace(numel=count), place, data[:, at:at + count], how, back, take_whole if is_whole else part_of_all,
                             Piece(ended))
         except MercuryError as error:
-            self._progress.add(flight)
             # Of a tensor that ranks have declared differently, perhaps, or of a rank that has ended of it: what they have called says more.
             raise again(agreement.wait() or error) from None
-        self._progress.add(flight)  # at last, so that the thread looks once
 
-    def _declare_calls(self) -> deque[_Slot]:
+    def _declare_calls(self) -> deque[_LineSlot]:
         """Each rank's line of text to all, of some calls. Part r is added up on rank r's host."""
         job = self._job
         array = self._context.zeros((_CALLS_IN_FLIGHT, LINE_BYTES * job.workers), "uint8")
         tensors = job.declare_all({turn * job.servers: row for turn, row in enumerate(array)})
-        return deque(_Slot(tensor, torch.from_numpy(row).view(job.workers, LINE_BYTES)) for tensor, row in zip(tensors.values(), array))
+        return deque(_LineSlot(tensor, torch.from_numpy(row)) for tensor, row in zip(tensors.values(), array))
 
-    def _agree(self, call: Call, agreement: Agreement) -> _Flight:
+    def _submit_behind_line(self, call: Call, agreement: Agreement, key: Key, own: list[_Ready]) -> None:
+        """What this rank has called, and what is ready of it, in one call of Mercury's."""
         slot = self._calls[0]
         self._calls.rotate(-1)
-        slot.free.wait()
-        slot.free.clear()
         rank = self._job.rank
         try:
-            slot.memory[rank] = torch.frombuffer(bytearray(call.line()), dtype=torch.uint8)
-            operation = slot.tensor.all_gather()
-        except BaseException:
-            slot.free.set()
+            slot.free.wait()
+        except BaseException:  # a signal's
+            _free(own)
             raise
-        return _Flight(slot, operation, lambda: compare(rank, list(slot.memory)), agreement)
+        slot.free.clear()
+        lines = slot.lines
+        lines[rank * LINE_BYTES:(rank + 1) * LINE_BYTES] = call.line()
+        how = GATHER if key.urgent or key.numel else GATHER._replace(priority=_PATIENT)  # a barrier's is all that it has
+        self._submit([_Ready(slot, how, lambda: compare(rank, lines), agreement), *own])
 
-    def _begin(self, key: Key, place: slice, data: torch.Tensor, submit: Callable[[Tensor], Operation], back: slice,
-               finish: Callable[[list[torch.Tensor]], Any], work: Ending) -> None:
+    def _submit(self, ready: Sequence[_Ready]) -> None:
+        try:
+            operations = self._job._submit_all([(one.slot.tensor, one.how) for one in ready])
+        except BaseException:
+            _free(ready)
+            raise
+        self._progress.add([_Flight(operation, one) for operation, one in zip(operations, ready)])
+
+    def _begin(self, key: Key, place: slice, data: torch.Tensor, how: How, back: slice, finish: Callable[[list[torch.Tensor]], Any],
+               work: Ending) -> None:
         """As one operation."""
-        rounded, stage = key.rounded(), self._stages.of(data)
+        stage = self._stages.of(data)
+        if stage is None:
+            self._submit([self._ready(key, place, data, how, back, finish, work)])
+        else:
+            ready, parts = self._take_slot(key, data, how, back, finish, work)
+            self._leave(stage, ready, parts[place], data)
+
+    def _ready(self, key: Key, place: slice, data: torch.Tensor, how: How, back: slice, finish: Callable[[list[torch.Tensor]], Any],
+               work: Ending) -> _Ready:
+        """With the elements in its memory."""
+        ready, parts = self._take_slot(key, data, how, back, finish, work)
+        try:
+            parts[place].copy_(data)
+        except BaseException:
+            _free([ready])
+            raise
+        return ready
+
+    def _take_slot(self, key: Key, data: torch.Tensor, how: How, back: slice, finish: Callable[[list[torch.Tensor]], Any],
+                   work: Ending) -> tuple[_Ready, torch.Tensor]:
+        """And its memory, a row for each part."""
+        rounded = key.rounded()
         slot = self._next_slot(rounded, data)
+        parts = slot.memory.view(key.parts, rounded.numel)[:, :key.numel]
+        come = list(parts[back])
         slot.free.wait()
         slot.free.clear()
-        try:
-            parts = slot.memory.view(key.parts, rounded.numel)[:, :key.numel]
-            come = list(parts[back])
-            if stage is not None:
-                return self._leave(stage, slot, parts[place], data, partial(submit, slot.tensor), lambda: finish(come), work)
-            parts[place].copy_(data)
-            operation = submit(slot.tensor)
-        except BaseException:
-            slot.free.set()
-            raise
-        self._progress.add(_Flight(slot, operation, lambda: finish(come), work))
+        return _Ready(slot, how, lambda: finish(come), work), parts
 
     def _has_own(self, key: Key, width: int) -> bool:
         """Whether it has memory of its own, as a size that comes again does while there is some."""
@@ -264,23 +310,26 @@ class Exchange:
         self._own.add(key)
         return True
 
-    def _leave(self, stage: Stage, slot: _Slot, part: torch.Tensor, data: torch.Tensor, submit: Callable[[], Operation],
-               finish: Callable[[], Any], work: Ending) -> None:
+    def _leave(self, stage: Stage, ready: _Ready, part: torch.Tensor, data: torch.Tensor) -> None:
         """From a GPU, and back to it."""
-        if not slot.is_pinned:
-            pin(slot.tensor.array)
-            slot.is_pinned = True
-        mark = stage.mark()
+        slot = ready.slot
+        try:
+            if not slot.is_pinned:
+                pin(slot.tensor.array)
+                slot.is_pinned = True
+            mark = stage.mark()
+            there = ready._replace(finish=lambda: stage.finish(mark, ready.finish))
 
-        def begin() -> None:
-            try:
-                operation = submit()
-            except Exception as error:
-                slot.free.set()
-                work.end(error)
-                raise
-            self._progress.add(_Flight(slot, operation, lambda: stage.finish(mark, finish), work))
-        stage.leave(part, data, begin)
+            def begin() -> None:
+                try:
+                    self._submit([there])
+                except Exception as error:
+                    ready.work.end(error)
+                    raise
+            stage.leave(part, data, begin)
+        except BaseException:
+            _free([ready])
+            raise
 
     def stop(self) -> None:
         """No collective begins or ends any more."""
@@ -297,9 +346,12 @@ class Exchange:
         slots.append(slot)
         return slot
 
+    def _is_declared(self, key: Key, data: torch.Tensor) -> bool:
+        """Whether the next slot is one that there is: nobody waits for the other ranks to declare it."""
+        return len(self._slots.get(key, ())) == _most_in_flight(key, data.element_size())
+
     def _may_have_more(self, key: Key, slots: deque[_Slot], width: int) -> bool:
-        most = _PIECES_IN_FLIGHT if SMALL < key.numel == key.largest_piece(width) else _IN_FLIGHT
-        if not slots or len(slots) == most:
+        if not slots or len(slots) == _most_in_flight(key, width):
             return not slots
         return key not in self._own or self._owners.take(key.numel * key.parts * width)
 
@@ -311,3 +363,12 @@ class Exchange:
         tensor = self._job.declare(self._declared, array, op=op, dtype=key.dtype, priority=_URGENT if key.urgent else _PATIENT)
         self._declared += 1
         return _Slot(tensor, over(array, dtype))
+
+
+def _most_in_flight(key: Key, width: int) -> int:
+    return _PIECES_IN_FLIGHT if SMALL < key.numel == key.largest_piece(width) else _IN_FLIGHT
+
+
+def _free(ready: Sequence[_Ready]) -> None:
+    for one in ready:
+        one.slot.free.set()

@@ -11,17 +11,18 @@ import os
 import threading
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Callable, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Iterable, Optional, Sequence
 
 from mercurystack import _native
 from mercurystack._errors import error_of
 
 if TYPE_CHECKING:
-    from mercurystack._operation import Operation
+    from mercurystack._operation import How, Operation
 
 # A blocked call looks this often whether a signal came, whose handler runs between two calls, or a close.
 _SLICE_S = 0.1
 _BATCH = 64  # completions that one call collects
+_KEPT = 2  # operations in one call whose structs are kept
 _ident = threading.get_ident
 
 
@@ -98,6 +99,7 @@ class Flight:
         self._lock = use.lock
         self._ended = threading.Condition()  # for those who wait behind another thread, and only where there are any
         self._followers = 0
+        self._kept: dict[int, ctypes.Array[_native.SubmittedOperation]] = {}
         self._operations: dict[int, Operation] = {}
         self._loops: dict[asyncio.AbstractEventLoop, int] = {}  # how many operations each awaits
         # Written by the library, and emptied as it is read: an exception of a signal's handler in between leaves
@@ -105,12 +107,13 @@ class Flight:
         self._completions = _native.array_of(_native.Completion, _BATCH)
         self._each = list(self._completions)  # which an array makes anew for who asks for one
 
-    def submit(self, job: ctypes.c_void_p, operations: Sequence[Operation], kind: int, priority: int) -> bool:
-        """Whether there was room for all; else none is in flight, and the caller tries again later."""
-        asked = _native.array_of(_native.SubmittedOperation, len(operations))
-        for one, operation in zip(asked, operations):
-            one.kind, one.tensor, one.priority = kind, operation.tensor.id, priority
+    def submit(self, job: ctypes.c_void_p, operations: Sequence[Operation], ways: Iterable[How]) -> bool:
+        """Each in its way. Whether there was room for all; else none is in flight, and the caller tries again later."""
         with self._lock:  # nobody collects one before it is known
+            asked = self._asked_of(len(operations))
+            for one, operation, way in zip(asked, operations, ways):
+                one.kind, one.tensor, one.root = way.kind, operation.tensor.id, way.root
+                one.priority = -1 if way.priority is None else way.priority
             if (code := _native.library.mercury_submit(job, asked, len(operations))) == -errno.EAGAIN:
                 return False
             _native.check(code)
@@ -118,6 +121,13 @@ class Flight:
                 operation._handle = one.handle
                 self._operations[one.handle] = operation
         return True
+
+    def _asked_of(self, count: int) -> ctypes.Array[_native.SubmittedOperation]:
+        """Small ones are kept: they come with each collective."""
+        asked = self._kept.get(count) or _native.array_of(_native.SubmittedOperation, count)
+        if count <= _KEPT:
+            self._kept[count] = asked
+        return asked
 
     def submit_one(self, operation: Operation, kind: int, priority: int, root: int) -> bool:
         """As submit(), by its tensor's own struct: making one takes longer than the call."""

@@ -17,11 +17,11 @@ import torch.distributed as dist
 from mercurystack._calls import Call
 from mercurystack._context import Context
 from mercurystack._errors import MercuryError
-from mercurystack._exchange import ALL, Exchange, part
-from mercurystack._job import Job, Tensor
+from mercurystack._exchange import ALL, GATHER, SCATTER, SUM, Exchange, part
+from mercurystack._job import Job
 from mercurystack._leaving import groups
 from mercurystack._messages import Messages
-from mercurystack._operation import Operation
+from mercurystack._operation import How
 from mercurystack._pieces import Key
 from mercurystack._place import own_host, own_place
 from mercurystack._reductions import name_of, operation_of, reduce_locally
@@ -78,7 +78,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
             return result
         op, call = operation_of(name, dtype), Call(what, data.numel(), dtype, name + root)
         if op is not None:
-            return self._exchange(call, Key(op, NAMES[dtype], data.numel(), 1), ALL, data[None], Tensor.push_pull, ALL,
+            return self._exchange(call, Key(op, NAMES[dtype], data.numel(), 1), ALL, data[None], SUM, ALL,
                                   lambda parts: finish(parts[0]), result)
         return self._all_bytes(call, bytes_of(data), lambda parts: finish(reduce_locally(name, [part.view(dtype) for part in parts])), result)
 
@@ -96,7 +96,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
             for output, part in zip(outputs, torch.split(parts[0], [output.numel() for output in outputs])):
                 copy(output, part)
             return result
-        return self._exchange(Call(what, data.numel(), dtype, name), Key(op, NAMES[dtype], data.shape[1], self._size), ALL, data, Tensor.reduce_scatter,
+        return self._exchange(Call(what, data.numel(), dtype, name), Key(op, NAMES[dtype], data.shape[1], self._size), ALL, data, SCATTER,
                               part(self._rank), finish, result)
 
     def _all_gather(self, what: str, inputs: Tensors, outputs: Lists, result: Any, then: Optional[Callable[[], object]] = None) -> Work:
@@ -114,13 +114,13 @@ class Group(dist.ProcessGroup):  # type: ignore[misc, name-defined]
         return self._all_bytes(call, own[0] if len(own) == 1 else torch.cat(own), finish, result)
 
     def _all_bytes(self, call: Call, data: torch.Tensor, finish: Callable[[Tensors], Any], result: Any) -> Work:
-        return self._exchange(call, Key("all_gather", "uint8", data.numel(), self._size), part(self._rank), data[None], Tensor.all_gather,
+        return self._exchange(call, Key("all_gather", "uint8", data.numel(), self._size), part(self._rank), data[None], GATHER,
                               ALL, finish, result)
 
-    def _exchange(self, call: Call, key: Key, place: slice, data: torch.Tensor, submit: Callable[[Tensor], Operation], back: slice,
+    def _exchange(self, call: Call, key: Key, place: slice, data: torch.Tensor, how: How, back: slice,
                   finish: Callable[[Tensors], Any], result: Any) -> Work:
         self._check_process()
-        return self._collectives.begin(call, key, place, data, submit, back, finish if data.numel() else lambda _: result)
+        return self._collectives.begin(call, key, place, data, how, back, finish if data.numel() else lambda _: result)
 
     def _swap(self, what: str, tag: int, sends: Mapping[int, torch.Tensor], receives: Mapping[Optional[int], torch.Tensor], result: Any,
               timeout: Optional[float] = None) -> Work:

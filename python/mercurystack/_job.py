@@ -11,12 +11,12 @@ import time
 import weakref
 from dataclasses import dataclass, fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Iterable, Mapping, NamedTuple, Optional
+from typing import TYPE_CHECKING, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from mercurystack import _native
 from mercurystack._flight import Flight, Use
 from mercurystack._memory import ArrayLike, View, view_of
-from mercurystack._operation import Operation
+from mercurystack._operation import How, Operation
 
 if TYPE_CHECKING:
     from mercurystack._context import Attachment, _Server
@@ -314,13 +314,8 @@ class Job:
 
     def push_pull_all(self, tensors: Iterable[Tensor], priority: Optional[int] = None) -> list[Operation]:
         """Tensor.push_pull() of each, in this order, in one call: all of them, or none if it fails. At most 1,024."""
-        operations = [Operation(self, tensor) for tensor in tensors]
-        pause_ms = 1
-        while True:
-            with self._use as job:
-                if self._flight.submit(job, operations, _native.PUSH_PULL, -1 if priority is None else priority):
-                    return operations
-            pause_ms = self._await_room(pause_ms)
+        how = How(_native.PUSH_PULL, priority)
+        return self._submit_all([(tensor, how) for tensor in tensors])
 
     # ---- completions ---------------------------------------------------------------------------
 
@@ -405,6 +400,16 @@ class Job:
         while not self._flight.submit_one(operation, kind, -1 if priority is None else priority, root):
             pause_ms = self._await_room(pause_ms)
         return operation
+
+    def _submit_all(self, asked: Sequence[tuple[Tensor, How]]) -> list[Operation]:
+        """In one call: all of them, or none if it fails."""
+        operations = [Operation(self, tensor) for tensor, _ in asked]
+        pause_ms = 1
+        while True:
+            with self._use as job:
+                if self._flight.submit(job, operations, [how for _, how in asked]):
+                    return operations
+            pause_ms = self._await_room(pause_ms)
 
     def _await_room(self, pause_ms: int) -> int:
         """Until an operation has ended, as more than 65,536 are not in flight, or for a pause: an engine takes 1,024 at a time, and says

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Generator, Optional
+from typing import TYPE_CHECKING, Generator, NamedTuple, Optional
 
 from mercurystack._errors import MercuryError, error_of
 
 if TYPE_CHECKING:
     from mercurystack._job import Job, Tensor
+
+
+class How(NamedTuple):
+    """An operation is asked for. priority: None, its tensor's own."""
+
+    kind: int  # of _native
+    priority: Optional[int] = None
+    root: int = 0
 
 
 class Operation:

@@ -75,7 +75,8 @@ class Callbacks(threading.Thread):
         """The work has ended, and these futures of it are not in order."""
         with self._changed:
             self._ended.extend((work, future) for future in futures)
-            self._changed.notify()
+            if self._ended or self._in_order:
+                self._changed.notify()
 
     def stop(self) -> None:
         """Once all works have ended."""

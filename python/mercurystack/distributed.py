@@ -28,9 +28,8 @@ import torch.distributed as dist
 
 from mercurystack._calls import Call
 from mercurystack._errors import MercuryError
-from mercurystack._exchange import ALL
+from mercurystack._exchange import ALL, SUM, from_root
 from mercurystack._pieces import Key
-from mercurystack._job import Tensor
 from mercurystack._group import Group, Lists, Tensors, checked, copy, dense, only, reduction_of, root_of, same, split
 from mercurystack._sparse import sum_of
 from mercurystack._tensors import bytes_of
@@ -97,7 +96,7 @@ class ProcessGroup(Group):
             copy(tensor, parts[0])
             return [tensor]
         return self._exchange(Call("broadcast", tensor.numel(), tensor.dtype, f"root {root_of(opts)}"), Key("broadcast", "uint8", data.numel(), 1), ALL, data[None],
-                              lambda sent: sent.broadcast(root_of(opts)), ALL, finish, tensors)
+                              from_root(root_of(opts)), ALL, finish, tensors)
 
     def allgather(self, output_tensors: Lists, input_tensors: Tensors, opts: Any = None) -> Work:
         tensor, outputs = only(input_tensors, "all_gather"), output_tensors[0]
@@ -125,7 +124,8 @@ class ProcessGroup(Group):
         return self._all_gather("all_gather_coalesced", dense(input_tensors, "all_gather_coalesced"), output_tensor_lists, output_tensor_lists)
 
     def barrier(self, opts: Any = None) -> Work:
-        return self._exchange(Call("barrier"), Key("sum", "int32", 1, 1, urgent=False), ALL, torch.zeros(1, 1, dtype=torch.int32), Tensor.push_pull, ALL, lambda parts: None, None)
+        """It has no elements: what all ranks say of it is all of it."""
+        return self._exchange(Call("barrier"), Key("sum", "int32", 0, 1, urgent=False), ALL, torch.zeros(1, 0, dtype=torch.int32), SUM, ALL, lambda parts: None, None)
 
     # ---- by messages ---------------------------------------------------------------------------
 
