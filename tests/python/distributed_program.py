@@ -1,10 +1,12 @@
 """One rank of distributed_test.py: checks, each of which all ranks make.
 
 usage: distributed_program.py PACKAGE_FOLDER WHAT
+       distributed_program.py PACKAGE_FOLDER copies NUMBER   begins copies of itself (forking.py)
 """
 import datetime
 import faulthandler
 import os
+import socket
 import sys
 import unittest.mock
 
@@ -19,6 +21,7 @@ import distributed_failures  # noqa: E402
 import distributed_fsdp  # noqa: E402
 import distributed_gpu  # noqa: E402
 import distributed_messages  # noqa: E402
+import forking  # noqa: E402
 import mercurystack.distributed  # noqa: E402, F401
 from mercurystack import _exchange, _pieces  # noqa: E402
 from mercurystack._calls import LINE_BYTES  # noqa: E402
@@ -254,6 +257,8 @@ CHECKS = {"collectives": (check_reductions, check_the_others, check_scattered_su
           "daemons": (check_the_daemon, check_reductions, check_the_others, check_scattered_sums, check_a_subgroup, check_ddp)}
 CHECKS.update({check.__name__: (check,) for checks in list(CHECKS.values()) for check in checks})
 
+if sys.argv[2] == "copies":
+    forking.serve(socket.socket(fileno=int(sys.argv[3])))
 faulthandler.dump_traceback_later(150)  # where it hangs
 torch.set_num_threads(1)
 what = sys.argv[2]

@@ -9,7 +9,8 @@ import sys
 import tempfile
 import unittest
 
-from programs import free_port, outcomes_of, start
+from forking import Copy, Origin
+from programs import environment, free_port, outcomes_of
 
 PACKAGE, LIBRARY = sys.argv[1:3]
 del sys.argv[1:3]
@@ -17,11 +18,20 @@ PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "distributed_
 PATIENCE_S = 200
 
 
+def setUpModule():
+    global origin
+    origin = Origin([sys.executable, PROGRAM, PACKAGE, "copies"], {**environment(LIBRARY), "OMP_NUM_THREADS": "1"})
+    unittest.addModuleCleanup(origin.close)
+
+
+def start(what, size, rank, **variables):
+    return Copy(origin, [PACKAGE, what], {"WORLD_SIZE": str(size), "RANK": str(rank), "MASTER_ADDR": "127.0.0.1", **variables})
+
+
 def run_all(size, what, started=None, **variables):
     """(standard output, errors, status) of each rank; of those that are `started`, if not all."""
-    variables.update(WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port(socket.SOCK_STREAM)), OMP_NUM_THREADS="1")
-    return outcomes_of([start([sys.executable, PROGRAM, PACKAGE, what], LIBRARY, RANK=str(rank), **variables)
-                        for rank in started or range(size)], PATIENCE_S)
+    port = str(free_port(socket.SOCK_STREAM))
+    return outcomes_of([start(what, size, rank, MASTER_PORT=port, **variables) for rank in started or range(size)], PATIENCE_S)
 
 
 class Distributed(unittest.TestCase):
@@ -37,11 +47,9 @@ class Distributed(unittest.TestCase):
 
     def test_small_collectives_overtake_large_ones(self):
         """On links of which the larger ones take most of a second. Two addresses: what one host says to itself crosses none."""
-        terms = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port(socket.SOCK_STREAM)), "OMP_NUM_THREADS": "1",
-                 "MERCURY_RATE": "100Mbps"}
+        terms = {"MASTER_PORT": str(free_port(socket.SOCK_STREAM)), "MERCURY_RATE": "100Mbps"}
         own = ({}, {"MERCURY_LISTEN": f"127.{random.randrange(1, 255)}.0.2"})
-        outcomes = outcomes_of([start([sys.executable, PROGRAM, PACKAGE, "overtaking"], LIBRARY, RANK=str(rank), **own[rank], **terms)
-                                for rank in range(2)], PATIENCE_S)
+        outcomes = outcomes_of([start("overtaking", 2, rank, **own[rank], **terms) for rank in range(2)], PATIENCE_S)
         for rank, (said, errors, status) in enumerate(outcomes):
             self.assertEqual((said, status), ("good\n", 0), f"rank {rank}: {errors}")
 

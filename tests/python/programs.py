@@ -10,10 +10,13 @@ def free_port(kind=socket.SOCK_DGRAM):
         return probe.getsockname()[1]
 
 
+def environment(library):
+    """This process's, but for what makes it a member of a job."""
+    return {**{name: value for name, value in os.environ.items() if not name.startswith("MERCURY_")}, "MERCURY_LIBRARY": library}
+
+
 def start(command, library, **variables):
-    """In this process's environment, but for what makes it a member of a job, and with `variables`."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MERCURY_")}
-    return subprocess.Popen(command, env={**environment, "MERCURY_LIBRARY": library, **variables}, text=True, stdin=subprocess.PIPE,
+    return subprocess.Popen(command, env={**environment(library), **variables}, text=True, stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -23,7 +26,8 @@ def end(program):
         program.kill()
     program.wait()
     for pipe in (program.stdin, program.stdout, program.stderr):
-        pipe.close()
+        if pipe is not None:
+            pipe.close()
 
 
 def outcomes_of(programs, patience_s):
