@@ -122,6 +122,25 @@ class Sweeps(Computed):
                                capture_output=True, text=True, timeout=LIMIT_S, check=True)
         self.assertEqual(json.loads(again.stdout)["iteration_s"], float(row["best_s"]))
 
+    def scale(self, sim, *options):
+        return subprocess.run([sys.executable, PROGRAM.with_name("scale.py"), "--sim", sim, "--out", self.out, "--trace", "mobilenet",
+                               "--clusters", "2+1", "--mtus", "9000", *options], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+
+    def test_says_what_an_iteration_takes_more_than_the_least_possible_and_why(self):
+        done = self.scale(SIM, "--most", "1.1")
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        rows = list(csv.DictReader((self.out / "SCALE.csv").read_text(encoding="utf-8").splitlines()))
+        self.assertEqual([row["marks"] for row in rows], ["none", "97500B"])
+        for row in rows:
+            parts = sum(float(row[f"{part}_percent"]) for part in ("framing", "latency", "protocol"))
+            self.assertAlmostEqual(float(row["ratio"]), 1 + parts / 100, places=6)
+            self.assertAlmostEqual(float(row["framing_apart"]), float(row["ratio"]) - float(row["framing_percent"]) / 100, places=6)
+        slower = self.out / "slower"
+        slower.write_text(OFF_BY.format(python=sys.executable, sim=SIM, policy="mercury", factor=3), encoding="utf-8")
+        slower.chmod(0o755)
+        self.assertEqual(self.scale(slower, "--most", "1.1").returncode, 1)
+        self.assertEqual(self.scale(SIM, "--clusters", "2").returncode, 2)
+
     def test_draws_cheap_settings_of_slower_servers(self):
         done = self.behind(SIM, "--light", "--most", "0.1")
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
