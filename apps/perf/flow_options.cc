@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kStreamHelp =
     "Bulk over stream sockets: --flows connections with each HOST, where mercury-perf serve runs. "
-    "Many to one is several of these at once.\n\n"
+    "Several HOSTs: one to many, and with --direction down many to one.\n\n"
     "Gbit/s  bytes that the other end has taken, from the start until it said so. With both "
     "directions, of both together; JSON has each.\n"
     "op/s    blocks, each of which is one call of the sender's.\n"

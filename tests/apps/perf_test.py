@@ -244,6 +244,14 @@ class Flows(PerfCase):
         for client in clients:
             self.check_rates(json.loads(self.finish(client)[0])["rows"][0], 2)
 
+    def test_many_to_one_by_one_client(self):
+        self.serve()
+        row = self.report("stream", self.address, "--direction", "down", "--flows", 2)["rows"][0]  # the same host again: two of them
+        self.check_rates(row, 2)
+        self.assertEqual(len(row["flows_gbit_per_s"]), 4)
+        self.assertIsNone(row["up_gbit_per_s"]["median"])
+        self.assertAlmostEqual(row["down_gbit_per_s"]["median"], row["gbit_per_s"]["median"], places=9)
+
     def test_people_get_a_table(self):
         self.serve()
         program = self.start("stream", self.address, "--port", PORT, "--repeats", 1, "--time", "50ms", **self.sockets)
