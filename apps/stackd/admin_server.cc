@@ -62,7 +62,8 @@ json passes_of(const PassTimes& passes) {
   for (size_t i = 0; i < PassTimes::kClasses; ++i) {
     if (passes.count(i) > 0) classes.push_back({PassTimes::below_ns(i), passes.count(i)});
   }
-  return {{"longest_ns", passes.longest_ns()}, {"below_ns", classes}};
+  return {
+      {"total_ns", passes.total_ns()}, {"longest_ns", passes.longest_ns()}, {"below_ns", classes}};
 }
 
 // Names of interfaces need not be UTF-8.

@@ -188,6 +188,7 @@ class HostsTest(unittest.TestCase):
                     self.assertGreater(passes, 0)
                     self.assertLess(passes, engine["counters"]["polls"])
                     self.assertGreater(engine["passes"]["longest_ns"], 0)
+                    self.assertGreaterEqual(engine["passes"]["total_ns"], engine["passes"]["longest_ns"])
                 if device == "af_xdp":  # one queue: the second engine is fed by hand-off
                     self.assertGreater(sum(engine["handoffs"] for engine in self.site.counters("s0")), 0)
 

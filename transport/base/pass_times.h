@@ -25,15 +25,19 @@ class PassTimes {
     const size_t of_class = std::min<size_t>(static_cast<size_t>(std::bit_width(ns)), kClasses - 1);
     std::atomic<uint64_t>& cell = cells_[of_class];
     cell.store(cell.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    total_ns_.store(total_ns() + ns, std::memory_order_relaxed);
     if (ns > longest_ns()) longest_ns_.store(ns, std::memory_order_relaxed);
   }
   uint64_t count(size_t of_class) const noexcept {
     return cells_[of_class].load(std::memory_order_relaxed);
   }
+  // Of all together: what an engine that polls without a pause spent on work, and not on looking.
+  uint64_t total_ns() const noexcept { return total_ns_.load(std::memory_order_relaxed); }
   uint64_t longest_ns() const noexcept { return longest_ns_.load(std::memory_order_relaxed); }
 
  private:
   std::array<std::atomic<uint64_t>, kClasses> cells_{};
+  std::atomic<uint64_t> total_ns_{0};
   std::atomic<uint64_t> longest_ns_{0};
 };
 

@@ -16,6 +16,7 @@ TEST(PassTimes, EachPassIsInTheClassThatItIsBelowTheEndOf) {
   EXPECT_EQ(PassTimes::below_ns(10), 1024U);
   EXPECT_EQ(passes.count(11), 2U);
   EXPECT_EQ(passes.longest_ns(), 2047U);
+  EXPECT_EQ(passes.total_ns(), 0U + 1 + 1023 + 1024 + 2047);
 }
 
 TEST(PassTimes, TheLastClassHasAllThatAreLonger) {
