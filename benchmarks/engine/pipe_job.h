@@ -7,13 +7,12 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "benchmarks/engine/job_worker.h"
 #include "benchmarks/engine/pipe_port.h"
-#include "shim/channel/channel.h"
-#include "shim/host/host.h"
 #include "transport/base/random.h"
 
 namespace mercury::bench {
@@ -23,7 +22,8 @@ class PipeJob {
   struct Size {
     uint32_t mtu = 9000;
     uint32_t workers = 1;  // on a host each; one more host serves them
-    uint64_t bytes = 0;    // of a worker's gradient, in two tensors: so rounds overlap
+    uint64_t bytes = 0;    // of a worker's gradient
+    uint32_t tensors = 2;  // that it is in; at least two, so that rounds overlap
     uint32_t frames = 16'384;
     bool elide_payload = false;  // as PipeWire has it
     JobTerms terms;
@@ -34,60 +34,42 @@ class PipeJob {
       : wire_(size.frames, size.mtu - kUdpIpv4Bytes, size.elide_payload),
         terms_(size.terms),
         sealed_(size.sealed),
-        elems_(size.bytes / kTensors / sizeof(float)) {
+        tensors_(size.tensors),
+        elems_(size.bytes / size.tensors / sizeof(float)) {
     server_ = make_host(0, true);
     for (uint32_t i = 0; i < size.workers; ++i) {
-      WorkerHost& worker = workers_.emplace_back();
-      worker.host = make_host(i + 1, false);
-      const auto memory = *ChannelMemory::create({}, false);
-      worker.engine_end = std::make_unique<EngineChannel>(memory);
-      worker.program_end = std::make_unique<ClientChannel>(memory);
-      worker.memory.assign(elems_ * kTensors, 0.0F);  // which stay zeros, round after round
+      workers_.push_back(std::make_unique<PipeWorker>(make_host(i + 1, false), tensors_, elems_));
     }
   }
 
   // Opens the job and declares its tensors. `now` gives the time, in ns.
   template <class Clock>
   Status open(Clock now) {
-    for (WorkerHost& worker : workers_) {
+    const auto told = [this](const Status& status) { answer(status); };
+    for (size_t i = 0; i < workers_.size(); ++i) {
       OpenJob request;
       request.name = kJob;
-      request.rank = static_cast<int>(&worker - workers_.data());
+      request.rank = static_cast<int>(i);
       request.workers = static_cast<uint16_t>(workers_.size());
       request.servers = 1;
       request.terms = terms_;
       if (sealed_) request.secret = kSecret;
       request.rendezvous = {server_->port_info(0).local};
-      request.channels = {worker.engine_end.get()};
-      request.client_job = 1;
-      worker.host->send(LaneId(0), command::AttachChannel{worker.engine_end.get()});
-      worker.host->jobs().open_job(kClient, request, now(),
-                                   [this, &worker](Result<OpenedJob> opened) {
-                                     if (!opened) return answer(opened.error());
-                                     worker.slot = opened->slot;
-                                     chunk_bytes_ = opened->chunk_bytes;
-                                     answer({});
-                                   });
+      workers_[i]->open(std::move(request), now(), told);
     }
     if (Status opened = all_answer(now); !opened) return opened;
-    for (WorkerHost& worker : workers_) {
-      std::vector<TensorDeclaration> tensors;
-      for (uint32_t t = 0; t < kTensors; ++t) {
-        tensors.push_back({.tensor = TensorId(t),
-                           .numel = elems_,
-                           .data = reinterpret_cast<std::byte*>(&worker.memory[t * elems_])});
-      }
-      worker.host->jobs().declare(kClient, worker.slot, tensors, now(),
-                                  [this](const Status& declared) { answer(declared); });
-    }
+    for (auto& worker : workers_) worker->declare(now(), told);
     return all_answer(now);
   }
 
   // Chunks of one worker in one round of one tensor.
-  uint64_t chunks() const { return (elems_ * sizeof(float) + chunk_bytes_ - 1) / chunk_bytes_; }
+  uint64_t chunks() const {
+    const uint32_t chunk_bytes = workers_.front()->chunk_bytes();
+    return (elems_ * sizeof(float) + chunk_bytes - 1) / chunk_bytes;
+  }
 
   bool begin() {
-    for (uint32_t t = 0; t < kTensors; ++t) {
+    for (uint32_t t = 0; t < tensors_; ++t) {
       if (!submit(t)) return false;
     }
     return true;
@@ -98,65 +80,48 @@ class PipeJob {
   bool one_round(Turn turn) {
     for (;;) {
       bool all = true;
-      for (WorkerHost& worker : workers_) {
-        Completion completion;
-        while (worker.program_end->pop(completion)) {
-          if (completion.cookie == kRefusedCookie) {
-            ++refused_;
-            continue;
-          }
-          if (completion.status != Errc::kOk) return false;
-          ++worker.done[completion.tensor.value];
-        }
-        all = all && worker.done[turn_] > 0;
+      for (auto& worker : workers_) {
+        if (!worker->collect()) return false;
+        all = all && worker->is_done(turn_);
       }
       if (all) break;
       turn();
     }
-    for (WorkerHost& worker : workers_) --worker.done[turn_];
+    for (auto& worker : workers_) worker->take(turn_);
     const uint32_t tensor = turn_;
-    turn_ = (turn_ + 1) % kTensors;
+    if (++turn_ == tensors_) turn_ = 0;
     return submit(tensor);
   }
 
   void poll_workers(uint64_t now_ns) {
-    for (WorkerHost& worker : workers_) worker.host->lane(0).poll(now_ns);
+    for (auto& worker : workers_) worker->host().lane(0).poll(now_ns);
   }
   void poll_server(uint64_t now_ns) { server_->lane(0).poll(now_ns); }
 
   // Of all engines together.
   uint64_t count_of(Counter counter) const {
     uint64_t sum = server_->counters(0).get(counter);
-    for (const WorkerHost& worker : workers_) sum += worker.host->counters(0).get(counter);
+    for (const auto& worker : workers_) sum += worker->host().counters(0).get(counter);
     return sum;
   }
   uint64_t retransmits() const { return count_of(Counter::kRetransmits); }
-  uint64_t refused() const { return refused_; }
+  uint64_t refused() const {
+    uint64_t sum = 0;
+    for (const auto& worker : workers_) sum += worker->refused();
+    return sum;
+  }
   void lose_one_in(uint32_t frames) { wire_.lose_one_in(frames); }
   // Of each program; its completion is popped as any other.
   void submit_what_is_refused() {
-    for (WorkerHost& worker : workers_) {
-      (void)worker.program_end->submit({SubmitOp::kPull, 0, 1, TensorId(kTensors), kRefusedCookie});
-    }
+    for (auto& worker : workers_) worker->submit_what_is_refused();
   }
 
  private:
   using PipeHost = HostOf<PipePort>;
   static constexpr uint32_t kUdpIpv4Bytes = 28;
-  static constexpr uint32_t kTensors = 2;
-  static constexpr ClientId kClient = 1;
   static constexpr const char* kJob = "bench";
   static constexpr const char* kSecret = "the bench's";
-  static constexpr uint64_t kRefusedCookie = 1000;
-
-  struct WorkerHost {
-    std::unique_ptr<PipeHost> host;
-    std::unique_ptr<EngineChannel> engine_end;
-    std::unique_ptr<ClientChannel> program_end;
-    std::vector<float> memory;
-    JobSlot slot;
-    std::array<uint32_t, kTensors> done{};  // operations that nobody has waited for, by tensor
-  };
+  using PipeWorker = JobWorker<PipeHost>;
 
   std::unique_ptr<PipeHost> make_host(uint32_t index, bool serve) {
     const Endpoint local{IpAddress::v4(10, 0, 0, static_cast<uint8_t>(index + 1)), 7470};
@@ -181,28 +146,26 @@ class PipeJob {
       poll_workers(now());
       poll_server(now());
       server_->process(now());
-      for (WorkerHost& worker : workers_) worker.host->process(now());
+      for (auto& worker : workers_) worker->host().process(now());
     }
     answers_ = 0;
     return failed_;
   }
 
   bool submit(uint32_t tensor) {
-    return std::all_of(workers_.begin(), workers_.end(), [tensor](WorkerHost& worker) {
-      return worker.program_end->submit({SubmitOp::kPushPull, 0, 1, TensorId(tensor), 1 + tensor});
-    });
+    return std::all_of(workers_.begin(), workers_.end(),
+                       [tensor](auto& worker) { return worker->submit(tensor); });
   }
 
   Random random_{1};
   PipeWire wire_;
   const JobTerms terms_;
   const bool sealed_;
+  const uint32_t tensors_;
   const uint64_t elems_;
   std::unique_ptr<PipeHost> server_;
-  std::vector<WorkerHost> workers_;
-  uint32_t chunk_bytes_ = 0;
+  std::vector<std::unique_ptr<PipeWorker>> workers_;
   uint32_t turn_ = 0;
-  uint64_t refused_ = 0;
   size_t answers_ = 0;
   Status failed_;
 };

@@ -20,6 +20,12 @@ pairs of runs count that had the cores equally far apart before, between and aft
 row of its own, with how many of the pairs that were tried were there. With --seals the job has a secret, and
 instead of the reference loop Mercury itself is the first of each pair, without authenticated frames; the second
 has them, and no loop runs.
+
+With --payload 64 frames carry so much, and what counts is how many: millions with payload that each end receives in a
+second, as many as it sends. Mercury is then one engine at each end with its program's calls on the same thread
+(engine_loop): each tensor is one frame, and so is its sum. "all frames" is what the worker's engine receives and sends in a second by
+its port's counters, acknowledgements too, which is what one core does with --pin. The loop's frames have the same payload;
+dpdk-testpmd's are as long as Mercury's.
 """
 import argparse
 import contextlib
@@ -56,6 +62,7 @@ JOB, JOB_SECRET = "goodput", "of the benchmark"
 WORKING_SETS = {"1MB": 10**6, "256MB": 256 * 10**6}
 # Ethernet, IPv4 and UDP, which a testpmd frame has too but which are no payload.
 FRAME_OVERHEAD_BYTES = 14 + 20 + 8
+LOOP_HEAD_BYTES, DATAGRAM_HEADER_BYTES = 16, 48  # of the loop's frames, and of Mercury's (transport/wire/header.h)
 START_SECONDS = 30  # for programs to start and meet, beside what they measure
 
 
@@ -177,9 +184,9 @@ class Bench:
         self.stackd = build / "apps" / "stackd" / "mercury-stackd"
         self.ctl = build / "apps" / "ctl" / "mercuryctl"
         built.need(self.stackd, self.ctl, self.folder / "reference_loop", self.folder / "goodput_client",
-                   self.folder / "core_distance")
+                   self.folder / "engine_loop", self.folder / "core_distance")
         self.scratch = pathlib.Path(folder)
-        self.seconds = options.seconds
+        self.seconds, self.payload = options.seconds, options.payload
         cores = sorted(os.sched_getaffinity(0))[:2]
         self.cores = cores if options.pin else []
         self.scheduling = 'scheduling = "normal"\n' if options.pin else ""
@@ -196,15 +203,19 @@ class Bench:
     def checked(self, place, working_set):
         return self.reference(place, working_set, "--check")
 
+    def loop(self, place, side, *command):
+        """Starts it at that end; it ends when its input does."""
+        pin = ["taskset", "--cpu-list", self.cores[side]] if self.cores else []
+        return self.programs.start(place.hosts[side], [*pin, *command, "--seconds", self.seconds], stdin=subprocess.PIPE)
+
     def reference(self, place, working_set, *words):
         place.next_run()
         sides = []
+        if self.payload:
+            words = [*words, "--frame-bytes", self.payload + LOOP_HEAD_BYTES]
         for side in (0, 1):
             own, peer = place.arguments(side)
-            sides.append(self.programs.start(
-                place.hosts[side], [*(["taskset", "--cpu-list", self.cores[side]] if self.cores else []),
-                                    self.folder / "reference_loop", "--hold", *own, *peer, "--working-set",
-                                    working_set, "--seconds", self.seconds, *words], stdin=subprocess.PIPE))
+            sides.append(self.loop(place, side, self.folder / "reference_loop", "--hold", *own, *peer, "--working-set", working_set, *words))
         reports = [json.loads(self.programs.first_line(process)) for process in sides]
         for process in sides:
             self.programs.finish(process, START_SECONDS)
@@ -212,6 +223,17 @@ class Bench:
         report["verified"] = all(r["verified"] for r in reports)
         report["goodput_bytes_per_s"] = statistics.mean(r["goodput_bytes_per_s"] for r in reports)
         return report
+
+    def engine(self, place, _):
+        """--payload: the worker's report."""
+        place.next_run()
+        ends = [["--serve"], place.arguments(1)[1]]
+        server, worker = [self.loop(place, side, self.folder / "engine_loop", *place.arguments(side)[0], *ends[side], "--payload", self.payload)
+                          for side in (0, 1)]
+        report = json.loads(self.programs.first_line(worker))
+        for process in (server, worker):
+            self.programs.finish(process, START_SECONDS)
+        return report | {"frames_per_s": (report["received_frames"] + report["sent_frames"]) / self.seconds}
 
     def plain(self, place, working_set):
         return self.mercury(place, working_set, "off")
@@ -266,6 +288,10 @@ class Bench:
         place.next_run()
         # On af_xdp testpmd's buffers leave less room than the port's: larger frames never leave.
         frame_bytes = min(place.mtu + 14, 3400) if place.kind == "af_xdp" else place.mtu + 14
+        payload = frame_bytes - FRAME_OVERHEAD_BYTES
+        if self.payload:
+            payload = self.payload
+            frame_bytes = FRAME_OVERHEAD_BYTES + DATAGRAM_HEADER_BYTES + payload
         sides = []
         for side in (0, 1):
             mbuf_bytes = 3840 if place.kind == "af_xdp" else 10240
@@ -293,7 +319,7 @@ class Bench:
         rates = [rate for rate in rates if rate > 0]
         if not rates:
             return None
-        return statistics.median(rates) * (frame_bytes - FRAME_OVERHEAD_BYTES)
+        return statistics.median(rates) * payload
 
 
 def steady(distances):
@@ -331,7 +357,8 @@ def measure(bench, name, options):
             pairs = Pairs(options.steady)
             distance = bench.core_distance()
             programs = {"without seals": bench.plain, "with seals": bench.sealed} if options.seals else \
-                {"checked": bench.checked, "reference": bench.reference, "Mercury": bench.mercury}
+                {"checked": bench.checked, "reference": bench.reference, "Mercury": bench.engine if options.payload else bench.mercury}
+            handled = []
             for run in range(options.runs * (TRIES_PER_STEADY_RUN if options.steady else 1)):
                 readings, rates = [distance], []
                 for program in programs.values():
@@ -340,14 +367,16 @@ def measure(bench, name, options):
                         raise Failed(f"nothing arrived, or what arrived was wrong: {report}")
                     rates.append(report["goodput_bytes_per_s"])
                     readings.append(bench.core_distance())
+                handled.append(report.get("frames_per_s"))  # Mercury's
                 distance = readings[-1]
                 where = pairs.add(rates, readings)
-                said = ", ".join(f"{what} {rate / 1e6:.0f} MB/s" for what, rate in zip(programs, rates))
+                said = ", ".join(f"{what} {in_unit(rate, options.payload)}" for what, rate in zip(programs, rates))
                 print(f"{name} {label} run {run + 1}: {said} ({report['retransmits']} frames sent again), cores {where}", file=sys.stderr)
                 if options.steady and pairs.most() >= options.runs:
                     break
             for row in pairs.rows():
-                yield {"setting": name, "working_set": label, "testpmd": testpmd} | row
+                yield {"setting": name, "working_set": label, "testpmd": testpmd} | row | (
+                    {"engine_frames_per_s": summary(handled)} if options.payload else {})
 
 
 class Pairs:
@@ -386,16 +415,25 @@ class Pairs:
             yield row
 
 
-def print_row(row):
+def in_unit(rate, payload):
+    """A rate in bytes a second, or, of frames with so much payload, in millions of these."""
+    return f"{rate / payload / 1e6:.2f} M frames/s" if payload else f"{rate / 1e6:.0f} MB/s"
+
+
+def print_row(row, payload):
+    def number(rate):
+        return f"{in_unit(rate, payload).split()[0]:>9}"
+
     def cell(part):
-        return f"{part['median'] / 1e6:9.0f} {part['spread'] * 100:4.0f} %"
-    testpmd = f"{row['testpmd'] / 1e6:9.0f}" if row["testpmd"] else f"{'-':>9}"
+        return f"{number(part['median'])} {part['spread'] * 100:4.0f} %"
+    testpmd = number(row["testpmd"]) if row["testpmd"] else f"{'-':>9}"
     checked = f"{cell(row['checked'])}{row['checked_ratio']:9.2f}" if "checked" in row else f"{'-':>16}{'-':>9}"
     known = [reading["round_trip_ns"] for pair in row["distances"] for reading in pair if reading]
     apart = f"{statistics.median(known):8.0f}" if known else f"{'-':>8}"
     print(f"{row['setting']:<16}{row['working_set']:>7}{cell(row['reference'])}"
           f"{cell(row['mercury'])}{row['ratio']:9.2f}{checked}{testpmd} {apart}  "
-          f"{row['cores']}, {row['pairs']} of {row['tried']}", flush=True)
+          f"{row['cores']}, {row['pairs']} of {row['tried']}"
+          + (f"; all frames {row['engine_frames_per_s']['median'] / 1e6:.2f} M/s" if payload else ""), flush=True)
 
 
 def parse():
@@ -408,24 +446,32 @@ def parse():
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--window", help="the daemons' session.window, such as 1MiB")
-    parser.add_argument("--json", default="goodput.json", help="where the numbers go")
+    parser.add_argument("--json", help="where the numbers go [goodput.json; with --quick nowhere]")
     parser.add_argument("--pin", action="store_true", help="a core for each end")
     parser.add_argument("--steady", action="store_true",
                         help=f"--pin, and --runs pairs that met cores that stayed where they were (of at most "
                              f"{TRIES_PER_STEADY_RUN} times as many)")
     parser.add_argument("--seals", action="store_true", help="Mercury without and with authenticated frames")
+    parser.add_argument("--payload", type=int, default=0, help="bytes: of frames, whose number counts then, through the engine alone")
     parser.add_argument("--no-testpmd", action="store_true")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
+    if options.payload and (options.seals or options.window):
+        parser.error("--payload measures the engine without daemons: neither --seals nor --window")
+    if options.payload and (options.payload < 8 or options.payload % 8 or options.payload > 1024):
+        parser.error("--payload: whole words, 8 to 1024 bytes")
+    if options.payload:  # engines have as many tensors as are in flight, and so one working set
+        options.working_sets = ["1MB"]
     if not options.no_testpmd and shutil.which("dpdk-testpmd") is None:
         print("dpdk-testpmd is not run: it is missing: apt-get install dpdk", file=sys.stderr)
         options.no_testpmd = True
     if options.quick:
         options.settings, options.working_sets = ["uring"], ["1MB"]
-        options.runs, options.seconds, options.json = 1, 1, os.devnull
+        options.runs, options.seconds = 1, 1
         options.pin = len(os.sched_getaffinity(0)) > 1
     elif os.geteuid() != 0 and options.settings != ["uring"]:
         parser.error("all settings but uring need root (devices, network namespaces)")
+    options.json = options.json or (os.devnull if options.quick else "goodput.json")
     options.pin |= options.steady
     if options.pin and len(os.sched_getaffinity(0)) < 2:
         parser.error("--pin and --steady need two cores")
@@ -439,14 +485,15 @@ def main():
     folder = tempfile.TemporaryDirectory(prefix="mercury-goodput-")
     bench = Bench(options, folder.name)
     first, second = ("no seals", "seals") if options.seals else ("reference", "Mercury")
-    print(f"{'MB/s of payload':<23}{first:>16}{second:>16}{'ratio':>9}{'checked':>16}{'ratio':>9}{'testpmd':>9}{'cores ns':>9}  cores, pairs",
+    unit = f"M frames/s of {options.payload} B" if options.payload else "MB/s of payload"
+    print(f"{unit:<23}{first:>16}{second:>16}{'ratio':>9}{'checked':>16}{'ratio':>9}{'testpmd':>9}{'cores ns':>9}  cores, pairs",
           flush=True)
     try:
         for name in options.settings:
             try:
                 for row in measure(bench, name, options):
                     rows.append(row)
-                    print_row(row)
+                    print_row(row, options.payload)
             except (Failed, LabError) as why:
                 failed = True
                 print(f"{name}: {why}", file=sys.stderr)
@@ -455,7 +502,7 @@ def main():
         failed = True
     folder.cleanup()
     with open(options.json, "w", encoding="utf-8") as file:
-        json.dump({"seconds": options.seconds, "window": options.window, "pinned": options.pin, "seals": options.seals, "cores": os.cpu_count(),
+        json.dump({"seconds": options.seconds, "window": options.window, "payload": options.payload, "pinned": options.pin, "seals": options.seals, "cores": os.cpu_count(),
                    "rows": rows}, file, indent=1)
         file.write("\n")
     return 1 if failed else 0
