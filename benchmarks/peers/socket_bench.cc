@@ -1,12 +1,12 @@
 // The least that a program makes of the kernel's TCP with one thread: by epoll, and by io_uring.
 // One connection; what arrives is counted and not looked at. Each end prints one JSON object.
 //
-//   socket_bench epoll|io_uring pull ADDRESS PORT BLOCKS BYTES     ... push ADDRESS PORT BLOCKS
-//   BYTES socket_bench epoll|io_uring reply ADDRESS PORT TIMES BYTES     ... request ADDRESS PORT
-//   TIMES BYTES
+//   socket_bench epoll|io_uring pull|push|reply|request ADDRESS PORT TIMES BYTES [TOS [MBIT]]
 //
 // pull and reply listen. pull: how many bytes came after the first ones, and in how many seconds.
-// request: one message under way at a time, and its reply as long.
+// request: one message under way at a time, and its reply as long. TOS is that of what this end
+// sends; push and request send MBIT a second at most, where there is one, and else as fast as they
+// can.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "benchmarks/sockets/cpu_time.h"
+#include "benchmarks/sockets/pace.h"
 
 namespace {
 
@@ -151,6 +152,8 @@ struct Run {
   sockaddr_in address{};
   size_t times = 0;
   size_t bytes = 0;
+  int tos = 0;
+  double mbit = 0;
 };
 
 int connection(const Run& run) {
@@ -160,6 +163,9 @@ int connection(const Run& run) {
   check(fd >= 0, "socket");
   const int yes = 1;
   int connected = fd;
+  if (run.tos != 0) {
+    check(setsockopt(fd, IPPROTO_IP, IP_TOS, &run.tos, sizeof run.tos) == 0, "IP_TOS");
+  }
   if (listens) {
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     check(bind(fd, name, sizeof run.address) == 0 && listen(fd, 1) == 0, "listen");
@@ -202,7 +208,12 @@ void pull(Way& way, const Run& run) {
 template <typename Way>
 void push(Way& way, const Run& run) {
   const std::vector<std::byte> block(run.bytes);
-  for (size_t i = 0; i < run.times; ++i) way.send_block(block);
+  mercury::bench::Pace pace(run.mbit, run.bytes);
+  for (size_t i = 0; i < run.times; ++i) {
+    way.send_block(block);
+    if (pace.waits()) way.finish();
+    pace.wait();
+  }
   way.finish();
   std::printf("{\"cpu_s\": %.6f}\n", cpu_seconds());
 }
@@ -223,7 +234,9 @@ void request(Way& way, const Run& run) {
   const std::vector<std::byte> question(run.bytes);
   std::vector<std::byte> answer(run.bytes);
   std::vector<double> took;
+  mercury::bench::Pace pace(run.mbit, run.bytes);
   for (size_t i = 0; i < run.times; ++i) {
+    pace.wait_since_last();
     const auto asked = Clock::now();
     way.send_block(question);
     way.finish();
@@ -234,8 +247,8 @@ void request(Way& way, const Run& run) {
   const auto at = [&](double part) {
     return 1e6 * took[static_cast<size_t>(part * static_cast<double>(took.size() - 1))];
   };
-  std::printf("{\"p50_us\": %.1f, \"p99_us\": %.1f, \"cpu_s\": %.6f}\n", at(0.5), at(0.99),
-              cpu_seconds());
+  std::printf("{\"p50_us\": %.1f, \"p99_us\": %.1f, \"most_us\": %.1f, \"cpu_s\": %.6f}\n", at(0.5),
+              at(0.99), at(1), cpu_seconds());
 }
 
 template <typename Way>
@@ -259,9 +272,13 @@ bool is_side(std::string_view side) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 7 && is_side(argv[2])) {
+  if (argc >= 7 && argc <= 9 && is_side(argv[2])) {
     const std::string_view way = argv[1];
-    Run run{argv[2], {}, std::strtoul(argv[5], nullptr, 10), std::strtoul(argv[6], nullptr, 10)};
+    Run run{.side = argv[2],
+            .times = std::strtoul(argv[5], nullptr, 10),
+            .bytes = std::strtoul(argv[6], nullptr, 10),
+            .tos = argc > 7 ? std::atoi(argv[7]) : 0,
+            .mbit = argc > 8 ? std::atof(argv[8]) : 0};
     run.address.sin_family = AF_INET;
     run.address.sin_port = htons(static_cast<uint16_t>(std::strtoul(argv[4], nullptr, 10)));
     const bool addressed = inet_pton(AF_INET, argv[3], &run.address.sin_addr) == 1;
@@ -272,6 +289,6 @@ int main(int argc, char** argv) {
   }
   std::fprintf(stderr,
                "usage: socket_bench epoll|io_uring pull|push|reply|request ADDRESS PORT TIMES "
-               "BYTES\n");
+               "BYTES [TOS [MBIT]]\n");
   return 2;
 }

@@ -43,6 +43,13 @@ def two_hosts(**options):
     return hosts
 
 
+def tcp_of(hosts, wanted=None):
+    """The congestion control that the kernel's TCP has on these hosts: the one that is wanted, if any."""
+    for host in hosts.lab.hosts if wanted else ():
+        netlab.sh("sysctl", "-qw", f"net.ipv4.tcp_congestion_control={wanted}", ns=host.ns)
+    return netlab.sh("sysctl", "-n", "net.ipv4.tcp_congestion_control", ns=hosts.lab.hosts[0].ns).strip()
+
+
 def need(*programs):
     for name in programs:
         if shutil.which(name) is None:
