@@ -20,6 +20,7 @@ GOODPUT = ROOT / "benchmarks" / "goodput"
 sys.path.insert(0, str(GOODPUT))
 import goodput  # noqa: E402
 import urgent_wire  # noqa: E402
+import wire_cost  # noqa: E402
 
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
 LIMIT_S = 240
@@ -60,6 +61,36 @@ class UrgentFiguresTest(unittest.TestCase):
         self.assertIn("not measured: zeromq: no cppzmq-dev", urgent_wire.table_of(self.OPTIONS, [], {"zeromq": "no cppzmq-dev"}))
 
 
+class CostFiguresTest(unittest.TestCase):
+    OPTIONS = types.SimpleNamespace(saturated=0.9, mbit=100, tcp="cubic")
+
+    def run_of(self, of_link, processes, at_work):
+        return {"gbit_per_s": 0.1 * of_link, "of_link": of_link, "processes_ns": processes, "at_work_ns": at_work, "machine_ns": processes}
+
+    def ratios(self, found):
+        return {way: (run["by_tcp"], run["at_work_by_tcp"]) for way, run in wire_cost.with_ratios(self.OPTIONS, found)}
+
+    def test_a_ratio_is_of_wires_that_both_have_filled(self):
+        tcp, busy = self.run_of(0.95, 2.0, 2.0), self.run_of(0.95, 8.0, 1.0)
+        self.assertEqual(self.ratios({"tcp": tcp, "busy": busy}), {"tcp": (None, None), "busy": (4.0, 0.5)})
+        self.assertEqual(self.ratios({"tcp": self.run_of(0.5, 2.0, 2.0), "busy": busy})["busy"], (None, None))
+        self.assertEqual(self.ratios({"tcp": tcp, "busy": self.run_of(0.5, 8.0, 1.0)})["busy"], (None, None))
+        self.assertEqual(self.ratios({"busy": busy})["busy"], (None, None))
+
+    def test_a_ratio_that_a_run_lacks_is_none_of_the_row(self):
+        runs = [run for found in ({"tcp": self.run_of(0.95, 2, 2), "busy": self.run_of(0.95, 8, 1)}, {"busy": self.run_of(0.95, 8, 1)})
+                for way, run in wire_cost.with_ratios(self.OPTIONS, found) if way == "busy"]
+        (row,) = wire_cost.rows_of(self.OPTIONS, {("uring", 1500, "busy"): runs, ("uring", 1500, "tcp"): []})
+        record = wire_cost.record_of(row)
+        self.assertEqual([*record], wire_cost.FIELDS)
+        self.assertEqual((record["by_tcp"], record["processes_ns"], record["runs"]), ("", "8", 2))
+
+    def test_what_came_in_between_is_of_the_times_asked_for(self):
+        self.assertEqual(wire_cost.between([[1.0, 0], [2.0, 100], [4.0, 100], [5.0, 300]], 1.5, 4.5), 150)
+        with self.assertRaises(AssertionError):
+            wire_cost.between([[1.0, 0], [2.0, 100]], 1.5, 2.5)
+
+
 class CommandTest(unittest.TestCase):
     def refused(self, program, *words):
         with mock.patch.object(sys, "argv", [f"{program.__name__}.py", *words]), contextlib.redirect_stderr(io.StringIO()) as said:
@@ -71,7 +102,8 @@ class CommandTest(unittest.TestCase):
     def test_what_cannot_be_is_refused_with_a_reason(self):
         for program, words, why in ((goodput, ("--payload", "64", "--seals"), "without daemons"), (goodput, ("--payload", "60"), "whole words"),
                                     (urgent_wire, ("--loads", "2"), "0 to 1"), (urgent_wire, ("--bytes", "9000"), "4 to 1024"),
-                                    (urgent_wire, ("--mtu", "500"), "1280 to 9000")):
+                                    (urgent_wire, ("--mtu", "500"), "1280 to 9000"), (wire_cost, ("--mbit", "0"), "1 or more"),
+                                    (wire_cost, ("--ports", "memif"), "invalid choice")):
             self.assertIn(why, self.refused(program, *words))
 
 
@@ -104,6 +136,18 @@ class HostsTest(unittest.TestCase):
         self.assertEqual(len(report["rows"]), 3 * len(measured))
         for row in report["rows"]:
             self.assertLessEqual(0 < row["p50_us"][0] <= row["p99_us"][0] <= row["most_us"][0], True, row)
+
+    def test_a_byte_costs_something_on_a_wire_that_is_full(self):
+        report, done = report_of("wire_cost.py", "--quick", "--ports", "uring", "--mbit", "100", "--saturated", "0")
+        rows = {row["way"]: row for row in report["rows"]}
+        self.assertEqual((set(rows), report["not_measured"]), (set(wire_cost.WAYS), {}), done.stdout)
+        for row in rows.values():
+            self.assertGreater(row["of_link"][0], 0, row)
+            self.assertGreater(row["at_work_ns"][0], 0, row)
+        # A busy engine's core is taken whatever comes.
+        self.assertGreater(rows["busy"]["processes_ns"][0], rows["busy"]["at_work_ns"][0])
+        self.assertEqual(rows["tcp"]["processes_ns"], rows["tcp"]["at_work_ns"])
+        self.assertIsNotNone(rows["busy"]["by_tcp"][0])
 
 
 if __name__ == "__main__":
