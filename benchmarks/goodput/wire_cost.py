@@ -14,8 +14,9 @@ Bytes are payload that arrived, both ways together. Each way is measured for --s
 
     processes   all threads of both daemons and of the programs; for TCP, of all four programs. What the kernel does in interrupts is
                 in whose time it happens to fall
-    at work     the same, but of the daemons only their engines' passes that found work, by the clock. A busy engine takes a whole core
-                however little there is to do, so for it this is what the bytes cost, and "processes" what the host pays
+    at work     the same, but of the daemons only their engines' passes that found work, by the clock: where others take an engine's
+                core, that is in it. A busy engine takes a whole core however little there is to do, so for it this is what the bytes
+                cost, and "processes" what the host pays
     machine     all that this machine's processors did: interrupts too, and whatever else ran. Only a quiet machine's figure counts
 
 and "by TCP" is "processes" and "at work" by TCP's "processes" of the same run. Where less than --saturated of the link is filled, the
@@ -74,10 +75,10 @@ class Tcp:
         said = "".join(netlab.sh("ss", "-tinH", "state", "established", ns=host.ns) for host in self.hosts.lab.hosts)
         return sum(map(int, re.findall(r"bytes_received:(\d+)", said)))
 
-    def processes_s(self):
-        return sum(map(run_s, self.programs))
-
-    at_work_s = processes_s
+    def spent_s(self):
+        """Of all processes, and of these at work."""
+        spent = sum(map(run_s, self.programs))
+        return spent, spent
 
     def end(self):
         for process in self.programs:
@@ -101,14 +102,9 @@ class Mercury:
         """About: frames' headers are in it. What was measured is told at the end, exactly."""
         return sum(engine["counters"]["rx_bytes"] for engine in self.engines())
 
-    def programs_s(self):
-        return run_s(self.client)
-
-    def processes_s(self):
-        return self.programs_s() + sum(map(run_s, self.hosts.daemons.values()))
-
-    def at_work_s(self):
-        return self.programs_s() + sum(engine["passes"]["total_ns"] for engine in self.engines()) / 1e9
+    def spent_s(self):
+        program, daemons = run_s(self.client), sum(map(run_s, self.hosts.daemons.values()))
+        return program + daemons, program + sum(engine["passes"]["total_ns"] for engine in self.engines()) / 1e9
 
     def end(self):
         """[when, how many bytes had come back], of all its time."""
@@ -127,7 +123,8 @@ def between(progress, begin, end):
 
 
 def reading(way):
-    return {"when": time.monotonic(), "carried": way.carried(), "processes": way.processes_s(), "at_work": way.at_work_s(), "machine": machine_s()}
+    processes_s, at_work_s = way.spent_s()
+    return {"when": time.monotonic(), "carried": way.carried(), "processes": processes_s, "at_work": at_work_s, "machine": machine_s()}
 
 
 def measure(options, hosts, way):
