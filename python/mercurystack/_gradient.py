@@ -65,9 +65,9 @@ class ManagedParameter:
     """One parameter, its gradient's memory and its place in a round."""
 
     def __init__(self, name: str, parameter: torch.nn.Parameter, group: int, context: Context,
-                 on_read: Callable[[], None], wire_dtype: Optional[torch.dtype], stage: Optional[Stage]) -> None:
+                 on_read: Callable[[ManagedParameter], None], wire_dtype: Optional[torch.dtype], stage: Optional[Stage]) -> None:
         self.name = name
-        self._on_read = on_read
+        self._on_read = partial(on_read, self)
         self.parameter = parameter
         self._dtype = parameter.dtype
         self.group = group  # of the optimizer's groups, which loading a state replaces

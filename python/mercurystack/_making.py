@@ -69,7 +69,7 @@ def check_elastic(parameters: list[ManagedParameter]) -> None:
             raise ValueError(f"{one.name}: an elastic ScheduledOptimizer takes no parameters on GPUs")
 
 
-def manage(optimizer: torch.optim.Optimizer, model: torch.nn.Module, context: Context, on_read: Callable[[], None],
+def manage(optimizer: torch.optim.Optimizer, model: torch.nn.Module, context: Context, on_read: Callable[[ManagedParameter], None],
            wire_dtype: Optional[torch.dtype], stages: Stages) -> list[ManagedParameter]:
     """The optimizer's parameters, in the model's order: that is the same on every worker. ValueError: it has one that cannot
     be had."""

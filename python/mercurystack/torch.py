@@ -338,7 +338,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         for one in due:
             one.to_use()
 
-    def _on_read(self) -> None:
+    def _on_read(self, read: ManagedParameter) -> None:
+        is_in_backward = _is_in_backward()
+        if is_in_backward and not read.sent:  # by a hook, before it is sent
+            return
         self.flush()
         if not any(one.sent for one in self._parameters):
             self._read_alone = True
@@ -347,7 +350,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._warned = True
             warnings.warn("gradients are read before the next forward pass: all of them are waited for there, and nothing "
                           "overlaps it", stacklevel=4)
-        if _is_in_backward():
+        if is_in_backward:
             self._take_all()  # of those that the pass has come by
         else:
             self.synchronize()

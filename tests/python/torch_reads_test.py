@@ -93,6 +93,24 @@ class OfItsOwn(Workers):
             self.assertTrue(all(seen))
         self.compare(loop, backward_passes_per_step=2)
 
+    def test_by_a_hook_before_they_are_sent(self):
+        """Of what each has computed itself, in whichever order: nobody waits there."""
+        def loop(rank, model, optimizer):
+            for batch in batches(4, rank):
+                optimizer.zero_grad()
+                loss_of(model, batch).backward()
+                optimizer.step()
+
+        def hooked(seed):
+            model = net(seed)
+            model.seen = []
+            for one in (model.first.weight, model.side.weight, model.scale):
+                node = one.expand_as(one).grad_fn.next_functions[0][0]
+                node.register_hook(lambda *_, one=one: model.seen.append(float(one.grad.norm())))
+                model.seen_by = getattr(model, "seen_by", ()) + (node,)
+            return model
+        self.compare(loop, model=hooked)
+
     def test_behind_a_backward_pass_that_failed(self):
         def fail(gradient):
             raise KeyError("on purpose")
