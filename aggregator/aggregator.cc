@@ -324,23 +324,26 @@ bool Aggregator::take_hopeless(uint32_t& looks, HopelessRound& out) noexcept {
 
 bool Aggregator::seeks_hopeless() const noexcept { return state_->seeks_hopeless; }
 
-bool Aggregator::take_overdue(uint64_t now_ns, uint32_t& looks, OverdueChunk& out) noexcept {
+bool Aggregator::take_overdue(uint64_t now_ns, uint32_t& looks, OverdueChunk& out,
+                              const JobFilter& those) noexcept {
   if (state_->quorum_jobs == 0) return false;
   for (size_t tried = 0; looks > 0 && tried < state_->jobs.size(); ++tried) {
     const size_t slot = state_->next_overdue++ % state_->jobs.size();
     JobSums* const job = state_->jobs[slot].get();
-    if (job == nullptr) continue;
+    if (job == nullptr || !those(JobSlot(static_cast<uint16_t>(slot)))) continue;
     out.job = JobSlot(static_cast<uint16_t>(slot));
     if (job->quorum.take_overdue(now_ns, state_->port, looks, out)) return true;
   }
   return false;
 }
 
-uint64_t Aggregator::next_overdue_ns() const noexcept {
+uint64_t Aggregator::next_overdue_ns(const JobFilter& those) const noexcept {
   uint64_t next_ns = kNever;
   if (state_->quorum_jobs == 0) return next_ns;
-  for (const auto& job : state_->jobs) {
-    if (job) next_ns = std::min(next_ns, job->quorum.next_due_ns());
+  for (size_t slot = 0; slot < state_->jobs.size(); ++slot) {
+    const JobSums* const job = state_->jobs[slot].get();
+    if (job == nullptr || !those(JobSlot(static_cast<uint16_t>(slot)))) continue;
+    next_ns = std::min(next_ns, job->quorum.next_due_ns());
   }
   return next_ns;
 }

@@ -122,6 +122,13 @@ struct OverdueChunk {
   bool partial = false;
 };
 
+// Of which jobs; all, unless it says otherwise.
+struct JobFilter {
+  bool (*takes)(const void* context, JobSlot job) = [](const void*, JobSlot) { return true; };
+  const void* context = nullptr;
+  bool operator()(JobSlot job) const noexcept { return takes(context, job); }
+};
+
 // A chunk whose round is not complete because workers have not pushed it
 // (JobTerms::stall_timeout_ms).
 struct StalledChunk {
@@ -205,11 +212,12 @@ class Aggregator {
   bool take_hopeless(uint32_t& looks, HopelessRound& out) noexcept;
   bool seeks_hopeless() const noexcept;  // take_hopeless is worth a call
   // With a quorum: completes what time, or a slow worker's progress, lets complete, one at a time,
-  // of one job after the other. It looks at `looks` chunks at most and counts that down. False:
-  // nothing, or nothing yet (next_overdue_ns).
-  bool take_overdue(uint64_t now_ns, uint32_t& looks, OverdueChunk& out) noexcept;
-  // When it has something to complete next, as far as is known now; kNever.
-  uint64_t next_overdue_ns() const noexcept;
+  // of one job after the other, of `those`. It looks at `looks` chunks at most and counts that
+  // down. False: nothing, or nothing yet (next_overdue_ns).
+  bool take_overdue(uint64_t now_ns, uint32_t& looks, OverdueChunk& out,
+                    const JobFilter& those = JobFilter()) noexcept;
+  // When it has something of those to complete next, as far as is known now; kNever.
+  uint64_t next_overdue_ns(const JobFilter& those = JobFilter()) const noexcept;
 
   // Of one job, the chunk that has been open for longest, if that is too long, an eighth of
   // stall_ns later at most; again and again as long as it is. Lives that begin or end

@@ -42,7 +42,7 @@ inline bool extend(RangeNode& last, const ChunkRange& range) noexcept {
 // sessions are few, all find what they may use, and as much again is there for those that are
 // removed and not dropped yet. Otherwise there are as many leaves as ranges: own ranges alone never
 // run out of them, places may (leaves_are_scarce). Worst case, all priorities of all ranges far
-// apart: 28 + 520 + 264 bytes a range and 12 for the free lists, 216 MB at 262,144 ranges; what is
+// apart: 28 + 520 + 264 bytes a range and 12 for the free lists, 270 MB at 327,680 ranges; what is
 // never used is never touched.
 struct RangePools {
   RangePools(uint32_t max_ranges, uint32_t max_sessions)

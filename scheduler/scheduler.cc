@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "scheduler/deficit_round.h"
+#include "scheduler/job_parts.h"
 #include "scheduler/priority_trie.h"
 #include "scheduler/range_queue.h"
 #include "scheduler/shared_ranges.h"
@@ -20,7 +21,6 @@ struct alignas(128) SessionNode {
   RangeQueue queue;
   SharedPlaces places;
   uint64_t shared_chunks = 0;
-  uint32_t ranges = 0;   // its own
   uint32_t next = kNil;  // in its job's list at priority linked_at
   uint32_t prev = kNil;
   JobSlot job;
@@ -38,8 +38,9 @@ struct alignas(128) JobNode {
   uint64_t chunks = 0;    // as its sessions'
   uint64_t shared_chunks = 0;
   std::shared_ptr<SharedRanges> shared;  // also of sessions that are removed and not dropped yet
-  uint32_t ranges = 0;                   // as its sessions'
+  uint32_t ranges = 0, leaves = 0;       // what it holds, with these sessions
   uint32_t unit_chunks = 1;
+  uint32_t life = 0;  // of jobs in this slot
   bool present = false;
 };
 static_assert(sizeof(JobNode) == 128);
@@ -63,6 +64,8 @@ struct Removed {  // what a session that is gone had queued
   RangeQueue queue;
   SharedPlaces places;
   std::shared_ptr<SharedRanges> shared;
+  JobSlot job;
+  uint32_t life = 0;  // the job's
 };
 
 }  // namespace
@@ -70,6 +73,8 @@ struct Removed {  // what a session that is gone had queued
 struct Scheduler::State {
   explicit State(const Limits& limits)
       : pools(limits.max_ranges, limits.max_sessions),
+        range_parts(limits.max_ranges, limits.max_jobs),
+        leaf_parts(limits.max_ranges, limits.max_jobs),
         // A linked session stands in one list: these never run out.
         session_nodes(limits.max_sessions, limits.max_sessions),
         sessions(limits.max_sessions),
@@ -81,6 +86,8 @@ struct Scheduler::State {
   }
 
   RangePools pools;
+  JobParts range_parts;
+  JobParts leaf_parts;
   TriePools session_nodes;
   std::vector<SessionNode> sessions;
   const uint32_t max_jobs;
@@ -169,9 +176,16 @@ struct Scheduler::State {
     jobs[s.job.value].chunks += added - taken;
     chunks += added - taken;
   }
-  void count_ranges(SessionNode& s, uint32_t added, uint32_t taken) noexcept {
-    s.ranges += added - taken;
-    jobs[s.job.value].ranges += added - taken;
+  // What the job has taken of the pools, or given back, since they had so much.
+  struct Stock {
+    uint32_t ranges;
+    uint32_t leaves;
+  };
+  Stock stock() const noexcept { return {pools.ranges.available(), pools.trie.leaf.available()}; }
+  void settle(JobNode& job, const Stock& before) noexcept {
+    const Stock now = stock();
+    range_parts.change(job.ranges, job.ranges + before.ranges - now.ranges);
+    leaf_parts.change(job.leaves, job.leaves + before.leaves - now.leaves);
   }
   void count_shared(SessionNode& s, uint64_t added, uint64_t taken) noexcept {
     s.shared_chunks += added - taken;
@@ -210,7 +224,7 @@ struct Scheduler::State {
   [[gnu::noinline]] void stand(SessionSlot slot, const SharedRanges::Appended& at,
                                uint16_t priority) noexcept {
     SessionNode& s = sessions[slot.value];
-    if (!s.places.stand(at, priority, *jobs[s.job.value].shared, pools)) return;
+    if (!s.places.stand(at, priority, pools)) return;
     forget_last();
     place(slot.value);
   }
@@ -222,7 +236,6 @@ struct Scheduler::State {
     cut = s.queue.cut(priority, out, pools);
     cut.more = cut.more || s.places.top(pools) == priority;
     count(s, 0, 1);
-    count_ranges(s, 0, cut.range == nullptr);
     return true;
   }
   // After a cut from the session that stands first at its rank, in a job whose units are longer
@@ -252,7 +265,9 @@ Status Scheduler::add_job(JobSlot slot, uint32_t weight) {
   }
   JobNode& job = state_->jobs[slot.value];
   if (job.present) return Error(Errc::kExists, "the job is scheduled already");
+  const uint32_t life = job.life + 1;
   job = JobNode{};
+  job.life = life;
   job.present = true;
   state_->round.open(slot.value, weight);
   return {};
@@ -272,8 +287,11 @@ void Scheduler::remove_job(JobSlot slot) {
     if (state_->sessions[i].present && state_->sessions[i].job == slot)
       remove_session(SessionSlot(i));
   }
-  state_->jobs[slot.value].present = false;
-  state_->jobs[slot.value].shared.reset();
+  JobNode& job = state_->jobs[slot.value];
+  job.present = false;
+  job.shared.reset();
+  state_->range_parts.change(job.ranges, 0);
+  state_->leaf_parts.change(job.leaves, 0);
 }
 
 Status Scheduler::add_session(SessionSlot slot, JobSlot job) {
@@ -307,11 +325,10 @@ void Scheduler::remove_session(SessionSlot slot) {
   SessionNode& session = state_->sessions[slot.value];
   if (session.linked) state_->unlink(slot.value);
   state_->count(session, 0, session.chunks);
-  state_->count_ranges(session, 0, session.ranges);
   state_->count_shared(session, 0, session.shared_chunks);
   if (State::has_chunks(session)) {
-    state_->removed.push_back(
-        {session.queue, session.places, state_->jobs[session.job.value].shared});
+    const JobNode& job = state_->jobs[session.job.value];
+    state_->removed.push_back({session.queue, session.places, job.shared, session.job, job.life});
   }
   session.present = false;
 }
@@ -324,7 +341,8 @@ void Scheduler::leave_shared(SessionSlot slot) {
   if (!state_->has(slot) || state_->sessions[slot.value].places.empty()) return;
   state_->forget_last();
   SessionNode& session = state_->sessions[slot.value];
-  state_->removed.push_back({{}, session.places, state_->jobs[session.job.value].shared});
+  const JobNode& job = state_->jobs[session.job.value];
+  state_->removed.push_back({{}, session.places, job.shared, session.job, job.life});
   session.places = SharedPlaces();
   session.unit_left = 0;
   state_->count_shared(session, 0, session.shared_chunks);
@@ -335,8 +353,11 @@ uint32_t Scheduler::drop_removed(uint32_t most) noexcept {
   uint32_t left = most;
   while (left > 0 && !state_->removed.empty()) {
     Removed& gone = state_->removed.back();
+    const State::Stock before = state_->stock();
     gone.queue.drop(state_->pools, left);
     if (!gone.places.empty()) gone.places.drop(*gone.shared, state_->pools, left);
+    JobNode& job = state_->jobs[gone.job.value];
+    if (job.present && job.life == gone.life) state_->settle(job, before);
     if (gone.queue.empty() && gone.places.empty()) state_->removed.pop_back();
   }
   return most - left;
@@ -346,11 +367,12 @@ bool Scheduler::admit(SessionSlot slot, const ChunkRange& range) noexcept {
   State& st = *state_;
   if (!st.has(slot) || range.chunks.count == 0) return true;
   SessionNode& session = st.sessions[slot.value];
+  const State::Stock before = st.stock();
   const RangeQueue::Appended appended = session.queue.append(range, st.pools);
   if (appended == RangeQueue::Appended::kNot) return false;
   st.count(session, range.chunks.count, 0);
   if (appended == RangeQueue::Appended::kNew) {
-    st.count_ranges(session, 1, 0);
+    st.settle(st.jobs[session.job.value], before);
     st.forget_last();
     st.place(slot.value);
   }
@@ -362,14 +384,17 @@ bool Scheduler::admit_all(JobSlot slot, std::span<const SessionSlot> sessions,
   State& st = *state_;
   if (!st.has(slot) || sessions.empty() || range.chunks.count == 0) return true;
   if (st.jobs[slot.value].shared == nullptr || !st.has_room_for(sessions.size())) return false;
-  const SharedRanges::Appended at = st.jobs[slot.value].shared->append(range, st.pools);
+  JobNode& job = st.jobs[slot.value];
+  const State::Stock before = st.stock();
+  const SharedRanges::Appended at = job.shared->append(range, st.pools);
   for (const SessionSlot one : sessions) {
     SessionNode& session = st.sessions[one.value];
     session.shared_chunks += range.chunks.count;
     if (!session.places.stands_in(range.priority)) st.stand(one, at, range.priority);
   }
+  st.settle(job, before);
   const uint64_t chunks = uint64_t{sessions.size()} * range.chunks.count;
-  st.jobs[slot.value].shared_chunks += chunks;
+  job.shared_chunks += chunks;
   st.chunks += chunks;
   return true;
 }
@@ -379,9 +404,9 @@ bool Scheduler::readmit(SessionSlot slot, const ChunkRange& one_chunk) noexcept 
   if (!st.has(slot) || one_chunk.chunks.count == 0) return true;
   SessionNode& session = st.sessions[slot.value];
   st.forget_last();
-  const uint32_t before = st.pools.ranges.available();
+  const State::Stock before = st.stock();
   if (!session.queue.append_again(one_chunk, st.pools)) return false;
-  st.count_ranges(session, before - st.pools.ranges.available(), 0);
+  st.settle(st.jobs[session.job.value], before);
   st.count(session, one_chunk.chunks.count, 0);
   st.place(slot.value);
   return true;
@@ -403,14 +428,15 @@ bool Scheduler::next(ScheduledChunk& out) noexcept {
   out.job = session.job;
   RangeQueue::Cut cut;
   PriorityList* place = nullptr;
+  const State::Stock before = st.stock();
   if (session.places.empty()) {
     cut = session.queue.cut(priority, out, st.pools);
     st.count(session, 0, 1);
-    st.count_ranges(session, 0, cut.range == nullptr);
   } else if (session.queue.empty() || !st.cut_own(session, priority, out, cut)) {
     place = session.places.cut(priority, out, *st.jobs[session.job.value].shared, st.pools, cut);
     st.count_shared(session, 0, 1);
   }
+  if (cut.range == nullptr) st.settle(st.jobs[session.job.value], before);
   if (st.jobs[session.job.value].unit_chunks > 1) {
     st.go_on_with_unit(index, cut.range != nullptr, out);
   } else if (!cut.more) {
@@ -455,14 +481,20 @@ uint64_t Scheduler::queued_chunks(SessionSlot slot) const noexcept {
   const SessionNode& session = state_->sessions[slot.value];
   return session.chunks + session.shared_chunks;
 }
-uint64_t Scheduler::held_ranges(JobSlot slot) const noexcept {
-  if (!state_->has(slot)) return 0;
-  const JobNode& job = state_->jobs[slot.value];
-  return uint64_t{job.ranges} + (job.shared ? job.shared->ranges() : 0);
+uint32_t Scheduler::held_ranges(JobSlot slot) const noexcept {
+  return state_->has(slot) ? state_->jobs[slot.value].ranges : 0;
 }
 uint32_t Scheduler::held_leaves(JobSlot slot) const noexcept {
-  if (!state_->has(slot) || !state_->jobs[slot.value].shared) return 0;
-  return state_->jobs[slot.value].shared->leaves();
+  return state_->has(slot) ? state_->jobs[slot.value].leaves : 0;
+}
+bool Scheduler::has_part(JobSlot slot, uint32_t leaves, uint32_t reserve) const noexcept {
+  const State& st = *state_;
+  if (!st.has(slot)) return true;
+  const JobNode& job = st.jobs[slot.value];
+  const State::Stock free = st.stock();
+  return st.range_parts.may_take(job.ranges, 1, free.ranges, reserve) &&
+         (!st.pools.leaves_are_scarce ||
+          st.leaf_parts.may_take(job.leaves, leaves, free.leaves, reserve));
 }
 uint32_t Scheduler::free_ranges() const noexcept { return state_->pools.ranges.available(); }
 uint32_t Scheduler::free_leaves() const noexcept {

@@ -127,10 +127,12 @@ class Scheduler {
   // queued. kPlenty where they cannot run out, as there are too few sessions.
   uint32_t free_leaves() const noexcept;
   static constexpr uint32_t kPlenty = ~uint32_t{0};
-  // What the job has: ranges, its sessions' own and those that they share; and leaves of the
-  // latter.
-  uint64_t held_ranges(JobSlot job) const noexcept;
+  // What the job has of both, until it is dropped.
+  uint32_t held_ranges(JobSlot job) const noexcept;
   uint32_t held_leaves(JobSlot job) const noexcept;
+  // Whether a range and so many leaves are no more than its part (JobParts), and leave `reserve` of
+  // what jobs share. Nothing here asks.
+  bool has_part(JobSlot job, uint32_t leaves, uint32_t reserve) const noexcept;
 
  private:
   struct State;

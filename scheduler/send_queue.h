@@ -1,7 +1,8 @@
 // What one engine has to send: the scheduler, and who may use how much of it.
 //
-// New work leaves some range nodes and leaves free, which only retransmissions may use. A lost
-// chunk that finds none even so waits here, in its job's order, and is tried again at each poll.
+// Of what jobs share new work leaves some range nodes and leaves free, which only retransmissions
+// may use. A lost chunk that finds none even so waits here, in its job's order, and is tried again
+// at each poll.
 // Owner/thread: one engine.
 #pragma once
 
@@ -10,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "scheduler/job_parts.h"
 #include "scheduler/lost_chunks.h"
 #include "scheduler/scheduler.h"
 #include "transport/base/types.h"
@@ -20,7 +22,7 @@ class SendQueue {
  public:
   struct Limits {
     Scheduler::Limits scheduler;
-    // Range nodes that only retransmissions may use: new work waits while fewer are free.
+    // Range nodes of what jobs share that only retransmissions may use.
     uint32_t reserved_ranges = 8192;
     // Lost chunks that may wait for a range node before this allocates: as many as packets may be
     // in flight, since each is lost once and those that follow while nothing comes through are few.
@@ -39,61 +41,37 @@ class SendQueue {
   uint32_t used_ranges() const noexcept {
     return limits_.scheduler.max_ranges - scheduler_.free_ranges();
   }
-  // Whether a range for so many sessions, which share it, would take from what is reserved.
-  bool short_of(uint32_t sessions) const noexcept {
-    return scheduler_.free_ranges() <= limits_.reserved_ranges ||
-           scheduler_.free_leaves() < sessions + limits_.reserved_ranges;
-  }
   // A member that takes its sums slowly, or in another order than others push them, must not take
-  // the ranges of the jobs beside its own, or of those that come later: once half are in use, who
-  // has more than its part waits. All of a job that is alone are no more than half.
-  bool takes_others_part(JobSlot job, uint32_t jobs) const noexcept {
-    const uint64_t all = limits_.scheduler.max_ranges;
-    const bool few_ranges = has_few_ranges();
-    const bool few_leaves = 2 * uint64_t{scheduler_.free_leaves()} < all;
-    if (!few_ranges && !few_leaves) [[likely]]
-      return false;
-    const uint64_t part = all / (2 * uint64_t{jobs});
-    return (few_ranges && scheduler_.held_ranges(job) > part) ||
-           (few_leaves && scheduler_.held_leaves(job) > part);
+  // what the jobs beside its own need, or those that come later: each has its part (JobParts).
+  // Whether new work of a job, for so many sessions that share it, is more than that: asked for
+  // every chunk. One look suffices where much is free.
+  bool refuses(JobSlot job, uint32_t sessions) const noexcept {
+    return !has_plenty(sessions) && !scheduler_.has_part(job, sessions, limits_.reserved_ranges);
+  }
+  // Whether any job may have a range for so many sessions.
+  bool has_plenty(uint32_t sessions) const noexcept {
+    return std::min(scheduler_.free_ranges(), scheduler_.free_leaves()) >= plenty_ + sessions;
   }
 
-  // Whether a chunk of a job of so many sessions, of so many jobs, is refused for either reason:
-  // asked for every one. One look suffices where much is free.
-  bool refuses(JobSlot job, uint32_t sessions, uint32_t jobs) const noexcept {
-    const uint32_t free = std::min(scheduler_.free_ranges(), scheduler_.free_leaves());
-    if (free >= plenty_ + sessions) [[likely]]
-      return false;
-    return short_of(sessions) || takes_others_part(job, jobs);
-  }
-  bool has_few_ranges() const noexcept {
-    return 2 * uint64_t{scheduler_.free_ranges()} < limits_.scheduler.max_ranges;
-  }
-  // The same of a program that has so many ranges, of so many programs: nothing more is taken of
-  // it.
-  bool takes_others_part(uint64_t ranges, size_t programs) const noexcept {
-    return has_few_ranges() && ranges > limits_.scheduler.max_ranges / (2 * programs);
-  }
-
-  // False: short of ranges, or of leaves; nothing changed.
+  // False: it is more than its job's part; nothing changed.
   bool admit(SessionSlot session, const ChunkRange& range) noexcept {
-    const bool reserved = scheduler_.free_ranges() < limits_.reserved_ranges ||
-                          scheduler_.free_leaves() < limits_.reserved_ranges;
-    return !reserved && scheduler_.admit(session, range);
+    return !refuses(scheduler_.job_of(session), 1) && scheduler_.admit(session, range);
   }
   // What must not be lost: into the reserve, or kept until there is room.
   void answer(SessionSlot session, const ChunkRange& range) noexcept {
-    if (!scheduler_.admit(session, range)) send_again(session, range);
+    if (!has_room(session) || !scheduler_.admit(session, range)) send_again(session, range);
   }
   // The same, for several sessions of a job (Scheduler::admit_all).
   void answer_all(JobSlot job, std::span<const SessionSlot> sessions,
                   const ChunkRange& range) noexcept {
-    if (scheduler_.admit_all(job, sessions, range)) [[likely]]
+    const auto count = static_cast<uint32_t>(sessions.size());
+    const bool has_room = has_plenty(count) || scheduler_.has_part(job, count, 0);
+    if (has_room && scheduler_.admit_all(job, sessions, range)) [[likely]]
       return;
     for (const SessionSlot session : sessions) send_again(session, range);
   }
   void send_again(SessionSlot session, const ChunkRange& chunk) noexcept {
-    if (!scheduler_.readmit(session, chunk)) [[unlikely]]
+    if (!has_room(session) || !scheduler_.readmit(session, chunk)) [[unlikely]]
       keep(session, chunk);
   }
   // What sessions that are gone held is dropped, and lost chunks that found no room go on if they
@@ -108,7 +86,7 @@ class SendQueue {
       return done;
     return done + waiting_.take(kPerPoll, [this](const LostChunk& lost) {
       const bool gone = lost.life != lives_[lost.session.value];
-      return gone || scheduler_.readmit(lost.session, lost.chunk);
+      return gone || (has_room(lost.session) && scheduler_.readmit(lost.session, lost.chunk));
     });
   }
   uint32_t waiting() const noexcept { return waiting_.size(); }
@@ -127,12 +105,17 @@ class SendQueue {
   // A session may hold a hundred thousand ranges, and frames wait.
   static constexpr uint32_t kPerPoll = 1024;
 
+  // Of a session that is here.
+  bool has_room(SessionSlot session) const noexcept {
+    return has_plenty(1) || scheduler_.has_part(scheduler_.job_of(session), 1, 0);
+  }
   [[gnu::cold, gnu::noinline]] void keep(SessionSlot session, const ChunkRange& chunk) noexcept {
     waiting_.add(scheduler_.job_of(session), {session, lives_[session.value], chunk});
   }
 
   const Limits limits_;
-  const uint32_t plenty_ = std::max(limits_.scheduler.max_ranges / 2, limits_.reserved_ranges) + 1;
+  const uint32_t plenty_ = JobParts::plenty(limits_.scheduler.max_ranges,
+                                            limits_.scheduler.max_jobs, limits_.reserved_ranges);
   Scheduler scheduler_;
   LostChunks waiting_;
   std::vector<uint32_t> lives_;  // by session slot: how many are gone

@@ -48,7 +48,6 @@ class SharedRanges {
     pools.ranges[node] = {range.tensor, range.round, range.chunks, kNil, kNil, holders};
     if (last != 0) pools.ranges[last - 1].next = node;
     last = node + 1;
-    ++ranges_;
     return {node, 0};
   }
   // One holder of a node fewer: it goes with the last.
@@ -61,15 +60,7 @@ class SharedRanges {
       last_of(priority) = 0;
     }
     pools.ranges.give(index);
-    --ranges_;
   }
-  // Leaves of tries that sessions' places have taken or given back.
-  void count_leaves(uint32_t free_before, uint32_t free_now) noexcept {
-    leaves_ += free_before - free_now;
-  }
-
-  uint32_t ranges() const noexcept { return ranges_; }
-  uint32_t leaves() const noexcept { return leaves_; }
 
  private:
   uint32_t& last_of(uint16_t priority) noexcept {
@@ -79,8 +70,6 @@ class SharedRanges {
   // By priority, the last node of its list and one; 0: it is empty. Never searched, so only what
   // is used of it is touched.
   MappedMemory last_;
-  uint32_t ranges_ = 0;
-  uint32_t leaves_ = 0;
 };
 
 // One session's places in the lists of its job: in each the node that it stands in (the head of a
@@ -95,12 +84,9 @@ class SharedPlaces {
   bool stands_in(uint16_t priority) const noexcept { return stands_in_ == priority; }
   // Has the session stand where a range begins, unless it stands in that list already. True: it
   // does now. The caller has made sure that there is room.
-  bool stand(const SharedRanges::Appended& at, uint16_t priority, SharedRanges& shared,
-             RangePools& pools) noexcept {
+  bool stand(const SharedRanges::Appended& at, uint16_t priority, RangePools& pools) noexcept {
     stands_in_ = priority;
-    const uint32_t before = pools.trie.leaf.available();
     PriorityList& place = *trie_.ensure(priority, pools.trie);
-    shared.count_leaves(before, pools.trie.leaf.available());
     if (place.head != kNil) return false;
     place = {at.node, at.taken};
     ++pools.ranges[at.node].holders;
@@ -134,7 +120,7 @@ class SharedPlaces {
       PriorityList& place = trie_.at(priority, pools.trie);
       if (pools.ranges[place.head].holders > 1) {  // and so whoever stands there keeps the rest
         const uint32_t node = place.head;
-        leave(priority, shared, pools);
+        leave(priority, pools);
         shared.release(node, priority, pools);
       } else {
         go_on(place, priority, shared, pools);
@@ -152,15 +138,13 @@ class SharedPlaces {
       ++pools.ranges[next].holders;
       place = {next, 0};
     } else {
-      leave(priority, shared, pools);
+      leave(priority, pools);
     }
     shared.release(node, priority, pools);
     return next != kNil;
   }
-  void leave(uint16_t priority, SharedRanges& shared, RangePools& pools) noexcept {
-    const uint32_t before = pools.trie.leaf.available();
+  void leave(uint16_t priority, RangePools& pools) noexcept {
     trie_.erase(priority, pools.trie);
-    shared.count_leaves(before, pools.trie.leaf.available());
     if (priority == stands_in_) stands_in_ = kNowhere;
   }
 

@@ -126,20 +126,35 @@ uint32_t GradientExchange::end_jobs() {
   return kStepsPerPoll - looks + 1;
 }
 
+// False: the scheduler has no room for it.
+bool GradientExchange::admit(const WorkerRange& range) noexcept {
+  const bool bound = bindings_[range.session.value].kind == Kind::kShard;  // else it has closed
+  return !bound || !worker_.is_wanted(range) || sends_.admit(range.session, range.range);
+}
+
 uint32_t GradientExchange::admit_ranges() noexcept {
-  uint32_t admitted = 0;
+  uint32_t admitted = worker_.holds_up_any() ? admit_held_up() : 0;
   WorkerRange range;
   for (uint32_t looks = kStepsPerPoll; looks > 0 && worker_.take_range(range); --looks) {
-    const bool bound = bindings_[range.session.value].kind == Kind::kShard;  // else it has closed
-    if (!bound || !worker_.is_wanted(range)) {
+    if (worker_.held_up(range.job) == nullptr && admit(range)) {
       ++admitted;
-      continue;
+    } else if (worker_.is_wanted(range)) {
+      worker_.hold_up(range);
     }
-    if (!sends_.admit(range.session, range.range)) {
-      worker_.put_back(range);
-      break;
+  }
+  return admitted;
+}
+
+uint32_t GradientExchange::admit_held_up() noexcept {
+  uint32_t admitted = 0;
+  for (uint16_t slot = 0; slot < max_jobs_; ++slot) {
+    const JobSlot job(slot);
+    for (const WorkerRange* range = worker_.held_up(job);
+         range != nullptr && admitted < kStepsPerPoll && admit(*range);
+         range = worker_.held_up(job)) {
+      worker_.drop_held_up(job);
+      ++admitted;
     }
-    ++admitted;
   }
   return admitted;
 }

@@ -97,7 +97,9 @@ class GradientExchange {
     WorkerPeer worker;  // kWorker
   };
 
+  bool admit(const WorkerRange& range) noexcept;
   uint32_t admit_ranges() noexcept;
+  [[gnu::cold]] uint32_t admit_held_up() noexcept;
   uint32_t end_jobs();
   bool frames_moved() noexcept;
   // exchange_control.cc: one for each command, so that a command without one does not compile.

@@ -103,20 +103,18 @@ uint32_t Programs::look_at_lately(Worker& worker, const SendQueue& sends,
 uint32_t Programs::look_at(AttachedProgram& program, Worker& worker, const SendQueue& sends,
                            uint32_t& refused_by_all) noexcept {
   if (!program.backlog.empty() || program.broken) return 0;
-  if (sends.has_few_ranges()) [[unlikely]] {
-    const uint64_t ranges = worker.ranges_of(program.channel, sends.scheduler());
-    if (sends.takes_others_part(ranges, programs_.size())) return 0;
-  }
-  return take_submissions(program, worker, sends, refused_by_all);
+  if (!sends.has_plenty(1) && !worker.may_push(program.channel, sends)) [[unlikely]]
+    return 0;
+  return take_submissions(program, worker, refused_by_all);
 }
 
 uint32_t Programs::take_submissions(AttachedProgram& program, Worker& worker,
-                                    const SendQueue& sends, uint32_t& refused_by_all) noexcept {
+                                    uint32_t& refused_by_all) noexcept {
   uint32_t taken = 0;
   uint32_t refused = 0;
   Submission submission;
   while (taken < limits_.submissions_per_pass && refused < limits_.refusals_per_pass &&
-         refused_by_all + refused < Worker::kRefusalsPerPass && !sends.short_of(0) &&
+         refused_by_all + refused < Worker::kRefusalsPerPass &&
          worker.waiting_ranges() < kMostWaitingRanges) {
     const EngineChannel::Pop pop = program.channel->pop(submission);
     if (pop == EngineChannel::Pop::kEmpty) break;

@@ -74,7 +74,7 @@ class Programs {
   };
   uint32_t look_at(AttachedProgram& program, Worker& worker, const SendQueue& sends,
                    uint32_t& refused_by_all) noexcept;
-  uint32_t take_submissions(AttachedProgram& program, Worker& worker, const SendQueue& sends,
+  uint32_t take_submissions(AttachedProgram& program, Worker& worker,
                             uint32_t& refused_by_all) noexcept;
   uint32_t look_at_lately(Worker& worker, const SendQueue& sends, uint32_t& refused) noexcept;
   void index();

@@ -10,6 +10,8 @@ namespace {
 constexpr JobSlot kOneJob{0};
 constexpr SessionSlot kFirst{0}, kSecond{1};
 constexpr uint32_t kRanges = 10'000;
+constexpr uint32_t kOwn = kRanges / 5 / 2;                   // each job's
+constexpr uint32_t kPart = kOwn + (kRanges - 2 * kOwn) / 2;  // of one that is alone
 
 // Every chunk a range of its own, as none continues the one before.
 ChunkRange chunk(uint32_t index) { return {TensorIndex(0), 1, {ChunkIndex(2 * index), 1}, 7}; }
@@ -63,9 +65,13 @@ TEST_F(SendQueueTest, LostChunksWaitForRoomAndGoOnInSteps) {
   EXPECT_EQ(queue_.waiting(), kRanges);
   EXPECT_EQ(sent(), kRanges);
   uint32_t most = 0;
-  EXPECT_GE(polls(&most), kRanges / 1024);
+  EXPECT_GE(polls(&most), kPart / 1024);
   EXPECT_LE(most, 1024U);
-  EXPECT_EQ(sent(), kRanges);
+  EXPECT_EQ(sent(), kPart) << "the job's part";
+  for (uint32_t left = kRanges - kPart; left > 0; left -= std::min(left, kPart)) {
+    (void)polls();
+    EXPECT_EQ(sent(), std::min(left, kPart));
+  }
 }
 
 TEST_F(SendQueueTest, ALostChunkOfASessionThatIsGoneIsNotSentByTheNextOneOfItsPlace) {
@@ -91,19 +97,37 @@ TEST_F(SendQueueTest, AJobThatHasLostManyChunksHoldsUpNoOther) {
   queue_.scheduler().block(kOthers);
   ASSERT_TRUE(queue_.scheduler().admit(kFirst, chunk(0)));
   ASSERT_TRUE(queue_.scheduler().admit(kFirst, chunk(1)));
-  fill(kOthers);
+  fill(kOthers);  // more than it may by itself
   for (uint32_t i = 0; i < kRanges; ++i) queue_.send_again(kOthers, chunk(i));
   queue_.send_again(kSecond, chunk(7));
   queue_.send_again(kSecond, chunk(3));
-  EXPECT_EQ(sent(), 2U);  // what is free then is divided
+  queue_.send_again(kSecond, chunk(5));
+  EXPECT_EQ(sent(), 2U);  // what is free then is the job's that has less than its part
   EXPECT_EQ(queue_.poll(), 2U);
-  EXPECT_EQ(queue_.scheduler().queued_chunks(kSecond), 1U);
+  EXPECT_EQ(queue_.scheduler().queued_chunks(kSecond), 2U);
   ScheduledChunk out;
   ASSERT_TRUE(queue_.scheduler().next(out));
   EXPECT_EQ(out.key.chunk, chunk(7).chunks.first) << "the first that was lost";
   EXPECT_EQ(queue_.poll(), 1U) << "one is free";
   EXPECT_EQ(queue_.poll(), 0U);
-  EXPECT_EQ(queue_.waiting(), kRanges - 1);
+  EXPECT_EQ(queue_.waiting(), kRanges);
+}
+
+// Where both may have it.
+TEST_F(SendQueueTest, WhatIsFreeIsDividedByTurns) {
+  constexpr JobSlot kOther{1};
+  constexpr SessionSlot kOthers{2};
+  ASSERT_TRUE(queue_.scheduler().add_job(kOther).ok());
+  ASSERT_TRUE(queue_.scheduler().add_session(kOthers, kOther).ok());
+  fill(kFirst);
+  for (const SessionSlot session : {kOthers, kSecond}) {
+    for (uint32_t i = 0; i < 2'000; ++i) queue_.send_again(session, chunk(i));
+  }
+  queue_.scheduler().remove_session(kFirst);
+  EXPECT_EQ(queue_.scheduler().drop_removed(kRanges), kRanges);
+  EXPECT_EQ(queue_.poll(), 1024U);
+  EXPECT_EQ(queue_.scheduler().queued_chunks(kSecond), 512U);
+  EXPECT_EQ(queue_.scheduler().queued_chunks(kOthers), 512U);
 }
 
 }  // namespace

@@ -131,6 +131,9 @@ class ProgramsThatPush : public testing::Test {
   static constexpr uint32_t kRanges = 8192;
   static constexpr uint32_t kReserved = 64;
   static constexpr uint16_t kMostShards = 128;
+  static constexpr uint32_t kJobs = 8;
+  static constexpr uint32_t kOwn = kRanges / 5 / kJobs;
+  static constexpr uint32_t kShared = kRanges - kOwn * kJobs - kReserved;
 
   // Each tensor has a chunk for each shard.
   void add(uint32_t tensors, uint16_t shards = 1) {
@@ -194,40 +197,67 @@ class ProgramsThatPush : public testing::Test {
   uint64_t sessions_ = 0;
   std::vector<float> elements_ = std::vector<float>(size_t{16} * kMostShards);
   std::vector<std::unique_ptr<AttachedProgram>> programs_;
-  GradientExchange exchange_{
-      ExchangeConfig{.sends = {.scheduler = {8, 256, kRanges, 4096}, .reserved_ranges = kReserved}},
-      counters_, PortMemory{[](void*, PayloadPin&) { return false; }}};
+  GradientExchange exchange_{ExchangeConfig{.sends = {.scheduler = {kJobs, 256, kRanges, 4096},
+                                                      .reserved_ranges = kReserved}},
+                             counters_, PortMemory{[](void*, PayloadPin&) { return false; }}};
 };
 
 TEST_F(ProgramsThatPush, OneWhoseServersTakeNothingLeavesRoomForOthers) {
   add(kRanges);
   push(0);
   const uint32_t taken = exchange_.usage().ranges;
-  EXPECT_GE(taken, kRanges / 2) << "alone it has half";
-  EXPECT_LE(taken, kRanges / 2 + 64) << "and what a pass has read of it";
+  EXPECT_EQ(taken, kOwn + kShared / 2) << "as much as is left";
+  EXPECT_LE(programs_[0]->pushed, taken + 2 * 64) << "what a pass has read, and its ring";
   add(kRanges);
   push(1, 100);
   EXPECT_EQ(exchange_.usage().ranges, taken + 100);
   push(1);
-  EXPECT_GE(exchange_.usage().ranges, taken + kRanges / 4);
-  EXPECT_LE(exchange_.usage().ranges, taken + kRanges / 4 + 64);
+  EXPECT_EQ(exchange_.usage().ranges, taken + kOwn + kShared / 4);
   exchange_.unblock(SessionSlot(0));
   OutgoingDatagram out;
   for (uint32_t sent = 0; sent < taken; ++sent) ASSERT_TRUE(exchange_.next(out));
   push(0);
-  EXPECT_GE(programs_[0]->pushed, taken + kRanges / 4) << "what it has sent is not held any more";
+  EXPECT_GE(programs_[0]->pushed, taken + kShared / 4) << "what it has sent is not held any more";
 }
 
-// What a pass could read of it is more ranges than there are: they would wait before the others'.
+// What a pass has read of it is more ranges than it may have: they wait, and nobody behind them.
 TEST_F(ProgramsThatPush, NorDoesOneOfManyShardsStandInTheirWay) {
   add(kRanges / kMostShards, kMostShards);
   push(0);
   const uint32_t taken = exchange_.usage().ranges;
-  EXPECT_GE(taken, kRanges / 2);
-  EXPECT_LT(taken, kRanges - kReserved);
+  EXPECT_EQ(taken, kOwn + kShared / 2);
   add(100);
   push(1);
   EXPECT_EQ(exchange_.usage().ranges, taken + 100);
+  // In the order in which they were pushed, shard after shard.
+  for (uint32_t shard = 0; shard < kMostShards; ++shard) exchange_.unblock(SessionSlot(shard));
+  std::vector<uint32_t> last(kMostShards);
+  OutgoingDatagram out;
+  const auto next = [&] {
+    if (exchange_.next(out)) return true;
+    push(0);
+    exchange_.poll(0);
+    return exchange_.next(out);
+  };
+  uint32_t sent = 0;
+  for (; next(); ++sent) {
+    EXPECT_GE(out.header.words[1], last[out.session.value]);
+    last[out.session.value] = out.header.words[1];
+  }
+  EXPECT_EQ(sent, kRanges / kMostShards * kMostShards);
+}
+
+// All but one take as much as they may: what they share is gone.
+TEST_F(ProgramsThatPush, ManyWhoseServersTakeNothingLeaveRoomForTheOneThatComesLast) {
+  for (uint32_t program = 0; program + 1 < kJobs; ++program) {
+    add(kRanges, 2);
+    push(program);
+  }
+  const uint32_t taken = exchange_.usage().ranges;
+  EXPECT_GT(taken, kOwn * (kJobs - 1) + kShared * 9 / 10);
+  add(2 * kOwn);
+  push(kJobs - 1);
+  EXPECT_GE(exchange_.usage().ranges, taken + kOwn) << "what is kept for it";
 }
 
 }  // namespace

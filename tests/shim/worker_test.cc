@@ -419,13 +419,16 @@ TEST_F(WorkerTest, RangesOfAJobThatIsGoneAreNotWanted) {
   WorkerRange range;
   ASSERT_TRUE(worker_.take_range(range));
   EXPECT_TRUE(worker_.is_wanted(range));
-  worker_.put_back(range);
+  worker_.hold_up(range);
+  EXPECT_TRUE(worker_.holds_up_any());
   worker_.remove_job(kJob, Errc::kClosed);
   completions();
   SetUp();
+  EXPECT_FALSE(worker_.is_wanted(range));
+  EXPECT_FALSE(worker_.holds_up_any()) << "it has gone with its job";
   const auto left = ranges();
-  ASSERT_EQ(left.size(), 2U);
-  for (const WorkerRange& old : left) EXPECT_FALSE(worker_.is_wanted(old));
+  ASSERT_EQ(left.size(), 1U);
+  EXPECT_FALSE(worker_.is_wanted(left[0]));
 }
 
 TEST_F(WorkerTest, AFailedJobEndsWhatWaitsAndWhatComes) {

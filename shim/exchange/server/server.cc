@@ -64,7 +64,7 @@ Taken Server::on_push(SessionSlot session, const WorkerPeer& worker, const wire:
         chunk.sender != worker.rank.value ? Counter::kDropWorkerRank : Counter::kDropIncarnation;
     return drop_unread(counters_, why, header, payload) ? Taken::kYes : Taken::kNo;
   }
-  if (sends_.refuses(worker.job, job.spec.workers, serving_)) {
+  if (sends_.refuses(worker.job, job.spec.workers)) {
     return drop_unread(counters_, Counter::kDropSlotBusy, header, payload) ? Taken::kLater
                                                                            : Taken::kNo;
   }
@@ -213,7 +213,7 @@ uint32_t Server::report_replaced() {
 uint32_t Server::complete_overdue(uint64_t now_ns) noexcept {
   uint32_t looks = kOverduePerPoll;
   OverdueChunk due;
-  while (may_answer_all() && aggregator_.take_overdue(now_ns, looks, due)) {
+  while (aggregator_.take_overdue(now_ns, looks, due, that_may_answer())) {
     const ServerJob& job = jobs_[due.job.value];
     on_complete(job, due.key, due.priority);
   }
@@ -245,8 +245,7 @@ uint32_t Server::report_hopeless() noexcept {
 
 uint64_t Server::next_deadline_ns() const noexcept {
   if (walks_ || drains_on_ || aggregator_.seeks_hopeless()) return 0;
-  const uint64_t overdue_ns = may_answer_all() ? aggregator_.next_overdue_ns() : kNever;
-  return std::min(overdue_ns, aggregator_.next_stall_ns());
+  return std::min(aggregator_.next_overdue_ns(that_may_answer()), aggregator_.next_stall_ns());
 }
 
 uint32_t Server::drain() {

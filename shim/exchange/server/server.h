@@ -120,13 +120,19 @@ class Server {
   void on_complete(const ServerJob& job, const ChunkKey& key, uint16_t pushed_at) noexcept;
   void answer_all(const ServerJob& job, const ChunkRange& range) noexcept;
   static void note_answered(ServerJob& job);
-  void note_most_workers();
   void answer_late(const WorkerPeer& worker, SessionSlot session, const ChunkKey& key,
                    uint16_t priority) noexcept;
   static bool is_in_part(const ServerJob& job, const WorkerPeer& worker,
                          const ChunkKey& key) noexcept;
   void count_partial(const ServerJob& job, const ChunkKey& key) noexcept;
-  bool may_answer_all() const noexcept { return !sends_.short_of(most_workers_); }
+  // Jobs whose sums find room in the queue: what time completes of the others waits.
+  JobFilter that_may_answer() const noexcept {
+    return {[](const void* server, JobSlot job) {
+              const Server& self = *static_cast<const Server*>(server);
+              return !self.sends_.refuses(job, self.jobs_[job.value].spec.workers);
+            },
+            this};
+  }
   uint32_t complete_overdue(uint64_t now_ns) noexcept;
   uint32_t walk_on();
   uint32_t report_replaced();
@@ -148,7 +154,6 @@ class Server {
   Aggregator aggregator_;
   std::vector<ServerJob> jobs_;  // by job slot
   uint32_t serving_ = 0;         // of them
-  uint32_t most_workers_ = 0;    // of those with a quorum: what time completes goes to so many
   std::vector<JobSlot> draining_;
   std::vector<GateChange> gate_changes_;  // by job slot
   bool changes_gates_ = false;

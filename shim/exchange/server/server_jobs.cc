@@ -25,20 +25,11 @@ Status Server::add_job(const command::AddServerJob& spec) {
   job.present = true;
   ++serving_;
   job.spec = spec;
-  note_most_workers();
   job.workers.assign(spec.workers, SessionSlot());
   job.bound.assign(spec.workers, 0);
   job.replaced.assign(spec.workers, 0);
   job.answered.reserve(spec.workers);
   return {};
-}
-
-void Server::note_most_workers() {
-  most_workers_ = 0;
-  for (const ServerJob& job : jobs_) {
-    if (!job.present || job.spec.terms.quorum == 0) continue;
-    most_workers_ = std::max<uint32_t>(most_workers_, job.spec.workers);
-  }
 }
 
 void Server::note_answered(ServerJob& job) {
@@ -115,7 +106,6 @@ void Server::count_sums() {
 
 void Server::remove_job(JobSlot slot) {
   jobs_[slot.value] = ServerJob{};
-  note_most_workers();
   gate_changes_[slot.value] = GateChange{};
   --serving_;
   sends_.scheduler().remove_job(slot);

@@ -46,13 +46,11 @@ size_t Worker::most_completions(const EngineChannel* channel) const noexcept {
   return most;
 }
 
-uint64_t Worker::ranges_of(const EngineChannel* channel,
-                           const Scheduler& scheduler) const noexcept {
-  uint64_t ranges = 0;
-  for (const auto& job : jobs_) {
-    if (job && job->spec.channel == channel) ranges += scheduler.held_ranges(job->spec.job);
-  }
-  return ranges;
+bool Worker::may_push(const EngineChannel* channel, const SendQueue& sends) const noexcept {
+  return std::ranges::none_of(jobs_, [channel, &sends](const auto& job) {
+    return job && job->spec.channel == channel &&
+           (!job->held_up.empty() || sends.refuses(job->spec.job, 1));
+  });
 }
 
 uint64_t Worker::chunks_moved(JobSlot slot) const noexcept {
@@ -258,7 +256,24 @@ bool Worker::is_wanted(const WorkerRange& range) const noexcept {
   return job && job->life == range.life && job->failed == Errc::kOk;
 }
 
-void Worker::put_back(const WorkerRange& range) noexcept { ranges_[--next_range_] = range; }
+void Worker::hold_up(const WorkerRange& range) {
+  WorkerJob& job = *find(range.job);
+  jobs_held_up_ += job.held_up.empty();
+  job.held_up.push(range);
+}
+
+const WorkerRange* Worker::held_up(JobSlot slot) const noexcept {
+  if (jobs_held_up_ == 0) [[likely]]
+    return nullptr;
+  const WorkerJob* const job = find(slot);
+  return job && !job->held_up.empty() ? &job->held_up.front() : nullptr;
+}
+
+void Worker::drop_held_up(JobSlot slot) noexcept {
+  WorkerJob& job = *find(slot);
+  job.held_up.pop();
+  jobs_held_up_ -= job.held_up.empty();
+}
 
 bool Worker::take_completion(WorkerCompletion& out) noexcept {
   if (next_completion_ == completions_.size()) {

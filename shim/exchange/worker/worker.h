@@ -20,6 +20,7 @@
 #include "scheduler/plan/plan.h"
 #include "scheduler/policy.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/send_queue.h"
 #include "shim/channel/descriptor.h"
 #include "shim/job/command.h"
 #include "transport/base/counters.h"
@@ -77,9 +78,9 @@ class Worker {
   bool take_removed(uint32_t& looks, JobSlot& out) noexcept;
   bool has_steps() const noexcept { return has_steps_; }        // take_removed is worth a call
   const EngineChannel* channel_of(JobSlot job) const noexcept;  // of a job that is here
-  // What its jobs have in the scheduler. Cold.
-  uint64_t ranges_of(const EngineChannel* channel, const Scheduler& scheduler) const noexcept;
-  // Released, and not in the scheduler yet; of all programs.
+  // Whether the scheduler has room for a range of each of its jobs, and holds up none of them.
+  bool may_push(const EngineChannel* channel, const SendQueue& sends) const noexcept;
+  // Released, and not in the scheduler yet; of all programs, but for what is held up.
   size_t waiting_ranges() const noexcept { return ranges_.size() - next_range_; }
   // That operations of its jobs can have waiting at a time; refusals come on top. Cold.
   size_t most_completions(const EngineChannel* channel) const noexcept;
@@ -95,11 +96,16 @@ class Worker {
   void release(uint64_t now_ns) noexcept;
   // When release() is worth a call; kNever for all other policies.
   uint64_t release_due_ns() const noexcept { return release_due_ns_; }
-  // The next range that was released; put_back it if the scheduler has no room.
+  // The next range that was released. One for which the scheduler has no room is to be held up, and
+  // so is what comes behind it of its job: others go on.
   bool take_range(WorkerRange& out) noexcept;
   // Whether its job is still there, and goes on.
   bool is_wanted(const WorkerRange& range) const noexcept;
-  void put_back(const WorkerRange& range) noexcept;
+  void hold_up(const WorkerRange& range);  // one that is wanted
+  bool holds_up_any() const noexcept { return jobs_held_up_ > 0; }
+  // The first of the job that is held up, to be dropped when it has gone on; null: none is.
+  const WorkerRange* held_up(JobSlot job) const noexcept;
+  void drop_held_up(JobSlot job) noexcept;
   bool has_completion() const noexcept { return !completions_.empty(); }
   bool take_completion(WorkerCompletion& out) noexcept;
   void drop_completions(const EngineChannel* channel);  // of a program that is gone
@@ -153,6 +159,7 @@ class Worker {
   size_t most_ranges_ = 0;       // that can wait at a time: one for each tensor and shard
   std::vector<WorkerRange> ranges_;
   size_t next_range_ = 0;
+  uint32_t jobs_held_up_ = 0;
   // A WorkerCompletion, with the words of both of its sets in absent_words_: most have none.
   struct Ended {
     EngineChannel* channel = nullptr;

@@ -10,6 +10,7 @@
 #include "scheduler/terms/chunk_set.h"
 #include "scheduler/terms/worker_set.h"
 #include "shim/exchange/worker/worker.h"
+#include "transport/base/fifo.h"
 
 namespace mercury {
 
@@ -97,7 +98,8 @@ struct Worker::WorkerJob {
   std::vector<Bound> shards;  // bound to this engine
   std::vector<WorkerTensor> tensors;
   std::unordered_map<TensorId, TensorIndex> index_of;
-  TensorIndex found;  // by the last find()
+  TensorIndex found;          // by the last find()
+  Fifo<WorkerRange> held_up;  // ranges that are more than its part of the scheduler's
 
   // A tensor's chunks come one after the other: mostly it is the last one again.
   WorkerTensor* find(TensorId id) noexcept {

@@ -52,6 +52,7 @@ bool Worker::take_removed(uint32_t& looks, JobSlot& out) noexcept {
     if (!found && job->removed && job->tensors.empty()) {
       found = true;
       out = JobSlot(static_cast<uint16_t>(slot));
+      jobs_held_up_ -= !job->held_up.empty();
       jobs_[slot].reset();
       continue;
     }
