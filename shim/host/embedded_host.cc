@@ -5,13 +5,9 @@
 
 #include <atomic>
 #include <cerrno>
-#include <map>
-#include <mutex>
-#include <string>
 #include <utility>
 
 #include "shim/host/random.h"
-#include "transport/base/quantity.h"
 #include "transport/port/uring/uring_port.h"
 
 namespace mercury {
@@ -25,46 +21,6 @@ constexpr uint64_t kGoodbyeNs = 200'000'000;
 // for one in it that no port sees; and where nobody tells the link's rate, nothing paces it, and
 // what a host sends waits before its link, in both directions.
 constexpr uint64_t kDelayTargetNs = 30'000'000;
-
-// What the hosts of this process send over from one address: one link, of one rate.
-class LinkRegister {
- public:
-  // `bytes_per_second` 0: whatever is known. Nothing: nothing is. kInvalidArgument: others said
-  // another rate; kLimit: too many have it.
-  Result<std::shared_ptr<SharedLink>> join(const IpAddress& address, uint64_t& bytes_per_second) {
-    const std::lock_guard lock(mutex_);
-    Known& known = links_[address];
-    std::shared_ptr<SharedLink> link = known.link.lock();
-    if (!link) {
-      if (bytes_per_second == 0) return link;
-      link = std::make_shared<SharedLink>();
-      known = {link, bytes_per_second};
-      return link;
-    }
-    if (bytes_per_second == 0) bytes_per_second = known.bytes_per_second;
-    if (bytes_per_second != known.bytes_per_second) {
-      return Error(Errc::kInvalidArgument, "rate: the link of " + address.to_string() +
-                                               " carries " +
-                                               print_bits_per_second(8 * known.bytes_per_second) +
-                                               ", another context of this process says, not " +
-                                               print_bits_per_second(8 * bytes_per_second));
-    }
-    if (link->engines() >= SharedLink::kTurns) {
-      return Error(Errc::kLimit, "rate: at most " + std::to_string(SharedLink::kTurns) +
-                                     " contexts of a process share the link of " +
-                                     address.to_string());
-    }
-    return link;
-  }
-
- private:
-  struct Known {
-    std::weak_ptr<SharedLink> link;
-    uint64_t bytes_per_second = 0;
-  };
-  std::mutex mutex_;
-  std::map<IpAddress, Known> links_;
-};
 
 // Outlives static destruction: a context may be used until then. A child by fork has a register of
 // its own, as it has none of its parent's engines, and a thread of those may have held the mutex.
@@ -84,8 +40,8 @@ LinkRegister& link_register() {
 Result<std::unique_ptr<EmbeddedHost>> EmbeddedHost::create(const Endpoint& listen,
                                                            uint64_t link_bytes_per_second,
                                                            Notice notice) {
-  Result<std::shared_ptr<SharedLink>> link = link_register().join(listen.ip, link_bytes_per_second);
-  if (!link) return link.error();
+  Result<LinkSeat> seat = link_register().join(listen.ip, link_bytes_per_second);
+  if (!seat) return seat.error();
   auto counters = std::make_unique<Counters>();
   uring::UringConfig port_config;
   port_config.local = listen;
@@ -96,12 +52,13 @@ Result<std::unique_ptr<EmbeddedHost>> EmbeddedHost::create(const Endpoint& liste
   config.policy.serve = false;
   config.sums_thread = true;
   config.lane.engine.session.delay_target_ns = kDelayTargetNs;
-  config.lane.engine.link = std::move(*link);
+  config.lane.engine.link = seat->link();
   config.policy.hold_unknown_ns = kHoldUnknownNs;
   config.notice = std::move(notice);
   std::vector<HostOf<uring::UringPort>::Part> parts;
   parts.push_back({std::move(counters), std::move(*port)});
   std::unique_ptr<EmbeddedHost> embedded(new EmbeddedHost());
+  embedded->seat_ = std::move(*seat);
   embedded->host_ =
       std::make_unique<HostOf<uring::UringPort>>(std::move(parts), config, system_random);
   if (const Status opened = embedded->host_->opened(); !opened) return opened.error();

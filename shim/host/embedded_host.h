@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "shim/host/control_thread.h"
+#include "shim/host/link_register.h"
 #include "transport/base/endpoint.h"
 #include "transport/base/result.h"
 
@@ -31,6 +32,7 @@ class EmbeddedHost {
 
  private:
   EmbeddedHost() = default;
+  LinkSeat seat_;
   std::unique_ptr<Host> host_;
   std::unique_ptr<ControlThread> control_;
 };
