@@ -7,20 +7,24 @@
 // trips are the newest packets', so the fastest path's: where paths differ in delay a packet is
 // given an eighth more than late ones took, and what is a probe time-out then at most; after
 // kTripsRemembered round trips half of that, or as long as late ones took in these if that is more;
-// half, too, when kRemembered in a row were lost in earnest. When nothing is acknowledged for a
-// probe time-out, a PING asks for an acknowledgement, with exponential back-off. The first in a row
-// comes early: it only asks, and where few frames are in flight most of what is lost, or an
-// acknowledgement of it, has nothing behind it that would tell. From the second on the oldest
-// packet that is not a PING is declared lost too, so that a path that eats everything of one size
-// still gets other packets to carry. PINGs keep their records until something tells; where that
-// leaves none for the next PING, those in reserve are given back.
+// half, too, when kRemembered in a row were lost in earnest. Of a session whose packets take
+// several paths in turn (take_paths), which the sender can tell apart, this is so among those of
+// one path; what packets of other paths alone have overtaken is given a probe time-out. When
+// nothing is acknowledged for a probe time-out, a PING asks for an acknowledgement, with
+// exponential back-off. The first in a row comes early: it only asks, and where few frames are in
+// flight most of what is lost, or an acknowledgement of it, has nothing behind it that would tell.
+// From the second on the oldest packet that is not a PING is declared lost too, so that a path that
+// eats everything of one size still gets other packets to carry. PINGs keep their records until
+// something tells; where that leaves none for the next PING, those in reserve are given back.
 //
 // Paper: RFC 9002 section 6; RFC 8985 (RACK) sections 3.3.2 and 6.2 for reordering.
 // Owner/thread: one engine. Nothing allocates.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "transport/base/types.h"
@@ -92,6 +96,11 @@ class LossDetector {
     return record != nullptr && sent_before_move(record->number);
   }
 
+  // From now on packets take several paths, as their tags say (SentTag::path), of which each keeps
+  // their order as one path does. The peer is elsewhere: the paths are others. Cold.
+  void take_paths() { newest_ = std::make_unique<std::array<uint64_t, kMostPaths>>(); }
+  static constexpr size_t kMostPaths = 16;
+
   // What a late packet is given at most.
   [[gnu::cold]] uint64_t most_delay_ns() const noexcept;
 
@@ -134,10 +143,21 @@ class LossDetector {
       return;
     rtt_.sample(now_ns - record.sent_ns, ack_delay_ns, config_.max_ack_delay_ns);
   }
-  // It was acknowledged after `largest` was.
-  void note_late(const SentRecord& record, uint64_t largest, uint64_t now_ns) noexcept {
-    if (sent_before_move(record.number)) return;
+  // It was acknowledged; `largest`, too, before. Late is what its own path's packets overtook.
+  void note_acked(const SentRecord& record, bool had_largest, uint64_t largest,
+                  uint64_t now_ns) noexcept {
+    if (newest_ != nullptr) [[unlikely]] {
+      uint64_t& newest = (*newest_)[record.tag.path() % kMostPaths];
+      had_largest = record.number < newest;
+      largest = newest;
+      newest = std::max(newest, record.number);
+    }
+    if (!had_largest || record.number >= largest || sent_before_move(record.number)) return;
     note_reordering(largest - record.number, now_ns - record.sent_ns);
+  }
+  // The largest number that was acknowledged of its path; 0: none yet.
+  uint64_t newest_of_path(const SentRecord& record) const noexcept {
+    return newest_ == nullptr ? largest_acked_ : (*newest_)[record.tag.path() % kMostPaths];
   }
   [[gnu::cold]] void note_reordering(uint64_t distance, uint64_t took_ns) noexcept;
   // After which one that others have overtaken is lost.
@@ -160,6 +180,7 @@ class LossDetector {
   RttEstimator rtt_;
   SentHistory history_;
   uint64_t largest_acked_ = 0;
+  std::unique_ptr<std::array<uint64_t, kMostPaths>> newest_;  // by path; null: there is one
   uint64_t moved_number_ = 0;  // what is below it was sent where the peer was before
   bool any_acked_ = false;
   uint64_t loss_time_ns_ = kNever;  // when the time threshold of the next packet passes
@@ -199,9 +220,7 @@ void LossDetector::on_ack(std::span<const NumberRange> ranges, uint64_t ack_dela
       history_.remove(cursor);
       progress = true;
       if (record.number == ranges.front().last) note_round_trip(record, ack_delay_ns, now_ns);
-      if (had_largest && record.number < previous_largest) {
-        note_late(record, previous_largest, now_ns);
-      }
+      note_acked(record, had_largest, previous_largest, now_ns);
       sink.packet_acked(record);
     }
   }
@@ -222,7 +241,7 @@ void LossDetector::on_refused(std::span<const NumberRange> ranges, uint64_t larg
       history_.remove(cursor);
       note_progress(now_ns);
       if (record.number == largest) note_round_trip(record, ack_delay_ns, now_ns);
-      if (any_acked_ && record.number < largest_acked_) note_late(record, largest_acked_, now_ns);
+      note_acked(record, any_acked_, largest_acked_, now_ns);
       sink.packet_refused(record);
     }
   }
@@ -232,11 +251,16 @@ template <class Sink>
 void LossDetector::detect(uint64_t now_ns, Sink& sink) noexcept {
   loss_time_ns_ = kNever;
   if (!any_acked_) return;
-  const uint64_t delay_ns = loss_delay_ns();
+  const uint64_t delay_of_path_ns = loss_delay_ns();
+  const uint64_t delay_of_others_ns =
+      newest_ == nullptr ? delay_of_path_ns : std::max(delay_of_path_ns, most_delay_ns());
   SentHistory::Cursor cursor = history_.oldest();
   while (cursor.record() != nullptr && cursor.record()->number < largest_acked_) {
     const SentRecord record = *cursor.record();
-    const bool overtaken = largest_acked_ - record.number >= packet_threshold_;
+    const uint64_t newest = newest_of_path(record);
+    const bool on_its_path = record.number < newest;
+    const bool overtaken = on_its_path && newest - record.number >= packet_threshold_;
+    const uint64_t delay_ns = on_its_path ? delay_of_path_ns : delay_of_others_ns;
     if (overtaken || now_ns >= record.sent_ns + delay_ns) {
       history_.remove(cursor);
       note_loss(record);

@@ -1,6 +1,7 @@
 #include "transport/flow/port_turns.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace mercury {
 
@@ -9,6 +10,7 @@ PortTurns::PortTurns(uint32_t ports, uint64_t number) : ports_(ports) { turns_[0
 bool PortTurns::end_pass(uint64_t number, uint64_t now_ns) noexcept {
   if (number - since_number_ < kRunFrames) return false;
   since_number_ = number;
+  if (last_ + 1 - judged_ >= kTurns) judge(judged_++, now_ns);
   const auto count = static_cast<uint32_t>(ports_.size());
   uint32_t next = (current() + 1) % count;  // and where none may send, too
   for (uint32_t step = 0; step < count; ++step) {
@@ -19,14 +21,20 @@ bool PortTurns::end_pass(uint64_t number, uint64_t now_ns) noexcept {
   }
   if (next == current()) return false;
   ++last_;
-  turns_[last_ % kTurns] = {number, next};
+  turn(last_) = {.first = number, .port = next};
   return true;
 }
 
-// One that is left out has a turn when its pause is over, and none before that has told.
+// One of which nothing arrived has a turn when its pause is over, and none before that has told.
 bool PortTurns::may_send(SourcePort& port, uint64_t now_ns) const noexcept {
   if (port.until_ns == 0) return true;
   if (now_ns < port.until_ns) return false;
+  if (port.is_lossy) {
+    const uint64_t pause_ns = port.pause_ns;
+    begin_anew(port);
+    port.pause_ns = pause_ns;
+    return true;
+  }
   port.pause_ns = std::min(2 * port.pause_ns, kMostPauseNs);
   port.until_ns = now_ns + port.pause_ns;
   return true;
@@ -42,29 +50,78 @@ bool PortTurns::find(uint64_t number, uint64_t& index) noexcept {
   return true;
 }
 
+void PortTurns::begin_anew(SourcePort& port) const noexcept {
+  port = SourcePort();
+  port.judged_from = last_ + 1;
+}
+
 void PortTurns::on_arrived(uint64_t number) noexcept {
   ++arrived_;
   uint64_t index = 0;
   if (!find(number, index)) return;
+  ++turn(index).arrived;
   SourcePort& port = ports_[turn(index).port];
-  if (port.lost > 0) port = SourcePort();
+  if (port.row.lost == 0) return;
+  if (port.until_ns != 0 && !port.is_lossy) {
+    begin_anew(port);
+  } else {
+    port.row = Row();
+  }
 }
 
 bool PortTurns::on_lost(uint64_t number, uint64_t now_ns) noexcept {
   uint64_t index = 0;
   if (!find(number, index)) return false;
+  ++turn(index).lost;
   SourcePort& port = ports_[turn(index).port];
-  if (port.lost++ == 0) port.arrived_before = arrived_;
-  if (port.turns == 0 || port.last_turn != index) ++port.turns;
-  port.last_turn = index;
-  const bool others_arrive = arrived_ - port.arrived_before >= kMostLost;
-  const bool hopeless = port.lost >= kMostLost && port.turns >= kLeastTurns && others_arrive;
+  Row& row = port.row;
+  if (row.lost++ == 0) row.arrived_before = arrived_;
+  if (row.turns == 0 || row.last_turn != index) ++row.turns;
+  row.last_turn = index;
+  const bool others_arrive = arrived_ - row.arrived_before >= kMostLost;
+  const bool hopeless = row.lost >= kMostLost && row.turns >= kLeastTurns && others_arrive;
   if (port.until_ns != 0 || !hopeless) return false;
   port.pause_ns = kFirstPauseNs;
   port.until_ns = now_ns + kFirstPauseNs;
   return true;
 }
 
-void PortTurns::forgive() noexcept { std::ranges::fill(ports_, SourcePort()); }
+void PortTurns::judge(uint64_t index, uint64_t now_ns) noexcept {
+  const Turn& old = turn(index);
+  SourcePort& port = ports_[old.port];
+  const uint32_t heard_of = old.arrived + old.lost;
+  if (heard_of == 0 || port.until_ns != 0 || index < port.judged_from) return;
+  port.losses.turns += 1;
+  port.losses.lost += static_cast<double>(old.lost) / heard_of;
+  if (loses_more(port)) {
+    port.pause_ns = std::clamp(2 * port.pause_ns, kFirstPauseNs, kMostPauseNs);
+    port.until_ns = now_ns + port.pause_ns;
+    port.is_lossy = left_out_ = true;
+  }
+  if (port.losses.turns < kRemembered) return;
+  if (!port.is_lossy) port.pause_ns = 0;
+  port.losses.turns /= 2;
+  port.losses.lost /= 2;
+}
+
+bool PortTurns::loses_more(const SourcePort& port) const noexcept {
+  if (port.losses.turns < kLeastTurns) return false;
+  Losses others;
+  for (const SourcePort& other : ports_) {
+    if (&other == &port || other.until_ns != 0) continue;
+    others.turns += other.losses.turns;
+    others.lost += other.losses.lost;
+  }
+  if (others.turns == 0) return false;
+  const double more = port.losses.lost / port.losses.turns - others.lost / others.turns;
+  const double all =
+      (port.losses.lost + others.lost) / (port.losses.turns + others.turns);  // if it were chance
+  const double deviation = std::sqrt(all * (1 - all) * (1 / port.losses.turns + 1 / others.turns));
+  return more > kMarkedly && more > kDeviations * deviation;
+}
+
+void PortTurns::forgive() noexcept {
+  for (SourcePort& port : ports_) begin_anew(port);
+}
 
 }  // namespace mercury

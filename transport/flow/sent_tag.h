@@ -8,6 +8,7 @@
 
 namespace mercury {
 
+// Beside that, which of several paths it took: 0 unless it is said (on_path).
 // In two words of 64 bits: it is copied twice for each packet, and a copy of narrower stores by
 // wider loads would wait for them.
 class SentTag {
@@ -20,6 +21,12 @@ class SentTag {
 
   constexpr wire::FrameType type() const noexcept {
     return static_cast<wire::FrameType>(first_ & 0xff);
+  }
+  constexpr uint8_t path() const noexcept { return static_cast<uint8_t>(first_ >> 8); }
+  constexpr SentTag on_path(uint8_t path) const noexcept {
+    SentTag tag = *this;
+    tag.first_ |= uint64_t{path} << 8;  // of a tag that does not say it yet
+    return tag;
   }
   constexpr uint16_t half_word() const noexcept { return static_cast<uint16_t>(first_ >> 16); }
   constexpr uint32_t word0() const noexcept { return static_cast<uint32_t>(first_ >> 32); }

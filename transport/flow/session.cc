@@ -357,10 +357,13 @@ uint16_t Session::datagram_flags() const noexcept {
 }
 void Session::take_turns(uint32_t ports) {
   impl_->turns = std::make_unique<PortTurns>(ports, impl_->numbers.next());
+  impl_->loss.take_paths();
 }
 std::optional<uint32_t> Session::next_turn(uint64_t now_ns) noexcept {
   PortTurns& turns = *impl_->turns;
-  if (!turns.end_pass(impl_->numbers.next(), now_ns)) return std::nullopt;
+  const bool changes = turns.end_pass(impl_->numbers.next(), now_ns);
+  if (turns.take_left_out()) impl_->count(Counter::kSourcePortsLeftOut);
+  if (!changes) return std::nullopt;
   return turns.current();
 }
 bool Session::has_pending(uint64_t now_ns) const noexcept { return impl_->has_pending(now_ns); }

@@ -38,7 +38,10 @@ bool Session::Impl::can_send(uint32_t bytes, uint64_t now_ns) noexcept {
 uint64_t Session::Impl::on_send_datagram(const SentTag& tag, uint32_t bytes,
                                          uint64_t now_ns) noexcept {
   const uint64_t number = numbers.take();
-  loss.on_sent(SentKind::kData, number, tag, bytes, now_ns);
+  const bool takes_turn = turns && bytes <= probe.path_payload();
+  loss.on_sent(SentKind::kData, number,
+               takes_turn ? tag.on_path(static_cast<uint8_t>(turns->current())) : tag, bytes,
+               now_ns);
   gate.on_sent(bytes, limit, loss, now_ns);
   return number;
 }

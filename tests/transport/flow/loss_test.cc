@@ -22,6 +22,10 @@ struct Sink {
 
 class LossTest : public ::testing::Test {
  protected:
+  void send_on(uint8_t path, uint64_t number, uint64_t now_ns) {
+    const SentTag tag = SentTag(wire::FrameType::kDatagram0, 0, 0, 0, 0).on_path(path);
+    ASSERT_TRUE(detector.on_sent(SentKind::kData, number, tag, 1000, now_ns));
+  }
   void send(uint64_t number, uint64_t now_ns, wire::FrameType type = wire::FrameType::kDatagram0) {
     const SentTag tag(type, 0, 0, 0, 0);
     ASSERT_TRUE(detector.on_sent(SentKind::kData, number, tag, 1000, now_ns));
@@ -141,6 +145,41 @@ TEST_F(LossTest, APacketIsGivenWhatLateOnesTookUntilManyAreLost) {
   now_ns += 10 * kRoundTrip;
   one_overtakes_another();
   EXPECT_EQ(detector.deadline_ns(), now_ns + kRoundTrip * 10 / 8);
+}
+
+// Turns of eight, and of one path all arrive later.
+TEST_F(LossTest, WhatPacketsOfAnotherPathOvertakeIsNotLostForThat) {
+  constexpr uint64_t kSlower = kRoundTrip * 18 / 10;
+  detector.take_paths();
+  uint64_t now_ns = 0;
+  for (uint64_t number = 1; number < 160; number += 16, now_ns += 10 * kRoundTrip) {
+    for (uint64_t n = 0; n < 8; ++n) send_on(0, number + n, now_ns);
+    for (uint64_t n = 8; n < 16; ++n) send_on(1, number + n, now_ns);
+    ack({{number + 8, number + 15}}, now_ns + kRoundTrip);
+    EXPECT_GT(detector.deadline_ns(), now_ns + kSlower);
+    ack({{number, number + 15}}, now_ns + kSlower);
+  }
+  EXPECT_TRUE(sink.lost.empty());
+  EXPECT_EQ(sink.acked.size(), 160U);
+  EXPECT_EQ(detector.packet_threshold(), 3U) << "none was late on its path";
+}
+
+// Of its path later ones arrive: it is lost as on a path alone, whatever others do.
+TEST_F(LossTest, WhatPacketsOfItsPathOvertakeIsLost) {
+  detector.take_paths();
+  for (uint64_t n = 1; n < 9; ++n) send_on(1, n, 0);
+  for (uint64_t n = 9; n < 17; ++n) send_on(0, n, 0);
+  ack({{4, 5}, {2, 2}}, kRoundTrip);
+  EXPECT_EQ(sink.lost, std::vector<uint64_t>{1});
+  EXPECT_EQ(detector.deadline_ns(), kRoundTrip * 9 / 8) << "of 3";
+  detector.on_timer(kRoundTrip * 9 / 8, sink);
+  EXPECT_EQ(sink.lost, (std::vector<uint64_t>{1, 3}));
+  ack({{9, 16}, {4, 5}, {2, 2}}, kRoundTrip * 9 / 8);
+  EXPECT_EQ(sink.lost.size(), 2U) << "6 to 8 have nothing of their path behind them";
+  // Where a path is broken, time tells.
+  detector.on_timer(detector.deadline_ns(), sink);
+  EXPECT_EQ(sink.lost, (std::vector<uint64_t>{1, 3, 6, 7, 8}));
+  EXPECT_EQ(detector.probe_timeouts(), 0U);
 }
 
 // However late one was.

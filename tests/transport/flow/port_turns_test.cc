@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
+
+#include "transport/base/random.h"
 
 namespace mercury {
 namespace {
@@ -28,6 +31,21 @@ struct Turns {
     turns.end_pass(next, now_ns);
     return port;
   }
+  // The same where of each `every` packets from one port one is lost.
+  uint32_t lossy_pass(uint32_t lossy, uint32_t every, uint32_t packets = 10) {
+    const uint32_t port = turns.current();
+    for (uint32_t i = 0; i < packets; ++i, ++next) {
+      if (port == lossy && ++from_lossy % every == 0) {
+        if (turns.on_lost(next, now_ns)) left_out.push_back(port);
+      } else {
+        turns.on_arrived(next);
+      }
+    }
+    now_ns += kMs;
+    turns.end_pass(next, now_ns);
+    if (turns.take_left_out()) left_out.push_back(lossy);
+    return port;
+  }
   // How often each of `ports` has its turn in so many passes.
   std::vector<uint32_t> passes(uint32_t count, uint32_t ports,
                                const std::vector<uint32_t>& dead = {}) {
@@ -38,6 +56,7 @@ struct Turns {
   PortTurns turns;
   uint64_t next;
   uint64_t now_ns = kMs;
+  uint32_t from_lossy = 0;
   std::vector<uint32_t> left_out;
 };
 
@@ -91,9 +110,78 @@ TEST(PortTurns, OneThatIsLeftOutIsAskedAgainEverMoreRarely) {
   EXPECT_LE(lab.now_ns - from_ns, PortTurns::kFirstPauseNs + 10 * kMs) << "from the start again";
 }
 
-TEST(PortTurns, OneThatArrivesNowAndThenStays) {
+// Of its datagrams the rest arrive.
+TEST(PortTurns, OneThatLosesMarkedlyMoreThanTheOthersIsLeftOut) {
+  for (const uint32_t ports : {2U, 4U, 16U}) {
+    for (const uint32_t every : {2U, 3U, 7U}) {
+      SCOPED_TRACE(std::to_string(ports) + " ports, one in " + std::to_string(every));
+      Turns lab(ports);
+      for (uint32_t i = 0; i < 2 * ports * PortTurns::kRemembered && lab.left_out.empty(); ++i) {
+        lab.lossy_pass(1, every);
+      }
+      EXPECT_EQ(lab.left_out, Had{1});
+      for (uint32_t i = 0; i < 100; ++i) EXPECT_NE(lab.lossy_pass(1, every), 1U);
+    }
+  }
+}
+
+TEST(PortTurns, OneThatLosesLittleMoreStays) {
   Turns lab(4);
-  for (int i = 0; i < 50; ++i) {
+  for (int i = 0; i < 20'000; ++i) lab.lossy_pass(1, 9);
+  EXPECT_TRUE(lab.left_out.empty());
+  EXPECT_EQ(lab.passes(400, 4), (Had{100, 100, 100, 100}));
+}
+
+// Chance, many times; and of a run that finds a queue full all is lost.
+TEST(PortTurns, WhatAllLoseLeavesNoneOut) {
+  for (const bool by_turns : {false, true}) {
+    Turns lab(16);
+    uint64_t random = 7;
+    for (int i = 0; i < 100'000; ++i) {
+      const uint32_t port = lab.turns.current();
+      const bool lost_turn = split_mix(random) % 40 == 0;
+      for (uint32_t packet = 0; packet < 10; ++packet, ++lab.next) {
+        if (by_turns ? lost_turn : split_mix(random) % 4 == 0) {
+          if (lab.turns.on_lost(lab.next, lab.now_ns)) lab.left_out.push_back(port);
+        } else {
+          lab.turns.on_arrived(lab.next);
+        }
+      }
+      lab.turns.end_pass(lab.next, lab.now_ns);
+      ASSERT_FALSE(lab.turns.take_left_out()) << i;
+    }
+    EXPECT_TRUE(lab.left_out.empty());
+  }
+}
+
+// Each time it is judged anew.
+TEST(PortTurns, ALossyOneComesBackEverMoreRarelyUntilItLosesNoMore) {
+  Turns lab(4);
+  std::vector<uint64_t> at_ns;
+  while (lab.now_ns < 80'000 * kMs) {
+    const size_t before = lab.left_out.size();
+    lab.lossy_pass(2, 3);
+    if (lab.left_out.size() > before) at_ns.push_back(lab.now_ns);
+  }
+  const std::vector<double> pauses{1, 2, 4, 8, 16, 16};
+  ASSERT_GT(at_ns.size(), pauses.size());
+  for (size_t i = 0; i < pauses.size(); ++i) {
+    const double apart = static_cast<double>(at_ns[i + 1] - at_ns[i]) / 1e9;
+    EXPECT_GT(apart, pauses[i]);
+    EXPECT_LT(apart, pauses[i] + 1) << "and until it is judged";
+  }
+  const size_t before = lab.left_out.size();
+  for (uint32_t i = 0; i < 8 * PortTurns::kRemembered + 16'000; ++i) lab.pass();
+  EXPECT_EQ(lab.left_out.size(), before);
+  while (lab.left_out.size() == before) lab.lossy_pass(2, 3);
+  const uint64_t from_ns = lab.now_ns;
+  while (lab.lossy_pass(2, 3) != 2) continue;
+  EXPECT_LE(lab.now_ns - from_ns, PortTurns::kFirstPauseNs + 10 * kMs) << "from the start again";
+}
+
+TEST(PortTurns, OneThatArrivesNowAndThenIsNoDeadOne) {
+  Turns lab(4);
+  for (int i = 0; i < 10; ++i) {
     lab.passes(12, 4, {1});  // three turns of it
     while (lab.pass() != 1) continue;
   }
