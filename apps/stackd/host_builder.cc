@@ -50,6 +50,7 @@ HostConfig host_config(const StackdConfig& config) {
   engine.session.handshake_timeout_ns = config.handshake_timeout_ns;
   engine.session.peer_timeout_ns = config.peer_timeout_ns;
   engine.max_sessions = static_cast<uint32_t>(config.max_sessions);
+  engine.max_jobs = static_cast<uint32_t>(config.max_jobs);
   engine.tx_bound_bytes = config.tx_bound_bytes;
   if (config.engines > 1) engine.link = std::make_shared<SharedLink>();
   host.lane.exchange.sends.scheduler.max_sessions = engine.max_sessions;

@@ -70,6 +70,7 @@ class TenantsLab {
     uint64_t cookie = 0;  // of what was submitted last
     uint64_t rounds = 0;  // that are over, of a tenant that goes on by itself
     bool goes_on = false;
+    ClientId client = 0;
 
     bool done() const {
       for (const auto& program : programs) {
@@ -120,7 +121,7 @@ class TenantsLab {
     tenant->job.workers = static_cast<uint16_t>(tenant->hosts.size());
     tenant->job.servers = 1;
     tenant->job.rendezvous = {cluster[0].endpoint(0)};
-    const ClientId client = tenants_.size() + 1;
+    const ClientId client = tenant->client = tenants_.size() + 1;
     sim::JobCalls<Host> calls(cluster);
     for (const uint32_t host : tenant->hosts) {
       SimProgram* program = tenant->programs.emplace_back(std::make_unique<SimProgram>()).get();
@@ -163,6 +164,20 @@ class TenantsLab {
       if (tensor % 128 == 127) run_for(1'000'000);
     }
     return cluster.run([&] { return tenant.done(); }, cluster.now_ns() + kLimitNs);
+  }
+  // Its programs end, and the server knows of no such job any more.
+  bool end(Tenant& tenant) {
+    size_t gone = 0;
+    for (const uint32_t host : tenant.hosts) {
+      cluster[host].host().jobs().client_gone(tenant.client, cluster.now_ns(), [&gone] { ++gone; });
+      cluster.called(host);
+    }
+    const uint32_t before = cluster[0].lane(0).exchange().usage().jobs;
+    return cluster.run(
+        [&] {
+          return gone == tenant.hosts.size() && cluster[0].lane(0).exchange().usage().jobs < before;
+        },
+        cluster.now_ns() + kLimitNs);
   }
   // Round after round of tensor 0, from now on.
   void go_on(Tenant& tenant) {

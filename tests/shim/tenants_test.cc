@@ -1,6 +1,10 @@
 // What one job does to another one in the same engine of a server, in virtual time.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <string>
+#include <vector>
+
 #include "tests/shim/tenants_lab.h"
 
 namespace mercury {
@@ -71,6 +75,86 @@ TEST(Tenants, WhoAcknowledgesOnlyTheOldestPacketHoldsUpItself) {
       << "it holds its part";
   EXPECT_GT(beside_honest, 50U);
   EXPECT_GE(beside_mean, beside_honest * 9 / 10);
+}
+
+// Strangers' jobs of many tensors of one element, beside which an innocent job of two workers does
+// its rounds on links of which the round trip is long: it has many packets in flight.
+struct Crowd {
+  static constexpr uint32_t kJobs = 6;
+  explicit Crowd(uint32_t jobs_with_own = 8) : lab(lane(jobs_with_own), long_way()) {
+    innocent = lab.open("innocent", {}, {lab.add_host(), lab.add_host()}, tensors(1, 400'000));
+    if (innocent != nullptr) lab.go_on(*innocent);
+  }
+  static LaneConfig lane(uint32_t jobs_with_own) {
+    LaneConfig lane = ClusterConfig::small_lane();
+    lane.engine.max_jobs = jobs_with_own;
+    return lane;
+  }
+  static sim::LinkConfig long_way() {
+    sim::LinkConfig link = ten_gigabits();
+    link.delay_ns = 50'000;
+    return link;
+  }
+  // One more job, whose windows are open, and which holds what it is sent if it is mean.
+  TenantsLab::Tenant* come(bool mean) {
+    std::vector<uint32_t> hosts;
+    for (uint32_t i = 0; i < kStrangers; ++i) hosts.push_back(lab.add_host());
+    TenantsLab::Tenant* const job =
+        lab.open("job" + std::to_string(++came), {}, hosts, tensors(kSmallTensors, 1));
+    if (job == nullptr) return nullptr;
+    for (int i = 0; i < 6; ++i) EXPECT_TRUE(lab.push_all(*job, kSmallTensors));
+    for (const uint32_t host : hosts) lab.port(host).mean = mean;
+    for (uint32_t tensor = 0; tensor < kSmallTensors; ++tensor) {
+      lab.push(*job, tensor);
+      if (tensor % 128 == 127) lab.run_for(kMs);
+    }
+    lab.run_for(10 * kMs);
+    return job;
+  }
+  // Of the innocent, in a fifth of a second.
+  uint64_t rounds() {
+    const uint64_t before = innocent->rounds;
+    lab.run_for(200 * kMs);
+    return innocent->rounds - before;
+  }
+  const SentPool& records() { return lab.cluster[0].lane(0).engine().sent_pool(); }
+
+  TenantsLab lab;
+  TenantsLab::Tenant* innocent = nullptr;
+  uint32_t came = 0;
+};
+
+TEST(Tenants, ManyWhoAcknowledgeOnlyTheOldestPacketHoldUpNoOther) {
+  std::array<uint64_t, 2> rounds{};
+  for (const bool mean : {false, true}) {
+    Crowd crowd;
+    ASSERT_NE(crowd.innocent, nullptr);
+    for (uint32_t i = 0; i < Crowd::kJobs; ++i) ASSERT_NE(crowd.come(mean), nullptr);
+    if (mean) {
+      EXPECT_GT(crowd.records().blocks_in_use(), 8192 / kSentBlockRecords * 9 / 10);
+    }
+    rounds[mean] = crowd.rounds();
+  }
+  EXPECT_GT(rounds[false], 50U);
+  EXPECT_GE(rounds[true], rounds[false] * 9 / 10);
+}
+
+TEST(Tenants, NorDoThoseWhoComeOneAfterTheOther) {
+  std::array<uint64_t, 2> rounds{};
+  for (const bool mean : {false, true}) {
+    Crowd crowd;
+    ASSERT_NE(crowd.innocent, nullptr);
+    for (uint32_t i = 0; i < Crowd::kJobs; ++i) {
+      TenantsLab::Tenant* const job = crowd.come(mean);
+      ASSERT_NE(job, nullptr);
+      rounds[mean] += crowd.rounds();
+      ASSERT_TRUE(crowd.lab.end(*job));
+    }
+    crowd.innocent->goes_on = false;
+    crowd.lab.run_for(100 * kMs);
+    EXPECT_EQ(crowd.records().blocks_in_use(), 0U) << "who ends gives all back";
+  }
+  EXPECT_GE(rounds[true], rounds[false] * 9 / 10);
 }
 
 // How many rounds a job that asks for a weight of 1,000 does for each of one that asks for 1, on

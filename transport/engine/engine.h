@@ -46,17 +46,16 @@ namespace mercury {
 struct EngineConfig {
   SessionConfig session;
   uint32_t max_sessions = 1024;
-  // Records that jobs share; one job alone, or all sessions of no job, have a half at most
-  // (flow/sent_pool.h).
+  // Records that jobs share; half as many beside them are divided into jobs' own (SentPool).
   uint32_t max_in_flight_packets = 131'072;
+  uint32_t max_jobs = 64;
   // Bytes that a pass may find ahead of the link when its rate is known. The most urgent datagram
   // waits for at most these, two frames and what the link carries while a pass lasts.
   uint64_t tx_bound_bytes = 64 * 1024;
   // What other engines of this process send over too, if any: tx_bound_bytes are all of theirs.
   std::shared_ptr<SharedLink> link;
   // Bytes that may wait before this host's link when several send to it, and its rate is known or
-  // measured: the size of the queue that the senders' grants add to the link's round trip. It is
-  // twice as much for each sender where the path turns out to hold that (flow/incast_queue.h).
+  // measured: the queue that grants add to the link's round trip; it may grow (IncastQueue).
   uint64_t incast_queue_bytes = 128 * 1024;
   // What session numbers begin with: random, so that nobody guesses them, and frames for sessions
   // of an engine that was here before (a daemon that was killed) reach none of this one's.
@@ -113,7 +112,8 @@ class Engine final : private SessionEvents, private StreamEvents, private Stream
         counters_(counters),
         commands_(std::move(commands)),
         events_(std::move(events)),
-        sent_pool_(config.max_in_flight_packets / kSentBlockRecords, config.max_sessions),
+        sent_pool_(config.max_in_flight_packets / kSentBlockRecords, config.max_sessions,
+                   config.max_jobs),
         sessions_(config.max_sessions, config.session_seed),
         gate_(config.session_seed),
         handshakes_(config.session.handshake_timeout_ns, config.session_seed),

@@ -71,6 +71,27 @@ TEST(SentHistory, SessionsOfOneJobHaveOnePartAndOthersTheirs) {
   EXPECT_EQ(pool.blocks_in_use(), 15U);
 }
 
+// One job after the other takes all that it may: of what they share nothing is left.
+TEST(SentHistory, EveryJobHasBlocksOfItsOwn) {
+  constexpr uint32_t kJobs = 16;
+  SentPool pool(64, kJobs, kJobs);
+  std::vector<std::unique_ptr<SentHistory>> jobs;
+  for (uint16_t job = 0; job + 1U < kJobs; ++job) {
+    jobs.push_back(std::make_unique<SentHistory>(SentSource{pool, &pool.part_of(JobSlot(job))}));
+    (void)fill(*jobs.back(), SentKind::kData);
+  }
+  SentHistory last({pool, &pool.part_of(JobSlot(uint16_t{kJobs - 1}))});
+  EXPECT_EQ(fill(last, SentKind::kData), 2 * kSentBlockRecords) << "64 / 2 / 16 for each";
+  SentHistory none({pool, &pool.part_of(kNoJob)});
+  EXPECT_EQ(fill(none, SentKind::kData), 2 * kSentBlockRecords) << "and for what is of no job";
+  jobs.clear();
+  EXPECT_EQ(fill(last, SentKind::kData), 32 * kSentBlockRecords) << "half of what is shared";
+  last.clear();
+  none.clear();
+  EXPECT_EQ(pool.blocks_in_use(), 0U);
+  EXPECT_EQ(pool.part_of(kNoJob).blocks + pool.part_of(JobSlot(3)).blocks, 0U);
+}
+
 // However many others hold, and however full its own window is, a session sends a few packets of
 // data, and some of its own beside them.
 TEST(SentHistory, EverySessionHasRoomOfItsOwn) {
