@@ -290,9 +290,13 @@ void JobManager::State::on_invite(LinkId link, const Greeting& greeting,
 Coordinator* JobManager::State::coordinator_for(const std::string& job, const JobKey& key,
                                                 bool local) {
   if (Coordinator* coordinator = find_coordinator(job)) return coordinator;
-  if (coordinators.size() >= context.policy.max_jobs) return nullptr;
-  const uint64_t number = ++last_coordinator;
   const bool open = !local && is_open(job);
+  const auto is_strangers = [](const auto& entry) { return entry.second->open(); };
+  if (coordinators.size() >= context.policy.max_jobs ||
+      (open && std::ranges::count_if(coordinators, is_strangers) >= context.most_open_jobs())) {
+    return nullptr;
+  }
+  const uint64_t number = ++last_coordinator;
   auto made = std::make_unique<Coordinator>(context, number, job, key, open);
   return (coordinators[number] = std::move(made)).get();
 }

@@ -100,6 +100,8 @@ struct JobContext {
     return policy.max_sessions == 0 ||
            links.open_job_sessions(lane) < policy.max_sessions - policy.max_sessions / 4;
   }
+  // Of the jobs that this host may be in, or coordinate.
+  uint32_t most_open_jobs() const { return policy.max_jobs - policy.max_jobs / 4; }
   // Whether an open job may have this host invited.
   bool may_invite(const IpAddress& ip) const;
   // "job 'NAME' WHAT" for the host's log, without what could steer a terminal: peers send texts.

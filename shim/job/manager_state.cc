@@ -47,7 +47,12 @@ Error JobManager::State::too_many_jobs() const {
 }
 
 Error JobManager::State::no_room_for(const std::string& job) const {
-  Error why = too_many_jobs();
+  const bool full = std::max(coordinators.size(), members.size()) >= context.policy.max_jobs;
+  Error why = full ? too_many_jobs()
+                   : Error(Errc::kLimit, context.host.lanes.front().to_string() + " is in " +
+                                             std::to_string(context.most_open_jobs()) +
+                                             " open jobs already, three quarters of jobs.max_jobs: "
+                                             "list the job there under [[job]]");
   context.note(NoticeKind::kRefusal, job, "refused: " + why.message);
   return why;
 }
@@ -82,6 +87,10 @@ Result<Member*> JobManager::State::add_member(OpenJob spec, const JobKey& key, u
   const auto it = known.find(spec.name);
   const JobLimits limits = it != known.end() ? it->second.limits : limits_of_others();
   const bool open = it == known.end() && spec.timeout_ns == 0;  // no program asks for it
+  const auto is_strangers = [](const auto& entry) { return entry.second->open(); };
+  if (open && std::ranges::count_if(members, is_strangers) >= context.most_open_jobs()) {
+    return no_room_for(spec.name);
+  }
   auto made =
       std::make_unique<Member>(context, JobSlot(slot), std::move(spec), key, limits, open, now_ns);
   return (members[slot] = std::move(made)).get();

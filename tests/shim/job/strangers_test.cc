@@ -262,5 +262,42 @@ TEST_F(StrangersTest, OpenJobsLeaveAQuarterOfTheSessions) {
   worker.close();
 }
 
+TEST_F(StrangersTest, OpenJobsLeaveAQuarterOfTheJobs) {
+  JobPolicy policy = serving();
+  policy.max_jobs = 8;
+  policy.known = {{"train", "secret", 0}, {"other", "secret", 0}};
+  hosts.add(1, 1, policy);
+  hosts.add(3, 1, not_serving());
+  message::Join join = scan(0);
+  join.servers = 1;
+  join.workers = 200;
+  join.rendezvous.resize(1);
+  std::vector<SessionModel*> strangers;
+  for (int i = 0; i < 6; ++i) {
+    strangers.push_back(&says_join("crowd" + std::to_string(i), join));
+    hosts.run_for(kSecond);
+    EXPECT_FALSE(strangers.back()->ends[1].closed) << i;
+  }
+  SessionModel& one_more = says_join("one_more", join);
+  hosts.run_for(kSecond);
+  EXPECT_TRUE(one_more.ends[1].closed);
+  EXPECT_TRUE(std::ranges::any_of(hosts.log, [](const std::string& line) {
+    return says(line, "in 6 open jobs already, three quarters of jobs.max_jobs");
+  }));
+  for (const char* name : {"train", "other"}) {
+    OpenJob honest = job(Role::kWorker, 0, 1, 1, {address(1)});
+    honest.name = name;
+    honest.secret = "secret";
+    ProgramModel& worker = opens(3, honest);
+    hosts.run_for(kSecond);
+    EXPECT_TRUE(worker.is_open()) << worker.open_text;
+  }
+  leave(*strangers.front());  // whoever goes makes room
+  hosts.run_for(kMinute);
+  SessionModel& next = says_join("one_more", join);
+  hosts.run_for(kSecond);
+  EXPECT_FALSE(next.ends[1].closed);
+}
+
 }  // namespace
 }  // namespace mercury::test
